@@ -17,12 +17,12 @@ dev: ## Run a three-node cluster with its own etcd and a demo workload
 	go run ./cmd/cachenode dev --demo
 
 .PHONY: test
-test: ## Run all tests
-	go test ./...
+test: ## Run all tests, of all modules in go.work
+	go test work
 
 .PHONY: race
 race: ## Run the tests with the race detector, without the longest ones
-	go test -race -short ./...
+	go test -race -short work
 
 .PHONY: bench
 bench: ## Measure etcd, its grpc-proxy and cache nodes side by side, in a quarter of an hour (ARGS="--help" shows how)
@@ -69,10 +69,12 @@ compat: ## Run other people's etcd clients against cache nodes, all of them
 	COMPAT=1 go test -count=1 -timeout 60m -v ./test/compat
 	cd test/compat/kubernetes && go test -count=1 -timeout 3h -v .
 	go test -C test/kube -count=1 -timeout 1h -v .
+	go test -C test/kube -count=1 -timeout 1h -v . -args -apiserver=1.37
 
-.PHONY: kube-storm
-kube-storm: ## Kill and restart apiservers and nodes below 500 informers (KUBE_INFORMERS=5000)
-	KUBE_INFORMERS=$(or $(KUBE_INFORMERS),500) go test -C test/kube -run TestStorm -count=1 -timeout 30m -v .
+.PHONY: bench-kube
+bench-kube: ## Fail apiservers and nodes below 500 informers, measure what watches cost, and apiservers alone beside them (ARGS="-storm.cycles=1")
+	go test -C test/kube -run TestStorms -count=1 -timeout 3h -v . -args -storm.informers=500 -storm.objects=1000 -storm.cycles=10 -storm.sides=tier,shared,apiservers $(ARGS)
+	go test -C test/kube -run TestCost -count=1 -timeout 1h -v . -args -cost.pods=10000 -cost.all=500 -cost.kubelets=5000 -cost.writes=200 -cost.lists=10
 
 .PHONY: differential
 differential: ## Ask etcd and a cluster the same for an hour, and compare (ARGS="-differential.for=5m")
@@ -106,11 +108,15 @@ check: ## What CI runs
 
 .PHONY: lint
 lint: ## Check the code (reasons: .golangci.yml)
-	"$$(tools/pinned golangci-lint)" run ./...
+	"$$(tools/pinned golangci-lint)" run ./... ./client/... ./internal/files/...
 
 .PHONY: fmt
 fmt: ## Format the code
-	"$$(tools/pinned golangci-lint)" fmt ./...
+	"$$(tools/pinned golangci-lint)" fmt ./... # all modules: it follows folders
+
+.PHONY: tidy
+tidy: ## Run go mod tidy in the modules that depend on each other
+	tools/tidy
 
 .PHONY: generate
 generate: ## Generate Go, Python and TypeScript from api/proto

@@ -13,6 +13,9 @@ require (
 	github.com/hashicorp/raft v1.7.3
 	github.com/hashicorp/raft-boltdb/v2 v2.3.1
 	github.com/miekg/dns v1.1.72
+	github.com/shardwatch/shardwatch/api v0.1.0
+	github.com/shardwatch/shardwatch/client v0.1.0
+	github.com/shardwatch/shardwatch/internal/files v0.1.0
 	github.com/spf13/cobra v1.10.2
 	github.com/theory/jsonpath v0.9.0
 	github.com/tidwall/btree v1.8.2
@@ -94,7 +97,7 @@ require (
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
 	go.yaml.in/yaml/v3 v3.0.6
 	golang.org/x/crypto v0.58.0 // indirect
-	golang.org/x/mod v0.41.0 // indirect
+	golang.org/x/mod v0.41.0
 	golang.org/x/net v0.61.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.49.0 // indirect

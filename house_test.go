@@ -36,18 +36,20 @@ type pkg struct {
 // the floors below its own, and none beside or above it.
 func floors() [][]string {
 	return [][]string{
-		{"internal/edge/rawconn"},
-		{"internal/kv", "internal/fair", "internal/edge/farewell", "internal/data/broadcast", "internal/tlsconf", "internal/version", "internal/ops/telemetry", "internal/ops/reload", "internal/edge/grpcserver", "internal/durable", "internal/testing/certtest", "internal/kube/object", "internal/kube/kubeconfig"},
-		{"internal/edge/netlimit", "internal/shard", "internal/auth/rights", "internal/ops/trail", "internal/budget", "internal/kube/selector", "internal/ops/config", "internal/testing/check", "internal/testing/sim/memetcd"},
+		{"internal/edge/rawconn", "internal/edge/grpcserver/callhead"},
+		{"internal/kv", "internal/fair", "internal/edge/farewell", "internal/edge/keybrowser", "internal/edge/receive", "internal/data/broadcast", "internal/files/tlsconf", "internal/version", "internal/ops/telemetry", "internal/files/reload", "internal/edge/grpcserver", "internal/files/durable", "internal/files/certtest", "internal/kube/object", "internal/kube/kubeconfig"},
+		{"internal/edge/netlimit", "internal/shard", "internal/auth/etcdroles", "internal/ops/revtrace", "internal/budget", "internal/kube/selector", "internal/ops/config", "internal/testing/check", "internal/testing/sim/memetcd"},
 		{"internal/control/planner", "internal/data/keytree", "internal/control/mapfile", "internal/edge/intake"},
 		{"internal/control/mapchange"},
 		{"internal/wire", "internal/auth/policy"},
+		{"internal/etcd/etcdconn"},
+		{"internal/etcd/etcdclock"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/control/placement", "internal/kube/source"},
-		{"internal/cache", "internal/auth/guard", "internal/auth/access", "internal/edge/gateway", "internal/kube/guard"},
-		{"internal/testing/cachetest", "internal/control/roster", "internal/history", "internal/data/verify", "internal/data/lineage", "internal/data/copies", "internal/control/mapfollow"},
+		{"internal/cache", "internal/auth/etcdauth", "internal/auth/authz", "internal/edge/gateway", "internal/kube/guard"},
+		{"internal/testing/cachetest", "internal/control/roster", "internal/history", "internal/data/verify", "internal/data/lineage", "internal/data/copies", "internal/control/mapfollow", "internal/data/peers"},
 		{"internal/router", "internal/edge/pump"},
-		{"internal/ops/tally", "internal/data/peerapi", "internal/edge/etcdview"},
-		{"internal/edge/etcdwatch"},
+		{"internal/ops/watchstats", "internal/data/peerapi", "internal/edge/etcdview"},
+		{"internal/edge/etcdwatch", "internal/kube/tier"},
 		{"internal/edge/etcdapi", "internal/edge/syncbatch"},
 		{"internal/edge/callers"},
 		{"internal/edge/admin", "internal/edge/native"},
@@ -60,7 +62,9 @@ func floors() [][]string {
 }
 
 // groups are the folders of internal that hold packages.
-func groups() []string { return []string{"auth", "control", "data", "edge", "kube", "ops", "testing"} }
+func groups() []string {
+	return []string{"auth", "control", "data", "edge", "files", "kube", "ops", "testing"}
+}
 
 // beside are packages that stand outside the floors, each with all it may
 // import of the module. An entry that ends in "/..." is a folder with all below
@@ -70,9 +74,9 @@ func beside() map[string][]string {
 		"api/...": {"api/..."},
 		// The public client shares with the servers the API, how files of certificates
 		// are read, and read again, and how a file is replaced so that a crash keeps it.
-		"client":                               {"api/...", "client/internal/...", "internal/durable", "internal/ops/reload", "internal/tlsconf"},
+		"client":                               {"api/...", "client/internal/...", "internal/files/durable", "internal/files/reload", "internal/files/tlsconf"},
 		"client/...":                           {"client", "client/...", "api/..."},
-		"cmd/cachectl":                         {"client", "client/...", "api/...", "internal/tlsconf", "internal/version", "internal/durable"},
+		"cmd/cachectl":                         {"client", "client/...", "api/...", "internal/files/tlsconf", "internal/version", "internal/files/durable"},
 		"examples":                             {}, // counts the lines of the programs below
 		"examples/...":                         {"client"},
 		"internal/testing/etcdtest":            {"internal/kv", "internal/fair", "internal/data/broadcast", "internal/testing/devetcd", "internal/freeport"},
@@ -103,7 +107,7 @@ type door struct {
 
 func doors() []door {
 	return []door{
-		{"go.etcd.io/etcd/client/v3", []string{"internal/etcd", "internal/testing/etcdtest", "internal/testing/devetcd"}, true, nil},
+		{"go.etcd.io/etcd/client/v3", []string{"internal/etcd/...", "internal/testing/etcdtest", "internal/testing/devetcd"}, true, nil},
 		// etcd's lock and election services are declared within its server.
 		{"go.etcd.io/etcd/server/v3", []string{"internal/testing/etcdtest", "internal/testing/devetcd"}, true, []string{
 			"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb", "go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb",
@@ -115,8 +119,8 @@ func doors() []door {
 		{"github.com/hashicorp/raft-boltdb", []string{"internal/control/placement"}, false, nil},
 		// Each to a file of its own; nothing of bbolt's leaves the two.
 		{"go.etcd.io/bbolt", []string{"internal/history", "internal/control/placement"}, false, nil},
-		{"google.golang.org/grpc/codes", []string{"internal/wire", "internal/edge/grpcserver", "internal/edge/grpcserver/interoptest", "client", "client/...", "api/..."}, true, nil},
-		{"google.golang.org/grpc/status", []string{"internal/wire", "internal/edge/grpcserver", "internal/edge/grpcserver/interoptest", "client", "client/...", "api/..."}, true, nil},
+		{"google.golang.org/grpc/codes", []string{"internal/wire", "internal/edge/grpcserver", "internal/edge/grpcserver/callhead", "internal/edge/grpcserver/interoptest", "client", "client/...", "api/..."}, true, nil},
+		{"google.golang.org/grpc/status", []string{"internal/wire", "internal/edge/grpcserver", "internal/edge/grpcserver/callhead", "internal/edge/grpcserver/interoptest", "client", "client/...", "api/..."}, true, nil},
 		{"github.com/go-jose/go-jose/v4", []string{"internal/auth/policy"}, true, nil},
 		{"github.com/spf13/cobra", []string{"cmd/cachenode", "cmd/cachectl"}, false, nil},
 	}
@@ -333,10 +337,10 @@ func inside(importPath string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/")
 }
 
-// list returns the packages of the module.
+// list returns the packages of the modules in go.work.
 func list(t *testing.T) (pkgs []pkg) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Imports,TestImports,XTestImports", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Imports,TestImports,XTestImports", "work")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -382,17 +386,17 @@ func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
 		"the API at the wire":        {in("internal/wire", "api/proto/shardwatch/v1"), ""},
 		"the client in a server":     {in("internal/edge/server", "client"), "internal/edge/server imports client: that stands outside the floors"},
 		"the client in the demo":     {in("cmd/cachenode", "client"), ""},
-		"the servers in the client":  {in("client", "internal/kv"), "client imports internal/kv: it may import api/..., client/internal/..., internal/durable, internal/ops/reload, internal/tlsconf only"},
+		"the servers in the client":  {in("client", "internal/kv"), "client imports internal/kv: it may import api/..., client/internal/..., internal/files/durable, internal/files/reload, internal/files/tlsconf only"},
 		"the servers in cachectl":    {in("cmd/cachectl", "internal/shard"), "cmd/cachectl imports internal/shard: it may import client"},
 		"tests see all":              {in("test/chaos", "internal/node", "go.etcd.io/etcd/client/v3"), ""},
-		"etcd past its door":         {in("internal/cache", "go.etcd.io/etcd/client/v3"), "internal/cache imports go.etcd.io/etcd/client/v3: only internal/etcd"},
+		"etcd past its door":         {in("internal/cache", "go.etcd.io/etcd/client/v3"), "internal/cache imports go.etcd.io/etcd/client/v3: only internal/etcd/..."},
 		"a package of etcd's":        {in("internal/node", "go.etcd.io/etcd/client/v3/concurrency"), "one package per library"},
 		"etcd's server":              {in("internal/node", "go.etcd.io/etcd/server/v3/etcdserver/api/v3lock"), "one package per library"},
 		"messages of etcd's server":  {in("internal/node", "go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"), ""},
 		"etcd in a test":             {inTest("internal/node", "go.etcd.io/etcd/client/v3"), ""},
 		"memberlist in a test":       {inTest("internal/node", "github.com/hashicorp/memberlist"), "only internal/membership may"},
 		"raft's store":               {in("internal/node", "github.com/hashicorp/raft-boltdb/v2"), "only internal/control/placement may"},
-		"status codes":               {in("internal/edge/server", "google.golang.org/grpc/status"), "only internal/wire, internal/edge/grpcserver, internal/edge/grpcserver/interoptest, client, client/..., api/... may"},
+		"status codes":               {in("internal/edge/server", "google.golang.org/grpc/status"), "only internal/wire, internal/edge/grpcserver, internal/edge/grpcserver/callhead, internal/edge/grpcserver/interoptest, client, client/..., api/... may"},
 		"status codes at their door": {in("internal/wire", "google.golang.org/grpc/status"), ""},
 		"a decision with a socket":   {in("internal/control/mapchange", "internal/shard", "net"), "internal/control/mapchange imports net: a pure package has no I/O"},
 		"a decision on values":       {in("internal/control/mapchange", "internal/shard", "internal/kv", "slices"), ""},

@@ -16,6 +16,7 @@ import (
 // instead has the words and patterns that docs, comments, logs, errors and help no longer
 // use, each with the words that replace it. Upper and lower case are alike.
 var instead = map[string]string{
+	`nothing but`:                            `"only"`,
 	`(nobody|somebody|everybody)`:            "the actor's name: client, node, caller, operator",
 	`in vain`:                                `"fails" or "rejected"`,
 	`by and by`:                              `"gradually"`,

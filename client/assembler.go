@@ -22,7 +22,7 @@ import (
 type assembler struct {
 	rng          Range
 	prevKV       bool
-	noSync       bool // the server may not send units
+	noResync     bool // the server may not send units
 	conflate     time.Duration
 	maxStaleness time.Duration
 	maxUnit      int // bytes; 0: any
@@ -48,7 +48,7 @@ func (a *assembler) begin() *pb.CreateWatch {
 	a.created, a.behind = false, false
 	a.partial, a.size = Update{}, 0
 	key, end := a.rng.wire()
-	r := &pb.CreateWatch{Key: key, RangeEnd: end, PrevKv: a.prevKV, AllowSync: !a.noSync}
+	r := &pb.CreateWatch{Key: key, RangeEnd: end, PrevKv: a.prevKV, AllowSync: !a.noResync}
 	if a.conflate > 0 {
 		r.Conflate = durationpb.New(a.conflate)
 	}
@@ -90,13 +90,13 @@ func (a *assembler) start(c *pb.Created) error {
 		a.positioned, a.position, a.history = true, c.GetRevision(), a.there
 	case a.lineage == 0 && (a.cluster == "" || a.cluster == a.there.cluster):
 		a.history = a.there
-	case a.there != a.history && a.noSync:
+	case a.there != a.history && a.noResync:
 		return a.wrong(a.there)
 	case a.there != a.history:
 		a.behind = true
 	}
 	if !a.behind && c.GetRevision() > a.position {
-		if a.noSync {
+		if a.noResync {
 			return fmt.Errorf("%w: requested to start at revision %d, it starts after %d", errProtocol, a.position+1, c.GetRevision())
 		}
 		a.behind = true
@@ -197,7 +197,7 @@ func (a *assembler) sync(s *pb.Sync) (Update, bool, error) {
 	return a.complete(), !old, nil
 }
 
-// comparable says whether the node's revisions can be compared with ours.
+// comparable reports whether the node's revisions can be compared with ours.
 func (a *assembler) comparable() bool {
 	return a.positioned && a.token == nil && a.there == a.history
 }
@@ -228,7 +228,7 @@ func (a *assembler) beginUnit(s *pb.Sync) error {
 	switch {
 	case a.partial.Kind == KindBatch:
 		return fmt.Errorf("%w: %v before revision %d was complete", errProtocol, kind, a.partial.Revision)
-	case kind == 0, a.wantState != isState, a.noSync && !isState, kind == KindConflated && a.conflate == 0:
+	case kind == 0, a.wantState != isState, a.noResync && !isState, kind == KindConflated && a.conflate == 0:
 		return fmt.Errorf("%w: a unit (%v) that was not requested", errProtocol, s.GetKind())
 	case s.GetRevision() <= 0:
 		return fmt.Errorf("%w: %v at revision %d", errProtocol, kind, s.GetRevision())

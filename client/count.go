@@ -31,8 +31,11 @@ func (c *Client) Count(ctx context.Context, r Range, opts ...ReadOption) (keys, 
 		keys, revision = response.GetCount(), response.GetHeader().GetRevision()
 		return err //nolint:wrapcheck // judged and wrapped by read
 	})
-	if errors.Is(err, rpctypes.ErrGRPCCompacted) { // etcd's API does not say since when
+	switch { // etcd's API does not say which revisions there are
+	case errors.Is(err, rpctypes.ErrGRPCCompacted):
 		err = &CompactedError{Requested: o.revision}
+	case errors.Is(err, rpctypes.ErrGRPCFutureRev):
+		err = &FutureRevisionError{Requested: o.revision}
 	}
 	if err != nil {
 		return 0, 0, fmt.Errorf("count %v: %w", r, err)

@@ -27,8 +27,8 @@
 // last key has arrived, and then handed out whole; the position moves with
 // it. One that breaks off is dropped and asked for again at another node. So an
 // application that applies what comes never has a state that never was. The price
-// is memory for one unit ([Config.MaxUnit] bounds it). Who needs every event or
-// none says [WithoutSync]; the watch then ends with [*CompactedError] or
+// is memory for one unit ([Config.MaxUnit] bounds it). Use [WithoutResync] if the
+// program cannot accept gaps: the watch then ends with [*CompactedError] or
 // [ErrLineage].
 //
 // A [Mirror] does the applying, and tells the difference after each step, deletes
@@ -40,7 +40,7 @@
 //	                  ▼
 //	            stream (shared by many watchers) ─▶ one connection per node
 //	                  │ silent, broken, ended
-//	                  └─▶ every watcher of it is placed anew, from its position
+//	                  └─▶ every watcher of it is placed again, from its position
 //
 // A watch that had to leave its preferred node moves back when that serves again:
 // after half a minute at the earliest, one watch of the client first and then a
@@ -56,7 +56,7 @@
 //
 // [TLSFiles] name the files of certificates and CAs. They are read again when they
 // change: a program that runs for longer than its certificates are good, as with
-// cert-manager, is not started anew for them. [TokenFile] and [PasswordFile] do the
+// cert-manager, is not started again for them. [TokenFile] and [PasswordFile] do the
 // same with a bearer token and with the password of etcd's user.
 //
 // # Stability

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// CompactedError says that the history a watch or read needs is gone. A watch
-// ends with it only if it was started with [WithoutSync].
+// CompactedError reports that the history a watch or read needs is gone. A watch
+// ends with it only if it was started with [WithoutResync].
 type CompactedError struct {
 	// Requested is the revision asked for.
 	Requested int64
@@ -16,21 +16,28 @@ type CompactedError struct {
 }
 
 func (e *CompactedError) Error() string {
-	return fmt.Sprintf("revision %d is gone, the oldest that can be asked for is %d: read the state again "+
-		"(client.WithState, or List and watch from its revision plus one)", e.Requested, e.Floor)
+	oldest := ""
+	if e.Floor > 0 {
+		oldest = fmt.Sprintf(", the oldest that can be asked for is %d", e.Floor)
+	}
+	return fmt.Sprintf("revision %d is gone%s: read the state again "+
+		"(client.WithState, or List and watch from its revision plus one)", e.Requested, oldest)
 }
 
-// FutureRevisionError says that a read asked for a revision that does not
-// exist yet.
+// FutureRevisionError reports that a read asked for a revision that does not
+// exist yet. Current is the newest revision; 0 when the server did not tell.
 type FutureRevisionError struct {
 	Requested, Current int64
 }
 
 func (e *FutureRevisionError) Error() string {
+	if e.Current == 0 {
+		return fmt.Sprintf("revision %d does not exist yet", e.Requested)
+	}
 	return fmt.Sprintf("revision %d does not exist yet: the newest is %d", e.Requested, e.Current)
 }
 
-// OutcomeUnknownError says that a write was sent to a node which did not confirm
+// OutcomeUnknownError reports that a write was sent to a node which did not confirm
 // it: etcd may have made the change, or may still make it. Read the key to learn
 // which, or repeat the write if doing it twice does no harm.
 type OutcomeUnknownError struct {
@@ -48,7 +55,7 @@ func (e *OutcomeUnknownError) Error() string {
 // Unwrap returns Err.
 func (e *OutcomeUnknownError) Unwrap() error { return e.Err }
 
-// InvalidError says which part of a request is wrong. It wraps [ErrInvalid].
+// InvalidError reports which part of a request is wrong. It wraps [ErrInvalid].
 type InvalidError struct {
 	// Field is its name in the API; Reason what is wrong with it, and what is
 	// allowed.
@@ -63,33 +70,33 @@ func (e *InvalidError) Error() string {
 func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
 var (
-	// ErrLineage says that a position, be it a revision or a token, belongs to
+	// ErrLineage reports that a position, be it a revision or a token, belongs to
 	// another history: etcd was restored from a backup or replaced, or another
 	// cluster issued it. Nothing learned before holds. A watch ends with it only if
-	// it was started with [WithoutSync].
+	// it was started with [WithoutResync].
 	ErrLineage = errors.New("the position belongs to another history of etcd (restored or replaced, or of another cluster): " +
 		"forget what you know and read the state again (client.WithState)")
 	// ErrCluster is the [ErrLineage] of a position that another cluster issued: a program
 	// has perhaps been given other endpoints than those that the position is of.
 	ErrCluster error = clusterError{}
-	// ErrInvalid says that a request was wrong; the error says how. Trying
+	// ErrInvalid reports that a request was wrong; the error says how. Trying
 	// again does not help.
 	ErrInvalid = errors.New("invalid request")
-	// ErrUnauthenticated says that the nodes require authentication, and do not accept
+	// ErrUnauthenticated reports that the nodes require authentication, and do not accept
 	// what the call said: no token or none that is good, or with etcd's
 	// authentication on, no user and password that it knows.
 	ErrUnauthenticated = errors.New("not authenticated")
-	// ErrDenied says that the caller is authenticated, but lacks the right: by etcd's
+	// ErrDenied reports that the caller is authenticated, but lacks the right: by etcd's
 	// users and roles, or by the nodes' policy.
 	ErrDenied = errors.New("not allowed")
-	// ErrUnavailable says that no node could answer in time. A call whose context
+	// ErrUnavailable reports that no node could answer in time. A call whose context
 	// was cancelled fails with the cause of that instead.
 	ErrUnavailable = errors.New("no node could answer")
-	// ErrTooBig says that a watch was sent a unit that is bigger than
+	// ErrTooBig reports that a watch was sent a unit that is bigger than
 	// [Config.MaxUnit]. The watch continues after its position only if that is
 	// raised.
 	ErrTooBig = errors.New("the unit is bigger than Config.MaxUnit")
-	// ErrClosed says that the client, watcher or mirror was closed.
+	// ErrClosed reports that the client, watcher or mirror was closed.
 	ErrClosed = errors.New("closed")
 )
 

@@ -37,9 +37,9 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	// WithoutSync: each event or an error. Without it, updates that are no events may take the
+	// WithoutResync: each event or an error. Without it, updates that are no events may take the
 	// place of some, as Update.Apply knows.
-	w := c.Watch(ctx, client.Prefix("/demo/"), client.FromRevision(at.Revision), client.WithPrevKV(), client.WithoutSync())
+	w := c.Watch(ctx, client.Prefix("/demo/"), client.FromRevision(at.Revision), client.WithPrevKV(), client.WithoutResync())
 	defer w.Close()
 	for u, err := range w.Updates() {
 		if err != nil {

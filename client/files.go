@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"sync/atomic"
 
-	"github.com/shardwatch/shardwatch/internal/ops/reload"
-	"github.com/shardwatch/shardwatch/internal/tlsconf"
+	"github.com/shardwatch/shardwatch/internal/files/reload"
+	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 )
 
 // TLSFiles are PEM files that a client's connections are secured with. They are

@@ -42,7 +42,7 @@ func FuzzAssembler(f *testing.F) {
 		case 2:
 			a.conflate, a.positioned, a.position, a.history = 1, true, 10, history{lineage: 1}
 		case 3:
-			a.noSync, a.rng = true, Range{}
+			a.noResync, a.rng = true, Range{}
 		}
 		a.begin()
 		if err := a.start(&pb.Created{Revision: 10, Lineage: 1}); err != nil {

@@ -68,7 +68,7 @@ func (l *Listing) All() iter.Seq2[KeyValue, error] {
 	}
 }
 
-// errStop says that the consumer has left the loop.
+// errStop reports that the consumer has left the loop.
 var errStop = errors.New("stop")
 
 func (l *Listing) run(yield func(KeyValue, error) bool) error {

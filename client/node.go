@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/shardwatch/shardwatch/internal/tlsconf"
+	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 )
 
 const (

@@ -29,7 +29,7 @@ type watchOptions struct {
 	behind   bool // from follows from a position
 	token    []byte
 	state    bool
-	noSync   bool
+	noResync bool
 	prevKV   bool
 	progress bool
 	conflate time.Duration
@@ -49,9 +49,9 @@ func (o *watchOptions) validate() error {
 	if n > 1 {
 		errs = append(errs, fmt.Errorf("%w: FromRevision, FromToken and WithState exclude each other", ErrInvalid))
 	}
-	if o.token != nil && len(o.token) == 0 && o.noSync {
+	if o.token != nil && len(o.token) == 0 && o.noResync {
 		errs = append(errs, fmt.Errorf("%w: the resume token is empty, because the watch that gave it had not started: "+
-			"start with WithState, or without WithoutSync", ErrInvalid))
+			"start with WithState, or without WithoutResync", ErrInvalid))
 	}
 	if o.behind && o.from <= 1 {
 		errs = append(errs, fmt.Errorf("%w: FromPosition needs a revision, %d is none: the watch had not started", ErrInvalid, o.from-1))
@@ -61,8 +61,8 @@ func (o *watchOptions) validate() error {
 	if o.conflate != 0 && (o.conflate < 10*time.Millisecond || o.conflate > time.Hour) {
 		errs = append(errs, fmt.Errorf("%w: conflation (%v) must be between 10ms and 1h", ErrInvalid, o.conflate))
 	}
-	if o.conflate != 0 && (o.noSync || o.prevKV) {
-		errs = append(errs, fmt.Errorf("%w: WithConflation excludes WithoutSync and WithPrevKV: it merges events into units", ErrInvalid))
+	if o.conflate != 0 && (o.noResync || o.prevKV) {
+		errs = append(errs, fmt.Errorf("%w: WithConflation excludes WithoutResync and WithPrevKV: it merges events into units", ErrInvalid))
 	}
 	if o.maxStale != 0 && o.maxStale < 100*time.Millisecond {
 		errs = append(errs, fmt.Errorf("%w: max staleness (%v) must be at least 100ms", ErrInvalid, o.maxStale))
@@ -85,7 +85,7 @@ func FromRevision(revision int64) WatchOption {
 // FromPosition resumes after a position, of an [Update], a [Listing] or a
 // [GetResult]: the next revision is the first one delivered. If the history is
 // another one by now, because etcd was restored or another cluster answers, the
-// watch begins with a resync ([WithoutSync]: it ends with [ErrLineage]).
+// watch begins with a resync ([WithoutResync]: it ends with [ErrLineage]).
 func FromPosition(p Position) WatchOption {
 	return watchOption(func(o *watchOptions) { o.from, o.history, o.behind = p.Revision+1, p.history(), true })
 }
@@ -102,15 +102,14 @@ func FromToken(token []byte) WatchOption {
 // WithState delivers the state of the range first, then the events behind it.
 func WithState() WatchOption { return watchOption(func(o *watchOptions) { o.state = true }) }
 
-// WithoutSync asks for every event or none: where the history that the watch
-// needs is gone, or another one, it ends with [*CompactedError] or [ErrLineage].
-// Without it, the watch continues with a unit: a [KindDelta] where the servers
-// still know what has changed, else a [KindResync].
-func WithoutSync() WatchOption { return watchOption(func(o *watchOptions) { o.noSync = true }) }
+// WithoutResync ends the watch, with [*CompactedError] or [ErrLineage], if the servers
+// cannot replay every event after its position. By default the watch continues with a
+// unit: a [KindDelta] if the servers know what changed, else a [KindResync].
+func WithoutResync() WatchOption { return watchOption(func(o *watchOptions) { o.noResync = true }) }
 
 // WithConflation delivers, instead of every event, at most one unit
 // ([KindConflated]) in so much time, with the latest value of each key that has
-// changed. From 10 ms to 1 h. It excludes [WithPrevKV] and [WithoutSync].
+// changed. From 10 ms to 1 h. It excludes [WithPrevKV] and [WithoutResync].
 func WithConflation(d time.Duration) MirrorOption {
 	return mirrorOption{func(o *watchOptions) { o.conflate = d }}
 }

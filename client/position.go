@@ -12,7 +12,7 @@ import (
 
 // Position is a revision with the history it belongs to. Revisions of different
 // histories cannot be compared: etcd that was restored goes back, and etcd that was
-// rebuilt begins anew, behind the same addresses.
+// rebuilt starts again, behind the same addresses.
 type Position struct {
 	// Cluster is the ID of the cluster of nodes (admin.ShardMap.ClusterID), which is
 	// random. Lineage is counted by each cluster, from 1. When both are zero, the

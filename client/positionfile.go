@@ -9,7 +9,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/shardwatch/shardwatch/internal/durable"
+	"github.com/shardwatch/shardwatch/internal/files/durable"
 )
 
 // PositionFile keeps the position of one range in a file, as cachectl watch

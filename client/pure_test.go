@@ -89,7 +89,7 @@ func TestTheErrorNamesAnotherCluster(t *testing.T) {
 		{history{"a", 1}, history{"a", 2}, ErrLineage, ErrCluster},
 		{history{"", 1}, history{"b", 2}, ErrLineage, ErrCluster}, // of a cluster that is not known
 	} {
-		a := assembler{noSync: true, positioned: true, position: 5, history: c.ours}
+		a := assembler{noResync: true, positioned: true, position: 5, history: c.ours}
 		err := a.start(&pb.Created{ClusterId: c.there.cluster, Lineage: c.there.lineage, Revision: 5})
 		if !errors.Is(err, c.want) || !errors.Is(err, ErrLineage) || c.not != nil && errors.Is(err, c.not) {
 			t.Errorf("from %v to %v: %v, want %v", c.ours, c.there, err, c.want)
@@ -371,9 +371,9 @@ func TestAssembler(t *testing.T) {
 		"a delta for a state":             {assembler{wantState: true}, []*pb.WatchResponse{unit(10, 20, "a")}, "broken ask state"},
 		"an unasked state":                {assembler{}, []*pb.WatchResponse{state(20, true, true, "a")}, "broken ask 11"},
 		"a future start":                  {assembler{positioned: true, position: 99}, []*pb.WatchResponse{progress(50), events(60, false, "a"), events(100, false, "a")}, "batch@100/1 ask 101"},
-		"a start that skips":              {assembler{noSync: true, positioned: true, position: 5}, []*pb.WatchResponse{events(11, false, "a")}, "broken broken ask 6"},
+		"a start that skips":              {assembler{noResync: true, positioned: true, position: 5}, []*pb.WatchResponse{events(11, false, "a")}, "broken broken ask 6"},
 		"a start that skips, and no unit": {assembler{positioned: true, position: 5}, []*pb.WatchResponse{events(11, false, "a")}, "broken ask 6"},
-		"another lineage, and no unit":    {assembler{noSync: true, positioned: true, position: 50, history: history{lineage: 9}}, nil, "lineage ask 51"},
+		"another lineage, and no unit":    {assembler{noResync: true, positioned: true, position: 50, history: history{lineage: 9}}, nil, "lineage ask 51"},
 
 		"a delta":                  {at10, []*pb.WatchResponse{unit(10, 20, "b -c a"), events(20, false, "a"), events(21, false, "a")}, "delta@10-20/2-1 batch@21/1 ask 22"},
 		"a delta in parts":         {at10, []*pb.WatchResponse{unit(10, 20, "b", first), unit(0, 20, "a -d", middle), progress(15), unit(0, 20, "-c", last)}, "delta@10-20/2-2 ask 21"},
@@ -397,7 +397,7 @@ func TestAssembler(t *testing.T) {
 		"a kind of tomorrow":       {at10, []*pb.WatchResponse{unit(10, 20, "a", func(s *pb.Sync) { s.Kind = 9 })}, "broken ask 11"},
 		"conflated":                {assembler{conflate: time.Second, positioned: true, position: 10}, []*pb.WatchResponse{unit(10, 20, "a", conflated), unit(20, 30, "-a", conflated)}, "conflated@10-20/1-0 conflated@20-30/0-1 ask 31"},
 		"conflated, unasked":       {at10, []*pb.WatchResponse{unit(10, 20, "a", conflated)}, "broken ask 11"},
-		"a unit, not allowed":      {assembler{noSync: true, positioned: true, position: 10}, []*pb.WatchResponse{unit(10, 20, "a")}, "broken ask 11"},
+		"a unit, not allowed":      {assembler{noResync: true, positioned: true, position: 10}, []*pb.WatchResponse{unit(10, 20, "a")}, "broken ask 11"},
 		"too big":                  {assembler{maxUnit: 3 * overhead, positioned: true, position: 10}, []*pb.WatchResponse{unit(10, 20, "a b", first), unit(10, 20, "-c", last)}, "too big ask 11"},
 
 		"a resync":                        {at10, []*pb.WatchResponse{unit(0, 20, "a b", resync, first), unit(0, 20, "c", resync, last), events(21, false, "a")}, "resync@20/3 batch@21/1 ask 22"},

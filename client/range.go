@@ -33,7 +33,7 @@ func Prefix(prefix string) Range {
 // end means the end of the key space.
 func Between(start, end string) Range { return Range{Start: start, End: end} }
 
-// Contains says whether the range holds key.
+// Contains reports whether the range holds key.
 func (r Range) Contains(key string) bool { return key >= r.Start && (r.End == "" || key < r.End) }
 
 // has is Contains without a copy of the key.

@@ -77,7 +77,7 @@ func TestWatchesMoveToTheRebuiltCluster(t *testing.T) {
 	old.Put("/demo/old", "x")
 	c := connect(t, old)
 	w := c.Watch(t.Context(), demo, client.WithState())
-	strict := c.Watch(t.Context(), demo, client.WithoutSync())
+	strict := c.Watch(t.Context(), demo, client.WithoutResync())
 	quiet := c.Watch(t.Context(), demo)
 	waitStarted(t, strict)
 	waitStarted(t, quiet)
@@ -93,8 +93,8 @@ func TestWatchesMoveToTheRebuiltCluster(t *testing.T) {
 	resynced(t, "one by position", c.Watch(t.Context(), demo, client.FromPosition(position)), cluster)
 	for name, x := range map[string]*client.Watcher{
 		"a running watch": strict,
-		"one by token":    c.Watch(t.Context(), demo, client.FromToken(token), client.WithoutSync()),
-		"one by position": c.Watch(t.Context(), demo, client.FromPosition(position), client.WithoutSync()),
+		"one by token":    c.Watch(t.Context(), demo, client.FromToken(token), client.WithoutResync()),
+		"one by position": c.Watch(t.Context(), demo, client.FromPosition(position), client.WithoutResync()),
 	} {
 		if u, err := x.Next(deadline(t)); !errors.Is(err, client.ErrLineage) || !errors.Is(err, client.ErrCluster) {
 			t.Errorf("%s, without units: %+v, %v", name, u, err)

@@ -17,7 +17,7 @@ import (
 
 // stream is one Watch stream to one node, shared by many watchers. It lives
 // from its first watch to its last, or until it breaks; then every watcher on
-// it is placed anew.
+// it is placed again.
 type stream struct {
 	c     *Client
 	node  *node

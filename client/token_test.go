@@ -122,7 +122,7 @@ func TestASavedEmptyTokenStartsWithAResync(t *testing.T) {
 			t.Error("no token")
 		}
 		w.Close()
-		if _, err := c.Watch(t.Context(), demo, client.FromToken(token), client.WithoutSync()).Next(deadline(t)); !errors.Is(err, client.ErrInvalid) {
+		if _, err := c.Watch(t.Context(), demo, client.FromToken(token), client.WithoutResync()).Next(deadline(t)); !errors.Is(err, client.ErrInvalid) {
 			t.Errorf("every event or none: %v", err)
 		}
 	}

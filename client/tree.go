@@ -36,7 +36,7 @@ func join(kv *KeyValue, prio uint64, left, right *tree) *tree {
 	return &tree{left: left, right: right, kv: kv, prio: prio, size: left.len() + right.len() + 1}
 }
 
-// above says whether a node with prio and key is nearer to the root than t's.
+// above reports whether a node with prio and key is nearer to the root than t's.
 func (t *tree) above(prio uint64, key []byte) bool {
 	if prio != t.prio {
 		return prio > t.prio

@@ -26,7 +26,7 @@ type Op struct {
 	Delete bool
 }
 
-// ConflictError says that a condition of [Client.Txn] is false, and that nothing was
+// ConflictError reports that a condition of [Client.Txn] is false, and that nothing was
 // changed.
 type ConflictError struct {
 	Condition

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -127,7 +128,11 @@ func TestCount(t *testing.T) {
 		}
 	}
 	_, _, err := c.Count(deadline(t), client.Prefix("/"), client.AtRevision(old))
-	if gone, ok := errors.AsType[*client.CompactedError](err); !ok || gone.Requested != old {
+	if gone, ok := errors.AsType[*client.CompactedError](err); !ok || gone.Requested != old || strings.Contains(err.Error(), "oldest") {
+		t.Error(err)
+	}
+	_, _, err = c.Count(deadline(t), client.Prefix("/"), client.AtRevision(now+100))
+	if future, ok := errors.AsType[*client.FutureRevisionError](err); !ok || future.Requested != now+100 || strings.Contains(err.Error(), "newest") {
 		t.Error(err)
 	}
 	if _, _, err := c.Count(deadline(t), client.Key("")); !errors.Is(err, client.ErrInvalid) {

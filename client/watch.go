@@ -56,7 +56,7 @@ type Watcher struct {
 // background, and resumes on one node after the other until ctx ends or the
 // watcher is closed. What is wrong with the request is returned by
 // [Watcher.Next]. Be ready for units, which take the place of events that are
-// no longer to be had ([KindDelta], [KindResync]), or say [WithoutSync].
+// no longer to be had ([KindDelta], [KindResync]), or say [WithoutResync].
 func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watcher {
 	w := &Watcher{
 		c: c, started: make(chan struct{}), wake: make(chan struct{}, 1),
@@ -68,7 +68,7 @@ func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watch
 	}
 	invalid := w.opts.validate()
 	w.asm = assembler{
-		rng: r, prevKV: w.opts.prevKV, noSync: w.opts.noSync, conflate: w.opts.conflate, maxStaleness: w.opts.maxStale,
+		rng: r, prevKV: w.opts.prevKV, noResync: w.opts.noResync, conflate: w.opts.conflate, maxStaleness: w.opts.maxStale,
 		maxUnit: c.cfg.MaxUnit, wantState: w.opts.state, token: w.opts.token, history: w.opts.history,
 	}
 	if w.opts.from > 0 {
@@ -104,7 +104,7 @@ func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watch
 // been returned, it returns why: the cause of the watch's context,
 // [ErrClosed], [ErrInvalid], [ErrDenied], [ErrTooBig], [ErrUnauthenticated] (only
 // if the client has no source of further credentials: neither Config.Token nor
-// Config.PasswordFrom), and [WithoutSync] also [*CompactedError] or [ErrLineage].
+// Config.PasswordFrom), and [WithoutResync] also [*CompactedError] or [ErrLineage].
 func (w *Watcher) Next(ctx context.Context) (Update, error) {
 	for {
 		u, ok, err := w.take()

@@ -341,7 +341,7 @@ func TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce(t *testing.T) {
 		b.c.topology.Store(&topology{all: true, members: []member{
 			{name: "n1", address: "a:1"}, {name: "n2", address: "b:1"}, {name: "n3", address: "c:1"},
 		}})
-		w := b.c.Watch(context.Background(), Prefix("a"), FromRevision(3), WithoutSync())
+		w := b.c.Watch(context.Background(), Prefix("a"), FromRevision(3), WithoutResync())
 		asked := map[string]bool{}
 		for _, floor := range []int64{9, 7, 8} {
 			at := w.at()

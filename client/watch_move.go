@@ -42,7 +42,7 @@ func (w *Watcher) placeLocked() {
 	w.on, w.id = s, id
 }
 
-// retryLocked places the watch anew after its next backoff: when the node asked
+// retryLocked places the watch again after its next backoff: when the node asked
 // to wait for after, not before that. Spread comes on top.
 func (w *Watcher) retryLocked(after, spread time.Duration) {
 	if w.err != nil || w.timer != nil {
@@ -184,7 +184,7 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 			switch {
 			case !nowhere:
 				return
-			case w.asm.noSync:
+			case w.asm.noResync:
 				w.endLocked(because(&CompactedError{Requested: w.asm.position + 1, Floor: floor}))
 				return
 			}
@@ -193,7 +193,7 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 	case pb.EndReason_END_REASON_LINEAGE:
 		switch {
 		case w.asm.wantState:
-		case w.asm.noSync:
+		case w.asm.noResync:
 			w.endLocked(because(fmt.Errorf("%w: %s", lineageError(e.GetForeign()), e.GetMessage())))
 			return
 		case w.asm.created: // this node has what all are about to ask for

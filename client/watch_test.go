@@ -251,7 +251,7 @@ func TestWatchFindsTheNodeThatStillHasTheHistory(t *testing.T) {
 	cluster.Nodes()[1].Kill()
 	cluster.Nodes()[2].RefuseWatches(&pb.Ended{Reason: pb.EndReason_END_REASON_COMPACTED, Floor: 7, Message: "gone"})
 	var compacted *client.CompactedError
-	if _, err := c.Watch(t.Context(), demo, client.FromRevision(3), client.WithoutSync()).Next(deadline(t)); !errors.As(err, &compacted) || compacted.Floor != 7 {
+	if _, err := c.Watch(t.Context(), demo, client.FromRevision(3), client.WithoutResync()).Next(deadline(t)); !errors.As(err, &compacted) || compacted.Floor != 7 {
 		t.Fatalf("gone everywhere: %v", err)
 	}
 }
@@ -268,7 +268,7 @@ func TestWatchEndsWithAReason(t *testing.T) {
 	}
 
 	cluster.Compact(6)
-	err := next(client.FromRevision(5), client.WithoutSync())
+	err := next(client.FromRevision(5), client.WithoutResync())
 	var compacted *client.CompactedError
 	if !errors.As(err, &compacted) || compacted.Requested != 5 || compacted.Floor != 6 {
 		t.Errorf("below the floor: %v", err)
@@ -276,7 +276,7 @@ func TestWatchEndsWithAReason(t *testing.T) {
 	if !strings.Contains(err.Error(), "read the state again") {
 		t.Errorf("the error does not say what to do: %v", err)
 	}
-	if err := next(client.FromPosition(client.Position{Cluster: cluster.ID(), Lineage: 7, Revision: 5}), client.WithoutSync()); !errors.Is(err, client.ErrLineage) || errors.Is(err, client.ErrCluster) {
+	if err := next(client.FromPosition(client.Position{Cluster: cluster.ID(), Lineage: 7, Revision: 5}), client.WithoutResync()); !errors.Is(err, client.ErrLineage) || errors.Is(err, client.ErrCluster) {
 		t.Errorf("another lineage: %v", err)
 	}
 	for _, opts := range [][]client.WatchOption{
@@ -287,7 +287,7 @@ func TestWatchEndsWithAReason(t *testing.T) {
 		{client.WithConflation(2 * time.Hour)},
 		{client.WithMaxStaleness(time.Millisecond)},
 		{client.WithConflation(time.Second), client.WithPrevKV()},
-		{client.WithConflation(time.Second), client.WithoutSync()},
+		{client.WithConflation(time.Second), client.WithoutResync()},
 	} {
 		if err := next(opts...); !errors.Is(err, client.ErrInvalid) {
 			t.Errorf("got %v", err)
@@ -312,7 +312,7 @@ func TestRestoreEndsAWatchWithoutUnits(t *testing.T) {
 		cluster.Put("/demo/a", "x")
 	}
 	c := connect(t, cluster)
-	w := c.Watch(t.Context(), demo, client.FromRevision(2), client.WithoutSync())
+	w := c.Watch(t.Context(), demo, client.FromRevision(2), client.WithoutResync())
 	follow(t, cluster, w, &seen{rng: demo}, 11, 1)
 	cluster.Restore(5)
 	cluster.Put("/demo/a", "of another history")

@@ -3,10 +3,14 @@ module github.com/shardwatch/shardwatch/adapters/controllerruntime
 go 1.26.0
 
 require (
-	github.com/shardwatch/shardwatch v0.0.0
 	k8s.io/apimachinery v0.37.2
 	k8s.io/client-go v0.37.2
 	sigs.k8s.io/controller-runtime v0.25.2
+)
+
+require (
+	github.com/shardwatch/shardwatch/api v0.1.0 // indirect
+	github.com/shardwatch/shardwatch/internal/files v0.1.0 // indirect
 )
 
 require (
@@ -45,6 +49,7 @@ require (
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
+	github.com/shardwatch/shardwatch/client v0.1.0
 	github.com/x448/float16 v0.8.4 // indirect
 	go.etcd.io/etcd/api/v3 v3.7.3 // indirect
 	go.opentelemetry.io/otel v1.47.0 // indirect
@@ -75,5 +80,3 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
-
-replace github.com/shardwatch/shardwatch => ../..

@@ -3,10 +3,14 @@ module github.com/shardwatch/shardwatch/adapters/otel
 go 1.26.0
 
 require (
-	github.com/shardwatch/shardwatch v0.0.0
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0
 	go.opentelemetry.io/otel/sdk/metric v1.47.0
+)
+
+require (
+	github.com/shardwatch/shardwatch/api v0.1.0 // indirect
+	github.com/shardwatch/shardwatch/internal/files v0.1.0 // indirect
 )
 
 require (
@@ -16,6 +20,7 @@ require (
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.30.0 // indirect
+	github.com/shardwatch/shardwatch/client v0.1.0
 	go.etcd.io/etcd/api/v3 v3.7.3 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
@@ -29,5 +34,3 @@ require (
 	google.golang.org/grpc v1.85.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
-
-replace github.com/shardwatch/shardwatch => ../..

@@ -5,7 +5,11 @@ go 1.26.0
 require (
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/client_model v0.6.3
-	github.com/shardwatch/shardwatch v0.0.0
+)
+
+require (
+	github.com/shardwatch/shardwatch/api v0.1.0 // indirect
+	github.com/shardwatch/shardwatch/internal/files v0.1.0 // indirect
 )
 
 require (
@@ -16,6 +20,7 @@ require (
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
+	github.com/shardwatch/shardwatch/client v0.1.0
 	go.etcd.io/etcd/api/v3 v3.7.3 // indirect
 	go.opentelemetry.io/otel v1.47.0 // indirect
 	go.opentelemetry.io/otel/metric v1.47.0 // indirect
@@ -27,5 +32,3 @@ require (
 	google.golang.org/grpc v1.85.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
-
-replace github.com/shardwatch/shardwatch => ../..

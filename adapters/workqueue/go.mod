@@ -2,9 +2,11 @@ module github.com/shardwatch/shardwatch/adapters/workqueue
 
 go 1.26.0
 
+require k8s.io/client-go v0.37.2
+
 require (
-	github.com/shardwatch/shardwatch v0.0.0
-	k8s.io/client-go v0.37.2
+	github.com/shardwatch/shardwatch/api v0.1.0 // indirect
+	github.com/shardwatch/shardwatch/internal/files v0.1.0 // indirect
 )
 
 require (
@@ -12,6 +14,7 @@ require (
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.30.0 // indirect
+	github.com/shardwatch/shardwatch/client v0.1.0
 	go.etcd.io/etcd/api/v3 v3.7.3 // indirect
 	go.opentelemetry.io/otel v1.47.0 // indirect
 	go.opentelemetry.io/otel/metric v1.47.0 // indirect
@@ -27,5 +30,3 @@ require (
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
 )
-
-replace github.com/shardwatch/shardwatch => ../..

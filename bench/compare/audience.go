@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -122,7 +122,7 @@ type audience struct {
 	options []grpc.DialOption // of its connections
 
 	mu      sync.Mutex
-	conns   []*grpc.ClientConn // guarded by mu
+	conns   []io.Closer // guarded by mu
 	streams []*watchStream
 
 	// lost is called when a stream breaks, and makes it go on; nil: that is an
@@ -132,7 +132,7 @@ type audience struct {
 
 // watchStream is one stream. Its fields belong to the goroutine that reads it.
 type watchStream struct {
-	grpc.ClientStream
+	stream
 	end     string // its endpoint
 	watches []*position
 	waiting int // for the creation of so many
@@ -179,12 +179,12 @@ func (a *audience) position(watch int) *position {
 
 // open opens all watches and returns when they are created.
 func (a *audience) open(ctx context.Context) error {
-	return a.connect(func(s *watchStream, conn *grpc.ClientConn) error { return a.create(ctx, s, conn) })
+	return a.connect(func(s *watchStream, conn connection) error { return a.create(ctx, s, conn) })
 }
 
 // openAndRead opens all watches and reads each as soon as it is there.
 func (a *audience) openAndRead(ctx context.Context) error {
-	return a.connect(func(s *watchStream, conn *grpc.ClientConn) error {
+	return a.connect(func(s *watchStream, conn connection) error {
 		if err := a.create(ctx, s, conn); err != nil {
 			return err
 		}
@@ -194,9 +194,9 @@ func (a *audience) openAndRead(ctx context.Context) error {
 
 // connect calls f for every stream, for many at a time. The endpoints take turns,
 // connection by connection.
-func (a *audience) connect(f func(*watchStream, *grpc.ClientConn) error) error {
+func (a *audience) connect(f func(*watchStream, connection) error) error {
 	var g errgroup.Group
-	var conn *grpc.ClientConn
+	var conn connection
 	var end string
 	for at, n := 0, 0; at < a.watches; n++ {
 		if n%a.perConn() == 0 {
@@ -228,8 +228,8 @@ func (a *audience) connect(f func(*watchStream, *grpc.ClientConn) error) error {
 }
 
 // dial makes a connection of the audience's.
-func (a *audience) dial(end string) (*grpc.ClientConn, error) {
-	conn, err := a.side.dial(end, a.options...)
+func (a *audience) dial(end string) (connection, error) {
+	conn, err := a.side.connect(end, a.options...)
 	if err != nil {
 		return nil, err
 	}
@@ -245,12 +245,12 @@ const (
 )
 
 // create opens a stream and creates its watches, each behind what it has seen.
-func (a *audience) create(ctx context.Context, s *watchStream, conn *grpc.ClientConn) (err error) {
+func (a *audience) create(ctx context.Context, s *watchStream, conn connection) (err error) {
 	method := etcdWatchMethod
 	if a.native() {
 		method = nativeWatchMethod
 	}
-	if s.ClientStream, err = conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method); err != nil {
+	if s.stream, err = conn.open(ctx, method); err != nil {
 		return fmt.Errorf("open a watch stream: %w", err)
 	}
 	if a.native() {
@@ -412,7 +412,7 @@ const writers = 16
 // write puts all events, so many per second, or when that is 0 as fast as
 // watches, on average, keep up. Without watches it is as fast as they are taken.
 // It returns how long each took.
-func (a *audience) write(ctx context.Context, cli *clientv3.Client, perSecond float64) (*histogram, error) {
+func (a *audience) write(ctx context.Context, to writer, perSecond float64) (*histogram, error) {
 	puts := new(histogram)
 	value := value(1, a.size)
 	var next atomic.Int64
@@ -438,16 +438,16 @@ func (a *audience) write(ctx context.Context, cli *clientv3.Client, perSecond fl
 					}
 				}
 				began := time.Now()
-				r, err := cli.Put(ctx, a.key(i), value)
+				revision, err := to.put(ctx, a.key(i), value)
 				if err != nil {
 					return fmt.Errorf("write an event: %w", err)
 				}
-				at := r.Header.GetRevision() - a.after - 1
+				at := revision - a.after - 1
 				if at < 0 || at >= int64(a.events) {
-					return fmt.Errorf("another client's write came in between: revision %d", r.Header.GetRevision())
+					return fmt.Errorf("another client's write came in between: revision %d", revision)
 				}
 				a.acked[at].Store(int64(time.Since(a.began)))
-				for newest := a.newest.Load(); r.Header.GetRevision() > newest && !a.newest.CompareAndSwap(newest, r.Header.GetRevision()); {
+				for newest := a.newest.Load(); revision > newest && !a.newest.CompareAndSwap(newest, revision); {
 					newest = a.newest.Load()
 				}
 				puts.add(time.Since(began), 1)
@@ -459,14 +459,14 @@ func (a *audience) write(ctx context.Context, cli *clientv3.Client, perSecond fl
 
 // writeUntil puts events, so many per second, until ctx ends, and returns how many.
 func (t *trial) writeUntil(ctx context.Context, sh shape, perSecond float64) (n int64, err error) {
-	cli, err := t.side.writer()
+	to, err := t.side.writer()
 	if err != nil {
 		return 0, err
 	}
-	defer cli.Close()
+	defer to.Close()
 	text, start := value(1, sh.size), time.Now()
 	for ; pause(ctx, time.Until(start.Add(time.Duration(float64(n)/perSecond*float64(time.Second))))) == nil; n++ {
-		if _, err := cli.Put(context.WithoutCancel(ctx), sh.key(int(n)), text); err != nil {
+		if _, err := to.put(context.WithoutCancel(ctx), sh.key(int(n)), text); err != nil {
 			return n, fmt.Errorf("write in the background: %w", err)
 		}
 	}

@@ -34,7 +34,7 @@ text { font: 13px system-ui, sans-serif; fill: #1f2328 }
 .head { font-weight: 600 }
 .note { fill: #59636e }
 .all { opacity: 0.35 }
-.etcd { fill: #6e7781 } .proxy { fill: #a475f9 } .tier { fill: #2da44e } .native { fill: #218bff } .grpc { fill: #d4a72c }
+.etcd { fill: #6e7781 } .proxy { fill: #a475f9 } .tier { fill: #2da44e } .native { fill: #218bff } .grpc { fill: #d4a72c } .nats { fill: #bc4c00 } .tcp { fill: #57606a }
 @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .note { fill: #9198a1 } }
 </style>
 `, width, height, width, height)

@@ -48,12 +48,12 @@ type config struct {
 	// rest is how long is waited for things to settle, and idleness measured.
 	rest time.Duration
 
-	cachenode, etcd, self string // programs
-	dir                   string
-	profile               string    // a directory for profiles of the servers; empty: none are made
-	changed               []string  // flags that were given, besides those that choose loads and outputs
-	identity              *identity // with tls
-	say                   func(format string, args ...any)
+	cachenode, etcd, nats, self string // programs
+	dir                         string
+	profile                     string    // a directory for profiles of the servers; empty: none are made
+	changed                     []string  // flags that were given, besides those that choose loads and outputs
+	identity                    *identity // with tls
+	say                         func(format string, args ...any)
 }
 
 // The paces of watch loads.

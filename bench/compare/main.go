@@ -1,5 +1,5 @@
-// Command compare measures etcd, etcd's grpc-proxy, cache nodes and a bare
-// grpc-go server side by side: what watches, lists and writes cost the servers
+// Command compare measures etcd, etcd's grpc-proxy, cache nodes, a bare grpc-go
+// server, a nats-server and a raw write side by side: what watches, lists and writes cost the servers
 // in CPU time and memory, and clients in time. See docs/performance.md.
 package main
 
@@ -33,6 +33,10 @@ The sides:
   native  the same nodes, through their own API
   grpc    a bare grpc-go server that sends bytes encoded before, one goroutine per
           connection: what the library can do (watches only)
+  nats    a nats-server, which delivers messages of the same size and keeps none
+          (paced watches of one prefix, a connection each or a hundred on one)
+  tcp     one write(2) of the same bytes to each connection, the least that a server
+          can do (paced watches of one prefix, a connection each)
 
 Usage:
   go run ./bench/compare [flags]
@@ -67,7 +71,7 @@ too; 2 wrong flags.
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func execute(args []string, stdout, stderr io.Writer) int {
-	if len(args) > 0 && args[0] == "serve" { // the side grpc
+	if len(args) > 0 && args[0] == "serve" { // the sides grpc and tcp
 		return fail(stderr, 1, serve(args[1:]))
 	}
 	cfg := defaults()
@@ -80,6 +84,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	out := flags.String("report", "dist/bench", "`path` of the report, without its ending: .json, .md and .svg are written; empty: none")
 	chartPath := flags.String("chart", "", "`path` of another copy of the chart")
 	flags.StringVar(&cfg.cachenode, "cachenode", "", "`path` of the program (default: built from this repository)")
+	flags.StringVar(&cfg.nats, "nats-server", "", "`path` of the program (default: built by tools/pinned)")
 	flags.StringVar(&cfg.dir, "dir", "", "`directory` for data and logs, kept afterwards (default: a temporary one, kept after a failure)")
 	flags.StringVar(&cfg.profile, "profile", "", "`directory` for CPU profiles of the servers while events are delivered, made by perf: one for each load and side")
 	plain := map[string]bool{"help": true}
@@ -212,6 +217,11 @@ func (c *config) prepare(ctx context.Context) (err error) {
 	}
 	if c.cachenode == "" && slices.ContainsFunc(c.sides, cached) {
 		if c.cachenode, err = nodetest.Build(ctx, c.dir); err != nil {
+			return err
+		}
+	}
+	if c.nats == "" && slices.Contains(c.sides, sideNATS) && slices.ContainsFunc(chosen(c), func(l load) bool { return slices.Contains(l.sides, sideNATS) }) {
+		if c.nats, err = buildNATS(ctx); err != nil {
 			return err
 		}
 	}

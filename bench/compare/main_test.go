@@ -22,7 +22,7 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// The side grpc is this program, too.
+// The sides grpc and tcp are this program, too.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "serve" {
 		os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
@@ -38,7 +38,7 @@ func TestSmoke(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "of", "a", "run")
 	var out, errs bytes.Buffer
 	code := execute([]string{
-		"--only", "^(watch/shared/prefix/25/256B/paced|storm|list/300/linearizable|get/busy|mixed)", "--sides", "etcd,proxy,native,grpc", "--tls",
+		"--only", "^(watch/(shared|connection)/prefix/25/256B/paced|storm|list/300/linearizable|get/busy|mixed)", "--sides", "etcd,proxy,native,grpc,nats,tcp", "--tls",
 		"--watches", "25", "--rate", "2500", "--deliver", "200ms", "--rest", "50ms",
 		"--keys", "300", "--listed", "600", "--clients", "1,3", "--page", "70", "--gets", "300", "--report", path, "--chart", path + "2.svg",
 	}, &out, &errs)
@@ -58,7 +58,7 @@ func TestSmoke(t *testing.T) {
 		sides[x.load] = max(sides[x.load], len(x.values))
 	}
 	want := map[string]int{
-		"watch/shared/prefix/25/256B/paced": 4, "storm/25": 1, "list/300/linearizable": 3, "get/busy/linearizable": 2, "mixed": 2,
+		"watch/shared/prefix/25/256B/paced": 5, "watch/connection/prefix/25/256B/paced": 6, "storm/25": 1, "list/300/linearizable": 3, "get/busy/linearizable": 2, "mixed": 2,
 	}
 	if !maps.Equal(sides, want) {
 		t.Errorf("loads and their sides: %v, want %v", sides, want)

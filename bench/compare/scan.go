@@ -8,7 +8,7 @@ import (
 )
 
 // cursor walks over a message as gRPC received it, buffer after buffer, and
-// copies nothing but what is asked for.
+// copies only what is asked for.
 type cursor struct {
 	rest  mem.BufferSlice
 	b     []byte // what is left of the current buffer

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -47,23 +48,37 @@ type bareWatch struct {
 	next   int    // index of the event that comes next; belongs to the connection's goroutine
 }
 
-// serve runs a bare server on an address until the process ends. With two more
+// serve runs the server of a side on an address until the process ends. With two more
 // arguments it speaks TLS: a certificate and its key.
 func serve(args []string) error {
-	if len(args) != 1 && len(args) != 3 {
-		return fmt.Errorf("serve takes an address, and a certificate and its key; it was given %d arguments", len(args))
+	if len(args) != 2 && len(args) != 4 {
+		return fmt.Errorf("serve takes a side, an address, and a certificate and its key; it was given %d arguments", len(args))
 	}
-	opts := []grpc.ServerOption{grpc.ForceServerCodecV2(bareCodec{})}
-	if len(args) == 3 {
-		creds, err := credentials.NewServerTLSFromFile(args[1], args[2])
+	var secure *tls.Config
+	if len(args) == 4 {
+		certificate, err := tls.LoadX509KeyPair(args[2], args[3])
 		if err != nil {
 			return fmt.Errorf("read the certificate: %w", err)
 		}
-		opts = append(opts, grpc.Creds(creds))
+		secure = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13}
 	}
-	l, err := net.Listen("tcp", args[0])
+	l, err := net.Listen("tcp", args[1])
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w", args[0], err)
+		return fmt.Errorf("listen on %s: %w", args[1], err)
+	}
+	switch args[0] {
+	case sideBare:
+		return serveBare(l, secure)
+	case sideTCP:
+		return serveFloor(l, secure)
+	}
+	return fmt.Errorf("serve has no side %q", args[0])
+}
+
+func serveBare(l net.Listener, secure *tls.Config) error {
+	opts := []grpc.ServerOption{grpc.ForceServerCodecV2(bareCodec{})}
+	if secure != nil {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(secure)))
 	}
 	s, b := grpc.NewServer(opts...), &bare{conns: make(map[string]*bareConn)}
 	etcdserverpb.RegisterKVServer(s, b)
@@ -83,17 +98,26 @@ func (b *bare) Put(_ context.Context, r *etcdserverpb.PutRequest) (*etcdserverpb
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	revision := int64(len(b.events)) + 1
-	event, err := proto.Marshal(&etcdserverpb.WatchResponse{Events: []*mvccpb.Event{{Kv: &mvccpb.KeyValue{
-		Key: r.GetKey(), Value: r.GetValue(), CreateRevision: revision, ModRevision: revision, Version: 1,
-	}}}})
+	event, err := encode(string(r.GetKey()), string(r.GetValue()), revision)
 	if err != nil {
-		return nil, fmt.Errorf("encode an event: %w", err)
+		return nil, err
 	}
 	b.events = append(b.events, event)
 	for _, c := range b.conns {
 		c.poke()
 	}
 	return &etcdserverpb.PutResponse{Header: &etcdserverpb.ResponseHeader{Revision: revision}}, nil
+}
+
+// encode returns an event as the fields of a WatchResponse without a watch.
+func encode(key, value string, revision int64) ([]byte, error) {
+	b, err := proto.Marshal(&etcdserverpb.WatchResponse{Events: []*mvccpb.Event{{Kv: &mvccpb.KeyValue{
+		Key: []byte(key), Value: []byte(value), CreateRevision: revision, ModRevision: revision, Version: 1,
+	}}}})
+	if err != nil {
+		return nil, fmt.Errorf("encode an event: %w", err)
+	}
+	return b, nil
 }
 
 // Watch takes a stream's watches. Its connection's goroutine serves them.

@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -31,9 +31,13 @@ const (
 	sideTier   = "tier"   // three cache nodes before an etcd, through etcd's API
 	sideNative = "native" // the same nodes, through their own API
 	sideBare   = "grpc"   // a bare grpc-go server that has pre-encoded bytes; see bare
+	sideNATS   = "nats"   // a nats-server, without etcd and without JetStream
+	sideTCP    = "tcp"    // a write of the same bytes to each connection; see floor
 )
 
-func kinds() []string { return []string{sideEtcd, sideProxy, sideTier, sideNative, sideBare} }
+func kinds() []string {
+	return []string{sideEtcd, sideProxy, sideTier, sideNative, sideBare, sideNATS, sideTCP}
+}
 
 // cached says that a kind has cache nodes.
 func cached(kind string) bool { return kind == sideTier || kind == sideNative }
@@ -49,6 +53,8 @@ type side struct {
 	began time.Time
 	store string    // where writes go: they are etcd's work, whoever is watched
 	tls   *identity // nil: plain text
+
+	published atomic.Int64 // the revision of the last event of a side without etcd's API
 }
 
 // startSide runs a side in a directory of its own, which must not be there.
@@ -67,10 +73,9 @@ func startSide(ctx context.Context, cfg *config, kind, dir string, as setup) (_ 
 		return nil, err
 	}
 	plain, secure, front := addrs[0], addrs[1], addrs[2]
-	if kind == sideBare {
+	if program, args := s.single(cfg, front); program != "" {
 		s.ends, s.store = []string{front}, front
-		s.front, err = proc.Start(filepath.Join(dir, "grpc.log"), cfg.self, append([]string{"serve", front}, s.tls.files()...)...)
-		if err != nil {
+		if s.front, err = proc.Start(filepath.Join(dir, kind+".log"), program, args...); err != nil {
 			return nil, err
 		}
 		return s, s.answers(ctx)
@@ -114,10 +119,29 @@ func startSide(ctx context.Context, cfg *config, kind, dir string, as setup) (_ 
 	return s, s.answers(ctx)
 }
 
+// single returns the command of a side that is one process without an etcd, on an address; "" for
+// other sides.
+func (s *side) single(cfg *config, address string) (program string, args []string) {
+	switch s.kind {
+	case sideBare, sideTCP:
+		return cfg.self, append([]string{"serve", s.kind, address}, s.tls.files()...)
+	case sideNATS:
+		args = []string{"--net", "127.0.0.1", "--port", address[strings.LastIndexByte(address, ':')+1:]}
+		if s.tls != nil {
+			args = append(args, "--tls", "--tlscert", s.tls.cert, "--tlskey", s.tls.key)
+		}
+		return cfg.nats, args
+	}
+	return "", nil
+}
+
 // answers waits until every server that clients connect to has answered once.
 func (s *side) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	if s.messaging() {
+		return s.accepts(ctx)
+	}
 	for _, end := range s.ends {
 		conn, err := s.dial(end)
 		if err != nil {
@@ -189,19 +213,6 @@ func (s *side) dial(end string, more ...grpc.DialOption) (*grpc.ClientConn, erro
 	return conn, nil
 }
 
-// writer returns a client for writes.
-func (s *side) writer() (*clientv3.Client, error) {
-	cfg := clientv3.Config{Endpoints: []string{s.store}, Logger: zap.NewNop(), DialTimeout: 10 * time.Second}
-	if s.tls != nil && s.kind == sideBare { // which has one port
-		cfg.TLS = s.tls.client()
-	}
-	cli, err := clientv3.New(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("connect to etcd: %w", err)
-	}
-	return cli, nil
-}
-
 // owner returns the endpoint of the node that watches etcd for a range of keys, or
 // "" when there is none: the range lies in several shards.
 func (s *side) owner(ctx context.Context, first, last string) (string, error) {
@@ -245,7 +256,7 @@ func keyName(i int) string { return fmt.Sprintf("%sns-%02d/pod-%07d", keyPrefix,
 
 // fill writes keys.
 func (s *side) fill(ctx context.Context, as setup) error {
-	cli, err := s.writer()
+	cli, err := s.client()
 	if err != nil {
 		return err
 	}

@@ -51,6 +51,7 @@ func watchLoads(c *config) (out []load) {
 						if what == whatPrefix {
 							sides = append(sides, sideBare)
 						}
+						sides = append(sides, w.messaging()...)
 						out = append(out, load{
 							name: fmt.Sprintf("watch/%s/%s/%d/%dB/%s", mode, what, watches, size, pace), sides: sides, run: w.run, setup: everywhere(),
 							standard: ways <= 1 && j == 0 && l == 0, whole: ways <= 2,
@@ -77,6 +78,19 @@ func watchLoads(c *config) (out []load) {
 type watchLoad struct {
 	shape
 	saturated bool
+}
+
+// messaging are the sides without etcd's API that a load is for: paced watches that match every
+// event, of which NATS has up to a hundred on a connection, and a raw write one.
+func (w watchLoad) messaging() (sides []string) {
+	if w.what != whatPrefix || w.saturated || w.mode == modeStream {
+		return nil
+	}
+	sides = []string{sideNATS}
+	if w.mode == modeConnection {
+		sides = append(sides, sideTCP)
+	}
+	return sides
 }
 
 // pace returns how many events are written, and how many per second.
@@ -177,16 +191,12 @@ func (t *trial) audience(ctx context.Context, sh shape, events int, options ...g
 
 // revision returns that of the side's etcd.
 func (t *trial) revision(ctx context.Context) (int64, error) {
-	cli, err := t.side.writer()
+	to, err := t.side.writer()
 	if err != nil {
 		return 0, err
 	}
-	defer cli.Close()
-	r, err := cli.Get(ctx, "x")
-	if err != nil {
-		return 0, fmt.Errorf("ask for the revision: %w", err)
-	}
-	return r.Header.GetRevision(), nil
+	defer to.Close()
+	return to.revision(ctx)
 }
 
 // unwatched writes events that no client watches, and returns what that cost and how
@@ -209,12 +219,12 @@ func (t *trial) unwatched(ctx context.Context, sh shape, events int, perSecond f
 }
 
 func (t *trial) write(ctx context.Context, a *audience, perSecond float64) (*histogram, error) {
-	cli, err := t.side.writer()
+	to, err := t.side.writer()
 	if err != nil {
 		return nil, err
 	}
-	defer cli.Close()
-	return a.write(ctx, cli, perSecond)
+	defer to.Close()
+	return a.write(ctx, to, perSecond)
 }
 
 // run writes an audience's events and reads them, and returns how long the puts

@@ -39,7 +39,7 @@ func purposes() []purpose {
 	return []purpose{
 		{"etcd, in the same process", []string{"/sim/memetcd."}},
 		{gossiping, []string{"/internal/membership.", "hashicorp/memberlist."}},
-		{"watches at etcd, and etcd's revision", []string{"/internal/etcd.", "node.(*clock)", "/internal/data/lineage.", "/internal/ops/delivery.", "/internal/auth/guard."}},
+		{"watches at etcd, and etcd's revision", []string{"/internal/etcd.", "node.(*clock)", "/internal/data/lineage.", "/internal/ops/delivery.", "/internal/auth/etcdauth."}},
 		{mapping, []string{
 			"/internal/control/placement.", "hashicorp/raft.", "/internal/shard.", "/internal/control/",
 			"node.(*Node).announce", "node.(*Node).Status", ").FollowMap", ").WatchShardMap", "mapStream",

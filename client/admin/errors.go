@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// RefusedError says why a change of the shard map is not made.
+// RefusedError reports why a change of the shard map is not made.
 type RefusedError struct {
 	// Field is the part of the request that it is about, as the API names it;
 	// empty when it is about none.
@@ -23,7 +23,7 @@ func (e *RefusedError) Error() string {
 	return e.Field + ": " + e.Reason
 }
 
-// errProtocol says that a node ended a stream before it had sent all of it.
+// errProtocol reports that a node ended a stream before it had sent all of it.
 var errProtocol = errors.New("node broke the protocol")
 
 // refused returns the [*RefusedError] that err is about, if it is, else err.

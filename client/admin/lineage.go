@@ -34,7 +34,7 @@ func originFrom(o *pb.LineageOrigin) *LineageOrigin {
 }
 
 // BumpLineage begins a new lineage in the place of ended: all nodes load
-// everything anew, etcd's watches end as compacted and those of this API are
+// everything again, etcd's watches end as compacted and those of this API are
 // sent the whole state. It returns the new one, and fails with [client.ErrLineage] when
 // ended is not the present one. reason is for logs.
 //

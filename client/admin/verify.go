@@ -55,9 +55,9 @@ type VerifiedCopy struct {
 	// Digest is equal for equal copies.
 	Digest uint64
 	// Wrong: it has keys otherwise than etcd, or, when etcd did not answer, than
-	// most copies. Its node loads it anew.
+	// most copies. Its node loads it again.
 	Wrong bool
-	// Error says why it was not compared. Empty: it was.
+	// Error reports why it was not compared. Empty: it was.
 	Error string
 }
 

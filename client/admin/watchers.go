@@ -34,35 +34,35 @@ func (a WatcherAPI) String() string {
 	return "unknown"
 }
 
-// WatcherRung says how a watch is served.
-type WatcherRung int32
+// ServeMode says how a watch is served.
+type ServeMode int32
 
-// The rungs. The values are those of the API.
+// The modes. The values are those of the API.
 const (
-	// RungWindow: it is sent events from the window.
-	RungWindow WatcherRung = 1
-	// RungDelta: it is sent what has changed since its position.
-	RungDelta WatcherRung = 2
-	// RungResync: it is sent, or waits for, the whole state.
-	RungResync WatcherRung = 3
-	// RungConflated: it is sent the latest values at an interval, as it asked for.
-	RungConflated WatcherRung = 4
-	// RungLog: it is sent what etcd's log has and the window has not.
-	RungLog WatcherRung = 5
+	// ServeWindow: it is sent events from the window.
+	ServeWindow ServeMode = 1
+	// ServeDelta: it is sent what has changed since its position.
+	ServeDelta ServeMode = 2
+	// ServeResync: it is sent, or waits for, the whole state.
+	ServeResync ServeMode = 3
+	// ServeConflated: it is sent the latest values at an interval, as it asked for.
+	ServeConflated ServeMode = 4
+	// ServeLog: it is sent what etcd's log has and the window has not.
+	ServeLog ServeMode = 5
 )
 
-// String returns the rung in small letters.
-func (r WatcherRung) String() string {
+// String returns the mode in small letters.
+func (r ServeMode) String() string {
 	switch r {
-	case RungWindow:
+	case ServeWindow:
 		return "window"
-	case RungDelta:
+	case ServeDelta:
 		return "delta"
-	case RungResync:
+	case ServeResync:
 		return "resync"
-	case RungConflated:
+	case ServeConflated:
 		return "conflated"
-	case RungLog:
+	case ServeLog:
 		return "log"
 	}
 	return "unknown"
@@ -86,7 +86,7 @@ type WatcherStatus struct {
 	// Bytes were sent in all, BytesPerSecond lately.
 	Bytes          int64
 	BytesPerSecond float64
-	Rung           WatcherRung
+	Mode           ServeMode
 	// Since is when it began at this node.
 	Since time.Time
 	// Deltas and Resyncs are how often it was sent what has changed, and the
@@ -144,7 +144,7 @@ func watcherFrom(w *pb.WatcherStatus) WatcherStatus {
 	return WatcherStatus{
 		Node: w.GetNode(), Client: w.GetClient(), User: w.GetUser(), API: WatcherAPI(w.GetApi()), ID: w.GetWatchId(),
 		Range: rangeFrom(w.GetKey(), w.GetRangeEnd()), Revision: w.GetRevision(), Lag: w.GetLagRevisions(), Behind: w.GetLag().AsDuration(),
-		Bytes: w.GetBytes(), BytesPerSecond: w.GetBytesPerSecond(), Rung: WatcherRung(w.GetRung()), Since: w.GetSince().AsTime(),
+		Bytes: w.GetBytes(), BytesPerSecond: w.GetBytesPerSecond(), Mode: ServeMode(w.GetRung()), Since: w.GetSince().AsTime(),
 		Deltas: w.GetDeltas(), Resyncs: w.GetResyncs(),
 	}
 }

@@ -263,7 +263,7 @@ func (c *Cluster) alterLocked(m *pb.ShardMap, r *pb.ChangePlacementRequest) (dou
 }
 
 // placeLocked gives each shard its replicas: its pins first, then those that it
-// has, unless all are placed anew, then the nodes that follow its own in their
+// has, unless all are placed again, then the nodes that follow its own in their
 // order, and none that is drained.
 func (c *Cluster) placeLocked(m *pb.ShardMap, anew bool) {
 	for i, s := range m.GetShards() {

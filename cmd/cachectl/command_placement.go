@@ -218,7 +218,7 @@ func takesSome(name string) cobra.PositionalArgs {
 	}
 }
 
-// goesOnError says that a change was agreed on, and is not waited for any more.
+// goesOnError reports that a change was agreed on, and is not waited for any more.
 type goesOnError struct{ why string }
 
 func (e *goesOnError) Error() string {

@@ -172,7 +172,7 @@ func overruledNotes(cs admin.ClusterStatus) []string {
 	return notes
 }
 
-// errNotConfirmed says that the operator did not agree.
+// errNotConfirmed reports that the operator did not agree.
 var errNotConfirmed = errors.New("nothing was changed: answer yes, or pass --yes")
 
 // confirm asks the operator for confirmation.

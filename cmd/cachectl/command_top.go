@@ -309,10 +309,10 @@ func topShards(m moment) []string {
 }
 
 func topWatchers(m moment) []string {
-	rows := [][]string{{"WATCH OF", "AT", "KEYS", "LAG", "BEHIND", "RUNG", "RATE"}}
+	rows := [][]string{{"WATCH OF", "AT", "KEYS", "LAG", "BEHIND", "MODE", "RATE"}}
 	for _, w := range m.watchers {
 		rows = append(rows, []string{
-			w.Client, w.Node, shorten(keysOf(w.Range), 20), number(w.Lag), timeOf(w.Behind), w.Rung.String(), bytesOf(int64(w.BytesPerSecond)) + "/s",
+			w.Client, w.Node, shorten(keysOf(w.Range), 20), number(w.Lag), timeOf(w.Behind), w.Mode.String(), bytesOf(int64(w.BytesPerSecond)) + "/s",
 		})
 	}
 	return aligned(rows)

@@ -119,7 +119,7 @@ func spareNote(q admin.Quorum) string {
 	return fmt.Sprintf("%d of %d voters are alive, %d are needed: %s", len(q.Alive), len(q.Voters), q.Needed(), more)
 }
 
-// noLeaderError says that the shard map cannot change.
+// noLeaderError reports that the shard map cannot change.
 type noLeaderError struct {
 	quorum admin.Quorum
 	stuck  []string // shards that stay with nodes that are gone

@@ -16,12 +16,12 @@ import (
 )
 
 type watchFlags struct {
-	prefix, state, prev, noSync bool
-	rangeEnd                    string
-	from, count                 int64
-	conflate, maxStaleness      time.Duration
-	resume                      string
-	command                     []string // run for each update; empty: updates are printed
+	prefix, state, prev, noResync bool
+	rangeEnd                      string
+	from, count                   int64
+	conflate, maxStaleness        time.Duration
+	resume                        string
+	command                       []string // run for each update; empty: updates are printed
 }
 
 func newWatchCommand(s *session) *cobra.Command {
@@ -40,7 +40,7 @@ revision of its last change. If the individual changes are no longer available, 
 follows: PUT for each changed key and DELETE for each deleted key, with the delta's
 revision. If no node can compute the delta, if etcd was restored, or if another cluster
 answers, a resync follows: STATE for each key that exists; all other keys are gone.
-With --no-sync the watch ends instead, with status 1. With --conflate, all changes come
+With --no-resync the watch ends instead, with status 1. With --conflate, all changes come
 in units, with the newest value of each key.
 
 With --resume-file the watch continues after the last update that an earlier watch with
@@ -85,8 +85,8 @@ of evicted events. Ctrl-C and SIGTERM end the watch: a running CMD gets SIGTERM 
 				err = fmt.Errorf("--from %d: revisions are positive", f.from)
 			case f.conflate != 0 && (f.conflate < 10*time.Millisecond || f.conflate > time.Hour):
 				err = fmt.Errorf("--conflate %v: from 10ms to 1h", f.conflate)
-			case f.conflate != 0 && (f.noSync || f.prev):
-				err = errors.New("--conflate excludes --no-sync and --prev")
+			case f.conflate != 0 && (f.noResync || f.prev):
+				err = errors.New("--conflate excludes --no-resync and --prev")
 			case f.maxStaleness != 0 && f.maxStaleness < 100*time.Millisecond:
 				err = fmt.Errorf("--max-staleness %v: at least 100ms", f.maxStaleness)
 			case len(f.command) > 0:
@@ -108,7 +108,7 @@ of evicted events. Ctrl-C and SIGTERM end the watch: a running CMD gets SIGTERM 
 	cmd.Flags().BoolVar(&f.state, "state", false, "print the current state first")
 	cmd.Flags().BoolVar(&f.prev, "prev", false, "also print the value before each change")
 	cmd.Flags().Int64Var(&f.count, "count", 0, "end after this number of lines, without BEGIN and END (default: never)")
-	cmd.Flags().BoolVar(&f.noSync, "no-sync", false, "print every change or end: accept no unit in place of evicted changes")
+	cmd.Flags().BoolVar(&f.noResync, "no-resync", false, "end the watch if changes were evicted, instead of printing a delta or the state")
 	cmd.Flags().DurationVar(&f.conflate, "conflate", 0, "print at most one unit per interval, with the newest value of each key")
 	cmd.Flags().StringVar(&f.resume, "resume-file", "", "continue after the position in this file, and save it there after each update")
 	cmd.Flags().DurationVar(&f.maxStaleness, "max-staleness", 0, "switch to another node when the data is older than this (default: any age)")
@@ -170,8 +170,8 @@ func (f *watchFlags) options(s *session) []client.WatchOption {
 	if f.prev {
 		opts = append(opts, client.WithPrevKV())
 	}
-	if f.noSync {
-		opts = append(opts, client.WithoutSync())
+	if f.noResync {
+		opts = append(opts, client.WithoutResync())
 	}
 	if f.conflate > 0 {
 		opts = append(opts, client.WithConflation(f.conflate))
@@ -252,7 +252,7 @@ func linesOf(u client.Update) []line {
 	return append(out, line{what: "END", revision: u.Revision, unit: &u})
 }
 
-// changes says whether a unit tells what has changed, and not all there is.
+// changes reports whether a unit tells what has changed, and not all there is.
 func changes(u client.Update) bool {
 	return u.Kind == client.KindDelta || u.Kind == client.KindConflated
 }

@@ -63,7 +63,7 @@ line, those that lag most first:
   KEYS              the watched keys: a key, prefix* or [from, to)
   LAG, BEHIND       the number of revisions it was not sent yet, and the age of the
                     oldest; a client that reads slowly lags, and is not cut off
-  RUNG              the serve mode: window, delta (the changes since it fell behind),
+  MODE              the serve mode: window, delta (the changes since it fell behind),
                     resync (the whole state), conflated, or etcd's log
   SENT, RATE        bytes in total, and per second recently
   DELTAS, RESYNCS   how often it fell behind the window and got a delta or a resync
@@ -210,10 +210,10 @@ func (s *session) watchers(ctx context.Context, c *client.Client, f watchersFlag
 
 func (s *session) watchersTable(all []admin.WatcherStatus) error {
 	t := &table{}
-	t.row("NODE", "CLIENT", "USER", "API", "ID", "KEYS", "REVISION", "LAG", "BEHIND", "RUNG", "SENT", "RATE", "AGE", "DELTAS", "RESYNCS")
+	t.row("NODE", "CLIENT", "USER", "API", "ID", "KEYS", "REVISION", "LAG", "BEHIND", "MODE", "SENT", "RATE", "AGE", "DELTAS", "RESYNCS")
 	for _, w := range all {
 		t.row(w.Node, orDash(w.Client), orDash(w.User), w.API.String(), number(w.ID), keysOf(w.Range), number(w.Revision),
-			number(w.Lag), timeOf(w.Behind), w.Rung.String(), bytesOf(w.Bytes), bytesOf(int64(w.BytesPerSecond))+"/s", timeOf(time.Since(w.Since)),
+			number(w.Lag), timeOf(w.Behind), w.Mode.String(), bytesOf(w.Bytes), bytesOf(int64(w.BytesPerSecond))+"/s", timeOf(time.Since(w.Since)),
 			number(w.Deltas), number(w.Resyncs))
 	}
 	return t.write(s.p.stdout)
@@ -248,7 +248,7 @@ type watcherJSON struct {
 	Revision       int64     `json:"revision"`
 	Lag            int64     `json:"lag_revisions"`
 	BehindSeconds  float64   `json:"behind_seconds"`
-	Rung           string    `json:"rung"`
+	Mode           string    `json:"rung"`
 	Bytes          int64     `json:"bytes"`
 	BytesPerSecond float64   `json:"bytes_per_second"`
 	Since          time.Time `json:"since"`
@@ -274,7 +274,7 @@ func (s *session) watchersJSON(all []admin.WatcherStatus, more int, silent []ans
 func watcherOf(w admin.WatcherStatus) watcherJSON {
 	j := watcherJSON{
 		Node: w.Node, Client: w.Client, User: w.User, API: w.API.String(), ID: w.ID, Revision: w.Revision, Lag: w.Lag,
-		BehindSeconds: w.Behind.Seconds(), Rung: w.Rung.String(), Bytes: w.Bytes, BytesPerSecond: w.BytesPerSecond, Since: w.Since,
+		BehindSeconds: w.Behind.Seconds(), Mode: w.Mode.String(), Bytes: w.Bytes, BytesPerSecond: w.BytesPerSecond, Since: w.Since,
 		Deltas: w.Deltas, Resyncs: w.Resyncs,
 	}
 	j.Start, j.StartBase64 = text([]byte(w.Range.Start))

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/shardwatch/shardwatch/internal/durable"
+	"github.com/shardwatch/shardwatch/internal/files/durable"
 )
 
 // connectionFlags are the flags that an environment variable or a context may set. A

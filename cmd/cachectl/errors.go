@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// usageError says that the command line is wrong: nothing was begun.
+// usageError reports that the command line is wrong: nothing was begun.
 type usageError struct {
 	// command is what to ask --help of.
 	command string
@@ -19,14 +19,14 @@ func (e *usageError) Error() string { return e.err.Error() }
 
 func (e *usageError) Unwrap() error { return e.err }
 
-// unmetError says that a condition of the command line does not hold.
+// unmetError reports that a condition of the command line does not hold.
 type unmetError struct{ err error }
 
 func (e *unmetError) Error() string { return e.err.Error() }
 
 func (e *unmetError) Unwrap() error { return e.err }
 
-// nobodyError says that no node answered at the endpoints.
+// nobodyError reports that no node answered at the endpoints.
 type nobodyError struct {
 	endpoints []string
 	tls       bool // was spoken to them

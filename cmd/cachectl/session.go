@@ -15,7 +15,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
-	"github.com/shardwatch/shardwatch/internal/tlsconf"
+	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 )
 
 const defaultEndpoint = "127.0.0.1:7400"

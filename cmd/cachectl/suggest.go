@@ -31,6 +31,8 @@ func insteadOf(cmd *cobra.Command, flag string) string {
 	switch cmd.Name() + " --" + flag {
 	case "get --prefix", "get --range-end", "get --from-key", "get --keys-only", "get --limit":
 		return "get reads one key, list reads several: cachectl list --prefix KEY"
+	case "get --values-only", "get --print-value-only":
+		return "get prints the value alone"
 	case "list --from-key", "watch --from-key":
 		return `use --prefix "" for all keys, or --range-end`
 	case "watch --rev":

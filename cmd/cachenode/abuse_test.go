@@ -19,7 +19,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/shardwatch/shardwatch/client"
-	"github.com/shardwatch/shardwatch/internal/testing/certtest"
+	"github.com/shardwatch/shardwatch/internal/files/certtest"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 

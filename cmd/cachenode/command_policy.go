@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -39,7 +39,7 @@ Exit codes: 0 the policy is good, 2 it is not.`,
 		Example: `  cachenode policy check policy.yaml`,
 		Args:    oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			found, err := access.Check(args[0])
+			found, err := authz.Check(args[0])
 			if err != nil {
 				return &usageError{cmd.CommandPath(), err}
 			}
@@ -74,7 +74,7 @@ Exit codes: 0 allowed, 1 denied, 2 the policy or the question is wrong.`,
   cachenode policy explain policy.yaml --identity sub:system:serviceaccount:ops:admin --verb operator:write`,
 		Args: oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			found, err := access.Check(args[0])
+			found, err := authz.Check(args[0])
 			if err != nil {
 				return &usageError{cmd.CommandPath(), err}
 			}

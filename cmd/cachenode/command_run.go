@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
+	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 	"github.com/shardwatch/shardwatch/internal/ops/config"
-	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 
 const settingsHelp = `Every flag can also be set in the environment, as CACHENODE_ and the flag's name
@@ -113,7 +113,7 @@ func (s *settings) read(cmd *cobra.Command) (config.Layered, error) {
 	}
 	err = errors.Join(err, s.cfg.Validate())
 	if tlsconf.Readable("--policy", s.cfg.Policy) == nil { // else that is among the mistakes
-		_, wrong := access.Check(s.cfg.Policy)
+		_, wrong := authz.Check(s.cfg.Policy)
 		err = errors.Join(err, wrong)
 	}
 	if err != nil {

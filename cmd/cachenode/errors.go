@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// usageError says that the command line or the configuration is wrong: nothing
+// usageError reports that the command line or the configuration is wrong: nothing
 // was begun.
 type usageError struct {
 	// command is what to ask --help of.

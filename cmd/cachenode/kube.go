@@ -14,15 +14,20 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
+	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
+	"github.com/shardwatch/shardwatch/internal/files/reload"
+	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 	"github.com/shardwatch/shardwatch/internal/kube/api"
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/kubeconfig"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
+	"github.com/shardwatch/shardwatch/internal/kube/tier"
+	"github.com/shardwatch/shardwatch/internal/membership"
+	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/ops/config"
-	"github.com/shardwatch/shardwatch/internal/ops/reload"
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
-	"github.com/shardwatch/shardwatch/internal/tlsconf"
+	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/version"
 )
 
@@ -31,10 +36,12 @@ type kubeNode struct {
 	cfg    config.Config
 	log    *slog.Logger
 	api    *api.Server
+	tier   *tier.Tier // nil: the node stands alone
 	budget *budget.Budget
-	// server and http are the certificates of the two ports, proxy those of a front
+	// server, peer and http are the certificates of the ports, proxy those of a front
 	// proxy; nil: none.
-	server, proxy, http *tlsconf.Material
+	server, peer, proxy, http *tlsconf.Material
+	gossip                    *netlimit.Limit
 }
 
 // serveKube runs a node that serves Kubernetes' API until ctx ends, and drains it.
@@ -72,6 +79,13 @@ func serveKube(ctx context.Context, cfg config.Config, log *slog.Logger, hangups
 	var g errgroup.Group
 	g.Go(func() error { return files.Run(running, hangups) })
 	g.Go(func() error { return n.api.Run(running) })
+	if n.tier != nil {
+		g.Go(func() error {
+			defer stop()
+			return n.tier.Run(running, n.api, ports.peer)
+		})
+		defer context.AfterFunc(ctx, n.tier.Drain)()
+	}
 	g.Go(func() error {
 		return telemetry.Serve(running, ports.http, tel.Handler(n.api.NotReady, nil), ports.httpTLS, nil)
 	})
@@ -90,7 +104,11 @@ func (n *kubeNode) load() (err error) {
 	n.server, n.proxy, err1 = n.cfg.KubeMaterial()
 	n.http, err2 = n.cfg.HTTPMaterial()
 	account, err3 := n.account()
-	if err := errors.Join(err1, err2, err3); err != nil {
+	peer, err4 := n.cfg.PeerMaterial()
+	if n.peer = peer; len(n.cfg.Join) == 0 {
+		n.peer = nil
+	}
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}
 	from := source.Defaults()
@@ -126,8 +144,45 @@ func (n *kubeNode) load() (err error) {
 		}
 		cfg.Preload = append(cfg.Preload, r)
 	}
+	if len(n.cfg.Join) > 0 {
+		if n.tier, err = n.newTier(client); err != nil {
+			return err
+		}
+		cfg.Tier = n.tier
+	}
 	n.api, err = api.New(cfg)
 	return err
+}
+
+// newTier returns this node's part in a tier.
+func (n *kubeNode) newTier(client *source.Client) (*tier.Tier, error) {
+	local, err := config.LocalAddresses()
+	if err != nil {
+		return nil, err
+	}
+	at, err := n.cfg.Advertised(local)
+	if err != nil {
+		return nil, err
+	}
+	cfg := tier.Config{Gossip: membership.Defaults(), Apiservers: client, Logger: n.log}
+	cfg.Self = shard.Member{
+		// The node has no directory: its name is all that it keeps.
+		Name: shard.NodeID(n.cfg.Name), UUID: n.cfg.Name,
+		PeerAddress: at.Peer, HTTPAddress: at.HTTP, Zone: n.cfg.Zone, Version: version.String(),
+	}
+	n.gossip = netlimit.New(netlimit.Config{Port: "gossip", Max: 64, MaxPending: 64, Logger: n.log})
+	cfg.Gossip.BindAddr, cfg.Gossip.AdvertiseAddr, cfg.Gossip.Join, cfg.Gossip.Streams = n.cfg.Listen.Gossip, at.Gossip, n.cfg.Joins(), n.gossip
+	if cfg.Gossip.SecretKeys, err = n.cfg.GossipKeys(); err != nil {
+		return nil, err
+	}
+	if n.peer != nil {
+		secure, err := n.peer.Peer(n.cfg.Name, n.cfg.PeerSANs)
+		if err != nil {
+			return nil, err
+		}
+		cfg.ServerTLS, cfg.ClientTLS, cfg.Speaks = secure.Server(), secure.Client, secure.Speaks
+	}
+	return tier.New(cfg)
 }
 
 // account returns this node's own access to the apiservers.
@@ -166,7 +221,7 @@ func (n *kubeNode) upstream(client *source.Client, account *kubeconfig.Account) 
 
 // kubePorts are the open ports of a node that serves Kubernetes' API.
 type kubePorts struct {
-	kube, http       net.Listener
+	kube, http, peer net.Listener // peer is nil for a node that stands alone
 	kubeTLS, httpTLS *tls.Config
 	limits           []*netlimit.Limit
 }
@@ -186,15 +241,13 @@ func (n *kubeNode) listen(ctx context.Context) (p kubePorts, err error) {
 			return p, err
 		}
 	}
-	var lc net.ListenConfig
-	kube, err := lc.Listen(ctx, "tcp", n.cfg.Kube.Listen)
-	if err != nil {
-		return p, fmt.Errorf("--kube-listen %s: %w", n.cfg.Kube.Listen, err)
+	at := config.Listen{Client: n.cfg.Kube.Listen, HTTP: n.cfg.Listen.HTTP}
+	if n.tier != nil {
+		at.Peer = n.cfg.Listen.Peer
 	}
-	plain, err := lc.Listen(ctx, "tcp", n.cfg.Listen.HTTP)
+	kube, plain, peer, err := listenKube(ctx, at)
 	if err != nil {
-		_ = kube.Close()
-		return p, fmt.Errorf("--http-listen %s: %w", n.cfg.Listen.HTTP, err)
+		return p, err
 	}
 	limits, rate := n.cfg.Limits, int64(n.cfg.Limits.AddressRate)
 	clients := netlimit.New(netlimit.Config{
@@ -207,7 +260,35 @@ func (n *kubeNode) listen(ctx context.Context) (p kubePorts, err error) {
 		plain = n.http.Listener(plain)
 	}
 	p.http, p.limits = probes.Listener(plain), []*netlimit.Limit{clients, probes}
+	if n.tier != nil {
+		nodes := netlimit.New(netlimit.Config{Port: "peer", Max: 4096, MaxPending: 256, Logger: n.log})
+		if n.peer != nil {
+			peer = n.peer.Listener(peer)
+		}
+		p.peer, p.limits = nodes.Listener(rawconn.Listener(peer)), append(p.limits, nodes, n.gossip)
+	}
 	return p, nil
+}
+
+// listenKube opens the ports: of Kubernetes' API, of probes, and of other nodes if it has an
+// address.
+func listenKube(ctx context.Context, at config.Listen) (kube, http, peer net.Listener, err error) {
+	var lc net.ListenConfig
+	open := func(flag, address string) (l net.Listener) {
+		if address == "" || err != nil {
+			return nil
+		}
+		if l, err = lc.Listen(ctx, "tcp", address); err != nil {
+			err = fmt.Errorf("--%s %s: %w", flag, address, err)
+			return nil
+		}
+		return l
+	}
+	kube, http, peer = open("kube-listen", at.Client), open("http-listen", at.HTTP), open("peer-listen", at.Peer)
+	if err != nil {
+		closeAll(node.Listeners{Client: kube, HTTP: http, Peer: peer})
+	}
+	return kube, http, peer, err
 }
 
 // parts are what is read again while the node runs.
@@ -215,10 +296,13 @@ func (n *kubeNode) parts() (parts []reload.Part) {
 	for _, p := range []struct {
 		what string
 		*tlsconf.Material
-	}{{"kube-tls", n.server}, {"kube-proxy-tls", n.proxy}, {"http-tls", n.http}} {
+	}{{"kube-tls", n.server}, {"kube-proxy-tls", n.proxy}, {"peer-tls", n.peer}, {"http-tls", n.http}} {
 		if p.Material != nil {
 			parts = append(parts, reload.Part{What: p.what, Files: p.Paths, Load: p.Reload, Expires: p.Expires, Issued: p.Issued})
 		}
+	}
+	if n.tier != nil && n.cfg.GossipKeyFile != "" {
+		parts = append(parts, gossipKeys(n.cfg, n.tier.SetGossipKeys))
 	}
 	return parts
 }

@@ -6,11 +6,11 @@ import (
 	"net"
 	"sync/atomic"
 
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
+	"github.com/shardwatch/shardwatch/internal/files/reload"
+	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/ops/config"
-	"github.com/shardwatch/shardwatch/internal/ops/reload"
-	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 
 // material is what was read from the files of certificates, by what it is for;
@@ -49,7 +49,7 @@ func (m *material) secure(cfg config.Config, nc *node.Config) (err error) {
 	}
 	if m.client != nil {
 		if cfg.Policy != "" {
-			found, err := access.Check(cfg.Policy)
+			found, err := authz.Check(cfg.Policy)
 			if err != nil {
 				return err
 			}
@@ -112,13 +112,18 @@ func (m *material) parts(cfg config.Config, n *node.Node) (parts []reload.Part) 
 		}})
 	}
 	if cfg.GossipKeyFile != "" {
-		parts = append(parts, reload.Part{What: "gossip-keys", Files: func() []string { return []string{cfg.GossipKeyFile} }, Load: func() error {
-			keys, err := cfg.GossipKeys()
-			if err != nil {
-				return err
-			}
-			return n.SetGossipKeys(keys)
-		}})
+		parts = append(parts, gossipKeys(cfg, n.SetGossipKeys))
 	}
 	return parts
+}
+
+// gossipKeys are the keys that gossip is encrypted with.
+func gossipKeys(cfg config.Config, set func([][]byte) error) reload.Part {
+	return reload.Part{What: "gossip-keys", Files: func() []string { return []string{cfg.GossipKeyFile} }, Load: func() error {
+		keys, err := cfg.GossipKeys()
+		if err != nil {
+			return err
+		}
+		return set(keys)
+	}}
 }

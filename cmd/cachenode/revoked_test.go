@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/shardwatch/shardwatch/client"
-	"github.com/shardwatch/shardwatch/internal/testing/certtest"
+	"github.com/shardwatch/shardwatch/internal/files/certtest"
 )
 
 // held is a TLS connection that a client holds open, speaking a protocol; "": raft's.

@@ -20,13 +20,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/files/reload"
+	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/ops/config"
-	"github.com/shardwatch/shardwatch/internal/ops/reload"
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 	"github.com/shardwatch/shardwatch/internal/shard"
-	"github.com/shardwatch/shardwatch/internal/tlsconf"
 	"github.com/shardwatch/shardwatch/internal/version"
 )
 

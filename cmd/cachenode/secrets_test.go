@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/shardwatch/shardwatch/client"
-	"github.com/shardwatch/shardwatch/internal/testing/certtest"
+	"github.com/shardwatch/shardwatch/internal/files/certtest"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 

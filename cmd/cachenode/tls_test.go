@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/files/certtest"
 	"github.com/shardwatch/shardwatch/internal/freeport"
-	"github.com/shardwatch/shardwatch/internal/testing/certtest"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 

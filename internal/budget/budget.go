@@ -21,7 +21,7 @@ const (
 // Use is what clients make a node hold memory for.
 type Use uint8
 
-// The uses, and what is reserved for each.
+// The uses, and the reserved bytes of each.
 const (
 	// WatchKeys are the keys of open watches of both APIs.
 	WatchKeys Use = iota
@@ -79,7 +79,7 @@ type Client struct {
 	Max int64
 }
 
-// HalfOfTotal is the Max of a client of which nothing else is said: no client keeps all
+// HalfOfTotal is the default Max of a client: no client keeps all
 // others from a use.
 const HalfOfTotal = -1
 
@@ -211,7 +211,7 @@ func (b *Budget) GivePart(c Client, u Use, n int64) {
 }
 
 // Settle makes n bytes that are held m: what could not be known when they were taken
-// is counted, and what is too much is given back. It never fails; take more than
+// is counted, and the excess is released. It never fails; take more than
 // enough.
 func (b *Budget) Settle(c Client, u Use, n, m int64) { b.Give(c, u, n-m) }
 

@@ -54,10 +54,10 @@ func (c *Cache) apply(b *kv.Batch) {
 	if !c.cfg.Stateless {
 		v.root = c.tree.Copy()
 	}
-	c.view.Store(v)
 	if c.cfg.Applied != nil {
 		c.cfg.Applied(b)
 	}
+	c.view.Store(v)
 	c.wakeMatching(added, seq)
 	c.settle(v)
 }

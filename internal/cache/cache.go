@@ -24,7 +24,7 @@ type Source interface {
 	Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error]
 }
 
-// ErrNotReady says that the cache has not yet loaded its state.
+// ErrNotReady reports that the cache has not yet loaded its state.
 var ErrNotReady = errors.New("the shard is still being loaded")
 
 // Config is what a Cache needs.
@@ -47,8 +47,8 @@ type Config struct {
 	// two is wrong, or etcd was restored. The cache keeps what it has then. It must
 	// not block; may be nil.
 	OtherHistory func(*kv.ContradictionError)
-	// Applied is called with every batch that can be read from now on. It must not
-	// block; nil: not called.
+	// Applied is called with every batch just before readers can see it, so that what
+	// it keeps of a batch is there for each of them. It must not block; nil: not called.
 	Applied func(*kv.Batch)
 	// WindowBytes bounds the window in bytes, WindowTime in time.
 	WindowBytes int64

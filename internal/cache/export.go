@@ -32,7 +32,7 @@ func (c *Cache) Export() (*Export, error) {
 }
 
 // export is Export for a cache that may be retired, and may be stateless: then
-// there is nothing but the window.
+// there is only the window.
 func (c *Cache) export() (*Export, error) {
 	v := c.view.Load()
 	if !v.ready {

@@ -15,7 +15,8 @@ type index struct {
 	single map[string]*watchers
 	ranges *node
 	byKey  map[kv.Range]*watchers // the entries of the tree
-	count  int
+	// readers is how many watchers there are, count for how many watches.
+	readers, count int
 }
 
 // watchers are those of one range. A watcher knows its place in the list, so
@@ -49,7 +50,8 @@ func (x *index) add(w *Watcher) {
 
 	w.entry, w.place = e, int32(len(e.list)) //nolint:gosec // a count of watchers in memory
 	e.list = append(e.list, w)
-	x.count++
+	x.count += w.watches
+	x.readers++
 }
 
 func (x *index) remove(w *Watcher) {
@@ -63,7 +65,8 @@ func (x *index) remove(w *Watcher) {
 	e.list[last] = nil
 	e.list = e.list[:last]
 	w.entry = nil
-	x.count--
+	x.count -= w.watches
+	x.readers--
 	if len(e.list) > 0 {
 		return
 	}

@@ -19,7 +19,7 @@ func TestIndexAgainstList(t *testing.T) {
 		for range 4000 {
 			if len(live) == 0 || (len(live) < size && rng.IntN(2) == 0) {
 				r := randomRange(rng)
-				w := &Watcher{r: r, single: r.IsSingle()}
+				w := &Watcher{r: r, single: r.IsSingle(), watches: 2}
 				x.add(w)
 				live[w] = true
 				list = append(list, w)
@@ -32,8 +32,8 @@ func TestIndexAgainstList(t *testing.T) {
 				x.remove(w)
 				x.remove(w) // twice is once
 			}
-			if x.count != len(live) {
-				t.Fatalf("%d watchers, not %d", x.count, len(live))
+			if x.readers != len(live) || x.count != 2*len(live) {
+				t.Fatalf("%d watchers for %d watches, not %d", x.readers, x.count, len(live))
 			}
 			keys := make([][]byte, 1+rng.IntN(5)) // one may be there twice
 			for i := range keys {

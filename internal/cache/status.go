@@ -28,7 +28,8 @@ type Status struct {
 	WindowBatches int64
 	WindowBytes   int64
 	WindowSpan    time.Duration
-	Watchers      int
+	// Watchers are the watches; those that are read together have one of the Readers.
+	Watchers, Readers int
 	// DeltaFloor is the oldest revision from which on deletes are known;
 	// Tombstones of them are remembered, in TombstoneBytes.
 	DeltaFloor     kv.Revision
@@ -71,7 +72,7 @@ func (c *Cache) Status() Status {
 		s.TombstoneBytes = c.counters.loadedDeletes.Load()
 	}
 	c.mu.Lock()
-	s.Watchers = c.index.count
+	s.Watchers, s.Readers = c.index.count, c.index.readers
 	c.mu.Unlock()
 	return s
 }

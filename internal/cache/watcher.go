@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// ErrRetired says that the cache no longer serves its range: the shard was
+// ErrRetired reports that the cache no longer serves its range: the shard was
 // split or moved, or the node stops. The position stays good: ask the router
 // for another watcher from there.
 var ErrRetired = errors.New("the shard is no longer served here")
@@ -39,10 +39,11 @@ type Watcher struct {
 	r     kv.Range
 	waker Waker
 
-	entry  *watchers // guarded by c.mu; nil once closed
-	waits  *waiter   // guarded by c.mu; see WakeAt
-	place  int32     // guarded by c.mu; in entry's list
-	single bool
+	entry   *watchers // guarded by c.mu; nil once closed
+	waits   *waiter   // guarded by c.mu; see WakeAt
+	place   int32     // guarded by c.mu; in entry's list
+	watches int       // guarded by c.mu; what it counts as in the status, see Serves
+	single  bool
 }
 
 const idleBit = 1
@@ -53,7 +54,7 @@ const idleBit = 1
 //
 // The watcher starts active: call Next without waiting for Wake.
 func (c *Cache) Watch(r kv.Range, from kv.Revision, waker Waker) (*Watcher, error) {
-	w := &Watcher{c: c, r: r, single: r.IsSingle(), from: from, waker: waker}
+	w := &Watcher{c: c, r: r, single: r.IsSingle(), from: from, waker: waker, watches: 1}
 	// Into the index before the view is read: what is appended from here on
 	// either is in the view or finds the watcher.
 	c.mu.Lock()
@@ -136,6 +137,17 @@ func (w *Watcher) waitsLocked(revision kv.Revision) *waiter {
 
 // Age returns how old the cache's data may be; see Cache.Age.
 func (w *Watcher) Age() (time.Duration, bool) { return w.c.Age() }
+
+// Serves sets how many watches the watcher counts as in the cache's status: one at first. It may
+// be called at any time, also after Close, when it has no effect.
+func (w *Watcher) Serves(watches int) {
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
+	if w.entry != nil {
+		w.c.index.count += watches - w.watches
+	}
+	w.watches = watches
+}
 
 // Range returns what is watched.
 func (w *Watcher) Range() kv.Range { return w.r }

@@ -12,10 +12,11 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/peer"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// errSilent says that a stream brought nothing though a consumer waited for progress.
+// errSilent reports that a stream brought nothing though a consumer waited for progress.
 var errSilent = errors.New("the watch is silent")
 
 // createPatience is how long one member of several that does not hang has to announce a
@@ -73,19 +74,19 @@ func (a *asker) receive() (*watchResponse, error) {
 	r, err := a.stream.receive()
 	a.receiving.Store(0)
 	if err != nil {
-		return nil, a.c.broken("receive", err)
+		return nil, etcdconn.Broken("receive", err)
 	}
 	return r, nil
 }
 
-// errSend says that a request could not be sent: the receiver learns why
+// errSend reports that a request could not be sent: the receiver learns why
 // (grpc.ClientStream.SendMsg).
 var errSend = errors.New("the stream does not accept requests")
 
 // run asks until ctx ends, or ends it by cancel when etcd is silent. It never asks for
 // progress before the first watch is announced; see assembly.
 func (a *asker) run(ctx context.Context, cancel context.CancelCauseFunc, want <-chan kv.Revision) {
-	a.hung = a.c.roster.hung(a.remote)
+	a.hung = a.c.Hung(a.remote)
 	timer := time.NewTimer(a.limit)
 	defer timer.Stop()
 	for {
@@ -108,7 +109,7 @@ func (a *asker) run(ctx context.Context, cancel context.CancelCauseFunc, want <-
 				return
 			}
 		case <-a.notYetHung:
-			a.hung, a.notYetHung = a.c.roster.hung(a.remote), nil
+			a.hung, a.notYetHung = a.c.Hung(a.remote), nil
 		case revision := <-a.announced:
 			a.created, a.demand.asked = true, time.Now()
 			if revision >= a.from {
@@ -179,7 +180,7 @@ func (a *asker) send(requests ...*etcdserverpb.WatchRequest) error {
 
 // patience is how long etcd may be silent.
 func (a *asker) patience() time.Duration {
-	if !a.created && len(a.c.endpoints) > 1 {
+	if !a.created && a.c.Members() > 1 {
 		return min(a.limit, createPatience)
 	}
 	return a.limit
@@ -188,20 +189,20 @@ func (a *asker) patience() time.Duration {
 // inquire starts an inquiry when a member of several has been quiet for long, and returns
 // when to look again.
 func (a *asker) inquire(quiet time.Duration) time.Duration {
-	roster := a.c.roster
+	slow := a.c.SlowAfter()
 	switch {
-	case len(a.c.endpoints) == 1:
+	case a.c.Members() == 1:
 		return a.limit
-	case quiet < roster.slow:
-		return roster.slow - quiet
+	case quiet < slow:
+		return slow - quiet
 	}
-	roster.inquire()
-	return roster.slow
+	a.c.Inquire()
+	return slow
 }
 
 // leaveHung fails when the member, which is said to hang, has sent nothing of late.
 func (a *asker) leaveHung(now time.Time) error {
-	waits, enough := a.waits(now), a.c.roster.slow/2
+	waits, enough := a.waits(now), a.c.SlowAfter()/2
 	if !a.created || waits >= enough {
 		return fmt.Errorf("%w: %v does not answer", errSilent, a.remote)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -51,7 +52,7 @@ type assembly struct {
 
 func newAssembly(from kv.Revision) *assembly { return &assembly{from: from, done: from - 1} }
 
-// errProtocol says that etcd did what it promises not to do.
+// errProtocol reports that etcd did what it promises not to do.
 var errProtocol = errors.New("etcd broke the watch protocol")
 
 // anyWatch is the watch ID of answers that concern every watch of a stream
@@ -60,7 +61,7 @@ const anyWatch = -1
 
 // add takes the next response, complete at now, and returns what it makes
 // known, good until the next call. A watch that etcd ends is an error: a
-// *kv.CompactedError when it begins at what is compacted, errToken when a login
+// *kv.CompactedError when it begins at what is compacted, etcdconn.ErrToken when a login
 // would help.
 func (a *assembly) add(r *watchResponse, now time.Time) ([]kv.Update, error) {
 	a.reset()
@@ -163,8 +164,8 @@ func (a *assembly) ended(r *watchResponse) error {
 		return &kv.CompactedError{Requested: a.done + 1, Floor: r.compacted}
 	}
 	reason := r.reason
-	if wantsLogin(reason) {
-		return fmt.Errorf("%w: %s", errToken, reason)
+	if etcdconn.WantsLogin(reason) {
+		return fmt.Errorf("%w: %s", etcdconn.ErrToken, reason)
 	}
 	if reason == "" {
 		reason = "no reason given"

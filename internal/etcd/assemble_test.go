@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -83,7 +84,7 @@ func TestAssembly(t *testing.T) {
 		{"events before the announcement", 2, []*etcdserverpb.WatchResponse{anyID(response(9, false, 2))}, "", errProtocol},
 		{"announced twice", 2, []*etcdserverpb.WatchResponse{created(7, 1), created(8, 1)}, "", errProtocol},
 		{"of another watch", 2, []*etcdserverpb.WatchResponse{created(8, 1), response(9, false, 2)}, "", errProtocol},
-		{"wants a login", 2, []*etcdserverpb.WatchResponse{{Created: true, Canceled: true, WatchId: -1, CancelReason: "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token"}}, "", errToken},
+		{"wants a login", 2, []*etcdserverpb.WatchResponse{{Created: true, Canceled: true, WatchId: -1, CancelReason: "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token"}}, "", etcdconn.ErrToken},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := newAssembly(kv.Revision(c.from))

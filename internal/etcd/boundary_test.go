@@ -96,25 +96,3 @@ func TestFarBehindBegins(t *testing.T) {
 		}
 	}
 }
-
-// The compact revision itself can be read; what is known of it only grows, and
-// is forgotten when etcd is found before it.
-func TestPastFloor(t *testing.T) {
-	var p past
-	for _, x := range []struct {
-		do   func()
-		want kv.Revision
-	}{
-		{func() { p.compacted(5) }, 5},
-		{func() { p.compacted(4) }, 5},
-		{func() { p.compacted(6) }, 6},
-		{func() { p.saw(6) }, 6},
-		{func() { p.saw(5) }, 0},
-		{func() { p.compacted(3) }, 3},
-		{func() { p.forget() }, 0},
-	} {
-		if x.do(); p.floor() != x.want {
-			t.Errorf("floor %d, want %d", p.floor(), x.want)
-		}
-	}
-}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -45,26 +44,6 @@ func TestNothingOfARestoredEtcdIsServed(t *testing.T) {
 	})
 }
 
-// A lineage is adopted while a caller waits for a look at etcd: the data that it has
-// received is of the lineage before, whatever the look says.
-func TestLineageChangesDuringTheCheckOfAnAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := &Client{}
-		c.Adopt(1, kv.Mark{})
-		look := newQuestion[sight](nil, 0)
-		defer look.cancel()
-		c.looks.next, c.looks.asking = look, true // which this test answers
-		checked := make(chan error)
-		go func() { checked <- c.admit(t.Context(), 1) }()
-		synctest.Wait() // it waits for the look
-		c.Adopt(2, kv.Mark{})
-		close(look.done)
-		if err := <-checked; !errors.Is(err, errMoved) {
-			t.Errorf("got %v", err)
-		}
-	})
-}
-
 // The history ends while a read is on its way: the read fails, though its answer
 // alone contradicts nothing.
 func TestHistoryEndsDuringARead(t *testing.T) {
@@ -99,79 +78,12 @@ func (r *timedReads) Range(ctx context.Context, req *etcdserverpb.RangeRequest, 
 // answer was on its way.
 func TestClockIsOfBeforeTheQuestion(t *testing.T) {
 	_, c := startMembers(t, 1, before)
-	reads := &timedReads{KVClient: c.clock}
-	c.clock = reads
+	reads := &timedReads{KVClient: c.Reads}
+	c.Reads = reads
 	clock, err := c.Clock(t.Context())
 	if err != nil || clock.At.After(reads.sent) {
 		t.Errorf("read of %v, asked at %v: %v", clock.At, reads.sent, err)
 	}
-}
-
-// Claims about one lineage do not touch another, and the end of a history is taken
-// back only by those who may.
-func TestEndOfALineage(t *testing.T) {
-	c := &Client{}
-	want := func(step string, ended bool, mark kv.Mark) {
-		t.Helper()
-		_, why, _ := c.Ended()
-		if _, known := c.Known(); (why != nil) != ended || known != mark {
-			t.Errorf("%s: ended %v, known %+v; want %v, %+v", step, why, known, ended, mark)
-		}
-	}
-	told := func(step string, changed <-chan struct{}) {
-		t.Helper()
-		select {
-		case <-changed:
-		default:
-			t.Errorf("%s: callers that wait for a change are not woken", step)
-		}
-	}
-	moved := &kv.HistoryError{Cause: kv.CauseCluster, Is: kv.Mark{Cluster: 9}}
-	c.Adopt(1, before)
-	c.past.compacted(5)
-	c.Adopt(1, kv.Mark{Term: 9, Revision: 10})
-	known := before
-	known.Term = 9
-	want("adopted again", false, known)
-	if c.past.floor() != 5 {
-		t.Error("the compact revision was forgotten in the same lineage")
-	}
-	c.Suspect(2, kv.ErrOtherHistory)
-	want("another lineage is suspect", false, known)
-	c.Retract(1, kv.Mark{Revision: 3})
-	want("retracted before its end", false, known)
-
-	_, _, changed := c.Ended()
-	c.Suspect(1, kv.ErrOtherHistory)
-	told("suspect", changed)
-	want("suspect", true, known)
-	c.Suspect(1, moved)
-	c.lineage.resume(1)
-	want("the first reason stays", true, known)
-	c.Saw(1, kv.Mark{Revision: 999})
-	want("read behind its end", true, known)
-	c.Adopt(1, kv.Mark{})
-	want("adopted again after its end", true, known)
-	c.Retract(2, kv.Mark{Revision: 3})
-	want("another lineage is retracted", true, known)
-	_, _, changed = c.Ended()
-	c.Retract(1, kv.Mark{Cluster: 9, Revision: 20})
-	told("retracted", changed)
-	known = kv.Mark{Cluster: before.Cluster, Revision: 20}
-	want("retracted", false, known)
-
-	c.Adopt(2, kv.Mark{})
-	if c.past.floor() != 0 {
-		t.Error("the compact revision of another lineage is remembered")
-	}
-	if cluster, _ := c.Identity(); cluster != before.Cluster && cluster != 0 {
-		t.Errorf("cluster %d", cluster)
-	}
-	c.Suspect(2, moved)
-	c.lineage.resume(1)
-	want("another lineage is resumed", true, kv.Mark{})
-	c.lineage.resume(2)
-	want("resumed", false, kv.Mark{})
 }
 
 // A watch from the future begins before etcd has come to its first revision, which
@@ -336,7 +248,7 @@ func TestLeapBelowWhatIsHeld(t *testing.T) {
 		"with keys":    {listed("/a", 2), listed("/b", 4)},
 		"without keys": nil,
 	} {
-		c.lists = &forged{revision: 5, list: list}
+		c.Lists = &forged{revision: 5, list: list}
 		for at, ahead := range map[kv.Revision]bool{4: false, 5: false, 6: true} {
 			held := state{"/a": keyValue(listed("/a", 2))}
 			_, err := c.leap(t.Context(), kv.FollowRequest{Range: kv.Prefix("/"), Held: held.held(), HeldAt: at})
@@ -365,7 +277,7 @@ func TestValuesMustBeThoseOfTheList(t *testing.T) {
 		"another key":         {[]*etcdserverpb.ResponseOp{answerOf(a, listed("/c", 3)), answerOf(d)}, false},
 		"of another revision": {[]*etcdserverpb.ResponseOp{answerOf(a, listed("/b", 5)), answerOf(d)}, false},
 	} {
-		c.lists = &forged{values: x.answers}
+		c.Lists = &forged{values: x.answers}
 		got, err := c.readRuns(t.Context(), runs, 5)
 		if x.ok && (err != nil || len(got) != 3) || !x.ok && !errors.Is(err, errProtocol) {
 			t.Errorf("%s: %d values, %v", name, len(got), err)

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
@@ -101,7 +102,7 @@ func TestUnavailable(t *testing.T) {
 	} {
 		err := do()
 		var typed *kv.UnavailableError
-		if !errors.Is(err, ErrUnavailable) || !errors.As(err, &typed) || typed.Why != kv.EtcdUnavailable || typed.RetryAfter <= 0 {
+		if !errors.Is(err, etcdconn.ErrUnavailable) || !errors.As(err, &typed) || typed.Why != kv.EtcdUnavailable || typed.RetryAfter <= 0 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -211,12 +212,12 @@ func TestCheckRefuses(t *testing.T) {
 	if err := check("new:1", "new:2", "away:1"); err != nil {
 		t.Error(err)
 	}
-	if err := check("away:1", "away:2"); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "away:2") {
+	if err := check("away:1", "away:2"); !errors.Is(err, etcdconn.ErrUnavailable) || !strings.Contains(err.Error(), "away:2") {
 		t.Errorf("all away: %v", err)
 	}
 	err := check("new:1", "old:1", "away:1", "old:2")
-	var version *VersionError
-	if !errors.As(err, &version) || *version != (VersionError{Endpoint: "old:1", Version: "3.5.32"}) {
+	var version *etcdconn.VersionError
+	if !errors.As(err, &version) || *version != (etcdconn.VersionError{Endpoint: "old:1", Version: "3.5.32"}) {
 		t.Errorf("old: %v", err)
 	}
 	for _, word := range []string{"old:1", "3.5.32", "old:2", "3.4.30", "3.5.33, 3.6.14, 3.7.1", "upgrade"} {
@@ -224,7 +225,7 @@ func TestCheckRefuses(t *testing.T) {
 			t.Errorf("%q does not say %q", err, word)
 		}
 	}
-	var cluster *ClusterError
+	var cluster *etcdconn.ClusterError
 	if err := check("new:1", "other:1"); !errors.As(err, &cluster) || cluster.Endpoints != [2]string{"new:1", "other:1"} || cluster.IDs != [2]uint64{1, 2} {
 		t.Errorf("two clusters: %v", err)
 	}
@@ -248,7 +249,7 @@ func TestCheckRefusesDebiansEtcd(t *testing.T) {
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var old *VersionError
+	var old *etcdconn.VersionError
 	if err := newClient(t, testConfig(p.Endpoint())).Check(t.Context()); !errors.As(err, &old) {
 		t.Errorf("got %v", err)
 	}
@@ -322,22 +323,39 @@ func TestPassword(t *testing.T) {
 	}
 	withAuth(t, s.Client())
 
-	bogus := "bogus.17"
-	for _, token := range []*string{nil, &bogus} { // the second as after a restart, or 5 idle minutes
+	root, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, Username: "root", Password: "secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, lose := range []func(){
+		func() { // there is none yet
+			token, _ := c.Token(t.Context())
+			c.Forget(token)
+		},
+		func() { // etcd has forgotten it, as after 5 idle minutes
+			if _, err := root.AuthDisable(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if _, err := s.Client().AuthEnable(t.Context()); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
 		for name, do := range map[string]func() error{
 			"revision": func() error { _, err := c.Revision(t.Context()); return err },
 			"keys":     func() error { return c.Keys(t.Context(), kv.Prefix("/mine/"), func([]byte) error { return nil }) },
 		} {
-			c.login.current.Store(token)
+			lose()
 			if err := do(); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		c.login.current.Store(token)
+		lose()
 		if _, state := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/mine/")}).ready(); len(state) != 1 {
 			t.Errorf("%d keys", len(state))
 		}
-		c.login.current.Store(token)
+		lose()
 		f := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/mine/"), From: 2}).begun(2)
 		if got := words(f.nextOf(kv.UpdateBatch).Batch); got != "PUT /mine/a=1" {
 			t.Errorf("got %q", got)
@@ -358,7 +376,7 @@ func TestPassword(t *testing.T) {
 		"check": wrong.Check(t.Context()),
 		"watch": follow(t, wrong, kv.FollowRequest{Range: kv.Prefix("/mine/"), From: 2}).failure(),
 	} {
-		if err == nil || !strings.Contains(err.Error(), `log in to etcd as "reader"`) || errors.Is(err, ErrUnavailable) {
+		if err == nil || !strings.Contains(err.Error(), `log in to etcd as "reader"`) || errors.Is(err, etcdconn.ErrUnavailable) {
 			t.Errorf("%s with a wrong password: %v", name, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -38,11 +39,11 @@ func (c *Client) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 	}
 }
 
-// errEnough says that the consumer broke off.
+// errEnough reports that the consumer broke off.
 var errEnough = errors.New("the consumer stopped the watch")
 
 func (c *Client) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.Update) bool) error {
-	if err := c.follows(req.Lineage); err != nil {
+	if err := c.Follows(req.Lineage); err != nil {
 		return err
 	}
 	p := position{from: req.From}
@@ -80,7 +81,7 @@ func (c *Client) followFrom(ctx context.Context, req kv.FollowRequest, p positio
 				continue
 			}
 		}
-		if errors.Is(err, errToken) && login {
+		if errors.Is(err, etcdconn.ErrToken) && login {
 			login = false
 			continue // a watch is checked at its creation alone: nothing came yet
 		}
@@ -91,7 +92,7 @@ func (c *Client) followFrom(ctx context.Context, req kv.FollowRequest, p positio
 			}
 			continue
 		}
-		if errors.Is(err, errTooLarge) && !p.fragment {
+		if errors.Is(err, etcdconn.ErrTooLarge) && !p.fragment {
 			p.fragment = true
 			c.cfg.Logger.Info("a watch is far behind: fetching the missed events in fragments", "range", req.Range, "next_revision", p.from)
 			continue
@@ -146,7 +147,7 @@ func (p *position) caughtUp() {
 	}
 }
 
-// farBehindError says that a watch needs a permit to come up to revision.
+// farBehindError reports that a watch needs a permit to come up to revision.
 type farBehindError struct{ revision kv.Revision }
 
 func (e *farBehindError) Error() string {
@@ -159,7 +160,7 @@ func (e *farBehindError) Error() string {
 func (c *Client) begin(ctx context.Context, req kv.FollowRequest, emit func(kv.Update) bool) (kv.Revision, error) {
 	d, err := c.whatDiffers(ctx, req)
 	if err == nil {
-		err = c.admit(ctx, req.Lineage)
+		err = c.Admit(ctx, req.Lineage)
 	}
 	if err != nil {
 		return 0, err

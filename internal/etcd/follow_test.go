@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
@@ -232,7 +233,7 @@ func TestDeleteOf50000KeysIsOneBatch(t *testing.T) {
 func TestLargeCatchUpComesInFragments(t *testing.T) {
 	s := etcdtest.Start(t)
 	cfg := testConfig(s.Endpoint())
-	cfg.MaxResponseBytes = minResponseBytes
+	cfg.MaxResponseBytes = 4 << 20 // the least
 	c := newClient(t, cfg)
 	value := strings.Repeat("v", 1_400_000)
 	for i := range 6 {
@@ -386,12 +387,12 @@ func TestFollowResumesOverARestart(t *testing.T) {
 	h.check(f, 2)
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); s.Stop() }()
-	if err := f.failure(); !errors.Is(err, ErrUnavailable) {
+	if err := f.failure(); !errors.Is(err, etcdconn.ErrUnavailable) {
 		t.Errorf("the watch ended with %v", err)
 	}
 	<-stopped
 	resume := h.last + 1
-	if err := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/h/"), From: resume}).failure(); !errors.Is(err, ErrUnavailable) {
+	if err := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/h/"), From: resume}).failure(); !errors.Is(err, etcdconn.ErrUnavailable) {
 		t.Errorf("a watch of a stopped etcd ended with %v", err)
 	}
 	s.Restart()
@@ -449,8 +450,8 @@ func TestListStartsAgainWhenCompactedUnderIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	meddler := &compacting{KVClient: c.lists, cli: s.Client(), times: 2}
-	c.lists = meddler
+	meddler := &compacting{KVClient: c.Lists, cli: s.Client(), times: 2}
+	c.Lists = meddler
 	begin, state := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/l/")}).ready()
 	if n := c.Stats(); n.ListRestarts != 2 || len(state) != 100 || string(state[0].Value()) != "new0" || state[0].ModRevision() != begin.Revision {
 		t.Errorf("%d keys at %d, first %s at %d; stats %+v", len(state), begin.Revision, state[0].Value(), state[0].ModRevision(), n)

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -67,7 +68,7 @@ func (c *Client) History(ctx context.Context, r HistoryRequest) (History, error)
 		select {
 		case <-one.done:
 			if one.err == nil {
-				one.err = c.admit(ctx, 0)
+				one.err = c.Admit(ctx, 0)
 			}
 			return one.history, one.err
 		case <-ctx.Done():
@@ -150,11 +151,13 @@ func (p *pastReads) take(most int) []*pastRead {
 func (c *Client) readTogether(ctx context.Context, batch []*pastRead) {
 	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
-	err := c.readPast(ctx, batch, false)
-	if errors.Is(err, errToken) {
-		err = c.readPast(ctx, batch, false) // with a new token
+	fragment := c.largePast.touches(batch)
+	err := c.readPast(ctx, batch, fragment)
+	if errors.Is(err, etcdconn.ErrToken) {
+		err = c.readPast(ctx, batch, fragment) // with a new token
 	}
-	if errors.Is(err, errTooLarge) {
+	if errors.Is(err, etcdconn.ErrTooLarge) && !fragment {
+		c.largePast = spanOf(batch)
 		err = c.readPast(ctx, batch, true)
 	}
 	for _, one := range batch {
@@ -165,6 +168,30 @@ func (c *Client) readTogether(ctx context.Context, batch []*pastRead) {
 	}
 }
 
+// pastSpan is where responses begin that exceeded maxPastMessage, as revisions: [from, to).
+// The zero pastSpan is none.
+type pastSpan struct{ from, to kv.Revision }
+
+// maxPastRevisions is how many revisions etcd sends in one response at most
+// (mvcc/watcher_group.go, watchBatchMaxRevs).
+const maxPastRevisions = 1000
+
+// spanOf returns where the responses to batch begin, and those that share revisions with them.
+func spanOf(batch []*pastRead) pastSpan {
+	out := pastSpan{from: batch[0].From, to: batch[0].From}
+	for _, one := range batch {
+		out.from, out.to = min(out.from, one.From), max(out.to, one.From)
+	}
+	out.to += maxPastRevisions
+	return out
+}
+
+// touches reports whether a response to batch begins in the span: to ask for it in one piece would
+// have etcd read its log, and encode all of the response, for nothing.
+func (s pastSpan) touches(batch []*pastRead) bool {
+	return slices.ContainsFunc(batch, func(one *pastRead) bool { return s.from <= one.From && one.From < s.to })
+}
+
 // readPast reads what is left of batch, by one stream with a watch for each; see
 // position.fragment.
 func (c *Client) readPast(ctx context.Context, batch []*pastRead, fragment bool) error {
@@ -173,17 +200,13 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead, fragment bool)
 		one.a = newAssembly(one.From)
 		one.history = History{Next: one.From}
 	}
-	token, err := c.login.token(ctx)
-	if err != nil {
-		return c.broken("log in", err)
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	var sending sync.WaitGroup
 	defer sending.Wait()
 	defer cancel()
-	stream, err := c.openWatch(withLeader(withToken(ctx, token)), grpc.MaxCallRecvMsgSize(min(c.cfg.MaxResponseBytes, maxPastMessage)))
+	stream, err := c.openWatch(ctx, grpc.MaxCallRecvMsgSize(min(c.cfg.MaxResponseBytes, maxPastMessage)))
 	if err != nil {
-		return c.broken("open the stream", err)
+		return err
 	}
 	c.count.histories.Add(1)
 	defer c.count.opened()()
@@ -193,7 +216,7 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead, fragment bool)
 	for left, answered, bytes := len(batch), 0, 0; left > 0 && bytes < maxTogetherBytes; {
 		r, err := stream.receive()
 		if err != nil {
-			return c.broken("receive", err)
+			return etcdconn.Broken("receive", err)
 		}
 		about := concerned(batch, r, answered)
 		if r.created {
@@ -206,8 +229,8 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead, fragment bool)
 				continue
 			}
 			updates, err := one.a.add(r, time.Now())
-			if errors.Is(err, errToken) {
-				c.login.forget(token)
+			if errors.Is(err, etcdconn.ErrToken) {
+				c.Forget(stream.token)
 				return err
 			}
 			if one.err = err; err != nil {

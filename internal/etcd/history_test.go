@@ -183,9 +183,45 @@ func TestHistoryOfLargeValues(t *testing.T) {
 		}
 	}
 	cfg := testConfig(s.Endpoint())
-	cfg.MaxResponseBytes = minResponseBytes
-	h, err := newClient(t, cfg).History(t.Context(), HistoryRequest{From: 2, Before: 10, MaxBytes: 3 << 20})
+	cfg.MaxResponseBytes = 4 << 20 // the least
+	c := newClient(t, cfg)
+	h, err := c.History(t.Context(), HistoryRequest{From: 2, Before: 10, MaxBytes: 3 << 20})
 	if err != nil || len(h.Batches) != 3 || h.Next != 5 {
 		t.Errorf("%d revisions up to %d, %v; want 3 up to 5", len(h.Batches), h.Next, err)
+	}
+	if n := c.Stats().Histories; n != 2 {
+		t.Errorf("%d streams for the first part, want 2: in one piece, and in fragments", n)
+	}
+	// Each stream makes etcd read its log. The next parts are not asked for in one piece.
+	for _, from := range []kv.Revision{5, 2} {
+		before := c.Stats().Histories
+		if h, err := c.History(t.Context(), HistoryRequest{From: from, Before: 10, MaxBytes: 3 << 20}); err != nil || len(h.Batches) != 3 {
+			t.Errorf("%d revisions from %d, %v; want 3", len(h.Batches), from, err)
+		}
+		if n := c.Stats().Histories - before; n != 1 {
+			t.Errorf("%d streams for the part from %d, want 1", n, from)
+		}
+	}
+}
+
+// Whether a response is large is known of the revisions that it may contain, and of no others.
+func TestLargePast(t *testing.T) {
+	at := func(from ...kv.Revision) (batch []*pastRead) {
+		for _, r := range from {
+			batch = append(batch, &pastRead{HistoryRequest: HistoryRequest{From: r}})
+		}
+		return batch
+	}
+	s := spanOf(at(50, 20, 70))
+	for _, x := range []struct {
+		batch []*pastRead
+		want  bool
+	}{{at(19), false}, {at(20), true}, {at(1069), true}, {at(1070), false}, {at(1, 60, 2000), true}, {at(1, 2000), false}} {
+		if got := s.touches(x.batch); got != x.want {
+			t.Errorf("a batch from %d: %v, want %v", x.batch[0].From, got, x.want)
+		}
+	}
+	if (pastSpan{}).touches(at(0, 1)) {
+		t.Error("there is a large response before any was seen")
 	}
 }

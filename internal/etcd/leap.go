@@ -12,10 +12,11 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// errTooManyOps says that etcd takes fewer operations in a transaction.
+// errTooManyOps reports that etcd takes fewer operations in a transaction.
 var errTooManyOps = errors.New("etcd takes fewer operations in a transaction")
 
 // maxLeapOps is how many pieces one transaction fetches at first. etcd refuses
@@ -192,10 +193,10 @@ func (c *Client) readRuns(ctx context.Context, runs []run, revision kv.Revision)
 		req.Success = append(req.Success, &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestRange{RequestRange: one}})
 	}
 	var resp *etcdserverpb.TxnResponse
-	err := c.call(ctx, "read what has changed", c.cfg.PageTimeout, func(ctx context.Context) (err error) {
+	err := c.Call(ctx, "read what has changed", c.cfg.PageTimeout, func(ctx context.Context) (err error) {
 		c.count.pages.Add(1)
-		resp, err = c.lists.Txn(ctx, req)
-		if is(err, rpctypes.ErrGRPCTooManyOps) {
+		resp, err = c.Lists.Txn(ctx, req)
+		if etcdconn.Is(err, rpctypes.ErrGRPCTooManyOps) {
 			return errTooManyOps
 		}
 		return listError(err)

@@ -211,8 +211,8 @@ func TestLeapWithFewOperations(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	few := &fewOps{KVClient: c.lists, most: 5}
-	c.lists = few
+	few := &fewOps{KVClient: c.Lists, most: 5}
+	c.Lists = few
 	at = held.leap(t, c, kv.Prefix("/k/"), at)
 	held.mustBe(t, cli, kv.Prefix("/k/"), at)
 	if few.refused == 0 {
@@ -228,13 +228,13 @@ func TestLeapStartsAgainWhenCompactedUnderIt(t *testing.T) {
 	c := newClient(t, cfg)
 	fill(t, s.Client(), 100, func(i int) string { return fmt.Sprintf("/l/%03d", i) }, "old")
 	held, at := load(t, c, kv.Prefix("/l/"))
-	c.lists = &compacting{KVClient: c.lists, cli: s.Client(), times: 2}
+	c.Lists = &compacting{KVClient: c.Lists, cli: s.Client(), times: 2}
 	at = held.leap(t, c, kv.Prefix("/l/"), at)
 	held.mustBe(t, s.Client(), kv.Prefix("/l/"), at)
 	if n := c.Stats(); n.ListRestarts != 2 || n.Leaps != 1 {
 		t.Errorf("%d restarts of %d leaps, want 2 of 1", n.ListRestarts, n.Leaps)
 	}
-	c.lists = &compacting{KVClient: c.lists, cli: s.Client(), times: 100}
+	c.Lists = &compacting{KVClient: c.Lists, cli: s.Client(), times: 100}
 	if err := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/l/"), Held: held.held(), HeldAt: at}).failure(); !errors.Is(err, errListCompacted) {
 		t.Errorf("a leap that is compacted for ever: %v", err)
 	}

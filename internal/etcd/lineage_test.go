@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
@@ -243,7 +244,7 @@ func TestAnswerFromTheOldLineage(t *testing.T) {
 	c.Adopt(2, kv.Mark{Cluster: 1})
 	close(gate)
 	for range 2 {
-		if err := <-read; !errors.Is(err, errMoved) || !errors.Is(err, ErrUnavailable) {
+		if err := <-read; !strings.Contains(err.Error(), "a new lineage has begun") || !errors.Is(err, etcdconn.ErrUnavailable) {
 			t.Error(err)
 		}
 	}
@@ -344,7 +345,7 @@ func TestRestoresAreFound(t *testing.T) {
 func answered(do func() error) error {
 	for {
 		err := do()
-		if !errors.Is(err, ErrUnavailable) {
+		if !errors.Is(err, etcdconn.ErrUnavailable) {
 			return err
 		}
 		time.Sleep(5 * time.Millisecond)

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -17,7 +18,7 @@ import (
 // compacted under its pages.
 const maxListRestarts = 5
 
-// errListCompacted says that the revision of a list is gone before its end.
+// errListCompacted reports that the revision of a list is gone before its end.
 var errListCompacted = errors.New("etcd was compacted beyond the revision of the list while it was read")
 
 // list reads the state of r at one revision, in pages ordered by key. The
@@ -119,9 +120,9 @@ func (c *Client) pageAt(ctx context.Context, r kv.Range, revision kv.Revision, k
 	req.Key, req.RangeEnd = r.Etcd()
 	for {
 		var resp *etcdserverpb.RangeResponse
-		err := c.call(ctx, "read a page", c.cfg.PageTimeout, func(ctx context.Context) (err error) {
+		err := c.Call(ctx, "read a page", c.cfg.PageTimeout, func(ctx context.Context) (err error) {
 			c.count.pages.Add(1)
-			resp, err = c.lists.Range(ctx, req)
+			resp, err = c.Lists.Range(ctx, req)
 			return listError(err)
 		})
 		if err != nil {
@@ -152,7 +153,7 @@ func (c *Client) pageAt(ctx context.Context, r kv.Range, revision kv.Revision, k
 
 // listError tells a page whose revision is gone.
 func listError(err error) error {
-	if is(err, rpctypes.ErrGRPCCompacted) {
+	if etcdconn.Is(err, rpctypes.ErrGRPCCompacted) {
 		return errListCompacted
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -182,7 +183,7 @@ func (m *mux) run() {
 	switch {
 	case errors.Is(err, errSilent):
 		m.c.count.silenced.Add(int64(len(m.places)))
-	case errors.Is(err, errTooLarge):
+	case errors.Is(err, etcdconn.ErrTooLarge):
 		err = leftOversize
 	}
 	for _, p := range m.places {
@@ -191,13 +192,9 @@ func (m *mux) run() {
 }
 
 func (m *mux) serve() error {
-	token, err := m.c.login.token(m.ctx)
+	stream, err := m.c.openWatch(m.ctx)
 	if err != nil {
-		return m.c.broken("log in", err)
-	}
-	stream, err := m.c.openWatch(withLeader(withToken(m.ctx, token)))
-	if err != nil {
-		return m.c.broken("open the stream", err)
+		return err
 	}
 	m.c.count.streamsOpen.Add(1)
 	defer m.c.count.streamsOpen.Add(-1)
@@ -206,7 +203,7 @@ func (m *mux) serve() error {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	asking.Go(func() { a.run(m.ctx, m.cancel, m.want) })
-	err = m.receiveAll(a, token)
+	err = m.receiveAll(a)
 	if cause := context.Cause(m.ctx); cause != nil {
 		err = cause
 	}
@@ -214,7 +211,7 @@ func (m *mux) serve() error {
 	return err
 }
 
-func (m *mux) receiveAll(a *asker, token string) error {
+func (m *mux) receiveAll(a *asker) error {
 	for admitted := false; ; {
 		r, err := a.receive()
 		if err != nil {
@@ -222,7 +219,7 @@ func (m *mux) receiveAll(a *asker, token string) error {
 		}
 		if r.created && !r.canceled && !admitted {
 			// From here on one process of etcd speaks, and of one history.
-			if err := m.c.admit(m.ctx, m.lineage); err != nil {
+			if err := m.c.Admit(m.ctx, m.lineage); err != nil {
 				return err
 			}
 			admitted = true
@@ -230,8 +227,8 @@ func (m *mux) receiveAll(a *asker, token string) error {
 		}
 		known, err := m.take(r, time.Now())
 		switch {
-		case errors.Is(err, errToken):
-			m.c.login.forget(token)
+		case errors.Is(err, etcdconn.ErrToken):
+			m.c.Forget(a.stream.token)
 		case err != nil:
 			return err
 		case known > 0:
@@ -291,10 +288,10 @@ func (m *mux) createdLocked(r *watchResponse) error {
 	p := m.creating[0]
 	m.creating = m.creating[1:]
 	switch {
-	case r.canceled && wantsLogin(r.reason):
+	case r.canceled && etcdconn.WantsLogin(r.reason):
 		m.closed = true // the next shared stream has another token
 		m.leaveLocked(p, leftLogin)
-		return errToken
+		return etcdconn.ErrToken
 	case r.canceled:
 		m.leaveLocked(p, leftRefused)
 	case r.watch != p.id:

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/connectivity"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
@@ -245,7 +245,7 @@ func seeSome(ctx context.Context, t *testing.T, c *Client, s *seenBy, last kv.Re
 	want <- last + 1
 	for u, err := range c.Follow(ctx, kv.FollowRequest{Range: s.r, From: last + 1, Want: want}) {
 		if err != nil {
-			if !errors.Is(err, ErrUnavailable) {
+			if !errors.Is(err, etcdconn.ErrUnavailable) {
 				t.Error(err)
 			}
 			break
@@ -315,7 +315,7 @@ func TestSharedStreamBreaks(t *testing.T) {
 	}
 	way.Cut()
 	for _, q := range all {
-		if err := q.failure(); !errors.Is(err, ErrUnavailable) {
+		if err := q.failure(); !errors.Is(err, etcdconn.ErrUnavailable) {
 			t.Errorf("it ended with %v", err)
 		}
 	}
@@ -324,12 +324,12 @@ func TestSharedStreamBreaks(t *testing.T) {
 	}
 	way.Heal()
 	eventually(t, "all connections are back", func() bool {
-		for _, conn := range c.conns[:clockConn+1] {
-			if conn.Connect(); conn.GetState() != connectivity.Ready {
-				return false
-			}
-		}
-		return true
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		_, watches := c.openWatch(ctx)
+		lists := c.Keys(ctx, kv.Single("/"), func([]byte) error { return nil })
+		_, reads := c.Revision(ctx)
+		return watches == nil && lists == nil && reads == nil
 	})
 	for i, r := range prefixes(4) {
 		put(t, s, r.Start+"k", fmt.Sprint(i))

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -32,17 +33,17 @@ func TestPassage(t *testing.T) {
 	if err != nil || r.Header.Revision != 2 {
 		t.Fatal(r, err)
 	}
-	if _, err := w.Compact(t.Context(), &etcdserverpb.CompactionRequest{Revision: 3}); !is(err, rpctypes.ErrGRPCFutureRev) {
+	if _, err := w.Compact(t.Context(), &etcdserverpb.CompactionRequest{Revision: 3}); !etcdconn.Is(err, rpctypes.ErrGRPCFutureRev) {
 		t.Errorf("compacting the future: %v", err)
 	}
 	withAuth(t, s.Client())
 	if _, err := c.Revision(t.Context()); err != nil { // we are logged in
 		t.Fatal(err)
 	}
-	if _, err := w.Put(t.Context(), put); !is(err, rpctypes.ErrGRPCUserEmpty) {
+	if _, err := w.Put(t.Context(), put); !etcdconn.Is(err, rpctypes.ErrGRPCUserEmpty) {
 		t.Errorf("a caller without a token: %v", err)
 	}
-	token, err := c.login.token(t.Context())
+	token, err := c.Token(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

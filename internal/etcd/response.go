@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -114,16 +115,21 @@ func eachField(b []byte, fn func(num protowire.Number, v []byte, i uint64) error
 // watchStream is a stream of watches. One goroutine sends, another receives.
 type watchStream struct {
 	etcdserverpb.Watch_WatchClient
-	last watchResponse // owned by receive
+	token string        // which it was opened with
+	last  watchResponse // owned by receive
 }
 
 // openWatch opens a stream of watches.
 func (c *Client) openWatch(ctx context.Context, options ...grpc.CallOption) (*watchStream, error) {
-	s, err := c.watch.Watch(ctx, append(options, grpc.ForceCodecV2(wire.NewCodec()))...)
+	token, err := c.Token(ctx)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller sorts it
+		return nil, etcdconn.Broken("log in", err)
 	}
-	return &watchStream{Watch_WatchClient: s}, nil
+	s, err := c.Watches.Watch(etcdconn.WithLeader(etcdconn.WithToken(ctx, token)), append(options, grpc.ForceCodecV2(wire.NewCodec()))...)
+	if err != nil {
+		return nil, etcdconn.Broken("open the stream", err)
+	}
+	return &watchStream{Watch_WatchClient: s, token: token}, nil
 }
 
 // receive returns the next response, which is good until the next call.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -29,7 +30,7 @@ func (c *Client) since(ctx context.Context, req kv.FollowRequest, revision kv.Re
 		case errors.As(err, &compacted) && compacted.Floor > next && compacted.Floor <= revision:
 			past, from, next, left = nil, compacted.Floor, compacted.Floor, c.cfg.MaxHistoryBytes
 			continue
-		case errors.As(err, &compacted), errors.Is(err, errTooLarge):
+		case errors.As(err, &compacted), errors.Is(err, etcdconn.ErrTooLarge):
 			c.noHistory(req, revision, err.Error())
 			return nil, nothing, nil
 		case err != nil:

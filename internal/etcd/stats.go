@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdclock"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -38,12 +39,7 @@ type Stats struct {
 	ProgressAsked int64
 	Progress      int64 // answers that moved a watch forward
 
-	ClockCalls  int64
-	VerifyCalls int64
-	ClockReads  int64 // requests to etcd for both, and for looks: callers share them
-	// Disagreements counts answers of one member of etcd that contradict what
-	// another one has told.
-	Disagreements int64
+	etcdclock.Stats
 }
 
 type counters struct {
@@ -55,8 +51,7 @@ type counters struct {
 	watches, resumes, compacted, silenced             atomic.Int64
 	batches, events, eventBytes, fragments, histories atomic.Int64
 	progressAsked, progressSeen                       atomic.Int64
-	clockCalls, verifyCalls, clockReads, farBehind    atomic.Int64
-	disagreements                                     atomic.Int64
+	farBehind                                         atomic.Int64
 }
 
 // Stats returns the counts as of now.
@@ -71,8 +66,7 @@ func (c *Client) Stats() Stats {
 		Compacted: n.compacted.Load(), Silenced: n.silenced.Load(),
 		Batches: n.batches.Load(), Events: n.events.Load(), EventBytes: n.eventBytes.Load(), Fragments: n.fragments.Load(), Histories: n.histories.Load(), FarBehind: n.farBehind.Load(),
 		ProgressAsked: n.progressAsked.Load(), Progress: n.progressSeen.Load(),
-		ClockCalls: n.clockCalls.Load(), VerifyCalls: n.verifyCalls.Load(), ClockReads: n.clockReads.Load(),
-		Disagreements: n.disagreements.Load(),
+		Stats: c.reader.Stats(),
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
@@ -333,7 +333,7 @@ func TestVerifyAmongLaggards(t *testing.T) {
 		"the watch knows less":     {&behind{now: 100, floor: 50, watches: []int64{41, 50}}, 45, "45: compacted to 50"},
 		"the watch knows more":     {&behind{now: 100, floor: 50, watches: []int64{60}}, 40, "40: compacted to 60"},
 		"it comes to be meanwhile": {&behind{now: 100, watches: []int64{0}}, 101, "now 101"},
-		"never":                    {&behind{now: 100, floor: 50, watches: []int64{0}}, 40, "find etcd's compact revision: etcd is unavailable: " + errDiffer.Error()},
+		"never":                    {&behind{now: 100, floor: 50, watches: []int64{0}}, 40, "find etcd's compact revision: etcd is unavailable: etcd's members do not agree on what is compacted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := c.b.start(t)
@@ -366,37 +366,11 @@ func TestVerifyForgetsAnotherHistory(t *testing.T) {
 	}
 }
 
-// One who gives up does not take the others' answer along.
-func TestVerifySurvivesItsCaller(t *testing.T) {
-	s := etcdtest.Start(t)
-	grow(t, s.Client(), 9)
-	c := newClient(t, testConfig(s.Endpoint()))
-	hasty, cancel := context.WithCancel(t.Context())
-	cancel()
-	var all sync.WaitGroup
-	for range 20 {
-		all.Go(func() {
-			if _, err := c.Verify(hasty, 1); !errors.Is(err, context.Canceled) {
-				t.Errorf("hasty: %v", err)
-			}
-		})
-		all.Go(func() {
-			if got := says(c.Verify(t.Context(), 5)); got != "now 10" {
-				t.Errorf("patient: %s", got)
-			}
-		})
-	}
-	all.Wait()
-	if n := len(c.asked.at); n != 0 {
-		t.Errorf("%d revisions are still asked about", n)
-	}
-}
-
 func TestVerifyWithoutEtcd(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
 	s.Stop()
-	if _, err := c.Verify(t.Context(), 5); !errors.Is(err, ErrUnavailable) {
+	if _, err := c.Verify(t.Context(), 5); !errors.Is(err, etcdconn.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -473,72 +447,6 @@ func TestAnOldCompactedRevisionAsTheFirstQuestion(t *testing.T) {
 	if got := says(c.Verify(t.Context(), 2)); got != "2: compacted to 50" {
 		t.Error(got)
 	}
-}
-
-// One verdict tells compacted, readable and future revisions apart, whatever is
-// asked about at a time, by a number of reads that grows with its logarithm.
-func TestVerdictOfManyRevisions(t *testing.T) {
-	const now, floor = 100, 50
-	for name, c := range map[string]struct {
-		asked []kv.Revision
-		want  verdict
-		reads int64 // at most
-	}{
-		"the newest":            {[]kv.Revision{now}, verdict{now: now}, 1},
-		"the oldest":            {[]kv.Revision{floor, now}, verdict{now: now}, 1},
-		"one compacted":         {[]kv.Revision{floor - 1}, verdict{now: now, gone: floor - 1}, 2},
-		"around the floor":      {[]kv.Revision{floor - 2, floor - 1, floor, floor + 1}, verdict{now: now, gone: floor - 1}, 4},
-		"compacted and future":  {[]kv.Revision{1, now + 2}, verdict{now: now, gone: 1}, 3},
-		"future":                {[]kv.Revision{now + 2, now + 3}, verdict{now: now}, 2},
-		"of all kinds and many": {revisions(1, now+50), verdict{now: now, gone: floor - 1}, 10},
-	} {
-		t.Run(name, func(t *testing.T) {
-			client := (&behind{now: now, floor: floor, still: true, watches: []int64{floor}}).start(t)
-			for _, r := range c.asked {
-				defer client.asked.enter(r)()
-			}
-			got, err := client.judgeAsked(t.Context())
-			if got != c.want || err != nil {
-				t.Errorf("got %+v, %v, want %+v", got, err, c.want)
-			}
-			if n := client.Stats().ClockReads; n > c.reads {
-				t.Errorf("%d reads, want at most %d", n, c.reads)
-			}
-		})
-	}
-}
-
-func revisions(from, to kv.Revision) (out []kv.Revision) {
-	for r := from; r <= to; r++ {
-		out = append(out, r)
-	}
-	return out
-}
-
-// All that is asked about and not known to be compacted, once each.
-func TestAskers(t *testing.T) {
-	var a askers
-	if got := a.from(0); got != nil {
-		t.Errorf("nobody asked, got %d", got)
-	}
-	var leave []func()
-	for _, r := range []kv.Revision{7, 3, 9, 3} {
-		leave = append(leave, a.enter(r))
-	}
-	want := func(floor kv.Revision, want ...kv.Revision) {
-		t.Helper()
-		if got := a.from(floor); !slices.Equal(got, want) {
-			t.Errorf("from %d: %d, want %d", floor, got, want)
-		}
-	}
-	want(0, 3, 7, 9)
-	want(3, 3, 7, 9)
-	want(4, 7, 9)
-	want(10)
-	leave[1]()
-	want(0, 3, 7, 9)
-	leave[3]()
-	want(0, 7, 9)
 }
 
 func BenchmarkVerify(b *testing.B) {

@@ -3,14 +3,13 @@ package etcd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // watch is one watch on a stream of its own. The goroutine that pulls receives;
@@ -25,7 +24,7 @@ type watch struct {
 	place *place
 }
 
-// errJoined says that the watch has a place on the shared stream, and everything
+// errJoined reports that the watch has a place on the shared stream, and everything
 // up to its beginning there.
 var errJoined = errors.New("the watch continues on the shared stream")
 
@@ -39,18 +38,14 @@ const fragmentPatience = 12
 // has all there is from p on.
 func (c *Client) watchFrom(ctx context.Context, req kv.FollowRequest, p *position, emit func(kv.Update) bool) (*place, error) {
 	adopted, _ := c.Known()
-	token, err := c.login.token(ctx)
-	if err != nil {
-		return nil, c.broken("log in", err)
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	defer cancel(nil)
 
-	stream, err := c.openWatch(withLeader(withToken(ctx, token)))
+	stream, err := c.openWatch(ctx)
 	if err != nil {
-		return nil, c.broken("open the stream", err)
+		return nil, err
 	}
 	defer c.count.opened()()
 	c.count.watches.Add(1)
@@ -79,26 +74,12 @@ func (c *Client) watchFrom(ctx context.Context, req kv.FollowRequest, p *positio
 		w.place.leave()
 	}
 	switch {
-	case errors.Is(err, errToken):
-		c.login.forget(token)
+	case errors.Is(err, etcdconn.ErrToken):
+		c.Forget(stream.token)
 	case errors.Is(err, errSilent):
 		c.count.silenced.Add(1)
 	}
 	return nil, err
-}
-
-// broken sorts the error of a call that has no answer.
-func (c *Client) broken(deed string, err error) error {
-	if isUnavailable(err) || errors.Is(err, errAttempt) {
-		return unavailable(deed, err)
-	}
-	if isToken(err) {
-		return fmt.Errorf("%s: %w: %w", deed, errToken, err)
-	}
-	if wire.IsExhausted(err) {
-		return fmt.Errorf("%s: %w: %w", deed, errTooLarge, err)
-	}
-	return fmt.Errorf("%s: %w", deed, err)
 }
 
 // receiveAll hands on the stream's responses until it ends, or the watch can continue
@@ -157,7 +138,7 @@ func (w *watch) receiveAll(p *position, emit func(kv.Update) bool) error {
 // created notes that etcd has created the watch when it was at revision.
 func (w *watch) created(p *position, revision kv.Revision) error {
 	// From here on one process of etcd speaks, and of one history.
-	if err := w.c.admit(w.stream.Context(), w.req.Lineage); err != nil {
+	if err := w.c.Admit(w.stream.Context(), w.req.Lineage); err != nil {
 		return err
 	}
 	w.now = revision

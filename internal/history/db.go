@@ -30,7 +30,7 @@ const damagedSuffix = ".damaged"
 // lockTimeout is how long to wait for the file of a process that ends.
 const lockTimeout = time.Second
 
-// errFormat says that the file is of another version.
+// errFormat reports that the file is of another version.
 var errFormat = errors.New("of an unknown format")
 
 func (s *Store) path() string { return filepath.Join(s.cfg.Dir, fileName(format)) }

@@ -27,7 +27,7 @@
 // place and its bytes, and the revision of the record before it: a record that
 // is wrong or missing costs the rest of its segment, and nothing of other
 // shards. A page that bbolt cannot follow costs the shard that it belongs to;
-// the file is set aside then, and written anew from memory.
+// the file is set aside then, and written again from memory.
 //
 // Each format has a file of its own. Files of other versions are left alone.
 package history

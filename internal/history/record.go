@@ -20,7 +20,7 @@ import (
 //
 // The checksum is xxhash's of the place, the key and the rest of the value: a
 // record from another place is none. A place has its shard's salt, which is
-// made anew with the shard's bucket: what was there before is none, either.
+// made again with the shard's bucket: what was there before is none, either.
 const (
 	checksumBytes = 8
 	formatLimit   = 1 << 30 // bytes of a value; etcd's largest revisions are far below
@@ -72,7 +72,7 @@ type Origin struct {
 	Lineage uint64
 }
 
-// errDamaged says that bytes are not what was written.
+// errDamaged reports that bytes are not what was written.
 var errDamaged = errors.New("damaged")
 
 // place is where a record is.

@@ -33,7 +33,7 @@ type Config struct {
 }
 
 // Parts of the bound that are for records: bbolt needs room between them, and
-// to write pages anew before it frees them. The second part is the one below
+// to write pages again before it frees them. The second part is the one below
 // which the bound is too small to be of use.
 const (
 	mostShare  = 2

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// CompactedError says that a watch or read asked for history that is gone.
+// CompactedError reports that a watch or read asked for history that is gone.
 type CompactedError struct {
 	// Requested is the revision asked for.
 	Requested Revision
@@ -20,7 +20,7 @@ func (e *CompactedError) Error() string {
 	return fmt.Sprintf("revision %d is gone: the oldest that can be asked for is %d; list, then watch from the list's revision plus one", e.Requested, e.Floor)
 }
 
-// FutureError says that a read asked for a revision that does not exist yet.
+// FutureError reports that a read asked for a revision that does not exist yet.
 type FutureError struct {
 	Requested Revision
 	Current   Revision
@@ -30,7 +30,7 @@ func (e *FutureError) Error() string {
 	return fmt.Sprintf("revision %d does not exist yet: the newest is %d", e.Requested, e.Current)
 }
 
-// LineageError says that a position belongs to another history: etcd was
+// LineageError reports that a position belongs to another history: etcd was
 // restored from a backup, or another cluster issued the position.
 type LineageError struct {
 	Requested, Current uint64
@@ -46,12 +46,12 @@ func (e *LineageError) Error() string {
 	return fmt.Sprintf("the position belongs to lineage %d, the cluster is at lineage %d: list, then watch from the list's revision plus one", e.Requested, e.Current)
 }
 
-// ErrOtherHistory says that what comes cannot be the continuation of what is
+// ErrOtherHistory reports that the source cannot be the continuation of what is
 // held: a key is there with a lower revision than before, or with another
 // content under the same one. etcd was restored from a backup.
 var ErrOtherHistory = errors.New("the history differs from the one followed so far")
 
-// Claim is what is held of a key at a revision.
+// Claim is a key's stored content at a revision.
 type Claim struct {
 	Key      string
 	Revision Revision
@@ -65,9 +65,9 @@ type Claim struct {
 // what is held, the source, or, when etcd was restored, neither.
 type ContradictionError struct {
 	Detail string
-	// Claims are what is held, the contradicted keys first.
+	// Claims are the stored contents, the contradicted keys first.
 	Claims []Claim
-	// Ahead: what is held is of a revision that etcd has not come to.
+	// Ahead: the stored content has a revision that etcd has not reached.
 	Ahead bool
 }
 
@@ -76,7 +76,7 @@ func (e *ContradictionError) Error() string { return ErrOtherHistory.Error() + "
 // Unwrap returns ErrOtherHistory.
 func (e *ContradictionError) Unwrap() error { return ErrOtherHistory }
 
-// InvalidError says which part of a request is wrong, and how.
+// InvalidError reports which part of a request is wrong, and how.
 type InvalidError struct {
 	Field  string
 	Reason string
@@ -84,7 +84,7 @@ type InvalidError struct {
 
 func (e *InvalidError) Error() string { return e.Field + ": " + e.Reason }
 
-// NotServedError says that keys outside of what the cluster serves were asked
+// NotServedError reports that keys outside of what the cluster serves were asked
 // for.
 type NotServedError struct {
 	Range  Range
@@ -99,7 +99,7 @@ func (e *NotServedError) Error() string {
 	return fmt.Sprintf("%v is not served: this cluster serves %s (cachectl settings changes that)", e.Range, strings.Join(served, ", "))
 }
 
-// NotHereError says that this node has no replica of a shard, and which nodes have one.
+// NotHereError reports that this node has no replica of a shard, and which nodes have one.
 type NotHereError struct {
 	Shard     uint64
 	Epoch     uint64
@@ -134,7 +134,7 @@ func SentOn() error {
 	return &UnavailableError{Why: Draining, RetryAfter: time.Millisecond, Detail: "an operator has drained the node: use another one"}
 }
 
-// UnavailableError says that the node cannot answer now: later, or another
+// UnavailableError reports that the node cannot answer now: later, or another
 // one, may.
 type UnavailableError struct {
 	Why        Unavailable
@@ -144,18 +144,18 @@ type UnavailableError struct {
 
 func (e *UnavailableError) Error() string { return e.Detail }
 
-// UnauthenticatedError says that the caller is not authenticated; another token may
+// UnauthenticatedError reports that the caller is not authenticated; another token may
 // succeed.
 type UnauthenticatedError struct{ Detail string }
 
 func (e *UnauthenticatedError) Error() string { return e.Detail }
 
-// DeniedError says that the caller has no right to what was asked for.
+// DeniedError reports that the caller has no right to make the request.
 type DeniedError struct{ Detail string }
 
 func (e *DeniedError) Error() string { return e.Detail }
 
-// LimitError says which bound was reached.
+// LimitError reports which bound was reached.
 type LimitError struct {
 	Limit      string // the name of the flag or setting
 	Max        int64

@@ -39,7 +39,7 @@ type FollowRequest struct {
 	HistoryFrom Revision
 }
 
-// UpdateKind says what an Update is.
+// UpdateKind is the kind of an Update.
 type UpdateKind uint8
 
 // The kinds of updates, in the order in which they may come: with From 0

@@ -68,7 +68,7 @@ const (
 	CauseRevision Cause = "revision" // the store's revision went back
 	CauseTerm     Cause = "term"     // raft's term went back
 	CauseIndex    Cause = "index"    // the index of raft's log went back
-	CauseContent  Cause = "content"  // keys are not what they were at their revisions
+	CauseContent  Cause = "content"  // keys differ from their contents at their revisions
 	CauseOperator Cause = "operator" // an operator began it
 )
 
@@ -77,7 +77,7 @@ func Causes() []Cause {
 	return []Cause{CauseCluster, CauseRevision, CauseTerm, CauseIndex, CauseContent, CauseOperator}
 }
 
-// HistoryError says that etcd has another history than the one that was
+// HistoryError reports that etcd has another history than the one that was
 // followed so far. It is an [ErrOtherHistory], and an *UnavailableError: what is
 // asked for can be had once the cluster has begun a new lineage.
 type HistoryError struct {
@@ -85,7 +85,7 @@ type HistoryError struct {
 	// Was is the furthest that the history before is known to have come, Is what
 	// etcd shows instead.
 	Was, Is Mark
-	// Detail is what was found, with CauseContent.
+	// Detail describes the difference, with CauseContent.
 	Detail string
 }
 

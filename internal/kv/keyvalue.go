@@ -89,7 +89,7 @@ func appendInt(b []byte, field protowire.Number, v int64) []byte {
 	return protowire.AppendVarint(b, uint64(v)) //nolint:gosec // proto's int64 is two's complement
 }
 
-// ErrMalformed says that bytes are not an encoded KeyValue or Event.
+// ErrMalformed reports that bytes are not an encoded KeyValue or Event.
 var ErrMalformed = errors.New("malformed key/value encoding")
 
 // DecodeKeyValue reads the wire form of an mvccpb.KeyValue. The result keeps

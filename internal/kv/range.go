@@ -17,7 +17,7 @@ type Range struct {
 	End   string
 }
 
-// ErrEmptyKey says that a request named no key.
+// ErrEmptyKey reports that a request named no key.
 var ErrEmptyKey = errors.New("key is empty: name a key, or use \"\\x00\" for the lowest possible one")
 
 // RangeFromEtcd returns the range that etcd means by key and rangeEnd: one

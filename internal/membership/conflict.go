@@ -7,7 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// NameTakenError says that a live node with another address has our name.
+// NameTakenError reports that a live node with another address has our name.
 type NameTakenError struct {
 	Name    shard.NodeID
 	Address string // the other's gossip address

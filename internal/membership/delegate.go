@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// ClusterMismatchError says that a node of another cluster was met.
+// ClusterMismatchError reports that a node of another cluster was met.
 type ClusterMismatchError struct {
 	Member       shard.NodeID
 	Address      string

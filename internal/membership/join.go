@@ -42,7 +42,7 @@ func (m *Membership) join(ctx context.Context, ml *memberlist.Memberlist) error 
 	}
 }
 
-// urgency says whether we should try to join soon, and if so, whether trying
+// urgency reports whether we should try to join soon, and if so, whether trying
 // less and less often will do.
 func (m *Membership) urgency() (urgent, patient bool) {
 	m.mu.Lock()

@@ -264,7 +264,7 @@ func (m *Membership) Changes() (changes <-chan struct{}, stop func()) {
 	return m.changes.subscribe()
 }
 
-// JoinError says why this node is alone though it was told to join others, or
+// JoinError reports why this node is alone though it was told to join others, or
 // why they do not accept it; nil when all is well.
 func (m *Membership) JoinError() error {
 	m.mu.Lock()

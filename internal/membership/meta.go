@@ -109,7 +109,7 @@ func encodeMeta(m meta, gossipHost string) ([]byte, error) {
 	return b, errors.Join(errs...)
 }
 
-// checkMeta says whether self fits, also once it knows its cluster, votes, drains
+// checkMeta reports whether self fits, also once it knows its cluster, votes, drains
 // and has a start time.
 func checkMeta(self shard.Member) error {
 	self.ClusterID = strings.Repeat("x", maxClusterID)
@@ -188,6 +188,13 @@ func decodeMeta(b []byte, gossipHost string) (meta, error) {
 			b = b[n:]
 		}
 	}
+	err := m.setAddresses(addresses, hosts, gossipHost)
+	return m, err
+}
+
+// setAddresses fills in the addresses, each a port and the number of its host in hosts, 0
+// or an unspecified one: gossipHost.
+func (m *meta) setAddresses(addresses map[protowire.Number]uint64, hosts []string, gossipHost string) error {
 	for _, a := range addressFields(&m.Member) {
 		v, ok := addresses[a.field]
 		if !ok {
@@ -195,17 +202,17 @@ func decodeMeta(b []byte, gossipHost string) (meta, error) {
 		}
 		host, number := gossipHost, v>>16
 		if v&0xffff == 0 {
-			return m, fmt.Errorf("%w: %s address without a port", errMeta, a.what)
+			return fmt.Errorf("%w: %s address without a port", errMeta, a.what)
 		}
 		if number > uint64(len(hosts)) {
-			return m, fmt.Errorf("%w: %s address names host %d of %d", errMeta, a.what, number, len(hosts))
+			return fmt.Errorf("%w: %s address names host %d of %d", errMeta, a.what, number, len(hosts))
 		}
 		if number > 0 && !unspecified(hosts[number-1]) {
 			host = hosts[number-1]
 		}
 		*a.value = net.JoinHostPort(host, strconv.FormatUint(v&0xffff, 10))
 	}
-	return m, nil
+	return nil
 }
 
 type addressField struct {

@@ -66,7 +66,7 @@ func (o *observer) NotifyMerge(nodes []*memberlist.Node) error {
 
 func (o *observer) close() { _ = o.ml.Shutdown() }
 
-// isObserver says whether a list of joining nodes is an observer's.
+// isObserver reports whether a list of joining nodes is an observer's.
 func isObserver(nodes []*memberlist.Node) bool {
 	return len(nodes) == 1 && nodes[0].Name == observerName
 }

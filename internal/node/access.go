@@ -3,7 +3,7 @@ package node
 import (
 	"net/http"
 
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 )
 
 // buildAccess reads the policy, if there is one.
@@ -12,14 +12,14 @@ func buildAccess(n *Node) error {
 	if log == nil {
 		log = n.log
 	}
-	n.audit = access.NewAudit(log.WithGroup("audit"))
+	n.audit = authz.NewAudit(log.WithGroup("audit"))
 	if n.cfg.Policy == "" {
 		return nil
 	}
-	c := access.Defaults()
+	c := authz.Defaults()
 	c.File, c.Audit = n.cfg.Policy, n.audit
 	var err error
-	n.access, err = access.New(c)
+	n.access, err = authz.New(c)
 	return err
 }
 
@@ -27,7 +27,7 @@ func buildAccess(n *Node) error {
 // policy.
 func (n *Node) PolicyFiles() []string { return n.access.Files() }
 
-// ReloadPolicy reads the policy anew. When it is wrong, the one before stays in
+// ReloadPolicy reads the policy again. When it is wrong, the one before stays in
 // force.
 func (n *Node) ReloadPolicy() error { return n.access.Reload() }
 

@@ -1,14 +1,11 @@
 package node
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/replica"
-	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // One key that etcd has otherwise is a wrong copy, two are another history, and being
@@ -104,7 +101,7 @@ func TestALookIsBorrowed(t *testing.T) {
 		"too old":                     {own: fresh, told: time.Minute, other: theirs(borrowedFor)},
 		"our own is due soon":         {own: ownEvery - ms, told: time.Minute, other: theirs(fresh), want: true},
 		"our own is due":              {own: ownEvery, told: time.Minute, other: theirs(fresh)},
-		"etcd does not answer here":   {own: fresh, told: time.Minute, other: theirs(fresh), err: errAlone},
+		"etcd does not answer here":   {own: fresh, told: time.Minute, other: theirs(fresh), err: errIsolated},
 		"told, and ours is newest":    {own: 2 * fresh, told: toldFor - ms, other: theirs(3 * fresh), newest: theirs(2 * fresh)},
 		"told long ago, ours newest":  {own: 2 * fresh, told: toldFor, other: theirs(3 * fresh), newest: theirs(2 * fresh), want: true},
 		"told, and theirs is newest":  {own: 3 * fresh, told: fresh, other: theirs(2 * fresh), newest: theirs(2 * fresh), want: true},
@@ -116,64 +113,6 @@ func TestALookIsBorrowed(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-}
-
-// A connection is to where gossip sees the node, and to none that is gone.
-func TestConnectionsFollowGossip(t *testing.T) {
-	m := shard.Member{Name: "other", PeerAddress: "127.0.0.1:1", State: shard.Alive}
-	known := true
-	p := newPeers(func(shard.NodeID) (shard.Member, bool) { return m, known }, func() string { return "" }, nil, nil, nil)
-	defer p.close()
-	first, err := p.conn("other")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := p.conn("other"); err != nil || again != first {
-		t.Errorf("a second connection, %v", err)
-	}
-	p.prune()
-	if again, _ := p.conn("other"); again != first {
-		t.Error("the connection to a node that is there was closed")
-	}
-	m.PeerAddress = "127.0.0.1:2"
-	moved, err := p.conn("other")
-	if err != nil || moved == first || moved.address != m.PeerAddress {
-		t.Errorf("to the node's address of before: %v", err)
-	}
-	gone := func(what string, err error) {
-		t.Helper()
-		var u *kv.UnavailableError
-		if !errors.As(err, &u) || u.RetryAfter <= 0 {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	for _, state := range []shard.State{shard.Dead, shard.Left} {
-		m.State = state
-		_, err := p.conn("other")
-		gone("a node that is gone", err)
-		if again, err := p.reach("other"); err != nil || again != moved {
-			t.Errorf("the sign of life of a node that may be gone: %v", err)
-		}
-	}
-	for _, state := range []shard.State{shard.Dead, shard.Left} {
-		m.State = state
-		if p.prune(); len(p.conns) != 0 {
-			t.Error("the connection to a node that is gone is kept")
-		}
-		if _, err := p.reach("other"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	known = false
-	_, err = p.conn("other")
-	gone("an unknown node", err)
-	if p.prune(); len(p.conns) != 0 {
-		t.Error("the connection to an unknown node is kept")
-	}
-	known, m.State = true, shard.Alive
-	p.close()
-	_, err = p.conn("other")
-	gone("of a node that stops", err)
 }
 
 // A part is stuck when just so many looks have found its touch under way.

@@ -17,6 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/control/roster"
 	"github.com/shardwatch/shardwatch/internal/data/copies"
 	"github.com/shardwatch/shardwatch/internal/data/lineage"
+	"github.com/shardwatch/shardwatch/internal/data/peers"
 	"github.com/shardwatch/shardwatch/internal/data/verify"
 	"github.com/shardwatch/shardwatch/internal/edge/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/edge/etcdwatch"
@@ -25,7 +26,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/ops/delivery"
-	"github.com/shardwatch/shardwatch/internal/ops/trail"
+	"github.com/shardwatch/shardwatch/internal/ops/revtrace"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -68,11 +69,15 @@ func buildCluster(n *Node) error {
 	}
 	n.roster = roster.New(roster.Config{
 		Self: n.self, Members: n.members.Members, Map: n.placement.Map, SignOfLife: n.cfg.SignOfLife,
-		Reach: func(node shard.NodeID) (grpc.ClientConnInterface, error) { return n.peers.reachable(node) },
+		Reach: func(node shard.NodeID) (grpc.ClientConnInterface, error) { return n.peers.Reachable(node) },
 	})
-	n.peers = newPeers(n.roster.Member, n.cluster, func(look replica.Look) { n.clock.heard(look) }, n.cfg.PeerClientTLS, n.cfg.Simulation)
+	pc := peers.Config{Member: n.roster.Member, Cluster: n.cluster, Heard: func(look replica.Look) { n.clock.heard(look) }, TLS: n.cfg.PeerClientTLS}
+	if s := n.cfg.Simulation; s != nil {
+		pc.Dial = s.Dial
+	}
+	n.peers = peers.New(pc)
 	n.mapFollower = mapfollow.New(mapfollow.Config{
-		Self: n.self, Placement: n.placement, Members: n.members, Changed: n.changed.Wait, Conn: n.peers.client, Logger: n.log,
+		Self: n.self, Placement: n.placement, Members: n.members, Changed: n.changed.Wait, Conn: n.peers.Client, Logger: n.log,
 	})
 	return nil
 }
@@ -130,24 +135,24 @@ func buildLineage(n *Node) error {
 // router, which reads and watches through them.
 func buildDataPath(n *Node) (err error) {
 	cfg := &n.cfg
-	n.trail, n.budget = new(trail.Trail), budget.New(cfg.MaxClientBytes)
+	n.trace, n.budget = new(revtrace.Trace), budget.New(cfg.MaxClientBytes)
 	n.budget.BoundWatches(cfg.MaxWatchBytes)
 	if n.delivery, err = delivery.New(delivery.Config{
-		Self: n.self, Trail: n.trail, Cluster: n.placement.ClusterID, Leaving: n.roster.Leaving, Spans: cfg.Spans, Meter: cfg.Meter, Logger: n.log,
+		Self: n.self, Trace: n.trace, Cluster: n.placement.ClusterID, Leaving: n.roster.Leaving, Spans: cfg.Spans, Meter: cfg.Meter, Logger: n.log,
 	}); err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	n.copies = copies.New(copies.Config{
 		Self: n.self, Cache: cfg.Cache, RelayIdle: cfg.RelayIdle, HandOver: cfg.HandOver, Join: len(cfg.Join) > 0, Etcd: cfg.Etcd, Placement: n.placement,
-		Lineage: n.lineage, Clock: n.clock, History: n.history, Accompanied: n.roster.Accompanied, Changed: n.changed.Wait, Link: n.peers.linkTo,
-		Known: func(node shard.NodeID) bool { _, known := n.roster.Member(node); return known }, Trail: n.trail, Noticed: n.delivery.Noticed,
+		Lineage: n.lineage, Clock: n.clock, History: n.history, Accompanied: n.roster.Accompanied, Changed: n.changed.Wait, Link: n.peers.Link,
+		Known: func(node shard.NodeID) bool { _, known := n.roster.Member(node); return known }, Trace: n.trace, Noticed: n.delivery.Noticed,
 		Contradicted: func(c *copies.Copy, found *kv.ContradictionError) { n.suspects.report(c, found) },
 		Kick:         func() { n.router.Kick() }, Logger: n.log,
 	})
 	n.verifier = verify.New(verify.Config{
 		Self: n.self, Etcd: cfg.Etcd, Interval: cfg.VerifyInterval, EtcdInterval: cfg.VerifyEtcdInterval,
 		Map: n.placement.Map, Members: n.members.Members, Serving: n.lineage.Serving, Replica: n.copies.Replica,
-		Renew: n.copies.Renew, Renewing: n.copies.Renewing, Conn: n.peers.client, Logger: n.log,
+		Renew: n.copies.Renew, Renewing: n.copies.Renewing, Conn: n.peers.Client, Logger: n.log,
 	})
 	n.suspects = newSuspects(n)
 	n.router = router.New(router.Config{
@@ -161,12 +166,12 @@ func buildAPIs(n *Node) (err error) {
 	n.operator = operator.New(operator.Config{
 		Self: n.self, Placement: n.placement, Members: n.members, Read: n.router.Read,
 		Ending: func(served []kv.Range) mapchange.Ending { return n.server.Ending(served) },
-		Status: n.Status, StatusOf: n.StatusOf, Conn: n.peers.client, FetchMap: n.mapFollower.Fetch,
+		Status: n.Status, StatusOf: n.StatusOf, Conn: n.peers.Client, FetchMap: n.mapFollower.Fetch,
 	})
-	n.openings = etcdwatch.NewOpenings()
+	n.openQueue = etcdwatch.NewOpenQueue()
 	ac := n.cfg.EtcdAPI
 	ac.Router, ac.Etcd, ac.Self, ac.Members, ac.Logger = n.router, n.cfg.Etcd, n.self, n.etcdMembers, n.log
-	ac.Access, ac.Audit, ac.Budget, ac.Openings = n.access, n.audit, n.budget, n.openings
+	ac.Access, ac.Audit, ac.Budget, ac.OpenQueue = n.access, n.audit, n.budget, n.openQueue
 	ac.MaxStaleness, ac.Guard, ac.Learn = n.cfg.MaxStaleness, n.guard, n.guard.Learn
 	n.etcdAPI, err = etcdapi.New(ac)
 	return err
@@ -176,9 +181,9 @@ func buildAPIs(n *Node) (err error) {
 func buildServer(n *Node) (err error) {
 	sc := n.cfg.Server
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = serverView{n, n.copies, n.clock}, n.router, n.etcdAPI, n.guard, n.self, n.log
-	sc.Permits, sc.Lineage, sc.Operator, sc.Trail, sc.Verifier = n.permits, n.lineage, n.operator, n.trail, n.verifier
+	sc.Permits, sc.Lineage, sc.Operator, sc.Trace, sc.Verifier = n.permits, n.lineage, n.operator, n.trace, n.verifier
 	sc.Happened = n.delivery.Happened()
-	sc.Access, sc.Audit, sc.Budget, sc.Openings = n.access, n.audit, n.budget, n.openings
+	sc.Access, sc.Audit, sc.Budget, sc.OpenQueue = n.access, n.audit, n.budget, n.openQueue
 	sc.ClientTLS, sc.PeerTLS, sc.PeerSpeaks = n.cfg.ClientTLS, n.cfg.PeerServerTLS, n.cfg.PeerSpeaks
 	sc.ClientFailed, sc.PeerFailed = n.limits.clients.Failed, n.limits.peers.Failed
 	if n.server, err = server.New(sc); err != nil {

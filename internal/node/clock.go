@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/shardwatch/shardwatch/internal/data/copies"
-	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 	"github.com/shardwatch/shardwatch/internal/replica"
@@ -23,10 +23,10 @@ import (
 // gossip; this is what tells. The revision is read at etcd, or is the one that
 // another node has just read: see borrowed.
 type clock struct {
-	n     *Node
-	alone alone
-	ok    atomic.Bool   // etcd was checked and is one we serve
-	kick  chan struct{} // capacity 1: the next look is due now
+	n         *Node
+	isolation isolation
+	ok        atomic.Bool   // etcd was checked and is one we serve
+	kick      chan struct{} // capacity 1: the next look is due now
 
 	mu       sync.Mutex
 	revision kv.Revision  // guarded by mu; etcd's, as compared last
@@ -41,7 +41,7 @@ type clock struct {
 }
 
 func newClock(n *Node) *clock {
-	return &clock{n: n, alone: alone{n: n}, kick: make(chan struct{}, 1)}
+	return &clock{n: n, isolation: isolation{n: n}, kick: make(chan struct{}, 1)}
 }
 
 // clockTimeout is how long etcd may take to tell its revision; then it is in trouble.
@@ -85,8 +85,8 @@ func (c *clock) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	err := c.n.cfg.Etcd.Check(ctx)
-	var version *etcd.VersionError
-	var mixed *etcd.ClusterError
+	var version *etcdconn.VersionError
+	var mixed *etcdconn.ClusterError
 	if errors.As(err, &version) || errors.As(err, &mixed) {
 		return err
 	}
@@ -149,12 +149,12 @@ func (c *clock) look(ctx context.Context) {
 			h.Source.Scout() // a node that reads etcd is a better source now
 		}
 		if !errors.Is(err, kv.ErrOtherHistory) {
-			c.alone.standStill(ctx, []kv.Range{{}})
+			c.isolation.stalled(ctx, []kv.Range{{}})
 		}
 		return
 	}
 	if moved {
-		c.alone.move(ctx)
+		c.isolation.updated(ctx)
 		return
 	}
 	c.n.lineage.Read()
@@ -234,9 +234,9 @@ func (c *clock) compare(ctx context.Context, look replica.Look, reached map[*cop
 		}
 	}
 	if len(stuck) > 0 {
-		c.alone.standStill(ctx, stuck)
+		c.isolation.stalled(ctx, stuck)
 	} else {
-		c.alone.move(ctx)
+		c.isolation.updated(ctx)
 	}
 }
 
@@ -311,7 +311,7 @@ func (c *clock) Trouble() error {
 	return c.err
 }
 
-// forget forgets what was read in another lineage, and has it read anew: until
+// forget forgets what was read in another lineage, and has it read again: until
 // then the age of the data is unknown.
 func (c *clock) forget() {
 	c.mu.Lock()

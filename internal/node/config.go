@@ -11,7 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/shardwatch/shardwatch/internal/auth/guard"
+	"github.com/shardwatch/shardwatch/internal/auth/etcdauth"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/control/placement"
@@ -29,10 +29,10 @@ import (
 type Etcd interface {
 	cache.Source
 	etcdapi.Upstream
-	guard.Etcd
+	etcdauth.Etcd
 	lineage.Etcd
-	// Check fails with an *etcd.VersionError when an endpoint runs a version
-	// that is not supported, with an *etcd.ClusterError when the endpoints are
+	// Check fails with an *etcdconn.VersionError when an endpoint runs a version
+	// that is not supported, with an *etcdconn.ClusterError when the endpoints are
 	// of different clusters, and otherwise when etcd is away for now.
 	Check(ctx context.Context) error
 	// ClusterID returns etcd's cluster ID.

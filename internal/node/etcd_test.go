@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/client"
-	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
@@ -118,7 +118,7 @@ func TestEtcdNotThereYet(t *testing.T) {
 type old struct{ node.Etcd }
 
 func (old) Check(context.Context) error {
-	return &etcd.VersionError{Endpoint: "10.0.0.1:2379", Version: "3.4.2"}
+	return &etcdconn.VersionError{Endpoint: "10.0.0.1:2379", Version: "3.4.2"}
 }
 
 func TestOldEtcdIsRefused(t *testing.T) {
@@ -128,7 +128,7 @@ func TestOldEtcdIsRefused(t *testing.T) {
 	m := c.nodes[0]
 	m.wrap = func(e node.Etcd) node.Etcd { return old{e} }
 	m.start()
-	var version *etcd.VersionError
+	var version *etcdconn.VersionError
 	if err := m.wait(); !errors.As(err, &version) {
 		t.Errorf("ended with %v", err)
 	}

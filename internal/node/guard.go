@@ -3,14 +3,14 @@ package node
 import (
 	"google.golang.org/grpc"
 
-	"github.com/shardwatch/shardwatch/internal/auth/guard"
+	"github.com/shardwatch/shardwatch/internal/auth/etcdauth"
 )
 
 func buildGuard(n *Node) error {
-	c := guard.Defaults()
+	c := etcdauth.Defaults()
 	c.Etcd, c.Peers, c.Logger = n.cfg.Etcd, n.others, n.log
 	var err error
-	n.guard, err = guard.New(c)
+	n.guard, err = etcdauth.New(c)
 	return err
 }
 
@@ -21,7 +21,7 @@ func (n *Node) others() []grpc.ClientConnInterface {
 		if m.Name == n.self {
 			continue
 		}
-		if conn, err := n.peers.conn(m.Name); err == nil {
+		if conn, err := n.peers.Conn(m.Name); err == nil {
 			out = append(out, conn)
 		}
 	}

@@ -177,7 +177,7 @@ func TestPositionsOutliveTheWholeTier(t *testing.T) {
 	cl := c.client()
 	all := client.Prefix("/")
 	watch := func(from int64) *client.Watcher {
-		w := cl.Watch(within(t), all, client.FromRevision(from), client.WithPrevKV(), client.WithoutSync())
+		w := cl.Watch(within(t), all, client.FromRevision(from), client.WithPrevKV(), client.WithoutResync())
 		t.Cleanup(w.Close)
 		return w
 	}

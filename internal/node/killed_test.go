@@ -52,7 +52,7 @@ func TestKilledTier(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cl.Close() })
-	w := cl.Watch(within(t), client.Prefix("/k/"), client.FromRevision(2), client.WithoutSync())
+	w := cl.Watch(within(t), client.Prefix("/k/"), client.FromRevision(2), client.WithoutResync())
 	t.Cleanup(w.Close)
 	cli := etcdClient(t, tier.Nodes[0].Client)
 	through := cli.Watch(clientv3.WithRequireLeader(within(t)), "/k/", clientv3.WithPrefix(), clientv3.WithRev(2))
@@ -86,7 +86,7 @@ func TestKilledTier(t *testing.T) {
 	put(100)
 	events(t, w, want[100:])
 	mustSee(t, through, want[100:])
-	again := cl.Watch(within(t), client.Prefix("/k/"), client.FromRevision(2), client.WithoutSync())
+	again := cl.Watch(within(t), client.Prefix("/k/"), client.FromRevision(2), client.WithoutResync())
 	t.Cleanup(again.Close)
 	events(t, again, want)
 	if n := cl.Stats(); n.Lists+n.Resyncs+n.Deltas != 0 {

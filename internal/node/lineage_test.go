@@ -221,6 +221,22 @@ func (c *cluster) looked(revision int64) {
 	})
 }
 
+// indexed waits until every node knows an index of raft's log that is not below
+// revision. A node reads the index when it looks at etcd, every two seconds; its other
+// reads bring the revision alone. It cannot find a restore by an index that it does not
+// know: see docs/adr/0012-lineage.md.
+func (c *cluster) indexed(revision int64) {
+	c.t.Helper()
+	eventually(c.t, "all nodes have read the index of etcd's raft log", func() error {
+		for _, m := range c.nodes {
+			if _, mark := m.store.Known(); mark.Index < uint64(revision) {
+				return fmt.Errorf("%s knows %+v", m.name, mark)
+			}
+		}
+		return nil
+	})
+}
+
 // etcd is restored from a snapshot under its address, in each of the four ways.
 // Nothing of either history is sent to a watch of the old one from then on; it
 // ends, and what is read is of the new one.
@@ -248,6 +264,7 @@ func TestRestore(t *testing.T) {
 			how.Snapshot = c.etcd.Snapshot(within(t))
 			newest := c.put(append(all, "/gone")...) // into the window
 			c.looked(newest)
+			c.indexed(newest)
 			watches := map[*machine]*oldWatches{}
 			for _, m := range c.nodes {
 				watches[m] = watchAll(t, m, c.floor(), newest)

@@ -21,7 +21,7 @@ func (n *Node) registerCluster(m metric.Meter) error {
 	var (
 		ready    = in.Gauge("shardwatch.node.ready", "{bool}", "1 while the node is ready, as /readyz reports.")
 		draining = in.Gauge("shardwatch.node.draining", "{bool}", "1 while the node drains: its shards and watches move to other nodes.")
-		alone    = in.Gauge("shardwatch.node.cut_off", "{bool}", "1 while the node reaches no other node and its data gets no updates: all data when etcd does not answer either, otherwise that of shards on other nodes.")
+		isolated = in.Gauge("shardwatch.node.cut_off", "{bool}", "1 while the node reaches no other node and its data gets no updates: all data when etcd does not answer either, otherwise that of shards on other nodes.")
 		members  = in.Gauge("shardwatch.cluster.members", "{member}", "Nodes in this node's gossip view, by state.")
 		zoneless = in.Gauge("shardwatch.cluster.members_without_zone", "{member}", "Live nodes without a --zone: replicas and voters are not spread over failure domains for them.")
 		shards   = in.Gauge("shardwatch.cluster.shards", "{shard}", "Shards of the map that this node acts on.")
@@ -41,7 +41,7 @@ func (n *Node) registerCluster(m metric.Meter) error {
 	return in.Observe(func(o metric.Observer) {
 		o.ObserveInt64(ready, telemetry.Bool(len(n.NotReady()) == 0))
 		o.ObserveInt64(draining, telemetry.Bool(n.drained.Load()))
-		o.ObserveInt64(alone, telemetry.Bool(n.clock.alone.off.Load()))
+		o.ObserveInt64(isolated, telemetry.Bool(n.clock.isolation.off.Load()))
 		all := n.members.Members()
 		states, noZone := map[shard.State]int64{}, int64(0)
 		living, votes := map[shard.NodeID]bool{}, map[shard.NodeID]bool{}

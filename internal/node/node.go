@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/shardwatch/shardwatch/internal/auth/access"
-	"github.com/shardwatch/shardwatch/internal/auth/guard"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
+	"github.com/shardwatch/shardwatch/internal/auth/etcdauth"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/control/drain"
 	"github.com/shardwatch/shardwatch/internal/control/mapfollow"
@@ -23,15 +23,16 @@ import (
 	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/data/copies"
 	"github.com/shardwatch/shardwatch/internal/data/lineage"
+	"github.com/shardwatch/shardwatch/internal/data/peers"
 	"github.com/shardwatch/shardwatch/internal/data/verify"
 	"github.com/shardwatch/shardwatch/internal/edge/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/ops/delivery"
+	"github.com/shardwatch/shardwatch/internal/ops/revtrace"
 	"github.com/shardwatch/shardwatch/internal/ops/statuspage"
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
-	"github.com/shardwatch/shardwatch/internal/ops/trail"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -45,7 +46,7 @@ type Node struct {
 	limits      limits
 	members     *membership.Membership
 	placement   *placement.Placement
-	peers       *peers
+	peers       *peers.Set
 	roster      *roster.Roster
 	drainer     *drain.Drainer
 	operator    *operator.Operator
@@ -57,15 +58,15 @@ type Node struct {
 	clock       *clock
 	verifier    *verify.Verifier
 	suspects    *suspects
-	trail       *trail.Trail
+	trace       *revtrace.Trace
 	delivery    *delivery.Recorder
 	router      *router.Router
-	guard       *guard.Guard
-	access      *access.Access // nil: no policy
-	audit       *access.Audit
+	guard       *etcdauth.Checker
+	access      *authz.Authorizer // nil: no policy
+	audit       *authz.Audit
 	budget      *budget.Budget
-	openings    *fair.Gate
-	etcdAPI     *etcdapi.Door
+	openQueue   *fair.Gate
+	etcdAPI     *etcdapi.API
 	server      *server.Server
 	page        *statuspage.Page // nil: none
 	pulse       *pulse
@@ -171,7 +172,7 @@ func (n *Node) Run(ctx context.Context) error {
 		return nil
 	})
 	err := g.Wait()
-	n.peers.close()
+	n.peers.Close()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -223,7 +224,7 @@ func (n *Node) announce(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-members:
-			n.peers.prune()
+			n.peers.Prune()
 			n.changed.Notify()
 		case <-mapChanged:
 			n.changed.Notify()

@@ -32,10 +32,10 @@ type permits struct {
 	own    etcd.LocalPermits // taken before the cluster's: a node has no more than that in all
 	grants *grants           // what this node grants
 
-	waiting atomic.Int64
-	granted atomic.Int64
-	alone   atomic.Int64 // times that no granting node could be reached
-	waited  atomic.Int64 // nanoseconds
+	waiting     atomic.Int64
+	granted     atomic.Int64
+	unavailable atomic.Int64 // times that no granting node could be reached
+	waited      atomic.Int64 // nanoseconds
 }
 
 func newPermits(n *Node) *permits {
@@ -69,7 +69,7 @@ func (p *permits) Acquire(ctx context.Context, purpose string) (release func(), 
 		case errors.Is(err, errMoved):
 			continue
 		case err != nil:
-			p.alone.Add(1)
+			p.unavailable.Add(1)
 			p.n.log.Info("large read of etcd without a permit of the cluster", "purpose", purpose, "error", err)
 			return back, nil
 		}
@@ -127,7 +127,7 @@ func (p *permits) grantor() shard.NodeID {
 
 // ask asks another node. The call stays open until release.
 func (p *permits) ask(ctx context.Context, grantor shard.NodeID, purpose string) (release func(), err error) {
-	conn, err := p.n.peers.conn(grantor)
+	conn, err := p.n.peers.Conn(grantor)
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +249,7 @@ func (p *permits) register(m metric.Meter) error {
 		permitWaits  = gauge("shardwatch.etcd.permit_waits", "{permit}", "Lists, leaps and long catch-ups of this node that wait for a permit.")
 		permitWait   = total("shardwatch.etcd.permit_wait", "Total time that those have waited so far.")
 		granted      = counter("shardwatch.etcd.permits_granted", "{permit}", "Permits granted to this node.")
-		alone        = counter("shardwatch.etcd.permits_missed", "{permit}", "Times that this node continued without a permit of the cluster because it reached no node that grants them.")
+		unavailable  = counter("shardwatch.etcd.permits_missed", "{permit}", "Times that this node continued without a permit of the cluster because it reached no node that grants them.")
 	)
 	return in.Observe(func(o metric.Observer) {
 		out, asked := p.grants.count()
@@ -258,6 +258,6 @@ func (p *permits) register(m metric.Meter) error {
 		o.ObserveInt64(permitWaits, p.waiting.Load())
 		o.ObserveFloat64(permitWait, time.Duration(p.waited.Load()).Seconds())
 		o.ObserveInt64(granted, p.granted.Load())
-		o.ObserveInt64(alone, p.alone.Load())
+		o.ObserveInt64(unavailable, p.unavailable.Load())
 	})
 }

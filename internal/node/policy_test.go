@@ -34,8 +34,8 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
+	"github.com/shardwatch/shardwatch/internal/files/certtest"
 	"github.com/shardwatch/shardwatch/internal/node"
-	"github.com/shardwatch/shardwatch/internal/testing/certtest"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 

@@ -141,7 +141,7 @@ func rebuildTierAndEtcd(t *testing.T, bin string, args []string) {
 		t.Cleanup(w.Close)
 		return w
 	}
-	running, strict := watch(client.WithProgress()), watch(client.WithoutSync())
+	running, strict := watch(client.WithProgress()), watch(client.WithoutResync())
 	<-strict.Started()
 	before, err := c.Put(ctx, "/k/old", []byte("x"))
 	if err != nil {
@@ -201,7 +201,7 @@ func rebuildTierAndEtcd(t *testing.T, bin string, args []string) {
 			t.Errorf("%s: %v at %v, %v", name, u.Kind, u.Position(), err)
 		}
 	}
-	for name, w := range map[string]*client.Watcher{"a running watch": strict, "one by token": watch(client.FromToken(token), client.WithoutSync())} {
+	for name, w := range map[string]*client.Watcher{"a running watch": strict, "one by token": watch(client.FromToken(token), client.WithoutResync())} {
 		if u, err := w.Next(ctx); !errors.Is(err, client.ErrCluster) {
 			t.Errorf("%s without units: %v at %v, %v", name, u.Kind, u.Position(), err)
 		}

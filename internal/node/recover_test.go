@@ -71,7 +71,7 @@ func loseQuorum(t *testing.T) *lostQuorum {
 			l.rest = append(l.rest, n)
 		}
 	}
-	l.native = l.c.Watch(within(t), client.Prefix("/k/"), client.FromRevision(2), client.WithoutSync())
+	l.native = l.c.Watch(within(t), client.Prefix("/k/"), client.FromRevision(2), client.WithoutResync())
 	t.Cleanup(l.native.Close)
 	l.through = etcdClient(t, l.rest[0].Client).Watch(within(t), "/k/", clientv3.WithPrefix(), clientv3.WithRev(2))
 	l.sees()

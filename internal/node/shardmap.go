@@ -61,7 +61,7 @@ func (c *cutter) cut(ctx context.Context, spec shard.Spec) ([]string, error) {
 
 // forward hands a change of the map to the leader.
 func (n *Node) forward(ctx context.Context, leader shard.NodeID, command []byte) (uint64, error) {
-	conn, err := n.peers.conn(leader)
+	conn, err := n.peers.Conn(leader)
 	if err != nil {
 		return 0, err
 	}
@@ -85,4 +85,12 @@ func (n *Node) Propose(ctx context.Context, command []byte) (uint64, error) {
 		return 0, &shard.LeaderError{Leader: elsewhere.Leader}
 	}
 	return version, err
+}
+
+// cluster returns the ID of the cluster whose shard map this node has; "": none yet.
+func (n *Node) cluster() string {
+	if m := n.placement.Map(); m != nil {
+		return m.ClusterID
+	}
+	return ""
 }

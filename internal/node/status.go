@@ -121,7 +121,7 @@ func (n *Node) replicaStatus(h *copies.Copy, merged int) *shardwatchv1.ReplicaSt
 
 // StatusOf implements server.Node.
 func (n *Node) StatusOf(ctx context.Context, node shard.NodeID) (*shardwatchv1.StatusResponse, error) {
-	conn, err := n.peers.conn(node)
+	conn, err := n.peers.Conn(node)
 	if err != nil {
 		return nil, err
 	}

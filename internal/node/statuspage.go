@@ -36,7 +36,7 @@ func buildStatusPage(n *Node) {
 		return
 	}
 	n.page = statuspage.New(statuspage.Config{
-		Cluster: observed{n}, Self: n.self, Logger: n.log,
+		Cluster: observed{n}, Self: n.self, Logger: n.log, ClientTLS: n.cfg.ClientTLS != nil,
 		ShowKeys: func() bool { return n.cfg.StatusPage == StatusPageKeys || n.open() },
 	})
 }

@@ -27,7 +27,7 @@ func (s shards) Conn(node shard.NodeID) (grpc.ClientConnInterface, error) {
 	if why := s.n.lineage.Refusal(); why != nil {
 		return nil, why
 	}
-	return s.n.peers.reachable(node)
+	return s.n.peers.Reachable(node)
 }
 
 // Endpoints implements router.Shards.

@@ -4,7 +4,7 @@
 // [Peer] is one other node as a source. [Failover] is the source that a
 // replica's cache really has: the nodes before it in the shard map's order,
 // then etcd itself. When one is lost the next takes over from the first
-// revision that is missing; the cache notices nothing but a pause. When a better
+// revision that is missing; the cache notices only a pause. When a better
 // one is ready it relieves the one that is followed, and there is not even that.
 //
 //	owner     : etcd

@@ -85,7 +85,7 @@ const (
 // nothing, though etcd has moved on. It is passed over for a while.
 var ErrStale = errors.New("the source has fallen behind etcd and does not catch up")
 
-// errNoFurther says that a node has nothing that the follower lacks.
+// errNoFurther reports that a node has nothing that the follower lacks.
 var errNoFurther = errors.New("the node does not have the missing events")
 
 // errOvertaken leaves etcd, which does not answer this node, for nodes that read it:
@@ -134,7 +134,7 @@ func (f *Failover) set(name string, direct bool, recheck context.CancelCauseFunc
 	return lost
 }
 
-// Change leaves the current source, so that the best one is chosen anew.
+// Change leaves the current source, so that the best one is chosen again.
 func (f *Failover) Change(cause error) {
 	f.mu.Lock()
 	recheck := f.recheck

@@ -17,7 +17,7 @@ import (
 
 // While shards are followed over a link it is pinged every Heartbeat; a node that
 // answers nothing for Silence counts as lost. Short, because every client that watches
-// here waits for it, and because a mistake costs nothing but a watch at etcd for a
+// here waits for it, and because a mistake costs only a watch at etcd for a
 // while.
 const (
 	Heartbeat = 200 * time.Millisecond
@@ -32,7 +32,7 @@ func UntilBeat(every time.Duration) time.Duration {
 	return now.Truncate(every).Add(every).Sub(now)
 }
 
-// ErrSilent says that a peer stopped talking without closing the stream: it
+// ErrSilent reports that a peer stopped talking without closing the stream: it
 // is paused, or cut off.
 var ErrSilent = errors.New("the peer has been silent for too long")
 
@@ -82,6 +82,7 @@ type pulse struct {
 	last   uint64             // guarded by link.mu; the number that was given last
 	missed int                // guarded by link.mu; beats since the last answer
 	wanted kv.Revision        // guarded by link.mu; the highest revision that a holder waits for
+	wished bool               // guarded by link.mu; wanted is to be sent
 }
 
 // holder is one stream over the link: it gets the progress of its shard, and when
@@ -93,6 +94,10 @@ type holder struct {
 	leave   context.CancelCauseFunc
 	told    chan struct{} // capacity 1: quiet has changed
 	quiet   quiet         // guarded by link.mu
+	// apart: the revisions of the stream are its own, and so is what it wants of them:
+	// wanted, which is to be sent if wished. Guarded by link.mu.
+	apart, wished bool
+	wanted        kv.Revision
 	// idle is kv.FollowRequest.Idle once the state is complete; nil before. Guarded by link.mu.
 	idle func(arrived func()) bool
 }
@@ -143,16 +148,28 @@ func (h *holder) release() {
 	}
 }
 
+// setApart says that the revisions of the stream are its own.
+func (h *holder) setApart() {
+	h.pulse.link.mu.Lock()
+	defer h.pulse.link.mu.Unlock()
+	h.apart = true
+}
+
 // want asks for progress of revision soon. All shards that are followed over the link
-// are asked at once: the question for the first one is that for the others, too.
+// are asked at once: the question for the first one is that for the others, too. Streams
+// that are apart are asked each for itself.
 func (h *holder) want(revision kv.Revision) {
 	p := h.pulse
 	p.link.mu.Lock()
 	defer p.link.mu.Unlock()
-	if revision <= p.wanted {
+	wanted, wished := &p.wanted, &p.wished
+	if h.apart {
+		wanted, wished = &h.wanted, &h.wished
+	}
+	if revision <= *wanted {
 		return
 	}
-	p.wanted = revision
+	*wanted, *wished = revision, true
 	ring(p.wish)
 }
 
@@ -212,23 +229,27 @@ func (p *pulse) ping(ctx context.Context, opened <-chan grpc.BidiStreamingClient
 	defer beat.Stop()
 	for {
 		m := &peerv1.BeatRequest{}
+		var wishes []*peerv1.BeatRequest
 		select {
 		case <-ctx.Done():
 			return
 		case stream = <-opened:
 			m.Session, wish, roused = p.session, p.wish, p.roused
 		case <-wish:
-			m.WantProgress = int64(p.wants())
+			wishes = p.wishes()
 		case <-roused:
 		case <-beat.C:
 			beat.Reset(UntilBeat(Heartbeat))
 			p.miss()
 		}
-		if m.GetWantProgress() == 0 {
+		if wishes == nil {
 			m.PingNanos, m.IdleFollowIds = int64(time.Since(p.began)), p.idle()
+			wishes = append(wishes, m)
 		}
-		if stream != nil && stream.Send(m) != nil {
-			return // Recv says why
+		for _, m := range wishes {
+			if stream != nil && stream.Send(m) != nil {
+				return // Recv says why
+			}
 		}
 	}
 }
@@ -251,10 +272,21 @@ func (p *pulse) idle() (numbers []uint64) {
 	return numbers
 }
 
-func (p *pulse) wants() kv.Revision {
+// wishes returns the questions for progress that have not been sent.
+func (p *pulse) wishes() (out []*peerv1.BeatRequest) {
 	p.link.mu.Lock()
 	defer p.link.mu.Unlock()
-	return p.wanted
+	if p.wished {
+		p.wished = false
+		out = append(out, &peerv1.BeatRequest{WantProgress: int64(p.wanted)})
+	}
+	for _, h := range p.held {
+		if h.wished {
+			h.wished = false
+			out = append(out, &peerv1.BeatRequest{WantProgress: int64(h.wanted), WantFollowId: h.number})
+		}
+	}
+	return out
 }
 
 // miss notes that another beat has come, and tells those for whom the node has

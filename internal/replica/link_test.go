@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -24,6 +25,7 @@ import (
 
 // beater is a node that answers pings, until it hangs.
 type beater struct {
+	askedOf [][2]uint64 // guarded by mu; the stream and the revision of each question for progress
 	peerv1.UnimplementedPeerServiceServer
 	mu    sync.Mutex
 	hung  bool // guarded by mu
@@ -83,6 +85,7 @@ func (b *beater) Beat(s grpc.BidiStreamingServer[peerv1.BeatRequest, peerv1.Beat
 			if b.asked != nil {
 				b.asked(kv.Revision(want))
 			}
+			b.note(func() { b.askedOf = append(b.askedOf, [2]uint64{m.GetWantFollowId(), uint64(want)}) })
 			continue
 		}
 		if b.pinged != nil {
@@ -279,5 +282,34 @@ func TestLooksAreDated(t *testing.T) {
 		if l.Lineage != 3 || l.Revision != 7 || !l.At.Equal(time.Now().Add(-time.Second)) {
 			t.Errorf("%+v at %v", l, time.Now())
 		}
+	})
+}
+
+// Streams with revisions of their own ask for theirs alone, each for the highest. The
+// others ask together.
+func TestStreamsThatAreApartAskForThemselves(t *testing.T) {
+	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+		l := NewLink(conn, nil)
+		var held []*holder
+		for i := range 4 {
+			_, h := l.hold(t.Context(), Silence, 3)
+			defer h.release()
+			if held = append(held, h); i < 2 {
+				h.setApart()
+			}
+		}
+		for i, revision := range []kv.Revision{5, 3, 8, 9} {
+			held[i].want(revision)
+			synctest.Wait()
+			held[i].want(revision - 1)
+		}
+		time.Sleep(2 * Heartbeat)
+		b.note(func() {
+			slices.SortFunc(b.askedOf, func(a, b [2]uint64) int { return int(a[1]) - int(b[1]) })
+			want := [][2]uint64{{2, 3}, {1, 5}, {0, 8}, {0, 9}}
+			if !slices.Equal(b.askedOf, want) {
+				t.Errorf("asked for %v, want %v", b.askedOf, want)
+			}
+		})
 	})
 }

@@ -29,6 +29,9 @@ type Peer struct {
 	Stateless bool
 	// RequireDirect takes the peer only while it reads etcd itself.
 	RequireDirect bool
+	// Encoding is the media type of a resource of Kubernetes, which is followed in place
+	// of a shard; "": a shard.
+	Encoding string
 	// Silence is how long the node may answer nothing; 0: the constant.
 	Silence time.Duration
 }
@@ -56,6 +59,9 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 	defer receiver.Wait()
 	ctx, h := p.Link.hold(ctx, p.silence(), req.Lineage)
 	defer h.release()
+	if p.Encoding != "" {
+		h.setApart()
+	}
 	failed := func(err error) error {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
@@ -69,7 +75,7 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 		FromRevision: int64(req.From), Lineage: req.Lineage,
 		WantState: req.From == 0 && !p.Stateless, WantHistory: req.From == 0,
 		PrevKv: p.Stateless, Node: string(p.Self), RequireDirect: p.RequireDirect, WantDelta: req.AllowLeap,
-		Session: h.pulse.session, FollowId: h.number, AcceptSeveral: true,
+		Session: h.pulse.session, FollowId: h.number, AcceptSeveral: true, Encoding: p.Encoding,
 	})
 	if err != nil {
 		return failed(err)
@@ -289,14 +295,16 @@ func decodeEvents(m *peerv1.FollowResponse, assembling *kv.Batch) (out []kv.Upda
 const tooOld = 2 * time.Second
 
 // Probe asks whether the peer would serve the range now, with data that is not
-// too old: one that is cut from etcd still answers.
+// too old: one that is cut from etcd still answers. The age of a resource of
+// Kubernetes is not known: a node that is cut from all apiservers does not follow it
+// directly.
 func (p *Peer) Probe(ctx context.Context, r kv.Range, lineage uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, p.silence())
 	defer cancel()
 	key, end := r.Etcd()
 	stream, err := peerv1.NewPeerServiceClient(p.Link.conn).Follow(ctx, &peerv1.FollowRequest{
 		ShardId: uint64(p.Shard), Key: key, RangeEnd: end, FromRevision: math.MaxInt64, Lineage: lineage,
-		Node: string(p.Self), RequireDirect: p.RequireDirect,
+		Node: string(p.Self), RequireDirect: p.RequireDirect, Encoding: p.Encoding,
 	})
 	if err != nil {
 		return wire.Error(err)
@@ -311,6 +319,7 @@ func (p *Peer) Probe(ctx context.Context, r kv.Range, lineage uint64) error {
 	switch begin := m.GetBegin(); {
 	case begin == nil:
 		return fmt.Errorf("peer's stream of shard %d: %w: the first message is missing", p.Shard, kv.ErrMalformed)
+	case p.Encoding != "":
 	case begin.GetAge() == nil || begin.GetAge().AsDuration() > tooOld:
 		return ErrStale
 	}

@@ -238,7 +238,13 @@ func (r *run) round(ctx context.Context) bool {
 			return true
 		}
 	}
-	compacted := gone.err()
+	return r.withoutSource(ctx, gone.err())
+}
+
+// withoutSource handles a round in which no candidate would do. If all have compacted
+// what is missing, it reads that from another node, or ends. It reports false when Follow
+// must end.
+func (r *run) withoutSource(ctx context.Context, compacted *kv.CompactedError) bool {
 	if compacted == nil || r.from.Load() == 0 {
 		return true
 	}

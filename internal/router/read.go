@@ -96,7 +96,7 @@ func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 	}
 }
 
-// errReplaced says that a shard was split, merged or moved while it was read.
+// errReplaced reports that a shard was split, merged or moved while it was read.
 var errReplaced = errors.New("the shard map has changed")
 
 func (r *Router) read(ctx context.Context, req ReadRequest, began time.Time) (*Reading, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// errNoCount says that a node does not know how to count.
+// errNoCount reports that a node does not know how to count.
 var errNoCount = errors.New("a queried node runs a version that does not count keys")
 
 // Count returns how many keys the range has. Those that are here are not

@@ -32,6 +32,7 @@ type Watch struct {
 
 	mu     sync.Mutex
 	closed bool // guarded by mu
+	serves int  // guarded by mu; see Serves
 }
 
 // States of a watch.
@@ -94,7 +95,7 @@ type WatchRequest struct {
 // *kv.CompactedError, *kv.LineageError, *kv.NotServedError or
 // *kv.UnavailableError.
 func (r *Router) Watch(ctx context.Context, req WatchRequest, waker cache.Waker) (*Watch, error) {
-	w := &Watch{r: r, rng: req.Range, waker: waker, delivered: req.From - 1}
+	w := &Watch{r: r, rng: req.Range, waker: waker, delivered: req.From - 1, serves: 1}
 	var err error
 	if w.lineage, w.place, err = r.open(ctx, req, waker); err != nil {
 		return nil, err
@@ -193,6 +194,28 @@ func (w *Watch) Range() kv.Range { return w.rng }
 // Lineage returns the history that the watch's revisions belong to.
 func (w *Watch) Lineage() uint64 { return w.lineage }
 
+// Serves sets how many watches of clients are sent what the watch returns, for the status of
+// the shards: one at first. After Close it has no effect.
+func (w *Watch) Serves(watches int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.serves = watches; w.state.Load() != homeless {
+		w.place.serve(watches)
+	}
+}
+
+// serve sets how many watches the place's watchers count as.
+func (p *place) serve(watches int) {
+	if p.one != nil {
+		p.one.Serves(watches)
+	}
+	if p.alone != nil {
+		for i := range p.alone.cursors {
+			p.alone.cursors[i].watcher.Serves(watches)
+		}
+	}
+}
+
 // Close ends the watch. It may be called twice.
 func (w *Watch) Close() {
 	w.mu.Lock()
@@ -276,6 +299,7 @@ func (w *Watch) join() bool {
 	defer w.mu.Unlock()
 	p.alone.close()
 	p.one, p.alone, p.wished = one, nil, 0
+	p.serve(w.serves)
 	return true
 }
 
@@ -291,6 +315,7 @@ func (w *Watch) separate() error {
 	defer w.mu.Unlock()
 	p.one.Close()
 	p.one, p.alone, p.wished = nil, alone, 0
+	p.serve(w.serves)
 	return nil
 }
 
@@ -404,6 +429,7 @@ func (w *Watch) settle(ctx context.Context, wait bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.place = found
+	w.place.serve(w.serves)
 	w.state.Store(settled)
 	if w.closed {
 		w.place.drop(w.r)

@@ -60,7 +60,7 @@ type wireHome struct {
 	Whole    int      `json:"whole,omitempty"`
 }
 
-// IsZero makes omitzero leave out what is empty.
+// IsZero makes omitzero omit empty values.
 func (h wireHome) IsZero() bool { return Home(h).IsZero() }
 
 type wireMap struct {

@@ -85,7 +85,7 @@ type Merge struct {
 	Replicas []NodeID
 }
 
-// Rehome says where shards belong from now on. Their replicas do not change with
+// Rehome sets the homes of shards. Their replicas do not change with
 // it: the planner takes them there step by step, and leaves them there.
 type Rehome struct {
 	// Homes has at least one, and none twice.

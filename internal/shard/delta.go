@@ -71,7 +71,7 @@ func (h Home) equal(o Home) bool {
 	return h.Seat == o.Seat && slices.Equal(h.Pins, o.Pins) && h.Replicas == o.Replicas && h.Parting == o.Parting && h.Whole == o.Whole
 }
 
-// ErrOtherMap says that a delta was made for another map than the one at hand.
+// ErrOtherMap reports that a delta was made for another map than the one at hand.
 var ErrOtherMap = errors.New("the delta of the shard map was made for another map")
 
 // Apply returns the later map. It fails with [ErrOtherMap], or with what is wrong

@@ -21,7 +21,7 @@ var (
 	ErrInvalid = fmt.Errorf("%w: invalid", ErrRefused)
 )
 
-// StaleError says that a command was made for another version of the map. It
+// StaleError reports that a command was made for another version of the map. It
 // wraps [ErrRefused]; look at the current map and decide again.
 type StaleError struct {
 	IfVersion, Current uint64
@@ -34,7 +34,7 @@ func (e *StaleError) Error() string {
 // Unwrap returns ErrRefused.
 func (e *StaleError) Unwrap() error { return ErrRefused }
 
-// LineageError says that a [Renew] was made for a lineage that is not the
+// LineageError reports that a [Renew] was made for a lineage that is not the
 // current one. It wraps [ErrRefused].
 type LineageError struct {
 	Ended, Current uint64
@@ -49,15 +49,15 @@ func (e *LineageError) Unwrap() error { return ErrRefused }
 
 // Errors of decoding.
 var (
-	// ErrMalformed says that bytes are not an encoded command or map.
+	// ErrMalformed reports that bytes are not an encoded command or map.
 	ErrMalformed = errors.New("malformed shard map or command")
-	// ErrNewer says that bytes were written by a newer version. A node that
+	// ErrNewer reports that bytes were written by a newer version. A node that
 	// meets them in the raft log must stop: to pass over a command that others
 	// apply would make its map another one.
 	ErrNewer = errors.New("written by a newer version of this software: upgrade this node")
 )
 
-// LeaderError says that a node does not lead the voters, and which one does, as far
+// LeaderError reports that a node does not lead the voters, and which one does, as far
 // as it knows.
 type LeaderError struct {
 	// Leader is "" when none is known.

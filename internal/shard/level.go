@@ -47,7 +47,7 @@ func CommandLevel(command []byte) int {
 	return int(command[0])
 }
 
-// NotFinalError says that a command needs a feature level that is not finalized. It
+// NotFinalError reports that a command needs a feature level that is not finalized. It
 // wraps [ErrRefused].
 type NotFinalError struct {
 	Level, Final int
@@ -60,7 +60,7 @@ func (e *NotFinalError) Error() string {
 // Unwrap returns ErrRefused.
 func (e *NotFinalError) Unwrap() error { return ErrRefused }
 
-// OldMembersError says that a command needs a feature level that not every member
+// OldMembersError reports that a command needs a feature level that not every member
 // has. It wraps [ErrRefused].
 type OldMembersError struct {
 	Level int

@@ -50,7 +50,7 @@ type Home struct {
 	Whole int
 }
 
-// IsZero reports whether the home says nothing.
+// IsZero reports whether the home is empty.
 func (h Home) IsZero() bool {
 	return h.Seat == 0 && len(h.Pins) == 0 && h.Replicas == 0 && !h.marked()
 }

@@ -27,7 +27,7 @@ type Member struct {
 	ClientAddress, PeerAddress, RaftAddress, HTTPAddress, GossipAddress string
 	// Zone is the node's failure domain; empty: none.
 	Zone string
-	// Weight says how many shards the node is to have, beside others: with 2, twice as
+	// Weight is the node's share of shards relative to others: with 2, twice as
 	// many as with 1; 0: 1.
 	Weight int
 	// Version is the software's, and Level its feature level (see the constant);

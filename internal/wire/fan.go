@@ -39,10 +39,8 @@ type Shared struct {
 	size   int
 }
 
-// Size returns the bytes of the message to a watch.
-func (m *Shared) Size(id int64) int {
-	return 1 + protowire.SizeVarint(uint64(id)) + m.size //nolint:gosec // proto's int64
-}
+// Size returns the bytes of the message without its recipient.
+func (m *Shared) Size() int { return m.size }
 
 // SizeTo returns the bytes of the message to a recipient.
 func (m *Shared) SizeTo(to Recipient) int { return to.id.Len() + m.size }
@@ -86,6 +84,9 @@ func recipient(field protowire.Number, id int64) Recipient {
 
 // MaxRecipient is the most bytes that AppendEtcdRecipient appends.
 const MaxRecipient = 1 + 10
+
+// EtcdRecipientSize returns the bytes that AppendEtcdRecipient appends.
+func EtcdRecipientSize(id int64) int { return 1 + protowire.SizeVarint(uint64(id)) } //nolint:gosec // proto's int64
 
 // AppendEtcdRecipient appends a watch of etcd's API, as a message names it.
 func AppendEtcdRecipient(b []byte, id int64) []byte { return appendRecipient(b, etcdWatchID, id) }

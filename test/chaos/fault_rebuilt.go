@@ -18,7 +18,7 @@ func rebuilds() []Fault {
 	}}
 }
 
-// rebuild ends everything but the clients, and starts it anew with nothing.
+// rebuild ends everything but the clients, and starts it again with nothing.
 func rebuild(ctx context.Context, s *Scene) (heal, error) {
 	s.last = nil
 	m := s.etcd.members[0]

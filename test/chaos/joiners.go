@@ -201,7 +201,7 @@ func (j *joiner) join(ctx context.Context) {
 	}
 }
 
-// errGone says that a join ended as it had to: etcd has compacted its start.
+// errGone reports that a join ended as it had to: etcd has compacted its start.
 var errGone = errors.New("compacted")
 
 // start chooses a revision that the truth knows: a restored etcd has older events, too,

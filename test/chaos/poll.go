@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// errHopeless says that waiting does not help.
+// errHopeless reports that waiting does not help.
 var errHopeless = errors.New("not going to happen")
 
 // poll calls f until it succeeds, and fails with f's last error when it does

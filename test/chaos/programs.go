@@ -45,7 +45,7 @@ type oracle interface {
 	complete(now *era, rev kv.Revision) error
 }
 
-// errAhead says that the truth has not heard of a line yet.
+// errAhead reports that the truth has not heard of a line yet.
 var errAhead = errors.New("the truth is behind the program")
 
 // newPrograms returns the programs, over the keys of the first prefix. They are in cfg.Dir's

@@ -59,7 +59,7 @@ type rangeCounts struct {
 	// Passed are those among the clients' own lists that a node passed on, since
 	// it did not have the revision, or not in time.
 	Passed int
-	// Others read one key, a count, or nothing but the revision.
+	// Others read one key, a count, or only the revision.
 	Others int
 	// Sample is one of the lists.
 	Sample string
@@ -115,7 +115,7 @@ type nodeLists struct {
 }
 
 // run looks at all nodes again and again, until ctx ends: a node that is started
-// anew counts anew.
+// anew resets the count.
 func (l *nodeLists) run(ctx context.Context, c *Cluster) error {
 	for {
 		l.look(ctx, c)
@@ -159,7 +159,7 @@ func (l *nodeLists) take(ctx context.Context, c *Cluster) int {
 	return n
 }
 
-// laterPage reports whether the request goes on with a list: at the revision of its
+// laterPage reports whether the request continues with a list: at the revision of its
 // first page, from its last key plus a zero byte.
 func laterPage(line string) bool {
 	const after = `\\x00\" range_end:` // as quoted twice

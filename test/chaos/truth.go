@@ -95,7 +95,7 @@ func (t *truth) run(ctx context.Context, members ...*clientv3.Client) error {
 	return g.Wait()
 }
 
-// lostError says that the truth cannot be known any more.
+// lostError reports that the truth cannot be known any more.
 type lostError struct{ why error }
 
 func (l *lostError) Error() string { return "watch etcd: " + l.why.Error() }

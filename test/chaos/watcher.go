@@ -242,7 +242,7 @@ type window struct {
 	rungs   rungs
 }
 
-// take returns what was measured and begins anew.
+// take returns what was measured and starts again.
 func (w *watcher) take() window {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -4,44 +4,81 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
+	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/shardwatch/shardwatch/test/conformance"
 )
 
-// TestServerSentEvents watches with HTTP alone, as curl or a browser does: when the connection
-// ends it asks the next node, with the id of the last event. Two of three nodes are killed.
+// TestServerSentEvents watches with HTTP alone, as a browser does: when the connection ends
+// it asks the next node, with the id of the last event. Two of three nodes are killed.
 func TestServerSentEvents(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts an etcd and nodes")
 	}
-	survives(t, eventSource, 2)
+	survives(t, eventSource(get), 2)
 }
 
-// eventSource is a client that knows nothing but server-sent events.
-func eventSource(ctx context.Context, task conformance.Task, emit func(conformance.Update)) error {
+// TestServerSentEventsWithCurl does the same with curl in a loop.
+func TestServerSentEventsWithCurl(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts an etcd and nodes")
+	}
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("there is no curl")
+	}
+	survives(t, eventSource(curl), 2)
+}
+
+// eventSource is a client that knows nothing but server-sent events. request passes the lines
+// of an answer on until the connection ends.
+func eventSource(request func(ctx context.Context, url, last string, pass func(io.Reader)) error) func(context.Context, conformance.Task, func(conformance.Update)) error {
+	return func(ctx context.Context, task conformance.Task, emit func(conformance.Update)) error {
+		last := ""
+		for i := 0; ctx.Err() == nil; i++ {
+			url := "http://" + task.Endpoints[i%len(task.Endpoints)] + "/v1/watch?prefix=" + task.Key + "&state=true"
+			pass := func(body io.Reader) { read(bufio.NewScanner(body), &last, emit) }
+			_ = request(ctx, url, last, pass) // a node may be dead
+		}
+		return nil
+	}
+}
+
+func get(ctx context.Context, url, last string, pass func(io.Reader)) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	if last != "" {
+		r.Header.Set("Last-Event-ID", last)
+	}
 	web := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	last := ""
-	for i := 0; ctx.Err() == nil; i++ {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+task.Endpoints[i%len(task.Endpoints)]+"/v1/watch?prefix="+task.Key+"&state=true", nil)
-		if err != nil {
-			return err
-		}
-		if last != "" {
-			r.Header.Set("Last-Event-ID", last)
-		}
-		resp, err := web.Do(r)
-		if err != nil {
-			continue // the node is dead
-		}
-		if resp.StatusCode == http.StatusOK {
-			read(bufio.NewScanner(resp.Body), &last, emit)
-		}
-		_ = resp.Body.Close()
+	resp, err := web.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusOK {
+		pass(resp.Body)
 	}
 	return nil
+}
+
+func curl(ctx context.Context, url, last string, pass func(io.Reader)) error {
+	cmd := exec.CommandContext(ctx, "curl", "--silent", "--fail", "--no-buffer", "--header", "Last-Event-ID: "+last, url)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	pass(out)
+	_, _ = io.Copy(io.Discard, out) // so that curl can end
+	return cmd.Wait()
 }
 
 // read hands out events until the connection ends. An event without an id is a part.

@@ -86,7 +86,7 @@ type Case struct {
 	script func(s *script) error
 }
 
-// errWant says that the client has handed out something else.
+// errWant reports that the client has handed out something else.
 var errWant = errors.New("the client handed out something else")
 
 // Run runs a case with a client, within limit.

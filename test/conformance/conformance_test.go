@@ -74,7 +74,7 @@ func watch(ctx context.Context, c *client.Client, rng client.Range, task conform
 		options = append(options, client.FromToken(task.Token))
 	}
 	if !task.Units {
-		options = append(options, client.WithoutSync())
+		options = append(options, client.WithoutResync())
 	}
 	if task.ConflateMS > 0 {
 		options = append(options, client.WithConflation(time.Duration(task.ConflateMS)*time.Millisecond))

@@ -42,7 +42,12 @@ func (a *Attack) in(mode string) bool {
 	if mode == plain {
 		return a.API != peerAPI && a.Name != "administers" && a.Name != "leases"
 	}
-	return a.Name != control && a.Name != etcdControl
+	return !a.controls()
+}
+
+// controls reports whether it does nothing to the node.
+func (a *Attack) controls() bool {
+	return a.Name == control || a.Name == machineControl || a.Name == etcdControl
 }
 
 // order tells an attacker's process what to do.
@@ -51,6 +56,8 @@ type order struct {
 	Client, Peer, HTTP string // host:port
 	Etcd               string // alike, without TLS
 	PKI                pki
+	// Cores is how many cores the attack [machineControl] uses; 0: all that it gets.
+	Cores float64
 }
 
 // attacker is one attacker. Its methods may be called from any goroutine.
@@ -69,7 +76,7 @@ type report struct {
 	Done, Refused map[string]int
 	// Breach is what it got without a right to it.
 	Breach string
-	// Error says why it cannot go on.
+	// Error reports why it cannot go on.
 	Error string
 }
 

@@ -20,10 +20,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// control is the attack that is none, and etcdControl one on etcd that no node can slow down.
+// control is the attack that is none, machineControl one on the machine, and etcdControl one on
+// etcd that no node can slow down.
 const (
-	control     = "none"
-	etcdControl = "etcd-catch-up"
+	control        = "none"
+	machineControl = "machine"
+	etcdControl    = "etcd-catch-up"
 )
 
 // The names of APIs.
@@ -43,6 +45,7 @@ func Attacks() []Attack {
 			<-ctx.Done()
 			return nil
 		}},
+		{machineControl, "TLS over loopback in the attacker's own process: what any program on this machine costs", "", stranger, machine},
 		{etcdControl, "one watch of everything since the beginning at etcd itself: what no node can prevent", etcdAPI, stranger, catchUpAtEtcd},
 		{"nested-txn", "transactions of 1 MiB, nested 1,000 deep, without a right to anything", etcdAPI, nameless, nestedTxn},
 		{"catch-up", "3,000 watches of everything since the beginning on one stream that is not read", etcdAPI, reader, catchUp(etcdAPI)},

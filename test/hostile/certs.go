@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/shardwatch/shardwatch/internal/testing/certtest"
+	"github.com/shardwatch/shardwatch/internal/files/certtest"
 )
 
 // right is what an attacker may do where there is a policy: its certificate's common
@@ -107,8 +107,8 @@ func (p pki) client(r right) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
-	if !cfg.RootCAs.AppendCertsFromPEM(text) {
+	cfg := &tls.Config{RootCAs: x509Pool(text), MinVersion: tls.VersionTLS12}
+	if cfg.RootCAs == nil {
 		return nil, fmt.Errorf("%s holds no certificate", p.file("ca.crt"))
 	}
 	if r == stranger {
@@ -117,4 +117,13 @@ func (p pki) client(r right) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(p.file(string(r)+".crt"), p.file(string(r)+".key"))
 	cfg.Certificates = []tls.Certificate{pair}
 	return cfg, err
+}
+
+// x509Pool returns the certificates of a CA file, or nil if it holds none.
+func x509Pool(pem []byte) *x509.CertPool {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil
+	}
+	return pool
 }

@@ -3,8 +3,9 @@
 //
 // Read [Run] first. For every attack it starts a cachenode process with the settings
 // and the memory limit of deploy/k8s/base in front of a real etcd, connects the crowd,
-// and takes turns: a calm round, then a round under attack. The attacker is a
-// process of its own. It stands for another machine: the node has cores that no other
+// and takes turns: a calm round, a round under attack, and a control round, in which a
+// process that leaves the node alone uses as much CPU time as the attacker did. The
+// attacker is a process of its own. It stands for another machine: the node has cores that no other
 // process uses ([Config].Apart), and the attacker runs on those of the crowd
 // and etcd while they do not ([Idle]).
 //

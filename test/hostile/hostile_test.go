@@ -57,6 +57,9 @@ func TestFewAttacks(t *testing.T) {
 		t.Errorf("%d rows, want %d", len(report.Rows), want)
 	}
 	for _, row := range report.Rows {
+		if row.Control.Watch == 0 || row.Control.Read == 0 || row.Control.Attacker == 0 {
+			t.Errorf("%s, %s: the control measured nothing: %+v", row.Attack, row.Mode, row.Control)
+		}
 		if over := row.Unsafe(); len(over) > 0 {
 			t.Errorf("%s, %s: %s (%s above rest; %s %s)", row.Attack, row.Mode, strings.Join(over, ", "), fmt.Sprint(row.Peak-row.Rest), row.Why, row.Did.Breach)
 		}

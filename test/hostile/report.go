@@ -19,10 +19,11 @@ type Row struct {
 	// Rest and Peak are the node's greatest memory before the first attack and from
 	// there on; Log is what its log grew by. In bytes.
 	Rest, Peak, Log int64
-	// Before and During are the medians over the rounds; each of them by itself.
-	Before, During pain
-	Probes, Failed int
-	Restarts       int
+	// Before, During and Control are the medians over the rounds; each of them by itself.
+	// Control is the crowd's while another process uses as much CPU time as the attacker did.
+	Before, During, Control pain
+	Probes, Failed          int
+	Restarts                int
 	// Drain is how long the node took to end when it was told to, in rows that try that.
 	Drain time.Duration
 	// MaxMemory and MaxRatio are the run's; see [Config].
@@ -74,7 +75,7 @@ func (r *Row) Unsafe() (out []string) {
 // Exceeded returns which bounds were exceeded, the crowd's delays included.
 func (r *Row) Exceeded() []string {
 	out := r.Unsafe()
-	if r.Attack == etcdControl { // its delays are those of etcd
+	if r.Attack == etcdControl || r.Attack == machineControl { // its delays are not the node's
 		return out
 	}
 	slower := func(before, during time.Duration) bool { return float64(during) > r.MaxRatio*float64(before) }
@@ -108,8 +109,8 @@ func (r *Row) line() string {
 	if r.Drain > 0 {
 		drain = fmt.Sprintf("drained in %.1f s; ", r.Drain.Seconds())
 	}
-	return fmt.Sprintf("%s, %s: %s above %s, watches %s → %s, reads %s → %s, cores %s, %d of %d probes failed, %d restarts; %s; %s%s", r.Attack, r.Mode,
-		mib(r.Peak-r.Rest), mib(r.Rest), ms(r.Before.Watch), ms(r.During.Watch), ms(r.Before.Read), ms(r.During.Read),
+	return fmt.Sprintf("%s, %s: %s above %s, watches %s, reads %s, cores %s, %d of %d probes failed, %d restarts; %s; %s%s", r.Attack, r.Mode,
+		mib(r.Peak-r.Rest), mib(r.Rest), r.delays(watchDelay), r.delays(readDelay),
 		r.cores(), r.Failed, r.Probes, r.Restarts, r.Did, drain, verdict(r))
 }
 
@@ -118,6 +119,18 @@ func verdict(r *Row) string {
 		return "EXCEEDS " + strings.Join(over, ", ")
 	}
 	return "ok"
+}
+
+func watchDelay(p pain) time.Duration { return p.Watch }
+func readDelay(p pain) time.Duration  { return p.Read }
+
+// delays shows a delay in the calm rounds, under the control, if there was one, and under attack.
+func (r *Row) delays(of func(pain) time.Duration) string {
+	control := ""
+	if r.Control != (pain{}) {
+		control = ms(of(r.Control)) + " → "
+	}
+	return ms(of(r.Before)) + " → " + control + ms(of(r.During))
 }
 
 // cores shows what the attack and its attacker used of the machine that they share.
@@ -131,7 +144,7 @@ func ms(d time.Duration) string {
 
 // columns are the table's.
 func columns() []string {
-	return []string{"attack", "API", "right", "above rest", "watch p99, calm → attacked", "read p99, calm → attacked", "cores: node, calm → attacked; attacker", "failed probes", "restarts", "within"}
+	return []string{"attack", "API", "right", "above rest", "watch p99, calm → control → attacked", "read p99, calm → control → attacked", "cores: node, calm → attacked; attacker", "failed probes", "restarts", "within"}
 }
 
 func (r *Row) cells() []string {
@@ -144,7 +157,7 @@ func (r *Row) cells() []string {
 		within = "**" + strings.Join(over, ", ") + "**"
 	}
 	return []string{
-		r.Attack, r.API, right, mib(r.Peak - r.Rest), ms(r.Before.Watch) + " → " + ms(r.During.Watch), ms(r.Before.Read) + " → " + ms(r.During.Read),
+		r.Attack, r.API, right, mib(r.Peak - r.Rest), r.delays(watchDelay), r.delays(readDelay),
 		r.cores(), fmt.Sprintf("%d of %d", r.Failed, r.Probes), fmt.Sprint(r.Restarts), within,
 	}
 }

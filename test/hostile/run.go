@@ -122,7 +122,7 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 		return row, err
 	}
 	g.Go(func() { kubelet.run(ctx, t, mine, people.etcds[1], c.Probe) })
-	var before, during []pain
+	var before, during, control []pain
 	for round := range c.Rounds {
 		calm, err := people.calm(ctx, c.Calm, t.node.PID(), before)
 		if err != nil {
@@ -169,13 +169,19 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 		if row.Peak, err = t.peak(); err != nil {
 			return row, err
 		}
+		if !a.controls() {
+			if p, err = c.control(ctx, people, t.node.PID(), p.Attacker); err != nil {
+				return row, err
+			}
+			control = append(control, p)
+		}
 	}
 	if t.limit.dir == "" && row.Peak > t.memory {
 		row.Restarts++
 		row.Why = "more memory than its limit"
 	}
 	row.Log += t.disk()
-	row.Before, row.During = median(before), median(during)
+	row.Before, row.During, row.Control = median(before), median(during), median(control)
 	var first string
 	row.Probes, row.Failed, first = kubelet.count()
 	if first != "" && row.Why == "" {
@@ -186,6 +192,31 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 	}
 	return row, err
 }
+
+// control measures a round in which a process uses as many cores as the attacker did, and leaves the
+// node alone: the crowd's delays in it are the machine's.
+func (c *Config) control(ctx context.Context, people *crowd, node int, cores float64) (p pain, err error) {
+	if err := pause(ctx, settle); err != nil { // the node ends what the attacker has left
+		return p, err
+	}
+	pid, end, err := launch(ctx, c, order{Attack: machineControl, Cores: max(cores, leastCores)})
+	if err != nil {
+		return p, err
+	}
+	nodeSince, since := used(node), used(pid)
+	get, err := people.measure(ctx, c.Hot)
+	nodeCores, own := nodeSince.cores(), since.cores()
+	_, broken := end()
+	if err := errors.Join(err, broken); err != nil {
+		return p, err
+	}
+	p, err = get(ctx)
+	p.Node, p.Attacker = nodeCores, own
+	return p, err
+}
+
+// leastCores is what a control uses for an attacker that waits: 0 would mean all cores.
+const leastCores = 0.01
 
 // settle is how long a node has that has just loaded its keys.
 const settle = 500 * time.Millisecond

@@ -13,8 +13,8 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
+	"github.com/shardwatch/shardwatch/internal/files/certtest"
 	"github.com/shardwatch/shardwatch/internal/freeport"
-	"github.com/shardwatch/shardwatch/internal/testing/certtest"
 )
 
 // scene is what is around the node under attack.

@@ -198,7 +198,7 @@ func (t *site) peak() (int64, error) {
 
 func (t *site) resetPeak() error { return proc.ResetPeaks([]int{t.node.PID()}) }
 
-// errEnded says that the node does not run.
+// errEnded reports that the node does not run.
 var errEnded = errors.New("the node has ended")
 
 // disk returns how many bytes the node's log has.

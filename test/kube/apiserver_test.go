@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -22,18 +23,26 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/shardwatch/shardwatch/internal/files/certtest"
 	"github.com/shardwatch/shardwatch/internal/kube/kubeconfig"
-	"github.com/shardwatch/shardwatch/internal/testing/certtest"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/testing/proc"
 )
 
-// kubeAPIServer returns the path of a kube-apiserver of the version in
-// test/compat/kubernetes/testdata/kube-apiserver, which that suite shares. It is
+var apiserverVersion = flag.String("apiserver", "1.36", "version of kube-apiserver in the tests: 1.36 or 1.37")
+
+// kubeAPIServer returns the path of a kube-apiserver, of the version of -apiserver. It is
 // built once; a test that finds none and cannot build it is skipped.
 func kubeAPIServer(t *testing.T) string {
 	t.Helper()
-	const module, from = "k8s.io/kubernetes", "../compat/kubernetes/testdata/kube-apiserver"
+	const module = "k8s.io/kubernetes"
+	from, ok := map[string]string{
+		"1.36": "../compat/kubernetes/testdata/kube-apiserver", // which that suite shares
+		"1.37": "testdata/kube-apiserver-1.37",
+	}[*apiserverVersion]
+	if !ok {
+		t.Fatalf("there is no -apiserver %s", *apiserverVersion)
+	}
 	goCommand := func(args ...string) string {
 		cmd := exec.Command("go", args...)
 		cmd.Dir = from
@@ -125,7 +134,8 @@ type apiserver struct {
 	flags []string
 
 	mu      sync.Mutex
-	process *proc.Process // guarded by mu; nil: killed
+	process *proc.Process   // guarded by mu; nil: killed
+	lives   []*proc.Process // guarded by mu; all that have been started
 }
 
 // apiserver returns a kube-apiserver that runs until the test ends.
@@ -168,6 +178,7 @@ func (a *apiserver) start(t *testing.T) {
 	}
 	a.mu.Lock()
 	a.process = process
+	a.lives = append(a.lives, process)
 	a.mu.Unlock()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -203,6 +214,36 @@ func (a *apiserver) kill() {
 		a.process.Kill()
 		a.process = nil
 	}
+}
+
+// drain ends the apiserver as a rolling restart does.
+func (a *apiserver) drain() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.process != nil {
+		a.process.Interrupt()
+		a.process = nil
+	}
+}
+
+// cpu returns the CPU time of all its lives.
+func (a *apiserver) cpu(t *testing.T) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return used(t, a.lives)
+}
+
+// used adds up the CPU time of processes.
+func used(t *testing.T, all []*proc.Process) (sum time.Duration) {
+	t.Helper()
+	for _, p := range all {
+		cpu, err := p.CPU()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += cpu
+	}
+	return sum
 }
 
 // clients returns a client of an API at a URL that the cluster's token opens.

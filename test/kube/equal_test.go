@@ -46,6 +46,16 @@ func TestReadsEqual(t *testing.T) {
 	if body := c.body(t, x.url+"/version", ""); !strings.Contains(body, "gitVersion") {
 		t.Errorf("/version is %.200s", body)
 	}
+	// A node that dies within the first second of a watch must not make its reflector
+	// list: there is a bookmark at the beginning, beside the one at the end.
+	now, err := direct.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch := c.body(t, x.url+"/api/v1/namespaces/default/configmaps?watch=1&allowWatchBookmarks=true&timeoutSeconds=1&resourceVersion="+now.ResourceVersion, "")
+	if n := strings.Count(watch, `"BOOKMARK"`); n != 2 {
+		t.Errorf("%d bookmarks in a quiet watch: %s", n, watch)
+	}
 	a.kill()
 	// Nothing that makes a reflector list again, while no apiserver answers.
 	if body := c.body(t, x.url+"/api/v1/namespaces/default/secrets", ""); !strings.Contains(body, `"code":429`) || !strings.Contains(body, `"retryAfterSeconds":1`) {

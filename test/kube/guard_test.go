@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/files/certtest"
 	"github.com/shardwatch/shardwatch/internal/kube/api"
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
-	"github.com/shardwatch/shardwatch/internal/testing/certtest"
 )
 
 // as returns a client with a certificate.

@@ -23,7 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/shardwatch/shardwatch/internal/testing/certtest"
+	"github.com/shardwatch/shardwatch/internal/files/certtest"
 	"github.com/shardwatch/shardwatch/internal/testing/proc"
 )
 
@@ -33,9 +33,11 @@ type node struct {
 	name       string
 	kube, http string // addresses
 	args       []string
+	pages      *http.Client // for the HTTP port if that has TLS; nil: it has not
 
 	mu      sync.Mutex
-	process *proc.Process // guarded by mu; nil: it does not run
+	process *proc.Process   // guarded by mu; nil: it does not run
+	lives   []*proc.Process // guarded by mu; all that have been started
 }
 
 // free returns an address of loopback that is free now.
@@ -114,6 +116,7 @@ func (n *node) start(t *testing.T) {
 	}
 	n.mu.Lock()
 	n.process = process
+	n.lives = append(n.lives, process)
 	n.mu.Unlock()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -129,11 +132,15 @@ func (n *node) start(t *testing.T) {
 
 // get reads a page of the HTTP port.
 func (n *node) get(ctx context.Context, path string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.http+path, nil)
+	scheme, client := "http", http.DefaultClient
+	if n.pages != nil {
+		scheme, client = "https", n.pages
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+n.http+path, nil)
 	if err != nil {
 		return "", err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return "", err
 	}
@@ -159,6 +166,13 @@ func (n *node) kill() {
 	}
 }
 
+// cpu returns the CPU time of all its lives.
+func (n *node) cpu(t *testing.T) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return used(t, n.lives)
+}
+
 // drain ends the node as a rolling restart does.
 func (n *node) drain() {
 	if p := n.take(); p != nil {
@@ -168,6 +182,16 @@ func (n *node) drain() {
 
 // balancer is a Service: connections go to the nodes in turn, to those that listen.
 func balancer(t *testing.T, nodes ...*node) string {
+	t.Helper()
+	var addresses []string
+	for _, n := range nodes {
+		addresses = append(addresses, n.kube)
+	}
+	return balance(t, addresses...)
+}
+
+// balance is a balancer of addresses.
+func balance(t *testing.T, nodes ...string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -186,7 +210,7 @@ func balancer(t *testing.T, nodes ...*node) string {
 		first := turn.Add(1)
 		for i := range nodes {
 			at := nodes[(first+uint64(i))%uint64(len(nodes))]
-			to, err := net.Dial("tcp", at.kube)
+			to, err := net.Dial("tcp", at)
 			if err != nil {
 				continue
 			}
@@ -252,14 +276,6 @@ func value(text, name string, labels ...string) (sum float64) {
 	return sum
 }
 
-// storms returns how many informers of each kind a storm has: 5 kinds.
-func storms() int {
-	if n, err := strconv.Atoi(os.Getenv("KUBE_INFORMERS")); err == nil {
-		return max(1, n/5)
-	}
-	return 4
-}
-
 // TestStorm has informers at two nodes, through a balancer, while a node is killed, all
 // apiservers are, and both nodes are restarted in turn. No informer lists again,
 // and none misses an event.
@@ -275,7 +291,7 @@ func TestStorm(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	var lists listing
-	all := c.informersWith(ctx, t, balancer(t, a, b), storms(), func(cfg *rest.Config) { cfg.WrapTransport = lists.wrap })
+	all := c.informersWith(ctx, t, balancer(t, a, b), 4, func(cfg *rest.Config) { cfg.WrapTransport = lists.wrap })
 	first := lists.n.Load()
 	if first < int64(len(all)) {
 		t.Fatalf("%d lists for %d informers: they are not counted", first, len(all))

@@ -2,6 +2,7 @@ package kube_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -82,7 +83,7 @@ func pod(r *rand.Rand, n int) *corev1.Pod {
 			ResourceVersion: fmt.Sprint(r.Int64N(1 << 40)), CreationTimestamp: metav1.Unix(r.Int64N(1<<30), 0),
 			Annotations:     map[string]string{"quote": "a \"b\" \\ \u2028 <&> ü", "empty": ""},
 			OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "own", UID: "other"}},
-			ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "test", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{}}}`)}}},
+			ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "test", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{}}}`)}},
 		},
 		Spec: corev1.PodSpec{
 			NodeName: some("", "node-a", "node-b"), RestartPolicy: corev1.RestartPolicy(some("Always", "Never")), HostNetwork: r.IntN(2) == 0,
@@ -218,7 +219,7 @@ func TestWatchFramesDecode(t *testing.T) {
 				t.Fatalf("%v: read %+v, %v; want %+v", c.enc, ours, err, want)
 			}
 		}
-		if _, err := frames.Next(); err != io.EOF {
+		if _, err := frames.Next(); !errors.Is(err, io.EOF) {
 			t.Errorf("%v: after the last frame: %v", c.enc, err)
 		}
 		mark := objects[1].(*corev1.Pod)

@@ -25,11 +25,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/files/certtest"
 	"github.com/shardwatch/shardwatch/internal/kube/api"
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
-	"github.com/shardwatch/shardwatch/internal/testing/certtest"
 )
 
 // tier is the tier's API before apiservers, with a count of its requests.

@@ -17,6 +17,7 @@ import (
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
+	rbac "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -70,7 +71,7 @@ func strict(t *testing.T) runtime.Decoder {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		core.AddToScheme, apps.AddToScheme, policy.AddToScheme, networking.AddToScheme,
+		core.AddToScheme, apps.AddToScheme, policy.AddToScheme, networking.AddToScheme, rbac.AddToScheme,
 		certmanager.AddToScheme, monitoring.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {

@@ -68,8 +68,9 @@ func TestPodsAreRestricted(t *testing.T) {
 			if verdict := checks.AggregateCheckResults(evaluator.EvaluatePod(restricted, &pod.ObjectMeta, &pod.Spec)); !verdict.Allowed {
 				t.Errorf("%s: %s: %s", s.Name, verdict.ForbiddenReason(), verdict.ForbiddenDetail())
 			}
-			if token := pod.Spec.AutomountServiceAccountToken; token == nil || *token {
-				t.Errorf("%s: has a token of its service account", s.Name)
+			// A node that serves Kubernetes' API reaches the apiservers with its token.
+			if token := pod.Spec.AutomountServiceAccountToken; token == nil || *token != (servesKube(t, objects) && s.Name == "shardwatch-kube") {
+				t.Errorf("%s: automountServiceAccountToken is %v", s.Name, token)
 			}
 			for _, c := range pod.Spec.Containers {
 				if ro := c.SecurityContext.ReadOnlyRootFilesystem; ro == nil || !*ro {
@@ -143,8 +144,15 @@ func TestPortsAreProtected(t *testing.T) {
 		pod := &shardwatch(t, objects).Spec.Template.Spec
 		settings := settings(t, objects, pod)
 		open := strings.HasSuffix(t.Name(), "/dev")
+		clients := "KUBE_" // with a token or a certificate, which the apiservers judge
+		if !servesKube(t, objects) {
+			clients = ""
+			if (settings["CACHENODE_TLS_CLIENT_CA"] == "") != open {
+				t.Errorf("CACHENODE_TLS_CLIENT_CA=%s", settings["CACHENODE_TLS_CLIENT_CA"])
+			}
+		}
 		for _, name := range []string{
-			"TLS_CERT", "TLS_KEY", "TLS_CLIENT_CA", "PEER_TLS_CERT", "PEER_TLS_KEY", "PEER_TLS_CA",
+			clients + "TLS_CERT", clients + "TLS_KEY", "PEER_TLS_CERT", "PEER_TLS_KEY", "PEER_TLS_CA",
 			"HTTP_TLS_CERT", "HTTP_TLS_KEY", "HTTP_TLS_CLIENT_CA", "GOSSIP_KEY_FILE",
 		} {
 			if (settings["CACHENODE_"+name] == "") != open {
@@ -232,8 +240,8 @@ func metricsHaveTheirOwnDoor(t *testing.T, objects []runtime.Object) {
 	}
 }
 
-// The Secrets that people make, by docs/install.md; all others are cert-manager's.
-var byHand = map[string]bool{"shardwatch-etcd": true, "shardwatch-gossip": true}
+// The Secrets that people make, by docs/install.md and docs/kubernetes.md; all others are cert-manager's.
+var byHand = map[string]bool{"shardwatch-etcd": true, "shardwatch-gossip": true, "shardwatch-kube-proxy": true}
 
 // The probes speak what the port speaks.
 func probesSpeakTLS(t *testing.T, c *core.Container, tls bool) {
@@ -293,6 +301,9 @@ func TestPodsMayDrainAndFoundACluster(t *testing.T) {
 		if grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second; grace < sleep+drain+rest {
 			t.Errorf("terminationGracePeriodSeconds (%s) is below preStop (%s) + --drain-timeout (%s) + %s", grace, sleep, drain, rest)
 		}
+		if servesKube(t, objects) { // without voters
+			return
+		}
 		voters, err := strconv.Atoi(settings["CACHENODE_BOOTSTRAP_EXPECT"])
 		if err != nil || int(*nodes.Spec.Replicas) < voters {
 			t.Errorf("%d replicas cannot found a cluster of %d voters: %v", *nodes.Spec.Replicas, voters, err)
@@ -327,11 +338,16 @@ func TestNodesHaveNoCPULimit(t *testing.T) {
 	})
 }
 
-// Nodes reach what their flags name: DNS, etcd, and an OpenTelemetry collector.
+// Nodes reach what their flags name: DNS, etcd or apiservers, and an OpenTelemetry
+// collector.
 func TestNodesReachWhatTheyNeed(t *testing.T) {
 	each(t, func(t *testing.T, objects []runtime.Object) {
+		nodes, sources := shardwatch(t, objects), []int{2379}
+		if servesKube(t, objects) {
+			sources = []int{443, 6443}
+		}
 		for _, p := range of[*networking.NetworkPolicy](objects) {
-			if p.Name != "shardwatch" {
+			if p.Name != nodes.Name {
 				continue
 			}
 			open := map[int]bool{}
@@ -343,7 +359,7 @@ func TestNodesReachWhatTheyNeed(t *testing.T) {
 					open[port.Port.IntValue()] = true
 				}
 			}
-			for _, want := range []int{53, 2379, 4317} {
+			for _, want := range append(sources, 53, 4317) {
 				if !open[want] {
 					t.Errorf("the network policy stops traffic to port %d", want)
 				}
@@ -365,7 +381,13 @@ func TestMemoryFitsItsLimit(t *testing.T) {
 			return q.Value()
 		}
 		const shards = 6 // twice as many as three founders begin with
-		full := shards*(bytes("CACHENODE_WINDOW_BYTES")+bytes("CACHENODE_TOMBSTONE_BYTES")) + bytes("CACHENODE_MAX_CLIENT_BYTES") + bytes("CACHENODE_MAX_WATCH_BYTES")
+		full := bytes("CACHENODE_MAX_CLIENT_BYTES") + bytes("CACHENODE_MAX_WATCH_BYTES")
+		if servesKube(t, objects) {
+			const former = 32 << 20                                                                                                     // versions of objects from before the window
+			full += 2 * int64(len(strings.Split(settings["CACHENODE_KUBE_PRELOAD"], ","))) * (bytes("CACHENODE_WINDOW_BYTES") + former) // in protobuf and JSON
+		} else {
+			full += shards * (bytes("CACHENODE_WINDOW_BYTES") + bytes("CACHENODE_TOMBSTONE_BYTES"))
+		}
 		if limit := pod.Containers[0].Resources.Limits.Memory().Value(); full > limit*9/10 {
 			t.Errorf("windows, deletes, clients and their watches may take %d MiB, the limit is %d MiB", full>>20, limit>>20)
 		}
@@ -376,12 +398,18 @@ func TestMemoryFitsItsLimit(t *testing.T) {
 func shardwatch(t *testing.T, objects []runtime.Object) *apps.StatefulSet {
 	t.Helper()
 	for _, s := range of[*apps.StatefulSet](objects) {
-		if s.Name == "shardwatch" {
+		if s.Name == "shardwatch" || s.Name == "shardwatch-kube" {
 			return s
 		}
 	}
-	t.Fatal("there is no StatefulSet shardwatch")
+	t.Fatal("there is no StatefulSet of the nodes")
 	return nil
+}
+
+// servesKube reports whether the nodes serve Kubernetes' API.
+func servesKube(t *testing.T, objects []runtime.Object) bool {
+	t.Helper()
+	return settings(t, objects, &shardwatch(t, objects).Spec.Template.Spec)["CACHENODE_KUBE_LISTEN"] != ""
 }
 
 // settings returns the environment of the first container; what Kubernetes fills

@@ -59,15 +59,15 @@ func Groups() []Group {
 		configGroup(),
 		netlimitGroup(),
 		gatewayGroup(),
-		grpcserverGroup(), rawconnGroup(),
+		grpcserverGroup(), receiveGroup(), rawconnGroup(),
 		pumpGroup(),
-		kubeObjectGroup(), kubeSelectorGroup(), kubeSourceGroup(), kubeConfigGroup(), kubeGuardGroup(), kubeAPIGroup(),
+		kubeObjectGroup(), kubeSelectorGroup(), kubeSourceGroup(), kubeTierGroup(), kubeConfigGroup(), kubeGuardGroup(), kubeAPIGroup(),
 		accessGroup(),
 		policyGroup(),
 		clientGroup(),
 		adminGroup(),
 		cachectlGroup(),
-		mapfollowGroup(), keytreeGroup(), etcdwatchGroup(), farewellGroup(), syncbatchGroup(), nativeGroup(), lineageGroup(), adminAPIGroup(), peerapiGroup(), verifyGroup(), copiesGroup(),
+		mapfollowGroup(), etcdclockGroup(), etcdconnGroup(), keytreeGroup(), etcdwatchGroup(), farewellGroup(), syncbatchGroup(), nativeGroup(), keybrowserGroup(), lineageGroup(), adminAPIGroup(), peerapiGroup(), verifyGroup(), copiesGroup(),
 	}
 }
 

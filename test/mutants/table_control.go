@@ -359,11 +359,11 @@ func placementGroup() Group {
 		},
 		{
 			Name: "unfounded-cluster-kept", Bug: "keeps the ID of a cluster that others were faster to found", File: "vote.go",
-			Old: `return disk.setClusterID("")`, New: `return nil`, Tests: "TestAClusterThatIsNotFoundedLeavesNoID",
+			Old: `return v.disk.setClusterID("")`, New: `return nil`, Tests: "TestAClusterThatIsNotFoundedLeavesNoID",
 		},
 		{
 			Name: "next-generation-not-followed", Bug: "goes on with raft when the map is of the next generation", File: "vote.go",
-			Old: `m.Generation > generation {`, New: `m.Generation > generation+1 {`, Tests: "TestRaftEndsWithItsGeneration",
+			Old: `m.Generation > v.generation {`, New: `m.Generation > v.generation+1 {`, Tests: "TestRaftEndsWithItsGeneration",
 		},
 		{
 			Name: "heartbeat-bound-off-by-one", Bug: "refuses the shortest heartbeat", File: "config.go",
@@ -387,7 +387,7 @@ func placementGroup() Group {
 		},
 		{
 			Name: "older-raft-goes-on", Bug: "an old voter goes on when it knows of the new group", File: "vote.go",
-			Old: `if m != nil && m.Generation > generation {`, New: `if m != nil && false {`, Tests: "TestVotersThatComeBackAfterARecoveryFollow",
+			Old: `if m != nil && m.Generation > v.generation {`, New: `if m != nil && false {`, Tests: "TestVotersThatComeBackAfterARecoveryFollow",
 		},
 		{
 			Name: "recovered-at-once-alike", Bug: "two groups that are recovered at once are one generation", File: "recover.go",

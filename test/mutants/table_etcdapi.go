@@ -33,7 +33,7 @@ func etcdapiGroup() Group {
 		},
 		{
 			Name: "call-without-token", Bug: "passes calls without a token on while etcd's authentication is on", File: "pass_auth.go",
-			Old: `	_, err := d.cfg.Guard.Caller(ctx)
+			Old: `	_, err := a.cfg.Guard.Caller(ctx)
 	return err`, New: `	return nil`, Tests: "TestNobodyIsServedByEtcdWithoutAName",
 		},
 		{

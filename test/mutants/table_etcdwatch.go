@@ -3,6 +3,10 @@ package mutants
 func etcdwatchGroup() Group {
 	return Group{Package: "internal/edge/etcdwatch", Mutants: []Mutant{
 		{
+			Name: "etcdwatch-map-for-one", Bug: "keeps a map of readers for the only watch of a stream", File: "reader.go",
+			Old: "if s.count() < 2 {", New: "if s.count() < 0 {", Tests: "TestTheOnlyWatchHasNoMapOfReaders",
+		},
+		{
 			Name: "starts-too-late", Bug: "a watch of etcd's API from now on misses the next revision", File: "watch.go",
 			Old: `return now + 1, now, nil`, New: `return now + 2, now, nil`, Tests: "TestWatchStart", Package: "internal/edge/etcdapi",
 		},
@@ -19,13 +23,15 @@ func etcdwatchGroup() Group {
 			Old: `p.of.cfg.Router.History().Lineage != x.key.lineage || overtaken(err)`, New: `overtaken(err)`, Tests: "TestALineageEndsDuringARead", Package: "internal/edge/etcdapi",
 		},
 		{
-			Name: "left-window-from-the-start", Bug: "a watch that leaves the window is sent again what the window has brought", File: "watch.go",
+			Name: "left-window-from-the-start", Bug: "a watch that leaves the window is sent again what the window has brought", File: "reader.go",
 			Old: `max(w.next, at+1), compacted.Floor`, New: `w.next, compacted.Floor`, Tests: "TestWatchSlowerThanTheWindow", Package: "internal/edge/etcdapi",
 		},
 		{
-			Name: "unserved-ends-stream", Bug: "a watch of keys that are no longer served ends its stream", File: "watch.go",
+			Name: "unserved-ends-stream", Bug: "a watch of keys that are no longer served ends its stream", File: "reader.go",
 			Old: `	case errors.As(err, new(*kv.NotServedError)):
-		w.finish(w.unserved(err))
+		for _, w := range watches {
+			w.finish(w.unserved(err))
+		}
 `, New: ``, Tests: "TestANarrowerPrefixEndsOnlyTheWatchesOutside", Package: "internal/edge/etcdapi",
 		},
 		{
@@ -33,8 +39,37 @@ func etcdwatchGroup() Group {
 			Old: `	if o.found && w.homeless(err) && time.Now().Before(o.until) {
 		return false
 	}`, New: `	for o.found && w.homeless(err) && time.Now().Before(o.until) {
-		w.inner, err = w.lookForHome(o.from)
+		w.reader, err = w.lookForHome(o.from)
 		}`, Tests: "TestAHomelessShardBlocksNoOtherWatch", Package: "internal/edge/etcdapi",
+		},
+		{
+			Name: "joins-at-another-revision", Bug: "watches continue at a reader that is at another revision", File: "reader.go",
+			Old: `other == nil || other.reached() != reached`, New: `other == nil`, Tests: "TestAWatchInTheFutureIsNotReadWithOthers", Package: "internal/edge/etcdapi",
+		},
+		{
+			Name: "reader-without-window-is-joined", Bug: "watches join a reader that gave up its window, and get nothing any more", File: "reader.go",
+			Old: "r.close()\n\tr.watches, r.ids = nil, nil", New: `r.close()`, Tests: "TestNoWatchJoinsAReaderWithoutWindow",
+		},
+		{
+			Name: "fragments-are-mixed", Bug: "watches that want fragments share a reader, which mixes their fragments", File: "reader.go",
+			Old: `r.fragment || r.bare > reached`, New: `r.bare > reached`, Tests: "TestFragmentsOfEqualWatchesAreNotMixed", Package: "internal/edge/etcdapi",
+		},
+		{
+			Name: "joins-none", Bug: "watches of one kind and revision are read one by one", File: "reader.go",
+			Old: `other == nil || other.reached() != reached`, New: `true`, Tests: "TestWatchesOfAStreamAreReadTogether", Package: "internal/edge/etcdapi",
+		},
+		{
+			Name: "last-watch-leaves-the-reader-open", Bug: "a reader of no watch stays open", File: "reader.go",
+			Old: `if r.watches, r.ids = r.watches[:last], r.ids[:last]; last == 0 {`, New: `if r.watches, r.ids = r.watches[:last], r.ids[:last]; last < 0 {`, Tests: "TestWatchesOfAStreamAreReadTogether", Package: "internal/edge/etcdapi",
+		},
+		{
+			Name: "previous-place-in-a-new-reader", Bug: "a watch that comes back to the window never leaves its reader", File: "watch.go",
+			Old: `w.place, w.sends = 0, 0`, New: `w.sends = 0`, Tests: "TestWatchesThatAreReadTogetherFallBehind", Package: "internal/edge/etcdapi",
+		},
+		{
+			Name: "cancelled-is-read-on", Bug: "a cancelled watch is sent events as long as others are", File: "reader.go",
+			Old: `	r.leavers()
+`, New: ``, Tests: "TestACancelledWatchGetsNothingMore",
 		},
 		{
 			Name: "replies-unbounded", Bug: "keeps any number of unread answers", File: "stream.go",
@@ -43,6 +78,22 @@ func etcdwatchGroup() Group {
 		{
 			Name: "catch-up-behind-another-client", Bug: "a watch waits for the part of the log that another client has no memory for", File: "past.go",
 			Old: `x.holder.Name != w.s.holder.Name && x.wait.Capped()`, New: `false`, Tests: "TestACatchUpDoesNotWaitForAnotherClient",
+		},
+		{
+			Name: "catch-up-unpaced", Bug: "a client has etcd read its log without a pause", File: "past.go",
+			Old: `	if pause > 0 {`, New: `	if false {`, Tests: "TestACatchUpWaitsForItsClientsPace",
+		},
+		{
+			Name: "catch-up-pace-of-one-read", Bug: "a client's pauses do not add up", File: "paces.go",
+			Old: `x.next = x.next.Add(`, New: `x.next = free.Add(`, Tests: "TestReadsOfTheLogArePaced",
+		},
+		{
+			Name: "catch-up-pace-of-each", Bug: "reads that are one for etcd count for each watch", File: "paces.go",
+			Old: `if began.Before(x.ended) {`, New: `if false {`, Tests: "TestReadsOfTheLogArePaced",
+		},
+		{
+			Name: "catch-up-parts-small", Bug: "a watch that is far behind has etcd read its log for each 64 KiB", File: "past.go",
+			Old: `max(partGrowth*w.part, leastPart)`, New: `max(w.part, leastPart)`, Tests: "TestPartsOfTheLogGrow",
 		},
 		{
 			Name: "catch-up-not-shared", Bug: "reads etcd's log for each watch", File: "past.go",
@@ -74,19 +125,19 @@ func etcdwatchGroup() Group {
 		},
 		{
 			Name: "cancelled-counts", Bug: "a cancelled watch counts against its caller", File: "stream.go",
-			Old: "\ts.mu.Unlock()\n\taccess.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\ts.mu.Unlock()\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller", Package: "internal/edge/etcdapi",
+			Old: "\ts.mu.Unlock()\n\tauthz.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\ts.mu.Unlock()\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "refused-counts", Bug: "a refused watch counts against its caller", File: "stream.go",
-			Old: "\t\tif !listed {", New: "\t\tif false && !listed {", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller", Package: "internal/edge/etcdapi",
+			Old: "\tif answer == nil {\n\t\tauthz.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, rng)\n", New: "\tif answer == nil {\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "ended-counts", Bug: "a watch that the server ended counts against its caller", File: "stream.go",
-			Old: "\tdelete(s.watches, w.id)\n\taccess.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\tdelete(s.watches, w.id)\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller", Package: "internal/edge/etcdapi",
+			Old: "\tdelete(s.watches, w.id)\n\tauthz.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\tdelete(s.watches, w.id)\n", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "left-counts", Bug: "the watches of a stream that was left count against their caller", File: "stream.go",
-			Old: "\tfor _, w := range s.watches {\n\t\taccess.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)\n\t}\n", New: "", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller", Package: "internal/edge/etcdapi",
+			Old: "\tfor _, w := range s.watches {\n\t\tauthz.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)\n\t}\n", New: "", Tests: "TestWatchesThatHaveEndedMakeRoomForTheirCaller", Package: "internal/edge/etcdapi",
 		},
 	}}
 }

@@ -3,8 +3,36 @@ package mutants
 func grpcserverGroup() Group {
 	return Group{Package: "internal/edge/grpcserver", Mutants: []Mutant{
 		{
+			Name: "web-broken-answer-ends", Bug: "ends an answer that its handler has broken off as if it were whole", File: "web.go",
+			Old: `c.resetLocked(w.id, http2.ErrCodeInternal)`, New: `c.resetLocked(w.id, http2.ErrCodeNo)`, Tests: "TestWebRequestsThatFail",
+		},
+		{
+			Name: "web-without-deadline", Bug: "waits without end for a client that does not read an answer", File: "web.go",
+			Old: `w.at(1, at, w.abort)`, New: `w.at(1, at, func() {})`, Tests: "TestWebRequestsThatFail",
+		},
+		{
+			Name: "web-takes-calls", Bug: "passes gRPC calls on as requests", File: "open.go",
+			Old: `if !r.IsCall() && c.srv.cfg.HTTP != nil {`, New: `if c.srv.cfg.HTTP != nil {`, Tests: "TestWebRequestsBesideCalls",
+		},
+		{
+			Name: "grpc-parks-at-the-end", Bug: "takes the end of a client's messages for a message that its handler has to receive", File: "park.go",
+			Old: " && !s.drained", New: "", Tests: "TestParkedHandlerIsResumed",
+		},
+		{
+			Name: "grpc-parks-past-a-message", Bug: "parks a handler with a message that has arrived after another", File: "park.go",
+			Old: " || len(s.call.rest) > 0", New: "", Tests: "TestParkedHandlerIsResumed",
+		},
+		{
+			Name: "grpc-parked-for-ever", Bug: "does not resume a parked handler", File: "park.go",
+			Old: "\tif s.parked != nil {", New: "\tif false {", Tests: "TestParkedHandlerIsResumed",
+		},
+		{
+			Name: "grpc-stops-between-messages", Bug: "does not stop receiving in the middle of a message", File: "stream.go",
+			Old: "\t\tcase s.deaf:\n\t\t\treturn errDeaf\n", New: "", Tests: "TestStopReceiving",
+		},
+		{
 			Name: "grpc-without-turns", Bug: "lets a connection begin thousands of calls before others run", File: "conn.go",
-			Old: "\t\tc.turn = 0\n\t\truntime.Gosched()\n", New: "\t\t_ = runtime.Gosched\n", Tests: "TestCallsBeginAndEndInTurns",
+			Old: "\t\t*t = 0\n\t\truntime.Gosched()\n", New: "\t\t_ = runtime.Gosched\n", Tests: "TestCallsBeginAndEndInTurns",
 		},
 		{
 			Name: "grpc-ends-all-at-once", Bug: "ends thousands of calls of a connection before others run", File: "conn.go",
@@ -173,6 +201,23 @@ func grpcserverGroup() Group {
 		{
 			Name: "grpc-late-stream", Bug: "serves streams that begin after the last one", File: "open.go",
 			Old: `if c.bye.last {`, New: `if c.bye.last && f.Truncated {`, Tests: "TestIdle",
+		},
+	}}
+}
+
+func receiveGroup() Group {
+	return Group{Package: "internal/edge/receive", Mutants: []Mutant{
+		{
+			Name: "receive-keeps-goroutines", Bug: "keeps a goroutine for each stream at rest", File: "../grpcserver/park.go",
+			Old: "\t\t\treturn errParked", New: "\t\t\ts.arrived.Wait()\n\t\t\treturn nil", Tests: "TestRestingStreamsHaveNoGoroutine",
+		},
+		{
+			Name: "receive-last-reason", Bug: "ends a stream with the last reason", File: "receive.go",
+			Old: "\tif first {\n\t\tr.over, r.err", New: "\t{\n\t\tr.over, r.err", Tests: "TestHalfClosedStreamIsStopped",
+		},
+		{
+			Name: "receive-own-reason", Bug: "ends a stopped stream with the error of its transport", File: "receive.go",
+			Old: "return r.handler.End(reason)", New: "_ = reason\n\t\t\treturn r.handler.End(err)", Tests: "TestStreamsEnd|TestHalfClosedStreamIsStopped",
 		},
 	}}
 }

@@ -3,6 +3,10 @@ package mutants
 func kubeObjectGroup() Group {
 	return Group{Package: "internal/kube/object", Mutants: []Mutant{
 		{
+			Name: "kube-object-whole-envelope", Bug: "a list has objects with their envelopes", File: "object.go",
+			Old: `_, _, o.body, err = openEnvelope(raw)`, New: `_, _, _, err = openEnvelope(raw)`, Tests: "TestAnObjectOfAListIsNotRead",
+		},
+		{
 			Name: "kube-object-escapes", Bug: "an escape in a JSON string is kept as it is written", File: "json.go",
 			Old: `if bytes.IndexByte(inner, '\\') < 0 && utf8.Valid(inner) {`, New: `if utf8.Valid(inner) {`, Tests: "TestACustomResourceIsParsedWithoutItsSchema",
 		},
@@ -48,6 +52,47 @@ func kubeSelectorGroup() Group {
 			Old: `if !s.labels[i].holds(found[i], has[i]) {
 			return false`, New: `if s.labels[i].holds(found[i], has[i]) {
 			return true`, Tests: "TestSelectors",
+		},
+	}}
+}
+
+func kubeTierGroup() Group {
+	return Group{Package: "internal/kube/tier", Mutants: []Mutant{
+		{
+			Name: "kube-tier-one-owner", Bug: "one node owns all resources", File: "rank.go",
+			Old: `_, _ = d.WriteString("\x00" + r.Prefix() + "\x00" + r.Encoding.MediaType())`, New: ``, Tests: "TestTheDeathOfANodeMovesItsResourcesAlone",
+		},
+		{
+			Name: "kube-tier-dead-owner", Bug: "a node that is gone owns resources", File: "rank.go",
+			Old: `if alive && !m.Draining`, New: `if (alive || true) && !m.Draining`, Tests: "TestNodesThatMayOwnResources",
+		},
+		{
+			Name: "kube-tier-draining-owner", Bug: "a node that drains owns resources", File: "rank.go",
+			Old: `alive && !m.Draining`, New: `alive`, Tests: "TestNodesThatMayOwnResources",
+		},
+		{
+			Name: "kube-tier-other-cluster", Bug: "a node of another cluster owns resources", File: "rank.go",
+			Old: ` && m.ClusterID == cluster {`, New: ` {`, Tests: "TestNodesThatMayOwnResources",
+		},
+		{
+			Name: "kube-tier-owner-follows", Bug: "an apiserver is followed last, also by the owner", File: "source.go",
+			Old: `if i == own {
+			out = append(out, direct)
+		} else if`, New: `if i == own {
+			defer func() { out = append(out, direct) }()
+		} else if`, Tests: "TestCandidatesInTheOrderOfTheNodes",
+		},
+		{
+			Name: "kube-tier-any-source", Bug: "a node follows one that follows another", File: "source.go",
+			Old: `peer(node, true)`, New: `peer(node, false)`, Tests: "TestCandidatesInTheOrderOfTheNodes",
+		},
+		{
+			Name: "kube-tier-drained-without-apiserver", Bug: "a node that drains has no apiserver to follow", File: "source.go",
+			Old: `if own < 0 {`, New: `if false {`, Tests: "TestCandidatesInTheOrderOfTheNodes",
+		},
+		{
+			Name: "kube-tier-cluster-of-the-dead", Bug: "takes the cluster of nodes that are gone for its own", File: "tier.go",
+			Old: ` && (m.State == shard.Alive || m.State == shard.Suspect) && m.ClusterID != ""`, New: ` && m.ClusterID != ""`, Tests: "TestNodesThatMayOwnResources",
 		},
 	}}
 }
@@ -151,6 +196,20 @@ func kubeGuardGroup() Group {
 			Old: `if now.After(cert.NotAfter) {`, New: `if cert == nil {`, Tests: "TestCertificates",
 		},
 		{
+			Name: "kube-guard-whole", Bug: "each open watch of an identity is reviewed", File: "guard.go",
+			Old: `if whole != *a {`, New: `if false {`, Tests: "TestOneReviewForAllWatchesOfAResource",
+		},
+		{
+			Name: "kube-guard-whole-again", Bug: "a refusal of the whole resource is asked about again at once", File: "guard.go",
+			Old: `time.Since(at) >= wholeAgain`, New: `time.Since(at) >= 0`, Tests: "TestOneReviewForAllWatchesOfAResource",
+		},
+		{
+			Name: "kube-guard-whole-refused", Bug: "a watch of a part ends because the whole resource is refused", File: "guard.go",
+			Old: `allowed && status == nil {
+				return true, nil`, New: `status == nil {
+				return allowed, nil`, Tests: "TestOneReviewForAllWatchesOfAResource",
+		},
+		{
 			Name: "kube-guard-bound", Bug: "decisions are held without a bound", File: "memory.go",
 			Old: `m.bytes > m.maxBytes; {`, New: `m.bytes < 0; {`, Tests: "TestMemoryHasABound",
 		},
@@ -159,6 +218,96 @@ func kubeGuardGroup() Group {
 
 func kubeAPIGroup() Group {
 	return Group{Package: "internal/kube/api", Mutants: []Mutant{
+		{
+			Name: "kube-fan-index-before", Bug: "an event is not seen by the watches of the node that a pod leaves", File: "fan.go",
+			Old: `append(slices.Clip(found), by.groups[before]...)`, New: `slices.Clip(found)`, Tests: "TestEachWatchGetsItsEventsOnce",
+		},
+		{
+			Name: "kube-fan-index-all", Bug: "an event looks at the watches of all nodes", File: "fan.go",
+			Old: `	path, value := g.selector.Demanded()
+`, New: `	path, value := "", ""
+`, Tests: "TestAnEventConcernsTheWatchesOfItsNode",
+		},
+		{
+			Name: "kube-fan-namespace", Bug: "a watch that is found by a field gets events of other namespaces", File: "fan.go",
+			Old: `g.key.namespace == "" || g.key.namespace == namespace`, New: `true`, Tests: "TestEachWatchGetsItsEventsOnce",
+		},
+		{
+			Name: "kube-fan-plain-namespace", Bug: "a watch of a namespace gets no events", File: "fan.go",
+			Old: `groups = append(groups, x.plain[namespace]...)`, New: `groups = append(groups, x.plain[""][:0]...)`, Tests: "TestEachWatchGetsItsEventsOnce",
+		},
+		{
+			Name: "kube-fan-twice", Bug: "a watch gets events again that it has read before it joined", File: "fan.go",
+			Old: `if revision <= m.joined {`, New: `if revision < m.joined {`, Tests: "TestAnEventComesWhileAWatchJoins",
+		},
+		{
+			Name: "kube-fan-lost", Bug: "a watch that takes too little loses an event", File: "fan.go",
+			Old: `m.left, m.last = true, revision-1`, New: `m.left, m.last = true, revision`, Tests: "TestEachWatchGetsItsEventsOnce",
+		},
+		{
+			Name: "kube-fan-bound", Bug: "frames wait for a watch without a bound", File: "fan.go",
+			Old: `m.bytes+len(frame) > most`, New: `m.bytes < 0`, Tests: "TestAWatchThatTakesTooLittleLeaves",
+		},
+		{
+			Name: "kube-fan-joins-early", Bug: "a watch joins without the last events before", File: "fan.go",
+			Old: `	last, err := rest()`, New: `	last, err := x.at, error(nil)`, Tests: "TestAnEventComesWhileAWatchJoins",
+		},
+		{
+			Name: "kube-fan-frames", Bug: "each group encodes frames of its own", File: "event.go",
+			Old: `	v.frames[k] = frame
+`, New: ``, Tests: "TestWatchesShareFrames",
+		},
+		{
+			Name: "kube-fan-deleted", Bug: "an object that stops to match is deleted with its new content", File: "event.go",
+			Old: `if typ == object.Deleted && !v.deleted {`, New: `if false {`, Tests: "TestEachWatchGetsItsEventsOnce",
+		},
+		{
+			Name: "kube-fan-end", Bug: "a watch waits for a fan that has ended", File: "fan.go",
+			Old: `	if x.watcher != nil {
+		x.releaseLocked()
+	}
+}`, New: `}`, Tests: "TestWatchesEndWithTheirFeed",
+		},
+		{
+			Name: "kube-fan-watcher", Bug: "a fan without watches goes on reading", File: "fan.go",
+			Old: `len(x.all) == 0 && x.watcher != nil`, New: `false`, Tests: "TestEachWatchGetsItsEventsOnce",
+		},
+		{
+			Name: "kube-watchdog-write", Bug: "a write may take any time", File: "watchdog.go",
+			Old: `d.timer.Reset(d.after)`, New: `d.timer.Stop()`, Tests: "TestAWriteThatTakesTooLongEnds",
+		},
+		{
+			Name: "kube-watchdog-handler", Bug: "the writer of a handler that has returned is used", File: "watchdog.go",
+			Old: `	d.ended = true`, New: `	d.ended = false`, Tests: "TestAWatchdogThatEndsLeavesTheWriterAlone",
+		},
+		{
+			Name: "kube-past-of-another-node", Bug: "forgets what a difference of another node replaces", File: "past.go",
+			Old: `slices.AppendSeq(held, maps.Values(rest))`, New: `slices.AppendSeq(held[:0], maps.Values(rest))`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+		},
+		{
+			Name: "kube-past-whole-state", Bug: "forgets what a whole state of another node replaces", File: "past.go",
+			Old: `u.Leap || req.From == 0 && req.Held != nil`, New: `u.Leap`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+		},
+		{
+			Name: "kube-past-whole-state-gone", Bug: "forgets what a whole state of another node does not have", File: "past.go",
+			Old: `slices.AppendSeq(held, maps.Values(rest))`, New: `slices.AppendSeq(held, maps.Values(rest))[:len(held)]`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+		},
+		{
+			Name: "kube-past-first-state", Bug: "takes the first state of all for a gap", File: "past.go",
+			Old: `req.From == 0 && req.Held != nil`, New: `req.From == 0`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+		},
+		{
+			Name: "kube-past-resumed", Bug: "takes a stream that resumes for a gap", File: "past.go",
+			Old: `req.From == 0 && req.Held != nil`, New: `true`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+		},
+		{
+			Name: "kube-past-unchanged", Bug: "takes an object that has not changed for a former version", File: "past.go",
+			Old: ` && old.ModRevision() != item.ModRevision()`, New: ``, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+		},
+		{
+			Name: "kube-past-window-deletes", Bug: "forgets the deletes in another node's window", File: "past.go",
+			Old: `f.past.applied(&u.Batch)`, New: ``, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+		},
 		{
 			Name: "kube-api-subresource", Bug: "a subresource is answered as its object", File: "request.go",
 			Old: `return len(parts) <= 2`, New: `return true`, Tests: "TestRequestsForAnApiserver",
@@ -198,6 +347,12 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 			Old: `!reads(r) && !errors.Is(err, errNotSent) {`, New: `false {`, Tests: "TestAFailureSaysWhetherTheRequestWasSent",
 		},
 		{
+			Name: "kube-api-watch-reset", Bug: "a watch is reset when the apiserver that serves it dies", File: "upstream.go",
+			Old: `	return n, io.EOF
+}`, New: `	return n, err
+}`, Tests: "TestAWatchAtAnApiserverThatDies",
+		},
+		{
 			Name: "kube-api-named-object", Bug: "a role for one object does not count for a list of it", File: "request.go",
 			Old: `	if name, ok := q.selector.Exact("metadata.name"); ok && q.name == "" {`, New: `	if name, ok := q.selector.Exact("metadata.name"); !ok && q.name == "" {`, Tests: "TestAttributesAreAnApiservers",
 		},
@@ -212,6 +367,14 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 		{
 			Name: "kube-api-gaps-bound", Bug: "gaps are remembered without a bound", File: "past.go",
 			Old: `if len(p.gaps) == maxGaps {`, New: `if false {`, Tests: "TestThePastHasABound",
+		},
+		{
+			Name: "kube-api-past-after-gap", Bug: "an object that changes after a gap did not exist at its beginning", File: "past.go",
+			Old: `len(p.gaps) > 0 && e.Prev != nil && e.Prev.ModRevision() <= p.newestGap`, New: `false`, Tests: "TestThePastOfAnObjectThatChangesAfterAGap",
+		},
+		{
+			Name: "kube-api-past-after-gap-all", Bug: "all replaced versions are kept after a gap", File: "past.go",
+			Old: `e.Prev.ModRevision() <= p.newestGap`, New: `e.Prev.ModRevision() > 0`, Tests: "TestThePastOfAnObjectThatChangesAfterAGap",
 		},
 		{
 			Name: "kube-api-past-until", Bug: "a former version counts after it has ended", File: "past.go",

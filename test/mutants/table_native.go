@@ -3,8 +3,44 @@ package mutants
 func nativeGroup() Group {
 	return Group{Package: "internal/edge/native", Mutants: []Mutant{
 		{
-			Name: "landing-kept-after-release", Bug: "keeps what is opened for a watch that was canceled meanwhile", File: "watch.go",
-			Old: `w.climb.landed.Swap(&landed{})`, New: `w.climb.landed.Swap(nil)`, Tests: "TestCanceledWhileItsStateEnds", Package: "internal/edge/server",
+			Name: "opening-kept-after-release", Bug: "keeps what is opened for a watch that was canceled meanwhile", File: "watch.go",
+			Old: `w.resync.opened.Swap(&opened{})`, New: `w.resync.opened.Swap(nil)`, Tests: "TestCanceledWhileItsStateEnds", Package: "internal/edge/server",
+		},
+		{
+			Name: "empty-reader-offered", Bug: "offers a reader that has closed its window to other watches", File: "reader.go",
+			Old: `if len(r.watches) == 0 { // it has closed its window`, New: `if false {`, Tests: "TestNoWatchJoinsAReaderWithoutWindow",
+		},
+		{
+			Name: "reader-joined-elsewhere", Bug: "has watches join a reader that is at another revision", File: "reader.go",
+			Old: `at == reached {`, New: `at >= reached || at < reached {`, Tests: "TestWatchesOfAStreamShareAReader", Package: "internal/edge/server",
+		},
+		{
+			Name: "joined-watch-unnamed", Bug: "names the watches that had the reader before in messages for all", File: "reader.go",
+			Old: `	other.stale = true
+`, New: ``, Tests: "TestWatchesOfAStreamShareAReader", Package: "internal/edge/server",
+		},
+		{
+			Name: "ended-watch-named", Bug: "names a watch that has ended in messages for all", File: "reader.go",
+			Old: `r.ids[:last], true`, New: `r.ids[:last], false`, Tests: "TestWatchesOfAStreamShareAReader", Package: "internal/edge/server",
+		},
+		{
+			Name: "previous-values-shared", Bug: "has watches with and without previous values share a reader", File: "sync.go",
+			Old: `prev: w.prev, follows: w.follows}`, New: `follows: w.follows}`, Tests: "TestCrowdSeesEverythingOnce", Package: "internal/edge/server",
+		},
+		{
+			Name: "one-falls", Bug: "helps one watch of a reader that is behind the window", File: "reader.go",
+			Old: `		if w.fall(err) {
+			w.task.Wake()
+		}
+`, New: `		if w.fall(err) {
+			w.task.Wake()
+		}
+		break
+`, Tests: "TestWatchesThatShareAReaderFallTogether", Package: "internal/edge/server",
+		},
+		{
+			Name: "delta-from-before-the-reader", Bug: "names the position that a watch had before it shared a reader", File: "sync.go",
+			Old: `w.at = max(w.at, w.inner.at)`, New: ``, Tests: "TestWatchesThatShareAReaderFallTogether", Package: "internal/edge/server",
 		},
 		{
 			Name: "turns-of-connections", Bug: "each connection of a client has its own turn", File: "stream.go",
@@ -56,15 +92,15 @@ func nativeGroup() Group {
 		},
 		{
 			Name: "cancelled-watch-counted", Bug: "a watch that has ended still counts against the caller's limit", File: "stream.go",
-			Old: "\n\taccess.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\n", Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/edge/server",
+			Old: "\n\tauthz.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\n", Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/edge/server",
 		},
 		{
 			Name: "closed-stream-counted", Bug: "the watches of a stream that has ended count against the caller's limit", File: "stream.go",
-			Old: "\t\taccess.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\t\t_ = w\n", Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/edge/server",
+			Old: "\t\tauthz.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)\n", New: "\t\t_ = w\n", Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/edge/server",
 		},
 		{
 			Name: "watch-limit-exceeded", Bug: "lets a caller open more watches than its limit", File: "stream.go",
-			Old: `full = access.OpenWatch(s.api.cfg.Budget, s.holder, s.caller, rng)`, New: `full = nil`, Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/edge/server",
+			Old: `full = authz.OpenWatch(s.api.cfg.Budget, s.holder, s.caller, rng)`, New: `full = nil`, Tests: "TestWhatHasEndedIsNotCounted", Package: "internal/edge/server",
 		},
 		{
 			Name: "watches-per-stream-exceeded", Bug: "lets a stream have one watch too many", File: "stream.go",
@@ -100,19 +136,19 @@ func nativeGroup() Group {
 		},
 		{
 			Name: "progress-passes-unit", Bug: "progress passes the client's position while it is sent a unit", File: "sync.go",
-			Old: `w.climb.begun && w.phase == syncing || w.latest.body != nil`, New: `w.latest.body != nil`, Tests: "TestProgressStaysAtTheClientsPosition",
+			Old: `w.resync.begun && w.phase == syncing || w.latest.body != nil`, New: `w.latest.body != nil`, Tests: "TestProgressStaysAtTheClientsPosition",
 		},
 		{
 			Name: "progress-passes-conflated-unit", Bug: "progress passes the client's position while it is sent a conflated unit", File: "sync.go",
-			Old: `w.climb.begun && w.phase == syncing || w.latest.body != nil`, New: `w.climb.begun && w.phase == syncing`, Tests: "TestProgressStaysAtTheClientsPosition",
+			Old: `w.resync.begun && w.phase == syncing || w.latest.body != nil`, New: `w.resync.begun && w.phase == syncing`, Tests: "TestProgressStaysAtTheClientsPosition",
 		},
 		{
 			Name: "progress-of-other-history", Bug: "tells progress to a watch whose position is of another history", File: "sync.go",
-			Old: `w.owes() || w.in != w.follows`, New: `w.owes()`, Tests: "TestProgressStaysAtTheClientsPosition",
+			Old: `w.owesState() || w.in != w.follows`, New: `w.owesState()`, Tests: "TestProgressStaysAtTheClientsPosition",
 		},
 		{
 			Name: "progress-without-state", Bug: "tells progress to a watch that has not had its state", File: "sync.go",
-			Old: `w.owes() || w.in != w.follows`, New: `w.in != w.follows`, Tests: "TestProgressStaysAtTheClientsPosition",
+			Old: `w.owesState() || w.in != w.follows`, New: `w.in != w.follows`, Tests: "TestProgressStaysAtTheClientsPosition",
 		},
 		{
 			Name: "progress-passes-collected", Bug: "progress passes the events that a conflated watch collects", File: "sync.go",
@@ -120,7 +156,7 @@ func nativeGroup() Group {
 		},
 		{
 			Name: "progress-before-created", Bug: "progress moves a watch that is not created yet", File: "sync.go",
-			Old: `w.phase == live || w.phase == syncing || w.phase == landing`, New: `true`, Tests: "TestProgressOfAStream",
+			Old: `w.phase == live || w.phase == syncing || w.phase == opening`, New: `true`, Tests: "TestProgressOfAStream",
 		},
 		{
 			Name: "progress-goes-back", Bug: "progress moves a watch back", File: "sync.go",
@@ -168,7 +204,7 @@ func nativeGroup() Group {
 		},
 		{
 			Name: "page-without-map", Bug: "a node without a map calls page tokens foreign", File: "read.go",
-			Old: "\t\tif here.lineage == 0 {\n\t\t\treturn &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: \"this node has no shard map yet\"}\n\t\t}", New: ``, Tests: "TestReadsOfAPositionWithoutAShardMap", Package: "internal/edge/server",
+			Old: "\t\tif here.lineage == 0 {\n\t\t\treturn req, options, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: \"this node has no shard map yet\"}\n\t\t}", New: ``, Tests: "TestReadsOfAPositionWithoutAShardMap", Package: "internal/edge/server",
 		},
 		{
 			Name: "revision-without-map", Bug: "a node without a map calls revisions foreign", File: "read.go",

@@ -143,5 +143,21 @@ func peerapiGroup() Group {
 			Name: "all-need-direct", Bug: "refuses followers that take events from anywhere", File: "follow.go",
 			Old: `f.req.GetRequireDirect() && !direct`, New: `!direct`, Tests: "TestFollowerThatNeedsEtcdDirectly",
 		},
+		{
+			Name: "kube-follower-ahead", Bug: "serves a follower of a resource that is further than the node", File: "follow.go",
+			Old: `if f.home.WaitProgress(ctx, kv.Revision(from-1)) != nil {`, New: `if f.home.WaitProgress(ctx, 0) != nil {`, Tests: "TestAResourceIsFollowedFromWhatTheNodeHas",
+		},
+		{
+			Name: "kube-follower-of-other-range", Bug: "serves any range as a resource", File: "follow.go",
+			Old: `found.Cache.Range() != rng`, New: `false`, Tests: "TestAResourceIsFollowedFromWhatTheNodeHas",
+		},
+		{
+			Name: "kube-early-question-lost", Bug: "forgets a question to a stream that has yet to begin", File: "pair.go",
+			Old: `f.wanted = p.early[name]`, New: ``, Tests: "TestProgressIsAskedOfOneStream",
+		},
+		{
+			Name: "kube-early-questions-unbounded", Bug: "keeps any number of questions to streams that never come", File: "pair.go",
+			Old: `case len(p.early) < maxEarly:`, New: `default:`, Tests: "TestQuestionsToMissingStreamsAreBounded",
+		},
 	}}
 }

@@ -16,8 +16,8 @@ func pumpGroup() Group {
 		},
 		{
 			Name: "pump-writes-each-turn", Bug: "writes after each stream's turn", File: "pump.go",
-			Old: `	own.Trail.Flush()
-	return rest`, New: `	own.Trail.Flush()
+			Old: `	own.Trace.Flush()
+	return rest`, New: `	own.Trace.Flush()
 	if s.out.to != nil {
 		s.out.to.Flush()
 	}

@@ -192,7 +192,7 @@ func replicaGroup() Group {
 		},
 		{
 			Name: "question-for-each-shard", Bug: "asks a node once for each shard that waits", File: "link.go",
-			Old: `if revision <= p.wanted {`, New: `if false {`, Tests: "TestOneQuestionForAllShardsOfAPair",
+			Old: `if revision <= *wanted {`, New: `if false {`, Tests: "TestOneQuestionForAllShardsOfAPair",
 		},
 		{
 			Name: "report-ahead", Bug: "takes progress beyond that of the whole report", File: "link.go",
@@ -213,6 +213,10 @@ func replicaGroup() Group {
 		{
 			Name: "keyless-event-taken", Bug: "takes an event without a key", File: "peer.go",
 			Old: `case len(e.GetKv().GetKey()) == 0:`, New: `case false:`, Tests: "TestWhatAPeerSays",
+		},
+		{
+			Name: "streams-apart-ask-together", Bug: "asks all streams for a version that only one has", File: "link.go",
+			Old: `if h.apart {`, New: `if false {`, Tests: "TestStreamsThatAreApartAskForThemselves",
 		},
 	}}
 }

@@ -1,7 +1,7 @@
 package mutants
 
 func guardGroup() Group {
-	return Group{Package: "internal/auth/guard", Mutants: []Mutant{
+	return Group{Package: "internal/auth/etcdauth", Mutants: []Mutant{
 		{
 			Name: "off-is-not-told", Bug: "watches do not learn that authentication was turned off", File: "rights.go",
 			Old: `if before.on || now.on || before.denied != nil {`, New: `if now.on || before.denied != nil {`, Tests: "TestOffIsKnown",
@@ -22,15 +22,15 @@ func guardGroup() Group {
 			Old: `!ok && len(m.young) >= `, New: `(ok || !ok) && len(m.young) >= `, Tests: "TestMemoryCountsATokenOnce",
 		},
 		{
-			Name: "strangers-look", Bug: "shows the cluster to callers who are no users of etcd's", File: "guard.go",
+			Name: "strangers-look", Bug: "shows the cluster to callers who are no users of etcd's", File: "checker.go",
 			Old: `case !now.table.Has(caller):`, New: `case false:`, Tests: "TestUsersLook",
 		},
 		{
-			Name: "cluster-shown-before-etcd-spoke", Bug: "shows the cluster before etcd has said whether authentication is on", File: "guard.go",
+			Name: "cluster-shown-before-etcd-spoke", Bug: "shows the cluster before etcd has said whether authentication is on", File: "checker.go",
 			Old: `case now.denied != nil && (now.on || g.cfg.Etcd.Account()):`, New: `case now.denied != nil && now.on:`, Tests: "TestUsersLook",
 		},
 		{
-			Name: "readers-administer", Bug: "lets users without etcd's root role administer", File: "guard.go",
+			Name: "readers-administer", Bug: "lets users without etcd's root role administer", File: "checker.go",
 			Old: `case !now.table.Root(caller):`, New: `case false:`, Tests: "TestRootAdministers",
 		},
 		{
@@ -80,7 +80,11 @@ func guardGroup() Group {
 }
 
 func tlsGroup() Group {
-	return Group{Package: "internal/tlsconf", Mutants: []Mutant{
+	return Group{Package: "internal/files/tlsconf", Mutants: []Mutant{
+		{
+			Name: "tls-config-of-old-files", Bug: "has handshakes use files as they were before", File: "material.go",
+			Old: "was != nil && was.of == now", New: "was != nil", Tests: "TestConnectionsShareAConfiguration|TestReload",
+		},
 		{
 			Name: "own-wildcard", Bug: "takes a star in its own certificate for a wildcard", File: "material.go",
 			Old: `names, like := p.names(now), same`, New: `names, like := p.names(now), matches`, Tests: "TestPeersKnowEachOtherByName",
@@ -100,6 +104,14 @@ func tlsGroup() Group {
 		{
 			Name: "any-node-will-do", Bug: "takes the certificate of one node for another's", File: "material.go",
 			Old: `names = names.of(node)`, New: `_ = node`, Tests: "TestACertificateIsForOneNode",
+		},
+		{
+			Name: "greatest-version", Bug: "speaks TLS 1.3 whatever the greatest version is", File: "material.go",
+			Old: `MaxVersion: p.Max, `, New: ``, Tests: "TestProtocols",
+		},
+		{
+			Name: "any-cipher-suite", Bug: "speaks all of Go's cipher suites whatever the flag has", File: "material.go",
+			Old: `, CipherSuites: p.CipherSuites,`, New: `,`, Tests: "TestProtocols",
 		},
 		{
 			Name: "least-version", Bug: "speaks TLS 1.2 whatever the least version is", File: "material.go",
@@ -251,6 +263,14 @@ func gatewayGroup() Group {
 			Old: `return !ok || !isLoopback(at.LocalAddr)`, New: `return true`, Tests: "TestPagesDoNotReachANodeOnLoopback", Package: "internal/node",
 		},
 		{
+			Name: "json-other-origin", Bug: "lets pages of another origin write", File: "gateway.go",
+			Old: `err := g.origins.Check(asWrite(r, socket)); err != nil`, New: `err := g.origins.Check(asWrite(r, socket)); err != nil && socket`, Tests: "TestPagesDoNotReachANodeOnLoopback", Package: "internal/node",
+		},
+		{
+			Name: "json-host-unlisted", Bug: "takes any host beside those that are listed", File: "hosts.go",
+			Old: "\treturn false\n}\n\nfunc isLoopback", New: "\treturn true\n}\n\nfunc isLoopback", Tests: "TestPagesDoNotReachANodeOnLoopback", Package: "internal/node",
+		},
+		{
 			Name: "socket-of-other-origin", Bug: "lets pages of another origin open WebSockets", File: "gateway.go",
 			Old: `g.origins.Check(asWrite(r, socket))`, New: `g.origins.Check(r)`, Tests: "TestPagesDoNotReachANodeOnLoopback", Package: "internal/node",
 		},
@@ -292,7 +312,7 @@ func kvGroup() Group {
 }
 
 func accessGroup() Group {
-	return Group{Package: "internal/auth/access", Mutants: []Mutant{
+	return Group{Package: "internal/auth/authz", Mutants: []Mutant{
 		{
 			Name: "refused-watch-counts", Bug: "a watch with too many keys counts as open", File: "keys.go",
 			Old: `watchKeyBytes, n); err != nil {
@@ -433,7 +453,7 @@ func policyGroup() Group {
 		},
 		{
 			Name: "deny-loses", Bug: "what a rule allows is allowed, though another denies it", File: "policy.go",
-			Old: `.Without(rights.KeysOf(denied.keys[v]))`, New: ``, Tests: "TestADenyRuleWins|TestDenyRulesAgainstAModel",
+			Old: `.Without(etcdroles.KeysOf(denied.keys[v]))`, New: ``, Tests: "TestADenyRuleWins|TestDenyRulesAgainstAModel",
 		},
 		{
 			Name: "deny-of-orders-loses", Bug: "takes orders though a rule denies them", File: "policy.go",

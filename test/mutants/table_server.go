@@ -47,7 +47,7 @@ func serverGroup() Group {
 		},
 		{
 			Name: "streams-not-given-back", Bug: "streams that have ended count against the limit", File: "admission.go",
-			Old: "defer done()\n\tif caller.Bounded", New: "_ = done\n\tif caller.Bounded", Tests: "TestWhatHasEndedIsNotCounted",
+			Old: "\t\t\tdone()\n\t\t\ts.called", New: "\t\t\t_ = done\n\t\t\ts.called", Tests: "TestWhatHasEndedIsNotCounted",
 		},
 		{
 			Name: "refusal-not-audited", Bug: "an administrator's call that is refused is not written down", File: "admission.go",

@@ -55,6 +55,9 @@ func materials(info *debug.BuildInfo) *cdx.BOM {
 		if d.Replace != nil {
 			d = d.Replace
 		}
+		if d.Version == "(devel)" { // a module of this repository, at the same commit
+			d.Version = info.Main.Version
+		}
 		part := module(d)
 		parts, needed = append(parts, part), append(needed, part.BOMRef)
 	}

@@ -31,7 +31,7 @@ type Limits struct {
 	PendingBytes int64
 }
 
-// HalfOfBudget is the PendingBytes of an identity of which the policy says nothing else.
+// HalfOfBudget is the default PendingBytes of an identity.
 const HalfOfBudget = budget.HalfOfTotal
 
 // DefaultLimits are those of a policy that says nothing of them: what no

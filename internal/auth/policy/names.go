@@ -29,7 +29,7 @@ const (
 
 func kinds() []string { return []string{kindURI, kindDNS, kindCN, kindSubject} }
 
-// maxNames bounds what is taken of one certificate.
+// maxNames bounds the names taken from one certificate.
 const maxNames = 32
 
 // CertificateNames returns the names of a certificate that was verified: its URI

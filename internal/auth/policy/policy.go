@@ -5,13 +5,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/shardwatch/shardwatch/internal/auth/rights"
+	"github.com/shardwatch/shardwatch/internal/auth/etcdroles"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
 // Policy is a parsed policy. The zero Policy denies everything.
 type Policy struct {
-	// Tokens says which bearer tokens are taken; nil: none.
+	// Tokens configures the accepted bearer tokens; nil: none.
 	Tokens *Tokens
 
 	limits  partial
@@ -19,7 +19,7 @@ type Policy struct {
 	entries []entry
 }
 
-// Tokens says which bearer tokens (JWTs) are taken.
+// Tokens configures the accepted bearer tokens (JWTs).
 type Tokens struct {
 	Issuer, Audience string
 	// KeysFile holds the issuer's public keys, as a JSON Web Key Set. A name that
@@ -50,7 +50,7 @@ type entry struct {
 	limits partial
 }
 
-// Identity is what a policy says of a caller.
+// Identity is a caller's part of a policy.
 type Identity struct {
 	// Name is for logs and limits: the name that the first entry matches that
 	// speaks of certain names, else the caller's first.
@@ -60,7 +60,7 @@ type Identity struct {
 	// Roles are sorted.
 	Roles []string
 
-	keys [OperatorRead]rights.Keys
+	keys [OperatorRead]etcdroles.Keys
 	acts [verbs]bool // of those that are not about keys
 }
 
@@ -87,7 +87,7 @@ func (p *Policy) Identity(names Names) *Identity {
 	allowed, denied := p.rules(id.Roles, false), p.rules(id.Roles, true)
 	for v := range verbs {
 		if v.OfKeys() {
-			id.keys[v] = rights.KeysOf(allowed.keys[v]).Without(rights.KeysOf(denied.keys[v]))
+			id.keys[v] = etcdroles.KeysOf(allowed.keys[v]).Without(etcdroles.KeysOf(denied.keys[v]))
 		} else {
 			id.acts[v] = allowed.acts[v] && !denied.acts[v]
 		}
@@ -178,13 +178,13 @@ func (p *Policy) Roles() []string {
 	return names
 }
 
-// Limits are those of an identity of which no entry says another.
+// Limits are the default limits of an identity.
 func (p *Policy) Limits() Limits { return p.limits.over(DefaultLimits()) }
 
 // Identities is the number of entries.
 func (p *Policy) Identities() int { return len(p.entries) }
 
-// Explain says whether a caller may use a verb on all keys of r, and because of
+// Explain reports whether a caller may use a verb on all keys of r, and because of
 // which lines of the policy.
 func (p *Policy) Explain(names Names, v Verb, r kv.Range) (allowed bool, because []string) {
 	id := p.Identity(names)
@@ -206,7 +206,7 @@ func (p *Policy) Explain(names Names, v Verb, r kv.Range) (allowed bool, because
 			}
 			all := !v.OfKeys()
 			if !all {
-				keys := rights.KeysOf(rule.keys)
+				keys := etcdroles.KeysOf(rule.keys)
 				all = keys.Cover(r)
 			}
 			if all && allowed != rule.deny {

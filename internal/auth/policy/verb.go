@@ -12,8 +12,8 @@ type Verb uint8
 // The verbs. Those of operators are not about keys.
 const (
 	Read          Verb = iota // get and list
-	Watch                     // be told of changes
-	Write                     // what is passed on to etcd and changes keys or leases
+	Watch                     // watch
+	Write                     // forwarded requests that change keys or leases
 	OperatorRead              // status, watchers and traces; metrics, the status page and profiles
 	OperatorWrite             // orders: shards, lineages, voters; what acts on etcd as a whole
 

@@ -101,7 +101,7 @@ func names[T ~string](nodes []T) string {
 	return strings.Join(out, ", ")
 }
 
-// RefusedError says why an order is not carried out.
+// RefusedError reports why an order is not carried out.
 type RefusedError struct {
 	// Field is the part of the request that it is about, as the API names it.
 	Field  string

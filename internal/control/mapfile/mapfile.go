@@ -13,11 +13,11 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/shardwatch/shardwatch/internal/durable"
+	"github.com/shardwatch/shardwatch/internal/files/durable"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// ErrInvalid says that a map file cannot be used.
+// ErrInvalid reports that a map file cannot be used.
 var ErrInvalid = errors.New("map file cannot be used")
 
 // magic begins the file. The xxhash of the rest (8 bytes, big-endian) and the encoded map

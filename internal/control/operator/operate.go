@@ -78,7 +78,7 @@ func (o *Operator) Operate(ctx context.Context, order mapchange.Order, planned f
 }
 
 // agree judges the order and has the voters agree on it. Where the map changes
-// meanwhile the order is judged anew.
+// meanwhile the order is judged again.
 func (o *Operator) agree(ctx context.Context, order mapchange.Order) (*mapchange.Plan, error) {
 	ctx, cancel := context.WithTimeout(ctx, agreeTimeout)
 	defer cancel()

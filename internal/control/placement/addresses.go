@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// errGone says that another node has the voter's address.
+// errGone reports that another node has the voter's address.
 var errGone = errors.New("gossip shows another node in its place")
 
 // gonePrefix begins the address of a voter that is gone. No host and port

@@ -143,7 +143,7 @@ func TestWhatIsNotAppliedIsNotRemembered(t *testing.T) {
 
 // A node refuses the map of another cluster, and does not go back.
 func TestMapsOnlyGoForward(t *testing.T) {
-	b := newVersions()
+	b := new(versions)
 	if m, d := b.since("c", 0); m != nil || d != nil {
 		t.Error("a node without a map has one")
 	}

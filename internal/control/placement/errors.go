@@ -8,11 +8,11 @@ import (
 )
 
 var (
-	// ErrNoLeader says that the map cannot be changed at the moment.
+	// ErrNoLeader reports that the map cannot be changed at the moment.
 	ErrNoLeader = errors.New("the shard map has no raft leader: make sure that a majority of the voters runs and can communicate; until then shards stay where they are and are served")
-	// ErrUnknownOutcome says that a change may or may not have been made.
+	// ErrUnknownOutcome reports that a change may or may not have been made.
 	ErrUnknownOutcome = errors.New("the change may or may not have been made: propose it again with the same request ID")
-	// ErrForeign says that something belongs to another cluster.
+	// ErrForeign reports that something belongs to another cluster.
 	ErrForeign = errors.New("another cluster")
 	// ErrStuck ends Run on a leader whose own disk keeps it from committing.
 	ErrStuck = errors.New("raft leader cannot commit: the disk of the data directory hangs")

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -163,7 +165,7 @@ func TestUnfinishedRaftLogIsNotUsed(t *testing.T) {
 // log of a node that has not seen the newer map for none.
 func TestRaftOfAnOlderGenerationSaysNothing(t *testing.T) {
 	m := &shard.Map{ClusterID: "c", Version: 9, Generation: 7}
-	p := &Placement{maps: newVersions(), votes: newBell(), raft: new(raft.Raft)}
+	p := &Placement{maps: new(versions), raft: new(raft.Raft)}
 	if err := p.maps.show(m); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +178,7 @@ func TestRaftOfAnOlderGenerationSaysNothing(t *testing.T) {
 	p.cfg.Reports = func(context.Context, []shard.NodeID) []planner.Report {
 		return []planner.Report{{Node: "a", RaftIndex: 500, MapVersion: 6}, {Node: "b", RaftIndex: 5, MapVersion: 7}}
 	}
-	if got := p.askNodes(t.Context(), nil); got[0].RaftIndex != 0 || got[1].RaftIndex != 5 {
+	if got := (&leader{raftRun: &raftRun{Placement: p}}).askNodes(t.Context(), nil); got[0].RaftIndex != 0 || got[1].RaftIndex != 5 {
 		t.Errorf("reports %+v", got)
 	}
 }
@@ -184,24 +186,32 @@ func TestRaftOfAnOlderGenerationSaysNothing(t *testing.T) {
 // A node that votes ends raft as soon as the map is of the next generation, and not while
 // it is of its own.
 func TestRaftEndsWithItsGeneration(t *testing.T) {
-	p := &Placement{maps: newVersions()}
-	f := newFSM(p.maps.show, func() {})
-	show := func(version, generation uint64) {
-		t.Helper()
-		if err := p.maps.show(&shard.Map{ClusterID: "c", Version: version, Generation: generation}); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		p := &Placement{maps: new(versions)}
+		run := &raftRun{Placement: p, generation: 7}
+		f := newFSM(p.maps.show, func() {})
+		show := func(version, generation uint64) {
+			t.Helper()
+			if err := p.maps.show(&shard.Map{ClusterID: "c", Version: version, Generation: generation}); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	show(8, 7)
-	own, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := p.endOf(own, 7, f); err != nil {
-		t.Errorf("in its own generation: %v", err)
-	}
-	show(9, 8)
-	if err := p.endOf(t.Context(), 7, f); !errors.Is(err, errOutdated) {
-		t.Errorf("in the next generation: %v", err)
-	}
+		show(8, 7)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of fake time
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() { ended <- run.endOf(ctx, f) }()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Errorf("in its own generation: %v", err)
+		default:
+		}
+		show(9, 8)
+		if err := <-ended; !errors.Is(err, errOutdated) {
+			t.Errorf("in the next generation: %v", err)
+		}
+	})
 }
 
 // A node is about to found a cluster, and others have been faster: its raft log is theirs.
@@ -213,14 +223,14 @@ func TestAClusterThatIsNotFoundedLeavesNoID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Placement{cfg: Defaults(), log: slog.New(slog.DiscardHandler), self: "a/u", maps: newVersions(), votes: newBell(), opened: make(chan struct{})}
+	p := &Placement{cfg: Defaults(), log: slog.New(slog.DiscardHandler), self: "a/u", maps: new(versions), opened: make(chan struct{})}
 	cfg := p.raftConfig(logger)
 	_, trans := raft.NewInmemTransport("a:1")
 	theirs := raft.Configuration{Servers: []raft.Server{{ID: "a/u", Address: "a:1"}, {ID: "b/u", Address: "b:1"}}}
 	if err := raft.BootstrapCluster(cfg, disk.logs, disk.stable, disk.snaps, trans, theirs); err != nil {
 		t.Fatal(err)
 	}
-	r, err := raft.NewRaft(cfg, newFSM(p.maps.show, p.votes.ring), disk.logs, disk.stable, disk.snaps, trans)
+	r, err := raft.NewRaft(cfg, newFSM(p.maps.show, p.votes.Notify), disk.logs, disk.stable, disk.snaps, trans)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +240,7 @@ func TestAClusterThatIsNotFoundedLeavesNoID(t *testing.T) {
 		}
 	})
 	p.setCurrent(r, 0)
-	if err := p.bootstrapWith(t.Context(), r, disk, []planner.Server{{ID: "a/u", Address: "a:1"}, {ID: "c/u", Address: "c:1"}}); err != nil {
+	if err := (&raftRun{Placement: p, r: r, disk: disk}).bootstrapWith(t.Context(), []planner.Server{{ID: "a/u", Address: "a:1"}, {ID: "c/u", Address: "c:1"}}); err != nil {
 		t.Fatal(err)
 	}
 	if id, err := disk.clusterID(); id != "" || err != nil {

@@ -5,37 +5,32 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hashicorp/raft"
-
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // askReports keeps the reports of the nodes, until ctx ends.
-func (p *Placement) askReports(ctx context.Context, r *raft.Raft) {
-	p.mu.Lock()
-	p.reports, p.filling = nil, nil // of an earlier time as leader
-	p.mu.Unlock()
-	if p.cfg.Reports == nil {
+func (l *leader) askReports(ctx context.Context) {
+	if l.cfg.Reports == nil {
 		return
 	}
 	var all time.Time // when all were asked
 	for {
-		p.mu.Lock()
-		filling, known := p.filling, p.reports
-		p.mu.Unlock()
+		l.reportMu.Lock()
+		filling, known := l.filling, l.reports
+		l.reportMu.Unlock()
 		due := time.Since(all) >= planner.ReportInterval
 		if due {
 			all = time.Now()
 		}
-		asked := known.ToAsk(p.ourMembers(), filling, due)
+		asked := known.ToAsk(l.ourMembers(), filling, due)
 		if len(asked) > 0 {
-			index := r.AppliedIndex()
-			reports := p.askNodes(ctx, asked)
-			p.mu.Lock()
-			p.reports = p.reports.Add(time.Now(), index, reports)
-			p.mu.Unlock()
-			p.members.ring()
+			index := l.r.AppliedIndex()
+			reports := l.askNodes(ctx, asked)
+			l.reportMu.Lock()
+			l.reports = l.reports.Add(time.Now(), index, reports)
+			l.reportMu.Unlock()
+			l.members.Notify()
 		}
 		if !pause(ctx, planner.FillInterval, true) {
 			return
@@ -43,46 +38,46 @@ func (p *Placement) askReports(ctx context.Context, r *raft.Raft) {
 	}
 }
 
-func (p *Placement) reported() *planner.Reports {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.reports
+func (l *leader) reported() *planner.Reports {
+	l.reportMu.Lock()
+	defer l.reportMu.Unlock()
+	return l.reports
 }
 
 // awaitFills has those asked often that were given shards lately.
-func (p *Placement) awaitFills(nodes []shard.NodeID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.filling = nodes
+func (l *leader) awaitFills(nodes []shard.NodeID) {
+	l.reportMu.Lock()
+	defer l.reportMu.Unlock()
+	l.filling = nodes
 }
 
 // balance splits shards that have too much load, begins to merge those that have
 // too little, and changes numbers of replicas, until ctx ends.
-func (p *Placement) balance(ctx context.Context, r *raft.Raft) {
-	if p.cfg.Reports == nil || p.cfg.Balance == (planner.Balance{}) {
+func (l *leader) balance(ctx context.Context) {
+	if l.cfg.Reports == nil || l.cfg.Balance == (planner.Balance{}) {
 		return
 	}
-	defer p.stats.setWaiting(planner.Waiting{})
+	defer l.stats.setWaiting(planner.Waiting{})
 	var t planner.Trend
 	for pause(ctx, planner.ReportInterval, true) {
-		m := p.Map()
-		if m == nil || shard.Allows(m, nil, shard.LevelWatches, p.ourMembers()) != nil {
+		m := l.Map()
+		if m == nil || shard.Allows(m, nil, shard.LevelWatches, l.ourMembers()) != nil {
 			continue
 		}
 		var a planner.Action
-		a, t = p.cfg.Balance.Decide(m, p.reported().Loads(), t, time.Now())
-		p.stats.setWaiting(t.Waiting(m))
+		a, t = l.cfg.Balance.Decide(m, l.reported().Loads(), t, time.Now())
+		l.stats.setWaiting(t.Waiting(m))
 		var err error
-		if t, err = p.rebalance(ctx, r, m, a, t); err != nil && ctx.Err() == nil {
-			p.log.Warn("could not change shards for their load, retrying", "err", err)
+		if t, err = l.rebalance(ctx, m, a, t); err != nil && ctx.Err() == nil {
+			l.log.Warn("could not change shards for their load, retrying", "err", err)
 		}
 	}
 }
 
-func (p *Placement) rebalance(ctx context.Context, r *raft.Raft, m *shard.Map, a planner.Action, t planner.Trend) (planner.Trend, error) {
+func (l *leader) rebalance(ctx context.Context, m *shard.Map, a planner.Action, t planner.Trend) (planner.Trend, error) {
 	version := m.Version
 	lay := func(c shard.Change) error {
-		err := p.lay(ctx, r, version, c)
+		err := l.lay(ctx, version, c)
 		version++
 		return err
 	}
@@ -94,22 +89,22 @@ func (p *Placement) rebalance(ctx context.Context, r *raft.Raft, m *shard.Map, a
 		}
 		for _, h := range a.Homes {
 			if op := planner.OperationOf(m, h); op != "" {
-				p.stats.addShards(op, 1)
+				l.stats.addShards(op, 1)
 			}
-			p.log.Info("load changes the placement of a shard", "shard", h.Shard, "beside", h.Home.Seat, "replicas", h.Home.Replicas)
+			l.log.Info("load changes the placement of a shard", "shard", h.Shard, "beside", h.Home.Seat, "replicas", h.Home.Replicas)
 		}
 	}
 	for _, c := range a.Splits {
 		id := c.Shard
 		i := slices.IndexFunc(m.Shards, func(s shard.Shard) bool { return s.ID == id })
-		at, err := p.cfg.Halve(ctx, m.Shards[i].Range)
+		at, err := l.cfg.Halve(ctx, m.Shards[i].Range)
 		if err != nil {
 			return t, err
 		}
 		if at == "" {
 			t = t.Uncuttable(id, time.Now())
-			p.stats.addShards(planner.LoadUncuttable, 1)
-			p.log.Info("a shard has too much load and too few keys to be split", "shard", id, "range", m.Shards[i].Range)
+			l.stats.addShards(planner.LoadUncuttable, 1)
+			l.log.Info("a shard has too much load and too few keys to be split", "shard", id, "range", m.Shards[i].Range)
 			continue
 		}
 		if err := lay(shard.Split{Shard: id, At: []string{at}, Stay: true, Watches: c.Watches}); isStale(err) {
@@ -117,8 +112,8 @@ func (p *Placement) rebalance(ctx context.Context, r *raft.Raft, m *shard.Map, a
 		} else if err != nil {
 			return t, err
 		}
-		p.stats.addShards(planner.LoadSplit, 1)
-		p.log.Info("shard split for its load", "shard", id, "at", at)
+		l.stats.addShards(planner.LoadSplit, 1)
+		l.log.Info("shard split for its load", "shard", id, "at", at)
 	}
 	return t, nil
 }

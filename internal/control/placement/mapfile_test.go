@@ -30,7 +30,7 @@ func TestTheMapFileIsWrittenOnceForManyChanges(t *testing.T) {
 		file := &countedFile{MemDisk: NewMemDisk()}
 		p := &Placement{
 			cfg: Config{Members: func() []shard.Member { return nil }, Name: "a"}, log: slog.New(slog.DiscardHandler),
-			file: file, maps: newVersions(), members: newBell(), votes: newBell(), opened: make(chan struct{}),
+			file: file, maps: new(versions), opened: make(chan struct{}),
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)

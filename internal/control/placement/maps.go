@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -16,7 +17,7 @@ import (
 type versions struct {
 	mu      sync.Mutex
 	m       *shard.Map
-	changed *bell // rings when m is replaced
+	changed broadcast.Signal // notified when m is replaced
 
 	steps  []*shard.Delta
 	size   int                     // of steps, in shards
@@ -26,8 +27,6 @@ type versions struct {
 // Steps are kept as long as they name fewer shards than the map has, or minSteps: who
 // has missed more is better served by the map.
 const minSteps = 1024
-
-func newVersions() *versions { return &versions{changed: newBell()} }
 
 // show makes m the newest map, unless it is not. A map of another cluster is
 // refused with ErrForeign.
@@ -45,35 +44,14 @@ func (b *versions) show(m *shard.Map) error {
 	}
 	b.m = m
 	b.deltas = make(map[uint64]*shard.Delta)
-	b.changed.ring()
+	b.changed.Notify()
 	return nil
 }
 
 func (b *versions) watch() (*shard.Map, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.m, b.changed.wait()
-}
-
-// bell wakes any number of waiters. Take the channel, look, then wait.
-type bell struct {
-	mu sync.Mutex
-	ch chan struct{}
-}
-
-func newBell() *bell { return &bell{ch: make(chan struct{})} }
-
-func (b *bell) wait() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.ch
-}
-
-func (b *bell) ring() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	close(b.ch)
-	b.ch = make(chan struct{})
+	return b.m, b.changed.Wait()
 }
 
 func (b *versions) stepLocked(d *shard.Delta, shards int) {

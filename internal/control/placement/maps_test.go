@@ -12,7 +12,7 @@ import (
 // A node that is some versions behind is given what has changed since, encoded once
 // for all that are; one that is too far behind, or of another cluster, is not.
 func TestTheBoardKnowsWhatHasChangedSince(t *testing.T) {
-	b := newVersions()
+	b := new(versions)
 	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{
 		ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 2, Replicas: 1},
 		Cuts: []string{"m"}, Replicas: [][]shard.NodeID{{"a"}, {"a"}},

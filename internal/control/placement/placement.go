@@ -14,6 +14,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/control/mapfile"
 	"github.com/shardwatch/shardwatch/internal/control/planner"
+	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -47,8 +48,8 @@ type Placement struct {
 	file    mapFile
 	saved   *shard.Map // what file has; owned by keepMapFile, then Run
 	maps    *versions
-	members *bell // rings when the members, or what they report, may have changed
-	votes   *bell // rings when raft's configuration may have changed
+	members broadcast.Signal // notified when the members, or what they report, may have changed
+	votes   broadcast.Signal // notified when raft's configuration may have changed
 	stats   *stats
 	logs    raftLogs
 	opened  chan struct{} // closed once the disk was read
@@ -61,10 +62,6 @@ type Placement struct {
 	futures    *sync.WaitGroup // guarded by mu; callers that wait for raft; nil: none may
 	cluster    string          // guarded by mu; the cluster of the raft log, "" while there is none
 	isOpen     bool            // guarded by mu; opened is closed
-
-	// Of the leader.
-	reports *planner.Reports // guarded by mu
-	filling []shard.NodeID   // guarded by mu; the nodes that are asked for reports often
 }
 
 // New builds a node's part and reads its map file. It starts nothing. A map
@@ -75,7 +72,7 @@ func New(cfg Config) (*Placement, error) {
 	}
 	p := &Placement{
 		cfg: cfg, log: cfg.Logger.With("package", "placement"), self: serverID(cfg.Name, cfg.UUID),
-		maps: newVersions(), members: newBell(), votes: newBell(), stats: newStats(), opened: make(chan struct{}),
+		maps: new(versions), stats: newStats(), opened: make(chan struct{}),
 	}
 	if cfg.Disk != nil {
 		p.file, p.logs = cfg.Disk, cfg.Disk
@@ -246,7 +243,7 @@ func (p *Placement) setCurrent(r *raft.Raft, generation uint64) {
 	if r != nil {
 		p.futures = new(sync.WaitGroup)
 	}
-	p.votes.ring()
+	p.votes.Notify()
 }
 
 func (p *Placement) setCluster(id string) {
@@ -266,17 +263,17 @@ func (p *Placement) ourMembers() []shard.Member { return planner.Ours(p.ClusterI
 // node; see [planner.Owed].
 func (p *Placement) Owed(m *shard.Map) int { return planner.Owed(m, p.ourMembers(), p.cfg.Name) }
 
-// watchMembers rings the bell, reports whether this node votes, and ends the node when it joined another
+// watchMembers notifies members, reports whether this node votes, and ends the node when it joined another
 // cluster than its data directory belongs to.
 func (p *Placement) watchMembers(ctx context.Context) error {
 	tick := time.NewTicker(membersPoll)
 	defer tick.Stop()
 	var seen []shard.Member
 	for {
-		votes := p.votes.wait()
+		votes := p.votes.Wait()
 		if now := p.cfg.Members(); !slices.Equal(seen, now) {
 			seen = slices.Clone(now)
-			p.members.ring()
+			p.members.Notify()
 		}
 		if p.cfg.Voting != nil {
 			p.cfg.Voting(p.IsVoter(p.cfg.Name))

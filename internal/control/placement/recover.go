@@ -17,9 +17,9 @@ import (
 const generationStep = 1 << 32
 
 var (
-	// ErrNeverVotes says that a node cannot be a voter.
+	// ErrNeverVotes reports that a node cannot be a voter.
 	ErrNeverVotes = fmt.Errorf("%w: the node was started without --bootstrap-expect and never votes", shard.ErrRefused)
-	// ErrLed says that the voters need no recovery.
+	// ErrLed reports that the voters need no recovery.
 	ErrLed = fmt.Errorf("%w: the voters have a leader", shard.ErrRefused)
 )
 

@@ -16,7 +16,7 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
-	"github.com/shardwatch/shardwatch/internal/durable"
+	"github.com/shardwatch/shardwatch/internal/files/durable"
 )
 
 const (
@@ -134,7 +134,7 @@ func openStorage(dir string, log raftLogger) (*storage, error) {
 }
 
 // Identity returns the UUID of the data directory, made on first use. It lies
-// beside the raft log and is made anew when that is gone: a voter that lost
+// beside the raft log and is made again when that is gone: a voter that lost
 // its log must not come back under its old identity, or entries that a
 // majority had committed could be lost.
 func Identity(dataDir string) (string, error) {

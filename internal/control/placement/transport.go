@@ -25,7 +25,7 @@ const (
 )
 
 // port is the raft port. It outlives the streams that take its connections, one after
-// the other: raft starts anew when the voters are recovered.
+// the other: raft starts again when the voters are recovered.
 type port struct {
 	listener net.Listener
 	accepted chan accepted
@@ -111,7 +111,7 @@ func prefaceOf(generation uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte(prefaceMagic), generation)
 }
 
-// errOtherGeneration says that the voters were recovered, and one side does not know.
+// errOtherGeneration reports that the voters were recovered, and one side does not know.
 var errOtherGeneration = errors.New("the other voter has a raft log of another generation")
 
 // Accept takes the next connection. A TLS handshake happens with its first

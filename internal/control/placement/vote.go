@@ -30,6 +30,15 @@ func (p *Placement) vote(ctx context.Context) (err error) {
 // errOutdated ends raft: the map is of a newer generation than its log.
 var errOutdated = errors.New("the shard map is of a newer generation than the raft log")
 
+// raftRun is raft while it runs, in one generation of the log.
+type raftRun struct {
+	*Placement
+	r          *raft.Raft
+	disk       *storage
+	trans      transport
+	generation uint64
+}
+
 // voteOnce runs raft until ctx ends, or until its log is outdated.
 func (p *Placement) voteOnce(ctx context.Context, raftPort *port) (outdated bool, err error) {
 	log := newRaftLogger(p.log)
@@ -38,7 +47,7 @@ func (p *Placement) voteOnce(ctx context.Context, raftPort *port) (outdated bool
 		return false, err
 	}
 	trans := openTransport(&p.cfg, raftPort, generation, p.configured, log)
-	f := newFSM(p.maps.show, p.votes.ring)
+	f := newFSM(p.maps.show, p.votes.Notify)
 	r, err := raft.NewRaft(p.raftConfig(log), f, disk.logs, disk.stable, disk.snaps, trans.Transport)
 	if err != nil {
 		select {
@@ -48,14 +57,15 @@ func (p *Placement) voteOnce(ctx context.Context, raftPort *port) (outdated bool
 		}
 		return false, errors.Join(fmt.Errorf("start raft: %w", err), trans.close(), disk.close())
 	}
+	run := &raftRun{Placement: p, r: r, disk: disk, trans: trans, generation: generation}
 	p.setCurrent(r, generation)
 	defer func() {
 		p.setCurrent(nil, generation)
 		stuck := errors.Is(err, ErrStuck)
 		if !stuck && !outdated {
-			p.handOn(r)
+			run.handOn()
 		}
-		err = errors.Join(err, p.stop(r, trans, disk, stuck))
+		err = errors.Join(err, run.stop(stuck))
 	}()
 
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -63,17 +73,17 @@ func (p *Placement) voteOnce(ctx context.Context, raftPort *port) (outdated bool
 	voting := make(chan struct{})
 	go func() {
 		defer close(voting)
-		cancel(p.endOf(ctx, generation, f))
+		cancel(run.endOf(ctx, f))
 	}()
 	defer func() {
 		cancel(nil)
 		<-voting
 	}()
 
-	if err := p.bootstrap(ctx, r, disk, generation); err != nil {
+	if err := run.bootstrap(ctx); err != nil {
 		return false, err
 	}
-	if err := p.followLeadership(ctx, r, disk.logs); err != nil {
+	if err := run.followLeadership(ctx); err != nil {
 		return false, err
 	}
 	switch cause := context.Cause(ctx); {
@@ -87,10 +97,10 @@ func (p *Placement) voteOnce(ctx context.Context, raftPort *port) (outdated bool
 
 // endOf waits for the reason to end raft: the log holds what this version cannot
 // follow, or the map is of a newer generation. It returns nil when ctx has ended.
-func (p *Placement) endOf(ctx context.Context, generation uint64, f *fsm) error {
+func (v *raftRun) endOf(ctx context.Context, f *fsm) error {
 	for {
-		m, changed := p.maps.watch()
-		if m != nil && m.Generation > generation {
+		m, changed := v.maps.watch()
+		if m != nil && m.Generation > v.generation {
 			return errOutdated
 		}
 		select {
@@ -156,34 +166,34 @@ func (p *Placement) raftConfig(log raftLogger) *raft.Config {
 
 // bootstrap waits until the node has a part in a cluster: by its log, by
 // bootstrapping with the others, or by being told that there is one.
-func (p *Placement) bootstrap(ctx context.Context, r *raft.Raft, disk *storage, generation uint64) error {
-	has, err := raft.HasExistingState(disk.logs, disk.stable, disk.snaps)
+func (v *raftRun) bootstrap(ctx context.Context) error {
+	has, err := raft.HasExistingState(v.disk.logs, v.disk.stable, v.disk.snaps)
 	if err != nil {
 		return fmt.Errorf("inspect the raft log: %w", err)
 	}
-	if has || generation > 0 {
+	if has || v.generation > 0 {
 		return nil // later generations begin with Recover: the leader adds the other voters
 	}
-	p.setCluster("") // it may have been written, and the log not
-	if id := p.ClusterID(); id != "" {
-		p.log.Info("the raft log is empty, the map file is not: waiting to be added again", "cluster", id)
+	v.setCluster("") // it may have been written, and the log not
+	if id := v.ClusterID(); id != "" {
+		v.log.Info("the raft log is empty, the map file is not: waiting to be added again", "cluster", id)
 		return nil
 	}
 	said := ""
 	for {
-		changed := p.members.wait()
-		if r.LastIndex() > 0 || p.ClusterID() != "" {
+		changed := v.members.Wait()
+		if v.r.LastIndex() > 0 || v.ClusterID() != "" {
 			return nil // others were faster, and have added us
 		}
 		b := planner.Bootstrap{
-			Self: planner.VoterID(p.self), Expect: p.cfg.BootstrapExpect, Join: p.cfg.Join, Settle: p.cfg.Settle, Members: p.cfg.Members(),
+			Self: planner.VoterID(v.self), Expect: v.cfg.BootstrapExpect, Join: v.cfg.Join, Settle: v.cfg.Settle, Members: v.cfg.Members(),
 		}
 		d := b.Decide(time.Now())
 		if d.Servers != nil {
-			return p.bootstrapWith(ctx, r, disk, d.Servers)
+			return v.bootstrapWith(ctx, d.Servers)
 		}
 		if d.Wait != said {
-			p.log.Info("not bootstrapping", "why", d.Wait)
+			v.log.Info("not bootstrapping", "why", d.Wait)
 			said = d.Wait
 		}
 		wait := membersPoll
@@ -196,26 +206,26 @@ func (p *Placement) bootstrap(ctx context.Context, r *raft.Raft, disk *storage, 
 	}
 }
 
-func (p *Placement) bootstrapWith(ctx context.Context, r *raft.Raft, disk *storage, founders []planner.Server) error {
+func (v *raftRun) bootstrapWith(ctx context.Context, founders []planner.Server) error {
 	id := clusterIDOf(founders)
-	if err := disk.setClusterID(id); err != nil {
+	if err := v.disk.setClusterID(id); err != nil {
 		return err
 	}
 	servers := make([]raft.Server, len(founders))
 	for i, f := range founders {
 		servers[i] = raft.Server{ID: raft.ServerID(f.ID), Address: raft.ServerAddress(f.Address)}
 	}
-	err := p.await(ctx, r.BootstrapCluster(raft.Configuration{Servers: servers}))
+	err := v.await(ctx, v.r.BootstrapCluster(raft.Configuration{Servers: servers}))
 	switch {
 	case err == nil:
-		p.log.Info("bootstrapped", "cluster", id, "voters", len(servers))
-		p.setCluster(id)
-		p.votes.ring()
+		v.log.Info("bootstrapped", "cluster", id, "voters", len(servers))
+		v.setCluster(id)
+		v.votes.Notify()
 		return nil
 	case errors.Is(err, raft.ErrCantBootstrap):
 		// Others were faster, and we have their log by now. The cluster's ID
 		// comes with the map: they may have begun with other voters.
-		return disk.setClusterID("")
+		return v.disk.setClusterID("")
 	case ctx.Err() != nil:
 		return nil //nolint:nilerr // stopped; the next start sees whether there is a log
 	default:
@@ -224,7 +234,7 @@ func (p *Placement) bootstrapWith(ctx context.Context, r *raft.Raft, disk *stora
 }
 
 // followLeadership leads while raft says so.
-func (p *Placement) followLeadership(ctx context.Context, r *raft.Raft, log *timedLog) error {
+func (v *raftRun) followLeadership(ctx context.Context) error {
 	ended := make(chan error, 1)
 	stop := func() error { return nil } // leading, and waits until that has ended
 	for {
@@ -233,23 +243,23 @@ func (p *Placement) followLeadership(ctx context.Context, r *raft.Raft, log *tim
 			return stop()
 		case err := <-ended:
 			return err // it does not end by itself but for a reason
-		case leads := <-r.LeaderCh():
+		case leads := <-v.r.LeaderCh():
 			if err := stop(); err != nil {
 				return err
 			}
 			stop = func() error { return nil }
 			if leads {
-				stop = p.startLeading(ctx, r, log, ended)
+				stop = v.startLeading(ctx, ended)
 			}
 		}
 	}
 }
 
-func (p *Placement) startLeading(ctx context.Context, r *raft.Raft, log *timedLog, ended chan error) (stop func() error) {
+func (v *raftRun) startLeading(ctx context.Context, ended chan error) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		defer cancel()
-		ended <- p.lead(ctx, r, log)
+		ended <- (&leader{raftRun: v}).lead(ctx)
 	}()
 	return func() error {
 		cancel()
@@ -258,37 +268,37 @@ func (p *Placement) startLeading(ctx context.Context, r *raft.Raft, log *timedLo
 }
 
 // handOn lets another voter lead, if this one does.
-func (p *Placement) handOn(r *raft.Raft) {
-	if r.State() != raft.Leader || len(r.GetConfiguration().Configuration().Servers) == 1 {
+func (v *raftRun) handOn() {
+	if v.r.State() != raft.Leader || len(v.r.GetConfiguration().Configuration().Servers) == 1 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), min(stopTimeout, 2*p.cfg.Election))
+	ctx, cancel := context.WithTimeout(context.Background(), min(stopTimeout, 2*v.cfg.Election))
 	defer cancel()
-	if err := p.await(ctx, r.LeadershipTransfer()); err != nil {
-		p.log.Info("could not transfer leadership; the other voters will elect a leader", "err", err)
+	if err := v.await(ctx, v.r.LeadershipTransfer()); err != nil {
+		v.log.Info("could not transfer leadership; the other voters will elect a leader", "err", err)
 	}
 }
 
 // stop ends raft, each step bounded. The node stays in raft's configuration; a node
 // that drains has handed its vote over before (see HandOverVote). A node that is stuck cuts itself off first: its heartbeats keep
 // others from leading.
-func (p *Placement) stop(r *raft.Raft, trans transport, disk *storage, stuck bool) error {
+func (v *raftRun) stop(stuck bool) error {
 	var errs []error
 	if stuck {
-		errs = append(errs, trans.close())
+		errs = append(errs, v.trans.close())
 	}
-	futures := p.refuseFutures()
+	futures := v.refuseFutures()
 	if !stuck {
 		bounded(futures.Wait) // before the shutdown, which does not answer all of them
 	}
-	ended := bounded(func() { _ = r.Shutdown().Error() })
+	ended := bounded(func() { _ = v.r.Shutdown().Error() })
 	if !stuck {
-		errs = append(errs, trans.close())
+		errs = append(errs, v.trans.close())
 	}
 	if !ended {
 		return errors.Join(append(errs, fmt.Errorf("stop raft: %w", ErrStuck))...)
 	}
-	return errors.Join(append(errs, disk.close())...)
+	return errors.Join(append(errs, v.disk.close())...)
 }
 
 // bounded runs f and reports whether it ended in time.

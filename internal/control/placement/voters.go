@@ -31,35 +31,35 @@ func serversOf(r *raft.Raft) (out []planner.Server) {
 }
 
 // keepVoters makes the changes that the planner decides on, until ctx ends.
-func (p *Placement) keepVoters(ctx context.Context, r *raft.Raft) {
-	absent := planner.Absence{Self: p.cfg.Name}
+func (l *leader) keepVoters(ctx context.Context) {
+	absent := planner.Absence{Self: l.cfg.Name}
 	for {
-		changed := p.members.wait()
-		m, moved := p.maps.watch()
-		servers, members, reports, now := serversOf(r), p.ourMembers(), p.reported(), time.Now()
-		if reports == nil && p.cfg.Reports != nil {
+		changed := l.members.Wait()
+		m, moved := l.maps.watch()
+		servers, members, reports, now := serversOf(l.r), l.ourMembers(), l.reported(), time.Now()
+		if reports == nil && l.cfg.Reports != nil {
 			reports = new(planner.Reports) // none yet
 		}
 		c, ok := planner.Voters{
-			Servers: servers, Self: planner.VoterID(p.self), Expect: p.cfg.BootstrapExpect, Members: members, Reports: reports, Map: m, Now: now,
-			Away: absent.Observe(servers, members, reports, now), LostAfter: p.cfg.ReplaceVoterAfter,
+			Servers: servers, Self: planner.VoterID(l.self), Expect: l.cfg.BootstrapExpect, Members: members, Reports: reports, Map: m, Now: now,
+			Away: absent.Observe(servers, members, reports, now), LostAfter: l.cfg.ReplaceVoterAfter,
 		}.Next()
-		again := absent.Next(p.cfg.ReplaceVoterAfter, now)
+		again := absent.Next(l.cfg.ReplaceVoterAfter, now)
 		wait := time.Until(again)
 		switch {
 		case !ok:
 		case c.Do == planner.AwaitVoter:
-			p.askReport(ctx, r, c.ID.Node())
+			l.askReport(ctx, c.ID.Node())
 			wait = awaitEvery
 		default:
-			err := p.changeVoter(ctx, r, c)
+			err := l.changeVoter(ctx, c)
 			if err == nil {
 				continue
 			}
-			if ctx.Err() == nil && r.State() == raft.Leader {
-				p.log.Warn("voters not changed, retrying", "err", err)
+			if ctx.Err() == nil && l.r.State() == raft.Leader {
+				l.log.Warn("voters not changed, retrying", "err", err)
 			}
-			wait = p.cfg.Heartbeat
+			wait = l.cfg.Heartbeat
 		}
 		if !pause(ctx, wait, ok || !again.IsZero(), changed, moved) {
 			return
@@ -69,8 +69,8 @@ func (p *Placement) keepVoters(ctx context.Context, r *raft.Raft) {
 
 // askNodes asks nodes for their reports. A raft log of an older generation counts as
 // none.
-func (p *Placement) askNodes(ctx context.Context, nodes []shard.NodeID) []planner.Report {
-	reports, m := p.cfg.Reports(ctx, nodes), p.Map()
+func (l *leader) askNodes(ctx context.Context, nodes []shard.NodeID) []planner.Report {
+	reports, m := l.cfg.Reports(ctx, nodes), l.Map()
 	for i := range reports {
 		if m != nil && reports[i].MapVersion < m.Generation {
 			reports[i].RaftIndex = 0
@@ -80,12 +80,12 @@ func (p *Placement) askNodes(ctx context.Context, nodes []shard.NodeID) []planne
 }
 
 // askReport asks one node for its report.
-func (p *Placement) askReport(ctx context.Context, r *raft.Raft, n shard.NodeID) {
-	index := r.AppliedIndex()
-	reports := p.askNodes(ctx, []shard.NodeID{n})
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.reports = p.reports.Add(time.Now(), index, reports)
+func (l *leader) askReport(ctx context.Context, n shard.NodeID) {
+	index := l.r.AppliedIndex()
+	reports := l.askNodes(ctx, []shard.NodeID{n})
+	l.reportMu.Lock()
+	defer l.reportMu.Unlock()
+	l.reports = l.reports.Add(time.Now(), index, reports)
 }
 
 // HandOverVote waits until this node, which drains by gossip, has no vote: the leader
@@ -93,32 +93,32 @@ func (p *Placement) askReport(ctx context.Context, r *raft.Raft, n shard.NodeID)
 // when the node keeps its vote.
 func (p *Placement) HandOverVote(ctx context.Context) bool {
 	for p.IsVoter(p.cfg.Name) {
-		if !planner.HasVoteHeir(p.cfg.Name, p.ourMembers(), p.Voters(), p.Map()) || !pause(ctx, awaitEvery, true, p.members.wait()) {
+		if !planner.HasVoteHeir(p.cfg.Name, p.ourMembers(), p.Voters(), p.Map()) || !pause(ctx, awaitEvery, true, p.members.Wait()) {
 			return false
 		}
 	}
 	return true
 }
 
-func (p *Placement) changeVoter(ctx context.Context, r *raft.Raft, c planner.VoterChange) error {
+func (l *leader) changeVoter(ctx context.Context, c planner.VoterChange) error {
 	id, address := raft.ServerID(c.ID), raft.ServerAddress(c.Address)
 	var f raft.Future
 	switch c.Do {
 	case planner.LearnVoter:
-		f = r.AddNonvoter(id, address, 0, p.cfg.BarrierTimeout)
+		f = l.r.AddNonvoter(id, address, 0, l.cfg.BarrierTimeout)
 	case planner.AddVoter:
-		f = r.AddVoter(id, address, 0, p.cfg.BarrierTimeout)
+		f = l.r.AddVoter(id, address, 0, l.cfg.BarrierTimeout)
 	case planner.DemoteVoter:
-		f = r.DemoteVoter(id, 0, p.cfg.BarrierTimeout)
+		f = l.r.DemoteVoter(id, 0, l.cfg.BarrierTimeout)
 	case planner.RemoveVoter:
-		f = r.RemoveServer(id, 0, p.cfg.BarrierTimeout)
+		f = l.r.RemoveServer(id, 0, l.cfg.BarrierTimeout)
 	case planner.StepDown:
-		f = r.LeadershipTransfer()
+		f = l.r.LeadershipTransfer()
 	}
-	if err := p.await(ctx, f); err != nil {
+	if err := l.await(ctx, f); err != nil {
 		return fmt.Errorf("%s voter %s: %w", c.Do, c.ID, err)
 	}
-	p.stats.addVoter(c.Do)
-	p.log.Info("voters changed", "change", string(c.Do), "voter", c.ID, "why", c.Why)
+	l.stats.addVoter(c.Do)
+	l.log.Info("voters changed", "change", string(c.Do), "voter", c.ID, "why", c.Why)
 	return nil
 }

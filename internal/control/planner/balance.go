@@ -107,7 +107,7 @@ func (t Trend) Uncuttable(id shard.ID, now time.Time) Trend {
 // was to part their watches did. A client that watches all of a shard watches all of
 // each part, so that a cut only makes more watches: parts that have most of the
 // watches each are cut for them again when there are twice as many. What was found
-// stands in the map, so that the next leader does not begin anew.
+// stands in the map, so that the next leader does not begin again.
 func (t Trend) settleCuts(m *shard.Map, loads map[shard.ID]Load, patience time.Duration, now time.Time) (homes []shard.ShardHome) {
 	for i := 0; i < len(m.Shards); {
 		parting := m.Shards[i].Home.Parting

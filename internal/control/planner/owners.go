@@ -19,7 +19,7 @@ import (
 // two fewer, or less of its share, it is passed.
 //
 // It starts from the owners in the map, so a change of the members changes no more
-// owners than the bound asks for, and it depends on nothing but the map and the
+// owners than the bound asks for, and it depends on only the map and the
 // members, so every leader plans the same.
 
 // unit is what has one owner: a shard, or neighbours that are about to become one.

@@ -14,7 +14,7 @@ import (
 //
 // Rendezvous hashing says which nodes a shard belongs on: as many as the shard's
 // home or else the specification asks for, those with the highest scores, a node of
-// a zone that has fewer of them first. This depends on nothing but the home and the
+// a zone that has fewer of them first. This depends on only the home and the
 // members, so when a node goes only its copies move, and when it returns only those
 // come back. Nodes of greater weight come first more often, once LevelSettings is
 // finalized. Members that are alive or suspect can have shards; those that drain, by

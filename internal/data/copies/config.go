@@ -6,7 +6,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/ops/trail"
+	"github.com/shardwatch/shardwatch/internal/ops/revtrace"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -66,9 +66,9 @@ type Config struct {
 	Changed     func() <-chan struct{}
 	// Link returns the link to a node that gossip does not call gone.
 	Link func(shard.NodeID) (*replica.Link, error)
-	// Trail records when revisions are applied, Noticed returns the observer of
+	// Trace records when revisions are applied, Noticed returns the observer of
 	// the sources of a shard, Contradicted is called with contradictions of a copy.
-	Trail        *trail.Trail
+	Trace        *revtrace.Trace
 	Noticed      func(shard.ID) func(replica.Notice)
 	Contradicted func(*Copy, *kv.ContradictionError)
 	// Kick has the watches look for new homes.

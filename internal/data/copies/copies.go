@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -13,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/ops/trail"
+	"github.com/shardwatch/shardwatch/internal/ops/revtrace"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -21,17 +20,15 @@ import (
 // Set has the running caches of a node: the replicas that the map gives it, and relays
 // of shards that clients of this node ask for.
 type Set struct {
-	cfg Config
+	sources
 
 	mu       sync.RWMutex
-	replicas map[shard.ID]*Copy           // guarded by mu
-	relays   map[shard.ID]*Copy           // guarded by mu
-	leaving  map[shard.ID]*Copy           // guarded by mu; see linger
-	version  uint64                       // guarded by mu; of the map that replicas are of; 0: none yet
-	closed   bool                         // guarded by mu
-	acted    atomic.Pointer[shard.Map]    // that replicas are of; changes under mu
-	going    atomic.Pointer[predecessors] // that others inherit from at the moment; nil: none
-	ctx      context.Context              //nolint:containedctx // of run: the relays' life
+	replicas map[shard.ID]*Copy // guarded by mu
+	relays   map[shard.ID]*Copy // guarded by mu
+	leaving  map[shard.ID]*Copy // guarded by mu; see linger
+	version  uint64             // guarded by mu; of the map that replicas are of; 0: none yet
+	closed   bool               // guarded by mu
+	ctx      context.Context    //nolint:containedctx // of run: the relays' life
 	running  sync.WaitGroup
 	renewals chan renewal
 	ended    []kv.Claim       // guarded by mu; what abandoned caches held of the keys that had changed last
@@ -68,7 +65,7 @@ func (h *Copy) Ready() bool {
 
 // New returns a Set that is empty.
 func New(cfg Config) *Set {
-	return &Set{cfg: cfg, replicas: make(map[shard.ID]*Copy), relays: make(map[shard.ID]*Copy), leaving: make(map[shard.ID]*Copy), renewals: make(chan renewal)}
+	return &Set{sources: sources{cfg: cfg}, replicas: make(map[shard.ID]*Copy), relays: make(map[shard.ID]*Copy), leaving: make(map[shard.ID]*Copy), renewals: make(chan renewal)}
 }
 
 // Acted returns the map that the copies are of; nil: none yet.
@@ -404,7 +401,7 @@ func (s *Set) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache.C
 		if from == string(s.cfg.Self) { // its predecessors have told
 			return
 		}
-		s.cfg.Trail.Applied(cfg.Lineage, b.Revision, trail.Hop{
+		s.cfg.Trace.Applied(cfg.Lineage, b.Revision, revtrace.Hop{
 			Shard: uint64(id), Relay: cfg.Stateless, Source: from, Received: b.Received, Applied: time.Now(),
 		})
 	}

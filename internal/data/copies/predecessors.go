@@ -22,7 +22,7 @@ type predecessors struct {
 }
 
 // predecessors returns those of now as candidates.
-func (s *Set) predecessors() []replica.Candidate {
+func (s *sources) predecessors() []replica.Candidate {
 	if f := s.going.Load(); f != nil && len(f.caches) > 0 {
 		return []replica.Candidate{{Name: string(s.cfg.Self), Source: f}}
 	}

@@ -3,6 +3,7 @@ package copies
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
@@ -10,11 +11,18 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
+// sources are those that the caches of a node follow.
+type sources struct {
+	cfg   Config
+	acted atomic.Pointer[shard.Map]    // that replicas are of; changes under Set.mu
+	going atomic.Pointer[predecessors] // that others inherit from at the moment; nil: none
+}
+
 // chain returns the sources of this node's replica, best first: the nodes
 // before it in the map's order, then etcd, then the nodes behind it. Those are
 // for a node that is cut from etcd, owner or not: while the clock gets no
 // answer they come before etcd, and serve once they read etcd themselves.
-func (s *Set) chain(id shard.ID) []replica.Candidate {
+func (s *sources) chain(id shard.ID) []replica.Candidate {
 	peer := replica.Peer{Shard: id, Self: s.cfg.Self, RequireDirect: true}
 	var before, behind, etcd []replica.Candidate
 	to := &before
@@ -42,7 +50,7 @@ const warmSilence = 2 * time.Second
 
 // warm returns the nodes that may have the shard already, and before them what was
 // here in its place until now.
-func (s *Set) warm(id shard.ID) []replica.Candidate {
+func (s *sources) warm(id shard.ID) []replica.Candidate {
 	out := s.predecessors()
 	for _, node := range s.replicasOf(id) {
 		out = s.appendPeer(out, node, replica.Peer{Shard: id, Self: s.cfg.Self, Silence: warmSilence})
@@ -51,7 +59,7 @@ func (s *Set) warm(id shard.ID) []replica.Candidate {
 }
 
 // relaySources returns the sources of a relay: any node that has the shard.
-func (s *Set) relaySources(id shard.ID) []replica.Candidate {
+func (s *sources) relaySources(id shard.ID) []replica.Candidate {
 	var out []replica.Candidate
 	for _, node := range s.replicasOf(id) {
 		out = s.appendPeer(out, node, replica.Peer{Shard: id, Self: s.cfg.Self, Stateless: true})
@@ -61,7 +69,7 @@ func (s *Set) relaySources(id shard.ID) []replica.Candidate {
 
 // replicasOf returns the nodes that have a shard, or had it until a map that the
 // caches here are not of yet: until then its copy continues unchanged.
-func (s *Set) replicasOf(id shard.ID) []shard.NodeID {
+func (s *sources) replicasOf(id shard.ID) []shard.NodeID {
 	for _, m := range []*shard.Map{s.cfg.Placement.Map(), s.acted.Load()} {
 		if m == nil {
 			continue
@@ -74,7 +82,7 @@ func (s *Set) replicasOf(id shard.ID) []shard.NodeID {
 }
 
 // appendPeer adds a node that gossip does not call gone.
-func (s *Set) appendPeer(out []replica.Candidate, node shard.NodeID, p replica.Peer) []replica.Candidate {
+func (s *sources) appendPeer(out []replica.Candidate, node shard.NodeID, p replica.Peer) []replica.Candidate {
 	if node == s.cfg.Self {
 		return out
 	}

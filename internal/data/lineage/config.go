@@ -5,7 +5,7 @@ import (
 	"log/slog"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdclock"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -14,7 +14,7 @@ import (
 type Etcd interface {
 	// Look reads etcd's clock and judges its history: with what etcd shows it
 	// returns a *kv.HistoryError when that is another one.
-	Look(ctx context.Context) (etcd.Clock, error)
+	Look(ctx context.Context) (etcdclock.Clock, error)
 	// Adopt has the history of a lineage followed, known to have come as far as
 	// mark.
 	Adopt(lineage uint64, mark kv.Mark)

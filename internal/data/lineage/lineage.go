@@ -18,7 +18,7 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/data/broadcast"
-	"github.com/shardwatch/shardwatch/internal/durable"
+	"github.com/shardwatch/shardwatch/internal/files/durable"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -27,7 +27,7 @@ import (
 // Keeper keeps what the node serves to one history of etcd. etcd's door finds
 // out when the history has become another one; then nothing of the old one is
 // served from that moment on, whether the others know of it or not, and the
-// voters are asked to begin the next lineage, which has every node load anew.
+// voters are asked to begin the next lineage, which has every node load again.
 // See docs/adr/0012-lineage.md.
 type Keeper struct {
 	cfg Config
@@ -243,7 +243,7 @@ func (l *Keeper) wait(what string, err error) {
 	l.cfg.Logger.Warn(what, "error", err)
 }
 
-// errNotAgreed says that only some nodes see the other cluster.
+// errNotAgreed reports that only some nodes see the other cluster.
 var errNotAgreed = errors.New("if etcd was replaced on purpose: cachectl lineage bump --accept-cluster-id")
 
 // agreed reports whether most of the nodes see the same other cluster at their

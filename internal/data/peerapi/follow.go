@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -23,8 +24,14 @@ import (
 // Follow implements peerv1.PeerServiceServer.
 func (s *Service) Follow(r *peerv1.FollowRequest, out grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
 	f := &follower{srv: s, out: out, req: r, id: shard.ID(r.GetShardId()), wake: make(chan struct{}, 1)}
+	f.isDirect = func() (bool, <-chan struct{}) { return s.cfg.Node.Direct(f.id) }
 	var err error
-	if f.home, err = s.home(out.Context(), f.id, r); err != nil {
+	if r.GetEncoding() != "" {
+		err = f.findResource(out.Context())
+	} else {
+		f.home, err = s.home(out.Context(), f.id, r)
+	}
+	if err != nil {
 		return wire.Status(err)
 	}
 	return wire.Status(f.run(out.Context()))
@@ -93,7 +100,42 @@ func (s *Service) home(ctx context.Context, id shard.ID, r *peerv1.FollowRequest
 	}
 }
 
-// follower is one peer's stream of one shard.
+// aheadPatience is how long a follower of a resource that is further than this node waits
+// for it.
+const aheadPatience = time.Second
+
+// findResource finds the cache of the resource that the request is about.
+//
+// A follower that is further is not served before this node has come there: versions have
+// no lineage, so an event after its version might be one of another history, which
+// begins below it.
+func (f *follower) findResource(ctx context.Context) error {
+	if f.srv.cfg.Resources == nil {
+		return errNoResources
+	}
+	rng, err := wire.Range(f.req.GetKey(), f.req.GetRangeEnd())
+	if err != nil {
+		return err
+	}
+	found, err := f.srv.cfg.Resources.Resource(ctx, rng.Start, f.req.GetEncoding(), f.req.GetRequireDirect())
+	if err != nil {
+		return err
+	}
+	if found.Cache.Range() != rng {
+		return &kv.InvalidError{Field: "range_end", Reason: "the range is not that of a resource"}
+	}
+	f.home, f.isDirect = found.Cache, found.Direct
+	if from := f.req.GetFromRevision(); from > 0 && from < math.MaxInt64 {
+		ctx, cancel := context.WithTimeout(ctx, aheadPatience)
+		defer cancel()
+		if f.home.WaitProgress(ctx, kv.Revision(from-1)) != nil {
+			return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: fmt.Sprintf("version %d of %s is not here yet", from-1, rng.Start)}
+		}
+	}
+	return nil
+}
+
+// follower is one peer's stream of one shard, or of one resource.
 type follower struct {
 	srv  *Service
 	out  grpc.ServerStream
@@ -101,6 +143,8 @@ type follower struct {
 	id   shard.ID
 	home *cache.Cache
 	wake chan struct{}
+	// isDirect reports whether the events come from etcd, or from an apiserver, itself.
+	isDirect func() (bool, <-chan struct{})
 
 	watcher *cache.Watcher
 	events  []*kv.Event
@@ -117,7 +161,7 @@ func (f *follower) Wake() {
 // direct returns an error when the follower wants events that come from etcd
 // directly and these do not, and a channel that tells when to look again.
 func (f *follower) direct() (<-chan struct{}, error) {
-	direct, changed := f.srv.cfg.Node.Direct(f.id)
+	direct, changed := f.isDirect()
 	if f.req.GetRequireDirect() && !direct {
 		return nil, &kv.UnavailableError{
 			Why: kv.NotReady, RetryAfter: kv.RetrySoon,
@@ -306,7 +350,7 @@ func (f *follower) chunks(items iter.Seq[*kv.KeyValue]) error {
 	})
 }
 
-// inParts adds items to a message, which begin starts anew, and sends it whenever
+// inParts adds items to a message, which begin starts again, and sends it whenever
 // it has about limit bytes; add returns an item's.
 func inParts[T any](items iter.Seq[T], limit int, send func() error, add func(item T, begin bool) int) error {
 	size, begin := 0, true
@@ -364,14 +408,14 @@ func (f *follower) several(revisions int) error {
 	} else {
 		err = f.out.SendMsg(wire.FollowSeveral(last, f.events, prev))
 	}
-	if err != nil || f.srv.cfg.Trail == nil {
+	if err != nil || f.srv.cfg.Trace == nil {
 		return err
 	}
 	sent := kv.Revision(0)
 	for _, e := range f.events {
 		if at := e.KV.ModRevision(); at != sent {
 			sent = at
-			f.srv.cfg.Trail.SentToNode(at)
+			f.srv.cfg.Trace.SentToNode(at)
 		}
 	}
 	return nil

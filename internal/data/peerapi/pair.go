@@ -32,11 +32,14 @@ type pair struct {
 	beats   bool                 // guarded by mu; a heartbeat has begun
 	follows map[uint64]*followed // guarded by mu; by the name of the stream
 	wanted  kv.Revision          // guarded by mu; the highest revision that was asked for
-	missing int                  // guarded by mu; shards that the answer waits for
-	late    int                  // guarded by mu; shards that have yet to come, too, and it does not
-	due     bool                 // guarded by mu; progress is to be reported now
-	pinged  bool                 // guarded by mu; a ping is to be answered
-	ping    int64                // guarded by mu; its time
+	// early are revisions that were asked of single streams before they came, by name.
+	// Guarded by mu.
+	early   map[uint64]kv.Revision
+	missing int   // guarded by mu; shards that the answer waits for
+	late    int   // guarded by mu; shards that have yet to come, too, and it does not
+	due     bool  // guarded by mu; progress is to be reported now
+	pinged  bool  // guarded by mu; a ping is to be answered
+	ping    int64 // guarded by mu; its time
 }
 
 // followed is a shard that another node follows here, from the end of its state on.
@@ -49,10 +52,11 @@ type followed struct {
 	hold func(back bool)
 	held bool
 
-	waits  bool   // guarded by pair.mu; it has yet to come to a revision that was asked for
-	late   bool   // guarded by pair.mu; the answer does not wait for it any more
-	gone   bool   // guarded by pair.mu
-	forget func() // guarded by pair.mu; ends the wait; nil: there was none
+	wanted kv.Revision // guarded by pair.mu; the highest revision that was asked for of it alone
+	waits  bool        // guarded by pair.mu; it has yet to come to a revision that was asked for
+	late   bool        // guarded by pair.mu; the answer does not wait for it any more
+	gone   bool        // guarded by pair.mu
+	forget func()      // guarded by pair.mu; ends the wait; nil: there was none
 }
 
 // latePatience is how long the answer to a question waits for the last shard. Progress
@@ -103,6 +107,8 @@ func (p *pair) follow(name uint64, home *cache.Cache, hold func(back bool)) (end
 	f := &followed{pair: p, home: home, hold: hold}
 	p.mu.Lock()
 	p.follows[name] = f
+	f.wanted = p.early[name]
+	delete(p.early, name)
 	p.due = true // the follower gets its progress at once
 	p.mu.Unlock()
 	p.ring()
@@ -154,12 +160,31 @@ func (p *pair) hear(m *peerv1.BeatRequest) {
 	defer p.holdBack(m.GetIdleFollowIds())
 	p.mu.Lock()
 	if want := kv.Revision(m.GetWantProgress()); want > 0 {
-		p.wanted = max(p.wanted, want)
+		p.wantLocked(m.GetWantFollowId(), want)
 	} else {
 		p.pinged, p.ping = true, m.GetPingNanos()
 	}
 	p.mu.Unlock()
 	p.ring()
+}
+
+// maxEarly bounds the questions to streams that have not come.
+const maxEarly = 1 << 12
+
+// wantLocked notes that a revision is asked for of the stream with this name; 0: of all.
+func (p *pair) wantLocked(name uint64, want kv.Revision) {
+	f := p.follows[name]
+	switch {
+	case name == 0:
+		p.wanted = max(p.wanted, want)
+	case f != nil:
+		f.wanted = max(f.wanted, want)
+	case len(p.early) < maxEarly:
+		if p.early == nil {
+			p.early = make(map[uint64]kv.Revision)
+		}
+		p.early[name] = max(p.early[name], want)
+	}
 }
 
 // holdBack has the streams with these names send their events up to now, and hold later ones
@@ -182,22 +207,26 @@ func (p *pair) holdBack(idle []uint64) {
 // demand asks the shards that have not come to the wanted revision for it, each for one
 // revision at a time. It reports whether the answer waits for some.
 func (p *pair) demand() bool {
+	type lagging struct {
+		*followed
+		wanted kv.Revision
+	}
 	p.mu.Lock()
-	wanted := p.wanted
-	var lag []*followed
+	var lag []lagging
 	for _, f := range p.follows {
 		if f.waits {
 			continue
 		}
+		wanted := max(p.wanted, f.wanted)
 		if reached, _ := f.home.Reached(wanted); !reached {
 			f.waits = true
 			p.missing++
-			lag = append(lag, f)
+			lag = append(lag, lagging{f, wanted})
 		}
 	}
 	p.mu.Unlock()
 	for _, f := range lag {
-		forget := f.home.WakeAt(wanted, f)
+		forget := f.home.WakeAt(f.wanted, f)
 		p.mu.Lock()
 		f.forget = forget
 		gone := f.gone

@@ -3,6 +3,7 @@ package peerapi
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -162,5 +163,47 @@ func TestLateShardsAreReportedTogether(t *testing.T) {
 	<-p.bell
 	if m, _ := p.report(); len(m.GetFollowIds()) != 2 || m.GetProgress() != int64(at) {
 		t.Errorf("reported %v", m)
+	}
+}
+
+// Streams with revisions of their own are asked for progress one by one, also before they
+// have begun.
+func TestProgressIsAskedOfOneStream(t *testing.T) {
+	h := cachetest.New()
+	n := cachetest.NewNode("here", h, nil)
+	defer n.Stop()
+	n.Use(cachetest.Map(1, nil, "here"))
+	<-n.Replica(1).Ready()
+	p := newPair()
+	ahead := int64(h.Now()) + 5
+	p.hear(&peerv1.BeatRequest{WantProgress: ahead, WantFollowId: 2})
+	for id := range uint64(3) {
+		defer p.follow(id+1, n.Replica(1), atOnce)()
+	}
+	p.hear(&peerv1.BeatRequest{WantProgress: ahead + 1, WantFollowId: 3})
+	p.hear(&peerv1.BeatRequest{WantProgress: ahead - 1, WantFollowId: 3})
+	if !p.demand() {
+		t.Error("no stream is asked")
+	}
+	p.mu.Lock()
+	follows, wanted, early := maps.Clone(p.follows), p.wanted, len(p.early)
+	p.mu.Unlock()
+	for id, want := range map[uint64]int64{1: 0, 2: ahead, 3: ahead + 1} {
+		if f := follows[id]; int64(f.wanted) != want || f.waits != (want > 0) {
+			t.Errorf("stream %d is asked for %d, want %d", id, f.wanted, want)
+		}
+	}
+	if wanted != 0 || early != 0 {
+		t.Errorf("all are asked for %d, and %d questions are left", wanted, early)
+	}
+}
+
+func TestQuestionsToMissingStreamsAreBounded(t *testing.T) {
+	p := newPair()
+	for id := range uint64(2 * maxEarly) {
+		p.hear(&peerv1.BeatRequest{WantProgress: 1, WantFollowId: id + 1})
+	}
+	if len(p.early) != maxEarly {
+		t.Errorf("%d questions are kept", len(p.early))
 	}
 }

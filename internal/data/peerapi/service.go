@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/ops/trail"
+	"github.com/shardwatch/shardwatch/internal/ops/revtrace"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -40,7 +40,7 @@ type Node interface {
 	Propose(ctx context.Context, command []byte) (version uint64, err error)
 }
 
-// Guard shares with other nodes what etcd has said of users; see internal/auth/guard. All
+// Guard shares with other nodes what etcd has said of users; see internal/auth/etcdauth. All
 // methods may be called from any goroutine.
 type Guard interface {
 	// Share gets from another node the user of a token that etcd has issued, Identify
@@ -60,6 +60,25 @@ type Permits interface {
 	Grant(ctx context.Context, node shard.NodeID, purpose string) (release func(), err error)
 }
 
+// Resources are those of Kubernetes that this node follows. All methods may be called from
+// any goroutine.
+type Resources interface {
+	// Resource returns the cache of a resource: the keys with a prefix, of objects of a
+	// media type. With follow it begins to follow the resource, if it is this node's to
+	// follow at an apiserver.
+	Resource(ctx context.Context, prefix, encoding string, follow bool) (Resource, error)
+	// Used returns the resources that clients use here.
+	Used() []*peerv1.KubeResource
+}
+
+// Resource is a resource of Kubernetes that is followed.
+type Resource struct {
+	Cache *cache.Cache
+	// Direct reports whether it is followed at an apiserver, and returns a channel that
+	// is closed when that may have changed.
+	Direct func() (bool, <-chan struct{})
+}
+
 // Verifier compares the copies of shards.
 type Verifier interface {
 	// Digest sums up this node's copy for another one.
@@ -69,7 +88,7 @@ type Verifier interface {
 	Recheck(id shard.ID, from shard.NodeID, etcd bool)
 }
 
-// Voting begins the voting anew, with one voter.
+// Voting begins the voting again, with one voter.
 type Voting interface {
 	// BeginVoting makes this node the only voter, with its map of that version, if it
 	// comes to the same plan as the node that asks. A dry run reports only whether it
@@ -88,11 +107,13 @@ type Config struct {
 	Verifier Verifier
 	// Voting recovers voters; nil: they cannot be.
 	Voting Voting
+	// Resources are those of Kubernetes; nil: this node serves etcd.
+	Resources Resources
 	// Ending counts the watches of clients that would end if only the given ranges were
 	// served, which are in the order of their keys.
 	Ending func(served []kv.Range) mapchange.Ending
-	// Trail records sent revisions; nil: not recorded.
-	Trail *trail.Trail
+	// Trace records sent revisions; nil: not recorded.
+	Trace *revtrace.Trace
 	// Speaks fails unless the other side of a connection may speak as a node; nil: it may.
 	Speaks func(state *tls.ConnectionState, node string) error
 	// Stopping is closed when the node drains: nodes that follow shards or the map here
@@ -174,6 +195,16 @@ func (s *Service) RecoverVoters(ctx context.Context, r *peerv1.RecoverVotersRequ
 	}
 	return &peerv1.RecoverVotersResponse{MapVersion: version}, nil
 }
+
+// UsedResources implements peerv1.PeerServiceServer.
+func (s *Service) UsedResources(context.Context, *peerv1.UsedResourcesRequest) (*peerv1.UsedResourcesResponse, error) {
+	if s.cfg.Resources == nil {
+		return nil, wire.Status(errNoResources)
+	}
+	return &peerv1.UsedResourcesResponse{Resources: s.cfg.Resources.Used()}, nil
+}
+
+var errNoResources = &kv.UnavailableError{Why: kv.NotReady, Detail: "this node does not serve Kubernetes' API"}
 
 // CountEnding implements peerv1.PeerServiceServer.
 func (s *Service) CountEnding(_ context.Context, r *peerv1.CountEndingRequest) (*peerv1.CountEndingResponse, error) {

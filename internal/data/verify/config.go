@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
-	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdclock"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -18,7 +18,7 @@ type Etcd interface {
 	// At calls fn with the key/values of r at revision, in order, page by page.
 	At(ctx context.Context, r kv.Range, revision kv.Revision, fn func([]*kv.KeyValue) error) error
 	// Look fails with a *kv.HistoryError when etcd has another history.
-	Look(ctx context.Context) (etcd.Clock, error)
+	Look(ctx context.Context) (etcdclock.Clock, error)
 }
 
 // Config is what a Verifier needs. Its functions may be called from any goroutine.

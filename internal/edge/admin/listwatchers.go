@@ -10,7 +10,7 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/ops/tally"
+	"github.com/shardwatch/shardwatch/internal/ops/watchstats"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -72,11 +72,11 @@ func (s *adminService) listWatchers(r *shardwatchv1.ListWatchersRequest, out grp
 	return send() // also tells that there are none
 }
 
-func watcherMessage(api shardwatchv1.WatcherAPI, w tally.Watcher, f tally.Figures) *shardwatchv1.WatcherStatus {
+func watcherMessage(api shardwatchv1.WatcherAPI, w watchstats.Watcher, f watchstats.Figures) *shardwatchv1.WatcherStatus {
 	m := &shardwatchv1.WatcherStatus{
 		User: w.User, Api: api, WatchId: w.ID,
 		Revision: int64(f.Revision), LagRevisions: int64(f.Lag), Lag: durationpb.New(f.Behind),
-		Bytes: f.Bytes, BytesPerSecond: f.Rate, Rung: shardwatchv1.WatcherRung(f.Rung),
+		Bytes: f.Bytes, BytesPerSecond: f.Rate, Rung: shardwatchv1.WatcherRung(f.Mode),
 		Since: timestamppb.New(f.Since), Deltas: f.Deltas, Resyncs: f.Resyncs,
 	}
 	m.Key, m.RangeEnd = w.Range.Etcd()

@@ -11,8 +11,8 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/edge/callers"
-	"github.com/shardwatch/shardwatch/internal/ops/tally"
-	"github.com/shardwatch/shardwatch/internal/ops/trail"
+	"github.com/shardwatch/shardwatch/internal/ops/revtrace"
+	"github.com/shardwatch/shardwatch/internal/ops/watchstats"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -75,12 +75,12 @@ type Config struct {
 	Lineage Lineage
 	// Operator changes the shard map; nil: it cannot be changed.
 	Operator Operator
-	// Trail returns the trace of a revision; nil: not recorded.
-	Trail *trail.Trail
+	// Trace returns the trace of a revision; nil: not recorded.
+	Trace *revtrace.Trace
 	// Watchers returns the open watches of clients, and Figures what a watch's account
 	// says now.
-	Watchers func() iter.Seq2[shardwatchv1.WatcherAPI, tally.Watcher]
-	Figures  func() func(*tally.Watch) tally.Figures
+	Watchers func() iter.Seq2[shardwatchv1.WatcherAPI, watchstats.Watcher]
+	Figures  func() func(*watchstats.Watch) watchstats.Figures
 	// Stopping is closed when the node drains, Left when it has sent all watches
 	// elsewhere. GoOn returns a channel that is closed when an operator has had all
 	// watches of that time sent elsewhere.

@@ -10,7 +10,7 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/ops/trail"
+	"github.com/shardwatch/shardwatch/internal/ops/revtrace"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -21,9 +21,9 @@ func (s *adminService) TraceRevision(_ context.Context, r *shardwatchv1.TraceRev
 		return nil, wire.Status(&kv.InvalidError{Field: "revision", Reason: fmt.Sprintf("%d: must be greater than 0", r.GetRevision())})
 	}
 	out := &shardwatchv1.TraceRevisionResponse{Node: string(s.srv.cfg.Self)}
-	oldest, newest := s.srv.cfg.Trail.Bounds()
+	oldest, newest := s.srv.cfg.Trace.Bounds()
 	out.Oldest, out.Newest = int64(oldest), int64(newest)
-	w, ok := s.srv.cfg.Trail.Of(kv.Revision(r.GetRevision()))
+	w, ok := s.srv.cfg.Trace.Of(kv.Revision(r.GetRevision()))
 	if !ok {
 		return out, nil
 	}
@@ -47,7 +47,7 @@ func (s *adminService) TraceRevision(_ context.Context, r *shardwatchv1.TraceRev
 	return out, nil
 }
 
-func sentMessage(s *trail.Sent, began time.Time) *shardwatchv1.RevisionSent {
+func sentMessage(s *revtrace.Sent, began time.Time) *shardwatchv1.RevisionSent {
 	if s.Times == 0 {
 		return &shardwatchv1.RevisionSent{}
 	}

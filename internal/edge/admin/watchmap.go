@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -314,7 +314,7 @@ func (s *clusterService) WatchShardMap(r *shardwatchv1.WatchShardMapRequest, out
 
 // looksOn fails when the caller, which followed the map as a user of etcd, may not see it
 // any more. changed is closed when that may have changed; nil: it does not.
-func (s *clusterService) looksOn(caller *access.Caller, user string) (changed <-chan struct{}, err error) {
+func (s *clusterService) looksOn(caller *authz.Caller, user string) (changed <-chan struct{}, err error) {
 	if s.callers.Guard == nil || caller.Named() {
 		return changed, nil
 	}

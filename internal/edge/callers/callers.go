@@ -8,13 +8,13 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/peer"
 
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/edge/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Guard knows what callers may read where etcd's authentication is on; see internal/auth/guard.
+// Guard knows what callers may read where etcd's authentication is on; see internal/auth/etcdauth.
 // All methods may be called from any goroutine.
 type Guard interface {
 	etcdapi.Guard
@@ -35,11 +35,11 @@ type Reader interface {
 // call pass, as those of other nodes.
 type Checker struct {
 	// Access decides what clients may do; nil: everything.
-	Access *access.Access
+	Access *authz.Authorizer
 	// Guard knows what etcd's users may read; nil: etcd's authentication is not followed.
 	Guard Guard
 	// Audit is told of refused calls; nil: nothing is written down.
-	Audit *access.Audit
+	Audit *authz.Audit
 }
 
 // User returns whom etcd knows the caller of ctx as; there is a guard. Tokens of
@@ -52,7 +52,7 @@ func (c *Checker) User(ctx context.Context) (string, error) {
 // status. A name that the policy knows will do, also while etcd is away; without one the
 // caller must be a user of etcd's, while etcd's authentication is on. It returns that
 // user; "": none was needed.
-func (c *Checker) MayLook(ctx context.Context, caller *access.Caller) (user string, err error) {
+func (c *Checker) MayLook(ctx context.Context, caller *authz.Caller) (user string, err error) {
 	g := c.Guard
 	if g == nil || caller.Named() || g.MayLook("") == nil {
 		return "", nil
@@ -86,7 +86,7 @@ func Error(err error) error {
 
 // Name names the caller of ctx for logs: as the policy does, or etcd, or else the
 // certificate; "" when none of them does.
-func (c *Checker) Name(ctx context.Context, caller *access.Caller) string {
+func (c *Checker) Name(ctx context.Context, caller *authz.Caller) string {
 	if name := caller.Name(); name != "" {
 		return name
 	}
@@ -95,7 +95,7 @@ func (c *Checker) Name(ctx context.Context, caller *access.Caller) string {
 			return user
 		}
 	}
-	return access.ShownBy(ctx)
+	return authz.ShownBy(ctx)
 }
 
 // Address returns where a call comes from; nil when that is not known.

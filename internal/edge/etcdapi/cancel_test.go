@@ -124,7 +124,7 @@ func TestCancelIsAnsweredWithoutEtcd(t *testing.T) {
 
 // A watch that was cancelled makes room for another one.
 func TestCancelledWatchMakesRoom(t *testing.T) {
-	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.MaxWatchesPerStream = 2 }})
+	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.MaxWatchesPerStream = 2 }})
 	s := r.watch()
 	s.create(since(first))
 	s.created(0)
@@ -135,12 +135,12 @@ func TestCancelledWatchMakesRoom(t *testing.T) {
 		if m := s.next(); !m.GetCanceled() || m.GetWatchId() != -1 {
 			t.Fatalf("a third watch where two are allowed: %v", m)
 		}
-		if n := r.door.Watches(); n != 2 {
+		if n := r.api.Watches(); n != 2 {
 			t.Errorf("%d watches are open, want 2", n)
 		}
 		s.cancel(id)
 		s.canceled(id)
-		if n := r.door.Watches(); n != 1 {
+		if n := r.api.Watches(); n != 1 {
 			t.Errorf("%d watches are open after a cancel, want 1", n)
 		}
 	}

@@ -1,9 +1,9 @@
-// Package etcdapi is etcd's own v3 API, served from the cache: the second door
-// to the same house, so that every etcd client is a client.
+// Package etcdapi serves etcd's v3 API from the cache, so that every etcd client is
+// also a client of this node.
 //
-// Read [Door] first. Reads (range.go) and watches (package etcdwatch) are
-// answered from memory, everything else (pass.go) goes to etcd as it came, with
-// the caller's credentials. Where it answers, it is exactly etcd: revisions,
-// errors and their text, IDs, counts, orders. docs/etcd-compatibility.md says
-// what each RPC does and where it differs on purpose.
+// Read [API] first. Reads (range.go) and watches (package etcdwatch) are answered from
+// memory. All other requests go to etcd unchanged, with the caller's credentials
+// (pass.go). Answers equal etcd's: revisions, errors and their text, IDs, counts,
+// orders. docs/etcd-compatibility.md lists what each RPC does and where it differs on
+// purpose.
 package etcdapi

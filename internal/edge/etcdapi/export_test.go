@@ -8,6 +8,6 @@ import (
 )
 
 // RegisterWatch registers the Watch service alone.
-func (d *Door) RegisterWatch(r grpc.ServiceRegistrar, pumps *pump.Pumps) {
-	etcdserverpb.RegisterWatchServer(r, d.Service(pumps))
+func (a *API) RegisterWatch(r grpc.ServiceRegistrar, pumps *pump.Pumps) {
+	etcdserverpb.RegisterWatchServer(r, a.Service(pumps))
 }

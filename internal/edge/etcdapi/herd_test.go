@@ -16,12 +16,12 @@ import (
 )
 
 // oneAtATime has one watch opened at a time.
-func oneAtATime(c *etcdapi.Config) { c.Openings = fair.NewGate(1, etcdwatch.MaxOpensWaiting) }
+func oneAtATime(c *etcdapi.Config) { c.OpenQueue = fair.NewGate(1, etcdwatch.MaxOpensWaiting) }
 
 // Streams that open watches all at once stand in line. None is refused, and one
 // that ends in between leaves no gap.
 func TestNewWatchesStandInLine(t *testing.T) {
-	r := startWatches(t, rigOptions{door: oneAtATime})
+	r := startWatches(t, rigOptions{api: oneAtATime})
 	r.etcd.mu.Lock() // nobody gets an answer from etcd
 	var streams []*watchStream
 	for range 4 {
@@ -48,7 +48,7 @@ func TestNewWatchesStandInLine(t *testing.T) {
 func TestAHomelessShardBlocksNoOtherWatch(t *testing.T) {
 	m := cachetest.Map(1, []string{"h"}, "here")
 	m.Shards[1].Replicas = []shard.NodeID{"there"} // which is away
-	r := startWatches(t, rigOptions{shards: m, door: func(c *etcdapi.Config) {
+	r := startWatches(t, rigOptions{shards: m, api: func(c *etcdapi.Config) {
 		oneAtATime(c)
 		c.HomeTimeout = time.Hour
 	}})
@@ -57,7 +57,7 @@ func TestAHomelessShardBlocksNoOtherWatch(t *testing.T) {
 	for range 3 {
 		homeless.create(&etcdserverpb.WatchCreateRequest{Key: []byte("z"), StartRevision: first})
 	}
-	eventually(t, "they are on the list", func() bool { return r.door.Watches() == 3 })
+	eventually(t, "they are on the list", func() bool { return r.api.Watches() == 3 })
 	s := r.watch()
 	for id := range int64(3) {
 		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
@@ -71,14 +71,14 @@ func TestAHomelessShardBlocksNoOtherWatch(t *testing.T) {
 
 // A client has one turn, whatever number of connections its watches come by.
 func TestAClientsConnectionsShareItsTurn(t *testing.T) {
-	openings := fair.NewGate(1, etcdwatch.MaxOpensWaiting)
-	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Openings = openings }})
+	openQueue := fair.NewGate(1, etcdwatch.MaxOpensWaiting)
+	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.OpenQueue = openQueue }})
 	r.etcd.allow = make(chan struct{})
 	open := func(from string, waiting int) *watchStream {
 		s := r.watchBy(r.dial(from))
 		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
 		eventually(t, "the watch waits for its turn", func() bool {
-			in, out := openings.Figures()
+			in, out := openQueue.Figures()
 			return in == 1 && out == waiting
 		})
 		return s
@@ -91,7 +91,7 @@ func TestAClientsConnectionsShareItsTurn(t *testing.T) {
 		r.etcd.allow <- struct{}{}
 	}
 	other.created(0)
-	if _, waiting := openings.Figures(); waiting == 0 { // the last one does: etcd does not answer the one before
+	if _, waiting := openQueue.Figures(); waiting == 0 { // the last one does: etcd does not answer the one before
 		t.Error("the other client had to wait for all of the first one's connections")
 	}
 	close(r.etcd.allow)
@@ -101,7 +101,7 @@ func TestAClientsConnectionsShareItsTurn(t *testing.T) {
 // back when it reads or goes.
 func TestUnreadRepliesAreBounded(t *testing.T) {
 	b := budget.New(1 << 20) // 64 KiB of which are for replies, half of that for one client
-	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Budget = b }})
+	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.Budget = b }})
 	r.etcd.mu.Lock() // the first watch of each stream waits for etcd, and so do the answers after it
 	const streams, creates = 4, 300
 	var open []*watchStream

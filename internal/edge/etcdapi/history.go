@@ -18,11 +18,11 @@ const (
 
 // tellHistory sets the headers, before the call is passed: if the lineage ends while
 // the call is under way, its revision must not count as one of the next lineage.
-func (d *Door) tellHistory(ctx context.Context) {
-	if d.cfg.Router == nil {
+func (a *API) tellHistory(ctx context.Context) {
+	if a.cfg.Router == nil {
 		return
 	}
-	if h := d.cfg.Router.History(); h.Lineage != 0 {
+	if h := a.cfg.Router.History(); h.Lineage != 0 {
 		// Fails when the call has ended.
 		_ = grpc.SetHeader(ctx, metadata.Pairs(clusterHeader, h.Cluster, lineageHeader, strconv.FormatUint(h.Lineage, 10)))
 	}

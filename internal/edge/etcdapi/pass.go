@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
 	"google.golang.org/grpc"
 
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -25,24 +25,24 @@ import (
 // again, but for reads: a write may have been applied. Messages of a stream that the
 // client does not read stay at etcd, by gRPC's flow control; other answers take their
 // bytes from the budget.
-func (d *Door) Register(r grpc.ServiceRegistrar, pumps *pump.Pumps) {
+func (a *API) Register(r grpc.ServiceRegistrar, pumps *pump.Pumps) {
 	for _, s := range []struct {
 		desc *grpc.ServiceDesc
 		own  methods
 	}{
-		{&etcdserverpb.KV_ServiceDesc, methods{"Range": answered(d.Range), "RangeStream": d.streamedRange(), "Txn": d.guardedTxn(), "DeleteRange": d.guardedDelete()}},
+		{&etcdserverpb.KV_ServiceDesc, methods{"Range": answered(a.Range), "RangeStream": a.streamedRange(), "Txn": a.guardedTxn(), "DeleteRange": a.guardedDelete()}},
 		{&etcdserverpb.Lease_ServiceDesc, methods{
-			"LeaseTimeToLive": d.asked(etcdserverpb.Lease_LeaseTimeToLive_FullMethodName), "LeaseLeases": d.asked(etcdserverpb.Lease_LeaseLeases_FullMethodName),
+			"LeaseTimeToLive": a.asked(etcdserverpb.Lease_LeaseTimeToLive_FullMethodName), "LeaseLeases": a.asked(etcdserverpb.Lease_LeaseLeases_FullMethodName),
 		}},
-		{&etcdserverpb.Auth_ServiceDesc, d.auth()},
+		{&etcdserverpb.Auth_ServiceDesc, a.auth()},
 		{&etcdserverpb.Maintenance_ServiceDesc, memberMaintenance()},
-		{&etcdserverpb.Cluster_ServiceDesc, d.cluster()},
+		{&etcdserverpb.Cluster_ServiceDesc, a.cluster()},
 		{&v3lockpb.Lock_ServiceDesc, nil},
 		{&v3electionpb.Election_ServiceDesc, nil},
 	} {
-		r.RegisterService(d.serve(s.desc, s.own), nil)
+		r.RegisterService(a.serve(s.desc, s.own), nil)
 	}
-	etcdserverpb.RegisterWatchServer(r, d.Service(pumps))
+	etcdserverpb.RegisterWatchServer(r, a.Service(pumps))
 }
 
 // methods are those of a service that do not simply go to etcd, by name.
@@ -72,14 +72,14 @@ func refused(why string) method {
 
 // serve returns the service that desc describes: own methods, and all others
 // passed on. It keeps what reflection needs.
-func (d *Door) serve(desc *grpc.ServiceDesc, own methods) *grpc.ServiceDesc {
+func (a *API) serve(desc *grpc.ServiceDesc, own methods) *grpc.ServiceDesc {
 	out := &grpc.ServiceDesc{ServiceName: desc.ServiceName, Metadata: desc.Metadata}
 	for _, m := range desc.Methods {
 		name := "/" + desc.ServiceName + "/" + m.MethodName
 		how, ok := own[m.MethodName]
 		if !ok {
 			how = answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
-				return d.pass(ctx, name, request)
+				return a.pass(ctx, name, request)
 			})
 		}
 		out.Methods = append(out.Methods, grpc.MethodDesc{MethodName: m.MethodName, Handler: how.unary(name)})
@@ -87,7 +87,7 @@ func (d *Door) serve(desc *grpc.ServiceDesc, own methods) *grpc.ServiceDesc {
 	for _, s := range desc.Streams {
 		how, ok := own[s.StreamName]
 		if !ok {
-			how.stream = d.passStream("/"+desc.ServiceName+"/"+s.StreamName, s)
+			how.stream = a.passStream("/"+desc.ServiceName+"/"+s.StreamName, s)
 		}
 		s.Handler = how.stream
 		out.Streams = append(out.Streams, s)
@@ -110,33 +110,33 @@ func (m method) unary(name string) grpc.MethodHandler {
 }
 
 // pass sends a request to etcd and returns its answer.
-func (d *Door) pass(ctx context.Context, name string, request any) (*wire.Encoded, error) {
-	return d.passBy(ctx, name, request, d.once)
+func (a *API) pass(ctx context.Context, name string, request any) (*wire.Encoded, error) {
+	return a.passBy(ctx, name, request, a.once)
 }
 
 // passBy is pass for a request that send sends.
-func (d *Door) passBy(ctx context.Context, name string, request any, send func(ctx context.Context, name string, request any) (*wire.Encoded, error)) (*wire.Encoded, error) {
-	caller, err := d.view.Caller(ctx)
-	forward := d.cfg.Access.Forward(ctx)
+func (a *API) passBy(ctx context.Context, name string, request any, send func(ctx context.Context, name string, request any) (*wire.Encoded, error)) (*wire.Encoded, error) {
+	caller, err := a.view.Caller(ctx)
+	forward := a.cfg.Access.Forward(ctx)
 	if err == nil {
-		err = d.Nameless(forward, name)
+		err = a.Nameless(forward, name)
 	}
 	if err == nil {
-		err = d.judge(ctx, caller, name, request)
+		err = a.judge(ctx, caller, name, request)
 	}
 	if err != nil {
 		return nil, err
 	}
-	holder := access.Holder(ctx, caller)
+	holder := authz.Holder(ctx, caller)
 	ctx = context.WithValue(forward, holderKey{}, holder)
 	if strings.HasPrefix(name, "/"+etcdserverpb.KV_ServiceDesc.ServiceName+"/") {
-		d.tellHistory(ctx)
+		a.tellHistory(ctx)
 	}
-	carried, err := d.carry(holder, request)
+	carried, err := a.carry(holder, request)
 	if err != nil {
 		return nil, err
 	}
-	defer d.cfg.Budget.Give(holder, budget.Requests, carried)
+	defer a.cfg.Budget.Give(holder, budget.Requests, carried)
 	return send(ctx, name, request)
 }
 
@@ -144,38 +144,38 @@ func (d *Door) passBy(ctx context.Context, name string, request any, send func(c
 const freeRequest = 64 << 10
 
 // carry takes the bytes of a request that is passed on: it is held until etcd has answered.
-func (d *Door) carry(holder budget.Client, request any) (size int64, err error) {
+func (a *API) carry(holder budget.Client, request any) (size int64, err error) {
 	if e, ok := request.(*wire.Encoded); ok {
 		size = int64(e.Buffers.Len())
 	}
 	if size <= freeRequest {
 		return 0, nil
 	}
-	if err := d.cfg.Budget.Take(holder, budget.Requests, size, 0); err != nil {
+	if err := a.cfg.Budget.Take(holder, budget.Requests, size, 0); err != nil {
 		return 0, wire.Status(err)
 	}
 	return size, nil
 }
 
 // passStream joins a client's stream with one at etcd, message by message.
-func (d *Door) passStream(name string, desc grpc.StreamDesc) grpc.StreamHandler {
+func (a *API) passStream(name string, desc grpc.StreamDesc) grpc.StreamHandler {
 	return func(_ any, client grpc.ServerStream) error {
-		caller, err := d.view.Caller(client.Context())
+		caller, err := a.view.Caller(client.Context())
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithCancelCause(d.cfg.Access.Forward(client.Context()))
+		ctx, cancel := context.WithCancelCause(a.cfg.Access.Forward(client.Context()))
 		defer cancel(nil)
-		if err := d.Nameless(ctx, name); err != nil {
+		if err := a.Nameless(ctx, name); err != nil {
 			return err
 		}
-		etcd, err := d.cfg.Etcd.Passage().NewStream(ctx, &desc, name)
+		etcd, err := a.cfg.Etcd.Passage().NewStream(ctx, &desc, name)
 		if err != nil {
 			return err
 		}
 		// Ends with the handler at the latest: both streams fail then.
 		go func() {
-			if err := d.requests(ctx, client, etcd, caller, name, cancel); err != nil {
+			if err := a.requests(ctx, client, etcd, caller, name, cancel); err != nil {
 				cancel(err)
 			}
 		}()
@@ -189,7 +189,7 @@ func (d *Door) passStream(name string, desc grpc.StreamDesc) grpc.StreamHandler 
 
 // requests passes on what a client sends and the policy allows, until it has
 // closed its side.
-func (d *Door) requests(ctx context.Context, client grpc.ServerStream, etcd grpc.ClientStream, caller *access.Caller, name string, end context.CancelCauseFunc) error {
+func (a *API) requests(ctx context.Context, client grpc.ServerStream, etcd grpc.ClientStream, caller *authz.Caller, name string, end context.CancelCauseFunc) error {
 	for {
 		m := new(wire.Encoded)
 		switch err := client.RecvMsg(m); {
@@ -198,11 +198,11 @@ func (d *Door) requests(ctx context.Context, client grpc.ServerStream, etcd grpc
 		case err != nil:
 			return err
 		}
-		if err := d.judge(ctx, caller, name, m); err != nil {
+		if err := a.judge(ctx, caller, name, m); err != nil {
 			return err
 		}
 		if caller != nil && name == v3electionpb.Election_Observe_FullMethodName {
-			d.observed(ctx, caller, m, end)
+			a.observed(ctx, caller, m, end)
 		}
 		if err := etcd.SendMsg(m); err != nil {
 			return nil //nolint:nilerr // etcd has ended the stream: receiving says why

@@ -34,12 +34,12 @@ const (
 
 // ask puts a question to etcd, which changes nothing. etcd's answer is refused unread if
 // it is larger than was reserved; its size is reserved then, and etcd is asked again.
-func (d *Door) ask(ctx context.Context, name string, request any) (*wire.Encoded, error) {
-	held := &heldAnswer{budget: d.cfg.Budget, holder: d.holder(ctx)()}
+func (a *API) ask(ctx context.Context, name string, request any) (*wire.Encoded, error) {
+	held := &heldAnswer{budget: a.cfg.Budget, holder: a.holder(ctx)()}
 	limit := int64(freeAnswer)
 	for range askTries {
 		answer := new(wire.Encoded)
-		err := d.cfg.Etcd.Passage().Invoke(ctx, name, again(request), answer, grpc.MaxCallRecvMsgSize(int(limit)))
+		err := a.cfg.Etcd.Passage().Invoke(ctx, name, again(request), answer, grpc.MaxCallRecvMsgSize(int(limit)))
 		if err == nil {
 			held.attach(answer)
 			return answer, nil
@@ -51,7 +51,7 @@ func (d *Door) ask(ctx context.Context, name string, request any) (*wire.Encoded
 		}
 		limit = int64(size) + int64(size)/8
 		if err := held.resize(limit); err != nil {
-			d.reads.chunks.collect()
+			a.reads.chunks.collect()
 			return nil, wire.Status(err)
 		}
 	}
@@ -71,22 +71,22 @@ func again(request any) any {
 
 // once passes on what may change something, and so must not be sent twice. Its answer is
 // counted when it is there.
-func (d *Door) once(ctx context.Context, name string, request any) (*wire.Encoded, error) {
-	return d.onceWith(ctx, name, request)
+func (a *API) once(ctx context.Context, name string, request any) (*wire.Encoded, error) {
+	return a.onceWith(ctx, name, request)
 }
 
 // onceWide is once for a request whose answer may be large. Few are with etcd at a time.
 // An answer that is larger than all lists together may be is lost, though etcd has
 // executed the request.
-func (d *Door) onceWide(ctx context.Context, name string, request any) (*wire.Encoded, error) {
+func (a *API) onceWide(ctx context.Context, name string, request any) (*wire.Encoded, error) {
 	select {
-	case d.reads.wide <- struct{}{}:
-		defer func() { <-d.reads.wide }()
+	case a.reads.wide <- struct{}{}:
+		defer func() { <-a.reads.wide }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	share := d.cfg.Budget.Share(budget.Lists)
-	answer, err := d.onceWith(ctx, name, request, grpc.MaxCallRecvMsgSize(int(min(share, math.MaxInt32))))
+	share := a.cfg.Budget.Share(budget.Lists)
+	answer, err := a.onceWith(ctx, name, request, grpc.MaxCallRecvMsgSize(int(min(share, math.MaxInt32))))
 	if _, large := wire.TooLarge(err); large {
 		err = wire.Status(&kv.LimitError{
 			Limit: budget.Flag, Max: share,
@@ -96,14 +96,14 @@ func (d *Door) onceWide(ctx context.Context, name string, request any) (*wire.En
 	return answer, err
 }
 
-func (d *Door) onceWith(ctx context.Context, name string, request any, opts ...grpc.CallOption) (*wire.Encoded, error) {
+func (a *API) onceWith(ctx context.Context, name string, request any, opts ...grpc.CallOption) (*wire.Encoded, error) {
 	answer := new(wire.Encoded)
-	if err := d.cfg.Etcd.Passage().Invoke(ctx, name, request, answer, opts...); err != nil {
+	if err := a.cfg.Etcd.Passage().Invoke(ctx, name, request, answer, opts...); err != nil {
 		return nil, err
 	}
 	if size := int64(answer.Buffers.Len()); size > freeAnswer {
-		held := &heldAnswer{budget: d.cfg.Budget, holder: d.holder(ctx)(), n: size}
-		d.cfg.Budget.Settle(held.holder, budget.Lists, 0, size)
+		held := &heldAnswer{budget: a.cfg.Budget, holder: a.holder(ctx)(), n: size}
+		a.cfg.Budget.Settle(held.holder, budget.Lists, 0, size)
 		held.attach(answer)
 	}
 	return answer, nil
@@ -182,21 +182,21 @@ func wideDelete(b []byte) bool {
 }
 
 // guardedDelete passes deletes on.
-func (d *Door) guardedDelete() method {
+func (a *API) guardedDelete() method {
 	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
 		b := request.Buffers.MaterializeToBuffer(mem.DefaultBufferPool())
-		send := d.once
+		send := a.once
 		if wideDelete(b.ReadOnlyData()) {
-			send = d.onceWide
+			send = a.onceWide
 		}
 		b.Free()
-		return d.passBy(ctx, etcdserverpb.KV_DeleteRange_FullMethodName, request, send)
+		return a.passBy(ctx, etcdserverpb.KV_DeleteRange_FullMethodName, request, send)
 	})
 }
 
 // asked serves a method that changes nothing.
-func (d *Door) asked(name string) method {
+func (a *API) asked(name string) method {
 	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
-		return d.passBy(ctx, name, request, d.ask)
+		return a.passBy(ctx, name, request, a.ask)
 	})
 }

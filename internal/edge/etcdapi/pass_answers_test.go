@@ -26,7 +26,7 @@ func (o ops) list(key, end string) ops {
 	}})
 }
 
-// wideRig is a Door without a cache in front of an etcd with 3 MB, and with 4 MiB for
+// wideRig is an API without a cache in front of an etcd with 3 MB, and with 4 MiB for
 // lists.
 func wideRig(t *testing.T) (*passRig, *budget.Budget) {
 	t.Helper()

@@ -12,14 +12,14 @@ import (
 
 // learning passes logins on to etcd, and tells whose token it gave out before
 // the client can use it.
-func (d *Door) learning() method {
+func (a *API) learning() method {
 	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
 		var login etcdserverpb.AuthenticateRequest
 		known := peek(request, &login) // before it is sent: that uses it up
-		answer, err := d.pass(ctx, etcdserverpb.Auth_Authenticate_FullMethodName, request)
+		answer, err := a.pass(ctx, etcdserverpb.Auth_Authenticate_FullMethodName, request)
 		var given etcdserverpb.AuthenticateResponse
-		if err == nil && known && d.cfg.Learn != nil && peek(answer, &given) {
-			d.cfg.Learn(ctx, login.GetName(), given.GetToken())
+		if err == nil && known && a.cfg.Learn != nil && peek(answer, &given) {
+			a.cfg.Learn(ctx, login.GetName(), given.GetToken())
 		}
 		return answer, err
 	})
@@ -27,11 +27,11 @@ func (d *Door) learning() method {
 
 // refreshing passes a change of users or roles on to etcd. When the caller has the
 // answer, it is in force at the nodes, too.
-func (d *Door) refreshing(name string) method {
+func (a *API) refreshing(name string) method {
 	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
-		answer, err := d.pass(ctx, name, request)
-		if d.cfg.Guard != nil && mayHaveChanged(err) {
-			d.cfg.Guard.Refresh(context.WithoutCancel(ctx))
+		answer, err := a.pass(ctx, name, request)
+		if a.cfg.Guard != nil && mayHaveChanged(err) {
+			a.cfg.Guard.Refresh(context.WithoutCancel(ctx))
 		}
 		return answer, err
 	})
@@ -46,16 +46,16 @@ func mayHaveChanged(err error) bool {
 // auth are the methods of etcd's Auth service that are not merely passed on: the
 // login, and all that change something. A method of a newer etcd counts as one that
 // does.
-func (d *Door) auth() methods {
+func (a *API) auth() methods {
 	out := methods{}
 	for _, m := range etcdserverpb.Auth_ServiceDesc.Methods {
 		switch name := "/" + etcdserverpb.Auth_ServiceDesc.ServiceName + "/" + m.MethodName; name {
 		case etcdserverpb.Auth_Authenticate_FullMethodName:
-			out[m.MethodName] = d.learning()
+			out[m.MethodName] = a.learning()
 		case etcdserverpb.Auth_AuthStatus_FullMethodName, etcdserverpb.Auth_UserGet_FullMethodName, etcdserverpb.Auth_UserList_FullMethodName,
 			etcdserverpb.Auth_RoleGet_FullMethodName, etcdserverpb.Auth_RoleList_FullMethodName:
 		default:
-			out[m.MethodName] = d.refreshing(name)
+			out[m.MethodName] = a.refreshing(name)
 		}
 	}
 	return out
@@ -67,14 +67,14 @@ func peek(e *wire.Encoded, m any) bool { return wire.NewCodec().Unmarshal(e.Buff
 
 // Nameless refuses a call without a token while etcd's authentication is on, unless
 // etcd serves it to anyone. etcd would refuse it, too; the error is etcd's own.
-func (d *Door) Nameless(ctx context.Context, name string) error {
-	if d.cfg.Guard == nil || name == etcdserverpb.Auth_Authenticate_FullMethodName || name == etcdserverpb.Auth_AuthStatus_FullMethodName {
+func (a *API) Nameless(ctx context.Context, name string) error {
+	if a.cfg.Guard == nil || name == etcdserverpb.Auth_Authenticate_FullMethodName || name == etcdserverpb.Auth_AuthStatus_FullMethodName {
 		return nil
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
 	if len(md.Get(rpctypes.TokenFieldNameGRPC)) > 0 || len(md.Get(rpctypes.TokenFieldNameSwagger)) > 0 {
 		return nil // etcd decides
 	}
-	_, err := d.cfg.Guard.Caller(ctx)
+	_, err := a.cfg.Guard.Caller(ctx)
 	return err
 }

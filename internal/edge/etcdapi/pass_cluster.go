@@ -10,10 +10,10 @@ import (
 
 // cluster is the Cluster service: clients that keep their endpoints in step
 // with the members (clientv3's Sync) shall stay with the cache.
-func (d *Door) cluster() methods {
+func (a *API) cluster() methods {
 	const why = "a cache node is not a member of etcd: send the call to etcd"
 	return methods{
-		"MemberList": answered(d.memberList), "MemberAdd": refused(why), "MemberRemove": refused(why),
+		"MemberList": answered(a.memberList), "MemberAdd": refused(why), "MemberRemove": refused(why),
 		"MemberUpdate": refused(why), "MemberPromote": refused(why),
 	}
 }
@@ -28,21 +28,21 @@ func memberMaintenance() methods {
 	}
 }
 
-func (d *Door) memberList(ctx context.Context, _ *etcdserverpb.MemberListRequest) (*etcdserverpb.MemberListResponse, error) {
-	caller, err := d.view.Caller(ctx)
+func (a *API) memberList(ctx context.Context, _ *etcdserverpb.MemberListRequest) (*etcdserverpb.MemberListResponse, error) {
+	caller, err := a.view.Caller(ctx)
 	if err == nil {
-		err = d.judge(ctx, caller, etcdserverpb.Cluster_MemberList_FullMethodName, nil)
+		err = a.judge(ctx, caller, etcdserverpb.Cluster_MemberList_FullMethodName, nil)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if d.cfg.Guard != nil {
-		if _, err := d.cfg.Guard.Caller(d.cfg.Access.Forward(ctx)); err != nil {
+	if a.cfg.Guard != nil {
+		if _, err := a.cfg.Guard.Caller(a.cfg.Access.Forward(ctx)); err != nil {
 			return nil, err
 		}
 	}
-	out := &etcdserverpb.MemberListResponse{Header: d.view.Header(0)} // as etcd's, without a revision
-	for _, m := range d.cfg.Members() {
+	out := &etcdserverpb.MemberListResponse{Header: a.view.Header(0)} // as etcd's, without a revision
+	for _, m := range a.cfg.Members() {
 		scheme := "http://"
 		if m.TLS {
 			scheme = "https://"

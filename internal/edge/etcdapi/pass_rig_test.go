@@ -15,7 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/etcd"
 )
 
-// passRig is a Door in front of an etcd, for what is passed through: there is
+// passRig is an API in front of an etcd, for what is passed through: there is
 // no cache.
 type passRig struct {
 	up   *etcd.Client
@@ -23,7 +23,7 @@ type passRig struct {
 	conn *grpc.ClientConn // of a client
 }
 
-// startPass runs a Door in front of the etcd at endpoint until the test ends.
+// startPass runs an API in front of the etcd at endpoint until the test ends.
 func startPass(tb testing.TB, endpoint string, tune ...func(*etcdapi.Config)) *passRig {
 	tb.Helper()
 	ec := etcd.Defaults()
@@ -43,7 +43,7 @@ func startPassOf(tb testing.TB, ec etcd.Config, tune ...func(*etcdapi.Config)) *
 	for _, t := range tune {
 		t(&cfg)
 	}
-	door, err := etcdapi.New(cfg)
+	api, err := etcdapi.New(cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func startPassOf(tb testing.TB, ec etcd.Config, tune ...func(*etcdapi.Config)) *
 		tb.Fatal(err)
 	}
 	s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.WaitForHandlers(true), grpc.MaxRecvMsgSize(2<<20))
-	door.Register(s, new(pump.Pumps))
+	api.Register(s, new(pump.Pumps))
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
 	tb.Cleanup(func() { s.Stop(); <-ended })

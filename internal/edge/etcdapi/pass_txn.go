@@ -26,7 +26,7 @@ import (
 // one's value and keeps it in its index, and the next read of it is fatal
 // (mvcc/kvstore_txn.go, rangeKeys). So it is in 3.5.33 to 3.7.3, and we refuse
 // both as etcd means to. An operation in several parts is refused, too; see txnScan.operation.
-func (d *Door) guardedTxn() method {
+func (a *API) guardedTxn() method {
 	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
 		b := request.Buffers.MaterializeToBuffer(mem.DefaultBufferPool())
 		s := scanTxn(b.ReadOnlyData())
@@ -37,14 +37,14 @@ func (d *Door) guardedTxn() method {
 		case s.deadly && !s.malformed:
 			return nil, rpctypes.ErrGRPCDuplicateKey
 		}
-		send := d.once
+		send := a.once
 		switch {
 		case !s.writes && !s.malformed:
-			send = d.ask
+			send = a.ask
 		case s.wide:
-			send = d.onceWide
+			send = a.onceWide
 		}
-		return d.passBy(ctx, etcdserverpb.KV_Txn_FullMethodName, request, send)
+		return a.passBy(ctx, etcdserverpb.KV_Txn_FullMethodName, request, send)
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -22,29 +22,29 @@ import (
 
 // judge fails unless the policy lets the caller make a call that is passed on.
 // A method that is not known here is for administrators.
-func (d *Door) judge(ctx context.Context, c *access.Caller, method string, request any) error {
+func (a *API) judge(ctx context.Context, c *authz.Caller, method string, request any) error {
 	if c == nil {
 		return nil
 	}
-	return etcdview.InEtcdsWords(d.weigh(ctx, c, method, request))
+	return etcdview.InEtcdsWords(a.weigh(ctx, c, method, request))
 }
 
-func (d *Door) weigh(ctx context.Context, c *access.Caller, method string, request any) error {
+func (a *API) weigh(ctx context.Context, c *authz.Caller, method string, request any) error {
 	on := func(v policy.Verb, r kv.Range) error { return c.May(ctx, v, r) }
 	// etcd attaches the key to the lease, and keeps the lease alive meanwhile.
 	leased := func(r kv.Range, lease int64) error {
 		if err := on(policy.Write, r); err != nil || lease == 0 {
 			return err
 		}
-		return d.weighLease(ctx, c, policy.Write, lease)
+		return a.weighLease(ctx, c, policy.Write, lease)
 	}
 	switch method {
 	case etcdserverpb.KV_Put_FullMethodName:
-		return d.weighed(ctx, c, request, (*operations).put)
+		return a.weighed(ctx, c, request, (*operations).put)
 	case etcdserverpb.KV_DeleteRange_FullMethodName:
-		return d.weighed(ctx, c, request, (*operations).del)
+		return a.weighed(ctx, c, request, (*operations).del)
 	case etcdserverpb.KV_Txn_FullMethodName:
-		return d.weighed(ctx, c, request, (*operations).txn)
+		return a.weighed(ctx, c, request, (*operations).txn)
 	case etcdserverpb.KV_Range_FullMethodName, etcdserverpb.KV_RangeStream_FullMethodName:
 		return read(request, func(m *etcdserverpb.RangeRequest) error {
 			return on(policy.Read, spanned(m.GetKey(), m.GetRangeEnd()))
@@ -54,19 +54,19 @@ func (d *Door) weigh(ctx context.Context, c *access.Caller, method string, reque
 		return c.MaySome(ctx, policy.Write)
 	case etcdserverpb.Lease_LeaseKeepAlive_FullMethodName:
 		return read(request, func(m *etcdserverpb.LeaseKeepAliveRequest) error {
-			return d.weighLease(ctx, c, policy.Write, m.GetID())
+			return a.weighLease(ctx, c, policy.Write, m.GetID())
 		})
 	case etcdserverpb.Lease_LeaseRevoke_FullMethodName:
 		// It deletes the keys of the lease.
 		return read(request, func(m *etcdserverpb.LeaseRevokeRequest) error {
-			return d.weighLease(ctx, c, policy.Write, m.GetID())
+			return a.weighLease(ctx, c, policy.Write, m.GetID())
 		})
 	case etcdserverpb.Lease_LeaseTimeToLive_FullMethodName:
 		return read(request, func(m *etcdserverpb.LeaseTimeToLiveRequest) error {
 			if !m.GetKeys() {
 				return c.Known(ctx)
 			}
-			return d.weighLease(ctx, c, policy.Read, m.GetID())
+			return a.weighLease(ctx, c, policy.Read, m.GetID())
 		})
 
 	case v3lockpb.Lock_Lock_FullMethodName:
@@ -101,7 +101,7 @@ func within(name []byte) kv.Range { return kv.Prefix(string(name) + "/") }
 
 // observed ends an observation of an election, which is a watch at etcd, when
 // the policy no longer allows it.
-func (d *Door) observed(ctx context.Context, c *access.Caller, request *wire.Encoded, end context.CancelCauseFunc) {
+func (a *API) observed(ctx context.Context, c *authz.Caller, request *wire.Encoded, end context.CancelCauseFunc) {
 	var m v3electionpb.LeaderRequest
 	if !peek(request, &m) {
 		return // as judged
@@ -110,7 +110,7 @@ func (d *Door) observed(ctx context.Context, c *access.Caller, request *wire.Enc
 	// Ends with the call.
 	go func() {
 		for {
-			changed := d.cfg.Access.Changed()
+			changed := a.cfg.Access.Changed()
 			if !c.Allows(policy.Watch, keys) {
 				if err := c.May(ctx, policy.Watch, keys); err != nil { // or it may again, by now
 					end(etcdview.InEtcdsWords(err))
@@ -132,14 +132,14 @@ func (d *Door) observed(ctx context.Context, c *access.Caller, request *wire.Enc
 // reports the keys. If it does not, because there is no such lease or the caller has
 // no right to know, it does not serve the call either. A caller that may use the verb on
 // all keys costs etcd nothing.
-func (d *Door) weighLease(ctx context.Context, c *access.Caller, v policy.Verb, lease int64) error {
+func (a *API) weighLease(ctx context.Context, c *authz.Caller, v policy.Verb, lease int64) error {
 	if c.Allows(v, kv.Range{}) {
 		return nil
 	}
 	if err := c.MaySome(ctx, v); err != nil {
 		return err
 	}
-	t, err := etcdserverpb.NewLeaseClient(d.cfg.Etcd.Passage()).LeaseTimeToLive(d.cfg.Access.Forward(ctx), &etcdserverpb.LeaseTimeToLiveRequest{ID: lease, Keys: true})
+	t, err := etcdserverpb.NewLeaseClient(a.cfg.Etcd.Passage()).LeaseTimeToLive(a.cfg.Access.Forward(ctx), &etcdserverpb.LeaseTimeToLiveRequest{ID: lease, Keys: true})
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func read[M any](request any, weigh func(*M) error) error {
 const maxLeases = 128
 
 // weighed fails unless the caller may do all that an encoded request does.
-func (d *Door) weighed(ctx context.Context, c *access.Caller, request any, look func(*operations, []byte)) error {
+func (a *API) weighed(ctx context.Context, c *authz.Caller, request any, look func(*operations, []byte)) error {
 	e, ok := request.(*wire.Encoded)
 	if !ok {
 		return errRequest
@@ -198,7 +198,7 @@ func (d *Door) weighed(ctx context.Context, c *access.Caller, request any, look 
 		return &kv.InvalidError{Field: "request", Reason: fmt.Sprintf("a transaction that attaches keys to more than %d leases: split it", maxLeases)}
 	}
 	for lease := range o.leases {
-		if err := d.weighLease(ctx, c, policy.Write, lease); err != nil {
+		if err := a.weighLease(ctx, c, policy.Write, lease); err != nil {
 			return err
 		}
 	}

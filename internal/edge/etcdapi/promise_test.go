@@ -11,7 +11,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/edge/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
@@ -116,13 +116,13 @@ func TestWatchesThatHaveEndedMakeRoomForTheirCaller(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := access.Defaults()
+	c := authz.Defaults()
 	c.File = file
-	policy, err := access.New(c)
+	policy, err := authz.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Access, c.MaxWatchesPerStream = policy, 2 }})
+	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.Access, c.MaxWatchesPerStream = policy, 2 }})
 	// room fails unless the caller can open just so many more watches.
 	room := func(what string, want int) {
 		t.Helper()
@@ -188,9 +188,9 @@ func TestWatchesThatHaveEndedMakeRoomForTheirCaller(t *testing.T) {
 // more.
 func (s *watchStream) leave(r *watchRig) {
 	s.tb.Helper()
-	before := r.door.Watches()
+	before := r.api.Watches()
 	s.end()
-	for end := time.Now().Add(deadline); r.door.Watches() >= before; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(deadline); r.api.Watches() >= before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			s.tb.Fatal("the node keeps the watches of a stream that was left")
 		}

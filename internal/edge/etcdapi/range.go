@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
@@ -21,7 +21,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// reads is what Range and RangeStream need beside the Door.
+// reads is what Range and RangeStream need beside the API.
 type reads struct {
 	chunks *chunks
 	// detours has a place for each list that etcd answers because we cannot.
@@ -47,34 +47,34 @@ func newReads(b *budget.Budget) reads {
 // It is answered from memory when all of the range is served. What cannot be is
 // answered by etcd: ranges that are not served, revisions that are no longer
 // kept, shards that do not come to the revision in time.
-func (d *Door) Range(ctx context.Context, r *etcdserverpb.RangeRequest) (*wire.Encoded, error) {
+func (a *API) Range(ctx context.Context, r *etcdserverpb.RangeRequest) (*wire.Encoded, error) {
 	if err := checkRange(r); err != nil {
 		return nil, err
 	}
 	rng, ok := rangeOf(r)
 	if !ok {
-		return d.forward(ctx, r)
+		return a.forward(ctx, r)
 	}
-	if err := d.mayRead(ctx, rng); err != nil {
+	if err := a.mayRead(ctx, rng); err != nil {
 		return nil, err
 	}
-	reading, now, err := d.read(ctx, r, rng)
+	reading, now, err := a.read(ctx, r, rng)
 	if err == nil {
 		var answer *wire.Encoded
-		if answer, err = d.answer(ctx, r, reading, now); err == nil {
+		if answer, err = a.answer(ctx, r, reading, now); err == nil {
 			tellAge(r, reading, func(md metadata.MD) error { return grpc.SetHeader(ctx, md) })
 			return answer, nil
 		}
 	}
-	if err := d.refusal(ctx, err); err != nil {
+	if err := a.refusal(ctx, err); err != nil {
 		return nil, err
 	}
-	leave, err := d.detour(ctx, rng, err)
+	leave, err := a.detour(ctx, rng, err)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	return d.forward(ctx, r)
+	return a.forward(ctx, r)
 }
 
 // checkRange fails as etcd does (v3rpc/key.go).
@@ -107,27 +107,27 @@ func rangeOf(r *etcdserverpb.RangeRequest) (kv.Range, bool) {
 type holderKey struct{}
 
 // holder returns a question: whom does what a call makes the node hold count for?
-func (d *Door) holder(ctx context.Context) func() budget.Client {
+func (a *API) holder(ctx context.Context) func() budget.Client {
 	return func() budget.Client {
 		if h, ok := ctx.Value(holderKey{}).(budget.Client); ok {
 			return h
 		}
-		caller, err := d.cfg.Access.Caller(ctx)
+		caller, err := a.cfg.Access.Caller(ctx)
 		if err != nil {
 			caller = nil // a token that has ended meanwhile: the address counts
 		}
-		return access.Holder(ctx, caller)
+		return authz.Holder(ctx, caller)
 	}
 }
 
 // mayRead fails when the caller may not read all of rng.
-func (d *Door) mayRead(ctx context.Context, rng kv.Range) error {
-	caller, err := d.view.Caller(ctx)
+func (a *API) mayRead(ctx context.Context, rng kv.Range) error {
+	caller, err := a.view.Caller(ctx)
 	if err == nil {
 		err = etcdview.InEtcdsWords(caller.May(ctx, policy.Read, rng))
 	}
 	if err == nil {
-		_, err = d.view.Permit(ctx, rng, false)
+		_, err = a.view.Permit(ctx, rng, false)
 	}
 	return err
 }
@@ -137,27 +137,27 @@ type final struct{ error }
 
 // read fixes what is read. now is the revision of the answer's header; 0: that
 // of the reading.
-func (d *Door) read(ctx context.Context, r *etcdserverpb.RangeRequest, rng kv.Range) (reading *router.Reading, now kv.Revision, err error) {
-	req := router.ReadRequest{Range: rng, Serializable: r.GetSerializable(), MaxStaleness: d.cfg.MaxStaleness}
+func (a *API) read(ctx context.Context, r *etcdserverpb.RangeRequest, rng kv.Range) (reading *router.Reading, now kv.Revision, err error) {
+	req := router.ReadRequest{Range: rng, Serializable: r.GetSerializable(), MaxStaleness: a.cfg.MaxStaleness}
 	if req.MaxStaleness == 0 {
 		req.MaxStaleness = router.AnyAge
 	}
 	if r.GetRevision() > 0 { // below 0 is now, too (mvcc/kvstore_txn.go)
-		return d.readAt(ctx, req, kv.Revision(r.GetRevision()))
+		return a.readAt(ctx, req, kv.Revision(r.GetRevision()))
 	}
-	reading, err = d.cfg.Router.Read(ctx, req)
+	reading, err = a.cfg.Router.Read(ctx, req)
 	if errors.As(err, new(*kv.CompactedError)) {
 		// A busy shard has dropped the revision while another one was waited
 		// for. The next one may be luckier.
-		reading, err = d.cfg.Router.Read(ctx, req)
+		reading, err = a.cfg.Router.Read(ctx, req)
 	}
 	return reading, 0, err
 }
 
 // readAt is read at an older revision. etcd decides whether there is such a
 // one; its present revision goes into the header.
-func (d *Door) readAt(ctx context.Context, req router.ReadRequest, revision kv.Revision) (*router.Reading, kv.Revision, error) {
-	now, err := d.cfg.Etcd.Verify(ctx, revision)
+func (a *API) readAt(ctx context.Context, req router.ReadRequest, revision kv.Revision) (*router.Reading, kv.Revision, error) {
+	now, err := a.cfg.Etcd.Verify(ctx, revision)
 	switch {
 	case errors.As(err, new(*kv.CompactedError)):
 		return nil, 0, final{rpctypes.ErrGRPCCompacted}
@@ -167,7 +167,7 @@ func (d *Door) readAt(ctx context.Context, req router.ReadRequest, revision kv.R
 		return nil, 0, err
 	case err != nil:
 		// What is here decides, as a member would that has lost the others.
-		present, err := d.cfg.Router.Read(ctx, req)
+		present, err := a.cfg.Router.Read(ctx, req)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -176,13 +176,13 @@ func (d *Door) readAt(ctx context.Context, req router.ReadRequest, revision kv.R
 		}
 	}
 	req.Revision, req.Exists = revision, true
-	reading, err := d.cfg.Router.Read(ctx, req)
+	reading, err := a.cfg.Router.Read(ctx, req)
 	return reading, now, err
 }
 
 // refusal returns the answer that err is, or nil when etcd may know a better
 // one.
-func (d *Door) refusal(ctx context.Context, err error) error {
+func (a *API) refusal(ctx context.Context, err error) error {
 	var answer final
 	if errors.As(err, &answer) {
 		return answer.error
@@ -208,11 +208,11 @@ func (d *Door) refusal(ctx context.Context, err error) error {
 }
 
 // answer reads and encodes. now is as read returns it.
-func (d *Door) answer(ctx context.Context, r *etcdserverpb.RangeRequest, reading *router.Reading, now kv.Revision) (*wire.Encoded, error) {
+func (a *API) answer(ctx context.Context, r *etcdserverpb.RangeRequest, reading *router.Reading, now kv.Revision) (*wire.Encoded, error) {
 	how := selectionOf(r)
-	l := d.reads.chunks.list(how.form(), d.holder(ctx))
+	l := a.reads.chunks.list(how.form(), a.holder(ctx))
 	if reading.Here() { // it computes alone
-		l.turns, l.ctx = d.reads.turns, ctx
+		l.turns, l.ctx = a.reads.turns, ctx
 	}
 	count, more, err := how.scan(ctx, reading, l.add)
 	if err == nil {
@@ -226,28 +226,28 @@ func (d *Door) answer(ctx context.Context, r *etcdserverpb.RangeRequest, reading
 	if now == 0 {
 		now = reading.Revision
 	}
-	h := d.view.WireHeader(now)
-	a := wire.RangeAnswer{Header: &h, Encoded: l.buffers, Items: l.items, Form: l.form, More: more, Count: count}
-	return a.Encode(), nil
+	h := a.view.WireHeader(now)
+	answer := wire.RangeAnswer{Header: &h, Encoded: l.buffers, Items: l.items, Form: l.form, More: more, Count: count}
+	return answer.Encode(), nil
 }
 
 // detour waits for a place among the lists that etcd answers in our stead, and
 // returns how to leave it. Single keys cost etcd little, and what is not served
 // here is passed on like all else.
-func (d *Door) detour(ctx context.Context, rng kv.Range, why error) (leave func(), err error) {
+func (a *API) detour(ctx context.Context, rng kv.Range, why error) (leave func(), err error) {
 	if rng.IsSingle() || errors.As(why, new(*kv.NotServedError)) {
 		return func() {}, nil
 	}
-	d.cfg.Logger.Debug("a list is answered by etcd", "range", rng, "error", why)
+	a.cfg.Logger.Debug("a list is answered by etcd", "range", rng, "error", why)
 	select {
-	case d.reads.detours <- struct{}{}:
-		return func() { <-d.reads.detours }, nil
+	case a.reads.detours <- struct{}{}:
+		return func() { <-a.reads.detours }, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
 // forward has etcd answer.
-func (d *Door) forward(ctx context.Context, r *etcdserverpb.RangeRequest) (*wire.Encoded, error) {
-	return d.passBy(ctx, etcdserverpb.KV_Range_FullMethodName, r, d.ask)
+func (a *API) forward(ctx context.Context, r *etcdserverpb.RangeRequest) (*wire.Encoded, error) {
+	return a.passBy(ctx, etcdserverpb.KV_Range_FullMethodName, r, a.ask)
 }

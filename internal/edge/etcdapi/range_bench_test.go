@@ -266,7 +266,7 @@ func (c *discarding) call(method string, request []byte) (answered int64, err er
 	}
 }
 
-// BenchmarkGet is a get of one key at the Door, without gRPC and without etcd's
+// BenchmarkGet is a get of one key at the API, without gRPC and without etcd's
 // answer to what its revision is.
 func BenchmarkGet(b *testing.B) {
 	for _, serializable := range []bool{true, false} {
@@ -276,7 +276,7 @@ func BenchmarkGet(b *testing.B) {
 			r.Serializable = serializable
 			b.ReportAllocs()
 			for b.Loop() {
-				e, err := n.door.Range(b.Context(), r)
+				e, err := n.api.Range(b.Context(), r)
 				if err != nil || e.Buffers.Len() < 1000 {
 					b.Fatal(err)
 				}

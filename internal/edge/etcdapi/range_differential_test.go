@@ -20,7 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// differ compares a Door's answers with those of the etcd behind it.
+// differ compares an API's answers with those of the etcd behind it.
 type differ struct {
 	t       *testing.T
 	rng     *rand.Rand
@@ -205,7 +205,7 @@ func streamed(ctx context.Context, c etcdserverpb.KVClient, r *etcdserverpb.Rang
 	}
 }
 
-// Random requests of all shapes get from a Door, whose shards are here and at
+// Random requests of all shapes get from an API, whose shards are here and at
 // another node, what the etcd behind it says, while it changes and is
 // compacted.
 func TestRangeAgainstEtcd(t *testing.T) {
@@ -217,8 +217,8 @@ func TestRangeAgainstEtcd(t *testing.T) {
 	there := startReads(t, "there", m, e.Endpoint())
 	here.node.Connect("there", dialPlain(t, there.peer))
 	there.node.Connect("here", dialPlain(t, here.peer))
-	here.door.CutLists(2<<10, 2<<10, 16<<10)
-	there.door.CutLists(3<<10, 1, 4<<10)
+	here.api.CutLists(2<<10, 2<<10, 16<<10)
+	there.api.CutLists(3<<10, 1, 4<<10)
 	d := &differ{
 		t: t, rng: rand.New(rand.NewPCG(seed, 0)), etcd: etcdserverpb.NewKVClient(dialPlain(t, e.Endpoint())),
 		nodes: []*readNode{here, there}, leases: []int64{0, 0, 0, 7}, compact: 1, now: 1,
@@ -260,7 +260,7 @@ func TestRangeAgainstEtcd(t *testing.T) {
 		t.Errorf("most were not")
 	}
 	for _, n := range d.nodes {
-		if held := n.door.Held(); held != 0 {
+		if held := n.api.Held(); held != 0 {
 			t.Errorf("%d bytes of chunks are held though nothing is being sent", held)
 		}
 	}

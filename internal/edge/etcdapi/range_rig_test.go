@@ -73,13 +73,13 @@ func (c countingConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, meth
 	return c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 }
 
-// readNode is a node with caches of an etcd and a Door.
+// readNode is a node with caches of an etcd and an API.
 type readNode struct {
 	etcd *counting
 	node *cachetest.Node
-	door *etcdapi.Door
+	api  *etcdapi.API
 	addr string
-	kv   etcdserverpb.KVClient // at the door
+	kv   etcdserverpb.KVClient // at the api
 	peer string                // address of the peer port
 }
 
@@ -128,11 +128,11 @@ func startReadsOf(tb testing.TB, self shard.NodeID, m *shard.Map, endpoint strin
 			c.Observe(now, revision)
 		}
 	}
-	return startDoor(tb, n, up, router.Config{Shards: n, Clock: up, Self: self, MaxStaleness: time.Minute}, tune...)
+	return startAPI(tb, n, up, router.Config{Shards: n, Clock: up, Self: self, MaxStaleness: time.Minute}, tune...)
 }
 
-// startDoor runs a Door, and a server for other nodes, over a router.
-func startDoor(tb testing.TB, n *cachetest.Node, up etcdapi.Upstream, rc router.Config, tune ...func(*etcdapi.Config)) *readNode {
+// startAPI runs an API, and a server for other nodes, over a router.
+func startAPI(tb testing.TB, n *cachetest.Node, up etcdapi.Upstream, rc router.Config, tune ...func(*etcdapi.Config)) *readNode {
 	tb.Helper()
 	r, counted := router.New(rc), &counting{Upstream: up}
 	cfg := etcdapi.Defaults()
@@ -140,7 +140,7 @@ func startDoor(tb testing.TB, n *cachetest.Node, up etcdapi.Upstream, rc router.
 	for _, t := range tune {
 		t(&cfg)
 	}
-	door, err := etcdapi.New(cfg)
+	api, err := etcdapi.New(cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func startDoor(tb testing.TB, n *cachetest.Node, up etcdapi.Upstream, rc router.
 	var pumps pump.Pumps
 	var running sync.WaitGroup
 	s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.WaitForHandlers(true))
-	door.Register(s, &pumps)
+	api.Register(s, &pumps)
 	ctx, cancel := context.WithCancel(context.Background())
 	running.Go(func() {
 		if err := s.Serve(clients); err != nil {
@@ -181,7 +181,7 @@ func startDoor(tb testing.TB, n *cachetest.Node, up etcdapi.Upstream, rc router.
 		running.Wait()
 		pumps.Wait()
 	})
-	out := &readNode{etcd: counted, node: n, door: door, addr: clients.Addr().String(), peer: peers.Addr().String()}
+	out := &readNode{etcd: counted, node: n, api: api, addr: clients.Addr().String(), peer: peers.Addr().String()}
 	out.kv = etcdserverpb.NewKVClient(dialLarge(tb, out.addr))
 	return out
 }

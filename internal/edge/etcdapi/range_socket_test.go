@@ -43,7 +43,7 @@ func startScripted(tb testing.TB, keys int, tune ...func(*etcdapi.Config)) (*rea
 		<-c.Ready()
 		c.Observe(time.Now(), h.Now())
 	}
-	return startDoor(tb, n, &scripted{script: h}, router.Config{Shards: n, Clock: h, Self: "here"}, tune...), h
+	return startAPI(tb, n, &scripted{script: h}, router.Config{Shards: n, Clock: h, Self: "here"}, tune...), h
 }
 
 func pods() *etcdserverpb.RangeRequest {
@@ -58,19 +58,19 @@ func TestReadsSeeWhatWasWritten(t *testing.T) {
 	here, there := startReads(t, "here", m, e.Endpoint()), startReads(t, "there", m, e.Endpoint())
 	here.node.Connect("there", dialPlain(t, there.peer))
 	there.node.Connect("here", dialPlain(t, here.peer))
-	doors := []*readNode{here, there}
+	apis := []*readNode{here, there}
 	var wg sync.WaitGroup
 	for w := range 8 {
 		wg.Go(func() {
 			key := fmt.Appendf(nil, "/%d", w+1)
 			for i := range 30 {
 				value := fmt.Sprint(i)
-				put, err := doors[(w+i)%2].kv.Put(within(t), &etcdserverpb.PutRequest{Key: key, Value: []byte(value)})
+				put, err := apis[(w+i)%2].kv.Put(within(t), &etcdserverpb.PutRequest{Key: key, Value: []byte(value)})
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				at := doors[(w+i/2)%2].kv
+				at := apis[(w+i/2)%2].kv
 				get, err := at.Range(within(t), &etcdserverpb.RangeRequest{Key: key})
 				if err != nil || len(get.GetKvs()) != 1 || string(get.GetKvs()[0].GetValue()) != value || get.GetHeader().GetRevision() < put.GetHeader().GetRevision() {
 					t.Errorf("after a put of %s=%s at %d: %v, %v", key, value, put.GetHeader().GetRevision(), get, err)
@@ -145,7 +145,7 @@ func TestRangeStreamToASlowClient(t *testing.T) {
 	for _, keep := range []int64{0, 100 << 20} {
 		n := startReadsOf(t, "here", serving([]string{"/1"}, "here"), e.Endpoint(), func(c *cache.Config) { c.RootsBytes = keep },
 			func(c *etcdapi.Config) { c.MaxMessageBytes = 32 << 10 })
-		n.door.CutLists(8<<10, 8<<10, 32<<10)
+		n.api.CutLists(8<<10, 8<<10, 32<<10)
 		for _, r := range []*etcdserverpb.RangeRequest{
 			{Key: []byte("/"), RangeEnd: []byte("0")},
 			{Key: []byte("/"), RangeEnd: []byte("0"), Limit: 200},
@@ -160,7 +160,7 @@ func TestRangeStreamToASlowClient(t *testing.T) {
 				}
 			}}
 			n.etcd.reads.Store(0)
-			if err := n.door.RangeStream(r, out); err != nil {
+			if err := n.api.RangeStream(r, out); err != nil {
 				t.Fatal(err)
 			}
 			got := &etcdserverpb.RangeResponse{}
@@ -218,14 +218,14 @@ func TestListsThatNobodyReads(t *testing.T) {
 	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), budget.Flag) {
 		t.Errorf("a list beside those that nobody reads: %v", err)
 	}
-	if held := n.door.Held(); held > limit+6<<20 {
+	if held := n.api.Held(); held > limit+6<<20 {
 		t.Errorf("%d bytes are held, the limit is %d", held, limit)
 	}
 	if _, err := n.kv.Range(within(t), one("/registry/pods/000001")); err != nil {
 		t.Errorf("a get: %v", err)
 	}
 	cancel()
-	eventually(t, "lists that were given up are forgotten", func() bool { return n.door.Held() == 0 })
+	eventually(t, "lists that were given up are forgotten", func() bool { return n.api.Held() == 0 })
 	if _, err = n.kv.Range(within(t), pods()); err != nil {
 		t.Errorf("when they are gone: %v", err)
 	}
@@ -240,7 +240,7 @@ func TestListsTakeTurns(t *testing.T) {
 		ops = append(ops, cachetest.Put(fmt.Sprintf("/registry/pods/%06d", k), strings.Repeat("v", 1000)))
 	}
 	h.Commit(ops...)
-	leave := n.door.HoldTurns(t)
+	leave := n.api.HoldTurns(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	list := func(ctx context.Context, want codes.Code) {
@@ -253,13 +253,13 @@ func TestListsTakeTurns(t *testing.T) {
 	}
 	list(ctx, codes.Canceled)
 	list(within(t), codes.OK)
-	eventually(t, "the lists wait", func() bool { _, waiting := n.door.Waiting(); return waiting == 2 })
+	eventually(t, "the lists wait", func() bool { _, waiting := n.api.Waiting(); return waiting == 2 })
 	if _, err := n.kv.Range(within(t), one("/registry/pods/000001")); err != nil {
 		t.Errorf("a get: %v", err)
 	}
 	cancel()
-	eventually(t, "one was given up", func() bool { _, waiting := n.door.Waiting(); return waiting == 1 })
+	eventually(t, "one was given up", func() bool { _, waiting := n.api.Waiting(); return waiting == 1 })
 	leave()
 	all.Wait()
-	eventually(t, "all turns are given back", func() bool { running, waiting := n.door.Waiting(); return running == 0 && waiting == 0 })
+	eventually(t, "all turns are given back", func() bool { running, waiting := n.api.Waiting(); return running == 0 && waiting == 0 })
 }

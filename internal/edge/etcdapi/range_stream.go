@@ -14,13 +14,13 @@ import (
 )
 
 // streamedRange serves RangeStream.
-func (d *Door) streamedRange() method {
+func (a *API) streamedRange() method {
 	return method{stream: func(_ any, s grpc.ServerStream) error {
 		r := new(etcdserverpb.RangeRequest)
 		if err := s.RecvMsg(r); err != nil {
 			return err
 		}
-		return d.RangeStream(r, s)
+		return a.RangeStream(r, s)
 	}}
 }
 
@@ -29,7 +29,7 @@ func (d *Door) streamedRange() method {
 // Between two chunks nothing is kept but the next key: a client that does not
 // read holds one chunk, by gRPC's flow control, and no old state. If the
 // revision is gone when it reads on, etcd sends the rest.
-func (d *Door) RangeStream(r *etcdserverpb.RangeRequest, gs grpc.ServerStream) error {
+func (a *API) RangeStream(r *etcdserverpb.RangeRequest, gs grpc.ServerStream) error {
 	if err := checkRange(r); err != nil {
 		return err
 	}
@@ -45,33 +45,33 @@ func (d *Door) RangeStream(r *etcdserverpb.RangeRequest, gs grpc.ServerStream) e
 	if !ok || r.GetSortTarget() != etcdserverpb.RangeRequest_KEY && !r.GetCountOnly() {
 		// etcd sorts each of its chunks by the target, and continues after the
 		// last one's last key: whatever that means, it is etcd's to say.
-		return d.forwardStream(ctx, r, gs)
+		return a.forwardStream(ctx, r, gs)
 	}
-	if err := d.mayRead(ctx, rng); err != nil {
+	if err := a.mayRead(ctx, rng); err != nil {
 		return err
 	}
-	out := &chunkSender{d: d, out: gs, r: r, form: how.form(), left: rng}
+	out := &chunkSender{api: a, out: gs, r: r, form: how.form(), left: rng}
 	err := out.run(ctx)
 	if err == nil {
 		return nil
 	}
-	if err := d.refusal(ctx, err); err != nil {
+	if err := a.refusal(ctx, err); err != nil {
 		return err
 	}
-	leave, err := d.detour(ctx, rng, err)
+	leave, err := a.detour(ctx, rng, err)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	if out.sent == 0 {
-		return d.forwardStream(ctx, r, gs)
+		return a.forwardStream(ctx, r, gs)
 	}
 	return out.finishAtEtcd(ctx)
 }
 
 // chunkSender sends a range in chunks.
 type chunkSender struct {
-	d    *Door
+	api  *API
 	out  grpc.ServerStream
 	r    *etcdserverpb.RangeRequest
 	form wire.ItemForm
@@ -84,15 +84,15 @@ type chunkSender struct {
 	left     kv.Range // what is not sent yet
 }
 
-// errChunk says that a chunk is complete, and that there may be more.
+// errChunk reports that a chunk is complete, and that there may be more.
 var errChunk = errors.New("the chunk is complete")
 
-// errMiscounted says that there are fewer keys than were counted.
+// errMiscounted reports that there are fewer keys than were counted.
 var errMiscounted = errors.New("keys are missing that were counted")
 
 // run sends all of the range.
 func (s *chunkSender) run(ctx context.Context) error {
-	reading, now, err := s.d.read(ctx, s.r, s.left)
+	reading, now, err := s.api.read(ctx, s.r, s.left)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (s *chunkSender) run(ctx context.Context) error {
 	if now == 0 {
 		now = s.revision
 	}
-	s.header = s.d.view.WireHeader(now)
+	s.header = s.api.view.WireHeader(now)
 	if s.r.GetCountOnly() {
 		return s.send(&wire.RangeAnswer{Header: &s.header, Count: s.count})
 	}
@@ -122,7 +122,7 @@ func (s *chunkSender) run(ctx context.Context) error {
 		if err := s.send(chunk); err != nil || s.sent == s.total {
 			return err
 		}
-		reading, err = s.d.cfg.Router.Read(ctx, router.ReadRequest{Range: s.left, Revision: s.revision, Exists: true})
+		reading, err = s.api.cfg.Router.Read(ctx, router.ReadRequest{Range: s.left, Revision: s.revision, Exists: true})
 		if err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ const remoteKeys = 2000
 // changed.
 func (s *chunkSender) chunk(ctx context.Context, reading *router.Reading) (*wire.RangeAnswer, error) {
 	var (
-		l    = s.d.reads.chunks.list(s.form, s.d.holder(ctx))
+		l    = s.api.reads.chunks.list(s.form, s.api.holder(ctx))
 		n    int64
 		last *kv.KeyValue
 	)
@@ -152,7 +152,7 @@ func (s *chunkSender) chunk(ctx context.Context, reading *router.Reading) (*wire
 			if err := l.add(item); err != nil {
 				return err
 			}
-			if l.own >= int64(s.d.cfg.MaxMessageBytes/2) {
+			if l.own >= int64(s.api.cfg.MaxMessageBytes/2) {
 				return errChunk
 			}
 			return nil
@@ -187,10 +187,10 @@ func (s *chunkSender) send(a *wire.RangeAnswer) error {
 
 // finishAtEtcd has etcd send what is left, at the same revision.
 func (s *chunkSender) finishAtEtcd(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(s.d.cfg.Access.Forward(ctx))
+	ctx, cancel := context.WithCancel(s.api.cfg.Access.Forward(ctx))
 	defer cancel()
 	key, end := s.left.Etcd()
-	rest, err := etcdserverpb.NewKVClient(s.d.cfg.Etcd.Passage()).RangeStream(ctx, &etcdserverpb.RangeRequest{
+	rest, err := etcdserverpb.NewKVClient(s.api.cfg.Etcd.Passage()).RangeStream(ctx, &etcdserverpb.RangeRequest{
 		Key: key, RangeEnd: end, Revision: int64(s.revision), Limit: s.total - s.sent, KeysOnly: s.r.GetKeysOnly(), Serializable: s.r.GetSerializable(),
 	})
 	for err == nil {
@@ -199,7 +199,7 @@ func (s *chunkSender) finishAtEtcd(ctx context.Context) error {
 			break
 		}
 		if chunk := m.GetRangeResponse(); chunk.GetHeader() != nil { // the last one
-			chunk.Header = s.d.view.Header(s.header.Revision)
+			chunk.Header = s.api.view.Header(s.header.Revision)
 			chunk.More, chunk.Count = s.count > s.total, s.count
 		}
 		err = s.out.SendMsg(m)
@@ -211,21 +211,21 @@ func (s *chunkSender) finishAtEtcd(ctx context.Context) error {
 }
 
 // forwardStream has etcd answer.
-func (d *Door) forwardStream(ctx context.Context, r *etcdserverpb.RangeRequest, out grpc.ServerStream) error {
-	caller, err := d.view.Caller(ctx)
+func (a *API) forwardStream(ctx context.Context, r *etcdserverpb.RangeRequest, out grpc.ServerStream) error {
+	caller, err := a.view.Caller(ctx)
 	if err == nil {
-		err = d.judge(ctx, caller, etcdserverpb.KV_RangeStream_FullMethodName, r)
+		err = a.judge(ctx, caller, etcdserverpb.KV_RangeStream_FullMethodName, r)
 	}
 	if err == nil {
-		ctx = d.cfg.Access.Forward(ctx)
-		err = d.Nameless(ctx, etcdserverpb.KV_RangeStream_FullMethodName)
+		ctx = a.cfg.Access.Forward(ctx)
+		err = a.Nameless(ctx, etcdserverpb.KV_RangeStream_FullMethodName)
 	}
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	in, err := d.cfg.Etcd.Passage().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, etcdserverpb.KV_RangeStream_FullMethodName)
+	in, err := a.cfg.Etcd.Passage().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, etcdserverpb.KV_RangeStream_FullMethodName)
 	if err != nil {
 		return err
 	}

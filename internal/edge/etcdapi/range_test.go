@@ -27,14 +27,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// bubble is a Door over scripted caches and a scripted etcd, called directly, so
+// bubble is an API over scripted caches and a scripted etcd, called directly, so
 // that all of it can live on fake time.
 type bubble struct {
 	t    *testing.T
 	h    *cachetest.History
 	etcd *scripted
 	node *cachetest.Node
-	door *etcdapi.Door
+	api  *etcdapi.API
 
 	passed, most atomic.Int64  // reads that etcd answered, and at a time
 	hold         chan struct{} // if set, etcd answers when it is closed
@@ -103,11 +103,11 @@ func inBubble(t *testing.T, tune func(*cache.Config, *etcdapi.Config, *router.Co
 		b.observe()
 		rc.Shards = b.node
 		dc.Router, dc.Etcd, dc.Self = router.New(rc), passing{b.etcd, b}, "here"
-		door, err := etcdapi.New(dc)
+		api, err := etcdapi.New(dc)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.door = door
+		b.api = api
 		f(b)
 	})
 }
@@ -122,7 +122,7 @@ func (b *bubble) observe() {
 
 func (b *bubble) get(ctx context.Context, r *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
 	b.t.Helper()
-	e, err := b.door.Range(ctx, r)
+	e, err := b.api.Range(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -458,11 +458,11 @@ func TestRangeStreamRefused(t *testing.T) {
 			{with(func(r *etcdserverpb.RangeRequest) { r.MaxCreateRevision = -1 }), filters},
 			{allAt(1 << 40), rpctypes.ErrGRPCFutureRev},
 		} {
-			if err := b.door.RangeStream(c.r, out); status.Code(err) != status.Code(c.want) || rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(c.want) || len(out.sent) > 0 {
+			if err := b.api.RangeStream(c.r, out); status.Code(err) != status.Code(c.want) || rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(c.want) || len(out.sent) > 0 {
 				t.Errorf("%v: %v, want %v", c.r, err, c.want)
 			}
 		}
-		if err := b.door.RangeStream(all(), out); err != nil || len(out.sent) != 1 || out.sent[0].GetCount() != 3 {
+		if err := b.api.RangeStream(all(), out); err != nil || len(out.sent) != 1 || out.sent[0].GetCount() != 3 {
 			t.Errorf("got %v, %v", out.sent, err)
 		}
 	})

@@ -48,7 +48,7 @@ func BenchmarkWatch(b *testing.B) {
 	for _, mode := range []string{"shared", "stream", "connection"} {
 		for _, watches := range []int{1_000, 10_000} {
 			for _, load := range []string{"paced", "saturated"} {
-				for _, server := range []string{"door", "bare"} {
+				for _, server := range []string{"api", "bare"} {
 					b.Run(fmt.Sprintf("mode=%s/watches=%d/load=%s/server=%s", mode, watches, load, server), func(b *testing.B) {
 						ahead := 1
 						if load == "saturated" {

@@ -92,7 +92,7 @@ func (s *scripted) compact(revision kv.Revision) {
 	s.compacted = revision
 }
 
-// watchRig is a Door that serves watches of a scripted history.
+// watchRig is an API that serves watches of a scripted history.
 type watchRig struct {
 	tb     testing.TB
 	h      *cachetest.History
@@ -100,7 +100,7 @@ type watchRig struct {
 	node   *cachetest.Node
 	shards *shard.Map
 	router *router.Router
-	door   *etcdapi.Door
+	api    *etcdapi.API
 	addr   string
 	conn   *grpc.ClientConn
 }
@@ -108,7 +108,7 @@ type watchRig struct {
 // rigOptions change what startWatches starts.
 type rigOptions struct {
 	shards *shard.Map
-	door   func(*etcdapi.Config)
+	api    func(*etcdapi.Config)
 	cache  func(*cache.Config)
 	clock  func(*cachetest.History) router.Clock // nil: the history itself
 	// founding has the node begin without the shard map: see node.Use.
@@ -138,10 +138,10 @@ func startWatches(tb testing.TB, o rigOptions) *watchRig {
 	cfg := etcdapi.Defaults()
 	up := &scripted{script: h}
 	cfg.Router, cfg.Etcd, cfg.Self = r, up, "here"
-	if o.door != nil {
-		o.door(&cfg)
+	if o.api != nil {
+		o.api(&cfg)
 	}
-	door, err := etcdapi.New(cfg)
+	api, err := etcdapi.New(cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -152,15 +152,15 @@ func startWatches(tb testing.TB, o rigOptions) *watchRig {
 	var pumps pump.Pumps
 	var running sync.WaitGroup
 	s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.WaitForHandlers(true), grpc.Creds(cfg.Access.Credentials(insecure.NewCredentials())))
-	door.RegisterWatch(s, &pumps)
+	api.RegisterWatch(s, &pumps)
 	ctx, cancel := context.WithCancel(context.Background())
 	running.Go(func() {
 		if err := s.Serve(l); err != nil {
 			tb.Error(err)
 		}
 	})
-	running.Go(func() { _ = r.Run(ctx) })    // ends with ctx only
-	running.Go(func() { _ = door.Run(ctx) }) // the same
+	running.Go(func() { _ = r.Run(ctx) })   // ends with ctx only
+	running.Go(func() { _ = api.Run(ctx) }) // the same
 	tb.Cleanup(func() {
 		s.Stop()
 		cancel()
@@ -171,7 +171,7 @@ func startWatches(tb testing.TB, o rigOptions) *watchRig {
 		}
 		n.Stop()
 	})
-	rig := &watchRig{tb: tb, h: h, etcd: up, node: n, shards: o.shards, router: r, door: door, addr: l.Addr().String()}
+	rig := &watchRig{tb: tb, h: h, etcd: up, node: n, shards: o.shards, router: r, api: api, addr: l.Addr().String()}
 	rig.conn = rig.dial("127.0.0.1")
 	return rig
 }

@@ -440,7 +440,7 @@ func TestWatchProgressRequest(t *testing.T) {
 
 // progress_notify tells those who want it, when they are quiet.
 func TestWatchProgressNotify(t *testing.T) {
-	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.ProgressNotifyInterval = 100 * time.Millisecond }})
+	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.ProgressNotifyInterval = 100 * time.Millisecond }})
 	s := r.watch()
 	s.create(whole())
 	s.created(0)
@@ -484,7 +484,7 @@ func TestCompactedBeforeASharedRead(t *testing.T) {
 	held := &heldHistory{asked: make(chan struct{}, 1), release: make(chan struct{})}
 	r := startWatches(t, rigOptions{
 		cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 },
-		door:  func(c *etcdapi.Config) { held.scripted = c.Etcd.(*scripted); c.Etcd = held },
+		api:   func(c *etcdapi.Config) { held.scripted = c.Etcd.(*scripted); c.Etcd = held },
 	})
 	var last kv.Revision
 	for i := range 30 { // all but the last few are out of the window
@@ -540,7 +540,7 @@ func TestALineageEndsDuringARead(t *testing.T) {
 	r := startWatches(t, rigOptions{
 		shards: m,
 		cache:  func(c *cache.Config) { c.WindowBytes = 4 << 10 },
-		door:   func(c *etcdapi.Config) { held.scripted = c.Etcd.(*scripted); c.Etcd = held },
+		api:    func(c *etcdapi.Config) { held.scripted = c.Etcd.(*scripted); c.Etcd = held },
 	})
 	var last kv.Revision
 	for i := range 30 {
@@ -583,7 +583,7 @@ func TestProgressAnswerIsNotBelowANotification(t *testing.T) {
 	clock := &tellingClock{returned: make(chan kv.Revision, 100)}
 	r := startWatches(t, rigOptions{
 		clock: func(h *cachetest.History) router.Clock { clock.History = h; return clock },
-		door:  func(c *etcdapi.Config) { c.ProgressNotifyInterval = 100 * time.Millisecond },
+		api:   func(c *etcdapi.Config) { c.ProgressNotifyInterval = 100 * time.Millisecond },
 	})
 	s := r.watch()
 	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first, ProgressNotify: true})
@@ -624,7 +624,7 @@ func TestProgressAnswerIsNotBelowANotification(t *testing.T) {
 
 // A revision is cut for those who ask for it, and only for them.
 func TestWatchFragments(t *testing.T) {
-	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.MaxMessageBytes = 8 << 10 }})
+	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.MaxMessageBytes = 8 << 10 }})
 	s := r.watch()
 	cut := whole()
 	cut.Fragment = true
@@ -665,11 +665,11 @@ func TestWatchDrain(t *testing.T) {
 	s := r.watch()
 	s.create(whole())
 	s.created(0)
-	if n := r.door.Watches(); n != 1 {
+	if n := r.api.Watches(); n != 1 {
 		t.Errorf("%d watches", n)
 	}
-	r.door.Drain()
-	streams := r.door.Farewells()
+	r.api.Drain()
+	streams := r.api.Farewells()
 	if len(streams) != 1 || streams[0].Watches != 1 || streams[0].Client == nil {
 		t.Fatalf("%+v", streams)
 	}
@@ -681,7 +681,7 @@ func TestWatchDrain(t *testing.T) {
 // A client that requires a leader is told when our data is too old; another one
 // goes on.
 func TestWatchWithoutLeader(t *testing.T) {
-	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.MaxStaleness = time.Millisecond }})
+	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.MaxStaleness = time.Millisecond }})
 	strict, easy := r.watch(requireLeader...), r.watch()
 	for _, s := range []*watchStream{strict, easy} {
 		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a")})
@@ -764,7 +764,7 @@ func (g *fickle) MayRead(caller string, r kv.Range) error {
 // when the right is gone.
 func TestWatchRights(t *testing.T) {
 	g := &rights{allowed: "ann", changed: make(chan struct{})}
-	r := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Guard = known{g} }})
+	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.Guard = known{g} }})
 	s := r.watch()
 	s.create(whole())
 	s.refused(rpctypes.ErrGRPCPermissionDenied.Error())
@@ -785,7 +785,7 @@ func TestWatchRights(t *testing.T) {
 	}
 
 	// The right goes while the watch is being created.
-	quick := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Guard = &fickle{rights: g} }}).watch()
+	quick := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.Guard = &fickle{rights: g} }}).watch()
 	g.allow("ann")
 	quick.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a")})
 	quick.created(0)
@@ -793,7 +793,7 @@ func TestWatchRights(t *testing.T) {
 		t.Errorf("got %v", m)
 	}
 
-	nobody := startWatches(t, rigOptions{door: func(c *etcdapi.Config) { c.Guard = g }}).watch()
+	nobody := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.Guard = g }}).watch()
 	nobody.create(whole())
 	nobody.refused(rpctypes.ErrGRPCUserEmpty.Error())
 }
@@ -885,7 +885,7 @@ func TestCatchUpsShareWhatTheyRead(t *testing.T) {
 	b := budget.New(1 << 20)
 	r := startWatches(t, rigOptions{
 		cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 },
-		door:  func(c *etcdapi.Config) { c.Budget = b },
+		api:   func(c *etcdapi.Config) { c.Budget = b },
 	})
 	var last kv.Revision
 	for i := range 30 { // all but the last few are out of the window

@@ -18,7 +18,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -60,8 +60,8 @@ type Config struct {
 	Guard  Guard // nil: no authentication
 	// Access decides beside etcd what clients may do; nil: everything. Audit is
 	// told of refusals; nil: not called.
-	Access *access.Access
-	Audit  *access.Audit
+	Access *authz.Authorizer
+	Audit  *authz.Audit
 	Self   shard.NodeID
 }
 
@@ -116,7 +116,7 @@ func (v *View) Permit(ctx context.Context, rng kv.Range, empty bool) (caller str
 }
 
 // Caller returns the caller of ctx, by the policy.
-func (v *View) Caller(ctx context.Context) (*access.Caller, error) {
+func (v *View) Caller(ctx context.Context) (*authz.Caller, error) {
 	c, err := v.cfg.Access.Caller(ctx)
 	return c, wire.Status(err)
 }

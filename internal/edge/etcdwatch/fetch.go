@@ -6,7 +6,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // The window ends somewhere, and a watch may begin before that: clientv3
@@ -16,9 +16,9 @@ import (
 
 // fetched is what a watch without a window has waited for.
 type fetched struct {
-	inner  *router.Watch // the window, from the watch's next revision on
-	before kv.Revision   // else, without err: the window's first revision
-	err    error         // instead: why the watch must end
+	reader *reader     // of the window, from the watch's next revision on
+	before kv.Revision // else, without err: the window's first revision
+	err    error       // instead: why the watch must end
 }
 
 // catchUp sends what the window does not hold any more, up to a pass's worth, and
@@ -34,14 +34,14 @@ func (w *watch) catchUp(own *pump.Scratch) (again bool) {
 		case f.err != nil:
 			w.finish(w.unserved(f.err))
 			return false
-		case f.inner != nil:
-			w.inner, w.part = f.inner, 0
-			w.tally.Follow(w.inner)
+		case f.reader != nil:
+			w.reader, w.part = f.reader, 0
+			w.follow()
 			return false
 		}
 		w.before = f.before
 	}
-	if w.inner != nil || w.fetching {
+	if w.fetching {
 		return false
 	}
 	for sent := 0; w.next < w.before && !w.s.failed; {
@@ -80,9 +80,14 @@ func (w *watch) sendPast(own *pump.Scratch, b *kv.Batch) (size int, held bool) {
 		events[i] = &b.Events[i]
 	}
 	if kept := w.filter(events); len(kept) > 0 {
-		size = w.send(own, b.Revision, kept)
+		w.quiet = false
+		own.Trace.Sent(b.Revision, 1)
+		size = w.s.events(own, b.Revision, &w.readerKind, b.Revision != w.bare, kept, func(m *wire.Shared) error {
+			w.stats.Sent(m.Size() + wire.EtcdRecipientSize(w.id))
+			return w.s.tasks.SendShared(m, w.id)
+		})
 	}
-	w.tally.Reached(b.Revision)
+	w.stats.Reached(b.Revision)
 	w.next++
 	return size, false
 }
@@ -100,11 +105,11 @@ func (w *watch) deliver(f *fetched) {
 // for as long as the watch is wanted and its keys are served.
 func (w *watch) rejoin(from kv.Revision) {
 	for {
-		inner, err := w.home(from)
+		r, err := w.home(from)
 		var compacted *kv.CompactedError
 		switch {
 		case err == nil:
-			w.deliver(&fetched{inner: inner})
+			w.deliver(&fetched{reader: r})
 			return
 		case overtaken(err):
 			w.deliver(&fetched{err: &kv.CompactedError{Requested: from, Floor: from}}) // with its lineage
@@ -130,7 +135,7 @@ func (w *watch) rejoin(from kv.Revision) {
 
 // forget gives back what the watch has waited for, or waits for.
 func (w *watch) forget() {
-	if f := w.fetched.Swap(nil); f != nil && f.inner != nil {
-		f.inner.Close()
+	if f := w.fetched.Swap(nil); f != nil && f.reader != nil {
+		f.reader.inner.Close()
 	}
 }

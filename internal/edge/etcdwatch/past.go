@@ -29,6 +29,7 @@ type past struct {
 
 	mu      sync.Mutex
 	closed  bool                // guarded by mu; nothing more is read
+	paces   paces               // guarded by mu
 	parts   map[pastKey][]*part // guarded by mu
 	running sync.WaitGroup      // parts that wait or load; not after closed
 }
@@ -70,10 +71,12 @@ const (
 
 const (
 	// leastPart and mostPart bound the bytes of a part, but for one revision that is
-	// larger: a watch begins with a small part, because most have missed little, and
-	// doubles it while that is not enough, because etcd reads its log anew for each.
-	leastPart = 64 << 10
-	mostPart  = 1 << 20
+	// larger: a watch begins with a small part, because most have missed little, and each
+	// next one is partGrowth times as large, because etcd reads all of its log from the part's
+	// first revision on for each, and holds its writes meanwhile.
+	leastPart  = 64 << 10
+	mostPart   = 8 << 20
+	partGrowth = 16
 	// shareWithin is the distance in revisions within which a watch waits for a part
 	// that begins before its own next revision.
 	shareWithin = 1000
@@ -83,7 +86,9 @@ const (
 	fetchRetry = time.Second
 )
 
-func newPast(x *Streams) *past { return &past{of: x, parts: make(map[pastKey][]*part)} }
+func newPast(x *Streams) *past {
+	return &past{of: x, parts: make(map[pastKey][]*part), paces: make(paces)}
+}
 
 // run ends all reads when ctx ends, and waits for them.
 func (p *past) run(ctx context.Context) {
@@ -123,7 +128,7 @@ func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
 	if p.closed {
 		return nil, 0, false
 	}
-	w.part = min(max(2*w.part, leastPart), mostPart)
+	w.part = min(max(partGrowth*w.part, leastPart), mostPart)
 	x := &part{key: key, from: w.next, next: w.before, size: w.part, holder: w.s.holder, riders: make(map[*watch]kv.Revision)}
 	x.ctx, x.cancel = context.WithCancelCause(context.Background())
 	p.parts[key] = append(p.parts[key], x)
@@ -181,7 +186,7 @@ func (p *past) leaveLocked(w *watch) {
 func (x *part) wakeLocked() {
 	for w := range x.riders {
 		w.rides = nil
-		w.Wake()
+		w.task.Wake()
 	}
 	clear(x.riders)
 }
@@ -243,11 +248,12 @@ func (p *past) load(x *part) {
 	if !gone {
 		x.state = partLoads
 	}
+	pause := p.paces.pause(x.holder.Name, time.Now())
 	p.mu.Unlock()
 	var h etcd.History
 	var err error
 	if !gone {
-		h, err = p.read(x)
+		h, err = p.readAfter(x, pause)
 	}
 	size := partOverhead
 	for i := range h.Batches {
@@ -286,6 +292,23 @@ func (p *past) load(x *part) {
 
 // partOverhead is what a part takes without its batches, in bytes.
 const partOverhead = 512
+
+// readAfter reads the part after a pause, and notes how long that took etcd.
+func (p *past) readAfter(x *part, pause time.Duration) (etcd.History, error) {
+	if pause > 0 {
+		select {
+		case <-time.After(pause):
+		case <-x.ctx.Done():
+			return etcd.History{}, context.Cause(x.ctx)
+		}
+	}
+	began := time.Now()
+	h, err := p.read(x)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paces.took(x.holder.Name, began, time.Now())
+	return h, err
+}
 
 // read reads the part from etcd. A *kv.CompactedError is etcd's, or says that the
 // lineage has ended.

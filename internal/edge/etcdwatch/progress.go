@@ -168,11 +168,12 @@ func (p *progress) tell(watches []*watch) {
 		if !w.notify || !w.joined() {
 			continue
 		}
-		if at := w.reached(); w.quiet && at >= w.start && at > 0 {
+		r := w.reader
+		if at := r.reached(); w.quiet && w.sends == r.sends && at >= w.start && at > 0 {
 			p.s.sent = max(p.s.sent, at)
 			p.s.send(&etcdserverpb.WatchResponse{Header: p.s.of.view.Header(at), WatchId: w.id})
 		}
-		w.quiet = true
+		w.quiet, w.sends = true, r.sends
 	}
 }
 
@@ -196,9 +197,9 @@ func (p *progress) answer(watches []*watch, answered bool, wanted kv.Revision) {
 			behind = true
 			continue
 		}
-		at := w.reached()
+		at := w.reader.reached()
 		if at < target {
-			w.inner.WakeAt(target)
+			w.reader.inner.WakeAt(target)
 			behind = true
 		}
 		reached = min(reached, at)
@@ -241,6 +242,9 @@ func (p *progress) release(watches []*watch) {
 	p.hold = 0
 	for _, w := range watches {
 		w.task.Wake()
+		if w.joined() {
+			w.reader.Wake()
+		}
 	}
 }
 
@@ -254,7 +258,7 @@ func (p *progress) stale(watches []*watch) bool {
 		if !w.joined() {
 			continue
 		}
-		if age, known := w.inner.Age(); known && age > p.s.of.cfg.MaxStaleness {
+		if age, known := w.reader.inner.Age(); known && age > p.s.of.cfg.MaxStaleness {
 			return true
 		}
 	}

@@ -3,21 +3,21 @@ package etcdwatch
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
+	"github.com/shardwatch/shardwatch/internal/edge/receive"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -47,21 +47,28 @@ const (
 // answered in that order: a watch that needs time to open holds back the
 // answers behind it, not the work.
 type stream struct {
-	of     *Streams
-	tasks  *pump.Stream
+	of       *Streams
+	tasks    *pump.Stream
+	requests *receive.Requests[etcdserverpb.WatchRequest]
+	cancel   context.CancelFunc // of ctx
+
 	failed bool        // owned by the pump that is at it: sending does not work
 	sent   kv.Revision // owned by the pump: the highest revision of events and notifications sent
 
 	progress progress
 	from     net.Addr        // where the client is
-	caller   *access.Caller  // by the policy
+	caller   *authz.Caller   // by the policy
 	holder   budget.Client   // of what the stream makes the node hold
 	ctx      context.Context //nolint:containedctx // the stream's life is the context's
 	leader   bool            // the client wants to be told when there is no leader
 	answers  pump.Task
 	slots    chan struct{}  // a place for each answer that waits
 	working  sync.WaitGroup // goroutines that wait for etcd and others; see spawn
-	nextID   int64          // owned by the handler
+	nextID   int64          // owned by Handle
+	// readers has the reader of each kind that others join, owned by the pump; nil while the
+	// stream has had one watch at most.
+	readers map[readerKind]*reader
+	left    atomic.Uint64 // how often a watch was told to end
 
 	mu      sync.Mutex
 	watches map[int64]*watch // guarded by mu; those that the client may cancel
@@ -70,8 +77,6 @@ type stream struct {
 
 	reserved int64         // guarded by mu; answers whose bytes are of the budget
 	closing  bool          // guarded by mu; nothing is spawned any more
-	err      error         // guarded by mu; why the stream must end
-	done     chan struct{} // closed when err is set
 	gone     chan struct{} // closed when nothing uses the stream any more
 }
 
@@ -104,11 +109,12 @@ func (w *watchService) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchReque
 	tasks := w.pumps.Open(gs.Context(), gs)
 	ctx, cancel := context.WithCancel(gs.Context())
 	s := &stream{
-		of: x, tasks: tasks, from: etcdview.ClientOf(ctx), caller: caller, holder: access.Holder(ctx, caller), ctx: ctx, leader: etcdview.WantsLeader(ctx),
+		of: x, tasks: tasks, requests: receive.New(gs), cancel: cancel, from: etcdview.ClientOf(ctx), caller: caller, holder: authz.Holder(ctx, caller), ctx: ctx, leader: etcdview.WantsLeader(ctx),
 		slots:   make(chan struct{}, maxReplies),
-		watches: make(map[int64]*watch), done: make(chan struct{}), gone: make(chan struct{}),
+		watches: make(map[int64]*watch), gone: make(chan struct{}),
 	}
 	if !x.enter(s) {
+		s.fail(etcdview.ErrStopped)
 		cancel()
 		tasks.Close()
 		return etcdview.ErrStopped
@@ -116,45 +122,18 @@ func (w *watchService) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchReque
 	s.answers.Init(s.tasks, s.answer)
 	s.answers.Start()
 	s.progress.start(s)
-	defer s.close()
-	defer cancel()
-	defer x.leave(s)
+	return s.requests.Serve(s)
+}
 
-	requests := make(chan *etcdserverpb.WatchRequest)
-	// Ends with the handler: Recv fails then.
-	go func() {
-		defer close(requests)
-		for {
-			m, err := gs.Recv()
-			if err != nil {
-				if !errors.Is(err, io.EOF) { // a client that has closed its side keeps watching
-					s.fail(err)
-				}
-				return
-			}
-			select {
-			case requests <- m:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	for {
-		select {
-		case m, more := <-requests:
-			if !more {
-				requests = nil
-				continue
-			}
-			s.handle(m)
-		case <-s.done:
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return s.err
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+// HalfClosed implements receive.Handler. A client that has closed its side keeps watching.
+func (s *stream) HalfClosed() {}
+
+// End implements receive.Handler.
+func (s *stream) End(reason error) error {
+	s.of.leave(s)
+	s.cancel()
+	s.close()
+	return reason
 }
 
 // spawn runs f beside the stream, which waits for it when it closes. It reports
@@ -170,17 +149,10 @@ func (s *stream) spawn(f func()) bool {
 }
 
 // fail ends the stream. The first reason stays.
-func (s *stream) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil {
-		s.err = err
-		close(s.done)
-	}
-}
+func (s *stream) fail(err error) { s.requests.Stop(err) }
 
-// handle does what the client asks.
-func (s *stream) handle(m *etcdserverpb.WatchRequest) {
+// Handle implements receive.Handler: it does what the client asks.
+func (s *stream) Handle(m *etcdserverpb.WatchRequest) error {
 	switch r := m.GetRequestUnion().(type) {
 	case *etcdserverpb.WatchRequest_CreateRequest:
 		if r.CreateRequest != nil && s.slot() {
@@ -188,14 +160,13 @@ func (s *stream) handle(m *etcdserverpb.WatchRequest) {
 		}
 	case *etcdserverpb.WatchRequest_CancelRequest:
 		id := r.CancelRequest.GetWatchId()
-		if r.CancelRequest == nil || s.lookup(id) == nil || !s.slot() {
-			return
+		if r.CancelRequest != nil && s.lookup(id) != nil && s.slot() {
+			s.cancelWatch(id)
 		}
-		s.cancel(id)
 	case *etcdserverpb.WatchRequest_ProgressRequest:
 		s.progress.request()
 	}
-	// etcd passes over what it does not know.
+	return nil // etcd passes over what it does not know
 }
 
 // slot takes a place for an answer, and its bytes. It waits for the client to read;
@@ -203,7 +174,7 @@ func (s *stream) handle(m *etcdserverpb.WatchRequest) {
 func (s *stream) slot() bool {
 	select {
 	case s.slots <- struct{}{}:
-	case <-s.done:
+	case <-s.requests.Stopped():
 		return false
 	case <-s.ctx.Done():
 		return false
@@ -219,7 +190,7 @@ func (s *stream) slot() bool {
 	}
 	select {
 	case <-got:
-	case <-s.done:
+	case <-s.requests.Stopped():
 		return s.gaveUp(wait)
 	case <-s.ctx.Done():
 		return s.gaveUp(wait)
@@ -240,20 +211,11 @@ func (s *stream) gaveUp(wait *budget.Waiter) bool {
 
 // create starts a watch, or says why not: as etcd does, on the stream.
 func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
-	key, end := r.GetKey(), r.GetRangeEnd()
-	if len(key) == 0 {
-		key = []byte{0} // the smallest key
-	}
-	if r.GetStartRevision() < 0 {
-		s.refuse(rpctypes.ErrCompacted.Error())
-		return
-	}
-	if err := cmp.Or(access.CheckWatchKey("key", key), access.CheckWatchKey("range_end", end)); err != nil {
+	rng, empty, err := watchedRange(r)
+	if err != nil {
 		s.refuse(err.Error())
 		return
 	}
-	rng, err := kv.RangeFromEtcd(key, end)
-	empty := err != nil // what RangeFromEtcd refuses holds no key
 	// etcd's API has no word for "too fast": the stream waits.
 	if err := s.caller.WaitCreate(s.ctx); err != nil {
 		s.give()
@@ -279,37 +241,16 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 		return
 	}
 	w := newWatch(s, r, rng, caller)
-	if err := access.OpenWatch(s.of.cfg.Budget, s.holder, s.caller, rng); err != nil {
+	if err := authz.OpenWatch(s.of.cfg.Budget, s.holder, s.caller, rng); err != nil {
 		s.refuse(err.Error())
 		return
 	}
-	listed := false
-	defer func() {
-		if !listed {
-			access.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, rng)
-		}
-	}()
-	s.mu.Lock()
-	switch {
-	case len(s.watches) >= s.of.cfg.MaxWatchesPerStream:
-		s.mu.Unlock()
-		s.refuse(errTooManyWatches(s.of.cfg.MaxWatchesPerStream).Error())
-		return
-	case r.GetWatchId() == 0: // the server chooses
-		for s.watches[s.nextID] != nil {
-			s.nextID++
-		}
-		w.id = s.nextID
-		s.nextID++
-	case s.watches[r.GetWatchId()] != nil:
-		s.mu.Unlock()
-		s.refuse(reasonDuplicateID)
+	answer, refused := s.enter(w, r.GetWatchId())
+	if answer == nil {
+		authz.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, rng)
+		s.refuse(refused)
 		return
 	}
-	s.watches[w.id], listed = w, true
-	answer := &reply{created: w}
-	s.replies = append(s.replies, answer)
-	s.mu.Unlock()
 	w.recheck() // the right may have gone before the watch was on the list
 	// When a node dies, its clients come all at once. etcd's API has no word for
 	// "later", so the stream waits: one place at a time is what each stands in line
@@ -318,9 +259,49 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 	w.openInTurn(&opening{answer: answer, until: time.Now().Add(s.of.cfg.HomeTimeout)}, func() { close(let) })
 	select {
 	case <-let:
-	case <-s.done:
+	case <-s.requests.Stopped():
 	case <-s.ctx.Done():
 	}
+}
+
+// watchedRange returns the range of a request, or why etcd refuses the request. empty:
+// the range holds no key.
+func watchedRange(r *etcdserverpb.WatchCreateRequest) (rng kv.Range, empty bool, err error) {
+	key, end := r.GetKey(), r.GetRangeEnd()
+	if len(key) == 0 {
+		key = []byte{0} // the smallest key
+	}
+	if r.GetStartRevision() < 0 {
+		return rng, false, rpctypes.ErrCompacted
+	}
+	if err := cmp.Or(authz.CheckWatchKey("key", key), authz.CheckWatchKey("range_end", end)); err != nil {
+		return rng, false, err //nolint:wrapcheck // it is the client's answer
+	}
+	rng, err = kv.RangeFromEtcd(key, end)
+	return rng, err != nil, nil // what RangeFromEtcd refuses holds no key
+}
+
+// enter puts a watch on the list by the ID that the client chose, 0: the server does, and
+// returns its answer, or why the watch is refused.
+func (s *stream) enter(w *watch, id int64) (answer *reply, refused string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case len(s.watches) >= s.of.cfg.MaxWatchesPerStream:
+		return nil, errTooManyWatches(s.of.cfg.MaxWatchesPerStream).Error()
+	case id == 0:
+		for s.watches[s.nextID] != nil {
+			s.nextID++
+		}
+		w.id = s.nextID
+		s.nextID++
+	case s.watches[id] != nil:
+		return nil, reasonDuplicateID
+	}
+	s.watches[w.id] = w
+	answer = &reply{created: w}
+	s.replies = append(s.replies, answer)
+	return answer, ""
 }
 
 // refuse answers that a watch is not created.
@@ -334,10 +315,10 @@ func (s *stream) refuse(reason string) {
 	s.answers.Wake()
 }
 
-// cancel ends a watch at the client's request. As at etcd, the answer needs
-// nothing but this node. It is queued in the moment in which the watch leaves the
+// cancelWatch ends a watch at the client's request. As at etcd, the answer needs
+// only this node. It is queued in the moment in which the watch leaves the
 // list: see progress.answer.
-func (s *stream) cancel(id int64) {
+func (s *stream) cancelWatch(id int64) {
 	m := &etcdserverpb.WatchResponse{Header: s.of.view.Header(s.of.view.Newest()), WatchId: id, Canceled: true}
 	s.mu.Lock()
 	w := s.watches[id]
@@ -348,10 +329,11 @@ func (s *stream) cancel(id int64) {
 	}
 	delete(s.watches, id)
 	w.cancelled.Store(true)
+	s.left.Add(1)
 	s.replies = append(s.replies, &reply{m: m, ready: true, gone: w})
 	s.cancels++
 	s.mu.Unlock()
-	access.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)
+	authz.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)
 	s.answers.Wake()
 }
 
@@ -409,11 +391,6 @@ func (s *stream) send(m any) bool {
 	return !s.failed && s.check(s.tasks.Send(m))
 }
 
-// add is send for a watch's events.
-func (s *stream) add(id int64, m *wire.Shared) bool {
-	return !s.failed && s.check(s.tasks.SendShared(id, m))
-}
-
 // check reports whether the stream works, after something was sent.
 func (s *stream) check(err error) bool {
 	s.failed = err != nil // the handler learns it from Recv
@@ -435,7 +412,7 @@ func (s *stream) drop(w *watch) bool {
 		return false
 	}
 	delete(s.watches, w.id)
-	access.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)
+	authz.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)
 	return true
 }
 
@@ -473,7 +450,7 @@ func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.watches {
-		access.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)
+		authz.CloseWatch(s.of.cfg.Budget, s.holder, s.caller, w.rng)
 	}
 	clear(s.watches)
 	s.of.cfg.Budget.Give(s.holder, budget.Replies, s.reserved*replyBytes)

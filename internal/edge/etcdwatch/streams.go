@@ -8,7 +8,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
@@ -36,10 +36,10 @@ type Config struct {
 	View   *etcdview.View
 	Router *router.Router
 	Log    Log
-	Guard  etcdview.Guard // nil: no authentication
-	Access *access.Access // nil: everything is allowed
-	// Openings lets in the watches that are being opened.
-	Openings *fair.Gate
+	Guard  etcdview.Guard    // nil: no authentication
+	Access *authz.Authorizer // nil: everything is allowed
+	// OpenQueue lets in the watches that are being opened.
+	OpenQueue *fair.Gate
 	// Budget bounds what clients can make the node hold; nil: there is no bound.
 	Budget *budget.Budget
 	Logger *slog.Logger
@@ -82,8 +82,8 @@ const (
 	MaxOpensWaiting = 100_000
 )
 
-// NewOpenings returns the gate for the watches of a node, of both APIs.
-func NewOpenings() *fair.Gate { return fair.NewGate(maxOpens, MaxOpensWaiting) }
+// NewOpenQueue returns the gate for the watches of a node, of both APIs.
+func NewOpenQueue() *fair.Gate { return fair.NewGate(maxOpens, MaxOpensWaiting) }
 
 // enter counts a stream in; false when the node drains.
 func (x *Streams) enter(s *stream) bool {

@@ -12,8 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/ops/tally"
-	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/ops/watchstats"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -44,11 +43,9 @@ const (
 // watch is one watch of a stream. It is opened by a goroutine of its own, then
 // belongs to the pump that is at the stream.
 type watch struct {
-	// What an event needs comes first: with many watches, waiting for memory is
-	// most of what one costs.
 	task      pump.Task
 	s         *stream
-	inner     *router.Watch                              // see next
+	reader    *reader                                    // see next
 	ending    atomic.Pointer[etcdserverpb.WatchResponse] // with what the watch must end
 	id        int64
 	cancelled atomic.Bool // by the client: nothing more is sent
@@ -56,56 +53,51 @@ type watch struct {
 	// Owned by the pump.
 	live     bool // created was sent, and the watch has not ended
 	fetching bool // rejoin is on its way
-	quiet    bool // nothing was sent since the last progress notification was due
+	quiet    bool // nothing was sent since the last progress notification was due, but for what the reader has sent
+	// sends is how often the reader had sent events when the last notification was due, or when
+	// the watch has come to it.
+	sends uint64
+	place int // in the reader's list
 
-	prev, fragment, notify bool
-	noPut, noDelete        bool
+	notify bool
+	// readerKind is what a reader must have in common. The lineage is the one that the watch
+	// began in, and ends with: set before the start is looked for, because revisions say
+	// nothing in another one.
+	readerKind
+	bare kv.Revision // what happened at this revision has no previous values
 
-	bare    kv.Revision             // what happened at this revision has no previous values
-	held    held                    // owned by the pump: taken from inner, and not to be sent yet
 	fetched atomic.Pointer[fetched] // see catchUp
 	rides   *part                   // guarded by past.mu: the part of the log that it waits for
-	tally   tally.Watch             // for operators
+	stats   watchstats.Watch        // for operators
 
-	rng    kv.Range
 	caller string
 	start  kv.Revision // as asked for; 0: now
-	// lineage is the one that the watch began in, and ends with: set before the
-	// start is looked for, because revisions say nothing in another one.
-	lineage uint64
-	over    atomic.Bool // released
+	over   atomic.Bool // released
 
 	// Set before the answer is ready, then owned by the pump. Everything below
-	// next was sent, but for what the window brings: inner knows that. Without
-	// an inner, what lies before the window, which begins at before or later, comes
+	// next was sent, but for what the window brings: the reader knows that. Without
+	// a reader, what lies before the window, which begins at before or later, comes
 	// from etcd's log. part are the bytes that were asked for last.
 	next, before kv.Revision
 	part         int
 }
 
-// held is a revision that must wait; see progress.hold. The zero held is none.
-type held struct {
-	revision kv.Revision
-	events   []*kv.Event
-}
-
 func newWatch(s *stream, r *etcdserverpb.WatchCreateRequest, rng kv.Range, caller string) *watch {
 	w := &watch{
-		s: s, id: r.GetWatchId(), rng: rng, caller: caller, start: kv.Revision(r.GetStartRevision()),
-		prev: r.GetPrevKv(), fragment: r.GetFragment(), notify: r.GetProgressNotify(), quiet: true,
-		noPut:    slices.Contains(r.GetFilters(), etcdserverpb.WatchCreateRequest_NOPUT),
-		noDelete: slices.Contains(r.GetFilters(), etcdserverpb.WatchCreateRequest_NODELETE),
+		s: s, id: r.GetWatchId(), caller: caller, start: kv.Revision(r.GetStartRevision()), notify: r.GetProgressNotify(), quiet: true,
+		readerKind: readerKind{
+			rng: rng, prev: r.GetPrevKv(), fragment: r.GetFragment(),
+			noPut:    slices.Contains(r.GetFilters(), etcdserverpb.WatchCreateRequest_NOPUT),
+			noDelete: slices.Contains(r.GetFilters(), etcdserverpb.WatchCreateRequest_NODELETE),
+		},
 	}
 	if w.notify {
 		s.progress.notify()
 	}
 	w.task.Init(s.tasks, w.run)
-	w.tally.Open(time.Now())
+	w.stats.Open(time.Now())
 	return w
 }
-
-// Wake implements cache.Waker.
-func (w *watch) Wake() { w.task.Wake() }
 
 // opening is a watch that is being opened.
 type opening struct {
@@ -121,7 +113,7 @@ type opening struct {
 // and again until its keys have a home: a watch that waits for one holds no place at the
 // gate. let is called once it has had its turn, or its stream is closing.
 func (w *watch) openInTurn(o *opening, let func()) {
-	gate := w.s.of.cfg.Openings
+	gate := w.s.of.cfg.OpenQueue
 	again, ok := gate.Enter(w.s.holder.Name, func() bool {
 		let()
 		return w.s.spawn(func() {
@@ -153,7 +145,7 @@ func (w *watch) open(o *opening) (opened bool) {
 		}
 		if err == nil {
 			w.next = o.from
-			w.inner, err = w.lookForHome(o.from)
+			w.reader, err = w.lookForHome(o.from)
 		}
 		o.found = o.found && !errors.As(err, new(*kv.LineageError))
 	}
@@ -169,11 +161,11 @@ func (w *watch) open(o *opening) (opened bool) {
 	case overtaken(err):
 		w.ending.Store(w.compacted(max(from, w.start)))
 	case err == nil:
-		w.tally.Follow(w.inner)
+		w.follow()
 	case errors.As(err, &compacted):
 		w.before = compacted.Floor
-		w.tally.Leave(from-1, time.Now())
-		w.tally.Begin(tally.Log)
+		w.stats.Leave(from-1, time.Now())
+		w.stats.Begin(watchstats.Log)
 	case errors.As(err, &served):
 		s.drop(w)
 		answer.created = nil // there is no watch to start
@@ -232,11 +224,22 @@ func (w *watch) from() (from, now kv.Revision, err error) {
 	return w.start, now, nil
 }
 
-// lookForHome opens the watch at the router, if its shards have homes by now or soon.
-func (w *watch) lookForHome(from kv.Revision) (*router.Watch, error) {
+// lookForHome opens the watch's reader, if its shards have homes by now or soon.
+func (w *watch) lookForHome(from kv.Revision) (*reader, error) {
 	ctx, cancel := context.WithTimeout(w.s.ctx, homeLook)
 	defer cancel()
-	return w.s.of.cfg.Router.Watch(ctx, router.WatchRequest{Range: w.rng, From: from, Lineage: w.lineage}, w)
+	r := newReader(w)
+	if err := r.open(ctx, from); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// follow has the watch be served by its new reader.
+func (w *watch) follow() {
+	w.place, w.sends = 0, 0
+	w.stats.Share(&w.reader.sent, wire.EtcdRecipientSize(w.id))
+	w.stats.Follow(w.reader.inner)
 }
 
 // homeless reports whether err says that a shard has no home for now.
@@ -244,15 +247,15 @@ func (w *watch) homeless(err error) bool {
 	return errors.As(err, new(*kv.UnavailableError)) && (!overtaken(err) || w.start == 0)
 }
 
-// home opens the watch at the router. It waits for a shard that is just being
+// home opens the watch's reader. It waits for a shard that is just being
 // loaded or moved.
-func (w *watch) home(from kv.Revision) (*router.Watch, error) {
+func (w *watch) home(from kv.Revision) (*reader, error) {
 	ctx, cancel := context.WithTimeout(w.s.ctx, homeTimeout)
 	defer cancel()
 	for {
-		inner, err := w.lookForHome(from)
+		r, err := w.lookForHome(from)
 		if !w.homeless(err) {
-			return inner, err
+			return r, err
 		}
 		select {
 		case <-time.After(homeRetry):
@@ -268,8 +271,8 @@ func (w *watch) release() {
 	w.over.Store(true)
 	w.forget()
 	w.s.of.past.leave(w)
-	if w.inner != nil {
-		w.inner.Close()
+	if w.reader != nil {
+		w.reader.remove(w)
 	}
 	w.live = false
 }
@@ -277,10 +280,12 @@ func (w *watch) release() {
 // end has the pump end the watch with a last message. The first one stays.
 func (w *watch) end(m *etcdserverpb.WatchResponse) {
 	w.ending.CompareAndSwap(nil, m)
+	w.s.left.Add(1)
 	w.task.Wake()
 }
 
-// run is the watch's turn.
+// run is the watch's turn: it ends the watch, or sends what the window does not hold any
+// more. The rest is its reader's.
 func (w *watch) run(own *pump.Scratch) (again bool) {
 	switch ending := w.ending.Load(); {
 	case !w.live || w.s.failed || w.cancelled.Load():
@@ -289,23 +294,17 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 		w.finish(ending)
 		return false
 	}
-	if w.inner == nil {
-		if again = w.catchUp(own); w.inner == nil || w.s.failed {
-			return again
-		}
+	if w.reader == nil {
+		again = w.catchUp(own)
 	}
-	if h := w.held; h.revision > 0 {
-		if w.s.progress.holds(h.revision) {
-			return false
-		}
-		w.held = held{}
-		w.send(own, h.revision, h.events)
+	if w.reader != nil {
+		w.reader.begin()
 	}
-	return w.events(own)
+	return again
 }
 
 // joined reports whether the watch is sent what the window holds.
-func (w *watch) joined() bool { return w.live && w.inner != nil }
+func (w *watch) joined() bool { return w.live && w.reader != nil }
 
 // finish ends the watch with a last message, unless the client has cancelled it
 // and waits for the answer to that.
@@ -316,122 +315,26 @@ func (w *watch) finish(m *etcdserverpb.WatchResponse) {
 	}
 }
 
-// events sends the revisions that are ready, up to a pass's worth. Small ones
-// that are ready together go in one message, as etcd itself sends what a watch
-// catches up with (mvcc/watchable_store.go, syncWatchers). None is cut.
-func (w *watch) events(own *pump.Scratch) (again bool) {
-	ready, last, size := own.Events[:0], kv.Revision(0), 0 // taken, and not sent yet
-	sent := 0
-	send := func() {
-		if last > 0 {
-			sent += w.send(own, last, ready)
-			clear(ready)
-			ready, last, size = ready[:0], 0, 0
-		}
-	}
-	for n := 0; sent < passBytes && n < passRevisions && !w.s.failed; n++ {
-		revision, events, err := w.inner.Next(ready)
-		if cap(events) > cap(own.Events) && cap(events) <= 4096 {
-			own.Events = events
-		}
-		if err != nil || revision == 0 {
-			send()
-			return err != nil && !w.s.failed && w.leave(err)
-		}
-		kept := w.filter(events[len(ready):])
-		if len(kept) == 0 {
-			continue
-		}
-		if w.s.progress.holds(revision) {
-			w.held = held{revision: revision, events: slices.Clone(kept)}
-			clear(kept)
-			send()
-			return false // woken when it may go
-		}
-		more := 0
-		for _, e := range kept {
-			more += kv.EventSize(e, w.prev)
-		}
-		if size+more > messageBytes {
-			send()
-		}
-		ready = append(ready, kept...) // where they are, unless send has made room
-		if last, size = revision, size+more; revision == w.bare {
-			send() // without previous values
-		}
-	}
-	send()
-	return !w.s.failed
-}
-
-// reached returns the revision up to which everything was sent.
-func (w *watch) reached() kv.Revision {
-	if w.held.revision > 0 {
-		return w.held.revision - 1
-	}
-	at, _ := w.inner.Progress()
-	return at
-}
-
-// filter returns the events that the client wants, in the same slice.
-func (w *watch) filter(events []*kv.Event) []*kv.Event {
-	if !w.noPut && !w.noDelete {
-		return events
-	}
-	return slices.DeleteFunc(events, func(e *kv.Event) bool {
-		return e.Type == kv.Put && w.noPut || e.Type == kv.Delete && w.noDelete
-	})
-}
-
-// send sends events, whose last revision is given, and returns their size. etcd
-// splits its messages only for clients that request it (v3rpc/watch.go).
-func (w *watch) send(own *pump.Scratch, revision kv.Revision, events []*kv.Event) (size int) {
-	h := w.s.of.view.WireHeader(revision)
-	prev := w.prev && revision != w.bare
+// events sends events of one revision or several, of which the last is given, and returns
+// their size. send gets each message.
+func (s *stream) events(own *pump.Scratch, revision kv.Revision, kind *readerKind, withPrev bool, events []*kv.Event, send func(*wire.Shared) error) (size int) {
+	h, prev := s.of.view.WireHeader(revision), kind.prev && withPrev
 	one := func(run []*kv.Event, more bool) error {
 		m := own.Fan.EtcdShared(h, more, run, prev)
-		n := m.Size(w.id)
-		size += n
-		w.tally.Sent(n)
-		if !w.s.add(w.id, m) {
+		size += m.Size()
+		if s.failed || !s.check(send(m)) {
 			return context.Canceled
 		}
 		return nil
 	}
-	own.Trail.Sent(revision, 1)
-	w.s.of.view.Saw(revision)
-	w.quiet, w.s.sent = false, max(w.s.sent, revision)
-	if w.fragment {
-		_ = wire.Fragments(events, prev, w.s.of.cfg.MaxMessageBytes, one)
+	s.of.view.Saw(revision)
+	s.sent = max(s.sent, revision)
+	if kind.fragment {
+		_ = wire.Fragments(events, prev, s.of.cfg.MaxMessageBytes, one)
 	} else {
 		_ = one(events, false)
 	}
 	return size
-}
-
-// leave gives up the window. A watch that is behind it is sent what it has
-// missed from etcd's log; a lineage that has ended takes its history with it; a
-// watch of keys that the cluster no longer serves ends alone; and else the client
-// resumes on another node, as every client of etcd does when its stream ends.
-// It reports whether there is more to do at once.
-func (w *watch) leave(err error) (again bool) {
-	at := w.reached()
-	var compacted *kv.CompactedError
-	switch {
-	case errors.As(err, &compacted):
-		w.inner.Close()
-		w.inner, w.next, w.before = nil, max(w.next, at+1), compacted.Floor
-		w.tally.Leave(w.next-1, time.Now())
-		w.tally.Begin(tally.Log)
-		return true
-	case overtaken(err):
-		w.finish(w.compacted(at + 1))
-	case errors.As(err, new(*kv.NotServedError)):
-		w.finish(w.unserved(err))
-	default:
-		w.s.fail(wire.Status(err))
-	}
-	return false
 }
 
 // overtaken reports whether err says that the lineage of a watch has ended, or

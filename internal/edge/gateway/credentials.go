@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -115,9 +117,7 @@ func (c *handshake) secure(raw *sniffed) (net.Conn, credentials.AuthInfo, error)
 type web struct {
 	net.Conn
 	info credentials.AuthInfo
-
-	waited time.Duration // owned by the one that writes; all that writes took
-	wrote  int64         // owned by the one that writes; bytes
+	pace pace // owned by the one that writes
 }
 
 // A client has to read something of an answer in such a time, and so many bytes per
@@ -128,21 +128,48 @@ const (
 	leastRate    = 16 << 10
 )
 
-// Write implements net.Conn.
-func (c *web) Write(p []byte) (n int, err error) {
+// pace holds a client to that.
+type pace struct {
+	waited time.Duration // all that writes took
+	wrote  int64         // bytes
+}
+
+// write writes p to w, whose writes can have a deadline.
+func (c *pace) write(w io.Writer, deadline func(time.Time) error, p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		began := time.Now()
 		grace := pieceTimeout + time.Duration(c.wrote)*time.Second/leastRate - c.waited
-		if err = c.Conn.SetWriteDeadline(began.Add(min(grace, pieceTimeout))); err != nil {
+		if err = deadline(began.Add(min(grace, pieceTimeout))); err != nil {
 			break
 		}
 		var more int
-		more, err = c.Conn.Write(p[n:min(n+piece, len(p))])
+		more, err = w.Write(p[n:min(n+piece, len(p))])
 		n += more
 		c.wrote += int64(more)
 		c.waited += time.Since(began)
 	}
 	return n, err
+}
+
+// Write implements net.Conn.
+func (c *web) Write(p []byte) (n int, err error) {
+	return c.pace.write(c.Conn, c.SetWriteDeadline, p)
+}
+
+// pacedWriter is the answer of a stream of HTTP/2, held to that by itself.
+type pacedWriter struct {
+	http.ResponseWriter
+	pace pace
+}
+
+// Unwrap is for http.ResponseController.
+func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Write implements http.ResponseWriter. Without a write under way there is no deadline.
+func (w *pacedWriter) Write(p []byte) (n int, err error) {
+	deadline := http.NewResponseController(w.ResponseWriter).SetWriteDeadline
+	defer func() { err = errors.Join(err, deadline(time.Time{})) }()
+	return w.pace.write(w.ResponseWriter, deadline, p)
 }
 
 // preface is what every HTTP/2 connection begins with, and no HTTP/1 request.

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/keybrowser"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -56,7 +57,9 @@ type Config struct {
 	Logger *slog.Logger // nil: nothing is logged
 }
 
-// Gateway answers HTTP/1 requests with calls of gRPC services in this process. Create
+// Gateway answers HTTP requests with calls of gRPC services in this process: those of HTTP/1
+// connections, which it takes from the gRPC server's listener, and those that a server of
+// HTTP/2 passes to ServeHTTP. Create
 // it with New, add the services with RegisterService before the first request, and Run
 // it.
 type Gateway struct {
@@ -103,6 +106,7 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
 	g.addHealth()
+	g.own.Handle("/ui/", keybrowser.Handler())
 	g.web = &http.Server{
 		Handler:           g,
 		ReadHeaderTimeout: headerTimeout,
@@ -147,8 +151,12 @@ func (g *Gateway) count(_ net.Conn, s http.ConnState) {
 	}
 }
 
-// ServeHTTP implements http.Handler.
+// ServeHTTP implements http.Handler. The context of a request has the peer.Peer of its
+// connection.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 2 { // a connection of HTTP/1 is paced itself
+		w = &pacedWriter{ResponseWriter: w}
+	}
 	if !g.hosts.allow(r) {
 		http.Error(w, unknownHost(r.Host), http.StatusMisdirectedRequest)
 		return

@@ -134,7 +134,7 @@ func (g *Gateway) version(w http.ResponseWriter, r *http.Request) {
 	}{s.GetVersion(), cluster, s.GetStorageVersion()})
 }
 
-// health says whether a read gets through: of etcd, which must have no alarm but those
+// health reports whether a read gets through: of etcd, which must have no alarm but those
 // that the parameter exclude names, or with serializable=true of this node.
 func (g *Gateway) health(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)

@@ -5,15 +5,32 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
+// pipe is an answer that goes to a connection, as that of a stream of HTTP/2.
+type pipe struct{ net.Conn }
+
+func (pipe) Header() http.Header { return nil }
+
+func (pipe) WriteHeader(int) {}
+
 // A client that does not read an answer, or reads next to nothing of it, is cut. One that
 // reads slowly has all of it.
 func TestClientsThatDoNotReadAreCut(t *testing.T) {
+	for version, writer := range map[string]func(net.Conn) io.Writer{
+		"HTTP/1": func(c net.Conn) io.Writer { return &web{Conn: c} },
+		"HTTP/2": func(c net.Conn) io.Writer { return &pacedWriter{ResponseWriter: pipe{c}} },
+	} {
+		t.Run(version, func(t *testing.T) { testSlowClients(t, writer) })
+	}
+}
+
+func testSlowClients(t *testing.T, writer func(net.Conn) io.Writer) {
 	for name, c := range map[string]struct {
 		read   int           // bytes at a time
 		pause  time.Duration // before each
@@ -41,7 +58,7 @@ func TestClientsThatDoNotReadAreCut(t *testing.T) {
 					}
 					got <- all
 				}()
-				n, err := (&web{Conn: server}).Write(answer)
+				n, err := writer(server).Write(answer)
 				_ = server.Close()
 				if c.served && (n != len(answer) || err != nil) || !c.served && !errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("%d bytes: %v", n, err)

@@ -133,6 +133,8 @@ func (c *call) RecvMsg(m any) error {
 		err = status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
 	case errors.Is(err, io.EOF):
 		return io.EOF
+	case errors.Is(err, errDeaf): // the outcome is the handler's
+		return err
 	}
 	return c.broken(err)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/http"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,9 +20,17 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 	// Codec encodes messages, whatever content-subtype a client names.
 	Codec encoding.CodecV2
-	// Unary and Stream intercept calls, the first one outermost.
-	Unary  []grpc.UnaryServerInterceptor
-	Stream []grpc.StreamServerInterceptor
+	// Unary intercepts unary calls, the first one outermost.
+	Unary []grpc.UnaryServerInterceptor
+	// Stream is called before the handler of each other call; nil: it is not. The handler gets
+	// the stream that it returns, and over, unless nil, is called with the call's outcome. An
+	// interceptor would need a goroutine for as long as the call lives; see Park.
+	Stream func(stream grpc.ServerStream, info *grpc.StreamServerInfo) (admitted grpc.ServerStream, over func(error), err error)
+
+	// HTTP answers requests whose content type is not gRPC's; nil: they get 415. Their context
+	// has the peer.Peer of the connection. They have no trailers and cannot be hijacked, and a
+	// panic with http.ErrAbortHandler resets the stream.
+	HTTP http.Handler
 
 	// MaxReceive bounds a received message, in bytes, compressed or not.
 	MaxReceive int

@@ -30,7 +30,7 @@ type conn struct {
 	decode *hpack.Decoder // owned by the reader
 	rest   [restBuffer]byte
 	heard  atomic.Int64 // when something was read last, in ns since the epoch
-	turn   int          // owned by the reader; frames since it has let others run
+	turn   turn         // owned by the reader; frames since it has let others run
 
 	mu       sync.Mutex
 	streams  map[uint32]*stream // guarded by mu; those open
@@ -49,7 +49,7 @@ type conn struct {
 	settings      int       // guarded by mu; SETTINGS frames since settingsSince
 	settingsSince time.Time // guarded by mu
 
-	out     []byte    // guarded by mu; frames that are not written
+	out     output    // guarded by mu; frames that are not written
 	writing bool      // guarded by mu; a goroutine writes
 	stalled bool      // guarded by mu; a goroutine drains the socket
 	sized   bool      // guarded by mu; a header block has said that our encoder has no table
@@ -62,7 +62,7 @@ type conn struct {
 
 const (
 	// restBuffer is what a connection at rest reads into: the small frames of a call.
-	restBuffer = 512
+	restBuffer = 256
 	// linger and lingerBytes bound how long and how far a connection that failed is read,
 	// so that the client gets the GOAWAY frame: closing a socket with unread bytes
 	// discards those that were sent.
@@ -87,7 +87,7 @@ var errStopped = errors.New("the server stops")
 func (c *conn) begin() error {
 	cfg := &c.srv.cfg
 	c.mu.Lock()
-	c.out = append(c.output(), c.srv.preface...)
+	c.out.add(c.srv.preface...)
 	c.flushLocked()
 	c.mu.Unlock()
 	got := make([]byte, len(http2.ClientPreface))
@@ -156,7 +156,7 @@ func (c *conn) readAll(r *reader) error {
 		if err = c.failed(err); err != nil {
 			return err
 		}
-		c.yield()
+		c.turn.next()
 	}
 	r.stop()
 	c.flush()
@@ -168,9 +168,13 @@ func (c *conn) readAll(r *reader) error {
 // ready, before those of other connections run.
 const maxTurn = 32
 
-func (c *conn) yield() {
-	if c.turn++; c.turn >= maxTurn {
-		c.turn = 0
+// turn counts the frames of a connection that are handled.
+type turn int
+
+// next ends a turn of maxTurn frames.
+func (t *turn) next() {
+	if *t++; *t >= maxTurn {
+		*t = 0
 		runtime.Gosched()
 	}
 }
@@ -218,7 +222,7 @@ func (c *conn) end(err error) {
 		if errors.Is(c.err, errPings) {
 			debug = "too_many_pings" // as grpc-go's client expects it
 		}
-		c.goAwayLocked(c.maxID, code, debug)
+		c.out.goAway(c.maxID, code, debug)
 		c.flushLocked()
 	}
 	c.mu.Unlock()
@@ -226,7 +230,7 @@ func (c *conn) end(err error) {
 		c.srv.cfg.Flooded(c.raw)
 	}
 	if tell && code != http2.ErrCodeNo {
-		c.linger()
+		discard(c.net, c.rest[:])
 	}
 	c.mu.Lock()
 	c.closed = true
@@ -234,13 +238,13 @@ func (c *conn) end(err error) {
 	_ = c.net.Close()
 }
 
-// linger reads and discards until the client closes.
-func (c *conn) linger() {
-	if c.net.SetReadDeadline(time.Now().Add(linger)) != nil {
+// discard reads and discards until the client closes.
+func discard(from net.Conn, buf []byte) {
+	if from.SetReadDeadline(time.Now().Add(linger)) != nil {
 		return
 	}
 	for left := lingerBytes; left > 0; {
-		n, err := c.net.Read(c.rest[:])
+		n, err := from.Read(buf)
 		if err != nil {
 			return
 		}

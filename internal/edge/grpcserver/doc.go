@@ -13,6 +13,12 @@
 // Flush of its own; see package pump. When the kernel takes no more, a goroutine writes the
 // rest and ends.
 //
+// A handler that waits for its client can return, and is called again once there is something to
+// receive: its stream has no goroutine in between. See the stream's Park, and package receive.
+//
+// Requests that are no gRPC calls go to [Config].HTTP: clients that may speak HTTP/1.1 as well,
+// such as browsers and curl, get HTTP/2 from TLS all the same.
+//
 // Bounds in bytes: a stream holds at most its receive window that its handler has not
 // read, as far as [Config].Hold grants it, and the message that it is reading; a connection's output holds [maxPending], and
 // as much again that the kernel has not taken. A handler that sends more waits. A reader

@@ -53,7 +53,7 @@ func (c *conn) onData(f *http2.DataFrame) error {
 		return http2.ConnectionError(http2.ErrCodeFlowControl)
 	}
 	if c.received >= c.srv.cfg.ConnWindow/4 {
-		c.windowUpdateLocked(0, c.received)
+		c.out.windowUpdate(0, c.received)
 		c.received = 0
 	}
 	s := c.streams[f.StreamID]
@@ -133,7 +133,7 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 	if err != nil {
 		return err
 	}
-	c.out = appendFrame(c.output(), http2.FrameSettings, http2.FlagSettingsAck, 0, 0)
+	c.out.frame(http2.FrameSettings, http2.FlagSettingsAck, 0)
 	if c.initial > before {
 		for _, s := range c.streams {
 			if s.windowLocked() > maxWindow { // RFC 9113, 6.9.2
@@ -166,15 +166,11 @@ func (c *conn) onPing(f *http2.PingFrame) error {
 		c.probe.held = true
 		return nil
 	}
-	c.ackLocked(f.Data)
+	c.out.frame(http2.FramePing, http2.FlagPingAck, 0, f.Data[:]...)
 	if f.Data == probePing {
 		c.probe.sent = 0
 	}
 	return nil
-}
-
-func (c *conn) ackLocked(data [8]byte) {
-	c.out = append(appendFrame(c.output(), http2.FramePing, http2.FlagPingAck, 0, len(data)), data[:]...)
 }
 
 // maxWindow is the largest flow-control window: RFC 9113, 6.9.1.

@@ -10,11 +10,14 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
 	pb "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
 )
 
 // FuzzClient has a client send anything after the preface. The server neither panics nor
-// hangs, nor does it leave anything behind.
+// hangs, nor does it leave anything behind: with handlers that wait, and with such that are parked.
 func FuzzClient(f *testing.F) {
 	seed := func(do func(r *raw)) {
 		here, there := net.Pipe()
@@ -45,37 +48,81 @@ func FuzzClient(f *testing.F) {
 		r.must(r.WriteRSTStream(1, http2.ErrCodeCancel))
 		r.must(r.WriteGoAway(0, 0, nil))
 	})
-	f.Fuzz(func(t *testing.T, sent []byte) {
-		cfg := config()
-		cfg.MaxStreams, cfg.MaxReceive = 3, 1<<16
-		address, s := serve(t, cfg)
-		c, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
+	seed(func(r *raw) { // pings that measure the path, around messages of a parked handler
+		r.must(r.WriteSettings())
+		r.open(1, false, call(duplexMethod)...)
+		for range 3 {
+			r.must(r.WritePing(false, bandwidthPing))
+			r.must(r.WriteData(1, false, ask(9<<10)))
 		}
-		_ = c.SetDeadline(time.Now().Add(time.Minute))
-		go func() {
-			_, _ = c.Write(append([]byte(http2.ClientPreface), sent...))
-			_ = c.(*net.TCPConn).CloseWrite()
-		}()
-		answer, err := io.ReadAll(c)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatal("the server hangs")
-		}
-		_ = c.Close()
-		s.Stop()
-		check := http2.NewFramer(io.Discard, bytes.NewReader(answer))
-		for {
-			f, err := check.ReadFrame()
-			if err != nil {
-				if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-					t.Errorf("%v in what the server has said", err)
-				}
-				return
-			}
-			if f.Header().Length > 16<<10 {
-				t.Errorf("%v", f)
-			}
-		}
+		r.must(r.WriteData(1, true, ask(1)[:3]))
 	})
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		attempt(t, new(testService), sent)
+		attempt(t, &parker{serve: answerParked}, sent)
+	})
+}
+
+// answerParked answers each request with as many bytes as it asks for, and is parked meanwhile.
+func answerParked(p parking, gs grpc.ServerStream) error {
+	var next func() error
+	next = func() error {
+		for {
+			if err := p.Park(next); err != nil {
+				return err
+			}
+			m := new(pb.StreamingOutputCallRequest)
+			if err := gs.RecvMsg(m); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			for _, want := range m.GetResponseParameters() {
+				if err := gs.SendMsg(&pb.StreamingOutputCallResponse{Payload: payload(want.GetSize() & 0xffff)}); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return next()
+}
+
+// attempt has a client send bytes to a service, and reads the frames of the answer.
+func attempt(t *testing.T, service pb.TestServiceServer, sent []byte) {
+	cfg := config()
+	cfg.MaxStreams, cfg.MaxReceive = 3, 1<<16
+	s, err := grpcserver.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pb.RegisterTestServiceServer(s, service)
+	address := listen(t, s)
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	go func() {
+		_, _ = c.Write(append([]byte(http2.ClientPreface), sent...))
+		_ = c.(*net.TCPConn).CloseWrite()
+	}()
+	answer, err := io.ReadAll(c)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal("the server hangs")
+	}
+	_ = c.Close()
+	s.Stop()
+	check := http2.NewFramer(io.Discard, bytes.NewReader(answer))
+	for {
+		f, err := check.ReadFrame()
+		if err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("%v in what the server has said", err)
+			}
+			return
+		}
+		if f.Header().Length > 16<<10 {
+			t.Errorf("%v", f)
+		}
+	}
 }

@@ -6,13 +6,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/callhead"
 )
 
 // headerTable is the size of HPACK's table for what clients send, in bytes: HTTP/2's default.
@@ -58,13 +59,13 @@ func (b *block) field(name, value string) {
 // begin adds what every answer begins with.
 func (b *block) begin(httpStatus int, subtype string) {
 	b.field(":status", strconv.Itoa(httpStatus))
-	b.field("content-type", contentType(subtype))
+	b.field("content-type", callhead.ContentType(subtype))
 }
 
 // metadata adds what a handler has set.
 func (b *block) metadata(md metadata.MD) {
 	for name, values := range md {
-		if reserved(name) {
+		if callhead.Reserved(name) {
 			continue
 		}
 		for _, v := range values {
@@ -82,7 +83,7 @@ const detailsHeader = "grpc-status-details-bin"
 // status adds the outcome of a call.
 func (b *block) status(s *status.Status) {
 	b.field("grpc-status", strconv.Itoa(int(s.Code())))
-	b.field("grpc-message", escape(s.Message()))
+	b.field("grpc-message", callhead.Escape(s.Message()))
 	if p := s.Proto(); len(p.GetDetails()) > 0 {
 		if details, err := proto.Marshal(p); err == nil {
 			b.field(detailsHeader, base64.RawStdEncoding.EncodeToString(details))
@@ -104,7 +105,7 @@ func (c *conn) appendBlockLocked(b *block, id uint32, flags http2.Flags) bool {
 		if rest = rest[len(part):]; len(rest) == 0 {
 			flags |= http2.FlagHeadersEndHeaders // CONTINUATION's is the same bit
 		}
-		c.out = append(appendFrame(c.output(), kind, flags, id, len(part)), part...)
+		c.out.frame(kind, flags, id, part...)
 		if len(rest) == 0 {
 			break
 		}
@@ -112,29 +113,4 @@ func (c *conn) appendBlockLocked(b *block, id uint32, flags http2.Flags) bool {
 	}
 	c.keep.sent()
 	return true
-}
-
-// escape percent-encodes a status message. What is not UTF-8 is replaced.
-func escape(s string) string {
-	plain := true
-	for i := range len(s) {
-		plain = plain && s[i] >= ' ' && s[i] <= '~' && s[i] != '%'
-	}
-	if plain {
-		return s
-	}
-	const hex = "0123456789ABCDEF"
-	var out strings.Builder
-	for len(s) > 0 {
-		r, size := utf8.DecodeRuneInString(s)
-		for _, b := range []byte(string(r)) {
-			if b >= ' ' && b <= '~' && b != '%' {
-				out.WriteByte(b)
-				continue
-			}
-			out.Write([]byte{'%', hex[b>>4], hex[b&15]})
-		}
-		s = s[size:]
-	}
-	return out.String()
 }

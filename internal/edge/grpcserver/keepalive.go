@@ -105,7 +105,7 @@ func (c *conn) look() {
 			return
 		}
 	case now.Sub(heard) >= cfg.PingAfter:
-		c.out = append(appendFrame(c.output(), http2.FramePing, 0, 0, 8), make([]byte, 8)...)
+		c.out.frame(http2.FramePing, 0, 0, make([]byte, 8)...)
 		c.keep.pinged, next = now, now.Add(cfg.PingTimeout)
 	default:
 		next = heard.Add(cfg.PingAfter)
@@ -154,8 +154,8 @@ func (c *conn) dueLocked(now time.Time) time.Time {
 // still served.
 func (c *conn) drainLocked(now time.Time) {
 	c.bye.begun = now
-	c.goAwayLocked(maxWindow, http2.ErrCodeNo, "")
-	c.out = append(appendFrame(c.output(), http2.FramePing, 0, 0, len(drainPing)), drainPing[:]...)
+	c.out.goAway(maxWindow, http2.ErrCodeNo, "")
+	c.out.frame(http2.FramePing, 0, 0, drainPing[:]...)
 }
 
 // drainedLocked says which streams are the last ones. The connection ends after them.
@@ -164,6 +164,6 @@ func (c *conn) drainedLocked() {
 		return
 	}
 	c.bye.last = true
-	c.goAwayLocked(c.maxID, http2.ErrCodeNo, "")
+	c.out.goAway(c.maxID, http2.ErrCodeNo, "")
 	c.bye.over = len(c.streams) == 0
 }

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/callhead"
 )
 
 func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
@@ -46,15 +48,19 @@ func (c *conn) open(f *http2.MetaHeadersFrame) (*stream, error) {
 	if len(c.streams) >= c.srv.cfg.MaxStreams {
 		return nil, http2.StreamError{StreamID: id, Code: http2.ErrCodeRefusedStream}
 	}
-	r := parse(f)
-	if r.malformed || f.StreamEnded() && r.length > 0 {
+	r := callhead.Parse(f)
+	if r.Malformed || f.StreamEnded() && r.Length > 0 {
 		return nil, http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol}
 	}
-	if answer, httpStatus := r.refusal(); answer != nil {
-		c.answerLocked(id, r.subtype, httpStatus, answer, f.StreamEnded())
+	var s *stream
+	if !r.IsCall() && c.srv.cfg.HTTP != nil {
+		s = c.openWebLocked(f, r)
+	} else if answer, httpStatus := r.Refusal(); answer != nil {
+		c.answerLocked(id, r.Subtype, httpStatus, answer, f.StreamEnded())
 		return nil, nil //nolint:nilnil // it is answered
+	} else {
+		s = newStream(c, id, r)
 	}
-	s := newStream(c, id, r)
 	s.halfClosed = f.StreamEnded()
 	c.streams[id] = s
 	c.running++
@@ -74,12 +80,12 @@ func (c *conn) answerLocked(id uint32, subtype string, httpStatus int, answer *s
 	}
 }
 
-func newStream(c *conn, id uint32, r *request) *stream {
-	s := &stream{conn: c, id: id, method: r.path, subtype: r.subtype, encoding: r.encoding, length: r.length, allowed: c.srv.cfg.StreamWindow, opened: c.heard.Load()}
+func newStream(c *conn, id uint32, r *callhead.Request) *stream {
+	s := &stream{conn: c, id: id, method: r.Path, subtype: r.Subtype, encoding: r.Encoding, length: r.Length, allowed: c.srv.cfg.StreamWindow, opened: c.heard.Load()}
 	s.arrived.L, s.sendable.L = &c.mu, &c.mu
-	ctx := metadata.NewIncomingContext(c.base, r.md)
-	if r.timed {
-		ctx, s.cancel = context.WithTimeout(ctx, r.timeout)
+	ctx := metadata.NewIncomingContext(c.base, r.MD)
+	if r.Timed {
+		ctx, s.cancel = context.WithTimeout(ctx, r.Timeout)
 		s.unwatch = context.AfterFunc(ctx, s.expire)
 	} else {
 		ctx, s.cancel = context.WithCancel(ctx)
@@ -119,7 +125,7 @@ func (c *conn) leaveLocked(s *stream) {
 		c.blocked.Remove(s.place)
 		s.place = nil
 	}
-	s.arrived.Broadcast()
+	s.wakeLocked()
 	s.sendable.Broadcast()
 	c.room.Broadcast()
 	if len(c.streams) == 0 {

@@ -14,12 +14,60 @@ const (
 	maxPending = maxOut + 32<<10
 )
 
-// output returns the connection's output, to append to. The caller holds mu.
-func (c *conn) output() []byte {
-	if c.out == nil {
-		c.out = getBuffer()
+// output are the frames that a connection has not written. Its array comes from a pool, and it has
+// one only while bytes wait.
+type output []byte
+
+// add appends bytes.
+func (o *output) add(p ...byte) {
+	if *o == nil {
+		*o = getBuffer()
 	}
-	return c.out
+	*o = append(*o, p...)
+}
+
+// frame appends a frame with its payload.
+func (o *output) frame(kind http2.FrameType, flags http2.Flags, id uint32, payload ...byte) {
+	o.head(kind, flags, id, len(payload))
+	*o = append(*o, payload...)
+}
+
+// head appends the header of a frame whose payload has so many bytes.
+func (o *output) head(kind http2.FrameType, flags http2.Flags, id uint32, size int) {
+	if *o == nil {
+		*o = getBuffer()
+	}
+	*o = appendFrame(*o, kind, flags, id, size)
+}
+
+func (o *output) windowUpdate(id uint32, n int) {
+	o.head(http2.FrameWindowUpdate, 0, id, 4)
+	*o = appendUint32(*o, uint32(n)) //nolint:gosec // at most a window
+}
+
+func (o *output) goAway(last uint32, code http2.ErrCode, debug string) {
+	o.head(http2.FrameGoAway, 0, 0, 8+len(debug))
+	*o = append(appendUint32(appendUint32(*o, last), uint32(code)), debug...)
+}
+
+func (o *output) reset(id uint32, code http2.ErrCode) {
+	o.head(http2.FrameRSTStream, 0, id, 4)
+	*o = appendUint32(*o, uint32(code))
+}
+
+// data appends a DATA frame with n bytes of parts, and returns the others.
+func (o *output) data(id uint32, parts [][]byte, n int) [][]byte {
+	o.head(http2.FrameData, 0, id, n)
+	for n > 0 {
+		k := min(n, len(parts[0]))
+		*o = append(*o, parts[0][:k]...)
+		if n -= k; k == len(parts[0]) {
+			parts = parts[1:]
+		} else {
+			parts[0] = parts[0][k:]
+		}
+	}
+	return parts
 }
 
 // appendFrame appends a frame's header: RFC 9113, 4.1.
@@ -33,18 +81,9 @@ func appendUint32(b []byte, n uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, n)
 }
 
-func (c *conn) windowUpdateLocked(id uint32, n int) {
-	c.out = appendUint32(appendFrame(c.output(), http2.FrameWindowUpdate, 0, id, 4), uint32(n)) //nolint:gosec // at most a window
-}
-
-func (c *conn) goAwayLocked(last uint32, code http2.ErrCode, debug string) {
-	b := appendFrame(c.output(), http2.FrameGoAway, 0, 0, 8+len(debug))
-	c.out = append(appendUint32(appendUint32(b, last), uint32(code)), debug...)
-}
-
 // resetLocked sends RST_STREAM, and ends the stream if it is open.
 func (c *conn) resetLocked(id uint32, code http2.ErrCode) {
-	c.out = appendUint32(appendFrame(c.output(), http2.FrameRSTStream, 0, id, 4), uint32(code))
+	c.out.reset(id, code)
 	if s := c.streams[id]; s != nil {
 		c.leaveLocked(s)
 	}
@@ -68,7 +107,7 @@ func (c *conn) flushLocked() bool {
 		b := c.out
 		c.out = nil
 		c.mu.Unlock()
-		err := c.write(b)
+		err := c.socket.send(c.net, c.sealed, b)
 		putBuffer(b)
 		stalled := err == nil && c.socket.stalled()
 		c.mu.Lock()
@@ -93,20 +132,6 @@ func (c *conn) leaveIfOverLocked() {
 	if c.bye.over && !c.writing && !c.stalled && len(c.out) == 0 {
 		c.failLocked(errIdle)
 	}
-}
-
-// write hands bytes to the kernel, or to the socket's backlog. It does not block.
-func (c *conn) write(b []byte) error {
-	if !c.sealed {
-		_, err := c.net.Write(b)
-		return err
-	}
-	c.socket.hold()
-	_, err := c.net.Write(b)
-	if sent := c.socket.release(); err == nil {
-		err = sent
-	}
-	return err
 }
 
 // drain writes the socket's backlog, then what has come into the output meanwhile.

@@ -1,5 +1,7 @@
 package grpcserver
 
+import "golang.org/x/net/http2"
+
 // probe is a ping by which grpc-go's client measures the path, to choose its receive
 // windows. The client sends one after a DATA frame, unless it waits for the answer to one.
 // Answered at once, each message of a watch costs a read, an answer and a write here, and as
@@ -23,7 +25,7 @@ const probeBytes = initialWindow / 4
 // answerProbeLocked appends the answer that waits, if there is one.
 func (c *conn) answerProbeLocked() {
 	if c.probe.held {
-		c.ackLocked(probePing)
+		c.out.frame(http2.FramePing, http2.FlagPingAck, 0, probePing[:]...)
 		c.probe = probe{}
 	}
 }

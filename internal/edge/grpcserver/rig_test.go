@@ -44,6 +44,12 @@ func serve(t testing.TB, cfg grpcserver.Config, services ...func(*grpcserver.Ser
 	for _, register := range services {
 		register(s)
 	}
+	return listen(t, s), s
+}
+
+// listen has the server serve until the test ends, and returns its address.
+func listen(t testing.TB, s *grpcserver.Server) (address string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +62,7 @@ func serve(t testing.TB, cfg grpcserver.Config, services ...func(*grpcserver.Ser
 			t.Errorf("Serve: %v", err)
 		}
 	})
-	return l.Addr().String(), s
+	return l.Addr().String()
 }
 
 // dial connects grpc-go's client.
@@ -202,7 +208,9 @@ func (r *raw) answer(id uint32) (headers map[string]string, content []byte, rese
 				return headers, content, 0
 			}
 		case *http2.DataFrame:
-			content = append(content, f.Data()...)
+			if content = append(content, f.Data()...); f.StreamEnded() {
+				return headers, content, 0
+			}
 		case *http2.RSTStreamFrame:
 			return headers, content, f.ErrCode
 		}

@@ -35,8 +35,7 @@ func (s *stream) send(now bool, wait func(), parts ...[]byte) error {
 			return err
 		}
 		n := int(min(int64(left), maxFrame, s.windowLocked(), c.window))
-		c.out = appendFrame(c.output(), http2.FrameData, 0, s.id, n)
-		parts = c.appendPartsLocked(parts, n)
+		parts = c.out.data(s.id, parts, n)
 		left -= n
 		s.partial = left > 0
 		s.sent += int64(n)
@@ -51,20 +50,6 @@ func (s *stream) send(now bool, wait func(), parts ...[]byte) error {
 		c.flushLocked()
 	}
 	return nil
-}
-
-// appendPartsLocked appends n bytes of parts to the output, and returns the others.
-func (c *conn) appendPartsLocked(parts [][]byte, n int) [][]byte {
-	for n > 0 {
-		k := min(n, len(parts[0]))
-		c.out = append(c.out, parts[0][:k]...)
-		if n -= k; k == len(parts[0]) {
-			parts = parts[1:]
-		} else {
-			parts[0] = parts[0][k:]
-		}
-	}
-	return parts
 }
 
 func sizeOf(parts [][]byte) (n int) {

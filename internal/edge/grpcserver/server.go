@@ -26,7 +26,6 @@ type Server struct {
 	preface  []byte              // what we send first
 	services map[string]*service // by name; not changed once Serve is called
 	unary    grpc.UnaryServerInterceptor
-	stream   grpc.StreamServerInterceptor
 	work     chan *stream  // to handlers that wait for another call
 	stopping chan struct{} // closed by Stop
 
@@ -54,7 +53,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("grpc server: %w", err)
 	}
 	s := &Server{
-		cfg: cfg, services: make(map[string]*service), unary: chainUnary(cfg.Unary), stream: chainStream(cfg.Stream),
+		cfg: cfg, services: make(map[string]*service), unary: chainUnary(cfg.Unary),
 		work: make(chan *stream), stopping: make(chan struct{}),
 		listeners: make(map[net.Listener]struct{}), pending: make(map[net.Conn]struct{}), conns: make(map[*conn]struct{}),
 	}
@@ -268,6 +267,11 @@ const maxWaiting = 64
 // start has a stream served.
 func (s *Server) start(st *stream) {
 	s.handlers.Add(1)
+	s.dispatch(st)
+}
+
+// dispatch has a goroutine begin the stream's handler, or resume it. It does not block.
+func (s *Server) dispatch(st *stream) {
 	select {
 	case s.work <- st:
 	default:
@@ -278,9 +282,10 @@ func (s *Server) start(st *stream) {
 // handle serves streams, one after the other.
 func (s *Server) handle(st *stream) {
 	for st != nil {
-		s.serve(st)
-		st.conn.ended()
-		s.handlers.Done()
+		if s.serve(st) {
+			st.conn.ended()
+			s.handlers.Done()
+		}
 		st = s.another()
 	}
 }
@@ -305,26 +310,51 @@ func (s *Server) another() *stream {
 	return st
 }
 
-// serve serves a call.
-func (s *Server) serve(st *stream) {
+// serve serves a call until its handler is parked, or to its end: it reports which. The stream
+// of a parked handler may be another goroutine's by then.
+func (s *Server) serve(st *stream) (ended bool) {
+	if st.web != nil {
+		st.web.serve(s.cfg.HTTP)
+		return true
+	}
+	var err error
+	if st.resume != nil {
+		err = st.resume()
+	} else {
+		err = s.begin(st)
+	}
+	if errors.Is(err, errParked) {
+		return false
+	}
+	if st.over != nil {
+		st.over(err)
+	}
+	st.finish(toStatus(err))
+	return true
+}
+
+// begin calls the handler of a call.
+func (s *Server) begin(st *stream) error {
 	sv, desc, unknown := s.find(st.method)
 	if unknown != nil {
-		st.finish(unknown)
-		return
+		return unknown.Err()
 	}
 	st.call.stream, st.call.desc = st, desc
 	if st.encoding != "" && st.encoding != encoding.Identity {
 		if st.call.decompress = encoding.GetCompressor(st.encoding); st.call.decompress == nil {
-			st.finish(status.Newf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", st.encoding))
-			return
+			return status.Errorf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", st.encoding)
 		}
 	}
-	if s.stream == nil || !desc.ClientStreams && !desc.ServerStreams {
-		st.finish(toStatus(desc.Handler(sv.impl, &st.call)))
-		return
+	if s.cfg.Stream == nil || !desc.ClientStreams && !desc.ServerStreams {
+		return desc.Handler(sv.impl, &st.call)
 	}
 	info := &grpc.StreamServerInfo{FullMethod: st.method, IsClientStream: desc.ClientStreams, IsServerStream: desc.ServerStreams}
-	st.finish(toStatus(s.stream(sv.impl, &st.call, info, desc.Handler)))
+	admitted, over, err := s.cfg.Stream(&st.call, info)
+	if err != nil {
+		return err
+	}
+	st.over = over
+	return desc.Handler(sv.impl, admitted)
 }
 
 // find returns the method of a path, or why there is none, in grpc-go's words.
@@ -354,19 +384,6 @@ func chainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 			handler = func(ctx context.Context, request any) (any, error) { return inner(ctx, request, info, next) }
 		}
 		return all[0](ctx, request, info, handler)
-	}
-}
-
-func chainStream(all []grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
-	if len(all) == 0 {
-		return nil
-	}
-	return func(impl any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		for _, inner := range slices.Backward(all[1:]) {
-			next := handler
-			handler = func(impl any, stream grpc.ServerStream) error { return inner(impl, stream, info, next) }
-		}
-		return all[0](impl, stream, info, handler)
 	}
 }
 

@@ -118,6 +118,21 @@ func (s *socket) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// send writes bytes without blocking: to the kernel, or to the backlog. They go through the
+// connection above the socket, which seals them or not.
+func (s *socket) send(above net.Conn, sealed bool, p []byte) error {
+	if !sealed {
+		_, err := above.Write(p)
+		return err
+	}
+	s.hold()
+	_, err := above.Write(p)
+	if sent := s.release(); err == nil {
+		err = sent
+	}
+	return err
+}
+
 // hold gathers writes until release: the records of TLS leave in one system call.
 func (s *socket) hold() {
 	s.mu.Lock()

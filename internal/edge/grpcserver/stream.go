@@ -22,6 +22,9 @@ type stream struct {
 	unwatch  func() bool // ends the watch over its deadline; nil: it has none
 	opened   int64       // when, as conn.heard
 	call     call
+	over     func(error)  // takes the call's outcome; nil: nothing wants it
+	resume   func() error // owned by the handler; nil: it has not been parked
+	web      *web         // a request that is no call; nil: it is one
 
 	arrived  sync.Cond // the receiver waits on it
 	sendable sync.Cond // the sender waits on it
@@ -29,15 +32,18 @@ type stream struct {
 
 	// All below is guarded by conn.mu.
 
-	gone       bool   // it is over, for the client at least
-	halfClosed bool   // the client sends no more
-	in         []byte // what the handler has not read
-	into       []byte // where it wants the next bytes: a part of a message; empty: in in
-	held       int    // bytes of it that Config.Hold has granted
-	allowed    int    // bytes that the client may still send
-	length     int64  // bytes that the request said it would have; -1: none said
-	got        int64  // bytes that have arrived, without padding
-	empty      int    // DATA frames without content
+	gone       bool         // it is over, for the client at least
+	halfClosed bool         // the client sends no more
+	drained    bool         // the handler has received io.EOF
+	deaf       bool         // see StopReceiving
+	parked     func() error // see Park; nil: it is not
+	in         []byte       // what the handler has not read
+	into       []byte       // where it wants the next bytes: a part of a message; empty: in in
+	held       int          // bytes of it that Config.Hold has granted
+	allowed    int          // bytes that the client may still send
+	length     int64        // bytes that the request said it would have; -1: none said
+	got        int64        // bytes that have arrived, without padding
+	empty      int          // DATA frames without content
 
 	added, sent int64         // to and of its window, beside what new streams have
 	starved     bool          // the sender waits for its window
@@ -75,7 +81,7 @@ func (s *stream) receiveLocked(data []byte, size int, end bool) error {
 		s.allowLocked(0)
 	}
 	if len(s.into) == 0 || end {
-		s.arrived.Signal()
+		s.wakeLocked()
 	}
 	return nil
 }
@@ -108,7 +114,7 @@ func (s *stream) allowLocked(need int) {
 	more := max(window, need) - s.allowed - len(s.in)
 	if more >= window/4 || more > 0 && s.allowed < need {
 		s.allowed += more
-		s.conn.windowUpdateLocked(s.id, more)
+		s.conn.out.windowUpdate(s.id, more)
 	}
 }
 
@@ -122,6 +128,8 @@ func (s *stream) take(need int) ([]byte, error) {
 		switch {
 		case s.gone:
 			return nil, contextStatus(s.ctx)
+		case s.deaf:
+			return nil, errDeaf
 		case len(s.in) > 0:
 			in := s.in
 			s.in = nil
@@ -130,6 +138,7 @@ func (s *stream) take(need int) ([]byte, error) {
 			c.flushLocked()
 			return in, nil
 		case s.halfClosed:
+			s.drained = true
 			return nil, io.EOF
 		}
 		s.allowLocked(need)
@@ -155,6 +164,8 @@ func (s *stream) fill(buf []byte) error {
 			return nil
 		case s.gone:
 			return contextStatus(s.ctx)
+		case s.deaf:
+			return errDeaf
 		case s.halfClosed:
 			return io.EOF
 		}

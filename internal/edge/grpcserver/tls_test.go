@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
-	"github.com/shardwatch/shardwatch/internal/testing/certtest"
+	"github.com/shardwatch/shardwatch/internal/files/certtest"
 )
 
 // certificates returns the configurations of a server that asks for a client's certificate,

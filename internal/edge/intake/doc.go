@@ -12,7 +12,7 @@
 // cases the connection with the oldest one is closed: an honest request is complete in
 // milliseconds, and an attacker pushes out its own.
 //
-// A request that arrives whole costs nothing but the look at its frames.
+// A request that arrives whole costs only the look at its frames.
 //
 // All methods of Intake may be called from any goroutine.
 package intake

@@ -7,14 +7,14 @@ import (
 	"time"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/edge/syncbatch"
 	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/ops/tally"
+	"github.com/shardwatch/shardwatch/internal/ops/watchstats"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -27,10 +27,10 @@ type Config struct {
 	Guard   callers.Guard
 	// Access decides what clients may do; nil: everything. Audit records what is
 	// refused; nil: no audit.
-	Access *access.Access
-	Audit  *access.Audit
-	// Openings lets in the watches that are being opened.
-	Openings *fair.Gate
+	Access *authz.Authorizer
+	Audit  *authz.Audit
+	// OpenQueue lets in the watches that are being opened.
+	OpenQueue *fair.Gate
 	// Budget bounds what clients can make the node hold; nil: there is no bound.
 	Budget *budget.Budget
 	// Pumps serve the watches.
@@ -123,14 +123,14 @@ func (a *API) Watches() (n int) {
 
 // Watchers returns the open watches of clients. It blocks no other caller,
 // and may return some that have just ended.
-func (a *API) Watchers() iter.Seq[tally.Watcher] {
-	return func(yield func(tally.Watcher) bool) {
+func (a *API) Watchers() iter.Seq[watchstats.Watcher] {
+	return func(yield func(watchstats.Watcher) bool) {
 		for _, st := range a.allStreams() {
 			for _, w := range st.list() {
-				if w.tally.Rung() == 0 {
+				if w.stats.Mode() == 0 {
 					continue
 				}
-				out := tally.Watcher{Client: st.from, ID: w.id, Range: w.rng, Watch: &w.tally}
+				out := watchstats.Watcher{Client: st.from, ID: w.id, Range: w.rng, Watch: &w.stats}
 				if caller := w.caller.Load(); caller != nil {
 					out.User = *caller
 				}

@@ -63,7 +63,8 @@ func TestAWatchIsStaleAfterItsBound(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer inner.Close()
-		w := &watch{inner: inner, maxStaleness: bound}
+		here := &reader{Watch: inner}
+		w := &watch{inner: here, maxStaleness: bound}
 		stale := func(what string, want bool) {
 			t.Helper()
 			err := w.stale(time.Now())
@@ -71,7 +72,7 @@ func TestAWatchIsStaleAfterItsBound(t *testing.T) {
 			if (err != nil) != want || want && (!errors.As(err, &u) || u.Why != kv.Stale) {
 				t.Errorf("%s: %v", what, err)
 			}
-			if (&watch{inner: inner}).stale(time.Now()) != nil {
+			if (&watch{inner: here}).stale(time.Now()) != nil {
 				t.Errorf("%s: a watch without a bound is stale", what)
 			}
 		}

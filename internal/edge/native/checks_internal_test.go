@@ -45,21 +45,21 @@ func TestProgressStaysAtTheClientsPosition(t *testing.T) {
 		want   kv.Revision
 	}{
 		"waits for a unit":           {func(*watch) {}, 20},
-		"is sent a unit":             {func(w *watch) { w.climb.begun = true }, 10},
-		"has had a unit":             {func(w *watch) { w.phase, w.climb.begun, w.climb.since, w.at = landing, true, 0, 30 }, 30},
+		"is sent a unit":             {func(w *watch) { w.resync.begun = true }, 10},
+		"has had a unit":             {func(w *watch) { w.phase, w.resync.begun, w.resync.since, w.at = opening, true, 0, 30 }, 30},
 		"live":                       {func(w *watch) { w.phase = live }, math.MaxInt64},
 		"collects a conflated unit":  {func(w *watch) { w.phase, w.latest.keys = live, map[string]*kv.KeyValue{} }, 20},
 		"is sent a conflated unit":   {func(w *watch) { w.phase, w.latest.body = live, &router.Body{} }, 10},
 		"comes from another history": {func(w *watch) { w.in = history{2, 1} }, 0},
 		"comes from another lineage": {func(w *watch) { w.in = history{1, 7} }, 0},
 		"begins with a state": {func(w *watch) {
-			w.climb.unit, w.climb.key.Kind = &syncbatch.Batch{}, shardwatchv1.SyncKind_SYNC_KIND_STATE
+			w.resync.batch, w.resync.key.Kind = &syncbatch.Batch{}, shardwatchv1.SyncKind_SYNC_KIND_STATE
 		}, 0},
 		"is resynced, and has not had": {func(w *watch) {
-			w.climb.unit, w.climb.key.Kind = &syncbatch.Batch{}, shardwatchv1.SyncKind_SYNC_KIND_RESYNC
+			w.resync.batch, w.resync.key.Kind = &syncbatch.Batch{}, shardwatchv1.SyncKind_SYNC_KIND_RESYNC
 		}, 20},
 	} {
-		w := &watch{phase: syncing, at: 10, in: here, follows: here, climb: climb{since: 20}}
+		w := &watch{phase: syncing, at: 10, in: here, follows: here, resync: resync{since: 20}}
 		if x.change(w); w.reached() != x.want {
 			t.Errorf("%s: progress up to %d, want %d", name, w.reached(), x.want)
 		}
@@ -76,7 +76,7 @@ func TestProgressOfAStream(t *testing.T) {
 	}{
 		"no watch":                    {nil, reached{idle: true}},
 		"one that is not created yet": {[]*watch{at(creating, 5)}, reached{}},
-		"the furthest behind":         {[]*watch{at(syncing, 30), at(landing, 10), at(syncing, 20)}, reached{revision: 10}},
+		"the furthest behind":         {[]*watch{at(syncing, 30), at(opening, 10), at(syncing, 20)}, reached{revision: 10}},
 		"not the one that comes":      {[]*watch{at(syncing, 30), at(creating, 10)}, reached{revision: 30}},
 		"not the one that is over":    {[]*watch{at(syncing, 30), at(over, 10)}, reached{revision: 30}},
 	} {
@@ -88,7 +88,7 @@ func TestProgressOfAStream(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", name, got, x.want)
 		}
 	}
-	for p, want := range map[phase]kv.Revision{creating: 10, syncing: 20, landing: 20, live: 20, over: 10} {
+	for p, want := range map[phase]kv.Revision{creating: 10, syncing: 20, opening: 20, live: 20, over: 10} {
 		w := at(p, 10)
 		if w.told(5); w.at != 10 {
 			t.Errorf("a watch in phase %d goes back to %d", p, w.at)
@@ -142,7 +142,7 @@ func TestAgeOfAStreamIsThatOfItsOldestWatch(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer inner.Close()
-			s.watches[int64(i)] = &watch{phase: live, inner: inner}
+			s.watches[int64(i)] = &watch{phase: live, inner: &reader{Watch: inner}}
 		}
 		time.Sleep(time.Minute)
 		observe := func(id shard.ID, age time.Duration) {

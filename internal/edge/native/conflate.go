@@ -90,7 +90,7 @@ func (w *watch) conflate(own *pump.Scratch) (again bool) {
 			}
 			return false
 		}
-		w.climb.since, _ = w.position()
+		w.resync.since, _ = w.position()
 		l.keys, l.revision, l.upTo = make(map[string]*kv.KeyValue), 0, w.inner.Newest()
 	}
 	for looked := 0; looked < collectEvents; {

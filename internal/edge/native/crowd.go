@@ -12,12 +12,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// A crowd is the watches of a stream that are served together, because the
-// client understands lists of watches: those that were woken are read one after
-// the other, what several of them get is put into one parcel, and each parcel is
-// one message, for any number of watches.
+// A crowd is the readers of a stream's watches that are sent every event: those that were
+// woken are read one after the other, and what several of them get is put into one parcel.
+// A parcel is one message for all its watches, if the client understands lists of watches,
+// else one for each.
 //
-//	cache ─Wake─▶ watch ─▶ crowd.woken ─▶ pump: Watch.Next of each → parcels → SendMsg of each
+//	cache ─Wake─▶ reader ─▶ crowd.woken ─▶ pump: Watch.Next of each → parcels → message of each
 //
 // A turn that ends has sent all it has read: nothing that is sent between two
 // turns can overtake a watch's events.
@@ -27,13 +27,14 @@ type crowd struct {
 	on   atomic.Bool // the client understands lists
 
 	mu    sync.Mutex
-	woken []*watch // guarded by mu; have something to read
-	round uint64   // guarded by mu; how often woken was taken; see watch.round
-	awake bool     // guarded by mu; a turn is due, or at it
+	woken []*reader // guarded by mu; have something to read
+	round uint64    // guarded by mu; how often woken was taken; see reader.round
+	awake bool      // guarded by mu; a turn is due, or at it
 
 	// Owned by the pump.
-	spare   []*watch // the next woken
-	parcels *parcels // nil: there were none yet
+	spare   []*reader              // the next woken
+	parcels *parcels               // nil: there were none yet
+	readers map[readerKind]*reader // that other watches can join; see reader.join
 }
 
 // Bounds of a turn, beside passBytes: a parcel counts once for bytes, and for
@@ -49,15 +50,15 @@ func (c *crowd) start(s *stream) {
 	c.task.Start()
 }
 
-// add has the crowd read w soon. It does not block.
-func (c *crowd) add(w *watch) {
+// add has the crowd read r soon. It does not block.
+func (c *crowd) add(r *reader) {
 	c.mu.Lock()
-	if w.round == c.round { // it is there
+	if r.round == c.round { // it is there
 		c.mu.Unlock()
 		return
 	}
-	w.round = c.round
-	c.woken = append(c.woken, w)
+	r.round = c.round
+	c.woken = append(c.woken, r)
 	wake := !c.awake
 	c.awake = true
 	c.mu.Unlock()
@@ -66,8 +67,8 @@ func (c *crowd) add(w *watch) {
 	}
 }
 
-// take returns the added watchers. Give the list back when it is done with.
-func (c *crowd) take() []*watch {
+// take returns the added readers. Give the list back when it is done with.
+func (c *crowd) take() []*reader {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	list := c.woken
@@ -76,19 +77,19 @@ func (c *crowd) take() []*watch {
 	return list
 }
 
-func (c *crowd) giveBack(list []*watch) {
+func (c *crowd) giveBack(list []*reader) {
 	clear(list)
 	c.spare = list[:0]
 }
 
-// rest ends a turn: watchers that could not be read come first in the next one, those
-// with more to read last. It reports whether one is due.
-func (c *crowd) rest(unread, unfinished []*watch) bool {
+// rest ends a turn: readers that could not read come first in the next one, those with
+// more to read last. It reports whether one is due.
+func (c *crowd) rest(unread, unfinished []*reader) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	there := func(w *watch) bool {
-		was := w.round == c.round
-		w.round = c.round
+	there := func(r *reader) bool {
+		was := r.round == c.round
+		r.round = c.round
 		return was
 	}
 	c.woken = slices.Insert(c.woken, 0, slices.DeleteFunc(unread, there)...)
@@ -108,11 +109,14 @@ func (c *crowd) run(own *pump.Scratch) (again bool) {
 	p := c.parcels
 	c.read(p, own)
 	// The first is woken, and read, before the cache has woken the others that the
-	// same revision concerns. They are looked for as long as they add nothing but
+	// same revision concerns. They are looked for as long as they add only
 	// themselves.
 	for n := len(p.list); len(p.unread)+len(p.unfinished) == 0 && c.read(p, own) && len(p.list) == n; {
 	}
 	c.send(p, own)
+	for _, r := range p.done {
+		r.join()
+	}
 	again = c.rest(p.unread, p.unfinished)
 	p.reset()
 	return again && !c.s.failed
@@ -125,41 +129,44 @@ func (c *crowd) read(p *parcels, own *pump.Scratch) bool {
 	// So many revisions of each: more of them would not be sent soon, fewer would
 	// be sent apart to watchers at the same position.
 	depth := max(1, crowdDeliveries/2/max(1, len(list)))
-	for i, w := range list {
+	for i, r := range list {
 		if p.bytes >= crowdBytes || p.deliveries >= crowdDeliveries {
 			p.unread = append(p.unread, list[i:]...)
 			break
 		}
-		c.readOne(w, depth, p, own)
+		c.readOne(r, depth, p, own)
 	}
 	c.giveBack(list)
 	return len(list) > 0
 }
 
-// readOne reads a watch, up to the turn's horizon.
-func (c *crowd) readOne(w *watch, depth int, p *parcels, own *pump.Scratch) {
-	if w.phase != live || w.interval > 0 || w.ending.Load() != nil {
-		w.task.Wake() // sent something else than events
+// readOne reads for the watches of a reader, up to the turn's horizon.
+func (c *crowd) readOne(r *reader, depth int, p *parcels, own *pump.Scratch) {
+	if len(r.watches) == 0 { // it has closed its window
+		return
+	}
+	if only := r.watches[0]; only.phase != live { // readers are shared by live watches
+		only.task.Wake()
 		return
 	}
 	for n := 1; ; n++ {
-		revision, events, err := w.inner.Next(p.events)
+		revision, events, err := r.Next(p.events)
 		switch {
 		case err != nil:
-			if c.send(p, own); w.fall(err) {
-				w.task.Wake()
-			}
+			c.send(p, own)
+			r.fall(err)
 			return
 		case revision == 0:
+			p.done = append(p.done, r)
 			return
 		}
-		p.add(w, revision, events)
-		w.at = revision
-		if n >= depth || p.bytes >= passBytes {
+		p.add(r, revision, events)
+		r.at = revision
+		if n >= depth || p.bytes >= passBytes || p.deliveries >= crowdDeliveries {
 			p.horizon = min(p.horizon, revision)
 		}
 		if revision >= p.horizon {
-			p.unfinished = append(p.unfinished, w)
+			p.unfinished = append(p.unfinished, r)
 			return
 		}
 	}
@@ -169,51 +176,54 @@ func (c *crowd) readOne(w *watch, depth int, p *parcels, own *pump.Scratch) {
 func (c *crowd) send(p *parcels, own *pump.Scratch) {
 	p.sort()
 	for i := range p.list {
-		c.sendOne(&p.list[i], p, own)
-		own.Trail.Sent(p.list[i].revision, len(p.list[i].to))
+		watches := c.sendOne(&p.list[i], p, own)
+		own.Trace.Sent(p.list[i].revision, watches)
 	}
 	p.sent()
 }
 
-func (c *crowd) sendOne(x *parcel, p *parcels, own *pump.Scratch) {
-	together := len(x.to) > 1 && c.on.Load()
+// sendOne sends a parcel, and returns how many watches that is for.
+func (c *crowd) sendOne(x *parcel, p *parcels, own *pump.Scratch) (watches int) {
+	for _, r := range x.to {
+		watches += len(r.ids)
+	}
+	together := watches > 1 && c.on.Load()
 	var to wire.Recipient
 	if together {
-		p.ids = p.ids[:0]
-		for _, w := range x.to {
-			p.ids = append(p.ids, w.id)
-		}
-		to = wire.NewRecipients(p.ids)
+		to = p.recipients(x)
 	}
 	_ = wire.Fragments(p.eventsOf(x), x.prev, c.s.api.cfg.FragmentBytes, func(run []*kv.Event, more bool) error {
 		if together {
 			m := own.Fan.WatchShared(x.revision, more, run, x.prev)
 			// Each answers for its share, to the byte above: all of them for what
 			// was sent.
-			share := (m.SizeTo(to) + len(x.to) - 1) / len(x.to)
-			for _, w := range x.to {
-				w.tally.Sent(share)
+			share := (m.SizeTo(to) + watches - 1) / watches
+			for _, r := range x.to {
+				r.sent.Sent(share)
 			}
 			c.s.sendTo(to, m)
 			return nil
 		}
-		for _, w := range x.to {
-			w.putShared(own.Fan.WatchShared(x.revision, more, run, x.prev))
+		for _, r := range x.to {
+			for _, w := range r.watches {
+				w.putShared(own.Fan.WatchShared(x.revision, more, run, x.prev))
+			}
 		}
 		return nil
 	})
+	return watches
 }
 
-// parcel is the events of one revision and their watchers.
+// parcel is the events of one revision and their readers.
 type parcel struct {
 	revision kv.Revision
 	prev     bool
-	from, n  int      // of parcels.events
-	next     int32    // the next one of the slot, plus one; 0: none
-	to       []*watch // at least one
+	from, n  int       // of parcels.events
+	next     int32     // the next one of the slot, plus one; 0: none
+	to       []*reader // at least one
 }
 
-// parcels are what a turn has read and not sent yet. Each watch's revisions are
+// parcels are what a turn has read and not sent yet. Each reader's revisions are
 // in them in order.
 type parcels struct {
 	list   []parcel
@@ -225,7 +235,8 @@ type parcels struct {
 	// Of the turn. horizon is the revision at which watches stop reading.
 	bytes, deliveries  int
 	horizon            kv.Revision
-	unread, unfinished []*watch
+	unread, unfinished []*reader
+	done               []*reader // that have read everything
 }
 
 // parcelSlots is how many revisions are told apart without a search.
@@ -236,13 +247,25 @@ const keptParcels = 64
 
 func (p *parcels) eventsOf(x *parcel) []*kv.Event { return p.events[x.from : x.from+x.n] }
 
-// add adds w to the receivers of the last read: events are p.events with those
+// recipients returns the watches of a parcel.
+func (p *parcels) recipients(x *parcel) wire.Recipient {
+	if len(x.to) == 1 {
+		return x.to[0].recipients()
+	}
+	p.ids = p.ids[:0]
+	for _, r := range x.to {
+		p.ids = append(p.ids, r.ids...)
+	}
+	return wire.NewRecipients(p.ids)
+}
+
+// add adds r to the receivers of the last read: events are p.events with those
 // appended.
-func (p *parcels) add(w *watch, revision kv.Revision, events []*kv.Event) {
+func (p *parcels) add(r *reader, revision kv.Revision, events []*kv.Event) {
 	from := len(p.events)
-	p.deliveries++
-	if x := p.find(revision, w.prev, events[from:]); x != nil {
-		x.to = append(x.to, w)
+	p.deliveries += len(r.ids)
+	if x := p.find(revision, r.prev, events[from:]); x != nil {
+		x.to = append(x.to, r)
 		clear(events[from:])
 		p.events = events[:from]
 		return
@@ -256,10 +279,10 @@ func (p *parcels) add(w *watch, revision kv.Revision, events []*kv.Event) {
 	p.last = len(p.list) - 1
 	slot := &p.slots[revision%parcelSlots]
 	x := &p.list[p.last]
-	*x = parcel{revision: revision, prev: w.prev, from: from, n: len(events) - from, next: *slot, to: append(x.to[:0], w)}
+	*x = parcel{revision: revision, prev: r.prev, from: from, n: len(events) - from, next: *slot, to: append(x.to[:0], r)}
 	*slot = int32(p.last) + 1 //nolint:gosec // bounded by crowdDeliveries
 	for _, e := range events[from:] {
-		p.bytes += kv.EventSize(e, w.prev)
+		p.bytes += kv.EventSize(e, r.prev)
 	}
 }
 
@@ -269,7 +292,7 @@ func (p *parcels) find(revision kv.Revision, prev bool, events []*kv.Event) *par
 	is := func(x *parcel) bool {
 		return x.revision == revision && x.prev == prev && slices.Equal(p.eventsOf(x), events)
 	}
-	// Watches at the same place read the same revisions, one after the other.
+	// Readers at the same place read the same revisions, one after the other.
 	for _, i := range [...]int{p.last, p.last + 1} {
 		if i < len(p.list) && is(&p.list[i]) {
 			p.last = i
@@ -310,7 +333,8 @@ func (p *parcels) sent() {
 func (p *parcels) reset() {
 	clear(p.unread)
 	clear(p.unfinished)
-	p.unread, p.unfinished = p.unread[:0], p.unfinished[:0]
+	clear(p.done)
+	p.unread, p.unfinished, p.done = p.unread[:0], p.unfinished[:0], p.done[:0]
 	if cap(p.list) > keptParcels || cap(p.events) > 8*keptParcels {
 		p.list, p.events = nil, nil
 	}

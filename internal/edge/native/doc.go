@@ -2,13 +2,13 @@
 // router's, and what these return into messages.
 //
 // Read [API], then stream.go. The watches of all connections are served by a few
-// goroutines; see package pump. A watch that has something to read is
-// woken by the cache, and its task reads what is ready and sends it.
+// goroutines; see package pump. The cache wakes a reader, which reads for watches of one
+// stream that want the same, and the stream's crowd sends what its readers have.
 //
-//	cache ─Wake─▶ watch ─▶ pump: Watch.Next → encode → bytes of the connection
+//	cache ─Wake─▶ reader ─▶ crowd: Watch.Next → encode → bytes of the connection
 //
-// The watches of a stream whose client understands lists of watches are a crowd:
-// what several of them get is one message. A watch that the window cannot serve is brought
+// For a client that understands lists of watches, what several watches get is one message.
+// A conflated watch reads by itself. A watch that the window cannot serve is brought
 // up to date by a batch of package syncbatch.
 //
 // A client that closes its side of a Watch stream says that it will ask for

@@ -3,7 +3,7 @@ package native
 import (
 	"context"
 
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -21,7 +21,7 @@ func (s *service) guard() callers.Guard {
 
 // caller returns the caller of ctx, by the policy. Other nodes have
 // asked for their clients.
-func (s *service) caller(ctx context.Context) (*access.Caller, error) {
+func (s *service) caller(ctx context.Context) (*authz.Caller, error) {
 	if s.local {
 		return nil, nil //nolint:nilnil // nil is the caller with all rights
 	}
@@ -30,7 +30,7 @@ func (s *service) caller(ctx context.Context) (*access.Caller, error) {
 
 // permit fails unless the caller of ctx may read all of r, by the policy and at
 // etcd.
-func (s *service) permit(ctx context.Context, r kv.Range) (*access.Caller, error) {
+func (s *service) permit(ctx context.Context, r kv.Range) (*authz.Caller, error) {
 	caller, err := s.caller(ctx)
 	if err == nil {
 		err = caller.May(ctx, policy.Read, r)

@@ -9,7 +9,7 @@ import (
 
 // Happening is something that has happened to watches of clients, and is over.
 type Happening struct {
-	// What is a word: resume, or the rung that a watch was helped up by.
+	// What is a word: resume, or the mode that a watch was helped up by.
 	What  string
 	Began time.Time
 	// From is the revision that the client had, Revision the one that it was
@@ -23,6 +23,6 @@ type Happening struct {
 // resynced reports that a watch was brought up to date by a unit.
 func (a *API) resynced(key syncbatch.Key, began time.Time, revision kv.Revision) {
 	if a.cfg.Happened != nil {
-		a.cfg.Happened(Happening{What: key.Rung().String(), Began: began, From: key.Since, Revision: revision})
+		a.cfg.Happened(Happening{What: key.Mode().String(), Began: began, From: key.Since, Revision: revision})
 	}
 }

@@ -212,7 +212,7 @@ func (s *stream) reached() reached {
 	r := reached{revision: math.MaxInt64, idle: len(watches) == 0}
 	for _, w := range watches {
 		switch w.phase {
-		case syncing, landing:
+		case syncing, opening:
 			if at := w.reached(); at < r.revision {
 				r.revision, r.last = at, 0
 			}

@@ -52,48 +52,12 @@ func (s *service) List(r *shardwatchv1.ListRequest, out grpc.ServerStreamingServ
 }
 
 func (s *service) list(ctx context.Context, r *shardwatchv1.ListRequest, out grpc.ServerStream) error {
-	rng, err := wire.Range(r.GetKey(), r.GetRangeEnd())
+	known := s.api.cfg.Router.History()
+	req, options, err := s.listRequest(r, historyOf(known))
 	if err != nil {
 		return err
 	}
-	if r.GetLimit() < 0 {
-		return &kv.InvalidError{Field: "limit", Reason: fmt.Sprintf("%d: must not be negative", r.GetLimit())}
-	}
-	if r.GetRevision() < 0 {
-		return &kv.InvalidError{Field: "revision", Reason: fmt.Sprintf("%d: must not be negative", r.GetRevision())}
-	}
-	req := router.ReadRequest{Range: rng, Revision: kv.Revision(r.GetRevision()), Local: s.local, Exists: s.local}
-	if err := checkChangedSince(r, s.local); err != nil {
-		return err
-	}
-	options := router.Options{Limit: r.GetLimit(), KeysOnly: r.GetKeysOnly(), ChunkBytes: s.api.cfg.FragmentBytes}
-	known := s.api.cfg.Router.History()
-	here := historyOf(known)
-	if r.GetRevision() > 0 || r.GetChangedSince() > 0 {
-		if err := s.learnedHere(r.GetClusterId(), r.GetLineage()); err != nil {
-			return err
-		}
-	}
-	if token := r.GetPageToken(); len(token) > 0 {
-		if here.lineage == 0 {
-			return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: "this node has no shard map yet"}
-		}
-		if r.GetRevision() != 0 {
-			return &kv.InvalidError{Field: "page_token", Reason: "fixes the revision: leave revision out"}
-		}
-		p, err := wire.ParsePageToken(token, rng)
-		if err != nil {
-			return err
-		}
-		if err := (history{p.Cluster, p.Lineage}).judge(here, "page token"); err != nil {
-			return err
-		}
-		req.Revision, options.From = p.Revision, p.Next
-	}
-	if err := staleness(&req, r.GetConsistency(), r.GetMaxStaleness(), req.Revision != 0); err != nil {
-		return err
-	}
-	caller, err := s.permit(ctx, rng)
+	caller, err := s.permit(ctx, req.Range)
 	if err != nil {
 		return err
 	}
@@ -116,16 +80,74 @@ func (s *service) list(ctx context.Context, r *shardwatchv1.ListRequest, out grp
 			return err
 		}
 	}
-	if r.GetCountOnly() {
-		return out.SendMsg(wire.ListEnd(reading.Revision, of, nil, count, ageOf(reading)))
+	var token []byte
+	if !r.GetCountOnly() {
+		next, err := sendPage(ctx, reading, options, of, out)
+		if err != nil {
+			return err
+		}
+		if next != "" {
+			token = wire.PageToken(wire.Position{Cluster: wire.ClusterKey(known.Cluster), Lineage: reading.Lineage, Range: req.Range, Revision: reading.Revision, Next: next})
+		}
 	}
+	// The last message carries the token, and the revision of an empty list.
+	return out.SendMsg(wire.ListEnd(reading.Revision, of, token, count, ageOf(reading)))
+}
+
+// listRequest checks a request, and returns what the router needs of it. here is the
+// history that this node serves.
+func (s *service) listRequest(r *shardwatchv1.ListRequest, here history) (req router.ReadRequest, options router.Options, err error) {
+	rng, err := wire.Range(r.GetKey(), r.GetRangeEnd())
+	if err != nil {
+		return req, options, err
+	}
+	if r.GetLimit() < 0 {
+		return req, options, &kv.InvalidError{Field: "limit", Reason: fmt.Sprintf("%d: must not be negative", r.GetLimit())}
+	}
+	if r.GetRevision() < 0 {
+		return req, options, &kv.InvalidError{Field: "revision", Reason: fmt.Sprintf("%d: must not be negative", r.GetRevision())}
+	}
+	if err := checkChangedSince(r, s.local); err != nil {
+		return req, options, err
+	}
+	if r.GetRevision() > 0 || r.GetChangedSince() > 0 {
+		if err := s.learnedHere(r.GetClusterId(), r.GetLineage()); err != nil {
+			return req, options, err
+		}
+	}
+	req = router.ReadRequest{Range: rng, Revision: kv.Revision(r.GetRevision()), Local: s.local, Exists: s.local}
+	options = router.Options{Limit: r.GetLimit(), KeysOnly: r.GetKeysOnly(), ChunkBytes: s.api.cfg.FragmentBytes}
+	if token := r.GetPageToken(); len(token) > 0 {
+		if here.lineage == 0 {
+			return req, options, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: "this node has no shard map yet"}
+		}
+		if r.GetRevision() != 0 {
+			return req, options, &kv.InvalidError{Field: "page_token", Reason: "fixes the revision: leave revision out"}
+		}
+		p, err := wire.ParsePageToken(token, rng)
+		if err != nil {
+			return req, options, err
+		}
+		if err := (history{p.Cluster, p.Lineage}).judge(here, "page token"); err != nil {
+			return req, options, err
+		}
+		req.Revision, options.From = p.Revision, p.Next
+	}
+	err = staleness(&req, r.GetConsistency(), r.GetMaxStaleness(), req.Revision != 0)
+	return req, options, err
+}
+
+// sendPage sends the keys of a page, and returns the first key of the next one; "": this
+// is the last.
+func sendPage(ctx context.Context, reading *router.Reading, options router.Options, of kv.History, out grpc.ServerStream) (next string, err error) {
+	limit := options.Limit
 	// One key more than asked for tells whether there is another page.
-	if options.Limit > 0 && options.Limit < math.MaxInt64 {
+	if limit > 0 && limit < math.MaxInt64 {
 		options.Limit++
 	}
-	left, next := r.GetLimit(), ""
+	left := limit
 	err = reading.Each(ctx, options, func(chunk []*kv.KeyValue) error {
-		if r.GetLimit() > 0 {
+		if limit > 0 {
 			if int64(len(chunk)) > left {
 				next = string(chunk[left].Key())
 				chunk = chunk[:left]
@@ -137,15 +159,7 @@ func (s *service) list(ctx context.Context, r *shardwatchv1.ListRequest, out grp
 		}
 		return out.SendMsg(wire.ListChunk(reading.Revision, of, chunk))
 	})
-	if err != nil {
-		return err
-	}
-	var token []byte
-	if next != "" {
-		token = wire.PageToken(wire.Position{Cluster: here.cluster, Lineage: reading.Lineage, Range: rng, Revision: reading.Revision, Next: next})
-	}
-	// The last message carries the token, and the revision of an empty list.
-	return out.SendMsg(wire.ListEnd(reading.Revision, of, token, count, ageOf(reading)))
+	return next, err //nolint:wrapcheck // the caller makes a status of it
 }
 
 // learnedHere fails with a *kv.LineageError when a read's revision was learned in

@@ -26,7 +26,7 @@ func (d deaf) SendMsg(any) error {
 // loses its stream before they fill the memory.
 func TestRefusalsThatAreNotRead(t *testing.T) {
 	h := cachetest.New()
-	api := New(Config{MaxWatchesPerStream: 1, Openings: etcdwatch.NewOpenings(), Router: router.New(router.Config{Shards: cachetest.NewNode("here", h, nil), Clock: h})})
+	api := New(Config{MaxWatchesPerStream: 1, OpenQueue: etcdwatch.NewOpenQueue(), Router: router.New(router.Config{Shards: cachetest.NewNode("here", h, nil), Clock: h})})
 	ctx, cancel := context.WithCancel(t.Context())
 	var pumps pump.Pumps
 	st := &stream{api: api, tasks: pumps.Open(ctx, deaf{ctx}), ctx: ctx, watches: make(map[int64]*watch)}
@@ -35,7 +35,7 @@ func TestRefusalsThatAreNotRead(t *testing.T) {
 	defer st.close()
 	defer cancel()
 	create := func(id int64) error {
-		return st.handle(&shardwatchv1.WatchRequest{Request: &shardwatchv1.WatchRequest_Create{Create: &shardwatchv1.CreateWatch{WatchId: id, Key: []byte("k")}}})
+		return st.Handle(&shardwatchv1.WatchRequest{Request: &shardwatchv1.WatchRequest_Create{Create: &shardwatchv1.CreateWatch{WatchId: id, Key: []byte("k")}}})
 	}
 	// What the client does not read of is one watch, the refusals that it is not
 	// told, and the one that may be on its way.

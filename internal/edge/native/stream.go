@@ -3,42 +3,43 @@ package native
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"sync"
 
 	"google.golang.org/grpc"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
+	"github.com/shardwatch/shardwatch/internal/edge/receive"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // stream is one client's Watch stream.
 type stream struct {
-	api    *API
-	tasks  *pump.Stream
-	from   net.Addr        // where the client is: the very same for all streams of its connection
-	guard  callers.Guard   // of the watches; nil: all are permitted
-	caller *access.Caller  // by the policy
-	holder budget.Client   // of what the stream makes the node hold; none: another node
-	ctx    context.Context //nolint:containedctx // the stream's life is the context's
+	api      *API
+	tasks    *pump.Stream
+	requests *receive.Requests[shardwatchv1.WatchRequest]
+	cancel   context.CancelFunc // of ctx
+	from     net.Addr           // where the client is: the very same for all streams of its connection
+	guard    callers.Guard      // of the watches; nil: all are permitted
+	caller   *authz.Caller      // by the policy
+	holder   budget.Client      // of what the stream makes the node hold; none: another node
+	ctx      context.Context    //nolint:containedctx // the stream's life is the context's
 
 	failed bool // owned by the pump that is at it: sending does not work
 
-	mu      sync.Mutex
-	watches map[int64]*watch // guarded by mu
-	refused int              // guarded by mu; watches over the limit that were not told yet
-	empty   chan struct{}    // guarded by mu; closed when the last watch has ended; nil while the client may ask for more
-	opening sync.WaitGroup   // goroutines that open watches
-	closing bool             // guarded by mu; nothing is spawned any more
+	mu         sync.Mutex
+	watches    map[int64]*watch // guarded by mu
+	refused    int              // guarded by mu; watches over the limit that were not told yet
+	halfClosed bool             // guarded by mu; the client asks for nothing more
+	opening    sync.WaitGroup   // goroutines that open watches
+	closing    bool             // guarded by mu; nothing is spawned any more
 
 	progress progress
 	crowd    crowd
@@ -67,53 +68,43 @@ func (s *service) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchRequest, s
 	}
 	tasks := s.api.cfg.Pumps.Open(gs.Context(), gs)
 	ctx, cancel := context.WithCancel(gs.Context())
-	st := &stream{api: s.api, tasks: tasks, from: callers.Address(ctx), guard: s.guard(), caller: caller, ctx: ctx, watches: make(map[int64]*watch)}
+	st := &stream{api: s.api, tasks: tasks, requests: receive.New(gs), cancel: cancel, from: callers.Address(ctx), guard: s.guard(), caller: caller, ctx: ctx, watches: make(map[int64]*watch)}
 	if !s.local {
-		st.holder = access.Holder(ctx, caller)
+		st.holder = authz.Holder(ctx, caller)
 	}
 	if !s.api.enter(st) {
+		st.requests.Stop(kv.ShuttingDown())
 		cancel()
 		tasks.Close()
 		return wire.Status(kv.ShuttingDown())
 	}
 	st.progress.start(st, s.api.cfg.ProgressInterval)
 	st.crowd.start(st)
-	defer st.close()
-	defer cancel()
-	defer s.api.leave(st)
-	for {
-		m, err := gs.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
-			return wire.Status(st.outlive())
-		case err != nil:
-			return err
-		}
-		if err := st.handle(m); err != nil {
-			return wire.Status(err)
-		}
-	}
+	return st.requests.Serve(st)
 }
 
-// outlive waits until the last watch of a stream has ended whose client asks
-// for nothing more.
-func (s *stream) outlive() error {
+// HalfClosed implements receive.Handler. The stream of a client that asks for nothing more ends
+// with its last watch.
+func (s *stream) HalfClosed() {
 	s.mu.Lock()
-	empty := make(chan struct{})
-	if s.empty = empty; len(s.watches) == 0 {
-		close(empty)
-	}
+	s.halfClosed = true
+	over := len(s.watches) == 0
 	s.mu.Unlock()
-	select {
-	case <-empty:
-		return nil
-	case <-s.ctx.Done():
-		return s.ctx.Err()
+	if over {
+		s.requests.Stop(nil)
 	}
 }
 
-// handle does what the client asks. An error ends the stream.
-func (s *stream) handle(m *shardwatchv1.WatchRequest) error {
+// End implements receive.Handler.
+func (s *stream) End(reason error) error {
+	s.api.leave(s)
+	s.cancel()
+	s.close()
+	return wire.Status(reason)
+}
+
+// Handle implements receive.Handler: it does what the client asks.
+func (s *stream) Handle(m *shardwatchv1.WatchRequest) error {
 	switch r := m.GetRequest().(type) {
 	case *shardwatchv1.WatchRequest_Create:
 		return s.create(r.Create)
@@ -159,7 +150,7 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 		return &kv.InvalidError{Field: "create.watch_id", Reason: fmt.Sprintf("%d: must be greater than 0", id)}
 	}
 	var rng kv.Range // of a key that is too long, nothing is kept
-	wrong := cmp.Or(access.CheckWatchKey("key", r.GetKey()), access.CheckWatchKey("range_end", r.GetRangeEnd()))
+	wrong := cmp.Or(authz.CheckWatchKey("key", r.GetKey()), authz.CheckWatchKey("range_end", r.GetRangeEnd()))
 	if wrong == nil {
 		rng, wrong = wire.Range(r.GetKey(), r.GetRangeEnd())
 	}
@@ -173,7 +164,7 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	if len(s.watches) >= s.api.cfg.MaxWatchesPerStream {
 		full = s.api.tooMany()
 	} else {
-		full = access.OpenWatch(s.api.cfg.Budget, s.holder, s.caller, rng)
+		full = authz.OpenWatch(s.api.cfg.Budget, s.holder, s.caller, rng)
 	}
 	if full != nil {
 		s.refused++
@@ -223,7 +214,7 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	if start.fetch || !s.api.cfg.Router.Here(rng) || !callers.Open(s.guard, rng) {
 		// Waits for etcd or other nodes: not in the way of the stream's other
 		// requests.
-		if err := s.api.openInTurn(opening{w, start}); err != nil {
+		if err := s.api.openInTurn(queuedOpen{w, start}); err != nil {
 			w.refuse(err)
 		}
 		return nil
@@ -311,20 +302,24 @@ func (s *stream) spawn(f func()) bool {
 
 // forget takes an ended watch off the stream.
 func (s *stream) forget(w *watch) {
+	if s.forgotten(w) {
+		s.requests.Stop(nil)
+	}
+}
+
+// forgotten is forget without the end of the stream. It reports whether that is due.
+func (s *stream) forgotten(w *watch) (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.refused {
 		s.refused--
 	}
 	if s.watches[w.id] != w {
-		return
+		return false
 	}
 	delete(s.watches, w.id)
-	access.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)
-	if len(s.watches) == 0 && s.empty != nil {
-		close(s.empty)
-		s.empty = nil
-	}
+	authz.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)
+	return len(s.watches) == 0 && s.halfClosed
 }
 
 // count returns how many watches the stream has.
@@ -367,7 +362,7 @@ func (s *stream) close() {
 	}
 	s.mu.Lock()
 	for _, w := range s.watches {
-		access.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)
+		authz.CloseWatch(s.api.cfg.Budget, s.holder, s.caller, w.rng)
 	}
 	clear(s.watches) // no caller waits for them
 	s.mu.Unlock()

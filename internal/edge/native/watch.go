@@ -13,18 +13,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/edge/syncbatch"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/ops/tally"
-	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/ops/watchstats"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Bounds of what one pass of the pump sends for one watch before the others have
-// their turn: about so many bytes, and so many revisions that those find them
-// encoded; see wire.Fan.
-const (
-	passBytes     = 256 << 10
-	passRevisions = 128
-)
+// passBytes bounds what one pass of the pump reads for one watch before the others have
+// their turn.
+const passBytes = 256 << 10
 
 // watch is one watch of a stream. It is opened by the stream, then belongs to
 // the pump that is at the stream.
@@ -35,8 +30,8 @@ type watch struct {
 	prev bool
 	task pump.Task
 	to   wire.Recipient
-	// tally is for operators.
-	tally tally.Watch
+	// stats is for operators.
+	stats watchstats.Watch
 	// refused: over the stream's limit, and not on its list.
 	refused bool
 	// maxStaleness is how old what is sent may be; 0: any age.
@@ -48,7 +43,8 @@ type watch struct {
 	interval time.Duration
 
 	// Set before the task first runs, then owned by the pump.
-	inner   *router.Watch
+	inner   *reader
+	place   int // of inner.watches
 	phase   phase
 	begin   kv.Revision // everything after it is delivered
 	at      kv.Revision // where the client is, by all that it was told
@@ -56,13 +52,11 @@ type watch struct {
 	follows history     // the one that all that is sent belongs to
 	cluster string      // the ID of the cluster of follows
 	freshAt time.Time   // the data was fresh then, when maxStaleness is set
-	climb   climb
+	resync  resync
 	latest  latest
 
 	caller atomic.Pointer[string]             // whose it is, for the guard; nil while that is being found out
 	ending atomic.Pointer[shardwatchv1.Ended] // why the watch must end
-
-	round uint64 // guarded by the crowd's mu: of the crowd, when the watch was added last
 }
 
 type phase uint8
@@ -70,26 +64,20 @@ type phase uint8
 const (
 	creating phase = iota
 	syncing        // waits for a unit, or is sent one
-	landing        // had one; what comes behind it is being opened
+	opening        // has the batch; the window after it is being opened
 	live
 	over
 )
 
 func newWatch(s *stream, id int64, rng kv.Range, prev bool) *watch {
 	w := &watch{id: id, s: s, rng: rng, prev: prev, to: wire.NewRecipient(id)}
-	w.tally.Open(time.Now())
+	w.stats.Open(time.Now())
 	w.task.Init(s.tasks, w.run)
 	return w
 }
 
-// Wake implements cache.Waker.
-func (w *watch) Wake() {
-	if w.s.crowd.on.Load() {
-		w.s.crowd.add(w)
-	} else {
-		w.task.Wake()
-	}
-}
+// Wake implements syncbatch.Member.
+func (w *watch) Wake() { w.task.Wake() }
 
 // Holder returns the client that the watch counts for.
 func (w *watch) Holder() budget.Client { return w.s.holder }
@@ -131,10 +119,10 @@ func (w *watch) open(ctx context.Context, at start) {
 		err = at.foreign
 	}
 	if err == nil {
-		w.inner, err = r.Watch(ctx, router.WatchRequest{Range: w.rng, From: from, Lineage: at.in.lineage}, w)
+		w.inner, err = w.openReader(ctx, from, at.in.lineage)
 	}
 	w.begin, w.at, w.in = from-1, from-1, at.in
-	if key, ok := w.rung(err); ok {
+	if key, ok := w.syncKey(err); ok {
 		w.begins(key)
 		return
 	}
@@ -158,20 +146,20 @@ func (w *watch) open(ctx context.Context, at start) {
 // resumed reports a watch that resumes from a position.
 func (w *watch) resumed(at start) {
 	if happened := w.s.api.cfg.Happened; happened != nil && !at.fetch {
-		happened(Happening{What: "resume", Began: w.tally.Since(), From: at.from, Revision: w.inner.Furthest(), Often: true})
+		happened(Happening{What: "resume", Began: w.stats.Since(), From: at.from, Revision: w.inner.Furthest(), Often: true})
 	}
 }
 
 // put sends a part of what is watched. For the pump that is at the stream. It
 // reports whether the stream works.
 func (w *watch) put(m *wire.Encoded) bool {
-	w.tally.Sent(m.Buffers.Len())
+	w.stats.Sent(m.Buffers.Len())
 	return w.s.send(m)
 }
 
 // putShared is put for a message that other watches get as well.
 func (w *watch) putShared(m *wire.Shared) bool {
-	w.tally.Sent(m.SizeTo(w.to))
+	w.stats.Sent(m.SizeTo(w.to))
 	return w.s.sendTo(w.to, m)
 }
 
@@ -180,7 +168,7 @@ func (w *watch) begins(key syncbatch.Key) {
 	if w.maxStaleness > 0 {
 		w.s.progress.bound(w.maxStaleness)
 	}
-	w.board(key)
+	w.join(key)
 	w.task.Start()
 }
 
@@ -189,13 +177,19 @@ func (w *watch) begins(key syncbatch.Key) {
 func (w *watch) release() {
 	w.leave()
 	w.latest.stop()
-	if l := w.climb.landed.Swap(&landed{}); l != nil && l.inner != nil {
+	if l := w.resync.opened.Swap(&opened{}); l != nil && l.inner != nil {
 		l.inner.Close()
 	}
-	if w.inner != nil {
-		w.inner.Close()
-	}
+	w.close()
 	w.phase = over
+}
+
+// close gives up the window.
+func (w *watch) close() {
+	if w.inner != nil {
+		w.inner.remove(w)
+		w.inner = nil
+	}
 }
 
 // run is the watch's turn.
@@ -214,12 +208,12 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 		} else if !ready || !w.s.send(w.created()) {
 			return false
 		}
-		if w.phase = syncing; w.climb.unit == nil {
+		if w.phase = syncing; w.resync.batch == nil {
 			w.goLive()
 		}
 	}
-	if w.phase == landing {
-		w.land()
+	if w.phase == opening {
+		w.takeOpened()
 	}
 	switch {
 	case w.phase == syncing:
@@ -228,41 +222,9 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 		return false
 	case w.interval > 0:
 		return w.conflate(own)
-	case w.s.crowd.on.Load():
-		w.s.crowd.add(w)
-		return false
 	}
-	return w.events(own)
-}
-
-// events sends the revisions that are ready, up to a pass's worth.
-func (w *watch) events(own *pump.Scratch) (again bool) {
-	limit := w.s.api.cfg.FragmentBytes
-	for n, sent := 0, 0; n < passRevisions && sent < passBytes; n++ {
-		revision, events, err := w.inner.Next(own.Events[:0])
-		if cap(events) > cap(own.Events) && cap(events) <= 4096 {
-			own.Events = events
-		}
-		switch {
-		case err != nil:
-			return w.fall(err)
-		case revision == 0:
-			return false
-		}
-		_ = wire.Fragments(events, w.prev, limit, func(run []*kv.Event, more bool) error {
-			m := own.Fan.WatchShared(revision, more, run, w.prev)
-			sent += m.SizeTo(w.to)
-			if !w.putShared(m) {
-				sent = passBytes
-				return errors.New("stream is gone")
-			}
-			return nil
-		})
-		own.Trail.Sent(revision, 1)
-		w.at = revision
-		clear(events)
-	}
-	return !w.s.failed
+	w.s.crowd.add(w.inner)
+	return false
 }
 
 // created tells where the watch begins. With a position of another history, it

@@ -70,16 +70,20 @@ func (s *Stream) Send(m any) error {
 	return o.err
 }
 
-// SendShared is Send of a message to the watch of etcd's API with an ID.
-func (s *Stream) SendShared(id int64, m *wire.Shared) error {
+// SendShared is Send of a message to each of several watches of etcd's API, by their IDs.
+func (s *Stream) SendShared(m *wire.Shared, ids ...int64) error {
 	o := &s.out
-	switch {
-	case o.err != nil:
-	case o.to == nil:
-		o.err = o.plain.SendMsg(m.To(wire.NewEtcdRecipient(id)))
-	default:
-		var head [wire.MaxRecipient]byte
-		o.send(m.Size(id), wire.AppendEtcdRecipient(head[:0], id), m.Rest())
+	for _, id := range ids {
+		switch {
+		case o.err != nil:
+			return o.err
+		case o.to == nil:
+			o.err = o.plain.SendMsg(m.To(wire.NewEtcdRecipient(id)))
+		default:
+			var head [wire.MaxRecipient]byte
+			begin := wire.AppendEtcdRecipient(head[:0], id)
+			o.send(len(begin)+m.Size(), begin, m.Rest())
+		}
 	}
 	return o.err
 }

@@ -127,7 +127,7 @@ func TestSend(t *testing.T) {
 						}
 						a := left[0]
 						left = left[1:]
-						err := s.SendShared(a.id, a.m)
+						err := s.SendShared(a.m, a.id)
 						if len(left)%10 == 0 {
 							err = errors.Join(err, s.Send(&etcdserverpb.WatchResponse{WatchId: a.id}))
 						}
@@ -177,7 +177,7 @@ func TestSendFails(t *testing.T) {
 				defer s.Close()
 				var task pump.Task
 				task.Init(s, func(*pump.Scratch) bool {
-					err := s.SendShared(small.id, small.m)
+					err := s.SendShared(small.m, small.id)
 					if err != nil && s.Send(new(etcdserverpb.WatchResponse)) != nil {
 						failed <- err
 					}

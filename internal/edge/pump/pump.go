@@ -10,16 +10,16 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/ops/trail"
+	"github.com/shardwatch/shardwatch/internal/ops/revtrace"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // Pumps serve the streams of all connections: a goroutine for each core, as long as there
 // are streams. The zero Pumps is ready.
 type Pumps struct {
-	// Trail records which revisions are sent to watches; nil: none does. Set it before
+	// Trace records which revisions are sent to watches; nil: none does. Set it before
 	// the first Open.
-	Trail *trail.Trail
+	Trace *revtrace.Trace
 
 	fan wire.Fan // an event is encoded once for all connections
 	all sync.WaitGroup
@@ -71,8 +71,8 @@ type Scratch struct {
 	Events []*kv.Event
 	// Fan is that of all connections.
 	Fan *wire.Fan
-	// Trail records which revisions are sent to watches.
-	Trail trail.Turn
+	// Trace records which revisions are sent to watches.
+	Trace revtrace.Turn
 
 	codec  wire.Codec
 	conn   *Conn  // where the pump is
@@ -233,7 +233,7 @@ func (p *Pumps) wakeLocked() {
 func (p *Pumps) run() {
 	own, _ := p.spare.Get().(*Scratch)
 	if own == nil {
-		own = &Scratch{Fan: &p.fan, Trail: p.Trail.Turn(), codec: wire.NewCodec()}
+		own = &Scratch{Fan: &p.fan, Trace: p.Trace.Turn(), codec: wire.NewCodec()}
 		own.wait = own.holdUp
 	}
 	defer func() {
@@ -370,7 +370,7 @@ func (c *Conn) run(s *Stream, own *Scratch) (rest []*Task) {
 	}
 	s.out.flush()
 	s.out.own = nil
-	own.Trail.Flush()
+	own.Trace.Flush()
 	return rest
 }
 

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -38,29 +38,47 @@ func (s *Server) admitUnary(ctx context.Context, request any, info *grpc.UnarySe
 	return answer, err
 }
 
-// admitStream is admitUnary for streams.
-func (s *Server) admitStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
-	ctx := stream.Context()
-	caller, done, err := s.admit(ctx, info.FullMethod)
+// admitStream is admitUnary for streams: it is called before a stream is served. over takes
+// the outcome of the call.
+func (s *Server) admitStream(stream grpc.ServerStream, info *grpc.StreamServerInfo) (admitted grpc.ServerStream, over func(error), err error) {
+	ctx, method := stream.Context(), info.FullMethod
+	caller, done, err := s.admit(ctx, method)
 	if err != nil {
-		s.audit(ctx, caller, info.FullMethod, nil, err)
-		return wire.Status(err)
+		s.audit(ctx, caller, method, nil, err)
+		err = wire.Status(err)
+		s.called.count(method, err)
+		return nil, nil, err
 	}
-	defer done()
 	if caller.Bounded() {
 		stream = &bounded{stream, caller}
 	}
-	if !audited(info.FullMethod) {
-		return serve(srv, stream)
+	if !audited(method) {
+		return stream, func(err error) {
+			done()
+			s.called.count(method, err)
+		}, nil
 	}
 	heard := &overheard{ServerStream: stream}
-	err = serve(srv, heard)
-	s.audit(ctx, caller, info.FullMethod, heard.first, err)
+	return heard, func(err error) {
+		done()
+		s.audit(ctx, caller, method, heard.first, err)
+		s.called.count(method, err)
+	}, nil
+}
+
+// interceptStream is admitStream for grpc-go's server.
+func (s *Server) interceptStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
+	admitted, over, err := s.admitStream(stream, info)
+	if err != nil {
+		return err
+	}
+	err = serve(srv, admitted)
+	over(err)
 	return err
 }
 
 // admit lets a call in, until done, or says why not.
-func (s *Server) admit(ctx context.Context, method string) (caller *access.Caller, done func(), err error) {
+func (s *Server) admit(ctx context.Context, method string) (caller *authz.Caller, done func(), err error) {
 	if method == healthgrpc.Health_Check_FullMethodName { // probes have no name
 		return nil, func() {}, nil
 	}
@@ -97,7 +115,7 @@ func (s *Server) admitJSON(ctx context.Context, method string) (holder budget.Cl
 		done()
 		return holder, nil, err
 	}
-	return access.Holder(ctx, caller), done, nil
+	return authz.Holder(ctx, caller), done, nil
 }
 
 // of reports whether a method is one of the service.
@@ -119,7 +137,7 @@ func audited(method string) bool {
 // maxAudited bounds what is written down of a request, in bytes.
 const maxAudited = 2 << 10
 
-func (s *Server) audit(ctx context.Context, caller *access.Caller, method string, request any, err error) {
+func (s *Server) audit(ctx context.Context, caller *authz.Caller, method string, request any, err error) {
 	if !audited(method) {
 		return
 	}
@@ -147,7 +165,7 @@ func (o *overheard) RecvMsg(m any) error {
 }
 
 // fits fails when a message is larger than the caller may send.
-func fits(caller *access.Caller, message any) error {
+func fits(caller *authz.Caller, message any) error {
 	if !caller.Bounded() {
 		return nil
 	}
@@ -165,7 +183,7 @@ func fits(caller *access.Caller, message any) error {
 // send.
 type bounded struct {
 	grpc.ServerStream
-	caller *access.Caller
+	caller *authz.Caller
 }
 
 // RecvMsg implements grpc.ServerStream.
@@ -199,5 +217,7 @@ func (s *Server) streamJSON(srv any, stream grpc.ServerStream, info *grpc.Stream
 	if caller.Bounded() {
 		stream = &bounded{stream, caller}
 	}
-	return s.called.stream(srv, stream, info, serve)
+	err = serve(srv, stream)
+	s.called.count(info.FullMethod, err)
+	return err
 }

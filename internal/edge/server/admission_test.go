@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
@@ -41,7 +41,7 @@ func (w *written) take() string {
 // policed is a server with a policy for anonymous callers.
 type policed struct {
 	*running
-	access *access.Access
+	access *authz.Authorizer
 	file   string
 	audit  written
 }
@@ -59,10 +59,10 @@ func police(t *testing.T, policy string) *policed {
 	dir := t.TempDir()
 	p := &policed{file: filepath.Join(dir, "policy.yaml")}
 	p.write(t, policy)
-	c := access.Defaults()
-	c.File, c.Audit = p.file, access.NewAudit(slog.New(slog.NewTextHandler(&p.audit, nil)))
+	c := authz.Defaults()
+	c.File, c.Audit = p.file, authz.NewAudit(slog.New(slog.NewTextHandler(&p.audit, nil)))
 	var err error
-	if p.access, err = access.New(c); err != nil {
+	if p.access, err = authz.New(c); err != nil {
 		t.Fatal(err)
 	}
 	p.running = start(t, cachetest.New(), options{server: func(s *server.Config) { s.Access, s.Audit = p.access, c.Audit }})

@@ -32,12 +32,6 @@ func (c *calls) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	return out, err
 }
 
-func (c *calls) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	err := next(srv, ss)
-	c.count(info.FullMethod, err)
-	return err
-}
-
 // Calls calls fn with how many calls of clients have ended, by method and status
 // code.
 func (s *Server) Calls(fn func(method, code string, times int64)) {

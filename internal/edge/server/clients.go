@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net"
+	"net/http"
 	"runtime"
 
 	"google.golang.org/grpc"
@@ -32,11 +33,15 @@ func (s *Server) newClientServer(creds credentials.TransportCredentials) (client
 	creds = told(creds, s.cfg.ClientFailed)
 	if s.cfg.GRPCGo {
 		return grpc.NewServer(append(s.options(creds, idleTimeout),
-			grpc.ChainUnaryInterceptor(s.called.unary, s.admitUnary), grpc.ChainStreamInterceptor(s.called.stream, s.admitStream))...), nil
+			grpc.ChainUnaryInterceptor(s.called.unary, s.admitUnary), grpc.StreamInterceptor(s.interceptStream))...), nil
+	}
+	var web http.Handler
+	if s.gateway != nil { // not the nil of another type
+		web = s.gateway
 	}
 	return grpcserver.New(grpcserver.Config{
-		Credentials: creds, Codec: wire.NewCodec(),
-		Unary: []grpc.UnaryServerInterceptor{s.called.unary, s.admitUnary}, Stream: []grpc.StreamServerInterceptor{s.called.stream, s.admitStream},
+		Credentials: creds, Codec: wire.NewCodec(), HTTP: web,
+		Unary: []grpc.UnaryServerInterceptor{s.called.unary, s.admitUnary}, Stream: s.admitStream,
 		MaxReceive: s.cfg.MaxMessageBytes, MaxStreams: s.cfg.MaxStreamsPerConnection, MaxHeader: maxHeader,
 		StreamWindow: streamWindow, ConnWindow: connWindow, Hold: s.holdUnread, Turn: s.turn, Flooded: netlimit.Punish,
 		HandshakeTimeout: handshakeTimeout, Idle: idleTimeout, Age: s.cfg.MaxConnectionAge, Grace: ageGrace,

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/auth/access"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/data/peerapi"
 	"github.com/shardwatch/shardwatch/internal/edge/admin"
@@ -18,7 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/native"
 	"github.com/shardwatch/shardwatch/internal/edge/syncbatch"
 	"github.com/shardwatch/shardwatch/internal/fair"
-	"github.com/shardwatch/shardwatch/internal/ops/trail"
+	"github.com/shardwatch/shardwatch/internal/ops/revtrace"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -44,16 +44,16 @@ type Config struct {
 	Node   Node
 	Router *router.Router
 	// Etcd serves etcd's API to clients; nil: it is not served.
-	Etcd *etcdapi.Door
+	Etcd *etcdapi.API
 	// Guard is asked what clients may read; nil: everything. Other nodes may.
 	Guard Guard
 	// Access decides what clients may do; nil: everything. Audit records what is
 	// refused, and what administrators do; nil: no audit.
-	Access *access.Access
-	Audit  *access.Audit
-	// Openings lets in the watches of both APIs that are being opened; nil: a gate
+	Access *authz.Authorizer
+	Audit  *authz.Audit
+	// OpenQueue lets in the watches of both APIs that are being opened; nil: a gate
 	// of its own does.
-	Openings *fair.Gate
+	OpenQueue *fair.Gate
 	// Budget bounds what clients can make the node hold; nil: there is no bound.
 	Budget *budget.Budget
 	// Permits grants permits to other nodes; nil: none.
@@ -70,8 +70,8 @@ type Config struct {
 		admin.Operator
 		peerapi.Voting
 	}
-	// Trail records sent revisions, and returns them; nil: not recorded.
-	Trail *trail.Trail
+	// Trace records sent revisions, and returns them; nil: not recorded.
+	Trace *revtrace.Trace
 	// Happened is called with events of watches for operators. It must not
 	// block; nil: not called.
 	Happened func(native.Happening)

@@ -1,10 +1,13 @@
 package server_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -93,24 +96,52 @@ func TestBothAPIs(t *testing.T) {
 	}
 }
 
-// JSON is spoken on the same port.
+// JSON is spoken on the same port, over HTTP/1.1 and over HTTP/2, which clients with TLS get
+// unless they decline it.
 func TestJSON(t *testing.T) {
-	r := startBoth(t)
-	r.h.Commit(cachetest.Put("a", "1"))
-	web := &http.Client{Transport: &http.Transport{}}
-	defer web.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.clients+"/v3/kv/range", strings.NewReader(`{"key":"YQ=="}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := web.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(b), `"value":"MQ=="`) {
-		t.Errorf("%s: %s, %v", resp.Status, b, err)
+	for _, version := range []int{1, 2} {
+		t.Run(fmt.Sprintf("HTTP/%d", version), func(t *testing.T) {
+			if version == 2 && os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" {
+				t.Skip("grpc-go's server answers calls alone")
+			}
+			r := startBoth(t)
+			r.h.Commit(cachetest.Put("a", "1"))
+			var protocols http.Protocols
+			protocols.SetHTTP1(version == 1)
+			protocols.SetUnencryptedHTTP2(version == 2)
+			web := &http.Client{Transport: &http.Transport{Protocols: &protocols}}
+			defer web.CloseIdleConnections()
+			ask := func(method, path, body string) *http.Response {
+				t.Helper()
+				req, err := http.NewRequestWithContext(t.Context(), method, "http://"+r.clients+path, strings.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := web.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = resp.Body.Close() })
+				if resp.ProtoMajor != version || resp.StatusCode != http.StatusOK {
+					t.Fatalf("%s %s: %s %s", method, path, resp.Proto, resp.Status)
+				}
+				return resp
+			}
+			for _, x := range []struct{ method, path, body, want string }{
+				{http.MethodPost, "/v3/kv/range", `{"key":"YQ=="}`, `"value":"MQ=="`},
+				{http.MethodGet, "/v1/keys?prefix=", "", `"value":"1"`},
+			} {
+				if b, err := io.ReadAll(ask(x.method, x.path, x.body).Body); err != nil || !strings.Contains(string(b), x.want) {
+					t.Errorf("%s: %s, %v", x.path, b, err)
+				}
+			}
+			events := bufio.NewScanner(ask(http.MethodGet, "/v1/watch?prefix=&revision="+fmt.Sprint(r.h.Now()), "").Body)
+			for !strings.Contains(events.Text(), `"value":"1"`) {
+				if !events.Scan() {
+					t.Fatal(events.Err())
+				}
+			}
+		})
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 // SetPace says how many watches a second Drain and SendOn send elsewhere.
 func (s *Server) SetPace(watches int) { s.pace = watches }
 
-// Openings returns how many watches are being opened and how many wait for that.
-func (s *Server) Openings() (running, waiting int) { return s.cfg.Openings.Figures() }
+// OpenQueue returns how many watches are being opened and how many wait for that.
+func (s *Server) OpenQueue() (running, waiting int) { return s.cfg.OpenQueue.Figures() }
 
 // CacheService returns the service that a client's stream is served by.
 func (s *Server) CacheService() shardwatchv1.CacheServiceServer { return s.native.ForClients() }

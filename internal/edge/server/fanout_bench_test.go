@@ -18,9 +18,9 @@ import (
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
+	"github.com/shardwatch/shardwatch/internal/files/certtest"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
-	"github.com/shardwatch/shardwatch/internal/testing/certtest"
 )
 
 // counter is a client's end of a connection that counts the messages that it reads, and does

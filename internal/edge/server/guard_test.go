@@ -17,7 +17,7 @@ import (
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/auth/rights"
+	"github.com/shardwatch/shardwatch/internal/auth/etcdroles"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
@@ -28,9 +28,9 @@ import (
 // has expired.
 type warden struct {
 	mu      sync.Mutex
-	table   *rights.Table // nil: authentication is off; guarded by mu
-	changed chan struct{} // guarded by mu
-	asked   chan struct{} // if set: who asks says so, and waits for another word
+	table   *etcdroles.Table // nil: authentication is off; guarded by mu
+	changed chan struct{}    // guarded by mu
+	asked   chan struct{}    // if set: who asks says so, and waits for another word
 	shared  map[string]string
 	rereads atomic.Int32
 }
@@ -46,10 +46,10 @@ func (g *warden) grant(users map[string]string) {
 	defer g.mu.Unlock()
 	g.table = nil
 	if users != nil {
-		grants := rights.Grants{Users: map[string][]string{}, Roles: map[string][]rights.Permission{}}
+		grants := etcdroles.Grants{Users: map[string][]string{}, Roles: map[string][]etcdroles.Permission{}}
 		for user, prefix := range users {
 			grants.Users[user] = []string{user}
-			grants.Roles[user] = []rights.Permission{{Key: prefix, RangeEnd: kv.PrefixEnd(prefix), Read: true}}
+			grants.Roles[user] = []etcdroles.Permission{{Key: prefix, RangeEnd: kv.PrefixEnd(prefix), Read: true}}
 		}
 		g.table = grants.Table()
 	}

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
-	"github.com/shardwatch/shardwatch/internal/testing/certtest"
+	"github.com/shardwatch/shardwatch/internal/files/certtest"
 )
 
 // A connection whose handshake is over, or has failed, leaves its turn to others, whether or

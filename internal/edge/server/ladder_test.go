@@ -253,7 +253,7 @@ func pairOf(t *testing.T, h *cachetest.History, tune func(*cache.Config)) (here,
 	return here, there
 }
 
-// The rungs, for one key, one shard, several, and shards at other nodes: what the
+// The modes, for one key, one shard, several, and shards at other nodes: what the
 // window holds is replayed, what it does not hold any more comes as a delta, and
 // where nobody knows what was deleted, as the whole state. Then come the events
 // behind it.
@@ -262,7 +262,7 @@ func TestLadder(t *testing.T) {
 	for _, x := range []struct {
 		name  string
 		tune  func(*cache.Config)
-		rung  pb.SyncKind
+		mode  pb.SyncKind
 		forgt bool
 	}{
 		{"window", func(*cache.Config) {}, replay, false},
@@ -291,12 +291,12 @@ func TestLadder(t *testing.T) {
 				f := follow(t, h, r)
 				s := f.on(here.watch())
 				f.until(s, h.Now())
-				if x.rung == replay && f.began != 0 || x.rung != replay && f.units[x.rung] != 1 {
+				if x.mode == replay && f.began != 0 || x.mode != replay && f.units[x.mode] != 1 {
 					t.Errorf("%v: %v", r, f.units)
 				}
 				last := h.Commit(cachetest.Put("a/0", "x"), cachetest.Put("g/0", "x"), cachetest.Put("n/0", "x"), cachetest.Put("v/0", "x"), cachetest.Put("a/whole", "2"))
 				f.until(s, last)
-				if x.rung != replay && f.began != 1 {
+				if x.mode != replay && f.began != 1 {
 					t.Errorf("%v: %d units, to be brought up to date once", r, f.began)
 				}
 				s.end()

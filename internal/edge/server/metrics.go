@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/ops/tally"
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
+	"github.com/shardwatch/shardwatch/internal/ops/watchstats"
 )
 
 // Register registers the metrics of the clients' watches and calls.
@@ -38,7 +38,7 @@ func (s *Server) registerWatches(m metric.Meter) error {
 		watches     = gauge("shardwatch.server.watches", "{watch}", "Open watches of clients.")
 		connections = gauge("shardwatch.server.connections", "{connection}", "Open connections of clients and nodes.")
 
-		rungs = gauge("shardwatch.server.watches_by_rung", "{watch}", "Open watches of clients by serve mode: window, delta, resync, conflated, or etcd's log.")
+		modes = gauge("shardwatch.server.watches_by_rung", "{watch}", "Open watches of clients by serve mode: window, delta, resync, conflated, or etcd's log.")
 		lag   = gauge("shardwatch.server.watch_lag", "{revision}", "Revisions at this node that a watch was not sent yet, as a maximum over half of the watches, 99 % and all.")
 		units = counter("shardwatch.server.units", "{unit}", "Units sent to watches: changes (delta, conflated) or the whole state (state, resync).")
 		keys  = counter("shardwatch.server.unit_keys", "{key}", "Keys sent in units.")
@@ -59,8 +59,8 @@ func (s *Server) registerWatches(m metric.Meter) error {
 		o.ObserveInt64(watches, open)
 		for _, w := range s.WatchSummaries() {
 			api := attribute.String("api", w.API)
-			for _, r := range tally.Rungs() {
-				o.ObserveInt64(rungs, w.Rungs[r], metric.WithAttributes(api, attribute.String("rung", r.String())))
+			for _, r := range watchstats.Modes() {
+				o.ObserveInt64(modes, w.Modes[r], metric.WithAttributes(api, attribute.String("rung", r.String())))
 			}
 			for i, q := range Quantiles() {
 				label := metric.WithAttributes(api, attribute.Float64("quantile", q))
@@ -79,7 +79,7 @@ func (s *Server) registerWatches(m metric.Meter) error {
 			o.ObserveInt64(keys, sent.Keys, label)
 			o.ObserveInt64(bytes, sent.Bytes, label)
 		}
-		running, waiting := s.cfg.Openings.Figures()
+		running, waiting := s.cfg.OpenQueue.Figures()
 		o.ObserveInt64(opens, int64(running))
 		o.ObserveInt64(stand, int64(waiting))
 		o.ObserveInt64(made, u.Made)

@@ -80,15 +80,15 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Openings == nil {
-		cfg.Openings = etcdwatch.NewOpenings()
+	if cfg.OpenQueue == nil {
+		cfg.OpenQueue = etcdwatch.NewOpenQueue()
 	}
 	s := &Server{cfg: cfg, stopping: make(chan struct{}), left: make(chan struct{}), moved: make(chan struct{}), pace: farewell.Pace, turns: fair.NewGate(runtime.GOMAXPROCS(0), 0), health: health.NewServer()}
 
 	s.callers = &callers.Checker{Access: cfg.Access, Guard: cfg.Guard, Audit: cfg.Audit}
-	s.pumps.Trail = cfg.Trail
+	s.pumps.Trace = cfg.Trace
 	s.native = native.New(native.Config{
-		Router: cfg.Router, Callers: s.callers, Guard: cfg.Guard, Access: cfg.Access, Audit: cfg.Audit, Openings: cfg.Openings,
+		Router: cfg.Router, Callers: s.callers, Guard: cfg.Guard, Access: cfg.Access, Audit: cfg.Audit, OpenQueue: cfg.OpenQueue,
 		Budget: cfg.Budget, Pumps: &s.pumps, Stopping: s.stopping, Happened: cfg.Happened, Self: cfg.Self,
 		MaxWatchesPerStream: cfg.MaxWatchesPerStream, MaxResyncs: cfg.MaxResyncs, ResyncRate: cfg.ResyncRate, Patience: cfg.Patience,
 		FragmentBytes: cfg.FragmentBytes, ProgressInterval: cfg.ProgressInterval,
@@ -134,7 +134,7 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) peerService() *peerapi.Service {
 	return peerapi.New(peerapi.Config{
 		Node: s.cfg.Node, Guard: s.cfg.Guard, Permits: s.cfg.Permits, Verifier: s.cfg.Verifier, Voting: s.cfg.Operator, Ending: s.Ending,
-		Trail: s.cfg.Trail, Speaks: s.cfg.PeerSpeaks, Stopping: s.stopping, Self: s.cfg.Self, FragmentBytes: s.cfg.FragmentBytes,
+		Trace: s.cfg.Trace, Speaks: s.cfg.PeerSpeaks, Stopping: s.stopping, Self: s.cfg.Self, FragmentBytes: s.cfg.FragmentBytes,
 	})
 }
 
@@ -142,7 +142,7 @@ func (s *Server) peerService() *peerapi.Service {
 func (s *Server) adminService() *admin.Service {
 	return admin.New(admin.Config{
 		Node: s.cfg.Node, Status: s.Status, Callers: s.callers, Verifier: s.cfg.Verifier, Lineage: s.cfg.Lineage, Operator: s.cfg.Operator,
-		Trail: s.cfg.Trail, Watchers: s.watchers, Figures: s.figures, Stopping: s.stopping, Left: s.left, GoOn: s.goOn,
+		Trace: s.cfg.Trace, Watchers: s.watchers, Figures: s.figures, Stopping: s.stopping, Left: s.left, GoOn: s.goOn,
 		Self: s.cfg.Self, Logger: s.cfg.Logger,
 	})
 }
@@ -188,7 +188,7 @@ func (s *Server) options(creds credentials.TransportCredentials, idle time.Durat
 	)
 }
 
-// SetReady says whether the node serves, for gRPC's health protocol.
+// SetReady reports whether the node serves, for gRPC's health protocol.
 func (s *Server) SetReady(ready bool) {
 	now := healthgrpc.HealthCheckResponse_NOT_SERVING
 	if ready {

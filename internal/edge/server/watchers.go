@@ -9,7 +9,7 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/control/mapchange"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/ops/tally"
+	"github.com/shardwatch/shardwatch/internal/ops/watchstats"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -25,8 +25,8 @@ const sampleEvery = 5 * time.Second
 
 // watchers returns the open watches of clients. It blocks no other caller,
 // and may tell of some that have just ended.
-func (s *Server) watchers() iter.Seq2[shardwatchv1.WatcherAPI, tally.Watcher] {
-	return func(yield func(shardwatchv1.WatcherAPI, tally.Watcher) bool) {
+func (s *Server) watchers() iter.Seq2[shardwatchv1.WatcherAPI, watchstats.Watcher] {
+	return func(yield func(shardwatchv1.WatcherAPI, watchstats.Watcher) bool) {
 		for w := range s.native.Watchers() {
 			if !yield(nativeAPI, w) {
 				return
@@ -79,19 +79,19 @@ func (s *Server) sample(ctx context.Context) {
 }
 
 // figures returns what a watch's account says at a time.
-func (s *Server) figures() func(w *tally.Watch) tally.Figures {
+func (s *Server) figures() func(w *watchstats.Watch) watchstats.Figures {
 	s.mu.Lock()
 	sampled := s.sampled[0]
 	s.mu.Unlock()
 	now, newest := time.Now(), s.cfg.Router.Newest()
-	return func(w *tally.Watch) tally.Figures { return w.Figures(now, newest, sampled) }
+	return func(w *watchstats.Watch) watchstats.Figures { return w.Figures(now, newest, sampled) }
 }
 
 // WatchSummary is what metrics tell of the open watches of one API.
 type WatchSummary struct {
 	API string
-	// Rungs counts the watches by how they are served; index tally.Rung.
-	Rungs map[tally.Rung]int64
+	// Modes counts the watches by how they are served; index watchstats.Mode.
+	Modes map[watchstats.Mode]int64
 	// Lag and Behind are the lags of watches, in revisions and in time: of half
 	// of them, of 99 %, and of all, no watch lags more.
 	Lag    [3]kv.Revision
@@ -108,12 +108,12 @@ func (s *Server) WatchSummaries() []WatchSummary {
 	var lags [2][]kv.Revision
 	var behind [2][]time.Duration
 	for i := range out {
-		out[i].Rungs = make(map[tally.Rung]int64)
+		out[i].Modes = make(map[watchstats.Mode]int64)
 	}
 	figures := s.figures()
 	for api, w := range s.watchers() {
 		i, f := slices.Index(apis, api), figures(w.Watch)
-		out[i].Rungs[f.Rung]++
+		out[i].Modes[f.Mode]++
 		lags[i], behind[i] = append(lags[i], f.Lag), append(behind[i], f.Behind)
 	}
 	for i := range out {

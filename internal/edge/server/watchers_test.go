@@ -17,7 +17,7 @@ import (
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
-	"github.com/shardwatch/shardwatch/internal/ops/tally"
+	"github.com/shardwatch/shardwatch/internal/ops/watchstats"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
@@ -130,7 +130,7 @@ func TestListWatchers(t *testing.T) {
 		}
 	}
 	sums := r.server.WatchSummaries()
-	if sums[0].API != "native" || sums[0].Rungs[tally.Window] != 3 || sums[0].Lag[0] != 0 || sums[0].Lag[2] < 10 || sums[0].Behind[2] <= 0 || sums[1].Rungs[tally.Window] != 1 {
+	if sums[0].API != "native" || sums[0].Modes[watchstats.Window] != 3 || sums[0].Lag[0] != 0 || sums[0].Lag[2] < 10 || sums[0].Behind[2] <= 0 || sums[1].Modes[watchstats.Window] != 1 {
 		t.Errorf("%+v", sums)
 	}
 	stuck.end()
@@ -188,7 +188,7 @@ func BenchmarkListWatchers(b *testing.B) {
 	})
 	b.Run("summary", func(b *testing.B) {
 		for b.Loop() {
-			if got := r.server.WatchSummaries(); got[0].Rungs[tally.Window] != streams*each {
+			if got := r.server.WatchSummaries(); got[0].Modes[watchstats.Window] != streams*each {
 				b.Fatal(got)
 			}
 		}

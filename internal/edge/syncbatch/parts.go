@@ -47,7 +47,7 @@ func (q *Queue) Result(x *Batch) (body *router.Body, state State, err error) {
 }
 
 // Take returns the chunk with that number, or has w woken when it is made. Gone
-// means that the batch must begin anew.
+// means that the batch must begin again.
 func (q *Queue) Take(x *Batch, w Watch, index int) (part *Part, gone bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

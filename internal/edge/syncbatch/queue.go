@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/ops/tally"
+	"github.com/shardwatch/shardwatch/internal/ops/watchstats"
 	"github.com/shardwatch/shardwatch/internal/router"
 )
 
@@ -68,7 +68,7 @@ type Patience struct {
 	// place to another one.
 	Stalled time.Duration
 	// Hold is how long such a batch is held for watches that may continue: then they
-	// begin anew.
+	// begin again.
 	Hold time.Duration
 	// Sweep is how often stalled watches are looked for.
 	Sweep time.Duration
@@ -99,12 +99,12 @@ func (k *Key) Delta() bool {
 	return k.Kind == shardwatchv1.SyncKind_SYNC_KIND_DELTA || k.Kind == shardwatchv1.SyncKind_SYNC_KIND_CONFLATED
 }
 
-// Rung is the serve mode, for operators, of a watch that has such a batch.
-func (k *Key) Rung() tally.Rung {
+// Mode is the serve mode, for operators, of a watch that has such a batch.
+func (k *Key) Mode() watchstats.Mode {
 	if k.Delta() {
-		return tally.Delta
+		return watchstats.Delta
 	}
-	return tally.Resync
+	return watchstats.Resync
 }
 
 // queue returns which of the queues the batch waits in.
@@ -462,7 +462,7 @@ type Stats struct {
 	// together.
 	Begun  int64
 	Waited time.Duration
-	// Abandoned is how many watches have not read on for so long that they begin anew.
+	// Abandoned is how many watches have not read on for so long that they begin again.
 	Abandoned int64
 	// Made are the bytes of the chunks that were made. What several watches share
 	// counts once.

@@ -59,7 +59,7 @@ func (s *stream) encode(changes *cache.Changes, since kv.Revision) error {
 			return err
 		}
 		if c.typ == object.Deleted { // it does not match any more
-			s.event(c.typ, &c.o)
+			s.encodeEvent(c.typ, &c.o)
 		} else if c.typ != "" {
 			after = append(after, c)
 		}
@@ -70,11 +70,11 @@ func (s *stream) encode(changes *cache.Changes, since kv.Revision) error {
 			return err
 		}
 		if c.typ != "" {
-			s.event(c.typ, &c.o)
+			s.encodeEvent(c.typ, &c.o)
 		}
 	}
 	for i := range after {
-		s.event(after[i].typ, &after[i].o)
+		s.encodeEvent(after[i].typ, &after[i].o)
 	}
 	return nil
 }

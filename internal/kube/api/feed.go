@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
+	"github.com/shardwatch/shardwatch/internal/kube/tier"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -15,12 +17,60 @@ import (
 type feed struct {
 	r     source.Resource
 	src   *source.Source
+	tier  *tier.Source // nil: this node follows by itself
 	cache *cache.Cache
 	past  *past
+	fan   *fan
 	stop  context.CancelFunc
 
 	users atomic.Int64 // requests that use it
-	used  atomic.Int64 // when the last of them ended, in nanoseconds of Unix
+	used  atomic.Int64 // when the last of them ended, in nanoseconds of Unix; 0: there was none
+	kept  atomic.Int64 // when another node used it last, as used
+}
+
+// idle reports whether neither clients nor other nodes have used a feed for a time.
+func (f *feed) idle(now time.Time, idle time.Duration) bool {
+	last := max(f.used.Load(), f.kept.Load())
+	return f.users.Load() == 0 && now.Sub(time.Unix(0, last)) >= idle
+}
+
+// usedHere reports whether clients of this node have used a feed within a time.
+func (f *feed) usedHere(now time.Time, idle time.Duration) bool {
+	return f.users.Load() > 0 || now.Sub(time.Unix(0, f.used.Load())) < idle
+}
+
+// direct reports whether this node follows the resource at an apiserver.
+func (f *feed) direct() (bool, <-chan struct{}) {
+	if f.tier == nil {
+		return true, nil
+	}
+	return f.tier.Direct()
+}
+
+// kind returns the type of the objects: as the source has seen it, or else that of an object,
+// or else as an apiserver tells it. The feed is loaded.
+func (f *feed) kind(ctx context.Context, apiservers *source.Client) (source.Kind, error) {
+	if kind, ok := f.src.Kind(); ok {
+		return kind, nil
+	}
+	state, err := f.cache.At(ctx, 0)
+	if err != nil {
+		return source.Kind{}, err
+	}
+	var kind source.Kind
+	state.Ascend(f.cache.Range(), func(item *kv.KeyValue) bool {
+		if o, err := object.Parse(f.r.Encoding, item.Value()); err == nil {
+			kind = source.Kind{APIVersion: string(o.APIVersion), Kind: string(o.Kind)}
+		}
+		return false
+	})
+	if kind.Kind == "" {
+		if kind, err = apiservers.KindOf(ctx, f.r); err != nil {
+			return kind, err
+		}
+	}
+	f.src.SetKind(kind)
+	return kind, nil
 }
 
 // feeds are the resources that are followed.
@@ -46,17 +96,51 @@ func (s *feeds) use(r source.Resource) *feed {
 		f = s.startLocked(r)
 	}
 	f.users.Add(1)
+	f.used.Store(time.Now().UnixNano())
 	return f
 }
 
-// loaded reports whether a resource has its state.
-func (s *feeds) loaded(r source.Resource) bool {
+// keep has a resource followed because other nodes use it, and returns its feed, or nil.
+func (s *feeds) keep(r source.Resource) *feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.all[r]
 	if f == nil {
-		return false
+		if len(s.all) >= s.cfg.MaxFeeds || s.ctx.Err() != nil {
+			return nil
+		}
+		f = s.startLocked(r)
 	}
+	f.kept.Store(time.Now().UnixNano())
+	return f
+}
+
+// find returns the feed of a resource, or nil.
+func (s *feeds) find(r source.Resource) *feed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[r]
+}
+
+// used returns the resources that clients of this node have used within a time.
+func (s *feeds) used(now time.Time, idle time.Duration) (out []source.Resource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for r, f := range s.all {
+		if f.usedHere(now, idle) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// loaded reports whether a resource has its state.
+func (s *feeds) loaded(r source.Resource) bool {
+	f := s.find(r)
+	return f != nil && f.loaded()
+}
+
+func (f *feed) loaded() bool {
 	select {
 	case <-f.cache.Ready():
 		return true
@@ -73,11 +157,14 @@ func (f *feed) release() {
 func (s *feeds) startLocked(r source.Resource) *feed {
 	ctx, stop := context.WithCancel(s.ctx)
 	f := &feed{r: r, past: newPast(s.cfg.PastBytes), stop: stop}
-	f.used.Store(time.Now().UnixNano())
 	f.src = s.cfg.Source.Source(r, f.past.gap)
 	cfg := s.cfg.Cache
 	cfg.Range, cfg.Source, cfg.Logger = r.InNamespace(""), f.src, s.cfg.Logger
-	cfg.Applied = f.past.deleted
+	if s.cfg.Tier != nil {
+		f.tier = s.cfg.Tier.Source(r, f.src, f.observe)
+		cfg.Source = f.tier
+	}
+	cfg.Applied = f.past.applied
 	cfg.OtherHistory = func(e *kv.ContradictionError) {
 		// The versions of the resource went back: etcd was restored. A new feed
 		// begins with the next request, and positions of this one end.
@@ -85,7 +172,9 @@ func (s *feeds) startLocked(r source.Resource) *feed {
 		s.drop(f)
 	}
 	f.cache = cache.New(cfg)
+	f.fan = newFan(f)
 	s.all[r] = f
+	s.run.Go(func() { f.fan.run(ctx) })
 	s.run.Go(func() {
 		_ = f.cache.Run(ctx) // nil, once ctx ends
 	})
@@ -104,7 +193,7 @@ func (s *feeds) drop(f *feed) {
 }
 
 // feedsStatus adds up what feeds hold.
-type feedsStatus struct{ feeds, objects, bytes, losses int64 }
+type feedsStatus struct{ feeds, direct, objects, bytes, losses int64 }
 
 func (s *feeds) status() (sum feedsStatus) {
 	s.mu.Lock()
@@ -112,6 +201,9 @@ func (s *feeds) status() (sum feedsStatus) {
 	for _, f := range s.all {
 		st := f.cache.Status()
 		sum.feeds++
+		if direct, _ := f.direct(); direct {
+			sum.direct++
+		}
 		sum.objects += int64(st.Keys)
 		sum.bytes += st.StateBytes + st.RootsBytes + st.WindowBytes
 		sum.losses += st.Resets + st.Leaps
@@ -124,7 +216,7 @@ func (s *feeds) sweep(now time.Time, idle time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for r, f := range s.all {
-		if f.users.Load() == 0 && now.Sub(time.Unix(0, f.used.Load())) >= idle {
+		if f.idle(now, idle) {
 			delete(s.all, r)
 			f.stop()
 			s.cfg.Logger.Info("resource is not followed any more", "resource", r.String())

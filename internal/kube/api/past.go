@@ -1,13 +1,16 @@
 package api
 
 import (
+	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
 // past keeps former versions of objects, for watches that are below the window: the last one of
-// deleted objects, and those before a gap that the source has leapt over. A
+// deleted objects, and those that were held when a gap began that the source has leapt over. A
 // delete without the object's labels and owners says nothing to controllers,
 // and a selector has to know what matched before.
 //
@@ -23,6 +26,8 @@ type past struct {
 	// gaps are the versions at which gaps begin, each with the number that the
 	// first version of its objects has.
 	gaps map[kv.Revision]uint64 // guarded by mu
+	// newestGap is the version at which the newest gap begins.
+	newestGap kv.Revision // guarded by mu
 }
 
 // former is a version of an object: the current one at all versions of the
@@ -41,13 +46,18 @@ func newPast(maxBytes int64) *past {
 
 func (f *former) size(key string) int64 { return int64(128 + 2*len(key) + len(f.object)) }
 
-// deleted keeps what a batch has deleted.
-func (p *past) deleted(b *kv.Batch) {
+// applied keeps what a batch has deleted, and what it has replaced if that was held
+// when a gap began: without it, an object that changes after a gap would
+// look like one that did not exist at its beginning.
+func (p *past) applied(b *kv.Batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range b.Events {
 		e := &b.Events[i]
 		if e.Type != kv.Delete {
+			if len(p.gaps) > 0 && e.Prev != nil && e.Prev.ModRevision() <= p.newestGap {
+				p.keepLocked(string(e.KV.Key()), former{object: e.Prev.Value(), from: e.Prev.ModRevision(), until: b.Revision})
+			}
 			continue
 		}
 		from := b.Revision // not known
@@ -66,7 +76,7 @@ func (p *past) gap(after, before kv.Revision, held []*kv.KeyValue) {
 	if len(p.gaps) == maxGaps {
 		clear(p.gaps)
 	}
-	p.gaps[after] = p.first + uint64(len(p.order))
+	p.gaps[after], p.newestGap = p.first+uint64(len(p.order)), after
 	for _, item := range held {
 		p.keepLocked(string(item.Key()), former{object: item.Value(), from: item.ModRevision(), until: before})
 	}
@@ -116,4 +126,62 @@ func (p *past) last(key string) (object []byte) {
 		return versions[len(versions)-1].object
 	}
 	return nil
+}
+
+// observe returns what notes former versions in the updates of one stream of another node:
+// the deletes of its window, and the held objects that its state replaces. Nodes answer a
+// request without a version by their whole state, also when an older one is held: the
+// versions between the two are a gap.
+func (f *feed) observe(req kv.FollowRequest) func(*kv.Update) {
+	var begin *kv.Update // of a state that replaces what is held
+	var after kv.Revision
+	var held []*kv.KeyValue
+	var rest map[string]*kv.KeyValue // held objects that a whole state has not had yet
+	return func(u *kv.Update) {
+		switch u.Kind {
+		case kv.UpdateBegin:
+			if begin = nil; u.Leap || req.From == 0 && req.Held != nil {
+				begin, after, held, rest = u, f.cache.Progress(), nil, map[string]*kv.KeyValue{}
+			}
+			if begin != nil && !u.Leap {
+				for item := range req.Held {
+					rest[string(item.Key())] = item
+				}
+			}
+		case kv.UpdateHistory:
+			f.past.applied(&u.Batch)
+		case kv.UpdateState:
+			if begin == nil {
+				return
+			}
+			held = append(held, f.replaced(u)...)
+			for _, item := range u.KVs {
+				delete(rest, string(item.Key()))
+			}
+		case kv.UpdateReady:
+			if begin != nil {
+				f.past.gap(after, begin.Revision, slices.AppendSeq(held, maps.Values(rest)))
+			}
+			begin, held, rest = nil, nil, nil
+		}
+	}
+}
+
+// replaced returns the held objects that an update of a state changes or deletes.
+func (f *feed) replaced(u *kv.Update) (held []*kv.KeyValue) {
+	state, err := f.cache.At(context.Background(), 0)
+	if err != nil {
+		return nil // it is not loaded
+	}
+	for _, item := range u.KVs {
+		if old := state.Get(string(item.Key())); old != nil && old.ModRevision() != item.ModRevision() {
+			held = append(held, old)
+		}
+	}
+	for _, key := range u.Gone {
+		if old := state.Get(key); old != nil {
+			held = append(held, old)
+		}
+	}
+	return held
 }

@@ -93,9 +93,13 @@ func (a *answer) listBytes(objects int) int64 {
 // each calls fn for the objects of a range that match the selector, until it
 // returns false.
 func (a *answer) each(state *keytree.Snapshot, keys kv.Range, fn func(key []byte, o *object.Object) (bool, error)) (err error) {
+	read := object.Parse
+	if a.q.selector.Everything() && !a.q.form.partial {
+		read = object.Whole
+	}
 	state.Ascend(keys, func(item *kv.KeyValue) bool {
 		var o object.Object
-		if o, err = object.Parse(a.f.r.Encoding, item.Value()); err != nil {
+		if o, err = read(a.f.r.Encoding, item.Value()); err != nil {
 			return false
 		}
 		if !a.q.selector.Matches(&o) {

@@ -14,6 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
+	"github.com/shardwatch/shardwatch/internal/kube/tier"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -21,6 +22,8 @@ import (
 type Config struct {
 	// Source follows the resources.
 	Source *source.Client
+	// Tier has other nodes that follow the same resources; nil: this node stands alone.
+	Tier *tier.Tier
 	// Guard says who sent a request, and whether caches may answer it. If not, the
 	// apiserver judges it.
 	Guard *guard.Guard
@@ -172,7 +175,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	q, ok := parse(r)
-	if !ok || !s.cfg.Secrets && q.resource.Group == "" && q.resource.Name == "secrets" {
+	if !ok || !s.mayHold(q.resource) {
 		s.pass(w, r)
 		return
 	}
@@ -193,6 +196,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.pass(w, r)
 }
 
+// mayHold reports whether a resource may be held in memory.
+func (s *Server) mayHold(r source.Resource) bool {
+	return s.cfg.Secrets || r.Group != "" || r.Name != "secrets"
+}
+
 // pass passes a request on.
 func (s *Server) pass(w http.ResponseWriter, r *http.Request) {
 	s.counts.passed.Add(1)
@@ -205,7 +213,7 @@ func (s *Server) mayStill(r *http.Request, q *request) bool {
 	if status != nil {
 		return false
 	}
-	allowed, status := s.cfg.Guard.Allow(r.Context(), id, q.attributes())
+	allowed, status := s.cfg.Guard.AllowStill(r.Context(), id, q.attributes())
 	return allowed && status == nil
 }
 
@@ -250,10 +258,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, q *request) bool
 }
 
 var (
-	// errNotFollowed says that an apiserver does not serve the resource in this
+	// errNotFollowed reports that an apiserver does not serve the resource in this
 	// encoding, or not to us.
 	errNotFollowed = errors.New("the resource cannot be followed")
-	// errUpstream says that an apiserver has to answer.
+	// errUpstream reports that an apiserver has to answer.
 	errUpstream = errors.New("the caches cannot answer")
 )
 
@@ -263,11 +271,7 @@ func (s *Server) ready(ctx context.Context, f *feed) (source.Kind, error) {
 		failed := f.src.Failed()
 		select {
 		case <-f.cache.Ready():
-			kind, ok := f.src.Kind()
-			if !ok {
-				return kind, errNotFollowed
-			}
-			return kind, nil
+			return f.kind(ctx, s.cfg.Source)
 		case err := <-failed:
 			if code := source.CodeOf(err); code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusGone && code != http.StatusUnauthorized {
 				return source.Kind{}, fmt.Errorf("%w: %w", errNotFollowed, err)

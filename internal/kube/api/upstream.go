@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
@@ -118,7 +120,7 @@ func escape(name string) string {
 	return b.String()
 }
 
-// errNotSent says that no apiserver has got a request.
+// errNotSent reports that no apiserver has got a request.
 var errNotSent = errors.New("no apiserver can be reached")
 
 // RoundTrip sends a request to the apiserver that is asked first, or to another one
@@ -202,6 +204,11 @@ func (u *upstream) failed(w http.ResponseWriter, r *http.Request, err error) {
 // try again. A 504 has a meaning: the version that is asked for is not there yet.
 func modify(resp *http.Response) error {
 	switch resp.StatusCode {
+	case http.StatusOK:
+		if watch, err := strconv.ParseBool(resp.Request.URL.Query().Get("watch")); err == nil && watch && reads(resp.Request) {
+			resp.Body = &passedWatch{ReadCloser: resp.Body, began: time.Now(), ctx: resp.Request.Context()}
+		}
+		return nil
 	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable:
 	default:
 		return nil
@@ -220,4 +227,26 @@ func modify(resp *http.Response) error {
 	}
 	resp.ContentLength, resp.Body = int64(len(body)), io.NopCloser(bytes.NewReader(body))
 	return nil
+}
+
+// passedWatch is a watch that an apiserver serves. If the apiserver dies, the watch ends as
+// one whose time is over, which a reflector resumes; a stream that is reset, or that ends
+// within its first second, makes it list.
+type passedWatch struct {
+	io.ReadCloser
+	began time.Time
+	ctx   context.Context //nolint:containedctx // of the request that the body belongs to
+}
+
+// Read implements io.Reader.
+func (p *passedWatch) Read(b []byte) (int, error) {
+	n, err := p.ReadCloser.Read(b)
+	if err == nil || p.ctx.Err() != nil {
+		return n, err
+	}
+	select {
+	case <-time.After(shortestWatch - time.Since(p.began)):
+	case <-p.ctx.Done():
+	}
+	return n, io.EOF
 }

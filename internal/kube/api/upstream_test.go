@@ -179,3 +179,26 @@ func TestAFailureOfAListIsTriedAgain(t *testing.T) {
 		}
 	}
 }
+
+// An apiserver that dies ends a watch that it serves as if its time were over: a reflector
+// lists again after a stream that is reset. A list that is cut off still fails.
+func TestAWatchAtAnApiserverThatDies(t *testing.T) {
+	to := record(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "an event")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	front := httptest.NewServer(passing(t, nil, to.url))
+	defer front.Close()
+	for path, resumes := range map[string]bool{"/api/v1/pods?watch=1": true, "/api/v1/pods?watch=true": true, "/api/v1/pods?watch=0": false, "/api/v1/pods": false} {
+		resp, err := http.Get(front.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if string(body) != "an event" || (err == nil) != resumes {
+			t.Errorf("%s: %q, %v", path, body, err)
+		}
+	}
+}

@@ -37,16 +37,23 @@ type stream struct {
 	*answer
 	w       http.ResponseWriter
 	control *http.ResponseController
-	out     []byte
+	stuck   *watchdog
+	out     []byte // encoded for this watch alone
 	began   time.Time
-	watcher *cache.Watcher
 	wake    wakeup
 	sent    kv.Revision // version of the last bookmark or event
+
+	// A watch reads by itself, or has joined the others and gets their frames.
+	watcher *cache.Watcher // nil: it has joined
+	member  *member        // nil: it reads by itself
+	frames  [][]byte       // memory of frames that were taken
 }
 
 // watch answers a watch. It returns an error only if nothing was sent.
 func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	s := &stream{answer: a, w: w, control: http.NewResponseController(w), began: time.Now(), wake: make(wakeup, 1)}
+	s.stuck = newWatchdog(s.control, writeTime)
+	defer s.stuck.end()
 	if a.q.initialEvents && !a.q.bookmarks {
 		return errUpstream
 	}
@@ -66,13 +73,23 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if err != nil {
 		return err
 	}
-	defer func() { s.watcher.Close() }()
+	defer s.close()
 	s.w.Header().Set("Content-Type", a.f.r.Encoding.WatchType())
 	s.w.WriteHeader(http.StatusOK)
 	if state == nil || s.initial(state) {
 		s.serve(r)
 	}
 	return nil
+}
+
+// close gives back what a watch reads from.
+func (s *stream) close() {
+	if s.watcher != nil {
+		s.watcher.Close()
+	}
+	if s.member != nil {
+		s.f.fan.leave(s.member)
+	}
 }
 
 // watchBytes is what an open watch holds beside its events, with its stream, about:
@@ -106,7 +123,7 @@ func (s *stream) fromState(ctx context.Context) (*keytree.Snapshot, error) {
 // initial sends a state as events. It returns false if the watch cannot go on.
 func (s *stream) initial(state *keytree.Snapshot) bool {
 	err := s.each(state, s.f.r.InNamespace(s.q.namespace), func(_ []byte, o *object.Object) (bool, error) {
-		s.event(object.Added, o)
+		s.encodeEvent(object.Added, o)
 		return len(s.out) <= maxPending || s.flush(), nil
 	})
 	if err != nil || len(s.out) > maxPending {
@@ -131,6 +148,11 @@ func (s *stream) fromVersion(ctx context.Context) error {
 	var compacted *kv.CompactedError
 	if errors.As(err, &compacted) {
 		return s.difference(ctx, s.q.version)
+	}
+	if err == nil && s.q.bookmarks {
+		// A watch that breaks within its first second makes its reflector list, unless an
+		// event has come: nodes and connections can die at any time.
+		s.bookmark(s.q.version, false)
 	}
 	return err
 }
@@ -214,12 +236,22 @@ func (s *stream) last(ctx context.Context) {
 // maxPending is how many bytes of events are encoded before they are written.
 const maxPending = 256 << 10
 
-// pending encodes what can be read. It returns false if the watch cannot go on.
+// pending writes and encodes what can be read. It returns false if the watch cannot go on.
 func (s *stream) pending() bool {
-	var events []*kv.Event
+	for s.member != nil {
+		left, ok := s.take()
+		if !ok {
+			return false
+		}
+		if !left {
+			return true
+		}
+		if !s.leave() {
+			return false
+		}
+	}
 	for {
-		revision, found, err := s.watcher.Next(events[:0])
-		events = found
+		revision, err := s.read()
 		var compacted *kv.CompactedError
 		switch {
 		case errors.As(err, &compacted):
@@ -230,12 +262,7 @@ func (s *stream) pending() bool {
 		case err != nil:
 			return false
 		case revision == 0:
-			return true
-		}
-		for _, e := range events {
-			if s.transition(e, revision) != nil {
-				return false
-			}
+			return s.join()
 		}
 		if len(s.out) > maxPending && !s.flush() {
 			return false
@@ -243,52 +270,110 @@ func (s *stream) pending() bool {
 	}
 }
 
-// fellBehind goes on with the difference, for a watch that the window has left.
+// take writes the frames that wait, and reports whether the watch has to read by itself
+// after them.
+func (s *stream) take() (left, ok bool) {
+	frames, last, left := s.member.take(s.frames)
+	if len(frames) > 0 {
+		if !s.write(frames...) {
+			return left, false
+		}
+		s.s.counts.events.Add(int64(len(frames)))
+		s.sent = max(s.sent, last)
+	}
+	clear(frames) // other watches may be done with them
+	if s.frames = frames; cap(frames) > maxFrames {
+		s.frames = nil
+	}
+	return left, true
+}
+
+// maxFrames is for how many frames a watch keeps memory.
+const maxFrames = 64
+
+// read encodes the next events that the watch reads by itself; version 0: there are none.
+func (s *stream) read() (kv.Revision, error) {
+	revision, events, err := s.watcher.Next(nil)
+	for _, e := range events {
+		if err == nil {
+			err = s.transition(e, revision)
+		}
+	}
+	return revision, err
+}
+
+// join gets frames that are encoded for several watches from now on.
+func (s *stream) join() bool {
+	rest := func() (kv.Revision, error) {
+		for {
+			if revision, err := s.read(); err != nil || revision == 0 {
+				return s.watcher.Progress(), err
+			}
+		}
+	}
+	k := groupKey{s.q.namespace, s.q.labels, s.q.fields, s.q.form.partial}
+	m, err := s.f.fan.join(k, &s.q.selector, s.kind, s.wake, rest)
+	var compacted *kv.CompactedError
+	switch {
+	case errors.As(err, &compacted):
+		s.wake.Wake() // it is read again, and found out what is missing
+	case err != nil:
+		return false
+	case m != nil:
+		s.member = m
+		s.watcher.Close()
+		s.watcher = nil
+	}
+	return true
+}
+
+// leave reads by itself again.
+func (s *stream) leave() bool {
+	_, last, _ := s.member.take(nil) // nothing waits: it was taken after the watch had left
+	s.f.fan.leave(s.member)
+	s.member = nil
+	return s.alone(max(last, s.sent))
+}
+
+// alone reads by itself after a version, or continues with the difference if the window has
+// left it.
+func (s *stream) alone(after kv.Revision) bool {
+	var err error
+	s.watcher, err = s.f.cache.Watch(s.f.r.InNamespace(s.q.namespace), after+1, s.wake)
+	var compacted *kv.CompactedError
+	if errors.As(err, &compacted) {
+		ctx, cancel := context.WithTimeout(context.Background(), s.s.cfg.Patience)
+		defer cancel()
+		err = s.difference(ctx, after)
+	}
+	return err == nil
+}
+
+// fellBehind continues with the difference, for a watch that the window has left.
 func (s *stream) fellBehind() bool {
 	at := s.watcher.Progress()
 	s.watcher.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), s.s.cfg.Patience)
-	defer cancel()
-	return s.difference(ctx, at) == nil
+	return s.alone(at)
 }
 
-// transition sends an event as the selector sees it: an object that begins to
-// match is added, one that ends to is deleted.
+// transition encodes an event as the selector sees it.
 func (s *stream) transition(e *kv.Event, revision kv.Revision) error {
-	now, err := object.Parse(s.f.r.Encoding, e.KV.Value())
+	v, err := parseEvent(s.f.r.Encoding, e, revision)
 	if err != nil {
 		return err
 	}
-	var before object.Object
-	if e.Prev != nil {
-		if before, err = object.Parse(s.f.r.Encoding, e.Prev.Value()); err != nil {
-			return err
-		}
-	}
-	was := e.Prev != nil && s.q.selector.Matches(&before)
-	is := e.Type == kv.Put && s.q.selector.Matches(&now)
-	switch {
-	case is && was:
-		s.event(object.Modified, &now)
-	case is:
-		s.event(object.Added, &now)
-	case was && e.Type == kv.Delete:
-		s.event(object.Deleted, &now) // as the apiserver sent it
-	case was:
-		gone, err := object.Parse(s.f.r.Encoding, before.WithVersion(int64(revision)))
-		if err != nil {
-			return err
-		}
-		s.event(object.Deleted, &gone)
-	default:
+	typ := v.typeFor(&s.q.selector)
+	if typ == "" {
 		return nil
 	}
-	s.sent = revision
-	return nil
+	frame, err := v.frame(typ, s.q.form.partial)
+	s.out, s.sent = append(s.out, frame...), revision
+	s.s.counts.events.Add(1)
+	return err
 }
 
-// event encodes an event in the client's form.
-func (s *stream) event(typ string, o *object.Object) {
+// encodeEvent encodes an event in the client's form.
+func (s *stream) encodeEvent(typ string, o *object.Object) {
 	raw := o.Raw
 	if s.q.form.partial {
 		raw = o.Partial()
@@ -311,32 +396,42 @@ func (s *stream) bookmark(version kv.Revision, initialEnd bool) {
 // progress encodes a bookmark if the client wants them, and all up to it was
 // encoded.
 func (s *stream) progress() {
+	at := s.f.fan.progress() // before the frames are taken
 	if !s.pending() || !s.q.bookmarks {
 		return
 	}
-	if at := s.watcher.Progress(); at >= s.sent {
-		s.bookmark(at, false)
+	if s.watcher != nil {
+		at = s.watcher.Progress()
 	}
+	s.bookmark(max(at, s.sent), false)
 }
 
 // flush writes what was encoded. It returns false if the client takes nothing.
 func (s *stream) flush() bool {
-	if err := s.control.SetWriteDeadline(time.Now().Add(writeTime)); err != nil {
+	if !s.write() {
 		return false
 	}
+	s.stuck.begin()
+	defer s.stuck.pause()
+	return s.control.Flush() == nil
+}
+
+// write writes what was encoded, and frames after it.
+func (s *stream) write(frames ...[]byte) bool {
+	s.stuck.begin()
+	defer s.stuck.pause()
 	if len(s.out) > 0 {
 		if _, err := s.w.Write(s.out); err != nil {
 			return false
 		}
 		s.s.counts.bytes.Add(int64(len(s.out)))
-		s.out = s.out[:0]
-		if cap(s.out) > maxPending {
-			s.out = nil
+		s.out = nil
+	}
+	for _, frame := range frames {
+		if _, err := s.w.Write(frame); err != nil {
+			return false
 		}
+		s.s.counts.bytes.Add(int64(len(frame)))
 	}
-	if err := s.control.Flush(); err != nil {
-		return false
-	}
-	// HTTP/2 resets a stream whose deadline passes, even if nothing is written.
-	return s.control.SetWriteDeadline(time.Time{}) == nil
+	return true
 }

@@ -184,6 +184,26 @@ func (g *Guard) Allow(ctx context.Context, id *Identity, a *Attributes) (bool, *
 	return allowed, nil
 }
 
+// AllowStill reports whether the sender of an open watch may still have it. Who may watch all
+// of a resource may watch a part of it: one review serves all watches of an identity, whatever
+// their selectors. Who may not is asked about each.
+func (g *Guard) AllowStill(ctx context.Context, id *Identity, a *Attributes) (bool, *object.Status) {
+	whole := Attributes{Verb: a.Verb, Group: a.Group, Version: a.Version, Resource: a.Resource}
+	if whole != *a {
+		allowed, at, known := g.decisions.get(keyOf(id, &whole))
+		if !known || allowed || time.Since(at) >= wholeAgain {
+			if allowed, status := g.Allow(ctx, id, &whole); allowed && status == nil {
+				return true, nil
+			}
+		}
+	}
+	return g.Allow(ctx, id, a)
+}
+
+// wholeAgain is after what time it is asked again whether an identity may watch all of a
+// resource: a refusal costs one review for each of its watches.
+const wholeAgain = 5 * time.Minute
+
 // ask asks one question once for all that wait for its answer.
 func (g *Guard) ask(ctx context.Context, kind string, k key, question func(context.Context) (any, error)) (any, error) {
 	if time.Since(time.Unix(0, g.silent.Load())) < pause {

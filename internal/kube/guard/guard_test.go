@@ -29,6 +29,7 @@ type apiservers struct {
 	fails    error             // guarded by mu; of each question
 	notReady error             // guarded by mu
 	takes    time.Duration     // guarded by mu; to answer
+	partly   bool              // guarded by mu; only parts of a resource are allowed
 }
 
 func (s *apiservers) set(change func()) {
@@ -64,7 +65,7 @@ func (s *apiservers) Post(_ context.Context, path string, in, out any) error {
 		user := s.users[q.Spec.Token]
 		answer = fmt.Sprintf(`{"status":{"authenticated":%t,"user":{"username":%q,"uid":"7","groups":["g","system:authenticated"],"extra":{"k":["v"]}}}}`, user != "", user)
 	case *accessReview:
-		answer = fmt.Sprintf(`{"status":{"allowed":%t}}`, s.allowed[q.Spec.User])
+		answer = fmt.Sprintf(`{"status":{"allowed":%t}}`, s.allowed[q.Spec.User] && (!s.partly || strings.Contains(string(body), `"labelSelector"`)))
 	default:
 		return fmt.Errorf("question at %s", path)
 	}
@@ -133,6 +134,43 @@ func TestADecisionIsUsedForSomeTime(t *testing.T) {
 		may(t, g, alice, pods, http.StatusForbidden)
 		time.Sleep(time.Second)
 		may(t, g, alice, pods, http.StatusOK)
+	})
+}
+
+// TestOneReviewForAllWatchesOfAResource has many open watches of one identity, with selectors
+// of their own. One review serves them all if it may watch the whole resource; if not, each is
+// reviewed, and the whole resource is not asked about again.
+func TestOneReviewForAllWatchesOfAResource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &apiservers{allowed: map[string]bool{"alice": true}}
+		g := newGuard(t, s, nil)
+		still := func(want bool) {
+			t.Helper()
+			for i := range 5 {
+				a := &Attributes{Verb: "watch", Version: "v1", Resource: "pods", LabelSelector: fmt.Sprintf("n=%d", i)}
+				if allowed, status := g.AllowStill(t.Context(), alice, a); allowed != want || status != nil {
+					t.Errorf("watch %d is allowed: %v, %v; want %v", i, allowed, status, want)
+				}
+			}
+		}
+		for _, c := range []struct {
+			name           string
+			allowed, parts bool
+			want           int
+		}{
+			{"all of the resource", true, false, 1},
+			{"only parts, at first", true, true, 6},
+			{"only parts, later", true, true, 5},
+			{"nothing", false, false, 5},
+		} {
+			before := s.questions()
+			s.set(func() { s.allowed["alice"], s.partly = c.allowed, c.parts })
+			time.Sleep(10 * time.Second)
+			still(c.allowed)
+			if n := s.questions() - before; n != c.want {
+				t.Errorf("%s: %d reviews, want %d", c.name, n, c.want)
+			}
+		}
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardwatch/shardwatch/internal/testing/certtest"
+	"github.com/shardwatch/shardwatch/internal/files/certtest"
 )
 
 // server answers with the caller's certificate name and token.

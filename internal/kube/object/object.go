@@ -40,7 +40,7 @@ func (e Encoding) WatchType() string {
 	return e.MediaType()
 }
 
-// ErrMalformed says that bytes are not what their encoding promises.
+// ErrMalformed reports that bytes are not what their encoding promises.
 var ErrMalformed = errors.New("malformed Kubernetes object")
 
 // Object is one object as an apiserver encoded it. Its fields are parts of Raw,
@@ -67,6 +67,16 @@ func Parse(enc Encoding, raw []byte) (Object, error) {
 		return Object{}, err
 	}
 	return o, nil
+}
+
+// Whole returns an object of which only Raw and Item are known: a list of all objects
+// needs no more, and to find the metadata of JSON takes as long as to send it.
+func Whole(enc Encoding, raw []byte) (o Object, err error) {
+	o = Object{Encoding: enc, Raw: raw, body: raw}
+	if enc == Protobuf {
+		_, _, o.body, err = openEnvelope(raw)
+	}
+	return o, err
 }
 
 func (o *Object) parse() error {

@@ -119,6 +119,23 @@ func TestFieldsOfBothEncodings(t *testing.T) {
 	}
 }
 
+// TestAnObjectOfAListIsNotRead has the item of an object in both encodings without its parts.
+func TestAnObjectOfAListIsNotRead(t *testing.T) {
+	for enc, raw := range map[object.Encoding][]byte{object.Protobuf: protobufPod(t), object.JSON: []byte(widget)} {
+		parsed, err := object.Parse(enc, raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, err := object.Whole(enc, raw)
+		if err != nil || len(parsed.Item()) == 0 || !bytes.Equal(whole.Item(), parsed.Item()) || !bytes.Equal(whole.Raw, raw) || whole.Encoding != enc {
+			t.Errorf("%s: item %q, want %q: %v", enc, whole.Item(), parsed.Item(), err)
+		}
+	}
+	if _, err := object.Whole(object.Protobuf, []byte("k8s")); !errors.Is(err, object.ErrMalformed) {
+		t.Errorf("an object without its prefix: %v", err)
+	}
+}
+
 func TestFramesHaveABound(t *testing.T) {
 	for _, enc := range []object.Encoding{object.JSON, object.Protobuf} {
 		small := object.AppendEvent(nil, enc, object.Added, []byte(`{}`))

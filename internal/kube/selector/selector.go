@@ -13,7 +13,7 @@ import (
 // MaxBytes bounds a selector. Requests with longer ones are for an apiserver.
 const MaxBytes = 64 << 10
 
-// ErrInvalid says that a selector is not one that this package evaluates. An
+// ErrInvalid reports that a selector is not one that this package evaluates. An
 // apiserver may take it, or says what is wrong with it.
 var ErrInvalid = errors.New("selector is not supported")
 
@@ -79,6 +79,22 @@ func (s *Selector) Exact(path string) (value string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// Demanded returns a field that objects must have a value of to match, and the value: of
+// several the one that the fewest objects share. The path is "" if there is none.
+func (s *Selector) Demanded() (path, value string) {
+	for _, path := range []string{"metadata.name", "spec.nodeName"} {
+		if value, ok := s.Exact(path); ok {
+			return path, value
+		}
+	}
+	for path := range s.Fields {
+		if value, ok := s.Exact(path); ok {
+			return path, value
+		}
+	}
+	return "", ""
 }
 
 // Supports reports whether the fields that the selector names can be evaluated

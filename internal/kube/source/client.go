@@ -150,6 +150,44 @@ func (c *Client) post(ctx context.Context, server, path string, body []byte, out
 // maxAnswer bounds the answer to a Post.
 const maxAnswer = 1 << 20
 
+// Cluster returns the UID of the cluster: that of its namespace kube-system.
+func (c *Client) Cluster(ctx context.Context) (string, error) {
+	const path = "/api/v1/namespaces/kube-system"
+	var errs []error
+	for _, server := range c.Servers() {
+		uid, err := c.uid(ctx, server, path)
+		if err == nil {
+			return uid, nil
+		}
+		errs = append(errs, err)
+	}
+	return "", fmt.Errorf("identify the cluster by %s: %w", path, errors.Join(errs...))
+}
+
+func (c *Client) uid(ctx context.Context, server, path string) (string, error) {
+	resp, err := c.do(ctx, http.MethodGet, strings.TrimSuffix(server, "/")+path, object.JSON.MediaType(), http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		got, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+		return "", failure(server, resp, got)
+	}
+	var found struct {
+		Metadata struct {
+			UID string `json:"uid"`
+		} `json:"metadata"`
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&found); err != nil {
+		return "", fmt.Errorf("%s: %s: %w", server, path, err)
+	}
+	if found.Metadata.UID == "" {
+		return "", fmt.Errorf("%w: %s: %s has no UID", object.ErrMalformed, server, path)
+	}
+	return found.Metadata.UID, nil
+}
+
 // Ready fails while the apiserver that is asked first is not ready.
 func (c *Client) Ready(ctx context.Context) error {
 	server := c.Servers()[0]
@@ -248,6 +286,24 @@ func (c *Client) Current(ctx context.Context, r Resource) (kv.Revision, error) {
 		c.Avoid(server)
 	}
 	return 0, fmt.Errorf("current version of %s: %w", r, errors.Join(errs...))
+}
+
+// KindOf returns the type of a resource's objects, as an apiserver tells it.
+func (c *Client) KindOf(ctx context.Context, r Resource) (Kind, error) {
+	var errs []error
+	for _, server := range c.Servers() {
+		meta, _, err := c.list(ctx, server, r, url.Values{"limit": {"1"}})
+		if err == nil {
+			return kindOf(&meta), nil
+		}
+		errs = append(errs, err)
+		c.Avoid(server)
+	}
+	return Kind{}, fmt.Errorf("kind of %s: %w", r, errors.Join(errs...))
+}
+
+func kindOf(list *object.ListMeta) Kind {
+	return Kind{list.APIVersion, strings.TrimSuffix(list.Kind, "List")}
 }
 
 func versionOf(text string) (kv.Revision, error) {

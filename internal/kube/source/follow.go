@@ -44,8 +44,11 @@ func (c *Client) Source(r Resource, gap Gap) *Source {
 // Resource returns what is followed.
 func (s *Source) Resource() Resource { return s.r }
 
+// SetKind says what Kind returns, for a consumer that has its state from elsewhere.
+func (s *Source) SetKind(k Kind) { s.kind.Store(&k) }
+
 // Kind returns the type of the objects. It is known once a state has come, even
-// an empty one.
+// an empty one, or SetKind was called.
 func (s *Source) Kind() (Kind, bool) {
 	if k := s.kind.Load(); k != nil {
 		return *k, true
@@ -68,7 +71,7 @@ func (s *Source) fails(err error) {
 	}
 }
 
-// errEnough says that the consumer broke off.
+// errEnough reports that the consumer broke off.
 var errEnough = errors.New("the consumer has had enough")
 
 // Follow brings the resource, as cache.Source describes it. With From 0 it
@@ -235,7 +238,7 @@ func (f *follower) take(e object.Event) error {
 	return f.emit(kv.Update{Kind: kv.UpdateBatch, Batch: kv.Batch{Revision: f.at, Events: []kv.Event{event}, Received: time.Now()}})
 }
 
-// errEnded says that an apiserver has closed a watch, as it does at the end of
+// errEnded reports that an apiserver has closed a watch, as it does at the end of
 // the watch's time.
 var errEnded = errors.New("the apiserver has closed the watch")
 

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kube/object"
@@ -120,7 +119,7 @@ func (f *follower) initial(e object.Event, state map[string]*kv.KeyValue) (ended
 		}
 		version, err := o.Version()
 		f.at = kv.Revision(version)
-		f.s.kind.Store(&Kind{string(o.APIVersion), string(o.Kind)})
+		f.s.SetKind(Kind{string(o.APIVersion), string(o.Kind)})
 		return true, err
 	case object.Added, object.Modified, object.Deleted:
 		item, err := f.s.r.item(e.Object)
@@ -157,8 +156,8 @@ func (f *follower) pages(ctx context.Context) (items []*kv.KeyValue, err error) 
 		if f.at, err = versionOf(meta.ResourceVersion); err != nil {
 			return nil, err
 		}
-		kind := &Kind{meta.APIVersion, strings.TrimSuffix(meta.Kind, "List")}
-		f.s.kind.Store(kind)
+		kind := kindOf(&meta)
+		f.s.SetKind(kind)
 		for _, part := range page {
 			raw, err := object.FromItem(f.s.r.Encoding, kind.APIVersion, kind.Kind, part)
 			if err != nil {

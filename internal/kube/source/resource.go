@@ -31,19 +31,34 @@ func (r Resource) Path() string {
 // Key returns the key of an object. Objects without a namespace have an empty
 // one. No part has a slash, so keys of two objects differ.
 func (r Resource) Key(namespace, name string) string {
-	return r.prefix() + namespace + "/" + name
+	return r.Prefix() + namespace + "/" + name
 }
 
 // InNamespace returns the keys of the objects of a namespace; of all
 // namespaces if it is empty.
 func (r Resource) InNamespace(namespace string) kv.Range {
 	if namespace == "" {
-		return kv.Prefix(r.prefix())
+		return kv.Prefix(r.Prefix())
 	}
-	return kv.Prefix(r.prefix() + namespace + "/")
+	return kv.Prefix(r.Prefix() + namespace + "/")
 }
 
-func (r Resource) prefix() string {
+// ParseResource returns the resource whose keys have a prefix, in the encoding of a media
+// type.
+func ParseResource(prefix, mediaType string) (r Resource, ok bool) {
+	parts := strings.Split(prefix, "/")
+	if len(parts) != 5 || parts[0] != "" || parts[2] == "" || parts[3] == "" || parts[4] != "" {
+		return r, false
+	}
+	r = Resource{Group: parts[1], Version: parts[2], Name: parts[3], Encoding: object.JSON}
+	if mediaType == object.Protobuf.MediaType() {
+		r.Encoding = object.Protobuf
+	}
+	return r, mediaType == r.Encoding.MediaType()
+}
+
+// Prefix returns what all keys of the resource begin with.
+func (r Resource) Prefix() string {
 	return "/" + r.Group + "/" + r.Version + "/" + r.Name + "/"
 }
 

@@ -268,3 +268,23 @@ func TestConfigIsValidated(t *testing.T) {
 		}
 	}
 }
+
+func TestAResourceIsNamedByThePrefixOfItsKeys(t *testing.T) {
+	for _, want := range []source.Resource{
+		{Version: "v1", Name: "pods", Encoding: object.Protobuf},
+		{Group: "apps", Version: "v1", Name: "deployments", Encoding: object.JSON},
+	} {
+		got, ok := source.ParseResource(want.Prefix(), want.Encoding.MediaType())
+		if !ok || got != want {
+			t.Errorf("%q is %v, %v; want %v", want.Prefix(), got, ok, want)
+		}
+	}
+	for _, bad := range []string{"", "/", "pods", "//v1/pods", "//v1//", "///pods/", "x//v1/pods/", "//v1/pods/a", "//v1/pods/a/b"} {
+		if got, ok := source.ParseResource(bad, object.JSON.MediaType()); ok {
+			t.Errorf("%q is %v", bad, got)
+		}
+	}
+	if got, ok := source.ParseResource("//v1/pods/", "application/cbor"); ok {
+		t.Errorf("CBOR is %v", got)
+	}
+}

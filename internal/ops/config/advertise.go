@@ -11,7 +11,7 @@ type Advertised struct {
 	Client, Peer, Raft, Gossip, HTTP string
 }
 
-// Advertised works out what to tell others. The host of the clients' address is
+// Advertised returns the addresses to announce to others. The host of the clients' address is
 // AdvertiseClients when that is set. Else the host of an address is Advertise, else the host that the listener is bound to, else
 // the best of local, which are the machine's own addresses: a private one
 // before a public one, IPv4 before IPv6. c is valid.

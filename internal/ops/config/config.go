@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/tlsconf"
+	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 )
 
 // MaxWeight is the greatest Config.Weight; that of package shard.
@@ -116,7 +116,7 @@ type Config struct {
 	// or without a gossip key.
 	Insecure Ports
 
-	// Policy is the file that says what clients may do. Empty: everything.
+	// Policy is the file with the clients' rights. Empty: clients may do everything.
 	Policy string
 	// AuditLog is the file for what administrators do and clients are refused.
 	// Empty: the log.
@@ -134,7 +134,7 @@ type Config struct {
 	DrainTimeout time.Duration
 }
 
-// Etcd says how to reach etcd.
+// Etcd configures the connection to etcd.
 type Etcd struct {
 	// Endpoints are URLs or host:port. Without a scheme, TLS is used when TLS
 	// names a file.
@@ -145,13 +145,13 @@ type Etcd struct {
 	User, PasswordFile string
 }
 
-// Kube says how Kubernetes' API is served.
+// Kube configures Kubernetes' API.
 type Kube struct {
 	// Listen is host:port. Empty: the node serves etcd.
 	Listen string
 	// Servers are the URLs of the cluster's apiservers. Empty: the one of Kubeconfig.
 	Servers []string
-	// Kubeconfig says who this node is. Empty: the service account of its pod.
+	// Kubeconfig has the node's credentials. Empty: the service account of its pod.
 	Kubeconfig string
 	// TLS: Cert and Key are for clients, whose certificates CA verifies.
 	TLS tlsconf.Files
@@ -198,12 +198,12 @@ type Limits struct {
 	WatchBytes Size
 	// Resyncs is how many deltas, and how many states, that watches of the native
 	// API are brought up to date with begin at a time: one more waits. ResyncRate
-	// bounds what is made of them per second. 0: no bound.
+	// bounds them per second. 0: no bound.
 	Resyncs    int
 	ResyncRate Size
 }
 
-// Elastic says when shards are split, merged, copied and moved. All nodes should
+// Elastic configures when shards are split, merged, copied and moved. All nodes should
 // have the same: what counts is the raft leader's.
 type Elastic struct {
 	// AutoSplit lets shards be split that have more than one of these for

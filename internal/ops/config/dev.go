@@ -69,7 +69,7 @@ func (d *Dev) Flags(fs *pflag.FlagSet) {
 type Port struct {
 	// Flag moves it.
 	Flag string
-	// Use says whose it is, such as "node-2 raft".
+	// Use names its user, such as "node-2 raft".
 	Use string
 	// Number is the port on 127.0.0.1.
 	Number int
@@ -118,7 +118,7 @@ func (d Dev) Validate() error {
 	return errors.Join(append(m, d.validateNode())...)
 }
 
-// validateNode checks what is passed on to every node.
+// validateNode checks the settings of every node.
 func (d Dev) validateNode() error {
 	var m mistakes
 	Config{Shards: d.Shards, Replicas: d.Replicas}.validateKeys(&m)

@@ -24,7 +24,7 @@ const (
 const groups = "group"
 
 // Flags adds every setting of c to fs, with c's values as defaults. This is
-// the one list of settings: what is not here can be set nowhere.
+// the only list of settings.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	grouped(fs, groupBasic, c.basicFlags)
 	grouped(fs, groupSecurity, c.securityFlags)
@@ -152,7 +152,7 @@ func (c *Config) elasticFlags(fs *pflag.FlagSet) {
 // kubeFlags are those of a node that serves Kubernetes' API.
 func (c *Config) kubeFlags(fs *pflag.FlagSet) {
 	k := &c.Kube
-	fs.StringVar(&k.Listen, "kube-listen", "", "`address` for clients of Kubernetes' API. The node then serves that API in front of apiservers, and no etcd: it follows resources by itself, without other nodes and without a data directory (docs/kubernetes.md)")
+	fs.StringVar(&k.Listen, "kube-listen", "", "`address` for clients of Kubernetes' API. The node then serves that API in front of apiservers, and no etcd. With --join the nodes of a tier share one watch for each resource; it needs no data directory (docs/kubernetes.md)")
 	fs.StringSliceVar(&k.Servers, "kube-server", nil, "`URL` of an apiserver of the cluster; repeatable: another one is used when one fails (default: the one of --kubeconfig)")
 	fs.StringVar(&k.Kubeconfig, "kubeconfig", "", "`file` with this node's own access to the apiservers: certificates, token or tokenFile (default: the service account of its pod)")
 	fs.StringVar(&k.TLS.Cert, "kube-tls-cert", "", "certificate `file` of --kube-listen; required")

@@ -70,23 +70,35 @@ type exposure struct {
 }
 
 func (c Config) exposures() (out []exposure) {
-	add := func(secured bool, port, missing, risk string, listeners ...listener) {
-		for _, l := range listeners {
-			host, _, err := splitAddress(l.address)
-			if !secured && err == nil && !loopback(host) {
-				out = append(out, exposure{port, "--" + l.flag + " " + l.address, missing, risk})
-			}
+	if c.Kube.Listen == "" {
+		out = c.exposed(out, c.ClientTLS.Cert+c.ClientTLS.Key != "", PortClient, "--tls-cert and --tls-key",
+			"can read and change every key, unless etcd's authentication is on, and then its passwords",
+			listener{"listen", c.Listen.Client})
+		out = c.exposed(out, !c.PeerTLS.IsZero(), PortPeer, peerMissing,
+			"can read every key and change the shard map",
+			listener{"peer-listen", c.Listen.Peer}, listener{"raft-listen", c.Listen.Raft})
+	} else if len(c.Join) > 0 {
+		out = c.exposed(out, !c.PeerTLS.IsZero(), PortPeer, peerMissing,
+			"can read every object that the node holds", listener{"peer-listen", c.Listen.Peer})
+	}
+	if c.Kube.Listen == "" || len(c.Join) > 0 {
+		out = c.exposed(out, c.GossipKeyFile != "", PortGossip, "--gossip-key-file",
+			"can declare nodes dead", listener{"gossip-listen", c.Listen.Gossip})
+	}
+	return append(out, c.httpExposure()...)
+}
+
+const peerMissing = "--peer-tls-cert, --peer-tls-key and --peer-tls-ca"
+
+// exposed adds those of the listeners that other machines reach, unless they are secured.
+func (c Config) exposed(out []exposure, secured bool, port, missing, risk string, listeners ...listener) []exposure {
+	for _, l := range listeners {
+		host, _, err := splitAddress(l.address)
+		if !secured && err == nil && !loopback(host) {
+			out = append(out, exposure{port, "--" + l.flag + " " + l.address, missing, risk})
 		}
 	}
-	add(c.ClientTLS.Cert+c.ClientTLS.Key != "", PortClient, "--tls-cert and --tls-key",
-		"can read and change every key, unless etcd's authentication is on, and then its passwords",
-		listener{"listen", c.Listen.Client})
-	add(!c.PeerTLS.IsZero(), PortPeer, "--peer-tls-cert, --peer-tls-key and --peer-tls-ca",
-		"can read every key and change the shard map",
-		listener{"peer-listen", c.Listen.Peer}, listener{"raft-listen", c.Listen.Raft})
-	add(c.GossipKeyFile != "", PortGossip, "--gossip-key-file",
-		"can declare nodes dead", listener{"gossip-listen", c.Listen.Gossip})
-	return append(out, c.httpExposure()...)
+	return out
 }
 
 // httpExposure returns the HTTP port if it is one.

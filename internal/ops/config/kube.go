@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/tlsconf"
+	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 )
 
 // given is a setting that is not at its default.
@@ -20,14 +20,11 @@ type given struct {
 func (c Config) ofEtcd() []given {
 	return []given{
 		{"etcd", !slices.Equal(c.Etcd.Endpoints, Defaults().Etcd.Endpoints)},
-		{"join", len(c.Join) > 0},
 		{"bootstrap-expect", c.BootstrapExpect != 0},
 		{"prefix", len(c.Prefixes) > 0},
 		{"policy", c.Policy != ""},
 		{"audit-log", c.AuditLog != ""},
 		{"tls-cert", !c.ClientTLS.IsZero()},
-		{"peer-tls-cert", !c.PeerTLS.IsZero()},
-		{"gossip-key-file", c.GossipKeyFile != ""},
 		{"max-connection-age", c.Limits.ConnectionAge != 0},
 	}
 }
@@ -56,21 +53,12 @@ const maxAllowStale = 5 * time.Minute
 func (c Config) validateKube(m *mistakes) {
 	for _, g := range c.ofEtcd() {
 		if g.is {
-			m.addf("--%s has no effect with --kube-listen: such a node serves Kubernetes' API alone, by itself", g.flag)
+			m.addf("--%s has no effect with --kube-listen: such a node serves Kubernetes' API alone", g.flag)
 		}
 	}
 	c.validateShared(m)
+	c.validateTier(m)
 	k := c.Kube
-	_, port, err := splitAddress(k.Listen)
-	if err != nil {
-		m.addf("--kube-listen %q: %w", k.Listen, err)
-	}
-	switch _, http, httpErr := splitAddress(c.Listen.HTTP); {
-	case httpErr != nil:
-		m.addf("--http-listen %q: %w", c.Listen.HTTP, httpErr)
-	case err == nil && http == port:
-		m.addf("--kube-listen and --http-listen both use port %d", port)
-	}
 	for _, server := range k.Servers {
 		if u, err := url.Parse(server); err != nil || u.Host == "" || u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 			m.addf("--kube-server %q: want a URL such as https://10.0.0.1:6443", server)
@@ -90,15 +78,31 @@ func (c Config) validateKube(m *mistakes) {
 	if k.AllowStale < 0 || k.AllowStale > maxAllowStale {
 		m.addf("--kube-allow-stale %s: use 0s to %s", k.AllowStale, maxAllowStale)
 	}
-	for _, e := range c.httpExposure() {
-		if !slices.Contains(c.Insecure, e.port) {
-			m.addf("%s is reachable from other machines without protection: give %s, listen on 127.0.0.1, or accept it with --insecure=%s", e.listener, e.missing, e.port)
+	c.validateExposures(m)
+}
+
+// validateTier reports mistakes in the ports, and in how the node finds others.
+func (c Config) validateTier(m *mistakes) {
+	listeners := []listener{{"kube-listen", c.Kube.Listen}, {"http-listen", c.Listen.HTTP}}
+	if len(c.Join) > 0 {
+		validateListeners(m, append(listeners, listener{"peer-listen", c.Listen.Peer}, listener{"gossip-listen", c.Listen.Gossip}))
+		c.validateHosts(m)
+		c.validatePeers(m)
+		return
+	}
+	validateListeners(m, listeners)
+	for _, g := range []given{
+		{"peer-tls-cert", !c.PeerTLS.IsZero()},
+		{"gossip-key-file", c.GossipKeyFile != ""},
+	} {
+		if g.is {
+			m.addf("--%s is given without --join: the node follows resources by itself", g.flag)
 		}
 	}
 }
 
 func (c Config) kubeWarnings() (w []string) {
-	for _, e := range c.httpExposure() {
+	for _, e := range c.exposures() {
 		w = append(w, fmt.Sprintf("%s is open (--insecure): anyone who can reach it %s", e.listener, e.risk))
 	}
 	if c.Kube.TLS.CA == "" {

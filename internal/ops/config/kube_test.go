@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 	"github.com/shardwatch/shardwatch/internal/ops/config"
-	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 
 // kube is a node that serves Kubernetes' API, and is valid.
@@ -50,6 +50,14 @@ func TestANodeOfKubernetesIsValidated(t *testing.T) {
 		{func(c *config.Config) { c.Kube.AllowStale = 6 * time.Minute }, "--kube-allow-stale 6m0s"},
 		{func(c *config.Config) { c.Etcd.Endpoints = []string{"a:1"} }, "--etcd has no effect with --kube-listen"},
 		{func(c *config.Config) { c.BootstrapExpect = 1 }, "--bootstrap-expect has no effect"},
+		{func(c *config.Config) { c.GossipKeyFile = c.Kube.Kubeconfig }, "--gossip-key-file is given without --join"},
+		{func(c *config.Config) { c.PeerTLS = c.Kube.TLS }, "--peer-tls-cert is given without --join"},
+		{func(c *config.Config) { c.Join = []string{"a:1"} }, "accept it with --insecure=peer"},
+		{func(c *config.Config) { c.Join = []string{"a:1"} }, "accept it with --insecure=gossip"},
+		{func(c *config.Config) { c.Join, c.Listen.Peer = []string{"a:1"}, ":6444" }, "--kube-listen and --peer-listen both use port 6444"},
+		{func(c *config.Config) { c.Join, c.Listen.Gossip = []string{"a:1"}, ":7401" }, "--peer-listen and --gossip-listen both use port 7401"},
+		{func(c *config.Config) { c.Join = []string{"a/b"} }, "--join \"a/b\""},
+		{func(c *config.Config) { c.Join, c.PeerTLS = []string{"a:1"}, c.Kube.TLS }, "nodes authenticate each other"},
 		{func(c *config.Config) { c.Policy = c.Kube.Kubeconfig }, "--policy has no effect"},
 		{func(c *config.Config) { c.Limits.ConnectionAge = time.Hour }, "--max-connection-age has no effect"},
 		{func(c *config.Config) { c.WindowBytes = 1 }, "--window-bytes"},

@@ -45,7 +45,7 @@ func valueNode(v pflag.Value) *yaml.Node {
 
 // scalarNode writes s plain where that reads back as s: 16 rather than "16",
 // since a value is read as text whatever YAML would make of it. Only nothing
-// must be told from the empty string.
+// must differ from the empty string.
 func scalarNode(s string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: s}
 	if n.ShortTag() == "!!null" {

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
-	"github.com/shardwatch/shardwatch/internal/tlsconf"
 )
 
 // The bounds of what can be set.
@@ -41,7 +41,7 @@ const (
 	maxMessage     = GiB
 )
 
-// mistakes collects what is wrong.
+// mistakes collects errors.
 type mistakes []error
 
 func (m *mistakes) addf(format string, args ...any) { *m = append(*m, fmt.Errorf(format, args...)) }
@@ -133,9 +133,14 @@ func (c Config) listeners() []listener {
 }
 
 func (c Config) validateAddresses(m *mistakes) {
+	validateListeners(m, c.listeners())
+	c.validateHosts(m)
+}
+
+func validateListeners(m *mistakes, listeners []listener) {
 	type taken struct{ flag, host string }
 	ports := map[int][]taken{}
-	for _, l := range c.listeners() {
+	for _, l := range listeners {
 		host, port, err := splitAddress(l.address)
 		if err != nil {
 			m.addf("--%s %q: %w", l.flag, l.address, err)
@@ -148,6 +153,10 @@ func (c Config) validateAddresses(m *mistakes) {
 		}
 		ports[port] = append(ports[port], taken{l.flag, host})
 	}
+}
+
+// validateHosts reports mistakes in the hosts under which nodes are reached.
+func (c Config) validateHosts(m *mistakes) {
 	for _, a := range []struct{ flag, host string }{{"advertise", c.Advertise}, {"advertise-clients", c.AdvertiseClients}} {
 		switch {
 		case a.host == "":
@@ -298,7 +307,7 @@ func (e Elastic) validate(m *mistakes) {
 	}
 }
 
-// validateShared looks at the bounds that all nodes have.
+// validateShared checks the bounds common to all nodes.
 func (c Config) validateShared(m *mistakes) {
 	if c.WindowBytes < minWindowBytes {
 		m.addf("--window-bytes %s: at least %s", c.WindowBytes, minWindowBytes)
@@ -378,6 +387,15 @@ func (c Config) validateSecurity(m *mistakes) {
 	if c.ClientTLS.CA != "" && c.ClientTLS.Cert == "" && c.ClientTLS.Key == "" {
 		m.addf("--tls-client-ca is given without --tls-cert and --tls-key: a port without TLS cannot ask for certificates")
 	}
+	c.validatePeers(m)
+	if c.Policy != "" {
+		m.add(tlsconf.Readable("--policy", c.Policy))
+	}
+	c.validateExposures(m)
+}
+
+// validatePeers reports mistakes in what secures the ports for other nodes.
+func (c Config) validatePeers(m *mistakes) {
 	m.add(c.PeerTLS.Validate(peerTLSNames))
 	if p := c.PeerTLS; !p.IsZero() && (p.CA == "" || (p.Cert == "" && p.Key == "")) {
 		m.addf("--peer-tls-cert, --peer-tls-key and --peer-tls-ca go together: nodes authenticate each other")
@@ -386,13 +404,13 @@ func (c Config) validateSecurity(m *mistakes) {
 		m.addf("--peer-tls-allowed-san is given without --peer-tls-cert, --peer-tls-key and --peer-tls-ca: ports without TLS see no certificates")
 	}
 	m.add(c.PeerSANs.Validate("peer-tls-allowed-san"))
-	if c.Policy != "" {
-		m.add(tlsconf.Readable("--policy", c.Policy))
-	}
 	if c.GossipKeyFile != "" {
 		_, err := c.GossipKeys()
 		m.add(err)
 	}
+}
+
+func (c Config) validateExposures(m *mistakes) {
 	for _, e := range c.exposures() {
 		if !slices.Contains(c.Insecure, e.port) {
 			m.addf("%s is reachable from other machines without protection: give %s, listen on 127.0.0.1, or accept it with --insecure=%s", e.listener, e.missing, e.port)
@@ -400,7 +418,7 @@ func (c Config) validateSecurity(m *mistakes) {
 	}
 }
 
-// maxGossipKeys bounds the gossip keys: what comes in is tried with each.
+// maxGossipKeys bounds the gossip keys: each packet is tried with each key.
 const maxGossipKeys = 8
 
 // GossipKeys reads the keys that gossip is encrypted with, 16, 24 or 32 bytes
@@ -438,7 +456,7 @@ func (c Config) GossipKeys() ([][]byte, error) {
 	return keys, nil
 }
 
-// Warnings are what is allowed and still worth a word, each with its flag. c
+// Warnings are valid but risky settings, each with its flag. c
 // is valid.
 func (c Config) Warnings() []string {
 	if c.Kube.Listen != "" {

@@ -14,8 +14,8 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/shardwatch/shardwatch/internal/edge/native"
+	"github.com/shardwatch/shardwatch/internal/ops/revtrace"
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
-	"github.com/shardwatch/shardwatch/internal/ops/trail"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -23,8 +23,8 @@ import (
 // Config is what a Recorder needs. Its functions may be called from any goroutine.
 type Config struct {
 	Self shard.NodeID
-	// Trail has the way of the newest revisions through this node.
-	Trail *trail.Trail
+	// Trace has the way of the newest revisions through this node.
+	Trace *revtrace.Trace
 	// Cluster returns the cluster's ID; "": not known yet.
 	Cluster func() string
 	// Leaving reports whether a node drains or has left: it hands its shards on.
@@ -97,7 +97,7 @@ func (s *Recorder) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		s.cfg.Trail.Settled(time.Now().Add(-settle), func(w *trail.Way) {
+		s.cfg.Trace.Settled(time.Now().Add(-settle), func(w *revtrace.Entry) {
 			received := w.Received()
 			for _, h := range w.Hops {
 				s.applied.Record(ctx, h.Applied.Sub(h.Received).Seconds())
@@ -116,7 +116,7 @@ func (s *Recorder) Run(ctx context.Context) error {
 // revision sends the spans of a revision, if it is one of those that are sampled:
 // one of the node, and within it what was done. The span of a node that had it
 // from another one is a part of that one's: both know its name.
-func (s *Recorder) revision(w *trail.Way) {
+func (s *Recorder) revision(w *revtrace.Entry) {
 	if !s.cfg.Spans.On() {
 		return
 	}
@@ -144,7 +144,7 @@ func (s *Recorder) revision(w *trail.Way) {
 			Attributes: s.about(h.Shard, attribute.Int64("shardwatch.revision", int64(w.Revision)), attribute.Bool("shardwatch.relay", h.Relay)),
 		})
 	}
-	for name, sent := range map[string]*trail.Sent{"send to nodes": &w.Nodes, "send to watches": &w.Watches} {
+	for name, sent := range map[string]*revtrace.Sent{"send to nodes": &w.Nodes, "send to watches": &w.Watches} {
 		if sent.Times == 0 {
 			continue
 		}
@@ -186,7 +186,7 @@ func (s *Recorder) about(id uint64, more ...attribute.KeyValue) []attribute.KeyV
 	return append(more, attribute.String("shardwatch.node", string(s.cfg.Self)), attribute.Int64("shardwatch.shard", int64(id))) //nolint:gosec // a count of shards
 }
 
-// Noticed returns a function that records what a shard's source tells.
+// Noticed returns a function that records the events of a shard's source.
 func (s *Recorder) Noticed(id shard.ID) func(replica.Notice) {
 	return func(x replica.Notice) {
 		if x.What == replica.SourceLost && s.cfg.Leaving(shard.NodeID(x.Source)) {

@@ -42,7 +42,7 @@ func news(before, after *observed) []Event {
 
 type sayer func(l Level, format string, args ...any)
 
-// memberNews tells what gossip and raft say of the nodes.
+// memberNews reports changes of nodes in gossip and raft.
 func memberNews(before, after *observed, say sayer) {
 	was := make(map[string]*shardwatchv1.Member)
 	leader := ""
@@ -82,7 +82,7 @@ func memberNews(before, after *observed, say sayer) {
 	}
 }
 
-// mapNews tells what has changed in the shard map.
+// mapNews reports changes of the shard map.
 func mapNews(before, after *shard.Map, say sayer) {
 	if before.Lineage != after.Lineage {
 		reason := ""

@@ -21,7 +21,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Cluster is what the page shows; internal/node has it.
+// Cluster is the data of the page; internal/node implements it.
 type Cluster interface {
 	// Map returns the shard map; nil while it is not known.
 	Map() *shard.Map
@@ -38,6 +38,8 @@ type Cluster interface {
 type Config struct {
 	Cluster Cluster
 	Self    shard.NodeID
+	// ClientTLS: clients need TLS, and so does the key browser that the page leads to.
+	ClientTLS bool
 	// ShowKeys reports whether every client that reaches the port may see at which
 	// keys shards begin; nil: none may.
 	ShowKeys func() bool
@@ -138,7 +140,7 @@ func (p *Page) observe(ctx context.Context) time.Duration {
 		return 0
 	}
 	v := o.view(p.cfg.ShowKeys != nil && p.cfg.ShowKeys())
-	v.News = p.news
+	v.News, v.KeysPage = p.news, o.keysPage(p.cfg.ClientTLS)
 	b, err := json.Marshal(v)
 	if err != nil { // a View has nothing that cannot be encoded
 		p.cfg.Logger.Error("the status page cannot be encoded", "error", err)
@@ -245,7 +247,7 @@ type file struct {
 	body, kind, tag string
 }
 
-// load reads what is embedded, by path.
+// load reads the embedded files, by path.
 func load() map[string]file {
 	kinds := map[string]string{
 		".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",

@@ -17,7 +17,7 @@ func worse(a, b State) State {
 	return a
 }
 
-// shardState says how one shard is doing by its copies.
+// shardState returns the state of one shard from its copies.
 func shardState(list []Copy) State {
 	all, serving, fresh, direct, owner := 0, 0, 0, 0, false
 	for _, c := range list {
@@ -48,7 +48,7 @@ func shardState(list []Copy) State {
 	return Fine
 }
 
-// judge says how the cluster is doing.
+// judge returns the state of the cluster.
 func (v *View) judge() (Level, string) {
 	if v.MapVersion == 0 {
 		return Bad, "There is no shard map yet: the cluster is being founded, or this node reaches no other."

@@ -19,7 +19,7 @@ const maxGroups = 512
 // they name no bound, unless the operator has set another one.
 const stale = 5 * time.Second
 
-// Level says how bad something is.
+// Level is the severity of a finding.
 type Level string
 
 // The levels.
@@ -60,7 +60,7 @@ func (s State) rank() int {
 
 // View is all that the page shows, of one moment.
 type View struct {
-	// Self is the node that tells it, at At.
+	// Self is the reporting node, at time At.
 	Self string    `json:"self"`
 	At   time.Time `json:"at"`
 	// Next is the time until the next view, about, in seconds.
@@ -79,8 +79,10 @@ type View struct {
 	// Groups are the shards in the order of their keys, each alone or, when there
 	// are more than fit, several neighbours together.
 	Groups []Group `json:"groups"`
-	// News is what has happened, the newest first.
+	// News has the latest events, newest first.
 	News []Event `json:"news"`
+	// KeysPage is the address of the reporting node's key browser.
+	KeysPage string `json:"keys_page,omitempty"`
 
 	states map[State]int // of shards
 }
@@ -239,7 +241,21 @@ func bytesOf(r *shardwatchv1.ReplicaStatus) int64 {
 	return r.GetStateBytes() + r.GetWindowBytes() + r.GetRootsBytes() + r.GetTombstoneBytes()
 }
 
-// node says what is known of a member, but for its shards.
+// keysPage returns the address of this node's key browser, "" while it is not known.
+func (o *observed) keysPage(secure bool) string {
+	scheme := "http://"
+	if secure {
+		scheme = "https://"
+	}
+	for _, m := range o.members {
+		if m.GetName() == o.self && m.GetClientAddress() != "" {
+			return scheme + m.GetClientAddress() + "/ui/"
+		}
+	}
+	return ""
+}
+
+// node returns a member's view, without its shards.
 func (o *observed) node(m *shardwatchv1.Member) Node {
 	n := Node{
 		Name: m.GetName(), Zone: m.GetZone(), Version: m.GetVersion(), HTTP: m.GetHttpAddress(),

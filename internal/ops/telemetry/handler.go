@@ -23,7 +23,7 @@ const (
 //   - /healthz: 200 while the process works, or 503 with the reason to restart it;
 //   - /readyz: 200, or 503 with one line per reason; as JSON when the request
 //     accepts application/json;
-//   - /debug/pprof/, when the configuration says so.
+//   - /debug/pprof/, if the configuration enables it.
 //
 // ready returns why the node is not ready, nothing when it is. It is called
 // with each request and must not block. nil: always ready. stuck returns why the

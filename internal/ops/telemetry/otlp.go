@@ -25,7 +25,7 @@ import (
 // says otherwise.
 const usualRatio = 0.01
 
-// push is what is sent to a collector, as --otlp-endpoint and the standard
+// push has the settings of the collector, as --otlp-endpoint and the standard
 // environment variables say. The exporters read the rest of those by themselves:
 // headers, timeouts, certificates, intervals.
 type push struct {
@@ -96,7 +96,7 @@ func ratioOf(sampler, arg string) (float64, error) {
 	return ratio, nil
 }
 
-// ValidateEndpoint says what is wrong with the URL of a collector.
+// ValidateEndpoint checks the URL of a collector.
 func ValidateEndpoint(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || !slices.Contains([]string{"http", "https"}, u.Scheme) || strings.Trim(u.Path, "/") != "" || u.User != nil {

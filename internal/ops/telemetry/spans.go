@@ -17,11 +17,11 @@ import (
 // happens does not wait for it, and holds revisions, shards and nodes, never keys
 // or values.
 type Span struct {
-	// Name is what has happened, with words of few values.
+	// Name is the operation; it has few values.
 	Name       string
 	Begin, End time.Time
 	// Trace names the trace, so that nodes that know of the same thing tell of it
-	// in the same trace without a word to each other; "": one of its own.
+	// in the same trace without communication; "": a new trace.
 	Trace string
 	// ID names the span within the trace, Parent the span that it is a part of,
 	// which another node may tell; "": none.
@@ -88,7 +88,7 @@ func spanOf(ctx context.Context) *Span {
 	return x
 }
 
-// chosen samples by the trace's name, and what is always told of.
+// chosen samples by the trace's name, and keeps spans marked as always recorded.
 type chosen struct {
 	sdktrace.Sampler
 	some bool

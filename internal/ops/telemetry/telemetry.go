@@ -38,7 +38,7 @@ type Config struct {
 	// none is when they do not. Getenv reads those; nil: there are none.
 	Endpoint string
 	Getenv   func(string) string
-	// Logger is told when the collector accepts nothing; nil: no log. One process
+	// Logger logs that the collector accepts nothing; nil: no log. One process
 	// has one.
 	Logger *slog.Logger
 	// Pprof serves the profiler under /debug/pprof/. It shows memory and
@@ -169,7 +169,7 @@ func (t *Telemetry) Spans() *Spans { return t.spans }
 // Registry returns where everything is collected.
 func (t *Telemetry) Registry() *prometheus.Registry { return t.registry }
 
-// Shutdown sends what was not sent yet, as long as ctx lasts, and ends measuring.
+// Shutdown sends the pending data until ctx ends, and stops measuring.
 // /metrics then has only the process' own.
 func (t *Telemetry) Shutdown(ctx context.Context) error {
 	var errs []error

@@ -38,7 +38,7 @@ type Config struct {
 	Ready func(clientAddr string)
 }
 
-// AddrInUseError says that a port is taken. The caller knows its flag.
+// AddrInUseError reports that a port is taken. The caller knows its flag.
 type AddrInUseError struct {
 	Addr string
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"testing"
 )
 
@@ -22,6 +24,7 @@ func TestTexts(t *testing.T) {
 		t.Error("a status without VmHWM is taken")
 	}
 	self := []int{os.Getpid()}
+	debug.FreeOSMemory() // else the ballast of a previous run is there, and is used again
 	if err := ResetPeaks(self); err != nil {
 		t.Fatal(err)
 	}
@@ -68,5 +71,26 @@ func TestProcess(t *testing.T) {
 	}
 	if _, err := Start(log, "/no/such/program"); err == nil {
 		t.Error("a program that is not there was started")
+	}
+}
+
+// CPU time is known while a process runs, and stays known when it has ended.
+func TestCPUOfAProcessThatHasEnded(t *testing.T) {
+	p, err := Start(filepath.Join(t.TempDir(), "log"), "sh", "-c", "while :; do :; done")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	running, err := p.CPU()
+	for err == nil && running == 0 {
+		runtime.Gosched()
+		running, err = p.CPU()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Kill()
+	if ended, err := p.CPU(); err != nil || ended < running/2 {
+		t.Errorf("CPU time is %v and was %v: %v", ended, running, err)
 	}
 }

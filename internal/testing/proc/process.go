@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
+	"time"
 )
 
 // Process is a program that this one has started. It never outlives this one:
@@ -51,6 +52,16 @@ func Start(log, bin string, args ...string) (*Process, error) {
 
 // PID returns the process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// CPU returns the CPU time that the process has used, also after its end.
+func (p *Process) CPU() (time.Duration, error) {
+	select {
+	case <-p.ended:
+		return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime(), nil
+	default:
+		return CPU([]int{p.PID()})
+	}
+}
 
 // Kill ends the process and waits until it is gone. It may be called twice.
 func (p *Process) Kill() {

@@ -48,11 +48,15 @@ var known = map[string]string{}
 // etcd and against the tier. Each must have the same verdict.
 func TestStorage(t *testing.T) {
 	node := cachenode(t)
-	modfile := withOurServer(t)
+	work := withOurServer(t)
 	for _, name := range suites {
 		t.Run(name, func(t *testing.T) {
-			s := suite{bin: filepath.Join(t.TempDir(), "suite.test"), dir: filepath.Join(filepath.Dir(modfile), apiserver, name), only: os.Getenv("SUITE")}
-			goCommand(t, ".", "test", "-c", "-modfile", modfile, "-o", s.bin, apiserver+"/"+name)
+			s := suite{bin: filepath.Join(t.TempDir(), "suite.test"), dir: filepath.Join(filepath.Dir(work), apiserver, name), only: os.Getenv("SUITE")}
+			build := buildCommand(".", "test", "-c", "-o", s.bin, apiserver+"/"+name)
+			build.Env = append(os.Environ(), "GOWORK="+work)
+			if out, err := build.CombinedOutput(); err != nil {
+				t.Fatalf("build the tests of %s: %v\n%s", name, err, out)
+			}
 			var right map[string]verdict
 			for _, target := range targets {
 				s.env = []string{"SHARDWATCH_TIER=", "SHARDWATCH_TIER_ARGS=" + target.args}
@@ -167,10 +171,10 @@ func (s suite) verdicts(t *testing.T, pattern string) map[string]verdict {
 	return found
 }
 
-// withOurServer returns a go.mod like ours but with a copy of k8s.io/apiserver
+// withOurServer returns a go.work of this module and a copy of k8s.io/apiserver
 // in the user's cache, in which one package is ours: the one that gives tests
 // their etcd. The tests themselves are untouched.
-func withOurServer(t *testing.T) (modfile string) {
+func withOurServer(t *testing.T) (work string) {
 	t.Helper()
 	var module struct{ Dir, Version string }
 	goCommand(t, ".", "mod", "download", apiserver)
@@ -192,20 +196,16 @@ func withOurServer(t *testing.T) (modfile string) {
 	if err := os.WriteFile(theirs, server, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	modfile = filepath.Join(dir, "go.mod")
-	ours, err := os.ReadFile("go.mod")
+	here, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours = fmt.Appendf(ours, "\nreplace %s => %s\n", apiserver, filepath.Join(dir, apiserver))
-	sums, err := os.ReadFile("go.sum")
-	if err != nil {
+	work = filepath.Join(dir, "go.work")
+	text := fmt.Sprintf("go 1.26.0\n\nuse %q\n\nreplace %s => %q\n", here, apiserver, filepath.Join(dir, apiserver))
+	if err := os.WriteFile(work, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.WriteFile(modfile, ours, 0o600), os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	return modfile
+	return work
 }
 
 // install returns a directory of the user's cache, filled by fill when it is

@@ -379,6 +379,7 @@ function draw() {
   drawNodes();
   drawNews();
   drawTable();
+  set($("keys-page"), { href: view.keys_page, hidden: !view.keys_page });
   drawVerdict();
 }
 

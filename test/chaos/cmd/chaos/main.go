@@ -25,7 +25,7 @@ and every promise is checked for everything that was delivered.
 
 Clients speak the native API and etcd's: half of the latter are clientv3, which
 resumes by itself, the others are bare streams of many watches that resume on the
-next node, with nothing but the last revision plus one.
+next node, with only the last revision plus one.
 
 Usage:
   go run ./test/chaos/cmd/chaos [flags]

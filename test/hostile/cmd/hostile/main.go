@@ -21,9 +21,10 @@ import (
 
 const usage = `hostile starts an etcd and, for each attack, a cachenode process with the settings and
 the memory limit of deploy/k8s/base. A crowd of watches and a reader use the node; the
-attack runs in rounds, each after a calm one. It prints the node's peak memory above
-rest, the 99th percentiles of the crowd's delays in calm and in attacked rounds (the
-medians of the rounds), the cores that the node and the attacker used, failed probes and
+attack runs in rounds, each between a calm one and a control, in which a process that leaves
+the node alone uses as much CPU time as the attacker did. It prints the node's peak memory
+above rest, the 99th percentiles of the crowd's delays in calm, control and attacked rounds
+(the medians of the rounds), the cores that the node and the attacker used, failed probes and
 restarts.
 
 The node has half of the machine's cores for itself. The crowd, etcd and the attackers share
@@ -52,7 +53,8 @@ Flags:
 Exit codes: 0 all attacks stayed within the bounds: 256 MiB above rest, twice the crowd's
 own 99th percentile, no failed probe, no restart, nothing without a right to it; 1 one did
 not, or the run could not go on; 2 wrong flags. The crowd's delays are only as steady as
-the machine: the row "none" is a run without an attack.
+the machine: the row "none" is a run without an attack, and where the control exceeds the
+bound as well, the machine alone costs that much.
 `
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

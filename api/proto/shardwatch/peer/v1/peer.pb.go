@@ -58,6 +58,9 @@ type FollowRequest struct {
 	FollowId uint64 `protobuf:"varint,15,opt,name=follow_id,json=followId,proto3" json:"follow_id,omitempty"`
 	// The caller understands responses with events of several revisions.
 	AcceptSeveral bool `protobuf:"varint,16,opt,name=accept_several,json=acceptSeveral,proto3" json:"accept_several,omitempty"`
+	// Of a node that serves Kubernetes' API: key and range_end are those of a resource,
+	// and this is the media type of its objects. There is no shard then.
+	Encoding      string `protobuf:"bytes,17,opt,name=encoding,proto3" json:"encoding,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -188,6 +191,13 @@ func (x *FollowRequest) GetAcceptSeveral() bool {
 		return x.AcceptSeveral
 	}
 	return false
+}
+
+func (x *FollowRequest) GetEncoding() string {
+	if x != nil {
+		return x.Encoding
+	}
+	return ""
 }
 
 // FollowResponse is one part of a shard's stream.
@@ -669,6 +679,9 @@ type BeatRequest struct {
 	// the caller. Their events may wait for the next ping, or the next question for progress.
 	// Those of the others are sent at once.
 	IdleFollowIds []uint64 `protobuf:"varint,4,rep,packed,name=idle_follow_ids,json=idleFollowIds,proto3" json:"idle_follow_ids,omitempty"`
+	// With want_progress: the only Follow stream of the session that should come there,
+	// since others have revisions of their own. 0: all should.
+	WantFollowId  uint64 `protobuf:"varint,5,opt,name=want_follow_id,json=wantFollowId,proto3" json:"want_follow_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -729,6 +742,13 @@ func (x *BeatRequest) GetIdleFollowIds() []uint64 {
 		return x.IdleFollowIds
 	}
 	return nil
+}
+
+func (x *BeatRequest) GetWantFollowId() uint64 {
+	if x != nil {
+		return x.WantFollowId
+	}
+	return 0
 }
 
 // BeatResponse answers a ping with the last read of etcd, or reports progress, or
@@ -2254,11 +2274,158 @@ func (x *CountEndingResponse) GetEtcd() int64 {
 	return 0
 }
 
+// UsedResourcesRequest asks for the resources that clients of a node use.
+type UsedResourcesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of the caller.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UsedResourcesRequest) Reset() {
+	*x = UsedResourcesRequest{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UsedResourcesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UsedResourcesRequest) ProtoMessage() {}
+
+func (x *UsedResourcesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UsedResourcesRequest.ProtoReflect.Descriptor instead.
+func (*UsedResourcesRequest) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *UsedResourcesRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+// UsedResourcesResponse names resources.
+type UsedResourcesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The resources, in any order.
+	Resources     []*KubeResource `protobuf:"bytes,1,rep,name=resources,proto3" json:"resources,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UsedResourcesResponse) Reset() {
+	*x = UsedResourcesResponse{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UsedResourcesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UsedResourcesResponse) ProtoMessage() {}
+
+func (x *UsedResourcesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UsedResourcesResponse.ProtoReflect.Descriptor instead.
+func (*UsedResourcesResponse) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *UsedResourcesResponse) GetResources() []*KubeResource {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
+// KubeResource is a resource of Kubernetes in one encoding.
+type KubeResource struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The prefix of its keys.
+	Prefix string `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// The media type of its objects.
+	Encoding      string `protobuf:"bytes,2,opt,name=encoding,proto3" json:"encoding,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KubeResource) Reset() {
+	*x = KubeResource{}
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KubeResource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KubeResource) ProtoMessage() {}
+
+func (x *KubeResource) ProtoReflect() protoreflect.Message {
+	mi := &file_shardwatch_peer_v1_peer_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KubeResource.ProtoReflect.Descriptor instead.
+func (*KubeResource) Descriptor() ([]byte, []int) {
+	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *KubeResource) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *KubeResource) GetEncoding() string {
+	if x != nil {
+		return x.Encoding
+	}
+	return ""
+}
+
 var File_shardwatch_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x1dshardwatch/peer/v1/peer.proto\x12\x12shardwatch.peer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bshardwatch/v1/cluster.proto\x1a\x16shardwatch/v1/kv.proto\"\xd2\x03\n" +
+	"\x1dshardwatch/peer/v1/peer.proto\x12\x12shardwatch.peer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bshardwatch/v1/cluster.proto\x1a\x16shardwatch/v1/kv.proto\"\xee\x03\n" +
 	"\rFollowRequest\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\x04R\ashardId\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1b\n" +
@@ -2276,7 +2443,8 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"want_delta\x18\r \x01(\bR\twantDelta\x12\x18\n" +
 	"\asession\x18\x0e \x01(\x04R\asession\x12\x1b\n" +
 	"\tfollow_id\x18\x0f \x01(\x04R\bfollowId\x12%\n" +
-	"\x0eaccept_several\x18\x10 \x01(\bR\racceptSeveralJ\x04\b\v\x10\fJ\x04\b\f\x10\rR\rwant_progressR\n" +
+	"\x0eaccept_several\x18\x10 \x01(\bR\racceptSeveral\x12\x1a\n" +
+	"\bencoding\x18\x11 \x01(\tR\bencodingJ\x04\b\v\x10\fJ\x04\b\f\x10\rR\rwant_progressR\n" +
 	"ping_nanos\"\xa9\x03\n" +
 	"\x0eFollowResponse\x127\n" +
 	"\x05begin\x18\x01 \x01(\v2\x1f.shardwatch.peer.v1.FollowBeginH\x00R\x05begin\x126\n" +
@@ -2312,13 +2480,14 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\tTombstone\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\"\v\n" +
-	"\tFollowEnd\"\x93\x01\n" +
+	"\tFollowEnd\"\xb9\x01\n" +
 	"\vBeatRequest\x12\x1d\n" +
 	"\n" +
 	"ping_nanos\x18\x01 \x01(\x03R\tpingNanos\x12\x18\n" +
 	"\asession\x18\x02 \x01(\x04R\asession\x12#\n" +
 	"\rwant_progress\x18\x03 \x01(\x03R\fwantProgress\x12&\n" +
-	"\x0fidle_follow_ids\x18\x04 \x03(\x04R\ridleFollowIds\"\x8b\x02\n" +
+	"\x0fidle_follow_ids\x18\x04 \x03(\x04R\ridleFollowIds\x12$\n" +
+	"\x0ewant_follow_id\x18\x05 \x01(\x04R\fwantFollowId\"\x8b\x02\n" +
 	"\fBeatResponse\x12\x1d\n" +
 	"\n" +
 	"pong_nanos\x18\x01 \x01(\x03R\tpongNanos\x12#\n" +
@@ -2411,7 +2580,15 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\x06served\x18\x01 \x03(\v2\x17.shardwatch.v1.KeyRangeR\x06served\"A\n" +
 	"\x13CountEndingResponse\x12\x16\n" +
 	"\x06native\x18\x01 \x01(\x03R\x06native\x12\x12\n" +
-	"\x04etcd\x18\x02 \x01(\x03R\x04etcd2\xa0\t\n" +
+	"\x04etcd\x18\x02 \x01(\x03R\x04etcd\"*\n" +
+	"\x14UsedResourcesRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"W\n" +
+	"\x15UsedResourcesResponse\x12>\n" +
+	"\tresources\x18\x01 \x03(\v2 .shardwatch.peer.v1.KubeResourceR\tresources\"B\n" +
+	"\fKubeResource\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x1a\n" +
+	"\bencoding\x18\x02 \x01(\tR\bencoding2\x86\n" +
+	"\n" +
 	"\vPeerService\x12Q\n" +
 	"\x06Follow\x12!.shardwatch.peer.v1.FollowRequest\x1a\".shardwatch.peer.v1.FollowResponse0\x01\x12M\n" +
 	"\x04Beat\x12\x1f.shardwatch.peer.v1.BeatRequest\x1a .shardwatch.peer.v1.BeatResponse(\x010\x01\x12Z\n" +
@@ -2427,7 +2604,8 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\x06Permit\x12!.shardwatch.peer.v1.PermitRequest\x1a\".shardwatch.peer.v1.PermitResponse0\x01\x12O\n" +
 	"\x06Digest\x12!.shardwatch.peer.v1.DigestRequest\x1a\".shardwatch.peer.v1.DigestResponse\x12R\n" +
 	"\aRecheck\x12\".shardwatch.peer.v1.RecheckRequest\x1a#.shardwatch.peer.v1.RecheckResponse\x12^\n" +
-	"\vCountEnding\x12&.shardwatch.peer.v1.CountEndingRequest\x1a'.shardwatch.peer.v1.CountEndingResponseBFZDgithub.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1;peerv1b\x06proto3"
+	"\vCountEnding\x12&.shardwatch.peer.v1.CountEndingRequest\x1a'.shardwatch.peer.v1.CountEndingResponse\x12d\n" +
+	"\rUsedResources\x12(.shardwatch.peer.v1.UsedResourcesRequest\x1a).shardwatch.peer.v1.UsedResourcesResponseBFZDgithub.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1;peerv1b\x06proto3"
 
 var (
 	file_shardwatch_peer_v1_peer_proto_rawDescOnce sync.Once
@@ -2441,7 +2619,7 @@ func file_shardwatch_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_shardwatch_peer_v1_peer_proto_rawDescData
 }
 
-var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_shardwatch_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
 	(*FollowRequest)(nil),         // 0: shardwatch.peer.v1.FollowRequest
 	(*FollowResponse)(nil),        // 1: shardwatch.peer.v1.FollowResponse
@@ -2478,57 +2656,63 @@ var file_shardwatch_peer_v1_peer_proto_goTypes = []any{
 	(*RecheckResponse)(nil),       // 32: shardwatch.peer.v1.RecheckResponse
 	(*CountEndingRequest)(nil),    // 33: shardwatch.peer.v1.CountEndingRequest
 	(*CountEndingResponse)(nil),   // 34: shardwatch.peer.v1.CountEndingResponse
-	(*v1.Event)(nil),              // 35: shardwatch.v1.Event
-	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
-	(*v1.KeyValue)(nil),           // 37: shardwatch.v1.KeyValue
-	(*v1.KeyRange)(nil),           // 38: shardwatch.v1.KeyRange
+	(*UsedResourcesRequest)(nil),  // 35: shardwatch.peer.v1.UsedResourcesRequest
+	(*UsedResourcesResponse)(nil), // 36: shardwatch.peer.v1.UsedResourcesResponse
+	(*KubeResource)(nil),          // 37: shardwatch.peer.v1.KubeResource
+	(*v1.Event)(nil),              // 38: shardwatch.v1.Event
+	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
+	(*v1.KeyValue)(nil),           // 40: shardwatch.v1.KeyValue
+	(*v1.KeyRange)(nil),           // 41: shardwatch.v1.KeyRange
 }
 var file_shardwatch_peer_v1_peer_proto_depIdxs = []int32{
 	2,  // 0: shardwatch.peer.v1.FollowResponse.begin:type_name -> shardwatch.peer.v1.FollowBegin
 	3,  // 1: shardwatch.peer.v1.FollowResponse.state:type_name -> shardwatch.peer.v1.StateChunk
 	6,  // 2: shardwatch.peer.v1.FollowResponse.end:type_name -> shardwatch.peer.v1.FollowEnd
 	4,  // 3: shardwatch.peer.v1.FollowResponse.tombstones:type_name -> shardwatch.peer.v1.Tombstones
-	35, // 4: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
-	36, // 5: shardwatch.peer.v1.FollowBegin.age:type_name -> google.protobuf.Duration
-	37, // 6: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
+	38, // 4: shardwatch.peer.v1.FollowResponse.events:type_name -> shardwatch.v1.Event
+	39, // 5: shardwatch.peer.v1.FollowBegin.age:type_name -> google.protobuf.Duration
+	40, // 6: shardwatch.peer.v1.StateChunk.kvs:type_name -> shardwatch.v1.KeyValue
 	5,  // 7: shardwatch.peer.v1.Tombstones.tombstones:type_name -> shardwatch.peer.v1.Tombstone
-	36, // 8: shardwatch.peer.v1.BeatResponse.etcd_age:type_name -> google.protobuf.Duration
+	39, // 8: shardwatch.peer.v1.BeatResponse.etcd_age:type_name -> google.protobuf.Duration
 	23, // 9: shardwatch.peer.v1.ReadRightsResponse.users:type_name -> shardwatch.peer.v1.UserRights
 	24, // 10: shardwatch.peer.v1.ReadRightsResponse.roles:type_name -> shardwatch.peer.v1.RoleRights
 	25, // 11: shardwatch.peer.v1.RoleRights.permissions:type_name -> shardwatch.peer.v1.ReadPermission
 	30, // 12: shardwatch.peer.v1.DigestResponse.key_digests:type_name -> shardwatch.peer.v1.KeyDigest
-	38, // 13: shardwatch.peer.v1.CountEndingRequest.served:type_name -> shardwatch.v1.KeyRange
-	0,  // 14: shardwatch.peer.v1.PeerService.Follow:input_type -> shardwatch.peer.v1.FollowRequest
-	7,  // 15: shardwatch.peer.v1.PeerService.Beat:input_type -> shardwatch.peer.v1.BeatRequest
-	13, // 16: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
-	9,  // 17: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
-	11, // 18: shardwatch.peer.v1.PeerService.RecoverVoters:input_type -> shardwatch.peer.v1.RecoverVotersRequest
-	15, // 19: shardwatch.peer.v1.PeerService.ShareToken:input_type -> shardwatch.peer.v1.ShareTokenRequest
-	17, // 20: shardwatch.peer.v1.PeerService.IdentifyToken:input_type -> shardwatch.peer.v1.IdentifyTokenRequest
-	21, // 21: shardwatch.peer.v1.PeerService.ReadRights:input_type -> shardwatch.peer.v1.ReadRightsRequest
-	19, // 22: shardwatch.peer.v1.PeerService.RereadRights:input_type -> shardwatch.peer.v1.RereadRightsRequest
-	26, // 23: shardwatch.peer.v1.PeerService.Permit:input_type -> shardwatch.peer.v1.PermitRequest
-	28, // 24: shardwatch.peer.v1.PeerService.Digest:input_type -> shardwatch.peer.v1.DigestRequest
-	31, // 25: shardwatch.peer.v1.PeerService.Recheck:input_type -> shardwatch.peer.v1.RecheckRequest
-	33, // 26: shardwatch.peer.v1.PeerService.CountEnding:input_type -> shardwatch.peer.v1.CountEndingRequest
-	1,  // 27: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
-	8,  // 28: shardwatch.peer.v1.PeerService.Beat:output_type -> shardwatch.peer.v1.BeatResponse
-	14, // 29: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
-	10, // 30: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
-	12, // 31: shardwatch.peer.v1.PeerService.RecoverVoters:output_type -> shardwatch.peer.v1.RecoverVotersResponse
-	16, // 32: shardwatch.peer.v1.PeerService.ShareToken:output_type -> shardwatch.peer.v1.ShareTokenResponse
-	18, // 33: shardwatch.peer.v1.PeerService.IdentifyToken:output_type -> shardwatch.peer.v1.IdentifyTokenResponse
-	22, // 34: shardwatch.peer.v1.PeerService.ReadRights:output_type -> shardwatch.peer.v1.ReadRightsResponse
-	20, // 35: shardwatch.peer.v1.PeerService.RereadRights:output_type -> shardwatch.peer.v1.RereadRightsResponse
-	27, // 36: shardwatch.peer.v1.PeerService.Permit:output_type -> shardwatch.peer.v1.PermitResponse
-	29, // 37: shardwatch.peer.v1.PeerService.Digest:output_type -> shardwatch.peer.v1.DigestResponse
-	32, // 38: shardwatch.peer.v1.PeerService.Recheck:output_type -> shardwatch.peer.v1.RecheckResponse
-	34, // 39: shardwatch.peer.v1.PeerService.CountEnding:output_type -> shardwatch.peer.v1.CountEndingResponse
-	27, // [27:40] is the sub-list for method output_type
-	14, // [14:27] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	41, // 13: shardwatch.peer.v1.CountEndingRequest.served:type_name -> shardwatch.v1.KeyRange
+	37, // 14: shardwatch.peer.v1.UsedResourcesResponse.resources:type_name -> shardwatch.peer.v1.KubeResource
+	0,  // 15: shardwatch.peer.v1.PeerService.Follow:input_type -> shardwatch.peer.v1.FollowRequest
+	7,  // 16: shardwatch.peer.v1.PeerService.Beat:input_type -> shardwatch.peer.v1.BeatRequest
+	13, // 17: shardwatch.peer.v1.PeerService.FollowMap:input_type -> shardwatch.peer.v1.FollowMapRequest
+	9,  // 18: shardwatch.peer.v1.PeerService.Propose:input_type -> shardwatch.peer.v1.ProposeRequest
+	11, // 19: shardwatch.peer.v1.PeerService.RecoverVoters:input_type -> shardwatch.peer.v1.RecoverVotersRequest
+	15, // 20: shardwatch.peer.v1.PeerService.ShareToken:input_type -> shardwatch.peer.v1.ShareTokenRequest
+	17, // 21: shardwatch.peer.v1.PeerService.IdentifyToken:input_type -> shardwatch.peer.v1.IdentifyTokenRequest
+	21, // 22: shardwatch.peer.v1.PeerService.ReadRights:input_type -> shardwatch.peer.v1.ReadRightsRequest
+	19, // 23: shardwatch.peer.v1.PeerService.RereadRights:input_type -> shardwatch.peer.v1.RereadRightsRequest
+	26, // 24: shardwatch.peer.v1.PeerService.Permit:input_type -> shardwatch.peer.v1.PermitRequest
+	28, // 25: shardwatch.peer.v1.PeerService.Digest:input_type -> shardwatch.peer.v1.DigestRequest
+	31, // 26: shardwatch.peer.v1.PeerService.Recheck:input_type -> shardwatch.peer.v1.RecheckRequest
+	33, // 27: shardwatch.peer.v1.PeerService.CountEnding:input_type -> shardwatch.peer.v1.CountEndingRequest
+	35, // 28: shardwatch.peer.v1.PeerService.UsedResources:input_type -> shardwatch.peer.v1.UsedResourcesRequest
+	1,  // 29: shardwatch.peer.v1.PeerService.Follow:output_type -> shardwatch.peer.v1.FollowResponse
+	8,  // 30: shardwatch.peer.v1.PeerService.Beat:output_type -> shardwatch.peer.v1.BeatResponse
+	14, // 31: shardwatch.peer.v1.PeerService.FollowMap:output_type -> shardwatch.peer.v1.FollowMapResponse
+	10, // 32: shardwatch.peer.v1.PeerService.Propose:output_type -> shardwatch.peer.v1.ProposeResponse
+	12, // 33: shardwatch.peer.v1.PeerService.RecoverVoters:output_type -> shardwatch.peer.v1.RecoverVotersResponse
+	16, // 34: shardwatch.peer.v1.PeerService.ShareToken:output_type -> shardwatch.peer.v1.ShareTokenResponse
+	18, // 35: shardwatch.peer.v1.PeerService.IdentifyToken:output_type -> shardwatch.peer.v1.IdentifyTokenResponse
+	22, // 36: shardwatch.peer.v1.PeerService.ReadRights:output_type -> shardwatch.peer.v1.ReadRightsResponse
+	20, // 37: shardwatch.peer.v1.PeerService.RereadRights:output_type -> shardwatch.peer.v1.RereadRightsResponse
+	27, // 38: shardwatch.peer.v1.PeerService.Permit:output_type -> shardwatch.peer.v1.PermitResponse
+	29, // 39: shardwatch.peer.v1.PeerService.Digest:output_type -> shardwatch.peer.v1.DigestResponse
+	32, // 40: shardwatch.peer.v1.PeerService.Recheck:output_type -> shardwatch.peer.v1.RecheckResponse
+	34, // 41: shardwatch.peer.v1.PeerService.CountEnding:output_type -> shardwatch.peer.v1.CountEndingResponse
+	36, // 42: shardwatch.peer.v1.PeerService.UsedResources:output_type -> shardwatch.peer.v1.UsedResourcesResponse
+	29, // [29:43] is the sub-list for method output_type
+	15, // [15:29] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_shardwatch_peer_v1_peer_proto_init() }
@@ -2548,7 +2732,7 @@ func file_shardwatch_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shardwatch_peer_v1_peer_proto_rawDesc), len(file_shardwatch_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,7 @@ const (
 	PeerService_Digest_FullMethodName        = "/shardwatch.peer.v1.PeerService/Digest"
 	PeerService_Recheck_FullMethodName       = "/shardwatch.peer.v1.PeerService/Recheck"
 	PeerService_CountEnding_FullMethodName   = "/shardwatch.peer.v1.PeerService/CountEnding"
+	PeerService_UsedResources_FullMethodName = "/shardwatch.peer.v1.PeerService/UsedResources"
 )
 
 // PeerServiceClient is the client API for PeerService service.
@@ -83,6 +84,9 @@ type PeerServiceClient interface {
 	// CountEnding counts the watches at this node that would end if the cluster served
 	// other keys.
 	CountEnding(ctx context.Context, in *CountEndingRequest, opts ...grpc.CallOption) (*CountEndingResponse, error)
+	// UsedResources returns the resources of Kubernetes that clients of the node use, so
+	// that the caller keeps a copy of them.
+	UsedResources(ctx context.Context, in *UsedResourcesRequest, opts ...grpc.CallOption) (*UsedResourcesResponse, error)
 }
 
 type peerServiceClient struct {
@@ -253,6 +257,16 @@ func (c *peerServiceClient) CountEnding(ctx context.Context, in *CountEndingRequ
 	return out, nil
 }
 
+func (c *peerServiceClient) UsedResources(ctx context.Context, in *UsedResourcesRequest, opts ...grpc.CallOption) (*UsedResourcesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UsedResourcesResponse)
+	err := c.cc.Invoke(ctx, PeerService_UsedResources_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServiceServer is the server API for PeerService service.
 // All implementations must embed UnimplementedPeerServiceServer
 // for forward compatibility.
@@ -302,6 +316,9 @@ type PeerServiceServer interface {
 	// CountEnding counts the watches at this node that would end if the cluster served
 	// other keys.
 	CountEnding(context.Context, *CountEndingRequest) (*CountEndingResponse, error)
+	// UsedResources returns the resources of Kubernetes that clients of the node use, so
+	// that the caller keeps a copy of them.
+	UsedResources(context.Context, *UsedResourcesRequest) (*UsedResourcesResponse, error)
 	mustEmbedUnimplementedPeerServiceServer()
 }
 
@@ -350,6 +367,9 @@ func (UnimplementedPeerServiceServer) Recheck(context.Context, *RecheckRequest) 
 }
 func (UnimplementedPeerServiceServer) CountEnding(context.Context, *CountEndingRequest) (*CountEndingResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CountEnding not implemented")
+}
+func (UnimplementedPeerServiceServer) UsedResources(context.Context, *UsedResourcesRequest) (*UsedResourcesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UsedResources not implemented")
 }
 func (UnimplementedPeerServiceServer) mustEmbedUnimplementedPeerServiceServer() {}
 func (UnimplementedPeerServiceServer) testEmbeddedByValue()                     {}
@@ -574,6 +594,24 @@ func _PeerService_CountEnding_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PeerService_UsedResources_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UsedResourcesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServiceServer).UsedResources(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PeerService_UsedResources_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServiceServer).UsedResources(ctx, req.(*UsedResourcesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // PeerService_ServiceDesc is the grpc.ServiceDesc for PeerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -616,6 +654,10 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CountEnding",
 			Handler:    _PeerService_CountEnding_Handler,
+		},
+		{
+			MethodName: "UsedResources",
+			Handler:    _PeerService_UsedResources_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

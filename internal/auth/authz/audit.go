@@ -1,0 +1,109 @@
+package authz
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/peer"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Audit records administrative actions and refused calls: the identity,
+// from where, what, and how it ended; never a value, a token or a password. Of
+// refusals there may be a flood: beyond a rate they are counted, and the next
+// one that is written tells how many. A nil Audit writes nothing.
+type Audit struct {
+	log      *slog.Logger
+	refusals *rate.Limiter
+
+	mu         sync.Mutex
+	suppressed int64 // guarded by mu; since the last that was written
+
+	written, dropped atomic.Int64
+}
+
+// Refusals are written at this rate, per second; so many may come at once.
+const (
+	refusalRate  = 10
+	refusalBurst = 100
+)
+
+// NewAudit returns an Audit whose records go to log.
+func NewAudit(log *slog.Logger) *Audit {
+	return &Audit{log: log, refusals: rate.NewLimiter(refusalRate, refusalBurst)}
+}
+
+// Admin records the request of an administrator and its result: the code of the
+// response, and the reason. If the caller has no identity, as without a policy, the
+// record has the name in its certificate.
+func (a *Audit) Admin(ctx context.Context, who, method, request string, err error) {
+	if a == nil {
+		return
+	}
+	result, level := "done", slog.LevelInfo
+	if err != nil {
+		result, level = wire.Plain(wire.Error(err)), slog.LevelWarn
+	}
+	a.written.Add(1)
+	a.log.Log(ctx, level, "administration", "identity", cmp.Or(who, ShownBy(ctx)), "client", clientOf(ctx),
+		"method", method, "request", request, "code", wire.CodeName(err), "result", result)
+}
+
+// Refused records a refused call; who may be "", as in Admin.
+func (a *Audit) Refused(ctx context.Context, who string, err error) {
+	if a != nil && (errors.As(err, new(*kv.DeniedError)) || errors.As(err, new(*kv.UnauthenticatedError))) {
+		a.refused(ctx, who, err)
+	}
+}
+
+func (a *Audit) refused(ctx context.Context, who string, err error) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	if !a.refusals.Allow() {
+		a.suppressed++
+		a.mu.Unlock()
+		a.dropped.Add(1)
+		return
+	}
+	suppressed := a.suppressed
+	a.suppressed = 0
+	a.mu.Unlock()
+	a.written.Add(1)
+	a.log.WarnContext(ctx, "refused", "identity", cmp.Or(who, ShownBy(ctx)), "client", clientOf(ctx), "reason", wire.Plain(err), "suppressed", suppressed)
+}
+
+// Figures returns how many records were written, and how many refusals were
+// not.
+func (a *Audit) Figures() (written, suppressed int64) {
+	if a == nil {
+		return 0, 0
+	}
+	return a.written.Load(), a.dropped.Load()
+}
+
+// ShownBy is the first name of the certificate that the caller has shown, or "".
+func ShownBy(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok {
+		if names := namesOf(p.AuthInfo); len(names) > 0 {
+			return names.First()
+		}
+	}
+	return ""
+}
+
+// clientOf is where a call comes from.
+func clientOf(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok {
+		return p.Addr.String()
+	}
+	return ""
+}

@@ -1,0 +1,187 @@
+package authz
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/auth/policy"
+)
+
+// Config is what an Authorizer needs. Set File; Defaults gives the rest.
+type Config struct {
+	// File is the policy's.
+	File string
+	// Audit records refusals; nil: no audit.
+	Audit *Audit
+	// MaxIdentities bounds the identities whose use is counted apart. Those that
+	// come when all are connected share one account.
+	MaxIdentities int
+}
+
+// Defaults returns the Config of a production node, without its file.
+func Defaults() Config { return Config{MaxIdentities: 10_000} }
+
+// Authorizer is a policy in force. Create it with New.
+type Authorizer struct {
+	cfg   Config
+	state atomic.Pointer[state]
+	count counters
+	usage ledger
+
+	mu      sync.Mutex
+	changed chan struct{} // guarded by mu; closed at the next change
+
+	connected connected
+}
+
+// state is a policy in force, with the keys of its tokens.
+type state struct {
+	policy *policy.Policy
+	keys   *policy.Keys // nil: no tokens are taken
+	// content identifies the policy as read.
+	content [sha256.Size]byte
+}
+
+type counters struct {
+	denied  [policy.Verbs]atomic.Int64
+	limited [limits]atomic.Int64
+	unknown atomic.Int64
+}
+
+// New reads the policy. It fails, with every mistake, when that is wrong.
+func New(cfg Config) (*Authorizer, error) {
+	a := &Authorizer{cfg: cfg, changed: make(chan struct{})}
+	a.usage.init(cfg.MaxIdentities)
+	s, err := read(cfg.File)
+	if err != nil {
+		return nil, err
+	}
+	a.state.Store(s)
+	return a, nil
+}
+
+// Check reads a policy and the keys that it names, and returns every mistake.
+func Check(file string) (*policy.Policy, error) {
+	s, err := read(file)
+	if err != nil {
+		return nil, err
+	}
+	return s.policy, nil
+}
+
+// read reads the files.
+func read(file string) (*state, error) {
+	data, err := os.ReadFile(file) //nolint:gosec // the operator names it
+	if err != nil {
+		return nil, unreadable(file, err)
+	}
+	s := &state{}
+	if s.policy, err = policy.Parse(file, data); err != nil {
+		return nil, err
+	}
+	if t := s.policy.Tokens; t != nil {
+		keys, err := os.ReadFile(t.KeysFile) //nolint:gosec // the same operator names it, in the file
+		if err != nil {
+			return nil, fmt.Errorf("%s: tokens.keys: %w", file, unreadable(t.KeysFile, err))
+		}
+		if s.keys, err = policy.ParseKeys(t.KeysFile, keys); err != nil {
+			return nil, err
+		}
+		data = append(data, keys...)
+	}
+	s.content = sha256.Sum256(data)
+	return s, nil
+}
+
+func unreadable(file string, err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	return fmt.Errorf("%s: %w", file, err)
+}
+
+// Files are those that were read: the policy's, and the keys of tokens. A nil
+// Authorizer has none.
+func (a *Authorizer) Files() []string {
+	if a == nil {
+		return nil
+	}
+	files := []string{a.cfg.File}
+	if t := a.state.Load().policy.Tokens; t != nil {
+		files = append(files, t.KeysFile)
+	}
+	return files
+}
+
+// Reload reads the files again. When they are wrong, the policy stays as it was,
+// and the error names every mistake. Connections of identities that had rights and
+// have none any more end within farewell.
+func (a *Authorizer) Reload() error {
+	if a == nil {
+		return nil
+	}
+	s, err := read(a.cfg.File)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.state.Swap(s).content != s.content {
+		close(a.changed)
+		a.changed = make(chan struct{})
+		time.AfterFunc(farewell, a.cut)
+	}
+	return nil
+}
+
+// TakesTokens reports whether the policy takes bearer tokens. A nil Authorizer takes
+// none.
+func (a *Authorizer) TakesTokens() bool { return a != nil && a.state.Load().keys != nil }
+
+// Changed is closed when the policy changes: what was allowed may not be any
+// more. Take it before you ask. For a nil Authorizer it is nil.
+func (a *Authorizer) Changed() <-chan struct{} {
+	if a == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.changed
+}
+
+// Status has the figures of the metrics.
+type Status struct {
+	// Denied counts calls and watches that were refused or ended, by verb.
+	Denied map[string]int64
+	// Unauthenticated counts calls whose token was not taken.
+	Unauthenticated int64
+	// Limited counts requests refused by a limit, by the limit's name.
+	Limited map[string]int64
+	// Identities is the number whose use is counted, Shared that of connections
+	// on the common account.
+	Identities, Shared int64
+}
+
+// Status returns figures; those of a nil Authorizer are zero.
+func (a *Authorizer) Status() Status {
+	s := Status{Denied: make(map[string]int64), Limited: make(map[string]int64)}
+	if a == nil {
+		a = &Authorizer{}
+	}
+	for v := range policy.Verbs {
+		s.Denied[v.String()] = a.count.denied[v].Load()
+	}
+	for l := range limits {
+		s.Limited[l.String()] = a.count.limited[l].Load()
+	}
+	s.Unauthenticated = a.count.unknown.Load()
+	s.Identities, s.Shared = a.usage.size()
+	return s
+}

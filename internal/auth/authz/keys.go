@@ -1,0 +1,90 @@
+package authz
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc/peer"
+
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// MaxWatchKey bounds each end of a watch's range, in bytes. etcd has no such bound but
+// that of a request; keys that programs use have some hundred bytes.
+const MaxWatchKey = 8 << 10
+
+// CheckWatchKey fails with a *kv.InvalidError when a key is too long for a watch. Ask
+// before anything is kept.
+func CheckWatchKey(field string, key []byte) error {
+	if len(key) <= MaxWatchKey {
+		return nil
+	}
+	return &kv.InvalidError{Field: field, Reason: fmt.Sprintf("%d bytes: a watch takes keys of at most %d", len(key), MaxWatchKey)}
+}
+
+// watchBytes is about what an open watch takes beside its keys, through either API: what
+// the process grows by, garbage and gRPC's part included (docs/sizing.md).
+const watchBytes = 5 << 10
+
+// sizeOf is what the keys of a watch take.
+func sizeOf(r kv.Range) int64 { return int64(len(r.Start) + len(r.End)) }
+
+// OpenWatch counts a watch and its keys in, until CloseWatch, for the node's budget, in
+// which holder has them, and for the caller. Both may be nil. It fails with a
+// *kv.LimitError.
+func OpenWatch(b *budget.Budget, holder budget.Client, c *Caller, r kv.Range) error {
+	if err := b.Take(holder, budget.Watches, watchBytes, 0); err != nil {
+		return err
+	}
+	err := openKeys(b, holder, c, sizeOf(r))
+	if err != nil {
+		b.Give(holder, budget.Watches, watchBytes)
+	}
+	return err
+}
+
+// openKeys counts the n bytes of a watch's keys in, and the caller's watch.
+func openKeys(b *budget.Budget, holder budget.Client, c *Caller, n int64) error {
+	if err := b.Take(holder, budget.WatchKeys, n, 0); err != nil {
+		return err
+	}
+	err := c.Watch()
+	if err == nil && c != nil {
+		if err = c.take(watchKeyBytes, n); err != nil {
+			c.WatchesEnded(1)
+		}
+	}
+	if err != nil {
+		b.Give(holder, budget.WatchKeys, n)
+	}
+	return err
+}
+
+// CloseWatch records that a watch has ended.
+func CloseWatch(b *budget.Budget, holder budget.Client, c *Caller, r kv.Range) {
+	n := sizeOf(r)
+	b.Give(holder, budget.Watches, watchBytes)
+	b.Give(holder, budget.WatchKeys, n)
+	if c != nil {
+		c.WatchesEnded(1)
+		c.use.give(watchKeyBytes, n)
+	}
+}
+
+// Holder returns whom the bytes of a call count for: the identity of the policy's, or
+// else the certificate's name, or the address, of IPv6 the /64. c may be nil.
+func Holder(ctx context.Context, c *Caller) budget.Client {
+	if c != nil {
+		id := c.identity()
+		return budget.Client{Name: id.Name, Max: id.Limits.PendingBytes}
+	}
+	name := ShownBy(ctx)
+	if p, ok := peer.FromContext(ctx); ok && name == "" {
+		if name = netlimit.SourceOf(p.Addr); name == "" {
+			name = p.Addr.String() // not of TCP: a test's
+		}
+	}
+	return budget.Client{Name: name, Max: budget.HalfOfTotal}
+}

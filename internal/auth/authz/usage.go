@@ -1,0 +1,133 @@
+package authz
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/time/rate"
+)
+
+// limit is one of policy.Limits.
+type limit uint8
+
+const (
+	connections limit = iota
+	streams
+	watches
+	creates
+	listBytes
+	watchKeyBytes
+	requestBytes
+
+	limits
+)
+
+// String returns the limit as policies name it.
+func (l limit) String() string {
+	return [...]string{"connections", "streams", "watches", "creates_per_second", "list_bytes", "watch_key_bytes", "request_bytes"}[l]
+}
+
+// usage is what one identity has open at this node.
+type usage struct {
+	open    [limits]atomic.Int64 // those that are counted, and not a rate
+	creates atomic.Pointer[rate.Limiter]
+
+	conns int // guarded by ledger.mu; connections that know it
+}
+
+// take takes n of what is counted, unless that would be more than most. 0: any
+// number. What is alone may be more than most: it could never be had else.
+func (u *usage) take(l limit, n, most int64) bool {
+	for {
+		have := u.open[l].Load()
+		if most > 0 && have > 0 && have+n > most {
+			return false
+		}
+		if u.open[l].CompareAndSwap(have, have+n) {
+			return true
+		}
+	}
+}
+
+// rate returns the limiter of creates. Another limit than before starts again.
+func (u *usage) rate(most int64) *rate.Limiter {
+	want := rate.Inf
+	if most > 0 {
+		want = rate.Limit(most)
+	}
+	l := u.creates.Load()
+	if l == nil || l.Limit() != want {
+		fresh := rate.NewLimiter(want, int(min(most, 1<<30)))
+		if !u.creates.CompareAndSwap(l, fresh) {
+			return u.creates.Load() // as new
+		}
+		l = fresh
+	}
+	return l
+}
+
+// idle reports whether no call is open: nothing else is open then.
+func (u *usage) idle() bool { return u.open[streams].Load() == 0 }
+
+func (u *usage) give(l limit, n int64) { u.open[l].Add(-n) }
+
+// ledger finds the usage of identities. It keeps that of identities that have left for as
+// long as there is room: coming back must not pay.
+type ledger struct {
+	max int
+
+	mu     sync.Mutex
+	known  map[string]*usage // guarded by mu
+	others usage             // of all for whom there was no room
+}
+
+func (l *ledger) init(atMost int) {
+	l.max, l.known = atMost, make(map[string]*usage)
+}
+
+// join returns an identity's usage for one more connection, which must leave.
+func (l *ledger) join(name string) *usage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u := l.known[name]
+	if u == nil {
+		if u = &l.others; len(l.known) < l.max || l.dropLocked() {
+			u = &usage{}
+			l.known[name] = u
+		}
+	}
+	u.conns++
+	return u
+}
+
+func (l *ledger) leave(u *usage) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u.conns--
+}
+
+// maxLooks bounds the search for an identity to forget.
+const maxLooks = 64
+
+// dropLocked forgets an identity that has left, and reports whether it found one.
+func (l *ledger) dropLocked() bool {
+	looks := 0
+	for name, u := range l.known {
+		if u.conns == 0 {
+			delete(l.known, name)
+			return true
+		}
+		if looks++; looks == maxLooks {
+			break
+		}
+	}
+	return false
+}
+
+// size returns the number of identities, and of connections on the common
+// account.
+func (l *ledger) size() (identities, shared int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int64(len(l.known)), int64(l.others.conns)
+}

@@ -1,0 +1,221 @@
+package etcdauth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// holder is whose a token is.
+type holder struct {
+	user string
+	// claimed: the token says so itself. Else etcd gave it to the user through
+	// one of the nodes.
+	claimed bool
+	// taken is when etcd took the token last; zero: not yet.
+	taken time.Time
+	// revision is that of users and roles which etcd had reached by then at
+	// least; 0: not known. Tokens may end with each change of them.
+	revision uint64
+}
+
+// How badly a token wants to be confirmed.
+type need int
+
+const (
+	fresh need = iota // not at all
+	due               // by one caller, while others continue
+	must              // before any caller continues
+)
+
+func (g *Checker) need(h holder, revision uint64) need {
+	age := time.Since(h.taken)
+	switch {
+	case h.revision < revision, age > g.cfg.Confirm*3/2: // also of a token that etcd has not taken yet
+		return must
+	case age > g.cfg.Confirm:
+		return due
+	}
+	return fresh
+}
+
+// trusted reports whether the token is good while etcd is away: etcd took it
+// once. What a token says of itself holds no longer than the users and roles at
+// which etcd took it: before them etcd's authentication may have been off, when
+// it takes all tokens.
+func (h holder) trusted(revision uint64) bool {
+	return !h.taken.IsZero() && (!h.claimed || h.revision >= revision)
+}
+
+// refusal is what etcd said of a token that it does not take, for a while.
+type refusal struct {
+	err   error
+	until time.Time
+}
+
+const (
+	maxRefused = 10_000
+	// refusedFor is short: another node may hear of the token's login.
+	refusedFor = 3 * time.Second
+)
+
+// inquiry is a question about a token, which all its callers share.
+type inquiry struct {
+	done   chan struct{} // closed when the fields below are set
+	user   string
+	err    error
+	gaveUp bool // its caller did: others may ask
+}
+
+// identify returns whose the token is, as of a revision of users and roles.
+func (g *Checker) identify(ctx context.Context, token string, revision uint64) (string, error) {
+	id := idOf(token)
+	for {
+		h, _ := g.tokens.get(id)
+		need := g.need(h, revision)
+		if need == fresh { // and so known
+			return h.user, nil
+		}
+		if r, _ := g.refused.get(id); time.Now().Before(r.until) {
+			return "", r.err
+		}
+		q, mine := g.inquire(id)
+		if mine {
+			// An earlier caller may have had the answer since the check.
+			h, ok := g.tokens.get(id)
+			if g.need(h, revision) == fresh {
+				q.user = h.user
+			} else {
+				q.user, q.err = g.find(ctx, token, id, h, ok, revision)
+				q.gaveUp = q.err != nil && ctx.Err() != nil
+			}
+			g.answer(id, q)
+			return q.user, q.err
+		}
+		if need == due {
+			return h.user, nil
+		}
+		select {
+		case <-q.done:
+		case <-ctx.Done():
+			return "", fmt.Errorf("look up the token's user: %w", ctx.Err())
+		}
+		if q.err != nil && !q.gaveUp {
+			return "", q.err
+		}
+	}
+}
+
+// inquire returns the running inquiry about a token, or a new one, which
+// is the caller's to answer.
+func (g *Checker) inquire(id tokenID) (q *inquiry, mine bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if q := g.inquiries[id]; q != nil {
+		return q, false
+	}
+	q = &inquiry{done: make(chan struct{})}
+	g.inquiries[id] = q
+	return q, true
+}
+
+func (g *Checker) answer(id tokenID, q *inquiry) {
+	g.mu.Lock()
+	delete(g.inquiries, id)
+	g.mu.Unlock()
+	close(q.done)
+}
+
+// find finds out whose a token is, if that is not known, and has etcd confirm
+// the token.
+func (g *Checker) find(ctx context.Context, token string, id tokenID, h holder, ok bool, revision uint64) (string, error) {
+	began := time.Now()
+	if !ok {
+		var err error
+		if h, err = g.lookup(ctx, token, id); err != nil {
+			return "", g.refuse(id, err)
+		}
+	}
+	trusted := h.trusted(revision)
+	if trusted && g.away() {
+		return h.user, nil
+	}
+	patience := unknownPatience
+	if trusted {
+		patience = g.cfg.Patience
+	}
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := g.cfg.Etcd.Confirm(within, token)
+	if err == nil && h.claimed && h.taken.IsZero() {
+		err = g.cfg.Etcd.ConfirmUser(within, token, h.user)
+	}
+	switch {
+	case err == nil:
+		g.count.confirmations.Add(1)
+		h.taken, h.revision = began, revision
+		g.tokens.put(id, h)
+		return h.user, nil
+	case isRefusal(err):
+		g.tokens.drop(id)
+		return "", g.refuse(id, err)
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("look up the token's user: %w", ctx.Err())
+	case trusted:
+		g.heard(false)
+		return h.user, nil
+	}
+	return "", wire.Status(&kv.UnavailableError{
+		Why: kv.EtcdUnavailable, RetryAfter: time.Second, Detail: "etcd does not confirm that the token is valid: " + err.Error(),
+	})
+}
+
+// unknownPatience is how long a caller waits at most whose token etcd has not
+// taken yet.
+const unknownPatience = 5 * time.Second
+
+// lookup finds the user of a token that is new to this node. What it
+// returns, etcd still has to confirm.
+func (g *Checker) lookup(ctx context.Context, token string, id tokenID) (holder, error) {
+	if len(token) > maxToken {
+		return holder{}, rpctypes.ErrGRPCInvalidAuthToken
+	}
+	select {
+	case g.lookups <- struct{}{}:
+		defer func() { <-g.lookups }()
+	case <-ctx.Done():
+		return holder{}, fmt.Errorf("look up the token's user: %w", ctx.Err())
+	}
+	g.count.lookups.Add(1)
+	if user := g.askUser(ctx, id); user != "" {
+		h := holder{user: user, taken: time.Now()}
+		g.tokens.put(id, h)
+		return h, nil
+	}
+	if user, ok := claim(token); ok {
+		return holder{user: user, claimed: true}, nil
+	}
+	// etcd may know the token, but its user stays unknown here. Its holder logs
+	// in again, as etcd's clients do after this error.
+	return holder{}, rpctypes.ErrGRPCInvalidAuthToken
+}
+
+// refuse remembers for a while that etcd does not take a token, and returns
+// err.
+func (g *Checker) refuse(id tokenID, err error) error {
+	if isRefusal(err) {
+		g.refused.put(id, refusal{err: err, until: time.Now().Add(refusedFor)})
+	}
+	return err
+}
+
+// isRefusal reports whether err says that etcd does not take a token.
+func isRefusal(err error) bool {
+	return errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken) || errors.Is(err, rpctypes.ErrGRPCAuthOldRevision) || errors.Is(err, rpctypes.ErrGRPCUserEmpty)
+}

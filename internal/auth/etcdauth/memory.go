@@ -1,0 +1,66 @@
+package etcdauth
+
+import (
+	"crypto/sha256"
+	"sync"
+)
+
+// tokenID stands for a token. Nothing can be opened with it.
+type tokenID [sha256.Size]byte
+
+func idOf(token string) tokenID { return sha256.Sum256([]byte(token)) }
+
+// memory keeps something for each of the tokens used last, of at most max.
+type memory[V any] struct {
+	max int
+
+	mu sync.Mutex
+	// young are those used since old were. When they are half of max, they take
+	// the place of old, which are forgotten: as good as the exact order, and two
+	// maps. Invariant: no token is in both.
+	young, old map[tokenID]V // guarded by mu
+}
+
+func newMemory[V any](atMost int) *memory[V] {
+	return &memory[V]{max: atMost, young: make(map[tokenID]V)}
+}
+
+func (m *memory[V]) get(id tokenID) (V, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, ok := m.young[id]
+	if ok {
+		return v, true
+	}
+	if v, ok = m.old[id]; ok {
+		m.putLocked(id, v)
+	}
+	return v, ok
+}
+
+func (m *memory[V]) put(id tokenID, v V) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.putLocked(id, v)
+}
+
+func (m *memory[V]) putLocked(id tokenID, v V) {
+	delete(m.old, id)
+	if _, ok := m.young[id]; !ok && len(m.young) >= max(m.max/2, 1) {
+		m.old, m.young = m.young, make(map[tokenID]V)
+	}
+	m.young[id] = v
+}
+
+func (m *memory[V]) drop(id tokenID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.young, id)
+	delete(m.old, id)
+}
+
+func (m *memory[V]) size() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.young) + len(m.old)
+}

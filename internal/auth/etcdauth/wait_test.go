@@ -1,0 +1,257 @@
+package etcdauth
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// outcome is how a call ended.
+type outcome struct {
+	user string
+	err  error
+}
+
+// Callers with one token wait for one answer of etcd, whatever it is; one that gives
+// up waiting does not change it.
+func TestWaitingCallersShareTheAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer error
+		want   codes.Code
+	}{
+		"taken":   {nil, codes.OK},
+		"refused": {rpctypes.ErrGRPCInvalidAuthToken, codes.Unauthenticated},
+		"silence": {errors.New("etcd does not answer"), codes.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				answer := make(chan error)
+				e := &fake{confirm: func(context.Context, string) error { return <-answer }}
+				g := guarded(t, e, nil)
+				token := signed(`{"username":"ann"}`)
+				done := make(chan outcome)
+				call := func(ctx context.Context) {
+					go func() {
+						user, err := g.Caller(ctx)
+						done <- outcome{user, err}
+					}()
+					synctest.Wait()
+				}
+				gone, cancel := context.WithCancel(calling(t, "token", token))
+				call(calling(t, "token", token))
+				call(gone)
+				call(calling(t, "token", token))
+				cancel()
+				if got := <-done; !errors.Is(got.err, context.Canceled) || got.user != "" {
+					t.Errorf("the one who gives up: %q, %v", got.user, got.err)
+				}
+				answer <- c.answer
+				for range 2 {
+					got := <-done
+					if status.Code(got.err) != c.want || (got.user == "ann") != (c.want == codes.OK) {
+						t.Errorf("%q, %v, want %v", got.user, got.err, c.want)
+					}
+				}
+				if n := e.count("confirm"); n != 1 {
+					t.Errorf("etcd was asked %d times", n)
+				}
+			})
+		})
+	}
+}
+
+// After a change of users and roles nobody reads on the strength of the time before
+// while etcd is asked.
+func TestCallersWaitAfterAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan error)
+		e := &fake{confirm: accepted}
+		g := guarded(t, e, nil)
+		g.Learn(t.Context(), "ann", "x")
+		if _, err := g.Caller(calling(t, "token", "x")); err != nil {
+			t.Fatal(err)
+		}
+		e.mu.Lock()
+		e.revision++
+		e.confirm = func(context.Context, string) error { return <-answer }
+		e.mu.Unlock()
+		g.look(t.Context())
+		done := make(chan outcome, 2)
+		for range 2 {
+			go func() {
+				user, err := g.Caller(calling(t, "token", "x"))
+				done <- outcome{user, err}
+			}()
+			synctest.Wait()
+		}
+		if len(done) > 0 {
+			t.Errorf("not waited for etcd: %+v", <-done)
+		}
+		answer <- rpctypes.ErrGRPCInvalidAuthToken
+		for range 2 {
+			if got := <-done; !errors.Is(got.err, rpctypes.ErrGRPCInvalidAuthToken) || got.user != "" {
+				t.Errorf("%q, %v", got.user, got.err)
+			}
+		}
+	})
+}
+
+// etcd hangs: a token that it took is trusted after the patience, another one is
+// refused after five seconds.
+func TestPatienceWithAnEtcdThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &fake{confirm: func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }}
+		g := guarded(t, e, nil)
+		g.Learn(t.Context(), "ann", "x")
+		began := time.Now()
+		if user, err := g.Caller(calling(t, "token", "x")); user != "ann" || err != nil || time.Since(began) != g.cfg.Patience {
+			t.Errorf("%q, %v after %v, want %v", user, err, time.Since(began), g.cfg.Patience)
+		}
+		g.heard(true)
+		began = time.Now()
+		if _, err := g.Caller(calling(t, "token", signed(`{"username":"ann"}`))); status.Code(err) != codes.Unavailable || time.Since(began) != unknownPatience {
+			t.Errorf("%v after %v, want %v", err, time.Since(began), unknownPatience)
+		}
+	})
+}
+
+// etcd says whose a signed token is once, and confirms it again and again.
+func TestWhoseASignedTokenIsIsAskedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &fake{confirm: accepted}
+		g := guarded(t, e, nil)
+		for range 3 {
+			if user, err := g.Caller(calling(t, "token", signed(`{"username":"ann"}`))); user != "ann" || err != nil {
+				t.Fatalf("%q, %v", user, err)
+			}
+			time.Sleep(2 * g.cfg.Confirm)
+		}
+		if confirmed, asked := e.count("confirm"), e.count("owner"); confirmed != 3 || asked != 1 {
+			t.Errorf("confirmed %d times, asked %d times whose it is", confirmed, asked)
+		}
+		e.owner = refusedToken3
+		if user, err := g.Caller(calling(t, "token", signed(`{"username":"bob"}`))); !errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken) {
+			t.Errorf("a token that etcd says is not bob's is %q's: %v", user, err)
+		}
+	})
+}
+
+func refusedToken3(context.Context, string, string) error { return rpctypes.ErrGRPCInvalidAuthToken }
+
+// The longest token that is looked up has as many bytes as the bound says.
+func TestTheLongestToken(t *testing.T) {
+	g := guarded(t, &fake{confirm: accepted}, nil)
+	for bytes, lookups := range map[int]int64{maxToken: 1, maxToken + 1: 0} {
+		before := g.Status().Lookups
+		if _, err := g.Caller(calling(t, "token", strings.Repeat("x", bytes))); !errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken) {
+			t.Error(err)
+		}
+		if n := g.Status().Lookups - before; n != lookups {
+			t.Errorf("%d bytes: looked up %d times, want %d", bytes, n, lookups)
+		}
+	}
+}
+
+// A call without a token is refused while authentication is on, and what is refused
+// is counted.
+func TestACallWithoutATokenIsRefused(t *testing.T) {
+	g := guarded(t, &fake{confirm: accepted}, nil)
+	g.Learn(t.Context(), "ann", "x")
+	if user, err := g.Caller(t.Context()); !errors.Is(err, rpctypes.ErrGRPCUserEmpty) {
+		t.Errorf("%q, %v", user, err)
+	}
+	if _, err := g.Caller(calling(t, "token", "x")); err != nil {
+		t.Error(err)
+	}
+	if _, err := g.Caller(calling(t, "token", "stranger")); err == nil {
+		t.Error("a stranger is known")
+	}
+	if err := g.MayRead("ann", kv.Single("a")); !errors.Is(err, rpctypes.ErrGRPCPermissionDenied) {
+		t.Errorf("ann has no rights: %v", err)
+	}
+	if err := g.MayRead("", kv.Single("a")); !errors.Is(err, rpctypes.ErrGRPCUserEmpty) {
+		t.Errorf("nobody has no rights: %v", err)
+	}
+	if s := g.Status(); s.Refused != 1 || s.Denied != 1 {
+		t.Errorf("%d refused, %d denied", s.Refused, s.Denied)
+	}
+}
+
+// That a caller gave up says nothing about its token.
+func TestGivingUpIsNoRefusal(t *testing.T) {
+	g := guarded(t, &fake{confirm: accepted}, func(c *Config) { c.MaxLookups = 1 })
+	token := signed(`{"username":"ann"}`)
+	g.lookups <- struct{}{}
+	ctx, cancel := context.WithCancel(calling(t, "token", token))
+	cancel()
+	if _, err := g.Caller(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	<-g.lookups
+	if user, err := g.Caller(calling(t, "token", token)); user != "ann" || err != nil {
+		t.Errorf("%q, %v", user, err)
+	}
+}
+
+// Each error with which etcd refuses a token ends the trust in it.
+func TestEveryRefusalOfEtcdEndsTrust(t *testing.T) {
+	for _, refusal := range []error{rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCAuthOldRevision, rpctypes.ErrGRPCUserEmpty} {
+		synctest.Test(t, func(t *testing.T) {
+			e := &fake{confirm: accepted}
+			g := guarded(t, e, nil)
+			g.Learn(t.Context(), "ann", "x")
+			if _, err := g.Caller(calling(t, "token", "x")); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * g.cfg.Confirm)
+			e.confirm = func(context.Context, string) error { return refusal }
+			if _, err := g.Caller(calling(t, "token", "x")); !errors.Is(err, refusal) {
+				t.Errorf("%v: %v", refusal, err)
+			}
+			e.confirm = silent
+			time.Sleep(2 * refusedFor)
+			if user, err := g.Caller(calling(t, "token", "x")); err == nil {
+				t.Errorf("%v, and etcd is away: the token is %s's", refusal, user)
+			}
+		})
+	}
+}
+
+// A guard that knows nothing asks etcd every second; one that knows asks once a poll.
+func TestHowOftenEtcdIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &fake{away: errors.New("etcd does not answer")}
+		cfg := quick(e)
+		cfg.Poll = time.Minute
+		g := start(t, cfg)
+		synctest.Wait()
+		if g.Trouble() == "" || g.Status().Known {
+			t.Error("a guard that knows nothing lets read")
+		}
+		time.Sleep(10*time.Second + soon/2)
+		if n := e.count("authenticated"); n != 11 {
+			t.Errorf("asked %d times in ten seconds, want 11", n)
+		}
+		e.mu.Lock()
+		e.away = nil
+		e.mu.Unlock()
+		time.Sleep(soon)
+		if g.Trouble() != "" || !g.Status().Known {
+			t.Errorf("a second after etcd has answered: %s", g.Trouble())
+		}
+		before := e.count("authenticated")
+		time.Sleep(10 * time.Minute)
+		if n := e.count("authenticated") - before; n < 10 || n > 12 {
+			t.Errorf("asked %d times in ten minutes, want 10 to 12", n)
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package etcdroles
+
+import (
+	"errors"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// RootRole is the role that may do everything, by its name alone (etcd's
+// auth/store.go).
+const RootRole = "root"
+
+// Permission is one permission of a role, as etcd keeps it.
+type Permission struct {
+	// Key and RangeEnd are etcd's: a RangeEnd that is empty means the one key,
+	// "\x00" everything from the key on.
+	Key, RangeEnd string
+	// Read reports whether it lets its keys be read; there are others, to write.
+	Read bool
+}
+
+// readable returns the keys that p lets be read, and false when there are
+// none. A range that is none, which only an etcd of old could have stored, is
+// no permission.
+func (p Permission) readable() (kv.Range, bool) {
+	if !p.Read {
+		return kv.Range{}, false
+	}
+	r, err := kv.RangeFromEtcd([]byte(p.Key), []byte(p.RangeEnd))
+	return r, err == nil
+}
+
+// Grants are etcd's users and roles.
+type Grants struct {
+	// Users has the roles of each user, Roles the permissions of each role. A
+	// role that is missing grants nothing.
+	Users map[string][]string
+	Roles map[string][]Permission
+}
+
+// Common returns what is granted in both. Of two readings between which etcd
+// was changed, neither need be what was ever granted: the members of a role and
+// its permissions may be of different times. What is in both, was granted all
+// at once, at the time between them.
+func (g Grants) Common(o Grants) Grants {
+	both := Grants{Users: make(map[string][]string, len(g.Users)), Roles: make(map[string][]Permission, len(g.Roles))}
+	for name, roles := range g.Users {
+		if others, ok := o.Users[name]; ok {
+			both.Users[name] = common(roles, others)
+		}
+	}
+	for name, permissions := range g.Roles {
+		if others, ok := o.Roles[name]; ok {
+			both.Roles[name] = common(permissions, others)
+		}
+	}
+	return both
+}
+
+func common[T comparable](a, b []T) (both []T) {
+	in := make(map[T]bool, len(b))
+	for _, x := range b {
+		in[x] = true
+	}
+	for _, x := range a {
+		if in[x] {
+			both = append(both, x)
+		}
+	}
+	return both
+}
+
+// ErrUnreadable reports that the account with which we come to etcd may not read
+// its users and roles.
+var ErrUnreadable = errors.New("the account may not read etcd's users and roles")

@@ -1,0 +1,86 @@
+package peerapi_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/data/peerapi"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// resources has one resource.
+type resources struct {
+	cache  *cache.Cache
+	direct bool
+	follow []bool // as it was asked for
+}
+
+func (r *resources) Resource(_ context.Context, _, _ string, follow bool) (peerapi.Resource, error) {
+	r.follow = append(r.follow, follow)
+	return peerapi.Resource{Cache: r.cache, Direct: func() (bool, <-chan struct{}) { return r.direct, nil }}, nil
+}
+
+func (r *resources) Used() []*peerv1.KubeResource {
+	return []*peerv1.KubeResource{{Prefix: "//v1/pods/", Encoding: "application/json"}}
+}
+
+// A resource is followed by its keys and encoding. A follower that is further than the
+// node is not served: the versions that it lacks may be of another history.
+func TestAResourceIsFollowedFromWhatTheNodeHas(t *testing.T) {
+	held := &resources{direct: true}
+	r := start(t, cachetest.New(), options{service: func(c *peerapi.Config) { c.Resources = held }})
+	held.cache = r.node.Replica(1)
+	ahead := func(err error) bool {
+		var e *kv.UnavailableError
+		return errors.As(err, &e) && e.Why == kv.NotReady
+	}
+	for name, x := range map[string]struct {
+		change   func(*peerv1.FollowRequest)
+		indirect bool
+		want     func(error) bool
+	}{
+		"what is here":          {func(*peerv1.FollowRequest) {}, false, func(err error) bool { return err == nil }},
+		"directly":              {func(f *peerv1.FollowRequest) { f.RequireDirect = true }, false, func(err error) bool { return err == nil }},
+		"not directly":          {func(f *peerv1.FollowRequest) { f.RequireDirect = true }, true, ahead},
+		"further than the node": {func(f *peerv1.FollowRequest) { f.FromRevision++ }, false, ahead},
+		"another range": {func(f *peerv1.FollowRequest) { f.RangeEnd = []byte("g") }, false, func(err error) bool {
+			return errors.As(err, new(*kv.InvalidError))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			held.direct, held.follow = !x.indirect, nil
+			direct := false
+			_, first, err := r.follows(t.Context(), func(f *peerv1.FollowRequest) {
+				f.ShardId, f.Encoding, f.Lineage = 0, "application/json", 0
+				x.change(f)
+				direct = f.GetRequireDirect()
+			})
+			if !x.want(err) {
+				t.Errorf("%v, %v", first, err)
+			}
+			if len(held.follow) != 1 || held.follow[0] != direct {
+				t.Errorf("it is to be followed here: %v, want %v", held.follow, direct)
+			}
+		})
+	}
+	client := peerv1.NewPeerServiceClient(dial(t, r.peers))
+	if used, err := client.UsedResources(t.Context(), &peerv1.UsedResourcesRequest{}); err != nil || len(used.GetResources()) != 1 {
+		t.Errorf("%v, %v", used, err)
+	}
+}
+
+func TestANodeOfEtcdHasNoResources(t *testing.T) {
+	r := start(t, cachetest.New(), options{})
+	if _, _, err := r.follows(t.Context(), func(f *peerv1.FollowRequest) { f.Encoding = "application/json" }); !errors.As(err, new(*kv.UnavailableError)) {
+		t.Errorf("a resource at a node of etcd: %v", err)
+	}
+	client := peerv1.NewPeerServiceClient(dial(t, r.peers))
+	if _, err := client.UsedResources(t.Context(), &peerv1.UsedResourcesRequest{}); !errors.As(wire.Error(err), new(*kv.UnavailableError)) {
+		t.Errorf("the resources of a node of etcd: %v", err)
+	}
+}

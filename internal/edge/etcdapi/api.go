@@ -1,0 +1,147 @@
+package etcdapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdwatch"
+	"github.com/shardwatch/shardwatch/internal/fair"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Upstream is etcd behind the cache. All methods may be called from any
+// goroutine.
+type Upstream interface {
+	etcdview.Upstream
+	etcdwatch.Log
+	// Passage leads to etcd: what is called through it carries the token of the
+	// incoming call, and its wish for a leader.
+	Passage() grpc.ClientConnInterface
+}
+
+// Guard knows what a caller may read where etcd's authentication is on. All
+// methods may be called from any goroutine. Errors are etcd's own.
+type Guard interface {
+	etcdview.Guard
+}
+
+// Member is a node as etcd's clients see it: a member of the cluster.
+type Member struct {
+	Name shard.NodeID
+	// Client and Peer are host:port; TLS says how Client is spoken to.
+	Client, Peer string
+	TLS          bool
+}
+
+// Config is what an API needs. Set the parts; Defaults gives the rest.
+type Config struct {
+	Router *router.Router
+	Etcd   Upstream
+	Guard  Guard // nil: no authentication
+	// Access decides beside etcd what clients may do; nil: everything. Audit is
+	// told of refusals; nil: not called.
+	Access *authz.Authorizer
+	Audit  *authz.Audit
+	// OpenQueue lets in the watches of both APIs that are being opened; nil: a gate
+	// of its own does.
+	OpenQueue *fair.Gate
+	// Budget bounds what clients can make the node hold; nil: there is no bound.
+	Budget *budget.Budget
+	// Learn, if set, is called with the token that etcd gave a user, before the user
+	// has it.
+	Learn func(ctx context.Context, user, token string)
+	Self  shard.NodeID
+	// Members returns the nodes, ordered by name.
+	Members func() []Member
+	Logger  *slog.Logger
+
+	// MaxWatchesPerStream bounds the watches of one stream.
+	MaxWatchesPerStream int
+	// MaxMessageBytes is the size at which a watch that asked for fragments gets
+	// them, and about that of a chunk of RangeStream.
+	MaxMessageBytes int
+	// ProgressNotifyInterval is how often a watch created with progress_notify
+	// gets a progress notification when it is quiet.
+	ProgressNotifyInterval time.Duration
+	// MaxStaleness is the age from which on our data counts as an etcd member
+	// without a leader: serializable reads, and streams that require a leader,
+	// are refused. 0: any age.
+	MaxStaleness time.Duration
+	// HomeTimeout is how long a home for a new watch is looked for before its stream is sent
+	// to another node.
+	HomeTimeout time.Duration
+}
+
+// Defaults returns the Config of a production node, without its parts.
+func Defaults() Config {
+	return Config{
+		MaxWatchesPerStream: 100_000,
+		// etcd's --max-request-bytes and what it adds for overhead.
+		MaxMessageBytes:        3<<19 + 512<<10,
+		ProgressNotifyInterval: 10 * time.Minute, // etcd's --watch-progress-notify-interval
+		MaxStaleness:           5 * time.Second,
+		HomeTimeout:            5 * time.Second,
+	}
+}
+
+// minProgressNotify is the shortest interval etcd takes (v3rpc/watch.go).
+const minProgressNotify = 100 * time.Millisecond
+
+// Validate names every mistake.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.MaxWatchesPerStream < 1 {
+		errs = append(errs, fmt.Errorf("--max-watches-per-stream: %d is below 1", c.MaxWatchesPerStream))
+	}
+	if c.MaxMessageBytes < 1<<10 {
+		errs = append(errs, fmt.Errorf("message bytes: %d is below 1024", c.MaxMessageBytes))
+	}
+	if c.ProgressNotifyInterval < minProgressNotify {
+		errs = append(errs, fmt.Errorf("--watch-progress-notify-interval: %v is below %v", c.ProgressNotifyInterval, minProgressNotify))
+	}
+	if c.MaxStaleness < 0 {
+		errs = append(errs, fmt.Errorf("--max-staleness: %v is negative", c.MaxStaleness))
+	}
+	return errors.Join(errs...)
+}
+
+// API serves etcd's API. Create it with New and add it to a gRPC server with
+// Register.
+type API struct {
+	cfg                Config
+	reads              reads
+	view               *etcdview.View
+	*etcdwatch.Streams // its watches
+}
+
+// New returns an API. It fails when the Config is wrong.
+func New(cfg Config) (*API, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("etcd API: %w", err)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.OpenQueue == nil {
+		cfg.OpenQueue = etcdwatch.NewOpenQueue()
+	}
+	d := &API{
+		cfg: cfg, reads: newReads(cfg.Budget),
+		view: etcdview.New(etcdview.Config{Router: cfg.Router, Etcd: cfg.Etcd, Guard: cfg.Guard, Access: cfg.Access, Audit: cfg.Audit, Self: cfg.Self}),
+	}
+	d.Streams = etcdwatch.New(etcdwatch.Config{
+		View: d.view, Router: cfg.Router, Log: cfg.Etcd, Guard: cfg.Guard, Access: cfg.Access, OpenQueue: cfg.OpenQueue, Budget: cfg.Budget, Logger: cfg.Logger,
+		MaxWatchesPerStream: cfg.MaxWatchesPerStream, MaxMessageBytes: cfg.MaxMessageBytes, ProgressNotifyInterval: cfg.ProgressNotifyInterval,
+		MaxStaleness: cfg.MaxStaleness, HomeTimeout: cfg.HomeTimeout,
+	})
+	return d, nil
+}

@@ -1,0 +1,297 @@
+package etcdwatch
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/edge/pump"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/ops/watchstats"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// reader reads the window for watches of a stream that are at the same revision of the
+// same range. An event is read, filtered and encoded once for all of them, and touches
+// nothing of a watch but its ID: with many watches, waiting for memory is most of what a
+// delivery costs.
+//
+// Each watch that reaches the window has a reader of its own. When a reader has nothing
+// more to send, its watches join another reader of the same kind, if that is at the same
+// revision: both have sent everything up to it, and nothing after it.
+type reader struct {
+	s     *stream
+	task  pump.Task
+	inner *router.Watch // set before the task starts
+
+	// Owned by the pump.
+	readerKind
+	begun   bool
+	bare    kv.Revision         // what happened at this revision has no previous values
+	held    held                // taken from inner, and not to be sent yet
+	watches []*watch            // that are live
+	ids     []int64             // theirs
+	left    uint64              // of s.left, when watches were looked through last
+	sends   uint64              // how often events were sent
+	sent    watchstats.Messages // for operators
+}
+
+// readerKind is what the watches of a reader have in common.
+type readerKind struct {
+	rng            kv.Range
+	lineage        uint64
+	prev, fragment bool
+	noPut          bool
+	noDelete       bool
+}
+
+// held is a revision that must wait; see progress.hold. The zero held is none.
+type held struct {
+	revision kv.Revision
+	events   []*kv.Event
+}
+
+// newReader returns a reader for w. Open it before it is used.
+func newReader(w *watch) *reader {
+	r := &reader{s: w.s, readerKind: w.readerKind, bare: w.bare, watches: []*watch{w}, ids: []int64{w.id}}
+	r.task.Init(w.s.tasks, r.run)
+	return r
+}
+
+// open opens the window from a revision on. It fails as router.Watch does.
+func (r *reader) open(ctx context.Context, from kv.Revision) (err error) {
+	r.inner, err = r.s.of.cfg.Router.Watch(ctx, router.WatchRequest{Range: r.rng, From: from, Lineage: r.lineage}, r)
+	return err
+}
+
+// Wake implements cache.Waker.
+func (r *reader) Wake() { r.task.Wake() }
+
+// begin starts the reader of a live watch.
+func (r *reader) begin() {
+	if !r.begun {
+		r.begun = true
+		r.lineage = r.inner.Lineage()
+		r.task.Start()
+	}
+}
+
+// close gives up the window.
+func (r *reader) close() {
+	r.inner.Close()
+	if r.s.readers[r.readerKind] == r {
+		delete(r.s.readers, r.readerKind)
+	}
+}
+
+// giveUp closes the reader and leaves its watches to themselves. A wake may have been on its
+// way: a turn after this one finds no watches, and so offers the reader to none to join.
+func (r *reader) giveUp() {
+	r.close()
+	r.watches, r.ids = nil, nil
+}
+
+// remove takes a watch off the list. The last one closes the reader.
+func (r *reader) remove(w *watch) {
+	last := len(r.watches) - 1
+	if i := w.place; i <= last && r.watches[i] == w {
+		r.watches[i], r.ids[i] = r.watches[last], r.ids[last]
+		r.watches[i].place = i
+		r.watches[last] = nil
+		if r.watches, r.ids = r.watches[:last], r.ids[:last]; last == 0 {
+			r.close()
+		} else {
+			r.inner.Serves(last)
+		}
+	}
+}
+
+// leavers takes the watches off the list that are ending or cancelled.
+func (r *reader) leavers() {
+	at := r.s.left.Load()
+	if r.left == at {
+		return
+	}
+	r.left = at
+	for _, w := range slices.Clone(r.watches) {
+		if w.cancelled.Load() || w.ending.Load() != nil {
+			r.remove(w)
+		}
+	}
+}
+
+// join has the reader's watches continue at the other reader of their kind, if that is
+// where this one is. Else this one becomes the other: of two, the last one to get to a
+// revision finds the first one there. Watches that want fragments stay apart: those of one
+// response must follow each other on the stream (clientv3/watch.go puts together what does).
+func (r *reader) join() {
+	reached, other := r.reached(), r.s.readers[r.readerKind]
+	if r.fragment || r.bare > reached || other == r {
+		return
+	}
+	if other == nil || other.reached() != reached {
+		r.s.offer(r)
+		return
+	}
+	for _, w := range r.watches {
+		w.quiet = w.quiet && w.sends == r.sends
+		w.reader, w.sends, w.place = other, other.sends, len(other.watches)
+		other.watches, other.ids = append(other.watches, w), append(other.ids, w.id)
+		w.stats.Share(&other.sent, wire.EtcdRecipientSize(w.id))
+		w.stats.Follow(other.inner)
+	}
+	other.left = min(other.left, r.left)
+	other.inner.Serves(len(other.watches))
+	r.watches, r.ids = nil, nil
+	r.inner.Close()
+}
+
+// offer lets other watches join a reader. The only watch of a stream costs no map: its reader is
+// offered when it next has nothing to send after another watch was created.
+func (s *stream) offer(r *reader) {
+	if s.readers == nil {
+		if s.count() < 2 {
+			return
+		}
+		s.readers = make(map[readerKind]*reader)
+	}
+	s.readers[r.readerKind] = r
+}
+
+// run is the reader's turn.
+func (r *reader) run(own *pump.Scratch) (again bool) {
+	r.leavers()
+	if len(r.watches) == 0 || r.s.failed {
+		return false
+	}
+	if h := r.held; h.revision > 0 {
+		if r.s.progress.holds(h.revision) {
+			return false
+		}
+		r.held = held{}
+		r.send(own, h.revision, h.events)
+	}
+	return r.events(own)
+}
+
+// events sends the revisions that are ready, up to a pass's worth. Small ones
+// that are ready together go in one message, as etcd itself sends what a watch
+// catches up with (mvcc/watchable_store.go, syncWatchers). None is cut.
+func (r *reader) events(own *pump.Scratch) (again bool) {
+	ready, last, size := own.Events[:0], kv.Revision(0), 0 // taken, and not sent yet
+	sent := 0
+	send := func() {
+		if last > 0 {
+			sent += r.send(own, last, ready)
+			clear(ready)
+			ready, last, size = ready[:0], 0, 0
+		}
+	}
+	for n := 0; sent < passBytes && n < passRevisions && !r.s.failed; n++ {
+		revision, events, err := r.inner.Next(ready)
+		if cap(events) > cap(own.Events) && cap(events) <= 4096 {
+			own.Events = events
+		}
+		if err != nil || revision == 0 {
+			send()
+			return r.idle(err)
+		}
+		kept := r.filter(events[len(ready):])
+		if len(kept) == 0 {
+			continue
+		}
+		if r.s.progress.holds(revision) {
+			r.held = held{revision: revision, events: slices.Clone(kept)}
+			clear(kept)
+			send()
+			return false // woken when it may go
+		}
+		more := 0
+		for _, e := range kept {
+			more += kv.EventSize(e, r.prev)
+		}
+		if size+more > messageBytes {
+			send()
+		}
+		ready = append(ready, kept...) // where they are, unless send has made room
+		if last, size = revision, size+more; revision == r.bare {
+			send() // without previous values
+		}
+	}
+	send()
+	return !r.s.failed
+}
+
+// idle is the end of a turn after which there is nothing more to send, or never again. It
+// reports whether there is more to do at once.
+func (r *reader) idle(err error) (again bool) {
+	switch {
+	case r.s.failed:
+	case err != nil:
+		r.leave(err)
+	default:
+		r.join()
+	}
+	return false
+}
+
+// reached returns the revision up to which everything was sent.
+func (r *reader) reached() kv.Revision {
+	if r.held.revision > 0 {
+		return r.held.revision - 1
+	}
+	at, _ := r.inner.Progress()
+	return at
+}
+
+// filter returns the events that the clients want, in the same slice.
+func (k *readerKind) filter(events []*kv.Event) []*kv.Event {
+	if !k.noPut && !k.noDelete {
+		return events
+	}
+	return slices.DeleteFunc(events, func(e *kv.Event) bool {
+		return e.Type == kv.Put && k.noPut || e.Type == kv.Delete && k.noDelete
+	})
+}
+
+// send sends events, whose last revision is given, to all watches, and returns their size.
+// etcd splits its messages only for clients that request it (v3rpc/watch.go).
+func (r *reader) send(own *pump.Scratch, revision kv.Revision, events []*kv.Event) (size int) {
+	r.sends++
+	own.Trace.Sent(revision, len(r.ids))
+	return r.s.events(own, revision, &r.readerKind, revision != r.bare, events, func(m *wire.Shared) error {
+		r.sent.Sent(m.Size())
+		return r.s.tasks.SendShared(m, r.ids...)
+	})
+}
+
+// leave gives up the window. Watches that are behind it are sent what they have
+// missed from etcd's log; a lineage that has ended takes its history with it;
+// watches of keys that the cluster no longer serves end alone; and else the client
+// resumes on another node, as every client of etcd does when its stream ends.
+func (r *reader) leave(err error) {
+	at := r.reached()
+	var compacted *kv.CompactedError
+	switch watches := slices.Clone(r.watches); {
+	case errors.As(err, &compacted):
+		r.giveUp()
+		for _, w := range watches {
+			w.reader, w.next, w.before = nil, max(w.next, at+1), compacted.Floor
+			w.stats.Leave(w.next-1, time.Now())
+			w.stats.Begin(watchstats.Log)
+			w.task.Wake()
+		}
+	case overtaken(err):
+		for _, w := range watches {
+			w.finish(w.compacted(at + 1))
+		}
+	case errors.As(err, new(*kv.NotServedError)):
+		for _, w := range watches {
+			w.finish(w.unserved(err))
+		}
+	default:
+		r.s.fail(wire.Status(err))
+	}
+}

@@ -1,0 +1,69 @@
+package etcdwatch
+
+import (
+	"slices"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/shardwatch/shardwatch/internal/edge/pump"
+	"github.com/shardwatch/shardwatch/internal/router"
+)
+
+// A reader sends nothing to watches that were cancelled or that are ending, and continues
+// with the others.
+func TestACancelledWatchGetsNothingMore(t *testing.T) {
+	s := &stream{readers: make(map[readerKind]*reader)}
+	r := &reader{s: s, inner: new(router.Watch)}
+	for id := range int64(4) {
+		r.watches = append(r.watches, &watch{s: s, id: id, reader: r, place: int(id)})
+		r.ids = append(r.ids, id)
+	}
+	watches := slices.Clone(r.watches)
+	watches[0].cancelled.Store(true)
+	watches[2].ending.Store(new(etcdserverpb.WatchResponse))
+	s.left.Add(1)
+	r.run(&pump.Scratch{})
+	slices.Sort(r.ids)
+	if !slices.Equal(r.ids, []int64{1, 3}) {
+		t.Errorf("sends to %v", r.ids)
+	}
+	for i, w := range r.watches {
+		if w.place != i {
+			t.Errorf("watch %d has place %d of %d", w.id, w.place, i)
+		}
+	}
+}
+
+// A reader that gave up its window is offered to no other watches, even if it has one more
+// turn because an event woke it meanwhile: they would get nothing any more.
+func TestNoWatchJoinsAReaderWithoutWindow(t *testing.T) {
+	s := &stream{readers: make(map[readerKind]*reader)}
+	r := &reader{s: s, inner: new(router.Watch), ids: []int64{1}}
+	r.watches = []*watch{{s: s, id: 1, reader: r}}
+	r.run(&pump.Scratch{})
+	if s.readers[r.readerKind] != r {
+		t.Fatal("a reader that has sent everything is not offered")
+	}
+	r.giveUp()
+	r.run(&pump.Scratch{})
+	if len(s.readers) > 0 {
+		t.Error("a reader without window is offered")
+	}
+}
+
+// A reader is offered to others once its stream has a second watch, and not before: the map would be
+// half a KiB for each connection.
+func TestTheOnlyWatchHasNoMapOfReaders(t *testing.T) {
+	s := &stream{watches: make(map[int64]*watch)}
+	r := &reader{s: s, inner: new(router.Watch)}
+	r.watches = []*watch{{s: s, reader: r}}
+	s.watches[0] = r.watches[0]
+	if r.run(&pump.Scratch{}); s.readers != nil {
+		t.Error("the only watch is offered to others")
+	}
+	s.watches[1] = &watch{s: s}
+	if r.run(&pump.Scratch{}); s.readers[r.readerKind] != r {
+		t.Error("the first of two watches is not offered to the other")
+	}
+}

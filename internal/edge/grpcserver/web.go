@@ -1,0 +1,249 @@
+package grpcserver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/callhead"
+)
+
+// web is a request that is no gRPC call, as Config.HTTP sees it: its http.ResponseWriter and
+// its body. http.ResponseController knows its Flush and deadlines.
+type web struct {
+	*stream
+	request *http.Request // nil: its path is malformed
+
+	// Owned by the handler.
+	header http.Header
+	wrote  bool   // WriteHeader was called
+	rest   []byte // of the body: what has arrived and was not read
+
+	mu   sync.Mutex
+	late [2]*time.Timer // guarded by mu; end reading and writing; nil: there was no deadline yet
+}
+
+// openWebLocked opens the stream of a request that is no gRPC call.
+func (c *conn) openWebLocked(f *http2.MetaHeadersFrame, r *callhead.Request) *stream {
+	s := newStream(c, f.StreamID, &callhead.Request{Path: r.Path, Length: r.Length})
+	s.cancel()
+	s.ctx, s.cancel = context.WithCancel(c.base)
+	s.web = &web{stream: s, header: make(http.Header)}
+	s.web.request = s.web.requestOf(f, r)
+	return s
+}
+
+// requestOf returns the request of a header list; nil: its path is malformed.
+func (w *web) requestOf(f *http2.MetaHeadersFrame, r *callhead.Request) *http.Request {
+	at, err := url.ParseRequestURI(r.Path)
+	if err != nil {
+		return nil
+	}
+	header := make(http.Header, len(f.Fields))
+	host := f.PseudoValue("authority")
+	for _, h := range f.RegularFields() {
+		switch {
+		case h.Name == "te":
+		case h.Name == "host" && host == "":
+			host = h.Value
+		case h.Name != "host":
+			header.Add(h.Name, h.Value)
+		}
+	}
+	out := &http.Request{
+		Method: r.HTTP, URL: at, RequestURI: r.Path, Proto: "HTTP/2.0", ProtoMajor: 2, Header: header, Host: host,
+		RemoteAddr: w.conn.net.RemoteAddr().String(), ContentLength: r.Length, Body: w.body(),
+	}
+	if f.StreamEnded() {
+		out.ContentLength, out.Body = 0, http.NoBody
+	}
+	if p, ok := peer.FromContext(w.ctx); ok {
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			out.TLS = &info.State
+		}
+	}
+	return out.WithContext(w.ctx)
+}
+
+// serve answers the request.
+func (w *web) serve(h http.Handler) {
+	defer w.stop()
+	defer func() {
+		if v := recover(); v == http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
+			w.abort()
+		} else if v != nil {
+			panic(v)
+		}
+	}()
+	if w.request == nil {
+		w.WriteHeader(http.StatusBadRequest)
+	} else {
+		h.ServeHTTP(w, w.request)
+	}
+	w.end()
+}
+
+// Header implements http.ResponseWriter.
+func (w *web) Header() http.Header { return w.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *web) WriteHeader(code int) {
+	if w.wrote {
+		return
+	}
+	w.wrote = true
+	c := w.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.waitForRoomLocked(); w.gone {
+		return
+	}
+	w.headed = true
+	b := startBlock(c)
+	b.field(":status", strconv.Itoa(code))
+	for name, values := range w.header {
+		name = strings.ToLower(name)
+		if ofConnection(name) {
+			continue
+		}
+		for _, v := range values {
+			b.field(name, v)
+		}
+	}
+	if !c.appendBlockLocked(b, w.id, 0) {
+		_ = w.overflowLocked() // writes fail from now on
+	}
+}
+
+// ofConnection reports whether HTTP/2 has no such header: RFC 9113, 8.2.2.
+func ofConnection(name string) bool {
+	switch name {
+	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade", "trailer":
+		return true
+	}
+	return false
+}
+
+// Write implements http.ResponseWriter. It waits while the client does not take the bytes.
+func (w *web) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	if w.request == nil || w.request.Method == http.MethodHead {
+		return len(p), nil
+	}
+	if err := w.send(false, nil, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Flush implements http.Flusher.
+func (w *web) Flush() { _ = w.FlushError() }
+
+// FlushError writes what was written so far to the connection.
+func (w *web) FlushError() error {
+	w.WriteHeader(http.StatusOK)
+	w.stream.Flush()
+	return nil
+}
+
+// SetReadDeadline has reads of the body fail from then on; the zero time: they do not.
+func (w *web) SetReadDeadline(at time.Time) error {
+	w.at(0, at, w.StopReceiving)
+	return nil
+}
+
+// SetWriteDeadline has the stream end at a time, unless that is moved before; the zero time:
+// it does not.
+func (w *web) SetWriteDeadline(at time.Time) error {
+	w.at(1, at, w.abort)
+	return nil
+}
+
+func (w *web) at(which int, at time.Time, do func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch t := w.late[which]; {
+	case t == nil && !at.IsZero():
+		w.late[which] = time.AfterFunc(time.Until(at), do)
+	case t != nil && at.IsZero():
+		t.Stop()
+	case t != nil:
+		t.Reset(time.Until(at))
+	}
+}
+
+func (w *web) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range w.late {
+		if t != nil {
+			t.Stop()
+		}
+	}
+}
+
+// end ends the answer.
+func (w *web) end() {
+	w.WriteHeader(http.StatusOK)
+	c := w.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.waitForRoomLocked(); w.gone {
+		return
+	}
+	c.out.head(http2.FrameData, http2.FlagDataEndStream, w.id, 0)
+	c.keep.sent()
+	if w.halfClosed {
+		c.leaveLocked(w.stream)
+	} else {
+		c.resetLocked(w.id, http2.ErrCodeNo) // the client need not send the rest: RFC 9113, 8.1
+	}
+	c.flushLocked()
+}
+
+// abort ends the stream such that the client does not take the answer for whole.
+func (w *web) abort() {
+	c := w.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !w.gone {
+		c.resetLocked(w.id, http2.ErrCodeInternal)
+		c.flushLocked()
+	}
+}
+
+func (w *web) body() io.ReadCloser { return webBody{w} }
+
+// webBody is the body of a request.
+type webBody struct{ *web }
+
+// Read implements io.Reader.
+func (b webBody) Read(p []byte) (int, error) {
+	if len(b.rest) == 0 && len(p) > 0 {
+		in, err := b.take(1)
+		if errors.Is(err, errDeaf) {
+			err = os.ErrDeadlineExceeded
+		}
+		if err != nil {
+			return 0, err
+		}
+		b.web.rest = in
+	}
+	n := copy(p, b.rest)
+	b.web.rest = b.rest[n:]
+	return n, nil
+}
+
+// Close implements io.Closer. What was not read is dropped with the stream.
+func (webBody) Close() error { return nil }

@@ -1,0 +1,91 @@
+package server_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/edge/server"
+	"github.com/shardwatch/shardwatch/internal/fair"
+	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+)
+
+// Watches that must wait to begin do so in the turn of their connections; when
+// too many wait, the next one is told when to come again.
+func TestNewWatchesTakeTurns(t *testing.T) {
+	ended := make(chan struct{})
+	t.Cleanup(func() { close(ended) }) // behind the server's end
+	g := newWarden()
+	r := start(t, cachetest.New(), options{server: func(c *server.Config) { c.Guard, c.OpenQueue = g, fair.NewGate(1, 6) }})
+	g.grant(map[string]string{"ann": "a"})
+	g.asked = make(chan struct{})
+	t.Cleanup(func() { // who still asks must not keep the server
+		go func() {
+			for {
+				select {
+				case <-g.asked:
+					g.asked <- struct{}{}
+				case <-ended:
+					return
+				}
+			}
+		}()
+	})
+	from := func(id int64) *pb.CreateWatch {
+		return &pb.CreateWatch{WatchId: id, Key: []byte("a"), Start: &pb.CreateWatch_StartRevision{StartRevision: first}}
+	}
+	waiting := func(n int) {
+		t.Helper()
+		eventually(t, "they wait", func() bool { running, w := r.server.OpenQueue(); return running == 1 && w == n })
+	}
+	herd, one, gone := watchAs(t, "ann", r.conn), watchAs(t, "ann", dialFrom(t, "127.0.0.2", r.clients)), watchAs(t, "ann", dialFrom(t, "127.0.0.3", r.clients))
+	for id := range int64(5) {
+		herd.create(from(id + 1))
+		waiting(int(id))
+	}
+	one.create(from(1))
+	waiting(5)
+	gone.create(from(1))
+	waiting(6)
+	herd.create(from(6))
+	if e := herd.ended(6); e.GetReason() != pb.EndReason_END_REASON_LIMIT || e.GetRetryAfter().AsDuration() < time.Second {
+		t.Errorf("one too many: %v", e)
+	}
+	herd.cancel(4)
+	gone.end() // its turn is passed over
+	eventually(t, "the stream is gone", func() bool { return r.server.Status().GetWatches() == 6 })
+	next := func(s *stream, id int64) {
+		t.Helper()
+		<-g.asked
+		g.asked <- struct{}{}
+		s.created(id)
+	}
+	next(herd, 1)
+	next(herd, 2)
+	next(one, 1)
+	next(herd, 3)
+	if e := herd.ended(4); e.GetReason() != pb.EndReason_END_REASON_CANCELED {
+		t.Errorf("cancelled while it waited: %v", e)
+	}
+	next(herd, 5)
+	eventually(t, "nobody waits", func() bool { running, w := r.server.OpenQueue(); return running == 0 && w == 0 })
+}
+
+// dialFrom is dial from another loopback address: clients without an identity are told apart
+// by their addresses.
+func dialFrom(tb testing.TB, from, address string) *grpc.ClientConn {
+	tb.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	c, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return d.DialContext(ctx, "tcp", to) }))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = c.Close() })
+	return c
+}

@@ -1,0 +1,178 @@
+package etcdclock
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// clockTimeout bounds a read of etcd's revision and the wait for the one before it, so
+// that callers need no bound of their own.
+const clockTimeout = 3 * time.Second
+
+// Clock is etcd's revision at some moment after At.
+type Clock struct {
+	// At is when the read began, on this machine's monotonic clock: a cache that has
+	// everything up to Revision is not older than that.
+	At       time.Time
+	Revision kv.Revision
+	// Term is the raft term of the member that answered, Member its ID.
+	Term, Member uint64
+	// Cluster is the cluster's ID. It may survive a restore.
+	Cluster uint64
+	// Index is that of the last entry of raft's log which the member knows to be
+	// committed; 0: not known. Only Look tells it.
+	Index uint64
+}
+
+// Reader reads etcd's clock. Readers share the connections of one etcdconn.Conns.
+type Reader struct {
+	conns *etcdconn.Conns
+	// probeFloor fails with a *kv.CompactedError if etcd has compacted a revision: see New.
+	probeFloor func(ctx context.Context, gone kv.Revision) error
+	log        *slog.Logger
+
+	reads    shared[Clock]
+	looks    shared[sight]
+	lineage  lineage
+	verdicts shared[verdict]
+	floors   shared[struct{}] // watches that learn etcd's compact revision
+	asked    askers           // by callers that wait for a verdict
+	past     past
+	cluster  atomic.Uint64 // 0: not known yet
+	term     atomic.Uint64 // as of the newest read of the clock; 0: none yet
+	count    counters
+}
+
+// New returns a Reader. probeFloor is asked for the compact revision when etcd has
+// compacted one: it returns a *kv.CompactedError with it, nil when the member that it
+// asked has not compacted the revision yet, or why it is not known.
+func New(conns *etcdconn.Conns, probeFloor func(ctx context.Context, gone kv.Revision) error, log *slog.Logger) *Reader {
+	return &Reader{conns: conns, probeFloor: probeFloor, log: log, reads: shared[Clock]{timeout: clockTimeout}}
+}
+
+// Stats are a Reader's counts since it was made.
+type Stats struct {
+	ClockCalls  int64
+	VerifyCalls int64
+	ClockReads  int64 // requests to etcd for both, and for looks: callers share them
+	// Disagreements counts answers of one member of etcd that contradict what
+	// another one has told.
+	Disagreements int64
+}
+
+type counters struct{ clockCalls, verifyCalls, clockReads, disagreements atomic.Int64 }
+
+// Stats returns the counts as of now.
+func (c *Reader) Stats() Stats {
+	n := &c.count
+	return Stats{
+		ClockCalls: n.clockCalls.Load(), VerifyCalls: n.verifyCalls.Load(), ClockReads: n.clockReads.Load(),
+		Disagreements: n.disagreements.Load(),
+	}
+}
+
+// Revision returns etcd's revision by a linearizable read that begins after
+// the call: every write that was acknowledged before is in it.
+func (c *Reader) Revision(ctx context.Context) (kv.Revision, error) {
+	clock, err := c.Clock(ctx)
+	return clock.Revision, err
+}
+
+// Clock is Revision with all that etcd tells beside it. Callers share reads:
+// callers that come while one is in flight wait for the next. It fails with a
+// *kv.HistoryError when etcd has another history than that of the lineage that
+// was adopted.
+func (c *Reader) Clock(ctx context.Context) (Clock, error) {
+	c.count.clockCalls.Add(1)
+	if err := c.lineage.err(); err != nil {
+		return Clock{}, err
+	}
+	return c.reads.do(ctx, c.readClock)
+}
+
+func (c *Reader) readClock(ctx context.Context) (Clock, error) {
+	return c.probe(ctx, "read etcd's revision", 0)
+}
+
+// probe makes a linearizable read as of a revision, 0: now, and answers with it
+// unless it is of another history.
+func (c *Reader) probe(ctx context.Context, deed string, at kv.Revision) (Clock, error) {
+	before := c.lineage.now()
+	clock, err := c.read(ctx, deed, at)
+	if err != nil {
+		return Clock{}, err
+	}
+	if found := before.mark.Judge(clock.Mark()); found != nil {
+		return clock, c.doubt(ctx, deed, found)
+	}
+	c.lineage.saw(before.lineage, clock.Mark())
+	if c.lineage.now().lineage != before.lineage {
+		return Clock{}, etcdconn.Unavailable(deed, errMoved)
+	}
+	return clock, c.lineage.err()
+}
+
+// read makes a linearizable read as of a revision; 0: now.
+func (c *Reader) read(ctx context.Context, deed string, at kv.Revision, opts ...grpc.CallOption) (Clock, error) {
+	var clock Clock
+	err := c.conns.Call(ctx, deed, c.conns.ReadTimeout(), func(ctx context.Context) error {
+		c.count.clockReads.Add(1)
+		var err error
+		clock, err = c.header(ctx, c.conns.Reads, at, opts...)
+		return err
+	})
+	if err != nil {
+		return Clock{}, err
+	}
+	c.FoundCluster(clock.Cluster)
+	c.term.Store(clock.Term)
+	c.past.saw(clock.Revision)
+	return clock, nil
+}
+
+// header makes a linearizable read of which only the header is of interest.
+func (c *Reader) header(ctx context.Context, from etcdserverpb.KVClient, at kv.Revision, opts ...grpc.CallOption) (Clock, error) {
+	clock := Clock{At: time.Now()}
+	h, err := c.conns.Header(ctx, from, at, opts...)
+	switch {
+	case etcdconn.Is(err, rpctypes.ErrGRPCCompacted):
+		return clock, errGone
+	case etcdconn.Is(err, rpctypes.ErrGRPCFutureRev):
+		return clock, errNotYet
+	case err != nil:
+		return clock, err //nolint:wrapcheck // the caller sorts it
+	}
+	clock.Revision, clock.Term = kv.Revision(h.GetRevision()), h.GetRaftTerm()
+	clock.Member, clock.Cluster = h.GetMemberId(), h.GetClusterId()
+	return clock, nil
+}
+
+// FoundCluster notes the ID of etcd's cluster, unless it is known.
+func (c *Reader) FoundCluster(id uint64) { c.cluster.CompareAndSwap(0, id) }
+
+// Identity returns the ID of etcd's cluster and the raft term, as of the newest
+// read of the clock; zeros while there was none.
+func (c *Reader) Identity() (cluster, term uint64) { return c.cluster.Load(), c.term.Load() }
+
+// ClusterID returns the ID of etcd's cluster, asking for it when it is not
+// known yet.
+func (c *Reader) ClusterID(ctx context.Context) (uint64, error) {
+	if id := c.cluster.Load(); id != 0 {
+		return id, nil
+	}
+	clock, err := c.Clock(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("learn etcd's cluster ID: %w", err)
+	}
+	return clock.Cluster, nil
+}

@@ -1,0 +1,379 @@
+package etcdclock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// A restored etcd has, in general, the cluster ID, the member IDs and the
+// addresses of the one before, and a running watch of a revision that it has not
+// come to is silent. What gives it away is that something went back that never
+// does: see kv.Mark. docs/adr/0012-lineage.md has what is true of each number.
+
+// lineage is the history of etcd that the client follows, and how far it is
+// known to have come.
+type lineage struct {
+	mu      sync.Mutex
+	number  uint64           // the caller's name for it; 0: none yet; guarded by mu
+	mark    kv.Mark          // guarded by mu
+	ended   *kv.HistoryError // why it is not etcd's any more; guarded by mu
+	changed chan struct{}    // closed when ended changes; guarded by mu
+	odd     time.Time        // when it was logged that members contradict each other; guarded by mu
+}
+
+// moment is what was known of the history before a question was asked: an
+// answer contradicts that, or nothing.
+type moment struct {
+	lineage uint64
+	mark    kv.Mark
+}
+
+func (h *lineage) now() moment {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return moment{lineage: h.number, mark: h.mark}
+}
+
+// saw notes how far the history of a lineage has come.
+func (h *lineage) saw(lineage uint64, mark kv.Mark) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.number == lineage && h.ended == nil {
+		h.mark = h.mark.Join(mark)
+	}
+}
+
+// err returns why the history has ended, or nil.
+func (h *lineage) err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended == nil { // not the nil of another type
+		return nil
+	}
+	return h.ended
+}
+
+// end notes that the history of a lineage is not etcd's any more. The first
+// reason stays. Before a lineage is named, no part holds any data of it:
+// the history that etcd has now will do.
+func (h *lineage) end(lineage uint64, why *kv.HistoryError) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.number != lineage || h.ended != nil:
+	case lineage == 0:
+		h.mark = why.Is
+	default:
+		h.setLocked(why)
+	}
+}
+
+// resume takes back that the history has ended because etcd's cluster was
+// another: it is the same again. What an etcd that was restored shows can look
+// right later; a node that is led to another etcd for a while returns.
+func (h *lineage) resume(lineage uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.number == lineage && h.ended != nil && h.ended.Cause == kv.CauseCluster {
+		h.setLocked(nil)
+	}
+}
+
+func (h *lineage) setLocked(why *kv.HistoryError) {
+	h.ended = why
+	if h.changed != nil {
+		close(h.changed)
+		h.changed = nil
+	}
+}
+
+// Adopt has the client follow the history of a lineage, known to have come as
+// far as mark. What was known of another one is forgotten, and what is still
+// read of that one fails. To adopt the same lineage again adds to what is known
+// of it.
+func (c *Reader) Adopt(lineage uint64, mark kv.Mark) {
+	h := &c.lineage
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.number == lineage {
+		h.mark = h.mark.Join(mark)
+		return
+	}
+	h.number, h.mark = lineage, mark
+	h.setLocked(nil)
+	c.past.forget()
+	if mark.Cluster != 0 {
+		c.cluster.Store(mark.Cluster)
+	}
+}
+
+// Known returns the lineage that was adopted, and how far its history is known
+// to have come.
+func (c *Reader) Known() (lineage uint64, mark kv.Mark) {
+	m := c.lineage.now()
+	return m.lineage, m.mark
+}
+
+// Saw adds to what is known of a lineage's history: others have read it.
+func (c *Reader) Saw(lineage uint64, mark kv.Mark) { c.lineage.saw(lineage, mark) }
+
+// Retract takes back that the history of a lineage has ended: what was known of it
+// was wrong, and is is what etcd shows.
+func (c *Reader) Retract(lineage uint64, is kv.Mark) {
+	h := &c.lineage
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.number != lineage || h.ended == nil {
+		return
+	}
+	is.Cluster = h.mark.Cluster
+	h.mark = is
+	h.setLocked(nil)
+}
+
+// Suspect says that what came of a lineage cannot be of its history: err is an
+// ErrOtherHistory.
+func (c *Reader) Suspect(lineage uint64, err error) {
+	var found *kv.HistoryError
+	if !errors.As(err, &found) {
+		found = &kv.HistoryError{Cause: kv.CauseContent, Was: c.lineage.now().mark, Detail: err.Error()}
+	}
+	c.lineage.end(lineage, found)
+}
+
+// Ended returns the lineage that was adopted, why its history is not etcd's any
+// more (nil: it is), and a channel that is closed when that changes. Until a
+// newer lineage is adopted, everything that is asked of etcd fails with that
+// error, but Look and Check.
+func (c *Reader) Ended() (lineage uint64, why *kv.HistoryError, changed <-chan struct{}) {
+	h := &c.lineage
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.changed == nil {
+		h.changed = make(chan struct{})
+	}
+	return h.number, h.ended, h.changed
+}
+
+// Look is Clock with the index of raft's log, and the judgement whether etcd
+// still has the history of the lineage that was adopted. If not, it returns what
+// etcd shows with a *kv.HistoryError. Callers share looks.
+func (c *Reader) Look(ctx context.Context) (Clock, error) {
+	s, err := c.looks.do(ctx, c.look)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		c.conns.Lost(err) // it takes the connection and says nothing
+	}
+	if err == nil && s.ended != nil {
+		err = s.ended
+	}
+	return s.clock, err
+}
+
+// sight is what a look has found.
+type sight struct {
+	clock Clock
+	ended *kv.HistoryError // the history is another one
+}
+
+// errMoved reports that another lineage was adopted while etcd was asked: the
+// answer may be of either history.
+var errMoved = errors.New("a new lineage has begun meanwhile")
+
+// errDisagree reports that some members of etcd contradict what is known, and some
+// do not: that is no restore.
+var errDisagree = errors.New("etcd's members contradict each other")
+
+func (c *Reader) look(ctx context.Context) (sight, error) {
+	before := c.lineage.now()
+	clock, err := c.survey(ctx)
+	if err != nil {
+		return sight{}, err
+	}
+	found := before.mark.Judge(clock.Mark())
+	if found != nil {
+		answers, err := c.surveyEach(ctx)
+		if err != nil {
+			return sight{}, err
+		}
+		for _, answer := range answers {
+			if before.mark.Judge(answer.Mark()) == nil {
+				c.disagree(found)
+				clock, found = answer, nil
+				break
+			}
+		}
+	}
+	return c.conclude(before, clock, found)
+}
+
+// surveyEach asks all endpoints side by side, each by a connection of its own,
+// and returns what those tell that answer. A member alone may be wrong: one that
+// took its state from another and has applied nothing since tells an old term.
+func (c *Reader) surveyEach(ctx context.Context) ([]Clock, error) {
+	token, err := c.conns.Token(ctx)
+	if err != nil {
+		return nil, err
+	}
+	clocks, failed := etcdconn.Each(etcdconn.WithLeader(etcdconn.WithToken(ctx, token)), c.conns, c.surveyOne)
+	var out []Clock
+	for i := range clocks {
+		if failed[i] == nil {
+			out = append(out, clocks[i])
+		}
+	}
+	if len(out) == 0 {
+		return nil, etcdconn.Unavailable("check etcd's history", errors.Join(failed...))
+	}
+	return out, nil
+}
+
+func (c *Reader) surveyOne(ctx context.Context, conn *grpc.ClientConn) (Clock, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.conns.CallTimeout())
+	defer cancel()
+	clock, err := c.header(ctx, etcdserverpb.NewKVClient(conn), 0)
+	if err != nil {
+		return Clock{}, err
+	}
+	if s, err := etcdserverpb.NewMaintenanceClient(conn).Status(ctx, &etcdserverpb.StatusRequest{}); err == nil && s.GetHeader().GetMemberId() == clock.Member {
+		clock.Index = s.GetRaftIndex()
+	}
+	return clock, nil
+}
+
+// conclude notes what a look has found.
+func (c *Reader) conclude(before moment, clock Clock, found *kv.HistoryError) (sight, error) {
+	if c.lineage.now().lineage != before.lineage {
+		return sight{}, etcdconn.Unavailable("check etcd's history", errMoved)
+	}
+	if found != nil {
+		c.lineage.end(before.lineage, found)
+	} else {
+		c.lineage.resume(before.lineage)
+		c.lineage.saw(before.lineage, clock.Mark())
+	}
+	_, ended, _ := c.Ended()
+	return sight{clock: clock, ended: ended}, nil
+}
+
+// tellEvery is how often a member that contradicts the others is logged.
+const tellEvery = time.Minute
+
+// disagree tells that a member contradicts the others.
+func (c *Reader) disagree(found *kv.HistoryError) {
+	c.count.disagreements.Add(1)
+	now := time.Now()
+	c.lineage.mu.Lock()
+	told := now.Sub(c.lineage.odd) < tellEvery
+	if !told {
+		c.lineage.odd = now
+	}
+	c.lineage.mu.Unlock()
+	if told {
+		return
+	}
+	c.log.Warn("a member of etcd contradicts the others, so etcd was not restored: check whether the member lags or is corrupt",
+		"finding", found.Finding(), "term", found.Is.Term, "revision", found.Is.Revision)
+}
+
+// Mark returns the clock's numbers.
+func (c *Clock) Mark() kv.Mark {
+	return kv.Mark{Cluster: c.Cluster, Term: c.Term, Index: c.Index, Revision: c.Revision}
+}
+
+// survey reads the clock, and the index of raft's log at the process that
+// answered: what that has committed is not below what any member had committed
+// before.
+func (c *Reader) survey(ctx context.Context) (Clock, error) {
+	var at peer.Peer
+	clock, err := c.read(ctx, "check etcd's history", 0, grpc.Peer(&at))
+	if err != nil {
+		return Clock{}, err
+	}
+	// The endpoints take turns.
+	for range 2 * c.conns.Members() {
+		var also peer.Peer
+		var status *etcdserverpb.StatusResponse
+		err := c.conns.Call(ctx, "ask for etcd's status", c.conns.ReadTimeout(), func(ctx context.Context) (err error) {
+			status, err = c.conns.Maintenance.Status(ctx, &etcdserverpb.StatusRequest{}, grpc.Peer(&also))
+			return err
+		})
+		if err != nil {
+			if ctx.Err() != nil || etcdconn.IsUnavailable(err) {
+				return Clock{}, err
+			}
+			break // we may not ask: the rest must do
+		}
+		if sameConn(at, also) && status.GetHeader().GetMemberId() == clock.Member {
+			clock.Index = status.GetRaftIndex()
+			break
+		}
+	}
+	return clock, nil
+}
+
+// sameConn reports whether two answers came by the same connection, and so from
+// one life of one process.
+func sameConn(a, b peer.Peer) bool {
+	return addr(a.Addr) == addr(b.Addr) && addr(a.LocalAddr) == addr(b.LocalAddr)
+}
+
+func addr(a net.Addr) string {
+	if a == nil {
+		return ""
+	}
+	return a.String()
+}
+
+// Admit fails unless etcd has the history of a lineage (0: that which was
+// adopted) at some moment after the call: with a *kv.HistoryError, or a
+// *kv.LineageError when it is not the one that was adopted. What was received
+// before the call is of that history then.
+func (c *Reader) Admit(ctx context.Context, lineage uint64) error {
+	adopted := c.lineage.now().lineage
+	if err := c.Follows(lineage); err != nil {
+		return err
+	}
+	if _, err := c.Look(ctx); err != nil {
+		return err
+	}
+	if c.lineage.now().lineage != adopted {
+		return etcdconn.Unavailable("check etcd's history", errMoved)
+	}
+	return nil
+}
+
+// Follows fails when a lineage (0: any) is not the one that was adopted, or has
+// ended.
+func (c *Reader) Follows(lineage uint64) error {
+	if adopted := c.lineage.now().lineage; lineage != 0 && adopted != 0 && lineage != adopted {
+		return &kv.LineageError{Requested: lineage, Current: adopted}
+	}
+	return c.lineage.err()
+}
+
+// doubt decides about a linearizable read that contradicts what was known before
+// it: whether the history is another one, or the member is wrong.
+func (c *Reader) doubt(ctx context.Context, deed string, found *kv.HistoryError) error {
+	if _, err := c.Look(ctx); err != nil {
+		return err
+	}
+	if c.lineage.now().mark.Judge(found.Is) == nil {
+		return nil // no history is followed yet
+	}
+	c.disagree(found)
+	if found.Cause == kv.CauseRevision {
+		return etcdconn.Unavailable(deed, fmt.Errorf("%w: %s", errDisagree, found.Finding()))
+	}
+	return nil // its revision is what was asked for
+}

@@ -1,0 +1,20 @@
+// Package etcdconn connects to one etcd cluster: endpoints, login, and calls that go from
+// one endpoint to the next until one answers.
+//
+// Read [Conns] first. [Conns.Call] makes a small call, [Conns.Check] checks versions,
+// [Conns.Grants] and [Conns.Confirm] read etcd's users and tokens, and [Conns.Passage]
+// passes calls of clients through.
+//
+// Four connections keep four kinds of traffic apart, because on one of them a
+// large list starves the watches (etcd#15402):
+//
+//	watches ─ the streams of Follows       lists   ─ pages of state and keys
+//	reads   ─ tiny linearizable reads      passage ─ what is passed through
+//
+// Each of them holds a connection to every endpoint and takes them in turn, so
+// that a dead one costs at most one attempt and no call waits for a dial.
+//
+// Conns may be used from any number of goroutines. They start none but those of gRPC's
+// connections and, when a member may hang, one that asks all members, which ends before
+// Close returns.
+package etcdconn

@@ -1,0 +1,232 @@
+package etcdconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"go.etcd.io/etcd/api/v3/authpb"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/shardwatch/shardwatch/internal/auth/etcdroles"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// This is a token that etcd never issues.
+const nobody = "shardwatch-asks-whether-authentication-is-on"
+
+// Account reports whether we log in at etcd.
+func (c *Conns) Account() bool { return c.cfg.Username != "" }
+
+// Authenticated reports whether etcd's authentication is on. It reads
+// linearizably and costs etcd no raft proposal: with a token that is none, only
+// an etcd without authentication reads at all. (Without a token, one that takes
+// names from certificates would take ours.)
+func (c *Conns) Authenticated(ctx context.Context) (bool, error) {
+	err := c.as(ctx, nobody, c.probeOnce)
+	switch {
+	case err == nil:
+		return false, nil
+	case Is(err, rpctypes.ErrGRPCInvalidAuthToken):
+		return true, nil
+	}
+	return false, fmt.Errorf("ask etcd whether its authentication is on: %w", err)
+}
+
+// AuthStatus reports whether etcd's authentication is on, and the revision of
+// its users and roles, which every change of them raises. It is a raft proposal
+// of etcd's.
+func (c *Conns) AuthStatus(ctx context.Context) (on bool, revision uint64, err error) {
+	err = c.Call(ctx, "read the status of etcd's authentication", c.cfg.CallTimeout, func(ctx context.Context) error {
+		r, err := c.login.auth.AuthStatus(ctx, &etcdserverpb.AuthStatusRequest{})
+		on, revision = r.GetEnabled(), r.GetAuthRevision()
+		return err
+	})
+	return on, revision, forbidden(err)
+}
+
+// readingGrants is how many users and roles are read at a time: each is a raft
+// proposal of etcd's, and proposals share what they cost.
+const readingGrants = 8
+
+// Grants reads etcd's users and roles. It fails with etcdroles.ErrUnreadable when
+// the account of this client may not. They are read one by one: unless
+// AuthStatus says the same before and after, they are of different times.
+func (c *Conns) Grants(ctx context.Context) (etcdroles.Grants, error) {
+	out := etcdroles.Grants{Users: make(map[string][]string), Roles: make(map[string][]etcdroles.Permission)}
+	var users []string
+	err := c.Call(ctx, "read etcd's users", c.cfg.CallTimeout, func(ctx context.Context) error {
+		r, err := c.login.auth.UserList(ctx, &etcdserverpb.AuthUserListRequest{})
+		users = r.GetUsers()
+		return err
+	})
+	if err != nil {
+		return out, forbidden(err)
+	}
+	var mu sync.Mutex // for out
+	err = each(ctx, users, func(ctx context.Context, user string) error {
+		return c.Call(ctx, fmt.Sprintf("read etcd's user %q", user), c.cfg.CallTimeout, func(ctx context.Context) error {
+			r, err := c.login.auth.UserGet(ctx, &etcdserverpb.AuthUserGetRequest{Name: user})
+			if Is(err, rpctypes.ErrGRPCUserNotFound) {
+				return nil // deleted meanwhile
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out.Users[user] = r.GetRoles()
+			return err
+		})
+	})
+	if err != nil {
+		return out, forbidden(err)
+	}
+	var roles []string
+	for _, of := range out.Users {
+		roles = append(roles, of...)
+	}
+	slices.Sort(roles)
+	err = each(ctx, slices.Compact(roles), func(ctx context.Context, role string) error {
+		return c.Call(ctx, fmt.Sprintf("read etcd's role %q", role), c.cfg.CallTimeout, func(ctx context.Context) error {
+			r, err := c.login.auth.RoleGet(ctx, &etcdserverpb.AuthRoleGetRequest{Role: role})
+			if Is(err, rpctypes.ErrGRPCRoleNotFound) {
+				return nil // deleted meanwhile, or root's, which need not be there
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, p := range r.GetPerm() {
+				kind := p.GetPermType()
+				out.Roles[role] = append(out.Roles[role], etcdroles.Permission{
+					Key: string(p.GetKey()), RangeEnd: string(p.GetRangeEnd()),
+					Read: kind == authpb.Permission_READ || kind == authpb.Permission_READWRITE,
+				})
+			}
+			return err
+		})
+	})
+	return out, forbidden(err)
+}
+
+// each calls do with every name, some at a time, until one fails.
+func each(ctx context.Context, names []string, do func(context.Context, string) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readingGrants)
+	for _, name := range names {
+		g.Go(func() error { return do(ctx, name) })
+	}
+	return g.Wait()
+}
+
+// forbidden adds etcdroles.ErrUnreadable to an error that says that our account
+// is none, or not one that may.
+func forbidden(err error) error {
+	for _, known := range []error{
+		rpctypes.ErrGRPCPermissionDenied, rpctypes.ErrGRPCAuthFailed, rpctypes.ErrGRPCUserEmpty,
+		rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCUserNotFound,
+	} {
+		if errors.Is(err, known) {
+			return fmt.Errorf("%w: %w", etcdroles.ErrUnreadable, err)
+		}
+	}
+	return err
+}
+
+// Confirm asks etcd, by a linearizable read under the token, whether it takes
+// the token. It returns nil when it does, etcd's own error when it does not
+// (rpctypes.ErrGRPCInvalidAuthToken, ErrGRPCAuthOldRevision, ErrGRPCUserEmpty),
+// and a *kv.UnavailableError when etcd does not say.
+//
+// Each member forgets a token that it has not seen itself for a while (by
+// default 5 min), though the others know it. So that it need not be got again,
+// as many reads go out as there are members, which take them in turn.
+func (c *Conns) Confirm(ctx context.Context, token string) error {
+	var rest sync.WaitGroup
+	defer rest.Wait()
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for range len(c.endpoints) - 1 {
+		rest.Go(func() {
+			_, _ = c.Reads.Range(WithToken(within, token), // whatever it says
+				&etcdserverpb.RangeRequest{Key: []byte(c.cfg.ProbeKey), CountOnly: true, Serializable: true})
+		})
+	}
+	err := c.as(ctx, token, c.probeOnce)
+	switch {
+	case err == nil, Is(err, rpctypes.ErrGRPCPermissionDenied): // it knows whom it denies
+		return nil
+	case refused(err) != nil:
+		return refused(err)
+	case ctx.Err() != nil:
+		return fmt.Errorf("confirm a token: %w", ctx.Err())
+	}
+	return Unavailable("confirm a token", err)
+}
+
+// ConfirmUser asks etcd, under the token, whether it is that of user: etcd
+// shows a user only to that user, and to users with the root role. It is a
+// raft proposal of etcd's. The errors are as Confirm's.
+func (c *Conns) ConfirmUser(ctx context.Context, token, user string) error {
+	err := c.as(ctx, token, func(ctx context.Context) error {
+		_, err := c.login.auth.UserGet(ctx, &etcdserverpb.AuthUserGetRequest{Name: user})
+		return err
+	})
+	switch {
+	case err == nil:
+		return nil
+	case Is(err, rpctypes.ErrGRPCPermissionDenied), Is(err, rpctypes.ErrGRPCUserNotFound):
+		return rpctypes.ErrGRPCInvalidAuthToken
+	case refused(err) != nil:
+		return refused(err)
+	case ctx.Err() != nil:
+		return fmt.Errorf("confirm the token's user: %w", ctx.Err())
+	}
+	return Unavailable("confirm the token's user", err)
+}
+
+// refused returns what etcd says of a token that it does not take, or nil when
+// err is something else.
+func refused(err error) error {
+	for _, known := range []error{rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCAuthOldRevision, rpctypes.ErrGRPCUserEmpty} {
+		if Is(err, known) {
+			return known
+		}
+	}
+	return nil
+}
+
+// probeOnce is the cheapest linearizable read.
+func (c *Conns) probeOnce(ctx context.Context) error {
+	_, err := c.Header(ctx, c.Reads, 0)
+	return err
+}
+
+// Header makes a linearizable read as of a revision, 0: now, of which only the header is
+// of interest: a count of one key never leaves etcd's index.
+func (c *Conns) Header(ctx context.Context, from etcdserverpb.KVClient, at kv.Revision, opts ...grpc.CallOption) (*etcdserverpb.ResponseHeader, error) {
+	r, err := from.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(c.cfg.ProbeKey), CountOnly: true, Revision: int64(at)}, opts...)
+	return r.GetHeader(), err //nolint:wrapcheck // the caller sorts it
+}
+
+// as makes a read-only call under a token that is not ours, at one endpoint
+// after the other until one answers. etcd's answer comes back as it is. Other
+// than call, it never says that etcd is away: strangers bring tokens, and etcd
+// may need long to look at one.
+func (c *Conns) as(ctx context.Context, token string, do func(context.Context) error) error {
+	var err error
+	for range len(c.endpoints) + 1 {
+		within, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+		err = do(WithLeader(WithToken(within, token)))
+		late := within.Err() != nil
+		cancel()
+		switch {
+		case err == nil, ctx.Err() != nil:
+			return err
+		case !late && !IsUnavailable(err):
+			return err
+		}
+	}
+	return Unavailable("no endpoint of etcd answers", err)
+}

@@ -1,0 +1,206 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// slowMember is a member of etcd that may hang: it takes requests and answers none. One
+// without a leader answers reads of its own state only.
+type slowMember struct {
+	fake
+	hangs, leaderless atomic.Bool
+	reads, opens      atomic.Int64
+}
+
+func (m *slowMember) Range(ctx context.Context, r *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
+	m.reads.Add(1)
+	if m.hangs.Load() || m.leaderless.Load() && !r.GetSerializable() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return m.fake.Range(ctx, r)
+}
+
+func (m *slowMember) Watch(stream etcdserverpb.Watch_WatchServer) error {
+	m.opens.Add(1)
+	if m.hangs.Load() {
+		<-stream.Context().Done()
+		return stream.Context().Err()
+	}
+	return m.fake.Watch(stream)
+}
+
+func startMember(t *testing.T) (m *slowMember, endpoint string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, g := &slowMember{}, grpc.NewServer()
+	etcdserverpb.RegisterKVServer(g, m)
+	etcdserverpb.RegisterWatchServer(g, m)
+	ended := make(chan error, 1)
+	go func() { ended <- g.Serve(l) }()
+	t.Cleanup(func() { g.Stop(); <-ended })
+	return m, l.Addr().String()
+}
+
+// A member of etcd hangs, and its connections stand: the first read that finds out
+// ends the watches there, and the others are not sent to it any more.
+func TestMemberThatHangs(t *testing.T) {
+	hung, one := startMember(t)
+	good, two := startMember(t)
+	cfg := testConfig(one, two)
+	cfg.SilenceLimit, cfg.CallTimeout = time.Hour, 500*time.Millisecond
+	c := newClient(t, cfg)
+	ended := make(chan error, 1000)
+	for hung.opens.Load() == 0 || good.opens.Load() == 0 { // by turns, once both are connected to
+		f := follow(t, c, kv.FollowRequest{From: 200}).begun(200)
+		go func() {
+			select {
+			case err := <-f.err:
+				ended <- err
+			case <-t.Context().Done():
+			}
+		}()
+	}
+	hung.hangs.Store(true)
+	for left, began := hung.opens.Load(), time.Now(); left > 0; {
+		select {
+		case err := <-ended:
+			if left--; !errors.Is(err, errSilent) || !strings.Contains(err.Error(), one+" does not answer") {
+				t.Errorf("ended: %v", err)
+			}
+			continue
+		default:
+		}
+		if _, err := c.Revision(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if time.Since(began) > patience {
+			t.Fatal("a watch stays at the member that hangs")
+		}
+	}
+	reads, opens := hung.reads.Load(), hung.opens.Load()
+	for range 4 {
+		if _, err := c.Revision(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		follow(t, c, kv.FollowRequest{From: 200}).begun(200)
+	}
+	if hung.reads.Load() != reads || hung.opens.Load() != opens {
+		t.Error("it is still asked")
+	}
+}
+
+// While etcd has no leader, no member answers the reads that need one. The member that
+// hangs is passed over, and not the one whose read was the first to get no answer.
+func TestLeaderThatHangs(t *testing.T) {
+	for leader := range 3 {
+		var members []*slowMember
+		var endpoints []string
+		for range 3 {
+			m, at := startMember(t)
+			members, endpoints = append(members, m), append(endpoints, at)
+		}
+		cfg := testConfig(endpoints...)
+		cfg.SilenceLimit, cfg.CallTimeout = time.Hour, 200*time.Millisecond
+		c := newClient(t, cfg)
+		ended := make(chan error, 1000)
+		for slices.ContainsFunc(members, func(m *slowMember) bool { return m.opens.Load() == 0 }) {
+			f := follow(t, c, kv.FollowRequest{From: 200}).begun(200)
+			go func() {
+				select {
+				case err := <-f.err:
+					ended <- err
+				case <-t.Context().Done():
+				}
+			}()
+		}
+		for i, m := range members {
+			m.hangs.Store(i == leader)
+			m.leaderless.Store(i != leader)
+		}
+		for left, began := members[leader].opens.Load(), time.Now(); left > 0; {
+			select {
+			case err := <-ended:
+				if left--; !errors.Is(err, errSilent) || !strings.Contains(err.Error(), endpoints[leader]+" does not answer") {
+					t.Errorf("ended: %v", err)
+				}
+				continue
+			default:
+			}
+			if _, err := c.Revision(t.Context()); !errors.Is(err, etcdconn.ErrUnavailable) {
+				t.Errorf("a revision without a leader: %v", err)
+			}
+			if time.Since(began) > patience {
+				t.Fatal("a watch stays at the member that hangs")
+			}
+		}
+		opens := members[leader].opens.Load()
+		for _, m := range members {
+			m.leaderless.Store(false)
+		}
+		for range 4 {
+			if _, err := c.Revision(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			follow(t, c, kv.FollowRequest{From: 200}).begun(200)
+		}
+		if members[leader].opens.Load() != opens || len(ended) > 0 {
+			t.Errorf("the member that hangs got %d more watches, and %d watches at others ended", members[leader].opens.Load()-opens, len(ended))
+		}
+	}
+}
+
+// A member hangs while watches are being created there: they leave as soon as that is
+// known.
+func TestWatchIsCreatedAtAMemberThatHangs(t *testing.T) {
+	hung, one := startMember(t)
+	_, two := startMember(t)
+	cfg := testConfig(one, two)
+	cfg.SilenceLimit, cfg.CallTimeout = time.Hour, 500*time.Millisecond
+	c := newClient(t, cfg)
+	for hung.opens.Load() == 0 {
+		follow(t, c, kv.FollowRequest{From: 200}).begun(200)
+	}
+	hung.hangs.Store(true)
+	var ended []error
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	for range 8 {
+		f := follow(t, c, kv.FollowRequest{From: 200})
+		all.Go(func() {
+			select {
+			case <-f.updates: // at the other one
+			case err := <-f.err:
+				mu.Lock()
+				defer mu.Unlock()
+				ended = append(ended, err)
+			}
+		})
+	}
+	all.Wait()
+	if len(ended) == 0 {
+		t.Error("no watch was sent to the member that hangs")
+	}
+	for _, err := range ended {
+		if !errors.Is(err, errSilent) || !strings.Contains(err.Error(), one+" does not answer") {
+			t.Errorf("ended: %v", err)
+		}
+	}
+}

@@ -1,0 +1,320 @@
+package api
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/selector"
+	"github.com/shardwatch/shardwatch/internal/kube/source"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// fan hands the events of a feed out to its watches. It reads each event once, evaluates
+// each selector once, however many watches have it, and encodes each frame once. A watch
+// that demands a value of a field, as a kubelet does of spec.nodeName, costs nothing at
+// events of other values.
+//
+// A watch reads by itself until it has all that the fan has handed out, and then joins.
+// It leaves when it takes too little, and when the fan itself falls behind the window, and
+// reads by itself again.
+type fan struct {
+	f    *feed
+	wake wakeup
+	// queued bounds the frames that wait for a watch, in bytes. One version may always wait.
+	queued int
+
+	mu    sync.Mutex
+	all   map[groupKey]*group    // guarded by mu
+	plain map[string][]*group    // guarded by mu; the groups without an index, by namespace
+	index map[string]*fieldIndex // guarded by mu; the others, by the field that they demand
+
+	watcher *cache.Watcher // guarded by mu; nil: there are no watches
+	ended   bool           // guarded by mu; no watch may join
+	at      kv.Revision    // guarded by mu; all events up to it are handed out
+	events  []*kv.Event    // guarded by mu; memory for them
+}
+
+// groupKey is what watches of one group have in common: they get the same frames.
+type groupKey struct {
+	namespace, labels, fields string
+	partial                   bool
+}
+
+// group is watches that get the same frames.
+type group struct {
+	key         groupKey
+	selector    selector.Selector
+	path, value string // of the field that it is found by; path "": by the namespace
+	members     []*member
+}
+
+// fieldIndex finds groups by the value of a field that they demand.
+type fieldIndex struct {
+	field  object.Field
+	groups map[string][]*group
+}
+
+// member is a watch that has joined: its frames until it takes them.
+type member struct {
+	wake  wakeup
+	group *group // guarded by fan.mu; nil: it gets no more
+	place int    // guarded by fan.mu; in the group
+
+	mu     sync.Mutex
+	frames [][]byte    // guarded by mu
+	bytes  int         // guarded by mu; of frames
+	last   kv.Revision // guarded by mu; it has got all events up to it
+	joined kv.Revision // it has read all events up to it by itself
+	left   bool        // guarded by mu; it gets no more
+}
+
+func newFan(f *feed) *fan {
+	return &fan{f: f, wake: make(wakeup, 1), queued: maxPending, all: map[groupKey]*group{}, plain: map[string][]*group{}, index: map[string]*fieldIndex{}}
+}
+
+// run hands events out until ctx ends.
+func (x *fan) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			x.end()
+			return
+		case <-x.wake:
+			x.progress()
+		}
+	}
+}
+
+// end has all watches read by themselves, and find out that the feed ends.
+func (x *fan) end() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.ended = true
+	if x.watcher != nil {
+		x.releaseLocked()
+	}
+}
+
+// progress hands out what can be read, and returns the version up to which all events are
+// handed out.
+func (x *fan) progress() kv.Revision {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.passLocked()
+	return x.at
+}
+
+func (x *fan) passLocked() {
+	for x.watcher != nil {
+		revision, events, err := x.watcher.Next(x.events[:0])
+		x.events = events
+		if err == nil && revision == 0 {
+			x.at = x.watcher.Progress()
+			return
+		}
+		for _, e := range events {
+			if err == nil {
+				err = x.handOutLocked(e, revision)
+			}
+		}
+		if err != nil {
+			x.releaseLocked() // each watch finds out by itself how it goes on
+		}
+	}
+}
+
+// handOutLocked hands one event out.
+func (x *fan) handOutLocked(e *kv.Event, revision kv.Revision) error {
+	v, err := parseEvent(x.f.r.Encoding, e, revision)
+	if err != nil {
+		return err
+	}
+	for _, g := range x.concernedLocked(v) {
+		typ := v.typeFor(&g.selector)
+		if typ == "" {
+			continue
+		}
+		frame, err := v.frame(typ, g.key.partial)
+		if err != nil {
+			return err
+		}
+		for i := len(g.members) - 1; i >= 0; i-- { // those that leave are replaced by later ones
+			if m := g.members[i]; !m.push(frame, revision, x.queued) {
+				x.removeLocked(m)
+			}
+		}
+	}
+	return nil
+}
+
+// concernedLocked returns the groups whose namespace and indexed field an event has.
+func (x *fan) concernedLocked(v *event) (groups []*group) {
+	namespace := string(v.now.Namespace)
+	groups = append(groups, x.plain[""]...)
+	if namespace != "" {
+		groups = append(groups, x.plain[namespace]...)
+	}
+	for _, by := range x.index {
+		now := by.field.Value(&v.now)
+		found := by.groups[now]
+		if v.existed {
+			if before := by.field.Value(&v.before); before != now {
+				found = append(slices.Clip(found), by.groups[before]...)
+			}
+		}
+		for _, g := range found {
+			if g.key.namespace == "" || g.key.namespace == namespace {
+				groups = append(groups, g)
+			}
+		}
+	}
+	return groups
+}
+
+// join has a watch get all events that come after those that it has read by itself. rest
+// reads the last of these, and returns up to which version. It returns nil if the watch
+// has to read more before.
+func (x *fan) join(k groupKey, s *selector.Selector, kind source.Kind, wake wakeup, rest func() (kv.Revision, error)) (*member, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.passLocked()
+	last, err := rest()
+	if err != nil || x.ended {
+		return nil, err
+	}
+	if x.watcher == nil {
+		if x.watcher, err = x.f.cache.Watch(x.f.r.InNamespace(""), last+1, x.wake); err != nil {
+			return nil, err
+		}
+		x.at = last
+		x.wake.Wake() // events may have come meanwhile
+	}
+	if last < x.at {
+		return nil, nil
+	}
+	g := x.all[k]
+	if g == nil {
+		g = &group{key: k, selector: *s}
+		x.addLocked(g, kind)
+	}
+	m := &member{wake: wake, group: g, place: len(g.members), joined: last, last: last}
+	g.members = append(g.members, m)
+	return m, nil
+}
+
+// addLocked adds a group where events find it.
+func (x *fan) addLocked(g *group, kind source.Kind) {
+	x.all[g.key] = g
+	path, value := g.selector.Demanded()
+	field, ok := object.FieldOf(kind.APIVersion, kind.Kind, path)
+	if !ok {
+		x.plain[g.key.namespace] = append(x.plain[g.key.namespace], g)
+		return
+	}
+	g.path, g.value = path, value
+	by := x.index[path]
+	if by == nil {
+		by = &fieldIndex{field: field, groups: map[string][]*group{}}
+		x.index[path] = by
+	}
+	by.groups[value] = append(by.groups[value], g)
+}
+
+// leave ends that a watch gets events. It may be called twice.
+func (x *fan) leave(m *member) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.removeLocked(m)
+	if len(x.all) == 0 && x.watcher != nil {
+		x.watcher.Close()
+		x.watcher = nil
+	}
+}
+
+func (x *fan) removeLocked(m *member) {
+	g := m.group
+	if g == nil {
+		return
+	}
+	m.group = nil
+	end := len(g.members) - 1
+	g.members[m.place] = g.members[end]
+	g.members[m.place].place = m.place
+	g.members[end] = nil
+	g.members = g.members[:end]
+	if end > 0 {
+		return
+	}
+	delete(x.all, g.key)
+	if g.path == "" {
+		without(x.plain, g.key.namespace, g)
+		return
+	}
+	by := x.index[g.path]
+	if without(by.groups, g.value, g); len(by.groups) == 0 {
+		delete(x.index, g.path)
+	}
+}
+
+// without removes a group from those of a key.
+func without(groups map[string][]*group, key string, g *group) {
+	// A copy: a pass may go through the old one.
+	rest := slices.DeleteFunc(slices.Clone(groups[key]), func(other *group) bool { return other == g })
+	if groups[key] = rest; len(rest) == 0 {
+		delete(groups, key)
+	}
+}
+
+// releaseLocked has all watches read by themselves.
+func (x *fan) releaseLocked() {
+	x.watcher.Close()
+	x.watcher = nil
+	for _, g := range x.all {
+		for len(g.members) > 0 {
+			m := g.members[len(g.members)-1]
+			m.release(x.at)
+			x.removeLocked(m)
+		}
+	}
+}
+
+// push adds a frame of a version. It returns false if the watch takes too little: it reads
+// by itself from that version on.
+func (m *member) push(frame []byte, revision kv.Revision, most int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if revision <= m.joined {
+		return true // it has read that by itself
+	}
+	// Never between two events of one version: it could not continue there.
+	if revision > m.last && len(m.frames) > 0 && m.bytes+len(frame) > most {
+		m.left, m.last = true, revision-1
+		return false
+	}
+	if len(m.frames) == 0 {
+		m.wake.Wake()
+	}
+	m.frames, m.bytes, m.last = append(m.frames, frame), m.bytes+len(frame), revision
+	return true
+}
+
+// release ends that the watch gets frames. It has got all events up to a version.
+func (m *member) release(at kv.Revision) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.left, m.last = true, max(m.last, at)
+	m.wake.Wake()
+}
+
+// take returns the frames that wait, with the memory of earlier ones for the next, up to
+// which version the watch has all events with them, and whether it has left.
+func (m *member) take(memory [][]byte) (frames [][]byte, last kv.Revision, left bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	frames = m.frames
+	m.frames, m.bytes = memory[:0], 0
+	return frames, m.last, m.left
+}

@@ -1,0 +1,105 @@
+package api
+
+import (
+	"context"
+	"iter"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// state is a source that has a state, and no changes.
+type state []*kv.KeyValue
+
+func (s state) Follow(ctx context.Context, _ kv.FollowRequest) iter.Seq2[kv.Update, error] {
+	return func(yield func(kv.Update, error) bool) {
+		for _, u := range []kv.Update{{Kind: kv.UpdateBegin, Revision: 10, Floor: 11}, {Kind: kv.UpdateState, KVs: s}, {Kind: kv.UpdateReady}} {
+			if !yield(u, nil) {
+				return
+			}
+		}
+		<-ctx.Done()
+	}
+}
+
+func item(key, value string, version kv.Revision) *kv.KeyValue {
+	return kv.NewKeyValue(kv.Fields{Key: []byte(key), Value: []byte(value), ModRevision: version})
+}
+
+// A node that takes a window or a difference from another node knows the former versions
+// of the objects: without them, a watch below its window would have to list.
+func TestFormerVersionsAreKnownOfWhatAnotherNodeSends(t *testing.T) {
+	cfg := cache.Defaults()
+	cfg.Source = state{item("a", "a-5", 5), item("b", "b-6", 6), item("c", "c-7", 7)}
+	f := &feed{past: newPast(1 << 20), cache: cache.New(cfg)}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = f.cache.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	<-f.cache.Ready()
+	see := f.observe(kv.FollowRequest{From: 11})
+	gone := kv.Event{Type: kv.Delete, KV: item("d", "d-9", 9), Prev: item("d", "d-4", 4)}
+	for _, u := range []kv.Update{
+		{Kind: kv.UpdateBegin, Revision: 10, Floor: 11},
+		{Kind: kv.UpdateHistory, Batch: kv.Batch{Revision: 9, Events: []kv.Event{gone}}},
+		{Kind: kv.UpdateReady},
+	} {
+		see(&u)
+	}
+	if object, known := f.past.at("d", 8); !known || string(object) != "d-9" {
+		t.Errorf("a deleted object of the window: %q, %v", object, known)
+	}
+	if object, known := f.past.at("a", 10); known {
+		t.Errorf("a stream without a gap tells the version before it: %q", object)
+	}
+	held := func(yield func(*kv.KeyValue) bool) {
+		for _, item := range cfg.Source.(state) {
+			if !yield(item) {
+				return
+			}
+		}
+	}
+	for _, test := range []struct {
+		name  string
+		req   kv.FollowRequest
+		state []kv.Update
+	}{
+		{"a difference", kv.FollowRequest{From: 11}, []kv.Update{
+			{Kind: kv.UpdateBegin, Revision: 20, Leap: true},
+			{Kind: kv.UpdateState, KVs: []*kv.KeyValue{item("a", "a-19", 19), item("c", "c-7", 7)}, Gone: []string{"b", "x"}},
+			{Kind: kv.UpdateReady},
+		}},
+		{"a whole state", kv.FollowRequest{Held: held, HeldAt: 10}, []kv.Update{
+			{Kind: kv.UpdateBegin, Revision: 20, Floor: 21},
+			{Kind: kv.UpdateState, KVs: []*kv.KeyValue{item("a", "a-19", 19)}},
+			{Kind: kv.UpdateState, KVs: []*kv.KeyValue{item("c", "c-7", 7)}},
+			{Kind: kv.UpdateReady},
+		}},
+	} {
+		f.past = newPast(1 << 20)
+		see := f.observe(test.req)
+		for _, u := range test.state {
+			see(&u)
+		}
+		for key, want := range map[string]string{"a": "a-5", "b": "b-6"} {
+			if object, known := f.past.at(key, 10); !known || string(object) != want {
+				t.Errorf("%s: %s before it: %q, %v; want %q", test.name, key, object, known, want)
+			}
+		}
+		if object, known := f.past.at("x", 10); !known || object != nil {
+			t.Errorf("%s: an object that did not exist before it: %q, %v", test.name, object, known)
+		}
+		if len(f.past.byKey["c"]) != 0 {
+			t.Errorf("%s: an object that has not changed has a former version", test.name)
+		}
+	}
+	f.past = newPast(1 << 20)
+	see = f.observe(kv.FollowRequest{})
+	for _, u := range []kv.Update{{Kind: kv.UpdateBegin, Revision: 20, Floor: 21}, {Kind: kv.UpdateState, KVs: []*kv.KeyValue{item("a", "a-19", 19)}}, {Kind: kv.UpdateReady}} {
+		see(&u)
+	}
+	if len(f.past.gaps) != 0 {
+		t.Error("the first state of all is a gap")
+	}
+}

@@ -1,0 +1,253 @@
+package tier
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/data/peerapi"
+	"github.com/shardwatch/shardwatch/internal/data/peers"
+	"github.com/shardwatch/shardwatch/internal/kube/source"
+	"github.com/shardwatch/shardwatch/internal/membership"
+	"github.com/shardwatch/shardwatch/internal/replica"
+	"github.com/shardwatch/shardwatch/internal/shard"
+)
+
+// Feeds are the resources that this node follows.
+type Feeds interface {
+	// Copy returns the copy of a resource that other nodes may follow, once it is loaded.
+	// Without follow it fails unless it is loaded now.
+	Copy(ctx context.Context, r source.Resource, follow bool) (peerapi.Resource, error)
+	// Used returns the resources that clients use here.
+	Used() []source.Resource
+	// Keep has a copy of a resource kept here, since clients of another node use it.
+	Keep(r source.Resource)
+}
+
+// Config is what a Tier needs.
+type Config struct {
+	// Self is this node, with its peer address.
+	Self shard.Member
+	// Gossip finds the other nodes. Its Self is set by New.
+	Gossip membership.Config
+	// Apiservers identify the cluster.
+	Apiservers *source.Client
+	// ServerTLS, ClientTLS and Speaks secure the peer port, as in tlsconf.Peer; nil: plain.
+	ServerTLS *tls.Config
+	ClientTLS func(raw net.Conn, node string) (net.Conn, *tls.Config)
+	Speaks    func(state *tls.ConnectionState, node string) error
+	Logger    *slog.Logger
+}
+
+// Tier is this node's part in a tier.
+type Tier struct {
+	cfg     Config
+	members *membership.Membership
+	peers   *peers.Set
+	feeds   Feeds
+
+	id       atomic.Pointer[string] // of the cluster; nil: not known
+	verified bool                   // id is by an apiserver; owned by look
+	settled  chan struct{}          // closed when the first states may be fetched
+	draining chan struct{}          // closed by Drain
+	drain    sync.Once
+}
+
+const (
+	// lookEvery is how often the other nodes are asked which resources they use.
+	lookEvery = time.Second
+	// settleTime is how long a node that finds no other one waits before it lists at an
+	// apiserver: gossip tries to join once a second.
+	settleTime = 3 * time.Second
+	// askTime bounds a question to another node, or to an apiserver.
+	askTime = time.Second
+	// leaveTime bounds the farewell to the other nodes.
+	leaveTime = time.Second
+)
+
+// New returns a Tier for cfg. It starts nothing.
+func New(cfg Config) (*Tier, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	t := &Tier{cfg: cfg, settled: make(chan struct{}), draining: make(chan struct{})}
+	gossip := cfg.Gossip
+	gossip.Self, gossip.Logger = cfg.Self, cfg.Logger
+	var err error
+	if t.members, err = membership.New(gossip); err != nil {
+		return nil, err
+	}
+	t.peers = peers.New(peers.Config{Member: t.member, Cluster: t.cluster, TLS: cfg.ClientTLS})
+	return t, nil
+}
+
+// Run takes part in the tier until ctx ends. ln is the peer port, which it closes.
+func (t *Tier) Run(ctx context.Context, feeds Feeds, ln net.Listener) error {
+	t.feeds = feeds
+	gossiping, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return t.members.Run(gossiping) })
+	g.Go(func() error { return t.serve(ctx, ln) })
+	g.Go(func() error {
+		defer stop()
+		err := t.look(ctx)
+		leaving, done := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
+		defer done()
+		if err := t.members.Leave(leaving); err != nil {
+			t.cfg.Logger.Debug("other nodes were not notified of the end of this one", "error", err)
+		}
+		return err
+	})
+	err := g.Wait()
+	t.peers.Close()
+	return err
+}
+
+// Drain has the other nodes follow resources elsewhere.
+func (t *Tier) Drain() {
+	t.drain.Do(func() {
+		t.members.SetDraining(true)
+		close(t.draining)
+	})
+}
+
+// SetGossipKeys replaces the keys that gossip is encrypted with.
+func (t *Tier) SetGossipKeys(keys [][]byte) error { return t.members.SetKeys(keys) }
+
+// cluster returns the UID of the cluster; "": not known yet.
+func (t *Tier) cluster() string {
+	if id := t.id.Load(); id != nil {
+		return *id
+	}
+	return ""
+}
+
+// nodes returns the nodes that may own resources.
+func (t *Tier) nodes() []shard.NodeID {
+	id := t.cluster()
+	if id == "" {
+		return nil
+	}
+	return live(t.members.Members(), id)
+}
+
+// Nodes returns how many nodes may own resources.
+func (t *Tier) Nodes() int { return len(t.nodes()) }
+
+func (t *Tier) member(name shard.NodeID) (shard.Member, bool) {
+	all := t.members.Members()
+	i := slices.IndexFunc(all, func(m shard.Member) bool { return m.Name == name })
+	if i < 0 {
+		return shard.Member{}, false
+	}
+	return all[i], true
+}
+
+// look identifies the cluster, and keeps copies of what other nodes' clients use, until ctx
+// ends.
+func (t *Tier) look(ctx context.Context) error {
+	began := time.Now()
+	changes, stop := t.members.Changes()
+	defer stop()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	settled := false
+	for {
+		if err := t.identify(ctx); err != nil {
+			return err
+		}
+		if !settled && (len(t.nodes()) > 1 || time.Since(began) >= settleTime) {
+			settled = true
+			close(t.settled)
+		}
+		t.keep(ctx)
+		t.peers.Prune()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changes:
+		case <-tick.C:
+		}
+	}
+}
+
+// identify finds out which cluster this node serves: by an apiserver, and while none
+// answers by the other nodes. It fails when they are of different clusters.
+func (t *Tier) identify(ctx context.Context) error {
+	if t.verified {
+		return nil
+	}
+	asking, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	known := t.cluster()
+	id, err := t.cfg.Apiservers.Cluster(asking)
+	switch {
+	case err != nil && known == "":
+		t.cfg.Logger.Info("the apiservers do not tell which cluster they are of", "error", err)
+		if id = othersCluster(t.members.Members(), t.cfg.Self.Name); id == "" {
+			return nil
+		}
+	case err != nil:
+		return nil
+	case known != "" && known != id:
+		return fmt.Errorf("this node has joined nodes of cluster %s, and its apiservers are of cluster %s: check --join and --kube-server", known, id)
+	default:
+		t.verified = true
+	}
+	if known == "" {
+		t.id.Store(&id)
+		t.members.SetClusterID(id)
+	}
+	return nil
+}
+
+// othersCluster returns the cluster of the other nodes; "": they know none. Gossip refuses
+// nodes of two.
+func othersCluster(members []shard.Member, self shard.NodeID) string {
+	for i := range members {
+		if m := &members[i]; m.Name != self && (m.State == shard.Alive || m.State == shard.Suspect) && m.ClusterID != "" {
+			return m.ClusterID
+		}
+	}
+	return ""
+}
+
+// keep keeps copies of what the clients of the other nodes use.
+func (t *Tier) keep(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var asking sync.WaitGroup
+	for _, node := range t.nodes() {
+		if node == t.cfg.Self.Name {
+			continue
+		}
+		conn, err := t.peers.Conn(node)
+		if err != nil {
+			continue
+		}
+		asking.Go(func() {
+			answer, err := peerv1.NewPeerServiceClient(conn).UsedResources(ctx, &peerv1.UsedResourcesRequest{Node: string(t.cfg.Self.Name)})
+			if err != nil {
+				return // it is asked again soon
+			}
+			for _, used := range answer.GetResources() {
+				if r, ok := source.ParseResource(used.GetPrefix(), used.GetEncoding()); ok {
+					t.feeds.Keep(r)
+				}
+			}
+		})
+	}
+	asking.Wait()
+}
+
+var _ replica.Source = (*Source)(nil)

@@ -1,0 +1,257 @@
+package revtrace
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// Slots is how many revisions are remembered: each has the place of its number,
+// until another one needs it.
+const Slots = 4096
+
+// maxHops bounds the hops recorded for one revision.
+const maxHops = 64
+
+// Hop is a revision's way into one cache of the node.
+type Hop struct {
+	Shard uint64
+	// Relay: the cache is a window for clients of the node, and no replica.
+	Relay bool
+	// Source is the node that it came from, or "etcd".
+	Source string
+	// Received is when the revision was here in full; Applied when it could be
+	// read.
+	Received, Applied time.Time
+}
+
+// Sent records when and how often a revision was sent. The zero Sent: never.
+type Sent struct {
+	First, Last time.Time
+	Times       int64
+}
+
+func (s *Sent) add(times int64, first, last time.Time) {
+	if s.Times == 0 || first.Before(s.First) {
+		s.First = first
+	}
+	if s.Times == 0 || last.After(s.Last) {
+		s.Last = last
+	}
+	s.Times += times
+}
+
+// Entry is the trace of one revision.
+type Entry struct {
+	Lineage  uint64
+	Revision kv.Revision
+	// Hops are in the order in which the caches applied it.
+	Hops []Hop
+	// Nodes is about other nodes that follow this one, Watches about watches of
+	// clients. Late deliveries count while the entry is kept.
+	Nodes, Watches Sent
+}
+
+// Received returns when the node had the revision first.
+func (w *Entry) Received() time.Time {
+	first := w.Hops[0].Received
+	for _, h := range w.Hops[1:] {
+		if h.Received.Before(first) {
+			first = h.Received
+		}
+	}
+	return first
+}
+
+// Trace keeps the newest entries. The zero Trace is empty; a nil one records nothing.
+type Trace struct{ slots [Slots]slot }
+
+// slot is the place of every revision with the same remainder.
+type slot struct {
+	revision atomic.Int64 // that of way: finds an overwritten entry without the lock
+	begun    atomic.Bool  // some watch was sent it
+
+	mu   sync.Mutex
+	way  Entry // guarded by mu
+	told bool  // guarded by mu; see Settled
+}
+
+func (t *Trace) slot(revision kv.Revision) *slot { return &t.slots[uint64(revision)%Slots] } //nolint:gosec // never negative
+
+// Applied notes that a cache has applied a revision. One that is older than what
+// has its place, or of an older lineage, is not remembered.
+func (t *Trace) Applied(lineage uint64, revision kv.Revision, h Hop) {
+	if t == nil || revision <= 0 {
+		return
+	}
+	s := t.slot(revision)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &s.way
+	switch {
+	case lineage < w.Lineage || lineage == w.Lineage && revision < w.Revision:
+		return
+	case lineage != w.Lineage || revision != w.Revision:
+		*w = Entry{Lineage: lineage, Revision: revision, Hops: w.Hops[:0]}
+		s.told = false
+		s.begun.Store(false)
+		s.revision.Store(int64(revision))
+	}
+	if len(w.Hops) < maxHops {
+		w.Hops = append(w.Hops, h)
+	}
+}
+
+// SentToNode notes that a revision was sent to another node.
+func (t *Trace) SentToNode(revision kv.Revision) {
+	if t == nil {
+		return
+	}
+	now := time.Now()
+	t.sent(revision, func(w *Entry) { w.Nodes.add(1, now, now) })
+}
+
+// sent changes the way of a revision, if it is remembered.
+func (t *Trace) sent(revision kv.Revision, change func(*Entry)) {
+	s := t.slot(revision)
+	if s.revision.Load() != int64(revision) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.way.Revision == revision {
+		change(&s.way)
+	}
+}
+
+// Of returns the way of a revision, and false when it is not remembered.
+func (t *Trace) Of(revision kv.Revision) (Entry, bool) {
+	if t == nil || revision <= 0 {
+		return Entry{}, false
+	}
+	s := t.slot(revision)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.way.Revision != revision {
+		return Entry{}, false
+	}
+	w := s.way
+	w.Hops = slices.Clone(w.Hops)
+	return w, true
+}
+
+// Settled calls told once for the way of each revision that was here before a
+// time, in no order. Ways that were overwritten before are left out; what told is
+// given is good until it returns. One goroutine at a time may call it.
+func (t *Trace) Settled(before time.Time, told func(*Entry)) {
+	var w Entry
+	for i := range t.slots {
+		if s := &t.slots[i]; s.settle(before, &w) {
+			told(&w)
+		}
+	}
+}
+
+// settle copies the way of a slot to w; false when it is not its turn.
+func (s *slot) settle(before time.Time, w *Entry) bool {
+	if s.revision.Load() == 0 {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.told || !s.way.Received().Before(before) {
+		return false
+	}
+	s.told = true
+	hops := append(w.Hops[:0], s.way.Hops...)
+	*w = s.way
+	w.Hops = hops
+	return true
+}
+
+// Bounds returns the oldest and the newest revision that are remembered; 0: none
+// is. Not every one between them is.
+func (t *Trace) Bounds() (oldest, newest kv.Revision) {
+	if t == nil {
+		return 0, 0
+	}
+	for i := range t.slots {
+		at := kv.Revision(t.slots[i].revision.Load())
+		if at > 0 && (oldest == 0 || at < oldest) {
+			oldest = at
+		}
+		newest = max(newest, at)
+	}
+	return oldest, newest
+}
+
+// Turn collects what a pump sends to watches in a turn, so that the clock is
+// looked at once and not for every event. It belongs to one goroutine. The zero
+// Turn notes nothing.
+type Turn struct {
+	trace *Trace
+	first time.Time // when the turn began, if it is the first with a revision
+	marks [turnMarks]mark
+	n     int
+}
+
+// turnMarks is how many revisions of a turn are noted at a time.
+const turnMarks = 8
+
+type mark struct {
+	revision kv.Revision
+	watches  int64
+}
+
+// Turn returns a collector for a pump.
+func (t *Trace) Turn() Turn { return Turn{trace: t} }
+
+// Sent notes that a revision was sent to so many watches.
+func (t *Turn) Sent(revision kv.Revision, watches int) {
+	for i := t.n - 1; i >= 0; i-- {
+		if t.marks[i].revision == revision {
+			t.marks[i].watches += int64(watches)
+			return
+		}
+	}
+	t.begin(revision, watches)
+}
+
+// begin notes a revision that is new in the turn.
+func (t *Turn) begin(revision kv.Revision, watches int) {
+	if t.trace == nil {
+		return
+	}
+	s := t.trace.slot(revision)
+	if s.revision.Load() != int64(revision) {
+		return // an old one: a watch catches up
+	}
+	if t.n == turnMarks {
+		t.Flush()
+	}
+	if t.first.IsZero() && !s.begun.Load() {
+		t.first = time.Now()
+	}
+	t.marks[t.n] = mark{revision, int64(watches)}
+	t.n++
+}
+
+// Flush ends the turn: the noted revisions are sent now.
+func (t *Turn) Flush() {
+	if t.n == 0 {
+		return
+	}
+	last := time.Now()
+	first := t.first
+	if first.IsZero() {
+		first = last
+	}
+	for _, m := range t.marks[:t.n] {
+		t.trace.slot(m.revision).begun.Store(true)
+		t.trace.sent(m.revision, func(w *Entry) { w.Watches.add(m.watches, first, last) })
+	}
+	t.n, t.first = 0, time.Time{}
+}

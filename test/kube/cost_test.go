@@ -1,0 +1,314 @@
+package kube_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/testing/proc"
+)
+
+// CI has a few watches, to see that all of them get all events; make bench-kube has many.
+var (
+	costPods     = flag.Int("cost.pods", 60, "pods of TestCost")
+	costAll      = flag.Int("cost.all", 5, "watches of all pods of TestCost, of each encoding")
+	costKubelets = flag.Int("cost.kubelets", 30, "watches of the pods of one node of TestCost")
+	costWrites   = flag.Int("cost.writes", 20, "writes of TestCost while there are watches")
+	costRate     = flag.Int("cost.rate", 20, "writes in a second of TestCost")
+	costLists    = flag.Int("cost.lists", 2, "lists of all pods of TestCost, of each encoding")
+)
+
+// costSide is what serves the watches of TestCost.
+type costSide struct {
+	name    string
+	url     string
+	serving func() *proc.Process
+	// behind is the apiserver behind a node, or nil.
+	behind func() *proc.Process
+}
+
+// costRun is one run of TestCost.
+type costRun struct {
+	c     *cluster
+	patch func(ctx context.Context, pod int) error
+	turn  int
+	sides []costSide
+	out   *tabwriter.Writer
+}
+
+// TestCost has the same watches and lists at an apiserver alone, and at a node before
+// another apiserver, while pods are changed through a third one. It checks that each watch
+// gets its events, and reports CPU time and memory of both sides.
+func TestCost(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	defer cancel()
+	c := newCluster(t)
+	third := c.apiserver(t)
+	pods := c.clients(t, third.url, func(cfg *rest.Config) { cfg.ContentType = object.Protobuf.MediaType() }).CoreV1().Pods("default")
+	each(t, *costPods, func(i int) error {
+		_, err := pods.Create(ctx, costPod(i), metav1.CreateOptions{})
+		return err
+	})
+	alone, behind := c.apiserver(t), c.apiserver(t)
+	n := c.node(t, "x", []string{behind.url}, append(c.proxy(t), "--kube-preload", "pods.v1,pods.v1/json")...)
+	var text strings.Builder
+	r := &costRun{c: c, out: tabwriter.NewWriter(&text, 0, 0, 1, ' ', 0), sides: []costSide{
+		{name: "apiserver", url: alone.url, serving: func() *proc.Process { return alone.process }},
+		{name: "node", url: "https://" + n.kube, serving: func() *proc.Process { return n.process }, behind: func() *proc.Process { return behind.process }},
+	}}
+	r.patch = func(ctx context.Context, i int) error {
+		r.turn++
+		_, err := pods.Patch(ctx, costPodName(i), types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"turn":"%d"}}}`, r.turn), metav1.PatchOptions{})
+		return err
+	}
+	fmt.Fprint(r.out, "\n| watches \t| side \t| events \t| CPU \t| of an event, µs \t| CPU of the same writes without watches \t| CPU of the apiserver behind \t| KiB each at rest \t|\n")
+	for _, side := range r.sides {
+		// Few, then many: the memory of processes that have served nothing else.
+		r.watches(ctx, t, side, "of one node's pods", object.Protobuf, *costKubelets/5, *costKubelets, func(i int) string { return "spec.nodeName=" + costNode(i) })
+		r.watches(ctx, t, side, "of all pods, protobuf", object.Protobuf, 0, *costAll, func(int) string { return "" })
+		r.watches(ctx, t, side, "of all pods, JSON", object.JSON, 0, *costAll, func(int) string { return "" })
+		r.lists(ctx, t, side)
+	}
+	_ = r.out.Flush() // to memory
+	t.Log(text.String())
+}
+
+func costPodName(i int) string { return fmt.Sprintf("pod-%d", i) }
+
+// costNode returns the node of a pod.
+func costNode(i int) string { return fmt.Sprintf("node-%d", i%*costKubelets) }
+
+func costPod(i int) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: costPodName(i), Labels: map[string]string{"app": fmt.Sprintf("app-%d", i%20), "tier": "backend", "turn": "0"},
+			Annotations: map[string]string{"config.example.com/checksum": strings.Repeat("0123456789abcdef", 8)},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: costNode(i),
+			Containers: []corev1.Container{{
+				Name: "main", Image: "registry.example.com/team/backend:v1.2.3", Args: []string{"--listen=:8080", "--log-level=info"},
+				Env: []corev1.EnvVar{{Name: "REGION", Value: "eu-central-1"}, {Name: "SHARD", Value: fmt.Sprint(i)}},
+			}},
+		},
+	}
+}
+
+// each calls fn for 0 to n-1, some at a time.
+func each(t *testing.T, n int, fn func(i int) error) {
+	t.Helper()
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				if err := fn(i); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// watching are open watches.
+type watching struct {
+	events []atomic.Int64
+	all    sync.WaitGroup
+	stop   context.CancelFunc
+}
+
+// open opens watches of pods from a version, each on a connection of its own.
+func (r *costRun) open(ctx context.Context, t *testing.T, side costSide, enc object.Encoding, since string, from, to int, selector func(i int) string) *watching {
+	t.Helper()
+	w := &watching{events: make([]atomic.Int64, to-from)}
+	ctx, w.stop = context.WithCancel(ctx)
+	each(t, to-from, func(i int) error {
+		resp, err := r.get(ctx, &http.Client{Transport: r.c.transport(t)}, side.url+"/api/v1/pods?watch=1&allowWatchBookmarks=1&resourceVersion="+since+"&fieldSelector="+selector(from+i), enc)
+		if err != nil {
+			return err
+		}
+		w.all.Go(func() {
+			defer resp.Body.Close()
+			for frames := object.NewFrames(enc, resp.Body, 1<<20); ; {
+				e, err := frames.Next()
+				if err != nil {
+					if ctx.Err() == nil {
+						t.Errorf("a watch of %s ends: %v", side.name, err)
+					}
+					return
+				}
+				if e.Type != object.Bookmark {
+					w.events[i].Add(1)
+				}
+			}
+		})
+		return nil
+	})
+	return w
+}
+
+func (r *costRun) get(ctx context.Context, client *http.Client, url string, enc object.Encoding) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+r.c.token)
+	req.Header.Set("Accept", enc.WatchType())
+	req.Header.Set("Accept-Encoding", "identity")
+	if !strings.Contains(url, "watch=1") {
+		req.Header.Set("Accept", enc.MediaType())
+	}
+	resp, err := client.Do(req)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		return nil, fmt.Errorf("%s: %s: %s", url, resp.Status, body)
+	}
+	return resp, err
+}
+
+// version returns the version of a list.
+func (r *costRun) version(ctx context.Context, t *testing.T, side costSide) string {
+	t.Helper()
+	resp, err := r.get(ctx, r.c.client, side.url+"/api/v1/pods?limit=1", object.Protobuf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, _, err := object.ParseList(object.Protobuf, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.ResourceVersion
+}
+
+func cpuOf(t *testing.T, p func() *proc.Process) time.Duration {
+	t.Helper()
+	if p == nil {
+		return 0
+	}
+	return used(t, []*proc.Process{p()})
+}
+
+func memoryOf(t *testing.T, p *proc.Process) int64 {
+	t.Helper()
+	n, err := proc.Memory([]int{p.PID()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// writes changes pods, times as many as the flags say and as often in a second.
+func (r *costRun) writes(ctx context.Context, t *testing.T, times int) {
+	t.Helper()
+	often := time.NewTicker(time.Second / time.Duration(*costRate*times))
+	defer often.Stop()
+	for i := range *costWrites * times {
+		if err := r.patch(ctx, i%*costPods); err != nil {
+			t.Fatal(err)
+		}
+		<-often.C
+	}
+}
+
+// watches opens few watches, then many, and changes pods without and with them.
+func (r *costRun) watches(ctx context.Context, t *testing.T, side costSide, name string, enc object.Encoding, few, many int, selector func(i int) string) {
+	t.Helper()
+	times := 1
+	if selector(0) != "" {
+		times = 5 // an event is for one watch
+	}
+	began := cpuOf(t, side.serving)
+	r.writes(ctx, t, times)
+	without := cpuOf(t, side.serving) - began
+	since := r.version(ctx, t, side)
+	empty := memoryOf(t, side.serving())
+	var memory []string
+	var open []*watching
+	for i, to := range []int{few, many} {
+		from := []int{0, few}[i]
+		if to == from {
+			continue
+		}
+		open = append(open, r.open(ctx, t, side, enc, since, from, to, selector))
+		memory = append(memory, fmt.Sprintf("%d: %.1f", to, float64(memoryOf(t, side.serving())-empty)/1024/float64(to)))
+	}
+	serving, behind := cpuOf(t, side.serving), cpuOf(t, side.behind)
+	r.writes(ctx, t, times)
+	want := int64(*costWrites * times)
+	if selector(0) == "" {
+		want *= int64(many)
+	}
+	var got int64
+	eventually(ctx, t, "all events", func() error {
+		got = 0
+		for _, w := range open {
+			for i := range w.events {
+				got += w.events[i].Load()
+			}
+		}
+		if got < want {
+			return fmt.Errorf("%d events, want %d", got, want)
+		}
+		return nil
+	})
+	serving, behind = cpuOf(t, side.serving)-serving, cpuOf(t, side.behind)-behind
+	if got != want {
+		t.Errorf("%s %s: %d events, want %d", side.name, name, got, want)
+	}
+	fmt.Fprintf(r.out, "| %d %s \t| %s \t| %d \t| %.2f s \t| %.1f \t| %.2f s \t| %.2f s \t| %s \t|\n", many, name, side.name, got, serving.Seconds(),
+		float64((serving-without).Microseconds())/float64(got), without.Seconds(), behind.Seconds(), strings.Join(memory, ", "))
+	for _, w := range open {
+		w.stop()
+		w.all.Wait()
+	}
+}
+
+// lists lists all pods so often.
+func (r *costRun) lists(ctx context.Context, t *testing.T, side costSide) {
+	t.Helper()
+	client := &http.Client{Transport: r.c.transport(t)}
+	for _, enc := range []object.Encoding{object.Protobuf, object.JSON} {
+		began := cpuOf(t, side.serving)
+		var bytes int64
+		for range *costLists {
+			resp, err := r.get(ctx, client, side.url+"/api/v1/pods?resourceVersion=0", enc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, err := io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes += n
+		}
+		cpu := cpuOf(t, side.serving) - began
+		fmt.Fprintf(r.out, "| list, %s \t| %s \t| %d lists of %.1f MB \t| %.2f s \t| %.1f ms a list \t| \t| \t| \t|\n", enc, side.name, *costLists,
+			float64(bytes)/1e6/float64(*costLists), cpu.Seconds(), cpu.Seconds()*1000/float64(*costLists))
+	}
+}

@@ -1,0 +1,348 @@
+package kube_test
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+// CI has a small storm at the tier; make bench-kube has a large one, and one at
+// apiservers alone beside it.
+var (
+	stormInformers = flag.Int("storm.informers", 20, "reflectors of TestStorms")
+	stormObjects   = flag.Int("storm.objects", 60, "config maps of TestStorms")
+	stormCycles    = flag.Int("storm.cycles", 1, "how often TestStorms has each fault")
+	stormRate      = flag.Int("storm.rate", 20, "writes in a second of TestStorms")
+	stormSides     = flag.String("storm.sides", "tier", "what the reflectors of TestStorms connect to, with commas: tier (two nodes by themselves), shared (three with --join), apiservers")
+	stormFaults    = flag.String("storm.faults", "", "faults of TestStorms that contain this")
+)
+
+// objectBytes is what the data of a config map has in storms.
+const objectBytes = 1200
+
+// writer writes config maps through an apiserver that no fault touches.
+type writer struct {
+	maps typed.ConfigMapInterface
+	n    int
+
+	mu    sync.Mutex // held during a write
+	r     *rand.Rand // guarded by mu
+	there []bool     // guarded by mu; whether each config map exists
+}
+
+func (w *writer) configMap(i int) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("m-%d", i), Labels: map[string]string{"parity": strconv.Itoa(w.r.IntN(2))}},
+		Data:       map[string]string{"value": strings.Repeat(strconv.Itoa(w.r.IntN(10)), objectBytes)},
+	}
+}
+
+// fill creates the config maps.
+func (w *writer) fill(ctx context.Context, t *testing.T) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.n {
+		if _, err := w.maps.Create(ctx, w.configMap(i), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.there[i] = true
+	}
+}
+
+// write changes, deletes or creates a config map.
+func (w *writer) write(ctx context.Context) (err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := w.r.IntN(w.n)
+	m := w.configMap(i)
+	switch {
+	case !w.there[i]:
+		_, err = w.maps.Create(ctx, m, metav1.CreateOptions{})
+		w.there[i] = true
+	case w.r.IntN(5) == 0:
+		err = w.maps.Delete(ctx, m.Name, metav1.DeleteOptions{})
+		w.there[i] = false
+	default:
+		_, err = w.maps.Update(ctx, m, metav1.UpdateOptions{})
+	}
+	return err
+}
+
+// run writes at a rate until ctx ends.
+func (w *writer) run(ctx context.Context, t *testing.T, rate int) {
+	often := time.NewTicker(time.Second / time.Duration(rate))
+	defer often.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-often.C:
+			if err := w.write(ctx); err != nil && ctx.Err() == nil {
+				t.Errorf("the writer: %v", err)
+			}
+		}
+	}
+}
+
+// mark writes an object that all reflectors match, and returns its version.
+func (w *writer) mark(ctx context.Context, t *testing.T) int64 {
+	t.Helper()
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mark", Labels: map[string]string{"parity": "1"}}, Data: map[string]string{"at": time.Now().String()}}
+	m, err := w.maps.Update(ctx, m, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		m.Name, m.Labels = "mark", map[string]string{"parity": "1"}
+		m, err = w.maps.Create(ctx, m, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, err := strconv.ParseInt(m.ResourceVersion, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return version
+}
+
+// fault is one way in which a side fails.
+type fault struct {
+	name       string
+	fail, mend func()
+	// survives: the reflectors can go on before mend.
+	survives bool
+}
+
+// storm is one side of TestStorms.
+type storm struct {
+	c        *cluster
+	direct   *kubernetes.Clientset // of the writer's apiserver
+	w        *writer
+	serving  func() time.Duration // CPU time of the processes that the reflectors connect to
+	behind   func() time.Duration // CPU time of the apiservers behind the tier
+	faults   []fault
+	audience *audience
+	rows     map[string][]row
+}
+
+// row is what one fault has cost.
+type row struct {
+	lists           int
+	wrong           []string
+	after           time.Duration // until all reflectors had the newest version
+	bytes           int64
+	events          int
+	serving, behind time.Duration
+}
+
+// TestStorms has reflectors at nodes, or at two apiservers, that fail in each way
+// while a writer goes on at a third apiserver. At the tier no reflector lists again, and
+// all of them have each object of the writer's apiserver at its version.
+func TestStorms(t *testing.T) {
+	for side := range strings.SplitSeq(*stormSides, ",") {
+		t.Run(side, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			s := newStorm(ctx, t, side)
+			s.run(ctx, t)
+			s.report(t)
+			for name, rows := range s.rows {
+				for _, r := range rows {
+					if side != "apiservers" && r.lists > 0 {
+						t.Errorf("%s: %d lists by %d reflectors", name, r.lists, len(s.audience.readers))
+					}
+					if len(r.wrong) > 0 {
+						t.Errorf("%s: %s", name, strings.Join(r.wrong[:min(5, len(r.wrong))], "\n"))
+					}
+				}
+			}
+		})
+	}
+}
+
+// stormArgs are those of the nodes.
+var stormArgs = []string{"--kube-preload", "configmaps.v1,configmaps.v1/json", "--drain-timeout", "5s"}
+
+func newStorm(ctx context.Context, t *testing.T, side string) *storm {
+	t.Helper()
+	c := newCluster(t)
+	beside, a, b := c.apiserver(t), c.apiserver(t), c.apiserver(t)
+	s := &storm{c: c, direct: c.clients(t, beside.url, nil), rows: map[string][]row{}}
+	s.w = &writer{maps: s.direct.CoreV1().ConfigMaps("default"), n: *stormObjects, r: rand.New(rand.NewPCG(21, 22)), there: make([]bool, *stormObjects)}
+	s.w.fill(ctx, t)
+	apiservers := func() time.Duration { return a.cpu(t) + b.cpu(t) }
+	start := func(all ...interface{ start(*testing.T) }) func() {
+		return func() {
+			for _, x := range all {
+				x.start(t)
+			}
+		}
+	}
+	end := func(all ...func()) func() {
+		return func() {
+			for _, f := range all {
+				f()
+			}
+		}
+	}
+	s.faults = []fault{
+		{"no fault", func() { s.writes(ctx, t, 50) }, func() {}, true},
+		{"one apiserver killed", a.kill, start(a), true},
+		{"all apiservers killed", end(a.kill, b.kill), start(a, b), false},
+		{"compaction while all apiservers are away", end(a.kill, b.kill, func() { s.writes(ctx, t, 50); s.compact(ctx, t) }), start(a, b), false},
+	}
+	var url string
+	nodes := func(nodes ...*node) string {
+		s.serving, s.behind = func() (sum time.Duration) {
+			for _, n := range nodes {
+				sum += n.cpu(t)
+			}
+			return sum
+		}, apiservers
+		killed, restart := 0, func() {
+			for _, n := range nodes {
+				n.drain()
+				n.start(t)
+			}
+		}
+		s.faults = append(s.faults,
+			fault{"node killed", func() { nodes[killed%len(nodes)].kill() }, func() { nodes[killed%len(nodes)].start(t); killed++ }, true},
+			fault{"rolling restart", restart, func() {}, true})
+		return balancer(t, nodes...)
+	}
+	switch side {
+	case "apiservers":
+		s.serving, s.behind = apiservers, func() time.Duration { return 0 }
+		s.faults = append(s.faults, fault{"rolling restart", end(a.drain, start(a), b.drain, start(b)), func() {}, true})
+		url = balance(t, strings.TrimPrefix(a.url, "https://"), strings.TrimPrefix(b.url, "https://"))
+	case "shared":
+		url = nodes(c.shared(t, []string{a.url, b.url}, []string{"x", "y", "z"}, stormArgs...)...)
+	default:
+		args := append(c.proxy(t), stormArgs...)
+		url = nodes(c.node(t, "x", []string{a.url, b.url}, args...), c.node(t, "y", []string{a.url, b.url}, args...))
+	}
+	mark := s.w.mark(ctx, t)
+	began := time.Now()
+	s.audience = c.audience(ctx, t, url, *stormInformers)
+	s.audience.await(ctx, t, "mark", mark)
+	t.Logf("%d reflectors have %d objects each after %v", *stormInformers, *stormObjects, time.Since(began).Round(time.Millisecond))
+	return s
+}
+
+// writes writes so often.
+func (s *storm) writes(ctx context.Context, t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		if err := s.w.write(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// compact removes etcd's history.
+func (s *storm) compact(ctx context.Context, t *testing.T) {
+	t.Helper()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{s.c.etcd.Endpoint()}, DialTimeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer etcd.Close()
+	now, err := etcd.Get(ctx, "none")
+	if err == nil {
+		_, err = etcd.Compact(ctx, now.Header.Revision, clientv3.WithCompactPhysical())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run has each fault in each cycle, with a writer.
+func (s *storm) run(ctx context.Context, t *testing.T) {
+	ctx, stop := context.WithCancel(ctx)
+	var writing sync.WaitGroup
+	writing.Go(func() { s.w.run(ctx, t, *stormRate) })
+	defer writing.Wait()
+	defer stop()
+	for range *stormCycles {
+		for _, f := range s.faults {
+			if strings.Contains(f.name, *stormFaults) {
+				s.have(ctx, t, f)
+			}
+		}
+	}
+}
+
+// have has one fault, and notes what it has cost.
+func (s *storm) have(ctx context.Context, t *testing.T, f fault) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	var r row
+	await := func() {
+		mark, began := s.w.mark(ctx, t), time.Now()
+		s.audience.await(ctx, t, "mark", mark)
+		r.after = max(r.after, time.Since(began))
+	}
+	lists, events := s.audience.sum()
+	bytes, serving, behind := s.audience.bytes.Load(), s.serving(), s.behind()
+	f.fail()
+	if f.survives {
+		await()
+	}
+	f.mend()
+	await()
+	s.w.mu.Lock() // no writer
+	defer s.w.mu.Unlock()
+	s.audience.await(ctx, t, "mark", s.w.mark(ctx, t))
+	r.wrong = s.audience.compare(ctx, t, s.direct)
+	nowLists, nowEvents := s.audience.sum()
+	r.lists, r.events, r.bytes = nowLists-lists, nowEvents-events, s.audience.bytes.Load()-bytes
+	r.serving, r.behind = s.serving()-serving, s.behind()-behind
+	s.rows[f.name] = append(s.rows[f.name], r)
+	t.Logf("%s: %d lists, %d differences, caught up after %v, failed requests: %v", f.name, r.lists, len(r.wrong), r.after.Round(time.Millisecond), s.audience.failed())
+}
+
+// report prints a table of all cycles: sums of lists and of wrong stores, the longest
+// and the median time, and means of the others.
+func (s *storm) report(t *testing.T) {
+	t.Helper()
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 1, ' ', 0)
+	fmt.Fprintf(table, "\n| fault \t| lists \t| wrong stores \t| caught up, median \t| longest \t| events \t| MB \t| CPU \t| CPU of apiservers behind \t|\n")
+	for _, f := range s.faults {
+		rows := s.rows[f.name]
+		if len(rows) == 0 {
+			continue
+		}
+		var sum row
+		for _, r := range rows {
+			sum.lists += r.lists
+			sum.wrong = append(sum.wrong, r.wrong...)
+			sum.events += r.events
+			sum.bytes += r.bytes
+			sum.serving += r.serving
+			sum.behind += r.behind
+		}
+		slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.after, b.after) })
+		n := len(rows)
+		fmt.Fprintf(table, "| %s \t| %d of %d \t| %d \t| %.2f s \t| %.2f s \t| %d \t| %.1f \t| %.1f s \t| %.1f s \t|\n", f.name, sum.lists, n*len(s.audience.readers), len(sum.wrong),
+			rows[n/2].after.Seconds(), rows[n-1].after.Seconds(), sum.events/n, float64(sum.bytes)/1e6/float64(n), sum.serving.Seconds()/float64(n), sum.behind.Seconds()/float64(n))
+	}
+	_ = table.Flush() // to memory
+	t.Log(text.String())
+}

@@ -1,0 +1,111 @@
+package mutants
+
+func etcdclockGroup() Group {
+	return Group{Package: "internal/etcd/etcdclock", Mutants: []Mutant{
+		{
+			Name: "fetch-joined-late", Bug: "a linearizable read shares a fetch of the revision that began before it", File: "shared.go",
+			Old: "\t\tq := s.next\n\t\ts.next = nil\n\t\ts.asking = q != nil\n\t\ts.mu.Unlock()\n\t\tif q == nil {\n\t\t\treturn\n\t\t}\n\t\tq.value, q.err = q.fetch(q.ctx)\n",
+			New: "\t\tq := s.next\n\t\ts.asking = q != nil\n\t\ts.mu.Unlock()\n\t\tif q == nil {\n\t\t\treturn\n\t\t}\n\t\tq.value, q.err = q.fetch(q.ctx)\n\t\ts.mu.Lock()\n\t\ts.next = nil\n\t\ts.mu.Unlock()\n", Tests: "TestSharedFetchBeginsAfterTheCall",
+		},
+		{
+			Name: "second-fetch-in-flight", Bug: "has several fetches of the revision in flight", File: "shared.go",
+			Old: `if !s.asking {`, New: `if q.callers == 1 {`, Tests: "TestSharedFetchBeginsAfterTheCall",
+		},
+		{
+			Name: "fetch-without-callers", Bug: "goes on with a fetch that no caller waits for", File: "shared.go",
+			Old: "\tq.cancel()\n\tif s.next == q {", New: "\tif s.next == q {", Tests: "TestAFetchThatNoCallerWaitsForEnds",
+		},
+		{
+			Name: "abandoned-question-joined", Bug: "joins callers to a fetch that was given up before it began", File: "shared.go",
+			Old: `s.next = nil // a later caller`, New: `_ = q // who comes`, Tests: "TestAFetchThatNoCallerWaitsForEnds",
+		},
+		{
+			Name: "shared-fetch-unbounded", Bug: "a caller waits for etcd's revision without a bound", File: "shared.go",
+			Old: `if timeout == 0 {`, New: `if true {`, Tests: "TestASharedFetchIsBounded",
+		},
+		{
+			Name: "fetch-ends-with-a-caller", Bug: "ends a shared fetch when one of its callers gives up", File: "shared.go",
+			Old: `if q.callers--; q.callers > 0 {`, New: `if q.callers--; false {`, Tests: "TestSharedFetchSurvivesItsCaller",
+		},
+		{
+			Name: "lineage-moves-during-check", Bug: "takes data of a lineage for that of the next", File: "lineage.go",
+			Old: "\tif c.lineage.now().lineage != adopted {\n", New: "\tif adopted != adopted {\n", Tests: "TestLineageChangesDuringTheCheckOfAnAnswer",
+		},
+		{
+			Name: "lineage-moves-during-look", Bug: "concludes about a lineage from a look at the one before", File: "lineage.go",
+			Old: `if c.lineage.now().lineage != before.lineage {`, New: `if false {`, Tests: "TestAnswerFromTheOldLineage", Package: "internal/etcd",
+		},
+		{
+			Name: "history-ends-during-read", Bug: "answers a read though the history ended meanwhile", File: "clock.go",
+			Old: `return clock, c.lineage.err()`, New: `return clock, nil`, Tests: "TestHistoryEndsDuringARead", Package: "internal/etcd",
+		},
+		{
+			Name: "clock-of-the-answer", Bug: "counts the age of data from the answer instead of the question", File: "clock.go",
+			Old: `clock.Member, clock.Cluster = h.GetMemberId(), h.GetClusterId()`, New: "clock.Member, clock.Cluster = h.GetMemberId(), h.GetClusterId()\n\tclock.At = time.Now()", Tests: "TestClockIsOfBeforeTheQuestion", Package: "internal/etcd",
+		},
+		{
+			Name: "clock-of-other-history", Bug: "takes a revision of another history for the clock", File: "clock.go",
+			Old: `found := before.mark.Judge(clock.Mark()); found != nil`, New: `found := before.mark.Judge(clock.Mark()); false`, Tests: "TestReadFindsAnotherHistory", Package: "internal/etcd",
+		},
+		{
+			Name: "ends-other-lineage", Bug: "a finding about one lineage ends another", File: "lineage.go",
+			Old: `case h.number != lineage || h.ended != nil:`, New: `case h.ended != nil:`, Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "reason-replaced", Bug: "a later finding replaces the reason of the end", File: "lineage.go",
+			Old: `case h.number != lineage || h.ended != nil:`, New: `case h.number != lineage:`, Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "ended-history-grows", Bug: "reads after the end count as the history's", File: "lineage.go",
+			Old: `if h.number == lineage && h.ended == nil {`, New: `if h.number == lineage {`, Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "other-lineage-grows", Bug: "reads of another lineage count", File: "lineage.go",
+			Old: `if h.number == lineage && h.ended == nil {`, New: `if h.ended == nil {`, Tests: "TestReadFindsAnotherHistory", Package: "internal/etcd",
+		},
+		{
+			Name: "resumes-other-lineage", Bug: "takes back the end of another lineage", File: "lineage.go",
+			Old: `if h.number == lineage && h.ended != nil && h.ended.Cause`, New: `if h.ended != nil && h.ended.Cause`, Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "resumes-any-end", Bug: "takes back the end of a history whose contents were other", File: "lineage.go",
+			Old: `h.ended != nil && h.ended.Cause == kv.CauseCluster`, New: `h.ended != nil`, Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "adopted-again-forgets", Bug: "adopting the same lineage again replaces what is known of it", File: "lineage.go",
+			Old: "\tif h.number == lineage {\n\t\th.mark = h.mark.Join(mark)\n\t\treturn\n\t}\n\th.number", New: "\tif h.number == lineage {\n\t\th.mark = mark\n\t\treturn\n\t}\n\th.number", Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "adopted-keeps-floor", Bug: "remembers the compact revision of another lineage", File: "lineage.go",
+			Old: "\tc.past.forget()\n", New: ``, Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "retracts-other-lineage", Bug: "takes back the end of a lineage though another one was meant", File: "lineage.go",
+			Old: `if h.number != lineage || h.ended == nil {`, New: `if h.ended == nil {`, Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "retracts-without-end", Bug: "forgets what is known of a history that has not ended", File: "lineage.go",
+			Old: `if h.number != lineage || h.ended == nil {`, New: `if h.number != lineage {`, Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "retracts-to-other-cluster", Bug: "takes the cluster of whoever took the end back", File: "lineage.go",
+			Old: `is.Cluster = h.mark.Cluster`, New: `_ = h.mark.Cluster`, Tests: "TestEndOfALineage",
+		},
+		{
+			Name: "stale-lineage-followed", Bug: "follows a lineage that is not the one adopted", File: "lineage.go",
+			Old: `lineage != 0 && adopted != 0 && lineage != adopted {`, New: `false {`, Tests: "TestAnotherHistoryIsFound", Package: "internal/etcd",
+		},
+		{
+			Name: "one-member-is-a-restore", Bug: "takes one member that contradicts the others for a restore", File: "lineage.go",
+			Old: `if before.mark.Judge(answer.Mark()) == nil {`, New: `if false {`, Tests: "TestOneMemberIsNoRestore", Package: "internal/etcd",
+		},
+		{
+			Name: "floor-is-compacted", Bug: "calls the compact revision itself compacted", File: "verify.go",
+			Old: `floor := c.past.floor(); revision < floor {`, New: `floor := c.past.floor(); revision <= floor {`, Tests: "TestVerify", Package: "internal/etcd",
+		},
+		{
+			Name: "verdict-one-late", Bug: "calls the next revision readable", File: "verify.go",
+			Old: `case revision > v.now:`, New: `case revision > v.now+1:`, Tests: "TestVerify", Package: "internal/etcd",
+		},
+	}}
+}

@@ -1,0 +1,22 @@
+package mutants
+
+func etcdconnGroup() Group {
+	return Group{Package: "internal/etcd/etcdconn", Mutants: []Mutant{
+		{
+			Name: "caller-without-token", Bug: "passes a call without a token on with nothing but the node's certificate", File: "passage.go",
+			Old: `ctx = WithToken(ctx, nobody)`, New: `_ = nobody`, Tests: "TestPassageCarriesTheCaller", Package: "internal/etcd",
+		},
+		{
+			Name: "refused-compaction-remembered", Bug: "remembers a compaction that etcd refused", File: "passage.go",
+			Old: `if err == nil && floor > 0 {`, New: `if floor > 0 {`, Tests: "TestPassageRemembersCompactions", Package: "internal/etcd",
+		},
+		{
+			Name: "inquiries-at-once", Bug: "asks all members again before they have answered", File: "inquiry.go",
+			Old: `i.running || now`, New: `now`, Tests: "TestInquiriesAreOneAtATime",
+		},
+		{
+			Name: "leaderless-is-led", Bug: "takes a member that reports no leader for one that reaches it", File: "inquiry.go",
+			Old: ` && !IsUnavailable(err) }`, New: ` }`, Tests: "TestLedBy",
+		},
+	}}
+}
