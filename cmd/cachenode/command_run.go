@@ -36,8 +36,8 @@ exempts it. The node reloads certificates, keys and the policy when their files 
 and on SIGHUP. docs/security.md describes how to create and replace them.
 
 With --kube-listen the node serves Kubernetes' API in front of apiservers instead of
-etcd. Each such node follows resources by itself: they are not sharded or replicated
-among nodes yet. docs/kubernetes.md describes it.
+etcd. With --join, such nodes share one watch at the apiservers for each resource, and
+each keeps a copy. docs/kubernetes.md describes it.
 
 ` + settingsHelp + `
 
