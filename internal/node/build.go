@@ -23,6 +23,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/etcdwatch"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/ops/delivery"
@@ -168,10 +169,10 @@ func buildAPIs(n *Node) (err error) {
 		Ending: func(served []kv.Range) mapchange.Ending { return n.server.Ending(served) },
 		Status: n.Status, StatusOf: n.StatusOf, Conn: n.peers.Client, FetchMap: n.mapFollower.Fetch,
 	})
-	n.openQueue = etcdwatch.NewOpenQueue()
+	n.openQueue, n.turns = etcdwatch.NewOpenQueue(), fair.NewTurns()
 	ac := n.cfg.EtcdAPI
 	ac.Router, ac.Etcd, ac.Self, ac.Members, ac.Logger = n.router, n.cfg.Etcd, n.self, n.etcdMembers, n.log
-	ac.Access, ac.Audit, ac.Budget, ac.OpenQueue = n.access, n.audit, n.budget, n.openQueue
+	ac.Access, ac.Audit, ac.Budget, ac.OpenQueue, ac.Turns = n.access, n.audit, n.budget, n.openQueue, n.turns
 	ac.MaxStaleness, ac.Guard, ac.Learn = n.cfg.MaxStaleness, n.guard, n.guard.Learn
 	n.etcdAPI, err = etcdapi.New(ac)
 	return err
@@ -183,7 +184,7 @@ func buildServer(n *Node) (err error) {
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = serverView{n, n.copies, n.clock}, n.router, n.etcdAPI, n.guard, n.self, n.log
 	sc.Permits, sc.Lineage, sc.Operator, sc.Trace, sc.Verifier = n.permits, n.lineage, n.operator, n.trace, n.verifier
 	sc.Happened = n.delivery.Happened()
-	sc.Access, sc.Audit, sc.Budget, sc.OpenQueue = n.access, n.audit, n.budget, n.openQueue
+	sc.Access, sc.Audit, sc.Budget, sc.OpenQueue, sc.Turns = n.access, n.audit, n.budget, n.openQueue, n.turns
 	sc.ClientTLS, sc.PeerTLS, sc.PeerSpeaks = n.cfg.ClientTLS, n.cfg.PeerServerTLS, n.cfg.PeerSpeaks
 	sc.ClientFailed, sc.PeerFailed = n.limits.clients.Failed, n.limits.peers.Failed
 	if n.server, err = server.New(sc); err != nil {

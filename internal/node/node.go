@@ -66,6 +66,7 @@ type Node struct {
 	audit       *authz.Audit
 	budget      *budget.Budget
 	openQueue   *fair.Gate
+	turns       *fair.Turns
 	etcdAPI     *etcdapi.API
 	server      *server.Server
 	page        *statuspage.Page // nil: none

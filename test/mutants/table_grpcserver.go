@@ -32,7 +32,15 @@ func grpcserverGroup() Group {
 		},
 		{
 			Name: "grpc-without-turns", Bug: "lets a connection begin thousands of calls before others run", File: "conn.go",
-			Old: "\t\t*t = 0\n\t\truntime.Gosched()\n", New: "\t\t_ = runtime.Gosched\n", Tests: "TestCallsBeginAndEndInTurns",
+			Old: "c.turn.Did(1, maxTurn)", New: "c.turn.Did(0, maxTurn)", Tests: "TestCallsBeginAndEndInTurns",
+		},
+		{
+			Name: "grpc-large-without-turns", Bug: "one client's large answers are written before what others wait for", File: "send.go",
+			Old: "large := left > maxOut && wait == nil", New: "large := left < 0 && wait == nil", Tests: "TestLargeAnswersTakeTurns",
+		},
+		{
+			Name: "grpc-frame-by-frame", Bug: "streams of a connection take turns with every frame", File: "send.go",
+			Old: "burst >= maxOut ||", New: "burst >= 0 ||", Tests: "TestLargeAnswersTakeTurns",
 		},
 		{
 			Name: "grpc-ends-all-at-once", Bug: "ends thousands of calls of a connection before others run", File: "conn.go",

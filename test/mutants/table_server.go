@@ -59,7 +59,7 @@ func serverGroup() Group {
 		},
 		{
 			Name: "turns-without-clients", Bug: "a client's compressed requests delay those of others", File: "clients.go",
-			Old: `s.turns.Wait(ctx, netlimit.SourceOf(from))`, New: `s.turns.Wait(ctx, "")`, Tests: "TestClientsTakeTurnsToCompute",
+			Old: `s.cfg.Turns.Take(ctx, netlimit.SourceOf(from))`, New: `s.cfg.Turns.Take(ctx, "")`, Tests: "TestClientsTakeTurnsToCompute",
 		},
 		{
 			Name: "unread-streams-stay", Bug: "a drain leaves the connections of clients that do not read", File: "drain.go",

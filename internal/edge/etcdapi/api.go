@@ -54,6 +54,8 @@ type Config struct {
 	// OpenQueue lets in the watches of both APIs that are being opened; nil: a gate
 	// of its own does.
 	OpenQueue *fair.Gate
+	// Turns are those of clients whose calls compute for long, by either API; nil: turns of its own.
+	Turns *fair.Turns
 	// Budget bounds what clients can make the node hold; nil: there is no bound.
 	Budget *budget.Budget
 	// Learn, if set, is called with the token that etcd gave a user, before the user
@@ -130,6 +132,9 @@ func New(cfg Config) (*API, error) {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Turns == nil {
+		cfg.Turns = fair.NewTurns()
 	}
 	if cfg.OpenQueue == nil {
 		cfg.OpenQueue = etcdwatch.NewOpenQueue()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"runtime"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -15,7 +14,6 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
-	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -26,10 +24,6 @@ type reads struct {
 	chunks *chunks
 	// detours has a place for each list that etcd answers because we cannot.
 	detours chan struct{}
-	// turns bounds the lists of more than one chunk that are made at a time: clients take
-	// turns. Lists are computed, and Go's scheduler would run all of them before whatever
-	// becomes ready later, as an event that other clients wait for.
-	turns *fair.Gate
 	// wide has a place for each write with etcd whose answer may be large.
 	wide chan struct{}
 }
@@ -39,7 +33,7 @@ type reads struct {
 const maxDetours = 16
 
 func newReads(b *budget.Budget) reads {
-	return reads{chunks: newChunks(b), detours: make(chan struct{}, maxDetours), turns: fair.NewGate(runtime.GOMAXPROCS(0), 0), wide: make(chan struct{}, maxWide)}
+	return reads{chunks: newChunks(b), detours: make(chan struct{}, maxDetours), wide: make(chan struct{}, maxWide)}
 }
 
 // Range implements etcd's KV.Range.
@@ -212,7 +206,7 @@ func (a *API) answer(ctx context.Context, r *etcdserverpb.RangeRequest, reading 
 	how := selectionOf(r)
 	l := a.reads.chunks.list(how.form(), a.holder(ctx))
 	if reading.Here() { // it computes alone
-		l.turns, l.ctx = a.reads.turns, ctx
+		l.turns, l.ctx = a.cfg.Turns, ctx
 	}
 	count, more, err := how.scan(ctx, reading, l.add)
 	if err == nil {

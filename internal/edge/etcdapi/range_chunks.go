@@ -234,7 +234,7 @@ type list struct {
 	buffers mem.BufferSlice // of the chunks that are complete
 	own     int64           // bytes in buffers
 
-	turns *fair.Gate      // nil: it needs no turn
+	turns *fair.Turns     // nil: it needs no turn
 	ctx   context.Context //nolint:containedctx // ends the wait for the turn
 	left  func()          // ends the turn; nil: it has none
 
@@ -332,12 +332,11 @@ func (l *list) turn() (err error) {
 	case l.turns == nil:
 		return nil
 	case l.left == nil:
-		if l.left, err = l.turns.Wait(l.ctx, l.holder().Name); err != nil {
-			return err
-		}
+		l.left, err = l.turns.Take(l.ctx, l.holder().Name)
+	default:
+		l.turns.Yield()
 	}
-	runtime.Gosched()
-	return nil
+	return err
 }
 
 // leave ends the turn.

@@ -22,8 +22,8 @@ func (a *API) Held() int64 {
 // HoldTurns takes all turns of lists until leave.
 func (a *API) HoldTurns(tb testing.TB) (leave func()) {
 	var all []func()
-	for range runtime.GOMAXPROCS(0) {
-		one, err := a.reads.turns.Wait(tb.Context(), "all")
+	for range max(1, runtime.GOMAXPROCS(0)-1) {
+		one, err := a.cfg.Turns.Take(tb.Context(), "all")
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -37,4 +37,4 @@ func (a *API) HoldTurns(tb testing.TB) (leave func()) {
 }
 
 // Waiting returns how many lists have a turn, and how many wait for one.
-func (a *API) Waiting() (running, waiting int) { return a.reads.turns.Figures() }
+func (a *API) Waiting() (running, waiting int) { return a.cfg.Turns.Figures() }

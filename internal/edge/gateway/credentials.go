@@ -34,7 +34,7 @@ func (g *Gateway) Credentials(cfg *tls.Config, greet func(credentials.TransportC
 		}
 		shake.TransportCredentials, shake.tls = credentials.NewTLS(cfg), cfg
 	}
-	c := &splitter{TransportCredentials: shake, arrive: g.arrive}
+	c := &splitter{TransportCredentials: shake, g: g}
 	if greet != nil {
 		c.TransportCredentials = greet(shake)
 	}
@@ -44,12 +44,12 @@ func (g *Gateway) Credentials(cfg *tls.Config, greet func(credentials.TransportC
 // splitter hands HTTP/1 connections over, after their handshake.
 type splitter struct {
 	credentials.TransportCredentials
-	arrive *arrivals
+	g *Gateway
 }
 
 // Clone implements credentials.TransportCredentials.
 func (c *splitter) Clone() credentials.TransportCredentials {
-	return &splitter{c.TransportCredentials.Clone(), c.arrive}
+	return &splitter{c.TransportCredentials.Clone(), c.g}
 }
 
 // ServerHandshake implements credentials.TransportCredentials. grpc-go bounds
@@ -62,7 +62,7 @@ func (c *splitter) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 	if s, ok := raw.(*sniffed); !ok || !s.handed.Load() {
 		return conn, info, nil
 	}
-	return nil, nil, c.arrive.put(&web{Conn: conn, info: info})
+	return nil, nil, c.g.arrive.put(&web{Conn: conn, info: info, pace: pace{pass: c.g.passOf(context.Background(), conn.RemoteAddr())}})
 }
 
 // handshake finds out what a client speaks.
@@ -128,15 +128,29 @@ const (
 	leastRate    = 16 << 10
 )
 
+// passOf returns what waits until a client may write; nil: it need not wait.
+func (g *Gateway) passOf(ctx context.Context, client net.Addr) func() error {
+	if g.pass == nil || client == nil {
+		return nil
+	}
+	return func() error { return g.pass(ctx, client) }
+}
+
 // pace holds a client to that.
 type pace struct {
 	waited time.Duration // all that writes took
 	wrote  int64         // bytes
+	pass   func() error  // returns when a piece may be written; nil: at once
 }
 
 // write writes p to w, whose writes can have a deadline.
 func (c *pace) write(w io.Writer, deadline func(time.Time) error, p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
+		if c.pass != nil {
+			if err = c.pass(); err != nil {
+				break
+			}
+		}
 		began := time.Now()
 		grace := pieceTimeout + time.Duration(c.wrote)*time.Second/leastRate - c.waited
 		if err = deadline(began.Add(min(grace, pieceTimeout))); err != nil {

@@ -54,6 +54,9 @@ type Config struct {
 	// nothing is.
 	Unary  grpc.UnaryServerInterceptor
 	Stream grpc.StreamServerInterceptor
+	// Pass returns when the client at an address may write a part of an answer, of 64 KiB at
+	// most; nil: at once.
+	Pass   func(ctx context.Context, client net.Addr) error
 	Logger *slog.Logger // nil: nothing is logged
 }
 
@@ -72,6 +75,7 @@ type Gateway struct {
 	open    sync.WaitGroup // connections
 	arrive  *arrivals
 	sending sync.Pool // buffers of WebSockets
+	pass    func(ctx context.Context, client net.Addr) error
 }
 
 // New returns a gateway.
@@ -84,7 +88,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g := &Gateway{
 		services: newServices(cfg),
-		own:      http.NewServeMux(), origins: http.NewCrossOriginProtection(), hosts: cfg.Hosts, arrive: newArrivals(),
+		own:      http.NewServeMux(), origins: http.NewCrossOriginProtection(), hosts: cfg.Hosts, arrive: newArrivals(), pass: cfg.Pass,
 	}
 	g.mux = runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.HTTPBodyMarshaler{
 		Marshaler: &marshaler{runtime.JSONPb{
@@ -155,7 +159,7 @@ func (g *Gateway) count(_ net.Conn, s http.ConnState) {
 // connection.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 { // a connection of HTTP/1 is paced itself
-		w = &pacedWriter{ResponseWriter: w}
+		w = &pacedWriter{ResponseWriter: w, pace: pace{pass: g.passOf(r.Context(), clientOf(r))}}
 	}
 	if !g.hosts.allow(r) {
 		http.Error(w, unknownHost(r.Host), http.StatusMisdirectedRequest)
@@ -187,6 +191,14 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g.serve(w, r, m, socket)
+}
+
+// clientOf returns the address of a request's client; nil: it is not known.
+func clientOf(r *http.Request) net.Addr {
+	if p, ok := peer.FromContext(r.Context()); ok {
+		return p.Addr
+	}
+	return nil
 }
 
 // asWrite returns a WebSocket's request as what it is: one that may write.

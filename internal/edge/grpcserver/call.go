@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"runtime"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -14,6 +13,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
 )
 
 // call is a stream as its handler sees it: a grpc.ServerStream.
@@ -236,7 +237,7 @@ func (c *call) unpack(data []byte) (mem.BufferSlice, error) {
 		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the message: %v", err)
 	}
 	limit := c.conn.srv.cfg.MaxReceive
-	out, err := mem.ReadAll(&yielding{Reader: io.LimitReader(r, int64(limit)+1)}, mem.DefaultBufferPool())
+	out, err := mem.ReadAll(&rawconn.Reader{Reader: io.LimitReader(r, int64(limit)+1), Part: yieldAfter}, mem.DefaultBufferPool())
 	switch {
 	case err != nil:
 		out.Free()
@@ -248,21 +249,5 @@ func (c *call) unpack(data []byte) (mem.BufferSlice, error) {
 	return out, nil
 }
 
-// yielding is a reader that computes what is read: others run in between.
-type yielding struct {
-	io.Reader
-	n int // bytes since others have run
-}
-
 // yieldAfter is some 0.1 ms of decompression, in bytes.
 const yieldAfter = 256 << 10
-
-// Read implements io.Reader.
-func (y *yielding) Read(p []byte) (int, error) {
-	n, err := y.Reader.Read(p)
-	if y.n += n; y.n >= yieldAfter {
-		y.n = 0
-		runtime.Gosched()
-	}
-	return n, err
-}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/peer"
+
+	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
 )
 
 // conn is a client's connection. One goroutine reads it; see serve. Each frame is handled,
@@ -29,8 +30,8 @@ type conn struct {
 	base   context.Context
 	decode *hpack.Decoder // owned by the reader
 	rest   [restBuffer]byte
-	heard  atomic.Int64 // when something was read last, in ns since the epoch
-	turn   turn         // owned by the reader; frames since it has let others run
+	heard  atomic.Int64  // when something was read last, in ns since the epoch
+	turn   rawconn.Steps // owned by the reader; frames since it has let others run
 
 	mu       sync.Mutex
 	streams  map[uint32]*stream // guarded by mu; those open
@@ -156,7 +157,7 @@ func (c *conn) readAll(r *reader) error {
 		if err = c.failed(err); err != nil {
 			return err
 		}
-		c.turn.next()
+		c.turn.Did(1, maxTurn)
 	}
 	r.stop()
 	c.flush()
@@ -167,17 +168,6 @@ func (c *conn) readAll(r *reader) error {
 // scheduler alone would let a connection begin thousands of calls, each a goroutine that is
 // ready, before those of other connections run.
 const maxTurn = 32
-
-// turn counts the frames of a connection that are handled.
-type turn int
-
-// next ends a turn of maxTurn frames.
-func (t *turn) next() {
-	if *t++; *t >= maxTurn {
-		*t = 0
-		runtime.Gosched()
-	}
-}
 
 // failed takes the error of a frame. It resets the stream of a stream error, and returns
 // what ends the connection.
@@ -275,7 +265,7 @@ func (c *conn) leaveAllLocked() {
 			}
 		}
 		c.mu.Unlock()
-		runtime.Gosched()
+		rawconn.Yield()
 		c.mu.Lock()
 	}
 }

@@ -30,13 +30,19 @@ func (s *stream) send(now bool, wait func(), parts ...[]byte) error {
 			return err
 		}
 	}
-	for left := sizeOf(parts); left > 0; {
-		if err := s.waitLocked(wait); err != nil {
-			return err
+	left := sizeOf(parts)
+	large := left > maxOut && wait == nil
+	for burst := 0; left > 0; {
+		if burst == 0 || burst >= maxOut || !s.canSendLocked() {
+			if err := s.waitLocked(wait, large); err != nil {
+				return err
+			}
+			burst = 0
 		}
 		n := int(min(int64(left), maxFrame, s.windowLocked(), c.window))
 		parts = c.out.data(s.id, parts, n)
 		left -= n
+		burst += n
 		s.partial = left > 0
 		s.sent += int64(n)
 		c.window -= int64(n)
@@ -59,11 +65,17 @@ func sizeOf(parts [][]byte) (n int) {
 	return n
 }
 
+// canSendLocked reports whether the stream may send something, were no other one waiting.
+func (s *stream) canSendLocked() bool {
+	return !s.gone && s.windowLocked() > 0 && s.conn.window > 0 && len(s.conn.out) < maxOut
+}
+
 // waitLocked waits until the stream may send something. Senders that wait for the output or
 // for the connection's window continue in order of arrival: while there are any, a new
 // sender waits behind them, and each lets the next one go when it leaves here to send, when
-// its stream is gone, or when it waits for its stream's window.
-func (s *stream) waitLocked(wait func()) error {
+// its stream is gone, or when it waits for its stream's window. A large message is written in
+// turns of the client.
+func (s *stream) waitLocked(wait func(), large bool) error {
 	c := s.conn
 	announce := func() {
 		if wait != nil {
@@ -76,7 +88,7 @@ func (s *stream) waitLocked(wait func()) error {
 			c.grantLocked()
 			return contextStatus(s.ctx)
 		case s.windowLocked() <= 0:
-			if c.flushLocked() {
+			if s.flushLocked(large) {
 				continue
 			}
 			c.grantLocked()
@@ -84,12 +96,12 @@ func (s *stream) waitLocked(wait func()) error {
 			announce()
 			s.sendable.Wait()
 			s.starved = false
-		case c.window > 0 && len(c.out) < maxOut && (mine || c.blocked.Len() == 0 && !c.passing):
+		case s.canSendLocked() && (mine || c.blocked.Len() == 0 && !c.passing):
 			return nil
 		default:
 			s.place = c.blocked.PushBack(s)
 			c.grantLocked()
-			c.flushLocked() // behind its place: others send meanwhile, and it writes for them
+			s.flushLocked(large) // behind its place: others send meanwhile, and it writes for them
 			if s.place != nil {
 				announce()
 			}
@@ -101,6 +113,23 @@ func (s *stream) waitLocked(wait func()) error {
 			}
 		}
 	}
+}
+
+// flushLocked writes the connection's output, that of a large message in a turn of the client.
+// It reports whether it gave mu away.
+func (s *stream) flushLocked(large bool) bool {
+	c := s.conn
+	if !large || c.srv.cfg.Turn == nil || len(c.out) < maxOut/2 || c.writing || c.stalled {
+		return c.flushLocked()
+	}
+	c.mu.Unlock()
+	leave, err := c.srv.cfg.Turn(s.ctx, c.net.RemoteAddr())
+	c.mu.Lock()
+	if err == nil { // else the stream is gone
+		defer leave()
+		c.flushLocked()
+	}
+	return true
 }
 
 // waitForRoomLocked waits until a header block has room in the output, or the stream is gone.

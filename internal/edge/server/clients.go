@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"runtime"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -50,13 +49,14 @@ func (s *Server) newClientServer(creds credentials.TransportCredentials) (client
 }
 
 // turn waits for a client's turn to compute, which it has by its address: the caller may not
-// be known yet. So many compute as there are cores: without turns, hundreds of compressed
-// requests that arrive together would run before all that becomes ready later.
+// be known yet.
 func (s *Server) turn(ctx context.Context, from net.Addr) (leave func(), err error) {
-	if leave, err = s.turns.Wait(ctx, netlimit.SourceOf(from)); err == nil {
-		runtime.Gosched()
-	}
-	return leave, err
+	return s.cfg.Turns.Take(ctx, netlimit.SourceOf(from))
+}
+
+// pass waits for a client's turn, as turn does, and ends it.
+func (s *Server) pass(ctx context.Context, from net.Addr) error {
+	return s.cfg.Turns.Pass(ctx, netlimit.SourceOf(from))
 }
 
 // holdUnread takes bytes from the budget for what calls have not read of their requests, or

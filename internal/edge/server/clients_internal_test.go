@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -36,8 +37,9 @@ func TestUnreadRequestsAreBounded(t *testing.T) {
 
 // Clients that compute take turns by address, whatever number of connections each has.
 func TestClientsTakeTurnsToCompute(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // one turn at a time
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{turns: fair.NewGate(1, 0)}
+		s := &Server{cfg: Config{Turns: fair.NewTurns()}}
 		leave, err := s.turn(t.Context(), &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1})
 		if err != nil {
 			t.Fatal(err)

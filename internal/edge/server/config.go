@@ -54,6 +54,8 @@ type Config struct {
 	// OpenQueue lets in the watches of both APIs that are being opened; nil: a gate
 	// of its own does.
 	OpenQueue *fair.Gate
+	// Turns are those of clients whose calls compute for long, by either API; nil: turns of its own.
+	Turns *fair.Turns
 	// Budget bounds what clients can make the node hold; nil: there is no bound.
 	Budget *budget.Budget
 	// Permits grants permits to other nodes; nil: none.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"runtime"
 	"sync"
 	"time"
 
@@ -53,8 +52,7 @@ type Server struct {
 	pace     int // watches that Drain and SendOn send elsewhere per second
 
 	conns  connections
-	called calls      // of clients
-	turns  *fair.Gate // of clients that compute before their calls are known; see turn
+	called calls // of clients
 
 	mu       sync.Mutex
 	draining bool          // guarded by mu
@@ -83,7 +81,10 @@ func New(cfg Config) (*Server, error) {
 	if cfg.OpenQueue == nil {
 		cfg.OpenQueue = etcdwatch.NewOpenQueue()
 	}
-	s := &Server{cfg: cfg, stopping: make(chan struct{}), left: make(chan struct{}), moved: make(chan struct{}), pace: farewell.Pace, turns: fair.NewGate(runtime.GOMAXPROCS(0), 0), health: health.NewServer()}
+	if cfg.Turns == nil {
+		cfg.Turns = fair.NewTurns()
+	}
+	s := &Server{cfg: cfg, stopping: make(chan struct{}), left: make(chan struct{}), moved: make(chan struct{}), pace: farewell.Pace, health: health.NewServer()}
 
 	s.callers = &callers.Checker{Access: cfg.Access, Guard: cfg.Guard, Audit: cfg.Audit}
 	s.pumps.Trace = cfg.Trace
@@ -98,7 +99,7 @@ func New(cfg Config) (*Server, error) {
 		var err error
 		if s.gateway, err = gateway.New(gateway.Config{
 			MaxRequest: 2 * cfg.MaxMessageBytes, // base64, in JSON
-			Memory:     cfg.Budget, Hosts: cfg.JSONHosts, Admit: s.admitJSON, Unary: s.unaryJSON, Stream: s.streamJSON, Logger: cfg.Logger,
+			Memory:     cfg.Budget, Hosts: cfg.JSONHosts, Admit: s.admitJSON, Unary: s.unaryJSON, Stream: s.streamJSON, Pass: s.pass, Logger: cfg.Logger,
 		}); err != nil {
 			return nil, fmt.Errorf("server: %w", err)
 		}

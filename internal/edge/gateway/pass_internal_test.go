@@ -1,0 +1,53 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/peer"
+)
+
+// Each piece of an answer waits until its client may write it, and is not written if it may not.
+func TestPiecesOfAnswersPass(t *testing.T) {
+	var passed int
+	var refused error
+	p := pace{pass: func() error {
+		passed++
+		return refused
+	}}
+	var out bytes.Buffer
+	forever := func(time.Time) error { return nil }
+	if n, err := p.write(&out, forever, make([]byte, 3*piece)); n != 3*piece || err != nil || passed != 3 {
+		t.Errorf("%d bytes in %d pieces: %v", n, passed, err)
+	}
+	refused = errors.New("not now")
+	if n, err := p.write(&out, forever, []byte("more")); n != 0 || !errors.Is(err, refused) || out.Len() != 3*piece {
+		t.Errorf("%d bytes without a turn: %v", n, err)
+	}
+}
+
+// The answers of HTTP/2 pass by the address of their client.
+func TestAnswersPassByAddress(t *testing.T) {
+	client := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}
+	var asked []net.Addr
+	g, err := New(Config{Pass: func(_ context.Context, who net.Addr) error {
+		asked = append(asked, who)
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodGet, "/no/such/page", http.NoBody)
+	r.ProtoMajor = 2
+	r = r.WithContext(peer.NewContext(t.Context(), &peer.Peer{Addr: client}))
+	g.ServeHTTP(httptest.NewRecorder(), r)
+	if len(asked) != 1 || asked[0] != client {
+		t.Errorf("asked for %v, want once for %v", asked, client)
+	}
+}

@@ -1,0 +1,147 @@
+package grpcserver
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// Large answers of a connection are written in turns of the client, one turn at a time, and each stream
+// sends as much as is written at once before the next one does. Small answers take no turn.
+func TestLargeAnswersTakeTurns(t *testing.T) {
+	const answers, large = 4, 1 << 20
+	var turns, taken atomic.Int64
+	var most highest
+	s, err := New(Config{
+		Credentials: insecure.NewCredentials(), Codec: encoding.GetCodecV2("proto"),
+		MaxReceive: 1 << 20, MaxStreams: 100, MaxHeader: 16 << 10, StreamWindow: 64 << 10, ConnWindow: 1 << 20,
+		HandshakeTimeout: time.Minute, PingAfter: time.Hour, PingTimeout: time.Minute, PingLeast: time.Second,
+		Turn: func(context.Context, net.Addr) (func(), error) {
+			turns.Add(1)
+			most.note(taken.Add(1))
+			return func() { taken.Add(-1) }, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var begun sync.WaitGroup
+	begun.Add(answers)
+	send := func(size int) func(any, grpc.ServerStream) error {
+		return func(_ any, call grpc.ServerStream) error {
+			if size == large {
+				begun.Done()
+				begun.Wait()
+			}
+			return call.SendMsg(wrapperspb.Bytes(make([]byte, size)))
+		}
+	}
+	s.RegisterService(&grpc.ServiceDesc{ServiceName: "s", Streams: []grpc.StreamDesc{
+		{StreamName: "Large", ClientStreams: true, ServerStreams: true, Handler: send(large)},
+		{StreamName: "Small", ClientStreams: true, ServerStreams: true, Handler: send(maxOut / 2)},
+	}}, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var served sync.WaitGroup
+	served.Go(func() { _ = s.Serve(l) })
+	defer func() { s.Stop(); served.Wait() }()
+
+	order := answersTo(t, l.Addr().String(), "/s/Small")
+	if n := turns.Load(); n != 0 || len(order) == 0 {
+		t.Errorf("%d turns for an answer in %d frames", n, len(order))
+	}
+	var calls []string
+	for range answers {
+		calls = append(calls, "/s/Large")
+	}
+	order = answersTo(t, l.Addr().String(), calls...)
+	changes := 0
+	for i := 1; i < len(order); i++ {
+		if order[i] != order[i-1] {
+			changes++
+		}
+	}
+	const bursts = answers * large / maxOut
+	if changes > 2*bursts {
+		t.Errorf("%d frames came with %d changes of stream, want %d at most", len(order), changes, 2*bursts)
+	}
+	if n := turns.Load(); n < bursts/4 || taken.Load() != 0 {
+		t.Errorf("%d turns for %d bytes, %d are not over", n, answers*large, taken.Load())
+	}
+	if n := most.Load(); n > answers {
+		t.Errorf("%d turns at a time", n)
+	}
+}
+
+// answersTo makes calls on one connection, and returns the streams of the DATA frames that came.
+func answersTo(t *testing.T, address string, paths ...string) (order []uint32) {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
+		t.Fatal(err)
+	}
+	f := http2.NewFramer(conn, conn)
+	_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}) // reading tells
+	_ = f.WriteWindowUpdate(0, 1<<30)
+	for i, path := range paths {
+		var block headerBlock
+		for _, h := range [][2]string{
+			{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", "node"}, {"content-type", "application/grpc"}, {"te", "trailers"},
+		} {
+			block.add(h[0], h[1])
+		}
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: block.bytes(), EndHeaders: true, EndStream: true})
+	}
+	for open := len(paths); open > 0; {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatalf("after %d frames: %v", len(order), err)
+		}
+		switch frame := frame.(type) {
+		case *http2.DataFrame:
+			order = append(order, frame.StreamID)
+		case *http2.HeadersFrame:
+			if frame.StreamEnded() {
+				open--
+			}
+		case *http2.RSTStreamFrame:
+			t.Fatalf("stream %d was reset: %v", frame.StreamID, frame.ErrCode)
+		}
+	}
+	return order
+}
+
+// headerBlock encodes headers without a table that the next block would need.
+type headerBlock struct{ b []byte }
+
+func (h *headerBlock) add(name, value string) {
+	enc := hpack.NewEncoder(h)
+	enc.SetMaxDynamicTableSizeLimit(0)
+	_ = enc.WriteField(hpack.HeaderField{Name: name, Value: value, Sensitive: true}) // to memory
+}
+
+func (h *headerBlock) Write(p []byte) (int, error) {
+	h.b = append(h.b, p...)
+	return len(p), nil
+}
+
+func (h *headerBlock) bytes() []byte { return h.b }

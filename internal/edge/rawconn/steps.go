@@ -1,0 +1,29 @@
+package rawconn
+
+import "io"
+
+// Steps counts what a goroutine has done since it let others run.
+type Steps int
+
+// Did adds n steps, and calls Yield once they are most.
+func (s *Steps) Did(n, most int) {
+	if *s += Steps(n); *s >= Steps(most) {
+		*s = 0
+		Yield()
+	}
+}
+
+// Reader reads from a Reader that computes, and calls Yield after each Part of so many bytes.
+type Reader struct {
+	io.Reader
+	Part int
+
+	steps Steps
+}
+
+// Read implements io.Reader.
+func (r *Reader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	r.steps.Did(n, r.Part)
+	return n, err
+}

@@ -1,0 +1,43 @@
+package fair
+
+import (
+	"context"
+	"runtime"
+
+	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
+)
+
+// Turns share the CPU time that large work for clients gets: lists, large answers, compressed
+// messages. Go's scheduler runs goroutines in the order in which they became ready, so that
+// hundreds of them that compute would all run before an event that other clients wait for.
+// Clients take turns, and one of Go's processors, if there is more than one, is left to
+// all work that is short. Create them with NewTurns. All methods may be called from any goroutine.
+type Turns struct{ gate *Gate }
+
+// NewTurns returns Turns for a process.
+func NewTurns() *Turns { return &Turns{NewGate(max(1, runtime.GOMAXPROCS(0)-1), 0)} }
+
+// Take returns in the client's turn, after what was ready to run, and leave ends the turn. It fails when
+// ctx ends before. A turn takes some 0.1 ms, or calls Yield that often, and does not wait meanwhile.
+func (t *Turns) Take(ctx context.Context, client string) (leave func(), err error) {
+	if leave, err = t.gate.Wait(ctx, client); err == nil {
+		t.Yield()
+	}
+	return leave, err
+}
+
+// Yield lets others run in the middle of a turn.
+func (*Turns) Yield() { rawconn.Yield() }
+
+// Pass is Take for work that may wait for a client, as to write to its connection: the turn ends at
+// once, and the work follows it. Few goroutines are ready to run at a time then.
+func (t *Turns) Pass(ctx context.Context, client string) error {
+	leave, err := t.Take(ctx, client)
+	if err == nil {
+		leave()
+	}
+	return err
+}
+
+// Figures returns how many turns are taken and how many are waited for.
+func (t *Turns) Figures() (taken, waiting int) { return t.gate.Figures() }
