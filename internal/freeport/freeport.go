@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"syscall"
 )
 
 const (
@@ -76,7 +77,11 @@ func firstEphemeral() int {
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // free reports whether no process listens at the address: those that reserve no block may.
+// While it looks, no process is started: a child has the listeners until it executes its program,
+// and the port would seem taken to who gets it next.
 func free(address string) bool {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return false
