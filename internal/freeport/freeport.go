@@ -78,7 +78,7 @@ func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.It
 
 // free reports whether no process listens at the address: those that reserve no block may.
 // While it looks, no process is started: a child has the listeners until it executes its program,
-// and the port would seem taken to who gets it next.
+// and the port would seem taken to its next user.
 func free(address string) bool {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
