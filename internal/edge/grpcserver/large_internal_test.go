@@ -16,33 +16,29 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// Large answers of a connection are written in turns of the client, one turn at a time, and each stream
-// sends as much as is written at once before the next one does. Small answers take no turn.
+// Large answers are written in turns of the client, and each stream of a connection sends as much
+// as is written at once before the next one does. Small answers take no turn.
 func TestLargeAnswersTakeTurns(t *testing.T) {
 	const answers, large = 4, 1 << 20
 	var turns, taken atomic.Int64
-	var most highest
 	s, err := New(Config{
 		Credentials: insecure.NewCredentials(), Codec: encoding.GetCodecV2("proto"),
 		MaxReceive: 1 << 20, MaxStreams: 100, MaxHeader: 16 << 10, StreamWindow: 64 << 10, ConnWindow: 1 << 20,
 		HandshakeTimeout: time.Minute, PingAfter: time.Hour, PingTimeout: time.Minute, PingLeast: time.Second,
 		Turn: func(context.Context, net.Addr) (func(), error) {
 			turns.Add(1)
-			most.note(taken.Add(1))
+			taken.Add(1)
 			return func() { taken.Add(-1) }, nil
 		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var begun sync.WaitGroup
-	begun.Add(answers)
+	begun := make(chan *stream, answers)
 	send := func(size int) func(any, grpc.ServerStream) error {
 		return func(_ any, call grpc.ServerStream) error {
-			if size == large {
-				begun.Done()
-				begun.Wait()
-			}
+			st, _ := grpc.ServerTransportStreamFromContext(call.Context()).(*stream)
+			begun <- st
 			return call.SendMsg(wrapperspb.Bytes(make([]byte, size)))
 		}
 	}
@@ -58,7 +54,8 @@ func TestLargeAnswersTakeTurns(t *testing.T) {
 	served.Go(func() { _ = s.Serve(l) })
 	defer func() { s.Stop(); served.Wait() }()
 
-	order := answersTo(t, l.Addr().String(), "/s/Small")
+	order := answersTo(t, l.Addr().String(), func() {}, "/s/Small")
+	<-begun
 	if n := turns.Load(); n != 0 || len(order) == 0 {
 		t.Errorf("%d turns for an answer in %d frames", n, len(order))
 	}
@@ -66,7 +63,7 @@ func TestLargeAnswersTakeTurns(t *testing.T) {
 	for range answers {
 		calls = append(calls, "/s/Large")
 	}
-	order = answersTo(t, l.Addr().String(), calls...)
+	order = answersTo(t, l.Addr().String(), func() { allBlocked(t, <-begun, answers) }, calls...)
 	changes := 0
 	for i := 1; i < len(order); i++ {
 		if order[i] != order[i-1] {
@@ -77,16 +74,30 @@ func TestLargeAnswersTakeTurns(t *testing.T) {
 	if changes > 2*bursts {
 		t.Errorf("%d frames came with %d changes of stream, want %d at most", len(order), changes, 2*bursts)
 	}
-	if n := turns.Load(); n < bursts/4 || taken.Load() != 0 {
+	if n := turns.Load(); n == 0 || taken.Load() != 0 {
 		t.Errorf("%d turns for %d bytes, %d are not over", n, answers*large, taken.Load())
 	}
-	if n := most.Load(); n > answers {
-		t.Errorf("%d turns at a time", n)
+}
+
+// allBlocked waits until so many streams of a connection wait for its window.
+func allBlocked(t *testing.T, one *stream, streams int) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		one.conn.mu.Lock()
+		n := one.conn.blocked.Len()
+		one.conn.mu.Unlock()
+		if n == streams {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d streams wait for the connection's window", n, streams)
+		}
 	}
 }
 
 // answersTo makes calls on one connection, and returns the streams of the DATA frames that came.
-func answersTo(t *testing.T, address string, paths ...string) (order []uint32) {
+// Once the connection's first window is used up it calls blocked, and extends it.
+func answersTo(t *testing.T, address string, blocked func(), paths ...string) (order []uint32) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -101,7 +112,6 @@ func answersTo(t *testing.T, address string, paths ...string) (order []uint32) {
 	}
 	f := http2.NewFramer(conn, conn)
 	_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}) // reading tells
-	_ = f.WriteWindowUpdate(0, 1<<30)
 	for i, path := range paths {
 		var block headerBlock
 		for _, h := range [][2]string{
@@ -111,7 +121,7 @@ func answersTo(t *testing.T, address string, paths ...string) (order []uint32) {
 		}
 		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: block.bytes(), EndHeaders: true, EndStream: true})
 	}
-	for open := len(paths); open > 0; {
+	for open, window := len(paths), initialWindow; open > 0; {
 		frame, err := f.ReadFrame()
 		if err != nil {
 			t.Fatalf("after %d frames: %v", len(order), err)
@@ -119,6 +129,10 @@ func answersTo(t *testing.T, address string, paths ...string) (order []uint32) {
 		switch frame := frame.(type) {
 		case *http2.DataFrame:
 			order = append(order, frame.StreamID)
+			if window -= len(frame.Data()); window == 0 {
+				blocked()
+				_ = f.WriteWindowUpdate(0, 1<<30)
+			}
 		case *http2.HeadersFrame:
 			if frame.StreamEnded() {
 				open--
