@@ -4,7 +4,7 @@ import (
 	"context"
 	"runtime"
 
-	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
+	"github.com/shardwatch/shardwatch/internal/yield"
 )
 
 // Turns share the CPU time that large work for clients gets: lists, large answers, compressed
@@ -27,7 +27,7 @@ func (t *Turns) Take(ctx context.Context, client string) (leave func(), err erro
 }
 
 // Yield lets others run in the middle of a turn.
-func (*Turns) Yield() { rawconn.Yield() }
+func (*Turns) Yield() { yield.Now() }
 
 // Pass is Take for work that may wait for a client, as to write to its connection: the turn ends at
 // once, and the work follows it. Few goroutines are ready to run at a time then.

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
+	"github.com/shardwatch/shardwatch/internal/yield"
 )
 
 // call is a stream as its handler sees it: a grpc.ServerStream.
@@ -237,7 +237,7 @@ func (c *call) unpack(data []byte) (mem.BufferSlice, error) {
 		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the message: %v", err)
 	}
 	limit := c.conn.srv.cfg.MaxReceive
-	out, err := mem.ReadAll(&rawconn.Reader{Reader: io.LimitReader(r, int64(limit)+1), Part: yieldAfter}, mem.DefaultBufferPool())
+	out, err := mem.ReadAll(&yield.Reader{Reader: io.LimitReader(r, int64(limit)+1), Part: yieldAfter}, mem.DefaultBufferPool())
 	switch {
 	case err != nil:
 		out.Free()

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/peer"
 
-	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
+	"github.com/shardwatch/shardwatch/internal/yield"
 )
 
 // conn is a client's connection. One goroutine reads it; see serve. Each frame is handled,
@@ -30,8 +30,8 @@ type conn struct {
 	base   context.Context
 	decode *hpack.Decoder // owned by the reader
 	rest   [restBuffer]byte
-	heard  atomic.Int64  // when something was read last, in ns since the epoch
-	turn   rawconn.Steps // owned by the reader; frames since it has let others run
+	heard  atomic.Int64 // when something was read last, in ns since the epoch
+	turn   yield.Steps  // owned by the reader; frames since it has let others run
 
 	mu       sync.Mutex
 	streams  map[uint32]*stream // guarded by mu; those open
@@ -265,7 +265,7 @@ func (c *conn) leaveAllLocked() {
 			}
 		}
 		c.mu.Unlock()
-		rawconn.Yield()
+		yield.Now()
 		c.mu.Lock()
 	}
 }

@@ -125,10 +125,10 @@ func (s *stream) flushLocked(large bool) bool {
 	c.mu.Unlock()
 	leave, err := c.srv.cfg.Turn(s.ctx, c.net.RemoteAddr())
 	c.mu.Lock()
-	if err == nil { // else the stream is gone
+	if err == nil { // else the stream is about to end
 		defer leave()
-		c.flushLocked()
 	}
+	c.flushLocked()
 	return true
 }
 

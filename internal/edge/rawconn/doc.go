@@ -7,7 +7,5 @@
 // need no such guard: they return at once, and waiting is the network poller's. So they are
 // made without the announcement.
 //
-// [Yield] lets others run, in Go and in the kernel: long work calls it every 0.1 ms or so.
-//
 // Start at [Conn].
 package rawconn

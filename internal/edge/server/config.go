@@ -54,7 +54,7 @@ type Config struct {
 	// OpenQueue lets in the watches of both APIs that are being opened; nil: a gate
 	// of its own does.
 	OpenQueue *fair.Gate
-	// Turns are those of clients whose calls compute for long, by either API; nil: turns of its own.
+	// Turns share the CPU time of large work among clients; nil: turns of its own.
 	Turns *fair.Turns
 	// Budget bounds what clients can make the node hold; nil: there is no bound.
 	Budget *budget.Budget

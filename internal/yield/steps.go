@@ -1,19 +1,19 @@
-package rawconn
+package yield
 
 import "io"
 
 // Steps counts what a goroutine has done since it let others run.
 type Steps int
 
-// Did adds n steps, and calls Yield once they are most.
+// Did adds n steps, and calls Now once they are most.
 func (s *Steps) Did(n, most int) {
 	if *s += Steps(n); *s >= Steps(most) {
 		*s = 0
-		Yield()
+		Now()
 	}
 }
 
-// Reader reads from a Reader that computes, and calls Yield after each Part of so many bytes.
+// Reader reads from a Reader that computes, and calls Now after each Part of so many bytes.
 type Reader struct {
 	io.Reader
 	Part int
