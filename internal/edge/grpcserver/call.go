@@ -225,13 +225,11 @@ func (c *call) admit(form byte, size int) error {
 
 // unpack decompresses a message, up to the limit. The caller frees it.
 func (c *call) unpack(data []byte) (mem.BufferSlice, error) {
-	if turn := c.conn.srv.cfg.Turn; turn != nil {
-		leave, err := turn(c.ctx, c.conn.net.RemoteAddr())
-		if err != nil {
-			return nil, contextStatus(c.ctx)
-		}
-		defer leave()
+	leave, err := c.conn.turn(c.ctx)
+	if err != nil {
+		return nil, contextStatus(c.ctx)
 	}
+	defer leave()
 	r, err := c.decompress.Decompress(bytes.NewReader(data))
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the message: %v", err)

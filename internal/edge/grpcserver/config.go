@@ -46,9 +46,9 @@ type Config struct {
 	// ENHANCE_YOUR_CALM. With a negative n it takes bytes back; its answer does not matter
 	// then. It must not block; nil: the windows are the bound.
 	Hold func(client net.Addr, n int) bool
-	// Turn returns when a client may have the CPU for a longer time, to decompress a message or
-	// to write 64 KiB of an answer that is larger, and leave ends that. It fails when ctx ends
-	// before. nil: at once.
+	// Turn returns when a client may have the CPU for a longer time, to decompress a message, to
+	// write 64 KiB of an answer that is larger or to begin calls that arrive together, and leave
+	// ends that. It fails when ctx ends before. nil: after what is ready to run.
 	Turn func(ctx context.Context, client net.Addr) (leave func(), err error)
 	// Flooded is called with connections that end with ENHANCE_YOUR_CALM, as they were
 	// accepted; nil: none is. It must not block.

@@ -2,6 +2,7 @@ package grpcserver
 
 import (
 	"bytes"
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -31,7 +32,7 @@ type conn struct {
 	decode *hpack.Decoder // owned by the reader
 	rest   [restBuffer]byte
 	heard  atomic.Int64 // when something was read last, in ns since the epoch
-	turn   yield.Steps  // owned by the reader; frames since it has let others run
+	burst  yield.Burst  // owned by the reader; of frames that have arrived together
 
 	mu       sync.Mutex
 	streams  map[uint32]*stream // guarded by mu; those open
@@ -123,10 +124,7 @@ func (c *conn) serve() {
 	for err == nil {
 		var n int
 		if n, err = c.net.Read(c.rest[:]); n > 0 {
-			r := startReader(c, c.rest[:n], c.srv.cfg.MaxHeader)
-			if failed := c.readAll(r); failed != nil {
-				err = failed
-			}
+			err = cmp.Or(c.readAll(startReader(c, c.rest[:n], c.srv.cfg.MaxHeader)), err)
 		}
 	}
 	c.end(err)
@@ -145,35 +143,43 @@ func (c *conn) settle() error {
 
 // readAll handles the frames that have begun to arrive, and gives the reader back.
 func (c *conn) readAll(r *reader) error {
+	defer c.burst.End()
 	for r.buffered() {
 		if err := c.waitForRoom(); err != nil {
 			return err
 		}
 		f, err := r.next()
 		c.heard.Store(time.Now().UnixNano())
+		c.burst.Step(c.base, maxTurn, c.turn)
 		if err == nil {
 			err = c.handle(f)
 		}
 		if err = c.failed(err); err != nil {
 			return err
 		}
-		c.turn.Did(1, maxTurn)
 	}
 	r.stop()
 	c.flush()
 	return nil
 }
 
-// maxTurn is how many frames of a connection are handled until other goroutines run. The
-// scheduler alone would let a connection begin thousands of calls, each a goroutine that is
-// ready, before those of other connections run.
+// maxTurn is how many frames are handled in a turn, and how many need none. Otherwise thousands
+// of calls would begin, each a goroutine that is ready, before the scheduler looks at the network.
 const maxTurn = 32
+
+// turn waits for a turn of the connection's client; see Config.Turn.
+func (c *conn) turn(ctx context.Context) (leave func(), err error) {
+	if c.srv.cfg.Turn == nil {
+		yield.Now()
+		return func() {}, nil
+	}
+	return c.srv.cfg.Turn(ctx, c.raw.RemoteAddr())
+}
 
 // failed takes the error of a frame. It resets the stream of a stream error, and returns
 // what ends the connection.
 func (c *conn) failed(err error) error {
-	var s http2.StreamError
-	if errors.As(err, &s) {
+	if s := (http2.StreamError{}); errors.As(err, &s) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.maxID = max(c.maxID, s.StreamID)
@@ -230,14 +236,10 @@ func (c *conn) end(err error) {
 
 // discard reads and discards until the client closes.
 func discard(from net.Conn, buf []byte) {
-	if from.SetReadDeadline(time.Now().Add(linger)) != nil {
-		return
-	}
-	for left := lingerBytes; left > 0; {
-		n, err := from.Read(buf)
-		if err != nil {
-			return
-		}
+	err := from.SetReadDeadline(time.Now().Add(linger))
+	for left := lingerBytes; left > 0 && err == nil; {
+		var n int
+		n, err = from.Read(buf)
 		left -= n
 	}
 }
@@ -252,10 +254,10 @@ func (c *conn) endLocked(err error) {
 	c.room.Broadcast()
 }
 
-// leaveAllLocked ends the streams, some at a time: each makes its handler ready, and the
-// scheduler runs thousands of them before what other connections wait for. The lock is free in
-// between.
+// leaveAllLocked ends the streams, many of them in turns: each makes its handler ready. The
+// lock is free in between.
 func (c *conn) leaveAllLocked() {
+	defer c.burst.End()
 	for len(c.streams) > 0 {
 		n := 0
 		for _, s := range c.streams {
@@ -265,7 +267,7 @@ func (c *conn) leaveAllLocked() {
 			}
 		}
 		c.mu.Unlock()
-		yield.Now()
+		c.burst.Step(c.base, 1, c.turn)
 		c.mu.Lock()
 	}
 }
@@ -291,6 +293,7 @@ func (c *conn) waitForRoom() error {
 	defer c.mu.Unlock()
 	for c.err == nil && (len(c.out) >= maxPending || c.crowdedLocked()) {
 		if !c.flushLocked() {
+			c.burst.Pause()
 			c.room.Wait()
 		}
 	}

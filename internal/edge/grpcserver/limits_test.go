@@ -510,7 +510,7 @@ func TestDecompressionTakesTurns(t *testing.T) {
 	address, _ := serve(t, cfg)
 	c := pb.NewTestServiceClient(dial(t, address))
 	call := func(ctx context.Context, opts ...grpc.CallOption) error {
-		_, err := c.UnaryCall(ctx, &pb.SimpleRequest{Payload: payload(1 << 20)}, opts...)
+		_, err := c.UnaryCall(ctx, &pb.SimpleRequest{Payload: payload(64 << 10)}, opts...)
 		return err
 	}
 	if err := call(t.Context()); err != nil || in.Load() != 0 {

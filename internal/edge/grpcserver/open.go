@@ -165,10 +165,7 @@ func contextStatus(ctx context.Context) error {
 
 // toStatus returns the status that a handler's error means.
 func toStatus(err error) *status.Status {
-	if err == nil {
-		return status.New(codes.OK, "")
-	}
-	if s, ok := status.FromError(err); ok {
+	if s, ok := status.FromError(err); ok { // of nil: nil, which is OK
 		return s
 	}
 	return status.FromContextError(err)

@@ -85,6 +85,7 @@ func (r *arriving) Read(p []byte) (int, error) {
 		r.head = r.head[n:]
 		return n, nil
 	}
+	r.conn.burst.Pause()
 	return r.conn.net.Read(p)
 }
 

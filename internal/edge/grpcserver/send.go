@@ -119,11 +119,11 @@ func (s *stream) waitLocked(wait func(), large bool) error {
 // It reports whether it gave mu away.
 func (s *stream) flushLocked(large bool) bool {
 	c := s.conn
-	if !large || c.srv.cfg.Turn == nil || len(c.out) < maxOut/2 || c.writing || c.stalled {
+	if !large || len(c.out) < maxOut/2 || c.writing || c.stalled {
 		return c.flushLocked()
 	}
 	c.mu.Unlock()
-	leave, err := c.srv.cfg.Turn(s.ctx, c.net.RemoteAddr())
+	leave, err := c.turn(s.ctx)
 	c.mu.Lock()
 	if err == nil { // else the stream is about to end
 		defer leave()

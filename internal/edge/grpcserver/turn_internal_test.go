@@ -2,6 +2,7 @@ package grpcserver
 
 import (
 	"bytes"
+	"context"
 	"net"
 	"runtime"
 	"sync"
@@ -30,7 +31,18 @@ func (h *highest) note(n int64) {
 func TestCallsBeginAndEndInTurns(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const streams = 2000
+	var turns, left atomic.Int64
 	s, err := New(Config{
+		Turn: func(_ context.Context, client net.Addr) (func(), error) {
+			if client == nil {
+				t.Error("whose turn it is, is not known")
+			}
+			if n := turns.Add(1) - left.Load(); n > 1 {
+				t.Errorf("one connection has %d turns", n)
+			}
+			runtime.Gosched()
+			return func() { left.Add(1) }, nil
+		},
 		Credentials: insecure.NewCredentials(), Codec: encoding.GetCodecV2("proto"),
 		MaxReceive: 1 << 20, MaxStreams: streams, MaxHeader: 16 << 10, StreamWindow: 64 << 10, ConnWindow: 1 << 20,
 		HandshakeTimeout: time.Minute, PingAfter: time.Hour, PingTimeout: time.Minute, PingLeast: time.Second,
@@ -74,7 +86,7 @@ func TestCallsBeginAndEndInTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := conn.Write(callsOf(streams)); err != nil {
+	if _, err := conn.Write(append(callsOf(streams), 0, 0)); err != nil { // and the beginning of another frame
 		t.Fatal(err)
 	}
 	select {
@@ -82,10 +94,21 @@ func TestCallsBeginAndEndInTurns(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatalf("%d of %d calls have begun", begun.Load(), streams)
 	}
+	for limit := time.Now().Add(10 * time.Second); left.Load() != turns.Load(); runtime.Gosched() {
+		if time.Now().After(limit) {
+			t.Fatal("it has a turn while it waits for the rest of a frame")
+		}
+	}
+	if n := turns.Load(); n < streams/maxTurn-1 || n > streams/4 {
+		t.Errorf("%d turns for %d calls", n, streams)
+	}
 	_ = conn.Close()
 	stop()
 	if b, e := ready.Load(), over.Load(); b > 4*maxTurn || e > 4*maxTurn {
 		t.Errorf("%d handlers were ready to begin at a time, and %d to end, want %d at most", b, e, 4*maxTurn)
+	}
+	if n := left.Load(); n != turns.Load() {
+		t.Errorf("%d of %d turns are over", n, turns.Load())
 	}
 	if n := ended.Load(); n != streams {
 		t.Errorf("%d of %d calls have ended", n, streams)

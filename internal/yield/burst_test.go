@@ -1,0 +1,46 @@
+package yield_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/yield"
+)
+
+// Short work takes no turn. Long work takes one after each so many steps, keeps it in between,
+// and takes it again before the next step when it has given it away.
+func TestBurst(t *testing.T) {
+	var b yield.Burst
+	taken, left := 0, 0
+	var refused error
+	take := func(context.Context) (func(), error) {
+		if refused != nil {
+			return nil, refused
+		}
+		taken++
+		return func() { left++ }, nil
+	}
+	steps := func(n, wantTaken, wantLeft int) {
+		t.Helper()
+		for range n {
+			b.Step(t.Context(), 4, take)
+		}
+		if taken != wantTaken || left != wantLeft {
+			t.Errorf("%d turns are taken, and %d of them over, want %d and %d", taken, left, wantTaken, wantLeft)
+		}
+	}
+	steps(4, 0, 0) // short work
+	steps(1, 1, 0)
+	steps(2, 1, 0)
+	steps(1, 2, 1) // the eighth
+	b.Pause()
+	b.Pause()
+	steps(1, 3, 2) // the ninth has none left
+	b.End()
+	steps(4, 3, 3) // it begins anew
+	refused = errors.New("not now")
+	steps(2, 3, 3)
+	b.End()
+	steps(0, 3, 3)
+}
