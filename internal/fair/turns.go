@@ -29,15 +29,5 @@ func (t *Turns) Take(ctx context.Context, client string) (leave func(), err erro
 // Yield lets others run in the middle of a turn.
 func (*Turns) Yield() { yield.Now() }
 
-// Pass is Take for work that may wait for a client, as to write to its connection: the turn ends at
-// once, and the work follows it. Few goroutines are ready to run at a time then.
-func (t *Turns) Pass(ctx context.Context, client string) error {
-	leave, err := t.Take(ctx, client)
-	if err == nil {
-		leave()
-	}
-	return err
-}
-
 // Figures returns how many turns are taken and how many are waited for.
 func (t *Turns) Figures() (taken, waiting int) { return t.gate.Figures() }

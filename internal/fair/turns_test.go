@@ -36,14 +36,17 @@ func TestTurns(t *testing.T) {
 			synctest.Wait()
 		}
 		all.Go(func() {
-			if err := turns.Pass(t.Context(), "c"); err != nil {
+			last, err := turns.Take(t.Context(), "c")
+			if err != nil {
 				t.Error(err)
+				return
 			}
+			last()
 		})
 		synctest.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := turns.Pass(ctx, "c"); err == nil {
+		if _, err := turns.Take(ctx, "c"); err == nil {
 			t.Error("a turn that was given up has come")
 		}
 		if taken, waiting := turns.Figures(); taken != 1 || waiting != 4 {

@@ -208,6 +208,10 @@ func netlimitGroup() Group {
 func gatewayGroup() Group {
 	return Group{Package: "internal/edge/gateway", Mutants: []Mutant{
 		{
+			Name: "json-decoded-at-once", Bug: "decodes large requests without a turn", File: "gateway.go",
+			Old: `if b.Len() <= quick {`, New: `if b.Len() > 0 {`, Tests: "TestLargeRequestsAreDecodedInTurns",
+		},
+		{
 			Name: "id-of-a-part", Bug: "gives a part of a revision or unit an id: a client that resumes after it misses the rest", File: "events.go",
 			Old: `if e.partial = !complete; !complete {`, New: `if e.partial = !complete; false {`, Tests: "TestEventIDs",
 		},

@@ -128,12 +128,16 @@ const (
 	leastRate    = 16 << 10
 )
 
-// passOf returns what waits until a client may write; nil: it need not wait.
+// passOf returns what waits for a turn in which a client may write. The turn ends before the
+// write, which may wait for the client; few writers are ready to run at a time all the same.
 func (g *Gateway) passOf(ctx context.Context, client net.Addr) func() error {
-	if g.pass == nil || client == nil {
-		return nil
+	return func() error {
+		leave, err := g.Turn(ctx, client)
+		if err == nil {
+			leave()
+		}
+		return err
 	}
-	return func() error { return g.pass(ctx, client) }
 }
 
 // pace holds a client to that.

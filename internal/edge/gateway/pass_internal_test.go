@@ -36,9 +36,10 @@ func TestPiecesOfAnswersPass(t *testing.T) {
 func TestAnswersPassByAddress(t *testing.T) {
 	client := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}
 	var asked []net.Addr
-	g, err := New(Config{Pass: func(_ context.Context, who net.Addr) error {
+	left := 0
+	g, err := New(Config{Turn: func(_ context.Context, who net.Addr) (func(), error) {
 		asked = append(asked, who)
-		return nil
+		return func() { left++ }, nil
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +48,7 @@ func TestAnswersPassByAddress(t *testing.T) {
 	r.ProtoMajor = 2
 	r = r.WithContext(peer.NewContext(t.Context(), &peer.Peer{Addr: client}))
 	g.ServeHTTP(httptest.NewRecorder(), r)
-	if len(asked) != 1 || asked[0] != client {
-		t.Errorf("asked for %v, want once for %v", asked, client)
+	if len(asked) != 1 || asked[0] != client || left != 1 {
+		t.Errorf("asked for %v, and %d turns are over, want one for %v", asked, left, client)
 	}
 }

@@ -54,11 +54,6 @@ func (s *Server) turn(ctx context.Context, from net.Addr) (leave func(), err err
 	return s.cfg.Turns.Take(ctx, netlimit.SourceOf(from))
 }
 
-// pass waits for a client's turn, as turn does, and ends it.
-func (s *Server) pass(ctx context.Context, from net.Addr) error {
-	return s.cfg.Turns.Pass(ctx, netlimit.SourceOf(from))
-}
-
 // holdUnread takes bytes from the budget for what calls have not read of their requests, or
 // gives them back. They count for an address: the caller may not be known yet.
 func (s *Server) holdUnread(from net.Addr, n int) bool {

@@ -99,7 +99,7 @@ func New(cfg Config) (*Server, error) {
 		var err error
 		if s.gateway, err = gateway.New(gateway.Config{
 			MaxRequest: 2 * cfg.MaxMessageBytes, // base64, in JSON
-			Memory:     cfg.Budget, Hosts: cfg.JSONHosts, Admit: s.admitJSON, Unary: s.unaryJSON, Stream: s.streamJSON, Pass: s.pass, Logger: cfg.Logger,
+			Memory:     cfg.Budget, Hosts: cfg.JSONHosts, Admit: s.admitJSON, Unary: s.unaryJSON, Stream: s.streamJSON, Turn: s.turn, Logger: cfg.Logger,
 		}); err != nil {
 			return nil, fmt.Errorf("server: %w", err)
 		}

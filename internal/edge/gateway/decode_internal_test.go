@@ -1,0 +1,43 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"testing"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// A large request is decoded in a turn of its client, and not without one. A small one needs none.
+func TestLargeRequestsAreDecodedInTurns(t *testing.T) {
+	refused := errors.New("not now")
+	for name, c := range map[string]struct {
+		size  int
+		err   error
+		turns int
+	}{
+		"small":   {64, refused, 0},
+		"large":   {2 * quick, nil, 1},
+		"refused": {2 * quick, refused, 1},
+	} {
+		value := base64.StdEncoding.EncodeToString(make([]byte, c.size))
+		turns, left := 0, 0
+		request := &whole{bytes.NewReader([]byte(`{"value":"` + value + `"}`)), func() (func(), error) {
+			turns++
+			return func() { left++ }, c.err
+		}}
+		var got etcdserverpb.PutRequest
+		err := (&marshaler{runtime.JSONPb{}}).NewDecoder(request).Decode(&got)
+		if c.turns > 0 && c.err != nil {
+			if !errors.Is(err, refused) || len(got.Value) > 0 || left != 0 {
+				t.Errorf("%s: %d bytes of the value, %d turns over: %v", name, len(got.Value), left, err)
+			}
+			continue
+		}
+		if err != nil || len(got.Value) != c.size || turns != c.turns || left != turns {
+			t.Errorf("%s: %d bytes of the value in %d turns, of which %d are over: %v", name, len(got.Value), turns, left, err)
+		}
+	}
+}
