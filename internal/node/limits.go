@@ -18,26 +18,25 @@ type limits struct {
 // within milliseconds. At the HTTP port one address has a quarter of the room, and half of
 // that for handshakes, so that it pushes out its own connections and no kubelet's.
 func newLimits(cfg *Config) limits {
-	limit := func(port string, most, pending int) *netlimit.Limit {
-		return netlimit.New(netlimit.Config{Port: port, Max: most, MaxPending: pending, Logger: cfg.Logger})
+	limit := func(port string, most, pending int, turns *netlimit.Turns) *netlimit.Limit {
+		return netlimit.New(netlimit.Config{Port: port, Max: most, MaxPending: pending, Turns: turns, Logger: cfg.Logger})
 	}
-	// Nodes do not wait for clients: the peer and raft ports have no turns.
-	turns := netlimit.TurnsOfNode()
-	atPort := func(secure *tls.Config) *netlimit.Turns {
+	atPort := func(secure *tls.Config, turns *netlimit.Turns) *netlimit.Turns {
 		if secure == nil {
 			return nil
 		}
 		return turns
 	}
+	turns := netlimit.TurnsOfNode() // without those of nodes, which do not wait for clients
 	return limits{
 		clients: netlimit.New(netlimit.Config{
 			Port: "client", Max: cfg.MaxConnections, MaxPending: 1024, MaxPerAddress: cfg.MaxConnectionsPerAddress, BytesPerSecond: cfg.AddressRate,
-			Turns:  atPort(cfg.ClientTLS),
+			Turns:  atPort(cfg.ClientTLS, turns),
 			Advice: "see --max-connections and --max-connections-per-address", Logger: cfg.Logger,
 		}),
-		peers: limit("peer", 4096, 256), raft: limit("raft", 256, 64),
-		gossip: limit("gossip", 64, 64), http: netlimit.New(netlimit.Config{
-			Port: "http", Max: 512, MaxPerAddress: 128, BytesPerSecond: cfg.AddressRate, Evict: true, MaxPending: 256, Turns: atPort(cfg.HTTPTLS), Logger: cfg.Logger,
+		peers: limit("peer", 4096, 256, atPort(cfg.PeerServerTLS, netlimit.NewTurns(1))), raft: limit("raft", 256, 64, nil),
+		gossip: limit("gossip", 64, 64, nil), http: netlimit.New(netlimit.Config{
+			Port: "http", Max: 512, MaxPerAddress: 128, BytesPerSecond: cfg.AddressRate, Evict: true, MaxPending: 256, Turns: atPort(cfg.HTTPTLS, turns), Logger: cfg.Logger,
 		}),
 	}
 }

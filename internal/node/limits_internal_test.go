@@ -1,11 +1,13 @@
 package node
 
 import (
+	"crypto/tls"
 	"io"
 	"log/slog"
 	"net"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 )
@@ -38,4 +40,44 @@ func TestAddressRate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Handshakes at the peer port take turns of their own: those of clients do not keep nodes
+// waiting, and one host with a certificate that is refused does not get all cores.
+func TestHandshakesOfNodesTakeTurns(t *testing.T) {
+	cfg := &Config{ClientTLS: &tls.Config{}, PeerServerTLS: &tls.Config{}, MaxConnections: 10, Logger: slog.New(slog.DiscardHandler)}
+	l := newLimits(cfg)
+	read := func(limit *netlimit.Limit) (*netlimit.Conn, chan struct{}) {
+		t.Helper()
+		here, there := net.Pipe()
+		t.Cleanup(func() { _ = there.Close() })
+		c, ok := limit.Admit(here)
+		if !ok {
+			t.Fatal("refused")
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = c.Read(make([]byte, 1))
+		}()
+		if _, err := there.Write([]byte{0x16}); err != nil {
+			t.Fatal(err)
+		}
+		return c, done
+	}
+	_, client := read(l.clients)
+	<-client // it has a turn, and keeps it
+	first, node := read(l.peers)
+	<-node
+	_, next := read(l.peers)
+	for l.peers.Stats().Waits == 0 {
+		select {
+		case <-next:
+			t.Fatal("a second handshake did not wait")
+		case <-time.After(time.Millisecond):
+		}
+	}
+	first.Settle()
+	<-next
 }

@@ -12,6 +12,10 @@ func membershipGroup() Group {
 func nodeGroup() Group {
 	return Group{Package: "internal/node", Mutants: []Mutant{
 		{
+			Name: "node-handshakes-at-once", Bug: "handshakes at the peer port take no turns", File: "limits.go",
+			Old: `atPort(cfg.PeerServerTLS, netlimit.NewTurns(1))`, New: `atPort(nil, netlimit.NewTurns(1))`, Tests: "TestHandshakesOfNodesTakeTurns",
+		},
+		{
 			Name: "looks-not-borrowed", Bug: "has each node read etcd's revision twice a second", File: "clock.go",
 			Old: `c.borrowed(time.Now()); ok && c.ok.Load()`, New: `c.borrowed(time.Now()); ok && false`,
 			Tests: "TestNodesAtRestReadLittleAtEtcd", Package: "internal/testing/sim",
