@@ -149,25 +149,27 @@ func (a *attacker) countWatches(s grpc.ClientStream) {
 	}
 }
 
-// unreadWatches watches what the crowd's writer writes, and reads nothing.
-func unreadWatches(ctx context.Context, a *attacker) error {
-	const conns, streams = 10, 100
-	return a.many(ctx, conns, func(ctx context.Context, _ int) error {
-		h, err := a.h2(ctx)
-		if err != nil {
-			return err
-		}
-		defer h.conn.Close()
-		for range streams {
-			h.call(etcdserverpb.Watch_Watch_FullMethodName, createRequest(etcdAPI, 0, "/crowd/", "/crowd0", 0), true)
-		}
-		if err := h.send(); err != nil {
-			return err
-		}
-		a.did("watches", streams)
-		<-ctx.Done()
-		return nil
-	})
+// unreadWatches watches what the crowd's writer writes, on so many streams of each connection,
+// and reads nothing.
+func unreadWatches(conns, streams int) func(context.Context, *attacker) error {
+	return func(ctx context.Context, a *attacker) error {
+		return a.many(ctx, conns, func(ctx context.Context, _ int) error {
+			h, err := a.h2(ctx)
+			if err != nil {
+				return err
+			}
+			defer h.conn.Close()
+			for range streams {
+				h.call(etcdserverpb.Watch_Watch_FullMethodName, createRequest(etcdAPI, 0, "/crowd/", "/crowd0", 0), true)
+			}
+			if err := h.send(); err != nil {
+				return err
+			}
+			a.did("watches", streams)
+			<-ctx.Done()
+			return nil
+		})
+	}
 }
 
 // unreadWindows watches what the crowd's writer writes, through both APIs, on streams whose

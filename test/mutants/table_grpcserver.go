@@ -32,7 +32,7 @@ func grpcserverGroup() Group {
 		},
 		{
 			Name: "grpc-without-turns", Bug: "lets a connection begin thousands of calls before others run", File: "conn.go",
-			Old: "c.turn.Did(1, maxTurn)", New: "c.turn.Did(0, maxTurn)", Tests: "TestCallsBeginAndEndInTurns",
+			Old: "c.burst.Step(c.base, maxTurn, c.turn)", New: "c.burst.Step(c.base, 1<<20, c.turn)", Tests: "TestCallsBeginAndEndInTurns",
 		},
 		{
 			Name: "grpc-large-without-turns", Bug: "one client's large answers are written before what others wait for", File: "send.go",
@@ -43,16 +43,20 @@ func grpcserverGroup() Group {
 			Old: "burst >= maxOut ||", New: "burst >= 0 ||", Tests: "TestLargeAnswersTakeTurns",
 		},
 		{
+			Name: "grpc-keeps-the-readers-turn", Bug: "a connection has its turn while it waits for the rest of a frame", File: "reader.go",
+			Old: "	r.conn.burst.Pause()\n", New: "", Tests: "TestCallsBeginAndEndInTurns",
+		},
+		{
 			Name: "grpc-ends-all-at-once", Bug: "ends thousands of calls of a connection before others run", File: "conn.go",
 			Old: "if n++; n == maxTurn {", New: "if n++; n < 0 {", Tests: "TestCallsBeginAndEndInTurns",
 		},
 		{
 			Name: "grpc-decompresses-at-once", Bug: "decompresses messages without a turn", File: "call.go",
-			Old: "turn := c.conn.srv.cfg.Turn; turn != nil", New: "turn := c.conn.srv.cfg.Turn; turn != nil && c.first", Tests: "TestDecompressionTakesTurns",
+			Old: "leave, err := c.conn.turn(c.ctx)", New: "leave, err := func() {}, error(nil)", Tests: "TestDecompressionTakesTurns",
 		},
 		{
 			Name: "grpc-keeps-turns", Bug: "does not give back the turn of a message", File: "call.go",
-			Old: "		defer leave()\n", New: "		_ = leave\n", Tests: "TestDecompressionTakesTurns",
+			Old: "	defer leave()\n", New: "	_ = leave\n", Tests: "TestDecompressionTakesTurns",
 		},
 		{
 			Name: "grpc-resets-at-once", Bug: "bears any number of streams that are reset at once", File: "frames.go",

@@ -3,6 +3,16 @@ package mutants
 func pumpGroup() Group {
 	return Group{Package: "internal/edge/pump", Mutants: []Mutant{
 		{
+			Name: "pump-connections-take-turns", Bug: "a client with more connections has more turns", File: "clients.go",
+			Old: `	cl := c.client
+	if cl.first`, New: `	cl := &client{}
+	if cl.first`, Tests: "TestClientsOfPumpsTakeTurns",
+		},
+		{
+			Name: "pump-on-all-processors", Bug: "pumps leave no processor to the rest", File: "pump.go",
+			Old: `runtime.GOMAXPROCS(0)-1)`, New: `runtime.GOMAXPROCS(0))`, Tests: "TestPumpsLeaveAProcessor",
+		},
+		{
 			Name: "pump-turn-without-bound", Bug: "a turn runs all tasks, however much they send", File: "pump.go",
 			Old: `if own.sent >= turnBytes {`, New: `if false {`, Tests: "TestATurnIsBounded",
 		},
@@ -25,7 +35,7 @@ func pumpGroup() Group {
 		},
 		{
 			Name: "pump-held-up-stays", Bug: "a pump that a send holds up keeps its place", File: "pump.go",
-			Old: `if p.running--; p.first != nil {`, New: `if p.first != nil {`, Tests: "TestSendsThatWait",
+			Old: `if p.running--; p.due.any() {`, New: `if p.due.any() {`, Tests: "TestSendsThatWait",
 		},
 		{
 			Name: "pump-held-up-keeps-connection", Bug: "a send that waits holds up its connection", File: "pump.go",

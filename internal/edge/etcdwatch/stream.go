@@ -106,10 +106,11 @@ func (w *watchService) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchReque
 	if err := x.cfg.Router.AwaitMap(gs.Context()); err != nil {
 		return wire.Status(err)
 	}
-	tasks := w.pumps.Open(gs.Context(), gs)
 	ctx, cancel := context.WithCancel(gs.Context())
+	holder := authz.Holder(ctx, caller)
+	tasks := w.pumps.Open(ctx, holder.Name, gs)
 	s := &stream{
-		of: x, tasks: tasks, requests: receive.New(gs), cancel: cancel, from: etcdview.ClientOf(ctx), caller: caller, holder: authz.Holder(ctx, caller), ctx: ctx, leader: etcdview.WantsLeader(ctx),
+		of: x, tasks: tasks, requests: receive.New(gs), cancel: cancel, from: etcdview.ClientOf(ctx), caller: caller, holder: holder, ctx: ctx, leader: etcdview.WantsLeader(ctx),
 		slots:   make(chan struct{}, maxReplies),
 		watches: make(map[int64]*watch), gone: make(chan struct{}),
 	}

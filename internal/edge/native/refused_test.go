@@ -29,7 +29,7 @@ func TestRefusalsThatAreNotRead(t *testing.T) {
 	api := New(Config{MaxWatchesPerStream: 1, OpenQueue: etcdwatch.NewOpenQueue(), Router: router.New(router.Config{Shards: cachetest.NewNode("here", h, nil), Clock: h})})
 	ctx, cancel := context.WithCancel(t.Context())
 	var pumps pump.Pumps
-	st := &stream{api: api, tasks: pumps.Open(ctx, deaf{ctx}), ctx: ctx, watches: make(map[int64]*watch)}
+	st := &stream{api: api, tasks: pumps.Open(ctx, "", deaf{ctx}), ctx: ctx, watches: make(map[int64]*watch)}
 	st.progress.start(st, time.Hour)
 	defer pumps.Wait()
 	defer st.close()

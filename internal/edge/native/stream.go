@@ -66,16 +66,16 @@ func (s *service) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchRequest, s
 	if err != nil {
 		return wire.Status(err)
 	}
-	tasks := s.api.cfg.Pumps.Open(gs.Context(), gs)
 	ctx, cancel := context.WithCancel(gs.Context())
-	st := &stream{api: s.api, tasks: tasks, requests: receive.New(gs), cancel: cancel, from: callers.Address(ctx), guard: s.guard(), caller: caller, ctx: ctx, watches: make(map[int64]*watch)}
+	st := &stream{api: s.api, requests: receive.New(gs), cancel: cancel, from: callers.Address(ctx), guard: s.guard(), caller: caller, ctx: ctx, watches: make(map[int64]*watch)}
 	if !s.local {
 		st.holder = authz.Holder(ctx, caller)
 	}
+	st.tasks = s.api.cfg.Pumps.Open(ctx, st.turns(), gs)
 	if !s.api.enter(st) {
 		st.requests.Stop(kv.ShuttingDown())
 		cancel()
-		tasks.Close()
+		st.tasks.Close()
 		return wire.Status(kv.ShuttingDown())
 	}
 	st.progress.start(st, s.api.cfg.ProgressInterval)

@@ -1,9 +1,9 @@
 // Package pump serves the streams of all connections with a few goroutines, the pumps, one
-// for each core: a [Task] that has something to do is put on its stream's list, the stream
-// on its connection's, and the connection on that of the [Pumps]. A pump takes a connection,
-// gives one stream after the other its turn, and has the connection's bytes written. When
-// nothing else is ready, an event leaves at once; under load, a visit does all that has
-// gathered, and writes it together. There is no tick in between.
+// for each processor but one: a [Task] that has something to do is put on its stream's list, the
+// stream on its connection's, and the connection on its client's. Clients take turns. A pump
+// takes a connection, gives one stream after the other its turn, and has the connection's bytes
+// written. When nothing else is ready, an event leaves at once; under load, a visit does all
+// that has gathered, and writes it together. There is no tick in between.
 //
 //	Task.Wake ─▶ stream ─▶ connection ─▶ pump: run(scratch), run(scratch), … → write
 //

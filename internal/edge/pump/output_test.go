@@ -114,7 +114,7 @@ func TestSend(t *testing.T) {
 			all := randomMessages(r, 3000)
 			var pumps pump.Pumps
 			stream := openWatch(t.Context(), t, serve(t, own, func(gs grpc.ServerStream) error {
-				s := pumps.Open(gs.Context(), gs)
+				s := pumps.Open(gs.Context(), "", gs)
 				defer s.Close()
 				done := make(chan error, 1)
 				var task pump.Task
@@ -173,7 +173,7 @@ func TestSendFails(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			small := randomMessages(rand.New(rand.NewPCG(1, 1)), 1)[0]
 			stream := openWatch(ctx, t, serve(t, own, func(gs grpc.ServerStream) error {
-				s := pumps.Open(gs.Context(), gs)
+				s := pumps.Open(gs.Context(), "", gs)
 				defer s.Close()
 				var task pump.Task
 				task.Init(s, func(*pump.Scratch) bool {
@@ -203,7 +203,7 @@ func TestAStreamThatIsNotRead(t *testing.T) {
 			const messages = 100
 			var pumps pump.Pumps
 			conn := serve(t, own, func(gs grpc.ServerStream) error {
-				s := pumps.Open(gs.Context(), gs)
+				s := pumps.Open(gs.Context(), "", gs)
 				defer s.Close()
 				done := make(chan error, 1)
 				var task pump.Task

@@ -12,10 +12,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/ops/revtrace"
 	"github.com/shardwatch/shardwatch/internal/wire"
+	"github.com/shardwatch/shardwatch/internal/yield"
 )
 
-// Pumps serve the streams of all connections: a goroutine for each core, as long as there
-// are streams. The zero Pumps is ready.
+// Pumps serve the streams of all connections: a goroutine for each processor but one, which is
+// left to all other work, as long as there are streams. The zero Pumps is ready.
 type Pumps struct {
 	// Trace records which revisions are sent to watches; nil: none does. Set it before
 	// the first Open.
@@ -26,18 +27,19 @@ type Pumps struct {
 
 	spare sync.Pool // of *Scratch; pumps that sends have held up have left them
 
-	mu          sync.Mutex
-	work        sync.Cond // idle pumps wait on it
-	first, last *Conn     // guarded by mu; those with streams to serve that no pump is at, first come first served
-	streams     int       // guarded by mu
-	running     int       // guarded by mu; pumps, without those that a send holds up
-	idle        int       // guarded by mu; pumps that wait
+	mu      sync.Mutex
+	work    sync.Cond // idle pumps wait on it
+	due     clients   // guarded by mu
+	streams int       // guarded by mu
+	running int       // guarded by mu; pumps, without those that a send holds up
+	idle    int       // guarded by mu; pumps that wait
 }
 
 // Conn is a connection: its streams that have something to do. One pump at a time is at it.
 type Conn struct {
-	pumps *Pumps
-	next  *Conn // guarded by pumps.mu
+	pumps  *Pumps
+	client *client // guarded by pumps.mu; of the stream that was opened last
+	next   *Conn   // guarded by pumps.mu
 
 	mu          sync.Mutex
 	left        sync.Cond // Close waits on it for a stream's busy to end
@@ -47,8 +49,9 @@ type Conn struct {
 
 // Stream is one stream of a connection. One pump at a time is at it.
 type Stream struct {
-	conn *Conn
-	out  output
+	conn   *Conn
+	client *client
+	out    output
 
 	next   *Stream     // guarded by conn.mu; the next one that is ready
 	ready  []*Task     // guarded by conn.mu; tasks to run, first come first served
@@ -75,9 +78,10 @@ type Scratch struct {
 	Trace revtrace.Turn
 
 	codec  wire.Codec
-	conn   *Conn  // where the pump is
-	heldUp bool   // a send waits, or has waited: another pump continues in its place
-	wait   func() // holdUp, allocated once
+	conn   *Conn       // where the pump is
+	visits yield.Steps // in a row
+	heldUp bool        // a send waits, or has waited: another pump continues in its place
+	wait   func()      // holdUp, allocated once
 	turn   []*Task
 	again  []*Task
 	buf    []byte   // messages that are not handed over
@@ -87,6 +91,9 @@ type Scratch struct {
 
 // Bounds of what a pump does before others have their turn.
 const (
+	// maxVisits is how many visits a pump makes in a row before other goroutines and threads go
+	// first.
+	maxVisits = 8
 	// maxVisit bounds the streams of a connection that are served before its bytes leave.
 	maxVisit = 256
 	// turnBytes is how much a turn of a stream sends before it ends.
@@ -95,13 +102,10 @@ const (
 	maxTurn = 1024
 )
 
-// Open returns a new stream, of the connection that the call of ctx came by. Close it.
-// Messages go to the transport of the call, if that takes bytes, or else to plain.
-func (p *Pumps) Open(ctx context.Context, plain Messages) *Stream {
-	p.mu.Lock()
-	p.work.L = &p.mu
-	p.streams++
-	p.mu.Unlock()
+// Open returns a new stream, of the connection that the call of ctx came by, and of a client,
+// whose connections share its turns. Close it. Messages go to the transport of the call, if
+// that takes bytes, or else to plain.
+func (p *Pumps) Open(ctx context.Context, client string, plain Messages) *Stream {
 	s := &Stream{out: output{plain: plain}}
 	if t, ok := grpc.ServerTransportStreamFromContext(ctx).(Transport); ok {
 		s.out.to = t
@@ -109,6 +113,12 @@ func (p *Pumps) Open(ctx context.Context, plain Messages) *Stream {
 	} else {
 		s.conn = p.newConn()
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.work.L = &p.mu
+	p.streams++
+	s.client = p.due.open(client)
+	s.conn.client = s.client
 	return s
 }
 
@@ -136,6 +146,7 @@ func (s *Stream) Close() {
 	p := c.pumps
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.due.close(s.client)
 	if p.streams--; p.streams == 0 {
 		p.work.Broadcast()
 	}
@@ -209,12 +220,10 @@ func (c *Conn) takeLocked() *Stream {
 func (p *Pumps) add(c *Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.first != nil {
-		p.last.next, p.last = c, c
-		return
+	more := p.due.any()
+	if p.due.push(c); !more {
+		p.wakeLocked()
 	}
-	p.first, p.last = c, c
-	p.wakeLocked()
 }
 
 // wakeLocked wakes or starts a pump, unless there are enough.
@@ -222,7 +231,7 @@ func (p *Pumps) wakeLocked() {
 	switch {
 	case p.idle > 0:
 		p.work.Signal()
-	case p.running < runtime.GOMAXPROCS(0):
+	case p.running < max(1, runtime.GOMAXPROCS(0)-1):
 		p.running++
 		p.all.Go(p.run)
 	}
@@ -243,22 +252,24 @@ func (p *Pumps) run() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for !own.heldUp {
-		c := p.first
+		c := p.due.pop()
 		switch {
 		case c == nil && p.streams == 0:
 			p.running--
 			return
 		case c == nil:
+			own.visits = 0
 			p.idle++
 			p.work.Wait()
 			p.idle--
 			continue
 		}
-		if p.first, c.next = c.next, nil; p.first != nil {
+		if p.due.any() {
 			p.wakeLocked()
 		}
 		p.mu.Unlock()
 		c.visit(own)
+		own.visits.Did(1, maxVisits)
 		p.mu.Lock()
 	}
 }
@@ -318,7 +329,7 @@ func (c *Conn) leaveLocked(own *Scratch) {
 	p := c.pumps
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.running--; p.first != nil {
+	if p.running--; p.due.any() {
 		p.wakeLocked()
 	}
 }

@@ -61,7 +61,7 @@ func open(p *pump.Pumps, c *connection, sent func(wait func(), bytes int)) *stre
 	if c != nil {
 		ctx = grpc.NewContextWithServerTransportStream(ctx, &transport{c, sent})
 	}
-	return &stream{Stream: p.Open(ctx, nil)}
+	return &stream{Stream: p.Open(ctx, "", nil)}
 }
 
 // counter is a task that counts its runs and fails when two tasks of its stream
@@ -374,5 +374,95 @@ func TestStreamsThatComeAndGoLeaveNoPumps(t *testing.T) {
 	pumps.Wait()
 	if most > before+2*runtime.GOMAXPROCS(0) {
 		t.Errorf("%d goroutines, at first %d", most, before)
+	}
+}
+
+// Clients take turns: one connection of a client waits for a visit or two of another one's
+// thousand, and the connections of one client are visited first come, first served.
+func TestClientsOfPumpsTakeTurns(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var pumps pump.Pumps
+	var mu sync.Mutex
+	var order []string
+	visit := make(map[string]*pump.Task)
+	var all []*pump.Stream
+	add := func(client, name string, run func()) {
+		ctx := grpc.NewContextWithServerTransportStream(t.Context(), &transport{c: new(connection)})
+		s := pumps.Open(ctx, client, nil)
+		all = append(all, s)
+		task := new(pump.Task)
+		task.Init(s, func(*pump.Scratch) bool {
+			run()
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, name)
+			return false
+		})
+		visit[name] = task
+	}
+	held, release := make(chan struct{}), make(chan struct{})
+	add("x", "first", func() { close(held); <-release })
+	for _, name := range []string{"a1", "a2", "a3", "a4", "b1", "b2"} {
+		add(name[:1], name, func() {})
+	}
+	visit["first"].Start()
+	<-held // the one pump is there
+	for _, name := range []string{"a1", "a2", "a3", "a4", "b1", "b2"} {
+		visit[name].Start()
+	}
+	close(release)
+	for {
+		mu.Lock()
+		n := len(order)
+		mu.Unlock()
+		if n == 7 {
+			break
+		}
+		runtime.Gosched()
+	}
+	for _, s := range all {
+		s.Close()
+	}
+	pumps.Wait()
+	if want := []string{"first", "a1", "b1", "a2", "b2", "a3", "a4"}; !slices.Equal(order, want) {
+		t.Errorf("visited in the order %q, want %q", order, want)
+	}
+}
+
+// Pumps leave a processor to all other work: with two of them, one pump visits a connection at a
+// time, as long as no send waits.
+func TestPumpsLeaveAProcessor(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	var pumps pump.Pumps
+	var at, most, ran atomic.Int64
+	var all []*pump.Stream
+	const streams, rounds = 20, 50
+	for range streams {
+		ctx := grpc.NewContextWithServerTransportStream(t.Context(), &transport{c: new(connection)})
+		s := pumps.Open(ctx, "", nil)
+		all = append(all, s)
+		left := rounds
+		task := new(pump.Task)
+		task.Init(s, func(*pump.Scratch) bool {
+			if n := at.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			runtime.Gosched()
+			at.Add(-1)
+			ran.Add(1)
+			left--
+			return left > 0
+		})
+		task.Start()
+	}
+	for ran.Load() < streams*rounds {
+		runtime.Gosched()
+	}
+	for _, s := range all {
+		s.Close()
+	}
+	pumps.Wait()
+	if n := most.Load(); n != 1 {
+		t.Errorf("%d pumps ran on two processors, want 1", n)
 	}
 }
