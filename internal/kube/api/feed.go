@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -139,6 +141,19 @@ func (s *feeds) loaded(r source.Resource) bool {
 	f := s.find(r)
 	return f != nil && f.loaded()
 }
+
+// waits returns why a resource has no state yet, in a line of some hundred bytes.
+func (s *feeds) waits(r source.Resource) error {
+	if f := s.find(r); f != nil {
+		if err := f.src.Failure(); err != nil {
+			return fmt.Errorf("%s is not loaded yet: %.*s", r, maxWhy, strings.ReplaceAll(err.Error(), "\n", "; "))
+		}
+	}
+	return fmt.Errorf("%s is not loaded yet", r)
+}
+
+// maxWhy bounds what is told of a failure, in characters.
+const maxWhy = 500
 
 func (f *feed) loaded() bool {
 	select {

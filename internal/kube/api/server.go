@@ -150,7 +150,7 @@ func (s *Server) NotReady() (reasons []string) {
 	}
 	for _, r := range s.cfg.Preload {
 		if !s.feeds.loaded(r) {
-			reasons = append(reasons, r.String()+" is not loaded yet")
+			reasons = append(reasons, s.feeds.waits(r).Error())
 		}
 	}
 	return reasons
@@ -277,7 +277,7 @@ func (s *Server) ready(ctx context.Context, f *feed) (source.Kind, error) {
 				return source.Kind{}, fmt.Errorf("%w: %w", errNotFollowed, err)
 			}
 		case <-ctx.Done():
-			return source.Kind{}, fmt.Errorf("%s is not loaded yet", f.r)
+			return source.Kind{}, s.feeds.waits(f.r)
 		case <-s.feeds.ctx.Done():
 			return source.Kind{}, errors.New("the node stops")
 		}

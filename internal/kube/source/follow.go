@@ -25,7 +25,8 @@ type Source struct {
 	gap  Gap
 	kind atomic.Pointer[Kind]
 
-	failed chan error // the newest failure of Follow that was not taken
+	failed  chan error // the newest failure of Follow that was not taken
+	failure atomic.Pointer[error]
 }
 
 // Gap is called, from within Follow, before a source leaps over versions of
@@ -59,8 +60,17 @@ func (s *Source) Kind() (Kind, bool) {
 // Failed has the failures of Follow. One that is not taken is replaced by the next.
 func (s *Source) Failed() <-chan error { return s.failed }
 
+// Failure returns the newest failure of Follow; nil: there was none, or something has come since.
+func (s *Source) Failure() error {
+	if err := s.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 // fails notes a failure.
 func (s *Source) fails(err error) {
+	s.failure.Store(&err)
 	select {
 	case <-s.failed: //nolint:errcheck // the newer failure replaces it
 	default:
@@ -86,6 +96,9 @@ func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 		emit := func(u kv.Update) error {
 			if !yield(u, nil) {
 				return errEnough
+			}
+			if s.failure.Load() != nil {
+				s.failure.Store(nil)
 			}
 			return nil
 		}

@@ -288,3 +288,28 @@ func TestAResourceIsNamedByThePrefixOfItsKeys(t *testing.T) {
 		t.Errorf("CBOR is %v", got)
 	}
 }
+
+// The newest failure is known until something comes.
+func TestTheNewestFailureIsKnown(t *testing.T) {
+	a := serve(t, map[string]func(http.ResponseWriter, *http.Request){
+		stream: sends(http.StatusForbidden, false, `{"kind":"Status","apiVersion":"v1","code":403,"reason":"Forbidden","message":"things are not for you"}`),
+	})
+	s := follow(t, nil, a)
+	if err := s.Failure(); err != nil {
+		t.Errorf("failed before it began: %v", err)
+	}
+	first := func(kv.Update) bool { return true }
+	if _, err := collect(t, s, kv.FollowRequest{}, first); err == nil {
+		t.Error("what is forbidden is followed")
+	}
+	if err := s.Failure(); err == nil || !strings.Contains(err.Error(), "things are not for you") {
+		t.Errorf("%v does not say why", err)
+	}
+	a.mu.Lock()
+	a.script[stream] = sends(http.StatusOK, true, bookmark(7, true))
+	a.mu.Unlock()
+	ready := func(u kv.Update) bool { return u.Kind == kv.UpdateReady }
+	if _, err := collect(t, s, kv.FollowRequest{}, ready); err != nil || s.Failure() != nil {
+		t.Errorf("follows, and says %v: %v", s.Failure(), err)
+	}
+}
