@@ -50,6 +50,15 @@ func (a *Attack) controls() bool {
 	return a.Name == control || a.Name == machineControl || a.Name == etcdControl
 }
 
+// counterpart returns the control of the rounds after the attack. One that makes etcd read its
+// log is compared with a watch that does so at etcd itself.
+func (a *Attack) counterpart() string {
+	if a.Name == "catch-up" || a.Name == "json-catch-up" {
+		return etcdControl
+	}
+	return machineControl
+}
+
 // order tells an attacker's process what to do.
 type order struct {
 	Attack             string

@@ -64,7 +64,7 @@ const Idle = 20
 // Defaults returns the configuration of `make hostile`, without Program and Dir.
 func Defaults() Config {
 	return Config{
-		Modes: []string{plain, secure}, Rounds: 3, Calm: 5 * time.Second, Hot: 10 * time.Second,
+		Modes: []string{plain, secure}, Rounds: 3, Calm: 10 * time.Second, Hot: 10 * time.Second,
 		Watches: 500, Keys: 40_000, MaxMemory: 256 << 20, MaxRatio: 2, Apart: true, Nice: Idle,
 	}
 }

@@ -22,11 +22,8 @@ import (
 // the others etcd's.
 const clients = 10
 
-// pace is the time between two writes and between two reads.
-const (
-	writePace = 10 * time.Millisecond
-	readPace  = 20 * time.Millisecond
-)
+// pace is the time between two writes, and between two reads.
+const pace = 10 * time.Millisecond
 
 // patience is how long after a round its writes may arrive, and how long a read may
 // take. What takes longer counts as that long.
@@ -208,7 +205,7 @@ func (c *crowd) saw(value []byte) {
 func (c *crowd) write(ctx context.Context) {
 	var g sync.WaitGroup
 	defer g.Wait()
-	tick := time.NewTicker(writePace)
+	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		select {
@@ -233,7 +230,7 @@ func (c *crowd) write(ctx context.Context) {
 func (c *crowd) read(ctx context.Context) {
 	var g sync.WaitGroup
 	defer g.Wait()
-	tick := time.NewTicker(readPace)
+	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		select {

@@ -170,7 +170,7 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 			return row, err
 		}
 		if !a.controls() {
-			if p, err = c.control(ctx, people, t.node.PID(), p.Attacker); err != nil {
+			if p, err = c.control(ctx, people, t.node.PID(), order{Attack: a.counterpart(), Etcd: t.etcd, Cores: max(p.Attacker, leastCores)}); err != nil {
 				return row, err
 			}
 			control = append(control, p)
@@ -193,13 +193,13 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 	return row, err
 }
 
-// control measures a round in which a process uses as many cores as the attacker did, and leaves the
-// node alone: the crowd's delays in it are the machine's.
-func (c *Config) control(ctx context.Context, people *crowd, node int, cores float64) (p pain, err error) {
+// control measures a round of an attack's counterpart, which leaves the node alone: the crowd's
+// delays in it are the machine's, where a process uses as many cores as the attacker did, or etcd's.
+func (c *Config) control(ctx context.Context, people *crowd, node int, counterpart order) (p pain, err error) {
 	if err := pause(ctx, settle); err != nil { // the node ends what the attacker has left
 		return p, err
 	}
-	pid, end, err := launch(ctx, c, order{Attack: machineControl, Cores: max(cores, leastCores)})
+	pid, end, err := launch(ctx, c, counterpart)
 	if err != nil {
 		return p, err
 	}
