@@ -9,6 +9,7 @@ import (
 	"weak"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // A watcher that never reads keeps nothing alive.
@@ -37,7 +38,7 @@ func TestSlowWatcherPinsNothing(t *testing.T) {
 		}
 	}
 	clear(scratch)
-	eventually(t, "evicted batches are freed", func() bool {
+	testkit.Eventually(t, "evicted batches are freed", func() bool {
 		runtime.GC()
 		for _, p := range early {
 			if p.Value() != nil {

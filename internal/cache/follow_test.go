@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // A list says what is there, not what was deleted: a state without history
@@ -270,7 +271,7 @@ func TestRetire(t *testing.T) {
 	defer cancel()
 	go func() { blocked <- c.WaitProgress(ctx, 1000) }()
 	go func() { _, err := c.At(ctx, 1000); blocked <- err }()
-	eventually(t, "four waiters", func() bool { return waitersOf(c) == 4 })
+	testkit.Eventually(t, "four waiters", func() bool { return waitersOf(c) == 4 })
 	stop()
 	for range 2 {
 		if err := <-blocked; !errors.Is(err, ErrRetired) {

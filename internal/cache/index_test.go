@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func TestIndexAgainstList(t *testing.T) {
-	rng := newRand(t)
+	rng := testkit.Rand(t)
 	for _, size := range []int{3, 50, 400} {
 		var x index
 		live := map[*Watcher]bool{}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // store is a model of etcd: all revisions there ever were, and the state at
@@ -527,7 +528,7 @@ func TestAgainstModel(t *testing.T) {
 		// wake-up shows at once.
 		bubble := func(t *testing.T) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(x.procs))
-			rng := newRand(t)
+			rng := testkit.Rand(t)
 			if testing.Short() {
 				x.moves /= 4
 			}

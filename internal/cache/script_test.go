@@ -197,16 +197,6 @@ func drain(tb testing.TB, w *Watcher) (out []kv.Revision) {
 // all is every key.
 var all = kv.Range{}
 
-// eventually polls until ok, or fails the test.
-func eventually(tb testing.TB, what string, ok func() bool) {
-	tb.Helper()
-	for end := time.Now().Add(deadline); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			tb.Fatalf("never happened: %s", what)
-		}
-	}
-}
-
 // waitersOf returns how many wait for progress of c.
 func waitersOf(c *Cache) int {
 	c.mu.Lock()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func TestWakeAt(t *testing.T) {
@@ -85,7 +86,7 @@ func TestWaitersDoNotGrow(t *testing.T) {
 	for i := range cap(done) {
 		go func() { done <- c.WaitProgress(ctx, kv.Revision(100+i)) }()
 	}
-	eventually(t, "all wait", func() bool { return waitersOf(c) == cap(done) })
+	testkit.Eventually(t, "all wait", func() bool { return waitersOf(c) == cap(done) })
 	cancel(cause)
 	for range cap(done) {
 		if err := <-done; !errors.Is(err, cause) {
@@ -138,7 +139,7 @@ func TestDemand(t *testing.T) {
 		t.Errorf("the next source is asked for %d, not for the nearest", got)
 	}
 	s.play(begin(10, 0), ready(), progress(35))
-	eventually(t, "the source is reminded", func() bool {
+	testkit.Eventually(t, "the source is reminded", func() bool {
 		s.play(progress(35))
 		select {
 		case got := <-want:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // fullWindow is the window's model: all history since the last reset.
@@ -53,7 +54,7 @@ func (m fullWindow) seek(revision kv.Revision) uint64 {
 }
 
 func TestWindowAgainstHistory(t *testing.T) {
-	rng := newRand(t)
+	rng := testkit.Rand(t)
 	for range 8 {
 		w := window{maxBytes: 1 << (10 + rng.IntN(10)), maxAge: time.Duration(1+rng.IntN(100)) * time.Second, next: 1}
 		m := fullWindow{first: 2}
@@ -171,7 +172,7 @@ func TestWindowHoldsHugeBatch(t *testing.T) {
 }
 
 func TestMatchAgainstScan(t *testing.T) {
-	rng := newRand(t)
+	rng := testkit.Rand(t)
 	for range 300 {
 		b := randomBatch(rng, 1+rng.IntN(100))
 		if rng.IntN(2) == 0 {

@@ -3,7 +3,6 @@ package etcd
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func created(id, revision int64) *etcdserverpb.WatchResponse {
@@ -136,9 +136,7 @@ func TestAssemblyCompacted(t *testing.T) {
 // However etcd cuts a history into responses and fragments, and wherever it
 // puts progress between them, the same batches come out, each once it is whole.
 func TestAssemblyOfRandomCuts(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := testkit.Rand(t)
 	for range 300 {
 		var revisions []int64 // of the events, in order
 		var want []string

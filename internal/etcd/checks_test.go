@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // etcd was restored, and no read has found out yet: the state, a difference, a watch
@@ -55,7 +56,7 @@ func TestHistoryEndsDuringARead(t *testing.T) {
 	m.mu.Unlock()
 	read := make(chan error)
 	go func() { _, err := c.Revision(t.Context()); read <- err }()
-	eventually(t, "the read is on its way", func() bool { return c.Stats().ClockReads > 0 })
+	testkit.Eventually(t, "the read is on its way", func() bool { return c.Stats().ClockReads > 0 })
 	c.Suspect(1, kv.ErrOtherHistory)
 	close(gate)
 	if err := <-read; !errors.Is(err, kv.ErrOtherHistory) {
@@ -95,7 +96,7 @@ func TestWatchFromTheFutureIsNoRestore(t *testing.T) {
 	want := make(chan kv.Revision, 1)
 	want <- 200
 	follow(t, c, kv.FollowRequest{Range: kv.Prefix("/"), Lineage: 1, From: 150, Want: want}).begun(150)
-	eventually(t, "etcd has answered", func() bool {
+	testkit.Eventually(t, "etcd has answered", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.asked > 2
@@ -150,7 +151,7 @@ func TestGivenUpHistoryIsNotRead(t *testing.T) {
 				}
 			})
 			if busy {
-				eventually(t, "it waits", func() bool { return !c.pastReads.none() })
+				testkit.Eventually(t, "it waits", func() bool { return !c.pastReads.none() })
 			} else {
 				<-permits.asked
 			}

@@ -22,6 +22,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // Whatever was acknowledged before a call is in its answer, though callers
@@ -107,7 +108,7 @@ func TestUnavailable(t *testing.T) {
 		}
 	}
 	s.Restart()
-	eventually(t, "etcd is back", func() bool { _, err := c.Revision(t.Context()); return err == nil })
+	testkit.Eventually(t, "etcd is back", func() bool { _, err := c.Revision(t.Context()); return err == nil })
 	if gone, back := log.count("etcd is unavailable:"), log.count("etcd is available again"); gone != 1 || back != 1 {
 		t.Errorf("the log says %d times that it went and %d times that it came:\n%s", gone, back, log.b.String())
 	}
@@ -360,7 +361,7 @@ func TestPassword(t *testing.T) {
 		if got := words(f.nextOf(kv.UpdateBatch).Batch); got != "PUT /mine/a=1" {
 			t.Errorf("got %q", got)
 		}
-		eventually(t, "the check has a token", func() bool { return c.Check(t.Context()) == nil })
+		testkit.Eventually(t, "the check has a token", func() bool { return c.Check(t.Context()) == nil })
 	}
 	for name, err := range map[string]error{
 		"watch": follow(t, c, kv.FollowRequest{Range: kv.Prefix("/other/"), From: 2}).failure(),

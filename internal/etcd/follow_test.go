@@ -20,6 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // words writes a batch for people and for comparison.
@@ -359,7 +360,7 @@ func TestFollowFromTheFuture(t *testing.T) {
 	want <- now + 5
 	f := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/f/"), From: now + 4, Want: want}).begun(now + 4)
 	reads := c.Stats().ClockReads
-	eventually(t, "the silence was looked into twice", func() bool { return c.Stats().ClockReads >= reads+2 })
+	testkit.Eventually(t, "the silence was looked into twice", func() bool { return c.Stats().ClockReads >= reads+2 })
 	for i := range 6 {
 		if _, err := s.Client().Put(t.Context(), "/f/x", fmt.Sprint(i+1)); err != nil {
 			t.Fatal(err)
@@ -400,12 +401,12 @@ func TestFollowResumesOverARestart(t *testing.T) {
 	for range 50 {
 		h.step()
 	}
-	eventually(t, "etcd is back", func() bool {
+	testkit.Eventually(t, "etcd is back", func() bool {
 		_, err := c.Revision(t.Context())
 		return err == nil
 	})
 	var again *follower
-	eventually(t, "a watch begins", func() bool {
+	testkit.Eventually(t, "a watch begins", func() bool {
 		again = follow(t, c, kv.FollowRequest{Range: kv.Prefix("/h/"), From: resume})
 		select {
 		case u := <-again.updates:
@@ -492,7 +493,7 @@ func TestListsWaitForEachOther(t *testing.T) {
 	<-inside
 	<-inside
 	f := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/")})
-	eventually(t, "the list is begun", func() bool { return c.Stats().Lists == 1 })
+	testkit.Eventually(t, "the list is begun", func() bool { return c.Stats().Lists == 1 })
 	if n := c.Stats().Pages; n != 2 {
 		t.Errorf("%d pages, want those of the first two lists", n)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // fill writes n keys, many in a transaction.
@@ -150,9 +150,7 @@ func TestLeapFetchesWhatHasChanged(t *testing.T) {
 
 // Whatever happened, the follower ends with etcd's state.
 func TestLeapIsTheDifference(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := testkit.Rand(t)
 	s := etcdtest.Start(t)
 	cli := s.Client()
 	cfg := testConfig(s.Endpoint())

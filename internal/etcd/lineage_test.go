@@ -22,6 +22,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // members are etcds that tell the marks they are told to.
@@ -502,14 +503,14 @@ func TestASilentEtcdIsInTheLog(t *testing.T) {
 		_, err := c.Look(ctx)
 		return err
 	}
-	eventually(t, "etcd answers", func() bool { return look() == nil })
+	testkit.Eventually(t, "etcd answers", func() bool { return look() == nil })
 	if err := p.Pause(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = p.Cont() }() // it may run again
-	eventually(t, "its silence is told", func() bool { return look() != nil && strings.Contains(out.String(), "etcd is unavailable") })
+	testkit.Eventually(t, "its silence is told", func() bool { return look() != nil && strings.Contains(out.String(), "etcd is unavailable") })
 	if err := p.Cont(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its return is told", func() bool { return look() == nil && strings.Contains(out.String(), "etcd is available again") })
+	testkit.Eventually(t, "its return is told", func() bool { return look() == nil && strings.Contains(out.String(), "etcd is available again") })
 }

@@ -31,15 +31,6 @@ func newClient(t *testing.T, cfg Config) *Client {
 	return c
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
-
 // follower takes the updates of one Follow one by one.
 type follower struct {
 	t       *testing.T

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // scripted is an etcd whose watch streams a test answers.
@@ -192,7 +193,7 @@ func (s *scriptedStream) announce(c *Client, id, revision int64) {
 	p := m.places[id]
 	m.mu.Unlock()
 	s.send(created(id, revision))
-	eventually(s.t, "the client takes the announcement", func() bool { return p.begins() == kv.Revision(revision) })
+	testkit.Eventually(s.t, "the client takes the announcement", func() bool { return p.begins() == kv.Revision(revision) })
 }
 
 // A watch moves to the shared stream when it has everything up to where it begins there.
@@ -364,7 +365,7 @@ func TestWatchRefusedOnTheSharedStream(t *testing.T) {
 			private, second := s.own(t, c)
 			shared.creates()
 			shared.send(&etcdserverpb.WatchResponse{WatchId: -1, Created: true, Canceled: true, CancelReason: reason})
-			eventually(t, "it was refused", func() bool { return c.Stats().LeftOther == 1 })
+			testkit.Eventually(t, "it was refused", func() bool { return c.Stats().LeftOther == 1 })
 			private.event(0, 102)
 			second.expect("b102×1")
 			first.want <- 103
@@ -430,7 +431,7 @@ func TestSharedStreamsBeginSeldom(t *testing.T) {
 	s, c := startScripted(t)
 	private, q := s.own(t, c)
 	s.opened(t).send(created(99, 101)) // that breaks the protocol
-	eventually(t, "the shared stream has ended", func() bool { return c.Stats().StreamsOpen == 1 })
+	testkit.Eventually(t, "the shared stream has ended", func() bool { return c.Stats().StreamsOpen == 1 })
 	for revision := int64(102); revision < 110; revision++ {
 		q.want <- kv.Revision(revision)
 		private.asks()
@@ -494,7 +495,7 @@ func TestSharedStreamOfARestoredEtcd(t *testing.T) {
 	c.Adopt(1, kv.Mark{Revision: 500}) // more than etcd has
 	shared.send(created(id, 101))
 	shared.event(id, 103)
-	eventually(t, "the restore is found", func() bool { _, why, _ := c.Ended(); return why != nil })
+	testkit.Eventually(t, "the restore is found", func() bool { _, why, _ := c.Ended(); return why != nil })
 	private.event(0, 102)
 	q.expect("b102×1")
 	private.event(0, 104)

@@ -18,6 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // quiet is a follower of a range that asks for progress.
@@ -49,7 +50,7 @@ func followAll(t *testing.T, s *etcdtest.Server, c *Client, ranges ...kv.Range) 
 	for _, q := range all {
 		q.reach(now)
 	}
-	eventually(t, "all watches share a stream", func() bool {
+	testkit.Eventually(t, "all watches share a stream", func() bool {
 		n := c.Stats()
 		return n.Joins == before.Joins+int64(len(ranges)) && n.StreamsOpen == 1 && n.WatchesOpen == before.WatchesOpen+int64(len(ranges))
 	})
@@ -225,7 +226,7 @@ func TestSharedStreamIsTheHistory(t *testing.T) {
 		head.Store(r.Header.Revision)
 		written[kv.Revision(r.Header.Revision)] = change
 		if n%100 == 99 {
-			eventually(t, "some watches share a stream", func() bool { return c.Stats().Joins > int64(n/100) })
+			testkit.Eventually(t, "some watches share a stream", func() bool { return c.Stats().Joins > int64(n/100) })
 			way.Cut()
 			way.Heal()
 		}
@@ -292,7 +293,7 @@ func TestSlowConsumerLeavesTheSharedStream(t *testing.T) {
 	if got := slow.reach(now); !slices.Equal(got, want) {
 		t.Errorf("got %d batches, want %d", len(got), len(want))
 	}
-	eventually(t, "it shares the stream again", func() bool {
+	testkit.Eventually(t, "it shares the stream again", func() bool {
 		select {
 		case slow.want <- put(t, s, "/elsewhere", "z"):
 		case <-slow.updates:
@@ -323,7 +324,7 @@ func TestSharedStreamBreaks(t *testing.T) {
 		t.Errorf("stats: %+v", n)
 	}
 	way.Heal()
-	eventually(t, "all connections are back", func() bool {
+	testkit.Eventually(t, "all connections are back", func() bool {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		_, watches := c.openWatch(ctx)
@@ -355,7 +356,7 @@ func TestSharedStreamEndsWithItsLastWatch(t *testing.T) {
 			t.Errorf("%d watches are left: %+v", left, n)
 		}
 	}
-	eventually(t, "etcd has no watch", func() bool {
+	testkit.Eventually(t, "etcd has no watch", func() bool {
 		m, err := etcdtest.Scrape(t.Context(), s.Endpoint())
 		return err == nil && m.Watchers() == 0 && m.WatchStreams() == 0
 	})

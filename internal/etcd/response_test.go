@@ -3,7 +3,6 @@ package etcd
 import (
 	"bytes"
 	"errors"
-	"math/rand/v2"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -11,14 +10,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // What is decoded is what etcd's own code encodes, however often one response
 // is used, and nothing of the buffer is kept.
 func TestResponsesAreEtcds(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := testkit.Rand(t)
 	blob := func(most int) []byte {
 		b := make([]byte, rng.IntN(most))
 		for i := range b {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // began returns what a Follow with From 0 says before it is ready.
@@ -196,7 +197,7 @@ func TestPermits(t *testing.T) {
 				continue
 			}
 		}
-		eventually(t, want+": the permit is back", func() bool { return len(one) == 0 })
+		testkit.Eventually(t, want+": the permit is back", func() bool { return len(one) == 0 })
 		f.stop()
 	}
 	if len(permits.asked) > 0 {

@@ -2,11 +2,11 @@ package fair_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/fair"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // client is a name.
@@ -67,9 +67,7 @@ func TestRemovedEntriesAreGone(t *testing.T) {
 // Whatever is pushed, popped and removed, each client's entries come in their order,
 // and a client with entries is passed over by no other one twice.
 func TestQueueAgainstAModel(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := testkit.Rand(t)
 	type item struct{ client, n int }
 	var q fair.Queue[item]
 	clients := []string{client(0), client(1), client(2), client(3)}

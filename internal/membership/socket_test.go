@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,41 +43,26 @@ func joining(nodes ...*running) func(*Config) {
 	}
 }
 
-// eventually waits until ok, and fails the test after a minute.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(time.Minute)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
-
 func TestSocketsThreeNodes(t *testing.T) {
 	a := socketNode(t, "a", nil)
 	b := socketNode(t, "b", joining(a))
 	c := socketNode(t, "c", joining(a, b))
 	all := []*running{a, b, c}
 	for _, n := range all {
-		eventually(t, "three alive", func() bool { return n.states()[shard.Alive] == 3 })
+		testkit.Eventually(t, "three alive", func() bool { return n.states()[shard.Alive] == 3 })
 	}
 	c.SetDraining(true)
 	c.SetClusterID(uuidA)
 	for _, n := range all {
-		eventually(t, "c draining", func() bool { m := n.member("c"); return m.Draining && m.ClusterID == uuidA })
+		testkit.Eventually(t, "c draining", func() bool { m := n.member("c"); return m.Draining && m.ClusterID == uuidA })
 	}
 
 	c.kill()
-	eventually(t, "c dead", func() bool { return a.member("c").State == shard.Dead })
+	testkit.Eventually(t, "c dead", func() bool { return a.member("c").State == shard.Dead })
 
 	c = socketNode(t, "c", joining(a, b)) // another port, the same UUID
 	for _, n := range []*running{a, b, c} {
-		eventually(t, "c back", func() bool {
+		testkit.Eventually(t, "c back", func() bool {
 			m := n.member("c")
 			return m.State == shard.Alive && m.GossipAddress == c.address && !m.Draining
 		})
@@ -86,16 +72,16 @@ func TestSocketsThreeNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []*running{a, b, c} {
-		eventually(t, "b left", func() bool { return n.member("b").State == shard.Left })
+		testkit.Eventually(t, "b left", func() bool { return n.member("b").State == shard.Left })
 	}
 }
 
 func TestSocketsNameTaken(t *testing.T) {
 	a := socketNode(t, "a", nil)
 	b := socketNode(t, "b", joining(a))
-	eventually(t, "joined", func() bool { return b.states()[shard.Alive] == 2 })
+	testkit.Eventually(t, "joined", func() bool { return b.states()[shard.Alive] == 2 })
 	twin := socketNode(t, "a", func(c *Config) { joining(a, b)(c); c.Self.UUID = "another" })
-	eventually(t, "the twin gives up", func() bool {
+	testkit.Eventually(t, "the twin gives up", func() bool {
 		select {
 		case <-twin.ended:
 			return true
@@ -106,7 +92,7 @@ func TestSocketsNameTaken(t *testing.T) {
 	if twin.err == nil || !strings.Contains(twin.err.Error(), a.address) || !strings.Contains(twin.err.Error(), "--name") {
 		t.Errorf("Run: %v", twin.err)
 	}
-	eventually(t, "b sees the first one", func() bool { m := b.member("a"); return m.State == shard.Alive && m.UUID == "uuid-a" })
+	testkit.Eventually(t, "b sees the first one", func() bool { m := b.member("a"); return m.State == shard.Alive && m.UUID == "uuid-a" })
 }
 
 func TestSocketsKeys(t *testing.T) {
@@ -119,15 +105,15 @@ func TestSocketsKeys(t *testing.T) {
 	other := socketNode(t, "other", with(key("x"), a))
 	none := socketNode(t, "none", with(nil, a))
 	for _, n := range []*running{other, none} {
-		eventually(t, "a clear error", func() bool {
+		testkit.Eventually(t, "a clear error", func() bool {
 			err := n.JoinError()
 			return err != nil && strings.Contains(err.Error(), "gossip keys differ") && strings.Contains(err.Error(), a.address)
 		})
 	}
 	// same sends with a key that a does not have: it must have the error, too.
-	eventually(t, "an unknown first key is an error", func() bool { return same.JoinError() != nil })
+	testkit.Eventually(t, "an unknown first key is an error", func() bool { return same.JoinError() != nil })
 	both := socketNode(t, "both", with(append(key("k"), key("o")...), a))
-	eventually(t, "both joins", func() bool { return both.states()[shard.Alive] == 2 && a.states()[shard.Alive] == 2 })
+	testkit.Eventually(t, "both joins", func() bool { return both.states()[shard.Alive] == 2 && a.states()[shard.Alive] == 2 })
 }
 
 // A key is replaced in three steps, node by node, while gossip goes on.
@@ -141,7 +127,7 @@ func TestSocketsRotateKeys(t *testing.T) {
 	c := socketNode(t, "c", with(a, b))
 	all := []*running{a, b, c}
 	for _, n := range all {
-		eventually(t, "three alive", func() bool { return n.states()[shard.Alive] == 3 })
+		testkit.Eventually(t, "three alive", func() bool { return n.states()[shard.Alive] == 3 })
 	}
 	draining := false
 	for _, step := range [][][]byte{{old, young}, {young, old}, {young}} {
@@ -152,7 +138,7 @@ func TestSocketsRotateKeys(t *testing.T) {
 			draining = !draining
 			b.SetDraining(draining)
 			for _, other := range all {
-				eventually(t, "news of b", func() bool { return other.member("b").Draining == draining })
+				testkit.Eventually(t, "news of b", func() bool { return other.member("b").Draining == draining })
 				if other.states()[shard.Alive] != 3 {
 					t.Errorf("after %q: %v", step, other.states())
 				}
@@ -160,7 +146,7 @@ func TestSocketsRotateKeys(t *testing.T) {
 		}
 	}
 	late := socketNode(t, "late", with(a))
-	eventually(t, "the old key is refused", func() bool { return late.JoinError() != nil })
+	testkit.Eventually(t, "the old key is refused", func() bool { return late.JoinError() != nil })
 	for _, wrong := range [][][]byte{nil, {young, []byte("short")}, {young, young}} {
 		if err := a.SetKeys(wrong); err == nil {
 			t.Errorf("%q was taken", wrong)

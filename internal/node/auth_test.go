@@ -14,6 +14,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // startGuarded runs n nodes, with an account, in front of an etcd with
@@ -81,7 +82,7 @@ func TestRightsChangedThroughANodeHoldAtOnce(t *testing.T) {
 		if _, err := ann.Get(within(t), key, clientv3.WithSerializable()); err != nil {
 			t.Errorf("after a grant: %v", err)
 		}
-		eventually(t, "the other node grants it", func() error {
+		testkit.Succeeds(t, "the other node grants it", func() error {
 			_, err := elsewhere.Get(within(t), key, clientv3.WithSerializable())
 			return err
 		})
@@ -114,7 +115,7 @@ func TestReadsObeyEtcdsRights(t *testing.T) {
 		for name, cli := range map[string]*clientv3.Client{
 			"own login": c.etcdClient("ann", m), "login elsewhere": c.withToken(token.Token, m),
 		} {
-			eventually(t, m.name+" knows ann's rights", func() error {
+			testkit.Succeeds(t, m.name+" knows ann's rights", func() error {
 				_, err := cli.Get(within(t), "/a/1")
 				return err
 			})
@@ -158,7 +159,7 @@ func TestReadsObeyEtcdsRights(t *testing.T) {
 		}
 	}
 	for _, m := range c.nodes {
-		eventually(t, m.name+" has heard of it", func() error {
+		testkit.Succeeds(t, m.name+" has heard of it", func() error {
 			if _, err := c.withToken(token.Token, m).Get(within(t), "/a/1"); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 				return fmt.Errorf("still served: %w", err)
 			}
@@ -194,7 +195,7 @@ func TestOurReadsObeyEtcdsRights(t *testing.T) {
 	}
 	for _, m := range c.nodes { // the client's next call may go to another one
 		at := c.etcdClient("ann", m)
-		eventually(t, m.name+" knows ann's rights", func() error {
+		testkit.Succeeds(t, m.name+" knows ann's rights", func() error {
 			_, err := at.Get(within(t), "/a/1")
 			return err
 		})
@@ -264,7 +265,7 @@ func TestSignedTokensEndWithEachChange(t *testing.T) {
 	etcdtest.Permit(t, root, "ann", "k", "")
 	m := c.nodes[0]
 	ann := c.etcdClient("ann", m)
-	eventually(t, "ann's rights are known", func() error {
+	testkit.Succeeds(t, "ann's rights are known", func() error {
 		_, err := ann.Get(within(t), "k")
 		return err
 	})
@@ -278,7 +279,7 @@ func TestSignedTokensEndWithEachChange(t *testing.T) {
 			t.Errorf("a token of elsewhere: %v", err)
 		}
 		etcdtest.Permit(t, root, fmt.Sprintf("somebody else %d", i))
-		eventually(t, "the old token is not taken", func() error {
+		testkit.Succeeds(t, "the old token is not taken", func() error {
 			if _, err := c.withToken(token.Token, m).Get(within(t), "k"); !errors.Is(err, rpctypes.ErrAuthOldRevision) {
 				return fmt.Errorf("got %w", err)
 			}
@@ -325,7 +326,7 @@ func TestAuthenticationTurnedOn(t *testing.T) {
 	if _, err := root.AuthDisable(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "served again", func() error {
+	testkit.Succeeds(t, "served again", func() error {
 		_, err := cli.Get(within(t), "k")
 		return err
 	})

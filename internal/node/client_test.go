@@ -14,6 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // contents is what etcd holds: the revision of each key's last change, and its
@@ -75,7 +76,7 @@ func TestClientFollowsTheLadder(t *testing.T) {
 		ticks = append(ticks, fmt.Sprintf("/%c/tick", dir))
 		changed[ticks[len(ticks)-1]] = true
 	}
-	eventually(t, "the window has moved on", func() error {
+	testkit.Succeeds(t, "the window has moved on", func() error {
 		c.put(ticks...)
 		for _, m := range c.nodes {
 			for _, r := range m.node.Status().GetReplicas() {
@@ -116,7 +117,7 @@ func TestClientFollowsTheLadder(t *testing.T) {
 	if n != len(changed) || len(l.Deleted()) != len(deleted) || l.FreshAt().IsZero() {
 		t.Errorf("the list: %d changed, %q deleted, fresh at %v", n, l.Deleted(), l.FreshAt())
 	}
-	eventually(t, "its age is known", func() error {
+	testkit.Succeeds(t, "its age is known", func() error {
 		if age := time.Since(w.Stats().FreshAt); age > patience {
 			return fmt.Errorf("%v", age)
 		}
@@ -186,7 +187,7 @@ func TestClientFollowsTheLadder(t *testing.T) {
 	if _, u := back(); u.Kind != client.KindResync || u.Lineage != 2 {
 		t.Errorf("the old token is answered by %v of lineage %d", u.Kind, u.Lineage)
 	}
-	eventually(t, "the mirror is in the new lineage", func() error {
+	testkit.Succeeds(t, "the mirror is in the new lineage", func() error {
 		if l := mirror.View().Position().Lineage; l != 2 {
 			return fmt.Errorf("%d", l)
 		}

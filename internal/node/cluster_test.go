@@ -26,6 +26,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // A probe of memberlist's outlives its Shutdown until it has waited for the
@@ -41,21 +42,6 @@ func TestMain(m *testing.M) {
 // patience is how long a test waits for what must come. It is never used up
 // when all is well.
 const patience = 60 * time.Second
-
-func eventually(t testing.TB, what string, ok func() error) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := ok()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s: %v", patience, what, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
 
 // cluster is some nodes in this process, with real sockets, in front of an
 // etcd.
@@ -283,7 +269,7 @@ func (m *machine) wait() error {
 // ready waits until all nodes that run are ready.
 func (c *cluster) ready() {
 	c.t.Helper()
-	eventually(c.t, "all nodes ready", func() error {
+	testkit.Succeeds(c.t, "all nodes ready", func() error {
 		for _, m := range c.nodes {
 			if m.node == nil {
 				continue
@@ -301,7 +287,7 @@ func (c *cluster) ready() {
 func (c *cluster) settled(shards, replicas int) *shard.Map {
 	c.t.Helper()
 	var found *shard.Map
-	eventually(c.t, "shards settled", func() error {
+	testkit.Succeeds(c.t, "shards settled", func() error {
 		for _, m := range c.nodes {
 			if m.node == nil {
 				continue
@@ -334,7 +320,7 @@ func (c *cluster) settled(shards, replicas int) *shard.Map {
 // reached waits until every copy is at a revision.
 func (c *cluster) reached(revision int64) {
 	c.t.Helper()
-	eventually(c.t, fmt.Sprintf("all copies are at %d", revision), func() error {
+	testkit.Succeeds(c.t, fmt.Sprintf("all copies are at %d", revision), func() error {
 		for _, m := range c.nodes {
 			for _, r := range m.node.Status().GetReplicas() {
 				if r.GetProgress() < revision {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/check"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // crowd is watches of all shapes over a changing cluster, judged by every
@@ -190,7 +190,7 @@ func (w *crowd) shapes(cl *client.Client, from int64) {
 // reach waits until every watcher has everything up to revision, and judges.
 func (w *crowd) reach(revision int64) {
 	w.c.t.Helper()
-	eventually(w.c.t, fmt.Sprintf("watchers at %d", revision), func() error {
+	testkit.Succeeds(w.c.t, fmt.Sprintf("watchers at %d", revision), func() error {
 		if head := w.history.Head(); int64(head) < revision {
 			return fmt.Errorf("the history is at %d", head)
 		}
@@ -242,9 +242,7 @@ func (one *watcher) complete(revision kv.Revision) error {
 // load writes to etcd until the function it returns is called, which returns
 // the last revision.
 func (w *crowd) load(t testing.TB, among []string) (stop func() int64) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := testkit.Rand(t)
 	ctx, cancel := context.WithCancel(w.ctx)
 	var last int64
 	var done sync.WaitGroup

@@ -17,6 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -68,7 +69,7 @@ func TestNodeCutFromEtcd(t *testing.T) {
 	}
 	ways[cut].Cut()
 	revision := c.put(all[0])
-	eventually(t, "fresh data by way of another node", func() error {
+	testkit.Succeeds(t, "fresh data by way of another node", func() error {
 		r, err := get(2 * time.Second)
 		switch {
 		case err != nil:
@@ -96,7 +97,7 @@ func TestNodeCutFromEtcd(t *testing.T) {
 	for _, way := range ways {
 		way.Cut()
 	}
-	eventually(t, "a read refused because the data is old", func() error {
+	testkit.Succeeds(t, "a read refused because the data is old", func() error {
 		_, err := get(time.Second)
 		var stale *kv.UnavailableError
 		if !errors.As(err, &stale) || stale.Why != kv.Stale || stale.RetryAfter <= 0 || !strings.Contains(err.Error(), "the read allows 1s") {
@@ -119,7 +120,7 @@ func TestNodeCutFromEtcd(t *testing.T) {
 	for _, way := range ways {
 		way.Heal()
 	}
-	eventually(t, "fresh again", func() error { _, err := get(2 * time.Second); return err })
+	testkit.Succeeds(t, "fresh again", func() error { _, err := get(2 * time.Second); return err })
 }
 
 // A node that reaches neither etcd nor any other node sends those who watch
@@ -170,7 +171,7 @@ func TestNodeCutFromEverybody(t *testing.T) {
 		}
 	}()
 	c.through.Cut()
-	eventually(t, "looks at etcd fail", func() error {
+	testkit.Succeeds(t, "looks at etcd fail", func() error {
 		if age := last.node.Status().GetEtcdAge().AsDuration(); age < 3*time.Second {
 			return fmt.Errorf("seen %v ago", age)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // Five nodes may vote and three do. Two voters are stopped at the same time, as when
@@ -24,7 +25,7 @@ func TestStoppedVotersLeaveAQuorum(t *testing.T) {
 	})
 	c.ready()
 	var voters, rest []*machine
-	eventually(t, "three vote", func() error {
+	testkit.Succeeds(t, "three vote", func() error {
 		voters, rest = nil, nil
 		o := operator{t, c.client()}
 		for _, m := range o.status().Members {
@@ -45,7 +46,7 @@ func TestStoppedVotersLeaveAQuorum(t *testing.T) {
 		t.Error(err)
 	}
 	o := operator{t, c.client(voters[0], rest[0], rest[1])}
-	eventually(t, "those that are left vote", func() error {
+	testkit.Succeeds(t, "those that are left vote", func() error {
 		now, lead := 0, 0
 		for _, m := range o.status().Members {
 			if m.Member.State != admin.MemberAlive {
@@ -73,7 +74,7 @@ func TestStatusWithoutALeader(t *testing.T) {
 	c := startCluster(t, 4, 3, shards(2, 2))
 	c.ready()
 	o := operator{t, c.client()}
-	eventually(t, "a leader", func() error {
+	testkit.Succeeds(t, "a leader", func() error {
 		if q := o.status().Quorum(); q.Leader == "" || q.Spare() != 1 || len(q.Voters) != 3 {
 			return fmt.Errorf("%+v", q)
 		}
@@ -84,7 +85,7 @@ func TestStatusWithoutALeader(t *testing.T) {
 	c.nodes[1].crash()
 	for _, m := range c.nodes[2:] {
 		o := operator{t, c.client(m)}
-		eventually(t, "no leader, at "+m.name, func() error {
+		testkit.Succeeds(t, "no leader, at "+m.name, func() error {
 			if q := o.status().Quorum(); q.Leader != "" || q.Spare() != -1 || len(q.Voters) != 3 {
 				return fmt.Errorf("%+v", q)
 			}
@@ -146,7 +147,7 @@ func TestDrainedNodeKeepsNoClients(t *testing.T) {
 	mobile.SetEndpoints("http://"+c.nodes[0].clients, "http://"+c.nodes[1].clients, "http://"+c.nodes[2].clients)
 	members := func(want int) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("%d nodes for clients of etcd", want), func() error {
+		testkit.Succeeds(t, fmt.Sprintf("%d nodes for clients of etcd", want), func() error {
 			r, err := mobile.MemberList(ctx)
 			if err == nil && len(r.Members) != want {
 				err = fmt.Errorf("%v", r.Members)
@@ -157,7 +158,7 @@ func TestDrainedNodeKeepsNoClients(t *testing.T) {
 	lists := c.lists()
 
 	o.does(admin.DrainNodes{Nodes: []string{drained.name}})
-	eventually(t, "its clients are at other nodes", func() error {
+	testkit.Succeeds(t, "its clients are at other nodes", func() error {
 		if n := at(); n != 1 { // the lonely one's
 			return fmt.Errorf("%d watches", n)
 		}
@@ -212,7 +213,7 @@ func TestDrainedNodeKeepsNoClients(t *testing.T) {
 		}
 	}
 	before := at()
-	eventually(t, "clients come to it again", func() error {
+	testkit.Succeeds(t, "clients come to it again", func() error {
 		w := c.client().Watch(ctx, back)
 		t.Cleanup(w.Close)
 		<-w.Started()

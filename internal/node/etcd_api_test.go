@@ -10,6 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
+
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // etcdClient returns etcd's own client of a node.
@@ -42,7 +44,7 @@ func TestClientsOfEtcd(t *testing.T) {
 	}
 	follows := func(what string, nodes ...*machine) {
 		t.Helper()
-		eventually(t, what, func() error {
+		testkit.Succeeds(t, what, func() error {
 			if err := cli.Sync(within(t)); err != nil {
 				return err
 			}

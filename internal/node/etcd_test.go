@@ -12,6 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // While etcd is away the nodes stay ready and watches stay where they are, but
@@ -30,7 +31,7 @@ func TestEtcdAway(t *testing.T) {
 	w := newCrowd(c)
 	w.watch(c.patient(), "everything", client.Range{}, from)
 	w.reach(c.put(all[0]))
-	eventually(t, "all ages known", func() error {
+	testkit.Succeeds(t, "all ages known", func() error {
 		for _, m := range c.nodes {
 			for _, r := range m.node.Status().GetReplicas() {
 				if r.GetAge() == nil {
@@ -41,7 +42,7 @@ func TestEtcdAway(t *testing.T) {
 		return nil
 	})
 	c.etcd.Stop() // its client goes with it: the history of the crowd ends here
-	eventually(t, "stale reads refused", func() error {
+	testkit.Succeeds(t, "stale reads refused", func() error {
 		ctx, cancel := context.WithTimeout(within(t), 2*time.Second)
 		defer cancel()
 		if _, err := cl.Get(ctx, all[0], client.Serializable(time.Second)); err == nil {
@@ -49,7 +50,7 @@ func TestEtcdAway(t *testing.T) {
 		}
 		return nil
 	})
-	eventually(t, "a read that allows any age", func() error {
+	testkit.Succeeds(t, "a read that allows any age", func() error {
 		ctx, cancel := context.WithTimeout(within(t), 2*time.Second)
 		defer cancel()
 		_, err := cl.Get(ctx, all[0], client.Serializable(time.Hour))
@@ -66,7 +67,7 @@ func TestEtcdAway(t *testing.T) {
 		}
 	}
 	c.etcd.Restart()
-	eventually(t, "fresh again", func() error {
+	testkit.Succeeds(t, "fresh again", func() error {
 		ctx, cancel := context.WithTimeout(within(t), 2*time.Second)
 		defer cancel()
 		_, err := cl.Get(ctx, all[0], client.Serializable(time.Second))
@@ -74,7 +75,7 @@ func TestEtcdAway(t *testing.T) {
 	})
 	revision := c.put(all...)
 	one := w.all()[0]
-	eventually(t, "the watch goes on", func() error {
+	testkit.Succeeds(t, "the watch goes on", func() error {
 		one.mu.Lock()
 		defer one.mu.Unlock()
 		if got := int64(one.checker.Reached()); one.err != nil || got < revision {
@@ -98,7 +99,7 @@ func TestEtcdNotThereYet(t *testing.T) {
 	c.etcd.Stop()
 	m := c.nodes[0]
 	m.start()
-	eventually(t, "an explanation", func() error {
+	testkit.Succeeds(t, "an explanation", func() error {
 		if why := strings.Join(m.node.NotReady(), "; "); !strings.Contains(why, "no shard map yet") || !strings.Contains(why, "etcd: ") {
 			return errors.New(why)
 		}

@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // sent is a server-sent event.
@@ -334,7 +335,7 @@ func TestEventsObeyEtcdsRights(t *testing.T) {
 		t.Fatalf("%d %s", code, answer)
 	}
 	ann := http.Header{"Authorization": {login.Token}}
-	eventually(t, "the node knows of the right", func() error {
+	testkit.Succeeds(t, "the node knows of the right", func() error {
 		if code, answer, _ := ask(t, http.MethodGet, base+"/v1/keys?prefix=/ann/", "", ann); code != http.StatusOK {
 			return errors.New(answer)
 		}

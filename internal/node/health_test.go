@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // gRPC's health protocol says that a node serves from the moment at which /readyz
@@ -22,7 +24,7 @@ func TestHealthAndReadinessAgree(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	for range 3 {
-		eventually(t, "the node is ready", func() error {
+		testkit.Succeeds(t, "the node is ready", func() error {
 			if why := m.node.NotReady(); len(why) > 0 {
 				return errors.New(strings.Join(why, "; "))
 			}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // One of three nodes dies under 10,000 watches. Nobody lists anything, at etcd
@@ -47,7 +48,7 @@ func TestNodeDiesUnderManyWatches(t *testing.T) {
 	}
 	had := func(n int64) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("%d events", n), func() error {
+		testkit.Succeeds(t, fmt.Sprintf("%d events", n), func() error {
 			if got := seen.Load(); got < n {
 				return fmt.Errorf("%d", got)
 			}

@@ -22,6 +22,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // quickHistory has nodes write what they know of the past all the time.
@@ -30,7 +31,7 @@ func quickHistory(c *node.Config) { c.HistoryInterval = 50 * time.Millisecond }
 // kept waits until every node has something on disk of every shard that it has.
 func (c *cluster) kept(shards int) {
 	c.t.Helper()
-	eventually(c.t, "history is on disk", func() error {
+	testkit.Succeeds(c.t, "history is on disk", func() error {
 		for _, m := range c.nodes {
 			if n := m.onDisk(); n < shards {
 				return fmt.Errorf("%s: %d shards", m.name, n)
@@ -385,12 +386,12 @@ func TestWrongRecordThatWasSaved(t *testing.T) {
 
 	var want string
 	var at int64
-	eventually(t, "the wrong record is saved", func() error {
+	testkit.Succeeds(t, "the wrong record is saved", func() error {
 		want = fmt.Sprintf("value %d", at) // its last byte is a digit
 		at = c.write(key, want)
 		c.reached(at)
 		bad.flip(key)
-		eventually(t, "the record is saved", func() error {
+		testkit.Succeeds(t, "the record is saved", func() error {
 			if bad.savedAs(key, at) == nil {
 				return errors.New("it is not there")
 			}
@@ -406,7 +407,7 @@ func TestWrongRecordThatWasSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad.heals(key, good)
-	eventually(t, "the right record is saved", func() error {
+	testkit.Succeeds(t, "the right record is saved", func() error {
 		if got := string(bad.savedAs(key, at)); got != want {
 			return fmt.Errorf("%q", got)
 		}
@@ -485,7 +486,7 @@ func TestNoDiskForHistory(t *testing.T) {
 	if u, err := w.Next(within(t)); err != nil || u.Revision != revision {
 		t.Errorf("%+v, %v", u, err)
 	}
-	eventually(t, "it is told", func() error {
+	testkit.Succeeds(t, "it is told", func() error {
 		if told := strings.Count(c.log.tail(1<<20), "history is not written"); told != 1 {
 			return fmt.Errorf("%d times", told)
 		}

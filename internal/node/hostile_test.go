@@ -28,6 +28,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/certtest"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -196,7 +197,7 @@ func TestOnlyRootAdministers(t *testing.T) {
 		return cl
 	}
 	ann := native("ann")
-	eventually(t, "ann's rights are known", func() error {
+	testkit.Succeeds(t, "ann's rights are known", func() error {
 		_, err := ann.Get(within(t), "/k")
 		return err
 	})
@@ -293,7 +294,7 @@ func TestLongWatchKeysAreRefused(t *testing.T) {
 	}
 	w := native.Watch(within(t), client.Key(string(key(8<<10))))
 	defer w.Close()
-	eventually(t, "the watch is refused", func() error {
+	testkit.Succeeds(t, "the watch is refused", func() error {
 		if err := w.Stats().LastError; err == nil || !strings.Contains(err.Error(), "watch_key_bytes") {
 			return fmt.Errorf("it is not: %w", err)
 		}
@@ -328,7 +329,7 @@ func TestConnectionsCountWithoutCalls(t *testing.T) {
 		t.Error("a third connection is taken")
 	}
 	_ = first.Close()
-	eventually(t, "another one is taken in place of the first", func() error {
+	testkit.Succeeds(t, "another one is taken in place of the first", func() error {
 		_, err := dial()
 		return err
 	})
@@ -427,7 +428,7 @@ func TestUnreadCatchUpsFillNoMemory(t *testing.T) { // not parallel: it measures
 			}
 		}
 		open += watches
-		eventually(t, "all watches of the attack are open", func() error {
+		testkit.Succeeds(t, "all watches of the attack are open", func() error {
 			if all, err := admin.New(chief).Watchers(within(t), n.clients, admin.WatcherFilter{}); err != nil || len(all) < open {
 				return fmt.Errorf("%d are: %w", len(all), err)
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 const everyone = `
@@ -128,7 +129,7 @@ func TestAnIdentityThatDoesNotReadLeavesRoomForOthers(t *testing.T) {
 		n, _ := r.Body.Read(b)
 		return r.StatusCode, string(b[:n])
 	}
-	eventually(t, "the identity has its part", func() error {
+	testkit.Succeeds(t, "the identity has its part", func() error {
 		if code, answer := asks("small"); code != http.StatusTooManyRequests || !strings.Contains(answer, "the policy's pending_bytes") || !strings.Contains(answer, "cn:small") {
 			return fmt.Errorf("%d %.200s", code, answer)
 		}
@@ -182,7 +183,7 @@ func TestWatchesOfANodeAreBounded(t *testing.T) {
 	refused("one too many", ask(small, create), "half of --max-watch-bytes")
 	w := p.native(who{name: "small"}).Watch(within(t), client.Key("/k"))
 	defer w.Close()
-	eventually(t, "a native watch is refused", func() error {
+	testkit.Succeeds(t, "a native watch is refused", func() error {
 		if err := w.Stats().LastError; err == nil || !strings.Contains(err.Error(), "half of --max-watch-bytes") {
 			return fmt.Errorf("it is not: %w", err)
 		}

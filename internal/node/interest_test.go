@@ -15,6 +15,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // mapTraffic counts what a client is sent on streams of the shard map.
@@ -122,7 +123,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	moved := func(key, to string) {
 		t.Helper()
 		agreed(admin.MoveShard{Shard: at(key).ID, To: []string{to}})
-		eventually(t, "the shard has moved", func() error {
+		testkit.Succeeds(t, "the shard has moved", func() error {
 			if s := at(key); !slices.Equal(s.Replicas, []string{to}) {
 				return fmt.Errorf("%+v", s)
 			}
@@ -142,7 +143,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 		case <-within(t).Done():
 			t.Fatalf("the watch of %s does not start: %+v", key, w.Stats())
 		}
-		eventually(t, "the node that has the shard serves the watch", func() error {
+		testkit.Succeeds(t, "the node that has the shard serves the watch", func() error {
 			if st := w.Stats(); !st.Attached || st.Node != by {
 				return fmt.Errorf("%s: %+v", key, st)
 			}
@@ -184,7 +185,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	if got := none.bytes.Load(); got != idle {
 		t.Errorf("a client without watches was sent %v for %d changes, and %d bytes before", &none.mapTraffic, changes, idle)
 	}
-	eventually(t, "the client asks for all shards if the program does", func() error {
+	testkit.Succeeds(t, "the client asks for all shards if the program does", func() error {
 		all, err := admin.New(one.Client).ShardMap(within(t))
 		if err != nil || len(all.Shards) != many+changes {
 			return fmt.Errorf("%d shards, %w", len(all.Shards), err)
@@ -197,7 +198,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	messages = one.messages.Load()
 	agreed(admin.SplitShard{Shard: shard.ID, At: []string{"/100/m"}})
 	moved("/100/z", "node-2")
-	eventually(t, "the client is told of its shard", func() error {
+	testkit.Succeeds(t, "the client is told of its shard", func() error {
 		if one.messages.Load() == messages {
 			return fmt.Errorf("%v", &one.mapTraffic)
 		}
@@ -207,7 +208,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	served("/100/z", "node-2")
 	served("/050/key", "node-2")
 	agreed(admin.MergeShards{Shard: at("/100/key").ID, With: at("/100/z").ID})
-	eventually(t, "the shards are one", func() error {
+	testkit.Succeeds(t, "the shards are one", func() error {
 		if s := at("/100/key"); !s.Range.Contains("/100/z") {
 			return fmt.Errorf("%+v", s)
 		}
@@ -218,7 +219,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	served("/150", at("/150").Owner())
 
 	// Broken connections: what the client has is not sent again.
-	eventually(t, "the client's map is at rest", func() error {
+	testkit.Succeeds(t, "the client's map is at rest", func() error {
 		before := one.messages.Load()
 		if _, err := admin.New(one.Client).Members(within(t)); err != nil || one.messages.Load() != before {
 			return fmt.Errorf("%v, %w", &one.mapTraffic, err)
@@ -228,7 +229,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	bytes, streams := one.bytes.Load(), one.streams.Load()
 	one.cut()
 	arrives(w, "/100/key")
-	eventually(t, "the client follows the map again", func() error {
+	testkit.Succeeds(t, "the client follows the map again", func() error {
 		if one.streams.Load() == streams || one.bytes.Load() == bytes {
 			return fmt.Errorf("%v", &one.mapTraffic)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // Nodes that do not vote learn the map, get shards, and answer.
@@ -87,7 +88,7 @@ func TestDataOfAnotherClusterIsRefused(t *testing.T) {
 	moved.name, moved.c = "moved", here
 	here.nodes = append(here.nodes, moved)
 	moved.start()
-	eventually(t, "an explanation", func() error {
+	testkit.Succeeds(t, "an explanation", func() error {
 		if here.log.count("level=WARN", "cluster", "moved") == 0 {
 			return errors.New("nothing is said")
 		}
@@ -115,7 +116,7 @@ func TestGossipKeyMismatchIsExplained(t *testing.T) {
 	c.ready()
 	stranger := c.add("stranger")
 	stranger.start()
-	eventually(t, "an explanation", func() error {
+	testkit.Succeeds(t, "an explanation", func() error {
 		if why := strings.Join(stranger.node.NotReady(), "; "); !strings.Contains(why, "gossip: ") {
 			return errors.New(why)
 		}

@@ -26,6 +26,7 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // ask sends a request of HTTP/1 and returns the answer.
@@ -108,7 +109,7 @@ func TestJSONListsThatAreNotReadAreBounded(t *testing.T) { // not parallel: it m
 		raw(t, c.nodes[0].clients, "/v3/kv/txn", len(inTxn), inTxn)
 	}
 	url := "http://" + c.nodes[0].clients
-	eventually(t, "too much waits for clients", func() error {
+	testkit.Succeeds(t, "too much waits for clients", func() error {
 		if code, answer, _ := ask(t, http.MethodPost, url+"/v3/kv/range", list, nil); code != http.StatusTooManyRequests || !strings.Contains(answer, "--max-client-bytes") {
 			return fmt.Errorf("%d %.200s", code, answer)
 		}
@@ -209,7 +210,7 @@ func TestJSONConnectionsCount(t *testing.T) {
 		t.Errorf("a third connection: %d", code)
 	}
 	clients[0].CloseIdleConnections()
-	eventually(t, "another one is taken in place of the first", func() error {
+	testkit.Succeeds(t, "another one is taken in place of the first", func() error {
 		_, err := get()
 		return err
 	})
@@ -406,7 +407,7 @@ func TestWebSocketsEnd(t *testing.T) {
 	stays := dial()
 	watches := func(want int) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("%d watches are open", want), func() error {
+		testkit.Succeeds(t, fmt.Sprintf("%d watches are open", want), func() error {
 			list, err := shardwatchv1.NewAdminServiceClient(c.nodes[0].dialRaw(insecure.NewCredentials())).ListWatchers(within(t), &shardwatchv1.ListWatchersRequest{})
 			if err != nil {
 				return err

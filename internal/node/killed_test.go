@@ -12,6 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // Three processes are killed at once, with what they had not written yet. Their
@@ -59,7 +60,7 @@ func TestKilledTier(t *testing.T) {
 	put(100)
 	events(t, w, want)
 	mustSee(t, through, want)
-	eventually(t, "history is on disk", func() error {
+	testkit.Succeeds(t, "history is on disk", func() error {
 		files, _ := filepath.Glob(filepath.Join(dir, "*", "history", "*.db"))
 		n := 0
 		for _, name := range files {

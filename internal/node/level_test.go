@@ -14,6 +14,7 @@ import (
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // newerVoter serves a machine's map as software of the next feature level would, until
@@ -83,14 +84,14 @@ func TestAnOlderNodeThatDoesNotVoteRefusesToJoin(t *testing.T) {
 func TestANodeOutlivesAMapWithADamagedLevel(t *testing.T) {
 	t.Parallel()
 	m, v := besideNewer(t, shard.Level)
-	eventually(t, "the map was asked for again", func() error {
+	testkit.Succeeds(t, "the map was asked for again", func() error {
 		if v.calls.Load() < 3 {
 			return errors.New("not yet")
 		}
 		return nil
 	})
 	v.plain.Store(true)
-	eventually(t, "the map is there", func() error {
+	testkit.Succeeds(t, "the map is there", func() error {
 		if m.node.Map() == nil {
 			return errors.New("not yet")
 		}

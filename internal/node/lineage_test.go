@@ -26,6 +26,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // dialEtcdAt connects to another etcd than the cluster's, until the test ends.
@@ -134,7 +135,7 @@ func (w *oldWatches) ended(m *machine) {
 func (c *cluster) lineage(want uint64) *shard.Map {
 	c.t.Helper()
 	var out *shard.Map
-	eventually(c.t, fmt.Sprintf("lineage %d", want), func() error {
+	testkit.Succeeds(c.t, fmt.Sprintf("lineage %d", want), func() error {
 		for _, m := range c.nodes {
 			if m.node == nil {
 				continue
@@ -167,14 +168,14 @@ func (c *cluster) same() {
 			continue
 		}
 		cli := etcdClient(c.t.(*testing.T), m.clients)
-		eventually(c.t, m.name+" answers by etcd's API", func() error {
+		testkit.Succeeds(c.t, m.name+" answers by etcd's API", func() error {
 			got, err := cli.Get(within(c.t), "\x00", clientv3.WithFromKey())
 			if err == nil && (show(got.Kvs) != show(want.Kvs) || got.Header.ClusterId != want.Header.ClusterId) {
 				c.t.Errorf("%s: %v; want %v", m.name, got, want)
 			}
 			return err
 		})
-		eventually(c.t, m.name+" answers by the native API", func() error { return c.sameList(m, want.Kvs) })
+		testkit.Succeeds(c.t, m.name+" answers by the native API", func() error { return c.sameList(m, want.Kvs) })
 	}
 }
 
@@ -211,7 +212,7 @@ func (c *cluster) sameList(m *machine, want []*mvccpb.KeyValue) error {
 // looked waits until every node has looked at etcd when it was at revision.
 func (c *cluster) looked(revision int64) {
 	c.t.Helper()
-	eventually(c.t, "all nodes have looked at etcd", func() error {
+	testkit.Succeeds(c.t, "all nodes have looked at etcd", func() error {
 		for _, m := range c.nodes {
 			if m.node != nil && m.node.Status().GetEtcdRevision() < revision {
 				return fmt.Errorf("%s at %d", m.name, m.node.Status().GetEtcdRevision())
@@ -227,7 +228,7 @@ func (c *cluster) looked(revision int64) {
 // know: see docs/adr/0012-lineage.md.
 func (c *cluster) indexed(revision int64) {
 	c.t.Helper()
-	eventually(c.t, "all nodes have read the index of etcd's raft log", func() error {
+	testkit.Succeeds(c.t, "all nodes have read the index of etcd's raft log", func() error {
 		for _, m := range c.nodes {
 			if _, mark := m.store.Known(); mark.Index < uint64(revision) {
 				return fmt.Errorf("%s knows %+v", m.name, mark)
@@ -373,7 +374,7 @@ func TestRestoreWithoutQuorum(t *testing.T) {
 	w := watchAll(t, last, c.floor(), newest)
 	c.etcd.Stop()
 	c.etcd.Restore(etcdtest.Restore{Snapshot: snapshot})
-	eventually(t, "the last node refuses", func() error {
+	testkit.Succeeds(t, "the last node refuses", func() error {
 		_, err := native(t, last).Get(within(t), &pb.GetRequest{Key: []byte(all[0]), Consistency: pb.Consistency_CONSISTENCY_SERIALIZABLE})
 		if err == nil || !strings.Contains(err.Error(), "etcd has a different history") {
 			return fmt.Errorf("got %w", err)
@@ -425,7 +426,7 @@ func TestRestartTellsOfNoNewLineage(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.lineage(2)
-	eventually(t, "it is on the disk", func() error {
+	testkit.Succeeds(t, "it is on the disk", func() error {
 		b, err := os.ReadFile(filepath.Join(again.dir, "etcdmark"))
 		if err == nil && !strings.Contains(string(b), `"lineage":2`) {
 			err = fmt.Errorf("%q", b)
@@ -510,7 +511,7 @@ func TestOneNodeIsLedAstray(t *testing.T) {
 	c.settled(2, 3)
 	c.looked(newest)
 	way.lead(other.Endpoint())
-	eventually(t, "it refuses", func() error {
+	testkit.Succeeds(t, "it refuses", func() error {
 		if astray.node.Status().GetRefusal() == "" || c.log.count("not for most of the 3 nodes") == 0 {
 			return errors.New("it does not")
 		}
@@ -522,7 +523,7 @@ func TestOneNodeIsLedAstray(t *testing.T) {
 		}
 	}
 	way.lead("")
-	eventually(t, "it serves again", func() error {
+	testkit.Succeeds(t, "it serves again", func() error {
 		if why := astray.node.Status().GetRefusal(); why != "" {
 			return errors.New(why)
 		}

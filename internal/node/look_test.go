@@ -20,6 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // look asks for all that a node shows of the cluster.
@@ -93,7 +94,7 @@ func TestTheClusterIsForUsersWhileAuthenticationIsOn(t *testing.T) {
 		t.Errorf("a stranger follows the map until %v", err)
 	}
 	for _, m := range c.nodes {
-		eventually(t, m.name+" has heard of authentication", func() error {
+		testkit.Succeeds(t, m.name+" has heard of authentication", func() error {
 			if err := look(within(t), m.dialRaw(insecure.NewCredentials()))["members"]; status.Code(err) != codes.Unauthenticated {
 				return errors.New("it has not")
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // operator asks for changes of the shard map at one node.
@@ -93,13 +94,13 @@ func TestOperatorChangesTheMap(t *testing.T) {
 	}
 
 	o.does(admin.UndrainNodes{Nodes: []string{fresh}})
-	eventually(t, "the pin, which has outlived the drain, makes the node the owner", func() error {
+	testkit.Succeeds(t, "the pin, which has outlived the drain, makes the node the owner", func() error {
 		if moved = o.shard(parts[0].ID); moved.Owner() != fresh {
 			return fmt.Errorf("undrained: %+v", moved)
 		}
 		return nil
 	})
-	eventually(t, "there are three voters and a leader", func() error { // an election may be on
+	testkit.Succeeds(t, "there are three voters and a leader", func() error { // an election may be on
 		if voters, leaders := o.voters(); voters != 3 || leaders != 1 {
 			return fmt.Errorf("%d voters, %d leaders", voters, leaders)
 		}

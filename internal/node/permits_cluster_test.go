@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/node"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // waiter is one who waits for a permit, or has it.
@@ -53,7 +54,7 @@ func (w *waiter) has(t testing.TB) func() {
 // Until it knows who grants, and has reached it, the node has some of its own.
 func (m *machine) takes(from *machine, out int) (back func()) {
 	m.c.t.Helper()
-	eventually(m.c.t, fmt.Sprintf("%s takes permits from %s", m.name, from.name), func() error {
+	testkit.Succeeds(m.c.t, fmt.Sprintf("%s takes permits from %s", m.name, from.name), func() error {
 		back = m.wants().has(m.c.t)
 		if o, _ := from.node.Permits(); o != out {
 			back()
@@ -67,7 +68,7 @@ func (m *machine) takes(from *machine, out int) (back func()) {
 // asked waits until so many wait at the node that grants.
 func (m *machine) asked(out, waiting int) {
 	m.c.t.Helper()
-	eventually(m.c.t, fmt.Sprintf("%d permits out and %d waited for at %s", out, waiting, m.name), func() error {
+	testkit.Succeeds(m.c.t, fmt.Sprintf("%d permits out and %d waited for at %s", out, waiting, m.name), func() error {
 		if o, w := m.node.Permits(); o != out || w != waiting {
 			return fmt.Errorf("%d and %d", o, w)
 		}

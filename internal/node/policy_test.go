@@ -37,6 +37,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/certtest"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // policed is a node with a policy, whose clients have certificates or tokens.
@@ -251,7 +252,7 @@ func TestThePolicyHoldsAtBothAPIs(t *testing.T) {
 				w := cl.Watch(ctx, r, client.WithState())
 				defer w.Close()
 				if c.unknown { // it waits for another token
-					eventually(t, "the watch is refused", func() error {
+					testkit.Succeeds(t, "the watch is refused", func() error {
 						if w.Stats().LastError == nil {
 							return errors.New("it is not")
 						}

@@ -15,6 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // lostQuorum is five processes as shipped, whose voters are lost, and watches that
@@ -57,7 +58,7 @@ func loseQuorum(t *testing.T) *lostQuorum {
 	}
 	t.Cleanup(func() { _ = l.c.Close() })
 	var q admin.Quorum
-	eventually(t, "three voters", func() error {
+	testkit.Succeeds(t, "three voters", func() error {
 		status, err := admin.New(l.c).ClusterStatus(within(t), 0)
 		if q = status.Quorum(); err != nil || len(q.Voters) != 3 || q.Leader == "" {
 			return fmt.Errorf("%+v, %w", q, err)
@@ -104,7 +105,7 @@ func (l *lostQuorum) sees() {
 // plan waits until gossip has noticed the loss, and returns what is to be done.
 func (l *lostQuorum) plan() (plan admin.VoterRecovery) {
 	l.t.Helper()
-	eventually(l.t, "a plan", func() (err error) {
+	testkit.Succeeds(l.t, "a plan", func() (err error) {
 		plan, err = admin.New(l.c).PlanVoterRecovery(within(l.t))
 		if refused := new(admin.RefusedError); err != nil && !errors.As(err, &refused) {
 			l.t.Fatal(err)
@@ -118,7 +119,7 @@ func (l *lostQuorum) plan() (plan admin.VoterRecovery) {
 // can be changed.
 func (l *lostQuorum) recovered(from admin.VoterRecovery) {
 	l.t.Helper()
-	eventually(l.t, "three voters and one map", func() error {
+	testkit.Succeeds(l.t, "three voters and one map", func() error {
 		status, err := admin.New(l.c).ClusterStatus(within(l.t), 0)
 		if err != nil {
 			return err
@@ -204,13 +205,13 @@ func TestVotersAreRecoveredWithCachectl(t *testing.T) {
 		}
 		return string(out), cmd.ProcessState.ExitCode()
 	}
-	eventually(t, "cachectl voters says that there is no majority", func() error {
+	testkit.Succeeds(t, "cachectl voters says that there is no majority", func() error {
 		if out, code := cachectl("voters"); code != 4 || !strings.Contains(out, "cachectl voters recover --help") {
 			return fmt.Errorf("exit code %d: %s", code, out)
 		}
 		return nil
 	})
-	eventually(t, "a plan", func() error {
+	testkit.Succeeds(t, "a plan", func() error {
 		out, code := cachectl("voters", "recover", "--dry-run")
 		if code != 0 || !strings.HasPrefix(out, "1 of 3 voters are reachable, 2 are needed; lost: "+l.voters[0].Name+", "+l.voters[1].Name+"\n") {
 			return fmt.Errorf("exit code %d: %s", code, out)
@@ -218,14 +219,14 @@ func TestVotersAreRecoveredWithCachectl(t *testing.T) {
 		return nil
 	})
 	// The nodes declare the lost voters dead one by one. A node that has not yet refuses.
-	eventually(t, "the recovery", func() error {
+	testkit.Succeeds(t, "the recovery", func() error {
 		out, code := cachectl("voters", "recover", "--yes")
 		if code != 0 || !strings.Contains(out, " leads the voters, with map version ") {
 			return fmt.Errorf("exit code %d: %s", code, out)
 		}
 		return nil
 	})
-	eventually(t, "three voters", func() error {
+	testkit.Succeeds(t, "three voters", func() error {
 		out, code := cachectl("voters")
 		if code != 0 || !strings.Contains(out, "3 of 3 voters are alive") || !strings.Contains(out, "the voters were recovered, with map version ") {
 			return fmt.Errorf("exit code %d: %s", code, out)

@@ -19,6 +19,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // gated is an etcd that brings a node nothing while it is shut.
@@ -193,7 +194,7 @@ func TestWrongCopyIsNoRestore(t *testing.T) {
 		t.Skip("memory that changes by itself is what the race detector is there to find")
 	}
 	c, bad, calm := overCompaction(t, func(all []string) (string, []string) { return all[17], nil })
-	eventually(t, "the wrong copy is found", func() error {
+	testkit.Succeeds(t, "the wrong copy is found", func() error {
 		if c.log.count("is wrong here", "node="+bad.name) == 0 {
 			return errors.New("nobody has found it")
 		}
@@ -237,13 +238,13 @@ func TestWrongPeerIsNoRestore(t *testing.T) {
 	replicas := sm.Overlapping(kv.Single(all[17]))[0].Replicas
 	wrong, calm, starts := c.machineOf(replicas[0]), c.machineOf(replicas[1]), c.machineOf(replicas[2])
 	watches := c.bystanders(all[3], calm)
-	eventually(t, "the node has the right value on disk", func() error {
+	testkit.Succeeds(t, "the node has the right value on disk", func() error {
 		return starts.remembers([]byte("value of " + all[17]))
 	})
 	starts.crash()
 	wrong.flip(all[17])
 	starts.start()
-	eventually(t, "the wrong copy is found", func() error {
+	testkit.Succeeds(t, "the wrong copy is found", func() error {
 		if c.log.count("a node has sent data that etcd contradicts", "node="+starts.name, "source="+wrong.name) == 0 {
 			return errors.New("nobody has found it")
 		}
@@ -284,7 +285,7 @@ func TestWrongMarkIsNoRestore(t *testing.T) {
 	watches := c.bystanders(all[3], c.nodes[0], c.nodes[1])
 	for i, mark := range []kv.Mark{{Index: 1 << 40}, {Term: 1 << 40}, {Revision: 1 << 40}} {
 		bad.store.Adopt(1, mark)
-		eventually(t, "the node finds out that it was wrong", func() error {
+		testkit.Succeeds(t, "the node finds out that it was wrong", func() error {
 			if n := c.log.count("this node's view of etcd was wrong", "node="+bad.name); n != i+1 {
 				return fmt.Errorf("%d times", n)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // shardOf returns the shard that has a key.
@@ -51,7 +52,7 @@ func (m *machine) flip(key string) {
 // serves what the others have.
 func (m *machine) heals(key string, from *machine) {
 	m.c.t.Helper()
-	eventually(m.c.t, m.name+" heals", func() error {
+	testkit.Succeeds(m.c.t, m.name+" heals", func() error {
 		if m.c.log.count("is wrong here", "node="+m.name) == 0 {
 			return errors.New("nobody has found it")
 		}
@@ -155,7 +156,7 @@ func TestVerifyTellsWhichCopyIsWrong(t *testing.T) {
 	user := c.client()
 	verify := func(etcd bool, shards ...uint64) (out []admin.VerifiedShard) {
 		t.Helper()
-		eventually(t, "every copy can be compared", func() error {
+		testkit.Succeeds(t, "every copy can be compared", func() error {
 			out = nil
 			err := admin.New(user).Verify(within(t), admin.VerifyRequest{Shards: shards, Etcd: etcd}, func(s admin.VerifiedShard) error {
 				out = append(out, s)
@@ -214,7 +215,7 @@ func TestVerifyTellsWhichCopyIsWrong(t *testing.T) {
 	}
 	// The one that was told takes nothing of the other, and is what that one is
 	// then compared with.
-	eventually(t, "both are healed", func() error {
+	testkit.Succeeds(t, "both are healed", func() error {
 		verify(false, uint64(sh.ID))
 		for _, name := range sh.Replicas {
 			if got, err := c.machineOf(name).encoded(all[5]); err != nil || !bytes.Equal(got, right) {

@@ -15,6 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/freeport"
 	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // kept is a copy of a range that a worker or OnChange keeps.
@@ -134,7 +135,7 @@ func TestAWorkerAndATypedMirrorLoseNothing(t *testing.T) {
 	same := func(what string) {
 		t.Helper()
 		for name, k := range copies {
-			eventually(t, name+" has what etcd has "+what, func() error { return k.is(r.values()) })
+			testkit.Succeeds(t, name+" has what etcd has "+what, func() error { return k.is(r.values()) })
 		}
 	}
 	same("at first")

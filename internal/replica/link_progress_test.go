@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // scripted is a node whose streams and heartbeats the test writes.
@@ -344,9 +344,7 @@ func (m *model) check() {
 // In any order of progress and events, no follower takes progress before the events that it
 // includes, and each follower has everything in the end.
 func TestProgressAndEventsInAnyOrder(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0))
+	rnd := testkit.Rand(t)
 	for range 50 {
 		linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 			s := scriptedNode(b)

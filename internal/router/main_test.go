@@ -2,7 +2,6 @@ package router_test
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,26 +13,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// deadline is when something that ought to happen has not.
-const deadline = 30 * time.Second
-
-func newRand(tb testing.TB) *rand.Rand {
-	tb.Helper()
-	seed := rand.Uint64()
-	tb.Logf("seed %d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}
-
-// eventually polls until ok, or fails the test.
-func eventually(tb testing.TB, what string, ok func() bool) {
-	tb.Helper()
-	for end := time.Now().Add(deadline); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			tb.Fatalf("never happened: %s", what)
-		}
-	}
-}
 
 // start runs a router over the node until the test ends.
 func start(tb testing.TB, h *cachetest.History, n *cachetest.Node) *router.Router {

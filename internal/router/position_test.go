@@ -6,6 +6,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // Who asks for positions is not in the way of the watch, wherever that is, and
@@ -33,7 +34,7 @@ func TestPositionOfAMerge(t *testing.T) {
 	})
 	lag := func(want kv.Revision) {
 		t.Helper()
-		eventually(t, "the lag", func() bool {
+		testkit.Eventually(t, "the lag", func() bool {
 			one.read(t, h)
 			at, _ := one.w.Position()
 			return at.Newest-at.Revision == want && at.Since.IsZero() == (want == 0)
@@ -43,14 +44,14 @@ func TestPositionOfAMerge(t *testing.T) {
 	first := h.Commit(cachetest.Put("a", "1"), cachetest.Put("p", "1"))
 	lag(0) // the other shard holds it back: nothing could be delivered
 	n.Gate(2).Limit(0)
-	eventually(t, "it can be delivered", func() bool { // after both shards have it, and their merge
+	testkit.Eventually(t, "it can be delivered", func() bool { // after both shards have it, and their merge
 		at, _ := one.w.Position()
 		return one.last == first || at.Revision == first-1 && at.Newest == first && !at.Since.IsZero()
 	})
 	lag(0)
 	n.Use(cachetest.Map(2, []string{"h", "m"}, "here")) // the watch moves
 	h.Commit(cachetest.Put("a", "2"), cachetest.Put("p", "2"))
-	eventually(t, "it goes on", func() bool { one.read(t, h); return one.last == h.Now() })
+	testkit.Eventually(t, "it goes on", func() bool { one.read(t, h); return one.last == h.Now() })
 	close(stop)
 	asking.Wait()
 	one.w.Close()

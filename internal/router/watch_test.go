@@ -16,6 +16,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 const letters = "abcdefghijklmnop"
@@ -143,7 +144,7 @@ func describe(events []*kv.Event) string {
 // pace, and while they are split, merged, moved away and back. A watch is read
 // only when it was woken.
 func TestWatchAgainstHistory(t *testing.T) {
-	rng := newRand(t)
+	rng := testkit.Rand(t)
 	for round := range 12 {
 		h := cachetest.New()
 		n := cachetest.NewNode("here", h, nil)
@@ -191,21 +192,21 @@ func TestWatchAgainstHistory(t *testing.T) {
 			n.Gate(m.Shards[i].ID).Limit(0)
 		}
 		for _, x := range readers {
-			eventually(t, fmt.Sprintf("round %d: %v behind %d returns all up to %d", round, x.rng, x.last, h.Now()), func() bool {
+			testkit.Eventually(t, fmt.Sprintf("round %d: %v behind %d returns all up to %d", round, x.rng, x.last, h.Now()), func() bool {
 				x.read(t, h)
 				return x.done(h)
 			})
 			x.w.Close()
 			x.w.Close()
 		}
-		eventually(t, "all watchers and relays are given back", func() bool { return n.Idle() == nil })
+		testkit.Eventually(t, "all watchers and relays are given back", func() bool { return n.Idle() == nil })
 	}
 }
 
 // Watches that are closed at any time, by another goroutine than the one that
 // finds them a home, leave nothing behind.
 func TestWatchClosedWhileItMoves(t *testing.T) {
-	rng := newRand(t)
+	rng := testkit.Rand(t)
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
 	r := start(t, h, n)
@@ -243,13 +244,13 @@ func TestWatchClosedWhileItMoves(t *testing.T) {
 	}
 	close(stop)
 	busy.Wait()
-	eventually(t, "all watchers and relays are given back", func() bool { return n.Idle() == nil })
+	testkit.Eventually(t, "all watchers and relays are given back", func() bool { return n.Idle() == nil })
 }
 
 // next reads until there is something or an error.
 func next(tb testing.TB, w *router.Watch) (revision kv.Revision, events []*kv.Event, err error) {
 	tb.Helper()
-	eventually(tb, "the watch says something", func() bool {
+	testkit.Eventually(tb, "the watch says something", func() bool {
 		revision, events, err = w.Next(nil)
 		return revision > 0 || err != nil
 	})
@@ -266,7 +267,7 @@ func TestWatchWaitsForTheLateShard(t *testing.T) {
 	x := open(t, r, kv.Range{}, cachetest.Start+1)
 	n.Gate(2).Limit(cachetest.Start)
 	at := h.Commit(cachetest.Put("a", "1"), cachetest.Put("p", "1"))
-	eventually(t, "the first shard has it", func() bool { return n.Replica(1).Progress() == at })
+	testkit.Eventually(t, "the first shard has it", func() bool { return n.Replica(1).Progress() == at })
 	if revision, _, err := x.w.Next(nil); revision != 0 || err != nil {
 		t.Fatalf("half a transaction: %d, %v", revision, err)
 	}
@@ -291,7 +292,7 @@ func TestWatchWaitsWhileAShardIsSplit(t *testing.T) {
 	x := open(t, r, kv.Range{}, cachetest.Start+1)
 	n.Gate(2).Limit(cachetest.Start)
 	first, second := h.Commit(cachetest.Put("p", "1")), h.Commit(cachetest.Put("a", "1"))
-	eventually(t, "the others have it", func() bool { return n.Replica(1).Progress() == second && n.Replica(3).Progress() >= first })
+	testkit.Eventually(t, "the others have it", func() bool { return n.Replica(1).Progress() == second && n.Replica(3).Progress() >= first })
 	if revision, _, err := x.w.Next(nil); revision != 0 || err != nil {
 		t.Fatalf("%d before all shards are there: %v", revision, err)
 	}
@@ -406,7 +407,7 @@ func TestWatchWhileTheReplicaLoads(t *testing.T) {
 	gate.Limit(0)
 	x := open(t, r, kv.Range{}, cachetest.Start+1)
 	x.w.Close()
-	eventually(t, "the shard is here", func() bool { return r.Here(kv.Range{}) })
+	testkit.Eventually(t, "the shard is here", func() bool { return r.Here(kv.Range{}) })
 }
 
 func isNotReady(err error) bool {

@@ -9,20 +9,22 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/maptest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func TestApplyRefuses(t *testing.T) {
-	m := found(t, spec(2, 2), "m")
+	m := maptest.Found(t, maptest.Spec(2, 2), "m")
 	before := m.Clone()
-	s := spec(2, 1)
+	s := maptest.Spec(2, 1)
 	owned := func(m *shard.Map) *shard.Map {
 		for i := range m.Shards {
 			m.Shards[i].Replicas = []shard.NodeID{"n"}
 		}
 		return m
 	}
-	apart := owned(found(t, spec(2, 1, kv.Prefix("a"), kv.Prefix("c"))))
-	touching := owned(found(t, spec(2, 1, kv.Prefix("a"), kv.Prefix("b"))))
+	apart := owned(maptest.Found(t, maptest.Spec(2, 1, kv.Prefix("a"), kv.Prefix("c"))))
+	touching := owned(maptest.Found(t, maptest.Spec(2, 1, kv.Prefix("a"), kv.Prefix("b"))))
 	for _, c := range []struct {
 		name   string
 		on     *shard.Map
@@ -33,8 +35,8 @@ func TestApplyRefuses(t *testing.T) {
 		{"nothing", m, 1, nil, shard.ErrInvalid},
 		{"founded", m, 1, shard.Found{ClusterID: "x", Spec: s}, shard.ErrFounded},
 		{"not founded", nil, 0, shard.Assign{}, shard.ErrNotFounded},
-		{"found: cut at start", nil, 0, shard.Found{ClusterID: "x", Spec: spec(2, 1, kv.Prefix("a")), Cuts: []string{"a"}}, shard.ErrInvalid},
-		{"found: cut outside", nil, 0, shard.Found{ClusterID: "x", Spec: spec(2, 1, kv.Prefix("a")), Cuts: []string{"b"}}, shard.ErrInvalid},
+		{"found: cut at start", nil, 0, shard.Found{ClusterID: "x", Spec: maptest.Spec(2, 1, kv.Prefix("a")), Cuts: []string{"a"}}, shard.ErrInvalid},
+		{"found: cut outside", nil, 0, shard.Found{ClusterID: "x", Spec: maptest.Spec(2, 1, kv.Prefix("a")), Cuts: []string{"b"}}, shard.ErrInvalid},
 		{"found: cuts out of order", nil, 0, shard.Found{ClusterID: "x", Spec: s, Cuts: []string{"b", "a"}}, shard.ErrInvalid},
 		{"found: replicas", nil, 0, shard.Found{ClusterID: "x", Spec: s, Cuts: []string{"b"}, Replicas: [][]shard.NodeID{{"n"}}}, shard.ErrInvalid},
 		{"found: no name", nil, 0, shard.Found{Spec: s}, shard.ErrInvalid},
@@ -89,10 +91,10 @@ func TestApplyRefuses(t *testing.T) {
 // Random splits, merges and moves against a model: a list of cuts, and a set of
 // replicas for each part. The encoding of every command and map is tried on the way.
 func TestApplyAgainstModel(t *testing.T) {
-	rng := newRand(t)
+	rng := testkit.Rand(t)
 	cuts := []string{""}
 	replicas := [][]shard.NodeID{{"n0"}}
-	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{ClusterID: "c", Spec: spec(1, 1), Replicas: replicas}})
+	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{ClusterID: "c", Spec: maptest.Spec(1, 1), Replicas: replicas}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +157,7 @@ func TestApplyAgainstModel(t *testing.T) {
 }
 
 func TestEpochGrowsOnlyWithReplicas(t *testing.T) {
-	m := found(t, spec(2, 1), "m")
+	m := maptest.Found(t, maptest.Spec(2, 1), "m")
 	move := func(n shard.NodeID) {
 		t.Helper()
 		next, err := shard.Apply(m, shard.Command{IfVersion: m.Version, Change: shard.Assign{Moves: []shard.Move{{Shard: 1, Replicas: []shard.NodeID{n}}}}})
@@ -175,7 +177,7 @@ func TestEpochGrowsOnlyWithReplicas(t *testing.T) {
 // The parts of a cut for watches remember how many there were, on every node and
 // over restarts, and so does what was found later.
 func TestMarksOfCutsAreInTheMap(t *testing.T) {
-	m := found(t, spec(1, 1))
+	m := maptest.Found(t, maptest.Spec(1, 1))
 	step := func(c shard.Change) {
 		t.Helper()
 		b, err := shard.EncodeCommand(shard.Command{IfVersion: m.Version, Change: c})
@@ -261,7 +263,7 @@ func FuzzDecodeCommand(f *testing.F) {
 }
 
 func FuzzDecodeMap(f *testing.F) {
-	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{ClusterID: "c", Spec: spec(2, 1), Cuts: []string{"m"}}})
+	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{ClusterID: "c", Spec: maptest.Spec(2, 1), Cuts: []string{"m"}}})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -10,12 +10,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
 
 // three is a map of shards 1 [, g), 2 [g, m) and 3 [m, ), all on n and o.
 func three(t *testing.T) *shard.Map {
 	t.Helper()
-	m := found(t, spec(3, 2), "g", "m")
+	m := maptest.Found(t, maptest.Spec(3, 2), "g", "m")
 	for i := range m.Shards {
 		m.Shards[i].Replicas = []shard.NodeID{"n", "o"}
 	}
@@ -186,7 +187,7 @@ func TestWhichShardsJoin(t *testing.T) {
 
 // Which shards a range touches, and whether all of it is served.
 func TestRangesBetweenServedOnes(t *testing.T) {
-	m := found(t, spec(2, 1, kv.Range{Start: "b", End: "d"}, kv.Range{Start: "d", End: "f"}, kv.Range{Start: "h", End: "k"}))
+	m := maptest.Found(t, maptest.Spec(2, 1, kv.Range{Start: "b", End: "d"}, kv.Range{Start: "d", End: "f"}, kv.Range{Start: "h", End: "k"}))
 	for r, want := range map[kv.Range]int{
 		{Start: "a", End: "b"}: 0, {Start: "f", End: "h"}: 0, {Start: "k"}: 0, {Start: "f", End: "g"}: 0,
 		{Start: "a", End: "b\x00"}: 1, {Start: "c", End: "d"}: 1, {Start: "c", End: "d\x00"}: 2, {Start: "e"}: 2, {}: 3,
@@ -204,7 +205,7 @@ func TestRangesBetweenServedOnes(t *testing.T) {
 			t.Errorf("%v: covered %v", r, !want)
 		}
 	}
-	if open := found(t, spec(1, 1, kv.Range{Start: "b"})); !open.Covers(kv.Range{Start: "b"}) || !open.Covers(kv.Range{Start: "c", End: "d"}) || open.Covers(kv.Range{}) {
+	if open := maptest.Found(t, maptest.Spec(1, 1, kv.Range{Start: "b"})); !open.Covers(kv.Range{Start: "b"}) || !open.Covers(kv.Range{Start: "c", End: "d"}) || open.Covers(kv.Range{}) {
 		t.Error("of a range without an end")
 	}
 	for key, want := range map[string]shard.ID{"a": 0, "b": 1, "cc": 1, "d": 2, "f": 0, "g": 0, "h": 3, "k": 0} {

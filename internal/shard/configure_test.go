@@ -9,6 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
 
 // singles returns n ranges that do not touch.
@@ -39,7 +40,7 @@ func configured(t *testing.T, m *shard.Map, replicas int, ranges ...kv.Range) *s
 // served is a map with shards [, d), [d, m), [m, ) on a, b and c.
 func served(t *testing.T) *shard.Map {
 	t.Helper()
-	m := found(t, spec(3, 2), "d", "m")
+	m := maptest.Found(t, maptest.Spec(3, 2), "d", "m")
 	for i := range m.Shards {
 		m.Shards[i].Replicas = []shard.NodeID{"a", "b"}
 		m.Shards[i].Epoch = 7

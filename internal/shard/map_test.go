@@ -1,7 +1,6 @@
 package shard_test
 
 import (
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -9,30 +8,8 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
-
-func newRand(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}
-
-func spec(shards, replicas int, ranges ...kv.Range) shard.Spec {
-	if len(ranges) == 0 {
-		ranges = []kv.Range{{}}
-	}
-	return shard.Spec{Ranges: ranges, Shards: shards, Replicas: replicas}
-}
-
-func found(t *testing.T, s shard.Spec, cuts ...string) *shard.Map {
-	t.Helper()
-	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{ClusterID: "c", EtcdClusterID: 7, Spec: s, Cuts: cuts}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
 
 // change makes a change, as the voters do.
 func change(t *testing.T, m *shard.Map, c shard.Change) *shard.Map {
@@ -68,7 +45,7 @@ func ids(ss []shard.Shard) (out []shard.ID) {
 
 func TestFindAndOverlapping(t *testing.T) {
 	// Served: [a, c) cut at b, [c, d), [x, ∞) cut at y.
-	m := found(t, spec(9, 1, kv.Range{Start: "a", End: "c"}, kv.Range{Start: "c", End: "d"}, kv.Range{Start: "x"}), "b", "y")
+	m := maptest.Found(t, maptest.Spec(9, 1, kv.Range{Start: "a", End: "c"}, kv.Range{Start: "c", End: "d"}, kv.Range{Start: "x"}), "b", "y")
 	for key, want := range map[string]shard.ID{"": 0, "A": 0, "a": 1, "az": 1, "b": 2, "c": 3, "c\xff": 3, "d": 0, "w": 0, "x": 4, "y": 5, "\xff\xff": 5} {
 		if s, ok := m.Find(key); s.ID != want || ok != (want != 0) {
 			t.Errorf("Find(%q) = %d, %v; want %d", key, s.ID, ok, want)
@@ -128,7 +105,7 @@ func TestValidate(t *testing.T) {
 		{"spec", func(m *shard.Map) { m.Spec.Ranges = []kv.Range{{Start: "b", End: "a"}, {Start: "0"}} }, []string{"is empty", "overlaps or precedes"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := found(t, spec(2, 1), "m")
+			m := maptest.Found(t, maptest.Spec(2, 1), "m")
 			if err := m.Validate(); err != nil {
 				t.Fatalf("before: %v", err)
 			}

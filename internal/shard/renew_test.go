@@ -8,12 +8,13 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
 
 // A new lineage changes nothing but what is said of etcd. Whoever comes second
 // is refused, with another version of the map as with the same lineage.
 func TestRenew(t *testing.T) {
-	m := found(t, spec(2, 2), "m")
+	m := maptest.Found(t, maptest.Spec(2, 2), "m")
 	origin := shard.Origin{
 		Cause: kv.CauseRevision, Reason: "it is at revision 3, and was at 7", Node: "n1", At: time.Unix(1_700_000_000, 0).UTC(),
 		Was: kv.Mark{Cluster: 1, Term: 5, Index: 12, Revision: 7}, Is: kv.Mark{Cluster: 1, Term: 2, Index: 4, Revision: 3},
@@ -62,7 +63,7 @@ func TestRenew(t *testing.T) {
 
 // As long as nothing new is said, older versions understand all that is written.
 func TestLevelIsTheLowestThatWillDo(t *testing.T) {
-	m := found(t, spec(2, 2), "m")
+	m := maptest.Found(t, maptest.Spec(2, 2), "m")
 	level := func(b []byte, err error) byte {
 		if err != nil {
 			t.Fatal(err)

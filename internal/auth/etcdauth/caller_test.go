@@ -22,6 +22,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/etcdroles"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // raw is etcd without a client of its own: what is sent is what the test says.
@@ -255,7 +256,7 @@ func TestEtcdAwayTokensStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, g := range []*Checker{a, b} {
-		eventually(t, "refused", func() error {
+		testkit.Succeeds(t, "refused", func() error {
 			if user, err := g.Caller(calling(t, "token", used)); !errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken) {
 				return fmt.Errorf("%q, %w", user, err)
 			}

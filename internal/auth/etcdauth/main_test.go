@@ -20,6 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/etcdroles"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,19 +28,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is how long a test waits for what must come. It is never used up
 // when all is well.
 const patience = 60 * time.Second
-
-func eventually(t *testing.T, what string, ok func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		err := ok()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s: %v", patience, what, err)
-		}
-	}
-}
 
 // account returns our way to etcd, as a user or, with "", as nobody.
 func account(t *testing.T, s *etcdtest.Server, user string) *etcd.Client {
@@ -86,7 +74,7 @@ func start(t *testing.T, cfg Config) *Checker {
 // settled waits until the guard knows whether authentication is on.
 func settled(t *testing.T, g *Checker, on bool) {
 	t.Helper()
-	eventually(t, "the guard knows", func() error {
+	testkit.Succeeds(t, "the guard knows", func() error {
 		if s := g.Status(); !s.Known || s.On != on {
 			return errors.New("not yet")
 		}
@@ -101,7 +89,7 @@ func follows(t *testing.T, g *Checker, s *etcdtest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the guard has seen the change", func() error {
+	testkit.Succeeds(t, "the guard has seen the change", func() error {
 		if at := g.rights.Load(); at.revision < r.AuthRevision {
 			return errors.New("not yet")
 		}

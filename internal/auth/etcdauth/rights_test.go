@@ -14,6 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/etcdroles"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -94,7 +95,7 @@ func TestRights(t *testing.T) {
 	if err := g.MayRead("", kv.Range{}); err != nil {
 		t.Errorf("turned off: %v", err)
 	}
-	eventually(t, "the log says so once", func() error {
+	testkit.Succeeds(t, "the log says so once", func() error {
 		if on, off := log.count("authentication is on:"), log.count("authentication is off:"); on != 1 || off != 1 {
 			return fmt.Errorf("%d times that it is on, %d times that it is off", on, off)
 		}
@@ -126,8 +127,8 @@ func TestAccountMayNotReadUsers(t *testing.T) {
 				}
 				return nil
 			}
-			eventually(t, "nobody may read", denied)
-			eventually(t, "the log says why", func() error {
+			testkit.Succeeds(t, "nobody may read", denied)
+			testkit.Succeeds(t, "the log says why", func() error {
 				if log.count("level=WARN") == 0 || log.count("--etcd-user") == 0 {
 					return errors.New(log.b.String())
 				}
@@ -144,7 +145,7 @@ func TestAccountMayNotReadUsers(t *testing.T) {
 				if _, err := root.UserRevokeRole(t.Context(), "ann", "root"); err != nil {
 					t.Fatal(err)
 				}
-				eventually(t, "nobody may read again", denied)
+				testkit.Succeeds(t, "nobody may read again", denied)
 			}
 			if n := log.count("level=WARN"); n > 2 {
 				t.Errorf("warned %d times:\n%s", n, log.b.String())
@@ -166,7 +167,7 @@ func TestEtcdAwayRightsStay(t *testing.T) {
 	settled(t, g, true)
 	follows(t, g, s)
 	s.Stop()
-	eventually(t, "the guard notices", func() error {
+	testkit.Succeeds(t, "the guard notices", func() error {
 		if !g.away() {
 			return errors.New("not yet")
 		}
@@ -197,7 +198,7 @@ func TestEtcdAwayRightsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, g := range []*Checker{g, g2} {
-		eventually(t, "the guard goes on", func() error {
+		testkit.Succeeds(t, "the guard goes on", func() error {
 			if err := g.MayRead("ann", kv.Single("k")); err == nil {
 				return errors.New("still allowed")
 			}

@@ -3,10 +3,11 @@ package etcdauth
 import (
 	"encoding/base64"
 	"encoding/binary"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func TestConfig(t *testing.T) {
@@ -32,9 +33,7 @@ func TestConfig(t *testing.T) {
 // The memory against one that forgets nothing: what it has is right, what was
 // used last is there, and it never has more than its bound.
 func TestMemory(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := testkit.Rand(t)
 	const most = 20
 	m := newMemory[int](most)
 	all := map[tokenID]int{}

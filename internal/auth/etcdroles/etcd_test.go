@@ -3,7 +3,6 @@ package etcdroles_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -12,13 +11,12 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/auth/etcdroles"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // The model knows what etcd says in its documents; this is what it does.
 func TestVerdictsOfEtcd(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := testkit.Rand(t)
 	s := etcdtest.Start(t)
 	ctx := t.Context()
 	free := s.Client()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/auth/etcdroles"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // What etcd means by a key and a range end, too simple to be wrong: the keys
@@ -99,9 +100,7 @@ func randomPermissions(rng *rand.Rand) (permissions []etcdroles.Permission) {
 }
 
 func TestVerdictsOfAModel(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := testkit.Rand(t)
 	seen := map[bool]int{}
 	for range 20_000 {
 		permissions := randomPermissions(rng)

@@ -1,12 +1,12 @@
 package policy_test
 
 import (
-	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 const denying = `
@@ -74,9 +74,7 @@ func TestADenyRuleWins(t *testing.T) {
 // With rules in any order, a caller may use a verb on a range if a rule allows each of
 // its keys and none denies one.
 func TestDenyRulesAgainstAModel(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 1))
+	rnd := testkit.Rand(t)
 	const keys = "abcdefgh" // also the ends of ranges; "" ends at the end
 	for range 2000 {
 		type rule struct {

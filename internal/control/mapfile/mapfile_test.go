@@ -10,14 +10,13 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
 
 // Whatever is in the map file, it is refused with its reason or a valid map, which is
 // written as it was read.
 func FuzzMapFile(f *testing.F) {
-	whole, err := Encode(testMap(f, "a", "b"))
+	whole, err := Encode(maptest.Pair(f, "a", "b"))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -56,7 +55,7 @@ func TestMapFileTornAnywhere(t *testing.T) {
 	if m, err := f.Load(); m != nil || err != nil {
 		t.Fatalf("no file: %v, %v", m, err)
 	}
-	m := testMap(t, "a", "b")
+	m := maptest.Pair(t, "a", "b")
 	for range 2 { // also over an old one
 		if err := f.Save(m); err != nil {
 			t.Fatal(err)
@@ -79,16 +78,4 @@ func TestMapFileTornAnywhere(t *testing.T) {
 			t.Fatalf("byte %d changed: %v, %v", i, m, err)
 		}
 	}
-}
-
-func testMap(t testing.TB, replicas ...shard.NodeID) *shard.Map {
-	t.Helper()
-	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{
-		ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 2, Replicas: 2},
-		Cuts: []string{"m"}, Replicas: [][]shard.NodeID{replicas, replicas},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
 
 // state is a snapshot of a map and its requests.
@@ -35,7 +36,7 @@ func (c *closes) Close() error { c.closed = true; return c.err }
 // A snapshot that is torn, of a newer version or of another cluster stops the node:
 // it applies nothing on top of what it had.
 func TestASnapshotThatCannotBeRestoredStopsTheNode(t *testing.T) {
-	m := testMap(t, "a", "b")
+	m := maptest.Pair(t, "a", "b")
 	sound := state(t, m, request{"first", 1})
 	broken := errors.New("broken")
 	for what, c := range map[string]struct {
@@ -73,7 +74,7 @@ func (e errReader) Read([]byte) (int, error) { return 0, e.err }
 // What a snapshot has replaces what the node had: the map is shown, and requests that
 // are not in it were not made.
 func TestASnapshotReplacesWhatTheNodeHad(t *testing.T) {
-	m := testMap(t, "a", "b")
+	m := maptest.Pair(t, "a", "b")
 	var shown []*shard.Map
 	f := newFSM(func(m *shard.Map) error { shown = append(shown, m); return nil }, func() {})
 	f.requests.add(request{"before", 7})
@@ -111,7 +112,7 @@ func (f *failing) Cancel() error           { f.cancelled = true; return nil }
 // A snapshot that cannot be written is cancelled, not closed as if it were whole.
 func TestASnapshotThatCannotBeWrittenIsCancelled(t *testing.T) {
 	f := &failing{}
-	if err := (&fsmSnapshot{m: testMap(t, "a", "b")}).Persist(f); err == nil || !f.cancelled || !strings.Contains(err.Error(), "no space left") {
+	if err := (&fsmSnapshot{m: maptest.Pair(t, "a", "b")}).Persist(f); err == nil || !f.cancelled || !strings.Contains(err.Error(), "no space left") {
 		t.Errorf("%v, cancelled %v", err, f.cancelled)
 	}
 }
@@ -121,7 +122,7 @@ func TestASnapshotThatCannotBeWrittenIsCancelled(t *testing.T) {
 func TestWhatIsNotAppliedIsNotRemembered(t *testing.T) {
 	var failed error
 	f := newFSM(func(*shard.Map) error { return failed }, func() {})
-	f.m = testMap(t, "a", "b")
+	f.m = maptest.Pair(t, "a", "b")
 	stale := shard.Command{RequestID: "r", IfVersion: 9, Change: shard.Split{Shard: 1, At: []string{"c"}}}
 	if out := f.applyCommand(t, stale); !errors.Is(out.err, shard.ErrRefused) || f.failed != nil {
 		t.Errorf("%+v, %v", out, f.failed)
@@ -147,7 +148,7 @@ func TestMapsOnlyGoForward(t *testing.T) {
 	if m, d := b.since("c", 0); m != nil || d != nil {
 		t.Error("a node without a map has one")
 	}
-	second := testMap(t, "a", "b")
+	second := maptest.Pair(t, "a", "b")
 	second.Version = 2
 	_, changed := b.watch()
 	if err := b.show(second); err != nil {
@@ -156,13 +157,13 @@ func TestMapsOnlyGoForward(t *testing.T) {
 	<-changed
 	_, changed = b.watch()
 	for version := range uint64(3) {
-		m := testMap(t, "c", "d")
+		m := maptest.Pair(t, "c", "d")
 		m.Version = version
 		if err := b.show(m); err != nil {
 			t.Error(err)
 		}
 	}
-	foreign := testMap(t, "a", "b")
+	foreign := maptest.Pair(t, "a", "b")
 	foreign.ClusterID, foreign.Version = "other", 9
 	if err := b.show(foreign); !errors.Is(err, ErrForeign) {
 		t.Errorf("of another cluster: %v", err)

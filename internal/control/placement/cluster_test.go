@@ -18,6 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -240,23 +241,11 @@ func (n *node) set(f func(*shard.Member)) {
 	n.c.tell()
 }
 
-// eventually polls; the bound is for machines that are very busy.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
 // founded waits until the nodes have the map, and returns it.
 func (c *cluster) founded(nodes ...*node) *shard.Map {
 	c.t.Helper()
 	for _, n := range nodes {
-		eventually(c.t, fmt.Sprintf("%s has a map", n.name), func() bool { return n.p.Map() != nil })
+		testkit.Eventually(c.t, fmt.Sprintf("%s has a map", n.name), func() bool { return n.p.Map() != nil })
 	}
 	return nodes[0].p.Map()
 }
@@ -264,7 +253,7 @@ func (c *cluster) founded(nodes ...*node) *shard.Map {
 func leader(t *testing.T, nodes ...*node) *node {
 	t.Helper()
 	var found *node
-	eventually(t, "the nodes agree on a leader", func() bool {
+	testkit.Eventually(t, "the nodes agree on a leader", func() bool {
 		found = nil
 		var names []shard.NodeID
 		for _, n := range nodes {
@@ -304,7 +293,7 @@ func touch(t *testing.T, n *node) uint64 {
 		v, err := n.p.Propose(t.Context(), shard.Command{IfVersion: m.Version, Change: shard.Assign{Moves: []shard.Move{{Shard: s.ID, Replicas: replicas}}}})
 		var stale *shard.StaleError
 		if errors.As(err, &stale) { // the leader moves shards too
-			eventually(t, "the newer map arrives", func() bool { return n.p.Map().Version > m.Version })
+			testkit.Eventually(t, "the newer map arrives", func() bool { return n.p.Map().Version > m.Version })
 			continue
 		}
 		if err != nil {

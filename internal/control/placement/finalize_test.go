@@ -16,6 +16,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/control/placement"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // After all nodes were upgraded they can still go back: no command of the new level is
@@ -70,7 +71,7 @@ func TestAMapFileOfANewerVersionIsKept(t *testing.T) {
 	n := c.add("n1", 1)
 	c.founded(n)
 	file := filepath.Join(n.dir, "shardmap")
-	eventually(t, "the map is on disk", func() bool { _, err := os.Stat(file); return err == nil })
+	testkit.Eventually(t, "the map is on disk", func() bool { _, err := os.Stat(file); return err == nil })
 	n.stop()
 	whole, err := os.ReadFile(file)
 	if err != nil {

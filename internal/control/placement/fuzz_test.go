@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
 
 // Whatever is in a snapshot, raft is told why it cannot be read, and nothing is applied
 // after it; or the map is valid, and what is remembered of requests is bounded.
 func FuzzSnapshot(f *testing.F) {
-	m, err := shard.EncodeMap(testMap(f, "a"))
+	m, err := shard.EncodeMap(maptest.Pair(f, "a"))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -9,15 +9,16 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
 
 // A raft snapshot that an earlier version wrote is read as it meant it, and the same
 // is written today. A golden file is never changed: another form needs another level,
 // of the snapshot or of the map inside. UPDATE=1 writes files that are missing.
 func TestGoldenSnapshot(t *testing.T) {
-	final := testMap(t, "a", "b")
+	final := maptest.Pair(t, "a", "b")
 	final.Finalized = shard.LevelSettings
-	for name, m := range map[string]*shard.Map{"level1-snapshot": testMap(t, "a", "b"), "level1-snapshot-of-map5": final} {
+	for name, m := range map[string]*shard.Map{"level1-snapshot": maptest.Pair(t, "a", "b"), "level1-snapshot-of-map5": final} {
 		kept := []request{{RequestID: "one", Version: 1}, {RequestID: "two", Version: 2}}
 		var b bytes.Buffer
 		if err := (&fsmSnapshot{m: m, requests: kept}).write(&b); err != nil {

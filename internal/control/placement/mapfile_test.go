@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
 
 // countedFile is a map file that counts what is written to it.
@@ -43,7 +44,7 @@ func TestTheMapFileIsWrittenOnceForManyChanges(t *testing.T) {
 			}
 			return m.Version
 		}
-		m := testMap(t, "a")
+		m := maptest.Pair(t, "a")
 		show := func() {
 			t.Helper()
 			next := m.Clone()

@@ -17,6 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/control/placement"
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // The life of a cluster on real sockets and disks.
@@ -37,7 +38,7 @@ func TestThreeVoters(t *testing.T) {
 	lead := leader(t, nodes...)
 	v := touch(t, without(nodes, lead)[0])
 	for _, n := range nodes {
-		eventually(t, "the change arrives", func() bool { return n.p.Map().Version >= v })
+		testkit.Eventually(t, "the change arrives", func() bool { return n.p.Map().Version >= v })
 	}
 	if got := lead.p.Voters(); !slices.Equal(got, []shard.NodeID{"n1", "n2", "n3"}) || !lead.p.IsVoter("n2") || lead.p.IsVoter("x") {
 		t.Errorf("voters %v", got)
@@ -52,7 +53,7 @@ func TestThreeVoters(t *testing.T) {
 	leader(t, rest...)
 	v = touch(t, rest[0])
 	lead.start()
-	eventually(t, "the old leader catches up", func() bool { return lead.p.Map().Version >= v })
+	testkit.Eventually(t, "the old leader catches up", func() bool { return lead.p.Map().Version >= v })
 
 	// Without a quorum the map stays, and a proposal says what is missing.
 	lead = leader(t, nodes...)
@@ -96,8 +97,8 @@ func TestWipedVoterRejoinsAsAnother(t *testing.T) {
 	if victim.member.UUID == old {
 		t.Fatal("an empty disk has its old identity")
 	}
-	eventually(t, "the wiped voter has the map", func() bool { return victim.p.Map() != nil && victim.p.Map().Version >= v })
-	eventually(t, "it votes", func() bool {
+	testkit.Eventually(t, "the wiped voter has the map", func() bool { return victim.p.Map() != nil && victim.p.Map().Version >= v })
+	testkit.Eventually(t, "it votes", func() bool {
 		return slices.Equal(victim.p.Voters(), []shard.NodeID{"n1", "n2", "n3"})
 	})
 	// It counts: without one of the others there is still a majority.
@@ -139,7 +140,7 @@ func TestNonVoterObserves(t *testing.T) {
 	}
 	// What it observed is on its disk.
 	file := filepath.Join(other.dir, "shardmap")
-	eventually(t, "the map is on disk", func() bool { _, err := os.Stat(file); return err == nil })
+	testkit.Eventually(t, "the map is on disk", func() bool { _, err := os.Stat(file); return err == nil })
 	other.stop()
 	other.start()
 	if got := other.p.Map(); got == nil || got.ClusterID != m.ClusterID {
@@ -193,7 +194,7 @@ func TestNothingNewIsSaidToOldMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	old.set(func(m *shard.Member) { m.Level = 1 }) // too late to mind
-	eventually(t, "the drained node has no shards", func() bool {
+	testkit.Eventually(t, "the drained node has no shards", func() bool {
 		return !slices.ContainsFunc(n.p.Map().Shards, func(s shard.Shard) bool { return slices.Contains(s.Replicas, "n2") })
 	})
 	if err := change(n, shard.Drain{Nodes: []shard.NodeID{"n2"}, Undo: true}); err != nil {
@@ -222,7 +223,7 @@ func TestTornMapFileIsPutAside(t *testing.T) {
 	n := c.add("n1", 1)
 	m := c.founded(n)
 	file := filepath.Join(n.dir, "shardmap")
-	eventually(t, "the map is on disk", func() bool { _, err := os.Stat(file); return err == nil })
+	testkit.Eventually(t, "the map is on disk", func() bool { _, err := os.Stat(file); return err == nil })
 	n.stop()
 	if err := os.WriteFile(file, []byte("shardwatch map 1\nnonsense"), 0o600); err != nil {
 		t.Fatal(err)

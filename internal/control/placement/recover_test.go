@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/control/placement"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // recoverVoters recovers the voters at n, and says so to all nodes.
@@ -31,13 +32,13 @@ func votes(t *testing.T, nodes ...*node) *node {
 	for _, n := range nodes {
 		want = append(want, n.name)
 	}
-	eventually(t, "the nodes vote", func() bool {
+	testkit.Eventually(t, "the nodes vote", func() bool {
 		return !slices.ContainsFunc(nodes, func(n *node) bool { return !slices.Equal(n.p.Voters(), want) })
 	})
 	l := leader(t, nodes...)
 	version := touch(t, nodes[0])
 	for _, n := range nodes {
-		eventually(t, "the change arrives", func() bool { return n.p.Map().Version >= version })
+		testkit.Eventually(t, "the change arrives", func() bool { return n.p.Map().Version >= version })
 	}
 	return l
 }
@@ -127,10 +128,10 @@ func TestRecoverySurvivesACrash(t *testing.T) {
 	c.founded(nodes...)
 	leader(t, nodes...)
 	last := nodes[2]
-	eventually(t, "all have the map", func() bool { return last.p.Map().Version == nodes[0].p.Map().Version })
+	testkit.Eventually(t, "all have the map", func() bool { return last.p.Map().Version == nodes[0].p.Map().Version })
 	nodes[0].stop()
 	nodes[1].stop()
-	eventually(t, "no leader", func() bool { _, led := last.p.Leader(); return !led })
+	testkit.Eventually(t, "no leader", func() bool { _, led := last.p.Leader(); return !led })
 	last.stop()
 	last.recoverVoters() // it does not run, so that it writes no map file
 	last.start()

@@ -18,18 +18,6 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-func testMap(t testing.TB, replicas ...shard.NodeID) *shard.Map {
-	t.Helper()
-	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{
-		ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 2, Replicas: 2},
-		Cuts: []string{"m"}, Replicas: [][]shard.NodeID{replicas, replicas},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
 type sink struct{ bytes.Buffer }
 
 func (*sink) ID() string    { return "s" }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
 
 // A load goes up, and down again: what is split, what gets replicas, and when it is
@@ -19,7 +20,7 @@ func TestBalance(t *testing.T) {
 		Split: true, SplitBytes: 1000, SplitEvents: 100, SplitWatches: 1000, MaxShards: 4, Merge: true, ReplicaWatches: 100, MaxExtraReplicas: 3,
 		Patience: time.Minute, MergePatience: 5 * time.Minute, MinAge: 10 * time.Minute,
 	}
-	m := testMap(t, "a", "b") // 2 shards, 2 replicas, 2 wanted of each
+	m := maptest.Pair(t, "a", "b") // 2 shards, 2 replicas, 2 wanted of each
 	start := time.Unix(1000, 0)
 	var tr Trend
 	look := func(after time.Duration, loads map[shard.ID]Load) Action {
@@ -118,7 +119,7 @@ func TestBalance(t *testing.T) {
 // there are never fewer shards in the end than were asked for.
 func TestMergesUnderWayCount(t *testing.T) {
 	b := Balance{Split: true, SplitEvents: 100, MaxShards: 10, Merge: true, Patience: time.Minute, MergePatience: time.Minute}
-	m := testMap(t, "a", "b")
+	m := maptest.Pair(t, "a", "b")
 	m.Spec.Shards = 3
 	apply := func(c shard.Change) {
 		t.Helper()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
 
 func TestDecideStart(t *testing.T) {
@@ -318,7 +319,7 @@ func TestKnowsLeader(t *testing.T) {
 // The number of shards of the specification counts until an operator or the load has
 // split or merged one.
 func TestLacksShards(t *testing.T) {
-	m := testMap(t, "a") // two shards of two
+	m := maptest.Pair(t, "a") // two shards of two
 	if LacksShards(m) {
 		t.Error("it has all")
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/maptest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func numbered(format string, n int) (out []string) {
@@ -75,7 +77,7 @@ func TestCuts(t *testing.T) {
 // Whatever the keys: the cuts found a map, no part is empty, and none is far
 // larger than its share.
 func TestCutsBalance(t *testing.T) {
-	rng := newRand(t)
+	rng := testkit.Rand(t)
 	for range 60 {
 		n := 1 + rng.IntN(40)
 		set := map[string]bool{}
@@ -95,7 +97,7 @@ func TestCutsBalance(t *testing.T) {
 		slices.Sort(keys)
 		ranges := []kv.Range{{End: "/5"}, {Start: "/5"}}
 		cuts := cuts(slices.Values(keys), ranges, n)
-		m := found(t, spec(n, 1, ranges...), cuts...)
+		m := maptest.Found(t, maptest.Spec(n, 1, ranges...), cuts...)
 		if len(m.Shards) > max(n, len(ranges)) {
 			t.Fatalf("%d shards, %d wanted", len(m.Shards), n)
 		}
@@ -142,7 +144,7 @@ func TestCutterOfMany(t *testing.T) {
 }
 
 func TestSplits(t *testing.T) {
-	m := found(t, spec(5, 1), "m")
+	m := maptest.Found(t, maptest.Spec(5, 1), "m")
 	cuts := []string{"b", "c", "d", "e", "f", "g", "m", "p"}
 	// Three more shards are wanted; most cuts lie in the first.
 	got := planner.Splits(m, cuts)
@@ -161,7 +163,7 @@ func TestSplits(t *testing.T) {
 	if again := planner.Splits(m, cuts); len(again) > 0 {
 		t.Errorf("enough shards, yet %+v", again)
 	}
-	if none := planner.Splits(found(t, spec(5, 1), "m"), []string{"", "m"}); len(none) > 0 {
+	if none := planner.Splits(maptest.Found(t, maptest.Spec(5, 1), "m"), []string{"", "m"}); len(none) > 0 {
 		t.Errorf("every cut is made, yet %+v", none)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // owned returns how many shards each member that can have shards owns.
@@ -148,7 +149,7 @@ func TestFewOwnersChange(t *testing.T) {
 // Members join, die and drain at random. Once settled, no node owns more than the
 // even share, or than the copies allow, and few more owners have changed than that requires.
 func TestOwnersStayEven(t *testing.T) {
-	rng := newRand(t)
+	rng := testkit.Rand(t)
 	extra, total := 0, 0
 	for _, size := range []int{4, 5, 9} {
 		shards := 16 + rng.IntN(80)
@@ -187,7 +188,7 @@ func TestOwnersStayEven(t *testing.T) {
 // shards and the zones are, the plans come to an end, and all parts of a merge have
 // one owner then.
 func TestOwnersComeToRest(t *testing.T) {
-	rng := newRand(t)
+	rng := testkit.Rand(t)
 	ms := nodes(7)
 	m := withShards(t, 40, 3)
 	for range 40 {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/maptest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func nodes(n int) (out []shard.Member) {
@@ -20,7 +22,7 @@ func nodes(n int) (out []shard.Member) {
 
 func withShards(t *testing.T, n, replicas int) *shard.Map {
 	t.Helper()
-	return found(t, spec(n, replicas), numbered("%06d", n)[1:]...)
+	return maptest.Found(t, maptest.Spec(n, replicas), numbered("%06d", n)[1:]...)
 }
 
 // settle applies plans until there is nothing left to plan, two at most.
@@ -125,7 +127,7 @@ func TestPlanKeepsZonesApart(t *testing.T) {
 // that had a node that went, or have one that came, are other than before;
 // the same members give the same copies by any way; and the load is even.
 func TestPlanMovesLittle(t *testing.T) {
-	rng := newRand(t)
+	rng := testkit.Rand(t)
 	const shards, replicas = 256, 3
 	ms := nodes(10)
 	m := settle(t, withShards(t, shards, replicas), ms)
@@ -174,7 +176,7 @@ func TestPlanMovesLittle(t *testing.T) {
 // A single step never leaves all live replicas, and never lets somebody who
 // does not have the shard own it while another has it.
 func TestPlanStepKeepsWarmReplica(t *testing.T) {
-	rng := newRand(t)
+	rng := testkit.Rand(t)
 	ms := nodes(8)
 	m := settle(t, withShards(t, 64, 3), ms)
 	for range 200 {
@@ -204,7 +206,7 @@ func TestPlanStepKeepsWarmReplica(t *testing.T) {
 // A planner that has seen the map and the members change in every way plans what
 // one plans that sees them for the first time.
 func TestPlannerRemembersNothingWrong(t *testing.T) {
-	rng := newRand(t)
+	rng := testkit.Rand(t)
 	ms := nodes(12)
 	m := settle(t, withShards(t, 64, 3), ms)
 	var p planner.Planner
@@ -248,7 +250,7 @@ func TestPlannerRemembersNothingWrong(t *testing.T) {
 
 func TestPlace(t *testing.T) {
 	ms := nodes(5)
-	f, err := planner.Place(shard.Found{ClusterID: "c", Spec: spec(8, 3), Cuts: numbered("%d", 8)[1:]}, ms)
+	f, err := planner.Place(shard.Found{ClusterID: "c", Spec: maptest.Spec(8, 3), Cuts: numbered("%d", 8)[1:]}, ms)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +283,7 @@ func BenchmarkPlan(b *testing.B) {
 				ms[i].Zone = fmt.Sprint("zone-", i%c.zones)
 			}
 		}
-		f, err := planner.Place(shard.Found{ClusterID: "c", Spec: spec(c.shards, 3), Cuts: numbered("%06d", c.shards)[1:]}, ms)
+		f, err := planner.Place(shard.Found{ClusterID: "c", Spec: maptest.Spec(c.shards, 3), Cuts: numbered("%06d", c.shards)[1:]}, ms)
 		if err != nil {
 			b.Fatal(err)
 		}

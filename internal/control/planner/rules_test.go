@@ -8,19 +8,8 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
-
-func testMap(t testing.TB, replicas ...shard.NodeID) *shard.Map {
-	t.Helper()
-	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{
-		ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 2, Replicas: 2},
-		Cuts: []string{"m"}, Replicas: [][]shard.NodeID{replicas, replicas},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
 
 func member(name shard.NodeID, state shard.State, since time.Time) shard.Member {
 	return shard.Member{
@@ -35,7 +24,7 @@ func TestRules(t *testing.T) {
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 	// Replicas of both shards: a and b, settled; c is a third node.
 	base := []shard.Member{member("a", shard.Alive, at(-100)), member("b", shard.Alive, at(-100))}
-	m := testMap(t, "a", "b")
+	m := maptest.Pair(t, "a", "b")
 	for _, mv := range Plan(m, base) { // the hash may want the other order
 		for i := range m.Shards {
 			if m.Shards[i].ID == mv.Shard {
@@ -226,7 +215,7 @@ func TestRulesRestoreAtOnce(t *testing.T) {
 	start := time.Unix(1000, 0)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 	members := []shard.Member{member("a", shard.Alive, start), member("b", shard.Alive, start)}
-	m := testMap(t, "a")
+	m := maptest.Pair(t, "a")
 	h := History{changed: map[shard.ID]time.Time{1: start, 2: start}}
 
 	d := r.Decide(m, members, h, at(1))
@@ -280,7 +269,7 @@ func TestFlappingNodeIsHeldDown(t *testing.T) {
 		{"restarts", 50 * time.Second, 10 * time.Second, true, 55, 60},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			m := testMap(t, "a", "b")
+			m := maptest.Pair(t, "a", "b")
 			r := Rules{Settle: 2 * time.Second, DeadGrace: 5 * time.Second, MoveInterval: time.Second, PromoteDelay: time.Second, FillTimeout: time.Minute}
 			start := time.Unix(1000, 0)
 			now, began := start, start
@@ -349,14 +338,14 @@ func TestOwed(t *testing.T) {
 		self    shard.NodeID
 		want    int
 	}{
-		{"all live", testMap(t, "a", "b"), alive("a", "b", "c"), "c", 0},
-		{"one is missing in the map", testMap(t, "a"), alive("a", "b"), "b", 2},
-		{"it is there", testMap(t, "a", "b"), alive("a", "b"), "b", 0},
-		{"one has left", testMap(t, "a", "b"), left, "c", 2},
-		{"one drains", testMap(t, "a", "b"), draining, "c", 2},
-		{"nobody else is seen yet", testMap(t, "a", "b"), alive("c"), "c", 0},
-		{"the others are not seen, and are too few", testMap(t, "a"), alive("b"), "b", 2},
-		{"it is drained", drained(testMap(t, "a"), "b"), alive("a", "b"), "b", 0},
+		{"all live", maptest.Pair(t, "a", "b"), alive("a", "b", "c"), "c", 0},
+		{"one is missing in the map", maptest.Pair(t, "a"), alive("a", "b"), "b", 2},
+		{"it is there", maptest.Pair(t, "a", "b"), alive("a", "b"), "b", 0},
+		{"one has left", maptest.Pair(t, "a", "b"), left, "c", 2},
+		{"one drains", maptest.Pair(t, "a", "b"), draining, "c", 2},
+		{"nobody else is seen yet", maptest.Pair(t, "a", "b"), alive("c"), "c", 0},
+		{"the others are not seen, and are too few", maptest.Pair(t, "a"), alive("b"), "b", 2},
+		{"it is drained", drained(maptest.Pair(t, "a"), "b"), alive("a", "b"), "b", 0},
 	} {
 		if got := Owed(tc.m, tc.members, tc.self); got != tc.want {
 			t.Errorf("%s: %d, want %d", tc.name, got, tc.want)
@@ -370,7 +359,7 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
 	start := time.Unix(1000, 0)
 	members := []shard.Member{member("a", shard.Alive, start), member("b", shard.Alive, start)}
-	m := testMap(t, "a")
+	m := maptest.Pair(t, "a")
 	home := shard.Rehome{Homes: []shard.ShardHome{{Shard: 1, Home: shard.Home{Pins: []shard.NodeID{"b", "a"}}}, {Shard: 2, Home: shard.Home{Pins: []shard.NodeID{"a", "b"}}}}}
 	apply := func(c shard.Change) {
 		t.Helper()
@@ -407,7 +396,7 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 	// A node that drains waits for its heir, and for nobody else.
 	draining := []shard.Member{members[0], members[1], member("c", shard.Alive, start)}
 	draining[0].Draining = true
-	three := testMap(t, "a", "b", "c")
+	three := maptest.Pair(t, "a", "b", "c")
 	three.Spec.Replicas = 3
 	for _, loading := range []shard.NodeID{"b", "c"} {
 		now := start.Add(20 * time.Second)
@@ -457,7 +446,7 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 func TestNewcomersThatAreNoneAreForgotten(t *testing.T) {
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: 10 * time.Minute, MaxFills: 2, MaxNodeFills: 2}
 	start := time.Unix(1000, 0)
-	m := testMap(t, "a", "b")
+	m := maptest.Pair(t, "a", "b")
 	members := []shard.Member{member("a", shard.Alive, start), member("b", shard.Alive, start), member("c", shard.Alive, start)}
 	apply := func(c shard.Change) {
 		t.Helper()
@@ -504,7 +493,7 @@ func TestRulesKeepTheLastWarmCopy(t *testing.T) {
 		{"another one has left", []shard.NodeID{"a", "d", "b"}, []shard.NodeID{"b", "c"}, []shard.Member{a, b, c, member("d", shard.Left, start)}},
 		{"it is not wanted", []shard.NodeID{"a", "b"}, []shard.NodeID{"b", "c"}, []shard.Member{a, b, c, d}},
 	} {
-		m := testMap(t, tc.replicas...)
+		m := maptest.Pair(t, tc.replicas...)
 		for i := range m.Shards {
 			m.Shards[i].Home = shard.Home{Pins: tc.pins, Replicas: len(tc.pins)}
 		}
@@ -543,7 +532,7 @@ func TestNodesThatAreNotHeardOfGetNothing(t *testing.T) {
 		{"it is to take the place of another", []shard.NodeID{"a", "b"}, []shard.NodeID{"x", "b"}, member("a", shard.Alive, start)},
 		{"the other copy drains", []shard.NodeID{"a", "x"}, []shard.NodeID{"x"}, draining},
 	} {
-		m := testMap(t, tc.replicas...)
+		m := maptest.Pair(t, tc.replicas...)
 		for i := range m.Shards {
 			m.Shards[i].Home = shard.Home{Pins: tc.pins, Replicas: len(tc.pins)}
 		}
@@ -569,7 +558,7 @@ func TestANewLeaderWaitsForWhatLoads(t *testing.T) {
 	start := time.Unix(1000, 0)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 	members := []shard.Member{member("a", shard.Alive, start), member("b", shard.Alive, start), member("c", shard.Alive, start)}
-	m := testMap(t, "a", "b", "c")
+	m := maptest.Pair(t, "a", "b", "c")
 	for i := range m.Shards { // a is about to go, and the others have come before
 		m.Shards[i].Home = shard.Home{Pins: []shard.NodeID{"b", "c"}, Replicas: 2}
 	}
@@ -690,7 +679,7 @@ func TestWhatALeaderRemembers(t *testing.T) {
 		}
 	}
 
-	m := testMap(t, "a", "b")
+	m := maptest.Pair(t, "a", "b")
 	before, split := m.Shards[0].ID, m.Shards[1].ID
 	seen := History{nextID: split, changed: map[shard.ID]time.Time{}}.Observe(m, nil, nil, now)
 	if _, rests := seen.changed[before]; rests || !seen.changed[split].Equal(now) {
@@ -716,7 +705,7 @@ func TestWhatALeaderRemembers(t *testing.T) {
 func TestANodeDrainedInTheMapGivesItsShardsAway(t *testing.T) {
 	r := Rules{Settle: 2 * time.Second, DeadGrace: 5 * time.Second, MoveInterval: 30 * time.Second, PromoteDelay: 5 * time.Second}
 	now := time.Unix(1000, 0)
-	m := testMap(t, "a", "b")
+	m := maptest.Pair(t, "a", "b")
 	members := []shard.Member{member("a", shard.Alive, now.Add(-time.Hour)), member("b", shard.Alive, now.Add(-time.Hour)), member("c", shard.Alive, now.Add(-time.Hour))}
 	rested := History{changed: map[shard.ID]time.Time{1: now.Add(-time.Second), 2: now.Add(-time.Second)}}
 	drained := *m

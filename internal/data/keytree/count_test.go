@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // Counts and counted reads agree with a look at every key, whatever the range:
 // its ends are keys, between keys, open, or the wrong way round.
 func TestCountAgainstALookAtEveryKey(t *testing.T) {
-	rng := newRand(t)
+	rng := testkit.Rand(t)
 	for _, n := range []int{0, 1, 2, 100, 5000} {
 		s := &Snapshot{Root: New()}
 		for range n {

@@ -14,6 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -231,7 +232,7 @@ func TestStreamsComeAndGo(t *testing.T) {
 	b.until(at, 2)
 	leave()
 	r.node.Gate(1).Limit(at)
-	eventually(t, "the streams end", func() bool {
+	testkit.Eventually(t, "the streams end", func() bool {
 		return r.node.Replica(1).Status().Watchers == 0 && r.node.Replica(2).Status().Watchers == 0
 	})
 	next := h.Commit(cachetest.Put("b", "1"))

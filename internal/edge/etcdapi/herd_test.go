@@ -13,6 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // oneAtATime has one watch opened at a time.
@@ -57,7 +58,7 @@ func TestAHomelessShardBlocksNoOtherWatch(t *testing.T) {
 	for range 3 {
 		homeless.create(&etcdserverpb.WatchCreateRequest{Key: []byte("z"), StartRevision: first})
 	}
-	eventually(t, "they are on the list", func() bool { return r.api.Watches() == 3 })
+	testkit.Eventually(t, "they are on the list", func() bool { return r.api.Watches() == 3 })
 	s := r.watch()
 	for id := range int64(3) {
 		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
@@ -77,7 +78,7 @@ func TestAClientsConnectionsShareItsTurn(t *testing.T) {
 	open := func(from string, waiting int) *watchStream {
 		s := r.watchBy(r.dial(from))
 		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
-		eventually(t, "the watch waits for its turn", func() bool {
+		testkit.Eventually(t, "the watch waits for its turn", func() bool {
 			in, out := openQueue.Figures()
 			return in == 1 && out == waiting
 		})
@@ -113,12 +114,12 @@ func TestUnreadRepliesAreBounded(t *testing.T) {
 		open = append(open, s)
 	}
 	const most = 32 << 10
-	eventually(t, "the client's part is used", func() bool { return b.Held(budget.Replies) == most })
+	testkit.Eventually(t, "the client's part is used", func() bool { return b.Held(budget.Replies) == most })
 	r.etcd.mu.Unlock()
 	for _, s := range open {
 		for id := range int64(creates) {
 			s.created(id)
 		}
 	}
-	eventually(t, "what was read is given back", func() bool { return b.Held(budget.Replies) == 0 })
+	testkit.Eventually(t, "what was read is given back", func() bool { return b.Held(budget.Replies) == 0 })
 }

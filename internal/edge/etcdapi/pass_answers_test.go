@@ -18,6 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func (o ops) list(key, end string) ops {
@@ -81,7 +82,7 @@ func TestAnswersOfEtcdsAreBounded(t *testing.T) {
 			ctx, cancel := context.WithCancel(within(t))
 			defer cancel()
 			first := rig.unread(ctx, t, etcdserverpb.KV_Txn_FullMethodName, request)
-			eventually(t, "the answer is held", func() bool { return b.Held(budget.Lists) > 3_000_000 })
+			testkit.Eventually(t, "the answer is held", func() bool { return b.Held(budget.Lists) > 3_000_000 })
 			if _, err := kvs.Txn(within(t), list); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), budget.Flag) {
 				t.Errorf("another list: %v", err)
 			}
@@ -92,14 +93,14 @@ func TestAnswersOfEtcdsAreBounded(t *testing.T) {
 			if err := first.RecvMsg(&answer); err != nil || len(answer.GetResponses()[0].GetResponseRange().GetKvs()) != 300 {
 				t.Errorf("the first: %d responses, %v", len(answer.GetResponses()), err)
 			}
-			eventually(t, "what was read is given back", func() bool { return b.Held(budget.Lists) == 0 })
+			testkit.Eventually(t, "what was read is given back", func() bool { return b.Held(budget.Lists) == 0 })
 			if r, err := kvs.Txn(within(t), list); err != nil || len(r.GetResponses()[0].GetResponseRange().GetKvs()) != 300 {
 				t.Errorf("after that: %v", err)
 			}
 			rig.unread(ctx, t, etcdserverpb.KV_Txn_FullMethodName, request)
-			eventually(t, "the answer is held again", func() bool { return b.Held(budget.Lists) > 3_000_000 })
+			testkit.Eventually(t, "the answer is held again", func() bool { return b.Held(budget.Lists) > 3_000_000 })
 			cancel()
-			eventually(t, "what was dropped is given back", func() bool { runtime.GC(); return b.Held(budget.Lists) == 0 })
+			testkit.Eventually(t, "what was dropped is given back", func() bool { runtime.GC(); return b.Held(budget.Lists) == 0 })
 		})
 	}
 }
@@ -124,5 +125,5 @@ func TestAnswersLargerThanTheBudget(t *testing.T) {
 	if r, err := kvs.DeleteRange(within(t), &etcdserverpb.DeleteRangeRequest{Key: []byte("/k/"), RangeEnd: []byte("/k0"), PrevKv: true}); err != nil || len(r.GetPrevKvs()) != 300 {
 		t.Errorf("a delete: %d keys, %v", len(r.GetPrevKvs()), err)
 	}
-	eventually(t, "all is given back", func() bool { runtime.GC(); return b.Held(budget.Lists) == 0 })
+	testkit.Eventually(t, "all is given back", func() bool { runtime.GC(); return b.Held(budget.Lists) == 0 })
 }

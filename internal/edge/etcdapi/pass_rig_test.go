@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -75,14 +74,4 @@ func within(tb testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	tb.Cleanup(cancel)
 	return ctx
-}
-
-// eventually polls until ok, or fails the test.
-func eventually(tb testing.TB, what string, ok func() bool) {
-	tb.Helper()
-	for end := time.Now().Add(deadline); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			tb.Fatalf("never happened: %s", what)
-		}
-	}
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -309,7 +310,7 @@ func TestKeepAlive(t *testing.T) {
 	if _, err := kv.Put(within(t), &etcdserverpb.PutRequest{Key: []byte("/gone"), Lease: 6}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the lease expires", func() bool {
+	testkit.Eventually(t, "the lease expires", func() bool {
 		r, err := lease.LeaseTimeToLive(within(t), &etcdserverpb.LeaseTimeToLiveRequest{ID: 6})
 		if err != nil {
 			t.Fatal(err)
@@ -381,7 +382,7 @@ func TestKeepAliveThatIsNotRead(t *testing.T) {
 	defer cancel()
 	var last int64
 	same := 0
-	eventually(t, "it cannot send any more", func() bool {
+	testkit.Eventually(t, "it cannot send any more", func() bool {
 		if now := sent.Load(); now != last {
 			last, same = now, 0
 		} else {
@@ -449,11 +450,11 @@ func TestWaitersGoAway(t *testing.T) {
 				t.Errorf("%s: got it on a connection that is closed", prefix)
 			}
 		})
-		eventually(t, prefix+": both wait", func() bool { return waiters(prefix) == 3 })
+		testkit.Eventually(t, prefix+": both wait", func() bool { return waiters(prefix) == 3 })
 		cancel()
-		eventually(t, prefix+": one waits no more", func() bool { return waiters(prefix) == 2 })
+		testkit.Eventually(t, prefix+": one waits no more", func() bool { return waiters(prefix) == 2 })
 		gone.Close()
-		eventually(t, prefix+": nobody waits", func() bool { return waiters(prefix) == 1 })
+		testkit.Eventually(t, prefix+": nobody waits", func() bool { return waiters(prefix) == 1 })
 		both.Wait()
 	}
 
@@ -474,9 +475,9 @@ func TestWaitersGoAway(t *testing.T) {
 	if r, err := observed.Recv(); err != nil || string(r.GetKv().GetValue()) != "x" {
 		t.Errorf("%v, %v", r, err)
 	}
-	eventually(t, "the observer is at etcd", func() bool { return watchers() > before })
+	testkit.Eventually(t, "the observer is at etcd", func() bool { return watchers() > before })
 	cancel()
-	eventually(t, "the observer is gone", func() bool { return watchers() <= before })
+	testkit.Eventually(t, "the observer is gone", func() bool { return watchers() <= before })
 	if _, err := observed.Recv(); status.Code(err) != codes.Canceled {
 		t.Errorf("got %v", err)
 	}

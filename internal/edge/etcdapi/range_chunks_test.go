@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -77,9 +77,7 @@ func eventuallyHeld(tb testing.TB, s *chunks, want int64) {
 // Whatever is listed, from wherever and in whatever order, an answer is made of
 // the bytes that encoding it afresh makes, though most of it is shared.
 func TestChunksAreTheirItems(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := testkit.Rand(t)
 	s := newChunks(budget.New(1 << 40))
 	s.least, s.usual, s.most = 2000, 4000, 16000
 	var state []*kv.KeyValue

@@ -20,6 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // startScripted runs a node of a history with keys of 1 KiB.
@@ -225,7 +226,7 @@ func TestListsThatNobodyReads(t *testing.T) {
 		t.Errorf("a get: %v", err)
 	}
 	cancel()
-	eventually(t, "lists that were given up are forgotten", func() bool { return n.api.Held() == 0 })
+	testkit.Eventually(t, "lists that were given up are forgotten", func() bool { return n.api.Held() == 0 })
 	if _, err = n.kv.Range(within(t), pods()); err != nil {
 		t.Errorf("when they are gone: %v", err)
 	}
@@ -253,13 +254,13 @@ func TestListsTakeTurns(t *testing.T) {
 	}
 	list(ctx, codes.Canceled)
 	list(within(t), codes.OK)
-	eventually(t, "the lists wait", func() bool { _, waiting := n.api.Waiting(); return waiting == 2 })
+	testkit.Eventually(t, "the lists wait", func() bool { _, waiting := n.api.Waiting(); return waiting == 2 })
 	if _, err := n.kv.Range(within(t), one("/registry/pods/000001")); err != nil {
 		t.Errorf("a get: %v", err)
 	}
 	cancel()
-	eventually(t, "one was given up", func() bool { _, waiting := n.api.Waiting(); return waiting == 1 })
+	testkit.Eventually(t, "one was given up", func() bool { _, waiting := n.api.Waiting(); return waiting == 1 })
 	leave()
 	all.Wait()
-	eventually(t, "all turns are given back", func() bool { running, waiting := n.api.Waiting(); return running == 0 && waiting == 0 })
+	testkit.Eventually(t, "all turns are given back", func() bool { running, waiting := n.api.Waiting(); return running == 0 && waiting == 0 })
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -919,5 +920,5 @@ func TestCatchUpsShareWhatTheyRead(t *testing.T) {
 		t.Errorf("%d reads of the log for %d watches of 30 revisions", n, watches)
 	}
 	r.etcd.mu.Unlock()
-	eventually(t, "what was read is given back", func() bool { return b.Held(budget.CatchUps) == 0 })
+	testkit.Eventually(t, "what was read is given back", func() bool { return b.Held(budget.CatchUps) == 0 })
 }

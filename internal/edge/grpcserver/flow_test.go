@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -20,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // ask has a duplex stream send answers of these sizes.
@@ -489,9 +489,7 @@ func (c *collects) FullDuplexCall(both pb.TestService_FullDuplexCallServer) erro
 // Messages of all sizes arrive as they were sent, in frames of any size: a frame may end one
 // and begin the next.
 func TestMessagesArriveWhole(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := testkit.Rand(t)
 	c := &collects{got: make(chan []byte, 100)}
 	address, _ := serve(t, config(), func(s *server) { pb.RegisterTestServiceServer(s, c) })
 	r := greet(t, address)

@@ -18,6 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -108,9 +109,7 @@ func openWatch(ctx context.Context, t *testing.T, conn *grpc.ClientConn) grpc.Cl
 func TestSend(t *testing.T) {
 	for name, own := range map[string]bool{"own": true, "grpc-go": false} {
 		t.Run(name, func(t *testing.T) {
-			seed := rand.Uint64()
-			t.Logf("seed %d", seed)
-			r := rand.New(rand.NewPCG(seed, 0))
+			r := testkit.Rand(t)
 			all := randomMessages(r, 3000)
 			var pumps pump.Pumps
 			stream := openWatch(t.Context(), t, serve(t, own, func(gs grpc.ServerStream) error {

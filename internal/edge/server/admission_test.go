@@ -17,6 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // written is a log that tests read while it is written.
@@ -196,7 +197,7 @@ func TestWhatHasEndedIsNotCounted(t *testing.T) {
 		t.Errorf("the third of two streams: %v", err)
 	}
 	s.end()
-	eventually(t, "the stream's watches and its call are given back", func() bool {
+	testkit.Eventually(t, "the stream's watches and its call are given back", func() bool {
 		next := p.watch()
 		defer next.end()
 		// A stream that is refused may have ended before: Recv tells.
@@ -206,7 +207,7 @@ func TestWhatHasEndedIsNotCounted(t *testing.T) {
 	})
 	other.end()
 	for range 20 { // calls that have ended do not count, whether served or refused
-		eventually(t, "a call is admitted", func() bool {
+		testkit.Eventually(t, "a call is admitted", func() bool {
 			_, err := pb.NewCacheServiceClient(p.conn).Get(t.Context(), &pb.GetRequest{Key: []byte("a")})
 			return err == nil
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -73,7 +74,7 @@ func TestWatchesSurviveAnEtcdThatCannotTellTheirRights(t *testing.T) {
 	for range 2 { // the second round begins when the first has asked for all watches
 		rounds := g.rounds.Load()
 		g.grant(map[string]string{"ann": "b"})
-		eventually(t, "rights are looked at again", func() bool { return g.rounds.Load() > rounds })
+		testkit.Eventually(t, "rights are looked at again", func() bool { return g.rounds.Load() > rounds })
 	}
 	r.h.Commit(cachetest.Put("a", "1"))
 	if m := s.next(); len(m.GetEvents()) != 1 {

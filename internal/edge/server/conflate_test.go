@@ -12,6 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -53,7 +54,7 @@ func TestConflatedOncePerInterval(t *testing.T) {
 // most so many times.
 func TestConflatedSendsTheLatest(t *testing.T) {
 	const interval = 50 * time.Millisecond
-	rng := newRand(t)
+	rng := testkit.Rand(t)
 	h := cachetest.New()
 	here, _ := pairOf(t, h, nil)
 	f := follow(t, h, kv.Range{})

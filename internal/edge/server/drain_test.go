@@ -19,6 +19,7 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -85,7 +86,7 @@ func TestDrainIsPaced(t *testing.T) {
 	defer cancel()
 	drained := make(chan struct{})
 	go func() { r.server.Drain(ctx); close(drained) }()
-	eventually(t, "the first is gone", func() bool { return r.server.Status().GetWatches() < clients*each })
+	testkit.Eventually(t, "the first is gone", func() bool { return r.server.Status().GetWatches() < clients*each })
 	if left := r.server.Status().GetWatches(); left < each {
 		t.Errorf("%d watches are left when the first has gone", left)
 	}
@@ -125,10 +126,10 @@ func TestClientsAreSentOn(t *testing.T) {
 	ctx, undrain := context.WithCancel(t.Context())
 	told := make(chan int, 1)
 	go func() { told <- r.server.SendOn(ctx) }()
-	eventually(t, "the first is told", func() bool { return watches() < clients })
+	testkit.Eventually(t, "the first is told", func() bool { return watches() < clients })
 	undrain()
 	n := <-told
-	eventually(t, "those who were told are gone", func() bool { return watches() <= int64(clients-n) })
+	testkit.Eventually(t, "those who were told are gone", func() bool { return watches() <= int64(clients-n) })
 	if left := watches(); n == clients || left != int64(clients-n) {
 		t.Errorf("%d of %d are told, and %d are left", n, clients, left)
 	}
@@ -251,7 +252,7 @@ func TestDrainsEndStreamsThatAreNotRead(t *testing.T) {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
-			eventually(t, "the connections are closed", func() bool { return r.server.Status().GetConnections() == 1 })
+			testkit.Eventually(t, "the connections are closed", func() bool { return r.server.Status().GetConnections() == 1 })
 		})
 	}
 }

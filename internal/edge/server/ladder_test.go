@@ -20,6 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -232,13 +233,6 @@ func write(h *cachetest.History, rng *rand.Rand, n int) kv.Revision {
 	return last
 }
 
-func newRand(tb testing.TB) *rand.Rand {
-	tb.Helper()
-	seed := rand.Uint64()
-	tb.Logf("seed %d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}
-
 // pairOf is pair with caches and servers of one's own.
 func pairOf(t *testing.T, h *cachetest.History, tune func(*cache.Config)) (here, there *running) {
 	t.Helper()
@@ -271,7 +265,7 @@ func TestLadder(t *testing.T) {
 		{"resync, for a cache that is new", short, resync, true},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			rng := newRand(t)
+			rng := testkit.Rand(t)
 			h := cachetest.New()
 			if x.forgt {
 				h.Forget(cachetest.Start + 1 + kv.Revision(len(h.State(kv.Range{}, h.Now()))) + 150)
@@ -337,7 +331,7 @@ func TestCanceledWhileItsStateEnds(t *testing.T) {
 // client's own position stays until the end.
 func TestAnotherLineageResyncs(t *testing.T) {
 	h := cachetest.New()
-	write(h, newRand(t), 100)
+	write(h, testkit.Rand(t), 100)
 	r := start(t, h, options{server: brief})
 	r.serving()
 	for _, byToken := range []bool{false, true} {
@@ -363,7 +357,7 @@ func TestAnotherLineageResyncs(t *testing.T) {
 // unit, too.
 func TestLineageEndsWhileWatching(t *testing.T) {
 	h := cachetest.New()
-	write(h, newRand(t), 50)
+	write(h, testkit.Rand(t), 50)
 	r := start(t, h, options{server: brief})
 	r.serving()
 	f := follow(t, h, kv.Range{})
@@ -395,7 +389,7 @@ func TestLineageEndsWhileWatching(t *testing.T) {
 // A reader that is slower than the window is not cut: it is sent what it has
 // missed in one piece, and all of the time its copy is right.
 func TestSlowReaderFallsOntoDeltas(t *testing.T) {
-	rng := newRand(t)
+	rng := testkit.Rand(t)
 	h := cachetest.New()
 	here, _ := pairOf(t, h, func(c *cache.Config) { c.WindowBytes = 16 << 10 })
 	f := follow(t, h, kv.Range{})
@@ -416,7 +410,7 @@ func TestSlowReaderFallsOntoDeltas(t *testing.T) {
 // A client that loses its node in the middle of a unit, and goes to another one,
 // begins the unit again: from where it was before.
 func TestUnitBeginsAgainElsewhere(t *testing.T) {
-	rng := newRand(t)
+	rng := testkit.Rand(t)
 	h := cachetest.New()
 	here, there := pairOf(t, h, short)
 	f := follow(t, h, kv.Range{})
@@ -443,7 +437,7 @@ func TestUnitBeginsAgainElsewhere(t *testing.T) {
 // Random histories, ranges, windows, readers and nodes: what a client has is at
 // every moment the state at its position.
 func TestLadderModel(t *testing.T) {
-	rng := newRand(t)
+	rng := testkit.Rand(t)
 	h := cachetest.New()
 	here, there := pairOf(t, h, func(c *cache.Config) { c.WindowBytes = 2 << 10; c.TombstoneBytes = 8 << 10 })
 	nodes := []*running{here, there}
@@ -513,7 +507,7 @@ func TestLadderModel(t *testing.T) {
 			t.Errorf("no %v", kind)
 		}
 	}
-	eventually(t, "all watches are gone", func() bool {
+	testkit.Eventually(t, "all watches are gone", func() bool {
 		return here.node.Idle() == nil && there.node.Idle() == nil && here.server.Status().GetWatches()+there.server.Status().GetWatches() == 0
 	})
 }

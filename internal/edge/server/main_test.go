@@ -26,16 +26,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // deadline is when something that ought to happen has not.
 const deadline = 60 * time.Second
 
-// eventually polls until ok, or fails the test.
-func eventually(tb testing.TB, what string, ok func() bool) {
-	tb.Helper()
-	for end := time.Now().Add(deadline); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			tb.Fatalf("never happened: %s", what)
-		}
-	}
-}
-
 // node is a server.Node with caches that follow a history.
 type node struct {
 	*cachetest.Node

@@ -13,6 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // Watches that must wait to begin do so in the turn of their connections; when
@@ -41,7 +42,7 @@ func TestNewWatchesTakeTurns(t *testing.T) {
 	}
 	waiting := func(n int) {
 		t.Helper()
-		eventually(t, "they wait", func() bool { running, w := r.server.OpenQueue(); return running == 1 && w == n })
+		testkit.Eventually(t, "they wait", func() bool { running, w := r.server.OpenQueue(); return running == 1 && w == n })
 	}
 	herd, one, gone := watchAs(t, "ann", r.conn), watchAs(t, "ann", dialFrom(t, "127.0.0.2", r.clients)), watchAs(t, "ann", dialFrom(t, "127.0.0.3", r.clients))
 	for id := range int64(5) {
@@ -58,7 +59,7 @@ func TestNewWatchesTakeTurns(t *testing.T) {
 	}
 	herd.cancel(4)
 	gone.end() // its turn is passed over
-	eventually(t, "the stream is gone", func() bool { return r.server.Status().GetWatches() == 6 })
+	testkit.Eventually(t, "the stream is gone", func() bool { return r.server.Status().GetWatches() == 6 })
 	next := func(s *stream, id int64) {
 		t.Helper()
 		<-g.asked
@@ -73,7 +74,7 @@ func TestNewWatchesTakeTurns(t *testing.T) {
 		t.Errorf("cancelled while it waited: %v", e)
 	}
 	next(herd, 5)
-	eventually(t, "nobody waits", func() bool { running, w := r.server.OpenQueue(); return running == 0 && w == 0 })
+	testkit.Eventually(t, "nobody waits", func() bool { running, w := r.server.OpenQueue(); return running == 0 && w == 0 })
 }
 
 // dialFrom is dial from another loopback address: clients without an identity are told apart

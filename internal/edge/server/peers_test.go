@@ -10,6 +10,7 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -17,7 +18,7 @@ import (
 // cluster: its shards, lineages and revisions have the same numbers.
 func TestNodesOfAnotherClusterAreNotServed(t *testing.T) {
 	h := cachetest.New()
-	write(h, newRand(t), 20)
+	write(h, testkit.Rand(t), 20)
 	r := start(t, h, options{server: brief})
 	r.serving()
 	conn := dial(t, r.peers)

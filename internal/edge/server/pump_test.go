@@ -17,6 +17,7 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // takes reads the stream until each of its watches has had all revisions from
@@ -100,7 +101,7 @@ func TestStreamThatIsNotRead(t *testing.T) {
 		t.Error(err)
 	}
 	stuck.end()
-	eventually(t, "all watches are gone", func() bool { return r.node.Idle() == nil && r.server.Status().GetWatches() == 0 })
+	testkit.Eventually(t, "all watches are gone", func() bool { return r.node.Idle() == nil && r.server.Status().GetWatches() == 0 })
 }
 
 // A stuck stream whose first watch has nothing left when it is read again does
@@ -119,7 +120,7 @@ func TestStuckStreamServesAllItsWatches(t *testing.T) {
 		}
 		other.create(all(1, next))
 		other.created(1)
-		eventually(t, "all watches are there", func() bool { return r.server.Status().GetWatches() == watches+1 })
+		testkit.Eventually(t, "all watches are there", func() bool { return r.server.Status().GetWatches() == watches+1 })
 		h.Commit(cachetest.Put("a", value))
 		// The other stream gets its event: the pump has been handed over, or the
 		// stuck stream's turn comes later. It gets all: the former.
@@ -135,7 +136,7 @@ func TestStuckStreamServesAllItsWatches(t *testing.T) {
 		}
 		stuck.end()
 		other.end()
-		eventually(t, "the streams are gone", func() bool { return r.server.Status().GetWatches() == 0 })
+		testkit.Eventually(t, "the streams are gone", func() bool { return r.server.Status().GetWatches() == 0 })
 	}
 }
 
@@ -207,7 +208,7 @@ func TestStreamsThatEndAtAnyTime(t *testing.T) {
 	clients.Wait()
 	close(stop)
 	writer.Wait()
-	eventually(t, "all watches are gone", func() bool { return r.node.Idle() == nil && r.server.Status().GetWatches() == 0 })
+	testkit.Eventually(t, "all watches are gone", func() bool { return r.node.Idle() == nil && r.server.Status().GetWatches() == 0 })
 }
 
 // A client that will ask for nothing more keeps its watches; the stream ends

@@ -23,6 +23,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -278,7 +279,7 @@ func TestReadsWithoutEtcd(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})
 	h.Commit(cachetest.Put("a", "1"))
-	eventually(t, "the caches have it", func() bool { return r.node.Replica(1).Progress() > cachetest.Start })
+	testkit.Eventually(t, "the caches have it", func() bool { return r.node.Replica(1).Progress() > cachetest.Start })
 	h.Fail(errors.New("no answer"))
 	is := func(err error, why kv.Unavailable) bool {
 		var e *kv.UnavailableError

@@ -3,7 +3,6 @@ package server_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -92,9 +92,7 @@ func (s *shared) readBy(readers int) {
 func TestWatchesOfAStreamShareAReader(t *testing.T) {
 	for _, lists := range []bool{true, false} {
 		t.Run(fmt.Sprintf("lists=%t", lists), func(t *testing.T) {
-			seed := rand.Uint64()
-			t.Logf("seed %d", seed)
-			rnd := rand.New(rand.NewPCG(seed, 0))
+			rnd := testkit.Rand(t)
 			r := start(t, cachetest.New(), options{server: quiet, shards: cachetest.Map(1, nil, "here")})
 			s := &shared{r.watch(), r, make(map[int64]int64)}
 			s.together(lists)

@@ -12,6 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 const (
@@ -69,7 +70,7 @@ func TestAHerdSharesAUnit(t *testing.T) {
 			if made := sent.Bytes / max(1, stats.Made); made < clients/4 {
 				t.Errorf("%d bytes were made to send %d", stats.Made, sent.Bytes)
 			}
-			eventually(t, "nobody waits", func() bool {
+			testkit.Eventually(t, "nobody waits", func() bool {
 				now := r.server.Units()
 				return now.Waiting == 0 && now.Running == 0
 			})
@@ -101,7 +102,7 @@ func TestUnitsThatAreNotRead(t *testing.T) {
 			quick.until(quick.on(watchOn(t, dial(t, r.clients))), h.Now())
 			if hold < time.Hour {
 				again := quick.began - 1 // it may have been slow, too
-				eventually(t, "the unit is dropped", func() bool { return r.server.Units().Abandoned > int64(again) })
+				testkit.Eventually(t, "the unit is dropped", func() bool { return r.server.Units().Abandoned > int64(again) })
 			}
 			slow.until(stuck, h.Now())
 			if slow.units[resync] != 1 {
@@ -128,7 +129,7 @@ func TestUnitsWaitForAPlace(t *testing.T) {
 		key := fmt.Sprintf("a/%05d", 26*i)
 		s.create(&pb.CreateWatch{WatchId: int64(i + 1), Key: []byte(key), Start: &pb.CreateWatch_StateFirst{StateFirst: true}})
 	}
-	eventually(t, "one has begun", func() bool {
+	testkit.Eventually(t, "one has begun", func() bool {
 		u := r.server.Units()
 		return u.Running == 1 && u.Waiting == watches-1
 	})
@@ -144,7 +145,7 @@ func TestUnitsWaitForAPlace(t *testing.T) {
 			t.Fatalf("got %v", m)
 		}
 	}
-	eventually(t, "none is left", func() bool {
+	testkit.Eventually(t, "none is left", func() bool {
 		u := r.server.Units()
 		return u.Running == 0 && u.Waiting == 0 && u.Begun >= watches-1 && u.Sent[state].Batches == watches-1 && u.Waited > 0
 	})
@@ -168,7 +169,7 @@ func TestUnitsOfStreamsThatEnd(t *testing.T) {
 		}
 		s.end()
 	}
-	eventually(t, "none is left", func() bool {
+	testkit.Eventually(t, "none is left", func() bool {
 		u := r.server.Units()
 		return u.Running == 0 && u.Waiting == 0 && r.node.Idle() == nil && r.server.Status().GetWatches() == 0
 	})

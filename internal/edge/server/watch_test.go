@@ -18,6 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -371,9 +372,9 @@ func TestHeldBackShardIsNamed(t *testing.T) {
 				}
 			}
 		}
-		eventually(t, "the shard is named", func() bool { return named() == 2 })
+		testkit.Eventually(t, "the shard is named", func() bool { return named() == 2 })
 		r.node.Gate(2).Limit(0)
-		eventually(t, "nobody lags", func() bool { s.requestProgress(); return named() == 0 })
+		testkit.Eventually(t, "nobody lags", func() bool { s.requestProgress(); return named() == 0 })
 		s.end()
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/ops/watchstats"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func watchers(ctx context.Context, conn *grpc.ClientConn, r *pb.ListWatchersRequest) (out []*pb.WatcherStatus, err error) {
@@ -79,7 +80,7 @@ func TestListWatchers(t *testing.T) {
 		return out
 	}
 	value := strings.Repeat("v", 64<<10)
-	eventually(t, "the stuck one lags", func() bool {
+	testkit.Eventually(t, "the stuck one lags", func() bool {
 		r.h.Commit(cachetest.Put("z", value))
 		late := list(&pb.ListWatchersRequest{MinLag: 10})
 		return len(late) == 1 && late[0].GetWatchId() == 3 && late[0].GetLag().AsDuration() > 0 &&
@@ -92,7 +93,7 @@ func TestListWatchers(t *testing.T) {
 		}
 	}
 	var got []*pb.WatcherStatus
-	eventually(t, "the others do not lag", func() bool {
+	testkit.Eventually(t, "the others do not lag", func() bool {
 		got = list(&pb.ListWatchersRequest{})
 		return len(got) == 4 && got[0].GetLagRevisions() == 0 && got[1].GetLagRevisions() == 0 && got[3].GetLagRevisions() == 0
 	})

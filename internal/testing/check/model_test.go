@@ -146,11 +146,3 @@ func randomWatch(rng *rand.Rand, rev kv.Revision) (w check.Watch, stateFirst boo
 	}
 	return w, stateFirst
 }
-
-// newRand returns a generator whose seed is printed.
-func newRand(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}

@@ -1,0 +1,46 @@
+// Package testkit has what tests of all packages need: to wait for what must come, and random
+// numbers that can be had again.
+package testkit
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// Patience is how long a test waits for what must come. It is never used up when all is well.
+const Patience = time.Minute
+
+// pause is the time between two looks.
+const pause = 5 * time.Millisecond
+
+// Eventually looks again and again until ok, and ends the test after Patience.
+func Eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(Patience); !ok(); time.Sleep(pause) {
+		if time.Now().After(end) {
+			tb.Fatalf("not within %v: %s", Patience, what)
+		}
+	}
+}
+
+// Succeeds tries again and again until there is no error, and ends the test with the last one
+// after Patience.
+func Succeeds(tb testing.TB, what string, try func() error) {
+	tb.Helper()
+	var err error
+	for end := time.Now().Add(Patience); time.Now().Before(end); time.Sleep(pause) {
+		if err = try(); err == nil {
+			return
+		}
+	}
+	tb.Fatalf("not within %v: %s: %v", Patience, what, err)
+}
+
+// Rand returns a generator, whose seed is in the test's output.
+func Rand(tb testing.TB) *rand.Rand {
+	tb.Helper()
+	seed := rand.Uint64()
+	tb.Logf("seed %d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
