@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
@@ -21,6 +22,7 @@ func (s *adminServer) BumpLineage(_ context.Context, r *pb.BumpLineageRequest) (
 	c.Restore(revision)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.shardMap = proto.CloneOf(c.shardMap) // streams still send the other one
 	c.shardMap.Origin = &pb.LineageOrigin{Cause: "operator", Reason: r.GetReason(), Node: s.n.Name, RevisionBefore: revision, Revision: revision}
 	return &pb.BumpLineageResponse{Lineage: c.lineage}, nil
 }
