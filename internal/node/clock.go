@@ -265,7 +265,7 @@ func (c *clock) heard(look replica.Look) {
 		}
 	}
 	if lags && c.idleFor(copies.LookEvery) {
-		c.lookNow()
+		c.LookNow()
 	}
 }
 
@@ -276,8 +276,8 @@ func (c *clock) idleFor(d time.Duration) bool {
 	return time.Since(c.own) >= d
 }
 
-// lookNow has etcd read at once.
-func (c *clock) lookNow() {
+// LookNow implements copies.Clock: it has etcd read at once.
+func (c *clock) LookNow() {
 	select {
 	case c.kick <- struct{}{}:
 	default:
@@ -318,7 +318,7 @@ func (c *clock) forget() {
 	defer c.mu.Unlock()
 	c.revision, c.at, c.newest, c.other = 0, time.Time{}, replica.Look{}, replica.Look{}
 	c.forgot++
-	c.lookNow()
+	c.LookNow()
 }
 
 // Last returns etcd's revision, when it was read, and etcd's cluster.

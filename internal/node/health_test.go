@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
@@ -12,8 +13,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// gRPC's health protocol says that a node serves from the moment at which /readyz
-// does.
+// gRPC's health protocol reports that a node serves from the moment at which /readyz does,
+// and serializable reads succeed from then on.
 func TestHealthAndReadinessAgree(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1, 1, shards(1, 1))
@@ -33,6 +34,10 @@ func TestHealthAndReadinessAgree(t *testing.T) {
 		r, err := healthgrpc.NewHealthClient(conn).Check(within(t), &healthgrpc.HealthCheckRequest{}, grpc.WaitForReady(true))
 		if err != nil || r.GetStatus() != healthgrpc.HealthCheckResponse_SERVING {
 			t.Errorf("ready, and gRPC's health protocol says %v, %v", r.GetStatus(), err)
+		}
+		read := &etcdserverpb.RangeRequest{Key: []byte("k"), Serializable: true}
+		if _, err := etcdserverpb.NewKVClient(conn).Range(within(t), read); err != nil {
+			t.Errorf("ready, and a read at any member fails: %v", err)
 		}
 		m.crash()
 		m.start()

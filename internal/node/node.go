@@ -304,11 +304,13 @@ func (n *Node) missing() []string {
 	if why := n.lineage.Refusal(); why != nil {
 		return []string{why.Error()}
 	}
-	switch loading, all, begun := n.copies.Loading(); {
-	case !begun:
+	switch l := n.copies.Loading(); {
+	case !l.Begun:
 		return []string{"waiting for the nodes to join: they may have the shards of this node"}
-	case loading > 0:
-		return []string{fmt.Sprintf("%d of %d shards are still being loaded", loading, all)}
+	case l.Loads > 0:
+		return []string{fmt.Sprintf("%d of %d shards are still being loaded", l.Loads, l.All)}
+	case l.Ageless > 0:
+		return []string{fmt.Sprintf("the age of %d of %d shards is not known yet: etcd's revision must be read first", l.Ageless, l.All)}
 	}
 	if m := n.copies.Acted(); m != nil && time.Since(n.started) < owedWait {
 		if owed := n.placement.Owed(m); owed > 0 {

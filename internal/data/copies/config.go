@@ -29,6 +29,8 @@ type Lineage interface {
 type Clock interface {
 	// Last returns etcd's revision, when it was read, and etcd's cluster.
 	Last() (kv.Revision, time.Time, uint64)
+	// LookNow has etcd's revision read at once.
+	LookNow()
 	// Checked reports whether etcd may be read from, Trouble why it does not answer.
 	Checked() bool
 	Trouble() error

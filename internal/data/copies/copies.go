@@ -408,7 +408,9 @@ func (s *Set) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache.C
 	ctx, stop := context.WithCancel(ctx)
 	h = &Copy{ID: id, epoch: epoch, Cache: cache.New(cfg), Source: source, stop: stop, done: make(chan struct{})}
 	// No less true for a new one: its age is known once it is loaded.
-	if revision, at, _ := s.cfg.Clock.Last(); !at.IsZero() && h.Cache.Observe(at, revision) {
+	if revision, at, _ := s.cfg.Clock.Last(); at.IsZero() {
+		s.cfg.Clock.LookNow()
+	} else if h.Cache.Observe(at, revision) {
 		h.Cache.Demand(revision)
 	}
 	began := time.Now()
@@ -480,17 +482,27 @@ func (s *Set) InUse(h *Copy) bool {
 	return h.users > 0
 }
 
-// Loading returns how many replicas are not ready, and how many there are;
-// begun is false while no map was acted on.
-func (s *Set) Loading() (loading, all int, begun bool) {
+// Loading is how far the replicas of a node are.
+type Loading struct {
+	All     int  // replicas that the map gives the node
+	Loads   int  // of them, those without state
+	Ageless int  // of the others, those whose age is not known yet: reads with a bound fail there
+	Begun   bool // a map was acted on
+}
+
+// Loading returns how far the replicas are.
+func (s *Set) Loading() Loading {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	out := Loading{All: len(s.replicas), Begun: s.version > 0}
 	for _, h := range s.replicas {
 		if !h.Ready() {
-			loading++
+			out.Loads++
+		} else if _, known := h.Cache.Age(); !known {
+			out.Ageless++
 		}
 	}
-	return loading, len(s.replicas), s.version > 0
+	return out
 }
 
 // sweep stops unused relays.
