@@ -168,6 +168,23 @@ func (b *Budget) Take(c Client, u Use, n, own int64) error {
 	return nil
 }
 
+// Grow is Take for bytes that the caller can do without. It reports whether they are taken, and
+// counts no refusal.
+func (b *Budget) Grow(c Client, u Use, n, own int64) bool {
+	if b == nil {
+		return true
+	}
+	a := &b.accounts[u]
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !b.fitsPartLocked(u, c, n, own) || !a.fitsLocked(n, own) {
+		return false
+	}
+	a.held += n
+	a.countLocked(c, n)
+	return true
+}
+
 // Give gives n bytes of a client back.
 func (b *Budget) Give(c Client, u Use, n int64) {
 	if b == nil {

@@ -42,11 +42,12 @@ const (
 	// reads its log once for so many watches that catch up
 	// (mvcc/watchable_store.go, maxWatchersPerSync).
 	maxTogether = 512
-	// maxTogetherBytes bounds what they may come to.
-	maxTogetherBytes = 64 << 20
-	// maxPastMessage bounds one response, of which there are three copies while it is
-	// decoded. What is larger is fetched in fragments.
-	maxPastMessage = 16 << 20
+	// maxTogetherBytes bounds the bytes of their batches, but for the last response.
+	maxTogetherBytes = 32 << 20
+	// maxPastMessage bounds one response in bytes: there are two copies of it while it is
+	// decoded, and no more of it is kept than a request wants. A larger one is fetched in
+	// fragments, for which etcd reads its log again.
+	maxPastMessage = 64 << 20
 	// historyTimeout bounds one stream.
 	historyTimeout = 30 * time.Second
 	// historyEvery is how often etcd is asked whether all has come. It catches
@@ -208,6 +209,9 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead, fragment bool)
 	if err != nil {
 		return err
 	}
+	for _, one := range batch {
+		stream.last.keep = max(stream.last.keep, one.MaxBytes)
+	}
 	c.count.histories.Add(1)
 	defer c.count.opened()()
 	created := make(chan struct{})        // all watches are
@@ -240,6 +244,7 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead, fragment bool)
 				}
 			} else {
 				bytes += one.take(updates)
+				one.over = one.over || r.cut
 			}
 			if one.over {
 				left--

@@ -172,6 +172,38 @@ func TestRefusedHistoryFailsAlone(t *testing.T) {
 	}
 }
 
+// A response of up to 1,000 revisions is decoded up to the bytes that are wanted, and to the end of
+// a revision: the rest takes no memory, and the next part begins there.
+func TestHistoryIsCutWithinAResponse(t *testing.T) {
+	s := etcdtest.Start(t)
+	const revisions, keys = 40, 3
+	for i := range revisions {
+		var ops []clientv3.Op
+		for k := range keys {
+			ops = append(ops, clientv3.OpPut(fmt.Sprintf("/%d", k), fmt.Sprint(i)+strings.Repeat("v", 1000)))
+		}
+		if _, err := s.Client().Txn(t.Context()).Then(ops...).Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := newClient(t, testConfig(s.Endpoint()))
+	for next, parts := kv.Revision(2), 0; next < revisions+2; parts++ {
+		h, err := c.History(t.Context(), HistoryRequest{From: next, Before: revisions + 2, MaxBytes: 10 << 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(h.Batches); n == 0 || n > 5 || h.Next != next+kv.Revision(n) {
+			t.Fatalf("%d revisions from %d up to %d", n, next, h.Next)
+		}
+		for i, b := range h.Batches {
+			if b.Revision != next+kv.Revision(i) || len(b.Events) != keys {
+				t.Errorf("revision %d has %d events, want %d at %d", b.Revision, len(b.Events), keys, next+kv.Revision(i))
+			}
+		}
+		next = h.Next
+	}
+}
+
 // A part of the past that etcd sends in a response larger than is taken in one piece is
 // fetched in fragments: a watch of large values catches up.
 func TestHistoryOfLargeValues(t *testing.T) {

@@ -39,6 +39,11 @@ type watchResponse struct {
 	compacted                   kv.Revision
 	reason                      string
 	events                      []kv.Event // the next response is decoded into them
+
+	// keep is how many bytes of events are decoded; 0: all. The response is cut after the
+	// revision that reaches it.
+	keep int
+	cut  bool
 }
 
 // decode reads the wire form. It keeps nothing of b: the bytes of each event are
@@ -49,7 +54,8 @@ func (r *watchResponse) decode(b []byte) error {
 	if clear(events); cap(events) > reused {
 		events = nil
 	}
-	*r = watchResponse{events: events[:0]}
+	*r = watchResponse{events: events[:0], keep: r.keep}
+	size := 0
 	return eachField(b, func(num protowire.Number, v []byte, i uint64) error {
 		switch num {
 		case fieldHeader:
@@ -72,6 +78,10 @@ func (r *watchResponse) decode(b []byte) error {
 		case fieldFragment:
 			r.fragment = i != 0
 		case fieldEvents:
+			if r.keep > 0 && size >= r.keep && r.cutBefore(v) {
+				return nil
+			}
+			size += len(v)
 			e, err := kv.DecodeEvent(bytes.Clone(v))
 			if err != nil {
 				return fmt.Errorf("%w: %w", errProtocol, err)
@@ -80,6 +90,16 @@ func (r *watchResponse) decode(b []byte) error {
 		}
 		return nil
 	})
+}
+
+// cutBefore cuts the response before an event of another revision than that of the last one. It
+// reports whether the response is cut.
+func (r *watchResponse) cutBefore(event []byte) bool {
+	if !r.cut {
+		e, err := kv.DecodeEvent(event)
+		r.cut = err == nil && e.KV.ModRevision() != r.events[len(r.events)-1].KV.ModRevision()
+	}
+	return r.cut
 }
 
 // eachField calls fn for each field of a message, with its bytes or its number;

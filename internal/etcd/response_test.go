@@ -71,6 +71,33 @@ func TestResponsesAreEtcds(t *testing.T) {
 	}
 }
 
+// A response is decoded up to the end of the revision that has the bytes that are wanted, and the
+// next one anew.
+func TestAResponseIsCut(t *testing.T) {
+	m := &etcdserverpb.WatchResponse{WatchId: 1}
+	for _, revision := range []int64{5, 5, 6, 6, 6, 7, 8} {
+		m.Events = append(m.Events, &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte("k"), Value: make([]byte, 100), ModRevision: revision}})
+	}
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		keep, events int
+		cut          bool
+	}{{0, 7, false}, {1, 2, true}, {250, 5, true}, {600, 6, true}, {700, 7, false}, {1 << 20, 7, false}} {
+		got := watchResponse{keep: x.keep}
+		for range 2 {
+			if err := got.decode(b); err != nil {
+				t.Fatal(err)
+			}
+			if len(got.events) != x.events || got.cut != x.cut {
+				t.Errorf("of %d bytes: %d events, cut %v; want %d, %v", x.keep, len(got.events), got.cut, x.events, x.cut)
+			}
+		}
+	}
+}
+
 func FuzzDecodeResponse(f *testing.F) {
 	b, err := proto.Marshal(response(9, true, 5, 6))
 	if err != nil {

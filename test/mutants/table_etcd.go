@@ -183,6 +183,14 @@ func etcdGroup() Group {
 			Old: `if r.created && r.canceled && id == anyWatch {`, New: `if false {`, Tests: "TestAnswerToNoHistoryRequest",
 		},
 		{
+			Name: "history-not-cut", Bug: "decodes all of a response, whatever is wanted of it", File: "response.go",
+			Old: `r.keep > 0 && size >= r.keep && r.cutBefore(v)`, New: `false && r.cutBefore(v)`, Tests: "TestAResponseIsCut",
+		},
+		{
+			Name: "history-cut-in-a-revision", Bug: "cuts a response within a revision", File: "response.go",
+			Old: `r.cut = err == nil && e.KV.ModRevision() != r.events[len(r.events)-1].KV.ModRevision()`, New: `r.cut = err == nil`, Tests: "TestAResponseIsCut",
+		},
+		{
 			Name: "history-large-again", Bug: "asks again in one piece for what was too large", File: "history.go",
 			Old: `		c.largePast = spanOf(batch)`, New: ``, Tests: "TestHistoryOfLargeValues",
 		},

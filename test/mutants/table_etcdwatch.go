@@ -93,7 +93,11 @@ func etcdwatchGroup() Group {
 		},
 		{
 			Name: "catch-up-parts-small", Bug: "a watch that is far behind has etcd read its log for each 64 KiB", File: "past.go",
-			Old: `max(partGrowth*w.part, leastPart)`, New: `max(w.part, leastPart)`, Tests: "TestPartsOfTheLogGrow",
+			Old: `p.of.cfg.Budget.Grow(x.holder, budget.CatchUps, int64(size-x.size), int64(x.size))`, New: `false`, Tests: "TestPartsOfTheLogKeepWhatFits",
+		},
+		{
+			Name: "catch-up-parts-unbounded", Bug: "keeps all that a read of etcd's log has brought", File: "past.go",
+			Old: `size > x.size && last > 0; last--`, New: `size > x.size && last > 1e9; last--`, Tests: "TestPartsOfTheLogKeepWhatFits",
 		},
 		{
 			Name: "catch-up-not-shared", Bug: "reads etcd's log for each watch", File: "past.go",

@@ -35,7 +35,7 @@ func (w *watch) catchUp(own *pump.Scratch) (again bool) {
 			w.finish(w.unserved(f.err))
 			return false
 		case f.reader != nil:
-			w.reader, w.part = f.reader, 0
+			w.reader = f.reader
 			w.follow()
 			return false
 		}

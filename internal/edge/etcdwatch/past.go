@@ -14,8 +14,9 @@ import (
 )
 
 // past is what watches need of etcd's log, read once for all watches of a range. Its
-// bytes are of the budget, and are reserved before etcd is asked: a watch that waits for
-// them is an entry in a list, and clients take turns.
+// bytes are of the budget. Some are reserved before etcd is asked: a watch that waits for
+// them is an entry in a list, and clients take turns. A read that brings more keeps as much
+// as the budget has.
 //
 // A watch holds nothing of it: it takes a message's worth at a time, when its client
 // reads. What no watch has taken anything of for a while is dropped, and read again for
@@ -70,13 +71,12 @@ const (
 )
 
 const (
-	// leastPart and mostPart bound the bytes of a part, but for one revision that is
-	// larger: a watch begins with a small part, because most have missed little, and each
-	// next one is partGrowth times as large, because etcd reads all of its log from the part's
-	// first revision on for each, and holds its writes meanwhile.
-	leastPart  = 64 << 10
-	mostPart   = 8 << 20
-	partGrowth = 16
+	// leastPart is how many bytes are reserved for a part, and mostPart how many it may have,
+	// but for one revision that is larger. For each part etcd reads all of its log from the
+	// part's first revision on, and holds its writes meanwhile. So a part keeps all that has come,
+	// if there is memory for it, and a client that does not read causes one read.
+	leastPart = 64 << 10
+	mostPart  = 8 << 20
 	// shareWithin is the distance in revisions within which a watch waits for a part
 	// that begins before its own next revision.
 	shareWithin = 1000
@@ -128,8 +128,7 @@ func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
 	if p.closed {
 		return nil, 0, false
 	}
-	w.part = min(max(partGrowth*w.part, leastPart), mostPart)
-	x := &part{key: key, from: w.next, next: w.before, size: w.part, holder: w.s.holder, riders: make(map[*watch]kv.Revision)}
+	x := &part{key: key, from: w.next, next: w.before, size: leastPart, holder: w.s.holder, riders: make(map[*watch]kv.Revision)}
 	x.ctx, x.cancel = context.WithCancelCause(context.Background())
 	p.parts[key] = append(p.parts[key], x)
 	p.rideLocked(x, w)
@@ -255,18 +254,13 @@ func (p *past) load(x *part) {
 	if !gone {
 		h, err = p.readAfter(x, pause)
 	}
-	size := partOverhead
-	for i := range h.Batches {
-		size += h.Batches[i].Size()
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if gone || x.state == partGone { // no watch needs it any more
 		p.of.cfg.Budget.Give(x.holder, budget.CatchUps, int64(x.size))
 		return
 	}
-	p.of.cfg.Budget.Settle(x.holder, budget.CatchUps, int64(x.size), int64(size))
-	x.size = size
+	p.keepLocked(x, &h)
 	var compacted *kv.CompactedError
 	switch {
 	case errors.As(err, &compacted):
@@ -288,6 +282,25 @@ func (p *past) load(x *part) {
 			p.dropLocked(x)
 		}
 	}
+}
+
+// keepLocked takes the bytes of all that was read. Without them it keeps as many revisions as the
+// reserved bytes hold, and one at least.
+func (p *past) keepLocked(x *part, h *etcd.History) {
+	size := partOverhead
+	for i := range h.Batches {
+		size += h.Batches[i].Size()
+	}
+	if size > x.size && p.of.cfg.Budget.Grow(x.holder, budget.CatchUps, int64(size-x.size), int64(x.size)) {
+		x.size = size
+	}
+	for last := len(h.Batches) - 1; size > x.size && last > 0; last-- {
+		size -= h.Batches[last].Size()
+		h.Next = h.Batches[last].Revision
+		h.Batches = slices.Delete(h.Batches, last, last+1) // it clears the last one
+	}
+	p.of.cfg.Budget.Settle(x.holder, budget.CatchUps, int64(x.size), int64(size))
+	x.size = size
 }
 
 // partOverhead is what a part takes without its batches, in bytes.
@@ -313,7 +326,7 @@ func (p *past) readAfter(x *part, pause time.Duration) (etcd.History, error) {
 // read reads the part from etcd. A *kv.CompactedError is etcd's, or says that the
 // lineage has ended.
 func (p *past) read(x *part) (etcd.History, error) {
-	h, err := p.of.cfg.Log.History(x.ctx, etcd.HistoryRequest{Range: x.key.rng, From: x.from, Before: x.next, PrevKV: x.key.prev, MaxBytes: x.size})
+	h, err := p.of.cfg.Log.History(x.ctx, etcd.HistoryRequest{Range: x.key.rng, From: x.from, Before: x.next, PrevKV: x.key.prev, MaxBytes: mostPart})
 	if p.of.cfg.Router.History().Lineage != x.key.lineage || overtaken(err) {
 		return etcd.History{}, &kv.CompactedError{Requested: x.from, Floor: x.from} // what was read may be of the next
 	}

@@ -80,23 +80,42 @@ func TestACatchUpWaitsForItsClientsPace(t *testing.T) {
 	})
 }
 
-// Each part of the log is a read of all that follows: a watch that is far behind needs few.
-func TestPartsOfTheLogGrow(t *testing.T) {
-	b := budget.New(1 << 20)
-	all := b.Share(budget.CatchUps)
-	if err := b.Take(budget.Client{}, budget.CatchUps, all, 0); err != nil {
-		t.Fatal(err)
+// script is a log with some revisions of 1 KiB from a first one on.
+type script struct{ first, n kv.Revision }
+
+func (l script) History(_ context.Context, r etcd.HistoryRequest) (h etcd.History, err error) {
+	for h.Next = r.From; h.Next < l.first+l.n && len(h.Batches) < r.MaxBytes>>10; h.Next++ {
+		value := kv.NewKeyValue(kv.Fields{Key: []byte("/a/k"), Value: make([]byte, 1<<10), CreateRevision: h.Next, ModRevision: h.Next, Version: 1})
+		h.Batches = append(h.Batches, kv.Batch{Revision: h.Next, Events: []kv.Event{{Type: kv.Put, KV: value}}})
 	}
-	p := newPast(&Streams{cfg: Config{Budget: b}})
-	w := &watch{s: &stream{of: p.of}, readerKind: readerKind{rng: kv.Prefix("/a/")}, next: 5, before: 10}
-	for i, want := range []int{64 << 10, 1 << 20, 8 << 20, 8 << 20} {
-		if _, _, ok := p.take(w); ok {
-			t.Fatal("there is something to take")
+	return h, nil
+}
+
+// For each part of the log, etcd reads all of it from the part's first revision on. So a part keeps
+// all that a read has brought if there is memory for it, and else what its reserved bytes hold.
+func TestPartsOfTheLogKeepWhatFits(t *testing.T) {
+	const first, revisions = 5, 1000
+	for name, free := range map[string]bool{"free": true, "taken": false} {
+		b := budget.New(64 << 20)
+		if !free {
+			if err := b.Take(budget.Client{}, budget.CatchUps, b.Share(budget.CatchUps)-2*leastPart, 0); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if w.rides.size != want {
-			t.Errorf("part %d has %d bytes, want %d", i, w.rides.size, want)
+		p := newPast(&Streams{cfg: Config{Budget: b}})
+		x := &part{key: pastKey{rng: kv.Prefix("/a/")}, from: first, next: first + revisions, size: leastPart}
+		if err := b.Take(budget.Client{}, budget.CatchUps, leastPart, 0); err != nil {
+			t.Fatal(err)
 		}
-		p.leave(w)
+		before := b.Held(budget.CatchUps)
+		h, _ := script{first, revisions}.History(t.Context(), etcd.HistoryRequest{From: first, MaxBytes: mostPart})
+		p.keepLocked(x, &h)
+		n := kv.Revision(len(h.Batches))
+		if want := n == revisions; want != free || n < 50 || h.Next != first+n {
+			t.Errorf("%s: %d revisions up to %d", name, n, h.Next)
+		}
+		if held := b.Held(budget.CatchUps) - before; held != int64(x.size-leastPart) || !free && x.size > leastPart {
+			t.Errorf("%s: a part of %d bytes holds %d more than before", name, x.size, held)
+		}
 	}
-	p.running.Wait()
 }

@@ -77,9 +77,8 @@ type watch struct {
 	// Set before the answer is ready, then owned by the pump. Everything below
 	// next was sent, but for what the window brings: the reader knows that. Without
 	// a reader, what lies before the window, which begins at before or later, comes
-	// from etcd's log. part are the bytes that were asked for last.
+	// from etcd's log.
 	next, before kv.Revision
-	part         int
 }
 
 func newWatch(s *stream, r *etcdserverpb.WatchCreateRequest, rng kv.Range, caller string) *watch {
