@@ -28,7 +28,6 @@ var tooLarge = map[string]int{
 	"client.Client":             51,
 	"client/clienttest.Cluster": 46,
 	"cmd/cachectl.session":      48,
-	"internal/cache.Cache":      48,
 
 	"client/clienttest.Cluster.alterLocked": 123,
 	"cmd/cachectl.newWatchCommand":          90,

@@ -58,7 +58,7 @@ func (c *Cache) apply(b *kv.Batch) {
 		c.cfg.Applied(b)
 	}
 	c.view.Store(v)
-	c.wakeMatching(added, seq)
+	c.wakeups.matching(added, seq)
 	c.settle(v)
 }
 
@@ -100,77 +100,12 @@ func (c *Cache) complain(now time.Time) {
 		"range", c.cfg.Range, "delta_floor", floor, "bytes", bytes, "forgotten", squeezed)
 }
 
-// wakeMatching wakes the idle watchers whose range the batch touches. It visits
-// each of them once: a revision may have 10,000 events, and readers that come or
-// go wait for the lock.
-func (c *Cache) wakeMatching(added *entry, seq uint64) {
-	keys := added.keys(c.keys[:0])
-	c.mu.Lock()
-	size := int64(added.Size())
-	c.index.find(keys, func(e *watchers) {
-		for _, w := range e.list {
-			if w.pendsLocked(w.wakeFor(seq), size) {
-				c.woken = append(c.woken, w)
-			}
-		}
-	})
-	c.mu.Unlock()
-	c.callWoken()
-	clear(keys) // they pin the events
-	if c.keys = keys; cap(keys) > maxKeys {
-		c.keys = nil
-	}
-}
-
-// Capacities up to which the writer's scratch slices are used again.
-const (
-	maxKeys  = 1 << 10
-	maxWoken = 1 << 16
-)
-
-// wakeAll wakes every idle watcher at position seq, and those that have deferred it, to be
-// told something.
-func (c *Cache) wakeAll(seq uint64) {
-	c.mu.Lock()
-	c.index.all(func(e *watchers) {
-		for _, w := range e.list {
-			if w.wakeFor(seq) || w.deferral > 0 {
-				c.woken = append(c.woken, w)
-			}
-		}
-	})
-	c.mu.Unlock()
-	c.callWoken()
-}
-
-// callWoken calls the wakers outside the lock.
-func (c *Cache) callWoken() {
-	for i, w := range c.woken {
-		w.waker.Wake()
-		c.woken[i] = nil
-	}
-	c.woken = c.woken[:0]
-	if cap(c.woken) > maxWoken {
-		c.woken = nil
-	}
-}
-
 // settle reports that every watcher concerned by v has been woken, and wakes those
 // that wait for its progress.
 func (c *Cache) settle(v *view) {
 	c.settled.Store(v)
 	c.freshness.reached(v.progress)
-	for {
-		c.mu.Lock()
-		if len(c.waiting) == 0 || (c.waiting[0].revision > v.progress && !v.retired) {
-			c.mu.Unlock()
-			return
-		}
-		w := c.waiting[0]
-		c.forgetLocked(w)
-		c.mu.Unlock()
-		w.waker.Wake()
-	}
+	c.wakeups.reached(v.progress, v.retired)
 }
 
 // retire ends the cache. What it holds stays readable for Split.
@@ -178,6 +113,6 @@ func (c *Cache) retire() {
 	v := *c.view.Load()
 	v.retired = true
 	c.view.Store(&v)
-	c.wakeAll(v.win.next) // at its end: idle, they have seen everything
+	c.wakeups.all(v.win.next) // at its end: idle, they have seen everything
 	c.settle(&v)
 }

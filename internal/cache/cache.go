@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -106,13 +105,7 @@ type Cache struct {
 	view    atomic.Pointer[view] // what readers see
 	settled atomic.Pointer[view] // the newest view whose watchers have all been woken
 
-	mu      sync.Mutex
-	index   index   // guarded by mu
-	waiting waiters // guarded by mu
-	arrived func()  // guarded by mu; called once with the next use; see Idle
-
-	used atomic.Bool // read since Idle was called last
-
+	wakeups   wakeups
 	freshness freshness
 	roots     keytree.Versions
 	changes   changeLog
@@ -122,8 +115,6 @@ type Cache struct {
 	tree     *keytree.Tree
 	behind   bool // the source could not continue after our progress
 	win      window
-	woken    []*Watcher // scratch
-	keys     [][]byte   // scratch
 	trimmed  time.Time
 	demanded time.Time // when the source was last reminded
 	// How many deletes were forgotten early when that was last said.

@@ -303,7 +303,7 @@ func TestRetire(t *testing.T) {
 	}
 	var late wakes
 	idle.WakeAt(1000)
-	c.wakeAt(1000, &late, nil)
+	c.WakeAt(1000, &late)
 	if late.n.Load() != 1 {
 		t.Error("who waits for a retired cache is not woken")
 	}

@@ -197,7 +197,7 @@ func (c *Cache) replace(t *keytree.Tree, past *History) {
 	c.counters.stateBytes.Store(bytes)
 	v := &view{win: c.win.view(), root: t.Copy(), changed: changed, progress: past.Progress, ready: true}
 	c.view.Store(v)
-	c.wakeAll(before) // below the new window: they have a gap
+	c.wakeups.all(before) // below the new window: they have a gap
 	c.settle(v)
 	select {
 	case <-c.ready:

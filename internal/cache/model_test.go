@@ -581,7 +581,7 @@ func TestAgainstModel(t *testing.T) {
 			if st.Watchers != 0 || waitersOf(c) != 0 {
 				t.Errorf("%d watchers and %d waiters left", st.Watchers, waitersOf(c))
 			}
-			if len(c.index.single) != 0 || len(c.index.byKey) != 0 || c.index.ranges != nil {
+			if len(c.wakeups.index.single) != 0 || len(c.wakeups.index.byKey) != 0 || c.wakeups.index.ranges != nil {
 				t.Error("the index is not empty")
 			}
 			snap, err := c.At(t.Context(), current)

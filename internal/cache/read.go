@@ -12,7 +12,7 @@ import (
 // *kv.CompactedError when the revision is no longer kept, with ErrRetired,
 // ErrNotReady, and the context's error.
 func (c *Cache) At(ctx context.Context, revision kv.Revision) (*keytree.Snapshot, error) {
-	c.use()
+	c.wakeups.use()
 	if c.view.Load().progress < revision {
 		if err := c.WaitProgress(ctx, revision); err != nil {
 			return nil, err

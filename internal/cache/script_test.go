@@ -199,7 +199,7 @@ var all = kv.Range{}
 
 // waitersOf returns how many wait for progress of c.
 func waitersOf(c *Cache) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.waiting)
+	c.wakeups.mu.Lock()
+	defer c.wakeups.mu.Unlock()
+	return len(c.wakeups.waiting)
 }

@@ -71,8 +71,8 @@ func (c *Cache) Status() Status {
 		s.StateBytes, s.WindowBytes = c.counters.loadedState.Load(), c.counters.loadedWindow.Load()
 		s.TombstoneBytes = c.counters.loadedDeletes.Load()
 	}
-	c.mu.Lock()
-	s.Watchers, s.Readers = c.index.count, c.index.readers
-	c.mu.Unlock()
+	c.wakeups.mu.Lock()
+	s.Watchers, s.Readers = c.wakeups.index.count, c.wakeups.index.readers
+	c.wakeups.mu.Unlock()
 	return s
 }

@@ -41,25 +41,21 @@ func (h *waiters) Pop() any {
 	return w
 }
 
-// wakeAt registers waker, for owner when that is not nil; see Watcher.WakeAt.
-// An owner waits once for each revision, and for nothing once it is closed:
-// so the waiters are bounded even if their revision is never reached.
-func (c *Cache) wakeAt(revision kv.Revision, waker Waker, owner *Watcher) *waiter {
-	return c.wait(&waiter{revision: revision, waker: waker, place: -1, owner: owner})
-}
-
 // wait adds w to the waiters, or wakes it at once. It asks the source
 // for progress unless w is idle.
+//
+// An owner waits once for each revision, and for nothing once it is closed:
+// so the waiters are bounded even if their revision is never reached.
 func (c *Cache) wait(w *waiter) *waiter {
 	revision, waker, owner := w.revision, w.waker, w.owner
 	if !w.idle {
 		defer c.Demand(revision)
 	}
-	c.mu.Lock()
+	c.wakeups.mu.Lock()
 	// Under the lock that the writer takes after it has settled: it either
 	// finds the waiter or had settled before this.
 	if v := c.settled.Load(); v.retired || v.ready && v.progress >= revision {
-		c.mu.Unlock()
+		c.wakeups.mu.Unlock()
 		waker.Wake()
 		return w
 	}
@@ -69,13 +65,13 @@ func (c *Cache) wait(w *waiter) *waiter {
 			had.idle = had.idle && w.idle
 		}
 		if had != nil || owner.entry == nil {
-			c.mu.Unlock()
+			c.wakeups.mu.Unlock()
 			return w
 		}
 		w.next, owner.waits = owner.waits, w
 	}
-	heap.Push(&c.waiting, w)
-	c.mu.Unlock()
+	heap.Push(&c.wakeups.waiting, w)
+	c.wakeups.mu.Unlock()
 	return w
 }
 
@@ -83,14 +79,14 @@ func (c *Cache) wait(w *waiter) *waiter {
 // woken all whom that concerns, or when it is retired; it asks the source to get
 // there soon. It may call waker before it returns. What it returns takes it back.
 func (c *Cache) WakeAt(revision kv.Revision, waker Waker) (forget func()) {
-	w := c.wakeAt(revision, waker, nil)
-	return func() { c.forget(w) }
+	w := c.wait(&waiter{revision: revision, waker: waker, place: -1})
+	return func() { c.wakeups.forget(w) }
 }
 
 // NotifyAt is WakeAt without asking the source for anything.
 func (c *Cache) NotifyAt(revision kv.Revision, waker Waker) (forget func()) {
 	w := c.wait(&waiter{revision: revision, waker: waker, place: -1, idle: true})
-	return func() { c.forget(w) }
+	return func() { c.wakeups.forget(w) }
 }
 
 // Reached reports whether the cache is where WakeAt's waker is called, and
@@ -100,44 +96,13 @@ func (c *Cache) Reached(revision kv.Revision) (reached, retired bool) {
 	return v.retired || v.ready && v.progress >= revision, v.retired
 }
 
-// forget takes the waiter out, when it is still in.
-func (c *Cache) forget(w *waiter) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.forgetLocked(w)
-}
-
-func (c *Cache) forgetLocked(w *waiter) {
-	if w.place < 0 {
-		return
-	}
-	heap.Remove(&c.waiting, w.place)
-	if w.owner == nil {
-		return
-	}
-	for at := &w.owner.waits; *at != nil; at = &(*at).next {
-		if *at == w {
-			*at = w.next
-			return
-		}
-	}
-}
-
 // demandEvery is the least time between two reminders of the source.
 const demandEvery = 100 * time.Millisecond
 
 // demandAgain reminds the source of the nearest revision that a caller waits
 // for: a source that was lost takes the wishes it has heard with it.
 func (c *Cache) demandAgain() {
-	c.mu.Lock()
-	var revision kv.Revision
-	for _, w := range c.waiting {
-		if !w.idle && (revision == 0 || w.revision < revision) {
-			revision = w.revision
-		}
-	}
-	c.mu.Unlock()
-	if revision > 0 {
+	if revision := c.wakeups.nearest(); revision > 0 {
 		c.Demand(revision)
 	}
 }
@@ -186,11 +151,11 @@ func (c *Cache) WaitProgress(ctx context.Context, revision kv.Revision) error {
 			return nil
 		}
 		wake := make(chanWaker, 1)
-		w := c.wakeAt(revision, wake, nil)
+		w := c.wait(&waiter{revision: revision, waker: wake, place: -1})
 		select {
 		case <-wake:
 		case <-ctx.Done():
-			c.forget(w)
+			c.wakeups.forget(w)
 			return context.Cause(ctx)
 		}
 	}

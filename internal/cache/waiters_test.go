@@ -217,7 +217,7 @@ func TestWhoAsksTheSource(t *testing.T) {
 func TestWaitBeforeLoaded(t *testing.T) {
 	c := New(small(nil))
 	var w wakes
-	c.wakeAt(0, &w, nil)
+	c.WakeAt(0, &w)
 	if w.n.Load() != 0 {
 		t.Fatal("woken before there is a state")
 	}

@@ -33,16 +33,16 @@ type Watcher struct {
 	state atomic.Uint64
 	// deferral is from how many pending bytes on the waker is called, pending how many
 	// there are since the watcher became active; 0: it is called with the first batch.
-	deferral, pending int64 // guarded by c.mu
+	deferral, pending int64 // guarded by c.wakeups.mu
 
 	from  kv.Revision // nothing below it is delivered; owned by the reader
 	r     kv.Range
 	waker Waker
 
-	entry   *watchers // guarded by c.mu; nil once closed
-	waits   *waiter   // guarded by c.mu; see WakeAt
-	place   int32     // guarded by c.mu; in entry's list
-	watches int       // guarded by c.mu; what it counts as in the status, see Serves
+	entry   *watchers // guarded by c.wakeups.mu; nil once closed
+	waits   *waiter   // guarded by c.wakeups.mu; see WakeAt
+	place   int32     // guarded by c.wakeups.mu; in entry's list
+	watches int       // guarded by c.wakeups.mu; what it counts as in the status, see Serves
 	single  bool
 }
 
@@ -57,10 +57,10 @@ func (c *Cache) Watch(r kv.Range, from kv.Revision, waker Waker) (*Watcher, erro
 	w := &Watcher{c: c, r: r, single: r.IsSingle(), from: from, waker: waker, watches: 1}
 	// Into the index before the view is read: what is appended from here on
 	// either is in the view or finds the watcher.
-	c.mu.Lock()
-	c.index.add(w)
-	arrived := c.arriveLocked()
-	c.mu.Unlock()
+	c.wakeups.mu.Lock()
+	c.wakeups.index.add(w)
+	arrived := c.wakeups.arriveLocked()
+	c.wakeups.mu.Unlock()
 	arrived()
 	v := c.view.Load()
 	var err error
@@ -82,11 +82,11 @@ func (c *Cache) Watch(r kv.Range, from kv.Revision, waker Waker) (*Watcher, erro
 // Close ends the watcher. It may be called twice. A Wake that is on its way
 // may still arrive.
 func (w *Watcher) Close() {
-	w.c.mu.Lock()
-	defer w.c.mu.Unlock()
-	w.c.index.remove(w)
+	w.c.wakeups.mu.Lock()
+	defer w.c.wakeups.mu.Unlock()
+	w.c.wakeups.index.remove(w)
 	for w.waits != nil {
-		w.c.forgetLocked(w.waits)
+		w.c.wakeups.forgetLocked(w.waits)
 	}
 }
 
@@ -94,8 +94,8 @@ func (w *Watcher) Close() {
 // with the first one; 0: with the first one. The caller reads what is pending before, when
 // it likes. It reports whether batches may be pending now.
 func (w *Watcher) Defer(bytes int64) (pending bool) {
-	w.c.mu.Lock()
-	defer w.c.mu.Unlock()
+	w.c.wakeups.mu.Lock()
+	defer w.c.wakeups.mu.Unlock()
 	w.deferral, w.pending = bytes, 0
 	return w.state.Load()&idleBit == 0
 }
@@ -103,8 +103,8 @@ func (w *Watcher) Defer(bytes int64) (pending bool) {
 // Deferred reports whether the waker is called later, and returns the bytes of the batches
 // that are pending meanwhile.
 func (w *Watcher) Deferred() (bytes int64, deferred bool) {
-	w.c.mu.Lock()
-	defer w.c.mu.Unlock()
+	w.c.wakeups.mu.Lock()
+	defer w.c.wakeups.mu.Unlock()
 	if w.deferral > 0 && w.state.Load()&idleBit == 0 {
 		bytes = w.pending
 	}
@@ -141,10 +141,10 @@ func (w *Watcher) Age() (time.Duration, bool) { return w.c.Age() }
 // Serves sets how many watches the watcher counts as in the cache's status: one at first. It may
 // be called at any time, also after Close, when it has no effect.
 func (w *Watcher) Serves(watches int) {
-	w.c.mu.Lock()
-	defer w.c.mu.Unlock()
+	w.c.wakeups.mu.Lock()
+	defer w.c.wakeups.mu.Unlock()
 	if w.entry != nil {
-		w.c.index.count += watches - w.watches
+		w.c.wakeups.index.count += watches - w.watches
 	}
 	w.watches = watches
 }
@@ -241,7 +241,7 @@ func (w *Watcher) Progress() kv.Revision {
 // and asks the source to get there soon, even when the range is quiet. Closing
 // the watcher takes it back.
 func (w *Watcher) WakeAt(revision kv.Revision) {
-	w.c.wakeAt(revision, w.waker, w)
+	w.c.wait(&waiter{revision: revision, waker: w.waker, place: -1, owner: w})
 }
 
 // NotifyAt is WakeAt without asking the source for anything.

@@ -186,7 +186,7 @@ func TestProgressWaitsForTheWake(t *testing.T) {
 	v := &view{win: c.win.view(), root: c.view.Load().root, changed: 11, progress: 11, ready: true}
 	for _, step := range []func(){
 		func() { c.view.Store(v) },
-		func() { c.wakeMatching(added, seq) },
+		func() { c.wakeups.matching(added, seq) },
 		func() { c.settle(v) },
 	} {
 		step()

@@ -71,11 +71,11 @@ func cacheGroup() Group {
 		},
 		{
 			Name: "idle-with-watches", Bug: "is idle with open watches", File: "idle.go",
-			Old: `c.used.Swap(false) || c.index.count > 0`, New: `c.used.Swap(false)`, Tests: "TestIdle",
+			Old: `c.wakeups.used.Swap(false) || c.wakeups.index.count > 0`, New: `c.wakeups.used.Swap(false)`, Tests: "TestIdle",
 		},
 		{
 			Name: "idle-while-read", Bug: "is idle while it is read", File: "idle.go",
-			Old: `c.used.Swap(false) || c.index.count > 0`, New: `c.index.count > 0`, Tests: "TestIdle",
+			Old: `c.wakeups.used.Swap(false) || c.wakeups.index.count > 0`, New: `c.wakeups.index.count > 0`, Tests: "TestIdle",
 		},
 		{
 			Name: "first-watch-not-told", Bug: "does not tell the source that a watch has come", File: "watcher.go",
@@ -94,7 +94,7 @@ func cacheGroup() Group {
 			Old: "if first {\n\t\tw.pending = 0", New: "if false {\n\t\tw.pending = 0", Tests: "TestDefer",
 		},
 		{
-			Name: "deferral-misses-the-end", Bug: "a watcher that defers does not learn that the cache has ended", File: "apply.go",
+			Name: "deferral-misses-the-end", Bug: "a watcher that defers does not learn that the cache has ended", File: "wakeups.go",
 			Old: `w.wakeFor(seq) || w.deferral > 0`, New: `w.wakeFor(seq)`, Tests: "TestDefer",
 		},
 		{
@@ -178,12 +178,12 @@ func cacheGroup() Group {
 			Old: `case !v.ready:`, New: `case false:`, Tests: "TestWatchFrom",
 		},
 		{
-			Name: "waiter-woken-late", Bug: "a waiter at the cache's own revision waits for the next", File: "apply.go",
-			Old: `(c.waiting[0].revision > v.progress && !v.retired)`, New: `(c.waiting[0].revision >= v.progress && !v.retired)`, Tests: "TestResumeAfterLoss",
+			Name: "waiter-woken-late", Bug: "a waiter at the cache's own revision waits for the next", File: "wakeups.go",
+			Old: `(u.waiting[0].revision > progress && !retired)`, New: `(u.waiting[0].revision >= progress && !retired)`, Tests: "TestResumeAfterLoss",
 		},
 		{
-			Name: "retired-waiters-stay", Bug: "waiters are not woken when the cache is retired", File: "apply.go",
-			Old: `c.waiting[0].revision > v.progress && !v.retired`, New: `c.waiting[0].revision > v.progress`, Tests: "TestRetire",
+			Name: "retired-waiters-stay", Bug: "waiters are not woken when the cache is retired", File: "wakeups.go",
+			Old: `u.waiting[0].revision > progress && !retired`, New: `u.waiting[0].revision > progress`, Tests: "TestRetire",
 		},
 		{
 			Name: "demand-lowered", Bug: "a lower demand replaces a higher one", File: "waiters.go",
