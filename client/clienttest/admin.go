@@ -22,17 +22,15 @@ type clusterServer struct {
 
 func (s *clusterServer) WatchShardMap(_ *pb.WatchShardMapRequest, stream pb.ClusterService_WatchShardMapServer) error {
 	c := s.n.c
-	user, err := c.user(stream.Context())
+	user, err := c.accounts.user(stream.Context())
 	if err != nil {
 		return err
 	}
 	for sent := uint64(0); ; {
 		c.mu.Lock()
 		m, members, changed := c.shardMap, c.membersLocked(), c.changed
-		_, known := c.users[user]
-		foreign := c.users != nil && !known
 		c.mu.Unlock()
-		if foreign {
+		if c.accounts.removed(user) {
 			return errNoUser()
 		}
 		if m.GetVersion() > sent {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -15,46 +16,63 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
+// accounts are the users of a cluster, their tokens and their rights.
+type accounts struct {
+	mu     sync.Mutex
+	users  map[string]string // passwords; nil: authentication is off; guarded by mu
+	denied map[string]bool   // users without rights; guarded by mu
+	tokens map[string]string // the user of each token; guarded by mu
+	logins int               // guarded by mu
+}
+
 // Authenticate turns authentication on: only users, with their passwords, may
 // read and write, and see the shard map and members. nil turns it off.
 func (c *Cluster) Authenticate(users map[string]string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.users, c.denied, c.tokens = users, map[string]bool{}, map[string]string{}
-	c.broadcastLocked()
+	c.accounts.mu.Lock()
+	c.accounts.users, c.accounts.denied, c.accounts.tokens = users, map[string]bool{}, map[string]string{}
+	c.accounts.mu.Unlock()
+	c.broadcast()
 }
 
 // Expire makes all tokens invalid.
 func (c *Cluster) Expire() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	clear(c.tokens)
+	c.accounts.mu.Lock()
+	defer c.accounts.mu.Unlock()
+	clear(c.accounts.tokens)
 }
 
 // Deny takes all rights from a user.
 func (c *Cluster) Deny(user string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.denied[user] = true
+	c.accounts.mu.Lock()
+	defer c.accounts.mu.Unlock()
+	c.accounts.denied[user] = true
 }
 
 // Logins returns the number of logins.
 func (c *Cluster) Logins() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.logins
+	c.accounts.mu.Lock()
+	defer c.accounts.mu.Unlock()
+	return c.accounts.logins
 }
 
-// user returns whose token the caller has; "": authentication is off. It fails unless the
-// caller has a token that is taken.
-func (c *Cluster) user(ctx context.Context) (string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.users == nil {
+// removed reports whether a user that was logged in no longer exists.
+func (a *accounts) removed(user string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, known := a.users[user]
+	return a.users != nil && !known
+}
+
+// user returns the user of the caller's token; "": authentication is off. It fails if the
+// token is missing or invalid.
+func (a *accounts) user(ctx context.Context) (string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.users == nil {
 		return "", nil
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
-	user := c.tokens[strings.Join(md.Get(rpctypes.TokenFieldNameGRPC), "")]
+	user := a.tokens[strings.Join(md.Get(rpctypes.TokenFieldNameGRPC), "")]
 	if user == "" {
 		return "", errNoUser()
 	}
@@ -66,14 +84,14 @@ func errNoUser() error {
 }
 
 // permit fails unless the caller has a token and rights.
-func (c *Cluster) permit(ctx context.Context) error {
-	user, err := c.user(ctx)
+func (a *accounts) permit(ctx context.Context) error {
+	user, err := a.user(ctx)
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.denied[user] {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.denied[user] {
 		return failure(codes.PermissionDenied, "DENIED", "no right", nil)
 	}
 	return nil
@@ -84,9 +102,9 @@ func ofCluster(method string) bool {
 	return strings.Contains(method, pb.ClusterService_ServiceDesc.ServiceName) || strings.Contains(method, pb.AdminService_ServiceDesc.ServiceName)
 }
 
-func (c *Cluster) checkCall(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+func (a *accounts) checkCall(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if strings.Contains(info.FullMethod, etcdserverpb.KV_ServiceDesc.ServiceName) {
-		switch status.Code(c.permit(ctx)) { // in etcd's words
+		switch status.Code(a.permit(ctx)) { // in etcd's words
 		case codes.Unauthenticated:
 			return nil, rpctypes.ErrGRPCUserEmpty
 		case codes.PermissionDenied:
@@ -95,26 +113,26 @@ func (c *Cluster) checkCall(ctx context.Context, req any, info *grpc.UnaryServer
 		}
 	}
 	if strings.Contains(info.FullMethod, pb.CacheService_ServiceDesc.ServiceName) {
-		if err := c.permit(ctx); err != nil {
+		if err := a.permit(ctx); err != nil {
 			return nil, err
 		}
 	}
 	if ofCluster(info.FullMethod) {
-		if _, err := c.user(ctx); err != nil {
+		if _, err := a.user(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return handle(ctx, req)
 }
 
-func (c *Cluster) checkStream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+func (a *accounts) checkStream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	if info.FullMethod == pb.CacheService_List_FullMethodName {
-		if err := c.permit(s.Context()); err != nil {
+		if err := a.permit(s.Context()); err != nil {
 			return err
 		}
 	}
 	if ofCluster(info.FullMethod) {
-		if _, err := c.user(s.Context()); err != nil {
+		if _, err := a.user(s.Context()); err != nil {
 			return err
 		}
 	}
@@ -123,21 +141,21 @@ func (c *Cluster) checkStream(srv any, s grpc.ServerStream, info *grpc.StreamSer
 
 type authServer struct {
 	etcdserverpb.UnimplementedAuthServer
-	c *Cluster
+	a *accounts
 }
 
 // Authenticate implements etcdserverpb.AuthServer.
 func (s *authServer) Authenticate(_ context.Context, r *etcdserverpb.AuthenticateRequest) (*etcdserverpb.AuthenticateResponse, error) {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	s.c.logins++
-	switch password, ok := s.c.users[r.GetName()]; {
-	case s.c.users == nil:
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	s.a.logins++
+	switch password, ok := s.a.users[r.GetName()]; {
+	case s.a.users == nil:
 		return nil, rpctypes.ErrGRPCAuthNotEnabled
 	case !ok || password != r.GetPassword():
 		return nil, rpctypes.ErrGRPCAuthFailed
 	}
-	token := fmt.Sprintf("token %d", s.c.logins)
-	s.c.tokens[token] = r.GetName()
+	token := fmt.Sprintf("token %d", s.a.logins)
+	s.a.tokens[token] = r.GetName()
 	return &etcdserverpb.AuthenticateResponse{Token: token}, nil
 }

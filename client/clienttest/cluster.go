@@ -60,10 +60,7 @@ type Cluster struct {
 
 	recovered string // the only voter since the voters were recovered; "": they were not; guarded by mu
 
-	users  map[string]string // passwords; nil: authentication is off; guarded by mu
-	denied map[string]bool   // users without rights; guarded by mu
-	tokens map[string]string // whose they are; guarded by mu
-	logins int               // guarded by mu
+	accounts accounts
 }
 
 // Start starts a cluster on free ports of 127.0.0.1.

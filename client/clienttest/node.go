@@ -74,12 +74,12 @@ func (n *Node) Restart() error {
 	n.garble.Store(0)
 	n.gate = &gate{dead: make(chan struct{})}
 	gate := n.gate
-	s := grpc.NewServer(grpc.MaxConcurrentStreams(1<<20), grpc.UnaryInterceptor(n.c.checkCall), grpc.StreamInterceptor(n.c.checkStream))
+	s := grpc.NewServer(grpc.MaxConcurrentStreams(1<<20), grpc.UnaryInterceptor(n.c.accounts.checkCall), grpc.StreamInterceptor(n.c.accounts.checkStream))
 	pb.RegisterCacheServiceServer(s, &cacheServer{n: n})
 	pb.RegisterClusterServiceServer(s, &clusterServer{n: n})
 	pb.RegisterAdminServiceServer(s, &adminServer{n: n})
 	etcdserverpb.RegisterKVServer(s, &kvServer{n: n})
-	etcdserverpb.RegisterAuthServer(s, &authServer{c: n.c})
+	etcdserverpb.RegisterAuthServer(s, &authServer{a: &n.c.accounts})
 	healthgrpc.RegisterHealthServer(s, health.NewServer())
 	n.server = s
 	served := make(chan struct{})

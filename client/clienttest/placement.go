@@ -109,8 +109,8 @@ func (c *Cluster) changeLocked(r *pb.ChangePlacementRequest) (*pb.PlacementPlan,
 	if v := r.GetIfVersion(); v != 0 && v != c.shardMap.GetVersion() {
 		return nil, refusal("if_version", false, "the shard map has version %d, not %d", c.shardMap.GetVersion(), v)
 	}
-	next := c.cloneMapLocked()
-	doubt, err := c.alterLocked(next, r)
+	change := newAlteration(c)
+	doubt, err := change.apply(r)
 	if err != nil {
 		return nil, err
 	}
@@ -121,11 +121,12 @@ func (c *Cluster) changeLocked(r *pb.ChangePlacementRequest) (*pb.PlacementPlan,
 		}
 		plan.Warnings = []string{doubt}
 	}
-	c.placeLocked(next, r.GetUndrain() != nil || r.GetRebalance() != nil)
-	plan.Steps = steps(c.shardMap.GetShards(), next.GetShards())
+	change.place(r.GetUndrain() != nil || r.GetRebalance() != nil)
+	plan.Steps = steps(c.shardMap.GetShards(), change.m.GetShards())
 	if r.GetDryRun() {
 		return plan, nil
 	}
+	next := change.m
 	plan.MapVersion = next.GetVersion()
 	if c.placing.done == nil {
 		c.placing.done = make(map[string]uint64)
@@ -136,140 +137,182 @@ func (c *Cluster) changeLocked(r *pb.ChangePlacementRequest) (*pb.PlacementPlan,
 	return plan, nil
 }
 
-// alterLocked changes the map but for the replicas, and says what speaks against
-// it and can be overridden.
-func (c *Cluster) alterLocked(m *pb.ShardMap, r *pb.ChangePlacementRequest) (doubt string, err error) {
-	find := func(field string, id uint64) (int, error) {
-		i := slices.IndexFunc(m.GetShards(), func(s *pb.Shard) bool { return s.GetId() == id })
-		if i < 0 {
-			err = invalid(field, "there is no shard %d", id)
+// alteration is a change of the map before it is made, under the cluster's lock.
+type alteration struct {
+	c    *Cluster
+	m    *pb.ShardMap // the next map; a copy
+	next uint64       // the lowest ID that no shard has
+}
+
+func newAlteration(c *Cluster) *alteration {
+	a := &alteration{c: c, m: c.cloneMapLocked(), next: 1}
+	for _, s := range a.m.GetShards() {
+		a.next = max(a.next, s.GetId()+1)
+	}
+	return a
+}
+
+// find returns the place of the shard that a field of the request names.
+func (a *alteration) find(field string, id uint64) (int, error) {
+	i := slices.IndexFunc(a.m.GetShards(), func(s *pb.Shard) bool { return s.GetId() == id })
+	if i < 0 {
+		return 0, invalid(field, "there is no shard %d", id)
+	}
+	return i, nil
+}
+
+// known fails unless all nodes that a field of the request names exist.
+func (a *alteration) known(field string, names []string) error {
+	for _, n := range names {
+		if a.c.Node(n) == nil {
+			return invalid(field, "there is no node %q", n)
 		}
-		return i, err
 	}
-	known := func(field string, names []string) error {
-		for _, n := range names {
-			if c.Node(n) == nil {
-				return invalid(field, "there is no node %q", n)
-			}
-		}
-		return nil
-	}
-	next := uint64(1)
-	for _, s := range m.GetShards() {
-		next = max(next, s.GetId()+1)
-	}
+	return nil
+}
+
+// apply changes the map, except the replicas. It returns the objection, if any, that
+// --force overrides.
+func (a *alteration) apply(r *pb.ChangePlacementRequest) (doubt string, err error) {
 	switch change := r.GetChange().(type) {
 	case *pb.ChangePlacementRequest_Split:
-		i, err := find("shard", change.Split.GetShard())
-		if err != nil {
-			return "", err
-		}
-		parent, parts := m.GetShards()[i], []*pb.Shard(nil)
-		at := change.Split.GetAt()
-		if len(at) == 0 {
-			start, end, _ := span(parent.GetKey(), parent.GetRangeEnd())
-			keys := c.hist.state(c.hist.revision(), start, end)
-			if len(keys) < 2 {
-				return "", refusal("at", false, "shard %d has too few keys (%d) to find its middle: name the key to split at", parent.GetId(), len(keys))
-			}
-			at = [][]byte{keys[len(keys)/2].GetKey()}
-		}
-		key := parent.GetKey()
-		for n, end := range append(slices.Clone(at), parent.GetRangeEnd()) {
-			if start, last, _ := span(key, parent.GetRangeEnd()); n < len(at) && (string(end) <= start || !contains(start, last, string(end))) {
-				return "", invalid("at", "%q is outside shard %d", end, parent.GetId())
-			}
-			parts = append(parts, &pb.Shard{Id: next + uint64(n), Key: key, RangeEnd: end, Epoch: 1, Pins: parent.GetPins(), Replicas: parent.GetReplicas()})
-			key = end
-		}
-		m.Shards = slices.Replace(m.GetShards(), i, i+1, parts...)
+		return "", a.split(change.Split)
 	case *pb.ChangePlacementRequest_Merge:
-		i, err := find("shard", change.Merge.GetShard())
-		if err != nil {
-			return "", err
-		}
-		j, err := find("with", change.Merge.GetWith())
-		if err != nil {
-			return "", err
-		}
-		if i, j = min(i, j), max(i, j); j != i+1 {
-			return "", invalid("with", "shards %d and %d are not adjacent", change.Merge.GetShard(), change.Merge.GetWith())
-		}
-		a, b := m.GetShards()[i], m.GetShards()[j]
-		m.Shards = slices.Replace(m.GetShards(), i, j+1, &pb.Shard{Id: next, Key: a.GetKey(), RangeEnd: b.GetRangeEnd(), Epoch: 1, Pins: a.GetPins(), Replicas: a.GetReplicas()})
+		return "", a.merge(change.Merge)
 	case *pb.ChangePlacementRequest_Move:
-		i, err := find("shard", change.Move.GetShard())
-		if err != nil {
-			return "", err
-		}
-		pins, field := change.Move.GetTo(), "to"
-		if owner := change.Move.GetOwner(); owner != "" {
-			pins, field = []string{owner}, "owner"
-		}
-		if len(pins) == 0 {
-			return "", refusal("to", false, "shard %d would lose its last replica", change.Move.GetShard())
-		}
-		if err := known(field, pins); err != nil {
-			return "", err
-		}
-		s := m.GetShards()[i]
-		m.Shards[i] = &pb.Shard{Id: s.GetId(), Key: s.GetKey(), RangeEnd: s.GetRangeEnd(), Epoch: s.GetEpoch(), Replicas: s.GetReplicas(), Pins: pins}
+		return "", a.move(change.Move)
 	case *pb.ChangePlacementRequest_Drain:
-		names := change.Drain.GetNodes()
-		if err := known("nodes", names); err != nil {
-			return "", err
-		}
-		m.Drained = append(slices.Clone(m.GetDrained()), names...)
-		slices.Sort(m.GetDrained())
-		m.Drained = slices.Compact(m.GetDrained())
-		switch left := len(c.nodes) - len(m.GetDrained()); {
-		case left == 0:
-			return "", refusal("nodes", false, "no node would be left to hold shards")
-		case left < int(m.GetReplicas()):
-			doubt = fmt.Sprintf("%d node would be left for %d replicas of each shard (--replicas)", left, m.GetReplicas())
-		}
+		return a.drain(change.Drain.GetNodes())
 	case *pb.ChangePlacementRequest_Undrain:
-		if err := known("nodes", change.Undrain.GetNodes()); err != nil {
-			return "", err
-		}
-		m.Drained = slices.DeleteFunc(slices.Clone(m.GetDrained()), func(n string) bool { return slices.Contains(change.Undrain.GetNodes(), n) })
+		names := change.Undrain.GetNodes()
+		a.m.Drained = slices.DeleteFunc(slices.Clone(a.m.GetDrained()), func(n string) bool { return slices.Contains(names, n) })
+		return "", a.known("nodes", names)
 	case *pb.ChangePlacementRequest_Rebalance:
-		for i, s := range m.GetShards() {
-			m.Shards[i] = &pb.Shard{Id: s.GetId(), Key: s.GetKey(), RangeEnd: s.GetRangeEnd(), Epoch: s.GetEpoch(), Replicas: s.GetReplicas()}
+		for i, s := range a.m.GetShards() {
+			a.m.Shards[i] = &pb.Shard{Id: s.GetId(), Key: s.GetKey(), RangeEnd: s.GetRangeEnd(), Epoch: s.GetEpoch(), Replicas: s.GetReplicas()}
 		}
+		return "", nil
 	case *pb.ChangePlacementRequest_Finalize:
-		for _, n := range c.nodes {
-			if level := n.member().GetFeatureLevel(); level < change.Finalize.GetLevel() {
-				return "", refusal("level", false, "not all members are known to understand feature level %d: %s runs test, which understands level %d: upgrade it", change.Finalize.GetLevel(), n.Name, level)
-			}
-		}
-		m.FeatureLevel = max(m.GetFeatureLevel(), change.Finalize.GetLevel())
+		return "", a.finalize(change.Finalize.GetLevel())
 	case *pb.ChangePlacementRequest_Settings:
-		if n := int(change.Settings.GetReplicas()); n > 64 {
-			return "", invalid("replicas", "%d: use 1 to 64", n)
-		} else if n > 0 {
-			m.Replicas = change.Settings.GetReplicas()
+		return "", a.set(change.Settings.GetReplicas(), change.Settings.GetServed(), r.GetDryRun())
+	}
+	return "", invalid("change", "name the change")
+}
+
+func (a *alteration) split(r *pb.SplitShard) error {
+	i, err := a.find("shard", r.GetShard())
+	if err != nil {
+		return err
+	}
+	parent, parts := a.m.GetShards()[i], []*pb.Shard(nil)
+	at := r.GetAt()
+	if len(at) == 0 {
+		start, end, _ := span(parent.GetKey(), parent.GetRangeEnd())
+		keys := a.c.hist.state(a.c.hist.revision(), start, end)
+		if len(keys) < 2 {
+			return refusal("at", false, "shard %d has too few keys (%d) to find its middle: name the key to split at", parent.GetId(), len(keys))
 		}
-		if served := change.Settings.GetServed(); len(served) > 0 {
-			m.Shards = tile(m.GetShards(), served, next)
-			if !r.GetDryRun() {
-				c.placing.served = served
-			}
+		at = [][]byte{keys[len(keys)/2].GetKey()}
+	}
+	key := parent.GetKey()
+	for n, end := range append(slices.Clone(at), parent.GetRangeEnd()) {
+		if start, last, _ := span(key, parent.GetRangeEnd()); n < len(at) && (string(end) <= start || !contains(start, last, string(end))) {
+			return invalid("at", "%q is outside shard %d", end, parent.GetId())
 		}
-	default:
-		return "", invalid("change", "name the change")
+		parts = append(parts, &pb.Shard{Id: a.next + uint64(n), Key: key, RangeEnd: end, Epoch: 1, Pins: parent.GetPins(), Replicas: parent.GetReplicas()})
+		key = end
+	}
+	a.m.Shards = slices.Replace(a.m.GetShards(), i, i+1, parts...)
+	return nil
+}
+
+func (a *alteration) merge(r *pb.MergeShards) error {
+	i, err := a.find("shard", r.GetShard())
+	if err != nil {
+		return err
+	}
+	j, err := a.find("with", r.GetWith())
+	if err != nil {
+		return err
+	}
+	if i, j = min(i, j), max(i, j); j != i+1 {
+		return invalid("with", "shards %d and %d are not adjacent", r.GetShard(), r.GetWith())
+	}
+	left, right := a.m.GetShards()[i], a.m.GetShards()[j]
+	a.m.Shards = slices.Replace(a.m.GetShards(), i, j+1, &pb.Shard{Id: a.next, Key: left.GetKey(), RangeEnd: right.GetRangeEnd(), Epoch: 1, Pins: left.GetPins(), Replicas: left.GetReplicas()})
+	return nil
+}
+
+func (a *alteration) move(r *pb.MoveShard) error {
+	i, err := a.find("shard", r.GetShard())
+	if err != nil {
+		return err
+	}
+	pins, field := r.GetTo(), "to"
+	if owner := r.GetOwner(); owner != "" {
+		pins, field = []string{owner}, "owner"
+	}
+	if len(pins) == 0 {
+		return refusal("to", false, "shard %d would lose its last replica", r.GetShard())
+	}
+	if err := a.known(field, pins); err != nil {
+		return err
+	}
+	s := a.m.GetShards()[i]
+	a.m.Shards[i] = &pb.Shard{Id: s.GetId(), Key: s.GetKey(), RangeEnd: s.GetRangeEnd(), Epoch: s.GetEpoch(), Replicas: s.GetReplicas(), Pins: pins}
+	return nil
+}
+
+func (a *alteration) drain(names []string) (doubt string, err error) {
+	if err := a.known("nodes", names); err != nil {
+		return "", err
+	}
+	a.m.Drained = append(slices.Clone(a.m.GetDrained()), names...)
+	slices.Sort(a.m.GetDrained())
+	a.m.Drained = slices.Compact(a.m.GetDrained())
+	switch left := len(a.c.nodes) - len(a.m.GetDrained()); {
+	case left == 0:
+		return "", refusal("nodes", false, "no node would be left to hold shards")
+	case left < int(a.m.GetReplicas()):
+		doubt = fmt.Sprintf("%d node would be left for %d replicas of each shard (--replicas)", left, a.m.GetReplicas())
 	}
 	return doubt, nil
 }
 
-// placeLocked gives each shard its replicas: its pins first, then those that it
+func (a *alteration) finalize(level int32) error {
+	for _, n := range a.c.nodes {
+		if has := n.member().GetFeatureLevel(); has < level {
+			return refusal("level", false, "not all members are known to understand feature level %d: %s runs test, which understands level %d: upgrade it", level, n.Name, has)
+		}
+	}
+	a.m.FeatureLevel = max(a.m.GetFeatureLevel(), level)
+	return nil
+}
+
+func (a *alteration) set(replicas int32, served []*pb.KeyRange, dryRun bool) error {
+	if replicas > 64 {
+		return invalid("replicas", "%d: use 1 to 64", replicas)
+	} else if replicas > 0 {
+		a.m.Replicas = replicas
+	}
+	if len(served) > 0 {
+		a.m.Shards = tile(a.m.GetShards(), served, a.next)
+		if !dryRun {
+			a.c.placing.served = served
+		}
+	}
+	return nil
+}
+
+// place gives each shard its replicas: its pins first, then those that it
 // has, unless all are placed again, then the nodes that follow its own in their
 // order, and none that is drained.
-func (c *Cluster) placeLocked(m *pb.ShardMap, anew bool) {
-	for i, s := range m.GetShards() {
+func (a *alteration) place(anew bool) {
+	for i, s := range a.m.GetShards() {
 		var names []string
 		add := func(n string) {
-			if len(names) < int(m.GetReplicas()) && !slices.Contains(names, n) && !slices.Contains(m.GetDrained(), n) {
+			if len(names) < int(a.m.GetReplicas()) && !slices.Contains(names, n) && !slices.Contains(a.m.GetDrained(), n) {
 				names = append(names, n)
 			}
 		}
@@ -281,11 +324,11 @@ func (c *Cluster) placeLocked(m *pb.ShardMap, anew bool) {
 				add(n)
 			}
 		}
-		for at := range c.nodes {
-			add(c.nodes[(int(s.GetId())-1+at)%len(c.nodes)].Name)
+		for at := range a.c.nodes {
+			add(a.c.nodes[(int(s.GetId())-1+at)%len(a.c.nodes)].Name)
 		}
 		if !slices.Equal(names, s.GetReplicas()) {
-			m.Shards[i] = &pb.Shard{Id: s.GetId(), Key: s.GetKey(), RangeEnd: s.GetRangeEnd(), Epoch: s.GetEpoch() + 1, Replicas: names, Pins: s.GetPins()}
+			a.m.Shards[i] = &pb.Shard{Id: s.GetId(), Key: s.GetKey(), RangeEnd: s.GetRangeEnd(), Epoch: s.GetEpoch() + 1, Replicas: names, Pins: s.GetPins()}
 		}
 	}
 }

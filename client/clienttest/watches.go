@@ -198,7 +198,7 @@ func (w *watchStream) create(r *pb.CreateWatch) error {
 	if !ok || id <= 0 {
 		return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_INVALID, Message: "the range is wrong"})
 	}
-	if err := w.c.permit(w.rpc.Context()); err != nil {
+	if err := w.c.accounts.permit(w.rpc.Context()); err != nil {
 		reason := pb.EndReason_END_REASON_DENIED
 		if status.Code(err) == codes.Unauthenticated {
 			reason = pb.EndReason_END_REASON_UNAUTHENTICATED
