@@ -76,7 +76,8 @@ func beside() map[string][]string {
 		// are read, and read again, and how a file is replaced so that a crash keeps it.
 		"client":                               {"api/...", "client/internal/...", "internal/files/durable", "internal/files/reload", "internal/files/tlsconf"},
 		"client/...":                           {"client", "client/...", "api/..."},
-		"cmd/cachectl":                         {"client", "client/...", "api/...", "internal/files/tlsconf", "internal/version", "internal/files/durable"},
+		"cmd/cachectl":                         {"client", "client/...", "api/...", "cmd/cachectl/internal/...", "internal/files/tlsconf", "internal/version", "internal/files/durable"},
+		"cmd/cachectl/internal/document":       {},
 		"examples":                             {}, // counts the lines of the programs below
 		"examples/...":                         {"client"},
 		"internal/testing/etcdtest":            {"internal/kv", "internal/fair", "internal/data/broadcast", "internal/testing/devetcd", "internal/freeport"},

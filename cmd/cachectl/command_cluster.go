@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
 func newMembersCommand(s *session) *cobra.Command {
@@ -24,12 +25,12 @@ func newMembersCommand(s *session) *cobra.Command {
 				for _, m := range cs.Members {
 					members = append(members, m.Member)
 				}
-				if s.structured() {
+				if s.Structured() {
 					out := make([]memberJSON, 0, len(members))
 					for _, m := range members {
 						out = append(out, memberOf(m))
 					}
-					return s.document(struct {
+					return s.Document(struct {
 						Members []memberJSON `json:"members"`
 					}{out})
 				}
@@ -127,8 +128,8 @@ func (s *session) printStatus(cs admin.ClusterStatus) error {
 		}
 		nodes = append(nodes, n)
 	}
-	if s.structured() {
-		if err := s.document(struct {
+	if s.Structured() {
+		if err := s.Document(struct {
 			ClusterID    string     `json:"cluster_id"`
 			Lineage      uint64     `json:"lineage"`
 			MapVersion   uint64     `json:"map_version"`
@@ -214,10 +215,10 @@ func shardsOf(cs admin.ClusterStatus) []shardJSON {
 			Pins: sh.Pins, WantedReplicas: cmp.Or(sh.WantedReplicas, cs.Map.Replicas), Joins: sh.Joins,
 		}
 		if j.Start = sh.Range.Start; j.Start != "" {
-			j.Start = show([]byte(j.Start))
+			j.Start = document.Text([]byte(j.Start))
 		}
 		if j.End = sh.Range.End; j.End != "" {
-			j.End = show([]byte(j.End))
+			j.End = document.Text([]byte(j.End))
 		}
 		for _, name := range sh.Replicas {
 			r, ok := byShard[sh.ID][name]
@@ -271,8 +272,8 @@ func deltaRevisions(r admin.ReplicaStatus) int64 {
 
 func (s *session) printShards(cs admin.ClusterStatus) error {
 	shards := shardsOf(cs)
-	if s.structured() {
-		return s.document(struct {
+	if s.Structured() {
+		return s.Document(struct {
 			MapVersion uint64      `json:"map_version"`
 			Lineage    uint64      `json:"lineage"`
 			Drained    []string    `json:"drained,omitempty"`

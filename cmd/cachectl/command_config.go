@@ -46,7 +46,7 @@ func newConfigListCommand(s *session) *cobra.Command {
 		Short: "List the contexts; * marks the current one",
 		Args:  takes(),
 		RunE: func(*cobra.Command, []string) error {
-			c, _, err := s.contexts()
+			c, _, err := s.p.contexts()
 			if err != nil {
 				return err
 			}
@@ -66,8 +66,8 @@ func newConfigListCommand(s *session) *cobra.Command {
 				t.row(mark, name, orDash(settings["endpoints"]), orDash(strings.Join(flags, " ")))
 				out = append(out, contextJSON{name, name == c.Current, settings})
 			}
-			if s.structured() {
-				return s.document(struct {
+			if s.Structured() {
+				return s.Document(struct {
 					Contexts []contextJSON `json:"contexts"`
 				}{out})
 			}
@@ -82,7 +82,7 @@ func newConfigCurrentCommand(s *session) *cobra.Command {
 		Short: "Print the name of the current context",
 		Args:  takes(),
 		RunE: func(*cobra.Command, []string) error {
-			c, _, err := s.contexts()
+			c, _, err := s.p.contexts()
 			if err == nil && c.Current == "" {
 				err = errors.New("no context is in use: cachectl config use NAME")
 			}
@@ -162,7 +162,7 @@ func (s *session) changesContexts(cmd *cobra.Command, change func(cmd *cobra.Com
 	cmd.Args = takes("NAME")
 	cmd.ValidArgsFunction = s.completeContexts
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, file, err := s.contexts()
+		c, file, err := s.p.contexts()
 		if err != nil {
 			return err
 		}
@@ -175,6 +175,6 @@ func (s *session) changesContexts(cmd *cobra.Command, change func(cmd *cobra.Com
 }
 
 func (s *session) completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	c, _, _ := s.contexts() // silent: a shell shows no errors
+	c, _, _ := s.p.contexts() // silent: a shell shows no errors
 	return c.names(), cobra.ShellCompDirectiveNoFileComp
 }

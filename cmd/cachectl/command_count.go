@@ -35,8 +35,8 @@ func newCountCommand(s *session) *cobra.Command {
 				if n == 0 && !prefix && rangeEnd == "" {
 					s.advise(isPrefix(ctx, c, "count", args[0]))
 				}
-				if s.structured() {
-					return s.document(struct {
+				if s.Structured() {
+					return s.Document(struct {
 						Revision int64 `json:"revision"`
 						Keys     int64 `json:"keys"`
 					}{at, n})

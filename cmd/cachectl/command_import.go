@@ -122,8 +122,8 @@ func (i *importer) run(ctx context.Context, in io.Reader) error {
 		return fmt.Errorf("import: %w", err)
 	}
 	i.done.DryRun = i.dryRun
-	if i.s.structured() {
-		return i.s.document(i.done)
+	if i.s.Structured() {
+		return i.s.Document(i.done)
 	}
 	verb := ""
 	if i.dryRun {

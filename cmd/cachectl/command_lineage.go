@@ -76,8 +76,8 @@ func (s *session) printLineage(cs admin.ClusterStatus) error {
 		t.row(n.Name, fmt.Sprint(n.Lineage), orDash(n.EtcdClusterID), number(n.EtcdRevision), serves)
 		out.Nodes = append(out.Nodes, n)
 	}
-	if s.structured() {
-		return s.document(out)
+	if s.Structured() {
+		return s.Document(out)
 	}
 	about := "the first: etcd was never restored or replaced since the cluster was founded"
 	if out.Cause != "" {
@@ -172,8 +172,8 @@ func (s *session) bump(ctx context.Context, c *client.Client, reason, accept str
 	if err != nil {
 		return err //nolint:wrapcheck // says what it did
 	}
-	if s.structured() {
-		return s.document(struct {
+	if s.Structured() {
+		return s.Document(struct {
 			Lineage uint64 `json:"lineage"`
 		}{begun})
 	}

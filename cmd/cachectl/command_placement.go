@@ -14,6 +14,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
 // goesOn is the end of the help of every command that changes the shard map.
@@ -383,10 +384,10 @@ func plannedShards(shards []admin.Shard) []plannedShardJSON {
 	for _, s := range shards {
 		j := plannedShardJSON{ID: s.ID, Replicas: s.Replicas}
 		if s.Range.Start != "" {
-			j.Start = show([]byte(s.Range.Start))
+			j.Start = document.Text([]byte(s.Range.Start))
 		}
 		if s.Range.End != "" {
-			j.End = show([]byte(s.Range.End))
+			j.End = document.Text([]byte(s.Range.End))
 		}
 		out = append(out, j)
 	}
@@ -395,7 +396,7 @@ func plannedShards(shards []admin.Shard) []plannedShardJSON {
 
 func (c *changing) printPlan(run *admin.PlacementRun) error {
 	p := run.Plan
-	if c.s.structured() {
+	if c.s.Structured() {
 		out := plannedJSON{
 			Event: "planned", RequestID: run.RequestID(), DryRun: c.options.DryRun, MapVersion: p.MapVersion,
 			Steps: []stepJSON{}, Warnings: p.Warnings,
@@ -410,7 +411,7 @@ func (c *changing) printPlan(run *admin.PlacementRun) error {
 			}
 			out.Steps = append(out.Steps, j)
 		}
-		return c.s.oneDocument(out)
+		return c.s.OneDocument(out)
 	}
 	for _, w := range p.Warnings {
 		fmt.Fprintf(c.s.p.stderr, "cachectl: warning: %s\n", w)
@@ -487,16 +488,16 @@ func boundary(key string) string {
 	if key == "" {
 		return "-"
 	}
-	return show([]byte(key))
+	return document.Text([]byte(key))
 }
 
 func (c *changing) printProgress(p admin.PlacementProgress) error {
-	if c.s.structured() {
+	if c.s.Structured() {
 		out := progressJSON{Event: "progress", MapVersion: p.MapVersion, ShardsLeft: p.ShardsLeft}
 		for _, f := range p.Filling {
 			out.Filling = append(out.Filling, fillingJSON(f))
 		}
-		return c.s.oneDocument(out)
+		return c.s.OneDocument(out)
 	}
 	if p.ShardsLeft == 0 || (p.ShardsLeft == c.left && time.Since(c.told) < tellEvery) {
 		return nil
@@ -531,8 +532,8 @@ func fillingOf(f admin.ReplicaFilling) string {
 }
 
 func (c *changing) printDone(cmd *cobra.Command, run *admin.PlacementRun) error {
-	if c.s.structured() {
-		return c.s.oneDocument(doneJSON{Event: "done"})
+	if c.s.Structured() {
+		return c.s.OneDocument(doneJSON{Event: "done"})
 	}
 	text := "done"
 	switch {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
 func newGetCommand(s *session) *cobra.Command {
@@ -37,13 +38,13 @@ is an error: exit code 1. With -o json it also prints the revisions.`,
 				case err != nil:
 					return err //nolint:wrapcheck // says what it did
 				case r.KV == nil:
-					err := fmt.Errorf("%s does not exist (revision %d)", show([]byte(args[0])), r.Revision)
+					err := fmt.Errorf("%s does not exist (revision %d)", document.Text([]byte(args[0])), r.Revision)
 					if better := isPrefix(ctx, c, "list", args[0]); better != "" {
 						err = fmt.Errorf("%w; %s", err, better)
 					}
 					return err
-				case s.structured():
-					return s.document(struct {
+				case s.Structured():
+					return s.Document(struct {
 						positionJSON
 						KV keyValueJSON `json:"kv"`
 					}{positionOf(r.Position()), keyValueOf(*r.KV, true)})
@@ -123,7 +124,7 @@ func newListCommand(s *session) *cobra.Command {
 			if f.limit < 0 {
 				err = fmt.Errorf("--limit %d is negative", f.limit)
 			}
-			if f.valuesOnly && (f.keysOnly || s.structured()) {
+			if f.valuesOnly && (f.keysOnly || s.Structured()) {
 				err = errors.New("--values-only excludes --keys-only and --output")
 			}
 			if err != nil {
@@ -173,15 +174,15 @@ func (f *listFlags) print(s *session, l *client.Listing) (n int, err error) {
 			if _, err := fmt.Fprintf(s.p.stdout, "%s\n", kv.Value); err != nil {
 				return n, fmt.Errorf("write: %w", err)
 			}
-		case s.structured():
+		case s.Structured():
 			kvs = append(kvs, keyValueOf(kv, !f.keysOnly))
 		default:
-			t.row([]string{show(kv.Key), number(kv.ModRevision), number(kv.Version), show(kv.Value)}[:len(header)]...)
+			t.row([]string{document.Text(kv.Key), number(kv.ModRevision), number(kv.Version), document.Text(kv.Value)}[:len(header)]...)
 		}
 	}
 	next := base64.RawURLEncoding.EncodeToString(l.NextPage())
-	if s.structured() {
-		return n, s.document(struct {
+	if s.Structured() {
+		return n, s.Document(struct {
 			positionJSON
 			KVs      []keyValueJSON `json:"kvs"`
 			NextPage string         `json:"next_page,omitempty"`

@@ -63,8 +63,8 @@ func (s *session) recoverVoters(ctx context.Context, c *client.Client, yes, dryR
 		return err //nolint:wrapcheck // says what it did
 	}
 	switch {
-	case dryRun && s.structured():
-		return s.document(recoveryFrom(plan))
+	case dryRun && s.Structured():
+		return s.Document(recoveryFrom(plan))
 	case dryRun:
 		_, err := fmt.Fprint(s.p.stdout, describe(plan))
 		return err //nolint:wrapcheck // standard output is gone
@@ -81,8 +81,8 @@ func (s *session) recoverVoters(ctx context.Context, c *client.Client, yes, dryR
 	if err != nil {
 		return err //nolint:wrapcheck // says what it did
 	}
-	if s.structured() {
-		return s.document(recoveryFrom(done))
+	if s.Structured() {
+		return s.Document(recoveryFrom(done))
 	}
 	_, err = fmt.Fprintf(s.p.stdout, "%s leads the voters, with map version %d; it adds other voters by itself: see cachectl voters\n", done.Node, done.NewVersion)
 	return err //nolint:wrapcheck // standard output is gone

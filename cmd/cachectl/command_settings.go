@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
 func newSettingsCommand(s *session) *cobra.Command {
@@ -128,13 +129,13 @@ func (s *session) printSettings(cs admin.ClusterStatus) error {
 	var served []string
 	for _, r := range cs.Settings.Served {
 		one, text := servedJSON{}, "all keys"
-		switch prefix := show([]byte(r.Start)); {
+		switch prefix := document.Text([]byte(r.Start)); {
 		case r == client.Range{}:
 			one.Prefix = new(string)
 		case r == client.Prefix(r.Start):
 			one.Prefix, text = &prefix, prefix
 		default:
-			one.Start, one.End = prefix, show([]byte(r.End))
+			one.Start, one.End = prefix, document.Text([]byte(r.End))
 			text = r.String()
 		}
 		out.Served, served = append(out.Served, one), append(served, text)
@@ -147,8 +148,8 @@ func (s *session) printSettings(cs admin.ClusterStatus) error {
 			out.Overruled = append(out.Overruled, overruledJSON{Node: m.Member.Name, Flags: m.Status.OverruledFlags})
 		}
 	}
-	if s.structured() {
-		return s.document(out)
+	if s.Structured() {
+		return s.Document(out)
 	}
 	t := &table{}
 	t.row("SETTING", "VALUE")

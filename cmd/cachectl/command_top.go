@@ -156,13 +156,13 @@ const (
 
 func (s *session) top(ctx context.Context, c *client.Client, f topFlags) error {
 	screen, isFile := s.p.stdout.(*os.File)
-	live := !f.once && !s.structured() && isFile && term.IsTerminal(int(screen.Fd()))
+	live := !f.once && !s.Structured() && isFile && term.IsTerminal(int(screen.Fd()))
 	m, err := s.look(ctx, c, f)
 	if err != nil {
 		return err
 	}
 	if !live {
-		if s.structured() {
+		if s.Structured() {
 			return s.topJSON(m)
 		}
 		if _, err := fmt.Fprintln(s.p.stdout, strings.Join(topLines(m, moment{}, 0, 0), "\n")); err != nil {
@@ -339,5 +339,5 @@ func (s *session) topJSON(m moment) error {
 	for _, w := range m.watchers {
 		out.Watchers = append(out.Watchers, watcherOf(w))
 	}
-	return s.document(out)
+	return s.Document(out)
 }

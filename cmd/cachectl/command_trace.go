@@ -106,7 +106,7 @@ func (s *session) trace(ctx context.Context, c *client.Client, revision int64) e
 	slices.SortStableFunc(known, func(a, b traceOf) int {
 		return cmp.Or(a.trace.Received.Compare(b.trace.Received), cmp.Compare(a.node, b.node))
 	})
-	if s.structured() {
+	if s.Structured() {
 		return s.traceJSON(revision, known, silent)
 	}
 	if len(known) == 0 {
@@ -335,5 +335,5 @@ func (s *session) traceJSON(revision int64, known, silent []traceOf) error {
 	for _, a := range silent {
 		out.Failed = append(out.Failed, failureJSON{a.node, a.err.Error()})
 	}
-	return s.document(out)
+	return s.Document(out)
 }

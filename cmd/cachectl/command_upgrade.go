@@ -39,8 +39,8 @@ func newUpgradeStatusCommand(s *session) *cobra.Command {
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.clusterStatus(cmd, func(cs admin.ClusterStatus) error {
-				if s.structured() {
-					return s.document(levelsOf(cs).upgradeJSON)
+				if s.Structured() {
+					return s.Document(levelsOf(cs).upgradeJSON)
 				}
 				return levelsOf(cs).print(s)
 			})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
 func newVerifyCommand(s *session) *cobra.Command {
@@ -87,7 +88,7 @@ var errDiffers = errors.New("copies differ, or could not be compared")
 func (s *session) verify(ctx context.Context, c *client.Client, r admin.VerifyRequest) error {
 	out := []verifiedJSON{}
 	bad := 0
-	if !s.structured() {
+	if !s.Structured() {
 		if _, err := fmt.Fprintf(s.p.stdout, "%-8s %-12s %-10s %-10s %s\n", "SHARD", "REVISION", "KEYS", "SIZE", "RESULT"); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
@@ -96,7 +97,7 @@ func (s *session) verify(ctx context.Context, c *client.Client, r admin.VerifyRe
 		if !sound(v) || r.Etcd && !v.Etcd {
 			bad++
 		}
-		if s.structured() {
+		if s.Structured() {
 			out = append(out, verifiedOf(v))
 			return nil
 		}
@@ -105,8 +106,8 @@ func (s *session) verify(ctx context.Context, c *client.Client, r admin.VerifyRe
 	if err != nil {
 		return err //nolint:wrapcheck // says what it did
 	}
-	if s.structured() {
-		if err := s.document(struct {
+	if s.Structured() {
+		if err := s.Document(struct {
 			Shards []verifiedJSON `json:"shards"`
 		}{out}); err != nil {
 			return err
@@ -133,7 +134,7 @@ func verifiedOf(v admin.VerifiedShard) verifiedJSON {
 		j.Copies = append(j.Copies, verifiedCopyJSON{c.Node, c.Keys, c.Bytes, digest, c.Wrong, c.Error})
 	}
 	for _, d := range v.Differences {
-		j.Differences = append(j.Differences, differenceJSON{show(d.Key), d.Node, d.ModRevision})
+		j.Differences = append(j.Differences, differenceJSON{document.Text(d.Key), d.Node, d.ModRevision})
 	}
 	return j
 }
@@ -178,7 +179,7 @@ func (s *session) printVerified(v admin.VerifiedShard, etcd bool) error {
 		if d.Node != "" {
 			where = d.Node
 		}
-		lines = append(lines, fmt.Sprintf("%s: %s %s", where, show(d.Key), what))
+		lines = append(lines, fmt.Sprintf("%s: %s %s", where, document.Text(d.Key), what))
 	}
 	if v.More {
 		lines = append(lines, "more keys differ")

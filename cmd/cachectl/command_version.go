@@ -46,8 +46,8 @@ prints a warning on standard error and succeeds.`,
 					s.advise("the nodes' versions are not known: " + err.Error())
 				}
 			}
-			if s.structured() {
-				return s.document(out)
+			if s.Structured() {
+				return s.Document(out)
 			}
 			return lines(s.p.stdout, out.lines()...)
 		},

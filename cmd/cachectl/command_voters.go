@@ -89,8 +89,8 @@ func (s *session) printVoters(cs admin.ClusterStatus) error {
 			add(voterJSON{Name: v, State: "not seen", Voter: true})
 		}
 	}
-	if s.structured() {
-		if err := s.document(out); err != nil {
+	if s.Structured() {
+		if err := s.Document(out); err != nil {
 			return err
 		}
 		return noLeader(cs)

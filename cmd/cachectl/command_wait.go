@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
 type waitFlags struct {
@@ -80,9 +81,9 @@ func (f *waitFlags) run(ctx context.Context, s *session, c *client.Client, rng c
 		case within.Err() == nil:
 			return err //nolint:wrapcheck // says what it did
 		case w.Stats().LastError != nil:
-			return fmt.Errorf("wait for %s: %w: %w", show([]byte(rng.Start)), client.ErrUnavailable, w.Stats().LastError)
+			return fmt.Errorf("wait for %s: %w: %w", document.Text([]byte(rng.Start)), client.ErrUnavailable, w.Stats().LastError)
 		default:
-			return &unmetError{fmt.Errorf("%s: the condition did not hold within %v", show([]byte(rng.Start)), s.timeout)}
+			return &unmetError{fmt.Errorf("%s: the condition did not hold within %v", document.Text([]byte(rng.Start)), s.timeout)}
 		}
 		for _, kv := range versions(u) {
 			if f.met(kv) {
@@ -113,7 +114,7 @@ func versions(u client.Update) (out []*client.KeyValue) {
 }
 
 func (s *session) waited(at client.Position, kv *client.KeyValue) error {
-	if s.structured() {
+	if s.Structured() {
 		out := struct {
 			positionJSON
 			KV *keyValueJSON `json:"kv,omitempty"`
@@ -122,7 +123,7 @@ func (s *session) waited(at client.Position, kv *client.KeyValue) error {
 			form := keyValueOf(*kv, true)
 			out.KV = &form
 		}
-		return s.document(out)
+		return s.Document(out)
 	}
 	if kv != nil {
 		at.Revision = kv.ModRevision

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
 type watchFlags struct {
@@ -76,27 +77,12 @@ of evicted events. Ctrl-C and SIGTERM end the watch: a running CMD gets SIGTERM 
 			return takes("KEY")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			rng, err := span(args[0], f.prefix, f.rangeEnd)
-			switch {
-			case err != nil:
-			case f.state && f.from != 0:
-				err = errors.New("--state and --from exclude each other")
-			case f.from < 0:
-				err = fmt.Errorf("--from %d: revisions are positive", f.from)
-			case f.conflate != 0 && (f.conflate < 10*time.Millisecond || f.conflate > time.Hour):
-				err = fmt.Errorf("--conflate %v: from 10ms to 1h", f.conflate)
-			case f.conflate != 0 && (f.noResync || f.prev):
-				err = errors.New("--conflate excludes --no-resync and --prev")
-			case f.maxStaleness != 0 && f.maxStaleness < 100*time.Millisecond:
-				err = fmt.Errorf("--max-staleness %v: at least 100ms", f.maxStaleness)
-			case len(f.command) > 0:
-				_, err = exec.LookPath(f.command[0])
-			}
+			rng, err := f.check(args[0])
 			if err != nil {
 				return &usageError{cmd.CommandPath(), err}
 			}
 			if strings.HasSuffix(args[0], "/") && !f.prefix && f.rangeEnd == "" {
-				s.advise("this watches one key; all keys that begin with it: cachectl watch --prefix " + show([]byte(args[0])))
+				s.advise("this watches one key; all keys that begin with it: cachectl watch --prefix " + document.Text([]byte(args[0])))
 			}
 			s.logger = slog.New(heard{s.p.stderr}) // a watch continues without an answer: it must not look quiet
 			return s.with(cmd, func(ctx context.Context, c *client.Client) error { return f.run(ctx, s, c, rng) })
@@ -113,6 +99,28 @@ of evicted events. Ctrl-C and SIGTERM end the watch: a running CMD gets SIGTERM 
 	cmd.Flags().StringVar(&f.resume, "resume-file", "", "continue after the position in this file, and save it there after each update")
 	cmd.Flags().DurationVar(&f.maxStaleness, "max-staleness", 0, "switch to another node when the data is older than this (default: any age)")
 	return cmd
+}
+
+// check returns the range of KEY. It fails if flags exclude each other or are out of
+// bounds, or if CMD is not found.
+func (f *watchFlags) check(key string) (client.Range, error) {
+	rng, err := span(key, f.prefix, f.rangeEnd)
+	switch {
+	case err != nil:
+	case f.state && f.from != 0:
+		err = errors.New("--state and --from exclude each other")
+	case f.from < 0:
+		err = fmt.Errorf("--from %d: revisions are positive", f.from)
+	case f.conflate != 0 && (f.conflate < 10*time.Millisecond || f.conflate > time.Hour):
+		err = fmt.Errorf("--conflate %v: from 10ms to 1h", f.conflate)
+	case f.conflate != 0 && (f.noResync || f.prev):
+		err = errors.New("--conflate excludes --no-resync and --prev")
+	case f.maxStaleness != 0 && f.maxStaleness < 100*time.Millisecond:
+		err = fmt.Errorf("--max-staleness %v: at least 100ms", f.maxStaleness)
+	case len(f.command) > 0:
+		_, err = exec.LookPath(f.command[0])
+	}
+	return rng, err
 }
 
 func (f *watchFlags) run(ctx context.Context, s *session, c *client.Client, rng client.Range) (err error) {
@@ -258,8 +266,8 @@ func changes(u client.Update) bool {
 }
 
 func (f *watchFlags) line(s *session, l line) error {
-	if s.structured() {
-		return s.oneDocument(jsonOf(l))
+	if s.Structured() {
+		return s.OneDocument(jsonOf(l))
 	}
 	return lines(s.p.stdout, strings.TrimRight(f.text(l), " "))
 }
@@ -286,12 +294,12 @@ func (f *watchFlags) text(l line) string {
 	text := fmt.Sprintf("%-6s  %d  ", l.what, l.revision)
 	switch u := l.unit; {
 	case u == nil:
-		text += show(l.e.KV.Key)
+		text += document.Text(l.e.KV.Key)
 		if l.e.Type == client.EventPut {
-			text += "  " + show(l.e.KV.Value)
+			text += "  " + document.Text(l.e.KV.Value)
 		}
 		if f.prev && l.e.Prev != nil {
-			text += "  (was " + show(l.e.Prev.Value) + ")"
+			text += "  (was " + document.Text(l.e.Prev.Value) + ")"
 		}
 	case l.what == "END":
 		text += u.Kind.String()

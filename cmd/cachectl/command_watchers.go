@@ -14,6 +14,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
 // watchersSorts are what --sort takes, in the order of the help.
@@ -192,7 +193,7 @@ func (s *session) watchers(ctx context.Context, c *client.Client, f watchersFlag
 		more = len(all) - f.top
 		all = all[:f.top]
 	}
-	if s.structured() {
+	if s.Structured() {
 		return s.watchersJSON(all, more, silent)
 	}
 	if err := s.watchersTable(all); err != nil {
@@ -225,13 +226,13 @@ func keysOf(r client.Range) string {
 	case r == client.Range{}:
 		return "*"
 	case r == client.Key(r.Start):
-		return show([]byte(r.Start))
+		return document.Text([]byte(r.Start))
 	case r == client.Prefix(r.Start):
-		return show([]byte(r.Start)) + "*"
+		return document.Text([]byte(r.Start)) + "*"
 	case r.End == "":
-		return fmt.Sprintf("[%s, end)", show([]byte(r.Start)))
+		return fmt.Sprintf("[%s, end)", document.Text([]byte(r.Start)))
 	}
-	return fmt.Sprintf("[%s, %s)", show([]byte(r.Start)), show([]byte(r.End)))
+	return fmt.Sprintf("[%s, %s)", document.Text([]byte(r.Start)), document.Text([]byte(r.End)))
 }
 
 type watcherJSON struct {
@@ -268,7 +269,7 @@ func (s *session) watchersJSON(all []admin.WatcherStatus, more int, silent []ans
 	for _, a := range silent {
 		out.Failed = append(out.Failed, failureJSON{a.node, a.err.Error()})
 	}
-	return s.document(out)
+	return s.Document(out)
 }
 
 func watcherOf(w admin.WatcherStatus) watcherJSON {

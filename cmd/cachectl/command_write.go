@@ -126,8 +126,8 @@ func newDelCommand(s *session) *cobra.Command {
 }
 
 func (s *session) written(at client.Position, text string, deleted *int64) error {
-	if s.structured() {
-		return s.document(struct {
+	if s.Structured() {
+		return s.Document(struct {
 			positionJSON
 			Deleted *int64 `json:"deleted,omitempty"`
 		}{positionOf(at), deleted})

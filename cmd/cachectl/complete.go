@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
 // completeWithin is how long a shell waits for what the cluster knows.
@@ -104,7 +105,7 @@ func branches(prefix string, list func(client.Range) ([]string, error)) (out []s
 			if cut {
 				key = prefix + before + "/"
 			}
-			if show([]byte(key)) != key || len(out) > 0 && out[len(out)-1] == key {
+			if document.Text([]byte(key)) != key || len(out) > 0 && out[len(out)-1] == key {
 				continue
 			}
 			if out = append(out, key); len(out) == completeKeys {

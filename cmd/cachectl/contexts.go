@@ -50,11 +50,11 @@ func (c contexts) missing(name, file string) error {
 }
 
 // contextsFile returns the path of the file of contexts; "": this process has none.
-func (s *session) contextsFile() string {
-	if file := s.p.getenv("CACHECTL_CONFIG"); file != "" || s.p.configDir == nil {
+func (p process) contextsFile() string {
+	if file := p.getenv("CACHECTL_CONFIG"); file != "" || p.configDir == nil {
 		return file
 	}
-	dir, err := s.p.configDir()
+	dir, err := p.configDir()
 	if err != nil {
 		return "" // no home: flags and variables are enough
 	}
@@ -63,8 +63,8 @@ func (s *session) contextsFile() string {
 
 // contexts reads the file of contexts, and returns its path. A file that does not exist
 // has none.
-func (s *session) contexts() (c contexts, file string, err error) {
-	if file = s.contextsFile(); file == "" {
+func (p process) contexts() (c contexts, file string, err error) {
+	if file = p.contextsFile(); file == "" {
 		return c, file, nil
 	}
 	text, err := os.ReadFile(file) //nolint:gosec // the user names it
@@ -141,7 +141,7 @@ func (s *session) contextFor(cmd *cobra.Command) (settings map[string]string, fr
 	if named && name == "" { // --context "": none
 		return nil, "", nil
 	}
-	c, file, err := s.contexts()
+	c, file, err := s.p.contexts()
 	if err != nil {
 		return nil, "", err
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
 // An export is lines of JSON: an exportHead, a keyValueJSON for each key in the order of
@@ -85,9 +86,9 @@ func (e *exportReader) next() (kv client.KeyValue, ok bool, err error) {
 	case len(kv.Key) == 0 || l.Value == nil && l.ValueBase64 == nil:
 		return kv, false, fmt.Errorf("line %d: no key, or no value", e.line)
 	case key <= e.last:
-		return kv, false, fmt.Errorf("line %d: %s is out of order", e.line, show(kv.Key))
+		return kv, false, fmt.Errorf("line %d: %s is out of order", e.line, document.Text(kv.Key))
 	case !e.rng.Contains(key):
-		return kv, false, fmt.Errorf("line %d: %s is not in the range of the export, %v", e.line, show(kv.Key), e.rng)
+		return kv, false, fmt.Errorf("line %d: %s is not in the range of the export, %v", e.line, document.Text(kv.Key), e.rng)
 	}
 	e.last = key
 	e.keys++

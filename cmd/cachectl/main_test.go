@@ -15,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
 func TestMain(m *testing.M) {
@@ -308,11 +309,11 @@ func TestFiguresForPeople(t *testing.T) {
 		{timeOf(61 * time.Second), "1m1s"},
 		{timeOf(90 * time.Minute), "1h30m"},
 		{timeOf(49 * time.Hour), "2d1h"},
-		{show([]byte("/a b")), "/a b"},
-		{show([]byte("\xff")), `"\xff"`},
-		{show([]byte("a\nb")), `"a\nb"`},
-		{show(nil), `""`},
-		{show([]byte(" a")), `" a"`},
+		{document.Text([]byte("/a b")), "/a b"},
+		{document.Text([]byte("\xff")), `"\xff"`},
+		{document.Text([]byte("a\nb")), `"a\nb"`},
+		{document.Text(nil), `""`},
+		{document.Text([]byte(" a")), `" a"`},
 		{fmt.Sprint(seconds(1.5)), "1.5s"},
 	} {
 		if c.got != c.want {

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
-	"unicode/utf8"
 )
 
 // table is lines of aligned columns.
@@ -29,23 +27,6 @@ func (t *table) write(w io.Writer) error {
 		}
 	}
 	return nil
-}
-
-// show is a key or value for people: as it is when it can be read on one
-// line, quoted as Go quotes when not.
-func show(b []byte) string {
-	if !utf8.Valid(b) {
-		return strconv.Quote(string(b))
-	}
-	for _, r := range string(b) {
-		if !unicode.IsPrint(r) {
-			return strconv.Quote(string(b))
-		}
-	}
-	if len(b) == 0 || b[0] == '"' || b[0] == ' ' || b[len(b)-1] == ' ' {
-		return strconv.Quote(string(b))
-	}
-	return string(b)
 }
 
 // bytesOf is a number of bytes for people.

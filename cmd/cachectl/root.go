@@ -35,7 +35,12 @@ Exit codes: 0 success, 1 failure (or the key does not exist), 2 wrong command li
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	s := newSession(p, root.PersistentFlags())
-	root.PersistentPreRunE = s.checkOutput
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := s.Validate(); err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
+		return nil
+	}
 	root.AddCommand(
 		newWatchCommand(s), newListCommand(s), newCountCommand(s), newGetCommand(s), newPutCommand(s), newDelCommand(s), newWaitCommand(s), newExportCommand(s), newImportCommand(s), newVerifyCommand(s),
 		newMembersCommand(s), newVotersCommand(s), newShardsCommand(s), newStatusCommand(s), newWatchersCommand(s), newTopCommand(s), newTraceCommand(s), newLineageCommand(s), newConnectCommand(s),

@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"github.com/theory/jsonpath"
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 )
 
@@ -22,10 +22,10 @@ const defaultEndpoint = "127.0.0.1:7400"
 
 // session is what all commands share: the flags that say where and how.
 type session struct {
+	document.Printer
+
 	p         process
 	endpoints []string
-	output    string
-	path      *jsonpath.Path // of --output jsonpath; nil: another format
 	timeout   time.Duration
 
 	tls           bool
@@ -43,9 +43,9 @@ type session struct {
 }
 
 func newSession(p process, flags *pflag.FlagSet) *session {
-	s := &session{p: p}
+	s := &session{p: p, Printer: document.Printer{Out: p.stdout}}
 	flags.StringSliceVar(&s.endpoints, "endpoints", []string{defaultEndpoint}, "host:port of one or more nodes")
-	flags.StringVarP(&s.output, "output", "o", "table", outputs)
+	flags.StringVarP(&s.Format, "output", "o", "table", document.Formats)
 	flags.DurationVar(&s.timeout, "timeout", 5*time.Second, "how long to try; a started watch continues")
 	flags.BoolVar(&s.tls, "tls", false, "use TLS, with the system's CAs unless --cacert is given")
 	flags.StringVar(&s.ca, "cacert", "", "PEM file with the CAs of the nodes, reloaded when it changes; implies --tls")

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
 // flagError is the error of a flag that cannot be parsed. For one that does not
@@ -71,7 +72,7 @@ func didYouMean(before string, near []string) string {
 func isPrefix(ctx context.Context, c *client.Client, command, key string) string {
 	for _, err := range c.List(ctx, client.Prefix(key), client.KeysOnly(), client.Limit(1)).All() {
 		if err == nil {
-			return fmt.Sprintf("keys with this prefix exist: cachectl %s --prefix %s", command, show([]byte(key)))
+			return fmt.Sprintf("keys with this prefix exist: cachectl %s --prefix %s", command, document.Text([]byte(key)))
 		}
 	}
 	return ""

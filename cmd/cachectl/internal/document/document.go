@@ -1,4 +1,5 @@
-package main
+// Package document prints the result of a command as a document, in the formats of --output.
+package document
 
 import (
 	"bytes"
@@ -7,58 +8,68 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
-	"github.com/spf13/cobra"
 	"github.com/theory/jsonpath"
 	"go.yaml.in/yaml/v3"
 )
 
-const outputs = "table, json, yaml, jsonl, name or jsonpath=PATH"
+// Formats are the values of --output.
+const Formats = "table, json, yaml, jsonl, name or jsonpath=PATH"
 
-// checkOutput fails if --output is none of the formats.
-func (s *session) checkOutput(cmd *cobra.Command, _ []string) error {
-	var err error
-	if path, ok := strings.CutPrefix(s.output, "jsonpath="); ok {
-		if s.path, err = jsonpath.Parse(path); err != nil {
-			err = fmt.Errorf("--output jsonpath: %w; for example -o jsonpath='$.members[*].name'", err)
+// Printer prints documents.
+type Printer struct {
+	// Out is the writer of the documents.
+	Out io.Writer
+	// Format is one of Formats, as Validate checks.
+	Format string
+
+	path *jsonpath.Path // of the format jsonpath; nil: another format
+}
+
+// Validate fails if the format is none of Formats.
+func (p *Printer) Validate() error {
+	if path, ok := strings.CutPrefix(p.Format, "jsonpath="); ok {
+		var err error
+		if p.path, err = jsonpath.Parse(path); err != nil {
+			return fmt.Errorf("--output jsonpath: %w; for example -o jsonpath='$.members[*].name'", err)
 		}
-	} else if !slices.Contains([]string{"table", "json", "yaml", "jsonl", "name"}, s.output) {
-		err = fmt.Errorf("--output %q: use %s", s.output, outputs)
-	}
-	if err != nil {
-		return &usageError{cmd.CommandPath(), err}
+	} else if !slices.Contains([]string{"table", "json", "yaml", "jsonl", "name"}, p.Format) {
+		return fmt.Errorf("--output %q: use %s", p.Format, Formats)
 	}
 	return nil
 }
 
-// structured reports whether documents are printed, not a table.
-func (s *session) structured() bool { return s.output != "table" }
+// Structured reports whether documents are printed, not a table.
+func (p *Printer) Structured() bool { return p.Format != "table" }
 
-// document prints the only document of a command.
-func (s *session) document(v any) error { return s.print(v, false) }
+// Document prints the only document of a command.
+func (p *Printer) Document(v any) error { return p.print(v, false) }
 
-// oneDocument prints one of several documents, each in one line of JSON.
-func (s *session) oneDocument(v any) error { return s.print(v, true) }
+// OneDocument prints one of several documents, each in one line of JSON.
+func (p *Printer) OneDocument(v any) error { return p.print(v, true) }
 
 // print prints a document; several: it is one of several.
-func (s *session) print(v any, several bool) error {
+func (p *Printer) print(v any, several bool) error {
 	text, err := encode(v)
 	if err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
 	var out bytes.Buffer
 	switch {
-	case s.path != nil:
-		err = s.printSelected(&out, text)
-	case s.output == "name":
+	case p.path != nil:
+		err = p.printSelected(&out, text)
+	case p.Format == "name":
 		err = printNames(&out, text, several)
-	case s.output == "yaml":
+	case p.Format == "yaml":
 		if several {
 			out.WriteString("---\n")
 		}
 		err = printYAML(&out, text)
-	case s.output == "json" && !several:
+	case p.Format == "json" && !several:
 		err = json.Indent(&out, text, "", "  ")
 		out.WriteString("\n")
 	case several:
@@ -69,7 +80,7 @@ func (s *session) print(v any, several bool) error {
 		}
 	}
 	if err == nil {
-		_, err = io.Copy(s.p.stdout, &out)
+		_, err = io.Copy(p.Out, &out)
 	}
 	if err != nil {
 		return fmt.Errorf("write: %w", err)
@@ -125,9 +136,9 @@ func printNames(w io.Writer, text []byte, several bool) error {
 				return err
 			}
 		case v.Key != "":
-			fmt.Fprintln(w, show([]byte(v.Key)))
+			fmt.Fprintln(w, Text([]byte(v.Key)))
 		case v.KeyBase64 != nil:
-			fmt.Fprintln(w, show(v.KeyBase64))
+			fmt.Fprintln(w, Text(v.KeyBase64))
 		case v.Name != "":
 			fmt.Fprintln(w, v.Name)
 		case v.ID != nil:
@@ -142,14 +153,14 @@ func printNames(w io.Writer, text []byte, several bool) error {
 }
 
 // printSelected prints what the path selects, each on a line: text as it is.
-func (s *session) printSelected(w io.Writer, text []byte) error {
+func (p *Printer) printSelected(w io.Writer, text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber() // leases are too long for a float
 	var v any
 	if err := d.Decode(&v); err != nil {
 		return err //nolint:wrapcheck // wrapped by print
 	}
-	for selected := range s.path.Select(v).All() {
+	for selected := range p.path.Select(v).All() {
 		if _, ok := selected.(string); !ok {
 			b, err := encode(selected)
 			if err != nil {
@@ -205,4 +216,21 @@ func yamlNode(d *json.Decoder) (*yaml.Node, error) {
 	default: // a number or a boolean
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprint(t)}, nil
 	}
+}
+
+// Text returns a key or value for people: unchanged if it fits on one line and all of it
+// is visible, otherwise quoted as in Go.
+func Text(b []byte) string {
+	if !utf8.Valid(b) {
+		return strconv.Quote(string(b))
+	}
+	for _, r := range string(b) {
+		if !unicode.IsPrint(r) {
+			return strconv.Quote(string(b))
+		}
+	}
+	if len(b) == 0 || b[0] == '"' || b[0] == ' ' || b[len(b)-1] == ' ' {
+		return strconv.Quote(string(b))
+	}
+	return string(b)
 }
