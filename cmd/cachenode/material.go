@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/shardwatch/shardwatch/internal/auth/authz"
+	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
 	"github.com/shardwatch/shardwatch/internal/files/reload"
 	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 	"github.com/shardwatch/shardwatch/internal/node"
@@ -85,7 +86,7 @@ func (m *material) listeners(l node.Listeners) node.Listeners {
 	}{{m.client, []*net.Listener{&l.Client}}, {m.peer, []*net.Listener{&l.Peer, &l.Raft}}, {m.http, []*net.Listener{&l.HTTP}}} {
 		for _, at := range p.at {
 			if p.of != nil && *at != nil {
-				*at = p.of.Listener(*at)
+				*at = p.of.Listener(rawconn.Listener(*at)) // a node finds no TCP connection within another one
 			}
 		}
 	}
