@@ -18,5 +18,21 @@ func rawconnGroup() Group {
 			Name: "rawconn-closes-late", Bug: "returns an error of the deadline as the end", File: "conn_linux.go",
 			Old: "return 0, err //nolint:wrapcheck // net's", New: "return 0, io.EOF //nolint:wrapcheck // net's", Tests: "TestErrorsAreThoseOfNet|TestCloseEndsWaiters",
 		},
+		{
+			Name: "rawconn-not-with-tls", Bug: "uses net's connections with TLS", File: "../../../cmd/cachenode/material.go",
+			Old: "p.of.Listener(rawconn.Listener(*at))", New: "rawconn.Listener(p.of.Listener(*at))", Tests: "TestConnectionsWithTLSAreRaw", Package: "cmd/cachenode",
+		},
+		{
+			Name: "rawconn-rests-for-good", Bug: "leaves a connection that is closed at rest", File: "rest_linux.go",
+			Old: "err := c.TCPConn.Close()\n\tc.wake()", New: "err := c.TCPConn.Close()", Tests: "TestRest",
+		},
+		{
+			Name: "rawconn-rests-once", Bug: "does not let a connection rest again", File: "rest_linux.go",
+			Old: "does := syscall.EPOLL_CTL_MOD", New: "does := syscall.EPOLL_CTL_ADD", Tests: "TestRestAgain",
+		},
+		{
+			Name: "rawconn-rests-closed", Bug: "lets a closed connection rest", File: "rest_linux.go",
+			Old: "\tif at.closed {", New: "\tif at.closed && ready == nil {", Tests: "TestNoRestAfterClose",
+		},
 	}}
 }

@@ -17,6 +17,7 @@ import (
 type Conn struct {
 	*net.TCPConn
 	raw     syscall.RawConn
+	rest    rest
 	in, out transfer
 	reading sync.Mutex // in's
 	writing sync.Mutex // out's

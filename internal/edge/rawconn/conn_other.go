@@ -4,13 +4,8 @@ package rawconn
 
 import (
 	"errors"
-	"net"
 	"syscall"
 )
-
-// Wrap returns the connection as it is. The race detector needs package syscall's calls: they
-// order what happens before a write and after the read of its bytes.
-func Wrap(c net.Conn) net.Conn { return c }
 
 // Write is write(2).
 func Write(fd uintptr, p []byte) (int, error) {

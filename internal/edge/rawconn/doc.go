@@ -7,5 +7,7 @@
 // need no such guard: they return at once, and waiting is the network poller's. So they are
 // made without the announcement.
 //
+// A [Rester] waits for connections that rest, so that none of them needs a goroutine.
+//
 // Start at [Conn].
 package rawconn

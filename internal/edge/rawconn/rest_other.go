@@ -1,0 +1,26 @@
+//go:build !linux
+
+package rawconn
+
+import (
+	"errors"
+	"net"
+)
+
+// Conn is a connection that can rest. There is none on this system.
+type Conn struct{ *net.TCPConn }
+
+// Wrap returns the connection as it is.
+func Wrap(c net.Conn) net.Conn { return c }
+
+// Rester is for systems with epoll.
+type Rester struct{}
+
+// Rest fails.
+func (*Rester) Rest(*Conn, func()) error { return errors.ErrUnsupported }
+
+// Close does nothing.
+func (*Rester) Close() {}
+
+// Waits reports that it is not known.
+func (*Conn) Waits() bool { return false }
