@@ -195,8 +195,8 @@ func grpcserverGroup() Group {
 			Old: `case s.partial || len(c.out) >= maxPending:`, New: `case !s.partial || len(c.out) >= maxPending:`, Tests: "TestCancellation",
 		},
 		{
-			Name: "grpc-backlog", Bug: "has no bound for what the kernel does not take", File: "socket.go",
-			Old: `if len(s.backlog)+len(rest) > maxBacklog {`, New: `if len(s.backlog)+len(rest) > 1<<40 {`, Tests: "TestBacklogIsBounded",
+			Name: "grpc-backlog", Bug: "has no bound for what the kernel does not take", File: "socket/socket.go",
+			Old: `if len(s.backlog)+len(rest) > maxBacklog {`, New: `if len(s.backlog)+len(rest) > 1<<40 {`, Tests: "TestBacklogIsBounded", Package: "internal/edge/grpcserver/socket",
 		},
 		{
 			Name: "grpc-stream-after-the-end", Bug: "opens a stream on a connection that has ended", File: "open.go",
@@ -213,6 +213,18 @@ func grpcserverGroup() Group {
 		{
 			Name: "grpc-late-stream", Bug: "serves streams that begin after the last one", File: "open.go",
 			Old: `if c.bye.last {`, New: `if c.bye.last && f.Truncated {`, Tests: "TestIdle",
+		},
+		{
+			Name: "grpcserver-rest-keeps-reader", Bug: "keeps the reader of a connection whose calls are parked later", File: "park.go",
+			Old: "\t\t\t(*resting)(c).rouseLocked()\n", New: "", Tests: "TestAConnectionAtRestHasNoGoroutine",
+		},
+		{
+			Name: "grpcserver-rest-ends-connection", Bug: "leaves the deadline with which a reader was roused", File: "rest.go",
+			Old: "roused && c.err == nil {", New: "roused && c.err != nil {", Tests: "TestAConnectionAtRestHasNoGoroutine",
+		},
+		{
+			Name: "grpcserver-rest-leaks", Bug: "waits for bytes of a connection that rests", File: "socket/socket.go",
+			Old: "if s.Hasty && s.Low.Waits() {", New: "if s.Hasty && s.Low == nil {", Tests: "TestAConnectionAtRestHasNoGoroutine",
 		},
 	}}
 }

@@ -2,7 +2,6 @@ package grpcserver
 
 import (
 	"bytes"
-	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/peer"
 
+	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/socket"
 	"github.com/shardwatch/shardwatch/internal/yield"
 )
 
@@ -24,19 +24,22 @@ import (
 // and each one appended to the output, under mu.
 type conn struct {
 	srv    *Server
-	raw    net.Conn // as it was accepted
-	net    net.Conn // with its handshake
-	socket *socket  // beneath it
-	sealed bool     // TLS lies between net and socket
+	raw    net.Conn       // as it was accepted
+	net    net.Conn       // with its handshake
+	socket *socket.Socket // beneath it
+	sealed bool           // TLS lies between net and socket
 	base   context.Context
 	decode *hpack.Decoder // owned by the reader
-	rest   [restBuffer]byte
-	heard  atomic.Int64 // when something was read last, in ns since the epoch
-	burst  yield.Burst  // owned by the reader; of frames that have arrived together
+	heard  atomic.Int64   // when something was read last, in ns since the epoch
+	burst  yield.Burst    // owned by the reader; of frames that have arrived together
 
 	mu       sync.Mutex
 	streams  map[uint32]*stream // guarded by mu; those open
 	running  int                // guarded by mu; handlers, also of streams that are gone
+	parked   int                // guarded by mu; those of them that are parked
+	patient  bool               // guarded by mu; the reader waits for bytes, and keeps its goroutine
+	roused   bool               // guarded by mu; it was asked to look whether the connection may rest
+	restless bool               // guarded by mu; the connection cannot rest
 	maxID    uint32             // guarded by mu; the highest stream that a client opened
 	err      error              // guarded by mu; why the connection ends; nil: it does not
 	closed   bool               // guarded by mu; the reader has left
@@ -63,7 +66,8 @@ type conn struct {
 }
 
 const (
-	// restBuffer is what a connection at rest reads into: the small frames of a call.
+	// restBuffer is what a connection reads into when nothing is arriving: the small frames of a
+	// call.
 	restBuffer = 256
 	// linger and lingerBytes bound how long and how far a connection that failed is read,
 	// so that the client gets the GOAWAY frame: closing a socket with unread bytes
@@ -72,13 +76,14 @@ const (
 	lingerBytes = 1 << 20
 )
 
-func newConn(srv *Server, nc net.Conn, s *socket, sealed bool, p *peer.Peer) *conn {
+func newConn(srv *Server, nc net.Conn, s *socket.Socket, sealed bool, p *peer.Peer) *conn {
 	c := &conn{
 		srv: srv, net: nc, socket: s, sealed: sealed, base: peer.NewContext(context.Background(), p),
 		decode: hpack.NewDecoder(headerTable, nil), streams: make(map[uint32]*stream),
 		window: initialWindow, initial: initialWindow, headers: 1<<32 - 1,
 	}
 	c.room.L = &c.mu
+	c.restless = s.Low == nil
 	return c
 }
 
@@ -115,19 +120,17 @@ func (c *conn) begin() error {
 	return c.readAll(r)
 }
 
-// serve reads the connection until it ends.
+// serve reads the connection until it rests or ends.
 func (c *conn) serve() {
 	err := c.begin()
 	if err == nil {
 		err = c.settle()
 	}
-	for err == nil {
-		var n int
-		if n, err = c.net.Read(c.rest[:]); n > 0 {
-			err = cmp.Or(c.readAll(startReader(c, c.rest[:n], c.srv.cfg.MaxHeader)), err)
-		}
+	if err != nil {
+		c.end(err)
+		return
 	}
-	c.end(err)
+	(*resting)(c).read()
 }
 
 // settle ends the time limit of the handshakes.
@@ -226,16 +229,19 @@ func (c *conn) end(err error) {
 		c.srv.cfg.Flooded(c.raw)
 	}
 	if tell && code != http2.ErrCodeNo {
-		discard(c.net, c.rest[:])
+		c.socket.Hasty = false
+		discard(c.net)
 	}
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
 	_ = c.net.Close()
+	c.srv.left(c)
 }
 
 // discard reads and discards until the client closes.
-func discard(from net.Conn, buf []byte) {
+func discard(from net.Conn) {
+	buf := make([]byte, restBuffer)
 	err := from.SetReadDeadline(time.Now().Add(linger))
 	for left := lingerBytes; left > 0 && err == nil; {
 		var n int

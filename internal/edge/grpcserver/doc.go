@@ -7,8 +7,8 @@
 //	                         ▲                    │ append frames
 //	                         └── out ◀────────────┘ ─▶ write(2), without blocking
 //
-// A connection has one goroutine, its reader, and no buffer while it rests. There is no
-// writing goroutine: the goroutine that appends frames to a connection's output writes
+// A connection has one goroutine, its reader. While all of its calls are parked and its client
+// sends nothing, it rests and has none; see rest.go. There is no writing goroutine: the goroutine that appends frames to a connection's output writes
 // them, together with the frames that others append meanwhile, or leaves them to a later
 // Flush of its own; see package pump. When the kernel takes no more, a goroutine writes the
 // rest and ends.

@@ -130,6 +130,7 @@ func (c *conn) look() {
 	if !c.bye.begun.IsZero() && !c.bye.last && now.Sub(c.bye.begun) >= cfg.PingTimeout {
 		c.drainedLocked() // the ping's answer is not waited for any longer
 	}
+	(*resting)(c).rouseLocked() // a call that has ended since left others that are parked
 	c.keep.timer.Reset(next.Sub(now))
 	c.flushLocked()
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"golang.org/x/net/http2"
+
+	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/socket"
 )
 
 const (
@@ -11,7 +13,7 @@ const (
 	maxOut = 64 << 10
 	// maxPending is the output from which the reader waits as well: one frame and a
 	// few thousand answers more.
-	maxPending = maxOut + 32<<10
+	maxPending = socket.MaxWrite
 )
 
 // output are the frames that a connection has not written. Its array comes from a pool, and it has
@@ -21,7 +23,7 @@ type output []byte
 // add appends bytes.
 func (o *output) add(p ...byte) {
 	if *o == nil {
-		*o = getBuffer()
+		*o = socket.GetBuffer()
 	}
 	*o = append(*o, p...)
 }
@@ -35,7 +37,7 @@ func (o *output) frame(kind http2.FrameType, flags http2.Flags, id uint32, paylo
 // head appends the header of a frame whose payload has so many bytes.
 func (o *output) head(kind http2.FrameType, flags http2.Flags, id uint32, size int) {
 	if *o == nil {
-		*o = getBuffer()
+		*o = socket.GetBuffer()
 	}
 	*o = appendFrame(*o, kind, flags, id, size)
 }
@@ -107,9 +109,9 @@ func (c *conn) flushLocked() bool {
 		b := c.out
 		c.out = nil
 		c.mu.Unlock()
-		err := c.socket.send(c.net, c.sealed, b)
-		putBuffer(b)
-		stalled := err == nil && c.socket.stalled()
+		err := c.socket.Send(c.net, c.sealed, b)
+		socket.PutBuffer(b)
+		stalled := err == nil && c.socket.Stalled()
 		c.mu.Lock()
 		if err != nil {
 			c.failLocked(err)
@@ -136,7 +138,7 @@ func (c *conn) leaveIfOverLocked() {
 
 // drain writes the socket's backlog, then what has come into the output meanwhile.
 func (c *conn) drain() {
-	err := c.socket.drain()
+	err := c.socket.Drain()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stalled = false

@@ -24,6 +24,8 @@ func (s *stream) Park(next func() error) error {
 		}
 		if s.allowLocked(messageHead); !c.flushLocked() {
 			s.parked = next
+			c.parked++
+			(*resting)(c).rouseLocked()
 			return errParked
 		}
 	}
@@ -44,6 +46,7 @@ func (s *stream) wakeLocked() {
 	s.arrived.Signal()
 	if s.parked != nil {
 		s.resume, s.parked = s.parked, nil
+		s.conn.parked--
 		s.conn.srv.dispatch(s)
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/interoptest"
+	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,12 +48,17 @@ func serve(t testing.TB, cfg grpcserver.Config, services ...func(*grpcserver.Ser
 	return listen(t, s), s
 }
 
-// listen has the server serve until the test ends, and returns its address.
-func listen(t testing.TB, s *grpcserver.Server) (address string) {
+// listen has the server serve until the test ends, on a listener that is wrapped, and returns its
+// address.
+func listen(t testing.TB, s *grpcserver.Server, wrap ...func(net.Listener) net.Listener) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
+	}
+	l := rawconn.Listener(inner) // as in a node
+	for _, w := range wrap {
+		l = w(l)
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()

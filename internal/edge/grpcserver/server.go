@@ -18,6 +18,9 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/socket"
+	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
 )
 
 // Server serves gRPC. Create it with New, register services, then call Serve.
@@ -29,7 +32,8 @@ type Server struct {
 	work     chan *stream  // to handlers that wait for another call
 	stopping chan struct{} // closed by Stop
 
-	goroutines sync.WaitGroup // of connections
+	goroutines sync.WaitGroup // of connections; those that rest count
+	rester     rawconn.Rester
 	handlers   sync.WaitGroup
 
 	mu        sync.Mutex
@@ -188,13 +192,17 @@ func (s *Server) handshake(raw net.Conn) {
 		_ = c.net.Close()
 	default:
 		s.conns[c] = struct{}{}
-		s.goroutines.Go(func() {
-			c.serve()
-			s.mu.Lock()
-			delete(s.conns, c)
-			s.mu.Unlock()
-		})
+		s.goroutines.Add(1) // until left
+		go c.serve()
 	}
+}
+
+// left takes the end of a connection.
+func (s *Server) left(c *conn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	s.goroutines.Done()
 }
 
 // shake shakes hands with a client, all but HTTP/2's.
@@ -203,17 +211,17 @@ func (s *Server) shake(raw net.Conn) (*conn, error) {
 		return nil, err
 	}
 	beneath := raw
-	bottom, _ := socketOf(raw)
+	bottom, _ := socket.Of(raw)
 	if bottom == nil {
-		bottom = newSocket(raw)
+		bottom = socket.New(raw)
 		beneath = bottom
 	}
 	nc, info, err := s.cfg.Credentials.ServerHandshake(beneath)
 	if err != nil {
 		return nil, err
 	}
-	_, sealed := socketOf(nc)
-	bottom.own()
+	_, sealed := socket.Of(nc)
+	bottom.Own()
 	c := newConn(s, nc, bottom, sealed, &peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr(), AuthInfo: info})
 	c.raw = raw
 	return c, nil
@@ -231,7 +239,7 @@ func (l listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newSocket(c), nil
+	return socket.New(c), nil
 }
 
 // Stop closes listeners and connections, cancels the calls, and returns when their handlers
@@ -258,6 +266,7 @@ func (s *Server) Stop() {
 	}
 	s.goroutines.Wait()
 	s.handlers.Wait()
+	s.rester.Close()
 }
 
 // maxWaiting bounds the handlers that wait for another call: their stacks have grown to what

@@ -1,4 +1,8 @@
-package grpcserver
+// Package socket has the lowest layer of connections: their reads and writes wait or not, as its
+// user says, also beneath TLS.
+//
+// A [Socket] belongs to one connection. Its Write may be called from any goroutine.
+package socket
 
 import (
 	"crypto/tls"
@@ -10,12 +14,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
 )
 
-// socket is the lowest layer of a connection, beneath TLS. Once it is owned, Write does not
-// block: the bytes that the kernel does not take are its backlog, until drain has written
+// Socket is the lowest layer of a connection, beneath TLS. Once it is owned, Write does not
+// block: the bytes that the kernel does not take are its backlog, until Drain has written
 // them.
-type socket struct {
+type Socket struct {
 	net.Conn
 	raw syscall.RawConn // nil: the connection is not the kernel's
+	Low *rawconn.Conn   // the lowest one; nil: it cannot rest
+	// Hasty: Read returns ErrNothing where it would wait. Owned by the reader.
+	Hasty bool
 
 	mu      sync.Mutex
 	owned   bool   // guarded by mu
@@ -33,24 +40,38 @@ type attempt struct {
 	call func(fd uintptr) bool
 }
 
+// MaxWrite is the largest output that is written at once, in bytes.
+const MaxWrite = 96 << 10
+
 // maxBacklog bounds a socket's backlog, in bytes: the largest output that is written at
 // once, with the overhead of TLS.
-const maxBacklog = 2 * maxPending
+const maxBacklog = 2 * MaxWrite
 
 var errBacklog = errors.New("the peer does not read, and the backlog is full")
+
+// ErrNothing is the error of a read that would wait. TLS takes it as one after which it can read
+// on, since it is temporary.
+var ErrNothing error = nothing{}
+
+type nothing struct{}
+
+func (nothing) Error() string   { return "nothing has arrived" }
+func (nothing) Timeout() bool   { return true }
+func (nothing) Temporary() bool { return true }
 
 // netConn is a connection that wraps another one.
 type netConn interface{ NetConn() net.Conn }
 
-// newSocket returns a socket of a connection.
-func newSocket(c net.Conn) *socket {
-	s := &socket{Conn: c}
+// New returns a socket of a connection.
+func New(c net.Conn) *Socket {
+	s := &Socket{Conn: c}
 	s.attempt.call = s.attempt.do
 	for c != nil {
 		if k, ok := c.(syscall.Conn); ok {
 			if raw, err := k.SyscallConn(); err == nil {
 				s.raw = raw
 			}
+			s.Low, _ = c.(*rawconn.Conn)
 			break
 		}
 		inner, ok := c.(netConn)
@@ -63,14 +84,14 @@ func newSocket(c net.Conn) *socket {
 }
 
 // NetConn returns the connection beneath.
-func (s *socket) NetConn() net.Conn { return s.Conn }
+func (s *Socket) NetConn() net.Conn { return s.Conn }
 
-// socketOf returns the socket beneath a connection, and whether TLS lies between; nil: there
+// Of returns the socket beneath a connection, and whether TLS lies between; nil: there
 // is no socket.
-func socketOf(c net.Conn) (s *socket, sealed bool) {
+func Of(c net.Conn) (s *Socket, sealed bool) {
 	for c != nil {
 		switch at := c.(type) {
-		case *socket:
+		case *Socket:
 			return at, sealed
 		case *tls.Conn:
 			sealed = true
@@ -84,15 +105,23 @@ func socketOf(c net.Conn) (s *socket, sealed bool) {
 	return nil, sealed
 }
 
-// own makes writes non-blocking from now on.
-func (s *socket) own() {
+// Read implements net.Conn.
+func (s *Socket) Read(p []byte) (int, error) {
+	if s.Hasty && s.Low.Waits() {
+		return 0, ErrNothing
+	}
+	return s.Conn.Read(p)
+}
+
+// Own makes writes non-blocking from now on.
+func (s *Socket) Own() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.owned = true
 }
 
 // Write implements net.Conn.
-func (s *socket) Write(p []byte) (int, error) {
+func (s *Socket) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	if !s.owned {
 		s.mu.Unlock()
@@ -111,16 +140,16 @@ func (s *socket) Write(p []byte) (int, error) {
 			return n, errBacklog
 		}
 		if s.backlog == nil {
-			s.backlog = getBuffer()
+			s.backlog = GetBuffer()
 		}
 		s.backlog = append(s.backlog, rest...)
 	}
 	return len(p), nil
 }
 
-// send writes bytes without blocking: to the kernel, or to the backlog. They go through the
+// Send writes bytes without blocking: to the kernel, or to the backlog. They go through the
 // connection above the socket, which seals them or not.
-func (s *socket) send(above net.Conn, sealed bool, p []byte) error {
+func (s *Socket) Send(above net.Conn, sealed bool, p []byte) error {
 	if !sealed {
 		_, err := above.Write(p)
 		return err
@@ -134,14 +163,14 @@ func (s *socket) send(above net.Conn, sealed bool, p []byte) error {
 }
 
 // hold gathers writes until release: the records of TLS leave in one system call.
-func (s *socket) hold() {
+func (s *Socket) hold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held = true
 }
 
 // release ends hold.
-func (s *socket) release() error {
+func (s *Socket) release() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held = false
@@ -150,15 +179,15 @@ func (s *socket) release() error {
 	return err
 }
 
-// stalled reports whether there is a backlog. Call drain then.
-func (s *socket) stalled() bool {
+// Stalled reports whether there is a backlog. Call Drain then.
+func (s *Socket) Stalled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.backlog) > 0
 }
 
-// drain writes the backlog. It blocks while the peer does not read.
-func (s *socket) drain() error {
+// Drain writes the backlog. It blocks while the peer does not read.
+func (s *Socket) Drain() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.backlog) > 0 {
@@ -175,17 +204,17 @@ func (s *socket) drain() error {
 }
 
 // takenLocked notes that the first n bytes of the backlog are written.
-func (s *socket) takenLocked(n int) {
+func (s *Socket) takenLocked(n int) {
 	if n < len(s.backlog) {
 		s.backlog = s.backlog[n:]
 		return
 	}
-	putBuffer(s.backlog)
+	PutBuffer(s.backlog)
 	s.backlog = nil
 }
 
 // tryLocked writes as much as the kernel takes.
-func (s *socket) tryLocked(p []byte) (int, error) {
+func (s *Socket) tryLocked(p []byte) (int, error) {
 	if s.raw == nil || len(p) == 0 {
 		return 0, nil
 	}

@@ -1,4 +1,4 @@
-package grpcserver
+package socket
 
 import (
 	"bytes"
@@ -6,14 +6,10 @@ import (
 	"io"
 	"net"
 	"testing"
-
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
-	"google.golang.org/grpc/peer"
 )
 
 // pair returns both ends of a connection, the first as an owned socket.
-func pair(t *testing.T) (*socket, net.Conn) {
+func pair(t *testing.T) (*Socket, net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -29,25 +25,9 @@ func pair(t *testing.T) (*socket, net.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = here.Close(); _ = there.Close() })
-	s := newSocket(here)
-	s.own()
+	s := New(here)
+	s.Own()
 	return s, there
-}
-
-// A header list that the reader has read before the connection ended opens no stream: its
-// handler would wait for ever, and Stop for it.
-func TestNoStreamsOnAConnectionThatHasEnded(t *testing.T) {
-	srv := &Server{cfg: Config{MaxStreams: 10, StreamWindow: 64 << 10}}
-	here, _ := pair(t)
-	c := newConn(srv, here, here, false, &peer.Peer{})
-	c.fail(errStopped)
-	headers := &http2.MetaHeadersFrame{HeadersFrame: &http2.HeadersFrame{FrameHeader: http2.FrameHeader{StreamID: 1}}}
-	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", "/a/b"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
-		headers.Fields = append(headers.Fields, hpack.HeaderField{Name: h[0], Value: h[1]})
-	}
-	if s, err := c.open(headers); s != nil || !errors.Is(err, errStopped) || len(c.streams) > 0 {
-		t.Errorf("opened %v on a connection that has ended, error %v", s, err)
-	}
 }
 
 // Writes do not block: what the kernel does not take is the backlog, in order, until drain.
@@ -57,7 +37,7 @@ func TestWritesDoNotBlock(t *testing.T) {
 		t.Fatal("not the kernel's connection")
 	}
 	var want []byte
-	for i := byte(0); !s.stalled(); i++ {
+	for i := byte(0); !s.Stalled(); i++ {
 		p := bytes.Repeat([]byte{i}, 10_000)
 		if _, err := s.Write(p); err != nil {
 			t.Fatal(err)
@@ -72,8 +52,8 @@ func TestWritesDoNotBlock(t *testing.T) {
 		_, _ = io.ReadFull(there, b)
 		got <- b
 	}()
-	if err := s.drain(); err != nil || s.stalled() {
-		t.Errorf("%v, stalled %v", err, s.stalled())
+	if err := s.Drain(); err != nil || s.Stalled() {
+		t.Errorf("%v, stalled %v", err, s.Stalled())
 	}
 	if !bytes.Equal(<-got, want) {
 		t.Error("not what was written")
@@ -100,11 +80,11 @@ func TestHeldWritesLeaveTogether(t *testing.T) {
 	s.hold()
 	_, _ = s.Write([]byte("one"))
 	_, _ = s.Write([]byte(" two"))
-	if !s.stalled() {
+	if !s.Stalled() {
 		t.Error("written at once")
 	}
-	if err := s.release(); err != nil || s.stalled() {
-		t.Errorf("%v, stalled %v", err, s.stalled())
+	if err := s.release(); err != nil || s.Stalled() {
+		t.Errorf("%v, stalled %v", err, s.Stalled())
 	}
 	b := make([]byte, 7)
 	if _, err := io.ReadFull(there, b); err != nil || string(b) != "one two" {
@@ -116,9 +96,9 @@ func TestHeldWritesLeaveTogether(t *testing.T) {
 func TestSocketThatIsNotOwned(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
-	s := newSocket(here)
+	s := New(here)
 	go func() { _, _ = s.Write([]byte("x")); _ = s.Close() }()
-	if b, _ := io.ReadAll(there); string(b) != "x" || s.stalled() {
+	if b, _ := io.ReadAll(there); string(b) != "x" || s.Stalled() {
 		t.Errorf("%q", b)
 	}
 }

@@ -1,4 +1,4 @@
-package grpcserver
+package socket
 
 import "sync"
 
@@ -14,11 +14,11 @@ const (
 	// smallBuffer is the capacity that a buffer begins with.
 	smallBuffer = 4 << 10
 	// largeBuffer is the capacity above which a buffer is not kept.
-	largeBuffer = 2 * maxPending
+	largeBuffer = 2 * MaxWrite
 )
 
-// getBuffer returns an empty buffer.
-func getBuffer() []byte {
+// GetBuffer returns an empty buffer.
+func GetBuffer() []byte {
 	box := buffers.Get().(*buffer) //nolint:forcetypeassert // nothing else is in it
 	b := box.b[:0]
 	box.b = nil
@@ -26,8 +26,8 @@ func getBuffer() []byte {
 	return b
 }
 
-// putBuffer takes a buffer back, or none. A part that was cut off at the front is lost.
-func putBuffer(b []byte) {
+// PutBuffer takes a buffer back, or none. A part that was cut off at the front is lost.
+func PutBuffer(b []byte) {
 	if cap(b) >= smallBuffer/2 && cap(b) <= largeBuffer {
 		box := boxes.Get().(*buffer) //nolint:forcetypeassert // nothing else is in it
 		box.b = b
