@@ -30,9 +30,5 @@ func rawconnGroup() Group {
 			Name: "rawconn-rests-once", Bug: "does not let a connection rest again", File: "rest_linux.go",
 			Old: "does := syscall.EPOLL_CTL_MOD", New: "does := syscall.EPOLL_CTL_ADD", Tests: "TestRestAgain",
 		},
-		{
-			Name: "rawconn-rests-closed", Bug: "lets a closed connection rest", File: "rest_linux.go",
-			Old: "\tif at.closed {", New: "\tif at.closed && ready == nil {", Tests: "TestNoRestAfterClose",
-		},
 	}}
 }
