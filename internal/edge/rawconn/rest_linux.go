@@ -75,7 +75,7 @@ func (r *Rester) armLocked(c *Conn, fd int32) error {
 	}
 	var err error
 	if failed := r.raw.Control(func(epoll uintptr) {
-		err = syscall.EpollCtl(int(epoll), does, int(fd), &syscall.EpollEvent{Events: interest, Fd: fd}) //nolint:gosec // a descriptor
+		err = syscall.EpollCtl(int(epoll), does, int(fd), &syscall.EpollEvent{Events: interest, Fd: fd})
 	}); failed != nil {
 		err = failed
 	}
