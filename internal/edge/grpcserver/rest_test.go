@@ -133,7 +133,7 @@ func (s *rests) open(t *testing.T) (r *raw, beneath *pieces) {
 // readers returns how many goroutines read connections of servers.
 func readers() int {
 	b := make([]byte, 1<<20)
-	return strings.Count(string(b[:runtime.Stack(b, true)]), "grpcserver.(*conn).readOn(")
+	return strings.Count(string(b[:runtime.Stack(b, true)]), "grpcserver.(*resting).readOn(")
 }
 
 // awaitRest waits until no connection has a reader.
