@@ -3,6 +3,10 @@ package mutants
 func pumpGroup() Group {
 	return Group{Package: "internal/edge/pump", Mutants: []Mutant{
 		{
+			Name: "pump-bytes-overtake", Bug: "a large piece is sent without the small ones before it", File: "bytes.go",
+			Old: `own.parts = append(own.parts[:0], own.buf, b)`, New: `own.parts = append(own.parts[:0], b)`, Tests: "TestSendBytes",
+		},
+		{
 			Name: "pump-connections-take-turns", Bug: "a client with more connections has more turns", File: "clients.go",
 			Old: `	cl := c.client
 	if cl.first`, New: `	cl := &client{}

@@ -1,0 +1,37 @@
+package pump
+
+// OpenAt is Open of a stream that a transport carries and gRPC does not. Its client reads what
+// SendBytes sends, and no messages.
+func (p *Pumps) OpenAt(client string, to Transport) *Stream {
+	s := &Stream{out: output{to: to}}
+	s.conn = to.Attach(func() any { return p.newConn() }).(*Conn) //nolint:forcetypeassert // nothing else is attached
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.work.L = &p.mu
+	p.streams++
+	s.client = p.due.open(client)
+	s.conn.client = s.client
+	return s
+}
+
+// SendBytes sends bytes at the end of the turn at the latest, as Send does messages.
+func (s *Stream) SendBytes(b []byte) error {
+	o := &s.out
+	own := o.own
+	own.sent += len(b)
+	switch {
+	case o.err != nil:
+	case len(b) > copied:
+		own.parts = append(own.parts[:0], own.buf, b)
+		o.handOver()
+	default:
+		if len(own.buf)+len(b) > handOver {
+			o.flush()
+		}
+		if own.buf == nil {
+			own.buf = make([]byte, 0, handOver)
+		}
+		own.buf = append(own.buf, b...)
+	}
+	return o.err
+}
