@@ -176,7 +176,7 @@ func grpcserverGroup() Group {
 		},
 		{
 			Name: "grpc-headers-above-limit", Bug: "sends headers that the client does not take", File: "headers.go",
-			Old: `if b.size > c.headers {`, New: `if false {`, Tests: "TestHeadersAboveTheClientsLimit",
+			Old: `if b.Size() > c.headers {`, New: `if false {`, Tests: "TestHeadersAboveTheClientsLimit",
 		},
 		{
 			Name: "grpc-unpacked-without-bound", Bug: "accepts small messages that are large", File: "call.go",

@@ -71,8 +71,8 @@ func (c *conn) open(f *http2.MetaHeadersFrame) (*stream, error) {
 // answerLocked ends a stream that was never open.
 func (c *conn) answerLocked(id uint32, subtype string, httpStatus int, answer *status.Status, halfClosed bool) {
 	b := startBlock(c)
-	b.begin(httpStatus, subtype)
-	b.status(answer)
+	b.Begin(httpStatus, subtype)
+	b.Status(answer)
 	if !c.appendBlockLocked(b, id, http2.FlagHeadersEndStream) {
 		c.resetLocked(id, http2.ErrCodeInternal)
 	} else if !halfClosed {

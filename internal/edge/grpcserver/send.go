@@ -6,6 +6,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"golang.org/x/net/http2"
+
+	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/callhead"
 )
 
 // windowLocked returns how many bytes the client takes on the stream.
@@ -154,8 +156,8 @@ func (s *stream) sendHeaderLocked(md metadata.MD) error {
 	s.headed = true
 	s.header = metadata.Join(s.header, md)
 	b := startBlock(s.conn)
-	b.begin(200, s.subtype)
-	b.metadata(s.header)
+	b.Begin(200, s.subtype)
+	b.Metadata(s.header)
 	if !s.conn.appendBlockLocked(b, s.id, 0) {
 		return s.overflowLocked()
 	}
@@ -186,21 +188,21 @@ func (s *stream) finishLocked(outcome *status.Status) {
 	case s.headed:
 	case len(s.header) > 0:
 		s.headed = true
-		b.begin(200, s.subtype)
-		b.metadata(s.header)
+		b.Begin(200, s.subtype)
+		b.Metadata(s.header)
 		if !c.appendBlockLocked(b, s.id, 0) {
 			_ = s.overflowLocked() // the call ends in any case
 			return
 		}
 		b = startBlock(c)
 	default: // trailers alone
-		b.begin(200, s.subtype)
+		b.Begin(200, s.subtype)
 	}
-	b.status(outcome)
+	b.Status(outcome)
 	if len(outcome.Proto().GetDetails()) > 0 {
-		delete(s.trailer, detailsHeader)
+		delete(s.trailer, callhead.DetailsHeader)
 	}
-	b.metadata(s.trailer)
+	b.Metadata(s.trailer)
 	if !c.appendBlockLocked(b, s.id, http2.FlagHeadersEndStream) {
 		_ = s.overflowLocked() // as above
 		return

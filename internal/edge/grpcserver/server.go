@@ -41,6 +41,7 @@ type Server struct {
 	listeners map[net.Listener]struct{} // guarded by mu
 	pending   map[net.Conn]struct{}     // guarded by mu; in their handshake
 	conns     map[*conn]struct{}        // guarded by mu
+	draining  bool                      // guarded by mu; see Drain
 	stopped   bool                      // guarded by mu
 }
 
@@ -162,14 +163,14 @@ func (s *Server) listen(l net.Listener) bool {
 func (s *Server) isStopped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stopped
+	return s.stopped || s.draining
 }
 
 // accept begins the handshake of a connection.
 func (s *Server) accept(raw net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped {
+	if s.stopped || s.draining {
 		_ = raw.Close()
 		return
 	}
@@ -188,7 +189,7 @@ func (s *Server) handshake(raw net.Conn) {
 	case errors.Is(err, credentials.ErrConnDispatched): // it is another's now
 	case err != nil:
 		_ = raw.Close()
-	case s.stopped:
+	case s.stopped, s.draining:
 		_ = c.net.Close()
 	default:
 		s.conns[c] = struct{}{}
@@ -323,8 +324,7 @@ func (s *Server) another() *stream {
 // of a parked handler may be another goroutine's by then.
 func (s *Server) serve(st *stream) (ended bool) {
 	if st.web != nil {
-		st.web.serve(s.cfg.HTTP)
-		return true
+		return st.web.serve(s.cfg.HTTP)
 	}
 	var err error
 	if st.resume != nil {

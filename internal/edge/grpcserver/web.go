@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -28,6 +27,7 @@ type web struct {
 	// Owned by the handler.
 	header http.Header
 	wrote  bool   // WriteHeader was called
+	parked bool   // see Park
 	rest   []byte // of the body: what has arrived and was not read
 
 	mu   sync.Mutex
@@ -46,27 +46,13 @@ func (c *conn) openWebLocked(f *http2.MetaHeadersFrame, r *callhead.Request) *st
 
 // requestOf returns the request of a header list; nil: its path is malformed.
 func (w *web) requestOf(f *http2.MetaHeadersFrame, r *callhead.Request) *http.Request {
-	at, err := url.ParseRequestURI(r.Path)
-	if err != nil {
+	out := r.Web(f)
+	if out == nil {
 		return nil
 	}
-	header := make(http.Header, len(f.Fields))
-	host := f.PseudoValue("authority")
-	for _, h := range f.RegularFields() {
-		switch {
-		case h.Name == "te":
-		case h.Name == "host" && host == "":
-			host = h.Value
-		case h.Name != "host":
-			header.Add(h.Name, h.Value)
-		}
-	}
-	out := &http.Request{
-		Method: r.HTTP, URL: at, RequestURI: r.Path, Proto: "HTTP/2.0", ProtoMajor: 2, Header: header, Host: host,
-		RemoteAddr: w.conn.net.RemoteAddr().String(), ContentLength: r.Length, Body: w.body(),
-	}
-	if f.StreamEnded() {
-		out.ContentLength, out.Body = 0, http.NoBody
+	out.RemoteAddr = w.conn.net.RemoteAddr().String()
+	if !f.StreamEnded() {
+		out.Body = w.body()
 	}
 	if p, ok := peer.FromContext(w.ctx); ok {
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
@@ -76,11 +62,16 @@ func (w *web) requestOf(f *http2.MetaHeadersFrame, r *callhead.Request) *http.Re
 	return out.WithContext(w.ctx)
 }
 
-// serve answers the request.
-func (w *web) serve(h http.Handler) {
-	defer w.stop()
+// serve answers the request. It reports whether the answer has ended.
+func (w *web) serve(h http.Handler) (ended bool) {
+	defer func() {
+		if ended {
+			w.stop()
+		}
+	}()
 	defer func() {
 		if v := recover(); v == http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
+			ended = true
 			w.abort()
 		} else if v != nil {
 			panic(v)
@@ -91,7 +82,11 @@ func (w *web) serve(h http.Handler) {
 	} else {
 		h.ServeHTTP(w, w.request)
 	}
+	if w.parked {
+		return false
+	}
 	w.end()
+	return true
 }
 
 // Header implements http.ResponseWriter.
@@ -99,7 +94,7 @@ func (w *web) Header() http.Header { return w.header }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *web) WriteHeader(code int) {
-	if w.wrote {
+	if w.wrote || code < http.StatusOK { // interim answers are not sent
 		return
 	}
 	w.wrote = true
@@ -111,14 +106,14 @@ func (w *web) WriteHeader(code int) {
 	}
 	w.headed = true
 	b := startBlock(c)
-	b.field(":status", strconv.Itoa(code))
+	b.Field(":status", strconv.Itoa(code))
 	for name, values := range w.header {
 		name = strings.ToLower(name)
 		if ofConnection(name) {
 			continue
 		}
 		for _, v := range values {
-			b.field(name, v)
+			b.Field(name, v)
 		}
 	}
 	if !c.appendBlockLocked(b, w.id, 0) {
@@ -138,7 +133,7 @@ func ofConnection(name string) bool {
 // Write implements http.ResponseWriter. It waits while the client does not take the bytes.
 func (w *web) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
-	if w.request == nil || w.request.Method == http.MethodHead {
+	if !w.parked && (w.request == nil || w.request.Method == http.MethodHead) {
 		return len(p), nil
 	}
 	if err := w.send(false, nil, p); err != nil {

@@ -1,5 +1,5 @@
-// Package callhead reads the header list of a gRPC call on HTTP/2, and escapes the message of
-// its outcome.
+// Package callhead reads the header list of a gRPC call on HTTP/2, and encodes those of
+// its answer.
 package callhead
 
 import (

@@ -1,0 +1,90 @@
+package callhead
+
+import (
+	"bytes"
+	"encoding/base64"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// Block is a header block that is being encoded, without a table.
+type Block struct {
+	buf     bytes.Buffer
+	encoder *hpack.Encoder
+	size    uint32
+}
+
+// NewBlock returns an empty block.
+func NewBlock() *Block {
+	b := new(Block)
+	b.encoder = hpack.NewEncoder(&b.buf)
+	b.encoder.SetMaxDynamicTableSize(0)
+	b.Field(":status", "200") // the first block says that the table has no room
+	b.Reset(false)
+	return b
+}
+
+// noTable is what says that the table has no room: RFC 7541, 6.3.
+const noTable = 0x20
+
+// Reset empties the block. The first one of a connection says that the table has no room.
+func (b *Block) Reset(first bool) {
+	b.buf.Reset()
+	b.size = 0
+	if first {
+		b.buf.WriteByte(noTable)
+	}
+}
+
+// Size returns the size of the header list, as RFC 9113, 6.5.2 counts.
+func (b *Block) Size() uint32 { return b.size }
+
+// Bytes returns the block, until Reset.
+func (b *Block) Bytes() []byte { return b.buf.Bytes() }
+
+// Field adds a header.
+func (b *Block) Field(name, value string) {
+	f := hpack.HeaderField{Name: name, Value: value}
+	b.size += f.Size()
+	_ = b.encoder.WriteField(f) // to a bytes.Buffer
+}
+
+// Begin adds what every answer begins with.
+func (b *Block) Begin(httpStatus int, subtype string) {
+	b.Field(":status", strconv.Itoa(httpStatus))
+	b.Field("content-type", ContentType(subtype))
+}
+
+// Metadata adds what a handler has set.
+func (b *Block) Metadata(md metadata.MD) {
+	for name, values := range md {
+		if Reserved(name) {
+			continue
+		}
+		for _, v := range values {
+			if strings.HasSuffix(name, "-bin") {
+				v = base64.RawStdEncoding.EncodeToString([]byte(v))
+			}
+			b.Field(name, v)
+		}
+	}
+}
+
+// DetailsHeader carries a status with details.
+const DetailsHeader = "grpc-status-details-bin"
+
+// Status adds the outcome of a call.
+func (b *Block) Status(s *status.Status) {
+	b.Field("grpc-status", strconv.Itoa(int(s.Code())))
+	b.Field("grpc-message", Escape(s.Message()))
+	if p := s.Proto(); len(p.GetDetails()) > 0 {
+		if details, err := proto.Marshal(p); err == nil {
+			b.Field(DetailsHeader, base64.RawStdEncoding.EncodeToString(details))
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package callhead
+
+import (
+	"net/http"
+	"net/url"
+
+	"golang.org/x/net/http2"
+)
+
+// Web returns the request of a header list that is no call, without its body and connection; nil:
+// its path is malformed.
+func (r *Request) Web(f *http2.MetaHeadersFrame) *http.Request {
+	at, err := url.ParseRequestURI(r.Path)
+	if err != nil {
+		return nil
+	}
+	header := make(http.Header, len(f.Fields))
+	host := f.PseudoValue("authority")
+	for _, h := range f.RegularFields() {
+		switch {
+		case h.Name == "te":
+		case h.Name == "host" && host == "":
+			host = h.Value
+		case h.Name != "host":
+			header.Add(h.Name, h.Value)
+		}
+	}
+	out := &http.Request{
+		Method: r.HTTP, URL: at, RequestURI: r.Path, Proto: "HTTP/2.0", ProtoMajor: 2, Header: header, Host: host,
+		ContentLength: r.Length, Body: http.NoBody,
+	}
+	if f.StreamEnded() {
+		out.ContentLength = 0
+	}
+	return out
+}

@@ -1,0 +1,16 @@
+package grpcserver
+
+// Park has the answer go on after its handler has returned, without a goroutine, until End is
+// called. Only the handler may call it. The request is the handler's no more: the stream keeps
+// nothing of it.
+func (w *web) Park() {
+	w.parked, w.request, w.header = true, nil, nil
+}
+
+// End ends a parked answer. Any goroutine may call it, once.
+func (w *web) End() {
+	w.stop()
+	w.end()
+	w.conn.ended()
+	w.conn.srv.handlers.Done()
+}

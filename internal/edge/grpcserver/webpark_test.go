@@ -1,0 +1,140 @@
+package grpcserver_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
+)
+
+// parkedAnswer is one that goes on without its handler.
+type parkedAnswer interface {
+	http.ResponseWriter
+	FlushError() error
+	Park()
+	End()
+}
+
+// startParking serves answers that a test writes after their handlers have returned.
+func startParking(t *testing.T) (*http.Client, string, *grpcserver.Server, <-chan parkedAnswer) {
+	t.Helper()
+	answers := make(chan parkedAnswer, 10)
+	cfg := config()
+	cfg.HTTP = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		p := w.(parkedAnswer)
+		w.WriteHeader(http.StatusEarlyHints) // not the answer
+		w.WriteHeader(http.StatusAccepted)
+		p.Park()
+		answers <- p
+	})
+	address, s := serve(t, cfg)
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	client := &http.Client{Transport: &http.Transport{Protocols: &protocols}}
+	t.Cleanup(client.CloseIdleConnections)
+	return client, "http://" + address, s, answers
+}
+
+func begin(t *testing.T, client *http.Client, url string, answers <-chan parkedAnswer) (parkedAnswer, *http.Response, *bufio.Scanner) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := make(chan *http.Response, 1)
+	go func() {
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Error(err)
+		}
+		sent <- resp
+	}()
+	p := <-answers
+	if err := p.FlushError(); err != nil {
+		t.Fatal(err)
+	}
+	resp := <-sent
+	if resp == nil || resp.StatusCode != http.StatusAccepted {
+		t.Fatalf("the answer is %+v", resp)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return p, resp, bufio.NewScanner(resp.Body)
+}
+
+// A parked answer goes on after its handler has returned, until End, and then it is whole.
+func TestParkedAnswer(t *testing.T) {
+	client, url, s, answers := startParking(t)
+	p, _, lines := begin(t, client, url, answers)
+	for _, line := range []string{"one", "two"} {
+		if _, err := io.WriteString(p, line+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.FlushError(); err != nil || !lines.Scan() || lines.Text() != line {
+			t.Fatalf("the client reads %q, want %q: %v", lines.Text(), line, err)
+		}
+	}
+	p.End()
+	if lines.Scan() || lines.Err() != nil {
+		t.Errorf("after the end: %q, %v", lines.Text(), lines.Err())
+	}
+	stopped := make(chan struct{})
+	go func() { s.Stop(); close(stopped) }()
+	select {
+	case <-stopped: // it waits for handlers
+	case <-time.After(time.Minute):
+		t.Fatal("an answer that has ended holds the server up")
+	}
+}
+
+// A server that drains serves open streams to their end, takes no connection, and tells clients
+// to begin no more streams.
+func TestServerDrain(t *testing.T) {
+	client, url, s, answers := startParking(t)
+	p, _, lines := begin(t, client, url, answers)
+	idle, err := net.Dial("tcp", strings.TrimPrefix(url, "http://")) // says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := s.Drain(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("with an open stream: %v", err)
+	}
+	_, _ = io.Copy(io.Discard, idle) // it ends
+	if _, err := io.WriteString(p, "last\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.FlushError(); err != nil || !lines.Scan() || lines.Text() != "last" {
+		t.Fatalf("the client reads %q: %v", lines.Text(), err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := client.Do(req); err == nil { // a connection of its own, since the other one drains
+		resp.Body.Close()
+		t.Error("a request comes in while the server drains")
+	}
+	drained := make(chan error, 1)
+	go func() { drained <- s.Drain(t.Context()) }()
+	p.End()
+	select {
+	case err := <-drained:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it does not end with the last stream")
+	}
+	if lines.Scan() || lines.Err() != nil {
+		t.Errorf("after the end: %q, %v", lines.Text(), lines.Err())
+	}
+}
