@@ -255,7 +255,7 @@ func (n *kubeNode) listen(ctx context.Context) (p kubePorts, err error) {
 		Turns: netlimit.TurnsOfNode(), Advice: "see --max-connections and --max-connections-per-address", Logger: n.log,
 	})
 	probes := netlimit.New(netlimit.Config{Port: "http", Max: 512, MaxPerAddress: 128, BytesPerSecond: rate, Evict: true, MaxPending: 256, Logger: n.log})
-	p.kube = clients.Listener(n.server.Listener(kube))
+	p.kube = clients.Listener(n.server.Listener(rawconn.Listener(kube)))
 	if n.http != nil {
 		plain = n.http.Listener(plain)
 	}

@@ -162,6 +162,14 @@ func kubeConfigGroup() Group {
 func kubeGuardGroup() Group {
 	return Group{Package: "internal/kube/guard", Mutants: []Mutant{
 		{
+			Name: "kube-guard-remembers-forever", Bug: "an open watch is not reviewed again", File: "again.go",
+			Old: `return ok && allowed && now.Sub(at) < g.cfg.Fresh`, New: `return ok && allowed`, Tests: "TestRemembers",
+		},
+		{
+			Name: "kube-guard-remembers-refusal", Bug: "a watch that is refused goes on", File: "again.go",
+			Old: `return ok && allowed && now`, New: `return ok && now`, Tests: "TestRemembers",
+		},
+		{
 			Name: "kube-guard-forever", Bug: "an allow counts for as long as no apiserver answers", File: "guard.go",
 			Old: `held := known && allowed && time.Since(at) <= g.cfg.Stale`, New: `held := known && allowed`, Tests: "TestTheLastAllowCountsWhileNoApiserverAnswers",
 		},
@@ -271,6 +279,15 @@ func kubeAPIGroup() Group {
 		{
 			Name: "kube-fan-watcher", Bug: "a fan without watches goes on reading", File: "fan.go",
 			Old: `len(x.all) == 0 && x.watcher != nil`, New: `false`, Tests: "TestEachWatchGetsItsEventsOnce",
+		},
+		{
+			Name: "kube-watch-not-given-back", Bug: "a resource counts as used after its watches have ended", File: "watch.go",
+			Old: `	s.f.release()
+`, New: ``, Tests: "TestServedWatchesEnd",
+		},
+		{
+			Name: "kube-watch-early-bookmark", Bug: "a bookmark comes before events up to its version", File: "deliver.go",
+			Old: `s.bookmark(max(at, s.sent), false)`, New: `s.bookmark(max(s.f.fan.progress(), s.sent), false)`, Tests: "TestServedWatchesGetTheirEventsOnce",
 		},
 		{
 			Name: "kube-watchdog-write", Bug: "a write may take any time", File: "watchdog.go",

@@ -59,7 +59,7 @@ type fieldIndex struct {
 
 // member is a watch that has joined: its frames until it takes them.
 type member struct {
-	wake  wakeup
+	wake  cache.Waker
 	group *group // guarded by fan.mu; nil: it gets no more
 	place int    // guarded by fan.mu; in the group
 
@@ -177,7 +177,7 @@ func (x *fan) concernedLocked(v *event) (groups []*group) {
 // join has a watch get all events that come after those that it has read by itself. rest
 // reads the last of these, and returns up to which version. It returns nil if the watch
 // has to read more before.
-func (x *fan) join(k groupKey, s *selector.Selector, kind source.Kind, wake wakeup, rest func() (kv.Revision, error)) (*member, error) {
+func (x *fan) join(k groupKey, s *selector.Selector, kind source.Kind, wake cache.Waker, rest func() (kv.Revision, error)) (*member, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.passLocked()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
@@ -92,6 +93,8 @@ type Server struct {
 	feeds  *feeds
 	stop   context.CancelFunc
 	counts counts
+	rounds rounds
+	pumps  pump.Pumps
 
 	draining chan struct{} // closed when the watches have to end
 	spread   atomic.Int64  // the time that they have for it, in nanoseconds
@@ -120,10 +123,14 @@ func (s *Server) Run(ctx context.Context) error {
 	s.preload()
 	often := time.NewTicker(max(s.cfg.Idle/4, time.Millisecond))
 	defer often.Stop()
+	rounds := time.NewTicker(s.cfg.every())
+	defer rounds.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case now := <-rounds.C:
+			s.round(now)
 		case now := <-often.C:
 			s.preload()
 			s.feeds.sweep(now, s.cfg.Idle)

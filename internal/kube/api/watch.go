@@ -3,13 +3,14 @@ package api
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
+	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -47,22 +48,38 @@ type stream struct {
 	watcher *cache.Watcher // nil: it has joined
 	member  *member        // nil: it reads by itself
 	frames  [][]byte       // memory of frames that were taken
+
+	// While it is apart, a goroutine is at the watch, otherwise the pump.
+	apart  atomic.Bool
+	asked  atomic.Uint32
+	pumped *pump.Stream // nil: it is not served yet
+	task   pump.Task
+	to     outlet
+	left   bool // it has to read by itself
+
+	ctx     context.Context //nolint:containedctx // of the request, whose handler has returned
+	again   *http.Request   // what a review needs of it
+	ends    time.Time       // when its time is over
+	timer   *time.Timer     // until then
+	unwatch func() bool     // ends the watch over ctx
+	finish  func()          // ends the answer
+
+	marked, checked time.Time   // of the last bookmark and review; owned by the rounds
+	checking        atomic.Bool // a review runs
 }
 
 // watch answers a watch. It returns an error only if nothing was sent.
 func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
-	s := &stream{answer: a, w: w, control: http.NewResponseController(w), began: time.Now(), wake: make(wakeup, 1)}
-	s.stuck = newWatchdog(s.control, writeTime)
-	defer s.stuck.end()
 	if a.q.initialEvents && !a.q.bookmarks {
 		return errUpstream
 	}
 	if err := a.s.cfg.Budget.Take(a.client, budget.Watches, watchBytes, 0); err != nil {
 		return later(err)
 	}
-	defer a.s.cfg.Budget.Give(a.client, budget.Watches, watchBytes)
+	s := &stream{answer: a, w: w, control: http.NewResponseController(w), began: time.Now(), wake: make(wakeup, 1)}
+	s.stuck = newWatchdog(s.control, writeTime)
 	a.s.counts.watches.Add(1)
-	defer a.s.counts.watches.Add(-1)
+	a.f.users.Add(1)
 	var state *keytree.Snapshot
 	var err error
 	if a.q.unset || a.q.version == 0 || a.q.initialEvents {
@@ -71,15 +88,27 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		err = s.fromVersion(ctx)
 	}
 	if err != nil {
+		s.stuck.end()
+		s.free()
 		return err
 	}
-	defer s.close()
 	s.w.Header().Set("Content-Type", a.f.r.Encoding.WatchType())
 	s.w.WriteHeader(http.StatusOK)
-	if state == nil || s.initial(state) {
-		s.serve(r)
+	if state != nil && !s.initial(state) {
+		s.stuck.end()
+		s.free()
+		return nil
 	}
+	s.serve(r)
 	return nil
+}
+
+// free gives back all that an open watch has.
+func (s *stream) free() {
+	s.close()
+	s.s.cfg.Budget.Give(s.client, budget.Watches, watchBytes)
+	s.s.counts.watches.Add(-1)
+	s.f.release()
 }
 
 // close gives back what a watch reads from.
@@ -169,58 +198,6 @@ func (s *stream) ahead(cause error) error {
 	return cause
 }
 
-// serve sends until the client, the time of the watch, or the cache ends it.
-func (s *stream) serve(r *http.Request) {
-	ctx := r.Context()
-	length := s.q.timeout
-	if length == 0 {
-		length = 30*time.Minute + rand.N(30*time.Minute) // as apiservers do
-	}
-	length = max(length, shortestWatch)
-	end := time.NewTimer(length)
-	defer end.Stop()
-	often := time.NewTicker(s.s.cfg.BookmarkEvery)
-	defer often.Stop()
-	recheck := time.NewTicker(s.s.cfg.Recheck)
-	defer recheck.Stop()
-	draining := s.s.draining
-	var may chan bool // while a check runs, which may wait for an apiserver
-	for {
-		alive := s.pending()
-		if !s.flush() {
-			return
-		}
-		if !alive {
-			s.last(ctx)
-			return
-		}
-		select {
-		case <-s.wake:
-		case <-ctx.Done():
-			return
-		case <-end.C:
-			s.last(ctx)
-			return
-		case <-often.C:
-			s.progress()
-		case <-recheck.C:
-			if may == nil {
-				may = make(chan bool, 1)
-				go func(answer chan<- bool) { answer <- s.s.mayStill(r, s.q) }(may)
-			}
-		case <-draining:
-			draining = nil
-			end.Reset(min(length-time.Since(s.began), s.s.turn()))
-		case still := <-may:
-			if may = nil; !still {
-				s.s.counts.withdrawn.Add(1)
-				s.last(ctx)
-				return
-			}
-		}
-	}
-}
-
 // last ends a watch with a bookmark, and not too early.
 func (s *stream) last(ctx context.Context) {
 	s.progress()
@@ -278,18 +255,26 @@ func (s *stream) take() (left, ok bool) {
 		if !s.write(frames...) {
 			return left, false
 		}
+	}
+	s.took(frames, last, 0)
+	return left, true
+}
+
+// took notes that frames were sent, and bytes of them that write has not counted.
+func (s *stream) took(frames [][]byte, last kv.Revision, bytes int) {
+	if len(frames) > 0 {
 		s.s.counts.events.Add(int64(len(frames)))
+		s.s.counts.bytes.Add(int64(bytes))
 		s.sent = max(s.sent, last)
 	}
 	clear(frames) // other watches may be done with them
 	if s.frames = frames; cap(frames) > maxFrames {
 		s.frames = nil
 	}
-	return left, true
 }
 
 // maxFrames is for how many frames a watch keeps memory.
-const maxFrames = 64
+const maxFrames = 8
 
 // read encodes the next events that the watch reads by itself; version 0: there are none.
 func (s *stream) read() (kv.Revision, error) {
@@ -312,7 +297,7 @@ func (s *stream) join() bool {
 		}
 	}
 	k := groupKey{s.q.namespace, s.q.labels, s.q.fields, s.q.form.partial}
-	m, err := s.f.fan.join(k, &s.q.selector, s.kind, s.wake, rest)
+	m, err := s.f.fan.join(k, &s.q.selector, s.kind, s, rest)
 	var compacted *kv.CompactedError
 	switch {
 	case errors.As(err, &compacted):

@@ -188,7 +188,7 @@ func (g *Guard) Allow(ctx context.Context, id *Identity, a *Attributes) (bool, *
 // of a resource may watch a part of it: one review serves all watches of an identity, whatever
 // their selectors. Who may not is asked about each.
 func (g *Guard) AllowStill(ctx context.Context, id *Identity, a *Attributes) (bool, *object.Status) {
-	whole := Attributes{Verb: a.Verb, Group: a.Group, Version: a.Version, Resource: a.Resource}
+	whole := a.Whole()
 	if whole != *a {
 		allowed, at, known := g.decisions.get(keyOf(id, &whole))
 		if !known || allowed || time.Since(at) >= wholeAgain {

@@ -1,0 +1,221 @@
+package api
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/edge/pump"
+	"github.com/shardwatch/shardwatch/internal/kube/guard"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// A watch at rest has no goroutine. The fan wakes its task, and a pump writes the frames that
+// wait, which does not block while the client reads. All else, such as reading from the cache
+// by itself, is for a goroutine that comes for it: the watch is apart then, and the pump leaves
+// it alone.
+
+// What a watch can be asked for.
+const (
+	askBookmark  uint32 = 1 << iota
+	askEnd              // its time is over
+	askWithdrawn        // its sender lost the right
+	askGone             // its client has gone
+)
+
+// parker is a ResponseWriter of an answer that can go on without its handler.
+type parker interface {
+	Park()
+	End()
+}
+
+// outlet is the way to the client of a watch. A write that waits for the client is watched over.
+type outlet struct {
+	pump.Transport
+	s     *stream
+	waits func() // o.waiting, allocated once
+	wait  func() // of the pump
+	armed bool   // the write waits
+}
+
+// SendFramed implements pump.Transport.
+func (o *outlet) SendFramed(wait func(), parts ...[]byte) error {
+	o.wait = wait
+	err := o.Transport.SendFramed(o.waits, parts...)
+	if o.armed {
+		o.armed = false
+		o.s.stuck.pause()
+	}
+	if err != nil {
+		o.s.ask(askGone)
+	}
+	return err
+}
+
+func (o *outlet) waiting() {
+	if !o.armed {
+		o.armed = true
+		o.s.stuck.begin()
+	}
+	o.wait()
+}
+
+// line is the transport of a watch over HTTP/1, whose writes wait.
+type line struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+}
+
+// SendFramed implements pump.Transport.
+func (l line) SendFramed(wait func(), parts ...[]byte) error {
+	wait()
+	for _, part := range parts {
+		if _, err := l.w.Write(part); err != nil {
+			return err
+		}
+	}
+	return l.control.Flush()
+}
+
+// Flush implements pump.Transport.
+func (line) Flush() {}
+
+// Attach implements pump.Transport.
+func (line) Attach(create func() any) any { return create() }
+
+// serve has the watch served until the client, its time, or the cache ends it. It returns
+// before, if the answer can go on without its handler.
+func (s *stream) serve(r *http.Request) {
+	length := s.q.timeout
+	if length == 0 {
+		length = 30*time.Minute + rand.N(30*time.Minute) // as apiservers do
+	}
+	s.ends = s.began.Add(max(length, shortestWatch))
+	s.ctx, s.again = r.Context(), guard.Again(r)
+	s.checked, s.marked = s.began, s.began
+	s.to.s, s.to.waits = s, s.to.waiting
+	p, parks := s.w.(parker)
+	if to, ok := s.w.(pump.Transport); ok && parks {
+		s.to.Transport = to
+	} else {
+		s.to.Transport, parks = line{s.w, s.control}, false
+	}
+	s.apart.Store(true)
+	s.pumped = s.s.pumps.OpenAt(s.client.Name, &s.to)
+	s.task.Init(s.pumped, s.turn)
+	s.timer = time.AfterFunc(time.Until(s.ends), func() { s.ask(askEnd) })
+	s.unwatch = context.AfterFunc(s.ctx, func() { s.ask(askGone) })
+	s.s.rounds.add(s)
+	if parks {
+		p.Park()
+		s.finish = p.End
+		s.byItself()
+		return
+	}
+	done := make(chan struct{})
+	s.finish = func() { close(done) }
+	s.byItself()
+	<-done
+}
+
+// Wake implements cache.Waker: frames wait, or something is asked for.
+func (s *stream) Wake() {
+	s.wake.Wake()
+	if s.pumped != nil {
+		s.task.Wake()
+	}
+}
+
+func (s *stream) ask(what uint32) {
+	s.asked.Or(what)
+	s.Wake()
+}
+
+// turn writes the frames that wait. It never writes before it hands the watch over, so that
+// what was sent in turns has left.
+func (s *stream) turn(*pump.Scratch) (again bool) {
+	if s.apart.Load() {
+		return false
+	}
+	asked := s.asked.Load()
+	if s.left || asked&^askBookmark != 0 {
+		s.apart.Store(true)
+		go s.byItself()
+		return false
+	}
+	var at kv.Revision
+	if asked != 0 {
+		at = s.f.fan.progress() // before the frames are taken
+	}
+	frames, last, left := s.member.take(s.frames)
+	n := 0
+	for _, frame := range frames {
+		_ = s.pumped.SendBytes(frame) // its failure is asked for
+		n += len(frame)
+	}
+	s.took(frames, last, n)
+	if s.left = left; asked != 0 && !left {
+		s.asked.And(^askBookmark)
+		if s.q.bookmarks {
+			s.bookmark(max(at, s.sent), false)
+			_ = s.pumped.SendBytes(s.out)
+			s.s.counts.bytes.Add(int64(len(s.out)))
+			s.out = nil
+		}
+	}
+	return left
+}
+
+// byItself does what may wait, until the frames of the others are all that the watch needs, or
+// to its end.
+func (s *stream) byItself() {
+	for s.ctx.Err() == nil {
+		asked := s.asked.Swap(0)
+		if asked&askGone != 0 {
+			break
+		}
+		if asked&(askEnd|askWithdrawn) != 0 {
+			if asked&askWithdrawn != 0 {
+				s.s.counts.withdrawn.Add(1)
+			}
+			s.last(s.ctx)
+			break
+		}
+		alive := s.pending()
+		if !s.flush() {
+			break
+		}
+		if !alive {
+			s.last(s.ctx)
+			break
+		}
+		if asked&askBookmark != 0 {
+			if s.progress(); !s.flush() {
+				break
+			}
+		}
+		if s.member != nil {
+			s.left = false
+			s.apart.Store(false)
+			s.task.Start()
+			return
+		}
+		select {
+		case <-s.wake:
+		case <-s.ctx.Done():
+		}
+	}
+	s.end()
+}
+
+// end gives back all that the watch has, and ends the answer.
+func (s *stream) end() {
+	s.s.rounds.remove(s)
+	s.timer.Stop()
+	s.unwatch()
+	s.pumped.Close()
+	s.stuck.end()
+	s.free()
+	s.finish()
+}

@@ -1,0 +1,220 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/selector"
+	"github.com/shardwatch/shardwatch/internal/kube/source"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// served are the watches of a feed behind a server.
+type served struct {
+	*fanned
+	s      *Server
+	url    string
+	client *http.Client
+}
+
+// serveWatches serves a feed over HTTP/2 or HTTP/1. The query has the number of the kind and the
+// first event.
+func serveWatches(t *testing.T, x *fanned, second bool) *served {
+	t.Helper()
+	cfg := Defaults()
+	cfg.Budget, cfg.BookmarkEvery, cfg.Recheck = budget.New(1<<30), 30*time.Millisecond, time.Hour
+	v := &served{fanned: x, s: &Server{cfg: cfg, draining: make(chan struct{})}}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		kind, _ := strconv.Atoi(r.URL.Query().Get("kind"))
+		from, _ := strconv.Atoi(r.URL.Query().Get("from"))
+		k := kinds[kind]
+		q := &request{resource: pods(), namespace: k.namespace, labels: k.labels, fields: k.fields, bookmarks: true, version: kv.Revision(10 + from)}
+		q.selector, _ = selector.Parse(k.labels, k.fields)
+		a := &answer{s: v.s, f: x.feed, q: q, kind: source.Kind{APIVersion: "v1", Kind: "Pod"}, client: budget.Client{Name: "a", Max: budget.HalfOfTotal}}
+		if err := a.watch(r.Context(), w, r); err != nil {
+			t.Error(err)
+		}
+	})
+	if second {
+		s, err := grpcserver.New(grpcserver.Config{
+			Credentials: insecure.NewCredentials(), Codec: wire.NewCodec(), HTTP: handler, MaxReceive: 1 << 16, MaxStreams: 250, MaxHeader: 1 << 16,
+			StreamWindow: 1 << 18, ConnWindow: 1 << 20, HandshakeTimeout: time.Minute, PingAfter: time.Minute, PingTimeout: time.Minute, PingLeast: time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = s.Serve(l) }()
+		t.Cleanup(s.Stop)
+		v.url = "http://" + l.Addr().String()
+	} else {
+		s := httptest.NewServer(handler)
+		t.Cleanup(s.Close)
+		v.url = s.URL
+	}
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(second)
+	protocols.SetHTTP1(!second)
+	v.client = &http.Client{Transport: &http.Transport{Protocols: &protocols}}
+	t.Cleanup(v.client.CloseIdleConnections)
+	ctx, cancel := context.WithCancel(t.Context())
+	var rounds sync.WaitGroup
+	rounds.Go(func() {
+		for ctx.Err() == nil {
+			v.s.round(time.Now())
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+	t.Cleanup(func() { cancel(); rounds.Wait() })
+	return v
+}
+
+// watch opens a watch, and returns what reads its answer.
+func (v *served) watch(ctx context.Context, t *testing.T, kind, from int) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/?kind=%d&from=%d", v.url, kind, from), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := v.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.ProtoMajor != 2 && resp.ProtoMajor != 1 || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s %s", resp.Proto, resp.Status)
+	}
+	return resp
+}
+
+// slowly reads a piece at a time.
+type slowly struct{ io.Reader }
+
+func (s slowly) Read(b []byte) (int, error) {
+	time.Sleep(50 * time.Microsecond)
+	return s.Reader.Read(b[:min(len(b), 100)])
+}
+
+// TestServedWatchesGetTheirEventsOnce has clients of all kinds of selectors, fast and slow, read
+// their watches while pods change and watches fall back to reading by themselves. Each gets its
+// events once, in order, and no bookmark comes before an event up to its version.
+func TestServedWatchesGetTheirEventsOnce(t *testing.T) {
+	for _, second := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP/2=%t", second), func(t *testing.T) {
+			const changes = 300
+			x := newFanned(t)
+			x.fan.queued = 700 // bytes: some watches take too little
+			v := serveWatches(t, x, second)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			viewers := make([]*viewer, 3*len(kinds))
+			var reading sync.WaitGroup
+			for i := range viewers {
+				k := kinds[i%len(kinds)]
+				viewers[i] = x.view(t, k.namespace, k.labels, k.fields, 0, k.matches) // to compare with
+				viewers[i].close()
+				resp := v.watch(ctx, t, i%len(kinds), 0)
+				reading.Go(func() {
+					defer resp.Body.Close()
+					var body io.Reader = io.TeeReader(resp.Body, &viewers[i].body)
+					if i%3 == 0 {
+						body = slowly{body}
+					}
+					for frames := object.NewFrames(object.JSON, body, 1<<20); ; {
+						e, err := frames.Next()
+						if err != nil {
+							t.Errorf("watch %d: %v", i, err)
+							return
+						}
+						if o, err := object.Parse(object.JSON, e.Object); err == nil && e.Type == object.Bookmark && string(o.ResourceVersion) == strconv.Itoa(10+changes) {
+							return
+						}
+					}
+				})
+			}
+			for i := range changes {
+				x.change(t, &pod{fmt.Sprintf("n%d", i%2), fmt.Sprintf("p%d", i%4), fmt.Sprintf("a%d", i%3%2), fmt.Sprintf("h%d", i%7%3), 0}, false)
+			}
+			reading.Wait()
+			if t.Failed() {
+				return
+			}
+			for _, viewer := range viewers {
+				viewer.body.Truncate(1 + bytes.LastIndexByte(viewer.body.Bytes(), '\n')) // a part of another bookmark
+				x.check(t, viewer)
+			}
+		})
+	}
+}
+
+// TestServedWatchesEnd has watches end: with their client, with their time, in a drain and for a
+// right that is withdrawn. All that they had is given back.
+func TestServedWatchesEnd(t *testing.T) {
+	for _, second := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP/2=%t", second), func(t *testing.T) {
+			x := newFanned(t)
+			v := serveWatches(t, x, second)
+			gone, leave := context.WithCancel(t.Context())
+			first := v.watch(gone, t, 0, 0)
+			defer first.Body.Close()
+			others := make(chan error, 2)
+			for range 2 {
+				resp := v.watch(t.Context(), t, 4, 0)
+				go func() {
+					defer resp.Body.Close()
+					_, err := io.Copy(io.Discard, resp.Body)
+					others <- err
+				}()
+			}
+			open := func(want int64) {
+				t.Helper()
+				for deadline := time.Now().Add(time.Minute); v.s.counts.watches.Load() != want; time.Sleep(time.Millisecond) {
+					if time.Now().After(deadline) {
+						t.Fatalf("%d watches are open, want %d", v.s.counts.watches.Load(), want)
+					}
+				}
+			}
+			open(3)
+			leave()
+			open(2)
+			var one *stream
+			v.s.rounds.mu.Lock()
+			for one = range v.s.rounds.all {
+				break
+			}
+			v.s.rounds.mu.Unlock()
+			one.ask(askWithdrawn)
+			if err := <-others; err != nil {
+				t.Errorf("a watch that is withdrawn: %v", err)
+			}
+			open(1)
+			v.s.rounds.drain()
+			if err := <-others; err != nil {
+				t.Errorf("a watch in a drain: %v", err)
+			}
+			open(0)
+			x.fan.mu.Lock()
+			defer x.fan.mu.Unlock()
+			if len(x.fan.all) > 0 || x.users.Load() != 0 || v.s.counts.withdrawn.Load() != 1 || v.s.cfg.Budget.Take(budget.Client{Name: "a", Max: 1 << 30}, budget.Watches, 0, 0) != nil {
+				t.Errorf("%d groups, %d users, %d withdrawn", len(x.fan.all), x.users.Load(), v.s.counts.withdrawn.Load())
+			}
+		})
+	}
+}

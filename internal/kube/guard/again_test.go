@@ -1,0 +1,73 @@
+package guard
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestRemembers asks without a question: what was allowed counts as long as a decision does, for
+// the same sender and request, and a refusal does not count.
+func TestRemembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &apiservers{users: map[string]string{"t": "alice", "u": "bob"}, allowed: map[string]bool{"alice": true}}
+		g := newGuard(t, s, nil)
+		asks := func(token string) *http.Request {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Authorization", "Bearer "+token)
+			r.Header.Set("X-Other", "value")
+			return r
+		}
+		alice, bob := Again(asks("t")), Again(asks("u"))
+		if len(alice.Header) != 1 || CredentialsOf(alice) == CredentialsOf(bob) || CredentialsOf(alice) != CredentialsOf(asks("t")) {
+			t.Errorf("what is kept of a request: %v", alice.Header)
+		}
+		if g.Remembers(alice, pods) {
+			t.Error("remembers what was not asked")
+		}
+		for _, r := range []*http.Request{alice, bob} {
+			id, status := g.Identify(r)
+			if status != nil {
+				t.Fatal(status)
+			}
+			if _, status := g.Allow(t.Context(), id, pods); status != nil {
+				t.Fatal(status)
+			}
+		}
+		asked := s.questions()
+		whole := pods.Whole()
+		for _, c := range []struct {
+			what string
+			r    *http.Request
+			a    *Attributes
+			want bool
+		}{
+			{"an allow", alice, pods, true},
+			{"a refusal", bob, pods, false},
+			{"of all namespaces", alice, &whole, false},
+		} {
+			if got := g.Remembers(c.r, c.a); got != c.want {
+				t.Errorf("%s: %v", c.what, got)
+			}
+		}
+		time.Sleep(10*time.Second - 1)
+		if !g.Remembers(alice, pods) {
+			t.Error("forgets an allow that is fresh")
+		}
+		time.Sleep(1)
+		id, status := g.Identify(alice)
+		if status != nil || id == nil {
+			t.Fatal(status)
+		}
+		if g.Remembers(alice, pods) {
+			t.Error("an allow counts for too long")
+		}
+		if s.questions() != asked+1 { // Identify's
+			t.Errorf("%d questions", s.questions()-asked)
+		}
+	})
+}

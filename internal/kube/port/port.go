@@ -1,0 +1,130 @@
+// Package port is the HTTPS port of Kubernetes' API. HTTP/2 is for the server of the client port,
+// whose watches need no goroutines; HTTP/1, which upgrades need, is for net/http's.
+package port
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
+	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// Bounds of the HTTPS server. Watches, logs and uploads have no time; a write that a
+// client does not take for writeTime ends its request.
+const (
+	headerTime = 10 * time.Second
+	idleTime   = 3 * time.Minute
+	maxHeader  = 64 << 10
+	pingAfter  = 30 * time.Second
+	pingTime   = 15 * time.Second
+	pingLeast  = time.Second
+
+	maxStreams   = 250 // as net/http's server
+	streamWindow = 256 << 10
+	connWindow   = 1 << 20
+)
+
+// Config is what Serve needs.
+type Config struct {
+	Handler http.Handler
+	TLS     *tls.Config
+	// Budget bounds what clients have sent and requests have not read.
+	Budget *budget.Budget
+	Logger *slog.Logger
+	// Drain bounds the time from the end of Serve's context, at which Draining is called, until
+	// all connections are cut.
+	Drain    time.Duration
+	Draining func()
+}
+
+// Serve answers on ln until ctx ends, and drains.
+func Serve(ctx context.Context, ln net.Listener, cfg *Config) error {
+	old := newArrivals(ln.Addr())
+	h1 := &http.Server{
+		Handler: cfg.Handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+		ErrorLog:  slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug), // mistakes of clients
+		ConnState: settle,
+	}
+	h2, err := grpcserver.New(grpcserver.Config{
+		Credentials: newSplitter(cfg.TLS, old), Codec: wire.NewCodec(), HTTP: http.HandlerFunc(cfg.serveStream),
+		MaxReceive: maxHeader, MaxStreams: maxStreams, MaxHeader: maxHeader, StreamWindow: streamWindow, ConnWindow: connWindow,
+		Hold: cfg.holdUnread, Flooded: netlimit.Punish,
+		HandshakeTimeout: headerTime, Idle: idleTime, PingAfter: pingAfter, PingTimeout: pingTime, PingLeast: pingLeast,
+	})
+	if err != nil {
+		return fmt.Errorf("serve Kubernetes' API: %w", err)
+	}
+	defer h2.Stop()
+	defer h1.Close()
+	served := make(chan error, 2)
+	go func() { served <- h2.Serve(ln) }()
+	go func() { served <- h1.Serve(old) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve Kubernetes' API on %s: %w", ln.Addr(), err)
+	case <-ctx.Done():
+	}
+	cfg.Draining()
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Drain)
+	defer cancel()
+	var both sync.WaitGroup
+	both.Go(func() { _ = h1.Shutdown(end) }) // what is open at the end is cut
+	both.Go(func() { _ = h2.Drain(end) })
+	both.Wait()
+	return nil
+}
+
+// serveStream answers a request of HTTP/2. A panic ends its stream, as net/http's server has it.
+func (c *Config) serveStream(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		if v != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
+			c.Logger.Error("a request has panicked", "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+		}
+		panic(http.ErrAbortHandler)
+	}()
+	c.Handler.ServeHTTP(w, r)
+}
+
+// holdUnread takes bytes from the budget for what clients have sent and requests have not read,
+// or gives them back. They count for an address: the client may not be known yet.
+func (c *Config) holdUnread(from net.Addr, n int) bool {
+	client := budget.Client{Name: netlimit.SourceOf(from), Max: budget.HalfOfTotal}
+	if n < 0 {
+		c.Budget.Give(client, budget.Requests, int64(-n))
+		return true
+	}
+	return c.Budget.Take(client, budget.Requests, int64(n), 0) == nil
+}
+
+// settle tells a listener that bounds pending connections of one that has got
+// through its handshake.
+func settle(c net.Conn, state http.ConnState) {
+	if state != http.StateActive {
+		return
+	}
+	for c != nil {
+		if bound, ok := c.(interface{ Settle() }); ok {
+			bound.Settle()
+			return
+		}
+		above, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			return
+		}
+		c = above.NetConn()
+	}
+}
