@@ -133,7 +133,7 @@ func TestServedWatchesGetTheirEventsOnce(t *testing.T) {
 				resp := v.watch(ctx, t, i%len(kinds), 0)
 				reading.Go(func() {
 					defer resp.Body.Close()
-					var body io.Reader = io.TeeReader(resp.Body, &viewers[i].body)
+					body := io.TeeReader(resp.Body, &viewers[i].body)
 					if i%3 == 0 {
 						body = slowly{body}
 					}

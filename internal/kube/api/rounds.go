@@ -109,9 +109,9 @@ func (s *Server) review(whole *guard.Attributes, watches []*stream) {
 }
 
 // check ends the watch if its sender may not have it any more. It may wait for an apiserver.
-func (w *stream) check() {
-	defer w.checking.Store(false)
-	if !w.s.mayStill(w.again, w.q) {
-		w.ask(askWithdrawn)
+func (s *stream) check() {
+	defer s.checking.Store(false)
+	if !s.s.mayStill(s.again, s.q) {
+		s.ask(askWithdrawn)
 	}
 }
