@@ -32,6 +32,7 @@ type request struct {
 	labels, fields string
 
 	watch         bool
+	socket        bool // a watch over a WebSocket
 	bookmarks     bool
 	initialEvents bool
 	timeout       time.Duration // 0: not said
@@ -47,11 +48,8 @@ type request struct {
 // parse reads a request. It returns false for those that are for an apiserver,
 // which also says what is wrong with them.
 func parse(r *http.Request) (*request, bool) {
-	if r.Method != http.MethodGet || r.Header.Get("Upgrade") != "" {
-		return nil, false
-	}
 	q := &request{}
-	if !q.parsePath(r.URL.Path) {
+	if r.Method != http.MethodGet || !q.overSocket(r) || !q.parsePath(r.URL.Path) {
 		return nil, false
 	}
 	query := r.URL.Query()
@@ -65,7 +63,11 @@ func parse(r *http.Request) (*request, bool) {
 	if q.selector, err = selector.Parse(q.labels, q.fields); err != nil {
 		return nil, false
 	}
-	if q.forms = accepted(r.Header.Values("Accept")); len(q.forms) == 0 {
+	q.forms = accepted(r.Header.Values("Accept"))
+	if q.socket {
+		q.forms = onlyJSON(q.forms)
+	}
+	if len(q.forms) == 0 || q.socket && !q.watch {
 		return nil, false
 	}
 	return q, q.parseVersion(query)

@@ -77,9 +77,27 @@ func TestRequestsForAnApiserver(t *testing.T) {
 		}
 	}
 	post := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/a/pods", strings.NewReader("{}"))
-	upgrade := get("/api/v1/pods", "")
-	upgrade.Header.Set("Upgrade", "websocket")
-	for _, r := range []*http.Request{post, upgrade, get("/api/v1/pods", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"), get("/api/v1/pods", "application/cbor")} {
+	upgraded := func(path, accept, protocol string) *http.Request {
+		r := get(path, accept)
+		r.Header.Set("Upgrade", protocol)
+		return r
+	}
+	const watch = "/api/v1/pods?watch=1"
+	named := upgraded(watch, "", "websocket")
+	named.Header.Set("Sec-Websocket-Protocol", "base64.binary.k8s.io")
+	shared := upgraded(watch, "", "websocket")
+	shared.ProtoMajor = 2
+	for _, r := range []*http.Request{
+		upgraded("/api/v1/pods", "", "websocket"), upgraded(watch, "", "SPDY/3.1"), upgraded(watch, object.Protobuf.MediaType(), "websocket"), named, shared,
+	} {
+		if q, ok := parse(r); ok {
+			t.Errorf("%v: %+v", r.Header, q)
+		}
+	}
+	if q, ok := parse(upgraded(watch, "", "WebSocket")); !ok || !q.socket {
+		t.Errorf("a watch over a WebSocket is for an apiserver: %+v", q)
+	}
+	for _, r := range []*http.Request{post, get("/api/v1/pods", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"), get("/api/v1/pods", "application/cbor")} {
 		if q, ok := parse(r); ok {
 			t.Errorf("%s %v: %+v", r.Method, r.Header, q)
 		}

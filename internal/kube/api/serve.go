@@ -16,13 +16,17 @@ import (
 // the watches one after the other, each after a bookmark, so that their clients
 // do not all come to another node at once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, secure *tls.Config, drain time.Duration) error {
+	var end time.Time
 	cfg := port.Config{Handler: s, TLS: secure, Budget: s.cfg.Budget, Logger: s.cfg.Logger, Drain: drain, Draining: func() {
+		end = time.Now().Add(drain)
 		s.cfg.Logger.Info("draining: ending the watches", "watches", s.counts.watches.Load(), "within", drain)
 		s.spread.Store(int64(max(0, drain-2*shortestWatch)))
 		close(s.draining)
 		s.rounds.drain()
 	}}
-	return port.Serve(ctx, ln, &cfg)
+	err := port.Serve(ctx, ln, &cfg)
+	s.drainSockets(end)
+	return err
 }
 
 // turn returns after what time a watch ends in a drain.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -96,8 +97,9 @@ type Server struct {
 	rounds rounds
 	pumps  pump.Pumps
 
-	draining chan struct{} // closed when the watches have to end
-	spread   atomic.Int64  // the time that they have for it, in nanoseconds
+	draining chan struct{}  // closed when the watches have to end
+	spread   atomic.Int64   // the time that they have for it, in nanoseconds
+	sockets  sync.WaitGroup // watches over WebSockets
 }
 
 // New returns a server. It follows resources when they are asked for, until

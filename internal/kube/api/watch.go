@@ -92,6 +92,10 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		s.free()
 		return err
 	}
+	if a.q.socket {
+		s.serveSocket(r, state)
+		return nil
+	}
 	s.w.Header().Set("Content-Type", a.f.r.Encoding.WatchType())
 	s.w.WriteHeader(http.StatusOK)
 	if state != nil && !s.initial(state) {

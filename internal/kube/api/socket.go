@@ -1,0 +1,106 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/websocket"
+
+	"github.com/shardwatch/shardwatch/internal/data/keytree"
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+)
+
+// overSocket reads whether a request asks for a watch over a WebSocket, as fabric8's client
+// does by default. It returns false for other requests that change the protocol.
+func (q *request) overSocket(r *http.Request) bool {
+	upgrade := r.Header.Get("Upgrade")
+	q.socket = upgrade != ""
+	return !q.socket || strings.EqualFold(upgrade, "websocket") && r.ProtoMajor == 1 && r.Header.Get("Sec-WebSocket-Protocol") == ""
+}
+
+// serveSocket serves a watch over a WebSocket.
+func (s *stream) serveSocket(r *http.Request, state *keytree.Snapshot) {
+	s.s.sockets.Add(1)
+	defer s.s.sockets.Done()
+	s.stuck.end() // the connection gets one of its own
+	served := false
+	websocket.Server{Handler: func(conn *websocket.Conn) {
+		var reading sync.WaitGroup
+		defer reading.Wait()
+		defer conn.Close()
+		// The server does not end the context of a connection that it has given away.
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		reading.Go(func() {
+			defer cancel()
+			_, _ = io.Copy(io.Discard, conn) // until the client closes; it answers pings
+		})
+		s.w = &socket{conn: conn}
+		s.control = http.NewResponseController(s.w)
+		s.stuck = newWatchdog(s.control, writeTime)
+		defer s.stuck.end()
+		if served = state == nil || s.initial(state); served {
+			s.serve(r.WithContext(ctx))
+		}
+	}}.ServeHTTP(s.w, r)
+	if !served {
+		s.free()
+	}
+}
+
+// socket writes each event as a text message, as apiservers do.
+type socket struct {
+	conn *websocket.Conn
+}
+
+// Header implements http.ResponseWriter: the handshake has sent it.
+func (s *socket) Header() http.Header { return http.Header{} }
+
+// WriteHeader implements http.ResponseWriter.
+func (s *socket) WriteHeader(int) {}
+
+// Write implements io.Writer. Events end with their lines.
+func (s *socket) Write(b []byte) (n int, err error) {
+	for event := range bytes.Lines(b) {
+		if _, err := s.conn.Write(event); err != nil {
+			return n, err
+		}
+		n += len(event)
+	}
+	return n, nil
+}
+
+// FlushError is for http.ResponseController: each message is sent at once.
+func (s *socket) FlushError() error { return nil }
+
+// SetWriteDeadline is for http.ResponseController.
+func (s *socket) SetWriteDeadline(t time.Time) error { return s.conn.SetWriteDeadline(t) }
+
+// drainSockets waits, up to a time, until the watches over WebSockets have ended, which the server
+// of the port does not know.
+func (s *Server) drainSockets(end time.Time) {
+	ended := make(chan struct{})
+	go func() {
+		s.sockets.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(time.Until(end)):
+	}
+}
+
+// onlyJSON removes the forms that a WebSocket does not have here.
+func onlyJSON(forms []form) []form {
+	for i, f := range forms {
+		if f.enc != object.JSON {
+			return forms[:i]
+		}
+	}
+	return forms
+}
