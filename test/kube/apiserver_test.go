@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -122,6 +123,23 @@ func (c *cluster) transport(t *testing.T, certs ...certtest.Leaf) *http.Transpor
 func (c *cluster) write(t *testing.T, name string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(c.dir, name), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// compact removes etcd's history.
+func (c *cluster) compact(ctx context.Context, t *testing.T) {
+	t.Helper()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{c.etcd.Endpoint()}, DialTimeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer etcd.Close()
+	now, err := etcd.Get(ctx, "none")
+	if err == nil {
+		_, err = etcd.Compact(ctx, now.Header.Revision, clientv3.WithCompactPhysical())
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -204,7 +203,7 @@ func newStorm(ctx context.Context, t *testing.T, side string) *storm {
 		{"no fault", func() { s.writes(ctx, t, 50) }, func() {}, true},
 		{"one apiserver killed", a.kill, start(a), true},
 		{"all apiservers killed", end(a.kill, b.kill), start(a, b), false},
-		{"compaction while all apiservers are away", end(a.kill, b.kill, func() { s.writes(ctx, t, 50); s.compact(ctx, t) }), start(a, b), false},
+		{"compaction while all apiservers are away", end(a.kill, b.kill, func() { s.writes(ctx, t, 50); s.c.compact(ctx, t) }), start(a, b), false},
 	}
 	var url string
 	nodes := func(nodes ...*node) string {
@@ -251,23 +250,6 @@ func (s *storm) writes(ctx context.Context, t *testing.T, n int) {
 		if err := s.w.write(ctx); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// compact removes etcd's history.
-func (s *storm) compact(ctx context.Context, t *testing.T) {
-	t.Helper()
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{s.c.etcd.Endpoint()}, DialTimeout: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer etcd.Close()
-	now, err := etcd.Get(ctx, "none")
-	if err == nil {
-		_, err = etcd.Compact(ctx, now.Header.Revision, clientv3.WithCompactPhysical())
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
