@@ -63,7 +63,7 @@ func parse(r *http.Request) (*request, bool) {
 	if q.selector, err = selector.Parse(q.labels, q.fields); err != nil {
 		return nil, false
 	}
-	q.forms = accepted(r.Header.Values("Accept"))
+	q.forms = accepted(r.Header.Values("Accept"), !q.watch && q.name == "")
 	if q.socket {
 		q.forms = onlyJSON(q.forms)
 	}
@@ -181,15 +181,16 @@ func (q *request) parseVersion(query url.Values) bool {
 	return false
 }
 
-// accepted returns the forms of an Accept header that caches have, up to the
-// first that they have not: a client that prefers a table gets it from an apiserver.
-func accepted(headers []string) (forms []form) {
+// accepted returns the forms of an Accept header that caches have, of a list or of an
+// object, up to the first that they have not: a client that prefers a table gets it from
+// an apiserver.
+func accepted(headers []string, list bool) (forms []form) {
 	text := strings.Join(headers, ",")
 	if strings.TrimSpace(text) == "" {
 		return []form{{enc: object.JSON}}
 	}
 	for media := range strings.SplitSeq(text, ",") {
-		f, ok := parseMedia(media)
+		f, ok := parseMedia(media, list)
 		if !ok {
 			return forms
 		}
@@ -198,7 +199,7 @@ func accepted(headers []string) (forms []form) {
 	return forms
 }
 
-func parseMedia(media string) (f form, ok bool) {
+func parseMedia(media string, list bool) (f form, ok bool) {
 	parts := strings.Split(media, ";")
 	switch strings.TrimSpace(parts[0]) {
 	case object.Protobuf.MediaType():
@@ -212,7 +213,11 @@ func parseMedia(media string) (f form, ok bool) {
 		name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
 		as[name] = value
 	}
-	f.partial = as["as"] == "PartialObjectMetadata" && as["g"] == "meta.k8s.io" && as["v"] == "v1"
+	partial := "PartialObjectMetadata"
+	if list {
+		partial += "List"
+	}
+	f.partial = as["as"] == partial && as["g"] == "meta.k8s.io" && as["v"] == "v1"
 	for name, value := range as {
 		switch {
 		case name == "stream" && value == "watch":

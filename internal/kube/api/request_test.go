@@ -114,8 +114,28 @@ func TestTheFirstAcceptedFormsCount(t *testing.T) {
 		"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1":                          nil,
 		"application/yaml,application/json":                                                          nil,
 	} {
-		if got := accepted([]string{accept}); fmt.Sprint(got) != fmt.Sprint(want) {
+		if got := accepted([]string{accept}, false); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%q: %v, want %v", accept, got, want)
+		}
+	}
+}
+
+func TestMetadataOfListsHasAFormOfItsOwn(t *testing.T) {
+	const one, list = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	for _, c := range []struct {
+		path, accept string
+		ok           bool
+	}{
+		{"/api/v1/pods", list, true},
+		{"/api/v1/pods", one, false},
+		{"/api/v1/pods?watch=1", one, true},
+		{"/api/v1/pods?watch=1", list, false},
+		{"/api/v1/namespaces/a/pods/b?resourceVersion=0", one, true},
+		{"/api/v1/namespaces/a/pods/b?resourceVersion=0", list, false},
+	} {
+		q, ok := parse(get(c.path, c.accept))
+		if ok != c.ok || ok && !q.forms[0].partial {
+			t.Errorf("%s, %s: %+v, %v", c.path, c.accept, q, ok)
 		}
 	}
 }
