@@ -24,6 +24,7 @@ type feed struct {
 	past  *past
 	fan   *fan
 	stop  context.CancelFunc
+	ended <-chan struct{} // closed when it is not followed any more
 
 	users atomic.Int64 // requests that use it
 	used  atomic.Int64 // when the last of them ended, in nanoseconds of Unix; 0: there was none
@@ -171,7 +172,7 @@ func (f *feed) release() {
 
 func (s *feeds) startLocked(r source.Resource) *feed {
 	ctx, stop := context.WithCancel(s.ctx)
-	f := &feed{r: r, past: newPast(s.cfg.PastBytes), stop: stop}
+	f := &feed{r: r, past: newPast(s.cfg.PastBytes), stop: stop, ended: ctx.Done()}
 	f.src = s.cfg.Source.Source(r, f.past.gap)
 	cfg := s.cfg.Cache
 	cfg.Range, cfg.Source, cfg.Logger = r.InNamespace(""), f.src, s.cfg.Logger

@@ -285,6 +285,8 @@ func (s *Server) ready(ctx context.Context, f *feed) (source.Kind, error) {
 			if code := source.CodeOf(err); code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusGone && code != http.StatusUnauthorized {
 				return source.Kind{}, fmt.Errorf("%w: %w", errNotFollowed, err)
 			}
+		case <-f.ended: // another request has dropped it
+			return source.Kind{}, errNotFollowed
 		case <-ctx.Done():
 			return source.Kind{}, s.feeds.waits(f.r)
 		case <-s.feeds.ctx.Done():
