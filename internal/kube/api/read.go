@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
@@ -144,6 +145,9 @@ func (a *answer) get(w http.ResponseWriter) error {
 		body = o.Partial()
 	}
 	w.Header().Set("Content-Type", a.f.r.Encoding.MediaType())
+	if a.f.r.Encoding == object.JSON {
+		body = append(slices.Clip(body), '\n')
+	}
 	_, _ = w.Write(body) // the client may have gone
 	return nil
 }
@@ -160,9 +164,9 @@ func (a *answer) state(ctx context.Context) (*keytree.Snapshot, error) {
 			return nil, err
 		}
 	}
-	if err := a.f.cache.WaitProgress(ctx, want); err != nil {
+	if err := a.waitProgress(ctx, want); err != nil {
 		switch {
-		case errors.Is(err, cache.ErrRetired):
+		case errors.Is(err, cache.ErrRetired), errors.Is(err, errUpstream):
 			return nil, err
 		case a.q.unset:
 			return nil, errUpstream
@@ -178,6 +182,15 @@ func (a *answer) state(ctx context.Context) (*keytree.Snapshot, error) {
 		return nil, errUpstream
 	}
 	return state, err
+}
+
+// waitProgress waits until the cache has a version. Apiservers have no watch cache of events,
+// and so send no bookmarks that would show progress: they answer what the cache has not yet.
+func (a *answer) waitProgress(ctx context.Context, want kv.Revision) error {
+	if a.f.r.Name == "events" && (a.f.r.Group == "" || a.f.r.Group == "events.k8s.io") && a.f.cache.Progress() < want {
+		return errUpstream
+	}
+	return a.f.cache.WaitProgress(ctx, want)
 }
 
 // position is what a continue token says.

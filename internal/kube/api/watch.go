@@ -138,8 +138,8 @@ func (s *stream) fromState(ctx context.Context) (*keytree.Snapshot, error) {
 			return nil, err
 		}
 	}
-	if err := s.f.cache.WaitProgress(ctx, want); err != nil {
-		if s.q.unset {
+	if err := s.waitProgress(ctx, want); err != nil {
+		if s.q.unset || errors.Is(err, errUpstream) {
 			return nil, errUpstream
 		}
 		return nil, tooLarge(want, s.f.cache.Progress())
@@ -171,7 +171,9 @@ func (s *stream) initial(state *keytree.Snapshot) bool {
 // fromVersion begins after a version, with the difference if the window does
 // not reach back to it.
 func (s *stream) fromVersion(ctx context.Context) error {
-	if err := s.f.cache.WaitProgress(ctx, s.q.version); err != nil {
+	if err := s.waitProgress(ctx, s.q.version); errors.Is(err, errUpstream) {
+		return err
+	} else if err != nil {
 		return s.ahead(err)
 	}
 	keys := s.f.r.InNamespace(s.q.namespace)

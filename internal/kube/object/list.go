@@ -46,7 +46,7 @@ func WriteList(w io.Writer, enc Encoding, meta ListMeta, items [][]byte) error {
 			return err
 		}
 	}
-	end := "]}"
+	end := "]}\n"
 	if enc == Protobuf {
 		end = envelopeTail
 	}
