@@ -32,11 +32,9 @@ import (
 
 var apiserverVersion = flag.String("apiserver", "1.36", "version of kube-apiserver in the tests: 1.36 or 1.37")
 
-// kubeAPIServer returns the path of a kube-apiserver, of the version of -apiserver. It is
-// built once; a test that finds none and cannot build it is skipped.
-func kubeAPIServer(t *testing.T) string {
+// apiserverModule returns the folder of the module that kube-apiserver is built from.
+func apiserverModule(t *testing.T) string {
 	t.Helper()
-	const module = "k8s.io/kubernetes"
 	from, ok := map[string]string{
 		"1.36": "../compat/kubernetes/testdata/kube-apiserver", // which that suite shares
 		"1.37": "testdata/kube-apiserver-1.37",
@@ -44,6 +42,15 @@ func kubeAPIServer(t *testing.T) string {
 	if !ok {
 		t.Fatalf("there is no -apiserver %s", *apiserverVersion)
 	}
+	return from
+}
+
+// kubeAPIServer returns the path of a kube-apiserver, of the version of -apiserver. It is
+// built once; a test that finds none and cannot build it is skipped.
+func kubeAPIServer(t *testing.T) string {
+	t.Helper()
+	const module = "k8s.io/kubernetes"
+	from := apiserverModule(t)
 	goCommand := func(args ...string) string {
 		cmd := exec.Command("go", args...)
 		cmd.Dir = from
