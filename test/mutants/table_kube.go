@@ -227,6 +227,39 @@ func kubeGuardGroup() Group {
 func kubeAPIGroup() Group {
 	return Group{Package: "internal/kube/api", Mutants: []Mutant{
 		{
+			Name: "kube-metadata-lists", Bug: "lists of metadata alone are passed on", File: "request.go",
+			Old: `partial += "List"`, New: `partial += ""`, Tests: "TestMetadataOfListsHasAFormOfItsOwn",
+		},
+		{
+			Name: "kube-socket-list", Bug: "a list over a WebSocket is answered as a watch", File: "request.go",
+			Old: `q.socket && !q.watch`, New: `false`, Tests: "TestRequestsForAnApiserver",
+		},
+		{
+			Name: "kube-socket-protobuf", Bug: "a WebSocket has messages of protobuf with their lengths", File: "socket.go",
+			Old: `if f.enc != object.JSON {`, New: `if f.enc > object.Protobuf {`, Tests: "TestRequestsForAnApiserver",
+		},
+		{
+			Name: "kube-socket-protocol", Bug: "a WebSocket of a protocol that is not agreed on", File: "socket.go",
+			Old: ` && r.Header.Get("Sec-WebSocket-Protocol") == ""`, New: ``, Tests: "TestRequestsForAnApiserver",
+		},
+		{
+			Name: "kube-socket-message", Bug: "two events are one message", File: "socket.go",
+			Old: `for event := range bytes.Lines(b) {`, New: `for event := range bytes.Lines(b) {
+		event = b`, Tests: "TestEachEventIsAMessageOfItsOwn",
+		},
+		{
+			Name: "kube-events-wait", Bug: "a request waits for a version of events", File: "read.go",
+			Old: `a.f.r.Name == "events" && `, New: `a.f.r.Name == "" && `, Tests: "TestAVersionOfEventsIsNotWaitedFor",
+		},
+		{
+			Name: "kube-events-group", Bug: "a resource of another group is taken for events", File: "read.go",
+			Old: ` && (a.f.r.Group == "" || a.f.r.Group == "events.k8s.io")`, New: ``, Tests: "TestAVersionOfEventsIsNotWaitedFor",
+		},
+		{
+			Name: "kube-dropped-feed", Bug: "a request waits for a resource that another one has dropped", File: "server.go",
+			Old: `case <-f.ended:`, New: `case <-make(chan struct{}):`, Tests: "TestRequestsOfADroppedFeedDoNotWait",
+		},
+		{
 			Name: "kube-fan-index-before", Bug: "an event is not seen by the watches of the node that a pod leaves", File: "fan.go",
 			Old: `append(slices.Clip(found), by.groups[before]...)`, New: `slices.Clip(found)`, Tests: "TestEachWatchGetsItsEventsOnce",
 		},
