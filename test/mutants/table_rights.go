@@ -208,6 +208,10 @@ func netlimitGroup() Group {
 func gatewayGroup() Group {
 	return Group{Package: "internal/edge/gateway", Mutants: []Mutant{
 		{
+			Name: "json-unsent-unbounded", Bug: "the kernel takes megabytes for a client of HTTP/1 that does not read", File: "credentials.go",
+			Old: "\tboundUnsent(conn)\n", New: "", Tests: "TestTheKernelHoldsLittleForClientsThatDoNotRead",
+		},
+		{
 			Name: "json-decoded-at-once", Bug: "decodes large requests without a turn", File: "gateway.go",
 			Old: `if b.Len() <= quick {`, New: `if b.Len() > 0 {`, Tests: "TestLargeRequestsAreDecodedInTurns",
 		},

@@ -62,6 +62,7 @@ func (c *splitter) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 	if s, ok := raw.(*sniffed); !ok || !s.handed.Load() {
 		return conn, info, nil
 	}
+	boundUnsent(conn)
 	return nil, nil, c.g.arrive.put(&web{Conn: conn, info: info, pace: pace{pass: c.g.passOf(context.Background(), conn.RemoteAddr())}})
 }
 
@@ -127,6 +128,11 @@ const (
 	piece        = 64 << 10
 	leastRate    = 16 << 10
 )
+
+// unsentMost is how many bytes the kernel takes before it has sent them. Without a bound it
+// takes megabytes for a client that does not read, and a watch of such a client would
+// be served event by event as long as there is room. A watch that waits is a position.
+const unsentMost = 64 << 10
 
 // passOf returns what waits for a turn in which a client may write. The turn ends before the
 // write, which may wait for the client; few writers are ready to run at a time all the same.
