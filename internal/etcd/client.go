@@ -63,8 +63,8 @@ func (c *Client) Check(ctx context.Context) error {
 	return err //nolint:wrapcheck // it names the operation
 }
 
-// Passage leads to etcd for what is passed through; see [etcdconn.Conns.Passage].
-func (c *Client) Passage() grpc.ClientConnInterface { return c.conns.Passage(c.Compacted) }
+// ProxyConn returns the connection for forwarded calls; see [etcdconn.Conns.ProxyConn].
+func (c *Client) ProxyConn() grpc.ClientConnInterface { return c.conns.ProxyConn(c.Compacted) }
 
 // probeFloor opens a watch from a revision that etcd has compacted, which etcd cancels
 // with its compact revision: a *kv.CompactedError. A member that has not applied the

@@ -162,7 +162,7 @@ func TestCallersWithoutATokenDoNotActAsTheNode(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for what, err := range askEverything(t, c.nodes[0].store.Passage()) {
+	for what, err := range askEverything(t, c.nodes[0].store.ProxyConn()) {
 		if !errors.Is(rpctypes.Error(err), rpctypes.ErrUserEmpty) {
 			t.Errorf("%s, before the node has heard of authentication: %v", what, err)
 		}

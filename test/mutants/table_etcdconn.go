@@ -3,12 +3,12 @@ package mutants
 func etcdconnGroup() Group {
 	return Group{Package: "internal/etcd/etcdconn", Mutants: []Mutant{
 		{
-			Name: "caller-without-token", Bug: "passes a call without a token on with nothing but the node's certificate", File: "passage.go",
-			Old: `ctx = WithToken(ctx, nobody)`, New: `_ = nobody`, Tests: "TestPassageCarriesTheCaller", Package: "internal/etcd",
+			Name: "caller-without-token", Bug: "passes a call without a token on with nothing but the node's certificate", File: "proxy.go",
+			Old: `ctx = WithToken(ctx, invalidToken)`, New: `_ = invalidToken`, Tests: "TestProxyConnCarriesTheCaller", Package: "internal/etcd",
 		},
 		{
-			Name: "refused-compaction-remembered", Bug: "remembers a compaction that etcd refused", File: "passage.go",
-			Old: `if err == nil && floor > 0 {`, New: `if floor > 0 {`, Tests: "TestPassageRemembersCompactions", Package: "internal/etcd",
+			Name: "refused-compaction-remembered", Bug: "remembers a compaction that etcd refused", File: "proxy.go",
+			Old: `if err == nil && floor > 0 {`, New: `if floor > 0 {`, Tests: "TestProxyConnRemembersCompactions", Package: "internal/etcd",
 		},
 		{
 			Name: "inquiries-at-once", Bug: "asks all members again before they have answered", File: "inquiry.go",

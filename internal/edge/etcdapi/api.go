@@ -23,9 +23,9 @@ import (
 type Upstream interface {
 	etcdview.Upstream
 	etcdwatch.Log
-	// Passage leads to etcd: what is called through it carries the token of the
-	// incoming call, and its wish for a leader.
-	Passage() grpc.ClientConnInterface
+	// ProxyConn returns a connection for forwarded calls. Each call carries the token of
+	// the incoming call and its request for a leader.
+	ProxyConn() grpc.ClientConnInterface
 }
 
 // Guard knows what a caller may read where etcd's authentication is on. All

@@ -169,7 +169,7 @@ func (a *API) passStream(name string, desc grpc.StreamDesc) grpc.StreamHandler {
 		if err := a.Nameless(ctx, name); err != nil {
 			return err
 		}
-		etcd, err := a.cfg.Etcd.Passage().NewStream(ctx, &desc, name)
+		etcd, err := a.cfg.Etcd.ProxyConn().NewStream(ctx, &desc, name)
 		if err != nil {
 			return err
 		}

@@ -39,7 +39,7 @@ func (a *API) ask(ctx context.Context, name string, request any) (*wire.Encoded,
 	limit := int64(freeAnswer)
 	for range askTries {
 		answer := new(wire.Encoded)
-		err := a.cfg.Etcd.Passage().Invoke(ctx, name, again(request), answer, grpc.MaxCallRecvMsgSize(int(limit)))
+		err := a.cfg.Etcd.ProxyConn().Invoke(ctx, name, again(request), answer, grpc.MaxCallRecvMsgSize(int(limit)))
 		if err == nil {
 			held.attach(answer)
 			return answer, nil
@@ -98,7 +98,7 @@ func (a *API) onceWide(ctx context.Context, name string, request any) (*wire.Enc
 
 func (a *API) onceWith(ctx context.Context, name string, request any, opts ...grpc.CallOption) (*wire.Encoded, error) {
 	answer := new(wire.Encoded)
-	if err := a.cfg.Etcd.Passage().Invoke(ctx, name, request, answer, opts...); err != nil {
+	if err := a.cfg.Etcd.ProxyConn().Invoke(ctx, name, request, answer, opts...); err != nil {
 		return nil, err
 	}
 	if size := int64(answer.Buffers.Len()); size > freeAnswer {

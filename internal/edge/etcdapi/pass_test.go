@@ -417,7 +417,7 @@ func TestWaitersGoAway(t *testing.T) {
 		}
 	}
 	waiters := func(prefix string) int64 {
-		r, err := etcdserverpb.NewKVClient(rig.up.Passage()).Range(within(t), &etcdserverpb.RangeRequest{
+		r, err := etcdserverpb.NewKVClient(rig.up.ProxyConn()).Range(within(t), &etcdserverpb.RangeRequest{
 			Key: []byte(prefix), RangeEnd: []byte(prefix + "\xff"), CountOnly: true,
 		})
 		if err != nil {

@@ -139,7 +139,7 @@ func (a *API) weighLease(ctx context.Context, c *authz.Caller, v policy.Verb, le
 	if err := c.MaySome(ctx, v); err != nil {
 		return err
 	}
-	t, err := etcdserverpb.NewLeaseClient(a.cfg.Etcd.Passage()).LeaseTimeToLive(a.cfg.Access.Forward(ctx), &etcdserverpb.LeaseTimeToLiveRequest{ID: lease, Keys: true})
+	t, err := etcdserverpb.NewLeaseClient(a.cfg.Etcd.ProxyConn()).LeaseTimeToLive(a.cfg.Access.Forward(ctx), &etcdserverpb.LeaseTimeToLiveRequest{ID: lease, Keys: true})
 	if err != nil {
 		return err
 	}

@@ -50,8 +50,8 @@ type counting struct {
 	reads atomic.Int64
 }
 
-func (c *counting) Passage() grpc.ClientConnInterface {
-	return countingConn{ClientConnInterface: c.Upstream.Passage(), reads: &c.reads}
+func (c *counting) ProxyConn() grpc.ClientConnInterface {
+	return countingConn{ClientConnInterface: c.Upstream.ProxyConn(), reads: &c.reads}
 }
 
 type countingConn struct {

@@ -190,7 +190,7 @@ func (s *chunkSender) finishAtEtcd(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(s.api.cfg.Access.Forward(ctx))
 	defer cancel()
 	key, end := s.left.Etcd()
-	rest, err := etcdserverpb.NewKVClient(s.api.cfg.Etcd.Passage()).RangeStream(ctx, &etcdserverpb.RangeRequest{
+	rest, err := etcdserverpb.NewKVClient(s.api.cfg.Etcd.ProxyConn()).RangeStream(ctx, &etcdserverpb.RangeRequest{
 		Key: key, RangeEnd: end, Revision: int64(s.revision), Limit: s.total - s.sent, KeysOnly: s.r.GetKeysOnly(), Serializable: s.r.GetSerializable(),
 	})
 	for err == nil {
@@ -225,7 +225,7 @@ func (a *API) forwardStream(ctx context.Context, r *etcdserverpb.RangeRequest, o
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	in, err := a.cfg.Etcd.Passage().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, etcdserverpb.KV_RangeStream_FullMethodName)
+	in, err := a.cfg.Etcd.ProxyConn().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, etcdserverpb.KV_RangeStream_FullMethodName)
 	if err != nil {
 		return err
 	}

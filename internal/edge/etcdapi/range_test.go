@@ -40,13 +40,13 @@ type bubble struct {
 	hold         chan struct{} // if set, etcd answers when it is closed
 }
 
-// passage is etcd's answer to what is passed through.
-type passage struct {
+// proxyConn answers proxied calls in place of etcd.
+type proxyConn struct {
 	grpc.ClientConnInterface
 	b *bubble
 }
 
-func (p passage) Invoke(ctx context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
+func (p proxyConn) Invoke(ctx context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
 	now := p.b.passed.Add(1)
 	for most := p.b.most.Load(); now > most && !p.b.most.CompareAndSwap(most, now); most = p.b.most.Load() {
 	}
@@ -72,7 +72,7 @@ type passing struct {
 	b *bubble
 }
 
-func (p passing) Passage() grpc.ClientConnInterface { return passage{b: p.b} }
+func (p passing) ProxyConn() grpc.ClientConnInterface { return proxyConn{b: p.b} }
 
 // inBubble runs f with three shards of a history that has the keys "a", "i"
 // and "z", each at its second version.

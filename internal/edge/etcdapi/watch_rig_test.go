@@ -43,8 +43,8 @@ type scripted struct {
 	histories int         // guarded by mu; calls of History
 }
 
-func (*scripted) Identity() (cluster, term uint64)  { return 7, 3 }
-func (*scripted) Passage() grpc.ClientConnInterface { return nil }
+func (*scripted) Identity() (cluster, term uint64)    { return 7, 3 }
+func (*scripted) ProxyConn() grpc.ClientConnInterface { return nil }
 func (s *scripted) Verify(ctx context.Context, revision kv.Revision) (kv.Revision, error) {
 	if s.allow != nil {
 		select {

@@ -29,7 +29,7 @@ import (
 type upstream struct{ h *cachetest.History }
 
 func (upstream) Identity() (cluster, term uint64)  { return 7, 3 }
-func (upstream) Passage() grpc.ClientConnInterface { return nil }
+func (upstream) ProxyConn() grpc.ClientConnInterface { return nil }
 func (u upstream) Verify(context.Context, kv.Revision) (kv.Revision, error) {
 	return u.h.Now(), nil
 }

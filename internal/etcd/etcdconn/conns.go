@@ -30,7 +30,7 @@ type Conns struct {
 	cfg       Config
 	endpoints []endpoint
 	all       []*grpc.ClientConn
-	passage   *grpc.ClientConn // for what is passed through
+	proxy     *grpc.ClientConn // forwarded calls of clients
 	roster    *roster
 	inquiry   *inquiry
 	login     login
@@ -63,7 +63,7 @@ func New(cfg Config) (*Conns, error) {
 	c.Lists = etcdserverpb.NewKVClient(c.all[1])
 	c.Reads = etcdserverpb.NewKVClient(c.all[readConn])
 	c.Maintenance = etcdserverpb.NewMaintenanceClient(c.all[readConn])
-	c.passage = c.all[3]
+	c.proxy = c.all[3]
 	c.login = login{
 		user: cfg.Username, password: cfg.Password, timeout: loginPatience * cfg.CallTimeout,
 		auth: etcdserverpb.NewAuthClient(c.all[readConn]), turn: make(chan struct{}, 1),
@@ -89,8 +89,8 @@ func (c *Conns) ReadTimeout() time.Duration {
 // CallTimeout bounds one attempt of a small call.
 func (c *Conns) CallTimeout() time.Duration { return c.cfg.CallTimeout }
 
-// maxAnswer bounds an answer that is not a watch's: pages have no bound in
-// bytes at etcd, and transactions passed through are etcd's to bound.
+// maxAnswer bounds an answer other than a watch's: etcd bounds neither the bytes of a
+// page nor the answer to a transaction.
 const maxAnswer = math.MaxInt32
 
 // Close closes the connections; open calls fail. It may be called

@@ -2,14 +2,14 @@
 // one endpoint to the next until one answers.
 //
 // Read [Conns] first. [Conns.Call] makes a small call, [Conns.Check] checks versions,
-// [Conns.Grants] and [Conns.Confirm] read etcd's users and tokens, and [Conns.Passage]
-// passes calls of clients through.
+// [Conns.Grants] and [Conns.Confirm] read etcd's users and tokens, and [Conns.ProxyConn]
+// forwards calls of clients.
 //
 // Four connections keep four kinds of traffic apart, because on one of them a
 // large list starves the watches (etcd#15402):
 //
-//	watches ─ the streams of Follows       lists   ─ pages of state and keys
-//	reads   ─ tiny linearizable reads      passage ─ what is passed through
+//	watches ─ the streams of Follows       lists ─ pages of state and keys
+//	reads   ─ small linearizable reads     proxy ─ forwarded calls of clients
 //
 // Each of them holds a connection to every endpoint and takes them in turn, so
 // that a dead one costs at most one attempt and no call waits for a dial.

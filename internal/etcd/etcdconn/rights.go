@@ -17,18 +17,18 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// This is a token that etcd never issues.
-const nobody = "shardwatch-asks-whether-authentication-is-on"
+// invalidToken is a token that etcd never issues.
+const invalidToken = "shardwatch-asks-whether-authentication-is-on"
 
 // Account reports whether we log in at etcd.
 func (c *Conns) Account() bool { return c.cfg.Username != "" }
 
 // Authenticated reports whether etcd's authentication is on. It reads
-// linearizably and costs etcd no raft proposal: with a token that is none, only
-// an etcd without authentication reads at all. (Without a token, one that takes
-// names from certificates would take ours.)
+// linearizably and costs etcd no raft proposal: with an invalid token, only
+// an etcd without authentication serves the read. (Without a token, an etcd that takes
+// names from certificates would take the name in the certificate of the node.)
 func (c *Conns) Authenticated(ctx context.Context) (bool, error) {
-	err := c.as(ctx, nobody, c.probeOnce)
+	err := c.as(ctx, invalidToken, c.probeOnce)
 	switch {
 	case err == nil:
 		return false, nil

@@ -22,12 +22,12 @@ import (
 )
 
 // Writes go as their caller, not as us, and come back with etcd's own answer.
-func TestPassage(t *testing.T) {
+func TestProxyConn(t *testing.T) {
 	s := etcdtest.Start(t)
 	cfg := testConfig(s.Endpoint())
 	cfg.Username, cfg.Password = "root", "secret"
 	c := newClient(t, cfg)
-	w := etcdserverpb.NewKVClient(c.Passage())
+	w := etcdserverpb.NewKVClient(c.ProxyConn())
 	put := &etcdserverpb.PutRequest{Key: []byte("/w/a"), Value: []byte("1")}
 	r, err := w.Put(t.Context(), put)
 	if err != nil || r.Header.Revision != 2 {
@@ -57,7 +57,7 @@ func TestPassage(t *testing.T) {
 
 // A compaction that was passed through is remembered: nobody need ask etcd
 // what came of it.
-func TestPassageRemembersCompactions(t *testing.T) {
+func TestProxyConnRemembersCompactions(t *testing.T) {
 	s := etcdtest.Start(t)
 	grow(t, s.Client(), 19)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -75,16 +75,16 @@ func TestPassageRemembersCompactions(t *testing.T) {
 		}
 	}
 	want("now 20")
-	if _, err := etcdserverpb.NewKVClient(c.Passage()).Compact(t.Context(), &etcdserverpb.CompactionRequest{Revision: 5}); err != nil {
+	if _, err := etcdserverpb.NewKVClient(c.ProxyConn()).Compact(t.Context(), &etcdserverpb.CompactionRequest{Revision: 5}); err != nil {
 		t.Fatal(err)
 	}
 	want("4: compacted to 5")
-	if err := c.Passage().Invoke(t.Context(), etcdserverpb.KV_Compact_FullMethodName, raw(&etcdserverpb.CompactionRequest{Revision: 7}), new(wire.Encoded)); err != nil {
+	if err := c.ProxyConn().Invoke(t.Context(), etcdserverpb.KV_Compact_FullMethodName, raw(&etcdserverpb.CompactionRequest{Revision: 7}), new(wire.Encoded)); err != nil {
 		t.Fatal(err)
 	}
 	want("4: compacted to 7")
 	// etcd refuses to compact what it has not come to: everything stays readable.
-	if _, err := etcdserverpb.NewKVClient(c.Passage()).Compact(t.Context(), &etcdserverpb.CompactionRequest{Revision: 1000}); err == nil {
+	if _, err := etcdserverpb.NewKVClient(c.ProxyConn()).Compact(t.Context(), &etcdserverpb.CompactionRequest{Revision: 1000}); err == nil {
 		t.Error("etcd compacted a future revision")
 	}
 	want("4: compacted to 7")
@@ -94,7 +94,7 @@ func TestPassageRemembersCompactions(t *testing.T) {
 }
 
 // What etcd looks at goes with a call, in every spelling; nothing else does.
-func TestPassageCarriesTheCaller(t *testing.T) {
+func TestProxyConnCarriesTheCaller(t *testing.T) {
 	seen := make(chan metadata.MD, 1)
 	l := bufconn.Listen(1 << 16)
 	g := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
@@ -112,11 +112,11 @@ func TestPassageCarriesTheCaller(t *testing.T) {
 		"token", "t1", "authorization", "t2", "hasleader", "true", "client-api-version", "3.7", "other", "thing"))
 	call := map[string]func(context.Context) error{
 		"unary": func(ctx context.Context) error {
-			_, err := etcdserverpb.NewLeaseClient(c.Passage()).LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{})
+			_, err := etcdserverpb.NewLeaseClient(c.ProxyConn()).LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{})
 			return err
 		},
 		"stream": func(ctx context.Context) error {
-			s, err := etcdserverpb.NewLeaseClient(c.Passage()).LeaseKeepAlive(ctx)
+			s, err := etcdserverpb.NewLeaseClient(c.ProxyConn()).LeaseKeepAlive(ctx)
 			if err == nil {
 				_, err = s.Recv()
 			}
@@ -146,11 +146,11 @@ func TestPassageCarriesTheCaller(t *testing.T) {
 }
 
 // etcd is away: what is to be passed through fails soon, as unavailable.
-func TestPassageWithoutEtcd(t *testing.T) {
+func TestProxyConnWithoutEtcd(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
 	s.Stop()
-	_, err := etcdserverpb.NewKVClient(c.Passage()).Put(t.Context(), &etcdserverpb.PutRequest{Key: []byte("a")})
+	_, err := etcdserverpb.NewKVClient(c.ProxyConn()).Put(t.Context(), &etcdserverpb.PutRequest{Key: []byte("a")})
 	if status.Code(err) != codes.Unavailable {
 		t.Errorf("got %v", err)
 	}

@@ -14,31 +14,31 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Passage leads to etcd for what is passed through. Answers and errors are
-// etcd's own. Nothing is tried twice, because it would be unknown whether the
-// first attempt was applied; while no endpoint is there, calls fail at once.
+// ProxyConn returns a connection that forwards calls of clients to etcd and returns etcd's
+// own answers and errors. It never retries a call, because the first attempt may have been
+// applied. While no endpoint is connected, calls fail at once.
 //
-// A call carries the token of the incoming call of its context, never ours. A call
-// without a token gets one that etcd never issues: an etcd that takes the names in
-// certificates for users would else serve the caller with the rights of our own
+// A call carries the token of the incoming call of its context, never the node's. A call
+// without a token gets one that etcd never issues: otherwise an etcd that maps
+// certificate names to users would serve the caller with the rights of the node's
 // certificate. While its authentication is off, etcd ignores tokens.
 //
-// Messages may be *wire.Encoded, which are passed as they are. compacted is called with the
+// Messages may be *wire.Encoded, which are forwarded unchanged. compacted is called with the
 // revision of each successful Compact.
-func (c *Conns) Passage(compacted func(kv.Revision)) grpc.ClientConnInterface {
-	return passage{conn: c.passage, compacted: compacted}
+func (c *Conns) ProxyConn(compacted func(kv.Revision)) grpc.ClientConnInterface {
+	return proxyConn{conn: c.proxy, compacted: compacted}
 }
 
-type passage struct {
+type proxyConn struct {
 	conn      *grpc.ClientConn
 	compacted func(kv.Revision)
 }
 
 // Invoke implements grpc.ClientConnInterface.
-func (p passage) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+func (p proxyConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	floor := compaction(method, args)
 	ctx, named := asCaller(ctx, method)
-	err := p.conn.Invoke(ctx, method, args, reply, asTheyAre(opts)...)
+	err := p.conn.Invoke(ctx, method, args, reply, withCodec(opts)...)
 	if err == nil && floor > 0 {
 		p.compacted(floor)
 	}
@@ -46,9 +46,9 @@ func (p passage) Invoke(ctx context.Context, method string, args, reply any, opt
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (p passage) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (p proxyConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	ctx, named := asCaller(ctx, method)
-	s, err := p.conn.NewStream(ctx, desc, method, asTheyAre(opts)...)
+	s, err := p.conn.NewStream(ctx, desc, method, withCodec(opts)...)
 	if err != nil {
 		return nil, judged(err, named)
 	}
@@ -64,8 +64,8 @@ type nameless struct{ grpc.ClientStream }
 // RecvMsg implements grpc.ClientStream.
 func (s nameless) RecvMsg(m any) error { return judged(s.ClientStream.RecvMsg(m), false) }
 
-// judged returns an error of etcd's as the caller would get it there: a caller without
-// a token knows nothing of the one that was sent.
+// judged returns etcd's error as the caller would get it from etcd itself: for a caller
+// without a token, the error must not mention the token that the node added.
 func judged(err error, named bool) error {
 	if !named && Is(err, rpctypes.ErrGRPCInvalidAuthToken) {
 		return rpctypes.ErrGRPCUserEmpty
@@ -73,8 +73,8 @@ func judged(err error, named bool) error {
 	return err
 }
 
-// asTheyAre adds the codec that knows encoded messages.
-func asTheyAre(opts []grpc.CallOption) []grpc.CallOption {
+// withCodec adds the codec for encoded messages.
+func withCodec(opts []grpc.CallOption) []grpc.CallOption {
 	return append(slices.Clip(opts), grpc.ForceCodecV2(wire.NewCodec()))
 }
 
@@ -95,15 +95,15 @@ func compaction(method string, args any) kv.Revision {
 	return 0
 }
 
-// asCaller copies from the incoming call what etcd looks at: the token, in
-// both of its spellings (auth/store.go), the wish for a leader, and the
-// client's version (v3rpc/interceptor.go). It reports whether the caller has a token, or
+// asCaller copies the metadata that etcd reads from the incoming call: the token, in
+// both of its spellings (auth/store.go), the request for a leader, and the
+// client's version (v3rpc/interceptor.go). It reports whether the caller has a token or
 // needs none.
 func asCaller(ctx context.Context, method string) (_ context.Context, named bool) {
 	in, _ := metadata.FromIncomingContext(ctx)
 	named = open(method) || len(in.Get(rpctypes.TokenFieldNameGRPC)) > 0 || len(in.Get(rpctypes.TokenFieldNameSwagger)) > 0
 	if !named {
-		ctx = WithToken(ctx, nobody)
+		ctx = WithToken(ctx, invalidToken)
 	}
 	for _, key := range []string{
 		rpctypes.TokenFieldNameGRPC, rpctypes.TokenFieldNameSwagger,
@@ -116,8 +116,8 @@ func asCaller(ctx context.Context, method string) (_ context.Context, named bool
 	return ctx, named
 }
 
-// open reports whether etcd serves a method to anyone. AuthStatus, which fails with a
-// token that is none, grants nothing.
+// open reports whether etcd serves a method without a token. AuthStatus fails with an
+// invalid token, and reveals only whether authentication is on.
 func open(method string) bool {
 	return method == etcdserverpb.Auth_Authenticate_FullMethodName || method == etcdserverpb.Auth_AuthStatus_FullMethodName
 }
