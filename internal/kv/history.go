@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// History is what a revision is counted in: two revisions can be compared if they
-// belong to the same one. The zero History is not known.
-type History struct {
+// HistoryID names one history of etcd. Revisions can be compared only within one history.
+// The zero HistoryID means that the history is unknown.
+type HistoryID struct {
 	// Cluster is the ID of the cluster of nodes. It is random, so that a cluster
 	// that was rebuilt behind the same addresses has another one, although etcd's
 	// cluster ID, a hash of etcd's flags, may be the same.

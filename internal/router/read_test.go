@@ -178,7 +178,7 @@ func clone(m *shard.Map) *shard.Map {
 }
 
 // lineage is one of the test cluster's.
-func lineage(n uint64) kv.History { return kv.History{Cluster: "test", Lineage: n} }
+func lineage(n uint64) kv.HistoryID { return kv.HistoryID{Cluster: "test", Lineage: n} }
 
 // Ranges of one shard each.
 var (
@@ -558,7 +558,7 @@ func TestAnAnswerOfAnotherLineageIsRefused(t *testing.T) {
 // node of the shard is asked instead.
 func TestAnAnswerOfAnotherClusterIsRefused(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
-		foreign := kv.History{Cluster: "rebuilt", Lineage: 1}
+		foreign := kv.HistoryID{Cluster: "rebuilt", Lineage: 1}
 		n.y.answer = func(_ int, req *shardwatchv1.ListRequest) ([]*wire.Encoded, error) {
 			at := kv.Revision(req.GetRevision())
 			return []*wire.Encoded{
@@ -838,7 +838,7 @@ func TestWhatARouterTells(t *testing.T) {
 		}
 	})
 	r := router.New(router.Config{Shards: cachetest.NewNode("here", cachetest.New(), nil), Clock: cachetest.New(), Self: "here"})
-	if r.Newest() != 0 || r.History() != (kv.History{}) || r.Elsewhere(kv.Range{}) != nil || r.Here(kv.Range{}) {
+	if r.Newest() != 0 || r.History() != (kv.HistoryID{}) || r.Elsewhere(kv.Range{}) != nil || r.Here(kv.Range{}) {
 		t.Error("a router without a map knows something")
 	}
 	_, err := r.Read(t.Context(), router.ReadRequest{})

@@ -229,12 +229,12 @@ func (r *Router) Newest() kv.Revision {
 
 // History returns the history that the cluster is at; the zero one while that is
 // not known.
-func (r *Router) History() kv.History {
+func (r *Router) History() kv.HistoryID {
 	m := r.cfg.Shards.Map()
 	if m == nil {
-		return kv.History{}
+		return kv.HistoryID{}
 	}
-	return kv.History{Cluster: m.ClusterID, Lineage: m.Lineage}
+	return kv.HistoryID{Cluster: m.ClusterID, Lineage: m.Lineage}
 }
 
 // AwaitMap waits for the first shard map: before that, this node knows neither the

@@ -75,9 +75,9 @@ func (l *listing) RecvMsg(m any) error {
 			count = -1
 		}
 		for chunk := range slices.Chunk(items, 2) {
-			l.left = append(l.left, wire.ListChunk(at, kv.History{Cluster: "test", Lineage: 1}, chunk))
+			l.left = append(l.left, wire.ListChunk(at, kv.HistoryID{Cluster: "test", Lineage: 1}, chunk))
 		}
-		l.left = append(l.left, wire.ListEnd(at, kv.History{Cluster: "test", Lineage: 1}, nil, count, -1), nil)
+		l.left = append(l.left, wire.ListEnd(at, kv.HistoryID{Cluster: "test", Lineage: 1}, nil, count, -1), nil)
 	}
 	next := l.left[0]
 	if l.left = l.left[1:]; next == nil {

@@ -19,7 +19,7 @@ func BenchmarkListChunk(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				e := wire.ListChunk(9, kv.History{Lineage: 1}, list)
+				e := wire.ListChunk(9, kv.HistoryID{Lineage: 1}, list)
 				e.Buffers.Free()
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(list)), "ns/key")

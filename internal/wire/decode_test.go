@@ -16,7 +16,7 @@ import (
 func FuzzDecodeListMessage(f *testing.F) {
 	list := []*kv.KeyValue{item("/a", 3, 9), item("/b", 0, 8)}
 	for _, e := range []*wire.Encoded{
-		wire.ListChunk(9, kv.History{Cluster: "c", Lineage: 2}, list), wire.ListEnd(9, kv.History{Cluster: "c", Lineage: 2}, []byte("token"), 7, time.Second), wire.ListEnd(9, kv.History{Cluster: "c", Lineage: 2}, nil, 0, 0), wire.ListEnd(0, kv.History{}, nil, -1, -1),
+		wire.ListChunk(9, kv.HistoryID{Cluster: "c", Lineage: 2}, list), wire.ListEnd(9, kv.HistoryID{Cluster: "c", Lineage: 2}, []byte("token"), 7, time.Second), wire.ListEnd(9, kv.HistoryID{Cluster: "c", Lineage: 2}, nil, 0, 0), wire.ListEnd(0, kv.HistoryID{}, nil, -1, -1),
 	} {
 		f.Add(e.Buffers.Materialize())
 	}

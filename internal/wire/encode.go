@@ -284,7 +284,7 @@ func NewRecipients(ids []int64) Recipient {
 }
 
 // listed says what a shardwatch.v1.ListResponse is about.
-func (m *message) listed(revision kv.Revision, of kv.History) {
+func (m *message) listed(revision kv.Revision, of kv.HistoryID) {
 	m.varint(listRevision, uint64(revision)) //nolint:gosec // proto's int64
 	m.varint(listLineage, of.Lineage)
 	if of.Cluster != "" {
@@ -294,7 +294,7 @@ func (m *message) listed(revision kv.Revision, of kv.History) {
 }
 
 // ListChunk encodes a shardwatch.v1.ListResponse.
-func ListChunk(revision kv.Revision, of kv.History, list []*kv.KeyValue) *Encoded {
+func ListChunk(revision kv.Revision, of kv.HistoryID, list []*kv.KeyValue) *Encoded {
 	var m message
 	m.listed(revision, of)
 	m.keyValues(list)
@@ -302,7 +302,7 @@ func ListChunk(revision kv.Revision, of kv.History, list []*kv.KeyValue) *Encode
 }
 
 // ListDeleted encodes a shardwatch.v1.ListResponse with keys that do not exist.
-func ListDeleted(revision kv.Revision, of kv.History, keys []string) *Encoded {
+func ListDeleted(revision kv.Revision, of kv.HistoryID, keys []string) *Encoded {
 	var m message
 	m.listed(revision, of)
 	for _, key := range keys {
@@ -314,7 +314,7 @@ func ListDeleted(revision kv.Revision, of kv.History, keys []string) *Encoded {
 
 // ListEnd encodes the last shardwatch.v1.ListResponse of a list; count is below
 // 0 when it was not requested, age when it is not known.
-func ListEnd(revision kv.Revision, of kv.History, nextPage []byte, count int64, age time.Duration) *Encoded {
+func ListEnd(revision kv.Revision, of kv.HistoryID, nextPage []byte, count int64, age time.Duration) *Encoded {
 	var m message
 	m.listed(revision, of)
 	if len(nextPage) > 0 {

@@ -67,7 +67,7 @@ func TestHandEncodingIsTheAPI(t *testing.T) {
 		}
 		list := []*kv.KeyValue{put.KV, item("/z", size, 3)}
 		var l shardwatchv1.ListResponse
-		if err := proto.Unmarshal(bytesOf(t, wire.ListChunk(11, kv.History{Cluster: "c", Lineage: 2}, list)), &l); err != nil {
+		if err := proto.Unmarshal(bytesOf(t, wire.ListChunk(11, kv.HistoryID{Cluster: "c", Lineage: 2}, list)), &l); err != nil {
 			t.Fatal(err)
 		}
 		if l.GetRevision() != 11 || l.GetLineage() != 2 || l.GetClusterId() != "c" || l.NextPageToken != nil || l.Count != nil || len(l.GetKvs()) != 2 || len(l.GetKvs()[1].GetValue()) != size {
@@ -83,11 +83,11 @@ func TestHandEncodingIsTheAPI(t *testing.T) {
 			t.Fatalf("sync %v", &s)
 		}
 		var d shardwatchv1.ListResponse
-		gone := wire.ListDeleted(11, kv.History{Cluster: "c", Lineage: 2}, []string{"/gone", "/too"})
+		gone := wire.ListDeleted(11, kv.HistoryID{Cluster: "c", Lineage: 2}, []string{"/gone", "/too"})
 		if m, err := wire.DecodeListMessage(bytesOf(t, gone)); err != nil || m.Revision != 11 || m.Lineage != 2 || m.Cluster != "c" || len(m.Deleted) != 2 || m.Deleted[1] != "/too" {
 			t.Fatalf("deleted %v, %v", m, err)
 		}
-		if err := proto.Unmarshal(bytesOf(t, wire.ListDeleted(11, kv.History{Cluster: "c", Lineage: 2}, []string{"/gone"})), &d); err != nil || len(d.GetDeleted()) != 1 || string(d.GetDeleted()[0]) != "/gone" {
+		if err := proto.Unmarshal(bytesOf(t, wire.ListDeleted(11, kv.HistoryID{Cluster: "c", Lineage: 2}, []string{"/gone"})), &d); err != nil || len(d.GetDeleted()) != 1 || string(d.GetDeleted()[0]) != "/gone" {
 			t.Fatalf("deleted %v, %v", &d, err)
 		}
 		var c peerv1.FollowResponse
@@ -139,7 +139,7 @@ func TestFragmentsKeepOrderAndMarkTheLast(t *testing.T) {
 func TestListEnd(t *testing.T) {
 	for _, count := range []int64{-1, 0, 1, 1 << 40} {
 		age := time.Duration(count)
-		b := bytesOf(t, wire.ListEnd(11, kv.History{Cluster: "c", Lineage: 2}, []byte("token"), count, age))
+		b := bytesOf(t, wire.ListEnd(11, kv.HistoryID{Cluster: "c", Lineage: 2}, []byte("token"), count, age))
 		var l shardwatchv1.ListResponse
 		if err := proto.Unmarshal(b, &l); err != nil {
 			t.Fatal(err)
@@ -162,7 +162,7 @@ func TestSharedBytesCostLittleMore(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	e := wire.ListChunk(9, kv.History{Lineage: 1}, list)
+	e := wire.ListChunk(9, kv.HistoryID{Lineage: 1}, list)
 	runtime.ReadMemStats(&after)
 	if each := (after.TotalAlloc - before.TotalAlloc) / uint64(len(list)); each > 300 {
 		t.Errorf("a message holds %d bytes for each shared value of 1 KiB", each)
@@ -173,14 +173,14 @@ func TestSharedBytesCostLittleMore(t *testing.T) {
 // Runs cut out of one buffer are given back with it, and not before.
 func TestRunsOutliveTheirMessage(t *testing.T) {
 	list := []*kv.KeyValue{item("/a", 2000, 3), item("/b", 10, 3), item("/c", 2000, 3)}
-	e := wire.ListChunk(9, kv.History{Lineage: 1}, list)
+	e := wire.ListChunk(9, kv.HistoryID{Lineage: 1}, list)
 	want := e.Buffers.Materialize()
 	last := e.Buffers[len(e.Buffers)-2:] // the last run, and what it stands before
 	last.Ref()
 	tail := last.Materialize()
 	e.Buffers.Free()
 	for range 100 { // what comes next takes what was given back
-		wire.ListChunk(8, kv.History{Lineage: 2}, []*kv.KeyValue{item("/other", 100, 2)}).Buffers.Free()
+		wire.ListChunk(8, kv.HistoryID{Lineage: 2}, []*kv.KeyValue{item("/other", 100, 2)}).Buffers.Free()
 	}
 	if got := last.Materialize(); !bytes.Equal(got, tail) || !bytes.HasSuffix(want, got) {
 		t.Error("a run has changed though somebody holds it")

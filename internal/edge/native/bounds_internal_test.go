@@ -15,7 +15,7 @@ import (
 // A position is good in its own cluster and lineage only; one that names no lineage
 // is of any lineage of its cluster.
 func TestJudgeAPosition(t *testing.T) {
-	here := historyOf(kv.History{Cluster: "one", Lineage: 3})
+	here := historyOf(kv.HistoryID{Cluster: "one", Lineage: 3})
 	other := wire.ClusterKey("other")
 	for _, c := range []struct {
 		in      history

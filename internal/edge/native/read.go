@@ -73,7 +73,7 @@ func (s *service) list(ctx context.Context, r *shardwatchv1.ListRequest, out grp
 	if since := kv.Revision(r.GetChangedSince()); since > 0 {
 		return s.listChanges(ctx, reading, known.Cluster, since, out)
 	}
-	of := kv.History{Cluster: known.Cluster, Lineage: reading.Lineage}
+	of := kv.HistoryID{Cluster: known.Cluster, Lineage: reading.Lineage}
 	count := int64(-1)
 	if r.GetCount() || r.GetCountOnly() {
 		if count, err = reading.Count(ctx); err != nil {
@@ -139,7 +139,7 @@ func (s *service) listRequest(r *shardwatchv1.ListRequest, here history) (req ro
 
 // sendPage sends the keys of a page, and returns the first key of the next one; "": this
 // is the last.
-func sendPage(ctx context.Context, reading *router.Reading, options router.Options, of kv.History, out grpc.ServerStream) (next string, err error) {
+func sendPage(ctx context.Context, reading *router.Reading, options router.Options, of kv.HistoryID, out grpc.ServerStream) (next string, err error) {
 	limit := options.Limit
 	// One key more than asked for tells whether there is another page.
 	if limit > 0 && limit < math.MaxInt64 {

@@ -49,7 +49,7 @@ func (s *service) listChanges(ctx context.Context, reading *router.Reading, clus
 		return err
 	}
 	defer body.Release()
-	of := kv.History{Cluster: cluster, Lineage: body.Lineage}
+	of := kv.HistoryID{Cluster: cluster, Lineage: body.Lineage}
 	for at := (router.Place{}); !body.End(at); {
 		var chunk router.Chunk
 		chunk, at = body.Chunk(at, s.api.cfg.FragmentBytes)

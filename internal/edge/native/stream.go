@@ -232,10 +232,10 @@ type start struct {
 	foreign error   // a *kv.LineageError when that is not the one that the cluster is at
 }
 
-// history is a kv.History as tokens carry it.
+// history is a kv.HistoryID as tokens carry it.
 type history struct{ cluster, lineage uint64 }
 
-func historyOf(h kv.History) history {
+func historyOf(h kv.HistoryID) history {
 	return history{cluster: wire.ClusterKey(h.Cluster), lineage: h.Lineage}
 }
 

@@ -51,7 +51,7 @@ func (l *farList) RecvMsg(m any) error {
 	if err != nil {
 		return err
 	}
-	at, history := kv.Revision(l.req.GetRevision()), kv.History{Cluster: "test", Lineage: 1}
+	at, history := kv.Revision(l.req.GetRevision()), kv.HistoryID{Cluster: "test", Lineage: 1}
 	items := l.far.h.State(rng, at)
 	into, _ := m.(*wire.Encoded)
 	switch l.sent++; l.sent {
