@@ -134,7 +134,7 @@ func TestAnotherHistoryIsFound(t *testing.T) {
 			}
 			_, err = c.Revision(t.Context())
 			wrong("the revision", err)
-			_, err = c.Verify(t.Context(), 3)
+			_, err = c.CheckRevision(t.Context(), 3)
 			wrong("a revision of the past", err)
 			wrong("a watch", follow(t, c, kv.FollowRequest{From: 31, Lineage: 7}).failure())
 			wrong("a list", follow(t, c, kv.FollowRequest{Lineage: 7}).failure())

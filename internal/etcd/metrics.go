@@ -53,7 +53,7 @@ func (c *Client) Register(m metric.Meter) error {
 		o.ObserveInt64(brought, s.EventBytes)
 		o.ObserveInt64(far, s.FarBehind)
 		o.ObserveInt64(reads, s.ClockReads)
-		o.ObserveInt64(asked, s.ClockCalls+s.VerifyCalls)
+		o.ObserveInt64(asked, s.ClockCalls+s.RevisionChecks)
 		o.ObserveInt64(apart, s.Disagreements)
 	})
 }

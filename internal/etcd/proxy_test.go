@@ -70,7 +70,7 @@ func TestProxyConnRemembersCompactions(t *testing.T) {
 	}
 	want := func(want string) {
 		t.Helper()
-		if got := says(c.Verify(t.Context(), 4)); got != want {
+		if got := says(c.CheckRevision(t.Context(), 4)); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}

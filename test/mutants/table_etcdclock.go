@@ -100,12 +100,12 @@ func etcdclockGroup() Group {
 			Old: `if before.mark.Judge(answer.Mark()) == nil {`, New: `if false {`, Tests: "TestOneMemberIsNoRestore", Package: "internal/etcd",
 		},
 		{
-			Name: "floor-is-compacted", Bug: "calls the compact revision itself compacted", File: "verify.go",
-			Old: `floor := c.past.floor(); revision < floor {`, New: `floor := c.past.floor(); revision <= floor {`, Tests: "TestVerify", Package: "internal/etcd",
+			Name: "floor-is-compacted", Bug: "calls the compact revision itself compacted", File: "check_revision.go",
+			Old: `floor := c.past.floor(); revision < floor {`, New: `floor := c.past.floor(); revision <= floor {`, Tests: "TestCheckRevision", Package: "internal/etcd",
 		},
 		{
-			Name: "verdict-one-late", Bug: "calls the next revision readable", File: "verify.go",
-			Old: `case revision > v.now:`, New: `case revision > v.now+1:`, Tests: "TestVerify", Package: "internal/etcd",
+			Name: "verdict-one-late", Bug: "calls the next revision readable", File: "check_revision.go",
+			Old: `case revision > v.now:`, New: `case revision > v.now+1:`, Tests: "TestCheckRevision", Package: "internal/etcd",
 		},
 	}}
 }

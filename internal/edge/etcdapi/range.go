@@ -151,7 +151,7 @@ func (a *API) read(ctx context.Context, r *etcdserverpb.RangeRequest, rng kv.Ran
 // readAt is read at an older revision. etcd decides whether there is such a
 // one; its present revision goes into the header.
 func (a *API) readAt(ctx context.Context, req router.ReadRequest, revision kv.Revision) (*router.Reading, kv.Revision, error) {
-	now, err := a.cfg.Etcd.Verify(ctx, revision)
+	now, err := a.cfg.Etcd.CheckRevision(ctx, revision)
 	switch {
 	case errors.As(err, new(*kv.CompactedError)):
 		return nil, 0, final{rpctypes.ErrGRPCCompacted}

@@ -36,7 +36,7 @@ const first = int64(cachetest.Start) + 1
 // scripted is an Upstream that is a history.
 type scripted struct {
 	script    *cachetest.History
-	allow     chan struct{} // a value for each Verify that may begin; nil: all may
+	allow     chan struct{} // a value for each CheckRevision that may begin; nil: all may
 	mu        sync.Mutex
 	compacted kv.Revision // guarded by mu
 	away      error       // guarded by mu
@@ -45,7 +45,7 @@ type scripted struct {
 
 func (*scripted) Identity() (cluster, term uint64)    { return 7, 3 }
 func (*scripted) ProxyConn() grpc.ClientConnInterface { return nil }
-func (s *scripted) Verify(ctx context.Context, revision kv.Revision) (kv.Revision, error) {
+func (s *scripted) CheckRevision(ctx context.Context, revision kv.Revision) (kv.Revision, error) {
 	if s.allow != nil {
 		select {
 		case <-s.allow:

@@ -31,11 +31,11 @@ type Upstream interface {
 	// Identity returns etcd's cluster ID and the newest raft term seen; zeros
 	// while they are not known.
 	Identity() (cluster, term uint64)
-	// Verify tells, by a linearizable read that begins after the call, etcd's
+	// CheckRevision tells, by a linearizable read that begins after the call, etcd's
 	// revision and whether revision can be read there: it fails with a
 	// *kv.CompactedError whose Floor is etcd's compact revision, and with a
 	// *kv.FutureError. Callers share reads.
-	Verify(ctx context.Context, revision kv.Revision) (now kv.Revision, err error)
+	CheckRevision(ctx context.Context, revision kv.Revision) (now kv.Revision, err error)
 }
 
 // Guard knows what a caller may read where etcd's authentication is on. All
@@ -136,9 +136,9 @@ func (v *View) Now(ctx context.Context) (kv.Revision, error) {
 	return now, err
 }
 
-// verify is Upstream.Verify.
-func (v *View) verify(ctx context.Context, revision kv.Revision) (kv.Revision, error) {
-	now, err := v.cfg.Etcd.Verify(ctx, revision)
+// checkRevision calls Upstream.CheckRevision and remembers the revision.
+func (v *View) checkRevision(ctx context.Context, revision kv.Revision) (kv.Revision, error) {
+	now, err := v.cfg.Etcd.CheckRevision(ctx, revision)
 	if err == nil {
 		v.Saw(now)
 	}
@@ -165,10 +165,10 @@ func (v *View) Newest() kv.Revision {
 	return max(kv.Revision(v.seen.Load()), v.cfg.Router.Newest())
 }
 
-// Verify is Upstream.Verify, but that a *kv.CompactedError's Floor is the newest
+// CheckRevision is Upstream.CheckRevision, but that a *kv.CompactedError's Floor is the newest
 // compact revision, and comes with etcd's present one.
-func (v *View) Verify(ctx context.Context, revision kv.Revision) (now kv.Revision, err error) {
-	now, err = v.verify(ctx, revision)
+func (v *View) CheckRevision(ctx context.Context, revision kv.Revision) (now kv.Revision, err error) {
+	now, err = v.checkRevision(ctx, revision)
 	var compacted *kv.CompactedError
 	if !errors.As(err, &compacted) {
 		return now, err
@@ -178,7 +178,7 @@ func (v *View) Verify(ctx context.Context, revision kv.Revision) (now kv.Revisio
 	for last := kv.Revision(0); compacted.Floor > last; {
 		last = compacted.Floor
 		var more error
-		if now, more = v.verify(ctx, last); more == nil {
+		if now, more = v.checkRevision(ctx, last); more == nil {
 			break
 		}
 		errors.As(more, &compacted)

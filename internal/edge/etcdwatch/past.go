@@ -331,7 +331,7 @@ func (p *past) read(x *part) (etcd.History, error) {
 		return etcd.History{}, &kv.CompactedError{Requested: x.from, Floor: x.from} // what was read may be of the next
 	}
 	if errors.As(err, new(*kv.CompactedError)) {
-		if _, newest := p.of.view.Verify(x.ctx, x.from); errors.As(newest, new(*kv.CompactedError)) {
+		if _, newest := p.of.view.CheckRevision(x.ctx, x.from); errors.As(newest, new(*kv.CompactedError)) {
 			err = newest
 		}
 	}

@@ -201,7 +201,7 @@ func (w *watch) from() (from, now kv.Revision, err error) {
 	defer cancel()
 	// The revision before: where that is gone, a watch from the first is fine,
 	// but etcd has no previous values for it.
-	now, err = view.Verify(ctx, w.start-1)
+	now, err = view.CheckRevision(ctx, w.start-1)
 	var compacted *kv.CompactedError
 	var future *kv.FutureError
 	switch {

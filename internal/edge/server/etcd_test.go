@@ -28,9 +28,9 @@ import (
 // upstream is an etcd that is a history.
 type upstream struct{ h *cachetest.History }
 
-func (upstream) Identity() (cluster, term uint64)  { return 7, 3 }
+func (upstream) Identity() (cluster, term uint64)    { return 7, 3 }
 func (upstream) ProxyConn() grpc.ClientConnInterface { return nil }
-func (u upstream) Verify(context.Context, kv.Revision) (kv.Revision, error) {
+func (u upstream) CheckRevision(context.Context, kv.Revision) (kv.Revision, error) {
 	return u.h.Now(), nil
 }
 

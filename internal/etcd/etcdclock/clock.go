@@ -62,21 +62,21 @@ func New(conns *etcdconn.Conns, probeFloor func(ctx context.Context, gone kv.Rev
 
 // Stats are a Reader's counts since it was made.
 type Stats struct {
-	ClockCalls  int64
-	VerifyCalls int64
-	ClockReads  int64 // requests to etcd for both, and for looks: callers share them
+	ClockCalls     int64
+	RevisionChecks int64
+	ClockReads     int64 // requests to etcd for both, and for looks: callers share them
 	// Disagreements counts answers of one member of etcd that contradict what
 	// another one has told.
 	Disagreements int64
 }
 
-type counters struct{ clockCalls, verifyCalls, clockReads, disagreements atomic.Int64 }
+type counters struct{ clockCalls, revisionChecks, clockReads, disagreements atomic.Int64 }
 
 // Stats returns the counts as of now.
 func (c *Reader) Stats() Stats {
 	n := &c.count
 	return Stats{
-		ClockCalls: n.clockCalls.Load(), VerifyCalls: n.verifyCalls.Load(), ClockReads: n.clockReads.Load(),
+		ClockCalls: n.clockCalls.Load(), RevisionChecks: n.revisionChecks.Load(), ClockReads: n.clockReads.Load(),
 		Disagreements: n.disagreements.Load(),
 	}
 }

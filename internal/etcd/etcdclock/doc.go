@@ -1,7 +1,7 @@
 // Package etcdclock reads etcd's clock: its revision, its compact revision, and whether
 // it still has the history that is served.
 //
-// Read [Reader] first. [Reader.Clock] reads the revision, [Reader.Verify] checks one,
+// Read [Reader] first. [Reader.Clock] reads the revision, [Reader.CheckRevision] checks one,
 // and [Reader.Look] compares what etcd shows with the lineage that was adopted.
 //
 // A Reader may be used from any number of goroutines. Callers share reads, each of which

@@ -11,19 +11,19 @@ import (
 )
 
 // One who gives up does not take the others' answer along.
-func TestVerifySurvivesItsCaller(t *testing.T) {
+func TestCheckRevisionSurvivesItsCaller(t *testing.T) {
 	c := newReader(t, scripted{now: 10})
 	hasty, cancel := context.WithCancel(t.Context())
 	cancel()
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			if _, err := c.Verify(hasty, 1); !errors.Is(err, context.Canceled) {
+			if _, err := c.CheckRevision(hasty, 1); !errors.Is(err, context.Canceled) {
 				t.Errorf("hasty: %v", err)
 			}
 		})
 		all.Go(func() {
-			if now, err := c.Verify(t.Context(), 5); now != 10 || err != nil {
+			if now, err := c.CheckRevision(t.Context(), 5); now != 10 || err != nil {
 				t.Errorf("patient: %d, %v", now, err)
 			}
 		})

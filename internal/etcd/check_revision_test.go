@@ -35,7 +35,7 @@ func grow(t *testing.T, cli *clientv3.Client, n int) (now int64) {
 	return now
 }
 
-// says is what Verify answers, in a word.
+// says is what CheckRevision answers, in a word.
 func says(now kv.Revision, err error) string {
 	var compacted *kv.CompactedError
 	var future *kv.FutureError
@@ -50,9 +50,9 @@ func says(now kv.Revision, err error) string {
 	return fmt.Sprintf("now %d", now)
 }
 
-// Verify says what etcd's own Range at the revision says, around the compact
+// CheckRevision says what etcd's own Range at the revision says, around the compact
 // and the current revision.
-func TestVerify(t *testing.T) {
+func TestCheckRevision(t *testing.T) {
 	s := etcdtest.Start(t)
 	cli := s.Client()
 	for _, probe := range []string{"\x00", "/v", "/other"} { // with and without events to catch up with
@@ -61,7 +61,7 @@ func TestVerify(t *testing.T) {
 		c := newClient(t, cfg)
 		want := func(revision kv.Revision, want string) {
 			t.Helper()
-			if got := says(c.Verify(t.Context(), revision)); got != want {
+			if got := says(c.CheckRevision(t.Context(), revision)); got != want {
 				t.Errorf("probe %q: %d: %s, want %s", probe, revision, got, want)
 			}
 		}
@@ -102,7 +102,7 @@ func TestVerify(t *testing.T) {
 
 // A thousand callers at once, each with a revision of its own: every one gets
 // its own answer, from a handful of reads.
-func TestVerifyHerd(t *testing.T) {
+func TestCheckRevisionHerd(t *testing.T) {
 	s := etcdtest.Start(t)
 	cli := s.Client()
 	const now, floor = 300, 100
@@ -125,7 +125,7 @@ func TestVerifyHerd(t *testing.T) {
 				revision, want := of(i)
 				ready.Done()
 				<-start
-				if got := says(c.Verify(t.Context(), revision)); got != want {
+				if got := says(c.CheckRevision(t.Context(), revision)); got != want {
 					t.Errorf("%d: %s, want %s", revision, got, want)
 				}
 			})
@@ -168,7 +168,7 @@ func TestVerifyHerd(t *testing.T) {
 
 // Writes and compactions go on meanwhile: no caller is told less than was true
 // when it called, or more than was true when it was answered.
-func TestVerifyUnderCompaction(t *testing.T) {
+func TestCheckRevisionUnderCompaction(t *testing.T) {
 	s := etcdtest.Start(t)
 	cli := s.Client()
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -215,7 +215,7 @@ func TestVerifyUnderCompaction(t *testing.T) {
 				if revision < 1 {
 					continue
 				}
-				got, err := c.Verify(t.Context(), kv.Revision(revision))
+				got, err := c.CheckRevision(t.Context(), kv.Revision(revision))
 				_, _, afterTried := look()
 				var compacted *kv.CompactedError
 				var future *kv.FutureError
@@ -322,7 +322,7 @@ func (b *behind) start(t *testing.T) *Client {
 
 // Members of etcd are not equally far. What one says too late is asked again;
 // what does not come right is an error, not an answer.
-func TestVerifyAmongLaggards(t *testing.T) {
+func TestCheckRevisionAmongLaggards(t *testing.T) {
 	for name, c := range map[string]struct {
 		b        *behind
 		revision kv.Revision
@@ -337,7 +337,7 @@ func TestVerifyAmongLaggards(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := c.b.start(t)
-			if got := says(client.Verify(t.Context(), c.revision)); got != c.want {
+			if got := says(client.CheckRevision(t.Context(), c.revision)); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
@@ -346,10 +346,10 @@ func TestVerifyAmongLaggards(t *testing.T) {
 
 // A restored etcd is at an older revision: what was remembered of the history
 // before is forgotten.
-func TestVerifyForgetsAnotherHistory(t *testing.T) {
+func TestCheckRevisionForgetsAnotherHistory(t *testing.T) {
 	b := &behind{now: 100, floor: 50, watches: []int64{50}}
 	c := b.start(t)
-	if got := says(c.Verify(t.Context(), 20)); got != "20: compacted to 50" {
+	if got := says(c.CheckRevision(t.Context(), 20)); got != "20: compacted to 50" {
 		t.Fatal(got)
 	}
 	b.mu.Lock()
@@ -358,7 +358,7 @@ func TestVerifyForgetsAnotherHistory(t *testing.T) {
 	if r, err := c.Revision(t.Context()); r != 30 || err != nil { // the node's clock asks every second
 		t.Fatal(r, err)
 	}
-	if got := says(c.Verify(t.Context(), 20)); got != "now 30" {
+	if got := says(c.CheckRevision(t.Context(), 20)); got != "now 30" {
 		t.Error(got)
 	}
 	if cluster, term := c.Identity(); cluster != 3 || term != 7 {
@@ -366,11 +366,11 @@ func TestVerifyForgetsAnotherHistory(t *testing.T) {
 	}
 }
 
-func TestVerifyWithoutEtcd(t *testing.T) {
+func TestCheckRevisionWithoutEtcd(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
 	s.Stop()
-	if _, err := c.Verify(t.Context(), 5); !errors.Is(err, etcdconn.ErrUnavailable) {
+	if _, err := c.CheckRevision(t.Context(), 5); !errors.Is(err, etcdconn.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -400,7 +400,7 @@ func TestReaderOfAnOldCompactedRevisionDelaysNoOther(t *testing.T) {
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	hasty, giveUp := context.WithCancel(t.Context())
-	readers.Go(func() { old <- says(c.Verify(hasty, 2)) })
+	readers.Go(func() { old <- says(c.CheckRevision(hasty, 2)) })
 	if purpose := <-permits.asked; !strings.HasPrefix(purpose, "catch up") {
 		t.Errorf("a permit for %q", purpose)
 	}
@@ -409,7 +409,7 @@ func TestReaderOfAnOldCompactedRevisionDelaysNoOther(t *testing.T) {
 			floor: fmt.Sprint("now ", now), now: fmt.Sprint("now ", now),
 			now + 1: fmt.Sprintf("%d: future of %d", now+1, now),
 		} {
-			if got := says(c.Verify(t.Context(), revision)); got != want {
+			if got := says(c.CheckRevision(t.Context(), revision)); got != want {
 				t.Errorf("%d: %s, want %s", revision, got, want)
 			}
 		}
@@ -422,7 +422,7 @@ func TestReaderOfAnOldCompactedRevisionDelaysNoOther(t *testing.T) {
 		t.Errorf("given up: %s", got)
 	}
 
-	readers.Go(func() { old <- says(c.Verify(t.Context(), 2)) })
+	readers.Go(func() { old <- says(c.CheckRevision(t.Context(), 2)) })
 	<-permits.asked
 	<-one // the list is over
 	if got, want := <-old, fmt.Sprintf("2: compacted to %d", floor); got != want {
@@ -444,12 +444,12 @@ func TestAnOldCompactedRevisionAsTheFirstQuestion(t *testing.T) {
 	cfg := testConfig(s.Endpoint())
 	cfg.FreeCatchUp = 20
 	c := newClient(t, cfg)
-	if got := says(c.Verify(t.Context(), 2)); got != "2: compacted to 50" {
+	if got := says(c.CheckRevision(t.Context(), 2)); got != "2: compacted to 50" {
 		t.Error(got)
 	}
 }
 
-func BenchmarkVerify(b *testing.B) {
+func BenchmarkCheckRevision(b *testing.B) {
 	s := etcdtest.Start(b)
 	c, err := New(testConfig(s.Endpoint()))
 	if err != nil {
@@ -461,7 +461,7 @@ func BenchmarkVerify(b *testing.B) {
 	b.ResetTimer()
 	b.RunParallel(func(p *testing.PB) {
 		for p.Next() {
-			if _, err := c.Verify(b.Context(), 1); err != nil {
+			if _, err := c.CheckRevision(b.Context(), 1); err != nil {
 				b.Error(err)
 			}
 		}

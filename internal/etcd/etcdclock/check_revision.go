@@ -21,15 +21,15 @@ var (
 	errDiffer = errors.New("etcd's members do not agree on what is compacted")
 )
 
-// Verify tells, by a linearizable read that begins after the call, etcd's
+// CheckRevision tells, by a linearizable read that begins after the call, etcd's
 // revision, and whether revision can be read there: it fails with a
 // *kv.CompactedError whose Floor is etcd's compact revision, or with a
 // *kv.FutureError. Revision 0 can always be read.
 //
 // Callers share reads: those that come while one is in flight wait for the next,
 // whatever their revisions. A thousand of them cost etcd two.
-func (c *Reader) Verify(ctx context.Context, revision kv.Revision) (now kv.Revision, err error) {
-	c.count.verifyCalls.Add(1)
+func (c *Reader) CheckRevision(ctx context.Context, revision kv.Revision) (now kv.Revision, err error) {
+	c.count.revisionChecks.Add(1)
 	if err := c.lineage.err(); err != nil {
 		return 0, err
 	}
