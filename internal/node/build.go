@@ -172,8 +172,8 @@ func buildAPIs(n *Node) (err error) {
 	n.openQueue, n.turns = etcdwatch.NewOpenQueue(), fair.NewTurns()
 	ac := n.cfg.EtcdAPI
 	ac.Router, ac.Etcd, ac.Self, ac.Members, ac.Logger = n.router, n.cfg.Etcd, n.self, n.etcdMembers, n.log
-	ac.Access, ac.Audit, ac.Budget, ac.OpenQueue, ac.Turns = n.access, n.audit, n.budget, n.openQueue, n.turns
-	ac.MaxStaleness, ac.Guard, ac.Learn = n.cfg.MaxStaleness, n.guard, n.guard.Learn
+	ac.Access, ac.Audit, ac.Budget, ac.OpenQueue, ac.Turns = n.authorizer, n.audit, n.budget, n.openQueue, n.turns
+	ac.MaxStaleness, ac.Guard, ac.Learn = n.cfg.MaxStaleness, n.etcdAuth, n.etcdAuth.Learn
 	n.etcdAPI, err = etcdapi.New(ac)
 	return err
 }
@@ -181,10 +181,10 @@ func buildAPIs(n *Node) (err error) {
 // buildServer builds the ports of clients and nodes, and what drains them.
 func buildServer(n *Node) (err error) {
 	sc := n.cfg.Server
-	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = serverView{n, n.copies, n.clock}, n.router, n.etcdAPI, n.guard, n.self, n.log
+	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = serverView{n, n.copies, n.clock}, n.router, n.etcdAPI, n.etcdAuth, n.self, n.log
 	sc.Permits, sc.Lineage, sc.Operator, sc.Trace, sc.Verifier = n.permits, n.lineage, n.operator, n.trace, n.verifier
 	sc.Happened = n.delivery.Happened()
-	sc.Access, sc.Audit, sc.Budget, sc.OpenQueue, sc.Turns = n.access, n.audit, n.budget, n.openQueue, n.turns
+	sc.Access, sc.Audit, sc.Budget, sc.OpenQueue, sc.Turns = n.authorizer, n.audit, n.budget, n.openQueue, n.turns
 	sc.ClientTLS, sc.PeerTLS, sc.PeerSpeaks = n.cfg.ClientTLS, n.cfg.PeerServerTLS, n.cfg.PeerSpeaks
 	sc.ClientFailed, sc.PeerFailed = n.limits.clients.Failed, n.limits.peers.Failed
 	if n.server, err = server.New(sc); err != nil {

@@ -13,8 +13,8 @@ import (
 // register has the metrics of all parts observed at each scrape.
 func (n *Node) register(m metric.Meter) error {
 	errs := []error{
-		netlimit.Register(m, n.limits.all()...), authz.Register(m, n.access, n.audit), n.registerCluster(m),
-		n.budget.Register(m), n.clock.register(m), n.guard.Register(m), n.lineage.Register(m), n.permits.register(m), n.placement.Register(m),
+		netlimit.Register(m, n.limits.all()...), authz.Register(m, n.authorizer, n.audit), n.registerCluster(m),
+		n.budget.Register(m), n.clock.register(m), n.etcdAuth.Register(m), n.lineage.Register(m), n.permits.register(m), n.placement.Register(m),
 		n.router.Register(m), n.server.Register(m), n.copies.Register(m, func() map[*cache.Cache]int { return n.router.Merged().Watches }, n.router.HoldingBack), n.verifier.Register(m),
 	}
 	if e, ok := n.cfg.Etcd.(interface{ Register(m metric.Meter) error }); ok {

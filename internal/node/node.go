@@ -61,8 +61,8 @@ type Node struct {
 	trace       *revtrace.Trace
 	delivery    *delivery.Recorder
 	router      *router.Router
-	guard       *etcdauth.Checker
-	access      *authz.Authorizer // nil: no policy
+	etcdAuth    *etcdauth.Checker
+	authorizer  *authz.Authorizer // nil: no policy
 	audit       *authz.Audit
 	budget      *budget.Budget
 	openQueue   *fair.Gate
@@ -97,7 +97,7 @@ func New(cfg Config) (*Node, error) {
 	// Each part is given those that are built before it, and functions that call later
 	// ones once the node runs.
 	for _, build := range []func(n *Node) error{
-		buildMembership, buildCluster, buildLineage, buildDataPath, buildGuard, buildAccess, buildAPIs, buildServer,
+		buildMembership, buildCluster, buildLineage, buildDataPath, buildEtcdAuth, buildPolicy, buildAPIs, buildServer,
 	} {
 		if err := build(n); err != nil {
 			return nil, err
@@ -150,7 +150,7 @@ func (n *Node) Run(ctx context.Context) error {
 	part("suspects", n.suspects.run)
 	part("router", n.router.Run)
 	part("pulse", n.pulse.run)
-	part("guard", n.guard.Run)
+	part("etcd auth", n.etcdAuth.Run)
 	part("etcd API", n.etcdAPI.Run)
 	part("server", func(ctx context.Context) error {
 		return n.server.Run(ctx, n.cfg.Listeners.Client, n.cfg.Listeners.Peer)
@@ -317,7 +317,7 @@ func (n *Node) missing() []string {
 			return []string{fmt.Sprintf("%d shards with too few live replicas are about to move to this node; it waits for them until %s after its start", owed, owedWait)}
 		}
 	}
-	if trouble := n.guard.Trouble(); trouble != "" {
+	if trouble := n.etcdAuth.Trouble(); trouble != "" {
 		return []string{trouble}
 	}
 	return nil

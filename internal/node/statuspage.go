@@ -44,7 +44,7 @@ func buildStatusPage(n *Node) {
 // open reports whether every client that reaches the client port may read everything.
 func (n *Node) open() bool {
 	certified := n.cfg.ClientTLS != nil && n.cfg.ClientTLS.ClientAuth >= tls.RequireAnyClientCert
-	return !certified && n.access == nil && n.guard.MayRead("", kv.Range{}) == nil
+	return !certified && n.authorizer == nil && n.etcdAuth.MayRead("", kv.Range{}) == nil
 }
 
 // http returns the handler that was set, with the status page before it.

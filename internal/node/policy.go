@@ -6,8 +6,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/authz"
 )
 
-// buildAccess reads the policy, if there is one.
-func buildAccess(n *Node) error {
+// buildPolicy reads the policy, if one is configured.
+func buildPolicy(n *Node) error {
 	log := n.cfg.Audit
 	if log == nil {
 		log = n.log
@@ -19,26 +19,26 @@ func buildAccess(n *Node) error {
 	c := authz.Defaults()
 	c.File, c.Audit = n.cfg.Policy, n.audit
 	var err error
-	n.access, err = authz.New(c)
+	n.authorizer, err = authz.New(c)
 	return err
 }
 
 // PolicyFiles are the policy's file and the one that it names; none without a
 // policy.
-func (n *Node) PolicyFiles() []string { return n.access.Files() }
+func (n *Node) PolicyFiles() []string { return n.authorizer.Files() }
 
 // ReloadPolicy reads the policy again. When it is wrong, the one before stays in
 // force.
-func (n *Node) ReloadPolicy() error { return n.access.Reload() }
+func (n *Node) ReloadPolicy() error { return n.authorizer.Reload() }
 
 // TakesTokens reports whether the policy in force takes bearer tokens.
-func (n *Node) TakesTokens() bool { return n.access.TakesTokens() }
+func (n *Node) TakesTokens() bool { return n.authorizer.TakesTokens() }
 
 // mayLook authorizes requests for metrics, the status page and profiles by the policy;
 // nil without a policy.
 func (n *Node) mayLook() func(*http.Request) error {
-	if n.access == nil {
+	if n.authorizer == nil {
 		return nil
 	}
-	return n.access.Web
+	return n.authorizer.Web
 }

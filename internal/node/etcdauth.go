@@ -6,15 +6,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/etcdauth"
 )
 
-func buildGuard(n *Node) error {
+func buildEtcdAuth(n *Node) error {
 	c := etcdauth.Defaults()
 	c.Etcd, c.Peers, c.Logger = n.cfg.Etcd, n.others, n.log
 	var err error
-	n.guard, err = etcdauth.New(c)
+	n.etcdAuth, err = etcdauth.New(c)
 	return err
 }
 
-// others returns ways to the other nodes, but for those that gossip calls gone.
+// others returns connections to the other nodes, without those that gossip reports as dead.
 func (n *Node) others() []grpc.ClientConnInterface {
 	var out []grpc.ClientConnInterface
 	for _, m := range n.members.Members() {
