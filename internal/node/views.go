@@ -56,9 +56,9 @@ func (v serverView) Replica(id shard.ID) *cache.Cache { return v.Set.Replica(id)
 // Replica returns this node's copy of a shard, once it is loaded; nil otherwise.
 func (n *Node) Replica(id shard.ID) *cache.Cache { return n.copies.Replica(id) }
 
-// Operate carries out an order of an operator; see server.Operator.
-func (n *Node) Operate(ctx context.Context, o mapchange.Order, planned func(*mapchange.Plan) error, progress func(*mapchange.Progress) error) error {
-	return n.operator.Operate(ctx, o, planned, progress)
+// ChangeMap carries out a shard map change of an operator; see admin.Operator.
+func (n *Node) ChangeMap(ctx context.Context, o mapchange.Order, planned func(*mapchange.Plan) error, progress func(*mapchange.Progress) error) error {
+	return n.operator.ChangeMap(ctx, o, planned, progress)
 }
 
 // Map implements server.Node: the newest map.

@@ -65,8 +65,8 @@ type Operator struct{ cfg Config }
 // New returns an Operator.
 func New(cfg Config) *Operator { return &Operator{cfg: cfg} }
 
-// Operate implements server.Operator.
-func (o *Operator) Operate(ctx context.Context, order mapchange.Order, planned func(*mapchange.Plan) error, progress func(*mapchange.Progress) error) error {
+// ChangeMap implements admin.Operator.
+func (o *Operator) ChangeMap(ctx context.Context, order mapchange.Order, planned func(*mapchange.Plan) error, progress func(*mapchange.Progress) error) error {
 	plan, err := o.agree(ctx, order)
 	if err != nil {
 		return err

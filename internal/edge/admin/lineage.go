@@ -43,7 +43,7 @@ func (s *adminService) bumpLineage(ctx context.Context, r *shardwatchv1.BumpLine
 			return 0, &kv.InvalidError{Field: "etcd_cluster_id", Reason: fmt.Sprintf("%q is no ID as etcdctl prints it, in hex", id)}
 		}
 	}
-	who, err := s.mayOperate(ctx)
+	who, err := s.mayAdminister(ctx)
 	if err != nil {
 		return 0, err
 	}

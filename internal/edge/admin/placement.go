@@ -37,7 +37,7 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 	if err != nil {
 		return err
 	}
-	who, err := s.mayOperate(ctx)
+	who, err := s.mayAdminister(ctx)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 		log = log.With("client", from.String())
 	}
 	agreed := false
-	err = s.srv.cfg.Operator.Operate(ctx, order, func(p *mapchange.Plan) error {
+	err = s.srv.cfg.Operator.ChangeMap(ctx, order, func(p *mapchange.Plan) error {
 		agreed = true
 		if !order.DryRun {
 			log.Info("shard map change begun by an operator", "map_version", p.Version, "steps", len(p.Steps))
@@ -87,10 +87,10 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 	return err
 }
 
-// mayOperate returns the caller of ctx, for logs. While etcd's authentication
-// is on, operators need etcd's root role: a right to keys gives none to change the
-// cluster.
-func (s *adminService) mayOperate(ctx context.Context) (who string, err error) {
+// mayAdminister returns the caller of ctx, for logs. While etcd's authentication
+// is on, operators need etcd's root role: the right to read or write keys does not include
+// changes of the cluster.
+func (s *adminService) mayAdminister(ctx context.Context) (who string, err error) {
 	caller, err := s.srv.cfg.Callers.Access.Caller(ctx)
 	if err != nil {
 		return "", err

@@ -31,7 +31,7 @@ func (s *adminService) recoverVoters(ctx context.Context, r *shardwatchv1.Recove
 	case !order.DryRun && order.Node == "":
 		return nil, 0, &kv.InvalidError{Field: "node", Reason: "name the node of the plan: ask for that with dry_run first"}
 	}
-	who, err := s.mayOperate(ctx)
+	who, err := s.mayAdminister(ctx)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -43,33 +43,32 @@ type Lineage interface {
 
 // Verifier compares the copies of shards.
 type Verifier interface {
-	// Verify compares all copies of shards, none: of all, and tells what came of
-	// each. It fails with a *kv.InvalidError when there is no such shard.
+	// Verify compares all copies of the given shards (none: of all shards) and calls tell
+	// with the result of each. It fails with a *kv.InvalidError for an unknown shard ID.
 	Verify(ctx context.Context, ids []shard.ID, etcd bool, tell func(*shardwatchv1.VerifyResponse) error) error
 }
 
 // Operator changes the shard map for operators.
 type Operator interface {
-	// Operate carries out an order. It calls planned once the voters have agreed,
-	// or for a dry run, at once; then progress now and then, until all is done. It
-	// fails with a *mapchange.RefusedError, *kv.InvalidError or
-	// *kv.UnavailableError, with what planned and progress return, and when ctx
-	// ends. An accepted change continues.
-	Operate(ctx context.Context, o mapchange.Order, planned func(*mapchange.Plan) error, progress func(*mapchange.Progress) error) error
-	// RecoverVoters returns the plan of a recovery of the voters, and unless it is a dry
-	// run, carries it out: version is that of the map that the only voter begins with.
-	// It fails with a *mapchange.RefusedError or a *kv.UnavailableError.
+	// ChangeMap carries out a shard map change. It calls planned when the voters have
+	// accepted the change, in a dry run at once, and then progress repeatedly until the
+	// change is complete. It fails with a *mapchange.RefusedError, a *kv.InvalidError or a
+	// *kv.UnavailableError, with the error of planned or progress, and when ctx ends. An
+	// accepted change continues after such an error.
+	ChangeMap(ctx context.Context, o mapchange.Order, planned func(*mapchange.Plan) error, progress func(*mapchange.Progress) error) error
+	// RecoverVoters plans a recovery of the voters and, except in a dry run, carries it
+	// out: version is that of the map with which the single voter begins. It fails with a *mapchange.RefusedError or a *kv.UnavailableError.
 	RecoverVoters(ctx context.Context, o mapchange.RecoverOrder) (plan *mapchange.Recovery, version uint64, err error)
 }
 
-// Config is what a Service needs.
+// Config has the dependencies of a Service.
 type Config struct {
 	Node Node
 	// Status returns the node's own state.
 	Status func() *shardwatchv1.StatusResponse
 	// Callers checks the calls of clients.
 	Callers *callers.Checker
-	// Verifier compares copies; nil: they cannot be.
+	// Verifier compares copies; nil: Verify is not available.
 	Verifier Verifier
 	// Lineage begins new lineages; nil: none can be begun.
 	Lineage Lineage

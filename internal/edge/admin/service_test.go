@@ -23,7 +23,7 @@ import (
 // obedient does what it is told.
 type obedient struct{}
 
-func (obedient) Operate(_ context.Context, _ mapchange.Order, planned func(*mapchange.Plan) error, _ func(*mapchange.Progress) error) error {
+func (obedient) ChangeMap(_ context.Context, _ mapchange.Order, planned func(*mapchange.Plan) error, _ func(*mapchange.Progress) error) error {
 	return planned(&mapchange.Plan{})
 }
 

@@ -103,7 +103,7 @@ func TestAnOrderSentToANodeThatDoesNotVote(t *testing.T) {
 			m := c.Map()
 			last := m.Shards[len(m.Shards)-1]
 			began := time.Now()
-			err := c.Node(name).Operate(context.Background(), mapchange.Order{
+			err := c.Node(name).ChangeMap(context.Background(), mapchange.Order{
 				ID: fmt.Sprint("order ", i), Request: mapchange.Split{Shard: last.ID, At: []string{last.Range.Start + string(rune('a'+i))}},
 			}, func(*mapchange.Plan) error { return errAgreed }, nil)
 			if took := time.Since(began); !errors.Is(err, errAgreed) || took > time.Second {
