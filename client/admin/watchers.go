@@ -144,7 +144,7 @@ func watcherFrom(w *pb.WatcherStatus) WatcherStatus {
 	return WatcherStatus{
 		Node: w.GetNode(), Client: w.GetClient(), User: w.GetUser(), API: WatcherAPI(w.GetApi()), ID: w.GetWatchId(),
 		Range: rangeFrom(w.GetKey(), w.GetRangeEnd()), Revision: w.GetRevision(), Lag: w.GetLagRevisions(), Behind: w.GetLag().AsDuration(),
-		Bytes: w.GetBytes(), BytesPerSecond: w.GetBytesPerSecond(), Mode: ServeMode(w.GetRung()), Since: w.GetSince().AsTime(),
+		Bytes: w.GetBytes(), BytesPerSecond: w.GetBytesPerSecond(), Mode: ServeMode(w.GetServeMode()), Since: w.GetSince().AsTime(),
 		Deltas: w.GetDeltas(), Resyncs: w.GetResyncs(),
 	}
 }

@@ -34,14 +34,14 @@ func (n *Node) watchers() []*pb.WatcherStatus {
 		out = append(out, &pb.WatcherStatus{
 			Node: n.Name, Client: "10.0.0.7:40112", User: "ann", Api: pb.WatcherAPI_WATCHER_API_NATIVE, WatchId: 1,
 			Key: []byte("/pods/"), RangeEnd: []byte("/pods0"), Revision: 41_000, LagRevisions: 1200, Lag: durationpb.New(4500 * time.Millisecond),
-			Bytes: 5 << 20, BytesPerSecond: 2048, Rung: pb.WatcherRung_WATCHER_RUNG_DELTA, Since: since, Deltas: 2, Resyncs: 1,
+			Bytes: 5 << 20, BytesPerSecond: 2048, ServeMode: pb.WatcherServeMode_WATCHER_SERVE_MODE_DELTA, Since: since, Deltas: 2, Resyncs: 1,
 		})
 	}
 	if n != nodes[len(nodes)-1] {
 		out = append(out, &pb.WatcherStatus{
 			Node: n.Name, Client: "10.0.0.9:51007", Api: pb.WatcherAPI_WATCHER_API_ETCD, WatchId: 0,
 			Key: []byte("/nodes/a"), Revision: 42_200, Lag: durationpb.New(0),
-			Bytes: 900, Rung: pb.WatcherRung_WATCHER_RUNG_WINDOW, Since: since,
+			Bytes: 900, ServeMode: pb.WatcherServeMode_WATCHER_SERVE_MODE_WINDOW, Since: since,
 		})
 	}
 	return out

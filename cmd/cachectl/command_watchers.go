@@ -249,7 +249,7 @@ type watcherJSON struct {
 	Revision       int64     `json:"revision"`
 	Lag            int64     `json:"lag_revisions"`
 	BehindSeconds  float64   `json:"behind_seconds"`
-	Mode           string    `json:"rung"`
+	Mode           string    `json:"mode"`
 	Bytes          int64     `json:"bytes"`
 	BytesPerSecond float64   `json:"bytes_per_second"`
 	Since          time.Time `json:"since"`

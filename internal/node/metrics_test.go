@@ -48,8 +48,8 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]int64{
-		"shardwatch.server.watches_by_rung api=native,rung=window": 2,
-		"shardwatch.server.watches_by_rung api=etcd,rung=log":      0,
+		"shardwatch.server.watches_by_mode api=native,mode=window": 2,
+		"shardwatch.server.watches_by_mode api=etcd,mode=log":      0,
 		"shardwatch.server.watch_lag api=native,quantile=1":        0,
 		"shardwatch.server.units kind=state":                       1,
 		"shardwatch.server.units kind=resync":                      0,

@@ -182,18 +182,18 @@ func (c *crowd) take() map[kind]*measured {
 
 // measured is what some watchers measured in a window.
 type measured struct {
-	watches int
-	late    delays
-	rungs   rungs
-	longest time.Duration  // of the delays
-	worst   string         // that gap and whose it was
-	moves   map[string]int // by nodes and reason
-	events  int
+	watches  int
+	late     delays
+	catchUps catchUps
+	longest  time.Duration  // of the delays
+	worst    string         // that gap and whose it was
+	moves    map[string]int // by nodes and reason
+	events   int
 }
 
 func (m *measured) add(w window, name string) {
 	m.events += w.events
-	m.rungs.add(w.rungs)
+	m.catchUps.add(w.catchUps)
 	for _, r := range w.reasons {
 		m.moves[r]++
 	}

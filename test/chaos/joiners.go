@@ -34,12 +34,12 @@ type joiner struct {
 	rng    *rand.Rand
 	busy   atomic.Bool
 
-	mu     sync.Mutex
-	joins  int               // guarded by mu
-	events int               // guarded by mu
-	rungs  rungs             // guarded by mu
-	broken []check.Violation // guarded by mu
-	doing  string            // guarded by mu; for people
+	mu       sync.Mutex
+	joins    int               // guarded by mu
+	events   int               // guarded by mu
+	catchUps catchUps          // guarded by mu
+	broken   []check.Violation // guarded by mu
+	doing    string            // guarded by mu; for people
 }
 
 func newJoiners(nodes []target, apis []string, each int, t *truth, keys keyspace, rng *rand.Rand) (*joiners, error) {
@@ -139,12 +139,12 @@ func (js *joiners) take(c *Cycle) (broken []check.Violation) {
 		p := c.partOf(string(j.by))
 		p.Joins += j.joins
 		p.Events += j.events
-		p.JoinRungs.add(j.rungs)
+		p.JoinCatchUps.add(j.catchUps)
 		p.Violations += len(j.broken)
 		c.Events += j.events
 		c.Violations += len(j.broken)
 		broken = append(broken, j.broken...)
-		j.joins, j.events, j.rungs, j.broken = 0, 0, rungs{}, nil
+		j.joins, j.events, j.catchUps, j.broken = 0, 0, catchUps{}, nil
 		j.mu.Unlock()
 	}
 	return broken
@@ -169,7 +169,7 @@ func (j *joiner) join(ctx context.Context) {
 	j.doing = w.Name
 	j.mu.Unlock()
 	c := check.NewChecker(w)
-	var r rungs
+	var r catchUps
 	var err error
 	enough := func() bool { return c.Complete(j.truth.history(), until) }
 	if j.by == nativeClient {
@@ -194,7 +194,7 @@ func (j *joiner) join(ctx context.Context) {
 	defer j.mu.Unlock()
 	j.joins++
 	j.events += c.Events()
-	j.rungs.add(r)
+	j.catchUps.add(r)
 	j.broken = append(j.broken, broken...)
 	if err != nil && !errors.Is(err, errGone) {
 		j.broken = append(j.broken, check.Violation{Promise: check.PromiseResumable, Watcher: w.Name, Expected: "to go on", Got: err.Error()})
@@ -225,7 +225,7 @@ func (j *joiner) anyStart(head int64) kv.Revision {
 	return kv.Revision(2 + j.rng.Int64N(max(1, head-1)))
 }
 
-func (j *joiner) joinNative(ctx context.Context, w check.Watch, c *check.Checker, enough func() bool) (r rungs, err error) {
+func (j *joiner) joinNative(ctx context.Context, w check.Watch, c *check.Checker, enough func() bool) (r catchUps, err error) {
 	opts := []client.WatchOption{client.FromRevision(int64(w.Start)), client.WithProgress(), client.OnResume(func(client.Resume) {})}
 	if w.Prev {
 		opts = append(opts, client.WithPrevKV())
@@ -255,7 +255,7 @@ func (j *joiner) joinNative(ctx context.Context, w check.Watch, c *check.Checker
 	return r, nil
 }
 
-func (j *joiner) joinEtcd(ctx context.Context, w check.Watch, c *check.Checker, enough func() bool) (r rungs, err error) {
+func (j *joiner) joinEtcd(ctx context.Context, w check.Watch, c *check.Checker, enough func() bool) (r catchUps, err error) {
 	key, end := w.Range.Etcd()
 	opts := []clientv3.OpOption{clientv3.WithRev(int64(w.Start)), clientv3.WithFragment()}
 	if len(end) > 0 {

@@ -284,8 +284,8 @@ func TestReportSumsUp(t *testing.T) {
 	cycle := func(fault, void string, late time.Duration, writes float64) Cycle {
 		c := Cycle{Fault: fault, Seed: 7, Node: "node-1", Void: void, WritesPerSecond: writes, WatchesAtEtcd: 3, WatchesAllowed: 5}
 		c.part(map[kind]*measured{
-			nativeClient: {watches: 1, events: 10, worst: "it", late: delays{Stayed: millis{late}}, rungs: rungs{Deltas: 1}},
-			etcdClient:   {watches: 1, events: 5, late: delays{Moved: millis{2 * late}}, rungs: rungs{Relists: 2}},
+			nativeClient: {watches: 1, events: 10, worst: "it", late: delays{Stayed: millis{late}}, catchUps: catchUps{Deltas: 1}},
+			etcdClient:   {watches: 1, events: 5, late: delays{Moved: millis{2 * late}}, catchUps: catchUps{Relists: 2}},
 		})
 		c.read(Etcd, &judged{reads: 7, refused: map[string]int{"no": 2}})
 		return c

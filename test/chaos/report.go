@@ -82,7 +82,7 @@ func (c Cycle) String() string {
 			s += fmt.Sprintf(", %s late %s", p.Client, quantiles(p.Late.all()))
 		}
 	}
-	s += fmt.Sprintf(", %d lists, native %+v", c.ListsAtEtcd, c.partOf(string(nativeClient)).Rungs)
+	s += fmt.Sprintf(", %d lists, native %+v", c.ListsAtEtcd, c.partOf(string(nativeClient)).CatchUps)
 	if c.Void != "" {
 		s += "; VOID: " + c.Void
 	}

@@ -11,10 +11,10 @@ type Part struct {
 	Joins   int `json:"joins"`
 	// Events were delivered since the fault, and judged.
 	Events int `json:"events"`
-	// Rungs are how watches were brought up to date when the window did not do.
-	// JoinRungs are those of joins, which begin at revisions of long ago.
-	Rungs     rungs `json:"rungs"`
-	JoinRungs rungs `json:"join_rungs"`
+	// CatchUps counts the deltas, resyncs and relists of watches that the window could not
+	// serve. JoinCatchUps counts those of joins, which begin at old revisions.
+	CatchUps     catchUps `json:"catch_ups"`
+	JoinCatchUps catchUps `json:"join_catch_ups"`
 	// Reads were answered and judged, Refused are the errors that came instead
 	// and Refusals how often each did.
 	Reads      int            `json:"reads"`
@@ -49,7 +49,7 @@ func (c *Cycle) part(all map[kind]*measured) {
 		p := c.partOf(string(k))
 		p.Watches, p.Moves, p.Worst, p.Late = m.watches, m.moves, m.worst, m.late
 		p.Events += m.events
-		p.Rungs.add(m.rungs)
+		p.CatchUps.add(m.catchUps)
 		c.Events += m.events
 	}
 }

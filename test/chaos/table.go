@@ -26,9 +26,9 @@ type row struct {
 	worstAt      map[kind]time.Duration
 	lists        int
 	list         string // one of them
-	rungs        map[kind]rungs
-	joins        rungs   // of native clients that come late
-	writes       float64 // the fewest per second of any cycle
+	catchUps     map[kind]catchUps
+	joins        catchUps // of native clients that come late
+	writes       float64  // the fewest per second of any cycle
 	ready        time.Duration
 	errors       []string
 }
@@ -53,7 +53,7 @@ func (r *row) add(c Cycle) {
 	}
 	r.ready = max(r.ready, time.Duration(c.Ready*float64(time.Second)))
 	if r.late == nil {
-		r.late, r.rungs = map[kind][]time.Duration{}, map[kind]rungs{}
+		r.late, r.catchUps = map[kind][]time.Duration{}, map[kind]catchUps{}
 		r.worst, r.worstAt = map[kind]string{}, map[kind]time.Duration{}
 	}
 	for _, p := range c.Clients {
@@ -62,11 +62,11 @@ func (r *row) add(c Cycle) {
 		if q := quantiles(p.Late.all()); q.Max > r.worstAt[k] {
 			r.worst[k], r.worstAt[k] = fmt.Sprintf("%s, seed %d", p.Worst, c.Seed), q.Max
 		}
-		sum := r.rungs[k]
-		sum.add(p.Rungs)
-		r.rungs[k] = sum
+		sum := r.catchUps[k]
+		sum.add(p.CatchUps)
+		r.catchUps[k] = sum
 		if k == nativeClient {
-			r.joins.add(p.JoinRungs)
+			r.joins.add(p.JoinCatchUps)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func (r *row) missed() (out []string) {
 		return nil
 	}
 	say := func(format string, args ...any) { out = append(out, r.fault+": "+fmt.Sprintf(format, args...)) }
-	native := r.rungs[nativeClient]
+	native := r.catchUps[nativeClient]
 	if p99 := quantiles(r.late[nativeClient]).P99; f.Stall > 0 && p99 > f.Stall {
 		say("native p99 of %v, %v is the target; the worst was %s", p99.Round(time.Millisecond), f.Stall, r.worst[nativeClient])
 	}
@@ -130,10 +130,10 @@ func (r *row) cells() []string {
 		target += " **missed**"
 	}
 	late := func(k kind) string { return quantiles(r.late[k]).String() }
-	native := r.rungs[nativeClient]
+	native := r.catchUps[nativeClient]
 	return []string{
 		r.fault, cycles, fmt.Sprint(r.events), fmt.Sprint(r.violations), late(nativeClient), late(etcdClient), late(etcdStream),
-		fmt.Sprint(r.lists), fmt.Sprint(native.Relists), fmt.Sprint(r.rungs[etcdClient].Relists + r.rungs[etcdStream].Relists),
+		fmt.Sprint(r.lists), fmt.Sprint(native.Relists), fmt.Sprint(r.catchUps[etcdClient].Relists + r.catchUps[etcdStream].Relists),
 		fmt.Sprint(native.Deltas), fmt.Sprint(native.Resyncs), fmt.Sprintf("%d/%d", r.joins.Deltas, r.joins.Resyncs), r.ready.Round(100 * time.Millisecond).String(), fmt.Sprintf("%.0f", r.writes), target,
 	}
 }

@@ -17,35 +17,35 @@ type watcher struct {
 	truth *truth
 	gate  *gate
 
-	mu      sync.Mutex
-	era     *era              // guarded by mu; the history that it watches
-	earlier []check.Violation // guarded by mu; of eras before
-	more    int               // guarded by mu; violations beyond these
-	checker *check.Checker    // guarded by mu
-	started bool              // guarded by mu; a start from now is known
-	resumes []resume          // guarded by mu; not fed to the checker yet
-	moved   int               // guarded by mu; resumes since the window began
-	gap     time.Duration     // guarded by mu; longest since the window began
-	gapAt   kv.Revision       // guarded by mu; the revision that was so late
-	reasons []string          // guarded by mu; why it moved since the window began
-	events  int               // guarded by mu; since the window began
-	blamed  []check.Violation // guarded by mu; found without the checker
-	err     error             // guarded by mu; why the watch ended
-	rungs   rungs             // guarded by mu; since the window began
-	leave   func()            // guarded by mu; makes it begin anew; nil: it cannot
-	asleep  bool              // guarded by mu; it did not read in this window
+	mu       sync.Mutex
+	era      *era              // guarded by mu; the history that it watches
+	earlier  []check.Violation // guarded by mu; of eras before
+	more     int               // guarded by mu; violations beyond these
+	checker  *check.Checker    // guarded by mu
+	started  bool              // guarded by mu; a start from now is known
+	resumes  []resume          // guarded by mu; not fed to the checker yet
+	moved    int               // guarded by mu; resumes since the window began
+	gap      time.Duration     // guarded by mu; longest since the window began
+	gapAt    kv.Revision       // guarded by mu; the revision that was so late
+	reasons  []string          // guarded by mu; why it moved since the window began
+	events   int               // guarded by mu; since the window began
+	blamed   []check.Violation // guarded by mu; found without the checker
+	err      error             // guarded by mu; why the watch ended
+	catchUps catchUps          // guarded by mu; since the window began
+	leave    func()            // guarded by mu; makes it begin anew; nil: it cannot
+	asleep   bool              // guarded by mu; it did not read in this window
 }
 
-// rungs count how a watcher was brought up to date when events alone did not do.
-type rungs struct {
-	// Deltas and Resyncs are units of the native API, Relists states that a
-	// client had to ask for once its watch had ended.
+// catchUps counts the ways in which a watcher caught up without a replay of events.
+type catchUps struct {
+	// Deltas and Resyncs are units of the native API. Relists are states that a client
+	// read after its watch had ended.
 	Deltas  int `json:"deltas"`
 	Resyncs int `json:"resyncs"`
 	Relists int `json:"relists"`
 }
 
-func (r *rungs) add(o rungs) {
+func (r *catchUps) add(o catchUps) {
 	r.Deltas += o.Deltas
 	r.Resyncs += o.Resyncs
 	r.Relists += o.Relists
@@ -154,7 +154,7 @@ func (w *watcher) saw(op check.Op, now time.Time) {
 	case check.OpDelta:
 		w.events += len(op.Items) + len(op.Deleted)
 		if w.wish.conflate == 0 { // it was not asked for
-			w.rungs.Deltas++
+			w.catchUps.Deltas++
 			if missed := w.era.history.Touching(w.wish.watch.Range, op.From, op.Revision); len(missed) > 0 {
 				w.late(missed[0], now)
 			}
@@ -173,14 +173,14 @@ func (w *watcher) late(rev kv.Revision, now time.Time) {
 func (w *watcher) resynced() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.rungs.Resyncs++
+	w.catchUps.Resyncs++
 }
 
 // relisted notes that the client had to ask for the state again.
 func (w *watcher) relisted(why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.rungs.Relists++
+	w.catchUps.Relists++
 	w.reasons = append(w.reasons, fmt.Sprintf("relisted: %v", why))
 }
 
@@ -233,21 +233,21 @@ func (w *watcher) finish(rev kv.Revision, must bool) (done bool) {
 
 // window is what a watcher measured since the last call.
 type window struct {
-	gap     time.Duration
-	gapAt   kv.Revision
-	moved   bool
-	asleep  bool
-	reasons []string
-	events  int
-	rungs   rungs
+	gap      time.Duration
+	gapAt    kv.Revision
+	moved    bool
+	asleep   bool
+	reasons  []string
+	events   int
+	catchUps catchUps
 }
 
 // take returns what was measured and starts again.
 func (w *watcher) take() window {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := window{gap: w.gap, gapAt: w.gapAt, moved: w.moved > 0, asleep: w.asleep || w.wish.conflate > 0, reasons: w.reasons, events: w.events, rungs: w.rungs}
-	w.gap, w.gapAt, w.moved, w.asleep, w.reasons, w.events, w.rungs = 0, 0, 0, false, nil, 0, rungs{}
+	out := window{gap: w.gap, gapAt: w.gapAt, moved: w.moved > 0, asleep: w.asleep || w.wish.conflate > 0, reasons: w.reasons, events: w.events, catchUps: w.catchUps}
+	w.gap, w.gapAt, w.moved, w.asleep, w.reasons, w.events, w.catchUps = 0, 0, 0, false, nil, 0, catchUps{}
 	return out
 }
 

@@ -76,7 +76,7 @@ func watcherMessage(api shardwatchv1.WatcherAPI, w watchstats.Watcher, f watchst
 	m := &shardwatchv1.WatcherStatus{
 		User: w.User, Api: api, WatchId: w.ID,
 		Revision: int64(f.Revision), LagRevisions: int64(f.Lag), Lag: durationpb.New(f.Behind),
-		Bytes: f.Bytes, BytesPerSecond: f.Rate, Rung: shardwatchv1.WatcherRung(f.Mode),
+		Bytes: f.Bytes, BytesPerSecond: f.Rate, ServeMode: shardwatchv1.WatcherServeMode(f.Mode),
 		Since: timestamppb.New(f.Since), Deltas: f.Deltas, Resyncs: f.Resyncs,
 	}
 	m.Key, m.RangeEnd = w.Range.Etcd()

@@ -38,7 +38,7 @@ func (s *Server) registerWatches(m metric.Meter) error {
 		watches     = gauge("shardwatch.server.watches", "{watch}", "Open watches of clients.")
 		connections = gauge("shardwatch.server.connections", "{connection}", "Open connections of clients and nodes.")
 
-		modes = gauge("shardwatch.server.watches_by_rung", "{watch}", "Open watches of clients by serve mode: window, delta, resync, conflated, or etcd's log.")
+		modes = gauge("shardwatch.server.watches_by_mode", "{watch}", "Open watches of clients by serve mode: window, delta, resync, conflated, or etcd's log.")
 		lag   = gauge("shardwatch.server.watch_lag", "{revision}", "Revisions at this node that a watch was not sent yet, as a maximum over half of the watches, 99 % and all.")
 		units = counter("shardwatch.server.units", "{unit}", "Units sent to watches: changes (delta, conflated) or the whole state (state, resync).")
 		keys  = counter("shardwatch.server.unit_keys", "{key}", "Keys sent in units.")
@@ -60,7 +60,7 @@ func (s *Server) registerWatches(m metric.Meter) error {
 		for _, w := range s.WatchSummaries() {
 			api := attribute.String("api", w.API)
 			for _, r := range watchstats.Modes() {
-				o.ObserveInt64(modes, w.Modes[r], metric.WithAttributes(api, attribute.String("rung", r.String())))
+				o.ObserveInt64(modes, w.Modes[r], metric.WithAttributes(api, attribute.String("mode", r.String())))
 			}
 			for i, q := range Quantiles() {
 				label := metric.WithAttributes(api, attribute.Float64("quantile", q))

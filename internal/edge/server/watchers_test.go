@@ -112,7 +112,7 @@ func TestListWatchers(t *testing.T) {
 		w := got[i]
 		if w.GetApi() != want.api || w.GetWatchId() != want.id || string(w.GetKey()) != want.key || string(w.GetRangeEnd()) != want.end ||
 			w.GetBytes() < want.bytes || w.GetBytes() > 0 != (w.GetBytesPerSecond() > 0) || w.GetResyncs() != want.resyncs || w.GetDeltas() != 0 ||
-			w.GetNode() != "here" || w.GetRung() != pb.WatcherRung_WATCHER_RUNG_WINDOW || w.GetSince() == nil || !strings.HasPrefix(w.GetClient(), "127.0.0.1:") {
+			w.GetNode() != "here" || w.GetServeMode() != pb.WatcherServeMode_WATCHER_SERVE_MODE_WINDOW || w.GetSince() == nil || !strings.HasPrefix(w.GetClient(), "127.0.0.1:") {
 			t.Errorf("watcher %d: %v", i, w)
 		}
 	}

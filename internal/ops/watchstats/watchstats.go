@@ -10,7 +10,7 @@ import (
 )
 
 // Mode is how a watch is served. The values are those of the API's
-// WatcherRung.
+// WatcherServeMode.
 type Mode int32
 
 // The modes.

@@ -23,68 +23,68 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// WatcherRung is the rung of the ladder that a watch is on.
-type WatcherRung int32
+// WatcherServeMode is how a node serves a watch now.
+type WatcherServeMode int32
 
 const (
 	// Never sent.
-	WatcherRung_WATCHER_RUNG_UNSPECIFIED WatcherRung = 0
+	WatcherServeMode_WATCHER_SERVE_MODE_UNSPECIFIED WatcherServeMode = 0
 	// It is sent events from the window.
-	WatcherRung_WATCHER_RUNG_WINDOW WatcherRung = 1
+	WatcherServeMode_WATCHER_SERVE_MODE_WINDOW WatcherServeMode = 1
 	// It is sent what has changed since its position.
-	WatcherRung_WATCHER_RUNG_DELTA WatcherRung = 2
+	WatcherServeMode_WATCHER_SERVE_MODE_DELTA WatcherServeMode = 2
 	// It is sent, or waits for, the whole state.
-	WatcherRung_WATCHER_RUNG_RESYNC WatcherRung = 3
+	WatcherServeMode_WATCHER_SERVE_MODE_RESYNC WatcherServeMode = 3
 	// It is sent the latest values at an interval, as it asked for.
-	WatcherRung_WATCHER_RUNG_CONFLATED WatcherRung = 4
+	WatcherServeMode_WATCHER_SERVE_MODE_CONFLATED WatcherServeMode = 4
 	// It is sent what etcd's log has and the window has not (etcd's API only).
-	WatcherRung_WATCHER_RUNG_LOG WatcherRung = 5
+	WatcherServeMode_WATCHER_SERVE_MODE_LOG WatcherServeMode = 5
 )
 
-// Enum value maps for WatcherRung.
+// Enum value maps for WatcherServeMode.
 var (
-	WatcherRung_name = map[int32]string{
-		0: "WATCHER_RUNG_UNSPECIFIED",
-		1: "WATCHER_RUNG_WINDOW",
-		2: "WATCHER_RUNG_DELTA",
-		3: "WATCHER_RUNG_RESYNC",
-		4: "WATCHER_RUNG_CONFLATED",
-		5: "WATCHER_RUNG_LOG",
+	WatcherServeMode_name = map[int32]string{
+		0: "WATCHER_SERVE_MODE_UNSPECIFIED",
+		1: "WATCHER_SERVE_MODE_WINDOW",
+		2: "WATCHER_SERVE_MODE_DELTA",
+		3: "WATCHER_SERVE_MODE_RESYNC",
+		4: "WATCHER_SERVE_MODE_CONFLATED",
+		5: "WATCHER_SERVE_MODE_LOG",
 	}
-	WatcherRung_value = map[string]int32{
-		"WATCHER_RUNG_UNSPECIFIED": 0,
-		"WATCHER_RUNG_WINDOW":      1,
-		"WATCHER_RUNG_DELTA":       2,
-		"WATCHER_RUNG_RESYNC":      3,
-		"WATCHER_RUNG_CONFLATED":   4,
-		"WATCHER_RUNG_LOG":         5,
+	WatcherServeMode_value = map[string]int32{
+		"WATCHER_SERVE_MODE_UNSPECIFIED": 0,
+		"WATCHER_SERVE_MODE_WINDOW":      1,
+		"WATCHER_SERVE_MODE_DELTA":       2,
+		"WATCHER_SERVE_MODE_RESYNC":      3,
+		"WATCHER_SERVE_MODE_CONFLATED":   4,
+		"WATCHER_SERVE_MODE_LOG":         5,
 	}
 )
 
-func (x WatcherRung) Enum() *WatcherRung {
-	p := new(WatcherRung)
+func (x WatcherServeMode) Enum() *WatcherServeMode {
+	p := new(WatcherServeMode)
 	*p = x
 	return p
 }
 
-func (x WatcherRung) String() string {
+func (x WatcherServeMode) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (WatcherRung) Descriptor() protoreflect.EnumDescriptor {
+func (WatcherServeMode) Descriptor() protoreflect.EnumDescriptor {
 	return file_shardwatch_v1_admin_proto_enumTypes[0].Descriptor()
 }
 
-func (WatcherRung) Type() protoreflect.EnumType {
+func (WatcherServeMode) Type() protoreflect.EnumType {
 	return &file_shardwatch_v1_admin_proto_enumTypes[0]
 }
 
-func (x WatcherRung) Number() protoreflect.EnumNumber {
+func (x WatcherServeMode) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use WatcherRung.Descriptor instead.
-func (WatcherRung) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use WatcherServeMode.Descriptor instead.
+func (WatcherServeMode) EnumDescriptor() ([]byte, []int) {
 	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{0}
 }
 
@@ -511,7 +511,7 @@ type WatcherStatus struct {
 	// Bytes sent per second, lately.
 	BytesPerSecond float64 `protobuf:"fixed64,12,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"`
 	// How it is served now.
-	Rung WatcherRung `protobuf:"varint,13,opt,name=rung,proto3,enum=shardwatch.v1.WatcherRung" json:"rung,omitempty"`
+	ServeMode WatcherServeMode `protobuf:"varint,13,opt,name=serve_mode,json=serveMode,proto3,enum=shardwatch.v1.WatcherServeMode" json:"serve_mode,omitempty"`
 	// When it began here.
 	Since *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=since,proto3" json:"since,omitempty"`
 	// How often it was sent a delta.
@@ -636,11 +636,11 @@ func (x *WatcherStatus) GetBytesPerSecond() float64 {
 	return 0
 }
 
-func (x *WatcherStatus) GetRung() WatcherRung {
+func (x *WatcherStatus) GetServeMode() WatcherServeMode {
 	if x != nil {
-		return x.Rung
+		return x.ServeMode
 	}
-	return WatcherRung_WATCHER_RUNG_UNSPECIFIED
+	return WatcherServeMode_WATCHER_SERVE_MODE_UNSPECIFIED
 }
 
 func (x *WatcherStatus) GetSince() *timestamppb.Timestamp {
@@ -1587,7 +1587,7 @@ const file_shardwatch_v1_admin_proto_rawDesc = "" +
 	"\trange_end\x18\x02 \x01(\fR\brangeEnd\x12\x17\n" +
 	"\amin_lag\x18\x03 \x01(\x03R\x06minLag\"P\n" +
 	"\x14ListWatchersResponse\x128\n" +
-	"\bwatchers\x18\x01 \x03(\v2\x1c.shardwatch.v1.WatcherStatusR\bwatchers\"\x88\x04\n" +
+	"\bwatchers\x18\x01 \x03(\v2\x1c.shardwatch.v1.WatcherStatusR\bwatchers\"\x98\x04\n" +
 	"\rWatcherStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\tR\x06client\x12\x12\n" +
@@ -1601,8 +1601,9 @@ const file_shardwatch_v1_admin_proto_rawDesc = "" +
 	"\x03lag\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\x03lag\x12\x14\n" +
 	"\x05bytes\x18\v \x01(\x03R\x05bytes\x12(\n" +
-	"\x10bytes_per_second\x18\f \x01(\x01R\x0ebytesPerSecond\x12.\n" +
-	"\x04rung\x18\r \x01(\x0e2\x1a.shardwatch.v1.WatcherRungR\x04rung\x120\n" +
+	"\x10bytes_per_second\x18\f \x01(\x01R\x0ebytesPerSecond\x12>\n" +
+	"\n" +
+	"serve_mode\x18\r \x01(\x0e2\x1f.shardwatch.v1.WatcherServeModeR\tserveMode\x120\n" +
 	"\x05since\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
 	"\x06deltas\x18\x0f \x01(\x03R\x06deltas\x12\x18\n" +
 	"\aresyncs\x18\x10 \x01(\x03R\aresyncs\"2\n" +
@@ -1672,14 +1673,14 @@ const file_shardwatch_v1_admin_proto_rawDesc = "" +
 	"\x06voters\x18\x04 \x03(\tR\x06voters\x12\x1c\n" +
 	"\treachable\x18\x05 \x03(\tR\treachable\x12\x1f\n" +
 	"\vnew_version\x18\x06 \x01(\x04R\n" +
-	"newVersion*\xa7\x01\n" +
-	"\vWatcherRung\x12\x1c\n" +
-	"\x18WATCHER_RUNG_UNSPECIFIED\x10\x00\x12\x17\n" +
-	"\x13WATCHER_RUNG_WINDOW\x10\x01\x12\x16\n" +
-	"\x12WATCHER_RUNG_DELTA\x10\x02\x12\x17\n" +
-	"\x13WATCHER_RUNG_RESYNC\x10\x03\x12\x1a\n" +
-	"\x16WATCHER_RUNG_CONFLATED\x10\x04\x12\x14\n" +
-	"\x10WATCHER_RUNG_LOG\x10\x05*W\n" +
+	"newVersion*\xd0\x01\n" +
+	"\x10WatcherServeMode\x12\"\n" +
+	"\x1eWATCHER_SERVE_MODE_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19WATCHER_SERVE_MODE_WINDOW\x10\x01\x12\x1c\n" +
+	"\x18WATCHER_SERVE_MODE_DELTA\x10\x02\x12\x1d\n" +
+	"\x19WATCHER_SERVE_MODE_RESYNC\x10\x03\x12 \n" +
+	"\x1cWATCHER_SERVE_MODE_CONFLATED\x10\x04\x12\x1a\n" +
+	"\x16WATCHER_SERVE_MODE_LOG\x10\x05*W\n" +
 	"\n" +
 	"WatcherAPI\x12\x1b\n" +
 	"\x17WATCHER_API_UNSPECIFIED\x10\x00\x12\x16\n" +
@@ -1709,7 +1710,7 @@ func file_shardwatch_v1_admin_proto_rawDescGZIP() []byte {
 var file_shardwatch_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_shardwatch_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_shardwatch_v1_admin_proto_goTypes = []any{
-	(WatcherRung)(0),                // 0: shardwatch.v1.WatcherRung
+	(WatcherServeMode)(0),           // 0: shardwatch.v1.WatcherServeMode
 	(WatcherAPI)(0),                 // 1: shardwatch.v1.WatcherAPI
 	(*ClusterStatusRequest)(nil),    // 2: shardwatch.v1.ClusterStatusRequest
 	(*ClusterStatusResponse)(nil),   // 3: shardwatch.v1.ClusterStatusResponse
@@ -1751,7 +1752,7 @@ var file_shardwatch_v1_admin_proto_depIdxs = []int32{
 	8,  // 7: shardwatch.v1.ListWatchersResponse.watchers:type_name -> shardwatch.v1.WatcherStatus
 	1,  // 8: shardwatch.v1.WatcherStatus.api:type_name -> shardwatch.v1.WatcherAPI
 	21, // 9: shardwatch.v1.WatcherStatus.lag:type_name -> google.protobuf.Duration
-	0,  // 10: shardwatch.v1.WatcherStatus.rung:type_name -> shardwatch.v1.WatcherRung
+	0,  // 10: shardwatch.v1.WatcherStatus.serve_mode:type_name -> shardwatch.v1.WatcherServeMode
 	26, // 11: shardwatch.v1.WatcherStatus.since:type_name -> google.protobuf.Timestamp
 	26, // 12: shardwatch.v1.TraceRevisionResponse.received:type_name -> google.protobuf.Timestamp
 	11, // 13: shardwatch.v1.TraceRevisionResponse.hops:type_name -> shardwatch.v1.RevisionHop
