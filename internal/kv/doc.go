@@ -5,7 +5,7 @@
 // between goroutines without a lock. Nothing here has a clock, a goroutine or
 // a logger.
 //
-// A [KeyValue] keeps the bytes of its wire form, which are those of etcd's
-// mvccpb.KeyValue, and its key and value are slices of them: what is encoded
-// once serves the state, the window and every stream of both APIs.
+// A [KeyValue] keeps the bytes of its wire form, which are those of etcd's mvccpb.KeyValue, and
+// its key and value are slices of them: one encoding serves the state, the window and every stream
+// of both APIs.
 package kv

@@ -46,9 +46,9 @@ func (e *LineageError) Error() string {
 	return fmt.Sprintf("the position belongs to lineage %d, the cluster is at lineage %d: list, then watch from the list's revision plus one", e.Requested, e.Current)
 }
 
-// ErrOtherHistory reports that the source cannot be the continuation of what is
-// held: a key is there with a lower revision than before, or with another
-// content under the same one. etcd was restored from a backup.
+// ErrOtherHistory reports that the source cannot continue the cached history: a key is there with
+// a lower revision than before, or with another content under the same one. etcd was restored from
+// a backup.
 var ErrOtherHistory = errors.New("the history differs from the one followed so far")
 
 // Claim is a key's stored content at a revision.
@@ -61,8 +61,8 @@ type Claim struct {
 	Below Revision
 }
 
-// ContradictionError is an [ErrOtherHistory] whose wrong side is not known:
-// what is held, the source, or, when etcd was restored, neither.
+// ContradictionError is an [ErrOtherHistory] of which the wrong side is not known: the cache, the
+// source, or, if etcd was restored, neither.
 type ContradictionError struct {
 	Detail string
 	// Claims are the stored contents, the contradicted keys first.
@@ -84,8 +84,7 @@ type InvalidError struct {
 
 func (e *InvalidError) Error() string { return e.Field + ": " + e.Reason }
 
-// NotServedError reports that keys outside of what the cluster serves were asked
-// for.
+// NotServedError reports a request for keys that the cluster does not serve.
 type NotServedError struct {
 	Range  Range
 	Served []Range

@@ -8,7 +8,7 @@ import (
 // The first change has revision 2; 0 means "none".
 type Revision int64
 
-// EventType says what happened to a key. The values are etcd's.
+// EventType is the kind of a change. The values are etcd's.
 type EventType uint8
 
 // The types of events.

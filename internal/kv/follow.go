@@ -12,9 +12,9 @@ type FollowRequest struct {
 	From Revision
 	// Lineage is the history From belongs to.
 	Lineage uint64
-	// Want carries revisions whose progress a caller waits for: the source
-	// sees to it that an UpdateProgress of at least the highest of them comes
-	// soon, even when the range is quiet. May be nil.
+	// Want carries revisions whose progress a caller waits for: the source ensures that an
+	// UpdateProgress of at least the highest of them comes soon, even when the range is quiet. May
+	// be nil.
 	Want <-chan Revision
 	// Idle reports whether nothing watches or reads the follower, so that updates may come
 	// late. If so, it calls arrived once, when that ends; arrived must not block. May be nil:
@@ -28,8 +28,8 @@ type FollowRequest struct {
 	// nil.
 	Held   iter.Seq[*KeyValue]
 	HeldAt Revision
-	// AllowLeap, with another From: a source that does not reach back to it, but
-	// knows what has changed since, may answer with that; see Update.Leap.
+	// AllowLeap, with another From: a source that no longer has the events since From, but knows
+	// the keys changed since, may send those; see Update.Leap.
 	AllowLeap bool
 	// HistoryFrom, with From 0, is the first revision that is missing in the
 	// history that the follower has: a source that can tells what lies between
@@ -42,11 +42,10 @@ type FollowRequest struct {
 // UpdateKind is the kind of an Update.
 type UpdateKind uint8
 
-// The kinds of updates, in the order in which they may come: with From 0
-// Begin, State*, History*, Tombstones*, Ready, then the live ones in any order;
-// with another From: Begin, Ready, then the live ones, or, when the source does
-// not reach back to it but knows what has changed since, a Begin with Leap,
-// State*, Ready, then the live ones.
+// The kinds of updates, in the order in which they may come: with From 0 Begin, State*, History*,
+// Tombstones*, Ready, then the live ones in any order; with another From: Begin, Ready, then the
+// live ones, or, when the source no longer has the events but knows the keys changed since, a
+// Begin with Leap, State*, Ready, then the live ones.
 const (
 	// UpdateBegin: Revision is that of the state, or From-1; Floor that of the
 	// window once the history is in, DeltaFloor that of the tombstones.

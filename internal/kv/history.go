@@ -16,9 +16,8 @@ type HistoryID struct {
 	Lineage uint64
 }
 
-// Mark is how far a history of etcd is known to have come. Within one history
-// none of the numbers ever goes back in what is read linearizably, and the
-// cluster stays the same.
+// Mark is the furthest known point of a history of etcd. Within one history no number decreases
+// between linearizable reads, and the cluster stays the same.
 type Mark struct {
 	// Cluster is the ID of etcd's cluster; 0: not known.
 	Cluster uint64 `json:"cluster,omitempty"`
@@ -40,8 +39,8 @@ func (m Mark) Join(o Mark) Mark {
 	return m
 }
 
-// Judge returns why is, read after m was known, cannot be of m's history; nil
-// when it can. What is not known says nothing.
+// Judge returns the reason why is, read after m, cannot belong to m's history; nil if it can.
+// Unknown fields are not compared.
 func (m Mark) Judge(is Mark) *HistoryError {
 	e := &HistoryError{Was: m, Is: is}
 	switch {
@@ -59,7 +58,7 @@ func (m Mark) Judge(is Mark) *HistoryError {
 	return e
 }
 
-// Cause is by what another history was recognised.
+// Cause is the evidence by which a node recognised another history.
 type Cause string
 
 // The causes. They are written to raft's log: none may change its meaning.
@@ -77,9 +76,9 @@ func Causes() []Cause {
 	return []Cause{CauseCluster, CauseRevision, CauseTerm, CauseIndex, CauseContent, CauseOperator}
 }
 
-// HistoryError reports that etcd has another history than the one that was
-// followed so far. It is an [ErrOtherHistory], and an *UnavailableError: what is
-// asked for can be had once the cluster has begun a new lineage.
+// HistoryError reports that etcd no longer has the history that the nodes follow. It is an
+// [ErrOtherHistory], and an *UnavailableError: requests succeed again once the cluster has begun a
+// new lineage.
 type HistoryError struct {
 	Cause Cause
 	// Was is the furthest that the history before is known to have come, Is what

@@ -33,7 +33,7 @@ type KeyValue struct {
 	modRevision Revision
 }
 
-// Fields are what a KeyValue is built from.
+// Fields are the fields of a KeyValue.
 type Fields struct {
 	Key, Value     []byte
 	CreateRevision Revision
@@ -195,7 +195,7 @@ func (k *KeyValue) CreateRevision() Revision {
 // ModRevision returns the revision of the key's last change.
 func (k *KeyValue) ModRevision() Revision { return k.modRevision }
 
-// head returns the version, and where what follows it begins.
+// head returns the version and the offset of the byte after it.
 func (k *KeyValue) head() (version int64, next int) {
 	_, at := k.bytesAt(0, fieldKey)
 	_, at = k.intAt(at, fieldCreateRevision)

@@ -210,8 +210,8 @@ func (c Finalize) apply(m *Map) (*Map, error) {
 	return next, nil
 }
 
-// next returns a copy of m to change: what its shards refer to is shared, and may
-// be replaced, never written to.
+// next returns a copy of m to change. Slices and maps within its shards are shared with m: replace
+// them, never write to them.
 func (m *Map) next() *Map {
 	c := *m
 	c.Shards = slices.Clone(m.Shards)

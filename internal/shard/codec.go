@@ -11,11 +11,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Level is the newest feature level this software writes and understands. It
-// grows when a command or a map gains a meaning that older versions would
-// miss. What is written has the lowest level that says it all, so that nodes of
-// different versions work together while nothing new is written. It is the first
-// byte of every encoding; 0 is never used.
+// Level is the newest feature level this software writes and understands. It grows when a command
+// or a map gains a meaning that older versions would miss. Commands and maps are written at the
+// lowest level that can express them, so that nodes of different versions work together while
+// nothing new is written. It is the first byte of every encoding; 0 is never used.
 const Level = LevelSettings
 
 // Feature levels. LevelHomes is what merges and drains need, LevelWatches what
@@ -29,9 +28,8 @@ const (
 	LevelSettings = 5 // Configure; maps with a finalized level or a generation, Finalize, and placement by the weights of nodes
 )
 
-// What follows the level is JSON, with keys as bytes: etcd's need not be
-// UTF-8, and JSON strings would change them. Unknown fields are refused, for
-// they too mean that the writer knew more than we do.
+// JSON follows the level, with keys as bytes: etcd's need not be UTF-8, and JSON strings would
+// change them. Unknown fields are refused, for they too mean that the writer knew more than we do.
 
 type wireRange struct {
 	Start []byte `json:"start,omitempty"`
@@ -159,8 +157,8 @@ type wireFinalize struct {
 	Level int `json:"level"`
 }
 
-// EncodeMap returns the map in its stable form: what the map file, raft's
-// snapshots and the peers' streams hold. Equal maps give equal bytes.
+// EncodeMap returns the stable encoding of the map, used in the map file, raft's snapshots and the
+// streams between nodes. Equal maps give equal bytes.
 func EncodeMap(m *Map) ([]byte, error) {
 	return encode(byte(m.Level()), toWireMap(m)) //nolint:gosec // few
 }

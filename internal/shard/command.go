@@ -17,11 +17,11 @@ type Command struct {
 	Change Change
 }
 
-// Change is what a command does: [Found], [Assign], [Split], [Merge], [Rehome],
+// Change is the change that a command makes: [Found], [Assign], [Split], [Merge], [Rehome],
 // [Drain], [Renew], [Configure] or [Finalize].
 //
-// A change holds decisions, never the input of one. The planner may differ
-// between versions of the software, and what the voters replay must not.
+// A change holds decisions, never the input of one. The planner may differ between versions of the
+// software, and the commands that voters replay must not.
 type Change interface {
 	apply(m *Map) (*Map, error)
 }
@@ -109,8 +109,8 @@ type Drain struct {
 
 // Renew begins the next lineage: etcd's history is another one from now on.
 type Renew struct {
-	// Lineage is the one that has ended. It is refused with a [LineageError]
-	// when that is not the map's: what one node has found, all have found.
+	// Lineage is the one that has ended. It is refused with a [LineageError] when it is not the
+	// map's: another node has already renewed it.
 	Lineage uint64
 	// EtcdClusterID is the etcd cluster that is served from now on.
 	EtcdClusterID uint64
@@ -129,8 +129,8 @@ type Configure struct {
 	Ranges []kv.Range
 }
 
-// Finalize makes a feature level the cluster's own: nodes whose software does not
-// know it cannot come back.
+// Finalize makes a feature level mandatory: nodes with software that does not know it cannot join
+// again.
 type Finalize struct {
 	// Level is above the level that is finalized.
 	Level int

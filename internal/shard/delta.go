@@ -8,8 +8,7 @@ import (
 	"sync"
 )
 
-// Delta is what a map differs in from an earlier one of the same cluster. It is not
-// changed once it is made.
+// Delta is the difference between a map and an earlier one of the same cluster. It is immutable.
 type Delta struct {
 	// From is the version of the earlier map.
 	From uint64
@@ -31,7 +30,8 @@ func (d *Delta) Version() uint64 { return d.Map.Version }
 // Size returns how many shards the delta names.
 func (d *Delta) Size() int { return len(d.Map.Shards) + len(d.Removed) }
 
-// Diff returns what the later map differs in. The delta shares memory with both.
+// Diff returns the changes from the earlier map to the later one. The delta shares memory with
+// both.
 func Diff(earlier, later *Map) *Delta {
 	d := &Delta{From: earlier.Version, Map: *later}
 	d.Map.Shards = nil
@@ -39,7 +39,7 @@ func Diff(earlier, later *Map) *Delta {
 	i := 0
 	for j := range later.Shards {
 		s := &later.Shards[j]
-		// Most maps differ in few places: what is alike at both is passed in step.
+		// Most maps differ in few places: equal shards are skipped in step.
 		for i < len(earlier.Shards) && earlier.Shards[i].ID != s.ID && earlier.Shards[i].Range.Start <= s.Range.Start {
 			before[earlier.Shards[i].ID] = &earlier.Shards[i]
 			i++
@@ -74,8 +74,8 @@ func (h Home) equal(o Home) bool {
 // ErrOtherMap reports that a delta was made for another map than the one at hand.
 var ErrOtherMap = errors.New("the delta of the shard map was made for another map")
 
-// Apply returns the later map. It fails with [ErrOtherMap], or with what is wrong
-// with the map that it would make.
+// Apply returns the later map. It fails with [ErrOtherMap], or with the error of Validate if the
+// result is not a valid map.
 func (d *Delta) Apply(m *Map) (*Map, error) {
 	if m == nil || m.Version != d.From || m.ClusterID != d.Map.ClusterID {
 		return nil, ErrOtherMap

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Level returns the lowest feature level that says all of the map: what a node must
-// understand to have it. It is at least the level that is finalized.
+// Level returns the lowest feature level that can express the map. A node must support it to use
+// the map. It is at least the finalized level.
 func (m *Map) Level() int {
 	switch {
 	case m.Finalized != 0:
@@ -29,8 +29,8 @@ func (m *Map) Level() int {
 // their level was used as soon as all members understood it.
 func (m *Map) FinalLevel() int { return max(m.Level(), LevelWatches) }
 
-// Adds returns what a feature level makes possible, for people; "" for levels that
-// nothing has to be finalized for, and that this software does not know.
+// Adds describes the features of a level, for people; "" for levels that need no finalizing and
+// for those that this software does not know.
 func Adds(level int) string {
 	if level == LevelSettings {
 		return "changes of --replicas and --prefix, and placement by the weights of nodes (--weight)"
@@ -38,8 +38,8 @@ func Adds(level int) string {
 	return ""
 }
 
-// CommandLevel returns the feature level that an encoded command has, which is
-// what a node must understand to apply it; 0: none.
+// CommandLevel returns the feature level of an encoded command, which a node must support to apply
+// it; 0: none.
 func CommandLevel(command []byte) int {
 	if len(command) == 0 {
 		return 0
@@ -91,9 +91,8 @@ func Allows(m *Map, change Change, level int, members []Member) error {
 	return Understood(level, members)
 }
 
-// Understood returns an [OldMembersError] when not all members have the feature
-// level. Those that have left do not count: what they were does not say what they
-// will be.
+// Understood returns an [OldMembersError] when not all members have the feature level. Members
+// that have left do not count: they may return with newer software.
 func Understood(level int, members []Member) error {
 	var old []NodeID
 	for i := range members {

@@ -97,8 +97,8 @@ func (s *Shard) Owner() NodeID {
 	return s.Replicas[0]
 }
 
-// Spec is what the operator asks for: when the cluster is founded, and with
-// [Configure] later.
+// Spec has the settings of the operator: from the founding of the cluster, and later from
+// [Configure].
 type Spec struct {
 	// Ranges are the parts of the key space that are served, ordered and
 	// disjoint.
@@ -153,7 +153,7 @@ func (m *Map) IsDrained(n NodeID) bool {
 // had ended, and by which evidence. It is not changed once it is in a map.
 type Origin struct {
 	Cause kv.Cause
-	// Reason is the evidence, or what the operator gave as reason, for people.
+	// Reason is the evidence, or the operator's reason, for people.
 	Reason string
 	// Node is the node that proposed it, At the time there.
 	Node NodeID

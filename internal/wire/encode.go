@@ -55,7 +55,7 @@ const sharedFrom = 1024
 // more than the bytes that are shared.
 type message struct {
 	out  mem.BufferSlice
-	cur  *[]byte    // what is written now; nil: nothing yet
+	cur  *[]byte    // the buffer being written; nil: none yet
 	root mem.Buffer // all of cur, once something was cut out of it
 	from int        // where in cur the present run begins
 }
@@ -130,7 +130,7 @@ func (m *message) flag(field protowire.Number, v bool) {
 	}
 }
 
-// header appends the tag and length of a bytes field whose content follows.
+// header appends the tag and length of a bytes field. The content follows.
 func (m *message) header(field protowire.Number, size int) {
 	buf := m.room(2 * protowire.SizeVarint(1<<63))
 	*buf = protowire.AppendTag(*buf, field, protowire.BytesType)
@@ -283,7 +283,7 @@ func NewRecipients(ids []int64) Recipient {
 	return Recipient{id: mem.SliceBuffer(b)}
 }
 
-// listed says what a shardwatch.v1.ListResponse is about.
+// listed appends the revision and the history of a shardwatch.v1.ListResponse.
 func (m *message) listed(revision kv.Revision, of kv.HistoryID) {
 	m.varint(listRevision, uint64(revision)) //nolint:gosec // proto's int64
 	m.varint(listLineage, of.Lineage)

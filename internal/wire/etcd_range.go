@@ -29,7 +29,7 @@ type ItemForm uint8
 const (
 	// WholeItem is all of it.
 	WholeItem ItemForm = iota
-	// KeyItem is what etcd's index knows: neither value nor lease.
+	// KeyItem has the fields of etcd's index: neither value nor lease.
 	KeyItem
 	// KeyLeaseItem is all but the value.
 	KeyLeaseItem

@@ -11,21 +11,18 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Fan encodes events for many watches. What goes to two watches that get the
-// same events differs only in the watch's ID, or the list of IDs, and fields of a
-// message may come in any order: so that goes first, and all that follows is
-// encoded once and shared.
+// Fan encodes events for many watches. The messages of two watches that get the same events differ
+// only in the watch's ID, or the list of IDs, and fields of a message may come in any order: so
+// that goes first, and all that follows is encoded once and shared.
 //
-// The zero Fan is ready. It keeps what it encoded last. Any number of goroutines
-// may use it.
+// The zero Fan is ready. It keeps its latest encodings. Any number of goroutines may use it.
 type Fan struct {
 	slots [fanSlots]atomic.Pointer[Shared]
 }
 
-// Bounds of what a Fan remembers: the messages of the last revisions, of both
-// APIs, each with and without previous values, alone and with revisions before
-// it, up to a size. A pump takes some revisions of each watch before it comes to
-// the next, and not all pumps are at the same.
+// Bounds of the encodings that a Fan keeps: the messages of the last revisions, of both APIs, each
+// with and without previous values, alone and with revisions before it, up to a size. A pump takes
+// some revisions of each watch before it comes to the next, and not all pumps are at the same.
 const (
 	fanSlots = 8 * 128
 	fanBytes = 32 << 10
@@ -128,8 +125,8 @@ func (f *Fan) message(key fanKey, events []*kv.Event) *Shared {
 		at += 4
 	}
 	m := f.slots[at].Load()
-	// The same events are the same in memory: the window's. What is remembered
-	// holds them, so that their place is not another one's meanwhile.
+	// Events are compared by address: equal events are the same ones in the window. The slot
+	// refers to its events, so that their memory is not reused meanwhile.
 	if m == nil || m.key != key || !slices.Equal(m.events, events) {
 		m = &Shared{key: key, rest: key.encode(events)}
 		m.size = m.rest.Len()

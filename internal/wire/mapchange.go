@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Order returns what an operator wants. It fails with a *kv.InvalidError when that
-// is nothing.
+// Order decodes an operator's change of the shard map. It fails with a *kv.InvalidError if the
+// request names no change.
 func Order(m *shardwatchv1.ChangePlacementRequest) (mapchange.Order, error) {
 	out := mapchange.Order{
 		ID: m.GetRequestId(), Repeated: m.GetRepeated(), IfVersion: m.GetIfVersion(), DryRun: m.GetDryRun(), Force: m.GetForce(),

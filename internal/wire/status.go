@@ -132,9 +132,8 @@ func build(code codes.Code, err error, reason string, retry time.Duration, pairs
 func revision(r kv.Revision) string { return strconv.FormatInt(int64(r), 10) }
 func number(n uint64) string        { return strconv.FormatUint(n, 10) }
 
-// Error returns the error that Status was given, as far as the status tells:
-// what one node says, another one understands. Other errors come back as they
-// are.
+// Error returns the error that Status was given, as far as the status carries it, so that errors
+// keep their type between nodes. Other errors are returned unchanged.
 func Error(err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok {
@@ -240,7 +239,7 @@ func TooLarge(err error) (size int, ok bool) {
 	return size, n > 0
 }
 
-// Unimplemented returns an error that says what is not offered, and why.
+// Unimplemented returns an error for an unsupported call; what names it and the reason.
 func Unimplemented(what string) error { return status.Error(codes.Unimplemented, what) }
 
 // IsDenied reports whether err, as it came from another process or goes to

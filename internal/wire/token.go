@@ -8,10 +8,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Tokens are opaque to clients. Both kinds begin with a version, the kind, and
-// a checksum over all that follows, so that a truncated, mixed-up or invented
-// one is told from a good one, and carry the cluster and what was watched or
-// listed, so that one from elsewhere is recognised. They are not secrets and
+// Tokens are opaque to clients. Both kinds begin with a version, the kind, and a checksum over all
+// that follows, so that truncated, mixed-up or invented tokens are detected, and carry the cluster
+// and the range, so that a token of another watch or list is detected. They are not secrets and
 // grant nothing.
 const (
 	tokenVersion = 1
@@ -20,13 +19,13 @@ const (
 	tokenHead    = 2 + 8
 )
 
-// Position is what a token carries.
+// Position is the content of a token.
 type Position struct {
 	// Cluster is the ClusterKey of the cluster that issued it. Lineage is counted
 	// by that cluster.
 	Cluster uint64
 	Lineage uint64
-	// Range is what is watched or listed.
+	// Range is the range of the watch or list.
 	Range kv.Range
 	// Revision: of a resume token, everything up to it was delivered; of a
 	// page token, the revision of the list.

@@ -31,7 +31,7 @@ func MapMessage(m *shard.Map) *shardwatchv1.ShardMap {
 	return MapPart(m, func(int) bool { return true })
 }
 
-// MapPart returns the map with those shards alone whose index in it ok accepts.
+// MapPart returns the map with only those shards for whose index ok returns true.
 func MapPart(m *shard.Map, ok func(i int) bool) *shardwatchv1.ShardMap {
 	out := MapHeader(m)
 	for i := range m.Shards {

@@ -13,14 +13,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 )
 
-// Config is what an Authorizer needs. Set File; Defaults gives the rest.
+// Config configures an Authorizer. Set File; Defaults gives the rest.
 type Config struct {
 	// File is the policy's.
 	File string
 	// Audit records refusals; nil: no audit.
 	Audit *Audit
-	// MaxIdentities bounds the identities whose use is counted apart. Those that
-	// come when all are connected share one account.
+	// MaxIdentities bounds the identities with limits of their own. When so many are connected,
+	// all further identities share one account.
 	MaxIdentities int
 }
 
@@ -145,8 +145,8 @@ func (a *Authorizer) Reload() error {
 // none.
 func (a *Authorizer) TakesTokens() bool { return a != nil && a.state.Load().keys != nil }
 
-// Changed is closed when the policy changes: what was allowed may not be any
-// more. Take it before you ask. For a nil Authorizer it is nil.
+// Changed is closed when the policy changes: the new policy may deny calls that this one allows.
+// Take the channel before you check a right. For a nil Authorizer it is nil.
 func (a *Authorizer) Changed() <-chan struct{} {
 	if a == nil {
 		return nil

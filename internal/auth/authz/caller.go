@@ -62,8 +62,7 @@ func (c *Caller) May(ctx context.Context, v policy.Verb, r kv.Range) error {
 	return c.denied(ctx, v, what)
 }
 
-// MaySome is May for what is about no certain keys: the caller must be allowed
-// to use the verb on some.
+// MaySome is May for calls without keys: the caller must have the verb on at least one range.
 func (c *Caller) MaySome(ctx context.Context, v policy.Verb) error {
 	if c == nil || c.identity().Some(v) {
 		return nil

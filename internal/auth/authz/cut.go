@@ -69,7 +69,7 @@ func (a *Authorizer) cut() {
 		}
 		ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: p.raw.RemoteAddr()})
 		a.cfg.Audit.refused(ctx, who, &kv.DeniedError{Detail: fmt.Sprintf("the policy leaves %s no right: its connection ends", who)})
-		_ = p.raw.Close() // what it carried ends with it
+		_ = p.raw.Close() // this also ends its calls
 	}
 }
 

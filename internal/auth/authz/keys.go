@@ -24,11 +24,11 @@ func CheckWatchKey(field string, key []byte) error {
 	return &kv.InvalidError{Field: field, Reason: fmt.Sprintf("%d bytes: a watch takes keys of at most %d", len(key), MaxWatchKey)}
 }
 
-// watchBytes is about what an open watch takes beside its keys, through either API: what
-// the process grows by, garbage and gRPC's part included (docs/sizing.md).
+// watchBytes is the memory of an open watch besides its keys, in either API: the measured growth
+// of the process, with garbage and gRPC's buffers (docs/sizing.md).
 const watchBytes = 5 << 10
 
-// sizeOf is what the keys of a watch take.
+// sizeOf returns the bytes of a watch's keys.
 func sizeOf(r kv.Range) int64 { return int64(len(r.Start) + len(r.End)) }
 
 // OpenWatch counts a watch and its keys in, until CloseWatch, for the node's budget, in

@@ -83,13 +83,13 @@ func verifiedNames(state *tls.ConnectionState) policy.Names {
 	return policy.CertificateNames(state.VerifiedChains[0][0])
 }
 
-// present is a connection whose end is noted.
+// present is a connection that reports its end.
 type present struct {
 	net.Conn
 	gone func()
 }
 
-// NetConn returns the connection whose end is noted.
+// NetConn returns the wrapped connection.
 func (c *present) NetConn() net.Conn { return c.Conn }
 
 // Close implements net.Conn.
@@ -183,7 +183,7 @@ func (a *Authorizer) Forward(ctx context.Context) context.Context {
 // has it, and where clients of etcd put a JWT.
 func tokenKeys() [2]string { return [...]string{"authorization", "token"} }
 
-// tokensOf returns what may be bearer tokens, by tokenKeys.
+// tokensOf returns the possible bearer tokens, in the order of tokenKeys.
 func tokensOf(ctx context.Context) (tokens [2]string) {
 	for i, key := range tokenKeys() {
 		if values := metadata.ValueFromIncomingContext(ctx, key); len(values) > 0 {

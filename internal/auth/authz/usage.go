@@ -27,7 +27,7 @@ func (l limit) String() string {
 	return [...]string{"connections", "streams", "watches", "creates_per_second", "list_bytes", "watch_key_bytes", "request_bytes"}[l]
 }
 
-// usage is what one identity has open at this node.
+// usage counts the connections, watches and bytes of one identity at this node.
 type usage struct {
 	open    [limits]atomic.Int64 // those that are counted, and not a rate
 	creates atomic.Pointer[rate.Limiter]
@@ -35,8 +35,8 @@ type usage struct {
 	conns int // guarded by ledger.mu; connections that know it
 }
 
-// take takes n of what is counted, unless that would be more than most. 0: any
-// number. What is alone may be more than most: it could never be had else.
+// take adds n to a count unless the sum would exceed most; 0: no limit. A first item may exceed
+// most alone, because it would otherwise be refused forever.
 func (u *usage) take(l limit, n, most int64) bool {
 	for {
 		have := u.open[l].Load()

@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// holder is whose a token is.
+// holder is the user of a token.
 type holder struct {
 	user string
 	// claimed: the token says so itself. Else etcd gave it to the user through
@@ -45,15 +45,14 @@ func (g *Checker) need(h holder, revision uint64) need {
 	return fresh
 }
 
-// trusted reports whether the token is good while etcd is away: etcd took it
-// once. What a token says of itself holds no longer than the users and roles at
-// which etcd took it: before them etcd's authentication may have been off, when
-// it takes all tokens.
+// trusted reports whether the token is good while etcd is away: etcd took it once. The claims of a
+// token are valid only as long as the users and roles for which etcd accepted it: before them
+// etcd's authentication may have been off, when it takes all tokens.
 func (h holder) trusted(revision uint64) bool {
 	return !h.taken.IsZero() && (!h.claimed || h.revision >= revision)
 }
 
-// refusal is what etcd said of a token that it does not take, for a while.
+// refusal caches etcd's error for a rejected token, for a short time.
 type refusal struct {
 	err   error
 	until time.Time
@@ -73,7 +72,7 @@ type inquiry struct {
 	gaveUp bool // its caller did: others may ask
 }
 
-// identify returns whose the token is, as of a revision of users and roles.
+// identify returns the user of the token, as of a revision of users and roles.
 func (g *Checker) identify(ctx context.Context, token string, revision uint64) (string, error) {
 	id := idOf(token)
 	for {
@@ -132,8 +131,7 @@ func (g *Checker) answer(id tokenID, q *inquiry) {
 	close(q.done)
 }
 
-// find finds out whose a token is, if that is not known, and has etcd confirm
-// the token.
+// find looks up the user of the token, if it is not known, and has etcd confirm the token.
 func (g *Checker) find(ctx context.Context, token string, id tokenID, h holder, ok bool, revision uint64) (string, error) {
 	began := time.Now()
 	if !ok {
@@ -176,12 +174,10 @@ func (g *Checker) find(ctx context.Context, token string, id tokenID, h holder, 
 	})
 }
 
-// unknownPatience is how long a caller waits at most whose token etcd has not
-// taken yet.
+// unknownPatience bounds the wait of a caller whose token etcd has not accepted yet.
 const unknownPatience = 5 * time.Second
 
-// lookup finds the user of a token that is new to this node. What it
-// returns, etcd still has to confirm.
+// lookup finds the user of a token that is new to this node. etcd must still confirm its result.
 func (g *Checker) lookup(ctx context.Context, token string, id tokenID) (holder, error) {
 	if len(token) > maxToken {
 		return holder{}, rpctypes.ErrGRPCInvalidAuthToken

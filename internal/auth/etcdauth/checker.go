@@ -56,8 +56,8 @@ func New(cfg Config) (*Checker, error) {
 	return g, nil
 }
 
-// Caller returns the user of the call of ctx: "", who may read
-// everything, while etcd's authentication is off. The errors are etcd's.
+// Caller returns the user of the call of ctx; "", with the right to read everything, while etcd's
+// authentication is off. The errors are etcd's.
 func (g *Checker) Caller(ctx context.Context) (string, error) {
 	now := g.rights.Load()
 	switch {
@@ -172,9 +172,8 @@ type Status struct {
 	Users    int
 	// Tokens is the number of tokens that are remembered.
 	Tokens int
-	// What happened since the start: tokens looked up because they were new
-	// here, tokens confirmed by etcd, calls whose caller was refused, and reads
-	// that were denied.
+	// Counts since the start: tokens looked up because they were new here, tokens confirmed by
+	// etcd, calls with a rejected token, and denied reads.
 	Lookups, Confirmations, Refused, Denied int64
 }
 

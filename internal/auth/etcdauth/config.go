@@ -31,7 +31,7 @@ type Etcd interface {
 	ConfirmUser(ctx context.Context, token, user string) error
 }
 
-// Config is what a Checker needs. Set the parts; Defaults gives the rest.
+// Config configures a Checker. Set the parts; Defaults gives the rest.
 type Config struct {
 	Etcd Etcd
 	// Peers returns ways to the other nodes' peer ports; nil: there are none.
@@ -56,8 +56,8 @@ type Config struct {
 	// RefreshTimeout bounds how long a change of users or roles is held up until
 	// they were read again.
 	RefreshTimeout time.Duration
-	// MaxTokens bounds the tokens that are remembered. Who uses a forgotten one
-	// is asked to log in again.
+	// MaxTokens bounds the number of remembered tokens. A caller with a forgotten token must log
+	// in again.
 	MaxTokens int
 	// MaxLookups bounds the tokens that are being looked up at a time: those
 	// that are new to this node.

@@ -13,8 +13,8 @@ import (
 // when it returns, the token is known here, and at the other nodes as far as
 // they answer in time.
 //
-// The caller knows only the login's answer. So that no client can have us read
-// it otherwise than etcd does, etcd is asked whose the token is.
+// The caller has only the login's answer. A client could make the node decode it differently from
+// etcd, so Learn asks etcd for the user of the token.
 func (g *Checker) Learn(ctx context.Context, user, token string) {
 	if user == "" || token == "" || len(token) > maxToken {
 		return
@@ -41,16 +41,15 @@ func (g *Checker) Share(tokenSHA256 []byte, user string) {
 	}
 }
 
-// remember takes down whose a token is that etcd has just given out. etcd is
-// asked about it all the same when it is first used here; if it is away, the
-// token is good.
+// remember stores the user of a token that etcd has just issued. etcd must still confirm it at its
+// first use here; if etcd is away, the token is good.
 func (g *Checker) remember(id tokenID, user string) {
 	g.tokens.put(id, holder{user: user, taken: time.Now()})
 	g.refused.drop(id)
 }
 
-// Identify tells another node to whom etcd gave a token; "": that is not known
-// here. What a token says of itself the other one can read as well.
+// Identify returns the user of a token, for another node; "": this node has not seen the login.
+// The claims within a token are left out, because the other node can read them itself.
 func (g *Checker) Identify(tokenSHA256 []byte) (user string) {
 	if id, ok := sharedID(tokenSHA256); ok {
 		if h, ok := g.tokens.get(id); ok && !h.claimed {

@@ -16,8 +16,7 @@ import (
 type known struct {
 	denied error // set: all reads are denied, and why
 	on     bool
-	// With on: the revision of users and roles, what they are, and what follows
-	// from it.
+	// If on: the revision of users and roles, their content, and the table derived from them.
 	revision uint64
 	grants   etcdroles.Grants
 	table    *etcdroles.Table
@@ -114,8 +113,8 @@ func (g *Checker) look(ctx context.Context) {
 	}
 }
 
-// read replaces what is known by what etcd's users and roles are, which were at
-// a revision a moment ago.
+// read replaces the rights with those of etcd's current users and roles. They were at the given
+// revision a moment ago.
 func (g *Checker) read(ctx context.Context, revision uint64) {
 	var last *etcdroles.Grants
 	for {
@@ -135,9 +134,8 @@ func (g *Checker) read(ctx context.Context, revision uint64) {
 		case after == revision:
 			g.set(&known{on: true, revision: revision, grants: grants, table: grants.Table(), at: at})
 		case last != nil:
-			// They change faster than they can be read. What was there both times
-			// is safe to grant, and as the revision has passed, they are read
-			// again at the next look.
+			// They change faster than they can be read. Rights in both readings are safe to grant,
+			// and as the revision has passed, they are read again at the next look.
 			grants = grants.Common(*last)
 			g.set(&known{on: true, revision: revision, grants: grants, table: grants.Table(), at: at})
 		default:

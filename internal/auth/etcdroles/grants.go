@@ -38,10 +38,9 @@ type Grants struct {
 	Roles map[string][]Permission
 }
 
-// Common returns what is granted in both. Of two readings between which etcd
-// was changed, neither need be what was ever granted: the members of a role and
-// its permissions may be of different times. What is in both, was granted all
-// at once, at the time between them.
+// Common returns the grants in both. If etcd changes between two readings, each may mix members
+// and permissions of a role from different times, which etcd never granted together. The grants in
+// both were in force together at a time between the readings.
 func (g Grants) Common(o Grants) Grants {
 	both := Grants{Users: make(map[string][]string, len(g.Users)), Roles: make(map[string][]Permission, len(g.Roles))}
 	for name, roles := range g.Users {

@@ -21,7 +21,7 @@ func (t *Table) Root(user string) bool {
 // Has reports whether there is such a user.
 func (t *Table) Has(user string) bool { return t.users[user] != nil }
 
-// set is what some users may read.
+// set is the set of ranges that some users may read.
 type set struct {
 	root bool // everything
 	keys Keys
@@ -64,8 +64,7 @@ func (g Grants) set(roles []string) *set {
 // Users is the number of users.
 func (t *Table) Users() int { return len(t.users) }
 
-// MayRead reports whether user may read all of r. Who is not in the table may
-// not.
+// MayRead reports whether user may read all of r. A user outside the table may read nothing.
 func (t *Table) MayRead(user string, r kv.Range) bool {
 	s := t.users[user]
 	if s == nil {

@@ -34,8 +34,7 @@ type Limits struct {
 // HalfOfBudget is the default PendingBytes of an identity.
 const HalfOfBudget = budget.HalfOfTotal
 
-// DefaultLimits are those of a policy that says nothing of them: what no
-// well-behaved client reaches.
+// DefaultLimits apply when the policy sets no limits. No well-behaved client reaches them.
 func DefaultLimits() Limits {
 	return Limits{Connections: 1000, Streams: 10_000, Watches: 1_000_000, CreatesPerSecond: 10_000, ListBytes: 512 << 20, WatchKeyBytes: 64 << 20, PendingBytes: HalfOfBudget}
 }

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Names are what a caller was proved to be called, the most telling first:
-// "uri:spiffe://prod/ns/web", "dns:web.example.com", "cn:web" of a certificate,
-// "sub:system:serviceaccount:web:default" of a token. None: anybody.
+// Names are the proven names of a caller, the most specific first: "uri:spiffe://prod/ns/web",
+// "dns:web.example.com", "cn:web" of a certificate, "sub:system:serviceaccount:web:default" of a
+// token. None: anybody.
 type Names []string
 
 // Anonymous is what stands for a caller without names, in policies and in logs.

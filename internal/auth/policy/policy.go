@@ -64,10 +64,9 @@ type Identity struct {
 	acts [verbs]bool // of those that are not about keys
 }
 
-// Identity returns what the policy says of a caller with those names: the roles
-// of every entry that matches one of them, and of each limit what the first
-// entry says that sets it. What any rule of the roles denies is denied, whatever
-// others allow.
+// Identity returns the rights and limits of a caller with those names: the roles of every entry
+// that matches one of them, and each limit from the first such entry that sets it. A key that any
+// rule of the roles denies is denied, whatever others allow.
 func (p *Policy) Identity(names Names) *Identity {
 	id := &Identity{Name: names.First(), Names: names, Limits: p.limits.over(DefaultLimits())}
 	for _, e := range slices.Backward(p.entries) { // the first has the last word on limits
@@ -101,7 +100,7 @@ type granted struct {
 	acts [verbs]bool
 }
 
-// rules returns what the rules of roles allow, or deny.
+// rules returns the ranges that the rules of roles allow or deny.
 func (p *Policy) rules(roles []string, deny bool) (out granted) {
 	for _, role := range roles {
 		for _, r := range p.roles[role] {
@@ -231,7 +230,7 @@ func (p *Policy) Explain(names Names, v Verb, r kv.Range) (allowed bool, because
 	return allowed, because
 }
 
-// of is what is wanted, for people.
+// of describes a request for a range, for people.
 func (v Verb) of(r kv.Range) string {
 	if !v.OfKeys() {
 		return v.String()

@@ -40,8 +40,8 @@ func ParseKeys(file string, data []byte) (*Keys, error) {
 	return k, nil
 }
 
-// algorithms are those with a public and a private key: with another one, who
-// can verify tokens could make them.
+// algorithms are those with a public and a private key: with a symmetric one, every verifier could
+// forge tokens.
 func algorithms() []jose.SignatureAlgorithm {
 	return []jose.SignatureAlgorithm{
 		jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,

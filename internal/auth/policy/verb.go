@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Verb is what a caller wants to do.
+// Verb is a kind of access.
 type Verb uint8
 
 // The verbs. Those of operators are not about keys.
