@@ -140,7 +140,7 @@ func (c *clock) look(ctx context.Context) {
 	lineage, _ := c.n.cfg.Etcd.Known()
 	c.mu.Lock()
 	moved := forgot != c.forgot || lineage != before
-	if !moved && now.Cluster != 0 { // also what is of another history
+	if !moved && now.Cluster != 0 { // even if it belongs to another history
 		c.revision, c.at, c.id = now.Revision, at, now.Cluster
 	}
 	c.mu.Unlock()
@@ -205,14 +205,14 @@ func (c *clock) lendsLocked(now time.Time) (replica.Look, bool) {
 	return look, c.err == nil && now.Sub(c.own) < ownEvery && now.Sub(look.At) < borrowedFor
 }
 
-// compare compares the caches with what a look has found. reached is their progress
-// before it, as far as known.
+// compare compares the caches with the result of a look. reached is their progress before it, as
+// far as known.
 func (c *clock) compare(ctx context.Context, look replica.Look, reached map[*copies.Copy]kv.Revision) {
 	lineage, revision, at := look.Lineage, look.Revision, look.At
 	c.mu.Lock()
 	c.revision, c.at = revision, at
 	c.mu.Unlock()
-	var stuck []kv.Range // what is relayed to watches here, and does not arrive
+	var stuck []kv.Range // ranges of relays here that receive no data
 	for _, h := range c.n.copies.All() {
 		if at := reached[h]; at > revision && h.Cache.Lineage() == lineage {
 			c.n.suspects.report(h, &kv.ContradictionError{Detail: fmt.Sprintf("it has reached revision %d, etcd is at %d", at, revision), Ahead: true})
@@ -221,8 +221,8 @@ func (c *clock) compare(ctx context.Context, look replica.Look, reached map[*cop
 		behind := h.Cache.Observe(at, revision)
 		_, direct := h.Source.Current()
 		still := h.Still(revision)
-		// Who follows another node need not ask: that looks at etcd as well, and what
-		// it is told comes here too.
+		// A copy that follows another node does not ask: that node looks at etcd as well, and its
+		// progress arrives here too.
 		if behind && (direct || still > 0) {
 			h.Cache.Demand(revision)
 		}
@@ -311,8 +311,8 @@ func (c *clock) Trouble() error {
 	return c.err
 }
 
-// forget forgets what was read in another lineage, and has it read again: until
-// then the age of the data is unknown.
+// forget drops the revision of another lineage, and has etcd read again: until then the age of the
+// data is unknown.
 func (c *clock) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

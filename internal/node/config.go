@@ -25,7 +25,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Etcd is what the node needs of etcd; internal/etcd has it.
+// Etcd is the node's access to etcd; internal/etcd implements it.
 type Etcd interface {
 	cache.Source
 	etcdapi.Upstream
@@ -53,7 +53,7 @@ type Listeners struct {
 	HTTP net.Listener
 }
 
-// Simulation replaces what cannot live on fake time; nil in production.
+// Simulation replaces the parts that do not work on fake time; nil in production.
 type Simulation struct {
 	Gossip  membership.Transport
 	Network *placement.MemNetwork
@@ -62,7 +62,7 @@ type Simulation struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
 
-// Config is what a Node is built from. Start from Defaults.
+// Config configures a Node. Start from Defaults.
 type Config struct {
 	// Self is the node as others shall see it: name, addresses, zone, version.
 	// UUID is filled in by New.
@@ -89,7 +89,7 @@ type Config struct {
 	// speak as a node; nil: it may.
 	PeerSpeaks func(state *tls.ConnectionState, node string) error
 
-	// Policy is the file that says what clients may do; "": everything.
+	// Policy is the policy's file; "": clients may do everything.
 	Policy string
 	// Audit records administrative actions and refusals; nil: Logger does.
 	Audit *slog.Logger
@@ -122,14 +122,14 @@ type Config struct {
 	// answers at once that it has heard the question, and with the permit when
 	// there is one.
 	PermitTimeout time.Duration
-	// HistoryBytes bounds what is kept on disk of the past, of all shards; 0:
-	// nothing is kept. HistoryInterval is how often it is written.
+	// HistoryBytes bounds the history of all shards on disk; 0: no history is saved.
+	// HistoryInterval is how often it is written.
 	HistoryBytes    int64
 	HistoryInterval time.Duration
 	// VerifyInterval is how often each shard's copies are compared with each other,
 	// VerifyEtcdInterval how often they are compared with etcd; 0: never.
 	VerifyInterval, VerifyEtcdInterval time.Duration
-	// StatusPage is what the HTTP port shows to people; "": as StatusPageOn.
+	// StatusPage is the content of the status page at the HTTP port; "": as StatusPageOn.
 	StatusPage StatusPage
 	// RelayIdle is how long a relay stays without watchers.
 	RelayIdle time.Duration

@@ -15,15 +15,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// historian keeps on disk what the caches know of the past, for when all nodes
-// have been restarted: as long as one has not, it has all of that in memory.
+// historian saves the history of the caches to disk, for a restart of all nodes: as long as one
+// node keeps running, it has that history in memory.
 type historian struct {
 	n     *Node
 	store *history.Store // nil: nothing is kept
 	// restarted: the node had a shard map when it started, so that clients may come
 	// back with positions of before.
 	restarted bool
-	begun     chan struct{} // closed once what was on disk is loaded
+	begun     chan struct{} // closed once the saved history is loaded
 	ask       chan chan struct{}
 	hurry     atomic.Bool // the node is about to end
 
@@ -33,7 +33,7 @@ type historian struct {
 }
 
 const (
-	// saveBytesPerSecond bounds what is written: raft's log is on the same disk.
+	// saveBytesPerSecond bounds the rate of writes: raft's log is on the same disk.
 	saveBytesPerSecond = 32 << 20
 	// firstSave is how long after the start it is saved for the first time.
 	firstSave = 2 * time.Second
@@ -54,15 +54,14 @@ func newHistorian(n *Node) *historian {
 	return h
 }
 
-// origin says what the histories of a map are of.
+// origin returns the origin of the histories of a map: cluster, etcd's cluster, and lineage.
 func origin(m *shard.Map) history.Origin {
 	return history.Origin{Cluster: m.ClusterID, Etcd: m.EtcdClusterID, Lineage: m.Lineage}
 }
 
-// Load returns what is known of the past of shards, the first time that it is called:
-// later the caches in memory know more. When a node that was restarted has nothing on
-// disk of a shard, that is an empty history: if no other node has more, the log of etcd
-// is read as far back as it goes. The keeper calls it.
+// Load returns the saved history of shards on its first call: later the caches in memory know
+// more. When a node that was restarted has nothing on disk of a shard, that is an empty history:
+// if no other node has more, the log of etcd is read as far back as it goes. The keeper calls it.
 func (h *historian) Load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.History {
 	select {
 	case <-h.begun:
@@ -79,7 +78,7 @@ func (h *historian) Load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[sha
 	return out
 }
 
-// onDisk returns what is on disk of shards.
+// onDisk returns the saved history of shards.
 func (h *historian) onDisk(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.History {
 	if h.store == nil || len(shards) == 0 {
 		return make(map[shard.ID]*cache.History)
@@ -103,8 +102,8 @@ func (h *historian) run(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	// The first time soon: what was never saved is of no use after a crash, and
-	// of what was, etcd's log may know the rest.
+	// The first save comes soon: without it a crash loses the whole history, while etcd's log may
+	// have the events after a save.
 	tick := time.NewTimer(min(firstSave, h.n.cfg.HistoryInterval))
 	defer tick.Stop()
 	for {
@@ -128,7 +127,7 @@ func (h *historian) run(ctx context.Context) error {
 	}
 }
 
-// close tells rather than returns what goes wrong: the node ends as it should.
+// close logs an error instead of returning it: it must not change the node's exit status.
 func (h *historian) close() error {
 	if err := h.store.Close(); err != nil {
 		h.n.log.Warn("history may not be on the disk", "error", err)
@@ -136,9 +135,9 @@ func (h *historian) close() error {
 	return nil
 }
 
-// Drop has the saved history of a shard removed, because the copy that it is of was
-// wrong: loaded at the next start, it would contradict etcd. The caller has taken that
-// copy out of the store, so that it is not saved again.
+// Drop has the saved history of a shard removed, because the copy was wrong: a restart would load
+// it, and it would contradict etcd. The caller has taken that copy out of the store, so that it is
+// not saved again.
 func (h *historian) Drop(id shard.ID) {
 	if h.store == nil {
 		return
@@ -152,8 +151,8 @@ func (h *historian) Drop(id shard.ID) {
 	}
 }
 
-// dropWrong removes the saved history of wrong copies. What cannot be removed now is
-// tried again before the next save, which logs what is wrong with the disk.
+// dropWrong removes the saved history of wrong copies. If that fails, it is retried before the
+// next save, which logs the disk's error.
 func (h *historian) dropWrong() {
 	h.mu.Lock()
 	ids := slices.Collect(maps.Keys(h.wrong))
@@ -169,7 +168,7 @@ func (h *historian) dropWrong() {
 	}
 }
 
-// save writes what is new. The store logs what goes wrong.
+// save writes the batches since the last save. The store logs its errors.
 func (h *historian) save(ctx context.Context) {
 	m := h.n.placement.Map()
 	if m == nil || h.store == nil {
@@ -191,8 +190,8 @@ func (h *historian) save(ctx context.Context) {
 	}
 }
 
-// last saves for the last time, now. What belongs to shards that have gone to
-// other nodes stays: the disk may be what comes back first.
+// last saves once more before the node stops. It keeps the history of shards that have moved to
+// other nodes: this node may be the first to return.
 func (h *historian) last(ctx context.Context) {
 	h.hurry.Store(true)
 	select {

@@ -181,8 +181,7 @@ func (n *Node) Run(ctx context.Context) error {
 	return nil
 }
 
-// SetHTTP sets what is served on the HTTP port beside the status page. Call it
-// before Run.
+// SetHTTP sets the handler of the HTTP port besides the status page. Call it before Run.
 func (n *Node) SetHTTP(h http.Handler) { n.handler.Store(&h) }
 
 // SetGossipKeys replaces the keys that gossip is encrypted with. See
@@ -286,7 +285,7 @@ func (n *Node) leaves() {
 	n.server.SetReady(false)
 }
 
-// missing returns what the node has not got yet.
+// missing returns the reasons why the node is not ready yet.
 func (n *Node) missing() []string {
 	if n.placement.Map() == nil {
 		text := "no shard map yet"

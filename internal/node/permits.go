@@ -70,7 +70,7 @@ func (p *permits) Acquire(ctx context.Context, purpose string) (release func(), 
 			continue
 		case err != nil:
 			p.unavailable.Add(1)
-			p.n.log.Info("large read of etcd without a permit of the cluster", "purpose", purpose, "error", err)
+			p.n.log.Info("large read of etcd begun without a permit of the cluster", "purpose", purpose, "error", err)
 			return back, nil
 		}
 		p.granted.Add(1)

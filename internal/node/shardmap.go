@@ -20,7 +20,8 @@ type cutter struct {
 	now   func() *shard.Map
 }
 
-// foundingFacts is what the leader needs of etcd to found the cluster.
+// foundingFacts returns etcd's cluster ID and the split keys with which the leader founds the
+// cluster.
 func (c *cutter) foundingFacts(ctx context.Context) (uint64, []string, error) {
 	if !c.clock.Checked() {
 		err := c.clock.Trouble()

@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/statuspage"
 )
 
-// StatusPage says what is served as status page.
+// StatusPage is the content of the status page.
 type StatusPage string
 
 // The status pages.

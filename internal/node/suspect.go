@@ -15,10 +15,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// suspects decides about contradictions between what is held here and what a
-// source brings. One wrong byte, in memory, on disk or at a peer, looks like a
-// restore of etcd at first: so etcd is asked what it has of the keys in question
-// and of others that have changed last.
+// suspects decides about contradictions between a cache and its source. One wrong byte, in memory,
+// on disk or at a peer, looks like a restore of etcd at first, so it compares the keys in question
+// and other recently changed keys with etcd.
 //
 //	etcd has several of them otherwise   it was restored: the lineage ends
 //	etcd has one of them otherwise       our copy is wrong: it is reloaded
@@ -57,7 +56,7 @@ func newSuspects(n *Node) *suspects {
 	return &suspects{n: n, queue: make(chan suspicion, 256), pending: make(map[*cache.Cache]struct{})}
 }
 
-// report takes what a cache has met. It does not block.
+// report queues a contradiction that a cache has found. It does not block.
 func (s *suspects) report(h *copies.Copy, found *kv.ContradictionError) {
 	source := h.Source.Asked()
 	if found.Ahead {
@@ -204,15 +203,15 @@ func (s *suspects) claims() []kv.Claim {
 	return out
 }
 
-// testify compares what the caches held that were abandoned because etcd seemed to
-// have another history with what etcd has, being at revision now. It reports how
-// many keys etcd has otherwise, and whether that is known of all.
+// testify compares the caches that were abandoned because etcd seemed to have another history with
+// etcd at revision now. It returns the number of keys that differ at etcd, and whether all keys
+// could be compared.
 func (s *suspects) testify(ctx context.Context, now kv.Revision) (wrong int, sure bool) {
 	bad, _, err := s.compareAll(ctx, s.n.copies.Ended(witnesses), now)
 	return len(bad), err == nil
 }
 
-// ask compares claims with what etcd has, while it has the lineage's history.
+// ask compares claims with etcd's keys, and fails if etcd no longer has the lineage's history.
 func (s *suspects) ask(ctx context.Context, claims []kv.Claim) (wrong []kv.Claim, right int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -220,7 +219,7 @@ func (s *suspects) ask(ctx context.Context, claims []kv.Claim) (wrong []kv.Claim
 	if err == nil {
 		wrong, right, err = s.compareAll(ctx, claims, now.Revision)
 	}
-	if err == nil { // what was read is of the history that was looked at
+	if err == nil { // the keys that were read belong to the history of this look
 		_, err = s.n.cfg.Etcd.Look(ctx)
 	}
 	return wrong, right, err
@@ -271,8 +270,8 @@ func (s *suspects) compare(ctx context.Context, claim kv.Claim, now kv.Revision)
 	return judgeClaim(claim, is, at), nil
 }
 
-// judgeClaim compares a claim with what etcd has of the key at a revision that is
-// not above the claim's; 0: at its newest one.
+// judgeClaim compares a claim with etcd's state of the key at a revision that is not above the
+// claim's; 0: at the newest one.
 func judgeClaim(claim kv.Claim, is *kv.KeyValue, at kv.Revision) int {
 	var same bool
 	switch {

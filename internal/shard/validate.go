@@ -125,7 +125,7 @@ func (m *Map) validateCover() error {
 			s := m.Shards[i].Range
 			switch {
 			case s.Start < at:
-				return fmt.Errorf("shard %d: %v overlaps what lies before it, or lies outside the served ranges", m.Shards[i].ID, s)
+				return fmt.Errorf("shard %d: %v overlaps the shard before it, or is outside the served ranges", m.Shards[i].ID, s)
 			case s.Start > at:
 				return fmt.Errorf("map: hole from %q to %q", at, s.Start)
 			case s.End != "" && s.End <= s.Start:

@@ -24,7 +24,7 @@ func ParseKeys(file string, data []byte) (*Keys, error) {
 		return nil, fmt.Errorf("%s: is not a JSON Web Key Set: %w", file, err)
 	}
 	if len(k.set.Keys) == 0 {
-		return nil, fmt.Errorf("%s: keys: there is none: no token could be verified", file)
+		return nil, fmt.Errorf("%s: keys: the list is empty, so no token can be verified", file)
 	}
 	for i := range k.set.Keys {
 		key := &k.set.Keys[i]

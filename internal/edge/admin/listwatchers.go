@@ -25,7 +25,7 @@ func (s *adminService) ListWatchers(r *shardwatchv1.ListWatchersRequest, out grp
 	return wire.Status(s.listWatchers(r, out))
 }
 
-// listWatchers shows a caller the watches of what the caller may read.
+// listWatchers sends the watches over ranges that the caller may read.
 func (s *adminService) listWatchers(r *shardwatchv1.ListWatchersRequest, out grpc.ServerStreamingServer[shardwatchv1.ListWatchersResponse]) error {
 	var within kv.Range
 	if len(r.GetKey()) > 0 || len(r.GetRangeEnd()) > 0 {

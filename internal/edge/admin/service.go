@@ -16,12 +16,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Node is what the service asks the node. All methods may be called from any goroutine.
+// Node is the service's view of the node. All methods may be called from any goroutine.
 type Node interface {
 	// Map returns the shard map; nil while it is not known.
 	Map() *shard.Map
-	// MapSince returns the shard map, and what it differs in from the version of that
-	// cluster: nil if that is too much, or not known here.
+	// MapSince returns the shard map, and the delta from a version of that cluster's map; nil: the
+	// delta is too large, or this node does not have it.
 	MapSince(cluster string, version uint64) (*shard.Map, *shard.Delta)
 	// Changes returns a channel that is closed at the next change of map or
 	// members.
@@ -76,8 +76,7 @@ type Config struct {
 	Operator Operator
 	// Trace returns the trace of a revision; nil: not recorded.
 	Trace *revtrace.Trace
-	// Watchers returns the open watches of clients, and Figures what a watch's account
-	// says now.
+	// Watchers returns the open watches of clients, and Figures the current statistics of one.
 	Watchers func() iter.Seq2[shardwatchv1.WatcherAPI, watchstats.Watcher]
 	Figures  func() func(*watchstats.Watch) watchstats.Figures
 	// Stopping is closed when the node drains, Left when it has sent all watches

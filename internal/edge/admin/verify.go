@@ -14,9 +14,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// maxVerifies is how many calls of Verify may run at a time: they share one CPU's
-// twentieth with what nodes compare by themselves, and permits to read much at etcd
-// with nodes that load.
+// maxVerifies is the number of calls of Verify that may run at a time: they share a twentieth of a
+// CPU with the periodic comparisons, and the permits for large reads of etcd with nodes that load
+// shards.
 const maxVerifies = 4
 
 var errNoVerifier = &kv.UnavailableError{Why: kv.NotReady, Detail: "this node compares no copies"}

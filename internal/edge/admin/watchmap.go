@@ -82,8 +82,7 @@ func (f *memberFeed) take(changed <-chan struct{}, members func() []*shardwatchv
 	f.members = next
 }
 
-// since puts what has changed after a version into r, and reports whether anything
-// has.
+// since puts the changes after a version into r, and reports whether there are any.
 func (f *memberFeed) since(version uint64, r *shardwatchv1.WatchShardMapResponse) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,8 +108,8 @@ func (f *memberFeed) since(version uint64, r *shardwatchv1.WatchShardMapResponse
 	return true
 }
 
-// mapParts has the newest map, and what it differs in from the one before, as
-// clients are sent them: made once, for all streams.
+// mapParts has the newest map and its delta from the map before, encoded for clients once for all
+// streams.
 type mapParts struct {
 	mu    sync.Mutex
 	of    *shard.Map             // guarded by mu
@@ -119,8 +118,8 @@ type mapParts struct {
 	part  *shardwatchv1.ShardMap // guarded by mu; never changed
 }
 
-// get returns the map, or with a delta what is new in it. The neighbours of what is
-// new are in it: whether a shard is about to be merged depends on them.
+// get returns the map, or with a delta its changed shards and their neighbours: whether a shard is
+// about to be merged depends on its neighbours.
 func (p *mapParts) get(m *shard.Map, d *shard.Delta) *shardwatchv1.ShardMap {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,7 +154,7 @@ type mapFollower struct {
 	cluster string
 	version uint64                 // of the map that the client has
 	seen    uint64                 // since version nothing has changed for the client up to this one
-	head    *shardwatchv1.ShardMap // what the map that the client has says beside shards; nil: not known
+	head    *shardwatchv1.ShardMap // the client's map without its shards; nil: not known
 	members uint64
 }
 
@@ -174,7 +173,7 @@ func newMapFollower(s *Service, r *shardwatchv1.WatchShardMapRequest) (*mapFollo
 	return f, nil
 }
 
-// next returns what the client does not have; nil: nothing.
+// next returns the changes that the client does not have; nil: none.
 func (f *mapFollower) next(changed <-chan struct{}) *shardwatchv1.WatchShardMapResponse {
 	f.srv.memberFeed.take(changed, f.srv.cfg.Node.Members)
 	out := new(shardwatchv1.WatchShardMapResponse)
@@ -188,8 +187,8 @@ func (f *mapFollower) next(changed <-chan struct{}) *shardwatchv1.WatchShardMapR
 	return nil
 }
 
-// nextMap puts what the client does not have of the map into out, and reports whether
-// there is anything. A change of shards that the client does not follow is nothing.
+// nextMap puts the map's changes that the client does not have into out, and reports whether there
+// are any. Changes of shards that the client does not follow do not count.
 func (f *mapFollower) nextMap(out *shardwatchv1.WatchShardMapResponse) bool {
 	m, d := f.srv.cfg.Node.MapSince(f.cluster, f.seen)
 	if m == nil {
@@ -230,7 +229,7 @@ func (f *mapFollower) nextMap(out *shardwatchv1.WatchShardMapResponse) bool {
 	return true
 }
 
-// changed returns what a delta to m says of the shards that the client follows.
+// changed returns the part of a delta to m about shards that the client follows.
 func (f *mapFollower) changed(m *shard.Map, d *shard.Delta) (shards []*shardwatchv1.Shard, removed []uint64) {
 	for _, s := range f.srv.mapParts.get(m, d).GetShards() {
 		if r, err := kv.RangeFromEtcd(s.GetKey(), s.GetRangeEnd()); err == nil && f.ranges.want(r) {

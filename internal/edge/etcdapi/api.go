@@ -28,8 +28,8 @@ type Upstream interface {
 	ProxyConn() grpc.ClientConnInterface
 }
 
-// Guard knows what a caller may read where etcd's authentication is on. All
-// methods may be called from any goroutine. Errors are etcd's own.
+// Guard knows the read rights of a caller if etcd's authentication is on. All methods may be
+// called from any goroutine. Errors are etcd's own.
 type Guard interface {
 	etcdview.Guard
 }
@@ -42,13 +42,13 @@ type Member struct {
 	TLS          bool
 }
 
-// Config is what an API needs. Set the parts; Defaults gives the rest.
+// Config configures an API. Set the parts; Defaults gives the rest.
 type Config struct {
 	Router *router.Router
 	Etcd   Upstream
 	Guard  Guard // nil: no authentication
-	// Access decides beside etcd what clients may do; nil: everything. Audit is
-	// told of refusals; nil: not called.
+	// Access is the policy, which applies in addition to etcd's rights; nil: it allows everything.
+	// Audit records refusals; nil: no audit.
 	Access *authz.Authorizer
 	Audit  *authz.Audit
 	// OpenQueue lets in the watches of both APIs that are being opened; nil: a gate
@@ -56,7 +56,7 @@ type Config struct {
 	OpenQueue *fair.Gate
 	// Turns share the CPU time of large work among clients; nil: turns of its own.
 	Turns *fair.Turns
-	// Budget bounds what clients can make the node hold; nil: there is no bound.
+	// Budget bounds the memory that clients can make the node hold; nil: no bound.
 	Budget *budget.Budget
 	// Learn, if set, is called with the token that etcd gave a user, before the user
 	// has it.
@@ -87,7 +87,7 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		MaxWatchesPerStream: 100_000,
-		// etcd's --max-request-bytes and what it adds for overhead.
+		// etcd's --max-request-bytes and its allowance for overhead.
 		MaxMessageBytes:        3<<19 + 512<<10,
 		ProgressNotifyInterval: 10 * time.Minute, // etcd's --watch-progress-notify-interval
 		MaxStaleness:           5 * time.Second,

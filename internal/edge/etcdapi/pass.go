@@ -50,7 +50,7 @@ type methods map[string]method
 
 // method is how one is served: a unary one by answer, others by stream.
 type method struct {
-	request func() any // what the request is decoded into
+	request func() any // returns the message into which the request is decoded
 	answer  func(ctx context.Context, request any) (any, error)
 	stream  grpc.StreamHandler
 }
@@ -187,8 +187,8 @@ func (a *API) passStream(name string, desc grpc.StreamDesc) grpc.StreamHandler {
 	}
 }
 
-// requests passes on what a client sends and the policy allows, until it has
-// closed its side.
+// requests forwards the client's messages that the policy allows, until the client has closed its
+// side.
 func (a *API) requests(ctx context.Context, client grpc.ServerStream, etcd grpc.ClientStream, caller *authz.Caller, name string, end context.CancelCauseFunc) error {
 	for {
 		m := new(wire.Encoded)
@@ -210,7 +210,7 @@ func (a *API) requests(ctx context.Context, client grpc.ServerStream, etcd grpc.
 	}
 }
 
-// answers passes on what etcd sends, until it ends the stream.
+// answers forwards etcd's messages until etcd ends the stream.
 func answers(etcd grpc.ClientStream, client grpc.ServerStream) error {
 	for {
 		m := new(wire.Encoded)

@@ -69,8 +69,8 @@ func again(request any) any {
 	return &wire.Encoded{Buffers: e.Buffers}
 }
 
-// once passes on what may change something, and so must not be sent twice. Its answer is
-// counted when it is there.
+// once forwards a call that may write, and so must not be sent twice. Its answer counts against
+// the budget when it has arrived.
 func (a *API) once(ctx context.Context, name string, request any) (*wire.Encoded, error) {
 	return a.onceWith(ctx, name, request)
 }
@@ -109,8 +109,8 @@ func (a *API) onceWith(ctx context.Context, name string, request any, opts ...gr
 	return answer, nil
 }
 
-// heldAnswer is what an answer of etcd's holds of the budget. It is the mem.BufferPool of
-// a part of the answer: gRPC gives that back when it is sent.
+// heldAnswer is the reservation of an answer of etcd in the budget. It is the mem.BufferPool of a
+// part of the answer: gRPC gives that back when it is sent.
 type heldAnswer struct {
 	budget *budget.Budget
 	holder budget.Client
@@ -156,7 +156,8 @@ func (h *heldAnswer) attach(answer *wire.Encoded) {
 	answer.Buffers[last] = mem.NewBuffer(&data, lease)
 }
 
-// answerLease is what the buffer of an answer leads to.
+// answerLease is the pool of an answer's buffer: gRPC returns the buffer to it when the answer is
+// sent.
 type answerLease struct{ held *heldAnswer }
 
 // Get implements mem.BufferPool; gRPC does not call it.

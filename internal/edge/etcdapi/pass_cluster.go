@@ -18,8 +18,8 @@ func (a *API) cluster() methods {
 	}
 }
 
-// memberMaintenance is what of the Maintenance service is about one member of
-// etcd: through a node it would be unknown which.
+// memberMaintenance lists the methods of the Maintenance service that concern one member of etcd:
+// through a node, a client could not choose the member.
 func memberMaintenance() methods {
 	const why = "it acts on one member of etcd: send the call to etcd"
 	return methods{

@@ -53,10 +53,9 @@ func errSplit() error {
 	return &kv.InvalidError{Field: "request", Reason: "an operation of the transaction holds more than one request: send each request as an operation of its own"}
 }
 
-// scanTxn looks for what etcd does not survive in an encoded TxnRequest. It reads
-// the encoding itself: decoded, a transaction of many small operations takes forty
-// times its size. A request that is not a TxnRequest is left to etcd, which refuses
-// it.
+// scanTxn finds the operations of an encoded TxnRequest that crash etcd. It reads the encoding
+// itself: decoded, a transaction of many small operations takes forty times its size. A request
+// that is not a TxnRequest is left to etcd, which refuses it.
 func scanTxn(txn []byte) txnScan {
 	var s txnScan
 	s.txn(txn, nil, 0)
@@ -80,9 +79,8 @@ const (
 // at most, and each transaction within one is two of them.
 const maxTxnDepth = 5_000
 
-// txnScan is what was found in a transaction. Of the deletes with an open end
-// before an operation, what counts is the lowest of their keys; nil: none. (No
-// key is empty: etcd refuses that.)
+// txnScan is the result of a scan. Of the deletes with an open end before an operation, only the
+// lowest key counts; nil: none. (No key is empty: etcd refuses that.)
 type txnScan struct {
 	deadly    bool
 	malformed bool
@@ -110,11 +108,10 @@ func (s *txnScan) txn(b []byte, deleted []byte, depth int) []byte {
 	return lower(success, failure)
 }
 
-// operation returns what a RequestOp is: the tag of the operation, and its
-// encoding. In proto an operation may come in several parts, which the receiver
-// joins. No client encodes it like that, and joining costs the size of the
-// operation on each level of nested transactions, so such an operation is only
-// noted as split.
+// operation returns the tag of a RequestOp's operation, and its encoding. In proto an operation
+// may come in several parts, which the receiver joins. No client encodes it like that, and joining
+// costs the size of the operation on each level of nested transactions, so such an operation is
+// only noted as split.
 func (s *txnScan) operation(b []byte) (kind uint64, body []byte) {
 	s.fields(b, func(tag uint64, value []byte) {
 		switch tag {

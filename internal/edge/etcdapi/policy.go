@@ -17,8 +17,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// What the policy does not allow at the native API must not be had at this one.
-// etcd's own rights come on top: what is passed on, it judges, too.
+// The policy applies to this API as to the native one. etcd checks its own rights in addition for
+// forwarded calls.
 
 // judge fails unless the policy lets the caller make a call that is passed on.
 // A method that is not known here is for administrators.
@@ -205,8 +205,8 @@ func (a *API) weighed(ctx context.Context, c *authz.Caller, request any, look fu
 	return nil
 }
 
-// operations looks at what a request does, in its encoding, as txnScan does:
-// values are passed over, and many small operations cost nothing.
+// operations finds the operations of an encoded request, as txnScan does: it skips values and
+// decodes nothing, so that many small operations need no memory.
 type operations struct {
 	txnScan // for its reading
 	may     func(policy.Verb, kv.Range) error
@@ -230,8 +230,8 @@ func (o *operations) on(v policy.Verb, key, end []byte) {
 	}
 }
 
-// spanned returns the range that etcd is asked about. What it takes for none,
-// and finds nothing in, needs the right for its key.
+// spanned returns the range that a request reads at etcd. For a range that etcd takes as empty,
+// the caller needs the right for its key.
 func spanned(key, end []byte) kv.Range {
 	r, err := kv.RangeFromEtcd(key, end)
 	if err != nil {
@@ -260,7 +260,7 @@ func (o *operations) put(b []byte) {
 		o.leases[int64(lease)] = struct{}{}
 	}
 	o.on(policy.Write, key, nil)
-	if prev { // it shows what was there
+	if prev { // it returns the previous value
 		o.on(policy.Read, key, nil)
 	}
 }

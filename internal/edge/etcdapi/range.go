@@ -38,9 +38,9 @@ func newReads(b *budget.Budget) reads {
 
 // Range implements etcd's KV.Range.
 //
-// It is answered from memory when all of the range is served. What cannot be is
-// answered by etcd: ranges that are not served, revisions that are no longer
-// kept, shards that do not come to the revision in time.
+// It is answered from memory when all of the range is served. etcd answers all other requests:
+// ranges that are not served, revisions that are no longer kept, shards that do not come to the
+// revision in time.
 func (a *API) Range(ctx context.Context, r *etcdserverpb.RangeRequest) (*wire.Encoded, error) {
 	if err := checkRange(r); err != nil {
 		return nil, err
@@ -85,9 +85,8 @@ func checkRange(r *etcdserverpb.RangeRequest) error {
 	return nil
 }
 
-// rangeOf returns the range that is asked for, and false when it holds no key,
-// whatever there is: that is no error at etcd, and what a user may ask of it is
-// hard to say.
+// rangeOf returns the requested range, and false if it can hold no key. etcd answers such a
+// request, because there it is no error, and decides which rights it needs.
 func rangeOf(r *etcdserverpb.RangeRequest) (kv.Range, bool) {
 	if end := r.GetRangeEnd(); len(end) > 0 && !bytes.Equal(end, []byte{0}) && bytes.Compare(r.GetKey(), end) >= 0 {
 		return kv.Range{}, false
@@ -96,11 +95,11 @@ func rangeOf(r *etcdserverpb.RangeRequest) (kv.Range, bool) {
 	return rng, err == nil
 }
 
-// holderKey is where the context of a call that is passed on, which lacks the policy's
-// token, has its holder.
+// holderKey is the context key of a forwarded call's holder: the forwarded context lacks the
+// policy's token.
 type holderKey struct{}
 
-// holder returns a question: whom does what a call makes the node hold count for?
+// holder returns a function that returns the client whose share of the budget a call uses.
 func (a *API) holder(ctx context.Context) func() budget.Client {
 	return func() budget.Client {
 		if h, ok := ctx.Value(holderKey{}).(budget.Client); ok {
@@ -129,8 +128,8 @@ func (a *API) mayRead(ctx context.Context, rng kv.Range) error {
 // final is an error that is the answer: etcd is not asked for another one.
 type final struct{ error }
 
-// read fixes what is read. now is the revision of the answer's header; 0: that
-// of the reading.
+// read fixes the revision of the read. now is the revision of the answer's header; 0: that of the
+// reading.
 func (a *API) read(ctx context.Context, r *etcdserverpb.RangeRequest, rng kv.Range) (reading *router.Reading, now kv.Revision, err error) {
 	req := router.ReadRequest{Range: rng, Serializable: r.GetSerializable(), MaxStaleness: a.cfg.MaxStaleness}
 	if req.MaxStaleness == 0 {
@@ -160,7 +159,7 @@ func (a *API) readAt(ctx context.Context, req router.ReadRequest, revision kv.Re
 	case err != nil && !req.Serializable:
 		return nil, 0, err
 	case err != nil:
-		// What is here decides, as a member would that has lost the others.
+		// The state of this node decides, as in a member that has lost its quorum.
 		present, err := a.cfg.Router.Read(ctx, req)
 		if err != nil {
 			return nil, 0, err
@@ -225,9 +224,9 @@ func (a *API) answer(ctx context.Context, r *etcdserverpb.RangeRequest, reading 
 	return answer.Encode(), nil
 }
 
-// detour waits for a place among the lists that etcd answers in our stead, and
-// returns how to leave it. Single keys cost etcd little, and what is not served
-// here is passed on like all else.
+// detour waits for a place among the lists that etcd answers in our stead, and returns how to
+// leave it. Reads of single keys cost etcd little, and reads of ranges that are not served here
+// are forwarded like all other calls: neither needs a place.
 func (a *API) detour(ctx context.Context, rng kv.Range, why error) (leave func(), err error) {
 	if rng.IsSingle() || errors.As(why, new(*kv.NotServedError)) {
 		return func() {}, nil

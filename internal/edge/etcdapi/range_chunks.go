@@ -29,8 +29,8 @@ import (
 // or dropped. The garbage collector notices either; gRPC does not give back the
 // buffers of streams whose connection breaks.
 type chunks struct {
-	// least and most bound a chunk in bytes, but for a single key that is
-	// larger; usual is what lies between least and a cut, on average.
+	// least and most bound a chunk in bytes, but for a single key that is larger; usual is the
+	// average distance between least and a cut.
 	least, usual, most int
 	// budget has the bytes of chunks that answers hold, those that the garbage
 	// collector has not noticed yet included. What answers share counts once; one
@@ -84,7 +84,7 @@ type loan struct {
 	debt *debt
 }
 
-// debt is what a loan costs. It outlives the loan.
+// debt is the budget that a loan uses. It outlives the loan.
 type debt struct {
 	s      *chunks
 	hold   *hold
@@ -92,7 +92,7 @@ type debt struct {
 	paid   atomic.Bool
 }
 
-// pay gives back what the loan cost, once.
+// pay releases the loan's budget, once.
 func (d *debt) pay() {
 	if d.paid.CompareAndSwap(false, true) {
 		d.s.release(d.hold, d.holder)
@@ -150,7 +150,7 @@ func (s *chunks) lend(c *chunk, holder budget.Client, own int64) (*loan, error) 
 		return nil, err
 	}
 	l := &loan{c: c, debt: &debt{s: s, hold: c.hold, holder: holder}}
-	runtime.AddCleanup(l, (*debt).pay, l.debt) // gRPC does not give back what a broken connection held
+	runtime.AddCleanup(l, (*debt).pay, l.debt) // gRPC does not return the buffers of a broken connection
 	return l, nil
 }
 
@@ -314,7 +314,7 @@ func (l *list) close(end bool) error {
 	return l.take(c)
 }
 
-// finish ends the answer. What is left in items is little.
+// finish ends the answer. items holds less than a chunk.
 func (l *list) finish() error {
 	if l.same != nil {
 		l.diverge()

@@ -13,17 +13,16 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// selection is what of a range a request wants, and in which order: what
-// etcd's txn/range.go does with the keys it has found.
+// selection is a request's filter, order and limit. It does the same as etcd's txn/range.go.
 type selection struct {
 	r *etcdserverpb.RangeRequest
 }
 
 func selectionOf(r *etcdserverpb.RangeRequest) selection { return selection{r} }
 
-// inOrder reports whether what is found is not sorted before it is cut. Order
-// NONE is that whatever the target, though a target other than the key makes
-// it ASCEND afterwards: then etcd sorts the first keys of the limit, not all.
+// inOrder reports whether the limit applies to the keys in key order, without a sort. That is so
+// for order NONE with every target. With a target other than the key, etcd treats NONE as ASCEND
+// after the limit, and sorts only the keys within the limit.
 func (s selection) inOrder() bool {
 	order := s.r.GetSortOrder()
 	return order == etcdserverpb.RangeRequest_NONE ||
@@ -36,8 +35,7 @@ func (s selection) filtered() bool {
 		s.r.GetMinCreateRevision() != 0 || s.r.GetMaxCreateRevision() != 0
 }
 
-// sorted returns the order in which what is found is sorted; NONE when it is
-// not.
+// sorted returns the order in which the keys are sorted; NONE: they are not.
 func (s selection) sorted() etcdserverpb.RangeRequest_SortOrder {
 	order := s.r.GetSortOrder()
 	if s.r.GetSortTarget() != etcdserverpb.RangeRequest_KEY {

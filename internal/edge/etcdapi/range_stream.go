@@ -76,12 +76,12 @@ type chunkSender struct {
 	r    *etcdserverpb.RangeRequest
 	form wire.ItemForm
 
-	revision kv.Revision // what is read
+	revision kv.Revision // the revision of the read
 	header   wire.Header
 	count    int64    // keys of the whole range
 	total    int64    // keys to send: those, or the limit
 	sent     int64    // keys
-	left     kv.Range // what is not sent yet
+	left     kv.Range // not sent yet
 }
 
 // errChunk reports that a chunk is complete, and that there may be more.
@@ -133,8 +133,7 @@ func (s *chunkSender) run(ctx context.Context) error {
 // more than that though we may not take all.
 const remoteKeys = 2000
 
-// chunk returns the next chunk of what is left. If it fails, nothing has
-// changed.
+// chunk returns the next chunk. If it fails, the sender is unchanged.
 func (s *chunkSender) chunk(ctx context.Context, reading *router.Reading) (*wire.RangeAnswer, error) {
 	var (
 		l    = s.api.reads.chunks.list(s.form, s.api.holder(ctx))
@@ -185,7 +184,7 @@ func (s *chunkSender) send(a *wire.RangeAnswer) error {
 	return nil
 }
 
-// finishAtEtcd has etcd send what is left, at the same revision.
+// finishAtEtcd has etcd send the remaining keys, at the same revision.
 func (s *chunkSender) finishAtEtcd(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(s.api.cfg.Access.Forward(ctx))
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package etcdview is etcd as the clients of its API see it at this node: its present
-// revision, the headers of answers, and who may read what.
+// Package etcdview is etcd as clients of its API see it at this node: its current
+// revision, the headers of answers, and the read rights.
 //
 // Read [View] first. All methods may be called from any goroutine.
 package etcdview
@@ -31,15 +31,14 @@ type Upstream interface {
 	// Identity returns etcd's cluster ID and the newest raft term seen; zeros
 	// while they are not known.
 	Identity() (cluster, term uint64)
-	// CheckRevision tells, by a linearizable read that begins after the call, etcd's
-	// revision and whether revision can be read there: it fails with a
-	// *kv.CompactedError whose Floor is etcd's compact revision, and with a
-	// *kv.FutureError. Callers share reads.
+	// CheckRevision returns etcd's revision, from a linearizable read that begins after the call.
+	// It fails with a *kv.CompactedError, whose Floor is etcd's compact revision, or a
+	// *kv.FutureError if revision cannot be read at etcd. Callers share reads.
 	CheckRevision(ctx context.Context, revision kv.Revision) (now kv.Revision, err error)
 }
 
-// Guard knows what a caller may read where etcd's authentication is on. All
-// methods may be called from any goroutine. Errors are etcd's own.
+// Guard knows the read rights of a caller if etcd's authentication is on. All methods may be
+// called from any goroutine. Errors are etcd's own.
 type Guard interface {
 	// Caller returns the user of the call of ctx. Without
 	// authentication at etcd, callers have no name and may read everything.
@@ -48,18 +47,18 @@ type Guard interface {
 	MayRead(caller string, r kv.Range) error
 	// Changed is closed when rights may have changed.
 	Changed() <-chan struct{}
-	// Refresh reads users and roles again, here and at the other nodes, after a
-	// change of them. It returns when they are in force, or cannot be had for now.
+	// Refresh reads changed users and roles again, here and at the other nodes. It returns when
+	// they are in force, or when the read fails.
 	Refresh(ctx context.Context)
 }
 
-// Config is what a View needs.
+// Config configures a View.
 type Config struct {
 	Router *router.Router
 	Etcd   Upstream
 	Guard  Guard // nil: no authentication
-	// Access decides beside etcd what clients may do; nil: everything. Audit is
-	// told of refusals; nil: not called.
+	// Access is the policy, which applies in addition to etcd's rights; nil: it allows everything.
+	// Audit records refusals; nil: no audit.
 	Access *authz.Authorizer
 	Audit  *authz.Audit
 	Self   shard.NodeID
@@ -155,8 +154,8 @@ func (v *View) Saw(revision kv.Revision) {
 	}
 }
 
-// Newest returns the newest revision this node knows of, for headers: as an
-// etcd member's, it may be behind.
+// Newest returns the newest revision that this node knows, for headers. It may lag, as that of an
+// etcd member may.
 func (v *View) Newest() kv.Revision {
 	lineage := v.cfg.Router.History().Lineage
 	if was := v.seenIn.Swap(lineage); was != 0 && was != lineage {
@@ -165,16 +164,16 @@ func (v *View) Newest() kv.Revision {
 	return max(kv.Revision(v.seen.Load()), v.cfg.Router.Newest())
 }
 
-// CheckRevision is Upstream.CheckRevision, but that a *kv.CompactedError's Floor is the newest
-// compact revision, and comes with etcd's present one.
+// CheckRevision is Upstream.CheckRevision, except that a *kv.CompactedError has the newest compact
+// revision as its Floor and is returned with etcd's current revision.
 func (v *View) CheckRevision(ctx context.Context, revision kv.Revision) (now kv.Revision, err error) {
 	now, err = v.checkRevision(ctx, revision)
 	var compacted *kv.CompactedError
 	if !errors.As(err, &compacted) {
 		return now, err
 	}
-	// What was known to be compacted may not be all: the client shall be told of
-	// a revision that it can have.
+	// The known compact revision may be out of date: repeat until the client gets a revision that
+	// it can read.
 	for last := kv.Revision(0); compacted.Floor > last; {
 		last = compacted.Floor
 		var more error
@@ -195,7 +194,7 @@ func InEtcdsWords(err error) error {
 	return wire.Status(err)
 }
 
-// ClientOf returns where a call comes from; nil when that is not known.
+// ClientOf returns the remote address of a call; nil: unknown.
 func ClientOf(ctx context.Context) net.Addr {
 	if p, ok := peer.FromContext(ctx); ok {
 		return p.Addr

@@ -21,7 +21,7 @@ const (
 	maxLookAtAge = time.Second
 )
 
-// watchStaleness returns how old what a watch is sent may be; 0: any age.
+// watchStaleness returns the maximum age of the data that a watch is sent; 0: any age.
 func watchStaleness(bound *durationpb.Duration) (time.Duration, error) {
 	switch {
 	case bound == nil:
@@ -48,9 +48,9 @@ func ageMessage(age time.Duration, known bool) *durationpb.Duration {
 	return durationpb.New(age)
 }
 
-// age returns how old what the stream's watches are sent may be: the oldest
-// counts. It is not known while that of one is not, and while none has begun.
-// For the pump that is at the stream.
+// age returns the age of the oldest data that the stream's watches are sent. It is unknown while
+// that of any watch is unknown, and before the first watch has begun. For the pump that is at the
+// stream.
 func (s *stream) age() (age time.Duration, known bool) {
 	for _, w := range s.list() {
 		if w.phase != live {
@@ -69,7 +69,7 @@ func (s *stream) age() (age time.Duration, known bool) {
 // that is at the stream.
 func (s *stream) endStale() {
 	for _, w := range s.list() {
-		if w.maxStaleness == 0 || w.phase != live { // a unit on its way is what it is
+		if w.maxStaleness == 0 || w.phase != live { // a unit that is being sent keeps its age
 			continue
 		}
 		if err := w.stale(time.Now()); err != nil {

@@ -19,19 +19,19 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Config is what an API needs. All is required but where it says what nil is.
+// Config configures an API. All fields are required, except where nil is explained.
 type Config struct {
 	Router *router.Router
-	// Callers knows the callers. Guard is asked what clients may read; nil: everything.
+	// Callers knows the callers. Guard knows the read rights of clients; nil: they may read
+	// everything.
 	Callers *callers.Checker
 	Guard   callers.Guard
-	// Access decides what clients may do; nil: everything. Audit records what is
-	// refused; nil: no audit.
+	// Access is the policy; nil: it allows everything. Audit records refusals; nil: no audit.
 	Access *authz.Authorizer
 	Audit  *authz.Audit
 	// OpenQueue lets in the watches that are being opened.
 	OpenQueue *fair.Gate
-	// Budget bounds what clients can make the node hold; nil: there is no bound.
+	// Budget bounds the memory that clients can make the node hold; nil: no bound.
 	Budget *budget.Budget
 	// Pumps serve the watches.
 	Pumps *pump.Pumps
@@ -51,7 +51,7 @@ type Config struct {
 	ProgressInterval    time.Duration
 }
 
-// Bounds of what a client may ask for as progress interval.
+// Bounds of the progress interval that a client may request.
 const (
 	MinProgressInterval = 100 * time.Millisecond
 	MaxProgressInterval = 10 * time.Minute
@@ -142,7 +142,7 @@ func (a *API) Watchers() iter.Seq[watchstats.Watcher] {
 	}
 }
 
-// Batches returns what has become of sync batches since the start.
+// Batches returns counts of sync batches since the start, by outcome.
 func (a *API) Batches() syncbatch.Stats { return a.batches.Stats() }
 
 // allStreams returns the Watch streams.
@@ -156,7 +156,7 @@ func (a *API) allStreams() []*stream {
 	return out
 }
 
-// tooMany is what a watch over the limit ends with.
+// tooMany returns the error of a watch over the limit.
 func (a *API) tooMany() error {
 	return &kv.LimitError{
 		Limit: "--max-watches-per-stream", Max: int64(a.cfg.MaxWatchesPerStream),

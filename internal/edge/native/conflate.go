@@ -37,9 +37,9 @@ func conflation(r *shardwatchv1.CreateWatch) (time.Duration, error) {
 	return d.AsDuration(), nil
 }
 
-// latest is what a conflated watch sends next. While it waits for the interval
-// to end it holds nothing: it is a position in the window, as other watches are,
-// and takes the ladder when the window moves past it.
+// latest has the next update of a conflated watch. While the watch waits for the interval to end,
+// latest holds nothing: the watch is a position in the window, like other watches, and takes the
+// ladder when the window moves past it.
 type latest struct {
 	timer    *time.Timer
 	next     time.Time               // when the next unit may be sent
@@ -57,7 +57,7 @@ const collectEvents = 10_000
 // collecting reports whether the window was read further than the client knows.
 func (l *latest) collecting() bool { return l.keys != nil || l.body != nil }
 
-// drop forgets what was collected.
+// drop discards the collected keys.
 func (l *latest) drop() { l.keys, l.body = nil, nil }
 
 func (l *latest) stop() {
@@ -122,7 +122,7 @@ func (w *watch) conflate(own *pump.Scratch) (again bool) {
 	return true
 }
 
-// collected sends what was collected, if there is something.
+// collected sends the collected keys, if there are any.
 func (w *watch) collected() (again bool) {
 	l := &w.latest
 	if len(l.keys) == 0 {

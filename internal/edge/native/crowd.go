@@ -223,8 +223,8 @@ type parcel struct {
 	to       []*reader // at least one
 }
 
-// parcels are what a turn has read and not sent yet. Each reader's revisions are
-// in them in order.
+// parcels are the events that a turn has read and not sent yet. Each reader's revisions are in
+// them in order.
 type parcels struct {
 	list   []parcel
 	events []*kv.Event

@@ -1,9 +1,9 @@
 // Package native is the native API: it turns requests into reads and watches of the
 // router's, and what these return into messages.
 //
-// Read [API], then stream.go. The watches of all connections are served by a few
-// goroutines; see package pump. The cache wakes a reader, which reads for watches of one
-// stream that want the same, and the stream's crowd sends what its readers have.
+// Read [API], then stream.go. The watches of all connections are served by a few goroutines; see
+// package pump. The cache wakes a reader, which reads once for all watches of one stream over the
+// same range, and the stream's crowd sends the events of its readers.
 //
 //	cache ─Wake─▶ reader ─▶ crowd: Watch.Next → encode → bytes of the connection
 //

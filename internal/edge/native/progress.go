@@ -32,8 +32,8 @@ type progress struct {
 	aging    bool          // guarded by mu; a look at the ages is due
 	asking   bool          // guarded by mu; a request is being answered
 	again    bool          // guarded by mu; another came meanwhile
-	known    bool          // guarded by mu; wanted is what the request waits for
-	wanted   kv.Revision   // guarded by mu
+	known    bool          // guarded by mu; wanted is set
+	wanted   kv.Revision   // guarded by mu; the revision that the request waits for
 
 	// Owned by the pump: how far the furthest shard was at markAt, and at a
 	// time at least heldBack ago, to tell whether another one lags.
@@ -41,8 +41,8 @@ type progress struct {
 	markAt       time.Time
 }
 
-// pollProgress is how often a request that waits for shards is looked at. What
-// it waits for takes a round trip to etcd.
+// pollProgress is the interval at which the pump checks a request that waits for shards. Their
+// progress takes a round trip to etcd.
 const pollProgress = 10 * time.Millisecond
 
 // heldBack is how long a watch must have lagged before its shard is named.

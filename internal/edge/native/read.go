@@ -14,15 +14,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// service serves clients, and other nodes when local is set: then it
-// answers for what is here and forwards nothing.
+// service serves clients; with local set it serves other nodes: then it answers from this node's
+// shards only and forwards nothing.
 type service struct {
 	shardwatchv1.UnimplementedCacheServiceServer
 	api   *API
 	local bool
 }
 
-// staleness checks a read's consistency and returns what the router needs.
+// staleness checks a read's consistency and sets it in the router's request.
 func staleness(req *router.ReadRequest, c shardwatchv1.Consistency, bound *durationpb.Duration, pinned bool) error {
 	switch c {
 	case shardwatchv1.Consistency_CONSISTENCY_UNSPECIFIED, shardwatchv1.Consistency_CONSISTENCY_LINEARIZABLE:
@@ -94,8 +94,8 @@ func (s *service) list(ctx context.Context, r *shardwatchv1.ListRequest, out grp
 	return out.SendMsg(wire.ListEnd(reading.Revision, of, token, count, ageOf(reading)))
 }
 
-// listRequest checks a request, and returns what the router needs of it. here is the
-// history that this node serves.
+// listRequest checks a request, and returns that for the router. here is the history that this
+// node serves.
 func (s *service) listRequest(r *shardwatchv1.ListRequest, here history) (req router.ReadRequest, options router.Options, err error) {
 	rng, err := wire.Range(r.GetKey(), r.GetRangeEnd())
 	if err != nil {

@@ -41,8 +41,8 @@ func checkChangedSince(r *shardwatchv1.ListRequest, local bool) error {
 	return nil
 }
 
-// listChanges sends what has changed. A client of a node that is behind the
-// revision it asks from is told so.
+// listChanges sends the changes since a revision. If the node has not reached that revision, it
+// returns an error that says so.
 func (s *service) listChanges(ctx context.Context, reading *router.Reading, cluster string, since kv.Revision, out grpc.ServerStream) error {
 	body, err := reading.Changes(ctx, since)
 	if err != nil {

@@ -36,7 +36,7 @@ type reader struct {
 	round uint64 // guarded by the crowd's mu: of the crowd, when the reader was added last
 }
 
-// readerKind is what the watches of a reader have in common.
+// readerKind identifies the watches that share a reader.
 type readerKind struct {
 	rng     kv.Range
 	prev    bool

@@ -29,7 +29,7 @@ type stream struct {
 	from     net.Addr           // where the client is: the very same for all streams of its connection
 	guard    callers.Guard      // of the watches; nil: all are permitted
 	caller   *authz.Caller      // by the policy
-	holder   budget.Client      // of what the stream makes the node hold; none: another node
+	holder   budget.Client      // the client whose budget the stream uses; none: another node
 	ctx      context.Context    //nolint:containedctx // the stream's life is the context's
 
 	failed bool // owned by the pump that is at it: sending does not work
@@ -45,8 +45,8 @@ type stream struct {
 	crowd    crowd
 }
 
-// turns returns the client that takes turns with others: the one that what the stream holds
-// counts for, or another node.
+// turns returns the client for the fair queue: the one whose budget the stream uses, or the other
+// node.
 func (s *stream) turns() string {
 	switch {
 	case s.holder.Name != "":
@@ -103,7 +103,7 @@ func (s *stream) End(reason error) error {
 	return wire.Status(reason)
 }
 
-// Handle implements receive.Handler: it does what the client asks.
+// Handle implements receive.Handler: it executes a request of the client.
 func (s *stream) Handle(m *shardwatchv1.WatchRequest) error {
 	switch r := m.GetRequest().(type) {
 	case *shardwatchv1.WatchRequest_Create:
@@ -142,8 +142,8 @@ func (s *stream) Handle(m *shardwatchv1.WatchRequest) error {
 // read yet; one more ends the stream.
 const maxRefused = 1000
 
-// create starts a watch. What is wrong with it ends the watch, not the stream,
-// but for an ID that cannot be answered to.
+// create starts a watch. An error ends the watch, not the stream, except for an invalid ID, to
+// which no answer can refer.
 func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	id := r.GetWatchId()
 	if id <= 0 {
@@ -251,8 +251,8 @@ func (h history) judge(here history, what string) error {
 	return nil
 }
 
-// claimed returns the history that a request names for its revision: what it
-// leaves out is taken from here.
+// claimed returns the history that a request names for its revision, with this node's cluster ID
+// if it names none.
 func claimed(clusterID string, lineage uint64, here history) history {
 	if clusterID == "" {
 		return history{cluster: here.cluster, lineage: lineage}

@@ -34,7 +34,7 @@ type watch struct {
 	stats watchstats.Watch
 	// refused: over the stream's limit, and not on its list.
 	refused bool
-	// maxStaleness is how old what is sent may be; 0: any age.
+	// maxStaleness is the maximum age of sent data; 0: any age.
 	maxStaleness time.Duration
 	// allowSync: the client understands units.
 	allowSync bool
@@ -150,8 +150,8 @@ func (w *watch) resumed(at start) {
 	}
 }
 
-// put sends a part of what is watched. For the pump that is at the stream. It
-// reports whether the stream works.
+// put sends a message of the watch. Only the goroutine that pumps the stream calls it. It reports
+// whether the stream works.
 func (w *watch) put(m *wire.Encoded) bool {
 	w.stats.Sent(m.Buffers.Len())
 	return w.s.send(m)
@@ -172,8 +172,7 @@ func (w *watch) begins(key syncbatch.Key) {
 	w.task.Start()
 }
 
-// release gives back what the watch holds. The task must be closed, or be the
-// caller.
+// release releases the resources of the watch. The task must be closed, or be the caller.
 func (w *watch) release() {
 	w.leave()
 	w.latest.stop()

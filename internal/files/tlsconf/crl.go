@@ -42,7 +42,7 @@ func readCRL(file string, cas []*x509.Certificate) (revoked, error) {
 			break
 		}
 		if block.Type != "X509 CRL" {
-			return nil, fmt.Errorf("%s: %s where a revocation list is wanted", file, strings.ToLower(block.Type))
+			return nil, fmt.Errorf("%s: found a %s block instead of a revocation list", file, strings.ToLower(block.Type))
 		}
 		lists, rest = append(lists, block.Bytes), behind
 	}

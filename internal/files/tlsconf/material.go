@@ -373,7 +373,7 @@ func readPool(file string) (pool *x509.CertPool, cas []*x509.Certificate, err er
 		line += bytes.Count(rest[:len(rest)-len(behind)], []byte("\n"))
 		rest = behind
 		if block.Type != "CERTIFICATE" {
-			return nil, nil, fmt.Errorf("%s:%d: %s where a certificate is wanted", file, at, strings.ToLower(block.Type))
+			return nil, nil, fmt.Errorf("%s:%d: found a %s block instead of a certificate", file, at, strings.ToLower(block.Type))
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {

@@ -254,7 +254,7 @@ func TestWhatIsBadIsNotTaken(t *testing.T) {
 		"an empty CA":       {func(f certtest.Files) { writeTo(t, f.CA, nil) }, "holds no PEM certificate"},
 		"a CA that is no CA": {func(f certtest.Files) {
 			writeTo(t, f.CA, append(ca.PEM, ca.Issue(t, "x").Key...))
-		}, "private key where a certificate is wanted"},
+		}, "found a private key block instead of a certificate"},
 		"a broken CA": {func(f certtest.Files) {
 			writeTo(t, f.CA, append([]byte("# ours\n\n"), "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"...))
 		}, "ca.crt:3: "},

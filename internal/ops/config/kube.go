@@ -124,7 +124,7 @@ func (c Config) KubePreload() (out []Preload, err error) {
 		name, rest, found := strings.Cut(resource, ".")
 		version, group, grouped := strings.Cut(rest, ".")
 		if !found || name == "" || version == "" || version[0] != 'v' || grouped && group == "" || encoded && encoding != "json" && encoding != "protobuf" {
-			return nil, fmt.Errorf("--kube-preload %q: want name.version or name.version.group, such as pods.v1 or deployments.v1.apps, with /json if it is to be followed in JSON", text)
+			return nil, fmt.Errorf("--kube-preload %q: want name.version or name.version.group, such as pods.v1 or deployments.v1.apps; append /json to follow it in JSON", text)
 		}
 		out = append(out, Preload{Group: group, Version: version, Name: name, JSON: encoding == "json"})
 	}
