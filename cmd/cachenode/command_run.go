@@ -76,7 +76,7 @@ type settings struct {
 
 func newSettings(p process) *settings { return &settings{process: p, cfg: config.Defaults()} }
 
-// flags adds the settings to cmd, with what a shell can complete.
+// flags adds the settings to cmd, with their completions for shells.
 func (s *settings) flags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false

@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/version"
 )
 
-// levels are what nodes of different versions must understand of each other.
+// levels are the feature levels of the protocols between nodes.
 type levels struct {
 	// Map is the newest feature level of shard maps and of raft's commands and
 	// snapshots; older ones are understood, too.

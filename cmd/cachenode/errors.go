@@ -18,8 +18,8 @@ func (e *usageError) Error() string { return e.err.Error() }
 
 func (e *usageError) Unwrap() error { return e.err }
 
-// report is what a person reads when the command ends with err: mistakes in its
-// use as a line or a list, anything else as it is.
+// report returns the message for an operator when the command ends with err: mistakes in its use
+// as a line or a list, anything else as it is.
 func report(err error) string {
 	var usage *usageError
 	if !errors.As(err, &usage) {

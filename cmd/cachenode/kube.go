@@ -291,7 +291,7 @@ func listenKube(ctx context.Context, at config.Listen) (kube, http, peer net.Lis
 	return kube, http, peer, err
 }
 
-// parts are what is read again while the node runs.
+// parts are the files that are reloaded while the node runs.
 func (n *kubeNode) parts() (parts []reload.Part) {
 	for _, p := range []struct {
 		what string

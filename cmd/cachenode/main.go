@@ -23,7 +23,7 @@ const (
 	exitForced = 130
 )
 
-// process is what a command may touch of the process it runs in.
+// process is a command's access to its process.
 type process struct {
 	environ        []string
 	hostname       func() (string, error)

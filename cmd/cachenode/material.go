@@ -14,8 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/config"
 )
 
-// material is what was read from the files of certificates, by what it is for;
-// nil: no TLS there.
+// material is the content of the certificate files, by its purpose; nil: no TLS there.
 type material struct {
 	etcd, client, peer, http *tlsconf.Material
 	// tokens: the policy accepts them, and a client with one needs no certificate.
@@ -34,7 +33,7 @@ func loadMaterial(cfg config.Config) (*material, error) {
 	return &m, errors.Join(errs[:]...)
 }
 
-// clientAuth is what the client port requires of clients.
+// clientAuth is the authentication that the client port requires of clients.
 func (m *material) clientAuth() tls.ClientAuthType {
 	if m.tokens.Load() {
 		return tls.VerifyClientCertIfGiven
@@ -93,7 +92,7 @@ func (m *material) listeners(l node.Listeners) node.Listeners {
 	return l
 }
 
-// parts are what is read again while the node runs.
+// parts are the files that are reloaded while the node runs.
 func (m *material) parts(cfg config.Config, n *node.Node) (parts []reload.Part) {
 	for _, p := range []struct {
 		what string

@@ -44,7 +44,7 @@ Start with a self-contained cluster:
 	return root
 }
 
-// knownCommand refuses what is not the name of a command.
+// knownCommand returns an error for an unknown command.
 func knownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -156,7 +156,7 @@ func elastic(e config.Elastic, nc *node.Config) {
 	b := &nc.Balance
 	b.SplitBytes, b.SplitEvents, b.SplitWatches = int64(e.SplitBytes), float64(e.SplitEvents), e.SplitWatches
 	b.Split, b.Merge, b.MaxShards = e.AutoSplit, e.AutoMerge, e.MaxShards
-	// What was split by hand shall not be merged as soon as it is idle.
+	// Shards that an operator has split must not be merged as soon as they are idle.
 	b.Patience, b.MergePatience, b.MinAge = e.SplitAfter, e.MergeAfter, 2*e.MergeAfter
 	b.ReplicaWatches, b.MaxExtraReplicas = e.ReplicaWatches, e.MaxExtraReplicas
 	nc.MaxMoves, nc.MaxNodeMoves, nc.ReplaceVoterAfter = e.MaxMoves, e.MaxNodeMoves, e.ReplaceVoterAfter

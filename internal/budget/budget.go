@@ -18,7 +18,7 @@ const (
 	WatchFlag = "--max-watch-bytes"
 )
 
-// Use is what clients make a node hold memory for.
+// Use is a purpose for which clients make a node hold memory.
 type Use uint8
 
 // The uses, and the reserved bytes of each.
@@ -70,8 +70,8 @@ const maxWaiting = 10_000
 // retryAfter is the retry delay after a refusal.
 const retryAfter = time.Second
 
-// Client is whom bytes are held for, as nodes tell clients apart: an identity, or else an
-// address. The zero Client is none: its bytes count for the node alone.
+// Client is the owner of held bytes, as nodes tell clients apart: an identity, or else an address.
+// The zero Client is none: its bytes count for the node alone.
 type Client struct {
 	Name string
 	// Max bounds the client's bytes, of each use with the share that the use has of the
@@ -103,7 +103,7 @@ type account struct {
 	capped  int64               // guarded by mu; callers that waited or were refused because of their client's part
 }
 
-// part is what one client has of a use. account.mu guards it.
+// part is one client's share of a use. account.mu guards it.
 type part struct {
 	held    int64
 	waiting fair.Queue[*Waiter] // for bytes of the part, before those of the account
@@ -145,10 +145,10 @@ func (b *Budget) partOf(u Use, c Client) int64 {
 	return c.Max / 16 * u.sixteenths()
 }
 
-// Take takes n bytes for a client, or fails with a *kv.LimitError. own are the bytes of
-// the use that the caller holds already: one that holds all of them may take more than
-// the share, and one that holds all of its client's more than that one's part, so that
-// what is larger can be had alone.
+// Take takes n bytes for a client, or fails with a *kv.LimitError. own are the bytes of the use
+// that the caller holds already: one that holds all of them may take more than the share, and one
+// that holds all of its client's more than that one's part, so that a request above the share
+// succeeds when it is the only one.
 func (b *Budget) Take(c Client, u Use, n, own int64) error {
 	if b == nil {
 		return nil
@@ -227,9 +227,8 @@ func (b *Budget) GivePart(c Client, u Use, n int64) {
 	b.wakeLocked(u, c)
 }
 
-// Settle makes n bytes that are held m: what could not be known when they were taken
-// is counted, and the excess is released. It never fails; take more than
-// enough.
+// Settle changes n held bytes to m: it adds bytes that were unknown when they were taken, and
+// releases the excess. It never fails; take more than enough.
 func (b *Budget) Settle(c Client, u Use, n, m int64) { b.Give(c, u, n-m) }
 
 // countLocked adds n bytes to a client's part, which is there as long as it is needed.
@@ -317,7 +316,7 @@ func (b *Budget) limitOf(u Use) (flag string, limit int64) {
 	return Flag, b.max
 }
 
-// advice is what a client can do that has its part.
+// advice is the remedy for a client that has used its share.
 func (u Use) advice() string {
 	if u == Watches || u == WatchKeys {
 		return "end some of them"
@@ -325,11 +324,11 @@ func (u Use) advice() string {
 	return "read the pending responses"
 }
 
-// Wait takes n bytes for a client and calls got, now or when they are there. Clients that
-// wait take turns, whatever number of callers each has. A caller whose client has its part
-// waits for that one's bytes alone and delays no other client. got must not block, nor use the Budget. The bytes must be given back, but not when
-// Cancel reports that got is not called. It fails with a *kv.LimitError when too many
-// wait.
+// Wait takes n bytes for a client and calls got, now or when they are free. Clients that wait take
+// turns, whatever number of callers each has. A caller whose client has its part waits for that
+// one's bytes alone and delays no other client. got must not block, nor use the Budget. The bytes
+// must be given back, but not when Cancel reports that got is not called. It fails with a
+// *kv.LimitError when too many wait.
 func (b *Budget) Wait(c Client, u Use, n int64, got func()) (*Waiter, error) {
 	w := &Waiter{b: b, client: c, use: u, n: n, got: got}
 	if b == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 )
 
-// Register registers the metrics of what clients make the node hold.
+// Register registers the metrics of the memory that clients make the node hold.
 func (b *Budget) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	var (

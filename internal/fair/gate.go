@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Gate lets in what clients have a node do, a bounded number at a time. Clients that
-// wait take turns. Create it with NewGate. All methods may be called from any goroutine.
+// Gate admits operations of clients, a bounded number at a time. Clients that wait take turns.
+// Create it with NewGate. All methods may be called from any goroutine.
 type Gate struct {
 	atATime, maxWaiting int
 
 	mu      sync.Mutex
 	running int                // guarded by mu
 	waiting Queue[func() bool] // guarded by mu
-	usually time.Duration      // guarded by mu; what one takes, of late
+	usually time.Duration      // guarded by mu; the recent duration of an operation
 }
 
 // Bounds of the retry delay.
@@ -27,10 +27,10 @@ const (
 // refuses.
 func NewGate(atATime, maxWaiting int) *Gate { return &Gate{atATime: atATime, maxWaiting: maxWaiting} }
 
-// Enter calls begin, now or in the client's turn. begin must not block nor use the Gate;
-// it reports whether it has begun what must end with Leave. When too many wait, it is not
-// called: ok is false then, and comeAgain is when those that wait will have had their
-// turn, about.
+// Enter calls begin, now or in the client's turn. begin must not block nor use the Gate; it
+// reports whether it has begun an operation, which must end with Leave. When too many wait, it is
+// not called: ok is false then, and comeAgain is when those that wait will have had their turn,
+// about.
 func (g *Gate) Enter(client string, begin func() bool) (comeAgain time.Duration, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -78,7 +78,7 @@ func (g *Gate) Wait(ctx context.Context, client string) (leave func(), err error
 	return nil, context.Cause(ctx)
 }
 
-// Leave ends what has begun, after the time that it took.
+// Leave ends an operation; took is its duration.
 func (g *Gate) Leave(took time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

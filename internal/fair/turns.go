@@ -17,8 +17,9 @@ type Turns struct{ gate *Gate }
 // NewTurns returns Turns for a process.
 func NewTurns() *Turns { return &Turns{NewGate(max(1, runtime.GOMAXPROCS(0)-1), 0)} }
 
-// Take returns in the client's turn, after what was ready to run, and leave ends the turn. It fails when
-// ctx ends before. A turn takes some 0.1 ms, or calls Yield that often, and does not wait meanwhile.
+// Take returns in the client's turn, after goroutines that were ready to run, and leave ends the
+// turn. It fails when ctx ends before. A turn takes some 0.1 ms, or calls Yield that often, and
+// does not wait meanwhile.
 func (t *Turns) Take(ctx context.Context, client string) (leave func(), err error) {
 	if leave, err = t.gate.Wait(ctx, client); err == nil {
 		t.Yield()

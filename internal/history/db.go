@@ -35,10 +35,9 @@ var errFormat = errors.New("of an unknown format")
 
 func (s *Store) path() string { return filepath.Join(s.cfg.Dir, fileName(format)) }
 
-// guard calls fn, which uses the database, and returns errDamaged when bbolt
-// cannot follow what is in the file: it panics then, or reads memory that the
-// file does not back. The database must not be used any more in that case; see
-// abandon.
+// guard calls fn, which uses the database, and returns errDamaged when bbolt cannot read the file:
+// it panics then, or reads memory that the file does not back. The database must not be used any
+// more in that case; see abandon.
 func guard(fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -145,8 +144,8 @@ func checkFormat(db *bbolt.DB) error {
 	})
 }
 
-// setAside renames the file, so that a new one can be written: why says what is
-// wrong with it. What is known from it stays known to the caches.
+// setAside renames the file, so that a new one can be written; why is the damage. The caches keep
+// the history that they have loaded from it.
 func (s *Store) setAside(why error) error {
 	s.abandon()
 	aside := s.path() + damagedSuffix
@@ -157,7 +156,7 @@ func (s *Store) setAside(why error) error {
 	return syncDir(s.cfg.Dir)
 }
 
-// forget forgets the database and what was known of its content.
+// forget drops the database and the index of its content.
 func (s *Store) forget() { s.db, s.logs = nil, nil }
 
 // abandon closes a database that is not used any more because it is damaged.
@@ -198,7 +197,7 @@ func (s *Store) close() error {
 // others returns the names of files and directories that are not of this
 // format.
 func (s *Store) others() (out []string) {
-	entries, _ := os.ReadDir(s.cfg.Dir) // opening the file says what is wrong
+	entries, _ := os.ReadDir(s.cfg.Dir) // opening the file reports the error
 	for _, e := range entries {
 		if name := e.Name(); !strings.HasPrefix(name, fileName(format)) {
 			out = append(out, name)

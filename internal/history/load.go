@@ -17,10 +17,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Load reads what an earlier run of the node has saved for shards. Shards of
-// another origin and damaged parts are discarded, with a message. Where a shard
-// is new, what was saved of those that it was made of is taken. Call it once,
-// before Save.
+// Load reads the history of shards that an earlier run of the node has saved. Shards of another
+// origin and damaged parts are discarded, with a message. A new shard gets the saved history of
+// the shards from which it was split or merged. Call it once, before Save.
 //
 // The time that has passed since it was saved does not count as age: a window
 // is kept as long as it would have been kept, had the node gone on.
@@ -65,7 +64,7 @@ func (s *Store) Load(o Origin, shards map[shard.ID]kv.Range) map[shard.ID]*cache
 	return out
 }
 
-// look learns what is in the file, but for the records.
+// look indexes the file, without the records.
 func (s *Store) look() error {
 	found := make(map[shard.ID]*logs)
 	err := guard(func() error {
@@ -190,7 +189,7 @@ func (a *reads) newest(key string) (found *logs) {
 	return found
 }
 
-// read reads what the logs of a shard have; nil: nothing.
+// read reads the logs of a shard; nil: they are empty.
 func (a *reads) read(l *logs) *cache.History {
 	var window, deletes *segment
 	err := guard(func() error {
@@ -212,8 +211,7 @@ func (a *reads) read(l *logs) *cache.History {
 	return h
 }
 
-// join makes a history of what the two logs of a shard have. deletes may be
-// nil.
+// join makes a history of the two logs of a shard. deletes may be nil.
 func join(window, deletes *segment) *cache.History {
 	h := &cache.History{
 		Progress: window.progress, Floor: window.after + 1, Batches: window.batches, DeltaFloor: window.after + 1,
@@ -241,8 +239,7 @@ func forgetAbsence(batches []*kv.Batch) {
 	}
 }
 
-// readLog reads what a log has; nil: nothing. It knows better than the log how
-// far that goes.
+// readLog reads a log; nil: it is empty. It knows better than the log how far that goes.
 func (s *Store) readLog(b *bbolt.Bucket, l *logs, g *log) *segment {
 	var segments []*segment
 	for i := range g.segments {

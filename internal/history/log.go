@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Sizes of what is written.
+// Sizes of segments and transactions.
 const (
 	mostChunk    = 4 << 20 // is committed at a time, or a sixteenth of the file's bound
 	mostSegment  = 8 << 20 // a segment is closed at this size, or at an eighth of the log's bound
@@ -30,8 +30,7 @@ type logs struct {
 	window, deletes log
 }
 
-// log is what is known of a log's segments, the oldest first, without their
-// records.
+// log is the index of a log's segments, the oldest first, without their records.
 type log struct {
 	kind     kind
 	segments []extent
@@ -40,7 +39,7 @@ type log struct {
 	open    bool // the last segment is this run's own, and takes records
 }
 
-// extent says what a segment has.
+// extent describes the content of a segment.
 type extent struct {
 	after    kv.Revision // it has everything behind it
 	progress kv.Revision // up to here
@@ -48,7 +47,7 @@ type extent struct {
 	bytes    int64
 }
 
-// bytes returns what the segments hold.
+// bytes returns the size of the segments.
 func (l *log) bytes() (n int64) {
 	for i := range l.segments {
 		n += l.segments[i].bytes
@@ -97,7 +96,7 @@ func (w *writer) wrote(n int) error {
 	return w.s.cfg.Pace(w.ctx, n)
 }
 
-// commit makes what was written last, a crash of the machine included.
+// commit makes the writes durable, also across a crash of the machine.
 func (w *writer) commit() error {
 	if w.tx == nil {
 		return nil
@@ -111,7 +110,7 @@ func (w *writer) commit() error {
 	return nil
 }
 
-// rollback gives up what is not committed, unless there is nothing.
+// rollback discards uncommitted writes, if there are any.
 func (w *writer) rollback() {
 	if w.tx != nil {
 		_ = w.tx.Rollback() // its only error: it has ended already
@@ -119,7 +118,7 @@ func (w *writer) rollback() {
 	}
 }
 
-// save writes what is new of one shard.
+// save writes the new batches and deletes of one shard.
 func (w *writer) save(o Origin, sh Shard, x *cache.Export, most int64) error {
 	l := w.s.logs[sh.ID]
 	if l == nil || l.origin != o || l.rng != sh.Range {
@@ -160,7 +159,7 @@ func newLogs(id shard.ID) *logs {
 	return &logs{shard: id, window: log{kind: kindBatch}, deletes: log{kind: kindDeletes}}
 }
 
-// records yields what a log has to say behind a revision, in order.
+// records yields a log's records after a revision, in order.
 type records func(behind kv.Revision) iter.Seq2[kv.Revision, body]
 
 // body appends a record's body to out, for a segment that begins behind after.
@@ -255,8 +254,7 @@ func (w *writer) extend(l *logs, g *log, most int64) error {
 	return nil
 }
 
-// restart forgets all that there is: what comes begins behind a revision that
-// is not in it.
+// restart empties the log: the next records do not continue it without a gap.
 func (w *writer) restart(l *logs, g *log, after kv.Revision) error {
 	for len(g.segments) > 0 {
 		if err := w.drop(l, g, 0); err != nil {

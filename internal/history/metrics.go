@@ -6,7 +6,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 )
 
-// Register registers the metrics of what is kept on disk.
+// Register registers the metrics of the history on disk.
 func (s *Store) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	gauge, counter := in.Gauge, in.Counter

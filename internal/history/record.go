@@ -18,9 +18,9 @@ import (
 //
 //	checksum, 8 bytes · revision of the record before it in the segment · body
 //
-// The checksum is xxhash's of the place, the key and the rest of the value: a
-// record from another place is none. A place has its shard's salt, which is
-// made again with the shard's bucket: what was there before is none, either.
+// The checksum is xxhash's of the place, the key and the rest of the value: a record from another
+// place is none. A place has its shard's salt, which is new with each bucket of the shard, so that
+// records of an earlier bucket are invalid, too.
 const (
 	checksumBytes = 8
 	formatLimit   = 1 << 30 // bytes of a value; etcd's largest revisions are far below
@@ -55,7 +55,7 @@ func revisionKey(r kv.Revision) []byte {
 	return binary.BigEndian.AppendUint64(nil, uint64(r)) //nolint:gosec // never negative
 }
 
-// kind is what a record is.
+// kind is the type of a record.
 type kind byte
 
 const (
@@ -72,7 +72,7 @@ type Origin struct {
 	Lineage uint64
 }
 
-// errDamaged reports that bytes are not what was written.
+// errDamaged reports that the bytes read differ from the bytes written.
 var errDamaged = errors.New("damaged")
 
 // place is where a record is.
@@ -129,7 +129,7 @@ func appendRevision(b []byte, r kv.Revision) []byte {
 	return binary.AppendUvarint(b, uint64(r)) //nolint:gosec // never negative
 }
 
-// appendHeader appends what is true of a whole shard.
+// appendHeader appends the fields of a whole shard.
 func appendHeader(b []byte, l *logs) []byte {
 	b = binary.LittleEndian.AppendUint64(b, l.salt)
 	b = appendText(b, l.origin.Cluster)
@@ -145,8 +145,8 @@ func appendExtent(b []byte, e *extent) []byte {
 	return binary.AppendUvarint(b, uint64(e.bytes)) //nolint:gosec // a size
 }
 
-// appendBatch appends what a batch record says. A previous value that is in
-// the same segment, because it was put behind after, is not written again.
+// appendBatch appends the body of a batch record. It leaves out a previous value that the same
+// segment has as a put after the revision "after".
 func appendBatch(b []byte, batch *kv.Batch, after kv.Revision) []byte {
 	b = appendRevision(b, batch.Revision)
 	b = binary.AppendVarint(b, batch.Received.UnixNano())
@@ -165,7 +165,7 @@ func appendBatch(b []byte, batch *kv.Batch, after kv.Revision) []byte {
 	return b
 }
 
-// appendDeletes appends what a record of deletes says.
+// appendDeletes appends the body of a record of deletes.
 func appendDeletes(b []byte, keys []string) []byte {
 	b = binary.AppendUvarint(b, uint64(len(keys)))
 	for _, key := range keys {
@@ -174,7 +174,7 @@ func appendDeletes(b []byte, keys []string) []byte {
 	return b
 }
 
-// reader takes what was appended, and remembers that something was wrong.
+// reader decodes appended values, and remembers the first error.
 type reader struct {
 	b   []byte
 	bad bool
@@ -228,7 +228,7 @@ func (r *reader) revision() kv.Revision { return kv.Revision(r.uvarint()) } //no
 // ended reports whether all was taken, and nothing was wrong.
 func (r *reader) ended() bool { return !r.bad && len(r.b) == 0 }
 
-// decodeHeader reads what is true of a whole shard into l.
+// decodeHeader reads the fields of a whole shard into l.
 func decodeHeader(body []byte, l *logs) error {
 	r := reader{b: body}
 	l.salt = r.fixed()

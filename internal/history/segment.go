@@ -12,7 +12,7 @@ import (
 
 func shardOf(name []byte) shard.ID { return shard.ID(binary.BigEndian.Uint64(name)) }
 
-// segment is what the records of one say.
+// segment is the decoded content of a segment.
 //
 // Invariant: batches and deletes are in order, lie behind after, and are all
 // that happened up to progress.
@@ -125,7 +125,7 @@ func chain(segments []*segment) (joined segment, used int) {
 	}
 	joined.after, joined.progress = segments[first].after, segments[first].after
 	for _, s := range segments[first:] {
-		// One whose end was not noted may go further than its successor begins.
+		// A segment without a recorded end may overlap its successor.
 		for _, b := range s.batches {
 			if b.Revision > joined.progress {
 				joined.batches = append(joined.batches, b)

@@ -18,7 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Config is what a Store needs.
+// Config configures a Store.
 type Config struct {
 	// Dir is where it writes; it is made when there is something to write.
 	Dir string
@@ -48,11 +48,11 @@ const relaxAfter = 100
 type Shard struct {
 	ID    shard.ID
 	Range kv.Range
-	// Export returns what the cache has; see cache.Cache.
+	// Export returns the cache's content; see cache.Cache.
 	Export func() (*cache.Export, error)
 }
 
-// Status is what a Store tells about itself.
+// Status is the state of a Store, for metrics.
 type Status struct {
 	Bytes     int64  // of the file
 	Written   int64  // bytes of records written since the start
@@ -66,7 +66,7 @@ type Status struct {
 type Store struct {
 	cfg  Config
 	db   *bbolt.DB          // nil: not open
-	logs map[shard.ID]*logs // what the file has; nil: not known
+	logs map[shard.ID]*logs // the index of the file; nil: not known
 	// share is which part of the bound is for records: one share-th.
 	share  int64
 	fitted int // Saves since the file was full, or since share was lowered
@@ -99,9 +99,9 @@ func (s *Store) note(change func(*Status)) {
 	change(&s.status)
 }
 
-// Save writes what the caches have and the file does not have yet, and drops
-// what they have forgotten. Its error is logged when it is a new one; records
-// saved before it are of use nevertheless. ctx ends it between two writes.
+// Save writes the batches and deletes of the caches that the file does not have yet, and drops
+// those that the caches have evicted. It logs an error once; records saved before the error stay
+// usable. ctx ends it between two writes.
 func (s *Store) Save(ctx context.Context, o Origin, shards []Shard) error {
 	saved, err := s.saveAll(ctx, o, shards)
 	for again := false; errors.Is(err, bolterrors.ErrMaxSizeReached) && (!again || s.share < leastShare); again = true {
@@ -122,7 +122,7 @@ func (s *Store) Save(ctx context.Context, o Origin, shards []Shard) error {
 	}
 	s.noteBytes()
 	if err != nil {
-		s.logs = nil // what was not committed is not there
+		s.logs = nil // uncommitted writes are lost
 		if ctx.Err() != nil {
 			return err
 		}
@@ -152,7 +152,7 @@ func (s *Store) saveAll(ctx context.Context, o Origin, shards []Shard) (saved in
 		for _, sh := range shards {
 			x, err := sh.Export()
 			if err != nil {
-				saved++ // it is being loaded: what is on disk stays
+				saved++ // it is being loaded: its saved history stays
 				continue
 			}
 			if err := w.save(o, sh, x, most); err != nil {
@@ -165,7 +165,7 @@ func (s *Store) saveAll(ctx context.Context, o Origin, shards []Shard) (saved in
 	return saved, err
 }
 
-// prepare opens the file, and learns what is in it.
+// prepare opens the file and indexes it.
 func (s *Store) prepare() error {
 	if err := s.open(); err != nil {
 		return err
@@ -181,8 +181,8 @@ func (s *Store) prepare() error {
 	return s.look()
 }
 
-// Keep removes what is of other shards, once all of these are saved themselves:
-// they may have been a part of it.
+// Keep removes the history of other shards, once all of these are saved: they may have been part
+// of those.
 func (s *Store) Keep(shards []Shard) {
 	for _, sh := range shards {
 		if l := s.logs[sh.ID]; l == nil || l.rng != sh.Range || len(l.window.segments) == 0 {
@@ -203,8 +203,8 @@ func (s *Store) Keep(shards []Shard) {
 	}
 }
 
-// Forget removes what is saved of a shard: the copy that it is of was found to be
-// wrong. After an error the caller tries again.
+// Forget removes the saved history of a shard, because its copy was found to be wrong. After an
+// error the caller retries.
 func (s *Store) Forget(id shard.ID) error {
 	err := s.prepare()
 	if err == nil && s.logs[id] != nil {
@@ -249,7 +249,7 @@ func (s *Store) tell(err error, failed int) {
 	}
 }
 
-// discard tells what is not used.
+// discard logs that a part of the saved history is not used.
 func (s *Store) discard(what string, why error) {
 	s.note(func(st *Status) { st.Discarded++ })
 	s.cfg.Logger.Warn("history on disk is not used", "dir", s.cfg.Dir, "what", what, "reason", why)

@@ -2,7 +2,7 @@ package yield
 
 import "io"
 
-// Steps counts what a goroutine has done since it let others run.
+// Steps counts the steps of a goroutine since it last yielded.
 type Steps int
 
 // Did adds n steps, and calls Now once they are most.

@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// Now lets what is ready to run go first: goroutines of this process, and threads on this
-// core. Linux would let a busy thread finish its time slice, about 3 ms, before another one
-// of the process that has become ready (EEVDF; kernel/sched/fair.c, RUN_TO_PARITY).
+// Now yields to goroutines of this process and threads on this core that are ready to run. Linux
+// would let a busy thread finish its time slice, about 3 ms, before another one of the process
+// that has become ready (EEVDF; kernel/sched/fair.c, RUN_TO_PARITY).
 func Now() {
 	runtime.Gosched()
 	_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) // does not fail: sched_yield(2)

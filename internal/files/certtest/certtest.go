@@ -156,7 +156,7 @@ func NewFiles(t testing.TB, l Leaf, cas ...*CA) Files {
 	return f
 }
 
-// Write puts l in place of what the files hold.
+// Write replaces the content of the files with l.
 func (f Files) Write(t testing.TB, l Leaf) {
 	t.Helper()
 	write(t, f.Cert, l.Cert)

@@ -28,8 +28,8 @@ func (r revoked) check(shown []*x509.Certificate) error {
 	return nil
 }
 
-// readCRL reads revocation lists, in PEM or one in DER, each signed by one of the CAs.
-// A list whose next one is due is taken: a CA that is late must not lock everyone out.
+// readCRL reads revocation lists, in PEM or one in DER, each signed by one of the CAs. An outdated
+// list is accepted: a CA that is late must not lock out all clients.
 func readCRL(file string, cas []*x509.Certificate) (revoked, error) {
 	rest, err := os.ReadFile(file) //nolint:gosec // The operator names the file.
 	if err != nil {

@@ -10,6 +10,5 @@
 // of the names that [SANs] list, so that a client's certificate does not open
 // the peer and raft ports where both come from one CA.
 //
-// A Material may be used by any number of goroutines. Every error names the
-// file, and what it was given with.
+// A Material may be used by any number of goroutines. Every error names the file and its flag.
 package tlsconf

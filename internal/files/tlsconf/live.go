@@ -9,7 +9,7 @@ import (
 // A revocation ends connections that stand. They are found by the certificates that
 // they have shown, from their handshake to their end.
 
-// conn is a connection whose end the material sees.
+// conn is a connection that reports its end to the material.
 type conn struct {
 	net.Conn
 	m      *Material
@@ -53,7 +53,7 @@ func (c *conn) Close() error {
 func (m *Material) verified(raw net.Conn, state *tls.ConnectionState) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// As of now: what is revoked from here on finds the connection among the live ones.
+	// The connection is registered now, so a later revocation ends it.
 	if err := m.now.Load().revoked.check(state.PeerCertificates); err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ type Material struct {
 	live map[*conn]struct{} // with verified certificates; guarded by mu
 }
 
-// contents are what the files held at one time. A value is never changed.
+// contents is the content of the files at one time. It is immutable.
 type contents struct {
 	cert    *tls.Certificate // nil: none
 	ca      *x509.CertPool   // nil: none
@@ -51,9 +51,9 @@ func Load(files Files, names Names) (*Material, error) {
 	return m, nil
 }
 
-// Reload reads all files again. Handshakes that begin afterwards use what they
-// hold, and connections whose certificates are revoked end. When one is not good, everything stays as it was and the error says
-// why.
+// Reload reads all files again. Later handshakes use the new content, and connections with revoked
+// certificates end. If a file is invalid, Reload returns an error and the previous contents stay
+// in use.
 func (m *Material) Reload() error {
 	var (
 		next contents
@@ -131,10 +131,9 @@ func (m *Material) Issued() time.Time {
 	return time.Time{}
 }
 
-// Server returns the configuration of a listener that speaks p, and one of the
-// protocols (ALPN) when there are any. With a CA, auth says what is wanted of clients, in
-// certificates of that CA, and is asked with each handshake; without, they need
-// none. It fails without a certificate.
+// Server returns the configuration of a listener that speaks p, and one of the protocols (ALPN)
+// when there are any. With a CA, auth, called in each handshake, says whether clients need a
+// certificate of that CA; without, they need none. It fails without a certificate.
 func (m *Material) Server(p Protocol, auth func() tls.ClientAuthType, protocols ...string) (*tls.Config, error) {
 	if m.now.Load().cert == nil {
 		return nil, fmt.Errorf("a TLS listener needs a certificate: give %s and %s", m.names.Cert, m.names.Key)
@@ -233,7 +232,7 @@ func orAny(names SANs) string {
 	return list(names)
 }
 
-// names are what other nodes' certificates must carry.
+// names are the names that other nodes' certificates must have.
 func (p *Peer) names(now *contents) SANs {
 	if len(p.allowed) > 0 {
 		return p.allowed
@@ -304,8 +303,8 @@ func (p *Peer) Client(raw net.Conn, node string) (net.Conn, *tls.Config) {
 	}
 }
 
-// PeerCredentials returns what a gRPC client proves itself to a node with, where
-// client is [Peer.Client].
+// PeerCredentials returns the credentials of a gRPC client at a node, where client is
+// [Peer.Client].
 func PeerCredentials(client func(raw net.Conn, node string) (net.Conn, *tls.Config), node string) credentials.TransportCredentials {
 	return &peering{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13}), client, node}
 }
@@ -335,8 +334,8 @@ func verifyChain(state tls.ConnectionState, ca *x509.CertPool) error {
 	return err
 }
 
-// Credentials returns what a gRPC client proves itself with: each handshake
-// asks for its configuration, so that what was reloaded is used.
+// Credentials returns the credentials of a gRPC client. Each handshake calls now, so that it uses
+// reloaded files.
 func Credentials(now func() *tls.Config) credentials.TransportCredentials {
 	return &renewing{credentials.NewTLS(now()), now}
 }
@@ -354,8 +353,7 @@ func (r *renewing) ClientHandshake(ctx context.Context, authority string, conn n
 // Clone implements credentials.TransportCredentials.
 func (r *renewing) Clone() credentials.TransportCredentials { return Credentials(r.now) }
 
-// readPool reads certificates; what is no certificate is an error, with its
-// line.
+// readPool reads certificates. Any other PEM block is an error, with its line.
 func readPool(file string) (pool *x509.CertPool, cas []*x509.Certificate, err error) {
 	rest, err := os.ReadFile(file) //nolint:gosec // The operator names the file.
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Protocol is what a listener for clients speaks. The zero Protocol is TLS 1.2 and
-// newer, with Go's choice of cipher suites.
+// Protocol has the TLS versions and cipher suites of a listener for clients. The zero Protocol is
+// TLS 1.2 and newer, with Go's choice of cipher suites.
 type Protocol struct {
 	// Min and Max are versions, such as tls.VersionTLS12; 0: TLS 1.2, and the newest.
 	Min, Max uint16

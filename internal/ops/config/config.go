@@ -67,8 +67,8 @@ type Config struct {
 	// deletes.
 	TombstoneBytes Size
 	TombstoneTime  time.Duration
-	// HistoryBytes bounds what is kept in DataDir of windows and deletes, of all
-	// shards. 0: nothing is kept.
+	// HistoryBytes bounds the saved windows and deletes in DataDir, of all shards. 0: nothing is
+	// kept.
 	HistoryBytes Size
 	// MaxEtcdLists is how many lists and long catch-ups there may be at etcd at a
 	// time, of all nodes together.
@@ -76,8 +76,8 @@ type Config struct {
 	// VerifyInterval is how often the copies of each shard are compared with each
 	// other, VerifyEtcdInterval how often one of them is with etcd. 0: never.
 	VerifyInterval, VerifyEtcdInterval time.Duration
-	// MaxStaleness is the greatest age of what a read is answered from when it
-	// names no bound of its own. 0: any age.
+	// MaxStaleness is the maximum age of the data for a read that names no bound of its own. 0:
+	// any age.
 	MaxStaleness time.Duration
 	// WatchProgressNotifyInterval is how often a quiet watch of etcd's API that
 	// requested it gets a progress notification.
@@ -91,7 +91,7 @@ type Config struct {
 	// ClientServer is what serves gRPC at the client port: one of ClientServers.
 	ClientServer string
 
-	// StatusPage is what the HTTP port shows to people: one of StatusPages.
+	// StatusPage is the content of the status page at the HTTP port: one of StatusPages.
 	StatusPage string
 
 	// ClientTLS secures the client port. Its CA makes client certificates

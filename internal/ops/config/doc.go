@@ -1,5 +1,5 @@
-// Package config is what an operator can set: the settings of a node ([Config])
-// and of the cluster that `cachenode dev` starts ([Dev]).
+// Package config has the settings of operators: those of a node ([Config]) and of the cluster that
+// `cachenode dev` starts ([Dev]).
 //
 // Read [Config] first. Its settings exist once, in [Config.Flags]: the same
 // flag set reads the command line, the CACHENODE_… environment and the YAML file

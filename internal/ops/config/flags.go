@@ -122,7 +122,7 @@ func (c *Config) securityFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.StatusPage, "status-page", c.StatusPage, "status page `mode` at / of --http-listen: on (shows the start keys of shards only while all clients may read all keys), with-keys (always shows them) or off")
 }
 
-// limitFlags bound what clients can cost.
+// limitFlags bound the resources that clients can use.
 func (c *Config) limitFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Limits.Connections, "max-connections", c.Limits.Connections, "`number` of connections of all clients together")
 	fs.IntVar(&c.Limits.ConnectionsPerAddress, "max-connections-per-address", c.Limits.ConnectionsPerAddress, "`number` of those from one address, or one /64 of IPv6; 0: any")

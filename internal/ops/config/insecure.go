@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Ports names the node's ports by what they are for: PortClient, PortPeer,
-// PortGossip and PortHTTP. As a flag without a value it names all.
+// Ports names the node's ports by their purpose: PortClient, PortPeer, PortGossip and PortHTTP. As
+// a flag without a value it names all.
 type Ports []string
 
 // The names of ports. PortPeer is the port for other nodes and raft's.

@@ -68,7 +68,7 @@ func Layer(fs *pflag.FlagSet, environ []string) (Layered, error) {
 	return l, errors.Join(errs...)
 }
 
-// file sets what the file at path sets and nothing above it has set.
+// file applies the settings of the file at path, except those that a higher layer has set.
 func (l *Layered) file(fs *pflag.FlagSet, path string) error {
 	data, err := os.ReadFile(path) //nolint:gosec // The operator names the file.
 	if err != nil {

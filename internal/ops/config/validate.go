@@ -22,7 +22,7 @@ import (
 const (
 	maxShards      = 4096
 	maxReplicas    = 64      // what one shard of the map may have
-	maxMaxShards   = 100_000 // what a leader plans in less than a second
+	maxMaxShards   = 100_000 // a leader plans so many in less than a second
 	minSplitBytes  = MiB
 	minSplitAfter  = 10 * time.Second // the leader looks that often
 	maxNameBytes   = 63               // a DNS label: names become host names in Kubernetes

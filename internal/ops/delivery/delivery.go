@@ -20,7 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Config is what a Recorder needs. Its functions may be called from any goroutine.
+// Config configures a Recorder. Its functions may be called from any goroutine.
 type Config struct {
 	Self shard.NodeID
 	// Trace has the way of the newest revisions through this node.
@@ -45,7 +45,7 @@ type Recorder struct {
 	summary *summary
 
 	mu     sync.Mutex
-	counts map[replica.What]int64 // guarded by mu; what the sources of shards have told
+	counts map[replica.What]int64 // guarded by mu; notices of the sources of shards
 }
 
 // A revision is recorded when it has had some time to reach all watches. Later sends are

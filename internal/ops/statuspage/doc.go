@@ -1,7 +1,7 @@
 // Package statuspage is the page that every node serves on its HTTP port: which
 // node has which shard, how far each copy is, and what has happened, live.
 //
-// Read [Page] first; [View] is what it shows.
+// Read [Page] first; [View] is its content.
 //
 //	Cluster.Changes ─▶ Run ─▶ observe ─▶ view ─▶ encoded once ─▶ every browser
 //	  (map, members)    │                  └▶ news (what differs from the last)

@@ -23,8 +23,8 @@ type Event struct {
 // maxNews is how many events are kept.
 const maxNews = 100
 
-// news says what has happened between two observations. What many shards have in
-// common is one event.
+// news returns the changes between two observations, as sentences. What many shards have in common
+// is one event.
 func news(before, after *observed) []Event {
 	var out []Event
 	say := func(l Level, format string, args ...any) {
@@ -172,8 +172,8 @@ func ids(list []shard.ID) string {
 	return "shards " + strings.Join(names, ", ")
 }
 
-// sourceNews tells what the nodes say of themselves: where their events come
-// from, and whether they serve.
+// sourceNews returns the news that nodes report of themselves: where their events come from, and
+// whether they serve.
 func sourceNews(before, after *observed, say sayer) {
 	owners := make(map[uint64]string)
 	if after.shards != nil {

@@ -34,7 +34,7 @@ type Cluster interface {
 	StatusOf(ctx context.Context, node shard.NodeID) (*shardwatchv1.StatusResponse, error)
 }
 
-// Config is what a Page needs.
+// Config configures a Page.
 type Config struct {
 	Cluster Cluster
 	Self    shard.NodeID
@@ -235,7 +235,7 @@ func (p *Page) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.viewers--; p.viewers == 0 {
-		p.latest = nil // the next reader is not shown what was
+		p.latest = nil // the next reader gets no outdated view
 	}
 }
 

@@ -87,7 +87,7 @@ type View struct {
 	states map[State]int // of shards
 }
 
-// Etcd is what the best informed node knows of etcd.
+// Etcd is the state of etcd as the node with the newest data reports it.
 type Etcd struct {
 	Revision int64 `json:"revision"`
 	// Age is the time since it was read, in seconds. Nothing while Known is false.
@@ -140,7 +140,7 @@ type Node struct {
 	// revisions; Age that of its oldest data, in seconds.
 	Lag int64   `json:"lag"`
 	Age float64 `json:"age_seconds"`
-	// Bytes is what its copies and relays hold in memory.
+	// Bytes is the memory of its copies and relays.
 	Bytes  int64   `json:"bytes"`
 	Uptime float64 `json:"uptime_seconds"`
 }
@@ -186,7 +186,7 @@ type Copy struct {
 	Watchers int64   `json:"watchers,omitempty"`
 }
 
-// observed is what a view is made of.
+// observed is the input of a view.
 type observed struct {
 	self    string
 	at      time.Time
@@ -198,7 +198,7 @@ type observed struct {
 	silent map[string]string
 }
 
-// view says what was observed, with keys only when those may be shown.
+// view returns the observation as a View, with keys only if the viewer may see them.
 func (o *observed) view(keys bool) *View {
 	v := &View{Self: o.self, At: o.at.UTC(), Groups: []Group{}, Nodes: make([]Node, len(o.members)), states: make(map[State]int)}
 	index := make(map[string]int, len(o.members))

@@ -62,8 +62,8 @@ func (s *Spans) Samples(name string) bool {
 	return s.sampler.ShouldSample(p).Decision == sdktrace.RecordAndSample
 }
 
-// Tell tells of a span. It does not block: what the collector does not take soon
-// enough is dropped.
+// Tell tells of a span. It does not block: spans that the collector does not take soon enough is
+// dropped.
 func (s *Spans) Tell(x Span) { //nolint:gocritic // a value, built for the call
 	if s == nil {
 		return

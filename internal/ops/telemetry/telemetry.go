@@ -19,13 +19,13 @@ import (
 // MaxSeries bounds the label combinations of one instrument.
 const MaxSeries = 2000
 
-// DurationBuckets returns the upper bounds, in seconds, of a histogram that
-// gives none: from 100 µs, what a delivery takes, to 10 s.
+// DurationBuckets returns the upper bounds, in seconds, of a histogram that gives none: from 100
+// µs, the time of a delivery, to 10 s.
 func DurationBuckets() []float64 {
 	return []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 }
 
-// Config is what a Telemetry is built from.
+// Config configures a Telemetry.
 type Config struct {
 	// ServiceName is the program, Version its version and Node the node's
 	// name: the labels of shardwatch_build_info. All but Version are required.
@@ -115,7 +115,7 @@ func New(cfg Config) (*Telemetry, error) {
 	return t, nil
 }
 
-// collect makes the providers, with what is sent to a collector.
+// collect makes the providers, with an export to a collector if one is configured.
 func (t *Telemetry) collect(exporter sdk.Reader) error {
 	ctx := context.Background() // nothing is waited for
 	getenv := t.cfg.Getenv

@@ -19,7 +19,7 @@ const (
 	Delta                     // a delta since its position
 	Resync                    // the whole state, or waits for it
 	Conflated                 // the latest values, at an interval
-	Log                       // what etcd's log has and the window has not
+	Log                       // events from etcd's log that the window no longer has
 
 	modes
 )
