@@ -12,8 +12,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// What etcd says of a revision that it cannot read at. It says no more than
-// that: neither its compact revision nor its current one.
+// The errors of etcd for a revision that it cannot read. They name neither etcd's compact revision
+// nor its current one.
 var (
 	errGone   = errors.New("etcd has compacted the revision")
 	errNotYet = errors.New("etcd has not reached the revision")
@@ -21,13 +21,12 @@ var (
 	errDiffer = errors.New("etcd's members do not agree on what is compacted")
 )
 
-// CheckRevision tells, by a linearizable read that begins after the call, etcd's
-// revision, and whether revision can be read there: it fails with a
-// *kv.CompactedError whose Floor is etcd's compact revision, or with a
-// *kv.FutureError. Revision 0 can always be read.
+// CheckRevision returns etcd's revision, from a linearizable read that begins after the call. If
+// revision cannot be read at etcd, it fails with a *kv.CompactedError, whose Floor is etcd's
+// compact revision, or with a *kv.FutureError. Revision 0 can always be read.
 //
-// Callers share reads: those that come while one is in flight wait for the next,
-// whatever their revisions. A thousand of them cost etcd two.
+// Callers share reads: calls during a read wait for the next one, whatever their revisions. A
+// thousand concurrent calls cost etcd two reads.
 func (c *Reader) CheckRevision(ctx context.Context, revision kv.Revision) (now kv.Revision, err error) {
 	c.count.revisionChecks.Add(1)
 	if err := c.lineage.err(); err != nil {
@@ -52,15 +51,15 @@ func (c *Reader) CheckRevision(ctx context.Context, revision kv.Revision) (now k
 	return v.now, nil
 }
 
-// verdict decides about every revision that was asked about when it was found.
+// verdict is the answer for every revision that callers were waiting for when the read began.
 type verdict struct {
 	now  kv.Revision // etcd's revision
 	gone kv.Revision // etcd has compacted it and all below; 0: nothing that was asked about
 }
 
-// judgeAsked searches the revisions that are asked about for the lowest one
-// that etcd has not compacted. The first read, at the lowest of all, almost
-// always decides; n revisions take at most log2(n)+2 reads.
+// judgeAsked searches the callers' revisions for the lowest one that etcd has not compacted. The
+// first read, at the lowest of all, almost always decides; n revisions take at most log2(n)+2
+// reads.
 func (c *Reader) judgeAsked(ctx context.Context) (verdict, error) {
 	floor := c.past.floor()
 	asked, v := c.asked.from(floor), verdict{gone: max(0, floor-1)}
@@ -144,11 +143,11 @@ func (p *past) compacted(floor kv.Revision) {
 	}
 }
 
-// forget forgets what was known of another history.
+// forget drops the compact revision of another history.
 func (p *past) forget() { p.compact.Store(0) }
 
-// saw notes etcd's revision. One below the compact revision is that of another
-// history (or an old answer that came late): what is remembered may be wrong.
+// saw notes etcd's revision. A revision below the compact revision belongs to another history (or
+// to a delayed answer), so the remembered compact revision may be wrong and is dropped.
 func (p *past) saw(now kv.Revision) {
 	if was := p.compact.Load(); int64(now) < was {
 		p.compact.CompareAndSwap(was, 0)
@@ -161,7 +160,7 @@ type askers struct {
 	at map[kv.Revision]int // how many ask; guarded by mu
 }
 
-// enter adds a revision, and returns what takes it away again.
+// enter adds a revision; leave removes it.
 func (a *askers) enter(revision kv.Revision) (leave func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

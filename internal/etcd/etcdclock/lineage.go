@@ -16,10 +16,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A restored etcd has, in general, the cluster ID, the member IDs and the
-// addresses of the one before, and a running watch of a revision that it has not
-// come to is silent. What gives it away is that something went back that never
-// does: see kv.Mark. docs/adr/0012-lineage.md has what is true of each number.
+// A restored etcd has, in general, the cluster ID, the member IDs and the addresses of the one
+// before, and a running watch of a revision that it has not come to is silent. What gives it away
+// is that something went back that never does: see kv.Mark. docs/adr/0012-lineage.md explains each
+// number.
 
 // lineage is the history of etcd that the client follows, and how far it is
 // known to have come.
@@ -32,8 +32,7 @@ type lineage struct {
 	odd     time.Time        // when it was logged that members contradict each other; guarded by mu
 }
 
-// moment is what was known of the history before a question was asked: an
-// answer contradicts that, or nothing.
+// moment is the knowledge of the history before a request: an answer can only contradict that.
 type moment struct {
 	lineage uint64
 	mark    kv.Mark
@@ -79,9 +78,9 @@ func (h *lineage) end(lineage uint64, why *kv.HistoryError) {
 	}
 }
 
-// resume takes back that the history has ended because etcd's cluster was
-// another: it is the same again. What an etcd that was restored shows can look
-// right later; a node that is led to another etcd for a while returns.
+// resume takes back that the history has ended because etcd's cluster was another: it is the same
+// again. This applies only to the cluster ID: the other numbers of a restored etcd can grow until
+// they look right, while a node that reached another etcd by mistake returns to the same cluster.
 func (h *lineage) resume(lineage uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,10 +97,9 @@ func (h *lineage) setLocked(why *kv.HistoryError) {
 	}
 }
 
-// Adopt has the client follow the history of a lineage, known to have come as
-// far as mark. What was known of another one is forgotten, and what is still
-// read of that one fails. To adopt the same lineage again adds to what is known
-// of it.
+// Adopt has the client follow the history of a lineage, known to have come as far as mark. Marks
+// of another lineage are dropped, and its reads that are in flight fail. Adopting the same lineage
+// again joins the marks.
 func (c *Reader) Adopt(lineage uint64, mark kv.Mark) {
 	h := &c.lineage
 	h.mu.Lock()
@@ -125,11 +123,11 @@ func (c *Reader) Known() (lineage uint64, mark kv.Mark) {
 	return m.lineage, m.mark
 }
 
-// Saw adds to what is known of a lineage's history: others have read it.
+// Saw joins a mark of a lineage's history that another node has read.
 func (c *Reader) Saw(lineage uint64, mark kv.Mark) { c.lineage.saw(lineage, mark) }
 
-// Retract takes back that the history of a lineage has ended: what was known of it
-// was wrong, and is is what etcd shows.
+// Retract takes back that the history of a lineage has ended: its mark was wrong, and is replaces
+// it.
 func (c *Reader) Retract(lineage uint64, is kv.Mark) {
 	h := &c.lineage
 	h.mu.Lock()
@@ -142,7 +140,7 @@ func (c *Reader) Retract(lineage uint64, is kv.Mark) {
 	h.setLocked(nil)
 }
 
-// Suspect says that what came of a lineage cannot be of its history: err is an
+// Suspect reports that received data cannot belong to a lineage's history: err is an
 // ErrOtherHistory.
 func (c *Reader) Suspect(lineage uint64, err error) {
 	var found *kv.HistoryError
@@ -180,7 +178,7 @@ func (c *Reader) Look(ctx context.Context) (Clock, error) {
 	return s.clock, err
 }
 
-// sight is what a look has found.
+// sight is the result of a look.
 type sight struct {
 	clock Clock
 	ended *kv.HistoryError // the history is another one
@@ -190,8 +188,8 @@ type sight struct {
 // answer may be of either history.
 var errMoved = errors.New("a new lineage has begun meanwhile")
 
-// errDisagree reports that some members of etcd contradict what is known, and some
-// do not: that is no restore.
+// errDisagree reports that only some members of etcd contradict the mark, so etcd was not
+// restored.
 var errDisagree = errors.New("etcd's members contradict each other")
 
 func (c *Reader) look(ctx context.Context) (sight, error) {
@@ -251,7 +249,7 @@ func (c *Reader) surveyOne(ctx context.Context, conn *grpc.ClientConn) (Clock, e
 	return clock, nil
 }
 
-// conclude notes what a look has found.
+// conclude stores the result of a look.
 func (c *Reader) conclude(before moment, clock Clock, found *kv.HistoryError) (sight, error) {
 	if c.lineage.now().lineage != before.lineage {
 		return sight{}, etcdconn.Unavailable("check etcd's history", errMoved)
@@ -335,10 +333,9 @@ func addr(a net.Addr) string {
 	return a.String()
 }
 
-// Admit fails unless etcd has the history of a lineage (0: that which was
-// adopted) at some moment after the call: with a *kv.HistoryError, or a
-// *kv.LineageError when it is not the one that was adopted. What was received
-// before the call is of that history then.
+// Admit fails unless etcd has the history of a lineage (0: that which was adopted) at some moment
+// after the call: with a *kv.HistoryError, or a *kv.LineageError when it is not the one that was
+// adopted. Then data received before the call belongs to that history.
 func (c *Reader) Admit(ctx context.Context, lineage uint64) error {
 	adopted := c.lineage.now().lineage
 	if err := c.Follows(lineage); err != nil {
@@ -362,8 +359,8 @@ func (c *Reader) Follows(lineage uint64) error {
 	return c.lineage.err()
 }
 
-// doubt decides about a linearizable read that contradicts what was known before
-// it: whether the history is another one, or the member is wrong.
+// doubt decides whether a linearizable read that contradicts the earlier mark shows another
+// history or a faulty member.
 func (c *Reader) doubt(ctx context.Context, deed string, found *kv.HistoryError) error {
 	if _, err := c.Look(ctx); err != nil {
 		return err
@@ -375,5 +372,5 @@ func (c *Reader) doubt(ctx context.Context, deed string, found *kv.HistoryError)
 	if found.Cause == kv.CauseRevision {
 		return etcdconn.Unavailable(deed, fmt.Errorf("%w: %s", errDisagree, found.Finding()))
 	}
-	return nil // its revision is what was asked for
+	return nil // the member's revision is the result that the caller needs
 }

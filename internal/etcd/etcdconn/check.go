@@ -65,7 +65,7 @@ func (c *Conns) Check(ctx context.Context) (cluster uint64, err error) {
 	return cluster, nil
 }
 
-// answer is what one endpoint says of itself.
+// answer is the version and cluster ID of one endpoint.
 type answer struct {
 	endpoint string
 	version  string

@@ -36,8 +36,8 @@ type Config struct {
 	// and gRPC raises anything below 10 s to that.
 	KeepaliveTime, KeepaliveTimeout time.Duration
 
-	// MaxResponseBytes bounds one response of a watch that is behind: etcd puts
-	// up to 1,000 revisions in one. What is larger is fetched in fragments.
+	// MaxResponseBytes bounds one response of a watch that is behind: etcd puts up to 1,000
+	// revisions in one. A larger response is fetched in fragments.
 	MaxResponseBytes int
 
 	// Logger receives changes of the situation. Required.

@@ -25,8 +25,8 @@ const roundRobin = `{"loadBalancingConfig":[{"round_robin":{}}]}`
 // and want to be back at once.
 const longestBackoff = time.Second
 
-// Flow control of what etcd sends, in bytes. Left to itself, gRPC would measure
-// it, with a ping to etcd for what comes in.
+// Flow control windows for etcd's messages, in bytes. Fixed sizes turn off gRPC's estimator, which
+// sends pings to etcd while data arrives.
 const (
 	streamWindow = 4 << 20
 	connWindow   = 16 << 20
@@ -65,7 +65,7 @@ func dial(cfg *Config, endpoints []endpoint, all *roster, maxBytes int, more ...
 		}),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(maxBytes),
-			grpc.MaxCallSendMsgSize(math.MaxInt32), // etcd refuses what is too large for it
+			grpc.MaxCallSendMsgSize(math.MaxInt32), // etcd rejects too large requests itself
 		),
 	)...)
 	if err != nil {

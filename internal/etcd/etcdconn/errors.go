@@ -54,9 +54,9 @@ func isToken(err error) bool {
 	return err != nil && WantsLogin(err.Error())
 }
 
-// WantsLogin reports whether etcd's reason, an error's or a cancelled watch's,
-// says that a new login would help. A watch tells its reason as text alone
-// (v3rpc/watch.go), so text is what is compared.
+// WantsLogin reports whether etcd's reason, an error's or a cancelled watch's, says that a new
+// login would help. A watch reports its reason only as text (v3rpc/watch.go), so WantsLogin
+// compares text.
 func WantsLogin(reason string) bool {
 	for _, err := range []error{rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCAuthOldRevision, rpctypes.ErrGRPCUserEmpty} {
 		if strings.Contains(reason, rpctypes.ErrorDesc(err)) {

@@ -72,7 +72,7 @@ func (i *inquiry) close() {
 	i.all.Wait()
 }
 
-// reaction is what a member does when it is asked.
+// reaction is a member's response to an inquiry.
 type reaction struct {
 	silent bool // it does not even answer from its own state
 	led    bool // it answers a read that etcd's leader must confirm

@@ -50,8 +50,8 @@ func (c *Conns) AuthStatus(ctx context.Context) (on bool, revision uint64, err e
 	return on, revision, forbidden(err)
 }
 
-// readingGrants is how many users and roles are read at a time: each is a raft
-// proposal of etcd's, and proposals share what they cost.
+// readingGrants is how many users and roles are read at a time: each is a raft proposal of etcd's,
+// and concurrent proposals share their disk writes.
 const readingGrants = 8
 
 // Grants reads etcd's users and roles. It fails with etcdroles.ErrUnreadable when
@@ -186,8 +186,7 @@ func (c *Conns) ConfirmUser(ctx context.Context, token, user string) error {
 	return Unavailable("confirm the token's user", err)
 }
 
-// refused returns what etcd says of a token that it does not take, or nil when
-// err is something else.
+// refused returns etcd's error for a token that it rejects, or nil for other errors.
 func refused(err error) error {
 	for _, known := range []error{rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCAuthOldRevision, rpctypes.ErrGRPCUserEmpty} {
 		if Is(err, known) {

@@ -11,10 +11,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Start is the revision of a new history, at which there is nothing.
+// Start is the revision of a new history, with no keys.
 const Start kv.Revision = 10
 
-// History is all that ever happened: batches, one revision each. Create it
+// History is a scripted event log in place of etcd: all batches, one for each revision. Create it
 // with New.
 type History struct {
 	mu      sync.Mutex
@@ -88,14 +88,14 @@ func (h *History) Fail(err error) {
 	h.down = err
 }
 
-// Forget has caches that start from now on know nothing below a revision.
+// Forget sets the oldest revision that caches get when they start from now on.
 func (h *History) Forget(below kv.Revision) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.floor = below
 }
 
-// past returns what a cache that starts at a revision gets of the time before.
+// past returns the floor and the older batches for a cache that starts at a revision.
 func (h *History) past(r kv.Range, at kv.Revision) (kv.Revision, []kv.Batch) {
 	h.mu.Lock()
 	floor := min(h.floor, at+1)
@@ -191,8 +191,8 @@ func (g *Gate) get(now kv.Revision) (upTo kv.Revision, closed bool, changed <-ch
 // Source returns a cache.Source of the history behind a gate.
 func (h *History) Source(g *Gate) *Source { return &Source{h: h, gate: g} }
 
-// Source is a cache.Source: the history, as far as the gate lets it. It tells
-// progress only when asked, as etcd does.
+// Source is a cache.Source of the history up to the gate's limit. It reports progress only on
+// request, as etcd does.
 type Source struct {
 	h      *History
 	gate   *Gate

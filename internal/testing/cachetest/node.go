@@ -63,8 +63,8 @@ func Map(version uint64, cuts []string, nodes ...shard.NodeID) *shard.Map {
 	return m
 }
 
-// Use makes the node's caches those of m. Caches whose shard is gone or has
-// another range or lineage end; what comes in their place inherits from them.
+// Use makes the node's caches those of m. Caches whose shard is gone or has another range or
+// lineage end; their successors inherit from them.
 func (n *Node) Use(m *shard.Map) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -161,7 +161,7 @@ func (n *Node) Map() *shard.Map {
 	return n.m
 }
 
-// MapSince returns the map, and what it differs in from the one before.
+// MapSince returns the map, and its delta from the map before.
 func (n *Node) MapSince(cluster string, version uint64) (*shard.Map, *shard.Delta) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

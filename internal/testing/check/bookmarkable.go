@@ -6,9 +6,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// bookmarkable holds what progress says against what came before and comes
-// behind it. A created watch and a state say the same: you have everything up
-// to here.
+// bookmarkable compares each progress revision with the events before and after it. A created
+// watch and a state promise the same as progress: you have everything up to here.
 type bookmarkable struct {
 	pos    position    // delivered, or told to be
 	marked kv.Revision // told to be

@@ -2,8 +2,8 @@ package check
 
 import "github.com/shardwatch/shardwatch/internal/kv"
 
-// Checker judges one watcher by every promise while it runs, and keeps only
-// what the history has not reached yet.
+// Checker judges one watcher by every promise while it runs, and keeps only the operations that
+// the history has not reached yet.
 type Checker struct {
 	watch    Watch
 	promises []promise
@@ -16,13 +16,13 @@ type Checker struct {
 	more   int // violations beyond broken
 }
 
-// maxViolations bounds what a Checker keeps of a watcher that goes wrong.
+// maxViolations bounds the violations that a Checker keeps.
 const maxViolations = 20
 
 // NewChecker returns a checker for one watcher.
 func NewChecker(w Watch) *Checker { return &Checker{watch: w, promises: promises()} }
 
-// Watch returns what the watcher asked for.
+// Watch returns the watcher's request.
 func (c *Checker) Watch() Watch { return c.watch }
 
 // Feed takes the next thing the watcher saw. The checker keeps what op points

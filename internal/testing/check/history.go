@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// History is the truth: what was there at first, and every batch since, as
-// etcd itself tells it. It is safe for concurrent use.
+// History is the reference: the initial state and every later batch, from a watch at etcd itself.
+// It is safe for concurrent use.
 //
 // Previous values are worked out here, from the changes before, and never
 // taken from a source: so a wrong one cannot hide behind another.
@@ -104,8 +104,7 @@ func (h *History) Keys(r kv.Range) []string {
 	return slices.Clone(h.namesLocked(r))
 }
 
-// State returns what was in r at rev, in key order. rev must not lie below
-// the base.
+// State returns the items in r at rev, in key order. rev must not be below the base.
 func (h *History) State(r kv.Range, rev kv.Revision) []Item {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -188,7 +187,7 @@ func (h *History) changes(key string, after, upTo kv.Revision) []kv.Revision {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	versions := h.keys[key]
-	after = max(after, h.base) // what was there at first is no change
+	after = max(after, h.base) // the initial state has no changes
 	var revs []kv.Revision
 	for i := sort.Search(len(versions), func(i int) bool { return versions[i].Mod > after }); i < len(versions) && versions[i].Mod <= upTo; i++ {
 		revs = append(revs, versions[i].Mod)

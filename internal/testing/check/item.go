@@ -24,8 +24,8 @@ type Item struct {
 	Lease int64
 }
 
-// HashValue returns what an [Item] keeps of a value. The same bytes give the
-// same hash in every process.
+// HashValue returns the hash by which an [Item] represents a value. The same bytes give the same
+// hash in every process.
 func HashValue(value []byte) uint64 { return xxhash.Sum64(value) }
 
 // ItemOf returns what k says, without its value's bytes.

@@ -2,7 +2,7 @@ package check
 
 import "github.com/shardwatch/shardwatch/internal/kv"
 
-// previousValues needs no memory: the history knows what was before.
+// previousValues keeps no state: the history has the previous values.
 type previousValues struct{}
 
 func (previousValues) step(h *History, w *Watch, op *Op, out []Violation) []Violation {

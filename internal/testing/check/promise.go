@@ -5,10 +5,10 @@ import "github.com/shardwatch/shardwatch/internal/kv"
 // promise judges one watcher by one promise, one Op at a time. It is asked
 // about an Op only when the history has reached the Op's revision.
 type promise interface {
-	// step judges the next Op and appends what is wrong to out.
+	// step judges the next Op and appends violations to out.
 	step(h *History, w *Watch, op *Op, out []Violation) []Violation
-	// finish judges what must have come by the revision until, and may be
-	// followed by further steps.
+	// finish judges whether everything up to the revision until was delivered. Further steps may
+	// follow.
 	finish(h *History, w *Watch, until kv.Revision, out []Violation) []Violation
 }
 
@@ -30,8 +30,8 @@ func Ordered(h *History, s Seen) []Violation { return judge(h, s, &ordered{}) }
 // Unique: no event comes twice.
 func Unique(h *History, s Seen) []Violation { return judge(h, s, &unique{}) }
 
-// Reliable: no event is missing between the start and the newest one, or
-// s.Until, and each is what happened.
+// Reliable: no event is missing between the start and the newest one, or s.Until, and each matches
+// the history.
 func Reliable(h *History, s Seen) []Violation { return judge(h, s, &reliable{}) }
 
 // Atomic: all events of a revision come at once, in one batch.

@@ -8,7 +8,7 @@ import (
 
 // Read is an answer to a list or a get.
 type Read struct {
-	// Name tells the reader, and what it asked, for people.
+	// Name describes the reader and its request, for people.
 	Name  string
 	Range kv.Range
 	// Revision is the one the answer says it was taken at.

@@ -39,7 +39,7 @@ func (r *reliable) step(h *History, w *Watch, op *Op, out []Violation) []Violati
 	return out
 }
 
-// content holds each event against what happened.
+// content compares each event with the history.
 func (r *reliable) content(h *History, w *Watch, op *Op, out []Violation) []Violation {
 	truth := finder{events: w.events(h, op.Revision)}
 	for _, e := range op.Events {

@@ -6,7 +6,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Watch is what a watcher asked for.
+// Watch is the request of a watcher.
 type Watch struct {
 	// Name tells the watcher from others, for people.
 	Name  string
@@ -32,7 +32,7 @@ func (w *Watch) wants(t kv.EventType) bool {
 	return !w.NoPuts
 }
 
-// events returns what the watcher is to see of rev, in etcd's order.
+// events returns the events of rev that the watcher must see, in etcd's order.
 func (w *Watch) events(h *History, rev kv.Revision) []Event {
 	all := h.Events(w.Range, rev)
 	if !w.NoPuts && !w.NoDeletes {
@@ -63,10 +63,10 @@ func (w *Watch) touching(h *History, after, upTo kv.Revision) []kv.Revision {
 	return out
 }
 
-// OpKind says what an Op is.
+// OpKind is the kind of an Op.
 type OpKind uint8
 
-// The kinds of what a watcher sees.
+// The kinds of operations.
 const (
 	// OpCreated: everything after Revision will be delivered.
 	OpCreated OpKind = iota + 1
@@ -82,8 +82,8 @@ const (
 	OpResumed
 	// OpEnded: the watch has ended; nothing comes behind it.
 	OpEnded
-	// OpDelta: Items and Deleted are what makes of the state at From the one at
-	// Revision, and the position moves there.
+	// OpDelta: Items and Deleted turn the state at From into the state at Revision, which is the
+	// new position.
 	OpDelta
 )
 
@@ -124,7 +124,7 @@ type Op struct {
 	Forgetful bool
 }
 
-// Seen is what one watcher asked for and saw.
+// Seen is a watcher's request with its observations.
 type Seen struct {
 	Watch
 	Ops []Op

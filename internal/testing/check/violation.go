@@ -6,7 +6,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Promise names what was broken.
+// Promise names a guarantee of watches or reads.
 type Promise string
 
 // The promises.

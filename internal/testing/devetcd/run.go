@@ -16,7 +16,7 @@ import (
 
 // Config is what Run needs.
 type Config struct {
-	// Dir is etcd's data directory. What an earlier Run left there is kept.
+	// Dir is etcd's data directory. Data of an earlier Run is kept.
 	Dir string
 	// ClientAddr is where clients connect, an IP address and a port; port 0:
 	// any.

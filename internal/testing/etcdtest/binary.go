@@ -57,7 +57,7 @@ func built(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// goCommand runs the go command and returns what it prints.
+// goCommand runs the go command and returns its output.
 func goCommand(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	var out, complaints bytes.Buffer

@@ -74,13 +74,13 @@ func (p *Proxy) letGoLocked() {
 	}
 }
 
-// gate reads what is to come through.
+// gate reads the bytes to forward.
 type gate struct {
 	net.Conn
 	p *Proxy
 }
 
-// Read implements io.Reader. What has been read waits while the way is held.
+// Read implements io.Reader. Bytes that were read wait while the direction is blocked.
 func (g gate) Read(b []byte) (int, error) {
 	n, err := g.Conn.Read(b)
 	g.p.mu.Lock()

@@ -34,8 +34,7 @@ func SaveSnapshot(ctx context.Context, endpoint, path string) error {
 	return nil
 }
 
-// restore makes dir the data directory of a member that begins with a snapshot,
-// in the place of what was there.
+// restore replaces dir with the data directory of a member that begins with a snapshot.
 func restore(r Restore, dir, name, peerURL, cluster, token string) error {
 	if r.Token != "" {
 		token = r.Token
@@ -58,8 +57,8 @@ func restore(r Restore, dir, name, peerURL, cluster, token string) error {
 	return nil
 }
 
-// RestoreInto makes dir the data directory of a lone member that begins with a
-// snapshot, in the place of what was there. The member must not run.
+// RestoreInto replaces dir with the data directory of a single member that begins with a snapshot.
+// The member must not run.
 func RestoreInto(r Restore, dir, name, peerURL string) error {
 	return restore(r, dir, name, peerURL, name+"="+peerURL, "etcd-cluster")
 }

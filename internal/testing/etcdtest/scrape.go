@@ -10,8 +10,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Metrics are what an etcd counts. Those of embedded ones in one process are
-// shared: compare differences.
+// Metrics are counters of an etcd. Embedded etcds in one process share them: compare differences.
 type Metrics map[string]*dto.MetricFamily
 
 // Scrape reads the metrics of the etcd at endpoint (host:port).

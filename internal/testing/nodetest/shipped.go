@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Shipped is what the manifests of deploy/k8s/base give every node.
+// Shipped has the settings and the memory limit of a node in deploy/k8s/base.
 type Shipped struct {
 	// Env is the settings, as NAME=value.
 	Env []string

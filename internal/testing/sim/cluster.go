@@ -26,8 +26,7 @@ const Etcd = "etcd"
 // The ports of every node.
 const clientPort, peerPort = "7400", "7401"
 
-// Config is what a cluster is built from. The zero value of a field stands for
-// its default.
+// Config configures a cluster. The zero value of a field stands for its default.
 type Config struct {
 	// Nodes is how many nodes there are, called n1, n2, …; default 3.
 	Nodes int
@@ -295,7 +294,7 @@ func (c *Cluster) Traffic() Traffic {
 	return Traffic{Gossip: c.gossip.Bytes(), Peers: c.Net.Bytes(peerPort), Clients: c.Net.Bytes(clientPort)}
 }
 
-// Since returns what was sent after before.
+// Since returns the traffic after before.
 func (t Traffic) Since(before Traffic) Traffic {
 	return Traffic{Gossip: t.Gossip - before.Gossip, Peers: t.Peers - before.Peers, Clients: t.Clients - before.Clients}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// pipeBytes is what a direction of a connection holds before a write waits.
+// pipeBytes is the number of unread bytes of a direction at which writes block.
 const pipeBytes = 256 << 10
 
 // conn is one end of a connection. The two ends share two pipes. Everything in
@@ -19,14 +19,14 @@ type conn struct {
 	local, remote Addr
 	out           link   // the direction of what this end writes
 	port          string // that was dialled
-	in, to        *pipe  // what this end reads, what it writes
+	in, to        *pipe  // the pipes that this end reads and writes
 	dead          error  // the end is closed or reset: every call fails with it
 	readBy        time.Time
 	writeBy       time.Time
 	changed       signal // wakes calls of this end
 }
 
-// pipe is one direction: what was written and not yet read.
+// pipe is one direction: bytes that were written and not yet read.
 type pipe struct {
 	chunks []chunk // oldest first
 	size   int
@@ -82,8 +82,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	}
 }
 
-// readLocked takes what is there. When that is nothing, it returns the time at
-// which to look again; zero: when something changes.
+// readLocked takes the bytes that have arrived. If there are none, it returns the time of the next
+// attempt; zero: when something changes.
 func (c *conn) readLocked(b []byte) (n int, until time.Time, err error) {
 	now := time.Now()
 	switch {
@@ -160,7 +160,7 @@ func (c *conn) writeLocked(b []byte) (int, error) {
 	return k, nil
 }
 
-// Close ends the connection; the other side reads what was written, then EOF.
+// Close ends the connection; the other side reads the written bytes, then EOF.
 func (c *conn) Close() error {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()

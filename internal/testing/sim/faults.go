@@ -1,7 +1,6 @@
 package sim
 
-// faults are what is wrong between hosts now. The three networks are made to
-// follow them by spread.
+// faults are the current faults between hosts. spread applies them to the three networks.
 type faults struct {
 	cut    map[link]bool
 	silent map[string]bool
@@ -49,7 +48,7 @@ func (c *Cluster) Pause(name string) {
 	c.spread()
 }
 
-// Resume ends a Pause. What was sent meanwhile arrives, but for gossip.
+// Resume ends a Pause. Data sent meanwhile arrives, except gossip.
 func (c *Cluster) Resume(name string) {
 	c.Net.Revive(name)
 	delete(c.faults.silent, name)

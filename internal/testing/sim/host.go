@@ -76,8 +76,8 @@ func (h *host) config(log *slog.Logger) node.Config {
 	return nc
 }
 
-// Kill ends a node as kill -9 does: what it had on the network is gone, and it
-// says nothing to anybody. Its disk is kept.
+// Kill ends a node as kill -9 does: its data in the network is lost, and it does not leave the
+// cluster. Its disk is kept.
 func (c *Cluster) Kill(name string) {
 	c.t.Helper()
 	h := c.host(name)

@@ -122,8 +122,8 @@ func (c *Cluster) CheckWatchers() {
 	}
 }
 
-// CheckStates compares what each running node serves, read linearizably and
-// from memory alone, with etcd.
+// CheckStates compares the state at each running node, read linearizably and from memory only,
+// with etcd.
 func (c *Cluster) CheckStates() {
 	c.t.Helper()
 	h := c.History()

@@ -19,8 +19,8 @@ const recentLines = 2000
 
 func newRecent() *recent { return &recent{} }
 
-// handler returns one for a host's logger. With SIM_DEBUG in the environment it
-// takes what is for developers too.
+// handler returns one for a host's logger. With SIM_DEBUG in the environment it also takes debug
+// messages.
 func (r *recent) handler(host string) slog.Handler {
 	level := slog.LevelInfo
 	if os.Getenv("SIM_DEBUG") != "" {

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Network is an in-memory network of named hosts. Addresses are "host:port";
-// a host exists as soon as its name is used. Connections keep order and
-// lose nothing, as TCP does; what a test can do to them is what happens to TCP:
+// Network is an in-memory network of named hosts. Addresses are "host:port"; a host exists as soon
+// as its name is used. Connections keep order and lose nothing, as TCP does. A test can cause the
+// faults of TCP:
 //
 //   - A cut link is silent: bytes, closes and connection requests on it wait
 //     until it is healed, without an error. A dial waits for its context.
@@ -154,8 +154,7 @@ func (n *Network) CutOneWay(from, to string) {
 	n.change(func() { n.cut[link{from, to}] = true })
 }
 
-// Heal opens the link between a and b both ways. What was sent meanwhile
-// arrives.
+// Heal opens the link between a and b both ways. Data sent meanwhile arrives.
 func (n *Network) Heal(a, b string) {
 	n.change(func() {
 		delete(n.cut, link{a, b})
@@ -188,9 +187,9 @@ func (n *Network) Silence(host string) {
 	n.change(func() { n.silent[host] = true })
 }
 
-// Kill ends all that host has: its listeners close, its connections are reset.
-// Who dials it is refused, and it can neither dial nor listen until Revive. The
-// other ends learn of the reset when the link to them is open.
+// Kill ends all that host has: its listeners close, its connections are reset. Connections to it
+// are refused, and it can neither dial nor listen until Revive. The other ends learn of the reset
+// when the link to them is open.
 func (n *Network) Kill(host string) {
 	n.change(func() {
 		n.killed[host] = true
@@ -208,8 +207,8 @@ func (n *Network) Kill(host string) {
 	})
 }
 
-// Revive undoes Kill and Silence. What a killed host had is gone; it listens
-// again when a caller calls Listen.
+// Revive undoes Kill and Silence. The listeners and connections of a killed host are gone; it
+// listens again after a call of Listen.
 func (n *Network) Revive(host string) {
 	n.change(func() {
 		delete(n.killed, host)

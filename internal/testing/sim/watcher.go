@@ -27,7 +27,7 @@ type Watcher struct {
 	err     error           // guarded by mu; why the watch ended
 }
 
-// WatchRequest is what a Watcher asks for.
+// WatchRequest is the request of a Watcher.
 type WatchRequest struct {
 	Range kv.Range
 	// From is the first revision; 0: from now on.
@@ -177,7 +177,7 @@ func (w *Watcher) Err() error {
 	return w.err
 }
 
-// Seen returns what the watcher saw.
+// Seen returns the request and the observations of the watcher.
 func (w *Watcher) Seen() check.Seen {
 	w.mu.Lock()
 	defer w.mu.Unlock()

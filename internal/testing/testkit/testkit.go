@@ -1,5 +1,5 @@
-// Package testkit has what tests of all packages need: to wait for what must come, and random
-// numbers that can be had again.
+// Package testkit helps tests of all packages: it waits for conditions, and has random
+// numbers that a printed seed reproduces.
 package testkit
 
 import (
@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for what must come. It is never used up when all is well.
+// Patience bounds the wait of a test for an expected condition. A passing test never waits that
+// long.
 const Patience = time.Minute
 
 // pause is the time between two looks.

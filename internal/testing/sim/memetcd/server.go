@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// Config says what the server is.
+// Config configures a Server.
 type Config struct {
 	// Listen opens the listener; it is called by every Start. Needed.
 	Listen func() (net.Listener, error)
@@ -210,7 +210,7 @@ func (s *Server) Watches() (open, behind int) {
 	return open, behind
 }
 
-// Counts returns what was asked for since New.
+// Counts returns the number of requests since New, by kind.
 func (s *Server) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()

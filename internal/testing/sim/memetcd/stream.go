@@ -24,8 +24,8 @@ const (
 	noWatch = -1
 )
 
-// stream is the watches of one gRPC stream, and what it has to say. All of it
-// is guarded by server.mu.
+// stream has the watches of one gRPC stream and their pending messages. All of it is guarded by
+// server.mu.
 type stream struct {
 	server  *Server
 	watches map[int64]*watch
@@ -146,8 +146,8 @@ func (st *stream) tick() {
 	}
 }
 
-// deliver returns what is to be sent now; a channel that is closed when there
-// may be more; and the time at which there will be more, if that is known.
+// deliver returns the messages to send now, a channel that is closed when there may be more, and
+// the time of the next message, if it is known.
 func (st *stream) deliver(now time.Time) (out []*pb.WatchResponse, changed <-chan struct{}, next time.Time) {
 	s := st.server
 	s.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// A transaction decides every comparison, of nested ones too, on the state
-// before it; then it checks, then it writes. choice is what was decided.
+// A transaction decides every comparison, of nested ones too, on the state before it; then it
+// checks, then it writes. choice is the result of the comparisons.
 type choice struct {
 	succeeded bool
 	ops       []*pb.RequestOp

@@ -58,8 +58,8 @@ func (s *watchServer) Watch(grpcStream pb.Watch_WatchServer) error {
 		due, stop := after(next)
 		select {
 		case r := <-requests:
-			// etcd's receiver reads while its disk hangs, but what it has to say
-			// waits, so it makes no difference that the model waits here.
+			// etcd's receiver reads while its disk hangs, but its responses wait, so the model may
+			// wait here.
 			if err := s.gate(ctx); err != nil {
 				stop()
 				return rpctypes.ErrGRPCWatchCanceled
