@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// answer is what a read was answered.
+// answer is the answer to a read.
 type answer struct {
 	check.Read
 	api string
@@ -87,8 +87,8 @@ func (a *answers) add(r answer, err error) {
 	a.refused[r.api][err.Error()]++
 }
 
-// mute leaves answers out until it is undone: it is unknown what they should
-// be while etcd has another history and not every node knows.
+// mute ignores answers until it is undone: it is unknown what they must be while etcd has another
+// history and not every node knows.
 func (a *answers) mute(on bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -106,7 +106,7 @@ func (a *answers) newest() int64 {
 	return int64(newest)
 }
 
-// judged is what came of the reads by one API.
+// judged has the results of the reads by one API.
 type judged struct {
 	reads   int
 	refused map[string]int // by error

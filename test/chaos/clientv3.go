@@ -83,8 +83,8 @@ func (e *etcdClients) context(ctx context.Context, leader bool) context.Context 
 // streamKey marks a context: does its stream wish for a leader?
 type streamKey struct{}
 
-// watch watches until ctx ends. What the client does not survive is a
-// violation, but for the end of a stream that asked for it.
+// watch watches until ctx ends. An error that the client cannot recover from is a violation,
+// except for the end of a stream that requires a leader.
 func (e *etcdClients) watch(ctx context.Context, w *etcdWatch) {
 	kvs := etcdserverpb.NewKVClient(e.client.ActiveConnection())
 	relist := w.needsState()

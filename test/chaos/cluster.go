@@ -307,7 +307,7 @@ func (n *Node) progress(ctx context.Context) (newest int64, err error) {
 	return newest, err
 }
 
-// replicas returns what the node says of its copies of shards.
+// replicas returns the node's report of its copies of shards.
 func (n *Node) replicas(ctx context.Context) ([]*pb.ReplicaStatus, error) {
 	conn, err := n.dial()
 	if err != nil {

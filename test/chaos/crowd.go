@@ -165,7 +165,7 @@ func (c *crowd) finish(ctx context.Context, rev int64, within time.Duration) {
 	}
 }
 
-// take returns what the watchers measured since the last call, by kind.
+// take returns the measurements of the watchers since the last call, by kind.
 func (c *crowd) take() map[kind]*measured {
 	out := map[kind]*measured{}
 	for _, w := range c.watchers {
@@ -180,7 +180,7 @@ func (c *crowd) take() map[kind]*measured {
 	return out
 }
 
-// measured is what some watchers measured in a window.
+// measured has the measurements of some watchers in a window.
 type measured struct {
 	watches  int
 	late     delays

@@ -36,7 +36,7 @@ func (w *etcdWatch) needsState() bool {
 	return w.next == 0 && (w.lost || w.wish.start == stateFirst)
 }
 
-// request returns what goes on behind the last thing seen.
+// request returns the request that resumes after the last event seen.
 func (w *etcdWatch) request() *etcdserverpb.WatchCreateRequest {
 	key, end := w.wish.watch.Range.Etcd()
 	r := &etcdserverpb.WatchCreateRequest{
@@ -98,7 +98,7 @@ func (w *etcdWatch) list(ctx context.Context, c etcdserverpb.KVClient) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	req := rangeRequest(w.wish.watch.Range)
-	req.Serializable = w.wish.fragment && !w.lost // what is old may be of a history that has ended
+	req.Serializable = w.wish.fragment && !w.lost // an old state may belong to a history that has ended
 	r, err := c.Range(ctx, req)
 	if err != nil {
 		return fmt.Errorf("list for %s: %w", w.wish.watch.Name, err)
@@ -125,9 +125,9 @@ func (w *etcdWatch) cutOff() bool {
 
 var errCutOff = errors.New("its stream broke while etcd was restored")
 
-// canceled notes that the node ended the watch, which was not requested.
-// Only what etcd itself has compacted may be gone: then the watch begins again
-// with the state, as clients of etcd's API have to.
+// canceled notes that the node ended the watch, which was not requested. A node may only refuse
+// revisions that etcd itself has compacted: then the watch begins again with the state, as every
+// client of etcd's API must.
 func (w *etcdWatch) canceled(compacted int64, reason error) (relist bool) {
 	if compacted > 0 && w.behind() { // the history that it watched is gone
 		w.noticed()

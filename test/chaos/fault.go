@@ -13,9 +13,9 @@ import (
 
 // Fault is one way to break the system.
 type Fault struct {
-	// Name is what --faults calls it, About a sentence on what it does.
+	// Name is the fault's name for --faults, About a sentence on its effect.
 	Name, About string
-	// Needs is what must be there.
+	// Needs has the prerequisites.
 	Needs Needs
 	// For is how long it stays broken, from the end of Inject on.
 	For time.Duration
@@ -43,8 +43,8 @@ type Fault struct {
 	Lists bool
 	// Relists: native clients are sent the whole state, as nothing else is left.
 	Relists bool
-	// Missing says what the fault still waits for; it is in the table, but no
-	// run has it.
+	// Missing is the reason why the fault is not implemented: it is in the table, but not in any
+	// run.
 	Missing string
 }
 
@@ -52,7 +52,7 @@ type Fault struct {
 // it is ready is the cycle's to wait for.
 type heal func(ctx context.Context) error
 
-// Needs is what a fault needs.
+// Needs has the prerequisites of a fault.
 type Needs struct {
 	// Network: every process has an address of its own; see [network].
 	Network bool
@@ -127,13 +127,13 @@ func faultNamed(name string) (Fault, bool) {
 	return all[i], true
 }
 
-// Scene is what a fault finds.
+// Scene is the running cluster of a fault.
 type Scene struct {
 	Cluster *Cluster
 	// Seed is another one for every cycle, Turn counts those of the same fault.
 	Seed uint64
 	Turn int
-	// Say tells the one who watches the run what happens.
+	// Say prints progress for the operator of the run.
 	Say func(format string, args ...any)
 
 	etcd    *etcd

@@ -48,7 +48,7 @@ func (s *Scene) compactBehind(ctx context.Context, nodes ...*Node) (heal, error)
 		heals = append(heals, h)
 	}
 	mend := together(heals...)
-	if err := pause(ctx, time.Second); err != nil { // what was on its way arrives
+	if err := pause(ctx, time.Second); err != nil { // events in flight arrive
 		return mend, err
 	}
 	last := int64(0)

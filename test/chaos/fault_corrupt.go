@@ -17,7 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// corruptions are bytes of one node that are not what it was given.
+// corruptions change bytes of one node.
 func corruptions() []Fault {
 	return []Fault{
 		{
@@ -138,8 +138,8 @@ func (n *Node) record(ctx context.Context, key string) (*etcdserverpb.RangeRespo
 	return etcdserverpb.NewKVClient(conn).Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(key), Serializable: true})
 }
 
-// flipSaved kills all nodes, so that they need what they have saved, and flips a
-// byte in the saved history of one.
+// flipSaved kills all nodes, so that they need their saved history, and flips a byte in the saved
+// history of one.
 func flipSaved(ctx context.Context, s *Scene) (heal, error) {
 	s.last = nil
 	victim, err := s.Victim(ctx)

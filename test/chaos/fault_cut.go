@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// cuts are networks that do not carry what they should: between a node and
-// etcd, or between nodes.
+// cuts are networks that drop packets: between a node and etcd, or between nodes.
 func cuts() []Fault {
 	cut := func(name, about string, inject func(context.Context, *Scene) (heal, error)) Fault {
 		return Fault{

@@ -113,9 +113,9 @@ func (c *mapChanger) once(ctx context.Context) error {
 // copies are the shards that each node has loaded.
 type copies map[shard.NodeID]map[shard.ID]bool
 
-// next returns a change of m; nil when what was drawn cannot be had. Like the
-// leader's and an operator's, it gives nothing to a node that has not loaded what it
-// has: that would have to list at etcd.
+// next returns a random change of m; nil if the drawn one is not possible. Like the leader's and
+// an operator's changes, it moves nothing to a node that is still loading: that node would have to
+// list at etcd.
 func (c *mapChanger) next(m *shard.Map, loaded copies) (what string, change shard.Change) {
 	i := c.rng.IntN(len(m.Shards))
 	s := &m.Shards[i]

@@ -69,5 +69,5 @@ func rebuild(ctx context.Context, s *Scene) (heal, error) {
 	return s.goOn, nil
 }
 
-// clusterToken is etcd's flag for what its cluster ID depends on.
+// clusterToken is the flag from which etcd derives its cluster ID.
 const clusterToken = "--initial-cluster-token="

@@ -93,11 +93,11 @@ func (js *joiners) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// settle waits until no node is joining, and lets none join until the gate is
-// opened. Who does not get there has been lost: it is a violation.
+// settle waits until no node is joining, and lets none join until the gate is opened. A joiner
+// that does not finish in time is a violation.
 func (js *joiners) settle(ctx context.Context, within time.Duration) {
 	js.gate.close()
-	_ = pause(ctx, 10*time.Millisecond) // who has passed the gate is busy now
+	_ = pause(ctx, 10*time.Millisecond) // joiners that have passed the gate are busy now
 	_ = poll(ctx, within, "late joiners", func() error {
 		for _, j := range js.all {
 			if j.busy.Load() {
@@ -131,8 +131,8 @@ func (js *joiners) joined(ctx context.Context, times int, within time.Duration) 
 	})
 }
 
-// take adds what came of all joins since the last call to a cycle's parts, and
-// returns what was wrong.
+// take adds the results of all joins since the last call to a cycle's parts, and returns the
+// violations.
 func (js *joiners) take(c *Cycle) (broken []check.Violation) {
 	for _, j := range js.all {
 		j.mu.Lock()
@@ -210,8 +210,8 @@ func (j *joiner) start(head int64) kv.Revision {
 	return max(j.anyStart(head), j.truth.now.Load().base+1)
 }
 
-// anyStart chooses a revision: near the head, somewhere above what etcd has
-// compacted, just there, or, for those who can, from long ago.
+// anyStart chooses a revision: near the head, somewhere above what etcd has compacted, just there,
+// or, if the API can serve it, from long ago.
 func (j *joiner) anyStart(head int64) kv.Revision {
 	compacted := max(j.truth.compacted.Load(), 1)
 	switch n := j.rng.IntN(8); {

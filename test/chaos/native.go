@@ -17,16 +17,15 @@ type natives struct {
 	watches []nativeWatch
 }
 
-// nativeWatch is one watch, and who is told what it sees. It waits at the gate
-// when it is a slow one.
+// nativeWatch is one watch, with the observer of its updates. A slow one waits at the gate.
 type nativeWatch struct {
 	wish wish
 	gate *gate
 	observer
 }
 
-// observer takes what a watch sees: a [watcher], which judges it, or what passes
-// it on to one in another process.
+// observer takes the updates of a watch: a [watcher], which judges it, or what passes it on to one
+// in another process.
 type observer interface {
 	saw(op check.Op, now time.Time)
 	resumed(r resume)
@@ -64,8 +63,8 @@ func (n *natives) run(ctx context.Context) {
 
 func (n *natives) close() error { return n.client.Close() }
 
-// watch watches until ctx ends. A client that is told that what it missed is
-// gone has to begin with the state, which no watch should have to do.
+// watch watches until ctx ends. If the server no longer has the missed events, the client must
+// begin with the state, which is counted as a relist: no watch should need it.
 func (n *natives) watch(ctx context.Context, w nativeWatch) {
 	for relist := false; ; relist = true {
 		err := n.follow(ctx, w, relist)

@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// opFrom returns what an update says.
+// opFrom converts an update to an operation of the checker.
 func opFrom(u *client.Update) check.Op {
 	op := check.Op{Revision: kv.Revision(u.Revision)}
 	switch u.Kind {

@@ -41,7 +41,7 @@ type oracle interface {
 	began()
 	// take judges a line. It returns [errAhead] if the truth does not have it yet.
 	take(line []byte, now *era) error
-	// complete returns what the program has not printed of all up to rev.
+	// complete returns the missing output of the program up to rev.
 	complete(now *era, rev kv.Revision) error
 }
 
@@ -130,7 +130,7 @@ func (p *program) keep(line []byte) {
 	p.lines = append(p.lines, line)
 }
 
-// judge waits until the program has printed all up to rev, and judges what it has printed.
+// judge waits until the program has printed everything up to rev, and judges its output.
 func (p *program) judge(ctx context.Context, t *truth, rev int64, within time.Duration) []check.Violation {
 	err := poll(ctx, within, p.name, func() error {
 		now := t.now.Load()

@@ -17,10 +17,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// reader reads from one node and no other, by one API, and notes what an
-// answer must be: what was acknowledged when the question was asked. Client
-// packages go elsewhere when a node does not answer, which is just what must
-// not happen here.
+// reader reads from one node only, by one API, and records the acknowledged revision at the time
+// of each request, which the answer must have reached. It uses no client package, because those
+// move to another node when one does not answer.
 type reader struct {
 	api   string
 	node  *Node

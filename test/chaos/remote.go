@@ -27,7 +27,7 @@ type remotes struct {
 	proc *exec.Cmd // guarded by mu; nil: it does not run
 }
 
-// remoteJob is what the process watches: the nodes' addresses, and the watches.
+// remoteJob is the input of the process: the nodes' addresses, and the watches.
 type remoteJob struct {
 	Endpoints []string
 	Wishes    []remoteWish
@@ -185,7 +185,7 @@ func (w *noteWriter) write(n remoteNote) {
 	}
 }
 
-// remoteObserver writes down what one watch does.
+// remoteObserver records the updates of one watch.
 type remoteObserver struct {
 	notes *noteWriter
 	watch int

@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// Cycle is what came of one cycle. As JSON it is a line of a report; lines of
-// several runs add up.
+// Cycle is the result of one cycle. As JSON it is a line of a report; lines of several runs add
+// up.
 type Cycle struct {
 	Fault   string    `json:"fault"`
 	Seed    uint64    `json:"seed"`
@@ -89,7 +89,7 @@ func (c Cycle) String() string {
 	return s
 }
 
-// Report is what came of some cycles.
+// Report is the result of some cycles.
 type Report struct {
 	Cycles []Cycle
 	// Error reports why the run ended early.
@@ -137,9 +137,8 @@ func (r *Report) Violations() (out []string) {
 	return out
 }
 
-// Failed returns what no run may have, however loaded the machine is:
-// violations, and more watches at etcd than the tier may use. Empty: it kept
-// every promise.
+// Failed returns the errors that no run may have, however loaded the machine is: violations, and
+// more watches at etcd than the tier may use. Empty: it kept every promise.
 func (r *Report) Failed() []string {
 	var out []string
 	for _, c := range r.Cycles {
@@ -192,7 +191,7 @@ func (m *millis) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Quantiles are what a report says of many durations.
+// Quantiles summarise many durations.
 type Quantiles struct {
 	Count         int
 	P50, P99, Max time.Duration

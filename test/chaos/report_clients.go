@@ -2,8 +2,8 @@ package chaos
 
 import "maps"
 
-// Part is what came of one kind of client in a cycle. Reads and writes by
-// etcd's API have a part of their own.
+// Part is the result of one kind of client in a cycle. Reads and writes by etcd's API have a part
+// of their own.
 type Part struct {
 	Client string `json:"client"`
 	// Watches are those that stay, Joins those that came late and left.
@@ -39,7 +39,7 @@ func (c *Cycle) partOf(client string) *Part {
 	return &c.Clients[len(c.Clients)-1]
 }
 
-// part takes what the watchers measured.
+// part adds the measurements of watchers.
 func (c *Cycle) part(all map[kind]*measured) {
 	for _, k := range []kind{nativeClient, etcdClient, etcdStream} {
 		m := all[k]
@@ -54,7 +54,7 @@ func (c *Cycle) part(all map[kind]*measured) {
 	}
 }
 
-// read takes what came of the reads by an API.
+// read adds the results of reads by an API.
 func (c *Cycle) read(api string, j *judged) {
 	p := c.partOf(api)
 	p.Reads += j.reads

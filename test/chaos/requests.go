@@ -13,12 +13,11 @@ import (
 	"time"
 )
 
-// requestLog counts what a member of etcd is asked, from its own log of
-// requests: the one source at etcd that knows whether a Range was a list or a read
-// of the revision. It is no more than a sample: of what comes in a second etcd logs
-// the first hundred requests, and every hundredth behind them. Streamed lists are
-// not in the log; etcd's metrics count them. Nodes do not ask for any: they pass
-// them on.
+// requestLog counts the requests at a member of etcd, from its own log of requests: the one source
+// at etcd that knows whether a Range was a list or a read of the revision. It is no more than a
+// sample: of what comes in a second etcd logs the first hundred requests, and every hundredth
+// behind them. Streamed lists are not in the log; etcd's metrics count them. Nodes do not ask for
+// any: they pass them on.
 type requestLog struct {
 	member  *member
 	at      int64   // read up to here
@@ -52,7 +51,7 @@ func (all requestLogs) next(ctx context.Context) (sum rangeCounts, err error) {
 	return sum, nil
 }
 
-// rangeCounts are Range requests by what they are for.
+// rangeCounts are Range requests by their purpose.
 type rangeCounts struct {
 	// Lists asked for the keys of a range, with or without values.
 	Lists int
@@ -81,7 +80,7 @@ func (l *requestLog) next(ctx context.Context) (rangeCounts, error) {
 	return c, nil
 }
 
-// logged counts what is in the log since the last call.
+// logged counts the entries of the log since the last call.
 func (l *requestLog) logged() (c rangeCounts, err error) {
 	f, err := os.Open(l.member.proc.log)
 	if err != nil {

@@ -55,7 +55,7 @@ type site struct {
 	faults  []Fault  // one for each cycle
 }
 
-// perSite bounds the cycles of a site: what happened since its start is kept.
+// perSite bounds the cycles of a site, because the history since its start is kept in memory.
 const perSite = 30
 
 // sites deals the cycles out: the faults take turns, and those that need
@@ -371,8 +371,8 @@ func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 	return c, r.judge(ctx, &c)
 }
 
-// fills are the watch streams that the tier may have at etcd besides those of
-// its shards, for what clients of etcd's API ask for and the windows have not.
+// fills is the number of watch streams that the tier may have at etcd besides those of its shards,
+// for clients of etcd's API whose start revisions the windows no longer have.
 const fills = 2
 
 // join is [Scene.join].
@@ -470,7 +470,7 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 // judges what was read, written and printed.
 func (r *run) judgeReads(ctx context.Context, c *Cycle, rev int64) {
 	r.crowd.finish(ctx, rev, briefly)
-	_ = r.truth.reach(ctx, r.answers.newest(), briefly) // what is beyond is wrong
+	_ = r.truth.reach(ctx, r.answers.newest(), briefly) // a later revision is a violation
 	for api, j := range r.answers.judge(r.truth.history()) {
 		c.read(api, j)
 		r.found(c, api, j.broken)
@@ -487,7 +487,7 @@ func (r *run) judgeReads(ctx context.Context, c *Cycle, rev int64) {
 	}
 }
 
-// count notes what the watchers saw go wrong since the last call.
+// count adds the violations of the watchers since the last call.
 func (r *run) count(c *Cycle) {
 	first, all := r.crowd.violations()
 	if r.counted == nil {

@@ -28,7 +28,7 @@ const (
 	starts
 )
 
-// wish is what one watcher asks for.
+// wish is the request of one watcher.
 type wish struct {
 	by    kind
 	watch check.Watch

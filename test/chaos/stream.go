@@ -49,7 +49,7 @@ type stream struct {
 	// sleeps: it stops reading when it is told to; see [gate].
 	sleeps bool
 
-	// What it left and why; to be told where it goes on.
+	// The node that it left, and why; reported when it resumes elsewhere.
 	left   string
 	reason error
 }
@@ -172,7 +172,7 @@ func (s *stream) slow(ctx context.Context) {
 	}
 }
 
-// conversation is what a stream says and hears at one node.
+// conversation is the exchange of a stream with one node.
 type conversation struct {
 	*stream
 	node target

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// row is what came of all cycles of a fault.
+// row is the result of all cycles of a fault.
 type row struct {
 	fault        string
 	cycles, void int

@@ -15,8 +15,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// truth is what happened, as one watch of everything at etcd itself tells it,
-// and when we heard of it.
+// truth is the reference history, from one watch of all keys at etcd itself, and when we heard of
+// it.
 type truth struct {
 	now       atomic.Pointer[era]
 	appending sync.Mutex
@@ -48,8 +48,8 @@ func (t *truth) begin(number int, base kv.Revision, state []check.Item) {
 	t.now.Store(e)
 }
 
-// restart begins a history of its own: etcd was restored to what it had at one
-// revision, and calls that another one now, or the same.
+// restart begins a new history: etcd was restored to its state at revision was, which is revision
+// is now.
 func (t *truth) restart(was, is kv.Revision) {
 	t.appending.Lock()
 	defer t.appending.Unlock()
@@ -139,7 +139,7 @@ func (t *truth) append(e *era, events []*clientv3.Event, now time.Time) error {
 		if b.Revision <= e.history.Head() {
 			continue
 		}
-		e.heard(rev, now) // first: who knows of the revision asks when
+		e.heard(rev, now) // first: watchers that know the revision ask for its time
 		if err := e.history.Append(b); err != nil {
 			return fmt.Errorf("watch etcd: %w", err)
 		}

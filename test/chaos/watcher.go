@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// watcher is one watch of a client, judged as it goes. Who drives it tells it
-// what came: see native.go, clientv3.go and stream.go.
+// watcher is one watch of a client, judged while it runs. Its driver passes each update to it: see
+// native.go, clientv3.go and stream.go.
 type watcher struct {
 	wish  wish
 	truth *truth
@@ -62,8 +62,8 @@ func (w *watcher) behind() bool {
 	return w.era != w.truth.now.Load()
 }
 
-// noticed says that what comes from now on belongs to another history than what
-// came before. It must begin with the state.
+// noticed marks the begin of another history: later updates belong to it. It must begin with the
+// state.
 func (w *watcher) noticed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +100,7 @@ type resume struct {
 	wanted bool
 }
 
-// resumed may be called ahead of what is seen.
+// resumed may be called before the updates that precede the resume are judged.
 func (w *watcher) resumed(r resume) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,7 +119,7 @@ func (w *watcher) ended(err error) {
 	w.checker.Feed(check.Op{Kind: check.OpEnded})
 }
 
-// blame notes what is wrong and can be seen without the history.
+// blame records a violation that is found without the history.
 func (w *watcher) blame(p check.Promise, rev int64, expected, got string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,7 +131,7 @@ func (w *watcher) blame(p check.Promise, rev int64, expected, got string) {
 	}
 }
 
-// saw takes what the client delivered.
+// saw judges an update that the client delivered.
 func (w *watcher) saw(op check.Op, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -191,7 +191,7 @@ func (w *watcher) slept() {
 	w.asleep = true
 }
 
-// judge judges what the history has reached.
+// judge judges the updates up to the history's head.
 func (w *watcher) judge() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -231,7 +231,7 @@ func (w *watcher) finish(rev kv.Revision, must bool) (done bool) {
 	return true
 }
 
-// window is what a watcher measured since the last call.
+// window has the measurements of a watcher since the last call.
 type window struct {
 	gap      time.Duration
 	gapAt    kv.Revision
@@ -242,7 +242,7 @@ type window struct {
 	catchUps catchUps
 }
 
-// take returns what was measured and starts again.
+// take returns the measurements and resets them.
 func (w *watcher) take() window {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// writers is how many goroutines share the rate of what goes to etcd
-// directly, and passers of what goes through the nodes: those wait for nodes
-// that are not there, and no client waits for them.
+// writers is the number of goroutines that share the rate of direct writes to etcd, and passers
+// that of writes through the nodes: those may wait for nodes that are down, and must not delay
+// direct writes.
 const (
 	writers = 8
 	passers = 6
@@ -104,7 +104,7 @@ func (w *workload) run(ctx context.Context, stop <-chan struct{}) error {
 // hold stops all writes until the gate is opened, and waits until none is under way.
 func (w *workload) hold(ctx context.Context) error {
 	w.gate.close()
-	if err := pause(ctx, 50*time.Millisecond); err != nil { // who has passed it is writing now
+	if err := pause(ctx, 50*time.Millisecond); err != nil { // writers that have passed it are writing now
 		return err
 	}
 	return poll(ctx, patience, "writes to be answered", func() error {

@@ -29,7 +29,7 @@ type passed struct {
 	unknown map[string]int // guarded by mu; by error
 }
 
-// written is what one write was to do with one key.
+// written is the intended effect of one write on one key.
 type written struct {
 	key    string
 	value  uint64 // the hash; of a delete nothing
@@ -119,7 +119,7 @@ func (p *passed) leased(ctx context.Context, rng *rand.Rand) (int64, error) {
 	return rev, nil
 }
 
-// note keeps what a write was to do.
+// note records the intended effect of a write.
 func (p *passed) note(rev int64, err error, ws ...written) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

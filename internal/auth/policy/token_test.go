@@ -116,7 +116,7 @@ func TestTokens(t *testing.T) {
 func TestKeysThatCannotBe(t *testing.T) {
 	for text, want := range map[string]string{
 		"x":            "jwks.json: is not a JSON Web Key Set",
-		`{"keys": []}`: "jwks.json: keys: there is none",
+		`{"keys": []}`: "jwks.json: keys: the list is empty",
 		`{"keys": [{"kty": "oct", "k": "AAAA", "kid": "1"}]}`: "jwks.json: keys[0]: want a public key",
 		`{"keys": [{"kty": "EC", "crv": "P-256", "x": "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4", "y": "4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"}]}`: "jwks.json: keys[0].kid: is needed",
 		`{"keys": [{"kty": "EC", "crv": "P-256", "kid": "1"}]}`: "is not a JSON Web Key Set",
