@@ -41,6 +41,12 @@ var instead = map[string]string{
 	`it is said that`:                        `"the name of the speaker"`,
 	`does not lie (in|behind|inside|at)`:     `"is outside", "is not after"`,
 	`say goodbye|said goodbye`:               `"leave"`,
+	`passage`:                                `"proxy connection"`,
+	`rungs`:                                  `"serve modes" or "catch-ups"`,
+	`what it (has|had) to say`:               `"its messages", "its report"`,
+	`to whom`:                                `the actor's name`,
+	`what is wanted`:                         `"the request", "the requested events"`,
+	`(is|are) none of an?`:                   `"is not"`,
 }
 
 // TestWords keeps these words from coming back.

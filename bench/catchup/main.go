@@ -1,4 +1,4 @@
-// Command catchup compares what it costs to bring a client up to date that was
+// Command catchup compares the cost of ways to bring a client up to date that was
 // away for long: from etcd, by a list or by replaying its log, and from cache
 // nodes, by what has changed or by the whole state. See bench/README.md.
 package main
@@ -37,7 +37,7 @@ Exit codes: 0 the table is printed; 1 a client was not brought up to date, or a
 process failed; 2 wrong flags.
 `
 
-// config says what is compared.
+// config configures a comparison.
 type config struct {
 	keys, valueSize, changed, revisions, page int
 	clients                                   []int
@@ -136,7 +136,7 @@ func fail(stderr io.Writer, code int, err error) int {
 	return code
 }
 
-// table prints what came out; ratios are to etcd's list by as many clients.
+// table prints the results; ratios are to etcd's list by as many clients.
 func table(out io.Writer, cfg config, rows []row) {
 	fmt.Fprintf(out, "%d keys of %d bytes; away for %d revisions, which changed %d keys.\n\n", cfg.keys, cfg.valueSize, cfg.revisions, cfg.changed)
 	fmt.Fprintln(out, "| way | clients | bytes each | of a list | CPU each | of a list | etcd behind | wall |")

@@ -25,7 +25,7 @@ const prefix = "/registry/pods/"
 
 func keyName(i int) string { return fmt.Sprintf("%sns-%02d/pod-%07d", prefix, i%20, i) }
 
-// row is what one way cost.
+// row is the cost of one way.
 type row struct {
 	way     way
 	clients int
@@ -35,7 +35,7 @@ type row struct {
 	wall    time.Duration
 }
 
-// bench is what is running.
+// bench has the running processes and the expected result.
 type bench struct {
 	cfg  config
 	etcd *etcdtest.Process
@@ -267,7 +267,7 @@ func (b *bench) measure(ctx context.Context, w way, n int) (row, error) {
 	return out, errors.Join(err1, err2)
 }
 
-// check holds what a client has learned against what has changed.
+// check compares the changes that a client received with the expected ones.
 func (b *bench) check(got map[string]int64, w way) error {
 	if w.exact && len(got) != len(b.want) {
 		return fmt.Errorf("%d keys have changed, the client knows of %d", len(b.want), len(got))

@@ -41,7 +41,7 @@ func ways() []way {
 	}
 }
 
-// counted counts what is read from a connection.
+// counted counts the bytes read from a connection.
 type counted struct {
 	net.Conn
 	bytes *atomic.Int64
@@ -62,8 +62,8 @@ func dial(endpoint string, bytes *atomic.Int64) (*grpc.ClientConn, error) {
 		}))
 }
 
-// list is what a client of etcd does whose revision is compacted: it lists, in
-// pages of one revision.
+// list does the same as a client of etcd after a compaction of its revision: it lists, in pages of
+// one revision.
 func list(ctx context.Context, b *bench, conn *grpc.ClientConn) (map[string]int64, error) {
 	out := make(map[string]int64)
 	r := &etcdserverpb.RangeRequest{Key: []byte(prefix), RangeEnd: []byte("/registry/pods0"), Limit: int64(b.cfg.page)}
@@ -83,7 +83,7 @@ func list(ctx context.Context, b *bench, conn *grpc.ClientConn) (map[string]int6
 	}
 }
 
-// replay is what a client of etcd does as long as its revision is not compacted.
+// replay does the same as a client of etcd whose revision is not compacted.
 func replay(ctx context.Context, b *bench, conn *grpc.ClientConn) (map[string]int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

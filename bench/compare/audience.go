@@ -67,7 +67,7 @@ const (
 	window    = 4 << 20
 )
 
-// watched returns what the watches of a group cover.
+// watched returns the ranges of a group's watches.
 func (s shape) watched(group int) (key, end string) {
 	switch s.what {
 	case whatKeys:
@@ -219,7 +219,7 @@ func (a *audience) connect(f func(*watchStream, connection) error) error {
 		g.Go(func() error {
 			err := f(s, conn)
 			if err != nil {
-				a.close() // what the others wait for is for nothing
+				a.close() // ends the wait of the others
 			}
 			return err
 		})
@@ -244,7 +244,8 @@ const (
 	nativeWatchMethod = "/shardwatch.v1.CacheService/Watch"
 )
 
-// create opens a stream and creates its watches, each behind what it has seen.
+// create opens a stream and creates its watches, each after the last revision that it has
+// received.
 func (a *audience) create(ctx context.Context, s *watchStream, conn connection) (err error) {
 	method := etcdWatchMethod
 	if a.native() {

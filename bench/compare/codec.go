@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// codec sends messages of etcd's and looks at answers where they lie: the
-// client shares the machine with those who are measured.
+// codec sends messages of etcd's and looks at answers where they lie: the client shares the
+// machine with the servers under test.
 type codec struct{}
 
 // scanner looks at an answer. The message is gone when scan has returned.

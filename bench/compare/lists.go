@@ -137,8 +137,8 @@ func getsAmongWrites(ctx context.Context, t *trial, m mode, keys int) error {
 	return nil
 }
 
-// reads calls f so often for each client, and notes what each of the keys that
-// it reads cost, and the peak memory.
+// reads calls f so often for each client, and records the cost of each of the keys that it reads
+// cost, and the peak memory.
 func reads(ctx context.Context, t *trial, label string, clients, times int, ends []string, keys int, f func(ctx context.Context, conn *grpc.ClientConn, i int) error) error {
 	if err := proc.ResetPeaks(t.side.servers()); err != nil {
 		return err

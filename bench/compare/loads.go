@@ -17,14 +17,14 @@ type load struct {
 	name string
 	// standard: it runs when no load is named. whole: with --full, too.
 	standard, whole bool
-	// setup is what a side is like when the load begins.
+	// setup is the state of a side when the load begins.
 	setup setup
 	// sides are the kinds that it is for.
 	sides []string
 	run   func(ctx context.Context, t *trial) error
 }
 
-// setup is what a side is like when a load begins.
+// setup is the state of a side when a load begins.
 type setup struct {
 	nodeArgs []string // of the cache nodes
 	// keys are written, of size bytes each, before anybody but etcd runs.
@@ -102,7 +102,7 @@ func (t *trial) noteTime(figure string, d time.Duration, n int64) {
 	t.note(figure, unitTime, d.Seconds()/float64(max(n, 1)))
 }
 
-// each is long enough for any load on any side; what takes longer hangs.
+// each is long enough for any load on any side; a longer run hangs.
 const each = 10 * time.Minute
 
 // run runs the chosen loads, each on all sides, one after the other, so that the

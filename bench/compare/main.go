@@ -207,7 +207,7 @@ func flagText(f *pflag.Flag) string {
 	return f.Value.String()
 }
 
-// prepare builds the programs and makes what they need.
+// prepare builds the programs, and makes their certificates and directories.
 func (c *config) prepare(ctx context.Context) (err error) {
 	if c.self, err = os.Executable(); err != nil {
 		return err

@@ -155,8 +155,7 @@ func (a *audience) move(ctx context.Context, s *watchStream, end string) error {
 	return nil
 }
 
-// memoryLoads measure what is held: for watches while nothing happens, and for
-// keys.
+// memoryLoads measure memory: of watches without events, and of keys.
 func memoryLoads(c *config) (out []load) {
 	add := func(mode string, watches int, standard bool) {
 		sh := shape{mode: mode, what: whatPrefix, watches: watches, size: c.sizes[0]}

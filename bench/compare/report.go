@@ -36,7 +36,7 @@ func newReport(c *config) report {
 	return r
 }
 
-// together returns runs as one: of each load what the last of them has.
+// together merges runs: the last result of each load counts.
 func together(files []string) (report, error) {
 	out := report{Commands: make(map[string]string)}
 	for _, file := range files {
@@ -101,7 +101,7 @@ func (r report) rows() (rows []row) {
 	return rows
 }
 
-// ratio returns what a side has of what etcd has, if both are known.
+// ratio returns a side's figure divided by etcd's, if both are known.
 func (x row) ratio(side string) (float64, bool) {
 	a, ok1 := x.values[side]
 	b, ok2 := x.values[sideEtcd]
@@ -185,7 +185,7 @@ func (r report) json(out io.Writer) error {
 	return e.Encode(r)
 }
 
-// unit is what a figure counts.
+// unit is the unit of a figure.
 type unit string
 
 const (

@@ -7,7 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/proc"
 )
 
-// restLoads are what it costs to write, and to do nothing.
+// restLoads measure the cost of writes, and of idle servers.
 func restLoads() []load {
 	const many = 64
 	return []load{

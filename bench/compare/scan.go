@@ -11,7 +11,7 @@ import (
 // copies only what is asked for.
 type cursor struct {
 	rest  mem.BufferSlice
-	b     []byte // what is left of the current buffer
+	b     []byte // the rest of the current buffer
 	left  int    // bytes left in all
 	sized bool   // the field that fields has come to is not a number
 	first error  // the first mistake; everything after it reads zeros
@@ -147,7 +147,7 @@ const (
 	kvModRevision = 3
 )
 
-// ranged is what is looked at in an answer to Range.
+// ranged has the decoded fields of an answer to Range.
 type ranged struct {
 	revision int64
 	keys     int
@@ -187,7 +187,7 @@ func (r *ranged) scan(m mem.BufferSlice) error {
 	return c.first
 }
 
-// listed is what is looked at in a chunk of a list of the native API.
+// listed has the decoded fields of a chunk of a list of the native API.
 type listed struct {
 	revision, count int64
 	keys            int
@@ -209,7 +209,7 @@ func (l *listed) scan(m mem.BufferSlice) error {
 	return c.first
 }
 
-// watched is what is looked at in an answer to Watch.
+// watched has the decoded fields of an answer to Watch.
 type watched struct {
 	native            bool    // by the native API: set before
 	ids               []int64 // the watches it is for

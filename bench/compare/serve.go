@@ -239,7 +239,7 @@ func (c *bareConn) pass(events [][]byte) {
 	}
 }
 
-// bareCodec sends what is encoded already as it is.
+// bareCodec sends encoded messages unchanged.
 type bareCodec struct{}
 
 func (bareCodec) Name() string { return "proto" }

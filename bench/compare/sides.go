@@ -283,7 +283,7 @@ func value(i, size int) string {
 	return b.String()[:size]
 }
 
-// used is what the processes of a side have used.
+// used is the CPU time and memory of the processes of a side.
 type used struct {
 	all, behind, wall time.Duration // CPU of all and of the etcd behind; time
 }
@@ -296,7 +296,7 @@ func (s *side) used() (u used, err error) {
 	return u, errors.Join(err1, err2)
 }
 
-// since returns what they have used since then.
+// since returns the use since then.
 func (s *side) since(then used) (used, error) {
 	now, err := s.used()
 	return used{all: now.all - then.all, behind: now.behind - then.behind, wall: now.wall - then.wall}, err

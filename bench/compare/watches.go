@@ -118,7 +118,7 @@ func (w watchLoad) run(ctx context.Context, t *trial) error {
 		return err
 	}
 	defer a.close()
-	if err := pause(ctx, t.rest/2); err != nil { // what opening left behind is not what is measured
+	if err := pause(ctx, t.rest/2); err != nil { // garbage of the opening must not count
 		return err
 	}
 	watched, spent, failed := t.run(ctx, a, perSecond)
@@ -126,7 +126,7 @@ func (w watchLoad) run(ctx context.Context, t *trial) error {
 	if failed != nil && n < whole/10 {
 		return failed
 	}
-	// What it cost is known also when a side cut streams in the middle.
+	// The cost is recorded even if a side has cut streams in the middle.
 	base := time.Duration(2 * float64(quiet.all) * float64(n) / float64(whole)) // it was half of the writes
 	t.noteTime(figureCPU, spent.all, n)
 	t.noteTime(figureAbove, spent.all-base, n)

@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// cluster is a shard map, its members, and what its raft leader remembers.
+// cluster is a shard map, its members, and the state of its raft leader.
 type cluster struct {
 	config
 	m       *shard.Map
@@ -62,7 +62,7 @@ func (c *cluster) set(i int, state shard.State, draining bool) {
 	c.members[i].State, c.members[i].Draining, c.members[i].Since = state, draining, c.now
 }
 
-// effect is what a change has come to.
+// effect is the result of a change.
 type effect struct {
 	worst    time.Duration // CPU time of the longest plan
 	commands int           // changes of the map

@@ -142,8 +142,8 @@ func (l *liveCluster) ofACore(used time.Duration) float64 {
 	return 100 * used.Seconds() / restTime.Seconds() / float64(l.conf.live)
 }
 
-// attribute prints what the CPU time at rest is spent on. The runtime and the transport
-// work for all others: they are added to map and members in proportion.
+// attribute prints the distribution of the CPU time at rest. The runtime and the transport work for all
+// others: they are added to map and members in proportion.
 func (l *liveCluster) attribute(profile []byte) {
 	shares, err := attributed(profile)
 	if err != nil {

@@ -39,7 +39,7 @@ Exit codes: 0 the tables are printed; 1 something could not be planned, or took
 longer than --most; 2 wrong flags.
 `
 
-// config says what is planned.
+// config configures the cluster to plan.
 type config struct {
 	nodes, zones, shards, replicas, watches int
 	maxMoves, maxNodeMoves                  int

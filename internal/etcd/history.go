@@ -307,7 +307,7 @@ func askForPast(ctx context.Context, stream *watchStream, batch []*pastRead, fra
 	}
 }
 
-// take keeps what is wanted, until it is all or enough, and returns its size.
+// take keeps the requested events, until it has all or enough of them, and returns their size.
 func (one *pastRead) take(updates []kv.Update) (bytes int) {
 	for _, u := range updates {
 		if u.Kind == kv.UpdateBatch && u.Revision < one.Before {

@@ -241,9 +241,9 @@ const readyEvery = 250 * time.Millisecond
 // safe again. It is bounded, since they come only while the voters have a majority.
 const owedWait = 30 * time.Second
 
-// NotReady returns why the node does not serve yet; nothing when it does. Once
-// it does, it is so until it drains: whatever it has to load later, others
-// have, and a node that is cut from etcd serves what it has.
+// NotReady returns why the node does not serve yet; nothing when it does. Once it does, it is so
+// until it drains: whatever it has to load later, others have, and a node that is cut off from
+// etcd serves its own data.
 func (n *Node) NotReady() []string {
 	if n.drained.Load() {
 		return []string{"the node is shutting down"}

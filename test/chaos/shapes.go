@@ -43,7 +43,7 @@ type wish struct {
 	// Of etcd's API.
 	notify   bool // progress_notify
 	fragment bool
-	leader   bool // a node without a leader is to say so
+	leader   bool // it requires a leader
 }
 
 // wishes returns n watches of mixed shapes and starts, the same for the same

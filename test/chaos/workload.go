@@ -26,7 +26,7 @@ const (
 // keys with leases, and now and then a big value, directly to etcd and a part of
 // them through the nodes. And it compacts.
 type workload struct {
-	// kv returns whom to write to, and what to call when that fails.
+	// kv returns the target of writes, and a function to call when a write fails.
 	kv    func() (c *clientv3.Client, failed func())
 	truth *truth // nil: nothing is compacted
 	keys  keyspace

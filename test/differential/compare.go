@@ -19,7 +19,7 @@ import (
 // mask says what of a header differs for good reasons.
 type mask []protoreflect.Name
 
-// sameEtcd is the mask of two ways to one etcd: who answered, and nothing else.
+// sameEtcd is the mask of two ways to one etcd: only the answering member may differ.
 func sameEtcd() mask { return mask{"member_id"} }
 
 // twoEtcds is the mask of two etcds that were told the same.

@@ -12,9 +12,8 @@
 //	                ▲                       │ compared
 //	                └───────────────────────┘
 //
-// What is asked comes from dice: those of a seed, which is printed, or the
-// bytes of a fuzz target. A difference that is meant stands in [Known] with its
-// reason; nothing else is tolerated.
+// Requests come from dice: those of a seed, which is printed, or the bytes of a fuzz target. A
+// difference that is meant stands in [Known] with its reason; nothing else is tolerated.
 //
 // `go test ./test/differential` runs some rounds, `make differential` an hour.
 package differential

@@ -10,13 +10,13 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// draw makes requests at random. What it knows of the world makes them
-// interesting: revisions that exist, leases that live.
+// draw makes requests at random. Its knowledge of the keys and revisions makes them interesting:
+// revisions that exist, leases that live.
 type draw struct {
 	dice
 	revision, compacted int64
 	leases              []int64
-	// valid requests are such that etcd does what they say.
+	// valid requests are those that etcd executes.
 	valid bool
 }
 

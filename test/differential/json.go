@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// page is what came back over HTTP.
+// page is a response over HTTP.
 type page struct {
 	Status int
 	Type   string
@@ -80,7 +80,7 @@ func (r *run) jsonStep() {
 	r.revision = max(r.revision, revision)
 }
 
-// addressOf returns what a connection was dialed with.
+// addressOf returns the address that a connection was dialed with.
 func addressOf(cc *grpc.ClientConn) string { return strings.TrimPrefix(cc.Target(), "passthrough:///") }
 
 // post asks over the JSON API of an etcd or a node.

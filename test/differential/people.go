@@ -64,7 +64,7 @@ func (r *run) as(who int, cc *grpc.ClientConn) context.Context {
 	return metadata.AppendToOutgoingContext(r.ctx, "token", token)
 }
 
-// call asks over a connection, as who it is says.
+// call asks over a connection, as its caller.
 func (r *run) call(q question, cc *grpc.ClientConn) answer { return q.put(r.as(q.who, cc), cc) }
 
 // logIn returns a token for each of the two etcds. The one for the etcd behind
@@ -211,8 +211,8 @@ func (r *run) rightsSettle() {
 	}
 }
 
-// endForbidden expects that the tier has ended the watches of those who may no
-// longer read what they watch.
+// endForbidden expects that the tier has ended the watches of callers that have lost the right to
+// read their range.
 func (r *run) endForbidden(p *pair) {
 	d, t := p.readings[direct], p.readings[through]
 	for _, id := range keysOf(p.ids) {
@@ -249,7 +249,7 @@ func (r *run) forgetRevoked(p *pair) {
 	t.revoked = nil
 }
 
-// mayWatch reports whether etcd lets the caller read what is watched.
+// mayWatch reports whether etcd lets the caller read the watched range.
 func (r *run) mayWatch(who int, t *told) bool {
 	if who == 0 || !r.withAuth() {
 		return true

@@ -11,18 +11,18 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// request is what was sent on a stream, to both sides, and when.
+// request is a request that was sent on a stream to both sides, with its time.
 type request struct {
 	*pb.WatchRequest
-	// low and high are what the revision was, at least and at most, when the
-	// sides received it: they are equal when there were no writes.
+	// low and high are bounds of etcd's revision when the sides received it: they are equal when
+	// there were no writes.
 	low, high int64
 	// compacted was the compact revision then.
 	compacted int64
 }
 
-// reading is what one stream was told, sorted by watch and judged. It belongs
-// to one goroutine.
+// reading has the responses of one stream, sorted by watch and judged. It belongs to one
+// goroutine.
 type reading struct {
 	who string
 	// loose: the teller is etcd itself, which takes some liberties.
@@ -46,7 +46,7 @@ type reading struct {
 	complaints []string
 }
 
-// told is what one watch was told.
+// told has the responses of one watch.
 type told struct {
 	request   *pb.WatchCreateRequest
 	forbidden int64 // the compact revision when it was asked for
@@ -277,11 +277,10 @@ func (r *reading) news(resp *pb.WatchResponse) {
 	}
 }
 
-// fragmentBytes is etcd's --max-request-bytes and what it adds for overhead.
+// fragmentBytes is etcd's --max-request-bytes and its allowance for overhead.
 const fragmentBytes = 3<<19 + 512<<10
 
-// judge compares what was told so far with the truth, which is known up to
-// some revision.
+// judge compares the responses so far with the truth, which is known up to some revision.
 func (r *reading) judge(tr *truth, compacted, known int64) {
 	for _, t := range r.all {
 		if t != nil && !t.broken {
@@ -370,7 +369,7 @@ func (r *reading) judgeBatch(t *told, tr *truth, compacted int64, events []*mvcc
 		if proto.Equal(want[i], e) {
 			continue
 		}
-		// What was before may be gone at etcd, which then leaves it out.
+		// etcd may have compacted the previous value, and then leaves it out.
 		if gone := r.loose || rev-1 < compacted; gone && e.GetPrevKv() == nil && sameEvent(want[i], e) {
 			continue
 		}

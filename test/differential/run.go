@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Sides are whom to ask.
+// Sides are the servers under comparison.
 type Sides struct {
 	// Plain is an etcd with nothing before it, Direct the one behind the tier.
 	// Both are empty, and no other client writes to them.
@@ -40,19 +40,19 @@ type Sides struct {
 
 // Config says what to run.
 type Config struct {
-	// Seed decides what is asked, unless there is a Script.
+	// Seed decides the requests, unless there is a Script.
 	Seed   uint64
 	Script []byte
 	// Steps is how many things are done.
 	Steps int
 	// Most is how many differences end the run; 0: one.
 	Most int
-	// Patience is how long what must come may take; 0: 30 s. It is never used up
-	// when all is well.
+	// Patience bounds the wait for an expected response; 0: 30 s. It is never used up when all is
+	// well.
 	Patience time.Duration
 }
 
-// Report is what came of a run.
+// Report is the result of a run.
 type Report struct {
 	Seed uint64
 	// Differences are those that are not meant, in words.
@@ -177,7 +177,7 @@ func (r *run) begin() error {
 	}
 	for i, k := range firstKeys() {
 		if r.cfg.Script != nil && i%5 > 0 {
-			continue // a script writes what it wants
+			continue // a script has its own writes
 		}
 		r.writeAs(ask("KV.Put", &pb.PutRequest{Key: []byte(k), Value: r.value()}), 0)
 	}

@@ -110,8 +110,8 @@ func (r *run) readPair(p *pair) {
 	}
 }
 
-// until waits until something is so, looking whenever one of the streams is
-// told something. What does not come in time is a difference.
+// until waits until something is so, looking whenever one of the streams is told something. A
+// missing response is a difference.
 func (r *run) until(what string, ok func() error, pairs ...*pair) {
 	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.Patience)
 	defer cancel()
@@ -119,7 +119,7 @@ func (r *run) until(what string, ok func() error, pairs ...*pair) {
 		var bells []<-chan struct{}
 		for _, p := range pairs {
 			for side, rec := range p.sides {
-				// The bell of what is not read yet has rung already: look again.
+				// The bell of unread responses has rung already: look again.
 				told, _, next, _ := rec.from(p.readings[side].at)
 				if len(told) > 0 {
 					r.readPair(p)
@@ -175,14 +175,14 @@ func wait(ctx context.Context, bells []<-chan struct{}) error {
 	select {
 	case <-rung:
 		return nil
-	case <-time.After(time.Second): // none rings for what is judged, not told
+	case <-time.After(time.Second): // no bell rings for a judgement
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// pairSettled returns what is missing on a stream.
+// pairSettled returns the missing responses of a stream.
 func (r *run) pairSettled(p *pair) error {
 	r.readPair(p)
 	gone := map[int]bool{} // cancelled as compacted, or going to be

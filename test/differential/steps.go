@@ -54,7 +54,7 @@ func (r *run) compactStep() {
 	r.truth.forget(r.compacted)
 }
 
-// oddStep sends what no client of etcd would send.
+// oddStep sends requests that no client of etcd would send.
 func (r *run) oddStep() {
 	choose(
 		r.dice,
@@ -109,7 +109,7 @@ func (r *run) garbage(method string) {
 	}
 }
 
-// otherStep asks what is only passed through.
+// otherStep sends calls that nodes forward to etcd.
 func (r *run) otherStep() {
 	name := pick(r, "u1", "u2", "u3", "")
 	key, end := r.keys()
@@ -172,7 +172,7 @@ func (r *run) lockStep() {
 	root("etcdserverpb.Lease.LeaseRevoke", &pb.LeaseRevokeRequest{ID: lease})
 }
 
-// bigStep writes what needs fragments, and watches it from before.
+// bigStep writes revisions that need fragments, and watches from an earlier revision.
 func (r *run) bigStep() {
 	p, from := r.somePair(), r.revision
 	before := r.watchOf(p, &pb.WatchCreateRequest{Key: []byte("/b/"), RangeEnd: []byte("/c"), PrevKv: true, Fragment: true})

@@ -32,7 +32,7 @@ func (r *run) storm() {
 		p.counted = false
 	}
 	written := 0
-	// hear takes the outcomes that are there: what has been acknowledged.
+	// hear takes the outcomes that have arrived: the acknowledged writes.
 	hear := func(wait bool) {
 		for written < len(writes) {
 			var o outcome

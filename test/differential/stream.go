@@ -64,9 +64,8 @@ func (r *recorder) close() {
 	<-r.ended
 }
 
-// from returns what was told from a position on, with how many requests had
-// been sent by then, and how the stream ended. next is closed by the next
-// change.
+// from returns the responses from a position on, with how many requests had been sent by then, and
+// how the stream ended. next is closed by the next change.
 func (r *recorder) from(at int) (told []*pb.WatchResponse, sent []int, next <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

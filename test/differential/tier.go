@@ -48,14 +48,14 @@ type Tier struct {
 	log   lastWords
 }
 
-// Logs returns the ends of what the nodes and both etcds have said.
+// Logs returns the last log lines of the nodes and both etcds.
 func (t *Tier) Logs() string {
 	t.log.mu.Lock()
 	defer t.log.mu.Unlock()
 	return fmt.Sprintf("%s--- both etcds\n%s", t.Nodes.Logs(5000), t.log.text)
 }
 
-// lastWords keeps the end of what is written. Two processes may write.
+// lastWords keeps the end of an output. Two processes may write to it.
 type lastWords struct {
 	mu   sync.Mutex
 	text []byte // guarded by mu
@@ -105,7 +105,7 @@ func StartTier(ctx context.Context, cfg TierConfig) (t *Tier, err error) {
 		return t, err
 	}
 	t.Behind = NoneBehind(t.Etcd.Endpoint())
-	for _, k := range firstKeys() { // what the shards are cut by
+	for _, k := range firstKeys() { // the split keys of the shards
 		if a := ask("KV.Put", &pb.PutRequest{Key: []byte(k)}).put(ctx, t.Direct); a.end != nil {
 			return t, a.end.Err()
 		}
@@ -148,8 +148,8 @@ func StartTier(ctx context.Context, cfg TierConfig) (t *Tier, err error) {
 	return t, nil
 }
 
-// EnableAuth turns on authentication at etcds, and returns the password of the
-// user root, who may do everything.
+// EnableAuth turns on authentication at etcds, and returns the password of the user root, which
+// may do everything.
 func EnableAuth(ctx context.Context, etcds ...*grpc.ClientConn) (password string, err error) {
 	const root = "of root"
 	for _, cc := range etcds {

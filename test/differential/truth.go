@@ -37,7 +37,7 @@ type signal struct {
 	bell chan struct{} // guarded by mu; closed by the next change
 }
 
-// ringLocked wakes all who wait for a change.
+// ringLocked wakes all waiters for a change.
 func (s *signal) ringLocked() {
 	if s.bell != nil {
 		close(s.bell)
@@ -157,7 +157,7 @@ func (t *truth) forget(revision int64) {
 	t.batches = slices.Clone(t.batches[at:])
 }
 
-// wish is what a watch asked for.
+// wish is the request of a watch.
 type wish struct {
 	key, end         string // as etcd reads them: end "" is a single key, "\x00" has no end
 	prev             bool
@@ -176,7 +176,7 @@ func wishOf(r *pb.WatchCreateRequest) wish {
 	return w
 }
 
-// covers reports whether a key lies in what is watched.
+// covers reports whether a key is in the watched range.
 func (w wish) covers(key string) bool {
 	switch w.end {
 	case "":
@@ -204,7 +204,7 @@ func (w wish) of(b batch) (events []*mvccpb.Event) {
 	return events
 }
 
-// sameEvent compares what happened, the previous value aside.
+// sameEvent compares events without their previous values.
 func sameEvent(a, b *mvccpb.Event) bool {
 	return a.GetType() == b.GetType() && proto.Equal(a.GetKv(), b.GetKv())
 }

@@ -110,7 +110,7 @@ func (r *run) watchRequests(storm bool) {
 		}
 		id := pick[int64](r, 4711, -1, -4, math.MaxInt64-1)
 		if !storm {
-			r.settle() // what comes behind a cancel is a race at etcd
+			r.settle() // responses after a cancel are a race at etcd
 		}
 		if len(p.ids) > 0 && r.IntN(8) > 0 {
 			id = pick(r, keysOf(p.ids)...)
@@ -194,7 +194,7 @@ func (r *run) progressStep() {
 			}
 			return nil
 		}, p)
-		if !p.counted { // what was asked for while others wrote is answered, too
+		if !p.counted { // requests during concurrent writes are answered, too
 			d.progress, t.progress, p.counted = nil, nil, true
 		}
 	} else {

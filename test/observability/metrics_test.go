@@ -217,7 +217,7 @@ func scrape(ctx context.Context, t *testing.T, nodes []*nodetest.Node) map[strin
 	return out
 }
 
-const tableHead = "| metric | type | unit | labels | what it tells |\n|---|---|---|---|---|\n"
+const tableHead = "| metric | type | unit | labels | meaning |\n|---|---|---|---|---|\n"
 
 // table shows the metrics of nodes, not those of Go and the process.
 func table(families map[string]*dto.MetricFamily) string {

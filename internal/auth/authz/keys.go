@@ -73,8 +73,8 @@ func CloseWatch(b *budget.Budget, holder budget.Client, c *Caller, r kv.Range) {
 	}
 }
 
-// Holder returns whom the bytes of a call count for: the identity of the policy's, or
-// else the certificate's name, or the address, of IPv6 the /64. c may be nil.
+// Holder returns the client in whose share of the budget a call's bytes count: the identity of the
+// policy's, or else the certificate's name, or the address, of IPv6 the /64. c may be nil.
 func Holder(ctx context.Context, c *Caller) budget.Client {
 	if c != nil {
 		id := c.identity()

@@ -78,7 +78,7 @@ type ledger struct {
 
 	mu     sync.Mutex
 	known  map[string]*usage // guarded by mu
-	others usage             // of all for whom there was no room
+	others usage             // of all identities beyond MaxIdentities
 }
 
 func (l *ledger) init(atMost int) {

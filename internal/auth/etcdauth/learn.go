@@ -66,7 +66,7 @@ func sharedID(b []byte) (id tokenID, ok bool) {
 	return tokenID(b), true
 }
 
-// askUser asks the other nodes to whom etcd gave a token.
+// askUser asks the other nodes for the user of a token.
 func (g *Checker) askUser(ctx context.Context, id tokenID) (user string) {
 	request := &peerv1.IdentifyTokenRequest{TokenSha256: id[:]}
 	var mu sync.Mutex // for user

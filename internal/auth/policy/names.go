@@ -10,7 +10,7 @@ import (
 
 // Names are the proven names of a caller, the most specific first: "uri:spiffe://prod/ns/web",
 // "dns:web.example.com", "cn:web" of a certificate, "sub:system:serviceaccount:web:default" of a
-// token. None: anybody.
+// token. None: an anonymous caller.
 type Names []string
 
 // Anonymous is what stands for a caller without names, in policies and in logs.

@@ -42,8 +42,8 @@ type Checker struct {
 	Audit *authz.Audit
 }
 
-// User returns whom etcd knows the caller of ctx as; there is a guard. Tokens of
-// the policy's issuer are not for etcd.
+// User returns etcd's user of the caller of ctx. Guard must be set. Tokens of the policy's issuer
+// are not for etcd.
 func (c *Checker) User(ctx context.Context) (string, error) {
 	return c.Guard.Caller(c.Access.Forward(ctx))
 }

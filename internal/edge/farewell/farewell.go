@@ -66,8 +66,8 @@ func ByClient(all []Farewell) []Farewell {
 	return all
 }
 
-// Send ends them, in their order, so many watches per second or within half of the time
-// that ctx leaves, until ctx ends. It returns how many watches that were, and what is left.
+// Send ends them, in their order, so many watches per second or within half of the time that ctx
+// leaves, until ctx ends. It returns the number of ended watches and the remaining farewells.
 func Send(ctx context.Context, all []Farewell, pace int) (told int, left []Farewell) {
 	watches := 0
 	for i := range all {

@@ -2,7 +2,7 @@ package intake
 
 import "encoding/binary"
 
-// prefaceLength is the size of what a client sends before its first frame.
+// prefaceLength is the size of HTTP/2's connection preface, in bytes.
 const prefaceLength = 24
 
 // The parts of HTTP/2 that tell where requests begin and end (RFC 9113, 4.1 and 6).
@@ -21,8 +21,8 @@ const messageHeader = 5
 // frameCost is what gRPC keeps of each DATA frame beside its bytes, about.
 const frameCost = 64
 
-// frames follows what a client sends on one connection. It is owned by the goroutine that
-// reads the connection.
+// frames parses the frames of a client on one connection. It is owned by the goroutine that reads
+// the connection.
 type frames struct {
 	skip int // bytes that are not looked at
 
@@ -62,8 +62,7 @@ func (r *request) cost() int64 { return int64(r.bytes + r.frames*frameCost) }
 
 func newFrames() *frames { return &frames{skip: prefaceLength, open: make(map[uint32]*request)} }
 
-// feed takes what was read next. It calls done for each request that is complete or
-// given up.
+// feed parses the next bytes. It calls done for each request that is complete or given up.
 func (f *frames) feed(p []byte, done func(*request)) {
 	for len(p) > 0 {
 		switch {

@@ -18,8 +18,7 @@ const (
 	// maxSmall is how many small ones a port may have. One more closes the connection
 	// with the oldest.
 	maxSmall = 8192
-	// small is what each of these may hold, in bytes; a larger one takes its bytes from
-	// the budget.
+	// small bounds each of these, in bytes; a larger one takes its bytes from the budget.
 	small = 8 << 10
 	// patience is how long the oldest of the larger ones may make others wait for bytes
 	// until its connection is closed.
@@ -67,7 +66,7 @@ func (c *creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 	if err != nil {
 		return nil, nil, err
 	}
-	// Who calls is not known before a request is complete.
+	// The caller is not known before a request is complete.
 	holder := budget.Client{Name: netlimit.SourceOf(raw.RemoteAddr()), Max: budget.HalfOfTotal}
 	out := &conn{Conn: inner, in: c.in, holder: holder, frames: newFrames(), closed: make(chan struct{})}
 	out.done = func(r *request) { c.in.forget(r) }
@@ -97,7 +96,7 @@ type entry struct {
 	held  int64 // bytes from the budget
 }
 
-// Read implements net.Conn. It waits while what was read needs bytes that are not there.
+// Read implements net.Conn. It waits while the budget lacks bytes for the data read.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.frames.feed(p[:n], c.done)

@@ -2,7 +2,7 @@
 // when the window of its shards does not reach back to its position: a delta of the
 // changed keys, or the whole state.
 //
-// Read [Queue] first. Watches join it with the [Key] of what they need, are woken when
-// the [Batch] is ready, take its parts one by one, and leave. Watches that need the same
-// batch share it. All methods may be called from any goroutine.
+// Read [Queue] first. Watches join it with the [Key] of their batch, are woken when the [Batch] is
+// ready, take its parts one by one, and leave. Watches that need the same batch share it. All
+// methods may be called from any goroutine.
 package syncbatch

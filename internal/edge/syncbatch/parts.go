@@ -8,8 +8,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// part is a chunk of a batch. What was dropped is made again when it is
-// wanted: it is the same.
+// part is a chunk of a batch. A dropped part is built again when a watch needs it, with the same
+// content.
 type part struct {
 	at     router.Place
 	made   *Part // nil: not yet, or not any more
@@ -38,8 +38,8 @@ type keptPart struct {
 	size  int
 }
 
-// Result returns what the batch is made of, or why it cannot be, once that is
-// known; gone: it is held no more.
+// Result returns the content of the batch or the error of its load, once the load is complete;
+// gone: the batch has been dropped.
 func (q *Queue) Result(x *Batch) (body *router.Body, state State, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -124,7 +124,7 @@ func (q *Queue) makePart(x *Batch, index int, at router.Place) {
 	}
 }
 
-// Sent counts what a watch was sent.
+// Sent counts the batches, keys and bytes sent to a watch.
 func (q *Queue) Sent(kind int32, batches, keys, bytes int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -54,8 +54,8 @@ const (
 	// keepBytes bounds the chunks that are kept for others to share; so does the share of
 	// the budget that is for keys of other nodes.
 	keepBytes = 64 << 20
-	// loadTries is how often a batch is tried whose revision is gone before all
-	// shards have told what they have at it.
+	// loadTries is how often a batch is tried whose revision is gone before all shards have
+	// returned their part of it.
 	loadTries = 5
 )
 
@@ -86,7 +86,7 @@ type fairQueue struct {
 	running int
 }
 
-// Key is what makes two watches need the same.
+// Key identifies a batch: watches with equal keys share it.
 type Key struct {
 	Kind    shardwatchv1.SyncKind
 	Range   kv.Range
@@ -94,7 +94,7 @@ type Key struct {
 	Since   kv.Revision // of deltas
 }
 
-// Delta reports whether the batch says what has changed.
+// Delta reports whether the batch is a delta.
 func (k *Key) Delta() bool {
 	return k.Kind == shardwatchv1.SyncKind_SYNC_KIND_DELTA || k.Kind == shardwatchv1.SyncKind_SYNC_KIND_CONFLATED
 }
@@ -286,7 +286,7 @@ func (q *Queue) begin(ctx context.Context) {
 	}
 }
 
-// load finds what is in a batch.
+// load loads the content of a batch.
 func (q *Queue) load(x *Batch, least kv.Revision) {
 	body, err := q.read(x, least)
 	q.mu.Lock()
@@ -306,9 +306,9 @@ func (q *Queue) load(x *Batch, least kv.Revision) {
 	}
 }
 
-// read finds what is in a batch. Its bytes count for the client of the watch that has waited
-// longest. If they do not fit, they count for another client's that waits: it is not to be
-// refused because of the first.
+// read reads the content of a batch. Its bytes count for the client of the watch that has waited
+// longest. If they do not fit, they count for another client's that waits: it is not to be refused
+// because of the first.
 func (q *Queue) read(x *Batch, least kv.Revision) (*router.Body, error) {
 	first, _ := q.holder(x, nil)
 	body, err := q.cfg.find(x.ctx, x.key, least, first)
@@ -412,8 +412,8 @@ func (q *Queue) dropAll() {
 	}
 }
 
-// find reads what a batch is made of: at one revision over all shards, which is
-// least, known to exist, or a later one. Keys of other nodes count for holder.
+// find reads the keys of a batch: at one revision over all shards, which is least, known to exist,
+// or a later one. Keys of other nodes count for holder.
 func (c *Config) find(ctx context.Context, key Key, least kv.Revision, holder budget.Client) (*router.Body, error) {
 	for try := 1; ; try++ {
 		body, err := c.findOnce(ctx, key, least, holder)
@@ -455,8 +455,8 @@ func (c *Config) findOnce(ctx context.Context, key Key, least kv.Revision, holde
 
 // Stats counts batches since the start.
 type Stats struct {
-	// Waiting is how many watches wait for a batch to begin, Running how many
-	// batches have begun and were not sent whole to anybody yet.
+	// Waiting is how many watches wait for a batch to begin, Running how many batches have begun
+	// and were not sent completely to any watch yet.
 	Waiting, Running int
 	// Begun is how many have begun, Waited how long watches have waited for that,
 	// together.
@@ -479,7 +479,7 @@ type SentBatches struct {
 	Batches, Keys, Bytes int64
 }
 
-// Stats returns what has become of batches since the start.
+// Stats returns counts of batches since the start, by outcome.
 func (q *Queue) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -109,7 +109,7 @@ func (s SANs) verify(state *tls.ConnectionState, like func(want, name string) bo
 		return errors.New("no certificate was shown")
 	}
 	if cert := state.PeerCertificates[0]; !s.carriedBy(cert, like) {
-		return fmt.Errorf("the certificate of %s is none of a node's: it carries %s and must carry %s (--peer-tls-allowed-san)",
+		return fmt.Errorf("the certificate of %s is not a node's: it has %s and must have %s (--peer-tls-allowed-san)",
 			cert.Subject, list(namesOf(cert)), list(s))
 	}
 	return nil

@@ -86,7 +86,7 @@ type Config struct {
 	// JSONHosts are the names under which clients of the JSON API without TLS reach the
 	// node.
 	JSONHosts []string
-	// Limits are what one client may ask for.
+	// Limits are the limits of one client.
 	Limits Limits
 	// ClientServer is what serves gRPC at the client port: one of ClientServers.
 	ClientServer string
@@ -173,7 +173,7 @@ type Listen struct {
 	Client, Peer, Raft, Gossip, HTTP string
 }
 
-// Limits bound what one client can cost.
+// Limits bound the resources of one client.
 type Limits struct {
 	// Connections is how many connections clients may have, together: one more is
 	// closed at once.

@@ -18,10 +18,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 )
 
-// The bounds of what can be set.
+// The bounds of settings.
 const (
 	maxShards      = 4096
-	maxReplicas    = 64      // what one shard of the map may have
+	maxReplicas    = 64      // of one shard
 	maxMaxShards   = 100_000 // a leader plans so many in less than a second
 	minSplitBytes  = MiB
 	minSplitAfter  = 10 * time.Second // the leader looks that often

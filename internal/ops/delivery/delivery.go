@@ -164,8 +164,7 @@ func (s *Recorder) revision(w *revtrace.Entry) {
 	s.cfg.Spans.Tell(all)
 }
 
-// Happened returns a function that records what has happened to a watch of a client; nil without
-// a collector.
+// Happened returns a function that records events of a client's watch; nil without a collector.
 func (s *Recorder) Happened() func(native.Happening) {
 	if !s.cfg.Spans.On() {
 		return nil

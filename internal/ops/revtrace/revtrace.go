@@ -188,9 +188,8 @@ func (t *Trace) Bounds() (oldest, newest kv.Revision) {
 	return oldest, newest
 }
 
-// Turn collects what a pump sends to watches in a turn, so that the clock is
-// looked at once and not for every event. It belongs to one goroutine. The zero
-// Turn notes nothing.
+// Turn collects a pump's messages to watches in a turn, so that the clock is looked at once and
+// not for every event. It belongs to one goroutine. The zero Turn notes nothing.
 type Turn struct {
 	trace *Trace
 	first time.Time // when the turn began, if it is the first with a revision

@@ -54,8 +54,8 @@ const (
 	// again when something has changed.
 	every   = time.Second
 	soonest = 200 * time.Millisecond
-	// bytesPerSecond bounds what each browser is sent, before compression: the more
-	// there is to show, the more seldom.
+	// bytesPerSecond bounds the data sent to each browser, before compression: the more there is
+	// to show, the more seldom.
 	bytesPerSecond = 256 << 10
 	// askTimeout is how long a node has to answer, askAtATime how many are asked.
 	askTimeout = 500 * time.Millisecond

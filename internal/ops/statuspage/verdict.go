@@ -126,7 +126,7 @@ func are(n int, what string) string {
 	return count(n, what) + " are"
 }
 
-// names joins names, and says what they do.
+// names joins names with a verb that agrees in number.
 func names(list []string, one, many string) string {
 	slices.Sort(list)
 	switch n := len(list); {

@@ -124,8 +124,8 @@ type Node struct {
 	Voter    bool   `json:"voter,omitempty"`
 	Leader   bool   `json:"leader,omitempty"`
 	Draining bool   `json:"draining,omitempty"`
-	// Answers: what follows is its own account. Otherwise Note says why not; with
-	// Answers, Note is what it waits for.
+	// Answers: the node answers, and the following fields are its own report. Otherwise Note has
+	// the reason; with Answers, Note lists the reasons why it is not ready.
 	Answers bool   `json:"answers"`
 	Note    string `json:"note,omitempty"`
 
@@ -160,8 +160,8 @@ type Group struct {
 	Copies []Copy `json:"copies"`
 }
 
-// Copy is what one node has of a group. Lag and Age are the greatest of its
-// shards, Span the shortest; the rest are sums.
+// Copy is one node's copies of a group. Lag and Age are the greatest of its shards, Span the
+// shortest; the rest are sums.
 type Copy struct {
 	Node    int `json:"node"` // index of View.Nodes
 	Owned   int `json:"owned,omitempty"`

@@ -120,8 +120,7 @@ func resourceOf(ctx context.Context, cfg *Config) (*resource.Resource, error) {
 // complainEvery is how often refusals of a collector are logged.
 const complainEvery = time.Minute
 
-// complain has what goes wrong at the collector logged: the SDK has one place for
-// that in a process.
+// complain has errors of the collector logged: the SDK has one place for that in a process.
 func complain(log *slog.Logger) {
 	var last atomic.Int64
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {

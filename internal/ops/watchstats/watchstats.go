@@ -73,8 +73,8 @@ func (m *Messages) Sent(bytes int) {
 	m.bytes.Add(int64(bytes))
 }
 
-// share is what a watch was sent alike with others: those of of, of so many bytes more
-// each, and base. It does not change.
+// share counts messages that a watch gets in common with others: those of of, of so many bytes
+// more each, and base. It does not change.
 type share struct {
 	of         *Messages
 	more, base int64
@@ -87,8 +87,8 @@ func (s *share) bytes() int64 {
 	return s.base + s.of.bytes.Load() + s.more*s.of.number.Load()
 }
 
-// Share says that the watch is sent what m counts from now on, and not any more what the
-// last one counted. A message takes so many bytes more than m counts.
+// Share makes the watch count the messages of m from now on, and no longer those that the last one
+// counted. A message takes so many bytes more than m counts.
 func (w *Watch) Share(m *Messages, more int) {
 	s := &share{of: m, more: int64(more)}
 	s.base = w.shared.Load().bytes() - s.bytes()

@@ -4,5 +4,5 @@
 //     started again at will.
 //   - [NewProcess] runs one in a process of its own, which can be killed and
 //     paused. [Binary] builds it from the module, at the version in go.mod.
-//   - [Scrape] counts what etcd has seen: watchers and range requests.
+//   - [Scrape] reads etcd's counters of watchers and range requests.
 package etcdtest

@@ -81,7 +81,7 @@ type Server struct {
 	changed    chan struct{}        // closed and replaced when a stream should look; guarded by mu
 }
 
-// Counts is what clients asked for since New.
+// Counts are the requests of clients since New.
 type Counts struct {
 	// Ranges are single Range requests, Txns those of transactions.
 	Ranges, Txns int
