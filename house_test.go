@@ -46,7 +46,7 @@ func floors() [][]string {
 		{"internal/etcd/etcdconn"},
 		{"internal/etcd/etcdclock"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/control/placement", "internal/kube/source"},
-		{"internal/cache", "internal/auth/etcdauth", "internal/auth/authz", "internal/edge/gateway", "internal/kube/guard", "internal/kube/port"},
+		{"internal/cache", "internal/auth/etcdauth", "internal/auth/authz", "internal/edge/gateway", "internal/kube/guard", "internal/kube/port", "internal/kube/transition"},
 		{"internal/testing/cachetest", "internal/control/roster", "internal/history", "internal/data/verify", "internal/data/lineage", "internal/data/copies", "internal/control/mapfollow", "internal/data/peers"},
 		{"internal/router", "internal/edge/pump"},
 		{"internal/ops/watchstats", "internal/data/peerapi", "internal/edge/etcdview"},

@@ -61,7 +61,7 @@ func Groups() []Group {
 		gatewayGroup(),
 		grpcserverGroup(), receiveGroup(), rawconnGroup(),
 		pumpGroup(),
-		kubeObjectGroup(), kubeSelectorGroup(), kubeSourceGroup(), kubeTierGroup(), kubeConfigGroup(), kubeGuardGroup(), kubeAPIGroup(),
+		kubeObjectGroup(), kubeSelectorGroup(), kubeSourceGroup(), kubeTierGroup(), kubeConfigGroup(), kubeGuardGroup(), kubeAPIGroup(), kubeTransitionGroup(), kubePortGroup(),
 		accessGroup(),
 		policyGroup(),
 		clientGroup(),

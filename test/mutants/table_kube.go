@@ -243,11 +243,6 @@ func kubeAPIGroup() Group {
 			Old: ` && r.Header.Get("Sec-WebSocket-Protocol") == ""`, New: ``, Tests: "TestRequestsForAnApiserver",
 		},
 		{
-			Name: "kube-socket-message", Bug: "two events are one message", File: "socket.go",
-			Old: `for event := range bytes.Lines(b) {`, New: `for event := range bytes.Lines(b) {
-		event = b`, Tests: "TestEachEventIsAMessageOfItsOwn",
-		},
-		{
 			Name: "kube-events-wait", Bug: "a request waits for a version of events", File: "read.go",
 			Old: `a.f.r.Name == "events" && `, New: `a.f.r.Name == "" && `, Tests: "TestAVersionOfEventsIsNotWaitedFor",
 		},
@@ -292,15 +287,6 @@ func kubeAPIGroup() Group {
 		{
 			Name: "kube-fan-joins-early", Bug: "a watch joins without the last events before", File: "fan.go",
 			Old: `	last, err := rest()`, New: `	last, err := x.at, error(nil)`, Tests: "TestAnEventComesWhileAWatchJoins",
-		},
-		{
-			Name: "kube-fan-frames", Bug: "each group encodes frames of its own", File: "event.go",
-			Old: `	v.frames[k] = frame
-`, New: ``, Tests: "TestWatchesShareFrames",
-		},
-		{
-			Name: "kube-fan-deleted", Bug: "an object that stops to match is deleted with its new content", File: "event.go",
-			Old: `if typ == object.Deleted && !v.deleted {`, New: `if false {`, Tests: "TestEachWatchGetsItsEventsOnce",
 		},
 		{
 			Name: "kube-fan-end", Bug: "a watch waits for a fan that has ended", File: "fan.go",
@@ -429,6 +415,30 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 		{
 			Name: "kube-api-past-until", Bug: "a former version counts after it has ended", File: "past.go",
 			Old: `f.from <= version && version < f.until`, New: `f.from <= version`, Tests: "TestThePastOfAnObject",
+		},
+	}}
+}
+
+func kubeTransitionGroup() Group {
+	return Group{Package: "internal/kube/transition", Mutants: []Mutant{
+		{
+			Name: "kube-fan-frames", Bug: "each group encodes frames of its own", File: "event.go",
+			Old: `	v.frames[k] = frame
+`, New: ``, Tests: "TestWatchesShareFrames", Package: "internal/kube/api",
+		},
+		{
+			Name: "kube-fan-deleted", Bug: "an object that stops to match is deleted with its new content", File: "event.go",
+			Old: `if typ == object.Deleted && !v.deleted {`, New: `if false {`, Tests: "TestEachWatchGetsItsEventsOnce", Package: "internal/kube/api",
+		},
+	}}
+}
+
+func kubePortGroup() Group {
+	return Group{Package: "internal/kube/port", Mutants: []Mutant{
+		{
+			Name: "kube-socket-message", Bug: "two events are one message", File: "socket.go",
+			Old: `for event := range bytes.Lines(b) {`, New: `for event := range bytes.Lines(b) {
+		event = b`, Tests: "TestEachEventIsAMessageOfItsOwn",
 		},
 	}}
 }

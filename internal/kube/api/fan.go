@@ -9,6 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/selector"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
+	"github.com/shardwatch/shardwatch/internal/kube/transition"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -128,16 +129,16 @@ func (x *fan) passLocked() {
 
 // handOutLocked hands one event out.
 func (x *fan) handOutLocked(e *kv.Event, revision kv.Revision) error {
-	v, err := parseEvent(x.f.r.Encoding, e, revision)
+	v, err := transition.Parse(x.f.r.Encoding, e, revision)
 	if err != nil {
 		return err
 	}
 	for _, g := range x.concernedLocked(v) {
-		typ := v.typeFor(&g.selector)
+		typ := v.TypeFor(&g.selector)
 		if typ == "" {
 			continue
 		}
-		frame, err := v.frame(typ, g.key.partial)
+		frame, err := v.Frame(typ, g.key.partial)
 		if err != nil {
 			return err
 		}
@@ -151,17 +152,17 @@ func (x *fan) handOutLocked(e *kv.Event, revision kv.Revision) error {
 }
 
 // concernedLocked returns the groups whose namespace and indexed field an event has.
-func (x *fan) concernedLocked(v *event) (groups []*group) {
-	namespace := string(v.now.Namespace)
+func (x *fan) concernedLocked(v *transition.Event) (groups []*group) {
+	namespace := string(v.Now.Namespace)
 	groups = append(groups, x.plain[""]...)
 	if namespace != "" {
 		groups = append(groups, x.plain[namespace]...)
 	}
 	for _, by := range x.index {
-		now := by.field.Value(&v.now)
+		now := by.field.Value(&v.Now)
 		found := by.groups[now]
-		if v.existed {
-			if before := by.field.Value(&v.before); before != now {
+		if v.Existed {
+			if before := by.field.Value(&v.Before); before != now {
 				found = append(slices.Clip(found), by.groups[before]...)
 			}
 		}

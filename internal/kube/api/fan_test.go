@@ -19,6 +19,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/selector"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
+	"github.com/shardwatch/shardwatch/internal/kube/transition"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -353,7 +354,7 @@ func TestAnEventConcernsTheWatchesOfItsNode(t *testing.T) {
 	}
 	concerned := func(now, before string) (values []string) {
 		p, b := pod{"n0", "p0", "a0", now, 12}, pod{"n0", "p0", "a0", before, 11}
-		v, err := parseEvent(object.JSON, &kv.Event{Type: kv.Put, KV: p.item(), Prev: b.item()}, 12)
+		v, err := transition.Parse(object.JSON, &kv.Event{Type: kv.Put, KV: p.item(), Prev: b.item()}, 12)
 		if err != nil {
 			t.Fatal(err)
 		}

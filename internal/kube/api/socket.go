@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/port"
 )
 
 // overSocket reads whether a request asks for a watch over a WebSocket, as fabric8's client
@@ -40,7 +40,7 @@ func (s *stream) serveSocket(r *http.Request, state *keytree.Snapshot) {
 			defer cancel()
 			_, _ = io.Copy(io.Discard, conn) // until the client closes; it answers pings
 		})
-		s.w = &socket{conn: conn}
+		s.w = port.NewSocket(conn)
 		s.control = http.NewResponseController(s.w)
 		s.stuck = newWatchdog(s.control, writeTime)
 		defer s.stuck.end()
@@ -52,34 +52,6 @@ func (s *stream) serveSocket(r *http.Request, state *keytree.Snapshot) {
 		s.free()
 	}
 }
-
-// socket writes each event as a text message, as apiservers do.
-type socket struct {
-	conn *websocket.Conn
-}
-
-// Header implements http.ResponseWriter: the handshake has sent it.
-func (s *socket) Header() http.Header { return http.Header{} }
-
-// WriteHeader implements http.ResponseWriter.
-func (s *socket) WriteHeader(int) {}
-
-// Write implements io.Writer. Events end with their lines.
-func (s *socket) Write(b []byte) (n int, err error) {
-	for event := range bytes.Lines(b) {
-		if _, err := s.conn.Write(event); err != nil {
-			return n, err
-		}
-		n += len(event)
-	}
-	return n, nil
-}
-
-// FlushError is for http.ResponseController: each message is sent at once.
-func (s *socket) FlushError() error { return nil }
-
-// SetWriteDeadline is for http.ResponseController.
-func (s *socket) SetWriteDeadline(t time.Time) error { return s.conn.SetWriteDeadline(t) }
 
 // drainSockets waits, up to a time, until the watches over WebSockets have ended, which the server
 // of the port does not know.

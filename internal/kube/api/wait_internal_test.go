@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
-
-	"golang.org/x/net/websocket"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
@@ -53,26 +49,5 @@ func TestRequestsOfADroppedFeedDoNotWait(t *testing.T) {
 	s.feeds.drop(f)
 	if _, err := s.ready(t.Context(), f); !errors.Is(err, errNotFollowed) {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestEachEventIsAMessageOfItsOwn(t *testing.T) {
-	server := httptest.NewServer(websocket.Server{Handler: func(conn *websocket.Conn) {
-		s := &socket{conn: conn}
-		if n, err := s.Write([]byte("{\"a\":1}\n{\"b\":2}\n")); n != 16 || err != nil {
-			t.Errorf("wrote %d: %v", n, err)
-		}
-	}})
-	defer server.Close()
-	conn, err := websocket.Dial("ws"+strings.TrimPrefix(server.URL, "http"), "", server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	for _, want := range []string{"{\"a\":1}\n", "{\"b\":2}\n"} {
-		var got string
-		if err := websocket.Message.Receive(conn, &got); err != nil || got != want {
-			t.Errorf("got %q, want %q: %v", got, want, err)
-		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/transition"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -349,15 +350,15 @@ func (s *stream) fellBehind() bool {
 
 // transition encodes an event as the selector sees it.
 func (s *stream) transition(e *kv.Event, revision kv.Revision) error {
-	v, err := parseEvent(s.f.r.Encoding, e, revision)
+	v, err := transition.Parse(s.f.r.Encoding, e, revision)
 	if err != nil {
 		return err
 	}
-	typ := v.typeFor(&s.q.selector)
+	typ := v.TypeFor(&s.q.selector)
 	if typ == "" {
 		return nil
 	}
-	frame, err := v.frame(typ, s.q.form.partial)
+	frame, err := v.Frame(typ, s.q.form.partial)
 	s.out, s.sent = append(s.out, frame...), revision
 	s.s.counts.events.Add(1)
 	return err
