@@ -15,8 +15,8 @@ import (
 
 // requestLog counts the requests at a member of etcd, from its own log of requests: the one source
 // at etcd that knows whether a Range was a list or a read of the revision. It is no more than a
-// sample: of what comes in a second etcd logs the first hundred requests, and every hundredth
-// behind them. Streamed lists are not in the log; etcd's metrics count them. Nodes do not ask for
+// sample: etcd logs the first hundred requests of a second, and every hundredth
+// after them. Streamed lists are not in the log; etcd's metrics count them. Nodes do not ask for
 // any: they pass them on.
 type requestLog struct {
 	member  *member

@@ -44,9 +44,10 @@ func TestLoadedWithoutAnAge(t *testing.T) {
 		go func() { _ = h.Cache.Run(ctx) }()
 		<-h.Cache.Ready()
 		expect(Loading{All: 1, Ageless: 1, Begun: true})
-		if h.Cache.Observe(time.Now(), 6) {
-			expect(Loading{All: 1, Ageless: 1, Begun: true}) // it lacks revision 6
+		if !h.Cache.Observe(time.Now(), 6) {
+			t.Error("it has revision 6")
 		}
+		expect(Loading{All: 1, Ageless: 1, Begun: true}) // it lacks revision 6
 		h.Cache.Observe(time.Now(), 5)
 		expect(Loading{All: 1, Begun: true})
 	})
