@@ -218,3 +218,34 @@ func TestServedWatchesEnd(t *testing.T) {
 		})
 	}
 }
+
+// TestServedWatchesEndWithTheirCache has the node stop following a resource while watches of it
+// are open: some read the cache by themselves, others get the frames of their fan. Each ends in
+// order, so that its client goes on elsewhere.
+func TestServedWatchesEndWithTheirCache(t *testing.T) {
+	for _, second := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP/2=%t", second), func(t *testing.T) {
+			x := newFanned(t)
+			x.fan.queued = 700 // bytes: some watches take too little
+			v := serveWatches(t, x, second)
+			ended := make(chan error, 2*len(kinds))
+			for i := range 2 * len(kinds) {
+				resp := v.watch(t.Context(), t, i%len(kinds), 0)
+				go func() {
+					defer resp.Body.Close()
+					_, err := io.Copy(io.Discard, slowly{resp.Body})
+					ended <- err
+				}()
+			}
+			for i := range 50 {
+				x.change(t, &pod{fmt.Sprintf("n%d", i%2), fmt.Sprintf("p%d", i%4), fmt.Sprintf("a%d", i%3%2), fmt.Sprintf("h%d", i%7%3), 0}, false)
+			}
+			x.stop()
+			for range 2 * len(kinds) {
+				if err := <-ended; err != nil {
+					t.Errorf("a watch whose cache has ended: %v", err)
+				}
+			}
+		})
+	}
+}

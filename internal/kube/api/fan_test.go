@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -69,6 +70,7 @@ type fanned struct {
 	source spoken
 	events []changed
 	there  map[string]*pod
+	stop   func() // ends the cache and the fan
 }
 
 func newFanned(t *testing.T) *fanned {
@@ -82,11 +84,12 @@ func newFanned(t *testing.T) *fanned {
 	ended := make(chan struct{}, 2)
 	go func() { _ = x.cache.Run(ctx); ended <- struct{}{} }()
 	go func() { x.fan.run(ctx); ended <- struct{}{} }()
-	t.Cleanup(func() {
+	x.stop = sync.OnceFunc(func() {
 		cancel()
 		<-ended
 		<-ended
 	})
+	t.Cleanup(x.stop)
 	<-x.cache.Ready()
 	return x
 }

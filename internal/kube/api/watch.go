@@ -46,7 +46,7 @@ type stream struct {
 	sent    kv.Revision // version of the last bookmark or event
 
 	// A watch reads by itself, or has joined the others and gets their frames.
-	watcher *cache.Watcher // nil: it has joined
+	watcher *cache.Watcher // nil: it has joined, or its cache has ended
 	member  *member        // nil: it reads by itself
 	frames  [][]byte       // memory of frames that were taken
 
@@ -234,7 +234,7 @@ func (s *stream) pending() bool {
 			return false
 		}
 	}
-	for {
+	for s.watcher != nil {
 		revision, err := s.read()
 		var compacted *kv.CompactedError
 		switch {
@@ -252,6 +252,7 @@ func (s *stream) pending() bool {
 			return false
 		}
 	}
+	return false // its cache has ended
 }
 
 // take writes the frames that wait, and reports whether the watch has to read by itself
