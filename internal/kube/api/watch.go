@@ -165,6 +165,7 @@ func (s *stream) initial(state *keytree.Snapshot) bool {
 	}
 	if s.q.initialEvents {
 		s.bookmark(state.Revision, true)
+		s.bookmark(state.Revision, false) // a reflector counts from here: see fromVersion
 	}
 	return true
 }
