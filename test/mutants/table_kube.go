@@ -309,6 +309,51 @@ func kubeAPIGroup() Group {
 			Old: `s.bookmark(max(at, s.sent), false)`, New: `s.bookmark(max(s.f.fan.progress(), s.sent), false)`, Tests: "TestServedWatchesGetTheirEventsOnce",
 		},
 		{
+			Name: "kube-watch-passes-event", Bug: "the last bookmark of a watch passes an event that could not be sent", File: "watch.go",
+			Old: `	if !alive {
+		s.close()
+	}`, New: ``, Tests: "TestNoBookmarkPassesAnEventThatWasNotSent",
+		},
+		{
+			Name: "kube-difference-at-once", Bug: "all of a difference is encoded before it is written", File: "difference.go",
+			Old: `len(s.out) > maxPending && !s.flush()`, New: `false`, Tests: "TestAWatchBelowTheWindowGetsTheDifference",
+		},
+		{
+			Name: "kube-difference-order", Bug: "deletes of a difference come last", File: "difference.go",
+			Old: `append(d.rest, after...)`, New: `append(after, d.rest...)`, Tests: "TestAWatchBelowTheWindowGetsTheDifference",
+		},
+		{
+			Name: "kube-difference-versions", Bug: "changed objects come in any order", File: "difference.go",
+			Old: `return int(a.ModRevision() - b.ModRevision())`, New: `return int(b.ModRevision() - a.ModRevision())`, Tests: "TestAWatchBelowTheWindowGetsTheDifference",
+		},
+		{
+			Name: "kube-difference-delete-version", Bug: "a delete of a difference has the version of its end", File: "difference.go",
+			Old: `o.WithVersion(int64(d.since))`, New: `o.WithVersion(int64(d.upTo))`, Tests: "TestAWatchBelowTheWindowGetsTheDifference",
+		},
+		{
+			Name: "kube-difference-selector", Bug: "a difference is sent although it is not known which objects matched before", File: "difference.go",
+			Old: `if !s.q.selector.Everything() {`, New: `if false {`, Tests: "TestAnUnknownDifferenceIsForAnApiserver",
+		},
+		{
+			Name: "kube-difference-unbounded", Bug: "differences take no memory of their client", File: "difference.go",
+			Old: `int64(len(changes.Changed)+len(changes.Deleted))*changeBytes`, New: `0`, Tests: "TestADifferenceTakesMemoryOfItsClient",
+		},
+		{
+			Name: "kube-difference-not-given-back", Bug: "a client that goes in a difference keeps its memory", File: "watch.go",
+			Old: `		s.behind.held.Release()`, New: ``, Tests: "TestADifferenceTakesMemoryOfItsClient",
+		},
+		{
+			Name: "kube-difference-leak", Bug: "a difference that is not known keeps its memory", File: "difference.go",
+			Old: `	if err != nil {
+		held.Release()
+		return nil, err
+	}
+	d.rest`, New: `	if err != nil {
+		return nil, err
+	}
+	d.rest`, Tests: "TestAnUnknownDifferenceIsForAnApiserver",
+		},
+		{
 			Name: "kube-watchdog-write", Bug: "a write may take any time", File: "watchdog.go",
 			Old: `d.timer.Reset(d.after)`, New: `d.timer.Stop()`, Tests: "TestAWriteThatTakesTooLongEnds",
 		},

@@ -6,83 +6,128 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// difference encodes what has changed since a version that the window does not
-// reach back to, and goes on watching from there. Deletes come first, with the
-// client's own version, so that a client that is cut off in the middle begins
-// again; then the changed objects in the order of their versions, each once; then
-// a bookmark.
+// difference is what has changed since a version that the window does not reach back to, of a
+// watch that goes on from there. Deletes come first, with the client's own version, so that a
+// client that is cut off in the middle begins again; then the changed objects in the order of
+// their versions, each once; then a bookmark.
+type difference struct {
+	since, upTo kv.Revision
+	rest        []change // not encoded yet
+	held        *budget.Reservation
+}
+
+// change is an event of a difference; without a type it is none. Its object is the cache's, and
+// that of a delete is the last one.
+type change struct {
+	typ    string
+	object []byte
+}
+
+// changeBytes is what a difference holds of a change.
+const changeBytes = 64
+
+// catchUp has the watch begin with the difference since a version.
 //
 // A selector needs to know whether an object matched before. If that is not
 // known, or a deleted object's last state is not, an apiserver has to answer:
 // its window may reach further back, and if not it says that the client must
-// list.
-func (s *stream) difference(ctx context.Context, since kv.Revision) error {
+// list. So all of the difference is known before any of it is sent.
+func (s *stream) catchUp(ctx context.Context, since kv.Revision) error {
 	keys := s.f.r.InNamespace(s.q.namespace)
 	changes, err := s.f.cache.Changes(ctx, keys, since, 0)
 	var compacted *kv.CompactedError
 	if errors.As(err, &compacted) {
 		err = fmt.Errorf("%w: %w", errUpstream, err)
 	}
-	encoded := len(s.out)
+	var d *difference
 	if err == nil {
-		err = s.encode(changes, since)
+		d, err = s.compare(ctx, changes, since)
 	}
 	if err == nil {
-		s.watcher, err = s.f.cache.Watch(keys, changes.Revision+1, s.wake)
+		if s.watcher, err = s.f.cache.Watch(keys, changes.Revision+1, s.wake); err != nil {
+			d.held.Release()
+		}
 	}
 	if err != nil {
-		s.out = s.out[:encoded]
 		s.s.counts.undifferable.Add(1)
 		s.s.cfg.Logger.Info("no difference for a watch below the window", "resource", s.f.r.String(), "since", since, "error", err)
 		return err
 	}
 	s.s.counts.differences.Add(1)
-	s.sent = changes.Revision
-	if s.q.bookmarks {
-		s.bookmark(changes.Revision, false)
-	}
+	s.behind = d
 	return nil
 }
 
-// encode encodes changes as events.
-func (s *stream) encode(changes *cache.Changes, since kv.Revision) error {
+// compare returns the difference that changes make for the watch.
+func (s *stream) compare(ctx context.Context, changes *cache.Changes, since kv.Revision) (*difference, error) {
 	slices.SortFunc(changes.Changed, func(a, b *kv.KeyValue) int { return int(a.ModRevision() - b.ModRevision()) })
+	held, err := s.s.cfg.Budget.Reserve(ctx, s.client, budget.CatchUps, int64(len(changes.Changed)+len(changes.Deleted))*changeBytes)
+	if err != nil {
+		return nil, err
+	}
+	d := &difference{since: since, upTo: changes.Revision, held: held}
 	var after []change
-	for _, item := range changes.Changed {
-		c, err := s.change(string(item.Key()), item, since)
-		if err != nil {
+	add := func(key string, item *kv.KeyValue) error {
+		c, err := s.change(key, item, since)
+		switch {
+		case err != nil:
 			return err
-		}
-		if c.typ == object.Deleted { // it does not match any more
-			s.encodeEvent(c.typ, &c.o)
-		} else if c.typ != "" {
+		case c.typ == object.Deleted:
+			d.rest = append(d.rest, c)
+		case c.typ != "":
 			after = append(after, c)
+		}
+		return nil
+	}
+	for _, item := range changes.Changed { // one that does not match any more is a delete
+		if err == nil {
+			err = add(string(item.Key()), item)
 		}
 	}
 	for _, key := range changes.Deleted {
-		c, err := s.change(key, nil, since)
-		if err != nil {
-			return err
-		}
-		if c.typ != "" {
-			s.encodeEvent(c.typ, &c.o)
+		if err == nil {
+			err = add(key, nil)
 		}
 	}
-	for i := range after {
-		s.encodeEvent(after[i].typ, &after[i].o)
+	if err != nil {
+		held.Release()
+		return nil, err
 	}
-	return nil
+	d.rest = append(d.rest, after...)
+	return d, nil
 }
 
-// change is an event of a difference; without a type it is none.
-type change struct {
-	typ string
-	o   object.Object
+// encodeDifference encodes the rest of the difference, and writes it a piece at a time. It
+// returns false if the watch cannot go on.
+func (s *stream) encodeDifference() bool {
+	d := s.behind
+	if d == nil {
+		return true
+	}
+	for _, c := range d.rest {
+		o, err := object.Parse(s.f.r.Encoding, c.object)
+		if err == nil && c.typ == object.Deleted {
+			o, err = object.Parse(s.f.r.Encoding, o.WithVersion(int64(d.since)))
+		}
+		if err != nil {
+			return false
+		}
+		if s.encodeEvent(c.typ, &o); len(s.out) > maxPending && !s.flush() {
+			return false
+		}
+	}
+	d.held.Release()
+	s.behind, s.sent = nil, d.upTo
+	if s.q.bookmarks {
+		s.bookmark(d.upTo, false)
+	}
+	return true
 }
 
 // change returns what a client at a version has to know of a key. item is the
@@ -102,7 +147,7 @@ func (s *stream) change(key string, item *kv.KeyValue, since kv.Revision) (c cha
 			return c, fmt.Errorf("%w: %s may have matched the selector before", errUpstream, kv.Quote(key))
 		}
 		if is {
-			return change{object.Modified, now}, nil
+			return change{object.Modified, now.Raw}, nil
 		}
 		if was = s.f.past.last(key); was == nil {
 			return c, fmt.Errorf("%w: the last state of %s is not known", errUpstream, kv.Quote(key))
@@ -118,12 +163,11 @@ func (s *stream) change(key string, item *kv.KeyValue, since kv.Revision) (c cha
 	}
 	switch {
 	case is && matched:
-		return change{object.Modified, now}, nil
+		return change{object.Modified, now.Raw}, nil
 	case is:
-		return change{object.Added, now}, nil
+		return change{object.Added, now.Raw}, nil
 	case matched:
-		gone, err := object.Parse(s.f.r.Encoding, before.WithVersion(int64(since)))
-		return change{object.Deleted, gone}, err
+		return change{object.Deleted, was}, nil
 	}
 	return c, nil
 }

@@ -73,12 +73,17 @@ type fanned struct {
 	stop   func() // ends the cache and the fan
 }
 
-func newFanned(t *testing.T) *fanned {
+func newFanned(t *testing.T, settings ...func(*cache.Config)) *fanned {
 	t.Helper()
 	x := &fanned{source: make(spoken), there: map[string]*pod{}}
 	cfg := cache.Defaults()
 	cfg.Range, cfg.Source = pods().InNamespace(""), x.source
-	x.feed = &feed{r: pods(), past: newPast(1 << 20), cache: cache.New(cfg)}
+	past := newPast(1 << 20)
+	cfg.Applied = past.applied
+	for _, set := range settings {
+		set(&cfg)
+	}
+	x.feed = &feed{r: pods(), past: past, cache: cache.New(cfg)}
 	x.fan = newFan(x.feed)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{}, 2)

@@ -46,9 +46,10 @@ type stream struct {
 	sent    kv.Revision // version of the last bookmark or event
 
 	// A watch reads by itself, or has joined the others and gets their frames.
-	watcher *cache.Watcher // nil: it has joined, or its cache has ended
+	watcher *cache.Watcher // nil: it has joined, or cannot go on
 	member  *member        // nil: it reads by itself
 	frames  [][]byte       // memory of frames that were taken
+	behind  *difference    // nil: all of it was encoded, or there was none
 
 	// While it is apart, a goroutine is at the watch, otherwise the pump.
 	apart  atomic.Bool
@@ -116,7 +117,7 @@ func (s *stream) free() {
 	s.f.release()
 }
 
-// close gives back what a watch reads from.
+// close gives back what a watch reads from, and leaves it nothing to read. It may be called twice.
 func (s *stream) close() {
 	if s.watcher != nil {
 		s.watcher.Close()
@@ -124,6 +125,10 @@ func (s *stream) close() {
 	if s.member != nil {
 		s.f.fan.leave(s.member)
 	}
+	if s.behind != nil {
+		s.behind.held.Release()
+	}
+	s.watcher, s.member, s.behind = nil, nil, nil
 }
 
 // watchBytes is what an open watch holds beside its events, with its stream, about:
@@ -184,7 +189,7 @@ func (s *stream) fromVersion(ctx context.Context) error {
 	s.watcher, err = s.f.cache.Watch(keys, s.q.version+1, s.wake)
 	var compacted *kv.CompactedError
 	if errors.As(err, &compacted) {
-		return s.difference(ctx, s.q.version)
+		return s.catchUp(ctx, s.q.version)
 	}
 	if err == nil && s.q.bookmarks {
 		// A watch that breaks within its first second makes its reflector list, unless an
@@ -221,8 +226,18 @@ func (s *stream) last(ctx context.Context) {
 // maxPending is how many bytes of events are encoded before they are written.
 const maxPending = 256 << 10
 
-// pending writes and encodes what can be read. It returns false if the watch cannot go on.
+// pending writes and encodes what can be read. It returns false if the watch cannot go on:
+// there is nothing more to read then, so that its last bookmark does not pass an event that
+// could not be sent.
 func (s *stream) pending() bool {
+	alive := s.readable()
+	if !alive {
+		s.close()
+	}
+	return alive
+}
+
+func (s *stream) readable() bool {
 	for s.member != nil {
 		left, ok := s.take()
 		if !ok {
@@ -236,6 +251,9 @@ func (s *stream) pending() bool {
 		}
 	}
 	for s.watcher != nil {
+		if !s.encodeDifference() {
+			return false
+		}
 		revision, err := s.read()
 		var compacted *kv.CompactedError
 		switch {
@@ -253,7 +271,7 @@ func (s *stream) pending() bool {
 			return false
 		}
 	}
-	return false // its cache has ended
+	return false
 }
 
 // take writes the frames that wait, and reports whether the watch has to read by itself
@@ -338,7 +356,7 @@ func (s *stream) alone(after kv.Revision) bool {
 	if errors.As(err, &compacted) {
 		ctx, cancel := context.WithTimeout(context.Background(), s.s.cfg.Patience)
 		defer cancel()
-		err = s.difference(ctx, after)
+		err = s.catchUp(ctx, after)
 	}
 	return err == nil
 }
@@ -361,9 +379,12 @@ func (s *stream) transition(e *kv.Event, revision kv.Revision) error {
 		return nil
 	}
 	frame, err := v.Frame(typ, s.q.form.partial)
+	if err != nil {
+		return err
+	}
 	s.out, s.sent = append(s.out, frame...), revision
 	s.s.counts.events.Add(1)
-	return err
+	return nil
 }
 
 // encodeEvent encodes an event in the client's form.
