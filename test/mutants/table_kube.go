@@ -163,11 +163,11 @@ func kubeGuardGroup() Group {
 	return Group{Package: "internal/kube/guard", Mutants: []Mutant{
 		{
 			Name: "kube-guard-remembers-forever", Bug: "an open watch is not reviewed again", File: "again.go",
-			Old: `return ok && allowed && now.Sub(at) < g.cfg.Fresh`, New: `return ok && allowed`, Tests: "TestRemembers",
+			Old: `return ok && allowed && now.Sub(at) < g.cfg.Fresh`, New: `return ok && allowed && now.Sub(at) >= 0`, Tests: "TestRemembers",
 		},
 		{
 			Name: "kube-guard-remembers-refusal", Bug: "a watch that is refused goes on", File: "again.go",
-			Old: `return ok && allowed && now`, New: `return ok && now`, Tests: "TestRemembers",
+			Old: `return ok && allowed && now`, New: `return ok && (allowed || true) && now`, Tests: "TestRemembers",
 		},
 		{
 			Name: "kube-guard-forever", Bug: "an allow counts for as long as no apiserver answers", File: "guard.go",
@@ -306,7 +306,7 @@ func kubeAPIGroup() Group {
 		},
 		{
 			Name: "kube-watch-early-bookmark", Bug: "a bookmark comes before events up to its version", File: "deliver.go",
-			Old: `s.bookmark(max(at, s.sent), false)`, New: `s.bookmark(max(s.f.fan.progress(), s.sent), false)`, Tests: "TestServedWatchesGetTheirEventsOnce",
+			Old: `s.bookmark(max(at, s.sent), false)`, New: `s.bookmark(max(at, s.f.fan.progress()), false)`, Tests: "TestABookmarkPassesNoEventThatComesMeanwhile",
 		},
 		{
 			Name: "kube-watch-passes-event", Bug: "the last bookmark of a watch passes an event that could not be sent", File: "watch.go",

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -122,15 +123,13 @@ func TestServedWatchesGetTheirEventsOnce(t *testing.T) {
 			x := newFanned(t)
 			x.fan.queued = 700 // bytes: some watches take too little
 			v := serveWatches(t, x, second)
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			defer cancel()
 			viewers := make([]*viewer, 3*len(kinds))
 			var reading sync.WaitGroup
 			for i := range viewers {
 				k := kinds[i%len(kinds)]
 				viewers[i] = x.view(t, k.namespace, k.labels, k.fields, 0, k.matches) // to compare with
 				viewers[i].close()
-				resp := v.watch(ctx, t, i%len(kinds), 0)
+				resp := v.watch(t.Context(), t, i%len(kinds), 0)
 				reading.Go(func() {
 					defer resp.Body.Close()
 					body := io.TeeReader(resp.Body, &viewers[i].body)
@@ -248,4 +247,50 @@ func TestServedWatchesEndWithTheirCache(t *testing.T) {
 			}
 		})
 	}
+}
+
+// interrupted is a transport to a viewer. Something happens while it sends for the first time.
+type interrupted struct {
+	v    *viewer
+	do   func()
+	sent chan struct{}
+}
+
+func (i *interrupted) SendFramed(_ func(), parts ...[]byte) error {
+	for _, part := range parts {
+		i.v.body.Write(part)
+	}
+	if do := i.do; do != nil {
+		i.do = nil
+		do()
+	}
+	i.sent <- struct{}{}
+	return nil
+}
+
+func (*interrupted) Flush()                       {}
+func (*interrupted) Attach(create func() any) any { return create() }
+
+// TestABookmarkPassesNoEventThatComesMeanwhile has an event come in the turn of a watch, after its
+// frames were taken and before its bookmark.
+func TestABookmarkPassesNoEventThatComesMeanwhile(t *testing.T) {
+	x := newFanned(t)
+	v := x.view(t, "", "", "", 0, func(*pod) bool { return true })
+	v.step(t)
+	to := &interrupted{v: v, sent: make(chan struct{}, 10)}
+	to.do = func() { x.change(t, &pod{"n0", "p1", "a1", "h1", 0}, false) }
+	v.to.s, v.to.waits, v.to.Transport = v.stream, v.to.waiting, to
+	v.pumped = v.s.pumps.OpenAt("a", &v.to)
+	v.task.Init(v.pumped, v.turn)
+	x.change(t, &pod{"n0", "p0", "a1", strings.Repeat("h", 10_000), 0}, false) // large enough to be sent at once
+	x.fan.progress()
+	v.asked.Or(askBookmark)
+	v.task.Start()
+	for range 3 { // the first event, the bookmark, and the second event
+		<-to.sent
+	}
+	v.pumped.Close()
+	v.s.pumps.Wait()
+	x.check(t, v)
+	v.close()
 }
