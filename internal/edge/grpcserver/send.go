@@ -1,6 +1,8 @@
 package grpcserver
 
 import (
+	"net/http"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -28,7 +30,13 @@ func (s *stream) send(now bool, wait func(), parts ...[]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !s.headed {
-		if err := s.sendHeaderLocked(nil); err != nil {
+		err := error(nil)
+		if s.web != nil {
+			err = s.web.sendHeaderLocked(http.StatusOK)
+		} else {
+			err = s.sendHeaderLocked(nil)
+		}
+		if err != nil {
 			return err
 		}
 	}

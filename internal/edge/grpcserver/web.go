@@ -101,8 +101,14 @@ func (w *web) WriteHeader(code int) {
 	c := w.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	_ = w.sendHeaderLocked(code) // writes fail from now on
+}
+
+// sendHeaderLocked sends the response headers.
+func (w *web) sendHeaderLocked(code int) error {
+	c := w.conn
 	if w.waitForRoomLocked(); w.gone {
-		return
+		return contextStatus(w.ctx)
 	}
 	w.headed = true
 	b := startBlock(c)
@@ -117,8 +123,9 @@ func (w *web) WriteHeader(code int) {
 		}
 	}
 	if !c.appendBlockLocked(b, w.id, 0) {
-		_ = w.overflowLocked() // writes fail from now on
+		return w.overflowLocked()
 	}
+	return nil
 }
 
 // ofConnection reports whether HTTP/2 has no such header: RFC 9113, 8.2.2.
@@ -132,9 +139,12 @@ func ofConnection(name string) bool {
 
 // Write implements http.ResponseWriter. It waits while the client does not take the bytes.
 func (w *web) Write(p []byte) (int, error) {
-	w.WriteHeader(http.StatusOK)
-	if !w.parked && (w.request == nil || w.request.Method == http.MethodHead) {
+	if !w.parked && (w.request == nil || w.request.Method == http.MethodHead) || len(p) == 0 {
+		w.WriteHeader(http.StatusOK)
 		return len(p), nil
+	}
+	if !w.wrote { // a pump may read it, once the answer is parked
+		w.wrote = true // the headers leave with the bytes: a connection that breaks has sent both or none
 	}
 	if err := w.send(false, nil, p); err != nil {
 		return 0, err

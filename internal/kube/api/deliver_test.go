@@ -294,3 +294,39 @@ func TestABookmarkPassesNoEventThatComesMeanwhile(t *testing.T) {
 	x.check(t, v)
 	v.close()
 }
+
+// calling is a ResponseWriter that notes what is called, until the first flush.
+type calling struct {
+	header  http.Header
+	calls   []string
+	flushed func()
+}
+
+func (r *calling) Header() http.Header { return r.header }
+func (r *calling) WriteHeader(int)     { r.calls = append(r.calls, "headers") }
+func (r *calling) Flush()              { r.flushed() }
+
+func (r *calling) Write(b []byte) (int, error) {
+	r.calls = append(r.calls, string(b))
+	return len(b), nil
+}
+
+// TestAWatchBeginsWithItsBookmark has the headers of a watch leave with its bookmark. A reflector
+// lists again after headers without an event, which a node that is killed between the two leaves.
+func TestAWatchBeginsWithItsBookmark(t *testing.T) {
+	x := newFanned(t)
+	cfg := Defaults()
+	cfg.Budget = budget.New(1 << 30)
+	a := &answer{
+		s: &Server{cfg: cfg}, f: x.feed, q: &request{resource: pods(), bookmarks: true, version: 10},
+		kind: source.Kind{APIVersion: "v1", Kind: "Pod"}, client: budget.Client{Name: "a", Max: budget.HalfOfTotal},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &calling{header: http.Header{}, flushed: cancel}
+	if err := a.watch(ctx, w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.calls) != 1 || !strings.HasPrefix(w.calls[0], `{"type":"BOOKMARK"`) {
+		t.Errorf("the watch begins with %q", w.calls)
+	}
+}

@@ -99,8 +99,9 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return nil
 	}
 	s.w.Header().Set("Content-Type", a.f.r.Encoding.WatchType())
-	s.w.WriteHeader(http.StatusOK)
-	if state != nil && !s.initial(state) {
+	// The headers leave with the first bookmark or event: a connection that breaks between the
+	// two makes the client's reflector list.
+	if state != nil && !s.initial(state) || !s.encodeDifference() || !s.flush() {
 		s.stuck.end()
 		s.free()
 		return nil
