@@ -354,14 +354,6 @@ func kubeAPIGroup() Group {
 	d.rest`, Tests: "TestAnUnknownDifferenceIsForAnApiserver",
 		},
 		{
-			Name: "kube-watchdog-write", Bug: "a write may take any time", File: "watchdog.go",
-			Old: `d.timer.Reset(d.after)`, New: `d.timer.Stop()`, Tests: "TestAWriteThatTakesTooLongEnds",
-		},
-		{
-			Name: "kube-watchdog-handler", Bug: "the writer of a handler that has returned is used", File: "watchdog.go",
-			Old: `	d.ended = true`, New: `	d.ended = false`, Tests: "TestAWatchdogThatEndsLeavesTheWriterAlone",
-		},
-		{
 			Name: "kube-past-of-another-node", Bug: "forgets what a difference of another node replaces", File: "past.go",
 			Old: `slices.AppendSeq(held, maps.Values(rest))`, New: `slices.AppendSeq(held[:0], maps.Values(rest))`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
 		},
@@ -480,6 +472,14 @@ func kubeTransitionGroup() Group {
 
 func kubePortGroup() Group {
 	return Group{Package: "internal/kube/port", Mutants: []Mutant{
+		{
+			Name: "kube-watchdog-write", Bug: "a write may take any time", File: "watchdog.go",
+			Old: `d.timer.Reset(d.after)`, New: `d.timer.Stop()`, Tests: "TestAWriteThatTakesTooLongEnds",
+		},
+		{
+			Name: "kube-watchdog-handler", Bug: "the writer of a handler that has returned is used", File: "watchdog.go",
+			Old: `	d.ended = true`, New: `	d.ended = false`, Tests: "TestAWatchdogThatEndsLeavesTheWriterAlone",
+		},
 		{
 			Name: "kube-socket-message", Bug: "two events are one message", File: "socket.go",
 			Old: `for event := range bytes.Lines(b) {`, New: `for event := range bytes.Lines(b) {

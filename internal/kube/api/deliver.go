@@ -45,7 +45,7 @@ func (o *outlet) SendFramed(wait func(), parts ...[]byte) error {
 	err := o.Transport.SendFramed(o.waits, parts...)
 	if o.armed {
 		o.armed = false
-		o.s.stuck.pause()
+		o.s.stuck.Pause()
 	}
 	if err != nil {
 		o.s.ask(askGone)
@@ -56,7 +56,7 @@ func (o *outlet) SendFramed(wait func(), parts ...[]byte) error {
 func (o *outlet) waiting() {
 	if !o.armed {
 		o.armed = true
-		o.s.stuck.begin()
+		o.s.stuck.Begin()
 	}
 	o.wait()
 }
@@ -215,7 +215,7 @@ func (s *stream) end() {
 	s.timer.Stop()
 	s.unwatch()
 	s.pumped.Close()
-	s.stuck.end()
+	s.stuck.End()
 	s.free()
 	s.finish()
 }

@@ -9,7 +9,6 @@ import (
 	"iter"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strconv"
 	"sync"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/port"
 	"github.com/shardwatch/shardwatch/internal/kube/selector"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 	"github.com/shardwatch/shardwatch/internal/kube/transition"
@@ -147,7 +147,7 @@ func (x *fanned) view(t *testing.T, namespace, labels, fields string, from int, 
 	}
 	v := &viewer{matches: func(p *pod) bool { return p != nil && (namespace == "" || p.namespace == namespace) && matches(p) }, from: from}
 	v.stream = &stream{answer: &answer{s: &Server{}, f: x.feed, q: q, kind: source.Kind{APIVersion: "v1", Kind: "Pod"}}, w: v, control: http.NewResponseController(v), wake: make(wakeup, 1)}
-	v.stuck = newWatchdog(v.control, time.Hour)
+	v.stuck = port.NewWatchdog(v.control, time.Hour)
 	v.sent = kv.Revision(10 + from)
 	if v.watcher, err = x.cache.Watch(pods().InNamespace(namespace), v.sent+1, v.wake); err != nil {
 		t.Fatal(err)
@@ -412,55 +412,5 @@ func TestAWatchThatTakesTooLittleLeaves(t *testing.T) {
 	x.fan.progress()
 	if frames, last, left := v.member.take(nil); len(frames) != 1 || last != 11 || !left {
 		t.Errorf("%d frames wait, up to version %d, and the watch has left: %v", len(frames), last, left)
-	}
-}
-
-// TestAWriteThatTakesTooLongEnds has the watchdog end a write.
-func TestAWriteThatTakesTooLongEnds(t *testing.T) {
-	ended := make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		defer close(ended)
-		d := newWatchdog(http.NewResponseController(w), 10*time.Millisecond)
-		d.begin()
-		var err error
-		for err == nil {
-			_, err = w.Write(make([]byte, 64<<10)) // the client reads nothing
-		}
-		d.end()
-	}))
-	defer server.Close()
-	resp, err := http.Get(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	<-ended
-}
-
-// deadlines counts the deadlines of a writer.
-type deadlines struct {
-	http.ResponseWriter
-	set chan time.Time
-}
-
-// SetWriteDeadline implements what http.ResponseController looks for.
-func (d *deadlines) SetWriteDeadline(at time.Time) error {
-	d.set <- at
-	return nil
-}
-
-// TestAWatchdogThatEndsLeavesTheWriterAlone has a watchdog bark after the handler has
-// returned.
-func TestAWatchdogThatEndsLeavesTheWriterAlone(t *testing.T) {
-	w := &deadlines{set: make(chan time.Time, 10)}
-	d := newWatchdog(http.NewResponseController(w), time.Hour)
-	d.bark()
-	if len(w.set) != 1 {
-		t.Fatal("a write goes on")
-	}
-	d.end()
-	d.bark()
-	if len(w.set) != 1 {
-		t.Error("the writer of a handler that has returned is used")
 	}
 }

@@ -27,7 +27,7 @@ func (q *request) overSocket(r *http.Request) bool {
 func (s *stream) serveSocket(r *http.Request, state *keytree.Snapshot) {
 	s.s.sockets.Add(1)
 	defer s.s.sockets.Done()
-	s.stuck.end() // the connection gets one of its own
+	s.stuck.End() // the connection gets one of its own
 	served := false
 	websocket.Server{Handler: func(conn *websocket.Conn) {
 		var reading sync.WaitGroup
@@ -42,8 +42,8 @@ func (s *stream) serveSocket(r *http.Request, state *keytree.Snapshot) {
 		})
 		s.w = port.NewSocket(conn)
 		s.control = http.NewResponseController(s.w)
-		s.stuck = newWatchdog(s.control, writeTime)
-		defer s.stuck.end()
+		s.stuck = port.NewWatchdog(s.control, writeTime)
+		defer s.stuck.End()
 		if served = state == nil || s.initial(state); served {
 			s.serve(r.WithContext(ctx))
 		}

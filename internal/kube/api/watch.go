@@ -12,6 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/port"
 	"github.com/shardwatch/shardwatch/internal/kube/transition"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -39,7 +40,7 @@ type stream struct {
 	*answer
 	w       http.ResponseWriter
 	control *http.ResponseController
-	stuck   *watchdog
+	stuck   *port.Watchdog
 	out     []byte // encoded for this watch alone
 	began   time.Time
 	wake    wakeup
@@ -79,7 +80,7 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return later(err)
 	}
 	s := &stream{answer: a, w: w, control: http.NewResponseController(w), began: time.Now(), wake: make(wakeup, 1)}
-	s.stuck = newWatchdog(s.control, writeTime)
+	s.stuck = port.NewWatchdog(s.control, writeTime)
 	a.s.counts.watches.Add(1)
 	a.f.users.Add(1)
 	var state *keytree.Snapshot
@@ -90,7 +91,7 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		err = s.fromVersion(ctx)
 	}
 	if err != nil {
-		s.stuck.end()
+		s.stuck.End()
 		s.free()
 		return err
 	}
@@ -102,7 +103,7 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	// The headers leave with the first bookmark or event: a connection that breaks between the
 	// two makes the client's reflector list.
 	if state != nil && !s.initial(state) || !s.encodeDifference() || !s.flush() {
-		s.stuck.end()
+		s.stuck.End()
 		s.free()
 		return nil
 	}
@@ -227,9 +228,8 @@ func (s *stream) last(ctx context.Context) {
 // maxPending is how many bytes of events are encoded before they are written.
 const maxPending = 256 << 10
 
-// pending writes and encodes what can be read. It returns false if the watch cannot go on:
-// there is nothing more to read then, so that its last bookmark does not pass an event that
-// could not be sent.
+// pending writes and encodes what can be read. It returns false if the watch cannot go on, and leaves
+// it nothing to read: its last bookmark passes no event that could not be sent.
 func (s *stream) pending() bool {
 	alive := s.readable()
 	if !alive {
@@ -427,15 +427,15 @@ func (s *stream) flush() bool {
 	if !s.write() {
 		return false
 	}
-	s.stuck.begin()
-	defer s.stuck.pause()
+	s.stuck.Begin()
+	defer s.stuck.Pause()
 	return s.control.Flush() == nil
 }
 
 // write writes what was encoded, and frames after it.
 func (s *stream) write(frames ...[]byte) bool {
-	s.stuck.begin()
-	defer s.stuck.pause()
+	s.stuck.Begin()
+	defer s.stuck.Pause()
 	if len(s.out) > 0 {
 		if _, err := s.w.Write(s.out); err != nil {
 			return false

@@ -1,4 +1,4 @@
-package api
+package port
 
 import (
 	"net/http"
@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// watchdog ends a write that takes too long. A deadline for each write would cost two
+// Watchdog ends a write that takes too long. A deadline for each write would cost two
 // messages to the connection's goroutine.
-type watchdog struct {
+type Watchdog struct {
 	control *http.ResponseController
 	after   time.Duration
 	timer   *time.Timer
@@ -17,15 +17,16 @@ type watchdog struct {
 	ended bool // guarded by mu; the handler returns, and the writer is not its any more
 }
 
-func newWatchdog(control *http.ResponseController, after time.Duration) *watchdog {
-	d := &watchdog{control: control, after: after}
+// NewWatchdog returns a watchdog of a writer, whose writes may take a time.
+func NewWatchdog(control *http.ResponseController, after time.Duration) *Watchdog {
+	d := &Watchdog{control: control, after: after}
 	d.timer = time.AfterFunc(after, d.bark)
 	d.timer.Stop()
 	return d
 }
 
 // bark ends the write.
-func (d *watchdog) bark() {
+func (d *Watchdog) bark() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.ended {
@@ -33,13 +34,14 @@ func (d *watchdog) bark() {
 	}
 }
 
-// begin begins a write, and pause ends it.
-func (d *watchdog) begin() { d.timer.Reset(d.after) }
+// Begin begins a write.
+func (d *Watchdog) Begin() { d.timer.Reset(d.after) }
 
-func (d *watchdog) pause() { d.timer.Stop() }
+// Pause ends a write.
+func (d *Watchdog) Pause() { d.timer.Stop() }
 
-// end ends the use of the writer.
-func (d *watchdog) end() {
+// End ends the use of the writer.
+func (d *Watchdog) End() {
 	d.timer.Stop()
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,0 +1,58 @@
+package port
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+)
+
+// TestAWriteThatTakesTooLongEnds has the watchdog end a write.
+func TestAWriteThatTakesTooLongEnds(t *testing.T) {
+	ended := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		defer close(ended)
+		d := NewWatchdog(http.NewResponseController(w), 10*time.Millisecond)
+		d.Begin()
+		var err error
+		for err == nil {
+			_, err = w.Write(make([]byte, 64<<10)) // the client reads nothing
+		}
+		d.End()
+	}))
+	defer server.Close()
+	resp, err := http.Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	<-ended
+}
+
+// deadlines counts the deadlines of a writer.
+type deadlines struct {
+	http.ResponseWriter
+	set chan time.Time
+}
+
+// SetWriteDeadline implements what http.ResponseController looks for.
+func (d *deadlines) SetWriteDeadline(at time.Time) error {
+	d.set <- at
+	return nil
+}
+
+// TestAWatchdogThatEndsLeavesTheWriterAlone has a watchdog bark after the handler has
+// returned.
+func TestAWatchdogThatEndsLeavesTheWriterAlone(t *testing.T) {
+	w := &deadlines{set: make(chan time.Time, 10)}
+	d := NewWatchdog(http.NewResponseController(w), time.Hour)
+	d.bark()
+	if len(w.set) != 1 {
+		t.Fatal("a write goes on")
+	}
+	d.End()
+	d.bark()
+	if len(w.set) != 1 {
+		t.Error("the writer of a handler that has returned is used")
+	}
+}
