@@ -30,7 +30,7 @@ func (s *stream) send(now bool, wait func(), parts ...[]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !s.headed {
-		err := error(nil)
+		var err error
 		if s.web != nil {
 			err = s.web.sendHeaderLocked(http.StatusOK)
 		} else {
