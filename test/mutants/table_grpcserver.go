@@ -223,6 +223,10 @@ func grpcserverGroup() Group {
 			Old: "roused && c.err == nil {", New: "roused && c.err != nil {", Tests: "TestAConnectionAtRestHasNoGoroutine",
 		},
 		{
+			Name: "grpcserver-unsealed", Bug: "writes past a layer that it does not know", File: "server.go",
+			Old: "sealed || at != bottom", New: "sealed || at == nil && bottom == nil", Tests: "TestCredentialsThatSeal",
+		},
+		{
 			Name: "grpcserver-rest-leaks", Bug: "waits for bytes of a connection that rests", File: "socket/socket.go",
 			Old: "if s.Hasty && s.Low.Waits() {", New: "if s.Hasty && s.Low == nil {", Tests: "TestAConnectionAtRestHasNoGoroutine",
 		},

@@ -27,7 +27,7 @@ type conn struct {
 	raw    net.Conn       // as it was accepted
 	net    net.Conn       // with its handshake
 	socket *socket.Socket // beneath it
-	sealed bool           // TLS lies between net and socket
+	sealed bool           // TLS, or a layer that we do not know, lies between net and socket
 	base   context.Context
 	decode *hpack.Decoder // owned by the reader
 	heard  atomic.Int64   // when something was read last, in ns since the epoch

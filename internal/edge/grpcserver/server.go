@@ -221,9 +221,9 @@ func (s *Server) shake(raw net.Conn) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, sealed := socket.Of(nc)
+	at, sealed := socket.Of(nc)
 	bottom.Own()
-	c := newConn(s, nc, bottom, sealed, &peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr(), AuthInfo: info})
+	c := newConn(s, nc, bottom, sealed || at != bottom, &peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr(), AuthInfo: info})
 	c.raw = raw
 	return c, nil
 }

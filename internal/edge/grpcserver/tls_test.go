@@ -1,6 +1,7 @@
 package grpcserver_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -166,5 +167,51 @@ func TestLateReader(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// inverting seals the bytes of a connection in a way that the server does not know: it has no
+// NetConn.
+type inverting struct{ net.Conn }
+
+func (c inverting) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	invert(p[:n])
+	return n, err
+}
+
+func (c inverting) Write(p []byte) (int, error) {
+	sealed := bytes.Clone(p)
+	invert(sealed)
+	return c.Conn.Write(sealed)
+}
+
+func invert(p []byte) {
+	for i := range p {
+		p[i] = ^p[i]
+	}
+}
+
+type invertingCredentials struct {
+	credentials.TransportCredentials
+}
+
+func (c invertingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	return inverting{conn}, info, err
+}
+
+// Credentials other than TLS may seal: all bytes go through their connection.
+func TestCredentialsThatSeal(t *testing.T) {
+	cfg := config()
+	cfg.Credentials = invertingCredentials{cfg.Credentials}
+	address, _ := serve(t, cfg)
+	conn := dial(t, address, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		return inverting{c}, err
+	}))
+	got, err := pb.NewTestServiceClient(conn).UnaryCall(t.Context(), &pb.SimpleRequest{ResponseSize: 1 << 20})
+	if err != nil || len(got.GetPayload().GetBody()) != 1<<20 {
+		t.Errorf("%d bytes, %v", len(got.GetPayload().GetBody()), err)
 	}
 }

@@ -37,7 +37,7 @@ type attempt struct {
 	p    []byte
 	n    int
 	err  error
-	call func(fd uintptr) bool
+	call func(fd uintptr)
 }
 
 // MaxWrite is the largest output that is written at once, in bytes.
@@ -147,11 +147,12 @@ func (s *Socket) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Send writes bytes without blocking: to the kernel, or to the backlog. They go through the
-// connection above the socket, which seals them or not.
+// Send writes bytes without blocking: to the kernel, or to the backlog. If TLS lies above the
+// socket, they go through the connection above it, which seals them. Else nothing above the
+// socket changes them.
 func (s *Socket) Send(above net.Conn, sealed bool, p []byte) error {
 	if !sealed {
-		_, err := above.Write(p)
+		_, err := s.Write(p)
 		return err
 	}
 	s.hold()
@@ -220,7 +221,7 @@ func (s *Socket) tryLocked(p []byte) (int, error) {
 	}
 	a := &s.attempt
 	a.p, a.n, a.err = p, 0, nil
-	err := s.raw.Write(a.call)
+	err := s.raw.Control(a.call)
 	a.p = nil
 	if err == nil {
 		err = a.err
@@ -228,8 +229,9 @@ func (s *Socket) tryLocked(p []byte) (int, error) {
 	return a.n, err
 }
 
-// do is the system call, once the descriptor is known. It never asks to wait.
-func (a *attempt) do(fd uintptr) bool {
+// do is the system call, once the descriptor is known. It never waits, so that Control is enough:
+// Write would prepare the runtime's poller for a wait.
+func (a *attempt) do(fd uintptr) {
 	n, err := rawconn.Write(fd, a.p)
 	switch {
 	case errors.Is(err, syscall.EAGAIN):
@@ -238,5 +240,4 @@ func (a *attempt) do(fd uintptr) bool {
 	default:
 		a.n = n
 	}
-	return true
 }
