@@ -61,7 +61,7 @@ const (
 //
 // It is dear for etcd, which reads its log from the lowest revision on. So
 // concurrent callers are answered together, by one stream for up to 512
-// that has a permit.
+// that has a permit. A response may have 64 MiB: no Follow shares its connection.
 func (c *Client) History(ctx context.Context, r HistoryRequest) (History, error) {
 	one := &pastRead{HistoryRequest: r, done: make(chan struct{})}
 	c.pastReads.add(one)
@@ -205,7 +205,7 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead, fragment bool)
 	var sending sync.WaitGroup
 	defer sending.Wait()
 	defer cancel()
-	stream, err := c.openWatch(ctx, grpc.MaxCallRecvMsgSize(min(c.cfg.MaxResponseBytes, maxPastMessage)))
+	stream, err := c.openWatch(ctx, c.Past, grpc.MaxCallRecvMsgSize(min(c.cfg.MaxResponseBytes, maxPastMessage)))
 	if err != nil {
 		return err
 	}

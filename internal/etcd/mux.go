@@ -192,7 +192,7 @@ func (m *mux) run() {
 }
 
 func (m *mux) serve() error {
-	stream, err := m.c.openWatch(m.ctx)
+	stream, err := m.c.openWatch(m.ctx, m.c.Watches)
 	if err != nil {
 		return err
 	}

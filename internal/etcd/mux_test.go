@@ -327,7 +327,7 @@ func TestSharedStreamBreaks(t *testing.T) {
 	testkit.Eventually(t, "all connections are back", func() bool {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		_, watches := c.openWatch(ctx)
+		_, watches := c.openWatch(ctx, c.Watches)
 		lists := c.Keys(ctx, kv.Single("/"), func([]byte) error { return nil })
 		_, reads := c.Revision(ctx)
 		return watches == nil && lists == nil && reads == nil

@@ -140,12 +140,12 @@ type watchStream struct {
 }
 
 // openWatch opens a stream of watches.
-func (c *Client) openWatch(ctx context.Context, options ...grpc.CallOption) (*watchStream, error) {
+func (c *Client) openWatch(ctx context.Context, on etcdserverpb.WatchClient, options ...grpc.CallOption) (*watchStream, error) {
 	token, err := c.Token(ctx)
 	if err != nil {
 		return nil, etcdconn.Broken("log in", err)
 	}
-	s, err := c.Watches.Watch(etcdconn.WithLeader(etcdconn.WithToken(ctx, token)), append(options, grpc.ForceCodecV2(wire.NewCodec()))...)
+	s, err := on.Watch(etcdconn.WithLeader(etcdconn.WithToken(ctx, token)), append(options, grpc.ForceCodecV2(wire.NewCodec()))...)
 	if err != nil {
 		return nil, etcdconn.Broken("open the stream", err)
 	}

@@ -43,7 +43,7 @@ func (c *Client) watchFrom(ctx context.Context, req kv.FollowRequest, p *positio
 	defer asking.Wait()
 	defer cancel(nil)
 
-	stream, err := c.openWatch(ctx)
+	stream, err := c.openWatch(ctx, c.Watches)
 	if err != nil {
 		return nil, err
 	}

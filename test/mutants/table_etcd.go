@@ -167,6 +167,10 @@ func etcdGroup() Group {
 			Old: "case <-ctx.Done():\n\t\t\tc.pastReads.remove(one)", New: `case <-ctx.Done():`, Tests: "TestGivenUpHistoryIsNotRead",
 		},
 		{
+			Name: "history-beside-events", Bug: "reads history on the connection of the watches", File: "history.go",
+			Old: `c.openWatch(ctx, c.Past,`, New: `c.openWatch(ctx, c.Watches,`, Tests: "TestThePastDoesNotDelayEvents",
+		},
+		{
 			Name: "unpermitted-history-read", Bug: "reads history for a caller that got no permit", File: "history.go",
 			Old: "if err != nil {\n\t\t\t\tc.pastReads.remove(one)", New: `if err != nil {`, Tests: "TestGivenUpHistoryIsNotRead",
 		},

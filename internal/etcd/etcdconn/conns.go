@@ -19,10 +19,11 @@ import (
 
 // Conns are the connections to one etcd cluster.
 type Conns struct {
-	// Watches, Lists and Reads are on connections of their own: for watch streams, for
-	// pages of state and keys, and for small linearizable reads. Maintenance is on that
-	// of Reads.
+	// Watches, Lists and Reads are on connections of their own: for watch streams that stay,
+	// for pages of state and keys, and for small linearizable reads. Past, for watch streams
+	// that read etcd's log, is on that of Lists, and Maintenance on that of Reads.
 	Watches     etcdserverpb.WatchClient
+	Past        etcdserverpb.WatchClient
 	Lists       etcdserverpb.KVClient
 	Reads       etcdserverpb.KVClient
 	Maintenance etcdserverpb.MaintenanceClient
@@ -60,6 +61,7 @@ func New(cfg Config) (*Conns, error) {
 		c.all = append(c.all, conn)
 	}
 	c.Watches = etcdserverpb.NewWatchClient(c.all[0])
+	c.Past = etcdserverpb.NewWatchClient(c.all[1])
 	c.Lists = etcdserverpb.NewKVClient(c.all[1])
 	c.Reads = etcdserverpb.NewKVClient(c.all[readConn])
 	c.Maintenance = etcdserverpb.NewMaintenanceClient(c.all[readConn])

@@ -8,7 +8,7 @@
 // Four connections keep four kinds of traffic apart, because on one of them a
 // large list starves the watches (etcd#15402):
 //
-//	watches ─ the streams of Follows       lists ─ pages of state and keys
+//	watches ─ the streams of Follows       lists ─ pages of state and keys, and etcd's log
 //	reads   ─ small linearizable reads     proxy ─ forwarded calls of clients
 //
 // Each of them holds a connection to every endpoint and takes them in turn, so
