@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -70,7 +71,7 @@ type Config struct {
 	// address may take its name.
 	ReclaimTime time.Duration
 	// ViewInterval is the time between two looks at memberlist's states while
-	// they change; at rest it is four times as long, and members beyond forty make
+	// they change; at rest it is five times as long, and members beyond forty make
 	// it longer in proportion.
 	// Joins and departures are seen at once; a suspicion that comes and goes
 	// within this time is not seen at all.
@@ -102,7 +103,7 @@ func Defaults() Config {
 		ProbeInterval:  time.Second,
 		ProbeTimeout:   500 * time.Millisecond,
 		SuspicionMult:  4,
-		GossipInterval: 200 * time.Millisecond,
+		GossipInterval: beat.Every,
 		// Twice as often as memberlist's default: what gossip lost, metadata
 		// above all, is repaired by this.
 		PushPullInterval: 15 * time.Second,
@@ -115,7 +116,7 @@ func Defaults() Config {
 		// While the old one is alive or suspect to the others, a newcomer at
 		// another address is refused and keeps trying.
 		ReclaimTime:     time.Second,
-		ViewInterval:    500 * time.Millisecond,
+		ViewInterval:    2 * beat.Every,
 		RetryInterval:   time.Second,
 		RejoinInterval:  15 * time.Second,
 		ConflictTimeout: 30 * time.Second,

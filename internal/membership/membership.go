@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/memberlist"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -164,6 +165,7 @@ func (m *Membership) start(ctx context.Context) (*memberlist.Memberlist, *observ
 
 	conf := m.memberlistConfig(transport, logger)
 	conf.AdvertiseAddr, conf.AdvertisePort, conf.BindPort = host, port, n
+	time.Sleep(beat.Until(m.cfg.GossipInterval)) // its rounds begin now
 	ml, err := memberlist.Create(conf)
 	if err != nil {
 		_ = transport.Shutdown()

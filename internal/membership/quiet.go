@@ -55,7 +55,7 @@ const (
 	// restViews is how many times as long as ViewInterval a look comes after the last one
 	// at the least, while memberlist is quiet. A look is an exchange between two
 	// memberlists, some ten switches of goroutines.
-	restViews = 4
+	restViews = 5
 )
 
 // lookInterval is the time between two looks at members while memberlist is quiet.

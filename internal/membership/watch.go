@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
@@ -14,8 +15,8 @@ import (
 // or gossips a change, and at every lookInterval. It ends with ctx, or when another
 // node has our name for too long.
 func (m *Membership) watch(ctx context.Context, obs *observer) error {
-	ticker := time.NewTicker(m.cfg.ViewInterval)
-	defer ticker.Stop()
+	tick := time.NewTimer(beat.Until(m.cfg.ViewInterval))
+	defer tick.Stop()
 	for {
 		nodes, err := obs.look()
 		if err != nil {
@@ -32,7 +33,8 @@ func (m *Membership) watch(ctx context.Context, obs *observer) error {
 				return err
 			case <-m.looks:
 				due = true
-			case <-ticker.C:
+			case <-tick.C:
+				tick.Reset(beat.Until(m.cfg.ViewInterval))
 				now := time.Now()
 				due = m.quiet.busy(now) || now.Sub(looked) >= lookInterval(m.cfg.ViewInterval, int(m.size.Load()))
 			}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -212,7 +213,7 @@ func joins(u kv.Update, req kv.FollowRequest) error {
 // those behind waits until one before it reads etcd itself: else each change of
 // the owner would have all replicas read it for a moment.
 func (r *run) scout(ctx context.Context, s *stream, relieve bool) *stream {
-	tick := time.NewTimer(UntilBeat(scoutEvery))
+	tick := time.NewTimer(beat.Until(scoutEvery))
 	defer tick.Stop()
 	called := r.f.called()
 	for {
@@ -220,7 +221,7 @@ func (r *run) scout(ctx context.Context, s *stream, relieve bool) *stream {
 		case <-s.ctx.Done():
 			return nil
 		case <-tick.C:
-			tick.Reset(UntilBeat(scoutEvery))
+			tick.Reset(beat.Until(scoutEvery))
 		case <-called:
 			called = r.f.called()
 		}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -20,17 +21,9 @@ import (
 // here waits for it, and because a mistake costs only a watch at etcd for a
 // while.
 const (
-	Heartbeat = 200 * time.Millisecond
+	Heartbeat = beat.Every
 	Silence   = 3 * Heartbeat
 )
-
-// UntilBeat returns the time until the next moment that is a multiple of every,
-// itself one of Heartbeat. All that a node does now and then is done at one of
-// these moments: to wake a process that sleeps costs more than what it then does.
-func UntilBeat(every time.Duration) time.Duration {
-	now := time.Now()
-	return now.Truncate(every).Add(every).Sub(now)
-}
 
 // ErrSilent reports that a peer stopped talking without closing the stream: it
 // is paused, or cut off.
@@ -225,8 +218,8 @@ func (p *pulse) run(ctx context.Context) {
 func (p *pulse) ping(ctx context.Context, opened <-chan grpc.BidiStreamingClient[peerv1.BeatRequest, peerv1.BeatResponse]) {
 	var stream grpc.BidiStreamingClient[peerv1.BeatRequest, peerv1.BeatResponse]
 	var wish, roused <-chan struct{} // nil: the session has not begun
-	beat := time.NewTimer(UntilBeat(Heartbeat))
-	defer beat.Stop()
+	tick := time.NewTimer(beat.Until(Heartbeat))
+	defer tick.Stop()
 	for {
 		m := &peerv1.BeatRequest{}
 		var wishes []*peerv1.BeatRequest
@@ -238,8 +231,8 @@ func (p *pulse) ping(ctx context.Context, opened <-chan grpc.BidiStreamingClient
 		case <-wish:
 			wishes = p.wishes()
 		case <-roused:
-		case <-beat.C:
-			beat.Reset(UntilBeat(Heartbeat))
+		case <-tick.C:
+			tick.Reset(beat.Until(Heartbeat))
 			p.miss()
 		}
 		if wishes == nil {

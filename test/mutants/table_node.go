@@ -3,6 +3,14 @@ package mutants
 func membershipGroup() Group {
 	return Group{Package: "internal/membership", Mutants: []Mutant{
 		{
+			Name: "gossip-between-beats", Bug: "rounds of gossip and probes begin when the node starts", File: "membership.go",
+			Old: `time.Sleep(beat.Until(m.cfg.GossipInterval))`, New: `time.Sleep(0 * beat.Until(m.cfg.GossipInterval))`, Tests: "TestProbesAndLooksFallOnBeats",
+		},
+		{
+			Name: "looks-between-beats", Bug: "looks at the members are as far apart as they begin", File: "watch.go",
+			Old: `tick.Reset(beat.Until(m.cfg.ViewInterval))`, New: `tick.Reset(m.cfg.ViewInterval + time.Millisecond)`, Tests: "TestProbesAndLooksFallOnBeats",
+		},
+		{
 			Name: "view-read-twice-a-second", Bug: "reads the view of few members twice a second at rest", File: "quiet.go",
 			Old: `max(restViews, `, New: `max(1, `, Tests: "TestFewMembersLookSeldomAtRest",
 		},

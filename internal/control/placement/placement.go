@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/control/mapfile"
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/data/broadcast"
@@ -266,7 +267,7 @@ func (p *Placement) Owed(m *shard.Map) int { return planner.Owed(m, p.ourMembers
 // watchMembers notifies members, reports whether this node votes, and ends the node when it joined another
 // cluster than its data directory belongs to.
 func (p *Placement) watchMembers(ctx context.Context) error {
-	tick := time.NewTicker(membersPoll)
+	tick := time.NewTimer(beat.Until(membersPoll))
 	defer tick.Stop()
 	var seen []shard.Member
 	for {
@@ -287,6 +288,7 @@ func (p *Placement) watchMembers(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+			tick.Reset(beat.Until(membersPoll))
 		case <-votes:
 		case <-p.cfg.MembersChanged:
 		}

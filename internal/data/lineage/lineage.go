@@ -17,6 +17,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/files/durable"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -111,11 +112,12 @@ func (l *Keeper) Run(ctx context.Context) error {
 
 // keep saves the mark until ctx ends, and then once more.
 func (l *Keeper) keep(ctx context.Context) {
-	tick := time.NewTicker(saveMarkEvery)
+	tick := time.NewTimer(beat.Until(saveMarkEvery))
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
+			tick.Reset(beat.Until(saveMarkEvery))
 			l.save()
 		case <-ctx.Done():
 			l.save()

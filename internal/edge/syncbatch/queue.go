@@ -9,6 +9,7 @@ import (
 	"time"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -181,13 +182,14 @@ func New(cfg Config) *Queue {
 
 // Run lets batches begin until ctx ends.
 func (q *Queue) Run(ctx context.Context) {
-	sweep := time.NewTicker(q.cfg.Patience.Sweep)
+	sweep := time.NewTimer(beat.Until(q.cfg.Patience.Sweep))
 	defer sweep.Stop()
 	for {
 		q.begin(ctx)
 		select {
 		case <-q.kick:
 		case now := <-sweep.C:
+			sweep.Reset(beat.Until(q.cfg.Patience.Sweep))
 			q.sweep(now)
 		case <-ctx.Done():
 			q.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/edge/native"
 	"github.com/shardwatch/shardwatch/internal/ops/revtrace"
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
@@ -86,14 +87,14 @@ func (s *Recorder) Run(ctx context.Context) error {
 	var logging sync.WaitGroup
 	defer logging.Wait()
 	logging.Go(func() { s.summary.run(ctx) })
-	tick := time.NewTimer(replica.UntilBeat(recordEvery))
+	tick := time.NewTimer(beat.Until(recordEvery))
 	defer tick.Stop()
 	toNodes := metric.WithAttributeSet(attribute.NewSet(attribute.String("to", "nodes")))
 	toWatches := metric.WithAttributeSet(attribute.NewSet(attribute.String("to", "watches")))
 	for {
 		select {
 		case <-tick.C:
-			tick.Reset(replica.UntilBeat(recordEvery))
+			tick.Reset(beat.Until(recordEvery))
 		case <-ctx.Done():
 			return nil
 		}

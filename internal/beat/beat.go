@@ -1,0 +1,16 @@
+// Package beat has all that a node does now and then happen at the same moments. To wake a
+// process that sleeps costs more than what it then does, and each timer wakes it twice:
+// Go's scheduler waits in whole milliseconds, and then for the rest.
+package beat
+
+import "time"
+
+// Every is the time between two beats. They are the same moments in all processes of a machine.
+const Every = 200 * time.Millisecond
+
+// Until returns the time until the next moment that is a multiple of every, itself one of
+// Every.
+func Until(every time.Duration) time.Duration {
+	now := time.Now()
+	return now.Truncate(every).Add(every).Sub(now)
+}

@@ -1,0 +1,29 @@
+package beat
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Whoever asks, and whenever: the next beat is the same moment for all, and what
+// is done more seldom is done at one.
+func TestBeatsFallTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const seldom = 3 * Every
+		next := time.Now().Add(Until(Every))
+		for time.Now().Before(next) {
+			if got := time.Now().Add(Until(Every)); !got.Equal(next) {
+				t.Fatalf("at %v: beat at %v, not %v", time.Now(), got, next)
+			}
+			if after := time.Now().Add(Until(seldom)).Sub(next); after < 0 || after >= seldom || after%Every != 0 {
+				t.Fatalf("at %v: what is done every %v is done %v after the next beat", time.Now(), seldom, after)
+			}
+			time.Sleep(7 * time.Millisecond)
+		}
+		time.Sleep(Until(Every))
+		if d := Until(Every); d != Every {
+			t.Errorf("on a beat, the next one is in %v", d)
+		}
+	})
+}
