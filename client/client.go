@@ -24,10 +24,7 @@ type Client struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // every goroutine and timer of the client
 
-	topology atomic.Pointer[topology]
-	first    chan struct{} // closed by follow: the map is known, or the first try failed
-	grown    chan struct{} // capacity 1: a watch needs shards that are not known
-	unmapped atomic.Int64  // watches that wait for the shards of their ranges
+	follower *follower
 
 	// The order of locks: Watcher.mu, then mu, then stream.mu. Nothing is locked
 	// while unitsMu is held.
@@ -35,7 +32,6 @@ type Client struct {
 	closed    bool                  // guarded by mu
 	nodes     map[string]*node      // by address; guarded by mu
 	penalties penalties             // guarded by mu
-	unfollow  func()                // has the map followed at another node; guarded by mu
 	watchers  map[*Watcher]struct{} // those that have not ended; guarded by mu
 
 	starts, resumes, lists atomic.Int64
@@ -60,9 +56,9 @@ func New(cfg Config) (*Client, error) {
 	c := &Client{
 		cfg: cfg, login: newLogin(cfg), files: files, prefers: preference{cfg.Zone, strconv.FormatUint(rand.Uint64(), 36)}, pulse: newPulse(cfg.Silence/12, time.Now()),
 		ctx: ctx, cancel: cancel,
-		first: make(chan struct{}), grown: make(chan struct{}, 1),
 		nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},
 	}
+	c.follower = newFollower(c)
 	slices.SortStableFunc(cfg.Endpoints, func(a, b string) int { // clients spread before they know the map, too
 		if score(c.prefers.seed, a) > score(c.prefers.seed, b) {
 			return -1
@@ -70,7 +66,7 @@ func New(cfg Config) (*Client, error) {
 		return 1
 	})
 	c.wg.Go(func() { c.pulse.run(ctx) })
-	c.wg.Go(c.follow)
+	c.wg.Go(c.follower.run)
 	c.wg.Go(c.goHome)
 	if files != nil {
 		c.wg.Go(func() { files.follow(ctx, cfg.Logger) })
@@ -163,7 +159,7 @@ func (c *Client) count(u *Update) {
 // pick returns the address to ask about r: one of hints, else a member by the
 // map, else an endpoint. Those in the penalty box, and those tried, come last.
 func (c *Client) pick(r Range, hints []string, tried tried) string {
-	addrs := slices.Concat(hints, c.topology.Load().candidates(r, c.prefers), c.cfg.Endpoints)
+	addrs := slices.Concat(hints, c.follower.topology.Load().candidates(r, c.prefers), c.cfg.Endpoints)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.penalties.choose(addrs, tried, time.Now())
@@ -267,4 +263,15 @@ func (c *Client) forget(t *topology) {
 	for _, n := range gone {
 		c.drop(n)
 	}
+}
+
+// living returns the watchers that have not ended.
+func (c *Client) living() []*Watcher {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	watchers := make([]*Watcher, 0, len(c.watchers))
+	for w := range c.watchers {
+		watchers = append(watchers, w)
+	}
+	return watchers
 }

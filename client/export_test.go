@@ -6,7 +6,7 @@ import (
 )
 
 // MoveHome makes one round of moving watches to their homes.
-func (c *Client) MoveHome() { c.moveHome(c.topology.Load()) }
+func (c *Client) MoveHome() { c.moveHome(c.follower.topology.Load()) }
 
 // Boxed reports whether one of the addresses is in the penalty box.
 func (c *Client) Boxed(addrs []string) bool {
@@ -20,12 +20,12 @@ func (c *Client) Penalise(addr string, d time.Duration) { c.penalise(addr, d) }
 
 // Draining reports whether the client knows that a member drains.
 func (c *Client) Draining(name string) bool {
-	return slices.ContainsFunc(c.topology.Load().members, func(m member) bool { return m.name == name && m.draining })
+	return slices.ContainsFunc(c.follower.topology.Load().members, func(m member) bool { return m.name == name && m.draining })
 }
 
 // Follows reports whether the client has a shard on a node, by the map that it follows.
 func (c *Client) Follows(id uint64, node string) bool {
-	t := c.topology.Load()
+	t := c.follower.topology.Load()
 	return t != nil && slices.ContainsFunc(t.shards.shards, func(s shard) bool { return s.id == id && s.replicas[0] == node })
 }
 

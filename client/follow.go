@@ -20,27 +20,43 @@ import (
 // whether it is still there: a map that does not change sends nothing.
 const probeEvery = 5 * time.Second
 
-// follow keeps the topology until the client is closed, at one node after the
-// other.
-func (c *Client) follow() {
+// follower follows the shard map at one node after the other, as far as the client's
+// watches need it.
+type follower struct {
+	c        *Client
+	topology atomic.Pointer[topology]
+	first    chan struct{} // closed by run: the map is known, or the first try failed
+	grown    chan struct{} // capacity 1: a watch needs shards that are not known
+	unmapped atomic.Int64  // watches that wait for the shards of their ranges
+
+	mu       sync.Mutex
+	unfollow func() // has the map followed at another node; guarded by mu
+}
+
+func newFollower(c *Client) *follower {
+	return &follower{c: c, first: make(chan struct{}), grown: make(chan struct{}, 1)}
+}
+
+// run keeps the topology until the client is closed.
+func (f *follower) run() {
 	var failures int
 	var tried tried
-	opened := sync.OnceFunc(func() { c.open() })
+	opened := sync.OnceFunc(func() { f.open() })
 	defer opened()
 	lost := false
-	for c.ctx.Err() == nil {
-		addr := c.pick(Range{}, nil, tried)
+	for f.c.ctx.Err() == nil {
+		addr := f.c.pick(Range{}, nil, tried)
 		got := false
 		began := time.Now()
-		err := c.followAt(addr, func() {
+		err := f.followAt(addr, func() {
 			got = true
 			if lost {
 				lost = false
-				c.cfg.Logger.Info("cluster found again", "node", addr)
+				f.c.cfg.Logger.Info("cluster found again", "node", addr)
 			}
 			opened()
 		})
-		if c.ctx.Err() != nil {
+		if f.c.ctx.Err() != nil {
 			return
 		}
 		if got && time.Since(began) > settled {
@@ -48,84 +64,84 @@ func (c *Client) follow() {
 		}
 		failures++
 		v := judge(err)
-		c.renewed(v, began)
+		f.c.renewed(v, began)
 		if v.penalise || errors.Is(err, errSilent) {
-			c.penalise(addr, 0)
+			f.c.penalise(addr, 0)
 		}
-		if failures == len(c.cfg.Endpoints)+2 && !lost {
+		if failures == len(f.c.cfg.Endpoints)+2 && !lost {
 			lost = true
-			c.cfg.Logger.Warn("no node answers; retrying", "endpoints", c.cfg.Endpoints, "last_error", brief(err))
+			f.c.cfg.Logger.Warn("no node answers; retrying", "endpoints", f.c.cfg.Endpoints, "last_error", brief(err))
 		}
 		opened()
 		tried.add(addr)
-		if !sleep(c.ctx, backoff(failures, v.after)) {
+		if !sleep(f.c.ctx, backoff(failures, v.after)) {
 			return
 		}
 	}
 }
 
 // open lets those go that wait for the first map.
-func (c *Client) open() {
-	close(c.first)
-	for _, w := range c.living() {
+func (f *follower) open() {
+	close(f.first)
+	for _, w := range f.c.living() {
 		w.place()
 	}
 }
 
 // followAt keeps the topology from one node, until that fails; got is called
 // for every answer.
-func (c *Client) followAt(addr string, got func()) error {
-	n, err := c.node(addr)
+func (f *follower) followAt(addr string, got func()) error {
+	n, err := f.c.node(addr)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(c.ctx)
+	ctx, cancel := context.WithCancelCause(f.c.ctx)
 	defer cancel(nil)
 	cluster, health := pb.NewClusterServiceClient(n.conn), healthgrpc.NewHealthClient(n.conn)
-	defer c.following(nil)
+	defer f.following(nil)
 
 	var heard atomic.Int64 // as Client.ran; 0: nothing yet
 	var g sync.WaitGroup
 	defer g.Wait()
 	defer cancel(nil)
 	g.Go(func() {
-		began := c.ran()
-		for sleep(ctx, min(c.cfg.Silence, probeEvery)) {
+		began := f.c.ran()
+		for sleep(ctx, min(f.c.cfg.Silence, probeEvery)) {
 			at := heard.Load()
 			if at == 0 {
-				if c.ran()-began > c.cfg.Silence {
+				if f.c.ran()-began > f.c.cfg.Silence {
 					cancel(errSilent)
 				}
 				continue
 			}
-			if c.ran()-time.Duration(at) < probeEvery {
+			if f.c.ran()-time.Duration(at) < probeEvery {
 				continue
 			}
-			wait := c.wait()
-			probe, done := context.WithTimeout(ctx, c.cfg.Silence)
+			wait := f.c.wait()
+			probe, done := context.WithTimeout(ctx, f.c.cfg.Silence)
 			_, err := health.Check(probe, &healthgrpc.HealthCheckRequest{})
 			done()
-			switch there, silent := judgeProbe(status.Code(err), c.stalled(wait)); {
+			switch there, silent := judgeProbe(status.Code(err), f.c.stalled(wait)); {
 			case silent:
 				cancel(errSilent)
 				return
 			case there:
-				heard.Store(int64(c.ran()))
+				heard.Store(int64(f.c.ran()))
 			}
 		}
 	})
 
 	for err == nil {
-		err = c.followPart(ctx, cluster, addr, func() {
-			heard.Store(int64(c.ran()))
-			c.following(func() { cancel(errForeign) }) // not before: a map that is on its way is not doubted
-			c.praise(addr)
+		err = f.followPart(ctx, cluster, addr, func() {
+			heard.Store(int64(f.c.ran()))
+			f.following(func() { cancel(errForeign) }) // not before: a map that is on its way is not doubted
+			f.c.praise(addr)
 			got()
 		})
 	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errSilent):
-		c.drop(n)
+		f.c.drop(n)
 		return fmt.Errorf("%s: %w", addr, errSilent)
 	case errors.Is(cause, errForeign):
 		return fmt.Errorf("%s: %w than others", addr, errForeign)
@@ -150,11 +166,11 @@ func judgeProbe(code codes.Code, stalled bool) (there, silent bool) {
 
 // followPart keeps that part of the topology that the client needs from one node, until
 // it needs another part. got is called for every answer.
-func (c *Client) followPart(ctx context.Context, cluster pb.ClusterServiceClient, addr string, got func()) error {
-	in := c.interest()
-	t := c.topology.Load().narrowed(in)
+func (f *follower) followPart(ctx context.Context, cluster pb.ClusterServiceClient, addr string, got func()) error {
+	in := f.interest()
+	t := f.topology.Load().narrowed(in)
 	if t != nil {
-		c.topology.Store(t)
+		f.topology.Store(t)
 	}
 	part, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
@@ -164,13 +180,13 @@ func (c *Client) followPart(ctx context.Context, cluster pb.ClusterServiceClient
 	for first := true; err == nil; first = false {
 		var r *pb.WatchShardMapResponse
 		if r, err = stream.Recv(); err == nil {
-			if err = c.learn(addr, in, r); err == nil {
+			if err = f.learn(addr, in, r); err == nil {
 				got()
 			}
 		}
 		if first && err == nil {
 			watching.Go(func() {
-				c.outgrown(part, in)
+				f.outgrown(part, in)
 				cancel()
 			})
 		}
@@ -182,29 +198,29 @@ func (c *Client) followPart(ctx context.Context, cluster pb.ClusterServiceClient
 }
 
 // learn takes over what a node has sent.
-func (c *Client) learn(addr string, in interest, r *pb.WatchShardMapResponse) error {
-	old := c.topology.Load()
+func (f *follower) learn(addr string, in interest, r *pb.WatchShardMapResponse) error {
+	old := f.topology.Load()
 	t, err := old.with(addr, in, r)
 	if err != nil {
 		return err
 	}
-	c.topology.Store(t)
-	if c.unmapped.Load() > 0 {
-		for _, w := range c.living() {
+	f.topology.Store(t)
+	if f.unmapped.Load() > 0 {
+		for _, w := range f.c.living() {
 			w.mapped(t)
 		}
 	}
-	c.forget(t)
+	f.c.forget(t)
 	if old == nil || old.shards.clusterID != t.shards.clusterID {
-		c.regroup(t.shards.clusterID)
+		f.regroup(t.shards.clusterID)
 	}
 	return nil
 }
 
 // regroup has all watches leave nodes of other clusters. They resume with their
 // positions, which say that they are of another cluster.
-func (c *Client) regroup(cluster string) {
-	watchers := c.living()
+func (f *follower) regroup(cluster string) {
+	watchers := f.c.living()
 	for _, w := range watchers {
 		w.follow(cluster, herd(len(watchers)))
 	}
@@ -212,30 +228,19 @@ func (c *Client) regroup(cluster string) {
 
 // following keeps what has the map followed at another node; nil: it is followed
 // nowhere.
-func (c *Client) following(unfollow func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.unfollow = unfollow
+func (f *follower) following(unfollow func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unfollow = unfollow
 }
 
 // doubt has the map followed at another node, if it is still t: a node has turned
 // out to be of another cluster.
-func (c *Client) doubt(t *topology) {
-	c.mu.Lock()
-	unfollow := c.unfollow
-	c.mu.Unlock()
-	if c.topology.Load() == t && unfollow != nil {
+func (f *follower) doubt(t *topology) {
+	f.mu.Lock()
+	unfollow := f.unfollow
+	f.mu.Unlock()
+	if f.topology.Load() == t && unfollow != nil {
 		unfollow()
 	}
-}
-
-// living returns the watchers that have not ended.
-func (c *Client) living() []*Watcher {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	watchers := make([]*Watcher, 0, len(c.watchers))
-	for w := range c.watchers {
-		watchers = append(watchers, w)
-	}
-	return watchers
 }

@@ -48,7 +48,7 @@ func (c *Client) goHome() {
 	var seen *topology // at the last round, if that found all watches at home
 	var starts int64
 	for sleep(c.ctx, homeEvery/2+rand.N(homeEvery)) {
-		t, n := c.topology.Load(), c.starts.Load()
+		t, n := c.follower.topology.Load(), c.starts.Load()
 		if t == nil || t == seen && n == starts {
 			continue
 		}

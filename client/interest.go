@@ -33,13 +33,13 @@ type interest struct {
 
 // interest returns what the client needs of the map: the shards that its watches are
 // in, or all if they are few.
-func (c *Client) interest() interest {
-	t := c.topology.Load()
+func (f *follower) interest() interest {
+	t := f.topology.Load()
 	if t != nil && t.all && len(t.shards.shards) <= followAll {
 		return interest{all: true}
 	}
 	var ranges []Range
-	for _, w := range c.living() {
+	for _, w := range f.c.living() {
 		ranges = append(ranges, t.widened(w.asm.rng)) // which never changes
 	}
 	in := interest{ranges: union(ranges, maxInterest)}
@@ -53,20 +53,20 @@ func (c *Client) interest() interest {
 
 // outgrown returns when what was asked for is not what the client needs, or when ctx
 // ends.
-func (c *Client) outgrown(ctx context.Context, in interest) {
+func (f *follower) outgrown(ctx context.Context, in interest) {
 	tick := time.NewTicker(narrowEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.grown:
-			t := c.topology.Load()
-			if slices.ContainsFunc(c.living(), func(w *Watcher) bool { return !t.covers(w.asm.rng) }) {
+		case <-f.grown:
+			t := f.topology.Load()
+			if slices.ContainsFunc(f.c.living(), func(w *Watcher) bool { return !t.covers(w.asm.rng) }) {
 				return
 			}
 		case <-tick.C:
-			if now := c.interest(); !now.all && (c.topology.Load().all || !slices.Equal(now.ranges, in.ranges)) {
+			if now := f.interest(); !now.all && (f.topology.Load().all || !slices.Equal(now.ranges, in.ranges)) {
 				return
 			}
 		}
@@ -74,9 +74,9 @@ func (c *Client) outgrown(ctx context.Context, in interest) {
 }
 
 // grow has the shards of further ranges followed.
-func (c *Client) grow() {
+func (f *follower) grow() {
 	select {
-	case c.grown <- struct{}{}:
+	case f.grown <- struct{}{}:
 	default:
 	}
 }

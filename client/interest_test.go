@@ -73,6 +73,7 @@ func TestRangesAsSets(t *testing.T) {
 // others, and forgets the shards that it does not follow any more.
 func TestATopologyOfSomeRanges(t *testing.T) {
 	c := &Client{watchers: map[*Watcher]struct{}{}}
+	c.follower = newFollower(c)
 	watch := func(r Range) *Watcher {
 		w := &Watcher{c: c}
 		w.asm.rng = r
@@ -92,52 +93,52 @@ func TestATopologyOfSomeRanges(t *testing.T) {
 	}
 	take := func(in interest, r *pb.WatchShardMapResponse) {
 		t.Helper()
-		next, err := c.topology.Load().with("a", in, r)
+		next, err := c.follower.topology.Load().with("a", in, r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.topology.Store(next)
+		c.follower.topology.Store(next)
 	}
 	message := func(from, version uint64, shards ...*pb.Shard) *pb.WatchShardMapResponse {
 		return &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: "c", Version: version, Shards: shards}, FromVersion: from}
 	}
 	first := watch(Key("100x"))
-	in := c.interest()
-	if r := c.topology.Load().request("a", in); !r.GetOnlyRanges() || len(r.GetRanges()) != 1 || len(r.GetNewRanges()) != 0 {
+	in := c.follower.interest()
+	if r := c.follower.topology.Load().request("a", in); !r.GetOnlyRanges() || len(r.GetRanges()) != 1 || len(r.GetNewRanges()) != 0 {
 		t.Errorf("the first request: %v", r)
 	}
 	take(in, message(0, 5, shards[100]))
-	if top := c.topology.Load(); !top.covers(Key("100x")) || top.covers(Key("100y")) || top.covers(Range{}) {
+	if top := c.follower.topology.Load(); !top.covers(Key("100x")) || top.covers(Key("100y")) || top.covers(Range{}) {
 		t.Errorf("knows %v", top.known)
 	}
 
 	watch(Key("100y"))
 	watch(Between("150", ""))
-	in = c.interest()
-	c.topology.Store(c.topology.Load().narrowed(in))
-	r := c.topology.Load().request("a", in)
+	in = c.follower.interest()
+	c.follower.topology.Store(c.follower.topology.Load().narrowed(in))
+	r := c.follower.topology.Load().request("a", in)
 	if want := []Range{Between("100", "101"), Between("150", "")}; !slices.Equal(in.ranges, want) || r.GetKnownVersion() != 5 || len(r.GetNewRanges()) != 2 {
 		t.Errorf("asks for %v: %v", in.ranges, r)
 	}
 	take(in, message(5, 5, append(slices.Clone(shards[150:]), shards[100])...))
-	if top := c.topology.Load(); len(top.shards.shards) != 51 || !top.covers(Key("170")) || !top.covers(Key("100z")) || top.covers(Key("120")) {
+	if top := c.follower.topology.Load(); len(top.shards.shards) != 51 || !top.covers(Key("170")) || !top.covers(Key("100z")) || top.covers(Key("120")) {
 		t.Errorf("%d shards, knows %v", len(top.shards.shards), top.known)
 	}
 	take(in, message(5, 9, shardMessage(900, "150", "1505", "m")))
 	take(in, message(0, 8, shards[100])) // of a node that was asleep
-	if top := c.topology.Load(); len(top.shards.shards) != 52 || top.shards.version != 9 {
+	if top := c.follower.topology.Load(); len(top.shards.shards) != 52 || top.shards.version != 9 {
 		t.Errorf("%d shards of version %d", len(top.shards.shards), top.shards.version)
 	}
 
 	clear(c.watchers)
 	c.watchers[first] = struct{}{}
-	in = c.interest()
-	c.topology.Store(c.topology.Load().narrowed(in))
-	if top := c.topology.Load(); len(in.fresh) != 0 || len(top.shards.shards) != 1 || top.covers(Key("170")) || !top.covers(Key("100z")) {
+	in = c.follower.interest()
+	c.follower.topology.Store(c.follower.topology.Load().narrowed(in))
+	if top := c.follower.topology.Load(); len(in.fresh) != 0 || len(top.shards.shards) != 1 || top.covers(Key("170")) || !top.covers(Key("100z")) {
 		t.Errorf("of %v %v is new; %d shards, knows %v", in.ranges, in.fresh, len(top.shards.shards), top.known)
 	}
 	take(in, &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: "c", Version: 10, Shards: shards[:100]}, AllShards: true})
-	if in = c.interest(); !in.all || !c.topology.Load().covers(Range{}) {
+	if in = c.follower.interest(); !in.all || !c.follower.topology.Load().covers(Range{}) {
 		t.Errorf("a map of few shards: %+v", in)
 	}
 }

@@ -31,10 +31,11 @@ func onBench(t *testing.T, test func(b *bench), nodes ...string) {
 		ctx, cancel := context.WithCancel(t.Context())
 		c := &Client{
 			cfg: Config{Endpoints: nodes}.withDefaults(), login: newLogin(Config{}), prefers: preference{seed: "seed"}, pulse: newPulse(time.Second/12, time.Now()),
-			ctx: ctx, cancel: cancel, first: make(chan struct{}), grown: make(chan struct{}, 1),
+			ctx: ctx, cancel: cancel,
 			nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},
 		}
-		close(c.first)
+		c.follower = newFollower(c)
+		close(c.follower.first)
 		for _, addr := range nodes {
 			n := &node{addr: addr}
 			s := newStream(c, n)

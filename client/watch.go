@@ -92,7 +92,7 @@ func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watch
 	c.mu.Unlock()
 	w.setStop(context.AfterFunc(ctx, func() { w.end(context.Cause(ctx)) }))
 	select {
-	case <-c.first:
+	case <-c.follower.first:
 		w.place()
 	default: // open closes first and then places all watchers, this one among them
 	}

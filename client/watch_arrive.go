@@ -73,8 +73,8 @@ func (w *Watcher) tell() {
 }
 
 func (w *Watcher) createdLocked(c *pb.Created) {
-	if t := w.c.topology.Load(); t != nil && t.shards.clusterID != c.GetClusterId() {
-		w.c.doubt(t) // the node was rebuilt, or the map's was
+	if t := w.c.follower.topology.Load(); t != nil && t.shards.clusterID != c.GetClusterId() {
+		w.c.follower.doubt(t) // the node was rebuilt, or the map's was
 		w.brokenLocked(fmt.Errorf("%w: %s, the shard map is of %s", errForeign, c.GetClusterId(), t.shards.clusterID))
 		return
 	}

@@ -223,10 +223,10 @@ func TestAnEndedWatchLeavesNothingBehind(t *testing.T) {
 		running, waiting := b.watch(), b.watch()
 		b.begin(running, "n1", 10)
 		waiting.lost(waiting.on, waiting.id, verdict{err: errEnded, after: time.Hour}, 0)
-		b.c.topology.Store(&topology{})
+		b.c.follower.topology.Store(&topology{})
 		unmapped := b.watch()
-		if b.c.unmapped.Load() != 1 || unmapped.at() != "" || unmapped.timer == nil || waiting.timer == nil {
-			t.Fatalf("%d watches wait for the map", b.c.unmapped.Load())
+		if b.c.follower.unmapped.Load() != 1 || unmapped.at() != "" || unmapped.timer == nil || waiting.timer == nil {
+			t.Fatalf("%d watches wait for the map", b.c.follower.unmapped.Load())
 		}
 		s := running.on
 		for _, w := range []*Watcher{running, waiting, unmapped} {
@@ -235,7 +235,7 @@ func TestAnEndedWatchLeavesNothingBehind(t *testing.T) {
 				t.Error("its context or a timer refers to it")
 			}
 		}
-		if n := b.c.unmapped.Load(); n != 0 || len(b.c.watchers) != 0 || len(s.watches) != 1 {
+		if n := b.c.follower.unmapped.Load(); n != 0 || len(b.c.watchers) != 0 || len(s.watches) != 1 {
 			t.Errorf("%d wait for the map, %d watchers, %d on the stream", n, len(b.c.watchers), len(s.watches))
 		}
 		b.c.wg.Wait()
@@ -252,28 +252,28 @@ func TestAnEndedWatchLeavesNothingBehind(t *testing.T) {
 // after a while.
 func TestAWatchWaitsForTheMapOnce(t *testing.T) {
 	onBench(t, func(b *bench) {
-		b.c.topology.Store(&topology{})
+		b.c.follower.topology.Store(&topology{})
 		w, other := b.watch(), b.watch()
 		w.mapped(&topology{known: []Range{Prefix("b")}})
 		if w.at() != "" {
 			t.Errorf("placed by a map of other ranges at %q", w.at())
 		}
 		w.mapped(&topology{known: []Range{Prefix("")}})
-		if w.at() != "a:1" || b.c.unmapped.Load() != 1 {
-			t.Errorf("at %q with the map; %d wait", w.at(), b.c.unmapped.Load())
+		if w.at() != "a:1" || b.c.follower.unmapped.Load() != 1 {
+			t.Errorf("at %q with the map; %d wait", w.at(), b.c.follower.unmapped.Load())
 		}
 		time.Sleep(mapWait)
 		synctest.Wait()
-		if other.at() != "a:1" || b.c.unmapped.Load() != 0 {
-			t.Errorf("at %q without it; %d wait", other.at(), b.c.unmapped.Load())
+		if other.at() != "a:1" || b.c.follower.unmapped.Load() != 0 {
+			t.Errorf("at %q without it; %d wait", other.at(), b.c.follower.unmapped.Load())
 		}
 		b.fail(other, errEnded)
 		if other.at() != "b:1" {
 			t.Errorf("it waits a second time")
 		}
-		b.c.topology.Store(&topology{all: true})
-		if covered := b.watch(); covered.at() != "a:1" || b.c.unmapped.Load() != 0 {
-			t.Errorf("a watch of known shards is at %q; %d wait", covered.at(), b.c.unmapped.Load())
+		b.c.follower.topology.Store(&topology{all: true})
+		if covered := b.watch(); covered.at() != "a:1" || b.c.follower.unmapped.Load() != 0 {
+			t.Errorf("a watch of known shards is at %q; %d wait", covered.at(), b.c.follower.unmapped.Load())
 		}
 	}, "a:1", "b:1")
 }
@@ -289,20 +289,20 @@ func TestWatchesFollowTheClusterOfTheMap(t *testing.T) {
 		b.answer(old, created("old"))
 		b.answer(current, created("new"))
 		var unfollowed int
-		b.c.following(func() { unfollowed++ })
-		b.c.regroup("new")
+		b.c.follower.following(func() { unfollowed++ })
+		b.c.follower.regroup("new")
 		time.Sleep(herdMax)
 		synctest.Wait()
 		if old.Stats().Attached || !errors.Is(old.Stats().LastError, errForeign) || !current.Stats().Attached || starting.Stats().LastError != nil {
 			t.Errorf("%+v, %+v, %+v", old.Stats(), current.Stats(), starting.Stats())
 		}
 		top := &topology{shards: shardMap{clusterID: "new"}}
-		b.c.topology.Store(top)
+		b.c.follower.topology.Store(top)
 		b.answer(starting, created("old"))
 		if starting.Stats().Attached || starting.begun || !errors.Is(starting.Stats().LastError, errForeign) || unfollowed != 1 {
 			t.Errorf("%+v; the map is doubted %d times", starting.Stats(), unfollowed)
 		}
-		b.c.doubt(&topology{})
+		b.c.follower.doubt(&topology{})
 		if unfollowed != 1 {
 			t.Error("a map is doubted for a node that was not compared with it")
 		}
@@ -316,7 +316,7 @@ func TestAMapOfAnotherClusterMovesWatches(t *testing.T) {
 		learn := func(cluster string, version uint64) {
 			t.Helper()
 			r := &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: cluster, Version: version}, AllShards: true}
-			if err := b.c.learn("a:1", interest{}, r); err != nil {
+			if err := b.c.follower.learn("a:1", interest{}, r); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(herdMax)
@@ -338,7 +338,7 @@ func TestAMapOfAnotherClusterMovesWatches(t *testing.T) {
 // of each once.
 func TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce(t *testing.T) {
 	onBench(t, func(b *bench) {
-		b.c.topology.Store(&topology{all: true, members: []member{
+		b.c.follower.topology.Store(&topology{all: true, members: []member{
 			{name: "n1", address: "a:1"}, {name: "n2", address: "b:1"}, {name: "n3", address: "c:1"},
 		}})
 		w := b.c.Watch(context.Background(), Prefix("a"), FromRevision(3), WithoutResync())

@@ -75,16 +75,16 @@ func (w *Watcher) placeLaterLocked(d time.Duration) {
 // mapWait, if they are not. A watch waits for that once.
 func (w *Watcher) awaitMapLocked() bool {
 	w.stopAwaitingLocked()
-	if w.awaited || w.c.topology.Load() == nil || len(w.hints) > 0 {
+	if w.awaited || w.c.follower.topology.Load() == nil || len(w.hints) > 0 {
 		return false
 	}
 	w.awaited, w.unmapped = true, true
-	w.c.unmapped.Add(1) // before the look: learn looks here after it has stored a topology
-	if w.c.topology.Load().covers(w.asm.rng) {
+	w.c.follower.unmapped.Add(1) // before the look: learn looks here after it has stored a topology
+	if w.c.follower.topology.Load().covers(w.asm.rng) {
 		w.stopAwaitingLocked()
 		return false
 	}
-	w.c.grow()
+	w.c.follower.grow()
 	w.placeLaterLocked(mapWait)
 	return true
 }
@@ -92,7 +92,7 @@ func (w *Watcher) awaitMapLocked() bool {
 func (w *Watcher) stopAwaitingLocked() {
 	if w.unmapped {
 		w.unmapped = false
-		w.c.unmapped.Add(-1)
+		w.c.follower.unmapped.Add(-1)
 	}
 }
 
@@ -222,7 +222,7 @@ func (w *Watcher) compactedLocked(e *pb.Ended) (floor int64, nowhere bool) {
 	}
 	w.floors[w.on.node.addr] = e.GetFloor()
 	if len(w.floors) < maxAsked {
-		for _, addr := range w.c.topology.Load().candidates(w.asm.rng, w.c.prefers) {
+		for _, addr := range w.c.follower.topology.Load().candidates(w.asm.rng, w.c.prefers) {
 			if _, asked := w.floors[addr]; asked {
 				continue
 			}

@@ -102,7 +102,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "silent-map-waited-for", Bug: "waits for ever for a node that never sends its map", File: "follow.go",
-			Old: `if c.ran()-began > c.cfg.Silence {`, New: `if c.ran() < began {`, Tests: "TestANodeThatNeverSendsItsMapIsLeft",
+			Old: `if f.c.ran()-began > f.c.cfg.Silence {`, New: `if f.c.ran() < began {`, Tests: "TestANodeThatNeverSendsItsMapIsLeft",
 		},
 		{
 			Name: "own-stall-leaves-the-map", Bug: "leaves the node of the map because the client itself stood still", File: "follow.go",
@@ -347,11 +347,11 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-waits-for-map-again", Bug: "a watch waits for the map before each attempt", File: "watch_move.go",
-			Old: `if w.awaited || w.c.topology`, New: `if w.c.topology`, Tests: "TestAWatchWaitsForTheMapOnce",
+			Old: `if w.awaited || w.c.follower.topology`, New: `if w.c.follower.topology`, Tests: "TestAWatchWaitsForTheMapOnce",
 		},
 		{
 			Name: "client-waits-for-known-map", Bug: "a watch of known shards waits for the map", File: "watch_move.go",
-			Old: `if w.c.topology.Load().covers(w.asm.rng) {`, New: `if false {`, Tests: "TestAWatchWaitsForTheMapOnce",
+			Old: `if w.c.follower.topology.Load().covers(w.asm.rng) {`, New: `if false {`, Tests: "TestAWatchWaitsForTheMapOnce",
 		},
 		{
 			Name: "client-foreign-node-starts", Bug: "a node of another cluster than the map's starts a watch", File: "watch_arrive.go",
@@ -359,11 +359,11 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-foreign-node-not-doubted", Bug: "the map is not followed elsewhere when a node contradicts it", File: "watch_arrive.go",
-			Old: `w.c.doubt(t) // the`, New: `_ = t // the`, Tests: "TestWatchesFollowTheClusterOfTheMap",
+			Old: `w.c.follower.doubt(t) // the`, New: `_ = t // the`, Tests: "TestWatchesFollowTheClusterOfTheMap",
 		},
 		{
 			Name: "client-doubts-another-map", Bug: "a map that was never compared is doubted", File: "follow.go",
-			Old: `c.topology.Load() == t && unfollow != nil`, New: `unfollow != nil`, Tests: "TestWatchesFollowTheClusterOfTheMap",
+			Old: `f.topology.Load() == t && unfollow != nil`, New: `unfollow != nil`, Tests: "TestWatchesFollowTheClusterOfTheMap",
 		},
 		{
 			Name: "client-map-moves-none", Bug: "a map of another cluster moves no watch", File: "follow.go",
