@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 	"github.com/shardwatch/shardwatch/internal/files/certtest"
 )
 
@@ -62,7 +63,7 @@ func TestAdviceAboutTLS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, errOut strings.Builder
-			p := process{getenv: func(string) string { return "" }, stdout: &out, stderr: &errOut}
+			p := cli.Process{Getenv: func(string) string { return "" }, Stdout: &out, Stderr: &errOut}
 			if code := execute(t.Context(), p, append([]string{"status", "--timeout", "1s"}, c.args...)); code != exitFailed || !strings.Contains(errOut.String(), c.want) {
 				t.Errorf("exit code %d, no %q in:\n%s", code, c.want, errOut.String())
 			}
@@ -73,7 +74,7 @@ func TestAdviceAboutTLS(t *testing.T) {
 // A command's flag that is called as one of all commands hides it there: with
 // one called --key nobody could show a certificate.
 func TestNoCommandHidesAFlagOfAll(t *testing.T) {
-	root := newRoot(process{getenv: func(string) string { return "" }})
+	root := newRoot(cli.Process{Getenv: func(string) string { return "" }})
 	for _, cmd := range root.Commands() {
 		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 			if root.PersistentFlags().Lookup(f.Name) != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 )
 
 // kits are the programs that connect knows to set up, in the order of its help.
@@ -42,7 +43,7 @@ func kitNames() []string {
 	return out
 }
 
-func newConnectCommand(s *session) *cobra.Command {
+func newConnectCommand(s *cli.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "connect etcdctl|go|kube-apiserver|curl",
 		Short: "Show how an etcd client connects to this cluster",
@@ -51,27 +52,27 @@ serves etcd's API, so the program needs no other change. The addresses are those
 live nodes, and the files those of --cacert, --cert and --key.`,
 		Example: `  eval "$(cachectl connect etcdctl)"        then use etcdctl as usual
   cachectl connect kube-apiserver`,
-		Args:      takes("one of " + strings.Join(kitNames(), ", ")),
+		Args:      cli.Takes("one of " + strings.Join(kitNames(), ", ")),
 		ValidArgs: kitNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, k := range kits {
 				if k.name == args[0] {
-					return s.connect(cmd, k.write)
+					return connect(s, cmd, k.write)
 				}
 			}
-			return &usageError{cmd.CommandPath(), fmt.Errorf("unknown program %q: use %s", args[0], strings.Join(kitNames(), ", "))}
+			return cli.Usage(cmd, fmt.Errorf("unknown program %q: use %s", args[0], strings.Join(kitNames(), ", ")))
 		},
 	}
 }
 
-func (s *session) connect(cmd *cobra.Command, write func(io.Writer, etcdEndpoints) error) error {
-	return s.within(cmd, func(ctx context.Context, c *client.Client) error {
+func connect(s *cli.Session, cmd *cobra.Command, write func(io.Writer, etcdEndpoints) error) error {
+	return s.Within(cmd, func(ctx context.Context, c *client.Client) error {
 		members, err := admin.New(c).Members(ctx)
 		if err != nil {
 			return err //nolint:wrapcheck // says what it did
 		}
-		e := etcdEndpoints{scheme: "http://", ca: s.ca, cert: s.cert, key: s.key}
-		if s.secure() {
+		e := etcdEndpoints{scheme: "http://", ca: s.CACert, cert: s.Cert, key: s.Key}
+		if s.Secure() {
 			e.scheme = "https://"
 		}
 		for _, m := range members {
@@ -79,21 +80,8 @@ func (s *session) connect(cmd *cobra.Command, write func(io.Writer, etcdEndpoint
 				e.addresses = append(e.addresses, m.ClientAddress)
 			}
 		}
-		return write(s.p.stdout, e)
+		return write(s.Process.Stdout, e)
 	})
-}
-
-// lines writes those that are not empty.
-func lines(w io.Writer, all ...string) error {
-	for _, line := range all {
-		if line == "" {
-			continue
-		}
-		if _, err := fmt.Fprintln(w, line); err != nil {
-			return fmt.Errorf("write: %w", err)
-		}
-	}
-	return nil
 }
 
 // flag returns text with the file, or "" when there is none.
@@ -105,7 +93,7 @@ func flag(text, file string) string {
 }
 
 func writeEtcdctl(w io.Writer, e etcdEndpoints) error {
-	return lines(w,
+	return cli.Lines(w,
 		"export ETCDCTL_ENDPOINTS="+e.urls(),
 		flag("export ETCDCTL_CACERT=", e.ca), flag("export ETCDCTL_CERT=", e.cert), flag("export ETCDCTL_KEY=", e.key),
 	)
@@ -116,7 +104,7 @@ func writeGo(w io.Writer, e etcdEndpoints) error {
 	if e.scheme == "https://" {
 		secure = "\tTLS:       tlsConfig,"
 	}
-	return lines(w,
+	return cli.Lines(w,
 		"c, err := clientv3.New(clientv3.Config{",
 		`	Endpoints: []string{"`+strings.ReplaceAll(e.urls(), ",", `", "`)+`"},`,
 		secure,
@@ -125,7 +113,7 @@ func writeGo(w io.Writer, e etcdEndpoints) error {
 }
 
 func writeKubeAPIServer(w io.Writer, e etcdEndpoints) error {
-	return lines(w,
+	return cli.Lines(w,
 		"--etcd-servers="+e.urls(),
 		flag("--etcd-cafile=", e.ca), flag("--etcd-certfile=", e.cert), flag("--etcd-keyfile=", e.key),
 	)
@@ -143,5 +131,5 @@ func writeCurl(w io.Writer, e etcdEndpoints) error {
 	if len(e.addresses) > 0 {
 		address = e.addresses[0]
 	}
-	return lines(w, "# keys and values are in base64: this one is /demo/a", command+" "+e.scheme+address+`/v3/kv/range -d '{"key":"L2RlbW8vYQ=="}'`)
+	return cli.Lines(w, "# keys and values are in base64: this one is /demo/a", command+" "+e.scheme+address+`/v3/kv/range -d '{"key":"L2RlbW8vYQ=="}'`)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 )
 
 // Two of three voters are dead: status and voters print what they know, say that the
@@ -18,7 +19,7 @@ func TestWithoutALeaderStatusSaysSo(t *testing.T) {
 	defer c.Close()
 	run := func(args ...string) (code int, stdout, stderr string) {
 		var out, errs bytes.Buffer
-		code = execute(t.Context(), process{getenv: func(string) string { return "" }, stdin: strings.NewReader(""), stdout: &out, stderr: &errs},
+		code = execute(t.Context(), cli.Process{Getenv: func(string) string { return "" }, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs},
 			append(args, "--endpoints", strings.Join(c.Endpoints(), ",")))
 		return code, out.String(), errs.String()
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 )
 
 // A watch that no node answers goes on, and does not look like a quiet one.
@@ -26,7 +27,7 @@ func TestWatchTellsThatNobodyAnswers(t *testing.T) {
 	go func() {
 		defer errEnd.Close()
 		defer outEnd.Close()
-		code <- execute(ctx, process{getenv: func(string) string { return "" }, stdout: outEnd, stderr: errEnd},
+		code <- execute(ctx, cli.Process{Getenv: func(string) string { return "" }, Stdout: outEnd, Stderr: errEnd},
 			[]string{"watch", "--prefix", "/demo/", "--state", "--endpoints", strings.Join(c.Endpoints(), ",")})
 	}()
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
@@ -71,7 +72,7 @@ func TestZoneOfAWatch(t *testing.T) {
 				args = append(args, "--zone", zone)
 			}
 			go func() {
-				execute(ctx, process{getenv: func(name string) string { return env[name] }, stdout: outEnd, stderr: io.Discard}, args)
+				execute(ctx, cli.Process{Getenv: func(name string) string { return env[name] }, Stdout: outEnd, Stderr: io.Discard}, args)
 				outEnd.Close()
 			}()
 			lines := bufio.NewReader(out)

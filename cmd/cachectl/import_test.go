@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 )
 
 // An import overwrites nothing that it has not seen.
@@ -22,7 +23,7 @@ func TestAnImportEndsAtAKeyThatChangesMeanwhile(t *testing.T) {
 	var out, errOut bytes.Buffer
 	code := make(chan int, 1)
 	go func() {
-		p := process{getenv: func(string) string { return "" }, stdin: in, stdout: &out, stderr: &errOut}
+		p := cli.Process{Getenv: func(string) string { return "" }, Stdin: in, Stdout: &out, Stderr: &errOut}
 		code <- execute(t.Context(), p, []string{"import", "-", "--batch", "1", "--endpoints", c.Endpoints()[0]})
 		_ = in.Close()
 	}()
@@ -47,17 +48,5 @@ func TestAnImportEndsAtAKeyThatChangesMeanwhile(t *testing.T) {
 		if string(kv.GetKey()) == "/b" && string(kv.GetValue()) != "newer" {
 			t.Errorf("/b is %s", kv.GetValue())
 		}
-	}
-}
-
-func TestProgressIsToldOfLongWork(t *testing.T) {
-	var out strings.Builder
-	p := newProgress(&out)
-	start := p.told
-	for _, at := range []time.Duration{0, progressEvery - 1, progressEvery, progressEvery + 1, 2 * progressEvery} {
-		p.tell(start.Add(at), "%v", at)
-	}
-	if got, want := out.String(), "cachectl: 2s\ncachectl: 4s\n"; got != want {
-		t.Errorf("%q, want %q", got, want)
 	}
 }

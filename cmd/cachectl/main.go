@@ -15,6 +15,10 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/changes"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cluster"
 )
 
 // The exit codes.
@@ -27,46 +31,38 @@ const (
 	exitUnmet    = 5
 )
 
-// process is what a command may touch of the process it runs in.
-type process struct {
-	getenv         func(string) string
-	configDir      func() (string, error) // of the user's configuration; nil: none
-	stdin          io.Reader
-	stdout, stderr io.Writer
-}
-
 func main() {
 	// A reader that left is seen in the write's error. Ignore would have commands of watch
 	// ignore it, too.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	p := process{getenv: os.Getenv, configDir: os.UserConfigDir, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	p := cli.Process{Getenv: os.Getenv, ConfigDir: os.UserConfigDir, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	code := execute(ctx, p, os.Args[1:])
 	stop()
 	os.Exit(code)
 }
 
 // execute runs one command line and returns the exit code.
-func execute(ctx context.Context, p process, args []string) int {
+func execute(ctx context.Context, p cli.Process, args []string) int {
 	root := newRoot(p)
 	root.SetArgs(args)
-	root.SetIn(p.stdin)
-	root.SetOut(p.stdout)
-	root.SetErr(p.stderr)
+	root.SetIn(p.Stdin)
+	root.SetOut(p.Stdout)
+	root.SetErr(p.Stderr)
 	err := root.ExecuteContext(ctx)
 	if err == nil || errors.Is(err, syscall.EPIPE) {
 		return exitDone
 	}
-	_, _ = io.WriteString(p.stderr, report(err)) // there is no other place to report it
+	_, _ = io.WriteString(p.Stderr, cli.Report(err)) // there is no other place to report it
 	return exitCode(err)
 }
 
 // exitCode returns the exit code of a command that ended with err.
 func exitCode(err error) int {
-	var usage *usageError
-	var goesOn *goesOnError
-	var leaderless *noLeaderError
-	var unmet *unmetError
+	var usage *cli.UsageError
+	var goesOn *changes.GoesOnError
+	var leaderless *cluster.NoLeaderError
+	var unmet *cli.UnmetError
 	switch {
 	case errors.As(err, &usage):
 		return exitUsage

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -15,7 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/shardwatch/shardwatch/client/clienttest"
-	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 )
 
 func TestMain(m *testing.M) {
@@ -214,7 +213,7 @@ func TestExitCodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, errOut bytes.Buffer
-			p := process{getenv: func(string) string { return "" }, stdin: strings.NewReader(""), stdout: &out, stderr: &errOut}
+			p := cli.Process{Getenv: func(string) string { return "" }, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errOut}
 			if code := execute(context.Background(), p, c.args); code != c.code || !strings.Contains(errOut.String(), c.says) {
 				t.Errorf("exit code %d, want %d with %q: %s", code, c.code, c.says, errOut.String())
 			}
@@ -259,29 +258,10 @@ func TestInterruptedChangeGoesOn(t *testing.T) {
 		<-told.written // what is left: the change is agreed on
 		interrupt()
 	}()
-	p := process{getenv: func(string) string { return "" }, stdout: &out, stderr: told}
+	p := cli.Process{Getenv: func(string) string { return "" }, Stdout: &out, Stderr: told}
 	code := execute(ctx, p, []string{"drain", "n1", "--endpoints", strings.Join(c.Endpoints(), ",")})
 	if text := told.String(); code != exitGoesOn || !strings.HasPrefix(text, "1 shard left, loading: 1 at n3 50 %\n") || !strings.Contains(text, "cachectl: interrupted: the change continues; ") {
 		t.Errorf("exit code %d: %s", code, text)
-	}
-}
-
-func TestHowMuchIsLoaded(t *testing.T) {
-	for name, c := range map[string]struct {
-		loading replicaJSON
-		others  []replicaJSON
-		want    string
-	}{
-		"half":             {replicaJSON{StateBytes: 40, WindowBytes: 5, TombstoneBytes: 5}, []replicaJSON{{Ready: true, StateBytes: 100}}, ", 50 %"},
-		"more than others": {replicaJSON{StateBytes: 101}, []replicaJSON{{Ready: true, StateBytes: 100}}, ", 99 %"},
-		"nothing":          {replicaJSON{}, []replicaJSON{{Ready: true, StateBytes: 100}}, ""},
-		"others load, too": {replicaJSON{StateBytes: 40}, []replicaJSON{{StateBytes: 100}}, ""},
-		"an empty shard":   {replicaJSON{StateBytes: 40}, []replicaJSON{{Ready: true}}, ""},
-		"no answer":        {replicaJSON{}, nil, ""},
-	} {
-		if got := (shardJSON{Replicas: append(c.others, c.loading)}).loaded(c.loading); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
 	}
 }
 
@@ -291,33 +271,8 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
 func TestAReaderThatLeftIsNoFailure(t *testing.T) {
 	var errOut bytes.Buffer
-	p := process{getenv: func(string) string { return "" }, stdout: brokenPipe{}, stderr: &errOut}
+	p := cli.Process{Getenv: func(string) string { return "" }, Stdout: brokenPipe{}, Stderr: &errOut}
 	if code := execute(context.Background(), p, []string{"version", "--client"}); code != exitDone || errOut.Len() > 0 {
 		t.Errorf("exit code %d: %s", code, errOut.String())
-	}
-}
-
-func TestFiguresForPeople(t *testing.T) {
-	for _, c := range []struct{ got, want string }{
-		{bytesOf(0), "0 B"},
-		{bytesOf(1023), "1023 B"},
-		{bytesOf(1536), "1.5 KiB"},
-		{bytesOf(5 << 30), "5.0 GiB"},
-		{bytesOf(3 << 50), "3072.0 TiB"},
-		{timeOf(5 * time.Millisecond), "5ms"},
-		{timeOf(1500 * time.Millisecond), "1.5s"},
-		{timeOf(61 * time.Second), "1m1s"},
-		{timeOf(90 * time.Minute), "1h30m"},
-		{timeOf(49 * time.Hour), "2d1h"},
-		{document.Text([]byte("/a b")), "/a b"},
-		{document.Text([]byte("\xff")), `"\xff"`},
-		{document.Text([]byte("a\nb")), `"a\nb"`},
-		{document.Text(nil), `""`},
-		{document.Text([]byte(" a")), `" a"`},
-		{fmt.Sprint(seconds(1.5)), "1.5s"},
-	} {
-		if c.got != c.want {
-			t.Errorf("got %s, want %s", c.got, c.want)
-		}
 	}
 }

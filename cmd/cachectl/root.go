@@ -1,14 +1,18 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/changes"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cluster"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/keys"
 )
 
-func newRoot(p process) *cobra.Command {
+func newRoot(p cli.Process) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "cachectl",
 		Short: "Watch and read keys through a Shardwatch cluster",
@@ -29,60 +33,29 @@ Exit codes: 0 success, 1 failure (or the key does not exist), 2 wrong command li
   cachectl --endpoints node-1:7400,node-2:7400 members -o json`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          knownCommand,
+		Args:          cli.KnownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetFlagErrorFunc(flagError)
-	s := newSession(p, root.PersistentFlags())
+	root.SetFlagErrorFunc(cli.FlagError)
+	s := cli.NewSession(p, root.PersistentFlags())
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := s.Validate(); err != nil {
-			return &usageError{cmd.CommandPath(), err}
+			return cli.Usage(cmd, err)
 		}
 		return nil
 	}
-	root.AddCommand(
-		newWatchCommand(s), newListCommand(s), newCountCommand(s), newGetCommand(s), newPutCommand(s), newDelCommand(s), newWaitCommand(s), newExportCommand(s), newImportCommand(s), newVerifyCommand(s),
-		newMembersCommand(s), newVotersCommand(s), newShardsCommand(s), newStatusCommand(s), newWatchersCommand(s), newTopCommand(s), newTraceCommand(s), newLineageCommand(s), newConnectCommand(s),
-		newSplitCommand(s), newMergeCommand(s), newMoveCommand(s), newDrainCommand(s), newUndrainCommand(s), newRebalanceCommand(s), newUpgradeCommand(s), newSettingsCommand(s),
-		newConfigCommand(s), newVersionCommand(s), newCompletionCommand(),
-	)
+	root.AddCommand(keys.Commands(s)...)
+	root.AddCommand(cluster.Commands(s)...)
+	root.AddCommand(changes.Commands(s)...)
+	root.AddCommand(newConnectCommand(s), cli.NewConfigCommand(s), newCompletionCommand())
 	for _, cmd := range root.Commands() {
 		if _, key, _ := strings.Cut(cmd.Use, " "); strings.HasPrefix(key, "KEY") {
-			cmd.ValidArgsFunction = completesKey(s)
+			cmd.ValidArgsFunction = cli.CompletesKey(s)
 		}
 	}
-	_ = root.RegisterFlagCompletionFunc("context", s.completeContexts) // fails for a flag that does not exist
+	_ = root.RegisterFlagCompletionFunc("context", s.CompleteContexts) // fails for a flag that does not exist
 	return root
-}
-
-// knownCommand refuses what is not the name of a command.
-func knownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	message := fmt.Sprintf("unknown command %q", args[0])
-	if better := didYouMean("", commandsLike(cmd, args[0])); better != "" {
-		message += "; " + better
-	}
-	return &usageError{cmd.CommandPath(), errors.New(message)}
-}
-
-// takes says which arguments a command takes, by their names.
-func takes(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) == len(names):
-			return nil
-		case len(names) == 0 && len(commandsLike(cmd, args[0])) > 0:
-			return &usageError{cmd.CommandPath(), fmt.Errorf("unexpected argument %q; %s", args[0], didYouMean(cmd.CommandPath()+" ", commandsLike(cmd, args[0])))}
-		case len(names) == 0:
-			return &usageError{cmd.CommandPath(), fmt.Errorf("unexpected argument %q: there are none", args[0])}
-		case len(args) < len(names):
-			return &usageError{cmd.CommandPath(), fmt.Errorf("%s is missing", strings.Join(names[len(args):], " and "))}
-		}
-		return &usageError{cmd.CommandPath(), fmt.Errorf("unexpected argument %q: give %s only (quote arguments with spaces)", args[len(names)], strings.Join(names, " and "))}
-	}
 }
 
 func newCompletionCommand() *cobra.Command {
@@ -96,7 +69,7 @@ and the cluster's keys for commands that take a KEY.`,
   cachectl completion zsh > "${fpath[1]}/_cachectl"
   cachectl completion fish > ~/.config/fish/completions/cachectl.fish
   cachectl completion powershell | Out-String | Invoke-Expression`,
-		Args:      takes(strings.Join(shells[:3], ", ") + " or " + shells[3]),
+		Args:      cli.Takes(strings.Join(shells[:3], ", ") + " or " + shells[3]),
 		ValidArgs: shells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			out := cmd.OutOrStdout()
@@ -110,7 +83,7 @@ and the cluster's keys for commands that take a KEY.`,
 			case "powershell":
 				return cmd.Root().GenPowerShellCompletionWithDesc(out)
 			}
-			return &usageError{cmd.CommandPath(), fmt.Errorf("no completion for %q: use %s", args[0], strings.Join(shells, ", "))}
+			return cli.Usage(cmd, fmt.Errorf("no completion for %q: use %s", args[0], strings.Join(shells, ", ")))
 		},
 	}
 }
