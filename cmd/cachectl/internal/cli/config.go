@@ -175,6 +175,7 @@ func (s *Session) changesContexts(cmd *cobra.Command, change func(cmd *cobra.Com
 	return cmd
 }
 
+// CompleteContexts completes the names of contexts.
 func (s *Session) CompleteContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	c, _, _ := s.Process.contexts() // silent: a shell shows no errors
 	return c.names(), cobra.ShellCompDirectiveNoFileComp
