@@ -36,8 +36,8 @@ type store struct {
 	cluster     bool   // the resource has no namespaces
 	first       string // its version when it was new
 	scheme      *runtime.Scheme
-	// bookmarks: a watch has the bookmark with which the node's watches of versions begin, which
-	// those of an apiserver have not.
+	// bookmarks: a watch has the bookmark with which the node's watches begin, or go on after their
+	// initial events, and which those of an apiserver have not.
 	bookmarks bool
 
 	mu         sync.Mutex
@@ -363,6 +363,7 @@ func (s *store) watch(ctx context.Context, url string, q url.Values) (watch.Inte
 		defer close(w.events)
 		defer resp.Body.Close()
 		defer cancel()
+		begins := q.Get("resourceVersion")
 		for frames := json.NewDecoder(resp.Body); ; {
 			var e struct {
 				Type   watch.EventType `json:"type"`
@@ -375,8 +376,14 @@ func (s *store) watch(ctx context.Context, url string, q url.Values) (watch.Inte
 			if err != nil {
 				event = watch.Event{Type: watch.Error, Object: &apierrors.NewInternalError(err).ErrStatus}
 			}
-			if s.isFirst(event, q.Get("resourceVersion")) {
-				continue
+			if m, ok := event.Object.(metav1.Object); ok && event.Type == watch.Bookmark && !s.bookmarks {
+				switch {
+				case m.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "":
+					begins = m.GetResourceVersion()
+				case m.GetResourceVersion() == begins:
+					begins = "" // the next one is an apiserver's, too
+					continue
+				}
 			}
 			select {
 			case w.events <- event:
@@ -401,15 +408,6 @@ func (s *store) event(typ watch.EventType, raw []byte) (watch.Event, error) {
 		err = s.decode(&p, out)
 	}
 	return watch.Event{Type: typ, Object: out}, err
-}
-
-// isFirst reports whether an event is the bookmark of its watch's own version, and not wanted.
-func (s *store) isFirst(e watch.Event, version string) bool {
-	if s.bookmarks || e.Type != watch.Bookmark {
-		return false
-	}
-	m, ok := e.Object.(metav1.Object)
-	return ok && m.GetResourceVersion() == version && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == ""
 }
 
 // GetCurrentResourceVersion implements storage.Interface.
