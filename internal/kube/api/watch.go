@@ -279,10 +279,8 @@ func (s *stream) readable() bool {
 // after them.
 func (s *stream) take() (left, ok bool) {
 	frames, last, left := s.member.take(s.frames)
-	if len(frames) > 0 {
-		if !s.write(frames...) {
-			return left, false
-		}
+	if len(frames) > 0 && !s.write(frames...) {
+		return left, false
 	}
 	s.took(frames, last, 0)
 	return left, true
