@@ -17,7 +17,7 @@ type cluster struct {
 	m       *shard.Map
 	members []shard.Member
 	rules   planner.Rules
-	history planner.History
+	history planner.Observations
 	now     time.Time
 	could   map[shard.NodeID]bool // have shards, when all was settled last
 }

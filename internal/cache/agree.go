@@ -17,7 +17,7 @@ const maxClaims = 16
 // agree fails with a *kv.ContradictionError when what h says has happened cannot
 // have led to a state as of revision: etcd was restored since, or one of the two
 // is wrong.
-func (h *History) agree(state *keytree.Tree, revision kv.Revision) error {
+func (h *Past) agree(state *keytree.Tree, revision kv.Revision) error {
 	upTo := min(h.Progress, revision)
 	last := h.last(upTo)
 	var first string
@@ -60,7 +60,7 @@ func (h *History) agree(state *keytree.Tree, revision kv.Revision) error {
 }
 
 // last returns the newest event of each key up to a revision.
-func (h *History) last(upTo kv.Revision) map[string]*kv.Event {
+func (h *Past) last(upTo kv.Revision) map[string]*kv.Event {
 	out := make(map[string]*kv.Event)
 	for _, b := range h.Batches[:cutBatches(h.Batches, upTo+1)] {
 		for i := range b.Events {
@@ -79,7 +79,7 @@ func leaves(e *kv.Event) *kv.KeyValue {
 }
 
 // claims returns what h says of the keys that have changed last.
-func (h *History) claims() []kv.Claim {
+func (h *Past) claims() []kv.Claim {
 	last := h.last(h.Progress)
 	newest := slices.SortedFunc(maps.Values(last), func(a, b *kv.Event) int { return cmp.Compare(b.KV.ModRevision(), a.KV.ModRevision()) })
 	var out []kv.Claim

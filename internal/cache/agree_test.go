@@ -20,7 +20,7 @@ func TestHistoryAgreesWithAState(t *testing.T) {
 		return kv.Event{Type: kv.Delete, KV: kv.NewKeyValue(kv.Fields{Key: []byte(key), ModRevision: r})}
 	}
 	// Everything from 10 up to 20: a was put, b put and deleted, c put twice.
-	h := &History{Progress: 20, Floor: 10}
+	h := &Past{Progress: 20, Floor: 10}
 	for _, e := range []kv.Event{put("a", 11, "1"), put("b", 12, "1"), put("c", 13, "1"), del("b", 14), put("c", 18, "2")} {
 		h.Batches = append(h.Batches, &kv.Batch{Revision: e.KV.ModRevision(), Events: []kv.Event{e}})
 	}
@@ -55,7 +55,7 @@ func TestHistoryAgreesWithAState(t *testing.T) {
 // A contradiction names every key that etcd is to be asked about, with what is held
 // of it: two keys are a restore of etcd, one is a wrong byte.
 func TestAContradictionClaimsWhatIsHeld(t *testing.T) {
-	h := &History{Progress: 20, Floor: 10}
+	h := &Past{Progress: 20, Floor: 10}
 	for _, e := range []kv.Event{put("a", 11), put("b", 12), del("b", 14), put("c", 18), put("e", 20)} {
 		b := batch(e.KV.ModRevision(), e)
 		h.Batches = append(h.Batches, &b)
@@ -113,7 +113,7 @@ func sameClaim(a, b kv.Claim) bool {
 
 // A contradiction of very many keys names some of them.
 func TestClaimsAreBounded(t *testing.T) {
-	h := &History{Progress: 100, Floor: 1}
+	h := &Past{Progress: 100, Floor: 1}
 	present, absent := keytree.New(), keytree.New()
 	for i := range kv.Revision(40) {
 		b := puts(i+1, fmt.Sprintf("k%02d", i))

@@ -41,7 +41,7 @@ type Config struct {
 	Seed *Seed
 	// History is what is known of the past, to be joined with the state and the
 	// history that the source brings; nil: nothing.
-	History *History
+	History *Past
 	// OtherHistory is called when the source contradicts what is held: one of the
 	// two is wrong, or etcd was restored. The cache keeps what it has then. It must
 	// not block; may be nil.

@@ -74,8 +74,8 @@ func (x *Export) Since(revision kv.Revision) iter.Seq[*kv.Batch] {
 func (x *Export) Tombstones() iter.Seq[kv.Tombstone] { return slices.Values(x.deletes) }
 
 // Past returns window and tombstones in one.
-func (x *Export) Past() *History {
-	return &History{
+func (x *Export) Past() *Past {
+	return &Past{
 		Progress: x.Snapshot.Revision, Floor: x.Floor, Batches: slices.Collect(x.History()),
 		DeltaFloor: x.DeltaFloor, Tombstones: x.deletes,
 	}

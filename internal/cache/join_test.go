@@ -13,8 +13,8 @@ import (
 
 // past is a history of the key k: its deletes below floor, and a delete at
 // every revision from floor on.
-func past(deltaFloor, floor, progress kv.Revision) *History {
-	h := &History{Progress: progress, Floor: floor, DeltaFloor: deltaFloor}
+func past(deltaFloor, floor, progress kv.Revision) *Past {
+	h := &Past{Progress: progress, Floor: floor, DeltaFloor: deltaFloor}
 	for r := deltaFloor; r < floor; r++ {
 		h.Tombstones = append(h.Tombstones, kv.Tombstone{Key: "k", Revision: r})
 	}
@@ -26,7 +26,7 @@ func past(deltaFloor, floor, progress kv.Revision) *History {
 }
 
 // told returns what a history has, in words.
-func told(h *History) string {
+func told(h *Past) string {
 	if h == nil {
 		return "nothing"
 	}
@@ -44,7 +44,7 @@ func told(h *History) string {
 // a gap of one revision is a gap.
 func TestHistoriesJoinWithoutAGap(t *testing.T) {
 	for name, c := range map[string]struct {
-		newer, older *History
+		newer, older *Past
 		want         string
 	}{
 		"nothing older":                 {past(10, 10, 12), nil, "deletes from 10 [], batches from 10 [10 11 12]"},
@@ -71,7 +71,7 @@ func TestHistoriesJoinWithoutAGap(t *testing.T) {
 // go; they need one revision in common, or to meet without a gap.
 func TestNeighboursUniteWhereBothAreKnown(t *testing.T) {
 	for name, c := range map[string]struct {
-		a, b *History
+		a, b *Past
 		want string
 	}{
 		"alike":        {past(7, 8, 10), past(7, 8, 10), "deletes from 7 [7 7], batches from 8 [8 9 10]"},

@@ -20,7 +20,7 @@ type loading struct {
 	leap      bool // tree begins as had: what comes is what differs
 	stateless bool
 	gone      []string // by a leap: keys that are not in tree
-	past      History
+	past      Past
 	count     *counters
 }
 
@@ -28,7 +28,7 @@ type loading struct {
 func (c *Cache) newLoading(begin kv.Update) *loading {
 	l := &loading{
 		tree: keytree.New(), leap: begin.Leap, stateless: c.cfg.Stateless, count: &c.counters,
-		past: History{Progress: begin.Revision, Floor: begin.Floor, DeltaFloor: begin.DeltaFloor},
+		past: Past{Progress: begin.Revision, Floor: begin.Floor, DeltaFloor: begin.DeltaFloor},
 	}
 	if !l.stateless && c.tree != nil {
 		v := c.view.Load()
@@ -159,7 +159,7 @@ func (l *loading) lost() []string {
 }
 
 // load replaces all there is.
-func (c *Cache) load(t *keytree.Tree, past *History) {
+func (c *Cache) load(t *keytree.Tree, past *Past) {
 	if past.Progress <= firstRevision { // nothing can have happened before
 		past.Floor, past.DeltaFloor = min(past.Floor, firstRevision), min(past.DeltaFloor, firstRevision)
 	}
@@ -171,7 +171,7 @@ func (c *Cache) load(t *keytree.Tree, past *History) {
 
 // replace replaces state and window. Watchers from before have a gap, and are
 // told.
-func (c *Cache) replace(t *keytree.Tree, past *History) {
+func (c *Cache) replace(t *keytree.Tree, past *Past) {
 	if c.view.Load().ready {
 		c.counters.resets.Add(1)
 	}

@@ -52,7 +52,7 @@ func hold(tb testing.TB, keys, rounds int) (h holdings) {
 	h.state = grown()
 	c := New(small(nil))
 	revision := kv.Revision(20_000_000)
-	c.load(t, &History{Progress: revision, Floor: revision + 1, DeltaFloor: revision + 1})
+	c.load(t, &Past{Progress: revision, Floor: revision + 1, DeltaFloor: revision + 1})
 	h.index = grown()
 	clear(items)
 	before := last

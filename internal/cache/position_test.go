@@ -56,7 +56,7 @@ func TestPosition(t *testing.T) {
 		t.Errorf("behind the floor %d: %+v", c.Floor(), first)
 	}
 	// Loaded again, with nothing in the window.
-	c.load(keytree.New(), &History{Progress: 5000, Floor: 5001, DeltaFloor: 5001})
+	c.load(keytree.New(), &Past{Progress: 5000, Floor: 5001, DeltaFloor: 5001})
 	is(slow, first.Revision, 5000, first.Since)
 	is(idle, 1499, 5000, time.Time{})
 	if _, _, err := idle.Next(nil); err == nil {
@@ -87,9 +87,9 @@ func TestQuiet(t *testing.T) {
 	c.apply(&older) // it was here
 	c.advance(19)
 	is(15, 20)
-	c.load(keytree.New(), &History{Progress: 50, Floor: 41, DeltaFloor: 41})
+	c.load(keytree.New(), &Past{Progress: 50, Floor: 41, DeltaFloor: 41})
 	is(40, 50)
 	b = puts(45, "a")
-	c.load(keytree.New(), &History{Progress: 60, Floor: 41, DeltaFloor: 41, Batches: []*kv.Batch{&b}})
+	c.load(keytree.New(), &Past{Progress: 60, Floor: 41, DeltaFloor: 41, Batches: []*kv.Batch{&b}})
 	is(45, 60)
 }

@@ -149,7 +149,7 @@ func run(tb testing.TB, c *Cache) (stop func()) {
 // revision; the test is its writer.
 func loaded(cfg Config, revision kv.Revision) *Cache {
 	c := New(cfg)
-	c.load(keytree.New(), &History{Progress: revision, Floor: revision + 1, DeltaFloor: revision + 1})
+	c.load(keytree.New(), &Past{Progress: revision, Floor: revision + 1, DeltaFloor: revision + 1})
 	return c
 }
 

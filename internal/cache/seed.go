@@ -10,9 +10,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// History is what is known of a range's past up to a revision: the window and
+// Past is what is known of a range's past up to a revision: the window and
 // the deletes.
-type History struct {
+type Past struct {
 	// Progress is the revision up to which the history goes.
 	Progress kv.Revision
 	// Floor is the oldest revision from which on Batches are complete. They are
@@ -28,7 +28,7 @@ type History struct {
 
 // join adds what an older history knows and h does not, when there is no gap
 // between the two.
-func (h *History) join(older *History) {
+func (h *Past) join(older *Past) {
 	if older == nil || older.Progress < h.DeltaFloor-1 {
 		return
 	}
@@ -48,10 +48,10 @@ func (h *History) join(older *History) {
 }
 
 // tombstones returns all deletes of the history, by revision.
-func (h *History) tombstones() []kv.Tombstone { return h.deletesBelow(math.MaxInt64) }
+func (h *Past) tombstones() []kv.Tombstone { return h.deletesBelow(math.MaxInt64) }
 
 // deletesBelow returns the deletes below a revision, in order.
-func (h *History) deletesBelow(revision kv.Revision) []kv.Tombstone {
+func (h *Past) deletesBelow(revision kv.Revision) []kv.Tombstone {
 	out := slices.Clip(h.Tombstones[:cutTombstones(h.Tombstones, min(h.Floor, revision))])
 	for _, b := range h.Batches[:cutBatches(h.Batches, revision)] {
 		for i := range b.Events {
@@ -76,8 +76,8 @@ func cutTombstones(list []kv.Tombstone, revision kv.Revision) int {
 }
 
 // Part returns what of the history lies in r.
-func (h *History) Part(r kv.Range) *History {
-	out := &History{Progress: h.Progress, Floor: h.Floor, DeltaFloor: h.DeltaFloor}
+func (h *Past) Part(r kv.Range) *Past {
+	out := &Past{Progress: h.Progress, Floor: h.Floor, DeltaFloor: h.DeltaFloor}
 	for _, b := range h.Batches {
 		child := kv.Batch{Revision: b.Revision, Received: b.Received}
 		for i := range b.Events {
@@ -101,8 +101,8 @@ func (h *History) Part(r kv.Range) *History {
 // order, which it may change. It goes as far as the one that goes least far, and
 // is complete from where all of them are; what a revision did in several of
 // them is one batch again. It is nil when they have no revision in common.
-func Unite(parts ...*History) *History {
-	out := &History{Progress: math.MaxInt64}
+func Unite(parts ...*Past) *Past {
+	out := &Past{Progress: math.MaxInt64}
 	for _, h := range parts {
 		out.Progress = min(out.Progress, h.Progress)
 		out.Floor, out.DeltaFloor = max(out.Floor, h.Floor), max(out.DeltaFloor, h.DeltaFloor)
@@ -139,14 +139,14 @@ func Unite(parts ...*History) *History {
 type Seed struct {
 	tree    *keytree.Tree // the state at base
 	base    kv.Revision   // where the new cache's oldest kept root is
-	past    *History      // on both sides of base
+	past    *Past      // on both sides of base
 	freshAt time.Time     // all that etcd had acknowledged by then is here; zero: not known
 }
 
 // Empty returns what a stateless cache starts with that has everything up to a revision
 // and holds nothing of it.
 func Empty(at kv.Revision) *Seed {
-	return &Seed{tree: keytree.New(), base: at, past: &History{Progress: at, Floor: at + 1, DeltaFloor: at + 1}}
+	return &Seed{tree: keytree.New(), base: at, past: &Past{Progress: at, Floor: at + 1, DeltaFloor: at + 1}}
 }
 
 // Inherit returns what caches have in r, for a shard that comes of a split, a
@@ -164,7 +164,7 @@ func Inherit(r kv.Range, stateless bool, from ...*Cache) *Seed {
 	if parts == nil {
 		return nil
 	}
-	histories := make([]*History, len(parts))
+	histories := make([]*Past, len(parts))
 	fresh := make([]time.Time, len(parts))
 	for i, p := range parts {
 		fresh[i] = p.c.freshness.since(p.c.start) // before what it speaks of
@@ -210,7 +210,7 @@ func Since(r kv.Range, from kv.Revision, caches ...*Cache) (batches []*kv.Batch,
 	if parts == nil {
 		return nil, 0, ErrNotReady
 	}
-	known := make([]*History, len(parts))
+	known := make([]*Past, len(parts))
 	for i, p := range parts {
 		x, err := p.c.export()
 		if err != nil {
@@ -219,7 +219,7 @@ func Since(r kv.Range, from kv.Revision, caches ...*Cache) (batches []*kv.Batch,
 		if x.Floor > from {
 			return nil, 0, &kv.CompactedError{Requested: from, Floor: x.Floor}
 		}
-		h := &History{Progress: x.Snapshot.Revision, Floor: from, DeltaFloor: from, Batches: slices.Collect(x.Since(from - 1))}
+		h := &Past{Progress: x.Snapshot.Revision, Floor: from, DeltaFloor: from, Batches: slices.Collect(x.Since(from - 1))}
 		known[i] = h.Part(p.r)
 	}
 	all := Unite(known...)
@@ -278,7 +278,7 @@ func cover(r kv.Range, stateless bool, from []*Cache) []part {
 // that there are roots of all revisions since.
 func (c *Cache) inherit(s *Seed) {
 	known := cutBatches(s.past.Batches, s.base+1)
-	c.load(s.tree, &History{
+	c.load(s.tree, &Past{
 		Progress: s.base, Floor: s.past.Floor, Batches: s.past.Batches[:known],
 		DeltaFloor: s.past.DeltaFloor, Tombstones: s.past.Tombstones,
 	})

@@ -166,7 +166,7 @@ func TestHeirsAgainstModel(t *testing.T) {
 		return cfg
 	}
 	caches := []*Cache{New(config(all, nil))}
-	caches[0].load(keytree.New(), &History{Progress: 1, Floor: 2, DeltaFloor: 2})
+	caches[0].load(keytree.New(), &Past{Progress: 1, Floor: 2, DeltaFloor: 2})
 	roots, reads := 0, 0
 	for range generations {
 		for range rng.IntN(80) {

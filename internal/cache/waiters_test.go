@@ -221,7 +221,7 @@ func TestWaitBeforeLoaded(t *testing.T) {
 	if w.n.Load() != 0 {
 		t.Fatal("woken before there is a state")
 	}
-	c.load(keytree.New(), &History{Floor: 1, DeltaFloor: 1})
+	c.load(keytree.New(), &Past{Floor: 1, DeltaFloor: 1})
 	if w.n.Load() != 1 {
 		t.Error("not woken once the state is there")
 	}

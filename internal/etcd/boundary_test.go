@@ -75,7 +75,7 @@ func TestPastEndsBeforeBefore(t *testing.T) {
 		"progress to the end": {[]kv.Update{batch(10), {Kind: kv.UpdateProgress, Revision: 14}}, 1, 15, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one := &pastRead{HistoryRequest: HistoryRequest{From: 10, Before: 15, MaxBytes: 1 << 20}, history: History{Next: 10}}
+			one := &pastRead{HistoryRequest: HistoryRequest{From: 10, Before: 15, MaxBytes: 1 << 20}, history: LogPage{Next: 10}}
 			one.take(c.updates)
 			if len(one.history.Batches) != c.batches || one.history.Next != c.next || one.over != c.over {
 				t.Errorf("%d batches, next %d, over %v; want %d, %d, %v", len(one.history.Batches), one.history.Next, one.over, c.batches, c.next, c.over)

@@ -28,8 +28,8 @@ type HistoryRequest struct {
 	MaxBytes int
 }
 
-// History is what happened.
-type History struct {
+// LogPage is what happened.
+type LogPage struct {
 	Batches []kv.Batch
 	// Next is the revision to continue with: all that happened before it is in
 	// Batches. Less than HistoryRequest.Before when the answer was cut, which
@@ -62,7 +62,7 @@ const (
 // It is dear for etcd, which reads its log from the lowest revision on. So
 // concurrent callers are answered together, by one stream for up to 512
 // that has a permit. A response may have 64 MiB: no Follow shares its connection.
-func (c *Client) History(ctx context.Context, r HistoryRequest) (History, error) {
+func (c *Client) History(ctx context.Context, r HistoryRequest) (LogPage, error) {
 	one := &pastRead{HistoryRequest: r, done: make(chan struct{})}
 	c.pastReads.add(one)
 	for {
@@ -74,13 +74,13 @@ func (c *Client) History(ctx context.Context, r HistoryRequest) (History, error)
 			return one.history, one.err
 		case <-ctx.Done():
 			c.pastReads.remove(one)
-			return History{}, fmt.Errorf("read etcd's history: %w", ctx.Err())
+			return LogPage{}, fmt.Errorf("read etcd's history: %w", ctx.Err())
 		case c.historian <- struct{}{}:
 			err := c.readWaiting(ctx)
 			<-c.historian
 			if err != nil {
 				c.pastReads.remove(one)
-				return History{}, err
+				return LogPage{}, err
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func (c *Client) readWaiting(ctx context.Context) error {
 // pastRead is a request that waits or is being answered.
 type pastRead struct {
 	HistoryRequest
-	history History
+	history LogPage
 	err     error
 	done    chan struct{} // closed when the above are set
 
@@ -199,7 +199,7 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead, fragment bool)
 	batch = slices.DeleteFunc(slices.Clone(batch), func(one *pastRead) bool { return one.over })
 	for _, one := range batch {
 		one.a = newAssembly(one.From)
-		one.history = History{Next: one.From}
+		one.history = LogPage{Next: one.From}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var sending sync.WaitGroup

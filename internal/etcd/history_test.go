@@ -15,7 +15,7 @@ import (
 )
 
 // told writes a history down.
-func told(h History) string {
+func told(h LogPage) string {
 	var out []string
 	for _, b := range h.Batches {
 		for _, e := range b.Events {

@@ -15,7 +15,7 @@ import (
 )
 
 // began returns what a Follow with From 0 says before it is ready.
-func began(t *testing.T, c *Client, req kv.FollowRequest) (begin kv.Update, keys int, past History) {
+func began(t *testing.T, c *Client, req kv.FollowRequest) (begin kv.Update, keys int, past LogPage) {
 	t.Helper()
 	f := follow(t, c, req)
 	defer f.stop()

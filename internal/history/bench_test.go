@@ -37,7 +37,7 @@ func benchBatches(bytes int) (batches []kv.Batch) {
 // full returns a shard whose cache has a full window.
 func full(b *testing.B) (one Shard, batches int) {
 	b.Helper()
-	past := &cache.History{Floor: 2, DeltaFloor: 2}
+	past := &cache.Past{Floor: 2, DeltaFloor: 2}
 	for _, x := range benchBatches(60 << 20) {
 		past.Batches = append(past.Batches, &x)
 		past.Progress = x.Revision
@@ -59,7 +59,7 @@ func full(b *testing.B) (one Shard, batches int) {
 }
 
 // source brings the state that a past leads to.
-type source struct{ past *cache.History }
+type source struct{ past *cache.Past }
 
 func (s source) Follow(ctx context.Context, _ kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {

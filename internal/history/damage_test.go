@@ -20,7 +20,7 @@ import (
 )
 
 // saved returns the file that a store has written of shard 7, and what it knows.
-func saved(t *testing.T, w *world) (file []byte, known *cache.History) {
+func saved(t *testing.T, w *world) (file []byte, known *cache.Past) {
 	t.Helper()
 	dir := t.TempDir()
 	s := New(Config{Dir: dir, MaxBytes: 2 << 20})

@@ -23,8 +23,8 @@ import (
 //
 // The time that has passed since it was saved does not count as age: a window
 // is kept as long as it would have been kept, had the node gone on.
-func (s *Store) Load(o Origin, shards map[shard.ID]kv.Range) map[shard.ID]*cache.History {
-	out := make(map[shard.ID]*cache.History)
+func (s *Store) Load(o Origin, shards map[shard.ID]kv.Range) map[shard.ID]*cache.Past {
+	out := make(map[shard.ID]*cache.Past)
 	if others := s.others(); len(others) > 0 {
 		s.cfg.Logger.Info("the history directory has files of other versions: they are left alone; remove them when no rollback is planned", "dir", s.cfg.Dir, "files", others)
 	}
@@ -155,11 +155,11 @@ type reads struct {
 
 // known returns what there is to know of r: from the logs of the shard, or else
 // of others that had its keys; nil: nothing.
-func (a *reads) known(id shard.ID, r kv.Range) *cache.History {
+func (a *reads) known(id shard.ID, r kv.Range) *cache.Past {
 	if l := a.s.logs[id]; l != nil && l.rng == r {
 		return a.read(l)
 	}
-	var parts []*cache.History
+	var parts []*cache.Past
 	for {
 		from := a.newest(r.Start)
 		if from == nil {
@@ -190,7 +190,7 @@ func (a *reads) newest(key string) (found *logs) {
 }
 
 // read reads the logs of a shard; nil: they are empty.
-func (a *reads) read(l *logs) *cache.History {
+func (a *reads) read(l *logs) *cache.Past {
 	var window, deletes *segment
 	err := guard(func() error {
 		return a.s.db.View(func(tx *bbolt.Tx) error {
@@ -212,8 +212,8 @@ func (a *reads) read(l *logs) *cache.History {
 }
 
 // join makes a history of the two logs of a shard. deletes may be nil.
-func join(window, deletes *segment) *cache.History {
-	h := &cache.History{
+func join(window, deletes *segment) *cache.Past {
+	h := &cache.Past{
 		Progress: window.progress, Floor: window.after + 1, Batches: window.batches, DeltaFloor: window.after + 1,
 	}
 	if deletes != nil && deletes.after < window.after && deletes.progress >= window.after {

@@ -134,7 +134,7 @@ func (w *world) run(n int) {
 
 func (w *world) shard(id shard.ID) Shard { return Shard{ID: id, Range: w.r, Export: w.cache.Export} }
 
-func (w *world) past() *cache.History {
+func (w *world) past() *cache.Past {
 	w.t.Helper()
 	x, err := w.cache.Export()
 	if err != nil {
@@ -147,7 +147,7 @@ var origin = Origin{Cluster: "c", Etcd: 7, Lineage: 3}
 
 // load reads one shard from a copy of what is on the disk, with a store of its
 // own, as after the process was killed.
-func load(t *testing.T, dir string, o Origin, id shard.ID, r kv.Range) (*Store, *cache.History, *told) {
+func load(t *testing.T, dir string, o Origin, id shard.ID, r kv.Range) (*Store, *cache.Past, *told) {
 	t.Helper()
 	killed := t.TempDir()
 	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
@@ -157,7 +157,7 @@ func load(t *testing.T, dir string, o Origin, id shard.ID, r kv.Range) (*Store, 
 }
 
 // reload is load of the directory itself, which no other store uses.
-func reload(t *testing.T, dir string, o Origin, id shard.ID, r kv.Range) (*Store, *cache.History, *told) {
+func reload(t *testing.T, dir string, o Origin, id shard.ID, r kv.Range) (*Store, *cache.Past, *told) {
 	t.Helper()
 	log := newTold()
 	s := New(Config{Dir: dir, MaxBytes: 64 << 20, Logger: log.logger()})
@@ -185,7 +185,7 @@ func words(b *kv.Batch) string {
 
 // part fails unless h is a part of what is known, up to the revision progress,
 // and nothing else; r is h's range.
-func part(h, known *cache.History, r kv.Range) error {
+func part(h, known *cache.Past, r kv.Range) error {
 	known = known.Part(r)
 	all := map[kv.Revision]string{}
 	for _, b := range known.Batches {
@@ -214,9 +214,9 @@ func part(h, known *cache.History, r kv.Range) error {
 }
 
 // sameDeletes compares what both know of deletes.
-func sameDeletes(h, known *cache.History) error {
+func sameDeletes(h, known *cache.Past) error {
 	from, to := max(h.DeltaFloor, known.DeltaFloor), min(h.Progress, known.Progress)
-	deletes := func(h *cache.History) (out []string) {
+	deletes := func(h *cache.Past) (out []string) {
 		last := kv.Revision(0)
 		add := func(key string, r kv.Revision) {
 			if r < last {

@@ -343,7 +343,7 @@ func TestAMergedShardInherits(t *testing.T) {
 
 // inKeyOrder orders the events of each revision: those of several shards come in
 // another order than etcd's.
-func inKeyOrder(h *cache.History) *cache.History {
+func inKeyOrder(h *cache.Past) *cache.Past {
 	for i, b := range h.Batches {
 		c := *b
 		c.Events = slices.SortedFunc(slices.Values(b.Events), func(x, y kv.Event) int { return bytes.Compare(x.KV.Key(), y.KV.Key()) })
@@ -402,7 +402,7 @@ func TestTimeThatWasNotSpentRunningIsNoAge(t *testing.T) {
 	older.Events = []kv.Event{{KV: kv.NewKeyValue(kv.Fields{Key: []byte("/k"), ModRevision: 4})}}
 	batches := []*kv.Batch{&older, &b}
 	forgetAbsence(batches)
-	h := &cache.History{Batches: batches}
+	h := &cache.Past{Batches: batches}
 	if age := time.Since(h.Batches[1].Received); age < 0 || age > time.Minute/2 {
 		t.Errorf("the newest is %v old", age)
 	}
@@ -501,7 +501,7 @@ func TestAForgottenShardIsSavedAnew(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			onDisk := func(id shard.ID) (h *cache.History, saved bool) {
+			onDisk := func(id shard.ID) (h *cache.Past, saved bool) {
 				t.Helper()
 				next, h, _ := load(t, dir, origin, id, wrong.r)
 				_, saved = next.logs[id]

@@ -62,7 +62,7 @@ func origin(m *shard.Map) history.Origin {
 // Load returns the saved history of shards on its first call: later the caches in memory know
 // more. When a node that was restarted has nothing on disk of a shard, that is an empty history:
 // if no other node has more, the log of etcd is read as far back as it goes. The keeper calls it.
-func (h *historian) Load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.History {
+func (h *historian) Load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.Past {
 	select {
 	case <-h.begun:
 		return nil
@@ -72,16 +72,16 @@ func (h *historian) Load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[sha
 	out := h.onDisk(m, shards)
 	for id := range shards {
 		if out[id] == nil && h.restarted {
-			out[id] = &cache.History{Floor: 1, DeltaFloor: 1}
+			out[id] = &cache.Past{Floor: 1, DeltaFloor: 1}
 		}
 	}
 	return out
 }
 
 // onDisk returns the saved history of shards.
-func (h *historian) onDisk(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.History {
+func (h *historian) onDisk(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.Past {
 	if h.store == nil || len(shards) == 0 {
-		return make(map[shard.ID]*cache.History)
+		return make(map[shard.ID]*cache.Past)
 	}
 	began := time.Now()
 	ranges := make(map[shard.ID]kv.Range)

@@ -46,7 +46,7 @@ func (c *cluster) kept(shards int) {
 func (m *machine) onDisk() int { return len(m.saved()) }
 
 // saved returns the histories that the node would find on disk if it were killed now.
-func (m *machine) saved() map[shard.ID]*cache.History {
+func (m *machine) saved() map[shard.ID]*cache.Past {
 	m.c.t.Helper()
 	now := m.node.Map()
 	if now == nil {

@@ -234,7 +234,7 @@ func TestChangesAtARevisionThatIsGoneHere(t *testing.T) {
 // Reads that leave the revision to another node share nothing: one may allow older
 // data than the other. Counts and single keys do not wait for big lists.
 func TestWhatIsNotShared(t *testing.T) {
-	herd(t, func(t *testing.T, r *router.Router, e *elsewhere, h *cachetest.History) {
+	herd(t, func(t *testing.T, r *router.Router, e *elsewhere, h *cachetest.Script) {
 		e.let = make(chan error)
 		done := make(chan error, 10)
 		ask := func(req router.ReadRequest, o router.ScanOptions) {
@@ -283,7 +283,7 @@ func TestWhatIsNotShared(t *testing.T) {
 
 // The error of the reader ends a scan of single keys, here and elsewhere.
 func TestAScanOfASingleKeyEndsWithTheReader(t *testing.T) {
-	herd(t, func(t *testing.T, r *router.Router, _ *elsewhere, _ *cachetest.History) {
+	herd(t, func(t *testing.T, r *router.Router, _ *elsewhere, _ *cachetest.Script) {
 		stop := errors.New("enough")
 		for _, key := range []string{"a", "e"} {
 			g, err := r.Read(t.Context(), router.ReadRequest{Range: kv.Single(key)})

@@ -83,7 +83,7 @@ func TestARelayThatDoesNotFitIsNotWatched(t *testing.T) {
 // A shard that is here is watched here, whatever lineage the client is at if it names
 // none.
 func TestAShardThatIsHereIsWatchedHere(t *testing.T) {
-	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		n.RefuseRelays(errors.New("no relay"))
 		w, err := r.Watch(t.Context(), router.WatchRequest{From: h.Now() + 1}, newBell())
 		if err != nil || w.Lineage() != 1 {
@@ -169,7 +169,7 @@ func TestEveryHomelessWatchGetsItsTurn(t *testing.T) {
 // A watch over two shards that waits for one of them is woken when that one is
 // retired, and moves.
 func TestAWatchThatWaitsForARetiredShardIsWoken(t *testing.T) {
-	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		b := newBell()
 		w := watch(t, r, kv.Range{}, h.Now()+1, b)
 		defer w.Close()
@@ -201,7 +201,7 @@ func TestAWatchThatWaitsForARetiredShardIsWoken(t *testing.T) {
 
 // A watch whose two shards become one waits for progress in that one alone.
 func TestAWatchWhoseShardsAreMergedIsWokenAtARevision(t *testing.T) {
-	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		b := newBell()
 		w := watch(t, r, kv.Range{Start: "a", End: "c"}, h.Now()+1, b)
 		w.Close()
@@ -249,7 +249,7 @@ func TestAWatchWhoseShardsAreMergedIsWokenAtARevision(t *testing.T) {
 // A watch that waits for a revision keeps waiting for it when a later one is wished
 // for.
 func TestALaterWishDoesNotReplaceAnEarlierOne(t *testing.T) {
-	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		b := newBell()
 		w := watch(t, r, kv.Range{Start: "x"}, h.Now()+1, b)
 		w.Close()
@@ -320,7 +320,7 @@ func TestAWatchThatFallsBelowTheWindowIsToldTheFloor(t *testing.T) {
 
 // HoldingBack reports the longest wait for a shard.
 func TestHoldingBackReportsTheLongestWait(t *testing.T) {
-	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		n.Gate(2).Limit(h.Now())
 		const waits = 8
 		for range waits {
@@ -343,7 +343,7 @@ func TestHoldingBackReportsTheLongestWait(t *testing.T) {
 // Position counts the oldest batch that can be delivered, not one that a shard has
 // taken and that waits for another shard.
 func TestPositionOfTheOldestBatchThatCanBeDelivered(t *testing.T) {
-	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		w := watch(t, r, kv.Range{}, h.Now()+1, newBell())
 		defer w.Close()
 		n.Gate(2).Limit(h.Now())

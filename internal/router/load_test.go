@@ -16,7 +16,7 @@ import (
 
 // large runs f with a node that lacks shard 2, whose three keys have 1 MiB each, and with
 // 1 MiB for keys of other nodes.
-func large(t *testing.T, f func(t *testing.T, r *router.Router, b *budget.Budget, e *elsewhere, h *cachetest.History)) {
+func large(t *testing.T, f func(t *testing.T, r *router.Router, b *budget.Budget, e *elsewhere, h *cachetest.Script)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -40,7 +40,7 @@ func large(t *testing.T, f func(t *testing.T, r *router.Router, b *budget.Budget
 // Lists of keys that are on other nodes hold their bytes. One may exceed the share; others
 // wait for it, and all are served.
 func TestListsOfOtherNodesAreBounded(t *testing.T) {
-	large(t, func(t *testing.T, r *router.Router, b *budget.Budget, e *elsewhere, h *cachetest.History) {
+	large(t, func(t *testing.T, r *router.Router, b *budget.Budget, e *elsewhere, h *cachetest.Script) {
 		read, done := make(chan struct{}), make(chan error)
 		all := func(ctx context.Context, at kv.Revision) {
 			reading, err := r.Read(ctx, router.ReadRequest{Revision: at, Exists: true})
@@ -82,7 +82,7 @@ func TestListsOfOtherNodesAreBounded(t *testing.T) {
 // What watches are brought up to date with holds the keys that are on other nodes until it
 // is released: more than the share alone, but nothing beside it.
 func TestStatesOfOtherNodesAreBounded(t *testing.T) {
-	large(t, func(t *testing.T, r *router.Router, b *budget.Budget, e *elsewhere, h *cachetest.History) {
+	large(t, func(t *testing.T, r *router.Router, b *budget.Budget, e *elsewhere, h *cachetest.Script) {
 		hold := func() (*router.Body, error) {
 			reading, err := r.Read(t.Context(), router.ReadRequest{Revision: h.Now(), Exists: true})
 			if err != nil {

@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // start runs a router over the node until the test ends.
-func start(tb testing.TB, h *cachetest.History, n *cachetest.Node) *router.Router {
+func start(tb testing.TB, h *cachetest.Script, n *cachetest.Node) *router.Router {
 	tb.Helper()
 	r := router.New(router.Config{Shards: n, Clock: h, Self: n.Self, MaxStaleness: time.Minute})
 	ctx, cancel := context.WithCancel(tb.Context())

@@ -16,7 +16,7 @@ import (
 )
 
 // sharded returns a router over one node that has so many shards, all of them ready.
-func sharded(b *testing.B, shards int) (*cachetest.History, *cachetest.Node, *router.Router, *shard.Map) {
+func sharded(b *testing.B, shards int) (*cachetest.Script, *cachetest.Node, *router.Router, *shard.Map) {
 	b.Helper()
 	h := cachetest.New()
 	var cuts []string

@@ -14,7 +14,7 @@ import (
 
 // merging runs f with a node that has the shards 1 (below h) and 2 of an empty
 // history, on fake time.
-func merging(t *testing.T, f func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History)) {
+func merging(t *testing.T, f func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -28,11 +28,11 @@ func merging(t *testing.T, f func(t *testing.T, n *cachetest.Node, r *router.Rou
 
 // mergingEachWay is merging, with watches that read a merged window and with watches
 // that merge alone.
-func mergingEachWay(t *testing.T, f func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History)) {
+func mergingEachWay(t *testing.T, f func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script)) {
 	t.Helper()
 	t.Run("merged window", func(t *testing.T) { merging(t, f) })
 	t.Run("alone", func(t *testing.T) {
-		merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+		merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 			r.MergeAlone()
 			f(t, n, r, h)
 		})
@@ -51,7 +51,7 @@ func watch(t *testing.T, r *router.Router, rng kv.Range, from kv.Revision, b *be
 // A revision that a merge has taken and holds back is not progress, even when all
 // shards have come to it: the client has not been sent its events.
 func TestWhatIsHeldBackIsNotProgress(t *testing.T) {
-	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		w := watch(t, r, kv.Range{}, cachetest.Start+1, newBell())
 		n.Gate(2).Limit(cachetest.Start)
 		at := h.Commit(cachetest.Put("a", "1"))
@@ -107,7 +107,7 @@ func TestWhatIsHeldBackIsNotProgress(t *testing.T) {
 
 // What was taken and can be delivered is late since it was received.
 func TestAMergeIsLateSinceItCouldDeliver(t *testing.T) {
-	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		w := watch(t, r, kv.Range{}, cachetest.Start+1, newBell())
 		defer w.Close()
 		n.Gate(2).Limit(cachetest.Start)
@@ -132,7 +132,7 @@ func TestAMergeIsLateSinceItCouldDeliver(t *testing.T) {
 
 // Events of two shards come in the order of their revisions.
 func TestAMergeIsInOrder(t *testing.T) {
-	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		w := watch(t, r, kv.Range{}, cachetest.Start+1, newBell())
 		defer w.Close()
 		for _, key := range []string{"a", "p", "b", "q"} {
@@ -154,7 +154,7 @@ func TestAMergeIsInOrder(t *testing.T) {
 
 // The age of a merge is that of its oldest shard.
 func TestTheAgeOfAMerge(t *testing.T) {
-	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		w := watch(t, r, kv.Range{}, cachetest.Start+1, newBell())
 		defer w.Close()
 		fresh := func(id shard.ID) { n.Replica(id).Observe(time.Now(), n.Replica(id).Progress()) }
@@ -181,7 +181,7 @@ func TestTheAgeOfAMerge(t *testing.T) {
 func TestWakeAt(t *testing.T) {
 	for name, rng := range map[string]kv.Range{"one shard": {Start: "a", End: "c"}, "two shards": {Start: "a", End: "k"}} {
 		t.Run(name, func(t *testing.T) {
-			merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+			merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 				b := newBell()
 				w := watch(t, r, rng, cachetest.Start+1, b)
 				defer w.Close()
@@ -223,7 +223,7 @@ func TestWakeAt(t *testing.T) {
 
 // Of several revisions that a merge is asked to wake at, the lowest counts.
 func TestWakeAtTheLowest(t *testing.T) {
-	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		b := newBell()
 		w := watch(t, r, kv.Range{Start: "g", End: "i"}, cachetest.Start+1, b)
 		b.heard()
@@ -251,7 +251,7 @@ func TestWakeAtTheLowest(t *testing.T) {
 // Watches that share a merged window leave it one by one; the others stay, and the time
 // that they are held back is the window's.
 func TestWatchesLeaveTheirWindowOneByOne(t *testing.T) {
-	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		var bells []*bell
 		var watches []*router.Watch
 		n.Gate(2).Limit(h.Now())
@@ -311,7 +311,7 @@ func TestWatchesLeaveTheirWindowOneByOne(t *testing.T) {
 
 // A watch without a home keeps the progress that it had, and says since when.
 func TestAHomelessWatchKeepsItsPosition(t *testing.T) {
-	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		for _, rng := range []kv.Range{{}, {Start: "a", End: "c"}} {
 			n.Use(cachetest.Map(uint64(h.Now()), []string{"h"}, "here"))
 			<-n.Replica(1).Ready()

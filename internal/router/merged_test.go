@@ -141,7 +141,7 @@ func TestWatchesOfTheSameShardsAreWokenOnce(t *testing.T) {
 // A watch that starts below the merged window merges its shards by itself, and goes on
 // in the window when it has caught up: with what it has taken and was not given, too.
 func TestAWatchBelowTheMergedWindowJoinsIt(t *testing.T) {
-	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		h.Commit(cachetest.Put("a", "0"), cachetest.Put("p", "0"))
 		h.Commit(cachetest.Put("p", "1"))
 		before := h.Now()
@@ -195,7 +195,7 @@ func TestAWatchBelowTheMergedWindowJoinsIt(t *testing.T) {
 // A watch that is slower than the merged window misses nothing of what the shards
 // have: it goes on there, and comes back.
 func TestAWatchThatFallsBelowTheMergedWindow(t *testing.T) {
-	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		r.ShortenMerged()
 		b := newBell()
 		w := watch(t, r, kv.Range{}, h.Now()+1, b)
@@ -326,7 +326,7 @@ func TestFurtherSetsOfShardsMergeAlone(t *testing.T) {
 
 // A watch over shards one of which has ended has no place.
 func TestAWatchOverARetiredShard(t *testing.T) {
-	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.History) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		n.Stop()
 		if _, err := r.Watch(t.Context(), router.WatchRequest{From: h.Now() + 1}, newBell()); !isNotReady(err) {
 			t.Errorf("got %v", err)

@@ -78,7 +78,7 @@ func (a *answering) RecvMsg(m any) error {
 // put one by one; shard 2 is on the nodes "x" and "y".
 type reads struct {
 	*cachetest.Node
-	h     *cachetest.History
+	h     *cachetest.Script
 	r     *router.Router
 	x, y  *remote
 	clock *clock
@@ -103,7 +103,7 @@ func (n *reads) Map() *shard.Map {
 
 // clock is etcd's clock, which can hang.
 type clock struct {
-	h     *cachetest.History
+	h     *cachetest.Script
 	hangs bool
 	asked int
 }

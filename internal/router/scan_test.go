@@ -24,7 +24,7 @@ import (
 // let to.
 type elsewhere struct {
 	grpc.ClientConnInterface
-	h    *cachetest.History
+	h    *cachetest.Script
 	let  chan error // how each stream goes on, once it is asked
 	asks atomic.Int64
 	old  bool // it does not count
@@ -89,7 +89,7 @@ func (l *listing) RecvMsg(m any) error {
 
 // herd runs f with a node that has the shards 1 and 3 of a history of ten keys,
 // and another one that has shard 2.
-func herd(t *testing.T, f func(t *testing.T, r *router.Router, e *elsewhere, h *cachetest.History)) {
+func herd(t *testing.T, f func(t *testing.T, r *router.Router, e *elsewhere, h *cachetest.Script)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -123,7 +123,7 @@ func scan(ctx context.Context, r *router.Router, req router.ReadRequest, o route
 }
 
 func TestScan(t *testing.T) {
-	herd(t, func(t *testing.T, r *router.Router, e *elsewhere, h *cachetest.History) {
+	herd(t, func(t *testing.T, r *router.Router, e *elsewhere, h *cachetest.Script) {
 		for limit, want := range map[int64]string{
 			0: "abcdefghij", 1: "a", 3: "abc", 4: "abcd", 5: "abcde", 7: "abcdefg", 8: "abcdefgh", 10: "abcdefghij", 11: "abcdefghij", -1: "",
 		} {
@@ -177,7 +177,7 @@ func TestScan(t *testing.T) {
 
 // A herd that lists a shard which is elsewhere fetches it once.
 func TestAHerdFetchesOnce(t *testing.T) {
-	herd(t, func(t *testing.T, r *router.Router, e *elsewhere, h *cachetest.History) {
+	herd(t, func(t *testing.T, r *router.Router, e *elsewhere, h *cachetest.Script) {
 		e.let = make(chan error)
 		at := router.ReadRequest{Revision: h.Now(), Exists: true}
 		done := make(chan error)

@@ -80,7 +80,7 @@ func open(tb testing.TB, r *router.Router, rng kv.Range, from kv.Revision) *read
 }
 
 // read takes what is there, if the bell has rung, and holds it against h.
-func (r *reader) read(tb testing.TB, h *cachetest.History) {
+func (r *reader) read(tb testing.TB, h *cachetest.Script) {
 	tb.Helper()
 	if !r.bell.heard() {
 		return
@@ -106,7 +106,7 @@ func (r *reader) read(tb testing.TB, h *cachetest.History) {
 }
 
 // check holds the watch's progress against what it has returned.
-func (r *reader) check(tb testing.TB, h *cachetest.History) {
+func (r *reader) check(tb testing.TB, h *cachetest.Script) {
 	tb.Helper()
 	if at, open := r.w.Position(); !open || at.Revision > at.Newest || len(h.Batches(r.rng, r.last, at.Revision)) > 0 {
 		tb.Fatalf("%v behind %d: said to be at %+v, %v", r.rng, r.last, at, open)
@@ -120,7 +120,7 @@ func (r *reader) check(tb testing.TB, h *cachetest.History) {
 	}
 }
 
-func (r *reader) done(h *cachetest.History) bool { return len(h.Batches(r.rng, r.last, h.Now())) == 0 }
+func (r *reader) done(h *cachetest.Script) bool { return len(h.Batches(r.rng, r.last, h.Now())) == 0 }
 
 func pointers(events []kv.Event) (out []*kv.Event) {
 	for i := range events {

@@ -96,7 +96,7 @@ func (l *leader) hangs(ctx context.Context) bool {
 func (l *leader) placeShards(ctx context.Context) {
 	rules := l.cfg.Rules
 	rules.Planner = new(planner.Planner)
-	var h planner.History
+	var h planner.Observations
 	told := "" // the reason not to found that was logged last
 	for {
 		membersChanged := l.members.Wait()

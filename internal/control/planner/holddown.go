@@ -59,7 +59,7 @@ func (p presence) hold(settle time.Duration) time.Duration {
 }
 
 // presences returns what is remembered of the members after a look at them.
-func (h History) presences(members []shard.Member) map[shard.NodeID]presence {
+func (h Observations) presences(members []shard.Member) map[shard.NodeID]presence {
 	next := make(map[shard.NodeID]presence, len(members))
 	for _, m := range members {
 		p, ok := h.presence[m.Name]

@@ -63,9 +63,9 @@ func (c *checks) check(ok bool, format string, args ...any) {
 	}
 }
 
-// History is what a leader remembers of its own doing. The zero History is
+// Observations is what a leader remembers of its own doing. The zero Observations is
 // that of a new leader.
-type History struct {
+type Observations struct {
 	changed map[shard.ID]time.Time     // any move, or that it was made by a split or a merge
 	nextID  shard.ID                   // of the map that was looked at last
 	buried  map[shard.ID]time.Time     // moves that a death caused
@@ -91,8 +91,8 @@ type Decision struct {
 }
 
 // Record returns the history after the moves were made at now.
-func (h History) Record(m *shard.Map, d Decision, members []shard.Member, now time.Time) History {
-	next := History{
+func (h Observations) Record(m *shard.Map, d Decision, members []shard.Member, now time.Time) Observations {
+	next := Observations{
 		changed: make(map[shard.ID]time.Time), buried: make(map[shard.ID]time.Time), fills: make(map[shard.ID]fill),
 		missing: h.missing, presence: h.presence, reports: h.reports, nextID: h.nextID,
 	}
@@ -126,7 +126,7 @@ func (h History) Record(m *shard.Map, d Decision, members []shard.Member, now ti
 // have only just begun. So do all at a leader's first look: what the one before has
 // moved may be loading still. Newcomers that do not have their shard any more are
 // forgotten: they would never tell that it is loaded.
-func (h History) Observe(m *shard.Map, members []shard.Member, reports *Reports, now time.Time) History {
+func (h Observations) Observe(m *shard.Map, members []shard.Member, reports *Reports, now time.Time) Observations {
 	h.reports = reports
 	if h.nextID < m.NextID {
 		h.changed = maps.Clone(h.changed)
@@ -159,7 +159,7 @@ func (h History) Observe(m *shard.Map, members []shard.Member, reports *Reports,
 }
 
 // stillHere returns the fills of newcomers that m still gives their shards.
-func (h History) stillHere(m *shard.Map) map[shard.ID]fill {
+func (h Observations) stillHere(m *shard.Map) map[shard.ID]fill {
 	if len(h.fills) == 0 {
 		return nil
 	}
@@ -176,7 +176,7 @@ func (h History) stillHere(m *shard.Map) map[shard.ID]fill {
 }
 
 // Filling returns the nodes that newcomers may be loading on.
-func (r Rules) Filling(h History, now time.Time) []shard.NodeID {
+func (r Rules) Filling(h Observations, now time.Time) []shard.NodeID {
 	var out []shard.NodeID
 	for id, f := range h.fills {
 		if now.Before(r.filledBy(id, f, h, now)) {
@@ -226,7 +226,7 @@ func moved(m *shard.Map, moves []shard.Move) iter.Seq2[*shard.Shard, shard.Move]
 // to one node at most MaxNodeFills times: those first that have the fewest live
 // replicas. A move that has to wait for that takes away at once what is taken from
 // nodes that left, drain or are dead. If no node has a shard, nothing waits.
-func (r Rules) Decide(m *shard.Map, members []shard.Member, h History, now time.Time) Decision {
+func (r Rules) Decide(m *shard.Map, members []shard.Member, h Observations, now time.Time) Decision {
 	var d Decision
 	wait := func(until time.Time) bool {
 		if !now.Before(until) {
@@ -255,7 +255,7 @@ func (r Rules) Decide(m *shard.Map, members []shard.Member, h History, now time.
 
 // view returns the members that the planner plans with, and those of them that are
 // given nothing. It calls wait with the time at which that changes.
-func (r Rules) view(m *shard.Map, members []shard.Member, h History, wait func(time.Time) bool) (view []shard.Member, shaky map[shard.NodeID]bool) {
+func (r Rules) view(m *shard.Map, members []shard.Member, h Observations, wait func(time.Time) bool) (view []shard.Member, shaky map[shard.NodeID]bool) {
 	holds := make(map[shard.NodeID]bool)
 	for _, s := range m.Shards {
 		for _, n := range s.Replicas {
@@ -304,7 +304,7 @@ type dueMove struct {
 // admit returns the moves that are made now, so that not too many newcomers load
 // at a time, and in their place what can be made of the others. They come in the
 // order of the map.
-func (r Rules) admit(due []dueMove, states map[shard.NodeID]shard.Member, h History, now time.Time, wait func(time.Time) bool) []shard.Move {
+func (r Rules) admit(due []dueMove, states map[shard.NodeID]shard.Member, h Observations, now time.Time, wait func(time.Time) bool) []shard.Move {
 	all, of := 0, make(map[shard.NodeID]int)
 	count := func(f fill) {
 		all += len(f.newcomers)
@@ -360,7 +360,7 @@ func (r Rules) admit(due []dueMove, states map[shard.NodeID]shard.Member, h Hist
 
 // filledBy returns when the fill is over, or is to be looked at again. One that the
 // newcomers tell to be over is.
-func (r Rules) filledBy(id shard.ID, f fill, h History, now time.Time) time.Time {
+func (r Rules) filledBy(id shard.ID, f fill, h Observations, now time.Time) time.Time {
 	if h.reports.loaded(id, f.newcomers, f.since) {
 		return f.since
 	}
@@ -377,7 +377,7 @@ const coldCheck = 5 * time.Second
 
 // Merges returns the merges that were prepared and may be made now: their shards
 // have rested, and none of their replicas is known to be loading.
-func (r Rules) Merges(m *shard.Map, h History, now time.Time) (ready []shard.Merge, again time.Time) {
+func (r Rules) Merges(m *shard.Map, h Observations, now time.Time) (ready []shard.Merge, again time.Time) {
 	for _, merge := range Merges(m) {
 		var until time.Time
 		for _, id := range merge.Shards {
@@ -396,7 +396,7 @@ func (r Rules) Merges(m *shard.Map, h History, now time.Time) (ready []shard.Mer
 
 // restedAt returns when the shard has had its replicas for long enough that all of
 // nodes are warm, or is to be looked at again.
-func (r Rules) restedAt(id shard.ID, nodes []shard.NodeID, h History, now time.Time) time.Time {
+func (r Rules) restedAt(id shard.ID, nodes []shard.NodeID, h Observations, now time.Time) time.Time {
 	since := h.changed[id]
 	rested := since.Add(r.PromoteDelay)
 	if !now.Before(rested) && now.Before(since.Add(r.FillTimeout)) && h.reports.loading(id, nodes) {
@@ -406,7 +406,7 @@ func (r Rules) restedAt(id shard.ID, nodes []shard.NodeID, h History, now time.T
 }
 
 // notBefore returns when the move may be made.
-func (r Rules) notBefore(spec shard.Spec, s *shard.Shard, mv shard.Move, states map[shard.NodeID]shard.Member, h History, now time.Time) time.Time {
+func (r Rules) notBefore(spec shard.Spec, s *shard.Shard, mv shard.Move, states map[shard.NodeID]shard.Member, h Observations, now time.Time) time.Time {
 	rested := r.restedAt(s.ID, s.Replicas, h, now)
 	if !slices.ContainsFunc(s.Replicas, func(n shard.NodeID) bool { return serves(states, n) }) {
 		return time.Time{} // no node has it: now

@@ -49,30 +49,30 @@ func TestRules(t *testing.T) {
 	}
 	drain := func(n shard.Member) shard.Member { n.Draining = true; return n }
 	c := member("c", shard.Alive, at(-100))
-	buried := History{buried: map[shard.ID]time.Time{1: at(0), 2: at(0)}, changed: map[shard.ID]time.Time{1: at(0), 2: at(0)}}
+	buried := Observations{buried: map[shard.ID]time.Time{1: at(0), 2: at(0)}, changed: map[shard.ID]time.Time{1: at(0), 2: at(0)}}
 	for _, tc := range []struct {
 		name    string
 		members []shard.Member
-		h       History
+		h       Observations
 		now     int
 		moves   int
 		again   time.Time
 	}{
-		{"at rest", base, History{}, 0, 0, time.Time{}},
-		{"suspect", with(member("a", shard.Suspect, at(-60))), History{}, 0, 0, time.Time{}},
-		{"dead, in grace", with(member("a", shard.Dead, at(0))), History{}, 4, 0, at(5)},
-		{"dead for long", with(member("a", shard.Dead, at(0))), History{}, 5, 2, time.Time{}},
+		{"at rest", base, Observations{}, 0, 0, time.Time{}},
+		{"suspect", with(member("a", shard.Suspect, at(-60))), Observations{}, 0, 0, time.Time{}},
+		{"dead, in grace", with(member("a", shard.Dead, at(0))), Observations{}, 4, 0, at(5)},
+		{"dead for long", with(member("a", shard.Dead, at(0))), Observations{}, 5, 2, time.Time{}},
 		{"dead again", with(member("a", shard.Dead, at(5))), buried, 12, 0, at(30)},
 		{"dead again, later", with(member("a", shard.Dead, at(5))), buried, 30, 2, time.Time{}},
 		{"all dead, no interval", with(member("a", shard.Dead, at(5)), member("b", shard.Dead, at(5)), c), buried, 12, 2, time.Time{}},
 		{"left", with(member("a", shard.Left, at(0))), buried, 1, 2, time.Time{}},
-		{"not seen, in grace", base[1:], History{missing: map[shard.NodeID]time.Time{"a": at(0)}}, 4, 0, at(5)},
-		{"not seen for long", base[1:], History{missing: map[shard.NodeID]time.Time{"a": at(0)}}, 5, 2, time.Time{}},
-		{"drains, rested", with(drain(base[0])), History{}, 0, 2, time.Time{}},
+		{"not seen, in grace", base[1:], Observations{missing: map[shard.NodeID]time.Time{"a": at(0)}}, 4, 0, at(5)},
+		{"not seen for long", base[1:], Observations{missing: map[shard.NodeID]time.Time{"a": at(0)}}, 5, 2, time.Time{}},
+		{"drains, rested", with(drain(base[0])), Observations{}, 0, 2, time.Time{}},
 		{"drains, just moved", with(drain(base[0])), buried, 1, 0, at(5)},
 		{"drains, newcomer", with(drain(base[0]), c), buried, 1, 2, time.Time{}},
-		{"newcomer settles", with(member("c", shard.Alive, at(0))), History{}, 1, 0, at(2)},
-		{"suspect newcomer", with(member("c", shard.Suspect, at(0))), History{}, 60, 0, time.Time{}},
+		{"newcomer settles", with(member("c", shard.Alive, at(0))), Observations{}, 1, 0, at(2)},
+		{"suspect newcomer", with(member("c", shard.Suspect, at(0))), Observations{}, 60, 0, time.Time{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := r.Decide(m, tc.members, tc.h, at(tc.now))
@@ -82,7 +82,7 @@ func TestRules(t *testing.T) {
 		})
 	}
 
-	h := History{}.Observe(m, base[1:], nil, at(0)).Observe(m, base[1:], nil, at(3))
+	h := Observations{}.Observe(m, base[1:], nil, at(0)).Observe(m, base[1:], nil, at(3))
 	if !h.missing["a"].Equal(at(0)) || len(h.missing) != 1 {
 		t.Errorf("missing: %v", h.missing)
 	}
@@ -118,7 +118,7 @@ func TestRulesBoundNewcomers(t *testing.T) {
 	wanted := len(Plan(m, members))
 	members[0].Draining = true
 
-	var h History
+	var h Observations
 	now, all, moves := start, 0, 0
 	for m.Level() == 1 {
 		d := r.Decide(m, members, h, now)
@@ -200,7 +200,7 @@ func BenchmarkDecide(b *testing.B) {
 			}
 		}
 		b.Run(fmt.Sprintf("shards=%d/nodes=%d/dead=%s", shards, count, c.name), func(b *testing.B) {
-			h := History{}.Observe(m, members, nil, now)
+			h := Observations{}.Observe(m, members, nil, now)
 			for b.Loop() {
 				r.Decide(m, members, h, now)
 			}
@@ -216,7 +216,7 @@ func TestRulesRestoreAtOnce(t *testing.T) {
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 	members := []shard.Member{member("a", shard.Alive, start), member("b", shard.Alive, start)}
 	m := maptest.Pair(t, "a")
-	h := History{changed: map[shard.ID]time.Time{1: start, 2: start}}
+	h := Observations{changed: map[shard.ID]time.Time{1: start, 2: start}}
 
 	d := r.Decide(m, members, h, at(1))
 	if len(d.Moves) != 1 || !slices.Contains(d.Moves[0].Replicas, "b") {
@@ -274,7 +274,7 @@ func TestFlappingNodeIsHeldDown(t *testing.T) {
 			start := time.Unix(1000, 0)
 			now, began := start, start
 			others := []shard.Member{member("a", shard.Alive, start.Add(-time.Hour)), member("c", shard.Alive, start.Add(-time.Hour))}
-			var h History
+			var h Observations
 			given, cycles := 0, 60
 			for cycle := range cycles {
 				for _, phase := range []shard.State{shard.Alive, shard.Dead} {
@@ -369,7 +369,7 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 		}
 	}
 	apply(home)
-	var h History
+	var h Observations
 	d := r.Decide(m, members, h, start)
 	h = h.Record(m, d, members, start)
 	apply(shard.Assign{Moves: d.Moves})
@@ -400,7 +400,7 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 	three.Spec.Replicas = 3
 	for _, loading := range []shard.NodeID{"b", "c"} {
 		now := start.Add(20 * time.Second)
-		g := History{changed: map[shard.ID]time.Time{1: start, 2: start}}
+		g := Observations{changed: map[shard.ID]time.Time{1: start, 2: start}}
 		reports := []Report{{Node: loading}}
 		for _, n := range []shard.NodeID{"a", "b", "c"} {
 			if n != loading {
@@ -456,7 +456,7 @@ func TestNewcomersThatAreNoneAreForgotten(t *testing.T) {
 		}
 	}
 	three := shard.Assign{Moves: []shard.Move{{Shard: 1, Replicas: []shard.NodeID{"a", "b", "c"}}, {Shard: 2, Replicas: []shard.NodeID{"a", "b", "c"}}}}
-	h := History{}.Observe(m, members, nil, start).Record(m, Decision{Moves: three.Moves}, members, start)
+	h := Observations{}.Observe(m, members, nil, start).Record(m, Decision{Moves: three.Moves}, members, start)
 	apply(three)
 	now := start.Add(time.Minute)
 	h = h.Observe(m, members, h.reports, now)
@@ -497,7 +497,7 @@ func TestRulesKeepTheLastWarmCopy(t *testing.T) {
 		for i := range m.Shards {
 			m.Shards[i].Home = shard.Home{Pins: tc.pins, Replicas: len(tc.pins)}
 		}
-		var h History
+		var h Observations
 		for _, ready := range []bool{false, true} {
 			copies := []ShardReport{{Shard: 1, Ready: true}, {Shard: 2, Ready: true}}
 			others := []ShardReport{{Shard: 1, Ready: ready}, {Shard: 2, Ready: ready}}
@@ -537,7 +537,7 @@ func TestNodesThatAreNotHeardOfGetNothing(t *testing.T) {
 			m.Shards[i].Home = shard.Home{Pins: tc.pins, Replicas: len(tc.pins)}
 		}
 		members := []shard.Member{tc.a, member("b", shard.Alive, start), member("x", shard.Alive, start)}
-		var h History
+		var h Observations
 		h.reports = h.reports.Add(now, 0, []Report{{Node: "a", Shards: loaded}, {Node: "b", Shards: loaded}})
 		for _, mv := range r.Decide(m, members, h, now).Moves {
 			if mv.Replicas[0] == "x" || slices.Contains(removed(mv.Replicas, tc.replicas), "x") || !slices.Contains(mv.Replicas, "a") {
@@ -569,7 +569,7 @@ func TestANewLeaderWaitsForWhatLoads(t *testing.T) {
 			{Node: "c", Shards: []ShardReport{{Shard: 1, Ready: c}, {Shard: 2, Ready: c}}},
 		}
 	}
-	h := History{}.Observe(m, members, nil, at(0))
+	h := Observations{}.Observe(m, members, nil, at(0))
 	if d := r.Decide(m, members, h, at(0)); len(d.Moves) > 0 || !d.Again.Equal(at(5)) {
 		t.Errorf("before anybody has told: %+v", d)
 	}
@@ -613,7 +613,7 @@ func TestHowLongANodeIsHeld(t *testing.T) {
 		"one that says goodbye":    {[]shard.State{shard.Alive, shard.Dead, shard.Alive, shard.Left, shard.Alive}, time.Second, 0},
 		"dead for long in between": {[]shard.State{shard.Dead, shard.Alive, shard.Dead, shard.Alive}, time.Second, 2},
 	} {
-		var h History
+		var h Observations
 		for i, s := range c.states {
 			h.presence = h.presences([]shard.Member{member("a", s, start.Add(time.Duration(i)*c.lives))})
 		}
@@ -627,7 +627,7 @@ func TestHowLongANodeIsHeld(t *testing.T) {
 	if p = p.observe(member("a", shard.Dead, start.Add(calmAfter+time.Second))); p.returns != 1 {
 		t.Error("a node that has come anew counts as calm")
 	}
-	if got := new(History).presences(nil); len(got) != 0 {
+	if got := new(Observations).presences(nil); len(got) != 0 {
 		t.Errorf("of nobody: %v", got)
 	}
 }
@@ -669,7 +669,7 @@ func TestTheLastLoadedCopyIsKnownByReports(t *testing.T) {
 func TestWhatALeaderRemembers(t *testing.T) {
 	now := time.Unix(1000, 0)
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
-	loads := History{reports: (*Reports)(nil).Add(now, 0, []Report{{Node: "b", Shards: []ShardReport{{Shard: 1}}}})}
+	loads := Observations{reports: (*Reports)(nil).Add(now, 0, []Report{{Node: "b", Shards: []ShardReport{{Shard: 1}}}})}
 	f := fill{donor: "a", newcomers: []shard.NodeID{"b"}, since: now}
 	for after, want := range map[time.Duration]time.Duration{
 		time.Second: r.PromoteDelay, r.PromoteDelay: r.PromoteDelay + coldCheck, r.FillTimeout - 1: r.FillTimeout - 1 + coldCheck, r.FillTimeout: r.PromoteDelay,
@@ -681,14 +681,14 @@ func TestWhatALeaderRemembers(t *testing.T) {
 
 	m := maptest.Pair(t, "a", "b")
 	before, split := m.Shards[0].ID, m.Shards[1].ID
-	seen := History{nextID: split, changed: map[shard.ID]time.Time{}}.Observe(m, nil, nil, now)
+	seen := Observations{nextID: split, changed: map[shard.ID]time.Time{}}.Observe(m, nil, nil, now)
 	if _, rests := seen.changed[before]; rests || !seen.changed[split].Equal(now) {
 		t.Errorf("shard %d was there, shard %d is new: %v", before, split, seen.changed)
 	}
 
 	for state, want := range map[shard.State]bool{shard.Left: false, shard.Dead: true, shard.Alive: false} {
 		members := []shard.Member{member("a", shard.Alive, now), member("b", state, now)}
-		next := History{}.Record(m, Decision{Moves: []shard.Move{{Shard: before, Replicas: []shard.NodeID{"a"}}}}, members, now)
+		next := Observations{}.Record(m, Decision{Moves: []shard.Move{{Shard: before, Replicas: []shard.NodeID{"a"}}}}, members, now)
 		if _, buried := next.buried[before]; buried != want {
 			t.Errorf("a shard is taken from a node that is %v: buried %v", state, buried)
 		}
@@ -707,7 +707,7 @@ func TestANodeDrainedInTheMapGivesItsShardsAway(t *testing.T) {
 	now := time.Unix(1000, 0)
 	m := maptest.Pair(t, "a", "b")
 	members := []shard.Member{member("a", shard.Alive, now.Add(-time.Hour)), member("b", shard.Alive, now.Add(-time.Hour)), member("c", shard.Alive, now.Add(-time.Hour))}
-	rested := History{changed: map[shard.ID]time.Time{1: now.Add(-time.Second), 2: now.Add(-time.Second)}}
+	rested := Observations{changed: map[shard.ID]time.Time{1: now.Add(-time.Second), 2: now.Add(-time.Second)}}
 	drained := *m
 	drained.Drained = []shard.NodeID{"a"}
 	byGossip := slices.Clone(members)

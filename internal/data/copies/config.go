@@ -36,10 +36,10 @@ type Clock interface {
 	Trouble() error
 }
 
-// History keeps on disk what the caches know of the past.
-type History interface {
+// PastLoader keeps on disk what the caches know of the past.
+type PastLoader interface {
 	// Load returns what is known of the past of shards, the first time that it is called.
-	Load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.History
+	Load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.Past
 	// Drop has the saved history of a shard removed.
 	Drop(id shard.ID)
 }
@@ -60,7 +60,7 @@ type Config struct {
 	Placement Placement
 	Lineage   Lineage
 	Clock     Clock
-	History   History
+	History   PastLoader
 	// Known reports whether gossip has shown a node, Accompanied whether it shows another
 	// one that can take over. Changed returns a channel that is closed when that changes.
 	Known       func(shard.NodeID) bool

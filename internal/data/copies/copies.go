@@ -240,7 +240,7 @@ func (s *Set) follow(ctx context.Context, m *shard.Map) {
 // are watches of shards that other nodes have now. All of them inherit from
 // those that go, as far as these have what they need, and are as far as they are
 // when it returns, or nearly so.
-func (s *Set) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*shard.Shard, gone retiring, from []*cache.Cache, past map[shard.ID]*cache.History) (replicas, relays []*Copy) {
+func (s *Set) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*shard.Shard, gone retiring, from []*cache.Cache, past map[shard.ID]*cache.Past) (replicas, relays []*Copy) {
 	var starting, following errgroup.Group
 	starting.SetLimit(runtime.GOMAXPROCS(0)) // a large state takes its time
 	limit, cancel := context.WithTimeout(ctx, s.cfg.HandOver)
@@ -377,7 +377,7 @@ func (s *Set) dropLocked(h *Copy) {
 
 // start runs a new replica, which begins with seed, or else has past. It takes its
 // state from none of those to avoid.
-func (s *Set) start(ctx context.Context, m *shard.Map, sh *shard.Shard, seed *cache.Seed, past *cache.History, avoid []string) *Copy {
+func (s *Set) start(ctx context.Context, m *shard.Map, sh *shard.Shard, seed *cache.Seed, past *cache.Past, avoid []string) *Copy {
 	cfg := s.cfg.Cache
 	cfg.Range, cfg.Lineage, cfg.Seed, cfg.History = sh.Range, m.Lineage, seed, past
 	id := sh.ID

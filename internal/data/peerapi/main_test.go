@@ -43,7 +43,7 @@ var looked = replica.Look{Lineage: 1, Revision: cachetest.Start, At: time.Now().
 type running struct {
 	service *peerapi.Service
 	tb      testing.TB
-	h       *cachetest.History
+	h       *cachetest.Script
 	node    *cachetest.Node
 	peers   string // its address
 }
@@ -56,7 +56,7 @@ type options struct {
 }
 
 // start runs the service of a node with h until the test ends.
-func start(tb testing.TB, h *cachetest.History, o options) *running {
+func start(tb testing.TB, h *cachetest.Script, o options) *running {
 	tb.Helper()
 	if o.shards == nil {
 		o.shards = cachetest.Map(1, []string{"h"}, "here")

@@ -40,9 +40,9 @@ type Node interface {
 	Propose(ctx context.Context, command []byte) (version uint64, err error)
 }
 
-// Guard shares with other nodes what etcd has said of users; see internal/auth/etcdauth. All
+// EtcdAuth shares with other nodes what etcd has said of users; see internal/auth/etcdauth. All
 // methods may be called from any goroutine.
-type Guard interface {
+type EtcdAuth interface {
 	// Share gets from another node the user of a token that etcd has issued, Identify
 	// tells one; "": not known.
 	Share(tokenSHA256 []byte, user string)
@@ -100,7 +100,7 @@ type Voting interface {
 type Config struct {
 	Node Node
 	// Guard has etcd's users and their rights; nil: etcd's authentication is not followed.
-	Guard Guard
+	Guard EtcdAuth
 	// Permits grants permits to other nodes; nil: none.
 	Permits Permits
 	// Verifier compares copies; nil: they cannot be.

@@ -14,10 +14,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Guard knows what callers may read where etcd's authentication is on; see internal/auth/etcdauth.
+// EtcdAuth knows what callers may read where etcd's authentication is on; see internal/auth/etcdauth.
 // All methods may be called from any goroutine.
-type Guard interface {
-	etcdapi.Guard
+type EtcdAuth interface {
+	etcdapi.EtcdAuth
 	// MayAdminister fails when the caller does not have etcd's root role, while
 	// etcd's authentication is on.
 	MayAdminister(caller string) error
@@ -37,7 +37,7 @@ type Checker struct {
 	// Access decides what clients may do; nil: everything.
 	Access *authz.Authorizer
 	// Guard knows what etcd's users may read; nil: etcd's authentication is not followed.
-	Guard Guard
+	Guard EtcdAuth
 	// Audit is told of refused calls; nil: nothing is written down.
 	Audit *authz.Audit
 }

@@ -28,10 +28,10 @@ type Upstream interface {
 	ProxyConn() grpc.ClientConnInterface
 }
 
-// Guard knows the read rights of a caller if etcd's authentication is on. All methods may be
+// EtcdAuth knows the read rights of a caller if etcd's authentication is on. All methods may be
 // called from any goroutine. Errors are etcd's own.
-type Guard interface {
-	etcdview.Guard
+type EtcdAuth interface {
+	etcdview.EtcdAuth
 }
 
 // Member is a node as etcd's clients see it: a member of the cluster.
@@ -46,7 +46,7 @@ type Member struct {
 type Config struct {
 	Router *router.Router
 	Etcd   Upstream
-	Guard  Guard // nil: no authentication
+	Guard  EtcdAuth // nil: no authentication
 	// Access is the policy, which applies in addition to etcd's rights; nil: it allows everything.
 	// Audit records refusals; nil: no audit.
 	Access *authz.Authorizer

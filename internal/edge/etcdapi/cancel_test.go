@@ -19,7 +19,7 @@ import (
 // slowClock is a router.Clock that takes up to a millisecond, as etcd does, and
 // that can be stopped.
 type slowClock struct {
-	*cachetest.History
+	*cachetest.Script
 	gate  sync.RWMutex
 	calls atomic.Int64
 }
@@ -28,7 +28,7 @@ func (c *slowClock) Revision(ctx context.Context) (kv.Revision, error) {
 	c.calls.Add(1)
 	c.gate.RLock()
 	defer c.gate.RUnlock()
-	revision, err := c.History.Revision(ctx)
+	revision, err := c.Script.Revision(ctx)
 	time.Sleep(rand.N(time.Millisecond)) // the latency of the workload
 	return revision, err
 }
@@ -36,7 +36,7 @@ func (c *slowClock) Revision(ctx context.Context) (kv.Revision, error) {
 // startSlow starts a node whose etcd takes time to tell its revision.
 func startSlow(t *testing.T) (*watchRig, *slowClock) {
 	c := new(slowClock)
-	return startWatches(t, rigOptions{clock: func(h *cachetest.History) router.Clock { c.History = h; return c }}), c
+	return startWatches(t, rigOptions{clock: func(h *cachetest.Script) router.Clock { c.Script = h; return c }}), c
 }
 
 // cancelRounds is how often a cancel and a progress request race.

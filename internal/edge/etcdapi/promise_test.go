@@ -21,13 +21,13 @@ import (
 // gatedClock is a router.Clock that tells when etcd's revision was read, and
 // delivers it when it is let go.
 type gatedClock struct {
-	*cachetest.History
+	*cachetest.Script
 	armed         atomic.Bool // the next read is taken apart
 	read, deliver chan struct{}
 }
 
 func (c *gatedClock) Revision(ctx context.Context) (kv.Revision, error) {
-	revision, err := c.History.Revision(ctx)
+	revision, err := c.Script.Revision(ctx)
 	if c.armed.CompareAndSwap(true, false) {
 		c.read <- struct{}{}
 		<-c.deliver
@@ -38,7 +38,7 @@ func (c *gatedClock) Revision(ctx context.Context) (kv.Revision, error) {
 // startGated starts a node whose reads of etcd's revision the test can take apart.
 func startGated(t *testing.T) (*watchRig, *gatedClock) {
 	c := &gatedClock{read: make(chan struct{}), deliver: make(chan struct{})}
-	return startWatches(t, rigOptions{clock: func(h *cachetest.History) router.Clock { c.History = h; return c }}), c
+	return startWatches(t, rigOptions{clock: func(h *cachetest.Script) router.Clock { c.Script = h; return c }}), c
 }
 
 // A progress request is answered with a revision that is not below any event sent

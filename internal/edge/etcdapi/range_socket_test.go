@@ -24,7 +24,7 @@ import (
 )
 
 // startScripted runs a node of a history with keys of 1 KiB.
-func startScripted(tb testing.TB, keys int, tune ...func(*etcdapi.Config)) (*readNode, *cachetest.History) {
+func startScripted(tb testing.TB, keys int, tune ...func(*etcdapi.Config)) (*readNode, *cachetest.Script) {
 	tb.Helper()
 	h := cachetest.New()
 	var ops []cachetest.Op

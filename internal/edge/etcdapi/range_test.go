@@ -31,7 +31,7 @@ import (
 // that all of it can live on fake time.
 type bubble struct {
 	t    *testing.T
-	h    *cachetest.History
+	h    *cachetest.Script
 	etcd *scripted
 	node *cachetest.Node
 	api  *etcdapi.API

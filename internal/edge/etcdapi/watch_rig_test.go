@@ -35,7 +35,7 @@ const first = int64(cachetest.Start) + 1
 
 // scripted is an Upstream that is a history.
 type scripted struct {
-	script    *cachetest.History
+	script    *cachetest.Script
 	allow     chan struct{} // a value for each CheckRevision that may begin; nil: all may
 	mu        sync.Mutex
 	compacted kv.Revision // guarded by mu
@@ -68,17 +68,17 @@ func (s *scripted) CheckRevision(ctx context.Context, revision kv.Revision) (kv.
 }
 
 // History implements etcdapi.Upstream; it cuts after two revisions.
-func (s *scripted) History(_ context.Context, r etcd.HistoryRequest) (etcd.History, error) {
+func (s *scripted) History(_ context.Context, r etcd.HistoryRequest) (etcd.LogPage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.histories++
 	switch {
 	case s.away != nil:
-		return etcd.History{}, s.away
+		return etcd.LogPage{}, s.away
 	case r.From < s.compacted:
-		return etcd.History{}, &kv.CompactedError{Requested: r.From, Floor: s.compacted}
+		return etcd.LogPage{}, &kv.CompactedError{Requested: r.From, Floor: s.compacted}
 	}
-	out := etcd.History{Batches: s.script.Batches(r.Range, r.From-1, r.Before-1), Next: r.Before}
+	out := etcd.LogPage{Batches: s.script.Batches(r.Range, r.From-1, r.Before-1), Next: r.Before}
 	if len(out.Batches) > 2 {
 		out.Batches = out.Batches[:2]
 		out.Next = out.Batches[1].Revision + 1
@@ -95,7 +95,7 @@ func (s *scripted) compact(revision kv.Revision) {
 // watchRig is an API that serves watches of a scripted history.
 type watchRig struct {
 	tb     testing.TB
-	h      *cachetest.History
+	h      *cachetest.Script
 	etcd   *scripted
 	node   *cachetest.Node
 	shards *shard.Map
@@ -110,7 +110,7 @@ type rigOptions struct {
 	shards *shard.Map
 	api    func(*etcdapi.Config)
 	cache  func(*cache.Config)
-	clock  func(*cachetest.History) router.Clock // nil: the history itself
+	clock  func(*cachetest.Script) router.Clock // nil: the history itself
 	// founding has the node begin without the shard map: see node.Use.
 	founding bool
 }

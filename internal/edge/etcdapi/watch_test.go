@@ -465,7 +465,7 @@ type heldHistory struct {
 	asked, release chan struct{}
 }
 
-func (h *heldHistory) History(ctx context.Context, r etcd.HistoryRequest) (etcd.History, error) {
+func (h *heldHistory) History(ctx context.Context, r etcd.HistoryRequest) (etcd.LogPage, error) {
 	select {
 	case h.asked <- struct{}{}:
 	default:
@@ -473,7 +473,7 @@ func (h *heldHistory) History(ctx context.Context, r etcd.HistoryRequest) (etcd.
 	select {
 	case <-h.release:
 	case <-ctx.Done():
-		return etcd.History{}, ctx.Err()
+		return etcd.LogPage{}, ctx.Err()
 	}
 	return h.scripted.History(ctx, r)
 }
@@ -565,12 +565,12 @@ func TestALineageEndsDuringARead(t *testing.T) {
 
 // tellingClock is a router.Clock that tells which revisions it has returned.
 type tellingClock struct {
-	*cachetest.History
+	*cachetest.Script
 	returned chan kv.Revision
 }
 
 func (c *tellingClock) Revision(ctx context.Context) (kv.Revision, error) {
-	revision, err := c.History.Revision(ctx)
+	revision, err := c.Script.Revision(ctx)
 	if err == nil {
 		c.returned <- revision
 	}
@@ -583,7 +583,7 @@ func (c *tellingClock) Revision(ctx context.Context) (kv.Revision, error) {
 func TestProgressAnswerIsNotBelowANotification(t *testing.T) {
 	clock := &tellingClock{returned: make(chan kv.Revision, 100)}
 	r := startWatches(t, rigOptions{
-		clock: func(h *cachetest.History) router.Clock { clock.History = h; return clock },
+		clock: func(h *cachetest.Script) router.Clock { clock.Script = h; return clock },
 		api:   func(c *etcdapi.Config) { c.ProgressNotifyInterval = 100 * time.Millisecond },
 	})
 	s := r.watch()

@@ -37,9 +37,9 @@ type Upstream interface {
 	CheckRevision(ctx context.Context, revision kv.Revision) (now kv.Revision, err error)
 }
 
-// Guard knows the read rights of a caller if etcd's authentication is on. All methods may be
+// EtcdAuth knows the read rights of a caller if etcd's authentication is on. All methods may be
 // called from any goroutine. Errors are etcd's own.
-type Guard interface {
+type EtcdAuth interface {
 	// Caller returns the user of the call of ctx. Without
 	// authentication at etcd, callers have no name and may read everything.
 	Caller(ctx context.Context) (string, error)
@@ -56,7 +56,7 @@ type Guard interface {
 type Config struct {
 	Router *router.Router
 	Etcd   Upstream
-	Guard  Guard // nil: no authentication
+	Guard  EtcdAuth // nil: no authentication
 	// Access is the policy, which applies in addition to etcd's rights; nil: it allows everything.
 	// Audit records refusals; nil: no audit.
 	Access *authz.Authorizer

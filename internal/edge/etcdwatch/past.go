@@ -249,7 +249,7 @@ func (p *past) load(x *part) {
 	}
 	pause := p.paces.pause(x.holder.Name, time.Now())
 	p.mu.Unlock()
-	var h etcd.History
+	var h etcd.LogPage
 	var err error
 	if !gone {
 		h, err = p.readAfter(x, pause)
@@ -286,7 +286,7 @@ func (p *past) load(x *part) {
 
 // keepLocked takes the bytes of all that was read. Without them it keeps as many revisions as the
 // reserved bytes hold, and one at least.
-func (p *past) keepLocked(x *part, h *etcd.History) {
+func (p *past) keepLocked(x *part, h *etcd.LogPage) {
 	size := partOverhead
 	for i := range h.Batches {
 		size += h.Batches[i].Size()
@@ -307,12 +307,12 @@ func (p *past) keepLocked(x *part, h *etcd.History) {
 const partOverhead = 512
 
 // readAfter reads the part after a pause, and notes how long that took etcd.
-func (p *past) readAfter(x *part, pause time.Duration) (etcd.History, error) {
+func (p *past) readAfter(x *part, pause time.Duration) (etcd.LogPage, error) {
 	if pause > 0 {
 		select {
 		case <-time.After(pause):
 		case <-x.ctx.Done():
-			return etcd.History{}, context.Cause(x.ctx)
+			return etcd.LogPage{}, context.Cause(x.ctx)
 		}
 	}
 	began := time.Now()
@@ -325,10 +325,10 @@ func (p *past) readAfter(x *part, pause time.Duration) (etcd.History, error) {
 
 // read reads the part from etcd. A *kv.CompactedError is etcd's, or says that the
 // lineage has ended.
-func (p *past) read(x *part) (etcd.History, error) {
+func (p *past) read(x *part) (etcd.LogPage, error) {
 	h, err := p.of.cfg.Log.History(x.ctx, etcd.HistoryRequest{Range: x.key.rng, From: x.from, Before: x.next, PrevKV: x.key.prev, MaxBytes: mostPart})
 	if p.of.cfg.Router.History().Lineage != x.key.lineage || overtaken(err) {
-		return etcd.History{}, &kv.CompactedError{Requested: x.from, Floor: x.from} // what was read may be of the next
+		return etcd.LogPage{}, &kv.CompactedError{Requested: x.from, Floor: x.from} // what was read may be of the next
 	}
 	if errors.As(err, new(*kv.CompactedError)) {
 		if _, newest := p.of.view.CheckRevision(x.ctx, x.from); errors.As(newest, new(*kv.CompactedError)) {
@@ -336,7 +336,7 @@ func (p *past) read(x *part) (etcd.History, error) {
 		}
 	}
 	if err != nil {
-		return etcd.History{}, fmt.Errorf("read etcd's log of %v from %d: %w", x.key.rng, x.from, err)
+		return etcd.LogPage{}, fmt.Errorf("read etcd's log of %v from %d: %w", x.key.rng, x.from, err)
 	}
 	return h, nil
 }

@@ -54,9 +54,9 @@ func TestACatchUpDoesNotWaitForAnotherClient(t *testing.T) {
 // counted is a log that counts its reads.
 type counted struct{ reads atomic.Int32 }
 
-func (l *counted) History(context.Context, etcd.HistoryRequest) (etcd.History, error) {
+func (l *counted) History(context.Context, etcd.HistoryRequest) (etcd.LogPage, error) {
 	l.reads.Add(1)
-	return etcd.History{}, errors.New("it is not there")
+	return etcd.LogPage{}, errors.New("it is not there")
 }
 
 // A watch whose client has just had etcd read its log waits before etcd reads it again, and
@@ -83,7 +83,7 @@ func TestACatchUpWaitsForItsClientsPace(t *testing.T) {
 // script is a log with some revisions of 1 KiB from a first one on.
 type script struct{ first, n kv.Revision }
 
-func (l script) History(_ context.Context, r etcd.HistoryRequest) (h etcd.History, err error) {
+func (l script) History(_ context.Context, r etcd.HistoryRequest) (h etcd.LogPage, err error) {
 	for h.Next = r.From; h.Next < l.first+l.n && len(h.Batches) < r.MaxBytes>>10; h.Next++ {
 		value := kv.NewKeyValue(kv.Fields{Key: []byte("/a/k"), Value: make([]byte, 1<<10), CreateRevision: h.Next, ModRevision: h.Next, Version: 1})
 		h.Batches = append(h.Batches, kv.Batch{Revision: h.Next, Events: []kv.Event{{Type: kv.Put, KV: value}}})

@@ -28,7 +28,7 @@ func errTooManyWatches(limit int) error {
 type Log interface {
 	// History returns a part of the past. It fails with a *kv.CompactedError whose Floor
 	// is etcd's compact revision.
-	History(ctx context.Context, r etcd.HistoryRequest) (etcd.History, error)
+	History(ctx context.Context, r etcd.HistoryRequest) (etcd.LogPage, error)
 }
 
 // Config is what Streams need.
@@ -36,7 +36,7 @@ type Config struct {
 	View   *etcdview.View
 	Router *router.Router
 	Log    Log
-	Guard  etcdview.Guard    // nil: no authentication
+	Guard  etcdview.EtcdAuth    // nil: no authentication
 	Access *authz.Authorizer // nil: everything is allowed
 	// OpenQueue lets in the watches that are being opened.
 	OpenQueue *fair.Gate

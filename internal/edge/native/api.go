@@ -25,7 +25,7 @@ type Config struct {
 	// Callers knows the callers. Guard knows the read rights of clients; nil: they may read
 	// everything.
 	Callers *callers.Checker
-	Guard   callers.Guard
+	Guard   callers.EtcdAuth
 	// Access is the policy; nil: it allows everything. Audit records refusals; nil: no audit.
 	Access *authz.Authorizer
 	Audit  *authz.Audit

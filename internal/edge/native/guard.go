@@ -12,7 +12,7 @@ import (
 
 // guard returns the authority on the read rights of the service's callers; nil: they
 // may read everything. Other nodes have asked for their clients.
-func (s *service) guard() callers.Guard {
+func (s *service) guard() callers.EtcdAuth {
 	if s.local {
 		return nil
 	}

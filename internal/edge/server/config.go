@@ -32,11 +32,11 @@ type Node interface {
 	Status() *shardwatchv1.StatusResponse
 }
 
-// Guard knows what callers may read where etcd's authentication is on, and tells other
+// EtcdAuth knows what callers may read where etcd's authentication is on, and tells other
 // nodes of it.
-type Guard interface {
-	callers.Guard
-	peerapi.Guard
+type EtcdAuth interface {
+	callers.EtcdAuth
+	peerapi.EtcdAuth
 }
 
 // Config is what a Server needs. Set the parts; Defaults gives the rest.
@@ -46,7 +46,7 @@ type Config struct {
 	// Etcd serves etcd's API to clients; nil: it is not served.
 	Etcd *etcdapi.API
 	// Guard is asked what clients may read; nil: everything. Other nodes may.
-	Guard Guard
+	Guard EtcdAuth
 	// Access decides what clients may do; nil: everything. Audit records what is
 	// refused, and what administrators do; nil: no audit.
 	Access *authz.Authorizer

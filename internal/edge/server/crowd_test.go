@@ -71,7 +71,7 @@ func (g *got) take(m *pb.WatchResponse) error {
 
 // check holds it against the history, of the shards before and behind a cut.
 // Everything up to a revision must be there, and nothing behind it.
-func (g *got) check(h *cachetest.History, cut string, upTo kv.Revision) error {
+func (g *got) check(h *cachetest.Script, cut string, upTo kv.Revision) error {
 	want := h.Batches(g.rng, kv.Revision(g.from)-1, upTo)
 	if len(want) != len(g.batches) || g.partial != nil {
 		return fmt.Errorf("%d revisions from %d up to %d, want %d; in the middle of one: %t", len(g.batches), g.from, upTo, len(want), g.partial != nil)

@@ -26,7 +26,7 @@ import (
 )
 
 // upstream is an etcd that is a history.
-type upstream struct{ h *cachetest.History }
+type upstream struct{ h *cachetest.Script }
 
 func (upstream) Identity() (cluster, term uint64)    { return 7, 3 }
 func (upstream) ProxyConn() grpc.ClientConnInterface { return nil }
@@ -34,8 +34,8 @@ func (u upstream) CheckRevision(context.Context, kv.Revision) (kv.Revision, erro
 	return u.h.Now(), nil
 }
 
-func (u upstream) History(_ context.Context, r etcd.HistoryRequest) (etcd.History, error) {
-	return etcd.History{Batches: u.h.Batches(r.Range, r.From-1, r.Before-1), Next: r.Before}, nil
+func (u upstream) History(_ context.Context, r etcd.HistoryRequest) (etcd.LogPage, error) {
+	return etcd.LogPage{Batches: u.h.Batches(r.Range, r.From-1, r.Before-1), Next: r.Before}, nil
 }
 
 // startBoth runs a server with both APIs.

@@ -29,7 +29,7 @@ import (
 // the history at its position.
 type follower struct {
 	tb    testing.TB
-	h     *cachetest.History
+	h     *cachetest.Script
 	rng   kv.Range
 	allow *pb.CreateWatch // what it asks for, beside the start
 
@@ -52,7 +52,7 @@ type follower struct {
 	began int                 // units
 }
 
-func follow(tb testing.TB, h *cachetest.History, rng kv.Range) *follower {
+func follow(tb testing.TB, h *cachetest.Script, rng kv.Range) *follower {
 	return &follower{
 		tb: tb, h: h, rng: rng, lineage: 1, at: int64(cachetest.Start), state: map[string]string{},
 		allow: &pb.CreateWatch{AllowSync: true},
@@ -216,7 +216,7 @@ func (r *running) serving() {
 
 // write commits random changes, some over several shards, and returns the last
 // revision.
-func write(h *cachetest.History, rng *rand.Rand, n int) kv.Revision {
+func write(h *cachetest.Script, rng *rand.Rand, n int) kv.Revision {
 	var last kv.Revision
 	for range n {
 		var ops []cachetest.Op
@@ -234,7 +234,7 @@ func write(h *cachetest.History, rng *rand.Rand, n int) kv.Revision {
 }
 
 // pairOf is pair with caches and servers of one's own.
-func pairOf(t *testing.T, h *cachetest.History, tune func(*cache.Config)) (here, there *running) {
+func pairOf(t *testing.T, h *cachetest.Script, tune func(*cache.Config)) (here, there *running) {
 	t.Helper()
 	m := cachetest.Map(1, []string{"f", "m", "t"}, "here")
 	m.Shards[2].Replicas, m.Shards[3].Replicas = []shard.NodeID{"gone", "there"}, []shard.NodeID{"there"}

@@ -48,7 +48,7 @@ var looked = replica.Look{Lineage: 1, Revision: cachetest.Start, At: time.Now().
 // running is a server on loopback.
 type running struct {
 	tb      testing.TB
-	h       *cachetest.History
+	h       *cachetest.Script
 	node    *cachetest.Node
 	router  *router.Router
 	server  *server.Server
@@ -69,13 +69,13 @@ type options struct {
 }
 
 // start runs a server of h until the test ends.
-func start(tb testing.TB, h *cachetest.History, o options) *running {
+func start(tb testing.TB, h *cachetest.Script, o options) *running {
 	tb.Helper()
 	return startStopped(tb, h, o, func(*server.Server) {})
 }
 
 // startStopped is start, but that the server is changed before it runs.
-func startStopped(tb testing.TB, h *cachetest.History, o options, change func(*server.Server)) *running {
+func startStopped(tb testing.TB, h *cachetest.Script, o options, change func(*server.Server)) *running {
 	tb.Helper()
 	if o.self == "" {
 		o.self = "here"

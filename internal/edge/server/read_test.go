@@ -66,7 +66,7 @@ func list(tb testing.TB, conn *grpc.ClientConn, r *pb.ListRequest) (out listed, 
 func everything() *pb.ListRequest { return &pb.ListRequest{Key: []byte{0}, RangeEnd: []byte{0}} }
 
 // model is the history's state.
-func model(h *cachetest.History, r kv.Range, at int64) map[string]string {
+func model(h *cachetest.Script, r kv.Range, at int64) map[string]string {
 	out := make(map[string]string)
 	for _, item := range h.State(r, kv.Revision(at)) {
 		out[string(item.Key())] = string(item.Value())
@@ -76,7 +76,7 @@ func model(h *cachetest.History, r kv.Range, at int64) map[string]string {
 
 // pair returns two servers of one history; the second has the shards behind
 // "m". Each is asked by the other at its peer port.
-func pair(t *testing.T, h *cachetest.History) (here, there *running) {
+func pair(t *testing.T, h *cachetest.Script) (here, there *running) {
 	t.Helper()
 	m := cachetest.Map(1, []string{"f", "m", "t"}, "here")
 	m.Shards[2].Replicas, m.Shards[3].Replicas = []shard.NodeID{"gone", "there"}, []shard.NodeID{"there"}
@@ -173,7 +173,7 @@ func TestListIsOneRevision(t *testing.T) {
 }
 
 // counts checks the count of a page.
-func counts(t *testing.T, h *cachetest.History, r *pb.ListRequest, whole kv.Range, page listed) {
+func counts(t *testing.T, h *cachetest.Script, r *pb.ListRequest, whole kv.Range, page listed) {
 	t.Helper()
 	want := int64(len(model(h, whole, page.revision)))
 	if (page.count != nil) != r.GetCount() || page.count != nil && *page.count != want {

@@ -26,7 +26,7 @@ const (
 func forgetful(c *cache.Config) { c.WindowBytes, c.TombstoneBytes = 1, 0 }
 
 // full is a history of so many keys of a kilobyte.
-func full(keys int) *cachetest.History {
+func full(keys int) *cachetest.Script {
 	h := cachetest.New()
 	value := strings.Repeat("v", 1000)
 	for i := range keys {

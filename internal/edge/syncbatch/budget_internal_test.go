@@ -23,7 +23,7 @@ import (
 // far is a connection to a node that lists a history's keys when it is let to.
 type far struct {
 	grpc.ClientConnInterface
-	h   *cachetest.History
+	h   *cachetest.Script
 	let chan struct{}
 }
 

@@ -14,9 +14,9 @@ import (
 // Start is the revision of a new history, with no keys.
 const Start kv.Revision = 10
 
-// History is a scripted event log in place of etcd: all batches, one for each revision. Create it
+// Script is a scripted event log in place of etcd: all batches, one for each revision. Create it
 // with New.
-type History struct {
+type Script struct {
 	mu      sync.Mutex
 	batches []kv.Batch    // guarded by mu; of revision Start+1, Start+2, …
 	changed chan struct{} // guarded by mu; closed with the next revision
@@ -25,7 +25,7 @@ type History struct {
 }
 
 // New returns a history without events.
-func New() *History { return &History{changed: make(chan struct{}), floor: Start + 1} }
+func New() *Script { return &Script{changed: make(chan struct{}), floor: Start + 1} }
 
 // Op is a change of one key: a delete when Value is nil.
 type Op struct {
@@ -41,7 +41,7 @@ func Delete(key string) Op { return Op{Key: key} }
 
 // Commit makes all changes at one revision and returns it. Deletes of keys that
 // do not exist are events all the same. Keys must differ.
-func (h *History) Commit(ops ...Op) kv.Revision {
+func (h *Script) Commit(ops ...Op) kv.Revision {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	revision := Start + kv.Revision(len(h.batches)) + 1
@@ -62,41 +62,41 @@ func (h *History) Commit(ops ...Op) kv.Revision {
 }
 
 // Now returns the newest revision.
-func (h *History) Now() kv.Revision {
+func (h *Script) Now() kv.Revision {
 	now, _ := h.watch()
 	return now
 }
 
 // watch returns the newest revision, and a channel that is closed with the next.
-func (h *History) watch() (kv.Revision, <-chan struct{}) {
+func (h *Script) watch() (kv.Revision, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return Start + kv.Revision(len(h.batches)), h.changed
 }
 
 // Revision implements router.Clock.
-func (h *History) Revision(context.Context) (kv.Revision, error) {
+func (h *Script) Revision(context.Context) (kv.Revision, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return Start + kv.Revision(len(h.batches)), h.down
 }
 
 // Fail has Revision fail; nil ends that.
-func (h *History) Fail(err error) {
+func (h *Script) Fail(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.down = err
 }
 
 // Forget sets the oldest revision that caches get when they start from now on.
-func (h *History) Forget(below kv.Revision) {
+func (h *Script) Forget(below kv.Revision) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.floor = below
 }
 
 // past returns the floor and the older batches for a cache that starts at a revision.
-func (h *History) past(r kv.Range, at kv.Revision) (kv.Revision, []kv.Batch) {
+func (h *Script) past(r kv.Range, at kv.Revision) (kv.Revision, []kv.Batch) {
 	h.mu.Lock()
 	floor := min(h.floor, at+1)
 	h.mu.Unlock()
@@ -105,7 +105,7 @@ func (h *History) past(r kv.Range, at kv.Revision) (kv.Revision, []kv.Batch) {
 
 // between returns all batches after one revision and up to another. Both may be
 // outside the history.
-func (h *History) between(after, upTo kv.Revision) []kv.Batch {
+func (h *Script) between(after, upTo kv.Revision) []kv.Batch {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	newest := kv.Revision(len(h.batches))
@@ -116,7 +116,7 @@ func (h *History) between(after, upTo kv.Revision) []kv.Batch {
 
 // Batches returns the batches with events of r after one revision and up to another.
 // Both may be outside the history.
-func (h *History) Batches(r kv.Range, after, upTo kv.Revision) []kv.Batch {
+func (h *Script) Batches(r kv.Range, after, upTo kv.Revision) []kv.Batch {
 	var out []kv.Batch
 	for _, b := range h.between(after, upTo) {
 		part := kv.Batch{Revision: b.Revision, Received: b.Received}
@@ -133,7 +133,7 @@ func (h *History) Batches(r kv.Range, after, upTo kv.Revision) []kv.Batch {
 }
 
 // State returns the keys of r at a revision, in order.
-func (h *History) State(r kv.Range, at kv.Revision) []*kv.KeyValue {
+func (h *Script) State(r kv.Range, at kv.Revision) []*kv.KeyValue {
 	last := make(map[string]*kv.KeyValue)
 	for _, b := range h.Batches(r, Start, at) {
 		for i := range b.Events {
@@ -189,12 +189,12 @@ func (g *Gate) get(now kv.Revision) (upTo kv.Revision, closed bool, changed <-ch
 }
 
 // Source returns a cache.Source of the history behind a gate.
-func (h *History) Source(g *Gate) *Source { return &Source{h: h, gate: g} }
+func (h *Script) Source(g *Gate) *Source { return &Source{h: h, gate: g} }
 
 // Source is a cache.Source of the history up to the gate's limit. It reports progress only on
 // request, as etcd does.
 type Source struct {
-	h      *History
+	h      *Script
 	gate   *Gate
 	looked func(at time.Time, revision kv.Revision) (behind bool) // tells the cache how far etcd is; may be nil
 }

@@ -17,7 +17,7 @@ import (
 // It is a router.Shards. Create it with NewNode; Stop ends it.
 type Node struct {
 	Self    shard.NodeID
-	history *History
+	history *Script
 	ctx     context.Context //nolint:containedctx // the caches' life
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -42,7 +42,7 @@ type held struct {
 
 // NewNode returns a node without a map. tune, which may be nil, changes the
 // Config of its caches.
-func NewNode(self shard.NodeID, h *History, tune func(*cache.Config)) *Node {
+func NewNode(self shard.NodeID, h *Script, tune func(*cache.Config)) *Node {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Node{
 		Self: self, history: h, ctx: ctx, cancel: cancel, tune: tune,
