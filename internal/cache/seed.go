@@ -139,7 +139,7 @@ func Unite(parts ...*Past) *Past {
 type Seed struct {
 	tree    *keytree.Tree // the state at base
 	base    kv.Revision   // where the new cache's oldest kept root is
-	past    *Past      // on both sides of base
+	past    *Past         // on both sides of base
 	freshAt time.Time     // all that etcd had acknowledged by then is here; zero: not known
 }
 

@@ -36,7 +36,7 @@ type Config struct {
 	View   *etcdview.View
 	Router *router.Router
 	Log    Log
-	Guard  etcdview.EtcdAuth    // nil: no authentication
+	Guard  etcdview.EtcdAuth // nil: no authentication
 	Access *authz.Authorizer // nil: everything is allowed
 	// OpenQueue lets in the watches that are being opened.
 	OpenQueue *fair.Gate

@@ -27,7 +27,7 @@ type stream struct {
 	requests *receive.Requests[shardwatchv1.WatchRequest]
 	cancel   context.CancelFunc // of ctx
 	from     net.Addr           // where the client is: the very same for all streams of its connection
-	guard    callers.EtcdAuth      // of the watches; nil: all are permitted
+	guard    callers.EtcdAuth   // of the watches; nil: all are permitted
 	caller   *authz.Caller      // by the policy
 	holder   budget.Client      // the client whose budget the stream uses; none: another node
 	ctx      context.Context    //nolint:containedctx // the stream's life is the context's
