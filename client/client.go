@@ -27,7 +27,7 @@ type Client struct {
 	follower *follower
 
 	// The order of locks: Watcher.mu, then mu, then stream.mu. Nothing is locked
-	// while unitsMu is held.
+	// while unitsMu, or the follower's mu, is held.
 	mu        sync.Mutex
 	closed    bool                  // guarded by mu
 	nodes     map[string]*node      // by address; guarded by mu
