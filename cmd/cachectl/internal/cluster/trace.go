@@ -79,21 +79,32 @@ type traceOf struct {
 	err   error
 }
 
+// alive returns the members that may answer.
+func alive(members []admin.Member) []admin.Member {
+	return slices.DeleteFunc(members, func(m admin.Member) bool { return m.State == admin.MemberDead || m.State == admin.MemberLeft })
+}
+
+// askEach asks all members at once, and returns their answers in the order of the members.
+func askEach[T any](members []admin.Member, ask func(admin.Member) T) []T {
+	answers := make([]T, len(members))
+	var asking sync.WaitGroup
+	for i, m := range members {
+		asking.Go(func() { answers[i] = ask(m) })
+	}
+	asking.Wait()
+	return answers
+}
+
 func trace(ctx context.Context, s *cli.Session, c *client.Client, revision int64) error {
 	members, err := admin.New(c).Members(ctx)
 	if err != nil {
 		return err //nolint:wrapcheck // says what it did
 	}
-	members = slices.DeleteFunc(members, func(m admin.Member) bool { return m.State == admin.MemberDead || m.State == admin.MemberLeft })
-	answers := make([]traceOf, len(members))
-	var asking sync.WaitGroup
-	for i, m := range members {
-		asking.Go(func() {
-			answers[i].node = m.Name
-			answers[i].trace, answers[i].err = admin.New(c).TraceRevision(ctx, m.ClientAddress, revision)
-		})
-	}
-	asking.Wait()
+	answers := askEach(alive(members), func(m admin.Member) (a traceOf) {
+		a.node = m.Name
+		a.trace, a.err = admin.New(c).TraceRevision(ctx, m.ClientAddress, revision)
+		return a
+	})
 	var silent, known []traceOf
 	for _, a := range answers {
 		switch {

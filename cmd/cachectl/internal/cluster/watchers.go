@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -156,18 +155,13 @@ func askForWatchers(ctx context.Context, c *client.Client, node string, filter a
 			return nil, fmt.Errorf("--node %q: there is no such node; see cachectl members", node)
 		}
 	} else {
-		members = slices.DeleteFunc(members, func(m admin.Member) bool { return m.State == admin.MemberDead || m.State == admin.MemberLeft })
+		members = alive(members)
 	}
-	answers := make([]answerOf, len(members))
-	var asking sync.WaitGroup
-	for i, m := range members {
-		asking.Go(func() {
-			answers[i].node = m.Name
-			answers[i].watchers, answers[i].err = admin.New(c).Watchers(ctx, m.ClientAddress, filter)
-		})
-	}
-	asking.Wait()
-	return answers, nil
+	return askEach(members, func(m admin.Member) (a answerOf) {
+		a.node = m.Name
+		a.watchers, a.err = admin.New(c).Watchers(ctx, m.ClientAddress, filter)
+		return a
+	}), nil
 }
 
 func watchers(ctx context.Context, s *cli.Session, c *client.Client, f watchersFlags, filter admin.WatcherFilter) error {
