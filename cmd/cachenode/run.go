@@ -43,6 +43,7 @@ func runNode(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	}
 	floor := make([]byte, heapFloor)
 	defer runtime.KeepAlive(floor)
+	go returnMemory(ctx)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
