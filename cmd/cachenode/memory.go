@@ -3,7 +3,6 @@ package main
 import (
 	"log/slog"
 	"math"
-	"os"
 	"runtime"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
@@ -26,14 +25,4 @@ func limitMemory(log *slog.Logger, provider memlimit.Provider) {
 		limit = 0
 	}
 	log.Info("limits of the process", "cpus", runtime.GOMAXPROCS(0), "memory_goal_bytes", limit)
-}
-
-// useTwoProcessors has Go run two goroutines at a time on a machine with one CPU, as Go
-// does in a container whose limit is below two (runtime.GOMAXPROCS). With one, a process
-// that is never idle looks at the network every 10 ms only (runtime, sysmon), so that a
-// single busy client delays all others by that. GOMAXPROCS in the environment changes it.
-func useTwoProcessors() {
-	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) < 2 {
-		runtime.GOMAXPROCS(2)
-	}
 }

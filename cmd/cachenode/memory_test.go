@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"log/slog"
 	"math"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -37,29 +35,6 @@ func TestMemoryIsLimitedToAPartOfTheCgroup(t *testing.T) {
 			limitMemory(slog.New(slog.NewTextHandler(&out, nil)), c.provider)
 			if got := debug.SetMemoryLimit(-1); got != c.want || !strings.Contains(out.String(), c.log) {
 				t.Errorf("limit %d, want %d: %s", got, c.want, out.String())
-			}
-		})
-	}
-}
-
-// One CPU is used as Go uses it in a container that is limited to one. More CPUs, and what
-// the operator says, stay.
-func TestOneCPUHasTwoProcessors(t *testing.T) {
-	for _, c := range []struct {
-		env          string
-		before, want int
-	}{
-		{"", 1, 2},
-		{"", 2, 2},
-		{"", 3, 3},
-		{"1", 1, 1},
-	} {
-		t.Run(fmt.Sprintf("%d with GOMAXPROCS=%s", c.before, c.env), func(t *testing.T) {
-			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(c.before))
-			t.Setenv("GOMAXPROCS", c.env)
-			useTwoProcessors()
-			if got := runtime.GOMAXPROCS(0); got != c.want {
-				t.Errorf("%d processors, want %d", got, c.want)
 			}
 		})
 	}

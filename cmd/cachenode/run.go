@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -36,7 +37,7 @@ func runNode(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	for _, w := range cfg.Warnings() {
 		log.Warn(w)
 	}
-	useTwoProcessors()
+	useAllProcessors()
 	limitMemory(log, memlimit.FromCgroup)
 	if cfg.Zone == "" && cfg.Kube.Listen == "" {
 		log.Info("no failure domain is set: replicas and voters are not spread for this node; see --zone")
@@ -47,6 +48,11 @@ func runNode(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
+	adapting, stop := context.WithCancel(context.Background())
+	var adapted sync.WaitGroup
+	adapted.Go(func() { adaptProcessors(adapting, cpuTime) })
+	defer adapted.Wait()
+	defer stop()
 	if cfg.Kube.Listen != "" {
 		return serveKube(ctx, cfg, log, hangups)
 	}

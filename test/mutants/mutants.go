@@ -46,7 +46,7 @@ func Groups() []Group {
 		cacheGroup(), routerGroup(), serverGroup(), shardGroup(), etcdGroup(), etcdapiGroup(),
 		plannerGroup(),
 		mapchangeGroup(),
-		placementGroup(), nodeGroup(), membershipGroup(),
+		placementGroup(), nodeGroup(), membershipGroup(), cachenodeGroup(),
 		replicaGroup(),
 		historyGroup(),
 		guardGroup(),

@@ -32,6 +32,7 @@ type Set struct {
 	running  sync.WaitGroup
 	renewals chan renewal
 	ended    []kv.Claim       // guarded by mu; what abandoned caches held of the keys that had changed last
+	starts   int              // caches that start at a time at most
 	moved    broadcast.Signal // rings when replicas are what a newer map says, and when one that lingered is gone
 }
 
@@ -65,7 +66,10 @@ func (h *Copy) Ready() bool {
 
 // New returns a Set that is empty.
 func New(cfg Config) *Set {
-	return &Set{sources: sources{cfg: cfg}, replicas: make(map[shard.ID]*Copy), relays: make(map[shard.ID]*Copy), leaving: make(map[shard.ID]*Copy), renewals: make(chan renewal)}
+	return &Set{
+		sources: sources{cfg: cfg}, replicas: make(map[shard.ID]*Copy), relays: make(map[shard.ID]*Copy), leaving: make(map[shard.ID]*Copy), renewals: make(chan renewal),
+		starts: runtime.GOMAXPROCS(0), // a large state takes its time; a quiet node uses fewer later
+	}
 }
 
 // Acted returns the map that the copies are of; nil: none yet.
@@ -242,7 +246,7 @@ func (s *Set) follow(ctx context.Context, m *shard.Map) {
 // when it returns, or nearly so.
 func (s *Set) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*shard.Shard, gone retiring, from []*cache.Cache, past map[shard.ID]*cache.Past) (replicas, relays []*Copy) {
 	var starting, following errgroup.Group
-	starting.SetLimit(runtime.GOMAXPROCS(0)) // a large state takes its time
+	starting.SetLimit(s.starts)
 	limit, cancel := context.WithTimeout(ctx, s.cfg.HandOver)
 	defer cancel()
 	var mu sync.Mutex

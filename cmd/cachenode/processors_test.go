@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/beat"
+)
+
+// One CPU is used as Go uses it in a container that is limited to one. More CPUs, and the
+// number that the operator has chosen, stay.
+func TestOneCPUHasTwoProcessors(t *testing.T) {
+	before := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(before)
+	t.Setenv("GOMAXPROCS", "1")
+	runtime.GOMAXPROCS(1)
+	if useAllProcessors(); runtime.GOMAXPROCS(0) != 1 {
+		t.Errorf("%d processors, want the operator's 1", runtime.GOMAXPROCS(0))
+	}
+	t.Setenv("GOMAXPROCS", "")
+	want := allProcessors()
+	runtime.GOMAXPROCS(1)
+	if useAllProcessors(); runtime.GOMAXPROCS(0) != want {
+		t.Errorf("%d processors, want %d", runtime.GOMAXPROCS(0), want)
+	}
+}
+
+// allProcessors returns Go's own number, and two where that is one.
+func allProcessors() int {
+	runtime.SetDefaultGOMAXPROCS()
+	return max(2, runtime.GOMAXPROCS(0))
+}
+
+func TestDemandOfProcessors(t *testing.T) {
+	const quiet, some, busy = 0.01, 0.07, 0.5 // shares of a processor
+	beats := func(n int, share float64) (out []float64) {
+		for range n {
+			out = append(out, share)
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name  string
+		beats [][]float64
+		want  bool // one is enough
+	}{
+		{"not quiet for long enough", [][]float64{beats(quietBeats-1, quiet)}, false},
+		{"quiet", [][]float64{beats(quietBeats, quiet)}, true},
+		{"quiet with a busy beat", [][]float64{beats(quietBeats-1, quiet), {busy}, beats(quietBeats-1, quiet)}, false},
+		{"quiet with a beat between the bounds", [][]float64{beats(quietBeats-1, quiet), {some}, beats(quietBeats-1, quiet)}, false},
+		{"between the bounds after quiet beats", [][]float64{beats(quietBeats, quiet), beats(100, some)}, true},
+		{"between the bounds from the start", [][]float64{beats(100, some)}, false},
+		{"one busy beat after quiet ones", [][]float64{beats(100, quiet), {busy}}, false},
+		{"quiet again, and not for long enough", [][]float64{beats(100, quiet), {busy}, beats(quietBeats-1, quiet)}, false},
+		{"quiet again", [][]float64{beats(100, quiet), {busy}, beats(quietBeats, quiet)}, true},
+	} {
+		var d demand
+		var got bool
+		for _, part := range c.beats {
+			for _, share := range part {
+				got = d.judge(time.Duration(share*float64(beat.Every)), beat.Every)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: one is enough: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// A node uses one processor when it has been quiet, all when it is busy, and all after its end.
+func TestProcessorsFollowTheDemand(t *testing.T) {
+	before := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(before)
+	ours := allProcessors()
+	for _, c := range []struct {
+		env  string // GOMAXPROCS
+		last int    // processors of the quiet node
+	}{{"", 1}, {"3", 3}} {
+		t.Run("GOMAXPROCS="+c.env, func(t *testing.T) {
+			t.Setenv("GOMAXPROCS", c.env)
+			runtime.GOMAXPROCS(3)
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithCancel(t.Context())
+				began, share := time.Now(), 0.0 // share is of the time that follows
+				var used time.Duration
+				cpu := func() time.Duration {
+					used += time.Duration(share * float64(time.Since(began)))
+					began = time.Now()
+					return used
+				}
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					adaptProcessors(ctx, cpu)
+				}()
+				after := func(beats int, want int) {
+					t.Helper()
+					time.Sleep(time.Duration(beats)*beat.Every + beat.Every/2)
+					synctest.Wait()
+					if got := runtime.GOMAXPROCS(0); got != want {
+						t.Errorf("%d processors after %d beats with %.0f %% of a CPU, want %d", got, beats, 100*share, want)
+					}
+				}
+				all := runtime.GOMAXPROCS(0)
+				after(quietBeats/2, all)
+				after(quietBeats, c.last)
+				if c.env == "" {
+					all = ours
+				}
+				share = 0.9
+				after(2, all)
+				share = 0
+				after(2*quietBeats, c.last)
+				stop()
+				<-ended
+				if got := runtime.GOMAXPROCS(0); got != all {
+					t.Errorf("%d processors at the end, want %d", got, all)
+				}
+			})
+		})
+	}
+}
+
+func TestCPUTimeGrows(t *testing.T) {
+	before := cpuTime()
+	for began := time.Now(); cpuTime() == before; {
+		if time.Since(began) > time.Minute {
+			t.Fatal("no CPU time is counted")
+		}
+	}
+}
