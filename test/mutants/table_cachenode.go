@@ -22,5 +22,9 @@ func cachenodeGroup() Group {
 			Name: "processors-one-at-the-end", Bug: "leaves a process with one processor", File: "processors.go",
 			Old: "\t\t\tif one {\n\t\t\t\tuseAllProcessors()\n\t\t\t}\n\t\t\treturn", New: "\t\t\treturn", Tests: "TestProcessorsFollowTheDemand",
 		},
+		{
+			Name: "heap-kept", Bug: "keeps the memory of a burst", File: "heap.go",
+			Old: "debug.FreeOSMemory()", New: "_ = debug.FreeOSMemory", Tests: "TestMemoryOfABurstIsReturned",
+		},
 	}}
 }

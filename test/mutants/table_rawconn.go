@@ -23,10 +23,6 @@ func rawconnGroup() Group {
 			Old: "p.of.Listener(rawconn.Listener(*at))", New: "rawconn.Listener(p.of.Listener(*at))", Tests: "TestConnectionsWithTLSAreRaw", Package: "cmd/cachenode",
 		},
 		{
-			Name: "heap-kept", Bug: "keeps the memory of a burst", File: "../../../cmd/cachenode/heap.go",
-			Old: "debug.FreeOSMemory()", New: "_ = debug.FreeOSMemory", Tests: "TestMemoryOfABurstIsReturned", Package: "cmd/cachenode",
-		},
-		{
 			Name: "rawconn-rests-for-good", Bug: "leaves a connection that is closed at rest", File: "rest_linux.go",
 			Old: "err := c.TCPConn.Close()\n\tc.wake()", New: "err := c.TCPConn.Close()", Tests: "TestRest",
 		},
