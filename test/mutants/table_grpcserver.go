@@ -15,6 +15,10 @@ func grpcserverGroup() Group {
 			Old: `if !r.IsCall() && c.srv.cfg.HTTP != nil {`, New: `if c.srv.cfg.HTTP != nil {`, Tests: "TestWebRequestsBesideCalls",
 		},
 		{
+			Name: "grpc-accepts-all", Bug: "accepts all connections that wait before any other goroutine runs", File: "server.go",
+			Old: "accepted.Did(1, maxAccepts)", New: "accepted.Did(0, maxAccepts)", Tests: "TestConnectionsAreAcceptedInTurns",
+		},
+		{
 			Name: "grpc-parks-at-the-end", Bug: "takes the end of a client's messages for a message that its handler has to receive", File: "park.go",
 			Old: " && !s.drained", New: "", Tests: "TestParkedHandlerIsResumed",
 		},

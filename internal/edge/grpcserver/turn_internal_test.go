@@ -132,3 +132,68 @@ func callsOf(n uint32) []byte {
 	}
 	return out.Bytes()
 }
+
+// crowd is a listener whose connections are there at once.
+type crowd struct {
+	left    int
+	taken   int64
+	others  atomic.Int64 // goroutines of connections that have begun
+	waiting highest      // connections that were accepted, and whose goroutine has not begun
+	closed  chan struct{}
+}
+
+func (l *crowd) Accept() (net.Conn, error) {
+	if l.left == 0 {
+		<-l.closed
+		return nil, net.ErrClosed
+	}
+	l.left--
+	l.waiting.note(l.taken - l.others.Load())
+	l.taken++
+	c, far := net.Pipe()
+	_ = far.Close()
+	return begins{c, l}, nil
+}
+
+func (l *crowd) Close() error   { return nil }
+func (l *crowd) Addr() net.Addr { return &net.TCPAddr{} }
+
+// begins is a connection whose goroutine sets a deadline first.
+type begins struct {
+	net.Conn
+	of *crowd
+}
+
+func (c begins) SetDeadline(t time.Time) error {
+	c.of.others.Add(1)
+	return c.Conn.SetDeadline(t) //nolint:wrapcheck // a pipe's
+}
+
+// Many connections at a time are accepted a few at a time: other goroutines run in between.
+func TestConnectionsAreAcceptedInTurns(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	s, err := New(Config{
+		Credentials: insecure.NewCredentials(), Codec: encoding.GetCodecV2("proto"),
+		MaxReceive: 1 << 20, MaxStreams: 10, MaxHeader: 16 << 10, StreamWindow: 64 << 10, ConnWindow: 1 << 20,
+		HandshakeTimeout: time.Minute, PingAfter: time.Hour, PingTimeout: time.Minute, PingLeast: time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const conns = 500
+	l := &crowd{left: conns, closed: make(chan struct{})}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = s.Serve(l)
+	}()
+	for l.others.Load() < conns {
+		time.Sleep(time.Millisecond)
+	}
+	s.Stop()
+	close(l.closed)
+	<-served
+	if got := l.waiting.Load(); got > 2*maxAccepts {
+		t.Errorf("%d connections were accepted before any other goroutine ran", got)
+	}
+}
