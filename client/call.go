@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/shardwatch/shardwatch/client/internal/retry"
 	"google.golang.org/grpc"
 )
 
@@ -13,12 +14,12 @@ import (
 type attempts struct {
 	c        *Client
 	rng      Range
-	addr     string // of the attempt
-	began    wait   // of the attempt
-	tried    tried
+	addr     string     // of the attempt
+	began    retry.Wait // of the attempt
+	tried    retry.Tried
 	hints    []string
 	failures int
-	deadline time.Duration // as Client.ran
+	deadline time.Duration // as Client.pulse.Ran
 }
 
 // attempts starts a read. It waits until the map is known, or cannot be had.
@@ -28,20 +29,20 @@ func (c *Client) attempts(ctx context.Context, r Range) (*attempts, error) {
 	case <-ctx.Done():
 		return nil, ended(ctx)
 	}
-	return &attempts{c: c, rng: r, deadline: c.ran() + c.cfg.RetryFor}, nil
+	return &attempts{c: c, rng: r, deadline: c.pulse.Ran() + c.cfg.RetryFor}, nil
 }
 
 // node returns the connection for the next attempt.
 func (a *attempts) node() (*node, error) {
 	a.addr = a.c.pick(a.rng, a.hints, a.tried)
-	a.hints, a.began = nil, a.c.wait()
+	a.hints, a.began = nil, a.c.pulse.Wait()
 	return a.c.node(a.addr)
 }
 
 // worked says that the node answered.
 func (a *attempts) worked() {
 	a.c.praise(a.addr)
-	a.tried, a.failures, a.deadline = nil, 0, a.c.ran()+a.c.cfg.RetryFor
+	a.tried, a.failures, a.deadline = nil, 0, a.c.pulse.Ran()+a.c.cfg.RetryFor
 }
 
 // failed waits for the next attempt. It returns the error for the caller when
@@ -54,23 +55,23 @@ func (a *attempts) failed(ctx context.Context, err error) error {
 		return a.ended(ctx, err)
 	}
 	v := judge(err)
-	if v.penalise && !a.c.stalled(a.began) {
+	if v.penalise && !a.c.pulse.Stalled(a.began) {
 		a.c.penalise(a.addr, 0)
 	}
-	again := a.c.renewed(v, a.began.began)
+	again := a.c.renewed(v, a.began.Began)
 	if !v.retry && !again {
 		return v.err
 	}
 	a.failures++
-	a.tried.add(a.addr)
+	a.tried.Add(a.addr)
 	a.hints = v.hints
-	d := backoff(a.failures, v.after)
-	if late := a.c.ran()+d > a.deadline; late && again {
+	d := retry.Backoff(a.failures, v.after)
+	if late := a.c.pulse.Ran()+d > a.deadline; late && again {
 		return v.err
 	} else if late {
 		return fmt.Errorf("%w within %v: %s: %w", ErrUnavailable, a.c.cfg.RetryFor, a.addr, err)
 	}
-	if !sleep(ctx, d) {
+	if !retry.Sleep(ctx, d) {
 		return a.ended(ctx, err)
 	}
 	return nil

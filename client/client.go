@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
 // Client is a program's door to a cluster. One is enough for a program: its
@@ -18,7 +20,7 @@ type Client struct {
 	login   *login
 	files   *files // nil: none
 	prefers preference
-	pulse   *pulse // what nodes are timed by
+	pulse   *retry.Pulse // what nodes are timed by
 
 	ctx    context.Context // ends with Close; for what outlives a call
 	cancel context.CancelFunc
@@ -31,7 +33,7 @@ type Client struct {
 	mu        sync.Mutex
 	closed    bool                  // guarded by mu
 	nodes     map[string]*node      // by address; guarded by mu
-	penalties penalties             // guarded by mu
+	penalties retry.Penalties       // guarded by mu
 	watchers  map[*Watcher]struct{} // those that have not ended; guarded by mu
 
 	starts, resumes, lists atomic.Int64
@@ -54,7 +56,7 @@ func New(cfg Config) (*Client, error) {
 	cfg.Endpoints = slices.Clone(cfg.Endpoints)
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Client{
-		cfg: cfg, login: newLogin(cfg), files: files, prefers: preference{cfg.Zone, strconv.FormatUint(rand.Uint64(), 36)}, pulse: newPulse(cfg.Silence/12, time.Now()),
+		cfg: cfg, login: newLogin(cfg), files: files, prefers: preference{cfg.Zone, strconv.FormatUint(rand.Uint64(), 36)}, pulse: retry.NewPulse(cfg.Silence/12, time.Now()),
 		ctx: ctx, cancel: cancel,
 		nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},
 	}
@@ -65,7 +67,7 @@ func New(cfg Config) (*Client, error) {
 		}
 		return 1
 	})
-	c.wg.Go(func() { c.pulse.run(ctx) })
+	c.wg.Go(func() { c.pulse.Run(ctx) })
 	c.wg.Go(c.follower.run)
 	c.wg.Go(c.goHome)
 	if files != nil {
@@ -158,11 +160,11 @@ func (c *Client) count(u *Update) {
 
 // pick returns the address to ask about r: one of hints, else a member by the
 // map, else an endpoint. Those in the penalty box, and those tried, come last.
-func (c *Client) pick(r Range, hints []string, tried tried) string {
+func (c *Client) pick(r Range, hints []string, tried retry.Tried) string {
 	addrs := slices.Concat(hints, c.follower.topology.Load().candidates(r, c.prefers), c.cfg.Endpoints)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.penalties.choose(addrs, tried, time.Now())
+	return c.penalties.Choose(addrs, tried, time.Now())
 }
 
 // node returns the connection to an address, a new one when there is none.
@@ -220,14 +222,14 @@ func (c *Client) leave(s *stream) {
 func (c *Client) penalise(addr string, atLeast time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.penalties.add(addr, time.Now(), atLeast)
+	c.penalties.Add(addr, time.Now(), atLeast)
 }
 
 // praise takes a node out of the penalty box.
 func (c *Client) praise(addr string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.penalties.clear(addr)
+	c.penalties.Clear(addr)
 }
 
 // drop closes the connection to a node, and with it all that uses it.

@@ -12,7 +12,7 @@ func (c *Client) MoveHome() { c.moveHome(c.follower.topology.Load()) }
 func (c *Client) Boxed(addrs []string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.ContainsFunc(addrs, func(a string) bool { return c.penalties.boxed(a, time.Now()) })
+	return slices.ContainsFunc(addrs, func(a string) bool { return c.penalties.Boxed(a, time.Now()) })
 }
 
 // Penalise puts an address into the penalty box.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
 // probeEvery is how long the map may be quiet before its node is asked
@@ -40,7 +41,7 @@ func newFollower(c *Client) *follower {
 // run keeps the topology until the client is closed.
 func (f *follower) run() {
 	var failures int
-	var tried tried
+	var tried retry.Tried
 	opened := sync.OnceFunc(func() { f.open() })
 	defer opened()
 	lost := false
@@ -59,7 +60,7 @@ func (f *follower) run() {
 		if f.c.ctx.Err() != nil {
 			return
 		}
-		if got && time.Since(began) > settled {
+		if got && time.Since(began) > retry.Settled {
 			failures, tried = 0, nil
 		}
 		failures++
@@ -73,8 +74,8 @@ func (f *follower) run() {
 			f.c.cfg.Logger.Warn("no node answers; retrying", "endpoints", f.c.cfg.Endpoints, "last_error", brief(err))
 		}
 		opened()
-		tried.add(addr)
-		if !sleep(f.c.ctx, backoff(failures, v.after)) {
+		tried.Add(addr)
+		if !retry.Sleep(f.c.ctx, retry.Backoff(failures, v.after)) {
 			return
 		}
 	}
@@ -100,40 +101,40 @@ func (f *follower) followAt(addr string, got func()) error {
 	cluster, health := pb.NewClusterServiceClient(n.conn), healthgrpc.NewHealthClient(n.conn)
 	defer f.following(nil)
 
-	var heard atomic.Int64 // as Client.ran; 0: nothing yet
+	var heard atomic.Int64 // as Client.pulse.Ran; 0: nothing yet
 	var g sync.WaitGroup
 	defer g.Wait()
 	defer cancel(nil)
 	g.Go(func() {
-		began := f.c.ran()
-		for sleep(ctx, min(f.c.cfg.Silence, probeEvery)) {
+		began := f.c.pulse.Ran()
+		for retry.Sleep(ctx, min(f.c.cfg.Silence, probeEvery)) {
 			at := heard.Load()
 			if at == 0 {
-				if f.c.ran()-began > f.c.cfg.Silence {
+				if f.c.pulse.Ran()-began > f.c.cfg.Silence {
 					cancel(errSilent)
 				}
 				continue
 			}
-			if f.c.ran()-time.Duration(at) < probeEvery {
+			if f.c.pulse.Ran()-time.Duration(at) < probeEvery {
 				continue
 			}
-			wait := f.c.wait()
+			wait := f.c.pulse.Wait()
 			probe, done := context.WithTimeout(ctx, f.c.cfg.Silence)
 			_, err := health.Check(probe, &healthgrpc.HealthCheckRequest{})
 			done()
-			switch there, silent := judgeProbe(status.Code(err), f.c.stalled(wait)); {
+			switch there, silent := judgeProbe(status.Code(err), f.c.pulse.Stalled(wait)); {
 			case silent:
 				cancel(errSilent)
 				return
 			case there:
-				heard.Store(int64(f.c.ran()))
+				heard.Store(int64(f.c.pulse.Ran()))
 			}
 		}
 	})
 
 	for err == nil {
 		err = f.followPart(ctx, cluster, addr, func() {
-			heard.Store(int64(f.c.ran()))
+			heard.Store(int64(f.c.pulse.Ran()))
 			f.following(func() { cancel(errForeign) }) // not before: a map that is on its way is not doubted
 			f.c.praise(addr)
 			got()
@@ -222,7 +223,7 @@ func (f *follower) learn(addr string, in interest, r *pb.WatchShardMapResponse) 
 func (f *follower) regroup(cluster string) {
 	watchers := f.c.living()
 	for _, w := range watchers {
-		w.follow(cluster, herd(len(watchers)))
+		w.follow(cluster, retry.Herd(len(watchers)))
 	}
 }
 

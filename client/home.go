@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/shardwatch/shardwatch/client/internal/retry"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 )
 
@@ -47,7 +48,7 @@ func (h *homing) add(now time.Time) {
 func (c *Client) goHome() {
 	var seen *topology // at the last round, if that found all watches at home
 	var starts int64
-	for sleep(c.ctx, homeEvery/2+rand.N(homeEvery)) {
+	for retry.Sleep(c.ctx, homeEvery/2+rand.N(homeEvery)) {
 		t, n := c.follower.topology.Load(), c.starts.Load()
 		if t == nil || t == seen && n == starts {
 			continue
@@ -114,7 +115,7 @@ func (c *Client) ready(addr string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.penalties.boxed(addr, time.Now()):
+	case c.penalties.Boxed(addr, time.Now()):
 		return 0
 	case len(n.streams) == 0:
 		return 1

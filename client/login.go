@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/shardwatch/shardwatch/client/internal/retry"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
@@ -167,7 +168,7 @@ func (l *login) failed(password string, err error) error {
 	if l.wrong.password != password {
 		l.wrong = refusal{password: password}
 	}
-	l.wrong.err, l.wrong.until = err, time.Now().Add(min(penaltyBase<<min(l.wrong.times, 5), penaltyMax))
+	l.wrong.err, l.wrong.until = err, time.Now().Add(retry.Penalty(l.wrong.times+1))
 	l.wrong.times++
 	return err
 }

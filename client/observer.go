@@ -34,7 +34,7 @@ func (a *attempts) observe(err error) {
 		if err != nil {
 			err = judge(err).err
 		}
-		f(Attempt{Range: a.rng, Node: a.addr, Took: time.Since(a.began.began), Err: err})
+		f(Attempt{Range: a.rng, Node: a.addr, Took: time.Since(a.began.Began), Err: err})
 	}
 }
 

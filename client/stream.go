@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
 // stream is one Watch stream to one node, shared by many watchers. It lives
@@ -22,7 +23,7 @@ type stream struct {
 	c     *Client
 	node  *node
 	began time.Time
-	heard atomic.Int64 // when something arrived last, as Client.ran
+	heard atomic.Int64 // when something arrived last, as Client.pulse.Ran
 
 	wake   chan struct{} // capacity 1: there is something to send
 	ctx    context.Context
@@ -47,7 +48,7 @@ type target struct {
 }
 
 // startWait is a watch that has been asked for and has not started, and until when
-// that may take, as Client.ran.
+// that may take, as Client.pulse.Ran.
 type startWait struct{ until time.Duration }
 
 const (
@@ -87,7 +88,7 @@ func (s *stream) add(w *Watcher) (int64, bool) {
 	if create.GetStateFirst() {
 		patience = stateTimeout
 	}
-	s.pending[s.lastID] = &startWait{until: s.c.ran() + patience}
+	s.pending[s.lastID] = &startWait{until: s.c.pulse.Ran() + patience}
 	s.sendLocked(&pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: create}})
 	return s.lastID, true
 }
@@ -170,7 +171,7 @@ func (s *stream) run(ctx context.Context) {
 			w.end(v.err)
 			continue
 		}
-		w.lost(s, id, v, herd(len(watches)))
+		w.lost(s, id, v, retry.Herd(len(watches)))
 	}
 }
 
@@ -229,8 +230,8 @@ func (s *stream) send(rpc pb.CacheService_WatchClient) {
 // listen ends the stream when the node is silent for too long, and the wait
 // of a watch that the node does not start.
 func (s *stream) listen() {
-	for sleep(s.ctx, s.c.cfg.Silence/6) {
-		if s.c.ran()-time.Duration(s.heard.Load()) > s.c.cfg.Silence {
+	for retry.Sleep(s.ctx, s.c.cfg.Silence/6) {
+		if s.c.pulse.Ran()-time.Duration(s.heard.Load()) > s.c.cfg.Silence {
 			s.cancel(errSilent)
 			return
 		}
@@ -244,7 +245,7 @@ func (s *stream) listen() {
 func (s *stream) overdue() map[int64]*Watcher {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.c.ran()
+	now := s.c.pulse.Ran()
 	var out map[int64]*Watcher
 	for id, p := range s.pending {
 		if now > p.until {
@@ -257,7 +258,7 @@ func (s *stream) overdue() map[int64]*Watcher {
 	return out
 }
 
-func (s *stream) heardNow() { s.heard.Store(int64(s.c.ran())) }
+func (s *stream) heardNow() { s.heard.Store(int64(s.c.pulse.Ran())) }
 
 // handle hands a response to the watchers it is about. It never waits for a
 // consumer.

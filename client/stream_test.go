@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
 // bench is a client without a network, in a bubble of fake time: the test takes
@@ -30,7 +31,7 @@ func onBench(t *testing.T, test func(b *bench), nodes ...string) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		c := &Client{
-			cfg: Config{Endpoints: nodes}.withDefaults(), login: newLogin(Config{}), prefers: preference{seed: "seed"}, pulse: newPulse(time.Second/12, time.Now()),
+			cfg: Config{Endpoints: nodes}.withDefaults(), login: newLogin(Config{}), prefers: preference{seed: "seed"}, pulse: retry.NewPulse(time.Second/12, time.Now()),
 			ctx: ctx, cancel: cancel,
 			nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},
 		}
@@ -43,7 +44,7 @@ func onBench(t *testing.T, test func(b *bench), nodes ...string) {
 			n.streams = []*stream{s}
 			c.nodes[addr] = n
 		}
-		go c.pulse.run(ctx)
+		go c.pulse.Run(ctx)
 		defer func() {
 			for _, w := range c.living() {
 				w.Close()
@@ -224,13 +225,13 @@ func TestANodeWhoseStreamBreaksIsAvoided(t *testing.T) {
 				}
 				s.cancel(c.cause)
 				s.run(b.c.ctx)
-				if got := b.c.penalties.boxed("a:1", time.Now()); got != c.boxed {
+				if got := b.c.penalties.Boxed("a:1", time.Now()); got != c.boxed {
 					t.Errorf("in the penalty box: %t", got)
 				}
 				if dropped := b.c.nodes["a:1"] == nil; dropped != c.dropped || len(s.node.streams) > 0 {
 					t.Errorf("connection given up: %t; %d streams left", dropped, len(s.node.streams))
 				}
-				time.Sleep(herdMax)
+				time.Sleep(retry.HerdMax)
 				if want := map[bool]string{true: "b:1"}[c.boxed]; w.at() != want {
 					t.Errorf("the watch is at %q", w.at())
 				}
@@ -275,7 +276,7 @@ func TestAWatchGoesWhereItsNodeSendsIt(t *testing.T) {
 		if w.at() != "b:1" {
 			t.Errorf("at %q after its time", w.at())
 		}
-		if b.c.penalties.boxed("a:1", time.Now()) {
+		if b.c.penalties.Boxed("a:1", time.Now()) {
 			t.Error("a node that has reached a limit is in the penalty box")
 		}
 	}, "a:1", "b:1", "c:1")
@@ -288,7 +289,7 @@ func TestARunningWatchAsksItsNodeForTheNewHistory(t *testing.T) {
 		w := b.watch()
 		b.begin(w, "n1", 10)
 		b.answer(w, endOf(pb.EndReason_END_REASON_LINEAGE))
-		time.Sleep(herdMax)
+		time.Sleep(retry.HerdMax)
 		if w.at() != "a:1" {
 			t.Fatalf("at %q", w.at())
 		}
@@ -305,7 +306,7 @@ func TestAWatchThatRanForAWhileIsPlacedAtOnce(t *testing.T) {
 		w := b.watch()
 		for range 3 {
 			b.begin(w, "n", 10)
-			time.Sleep(settled + time.Millisecond)
+			time.Sleep(retry.Settled + time.Millisecond)
 			b.fail(w, errEnded)
 			if w.at() == "" {
 				t.Fatal("it waits")
@@ -319,7 +320,7 @@ func TestAWatchThatRanForAWhileIsPlacedAtOnce(t *testing.T) {
 		if w.at() != "" {
 			t.Errorf("at %q after two losses within a second", w.at())
 		}
-		time.Sleep(backoffBase + time.Millisecond)
+		time.Sleep(retry.Base + time.Millisecond)
 		if !slices.Contains([]string{"a:1", "c:1"}, w.at()) {
 			t.Errorf("at %q", w.at())
 		}

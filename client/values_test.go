@@ -13,32 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
-
-// The first waits are short: their bound doubles from 50 ms on.
-func TestTheFirstBackoffsAreShort(t *testing.T) {
-	for failures, bound := range map[int]time.Duration{2: backoffBase, 3: 2 * backoffBase, 4: 4 * backoffBase, 7: 32 * backoffBase} {
-		var longest time.Duration
-		for range 1000 {
-			longest = max(longest, backoff(failures, 0))
-		}
-		if longest > bound+time.Millisecond || longest < bound/2 {
-			t.Errorf("after %d failures: up to %v, want %v", failures, longest, bound)
-		}
-	}
-}
-
-// A node that fails again is the last one to be tried again.
-func TestANodeThatFailsAgainIsTriedLast(t *testing.T) {
-	var tr tried
-	for _, addr := range []string{"a", "b", "a"} {
-		tr.add(addr)
-	}
-	var p penalties
-	if got := p.choose([]string{"a", "b"}, tr, time.Unix(0, 0)); got != "b" || len(tr) != 2 {
-		t.Errorf("tries %q of %v", got, tr)
-	}
-}
 
 // A member that changes replaces what was known of it. One that left is not asked, one
 // that is suspect is asked last and is no watch's home.
@@ -141,15 +117,15 @@ func TestAReadBlamesTheNodeThatFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		fails := func(addr string, err error) error {
-			a.addr, a.began = addr, b.c.wait()
+			a.addr, a.began = addr, b.c.pulse.Wait()
 			return a.failed(ctx, err)
 		}
-		boxed := func(addr string) bool { return b.c.penalties.boxed(addr, time.Now()) }
+		boxed := func(addr string) bool { return b.c.penalties.Boxed(addr, time.Now()) }
 		notHere, err := status.New(codes.Unavailable, "x").WithDetails(&errdetails.ErrorInfo{Domain: errorDomain, Reason: "NOT_HERE", Metadata: map[string]string{"endpoints": "c:1"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := fails("a:1", notHere.Err()); err != nil || boxed("a:1") || !slices.Equal(a.hints, []string{"c:1"}) || !slices.Equal(a.tried, tried{"a:1"}) {
+		if err := fails("a:1", notHere.Err()); err != nil || boxed("a:1") || !slices.Equal(a.hints, []string{"c:1"}) || !slices.Equal(a.tried, retry.Tried{"a:1"}) {
 			t.Errorf("sent elsewhere: %v, hints %v, tried %v, in the penalty box: %t", err, a.hints, a.tried, boxed("a:1"))
 		}
 		if err := fails("b:1", errRefused); err != nil || !boxed("b:1") || len(a.hints) != 0 {
@@ -159,7 +135,7 @@ func TestAReadBlamesTheNodeThatFails(t *testing.T) {
 		if boxed("b:1") || len(a.tried) != 0 || a.failures != 0 {
 			t.Errorf("after an answer: tried %v, %d failures, in the penalty box: %t", a.tried, a.failures, boxed("b:1"))
 		}
-		a.addr, a.began = "c:1", wait{time.Now().Add(-time.Hour), b.c.ran()} // the process stood still
+		a.addr, a.began = "c:1", retry.Wait{Began: time.Now().Add(-time.Hour), Ran: b.c.pulse.Ran()} // the process stood still
 		if err := a.failed(ctx, errSlow); err != nil || boxed("c:1") {
 			t.Errorf("after a stall: %v, in the penalty box: %t", err, boxed("c:1"))
 		}

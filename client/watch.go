@@ -7,6 +7,8 @@ import (
 	"iter"
 	"sync"
 	"time"
+
+	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
 // Watcher is a watch of one range: a position that lives on one node after
@@ -34,7 +36,7 @@ type Watcher struct {
 	unmapped bool      // it does, until timer
 	failures int       // attempts in a row that failed
 	since    time.Time // when the node started the watch
-	tried    tried
+	tried    retry.Tried
 	hints    []string // addresses named by the last node
 	// floors are the nodes that no longer have what comes next, and from where
 	// on they have it. One that was reloaded has less than others.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
 // taken returns the updates that wait for the program.
@@ -65,7 +66,7 @@ func TestOnResumeNamesTheReasonWhyTheWatchMoved(t *testing.T) {
 		if s := w.Stats(); !errors.Is(s.LastError, errNoStart) || s.Attached || s.Node != "n1" {
 			t.Errorf("nowhere: %+v", s)
 		}
-		time.Sleep(2 * backoffBase)
+		time.Sleep(2 * retry.Base)
 		b.begin(w, "n3", 12)
 		if r := <-told; r.From != "n1" || r.To != "n3" || !errors.Is(r.Reason, errSilent) || r.Revision != 12 {
 			t.Errorf("told %+v", r)
@@ -73,7 +74,7 @@ func TestOnResumeNamesTheReasonWhyTheWatchMoved(t *testing.T) {
 		if s := w.Stats(); s.LastError != nil || !s.Attached || s.Node != "n3" || s.Resumes != 1 {
 			t.Errorf("at a node again: %+v", s)
 		}
-		time.Sleep(2 * settled)
+		time.Sleep(2 * retry.Settled)
 		b.fail(w, errHome)
 		b.begin(w, "", 12) // a node without a name
 		if r := <-told; r.From != "n3" || !strings.HasSuffix(r.To, ":1") || !errors.Is(r.Reason, errHome) {
@@ -94,7 +95,7 @@ func TestResumesDuringOnResumeAreToldAsOne(t *testing.T) {
 		}))
 		b.begin(w, "n1", 10)
 		for _, name := range []string{"n2", "n3", "n4"} {
-			time.Sleep(2 * settled)
+			time.Sleep(2 * retry.Settled)
 			b.fail(w, errors.New("before "+name))
 			b.begin(w, name, 10)
 			synctest.Wait()
@@ -291,7 +292,7 @@ func TestWatchesFollowTheClusterOfTheMap(t *testing.T) {
 		var unfollowed int
 		b.c.follower.following(func() { unfollowed++ })
 		b.c.follower.regroup("new")
-		time.Sleep(herdMax)
+		time.Sleep(retry.HerdMax)
 		synctest.Wait()
 		if old.Stats().Attached || !errors.Is(old.Stats().LastError, errForeign) || !current.Stats().Attached || starting.Stats().LastError != nil {
 			t.Errorf("%+v, %+v, %+v", old.Stats(), current.Stats(), starting.Stats())
@@ -319,7 +320,7 @@ func TestAMapOfAnotherClusterMovesWatches(t *testing.T) {
 			if err := b.c.follower.learn("a:1", interest{}, r); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(herdMax)
+			time.Sleep(retry.HerdMax)
 			synctest.Wait()
 		}
 		w := b.watch()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
 // Where a watch lives: on a stream to one node, until that is lost or ends it,
@@ -34,7 +35,7 @@ func (w *Watcher) placeLocked() {
 	if err != nil {
 		if !errors.Is(err, ErrClosed) { // Close ends all watchers
 			w.c.penalise(addr, 0)
-			w.tried.add(addr)
+			w.tried.Add(addr)
 			w.retryLocked(0, 0)
 		}
 		return
@@ -49,7 +50,7 @@ func (w *Watcher) retryLocked(after, spread time.Duration) {
 		return
 	}
 	w.failures++
-	d := backoff(w.failures, after) + spread
+	d := retry.Backoff(w.failures, after) + spread
 	if d == 0 {
 		w.placeLocked()
 		return
@@ -112,14 +113,14 @@ func (w *Watcher) detachLocked(reason error, tell bool) {
 	if w.on == nil {
 		return
 	}
-	if w.asm.created && time.Since(w.since) > settled {
+	if w.asm.created && time.Since(w.since) > retry.Settled {
 		w.failures, w.tried = 0, nil
 	}
 	if w.reason == nil {
 		w.reason = reason
 	}
 	w.lastErr = reason
-	w.tried.add(w.on.node.addr)
+	w.tried.Add(w.on.node.addr)
 	w.on.remove(w.id, tell)
 	w.on, w.id = nil, 0
 }
@@ -156,7 +157,7 @@ func (w *Watcher) brokenLocked(err error) {
 		w.c.cfg.Logger.Warn("leaving a node", "node", w.on.node.addr, "range", w.asm.rng.String(), "error", err)
 	}
 	w.detachLocked(err, true)
-	w.retryLocked(backoffBase, 0)
+	w.retryLocked(retry.Base, 0)
 }
 
 func (w *Watcher) endedLocked(e *pb.Ended) {
@@ -200,7 +201,7 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 			addr := w.on.node.addr
 			w.detachLocked(fmt.Errorf("%s: %w", addr, ErrLineage), false)
 			w.tried, w.hints = nil, []string{addr}
-			w.retryLocked(e.GetRetryAfter().AsDuration(), herd(maxWatches))
+			w.retryLocked(e.GetRetryAfter().AsDuration(), retry.Herd(maxWatches))
 			return
 		default:
 			w.asm.startOver() // a server that knows no units
@@ -243,3 +244,6 @@ func (w *Watcher) compactedLocked(e *pb.Ended) (floor int64, nowhere bool) {
 // maxAsked is how many nodes are asked for history before it counts as gone:
 // more than a shard has replicas.
 const maxAsked = 5
+
+// drainPenalty is how long a node that drains is left alone, if it does not answer again.
+const drainPenalty = 5 * time.Second

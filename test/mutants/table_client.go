@@ -102,7 +102,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "silent-map-waited-for", Bug: "waits for ever for a node that never sends its map", File: "follow.go",
-			Old: `if f.c.ran()-began > f.c.cfg.Silence {`, New: `if f.c.ran() < began {`, Tests: "TestANodeThatNeverSendsItsMapIsLeft",
+			Old: `if f.c.pulse.Ran()-began > f.c.cfg.Silence {`, New: `if f.c.pulse.Ran() < began {`, Tests: "TestANodeThatNeverSendsItsMapIsLeft",
 		},
 		{
 			Name: "own-stall-leaves-the-map", Bug: "leaves the node of the map because the client itself stood still", File: "follow.go",
@@ -243,15 +243,15 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-backoff-never-reset", Bug: "failures of long ago delay a watch", File: "watch_move.go",
-			Old: `if w.asm.created && time.Since(w.since) > settled {`, New: `if false {`, Tests: "TestAWatchThatRanForAWhileIsPlacedAtOnce",
+			Old: `if w.asm.created && time.Since(w.since) > retry.Settled {`, New: `if false {`, Tests: "TestAWatchThatRanForAWhileIsPlacedAtOnce",
 		},
 		{
 			Name: "client-backoff-reset-by-start", Bug: "a watch that its nodes lose at once never waits", File: "watch_move.go",
-			Old: `if w.asm.created && time.Since(w.since) > settled {`, New: `if w.asm.created {`, Tests: "TestAWatchThatRanForAWhileIsPlacedAtOnce",
+			Old: `if w.asm.created && time.Since(w.since) > retry.Settled {`, New: `if w.asm.created {`, Tests: "TestAWatchThatRanForAWhileIsPlacedAtOnce",
 		},
 		{
 			Name: "client-left-node-first", Bug: "a watch goes back to the node that it has just left", File: "watch_move.go",
-			Old: "\tw.tried.add(w.on.node.addr)\n", New: ``, Tests: "TestAWatchThatRanForAWhileIsPlacedAtOnce|TestAMovedWatchIgnoresItsFormerPlace",
+			Old: "\tw.tried.Add(w.on.node.addr)\n", New: ``, Tests: "TestAWatchThatRanForAWhileIsPlacedAtOnce|TestAMovedWatchIgnoresItsFormerPlace",
 		},
 		{
 			Name: "client-taken-counts", Bug: "updates that the program has taken count as waiting", File: "watch.go",
@@ -390,14 +390,6 @@ func clientGroup() Group {
 			Old: `if len(w.floors) < maxAsked {`, New: `if false {`, Tests: "TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce",
 		},
 		{
-			Name: "client-first-backoff-long", Bug: "waits long after the second failure", File: "backoff.go",
-			Old: `backoffBase<<max(failures-2, 0)`, New: `backoffBase<<max(failures, 0)`, Tests: "TestTheFirstBackoffsAreShort",
-		},
-		{
-			Name: "client-failed-again-first", Bug: "a node that failed again counts as tried long ago", File: "penalty.go",
-			Old: `append(slices.DeleteFunc(*t, func(a string) bool { return a == addr }), addr)`, New: `append(slices.DeleteFunc(*t, func(a string) bool { return false }), addr)`, Tests: "TestANodeThatFailsAgainIsTriedLast",
-		},
-		{
 			Name: "client-member-twice", Bug: "a member that changes is known twice", File: "topology.go",
 			Old: `stale[m.GetName()] = true`, New: `_ = m`, Tests: "TestChangedMembersAreReplaced",
 		},
@@ -447,15 +439,15 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-failing-node-not-blamed", Bug: "a read does not blame the node that fails", File: "call.go",
-			Old: `if v.penalise && !a.c.stalled(a.began) {`, New: `if false {`, Tests: "TestAReadBlamesTheNodeThatFails",
+			Old: `if v.penalise && !a.c.pulse.Stalled(a.began) {`, New: `if false {`, Tests: "TestAReadBlamesTheNodeThatFails",
 		},
 		{
 			Name: "client-stall-blames-node", Bug: "a node is blamed for the time in which the program stood still", File: "call.go",
-			Old: `if v.penalise && !a.c.stalled(a.began) {`, New: `if v.penalise {`, Tests: "TestAReadBlamesTheNodeThatFails",
+			Old: `if v.penalise && !a.c.pulse.Stalled(a.began) {`, New: `if v.penalise {`, Tests: "TestAReadBlamesTheNodeThatFails",
 		},
 		{
 			Name: "client-redirect-blames-node", Bug: "a node that sends a read elsewhere is blamed", File: "call.go",
-			Old: `if v.penalise && !a.c.stalled(a.began) {`, New: `if !a.c.stalled(a.began) {`, Tests: "TestAReadBlamesTheNodeThatFails",
+			Old: `if v.penalise && !a.c.pulse.Stalled(a.began) {`, New: `if !a.c.pulse.Stalled(a.began) {`, Tests: "TestAReadBlamesTheNodeThatFails",
 		},
 		{
 			Name: "client-redirect-ignored", Bug: "a read does not go where a node sends it", File: "call.go",
@@ -463,11 +455,11 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-failed-first-again", Bug: "a read tries the node that has failed again", File: "call.go",
-			Old: "\ta.tried.add(a.addr)\n", New: ``, Tests: "TestAReadBlamesTheNodeThatFails",
+			Old: "\ta.tried.Add(a.addr)\n", New: ``, Tests: "TestAReadBlamesTheNodeThatFails",
 		},
 		{
 			Name: "client-read-never-gives-up", Bug: "a read is tried for longer than RetryFor", File: "call.go",
-			Old: `late := a.c.ran()+d > a.deadline; late && again`, New: `late := false; late && again`, Tests: "TestAReadBlamesTheNodeThatFails",
+			Old: `late := a.c.pulse.Ran()+d > a.deadline; late && again`, New: `late := false; late && again`, Tests: "TestAReadBlamesTheNodeThatFails",
 		},
 		{
 			Name: "client-answer-does-not-forgive", Bug: "a node that answers stays in the penalty box", File: "call.go",
@@ -513,6 +505,19 @@ func adminGroup() Group {
 		{
 			Name: "admin-node-lost-ends-the-wait", Bug: "the wait for a change ends with the node that it was followed at", File: "placement.go",
 			Old: `case !retry && !errors.Is(err, io.EOF):`, New: `case true || retry:`, Tests: "TestFollowingAChange",
+		},
+	}}
+}
+
+func clientRetryGroup() Group {
+	return Group{Package: "client/internal/retry", Mutants: []Mutant{
+		{
+			Name: "client-first-backoff-long", Bug: "waits long after the second failure", File: "backoff.go",
+			Old: `Base<<max(failures-2, 0)`, New: `Base<<max(failures, 0)`, Tests: "TestTheFirstBackoffsAreShort",
+		},
+		{
+			Name: "client-failed-again-first", Bug: "a node that failed again counts as tried long ago", File: "penalty.go",
+			Old: `append(slices.DeleteFunc(*t, func(a string) bool { return a == addr }), addr)`, New: `append(slices.DeleteFunc(*t, func(a string) bool { return false }), addr)`, Tests: "TestANodeThatFailsAgainIsTriedLast",
 		},
 	}}
 }

@@ -1,4 +1,4 @@
-package client
+package retry
 
 import (
 	"context"
@@ -7,27 +7,29 @@ import (
 )
 
 const (
-	backoffBase = 50 * time.Millisecond
-	backoffMax  = 2 * time.Second
-	// settled is how long something must have worked for its next failure to
+	// Base bounds the first wait.
+	Base = 50 * time.Millisecond
+	// most bounds every wait that no server has asked for.
+	most = 2 * time.Second
+	// Settled is how long something must have worked for its next failure to
 	// count as the first one.
-	settled = time.Second
+	Settled = time.Second
 )
 
-// backoff returns how long to wait before the attempt that follows so many
+// Backoff returns how long to wait before the attempt that follows so many
 // failures: nothing after the first, then a random time below a bound that
 // doubles, so that many clients that failed at once do not come back at once
 // ("full jitter", aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter).
 // When the server asked to wait for after, it is that and a random time below
 // the bound, which then is at least as long: so many as were told the same
 // come back spread over twice the time.
-func backoff(failures int, after time.Duration) time.Duration {
+func Backoff(failures int, after time.Duration) time.Duration {
 	if failures <= 1 && after <= 0 {
 		return 0
 	}
-	bound := backoffMax
+	bound := most
 	if failures < 8 {
-		bound = min(backoffBase<<max(failures-2, 0), backoffMax)
+		bound = min(Base<<max(failures-2, 0), most)
 	}
 	after = max(after, 0)
 	return after + rand.N(max(bound, after)) + time.Millisecond
@@ -35,20 +37,20 @@ func backoff(failures int, after time.Duration) time.Duration {
 
 const (
 	// herdBase and herdEach bound the time over which the watches of a stream
-	// that broke come back elsewhere; herdMax bounds it for the longest stream.
+	// that broke come back elsewhere; HerdMax bounds it for the longest stream.
 	herdBase = 20 * time.Millisecond
 	herdEach = 200 * time.Microsecond
-	herdMax  = 250 * time.Millisecond
+	HerdMax  = 250 * time.Millisecond
 )
 
-// herd returns how long one of so many watches waits whose stream broke: with
+// Herd returns how long one of so many watches waits whose stream broke: with
 // the node went those of other clients, and all go to the nodes that are left.
-func herd(watches int) time.Duration {
-	return rand.N(min(herdBase+time.Duration(watches)*herdEach, herdMax))
+func Herd(watches int) time.Duration {
+	return rand.N(min(herdBase+time.Duration(watches)*herdEach, HerdMax))
 }
 
-// sleep waits for d; false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
+// Sleep waits for d; false when ctx ended first.
+func Sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
 	}

@@ -1,4 +1,4 @@
-package client
+package retry
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 // keeps pace when they come, and never goes back.
 func TestPulse(t *testing.T) {
 	start := time.Unix(100, 0)
-	p := newPulse(100*time.Millisecond, start)
+	p := NewPulse(100*time.Millisecond, start)
 	var last time.Duration
 	at := func(d, want time.Duration) {
 		t.Helper()
