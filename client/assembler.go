@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
 // assembler turns the responses of one watch, over all the nodes it lives
@@ -71,8 +72,8 @@ func (a *assembler) begin() *pb.CreateWatch {
 func (a *assembler) startOver() { a.wantState, a.over, a.token = true, true, nil }
 
 // start handles the answer to begin's request. It returns ErrLineage or ErrCluster when
-// the node follows another history and may not say so by a unit, errBehind when
-// it has not heard of ours yet, and an errProtocol when it skips revisions.
+// the node follows another history and may not say so by a unit, outcome.ErrBehind when
+// it has not heard of ours yet, and an outcome.ErrProtocol when it skips revisions.
 func (a *assembler) start(c *pb.Created) error {
 	a.there = history{c.GetClusterId(), c.GetLineage()}
 	if a.newest.cluster != a.there.cluster { // each counts its own lineages
@@ -81,7 +82,7 @@ func (a *assembler) start(c *pb.Created) error {
 	a.newest.lineage = max(a.newest.lineage, a.there.lineage)
 	switch {
 	case a.there != a.newest:
-		return errBehind
+		return outcome.ErrBehind
 	case a.wantState:
 		a.behind = true
 	case !a.positioned, a.token != nil:
@@ -97,7 +98,7 @@ func (a *assembler) start(c *pb.Created) error {
 	}
 	if !a.behind && c.GetRevision() > a.position {
 		if a.noResync {
-			return fmt.Errorf("%w: requested to start at revision %d, it starts after %d", errProtocol, a.position+1, c.GetRevision())
+			return fmt.Errorf("%w: requested to start at revision %d, it starts after %d", outcome.ErrProtocol, a.position+1, c.GetRevision())
 		}
 		a.behind = true
 	}
@@ -109,7 +110,7 @@ func (a *assembler) start(c *pb.Created) error {
 // returns the update it completes, if any.
 func (a *assembler) step(r *response) (Update, bool, error) {
 	if !a.created {
-		return Update{}, false, fmt.Errorf("%w: data before the start of the watch", errProtocol)
+		return Update{}, false, fmt.Errorf("%w: data before the start of the watch", outcome.ErrProtocol)
 	}
 	switch {
 	case r.GetSync() != nil:
@@ -125,9 +126,9 @@ func (a *assembler) step(r *response) (Update, bool, error) {
 func (a *assembler) events(r *response) (Update, bool, error) {
 	switch {
 	case a.behind:
-		return Update{}, false, fmt.Errorf("%w: events before the unit that they continue", errProtocol)
+		return Update{}, false, fmt.Errorf("%w: events before the unit that they continue", outcome.ErrProtocol)
 	case a.partial.Kind != 0 && (a.partial.Kind != KindBatch || a.partial.Revision != r.GetRevision()):
-		return Update{}, false, fmt.Errorf("%w: revision %d before %v at revision %d was complete", errProtocol, r.GetRevision(), a.partial.Kind, a.partial.Revision)
+		return Update{}, false, fmt.Errorf("%w: revision %d before %v at revision %d was complete", outcome.ErrProtocol, r.GetRevision(), a.partial.Kind, a.partial.Revision)
 	case r.GetRevision() <= a.position: // seen elsewhere, from the same log
 		return Update{}, false, nil
 	}
@@ -153,7 +154,7 @@ func (a *assembler) events(r *response) (Update, bool, error) {
 // check refuses a key that was not asked for.
 func (a *assembler) check(key []byte) error {
 	if len(key) == 0 || !a.rng.has(key) {
-		return fmt.Errorf("%w: key %q is not in %v", errProtocol, key, a.rng)
+		return fmt.Errorf("%w: key %q is not in %v", outcome.ErrProtocol, key, a.rng)
 	}
 	return nil
 }
@@ -167,7 +168,7 @@ func (a *assembler) sync(s *pb.Sync) (Update, bool, error) {
 	p := &a.partial
 	if p.Kind == 0 || p.Kind != a.unitKind(s.GetKind()) || p.Revision != s.GetRevision() {
 		return Update{}, false, fmt.Errorf("%w: a part of %v at revision %d within %v at revision %d",
-			errProtocol, a.unitKind(s.GetKind()), s.GetRevision(), p.Kind, p.Revision)
+			outcome.ErrProtocol, a.unitKind(s.GetKind()), s.GetRevision(), p.Kind, p.Revision)
 	}
 	for _, m := range s.GetKvs() {
 		kv := keyValueFrom(m)
@@ -227,17 +228,17 @@ func (a *assembler) beginUnit(s *pb.Sync) error {
 	isState := s.GetKind() == pb.SyncKind_SYNC_KIND_STATE
 	switch {
 	case a.partial.Kind == KindBatch:
-		return fmt.Errorf("%w: %v before revision %d was complete", errProtocol, kind, a.partial.Revision)
+		return fmt.Errorf("%w: %v before revision %d was complete", outcome.ErrProtocol, kind, a.partial.Revision)
 	case kind == 0, a.wantState != isState, a.noResync && !isState, kind == KindConflated && a.conflate == 0:
-		return fmt.Errorf("%w: a unit (%v) that was not requested", errProtocol, s.GetKind())
+		return fmt.Errorf("%w: a unit (%v) that was not requested", outcome.ErrProtocol, s.GetKind())
 	case s.GetRevision() <= 0:
-		return fmt.Errorf("%w: %v at revision %d", errProtocol, kind, s.GetRevision())
+		return fmt.Errorf("%w: %v at revision %d", outcome.ErrProtocol, kind, s.GetRevision())
 	case a.there != a.history && kind != KindResync && kind != KindState:
-		return fmt.Errorf("%w: %v from one history to another", errProtocol, kind)
+		return fmt.Errorf("%w: %v from one history to another", outcome.ErrProtocol, kind)
 	case a.comparable() && s.GetRevision() < a.position:
-		return fmt.Errorf("%w: %v at revision %d, we are at %d", errBehind, kind, s.GetRevision(), a.position)
+		return fmt.Errorf("%w: %v at revision %d, we are at %d", outcome.ErrBehind, kind, s.GetRevision(), a.position)
 	case s.GetFromRevision() > a.position && (kind == KindDelta || kind == KindConflated):
-		return fmt.Errorf("%w: %v from revision %d, we are at %d", errProtocol, kind, s.GetFromRevision(), a.position)
+		return fmt.Errorf("%w: %v from revision %d, we are at %d", outcome.ErrProtocol, kind, s.GetFromRevision(), a.position)
 	}
 	// A unit that was not complete is void: the node begins again.
 	a.partial, a.size = Update{Kind: kind, Revision: s.GetRevision()}, 0
@@ -257,7 +258,7 @@ func (u *Update) sort() error {
 		}
 		slices.SortFunc(u.Deleted, bytes.Compare)
 	} else if len(u.Deleted) > 0 {
-		return fmt.Errorf("%w: %v with deleted keys", errProtocol, u.Kind)
+		return fmt.Errorf("%w: %v with deleted keys", outcome.ErrProtocol, u.Kind)
 	}
 	deleted := u.Deleted
 	for i := range u.KVs {
@@ -266,12 +267,12 @@ func (u *Update) sort() error {
 			deleted = deleted[1:]
 		}
 		if i > 0 && bytes.Compare(u.KVs[i-1].Key, key) >= 0 || len(deleted) > 0 && bytes.Equal(deleted[0], key) {
-			return fmt.Errorf("%w: key %q twice or out of order in %v", errProtocol, key, u.Kind)
+			return fmt.Errorf("%w: key %q twice or out of order in %v", outcome.ErrProtocol, key, u.Kind)
 		}
 	}
 	for i := 1; i < len(u.Deleted); i++ {
 		if bytes.Equal(u.Deleted[i-1], u.Deleted[i]) {
-			return fmt.Errorf("%w: key %q twice in %v", errProtocol, u.Deleted[i], u.Kind)
+			return fmt.Errorf("%w: key %q twice in %v", outcome.ErrProtocol, u.Deleted[i], u.Kind)
 		}
 	}
 	return nil

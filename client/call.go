@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/shardwatch/shardwatch/client/internal/retry"
 	"google.golang.org/grpc"
+
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
+	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
 // attempts goes through the nodes that may serve a range, for one read.
@@ -113,7 +115,7 @@ func (c *Client) read(ctx context.Context, r Range, extra time.Duration, ask fun
 	for {
 		n, err := a.node()
 		if err == nil {
-			attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout+extra, errSlow)
+			attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout+extra, outcome.ErrSlow)
 			err = ask(attempt, n)
 			cancel()
 		}
@@ -136,8 +138,8 @@ func (c *Client) read(ctx context.Context, r Range, extra time.Duration, ask fun
 func (c *Client) Call(ctx context.Context, extra time.Duration, f func(ctx context.Context, node grpc.ClientConnInterface) error) error {
 	return c.read(ctx, Range{}, extra, func(ctx context.Context, n *node) error {
 		err := f(ctx, n.conn)
-		if err != nil && errors.Is(context.Cause(ctx), errSlow) {
-			return errSlow
+		if err != nil && errors.Is(context.Cause(ctx), outcome.ErrSlow) {
+			return outcome.ErrSlow
 		}
 		return err
 	})
@@ -147,7 +149,7 @@ func (c *Client) Call(ctx context.Context, extra time.Duration, f func(ctx conte
 func (c *Client) CallNode(ctx context.Context, address string, extra time.Duration, f func(ctx context.Context, node grpc.ClientConnInterface) error) error {
 	n, err := c.node(address)
 	if err == nil {
-		attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout+extra, errSlow)
+		attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout+extra, outcome.ErrSlow)
 		defer cancel()
 		err = f(attempt, n.conn)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/client/internal/retry"
+	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
 
 // Client is a program's door to a cluster. One is enough for a program: its
@@ -19,7 +20,7 @@ type Client struct {
 	cfg     Config
 	login   *login
 	files   *files // nil: none
-	prefers preference
+	prefers shardmap.Preference
 	pulse   *retry.Pulse // what nodes are timed by
 
 	ctx    context.Context // ends with Close; for what outlives a call
@@ -56,13 +57,13 @@ func New(cfg Config) (*Client, error) {
 	cfg.Endpoints = slices.Clone(cfg.Endpoints)
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Client{
-		cfg: cfg, login: newLogin(cfg), files: files, prefers: preference{cfg.Zone, strconv.FormatUint(rand.Uint64(), 36)}, pulse: retry.NewPulse(cfg.Silence/12, time.Now()),
+		cfg: cfg, login: newLogin(cfg), files: files, prefers: shardmap.Preference{Zone: cfg.Zone, Seed: strconv.FormatUint(rand.Uint64(), 36)}, pulse: retry.NewPulse(cfg.Silence/12, time.Now()),
 		ctx: ctx, cancel: cancel,
 		nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},
 	}
 	c.follower = newFollower(c)
 	slices.SortStableFunc(cfg.Endpoints, func(a, b string) int { // clients spread before they know the map, too
-		if score(c.prefers.seed, a) > score(c.prefers.seed, b) {
+		if shardmap.Score(c.prefers.Seed, a) > shardmap.Score(c.prefers.Seed, b) {
 			return -1
 		}
 		return 1
@@ -161,7 +162,7 @@ func (c *Client) count(u *Update) {
 // pick returns the address to ask about r: one of hints, else a member by the
 // map, else an endpoint. Those in the penalty box, and those tried, come last.
 func (c *Client) pick(r Range, hints []string, tried retry.Tried) string {
-	addrs := slices.Concat(hints, c.follower.topology.Load().candidates(r, c.prefers), c.cfg.Endpoints)
+	addrs := slices.Concat(hints, c.follower.topology.Load().Candidates(r.keys(), c.prefers), c.cfg.Endpoints)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.penalties.Choose(addrs, tried, time.Now())
@@ -244,11 +245,11 @@ func (c *Client) drop(n *node) {
 
 // forget drops connections without watches that lead to
 // nodes the cluster no longer has.
-func (c *Client) forget(t *topology) {
+func (c *Client) forget(t *shardmap.Topology) {
 	known := map[string]bool{}
-	for _, m := range t.members {
-		if !m.gone() {
-			known[m.address] = true
+	for _, m := range t.Members {
+		if !m.Gone() {
+			known[m.Address] = true
 		}
 	}
 	for _, e := range c.cfg.Endpoints {

@@ -108,19 +108,3 @@ func (clusterError) Error() string {
 
 // Unwrap returns ErrLineage.
 func (clusterError) Unwrap() error { return ErrLineage }
-
-// The reasons why a node is given up.
-var (
-	errSilent   = errors.New("node is silent")
-	errIdle     = errors.New("no watches left")
-	errProtocol = errors.New("node broke the protocol")
-	errNoStart  = errors.New("node did not start the watch in time")
-	errFull     = errors.New("consumer did not keep up")
-	errEnded    = errors.New("node ended the stream")
-	errRefused  = errors.New("connection refused or broken")
-	errSlow     = errors.New("node did not answer in time")
-	errLags     = errors.New("node has not caught up to the list's revision")
-	errForeign  = errors.New("node belongs to another cluster")
-	errHome     = errors.New("the preferred node serves again")
-	errBehind   = errors.New("node has not caught up to where the watch is")
-)

@@ -3,6 +3,8 @@ package client
 import (
 	"slices"
 	"time"
+
+	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
 
 // MoveHome makes one round of moving watches to their homes.
@@ -20,13 +22,13 @@ func (c *Client) Penalise(addr string, d time.Duration) { c.penalise(addr, d) }
 
 // Draining reports whether the client knows that a member drains.
 func (c *Client) Draining(name string) bool {
-	return slices.ContainsFunc(c.follower.topology.Load().members, func(m member) bool { return m.name == name && m.draining })
+	return slices.ContainsFunc(c.follower.topology.Load().Members, func(m shardmap.Member) bool { return m.Name == name && m.Draining })
 }
 
 // Follows reports whether the client has a shard on a node, by the map that it follows.
 func (c *Client) Follows(id uint64, node string) bool {
 	t := c.follower.topology.Load()
-	return t != nil && slices.ContainsFunc(t.shards.shards, func(s shard) bool { return s.id == id && s.replicas[0] == node })
+	return t != nil && slices.ContainsFunc(t.Shards, func(s shardmap.Shard) bool { return s.ID == id && s.Replicas[0] == node })
 }
 
 // MoveTo moves the watch to a node, unless it is in the middle of something.

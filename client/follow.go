@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,18 +15,25 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/keyrange"
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
+	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
 
 // probeEvery is how long the map may be quiet before its node is asked
 // whether it is still there: a map that does not change sends nothing.
 const probeEvery = 5 * time.Second
 
+// narrowEvery is how often a client looks for shards that it need not follow any
+// more.
+const narrowEvery = time.Minute
+
 // follower follows the shard map at one node after the other, as far as the client's
 // watches need it.
 type follower struct {
 	c        *Client
-	topology atomic.Pointer[topology]
+	topology atomic.Pointer[shardmap.Topology]
 	first    chan struct{} // closed by run: the map is known, or the first try failed
 	grown    chan struct{} // capacity 1: a watch needs shards that are not known
 	unmapped atomic.Int64  // watches that wait for the shards of their ranges
@@ -66,7 +74,7 @@ func (f *follower) run() {
 		failures++
 		v := judge(err)
 		f.c.renewed(v, began)
-		if v.penalise || errors.Is(err, errSilent) {
+		if v.penalise || errors.Is(err, outcome.ErrSilent) {
 			f.c.penalise(addr, 0)
 		}
 		if failures == len(f.c.cfg.Endpoints)+2 && !lost {
@@ -111,7 +119,7 @@ func (f *follower) followAt(addr string, got func()) error {
 			at := heard.Load()
 			if at == 0 {
 				if f.c.pulse.Ran()-began > f.c.cfg.Silence {
-					cancel(errSilent)
+					cancel(outcome.ErrSilent)
 				}
 				continue
 			}
@@ -124,7 +132,7 @@ func (f *follower) followAt(addr string, got func()) error {
 			done()
 			switch there, silent := judgeProbe(status.Code(err), f.c.pulse.Stalled(wait)); {
 			case silent:
-				cancel(errSilent)
+				cancel(outcome.ErrSilent)
 				return
 			case there:
 				heard.Store(int64(f.c.pulse.Ran()))
@@ -135,17 +143,17 @@ func (f *follower) followAt(addr string, got func()) error {
 	for err == nil {
 		err = f.followPart(ctx, cluster, addr, func() {
 			heard.Store(int64(f.c.pulse.Ran()))
-			f.following(func() { cancel(errForeign) }) // not before: a map that is on its way is not doubted
+			f.following(func() { cancel(outcome.ErrForeign) }) // not before: a map that is on its way is not doubted
 			f.c.praise(addr)
 			got()
 		})
 	}
 	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errSilent):
+	case errors.Is(cause, outcome.ErrSilent):
 		f.c.drop(n)
-		return fmt.Errorf("%s: %w", addr, errSilent)
-	case errors.Is(cause, errForeign):
-		return fmt.Errorf("%s: %w than others", addr, errForeign)
+		return fmt.Errorf("%s: %w", addr, outcome.ErrSilent)
+	case errors.Is(cause, outcome.ErrForeign):
+		return fmt.Errorf("%s: %w than others", addr, outcome.ErrForeign)
 	}
 	return fmt.Errorf("%s: follow the shard map: %w", addr, err)
 }
@@ -169,7 +177,7 @@ func judgeProbe(code codes.Code, stalled bool) (there, silent bool) {
 // it needs another part. got is called for every answer.
 func (f *follower) followPart(ctx context.Context, cluster pb.ClusterServiceClient, addr string, got func()) error {
 	in := f.interest()
-	t := f.topology.Load().narrowed(in)
+	t := f.topology.Load().Narrowed(in)
 	if t != nil {
 		f.topology.Store(t)
 	}
@@ -177,7 +185,7 @@ func (f *follower) followPart(ctx context.Context, cluster pb.ClusterServiceClie
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel()
-	stream, err := cluster.WatchShardMap(part, t.request(addr, in), grpc.MaxCallRecvMsgSize(maxMap))
+	stream, err := cluster.WatchShardMap(part, t.Request(addr, in), grpc.MaxCallRecvMsgSize(maxMap))
 	for first := true; err == nil; first = false {
 		var r *pb.WatchShardMapResponse
 		if r, err = stream.Recv(); err == nil {
@@ -199,9 +207,9 @@ func (f *follower) followPart(ctx context.Context, cluster pb.ClusterServiceClie
 }
 
 // learn takes over what a node has sent.
-func (f *follower) learn(addr string, in interest, r *pb.WatchShardMapResponse) error {
+func (f *follower) learn(addr string, in shardmap.Interest, r *pb.WatchShardMapResponse) error {
 	old := f.topology.Load()
-	t, err := old.with(addr, in, r)
+	t, err := old.With(addr, in, r)
 	if err != nil {
 		return err
 	}
@@ -212,8 +220,8 @@ func (f *follower) learn(addr string, in interest, r *pb.WatchShardMapResponse) 
 		}
 	}
 	f.c.forget(t)
-	if old == nil || old.shards.clusterID != t.shards.clusterID {
-		f.regroup(t.shards.clusterID)
+	if old == nil || old.ClusterID != t.ClusterID {
+		f.regroup(t.ClusterID)
 	}
 	return nil
 }
@@ -237,11 +245,50 @@ func (f *follower) following(unfollow func()) {
 
 // doubt has the map followed at another node, if it is still t: a node has turned
 // out to be of another cluster.
-func (f *follower) doubt(t *topology) {
+func (f *follower) doubt(t *shardmap.Topology) {
 	f.mu.Lock()
 	unfollow := f.unfollow
 	f.mu.Unlock()
 	if f.topology.Load() == t && unfollow != nil {
 		unfollow()
+	}
+}
+
+// interest returns what the client needs of the map.
+func (f *follower) interest() shardmap.Interest {
+	var ranges []keyrange.Range
+	for _, w := range f.c.living() {
+		ranges = append(ranges, w.asm.rng.keys()) // which never changes
+	}
+	return f.topology.Load().Need(ranges)
+}
+
+// outgrown returns when what was asked for is not what the client needs, or when ctx
+// ends.
+func (f *follower) outgrown(ctx context.Context, in shardmap.Interest) {
+	tick := time.NewTicker(narrowEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.grown:
+			t := f.topology.Load()
+			if slices.ContainsFunc(f.c.living(), func(w *Watcher) bool { return !t.Covers(w.asm.rng.keys()) }) {
+				return
+			}
+		case <-tick.C:
+			if now := f.interest(); f.topology.Load().Narrower(in, now) {
+				return
+			}
+		}
+	}
+}
+
+// grow has the shards of further ranges followed.
+func (f *follower) grow() {
+	select {
+	case f.grown <- struct{}{}:
+	default:
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
 // Whatever a server sends, the updates that come of it are in order, without a key that
@@ -64,7 +65,7 @@ func FuzzAssembler(f *testing.F) {
 				if whole || a.position != before {
 					t.Fatalf("%v with %+v, at %d", err, u, a.position)
 				}
-				if !errors.Is(err, errProtocol) && !errors.Is(err, errBehind) && !errors.Is(err, ErrTooBig) {
+				if !errors.Is(err, outcome.ErrProtocol) && !errors.Is(err, outcome.ErrBehind) && !errors.Is(err, ErrTooBig) {
 					t.Fatalf("another error: %v", err)
 				}
 				return

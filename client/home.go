@@ -5,8 +5,11 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/shardwatch/shardwatch/client/internal/retry"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
+	"github.com/shardwatch/shardwatch/client/internal/retry"
+	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
 
 // After a rolling restart the watches of every client sit on the nodes that were
@@ -46,7 +49,7 @@ func (h *homing) add(now time.Time) {
 
 // goHome moves watches to their homes until the client is closed.
 func (c *Client) goHome() {
-	var seen *topology // at the last round, if that found all watches at home
+	var seen *shardmap.Topology // at the last round, if that found all watches at home
 	var starts int64
 	for retry.Sleep(c.ctx, homeEvery/2+rand.N(homeEvery)) {
 		t, n := c.follower.topology.Load(), c.starts.Load()
@@ -61,7 +64,7 @@ func (c *Client) goHome() {
 }
 
 // moveHome is one round. It reports whether all watches were at home.
-func (c *Client) moveHome(t *topology) bool {
+func (c *Client) moveHome(t *shardmap.Topology) bool {
 	watchers, all := c.someWatchers()
 	away := map[string][]*Watcher{}
 	for _, w := range watchers {
@@ -126,13 +129,13 @@ func (c *Client) ready(addr string) int {
 // home returns the address of the node that should serve the watch, if another
 // one does. Empty: the watch is at home, or nowhere, or its home is about to go or not
 // known.
-func (w *Watcher) home(t *topology) string {
+func (w *Watcher) home(t *shardmap.Topology) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.on == nil || !w.asm.created || !t.covers(w.asm.rng) {
+	if w.on == nil || !w.asm.created || !t.Covers(w.asm.rng.keys()) {
 		return ""
 	}
-	home := t.home(w.asm.rng, w.c.prefers)
+	home := t.Home(w.asm.rng.keys(), w.c.prefers)
 	if home == w.on.node.addr {
 		if time.Since(w.since) > homeSettled {
 			w.homing = homing{}
@@ -152,7 +155,7 @@ func (w *Watcher) moveTo(addr string) bool {
 		return false
 	}
 	w.homing.add(now)
-	w.detachLocked(errHome, true)
+	w.detachLocked(outcome.ErrHome, true)
 	w.failures, w.tried, w.hints = 0, nil, []string{addr}
 	w.placeLocked()
 	return true

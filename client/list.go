@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
 // Listing is a list of a range at one revision, read as it arrives. It serves
@@ -103,7 +104,7 @@ func (l *Listing) run(yield func(KeyValue, error) bool) error {
 			return nil
 		case l.at.Revision != 0 && errors.As(judge(err).err, &future):
 			// The list was there at another node: this one lags.
-			err = errLags
+			err = outcome.ErrLags
 		}
 		if err := a.failed(l.ctx, err); err != nil {
 			return err
@@ -116,11 +117,11 @@ func (l *Listing) attempt(n *node, a *attempts, yield func(KeyValue, error) bool
 	ctx, cancel := context.WithCancelCause(l.ctx)
 	defer cancel(nil)
 	// Only the wait for the node counts, not the consumer's time.
-	patience := time.AfterFunc(l.c.cfg.AttemptTimeout, func() { cancel(errSilent) })
+	patience := time.AfterFunc(l.c.cfg.AttemptTimeout, func() { cancel(outcome.ErrSilent) })
 	defer patience.Stop()
 	failed := func(err error) error {
-		if errors.Is(context.Cause(ctx), errSilent) {
-			return errSlow
+		if errors.Is(context.Cause(ctx), outcome.ErrSilent) {
+			return outcome.ErrSlow
 		}
 		return err
 	}

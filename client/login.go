@@ -9,12 +9,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/shardwatch/shardwatch/client/internal/retry"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
 // login gets a token of etcd's authentication, through any node, and keeps it:

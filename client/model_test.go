@@ -12,6 +12,7 @@ import (
 	"time"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
 // past is all that ever happened, in several histories: the states of each, by
@@ -366,7 +367,7 @@ func (m *model) left(err error) {
 	if err == nil {
 		return
 	}
-	if !errors.Is(err, errProtocol) && !errors.Is(err, errBehind) {
+	if !errors.Is(err, outcome.ErrProtocol) && !errors.Is(err, outcome.ErrBehind) {
 		m.t.Errorf("left by %v", err)
 	}
 	m.broken++

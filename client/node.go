@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 )
 
@@ -74,7 +75,7 @@ func (n *node) connected(ctx context.Context) error {
 		case connectivity.Ready:
 			return nil
 		case connectivity.TransientFailure, connectivity.Shutdown:
-			return fmt.Errorf("connect to %s: %w", n.addr, errRefused)
+			return fmt.Errorf("connect to %s: %w", n.addr, outcome.ErrRefused)
 		case connectivity.Idle:
 			n.conn.Connect()
 		case connectivity.Connecting:

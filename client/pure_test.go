@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
 func TestRangeWire(t *testing.T) {
@@ -103,80 +104,6 @@ func TestUnitsAreBoundedByDefault(t *testing.T) {
 		c := Config{Endpoints: []string{"a:1"}, MaxUnit: set}
 		if got := c.withDefaults().MaxUnit; got != want || c.Validate() != nil {
 			t.Errorf("max unit %d: %d, %v", set, got, c.Validate())
-		}
-	}
-}
-
-func TestCandidates(t *testing.T) {
-	top := &topology{
-		shards: shardMap{shards: []shard{
-			{id: 1, keys: Between("", "m"), replicas: []string{"a", "b"}},
-			{id: 2, keys: Between("m", ""), replicas: []string{"b", "c"}},
-		}},
-		members: []member{
-			{name: "a", address: "a:1", state: pb.MemberState_MEMBER_STATE_ALIVE},
-			{name: "b", address: "b:1", state: pb.MemberState_MEMBER_STATE_ALIVE},
-			{name: "c", address: "c:1", state: pb.MemberState_MEMBER_STATE_ALIVE},
-			{name: "d", address: "d:1", state: pb.MemberState_MEMBER_STATE_ALIVE},
-			{name: "e", address: "e:1", state: pb.MemberState_MEMBER_STATE_DEAD},
-			{name: "f", address: "f:1", state: pb.MemberState_MEMBER_STATE_ALIVE, draining: true},
-		},
-	}
-	first := map[string]int{}
-	for i := range 300 {
-		seed := fmt.Sprint(i)
-		got := top.candidates(Key("a"), preference{seed: seed})
-		first[got[0]]++
-		if len(got) != 5 || got[4] != "f:1" || slices.Contains(got, "e:1") {
-			t.Fatalf("candidates: %v", got)
-		}
-		if all := top.candidates(Range{}, preference{seed: seed}); all[0] != "b:1" {
-			t.Fatalf("the node with most shards comes first: %v", all)
-		}
-	}
-	if len(first) != 2 || first["a:1"] < 100 || first["b:1"] < 100 {
-		t.Errorf("clients do not spread: %v", first)
-	}
-	var none *topology
-	if got := none.candidates(Range{}, preference{seed: "x"}); got != nil {
-		t.Errorf("no map: %v", got)
-	}
-}
-
-// Nodes of the client's zone come first if they have keys of the range and serve; the
-// others follow as they do without a zone.
-func TestCandidatesOfAZone(t *testing.T) {
-	alive := func(name, zone string) member {
-		return member{name: name, address: name, zone: zone, state: pb.MemberState_MEMBER_STATE_ALIVE}
-	}
-	top := &topology{
-		shards: shardMap{shards: []shard{
-			{id: 1, keys: Between("", "m"), replicas: []string{"a", "b", "c"}},
-			{id: 2, keys: Between("m", ""), replicas: []string{"b", "c"}},
-		}},
-		members: []member{alive("a", "z1"), alive("b", "z2"), alive("c", "z3"), alive("d", "z1"), {name: "e", address: "e", zone: "z1", state: pb.MemberState_MEMBER_STATE_SUSPECT}},
-	}
-	for i := range 50 {
-		seed := fmt.Sprint(i)
-		for _, want := range []struct {
-			r     Range
-			zone  string
-			first string // "": any
-			last  string
-		}{
-			{Key("a"), "z1", "a", "e"},
-			{Range{}, "z1", "a", "e"}, // although b and c have more shards
-			{Key("n"), "z3", "c", "e"},
-			{Key("n"), "z1", "", "e"}, // a and d have none of its keys
-			{Key("n"), "", "", "e"},
-		} {
-			got := top.candidates(want.r, preference{want.zone, seed})
-			if len(got) != 5 || want.first != "" && got[0] != want.first || got[4] != want.last {
-				t.Fatalf("%v in zone %q: %v", want.r, want.zone, got)
-			}
-			if without := top.candidates(want.r, preference{seed: seed}); want.first == "" && !slices.Equal(got, without) {
-				t.Fatalf("%v in zone %q: %v, without a zone %v", want.r, want.zone, got, without)
-			}
 		}
 	}
 }
@@ -352,7 +279,7 @@ func TestAssembler(t *testing.T) {
 				switch {
 				case errors.Is(err, ErrLineage):
 					say("lineage")
-				case errors.Is(err, errBehind):
+				case errors.Is(err, outcome.ErrBehind):
 					say("behind")
 				case errors.Is(err, ErrTooBig):
 					say("too big")

@@ -52,9 +52,8 @@ func (r Range) String() string {
 	return fmt.Sprintf("[%q, %q)", r.Start, r.End)
 }
 
-func (r Range) overlaps(o Range) bool {
-	return (r.End == "" || o.Start < r.End) && (o.End == "" || r.Start < o.End)
-}
+// keys returns the range for internal packages.
+func (r Range) keys() keyrange.Range { return keyrange.Range(r) }
 
 func (r Range) validate() error {
 	switch {

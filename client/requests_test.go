@@ -176,48 +176,6 @@ func drained(l *Listing) error {
 	return nil
 }
 
-// The shards of a watch's range that are known say how far more watches need no further
-// ones; ranges that touch or overlap are one.
-func TestRangesOfInterest(t *testing.T) {
-	known := &topology{shards: shardMap{shards: []shard{{keys: Between("", "g")}, {keys: Between("g", "m")}, {keys: Between("m", "")}}}}
-	for _, c := range []struct{ r, want Range }{
-		{Key("h"), Between("g", "m")},
-		{Between("a", "h"), Between("", "m")},
-		{Between("h", "m"), Between("g", "m")},
-		{Between("h", "n"), Range{Start: "g"}},
-		{Range{Start: "n"}, Range{Start: "m"}},
-		{Range{Start: "b"}, Range{}},
-	} {
-		if got := known.widened(c.r); got != c.want {
-			t.Errorf("%v becomes %v, want %v", c.r, got, c.want)
-		}
-	}
-	for _, c := range []struct {
-		ranges []Range
-		most   int
-		want   []Range
-	}{
-		{[]Range{Between("c", "d"), Between("a", "b")}, 8, []Range{Between("a", "b"), Between("c", "d")}},
-		{[]Range{Between("b", "d"), Between("a", "b")}, 8, []Range{Between("a", "d")}},
-		{[]Range{Between("a", "f"), Between("b", "d")}, 8, []Range{Between("a", "f")}},
-		{[]Range{{Start: "a"}, Between("b", "d")}, 8, []Range{{Start: "a"}}},
-		{[]Range{Between("a", "c"), {Start: "b"}}, 8, []Range{{Start: "a"}}},
-		{[]Range{Between("a", "b"), Between("c", "d"), Between("e", "f")}, 3, []Range{Between("a", "b"), Between("c", "d"), Between("e", "f")}},
-		{[]Range{Between("a", "b"), Between("c", "d"), Between("e", "f")}, 2, []Range{Between("a", "d"), Between("e", "f")}},
-	} {
-		got := union(c.ranges, c.most)
-		if len(got) != len(c.want) {
-			t.Errorf("%v: %v, want %v", c.ranges, got, c.want)
-			continue
-		}
-		for i := range got {
-			if got[i] != c.want[i] {
-				t.Errorf("%v: %v, want %v", c.ranges, got, c.want)
-			}
-		}
-	}
-}
-
 // mute is a node that accepts everything and answers nothing: its process is stopped.
 type mute struct {
 	pb.UnimplementedClusterServiceServer

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
 // errorDomain marks the details of errors that Shardwatch itself gave; see
@@ -38,10 +40,10 @@ type verdict struct {
 func judge(err error) verdict {
 	v := verdict{err: err}
 	switch {
-	case errors.Is(err, errLags):
+	case errors.Is(err, outcome.ErrLags):
 		v.retry = true
 		return v
-	case errors.Is(err, errSlow), errors.Is(err, errRefused):
+	case errors.Is(err, outcome.ErrSlow), errors.Is(err, outcome.ErrRefused):
 		v.retry, v.penalise = true, true
 		return v
 	}

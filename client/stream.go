@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
@@ -112,7 +113,7 @@ func (s *stream) remove(id int64, tell bool) {
 	delete(s.pending, id)
 	if len(s.watches) == 0 {
 		s.dead = true
-		s.cancel(errIdle)
+		s.cancel(outcome.ErrIdle)
 		return
 	}
 	if tell {
@@ -158,10 +159,10 @@ func (s *stream) run(ctx context.Context) {
 		return
 	}
 	v := judge(err)
-	if errors.Is(err, errSilent) {
+	if errors.Is(err, outcome.ErrSilent) {
 		s.c.penalise(s.node.addr, 0)
 		s.c.drop(s.node)
-	} else if v.penalise || errors.Is(err, errEnded) {
+	} else if v.penalise || errors.Is(err, outcome.ErrEnded) {
 		s.c.penalise(s.node.addr, 0)
 	}
 	s.c.cfg.Logger.Debug("watch stream ended", "node", s.node.addr, "watches", len(watches), "error", err)
@@ -202,7 +203,7 @@ func (s *stream) serve() error {
 	case cause != nil:
 		return fmt.Errorf("%s: %w", s.node.addr, cause)
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("%s: %w", s.node.addr, errEnded)
+		return fmt.Errorf("%s: %w", s.node.addr, outcome.ErrEnded)
 	}
 	return fmt.Errorf("%s: watch: %w", s.node.addr, err)
 }
@@ -232,11 +233,11 @@ func (s *stream) send(rpc pb.CacheService_WatchClient) {
 func (s *stream) listen() {
 	for retry.Sleep(s.ctx, s.c.cfg.Silence/6) {
 		if s.c.pulse.Ran()-time.Duration(s.heard.Load()) > s.c.cfg.Silence {
-			s.cancel(errSilent)
+			s.cancel(outcome.ErrSilent)
 			return
 		}
 		for id, w := range s.overdue() {
-			w.lost(s, id, verdict{err: fmt.Errorf("%s: %w", s.node.addr, errNoStart)}, 0)
+			w.lost(s, id, verdict{err: fmt.Errorf("%s: %w", s.node.addr, outcome.ErrNoStart)}, 0)
 		}
 	}
 }

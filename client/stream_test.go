@@ -14,7 +14,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
+	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
 
 // bench is a client without a network, in a bubble of fake time: the test takes
@@ -31,7 +33,7 @@ func onBench(t *testing.T, test func(b *bench), nodes ...string) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		c := &Client{
-			cfg: Config{Endpoints: nodes}.withDefaults(), login: newLogin(Config{}), prefers: preference{seed: "seed"}, pulse: retry.NewPulse(time.Second/12, time.Now()),
+			cfg: Config{Endpoints: nodes}.withDefaults(), login: newLogin(Config{}), prefers: shardmap.Preference{Seed: "seed"}, pulse: retry.NewPulse(time.Second/12, time.Now()),
 			ctx: ctx, cancel: cancel,
 			nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},
 		}
@@ -155,16 +157,16 @@ func TestAMovedWatchIgnoresItsFormerPlace(t *testing.T) {
 	onBench(t, func(b *bench) {
 		w := b.watch()
 		s, id := w.on, w.id
-		b.fail(w, errSilent)
+		b.fail(w, outcome.ErrSilent)
 		if w.at() != "b:1" {
 			t.Fatalf("at %q", w.at())
 		}
 		late := &response{WatchResponse: &pb.WatchResponse{WatchId: id, Detail: &pb.WatchResponse_Created{Created: &pb.Created{Revision: 10, Lineage: 1}}}}
 		w.handle(s, id, late)
 		w.handle(w.on, w.id+1, late)
-		w.lost(s, id, verdict{err: errEnded}, 0)
-		w.lost(w.on, w.id+1, verdict{err: errEnded}, 0)
-		if w.Stats().Attached || w.at() != "b:1" || !errors.Is(w.Stats().LastError, errSilent) {
+		w.lost(s, id, verdict{err: outcome.ErrEnded}, 0)
+		w.lost(w.on, w.id+1, verdict{err: outcome.ErrEnded}, 0)
+		if w.Stats().Attached || w.at() != "b:1" || !errors.Is(w.Stats().LastError, outcome.ErrSilent) {
 			t.Errorf("at %q: %+v", w.at(), w.Stats())
 		}
 	}, "a:1", "b:1", "c:1")
@@ -203,23 +205,23 @@ func TestANodeWhoseStreamBreaksIsAvoided(t *testing.T) {
 		cause          error
 		boxed, dropped bool
 	}{
-		"silent":         {errSilent, true, true},
-		"ended":          {errEnded, true, false},
-		"refused":        {errRefused, true, false},
-		"no watch on it": {errIdle, false, false},
+		"silent":         {outcome.ErrSilent, true, true},
+		"ended":          {outcome.ErrEnded, true, false},
+		"refused":        {outcome.ErrRefused, true, false},
+		"no watch on it": {outcome.ErrIdle, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBench(t, func(b *bench) {
 				w := b.watch(FromRevision(11))
 				s := w.on
 				conn, err := grpc.NewClient("passthrough:///a:1", grpc.WithTransportCredentials(insecure.NewCredentials()),
-					grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, errRefused }))
+					grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, outcome.ErrRefused }))
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer func() { _ = conn.Close() }()
 				s.node.conn = conn
-				if errors.Is(c.cause, errIdle) {
+				if errors.Is(c.cause, outcome.ErrIdle) {
 					delete(s.watches, 1<<40)
 					w.Close()
 				}
@@ -307,7 +309,7 @@ func TestAWatchThatRanForAWhileIsPlacedAtOnce(t *testing.T) {
 		for range 3 {
 			b.begin(w, "n", 10)
 			time.Sleep(retry.Settled + time.Millisecond)
-			b.fail(w, errEnded)
+			b.fail(w, outcome.ErrEnded)
 			if w.at() == "" {
 				t.Fatal("it waits")
 			}
@@ -316,7 +318,7 @@ func TestAWatchThatRanForAWhileIsPlacedAtOnce(t *testing.T) {
 			t.Errorf("at %q", w.at())
 		}
 		b.begin(w, "n", 10)
-		b.fail(w, errEnded)
+		b.fail(w, outcome.ErrEnded)
 		if w.at() != "" {
 			t.Errorf("at %q after two losses within a second", w.at())
 		}

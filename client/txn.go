@@ -7,6 +7,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
 // Condition is true while a key has a mod revision.
@@ -117,5 +119,5 @@ func conflict(conditions []Condition, response *etcdserverpb.TxnResponse) error 
 			return &ConflictError{conditions[i], current}
 		}
 	}
-	return fmt.Errorf("%w: etcd found a condition false and named none", errProtocol)
+	return fmt.Errorf("%w: etcd found a condition false and named none", outcome.ErrProtocol)
 }

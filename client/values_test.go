@@ -13,74 +13,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
+	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
-
-// A member that changes replaces what was known of it. One that left is not asked, one
-// that is suspect is asked last and is no watch's home.
-func TestChangedMembersAreReplaced(t *testing.T) {
-	member := func(name string, state pb.MemberState) *pb.Member {
-		return &pb.Member{Name: name, ClientAddress: name + ":1", State: state}
-	}
-	top := new(topology)
-	take := func(r *pb.WatchShardMapResponse) {
-		t.Helper()
-		next, err := top.with("a", interest{all: true}, r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		top = next
-	}
-	take(&pb.WatchShardMapResponse{Members: []*pb.Member{member("n1", pb.MemberState_MEMBER_STATE_ALIVE), member("n2", pb.MemberState_MEMBER_STATE_ALIVE), member("n3", pb.MemberState_MEMBER_STATE_ALIVE)}, AllMembers: true})
-	take(&pb.WatchShardMapResponse{Members: []*pb.Member{member("n3", pb.MemberState_MEMBER_STATE_LEFT), member("n1", pb.MemberState_MEMBER_STATE_SUSPECT)}})
-	if got := names(top.members); !slices.Equal(got, []string{"n1", "n2", "n3"}) {
-		t.Errorf("members %v", got)
-	}
-	for _, seed := range []string{"1", "2", "3", "4"} {
-		if got := top.candidates(Range{}, preference{seed: seed}); !slices.Equal(got, []string{"n2:1", "n1:1"}) {
-			t.Errorf("candidates %v", got)
-		}
-	}
-	take(&pb.WatchShardMapResponse{RemovedMembers: []string{"n2"}})
-	if home := top.home(Range{}, preference{seed: "1"}); home != "" || len(top.members) != 2 {
-		t.Errorf("the home is %q", home)
-	}
-}
-
-// Versions of the shard map are compared within a cluster: a rebuilt cluster's map begins
-// at a low version and is taken.
-func TestTheMapOfARebuiltClusterIsTaken(t *testing.T) {
-	top := &topology{shards: shardMap{clusterID: "old", version: 9}}
-	next, err := top.with("a", interest{all: true}, &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: "new", Version: 2}, AllShards: true})
-	if err != nil || next.shards.clusterID != "new" || next.shards.version != 2 || !next.all {
-		t.Errorf("%+v, %v", next, err)
-	}
-}
-
-// Ranges with and without an end: a range that ends does not cover one that does not.
-func TestARangeWithAnEndDoesNotCoverAnOpenOne(t *testing.T) {
-	closed, open := []Range{Between("a", "m")}, []Range{Between("a", "")}
-	for _, c := range []struct {
-		ranges []Range
-		r      Range
-		want   bool
-	}{
-		{closed, Between("b", ""), false},
-		{closed, Between("a", "m"), true},
-		{closed, Between("a", "n"), false},
-		{open, Between("b", ""), true},
-		{open, Between("a", "z"), true},
-		{open, Range{}, false},
-	} {
-		if got := covers(c.ranges, c.r); got != c.want {
-			t.Errorf("%v covers %v: %t", c.ranges, c.r, got)
-		}
-	}
-	narrow := (&topology{all: true}).narrowed(interest{ranges: []Range{Key("a"), Key("b")}, fresh: []Range{Key("b")}})
-	if narrow.covers(Range{}) || !narrow.covers(Key("a")) || narrow.covers(Key("b")) {
-		t.Errorf("knows %v, all: %t", narrow.known, narrow.all)
-	}
-}
 
 // A connection is closed when no watch uses it and its node has left the cluster; those
 // to endpoints, to live members and of watches stay.
@@ -93,8 +29,8 @@ func TestConnectionsToFormerNodesAreClosed(t *testing.T) {
 		}
 		b.c.nodes["watched:1"] = &node{addr: "watched:1", streams: b.c.nodes["a:1"].streams}
 		b.c.nodes["a:1"].streams = nil
-		b.c.forget(&topology{members: []member{
-			{address: "live:1", state: pb.MemberState_MEMBER_STATE_ALIVE}, {address: "dead:1", state: pb.MemberState_MEMBER_STATE_DEAD}, {address: "left:1", state: pb.MemberState_MEMBER_STATE_LEFT},
+		b.c.forget(&shardmap.Topology{Members: []shardmap.Member{
+			{Address: "live:1", State: pb.MemberState_MEMBER_STATE_ALIVE}, {Address: "dead:1", State: pb.MemberState_MEMBER_STATE_DEAD}, {Address: "left:1", State: pb.MemberState_MEMBER_STATE_LEFT},
 		}})
 		var got []string
 		for addr := range b.c.nodes {
@@ -128,7 +64,7 @@ func TestAReadBlamesTheNodeThatFails(t *testing.T) {
 		if err := fails("a:1", notHere.Err()); err != nil || boxed("a:1") || !slices.Equal(a.hints, []string{"c:1"}) || !slices.Equal(a.tried, retry.Tried{"a:1"}) {
 			t.Errorf("sent elsewhere: %v, hints %v, tried %v, in the penalty box: %t", err, a.hints, a.tried, boxed("a:1"))
 		}
-		if err := fails("b:1", errRefused); err != nil || !boxed("b:1") || len(a.hints) != 0 {
+		if err := fails("b:1", outcome.ErrRefused); err != nil || !boxed("b:1") || len(a.hints) != 0 {
 			t.Errorf("refused: %v, hints %v, in the penalty box: %t", err, a.hints, boxed("b:1"))
 		}
 		a.worked()
@@ -136,14 +72,14 @@ func TestAReadBlamesTheNodeThatFails(t *testing.T) {
 			t.Errorf("after an answer: tried %v, %d failures, in the penalty box: %t", a.tried, a.failures, boxed("b:1"))
 		}
 		a.addr, a.began = "c:1", retry.Wait{Began: time.Now().Add(-time.Hour), Ran: b.c.pulse.Ran()} // the process stood still
-		if err := a.failed(ctx, errSlow); err != nil || boxed("c:1") {
+		if err := a.failed(ctx, outcome.ErrSlow); err != nil || boxed("c:1") {
 			t.Errorf("after a stall: %v, in the penalty box: %t", err, boxed("c:1"))
 		}
 		if err := fails("c:1", status.Error(codes.InvalidArgument, "x")); !errors.Is(err, ErrInvalid) || boxed("c:1") {
 			t.Errorf("invalid: %v", err)
 		}
 		time.Sleep(b.c.cfg.RetryFor)
-		if err := fails("a:1", errSlow); !errors.Is(err, ErrUnavailable) || !errors.Is(err, errSlow) {
+		if err := fails("a:1", outcome.ErrSlow); !errors.Is(err, ErrUnavailable) || !errors.Is(err, outcome.ErrSlow) {
 			t.Errorf("after the time for attempts: %v", err)
 		}
 	}, "a:1", "b:1", "c:1")
@@ -170,10 +106,10 @@ func TestTheLastChangeComesBeforeTheEnd(t *testing.T) {
 			}
 			if told = append(told, len(ch.Events)); len(told) == 1 {
 				m.set(kvs(3, "b", "c"))
-				m.end(errEnded)
+				m.end(outcome.ErrEnded)
 			}
 		}
-		if !slices.Equal(told, []int{1, 3}) || !errors.Is(last, errEnded) {
+		if !slices.Equal(told, []int{1, 3}) || !errors.Is(last, outcome.ErrEnded) {
 			t.Fatalf("told changes of %v events, then %v", told, last)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
 // What arrives for a watch: the assembler makes updates of it, which wait for
@@ -73,9 +74,9 @@ func (w *Watcher) tell() {
 }
 
 func (w *Watcher) createdLocked(c *pb.Created) {
-	if t := w.c.follower.topology.Load(); t != nil && t.shards.clusterID != c.GetClusterId() {
+	if t := w.c.follower.topology.Load(); t != nil && t.ClusterID != c.GetClusterId() {
 		w.c.follower.doubt(t) // the node was rebuilt, or the map's was
-		w.brokenLocked(fmt.Errorf("%w: %s, the shard map is of %s", errForeign, c.GetClusterId(), t.shards.clusterID))
+		w.brokenLocked(fmt.Errorf("%w: %s, the shard map is of %s", outcome.ErrForeign, c.GetClusterId(), t.ClusterID))
 		return
 	}
 	fresh := !w.asm.positioned && !w.asm.wantState && w.asm.token == nil
@@ -164,6 +165,6 @@ func (w *Watcher) pushLocked(u Update) {
 
 func (w *Watcher) pauseLocked() {
 	w.paused = true
-	w.detachLocked(errFull, true)
+	w.detachLocked(outcome.ErrFull, true)
 	w.failures, w.tried = 0, nil // it is not the node's fault
 }

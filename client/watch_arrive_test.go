@@ -12,7 +12,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
+	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
 
 // taken returns the updates that wait for the program.
@@ -46,7 +48,7 @@ func TestUpdatesWaitUntilTheyAreTaken(t *testing.T) {
 		if u, err := w.Next(t.Context()); !errors.Is(err, ErrClosed) || w.Stats().Bytes != 0 || w.Stats().Updates != 0 {
 			t.Errorf("after Close: %+v, %v; %+v", u, err, w.Stats())
 		}
-		other.end(errEnded)
+		other.end(outcome.ErrEnded)
 		if got := b.taken(other); len(got) != 3 || other.Stats().Bytes != 0 {
 			t.Errorf("after another end: %d updates, %+v", len(got), other.Stats())
 		}
@@ -61,23 +63,23 @@ func TestOnResumeNamesTheReasonWhyTheWatchMoved(t *testing.T) {
 		w := b.watch(FromRevision(11), OnResume(func(r Resume) { told <- r }))
 		b.begin(w, "n1", 10)
 		b.answer(w, events(12, false, "a"))
-		b.fail(w, errSilent)
-		b.fail(w, errNoStart) // of the next node
-		if s := w.Stats(); !errors.Is(s.LastError, errNoStart) || s.Attached || s.Node != "n1" {
+		b.fail(w, outcome.ErrSilent)
+		b.fail(w, outcome.ErrNoStart) // of the next node
+		if s := w.Stats(); !errors.Is(s.LastError, outcome.ErrNoStart) || s.Attached || s.Node != "n1" {
 			t.Errorf("nowhere: %+v", s)
 		}
 		time.Sleep(2 * retry.Base)
 		b.begin(w, "n3", 12)
-		if r := <-told; r.From != "n1" || r.To != "n3" || !errors.Is(r.Reason, errSilent) || r.Revision != 12 {
+		if r := <-told; r.From != "n1" || r.To != "n3" || !errors.Is(r.Reason, outcome.ErrSilent) || r.Revision != 12 {
 			t.Errorf("told %+v", r)
 		}
 		if s := w.Stats(); s.LastError != nil || !s.Attached || s.Node != "n3" || s.Resumes != 1 {
 			t.Errorf("at a node again: %+v", s)
 		}
 		time.Sleep(2 * retry.Settled)
-		b.fail(w, errHome)
+		b.fail(w, outcome.ErrHome)
 		b.begin(w, "", 12) // a node without a name
-		if r := <-told; r.From != "n3" || !strings.HasSuffix(r.To, ":1") || !errors.Is(r.Reason, errHome) {
+		if r := <-told; r.From != "n3" || !strings.HasSuffix(r.To, ":1") || !errors.Is(r.Reason, outcome.ErrHome) {
 			t.Errorf("told %+v", r)
 		}
 	}, "a:1", "b:1", "c:1")
@@ -223,8 +225,8 @@ func TestAnEndedWatchLeavesNothingBehind(t *testing.T) {
 	onBench(t, func(b *bench) {
 		running, waiting := b.watch(), b.watch()
 		b.begin(running, "n1", 10)
-		waiting.lost(waiting.on, waiting.id, verdict{err: errEnded, after: time.Hour}, 0)
-		b.c.follower.topology.Store(&topology{})
+		waiting.lost(waiting.on, waiting.id, verdict{err: outcome.ErrEnded, after: time.Hour}, 0)
+		b.c.follower.topology.Store(&shardmap.Topology{})
 		unmapped := b.watch()
 		if b.c.follower.unmapped.Load() != 1 || unmapped.at() != "" || unmapped.timer == nil || waiting.timer == nil {
 			t.Fatalf("%d watches wait for the map", b.c.follower.unmapped.Load())
@@ -249,17 +251,31 @@ func TestAnEndedWatchLeavesNothingBehind(t *testing.T) {
 	}, "a:1")
 }
 
+// known returns a topology that has the shards of ranges, or all.
+func known(t *testing.T, all bool, ranges ...Range) *shardmap.Topology {
+	t.Helper()
+	in := shardmap.Interest{All: all}
+	for _, r := range ranges {
+		in.Ranges = append(in.Ranges, r.keys())
+	}
+	top, err := new(shardmap.Topology).With("a:1", in, &pb.WatchShardMapResponse{Map: new(pb.ShardMap), AllShards: all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return top
+}
+
 // A watch waits for the shards of its range, once, and is placed when they are known or
 // after a while.
 func TestAWatchWaitsForTheMapOnce(t *testing.T) {
 	onBench(t, func(b *bench) {
-		b.c.follower.topology.Store(&topology{})
+		b.c.follower.topology.Store(&shardmap.Topology{})
 		w, other := b.watch(), b.watch()
-		w.mapped(&topology{known: []Range{Prefix("b")}})
+		w.mapped(known(t, false, Prefix("b")))
 		if w.at() != "" {
 			t.Errorf("placed by a map of other ranges at %q", w.at())
 		}
-		w.mapped(&topology{known: []Range{Prefix("")}})
+		w.mapped(known(t, false, Prefix("")))
 		if w.at() != "a:1" || b.c.follower.unmapped.Load() != 1 {
 			t.Errorf("at %q with the map; %d wait", w.at(), b.c.follower.unmapped.Load())
 		}
@@ -268,11 +284,11 @@ func TestAWatchWaitsForTheMapOnce(t *testing.T) {
 		if other.at() != "a:1" || b.c.follower.unmapped.Load() != 0 {
 			t.Errorf("at %q without it; %d wait", other.at(), b.c.follower.unmapped.Load())
 		}
-		b.fail(other, errEnded)
+		b.fail(other, outcome.ErrEnded)
 		if other.at() != "b:1" {
 			t.Errorf("it waits a second time")
 		}
-		b.c.follower.topology.Store(&topology{all: true})
+		b.c.follower.topology.Store(known(t, true))
 		if covered := b.watch(); covered.at() != "a:1" || b.c.follower.unmapped.Load() != 0 {
 			t.Errorf("a watch of known shards is at %q; %d wait", covered.at(), b.c.follower.unmapped.Load())
 		}
@@ -294,16 +310,16 @@ func TestWatchesFollowTheClusterOfTheMap(t *testing.T) {
 		b.c.follower.regroup("new")
 		time.Sleep(retry.HerdMax)
 		synctest.Wait()
-		if old.Stats().Attached || !errors.Is(old.Stats().LastError, errForeign) || !current.Stats().Attached || starting.Stats().LastError != nil {
+		if old.Stats().Attached || !errors.Is(old.Stats().LastError, outcome.ErrForeign) || !current.Stats().Attached || starting.Stats().LastError != nil {
 			t.Errorf("%+v, %+v, %+v", old.Stats(), current.Stats(), starting.Stats())
 		}
-		top := &topology{shards: shardMap{clusterID: "new"}}
+		top := &shardmap.Topology{ClusterID: "new"}
 		b.c.follower.topology.Store(top)
 		b.answer(starting, created("old"))
-		if starting.Stats().Attached || starting.begun || !errors.Is(starting.Stats().LastError, errForeign) || unfollowed != 1 {
+		if starting.Stats().Attached || starting.begun || !errors.Is(starting.Stats().LastError, outcome.ErrForeign) || unfollowed != 1 {
 			t.Errorf("%+v; the map is doubted %d times", starting.Stats(), unfollowed)
 		}
-		b.c.follower.doubt(&topology{})
+		b.c.follower.doubt(&shardmap.Topology{})
 		if unfollowed != 1 {
 			t.Error("a map is doubted for a node that was not compared with it")
 		}
@@ -317,7 +333,7 @@ func TestAMapOfAnotherClusterMovesWatches(t *testing.T) {
 		learn := func(cluster string, version uint64) {
 			t.Helper()
 			r := &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: cluster, Version: version}, AllShards: true}
-			if err := b.c.follower.learn("a:1", interest{}, r); err != nil {
+			if err := b.c.follower.learn("a:1", shardmap.Interest{}, r); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(retry.HerdMax)
@@ -329,7 +345,7 @@ func TestAMapOfAnotherClusterMovesWatches(t *testing.T) {
 		if learn("old", 2); !w.Stats().Attached {
 			t.Errorf("a map of the same cluster: %+v", w.Stats())
 		}
-		if learn("new", 1); w.Stats().Attached || !errors.Is(w.Stats().LastError, errForeign) {
+		if learn("new", 1); w.Stats().Attached || !errors.Is(w.Stats().LastError, outcome.ErrForeign) {
 			t.Errorf("a map of another cluster: %+v", w.Stats())
 		}
 	}, "a:1", "b:1")
@@ -339,9 +355,9 @@ func TestAMapOfAnotherClusterMovesWatches(t *testing.T) {
 // of each once.
 func TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce(t *testing.T) {
 	onBench(t, func(b *bench) {
-		b.c.follower.topology.Store(&topology{all: true, members: []member{
-			{name: "n1", address: "a:1"}, {name: "n2", address: "b:1"}, {name: "n3", address: "c:1"},
-		}})
+		top := known(t, true)
+		top.Members = []shardmap.Member{{Name: "n1", Address: "a:1"}, {Name: "n2", Address: "b:1"}, {Name: "n3", Address: "c:1"}}
+		b.c.follower.topology.Store(top)
 		w := b.c.Watch(context.Background(), Prefix("a"), FromRevision(3), WithoutResync())
 		asked := map[string]bool{}
 		for _, floor := range []int64{9, 7, 8} {

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
+	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
 
 // Where a watch lives: on a stream to one node, until that is lost or ends it,
@@ -81,7 +83,7 @@ func (w *Watcher) awaitMapLocked() bool {
 	}
 	w.awaited, w.unmapped = true, true
 	w.c.follower.unmapped.Add(1) // before the look: learn looks here after it has stored a topology
-	if w.c.follower.topology.Load().covers(w.asm.rng) {
+	if w.c.follower.topology.Load().Covers(w.asm.rng.keys()) {
 		w.stopAwaitingLocked()
 		return false
 	}
@@ -98,10 +100,10 @@ func (w *Watcher) stopAwaitingLocked() {
 }
 
 // mapped places a watch that waits for shards that t has.
-func (w *Watcher) mapped(t *topology) {
+func (w *Watcher) mapped(t *shardmap.Topology) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.unmapped && w.timer != nil && t.covers(w.asm.rng) && w.timer.Stop() {
+	if w.unmapped && w.timer != nil && t.Covers(w.asm.rng.keys()) && w.timer.Stop() {
 		w.c.wg.Done()
 		w.timer = nil
 		w.placeLocked()
@@ -145,7 +147,7 @@ func (w *Watcher) follow(cluster string, spread time.Duration) {
 	if w.on == nil || !w.asm.created || w.asm.there.cluster == cluster {
 		return // createdLocked compares what is under way
 	}
-	w.detachLocked(fmt.Errorf("%s: %w", w.on.node.addr, errForeign), true)
+	w.detachLocked(fmt.Errorf("%s: %w", w.on.node.addr, outcome.ErrForeign), true)
 	w.tried = nil
 	w.retryLocked(0, spread)
 }
@@ -153,7 +155,7 @@ func (w *Watcher) follow(cluster string, spread time.Duration) {
 // brokenLocked leaves a node that lags, is of another cluster, or does not keep to
 // the protocol.
 func (w *Watcher) brokenLocked(err error) {
-	if !errors.Is(err, errBehind) && !errors.Is(err, errForeign) {
+	if !errors.Is(err, outcome.ErrBehind) && !errors.Is(err, outcome.ErrForeign) {
 		w.c.cfg.Logger.Warn("leaving a node", "node", w.on.node.addr, "range", w.asm.rng.String(), "error", err)
 	}
 	w.detachLocked(err, true)
@@ -223,7 +225,7 @@ func (w *Watcher) compactedLocked(e *pb.Ended) (floor int64, nowhere bool) {
 	}
 	w.floors[w.on.node.addr] = e.GetFloor()
 	if len(w.floors) < maxAsked {
-		for _, addr := range w.c.follower.topology.Load().candidates(w.asm.rng, w.c.prefers) {
+		for _, addr := range w.c.follower.topology.Load().Candidates(w.asm.rng.keys(), w.c.prefers) {
 			if _, asked := w.floors[addr]; asked {
 				continue
 			}
@@ -247,3 +249,7 @@ const maxAsked = 5
 
 // drainPenalty is how long a node that drains is left alone, if it does not answer again.
 const drainPenalty = 5 * time.Second
+
+// mapWait is how long a new watch waits for the shards of its range. Any node serves it
+// after that, and it moves home later.
+const mapWait = 250 * time.Millisecond

@@ -7,6 +7,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
 // Put writes a key through to etcd and returns the position of the change, which
@@ -84,7 +86,7 @@ func (c *Client) write(ctx context.Context, r Range, send func(context.Context, 
 
 // prepare waits until a write can be sent to a node.
 func (c *Client) prepare(ctx context.Context, n *node) error {
-	attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.Silence, errSlow)
+	attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.Silence, outcome.ErrSlow)
 	defer cancel()
 	if err := n.connected(attempt); err != nil {
 		return err

@@ -46,14 +46,6 @@ func clientGroup() Group {
 			Old: `if delete(x.keys[term], key); len`, New: `if len`, Tests: "TestTypedMirrorKeepsTheLastGoodValue",
 		},
 		{
-			Name: "zone-before-keys", Bug: "prefers nodes of its zone that have none of the keys", File: "topology.go",
-			Old: `p.zone != "" && m.zone == p.zone && c.have > 0`, New: `p.zone != "" && m.zone == p.zone`, Tests: "TestCandidatesOfAZone",
-		},
-		{
-			Name: "zone-not-learned", Bug: "does not learn the zones of nodes", File: "topology.go",
-			Old: `zone: m.GetZone(), `, New: ``, Tests: "TestWatchesPreferTheirZone",
-		},
-		{
 			Name: "foreign-is-a-restore", Bug: "reports the position of another cluster as one before a restore", File: "status.go",
 			Old: `if foreign != "" {`, New: `if foreign == "x" {`, Tests: "TestJudge",
 		},
@@ -146,18 +138,6 @@ func clientGroup() Group {
 			Old: `case o.serializable:`, New: `case false:`, Tests: "TestReadsAskForWhatTheProgramWants",
 		},
 		{
-			Name: "interest-cut-at-its-end", Bug: "an interest is not widened to the end of its last shard", File: "interest.go",
-			Old: `r.End != "" && (end == "" || end > r.End)`, New: `r.End != "" && end > r.End`, Tests: "TestRangesOfInterest",
-		},
-		{
-			Name: "dead-members-asked", Bug: "asks members that are dead", File: "topology.go",
-			Old: `m.address == "" || m.gone()`, New: `m.address == ""`, Tests: "TestCandidates",
-		},
-		{
-			Name: "draining-members-first", Bug: "prefers members that drain", File: "topology.go",
-			Old: `if m.draining || m.state == pb.MemberState_MEMBER_STATE_SUSPECT {`, New: `if false {`, Tests: "TestCandidates",
-		},
-		{
 			Name: "token-of-unread", Bug: "a token counts updates that the program has not read", File: "watch.go",
 			Old: `if len(w.queue) == 0 && w.asm.positioned {`, New: `if w.asm.positioned {`, Tests: "TestAProgramsPositionIsWhatItHasTaken",
 		},
@@ -203,7 +183,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-silent-node-trusted", Bug: "a silent node stays the first choice", File: "stream.go",
-			Old: "if errors.Is(err, errSilent) {\n\t\ts.c.penalise(s.node.addr, 0)\n", New: "if errors.Is(err, errSilent) {\n", Tests: "TestANodeWhoseStreamBreaksIsAvoided",
+			Old: "if errors.Is(err, outcome.ErrSilent) {\n\t\ts.c.penalise(s.node.addr, 0)\n", New: "if errors.Is(err, outcome.ErrSilent) {\n", Tests: "TestANodeWhoseStreamBreaksIsAvoided",
 		},
 		{
 			Name: "client-silent-connection-kept", Bug: "keeps the connection to a silent node", File: "stream.go",
@@ -211,11 +191,11 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-broken-node-trusted", Bug: "a node whose stream broke stays the first choice", File: "stream.go",
-			Old: `} else if v.penalise || errors.Is(err, errEnded) {`, New: `} else if errors.Is(err, errEnded) {`, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
+			Old: `} else if v.penalise || errors.Is(err, outcome.ErrEnded) {`, New: `} else if errors.Is(err, outcome.ErrEnded) {`, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
 		},
 		{
 			Name: "client-ended-node-trusted", Bug: "a node that ended the stream stays the first choice", File: "stream.go",
-			Old: `} else if v.penalise || errors.Is(err, errEnded) {`, New: `} else if v.penalise {`, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
+			Old: `} else if v.penalise || errors.Is(err, outcome.ErrEnded) {`, New: `} else if v.penalise {`, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
 		},
 		{
 			Name: "client-dead-stream-kept", Bug: "a stream that ended stays with its node", File: "stream.go",
@@ -327,7 +307,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-pause-not-told", Bug: "a node goes on sending to a watch that has left", File: "watch_arrive.go",
-			Old: `w.detachLocked(errFull, true)`, New: `w.detachLocked(errFull, false)`, Tests: "TestARevisionThatDoesNotFitWaitsAtTheNode",
+			Old: `w.detachLocked(outcome.ErrFull, true)`, New: `w.detachLocked(outcome.ErrFull, false)`, Tests: "TestARevisionThatDoesNotFitWaitsAtTheNode",
 		},
 		{
 			Name: "client-ended-context-kept", Bug: "a context refers to watches that have ended", File: "watch.go",
@@ -343,7 +323,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-map-of-others", Bug: "a map of other ranges places a watch", File: "watch_move.go",
-			Old: `t.covers(w.asm.rng) && w.timer.Stop()`, New: `w.timer.Stop()`, Tests: "TestAWatchWaitsForTheMapOnce",
+			Old: `t.Covers(w.asm.rng.keys()) && w.timer.Stop()`, New: `w.timer.Stop()`, Tests: "TestAWatchWaitsForTheMapOnce",
 		},
 		{
 			Name: "client-waits-for-map-again", Bug: "a watch waits for the map before each attempt", File: "watch_move.go",
@@ -351,11 +331,11 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-waits-for-known-map", Bug: "a watch of known shards waits for the map", File: "watch_move.go",
-			Old: `if w.c.follower.topology.Load().covers(w.asm.rng) {`, New: `if false {`, Tests: "TestAWatchWaitsForTheMapOnce",
+			Old: `if w.c.follower.topology.Load().Covers(w.asm.rng.keys()) {`, New: `if false {`, Tests: "TestAWatchWaitsForTheMapOnce",
 		},
 		{
 			Name: "client-foreign-node-starts", Bug: "a node of another cluster than the map's starts a watch", File: "watch_arrive.go",
-			Old: `t != nil && t.shards.clusterID != c.GetClusterId() {`, New: `t != nil && false {`, Tests: "TestWatchesFollowTheClusterOfTheMap",
+			Old: `t != nil && t.ClusterID != c.GetClusterId() {`, New: `t != nil && false {`, Tests: "TestWatchesFollowTheClusterOfTheMap",
 		},
 		{
 			Name: "client-foreign-node-not-doubted", Bug: "the map is not followed elsewhere when a node contradicts it", File: "watch_arrive.go",
@@ -367,7 +347,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-map-moves-none", Bug: "a map of another cluster moves no watch", File: "follow.go",
-			Old: `old == nil || old.shards.clusterID != t.shards.clusterID`, New: `old == nil`, Tests: "TestAMapOfAnotherClusterMovesWatches",
+			Old: `old == nil || old.ClusterID != t.ClusterID`, New: `old == nil`, Tests: "TestAMapOfAnotherClusterMovesWatches",
 		},
 		{
 			Name: "client-regroup-moves-all", Bug: "a map of another cluster moves watches that are in it", File: "watch_move.go",
@@ -390,38 +370,6 @@ func clientGroup() Group {
 			Old: `if len(w.floors) < maxAsked {`, New: `if false {`, Tests: "TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce",
 		},
 		{
-			Name: "client-member-twice", Bug: "a member that changes is known twice", File: "topology.go",
-			Old: `stale[m.GetName()] = true`, New: `_ = m`, Tests: "TestChangedMembersAreReplaced",
-		},
-		{
-			Name: "client-suspect-not-last", Bug: "prefers members that are suspect", File: "topology.go",
-			Old: `m.draining || m.state == pb.MemberState_MEMBER_STATE_SUSPECT {`, New: `m.draining {`, Tests: "TestChangedMembersAreReplaced",
-		},
-		{
-			Name: "client-left-asked", Bug: "asks members that have left", File: "topology.go",
-			Old: `m.state == pb.MemberState_MEMBER_STATE_DEAD || m.state == pb.MemberState_MEMBER_STATE_LEFT`, New: `m.state == pb.MemberState_MEMBER_STATE_DEAD`, Tests: "TestChangedMembersAreReplaced",
-		},
-		{
-			Name: "client-suspect-home", Bug: "watches move home to a suspect member", File: "topology.go",
-			Old: `len(cs) > 0 && cs[0].worse == 0 {`, New: `len(cs) > 0 {`, Tests: "TestChangedMembersAreReplaced",
-		},
-		{
-			Name: "client-rebuilt-map-old", Bug: "the map of a rebuilt cluster counts as old", File: "topology.go",
-			Old: `m == nil || m.GetClusterId() == next.shards.clusterID && m.GetVersion()`, New: `m == nil || m.GetVersion()`, Tests: "TestTheMapOfARebuiltClusterIsTaken",
-		},
-		{
-			Name: "client-open-range-covered", Bug: "a range with an end covers one without", File: "interest.go",
-			Old: `r.End != "" && r.End <= ranges[i].End)`, New: `r.End <= ranges[i].End)`, Tests: "TestARangeWithAnEndDoesNotCoverAnOpenOne",
-		},
-		{
-			Name: "client-fresh-known", Bug: "ranges whose shards are asked for count as known", File: "interest.go",
-			Old: `return slices.Contains(in.fresh, r) })`, New: `return false })`, Tests: "TestARangeWithAnEndDoesNotCoverAnOpenOne",
-		},
-		{
-			Name: "client-narrowed-knows-all", Bug: "a map without some shards counts as whole", File: "interest.go",
-			Old: `next.all, next.known = false, slices`, New: `next.all, next.known = t.all, slices`, Tests: "TestARangeWithAnEndDoesNotCoverAnOpenOne",
-		},
-		{
 			Name: "client-connections-pile-up", Bug: "keeps connections to nodes that are gone", File: "client.go",
 			Old: "\t\tc.drop(n)\n\t}\n}", New: "\t\t_ = n\n\t}\n}", Tests: "TestConnectionsToFormerNodesAreClosed",
 		},
@@ -435,7 +383,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-dead-connection-kept", Bug: "keeps connections to dead members", File: "client.go",
-			Old: `if !m.gone() {`, New: `if m.state != 4 {`, Tests: "TestConnectionsToFormerNodesAreClosed",
+			Old: `if !m.Gone() {`, New: `if m.state != 4 {`, Tests: "TestConnectionsToFormerNodesAreClosed",
 		},
 		{
 			Name: "client-failing-node-not-blamed", Bug: "a read does not blame the node that fails", File: "call.go",
@@ -467,7 +415,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-call-hang-not-blamed", Bug: "Call ends with the error of a node that does not answer in time", File: "call.go",
-			Old: `if err != nil && errors.Is(context.Cause(ctx), errSlow) {`, New: `if false {`, Tests: "TestCallLeavesANodeThatHangs",
+			Old: `if err != nil && errors.Is(context.Cause(ctx), outcome.ErrSlow) {`, New: `if false {`, Tests: "TestCallLeavesANodeThatHangs",
 		},
 		{
 			Name: "client-count-in-any-history", Bug: "a count at a position does not look at its history", File: "count.go",
@@ -518,6 +466,63 @@ func clientRetryGroup() Group {
 		{
 			Name: "client-failed-again-first", Bug: "a node that failed again counts as tried long ago", File: "penalty.go",
 			Old: `append(slices.DeleteFunc(*t, func(a string) bool { return a == addr }), addr)`, New: `append(slices.DeleteFunc(*t, func(a string) bool { return false }), addr)`, Tests: "TestANodeThatFailsAgainIsTriedLast",
+		},
+	}}
+}
+
+func clientShardmapGroup() Group {
+	return Group{Package: "client/internal/shardmap", Mutants: []Mutant{
+		{
+			Name: "zone-before-keys", Bug: "prefers nodes of its zone that have none of the keys", File: "topology.go",
+			Old: `p.Zone != "" && m.Zone == p.Zone && c.have > 0`, New: `p.Zone != "" && m.Zone == p.Zone`, Tests: "TestCandidatesOfAZone",
+		},
+		{
+			Name: "zone-not-learned", Bug: "does not learn the zones of nodes", File: "topology.go",
+			Old: `Zone: m.GetZone(), `, New: ``, Package: "client", Tests: "TestWatchesPreferTheirZone",
+		},
+		{
+			Name: "interest-cut-at-its-end", Bug: "an interest is not widened to the end of its last shard", File: "interest.go",
+			Old: `r.End != "" && (end == "" || end > r.End)`, New: `r.End != "" && end > r.End`, Tests: "TestRangesOfInterest",
+		},
+		{
+			Name: "dead-members-asked", Bug: "asks members that are dead", File: "topology.go",
+			Old: `m.Address == "" || m.Gone()`, New: `m.Address == ""`, Tests: "TestCandidates",
+		},
+		{
+			Name: "draining-members-first", Bug: "prefers members that drain", File: "topology.go",
+			Old: `if m.Draining || m.State == pb.MemberState_MEMBER_STATE_SUSPECT {`, New: `if false {`, Tests: "TestCandidates",
+		},
+		{
+			Name: "client-member-twice", Bug: "a member that changes is known twice", File: "topology.go",
+			Old: `stale[m.GetName()] = true`, New: `_ = m`, Tests: "TestChangedMembersAreReplaced",
+		},
+		{
+			Name: "client-suspect-not-last", Bug: "prefers members that are suspect", File: "topology.go",
+			Old: `m.Draining || m.State == pb.MemberState_MEMBER_STATE_SUSPECT {`, New: `m.Draining {`, Tests: "TestChangedMembersAreReplaced",
+		},
+		{
+			Name: "client-left-asked", Bug: "asks members that have left", File: "topology.go",
+			Old: `m.State == pb.MemberState_MEMBER_STATE_DEAD || m.State == pb.MemberState_MEMBER_STATE_LEFT`, New: `m.State == pb.MemberState_MEMBER_STATE_DEAD`, Tests: "TestChangedMembersAreReplaced",
+		},
+		{
+			Name: "client-suspect-home", Bug: "watches move home to a suspect member", File: "topology.go",
+			Old: `len(cs) > 0 && cs[0].worse == 0 {`, New: `len(cs) > 0 {`, Tests: "TestChangedMembersAreReplaced",
+		},
+		{
+			Name: "client-rebuilt-map-old", Bug: "the map of a rebuilt cluster counts as old", File: "topology.go",
+			Old: `m == nil || m.GetClusterId() == next.ClusterID && m.GetVersion()`, New: `m == nil || m.GetVersion()`, Tests: "TestTheMapOfARebuiltClusterIsTaken",
+		},
+		{
+			Name: "client-open-range-covered", Bug: "a range with an end covers one without", File: "../keyrange/keyrange.go",
+			Old: `r.End != "" && r.End <= ranges[i].End)`, New: `r.End <= ranges[i].End)`, Tests: "TestARangeWithAnEndDoesNotCoverAnOpenOne",
+		},
+		{
+			Name: "client-fresh-known", Bug: "ranges whose shards are asked for count as known", File: "interest.go",
+			Old: `return slices.Contains(in.fresh, r) })`, New: `return false })`, Tests: "TestARangeWithAnEndDoesNotCoverAnOpenOne",
+		},
+		{
+			Name: "client-narrowed-knows-all", Bug: "a map without some shards counts as whole", File: "interest.go",
+			Old: `next.all, next.known = false, slices`, New: `next.all, next.known = t.all, slices`, Tests: "TestARangeWithAnEndDoesNotCoverAnOpenOne",
 		},
 	}}
 }

@@ -1,4 +1,4 @@
-package client
+package shardmap
 
 import (
 	"errors"
@@ -6,15 +6,16 @@ import (
 	"testing"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
 func shardMessage(id uint64, key, end string, replicas ...string) *pb.Shard {
 	return &pb.Shard{Id: id, Key: []byte(key), RangeEnd: []byte(end), Epoch: 1, Replicas: replicas}
 }
 
-func names(members []member) (out []string) {
+func names(members []Member) (out []string) {
 	for _, m := range members {
-		out = append(out, m.name)
+		out = append(out, m.Name)
 	}
 	return out
 }
@@ -22,10 +23,10 @@ func names(members []member) (out []string) {
 // A client takes changes of map and members, passes older maps over, and asks a node
 // for what it does not have.
 func TestATopologyTakesChanges(t *testing.T) {
-	var top *topology
+	var top *Topology
 	take := func(addr string, r *pb.WatchShardMapResponse) {
 		t.Helper()
-		next, err := top.with(addr, interest{all: true}, r)
+		next, err := top.With(addr, Interest{All: true}, r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,27 +37,27 @@ func TestATopologyTakesChanges(t *testing.T) {
 		Members: []*pb.Member{{Name: "n1"}, {Name: "n3"}}, AllMembers: true, MembersVersion: 100,
 	})
 	take("a", &pb.WatchShardMapResponse{Members: []*pb.Member{{Name: "n2"}}, RemovedMembers: []string{"n3"}, MembersVersion: 101})
-	if got := names(top.members); !slices.Equal(got, []string{"n1", "n2"}) || len(top.shards.shards) != 2 {
-		t.Errorf("members %v, %d shards", got, len(top.shards.shards))
+	if got := names(top.Members); !slices.Equal(got, []string{"n1", "n2"}) || len(top.Shards) != 2 {
+		t.Errorf("members %v, %d shards", got, len(top.Shards))
 	}
 	take("a", &pb.WatchShardMapResponse{
 		Map: &pb.ShardMap{ClusterId: "c", Version: 7, Shards: []*pb.Shard{shardMessage(4, "f", "m", "n2"), shardMessage(3, "\x00", "f", "n1")}}, FromVersion: 5, RemovedShards: []uint64{1, 77},
 	})
 	var ids []uint64
-	for _, s := range top.shards.shards {
-		ids = append(ids, s.id)
+	for _, s := range top.Shards {
+		ids = append(ids, s.ID)
 	}
-	if !slices.Equal(ids, []uint64{3, 4, 2}) || top.shards.version != 7 {
-		t.Errorf("shards %v of version %d", ids, top.shards.version)
+	if !slices.Equal(ids, []uint64{3, 4, 2}) || top.Version != 7 {
+		t.Errorf("shards %v of version %d", ids, top.Version)
 	}
 	take("b", &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: "c", Version: 6}}) // it was asleep
-	if len(top.shards.shards) != 3 || len(top.members) != 2 {
+	if len(top.Shards) != 3 || len(top.Members) != 2 {
 		t.Errorf("an older map is taken: %+v", top)
 	}
-	if r := top.request("a", interest{all: true}); r.GetKnownVersion() != 7 || r.GetClusterId() != "c" || r.GetKnownMembers() != 101 {
+	if r := top.Request("a", Interest{All: true}); r.GetKnownVersion() != 7 || r.GetClusterId() != "c" || r.GetKnownMembers() != 101 {
 		t.Errorf("asks the same node for %v", r)
 	}
-	if r := top.request("b", interest{all: true}); r.GetKnownVersion() != 7 || r.GetKnownMembers() != 0 {
+	if r := top.Request("b", Interest{All: true}); r.GetKnownVersion() != 7 || r.GetKnownMembers() != 0 {
 		t.Errorf("asks another node for %v", r)
 	}
 	for what, r := range map[string]*pb.WatchShardMapResponse{
@@ -65,11 +66,21 @@ func TestATopologyTakesChanges(t *testing.T) {
 		"another node's members":   {Members: []*pb.Member{{Name: "n9"}}},
 	} {
 		if r.GetMembers() == nil {
-			if _, err := top.with("a", interest{all: true}, r); !errors.Is(err, errProtocol) {
+			if _, err := top.With("a", Interest{All: true}, r); !errors.Is(err, outcome.ErrProtocol) {
 				t.Errorf("%s: %v", what, err)
 			}
-		} else if _, err := top.with("b", interest{all: true}, r); !errors.Is(err, errProtocol) {
+		} else if _, err := top.With("b", Interest{All: true}, r); !errors.Is(err, outcome.ErrProtocol) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// Versions of the shard map are compared within a cluster: a rebuilt cluster's map begins
+// at a low version and is taken.
+func TestTheMapOfARebuiltClusterIsTaken(t *testing.T) {
+	top := &Topology{ClusterID: "old", Version: 9}
+	next, err := top.With("a", Interest{All: true}, &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: "new", Version: 2}, AllShards: true})
+	if err != nil || next.ClusterID != "new" || next.Version != 2 || !next.all {
+		t.Errorf("%+v, %v", next, err)
 	}
 }
