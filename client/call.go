@@ -57,19 +57,19 @@ func (a *attempts) failed(ctx context.Context, err error) error {
 		return a.ended(ctx, err)
 	}
 	v := judge(err)
-	if v.penalise && !a.c.pulse.Stalled(a.began) {
+	if v.Penalise && !a.c.pulse.Stalled(a.began) {
 		a.c.penalise(a.addr, 0)
 	}
 	again := a.c.renewed(v, a.began.Began)
-	if !v.retry && !again {
-		return v.err
+	if !v.Retry && !again {
+		return v.Err
 	}
 	a.failures++
 	a.tried.Add(a.addr)
-	a.hints = v.hints
-	d := retry.Backoff(a.failures, v.after)
+	a.hints = v.Hints
+	d := retry.Backoff(a.failures, v.After)
 	if late := a.c.pulse.Ran()+d > a.deadline; late && again {
-		return v.err
+		return v.Err
 	} else if late {
 		return fmt.Errorf("%w within %v: %s: %w", ErrUnavailable, a.c.cfg.RetryFor, a.addr, err)
 	}
@@ -84,7 +84,7 @@ func (a *attempts) ended(ctx context.Context, last error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ended(ctx)
 	}
-	return fmt.Errorf("%w (last answer, of %s: %s)", ended(ctx), a.addr, brief(last))
+	return fmt.Errorf("%w (last answer, of %s: %s)", ended(ctx), a.addr, outcome.Brief(last))
 }
 
 // ended returns the error of a call whose context ended: the cause, and after a
@@ -102,7 +102,7 @@ func fault(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
-	return judge(err).err
+	return judge(err).Err
 }
 
 // read asks node after node until one answers. An attempt may take
@@ -163,5 +163,5 @@ func (c *Client) CallNode(ctx context.Context, address string, extra time.Durati
 // there is none, and whether another node, or the same one later, may do better.
 func ErrorFrom(err error) (fault error, retry bool) {
 	v := judge(err)
-	return v.err, v.retry
+	return v.Err, v.Retry
 }

@@ -3,6 +3,8 @@ package client
 import (
 	"errors"
 	"fmt"
+
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
 // CompactedError reports that the history a watch or read needs is gone. A watch
@@ -49,7 +51,7 @@ type OutcomeUnknownError struct {
 }
 
 func (e *OutcomeUnknownError) Error() string {
-	return fmt.Sprintf("sent to %s, which did not confirm it; it may have been done: %s", e.Node, brief(e.Err))
+	return fmt.Sprintf("sent to %s, which did not confirm it; it may have been done: %s", e.Node, outcome.Brief(e.Err))
 }
 
 // Unwrap returns Err.
@@ -74,21 +76,20 @@ var (
 	// another history: etcd was restored from a backup or replaced, or another
 	// cluster issued it. Nothing learned before holds. A watch ends with it only if
 	// it was started with [WithoutResync].
-	ErrLineage = errors.New("the position belongs to another history of etcd (restored or replaced, or of another cluster): " +
-		"forget what you know and read the state again (client.WithState)")
+	ErrLineage = outcome.ErrLineage
 	// ErrCluster is the [ErrLineage] of a position that another cluster issued: a program
 	// has perhaps been given other endpoints than those that the position is of.
-	ErrCluster error = clusterError{}
+	ErrCluster = outcome.ErrCluster
 	// ErrInvalid reports that a request was wrong; the error says how. Trying
 	// again does not help.
-	ErrInvalid = errors.New("invalid request")
+	ErrInvalid = outcome.ErrInvalid
 	// ErrUnauthenticated reports that the nodes require authentication, and do not accept
 	// what the call said: no token or none that is good, or with etcd's
 	// authentication on, no user and password that it knows.
-	ErrUnauthenticated = errors.New("not authenticated")
+	ErrUnauthenticated = outcome.ErrUnauthenticated
 	// ErrDenied reports that the caller is authenticated, but lacks the right: by etcd's
 	// users and roles, or by the nodes' policy.
-	ErrDenied = errors.New("not allowed")
+	ErrDenied = outcome.ErrDenied
 	// ErrUnavailable reports that no node could answer in time. A call whose context
 	// was cancelled fails with the cause of that instead.
 	ErrUnavailable = errors.New("no node could answer")
@@ -100,11 +101,23 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
-type clusterError struct{}
-
-func (clusterError) Error() string {
-	return "the position was issued by another cluster: check the endpoints, or forget what you know and read the state again (client.WithState)"
+// judge reads the error of an RPC as [outcome.Judge] does. The caller's own context has
+// not ended.
+func judge(err error) outcome.Verdict {
+	v := outcome.Judge(err)
+	v.Err = public(v.Err)
+	return v
 }
 
-// Unwrap returns ErrLineage.
-func (clusterError) Unwrap() error { return ErrLineage }
+// public returns the error of this package for one of package outcome.
+func public(err error) error {
+	switch err := err.(type) { //nolint:errorlint // Judge does not wrap them
+	case *outcome.Compacted:
+		return (*CompactedError)(err)
+	case *outcome.Future:
+		return (*FutureRevisionError)(err)
+	case *outcome.Invalid:
+		return (*InvalidError)(err)
+	}
+	return err
+}

@@ -74,16 +74,16 @@ func (f *follower) run() {
 		failures++
 		v := judge(err)
 		f.c.renewed(v, began)
-		if v.penalise || errors.Is(err, outcome.ErrSilent) {
+		if v.Penalise || errors.Is(err, outcome.ErrSilent) {
 			f.c.penalise(addr, 0)
 		}
 		if failures == len(f.c.cfg.Endpoints)+2 && !lost {
 			lost = true
-			f.c.cfg.Logger.Warn("no node answers; retrying", "endpoints", f.c.cfg.Endpoints, "last_error", brief(err))
+			f.c.cfg.Logger.Warn("no node answers; retrying", "endpoints", f.c.cfg.Endpoints, "last_error", outcome.Brief(err))
 		}
 		opened()
 		tried.Add(addr)
-		if !retry.Sleep(f.c.ctx, retry.Backoff(failures, v.after)) {
+		if !retry.Sleep(f.c.ctx, retry.Backoff(failures, v.After)) {
 			return
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"time"
 
@@ -102,7 +103,7 @@ func (l *Listing) run(yield func(KeyValue, error) bool) error {
 		switch {
 		case err == nil:
 			return nil
-		case l.at.Revision != 0 && errors.As(judge(err).err, &future):
+		case l.at.Revision != 0 && errors.As(judge(err).Err, &future):
 			// The list was there at another node: this one lags.
 			err = outcome.ErrLags
 		}
@@ -209,4 +210,16 @@ func (l *Listing) request() *pb.ListRequest {
 	}
 	req.Key, req.RangeEnd = r.wire()
 	return req
+}
+
+// receive receives the next message of a stream; false at its end.
+func receive[T any](stream interface{ Recv() (T, error) }) (T, bool, error) {
+	m, err := stream.Recv()
+	if errors.Is(err, io.EOF) {
+		return m, false, nil
+	}
+	if err != nil {
+		return m, false, err //nolint:wrapcheck // judged and wrapped by the caller
+	}
+	return m, true, nil
 }

@@ -15,6 +15,7 @@ import (
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
@@ -161,7 +162,7 @@ func (l *login) refused(password string) error {
 
 // failed notes that a password was refused, if that is what err says.
 func (l *login) failed(password string, err error) error {
-	if !errors.Is(judge(err).err, ErrUnauthenticated) {
+	if !errors.Is(judge(err).Err, ErrUnauthenticated) {
 		return err
 	}
 	l.mu.Lock()
@@ -182,11 +183,11 @@ func (l *login) kept() (token string, ok bool) {
 
 // renewed says that a call or stream, which began at a time, failed with v. It
 // reports whether that was for want of credentials, and others may be had.
-func (c *Client) renewed(v verdict, began time.Time) bool {
-	if !errors.Is(v.err, ErrUnauthenticated) {
+func (c *Client) renewed(v outcome.Verdict, began time.Time) bool {
+	if !errors.Is(v.Err, ErrUnauthenticated) {
 		return false
 	}
-	another := v.refused && c.login.again(began)
+	another := v.Refused && c.login.again(began)
 	return another || c.cfg.Token != nil || c.cfg.PasswordFrom != nil
 }
 

@@ -32,7 +32,7 @@ type Attempt struct {
 func (a *attempts) observe(err error) {
 	if f := a.c.cfg.Observer.Attempt; f != nil {
 		if err != nil {
-			err = judge(err).err
+			err = judge(err).Err
 		}
 		f(Attempt{Range: a.rng, Node: a.addr, Took: time.Since(a.began.Began), Err: err})
 	}

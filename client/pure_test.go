@@ -14,7 +14,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
@@ -108,45 +107,26 @@ func TestUnitsAreBoundedByDefault(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
-	fail := func(code codes.Code, reason string, meta map[string]string, after time.Duration) error {
-		s, err := status.New(code, "text").WithDetails(&errdetails.ErrorInfo{Domain: errorDomain, Reason: reason, Metadata: meta})
-		if after > 0 {
-			s, err = s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(after)})
-		}
+// The errors of nodes are those of this package, with their details.
+func TestErrorsOfNodes(t *testing.T) {
+	fail := func(code codes.Code, reason string, meta map[string]string) error {
+		s, err := status.New(code, "text").WithDetails(&errdetails.ErrorInfo{Domain: outcome.Domain, Reason: reason, Metadata: meta})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return fmt.Errorf("some deed: %w", s.Err())
 	}
-	for name, c := range map[string]struct {
-		err             error
-		retry, penalise bool
-		hints           string
-		after           time.Duration
-		is              error
-	}{
-		"gone":       {status.Error(codes.Unavailable, "x"), true, true, "", 0, nil},
-		"not here":   {fail(codes.Unavailable, "NOT_HERE", map[string]string{"endpoints": "a:1, b:1"}, 0), true, false, "a:1 b:1", 0, nil},
-		"stale":      {fail(codes.Unavailable, "STALE", nil, time.Second), true, false, "", time.Second, nil},
-		"draining":   {fail(codes.Unavailable, "DRAINING", nil, 0), true, true, "", 0, nil},
-		"limit":      {fail(codes.ResourceExhausted, "LIMIT", nil, time.Second), true, false, "", time.Second, nil},
-		"too big":    {status.Error(codes.ResourceExhausted, "x"), false, false, "", 0, nil},
-		"closed":     {status.Error(codes.Canceled, "x"), true, false, "", 0, nil},
-		"slow":       {status.Error(codes.DeadlineExceeded, "x"), true, true, "", 0, nil},
-		"lineage":    {fail(codes.FailedPrecondition, "WRONG_LINEAGE", nil, 0), false, false, "", 0, ErrLineage},
-		"cluster":    {fail(codes.FailedPrecondition, "WRONG_LINEAGE", map[string]string{"foreign": "page token"}, 0), false, false, "", 0, ErrCluster},
-		"invalid":    {fail(codes.InvalidArgument, "INVALID_REQUEST", nil, 0), false, false, "", 0, ErrInvalid},
-		"not gRPC's": {errors.New("x"), false, false, "", 0, nil},
-	} {
-		v := judge(c.err)
-		if v.retry != c.retry || v.penalise != c.penalise || strings.Join(v.hints, " ") != c.hints || v.after != c.after || c.is != nil && !errors.Is(v.err, c.is) {
-			t.Errorf("%s: %+v", name, v)
-		}
-	}
 	var compacted *CompactedError
-	if !errors.As(judge(fail(codes.OutOfRange, "COMPACTED", map[string]string{"requested": "3", "floor": "9"}, 0)).err, &compacted) || *compacted != (CompactedError{3, 9}) {
-		t.Errorf("compacted: %+v", compacted)
+	if err := judge(fail(codes.OutOfRange, "COMPACTED", map[string]string{"requested": "3", "floor": "9"})).Err; !errors.As(err, &compacted) || *compacted != (CompactedError{3, 9}) {
+		t.Errorf("compacted: %v", err)
+	}
+	var future *FutureRevisionError
+	if err := judge(fail(codes.OutOfRange, "FUTURE_REVISION", map[string]string{"requested": "9", "current": "3"})).Err; !errors.As(err, &future) || *future != (FutureRevisionError{9, 3}) {
+		t.Errorf("future: %v", err)
+	}
+	var invalid *InvalidError
+	if err := judge(fail(codes.InvalidArgument, "INVALID_REQUEST", map[string]string{"field": "limit", "reason": "negative"})).Err; !errors.As(err, &invalid) || *invalid != (InvalidError{"limit", "negative"}) || !errors.Is(err, ErrInvalid) {
+		t.Errorf("invalid: %v", err)
 	}
 }
 

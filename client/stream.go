@@ -162,14 +162,14 @@ func (s *stream) run(ctx context.Context) {
 	if errors.Is(err, outcome.ErrSilent) {
 		s.c.penalise(s.node.addr, 0)
 		s.c.drop(s.node)
-	} else if v.penalise || errors.Is(err, outcome.ErrEnded) {
+	} else if v.Penalise || errors.Is(err, outcome.ErrEnded) {
 		s.c.penalise(s.node.addr, 0)
 	}
 	s.c.cfg.Logger.Debug("watch stream ended", "node", s.node.addr, "watches", len(watches), "error", err)
-	hopeless := errors.Is(v.err, ErrUnauthenticated) && !s.c.renewed(v, s.began)
+	hopeless := errors.Is(v.Err, ErrUnauthenticated) && !s.c.renewed(v, s.began)
 	for id, w := range watches {
 		if hopeless {
-			w.end(v.err)
+			w.end(v.Err)
 			continue
 		}
 		w.lost(s, id, v, retry.Herd(len(watches)))
@@ -237,7 +237,7 @@ func (s *stream) listen() {
 			return
 		}
 		for id, w := range s.overdue() {
-			w.lost(s, id, verdict{err: fmt.Errorf("%s: %w", s.node.addr, outcome.ErrNoStart)}, 0)
+			w.lost(s, id, outcome.Verdict{Err: fmt.Errorf("%s: %w", s.node.addr, outcome.ErrNoStart)}, 0)
 		}
 	}
 }

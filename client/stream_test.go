@@ -89,7 +89,7 @@ func (b *bench) begin(w *Watcher, name string, revision int64) {
 }
 
 // fail has the watch's node end the watch's stream, for the watch alone.
-func (b *bench) fail(w *Watcher, err error) { w.lost(w.on, w.id, verdict{err: err}, 0) }
+func (b *bench) fail(w *Watcher, err error) { w.lost(w.on, w.id, outcome.Verdict{Err: err}, 0) }
 
 func endOf(reason pb.EndReason, change ...func(*pb.Ended)) *pb.WatchResponse {
 	e := &pb.Ended{Reason: reason, Message: "text"}
@@ -164,8 +164,8 @@ func TestAMovedWatchIgnoresItsFormerPlace(t *testing.T) {
 		late := &response{WatchResponse: &pb.WatchResponse{WatchId: id, Detail: &pb.WatchResponse_Created{Created: &pb.Created{Revision: 10, Lineage: 1}}}}
 		w.handle(s, id, late)
 		w.handle(w.on, w.id+1, late)
-		w.lost(s, id, verdict{err: outcome.ErrEnded}, 0)
-		w.lost(w.on, w.id+1, verdict{err: outcome.ErrEnded}, 0)
+		w.lost(s, id, outcome.Verdict{Err: outcome.ErrEnded}, 0)
+		w.lost(w.on, w.id+1, outcome.Verdict{Err: outcome.ErrEnded}, 0)
 		if w.Stats().Attached || w.at() != "b:1" || !errors.Is(w.Stats().LastError, outcome.ErrSilent) {
 			t.Errorf("at %q: %+v", w.at(), w.Stats())
 		}

@@ -57,7 +57,7 @@ func TestAReadBlamesTheNodeThatFails(t *testing.T) {
 			return a.failed(ctx, err)
 		}
 		boxed := func(addr string) bool { return b.c.penalties.Boxed(addr, time.Now()) }
-		notHere, err := status.New(codes.Unavailable, "x").WithDetails(&errdetails.ErrorInfo{Domain: errorDomain, Reason: "NOT_HERE", Metadata: map[string]string{"endpoints": "c:1"}})
+		notHere, err := status.New(codes.Unavailable, "x").WithDetails(&errdetails.ErrorInfo{Domain: outcome.Domain, Reason: "NOT_HERE", Metadata: map[string]string{"endpoints": "c:1"}})
 		if err != nil {
 			t.Fatal(err)
 		}

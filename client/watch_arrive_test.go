@@ -225,7 +225,7 @@ func TestAnEndedWatchLeavesNothingBehind(t *testing.T) {
 	onBench(t, func(b *bench) {
 		running, waiting := b.watch(), b.watch()
 		b.begin(running, "n1", 10)
-		waiting.lost(waiting.on, waiting.id, verdict{err: outcome.ErrEnded, after: time.Hour}, 0)
+		waiting.lost(waiting.on, waiting.id, outcome.Verdict{Err: outcome.ErrEnded, After: time.Hour}, 0)
 		b.c.follower.topology.Store(&shardmap.Topology{})
 		unmapped := b.watch()
 		if b.c.follower.unmapped.Load() != 1 || unmapped.at() != "" || unmapped.timer == nil || waiting.timer == nil {

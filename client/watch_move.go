@@ -129,15 +129,15 @@ func (w *Watcher) detachLocked(reason error, tell bool) {
 
 // lost says that a stream, or the watch on it, came to nothing. The watch comes
 // back after spread, besides its backoff.
-func (w *Watcher) lost(s *stream, id int64, v verdict, spread time.Duration) {
+func (w *Watcher) lost(s *stream, id int64, v outcome.Verdict, spread time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.on != s || w.id != id {
 		return
 	}
-	w.detachLocked(v.err, true)
-	w.hints = v.hints
-	w.retryLocked(v.after, spread)
+	w.detachLocked(v.Err, true)
+	w.hints = v.Hints
+	w.retryLocked(v.After, spread)
 }
 
 // follow leaves a node of another cluster than the map's, after spread.
@@ -173,7 +173,7 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 		return
 	case pb.EndReason_END_REASON_UNAUTHENTICATED:
 		err := fmt.Errorf("%w: %s", ErrUnauthenticated, e.GetMessage())
-		if !w.c.renewed(verdict{err: err, refused: true}, w.on.began) {
+		if !w.c.renewed(outcome.Verdict{Err: err, Refused: true}, w.on.began) {
 			w.endLocked(because(err))
 			return
 		}
@@ -197,7 +197,7 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 		switch {
 		case w.asm.wantState:
 		case w.asm.noResync:
-			w.endLocked(because(fmt.Errorf("%w: %s", lineageError(e.GetForeign()), e.GetMessage())))
+			w.endLocked(because(fmt.Errorf("%w: %s", outcome.Lineage(e.GetForeign()), e.GetMessage())))
 			return
 		case w.asm.created: // this node has what all are about to ask for
 			addr := w.on.node.addr

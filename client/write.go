@@ -68,7 +68,7 @@ func (c *Client) write(ctx context.Context, r Range, send func(context.Context, 
 			attempt, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
 			err = send(attempt, etcdserverpb.NewKVClient(n.conn))
 			cancel()
-			if unconfirmed(err) {
+			if outcome.Unconfirmed(err) {
 				a.observe(err)
 				return c.unknown(ctx, a.addr, err)
 			}
@@ -102,11 +102,11 @@ func (c *Client) unknown(ctx context.Context, addr string, err error) error {
 	v := judge(err)
 	switch {
 	case c.ctx.Err() != nil:
-		v.err = ErrClosed
+		v.Err = ErrClosed
 	case ctx.Err() != nil:
-		v.err = context.Cause(ctx)
-	case v.penalise:
+		v.Err = context.Cause(ctx)
+	case v.Penalise:
 		c.penalise(addr, 0)
 	}
-	return &OutcomeUnknownError{Node: addr, Err: v.err}
+	return &OutcomeUnknownError{Node: addr, Err: v.Err}
 }

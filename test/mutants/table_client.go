@@ -46,10 +46,6 @@ func clientGroup() Group {
 			Old: `if delete(x.keys[term], key); len`, New: `if len`, Tests: "TestTypedMirrorKeepsTheLastGoodValue",
 		},
 		{
-			Name: "foreign-is-a-restore", Bug: "reports the position of another cluster as one before a restore", File: "status.go",
-			Old: `if foreign != "" {`, New: `if foreign == "x" {`, Tests: "TestJudge",
-		},
-		{
 			Name: "cluster-is-a-lineage", Bug: "reports a watch's position of another cluster as one before a restore", File: "position.go",
 			Old: `if h.cluster != "" && h.cluster != o.cluster {
 		return ErrCluster`, New: `if h.cluster != "" && h.cluster != o.cluster {
@@ -191,11 +187,11 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-broken-node-trusted", Bug: "a node whose stream broke stays the first choice", File: "stream.go",
-			Old: `} else if v.penalise || errors.Is(err, outcome.ErrEnded) {`, New: `} else if errors.Is(err, outcome.ErrEnded) {`, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
+			Old: `} else if v.Penalise || errors.Is(err, outcome.ErrEnded) {`, New: `} else if errors.Is(err, outcome.ErrEnded) {`, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
 		},
 		{
 			Name: "client-ended-node-trusted", Bug: "a node that ended the stream stays the first choice", File: "stream.go",
-			Old: `} else if v.penalise || errors.Is(err, outcome.ErrEnded) {`, New: `} else if v.penalise {`, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
+			Old: `} else if v.Penalise || errors.Is(err, outcome.ErrEnded) {`, New: `} else if v.Penalise {`, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
 		},
 		{
 			Name: "client-dead-stream-kept", Bug: "a stream that ended stays with its node", File: "stream.go",
@@ -387,19 +383,19 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-failing-node-not-blamed", Bug: "a read does not blame the node that fails", File: "call.go",
-			Old: `if v.penalise && !a.c.pulse.Stalled(a.began) {`, New: `if false {`, Tests: "TestAReadBlamesTheNodeThatFails",
+			Old: `if v.Penalise && !a.c.pulse.Stalled(a.began) {`, New: `if false {`, Tests: "TestAReadBlamesTheNodeThatFails",
 		},
 		{
 			Name: "client-stall-blames-node", Bug: "a node is blamed for the time in which the program stood still", File: "call.go",
-			Old: `if v.penalise && !a.c.pulse.Stalled(a.began) {`, New: `if v.penalise {`, Tests: "TestAReadBlamesTheNodeThatFails",
+			Old: `if v.Penalise && !a.c.pulse.Stalled(a.began) {`, New: `if v.Penalise {`, Tests: "TestAReadBlamesTheNodeThatFails",
 		},
 		{
 			Name: "client-redirect-blames-node", Bug: "a node that sends a read elsewhere is blamed", File: "call.go",
-			Old: `if v.penalise && !a.c.pulse.Stalled(a.began) {`, New: `if !a.c.pulse.Stalled(a.began) {`, Tests: "TestAReadBlamesTheNodeThatFails",
+			Old: `if v.Penalise && !a.c.pulse.Stalled(a.began) {`, New: `if !a.c.pulse.Stalled(a.began) {`, Tests: "TestAReadBlamesTheNodeThatFails",
 		},
 		{
 			Name: "client-redirect-ignored", Bug: "a read does not go where a node sends it", File: "call.go",
-			Old: `a.hints = v.hints`, New: `_ = v.hints`, Tests: "TestAReadBlamesTheNodeThatFails",
+			Old: `a.hints = v.Hints`, New: `_ = v.Hints`, Tests: "TestAReadBlamesTheNodeThatFails",
 		},
 		{
 			Name: "client-failed-first-again", Bug: "a read tries the node that has failed again", File: "call.go",
@@ -523,6 +519,15 @@ func clientShardmapGroup() Group {
 		{
 			Name: "client-narrowed-knows-all", Bug: "a map without some shards counts as whole", File: "interest.go",
 			Old: `next.all, next.known = false, slices`, New: `next.all, next.known = t.all, slices`, Tests: "TestARangeWithAnEndDoesNotCoverAnOpenOne",
+		},
+	}}
+}
+
+func clientOutcomeGroup() Group {
+	return Group{Package: "client/internal/outcome", Mutants: []Mutant{
+		{
+			Name: "foreign-is-a-restore", Bug: "reports the position of another cluster as one before a restore", File: "judge.go",
+			Old: `if foreign != "" {`, New: `if foreign == "x" {`, Tests: "TestJudge",
 		},
 	}}
 }
