@@ -75,7 +75,12 @@ func beside() map[string][]string {
 		"api/...": {"api/..."},
 		// The public client shares with the servers the API, how files of certificates
 		// are read, and read again, and how a file is replaced so that a crash keeps it.
-		"client":                               {"api/...", "client/internal/...", "internal/files/durable", "internal/files/reload", "internal/files/tlsconf"},
+		"client":                               {"api/...", "client/internal/...", "internal/files/durable"},
+		"client/internal/connect":              {"client/internal/outcome", "client/internal/retry", "internal/files/reload", "internal/files/tlsconf"},
+		"client/internal/keyrange":             {"api/..."},
+		"client/internal/outcome":              {},
+		"client/internal/retry":                {},
+		"client/internal/shardmap":             {"api/...", "client/internal/keyrange", "client/internal/outcome"},
 		"client/...":                           {"client", "client/...", "api/..."},
 		"cmd/cachectl":                         {"client", "client/...", "api/...", "cmd/cachectl/internal/...", "internal/files/tlsconf", "internal/version", "internal/files/durable"},
 		"cmd/cachectl/internal/document":       {},
@@ -392,7 +397,7 @@ func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
 		"the API at the wire":        {in("internal/wire", "api/proto/shardwatch/v1"), ""},
 		"the client in a server":     {in("internal/edge/server", "client"), "internal/edge/server imports client: that stands outside the floors"},
 		"the client in the demo":     {in("cmd/cachenode", "client"), ""},
-		"the servers in the client":  {in("client", "internal/kv"), "client imports internal/kv: it may import api/..., client/internal/..., internal/files/durable, internal/files/reload, internal/files/tlsconf only"},
+		"the servers in the client":  {in("client", "internal/kv"), "client imports internal/kv: it may import api/..., client/internal/..., internal/files/durable only"},
 		"the servers in cachectl":    {in("cmd/cachectl", "internal/shard"), "cmd/cachectl imports internal/shard: it may import client"},
 		"tests see all":              {in("test/chaos", "internal/node", "go.etcd.io/etcd/client/v3"), ""},
 		"etcd past its door":         {in("internal/cache", "go.etcd.io/etcd/client/v3"), "internal/cache imports go.etcd.io/etcd/client/v3: only internal/etcd/..."},

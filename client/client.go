@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/shardwatch/shardwatch/client/internal/connect"
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
@@ -18,8 +21,7 @@ import (
 // watches share connections and streams. Close it when done.
 type Client struct {
 	cfg     Config
-	login   *login
-	files   *files // nil: none
+	connect connect.Options
 	prefers shardmap.Preference
 	pulse   *retry.Pulse // what nodes are timed by
 
@@ -49,7 +51,7 @@ func New(cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
-	files, err := openFiles(cfg.TLSFiles)
+	files, err := cfg.TLSFiles.open()
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
@@ -57,7 +59,7 @@ func New(cfg Config) (*Client, error) {
 	cfg.Endpoints = slices.Clone(cfg.Endpoints)
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Client{
-		cfg: cfg, login: newLogin(cfg), files: files, prefers: shardmap.Preference{Zone: cfg.Zone, Seed: strconv.FormatUint(rand.Uint64(), 36)}, pulse: retry.NewPulse(cfg.Silence/12, time.Now()),
+		cfg: cfg, connect: cfg.connection(files), prefers: shardmap.Preference{Zone: cfg.Zone, Seed: strconv.FormatUint(rand.Uint64(), 36)}, pulse: retry.NewPulse(cfg.Silence/12, time.Now()),
 		ctx: ctx, cancel: cancel,
 		nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},
 	}
@@ -72,7 +74,7 @@ func New(cfg Config) (*Client, error) {
 	c.wg.Go(c.follower.run)
 	c.wg.Go(c.goHome)
 	if files != nil {
-		c.wg.Go(func() { files.follow(ctx, cfg.Logger) })
+		c.wg.Go(func() { files.Follow(ctx, cfg.Logger) })
 	}
 	return c, nil
 }
@@ -141,7 +143,7 @@ func (c *Client) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := Stats{
-		Connections: len(c.nodes), Watchers: len(c.watchers), Resumes: c.resumes.Load(), Lists: c.lists.Load(), TLSError: c.files.failing(),
+		Connections: len(c.nodes), Watchers: len(c.watchers), Resumes: c.resumes.Load(), Lists: c.lists.Load(), TLSError: c.connect.Files.Failing(),
 	}
 	for _, n := range c.nodes {
 		s.Streams += len(n.streams)
@@ -182,9 +184,9 @@ func (c *Client) nodeLocked(addr string) (*node, error) {
 	if n := c.nodes[addr]; n != nil {
 		return n, nil
 	}
-	conn, err := dial(c.cfg, c.files, addr, c.login.options()...)
+	conn, err := connect.Dial(addr, c.connect)
 	if err != nil {
-		return nil, err
+		return nil, err //nolint:wrapcheck // it names the address
 	}
 	n := &node{addr: addr, conn: conn}
 	c.nodes[addr] = n
@@ -277,4 +279,14 @@ func (c *Client) living() []*Watcher {
 		watchers = append(watchers, w)
 	}
 	return watchers
+}
+
+// renewed notes that a call or stream, which began at a time, has failed with v. It
+// reports whether it lacked valid credentials and others can be had.
+func (c *Client) renewed(v outcome.Verdict, began time.Time) bool {
+	if !errors.Is(v.Err, ErrUnauthenticated) {
+		return false
+	}
+	another := v.Refused && c.connect.Login.Again(began)
+	return another || c.cfg.Token != nil || c.cfg.PasswordFrom != nil
 }

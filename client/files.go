@@ -1,15 +1,6 @@
 package client
 
-import (
-	"context"
-	"crypto/tls"
-	"fmt"
-	"log/slog"
-	"sync/atomic"
-
-	"github.com/shardwatch/shardwatch/internal/files/reload"
-	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
-)
+import "github.com/shardwatch/shardwatch/client/internal/connect"
 
 // TLSFiles are PEM files that a client's connections are secured with. They are
 // looked at every five seconds: a connection that begins afterwards uses what
@@ -32,49 +23,32 @@ type TLSFiles struct {
 	ServerName string
 }
 
-// files is what Config.TLSFiles hold, as it is in use. A nil files is none.
-type files struct {
-	*tlsconf.Material
-	serverName string
-	err        atomic.Pointer[error] // of the last reading; nil: none yet
-}
-
-func openFiles(f TLSFiles) (*files, error) {
+// open reads the files; nil: there are none.
+func (f TLSFiles) open() (*connect.Files, error) {
 	if f == (TLSFiles{}) {
 		return nil, nil //nolint:nilnil // nil is no files
 	}
-	m, err := tlsconf.Load(tlsconf.Files{Cert: f.Cert, Key: f.Key, CA: f.CA}, tlsconf.Names{Cert: "Cert", Key: "Key", CA: "CA"})
-	if err != nil {
-		return nil, fmt.Errorf("TLSFiles: %w", err)
-	}
-	return &files{Material: m, serverName: f.ServerName}, nil
+	return connect.OpenFiles(f.CA, f.Cert, f.Key, f.ServerName) //nolint:wrapcheck // New wraps it
 }
 
-// config is for one connection.
-func (f *files) config() *tls.Config {
-	c := f.Client(tls.VersionTLS12)
-	c.ServerName = f.serverName
-	return c
-}
+// TokenFile returns a function for [Config.Token] that reads the token from a
+// file, and again every 10 s: the file may be replaced at any time, as
+// Kubernetes does with the token of a service account.
+func TokenFile(name string) func() (string, error) { return connect.TokenFile(name) }
 
-// follow reads the files again when they change, until ctx ends.
-func (f *files) follow(ctx context.Context, log *slog.Logger) {
-	load := func() error {
-		err := f.Reload()
-		f.err.Store(&err)
-		return err //nolint:wrapcheck // names the file
-	}
-	w := reload.New(reload.Every, log, reload.Part{What: "TLSFiles", Files: f.Paths, Load: load, Expires: f.Expires})
-	_ = w.Run(ctx, nil) // always nil
-}
+// PasswordFile returns a function for [Config.PasswordFrom] that reads the
+// password from a file each time, without the end of its last line: the file may
+// be replaced at any time.
+func PasswordFile(name string) func() (string, error) { return connect.PasswordFile(name) }
 
-// failing returns why what is in the files is not in use; nil: it is.
-func (f *files) failing() error {
-	if f == nil {
-		return nil
+// connection says how the client connects.
+func (c Config) connection(files *connect.Files) connect.Options {
+	password := c.PasswordFrom
+	if password == nil {
+		password = func() (string, error) { return c.Password, nil }
 	}
-	if err := f.err.Load(); err != nil {
-		return *err
+	return connect.Options{
+		TLS: c.TLS, Files: files, Token: c.Token, Login: connect.NewLogin(c.Username, password),
+		Dialer: c.Dialer, DialOptions: c.DialOptions,
 	}
-	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/shardwatch/shardwatch/client/internal/connect"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 	"github.com/shardwatch/shardwatch/client/internal/shardmap"
@@ -109,7 +110,7 @@ func (c *Client) ready(addr string) int {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Silence)
 	defer cancel()
-	if n.connected(ctx) != nil {
+	if connect.Connected(ctx, n.conn, n.addr) != nil {
 		return 0
 	}
 	if _, err := healthgrpc.NewHealthClient(n.conn).Check(ctx, &healthgrpc.HealthCheckRequest{}); err != nil {

@@ -182,7 +182,7 @@ func (s *stream) serve() error {
 	defer g.Wait()
 	defer s.cancel(nil)
 	// Before silence counts: to check a password takes etcd its time.
-	if err := s.c.login.ready(s.ctx, s.node.conn, s.c.cfg.AttemptTimeout); err != nil {
+	if err := s.c.connect.Login.Ready(s.ctx, s.node.conn, s.c.cfg.AttemptTimeout); err != nil {
 		return fmt.Errorf("%s: watch: %w", s.node.addr, err)
 	}
 	s.heardNow()

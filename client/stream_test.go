@@ -33,7 +33,7 @@ func onBench(t *testing.T, test func(b *bench), nodes ...string) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		c := &Client{
-			cfg: Config{Endpoints: nodes}.withDefaults(), login: newLogin(Config{}), prefers: shardmap.Preference{Seed: "seed"}, pulse: retry.NewPulse(time.Second/12, time.Now()),
+			cfg: Config{Endpoints: nodes}.withDefaults(), connect: Config{}.connection(nil), prefers: shardmap.Preference{Seed: "seed"}, pulse: retry.NewPulse(time.Second/12, time.Now()),
 			ctx: ctx, cancel: cancel,
 			nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},
 		}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/shardwatch/shardwatch/client/internal/connect"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
@@ -88,10 +89,10 @@ func (c *Client) write(ctx context.Context, r Range, send func(context.Context, 
 func (c *Client) prepare(ctx context.Context, n *node) error {
 	attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.Silence, outcome.ErrSlow)
 	defer cancel()
-	if err := n.connected(attempt); err != nil {
+	if err := connect.Connected(attempt, n.conn, n.addr); err != nil {
 		return err
 	}
-	if err := c.login.ready(ctx, n.conn, c.cfg.AttemptTimeout); err != nil {
+	if err := c.connect.Login.Ready(ctx, n.conn, c.cfg.AttemptTimeout); err != nil {
 		return err
 	}
 	return ctx.Err()

@@ -80,11 +80,6 @@ func clientGroup() Group {
 			Old: `if i < len(conditions) && current != conditions[i].ModRevision {`, New: `if i < len(conditions) {`, Tests: "TestTxnChangesAllOrNothing",
 		},
 		{
-			Name: "map-without-login", Bug: "follows the shard map without a token", File: "login.go",
-			Old: `return method != etcdserverpb.Auth_Authenticate_FullMethodName &&`, New: `return !strings.Contains(method, "ClusterService") && method != etcdserverpb.Auth_Authenticate_FullMethodName &&`,
-			Tests: "TestTheMapIsFollowedAsAUser",
-		},
-		{
 			Name: "map-with-expired-token", Bug: "asks for the shard map with an expired token for ever", File: "follow.go",
 			Old: `c.renewed(v, began)`, New: `_ = v`, Tests: "TestTheMapIsFollowedAsAUser",
 		},
@@ -528,6 +523,16 @@ func clientOutcomeGroup() Group {
 		{
 			Name: "foreign-is-a-restore", Bug: "reports the position of another cluster as one before a restore", File: "judge.go",
 			Old: `if foreign != "" {`, New: `if foreign == "x" {`, Tests: "TestJudge",
+		},
+	}}
+}
+
+func clientConnectGroup() Group {
+	return Group{Package: "client/internal/connect", Mutants: []Mutant{
+		{
+			Name: "map-without-login", Bug: "follows the shard map without a token", File: "login.go",
+			Old: `return method != etcdserverpb.Auth_Authenticate_FullMethodName &&`, New: `return !strings.Contains(method, "ClusterService") && method != etcdserverpb.Auth_Authenticate_FullMethodName &&`,
+			Package: "client", Tests: "TestTheMapIsFollowedAsAUser",
 		},
 	}}
 }

@@ -1,4 +1,4 @@
-package client
+package connect
 
 import (
 	"context"
@@ -16,9 +16,7 @@ import (
 // renews a Pod's long before it ends.
 const tokenFor = 10 * time.Second
 
-// TokenFile returns a function for [Config.Token] that reads the token from a
-// file, and again every 10 s: the file may be replaced at any time, as
-// Kubernetes does with the token of a service account.
+// TokenFile is client.TokenFile.
 func TokenFile(name string) func() (string, error) {
 	var mu sync.Mutex
 	var token string
@@ -52,6 +50,5 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 	return map[string]string{"authorization": "Bearer " + token}, nil
 }
 
-// RequireTransportSecurity says that it is the caller's to judge; see
-// Config.Token.
+// RequireTransportSecurity returns false: the program decides; see client.Config.Token.
 func (bearer) RequireTransportSecurity() bool { return false }

@@ -1,4 +1,4 @@
-package client
+package connect
 
 import (
 	"context"
@@ -19,9 +19,9 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
-// login gets a token of etcd's authentication, through any node, and keeps it:
+// Login gets a token of etcd's authentication, through any node, and keeps it:
 // it is good at all of them. Without a user it does nothing.
-type login struct {
+type Login struct {
 	user     string
 	password func() (string, error)
 	turn     chan struct{} // held while logging in
@@ -42,33 +42,14 @@ type refusal struct {
 	until    time.Time
 }
 
-// PasswordFile returns a function for [Config.PasswordFrom] that reads the
-// password from a file each time, without the end of its last line: the file may
-// be replaced at any time.
-func PasswordFile(name string) func() (string, error) {
-	return func() (string, error) {
-		text, err := os.ReadFile(name) //nolint:gosec // the program names it
-		if err != nil {
-			return "", err
-		}
-		password := strings.TrimRight(string(text), "\r\n")
-		if password == "" {
-			return "", fmt.Errorf("%s is empty: it should hold a password", name)
-		}
-		return password, nil
-	}
-}
-
-func newLogin(cfg Config) *login {
-	password := cfg.PasswordFrom
-	if password == nil {
-		password = func() (string, error) { return cfg.Password, nil }
-	}
-	return &login{user: cfg.Username, password: password, turn: make(chan struct{}, 1)}
+// NewLogin returns a login of a user whose password is asked for each time; user "": it
+// does nothing.
+func NewLogin(user string, password func() (string, error)) *Login {
+	return &Login{user: user, password: password, turn: make(chan struct{}, 1)}
 }
 
 // options returns what makes a connection carry the token.
-func (l *login) options() []grpc.DialOption {
+func (l *Login) options() []grpc.DialOption {
 	if l.user == "" {
 		return nil
 	}
@@ -91,7 +72,7 @@ func (l *login) options() []grpc.DialOption {
 }
 
 // carry adds the token to the calls for which etcd's users count.
-func (l *login) carry(ctx context.Context, method string, conn *grpc.ClientConn) (context.Context, error) {
+func (l *Login) carry(ctx context.Context, method string, conn *grpc.ClientConn) (context.Context, error) {
 	if !needsToken(method) {
 		return ctx, nil
 	}
@@ -108,8 +89,8 @@ func needsToken(method string) bool {
 	return method != etcdserverpb.Auth_Authenticate_FullMethodName && method != healthgrpc.Health_Check_FullMethodName
 }
 
-// ready logs in at the node if need be.
-func (l *login) ready(ctx context.Context, conn *grpc.ClientConn, timeout time.Duration) error {
+// Ready logs in at the node if need be.
+func (l *Login) Ready(ctx context.Context, conn *grpc.ClientConn, timeout time.Duration) error {
 	if l.user == "" {
 		return nil
 	}
@@ -120,7 +101,7 @@ func (l *login) ready(ctx context.Context, conn *grpc.ClientConn, timeout time.D
 }
 
 // get returns the token, or logs in at the node.
-func (l *login) get(ctx context.Context, conn *grpc.ClientConn) (string, error) {
+func (l *Login) get(ctx context.Context, conn *grpc.ClientConn) (string, error) {
 	if token, ok := l.kept(); ok {
 		return token, nil
 	}
@@ -135,7 +116,7 @@ func (l *login) get(ctx context.Context, conn *grpc.ClientConn) (string, error) 
 	}
 	password, err := l.password()
 	if err != nil {
-		return "", fmt.Errorf("log in as %q: %w (%w)", l.user, ErrUnauthenticated, err)
+		return "", fmt.Errorf("log in as %q: %w (%w)", l.user, outcome.ErrUnauthenticated, err)
 	}
 	if err := l.refused(password); err != nil {
 		return "", err
@@ -151,7 +132,7 @@ func (l *login) get(ctx context.Context, conn *grpc.ClientConn) (string, error) 
 }
 
 // refused returns the error of a password that etcd refused a moment ago.
-func (l *login) refused(password string) error {
+func (l *Login) refused(password string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.wrong.err != nil && l.wrong.password == password && time.Now().Before(l.wrong.until) {
@@ -161,8 +142,8 @@ func (l *login) refused(password string) error {
 }
 
 // failed notes that a password was refused, if that is what err says.
-func (l *login) failed(password string, err error) error {
-	if !errors.Is(judge(err).Err, ErrUnauthenticated) {
+func (l *Login) failed(password string, err error) error {
+	if !errors.Is(outcome.Judge(err).Err, outcome.ErrUnauthenticated) {
 		return err
 	}
 	l.mu.Lock()
@@ -175,26 +156,15 @@ func (l *login) failed(password string, err error) error {
 	return err
 }
 
-func (l *login) kept() (token string, ok bool) {
+func (l *Login) kept() (token string, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.token, l.known
 }
 
-// renewed says that a call or stream, which began at a time, failed with v. It
-// reports whether that was for want of credentials, and others may be had.
-func (c *Client) renewed(v outcome.Verdict, began time.Time) bool {
-	if !errors.Is(v.Err, ErrUnauthenticated) {
-		return false
-	}
-	another := v.Refused && c.login.again(began)
-	return another || c.cfg.Token != nil || c.cfg.PasswordFrom != nil
-}
-
-// again says that a node did not take the token of a call that began at a time.
-// It reports whether another one may do: the token is dropped, unless it was
-// got since.
-func (l *login) again(began time.Time) bool {
+// Again notes that a node did not accept the token of a call that began at a time: the
+// token is dropped, unless it is newer. It reports whether another one can be had.
+func (l *Login) Again(began time.Time) bool {
 	if l.user == "" {
 		return false
 	}
@@ -204,4 +174,19 @@ func (l *login) again(began time.Time) bool {
 		l.known = false
 	}
 	return true
+}
+
+// PasswordFile is client.PasswordFile.
+func PasswordFile(name string) func() (string, error) {
+	return func() (string, error) {
+		text, err := os.ReadFile(name) //nolint:gosec // the program names it
+		if err != nil {
+			return "", err
+		}
+		password := strings.TrimRight(string(text), "\r\n")
+		if password == "" {
+			return "", fmt.Errorf("%s is empty: it should hold a password", name)
+		}
+		return password, nil
+	}
 }
