@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
@@ -108,7 +109,7 @@ func (a *assembler) start(c *pb.Created) error {
 
 // step takes the next response, one with events, a sync or progress, and
 // returns the update it completes, if any.
-func (a *assembler) step(r *response) (Update, bool, error) {
+func (a *assembler) step(r *nodes.Response) (Update, bool, error) {
 	if !a.created {
 		return Update{}, false, fmt.Errorf("%w: data before the start of the watch", outcome.ErrProtocol)
 	}
@@ -123,7 +124,7 @@ func (a *assembler) step(r *response) (Update, bool, error) {
 	return Update{}, false, nil // a kind of a newer server: nothing that moves a position
 }
 
-func (a *assembler) events(r *response) (Update, bool, error) {
+func (a *assembler) events(r *nodes.Response) (Update, bool, error) {
 	switch {
 	case a.behind:
 		return Update{}, false, fmt.Errorf("%w: events before the unit that they continue", outcome.ErrProtocol)
@@ -133,7 +134,7 @@ func (a *assembler) events(r *response) (Update, bool, error) {
 		return Update{}, false, nil
 	}
 	a.partial.Kind, a.partial.Revision = KindBatch, r.GetRevision()
-	events := r.events()
+	events := eventsOf(r)
 	for i := range events {
 		if err := a.check(events[i].KV.Key); err != nil {
 			return Update{}, false, err

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
@@ -35,15 +36,15 @@ func (c *Client) attempts(ctx context.Context, r Range) (*attempts, error) {
 }
 
 // node returns the connection for the next attempt.
-func (a *attempts) node() (*node, error) {
+func (a *attempts) node() (*nodes.Node, error) {
 	a.addr = a.c.pick(a.rng, a.hints, a.tried)
 	a.hints, a.began = nil, a.c.pulse.Wait()
-	return a.c.node(a.addr)
+	return a.c.pool.Get(a.addr)
 }
 
 // worked says that the node answered.
 func (a *attempts) worked() {
-	a.c.praise(a.addr)
+	a.c.pool.Praise(a.addr)
 	a.tried, a.failures, a.deadline = nil, 0, a.c.pulse.Ran()+a.c.cfg.RetryFor
 }
 
@@ -58,9 +59,9 @@ func (a *attempts) failed(ctx context.Context, err error) error {
 	}
 	v := judge(err)
 	if v.Penalise && !a.c.pulse.Stalled(a.began) {
-		a.c.penalise(a.addr, 0)
+		a.c.pool.Penalise(a.addr, 0)
 	}
-	again := a.c.renewed(v, a.began.Began)
+	again := a.c.connect.Renewed(v, a.began.Began)
 	if !v.Retry && !again {
 		return v.Err
 	}
@@ -107,7 +108,7 @@ func fault(ctx context.Context, err error) error {
 
 // read asks node after node until one answers. An attempt may take
 // Config.AttemptTimeout, and extra.
-func (c *Client) read(ctx context.Context, r Range, extra time.Duration, ask func(context.Context, *node) error) error {
+func (c *Client) read(ctx context.Context, r Range, extra time.Duration, ask func(context.Context, *nodes.Node) error) error {
 	a, err := c.attempts(ctx, r)
 	if err != nil {
 		return err
@@ -136,8 +137,8 @@ func (c *Client) read(ctx context.Context, r Range, extra time.Duration, ask fun
 // [Config.AttemptTimeout] and extra. f returns the RPC's error as it is; Call returns
 // what [ErrorFrom] makes of it.
 func (c *Client) Call(ctx context.Context, extra time.Duration, f func(ctx context.Context, node grpc.ClientConnInterface) error) error {
-	return c.read(ctx, Range{}, extra, func(ctx context.Context, n *node) error {
-		err := f(ctx, n.conn)
+	return c.read(ctx, Range{}, extra, func(ctx context.Context, n *nodes.Node) error {
+		err := f(ctx, n.Conn)
 		if err != nil && errors.Is(context.Cause(ctx), outcome.ErrSlow) {
 			return outcome.ErrSlow
 		}
@@ -147,11 +148,11 @@ func (c *Client) Call(ctx context.Context, extra time.Duration, f func(ctx conte
 
 // CallNode is [Client.Call] for the node at an address (host:port): f is called once.
 func (c *Client) CallNode(ctx context.Context, address string, extra time.Duration, f func(ctx context.Context, node grpc.ClientConnInterface) error) error {
-	n, err := c.node(address)
+	n, err := c.pool.Get(address)
 	if err == nil {
 		attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout+extra, outcome.ErrSlow)
 		defer cancel()
-		err = f(attempt, n.conn)
+		err = f(attempt, n.Conn)
 	}
 	if err != nil {
 		return fault(ctx, err)

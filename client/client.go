@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,7 +11,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/client/internal/connect"
-	"github.com/shardwatch/shardwatch/client/internal/outcome"
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
@@ -22,6 +21,7 @@ import (
 type Client struct {
 	cfg     Config
 	connect connect.Options
+	pool    *nodes.Pool
 	prefers shardmap.Preference
 	pulse   *retry.Pulse // what nodes are timed by
 
@@ -31,13 +31,11 @@ type Client struct {
 
 	follower *follower
 
-	// The order of locks: Watcher.mu, then mu, then stream.mu. Nothing is locked
+	// The order of locks: Watcher.mu, then mu or those of the pool. Nothing is locked
 	// while unitsMu, or the follower's mu, is held.
-	mu        sync.Mutex
-	closed    bool                  // guarded by mu
-	nodes     map[string]*node      // by address; guarded by mu
-	penalties retry.Penalties       // guarded by mu
-	watchers  map[*Watcher]struct{} // those that have not ended; guarded by mu
+	mu       sync.Mutex
+	closed   bool                  // guarded by mu
+	watchers map[*Watcher]struct{} // those that have not ended; guarded by mu
 
 	starts, resumes, lists atomic.Int64
 	unitsMu                sync.Mutex
@@ -61,8 +59,9 @@ func New(cfg Config) (*Client, error) {
 	c := &Client{
 		cfg: cfg, connect: cfg.connection(files), prefers: shardmap.Preference{Zone: cfg.Zone, Seed: strconv.FormatUint(rand.Uint64(), 36)}, pulse: retry.NewPulse(cfg.Silence/12, time.Now()),
 		ctx: ctx, cancel: cancel,
-		nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},
+		watchers: map[*Watcher]struct{}{},
 	}
+	c.pool = nodes.New(c.poolConfig())
 	c.follower = newFollower(c)
 	slices.SortStableFunc(cfg.Endpoints, func(a, b string) int { // clients spread before they know the map, too
 		if shardmap.Score(c.prefers.Seed, a) > shardmap.Score(c.prefers.Seed, b) {
@@ -89,19 +88,12 @@ func (c *Client) Close() error {
 	for w := range c.watchers {
 		watchers = append(watchers, w)
 	}
-	nodes := make([]*node, 0, len(c.nodes))
-	for _, n := range c.nodes {
-		nodes = append(nodes, n)
-	}
-	clear(c.nodes)
 	c.mu.Unlock()
 	for _, w := range watchers {
 		w.end(ErrClosed)
 	}
 	c.cancel()
-	for _, n := range nodes {
-		_ = n.conn.Close()
-	}
+	c.pool.Close()
 	c.wg.Wait()
 	return nil
 }
@@ -143,11 +135,9 @@ func (c *Client) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := Stats{
-		Connections: len(c.nodes), Watchers: len(c.watchers), Resumes: c.resumes.Load(), Lists: c.lists.Load(), TLSError: c.connect.Files.Failing(),
+		Watchers: len(c.watchers), Resumes: c.resumes.Load(), Lists: c.lists.Load(), TLSError: c.connect.Files.Failing(),
 	}
-	for _, n := range c.nodes {
-		s.Streams += len(n.streams)
-	}
+	s.Connections, s.Streams = c.pool.Count()
 	c.unitsMu.Lock()
 	defer c.unitsMu.Unlock()
 	s.Units = c.units
@@ -165,89 +155,16 @@ func (c *Client) count(u *Update) {
 // map, else an endpoint. Those in the penalty box, and those tried, come last.
 func (c *Client) pick(r Range, hints []string, tried retry.Tried) string {
 	addrs := slices.Concat(hints, c.follower.topology.Load().Candidates(r.keys(), c.prefers), c.cfg.Endpoints)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.penalties.Choose(addrs, tried, time.Now())
+	return c.pool.Choose(addrs, tried)
 }
 
-// node returns the connection to an address, a new one when there is none.
-func (c *Client) node(addr string) (*node, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.nodeLocked(addr)
+// poolConfig says how the client's connections work.
+func (c *Client) poolConfig() nodes.Config {
+	return nodes.Config{Connect: c.connect, Pulse: c.pulse, Logger: c.cfg.Logger, Silence: c.cfg.Silence, AttemptTimeout: c.cfg.AttemptTimeout}
 }
 
-func (c *Client) nodeLocked(addr string) (*node, error) {
-	if c.closed {
-		return nil, ErrClosed
-	}
-	if n := c.nodes[addr]; n != nil {
-		return n, nil
-	}
-	conn, err := connect.Dial(addr, c.connect)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the address
-	}
-	n := &node{addr: addr, conn: conn}
-	c.nodes[addr] = n
-	return n, nil
-}
-
-// join puts a watch on a stream to addr that has room, a new one when none
-// has. The caller holds w.mu.
-func (c *Client) join(w *Watcher, addr string) (*stream, int64, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n, err := c.nodeLocked(addr)
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, s := range n.streams {
-		if id, ok := s.add(w); ok {
-			return s, id, nil
-		}
-	}
-	s := newStream(c, n)
-	id, _ := s.add(w) // a new stream is neither full nor dead
-	n.streams = append(n.streams, s)
-	c.wg.Go(func() { s.run(c.ctx) })
-	return s, id, nil
-}
-
-// leave takes a stream that ended off its node.
-func (c *Client) leave(s *stream) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s.node.streams = slices.DeleteFunc(s.node.streams, func(o *stream) bool { return o == s })
-}
-
-// penalise puts a node into the penalty box.
-func (c *Client) penalise(addr string, atLeast time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.penalties.Add(addr, time.Now(), atLeast)
-}
-
-// praise takes a node out of the penalty box.
-func (c *Client) praise(addr string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.penalties.Clear(addr)
-}
-
-// drop closes the connection to a node, and with it all that uses it.
-func (c *Client) drop(n *node) {
-	c.mu.Lock()
-	if c.nodes[n.addr] == n {
-		delete(c.nodes, n.addr)
-	}
-	c.mu.Unlock()
-	_ = n.conn.Close()
-}
-
-// forget drops connections without watches that lead to
-// nodes the cluster no longer has.
-func (c *Client) forget(t *shardmap.Topology) {
+// known returns the addresses of the nodes that may serve, and the endpoints.
+func (c *Client) known(t *shardmap.Topology) map[string]bool {
 	known := map[string]bool{}
 	for _, m := range t.Members {
 		if !m.Gone() {
@@ -257,17 +174,7 @@ func (c *Client) forget(t *shardmap.Topology) {
 	for _, e := range c.cfg.Endpoints {
 		known[e] = true
 	}
-	c.mu.Lock()
-	var gone []*node
-	for addr, n := range c.nodes {
-		if !known[addr] && len(n.streams) == 0 {
-			gone = append(gone, n)
-		}
-	}
-	c.mu.Unlock()
-	for _, n := range gone {
-		c.drop(n)
-	}
+	return known
 }
 
 // living returns the watchers that have not ended.
@@ -279,14 +186,4 @@ func (c *Client) living() []*Watcher {
 		watchers = append(watchers, w)
 	}
 	return watchers
-}
-
-// renewed notes that a call or stream, which began at a time, has failed with v. It
-// reports whether it lacked valid credentials and others can be had.
-func (c *Client) renewed(v outcome.Verdict, began time.Time) bool {
-	if !errors.Is(v.Err, ErrUnauthenticated) {
-		return false
-	}
-	another := v.Refused && c.connect.Login.Again(began)
-	return another || c.cfg.Token != nil || c.cfg.PasswordFrom != nil
 }

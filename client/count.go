@@ -7,6 +7,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
 )
 
 // Count returns how many keys a range has, and at which revision. It transfers no
@@ -26,8 +28,8 @@ func (c *Client) Count(ctx context.Context, r Range, opts ...ReadOption) (keys, 
 	}
 	request := &etcdserverpb.RangeRequest{CountOnly: true, Revision: o.revision, Serializable: o.serializable}
 	request.Key, request.RangeEnd = r.wire()
-	err = c.read(ctx, r, 0, func(ctx context.Context, n *node) error {
-		response, err := etcdserverpb.NewKVClient(n.conn).Range(ctx, request)
+	err = c.read(ctx, r, 0, func(ctx context.Context, n *nodes.Node) error {
+		response, err := etcdserverpb.NewKVClient(n.Conn).Range(ctx, request)
 		keys, revision = response.GetCount(), response.GetHeader().GetRevision()
 		return err //nolint:wrapcheck // judged and wrapped by read
 	})

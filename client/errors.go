@@ -98,7 +98,7 @@ var (
 	// raised.
 	ErrTooBig = errors.New("the unit is bigger than Config.MaxUnit")
 	// ErrClosed reports that the client, watcher or mirror was closed.
-	ErrClosed = errors.New("closed")
+	ErrClosed = outcome.ErrClosed
 )
 
 // judge reads the error of an RPC as [outcome.Judge] does. The caller's own context has

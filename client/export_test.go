@@ -12,13 +12,11 @@ func (c *Client) MoveHome() { c.moveHome(c.follower.topology.Load()) }
 
 // Boxed reports whether one of the addresses is in the penalty box.
 func (c *Client) Boxed(addrs []string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.ContainsFunc(addrs, func(a string) bool { return c.penalties.Boxed(a, time.Now()) })
+	return slices.ContainsFunc(addrs, c.pool.Boxed)
 }
 
 // Penalise puts an address into the penalty box.
-func (c *Client) Penalise(addr string, d time.Duration) { c.penalise(addr, d) }
+func (c *Client) Penalise(addr string, d time.Duration) { c.pool.Penalise(addr, d) }
 
 // Draining reports whether the client knows that a member drains.
 func (c *Client) Draining(name string) bool {

@@ -49,6 +49,6 @@ func (c Config) connection(files *connect.Files) connect.Options {
 	}
 	return connect.Options{
 		TLS: c.TLS, Files: files, Token: c.Token, Login: connect.NewLogin(c.Username, password),
-		Dialer: c.Dialer, DialOptions: c.DialOptions,
+		Renews: c.Token != nil || c.PasswordFrom != nil, Dialer: c.Dialer, DialOptions: c.DialOptions,
 	}
 }

@@ -25,6 +25,9 @@ import (
 // whether it is still there: a map that does not change sends nothing.
 const probeEvery = 5 * time.Second
 
+// maxMap bounds a shard map: 100,000 shards take some 21 MB.
+const maxMap = 64 << 20
+
 // narrowEvery is how often a client looks for shards that it need not follow any
 // more.
 const narrowEvery = time.Minute
@@ -73,9 +76,9 @@ func (f *follower) run() {
 		}
 		failures++
 		v := judge(err)
-		f.c.renewed(v, began)
+		f.c.connect.Renewed(v, began)
 		if v.Penalise || errors.Is(err, outcome.ErrSilent) {
-			f.c.penalise(addr, 0)
+			f.c.pool.Penalise(addr, 0)
 		}
 		if failures == len(f.c.cfg.Endpoints)+2 && !lost {
 			lost = true
@@ -100,13 +103,13 @@ func (f *follower) open() {
 // followAt keeps the topology from one node, until that fails; got is called
 // for every answer.
 func (f *follower) followAt(addr string, got func()) error {
-	n, err := f.c.node(addr)
+	n, err := f.c.pool.Get(addr)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(f.c.ctx)
 	defer cancel(nil)
-	cluster, health := pb.NewClusterServiceClient(n.conn), healthgrpc.NewHealthClient(n.conn)
+	cluster, health := pb.NewClusterServiceClient(n.Conn), healthgrpc.NewHealthClient(n.Conn)
 	defer f.following(nil)
 
 	var heard atomic.Int64 // as Client.pulse.Ran; 0: nothing yet
@@ -144,13 +147,13 @@ func (f *follower) followAt(addr string, got func()) error {
 		err = f.followPart(ctx, cluster, addr, func() {
 			heard.Store(int64(f.c.pulse.Ran()))
 			f.following(func() { cancel(outcome.ErrForeign) }) // not before: a map that is on its way is not doubted
-			f.c.praise(addr)
+			f.c.pool.Praise(addr)
 			got()
 		})
 	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, outcome.ErrSilent):
-		f.c.drop(n)
+		f.c.pool.Drop(n)
 		return fmt.Errorf("%s: %w", addr, outcome.ErrSilent)
 	case errors.Is(cause, outcome.ErrForeign):
 		return fmt.Errorf("%s: %w than others", addr, outcome.ErrForeign)
@@ -219,7 +222,7 @@ func (f *follower) learn(addr string, in shardmap.Interest, r *pb.WatchShardMapR
 			w.mapped(t)
 		}
 	}
-	f.c.forget(t)
+	f.c.pool.Forget(f.c.known(t))
 	if old == nil || old.ClusterID != t.ClusterID {
 		f.regroup(t.ClusterID)
 	}

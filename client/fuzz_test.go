@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
@@ -60,7 +61,7 @@ func FuzzAssembler(f *testing.F) {
 				return
 			}
 			before, known := a.position, a.comparable()
-			u, whole, err := a.step(&response{WatchResponse: &m})
+			u, whole, err := a.step(&nodes.Response{WatchResponse: &m})
 			if err != nil {
 				if whole || a.position != before {
 					t.Fatalf("%v with %+v, at %d", err, u, a.position)

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
 )
 
 // GetResult is one key, or that it does not exist, at a revision.
@@ -43,8 +44,8 @@ func (c *Client) Get(ctx context.Context, key string, opts ...ReadOption) (GetRe
 		req.MaxStaleness = durationpb.New(o.maxStaleness)
 	}
 	var out GetResult
-	err := c.read(ctx, r, 0, func(ctx context.Context, n *node) error {
-		resp, err := pb.NewCacheServiceClient(n.conn).Get(ctx, req)
+	err := c.read(ctx, r, 0, func(ctx context.Context, n *nodes.Node) error {
+		resp, err := pb.NewCacheServiceClient(n.Conn).Get(ctx, req)
 		if err != nil {
 			return err //nolint:wrapcheck // judged and wrapped by read
 		}

@@ -8,6 +8,7 @@ import (
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/shardwatch/shardwatch/client/internal/connect"
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 	"github.com/shardwatch/shardwatch/client/internal/shardmap"
@@ -73,7 +74,7 @@ func (c *Client) moveHome(t *shardmap.Topology) bool {
 			away[home] = append(away[home], w)
 		}
 	}
-	left := min(max(all/homePart, 1), maxWatches)
+	left := min(max(all/homePart, 1), nodes.MaxWatches)
 	for addr, ws := range away { // in any order
 		most := c.ready(addr)
 		for _, w := range ws {
@@ -104,27 +105,19 @@ func (c *Client) someWatchers() ([]*Watcher, int) {
 // ready returns how many watches may move to a node: none when it cannot be
 // reached, one when it serves none of this client yet.
 func (c *Client) ready(addr string) int {
-	n, err := c.node(addr)
+	n, err := c.pool.Get(addr)
 	if err != nil {
 		return 0
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Silence)
 	defer cancel()
-	if connect.Connected(ctx, n.conn, n.addr) != nil {
+	if connect.Connected(ctx, n.Conn, n.Addr) != nil {
 		return 0
 	}
-	if _, err := healthgrpc.NewHealthClient(n.conn).Check(ctx, &healthgrpc.HealthCheckRequest{}); err != nil {
+	if _, err := healthgrpc.NewHealthClient(n.Conn).Check(ctx, &healthgrpc.HealthCheckRequest{}); err != nil {
 		return 0
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.penalties.Boxed(addr, time.Now()):
-		return 0
-	case len(n.streams) == 0:
-		return 1
-	}
-	return maxWatches
+	return c.pool.Room(n)
 }
 
 // home returns the address of the node that should serve the watch, if another
@@ -137,7 +130,7 @@ func (w *Watcher) home(t *shardmap.Topology) string {
 		return ""
 	}
 	home := t.Home(w.asm.rng.keys(), w.c.prefers)
-	if home == w.on.node.addr {
+	if home == w.on.Addr() {
 		if time.Since(w.since) > homeSettled {
 			w.homing = homing{}
 		}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
@@ -114,7 +115,7 @@ func (l *Listing) run(yield func(KeyValue, error) bool) error {
 }
 
 // attempt reads from one node what is missing.
-func (l *Listing) attempt(n *node, a *attempts, yield func(KeyValue, error) bool) error {
+func (l *Listing) attempt(n *nodes.Node, a *attempts, yield func(KeyValue, error) bool) error {
 	ctx, cancel := context.WithCancelCause(l.ctx)
 	defer cancel(nil)
 	// Only the wait for the node counts, not the consumer's time.
@@ -131,7 +132,7 @@ func (l *Listing) attempt(n *node, a *attempts, yield func(KeyValue, error) bool
 		l.at = Position{}
 	}
 	l.c.lists.Add(1)
-	stream, err := pb.NewCacheServiceClient(n.conn).List(ctx, l.request())
+	stream, err := pb.NewCacheServiceClient(n.Conn).List(ctx, l.request())
 	if err != nil {
 		return failed(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
@@ -355,7 +356,7 @@ func (m *model) receive(faults bool) {
 		m.left(m.a.start(c))
 		return
 	}
-	u, whole, err := m.a.step(&response{WatchResponse: r})
+	u, whole, err := m.a.step(&nodes.Response{WatchResponse: r})
 	m.say("%v -> %v %v %v", r, u, whole, err)
 	if err == nil && whole {
 		m.take(u)

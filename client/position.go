@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
 )
 
 // Position is a revision with the history it belongs to. Revisions of different
@@ -74,8 +75,8 @@ func positionFrom(header metadata.MD, revision int64) Position {
 // clusterNow returns the ID of the cluster that a node for the range belongs to.
 func (c *Client) clusterNow(ctx context.Context, r Range) (string, error) {
 	var id string
-	err := c.read(ctx, r, 0, func(ctx context.Context, n *node) error {
-		s, err := pb.NewClusterServiceClient(n.conn).Status(ctx, &pb.StatusRequest{})
+	err := c.read(ctx, r, 0, func(ctx context.Context, n *nodes.Node) error {
+		s, err := pb.NewClusterServiceClient(n.Conn).Status(ctx, &pb.StatusRequest{})
 		id = s.GetClusterId()
 		return err //nolint:wrapcheck // judged and wrapped by read
 	})

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
@@ -296,7 +297,7 @@ func TestAssembler(t *testing.T) {
 					begin()
 					continue
 				}
-				u, whole, err := a.step(&response{WatchResponse: r})
+				u, whole, err := a.step(&nodes.Response{WatchResponse: r})
 				failed(err)
 				if !whole {
 					continue

@@ -3,17 +3,15 @@ package client
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 	"github.com/shardwatch/shardwatch/client/internal/shardmap"
@@ -28,23 +26,23 @@ type bench struct {
 
 // onBench runs a test with a client that has a stream to each node. It has no shard map:
 // watches go to the nodes in order.
-func onBench(t *testing.T, test func(b *bench), nodes ...string) {
+func onBench(t *testing.T, test func(b *bench), addrs ...string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		c := &Client{
-			cfg: Config{Endpoints: nodes}.withDefaults(), connect: Config{}.connection(nil), prefers: shardmap.Preference{Seed: "seed"}, pulse: retry.NewPulse(time.Second/12, time.Now()),
-			ctx: ctx, cancel: cancel,
-			nodes: map[string]*node{}, watchers: map[*Watcher]struct{}{},
+			cfg: Config{Endpoints: addrs}.withDefaults(), connect: Config{}.connection(nil), prefers: shardmap.Preference{Seed: "seed"}, pulse: retry.NewPulse(time.Second/12, time.Now()),
+			ctx: ctx, cancel: cancel, watchers: map[*Watcher]struct{}{},
 		}
+		cfg := c.poolConfig()
+		cfg.Serve = func(*nodes.Stream) {} // the test does
+		c.pool = nodes.New(cfg)
 		c.follower = newFollower(c)
 		close(c.follower.first)
-		for _, addr := range nodes {
-			n := &node{addr: addr}
-			s := newStream(c, n)
-			s.watches[1<<40] = &Watcher{c: c} // a stream ends with its last watch
-			n.streams = []*stream{s}
-			c.nodes[addr] = n
+		for _, addr := range addrs { // a stream ends with its last watch
+			if _, _, err := c.pool.Join(placed{&Watcher{c: c}}, addr); err != nil {
+				t.Fatal(err)
+			}
 		}
 		go c.pulse.Run(ctx)
 		defer func() {
@@ -52,6 +50,7 @@ func onBench(t *testing.T, test func(b *bench), nodes ...string) {
 				w.Close()
 			}
 			cancel()
+			c.pool.Close()
 			c.wg.Wait()
 		}()
 		test(&bench{t, c})
@@ -69,7 +68,7 @@ func (w *Watcher) at() string {
 	if w.on == nil {
 		return ""
 	}
-	return w.on.node.addr
+	return w.on.Addr()
 }
 
 // answer has the watch's node send a response to it.
@@ -79,7 +78,7 @@ func (b *bench) answer(w *Watcher, r *pb.WatchResponse) {
 		b.Fatal("the watch is nowhere")
 	}
 	r.WatchId = w.id
-	w.on.handle(r)
+	w.on.Handle(r)
 }
 
 // begin has the watch's node start it at a revision of lineage 1.
@@ -99,34 +98,6 @@ func endOf(reason pb.EndReason, change ...func(*pb.Ended)) *pb.WatchResponse {
 	return &pb.WatchResponse{Detail: &pb.WatchResponse_Ended{Ended: e}}
 }
 
-// A node that does not start a watch in time is left. A state may take longer, since it
-// waits for its turn; a watch that was closed or has started is not late.
-func TestAWatchThatANodeDoesNotStartIsLate(t *testing.T) {
-	onBench(t, func(b *bench) {
-		plain, state, started, closed := b.watch(), b.watch(WithState()), b.watch(), b.watch()
-		b.begin(started, "n1", 10)
-		closed.Close()
-		s := plain.on
-		late := func(after time.Duration, want ...*Watcher) {
-			t.Helper()
-			time.Sleep(after)
-			got := s.overdue()
-			for _, w := range want {
-				if got[w.id] != w {
-					t.Errorf("watch %d is not late", w.id)
-				}
-			}
-			if len(got) != len(want) {
-				t.Errorf("%d watches are late, want %d", len(got), len(want))
-			}
-		}
-		late(startTimeout)
-		late(time.Millisecond, plain)
-		late(stateTimeout-startTimeout-time.Millisecond, plain)
-		late(time.Millisecond, plain, state)
-	}, "a:1")
-}
-
 // Progress of a whole stream is about the watches that have started, and progress that
 // names watches is about these.
 func TestProgressIsForTheWatchesThatItIsAbout(t *testing.T) {
@@ -135,13 +106,13 @@ func TestProgressIsForTheWatchesThatItIsAbout(t *testing.T) {
 		b.begin(one, "n1", 10)
 		b.begin(other, "n1", 10)
 		s := one.on
-		s.handle(progress(20))
+		s.Handle(progress(20))
 		if one.Position().Revision != 10 || one.asm.position != 20 || other.asm.position != 20 {
 			t.Errorf("at revisions %d and %d after progress of the stream", one.asm.position, other.asm.position)
 		}
 		named := progress(30)
 		named.GetProgress().WatchIds = []int64{other.id}
-		s.handle(named)
+		s.Handle(named)
 		if one.asm.position != 20 || other.asm.position != 30 {
 			t.Errorf("at revisions %d and %d after progress of the second", one.asm.position, other.asm.position)
 		}
@@ -161,7 +132,7 @@ func TestAMovedWatchIgnoresItsFormerPlace(t *testing.T) {
 		if w.at() != "b:1" {
 			t.Fatalf("at %q", w.at())
 		}
-		late := &response{WatchResponse: &pb.WatchResponse{WatchId: id, Detail: &pb.WatchResponse_Created{Created: &pb.Created{Revision: 10, Lineage: 1}}}}
+		late := &nodes.Response{WatchResponse: &pb.WatchResponse{WatchId: id, Detail: &pb.WatchResponse_Created{Created: &pb.Created{Revision: 10, Lineage: 1}}}}
 		w.handle(s, id, late)
 		w.handle(w.on, w.id+1, late)
 		w.lost(s, id, outcome.Verdict{Err: outcome.ErrEnded}, 0)
@@ -179,7 +150,7 @@ func TestProgressIsAskedForTenTimesASecond(t *testing.T) {
 		asked := func(want int) {
 			t.Helper()
 			n := 0
-			for _, r := range w.on.out {
+			for _, r := range w.on.Unsent() {
 				if r.GetProgress() != nil {
 					n++
 				}
@@ -196,53 +167,6 @@ func TestProgressIsAskedForTenTimesASecond(t *testing.T) {
 		w.RequestProgress()
 		asked(2)
 	}, "a:1")
-}
-
-// A node whose stream breaks is not the first choice of the next watches, and the
-// connection to one that is silent is given up.
-func TestANodeWhoseStreamBreaksIsAvoided(t *testing.T) {
-	for name, c := range map[string]struct {
-		cause          error
-		boxed, dropped bool
-	}{
-		"silent":         {outcome.ErrSilent, true, true},
-		"ended":          {outcome.ErrEnded, true, false},
-		"refused":        {outcome.ErrRefused, true, false},
-		"no watch on it": {outcome.ErrIdle, false, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			onBench(t, func(b *bench) {
-				w := b.watch(FromRevision(11))
-				s := w.on
-				conn, err := grpc.NewClient("passthrough:///a:1", grpc.WithTransportCredentials(insecure.NewCredentials()),
-					grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, outcome.ErrRefused }))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = conn.Close() }()
-				s.node.conn = conn
-				if errors.Is(c.cause, outcome.ErrIdle) {
-					delete(s.watches, 1<<40)
-					w.Close()
-				}
-				s.cancel(c.cause)
-				s.run(b.c.ctx)
-				if got := b.c.penalties.Boxed("a:1", time.Now()); got != c.boxed {
-					t.Errorf("in the penalty box: %t", got)
-				}
-				if dropped := b.c.nodes["a:1"] == nil; dropped != c.dropped || len(s.node.streams) > 0 {
-					t.Errorf("connection given up: %t; %d streams left", dropped, len(s.node.streams))
-				}
-				time.Sleep(retry.HerdMax)
-				if want := map[bool]string{true: "b:1"}[c.boxed]; w.at() != want {
-					t.Errorf("the watch is at %q", w.at())
-				}
-				if c.boxed && b.watch().at() != "b:1" {
-					t.Error("the next watch goes to the node")
-				}
-			}, "a:1", "b:1")
-		})
-	}
 }
 
 // A node that is going away says so: for some seconds watches go to others.
@@ -278,7 +202,7 @@ func TestAWatchGoesWhereItsNodeSendsIt(t *testing.T) {
 		if w.at() != "b:1" {
 			t.Errorf("at %q after its time", w.at())
 		}
-		if b.c.penalties.Boxed("a:1", time.Now()) {
+		if b.c.pool.Boxed("a:1") {
 			t.Error("a node that has reached a limit is in the penalty box")
 		}
 	}, "a:1", "b:1", "c:1")
@@ -295,7 +219,7 @@ func TestARunningWatchAsksItsNodeForTheNewHistory(t *testing.T) {
 		if w.at() != "a:1" {
 			t.Fatalf("at %q", w.at())
 		}
-		if out := w.on.out[len(w.on.out)-1].GetCreate(); out.GetStartRevision() != 11 || out.GetLineage() != 1 {
+		if out := newest(w.on.Unsent()).GetCreate(); out.GetStartRevision() != 11 || out.GetLineage() != 1 {
 			t.Errorf("asks for %v", out)
 		}
 	}, "a:1", "b:1")
@@ -328,3 +252,6 @@ func TestAWatchThatRanForAWhileIsPlacedAtOnce(t *testing.T) {
 		}
 	}, "a:1", "b:1", "c:1")
 }
+
+// newest returns the last of some requests.
+func newest(rs []*pb.WatchRequest) *pb.WatchRequest { return rs[len(rs)-1] }

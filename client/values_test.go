@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -18,29 +19,15 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
 
-// A connection is closed when no watch uses it and its node has left the cluster; those
-// to endpoints, to live members and of watches stay.
-func TestConnectionsToFormerNodesAreClosed(t *testing.T) {
-	onBench(t, func(b *bench) {
-		for _, addr := range []string{"gone:1", "live:1", "dead:1", "left:1"} {
-			if _, err := b.c.node(addr); err != nil {
-				t.Fatal(err)
-			}
-		}
-		b.c.nodes["watched:1"] = &node{addr: "watched:1", streams: b.c.nodes["a:1"].streams}
-		b.c.nodes["a:1"].streams = nil
-		b.c.forget(&shardmap.Topology{Members: []shardmap.Member{
-			{Address: "live:1", State: pb.MemberState_MEMBER_STATE_ALIVE}, {Address: "dead:1", State: pb.MemberState_MEMBER_STATE_DEAD}, {Address: "left:1", State: pb.MemberState_MEMBER_STATE_LEFT},
-		}})
-		var got []string
-		for addr := range b.c.nodes {
-			got = append(got, addr)
-		}
-		if slices.Sort(got); !slices.Equal(got, []string{"a:1", "live:1", "watched:1"}) {
-			t.Errorf("connections to %v", got)
-		}
-		b.c.drop(b.c.nodes["live:1"])
-	}, "a:1")
+// Connections may stay open to endpoints and to members that serve.
+func TestMembersAndEndpointsAreKnown(t *testing.T) {
+	c := &Client{cfg: Config{Endpoints: []string{"a:1"}}}
+	got := slices.Sorted(maps.Keys(c.known(&shardmap.Topology{Members: []shardmap.Member{
+		{Address: "live:1", State: pb.MemberState_MEMBER_STATE_ALIVE}, {Address: "dead:1", State: pb.MemberState_MEMBER_STATE_DEAD}, {Address: "left:1", State: pb.MemberState_MEMBER_STATE_LEFT},
+	}})))
+	if !slices.Equal(got, []string{"a:1", "live:1"}) {
+		t.Errorf("known: %v", got)
+	}
 }
 
 // A read that fails blames its node, unless the program itself stood still, goes where it
@@ -56,7 +43,7 @@ func TestAReadBlamesTheNodeThatFails(t *testing.T) {
 			a.addr, a.began = addr, b.c.pulse.Wait()
 			return a.failed(ctx, err)
 		}
-		boxed := func(addr string) bool { return b.c.penalties.Boxed(addr, time.Now()) }
+		boxed := func(addr string) bool { return b.c.pool.Boxed(addr) }
 		notHere, err := status.New(codes.Unavailable, "x").WithDetails(&errdetails.ErrorInfo{Domain: outcome.Domain, Reason: "NOT_HERE", Metadata: map[string]string{"endpoints": "c:1"}})
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
@@ -25,12 +26,12 @@ type Watcher struct {
 	begun    bool       // a node has started the watch
 	asm      assembler
 	queue    []Update
-	bytes    int     // of queue
-	read     Update  // the consumer's position: the start, then the last update taken; no contents
-	taken    bool    // the consumer has taken an update
-	on       *stream // nil: nowhere
-	id       int64   // of the watch on the stream
-	paused   bool    // the queue was full; placed again when it is empty
+	bytes    int           // of queue
+	read     Update        // the consumer's position: the start, then the last update taken; no contents
+	taken    bool          // the consumer has taken an update
+	on       *nodes.Stream // nil: nowhere
+	id       int64         // of the watch on the stream
+	paused   bool          // the queue was full; placed again when it is empty
 	timer    *time.Timer
 	awaited  bool      // it has waited for the shards of its range
 	unmapped bool      // it does, until timer
@@ -259,7 +260,7 @@ func (w *Watcher) RequestProgress() {
 	s := w.on
 	w.mu.Unlock()
 	if s != nil {
-		s.askProgress()
+		s.AskProgress()
 	}
 }
 

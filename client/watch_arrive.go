@@ -6,6 +6,7 @@ import (
 	"time"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
@@ -13,7 +14,7 @@ import (
 // the consumer.
 
 // handle takes a response of the watch id on stream s.
-func (w *Watcher) handle(s *stream, id int64, r *response) {
+func (w *Watcher) handle(s *nodes.Stream, id int64, r *nodes.Response) {
 	w.mu.Lock()
 	if w.on != s || w.id != id {
 		w.mu.Unlock()
@@ -91,12 +92,12 @@ func (w *Watcher) createdLocked(c *pb.Created) {
 	if !w.begun && w.asm.positioned {
 		w.read = w.asm.at()
 	}
-	w.on.started(w.id)
+	w.on.Started(w.id)
 	w.c.starts.Add(1)
-	w.c.praise(w.on.node.addr)
+	w.c.pool.Praise(w.on.Addr())
 	name := c.GetNode()
 	if name == "" {
-		name = w.on.node.addr
+		name = w.on.Addr()
 	}
 	w.since, w.floors = time.Now(), nil
 	if w.begun {
@@ -111,7 +112,7 @@ func (w *Watcher) createdLocked(c *pb.Created) {
 	}
 }
 
-func (w *Watcher) stepLocked(r *response) {
+func (w *Watcher) stepLocked(r *nodes.Response) {
 	if p := r.GetProgress(); p.GetAge() != nil && p.GetRevision() > 0 && w.asm.steady() {
 		if at := time.Now().Add(-p.GetAge().AsDuration()); at.After(w.freshAt) {
 			w.freshAt = at
@@ -167,4 +168,18 @@ func (w *Watcher) pauseLocked() {
 	w.paused = true
 	w.detachLocked(outcome.ErrFull, true)
 	w.failures, w.tried = 0, nil // it is not the node's fault
+}
+
+// eventsOf returns the events of a message, decoded once for all its watches. Appending
+// to them makes a copy.
+func eventsOf(r *nodes.Response) []Event {
+	decoded, _ := r.Decoded.([]Event)
+	if n := len(r.GetEvents()); decoded == nil && n > 0 {
+		decoded = make([]Event, n)
+		for i, e := range r.GetEvents() {
+			decoded[i] = eventFrom(e)
+		}
+		r.Decoded = decoded
+	}
+	return decoded[:len(decoded):len(decoded)]
 }

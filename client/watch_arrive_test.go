@@ -202,8 +202,8 @@ func TestARevisionThatDoesNotFitWaitsAtTheNode(t *testing.T) {
 		if w.at() != "" {
 			t.Error("it takes what does not fit")
 		}
-		if c := s.out[len(s.out)-1].GetCancel(); c.GetWatchId() != 1 {
-			t.Errorf("the node is not told that it left: %v", s.out[len(s.out)-1])
+		if c := newest(s.Unsent()).GetCancel(); c.GetWatchId() != 2 {
+			t.Errorf("the node is not told that it left: %v", newest(s.Unsent()))
 		}
 		w.place() // as whatever else happens
 		if w.at() != "" {
@@ -212,7 +212,7 @@ func TestARevisionThatDoesNotFitWaitsAtTheNode(t *testing.T) {
 		if got := b.taken(w); len(got) != 1 || got[0].Revision != 11 {
 			t.Errorf("the program takes %+v", got)
 		}
-		if w.at() != "a:1" || w.on.out[len(w.on.out)-1].GetCreate().GetStartRevision() != 12 || w.failures != 0 {
+		if w.at() != "a:1" || newest(w.on.Unsent()).GetCreate().GetStartRevision() != 12 || w.failures != 0 {
 			t.Errorf("at %q after %d failures", w.at(), w.failures)
 		}
 	}, "a:1")
@@ -238,8 +238,14 @@ func TestAnEndedWatchLeavesNothingBehind(t *testing.T) {
 				t.Error("its context or a timer refers to it")
 			}
 		}
-		if n := b.c.follower.unmapped.Load(); n != 0 || len(b.c.watchers) != 0 || len(s.watches) != 1 {
-			t.Errorf("%d wait for the map, %d watchers, %d on the stream", n, len(b.c.watchers), len(s.watches))
+		left := 0
+		for _, r := range s.Unsent() {
+			if r.GetCancel() != nil {
+				left++
+			}
+		}
+		if n := b.c.follower.unmapped.Load(); n != 0 || len(b.c.watchers) != 0 || left != 2 {
+			t.Errorf("%d wait for the map, %d watchers, %d of 2 have left the stream", n, len(b.c.watchers), left)
 		}
 		b.c.wg.Wait()
 		late := &Watcher{c: b.c, err: ErrClosed}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 	"github.com/shardwatch/shardwatch/client/internal/shardmap"
@@ -33,10 +34,10 @@ func (w *Watcher) placeLocked() {
 	}
 	addr := w.c.pick(w.asm.rng, w.hints, w.tried)
 	w.hints = nil
-	s, id, err := w.c.join(w, addr)
+	s, id, err := w.c.pool.Join(placed{w}, addr)
 	if err != nil {
 		if !errors.Is(err, ErrClosed) { // Close ends all watchers
-			w.c.penalise(addr, 0)
+			w.c.pool.Penalise(addr, 0)
 			w.tried.Add(addr)
 			w.retryLocked(0, 0)
 		}
@@ -122,14 +123,32 @@ func (w *Watcher) detachLocked(reason error, tell bool) {
 		w.reason = reason
 	}
 	w.lastErr = reason
-	w.tried.Add(w.on.node.addr)
-	w.on.remove(w.id, tell)
+	w.tried.Add(w.on.Addr())
+	w.on.Remove(w.id, tell)
 	w.on, w.id = nil, 0
 }
 
+// placed is the watcher as streams see it.
+type placed struct{ *Watcher }
+
+// Begin implements [nodes.Watch].
+func (w placed) Begin() *pb.CreateWatch { return w.asm.begin() }
+
+// Handle implements [nodes.Watch].
+func (w placed) Handle(s *nodes.Stream, id int64, r *nodes.Response) { w.handle(s, id, r) }
+
+// Lost implements [nodes.Watch].
+func (w placed) Lost(s *nodes.Stream, id int64, v outcome.Verdict, spread time.Duration) {
+	v.Err = public(v.Err)
+	w.lost(s, id, v, spread)
+}
+
+// End implements [nodes.Watch].
+func (w placed) End(err error) { w.end(public(err)) }
+
 // lost says that a stream, or the watch on it, came to nothing. The watch comes
 // back after spread, besides its backoff.
-func (w *Watcher) lost(s *stream, id int64, v outcome.Verdict, spread time.Duration) {
+func (w *Watcher) lost(s *nodes.Stream, id int64, v outcome.Verdict, spread time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.on != s || w.id != id {
@@ -147,7 +166,7 @@ func (w *Watcher) follow(cluster string, spread time.Duration) {
 	if w.on == nil || !w.asm.created || w.asm.there.cluster == cluster {
 		return // createdLocked compares what is under way
 	}
-	w.detachLocked(fmt.Errorf("%s: %w", w.on.node.addr, outcome.ErrForeign), true)
+	w.detachLocked(fmt.Errorf("%s: %w", w.on.Addr(), outcome.ErrForeign), true)
 	w.tried = nil
 	w.retryLocked(0, spread)
 }
@@ -156,7 +175,7 @@ func (w *Watcher) follow(cluster string, spread time.Duration) {
 // the protocol.
 func (w *Watcher) brokenLocked(err error) {
 	if !errors.Is(err, outcome.ErrBehind) && !errors.Is(err, outcome.ErrForeign) {
-		w.c.cfg.Logger.Warn("leaving a node", "node", w.on.node.addr, "range", w.asm.rng.String(), "error", err)
+		w.c.cfg.Logger.Warn("leaving a node", "node", w.on.Addr(), "range", w.asm.rng.String(), "error", err)
 	}
 	w.detachLocked(err, true)
 	w.retryLocked(retry.Base, 0)
@@ -173,12 +192,12 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 		return
 	case pb.EndReason_END_REASON_UNAUTHENTICATED:
 		err := fmt.Errorf("%w: %s", ErrUnauthenticated, e.GetMessage())
-		if !w.c.renewed(outcome.Verdict{Err: err, Refused: true}, w.on.began) {
+		if !w.c.connect.Renewed(outcome.Verdict{Err: err, Refused: true}, w.on.Began()) {
 			w.endLocked(because(err))
 			return
 		}
-		w.on.retire() // a stream's token is that of its beginning
-		w.detachLocked(fmt.Errorf("%s: %w", w.on.node.addr, err), false)
+		w.on.Retire() // a stream's token is that of its beginning
+		w.detachLocked(fmt.Errorf("%s: %w", w.on.Addr(), err), false)
 		w.retryLocked(e.GetRetryAfter().AsDuration(), 0)
 		return
 	case pb.EndReason_END_REASON_COMPACTED:
@@ -200,19 +219,19 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 			w.endLocked(because(fmt.Errorf("%w: %s", outcome.Lineage(e.GetForeign()), e.GetMessage())))
 			return
 		case w.asm.created: // this node has what all are about to ask for
-			addr := w.on.node.addr
+			addr := w.on.Addr()
 			w.detachLocked(fmt.Errorf("%s: %w", addr, ErrLineage), false)
 			w.tried, w.hints = nil, []string{addr}
-			w.retryLocked(e.GetRetryAfter().AsDuration(), retry.Herd(maxWatches))
+			w.retryLocked(e.GetRetryAfter().AsDuration(), retry.Herd(nodes.MaxWatches))
 			return
 		default:
 			w.asm.startOver() // a server that knows no units
 		}
 	case pb.EndReason_END_REASON_DRAINING:
-		w.c.penalise(w.on.node.addr, drainPenalty)
+		w.c.pool.Penalise(w.on.Addr(), drainPenalty)
 	}
 	hints := e.GetEndpoints()
-	w.detachLocked(fmt.Errorf("%s ended the watch: %s", w.on.node.addr, e.GetMessage()), false)
+	w.detachLocked(fmt.Errorf("%s ended the watch: %s", w.on.Addr(), e.GetMessage()), false)
 	w.hints = hints
 	w.retryLocked(e.GetRetryAfter().AsDuration(), 0)
 }
@@ -223,14 +242,14 @@ func (w *Watcher) compactedLocked(e *pb.Ended) (floor int64, nowhere bool) {
 	if w.floors == nil {
 		w.floors = make(map[string]int64)
 	}
-	w.floors[w.on.node.addr] = e.GetFloor()
+	w.floors[w.on.Addr()] = e.GetFloor()
 	if len(w.floors) < maxAsked {
 		for _, addr := range w.c.follower.topology.Load().Candidates(w.asm.rng.keys(), w.c.prefers) {
 			if _, asked := w.floors[addr]; asked {
 				continue
 			}
 			w.floors[addr] = math.MaxInt64 // asked once, also when it does not answer
-			w.detachLocked(fmt.Errorf("%s does not have revision %d any more", w.on.node.addr, w.asm.position+1), false)
+			w.detachLocked(fmt.Errorf("%s does not have revision %d any more", w.on.Addr(), w.asm.position+1), false)
 			w.tried, w.hints = nil, []string{addr}
 			w.retryLocked(0, 0)
 			return 0, false

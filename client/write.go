@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/shardwatch/shardwatch/client/internal/connect"
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
@@ -67,7 +68,7 @@ func (c *Client) write(ctx context.Context, r Range, send func(context.Context, 
 		}
 		if err == nil {
 			attempt, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
-			err = send(attempt, etcdserverpb.NewKVClient(n.conn))
+			err = send(attempt, etcdserverpb.NewKVClient(n.Conn))
 			cancel()
 			if outcome.Unconfirmed(err) {
 				a.observe(err)
@@ -76,7 +77,7 @@ func (c *Client) write(ctx context.Context, r Range, send func(context.Context, 
 		}
 		a.observe(err)
 		if err == nil {
-			c.praise(a.addr)
+			c.pool.Praise(a.addr)
 			return nil
 		}
 		if err := a.failed(ctx, err); err != nil {
@@ -86,13 +87,13 @@ func (c *Client) write(ctx context.Context, r Range, send func(context.Context, 
 }
 
 // prepare waits until a write can be sent to a node.
-func (c *Client) prepare(ctx context.Context, n *node) error {
+func (c *Client) prepare(ctx context.Context, n *nodes.Node) error {
 	attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.Silence, outcome.ErrSlow)
 	defer cancel()
-	if err := connect.Connected(attempt, n.conn, n.addr); err != nil {
+	if err := connect.Connected(attempt, n.Conn, n.Addr); err != nil {
 		return err
 	}
-	if err := c.connect.Login.Ready(ctx, n.conn, c.cfg.AttemptTimeout); err != nil {
+	if err := c.connect.Login.Ready(ctx, n.Conn, c.cfg.AttemptTimeout); err != nil {
 		return err
 	}
 	return ctx.Err()
@@ -107,7 +108,7 @@ func (c *Client) unknown(ctx context.Context, addr string, err error) error {
 	case ctx.Err() != nil:
 		v.Err = context.Cause(ctx)
 	case v.Penalise:
-		c.penalise(addr, 0)
+		c.pool.Penalise(addr, 0)
 	}
 	return &OutcomeUnknownError{Node: addr, Err: v.Err}
 }

@@ -81,7 +81,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "map-with-expired-token", Bug: "asks for the shard map with an expired token for ever", File: "follow.go",
-			Old: `c.renewed(v, began)`, New: `_ = v`, Tests: "TestTheMapIsFollowedAsAUser",
+			Old: `c.connect.Renewed(v, began)`, New: `_ = v`, Tests: "TestTheMapIsFollowedAsAUser",
 		},
 		{
 			Name: "silent-map-waited-for", Bug: "waits for ever for a node that never sends its map", File: "follow.go",
@@ -133,34 +133,6 @@ func clientGroup() Group {
 			Old: `if len(w.queue) == 0 && w.asm.positioned {`, New: `if w.asm.positioned {`, Tests: "TestAProgramsPositionIsWhatItHasTaken",
 		},
 		{
-			Name: "client-start-never-late", Bug: "waits forever for a node to start a watch", File: "stream.go",
-			Old: `if now > p.until {`, New: `if now > p.until && false {`, Tests: "TestAWatchThatANodeDoesNotStartIsLate",
-		},
-		{
-			Name: "client-state-late", Bug: "gives up a node that prepares a state as soon as any other", File: "stream.go",
-			Old: `patience = stateTimeout`, New: `patience = startTimeout`, Tests: "TestAWatchThatANodeDoesNotStartIsLate",
-		},
-		{
-			Name: "client-closed-watch-late", Bug: "a watch that was closed counts as not started", File: "stream.go",
-			Old: "delete(s.watches, id)\n\tdelete(s.pending, id)", New: `delete(s.watches, id)`, Tests: "TestAWatchThatANodeDoesNotStartIsLate",
-		},
-		{
-			Name: "client-started-watch-late", Bug: "a watch that has started counts as not started", File: "stream.go",
-			Old: "\tdelete(s.pending, id)\n}", New: `}`, Tests: "TestAWatchThatANodeDoesNotStartIsLate|TestProgressIsForTheWatchesThatItIsAbout",
-		},
-		{
-			Name: "client-progress-before-start", Bug: "progress of the stream reaches watches that have not started", File: "stream.go",
-			Old: `if s.pending[id] == nil {`, New: `if true {`, Tests: "TestProgressIsForTheWatchesThatItIsAbout",
-		},
-		{
-			Name: "client-progress-for-all", Bug: "progress of some watches moves all watches of the stream", File: "stream.go",
-			Old: `ids = p.GetWatchIds()`, New: `_ = p`, Tests: "TestProgressIsForTheWatchesThatItIsAbout",
-		},
-		{
-			Name: "client-progress-flood", Bug: "each request for progress is sent", File: "stream.go",
-			Old: `>= 100*time.Millisecond {`, New: `>= 0 {`, Tests: "TestProgressIsAskedForTenTimesASecond",
-		},
-		{
 			Name: "client-answer-of-former-place", Bug: "takes answers of the node that a watch has left", File: "watch_arrive.go",
 			Old: `if w.on != s || w.id != id {`, New: `if false {`, Tests: "TestAMovedWatchIgnoresItsFormerPlace",
 		},
@@ -173,32 +145,12 @@ func clientGroup() Group {
 			Old: `if w.on != s || w.id != id {`, New: `if w.on == nil {`, Tests: "TestAMovedWatchIgnoresItsFormerPlace",
 		},
 		{
-			Name: "client-silent-node-trusted", Bug: "a silent node stays the first choice", File: "stream.go",
-			Old: "if errors.Is(err, outcome.ErrSilent) {\n\t\ts.c.penalise(s.node.addr, 0)\n", New: "if errors.Is(err, outcome.ErrSilent) {\n", Tests: "TestANodeWhoseStreamBreaksIsAvoided",
-		},
-		{
-			Name: "client-silent-connection-kept", Bug: "keeps the connection to a silent node", File: "stream.go",
-			Old: "\t\ts.c.drop(s.node)\n", New: ``, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
-		},
-		{
-			Name: "client-broken-node-trusted", Bug: "a node whose stream broke stays the first choice", File: "stream.go",
-			Old: `} else if v.Penalise || errors.Is(err, outcome.ErrEnded) {`, New: `} else if errors.Is(err, outcome.ErrEnded) {`, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
-		},
-		{
-			Name: "client-ended-node-trusted", Bug: "a node that ended the stream stays the first choice", File: "stream.go",
-			Old: `} else if v.Penalise || errors.Is(err, outcome.ErrEnded) {`, New: `} else if v.Penalise {`, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
-		},
-		{
-			Name: "client-dead-stream-kept", Bug: "a stream that ended stays with its node", File: "stream.go",
-			Old: "\ts.c.leave(s)\n", New: ``, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
-		},
-		{
 			Name: "client-drain-not-avoided", Bug: "a draining node stays the first choice", File: "watch_move.go",
-			Old: `w.c.penalise(w.on.node.addr, drainPenalty)`, New: `_ = drainPenalty`, Tests: "TestADrainingNodeIsAvoidedForAWhile",
+			Old: `w.c.pool.Penalise(w.on.Addr(), drainPenalty)`, New: `_ = drainPenalty`, Tests: "TestADrainingNodeIsAvoidedForAWhile",
 		},
 		{
 			Name: "client-drain-avoided-briefly", Bug: "a draining node is avoided for the first penalty only", File: "watch_move.go",
-			Old: `w.c.penalise(w.on.node.addr, drainPenalty)`, New: `w.c.penalise(w.on.node.addr, 0)`, Tests: "TestADrainingNodeIsAvoidedForAWhile",
+			Old: `w.c.pool.Penalise(w.on.Addr(), drainPenalty)`, New: `w.c.pool.Penalise(w.on.Addr(), 0)`, Tests: "TestADrainingNodeIsAvoidedForAWhile",
 		},
 		{
 			Name: "client-hints-of-ended-ignored", Bug: "does not ask the nodes that the last node named", File: "watch_move.go",
@@ -222,7 +174,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-left-node-first", Bug: "a watch goes back to the node that it has just left", File: "watch_move.go",
-			Old: "\tw.tried.Add(w.on.node.addr)\n", New: ``, Tests: "TestAWatchThatRanForAWhileIsPlacedAtOnce|TestAMovedWatchIgnoresItsFormerPlace",
+			Old: "\tw.tried.Add(w.on.Addr())\n", New: ``, Tests: "TestAWatchThatRanForAWhileIsPlacedAtOnce|TestAMovedWatchIgnoresItsFormerPlace",
 		},
 		{
 			Name: "client-taken-counts", Bug: "updates that the program has taken count as waiting", File: "watch.go",
@@ -361,20 +313,12 @@ func clientGroup() Group {
 			Old: `if len(w.floors) < maxAsked {`, New: `if false {`, Tests: "TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce",
 		},
 		{
-			Name: "client-connections-pile-up", Bug: "keeps connections to nodes that are gone", File: "client.go",
-			Old: "\t\tc.drop(n)\n\t}\n}", New: "\t\t_ = n\n\t}\n}", Tests: "TestConnectionsToFormerNodesAreClosed",
-		},
-		{
-			Name: "client-watched-connection-closed", Bug: "closes connections that watches use", File: "client.go",
-			Old: `if !known[addr] && len(n.streams) == 0 {`, New: `if !known[addr] {`, Tests: "TestConnectionsToFormerNodesAreClosed",
-		},
-		{
 			Name: "client-endpoint-closed", Bug: "closes connections to endpoints", File: "client.go",
-			Old: `known[e] = true`, New: `_ = e`, Tests: "TestConnectionsToFormerNodesAreClosed",
+			Old: `known[e] = true`, New: `_ = e`, Tests: "TestMembersAndEndpointsAreKnown",
 		},
 		{
 			Name: "client-dead-connection-kept", Bug: "keeps connections to dead members", File: "client.go",
-			Old: `if !m.Gone() {`, New: `if m.state != 4 {`, Tests: "TestConnectionsToFormerNodesAreClosed",
+			Old: `if !m.Gone() {`, New: `if m.State != 4 {`, Tests: "TestMembersAndEndpointsAreKnown",
 		},
 		{
 			Name: "client-failing-node-not-blamed", Bug: "a read does not blame the node that fails", File: "call.go",
@@ -402,7 +346,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-answer-does-not-forgive", Bug: "a node that answers stays in the penalty box", File: "call.go",
-			Old: "\ta.c.praise(a.addr)\n", New: ``, Tests: "TestAReadBlamesTheNodeThatFails",
+			Old: "\ta.c.pool.Praise(a.addr)\n", New: ``, Tests: "TestAReadBlamesTheNodeThatFails",
 		},
 		{
 			Name: "client-call-hang-not-blamed", Bug: "Call ends with the error of a node that does not answer in time", File: "call.go",
@@ -533,6 +477,67 @@ func clientConnectGroup() Group {
 			Name: "map-without-login", Bug: "follows the shard map without a token", File: "login.go",
 			Old: `return method != etcdserverpb.Auth_Authenticate_FullMethodName &&`, New: `return !strings.Contains(method, "ClusterService") && method != etcdserverpb.Auth_Authenticate_FullMethodName &&`,
 			Package: "client", Tests: "TestTheMapIsFollowedAsAUser",
+		},
+	}}
+}
+
+func clientNodesGroup() Group {
+	return Group{Package: "client/internal/nodes", Mutants: []Mutant{
+		{
+			Name: "client-start-never-late", Bug: "waits forever for a node to start a watch", File: "stream.go",
+			Old: `if now > p.until {`, New: `if now > p.until && false {`, Tests: "TestAWatchThatANodeDoesNotStartIsLate",
+		},
+		{
+			Name: "client-state-late", Bug: "gives up a node that prepares a state as soon as any other", File: "stream.go",
+			Old: `patience = stateTimeout`, New: `patience = startTimeout`, Tests: "TestAWatchThatANodeDoesNotStartIsLate",
+		},
+		{
+			Name: "client-closed-watch-late", Bug: "a watch that was closed counts as not started", File: "stream.go",
+			Old: "delete(s.watches, id)\n\tdelete(s.pending, id)", New: `delete(s.watches, id)`, Tests: "TestAWatchThatANodeDoesNotStartIsLate",
+		},
+		{
+			Name: "client-started-watch-late", Bug: "a watch that has started counts as not started", File: "stream.go",
+			Old: "\tdelete(s.pending, id)\n}", New: `}`, Tests: "TestAWatchThatANodeDoesNotStartIsLate",
+		},
+		{
+			Name: "client-progress-before-start", Bug: "progress of the stream reaches watches that have not started", File: "stream.go",
+			Old: `if s.pending[id] == nil {`, New: `if true {`, Package: "client", Tests: "TestProgressIsForTheWatchesThatItIsAbout",
+		},
+		{
+			Name: "client-progress-for-all", Bug: "progress of some watches moves all watches of the stream", File: "stream.go",
+			Old: `ids = p.GetWatchIds()`, New: `_ = p`, Package: "client", Tests: "TestProgressIsForTheWatchesThatItIsAbout",
+		},
+		{
+			Name: "client-progress-flood", Bug: "each request for progress is sent", File: "stream.go",
+			Old: `>= 100*time.Millisecond {`, New: `>= 0 {`, Package: "client", Tests: "TestProgressIsAskedForTenTimesASecond",
+		},
+		{
+			Name: "client-silent-node-trusted", Bug: "a silent node stays the first choice", File: "stream.go",
+			Old: "if errors.Is(err, outcome.ErrSilent) {\n\t\ts.pool.Penalise(s.node.Addr, 0)\n", New: "if errors.Is(err, outcome.ErrSilent) {\n", Tests: "TestANodeWhoseStreamBreaksIsAvoided",
+		},
+		{
+			Name: "client-silent-connection-kept", Bug: "keeps the connection to a silent node", File: "stream.go",
+			Old: "\t\ts.pool.Drop(s.node)\n", New: ``, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
+		},
+		{
+			Name: "client-broken-node-trusted", Bug: "a node whose stream broke stays the first choice", File: "stream.go",
+			Old: `} else if v.Penalise || errors.Is(err, outcome.ErrEnded) {`, New: `} else if errors.Is(err, outcome.ErrEnded) {`, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
+		},
+		{
+			Name: "client-ended-node-trusted", Bug: "a node that ended the stream stays the first choice", File: "stream.go",
+			Old: `} else if v.Penalise || errors.Is(err, outcome.ErrEnded) {`, New: `} else if v.Penalise {`, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
+		},
+		{
+			Name: "client-dead-stream-kept", Bug: "a stream that ended stays with its node", File: "stream.go",
+			Old: "\ts.pool.leave(s)\n", New: ``, Tests: "TestANodeWhoseStreamBreaksIsAvoided",
+		},
+		{
+			Name: "client-connections-pile-up", Bug: "keeps connections to nodes that are gone", File: "pool.go",
+			Old: "\t\tp.Drop(n)\n\t}\n}", New: "\t\t_ = n\n\t}\n}", Tests: "TestConnectionsToFormerNodesAreClosed",
+		},
+		{
+			Name: "client-watched-connection-closed", Bug: "closes connections that watches use", File: "pool.go",
+			Old: `if !known[addr] && len(n.streams) == 0 {`, New: `if !known[addr] {`, Tests: "TestConnectionsToFormerNodesAreClosed",
 		},
 	}}
 }

@@ -8,6 +8,7 @@ package connect
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -33,8 +34,19 @@ type Options struct {
 	Files       *Files // in place of TLS
 	Token       func() (string, error)
 	Login       *Login
+	Renews      bool // the program may give other credentials later
 	Dialer      func(ctx context.Context, address string) (net.Conn, error)
 	DialOptions []grpc.DialOption // added to those of the client
+}
+
+// Renewed notes that a call or stream, which began at a time, has failed with v. It
+// reports whether it lacked valid credentials and others can be had.
+func (o *Options) Renewed(v outcome.Verdict, began time.Time) bool {
+	if !errors.Is(v.Err, outcome.ErrUnauthenticated) {
+		return false
+	}
+	another := v.Refused && o.Login.Again(began)
+	return another || o.Renews
 }
 
 // Dial builds the connection; nothing is sent yet.

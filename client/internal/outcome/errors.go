@@ -9,6 +9,7 @@ var (
 	ErrCluster         error = clusterError{}
 	ErrInvalid               = errors.New("invalid request")
 	ErrUnauthenticated       = errors.New("not authenticated")
+	ErrClosed                = errors.New("closed")
 	ErrDenied                = errors.New("not allowed")
 )
 

@@ -1,10 +1,11 @@
-package client
+package nodes
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,14 +18,14 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
-// stream is one Watch stream to one node, shared by many watchers. It lives
+// Stream is one Watch stream to one node, shared by many watchers. It lives
 // from its first watch to its last, or until it breaks; then every watcher on
 // it is placed again.
-type stream struct {
-	c     *Client
-	node  *node
+type Stream struct {
+	pool  *Pool
+	node  *Node
 	began time.Time
-	heard atomic.Int64 // when something arrived last, as Client.pulse.Ran
+	heard atomic.Int64 // when something arrived last, on the pulse
 
 	wake   chan struct{} // capacity 1: there is something to send
 	ctx    context.Context
@@ -35,7 +36,7 @@ type stream struct {
 	mu      sync.Mutex
 	dead    bool                 // takes no watches any more; guarded by mu
 	retired bool                 // takes no further watches; guarded by mu
-	watches map[int64]*Watcher   // guarded by mu
+	watches map[int64]Watch      // guarded by mu
 	pending map[int64]*startWait // not created yet; guarded by mu
 	lastID  int64                // guarded by mu
 	out     []*pb.WatchRequest   // to be sent; guarded by mu
@@ -45,11 +46,11 @@ type stream struct {
 // target is a watch on the stream.
 type target struct {
 	id int64
-	w  *Watcher
+	w  Watch
 }
 
 // startWait is a watch that has been asked for and has not started, and until when
-// that may take, as Client.pulse.Ran.
+// that may take, on the pulse.
 type startWait struct{ until time.Duration }
 
 const (
@@ -60,50 +61,49 @@ const (
 	stateTimeout = time.Minute
 )
 
-func newStream(c *Client, n *node) *stream {
-	s := &stream{
-		c: c, node: n, began: time.Now(), wake: make(chan struct{}, 1),
-		watches: map[int64]*Watcher{}, pending: map[int64]*startWait{},
+func newStream(p *Pool, n *Node) *Stream {
+	s := &Stream{
+		pool: p, node: n, began: time.Now(), wake: make(chan struct{}, 1),
+		watches: map[int64]Watch{}, pending: map[int64]*startWait{},
 		out: []*pb.WatchRequest{{Request: &pb.WatchRequest_Options{Options: &pb.StreamOptions{
-			ProgressInterval: durationpb.New(max(c.cfg.Silence/3, 100*time.Millisecond)),
+			ProgressInterval: durationpb.New(max(p.cfg.Silence/3, 100*time.Millisecond)),
 			AllowWatchIds:    proto.Bool(true),
 		}}}},
 	}
-	s.ctx, s.cancel = context.WithCancelCause(c.ctx)
+	s.ctx, s.cancel = context.WithCancelCause(p.ctx)
 	return s
 }
 
-// add puts a watch on the stream; false when the stream is full or dead. The
-// caller holds w.mu.
-func (s *stream) add(w *Watcher) (int64, bool) {
+// add puts a watch on the stream; false when the stream is full or dead.
+func (s *Stream) add(w Watch) (int64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.dead || s.retired || len(s.watches) >= maxWatches {
+	if s.dead || s.retired || len(s.watches) >= MaxWatches {
 		return 0, false
 	}
 	s.lastID++
-	create := w.asm.begin()
+	create := w.Begin()
 	create.WatchId = s.lastID
 	s.watches[s.lastID] = w
 	patience := startTimeout
 	if create.GetStateFirst() {
 		patience = stateTimeout
 	}
-	s.pending[s.lastID] = &startWait{until: s.c.pulse.Ran() + patience}
+	s.pending[s.lastID] = &startWait{until: s.pool.cfg.Pulse.Ran() + patience}
 	s.sendLocked(&pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: create}})
 	return s.lastID, true
 }
 
-// retire keeps further watches off the stream. Those that are on it continue.
-func (s *stream) retire() {
+// Retire keeps further watches off the stream. Those that are on it continue.
+func (s *Stream) Retire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.retired = true
 }
 
-// remove takes a watch off the stream. With tell, it has the node end the watch.
+// Remove takes a watch off the stream. With tell, it has the node end the watch.
 // The last one ends the stream.
-func (s *stream) remove(id int64, tell bool) {
+func (s *Stream) Remove(id int64, tell bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.watches[id] == nil {
@@ -121,15 +121,15 @@ func (s *stream) remove(id int64, tell bool) {
 	}
 }
 
-// started says that the node has started a watch.
-func (s *stream) started(id int64) {
+// Started says that the node has started a watch.
+func (s *Stream) Started(id int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pending, id)
 }
 
-// askProgress asks the node for progress, at most every 100 ms.
-func (s *stream) askProgress() {
+// AskProgress asks the node for progress, at most every 100 ms.
+func (s *Stream) AskProgress() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := time.Now(); now.Sub(s.askedAt) >= 100*time.Millisecond {
@@ -138,7 +138,7 @@ func (s *stream) askProgress() {
 	}
 }
 
-func (s *stream) sendLocked(r *pb.WatchRequest) {
+func (s *Stream) sendLocked(r *pb.WatchRequest) {
 	s.out = append(s.out, r)
 	select {
 	case s.wake <- struct{}{}:
@@ -147,47 +147,47 @@ func (s *stream) sendLocked(r *pb.WatchRequest) {
 }
 
 // run serves the stream until it ends, and sends its watchers elsewhere.
-func (s *stream) run(ctx context.Context) {
+func (s *Stream) run() {
 	err := s.serve()
 	s.mu.Lock()
 	s.dead = true
 	watches := s.watches
 	s.watches, s.out = nil, nil
 	s.mu.Unlock()
-	s.c.leave(s)
-	if len(watches) == 0 || ctx.Err() != nil {
+	s.pool.leave(s)
+	if len(watches) == 0 || s.pool.ctx.Err() != nil {
 		return
 	}
-	v := judge(err)
+	v := outcome.Judge(err)
 	if errors.Is(err, outcome.ErrSilent) {
-		s.c.penalise(s.node.addr, 0)
-		s.c.drop(s.node)
+		s.pool.Penalise(s.node.Addr, 0)
+		s.pool.Drop(s.node)
 	} else if v.Penalise || errors.Is(err, outcome.ErrEnded) {
-		s.c.penalise(s.node.addr, 0)
+		s.pool.Penalise(s.node.Addr, 0)
 	}
-	s.c.cfg.Logger.Debug("watch stream ended", "node", s.node.addr, "watches", len(watches), "error", err)
-	hopeless := errors.Is(v.Err, ErrUnauthenticated) && !s.c.renewed(v, s.began)
+	s.pool.cfg.Logger.Debug("watch stream ended", "node", s.node.Addr, "watches", len(watches), "error", err)
+	hopeless := errors.Is(v.Err, outcome.ErrUnauthenticated) && !s.pool.cfg.Connect.Renewed(v, s.began)
 	for id, w := range watches {
 		if hopeless {
-			w.end(v.Err)
+			w.End(v.Err)
 			continue
 		}
-		w.lost(s, id, v, retry.Herd(len(watches)))
+		w.Lost(s, id, v, retry.Herd(len(watches)))
 	}
 }
 
 // serve opens the stream and hands out what arrives. It returns why it ended.
-func (s *stream) serve() error {
+func (s *Stream) serve() error {
 	var g sync.WaitGroup
 	defer g.Wait()
 	defer s.cancel(nil)
 	// Before silence counts: to check a password takes etcd its time.
-	if err := s.c.connect.Login.Ready(s.ctx, s.node.conn, s.c.cfg.AttemptTimeout); err != nil {
-		return fmt.Errorf("%s: watch: %w", s.node.addr, err)
+	if err := s.pool.cfg.Connect.Login.Ready(s.ctx, s.node.Conn, s.pool.cfg.AttemptTimeout); err != nil {
+		return fmt.Errorf("%s: watch: %w", s.node.Addr, err)
 	}
 	s.heardNow()
 	g.Go(s.listen)
-	rpc, err := pb.NewCacheServiceClient(s.node.conn).Watch(s.ctx)
+	rpc, err := pb.NewCacheServiceClient(s.node.Conn).Watch(s.ctx)
 	if err == nil {
 		g.Go(func() { s.send(rpc) })
 		for {
@@ -196,20 +196,20 @@ func (s *stream) serve() error {
 				break
 			}
 			s.heardNow()
-			s.handle(r)
+			s.Handle(r)
 		}
 	}
 	switch cause := context.Cause(s.ctx); {
 	case cause != nil:
-		return fmt.Errorf("%s: %w", s.node.addr, cause)
+		return fmt.Errorf("%s: %w", s.node.Addr, cause)
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("%s: %w", s.node.addr, outcome.ErrEnded)
+		return fmt.Errorf("%s: %w", s.node.Addr, outcome.ErrEnded)
 	}
-	return fmt.Errorf("%s: watch: %w", s.node.addr, err)
+	return fmt.Errorf("%s: watch: %w", s.node.Addr, err)
 }
 
 // send sends what is asked for, in order.
-func (s *stream) send(rpc pb.CacheService_WatchClient) {
+func (s *Stream) send(rpc pb.CacheService_WatchClient) {
 	for {
 		s.mu.Lock()
 		out := s.out
@@ -230,28 +230,28 @@ func (s *stream) send(rpc pb.CacheService_WatchClient) {
 
 // listen ends the stream when the node is silent for too long, and the wait
 // of a watch that the node does not start.
-func (s *stream) listen() {
-	for retry.Sleep(s.ctx, s.c.cfg.Silence/6) {
-		if s.c.pulse.Ran()-time.Duration(s.heard.Load()) > s.c.cfg.Silence {
+func (s *Stream) listen() {
+	for retry.Sleep(s.ctx, s.pool.cfg.Silence/6) {
+		if s.pool.cfg.Pulse.Ran()-time.Duration(s.heard.Load()) > s.pool.cfg.Silence {
 			s.cancel(outcome.ErrSilent)
 			return
 		}
 		for id, w := range s.overdue() {
-			w.lost(s, id, outcome.Verdict{Err: fmt.Errorf("%s: %w", s.node.addr, outcome.ErrNoStart)}, 0)
+			w.Lost(s, id, outcome.Verdict{Err: fmt.Errorf("%s: %w", s.node.Addr, outcome.ErrNoStart)}, 0)
 		}
 	}
 }
 
 // overdue returns the watches whose start has been waited for too long.
-func (s *stream) overdue() map[int64]*Watcher {
+func (s *Stream) overdue() map[int64]Watch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.c.pulse.Ran()
-	var out map[int64]*Watcher
+	now := s.pool.cfg.Pulse.Ran()
+	var out map[int64]Watch
 	for id, p := range s.pending {
 		if now > p.until {
 			if out == nil {
-				out = map[int64]*Watcher{}
+				out = map[int64]Watch{}
 			}
 			out[id] = s.watches[id]
 		}
@@ -259,22 +259,22 @@ func (s *stream) overdue() map[int64]*Watcher {
 	return out
 }
 
-func (s *stream) heardNow() { s.heard.Store(int64(s.c.pulse.Ran())) }
+func (s *Stream) heardNow() { s.heard.Store(int64(s.pool.cfg.Pulse.Ran())) }
 
-// handle hands a response to the watchers it is about. It never waits for a
+// Handle hands a response to the watchers it is about. It never waits for a
 // consumer.
-func (s *stream) handle(m *pb.WatchResponse) {
-	r := &response{WatchResponse: m}
+func (s *Stream) Handle(m *pb.WatchResponse) {
+	r := &Response{WatchResponse: m}
 	s.told = s.about(m, s.told[:0])
 	for _, t := range s.told {
-		t.w.handle(s, t.id, r)
+		t.w.Handle(s, t.id, r)
 	}
 	clear(s.told)
 }
 
 // about appends the watchers that a response is about. One that has left the
 // stream may still be named.
-func (s *stream) about(r *pb.WatchResponse, to []target) []target {
+func (s *Stream) about(r *pb.WatchResponse, to []target) []target {
 	ids := r.GetWatchIds()
 	if p := r.GetProgress(); p != nil && len(ids) == 0 {
 		ids = p.GetWatchIds()
@@ -303,20 +303,22 @@ func (s *stream) about(r *pb.WatchResponse, to []target) []target {
 	return to
 }
 
-// response is what a node has sent, for one watch or for several: what it carries
-// is decoded once, and shared.
-type response struct {
+// Response is a message of a node, for one watch or for several.
+type Response struct {
 	*pb.WatchResponse
-	decoded []Event
+	// Decoded is kept by the first watch that decodes the message, for the others.
+	Decoded any
 }
 
-// events returns the events. Who appends to them gets a copy.
-func (r *response) events() []Event {
-	if n := len(r.GetEvents()); r.decoded == nil && n > 0 {
-		r.decoded = make([]Event, n)
-		for i, e := range r.GetEvents() {
-			r.decoded[i] = eventFrom(e)
-		}
-	}
-	return r.decoded[:len(r.decoded):len(r.decoded)]
+// Began returns when the stream was opened.
+func (s *Stream) Began() time.Time { return s.began }
+
+// Addr returns the address of the node.
+func (s *Stream) Addr() string { return s.node.Addr }
+
+// Unsent returns the requests that have not been sent to the node.
+func (s *Stream) Unsent() []*pb.WatchRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.out)
 }
