@@ -78,6 +78,7 @@ func beside() map[string][]string {
 		"client":                               {"api/...", "client/internal/...", "internal/files/durable"},
 		"client/internal/connect":              {"client/internal/outcome", "client/internal/retry", "internal/files/reload", "internal/files/tlsconf"},
 		"client/internal/keyrange":             {"api/..."},
+		"client/internal/mapfollow":            {"api/...", "client/internal/connect", "client/internal/keyrange", "client/internal/nodes", "client/internal/outcome", "client/internal/retry", "client/internal/shardmap"},
 		"client/internal/nodes":                {"api/...", "client/internal/connect", "client/internal/outcome", "client/internal/retry"},
 		"client/internal/outcome":              {},
 		"client/internal/retry":                {},

@@ -28,7 +28,7 @@ type attempts struct {
 // attempts starts a read. It waits until the map is known, or cannot be had.
 func (c *Client) attempts(ctx context.Context, r Range) (*attempts, error) {
 	select {
-	case <-c.follower.first:
+	case <-c.follower.First:
 	case <-ctx.Done():
 		return nil, ended(ctx)
 	}

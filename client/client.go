@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/client/internal/connect"
+	"github.com/shardwatch/shardwatch/client/internal/keyrange"
+	"github.com/shardwatch/shardwatch/client/internal/mapfollow"
 	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 	"github.com/shardwatch/shardwatch/client/internal/shardmap"
@@ -29,7 +31,7 @@ type Client struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // every goroutine and timer of the client
 
-	follower *follower
+	follower *mapfollow.Follower
 
 	// The order of locks: Watcher.mu, then mu or those of the pool. Nothing is locked
 	// while unitsMu, or the follower's mu, is held.
@@ -62,7 +64,7 @@ func New(cfg Config) (*Client, error) {
 		watchers: map[*Watcher]struct{}{},
 	}
 	c.pool = nodes.New(c.poolConfig())
-	c.follower = newFollower(c)
+	c.follower = mapfollow.New(c.followConfig())
 	slices.SortStableFunc(cfg.Endpoints, func(a, b string) int { // clients spread before they know the map, too
 		if shardmap.Score(c.prefers.Seed, a) > shardmap.Score(c.prefers.Seed, b) {
 			return -1
@@ -70,7 +72,7 @@ func New(cfg Config) (*Client, error) {
 		return 1
 	})
 	c.wg.Go(func() { c.pulse.Run(ctx) })
-	c.wg.Go(c.follower.run)
+	c.wg.Go(func() { c.follower.Run(ctx) })
 	c.wg.Go(c.goHome)
 	if files != nil {
 		c.wg.Go(func() { files.Follow(ctx, cfg.Logger) })
@@ -154,27 +156,57 @@ func (c *Client) count(u *Update) {
 // pick returns the address to ask about r: one of hints, else a member by the
 // map, else an endpoint. Those in the penalty box, and those tried, come last.
 func (c *Client) pick(r Range, hints []string, tried retry.Tried) string {
-	addrs := slices.Concat(hints, c.follower.topology.Load().Candidates(r.keys(), c.prefers), c.cfg.Endpoints)
+	addrs := slices.Concat(hints, c.follower.Topology.Load().Candidates(r.keys(), c.prefers), c.cfg.Endpoints)
 	return c.pool.Choose(addrs, tried)
+}
+
+// followConfig says how the client follows the shard map.
+func (c *Client) followConfig() mapfollow.Config {
+	return mapfollow.Config{
+		Pool: c.pool, Pulse: c.pulse, Connect: &c.connect, Logger: c.cfg.Logger, Endpoints: c.cfg.Endpoints, Silence: c.cfg.Silence,
+		Pick:    func(tried retry.Tried) string { return c.pick(Range{}, nil, tried) },
+		Watches: watches{c},
+	}
+}
+
+// watches are the watches of a client as the follower of the map sees them.
+type watches struct{ c *Client }
+
+// Ranges implements [mapfollow.Watches].
+func (ws watches) Ranges() []keyrange.Range {
+	var ranges []keyrange.Range
+	for _, w := range ws.c.living() {
+		ranges = append(ranges, w.asm.rng.keys()) // which never changes
+	}
+	return ranges
+}
+
+// Open implements [mapfollow.Watches].
+func (ws watches) Open() {
+	for _, w := range ws.c.living() {
+		w.place()
+	}
+}
+
+// Mapped implements [mapfollow.Watches].
+func (ws watches) Mapped(t *shardmap.Topology) {
+	for _, w := range ws.c.living() {
+		w.mapped(t)
+	}
+}
+
+// Regroup implements [mapfollow.Watches]. The watches resume with their positions, which
+// say that they are of another cluster.
+func (ws watches) Regroup(cluster string) {
+	living := ws.c.living()
+	for _, w := range living {
+		w.follow(cluster, retry.Herd(len(living)))
+	}
 }
 
 // poolConfig says how the client's connections work.
 func (c *Client) poolConfig() nodes.Config {
 	return nodes.Config{Connect: c.connect, Pulse: c.pulse, Logger: c.cfg.Logger, Silence: c.cfg.Silence, AttemptTimeout: c.cfg.AttemptTimeout}
-}
-
-// known returns the addresses of the nodes that may serve, and the endpoints.
-func (c *Client) known(t *shardmap.Topology) map[string]bool {
-	known := map[string]bool{}
-	for _, m := range t.Members {
-		if !m.Gone() {
-			known[m.Address] = true
-		}
-	}
-	for _, e := range c.cfg.Endpoints {
-		known[e] = true
-	}
-	return known
 }
 
 // living returns the watchers that have not ended.

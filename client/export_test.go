@@ -8,7 +8,7 @@ import (
 )
 
 // MoveHome makes one round of moving watches to their homes.
-func (c *Client) MoveHome() { c.moveHome(c.follower.topology.Load()) }
+func (c *Client) MoveHome() { c.moveHome(c.follower.Topology.Load()) }
 
 // Boxed reports whether one of the addresses is in the penalty box.
 func (c *Client) Boxed(addrs []string) bool {
@@ -20,12 +20,12 @@ func (c *Client) Penalise(addr string, d time.Duration) { c.pool.Penalise(addr, 
 
 // Draining reports whether the client knows that a member drains.
 func (c *Client) Draining(name string) bool {
-	return slices.ContainsFunc(c.follower.topology.Load().Members, func(m shardmap.Member) bool { return m.Name == name && m.Draining })
+	return slices.ContainsFunc(c.follower.Topology.Load().Members, func(m shardmap.Member) bool { return m.Name == name && m.Draining })
 }
 
 // Follows reports whether the client has a shard on a node, by the map that it follows.
 func (c *Client) Follows(id uint64, node string) bool {
-	t := c.follower.topology.Load()
+	t := c.follower.Topology.Load()
 	return t != nil && slices.ContainsFunc(t.Shards, func(s shardmap.Shard) bool { return s.ID == id && s.Replicas[0] == node })
 }
 

@@ -54,7 +54,7 @@ func (c *Client) goHome() {
 	var seen *shardmap.Topology // at the last round, if that found all watches at home
 	var starts int64
 	for retry.Sleep(c.ctx, homeEvery/2+rand.N(homeEvery)) {
-		t, n := c.follower.topology.Load(), c.starts.Load()
+		t, n := c.follower.Topology.Load(), c.starts.Load()
 		if t == nil || t == seen && n == starts {
 			continue
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -13,22 +12,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
-	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
-
-// Connections may stay open to endpoints and to members that serve.
-func TestMembersAndEndpointsAreKnown(t *testing.T) {
-	c := &Client{cfg: Config{Endpoints: []string{"a:1"}}}
-	got := slices.Sorted(maps.Keys(c.known(&shardmap.Topology{Members: []shardmap.Member{
-		{Address: "live:1", State: pb.MemberState_MEMBER_STATE_ALIVE}, {Address: "dead:1", State: pb.MemberState_MEMBER_STATE_DEAD}, {Address: "left:1", State: pb.MemberState_MEMBER_STATE_LEFT},
-	}})))
-	if !slices.Equal(got, []string{"a:1", "live:1"}) {
-		t.Errorf("known: %v", got)
-	}
-}
 
 // A read that fails blames its node, unless the program itself stood still, goes where it
 // is sent, tries others first, and starts afresh when a node has answered.
@@ -98,30 +84,6 @@ func TestTheLastChangeComesBeforeTheEnd(t *testing.T) {
 		}
 		if !slices.Equal(told, []int{1, 3}) || !errors.Is(last, outcome.ErrEnded) {
 			t.Fatalf("told changes of %v events, then %v", told, last)
-		}
-	}
-}
-
-// The node of the shard map is left when a probe shows that it is silent: not when the
-// program itself stood still, nor when the probe could not be sent for want of a token.
-func TestAProbeShowsWhoIsSilent(t *testing.T) {
-	for _, test := range []struct {
-		code          codes.Code
-		stalled       bool
-		there, silent bool
-	}{
-		{code: codes.OK, there: true},
-		{code: codes.OK, stalled: true, there: true},
-		{code: codes.PermissionDenied, there: true},
-		{code: codes.Unimplemented, there: true},
-		{code: codes.DeadlineExceeded, silent: true},
-		{code: codes.DeadlineExceeded, stalled: true},
-		{code: codes.Unavailable, silent: true},
-		{code: codes.Unavailable, stalled: true, silent: true},
-		{code: codes.Unauthenticated},
-	} {
-		if there, silent := judgeProbe(test.code, test.stalled); there != test.there || silent != test.silent {
-			t.Errorf("%+v: there %v, silent %v", test, there, silent)
 		}
 	}
 }

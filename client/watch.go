@@ -95,7 +95,7 @@ func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watch
 	c.mu.Unlock()
 	w.setStop(context.AfterFunc(ctx, func() { w.end(context.Cause(ctx)) }))
 	select {
-	case <-c.follower.first:
+	case <-c.follower.First:
 		w.place()
 	default: // open closes first and then places all watchers, this one among them
 	}

@@ -75,8 +75,8 @@ func (w *Watcher) tell() {
 }
 
 func (w *Watcher) createdLocked(c *pb.Created) {
-	if t := w.c.follower.topology.Load(); t != nil && t.ClusterID != c.GetClusterId() {
-		w.c.follower.doubt(t) // the node was rebuilt, or the map's was
+	if t := w.c.follower.Topology.Load(); t != nil && t.ClusterID != c.GetClusterId() {
+		w.c.follower.Doubt(t) // the node was rebuilt, or the map's was
 		w.brokenLocked(fmt.Errorf("%w: %s, the shard map is of %s", outcome.ErrForeign, c.GetClusterId(), t.ClusterID))
 		return
 	}

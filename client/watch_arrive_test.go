@@ -226,10 +226,10 @@ func TestAnEndedWatchLeavesNothingBehind(t *testing.T) {
 		running, waiting := b.watch(), b.watch()
 		b.begin(running, "n1", 10)
 		waiting.lost(waiting.on, waiting.id, outcome.Verdict{Err: outcome.ErrEnded, After: time.Hour}, 0)
-		b.c.follower.topology.Store(&shardmap.Topology{})
+		b.c.follower.Topology.Store(&shardmap.Topology{})
 		unmapped := b.watch()
-		if b.c.follower.unmapped.Load() != 1 || unmapped.at() != "" || unmapped.timer == nil || waiting.timer == nil {
-			t.Fatalf("%d watches wait for the map", b.c.follower.unmapped.Load())
+		if b.c.follower.Unmapped.Load() != 1 || unmapped.at() != "" || unmapped.timer == nil || waiting.timer == nil {
+			t.Fatalf("%d watches wait for the map", b.c.follower.Unmapped.Load())
 		}
 		s := running.on
 		for _, w := range []*Watcher{running, waiting, unmapped} {
@@ -244,7 +244,7 @@ func TestAnEndedWatchLeavesNothingBehind(t *testing.T) {
 				left++
 			}
 		}
-		if n := b.c.follower.unmapped.Load(); n != 0 || len(b.c.watchers) != 0 || left != 2 {
+		if n := b.c.follower.Unmapped.Load(); n != 0 || len(b.c.watchers) != 0 || left != 2 {
 			t.Errorf("%d wait for the map, %d watchers, %d of 2 have left the stream", n, len(b.c.watchers), left)
 		}
 		b.c.wg.Wait()
@@ -275,28 +275,28 @@ func known(t *testing.T, all bool, ranges ...Range) *shardmap.Topology {
 // after a while.
 func TestAWatchWaitsForTheMapOnce(t *testing.T) {
 	onBench(t, func(b *bench) {
-		b.c.follower.topology.Store(&shardmap.Topology{})
+		b.c.follower.Topology.Store(&shardmap.Topology{})
 		w, other := b.watch(), b.watch()
 		w.mapped(known(t, false, Prefix("b")))
 		if w.at() != "" {
 			t.Errorf("placed by a map of other ranges at %q", w.at())
 		}
 		w.mapped(known(t, false, Prefix("")))
-		if w.at() != "a:1" || b.c.follower.unmapped.Load() != 1 {
-			t.Errorf("at %q with the map; %d wait", w.at(), b.c.follower.unmapped.Load())
+		if w.at() != "a:1" || b.c.follower.Unmapped.Load() != 1 {
+			t.Errorf("at %q with the map; %d wait", w.at(), b.c.follower.Unmapped.Load())
 		}
 		time.Sleep(mapWait)
 		synctest.Wait()
-		if other.at() != "a:1" || b.c.follower.unmapped.Load() != 0 {
-			t.Errorf("at %q without it; %d wait", other.at(), b.c.follower.unmapped.Load())
+		if other.at() != "a:1" || b.c.follower.Unmapped.Load() != 0 {
+			t.Errorf("at %q without it; %d wait", other.at(), b.c.follower.Unmapped.Load())
 		}
 		b.fail(other, outcome.ErrEnded)
 		if other.at() != "b:1" {
 			t.Errorf("it waits a second time")
 		}
-		b.c.follower.topology.Store(known(t, true))
-		if covered := b.watch(); covered.at() != "a:1" || b.c.follower.unmapped.Load() != 0 {
-			t.Errorf("a watch of known shards is at %q; %d wait", covered.at(), b.c.follower.unmapped.Load())
+		b.c.follower.Topology.Store(known(t, true))
+		if covered := b.watch(); covered.at() != "a:1" || b.c.follower.Unmapped.Load() != 0 {
+			t.Errorf("a watch of known shards is at %q; %d wait", covered.at(), b.c.follower.Unmapped.Load())
 		}
 	}, "a:1", "b:1")
 }
@@ -312,47 +312,18 @@ func TestWatchesFollowTheClusterOfTheMap(t *testing.T) {
 		b.answer(old, created("old"))
 		b.answer(current, created("new"))
 		var unfollowed int
-		b.c.follower.following(func() { unfollowed++ })
-		b.c.follower.regroup("new")
+		b.c.follower.Following(func() { unfollowed++ })
+		watches{b.c}.Regroup("new")
 		time.Sleep(retry.HerdMax)
 		synctest.Wait()
 		if old.Stats().Attached || !errors.Is(old.Stats().LastError, outcome.ErrForeign) || !current.Stats().Attached || starting.Stats().LastError != nil {
 			t.Errorf("%+v, %+v, %+v", old.Stats(), current.Stats(), starting.Stats())
 		}
 		top := &shardmap.Topology{ClusterID: "new"}
-		b.c.follower.topology.Store(top)
+		b.c.follower.Topology.Store(top)
 		b.answer(starting, created("old"))
 		if starting.Stats().Attached || starting.begun || !errors.Is(starting.Stats().LastError, outcome.ErrForeign) || unfollowed != 1 {
 			t.Errorf("%+v; the map is doubted %d times", starting.Stats(), unfollowed)
-		}
-		b.c.follower.doubt(&shardmap.Topology{})
-		if unfollowed != 1 {
-			t.Error("a map is doubted for a node that was not compared with it")
-		}
-	}, "a:1", "b:1")
-}
-
-// The node of the map says that the cluster is another one: watches that nodes of the
-// former one serve leave them. A newer map of the same cluster moves none.
-func TestAMapOfAnotherClusterMovesWatches(t *testing.T) {
-	onBench(t, func(b *bench) {
-		learn := func(cluster string, version uint64) {
-			t.Helper()
-			r := &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: cluster, Version: version}, AllShards: true}
-			if err := b.c.follower.learn("a:1", shardmap.Interest{}, r); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(retry.HerdMax)
-			synctest.Wait()
-		}
-		w := b.watch()
-		b.answer(w, &pb.WatchResponse{Detail: &pb.WatchResponse_Created{Created: &pb.Created{Revision: 10, Lineage: 1, ClusterId: "old"}}})
-		learn("old", 1)
-		if learn("old", 2); !w.Stats().Attached {
-			t.Errorf("a map of the same cluster: %+v", w.Stats())
-		}
-		if learn("new", 1); w.Stats().Attached || !errors.Is(w.Stats().LastError, outcome.ErrForeign) {
-			t.Errorf("a map of another cluster: %+v", w.Stats())
 		}
 	}, "a:1", "b:1")
 }
@@ -363,7 +334,7 @@ func TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce(t *testing.T) {
 	onBench(t, func(b *bench) {
 		top := known(t, true)
 		top.Members = []shardmap.Member{{Name: "n1", Address: "a:1"}, {Name: "n2", Address: "b:1"}, {Name: "n3", Address: "c:1"}}
-		b.c.follower.topology.Store(top)
+		b.c.follower.Topology.Store(top)
 		w := b.c.Watch(context.Background(), Prefix("a"), FromRevision(3), WithoutResync())
 		asked := map[string]bool{}
 		for _, floor := range []int64{9, 7, 8} {

@@ -79,16 +79,16 @@ func (w *Watcher) placeLaterLocked(d time.Duration) {
 // mapWait, if they are not. A watch waits for that once.
 func (w *Watcher) awaitMapLocked() bool {
 	w.stopAwaitingLocked()
-	if w.awaited || w.c.follower.topology.Load() == nil || len(w.hints) > 0 {
+	if w.awaited || w.c.follower.Topology.Load() == nil || len(w.hints) > 0 {
 		return false
 	}
 	w.awaited, w.unmapped = true, true
-	w.c.follower.unmapped.Add(1) // before the look: learn looks here after it has stored a topology
-	if w.c.follower.topology.Load().Covers(w.asm.rng.keys()) {
+	w.c.follower.Unmapped.Add(1) // before the look: learn looks here after it has stored a topology
+	if w.c.follower.Topology.Load().Covers(w.asm.rng.keys()) {
 		w.stopAwaitingLocked()
 		return false
 	}
-	w.c.follower.grow()
+	w.c.follower.Grow()
 	w.placeLaterLocked(mapWait)
 	return true
 }
@@ -96,7 +96,7 @@ func (w *Watcher) awaitMapLocked() bool {
 func (w *Watcher) stopAwaitingLocked() {
 	if w.unmapped {
 		w.unmapped = false
-		w.c.follower.unmapped.Add(-1)
+		w.c.follower.Unmapped.Add(-1)
 	}
 }
 
@@ -244,7 +244,7 @@ func (w *Watcher) compactedLocked(e *pb.Ended) (floor int64, nowhere bool) {
 	}
 	w.floors[w.on.Addr()] = e.GetFloor()
 	if len(w.floors) < maxAsked {
-		for _, addr := range w.c.follower.topology.Load().Candidates(w.asm.rng.keys(), w.c.prefers) {
+		for _, addr := range w.c.follower.Topology.Load().Candidates(w.asm.rng.keys(), w.c.prefers) {
 			if _, asked := w.floors[addr]; asked {
 				continue
 			}

@@ -80,22 +80,6 @@ func clientGroup() Group {
 			Old: `if i < len(conditions) && current != conditions[i].ModRevision {`, New: `if i < len(conditions) {`, Tests: "TestTxnChangesAllOrNothing",
 		},
 		{
-			Name: "map-with-expired-token", Bug: "asks for the shard map with an expired token for ever", File: "follow.go",
-			Old: `c.connect.Renewed(v, began)`, New: `_ = v`, Tests: "TestTheMapIsFollowedAsAUser",
-		},
-		{
-			Name: "silent-map-waited-for", Bug: "waits for ever for a node that never sends its map", File: "follow.go",
-			Old: `if f.c.pulse.Ran()-began > f.c.cfg.Silence {`, New: `if f.c.pulse.Ran() < began {`, Tests: "TestANodeThatNeverSendsItsMapIsLeft",
-		},
-		{
-			Name: "own-stall-leaves-the-map", Bug: "leaves the node of the map because the client itself stood still", File: "follow.go",
-			Old: `return false, !stalled`, New: `return false, true`, Tests: "TestAProbeShowsWhoIsSilent",
-		},
-		{
-			Name: "probe-unsent-counts", Bug: "a probe that was not sent for want of a token shows that the node is there", File: "follow.go",
-			Old: "return false, false\n\tdefault", New: "return true, false\n\tdefault", Tests: "TestAProbeShowsWhoIsSilent",
-		},
-		{
 			Name: "silent-list-waited-for", Bug: "waits for ever for a node that falls silent in a list", File: "list.go",
 			Old: `				}
 			}
@@ -270,11 +254,11 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-waits-for-map-again", Bug: "a watch waits for the map before each attempt", File: "watch_move.go",
-			Old: `if w.awaited || w.c.follower.topology`, New: `if w.c.follower.topology`, Tests: "TestAWatchWaitsForTheMapOnce",
+			Old: `if w.awaited || w.c.follower.Topology`, New: `if w.c.follower.Topology`, Tests: "TestAWatchWaitsForTheMapOnce",
 		},
 		{
 			Name: "client-waits-for-known-map", Bug: "a watch of known shards waits for the map", File: "watch_move.go",
-			Old: `if w.c.follower.topology.Load().Covers(w.asm.rng.keys()) {`, New: `if false {`, Tests: "TestAWatchWaitsForTheMapOnce",
+			Old: `if w.c.follower.Topology.Load().Covers(w.asm.rng.keys()) {`, New: `if false {`, Tests: "TestAWatchWaitsForTheMapOnce",
 		},
 		{
 			Name: "client-foreign-node-starts", Bug: "a node of another cluster than the map's starts a watch", File: "watch_arrive.go",
@@ -282,15 +266,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-foreign-node-not-doubted", Bug: "the map is not followed elsewhere when a node contradicts it", File: "watch_arrive.go",
-			Old: `w.c.follower.doubt(t) // the`, New: `_ = t // the`, Tests: "TestWatchesFollowTheClusterOfTheMap",
-		},
-		{
-			Name: "client-doubts-another-map", Bug: "a map that was never compared is doubted", File: "follow.go",
-			Old: `f.topology.Load() == t && unfollow != nil`, New: `unfollow != nil`, Tests: "TestWatchesFollowTheClusterOfTheMap",
-		},
-		{
-			Name: "client-map-moves-none", Bug: "a map of another cluster moves no watch", File: "follow.go",
-			Old: `old == nil || old.ClusterID != t.ClusterID`, New: `old == nil`, Tests: "TestAMapOfAnotherClusterMovesWatches",
+			Old: `w.c.follower.Doubt(t) // the`, New: `_ = t // the`, Tests: "TestWatchesFollowTheClusterOfTheMap",
 		},
 		{
 			Name: "client-regroup-moves-all", Bug: "a map of another cluster moves watches that are in it", File: "watch_move.go",
@@ -311,14 +287,6 @@ func clientGroup() Group {
 		{
 			Name: "client-compacted-at-one-node", Bug: "history that one node lacks counts as gone", File: "watch_move.go",
 			Old: `if len(w.floors) < maxAsked {`, New: `if false {`, Tests: "TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce",
-		},
-		{
-			Name: "client-endpoint-closed", Bug: "closes connections to endpoints", File: "client.go",
-			Old: `known[e] = true`, New: `_ = e`, Tests: "TestMembersAndEndpointsAreKnown",
-		},
-		{
-			Name: "client-dead-connection-kept", Bug: "keeps connections to dead members", File: "client.go",
-			Old: `if !m.Gone() {`, New: `if m.State != 4 {`, Tests: "TestMembersAndEndpointsAreKnown",
 		},
 		{
 			Name: "client-failing-node-not-blamed", Bug: "a read does not blame the node that fails", File: "call.go",
@@ -538,6 +506,43 @@ func clientNodesGroup() Group {
 		{
 			Name: "client-watched-connection-closed", Bug: "closes connections that watches use", File: "pool.go",
 			Old: `if !known[addr] && len(n.streams) == 0 {`, New: `if !known[addr] {`, Tests: "TestConnectionsToFormerNodesAreClosed",
+		},
+	}}
+}
+
+func clientMapfollowGroup() Group {
+	return Group{Package: "client/internal/mapfollow", Mutants: []Mutant{
+		{
+			Name: "map-with-expired-token", Bug: "asks for the shard map with an expired token for ever", File: "follow.go",
+			Old: `f.cfg.Connect.Renewed(v, began)`, New: `_ = v`, Package: "client", Tests: "TestTheMapIsFollowedAsAUser",
+		},
+		{
+			Name: "silent-map-waited-for", Bug: "waits for ever for a node that never sends its map", File: "follow.go",
+			Old: `if f.cfg.Pulse.Ran()-began > f.cfg.Silence {`, New: `if f.cfg.Pulse.Ran() < began {`, Package: "client", Tests: "TestANodeThatNeverSendsItsMapIsLeft",
+		},
+		{
+			Name: "own-stall-leaves-the-map", Bug: "leaves the node of the map because the client itself stood still", File: "follow.go",
+			Old: `return false, !stalled`, New: `return false, true`, Tests: "TestAProbeShowsWhoIsSilent",
+		},
+		{
+			Name: "probe-unsent-counts", Bug: "a probe that was not sent for want of a token shows that the node is there", File: "follow.go",
+			Old: "return false, false\n\tdefault", New: "return true, false\n\tdefault", Tests: "TestAProbeShowsWhoIsSilent",
+		},
+		{
+			Name: "client-doubts-another-map", Bug: "a map that was never compared is doubted", File: "follow.go",
+			Old: `f.Topology.Load() == t && unfollow != nil`, New: `unfollow != nil`, Tests: "TestOnlyTheComparedMapIsDoubted",
+		},
+		{
+			Name: "client-map-moves-none", Bug: "a map of another cluster moves no watch", File: "follow.go",
+			Old: `old == nil || old.ClusterID != t.ClusterID`, New: `old == nil`, Tests: "TestAMapOfAnotherClusterMovesWatches",
+		},
+		{
+			Name: "client-endpoint-closed", Bug: "closes connections to endpoints", File: "follow.go",
+			Old: `known[e] = true`, New: `_ = e`, Tests: "TestMembersAndEndpointsAreKnown",
+		},
+		{
+			Name: "client-dead-connection-kept", Bug: "keeps connections to dead members", File: "follow.go",
+			Old: `if !m.Gone() {`, New: `if m.State != 4 {`, Tests: "TestMembersAndEndpointsAreKnown",
 		},
 	}}
 }

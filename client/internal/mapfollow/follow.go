@@ -1,0 +1,328 @@
+// Package mapfollow follows the shard map and the members at one node after the other, as
+// far as the watches of a client need them.
+//
+// Read [Follower] first. It may be used from several goroutines.
+package mapfollow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/connect"
+	"github.com/shardwatch/shardwatch/client/internal/keyrange"
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
+	"github.com/shardwatch/shardwatch/client/internal/retry"
+	"github.com/shardwatch/shardwatch/client/internal/shardmap"
+)
+
+// probeEvery is how long the map may be quiet before its node is asked
+// whether it is still there: a map that does not change sends nothing.
+const probeEvery = 5 * time.Second
+
+// maxMap bounds a shard map: 100,000 shards take some 21 MB.
+const maxMap = 64 << 20
+
+// narrowEvery is how often a client looks for shards that it need not follow any
+// more.
+const narrowEvery = time.Minute
+
+// Watches are the watches of a client.
+type Watches interface {
+	// Ranges returns the ranges of those that have not ended.
+	Ranges() []keyrange.Range
+	// Open places all of them: the map is known, or the first attempt has failed.
+	Open()
+	// Mapped places those that wait for shards that t has.
+	Mapped(t *shardmap.Topology)
+	// Regroup has them leave nodes of other clusters.
+	Regroup(cluster string)
+}
+
+// Config says what a [Follower] needs. All fields must be set.
+type Config struct {
+	Pool      *nodes.Pool
+	Pulse     *retry.Pulse // what nodes are timed by
+	Connect   *connect.Options
+	Logger    *slog.Logger
+	Endpoints []string // of which connections are kept
+	Silence   time.Duration
+	// Pick returns the address of the node to ask next.
+	Pick    func(tried retry.Tried) string
+	Watches Watches
+}
+
+// Follower follows the shard map at one node after the other, as far as the client's
+// watches need it.
+type Follower struct {
+	cfg Config
+
+	Topology atomic.Pointer[shardmap.Topology] // nil: not known yet
+	First    chan struct{}                     // closed by Run: the map is known, or the first attempt failed
+	Unmapped atomic.Int64                      // watches that wait for the shards of their ranges
+	grown    chan struct{}                     // capacity 1: a watch needs shards that are not known
+
+	mu       sync.Mutex
+	unfollow func() // has the map followed at another node; guarded by mu
+}
+
+// New returns a follower that knows nothing yet.
+func New(cfg Config) *Follower {
+	return &Follower{cfg: cfg, First: make(chan struct{}), grown: make(chan struct{}, 1)}
+}
+
+// Run keeps the topology until ctx ends.
+func (f *Follower) Run(ctx context.Context) {
+	var failures int
+	var tried retry.Tried
+	opened := sync.OnceFunc(func() { f.open() })
+	defer opened()
+	lost := false
+	for ctx.Err() == nil {
+		addr := f.cfg.Pick(tried)
+		got := false
+		began := time.Now()
+		err := f.followAt(ctx, addr, func() {
+			got = true
+			if lost {
+				lost = false
+				f.cfg.Logger.Info("cluster found again", "node", addr)
+			}
+			opened()
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if got && time.Since(began) > retry.Settled {
+			failures, tried = 0, nil
+		}
+		failures++
+		v := outcome.Judge(err)
+		f.cfg.Connect.Renewed(v, began)
+		if v.Penalise || errors.Is(err, outcome.ErrSilent) {
+			f.cfg.Pool.Penalise(addr, 0)
+		}
+		if failures == len(f.cfg.Endpoints)+2 && !lost {
+			lost = true
+			f.cfg.Logger.Warn("no node answers; retrying", "endpoints", f.cfg.Endpoints, "last_error", outcome.Brief(err))
+		}
+		opened()
+		tried.Add(addr)
+		if !retry.Sleep(ctx, retry.Backoff(failures, v.After)) {
+			return
+		}
+	}
+}
+
+// open lets those go that wait for the first map.
+func (f *Follower) open() {
+	close(f.First)
+	f.cfg.Watches.Open()
+}
+
+// followAt keeps the topology from one node, until that fails; got is called
+// for every answer.
+func (f *Follower) followAt(parent context.Context, addr string, got func()) error {
+	n, err := f.cfg.Pool.Get(addr)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	cluster, health := pb.NewClusterServiceClient(n.Conn), healthgrpc.NewHealthClient(n.Conn)
+	defer f.Following(nil)
+
+	var heard atomic.Int64 // on the pulse; 0: nothing yet
+	var g sync.WaitGroup
+	defer g.Wait()
+	defer cancel(nil)
+	g.Go(func() {
+		began := f.cfg.Pulse.Ran()
+		for retry.Sleep(ctx, min(f.cfg.Silence, probeEvery)) {
+			at := heard.Load()
+			if at == 0 {
+				if f.cfg.Pulse.Ran()-began > f.cfg.Silence {
+					cancel(outcome.ErrSilent)
+				}
+				continue
+			}
+			if f.cfg.Pulse.Ran()-time.Duration(at) < probeEvery {
+				continue
+			}
+			wait := f.cfg.Pulse.Wait()
+			probe, done := context.WithTimeout(ctx, f.cfg.Silence)
+			_, err := health.Check(probe, &healthgrpc.HealthCheckRequest{})
+			done()
+			switch there, silent := judgeProbe(status.Code(err), f.cfg.Pulse.Stalled(wait)); {
+			case silent:
+				cancel(outcome.ErrSilent)
+				return
+			case there:
+				heard.Store(int64(f.cfg.Pulse.Ran()))
+			}
+		}
+	})
+
+	for err == nil {
+		err = f.followPart(ctx, cluster, addr, func() {
+			heard.Store(int64(f.cfg.Pulse.Ran()))
+			f.Following(func() { cancel(outcome.ErrForeign) }) // not before: a map that is on its way is not doubted
+			f.cfg.Pool.Praise(addr)
+			got()
+		})
+	}
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, outcome.ErrSilent):
+		f.cfg.Pool.Drop(n)
+		return fmt.Errorf("%s: %w", addr, outcome.ErrSilent)
+	case errors.Is(cause, outcome.ErrForeign):
+		return fmt.Errorf("%s: %w than others", addr, outcome.ErrForeign)
+	}
+	return fmt.Errorf("%s: follow the shard map: %w", addr, err)
+}
+
+// judgeProbe says what a probe shows of a node: that it is there, that it is silent, or
+// neither. stalled: this process stood still meanwhile.
+func judgeProbe(code codes.Code, stalled bool) (there, silent bool) {
+	switch code {
+	case codes.DeadlineExceeded: // which a process that stood still finds at any node
+		return false, !stalled
+	case codes.Unavailable:
+		return false, true
+	case codes.Unauthenticated: // perhaps it was not even sent
+		return false, false
+	default:
+		return true, false
+	}
+}
+
+// followPart keeps that part of the topology that the client needs from one node, until
+// it needs another part. got is called for every answer.
+func (f *Follower) followPart(ctx context.Context, cluster pb.ClusterServiceClient, addr string, got func()) error {
+	in := f.interest()
+	t := f.Topology.Load().Narrowed(in)
+	if t != nil {
+		f.Topology.Store(t)
+	}
+	part, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	stream, err := cluster.WatchShardMap(part, t.Request(addr, in), grpc.MaxCallRecvMsgSize(maxMap))
+	for first := true; err == nil; first = false {
+		var r *pb.WatchShardMapResponse
+		if r, err = stream.Recv(); err == nil {
+			if err = f.learn(addr, in, r); err == nil {
+				got()
+			}
+		}
+		if first && err == nil {
+			watching.Go(func() {
+				f.outgrown(part, in)
+				cancel()
+			})
+		}
+	}
+	if part.Err() != nil && ctx.Err() == nil {
+		return nil
+	}
+	return err //nolint:wrapcheck // wrapped by followAt
+}
+
+// learn takes over what a node has sent.
+func (f *Follower) learn(addr string, in shardmap.Interest, r *pb.WatchShardMapResponse) error {
+	old := f.Topology.Load()
+	t, err := old.With(addr, in, r)
+	if err != nil {
+		return err
+	}
+	f.Topology.Store(t)
+	if f.Unmapped.Load() > 0 {
+		f.cfg.Watches.Mapped(t)
+	}
+	f.cfg.Pool.Forget(f.known(t))
+	if old == nil || old.ClusterID != t.ClusterID {
+		f.cfg.Watches.Regroup(t.ClusterID)
+	}
+	return nil
+}
+
+// Following keeps the function by which [Follower.Doubt] has the map followed at another
+// node; nil: it is followed nowhere.
+func (f *Follower) Following(unfollow func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unfollow = unfollow
+}
+
+// Doubt has the map followed at another node, if it is still t: a node has turned
+// out to be of another cluster.
+func (f *Follower) Doubt(t *shardmap.Topology) {
+	f.mu.Lock()
+	unfollow := f.unfollow
+	f.mu.Unlock()
+	if f.Topology.Load() == t && unfollow != nil {
+		unfollow()
+	}
+}
+
+// interest returns what the client needs of the map.
+func (f *Follower) interest() shardmap.Interest {
+	return f.Topology.Load().Need(f.cfg.Watches.Ranges())
+}
+
+// outgrown returns when what was asked for is not what the client needs, or when ctx
+// ends.
+func (f *Follower) outgrown(ctx context.Context, in shardmap.Interest) {
+	tick := time.NewTicker(narrowEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.grown:
+			t := f.Topology.Load()
+			if slices.ContainsFunc(f.cfg.Watches.Ranges(), func(r keyrange.Range) bool { return !t.Covers(r) }) {
+				return
+			}
+		case <-tick.C:
+			if now := f.interest(); f.Topology.Load().Narrower(in, now) {
+				return
+			}
+		}
+	}
+}
+
+// Grow has the shards of further ranges followed.
+func (f *Follower) Grow() {
+	select {
+	case f.grown <- struct{}{}:
+	default:
+	}
+}
+
+// known returns the addresses of the nodes that may serve, and the endpoints.
+func (f *Follower) known(t *shardmap.Topology) map[string]bool {
+	known := map[string]bool{}
+	for _, m := range t.Members {
+		if !m.Gone() {
+			known[m.Address] = true
+		}
+	}
+	for _, e := range f.cfg.Endpoints {
+		known[e] = true
+	}
+	return known
+}

@@ -1,0 +1,89 @@
+package mapfollow
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/keyrange"
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
+	"github.com/shardwatch/shardwatch/client/internal/shardmap"
+)
+
+// The node of the shard map is left when a probe shows that it is silent: not when the
+// program itself stood still, nor when the probe could not be sent for want of a token.
+func TestAProbeShowsWhoIsSilent(t *testing.T) {
+	for _, test := range []struct {
+		code          codes.Code
+		stalled       bool
+		there, silent bool
+	}{
+		{code: codes.OK, there: true},
+		{code: codes.OK, stalled: true, there: true},
+		{code: codes.PermissionDenied, there: true},
+		{code: codes.Unimplemented, there: true},
+		{code: codes.DeadlineExceeded, silent: true},
+		{code: codes.DeadlineExceeded, stalled: true},
+		{code: codes.Unavailable, silent: true},
+		{code: codes.Unavailable, stalled: true, silent: true},
+		{code: codes.Unauthenticated},
+	} {
+		if there, silent := judgeProbe(test.code, test.stalled); there != test.there || silent != test.silent {
+			t.Errorf("%+v: there %v, silent %v", test, there, silent)
+		}
+	}
+}
+
+// noted are watches that note what is asked of them.
+type noted struct{ regrouped []string }
+
+func (*noted) Ranges() []keyrange.Range  { return nil }
+func (*noted) Open()                     {}
+func (*noted) Mapped(*shardmap.Topology) {}
+func (n *noted) Regroup(cluster string)  { n.regrouped = append(n.regrouped, cluster) }
+
+// A map of another cluster moves the watches; a newer map of the same cluster moves none.
+func TestAMapOfAnotherClusterMovesWatches(t *testing.T) {
+	var watches noted
+	f := New(Config{Pool: nodes.New(nodes.Config{}), Watches: &watches})
+	for _, c := range []struct {
+		cluster string
+		version uint64
+	}{{"old", 1}, {"old", 2}, {"new", 1}} {
+		r := &pb.WatchShardMapResponse{Map: &pb.ShardMap{ClusterId: c.cluster, Version: c.version}, AllShards: true}
+		if err := f.learn("a:1", shardmap.Interest{}, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(watches.regrouped, []string{"old", "new"}) {
+		t.Errorf("watches are moved to %v", watches.regrouped)
+	}
+}
+
+// A map is doubted only for a node that was compared with it.
+func TestOnlyTheComparedMapIsDoubted(t *testing.T) {
+	f := New(Config{})
+	top := &shardmap.Topology{ClusterID: "new"}
+	f.Topology.Store(top)
+	f.Doubt(top) // it is followed nowhere
+	doubted := 0
+	f.Following(func() { doubted++ })
+	f.Doubt(new(shardmap.Topology))
+	if f.Doubt(top); doubted != 1 {
+		t.Errorf("doubted %d times, want once", doubted)
+	}
+}
+
+// Connections may stay open to endpoints and to members that serve.
+func TestMembersAndEndpointsAreKnown(t *testing.T) {
+	f := New(Config{Endpoints: []string{"a:1"}})
+	got := slices.Sorted(maps.Keys(f.known(&shardmap.Topology{Members: []shardmap.Member{
+		{Address: "live:1", State: pb.MemberState_MEMBER_STATE_ALIVE}, {Address: "dead:1", State: pb.MemberState_MEMBER_STATE_DEAD}, {Address: "left:1", State: pb.MemberState_MEMBER_STATE_LEFT},
+	}})))
+	if !slices.Equal(got, []string{"a:1", "live:1"}) {
+		t.Errorf("known: %v", got)
+	}
+}
