@@ -1,13 +1,13 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"hash/maphash"
 	"iter"
 	"sync"
 	"time"
+
+	"github.com/shardwatch/shardwatch/client/internal/tree"
 )
 
 // Mirror is a local copy of a range, kept in step: reading it costs no
@@ -18,7 +18,7 @@ import (
 // deletes among it that no server could tell; until then it keeps what it has.
 type Mirror struct {
 	rng    Range
-	hash   hasher
+	hash   tree.Hasher
 	w      *Watcher
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has returned
@@ -32,7 +32,7 @@ type Mirror struct {
 
 // View is the content of a mirror at one revision. It never changes.
 type View struct {
-	root     *tree
+	root     *tree.Tree
 	revision int64
 	history
 	resyncs int64 // how often the state was replaced, after the first time
@@ -42,7 +42,7 @@ type View struct {
 func (c *Client) Mirror(ctx context.Context, r Range, opts ...MirrorOption) *Mirror {
 	ctx, cancel := context.WithCancel(ctx)
 	m := &Mirror{
-		rng: r, hash: hasher{seed: maphash.MakeSeed()}, cancel: cancel,
+		rng: r, hash: tree.NewHasher(), cancel: cancel,
 		done: make(chan struct{}), ready: make(chan struct{}), changed: make(chan struct{}),
 	}
 	own := []WatchOption{WithState(), WithProgress()}
@@ -130,11 +130,11 @@ func (m *Mirror) Resyncs() int { return int(m.Stats().Resyncs) }
 
 // Get returns a key, and whether it exists.
 func (v View) Get(key string) (KeyValue, bool) {
-	kv := v.root.get(key)
+	kv := v.root.Get(key)
 	if kv == nil {
 		return KeyValue{}, false
 	}
-	return *kv, true
+	return KeyValue(*kv), true
 }
 
 // All yields all keys in order.
@@ -143,12 +143,12 @@ func (v View) All() iter.Seq[KeyValue] { return v.Range(Range{}) }
 // Range yields the keys of a range in order.
 func (v View) Range(r Range) iter.Seq[KeyValue] {
 	return func(yield func(KeyValue) bool) {
-		v.root.walk(r, func(kv *KeyValue) bool { return yield(*kv) })
+		v.root.Walk(r.keys(), func(kv *tree.KeyValue) bool { return yield(KeyValue(*kv)) })
 	}
 }
 
 // Len returns the number of keys.
-func (v View) Len() int { return v.root.len() }
+func (v View) Len() int { return v.root.Len() }
 
 // Revision returns the revision of the content.
 func (v View) Revision() int64 { return v.revision }
@@ -262,10 +262,10 @@ func (m *Mirror) Changes(ctx context.Context) iter.Seq2[Change, error] {
 
 func changeBetween(a, b View) Change {
 	c := Change{View: b, Initial: b.held() && !a.held(), Resync: a.held() && b.resyncs > a.resyncs}
-	diff(a.root, b.root, func(before, after *KeyValue) {
-		e := Event{Prev: before}
+	tree.Diff(a.root, b.root, func(before, after *tree.KeyValue) {
+		e := Event{Prev: (*KeyValue)(before)}
 		if after != nil {
-			e.KV = *after
+			e.KV = KeyValue(*after)
 		} else {
 			e.Type, e.KV = EventDelete, KeyValue{Key: before.Key}
 		}
@@ -291,7 +291,7 @@ func (m *Mirror) run() {
 			return
 		}
 		old := m.View()
-		m.set(m.hash.apply(old, &u))
+		m.set(apply(m.hash, old, &u))
 		if !old.held() {
 			close(m.ready)
 		}
@@ -310,28 +310,28 @@ func (m *Mirror) end(err error) {
 }
 
 // apply returns v after u.
-func (h hasher) apply(v View, u *Update) View {
+func apply(h tree.Hasher, v View, u *Update) View {
 	switch u.Kind {
 	case KindBatch:
 		for i := range u.Events {
 			if e := &u.Events[i]; e.Type == EventDelete {
-				v.root = v.root.remove(e.KV.Key)
+				v.root = v.root.Remove(e.KV.Key)
 			} else {
-				v.root = h.put(v.root, e.KV)
+				v.root = put(h, v.root, e.KV)
 			}
 		}
 	case KindDelta, KindConflated:
 		for i := range u.KVs {
-			v.root = h.put(v.root, u.KVs[i])
+			v.root = put(h, v.root, u.KVs[i])
 		}
 		for _, key := range u.Deleted {
-			v.root = v.root.remove(key)
+			v.root = v.root.Remove(key)
 		}
 	case KindState, KindResync:
 		if v.held() {
 			v.resyncs++
 		}
-		v.root = h.replace(v.root, u.KVs)
+		v.root = v.root.Replace(h, len(u.KVs), func(i int) *tree.KeyValue { return (*tree.KeyValue)(&u.KVs[i]) })
 	case KindProgress:
 	}
 	v.revision, v.history = u.Revision, u.Position().history()
@@ -340,32 +340,8 @@ func (h hasher) apply(v View, u *Update) View {
 
 // put returns t with a copy of kv, which does not hold on to the update that it
 // came with.
-func (h hasher) put(t *tree, kv KeyValue) *tree { return t.put(h, &kv) }
-
-// replace returns the tree of kvs, which are in key order. It shares with old
-// what is the same, so that the two can be compared at the price of what
-// differs.
-func (h hasher) replace(old *tree, kvs []KeyValue) *tree {
-	root, rest := old, kvs
-	old.walk(Range{}, func(kv *KeyValue) bool {
-		for len(rest) > 0 && bytes.Compare(rest[0].Key, kv.Key) < 0 {
-			root = h.put(root, rest[0])
-			rest = rest[1:]
-		}
-		switch {
-		case len(rest) == 0 || !bytes.Equal(rest[0].Key, kv.Key):
-			root = root.remove(kv.Key)
-			return true
-		case !same(kv, &rest[0]):
-			root = h.put(root, rest[0])
-		}
-		rest = rest[1:]
-		return true
-	})
-	for i := range rest {
-		root = h.put(root, rest[i])
-	}
-	return root
+func put(h tree.Hasher, t *tree.Tree, kv KeyValue) *tree.Tree {
+	return t.Put(h, (*tree.KeyValue)(&kv))
 }
 
 func (m *Mirror) set(v View) {

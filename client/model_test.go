@@ -3,7 +3,6 @@ package client
 import (
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
+	"github.com/shardwatch/shardwatch/client/internal/tree"
 )
 
 // past is all that ever happened, in several histories: the states of each, by
@@ -268,7 +268,7 @@ type model struct {
 	node *peer // nil: nowhere
 	sent []*pb.WatchResponse
 
-	hash   hasher
+	hash   tree.Hasher
 	view   View  // as a mirror holds it
 	known  bool  // the consumer has had the state, or was there from the beginning
 	units  Units // that arrived
@@ -276,7 +276,7 @@ type model struct {
 }
 
 func newModel(t *testing.T, seed, round uint64) *model {
-	m := &model{t: t, rng: rand.New(rand.NewPCG(seed, round)), hash: hasher{maphash.MakeSeed()}}
+	m := &model{t: t, rng: rand.New(rand.NewPCG(seed, round)), hash: tree.NewHasher()}
 	m.p.lineages = [][]map[string]int64{{{}}}
 	for range 1 + m.rng.IntN(10) {
 		m.p.write(m.rng)
@@ -303,7 +303,7 @@ func newModel(t *testing.T, seed, round uint64) *model {
 func (m *model) hold(revision int64) {
 	state := m.p.state(1, revision)
 	for k, mod := range state {
-		m.view.root = m.hash.put(m.view.root, KeyValue{Key: []byte(k), ModRevision: mod})
+		m.view.root = put(m.hash, m.view.root, KeyValue{Key: []byte(k), ModRevision: mod})
 	}
 	m.view.revision, m.view.lineage, m.known = revision, 1, true
 }
@@ -388,15 +388,15 @@ func (m *model) take(u Update) {
 		m.t.Errorf("%v from %d, at %d", u.Kind, u.From, m.view.revision)
 	}
 	before := m.view
-	m.view = m.hash.apply(m.view, &u)
+	m.view = apply(m.hash, m.view, &u)
 	want := m.p.state(u.Lineage, u.Revision)
 	got := map[string]int64{}
-	m.view.root.walk(Range{}, func(kv *KeyValue) bool { got[string(kv.Key)] = kv.ModRevision; return true })
+	m.view.root.Walk(Range{}.keys(), func(kv *tree.KeyValue) bool { got[string(kv.Key)] = kv.ModRevision; return true })
 	if !maps.Equal(got, want) {
 		m.t.Errorf("after %v at %d/%d: %v, want %v", u.Kind, u.Lineage, u.Revision, got, want)
 	}
 	told := map[string]int64{} // what the changes add up to
-	before.root.walk(Range{}, func(kv *KeyValue) bool { told[string(kv.Key)] = kv.ModRevision; return true })
+	before.root.Walk(Range{}.keys(), func(kv *tree.KeyValue) bool { told[string(kv.Key)] = kv.ModRevision; return true })
 	for _, e := range changeBetween(before, m.view).Events {
 		if e.Type == EventDelete {
 			delete(told, string(e.KV.Key))

@@ -4,9 +4,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"hash/maphash"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/keyrange"
 	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
@@ -39,8 +37,8 @@ func TestRangeWire(t *testing.T) {
 		if string(key) != c.key || string(end) != c.end || c.r.validate() != nil {
 			t.Errorf("%v on the wire is %q, %q (%v)", c.r, key, end, c.r.validate())
 		}
-		if back := rangeFromWire(key, end); back != c.r {
-			t.Errorf("%v comes back as %v", c.r, back)
+		if start, stop := keyrange.Decode(key, end); Between(start, stop) != c.r {
+			t.Errorf("%v comes back as %v", c.r, Between(start, stop))
 		}
 		if c.r.String() != c.text {
 			t.Errorf("%v, want %s", c.r, c.text)
@@ -318,77 +316,5 @@ func TestAssembler(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 		})
-	}
-}
-
-// The tree against a map, its differences against comparing all.
-func TestTree(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
-	h := hasher{seed: maphash.MakeSeed()}
-	var tr, last *tree
-	model, lastModel := map[string]int64{}, map[string]int64{}
-	for i := range 5000 {
-		key := fmt.Sprintf("%03d", rng.IntN(200))
-		if rng.IntN(3) == 0 {
-			tr = tr.remove([]byte(key))
-			delete(model, key)
-		} else {
-			tr = tr.put(h, &KeyValue{Key: []byte(key), ModRevision: int64(i)})
-			model[key] = int64(i)
-		}
-		if tr.len() != len(model) {
-			t.Fatalf("step %d: %d keys, want %d", i, tr.len(), len(model))
-		}
-		if rng.IntN(10) != 0 {
-			continue
-		}
-		r := Between(fmt.Sprintf("%03d", rng.IntN(100)), fmt.Sprintf("%03d", 100+rng.IntN(100)))
-		var got []string
-		tr.walk(r, func(kv *KeyValue) bool { got = append(got, string(kv.Key)); return true })
-		var want []string
-		for k, m := range model {
-			if r.Contains(k) {
-				want = append(want, k)
-			}
-			if kv := tr.get(k); kv == nil || kv.ModRevision != m {
-				t.Fatalf("get %q: %+v, want %d", k, kv, m)
-			}
-		}
-		slices.Sort(want)
-		if !slices.Equal(got, want) {
-			t.Fatalf("walk %v: %q, want %q", r, got, want)
-		}
-		prev := ""
-		n := 0
-		diff(last, tr, func(before, after *KeyValue) {
-			n++
-			kv := after
-			if kv == nil {
-				kv = before
-			}
-			k := string(kv.Key)
-			b, hadB := lastModel[k]
-			a, hasA := model[k]
-			if k <= prev || hadB != (before != nil) || hasA != (after != nil) || hadB && b != before.ModRevision || hasA && a != after.ModRevision || hadB == hasA && a == b {
-				t.Fatalf("diff of %q: %v to %v", k, before, after)
-			}
-			prev = k
-		})
-		for k, a := range model {
-			if b, ok := lastModel[k]; !ok || a != b {
-				n--
-			}
-			delete(lastModel, k)
-		}
-		if n -= len(lastModel); n != 0 {
-			t.Fatalf("diff has %d too many", n)
-		}
-		last = tr
-		clear(lastModel)
-		for k, m := range model {
-			lastModel[k] = m
-		}
 	}
 }

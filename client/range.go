@@ -67,9 +67,3 @@ func (r Range) validate() error {
 
 // wire returns the range as etcd's API writes it.
 func (r Range) wire() (key, end []byte) { return keyrange.Encode(r.Start, r.End) }
-
-// rangeFromWire reads what [Range.wire] writes.
-func rangeFromWire(key, end []byte) Range {
-	start, stop := keyrange.Decode(key, end)
-	return Range{Start: start, End: stop}
-}

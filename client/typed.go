@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"google.golang.org/protobuf/proto"
+
+	"github.com/shardwatch/shardwatch/client/internal/tree"
 )
 
 // Decoder makes a T of a key's value. It may be called from any goroutine, and must not
@@ -148,7 +150,7 @@ func (m *TypedMirror[T]) Range(r Range) iter.Seq2[string, T] {
 		m.mu.RLock()
 		var keys []string
 		var values []*T
-		m.view.root.walk(r, func(kv *KeyValue) bool {
+		m.view.root.Walk(r.keys(), func(kv *tree.KeyValue) bool {
 			if v := m.values[string(kv.Key)]; v != nil {
 				keys, values = append(keys, string(kv.Key)), append(values, v)
 			}
@@ -253,7 +255,7 @@ type revised[T any] struct {
 // step shows a view in place of the last one, and reports what differs.
 func (m *TypedMirror[T]) step(last, v View) {
 	var all []revised[T]
-	diff(last.root, v.root, func(before, after *KeyValue) {
+	tree.Diff(last.root, v.root, func(before, after *tree.KeyValue) {
 		if after == nil {
 			if key := string(before.Key); m.values[key] != nil { // read without mu: no other goroutine writes
 				all = append(all, revised[T]{key: key, before: m.values[key]})
@@ -265,7 +267,7 @@ func (m *TypedMirror[T]) step(last, v View) {
 		case err == nil:
 			all = append(all, revised[T]{key, m.values[key], &value})
 		case m.cfg.OnInvalid != nil:
-			m.cfg.OnInvalid(*after, err)
+			m.cfg.OnInvalid(KeyValue(*after), err)
 		}
 	})
 	m.show(v, all)

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
+	"github.com/shardwatch/shardwatch/client/internal/tree"
 )
 
 // A read that fails blames its node, unless the program itself stood still, goes where it
@@ -67,9 +67,9 @@ func TestTheLastChangeComesBeforeTheEnd(t *testing.T) {
 			for _, k := range keys {
 				u.KVs = append(u.KVs, KeyValue{Key: []byte(k), ModRevision: revision})
 			}
-			return m.hash.apply(View{}, &u)
+			return apply(m.hash, View{}, &u)
 		}
-		m.hash = hasher{maphash.MakeSeed()}
+		m.hash = tree.NewHasher()
 		m.set(kvs(2, "a"))
 		var told []int
 		var last error

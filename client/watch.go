@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
+	"github.com/shardwatch/shardwatch/client/internal/token"
 )
 
 // Watcher is a watch of one range: a position that lives on one node after
@@ -210,7 +211,7 @@ func (w *Watcher) Token() []byte {
 	if at.Lineage == 0 {
 		return nil
 	}
-	return token(rangeFromWire(w.asm.rng.wire()), at)
+	return token.Of(w.asm.rng.keys(), at.Cluster, at.Lineage, at.Revision)
 }
 
 // positionLocked returns how far the consumer is, and in which history.
