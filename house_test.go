@@ -77,6 +77,7 @@ func beside() map[string][]string {
 		// are read, and read again, and how a file is replaced so that a crash keeps it.
 		"client":                               {"api/...", "client/internal/...", "internal/files/durable"},
 		"client/internal/connect":              {"client/internal/outcome", "client/internal/retry", "internal/files/reload", "internal/files/tlsconf"},
+		"client/internal/index":                {},
 		"client/internal/keyrange":             {"api/..."},
 		"client/internal/mapfollow":            {"api/...", "client/internal/connect", "client/internal/keyrange", "client/internal/nodes", "client/internal/outcome", "client/internal/retry", "client/internal/shardmap"},
 		"client/internal/nodes":                {"api/...", "client/internal/connect", "client/internal/outcome", "client/internal/retry"},

@@ -6,12 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
-	"slices"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/shardwatch/shardwatch/client/internal/index"
 	"github.com/shardwatch/shardwatch/client/internal/tree"
 )
 
@@ -67,7 +66,7 @@ type MirrorConfig[T any] struct {
 type TypedMirror[T any] struct {
 	raw     *Mirror
 	cfg     MirrorConfig[T]
-	indexes map[string]*index
+	indexes map[string]*index.Index
 	done    chan struct{} // closed when run has returned
 	ready   chan struct{} // closed once OnChange has returned for the state
 
@@ -89,11 +88,11 @@ func MirrorOf[T any](ctx context.Context, c *Client, r Range, cfg MirrorConfig[T
 		cfg.Decode = JSON[T]
 	}
 	m := &TypedMirror[T]{
-		raw: c.Mirror(ctx, r, opts...), cfg: cfg, indexes: map[string]*index{},
+		raw: c.Mirror(ctx, r, opts...), cfg: cfg, indexes: map[string]*index.Index{},
 		done: make(chan struct{}), ready: make(chan struct{}), values: map[string]*T{}, changed: make(chan struct{}),
 	}
 	for name := range cfg.Indexes {
-		m.indexes[name] = newIndex()
+		m.indexes[name] = index.New()
 	}
 	if !c.spawn(m.run) {
 		close(m.done)
@@ -168,7 +167,7 @@ func (m *TypedMirror[T]) By(name, term string) iter.Seq2[string, T] {
 		m.mu.RLock()
 		var keys []string
 		if x := m.indexes[name]; x != nil {
-			keys = x.find(term)
+			keys = x.Find(term)
 		}
 		values := make([]*T, len(keys))
 		for i, key := range keys {
@@ -298,45 +297,10 @@ func (m *TypedMirror[T]) show(v View, all []revised[T]) {
 			if r.after != nil {
 				terms = m.cfg.Indexes[name](r.key, *r.after)
 			}
-			x.set(r.key, terms)
+			x.Set(r.key, terms)
 		}
 	}
 	m.view = v
 	close(m.changed)
 	m.changed = make(chan struct{})
-}
-
-// index finds keys by terms.
-type index struct {
-	terms map[string][]string            // by key
-	keys  map[string]map[string]struct{} // by term
-}
-
-func newIndex() *index {
-	return &index{terms: map[string][]string{}, keys: map[string]map[string]struct{}{}}
-}
-
-// set replaces the terms of a key.
-func (x *index) set(key string, terms []string) {
-	for _, term := range x.terms[key] {
-		if delete(x.keys[term], key); len(x.keys[term]) == 0 {
-			delete(x.keys, term)
-		}
-	}
-	delete(x.terms, key)
-	if len(terms) == 0 {
-		return
-	}
-	x.terms[key] = slices.Clone(terms)
-	for _, term := range terms {
-		if x.keys[term] == nil {
-			x.keys[term] = map[string]struct{}{}
-		}
-		x.keys[term][key] = struct{}{}
-	}
-}
-
-// find returns the keys with a term, in order.
-func (x *index) find(term string) []string {
-	return slices.Sorted(maps.Keys(x.keys[term]))
 }

@@ -42,10 +42,6 @@ func clientGroup() Group {
 			Old: `delete(m.values, r.key)`, New: `m.values[r.key] = r.before`, Tests: "TestTypedMirrorKeepsTheLastGoodValue",
 		},
 		{
-			Name: "index-keeps-old-terms", Bug: "an index finds keys by terms that they had", File: "typed.go",
-			Old: `if delete(x.keys[term], key); len`, New: `if len`, Tests: "TestTypedMirrorKeepsTheLastGoodValue",
-		},
-		{
 			Name: "cluster-is-a-lineage", Bug: "reports a watch's position of another cluster as one before a restore", File: "position.go",
 			Old: `if h.cluster != "" && h.cluster != o.cluster {
 		return ErrCluster`, New: `if h.cluster != "" && h.cluster != o.cluster {
@@ -543,6 +539,15 @@ func clientMapfollowGroup() Group {
 		{
 			Name: "client-dead-connection-kept", Bug: "keeps connections to dead members", File: "follow.go",
 			Old: `if !m.Gone() {`, New: `if m.State != 4 {`, Tests: "TestMembersAndEndpointsAreKnown",
+		},
+	}}
+}
+
+func clientIndexGroup() Group {
+	return Group{Package: "client/internal/index", Mutants: []Mutant{
+		{
+			Name: "index-keeps-old-terms", Bug: "an index finds keys by terms that they had", File: "index.go",
+			Old: `if delete(x.keys[term], key); len`, New: `if len`, Tests: "TestTermsOfAKeyAreReplaced",
 		},
 	}}
 }

@@ -37,14 +37,15 @@ func Backoff(failures int, after time.Duration) time.Duration {
 
 const (
 	// herdBase and herdEach bound the time over which the watches of a stream
-	// that broke come back elsewhere; HerdMax bounds it for the longest stream.
+	// that broke come back elsewhere.
 	herdBase = 20 * time.Millisecond
 	herdEach = 200 * time.Microsecond
-	HerdMax  = 250 * time.Millisecond
+	// HerdMax bounds that time for the longest stream.
+	HerdMax = 250 * time.Millisecond
 )
 
-// Herd returns how long one of so many watches waits whose stream broke: with
-// the node went those of other clients, and all go to the nodes that are left.
+// Herd returns how long one of so many watches waits after their stream broke: watches
+// of other clients left the node, too, and all of them go to the remaining nodes.
 func Herd(watches int) time.Duration {
 	return rand.N(min(herdBase+time.Duration(watches)*herdEach, HerdMax))
 }
