@@ -13,7 +13,7 @@ import (
 func TestPositionsAreSavedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var saved []int64
-		s := saver{save: func(_ context.Context, p Position) error { saved = append(saved, p.Revision); return nil }}
+		s := PositionSaver{store: noted(func(p Position) { saved = append(saved, p.Revision) })}
 		for _, step := range []struct {
 			after    time.Duration
 			revision int64
@@ -32,7 +32,7 @@ func TestPositionsAreSavedInTime(t *testing.T) {
 		} {
 			time.Sleep(step.after)
 			before := len(saved)
-			if err := s.passed(t.Context(), &Update{Kind: step.kind, Revision: step.revision}, step.more); err != nil {
+			if err := s.Passed(t.Context(), &Update{Kind: step.kind, Revision: step.revision}, step.more); err != nil {
 				t.Fatal(err)
 			}
 			if got := slices.Contains(saved[before:], step.revision); got != step.saved {
@@ -40,4 +40,14 @@ func TestPositionsAreSavedInTime(t *testing.T) {
 			}
 		}
 	})
+}
+
+// noted is a store that has no position and notes those that it is given.
+type noted func(Position)
+
+func (noted) Load(context.Context, Range) (Position, error) { return Position{}, nil }
+
+func (f noted) Save(_ context.Context, _ Range, p Position) error {
+	f(p)
+	return nil
 }

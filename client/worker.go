@@ -51,11 +51,10 @@ func (c *Client) Follow(ctx context.Context, r Range, store PositionStore, apply
 			err = fmt.Errorf("follow %v: %w", r, err)
 		}
 	}()
-	at, err := store.Load(ctx, r)
+	s, at, err := NewPositionSaver(ctx, store, r)
 	if err != nil {
-		return fmt.Errorf("load the position: %w", err)
+		return err
 	}
-	s := saver{save: func(ctx context.Context, p Position) error { return store.Save(ctx, r, p) }, at: at, saved: at}
 	begin := WithState()
 	if at != (Position{}) {
 		begin = FromPosition(at)
@@ -69,7 +68,7 @@ func (c *Client) Follow(ctx context.Context, r Range, store PositionStore, apply
 	defer func() { // also when ctx has ended
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.AttemptTimeout)
 		defer cancel()
-		err = errors.Join(err, s.flush(ctx))
+		err = errors.Join(err, s.Flush(ctx))
 	}()
 	for {
 		u, err := w.Next(ctx)
@@ -84,23 +83,37 @@ func (c *Client) Follow(ctx context.Context, r Range, store PositionStore, apply
 				return fmt.Errorf("apply %v at %v: %w", u.Kind, u.Position(), err)
 			}
 		}
-		if err := s.passed(ctx, &u, w.Stats().Updates > 0); err != nil {
+		if err := s.Passed(ctx, &u, w.Stats().Updates > 0); err != nil {
 			return err
 		}
 	}
 }
 
-// saver saves the position of a worker.
-type saver struct {
-	save  func(context.Context, Position) error
+// PositionSaver saves the position of a range in a store as [Client.Follow] does: for a
+// program that reads a [Watcher] itself. It serves one goroutine.
+type PositionSaver struct {
+	store PositionStore
+	rng   Range
 	at    Position // after the last update that was applied
 	saved Position // in the store
 	when  time.Time
 }
 
-// passed moves the position after an update that was applied, and saves it unless that
-// may wait; more: other updates wait.
-func (s *saver) passed(ctx context.Context, u *Update, more bool) error {
+// NewPositionSaver returns a saver and the position in the store to resume after; the zero
+// one: there is none. The watch needs [WithProgress], so that a range without changes has
+// a position, too.
+func NewPositionSaver(ctx context.Context, store PositionStore, r Range) (*PositionSaver, Position, error) {
+	at, err := store.Load(ctx, r)
+	if err != nil {
+		return nil, Position{}, fmt.Errorf("load the position: %w", err)
+	}
+	return &PositionSaver{store: store, rng: r, at: at, saved: at}, at, nil
+}
+
+// Passed moves the position after an update that was applied, and saves it: at once,
+// within 100 ms if more updates wait, or within a second if no key of the range has
+// changed. It returns the store's error.
+func (s *PositionSaver) Passed(ctx context.Context, u *Update, more bool) error {
 	s.at = u.Position()
 	wait := time.Duration(0)
 	switch {
@@ -112,15 +125,15 @@ func (s *saver) passed(ctx context.Context, u *Update, more bool) error {
 	if time.Since(s.when) < wait {
 		return nil
 	}
-	return s.flush(ctx)
+	return s.Flush(ctx)
 }
 
-// flush saves the position if the store does not have it.
-func (s *saver) flush(ctx context.Context) error {
+// Flush saves the position if the store does not have it. A program calls it at its end.
+func (s *PositionSaver) Flush(ctx context.Context) error {
 	if s.at == s.saved {
 		return nil
 	}
-	if err := s.save(ctx, s.at); err != nil {
+	if err := s.store.Save(ctx, s.rng, s.at); err != nil {
 		return fmt.Errorf("save the position %v: %w", s.at, err)
 	}
 	s.saved, s.when = s.at, time.Now()

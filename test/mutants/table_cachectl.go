@@ -3,16 +3,19 @@ package mutants
 func cachectlGroup() Group {
 	return Group{Package: "cmd/cachectl", Mutants: []Mutant{
 		{
-			Name: "resume-file-ahead", Bug: "saves the position behind a revision that was not dealt with", File: "internal/keys/resume.go",
-			Old: `r.at = u.Position()`, New: `r.at = u.Position(); r.at.Revision++`, Tests: "TestAKilledWatchLosesNothing",
+			Name: "resume-file-ahead", Bug: "saves the position behind a revision that was not dealt with", File: "../../client/worker.go",
+			Old: `s.at = u.Position()`, New: `s.at = u.Position(); s.at.Revision++`, Tests: "TestAKilledWatchLosesNothing",
 		},
 		{
-			Name: "resume-file-never-idle", Bug: "a watch that has printed nothing has no position", File: "internal/keys/resume.go",
-			Old: `case r.disk == client.Position{}:`, New: `case r.disk == client.Position{}: return nil`, Tests: "TestScripts",
+			Name: "resume-file-never-idle", Bug: "a watch that has printed nothing has no position", File: "../../client/worker.go",
+			Old: `case u.Kind == KindProgress:
+		wait`, New: `case u.Kind == KindProgress:
+		return nil
+		wait`, Tests: "TestScripts",
 		},
 		{
 			Name: "resume-file-of-another-cluster", Bug: "resumes in another cluster", File: "internal/keys/resume.go",
-			Old: `if r.disk.Cluster == "" || r.disk.Cluster == cluster {`, New: `if cluster != "" {`, Tests: "TestScripts",
+			Old: `if r.start.Cluster == "" || r.start.Cluster == cluster {`, New: `if cluster != "" {`, Tests: "TestScripts",
 		},
 		{
 			Name: "handler-failure-passed", Bug: "an update whose command failed counts as dealt with", File: "internal/keys/handler.go",

@@ -195,8 +195,8 @@ func (f *watchFlags) options(s *cli.Session) []client.WatchOption {
 // is none, if it has one.
 func (f *watchFlags) beginning(resume *resumeFile) client.WatchOption {
 	switch {
-	case resume != nil && resume.disk != client.Position{}:
-		return client.FromPosition(resume.disk)
+	case resume != nil && resume.start != client.Position{}:
+		return client.FromPosition(resume.start)
 	case f.state:
 		return client.WithState()
 	}
