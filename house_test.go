@@ -76,6 +76,7 @@ func beside() map[string][]string {
 		// The public client shares with the servers the API, how files of certificates
 		// are read, and read again, and how a file is replaced so that a crash keeps it.
 		"client":                               {"api/...", "client/internal/...", "internal/files/durable"},
+		"client/internal/calls":                {"client/internal/connect", "client/internal/keyrange", "client/internal/nodes", "client/internal/outcome", "client/internal/retry"},
 		"client/internal/connect":              {"client/internal/outcome", "client/internal/retry", "internal/files/reload", "internal/files/tlsconf"},
 		"client/internal/index":                {},
 		"client/internal/keyrange":             {"api/..."},

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/shardwatch/shardwatch/client/internal/calls"
 	"github.com/shardwatch/shardwatch/client/internal/connect"
 	"github.com/shardwatch/shardwatch/client/internal/keyrange"
 	"github.com/shardwatch/shardwatch/client/internal/mapfollow"
@@ -24,6 +25,7 @@ type Client struct {
 	cfg     Config
 	connect connect.Options
 	pool    *nodes.Pool
+	calls   *calls.Caller
 	prefers shardmap.Preference
 	pulse   *retry.Pulse // what nodes are timed by
 
@@ -65,6 +67,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	c.pool = nodes.New(c.poolConfig())
 	c.follower = mapfollow.New(c.followConfig())
+	c.calls = calls.New(c.callConfig())
 	slices.SortStableFunc(cfg.Endpoints, func(a, b string) int { // clients spread before they know the map, too
 		if shardmap.Score(c.prefers.Seed, a) > shardmap.Score(c.prefers.Seed, b) {
 			return -1

@@ -92,7 +92,7 @@ var (
 	ErrDenied = outcome.ErrDenied
 	// ErrUnavailable reports that no node could answer in time. A call whose context
 	// was cancelled fails with the cause of that instead.
-	ErrUnavailable = errors.New("no node could answer")
+	ErrUnavailable = outcome.ErrUnavailable
 	// ErrTooBig reports that a watch was sent a unit that is bigger than
 	// [Config.MaxUnit]. The watch continues after its position only if that is
 	// raised.

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/calls"
 	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
@@ -86,20 +87,20 @@ func (l *Listing) run(yield func(KeyValue, error) bool) error {
 	case l.o.changes && (l.o.limit > 0 || l.o.page != nil || l.o.keysOnly):
 		return fmt.Errorf("%w: ChangedSince excludes Limit, Page and KeysOnly", ErrInvalid)
 	}
-	a, err := l.c.attempts(l.ctx, l.rng)
+	a, err := l.c.calls.Begin(l.ctx, l.rng.keys())
 	if err != nil {
 		return err
 	}
 	for {
-		n, err := a.node()
+		n, err := a.Node()
 		if err == nil {
 			err = l.attempt(n, a, yield)
 		}
 		if errors.Is(err, errStop) {
-			a.observe(nil)
+			a.Observe(nil)
 			return nil
 		}
-		a.observe(err)
+		a.Observe(err)
 		var future *FutureRevisionError
 		switch {
 		case err == nil:
@@ -108,14 +109,14 @@ func (l *Listing) run(yield func(KeyValue, error) bool) error {
 			// The list was there at another node: this one lags.
 			err = outcome.ErrLags
 		}
-		if err := a.failed(l.ctx, err); err != nil {
+		if err := a.Failed(l.ctx, err); err != nil {
 			return err
 		}
 	}
 }
 
 // attempt reads from one node what is missing.
-func (l *Listing) attempt(n *nodes.Node, a *attempts, yield func(KeyValue, error) bool) error {
+func (l *Listing) attempt(n *nodes.Node, a *calls.Attempts, yield func(KeyValue, error) bool) error {
 	ctx, cancel := context.WithCancelCause(l.ctx)
 	defer cancel(nil)
 	// Only the wait for the node counts, not the consumer's time.
@@ -150,7 +151,7 @@ func (l *Listing) attempt(n *nodes.Node, a *attempts, yield func(KeyValue, error
 			return nil
 		}
 		patience.Stop()
-		a.worked()
+		a.Worked()
 		at := Position{r.GetClusterId(), r.GetLineage(), r.GetRevision()}
 		if l.at.Revision == 0 {
 			l.at = at

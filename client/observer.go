@@ -28,16 +28,6 @@ type Attempt struct {
 	Err error
 }
 
-// observe reports that an attempt has ended.
-func (a *attempts) observe(err error) {
-	if f := a.c.cfg.Observer.Attempt; f != nil {
-		if err != nil {
-			err = judge(err).Err
-		}
-		f(Attempt{Range: a.rng, Node: a.addr, Took: time.Since(a.began.Began), Err: err})
-	}
-}
-
 // observeLocked has f called once the watcher's lock is released.
 func (w *Watcher) observeLocked(f func()) { w.observed = append(w.observed, f) }
 

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client/internal/calls"
 	"github.com/shardwatch/shardwatch/client/internal/mapfollow"
 	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
@@ -39,6 +40,7 @@ func onBench(t *testing.T, test func(b *bench), addrs ...string) {
 		cfg.Serve = func(*nodes.Stream) {} // the test does
 		c.pool = nodes.New(cfg)
 		c.follower = mapfollow.New(c.followConfig())
+		c.calls = calls.New(c.callConfig())
 		close(c.follower.First)
 		for _, addr := range addrs { // a stream ends with its last watch
 			if _, _, err := c.pool.Join(placed{&Watcher{c: c}}, addr); err != nil {

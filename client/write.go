@@ -57,12 +57,12 @@ func (c *Client) Delete(ctx context.Context, r Range) (at Position, deleted int6
 // Sending takes Config.AttemptTimeout, and is not repeated when its outcome is
 // not known.
 func (c *Client) write(ctx context.Context, r Range, send func(context.Context, etcdserverpb.KVClient) error) error {
-	a, err := c.attempts(ctx, r)
+	a, err := c.calls.Begin(ctx, r.keys())
 	if err != nil {
 		return err
 	}
 	for {
-		n, err := a.node()
+		n, err := a.Node()
 		if err == nil {
 			err = c.prepare(ctx, n)
 		}
@@ -71,16 +71,16 @@ func (c *Client) write(ctx context.Context, r Range, send func(context.Context, 
 			err = send(attempt, etcdserverpb.NewKVClient(n.Conn))
 			cancel()
 			if outcome.Unconfirmed(err) {
-				a.observe(err)
-				return c.unknown(ctx, a.addr, err)
+				a.Observe(err)
+				return c.unknown(ctx, a.Addr(), err)
 			}
 		}
-		a.observe(err)
+		a.Observe(err)
 		if err == nil {
-			c.pool.Praise(a.addr)
+			c.pool.Praise(a.Addr())
 			return nil
 		}
-		if err := a.failed(ctx, err); err != nil {
+		if err := a.Failed(ctx, err); err != nil {
 			return err
 		}
 	}

@@ -64,7 +64,7 @@ func Groups() []Group {
 		kubeObjectGroup(), kubeSelectorGroup(), kubeSourceGroup(), kubeTierGroup(), kubeConfigGroup(), kubeGuardGroup(), kubeAPIGroup(), kubeTransitionGroup(), kubePortGroup(),
 		accessGroup(),
 		policyGroup(),
-		clientGroup(), clientIndexGroup(), clientMapfollowGroup(), clientNodesGroup(), clientConnectGroup(), clientOutcomeGroup(), clientShardmapGroup(), clientRetryGroup(),
+		clientGroup(), clientCallsGroup(), clientIndexGroup(), clientMapfollowGroup(), clientNodesGroup(), clientConnectGroup(), clientOutcomeGroup(), clientShardmapGroup(), clientRetryGroup(),
 		adminGroup(),
 		cachectlGroup(),
 		mapfollowGroup(), etcdclockGroup(), etcdconnGroup(), keytreeGroup(), etcdwatchGroup(), farewellGroup(), syncbatchGroup(), nativeGroup(), keybrowserGroup(), lineageGroup(), adminAPIGroup(), peerapiGroup(), verifyGroup(), copiesGroup(),

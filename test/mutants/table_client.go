@@ -57,7 +57,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "unconfirmed-write-unobserved", Bug: "a write that is not confirmed is not observed", File: "write.go",
-			Old: `				a.observe(err)
+			Old: `				a.Observe(err)
 				return c.unknown`, New: `				return c.unknown`, Tests: "TestObserver",
 		},
 		{
@@ -283,34 +283,6 @@ func clientGroup() Group {
 		{
 			Name: "client-compacted-at-one-node", Bug: "history that one node lacks counts as gone", File: "watch_move.go",
 			Old: `if len(w.floors) < maxAsked {`, New: `if false {`, Tests: "TestHistoryThatIsGoneEverywhereIsAskedOfEachNodeOnce",
-		},
-		{
-			Name: "client-failing-node-not-blamed", Bug: "a read does not blame the node that fails", File: "call.go",
-			Old: `if v.Penalise && !a.c.pulse.Stalled(a.began) {`, New: `if false {`, Tests: "TestAReadBlamesTheNodeThatFails",
-		},
-		{
-			Name: "client-stall-blames-node", Bug: "a node is blamed for the time in which the program stood still", File: "call.go",
-			Old: `if v.Penalise && !a.c.pulse.Stalled(a.began) {`, New: `if v.Penalise {`, Tests: "TestAReadBlamesTheNodeThatFails",
-		},
-		{
-			Name: "client-redirect-blames-node", Bug: "a node that sends a read elsewhere is blamed", File: "call.go",
-			Old: `if v.Penalise && !a.c.pulse.Stalled(a.began) {`, New: `if !a.c.pulse.Stalled(a.began) {`, Tests: "TestAReadBlamesTheNodeThatFails",
-		},
-		{
-			Name: "client-redirect-ignored", Bug: "a read does not go where a node sends it", File: "call.go",
-			Old: `a.hints = v.Hints`, New: `_ = v.Hints`, Tests: "TestAReadBlamesTheNodeThatFails",
-		},
-		{
-			Name: "client-failed-first-again", Bug: "a read tries the node that has failed again", File: "call.go",
-			Old: "\ta.tried.Add(a.addr)\n", New: ``, Tests: "TestAReadBlamesTheNodeThatFails",
-		},
-		{
-			Name: "client-read-never-gives-up", Bug: "a read is tried for longer than RetryFor", File: "call.go",
-			Old: `late := a.c.pulse.Ran()+d > a.deadline; late && again`, New: `late := false; late && again`, Tests: "TestAReadBlamesTheNodeThatFails",
-		},
-		{
-			Name: "client-answer-does-not-forgive", Bug: "a node that answers stays in the penalty box", File: "call.go",
-			Old: "\ta.c.pool.Praise(a.addr)\n", New: ``, Tests: "TestAReadBlamesTheNodeThatFails",
 		},
 		{
 			Name: "client-call-hang-not-blamed", Bug: "Call ends with the error of a node that does not answer in time", File: "call.go",
@@ -548,6 +520,39 @@ func clientIndexGroup() Group {
 		{
 			Name: "index-keeps-old-terms", Bug: "an index finds keys by terms that they had", File: "index.go",
 			Old: `if delete(x.keys[term], key); len`, New: `if len`, Tests: "TestTermsOfAKeyAreReplaced",
+		},
+	}}
+}
+
+func clientCallsGroup() Group {
+	return Group{Package: "client/internal/calls", Mutants: []Mutant{
+		{
+			Name: "client-failing-node-not-blamed", Bug: "a read does not blame the node that fails", File: "calls.go",
+			Old: `if v.Penalise && !a.cfg.Pulse.Stalled(a.began) {`, New: `if false {`, Tests: "TestAReadBlamesTheNodeThatFails",
+		},
+		{
+			Name: "client-stall-blames-node", Bug: "a node is blamed for the time in which the program stood still", File: "calls.go",
+			Old: `if v.Penalise && !a.cfg.Pulse.Stalled(a.began) {`, New: `if v.Penalise {`, Tests: "TestAReadBlamesTheNodeThatFails",
+		},
+		{
+			Name: "client-redirect-blames-node", Bug: "a node that sends a read elsewhere is blamed", File: "calls.go",
+			Old: `if v.Penalise && !a.cfg.Pulse.Stalled(a.began) {`, New: `if !a.cfg.Pulse.Stalled(a.began) {`, Tests: "TestAReadBlamesTheNodeThatFails",
+		},
+		{
+			Name: "client-redirect-ignored", Bug: "a read does not go where a node sends it", File: "calls.go",
+			Old: `a.hints = v.Hints`, New: `_ = v.Hints`, Tests: "TestAReadBlamesTheNodeThatFails",
+		},
+		{
+			Name: "client-failed-first-again", Bug: "a read tries the node that has failed again", File: "calls.go",
+			Old: "\ta.tried.Add(a.addr)\n", New: ``, Tests: "TestAReadBlamesTheNodeThatFails",
+		},
+		{
+			Name: "client-read-never-gives-up", Bug: "a read is tried for longer than RetryFor", File: "calls.go",
+			Old: `late := a.cfg.Pulse.Ran()+d > a.deadline; late && again`, New: `late := false; late && again`, Tests: "TestAReadBlamesTheNodeThatFails",
+		},
+		{
+			Name: "client-answer-does-not-forgive", Bug: "a node that answers stays in the penalty box", File: "calls.go",
+			Old: "\ta.cfg.Pool.Praise(a.addr)\n", New: ``, Tests: "TestAReadBlamesTheNodeThatFails",
 		},
 	}}
 }

@@ -10,6 +10,7 @@ var (
 	ErrInvalid               = errors.New("invalid request")
 	ErrUnauthenticated       = errors.New("not authenticated")
 	ErrClosed                = errors.New("closed")
+	ErrUnavailable           = errors.New("no node could answer")
 	ErrDenied                = errors.New("not allowed")
 )
 

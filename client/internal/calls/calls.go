@@ -1,0 +1,164 @@
+// Package calls tries a call at one node after the other.
+//
+// Read [Caller] first. It may be used from several goroutines; an [Attempts] serves one.
+package calls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/shardwatch/shardwatch/client/internal/connect"
+	"github.com/shardwatch/shardwatch/client/internal/keyrange"
+	"github.com/shardwatch/shardwatch/client/internal/nodes"
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
+	"github.com/shardwatch/shardwatch/client/internal/retry"
+)
+
+// Config says what a [Caller] needs. All fields but Observe must be set.
+type Config struct {
+	Pool    *nodes.Pool
+	Pulse   *retry.Pulse // what nodes are timed by
+	Connect *connect.Options
+	// AttemptTimeout is how long one node may take, RetryFor how long nodes are tried.
+	AttemptTimeout, RetryFor time.Duration
+	Ready                    <-chan struct{} // closed once nodes can be chosen
+	Closed                   context.Context //nolint:containedctx // of the client; ends with Close
+	// Judge reads the error of a node.
+	Judge func(error) outcome.Verdict
+	// Pick returns the address of the node to ask next.
+	Pick func(r keyrange.Range, hints []string, tried retry.Tried) string
+	// Observe is called after each attempt; nil: it is not.
+	Observe func(r keyrange.Range, node string, took time.Duration, err error)
+}
+
+// Caller makes the calls of a client.
+type Caller struct{ cfg Config }
+
+// New returns a caller.
+func New(cfg Config) *Caller { return &Caller{cfg} }
+
+// Read asks node after node until one answers. An attempt may take
+// Config.AttemptTimeout, and extra.
+func (c *Caller) Read(ctx context.Context, r keyrange.Range, extra time.Duration, ask func(context.Context, *nodes.Node) error) error {
+	a, err := c.Begin(ctx, r)
+	if err != nil {
+		return err
+	}
+	for {
+		n, err := a.Node()
+		if err == nil {
+			attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout+extra, outcome.ErrSlow)
+			err = ask(attempt, n)
+			cancel()
+		}
+		a.Observe(err)
+		if err == nil {
+			a.Worked()
+			return nil
+		}
+		if err := a.Failed(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// Attempts goes through the nodes that may serve a range, for one read.
+type Attempts struct {
+	cfg      *Config
+	rng      keyrange.Range
+	addr     string     // of the attempt
+	began    retry.Wait // of the attempt
+	tried    retry.Tried
+	hints    []string
+	failures int
+	deadline time.Duration // on the pulse
+}
+
+// Begin starts a call that is about a range. It waits until the map is known, or cannot
+// be had.
+func (c *Caller) Begin(ctx context.Context, r keyrange.Range) (*Attempts, error) {
+	select {
+	case <-c.cfg.Ready:
+	case <-ctx.Done():
+		return nil, Ended(ctx)
+	}
+	return &Attempts{cfg: &c.cfg, rng: r, deadline: c.cfg.Pulse.Ran() + c.cfg.RetryFor}, nil
+}
+
+// Node returns the connection for the next attempt.
+func (a *Attempts) Node() (*nodes.Node, error) {
+	a.addr = a.cfg.Pick(a.rng, a.hints, a.tried)
+	a.hints, a.began = nil, a.cfg.Pulse.Wait()
+	return a.cfg.Pool.Get(a.addr) //nolint:wrapcheck // it names the address
+}
+
+// Worked notes that the node has answered.
+func (a *Attempts) Worked() {
+	a.cfg.Pool.Praise(a.addr)
+	a.tried, a.failures, a.deadline = nil, 0, a.cfg.Pulse.Ran()+a.cfg.RetryFor
+}
+
+// Failed waits for the next attempt. It returns the error for the caller when
+// there is none.
+func (a *Attempts) Failed(ctx context.Context, err error) error {
+	switch {
+	case a.cfg.Closed.Err() != nil:
+		return outcome.ErrClosed
+	case ctx.Err() != nil:
+		return a.ended(ctx, err)
+	}
+	v := a.cfg.Judge(err)
+	if v.Penalise && !a.cfg.Pulse.Stalled(a.began) {
+		a.cfg.Pool.Penalise(a.addr, 0)
+	}
+	again := a.cfg.Connect.Renewed(v, a.began.Began)
+	if !v.Retry && !again {
+		return v.Err
+	}
+	a.failures++
+	a.tried.Add(a.addr)
+	a.hints = v.Hints
+	d := retry.Backoff(a.failures, v.After)
+	if late := a.cfg.Pulse.Ran()+d > a.deadline; late && again {
+		return v.Err
+	} else if late {
+		return fmt.Errorf("%w within %v: %s: %w", outcome.ErrUnavailable, a.cfg.RetryFor, a.addr, err)
+	}
+	if !retry.Sleep(ctx, d) {
+		return a.ended(ctx, err)
+	}
+	return nil
+}
+
+// ended returns the error of a call whose context ended after the last attempt.
+func (a *Attempts) ended(ctx context.Context, last error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return Ended(ctx)
+	}
+	return fmt.Errorf("%w (last answer, of %s: %s)", Ended(ctx), a.addr, outcome.Brief(last))
+}
+
+// Ended returns the error of a call whose context ended: the cause, and after a
+// deadline that no node could answer until then.
+func Ended(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return cause //nolint:wrapcheck // the caller's own
+	}
+	return fmt.Errorf("%w: %w", outcome.ErrUnavailable, cause)
+}
+
+// Addr returns the address of the node of the attempt.
+func (a *Attempts) Addr() string { return a.addr }
+
+// Observe reports that an attempt has ended.
+func (a *Attempts) Observe(err error) {
+	if f := a.cfg.Observe; f != nil {
+		if err != nil {
+			err = a.cfg.Judge(err).Err
+		}
+		f(a.rng, a.addr, time.Since(a.began.Began), err)
+	}
+}
