@@ -349,7 +349,7 @@ func clientShardmapGroup() Group {
 		},
 		{
 			Name: "zone-not-learned", Bug: "does not learn the zones of nodes", File: "topology.go",
-			Old: `Zone: m.GetZone(), `, New: ``, Package: "client", Tests: "TestWatchesPreferTheirZone",
+			Old: `Zone: m.GetZone(), `, New: ``, Tests: "TestMembersAreLearned",
 		},
 		{
 			Name: "interest-cut-at-its-end", Bug: "an interest is not widened to the end of its last shard", File: "interest.go",

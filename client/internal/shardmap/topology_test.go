@@ -84,3 +84,15 @@ func TestTheMapOfARebuiltClusterIsTaken(t *testing.T) {
 		t.Errorf("%+v, %v", next, err)
 	}
 }
+
+// All that nodes tell of a member is known.
+func TestMembersAreLearned(t *testing.T) {
+	r := &pb.WatchShardMapResponse{AllMembers: true, Members: []*pb.Member{{
+		Name: "n1", ClientAddress: "n1:1", Zone: "z1", State: pb.MemberState_MEMBER_STATE_SUSPECT, Draining: true,
+	}}}
+	top, err := new(Topology).With("a", Interest{All: true}, r)
+	want := Member{Name: "n1", Address: "n1:1", Zone: "z1", State: pb.MemberState_MEMBER_STATE_SUSPECT, Draining: true}
+	if err != nil || !slices.Equal(top.Members, []Member{want}) {
+		t.Errorf("%+v, %v", top, err)
+	}
+}
