@@ -14,17 +14,15 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
-// completeWithin is how long a shell waits for what the cluster knows.
+// completeWithin is how long a shell waits for words from the cluster.
 const completeWithin = time.Second
 
-// Completes completes arguments from the live cluster; with nothing when that
-// does not answer.
+// Completes completes arguments from the live cluster, or with nothing if no node
+// answers.
 func Completes(s *Session, words func(admin.ClusterStatus) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		var out []string
-		_ = s.Resolve(cmd) // what is wrong is said when the command runs
-		s.Timeout = min(s.Timeout, completeWithin)
-		_ = s.Within(cmd, func(ctx context.Context, c *client.Client) error {
+		complete(s, cmd, func(ctx context.Context, c *client.Client) error {
 			status, err := admin.New(c).ClusterStatus(ctx, s.Timeout/2)
 			out = words(status)
 			return err
@@ -33,6 +31,14 @@ func Completes(s *Session, words func(admin.ClusterStatus) []string) cobra.Compl
 			return slices.ContainsFunc(args, func(a string) bool { return w == a || len(w) > len(a) && w[:len(a)+1] == a+"\t" })
 		}), cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// complete asks the cluster for words, as long as a shell waits. An error leaves them
+// out: the command reports it when it runs.
+func complete(s *Session, cmd *cobra.Command, ask func(context.Context, *client.Client) error) {
+	_ = s.Resolve(cmd)
+	s.Timeout = min(s.Timeout, completeWithin)
+	_ = s.Within(cmd, ask)
 }
 
 // ShardIDs are those of the shards, each with its range.
@@ -67,9 +73,7 @@ func CompletesKey(s *Session) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		var keys []string
-		_ = s.Resolve(cmd) // what is wrong is said when the command runs
-		s.Timeout = min(s.Timeout, completeWithin)
-		_ = s.Within(cmd, func(ctx context.Context, c *client.Client) (err error) {
+		complete(s, cmd, func(ctx context.Context, c *client.Client) (err error) {
 			keys, err = branches(typed, func(r client.Range) ([]string, error) {
 				var page []string
 				for kv, err := range c.List(ctx, r, client.KeysOnly(), client.Limit(completeKeys), client.Serializable(0)).All() {
