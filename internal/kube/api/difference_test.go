@@ -164,12 +164,14 @@ func TestADifferenceTakesMemoryOfItsClient(t *testing.T) {
 // before is known of those that a gap has replaced.
 func TestAnUnknownDifferenceIsForAnApiserver(t *testing.T) {
 	x, p, since, _ := below(t)
-	p.q.selector, _ = selector.Parse("app=a1", "")
-	if err := p.catchUp(t.Context(), since); !errors.Is(err, errUpstream) {
-		t.Errorf("got %v", err)
-	}
-	if held := p.s.cfg.Budget.Held(budget.CatchUps); held != 0 || p.watcher != nil || p.behind != nil {
-		t.Errorf("%d bytes are held, watcher %v", held, p.watcher)
+	for _, labels := range []string{"app=a2", "app=a1"} { // which changed objects match now, and none of them
+		p.q.selector, _ = selector.Parse(labels, "")
+		if err := p.catchUp(t.Context(), since); !errors.Is(err, errUpstream) {
+			t.Errorf("with %s: got %v", labels, err)
+		}
+		if held := p.s.cfg.Budget.Held(budget.CatchUps); held != 0 || p.watcher != nil || p.behind != nil {
+			t.Errorf("with %s: %d bytes are held, watcher %v", labels, held, p.watcher)
+		}
 	}
 	var was []*kv.KeyValue
 	for _, e := range x.events[:80] {
