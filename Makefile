@@ -41,8 +41,9 @@ scale: ## Plan a cluster of 1,000 nodes and 100,000 shards, in some minutes (ARG
 	go run ./bench/scale $(ARGS)
 
 .PHONY: chaos
-chaos: ## Break real nodes under load, in every way there is (ARGS="--help" shows how)
-	go run ./test/chaos/cmd/chaos $(ARGS)
+chaos: ## Break real nodes under load, in every way there is, then nodes before kube-apiservers (ARGS="--help" shows how; ORACLE="-oracle.seed=7": only the latter)
+	$(if $(ORACLE),,go run ./test/chaos/cmd/chaos $(ARGS))
+	$(if $(ARGS),,go test -C test/kube -run '^TestOracle$$' -count=1 -timeout 2h -v . -args -oracle.for=5m $(ORACLE))
 
 .PHONY: conformance
 conformance: ## Test a client of the native API against scripted nodes (ARGS="-- COMMAND", ARGS=--list)
