@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -32,7 +33,7 @@ import (
 
 var apiserverVersion = flag.String("apiserver", "1.36", "version of kube-apiserver in the tests: 1.36 or 1.37")
 
-// apiserverModule returns the folder of the module that kube-apiserver is built from.
+// apiserverModule returns the folder of the module that kube-apiserver and kubectl are built from.
 func apiserverModule(t *testing.T) string {
 	t.Helper()
 	from, ok := map[string]string{
@@ -45,40 +46,50 @@ func apiserverModule(t *testing.T) string {
 	return from
 }
 
-// kubeAPIServer returns the path of a kube-apiserver, of the version of -apiserver. It is
-// built once; a test that finds none and cannot build it is skipped.
-func kubeAPIServer(t *testing.T) string {
+// kubernetesProgram returns the path of kube-apiserver or kubectl, of the version of -apiserver.
+func kubernetesProgram(t *testing.T, program string) string {
 	t.Helper()
-	const module = "k8s.io/kubernetes"
-	from := apiserverModule(t)
+	return builtOnce(t, apiserverModule(t), program, func(version string) []string {
+		return []string{"build", "-ldflags", "-s -w -X k8s.io/component-base/version.gitVersion=" + version, kubernetesModule + "/cmd/" + program}
+	})
+}
+
+const kubernetesModule = "k8s.io/kubernetes"
+
+// builtOnce returns the path of a program that the go command builds from a module that needs
+// Kubernetes', with arguments for the version of that. A test that finds none and cannot build
+// it is skipped.
+func builtOnce(t *testing.T, from, program string, args func(version string) []string) string {
+	t.Helper()
 	goCommand := func(args ...string) string {
 		cmd := exec.Command("go", args...)
 		cmd.Dir = from
 		out, err := cmd.Output()
 		if err != nil {
-			t.Skipf("there is no kube-apiserver here: go %s: %v", strings.Join(args, " "), err)
+			t.Skipf("there is no %s here: go %s: %v", program, strings.Join(args, " "), err)
 		}
 		return strings.TrimSpace(string(out))
 	}
-	version := goCommand("list", "-m", "-f", "{{.Version}}", module)
+	version := goCommand("list", "-m", "-f", "{{.Version}}", kubernetesModule)
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Skip(err)
 	}
-	dir := filepath.Join(cache, "shardwatch", fmt.Sprintf("kube-apiserver-%s-%s-%s", version, runtime.GOARCH, runtime.Version()))
-	bin := filepath.Join(dir, "kube-apiserver")
+	dir := filepath.Join(cache, "shardwatch", fmt.Sprintf("%s-%s-%s-%s", program, version, runtime.GOARCH, runtime.Version()))
+	bin := filepath.Join(dir, program)
 	if _, err := os.Stat(bin); err == nil {
 		return bin
 	}
 	if testing.Short() {
-		t.Skip("kube-apiserver has not been built, and takes minutes")
+		t.Skipf("%s has not been built, and takes minutes", program)
 	}
 	part, err := os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".part-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(part)
-	goCommand("build", "-trimpath", "-ldflags", "-s -w -X k8s.io/component-base/version.gitVersion="+version, "-o", filepath.Join(part, "kube-apiserver"), module+"/cmd/kube-apiserver")
+	command := args(version)
+	goCommand(slices.Insert(command, 1, "-trimpath", "-o", filepath.Join(part, program))...)
 	if err := os.Rename(part, dir); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +109,7 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{bin: kubeAPIServer(t), etcd: etcdtest.StartProcess(t), dir: t.TempDir(), token: rand.Text(), ca: certtest.NewCA(t, "kubernetes"), front: certtest.NewCA(t, "front-proxy")}
+	c := &cluster{bin: kubernetesProgram(t, "kube-apiserver"), etcd: etcdtest.StartProcess(t), dir: t.TempDir(), token: rand.Text(), ca: certtest.NewCA(t, "kubernetes"), front: certtest.NewCA(t, "front-proxy")}
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
