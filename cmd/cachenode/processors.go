@@ -24,7 +24,7 @@ const (
 	busyShare  = 0.10
 	// quietBeats is how many beats in a row a node must need little before it uses one
 	// processor: each change stops all goroutines for a moment.
-	quietBeats = 10
+	quietBeats = 5
 )
 
 // demand decides how many processors a node needs.
