@@ -75,7 +75,7 @@ compat: ## Run other people's etcd clients against cache nodes, all of them
 .PHONY: bench-kube
 bench-kube: ## Fail apiservers and nodes below 500 informers, measure what watches cost, and apiservers alone beside them (ARGS="-storm.cycles=1")
 	go test -C test/kube -run TestStorms -count=1 -timeout 3h -v . -args -storm.informers=500 -storm.objects=1000 -storm.cycles=10 -storm.sides=tier,shared,apiservers $(ARGS)
-	go test -C test/kube -run TestCost -count=1 -timeout 1h -v . -args -cost.pods=10000 -cost.all=500 -cost.kubelets=5000 -cost.writes=200 -cost.lists=10
+	go test -C test/kube -run TestCost -count=1 -timeout 1h -v . -args -cost.pods=10000 -cost.all=500 -cost.kubelets=5000 -cost.writes=200 -cost.lists=10 -cost.settle=1s
 
 .PHONY: differential
 differential: ## Ask etcd and a cluster the same for an hour, and compare (ARGS="-differential.for=5m")

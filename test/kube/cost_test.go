@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,6 +33,8 @@ var (
 	costWrites   = flag.Int("cost.writes", 20, "writes of TestCost while there are watches")
 	costRate     = flag.Int("cost.rate", 20, "writes in a second of TestCost")
 	costLists    = flag.Int("cost.lists", 2, "lists of all pods of TestCost, of each encoding")
+	costSettle   = flag.Duration("cost.settle", 10*time.Millisecond, "time from a collection of garbage to a reading of memory of TestCost")
+	costProfiles = flag.String("cost.profiles", "", "folder for CPU profiles of TestCost while events are delivered")
 )
 
 // costSide is what serves the watches of TestCost.
@@ -37,6 +42,8 @@ type costSide struct {
 	name    string
 	url     string
 	serving func() *proc.Process
+	// page returns a page of the process that serves the watches, which has Go's profiler.
+	page func(ctx context.Context, path string) (string, error)
 	// behind is the apiserver behind a node, or nil.
 	behind func() *proc.Process
 }
@@ -64,23 +71,25 @@ func TestCost(t *testing.T) {
 		return err
 	})
 	alone, behind := c.apiserver(t), c.apiserver(t)
-	n := c.node(t, "x", []string{behind.url}, append(c.proxy(t), "--kube-preload", "pods.v1,pods.v1/json")...)
+	n := c.node(t, "x", []string{behind.url}, append(c.proxy(t), "--pprof", "--kube-preload", "pods.v1,pods.v1/json")...)
 	var text strings.Builder
 	r := &costRun{c: c, out: tabwriter.NewWriter(&text, 0, 0, 1, ' ', 0), sides: []costSide{
-		{name: "apiserver", url: alone.url, serving: func() *proc.Process { return alone.process }},
-		{name: "node", url: "https://" + n.kube, serving: func() *proc.Process { return n.process }, behind: func() *proc.Process { return behind.process }},
+		{name: "apiserver", url: alone.url, serving: func() *proc.Process { return alone.process }, page: func(ctx context.Context, path string) (string, error) {
+			return c.page(ctx, alone.url+path)
+		}},
+		{name: "node", url: "https://" + n.kube, serving: func() *proc.Process { return n.process }, page: n.get, behind: func() *proc.Process { return behind.process }},
 	}}
 	r.patch = func(ctx context.Context, i int) error {
 		r.turn++
 		_, err := pods.Patch(ctx, costPodName(i), types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"turn":"%d"}}}`, r.turn), metav1.PatchOptions{})
 		return err
 	}
-	fmt.Fprint(r.out, "\n| watches \t| side \t| events \t| CPU \t| of an event, µs \t| CPU of the same writes without watches \t| CPU of the apiserver behind \t| KiB each at rest \t|\n")
+	fmt.Fprint(r.out, "\n| watches \t| side \t| events \t| CPU \t| of an event, µs \t| CPU of the same writes without watches \t| CPU of the apiserver behind \t| memory of a watch at rest \t|\n")
 	for _, side := range r.sides {
-		// Few, then many: the memory of processes that have served nothing else.
-		r.watches(ctx, t, side, "of one node's pods", object.Protobuf, *costKubelets/5, *costKubelets, func(i int) string { return "spec.nodeName=" + costNode(i) })
-		r.watches(ctx, t, side, "of all pods, protobuf", object.Protobuf, 0, *costAll, func(int) string { return "" })
-		r.watches(ctx, t, side, "of all pods, JSON", object.JSON, 0, *costAll, func(int) string { return "" })
+		// First: its memory is of processes that have served nothing else.
+		r.watches(ctx, t, side, "of one node's pods", object.Protobuf, *costKubelets, func(i int) string { return "spec.nodeName=" + costNode(i) })
+		r.watches(ctx, t, side, "of all pods, protobuf", object.Protobuf, *costAll, func(int) string { return "" })
+		r.watches(ctx, t, side, "of all pods, JSON", object.JSON, *costAll, func(int) string { return "" })
 		r.lists(ctx, t, side)
 	}
 	_ = r.out.Flush() // to memory
@@ -213,14 +222,61 @@ func cpuOf(t *testing.T, p func() *proc.Process) time.Duration {
 	return used(t, []*proc.Process{p()})
 }
 
-func memoryOf(t *testing.T, p *proc.Process) int64 {
-	t.Helper()
-	n, err := proc.Memory([]int{p.PID()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
+// footprint is the memory of a process, in bytes.
+type footprint struct {
+	resident int64
+	live     int64 // of Go's heap and stacks
 }
+
+// footprintOf returns the memory of a process at rest: the least of three readings, each some
+// time after a collection of all garbage. The second collection empties Go's pools.
+func footprintOf(ctx context.Context, t *testing.T, side costSide) (least footprint) {
+	t.Helper()
+	for i := range 3 {
+		text, err := side.page(ctx, "/debug/pprof/heap?gc=1&debug=1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(*costSettle) // Go gives memory back meanwhile
+		var now footprint
+		if now.resident, err = proc.Memory([]int{side.serving().PID()}); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(text) {
+			for _, name := range []string{"# HeapInuse = %d", "# Stack = %d"} {
+				var n int64
+				if found, _ := fmt.Sscanf(line, name, &n); found == 1 { // other lines have other names
+					now.live += n
+				}
+			}
+		}
+		if now.live == 0 {
+			t.Fatalf("%s does not say how much of its heap is in use", side.name)
+		}
+		if i == 0 {
+			least = now
+		}
+		least = footprint{min(least.resident, now.resident), min(least.live, now.live)}
+	}
+	return least
+}
+
+// growth returns the medians of what a watch took in each of several steps, in KiB, and the
+// extremes of what was resident.
+func growth(at []footprint, watches int) string {
+	var resident, live []float64
+	for i := range len(at) - 1 {
+		resident = append(resident, float64(at[i+1].resident-at[i].resident)/1024/float64(watches))
+		live = append(live, float64(at[i+1].live-at[i].live)/1024/float64(watches))
+	}
+	slices.Sort(resident)
+	slices.Sort(live)
+	return fmt.Sprintf("resident %.1f KiB (%.1f to %.1f), live %.1f KiB (%.1f to %.1f)", resident[len(resident)/2], resident[0], resident[len(resident)-1],
+		live[len(live)/2], live[0], live[len(live)-1])
+}
+
+// costSteps is in how many steps watches are opened whose memory is measured.
+const costSteps = 5
 
 // writes changes pods, times as many as the flags say and as often in a second.
 func (r *costRun) writes(ctx context.Context, t *testing.T, times int) {
@@ -235,8 +291,9 @@ func (r *costRun) writes(ctx context.Context, t *testing.T, times int) {
 	}
 }
 
-// watches opens few watches, then many, and changes pods without and with them.
-func (r *costRun) watches(ctx context.Context, t *testing.T, side costSide, name string, enc object.Encoding, few, many int, selector func(i int) string) {
+// watches opens watches, and changes pods without and with them. It measures the memory of watches that
+// demand a value of a field.
+func (r *costRun) watches(ctx context.Context, t *testing.T, side costSide, name string, enc object.Encoding, many int, selector func(i int) string) {
 	t.Helper()
 	times := 1
 	if selector(0) != "" {
@@ -246,17 +303,19 @@ func (r *costRun) watches(ctx context.Context, t *testing.T, side costSide, name
 	r.writes(ctx, t, times)
 	without := cpuOf(t, side.serving) - began
 	since := r.version(ctx, t, side)
-	empty := memoryOf(t, side.serving())
-	var memory []string
+	var memory string
 	var open []*watching
-	for i, to := range []int{few, many} {
-		from := []int{0, few}[i]
-		if to == from {
-			continue
+	if times == 1 {
+		open = append(open, r.open(ctx, t, side, enc, since, 0, many, selector))
+	} else {
+		at := []footprint{footprintOf(ctx, t, side)}
+		for i := range costSteps {
+			open = append(open, r.open(ctx, t, side, enc, since, many*i/costSteps, many*(i+1)/costSteps, selector))
+			at = append(at, footprintOf(ctx, t, side))
 		}
-		open = append(open, r.open(ctx, t, side, enc, since, from, to, selector))
-		memory = append(memory, fmt.Sprintf("%d: %.1f", to, float64(memoryOf(t, side.serving())-empty)/1024/float64(to)))
+		memory = growth(at, many/costSteps)
 	}
+	profiled := r.profile(ctx, t, side, name)
 	serving, behind := cpuOf(t, side.serving), cpuOf(t, side.behind)
 	r.writes(ctx, t, times)
 	want := int64(*costWrites * times)
@@ -281,11 +340,52 @@ func (r *costRun) watches(ctx context.Context, t *testing.T, side costSide, name
 		t.Errorf("%s %s: %d events, want %d", side.name, name, got, want)
 	}
 	fmt.Fprintf(r.out, "| %d %s \t| %s \t| %d \t| %.2f s \t| %.1f \t| %.2f s \t| %.2f s \t| %s \t|\n", many, name, side.name, got, serving.Seconds(),
-		float64((serving-without).Microseconds())/float64(got), without.Seconds(), behind.Seconds(), strings.Join(memory, ", "))
+		float64((serving-without).Microseconds())/float64(got), without.Seconds(), behind.Seconds(), memory)
+	profiled()
 	for _, w := range open {
 		w.stop()
 		w.all.Wait()
 	}
+}
+
+// profile has the CPU of a side profiled while pods are changed, if the flags say so. The
+// function that it returns waits for the profile's end.
+func (r *costRun) profile(ctx context.Context, t *testing.T, side costSide, name string) func() {
+	t.Helper()
+	if *costProfiles == "" {
+		return func() {}
+	}
+	var done sync.WaitGroup
+	done.Go(func() {
+		text, err := side.page(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", max(1, *costWrites / *costRate)))
+		if err == nil {
+			file := strings.NewReplacer(" ", "-", ",", "", "'", "").Replace(side.name + "-" + name + ".pprof")
+			err = os.WriteFile(filepath.Join(*costProfiles, file), []byte(text), 0o600)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	return done.Wait
+}
+
+// page returns a page of an apiserver.
+func (c *cluster) page(ctx context.Context, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", url, resp.Status, body)
+	}
+	return string(body), err
 }
 
 // lists lists all pods so often.
