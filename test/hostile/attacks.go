@@ -74,7 +74,7 @@ func Attacks() []Attack {
 		{"json-watches-unread", "500 watches of all that is written, not read", jsonAPI, reader, jsonUnread(500, "/v3/watch", watchJSON(0))},
 		{"json-catch-up", "200 watches of everything since the beginning, not read", jsonAPI, reader, jsonUnread(200, "/v3/watch", watchJSON(2))},
 		{"json-compares", "transactions of 1.4 million comparisons in 4 MiB, 20 at a time", jsonAPI, nameless, jsonFlood(20, "/v3/kv/txn", emptyCompares())},
-		{"json-nested", "transactions nested 5,000 deep, 20 at a time", jsonAPI, nameless, jsonFlood(20, "/v3/kv/txn", nestedJSON(5000))},
+		{"json-nested", "transactions nested 3,300 deep, 20 at a time", jsonAPI, nameless, jsonFlood(20, "/v3/kv/txn", nestedJSON(3300))},
 		{"json-endless", "200 requests whose bodies never end", jsonAPI, nameless, jsonEndless},
 		{"json-pages", "writes by pages of another origin, also under a name that was made to lead to the node", jsonAPI, writer, pages},
 		{"json-slow-loris", "600 connections that send a header byte by byte", jsonAPI, nameless, slowHTTP(clientPort)},

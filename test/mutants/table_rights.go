@@ -208,6 +208,10 @@ func netlimitGroup() Group {
 func gatewayGroup() Group {
 	return Group{Package: "internal/edge/gateway", Mutants: []Mutant{
 		{
+			Name: "json-deep", Bug: "decodes requests as deep as the decoder can", File: "gateway.go",
+			Old: "DiscardUnknown: true, RecursionLimit: maxDepth}", New: "DiscardUnknown: true}", Tests: "TestDeepRequestsAreRefused",
+		},
+		{
 			Name: "json-unsent-unbounded", Bug: "the kernel takes megabytes for a client of HTTP/1 that does not read", File: "credentials.go",
 			Old: "\tboundUnsent(conn)\n", New: "", Tests: "TestTheKernelHoldsLittleForClientsThatDoNotRead",
 		},

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -63,7 +62,7 @@ func (c *splitter) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 		return conn, info, nil
 	}
 	boundUnsent(conn)
-	return nil, nil, c.g.arrive.put(&web{Conn: conn, info: info, pace: pace{pass: c.g.passOf(context.Background(), conn.RemoteAddr())}})
+	return nil, nil, c.g.arrive.Put(&web{Conn: conn, info: info, pace: pace{pass: c.g.passOf(context.Background(), conn.RemoteAddr())}})
 }
 
 // handshake finds out what a client speaks.
@@ -267,46 +266,3 @@ func (s *sniffed) SetDeadline(t time.Time) error {
 	}
 	return s.Conn.SetDeadline(t)
 }
-
-// arrivals is a net.Listener for connections that came in elsewhere.
-type arrivals struct {
-	conns chan net.Conn
-	done  chan struct{}
-	close func()
-}
-
-func newArrivals() *arrivals {
-	a := &arrivals{conns: make(chan net.Conn), done: make(chan struct{})}
-	a.close = sync.OnceFunc(func() { close(a.done) })
-	return a
-}
-
-// put hands a connection over. The error says so to gRPC, or why not.
-func (a *arrivals) put(c net.Conn) error {
-	select {
-	case a.conns <- c:
-		return credentials.ErrConnDispatched
-	case <-a.done:
-		_ = c.Close()
-		return net.ErrClosed
-	}
-}
-
-// Accept implements net.Listener.
-func (a *arrivals) Accept() (net.Conn, error) {
-	select {
-	case c := <-a.conns:
-		return c, nil
-	case <-a.done:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (a *arrivals) Close() error {
-	a.close()
-	return nil
-}
-
-// Addr implements net.Listener.
-func (*arrivals) Addr() net.Addr { return &net.TCPAddr{} }

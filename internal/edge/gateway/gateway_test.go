@@ -28,6 +28,23 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/gateway"
 )
 
+// A request that is nested too deeply is refused before it is decoded.
+func TestDeepRequestsAreRefused(t *testing.T) {
+	addr := start(t, nil)
+	defer http.DefaultClient.CloseIdleConnections()
+	for transactions, want := range map[int]int{
+		199:  http.StatusNotImplemented, // the backend has no transactions
+		200:  http.StatusBadRequest,
+		3300: http.StatusBadRequest, // as deep as the JSON itself may be
+	} {
+		body := strings.Repeat(`{"success":[{"request_txn":`, transactions) + "{}" + strings.Repeat(`}]}`, transactions)
+		code, answer := post(t, http.DefaultClient, "http://"+addr+"/v3/kv/txn", body)
+		if code != want || want == http.StatusBadRequest && !strings.Contains(answer, "depth") {
+			t.Errorf("%d transactions within each other: %d %s, want %d", transactions, code, answer, want)
+		}
+	}
+}
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // backend answers so that one sees what it was asked.

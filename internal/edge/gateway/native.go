@@ -16,7 +16,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -45,21 +44,12 @@ func (g *Gateway) serveNative(w http.ResponseWriter, r *http.Request, m *method,
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	holder, done, err := g.admit(ctx, r, m)
+	x, end, err := g.begin(ctx, r, m)
 	if err != nil {
 		g.fail(w, r, err)
 		return
 	}
-	defer done()
-	x := &exchange{memory: g.Memory, holder: holder, method: m}
-	waits, gone := context.WithTimeout(ctx, patience)
-	x.request, err = g.Memory.Reserve(waits, holder, budget.JSON, objectCost)
-	gone()
-	if err != nil {
-		g.fail(w, r, err)
-		return
-	}
-	defer x.end()
+	defer end()
 	defer cancel()
 	if ctx, err = runtime.AnnotateContext(ctx, g.mux, r, m.name); err != nil {
 		g.fail(w, r, err)

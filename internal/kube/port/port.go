@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/dispatch"
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -49,7 +50,7 @@ type Config struct {
 
 // Serve answers on ln until ctx ends, and drains.
 func Serve(ctx context.Context, ln net.Listener, cfg *Config) error {
-	old := newArrivals(ln.Addr())
+	old := dispatch.New(ln.Addr())
 	h1 := &http.Server{
 		Handler: cfg.Handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		ErrorLog:  slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug), // mistakes of clients

@@ -5,12 +5,12 @@ import (
 	"crypto/tls"
 	"net"
 	"slices"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/shardwatch/shardwatch/internal/edge/dispatch"
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 )
 
@@ -18,10 +18,10 @@ import (
 type splitter struct {
 	credentials.TransportCredentials // for all but ServerHandshake
 	secure                           *tls.Config
-	old                              *arrivals
+	old                              *dispatch.Listener
 }
 
-func newSplitter(secure *tls.Config, old *arrivals) *splitter {
+func newSplitter(secure *tls.Config, old *dispatch.Listener) *splitter {
 	secure = secure.Clone()
 	for _, protocol := range []string{"h2", "http/1.1"} {
 		if !slices.Contains(secure.NextProtos, protocol) {
@@ -45,50 +45,7 @@ func (c *splitter) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 		// Each alone: no deadline at all would say that a request has come.
 		_ = raw.SetReadDeadline(time.Time{}) // of a closed one: the next read tells
 		_ = raw.SetWriteDeadline(time.Time{})
-		return nil, nil, c.old.put(conn)
+		return nil, nil, c.old.Put(conn)
 	}
 	return conn, credentials.TLSInfo{State: state, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil
 }
-
-// arrivals is a net.Listener of connections that came in elsewhere.
-type arrivals struct {
-	conns chan net.Conn
-	done  chan struct{}
-	close func()
-	at    net.Addr
-}
-
-func newArrivals(at net.Addr) *arrivals {
-	a := &arrivals{conns: make(chan net.Conn), done: make(chan struct{}), at: at}
-	a.close = sync.OnceFunc(func() { close(a.done) })
-	return a
-}
-
-// put hands a connection over. The error says so to the other server, or why not.
-func (a *arrivals) put(c net.Conn) error {
-	select {
-	case a.conns <- c:
-		return credentials.ErrConnDispatched
-	case <-a.done:
-		return net.ErrClosed
-	}
-}
-
-// Accept implements net.Listener.
-func (a *arrivals) Accept() (net.Conn, error) {
-	select {
-	case c := <-a.conns:
-		return c, nil
-	case <-a.done:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (a *arrivals) Close() error {
-	a.close()
-	return nil
-}
-
-// Addr implements net.Listener.
-func (a *arrivals) Addr() net.Addr { return a.at }
