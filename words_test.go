@@ -44,7 +44,9 @@ var instead = map[string]string{
 	`passage`:                                `"proxy connection"`,
 	`rungs`:                                  `"serve modes" or "catch-ups"`,
 	`what it (has|had) to say`:               `"its messages", "its report"`,
-	`to whom`:                                `the actor's name`,
+	`whom`:                                   `the actor's name`,
+	`who(so)?ever`:                           `the actor's name, or "any client that"`,
+	`for good`:                               "permanently",
 	`what is wanted`:                         `"the request", "the requested events"`,
 	`(is|are) none of an?`:                   `"is not"`,
 }

@@ -409,7 +409,7 @@ func (m *model) take(u Update) {
 	}
 }
 
-// finish lets the watch get to the end: nothing is lost for good.
+// finish lets the watch get to the end: nothing is lost permanently.
 func (m *model) finish() {
 	m.node = nil
 	for range 2000 {

@@ -276,7 +276,7 @@ func (w *Watcher) setStop(stop func() bool) {
 	}
 }
 
-// end ends the watch for good. What has arrived can still be read, unless the
+// end ends the watch permanently. What has arrived can still be read, unless the
 // watcher was closed.
 func (w *Watcher) end(err error) {
 	w.mu.Lock()

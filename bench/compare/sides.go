@@ -51,7 +51,7 @@ type side struct {
 	front *proc.Process     // the proxy or the bare server; nil: none
 	ends  []string          // where clients connect
 	began time.Time
-	store string    // where writes go: they are etcd's work, whoever is watched
+	store string    // where writes go: they are etcd's work on every side
 	tls   *identity // nil: plain text
 
 	published atomic.Int64 // the revision of the last event of a side without etcd's API

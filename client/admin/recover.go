@@ -9,7 +9,7 @@ import (
 )
 
 // VoterRecovery is the plan of a recovery of the voters: after a majority of them was
-// lost for good, one node becomes the only voter, and adds others.
+// lost permanently, one node becomes the only voter, and adds others.
 type VoterRecovery struct {
 	// Node is the node, and MapVersion the version of the shard map that it has. Later
 	// changes of the map are lost.

@@ -86,7 +86,7 @@ const verifyTime = 24 * time.Hour
 // and calls fn with each shard as it is done. An error of fn ends it and comes back
 // unchanged. A wrong copy is reloaded by its node.
 func (c *Client) Verify(caller context.Context, r VerifyRequest, fn func(VerifiedShard) error) error {
-	var own error // what ends it for good
+	var own error // what ends it permanently
 	err := c.anyNode(caller, verifyTime, func(ctx context.Context, node pb.AdminServiceClient) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()

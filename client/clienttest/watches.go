@@ -105,7 +105,7 @@ func (w *watchStream) send(r *pb.WatchResponse) error {
 	return w.rpc.Send(r) //nolint:wrapcheck // gRPC's own
 }
 
-// garbled sends a response twice, or spoils it. A watch that took it for good
+// garbled sends a response twice, or spoils it. A watch that accepted it
 // would have something twice, or what it did not ask for.
 func (w *watchStream) garbled(r *pb.WatchResponse) error {
 	switch sync := r.GetSync(); rand.IntN(4) {

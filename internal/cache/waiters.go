@@ -75,9 +75,9 @@ func (c *Cache) wait(w *waiter) *waiter {
 	return w
 }
 
-// WakeAt has waker called once the cache has everything up to revision and has
-// woken all whom that concerns, or when it is retired; it asks the source to get
-// there soon. It may call waker before it returns. What it returns takes it back.
+// WakeAt has waker called once the cache has all events up to revision and has
+// woken their watchers, or when it is retired; it asks the source to reach the
+// revision soon. It may call waker before it returns. forget takes the call back.
 func (c *Cache) WakeAt(revision kv.Revision, waker Waker) (forget func()) {
 	w := c.wait(&waiter{revision: revision, waker: waker, place: -1})
 	return func() { c.wakeups.forget(w) }

@@ -181,7 +181,7 @@ func (m *Membership) start(ctx context.Context) (*memberlist.Memberlist, *observ
 
 // stop shuts memberlist down and waits for it. memberlist does not wait for a
 // probe under way, which ends after its interval, stretched by the health
-// score. The probe timeout is added for good measure.
+// score. The probe timeout is a margin.
 func (m *Membership) stop(ml *memberlist.Memberlist) {
 	probing := ml.NumMembers() > 1
 	_ = ml.Shutdown() // it only logs

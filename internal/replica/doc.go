@@ -1,5 +1,5 @@
-// Package replica brings a shard's events from other nodes, and chooses whom
-// to take them from.
+// Package replica brings a shard's events from other nodes, and chooses
+// the node to take them from.
 //
 // [Peer] is one other node as a source. [Failover] is the source that a
 // replica's cache really has: the nodes before it in the shard map's order,

@@ -282,9 +282,8 @@ func (p *pulse) wishes() (out []*peerv1.BeatRequest) {
 	return out
 }
 
-// miss notes that another beat has come, and tells those for whom the node has
-// been silent for too long. Beats are counted, and not the time: a process that
-// stood still itself has missed nothing.
+// miss notes a beat, and reports the node's silence to each follower whose limit it exceeds.
+// It counts beats and not time: a process that stood still itself has missed none.
 func (p *pulse) miss() {
 	p.link.mu.Lock()
 	defer p.link.mu.Unlock()

@@ -403,7 +403,7 @@ func (w *Watch) leave() {
 }
 
 // settle tries to find a home for the watch; wait says whether it may wait for
-// one. It reports whether that is decided, for good or bad. Only the router's
+// one. It reports whether the search has ended, with or without a home. Only the router's
 // Run calls it, on homeless watches.
 func (w *Watch) settle(ctx context.Context, wait bool) bool {
 	w.mu.Lock()

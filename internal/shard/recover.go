@@ -6,7 +6,7 @@ package shard
 const recoveredStep = 1 << 16
 
 // Recover returns the map that a new raft group begins with, after the voters have
-// lost their majority for good. It places every shard as m does.
+// lost their majority permanently. It places every shard as m does.
 //
 // The generation must be greater than m.Version, and than every version that the lost
 // voters may have agreed on: nodes and clients take the map with the greatest version,

@@ -15,11 +15,11 @@ import (
 func joins() []Fault {
 	return []Fault{
 		{
-			Name: "newcomer", About: "two empty nodes join and clients that know only them connect at once; later both are drained for good",
+			Name: "newcomer", About: "two empty nodes join and clients that know only them connect at once; later both are drained permanently",
 			Inject: newcomer,
 		},
 		{
-			Name: "five-to-three", About: "the first two founders are drained at overlapping times and come back, then all nodes but the first three are drained for good at once, as `kubectl scale --replicas=3` does; the three must have a leader and agree on a change",
+			Name: "five-to-three", About: "the first two founders are drained at overlapping times and come back, then all nodes but the first three are drained permanently at once, as `kubectl scale --replicas=3` does; the three must have a leader and agree on a change",
 			Inject: fiveToThree,
 		},
 	}

@@ -23,7 +23,7 @@ func mapFaults() []Fault {
 			For: time.Minute, Stall: 500 * time.Millisecond, Shards: 2, Inject: changeMap,
 		},
 		{
-			Name: "scale", About: "two nodes join and take their shards, then one of them is drained and the other killed, both for good",
+			Name: "scale", About: "two nodes join and take their shards, then one of them is drained and the other killed, both permanently",
 			Stall: 2 * time.Second, Inject: scale,
 		},
 	}
@@ -184,11 +184,11 @@ func scale(ctx context.Context, s *Scene) (heal, error) {
 	if err := s.Cluster.calm(ctx); err != nil {
 		return leave, err
 	}
-	s.Say("drain %s for good", soft.Name)
+	s.Say("drain %s permanently", soft.Name)
 	if err := soft.Drain(); err != nil {
 		return leave, err
 	}
-	s.Say("kill %s for good", hard.Name)
+	s.Say("kill %s permanently", hard.Name)
 	if err := hard.Kill(); err != nil {
 		return leave, err
 	}

@@ -111,7 +111,7 @@ func (w *watcher) resumed(r resume) {
 	w.reasons = append(w.reasons, fmt.Sprintf("%s → %s: %v", r.from, r.to, r.reason))
 }
 
-// ended says that the watch has ended for good.
+// ended says that the watch has ended permanently.
 func (w *watcher) ended(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

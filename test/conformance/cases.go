@@ -516,7 +516,7 @@ func historyCases() []Case {
 }
 
 func endCases() []Case {
-	// ends has the node end the watch for good.
+	// ends has the node end the watch permanently.
 	ends := func(reason pb.EndReason) func(s *script) error {
 		return func(s *script) error {
 			w, err := s.create()

@@ -16,7 +16,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// mask says what of a header differs for good reasons.
+// mask lists the fields of a header that may differ.
 type mask []protoreflect.Name
 
 // sameEtcd is the mask of two ways to one etcd: only the answering member may differ.
@@ -58,7 +58,7 @@ func endOf(a answer) string {
 	}
 	// protobuf's errors have one or another kind of space, by the program.
 	if a.end.Code() == codes.DeadlineExceeded {
-		return a.end.Code().String() // the client's own, or the server's word of it: whoever is first
+		return a.end.Code().String() // of the client or of the server, whichever is first
 	}
 	text := fmt.Sprintf("%v: %q", a.end.Code(), strings.ReplaceAll(a.end.Message(), "\u00a0", " "))
 	for _, d := range a.end.Proto().GetDetails() {
@@ -67,7 +67,7 @@ func endOf(a answer) string {
 	return text
 }
 
-// normal returns a message without what differs for good reasons, of the
+// normal returns a message without the fields that may differ, of the
 // answer and in it.
 func normal(m proto.Message, hide mask) proto.Message {
 	m = proto.Clone(m)

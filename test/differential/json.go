@@ -122,7 +122,7 @@ func revisionOf(body any) int64 {
 	return n
 }
 
-// hideInJSON removes what of headers differs for good reasons.
+// hideInJSON removes the fields of headers that may differ.
 func hideInJSON(v any, hide mask) {
 	switch v := v.(type) {
 	case []any:

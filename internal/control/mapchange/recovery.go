@@ -28,7 +28,7 @@ func (w *Witness) reachable() bool {
 }
 
 // Recovery is the plan of a recovery of the voters: after a majority of them was lost
-// for good, one node becomes the only voter, with the map that it has.
+// permanently, one node becomes the only voter, with the map that it has.
 type Recovery struct {
 	// Node is the node, and MapVersion the version of its map.
 	Node       shard.NodeID

@@ -32,7 +32,7 @@ func isGone(to raft.ServerAddress) (raft.ServerID, bool) {
 // two of three voters that come back with new addresses could not be reached,
 // and a leader that could write the new ones down would never be elected.
 //
-// Raft does not say whom a message is for. A voter that lost its disk and is
+// Raft does not name the recipient of a message. A voter that lost its disk and is
 // back at its address would vote and append in the name of the one it was, and
 // be counted for entries and votes that are gone: so that one has no address.
 type addresses struct {
@@ -42,7 +42,7 @@ type addresses struct {
 	configured func(raft.ServerID) raft.ServerAddress
 
 	mu    sync.Mutex
-	found map[raft.ServerAddress]raft.ServerID // whom raft was last sent there for; guarded by mu
+	found map[raft.ServerAddress]raft.ServerID // the node that raft last looked for at each address; guarded by mu
 }
 
 // name returns the node that raft dials at an address: raft does not say. "": not
@@ -56,7 +56,7 @@ func (a *addresses) name(at raft.ServerAddress) string {
 	return ""
 }
 
-// note remembers whom raft dials at an address. There are as many as voters.
+// note remembers which node raft dials at an address. There are as many as voters.
 func (a *addresses) note(id raft.ServerID, at raft.ServerAddress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -25,7 +25,7 @@ var (
 
 // Recover makes this node the only voter, with the map that it has, and returns the
 // version of the map that the new raft group begins with. It is for voters that have
-// lost their majority for good: the caller has made sure of that. It fails with a
+// lost their majority permanently: the caller has made sure of that. It fails with a
 // [shard.StaleError] when the map has another version than ifVersion.
 //
 // The new group has a generation of its own, which the map carries to all nodes

@@ -36,7 +36,7 @@ const asked = 8
 // New returns a Roster.
 func New(cfg Config) *Roster { return &Roster{cfg: cfg} }
 
-// All is what gossip sees, but that whom an operator has drained drains, too.
+// All returns the members that gossip sees. Nodes that an operator has drained are draining.
 func (r *Roster) All() []shard.Member {
 	members := r.cfg.Members()
 	if m := r.cfg.Map(); m != nil && len(m.Drained) > 0 {

@@ -285,8 +285,8 @@ func (s *Set) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*shar
 }
 
 // whileThere returns a context that ends with ctx, or once the newest map has the
-// cache's shard no more: those it would come from may have left it, and whoever
-// waits for it does not act on that map.
+// cache's shard no more: its sources may have left it, and its
+// waiters do not act on that map.
 func (s *Set) whileThere(ctx context.Context, h *Copy) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {

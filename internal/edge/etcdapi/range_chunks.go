@@ -220,8 +220,8 @@ func (c *chunk) encode() {
 	})
 }
 
-// list returns an empty answer; holder is asked whom its bytes count for, if there are
-// many.
+// list returns an empty answer. If it has many bytes, they count for the client that holder
+// returns.
 func (s *chunks) list(form wire.ItemForm, holder func() budget.Client) *list {
 	return &list{s: s, form: form, holder: holder}
 }

@@ -48,7 +48,7 @@ type Config struct {
 	// hosts.
 	Hosts []string
 	// Admit lets a call of a method in, until done, or says why not: before its
-	// request is read. holder is whom the call's memory counts for. ctx is that of a gRPC
+	// request is read. The call's memory counts for holder. ctx is that of a gRPC
 	// server's handler. nil: all are let in.
 	Admit func(ctx context.Context, method string) (holder budget.Client, done func(), err error)
 	// Unary and Stream are called around each call, as a gRPC server calls them; nil:

@@ -353,7 +353,7 @@ func Shaken(c net.Conn) {
 	}
 }
 
-// shook gives the turn back for good.
+// shook gives the turn back permanently.
 func (c *Conn) shook() {
 	if c.shaken.Swap(true) {
 		return

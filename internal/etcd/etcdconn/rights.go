@@ -155,7 +155,7 @@ func (c *Conns) Confirm(ctx context.Context, token string) error {
 	}
 	err := c.as(ctx, token, c.probeOnce)
 	switch {
-	case err == nil, Is(err, rpctypes.ErrGRPCPermissionDenied): // it knows whom it denies
+	case err == nil, Is(err, rpctypes.ErrGRPCPermissionDenied): // etcd denies known users only
 		return nil
 	case refused(err) != nil:
 		return refused(err)

@@ -283,8 +283,8 @@ func (p *Peer) Server() *tls.Config {
 func (p *Peer) Listener(inner net.Listener) net.Listener { return p.m.Listener(inner) }
 
 // Client returns a connection to another node, raw as the material sees it, and the
-// configuration of its handshake, as the files were read last. node is whom the
-// certificate must be for, where allowed names have a place for that; "": any node.
+// configuration of its handshake, as the files were read last. The
+// certificate must be for node, if the allowed names have a place for its name; "": any node.
 func (p *Peer) Client(raw net.Conn, node string) (net.Conn, *tls.Config) {
 	now := p.m.now.Load()
 	seen := &conn{Conn: raw, m: p.m}

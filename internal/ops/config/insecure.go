@@ -64,8 +64,8 @@ func (p *Ports) Type() string { return "ports" }
 // exposure is a port that other machines reach and nothing protects.
 type exposure struct {
 	port string
-	// listener says where it is, missing what would protect it, and risk what
-	// whoever reaches it can do.
+	// listener names the port, missing the protection that it lacks, and risk what any client
+	// that reaches it can do.
 	listener, missing, risk string
 }
 

@@ -200,7 +200,7 @@ func TestMapChangesWhileNodesDie(t *testing.T) {
 	})
 }
 
-// Two nodes of five leave for good, one softly and one hard, and come back as if
+// Two nodes of five leave permanently, one softly and one hard, and come back as if
 // they were new, and leave again.
 func TestScaleUnderLoad(t *testing.T) {
 	s := seed(t)

@@ -156,7 +156,7 @@ node is still served. The node may be stopped when the command has ended.
 
 A node stopped with SIGTERM needs no drain: it hands its shards over, and takes them
 back after its restart. Drain a node before longer maintenance, and before it is removed
-for good.
+permanently.
 
 drain is refused if no node would be left; without --force also if fewer nodes would be
 left than a shard has replicas, or too few voters for a majority.`,

@@ -18,8 +18,8 @@ func newVotersRecoverCommand(s *cli.Session) *cobra.Command {
 	var yes, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "recover",
-		Short: "Make one node the only voter, after a majority of the voters was lost for good",
-		Long: `recover restores a leader after a majority of the voters was lost for good, together
+		Short: "Make one node the only voter, after a majority of the voters was lost permanently",
+		Long: `recover restores a leader after a majority of the voters was lost permanently, together
 with their data directories. One reachable node becomes the only voter, with the newest
 shard map among the reachable nodes, and adds other nodes with --bootstrap-expect as
 voters. Watches, positions and the lineage stay valid: clients do not notice.
