@@ -13,17 +13,18 @@ func (s *Steps) Did(n, most int) {
 	}
 }
 
-// Reader reads from a Reader that computes, and calls Now after each Part of so many bytes.
+// Reader reads from a Reader a part at a time, and calls Now after each: for a Reader that computes,
+// and for readers that compute.
 type Reader struct {
 	io.Reader
-	Part int
+	Part int // the size of a part, in bytes
 
 	steps Steps
 }
 
 // Read implements io.Reader.
 func (r *Reader) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
+	n, err := r.Reader.Read(p[:min(len(p), r.Part)])
 	r.steps.Did(n, r.Part)
 	return n, err
 }

@@ -208,6 +208,10 @@ func netlimitGroup() Group {
 func gatewayGroup() Group {
 	return Group{Package: "internal/edge/gateway", Mutants: []Mutant{
 		{
+			Name: "json-decoded-in-one-go", Bug: "decodes a large request without yielding", File: "gateway.go",
+			Old: "&yield.Reader{Reader: r, Part: quick}", New: "&yield.Reader{Reader: r, Part: 1 << 30}", Tests: "TestDecodingYields",
+		},
+		{
 			Name: "json-deep", Bug: "decodes requests as deep as the decoder can", File: "gateway.go",
 			Old: "DiscardUnknown: true, RecursionLimit: maxDepth}", New: "DiscardUnknown: true}", Tests: "TestDeepRequestsAreRefused",
 		},

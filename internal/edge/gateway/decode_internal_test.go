@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"encoding/base64"
 	"errors"
+	"runtime"
+	"strings"
+	"sync/atomic"
 	"testing"
 
-	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	gateway "github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -29,7 +32,7 @@ func TestLargeRequestsAreDecodedInTurns(t *testing.T) {
 			return func() { left++ }, c.err
 		}}
 		var got etcdserverpb.PutRequest
-		err := (&marshaler{runtime.JSONPb{}}).NewDecoder(request).Decode(&got)
+		err := (&marshaler{gateway.JSONPb{}}).NewDecoder(request).Decode(&got)
 		if c.turns > 0 && c.err != nil {
 			if !errors.Is(err, refused) || len(got.Value) > 0 || left != 0 {
 				t.Errorf("%s: %d bytes of the value, %d turns over: %v", name, len(got.Value), left, err)
@@ -39,5 +42,33 @@ func TestLargeRequestsAreDecodedInTurns(t *testing.T) {
 		if err != nil || len(got.Value) != c.size || turns != c.turns || left != turns {
 			t.Errorf("%s: %d bytes of the value in %d turns, of which %d are over: %v", name, len(got.Value), turns, left, err)
 		}
+	}
+}
+
+// While a large request is decoded, other goroutines run.
+func TestDecodingYields(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var others atomic.Int64
+	var over atomic.Bool
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for !over.Load() {
+			others.Add(1)
+			runtime.Gosched()
+		}
+	}()
+	const parts = 50
+	text := `{"lease":"x` + strings.Repeat("x", parts*quick) // of no number: protojson reads no further
+	request := &whole{bytes.NewReader([]byte(text + `"}`)), func() (func(), error) { return func() {}, nil }}
+	before := others.Load()
+	if err := (&marshaler{gateway.JSONPb{}}).NewDecoder(request).Decode(new(etcdserverpb.PutRequest)); err == nil {
+		t.Error("the request is taken")
+	}
+	during := others.Load() - before
+	over.Store(true)
+	<-ended
+	if during < parts/2 {
+		t.Errorf("another goroutine ran %d times, want about %d", during, parts)
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/dispatch"
 	"github.com/shardwatch/shardwatch/internal/edge/keybrowser"
 	"github.com/shardwatch/shardwatch/internal/wire"
+	"github.com/shardwatch/shardwatch/internal/yield"
 )
 
 // headerTimeout is how long a client may take to send a request's header,
@@ -293,19 +294,20 @@ func (m *marshaler) Marshal(v any) ([]byte, error) {
 
 // NewDecoder implements runtime.Marshaler.
 func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {
-	d := m.JSONPb.NewDecoder(r)
 	switch b := r.(type) {
 	case *body:
+		d := m.JSONPb.NewDecoder(r)
 		return runtime.DecoderFunc(func(v any) error {
 			err := d.Decode(v)
 			b.next()
 			return err
 		})
 	case *whole:
+		if b.Len() <= quick {
+			break
+		}
+		d := m.JSONPb.NewDecoder(&yield.Reader{Reader: r, Part: quick})
 		return runtime.DecoderFunc(func(v any) error {
-			if b.Len() <= quick {
-				return d.Decode(v)
-			}
 			leave, err := b.turn()
 			if err != nil {
 				return err
@@ -314,7 +316,7 @@ func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 			return d.Decode(v)
 		})
 	}
-	return d
+	return m.JSONPb.NewDecoder(r)
 }
 
 // maxDepth is how deeply the messages of a request may be nested: 199 transactions, of two messages
@@ -322,7 +324,8 @@ func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 // take 11 to 15 ms and a stack of 8 MiB, which grows by copying it.
 const maxDepth = 400
 
-// quick is how much JSON is decoded without a turn, in bytes: in some 0.1 ms.
+// quick is how much JSON is decoded without a turn, and how much in a row within one, in bytes: in
+// some 0.1 ms.
 const quick = 4 << 10
 
 // whole is the body of a request of one message, all of which is there.
