@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,10 +85,10 @@ func TestProcessorsFollowTheDemand(t *testing.T) {
 			runtime.GOMAXPROCS(3)
 			synctest.Test(t, func(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
-				began, share := time.Now(), 0.0 // share is of the time that follows
-				var used time.Duration
+				began, used := time.Now(), time.Duration(0)
+				var percent atomic.Int64 // of the time that follows
 				cpu := func() time.Duration {
-					used += time.Duration(share * float64(time.Since(began)))
+					used += time.Since(began) * time.Duration(percent.Load()) / 100
 					began = time.Now()
 					return used
 				}
@@ -101,7 +102,7 @@ func TestProcessorsFollowTheDemand(t *testing.T) {
 					time.Sleep(time.Duration(beats)*beat.Every + beat.Every/2)
 					synctest.Wait()
 					if got := runtime.GOMAXPROCS(0); got != want {
-						t.Errorf("%d processors after %d beats with %.0f %% of a CPU, want %d", got, beats, 100*share, want)
+						t.Errorf("%d processors after %d beats with %d %% of a CPU, want %d", got, beats, percent.Load(), want)
 					}
 				}
 				all := runtime.GOMAXPROCS(0)
@@ -110,9 +111,9 @@ func TestProcessorsFollowTheDemand(t *testing.T) {
 				if c.env == "" {
 					all = ours
 				}
-				share = 0.9
+				percent.Store(90)
 				after(2, all)
-				share = 0
+				percent.Store(0)
 				after(2*quietBeats, c.last)
 				stop()
 				<-ended
