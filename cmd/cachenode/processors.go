@@ -17,9 +17,9 @@ import (
 // while it needs little, and all of them while it needs more.
 const (
 	// quietShare is the part of one processor below which a node needs little, busyShare the
-	// part above which it needs all processors. Bursts of a quiet node take at most
-	// quietShare of a beat, 10 ms: that is the longest that one goroutine can wait for another
-	// that would have run beside it.
+	// part above which it needs all processors. A node that keeps one takes at most busyShare
+	// of a beat, 20 ms: that is the longest that one goroutine can wait for others that would
+	// have run beside it. In the beat of a sudden load it can wait for the whole beat.
 	quietShare = 0.05
 	busyShare  = 0.10
 	// quietBeats is how many beats in a row a node must need little before it uses one

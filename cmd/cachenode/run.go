@@ -44,14 +44,14 @@ func runNode(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	}
 	floor := make([]byte, heapFloor)
 	defer runtime.KeepAlive(floor)
-	go returnMemory(ctx)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	adapting, stop := context.WithCancel(context.Background())
-	var adapted sync.WaitGroup
-	adapted.Go(func() { adaptProcessors(adapting, cpuTime) })
-	defer adapted.Wait()
+	running, stop := context.WithCancel(context.Background())
+	var beside sync.WaitGroup
+	beside.Go(func() { adaptProcessors(running, cpuTime) })
+	beside.Go(func() { returnMemory(running) })
+	defer beside.Wait()
 	defer stop()
 	if cfg.Kube.Listen != "" {
 		return serveKube(ctx, cfg, log, hangups)

@@ -261,8 +261,8 @@ func footprintOf(ctx context.Context, t *testing.T, side costSide) (least footpr
 	return least
 }
 
-// growth returns the medians of what a watch took in each of several steps, in KiB, and the
-// extremes of what was resident.
+// growth returns the medians of a watch's memory over several steps, in KiB, and the
+// extremes of its resident memory.
 func growth(at []footprint, watches int) string {
 	var resident, live []float64
 	for i := range len(at) - 1 {

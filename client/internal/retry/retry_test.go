@@ -37,7 +37,7 @@ func TestPenalties(t *testing.T) {
 	p.Clear("c")
 	expect("c", "", 0)
 	if got := (&Penalties{}).Choose(nil, nil, now); got != "" {
-		t.Errorf("nobody: %q", got)
+		t.Errorf("no node to choose from: %q", got)
 	}
 }
 

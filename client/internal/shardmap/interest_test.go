@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/keyrange"
 )
 
-// A client that needs further shards asks for these and for what has changed in the
+// A client that needs further shards requests these and the changes of the
 // others, and forgets the shards that it does not follow any more.
 func TestATopologyOfSomeRanges(t *testing.T) {
 	var top *Topology
