@@ -212,8 +212,12 @@ func gatewayGroup() Group {
 			Old: "&yield.Reader{Reader: r, Part: quick}", New: "&yield.Reader{Reader: r, Part: 1 << 30}", Tests: "TestDecodingYields",
 		},
 		{
-			Name: "json-deep", Bug: "decodes requests as deep as the decoder can", File: "gateway.go",
-			Old: "DiscardUnknown: true, RecursionLimit: maxDepth}", New: "DiscardUnknown: true}", Tests: "TestDeepRequestsAreRefused",
+			Name: "json-deep", Bug: "decodes requests as deep as the decoder can", File: "exchange.go",
+			Old: "case b.nesting.deepest > maxDepth:", New: "case b.nesting.deepest > 1<<30:", Tests: "TestDeepRequestsAreRefused",
+		},
+		{
+			Name: "json-depth-of-strings", Bug: "takes brackets within strings for nesting", File: "exchange.go",
+			Old: "\tcase d.quoted:\n\t\td.escaped = c == '\\\\'\n", New: "", Tests: "TestNesting",
 		},
 		{
 			Name: "json-unsent-unbounded", Bug: "the kernel takes megabytes for a client of HTTP/1 that does not read", File: "credentials.go",

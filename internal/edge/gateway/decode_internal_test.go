@@ -72,3 +72,23 @@ func TestDecodingYields(t *testing.T) {
 		t.Errorf("another goroutine ran %d times, want about %d", during, parts)
 	}
 }
+
+// Objects and lists count as nested; brackets within strings do not.
+func TestNesting(t *testing.T) {
+	for text, want := range map[string]int{
+		``:                     0,
+		`{"a":[{}],"b":[[]]}`:  3,
+		`{"a":"[[[[","b":{}}`:  2,
+		`{"\"[[[":"\\\"{{{{"}`: 1,
+		`{"\\":[[]]}`:          3,
+		`}}}[[`:                0, // not JSON
+	} {
+		var d nesting
+		for _, c := range []byte(text) {
+			d.add(c)
+		}
+		if d.deepest != want {
+			t.Errorf("%s is nested %d deep, want %d", text, d.deepest, want)
+		}
+	}
+}

@@ -35,11 +35,11 @@ func TestDeepRequestsAreRefused(t *testing.T) {
 	for transactions, want := range map[int]int{
 		199:  http.StatusNotImplemented, // the backend has no transactions
 		200:  http.StatusBadRequest,
-		3300: http.StatusBadRequest, // as deep as the JSON itself may be
+		3300: http.StatusBadRequest, // as deep as encoding/json accepts
 	} {
 		body := strings.Repeat(`{"success":[{"request_txn":`, transactions) + "{}" + strings.Repeat(`}]}`, transactions)
 		code, answer := post(t, http.DefaultClient, "http://"+addr+"/v3/kv/txn", body)
-		if code != want || want == http.StatusBadRequest && !strings.Contains(answer, "depth") {
+		if code != want || want == http.StatusBadRequest && !strings.Contains(answer, "nested more than 600 deep") {
 			t.Errorf("%d transactions within each other: %d %s, want %d", transactions, code, answer, want)
 		}
 	}
