@@ -252,7 +252,7 @@ func (n *kubeNode) listen(ctx context.Context) (p kubePorts, err error) {
 	limits, rate := n.cfg.Limits, int64(n.cfg.Limits.AddressRate)
 	clients := netlimit.New(netlimit.Config{
 		Port: "kube", Max: limits.Connections, MaxPending: 1024, MaxPerAddress: limits.ConnectionsPerAddress, BytesPerSecond: rate,
-		Turns: netlimit.TurnsOfNode(), Advice: "see --max-connections and --max-connections-per-address", Logger: n.log,
+		Turns: netlimit.TurnsOfNode(nil), Advice: "see --max-connections and --max-connections-per-address", Logger: n.log,
 	})
 	probes := netlimit.New(netlimit.Config{Port: "http", Max: 512, MaxPerAddress: 128, BytesPerSecond: rate, Evict: true, MaxPending: 256, Logger: n.log})
 	p.kube = clients.Listener(n.server.Listener(rawconn.Listener(kube)))

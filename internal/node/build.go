@@ -23,7 +23,6 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/etcdwatch"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/etcd"
-	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/ops/delivery"
@@ -169,7 +168,7 @@ func buildAPIs(n *Node) (err error) {
 		Ending: func(served []kv.Range) mapchange.Ending { return n.server.Ending(served) },
 		Status: n.Status, StatusOf: n.StatusOf, Conn: n.peers.Client, FetchMap: n.mapFollower.Fetch,
 	})
-	n.openQueue, n.turns = etcdwatch.NewOpenQueue(), fair.NewTurns()
+	n.openQueue = etcdwatch.NewOpenQueue()
 	ac := n.cfg.EtcdAPI
 	ac.Router, ac.Etcd, ac.Self, ac.Members, ac.Logger = n.router, n.cfg.Etcd, n.self, n.etcdMembers, n.log
 	ac.Access, ac.Audit, ac.Budget, ac.OpenQueue, ac.Turns = n.authorizer, n.audit, n.budget, n.openQueue, n.turns

@@ -6,6 +6,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
+	"github.com/shardwatch/shardwatch/internal/fair"
 )
 
 // limits bound the connections of each port.
@@ -17,7 +18,7 @@ type limits struct {
 // and for five voters with raft's few each. What gossip carries over TCP is over
 // within milliseconds. At the HTTP port one address has a quarter of the room, and half of
 // that for handshakes, so that it pushes out its own connections and no kubelet's.
-func newLimits(cfg *Config) limits {
+func newLimits(cfg *Config, large *fair.Turns) limits {
 	limit := func(port string, most, pending int, turns *netlimit.Turns) *netlimit.Limit {
 		return netlimit.New(netlimit.Config{Port: port, Max: most, MaxPending: pending, Turns: turns, Logger: cfg.Logger})
 	}
@@ -27,7 +28,7 @@ func newLimits(cfg *Config) limits {
 		}
 		return turns
 	}
-	turns := netlimit.TurnsOfNode() // without those of nodes, which do not wait for clients
+	turns := netlimit.TurnsOfNode(large) // without those of nodes, which do not wait for clients
 	return limits{
 		clients: netlimit.New(netlimit.Config{
 			Port: "client", Max: cfg.MaxConnections, MaxPending: 1024, MaxPerAddress: cfg.MaxConnectionsPerAddress, BytesPerSecond: cfg.AddressRate,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
+	"github.com/shardwatch/shardwatch/internal/fair"
 )
 
 // AddressRate slows down large inputs at the client and the HTTP port; 0 does not.
@@ -18,7 +19,7 @@ func TestAddressRate(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			cfg := Defaults()
 			cfg.AddressRate, cfg.Logger = rate, slog.New(slog.DiscardHandler)
-			l := newLimits(&cfg)
+			l := newLimits(&cfg, fair.NewTurns())
 			for _, port := range []*netlimit.Limit{l.clients, l.http} {
 				client, server := net.Pipe()
 				c, ok := port.Admit(server)
@@ -46,7 +47,7 @@ func TestAddressRate(t *testing.T) {
 // waiting, and one host with a certificate that is refused does not get all cores.
 func TestHandshakesOfNodesTakeTurns(t *testing.T) {
 	cfg := &Config{ClientTLS: &tls.Config{}, PeerServerTLS: &tls.Config{}, MaxConnections: 10, Logger: slog.New(slog.DiscardHandler)}
-	l := newLimits(cfg)
+	l := newLimits(cfg, fair.NewTurns())
 	read := func(limit *netlimit.Limit) (*netlimit.Conn, chan struct{}) {
 		t.Helper()
 		here, there := net.Pipe()

@@ -92,7 +92,8 @@ func New(cfg Config) (*Node, error) {
 	if err := identify(n); err != nil {
 		return nil, err
 	}
-	n.limits = newLimits(&n.cfg)
+	n.turns = fair.NewTurns()
+	n.limits = newLimits(&n.cfg, n.turns)
 	n.cfg.Listeners = n.limits.listeners(cfg.Listeners)
 	// Each part is given those that are built before it, and functions that call later
 	// ones once the node runs.

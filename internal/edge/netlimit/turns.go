@@ -1,6 +1,7 @@
 package netlimit
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"time"
@@ -8,13 +9,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/fair"
 )
 
-// Turns bound the CPU that handshakes of TLS take: about 1 ms each, for clients that
-// have shown nothing yet. A connection computes in its turn, and gives the turn back
+// Turns bound the CPU that handshakes of TLS take: about 1 ms each, for clients that are not
+// authenticated yet. A connection computes in its turn, and gives the turn back
 // while it waits for its client. Addresses take turns, and connections that have begun
 // come before those that have not, so that an overload delays handshakes and fails none
-// halfway. Ports may share Turns. Create them with NewTurns.
+// halfway. Ports may share Turns. Create them with NewTurns or TurnsOfNode.
 type Turns struct {
 	atATime int
+	large   *fair.Turns // of all large work; nil: none
 
 	mu           sync.Mutex
 	running      int               // guarded by mu
@@ -25,12 +27,17 @@ type Turns struct {
 func NewTurns(atATime int) *Turns { return &Turns{atATime: atATime} }
 
 // TurnsOfNode returns the Turns of all ports of a process: its handshakes get half of the
-// cores.
-func TurnsOfNode() *Turns { return NewTurns(max(1, runtime.GOMAXPROCS(0)/2)) }
+// cores. Each also takes one of the turns of large work: a handshake beside a list that is written,
+// on two processors of Go, would leave none that looks at the network in time.
+func TurnsOfNode(large *fair.Turns) *Turns {
+	t := NewTurns(max(1, runtime.GOMAXPROCS(0)/2))
+	t.large = large
+	return t
+}
 
-// turnPause is the time between the end of a turn and the next one that waited for it. It
-// lets a process with nothing else to do look at the network, and goroutines that serve
-// clients go first. While it is busy all the time, Go looks there every 10 ms only.
+// turnPause is the time between the end of a turn and the next one that waited for it, if there are
+// no turns of large work. It lets a process with nothing else to do look at the network, and
+// goroutines that serve clients go first. While it is busy all the time, Go looks there every 10 ms only.
 const turnPause = 100 * time.Microsecond
 
 // turn is a connection's, guarded by Turns.mu.
@@ -39,6 +46,7 @@ type turn struct {
 	begun bool
 	entry *fair.Entry[*Conn] // while it waits
 	ready chan struct{}      // closed when it need not wait any longer
+	leave func()             // ends its turn of large work; nil: it has none
 }
 
 type turnStage uint8
@@ -52,16 +60,40 @@ const (
 
 // take waits for a turn.
 func (t *Turns) take(c *Conn) {
+	needed, waited := t.takeOwn(c)
+	if waited && t.large == nil {
+		time.Sleep(turnPause)
+	}
+	if !needed || t.large == nil {
+		return
+	}
+	// A connection that is closed meanwhile waits all the same: at most atATime do.
+	leave, err := t.large.Take(context.Background(), SourceOf(c.RemoteAddr()))
+	if err != nil {
+		return // it does not fail without an end of its context
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c.turn.stage != hasTurn { // it was closed
+		leave()
+		return
+	}
+	c.turn.leave = leave
+}
+
+// takeOwn waits for a turn among handshakes. It reports whether the connection needed one, and
+// whether it had to wait.
+func (t *Turns) takeOwn(c *Conn) (needed, waited bool) {
 	t.mu.Lock()
 	switch {
 	case c.turn.stage == needsNoTurn:
 		t.mu.Unlock()
-		return
+		return false, false
 	case t.running < t.atATime:
 		t.running++
 		c.turn.stage, c.turn.begun = hasTurn, true
 		t.mu.Unlock()
-		return
+		return true, false
 	}
 	queue := &t.fresh
 	if c.turn.begun {
@@ -72,7 +104,7 @@ func (t *Turns) take(c *Conn) {
 	t.mu.Unlock()
 	c.limit.waits.Add(1)
 	<-ready
-	time.Sleep(turnPause)
+	return true, true
 }
 
 // give takes a connection's turn, or its place in the queue, from it. Then its stage is
@@ -83,6 +115,9 @@ func (t *Turns) give(c *Conn, next turnStage) {
 	switch c.turn.stage {
 	case hasTurn:
 		t.running--
+		if c.turn.leave != nil {
+			c.turn.leave()
+		}
 	case waitsForTurn:
 		if !t.begun.Remove(c.turn.entry) {
 			t.fresh.Remove(c.turn.entry)
@@ -92,7 +127,7 @@ func (t *Turns) give(c *Conn, next turnStage) {
 		return
 	case noTurn:
 	}
-	c.turn.stage, c.turn.entry, c.turn.ready = next, nil, nil
+	c.turn.stage, c.turn.entry, c.turn.ready, c.turn.leave = next, nil, nil, nil
 	for t.running < t.atATime {
 		other, ok := t.begun.Pop()
 		if !ok {

@@ -2,10 +2,12 @@ package netlimit_test
 
 import (
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
+	"github.com/shardwatch/shardwatch/internal/fair"
 )
 
 // shaking is a connection in its handshake: each read that it makes is announced.
@@ -146,6 +148,59 @@ func TestNoTurnsAfterTheHandshake(t *testing.T) {
 			netlimit.Shaken(computes.client) // is not counted
 		})
 	}
+}
+
+// A handshake also takes one of the turns of large work, and gives that back when its client has to
+// answer, when it is over, and when its connection was closed meanwhile.
+func TestHandshakesShareTheTurnsOfLargeWork(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // one turn at a time
+	large := fair.NewTurns()
+	p := listen(t, netlimit.Config{Port: "client", Max: 100, MaxPending: 100, Turns: netlimit.TurnsOfNode(large)})
+	figures := func(taken, waiting int) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			was, waited := large.Figures()
+			if was == taken && waited == waiting {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d turns are taken and %d waited for, want %d and %d", was, waited, taken, waiting)
+			}
+		}
+	}
+	take := func() func() {
+		t.Helper()
+		leave, err := large.Take(t.Context(), "a list")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return leave
+	}
+	s := p.dialFrom(home(2))
+	leave := take()
+	s.hello()
+	figures(1, 1)
+	select {
+	case <-s.reads:
+		t.Fatal("the handshake computes beside the large work")
+	default:
+	}
+	leave()
+	s.proceeds()
+	figures(1, 0)
+	s.hello() // its client has to answer
+	s.proceeds()
+	netlimit.Shaken(s.server)
+	figures(0, 0)
+
+	leave = take()
+	closed := p.dialFrom(home(2))
+	closed.hello()
+	figures(1, 1)
+	_ = closed.server.Close()
+	leave()
+	<-closed.reads
+	figures(0, 0)
 }
 
 type wrapped struct{ net.Conn }
