@@ -7,6 +7,10 @@ func pumpGroup() Group {
 			Old: `own.parts = append(own.parts[:0], own.buf, b)`, New: `own.parts = append(own.parts[:0], b)`, Tests: "TestSendBytes",
 		},
 		{
+			Name: "pump-bytes-without-yield", Bug: "a pump that sends much yields as rarely as one that sends little", File: "pump.go",
+			Old: `own.visits.Did(1+sent/visitBytes, maxVisits)`, New: `own.visits.Did(1, maxVisits)`, Tests: "TestPumpsThatSendMuchYield",
+		},
+		{
 			Name: "pump-connections-take-turns", Bug: "a client with more connections has more turns", File: "clients.go",
 			Old: `	cl := c.client
 	if cl.first`, New: `	cl := &client{}

@@ -92,8 +92,9 @@ type Scratch struct {
 // Bounds of what a pump does before others have their turn.
 const (
 	// maxVisits is how many visits a pump makes in a row before other goroutines and threads go
-	// first.
-	maxVisits = 8
+	// first. A visit that sends many bytes counts as more: as one for each visitBytes.
+	maxVisits  = 8
+	visitBytes = 4 << 10
 	// maxVisit bounds the streams of a connection that are served before its bytes leave.
 	maxVisit = 256
 	// turnBytes is how much a turn of a stream sends before it ends.
@@ -268,20 +269,20 @@ func (p *Pumps) run() {
 			p.wakeLocked()
 		}
 		p.mu.Unlock()
-		c.visit(own)
-		own.visits.Did(1, maxVisits)
+		sent := c.visit(own)
+		own.visits.Did(1+sent/visitBytes, maxVisits)
 		p.mu.Lock()
 	}
 }
 
-// visit gives the connection's streams a turn each, and has what they send written
-// together.
-func (c *Conn) visit(own *Scratch) {
+// visit gives the connection's streams a turn each, and has the messages that they send written
+// together. It returns how many bytes they have.
+func (c *Conn) visit(own *Scratch) (sent int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	own.conn = c
 	var to Transport
-	for n, sent := 0, 0; n < maxVisit && sent < turnBytes && !own.heldUp; n++ {
+	for n := 0; n < maxVisit && sent < turnBytes && !own.heldUp; n++ {
 		s := c.takeLocked()
 		if s == nil {
 			break
@@ -302,6 +303,7 @@ func (c *Conn) visit(own *Scratch) {
 	if !own.heldUp {
 		c.goOnLocked()
 	}
+	return sent
 }
 
 // goOnLocked is the end of a pump's being at the connection.

@@ -466,3 +466,42 @@ func TestPumpsLeaveAProcessor(t *testing.T) {
 		t.Errorf("%d pumps ran on two processors, want 1", n)
 	}
 }
+
+// While a pump sends many bytes, other goroutines run after each visit.
+func TestPumpsThatSendMuchYield(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var pumps pump.Pumps
+	s := open(&pumps, new(connection), nil)
+	var others atomic.Int64
+	const visits = 50
+	left, first, last := visits, int64(0), make(chan int64, 1)
+	var task pump.Task
+	task.Init(s.Stream, func(*pump.Scratch) bool {
+		if err := s.Send(message(256 << 10)); err != nil {
+			t.Error(err)
+		}
+		if left--; left == visits-1 {
+			first = others.Load()
+		}
+		if left == 0 {
+			last <- others.Load()
+		}
+		return left > 0
+	})
+	task.Start()
+	var end int64
+	for over := false; !over; {
+		select {
+		case end = <-last:
+			over = true
+		default:
+			others.Add(1)
+			runtime.Gosched()
+		}
+	}
+	s.Close()
+	pumps.Wait()
+	if end-first < visits/2 {
+		t.Errorf("another goroutine ran %d times during %d visits", end-first, visits)
+	}
+}
