@@ -35,9 +35,9 @@ func TurnsOfNode(large *fair.Turns) *Turns {
 	return t
 }
 
-// turnPause is the time between the end of a turn and the next one that waited for it, if there are
-// no turns of large work. It lets a process with nothing else to do look at the network, and
-// goroutines that serve clients go first. While it is busy all the time, Go looks there every 10 ms only.
+// turnPause is the time between the end of a turn and the next one that waited for it. It lets a
+// process with nothing else to do look at the network, and goroutines that serve clients go first.
+// While it is busy all the time, Go looks there every 10 ms only.
 const turnPause = 100 * time.Microsecond
 
 // turn is a connection's, guarded by Turns.mu.
@@ -61,7 +61,7 @@ const (
 // take waits for a turn.
 func (t *Turns) take(c *Conn) {
 	needed, waited := t.takeOwn(c)
-	if waited && t.large == nil {
+	if waited {
 		time.Sleep(turnPause)
 	}
 	if !needed || t.large == nil {
