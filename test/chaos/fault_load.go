@@ -15,7 +15,7 @@ import (
 // client may notice more than a pause.
 func loadFaults() []Fault {
 	return []Fault{{
-		Name: "hot", About: "one prefix is written to until the cluster has split its shard by itself, then left alone until it has merged as many",
+		Name: "hot", About: "writes to one prefix make the cluster split its shard automatically; after they stop, it merges as many",
 		Stall: 500 * time.Millisecond, Shards: 2, Flags: hotFlags, Inject: heat,
 	}}
 }

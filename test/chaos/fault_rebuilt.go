@@ -13,7 +13,7 @@ import (
 // rebuilds are another cluster at the addresses of the one that clients know.
 func rebuilds() []Fault {
 	return []Fault{{
-		Name: "rebuilt", About: "the nodes and etcd are recreated with fresh data behind running clients, with the same lineage number and by turns the same etcd cluster ID; then etcd is written to until it is ahead of what it was",
+		Name: "rebuilt", About: "the nodes and etcd are recreated with fresh data behind running clients, with the same lineage number and by turns the same etcd cluster ID; then writes bring etcd past its old revision",
 		Needs: Needs{Members: 1}, Overtakes: true, NoWrites: true, Lists: true, Relists: true, Inject: rebuild,
 	}}
 }

@@ -25,10 +25,10 @@ func restores() []Fault {
 	}
 	const bump = 100_000
 	return []Fault{
-		restore("restore-older", "etcd is restored from a snapshot as another cluster, and is behind what it was", etcdtest.Restore{Token: "restored"}, false),
+		restore("restore-older", "etcd is restored from a snapshot as another cluster, at an older revision", etcdtest.Restore{Token: "restored"}, false),
 		restore("restore-same-id", "the same, with its old cluster ID and member ID", etcdtest.Restore{}, false),
 		restore("restore-bumped", "the same, with its revision bumped and all before it compacted", etcdtest.Restore{BumpRevision: bump}, false),
-		restore("restore-overtaken", "the same, and while no node sees it, it is written to until it is ahead of what it was", etcdtest.Restore{}, true),
+		restore("restore-overtaken", "the same, and while no node sees it, writes bring it past its old revision", etcdtest.Restore{}, true),
 	}
 }
 

@@ -85,7 +85,7 @@ func recoverVoters(ctx context.Context, s *cli.Session, c *client.Client, yes, d
 	if s.Structured() {
 		return s.Document(recoveryFrom(done))
 	}
-	_, err = fmt.Fprintf(s.Process.Stdout, "%s leads the voters, with map version %d; it adds other voters by itself: see cachectl voters\n", done.Node, done.NewVersion)
+	_, err = fmt.Fprintf(s.Process.Stdout, "%s leads the voters, with map version %d; it adds other voters automatically: see cachectl voters\n", done.Node, done.NewVersion)
 	return err //nolint:wrapcheck // standard output is gone
 }
 
