@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newDevCommand returns a command that says where the real one is: with it comes
-// a whole etcd, which the image has no use for.
+// newDevCommand returns a command that names the build with the real one. The image
+// leaves it out, because it includes a whole etcd.
 func newDevCommand(process) *cobra.Command {
 	return &cobra.Command{
 		Use:                "dev",

@@ -50,7 +50,7 @@ Exit codes: 0 the policy is good, 2 it is not.`,
 	}
 }
 
-// question is what `policy explain` is asked.
+// question has the arguments of `policy explain`.
 type question struct {
 	identities []string
 	verb       string

@@ -97,7 +97,7 @@ func (s *settings) flags(cmd *cobra.Command) {
 }
 
 // read completes cfg from all layers and validates it. Every mistake is in the
-// error; what was understood is in cfg all the same.
+// error; the valid settings are in cfg all the same.
 func (s *settings) read(cmd *cobra.Command) (config.Layered, error) {
 	l, err := config.Layer(cmd.Flags(), s.process.environ)
 	if s.cfg.Name == "" {

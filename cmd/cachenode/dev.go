@@ -22,7 +22,7 @@ import (
 )
 
 // runDev runs etcd and the nodes of cfg with their data under cfg.DataDir until
-// ctx ends, and prints on out where they are. cfg is valid and has a DataDir.
+// ctx ends, and prints their addresses on out. cfg is valid and has a DataDir.
 func runDev(ctx context.Context, cfg config.Dev, out io.Writer, log *slog.Logger) error {
 	began := time.Now()
 	// etcd outlives the nodes: they drain while it still answers.
@@ -100,7 +100,7 @@ func answersOK(ctx context.Context, url string) bool {
 	return answer.StatusCode == http.StatusOK
 }
 
-// banner says where everything is, and what to try.
+// banner prints all addresses, and commands to try.
 func banner(out io.Writer, cfg config.Dev, endpoints, probes []string, took time.Duration) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nShardwatch is ready (%v): %d nodes in front of one etcd.\n\n", took.Round(100*time.Millisecond), cfg.Nodes)

@@ -73,7 +73,7 @@ func serveKube(ctx context.Context, cfg config.Config, log *slog.Logger, hangups
 		return fmt.Errorf("metrics: %w", err)
 	}
 	log.Info("starting", "node", cfg.Name, "version", version.String(), "kube", cfg.Kube.Listen)
-	// The caches, the files and the HTTP port go on while the node drains.
+	// The caches, the files and the HTTP port continue while the node drains.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var g errgroup.Group

@@ -9,7 +9,7 @@ import (
 )
 
 // memoryShare is the part of the cgroup's memory that Go may use before it collects
-// garbage harder. The rest is for what Go does not count: the pages of raft's log,
+// garbage harder. The rest is for memory that Go does not count: the pages of raft's log,
 // stacks of the kernel, a burst between two collections.
 const memoryShare = 0.9
 

@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/config"
 )
 
-// helpWidth is where --help breaks its lines, in columns.
+// helpWidth is the width of --help's lines, in columns.
 const helpWidth = 100
 
 // localFlags is the part of cobra's template that describes the flags of a command.

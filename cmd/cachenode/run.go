@@ -60,7 +60,7 @@ func runNode(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 }
 
 // serve runs one node. With each hangup it reads its files again. tune may
-// change what the configuration says of timings.
+// change the timings of the configuration.
 func serve(ctx context.Context, cfg config.Config, log *slog.Logger, hangups <-chan os.Signal, tune func(*node.Config)) error {
 	m, err := loadMaterial(cfg)
 	if err != nil {
@@ -132,7 +132,7 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger, hangups <-c
 // telemetryLast bounds how long the end of a node waits for a collector.
 const telemetryLast = 2 * time.Second
 
-// openAudit opens the audit log for appending: whatever rotates it may cut it.
+// openAudit opens the audit log for appending, so that log rotation may truncate it.
 func openAudit(name string) (*os.File, error) {
 	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // the operator names it
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 
 // cancelOnSignal returns a context that ends with the first signal: time to
 // shut down in order. The second calls exit with code 130: the operator does not
-// want to wait. stop ends both and returns when nothing is left behind.
+// want to wait. stop ends both and returns after the goroutine has ended.
 func cancelOnSignal(parent context.Context, signals <-chan os.Signal, exit func(code int)) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	quit, done := make(chan struct{}), make(chan struct{})

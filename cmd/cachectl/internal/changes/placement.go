@@ -37,7 +37,7 @@ type changing struct {
 	spellings map[string]string // of the API's fields that are flags
 	done      string            // what to print at the end; "": what fits the plan
 
-	// What was told last of the progress, and when.
+	// The last reported progress, and its time.
 	left int
 	told time.Time
 }
@@ -240,7 +240,7 @@ func (e *spelledError) Unwrap() error { return e.err }
 // errTimeout is why a change is not waited for any more.
 var errTimeout = errors.New("--timeout has passed")
 
-// run has the change made, and tells how far it is.
+// run requests the change, and reports its progress.
 func (c *changing) run(cmd *cobra.Command, change admin.PlacementChange) error {
 	return c.s.With(cmd, func(ctx context.Context, api *client.Client) error {
 		asked, err := c.ask(ctx, cmd, api, change)
@@ -316,7 +316,7 @@ func (c *changing) ask(ctx context.Context, cmd *cobra.Command, api *client.Clie
 	return true, c.s.Confirm(ctx, "")
 }
 
-// spell replaces the API's field names: by flags, or what else was typed.
+// spell replaces the API's field names by flags or arguments.
 func (c *changing) spell(cmd *cobra.Command, err error) error {
 	var invalid *client.InvalidError
 	var refused *admin.RefusedError
@@ -341,7 +341,7 @@ func (c *changing) spell(cmd *cobra.Command, err error) error {
 	return &spelledError{text, err}
 }
 
-// The JSON forms of what happens; their field names are a promise.
+// The JSON forms of a plan and its progress; their field names are a promise.
 type (
 	plannedJSON struct {
 		Event      string     `json:"event"` // planned
@@ -465,7 +465,7 @@ func (c *changing) printPlan(run *admin.PlacementRun) error {
 	return err //nolint:wrapcheck // standard output is gone
 }
 
-// memory is about what the steps of a plan take and free, in bytes, on all nodes.
+// memory estimates the bytes that the steps of a plan take and free, on all nodes.
 type memory struct {
 	loads, frees     int64
 	unknown, unfreed bool // the plan also loads or frees bytes that no node has reported
@@ -479,7 +479,7 @@ func (m *memory) add(s admin.PlacementStep) {
 func (m memory) String() string {
 	and := func(unknown bool) string {
 		if unknown {
-			return " and keys whose size is not known"
+			return " and keys of unknown size"
 		}
 		return ""
 	}
@@ -517,7 +517,7 @@ func (c *changing) printProgress(p admin.PlacementProgress) error {
 	return nil
 }
 
-// fillingOf tells of a replica that is being loaded.
+// fillingOf describes a replica that is being loaded.
 func fillingOf(f admin.ReplicaFilling) string {
 	at := fmt.Sprintf("%d at %s", f.Shard, f.Node)
 	if f.Bytes > 0 && f.OfBytes > 0 {

@@ -33,7 +33,7 @@ Upgrade all nodes, make sure that no rollback is needed, then finalize:
 func newUpgradeStatusCommand(s *cli.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show which feature level is final, and what each node understands",
+		Short: "Show the final feature level, and the level that each node supports",
 		Args:  cli.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.ClusterStatus(cmd, func(cs admin.ClusterStatus) error {

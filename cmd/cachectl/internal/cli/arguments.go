@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// KnownCommand refuses what is not the name of a command.
+// KnownCommand refuses arguments that name no command.
 func KnownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -93,7 +93,7 @@ func CompletesKey(s *Session) cobra.CompletionFunc {
 	}
 }
 
-// branches returns the keys that begin with prefix, each cut behind the first "/" that
+// branches returns the keys that begin with prefix, each cut after the first "/" that
 // follows it, once. list returns the first keys of a range. Keys that a shell cannot show
 // are left out.
 func branches(prefix string, list func(client.Range) ([]string, error)) (out []string, err error) {

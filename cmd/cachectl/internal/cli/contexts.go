@@ -131,7 +131,7 @@ func (s *Session) Resolve(cmd *cobra.Command) error {
 	return nil
 }
 
-// contextFor returns the settings of the context of a command, and what to call it.
+// contextFor returns the settings of the context of a command, and its name for messages.
 func (s *Session) contextFor(cmd *cobra.Command) (settings map[string]string, from string, err error) {
 	name, named := s.context, cmd.Flags().Changed("context")
 	if !named {
@@ -155,7 +155,7 @@ func (s *Session) contextFor(cmd *cobra.Command) (settings map[string]string, fr
 	return settings, "context " + name, nil
 }
 
-// contextName is what contexts may be called.
+// contextName matches the valid names of contexts.
 var contextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // take returns settings with the connection flags of the command line, of which those

@@ -12,7 +12,7 @@ import (
 
 // UsageError reports that the command line is wrong: nothing was begun.
 type UsageError struct {
-	// command is what to ask --help of.
+	// command is the command whose --help the message names.
 	command string
 	err     error
 }
@@ -42,7 +42,7 @@ func (e *nobodyError) Error() string {
 	return fmt.Sprintf("no node answers at %s: %v\n%s", strings.Join(e.endpoints, ", "), e.err, e.advice())
 }
 
-// advice is what to try. What failed in a handshake gRPC tells in words only.
+// advice is the remedy. gRPC reports the failure of a handshake as text only.
 func (e *nobodyError) advice() string {
 	text := e.err.Error()
 	switch {
@@ -62,7 +62,7 @@ func (e *nobodyError) advice() string {
 	return "Start a cluster with 'cachenode dev', or name one with --endpoints, CACHECTL_ENDPOINTS or a context (cachectl config)."
 }
 
-// hungUp reports whether text tells of a connection that was there, and ended.
+// hungUp reports whether text describes a connection that was established, and ended.
 func hungUp(text string) bool {
 	return strings.Contains(text, "broken pipe") || strings.Contains(text, "connection reset by peer") ||
 		strings.Contains(text, "error reading server preface")
@@ -70,7 +70,7 @@ func hungUp(text string) bool {
 
 func (e *nobodyError) Unwrap() error { return e.err }
 
-// Report is what a person reads when the command ends with err.
+// Report returns the message for a person when the command ends with err.
 func Report(err error) string {
 	text := fmt.Sprintf("cachectl: %s\n", err)
 	var usage *UsageError

@@ -69,7 +69,7 @@ type UnitJSON struct {
 	Type     string `json:"type"`
 	Revision int64  `json:"revision"`
 	Unit     string `json:"unit"`
-	// From is the revision behind which things have changed, in the BEGIN of a
+	// From is the revision after which the keys have changed, in the BEGIN of a
 	// delta or conflated unit.
 	From int64 `json:"from_revision,omitempty"`
 	// The history that revisions belong to, and Keys, the number of lines to come,

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// progressEvery is how often long work tells how far it is.
+// progressEvery is the interval at which long work reports its progress.
 const progressEvery = 2 * time.Second
 
-// Progress tells a person how far long work is; of short work it says nothing.
+// Progress reports the progress of long work to a person, and nothing of short work.
 type Progress struct {
 	w    io.Writer
 	told time.Time
 }
 
-// NewProgress returns what tells of work that begins now.
+// NewProgress returns the progress of work that begins now.
 func NewProgress(w io.Writer) *Progress { return &Progress{w: w, told: time.Now()} }
 
 // Tell prints how far the work is, unless it did a moment ago.

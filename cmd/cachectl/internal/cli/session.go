@@ -21,7 +21,7 @@ import (
 
 const defaultEndpoint = "127.0.0.1:7400"
 
-// Process is what a command may touch of the process it runs in.
+// Process is the part of its process that a command may use.
 type Process struct {
 	Getenv         func(string) string
 	ConfigDir      func() (string, error) // of the user's configuration; nil: none
@@ -29,7 +29,7 @@ type Process struct {
 	Stdout, Stderr io.Writer
 }
 
-// Session is what all commands share: the flags that say where and how.
+// Session is the state that all commands share: the flags for endpoints, credentials and output.
 type Session struct {
 	document.Printer
 

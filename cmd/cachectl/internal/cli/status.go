@@ -33,10 +33,10 @@ func (s *Session) ClusterStatus(cmd *cobra.Command, print func(admin.ClusterStat
 	})
 }
 
-// LoadedShare is a part in per cent. What is being loaded is never all there.
+// LoadedShare is a part in per cent, at most 99 because the replica is still loading.
 func LoadedShare(bytes, of int64) int64 { return min(99, 100*bytes/of) }
 
-// OverruledNotes tell of nodes with flags that are not in force.
+// OverruledNotes names nodes with flags that are not in force.
 func OverruledNotes(cs admin.ClusterStatus) []string {
 	var notes []string
 	for _, m := range cs.Members {

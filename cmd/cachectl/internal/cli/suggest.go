@@ -26,7 +26,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return Usage(cmd, err)
 }
 
-// insteadOf suggests what does the work of a flag that cmd lacks, or a flag with a
+// insteadOf suggests a replacement for a flag that cmd lacks, or a flag with a
 // similar name; "": nothing.
 func insteadOf(cmd *cobra.Command, flag string) string {
 	switch cmd.Name() + " --" + flag {

@@ -16,7 +16,7 @@ import (
 func newMembersCommand(s *cli.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "members",
-		Short: "Show the nodes, as gossip sees them, and who votes",
+		Short: "Show the nodes, as gossip sees them, and the voters",
 		Args:  cli.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.ClusterStatus(cmd, func(cs admin.ClusterStatus) error {
@@ -169,7 +169,7 @@ replicas, or are about to be merged.`,
 	}
 }
 
-// shardsOf puts the map and what each node says of its replicas together.
+// shardsOf joins the map with each node's report of its replicas.
 func shardsOf(cs admin.ClusterStatus) []cli.ShardJSON {
 	var head int64 // etcd's revision as the best informed node knows it
 	byShard := map[uint64]map[string]admin.ReplicaStatus{}
@@ -218,11 +218,11 @@ func shardsOf(cs admin.ClusterStatus) []cli.ShardJSON {
 	return out
 }
 
-// held is what the replica has in memory that others copy.
+// held is the size of the replica's data that others copy, in bytes.
 func held(r cli.ReplicaJSON) int64 { return r.StateBytes + r.WindowBytes + r.TombstoneBytes }
 
-// loaded tells, behind a comma, how much a replica that is being loaded has of what
-// the others have; "" when that is not known.
+// loaded returns, after a comma, the share of the others' data that a loading replica
+// has; "" when that is not known.
 func loaded(s cli.ShardJSON, r cli.ReplicaJSON) string {
 	most := int64(0)
 	for _, other := range s.Replicas {
@@ -236,8 +236,8 @@ func loaded(s cli.ShardJSON, r cli.ReplicaJSON) string {
 	return fmt.Sprintf(", %d %%", cli.LoadedShare(held(r), most))
 }
 
-// deltaRevisions returns over how many revisions the replica can tell what has
-// changed.
+// deltaRevisions returns the number of revisions for which the replica can send a
+// delta.
 func deltaRevisions(r admin.ReplicaStatus) int64 {
 	if r.DeltaFloor == 0 {
 		return 0
@@ -293,8 +293,8 @@ func printShards(s *cli.Session, cs admin.ClusterStatus) error {
 	return cli.Lines(s.Process.Stdout, placementNotes(cs)...)
 }
 
-// placementNotes tell what an operator has said of nodes and shards, and what is
-// about to happen.
+// placementNotes lists the operator's settings of nodes and shards, and pending
+// changes.
 func placementNotes(cs admin.ClusterStatus) (notes []string) {
 	few := 0
 	for _, n := range cs.Map.Drained {

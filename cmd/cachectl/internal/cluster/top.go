@@ -25,7 +25,7 @@ type topFlags struct {
 	sort     string
 }
 
-// topSorts are what --sort takes for shards, in the order of the help.
+// topSorts are the values of --sort for shards, in the order of the help.
 func topSorts() []string { return []string{"lag", "age", "watchers", "keys", "bytes", "id"} }
 
 func newTopCommand(s *cli.Session) *cobra.Command {
@@ -103,7 +103,7 @@ func look(ctx context.Context, s *cli.Session, c *client.Client, f topFlags) (mo
 	return m, nil
 }
 
-// topShard is what top shows of a shard.
+// topShard is a shard's row in top.
 type topShard struct {
 	lag, watchers, keys, bytes int64
 	age, span                  float64
@@ -145,8 +145,8 @@ func topBy(sort string) func(a, b cli.ShardJSON) int {
 	}
 }
 
-// What a terminal understands: the other screen without a cursor, and back; the
-// upper left corner; what is behind it on the line, and below.
+// Commands of terminals: use the other screen without a cursor, and return; move to the
+// upper left corner; erase the rest of the line, and the lines below.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l"
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
@@ -205,7 +205,7 @@ func top(ctx context.Context, s *cli.Session, c *client.Client, f topFlags) erro
 }
 
 // topLines shows a moment in so many columns and lines; 0: any number. before is
-// the moment before, for what happens in a second.
+// the moment before, for rates per second.
 func topLines(m, before moment, width, height int) []string {
 	alive, watches := 0, int64(0)
 	for _, n := range m.cluster.Members {
@@ -319,7 +319,7 @@ func topWatchers(m moment) []string {
 	return aligned(rows)
 }
 
-// shorten cuts what is longer than n.
+// shorten cuts s to n characters.
 func shorten(s string, n int) string {
 	if r := []rune(s); len(r) > n {
 		return string(r[:n-1]) + "…"

@@ -72,7 +72,7 @@ func completesRevision(s *cli.Session) cobra.CompletionFunc {
 	}
 }
 
-// traceOf is what a node says of a revision.
+// traceOf is a node's report of a revision.
 type traceOf struct {
 	node  string
 	trace admin.RevisionTrace

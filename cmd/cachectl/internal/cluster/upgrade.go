@@ -38,7 +38,7 @@ type UpgradeLevels struct {
 	outside []string // members that do not understand the finalized one
 }
 
-// LevelsOf puts together what the members understand. Those that have left do not
+// LevelsOf collects the levels that the members support. Members that have left do not
 // count.
 func LevelsOf(cs admin.ClusterStatus) UpgradeLevels {
 	u := UpgradeLevels{UpgradeJSON: UpgradeJSON{FinalizedLevel: cs.Map.FeatureLevel, Members: []upgradeMemberJSON{}}}
@@ -86,7 +86,7 @@ func (u UpgradeLevels) note() string {
 	return ""
 }
 
-// gain says what finalizing brings and costs.
+// gain returns the gain and the cost of finalizing.
 func (u UpgradeLevels) gain() (lines []string) {
 	for _, l := range u.NewLevels {
 		if l.Adds != "" {
@@ -96,7 +96,7 @@ func (u UpgradeLevels) gain() (lines []string) {
 	return append(lines, fmt.Sprintf("once level %d is final, nodes with older software cannot join any more", u.NewestLevel))
 }
 
-// Print prints the levels, and what is left to do.
+// Print prints the levels, and the remaining steps.
 func (u UpgradeLevels) Print(s *cli.Session) error {
 	t := &cli.Table{}
 	t.Row("NODE", "STATE", "VERSION", "UNDERSTANDS")

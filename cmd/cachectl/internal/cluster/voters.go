@@ -111,9 +111,9 @@ func printVoters(s *cli.Session, cs admin.ClusterStatus) error {
 
 // spareNote says how many voters may be lost.
 func spareNote(q admin.Quorum) string {
-	more := "if one more is lost, no shard can be moved"
+	more := "after another loss, no shard can be moved"
 	if q.Spare() == 1 {
-		more = "one more may be lost"
+		more = "1 more may be lost"
 	} else if q.Spare() > 1 {
 		more = fmt.Sprintf("%d more may be lost", q.Spare())
 	}

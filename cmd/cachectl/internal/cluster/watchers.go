@@ -17,7 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
-// watchersSorts are what --sort takes, in the order of the help.
+// watchersSorts are the values of --sort, in the order of the help.
 func watchersSorts() []string {
 	return []string{"lag", "behind", "bytes", "rate", "age", "resyncs", "client", "key"}
 }
@@ -98,7 +98,7 @@ If etcd's authentication is on, it shows only watches of keys that --user may re
 	return cmd
 }
 
-// filter says what nodes are asked for, or what is wrong with the flags.
+// filter returns the filter for the nodes, or the error of the flags.
 func (f *watchersFlags) filter(cmd *cobra.Command) (out admin.WatcherFilter, err error) {
 	out.MinLag = f.minLag
 	switch {
@@ -136,7 +136,7 @@ func completesNodes(s *cli.Session) cobra.CompletionFunc {
 	}
 }
 
-// answerOf is what a node says of its watches.
+// answerOf is a node's report of its watches.
 type answerOf struct {
 	node     string
 	watchers []admin.WatcherStatus

@@ -152,7 +152,7 @@ func printNames(w io.Writer, text []byte, several bool) error {
 	return nil
 }
 
-// printSelected prints what the path selects, each on a line: text as it is.
+// printSelected prints the values that the path selects, each on a line: text as it is.
 func (p *Printer) printSelected(w io.Writer, text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber() // leases are too long for a float

@@ -57,7 +57,7 @@ func writeLines(w io.Writer, all []line) error {
 	return errors.Join(append(errs, b.Flush())...)
 }
 
-// environment returns the variables that tell a command about its update. None begins
+// environment returns the variables that describe an update to its command. None begins
 // with CACHECTL_, which would be flags of a cachectl that the command runs.
 func environment(u client.Update) []string {
 	what, key := strings.ToUpper(u.Kind.String()), ""

@@ -92,8 +92,8 @@ FILE is checked to its end before anything is written; standard input is not.`,
 	return cmd
 }
 
-// rewound checks the export in a file, and returns to its beginning. What cannot be read
-// twice is not checked.
+// rewound checks the export in a file, and returns to its beginning. A pipe cannot be read
+// twice, so it is not checked.
 func rewound(f *os.File) error {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return err //nolint:wrapcheck // it names the file

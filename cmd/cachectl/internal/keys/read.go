@@ -66,7 +66,7 @@ func readFlags(cmd *cobra.Command, rev *int64, serializable *bool) {
 	cmd.Flags().BoolVar(serializable, "serializable", false, "read the node's cache, if fresh enough, without asking etcd")
 }
 
-// readErr says what is wrong with the flags of readFlags.
+// readErr returns the error of readFlags' flags.
 func readErr(rev int64, serializable bool) error {
 	switch {
 	case rev < 0:

@@ -10,7 +10,7 @@ import (
 // resumeFile keeps the position of a watch of one range.
 type resumeFile struct {
 	path  string
-	start client.Position // what the file had; zero: nothing
+	start client.Position // the file's; zero: none
 	saver *client.PositionSaver
 }
 

@@ -94,7 +94,7 @@ func (f *waitFlags) run(ctx context.Context, s *cli.Session, c *client.Client, r
 	}
 }
 
-// versions returns what an update says of the only key of its range, oldest first;
+// versions returns the states of the only key of the update's range, oldest first;
 // nil: it does not exist.
 func versions(u client.Update) (out []*client.KeyValue) {
 	for i := range u.Events {

@@ -191,8 +191,8 @@ func (f *watchFlags) options(s *cli.Session) []client.WatchOption {
 	return opts
 }
 
-// beginning says where the watch begins: after the position of the resume file, nil: there
-// is none, if it has one.
+// beginning returns the start of the watch: after the position of the resume file, if it
+// has one. resume is nil without a resume file.
 func (f *watchFlags) beginning(resume *resumeFile) client.WatchOption {
 	switch {
 	case resume != nil && resume.start != client.Position{}:
@@ -261,7 +261,7 @@ func linesOf(u client.Update) []line {
 	return append(out, line{what: "END", revision: u.Revision, unit: &u})
 }
 
-// changes reports whether a unit tells what has changed, and not all there is.
+// changes reports whether a unit has the changes, and not the whole state.
 func changes(u client.Update) bool {
 	return u.Kind == client.KindDelta || u.Kind == client.KindConflated
 }
