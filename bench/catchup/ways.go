@@ -32,7 +32,7 @@ func ways() []way {
 	return []way{
 		{name: listWay, come: list},
 		{name: "etcd: its log", exact: true, come: replay},
-		{name: "cache nodes: what has changed", tier: true, exact: true, come: func(ctx context.Context, b *bench, conn *grpc.ClientConn) (map[string]int64, error) {
+		{name: "cache nodes: changed keys", tier: true, exact: true, come: func(ctx context.Context, b *bench, conn *grpc.ClientConn) (map[string]int64, error) {
 			return unit(ctx, b, conn, b.left+1, shardwatchv1.SyncKind_SYNC_KIND_DELTA)
 		}},
 		{name: "cache nodes: the whole state", tier: true, come: func(ctx context.Context, b *bench, conn *grpc.ClientConn) (map[string]int64, error) {
@@ -141,7 +141,7 @@ func unit(ctx context.Context, b *bench, conn *grpc.ClientConn, from int64, want
 			return nil, fmt.Errorf("the watch has ended: %v", e)
 		}
 		if len(m.GetEvents()) > 0 {
-			return nil, errors.New("the window has it all: write more revisions")
+			return nil, errors.New("the window has all revisions: write more")
 		}
 		s := m.GetSync()
 		if s == nil {

@@ -76,7 +76,7 @@ func live(t *testing.T, conf config, out, tell io.Writer) {
 		ctx, stop := context.WithCancel(context.Background())
 		defer stop()
 		l.follow(ctx)
-		fmt.Fprint(out, "\n| what happens | nodes know after | clients know after | bytes between nodes | bytes to clients | messages to clients | CPU time |\n|---|---:|---:|---:|---:|---:|---:|\n")
+		fmt.Fprint(out, "\n| event | nodes know after | clients know after | bytes between nodes | bytes to clients | messages to clients | CPU time |\n|---|---:|---:|---:|---:|---:|---:|\n")
 		l.change()
 		l.flap()
 		fmt.Fprintf(tell, "stopping\n")

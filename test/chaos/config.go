@@ -125,7 +125,7 @@ func (c Config) Validate() error {
 		}
 	}
 	if c.Nodes < 3 {
-		wrong("nodes (%d) must be at least 3: one dies, and one of the others must have what it had", c.Nodes)
+		wrong("nodes (%d) must be at least 3: one dies, and one of the others must have its shards", c.Nodes)
 	}
 	if c.Prefixes < 2 {
 		wrong("prefixes (%d) must be at least 2: transactions write to two", c.Prefixes)

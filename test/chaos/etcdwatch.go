@@ -136,11 +136,11 @@ func (w *etcdWatch) canceled(compacted int64, reason error) (relist bool) {
 		return true
 	}
 	if compacted == 0 {
-		w.blame(check.PromiseResumable, w.next, "to go on", fmt.Sprintf("canceled: %q", reason))
+		w.blame(check.PromiseResumable, w.next, "to continue", fmt.Sprintf("canceled: %q", reason))
 		return false
 	}
 	if w.next > compacted || compacted > w.truth.compacted.Load() {
-		w.blame(check.PromiseResumable, w.next, "to go on", fmt.Sprintf("canceled: compacted up to %d", compacted))
+		w.blame(check.PromiseResumable, w.next, "to continue", fmt.Sprintf("canceled: compacted up to %d", compacted))
 	}
 	w.relisted(reason)
 	return true

@@ -286,7 +286,7 @@ func (c *Cluster) loaded(ctx context.Context) (copies, error) {
 	for _, n := range c.Nodes {
 		replicas, err := n.replicas(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("ask %s what it has loaded: %w", n.Name, err)
+			return nil, fmt.Errorf("ask %s for its loaded shards: %w", n.Name, err)
 		}
 		has := map[shard.ID]bool{}
 		for _, r := range replicas {

@@ -197,7 +197,7 @@ func (j *joiner) join(ctx context.Context) {
 	j.catchUps.add(r)
 	j.broken = append(j.broken, broken...)
 	if err != nil && !errors.Is(err, errGone) {
-		j.broken = append(j.broken, check.Violation{Promise: check.PromiseResumable, Watcher: w.Name, Expected: "to go on", Got: err.Error()})
+		j.broken = append(j.broken, check.Violation{Promise: check.PromiseResumable, Watcher: w.Name, Expected: "to continue", Got: err.Error()})
 	}
 }
 

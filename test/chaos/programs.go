@@ -111,7 +111,7 @@ func (p *program) live(ctx context.Context) error {
 		}
 	}
 	if err := cmd.Wait(); !killed {
-		return errors.Join(errors.New("it ended by itself"), err)
+		return errors.Join(errors.New("the program ended early"), err)
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func (p *program) judge(ctx context.Context, t *truth, rev int64, within time.Du
 	}
 	return []check.Violation{{
 		Promise: check.PromiseEqual, Watcher: "program " + p.name, Revision: kv.Revision(rev),
-		Expected: "what etcd had", Got: err.Error(),
+		Expected: "the state of etcd", Got: err.Error(),
 	}}
 }
 

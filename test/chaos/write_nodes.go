@@ -162,7 +162,7 @@ func (w written) check(h *check.History) []check.Violation {
 	v := check.Violation{Promise: promiseWritten, Watcher: "a write through the nodes", Revision: w.rev, Key: w.key, Got: fmt.Sprintf("it at %v", at)}
 	switch {
 	case w.rev > 0 && (len(at) != 1 || at[0] != w.rev):
-		v.Expected = "it there once, where the answer says"
+		v.Expected = "it once, at the revision of the answer"
 	case len(at) > 1:
 		v.Expected = "it once, or not at all"
 	default:

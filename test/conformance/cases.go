@@ -80,7 +80,7 @@ func goesOn(s *script) (*watch, error) {
 func startCases() []Case {
 	return []Case{
 		{
-			Name: "start-now", Rule: "creates a watch without start, and hands out what comes after Created",
+			Name: "start-now", Rule: "creates a watch without start, and hands out events after Created",
 			want: []Update{batch(at(42), "a")},
 			script: func(s *script) error {
 				w, err := began(s)

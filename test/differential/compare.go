@@ -116,7 +116,7 @@ func joined(a answer) (answer, string) {
 		chunk := m.(*pb.RangeStreamResponse).GetRangeResponse()
 		last := i == len(a.messages)-1 && a.end == nil
 		if bare := chunk.GetHeader() == nil && chunk.GetCount() == 0 && !chunk.GetMore(); !last && !bare {
-			return a, fmt.Sprintf("chunk %d of %d has what belongs to the last: %s", i+1, len(a.messages), shorten(oneLine(chunk)))
+			return a, fmt.Sprintf("chunk %d of %d has fields of the last: %s", i+1, len(a.messages), shorten(oneLine(chunk)))
 		}
 		proto.Merge(all, chunk)
 	}

@@ -83,7 +83,7 @@ func cancelsLag() Known {
 // namelessFirst: see run.wrote.
 func namelessFirst() Known {
 	return Known{
-		Name: "who has no name is told so first",
+		Name: "a caller without a name is refused first",
 		Doc:  "without a token they are refused here",
 		Why:  "nothing that comes without a token gets to etcd, which might take the name in the node's certificate for the caller's",
 	}

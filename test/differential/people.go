@@ -220,12 +220,12 @@ func (r *run) endForbidden(p *pair) {
 			continue // it was ended; a stream that takes no requests keeps it at etcd
 		}
 		if w := d.open[id]; w != nil && !w.ended && !r.RightsOnce && !r.mayWatch(p.who, w) {
-			r.until("the end of a watch of what may no longer be read", func() error {
+			r.until("the end of a watch of keys that may no longer be read", func() error {
 				r.readPair(p)
 				if slices.Contains(t.revoked, id) {
 					return nil
 				}
-				return fmt.Errorf("watch {%s} goes on", oneLine(w.request))
+				return fmt.Errorf("watch {%s} continues", oneLine(w.request))
 			}, p)
 		}
 	}

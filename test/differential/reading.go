@@ -243,7 +243,7 @@ func (r *reading) news(resp *pb.WatchResponse) {
 		return
 	}
 	if resp.GetCompactRevision() != 0 || resp.GetCancelReason() != "" {
-		r.complain(t, "what belongs to a cancel: %s", shorten(oneLine(resp)))
+		r.complain(t, "fields of a cancel: %s", shorten(oneLine(resp)))
 	}
 	if h < t.header {
 		r.complain(t, "header at %d behind %d", h, t.header)

@@ -41,12 +41,12 @@ const (
 // Attacks returns all attacks.
 func Attacks() []Attack {
 	return []Attack{
-		{control, "no attack at all: what the measurement itself shows", "", stranger, func(ctx context.Context, _ *attacker) error {
+		{control, "no attack at all: the cost of the measurement itself", "", stranger, func(ctx context.Context, _ *attacker) error {
 			<-ctx.Done()
 			return nil
 		}},
-		{machineControl, "TLS over loopback in the attacker's own process: what any program on this machine costs", "", stranger, machine},
-		{etcdControl, "one watch of everything since the beginning at etcd itself: what no node can prevent", etcdAPI, stranger, catchUpAtEtcd},
+		{machineControl, "TLS over loopback in the attacker's own process: the cost of any program on this machine", "", stranger, machine},
+		{etcdControl, "one watch of everything since the beginning at etcd itself: no node can prevent it", etcdAPI, stranger, catchUpAtEtcd},
 		{"nested-txn", "transactions of 1 MiB, nested 1,000 deep, without a right to anything", etcdAPI, nameless, nestedTxn},
 		{"catch-up", "3,000 watches of everything since the beginning on one stream that is not read", etcdAPI, reader, catchUp(etcdAPI)},
 		{"catch-up-native", "the same through the native API", nativeAPI, reader, catchUp(nativeAPI)},
@@ -62,9 +62,9 @@ func Attacks() []Attack {
 		{"watches-many", "quiet watches, as many as the node takes", etcdAPI, reader, manyWatches},
 		{"refusals", "lists with keys of 900 KiB that are refused, 8 at a time", etcdAPI, nameless, refusals},
 		{"health-watches", "5,000 watches of the node's health", "gRPC", nameless, healthWatches},
-		{"administers", "what only administrators may do: alarms, compactions, users, lineages", etcdAPI, reader, administer},
+		{"administers", "calls for administrators only: alarms, compactions, users, lineages", etcdAPI, reader, administer},
 		{"unauthenticated", "calls that etcd allows its users, without a token, at an etcd with authentication that takes the node's certificate for root's", etcdAPI, operator, unauthenticated},
-		{"reader-administers", "lineages, by a user of etcd's who may read everything and is not root", nativeAPI, operator, readerAdministers},
+		{"reader-administers", "lineages, by a user of etcd's with the right to read everything and without root", nativeAPI, operator, readerAdministers},
 		{"homeless", "10,000 watches of keys whose node is gone", etcdAPI, reader, homeless},
 		{"drain-unread", "1,000 watches on streams that are not read, at a node that is told to end", "both", reader, unreadWindows},
 		{"leases", "another client's lease: to attach keys, to end it, to list its keys", etcdAPI, writer, leases},

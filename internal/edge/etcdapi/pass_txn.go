@@ -50,7 +50,7 @@ func (a *API) guardedTxn() method {
 
 // errSplit is for an operation with more than one request in its encoding.
 func errSplit() error {
-	return &kv.InvalidError{Field: "request", Reason: "an operation of the transaction holds more than one request: send each request as an operation of its own"}
+	return &kv.InvalidError{Field: "request", Reason: "an operation of the transaction holds more than one request: send each request as a separate operation"}
 }
 
 // scanTxn finds the operations of an encoded TxnRequest that crash etcd. It reads the encoding

@@ -41,7 +41,7 @@ func staleness(req *router.ReadRequest, c shardwatchv1.Consistency, bound *durat
 		return &kv.InvalidError{Field: "consistency", Reason: fmt.Sprintf("%d is not known", c)}
 	}
 	if pinned && c != shardwatchv1.Consistency_CONSISTENCY_UNSPECIFIED {
-		return &kv.InvalidError{Field: "consistency", Reason: "leave it out with a revision or a page token: they fix what is read"}
+		return &kv.InvalidError{Field: "consistency", Reason: "leave it out with a revision or a page token: they fix the revision"}
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("conformance", pflag.ContinueOnError)
-	list := flags.Bool("list", false, "print the cases and what a client must do")
+	list := flags.Bool("list", false, "print the cases and their rules for clients")
 	asJSON := flags.Bool("json", false, "print a line of JSON for each case")
 	only := flags.StringSlice("only", nil, "run these cases only")
 	limit := flags.Duration("timeout", 30*time.Second, "time that a case may take")
