@@ -11,17 +11,17 @@ import (
 
 // The window ends somewhere, and a watch may begin before that: clientv3
 // resumes one that was quiet for a day where it was created. etcd would continue
-// with it as long as nothing is compacted, so here it does, too: what the window
-// does not hold is sent from etcd's log, see past, then the window follows.
+// with it as long as nothing is compacted, and so does a node: it sends the events
+// before the window from etcd's log, see past, then those of the window.
 
-// fetched is what a watch without a window has waited for.
+// fetched is the result for which a watch without a window has waited.
 type fetched struct {
 	reader *reader     // of the window, from the watch's next revision on
 	before kv.Revision // else, without err: the window's first revision
 	err    error       // instead: why the watch must end
 }
 
-// catchUp sends what the window does not hold any more, up to a pass's worth, and
+// catchUp sends events that the window has evicted, up to a pass's worth, and
 // then looks for the window. It reports whether there is more to do at once.
 func (w *watch) catchUp(own *pump.Scratch) (again bool) {
 	if f := w.fetched.Swap(nil); f != nil {
@@ -133,7 +133,7 @@ func (w *watch) rejoin(from kv.Revision) {
 	}
 }
 
-// forget gives back what the watch has waited for, or waits for.
+// forget gives back the result that the watch has waited for, or waits for.
 func (w *watch) forget() {
 	if f := w.fetched.Swap(nil); f != nil && f.reader != nil {
 		f.reader.inner.Close()

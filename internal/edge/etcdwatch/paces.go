@@ -15,7 +15,7 @@ type paces map[string]pace
 type pace struct{ next, ended time.Time }
 
 const (
-	// paceRatio is how long a client pauses for a read, in times of what the read took.
+	// paceRatio is how long a client pauses after a read, in times of the read's duration.
 	paceRatio = 9
 	// paceBurst is the part of the pause that a client need not make which has not read for a
 	// while: most watches need one or two parts of the log.

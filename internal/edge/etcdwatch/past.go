@@ -13,15 +13,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// past is what watches need of etcd's log, read once for all watches of a range. Its
+// past has the parts of etcd's log that watches need, read once for all watches of a range. Its
 // bytes are of the budget. Some are reserved before etcd is asked: a watch that waits for
 // them is an entry in a list, and clients take turns. A read that brings more keeps as much
 // as the budget has.
 //
 // A watch holds nothing of it: it takes a message's worth at a time, when its client
-// reads. What no watch has taken anything of for a while is dropped, and read again for
-// one that comes back. So a client that does not read holds a message for each of its
-// streams, whatever it watches.
+// reads. A part of which no watch has taken events for a while is dropped, and read again
+// if a watch needs it. So a client that does not read holds one message for each of its
+// streams, independent of its watches.
 //
 //	want ─▶ waiting ─budget─▶ loading ─▶ loaded ─keepPart─▶ gone
 //	                             └─▶ failed ─fetchRetry─▶ gone
@@ -35,14 +35,14 @@ type past struct {
 	running sync.WaitGroup      // parts that wait or load; not after closed
 }
 
-// pastKey is what parts can be shared by.
+// pastKey identifies the watches that can share a part.
 type pastKey struct {
 	rng     kv.Range
 	prev    bool
 	lineage uint64
 }
 
-// part is a part of the log. past.mu guards all of it; what batches hold never changes.
+// part is a part of the log. past.mu guards all of it; the contents of batches never change.
 type part struct {
 	key pastKey
 	// from is the first revision. When it is loaded, all before next is in batches;
@@ -119,7 +119,7 @@ func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
 			batches, next = x.cut(w.next)
 			return batches, next, true
 		case x.state == partWaits && x.holder.Name != w.s.holder.Name && x.wait.Capped():
-			// Another client must not wait for what that one does not read.
+			// Another client must not wait for one that does not read.
 		case x.state != partLoaded && w.next < min(x.next, x.from+shareWithin):
 			p.rideLocked(x, w)
 			return nil, 0, false
@@ -303,7 +303,7 @@ func (p *past) keepLocked(x *part, h *etcd.LogPage) {
 	x.size = size
 }
 
-// partOverhead is what a part takes without its batches, in bytes.
+// partOverhead is the size of a part without its batches, in bytes.
 const partOverhead = 512
 
 // readAfter reads the part after a pause, and notes how long that took etcd.

@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// progress tells a stream's client how far its watches are: each of those that
+// progress reports to a stream's client how far its watches are: each of those that
 // want it when it is quiet, and all of them together on request. Requests that
 // come while one is being answered share the next answer, so that a client that
 // asks and does not read costs nothing. It also ends a stream that requires a
@@ -37,7 +37,7 @@ type progress struct {
 	aging   bool        // guarded by mu; a look at the age is due
 	asking  bool        // guarded by mu; a request is being answered
 	again   bool        // guarded by mu; another came meanwhile
-	wanted  kv.Revision // guarded by mu; what the request waits for; 0: not known yet
+	wanted  kv.Revision // guarded by mu; the revision that the request waits for; 0: not known yet
 }
 
 const (
@@ -46,7 +46,7 @@ const (
 	// maxHold bounds how long a stream's watches wait for the one that is
 	// furthest behind, so that a request can be answered.
 	maxHold = 100 * time.Millisecond
-	// lookAtAge is how often the age of what a stream is sent is looked at.
+	// lookAtAge is the interval at which the age of a stream's data is checked.
 	lookAtAge = 500 * time.Millisecond
 )
 
@@ -161,8 +161,8 @@ func (p *progress) run(*pump.Scratch) (again bool) {
 }
 
 // tell sends the notifications that are due: to watches that got nothing
-// since the last. No answer to a request may lie below one: clientv3 resumes behind the
-// last of the two.
+// since the last. No answer to a request may be below a notification: clientv3 resumes
+// after the last of the two.
 func (p *progress) tell(watches []*watch) {
 	for _, w := range watches {
 		if !w.notify || !w.joined() {
@@ -177,13 +177,13 @@ func (p *progress) tell(watches []*watch) {
 	}
 }
 
-// answer answers the request once all watches have reached what it waits for.
+// answer answers the request once all watches have reached its revision.
 // As at etcd, there is no answer while there is no watch, or one that begins in
 // the future.
 //
-// The answer speaks for all watches, and clientv3 resumes each of them behind
-// it: it must not lie below what was sent on any. So those that are ahead wait
-// for those that are behind. It follows the answers to all cancels, since a client
+// The answer speaks for all watches, and clientv3 resumes each of them after it: it
+// must not be below a revision that was sent on any. So watches that are ahead wait
+// for those that lag. It follows the answers to all cancels, since a client
 // takes it to speak for each watch that it does not know to be cancelled.
 func (p *progress) answer(watches []*watch, answered bool, wanted kv.Revision) {
 	target, never := max(wanted, p.hold, p.s.sent), len(watches) == 0
@@ -251,7 +251,7 @@ func (p *progress) release(watches []*watch) {
 // holds reports whether a revision must not be sent yet.
 func (p *progress) holds(revision kv.Revision) bool { return p.hold > 0 && revision > p.hold }
 
-// stale reports whether what one of the watches is sent is older than data may
+// stale reports whether the data of one of the watches is older than data may
 // be.
 func (p *progress) stale(watches []*watch) bool {
 	for _, w := range watches {

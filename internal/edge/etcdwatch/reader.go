@@ -29,7 +29,7 @@ type reader struct {
 	// Owned by the pump.
 	readerKind
 	begun   bool
-	bare    kv.Revision         // what happened at this revision has no previous values
+	bare    kv.Revision         // events of this revision have no previous values
 	held    held                // taken from inner, and not to be sent yet
 	watches []*watch            // that are live
 	ids     []int64             // theirs
@@ -38,7 +38,7 @@ type reader struct {
 	sent    watchstats.Messages // for operators
 }
 
-// readerKind is what the watches of a reader have in common.
+// readerKind has the properties that all watches of a reader share.
 type readerKind struct {
 	rng            kv.Range
 	lineage        uint64
@@ -267,8 +267,8 @@ func (r *reader) send(own *pump.Scratch, revision kv.Revision, events []*kv.Even
 	})
 }
 
-// leave gives up the window. Watches that are behind it are sent what they have
-// missed from etcd's log; a lineage that has ended takes its history with it;
+// leave gives up the window. Watches that lag behind it are sent the missed events
+// from etcd's log; a lineage that has ended takes its history with it;
 // watches of keys that the cluster no longer serves end alone; and else the client
 // resumes on another node, as every client of etcd does when its stream ends.
 func (r *reader) leave(err error) {

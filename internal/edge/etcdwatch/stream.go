@@ -36,8 +36,8 @@ const (
 // with more, its requests are no longer read.
 const maxReplies = 1024
 
-// replyBytes is about what an answer takes that waits to be sent. The first freeReplies
-// of a stream are part of what a stream takes.
+// replyBytes is the approximate size of an answer that waits to be sent. The first
+// freeReplies of a stream are part of the stream's own size.
 const (
 	replyBytes  = 512
 	freeReplies = 16
@@ -58,7 +58,7 @@ type stream struct {
 	progress progress
 	from     net.Addr        // where the client is
 	caller   *authz.Caller   // by the policy
-	holder   budget.Client   // of what the stream makes the node hold
+	holder   budget.Client   // of the memory that the stream makes the node hold
 	ctx      context.Context //nolint:containedctx // the stream's life is the context's
 	leader   bool            // the client wants to be told when there is no leader
 	answers  pump.Task
@@ -152,7 +152,7 @@ func (s *stream) spawn(f func()) bool {
 // fail ends the stream. The first reason stays.
 func (s *stream) fail(err error) { s.requests.Stop(err) }
 
-// Handle implements receive.Handler: it does what the client asks.
+// Handle implements receive.Handler: it carries out a request of the client.
 func (s *stream) Handle(m *etcdserverpb.WatchRequest) error {
 	switch r := m.GetRequestUnion().(type) {
 	case *etcdserverpb.WatchRequest_CreateRequest:
@@ -167,7 +167,7 @@ func (s *stream) Handle(m *etcdserverpb.WatchRequest) error {
 	case *etcdserverpb.WatchRequest_ProgressRequest:
 		s.progress.request()
 	}
-	return nil // etcd passes over what it does not know
+	return nil // etcd ignores requests that it does not know
 }
 
 // slot takes a place for an answer, and its bytes. It waits for the client to read;
@@ -254,8 +254,8 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 	}
 	w.recheck() // the right may have gone before the watch was on the list
 	// When a node dies, its clients come all at once. etcd's API has no word for
-	// "later", so the stream waits: one place at a time is what each stands in line
-	// for, and what it does not read stays with its client.
+	// "later", so the stream waits in line for one place at a time. The requests that it
+	// does not read stay with its client.
 	let := make(chan struct{})
 	w.openInTurn(&opening{answer: answer, until: time.Now().Add(s.of.cfg.HomeTimeout)}, func() { close(let) })
 	select {
@@ -279,7 +279,7 @@ func watchedRange(r *etcdserverpb.WatchCreateRequest) (rng kv.Range, empty bool,
 		return rng, false, err //nolint:wrapcheck // it is the client's answer
 	}
 	rng, err = kv.RangeFromEtcd(key, end)
-	return rng, err != nil, nil // what RangeFromEtcd refuses holds no key
+	return rng, err != nil, nil // a range that RangeFromEtcd refuses holds no key
 }
 
 // enter puts a watch on the list by the ID that the client chose, 0: the server does, and
@@ -323,7 +323,7 @@ func (s *stream) cancelWatch(id int64) {
 	m := &etcdserverpb.WatchResponse{Header: s.of.view.Header(s.of.view.Newest()), WatchId: id, Canceled: true}
 	s.mu.Lock()
 	w := s.watches[id]
-	if w == nil { // it has ended by itself meanwhile
+	if w == nil { // it has already ended
 		s.mu.Unlock()
 		s.give()
 		return

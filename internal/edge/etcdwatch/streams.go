@@ -31,7 +31,7 @@ type Log interface {
 	History(ctx context.Context, r etcd.HistoryRequest) (etcd.LogPage, error)
 }
 
-// Config is what Streams need.
+// Config configures Streams.
 type Config struct {
 	View   *etcdview.View
 	Router *router.Router
@@ -40,7 +40,7 @@ type Config struct {
 	Access *authz.Authorizer // nil: everything is allowed
 	// OpenQueue lets in the watches that are being opened.
 	OpenQueue *fair.Gate
-	// Budget bounds what clients can make the node hold; nil: there is no bound.
+	// Budget bounds the memory that clients can make the node hold; nil: there is no bound.
 	Budget *budget.Budget
 	Logger *slog.Logger
 

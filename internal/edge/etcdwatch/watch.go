@@ -16,11 +16,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Bounds of what one pass of the pump sends for one watch before the
+// Bounds of one pass of the pump for one watch before the
 // connection's others have their turn: about so many bytes, and not more
 // revisions than are remembered in their encoded form until the others send
 // them, too. Revisions that are ready together share a message up to
-// messageBytes: what a frame takes, and what is remembered.
+// messageBytes: the limit of a frame, and of a remembered encoding.
 const (
 	passBytes     = 256 << 10
 	passRevisions = 32
@@ -46,7 +46,7 @@ type watch struct {
 	task      pump.Task
 	s         *stream
 	reader    *reader                                    // see next
-	ending    atomic.Pointer[etcdserverpb.WatchResponse] // with what the watch must end
+	ending    atomic.Pointer[etcdserverpb.WatchResponse] // the response with which the watch must end
 	id        int64
 	cancelled atomic.Bool // by the client: nothing more is sent
 
@@ -60,11 +60,11 @@ type watch struct {
 	place int // in the reader's list
 
 	notify bool
-	// readerKind is what a reader must have in common. The lineage is the one that the watch
+	// readerKind must equal that of the reader. The lineage is the one that the watch
 	// began in, and ends with: set before the start is looked for, because revisions say
 	// nothing in another one.
 	readerKind
-	bare kv.Revision // what happened at this revision has no previous values
+	bare kv.Revision // events of this revision have no previous values
 
 	fetched atomic.Pointer[fetched] // see catchUp
 	rides   *part                   // guarded by past.mu: the part of the log that it waits for
@@ -75,8 +75,8 @@ type watch struct {
 	over   atomic.Bool // released
 
 	// Set before the answer is ready, then owned by the pump. Everything below
-	// next was sent, but for what the window brings: the reader knows that. Without
-	// a reader, what lies before the window, which begins at before or later, comes
+	// next was sent, except events of the window: the reader knows these. Without
+	// a reader, events before the window, which begins at before or later, come
 	// from etcd's log.
 	next, before kv.Revision
 }
@@ -129,8 +129,8 @@ func (w *watch) openInTurn(o *opening, let func()) {
 	}
 }
 
-// open finds where the watch starts, and answers the request. What the window
-// does not hold any more is read from etcd's log once the watch has been announced. It
+// open finds the watch's start, and answers the request. Events that the window has
+// evicted are read from etcd's log once the watch has been announced. It
 // reports whether it is done: a shard that is just being loaded or moved has no home.
 func (w *watch) open(o *opening) (opened bool) {
 	s := w.s
@@ -264,7 +264,7 @@ func (w *watch) home(from kv.Revision) (*reader, error) {
 	}
 }
 
-// release gives back what the watch holds. The task must be closed, or be the
+// release gives back the watch's resources. The task must be closed, or be the
 // caller, or another one of the stream.
 func (w *watch) release() {
 	w.over.Store(true)
@@ -283,8 +283,8 @@ func (w *watch) end(m *etcdserverpb.WatchResponse) {
 	w.task.Wake()
 }
 
-// run is the watch's turn: it ends the watch, or sends what the window does not hold any
-// more. The rest is its reader's.
+// run is the watch's turn: it ends the watch, or sends the events that the window has
+// evicted. The rest is its reader's.
 func (w *watch) run(own *pump.Scratch) (again bool) {
 	switch ending := w.ending.Load(); {
 	case !w.live || w.s.failed || w.cancelled.Load():
@@ -302,7 +302,7 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 	return again
 }
 
-// joined reports whether the watch is sent what the window holds.
+// joined reports whether the watch is sent the window's events.
 func (w *watch) joined() bool { return w.live && w.reader != nil }
 
 // finish ends the watch with a last message, unless the client has cancelled it
@@ -337,12 +337,12 @@ func (s *stream) events(own *pump.Scratch, revision kv.Revision, kind *readerKin
 }
 
 // overtaken reports whether err says that the lineage of a watch has ended, or
-// that its history has: then it ends as compacted, whatever it waits for.
+// that its history has: then it ends as compacted, regardless of its state.
 func overtaken(err error) bool {
 	return errors.As(err, new(*kv.LineageError)) || errors.Is(err, kv.ErrOtherHistory)
 }
 
-// compacted is what a watch ends with whose next revision is gone. As at etcd,
+// compacted is the last response of a watch whose next revision is gone. As at etcd,
 // the header has no revision, and there is no reason.
 func (w *watch) compacted(floor kv.Revision) *etcdserverpb.WatchResponse {
 	return &etcdserverpb.WatchResponse{
@@ -350,8 +350,8 @@ func (w *watch) compacted(floor kv.Revision) *etcdserverpb.WatchResponse {
 	}
 }
 
-// unserved is what a watch ends with when the served keys change and its own are not
-// among them any more. etcd itself would serve them, but the stream ends here: the
+// unserved is the last response of a watch whose keys are no longer among the served
+// ones. etcd itself would serve them, but the stream ends here: the
 // reason says so, and there is no revision to list at.
 func (w *watch) unserved(err error) *etcdserverpb.WatchResponse {
 	return &etcdserverpb.WatchResponse{Header: w.s.of.view.Header(0), WatchId: w.id, Canceled: true, CancelReason: err.Error()}

@@ -17,12 +17,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Calls of clients are admitted in two steps. What is about no keys is decided
+// Calls of clients are admitted in two steps. Checks that need no keys are made
 // here, before the call is served: the caller, its number of calls, and
-// whether they are operators. What is about keys is decided where the keys are
-// known: in permit, here and in package etcdapi.
+// whether it is an operator. Checks of keys are made after the keys are known: in
+// permit, here and in package etcdapi.
 
-// admitUnary is what every unary call at the client port passes.
+// admitUnary admits every unary call at the client port.
 func (s *Server) admitUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
 	caller, done, err := s.admit(ctx, info.FullMethod)
 	if err != nil {
@@ -134,7 +134,7 @@ func audited(method string) bool {
 	return of(method, &shardwatchv1.AdminService_ServiceDesc)
 }
 
-// maxAudited bounds what is written down of a request, in bytes.
+// maxAudited bounds the part of a request that the audit log records, in bytes.
 const maxAudited = 2 << 10
 
 func (s *Server) audit(ctx context.Context, caller *authz.Caller, method string, request any, err error) {
@@ -143,7 +143,7 @@ func (s *Server) audit(ctx context.Context, caller *authz.Caller, method string,
 	}
 	text := ""
 	if m, ok := request.(proto.Message); ok {
-		b, _ := protojson.Marshal(m) // what cannot be written is not
+		b, _ := protojson.Marshal(m) // empty if m cannot be encoded
 		text = string(b[:min(len(b), maxAudited)])
 	}
 	s.cfg.Audit.Admin(ctx, s.callers.Name(ctx, caller), method, text, err)

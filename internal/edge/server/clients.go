@@ -15,7 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// grpcServer is what serves gRPC at a port: grpc-go's server, or ours.
+// grpcServer serves gRPC at a port: grpc-go's server, or ours.
 type grpcServer interface {
 	Serve(l net.Listener) error
 	Stop()

@@ -23,32 +23,32 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Node is what the server asks the node. All methods may be called from any
+// Node is the server's interface to the node. All methods may be called from any
 // goroutine.
 type Node interface {
 	peerapi.Node
 	admin.Node
-	// Status returns the node's own state, but for what the server knows.
+	// Status returns the node's own state, without the server's part.
 	Status() *shardwatchv1.StatusResponse
 }
 
-// EtcdAuth knows what callers may read where etcd's authentication is on, and tells other
-// nodes of it.
+// EtcdAuth knows callers' read rights if etcd's authentication is on, and shares them with
+// other nodes.
 type EtcdAuth interface {
 	callers.EtcdAuth
 	peerapi.EtcdAuth
 }
 
-// Config is what a Server needs. Set the parts; Defaults gives the rest.
+// Config configures a Server. Set the parts; Defaults gives the rest.
 type Config struct {
 	Node   Node
 	Router *router.Router
 	// Etcd serves etcd's API to clients; nil: it is not served.
 	Etcd *etcdapi.API
-	// Guard is asked what clients may read; nil: everything. Other nodes may.
+	// Guard decides clients' read rights; nil: clients may read everything, as nodes may.
 	Guard EtcdAuth
-	// Access decides what clients may do; nil: everything. Audit records what is
-	// refused, and what administrators do; nil: no audit.
+	// Access decides clients' rights; nil: clients may do everything. Audit records
+	// refusals, and the actions of administrators; nil: no audit.
 	Access *authz.Authorizer
 	Audit  *authz.Audit
 	// OpenQueue lets in the watches of both APIs that are being opened; nil: a gate
@@ -56,7 +56,7 @@ type Config struct {
 	OpenQueue *fair.Gate
 	// Turns share the CPU time of large work among clients; nil: turns of its own.
 	Turns *fair.Turns
-	// Budget bounds what clients can make the node hold; nil: there is no bound.
+	// Budget bounds the memory that clients can make the node hold; nil: there is no bound.
 	Budget *budget.Budget
 	// Permits grants permits to other nodes; nil: none.
 	Permits peerapi.Permits
@@ -92,8 +92,8 @@ type Config struct {
 	// JSONHosts are the names under which clients of the JSON API without TLS reach the
 	// node; see gateway.Config.
 	JSONHosts []string
-	// MaxWatchesPerStream and MaxStreamsPerConnection bound what a client may
-	// open.
+	// MaxWatchesPerStream and MaxStreamsPerConnection bound a client's watches and
+	// streams.
 	MaxWatchesPerStream     int
 	MaxStreamsPerConnection int
 	// MaxConnectionAge is how long a client's connection lives, give or take a tenth. 0: any
@@ -104,7 +104,7 @@ type Config struct {
 	// MaxMessageBytes bounds a request. etcd accepts 1.5 MiB by default.
 	MaxMessageBytes int
 	// MaxResyncs is how many units of each sort, deltas and states, begin at a
-	// time. One more waits.
+	// time. Others wait.
 	MaxResyncs int
 	// ResyncRate is how many bytes per second the chunks of units may come to that
 	// are made; what watches share counts once. 0: any number.

@@ -24,7 +24,7 @@ func (s *Server) cutUnread(ctx context.Context, all []farewell.Farewell) {
 	}
 }
 
-// Drain tells every watch to go elsewhere with its position, at a pace that the
+// Drain asks every watch to resume on another node, at a pace that the
 // other nodes bear and within half of the time that ctx leaves; the other half
 // is for clients to read it. It refuses new watches at once, and returns when
 // none is left or ctx ends.
@@ -63,7 +63,7 @@ func (s *Server) Drain(ctx context.Context) {
 	}
 }
 
-// farewells returns what has to end by either API.
+// farewells returns the watches and streams that have to end, of either API.
 func (s *Server) farewells(why error) []farewell.Farewell {
 	out := s.native.Farewells([]kv.Range{{}}, why)
 	if s.cfg.Etcd != nil {

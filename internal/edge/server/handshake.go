@@ -20,7 +20,7 @@ const handshakeTimeout = 10 * time.Second
 const maxHeader = 64 << 10
 
 // idleTimeout is how long a client may be connected without a call. It connects
-// again when it has one; gRPC does so by itself.
+// again when it has one; gRPC does so automatically.
 const idleTimeout = 5 * time.Minute
 
 // ageGrace is how long calls of a connection that is too old may continue.

@@ -2,7 +2,7 @@ package server
 
 import shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 
-// Status returns the node's state with what the server knows of it.
+// Status returns the node's state with the server's part.
 func (s *Server) Status() *shardwatchv1.StatusResponse {
 	out := s.cfg.Node.Status()
 	out.Connections, out.Watches = s.load()

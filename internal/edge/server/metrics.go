@@ -17,7 +17,7 @@ func (s *Server) Register(m metric.Meter) error {
 	return errors.Join(s.registerWatches(m), s.registerCalls(m), s.registerHeldBack(m))
 }
 
-// registerHeldBack registers what streams to other nodes hold back.
+// registerHeldBack registers the metrics of events that streams to other nodes hold back.
 func (s *Server) registerHeldBack(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	streams := in.Gauge("shardwatch.server.held_back_streams", "{stream}", "Streams of shards to other nodes that send events with each ping, every 200 ms, since no client there watches or reads the shard.")

@@ -131,7 +131,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// peerService returns what serves the other nodes of the cluster.
+// peerService returns the service for the other nodes of the cluster.
 func (s *Server) peerService() *peerapi.Service {
 	return peerapi.New(peerapi.Config{
 		Node: s.cfg.Node, Guard: s.cfg.Guard, Permits: s.cfg.Permits, Verifier: s.cfg.Verifier, Voting: s.cfg.Operator, Ending: s.Ending,
@@ -156,18 +156,18 @@ func plain(t *tls.Config) credentials.TransportCredentials {
 	return credentials.NewTLS(t)
 }
 
-// Flow control of what clients and other nodes send, in bytes. Left to itself,
-// gRPC would measure it, with a ping for what comes in. streamWindow is what a stream
-// holds that is not read by its handler: the least that gRPC has. For a larger message
-// that a handler waits for it asks by itself.
+// Flow control of messages from clients and other nodes, in bytes. By default, gRPC
+// would measure it, with a ping for incoming data. streamWindow is the data of a stream
+// that its handler has not read: the least that gRPC has. If a handler waits for a larger
+// message, gRPC extends the window automatically.
 const (
 	streamWindow = 64 << 10
 	connWindow   = 4 << 20
 )
 
-// readBuffer is what every connection keeps to read into, in bytes. gRPC does
-// without only where it knows the connection's type, and ours are counted and
-// looked at. Clients send little; what is bigger is read past it.
+// readBuffer is every connection's buffer for reads, in bytes. gRPC needs none only if
+// it knows the connection's type, and ours are wrapped to count their bytes. Clients
+// send little; larger messages bypass the buffer.
 const readBuffer = 4 << 10
 
 // options are those of a server whose connections without a call end after idle;

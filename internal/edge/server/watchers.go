@@ -24,7 +24,7 @@ const (
 const sampleEvery = 5 * time.Second
 
 // watchers returns the open watches of clients. It blocks no other caller,
-// and may tell of some that have just ended.
+// and may include some that have just ended.
 func (s *Server) watchers() iter.Seq2[shardwatchv1.WatcherAPI, watchstats.Watcher] {
 	return func(yield func(shardwatchv1.WatcherAPI, watchstats.Watcher) bool) {
 		for w := range s.native.Watchers() {
@@ -59,7 +59,7 @@ func (s *Server) Ending(served []kv.Range) (e mapchange.Ending) {
 	return e
 }
 
-// sample notes what the watches were sent, until ctx ends.
+// sample records the watches' messages, until ctx ends.
 func (s *Server) sample(ctx context.Context) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
@@ -78,7 +78,7 @@ func (s *Server) sample(ctx context.Context) {
 	}
 }
 
-// figures returns what a watch's account says at a time.
+// figures returns the counts of a watch's account at a time.
 func (s *Server) figures() func(w *watchstats.Watch) watchstats.Figures {
 	s.mu.Lock()
 	sampled := s.sampled[0]
@@ -87,7 +87,7 @@ func (s *Server) figures() func(w *watchstats.Watch) watchstats.Figures {
 	return func(w *watchstats.Watch) watchstats.Figures { return w.Figures(now, newest, sampled) }
 }
 
-// WatchSummary is what metrics tell of the open watches of one API.
+// WatchSummary has the metrics of the open watches of one API.
 type WatchSummary struct {
 	API string
 	// Modes counts the watches by how they are served; index watchstats.Mode.

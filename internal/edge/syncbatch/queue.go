@@ -63,7 +63,7 @@ const (
 // Patience is how long batches wait for watches that come later or do not read.
 type Patience struct {
 	// Share is how long others may still join a batch that has begun, and how long it
-	// is held for them: the older it is, the more has happened behind it.
+	// is held for them: the older it is, the more events follow it.
 	Share time.Duration
 	// Stalled is when a batch that none of its watches takes more of gives its
 	// place to another one.
@@ -116,7 +116,7 @@ func (k *Key) queue() int {
 	return 1
 }
 
-// Batch is a delta or a state at one revision. Queue.mu guards all of it; what body is never changes.
+// Batch is a delta or a state at one revision. Queue.mu guards all of it; body's contents never change.
 type Batch struct {
 	key     Key
 	watches map[Watch]time.Time // and since when they wait
@@ -147,7 +147,7 @@ const (
 	Gone
 )
 
-// Config is what batches need.
+// Config configures batches.
 type Config struct {
 	Router *router.Router
 	Budget *budget.Budget
@@ -476,7 +476,7 @@ type Stats struct {
 // kinds is one more than the highest shardwatchv1.SyncKind.
 const kinds = 5
 
-// SentBatches counts what watches were sent of one kind of batch.
+// SentBatches counts the batches of one kind that watches were sent.
 type SentBatches struct {
 	Batches, Keys, Bytes int64
 }
