@@ -21,7 +21,7 @@ const (
 	// mapPace is the least time between two messages on a stream: changes that come
 	// in between are sent as one.
 	mapPace = 200 * time.Millisecond
-	// wholeMap is how many shards a map may have to be sent whole, whatever the
+	// wholeMap is the greatest number of shards of a map that is sent whole, for any
 	// ranges: it takes some 20 KB.
 	wholeMap = 128
 	// maxGoneMembers is how many members that are gone are remembered.

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// EtcdAuth knows what callers may read where etcd's authentication is on; see internal/auth/etcdauth.
+// EtcdAuth knows callers' read rights if etcd's authentication is on; see internal/auth/etcdauth.
 // All methods may be called from any goroutine.
 type EtcdAuth interface {
 	etcdapi.EtcdAuth
@@ -34,9 +34,9 @@ type Reader interface {
 // Checker checks calls by the policy and by etcd's rights. The zero Checker lets every
 // call pass, as those of other nodes.
 type Checker struct {
-	// Access decides what clients may do; nil: everything.
+	// Access decides clients' rights; nil: clients may do everything.
 	Access *authz.Authorizer
-	// Guard knows what etcd's users may read; nil: etcd's authentication is not followed.
+	// Guard knows the read rights of etcd's users; nil: etcd's authentication is not followed.
 	Guard EtcdAuth
 	// Audit is told of refused calls; nil: nothing is written down.
 	Audit *authz.Audit

@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/router"
 )
 
-// ageHeader is the header that tells how old the answer to a serializable read
+// ageHeader is the header that reports how old the answer to a serializable read
 // may be, in milliseconds. etcd's API has no field for it.
 const ageHeader = "shardwatch-age"
 

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// The headers that tell which history a passed call's revision belongs to. etcd's
+// The headers that name the history of a passed call's revision. etcd's
 // API has no fields for it: the cluster ID in its headers is a hash of etcd's flags,
 // and may be the same after etcd was rebuilt.
 const (

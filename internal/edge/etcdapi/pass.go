@@ -20,7 +20,7 @@ import (
 // Register adds etcd's services to a gRPC server, which must use wire.Codec.
 // Watches are served by pumps.
 //
-// Whatever is not named here goes to etcd and back as it is, byte for byte:
+// Methods that are not named here go to etcd and back unchanged, byte for byte:
 // fields that we do not know survive, and errors are etcd's. Nothing is tried
 // again, but for reads: a write may have been applied. Messages of a stream that the
 // client does not read stay at etcd, by gRPC's flow control; other answers take their
@@ -63,7 +63,7 @@ func answered[Request, Answer any](f func(ctx context.Context, request *Request)
 	}
 }
 
-// refused serves a method, of whatever kind, by saying why it is not offered.
+// refused serves a unary or streaming method with the reason why it is not offered.
 func refused(why string) method {
 	m := answered(func(context.Context, *wire.Encoded) (any, error) { return nil, wire.Unimplemented(why) })
 	m.stream = func(any, grpc.ServerStream) error { return wire.Unimplemented(why) }

@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// learning passes logins on to etcd, and tells whose token it gave out before
-// the client can use it.
+// learning passes logins on to etcd, and reports each token's user to Config.Learn before
+// the client can use the token.
 func (a *API) learning() method {
 	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
 		var login etcdserverpb.AuthenticateRequest

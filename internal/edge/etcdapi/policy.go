@@ -153,8 +153,8 @@ func (a *API) weighLease(ctx context.Context, c *authz.Caller, v policy.Verb, le
 	return nil
 }
 
-// errRequest is for requests that cannot be read: whatever they are about, it
-// is not known to be allowed.
+// errRequest is for requests that cannot be read: it is not known whether they are
+// allowed.
 var errRequest = &kv.InvalidError{Field: "request", Reason: "cannot be read"}
 
 // read decodes a request for weigh.

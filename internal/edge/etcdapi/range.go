@@ -19,7 +19,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// reads is what Range and RangeStream need beside the API.
+// reads has the state of Range and RangeStream beside the API's.
 type reads struct {
 	chunks *chunks
 	// detours has a place for each list that etcd answers because we cannot.

@@ -33,7 +33,7 @@ type chunks struct {
 	// average distance between least and a cut.
 	least, usual, most int
 	// budget has the bytes of chunks that answers hold, those that the garbage
-	// collector has not noticed yet included. What answers share counts once; one
+	// collector has not noticed yet included. Shared chunks count once; one
 	// answer alone may be larger than their share.
 	budget *budget.Budget
 
@@ -155,7 +155,7 @@ func (s *chunks) lend(c *chunk, holder budget.Client, own int64) (*loan, error) 
 }
 
 // acquire adds a reference, for an answer that holds so many bytes already. It fails
-// when answers hold too much, or those of the holder do. What answers share counts once
+// when answers hold too much, or those of the holder do. Shared chunks count once
 // for the node, and once for each holder.
 func (s *chunks) acquire(h *hold, holder budget.Client, own int64) error {
 	h.mu.Lock()
@@ -199,7 +199,7 @@ func (s *chunks) full(err error) error {
 	return final{wire.Status(err)}
 }
 
-// collect has the collector run: what answers hold may be garbage that it has not noticed
+// collect has the collector run: chunks of answers may be garbage that it has not noticed
 // yet.
 func (s *chunks) collect() {
 	now, last := time.Now().UnixNano(), s.collected.Load()
@@ -294,7 +294,7 @@ func (l *list) diverge() {
 	l.same, l.n = nil, 0
 }
 
-// cuts reports whether a chunk of so many bytes ends behind an item: it is
+// cuts reports whether a chunk of so many bytes ends after an item: it is
 // large enough, and the item is one that chunks end with. Those are chosen by
 // their create revision, which writes do not change, the more often the larger
 // they are.

@@ -63,7 +63,7 @@ func (s selection) form() wire.ItemForm {
 }
 
 // scan calls fn with the keys that are answered, in that order, and returns
-// how many the range has, whatever is selected, and whether there are more than
+// how many the range has, selected or not, and whether there are more than
 // the limit.
 func (s selection) scan(ctx context.Context, reading *router.Reading, fn func(*kv.KeyValue) error) (count int64, more bool, err error) {
 	limit := max(0, s.r.GetLimit())

@@ -44,7 +44,7 @@ func (a *API) RangeStream(r *etcdserverpb.RangeRequest, gs grpc.ServerStream) er
 	rng, ok := rangeOf(r)
 	if !ok || r.GetSortTarget() != etcdserverpb.RangeRequest_KEY && !r.GetCountOnly() {
 		// etcd sorts each of its chunks by the target, and continues after the
-		// last one's last key: whatever that means, it is etcd's to say.
+		// last one's last key: only etcd can define the result.
 		return a.forwardStream(ctx, r, gs)
 	}
 	if err := a.mayRead(ctx, rng); err != nil {
@@ -96,7 +96,7 @@ func (s *chunkSender) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Counted now, because etcd tells it at the end.
+	// Counted now, because etcd sends the count at the end.
 	if s.count, err = reading.Count(ctx); err != nil {
 		return err
 	}

@@ -77,8 +77,8 @@ type View struct {
 // New returns a View.
 func New(cfg Config) *View { return &View{cfg: cfg, member: MemberID(cfg.Self)} }
 
-// What streams end with, in etcd's words: every client of etcd resumes
-// elsewhere then.
+// The errors with which streams end, in etcd's words: every client of etcd then resumes
+// on another node.
 var (
 	ErrStopped  = rpctypes.ErrGRPCStopped
 	ErrNoLeader = rpctypes.ErrGRPCNoLeader

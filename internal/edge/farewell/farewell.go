@@ -22,7 +22,7 @@ const Tick = 10 * time.Millisecond
 // unreadTimeout is how long a stream that was told to end may take to write that.
 const unreadTimeout = 5 * time.Second
 
-// Farewell is what ends together: a watch of the native API, or a stream of etcd's API,
+// Farewell is a unit that drains together: a watch of the native API, or a stream of etcd's API,
 // which has no way to end one watch.
 type Farewell struct {
 	Client  net.Addr // nil: not known

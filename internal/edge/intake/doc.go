@@ -2,7 +2,7 @@
 //
 // gRPC keeps the parts of a request until it has all of it, before any handler, limit or
 // policy sees the call: 10,000 streams of one connection can hold 2 MiB each. An [Intake]
-// reads along what arrives on the connections of a port (RFC 9113, 4.1; gRPC's messages
+// parses the bytes that arrive on the connections of a port (RFC 9113, 4.1; gRPC's messages
 // within DATA frames), and knows the requests that have begun and are not complete:
 //
 //	creds = intake.New(budget, logger).Credentials(creds) // of a grpc.Server

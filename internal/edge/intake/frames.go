@@ -5,7 +5,7 @@ import "encoding/binary"
 // prefaceLength is the size of HTTP/2's connection preface, in bytes.
 const prefaceLength = 24
 
-// The parts of HTTP/2 that tell where requests begin and end (RFC 9113, 4.1 and 6).
+// The parts of HTTP/2 that mark the begin and end of requests (RFC 9113, 4.1 and 6).
 const (
 	frameHeader = 9
 
@@ -14,11 +14,11 @@ const (
 	flagEndStream, flagPadded = 0x1, 0x8
 )
 
-// messageHeader is the size of what precedes each message of gRPC's: whether it is
-// compressed, and its length.
+// messageHeader is the size of the header of each gRPC message: a flag for compression,
+// and the length.
 const messageHeader = 5
 
-// frameCost is what gRPC keeps of each DATA frame beside its bytes, about.
+// frameCost is gRPC's approximate overhead for each DATA frame beside its bytes, in bytes.
 const frameCost = 64
 
 // frames parses the frames of a client on one connection. It is owned by the goroutine that reads
@@ -57,7 +57,7 @@ type request struct {
 	entry // guarded by Intake.mu
 }
 
-// cost is what gRPC holds for the request, in bytes.
+// cost is the memory that gRPC holds for the request, in bytes.
 func (r *request) cost() int64 { return int64(r.bytes + r.frames*frameCost) }
 
 func newFrames() *frames { return &frames{skip: prefaceLength, open: make(map[uint32]*request)} }

@@ -1,6 +1,6 @@
 // Package keybrowser serves a page that lists keys and follows their changes. It is static files
 // beside the HTTP API (docs/http.md) at the clients' port: the page calls /v1/keys and /v1/watch
-// of its own origin with the viewer's credentials, so it can read what the viewer can, and no more.
+// of its own origin with the viewer's credentials, so it has exactly the viewer's rights.
 package keybrowser
 
 import (

@@ -13,7 +13,7 @@ import (
 )
 
 // A crowd is the readers of a stream's watches that are sent every event: those that were
-// woken are read one after the other, and what several of them get is put into one parcel.
+// woken are read one after the other, and events for several of them share one parcel.
 // A parcel is one message for all its watches, if the client understands lists of watches,
 // else one for each.
 //

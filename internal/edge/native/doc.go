@@ -7,8 +7,8 @@
 //
 //	cache ─Wake─▶ reader ─▶ crowd: Watch.Next → encode → bytes of the connection
 //
-// For a client that understands lists of watches, what several watches get is one message.
-// A conflated watch reads by itself. A watch that the window cannot serve is brought
+// For a client that understands lists of watches, events for several watches are one message.
+// A conflated watch has its own reader. A watch that the window cannot serve is brought
 // up to date by a batch of package syncbatch.
 //
 // A client that closes its side of a Watch stream says that it will ask for

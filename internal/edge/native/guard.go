@@ -62,7 +62,7 @@ func (w *watch) permit(ctx context.Context) error {
 			return err
 		}
 	}
-	w.caller.Store(&caller) // before it is asked: whatever changes behind that, recheck sees
+	w.caller.Store(&caller) // before the check, so that recheck sees every later change
 	err := callers.Error(g.MayRead(caller, w.rng))
 	w.s.api.cfg.Audit.Refused(ctx, caller, err)
 	return err

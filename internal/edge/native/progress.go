@@ -13,8 +13,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// progress tells a stream's client how far it is: at an interval, and when it
-// asks. Requests that come while one is being answered share the next answer,
+// progress reports a stream's position to its client: at an interval, and on
+// request. Requests that come while one is being answered share the next answer,
 // so that a client that asks and does not read costs nothing.
 type progress struct {
 	s      *stream
@@ -93,8 +93,8 @@ func (p *progress) fire() {
 
 func (p *progress) look() { p.task.Wake() }
 
-// request answers once everything up to etcd's present revision was sent; when
-// etcd does not tell it, with what there is.
+// request answers once everything up to etcd's present revision was sent; if etcd does
+// not report that revision, it answers with the stream's position.
 func (p *progress) request() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

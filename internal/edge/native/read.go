@@ -141,7 +141,7 @@ func (s *service) listRequest(r *shardwatchv1.ListRequest, here history) (req ro
 // is the last.
 func sendPage(ctx context.Context, reading *router.Reading, options router.Options, of kv.HistoryID, out grpc.ServerStream) (next string, err error) {
 	limit := options.Limit
-	// One key more than asked for tells whether there is another page.
+	// One key more than requested shows whether there is another page.
 	if limit > 0 && limit < math.MaxInt64 {
 		options.Limit++
 	}

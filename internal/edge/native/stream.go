@@ -113,7 +113,7 @@ func (s *stream) Handle(m *shardwatchv1.WatchRequest) error {
 		w := s.watches[r.Cancel.GetWatchId()]
 		s.mu.Unlock()
 		if w == nil {
-			return nil // it has ended by itself meanwhile
+			return nil // it has already ended
 		}
 		w.end(&shardwatchv1.Ended{Reason: shardwatchv1.EndReason_END_REASON_CANCELED, Message: "canceled by the client"})
 		return nil
@@ -139,7 +139,7 @@ func (s *stream) Handle(m *shardwatchv1.WatchRequest) error {
 }
 
 // maxRefused bounds the watches over the limit whose end the client has not
-// read yet; one more ends the stream.
+// read yet; the next one ends the stream.
 const maxRefused = 1000
 
 // create starts a watch. An error ends the watch, not the stream, except for an invalid ID, to
@@ -195,7 +195,7 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	w.allowSync = r.GetAllowSync()
 	var start start
 	err := s.caller.Create()
-	if err == nil { // the watch is on the list: whatever changes behind that, enforce sees
+	if err == nil { // the watch is on the list, so that enforce sees every later change
 		err = s.caller.May(s.ctx, policy.Watch, rng)
 	}
 	if err == nil {

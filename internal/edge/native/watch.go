@@ -226,8 +226,8 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 	return false
 }
 
-// created tells where the watch begins. With a position of another history, it
-// is nowhere in this one, and the token is that of where the client is.
+// created returns the start of the watch. A position of another history has no revision in
+// this one; then the token is that of the client's position.
 func (w *watch) created() *shardwatchv1.WatchResponse {
 	c := &shardwatchv1.Created{
 		Revision: int64(w.begin), ClusterId: w.cluster, Lineage: w.follows.lineage, Node: string(w.s.api.cfg.Self),
@@ -246,7 +246,7 @@ func (w *watch) token(at kv.Revision) []byte {
 	return wire.ResumeToken(wire.Position{Cluster: w.in.cluster, Lineage: w.in.lineage, Range: w.rng, Revision: at})
 }
 
-// finish tells the client that the watch has ended, and where to resume.
+// finish sends the end of the watch to the client, with the position to resume from.
 func (w *watch) finish(e *shardwatchv1.Ended) {
 	if at, ok := w.position(); ok {
 		e.ResumeRevision = int64(at) + 1

@@ -112,8 +112,7 @@ func countedOf(c net.Conn) *Conn {
 	return nil
 }
 
-// wayIn is what a connection of an address with a penalty waits for before its first byte is
-// read.
+// wayIn delays the first read of a connection whose address has a penalty.
 type wayIn struct {
 	after  time.Time
 	closed chan struct{} // closed when it need not wait any longer

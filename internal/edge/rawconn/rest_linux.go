@@ -31,7 +31,7 @@ type rest struct {
 	closed bool    // guarded by mu
 }
 
-// interest is what ends a rest, once: bytes, the peer's end, an error.
+// interest has the events that end a rest, once: bytes, the peer's end, an error.
 const interest = syscall.EPOLLIN | syscall.EPOLLRDHUP | syscall.EPOLLONESHOT
 
 // batch is how many connections are woken before the kernel is asked for more.
