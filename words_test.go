@@ -49,6 +49,15 @@ var instead = map[string]string{
 	`for good`:                               "permanently",
 	`what is wanted`:                         `"the request", "the requested events"`,
 	`(is|are) none of an?`:                   `"is not"`,
+	`who votes`:                              `"voters"`,
+	`who watches what`:                       `"the watches, their clients and keys"`,
+	`who may do what`:                        `"rights"`,
+	`whatever becomes of`:                    `"even if"`,
+	`goes on behind`:                         `"continues after"`,
+	`go on elsewhere`:                        `"resume on another node"`,
+	`what is older`:                          `"older events"`,
+	`what clients can make`:                  `"the memory that clients can make"`,
+	`what was understood`:                    `"the valid settings"`,
 }
 
 // TestWords keeps these words from coming back.
