@@ -31,13 +31,13 @@ const (
 	WatcherServeMode_WATCHER_SERVE_MODE_UNSPECIFIED WatcherServeMode = 0
 	// It is sent events from the window.
 	WatcherServeMode_WATCHER_SERVE_MODE_WINDOW WatcherServeMode = 1
-	// It is sent what has changed since its position.
+	// It is sent the keys that changed since its position.
 	WatcherServeMode_WATCHER_SERVE_MODE_DELTA WatcherServeMode = 2
 	// It is sent, or waits for, the whole state.
 	WatcherServeMode_WATCHER_SERVE_MODE_RESYNC WatcherServeMode = 3
 	// It is sent the latest values at an interval, as it asked for.
 	WatcherServeMode_WATCHER_SERVE_MODE_CONFLATED WatcherServeMode = 4
-	// It is sent what etcd's log has and the window has not (etcd's API only).
+	// It is sent the revisions of etcd's log that the window lacks (etcd's API only).
 	WatcherServeMode_WATCHER_SERVE_MODE_LOG WatcherServeMode = 5
 )
 
@@ -503,10 +503,10 @@ type WatcherStatus struct {
 	// How many revisions of the store lie between that and the newest that the
 	// node has of the range.
 	LagRevisions int64 `protobuf:"varint,9,opt,name=lag_revisions,json=lagRevisions,proto3" json:"lag_revisions,omitempty"`
-	// How long the watch has been behind that.
+	// How long the watch has lagged behind that.
 	Lag *durationpb.Duration `protobuf:"bytes,10,opt,name=lag,proto3" json:"lag,omitempty"`
-	// Bytes sent, in all. What went to several watches in one message is shared
-	// out among them.
+	// Bytes sent, in all. The bytes of a message to several watches are divided
+	// among them.
 	Bytes int64 `protobuf:"varint,11,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	// Bytes sent per second, lately.
 	BytesPerSecond float64 `protobuf:"fixed64,12,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"`
@@ -1032,7 +1032,7 @@ func (x *BumpLineageRequest) GetEtcdClusterId() string {
 	return ""
 }
 
-// BumpLineageResponse tells the new lineage.
+// BumpLineageResponse has the new lineage.
 type BumpLineageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The lineage.
@@ -1134,7 +1134,7 @@ func (x *VerifyRequest) GetEtcd() bool {
 	return false
 }
 
-// VerifyResponse is what came of one shard.
+// VerifyResponse is the result of one shard.
 type VerifyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many shards were compared, with this one.
@@ -1153,7 +1153,7 @@ type VerifyResponse struct {
 	EtcdError string `protobuf:"bytes,7,opt,name=etcd_error,json=etcdError,proto3" json:"etcd_error,omitempty"`
 	// The first keys that differ, of those that the caller may read.
 	Differences []*KeyDifference `protobuf:"bytes,8,rep,name=differences,proto3" json:"differences,omitempty"`
-	// More differ than differences tells.
+	// More keys differ than differences lists.
 	More          bool `protobuf:"varint,9,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1349,7 +1349,7 @@ type KeyDifference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key.
 	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// The node whose copy is wrong; empty: nobody could tell which is.
+	// The node whose copy is wrong; empty: not known.
 	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
 	// The revision of its last change in that copy; 0: it is not there.
 	ModRevision   int64 `protobuf:"varint,3,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"`
@@ -1472,7 +1472,7 @@ func (x *RecoverVotersRequest) GetMapVersion() uint64 {
 	return 0
 }
 
-// RecoverVotersResponse is the plan of a recovery, and what came of it.
+// RecoverVotersResponse is the plan of a recovery, and its result.
 type RecoverVotersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node that becomes the only voter.

@@ -38,7 +38,7 @@ type AdminServiceClient interface {
 	// ClusterStatus asks every member for its status and returns all answers,
 	// those that failed with the reason.
 	ClusterStatus(ctx context.Context, in *ClusterStatusRequest, opts ...grpc.CallOption) (*ClusterStatusResponse, error)
-	// ListWatchers tells who watches what at this node, and how far they are.
+	// ListWatchers returns the watches at this node, their clients, keys and positions.
 	ListWatchers(ctx context.Context, in *ListWatchersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListWatchersResponse], error)
 	// TraceRevision tells the way of a revision through this node, as far as it
 	// remembers.
@@ -47,15 +47,15 @@ type AdminServiceClient interface {
 	// revision, and with etcd if asked to. A response comes with each shard that
 	// was compared.
 	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyResponse], error)
-	// BumpLineage says that etcd's history is another one from now on: what was
-	// learned before it is dropped, and every client is brought up to date anew.
+	// BumpLineage declares that etcd has another history from now on: the nodes
+	// drop the state of the old one, and every client gets a resync.
 	BumpLineage(ctx context.Context, in *BumpLineageRequest, opts ...grpc.CallOption) (*BumpLineageResponse, error)
-	// ChangePlacement changes how the key space is cut or who serves what, as an
-	// operator wants it. The responses are the plan, then how far it has come,
+	// ChangePlacement splits, merges or moves shards, as an operator requests. The
+	// responses are the plan, then its progress,
 	// until it is done. Any node may be asked.
 	//
-	// With the plan the voters have agreed: the change goes on whether or not
-	// anybody follows. When the call ends before that without an answer, the
+	// With the plan the voters have agreed: the change continues even if the call
+	// ends. When the call ends before that without an answer, the
 	// outcome is not known: send the same request, with repeated set, to any node.
 	//
 	// FAILED_PRECONDITION with reason REFUSED says why it is not done: metadata
@@ -188,7 +188,7 @@ type AdminServiceServer interface {
 	// ClusterStatus asks every member for its status and returns all answers,
 	// those that failed with the reason.
 	ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error)
-	// ListWatchers tells who watches what at this node, and how far they are.
+	// ListWatchers returns the watches at this node, their clients, keys and positions.
 	ListWatchers(*ListWatchersRequest, grpc.ServerStreamingServer[ListWatchersResponse]) error
 	// TraceRevision tells the way of a revision through this node, as far as it
 	// remembers.
@@ -197,15 +197,15 @@ type AdminServiceServer interface {
 	// revision, and with etcd if asked to. A response comes with each shard that
 	// was compared.
 	Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyResponse]) error
-	// BumpLineage says that etcd's history is another one from now on: what was
-	// learned before it is dropped, and every client is brought up to date anew.
+	// BumpLineage declares that etcd has another history from now on: the nodes
+	// drop the state of the old one, and every client gets a resync.
 	BumpLineage(context.Context, *BumpLineageRequest) (*BumpLineageResponse, error)
-	// ChangePlacement changes how the key space is cut or who serves what, as an
-	// operator wants it. The responses are the plan, then how far it has come,
+	// ChangePlacement splits, merges or moves shards, as an operator requests. The
+	// responses are the plan, then its progress,
 	// until it is done. Any node may be asked.
 	//
-	// With the plan the voters have agreed: the change goes on whether or not
-	// anybody follows. When the call ends before that without an answer, the
+	// With the plan the voters have agreed: the change continues even if the call
+	// ends. When the call ends before that without an answer, the
 	// outcome is not known: send the same request, with repeated set, to any node.
 	//
 	// FAILED_PRECONDITION with reason REFUSED says why it is not done: metadata

@@ -30,10 +30,10 @@ const (
 	SyncKind_SYNC_KIND_UNSPECIFIED SyncKind = 0
 	// The whole state of the range, as asked for by state_first.
 	SyncKind_SYNC_KIND_STATE SyncKind = 1
-	// What has changed since from_revision: each changed key once, as it is at
+	// The changes since from_revision: each changed key once, as it is at
 	// revision, and each deleted key once.
 	SyncKind_SYNC_KIND_DELTA SyncKind = 2
-	// The whole state of the range at revision: what is not in it does not exist.
+	// The whole state of the range at revision: other keys do not exist.
 	SyncKind_SYNC_KIND_RESYNC SyncKind = 3
 	// As SYNC_KIND_DELTA, for a watch that asked to be conflated.
 	SyncKind_SYNC_KIND_CONFLATED SyncKind = 4
@@ -100,19 +100,19 @@ const (
 	// The start revision or token belongs to another history (the cluster's or
 	// another cluster's): List, then watch; or start with state_first.
 	EndReason_END_REASON_LINEAGE EndReason = 4
-	// The node goes away, or is cut off from etcd and from all other nodes. Go on
-	// at another one from resume_revision.
+	// The node leaves, or is cut off from etcd and from all other nodes. Resume
+	// on another one from resume_revision.
 	EndReason_END_REASON_DRAINING EndReason = 5
 	// A bound was reached; the message names it. Retry after retry_after.
 	EndReason_END_REASON_LIMIT EndReason = 6
-	// The node cannot serve the range now. Go on elsewhere or later.
+	// The node cannot serve the range now. Resume on another node or later.
 	EndReason_END_REASON_UNAVAILABLE EndReason = 7
 	// The token that came with the stream is missing or no longer taken. Get
 	// another one, and open another stream with it.
 	EndReason_END_REASON_UNAUTHENTICATED EndReason = 8
 	// The user may not read the range, or may no longer.
 	EndReason_END_REASON_DENIED EndReason = 9
-	// The data is older than the watch's max_staleness. Go on elsewhere.
+	// The data is older than the watch's max_staleness. Resume on another node.
 	EndReason_END_REASON_STALE EndReason = 10
 )
 
@@ -183,7 +183,7 @@ const (
 	// revision fetch from etcd, shared by all reads that wait. Fails with
 	// UNAVAILABLE when etcd does not answer.
 	Consistency_CONSISTENCY_LINEARIZABLE Consistency = 1
-	// What the node has, if it is not older than max_staleness. Needs no etcd.
+	// The node's data, if it is not older than max_staleness. Needs no etcd.
 	Consistency_CONSISTENCY_SERIALIZABLE Consistency = 2
 )
 
@@ -338,8 +338,8 @@ type WatchRequest_Progress struct {
 }
 
 type WatchRequest_Options struct {
-	// Sets the options of the stream. May be sent at any time; what it sets
-	// holds from then on.
+	// Sets the options of the stream. May be sent at any time, and holds from
+	// then on.
 	Options *StreamOptions `protobuf:"bytes,4,opt,name=options,proto3,oneof"`
 }
 
@@ -351,7 +351,7 @@ func (*WatchRequest_Progress) isWatchRequest_Request() {}
 
 func (*WatchRequest_Options) isWatchRequest_Request() {}
 
-// StreamOptions are what a client may choose for a whole stream.
+// StreamOptions are a client's options for a whole stream.
 type StreamOptions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How often the server sends a Progress for the whole stream, which shows
@@ -447,17 +447,17 @@ type CreateWatch struct {
 	// REASON_LINEAGE, or with allow_sync begins it with the whole state.
 	Lineage uint64 `protobuf:"varint,8,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// The client understands units (Sync), so that the watch need not end when
-	// the window does not reach back to its position: it is sent what has changed
-	// (SYNC_KIND_DELTA), or when nobody knows that any more, or the history is
-	// another one, the whole state (SYNC_KIND_RESYNC), and goes on behind it.
+	// the window does not reach back to its position: it is sent the changed keys
+	// (SYNC_KIND_DELTA), or if no node knows these any more, or the history is
+	// another one, the whole state (SYNC_KIND_RESYNC), and continues after it.
 	AllowSync bool `protobuf:"varint,9,opt,name=allow_sync,json=allowSync,proto3" json:"allow_sync,omitempty"`
 	// Send at most one unit (SYNC_KIND_CONFLATED) in so much time, with the latest
 	// value of each key that has changed, instead of every event. 10 ms to 1 h;
 	// needs allow_sync, excludes prev_kv.
 	Conflate *durationpb.Duration `protobuf:"bytes,10,opt,name=conflate,proto3" json:"conflate,omitempty"`
-	// The age at which what the watch is sent is too old for the client: the watch
-	// ends with END_REASON_STALE, to go on at a node that is closer to etcd. 100 ms
-	// or more; not set: any age will do.
+	// The age at which the node's data is too old for the client: the watch ends
+	// with END_REASON_STALE, and resumes on a node that is closer to etcd. 100 ms
+	// or more; not set: any age.
 	MaxStaleness *durationpb.Duration `protobuf:"bytes,11,opt,name=max_staleness,json=maxStaleness,proto3" json:"max_staleness,omitempty"`
 	// With start_revision: the cluster in which the revision was learned, from
 	// Created.cluster_id. Empty: not checked. A mismatch is answered as that of
@@ -613,7 +613,7 @@ type CreateWatch_ResumeToken struct {
 
 type CreateWatch_StateFirst struct {
 	// true: send the state first (as Sync with SYNC_KIND_STATE), then the events
-	// behind it.
+	// after it.
 	StateFirst bool `protobuf:"varint,6,opt,name=state_first,json=stateFirst,proto3,oneof"`
 }
 
@@ -714,15 +714,15 @@ type WatchResponse struct {
 	// the whole stream.
 	WatchId int64 `protobuf:"varint,1,opt,name=watch_id,json=watchId,proto3" json:"watch_id,omitempty"`
 	// The watches this is about, when the same events go to several: each of them
-	// gets what it would get alone. Some of them may have been ended by the client
+	// gets the same events as alone. Some of them may have been ended by the client
 	// meanwhile. A server sends it only to clients that say they understand it;
 	// see StreamOptions.allow_watch_ids.
 	WatchIds []int64 `protobuf:"varint,2,rep,packed,name=watch_ids,json=watchIds,proto3" json:"watch_ids,omitempty"`
 	// With events: the revision at which all of them happened.
 	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	// With events: the revision is not complete yet; the next response of this
-	// watch, or of these watches, goes on with it. A position moves past a revision only when it is
-	// complete.
+	// watch, or of these watches, continues it. A position moves past a revision
+	// only when it is complete.
 	Fragment bool `protobuf:"varint,4,opt,name=fragment,proto3" json:"fragment,omitempty"`
 	// Set when there are no events.
 	//
@@ -734,8 +734,8 @@ type WatchResponse struct {
 	//	*WatchResponse_Ended
 	Detail isWatchResponse_Detail `protobuf_oneof:"detail"`
 	// Changes of one revision, those of the watch's range, in etcd's order within
-	// each shard and shard after shard in key order: etcd does not tell the order
-	// between events that were watched apart. The number is that of etcd's
+	// each shard and shard after shard in key order: etcd does not report the order
+	// of events of separate watches. The number is that of etcd's
 	// WatchResponse.events: the same bytes serve both.
 	Events        []*Event `protobuf:"bytes,11,rep,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -987,7 +987,7 @@ type Progress struct {
 	// The shard that holds the oldest of the watches back, when one lags by more
 	// than a second; 0 otherwise.
 	HeldBackByShard uint64 `protobuf:"varint,3,opt,name=held_back_by_shard,json=heldBackByShard,proto3" json:"held_back_by_shard,omitempty"`
-	// How old what the watches are sent may be; not set while that is not known.
+	// The greatest age of the data that the watches are sent; not set while unknown.
 	Age *durationpb.Duration `protobuf:"bytes,4,opt,name=age,proto3" json:"age,omitempty"`
 	// With StreamOptions.progress_tokens: for each of watch_ids, in their order, the
 	// position of a client that has applied all that came before this message, see
@@ -1068,10 +1068,10 @@ func (x *Progress) GetResumeTokens() [][]byte {
 // not before. The first part has begin set; both may be set on one.
 type Sync struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the unit is.
+	// The kind of the unit.
 	Kind SyncKind `protobuf:"varint,1,opt,name=kind,proto3,enum=shardwatch.v1.SyncKind" json:"kind,omitempty"`
-	// The first part of the unit. When another one has begun and not ended, what
-	// has come of that one is void.
+	// The first part of the unit. If another one has begun and not ended, its
+	// parts are void.
 	Begin bool `protobuf:"varint,2,opt,name=begin,proto3" json:"begin,omitempty"`
 	// The last part of the unit.
 	End bool `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"`
@@ -1170,16 +1170,16 @@ func (x *Sync) GetDeleted() [][]byte {
 	return nil
 }
 
-// Ended says that a watch has ended, why, and where to go on.
+// Ended says that a watch has ended, why, and from which position to resume.
 type Ended struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Why.
 	Reason EndReason `protobuf:"varint,1,opt,name=reason,proto3,enum=shardwatch.v1.EndReason" json:"reason,omitempty"`
-	// The same for people: what was wrong and what to do.
+	// The same for people: the cause and the remedy.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// With COMPACTED: the oldest revision a watch of this range may start from.
 	Floor int64 `protobuf:"varint,3,opt,name=floor,proto3" json:"floor,omitempty"`
-	// Where to go on: the first revision that was not delivered. 0: none was.
+	// Resume here: the first revision that was not delivered. 0: none was.
 	ResumeRevision int64 `protobuf:"varint,4,opt,name=resume_revision,json=resumeRevision,proto3" json:"resume_revision,omitempty"`
 	// The same as a token.
 	ResumeToken []byte `protobuf:"bytes,5,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
@@ -1298,18 +1298,18 @@ type ListRequest struct {
 	// At most so many keys; 0: all. When there are more, the last response
 	// carries next_page_token.
 	Limit int64 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
-	// Go on behind an earlier page, at that page's revision. Key and range_end
+	// Continue after an earlier page, at that page's revision. Key and range_end
 	// must be those of the first page.
 	PageToken []byte `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Leave the values out.
 	KeysOnly bool `protobuf:"varint,8,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`
-	// Tell how many keys the range has, whatever limit and page.
+	// Return how many keys the range has, regardless of limit and page.
 	Count bool `protobuf:"varint,9,opt,name=count,proto3" json:"count,omitempty"`
 	// Send no keys, only their count.
 	CountOnly bool `protobuf:"varint,10,opt,name=count_only,json=countOnly,proto3" json:"count_only,omitempty"`
-	// Only keys that have changed behind this revision, and in deleted those that
-	// were deleted since; not in key order. Fails with COMPACTED when nobody knows
-	// any more what was deleted; its floor less one is the oldest that will do.
+	// Only keys that have changed after this revision, and in deleted those that
+	// were deleted since; not in key order. Fails with COMPACTED if no node knows
+	// the deleted keys any more; its floor less one is the oldest valid revision.
 	// Excludes limit, page_token, keys_only, count and count_only.
 	ChangedSince int64 `protobuf:"varint,11,opt,name=changed_since,json=changedSince,proto3" json:"changed_since,omitempty"`
 	// With revision or changed_since: the cluster and the lineage in which that was

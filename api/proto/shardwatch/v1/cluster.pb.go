@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// MemberState is what gossip thinks of a member.
+// MemberState is a member's state as gossip sees it.
 type MemberState int32
 
 const (
@@ -137,7 +137,7 @@ func (ReplicaSource) EnumDescriptor() ([]byte, []int) {
 	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{1}
 }
 
-// ShardMap is how the key space is cut and who serves what. Ranges are
+// ShardMap is how the key space is split and which nodes serve each shard. Ranges are
 // disjoint and ordered.
 type ShardMap struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -263,10 +263,10 @@ func (x *ShardMap) GetGeneration() uint64 {
 // LineageOrigin is how a lineage came about: etcd was restored or replaced.
 type LineageOrigin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By what that was recognised: cluster, revision, term, index, content, or
-	// operator.
+	// The sign that the node recognised: cluster, revision, term, index, content,
+	// or operator.
 	Cause string `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"`
-	// What was found, or what the operator gave as reason.
+	// The finding, or the operator's reason.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The node that found it.
 	Node string `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
@@ -475,7 +475,7 @@ type Member struct {
 	PeerAddress string `protobuf:"bytes,4,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
 	// host:port of health, metrics and status.
 	HttpAddress string `protobuf:"bytes,5,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
-	// What gossip thinks of it.
+	// Its state as gossip sees it.
 	State MemberState `protobuf:"varint,6,opt,name=state,proto3,enum=shardwatch.v1.MemberState" json:"state,omitempty"`
 	// Votes on the shard map.
 	Voter bool `protobuf:"varint,7,opt,name=voter,proto3" json:"voter,omitempty"`
@@ -685,7 +685,7 @@ type WatchShardMapRequest struct {
 	// Send only shards of ranges, also if there are none.
 	OnlyRanges bool `protobuf:"varint,5,opt,name=only_ranges,json=onlyRanges,proto3" json:"only_ranges,omitempty"`
 	// Those of ranges whose shards the caller does not have: send all of them, and of
-	// the other ranges what has changed since known_version.
+	// the other ranges the shards that changed since known_version.
 	NewRanges     []*KeyRange `protobuf:"bytes,6,rep,name=new_ranges,json=newRanges,proto3" json:"new_ranges,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1011,7 +1011,7 @@ type StatusResponse struct {
 	EtcdRevision int64 `protobuf:"varint,6,opt,name=etcd_revision,json=etcdRevision,proto3" json:"etcd_revision,omitempty"`
 	// How long ago etcd last confirmed that revision.
 	EtcdAge *durationpb.Duration `protobuf:"bytes,7,opt,name=etcd_age,json=etcdAge,proto3" json:"etcd_age,omitempty"`
-	// Nothing: the node serves. Otherwise what it waits for, for people.
+	// Empty: the node serves. Otherwise the reason why it waits, for people.
 	NotReady []string `protobuf:"bytes,8,rep,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"`
 	// Open watches of clients.
 	Watches int64 `protobuf:"varint,9,opt,name=watches,proto3" json:"watches,omitempty"`
@@ -1195,12 +1195,12 @@ func (x *StatusResponse) GetNewLevels() []*FeatureLevel {
 	return nil
 }
 
-// FeatureLevel is what can be used once a level is finalized.
+// FeatureLevel is the set of features that a finalized level allows.
 type FeatureLevel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The level.
 	Level int32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
-	// What it adds, for people.
+	// The features that it adds, for people.
 	Adds          string `protobuf:"bytes,2,opt,name=adds,proto3" json:"adds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1273,7 +1273,7 @@ type ReplicaStatus struct {
 	Keys int64 `protobuf:"varint,9,opt,name=keys,proto3" json:"keys,omitempty"`
 	// Bytes of memory that they take, with their values and the indexes over them.
 	// While the copy is not ready, these bytes and those of the window and of the
-	// deletes are what has come so far.
+	// deletes count the part that is loaded.
 	StateBytes int64 `protobuf:"varint,10,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
 	// Batches (revisions) in the window.
 	WindowBatches int64 `protobuf:"varint,11,opt,name=window_batches,json=windowBatches,proto3" json:"window_batches,omitempty"`
@@ -1285,8 +1285,8 @@ type ReplicaStatus struct {
 	Watchers int64 `protobuf:"varint,14,opt,name=watchers,proto3" json:"watchers,omitempty"`
 	// Is a relay: a window without state, kept for clients of this node.
 	Relay bool `protobuf:"varint,15,opt,name=relay,proto3" json:"relay,omitempty"`
-	// The oldest revision from which on it is known what was deleted: a watch at
-	// or behind the revision before is brought up to date by what has changed.
+	// The oldest revision from which on all deletes are known: a watch at the
+	// revision before, or a later one, gets a delta.
 	DeltaFloor int64 `protobuf:"varint,16,opt,name=delta_floor,json=deltaFloor,proto3" json:"delta_floor,omitempty"`
 	// Deletes that are remembered.
 	Tombstones int64 `protobuf:"varint,17,opt,name=tombstones,proto3" json:"tombstones,omitempty"`

@@ -21,7 +21,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// EventType says what happened to a key. PUT is etcd's zero value and must
+// EventType is the kind of a key's change. PUT is etcd's zero value and must
 // stay so: an event's bytes are etcd's.
 type EventType int32
 
@@ -172,7 +172,7 @@ func (x *KeyValue) GetLease() int64 {
 // mvccpb.Event.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What happened.
+	// The kind of the change.
 	Type EventType `protobuf:"varint,1,opt,name=type,proto3,enum=shardwatch.v1.EventType" json:"type,omitempty"`
 	// The key after the change. In a DELETE only key and mod_revision are set.
 	Kv *KeyValue `protobuf:"bytes,2,opt,name=kv,proto3" json:"kv,omitempty"`

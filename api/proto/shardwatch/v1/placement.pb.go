@@ -21,7 +21,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ChangePlacementRequest is what an operator wants.
+// ChangePlacementRequest is an operator's request.
 type ChangePlacementRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A name of the request that no other has, such as a UUID: with it, it is done
@@ -33,9 +33,9 @@ type ChangePlacementRequest struct {
 	IfVersion uint64 `protobuf:"varint,3,opt,name=if_version,json=ifVersion,proto3" json:"if_version,omitempty"`
 	// Send the plan, and do nothing.
 	DryRun bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	// Do what is refused for the operator's own good.
+	// Make the change even if a safety check refuses it.
 	Force bool `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
-	// What is wanted; required.
+	// The requested change; required.
 	//
 	// Types that are valid to be assigned to Change:
 	//
@@ -226,7 +226,7 @@ type ChangePlacementRequest_Undrain struct {
 }
 
 type ChangePlacementRequest_Rebalance struct {
-	// Forget what was moved by hand.
+	// Forget moves by hand.
 	Rebalance *Rebalance `protobuf:"bytes,11,opt,name=rebalance,proto3,oneof"`
 }
 
@@ -319,7 +319,7 @@ type SplitShard struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	Shard uint64 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	// The first keys of the parts behind the first, in order. None: one, so that
+	// The first keys of the parts after the first, in order. None: one, so that
 	// both parts have about as many keys.
 	At            [][]byte `protobuf:"bytes,2,rep,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -540,7 +540,7 @@ func (x *DrainNodes) GetNodes() []string {
 	return nil
 }
 
-// UndrainNodes ends what DrainNodes began.
+// UndrainNodes reverts DrainNodes.
 type UndrainNodes struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Their names.
@@ -746,7 +746,7 @@ type isChangePlacementResponse_Part interface {
 }
 
 type ChangePlacementResponse_Plan struct {
-	// What the change comes to, first. A long plan comes in several parts. Unless
+	// The plan of the change, first. A long plan comes in several parts. Unless
 	// it is a dry run, the voters have agreed.
 	Plan *PlacementPlan `protobuf:"bytes,1,opt,name=plan,proto3,oneof"`
 }
@@ -760,14 +760,14 @@ func (*ChangePlacementResponse_Plan) isChangePlacementResponse_Part() {}
 
 func (*ChangePlacementResponse_Progress) isChangePlacementResponse_Part() {}
 
-// PlacementPlan is what a change comes to, or a part of that.
+// PlacementPlan is the result of a change before it is made, or a part of that.
 type PlacementPlan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The version of the shard map that it was made for.
 	MapVersion uint64 `protobuf:"varint,1,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
-	// What becomes of which shards. Those that are not named stay as they are.
+	// The changes of shards. Shards that are not named stay as they are.
 	Steps []*PlacementStep `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
-	// What force has overridden, and what else the operator should know.
+	// The checks that force has overridden, and other warnings for the operator.
 	Warnings      []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -824,7 +824,7 @@ func (x *PlacementPlan) GetWarnings() []string {
 	return nil
 }
 
-// PlacementStep is what becomes of a shard, or of two that are merged.
+// PlacementStep is the change of a shard, or of two that are merged.
 type PlacementStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As it is: one, or the two that are merged. None: its keys are not served yet.
@@ -913,12 +913,12 @@ type PlacementProgress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The version of the shard map.
 	MapVersion uint64 `protobuf:"varint,1,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
-	// Shards of the plan that are not yet what they will be, or not loaded where
-	// they will be.
+	// Shards of the plan that are not yet changed, or not loaded on their new
+	// nodes.
 	ShardsLeft int32 `protobuf:"varint,2,opt,name=shards_left,json=shardsLeft,proto3" json:"shards_left,omitempty"`
 	// Replicas that are being loaded, 100 at most.
 	Filling []*ReplicaFilling `protobuf:"bytes,3,rep,name=filling,proto3" json:"filling,omitempty"`
-	// All is done. Nothing comes behind that.
+	// All is done. No message follows.
 	Done          bool `protobuf:"varint,4,opt,name=done,proto3" json:"done,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -20,11 +20,11 @@ export enum SyncKind {
   /** SYNC_KIND_STATE - The whole state of the range, as asked for by state_first. */
   SYNC_KIND_STATE = 1,
   /**
-   * SYNC_KIND_DELTA - What has changed since from_revision: each changed key once, as it is at
+   * SYNC_KIND_DELTA - The changes since from_revision: each changed key once, as it is at
    * revision, and each deleted key once.
    */
   SYNC_KIND_DELTA = 2,
-  /** SYNC_KIND_RESYNC - The whole state of the range at revision: what is not in it does not exist. */
+  /** SYNC_KIND_RESYNC - The whole state of the range at revision: other keys do not exist. */
   SYNC_KIND_RESYNC = 3,
   /** SYNC_KIND_CONFLATED - As SYNC_KIND_DELTA, for a watch that asked to be conflated. */
   SYNC_KIND_CONFLATED = 4,
@@ -50,13 +50,13 @@ export enum EndReason {
    */
   END_REASON_LINEAGE = 4,
   /**
-   * END_REASON_DRAINING - The node goes away, or is cut off from etcd and from all other nodes. Go on
-   * at another one from resume_revision.
+   * END_REASON_DRAINING - The node leaves, or is cut off from etcd and from all other nodes. Resume
+   * on another one from resume_revision.
    */
   END_REASON_DRAINING = 5,
   /** END_REASON_LIMIT - A bound was reached; the message names it. Retry after retry_after. */
   END_REASON_LIMIT = 6,
-  /** END_REASON_UNAVAILABLE - The node cannot serve the range now. Go on elsewhere or later. */
+  /** END_REASON_UNAVAILABLE - The node cannot serve the range now. Resume on another node or later. */
   END_REASON_UNAVAILABLE = 7,
   /**
    * END_REASON_UNAUTHENTICATED - The token that came with the stream is missing or no longer taken. Get
@@ -65,7 +65,7 @@ export enum EndReason {
   END_REASON_UNAUTHENTICATED = 8,
   /** END_REASON_DENIED - The user may not read the range, or may no longer. */
   END_REASON_DENIED = 9,
-  /** END_REASON_STALE - The data is older than the watch's max_staleness. Go on elsewhere. */
+  /** END_REASON_STALE - The data is older than the watch's max_staleness. Resume on another node. */
   END_REASON_STALE = 10,
   UNRECOGNIZED = -1,
 }
@@ -80,7 +80,7 @@ export enum Consistency {
    * UNAVAILABLE when etcd does not answer.
    */
   CONSISTENCY_LINEARIZABLE = 1,
-  /** CONSISTENCY_SERIALIZABLE - What the node has, if it is not older than max_staleness. Needs no etcd. */
+  /** CONSISTENCY_SERIALIZABLE - The node's data, if it is not older than max_staleness. Needs no etcd. */
   CONSISTENCY_SERIALIZABLE = 2,
   UNRECOGNIZED = -1,
 }
@@ -103,14 +103,14 @@ export interface WatchRequest {
     { $case: "progress"; progress: RequestProgress }
     | //
     /**
-     * Sets the options of the stream. May be sent at any time; what it sets
-     * holds from then on.
+     * Sets the options of the stream. May be sent at any time, and holds from
+     * then on.
      */
     { $case: "options"; options: StreamOptions }
     | undefined;
 }
 
-/** StreamOptions are what a client may choose for a whole stream. */
+/** StreamOptions are a client's options for a whole stream. */
 export interface StreamOptions {
   /**
    * How often the server sends a Progress for the whole stream, which shows
@@ -168,7 +168,7 @@ export interface CreateWatch {
     | //
     /**
      * true: send the state first (as Sync with SYNC_KIND_STATE), then the events
-     * behind it.
+     * after it.
      */
     { $case: "stateFirst"; stateFirst: boolean }
     | undefined;
@@ -182,9 +182,9 @@ export interface CreateWatch {
   lineage: bigint;
   /**
    * The client understands units (Sync), so that the watch need not end when
-   * the window does not reach back to its position: it is sent what has changed
-   * (SYNC_KIND_DELTA), or when nobody knows that any more, or the history is
-   * another one, the whole state (SYNC_KIND_RESYNC), and goes on behind it.
+   * the window does not reach back to its position: it is sent the changed keys
+   * (SYNC_KIND_DELTA), or if no node knows these any more, or the history is
+   * another one, the whole state (SYNC_KIND_RESYNC), and continues after it.
    */
   allowSync: boolean;
   /**
@@ -196,9 +196,9 @@ export interface CreateWatch {
     | Duration
     | undefined;
   /**
-   * The age at which what the watch is sent is too old for the client: the watch
-   * ends with END_REASON_STALE, to go on at a node that is closer to etcd. 100 ms
-   * or more; not set: any age will do.
+   * The age at which the node's data is too old for the client: the watch ends
+   * with END_REASON_STALE, and resumes on a node that is closer to etcd. 100 ms
+   * or more; not set: any age.
    */
   maxStaleness:
     | Duration
@@ -233,7 +233,7 @@ export interface WatchResponse {
   watchId: bigint;
   /**
    * The watches this is about, when the same events go to several: each of them
-   * gets what it would get alone. Some of them may have been ended by the client
+   * gets the same events as alone. Some of them may have been ended by the client
    * meanwhile. A server sends it only to clients that say they understand it;
    * see StreamOptions.allow_watch_ids.
    */
@@ -242,8 +242,8 @@ export interface WatchResponse {
   revision: bigint;
   /**
    * With events: the revision is not complete yet; the next response of this
-   * watch, or of these watches, goes on with it. A position moves past a revision only when it is
-   * complete.
+   * watch, or of these watches, continues it. A position moves past a revision
+   * only when it is complete.
    */
   fragment: boolean;
   /** Set when there are no events. */
@@ -263,8 +263,8 @@ export interface WatchResponse {
     | undefined;
   /**
    * Changes of one revision, those of the watch's range, in etcd's order within
-   * each shard and shard after shard in key order: etcd does not tell the order
-   * between events that were watched apart. The number is that of etcd's
+   * each shard and shard after shard in key order: etcd does not report the order
+   * of events of separate watches. The number is that of etcd's
    * WatchResponse.events: the same bytes serve both.
    */
   events: Event[];
@@ -309,7 +309,7 @@ export interface Progress {
    * than a second; 0 otherwise.
    */
   heldBackByShard: bigint;
-  /** How old what the watches are sent may be; not set while that is not known. */
+  /** The greatest age of the data that the watches are sent; not set while unknown. */
   age:
     | Duration
     | undefined;
@@ -328,11 +328,11 @@ export interface Progress {
  * not before. The first part has begin set; both may be set on one.
  */
 export interface Sync {
-  /** What the unit is. */
+  /** The kind of the unit. */
   kind: SyncKind;
   /**
-   * The first part of the unit. When another one has begun and not ended, what
-   * has come of that one is void.
+   * The first part of the unit. If another one has begun and not ended, its
+   * parts are void.
    */
   begin: boolean;
   /** The last part of the unit. */
@@ -357,15 +357,15 @@ export interface Sync {
   deleted: Buffer[];
 }
 
-/** Ended says that a watch has ended, why, and where to go on. */
+/** Ended says that a watch has ended, why, and from which position to resume. */
 export interface Ended {
   /** Why. */
   reason: EndReason;
-  /** The same for people: what was wrong and what to do. */
+  /** The same for people: the cause and the remedy. */
   message: string;
   /** With COMPACTED: the oldest revision a watch of this range may start from. */
   floor: bigint;
-  /** Where to go on: the first revision that was not delivered. 0: none was. */
+  /** Resume here: the first revision that was not delivered. 0: none was. */
   resumeRevision: bigint;
   /** The same as a token. */
   resumeToken: Buffer;
@@ -408,20 +408,20 @@ export interface ListRequest {
    */
   limit: bigint;
   /**
-   * Go on behind an earlier page, at that page's revision. Key and range_end
+   * Continue after an earlier page, at that page's revision. Key and range_end
    * must be those of the first page.
    */
   pageToken: Buffer;
   /** Leave the values out. */
   keysOnly: boolean;
-  /** Tell how many keys the range has, whatever limit and page. */
+  /** Return how many keys the range has, regardless of limit and page. */
   count: boolean;
   /** Send no keys, only their count. */
   countOnly: boolean;
   /**
-   * Only keys that have changed behind this revision, and in deleted those that
-   * were deleted since; not in key order. Fails with COMPACTED when nobody knows
-   * any more what was deleted; its floor less one is the oldest that will do.
+   * Only keys that have changed after this revision, and in deleted those that
+   * were deleted since; not in key order. Fails with COMPACTED if no node knows
+   * the deleted keys any more; its floor less one is the oldest valid revision.
    * Excludes limit, page_token, keys_only, count and count_only.
    */
   changedSince: bigint;

@@ -13,7 +13,7 @@ export const protobufPackage = "shardwatch.v1";
 
 export const protobufFileName = "shardwatch/v1/cluster.proto";
 
-/** MemberState is what gossip thinks of a member. */
+/** MemberState is a member's state as gossip sees it. */
 export enum MemberState {
   /** MEMBER_STATE_UNSPECIFIED - Never sent. */
   MEMBER_STATE_UNSPECIFIED = 0,
@@ -40,7 +40,7 @@ export enum ReplicaSource {
 }
 
 /**
- * ShardMap is how the key space is cut and who serves what. Ranges are
+ * ShardMap is how the key space is split and which nodes serve each shard. Ranges are
  * disjoint and ordered.
  */
 export interface ShardMap {
@@ -79,11 +79,11 @@ export interface ShardMap {
 /** LineageOrigin is how a lineage came about: etcd was restored or replaced. */
 export interface LineageOrigin {
   /**
-   * By what that was recognised: cluster, revision, term, index, content, or
-   * operator.
+   * The sign that the node recognised: cluster, revision, term, index, content,
+   * or operator.
    */
   cause: string;
-  /** What was found, or what the operator gave as reason. */
+  /** The finding, or the operator's reason. */
   reason: string;
   /** The node that found it. */
   node: string;
@@ -132,7 +132,7 @@ export interface Member {
   peerAddress: string;
   /** host:port of health, metrics and status. */
   httpAddress: string;
-  /** What gossip thinks of it. */
+  /** Its state as gossip sees it. */
   state: MemberState;
   /** Votes on the shard map. */
   voter: boolean;
@@ -172,7 +172,7 @@ export interface WatchShardMapRequest {
   onlyRanges: boolean;
   /**
    * Those of ranges whose shards the caller does not have: send all of them, and of
-   * the other ranges what has changed since known_version.
+   * the other ranges the shards that changed since known_version.
    */
   newRanges: KeyRange[];
 }
@@ -239,7 +239,7 @@ export interface StatusResponse {
   etcdAge:
     | Duration
     | undefined;
-  /** Nothing: the node serves. Otherwise what it waits for, for people. */
+  /** Empty: the node serves. Otherwise the reason why it waits, for people. */
   notReady: string[];
   /** Open watches of clients. */
   watches: bigint;
@@ -271,11 +271,11 @@ export interface StatusResponse {
   newLevels: FeatureLevel[];
 }
 
-/** FeatureLevel is what can be used once a level is finalized. */
+/** FeatureLevel is the set of features that a finalized level allows. */
 export interface FeatureLevel {
   /** The level. */
   level: number;
-  /** What it adds, for people. */
+  /** The features that it adds, for people. */
   adds: string;
 }
 
@@ -304,7 +304,7 @@ export interface ReplicaStatus {
   /**
    * Bytes of memory that they take, with their values and the indexes over them.
    * While the copy is not ready, these bytes and those of the window and of the
-   * deletes are what has come so far.
+   * deletes count the part that is loaded.
    */
   stateBytes: bigint;
   /** Batches (revisions) in the window. */
@@ -320,8 +320,8 @@ export interface ReplicaStatus {
   /** Is a relay: a window without state, kept for clients of this node. */
   relay: boolean;
   /**
-   * The oldest revision from which on it is known what was deleted: a watch at
-   * or behind the revision before is brought up to date by what has changed.
+   * The oldest revision from which on all deletes are known: a watch at the
+   * revision before, or a later one, gets a delta.
    */
   deltaFloor: bigint;
   /** Deletes that are remembered. */

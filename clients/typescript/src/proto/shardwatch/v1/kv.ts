@@ -12,7 +12,7 @@ export const protobufPackage = "shardwatch.v1";
 export const protobufFileName = "shardwatch/v1/kv.proto";
 
 /**
- * EventType says what happened to a key. PUT is etcd's zero value and must
+ * EventType is the kind of a key's change. PUT is etcd's zero value and must
  * stay so: an event's bytes are etcd's.
  */
 export enum EventType {
@@ -58,7 +58,7 @@ export interface KeyValue {
  * mvccpb.Event.
  */
 export interface Event {
-  /** What happened. */
+  /** The kind of the change. */
   type: EventType;
   /** The key after the change. In a DELETE only key and mod_revision are set. */
   kv:
