@@ -333,7 +333,7 @@ func TestCheckRevisionAmongLaggards(t *testing.T) {
 		"the watch knows less":     {&behind{now: 100, floor: 50, watches: []int64{41, 50}}, 45, "45: compacted to 50"},
 		"the watch knows more":     {&behind{now: 100, floor: 50, watches: []int64{60}}, 40, "40: compacted to 60"},
 		"it comes to be meanwhile": {&behind{now: 100, watches: []int64{0}}, 101, "now 101"},
-		"never":                    {&behind{now: 100, floor: 50, watches: []int64{0}}, 40, "find etcd's compact revision: etcd is unavailable: etcd's members do not agree on what is compacted"},
+		"never":                    {&behind{now: 100, floor: 50, watches: []int64{0}}, 40, "find etcd's compact revision: etcd is unavailable: etcd's members report different compact revisions"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := c.b.start(t)

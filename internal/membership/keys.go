@@ -57,7 +57,7 @@ func validKeys(keys [][]byte) error {
 			errs = append(errs, fmt.Errorf("gossip key %d has %d bytes: must be 16, 24 or 32", i+1, len(k)))
 		}
 		if slices.ContainsFunc(keys[:i], func(other []byte) bool { return string(other) == string(k) }) {
-			errs = append(errs, fmt.Errorf("gossip key %d is there twice", i+1))
+			errs = append(errs, fmt.Errorf("gossip key %d is listed twice", i+1))
 		}
 	}
 	return errors.Join(errs...)

@@ -90,7 +90,7 @@ func (t *Tokens) Verify(token string, keys *Keys, now time.Time) (name string, e
 	case errors.Is(err, jwt.ErrInvalidAudience):
 		return "", time.Time{}, fmt.Errorf("the token is for another audience than %q", t.Audience)
 	case errors.Is(err, jwt.ErrInvalidIssuer):
-		return "", time.Time{}, fmt.Errorf("the token is of another issuer than %q", t.Issuer)
+		return "", time.Time{}, fmt.Errorf("the token was not issued by %q", t.Issuer)
 	case err != nil:
 		return "", time.Time{}, errors.New("the token is not valid yet")
 	case claims.Expiry == nil:

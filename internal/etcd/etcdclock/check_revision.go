@@ -18,7 +18,7 @@ var (
 	errGone   = errors.New("etcd has compacted the revision")
 	errNotYet = errors.New("etcd has not reached the revision")
 	// errDiffer reports that of two members, one had compacted and one had not.
-	errDiffer = errors.New("etcd's members do not agree on what is compacted")
+	errDiffer = errors.New("etcd's members report different compact revisions")
 )
 
 // CheckRevision returns etcd's revision, from a linearizable read that begins after the call. If

@@ -79,7 +79,7 @@ func suiteOf(name string) (uint16, error) {
 		case s.Name == name && old:
 			return s.ID, nil
 		case s.Name == name:
-			return 0, fmt.Errorf("--cipher-suites: %s is of TLS 1.3, whose suites cannot be chosen: leave it out", name)
+			return 0, fmt.Errorf("--cipher-suites: %s is a TLS 1.3 suite, and those cannot be chosen: leave it out", name)
 		case old:
 			known = append(known, s.Name)
 		}

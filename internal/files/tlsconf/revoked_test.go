@@ -284,7 +284,7 @@ func TestProtocols(t *testing.T) {
 		{min: "TLS1.3", suites: []string{small}, wrong: "--cipher-suites is for TLS 1.2"},
 		{suites: []string{large}, wrong: "HTTP/2 needs"},
 		{suites: []string{small, "TLS_RSA_WITH_RC4_128_SHA"}, wrong: "TLS_RSA_WITH_RC4_128_SHA is insecure: use "},
-		{suites: []string{small, "TLS_AES_128_GCM_SHA256"}, wrong: "is of TLS 1.3, whose suites cannot be chosen"},
+		{suites: []string{small, "TLS_AES_128_GCM_SHA256"}, wrong: "is a TLS 1.3 suite, and those cannot be chosen"},
 		{suites: []string{small, "AES"}, wrong: `"AES" is not known: use `},
 		{suites: []string{small, "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305"}},
 	} {

@@ -88,7 +88,7 @@ func Run(ctx context.Context, cfg Config) error {
 	case err := <-e.Err():
 		return fmt.Errorf("run the embedded etcd in %s: %w", cfg.Dir, err)
 	case <-e.Server.StopNotify():
-		return fmt.Errorf("the embedded etcd in %s stopped by itself", cfg.Dir)
+		return fmt.Errorf("the embedded etcd in %s stopped unexpectedly", cfg.Dir)
 	}
 }
 

@@ -41,7 +41,7 @@ func (h *host) start() {
 	go func() {
 		defer close(ended)
 		if err := n.Run(ctx); err != nil && !errors.Is(context.Cause(ctx), node.ErrKilled) {
-			c.t.Errorf("%s ended by itself: %v", h.name, err)
+			c.t.Errorf("%s stopped unexpectedly: %v", h.name, err)
 		}
 		_ = store.Close()
 	}()
