@@ -33,8 +33,8 @@ type Config struct {
 	// Advertise is the host under which others reach this node. Empty: see
 	// Advertised.
 	Advertise string
-	// AdvertiseClients is the host under which clients reach this node, where it
-	// is another one: a name that its certificate has. Empty: Advertise.
+	// AdvertiseClients is the host under which clients reach this node, if it differs
+	// from Advertise: a name that its certificate has. Empty: Advertise.
 	AdvertiseClients string
 
 	// Join are the gossip addresses of other nodes, host[:port], see Joins. A
@@ -63,8 +63,7 @@ type Config struct {
 	// WindowBytes and WindowTime bound the window of each shard.
 	WindowBytes Size
 	WindowTime  time.Duration
-	// TombstoneBytes and TombstoneTime bound what each shard remembers of
-	// deletes.
+	// TombstoneBytes and TombstoneTime bound the deletes that each shard keeps.
 	TombstoneBytes Size
 	TombstoneTime  time.Duration
 	// HistoryBytes bounds the saved windows and deletes in DataDir, of all shards. 0: nothing is
@@ -88,7 +87,7 @@ type Config struct {
 	JSONHosts []string
 	// Limits are the limits of one client.
 	Limits Limits
-	// ClientServer is what serves gRPC at the client port: one of ClientServers.
+	// ClientServer names the gRPC server of the client port: one of ClientServers.
 	ClientServer string
 
 	// StatusPage is the content of the status page at the HTTP port: one of StatusPages.
@@ -118,8 +117,8 @@ type Config struct {
 
 	// Policy is the file with the clients' rights. Empty: clients may do everything.
 	Policy string
-	// AuditLog is the file for what administrators do and clients are refused.
-	// Empty: the log.
+	// AuditLog is the file for the actions of administrators and the refused calls of
+	// clients. Empty: the log.
 	AuditLog string
 
 	LogLevel slog.Level
@@ -187,14 +186,15 @@ type Limits struct {
 	AddressRate Size
 	// WatchesPerStream: a watch more is refused with RESOURCE_EXHAUSTED.
 	WatchesPerStream int
-	// StreamsPerConnection: a stream more waits until another ends (HTTP/2).
+	// StreamsPerConnection: excess streams wait until another ends (HTTP/2).
 	StreamsPerConnection int
 	// MessageBytes is the greatest request that is read.
 	MessageBytes Size
-	// ClientBytes bounds what all clients together can make the node hold: what does
-	// not fit waits, or is refused with RESOURCE_EXHAUSTED.
+	// ClientBytes bounds the memory that all clients together can make the node hold. A
+	// request beyond it waits, or is refused with RESOURCE_EXHAUSTED.
 	ClientBytes Size
-	// WatchBytes bounds what their open watches take beside that, about 5 KiB each.
+	// WatchBytes bounds the memory of their open watches, which is counted separately:
+	// about 5 KiB each.
 	WatchBytes Size
 	// Resyncs is how many deltas, and how many states, that watches of the native
 	// API are brought up to date with begin at a time: one more waits. ResyncRate
@@ -204,7 +204,7 @@ type Limits struct {
 }
 
 // Elastic configures when shards are split, merged, copied and moved. All nodes should
-// have the same: what counts is the raft leader's.
+// have the same: the raft leader's configuration applies.
 type Elastic struct {
 	// AutoSplit lets shards be split that have more than one of these for
 	// SplitAfter: bytes of keys and values in memory, events per second from etcd,
@@ -249,8 +249,8 @@ const (
 // ClientServers returns the values of --client-server.
 func ClientServers() []string { return []string{ServerOwn, ServerGRPCGo} }
 
-// StatusPages returns what --status-page takes: the page with the keys that shards
-// begin at while all clients may read all keys, always with them, or none.
+// StatusPages returns the values of --status-page: the page with the keys at which
+// shards begin while all clients may read all keys, always with these keys, or no page.
 func StatusPages() []string { return []string{"on", "with-keys", "off"} }
 
 // The TLS flags, for errors of package tlsconf.
@@ -361,7 +361,7 @@ func (c Config) KubeMaterial() (server, proxy *tlsconf.Material, err error) {
 	return server, proxy, errors.Join(err1, err2)
 }
 
-// Protocol returns what TLS is spoken at the client and HTTP ports.
+// Protocol returns the TLS versions and cipher suites of the client and HTTP ports.
 func (c Config) Protocol() (tlsconf.Protocol, error) {
 	return tlsconf.ParseProtocol(c.TLSMinVersion, c.TLSMaxVersion, c.CipherSuites)
 }

@@ -154,7 +154,7 @@ func (d Dev) Node(i int, dir string) Config {
 	return c
 }
 
-// EtcdEndpoint is where clients reach the cluster's etcd.
+// EtcdEndpoint returns the URL of the cluster's etcd.
 func (d Dev) EtcdEndpoint() string { return "http://" + onLoopback(d.EtcdPort) }
 
 // voters is how many nodes found the cluster: the most of 1, 3 and 5 that

@@ -76,7 +76,7 @@ func (c *Config) basicFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Etcd.TLS.CA, "etcd-ca", "", "CA `file` that verifies etcd")
 	fs.StringVar(&c.Etcd.TLS.Cert, "etcd-cert", "", "certificate `file` to present to etcd")
 	fs.StringVar(&c.Etcd.TLS.Key, "etcd-key", "", "private key `file` of --etcd-cert")
-	fs.StringVar(&c.Etcd.User, "etcd-user", "", "etcd `user` with the role root, where etcd has authentication on")
+	fs.StringVar(&c.Etcd.User, "etcd-user", "", "etcd `user` with the role root, if etcd has authentication on")
 	fs.StringVar(&c.Etcd.PasswordFile, "etcd-password-file", "", "`file` with the password of --etcd-user")
 	fs.StringVar(&c.Listen.Client, "listen", c.Listen.Client, "`address` for clients")
 	fs.StringVar(&c.Listen.Peer, "peer-listen", c.Listen.Peer, "`address` for other nodes")

@@ -55,7 +55,7 @@ func (p *Ports) Replace(names []string) error {
 // GetSlice implements pflag.SliceValue.
 func (p *Ports) GetSlice() []string { return *p }
 
-// String writes what Set reads.
+// String returns the ports in the syntax of Set.
 func (p *Ports) String() string { return strings.Join(*p, ",") }
 
 // Type is the word for the value in --help.
@@ -64,8 +64,8 @@ func (p *Ports) Type() string { return "ports" }
 // exposure is a port that other machines reach and nothing protects.
 type exposure struct {
 	port string
-	// listener names the port, missing the protection that it lacks, and risk what any client
-	// that reaches it can do.
+	// listener names the port, missing the protection that it lacks, and risk the actions
+	// that any client at the port can take.
 	listener, missing, risk string
 }
 
@@ -107,5 +107,5 @@ func (c Config) httpExposure() []exposure {
 	if c.HTTPTLS.Cert+c.HTTPTLS.Key != "" || err != nil || loopback(host) {
 		return nil
 	}
-	return []exposure{{PortHTTP, "--http-listen " + c.Listen.HTTP, "--http-tls-cert and --http-tls-key", "can see who serves and watches which keys"}}
+	return []exposure{{PortHTTP, "--http-listen " + c.Listen.HTTP, "--http-tls-cert and --http-tls-key", "can see which nodes serve and which clients watch which keys"}}
 }

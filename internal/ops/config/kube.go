@@ -103,7 +103,7 @@ func (c Config) validateTier(m *mistakes) {
 
 func (c Config) kubeWarnings() (w []string) {
 	for _, e := range c.exposures() {
-		w = append(w, fmt.Sprintf("%s is open (--insecure): anyone who can reach it %s", e.listener, e.risk))
+		w = append(w, fmt.Sprintf("%s is open (--insecure): any client that can reach it %s", e.listener, e.risk))
 	}
 	if c.Kube.TLS.CA == "" {
 		w = append(w, "--kube-client-ca is not given: clients are known by tokens alone")

@@ -26,7 +26,7 @@ func Env(flag string) string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// Layered is where the settings came from.
+// Layered records the source of each setting.
 type Layered struct {
 	// Source of each setting that is not a default: "--name", "CACHENODE_NAME"
 	// or "node.yaml:3".

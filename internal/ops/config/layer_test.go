@@ -15,7 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/config"
 )
 
-// read is what the command does: arguments, then the other layers.
+// read reads settings as the command does: arguments, then the other layers.
 func read(t *testing.T, args, environ []string, file string) (config.Config, *pflag.FlagSet, config.Layered, error) {
 	t.Helper()
 	c := config.Defaults()
@@ -137,7 +137,7 @@ prefix: [{a: b}]
 		}
 	}
 	if want := config.Defaults().Replicas; c.Replicas != want {
-		t.Errorf("what could not be read left %d replicas, want the default, %d", c.Replicas, want)
+		t.Errorf("after an unreadable file: %d replicas, want the default, %d", c.Replicas, want)
 	}
 	if want := []string{"CACHENODE_PORT"}; !slices.Equal(l.Unknown, want) {
 		t.Errorf("unknown variables %v, want %v", l.Unknown, want)

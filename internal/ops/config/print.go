@@ -10,8 +10,8 @@ import (
 )
 
 // Print writes the settings in fs as YAML that --config reads back, each with
-// its source where it is not the default. Secrets are never settings, only the
-// files that hold them, so there is nothing to leave out.
+// its source if it is not the default. Settings name the files of secrets and never
+// hold secrets, so nothing has to be left out.
 func Print(w io.Writer, fs *pflag.FlagSet, l Layered) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, name := range settings(fs) {
@@ -43,9 +43,9 @@ func valueNode(v pflag.Value) *yaml.Node {
 	return n
 }
 
-// scalarNode writes s plain where that reads back as s: 16 rather than "16",
-// since a value is read as text whatever YAML would make of it. Only nothing
-// must differ from the empty string.
+// scalarNode writes s plain if that reads back as s: 16 rather than "16", since
+// every value is read as text, whatever its YAML type. Only null must differ from the
+// empty string.
 func scalarNode(s string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: s}
 	if n.ShortTag() == "!!null" {

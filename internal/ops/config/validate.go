@@ -176,8 +176,8 @@ func (c Config) validateHosts(m *mistakes) {
 	}
 }
 
-// splitAddress takes host:port apart. Port 0 is refused: no node could be told
-// where to find us before we listen.
+// splitAddress takes host:port apart. Port 0 is refused: with it
+// the node could not announce its address before it listens.
 func splitAddress(address string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil || strings.ContainsAny(host, "/ ") {
@@ -394,7 +394,7 @@ func (c Config) validateSecurity(m *mistakes) {
 	c.validateExposures(m)
 }
 
-// validatePeers reports mistakes in what secures the ports for other nodes.
+// validatePeers reports mistakes in the security settings of the ports for other nodes.
 func (c Config) validatePeers(m *mistakes) {
 	m.add(c.PeerTLS.Validate(peerTLSNames))
 	if p := c.PeerTLS; !p.IsZero() && (p.CA == "" || (p.Cert == "" && p.Key == "")) {
@@ -424,7 +424,7 @@ const maxGossipKeys = 8
 // GossipKeys reads the keys that gossip is encrypted with, 16, 24 or 32 bytes
 // each: one a line in base64, without empty lines and those that begin with #.
 // The first encrypts, all decrypt. It returns none when no file is named. The
-// error names file and line, and never what stands there.
+// error names file and line, and never quotes the line.
 func (c Config) GossipKeys() ([][]byte, error) {
 	if c.GossipKeyFile == "" {
 		return nil, nil
@@ -470,7 +470,7 @@ func (c Config) Warnings() []string {
 		w = append(w, fmt.Sprintf("--bootstrap-expect is %d and --join names no node: this node waits until the others join it", c.BootstrapExpect))
 	}
 	for _, e := range c.exposures() {
-		w = append(w, fmt.Sprintf("%s is open (--insecure): anyone who can reach it %s", e.listener, e.risk))
+		w = append(w, fmt.Sprintf("%s is open (--insecure): any client that can reach it %s", e.listener, e.risk))
 	}
 	if c.ClientTLS.Cert != "" && c.ClientTLS.CA == "" {
 		w = append(w, "--tls-cert without --tls-client-ca: clients need no certificate and have the rights that etcd's authentication gives them: all rights while it is off")

@@ -276,12 +276,12 @@ func TestAdvertised(t *testing.T) {
 		local             []netip.Addr
 		want              string
 	}{
-		"a private address first":       {"", ":7400", []netip.Addr{home, link, six, public, private}, "10.1.2.3:7400"},
-		"a public one before IPv6":      {"", "0.0.0.0:7400", []netip.Addr{six, public}, "192.0.2.7:7400"},
-		"IPv6":                          {"", "[::]:7400", []netip.Addr{home, six}, "[fd00::1]:7400"},
-		"what the listener is bound to": {"", "127.0.0.1:7400", []netip.Addr{private}, "127.0.0.1:7400"},
-		"what the operator says":        {"node.example", "127.0.0.1:7400", nil, "node.example:7400"},
-		"nothing that others reach":     {"", ":7400", []netip.Addr{home, link}, ""},
+		"a private address first":   {"", ":7400", []netip.Addr{home, link, six, public, private}, "10.1.2.3:7400"},
+		"a public one before IPv6":  {"", "0.0.0.0:7400", []netip.Addr{six, public}, "192.0.2.7:7400"},
+		"IPv6":                      {"", "[::]:7400", []netip.Addr{home, six}, "[fd00::1]:7400"},
+		"the listener's address":    {"", "127.0.0.1:7400", []netip.Addr{private}, "127.0.0.1:7400"},
+		"the operator's setting":    {"node.example", "127.0.0.1:7400", nil, "node.example:7400"},
+		"nothing that others reach": {"", ":7400", []netip.Addr{home, link}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := valid(t)

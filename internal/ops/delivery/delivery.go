@@ -36,8 +36,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Recorder records what this node remembers, once it is over: as histograms, as spans to
-// a collector, and in the log. Deliveries do not wait for it.
+// Recorder records revision traces once they are complete: as histograms, as spans to a
+// collector, and in the log. Deliveries do not wait for it.
 type Recorder struct {
 	cfg     Config
 	applied metric.Float64Histogram
@@ -115,8 +115,8 @@ func (s *Recorder) Run(ctx context.Context) error {
 }
 
 // revision sends the spans of a revision, if it is one of those that are sampled:
-// one of the node, and within it what was done. The span of a node that had it
-// from another one is a part of that one's: both know its name.
+// one of the node, and within it one of each step. If the node received the revision
+// from another node, its span is a child of that node's: both know its ID.
 func (s *Recorder) revision(w *revtrace.Entry) {
 	if !s.cfg.Spans.On() {
 		return
@@ -181,7 +181,7 @@ func (s *Recorder) Happened() func(native.Happening) {
 	}
 }
 
-// about are the attributes of what happens to a shard here.
+// about returns the attributes of an event of a shard on this node.
 func (s *Recorder) about(id uint64, more ...attribute.KeyValue) []attribute.KeyValue {
 	return append(more, attribute.String("shardwatch.node", string(s.cfg.Self)), attribute.Int64("shardwatch.shard", int64(id))) //nolint:gosec // a count of shards
 }

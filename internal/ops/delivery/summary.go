@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// summary sums up what happens to many shards at a time: the loss of a node is
-// one line for each thing that it made the others do, and not one per shard.
+// summary sums up events that concern many shards at a time. The loss of a node gives
+// one line for each kind of reaction of the other nodes, and not one per shard.
 type summary struct {
 	log *slog.Logger
 
@@ -40,7 +40,7 @@ func newSummary(log *slog.Logger) *summary {
 }
 
 // add does not block. Handing shards over is part of a drain, which is reported by
-// the node that drains; here it shows as what is followed instead.
+// the node that drains; this node reports the new source instead.
 func (d *summary) add(id shard.ID, n replica.Notice) {
 	if n.What == replica.HandedOn {
 		return

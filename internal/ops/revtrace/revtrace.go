@@ -81,8 +81,8 @@ type slot struct {
 
 func (t *Trace) slot(revision kv.Revision) *slot { return &t.slots[uint64(revision)%Slots] } //nolint:gosec // never negative
 
-// Applied notes that a cache has applied a revision. One that is older than what
-// has its place, or of an older lineage, is not remembered.
+// Applied notes that a cache has applied a revision. A revision that is older
+// than the one in its slot, or of an older lineage, is not recorded.
 func (t *Trace) Applied(lineage uint64, revision kv.Revision, h Hop) {
 	if t == nil || revision <= 0 {
 		return
@@ -143,9 +143,9 @@ func (t *Trace) Of(revision kv.Revision) (Entry, bool) {
 	return w, true
 }
 
-// Settled calls told once for the way of each revision that was here before a
-// time, in no order. Ways that were overwritten before are left out; what told is
-// given is good until it returns. One goroutine at a time may call it.
+// Settled calls told once for the trace of each revision that was here before a
+// time, in no order. Traces that were overwritten before are left out. The entry is
+// valid until told returns. One goroutine at a time may call Settled.
 func (t *Trace) Settled(before time.Time, told func(*Entry)) {
 	var w Entry
 	for i := range t.slots {

@@ -37,7 +37,7 @@ func TestTheWayOfARevision(t *testing.T) {
 		t.Errorf("out of order: %+v", w)
 	}
 	if _, ok := tr.Of(8); ok {
-		t.Error("what was never here is remembered")
+		t.Error("a revision that was never here has a trace")
 	}
 }
 
@@ -60,7 +60,7 @@ func TestOldRevisionsAreForgotten(t *testing.T) {
 	}
 	tr.Applied(1, 5+revtrace.Slots, hop(2))
 	if _, ok := tr.Of(5 + revtrace.Slots); ok {
-		t.Error("what comes late of an old lineage is remembered")
+		t.Error("a late revision of an old lineage has a trace")
 	}
 	tr.Applied(2, 6, hop(1))
 	if oldest, newest := tr.Bounds(); oldest != 5 || newest != 6 {

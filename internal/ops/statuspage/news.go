@@ -172,7 +172,7 @@ func ids(list []shard.ID) string {
 	return "shards " + strings.Join(names, ", ")
 }
 
-// sourceNews returns the news that nodes report of themselves: where their events come from, and
+// sourceNews returns the news that nodes report of themselves: the sources of their events, and
 // whether they serve.
 func sourceNews(before, after *observed, say sayer) {
 	owners := make(map[uint64]string)

@@ -265,7 +265,7 @@ func load() map[string]file {
 
 // Register adds the page to mux:
 //
-//   - /, the page, and what it needs under /status/;
+//   - /, the page, and its assets under /status/;
 //   - /status/stream, a View for each change and at least one a second, more
 //     seldom when they are large, as server-sent events;
 //   - /status.json, one View.

@@ -219,7 +219,7 @@ func TestThePageBringsAllItNeeds(t *testing.T) {
 		}
 	}
 	if strings.Contains(policy, "unsafe") {
-		t.Error("the policy allows what it should forbid")
+		t.Error("the policy allows sources that it should forbid")
 	}
 	for _, bad := range []string{"<style", " style=", "onclick", "<script>", "http://", "https://"} {
 		if strings.Contains(string(body), bad) {
@@ -294,7 +294,7 @@ func TestTheStreamIsCompressed(t *testing.T) {
 	}
 }
 
-// Who sees the page need not be one who may read keys.
+// A user who may see the page need not have the right to read keys.
 func TestKeysAreShownToThoseWhoMaySeeThem(t *testing.T) {
 	for _, keys := range []bool{true, false} {
 		body, err := io.ReadAll(get(t, served(t, newWorld(4), keys)+"/status.json").Body)
@@ -317,7 +317,7 @@ func TestNobodyIsAskedWhileNobodyLooks(t *testing.T) {
 		t.Errorf("%d questions", w.asked)
 	}
 	if len(p.news) != 1 || p.news[0].Text != "b is dead: it stopped without leaving the cluster." {
-		t.Errorf("who comes later is told %v", p.news)
+		t.Errorf("a later browser gets the news %v", p.news)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 // maxGroups bounds the groups of a View: a screen has no room for more.
 const maxGroups = 512
 
-// stale is the age from which on data is called stale: what reads refuse when
-// they name no bound, unless the operator has set another one.
+// stale is the age from which on data is called stale. It is the default bound of
+// reads that name none, unless the operator has set another one.
 const stale = 5 * time.Second
 
 // Level is the severity of a finding.
@@ -151,7 +151,7 @@ type Group struct {
 	First uint64 `json:"id"`
 	Count int    `json:"count"`
 	// From and To are the keys that it begins and ends at; "" at the ends of the
-	// key space. Both are left out where keys are not shown.
+	// key space. Both are left out if keys are not shown.
 	From  *string `json:"from,omitempty"`
 	To    *string `json:"to,omitempty"`
 	Epoch uint64  `json:"epoch"` // of a shard alone
@@ -167,8 +167,8 @@ type Copy struct {
 	Owned   int `json:"owned,omitempty"`
 	Replica int `json:"replica,omitempty"`
 	Relay   int `json:"relay,omitempty"`
-	// Direct is how many it reads from etcd; Source is where a shard alone comes
-	// from.
+	// Direct is the number of shards that it reads from etcd; Source is the source of
+	// a single shard.
 	Direct int    `json:"direct,omitempty"`
 	Source string `json:"source,omitempty"`
 	State  State  `json:"state"`

@@ -24,7 +24,7 @@
 //	shardwatch.etcd.revision_fetch      Histogram       s         shardwatch_etcd_revision_fetch_seconds
 //
 // So: seconds ("s") and bytes ("By"), never milliseconds or kilobytes; counts
-// of things in braces, which name the thing and add nothing, {bool} for what is
+// of things in braces, which name the thing and add nothing; {bool} for a value of
 // 0 or 1; "1" for a ratio from 0 to 1 and for nothing else, since a gauge with it
 // ends in _ratio.
 //
@@ -34,7 +34,7 @@
 //
 // Labels (attributes) have few values, known beforehand: a shard's ID, a
 // reason, a method. Never a key, a client's address or an error's text. An
-// instrument keeps at most [MaxSeries] combinations; what is more is added up
+// instrument keeps at most [MaxSeries] combinations; further ones are added up
 // under otel_metric_overflow="true".
 //
 // There is no target_info and no otel_scope_... label. Who and which version

@@ -105,8 +105,8 @@ func ValidateEndpoint(endpoint string) error {
 	return nil
 }
 
-// resourceOf is the resource of all exported data: ours, then what
-// OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say.
+// resourceOf returns the resource of all exported data: our attributes, then those
+// of OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME.
 func resourceOf(ctx context.Context, cfg *Config) (*resource.Resource, error) {
 	return resource.New(ctx,
 		resource.WithAttributes(
@@ -131,7 +131,7 @@ func complain(log *slog.Logger) {
 	}))
 }
 
-// metricReader returns what pushes metrics. It begins when the provider does.
+// metricReader returns a reader that pushes metrics. It starts with the provider.
 func (p *push) metricReader(ctx context.Context) (sdk.Reader, error) {
 	o := []otlpmetricgrpc.Option{otlpmetricgrpc.WithAggregationSelector(aggregation)}
 	if p.endpoint != "" {
@@ -144,7 +144,7 @@ func (p *push) metricReader(ctx context.Context) (sdk.Reader, error) {
 	return sdk.NewPeriodicReader(e), nil
 }
 
-// spanExporter returns what pushes spans. It does not wait for the collector.
+// spanExporter returns an exporter that pushes spans. It does not wait for the collector.
 func (p *push) spanExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
 	var o []otlptracegrpc.Option
 	if p.endpoint != "" {

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// collector takes what is sent to it.
+// collector records the exports that it receives.
 type collector struct {
 	collectortrace.UnimplementedTraceServiceServer
 	address string

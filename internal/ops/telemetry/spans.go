@@ -13,9 +13,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Span is something that has happened. It is exported afterwards, so that what
-// happens does not wait for it, and holds revisions, shards and nodes, never keys
-// or values.
+// Span describes a completed operation. It is exported afterwards, so that the
+// operation does not wait for it. It holds revisions, shards and nodes, never keys or
+// values.
 type Span struct {
 	// Name is the operation; it has few values.
 	Name       string

@@ -163,10 +163,10 @@ func aggregation(kind sdk.InstrumentKind) sdk.Aggregation {
 // Meter returns the meter of one package, to build its instruments from.
 func (t *Telemetry) Meter(name string) metric.Meter { return t.provider.Meter(name) }
 
-// Spans returns what sends spans; nil when no collector is named.
+// Spans returns the exporter of spans; nil when no collector is named.
 func (t *Telemetry) Spans() *Spans { return t.spans }
 
-// Registry returns where everything is collected.
+// Registry returns the registry that collects all metrics.
 func (t *Telemetry) Registry() *prometheus.Registry { return t.registry }
 
 // Shutdown sends the pending data until ctx ends, and stops measuring.

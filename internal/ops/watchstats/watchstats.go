@@ -63,7 +63,7 @@ func (w *Watch) Mode() Mode { return Mode(w.mode.Load()) }
 // Sent counts bytes.
 func (w *Watch) Sent(bytes int) { w.bytes.Add(int64(bytes)) }
 
-// Messages counts what several watches are sent alike, once for all of them. The zero
+// Messages counts messages that several watches share, once for all of them. The zero
 // Messages is ready.
 type Messages struct{ number, bytes atomic.Int64 }
 
@@ -140,8 +140,8 @@ func (w *Watch) Sample() { w.before.Store(w.sample.Swap(w.sent())) }
 // Figures is an account at one moment.
 type Figures struct {
 	Mode Mode
-	// Revision: everything up to it was sent. Lag is how many revisions lie
-	// between that and what could have been, Behind for how long some have.
+	// Revision: everything up to it was sent. Lag is the number of revisions between
+	// it and the newest one that could have been sent; Behind is the duration of that lag.
 	Revision, Lag kv.Revision
 	Behind        time.Duration
 	Since         time.Time
@@ -186,7 +186,7 @@ func (w *Watch) Figures(now time.Time, newest kv.Revision, sampled time.Time) Fi
 
 // Watcher is a watch of a client: its owner, its range, and its statistics.
 type Watcher struct {
-	Client net.Addr // where it comes from; nil: not known
+	Client net.Addr // the client's address; nil: not known
 	User   string   // etcd's, while its authentication is on
 	ID     int64    // on its stream
 	Range  kv.Range

@@ -81,6 +81,6 @@ func TestRungsHaveNames(t *testing.T) {
 		seen[r.String()] = true
 	}
 	if watchstats.Mode(99).String() != "none" || watchstats.Mode(0).String() != "none" {
-		t.Error("what is no mode has a name")
+		t.Error("an invalid mode has a name")
 	}
 }

@@ -1,5 +1,5 @@
 // The status page: shows each view that the node sends, whole. The server says
-// what a state means; here is only how it looks. See view.go for the fields.
+// the meaning of a state; this file has only its looks. See view.go for the fields.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
@@ -11,7 +11,7 @@ const maxRows = 24; // of nodes in the map
 let view = null; // the last one
 let heard = 0; // when it came
 let chosen = null; // the ID of the chosen group's first shard; null: the page chooses
-let columns = []; // what the map shows: groups, or several of them together
+let columns = []; // columns of the map: groups, or several of them together
 
 // --- words ---
 
@@ -46,7 +46,7 @@ const reach = (s) => (s ? time(s) : "no events");
 
 // --- the document ---
 
-// el makes an element; what is neither node nor null becomes text.
+// el makes an element; a child that is neither node nor null becomes text.
 function el(tag, attrs, ...children) {
   const e = document.createElement(tag);
   set(e, attrs || {});
@@ -54,7 +54,7 @@ function el(tag, attrs, ...children) {
   return e;
 }
 
-// set changes only what differs, so that nothing is drawn or read out twice.
+// set changes only differing values, so that nothing is drawn or read out twice.
 function set(e, attrs) {
   for (const [k, v] of Object.entries(attrs)) {
     if (k === "text") {
@@ -153,7 +153,7 @@ function choose(id, focus) {
   if (focus) document.querySelector(".tab[tabindex='0']")?.focus();
 }
 
-// present is the chosen column: where the chosen shard is, or else the worst.
+// present is the chosen column: the one with the chosen shard, or else the worst.
 function present() {
   if (chosen !== null) {
     const ids = view.groups.map((g) => g.id);
