@@ -11,12 +11,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// maxClaims bounds the keys of which it is told what is held.
+// maxClaims bounds the keys whose held values a contradiction reports.
 const maxClaims = 16
 
-// agree fails with a *kv.ContradictionError when what h says has happened cannot
-// have led to a state as of revision: etcd was restored since, or one of the two
-// is wrong.
+// agree fails with a *kv.ContradictionError when the events of h cannot have led to
+// state as of revision: etcd was restored since, or one of the two is wrong.
 func (h *Past) agree(state *keytree.Tree, revision kv.Revision) error {
 	upTo := min(h.Progress, revision)
 	last := h.last(upTo)
@@ -46,7 +45,7 @@ func (h *Past) agree(state *keytree.Tree, revision kv.Revision) error {
 		}
 		return true
 	})
-	if revision <= h.Progress && len(claims) < maxClaims { // else what is missing may have been deleted since, or was not looked at
+	if revision <= h.Progress && len(claims) < maxClaims { // else a missing key may have been deleted since, or was not compared
 		for key, e := range left {
 			if e.Type == kv.Put && !differs(kv.Claim{Key: key, Held: e.KV}, "%q was put at revision %d, but does not exist at %d", key, e.KV.ModRevision(), revision) {
 				break
@@ -70,7 +69,7 @@ func (h *Past) last(upTo kv.Revision) map[string]*kv.Event {
 	return out
 }
 
-// leaves returns what an event leaves of its key.
+// leaves returns the key as an event leaves it; nil after a delete.
 func leaves(e *kv.Event) *kv.KeyValue {
 	if e.Type == kv.Delete {
 		return nil
@@ -78,7 +77,7 @@ func leaves(e *kv.Event) *kv.KeyValue {
 	return e.KV
 }
 
-// claims returns what h says of the keys that have changed last.
+// claims returns the last versions in h of the keys that have changed last.
 func (h *Past) claims() []kv.Claim {
 	last := h.last(h.Progress)
 	newest := slices.SortedFunc(maps.Values(last), func(a, b *kv.Event) int { return cmp.Compare(b.KV.ModRevision(), a.KV.ModRevision()) })
@@ -89,7 +88,7 @@ func (h *Past) claims() []kv.Claim {
 	return out
 }
 
-// Claims returns what the cache holds of the keys that have changed last, for
+// Claims returns the versions that the cache holds of the keys that have changed last, for
 // a comparison with etcd; nothing when it has no state.
 func (c *Cache) Claims() []kv.Claim {
 	v := c.view.Load()

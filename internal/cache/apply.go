@@ -108,7 +108,7 @@ func (c *Cache) settle(v *view) {
 	c.wakeups.reached(v.progress, v.retired)
 }
 
-// retire ends the cache. What it holds stays readable for Split.
+// retire ends the cache. Its contents stay readable for Split.
 func (c *Cache) retire() {
 	v := *c.view.Load()
 	v.retired = true

@@ -26,7 +26,7 @@ type Source interface {
 // ErrNotReady reports that the cache has not yet loaded its state.
 var ErrNotReady = errors.New("the shard is still being loaded")
 
-// Config is what a Cache needs.
+// Config configures a Cache.
 type Config struct {
 	// Range is the part of the key space to hold.
 	Range kv.Range
@@ -37,26 +37,27 @@ type Config struct {
 	// Stateless keeps the window only: for a relay, which serves watches and
 	// no reads. Previous values then are those the source sends.
 	Stateless bool
-	// Seed is what to start with; nil: nothing.
+	// Seed is the initial state and history; nil: none.
 	Seed *Seed
-	// History is what is known of the past, to be joined with the state and the
-	// history that the source brings; nil: nothing.
+	// History is the known past. The cache joins it with the state and the
+	// history that the source sends; nil: none.
 	History *Past
-	// OtherHistory is called when the source contradicts what is held: one of the
-	// two is wrong, or etcd was restored. The cache keeps what it has then. It must
-	// not block; may be nil.
+	// OtherHistory is called when the source contradicts the cache's contents: one of
+	// the two is wrong, or etcd was restored. The cache then keeps its contents.
+	// OtherHistory must not block; may be nil.
 	OtherHistory func(*kv.ContradictionError)
-	// Applied is called with every batch just before readers can see it, so that what
-	// it keeps of a batch is there for each of them. It must not block; nil: not called.
+	// Applied is called with every batch just before readers can see it, so that each
+	// reader finds the data that Applied keeps of the batch. It must not block; nil: not
+	// called.
 	Applied func(*kv.Batch)
 	// WindowBytes bounds the window in bytes, WindowTime in time.
 	WindowBytes int64
 	WindowTime  time.Duration
-	// RootsBytes bounds what is held only for reads at older revisions,
-	// RootsTime how old these may be.
+	// RootsBytes bounds the memory held only for reads at older revisions, RootsTime
+	// the age of these revisions.
 	RootsBytes int64
 	RootsTime  time.Duration
-	// TombstoneBytes bounds what is remembered of deletes, for Changes, in bytes,
+	// TombstoneBytes bounds the deletes that are kept for Changes in bytes,
 	// TombstoneTime in time.
 	TombstoneBytes int64
 	TombstoneTime  time.Duration
@@ -102,7 +103,7 @@ type Cache struct {
 	want  chan kv.Revision
 	ready chan struct{} // closed once the state is there
 
-	view    atomic.Pointer[view] // what readers see
+	view    atomic.Pointer[view] // the view that readers use
 	settled atomic.Pointer[view] // the newest view whose watchers have all been woken
 
 	wakeups   wakeups
@@ -138,7 +139,7 @@ type view struct {
 
 type counters struct {
 	stateBytes atomic.Int64
-	// What has come of the state and history that are being loaded.
+	// The bytes received so far of the state and history that are being loaded.
 	loadedState, loadedWindow, loadedDeletes atomic.Int64
 
 	resets  atomic.Int64
@@ -148,8 +149,8 @@ type counters struct {
 	late    atomic.Int64
 }
 
-// New returns a cache that holds what cfg.Seed holds and follows cfg.Source
-// once it runs.
+// New returns a cache with the contents of cfg.Seed. It follows cfg.Source once
+// it runs.
 func New(cfg Config) *Cache {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

@@ -14,9 +14,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// changeLog knows what has changed since a revision, for much longer than the
-// window: the live keys by the revision of their last change, and the deletes.
-// What is deleted and what has changed are one moment's behind one lock.
+// changeLog knows the changes since a revision, for much longer than the window:
+// the live keys by the revision of their last change, and the deletes. One lock
+// guards both, so that a reader sees them as of one moment.
 type changeLog struct {
 	maxBytes int64
 	maxAge   time.Duration
@@ -58,7 +58,7 @@ func newByMod() *keytree.Tree {
 	}, btree.Options{NoLocks: true, Degree: keytree.Degree})
 }
 
-// behind returns a value to search byMod for what has changed behind since.
+// behindPivot returns a value to search byMod for the changes after since.
 func behindPivot(since kv.Revision) *kv.KeyValue {
 	return kv.NewKeyValue(kv.Fields{ModRevision: since + 1})
 }
@@ -113,7 +113,7 @@ func indexByMod(state *keytree.Tree) *keytree.Tree {
 	return byMod
 }
 
-// noteLocked notes an event of a revision, and what it has replaced.
+// noteLocked notes an event of a revision, and the version that it has replaced.
 func (l *changeLog) noteLocked(e *kv.Event, replaced *kv.KeyValue, b *kv.Batch) {
 	if replaced != nil {
 		l.byMod.Delete(replaced)
@@ -143,7 +143,7 @@ func (l *changeLog) buryLocked(now time.Time, deletes ...kv.Tombstone) {
 	l.trimLocked(now)
 }
 
-// trim drops what is too old.
+// trim drops deletes that are too old.
 func (l *changeLog) trim(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,7 +166,7 @@ func (l *changeLog) trimLocked(now time.Time) {
 		drop++
 		l.squeeze++
 	}
-	// A revision goes whole: what is known of it is known from the floor on.
+	// A revision is dropped whole: the deletes are complete from the floor on.
 	for drop > 0 && drop < len(l.deletes) && l.deletes[drop].Revision == l.deletes[drop-1].Revision {
 		left -= int64(l.deletes[drop].Size())
 		drop++
@@ -222,7 +222,7 @@ func (l *changeLog) status() (n int, bytes int64, floor kv.Revision, squeezed in
 	return len(l.deletes), l.bytes, l.floor, l.squeeze
 }
 
-// Changes is what has changed in a range between two revisions.
+// Changes holds the changes of a range between two revisions.
 type Changes struct {
 	// Revision is the later one: all is as of it.
 	Revision kv.Revision
@@ -233,10 +233,10 @@ type Changes struct {
 	Deleted []string
 }
 
-// Changes returns what has changed in r behind since, up to exactly at; 0: up
-// to the cache's progress. It waits, and fails, as At does; with a
-// *kv.CompactedError also when it is no longer known what was deleted since,
-// its Floor being DeltaFloor, and with a *kv.FutureError when since is ahead.
+// Changes returns the changes in r after since, up to exactly at; 0: up to the
+// cache's progress. It waits, and fails, as At does. It also fails with a
+// *kv.CompactedError when the deletes after since are no longer known; its Floor is
+// then DeltaFloor. It fails with a *kv.FutureError when since is ahead.
 func (c *Cache) Changes(ctx context.Context, r kv.Range, since, at kv.Revision) (*Changes, error) {
 	state, err := c.At(ctx, at)
 	if err != nil {
@@ -245,8 +245,8 @@ func (c *Cache) Changes(ctx context.Context, r kv.Range, since, at kv.Revision) 
 	if since > state.Revision {
 		return nil, &kv.FutureError{Requested: since, Current: state.Revision}
 	}
-	// What follows is of the same moment as state, or later: it says where to
-	// look, and state says what is there.
+	// byMod and deletes are as of the same moment as state, or later: they name the
+	// keys to look up, and state has their versions.
 	byMod, deletes, err := c.changes.since(since)
 	if err != nil {
 		return nil, err
@@ -314,10 +314,10 @@ func (out *Changes) changed(r kv.Range, since kv.Revision, state *keytree.Snapsh
 	})
 }
 
-// DeltaFloor returns the oldest revision from which on it is known what was
-// deleted: Changes reach back to the one before. Where the cache has once leapt
-// over what its source no longer had, they do not reach back to a revision
-// inside of that. 0: nothing is known yet.
+// DeltaFloor returns the oldest revision from which on all deletes are known:
+// Changes reach back to the revision before it. If the cache has leapt over
+// revisions that its source no longer had, Changes do not reach back to one of
+// these. 0: nothing is known yet.
 func (c *Cache) DeltaFloor() kv.Revision {
 	_, _, floor, _ := c.changes.status()
 	return floor

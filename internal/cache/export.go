@@ -8,8 +8,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Export is a consistent cut of the cache: what another one needs to become
-// its equal.
+// Export is a consistent cut of the cache. Another cache can become its equal from
+// it.
 type Export struct {
 	Snapshot *keytree.Snapshot
 	Floor    kv.Revision

@@ -42,7 +42,7 @@ func (c *Cache) Run(ctx context.Context) error {
 	}
 }
 
-// follow applies what the source brings until it ends.
+// follow applies the updates of the source until it ends.
 func (c *Cache) follow(ctx context.Context) error {
 	req := kv.FollowRequest{Range: c.cfg.Range, Lineage: c.cfg.Lineage, Want: c.want, Idle: c.Idle}
 	switch {
@@ -55,7 +55,7 @@ func (c *Cache) follow(ctx context.Context) error {
 	case !c.cfg.Stateless:
 		req.Held, req.HeldAt = c.held, c.view.Load().progress
 	}
-	c.demandAgain() // what the last source was asked for went with it
+	c.demandAgain() // the requests to the last source were lost with it
 	var l *loading  // a state on its way in
 	for u, err := range c.cfg.Source.Follow(ctx, req) {
 		if err != nil {
@@ -111,11 +111,12 @@ func outOfTurn(u kv.Update) error {
 	return fmt.Errorf("the source sent an update of kind %d out of turn", u.Kind)
 }
 
-// held yields what is held, in key order.
+// held yields the keys of the state, in key order.
 func (c *Cache) held(yield func(*kv.KeyValue) bool) { c.view.Load().root.Scan(yield) }
 
-// suspect tells of err when the source contradicts what is held. What is known of
-// the past alone is dropped then: the next state is taken without it.
+// suspect reports err to OtherHistory when the source contradicts the cache's
+// contents. While the cache has no state, it also drops cfg.History: the next state
+// is loaded without it.
 func (c *Cache) suspect(err error) error {
 	var found *kv.ContradictionError
 	if !errors.As(err, &found) {

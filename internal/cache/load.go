@@ -14,17 +14,17 @@ const firstRevision = 1
 
 // loading is a state on its way in.
 type loading struct {
-	had       *keytree.Tree // what is held meanwhile; nil: nothing, or nothing of use
+	had       *keytree.Tree // the state held meanwhile; nil: none, or none of use
 	at        kv.Revision   // up to which it goes
 	tree      *keytree.Tree
-	leap      bool // tree begins as had: what comes is what differs
+	leap      bool // tree begins as had: the source sends the differences
 	stateless bool
 	gone      []string // by a leap: keys that are not in tree
 	past      Past
 	count     *counters
 }
 
-// newLoading begins to take in what a source brings.
+// newLoading begins to load a state from a source.
 func (c *Cache) newLoading(begin kv.Update) *loading {
 	l := &loading{
 		tree: keytree.New(), leap: begin.Leap, stateless: c.cfg.Stateless, count: &c.counters,
@@ -88,7 +88,7 @@ func (l *loading) add(u kv.Update) error {
 	return nil
 }
 
-// check compares a key with what is held of it.
+// check compares a key with its held version.
 func (l *loading) check(item *kv.KeyValue) error {
 	if l.had == nil {
 		return nil
@@ -110,7 +110,7 @@ func (l *loading) contradicted(item, held *kv.KeyValue, detail string) error {
 	return &kv.ContradictionError{Detail: detail, Claims: []kv.Claim{{Key: string(item.Key()), Revision: l.at, Held: held}}}
 }
 
-// finish puts what was loaded in the place of all there is. It fails with
+// finish replaces the cache's contents with the loaded state. It fails with
 // kv.ErrOtherHistory.
 func (c *Cache) finish(l *loading) error {
 	if l.had == nil {
@@ -136,7 +136,7 @@ func (c *Cache) finish(l *loading) error {
 		c.load(l.tree, &l.past)
 		return nil
 	}
-	// What happened between is not known, but what came of it is.
+	// The events between are not known, but their result is.
 	over := hole{after: past.Progress, before: l.past.DeltaFloor - 1}
 	c.changes.leap(l.tree, over, l.lost(), l.past.tombstones(), time.Now())
 	c.replace(l.tree, &l.past)
@@ -181,8 +181,7 @@ func (c *Cache) replace(t *keytree.Tree, past *Past) {
 	old := c.view.Load()
 	before := c.win.next
 	c.win.reset(floor, old.progress)
-	// The history is complete from the floor on: what happened before it is
-	// not known.
+	// The history is complete from the floor on: events before it are not known.
 	changed := floor - 1
 	for _, b := range past.Batches {
 		c.win.append(b)

@@ -61,9 +61,9 @@ func (w *Watcher) Received(revision kv.Revision) time.Time {
 }
 
 // Quiet returns a part of the range's history without events: after since and up to
-// progress, which is the revision up to which everything is here. What is not known
-// counts as an event, so that a follower which has everything up to since, from this
-// cache or another, has everything up to progress.
+// progress, the revision up to which the cache is complete. A revision whose events
+// are not known counts as an event. So a follower that has everything up to since, from
+// this cache or another, has everything up to progress.
 func (c *Cache) Quiet() (since, progress kv.Revision) {
 	v := c.view.Load()
 	return v.changed, v.progress

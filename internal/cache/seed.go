@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Past is what is known of a range's past up to a revision: the window and
-// the deletes.
+// Past is the known history of a range up to a revision: the window and the
+// deletes.
 type Past struct {
 	// Progress is the revision up to which the history goes.
 	Progress kv.Revision
@@ -26,8 +26,8 @@ type Past struct {
 	Tombstones []kv.Tombstone
 }
 
-// join adds what an older history knows and h does not, when there is no gap
-// between the two.
+// join adds the part of an older history that h lacks, if there is no gap between
+// the two.
 func (h *Past) join(older *Past) {
 	if older == nil || older.Progress < h.DeltaFloor-1 {
 		return
@@ -35,7 +35,7 @@ func (h *Past) join(older *Past) {
 	if older.Progress >= h.Floor-1 && older.Floor < h.Floor {
 		cut := cutBatches(older.Batches, h.Floor)
 		h.Batches = slices.Concat(older.Batches[:cut], h.Batches)
-		// What lay between the two floors is in the batches now.
+		// The batches now have the events between the two floors.
 		h.Tombstones = h.Tombstones[:cutTombstones(h.Tombstones, older.Floor)]
 		h.DeltaFloor = min(h.DeltaFloor, older.Floor)
 		h.Floor = older.Floor
@@ -75,7 +75,7 @@ func cutTombstones(list []kv.Tombstone, revision kv.Revision) int {
 	return n
 }
 
-// Part returns what of the history lies in r.
+// Part returns the part of the history in r.
 func (h *Past) Part(r kv.Range) *Past {
 	out := &Past{Progress: h.Progress, Floor: h.Floor, DeltaFloor: h.DeltaFloor}
 	for _, b := range h.Batches {
@@ -99,8 +99,9 @@ func (h *Past) Part(r kv.Range) *Past {
 
 // Unite returns the history of ranges that lie side by side, from theirs in key
 // order, which it may change. It goes as far as the one that goes least far, and
-// is complete from where all of them are; what a revision did in several of
-// them is one batch again. It is nil when they have no revision in common.
+// is complete from the revision from which on all of them are. The events of a
+// revision in several of them become one batch again. Unite returns nil when they
+// have no revision in common.
 func Unite(parts ...*Past) *Past {
 	out := &Past{Progress: math.MaxInt64}
 	for _, h := range parts {
@@ -135,30 +136,30 @@ func Unite(parts ...*Past) *Past {
 	return out
 }
 
-// Seed is what a new cache starts with instead of nothing.
+// Seed is the initial state and history of a new cache.
 type Seed struct {
 	tree    *keytree.Tree // the state at base
-	base    kv.Revision   // where the new cache's oldest kept root is
+	base    kv.Revision   // the revision of the new cache's oldest kept root
 	past    *Past         // on both sides of base
 	freshAt time.Time     // all that etcd had acknowledged by then is here; zero: not known
 }
 
-// Empty returns what a stateless cache starts with that has everything up to a revision
-// and holds nothing of it.
+// Empty returns the seed of a stateless cache that has everything up to a revision
+// and holds none of it.
 func Empty(at kv.Revision) *Seed {
 	return &Seed{tree: keytree.New(), base: at, past: &Past{Progress: at, Floor: at + 1, DeltaFloor: at + 1}}
 }
 
-// Inherit returns what caches have in r, for a shard that comes of a split, a
-// merge, or both: state and history as of the revision that all of them have
+// Inherit returns the contents of caches in r, for a shard that a split, a merge, or
+// both create: state and history as of the revision that all of them have
 // reached, and the states of revisions before it that all of them keep. Watchers
 // of theirs that are ahead of that are so of the new cache, too, and miss
 // nothing. For a stateless cache the state is left out, and caches without one
 // will do.
 //
 // Of caches that overlap the first ones are taken. They may run. It is nil when
-// they do not cover r, are not loaded, or are so far apart that the ones ahead do
-// not keep the state of where the others are.
+// they do not cover r, are not loaded, or are so far apart that the caches ahead no
+// longer keep the state at the revisions of the others.
 func Inherit(r kv.Range, stateless bool, from ...*Cache) *Seed {
 	parts := cover(r, stateless, from)
 	if parts == nil {
@@ -167,7 +168,7 @@ func Inherit(r kv.Range, stateless bool, from ...*Cache) *Seed {
 	histories := make([]*Past, len(parts))
 	fresh := make([]time.Time, len(parts))
 	for i, p := range parts {
-		fresh[i] = p.c.freshness.since(p.c.start) // before what it speaks of
+		fresh[i] = p.c.freshness.since(p.c.start) // before the export that it describes
 		x, err := p.c.export()
 		if err != nil {
 			return nil
@@ -179,7 +180,7 @@ func Inherit(r kv.Range, stateless bool, from ...*Cache) *Seed {
 		return nil
 	}
 	for i, h := range histories {
-		// Who has come least far was as fresh as it says at just this revision.
+		// The cache with the least progress was that fresh at exactly this revision.
 		if h.Progress == s.past.Progress && fresh[i].After(s.freshAt) {
 			s.freshAt = fresh[i]
 		}
@@ -201,10 +202,10 @@ func Inherit(r kv.Range, stateless bool, from ...*Cache) *Seed {
 	return s
 }
 
-// Since returns what has happened in r from a revision on, and up to which, as far
-// as caches know that have r together. They may run. It fails with ErrNotReady when
-// they do not cover r, and with a *kv.CompactedError when they do not reach back to
-// from.
+// Since returns the events in r from a revision on, and the revision up to which they
+// are complete, from caches that cover r together. They may run. It fails with
+// ErrNotReady when they do not cover r, and with a *kv.CompactedError when they do not
+// reach back to from.
 func Since(r kv.Range, from kv.Revision, caches ...*Cache) (batches []*kv.Batch, progress kv.Revision, err error) {
 	parts := cover(r, true, caches)
 	if parts == nil {
@@ -248,7 +249,7 @@ func rootsOf(parts []part, from, to kv.Revision) (roots []*keytree.Tree, at kv.R
 	return nil, 0
 }
 
-// part is a cache and what is to be taken of it.
+// part is a cache and the range to take from it.
 type part struct {
 	c *Cache
 	r kv.Range
@@ -274,8 +275,8 @@ func cover(r kv.Range, stateless bool, from []*Cache) []part {
 	}
 }
 
-// inherit starts with a seed. What happened behind its base happens again, so
-// that there are roots of all revisions since.
+// inherit starts with a seed. It replays the batches after the seed's base, so that
+// there are roots of all revisions since.
 func (c *Cache) inherit(s *Seed) {
 	known := cutBatches(s.past.Batches, s.base+1)
 	c.load(s.tree, &Past{
@@ -289,7 +290,7 @@ func (c *Cache) inherit(s *Seed) {
 	}
 	c.cfg.Applied = tell
 	c.advance(s.past.Progress)
-	c.counters.batches.Store(0) // they were counted where they came in
+	c.counters.batches.Store(0) // the cache that received them has counted them
 	c.counters.events.Store(0)
 	if !s.freshAt.IsZero() {
 		c.freshness.observe(s.freshAt.Sub(c.start), s.past.Progress)

@@ -7,23 +7,23 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Status is what an operator asks about a cache.
+// Status is the state of a cache as reported to operators.
 type Status struct {
 	Ready           bool
 	Progress, Floor kv.Revision
 	// Age is how old the data may be, when AgeKnown.
 	Age      time.Duration
 	AgeKnown bool
-	// Keys is what the state holds, in StateBytes with the trees over them. Before
-	// the cache is ready the bytes of the state, the window and the deletes are
-	// those that have come so far.
+	// Keys is the number of keys in the state. StateBytes is their size with the trees
+	// over them. Before the cache is ready, the bytes of the state, the window and the
+	// deletes are those received so far.
 	Keys       int
 	StateBytes int64
-	// Roots are states of older revisions; RootsBytes is what they hold beside
-	// the state, previous values that the window holds, too, included.
+	// Roots are states of older revisions. RootsBytes is their memory beyond the
+	// state's; it includes previous values that the window also holds.
 	Roots      int
 	RootsBytes int64
-	// WindowBatches, WindowBytes and WindowSpan are what the window holds; the
+	// WindowBatches, WindowBytes and WindowSpan are the size of the window; the
 	// span is the time between its oldest batch and now.
 	WindowBatches int64
 	WindowBytes   int64

@@ -15,7 +15,7 @@ type waiter struct {
 	revision kv.Revision
 	waker    Waker
 	place    int      // in the heap; -1: not in it
-	owner    *Watcher // whose it is, to go with it; may be nil
+	owner    *Watcher // the waiter is removed with its owner; may be nil
 	next     *waiter  // of the same owner
 	idle     bool     // content to wait: the source is not asked
 }
@@ -89,8 +89,8 @@ func (c *Cache) NotifyAt(revision kv.Revision, waker Waker) (forget func()) {
 	return func() { c.wakeups.forget(w) }
 }
 
-// Reached reports whether the cache is where WakeAt's waker is called, and
-// whether that is because it is retired.
+// Reached reports whether the cache has reached the revision at which WakeAt's waker
+// is called, and whether it counts as reached because the cache is retired.
 func (c *Cache) Reached(revision kv.Revision) (reached, retired bool) {
 	v := c.settled.Load()
 	return v.retired || v.ready && v.progress >= revision, v.retired

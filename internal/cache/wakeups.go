@@ -112,7 +112,7 @@ func (u *wakeups) use() {
 	arrived()
 }
 
-// arriveLocked returns what is to be called outside the lock, now that the cache is used.
+// arriveLocked returns the function to call outside the lock, now that the cache is used.
 func (u *wakeups) arriveLocked() func() {
 	arrived := u.arrived
 	if arrived == nil {

@@ -42,7 +42,7 @@ type Watcher struct {
 	entry   *watchers // guarded by c.wakeups.mu; nil once closed
 	waits   *waiter   // guarded by c.wakeups.mu; see WakeAt
 	place   int32     // guarded by c.wakeups.mu; in entry's list
-	watches int       // guarded by c.wakeups.mu; what it counts as in the status, see Serves
+	watches int       // guarded by c.wakeups.mu; its count in the status, see Serves
 	single  bool
 }
 
@@ -55,7 +55,7 @@ const idleBit = 1
 // The watcher starts active: call Next without waiting for Wake.
 func (c *Cache) Watch(r kv.Range, from kv.Revision, waker Waker) (*Watcher, error) {
 	w := &Watcher{c: c, r: r, single: r.IsSingle(), from: from, waker: waker, watches: 1}
-	// Into the index before the view is read: what is appended from here on
+	// Add to the index before the view is read: a batch appended from here on
 	// either is in the view or finds the watcher.
 	c.wakeups.mu.Lock()
 	c.wakeups.index.add(w)
@@ -91,8 +91,8 @@ func (w *Watcher) Close() {
 }
 
 // Defer has the waker called when batches of that many bytes are pending, and no longer
-// with the first one; 0: with the first one. The caller reads what is pending before, when
-// it likes. It reports whether batches may be pending now.
+// with the first one; 0: with the first one. The caller may read pending
+// batches before, at any time. It reports whether batches may be pending now.
 func (w *Watcher) Defer(bytes int64) (pending bool) {
 	w.c.wakeups.mu.Lock()
 	defer w.c.wakeups.mu.Unlock()
@@ -149,7 +149,7 @@ func (w *Watcher) Serves(watches int) {
 	w.watches = watches
 }
 
-// Range returns what is watched.
+// Range returns the watched range.
 func (w *Watcher) Range() kv.Range { return w.r }
 
 // Next returns the next revision that has events in the range, with those
@@ -157,8 +157,8 @@ func (w *Watcher) Range() kv.Range { return w.r }
 // revision 0 means that there is nothing now and that Wake will be called.
 //
 // A watcher that has fallen behind the floor gets a *kv.CompactedError; when
-// the cache stops, ErrRetired. After either, Progress()+1 is where another
-// watcher may continue.
+// the cache stops, ErrRetired. After either, another watcher may resume at
+// Progress()+1.
 func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 	state := w.state.Load()
 	if state&idleBit != 0 {
@@ -174,7 +174,7 @@ func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 			if w.from < v.win.floor {
 				return 0, dst, &kv.CompactedError{Requested: max(w.from, 1), Floor: v.win.floor}
 			}
-			pos = v.win.seek(w.from) // what is gone lies below from: nothing is missed
+			pos = v.win.seek(w.from) // evicted batches are below from: nothing is missed
 		}
 		for pos < v.win.next {
 			e := v.win.at(pos)
@@ -200,11 +200,11 @@ func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 // so. If not, it is active at pos again.
 //
 // The writer publishes, then looks for idle watchers; the reader goes idle,
-// then looks at what is published. One of the two sees the other. When the
-// reader sees something, it takes its own position back even if the writer has
-// moved it meanwhile: the writer knows only what it published after the
-// watcher had gone idle, not what came between the reader's last look and
-// that.
+// then checks the published view. One of the two sees the other. When the
+// reader sees a batch, it takes its own position back even if the writer has
+// moved it meanwhile: the writer knows only the batches that it published after the
+// watcher had gone idle, not those between the reader's last look and that
+// moment.
 func (w *Watcher) staysIdle(pos uint64) bool {
 	if v := w.c.view.Load(); v.win.next == pos && !v.retired {
 		return true
@@ -219,8 +219,8 @@ func (w *Watcher) staysIdle(pos uint64) bool {
 //
 // It moves past batches that do not concern the watcher when Next does.
 func (w *Watcher) Progress() kv.Revision {
-	// settled before state: what was matched up to settled has already made
-	// the watcher active, unless the reader has consumed it since.
+	// Load settled before state: a match up to settled has already made the watcher
+	// active, unless the reader has consumed the batch since.
 	progress := w.c.settled.Load().progress
 	if state := w.state.Load(); state&idleBit == 0 {
 		v := w.c.view.Load()

@@ -54,7 +54,7 @@ type entry struct {
 
 const (
 	manyEvents = 16  // from here on a batch gets an order by key
-	fewMatches = 256 // up to here what the order by key finds is put back into etcd's
+	fewMatches = 256 // up to here, events found by the order by key are put back into etcd's order
 )
 
 func newEntry(b *kv.Batch) entry {
@@ -123,8 +123,7 @@ func (e *entry) match(r kv.Range, dst []*kv.Event) []*kv.Event {
 	return dst
 }
 
-// span returns what of the events lies in r, when key returns their keys in
-// order.
+// span returns the part of the events in r, when key returns their keys in order.
 func (e *entry) span(r kv.Range, key func(i int) []byte) (from, to int) {
 	n := len(e.Events)
 	from = sort.Search(n, func(i int) bool { return string(key(i)) >= r.Start })
@@ -146,22 +145,22 @@ func (w *window) reset(floor, reached kv.Revision) {
 	w.next++
 }
 
-// passed says how far watchers are whose next batch is no longer in the window: one
-// whose next batch had the number seq, or a later one below that of the next passed,
-// has everything up to reached, and not what came in at received or later. That is zero
-// when no later batch had come in.
+// passed is the progress of watchers whose next batch is no longer in the window: a
+// watcher whose next batch had the number seq, or a later one below that of the next
+// passed, has everything up to reached, and no batch received at received or later.
+// The time is zero when no later batch had been received.
 type passed struct {
 	seq      uint64
 	reached  kv.Revision
 	received time.Time
 }
 
-// maxPassed bounds what is remembered of batches that have left the window, in
-// number. Beyond it each second one is forgotten: what is known of a watcher is less
-// exact then, and never too much.
+// maxPassed bounds the number of records of batches that have left the window. Beyond
+// it each second one is dropped: the known progress of a watcher is then less exact,
+// and never too high.
 const maxPassed = 1 << 9
 
-// pass notes how far a watcher is whose next batch is in a segment that leaves.
+// pass notes the progress of a watcher whose next batch is in a segment that leaves.
 func (w *window) pass(s *segment) {
 	first := &s.batches[0]
 	w.note(passed{seq: s.first, reached: first.Revision - 1, received: first.Received})
@@ -237,8 +236,8 @@ type windowView struct {
 	passed      []passed
 }
 
-// passedBy returns how far a watcher is whose next batch had the number seq, which lies
-// below first.
+// passedBy returns the progress of a watcher whose next batch had the number seq, which
+// is below first.
 func (v *windowView) passedBy(seq uint64) passed {
 	after := sort.Search(len(v.passed), func(i int) bool { return v.passed[i].seq > seq })
 	if after == 0 {
