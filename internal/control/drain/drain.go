@@ -23,7 +23,7 @@ import (
 // its vote.
 const voteTimeout = 3 * time.Second
 
-// Config is what a Drainer needs. Its functions may be called from any goroutine.
+// Config configures a Drainer. Its functions may be called from any goroutine.
 type Config struct {
 	Self      shard.NodeID
 	Timeout   time.Duration // bounds Drain
@@ -36,7 +36,7 @@ type Config struct {
 	// Leaving notes that the node shuts down, Left reports whether it does.
 	Leaving func()
 	Left    func() bool
-	// Save writes what the caches know of the past to the disk.
+	// Save writes the history of the caches to the disk.
 	Save func(context.Context)
 	// Released waits until no copy that a map of this version gives to others lingers.
 	Released func(ctx context.Context, version uint64)

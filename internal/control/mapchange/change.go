@@ -12,7 +12,7 @@ import (
 
 // NewPlan returns the plan of an order. It fails with a *RefusedError when the order
 // makes no sense, or only with Force, which it does not have, and with a
-// *kv.InvalidError when it names what is not there.
+// *kv.InvalidError when it names a shard or node that does not exist.
 func NewPlan(c *Cluster, o Order) (*Plan, error) {
 	if o.IfVersion != 0 && o.IfVersion != c.Map.Version {
 		return nil, refused("if_version", "the shard map has version %d, not %d", c.Map.Version, o.IfVersion)
@@ -26,7 +26,7 @@ func NewPlan(c *Cluster, o Order) (*Plan, error) {
 		p.Warnings = append(p.Warnings, d.Reason)
 	}
 	if r, ok := o.Request.(Undrain); ok && change == nil && !o.Repeated {
-		p.Warnings = append(p.Warnings, are(r.Nodes)+" not drained") // what is on its way there has other reasons
+		p.Warnings = append(p.Warnings, are(r.Nodes)+" not drained") // moves to these nodes have other reasons
 		return p, nil
 	}
 	if len(doubts) > 0 && !o.Force {
@@ -101,7 +101,7 @@ func (r Merge) change(c *Cluster) (shard.Change, []*RefusedError, error) {
 	return change, doubts, err
 }
 
-// neighbours says what a shard can be merged with.
+// neighbours names the shards with which a shard can be merged.
 func (c *Cluster) neighbours(s *shard.Shard) string {
 	var next []shard.ID
 	for i := range c.Map.Shards {
@@ -179,7 +179,7 @@ func (c *Cluster) wanted(s *shard.Shard) int {
 	return c.Map.Spec.Replicas
 }
 
-// destination says what speaks against giving a shard to the node.
+// destination adds the doubts about giving a shard to the node.
 func (c *Cluster) destination(field string, node shard.NodeID, doubts []*RefusedError) ([]*RefusedError, error) {
 	m, err := c.memberNamed(field, node)
 	switch {

@@ -17,8 +17,8 @@ type Cluster struct {
 	Members []shard.Member
 	// Voters are the voters; nil: not known.
 	Voters []shard.NodeID
-	// Copies are what nodes say of the shards that they have. A node that is
-	// missing was not asked, or gave no answer.
+	// Copies are the nodes' reports of the shards that they have. A missing node was
+	// not asked, or did not answer.
 	Copies map[shard.NodeID]map[shard.ID]Copy
 	// Ending are the watches of clients that would end on each node if the keys were
 	// served that a [Settings] names. A node that is missing was not asked, or gave
@@ -33,8 +33,8 @@ type Ending struct{ Native, Etcd int64 }
 type Copy struct {
 	// Ready: it serves. Else it is being loaded.
 	Ready bool
-	// Keys are held, in Bytes with their values and what is known of their past.
-	// Bytes is what has come so far of a copy that is being loaded.
+	// Keys is the number of keys, Bytes their memory with their values and history.
+	// While a copy is being loaded, Bytes is the memory of the part received so far.
 	Keys, Bytes int64
 }
 

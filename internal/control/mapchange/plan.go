@@ -8,20 +8,20 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Plan is what an order comes to.
+// Plan is the effect of an order.
 type Plan struct {
 	// Version is that of the map that it was made for.
 	Version uint64
-	// Change is what to propose; nil: nothing, it is made already.
+	// Change is the change to propose; nil: none, it is already made.
 	Change shard.Change
-	// Steps are what becomes of which shards, in key order.
+	// Steps are the changes of shards, in key order.
 	Steps []Step
-	// Warnings are what Force has overridden, why there is nothing to do, and what
-	// comes with the change.
+	// Warnings are the refusals that Force has overridden, the reason why there is
+	// nothing to do, and side effects of the change.
 	Warnings []string
 }
 
-// Step is what becomes of one shard, or of several that become one.
+// Step is the change of one shard, or of several that become one.
 type Step struct {
 	// Range is that of From and To together.
 	Range kv.Range
@@ -75,7 +75,7 @@ func (p *Plan) addSteps(c *Cluster, r Request) error {
 	if err != nil {
 		return err
 	}
-	without, err := settled(c.Map, c.Members) // what the planner does anyway
+	without, err := settled(c.Map, c.Members) // the moves that the planner makes anyway
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (p *Plan) addSteps(c *Cluster, r Request) error {
 	return nil
 }
 
-// diff returns a step for every part of the key space where the maps differ: the
+// diff returns a step for every part of the key space in which the maps differ: the
 // smallest parts that no shard of either map reaches out of.
 func diff(from, to *shard.Map) (steps []Step) {
 	a, b := from.Shards, to.Shards
@@ -138,7 +138,7 @@ func later(a, b string) string {
 	return max(a, b)
 }
 
-// measure tells what has to be copied, and what is freed: a part of a shard counts as
+// measure estimates the bytes to copy and the bytes freed: a part of a shard counts as
 // its share of the keys, evenly. The size of new keys is not known.
 func (s *Step) measure(c *Cluster) {
 	for i := range s.To {

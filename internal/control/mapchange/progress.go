@@ -26,8 +26,8 @@ type Filling struct {
 	Bytes, OfBytes int64
 }
 
-// Progress tells how far the plan has come in c. What the planner would still do
-// with a shard is left, as is a replica that c.Copies does not know to be ready.
+// Progress tells how far the plan has come in c. Moves that the planner would still make
+// count as left, as does a replica that c.Copies does not know to be ready.
 func (p *Plan) Progress(c *Cluster, plans *planner.Planner) Progress {
 	out := Progress{Version: c.Map.Version}
 	moving := make(map[shard.ID]bool)

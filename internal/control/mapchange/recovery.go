@@ -12,7 +12,7 @@ import (
 type Witness struct {
 	// Member is the node as gossip sees it.
 	Member shard.Member
-	// Answered: it has reported what follows.
+	// Answered: it has reported the following fields.
 	Answered   bool
 	MapVersion uint64
 	// Voters are the voters as its raft log has them, RaftIndex is its newest entry,

@@ -18,16 +18,16 @@ type Order struct {
 	IfVersion uint64
 	// DryRun wants the plan alone.
 	DryRun bool
-	// Force overrides what is refused for the operator's own good.
+	// Force overrides refusals that are safety checks.
 	Force bool
 }
 
-// Request is what an operator wants: [Split], [Merge], [Move], [Drain], [Undrain],
+// Request is a requested shard map change: [Split], [Merge], [Move], [Drain], [Undrain],
 // [Rebalance], [Finalize] or [Settings]. Its String is for logs.
 type Request interface {
 	fmt.Stringer
-	// change returns the change to propose, nil when it is made already, and what
-	// speaks against it, which can be overridden. An error cannot.
+	// change returns the change to propose, nil when it is already made, and the
+	// doubts about it, which can be overridden. An error cannot.
 	change(c *Cluster) (change shard.Change, doubts []*RefusedError, err error)
 	// about reports whether the request may change the shard, and touches whether
 	// it is the reason why a shard that is from is to be to.
@@ -61,7 +61,7 @@ type (
 	Undrain struct{ Nodes []shard.NodeID }
 )
 
-// Rebalance forgets what was moved by hand.
+// Rebalance drops the placements that operators made by hand.
 type Rebalance struct{}
 
 // Finalize makes a feature level the cluster's own.

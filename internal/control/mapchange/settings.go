@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Settings changes the settings of the cluster: what nodes are started with counts
-// only when a cluster is founded.
+// Settings changes the settings of the cluster: the flags of nodes apply only when a
+// cluster is founded.
 type Settings struct {
 	// Replicas is how many nodes have each shard; 0: as many as now.
 	Replicas int
@@ -90,7 +90,7 @@ func (r Settings) wanted(c *Cluster) (shard.Spec, error) {
 	return spec, nil
 }
 
-// warnings are what comes with the change, and does not speak against it.
+// warnings returns the side effects of the change that are no reason against it.
 func (r Settings) warnings(c *Cluster) (out []string) {
 	want, err := r.wanted(c)
 	if err != nil {

@@ -28,8 +28,8 @@ const (
 	// agreeTimeout is how long the voters are asked to agree on an operator's
 	// change.
 	agreeTimeout = 10 * time.Second
-	// surveyTimeout is how long a node may take to tell what it has, and
-	// surveyFanOut how many are asked at a time.
+	// surveyTimeout bounds the time in which a node reports its copies, and
+	// surveyFanOut the number of nodes asked at a time.
 	surveyTimeout = 2 * time.Second
 	surveyFanOut  = 64
 	// lookEvery is how often it is looked how far a change has come, less often
@@ -40,7 +40,7 @@ const (
 	mapPause = 50 * time.Millisecond
 )
 
-// Config is what an Operator needs. Its functions may be called from any goroutine.
+// Config configures an Operator. Its functions may be called from any goroutine.
 type Config struct {
 	Self      shard.NodeID
 	Placement *placement.Placement
@@ -77,8 +77,8 @@ func (o *Operator) ChangeMap(ctx context.Context, order mapchange.Order, planned
 	return o.followPlan(ctx, plan, progress)
 }
 
-// agree judges the order and has the voters agree on it. Where the map changes
-// meanwhile the order is judged again.
+// agree judges the order and has the voters agree on it. If the map changes
+// meanwhile, the order is judged again.
 func (o *Operator) agree(ctx context.Context, order mapchange.Order) (*mapchange.Plan, error) {
 	ctx, cancel := context.WithTimeout(ctx, agreeTimeout)
 	defer cancel()
@@ -93,7 +93,7 @@ func (o *Operator) agree(ctx context.Context, order mapchange.Order) (*mapchange
 		}
 		plan, err := o.judge(ctx, m, order)
 		switch {
-		case made && err != nil: // it names what is gone since
+		case made && err != nil: // it names shards or nodes that are gone since
 			return &mapchange.Plan{Version: before}, nil
 		case err != nil:
 			return nil, err
@@ -123,8 +123,8 @@ func (o *Operator) agree(ctx context.Context, order mapchange.Order) (*mapchange
 }
 
 // madeBefore reports whether an order that is repeated was agreed on before, and
-// the version of the map that it made. The voters know: they answer what they have
-// done, and refuse a change of a map that there is not.
+// the version of the map that it made. The voters know: they confirm a change that
+// they have made, and refuse a change of a map version that does not exist.
 func (o *Operator) madeBefore(ctx context.Context, m *shard.Map, order mapchange.Order) (version uint64, made bool, err error) {
 	if !order.Repeated || order.ID == "" {
 		return 0, false, nil
@@ -172,9 +172,9 @@ func (o *Operator) judge(ctx context.Context, m *shard.Map, order mapchange.Orde
 	return mapchange.NewPlan(c, order)
 }
 
-// middle returns where a range is to be cut so that both parts have about as many
-// keys, "" when there are too few to tell, and how many there are. It asks the
-// copies of the range, not etcd.
+// middle returns the key at which to cut a range so that both parts have about as many
+// keys, "" when there are too few keys, and the number of keys. It asks the copies of
+// the range, not etcd.
 func (o *Operator) middle(ctx context.Context, r kv.Range) (at string, keys int, err error) {
 	reading, err := o.cfg.Read(ctx, router.ReadRequest{Range: r, Serializable: true, MaxStaleness: router.AnyAge})
 	if err != nil {
@@ -197,8 +197,8 @@ func (o *Operator) middle(ctx context.Context, r kv.Range) (at string, keys int,
 	return at, keys, nil
 }
 
-// voters returns the voters; nil when no node that knows them answers. Who does not vote
-// does not know.
+// voters returns the voters; nil when no node that knows them answers. A node that does
+// not vote does not know them.
 func (o *Operator) voters(ctx context.Context) []shard.NodeID {
 	if voters := o.cfg.Placement.Voters(); len(voters) > 0 {
 		return voters
@@ -221,7 +221,7 @@ func (o *Operator) voters(ctx context.Context) []shard.NodeID {
 	return voters
 }
 
-// survey returns what nodes have of shards.
+// survey returns the copies of shards that nodes have.
 func (o *Operator) survey(ctx context.Context, nodes []shard.NodeID) map[shard.NodeID]map[shard.ID]mapchange.Copy {
 	out := make(map[shard.NodeID]map[shard.ID]mapchange.Copy, len(nodes))
 	var mu sync.Mutex

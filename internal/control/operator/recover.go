@@ -41,8 +41,8 @@ func (o *Operator) RecoverVoters(ctx context.Context, order mapchange.RecoverOrd
 	return plan, r.GetMapVersion(), nil
 }
 
-// BeginVoting implements server.Operator. The node judges by what it sees itself: the
-// node that was asked may see less.
+// BeginVoting implements server.Operator. The node judges by its own view: the view of
+// the node that was asked may be smaller.
 func (o *Operator) BeginVoting(ctx context.Context, mapVersion uint64, dryRun bool) (version uint64, err error) {
 	plan, err := o.judgeRecovery(ctx)
 	if err != nil {

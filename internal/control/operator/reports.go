@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Reports returns what nodes have, for the leader. A node that cannot be reached in time,
+// Reports returns the nodes' reports of their copies, for the leader. A node that cannot be reached in time,
 // or has not reached etcd, is missing: it is given no shards.
 func (o *Operator) Reports(ctx context.Context, nodes []shard.NodeID) []planner.Report {
 	var mu sync.Mutex

@@ -48,7 +48,7 @@ type Config struct {
 	Network *MemNetwork
 	Disk    *MemDisk
 
-	// Spec is what to found when there is no cluster yet.
+	// Spec describes the cluster to found when there is none yet.
 	Spec shard.Spec
 
 	// Members returns the members as gossip sees them, this node included.
@@ -58,14 +58,14 @@ type Config struct {
 	MembersChanged <-chan struct{}
 	// Voting is called now and then with whether this node votes. It may be nil.
 	Voting func(bool)
-	// FoundingFacts returns the ID of the etcd cluster to serve, and where its
-	// keys should be cut (see [planner.Cutter]). Only the leader asks, once.
+	// FoundingFacts returns the ID of the etcd cluster to serve, and the keys at which
+	// to cut its key space (see [planner.Cutter]). Only the leader asks, once.
 	FoundingFacts func(ctx context.Context) (etcdClusterID uint64, cuts []string, err error)
-	// Cuts returns where the keys should be cut now. The leader asks while
+	// Cuts returns the keys at which to cut the key space now. The leader asks while
 	// there are fewer shards than wanted. It may be nil: no splits.
 	Cuts func(ctx context.Context) ([]string, error)
-	// Forward hands an encoded command to another node's ApplyEncoded and
-	// returns what that returned. A refusal must come back as an error that
+	// Forward sends an encoded command to another node's ApplyEncoded and returns
+	// its result. A refusal must come back as an error that
 	// wraps [shard.ErrRefused], a [NotLeaderError] as such; any other error
 	// means that the outcome is not known. It may be nil: no forwarding.
 	Forward func(ctx context.Context, leader shard.NodeID, command []byte) (version uint64, err error)
@@ -76,8 +76,8 @@ type Config struct {
 	// Rules say when shards move, and Settle also when a cluster is bootstrapped and
 	// founded. Its Planner is not used.
 	planner.Rules
-	// Reports asks nodes what they have, side by side, and returns the answers of
-	// those that give one soon. The leader asks every few seconds. It may be nil:
+	// Reports asks nodes in parallel for their copies, and returns the answers of
+	// those that answer soon. The leader asks every few seconds. It may be nil:
 	// then all replicas count as warm after PromoteDelay, and load changes nothing.
 	Reports func(ctx context.Context, nodes []shard.NodeID) []planner.Report
 	// Balance says when the load of shards changes the map.
@@ -106,7 +106,7 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		// The leader sends a heartbeat ten times in that time to each voter, and all of them
-		// wake for it. What waits for a new leader is changes of the map, and gossip needs
+		// wake for it. Only changes of the map wait for a new leader, and gossip needs
 		// 5 s to find that a node is gone.
 		Heartbeat: 2 * time.Second, Election: 2 * time.Second,
 		Rules: planner.DefaultRules(), Balance: planner.DefaultBalance(),

@@ -14,7 +14,7 @@ var (
 	ErrUnknownOutcome = errors.New("the change may or may not have been made: propose it again with the same request ID")
 	// ErrForeign reports that something belongs to another cluster.
 	ErrForeign = errors.New("another cluster")
-	// ErrStuck ends Run on a leader whose own disk keeps it from committing.
+	// ErrStuck ends Run on a leader that cannot commit because of its own disk.
 	ErrStuck = errors.New("raft leader cannot commit: the disk of the data directory hangs")
 )
 

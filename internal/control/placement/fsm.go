@@ -12,16 +12,16 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// fsm is what the voters agree on: the map, and the requests that made it.
+// fsm is the state that the voters agree on: the map, and the requests that made it.
 // Raft calls it from one goroutine.
 type fsm struct {
 	m        *shard.Map
 	requests requests
 	show     func(*shard.Map) error
 	voted    func() // the voters may have changed
-	// failed is set once the log or a snapshot holds what this version cannot
-	// follow. From then on nothing is applied: guessing would make this node's
-	// map another one than the others'.
+	// failed is set once the log or a snapshot holds data that this version cannot
+	// apply. From then on nothing is applied: a guess would make this node's map
+	// differ from the others'.
 	failed error
 	broken chan error // receives failed, once
 }
@@ -30,7 +30,7 @@ func newFSM(show func(*shard.Map) error, voted func()) *fsm {
 	return &fsm{show: show, voted: voted, broken: make(chan error, 1)}
 }
 
-// outcome is what Apply returns.
+// outcome is the result of Apply.
 type outcome struct {
 	version uint64
 	err     error

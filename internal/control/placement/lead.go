@@ -27,8 +27,8 @@ type leader struct {
 	filling  []shard.NodeID   // guarded by reportMu; the nodes that are asked for reports often
 }
 
-// lead does what only the leader does, until ctx ends. An error means that
-// this node must not lead, and cannot stop by itself.
+// lead carries out the leader's tasks until ctx ends. An error means that this
+// node must not lead, and that raft does not end its leadership.
 func (l *leader) lead(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return l.guard(ctx) })
@@ -91,8 +91,8 @@ func (l *leader) hangs(ctx context.Context) bool {
 	return writes && since.Equal(began)
 }
 
-// placeShards founds the cluster when it is not, then keeps shards where they
-// belong.
+// placeShards founds the cluster if there is none, then maintains the placement of
+// its shards.
 func (l *leader) placeShards(ctx context.Context) {
 	rules := l.cfg.Rules
 	rules.Planner = new(planner.Planner)

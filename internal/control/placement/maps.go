@@ -24,8 +24,8 @@ type versions struct {
 	deltas map[uint64]*shard.Delta // to m, by the version that they are from
 }
 
-// Steps are kept as long as they name fewer shards than the map has, or minSteps: who
-// has missed more is better served by the map.
+// Steps are kept as long as they name fewer shards than the map has, or minSteps: for
+// a node that has missed more, the map is cheaper.
 const minSteps = 1024
 
 // show makes m the newest map, unless it is not. A map of another cluster is
@@ -65,7 +65,7 @@ func (b *versions) stepLocked(d *shard.Delta, shards int) {
 	b.steps = slices.Delete(b.steps, 0, drop)
 }
 
-// since returns the newest map, and what it differs in from the version of that
+// since returns the newest map, and its differences from the version of that
 // cluster: the same delta for all callers, which share its encoding. It is nil if too
 // much has changed since, or the version is not known here.
 func (b *versions) since(cluster string, version uint64) (*shard.Map, *shard.Delta) {

@@ -27,8 +27,8 @@ func (p *Placement) vote(ctx context.Context) (err error) {
 	}
 }
 
-// errOutdated ends raft: the map is of a newer generation than its log.
-var errOutdated = errors.New("the shard map is of a newer generation than the raft log")
+// errOutdated ends raft: the map has a newer generation than its log.
+var errOutdated = errors.New("the shard map has a newer generation than the raft log")
 
 // raftRun is raft while it runs, in one generation of the log.
 type raftRun struct {
@@ -95,8 +95,8 @@ func (p *Placement) voteOnce(ctx context.Context, raftPort *port) (outdated bool
 	return false, nil
 }
 
-// endOf waits for the reason to end raft: the log holds what this version cannot
-// follow, or the map is of a newer generation. It returns nil when ctx has ended.
+// endOf waits for the reason to end raft: the log holds a command that this version
+// cannot apply, or the map has a newer generation. It returns nil when ctx has ended.
 func (v *raftRun) endOf(ctx context.Context, f *fsm) error {
 	for {
 		m, changed := v.maps.watch()
@@ -113,7 +113,7 @@ func (v *raftRun) endOf(ctx context.Context, f *fsm) error {
 	}
 }
 
-// configured returns where raft's configuration has a voter, or "".
+// configured returns the address of a voter in raft's configuration, or "".
 func (p *Placement) configured(id raft.ServerID) raft.ServerAddress {
 	r := p.current()
 	if r == nil {

@@ -30,8 +30,8 @@ type Balance struct {
 	ReplicaWatches   int
 	MaxExtraReplicas int
 	// Patience and MergePatience are how long a load must last, and MinAge how old
-	// both shards of a merge must be: what was split by hand shall not be merged at
-	// once.
+	// both shards of a merge must be: shards that were split by hand shall not be merged
+	// at once.
 	Patience, MergePatience, MinAge time.Duration
 }
 
@@ -46,7 +46,7 @@ const (
 	uncuttableFor = 10 * time.Minute
 )
 
-// DefaultBalance returns what suits nodes with some GiB of memory.
+// DefaultBalance returns the settings for nodes with some GiB of memory.
 func DefaultBalance() Balance {
 	return Balance{
 		Split: true, SplitBytes: 512 << 20, SplitEvents: 5000, SplitWatches: 100_000, MaxShards: 4096, Merge: true,
@@ -65,8 +65,8 @@ func (b *Balance) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Trend is what a leader remembers of the load. The zero Trend is that of a new
-// leader. A value: Decide returns a new one.
+// Trend is a leader's record of the load. The zero Trend is that of a new leader. It
+// is a value: Decide returns a new one.
 type Trend struct {
 	seen       map[shard.ID]time.Time      // since when the shard is there
 	overloaded map[shard.ID]time.Time      // since when it is to be split
@@ -80,11 +80,11 @@ type wantedReplicas struct {
 	since    time.Time
 }
 
-// Action is what the load asks for.
+// Action has the changes that the load requires.
 type Action struct {
 	// Splits are the shards to cut in two.
 	Splits []Cut
-	// Homes begin merges, change numbers of replicas, and say what came of cuts.
+	// Homes begin merges, change numbers of replicas, and record the results of cuts.
 	Homes []shard.ShardHome
 }
 
@@ -106,8 +106,8 @@ func (t Trend) Uncuttable(id shard.ID, now time.Time) Trend {
 // settleCuts returns the homes of shards of which it is known now whether the cut that
 // was to part their watches did. A client that watches all of a shard watches all of
 // each part, so that a cut only makes more watches: parts that have most of the
-// watches each are cut for them again when there are twice as many. What was found
-// stands in the map, so that the next leader does not begin again.
+// watches each are cut for them again when there are twice as many. The result
+// is stored in the map, so that the next leader does not begin again.
 func (t Trend) settleCuts(m *shard.Map, loads map[shard.ID]Load, patience time.Duration, now time.Time) (homes []shard.ShardHome) {
 	for i := 0; i < len(m.Shards); {
 		parting := m.Shards[i].Home.Parting
@@ -147,8 +147,8 @@ func partsWatches(s *shard.Shard, watches int) bool {
 	return s.Home.Parting == 0 && (s.Home.Whole == 0 || watches >= 2*s.Home.Whole)
 }
 
-// Decide looks at the loads, as far as they are known, and returns what is to be
-// done and the next trend.
+// Decide judges the known loads, and returns the changes to make and the next
+// trend.
 func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time.Time) (Action, Trend) {
 	l := look{Balance: b, m: m, loads: loads, before: t, now: now, changed: make(map[shard.ID]bool)}
 	l.after = Trend{
@@ -206,7 +206,7 @@ func (l *look) rehome(homes ...shard.ShardHome) {
 
 // split cuts a shard that has too much load for Patience.
 func (l *look) split(s *shard.Shard) {
-	load := l.loads[s.ID] // what a split can part
+	load := l.loads[s.ID] // the load that a split can divide
 	watches := load.Watches
 	if !partsWatches(s, watches) {
 		load.Watches = 0
@@ -316,7 +316,7 @@ func (l *look) resize(s *shard.Shard) {
 	l.rehome(shard.ShardHome{Shard: s.ID, Home: home})
 }
 
-// Waiting are shards whose load asks for something that waits: for the load to
+// Waiting counts shards whose load requires a change that waits: for the load to
 // last, or for a bound to allow it.
 type Waiting struct {
 	// Split, Merge and Replicas are to be cut, merged with a neighbour, and given
@@ -326,7 +326,7 @@ type Waiting struct {
 
 // Waiting returns the pending changes of a map.
 func (t Trend) Waiting(m *shard.Map) Waiting {
-	// Neighbours are idle for ever where there are no more shards than there shall be.
+	// Neighbours stay idle forever if there are no more shards than there shall be.
 	most := max(0, len(m.Shards)-max(m.Spec.Shards, 1))
 	return Waiting{Split: len(t.overloaded), Merge: min(len(t.idle), most), Replicas: len(t.replicas)}
 }

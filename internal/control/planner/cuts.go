@@ -10,11 +10,11 @@ import (
 
 // minKeys is how many keys a part must hold before it is cut off. A cut of the
 // founding stays (no merge leaves fewer shards than the specification asks for), so
-// the first few keys of an empty etcd shall not decide where all others go.
+// the first few keys of an empty etcd shall not decide the shards of all others.
 const minKeys = 4
 
-// Cutter finds where to cut ranges so that about n parts with about equal numbers of
-// keys come out; the starts of ranges count as cuts already, so it finds at most
+// Cutter finds the cuts that divide ranges into about n parts with about equal numbers
+// of keys. The starts of ranges already count as cuts, so it finds at most
 // n-len(ranges) cuts. Keys outside the ranges are ignored.
 //
 // A cut is where a directory starts (a prefix of a key that ends in '/') when
@@ -84,7 +84,7 @@ func apportion(weights, most []int, n int) []int {
 	return parts
 }
 
-// keyStats is what is kept of one range's keys: a bucket for every stride of
+// keyStats are the statistics of one range's keys: a bucket for every stride of
 // them. When there are too many buckets, the stride doubles.
 type keyStats struct {
 	count, stride, limit int
@@ -189,9 +189,9 @@ func (s *keyStats) nearest(target, slack int) mark {
 
 func abs(i int) int { return max(i, -i) }
 
-// Splits returns the splits that bring the map nearer to Spec.Shards, given
-// where its ranges should be cut (see [Cutter]): none when there are enough
-// shards, or when every cut is made already.
+// Splits returns the splits that bring the map nearer to Spec.Shards at the given
+// cuts (see [Cutter]): none when there are enough shards, or when every cut is
+// already made.
 func Splits(m *shard.Map, cuts []string) []shard.Split {
 	inside := make([][]string, len(m.Shards))
 	weights, most := make([]int, len(m.Shards)), make([]int, len(m.Shards))

@@ -17,7 +17,7 @@ const (
 	calmAfter = 10 * time.Minute
 )
 
-// presence is what a leader remembers of a node's comings and goings.
+// presence is a leader's record of the times at which a node came and went.
 type presence struct {
 	state   shard.State
 	since   time.Time
@@ -58,7 +58,7 @@ func (p presence) hold(settle time.Duration) time.Duration {
 	return max(hold, settle)
 }
 
-// presences returns what is remembered of the members after a look at them.
+// presences returns the records of the members after a look at them.
 func (h Observations) presences(members []shard.Member) map[shard.NodeID]presence {
 	next := make(map[shard.NodeID]presence, len(members))
 	for _, m := range members {

@@ -28,8 +28,8 @@ func Together(m *shard.Map, to shard.ID, parts ...shard.ID) (shard.Rehome, error
 }
 
 // Merges returns the merges that [Together] has prepared and that can be made:
-// neighbours with one home and the same replicas, in whatever order. How long they
-// have had them, and whether they are warm, is for the caller to know.
+// neighbours with one home and the same replicas, in any order. The caller has to know
+// how long they have had them, and whether they are warm.
 func Merges(m *shard.Map) []shard.Merge {
 	var merges []shard.Merge
 	for parts := range m.MergeGroups() {
@@ -50,9 +50,9 @@ func sameNodes(a, b []shard.NodeID) bool {
 }
 
 // Loosen returns the change that drops all pins and ends all merges that are not
-// made yet, so that hashing alone says where shards belong: without homes when
-// there is nothing to do. What splits and merges have left where it was stays
-// there, as balanced as anything else.
+// made yet, so that hashing alone places the shards. It has no homes when there is
+// nothing to do. Shards that splits and merges have left in place stay there, as
+// balanced as all others.
 func Loosen(m *shard.Map) shard.Rehome {
 	seats := make(map[shard.ID]int, len(m.Shards))
 	for i := range m.Shards {

@@ -2,7 +2,7 @@ package planner
 
 import "github.com/shardwatch/shardwatch/internal/shard"
 
-// Operation is what a leader does with a shard by itself, as metrics name it.
+// Operation is a leader's automatic action on a shard, as metrics name it.
 type Operation string
 
 // The operations. Those for the load begin with "load_": LoadMerge begins a merge, which

@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// splitOrdinal splits a name into what comes before its trailing number, and the
+// splitOrdinal splits a name into the prefix before its trailing number, and the
 // number; false when it ends in none. Nodes of a StatefulSet are numbered from 0.
 func splitOrdinal(name shard.NodeID) (prefix string, ordinal int, ok bool) {
 	prefix = strings.TrimRight(string(name), "0123456789")
@@ -17,8 +17,8 @@ func splitOrdinal(name shard.NodeID) (prefix string, ordinal int, ok bool) {
 	return prefix, ordinal, err == nil
 }
 
-// compareNames orders names by what comes before their trailing number, then by
-// the number: node-2 before node-10. A StatefulSet is scaled down from the end of
+// compareNames orders names by the prefix before their trailing number, then by the
+// number: node-2 before node-10. A StatefulSet is scaled down from the end of
 // this order.
 func compareNames(a, b shard.NodeID) int {
 	pa, na, oka := splitOrdinal(a)

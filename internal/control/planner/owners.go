@@ -22,11 +22,11 @@ import (
 // owners than the bound asks for, and it depends on only the map and the
 // members, so every leader plans the same.
 
-// unit is what has one owner: a shard, or neighbours that are about to become one.
+// unit has one owner: it is a shard, or neighbours that are about to become one.
 // They count as one shard.
 type unit struct {
 	shards []shard.Shard
-	wanted []int32 // where they belong, as slots, in the order of the hash or of pins
+	wanted []int32 // the nodes they belong on, as slots, in the order of the hash or of pins
 	pinned bool    // the owner is wanted[0]
 	holder int32   // owns it before owners are spread; one of wanted
 	owner  int32
@@ -83,7 +83,7 @@ func (p *Planner) spread(units []unit) {
 }
 
 // owners has the owner of each shard. Nodes are named by their rank among the candidates, which
-// does not depend on what the planner remembers, unlike their slots.
+// does not depend on the planner's memory, unlike their slots.
 type owners struct {
 	p      *Planner
 	units  []unit
@@ -100,13 +100,13 @@ type hop struct {
 
 func (o *owners) rank(slot int32) int { return o.p.nodes[slot].rank }
 
-// cost returns what the n-th shard of a node costs, as a fraction: n-1/2 times 2, by
-// the node's weight. Where all weights are equal, costs are in the order of n.
+// cost returns the cost of the n-th shard of a node, as a fraction: n-1/2 times 2, by
+// the node's weight. If all weights are equal, costs are in the order of n.
 func (o *owners) cost(rank, n int) fraction {
 	return fraction{2*n - 1, o.p.candidates[rank].weight}
 }
 
-// next returns what one more shard costs the node, last what its last one does.
+// next returns the cost of an additional shard on the node, last the cost of its last one.
 func (o *owners) next(rank int) fraction { return o.cost(rank, len(o.owned[rank])+1) }
 func (o *owners) last(rank int) fraction { return o.cost(rank, len(o.owned[rank])) }
 

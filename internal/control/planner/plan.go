@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Plan returns the moves that bring the map nearer to where its shards belong
-// on these members; none when they are there, or when no member is left.
+// Plan returns the moves that bring the map nearer to the right placement of its
+// shards on these members; none when it is reached, or when no member is left.
 //
 // Rendezvous hashing says which nodes a shard belongs on: as many as the shard's
 // home or else the specification asks for, those with the highest scores, a node of
@@ -20,11 +20,11 @@ import (
 // finalized. Members that are alive or suspect can have shards; those that drain, by
 // gossip or in the map, only when there are no others. Pinned nodes that can have
 // shards come before all others, and the first of them owns the shard. Otherwise
-// owners stay, except where nodes own unequal numbers of shards (see owners.go).
+// owners stay, except if nodes own unequal numbers of shards (see owners.go).
 //
-// One plan is one step, and a step is careful with what is warm: among the
-// replicas that result there is always one that has the shard and lives, and
-// newcomers stand behind all that have it. So a node is a replica before it
+// One plan is one step, and a step keeps warm replicas: among the replicas that
+// result there is always one that has the shard and lives, and newcomers stand behind
+// all that have it. So a node is a replica before it
 // becomes owner, by a later plan, and a shard may have one replica too many
 // meanwhile. Two plans, each applied, are enough to arrive.
 func Plan(m *shard.Map, members []shard.Member) []shard.Move { return new(Planner).Plan(m, members) }
@@ -49,12 +49,11 @@ func Place(f shard.Found, members []shard.Member) (shard.Found, error) {
 	return f, nil
 }
 
-// Planner is [Plan] for repeated use: it remembers where each
-// shard belonged, and works out again only what a change of the members touches.
-// What it plans does not depend on what it remembers. The zero Planner is ready;
-// it is for one goroutine.
+// Planner is [Plan] for repeated use: it remembers the placement of each shard, and
+// recomputes only the shards that a change of the members touches. Its plans do not
+// depend on its memory. The zero Planner is ready; it is for one goroutine.
 type Planner struct {
-	nodes      []planNode             // whatever was a candidate, in order of appearance
+	nodes      []planNode             // all candidates so far, in order of appearance
 	candidates []candidate            // in the order of their names
 	slots      map[shard.NodeID]int32 // where each candidate is in nodes
 	zones      map[string]int32

@@ -16,7 +16,7 @@ const (
 	FillInterval   = time.Second
 )
 
-// Report is what a node tells of its replicas and relays.
+// Report is a node's report of its replicas and relays.
 type Report struct {
 	Node   shard.NodeID
 	Shards []ShardReport
@@ -40,7 +40,7 @@ type ShardReport struct {
 	Watches int
 }
 
-// Load is what one shard costs.
+// Load is the cost of one shard.
 type Load struct {
 	// Bytes is the memory of one replica.
 	Bytes int64
@@ -74,8 +74,8 @@ type copyReport struct {
 // not known.
 const reportLife = time.Minute
 
-// rateOver is for how long events are counted at least. Nodes on which something
-// loads are asked more often: what comes in bursts would be seen at its peaks alone.
+// rateOver is the least time over which events are counted. Nodes that load shards are
+// asked more often: without it, bursts would be measured at their peaks only.
 const rateOver = ReportInterval - FillInterval
 
 // caughtUpWithin is how many entries of the raft log one may be behind that is
@@ -161,7 +161,7 @@ func (r *Reports) loaded(id shard.ID, nodes []shard.NodeID, since time.Time) boo
 func (r *Reports) hasLog(n shard.NodeID) bool   { return r != nil && r.by[n].hasLog }
 func (r *Reports) caughtUp(n shard.NodeID) bool { return r != nil && r.by[n].caughtUp }
 
-// Loads returns what the shards cost, as far as it is known.
+// Loads returns the known loads of shards.
 func (r *Reports) Loads() map[shard.ID]Load {
 	out := make(map[shard.ID]Load)
 	if r == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Rules say when a planned move is made. Gossip is a hint: the planner knows
-// what should be where, the rules how sure one must be of it.
+// Rules decide when a planned move is made. Gossip is a hint: the planner computes
+// the placement, the rules how certain its inputs must be.
 type Rules struct {
 	// Settle is how long members must be there before a cluster is bootstrapped
 	// or founded with them, and before a newcomer is given shards.
@@ -37,7 +37,7 @@ type Rules struct {
 	Planner *Planner
 }
 
-// DefaultRules returns what suits a cluster of machines.
+// DefaultRules returns the rules for a cluster of machines.
 func DefaultRules() Rules {
 	return Rules{
 		Settle: 2 * time.Second, DeadGrace: 5 * time.Second, MoveInterval: 30 * time.Second, PromoteDelay: 5 * time.Second,
@@ -63,17 +63,17 @@ func (c *checks) check(ok bool, format string, args ...any) {
 	}
 }
 
-// Observations is what a leader remembers of its own doing. The zero Observations is
-// that of a new leader.
+// Observations are a leader's records of its own actions. The zero Observations are
+// those of a new leader.
 type Observations struct {
 	changed map[shard.ID]time.Time     // any move, or that it was made by a split or a merge
 	nextID  shard.ID                   // of the map that was looked at last
 	buried  map[shard.ID]time.Time     // moves that a death caused
 	missing map[shard.NodeID]time.Time // since when gossip does not show a node that has shards
 	fills   map[shard.ID]fill          // newcomers that may still be loading
-	// presence is what is remembered of nodes that come and go.
+	// presence has the records of nodes that come and go.
 	presence map[shard.NodeID]presence
-	reports  *Reports // what nodes tell of their replicas; nil: nothing
+	reports  *Reports // the nodes' reports of their replicas; nil: none
 }
 
 // fill is a shard on its way to newcomers. The donor, its owner, sends it to each.
@@ -83,8 +83,8 @@ type fill struct {
 	since     time.Time
 }
 
-// Decision is what to do now, and when to look again though nothing changes;
-// zero: no need.
+// Decision has the moves to make now, and the time to look again even if nothing
+// changes; zero: no need.
 type Decision struct {
 	Moves []shard.Move
 	Again time.Time
@@ -123,9 +123,9 @@ func (h Observations) Record(m *shard.Map, d Decision, members []shard.Member, n
 
 // Observe returns the history after a look at the map, the members and the reports. Shards that
 // were not there at the last look rest like those that were moved: their caches
-// have only just begun. So do all at a leader's first look: what the one before has
-// moved may be loading still. Newcomers that do not have their shard any more are
-// forgotten: they would never tell that it is loaded.
+// have only just begun. So do all at a leader's first look: shards that the leader before
+// it has moved may still be loading. Newcomers that no longer have their shard are
+// forgotten: they would never report it as loaded.
 func (h Observations) Observe(m *shard.Map, members []shard.Member, reports *Reports, now time.Time) Observations {
 	h.reports = reports
 	if h.nextID < m.NextID {
@@ -207,7 +207,7 @@ func moved(m *shard.Map, moves []shard.Move) iter.Seq2[*shard.Shard, shard.Move]
 //   - those from nodes that left or drain, at once;
 //   - those from nodes that are dead (or not seen) for DeadGrace, once per
 //     MoveInterval and shard, unless no live node has the shard;
-//   - those that only add what a shard lacks of living replicas, when the newcomer is
+//   - those that only add living replicas that a shard lacks, when the newcomer is
 //     there for Settle;
 //   - all others, to newcomers and back home, when the newcomer is there for
 //     Settle, the shard has rested for PromoteDelay, and no replica is known to be
@@ -216,15 +216,15 @@ func moved(m *shard.Map, moves []shard.Move) iter.Seq2[*shard.Shard, shard.Move]
 // None of them takes a shard from the last node that lives and has loaded it, while
 // those that keep it are known to be loading, or tell nothing.
 //
-// A node that dies again and again is held down: it keeps what it has, and gets
-// nothing until it lives for longer and longer (see presence).
+// A node that dies again and again is held down: it keeps its shards, and gets none
+// until it lives for longer and longer (see presence).
 //
 // A node that is suspect, or dead for less than DeadGrace, or that gossips but does
-// not answer the leader, keeps what it has and gets nothing.
+// not answer the leader, keeps its shards and gets none.
 //
 // A shard goes to at most MaxFills newcomers at a time in the cluster, and from or
 // to one node at most MaxNodeFills times: those first that have the fewest live
-// replicas. A move that has to wait for that takes away at once what is taken from
+// replicas. A move that has to wait for that still removes replicas at once from
 // nodes that left, drain or are dead. If no node has a shard, nothing waits.
 func (r Rules) Decide(m *shard.Map, members []shard.Member, h Observations, now time.Time) Decision {
 	var d Decision
@@ -302,7 +302,7 @@ type dueMove struct {
 }
 
 // admit returns the moves that are made now, so that not too many newcomers load
-// at a time, and in their place what can be made of the others. They come in the
+// at a time, and in their place the possible parts of the others. They come in the
 // order of the map.
 func (r Rules) admit(due []dueMove, states map[shard.NodeID]shard.Member, h Observations, now time.Time, wait func(time.Time) bool) []shard.Move {
 	all, of := 0, make(map[shard.NodeID]int)

@@ -10,8 +10,8 @@ import (
 // How much a shard wants to be on a node is the xxhash64 of its seat and of the
 // hash of the node's name, 8 bytes each, little-endian. A plan of a large cluster
 // takes a hundred million of them, so the hash is written out here, cut in two:
-// start is the same for all nodes, and a node's lane for all shards. What it gives
-// must never change: it says where the shards of running clusters are.
+// start is the same for all nodes, and a node's lane for all shards. Its results
+// must never change: they place the shards of running clusters.
 
 const (
 	prime1 = 11400714785074694791
@@ -21,7 +21,7 @@ const (
 	prime5 = 2870177450012600261
 )
 
-// lane is what xxhash makes of 8 bytes before it mixes them in.
+// lane returns 8 bytes as xxhash transforms them before it mixes them in.
 func lane(x uint64) uint64 { return bits.RotateLeft64(x*prime2, 31) * prime1 }
 
 // start is the state of the hash behind the seat.

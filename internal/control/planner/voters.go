@@ -37,7 +37,7 @@ type VoterChange struct {
 	Why     string
 }
 
-// VoterStep is what a VoterChange does.
+// VoterStep is the kind of a VoterChange.
 type VoterStep string
 
 // The steps. A demoted voter learns from then on, and so learns that it has no vote.
