@@ -61,7 +61,7 @@ func buildMembership(n *Node) error {
 	return err
 }
 
-// buildCluster builds what knows the other nodes and the shard map.
+// buildCluster builds the parts that know the other nodes and the shard map.
 func buildCluster(n *Node) error {
 	n.clock = newClock(n)
 	if err := buildPlacement(n); err != nil {
@@ -109,8 +109,8 @@ func buildPlacement(n *Node) error {
 	return err
 }
 
-// buildLineage builds what knows which history of etcd is served, and what reads of it
-// are permitted.
+// buildLineage builds the parts that know which history of etcd is served, and which
+// reads of it are permitted.
 func buildLineage(n *Node) error {
 	n.permits = newPermits(n)
 	n.history = newHistorian(n)
@@ -131,8 +131,8 @@ func buildLineage(n *Node) error {
 	return nil
 }
 
-// buildDataPath builds the caches of the node's shards, what verifies them, and the
-// router, which reads and watches through them.
+// buildDataPath builds the caches of the node's shards, their verifier, and the router,
+// which reads and watches through them.
 func buildDataPath(n *Node) (err error) {
 	cfg := &n.cfg
 	n.trace, n.budget = new(revtrace.Trace), budget.New(cfg.MaxClientBytes)
@@ -177,7 +177,7 @@ func buildAPIs(n *Node) (err error) {
 	return err
 }
 
-// buildServer builds the ports of clients and nodes, and what drains them.
+// buildServer builds the ports of clients and nodes, and their drainer.
 func buildServer(n *Node) (err error) {
 	sc := n.cfg.Server
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = serverView{n, n.copies, n.clock}, n.router, n.etcdAPI, n.etcdAuth, n.self, n.log

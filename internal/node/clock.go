@@ -20,7 +20,7 @@ import (
 
 // clock compares every cache twice a second with etcd's revision, so that each
 // knows how old its data may be. A node that is cut from etcd looks healthy to
-// gossip; this is what tells. The revision is read at etcd, or is the one that
+// gossip; the clock detects it. The revision is read at etcd, or is the one that
 // another node has just read: see borrowed.
 type clock struct {
 	n         *Node
@@ -175,8 +175,8 @@ const (
 )
 
 // borrowed returns the look of another node that does in place of one of our own: it is
-// recent, and proves that all etcd watches of this node bring what there is. Of nodes that
-// tell each other, the one with the newest look is the one that looks.
+// recent, and proves that all etcd watches of this node are complete. Among nodes that
+// exchange looks, the one with the newest look reads etcd.
 func (c *clock) borrowed(now time.Time) (replica.Look, bool) {
 	lineage, _ := c.n.cfg.Etcd.Known()
 	c.mu.Lock()
@@ -241,7 +241,7 @@ func (c *clock) compare(ctx context.Context, look replica.Look, reached map[*cop
 }
 
 // heard takes a look of another node, which is as good as one of our own: while
-// etcd does not answer here, it alone tells how old what others send is.
+// etcd does not answer here, only it gives the age of the data that others send.
 func (c *clock) heard(look replica.Look) {
 	if lineage, _ := c.n.cfg.Etcd.Known(); look.Lineage != lineage {
 		return

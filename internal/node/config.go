@@ -70,11 +70,11 @@ type Config struct {
 	// DataDir keeps identity, raft log and shard map.
 	DataDir string
 	Etcd    Etcd
-	// Spec is what to found when there is no cluster yet. Asked is that part of it
-	// which an operator has named for this node, rather than a default: once there is
-	// a cluster, its settings are in force, and the node says where they differ.
+	// Spec describes the cluster to found when there is none yet. Asked is the part of
+	// it that an operator has set for this node, rather than a default. Once there is a
+	// cluster, its settings are in force, and the node logs the differences.
 	Spec, Asked shard.Spec
-	// GossipBind is the address gossip listens on, Join where others are.
+	// GossipBind is the address gossip listens on, Join the addresses of other nodes.
 	GossipBind string
 	Join       []string
 	GossipKeys [][]byte
@@ -109,7 +109,7 @@ type Config struct {
 	AddressRate int64
 	// MaxClientBytes bounds the bytes that all clients together can make the node hold.
 	MaxClientBytes int64
-	// MaxWatchBytes bounds what their open watches take beside that.
+	// MaxWatchBytes bounds the memory of their open watches, which is counted separately.
 	MaxWatchBytes int64
 	// MaxStaleness is the age at which serializable reads that name none
 	// refuse data.

@@ -15,7 +15,7 @@ type limits struct {
 }
 
 // newLimits has room for a thousand nodes, each with two connections at a time,
-// and for five voters with raft's few each. What gossip carries over TCP is over
+// and for five voters with raft's few each. A TCP connection of gossip ends
 // within milliseconds. At the HTTP port one address has a quarter of the room, and half of
 // that for handshakes, so that it pushes out its own connections and no kubelet's.
 func newLimits(cfg *Config, large *fair.Turns) limits {

@@ -14,8 +14,8 @@ func memberStates() map[shard.State]string {
 	return map[shard.State]string{shard.Alive: "alive", shard.Suspect: "suspect", shard.Dead: "dead", shard.Left: "left"}
 }
 
-// registerCluster registers what this node sees of the others, and how it stands
-// among them.
+// registerCluster registers the metrics of this node's view of the other nodes, and of
+// its own role among them.
 func (n *Node) registerCluster(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	var (

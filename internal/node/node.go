@@ -114,8 +114,8 @@ func New(cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// ErrKilled, as the cause that ends Run's context, ends the node without a word
-// to anybody: what kill -9 does, for simulations.
+// ErrKilled, as the cause that ends Run's context, ends the node without notice to any
+// other node, as kill -9 does. It is for simulations.
 var ErrKilled = errors.New("killed")
 
 // Run serves until ctx ends, then drains within DrainTimeout and returns nil.
@@ -132,7 +132,7 @@ func (n *Node) Run(ctx context.Context) error {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 			if inner.Err() == nil {
-				return fmt.Errorf("%s ended by itself", name)
+				return fmt.Errorf("%s stopped unexpectedly", name)
 			}
 			return nil
 		})
@@ -242,9 +242,9 @@ const readyEvery = 250 * time.Millisecond
 // safe again. It is bounded, since they come only while the voters have a majority.
 const owedWait = 30 * time.Second
 
-// NotReady returns why the node does not serve yet; nothing when it does. Once it does, it is so
-// until it drains: whatever it has to load later, others have, and a node that is cut off from
-// etcd serves its own data.
+// NotReady returns the reasons why the node does not serve yet; none when it serves. Once ready,
+// the node stays ready until it drains: other nodes have the shards that it loads later, and a
+// node that is cut off from etcd serves its own data.
 func (n *Node) NotReady() []string {
 	if n.drained.Load() {
 		return []string{"the node is shutting down"}

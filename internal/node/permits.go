@@ -30,7 +30,7 @@ import (
 type permits struct {
 	n      *Node
 	own    etcd.LocalPermits // taken before the cluster's: a node has no more than that in all
-	grants *grants           // what this node grants
+	grants *grants           // the permits that this node grants
 
 	waiting     atomic.Int64
 	granted     atomic.Int64

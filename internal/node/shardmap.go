@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// cutter finds where the keys are cut into shards.
+// cutter finds the keys at which the key space is cut into shards.
 type cutter struct {
 	etcd  Etcd
 	clock *clock
@@ -38,7 +38,7 @@ func (c *cutter) foundingFacts(ctx context.Context) (uint64, []string, error) {
 	return id, cuts, err
 }
 
-// cuts returns where the keys should be cut now.
+// cuts returns the keys at which the key space should be cut now.
 func (c *cutter) cuts(ctx context.Context) ([]string, error) {
 	m := c.now()
 	if m == nil {

@@ -34,7 +34,7 @@ type suspects struct {
 // suspicion is a contradiction that a cache has met.
 type suspicion struct {
 	held   *copies.Copy
-	source string // whose data it was
+	source string // the sender of the data
 	found  *kv.ContradictionError
 }
 
@@ -179,8 +179,8 @@ func (s *suspects) quarantine(ctx context.Context, x suspicion, wrong []kv.Claim
 	}
 }
 
-// claims returns what this node's copies hold of the keys that have changed last,
-// of each shard alike.
+// claims returns the versions that this node's copies hold of the keys that have changed
+// last, for every shard.
 func (s *suspects) claims() []kv.Claim {
 	var lists [][]kv.Claim
 	for _, h := range s.n.copies.All() {
@@ -282,7 +282,7 @@ func judgeClaim(claim kv.Claim, is *kv.KeyValue, at kv.Revision) int {
 	case claim.Below > 0:
 		same = is == nil || is.ModRevision() < claim.Below
 	case is != nil && at > 0 && at < claim.Revision:
-		return 0 // it may have been deleted where etcd has not come to
+		return 0 // it may have been deleted at a revision that etcd has not reached
 	default:
 		same = is == nil
 	}
