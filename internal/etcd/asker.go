@@ -53,7 +53,7 @@ type asker struct {
 	notYetHung <-chan time.Time // when to look again whether the member hangs
 }
 
-// newAsker returns the asker of a stream, which sends what is in out.
+// newAsker returns the asker of a stream, which sends the requests in out.
 func (c *Client) newAsker(stream *watchStream, out *outbox) *asker {
 	cfg := &c.cfg
 	a := &asker{
@@ -133,7 +133,7 @@ func (a *asker) run(ctx context.Context, cancel context.CancelCauseFunc, want <-
 
 func (a *asker) done() kv.Revision { return kv.Revision(a.progress.Load()) }
 
-// step sends what is due and returns how long to wait for the next step.
+// step sends the due requests and returns the time to wait for the next step.
 func (a *asker) step(ctx context.Context, now time.Time) (time.Duration, error) {
 	if err := a.send(a.out.take()...); err != nil {
 		return 0, err

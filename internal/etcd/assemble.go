@@ -12,7 +12,7 @@ import (
 // assembly turns the responses of one watch into whole revisions. It is a
 // value without a clock: responses in, updates out.
 //
-// What etcd promises, in etcd 3.7.3 (and 3.5.33, 3.6.14 alike):
+// The promises of etcd, in etcd 3.7.3 (and 3.5.33, 3.6.14 alike):
 //
 //   - The events of a response are ordered by revision, and without fragments
 //     a response never ends inside a revision. A synced watch gets one response
@@ -47,12 +47,12 @@ type assembly struct {
 	pending   []kv.Event  // events of open, which may have more
 	fragments bool        // the last response has another fragment behind it
 
-	out []kv.Update // what add returned last
+	out []kv.Update // the last result of add
 }
 
 func newAssembly(from kv.Revision) *assembly { return &assembly{from: from, done: from - 1} }
 
-// errProtocol reports that etcd did what it promises not to do.
+// errProtocol reports that etcd broke one of its promises.
 var errProtocol = errors.New("etcd broke the watch protocol")
 
 // anyWatch is the watch ID of answers that concern every watch of a stream
@@ -92,10 +92,10 @@ func (a *assembly) add(r *watchResponse, now time.Time) ([]kv.Update, error) {
 }
 
 // reused is the capacity up to which slices are used again for the next
-// response: what they point to lives until then.
+// response: the data that they point to lives until then.
 const reused = 256
 
-// reset forgets what was returned.
+// reset drops the updates that were returned.
 func (a *assembly) reset() {
 	if clear(a.out); cap(a.out) > reused {
 		a.out = nil
@@ -157,7 +157,7 @@ func (a *assembly) flush(now time.Time) {
 //
 // A watch may begin at the compact revision itself: it is cancelled when it
 // needs a revision below (watcher_group.go, chooseAll), and compaction keeps
-// what happened at its own revision, deletes included (key_index.go,
+// the events at its own revision, deletes included (key_index.go,
 // doCompact). So the compact revision is the floor.
 func (a *assembly) ended(r *watchResponse) error {
 	if r.compacted != 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 )
 
-// Config is what a Client needs. Set Endpoints; Defaults gives the rest.
+// Config configures a Client. Set Endpoints; Defaults gives the rest.
 type Config struct {
 	etcdconn.Config
 
@@ -17,8 +17,8 @@ type Config struct {
 	PageBytes   int
 	PageKeys    int
 	PageTimeout time.Duration
-	// MaxConcurrentLists bounds what of lists and the like is in flight; more
-	// wait. See Client.SetPermits.
+	// MaxConcurrentLists bounds the lists and similar requests in flight; excess ones
+	// queue. See Client.SetPermits.
 	MaxConcurrentLists int
 	// FreeCatchUp is by how many revisions a watch may be behind etcd without a
 	// permit: a long catch-up slows etcd's writes down.

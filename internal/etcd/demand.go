@@ -39,7 +39,7 @@ func (d *demand) unmet(progress kv.Revision) bool { return d.want > progress }
 
 // due returns when to ask next. Watches without waiting callers ask at the same
 // moments, those that are multiples of idle: to wake a process that sleeps costs
-// more than what it then does.
+// more than its work after that.
 func (d *demand) due(progress kv.Revision) time.Time {
 	if d.unmet(progress) {
 		return d.asked.Add(d.pause)

@@ -18,8 +18,8 @@ import (
 // known that etcd still has everything from there on; if not, it fails with a
 // *kv.CompactedError whose floor is etcd's compact revision.
 //
-// It fails with kv.ErrOtherHistory when what the follower has, and what etcd has,
-// cannot be of one history.
+// It fails with kv.ErrOtherHistory when the data of the follower and of etcd cannot
+// belong to one history.
 //
 // It does not come back from a broken stream: it yields one error, and the
 // caller decides where to resume. It ends without one only when ctx ends or the
@@ -188,13 +188,13 @@ func (c *Client) begin(ctx context.Context, req kv.FollowRequest, emit func(kv.U
 	return d.revision, nil
 }
 
-// difference is what brings a follower from what it has to the state of
+// difference has the changes from the state that a follower has to the state of
 // revision.
 type difference struct {
 	revision kv.Revision
 	pages    [][]*kv.KeyValue
 	gone     []string   // with Held only
-	past     []kv.Batch // what happened from floor up to revision
+	past     []kv.Batch // the batches from floor up to revision
 	floor    kv.Revision
 }
 

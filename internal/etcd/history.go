@@ -28,7 +28,7 @@ type HistoryRequest struct {
 	MaxBytes int
 }
 
-// LogPage is what happened.
+// LogPage is a page of etcd's log.
 type LogPage struct {
 	Batches []kv.Batch
 	// Next is the revision to continue with: all that happened before it is in
@@ -55,8 +55,8 @@ const (
 	historyEvery = 100 * time.Millisecond
 )
 
-// History reads a part of the past from etcd's own log: what a window does not
-// hold any more. It fails with a *kv.CompactedError whose floor is etcd's
+// History reads a part of the past that a window no longer holds from etcd's own
+// log. It fails with a *kv.CompactedError whose floor is etcd's
 // compact revision.
 //
 // It is dear for etcd, which reads its log from the lowest revision on. So
@@ -193,7 +193,7 @@ func (s pastSpan) touches(batch []*pastRead) bool {
 	return slices.ContainsFunc(batch, func(one *pastRead) bool { return s.from <= one.From && one.From < s.to })
 }
 
-// readPast reads what is left of batch, by one stream with a watch for each; see
+// readPast reads the rest of batch, by one stream with a watch for each; see
 // position.fragment.
 func (c *Client) readPast(ctx context.Context, batch []*pastRead, fragment bool) error {
 	batch = slices.DeleteFunc(slices.Clone(batch), func(one *pastRead) bool { return one.over })

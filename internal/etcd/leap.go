@@ -54,7 +54,7 @@ func (c *Client) leap(ctx context.Context, req kv.FollowRequest) (difference, er
 	return l.difference, nil
 }
 
-// leap walks through the pages of keys and what is held, side by side.
+// leap walks through the pages of keys and the held keys, side by side.
 type leap struct {
 	difference
 	c    *Client
@@ -69,7 +69,7 @@ type leap struct {
 // run is keys that follow each other in the list, all of which differ.
 type run []*mvccpb.KeyValue
 
-// take goes through one page of keys and fetches what differs.
+// take goes through one page of keys and fetches the differing ones.
 func (l *leap) take(page []*mvccpb.KeyValue, revision kv.Revision) error {
 	l.revision = revision
 	if revision < l.at {
@@ -93,7 +93,7 @@ func (l *leap) take(page []*mvccpb.KeyValue, revision kv.Revision) error {
 	return l.fetch(runs)
 }
 
-// differs moves what is held up to k, and reports whether k is new.
+// differs advances the held keys up to k, and reports whether k is new.
 func (l *leap) differs(k *mvccpb.KeyValue) (bool, error) {
 	for l.head != nil && bytes.Compare(l.head.Key(), k.GetKey()) < 0 {
 		l.gone = append(l.gone, string(l.head.Key()))
@@ -128,7 +128,7 @@ func (l *leap) ahead(revision kv.Revision) error {
 	return &kv.ContradictionError{Detail: fmt.Sprintf("it is at revision %d, but %d is held", revision, l.at), Ahead: true}
 }
 
-// end takes what is held behind the last key of the list.
+// end takes the held keys after the last key of the list.
 func (l *leap) end() error {
 	if l.revision < l.at { // there was no page
 		return l.ahead(l.revision)

@@ -45,8 +45,8 @@ func (c *Client) list(ctx context.Context, r kv.Range) (pages [][]*kv.KeyValue, 
 	return pages, revision, nil
 }
 
-// whileNotCompacted does what reads pages, again when etcd is compacted under
-// them.
+// whileNotCompacted runs a function that reads pages, and runs it again when etcd is
+// compacted during the reads.
 func (c *Client) whileNotCompacted(read func() error) error {
 	for again := 0; ; again++ {
 		err := read()
@@ -180,7 +180,7 @@ func keyValues(kvs []*mvccpb.KeyValue) []*kv.KeyValue {
 	return page
 }
 
-// keyValue takes over what etcd sent.
+// keyValue converts a key of etcd's API.
 func keyValue(k *mvccpb.KeyValue) *kv.KeyValue {
 	return kv.NewKeyValue(kv.Fields{
 		Key: k.GetKey(), Value: k.GetValue(),

@@ -7,7 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 )
 
-// Register registers the metrics of what this node asks of etcd.
+// Register registers the metrics of this node's requests to etcd.
 func (c *Client) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	gauge, counter := in.Gauge, in.Counter

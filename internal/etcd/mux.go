@@ -41,7 +41,7 @@ import (
 //
 // Nothing waits for a consumer here: a place holds so many bytes, and a watch whose place
 // is full leaves it and continues on a separate stream from its position. So does one that
-// etcd ends, whatever the reason: the new stream tells it. When the stream ends, all
+// etcd ends, for any reason: the new stream reports the reason. When the stream ends, all
 // watches on it do.
 type mux struct {
 	c       *Client
@@ -82,9 +82,9 @@ type place struct {
 
 const (
 	// placeBytes bounds the updates that wait in one place. One revision is taken
-	// whatever its size, as it is received in one piece.
+	// regardless of its size, as it is received in one piece.
 	placeBytes = 1 << 20
-	// updateBytes is what an update takes beside its events.
+	// updateBytes is the memory of an update without its events.
 	updateBytes = 256
 	// muxPause is the shortest time between the beginnings of two shared streams.
 	muxPause = time.Second
@@ -479,7 +479,7 @@ func (p *place) wanted() kv.Revision {
 	return p.wants
 }
 
-// ride hands on what comes at the place of a watch, from p on, until the watch leaves.
+// ride emits the updates at the place of a watch, from p on, until the watch leaves.
 func (c *Client) ride(ctx context.Context, at *place, want <-chan kv.Revision, p *position, emit func(kv.Update) bool) error {
 	defer at.leave()
 	at.await(p.want)

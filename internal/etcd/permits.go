@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Permits bounds what is dear for etcd: lists, leaps, and reads of a long part
-// of its log.
+// Permits bounds the requests that are expensive for etcd: lists, leaps, and reads of
+// a long part of its log.
 type Permits interface {
 	// Acquire waits for a permit; purpose is for logs. release gives it back and
 	// must be called once. It fails only when ctx ends.

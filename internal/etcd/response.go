@@ -31,7 +31,7 @@ const (
 	fieldHeaderRevision = 3
 )
 
-// watchResponse is what an etcdserverpb.WatchResponse says.
+// watchResponse is the decoded form of an etcdserverpb.WatchResponse.
 type watchResponse struct {
 	watch                       int64
 	revision                    kv.Revision // the header's

@@ -12,7 +12,7 @@ import (
 // WatchesOpen and StreamsOpen.
 type Stats struct {
 	Lists        int64 // lists of state begun: Follow with From 0
-	Leaps        int64 // lists of what differs begun: Follow with Held
+	Leaps        int64 // lists of differences begun: Follow with Held
 	LeapKeys     int64 // values fetched by them
 	LeapBytes    int64 // keys and values
 	KeyLists     int64 // lists of keys begun

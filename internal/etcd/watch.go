@@ -17,7 +17,7 @@ import (
 type watch struct {
 	*asker
 	req kv.FollowRequest
-	// adopted is what the client called the history when the watch began.
+	// adopted is the client's number of the lineage when the watch began.
 	adopted uint64
 	now     kv.Revision // etcd's revision when the watch was created
 	// place is the watch's on the shared stream; nil: it has none yet.

@@ -179,7 +179,7 @@ func (s *Store) abandon() {
 	}
 }
 
-// renew removes the file: it has no room, and what matters is in memory.
+// renew removes the file: it has no room left, and the data that matters is in memory.
 func (s *Store) renew() error {
 	err := s.close()
 	s.forget()

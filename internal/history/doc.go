@@ -1,5 +1,5 @@
-// Package history keeps what caches know of the past on disk: the window and
-// the deletes of each shard. When all nodes have been restarted, watches from
+// Package history keeps the history of caches on disk: the window and the deletes of
+// each shard. When all nodes have been restarted, watches from
 // before continue.
 //
 // Read [Store] first.

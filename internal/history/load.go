@@ -136,7 +136,7 @@ func (s *Store) dropOthers(o Origin) error {
 	return nil
 }
 
-// foreign says in what two origins differ.
+// foreign returns an error that names the difference between two origins.
 func foreign(is, want Origin) error {
 	switch {
 	case is.Cluster != want.Cluster:
@@ -153,8 +153,8 @@ type reads struct {
 	damage error // a part of the file that bbolt cannot follow
 }
 
-// known returns what there is to know of r: from the logs of the shard, or else
-// of others that had its keys; nil: nothing.
+// known returns the known history of r: from the logs of the shard, or else of others
+// that had its keys; nil: none.
 func (a *reads) known(id shard.ID, r kv.Range) *cache.Past {
 	if l := a.s.logs[id]; l != nil && l.rng == r {
 		return a.read(l)

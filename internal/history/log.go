@@ -165,8 +165,8 @@ type records func(behind kv.Revision) iter.Seq2[kv.Revision, body]
 // body appends a record's body to out, for a segment that begins behind after.
 type body func(out []byte, after kv.Revision) []byte
 
-// add writes the records of a log that are new, up to progress, and drops what
-// is not needed from floor on, or is more than most bytes.
+// add writes the records of a log that are new, up to progress. It drops records that
+// are not needed from floor on, or exceed most bytes.
 func (w *writer) add(l *logs, g *log, floor, progress kv.Revision, most int64, all records) error {
 	if len(g.segments) == 0 || g.written < floor-1 { // nothing, or with a gap behind it
 		if err := w.restart(l, g, floor-1); err != nil {

@@ -22,8 +22,8 @@ type segment struct {
 	deletes         []kv.Tombstone
 }
 
-// readSegment reads a segment as far as it is whole; torn says what ends it
-// before its end.
+// readSegment reads a segment as far as it is whole; torn is the error that ends it
+// early.
 func readSegment(b *bbolt.Bucket, at place, r kv.Range) (s *segment, torn error) {
 	s = &segment{after: at.after, progress: at.after}
 	if b == nil {

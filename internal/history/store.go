@@ -230,7 +230,7 @@ func (s *Store) tell(err error, failed int) {
 	if err != nil {
 		var number syscall.Errno
 		if now = err.Error(); errors.As(err, &number) {
-			now = number.Error() // whatever the file is
+			now = number.Error() // regardless of the file
 		}
 	}
 	was := ""

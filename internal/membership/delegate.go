@@ -22,7 +22,7 @@ func (e *ClusterMismatchError) Error() string {
 	return fmt.Sprintf("the node %q at %s belongs to cluster %s, this node to %s: refused; check --join, and --data-dir if this node was meant for the other cluster", e.Member, e.Address, e.Theirs, e.Ours)
 }
 
-// standing is what the others think of our claim to our name.
+// standing is the other nodes' judgement of our claim to our name.
 type standing struct {
 	// In the current round of joining: how many lists had us under our
 	// address, under that of an older node, and how many had anybody else.

@@ -18,8 +18,8 @@ const lineKinds = 256
 
 // lines turns memberlist's log lines into records. memberlist repeats a line
 // for each packet and each attempt, so a kind of line is logged at its level
-// once a minute and at Debug in between. What we say better ourselves
-// (joins, leaves, refusals) stays at Debug.
+// once a minute and at Debug in between. Lines for which this package has better
+// ones (joins, leaves, refusals) stay at Debug.
 type lines struct {
 	logger *slog.Logger
 

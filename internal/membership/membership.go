@@ -53,7 +53,7 @@ type Membership struct {
 	standing standing        // guarded by mu
 	company  string          // the cluster of those we met, "": none; guarded by mu
 	joinErr  error           // guarded by mu
-	told     map[string]bool // what was logged once; guarded by mu
+	told     map[string]bool // the lines that were logged once; guarded by mu
 
 	news        MapNews       // guarded by mu
 	newsChanged chan struct{} // closed and replaced when news is; guarded by mu
@@ -368,7 +368,7 @@ func (m *Membership) selfLocked() shard.Member {
 	return self
 }
 
-// once reports whether what is reported for the first time.
+// onceLocked reports whether what has not been logged before.
 func (m *Membership) onceLocked(what string) bool {
 	if m.told[what] {
 		return false

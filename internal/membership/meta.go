@@ -41,7 +41,7 @@ const (
 	metaWeight    = 15 // varint; left out for 1
 )
 
-// meta is what a node says about itself.
+// meta is the information that a node gossips about itself.
 type meta struct {
 	shard.Member
 	// started tells the newcomer when two nodes claim one name.
@@ -123,7 +123,7 @@ const maxClusterID = 36
 
 var errMeta = errors.New("malformed metadata")
 
-// decodeMeta reads what encodeMeta made. Every input gives a result or an
+// decodeMeta reads the output of encodeMeta. Every input gives a result or an
 // error that wraps errMeta.
 func decodeMeta(b []byte, gossipHost string) (meta, error) {
 	var m meta

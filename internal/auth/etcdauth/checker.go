@@ -22,7 +22,7 @@ type Checker struct {
 
 	rights  atomic.Pointer[known]
 	changed broadcast.Signal
-	turn    chan struct{} // held while etcd is asked what users may read
+	turn    chan struct{} // held while the rights of users are read from etcd
 
 	tokens  *memory[holder]
 	refused *memory[refusal]

@@ -39,7 +39,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	// Poll is how often etcd is asked whether its users or roles have changed:
-	// that long, and what reading them takes, a right that is gone still holds.
+	// a revoked right still holds for that long, plus the time to read them.
 	Poll time.Duration
 	// Reread is how often users and roles are read though etcd says that they
 	// have not changed: a backup that was restored may be at the same revision

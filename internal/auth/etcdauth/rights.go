@@ -34,7 +34,7 @@ func errUnknown() error {
 // unreadable is the advice for operators, in the log and in errors.
 const unreadable = "etcd's authentication is on, and this node cannot read etcd's users and roles: --etcd-user must name a user with the role root"
 
-// Reread brings what users may read up to date with etcd, as of a moment after the
+// Reread updates the read rights of users from etcd, as of a moment after the
 // call. Calls that wait at the same time share one look. When etcd does not answer,
 // or ctx ends, the known state stays.
 func (g *Checker) Reread(ctx context.Context) {
@@ -187,7 +187,7 @@ func (g *Checker) set(now *known) {
 	}
 }
 
-// borrow takes over what another node knows.
+// borrow takes over the rights that another node has read.
 func (g *Checker) borrow(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.PeerTimeout)
 	defer cancel()

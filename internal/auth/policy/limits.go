@@ -27,7 +27,7 @@ type Limits struct {
 	// RequestBytes is the size of the largest message of a request.
 	RequestBytes int64
 	// PendingBytes are bytes that the node holds until the identity reads them or ends
-	// what needs them; HalfOfBudget: half of what it holds for all clients.
+	// the call that needs them; HalfOfBudget: half of the budget for all clients.
 	PendingBytes int64
 }
 

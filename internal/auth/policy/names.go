@@ -13,7 +13,7 @@ import (
 // token. None: an anonymous caller.
 type Names []string
 
-// Anonymous is what stands for a caller without names, in policies and in logs.
+// Anonymous stands for a caller without names, in policies and in logs.
 const Anonymous = "anonymous"
 
 // authenticated matches every caller with a name.

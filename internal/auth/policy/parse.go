@@ -145,7 +145,7 @@ func (r *reader) policy(n *yaml.Node) {
 	}
 	if roles != nil {
 		r.mapping(roles, "roles", "names of roles, each with a list of rules", func(key, value *yaml.Node, at string) {
-			r.p.roles[key.Value] = nil // known, whatever is wrong with its rules
+			r.p.roles[key.Value] = nil // known, even if its rules are wrong
 			r.list(value, at, func(n *yaml.Node, at string) {
 				r.p.roles[key.Value] = append(r.p.roles[key.Value], r.rule(n, at))
 			})

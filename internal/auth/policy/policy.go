@@ -66,7 +66,7 @@ type Identity struct {
 
 // Identity returns the rights and limits of a caller with those names: the roles of every entry
 // that matches one of them, and each limit from the first such entry that sets it. A key that any
-// rule of the roles denies is denied, whatever others allow.
+// rule of the roles denies is denied, even if other rules allow it.
 func (p *Policy) Identity(names Names) *Identity {
 	id := &Identity{Name: names.First(), Names: names, Limits: p.limits.over(DefaultLimits())}
 	for _, e := range slices.Backward(p.entries) { // the first has the last word on limits

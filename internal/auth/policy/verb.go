@@ -15,7 +15,7 @@ const (
 	Watch                     // watch
 	Write                     // forwarded requests that change keys or leases
 	OperatorRead              // status, watchers and traces; metrics, the status page and profiles
-	OperatorWrite             // orders: shards, lineages, voters; what acts on etcd as a whole
+	OperatorWrite             // orders: shards, lineages, voters; calls that act on etcd as a whole
 
 	verbs
 )

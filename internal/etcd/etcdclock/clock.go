@@ -65,8 +65,8 @@ type Stats struct {
 	ClockCalls     int64
 	RevisionChecks int64
 	ClockReads     int64 // requests to etcd for both, and for looks: callers share them
-	// Disagreements counts answers of one member of etcd that contradict what
-	// another one has told.
+	// Disagreements counts answers of one member of etcd that contradict an answer of
+	// another one.
 	Disagreements int64
 }
 

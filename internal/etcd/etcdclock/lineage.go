@@ -215,9 +215,9 @@ func (c *Reader) look(ctx context.Context) (sight, error) {
 	return c.conclude(before, clock, found)
 }
 
-// surveyEach asks all endpoints side by side, each by a connection of its own,
-// and returns what those tell that answer. A member alone may be wrong: one that
-// took its state from another and has applied nothing since tells an old term.
+// surveyEach asks all endpoints in parallel, each by its own connection, and returns
+// the reports of those that answer. A single member may be wrong: one that took its
+// state from another and has applied nothing since reports an old term.
 func (c *Reader) surveyEach(ctx context.Context) ([]Clock, error) {
 	token, err := c.conns.Token(ctx)
 	if err != nil {

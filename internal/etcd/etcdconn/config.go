@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Config is what Conns need. Set Endpoints and Logger; Defaults gives the rest.
+// Config configures Conns. Set Endpoints and Logger; Defaults gives the rest.
 type Config struct {
 	// Endpoints are etcd's members: host:port, http://host:port or
 	// https://host:port. Name all of them: they are used in turn.
@@ -101,5 +101,5 @@ func (c *Config) Validate() error {
 const minKeepalive = 10 * time.Second
 
 // minResponseBytes is twice the size of etcd's fragments, 1.5 MiB for a request
-// and 0.5 MiB for what surrounds it (config.MaxRequestBytesWithOverhead).
+// and 0.5 MiB of overhead (config.MaxRequestBytesWithOverhead).
 const minResponseBytes = 4 << 20

@@ -16,7 +16,7 @@ type endpoint struct {
 	secure bool
 }
 
-// parseEndpoints reads what --etcd was given. Without a scheme an endpoint is
+// parseEndpoints reads the values of --etcd. Without a scheme an endpoint is
 // secure when secure is set. All mistakes are returned.
 func parseEndpoints(names []string, secure bool) (endpoints []endpoint, errs []error) {
 	if len(names) == 0 {

@@ -33,7 +33,7 @@ func oldest() []version {
 	return []version{{3, 5, 33, ""}, {3, 6, 14, ""}, {3, 7, 1, ""}}
 }
 
-// version is a semantic version; pre is what stands behind a hyphen.
+// version is a semantic version; pre is the part after a hyphen.
 type version struct {
 	major, minor, patch uint64
 	pre                 string
