@@ -1,5 +1,5 @@
 // Package beat has all that a node does now and then happen at the same moments. To wake a
-// process that sleeps costs more than what it then does, and each timer wakes it twice:
+// process that sleeps costs more than its work after that, and each timer wakes it twice:
 // Go's scheduler waits in whole milliseconds, and then for the rest.
 package beat
 

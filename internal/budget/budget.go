@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Flag is the setting of the total, and WatchFlag of what watches may have beside it.
+// Flag is the setting of the total, and WatchFlag of the separate budget of watches.
 const (
 	Flag      = "--max-client-bytes"
 	WatchFlag = "--max-watch-bytes"
@@ -75,7 +75,7 @@ const retryAfter = time.Second
 type Client struct {
 	Name string
 	// Max bounds the client's bytes, of each use with the share that the use has of the
-	// total. HalfOfTotal is what any client may have; 0: as much as all clients together.
+	// total. HalfOfTotal: half of the total; 0: as much as all clients together.
 	Max int64
 }
 
@@ -325,7 +325,7 @@ func (u Use) advice() string {
 }
 
 // Wait takes n bytes for a client and calls got, now or when they are free. Clients that wait take
-// turns, whatever number of callers each has. A caller whose client has its part waits for that
+// turns, regardless of the number of callers of each. A caller whose client has its part waits for that
 // one's bytes alone and delays no other client. got must not block, nor use the Budget. The bytes
 // must be given back, but not when Cancel reports that got is not called. It fails with a
 // *kv.LimitError when too many wait.

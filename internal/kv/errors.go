@@ -123,12 +123,12 @@ const (
 // RetrySoon is how long a caller waits before it tries again, when nothing better is known.
 const RetrySoon = 200 * time.Millisecond
 
-// ShuttingDown is what streams end with when the node goes away.
+// ShuttingDown returns the error that ends streams when the node shuts down.
 func ShuttingDown() error {
 	return &UnavailableError{Why: Draining, RetryAfter: time.Millisecond, Detail: "the node is shutting down: use another one"}
 }
 
-// SentOn is what streams end with when the node stays, without clients.
+// SentOn returns the error that ends streams when the node stays, without clients.
 func SentOn() error {
 	return &UnavailableError{Why: Draining, RetryAfter: time.Millisecond, Detail: "an operator has drained the node: use another one"}
 }

@@ -4,7 +4,7 @@ import "iter"
 
 // FollowRequest asks a source for one range.
 type FollowRequest struct {
-	// Range is what to follow.
+	// Range is the range to follow.
 	Range Range
 	// From is the first revision wanted, when the follower has everything
 	// below it. 0: the follower has nothing, and the source starts with the
@@ -22,8 +22,8 @@ type FollowRequest struct {
 	Idle func(arrived func()) bool
 	// Held yields the key/values that the follower holds, in the order of their
 	// keys, and HeldAt is the revision it holds them at. With From 0, when the
-	// follower has a state that it could not follow on from: a source may answer
-	// with what differs from it, see Update.Leap, and finds out by it whether its
+	// follower has a state from which it could not resume: a source may answer with
+	// the differences from it, see Update.Leap, and finds out by it whether its
 	// history is still the follower's. It may be called more than once. May be
 	// nil.
 	Held   iter.Seq[*KeyValue]
@@ -51,7 +51,7 @@ const (
 	// window once the history is in, DeltaFloor that of the tombstones.
 	UpdateBegin UpdateKind = iota + 1
 	// UpdateState: KVs are a part of the state, in key order; behind a Begin
-	// with Leap, what differs, and Gone the keys that do not exist any more.
+	// with Leap, the differences, and Gone the keys that no longer exist.
 	UpdateState
 	// UpdateHistory: Batch is one revision at or below the state's, the oldest
 	// first. It does not change the state.
@@ -75,8 +75,8 @@ type Update struct {
 	Floor    Revision
 	KVs      []*KeyValue
 	Batch    Batch
-	// Leap, of a Begin: the state that follows is no whole one but what differs
-	// from the follower's.
+	// Leap, of a Begin: the updates after it are not a whole state but the
+	// differences from the follower's.
 	Leap bool
 	// Gone, of a State behind a Leap: keys that the follower may hold and that
 	// do not exist at Revision.

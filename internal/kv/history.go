@@ -81,8 +81,8 @@ func Causes() []Cause {
 // new lineage.
 type HistoryError struct {
 	Cause Cause
-	// Was is the furthest that the history before is known to have come, Is what
-	// etcd shows instead.
+	// Was is the furthest known mark of the history before, Is the mark that etcd
+	// shows instead.
 	Was, Is Mark
 	// Detail describes the difference, with CauseContent.
 	Detail string

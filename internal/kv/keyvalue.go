@@ -23,8 +23,8 @@ const (
 
 // KeyValue is one key at one revision. It is immutable.
 //
-// Most of a node's memory is these, so it holds little beside the bytes: what
-// is asked for rarely is read from them each time.
+// Most of a node's memory is these, so it holds little beside the bytes:
+// fields that are rarely needed are read from them each time.
 type KeyValue struct {
 	// enc is the wire form, mvccpb.KeyValue, as NewKeyValue makes it: known
 	// fields alone, in order, none that is zero. So equal key/values have equal

@@ -17,8 +17,8 @@ import (
 // nothing new is written. It is the first byte of every encoding; 0 is never used.
 const Level = LevelSettings
 
-// Feature levels. LevelHomes is what merges and drains need, LevelWatches what
-// changes for load need. From LevelSettings on, a level is used once it is finalized:
+// Feature levels. Merges and drains need LevelHomes, changes for load need
+// LevelWatches. From LevelSettings on, a level is used once it is finalized:
 // see [Map.FinalLevel].
 const (
 	levelFirst    = 1
@@ -180,7 +180,7 @@ func toWireMap(m *Map) wireMap {
 	return w
 }
 
-// DecodeMap reads what EncodeMap wrote, and validates it. It fails with
+// DecodeMap reads the output of EncodeMap, and validates it. It fails with
 // [ErrNewer] or [ErrMalformed].
 func DecodeMap(b []byte) (*Map, error) {
 	var w wireMap
@@ -263,8 +263,8 @@ func EncodeCommand(c Command) ([]byte, error) {
 	return encode(level, w)
 }
 
-// DecodeCommand reads what EncodeCommand wrote. It fails with [ErrNewer] or
-// [ErrMalformed]. Whether the command makes sense is for [Apply] to say.
+// DecodeCommand reads the output of EncodeCommand. It fails with [ErrNewer] or
+// [ErrMalformed]. [Apply] judges whether the command makes sense.
 func DecodeCommand(b []byte) (Command, error) {
 	var w wireCommand
 	if err := decode(b, &w); err != nil {

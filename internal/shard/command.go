@@ -13,7 +13,7 @@ type Command struct {
 	// IfVersion is the version of the map the command was made for; 0: there
 	// is none yet.
 	IfVersion uint64
-	// Change is what to do.
+	// Change is the change to apply.
 	Change Change
 }
 
@@ -32,7 +32,7 @@ type Found struct {
 	ClusterID string
 	// EtcdClusterID is the etcd cluster that is served.
 	EtcdClusterID uint64
-	// Spec is what the operator asked for.
+	// Spec is the operator's specification.
 	Spec Spec
 	// Cuts are where the served ranges are cut, in order, each inside a range
 	// and not at its start.

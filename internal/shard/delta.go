@@ -134,8 +134,8 @@ func (d *Delta) Encode() ([]byte, error) {
 	return d.encoded, d.failed
 }
 
-// DecodeDelta reads what Encode wrote. It fails with [ErrNewer] or
-// [ErrMalformed]. Whether the delta makes sense is for [Delta.Apply] to say.
+// DecodeDelta reads the output of Encode. It fails with [ErrNewer] or
+// [ErrMalformed]. [Delta.Apply] judges whether the delta makes sense.
 func DecodeDelta(b []byte) (*Delta, error) {
 	var w wireDelta
 	if err := decode(b, &w); err != nil {

@@ -34,7 +34,7 @@ type Home struct {
 	// Neighbours that have one seat and are alike in the rest are placed alike:
 	// they are about to become one shard (see [Map.MergeGroups]).
 	Seat ID
-	// Pins are nodes that have the shard whatever hashing says, as long as they
+	// Pins are nodes that have the shard regardless of hashing, as long as they
 	// are there, in order of preference: the first is to own it. Others are
 	// added until there are enough.
 	Pins []NodeID
@@ -149,8 +149,8 @@ func (m *Map) IsDrained(n NodeID) bool {
 	return found
 }
 
-// Origin is how a lineage came about: what showed that the history before it
-// had ended, and by which evidence. It is not changed once it is in a map.
+// Origin is the origin of a lineage: the cause that ended the history before it, and
+// the evidence. It is not changed once it is in a map.
 type Origin struct {
 	Cause kv.Cause
 	// Reason is the evidence, or the operator's reason, for people.

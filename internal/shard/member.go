@@ -2,7 +2,7 @@ package shard
 
 import "time"
 
-// State is what gossip thinks of a member.
+// State is a member's state by gossip.
 type State uint8
 
 // The states of a member.
@@ -43,7 +43,7 @@ type Member struct {
 	Voter bool
 	// Draining: the node asks not to be given shards.
 	Draining bool
-	// State is what gossip thinks, and Since when it began to.
+	// State is the member's state by gossip, and Since the time at which it began.
 	State State
 	Since time.Time
 }

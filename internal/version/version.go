@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Info is what the Go command recorded of a build. Builds from the same commit with
+// Info is the Go command's record of a build. Builds from the same commit with
 // the same Go have the same Info.
 type Info struct {
-	// Version is what String returns.
+	// Version is the result of String.
 	Version string `json:"version"`
 	// Commit and Date are those of the commit that was built, the date as in RFC
 	// 3339; "" when the build does not know, as of a module without its
@@ -24,8 +24,8 @@ type Info struct {
 	Tags     string `json:"tags,omitempty"`
 }
 
-// Get returns the Info of the running program. It never fails; what is not known
-// is "".
+// Get returns the Info of the running program. It never fails; unknown fields
+// are "".
 func Get() Info {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -368,7 +368,7 @@ func FollowState(list []*kv.KeyValue) *Encoded {
 }
 
 // Fragments cuts the events of one revision into runs of about max bytes each,
-// so that no message outgrows what receivers accept, and calls fn for each.
+// so that no message exceeds the size that receivers accept, and calls fn for each.
 // It stops at fn's first error.
 func Fragments(events []*kv.Event, withPrev bool, limit int, fn func(run []*kv.Event, more bool) error) error {
 	start, size := 0, 0

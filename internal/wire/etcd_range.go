@@ -22,7 +22,7 @@ const (
 	itemLease   = 6 // KeyValue.lease
 )
 
-// ItemForm says what of a key/value an answer holds.
+// ItemForm selects the part of a key/value that an answer holds.
 type ItemForm uint8
 
 // The forms of items.

@@ -34,7 +34,7 @@ type Position struct {
 	Next string
 }
 
-// ClusterKey returns what tokens carry of a cluster's ID.
+// ClusterKey returns the hash of a cluster's ID that tokens carry.
 func ClusterKey(clusterID string) uint64 { return xxhash.Sum64String(clusterID) }
 
 // ResumeToken encodes a watch's position.
@@ -71,7 +71,7 @@ func rangeHash(r kv.Range) uint64 {
 }
 
 // ParseResumeToken returns the position in b, which must have been made for
-// the range, by whatever cluster. It fails with a *kv.InvalidError.
+// the range, by any cluster. It fails with a *kv.InvalidError.
 func ParseResumeToken(b []byte, r kv.Range) (Position, error) {
 	return parse("resume_token", resumeKind, b, r)
 }

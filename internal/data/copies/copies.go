@@ -31,7 +31,7 @@ type Set struct {
 	ctx      context.Context    //nolint:containedctx // of run: the relays' life
 	running  sync.WaitGroup
 	renewals chan renewal
-	ended    []kv.Claim       // guarded by mu; what abandoned caches held of the keys that had changed last
+	ended    []kv.Claim       // guarded by mu; the last changed keys as abandoned caches held them
 	starts   int              // caches that start at a time at most
 	moved    broadcast.Signal // rings when replicas are what a newer map says, and when one that lingered is gone
 }
@@ -78,8 +78,8 @@ func (s *Set) Acted() *shard.Map { return s.acted.Load() }
 // IsRelay reports whether a cache is a relay.
 func (s *Set) IsRelay(h *Copy) bool { return s.replica(h.ID) != h }
 
-// Ended returns what the caches that were abandoned last held of the keys that had changed
-// last, most claims at most.
+// Ended returns the last changed keys as the caches that were abandoned last held them, most
+// claims at most.
 func (s *Set) Ended(most int) []kv.Claim {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

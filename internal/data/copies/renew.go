@@ -41,8 +41,8 @@ func (s *Set) Renewing() (n int64) {
 	return n
 }
 
-// renew puts a new copy in the place of a wrong one. Nothing is inherited: what is
-// wrong may be anywhere in it. Its watches and reads are served by other nodes
+// renew puts a new copy in the place of a wrong one. Nothing is inherited: the
+// error may be anywhere in it. Its watches and reads are served by other nodes
 // until the new one is loaded, and lose nothing; so do nodes that follow it.
 func (s *Set) renew(ctx context.Context, r renewal) {
 	m := s.acted.Load() // that the wrong one is of, if it is still here
@@ -56,7 +56,7 @@ func (s *Set) renew(ctx context.Context, r renewal) {
 	sh, _ := m.Shard(r.id)
 	delete(s.replicas, r.id)
 	s.mu.Unlock()
-	s.cfg.History.Drop(r.id) // it may have saved what is wrong
+	s.cfg.History.Drop(r.id) // it may have saved the error
 	old.stop()
 	<-old.done
 	h := s.start(ctx, m, &sh, nil, nil, r.avoid)

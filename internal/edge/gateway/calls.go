@@ -31,7 +31,7 @@ type services struct {
 	codec   wire.Codec
 	paths   map[string]*method // by path of HTTP
 	methods map[string]*method // by full name
-	// What is written without being decoded: lists and messages of watches.
+	// Messages that are written without being decoded: lists and messages of watches.
 	list, watch *form
 	translators translators
 }
@@ -87,7 +87,7 @@ func (s *services) translate(to io.Writer, m mem.BufferSlice, f *form) error {
 	return s.translators.translate(to, f, m, "", "")
 }
 
-// small is what requests without keys and values, or with little else, have room in.
+// small is the room, in bytes, for requests without keys and values, or with little else.
 const small = 64 << 10
 
 func (s *services) add(service, name string, m *method) {
@@ -265,7 +265,7 @@ func (t *transport) send() {
 	}
 }
 
-// tell gives the caller of a unary method what the handler has set.
+// tell gives the caller of a unary method the headers and trailers that the handler has set.
 func (t *transport) tell(opts []grpc.CallOption) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

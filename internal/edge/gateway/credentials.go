@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Credentials returns what the gRPC server uses for its connections: TLS when cfg is
-// not nil. greet, if set, wraps what shakes hands, and so counts all connections. HTTP/1
-// connections go to the gateway.
+// Credentials returns the transport credentials of the gRPC server: TLS when cfg is not
+// nil. greet, if set, wraps the credentials that shake hands, and so counts all
+// connections. HTTP/1 connections go to the gateway.
 //
 // With TLS the client says which it speaks (ALPN); otherwise HTTP/2's preface
 // does (RFC 9113, 3.4).
@@ -65,7 +65,7 @@ func (c *splitter) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 	return nil, nil, c.g.arrive.Put(&web{Conn: conn, info: info, pace: pace{pass: c.g.passOf(context.Background(), conn.RemoteAddr())}})
 }
 
-// handshake finds out what a client speaks.
+// handshake detects the protocol of a client.
 type handshake struct {
 	credentials.TransportCredentials             // for all but ServerHandshake
 	tls                              *tls.Config // nil: plain text
@@ -195,7 +195,7 @@ func (w *pacedWriter) Write(p []byte) (n int, err error) {
 	return w.pace.write(w.ResponseWriter, deadline, p)
 }
 
-// preface is what every HTTP/2 connection begins with, and no HTTP/1 request.
+// preface begins every HTTP/2 connection, and no HTTP/1 request.
 const preface = "PRI "
 
 // listener makes the connections of another one such that they can be sniffed

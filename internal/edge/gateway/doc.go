@@ -1,5 +1,5 @@
-// Package gateway is etcd's JSON API: what curl, Apache APISIX and other
-// clients speak to etcd without gRPC, on the same port as gRPC.
+// Package gateway is etcd's JSON API, for curl, Apache APISIX and other clients
+// that use etcd without gRPC, on the same port as gRPC.
 //
 // [Credentials] tell the two apart as a connection opens: HTTP/2 stays with
 // gRPC, and HTTP/1 goes to [Gateway], which translates each request into a call of a
@@ -10,5 +10,5 @@
 //
 // The native API has two paths beside it: a watch as server-sent events, and a list.
 //
-// What a request and its answer hold comes from the node's budget for clients.
+// The memory of a request and its answer comes from the node's budget for clients.
 package gateway

@@ -83,7 +83,7 @@ func eventOf(m *shardwatchv1.Event) *keyJSON {
 	return out
 }
 
-// watchKeys sends what is watched until the client goes, or the watch ends.
+// watchKeys sends the watched events until the client leaves, or the watch ends.
 func (g *Gateway) watchKeys(w http.ResponseWriter, r *http.Request, x *exchange) {
 	q := &query{values: r.URL.Query()}
 	create, options := q.watch(r.Header.Get("Last-Event-ID"))
@@ -158,7 +158,7 @@ type eventWriter struct {
 	partial bool  // a revision or a unit is not complete
 }
 
-// begin takes a response before the watch has started. It fails with what ends the watch.
+// begin takes a response before the watch has started. It fails with the error that ends the watch.
 func (e *eventWriter) begin(m *shardwatchv1.WatchResponse) error {
 	if m.GetEnded() != nil {
 		return refusal(m.GetEnded())

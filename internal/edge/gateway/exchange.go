@@ -14,12 +14,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// What a message costs a node beside its wire form, in bytes for each of its own: its
+// The cost of a message to a node beside its wire form, in bytes for each of its own: its
 // fields in memory, and its JSON, which grows as it is written. A list of small keys
 // takes seven times its wire form.
 const answerCost = 8
 
-// What a request costs, in bytes for each byte of JSON and for each object in it: an
+// The cost of a request, in bytes for each byte of JSON and for each object in it: an
 // empty one, {}, takes three bytes in a list and becomes a message of some hundred.
 const (
 	byteCost   = 6
@@ -87,7 +87,7 @@ func (x *exchange) end() {
 	}
 }
 
-// hold reserves n bytes for an answer in place of what was reserved for the one
+// hold reserves n bytes for an answer in place of the bytes reserved for the one
 // before. The only one waits for them for a while, or not; one of a stream until ctx ends.
 func (x *exchange) hold(ctx context.Context, n int64, only bool) error {
 	x.wrote()
@@ -239,8 +239,8 @@ func (d *nesting) add(c byte) {
 	}
 }
 
-// answerWriter writes an answer. What it holds of the exchange's memory is what its
-// client has not read.
+// answerWriter writes an answer. It holds memory of the exchange for the
+// bytes that its client has not read.
 type answerWriter struct {
 	http.ResponseWriter
 	x *exchange

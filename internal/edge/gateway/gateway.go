@@ -38,12 +38,12 @@ const (
 	idleTimeout   = 2 * time.Minute
 )
 
-// Config is what a Gateway needs.
+// Config configures a Gateway.
 type Config struct {
 	// MaxRequest bounds a message of a request that may carry values, in bytes of JSON.
 	// Others may have 64 KiB.
 	MaxRequest int
-	// Memory bounds what requests and answers hold; nil: nothing does.
+	// Memory bounds the memory of requests and answers; nil: no bound.
 	Memory *budget.Budget
 	// Hosts are the names under which clients without TLS reach the node; see
 	// hosts.
@@ -138,7 +138,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g.web.BaseContext = func(net.Listener) context.Context { return ctx }
-	stopped := context.AfterFunc(ctx, func() { _ = g.web.Close() }) // what fails to close is closed
+	stopped := context.AfterFunc(ctx, func() { _ = g.web.Close() }) // a connection that fails to close is closed
 	defer stopped()
 	err := g.web.Serve(g.arrive)
 	g.open.Wait()
@@ -206,7 +206,7 @@ func clientOf(r *http.Request) net.Addr {
 	return nil
 }
 
-// asWrite returns a WebSocket's request as what it is: one that may write.
+// asWrite returns a WebSocket's request as one that may write.
 func asWrite(r *http.Request, socket bool) *http.Request {
 	if socket {
 		r = r.Clone(r.Context())

@@ -14,7 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// addHealth adds what etcd serves beside its API (etcdhttp).
+// addHealth adds the paths that etcd serves beside its API (etcdhttp).
 func (g *Gateway) addHealth() {
 	g.own.HandleFunc("GET /version", g.version)
 	g.own.HandleFunc("/health", onlyGet(g.health))

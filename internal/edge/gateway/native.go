@@ -168,7 +168,7 @@ func (g *Gateway) listKeys(w http.ResponseWriter, r *http.Request, x *exchange) 
 			return
 		}
 	}
-	panic(http.ErrAbortHandler) // what was written is not the whole list
+	panic(http.ErrAbortHandler) // the list was not written completely
 }
 
 // list returns the request of a list.

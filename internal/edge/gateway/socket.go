@@ -35,8 +35,8 @@ func fromSocket(r *http.Request) *http.Request {
 	return r
 }
 
-// socketBuffer is what a WebSocket keeps for what it receives, in bytes; sendBuffer what
-// it has while it sends a message. Larger messages take several writes.
+// socketBuffer is the receive buffer of a WebSocket, in bytes; sendBuffer is its buffer
+// while it sends a message. Larger messages take several writes.
 const (
 	socketBuffer = 1 << 10
 	sendBuffer   = 16 << 10
@@ -107,8 +107,8 @@ func receive(conn *websocket.Conn, to *io.PipeWriter, many bool) error {
 	}
 }
 
-// socketWriter sends what is written as messages. A line is one, and so are the last bytes
-// without an end of a line.
+// socketWriter sends written data as messages. Each line is a message, and so are the last
+// bytes without an end of a line.
 type socketWriter struct {
 	conn    *websocket.Conn
 	header  http.Header

@@ -86,7 +86,7 @@ func (w *Watcher) Run(ctx context.Context, signals <-chan os.Signal) error {
 	}
 }
 
-// load loads a part, and reports whether it could. What changes meanwhile is
+// load loads a part, and reports whether it could. A change meanwhile is
 // seen the next time.
 func (w *Watcher) load(p *part) bool {
 	p.seen = digest(p.Files())

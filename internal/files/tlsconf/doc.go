@@ -2,8 +2,8 @@
 //
 // Read [Files] first: the three paths an operator gives for one listener or
 // one kind of connection. [Load] reads them into a [Material], and Material
-// makes server and client configurations. What [Material.Reload] reads is used
-// by every handshake that begins afterwards, certificates and CAs alike;
+// makes server and client configurations. Files that [Material.Reload] reads apply
+// to every handshake that begins afterwards, certificates and CAs alike;
 // connections that stand are left alone.
 //
 // Between nodes a certificate of the right CA is not enough: it must carry one

@@ -20,7 +20,7 @@ type Files struct {
 	CRL string
 }
 
-// Names are what Files were given with, such as flags ("--cert"). They appear in
+// Names are the settings that name Files, such as flags ("--cert"). They appear in
 // errors only.
 type Names struct {
 	Cert, Key, CA, CRL string

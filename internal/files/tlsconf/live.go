@@ -92,6 +92,6 @@ func (m *Material) use(next *contents) {
 	}
 	m.mu.Unlock()
 	for _, c := range end {
-		_ = c.Close() // it is closed whatever the error
+		_ = c.Close() // it is closed even if Close fails
 	}
 }
