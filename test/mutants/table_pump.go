@@ -26,11 +26,30 @@ func pumpGroup() Group {
 		},
 		{
 			Name: "pump-unrun-last", Bug: "tasks without a place in a turn come after those that were woken meanwhile", File: "pump.go",
-			Old: `s.ready = slices.Insert(woken, 0, tasks...)`, New: `s.ready = append(woken, tasks...)`, Tests: "TestATurnIsBounded",
+			Old: `s.ready = slices.Insert(s.ready, 0, rest...)`, New: `c.collectLocked(); s.ready = slices.Concat(s.ready, rest)`, Tests: "TestATurnIsBounded",
 		},
 		{
-			Name: "pump-unrun-twice", Bug: "a task without a place in a turn that is woken meanwhile is on the list twice", File: "pump.go",
-			Old: `func(t *Task) bool { return t.unrun })`, New: `func(t *Task) bool { return false })`, Tests: "TestATurnIsBounded",
+			Name: "pump-again-twice", Bug: "a task with more to do that is woken meanwhile is on the list twice", File: "pump.go",
+			Old: `if t.queued.CompareAndSwap(false, true) {
+			c`, New: `{
+			c`, Tests: "TestATurnIsBounded",
+		},
+		{
+			Name: "pump-wakes-out-of-order", Bug: "tasks that were woken last run first", File: "pump.go",
+			Old: `s.ready = append(s.ready, t)
+	if`, New: `s.ready = slices.Insert(s.ready, 0, t)
+	if`, Tests: "TestATurnIsBounded",
+		},
+		{
+			Name: "pump-wake-of-a-run-lost", Bug: "a task that is woken while it runs does not run again", File: "pump.go",
+			Old: `		t.queued.Store(false) // a wake from now on is one for the next turn
+		if t.run(own) {`, New: `		again := t.run(own)
+		t.queued.Store(false)
+		if again {`, Tests: "TestATaskThatIsWokenWhileItRuns",
+		},
+		{
+			Name: "pump-wake-of-a-visit-lost", Bug: "tasks that are woken as a visit ends wait for the next wake", File: "pump.go",
+			Old: `if c.first != nil || c.woken.Load() != nil {`, New: `if c.first != nil {`, Tests: "TestATaskThatIsWokenAsAVisitEnds",
 		},
 		{
 			Name: "pump-writes-each-turn", Bug: "writes after each stream's turn", File: "pump.go",

@@ -7,6 +7,9 @@
 //
 //	Task.Wake ─▶ stream ─▶ connection ─▶ pump: run(scratch), run(scratch), … → write
 //
+// A revision wakes the tasks of a connection while a pump is at it. So a wake takes no lock: it
+// puts the task on a stack of the connection's, and the pump puts those on it on their streams' lists.
+//
 // A send waits while the client does not read its stream. The [Transport] says so before,
 // and another pump comes in the place of the one that waits; the connection's other streams
 // continue with it. The pump that has waited ends with its turn. So a stream that is not read

@@ -41,9 +41,13 @@ type Conn struct {
 	client *client // guarded by pumps.mu; of the stream that was opened last
 	next   *Conn   // guarded by pumps.mu
 
+	// woken are the tasks that were woken since collectLocked took them, the last one first. A
+	// revision wakes a connection's tasks while a pump is at it, so a wake takes no lock.
+	woken atomic.Pointer[Task]
+	due   atomic.Bool // changed under mu; it is on the pumps' list, or a pump is at it
+
 	mu          sync.Mutex
 	left        sync.Cond // Close waits on it for a stream's busy to end
-	due         bool      // guarded by mu; it is on the pumps' list, or a pump is at it
 	first, last *Stream   // guarded by mu; those with tasks to run that no pump is at, first come first served
 }
 
@@ -63,9 +67,9 @@ type Stream struct {
 // each stream. Init it before use; it must not be copied afterwards.
 type Task struct {
 	s       *Stream
-	started bool // guarded by conn.mu
-	queued  bool // guarded by conn.mu
-	unrun   bool // guarded by conn.mu; see putBackLocked
+	started atomic.Bool
+	queued  atomic.Bool // from the wake to the run; the one that sets it puts the task on a list
+	next    *Task       // in conn.woken
 	run     func(*Scratch) (again bool)
 }
 
@@ -159,30 +163,63 @@ func (t *Task) Init(s *Stream, run func(*Scratch) (again bool)) { t.s, t.run = s
 
 // Start has the task run, now and whenever it is woken.
 func (t *Task) Start() {
-	c := t.s.conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t.started = true
-	c.enqueueLocked(t)
+	t.started.Store(true)
+	t.Wake()
 }
 
 // Wake has the task run soon, if it was started. It does not block.
 func (t *Task) Wake() {
+	if !t.started.Load() || !t.queued.CompareAndSwap(false, true) {
+		return
+	}
 	c := t.s.conn
+	for {
+		t.next = c.woken.Load()
+		if c.woken.CompareAndSwap(t.next, t) {
+			break
+		}
+	}
+	if c.due.Load() {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if t.started {
-		c.enqueueLocked(t)
+	c.callLocked()
+}
+
+// callLocked has a pump come to the connection, unless one does.
+func (c *Conn) callLocked() {
+	if !c.due.Load() {
+		c.due.Store(true)
+		c.pumps.add(c)
 	}
 }
 
-// enqueueLocked puts the task on its stream's list, unless it is there.
-func (c *Conn) enqueueLocked(t *Task) {
-	s := t.s
-	if t.queued || s.closed.Load() {
+// collectLocked puts the tasks that were woken on their streams' lists, in the order of the wakes.
+func (c *Conn) collectLocked() {
+	if c.woken.Load() == nil {
 		return
 	}
-	t.queued = true
+	var first *Task
+	for t := c.woken.Swap(nil); t != nil; {
+		next := t.next
+		first, t.next = t, first
+		t = next
+	}
+	for t := first; t != nil; {
+		next := t.next
+		t.next = nil
+		c.enqueueLocked(t)
+		t = next
+	}
+}
+
+// enqueueLocked puts a queued task on its stream's list.
+func (c *Conn) enqueueLocked(t *Task) {
+	s := t.s
+	if s.closed.Load() {
+		return
+	}
 	s.ready = append(s.ready, t)
 	if len(s.ready) == 1 && !s.busy { // else it is on the list, or comes there from its pump
 		c.readyLocked(s)
@@ -197,14 +234,14 @@ func (c *Conn) readyLocked(s *Stream) {
 		c.last.next = s
 	}
 	c.last = s
-	if !c.due {
-		c.due = true
-		c.pumps.add(c)
-	}
+	c.callLocked()
 }
 
 // takeLocked takes the first stream off the list; nil: there is none.
 func (c *Conn) takeLocked() *Stream {
+	if c.first == nil {
+		c.collectLocked()
+	}
 	for s := c.first; s != nil; s = c.first {
 		if c.first, s.next = s.next, nil; c.first == nil {
 			c.last = nil
@@ -308,8 +345,9 @@ func (c *Conn) visit(own *Scratch) (sent int) {
 
 // goOnLocked is the end of a pump's being at the connection.
 func (c *Conn) goOnLocked() {
-	if c.due = c.first != nil; c.due {
-		c.pumps.add(c)
+	c.due.Store(false)
+	if c.first != nil || c.woken.Load() != nil { // in this order: a waker that found a pump here did nothing
+		c.callLocked()
 	}
 }
 
@@ -343,13 +381,16 @@ func (c *Conn) turnLocked(s *Stream, own *Scratch) {
 	own.turn = append(own.turn[:0], s.ready...)
 	clear(s.ready)
 	s.ready = s.ready[:0]
-	for _, t := range own.turn {
-		t.queued = false
+	if rest := c.run(s, own); len(rest) > 0 && !s.closed.Load() {
+		s.ready = slices.Insert(s.ready, 0, rest...) // where they were: first
 	}
-	rest := c.run(s, own)
-	c.putBackLocked(s, rest)
+	if len(own.again) > 0 || len(s.ready) > 0 {
+		c.collectLocked() // those that were woken meanwhile go first
+	}
 	for _, t := range own.again {
-		c.enqueueLocked(t) // after those that were woken meanwhile
+		if t.queued.CompareAndSwap(false, true) {
+			c.enqueueLocked(t)
+		}
 	}
 	clear(own.turn)
 	clear(own.again)
@@ -377,6 +418,7 @@ func (c *Conn) run(s *Stream, own *Scratch) (rest []*Task) {
 			rest = own.turn[i:]
 			break
 		}
+		t.queued.Store(false) // a wake from now on is one for the next turn
 		if t.run(own) {
 			own.again = append(own.again, t)
 		}
@@ -385,19 +427,4 @@ func (c *Conn) run(s *Stream, own *Scratch) (rest []*Task) {
 	s.out.own = nil
 	own.Trace.Flush()
 	return rest
-}
-
-// putBackLocked puts tasks back to where they were on their stream's list: first.
-func (c *Conn) putBackLocked(s *Stream, tasks []*Task) {
-	if len(tasks) == 0 || s.closed.Load() {
-		return
-	}
-	for _, t := range tasks {
-		t.queued, t.unrun = true, true
-	}
-	woken := slices.DeleteFunc(s.ready, func(t *Task) bool { return t.unrun })
-	s.ready = slices.Insert(woken, 0, tasks...)
-	for _, t := range tasks {
-		t.unrun = false
-	}
 }

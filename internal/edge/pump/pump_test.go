@@ -24,6 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type connection struct {
 	attached any
 	flushes  atomic.Int64
+	flushed  func() // nil: nothing is done
 }
 
 // transport is a stream of it.
@@ -36,7 +37,13 @@ func (*transport) Method() string               { return "" }
 func (*transport) SetHeader(metadata.MD) error  { return nil }
 func (*transport) SendHeader(metadata.MD) error { return nil }
 func (*transport) SetTrailer(metadata.MD) error { return nil }
-func (t *transport) Flush()                     { t.c.flushes.Add(1) }
+
+func (t *transport) Flush() {
+	if t.c.flushes.Add(1); t.c.flushed != nil {
+		t.c.flushed()
+	}
+}
+
 func (t *transport) Attach(create func() any) any {
 	if t.c.attached == nil {
 		t.c.attached = create()
@@ -254,6 +261,45 @@ func TestWakesAreNotLost(t *testing.T) {
 		}
 		c.task.Wake() // does nothing
 	}
+}
+
+// A task that is woken while it runs runs once more.
+func TestATaskThatIsWokenWhileItRuns(t *testing.T) {
+	var pumps pump.Pumps
+	s := open(&pumps, new(connection), nil)
+	left, done := 3, make(chan struct{})
+	var task pump.Task
+	task.Init(s.Stream, func(*pump.Scratch) bool {
+		if left--; left == 0 {
+			close(done)
+		} else {
+			task.Wake()
+		}
+		return false
+	})
+	task.Start()
+	<-done
+	s.Close()
+	pumps.Wait()
+	if left != 0 {
+		t.Errorf("ran %d times more than it was woken", -left)
+	}
+}
+
+// A task that is woken as its connection's bytes are written, after the last turn of a visit, runs.
+func TestATaskThatIsWokenAsAVisitEnds(t *testing.T) {
+	var pumps pump.Pumps
+	c := new(connection)
+	s := open(&pumps, c, nil)
+	done := make(chan struct{})
+	var first, next pump.Task
+	first.Init(s.Stream, func(*pump.Scratch) bool { return s.Send(message(1)) != nil })
+	next.Init(s.Stream, func(*pump.Scratch) bool { close(done); return false })
+	c.flushed = sync.OnceFunc(next.Start)
+	first.Start()
+	<-done
+	s.Close()
+	pumps.Wait()
 }
 
 // A task that has more to do comes again, after the others.
