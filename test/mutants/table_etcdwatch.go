@@ -4,7 +4,11 @@ func etcdwatchGroup() Group {
 	return Group{Package: "internal/edge/etcdwatch", Mutants: []Mutant{
 		{
 			Name: "etcdwatch-map-for-one", Bug: "keeps a map of readers for the only watch of a stream", File: "reader.go",
-			Old: "if s.count() < 2 {", New: "if s.count() < 0 {", Tests: "TestTheOnlyWatchHasNoMapOfReaders",
+			Old: "if !s.several.Load() {", New: "if false {", Tests: "TestTheOnlyWatchHasNoMapOfReaders",
+		},
+		{
+			Name: "etcdwatch-never-several", Bug: "watches of a stream of etcd's API never share a reader", File: "stream.go",
+			Old: "if len(s.watches) > 1 {", New: "if false {", Tests: "TestWatchesOfAStreamAreReadTogether", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "starts-too-late", Bug: "a watch of etcd's API from now on misses the next revision", File: "watch.go",

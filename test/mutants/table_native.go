@@ -11,6 +11,14 @@ func nativeGroup() Group {
 			Old: `if len(r.watches) == 0 { // it has closed its window`, New: `if false {`, Tests: "TestNoWatchJoinsAReaderWithoutWindow",
 		},
 		{
+			Name: "native-map-for-one", Bug: "keeps a map of readers for the only watch of a stream", File: "reader.go",
+			Old: `if c.readers == nil && !r.s.several.Load() {`, New: `if false {`, Tests: "TestTheOnlyWatchHasNoMapOfReaders",
+		},
+		{
+			Name: "native-never-several", Bug: "watches of a stream never share a reader", File: "stream.go",
+			Old: `s.several.CompareAndSwap(false, len(s.watches) > 1)`, New: ``, Tests: "TestWatchesOfAStreamShareAReader", Package: "internal/edge/server",
+		},
+		{
 			Name: "reader-joined-elsewhere", Bug: "has watches join a reader that is at another revision", File: "reader.go",
 			Old: `at == reached {`, New: `at >= reached || at < reached {`, Tests: "TestWatchesOfAStreamShareAReader", Package: "internal/edge/server",
 		},

@@ -152,7 +152,7 @@ func (r *reader) join() {
 // offered when it next has nothing to send after another watch was created.
 func (s *stream) offer(r *reader) {
 	if s.readers == nil {
-		if s.count() < 2 {
+		if !s.several.Load() {
 			return
 		}
 		s.readers = make(map[readerKind]*reader)

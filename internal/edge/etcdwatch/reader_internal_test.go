@@ -55,14 +55,13 @@ func TestNoWatchJoinsAReaderWithoutWindow(t *testing.T) {
 // A reader is offered to others once its stream has a second watch, and not before: the map would be
 // half a KiB for each connection.
 func TestTheOnlyWatchHasNoMapOfReaders(t *testing.T) {
-	s := &stream{watches: make(map[int64]*watch)}
+	s := new(stream)
 	r := &reader{s: s, inner: new(router.Watch)}
 	r.watches = []*watch{{s: s, reader: r}}
-	s.watches[0] = r.watches[0]
 	if r.run(&pump.Scratch{}); s.readers != nil {
 		t.Error("the only watch is offered to others")
 	}
-	s.watches[1] = &watch{s: s}
+	s.several.Store(true)
 	if r.run(&pump.Scratch{}); s.readers[r.readerKind] != r {
 		t.Error("the first of two watches is not offered to the other")
 	}

@@ -52,8 +52,14 @@ type stream struct {
 	requests *receive.Requests[etcdserverpb.WatchRequest]
 	cancel   context.CancelFunc // of ctx
 
+	// What each delivery looks at lies together.
 	failed bool        // owned by the pump that is at it: sending does not work
 	sent   kv.Revision // owned by the pump: the highest revision of events and notifications sent
+	// readers has the reader of each kind that others join, owned by the pump; nil while the
+	// stream has had one watch at most.
+	readers map[readerKind]*reader
+	several atomic.Bool   // it has had more than one watch at a time; set under mu
+	left    atomic.Uint64 // how often a watch was told to end
 
 	progress progress
 	from     net.Addr        // where the client is
@@ -65,10 +71,6 @@ type stream struct {
 	slots    chan struct{}  // a place for each answer that waits
 	working  sync.WaitGroup // goroutines that wait for etcd and others; see spawn
 	nextID   int64          // owned by Handle
-	// readers has the reader of each kind that others join, owned by the pump; nil while the
-	// stream has had one watch at most.
-	readers map[readerKind]*reader
-	left    atomic.Uint64 // how often a watch was told to end
 
 	mu      sync.Mutex
 	watches map[int64]*watch // guarded by mu; those that the client may cancel
@@ -300,6 +302,9 @@ func (s *stream) enter(w *watch, id int64) (answer *reply, refused string) {
 		return nil, reasonDuplicateID
 	}
 	s.watches[w.id] = w
+	if len(s.watches) > 1 {
+		s.several.Store(true)
+	}
 	answer = &reply{created: w}
 	s.replies = append(s.replies, answer)
 	return answer, ""

@@ -34,7 +34,7 @@ type crowd struct {
 	// Owned by the pump.
 	spare   []*reader              // the next woken
 	parcels *parcels               // nil: there were none yet
-	readers map[readerKind]*reader // that other watches can join; see reader.join
+	readers map[readerKind]*reader // that other watches can join; see reader.join; nil while the stream has had one watch at most
 }
 
 // Bounds of a turn, beside passBytes: a parcel counts once for bytes, and for
@@ -67,10 +67,15 @@ func (c *crowd) add(r *reader) {
 	}
 }
 
-// take returns the added readers. Give the list back when it is done with.
+// take returns the added readers. If there are none, the turn ends with what it has read. Give the
+// list back when it is done with.
 func (c *crowd) take() []*reader {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(c.woken) == 0 {
+		c.awake = false
+		return nil
+	}
 	list := c.woken
 	c.woken, c.spare = c.spare, nil
 	c.round++
@@ -111,13 +116,15 @@ func (c *crowd) run(own *pump.Scratch) (again bool) {
 	// The first is woken, and read, before the cache has woken the others that the
 	// same revision concerns. They are looked for as long as they add only
 	// themselves.
-	for n := len(p.list); len(p.unread)+len(p.unfinished) == 0 && c.read(p, own) && len(p.list) == n; {
+	all := false // is read, or whatever comes wakes the task again
+	for n := len(p.list); !all && len(p.unread)+len(p.unfinished) == 0 && len(p.list) == n; {
+		all = !c.read(p, own)
 	}
 	c.send(p, own)
 	for _, r := range p.done {
 		r.join()
 	}
-	again = c.rest(p.unread, p.unfinished)
+	again = !all && c.rest(p.unread, p.unfinished)
 	p.reset()
 	return again && !c.s.failed
 }
@@ -126,6 +133,9 @@ func (c *crowd) run(own *pump.Scratch) (again bool) {
 // were any.
 func (c *crowd) read(p *parcels, own *pump.Scratch) bool {
 	list := c.take()
+	if list == nil {
+		return false
+	}
 	// So many revisions of each: more of them would not be sent soon, fewer would
 	// be sent apart to watchers at the same position.
 	depth := max(1, crowdDeliveries/2/max(1, len(list)))
@@ -137,7 +147,7 @@ func (c *crowd) read(p *parcels, own *pump.Scratch) bool {
 		c.readOne(r, depth, p, own)
 	}
 	c.giveBack(list)
-	return len(list) > 0
+	return true
 }
 
 // readOne reads for the watches of a reader, up to the turn's horizon.

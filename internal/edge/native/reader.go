@@ -103,6 +103,9 @@ func (r *reader) join() {
 		return
 	}
 	c := &r.s.crowd
+	if c.readers == nil && !r.s.several.Load() { // it is offered at its next turn after another watch was created
+		return
+	}
 	reached, _ := r.Progress()
 	other := c.readers[r.readerKind]
 	if other == r {

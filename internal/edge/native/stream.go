@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 
@@ -32,7 +33,8 @@ type stream struct {
 	holder   budget.Client      // the client whose budget the stream uses; none: another node
 	ctx      context.Context    //nolint:containedctx // the stream's life is the context's
 
-	failed bool // owned by the pump that is at it: sending does not work
+	failed  bool        // owned by the pump that is at it: sending does not work
+	several atomic.Bool // it has had more than one watch at a time; set under mu
 
 	mu         sync.Mutex
 	watches    map[int64]*watch // guarded by mu
@@ -171,6 +173,7 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 		w.rng = kv.Range{} // it is kept until the client reads the answer
 	} else {
 		s.watches[id] = w
+		s.several.CompareAndSwap(false, len(s.watches) > 1)
 	}
 	deaf := s.refused > maxRefused
 	s.mu.Unlock()
