@@ -1,14 +1,11 @@
 package yield
 
-import (
-	"runtime"
-	"syscall"
-)
+import "syscall"
 
 // Now yields to goroutines of this process and threads on this core that are ready to run. Linux
 // would let a busy thread finish its time slice, about 3 ms, before another one of the process
 // that has become ready (EEVDF; kernel/sched/fair.c, RUN_TO_PARITY).
 func Now() {
-	runtime.Gosched()
+	gosched()
 	_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) // does not fail: sched_yield(2)
 }

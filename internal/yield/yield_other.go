@@ -2,7 +2,5 @@
 
 package yield
 
-import "runtime"
-
 // Now lets goroutines that are ready to run go first.
-func Now() { runtime.Gosched() }
+func Now() { gosched() }

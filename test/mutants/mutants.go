@@ -61,6 +61,7 @@ func Groups() []Group {
 		gatewayGroup(),
 		grpcserverGroup(), receiveGroup(), rawconnGroup(),
 		pumpGroup(),
+		yieldGroup(),
 		kubeObjectGroup(), kubeSelectorGroup(), kubeSourceGroup(), kubeTierGroup(), kubeConfigGroup(), kubeGuardGroup(), kubeAPIGroup(), kubeTransitionGroup(), kubePortGroup(),
 		accessGroup(),
 		policyGroup(),
