@@ -53,12 +53,16 @@ func pumpGroup() Group {
 		},
 		{
 			Name: "pump-writes-each-turn", Bug: "writes after each stream's turn", File: "pump.go",
-			Old: `	own.Trace.Flush()
-	return rest`, New: `	own.Trace.Flush()
+			Old: `	s.out.own = nil
+	return rest`, New: `	s.out.own = nil
 	if s.out.to != nil {
 		s.out.to.Flush()
 	}
 	return rest`, Tests: "TestAVisitIsWrittenTogether",
+		},
+		{
+			Name: "pump-trace-waits", Bug: "the trace of a revision waits for clients that do not read", File: "pump.go",
+			Old: `	own.Trace.Flush() // what`, New: `	// what`, Tests: "TestATraceDoesNotWaitForAClient",
 		},
 		{
 			Name: "pump-held-up-stays", Bug: "a pump that a send holds up keeps its place", File: "pump.go",

@@ -332,11 +332,12 @@ func (c *Conn) visit(own *Scratch) (sent int) {
 		c.turnLocked(s, own)
 		sent += own.sent
 	}
+	c.mu.Unlock()
 	if to != nil {
-		c.mu.Unlock()
 		to.Flush()
-		c.mu.Lock()
 	}
+	own.Trace.Flush()
+	c.mu.Lock()
 	if !own.heldUp {
 		c.goOnLocked()
 	}
@@ -357,6 +358,7 @@ func (own *Scratch) holdUp() {
 	if own.heldUp {
 		return
 	}
+	own.Trace.Flush() // what the other streams were sent does not wait
 	c := own.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -425,6 +427,5 @@ func (c *Conn) run(s *Stream, own *Scratch) (rest []*Task) {
 	}
 	s.out.flush()
 	s.out.own = nil
-	own.Trace.Flush()
 	return rest
 }

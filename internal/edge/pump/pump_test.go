@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
+	"github.com/shardwatch/shardwatch/internal/ops/revtrace"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -360,6 +361,36 @@ func TestAVisitIsWrittenTogether(t *testing.T) {
 	if n := c.flushes.Load(); n != 1 {
 		t.Errorf("written %d times", n)
 	}
+}
+
+// The trace of a revision does not wait for a stream whose send waits after the streams that were
+// sent it.
+func TestATraceDoesNotWaitForAClient(t *testing.T) {
+	var trace revtrace.Trace
+	trace.Applied(1, 7, revtrace.Hop{Shard: 1})
+	pumps := pump.Pumps{Trace: &trace}
+	c := new(connection)
+	traced := make(chan int64, 1)
+	read := open(&pumps, c, nil)
+	unread := open(&pumps, c, func(wait func(), _ int) {
+		wait()
+		w, _ := trace.Of(7)
+		traced <- w.Watches.Times
+	})
+	var first, next pump.Task
+	next.Init(unread.Stream, func(*pump.Scratch) bool { return unread.Send(message(1)) != nil })
+	first.Init(read.Stream, func(own *pump.Scratch) bool {
+		next.Start()
+		own.Trace.Sent(7, 3)
+		return read.Send(message(1)) != nil
+	})
+	first.Start()
+	if n := <-traced; n != 3 {
+		t.Errorf("sent to %d watches, want 3", n)
+	}
+	read.Close()
+	unread.Close()
+	pumps.Wait()
 }
 
 // A turn that has sent enough ends. The tasks that had no place in it are the first of the
