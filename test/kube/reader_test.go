@@ -134,6 +134,9 @@ func (a *audience) failed() map[string]int {
 // perConnection is how many reflectors share a connection, as informers of one process do.
 const perConnection = 100
 
+// kindsOfReaders is after how many reflectors their kinds repeat.
+const kindsOfReaders = 5
+
 // audience starts reflectors: of five, one has JSON, one a selector, and three
 // everything in protobuf.
 func (c *cluster) audience(ctx context.Context, t *testing.T, url string, n int) *audience {
@@ -159,7 +162,7 @@ func (c *cluster) audience(ctx context.Context, t *testing.T, url string, n int)
 		}
 		r := &reader{name: fmt.Sprintf("reader-%d", i), held: map[string]int64{}}
 		set := sets[0]
-		switch i % 5 {
+		switch i % kindsOfReaders {
 		case 3:
 			set = sets[1]
 		case 4:
@@ -217,6 +220,23 @@ func (a *audience) sum() (lists, events int) {
 		r.mu.Unlock()
 	}
 	return lists, events
+}
+
+// fewer returns how many events these reflectors have had fewer than as many of a witness, which
+// has one of each kind. Both must have the newest event for it to mean anything.
+func (a *audience) fewer(witness *audience) (n int) {
+	var had [kindsOfReaders]int
+	for i, r := range witness.readers {
+		r.mu.Lock()
+		had[i] = r.events
+		r.mu.Unlock()
+	}
+	for i, r := range a.readers {
+		r.mu.Lock()
+		n += had[i%kindsOfReaders] - r.events
+		r.mu.Unlock()
+	}
+	return n
 }
 
 // await waits until all have a version of an object that each selector matches.

@@ -121,9 +121,17 @@ func (w *writer) mark(ctx context.Context, t *testing.T) int64 {
 
 // fault is one way in which a side fails.
 type fault struct {
-	name       string
-	fail, mend func()
-	// survives: the reflectors can go on before mend.
+	name  string
+	steps []step
+	// whole: an apiserver or a node keeps the history, so that each reflector gets each event.
+	// Otherwise a difference leaves out versions that later ones replaced.
+	whole bool
+}
+
+// step is a part of a fault.
+type step struct {
+	do func()
+	// survives: the reflectors continue after this step.
 	survives bool
 }
 
@@ -136,6 +144,8 @@ type storm struct {
 	behind   func() time.Duration // CPU time of the apiservers behind the tier
 	faults   []fault
 	audience *audience
+	witness  *audience // at the writer's apiserver: one reflector of each kind
+	fewer    int       // events that the audience has had fewer than the witness, before the next fault
 	rows     map[string][]row
 }
 
@@ -143,15 +153,17 @@ type storm struct {
 type row struct {
 	lists           int
 	wrong           []string
-	after           time.Duration // until all reflectors had the newest version
+	left            int           // events that the witness had more than the reflectors
+	after           time.Duration // until all reflectors had the newest version, the longest of the steps
 	bytes           int64
 	events          int
 	serving, behind time.Duration
 }
 
 // TestStorms has reflectors at nodes, or at two apiservers, that fail in each way
-// while a writer goes on at a third apiserver. At the tier no reflector lists again, and
-// all of them have each object of the writer's apiserver at its version.
+// while a writer goes on at a third apiserver. At the tier no reflector lists again, all of
+// them have each object of the writer's apiserver at its version, and each has as many events as
+// a reflector there, as long as the history is in an apiserver or a node.
 func TestStorms(t *testing.T) {
 	for side := range strings.SplitSeq(*stormSides, ",") {
 		t.Run(side, func(t *testing.T) {
@@ -160,13 +172,16 @@ func TestStorms(t *testing.T) {
 			s := newStorm(ctx, t, side)
 			s.run(ctx, t)
 			s.report(t)
-			for name, rows := range s.rows {
-				for _, r := range rows {
+			for _, f := range s.faults {
+				for _, r := range s.rows[f.name] {
 					if side != "apiservers" && r.lists > 0 {
-						t.Errorf("%s: %d lists by %d reflectors", name, r.lists, len(s.audience.readers))
+						t.Errorf("%s: %d lists by %d reflectors", f.name, r.lists, len(s.audience.readers))
+					}
+					if side != "apiservers" && f.whole && r.left != 0 {
+						t.Errorf("%s: %d events are missing", f.name, r.left)
 					}
 					if len(r.wrong) > 0 {
-						t.Errorf("%s: %s", name, strings.Join(r.wrong[:min(5, len(r.wrong))], "\n"))
+						t.Errorf("%s: %s", f.name, strings.Join(r.wrong[:min(5, len(r.wrong))], "\n"))
 					}
 				}
 			}
@@ -185,25 +200,18 @@ func newStorm(ctx context.Context, t *testing.T, side string) *storm {
 	s.w = &writer{maps: s.direct.CoreV1().ConfigMaps("default"), n: *stormObjects, r: rand.New(rand.NewPCG(21, 22)), there: make([]bool, *stormObjects)}
 	s.w.fill(ctx, t)
 	apiservers := func() time.Duration { return a.cpu(t) + b.cpu(t) }
-	start := func(all ...interface{ start(*testing.T) }) func() {
-		return func() {
-			for _, x := range all {
-				x.start(t)
-			}
+	started := func(all ...interface{ start(*testing.T) }) (steps []step) {
+		for _, x := range all {
+			steps = append(steps, step{func() { x.start(t) }, true})
 		}
+		return steps
 	}
-	end := func(all ...func()) func() {
-		return func() {
-			for _, f := range all {
-				f()
-			}
-		}
-	}
+	end := func() { a.kill(); b.kill() }
 	s.faults = []fault{
-		{"no fault", func() { s.writes(ctx, t, 50) }, func() {}, true},
-		{"one apiserver killed", a.kill, start(a), true},
-		{"all apiservers killed", end(a.kill, b.kill), start(a, b), false},
-		{"compaction while all apiservers are away", end(a.kill, b.kill, func() { s.writes(ctx, t, 50); s.c.compact(ctx, t) }), start(a, b), false},
+		{"no fault", []step{{func() { s.writes(ctx, t, 50) }, true}}, true},
+		{"one apiserver killed", append([]step{{a.kill, true}}, started(a)...), true},
+		{"all apiservers killed", append([]step{{end, false}}, started(a, b)...), false},
+		{"compaction while all apiservers are away", append([]step{{func() { end(); s.writes(ctx, t, 50); s.c.compact(ctx, t) }, false}}, started(a, b)...), false},
 	}
 	var url string
 	nodes := func(nodes ...*node) string {
@@ -213,21 +221,22 @@ func newStorm(ctx context.Context, t *testing.T, side string) *storm {
 			}
 			return sum
 		}, apiservers
-		killed, restart := 0, func() {
-			for _, n := range nodes {
-				n.drain()
-				n.start(t)
-			}
+		killed := 0
+		victim := func() *node { return nodes[killed%len(nodes)] }
+		var restart []step
+		for _, n := range nodes {
+			restart = append(append(restart, step{n.drain, true}), started(n)...)
 		}
 		s.faults = append(s.faults,
-			fault{"node killed", func() { nodes[killed%len(nodes)].kill() }, func() { nodes[killed%len(nodes)].start(t); killed++ }, true},
-			fault{"rolling restart", restart, func() {}, true})
+			fault{"node killed", []step{{func() { victim().kill() }, true}, {func() { victim().start(t); killed++ }, true}}, true},
+			fault{"rolling restart", restart, true})
 		return balancer(t, nodes...)
 	}
 	switch side {
 	case "apiservers":
 		s.serving, s.behind = apiservers, func() time.Duration { return 0 }
-		s.faults = append(s.faults, fault{"rolling restart", end(a.drain, start(a), b.drain, start(b)), func() {}, true})
+		restart := append(append([]step{{a.drain, true}}, started(a)...), append([]step{{b.drain, true}}, started(b)...)...)
+		s.faults = append(s.faults, fault{"rolling restart", restart, true})
 		url = balance(t, strings.TrimPrefix(a.url, "https://"), strings.TrimPrefix(b.url, "https://"))
 	case "shared":
 		url = nodes(c.shared(t, []string{a.url, b.url}, []string{"x", "y", "z"}, stormArgs...)...)
@@ -239,6 +248,9 @@ func newStorm(ctx context.Context, t *testing.T, side string) *storm {
 	began := time.Now()
 	s.audience = c.audience(ctx, t, url, *stormInformers)
 	s.audience.await(ctx, t, "mark", mark)
+	s.witness = c.audience(ctx, t, beside.url, kindsOfReaders)
+	s.witness.await(ctx, t, "mark", mark)
+	s.fewer = s.audience.fewer(s.witness)
 	t.Logf("%d reflectors have %d objects each after %v", *stormInformers, *stormObjects, time.Since(began).Round(time.Millisecond))
 	return s
 }
@@ -275,37 +287,38 @@ func (s *storm) have(ctx context.Context, t *testing.T, f fault) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	var r row
-	await := func() {
-		mark, began := s.w.mark(ctx, t), time.Now()
-		s.audience.await(ctx, t, "mark", mark)
-		r.after = max(r.after, time.Since(began))
-	}
 	lists, events := s.audience.sum()
 	bytes, serving, behind := s.audience.bytes.Load(), s.serving(), s.behind()
-	f.fail()
-	if f.survives {
-		await()
+	for _, step := range f.steps {
+		step.do()
+		if step.survives {
+			mark, began := s.w.mark(ctx, t), time.Now()
+			s.audience.await(ctx, t, "mark", mark)
+			r.after = max(r.after, time.Since(began))
+		}
 	}
-	f.mend()
-	await()
 	s.w.mu.Lock() // no writer
 	defer s.w.mu.Unlock()
-	s.audience.await(ctx, t, "mark", s.w.mark(ctx, t))
+	mark := s.w.mark(ctx, t)
+	s.witness.await(ctx, t, "mark", mark)
+	s.audience.await(ctx, t, "mark", mark)
 	r.wrong = s.audience.compare(ctx, t, s.direct)
+	fewer := s.audience.fewer(s.witness)
+	r.left, s.fewer = fewer-s.fewer, fewer
 	nowLists, nowEvents := s.audience.sum()
 	r.lists, r.events, r.bytes = nowLists-lists, nowEvents-events, s.audience.bytes.Load()-bytes
 	r.serving, r.behind = s.serving()-serving, s.behind()-behind
 	s.rows[f.name] = append(s.rows[f.name], r)
-	t.Logf("%s: %d lists, %d differences, caught up after %v, failed requests: %v", f.name, r.lists, len(r.wrong), r.after.Round(time.Millisecond), s.audience.failed())
+	t.Logf("%s: %d lists, %d wrong, %d events left out, caught up after %v, failed requests: %v", f.name, r.lists, len(r.wrong), r.left, r.after.Round(time.Millisecond), s.audience.failed())
 }
 
-// report prints a table of all cycles: sums of lists and of wrong stores, the longest
-// and the median time, and means of the others.
+// report prints a table of all cycles: sums of lists, wrong stores and events that were left
+// out, the longest and the median time, and means of the others.
 func (s *storm) report(t *testing.T) {
 	t.Helper()
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 1, ' ', 0)
-	fmt.Fprintf(table, "\n| fault \t| lists \t| wrong stores \t| caught up, median \t| longest \t| events \t| MB \t| CPU \t| CPU of apiservers behind \t|\n")
+	fmt.Fprintf(table, "\n| fault \t| lists \t| wrong stores \t| events left out \t| caught up, median \t| longest \t| events \t| MB \t| CPU \t| CPU of apiservers behind \t|\n")
 	for _, f := range s.faults {
 		rows := s.rows[f.name]
 		if len(rows) == 0 {
@@ -315,6 +328,7 @@ func (s *storm) report(t *testing.T) {
 		for _, r := range rows {
 			sum.lists += r.lists
 			sum.wrong = append(sum.wrong, r.wrong...)
+			sum.left += r.left
 			sum.events += r.events
 			sum.bytes += r.bytes
 			sum.serving += r.serving
@@ -322,7 +336,7 @@ func (s *storm) report(t *testing.T) {
 		}
 		slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.after, b.after) })
 		n := len(rows)
-		fmt.Fprintf(table, "| %s \t| %d of %d \t| %d \t| %.2f s \t| %.2f s \t| %d \t| %.1f \t| %.1f s \t| %.1f s \t|\n", f.name, sum.lists, n*len(s.audience.readers), len(sum.wrong),
+		fmt.Fprintf(table, "| %s \t| %d of %d \t| %d \t| %d \t| %.2f s \t| %.2f s \t| %d \t| %.1f \t| %.2f s \t| %.2f s \t|\n", f.name, sum.lists, n*len(s.audience.readers), len(sum.wrong), sum.left,
 			rows[n/2].after.Seconds(), rows[n-1].after.Seconds(), sum.events/n, float64(sum.bytes)/1e6/float64(n), sum.serving.Seconds()/float64(n), sum.behind.Seconds()/float64(n))
 	}
 	_ = table.Flush() // to memory
