@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -61,4 +62,37 @@ func TestTurns(t *testing.T) {
 			t.Errorf("%d turns are taken, %d waited for", taken, waiting)
 		}
 	})
+}
+
+// Clients that take one turn after another yield to other goroutines now and then.
+func TestTurnsYield(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	turns := fair.NewTurns()
+	var others, during atomic.Int64
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		before := others.Load()
+		for range 160 {
+			leave, err := turns.Take(t.Context(), "a")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			leave()
+		}
+		during.Store(others.Load() - before)
+	}()
+	for over := false; !over; {
+		select {
+		case <-done:
+			over = true
+		default:
+			others.Add(1)
+			runtime.Gosched()
+		}
+	}
+	if n := during.Load(); n < 5 {
+		t.Errorf("another goroutine ran %d times during 160 turns", n)
+	}
 }
