@@ -83,7 +83,7 @@ func TestTokens(t *testing.T) {
 		"without an end":   {us.sign(func(c *jwt.Claims) { c.Expiry = nil }), "never expires"},
 		"for others":       {us.sign(func(c *jwt.Claims) { c.Audience = jwt.Audience{"https://api"} }), `another audience than "shardwatch"`},
 		"for nobody":       {us.sign(func(c *jwt.Claims) { c.Audience = nil }), "another audience"},
-		"of others":        {us.sign(func(c *jwt.Claims) { c.Issuer = "https://them" }), "another issuer"},
+		"of others":        {us.sign(func(c *jwt.Claims) { c.Issuer = "https://them" }), "was not issued by"},
 		"of nobody":        {us.sign(func(c *jwt.Claims) { c.Subject = "" }), "names no subject"},
 		"another key":      {other.sign(nil), "not signed by a known key"},
 		"an unknown key":   {nobody.sign(nil), "not signed by a known key"},
