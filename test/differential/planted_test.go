@@ -110,7 +110,7 @@ func plants() map[string]plant {
 		"a stream without a key": {method: "KV.RangeStream", want: "RangeStream", response: always(func(_ *call, r *pb.RangeStreamResponse) {
 			r.RangeResponse.Kvs = r.RangeResponse.Kvs[:max(0, len(r.RangeResponse.Kvs)-1)]
 		})},
-		"a stream with a header in every chunk": {method: "KV.RangeStream", want: "has what belongs to the last", response: func(_ *call, m proto.Message) []proto.Message {
+		"a stream with a header in every chunk": {method: "KV.RangeStream", want: "has fields of the last", response: func(_ *call, m proto.Message) []proto.Message {
 			return []proto.Message{m, clone(m)}
 		}},
 
@@ -217,7 +217,7 @@ func plants() map[string]plant {
 			r.WatchId += 1000
 			return []proto.Message{r}
 		}),
-		"a cancel reason with events": onEvents("belongs to a cancel", func(_ *call, r *pb.WatchResponse) []proto.Message {
+		"a cancel reason with events": onEvents("fields of a cancel", func(_ *call, r *pb.WatchResponse) []proto.Message {
 			r.CancelReason = "reason"
 			return []proto.Message{r}
 		}),
@@ -428,13 +428,13 @@ func TestMistakesAboutRightsAreFound(t *testing.T) {
 		"reads are root's":       {method: "KV.Range", token: root.Token, want: "ends with"},
 		"writes are root's":      {method: "KV.Put", token: root.Token, want: "want PermissionDenied"},
 		"watches are root's":     {method: "Watch.Watch", token: root.Token, want: "permission denied"},
-		"watches are not ended":  {want: "goes on"},
+		"watches are not ended":  {want: "continues"},
 		"nothing, and all agree": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			planted := sides
 			planted.Through = []*grpc.ClientConn{dial(t, p.serve(t, sides.Direct))}
-			planted.RightsOnce = p.want != "goes on"
+			planted.RightsOnce = p.want != "continues"
 			cfg := differential.Config{Seed: 1, Steps: 1000, Most: 3, Patience: 5 * time.Second}
 			if p.want != "" {
 				p.found(t, planted, cfg)
