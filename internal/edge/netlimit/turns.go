@@ -72,7 +72,6 @@ func (t *Turns) take(c *Conn) {
 	if err != nil {
 		return // it does not fail without an end of its context
 	}
-	t.large.Yield() // a handshake takes longer than a usual turn
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c.turn.stage != hasTurn { // it was closed
