@@ -54,6 +54,11 @@ func (a *answer) read(ctx context.Context, w http.ResponseWriter) error {
 	err = a.each(state, keys, func(key []byte, o *object.Object) (bool, error) {
 		if a.q.limit > 0 && len(items) == a.q.limit {
 			meta.Continue = continueAt(state.Revision, key)
+			if a.q.selector.Everything() { // as apiservers do: they do not count with a selector
+				rest := keys
+				rest.Start = string(key)
+				meta.Remaining = int64(state.Count(rest))
+			}
 			return false, nil
 		}
 		item, err := a.item(o)
