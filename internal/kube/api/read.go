@@ -43,9 +43,7 @@ func (a *answer) read(ctx context.Context, w http.ResponseWriter) error {
 	}
 	defer held.Release()
 	keys := a.f.r.InNamespace(a.q.namespace)
-	if a.q.next != "" {
-		keys.Start = max(keys.Start, a.q.next)
-	}
+	keys.Start = max(keys.Start, a.q.next)
 	meta := object.ListMeta{APIVersion: a.kind.APIVersion, Kind: a.kind.Kind + "List", ResourceVersion: strconv.FormatInt(int64(state.Revision), 10)}
 	if a.q.form.partial {
 		meta.APIVersion, meta.Kind = "meta.k8s.io/v1", "PartialObjectMetadataList"
@@ -55,9 +53,7 @@ func (a *answer) read(ctx context.Context, w http.ResponseWriter) error {
 		if a.q.limit > 0 && len(items) == a.q.limit {
 			meta.Continue = continueAt(state.Revision, key)
 			if a.q.selector.Everything() { // as apiservers do: they do not count with a selector
-				rest := keys
-				rest.Start = string(key)
-				meta.Remaining = int64(state.Count(rest))
+				meta.Remaining = int64(state.Count(kv.Range{Start: string(key), End: keys.End}))
 			}
 			return false, nil
 		}
