@@ -18,16 +18,17 @@ type Turns struct {
 	taken atomic.Uint64
 }
 
-// yieldEvery is the number of turns after which the one that takes the next turn yields: after some
-// 0.7 ms. To yield after each turn doubles the CPU time of a list, since the kernel then switches
-// between the node and its clients for every 64 KiB.
+// yieldEvery is the number of turns of a process from one yield to the next: some 0.7 ms of lists, up
+// to 5 ms of TLS handshakes. To yield after each turn adds half to the CPU time of a list, since the
+// kernel then switches between the node and its clients for every 64 KiB.
 const yieldEvery = 16
 
 // NewTurns returns Turns for a process.
 func NewTurns() *Turns { return &Turns{gate: NewGate(max(1, runtime.GOMAXPROCS(0)-1), 0)} }
 
 // Take returns in the client's turn, and leave ends the turn. It fails when ctx ends before. A turn
-// takes at most some 0.05 ms, or calls Yield every 0.1 ms, and does not wait meanwhile.
+// takes some 0.05 ms, that of a TLS handshake up to 0.3 ms, or calls Yield every 0.1 ms. It does not
+// wait meanwhile.
 func (t *Turns) Take(ctx context.Context, client string) (leave func(), err error) {
 	if leave, err = t.gate.Wait(ctx, client); err == nil && t.taken.Add(1)%yieldEvery == 0 {
 		t.Yield()

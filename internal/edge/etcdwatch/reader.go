@@ -267,10 +267,9 @@ func (r *reader) send(own *pump.Scratch, revision kv.Revision, events []*kv.Even
 	})
 }
 
-// leave gives up the window. Watches that lag behind it are sent the missed events
-// from etcd's log; a lineage that has ended takes its history with it;
-// watches of keys that the cluster no longer serves end alone; and else the client
-// resumes on another node, as every client of etcd does when its stream ends.
+// leave releases the window, for the reason err. Watches below the window get the missed events from
+// etcd's log. If the lineage has ended, its watches end as compacted. Watches of keys that the cluster no longer
+// serves end alone. Otherwise the stream ends, and the client resumes on another node.
 func (r *reader) leave(err error) {
 	at := r.reached()
 	var compacted *kv.CompactedError

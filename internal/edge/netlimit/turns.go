@@ -27,8 +27,9 @@ type Turns struct {
 func NewTurns(atATime int) *Turns { return &Turns{atATime: atATime} }
 
 // TurnsOfNode returns the Turns of all ports of a process: its handshakes get half of the
-// cores. Each also takes one of the turns of large work: a handshake beside a list that is written,
-// on two processors of Go, would leave none that looks at the network in time.
+// cores. Each also takes one of the turns of large work, unless large is nil: a handshake beside a list
+// that is written, on two processors of Go, would leave none that looks at the network in time. A
+// handshake does not yield: 5,000 connections a second that send one byte take a turn each.
 func TurnsOfNode(large *fair.Turns) *Turns {
 	t := NewTurns(max(1, runtime.GOMAXPROCS(0)/2))
 	t.large = large
