@@ -13,10 +13,10 @@ import (
 
 // A watch at rest has no goroutine. The fan wakes its task, and a pump writes the frames that
 // wait, which does not block while the client reads. All else, such as reading from the cache
-// by itself, is for a goroutine that comes for it: the watch is apart then, and the pump leaves
+// on its own, runs on a goroutine of its own: the watch is apart then, and the pump leaves
 // it alone.
 
-// What a watch can be asked for.
+// The requests to a watch.
 const (
 	askBookmark  uint32 = 1 << iota
 	askEnd              // its time is over
@@ -133,7 +133,7 @@ func (s *stream) ask(what uint32) {
 }
 
 // turn writes the frames that wait. It never writes before it hands the watch over, so that
-// what was sent in turns has left.
+// the bytes of earlier turns have left.
 func (s *stream) turn(*pump.Scratch) (again bool) {
 	if s.apart.Load() {
 		return false
@@ -167,8 +167,8 @@ func (s *stream) turn(*pump.Scratch) (again bool) {
 	return left
 }
 
-// byItself does what may wait, until the frames of the others are all that the watch needs, or
-// to its end.
+// byItself does the work of a watch that may block. It returns when the watch needs only the
+// shared frames, or has ended.
 func (s *stream) byItself() {
 	for s.ctx.Err() == nil {
 		asked := s.asked.Swap(0)

@@ -12,8 +12,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// difference is what has changed since a version that the window does not reach back to, of a
-// watch that goes on from there. Deletes come first, with the client's own version, so that a
+// difference has the changes since a version below the window, for a watch that resumes from
+// there. Deletes come first, with the client's own version, so that a
 // client that is cut off in the middle begins again; then the changed objects in the order of
 // their versions, each once; then a bookmark.
 type difference struct {
@@ -29,7 +29,7 @@ type change struct {
 	object []byte
 }
 
-// changeBytes is what a difference holds of a change.
+// changeBytes is the memory of one change in a difference.
 const changeBytes = 64
 
 // catchUp has the watch begin with the difference since a version.
@@ -130,8 +130,8 @@ func (s *stream) encodeDifference() bool {
 	return true
 }
 
-// change returns what a client at a version has to know of a key. item is the
-// object as it is now; nil: it does not exist.
+// change returns the event of a key for a client at a version. item is the
+// current object; nil: it does not exist.
 func (s *stream) change(key string, item *kv.KeyValue, since kv.Revision) (c change, err error) {
 	was, known := s.f.past.at(key, since)
 	is := false

@@ -202,7 +202,7 @@ func TestNoBookmarkPassesAnEventThatWasNotSent(t *testing.T) {
 	for _, v := range []*viewer{joined, alone} {
 		for range 2 { // as a watch that cannot go on sends its last bookmark
 			if v.pending() {
-				t.Error("the watch goes on after an event that it could not send")
+				t.Error("the watch continues after an event that it could not send")
 			}
 			v.progress()
 		}

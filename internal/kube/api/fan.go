@@ -18,9 +18,9 @@ import (
 // that demands a value of a field, as a kubelet does of spec.nodeName, costs nothing at
 // events of other values.
 //
-// A watch reads by itself until it has all that the fan has handed out, and then joins.
-// It leaves when it takes too little, and when the fan itself falls behind the window, and
-// reads by itself again.
+// A watch reads on its own until it has all events that the fan has handed out, and then
+// joins. It leaves when it is too slow, and when the fan itself falls behind the window, and
+// reads on its own again.
 type fan struct {
 	f    *feed
 	wake wakeup
@@ -38,7 +38,7 @@ type fan struct {
 	events  []*kv.Event    // guarded by mu; memory for them
 }
 
-// groupKey is what watches of one group have in common: they get the same frames.
+// groupKey identifies a group of watches, which get the same frames.
 type groupKey struct {
 	namespace, labels, fields string
 	partial                   bool
@@ -68,7 +68,7 @@ type member struct {
 	frames [][]byte    // guarded by mu
 	bytes  int         // guarded by mu; of frames
 	last   kv.Revision // guarded by mu; it has got all events up to it
-	joined kv.Revision // it has read all events up to it by itself
+	joined kv.Revision // it has read all events up to it on its own
 	left   bool        // guarded by mu; it gets no more
 }
 
@@ -99,7 +99,7 @@ func (x *fan) end() {
 	}
 }
 
-// progress hands out what can be read, and returns the version up to which all events are
+// progress hands out the readable events, and returns the version up to which all events are
 // handed out.
 func (x *fan) progress() kv.Revision {
 	x.mu.Lock()
@@ -122,7 +122,7 @@ func (x *fan) passLocked() {
 			}
 		}
 		if err != nil {
-			x.releaseLocked() // each watch finds out by itself how it goes on
+			x.releaseLocked() // each watch decides on its own how it continues
 		}
 	}
 }
@@ -175,7 +175,7 @@ func (x *fan) concernedLocked(v *transition.Event) (groups []*group) {
 	return groups
 }
 
-// join has a watch get all events that come after those that it has read by itself. rest
+// join has a watch get all events that come after those that it has read on its own. rest
 // reads the last of these, and returns up to which version. It returns nil if the watch
 // has to read more before.
 func (x *fan) join(k groupKey, s *selector.Selector, kind source.Kind, wake cache.Waker, rest func() (kv.Revision, error)) (*member, error) {
@@ -282,13 +282,13 @@ func (x *fan) releaseLocked() {
 	}
 }
 
-// push adds a frame of a version. It returns false if the watch takes too little: it reads
-// by itself from that version on.
+// push adds a frame of a version. It returns false if the watch is too slow: it reads
+// on its own from that version on.
 func (m *member) push(frame []byte, revision kv.Revision, most int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if revision <= m.joined {
-		return true // it has read that by itself
+		return true // it has read that on its own
 	}
 	// Never between two events of one version: it could not continue there.
 	if revision > m.last && len(m.frames) > 0 && m.bytes+len(frame) > most {

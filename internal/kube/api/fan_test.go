@@ -317,7 +317,7 @@ func TestAnEventComesWhileAWatchJoins(t *testing.T) {
 	defer x.fan.leave(m)
 	x.fan.progress()
 	if frames, _, _ := m.take(nil); len(frames) != 0 {
-		t.Errorf("the watch gets again what it has read: %q", frames)
+		t.Errorf("the watch gets events again that it has read: %q", frames)
 	}
 	x.change(t, &pod{"n0", "p0", "a0", "h1", 0}, false)
 	x.fan.progress()

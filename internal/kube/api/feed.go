@@ -19,7 +19,7 @@ import (
 type feed struct {
 	r     source.Resource
 	src   *source.Source
-	tier  *tier.Source // nil: this node follows by itself
+	tier  *tier.Source // nil: this node follows an apiserver
 	cache *cache.Cache
 	past  *past
 	fan   *fan
@@ -50,8 +50,8 @@ func (f *feed) direct() (bool, <-chan struct{}) {
 	return f.tier.Direct()
 }
 
-// kind returns the type of the objects: as the source has seen it, or else that of an object,
-// or else as an apiserver tells it. The feed is loaded.
+// kind returns the type of the objects. It comes from the source, or else from an object,
+// or else from an apiserver. The feed is loaded.
 func (f *feed) kind(ctx context.Context, apiservers *source.Client) (source.Kind, error) {
 	if kind, ok := f.src.Kind(); ok {
 		return kind, nil
@@ -153,7 +153,7 @@ func (s *feeds) waits(r source.Resource) error {
 	return fmt.Errorf("%s is not loaded yet", r)
 }
 
-// maxWhy bounds what is told of a failure, in characters.
+// maxWhy bounds the reported cause of a failure, in characters.
 const maxWhy = 500
 
 func (f *feed) loaded() bool {

@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 )
 
-// counts are what a server has done.
+// counts are the counters of a server.
 type counts struct {
 	watches                   atomic.Int64 // that are open
 	cached, passed, failed    atomic.Int64 // requests

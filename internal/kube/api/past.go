@@ -46,8 +46,8 @@ func newPast(maxBytes int64) *past {
 
 func (f *former) size(key string) int64 { return int64(128 + 2*len(key) + len(f.object)) }
 
-// applied keeps what a batch has deleted, and what it has replaced if that was held
-// when a gap began: without it, an object that changes after a gap would
+// applied keeps the objects that a batch has deleted, and those that it has replaced if they
+// were held when a gap began: without them, an object that changes after a gap would
 // look like one that did not exist at its beginning.
 func (p *past) applied(b *kv.Batch) {
 	p.mu.Lock()
@@ -128,12 +128,12 @@ func (p *past) last(key string) (object []byte) {
 	return nil
 }
 
-// observe returns what notes former versions in the updates of one stream of another node:
+// observe returns a function that notes former versions in the updates of one stream of another node:
 // the deletes of its window, and the held objects that its state replaces. Nodes answer a
 // request without a version by their whole state, also when an older one is held: the
 // versions between the two are a gap.
 func (f *feed) observe(req kv.FollowRequest) func(*kv.Update) {
-	var begin *kv.Update // of a state that replaces what is held
+	var begin *kv.Update // of a state that replaces the held one
 	var after kv.Revision
 	var held []*kv.KeyValue
 	var rest map[string]*kv.KeyValue // held objects that a whole state has not had yet

@@ -51,7 +51,7 @@ func TestFormerVersionsAreKnownOfWhatAnotherNodeSends(t *testing.T) {
 		t.Errorf("a deleted object of the window: %q, %v", object, known)
 	}
 	if object, known := f.past.at("a", 10); known {
-		t.Errorf("a stream without a gap tells the version before it: %q", object)
+		t.Errorf("a stream without a gap sends the version before it: %q", object)
 	}
 	held := func(yield func(*kv.KeyValue) bool) {
 		for _, item := range cfg.Source.(state) {

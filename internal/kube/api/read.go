@@ -24,7 +24,7 @@ type answer struct {
 	f    *feed
 	q    *request
 	kind source.Kind
-	// client is who bears what the answer makes the node hold.
+	// client is charged for the memory that the answer makes the node hold.
 	client budget.Client
 }
 
@@ -73,15 +73,15 @@ func (a *answer) read(ctx context.Context, w http.ResponseWriter) error {
 }
 
 const (
-	// listBuffer is what is written of a list at a time.
+	// listBuffer is how many bytes of a list are written at a time.
 	listBuffer = 64 << 10
-	// itemBytes is what a list holds of an object, which is the cache's, and partialBytes
-	// what it holds of a copy of the object's metadata.
+	// itemBytes is the memory of a list per object, which is the cache's, and partialBytes
+	// that of a copy of the object's metadata.
 	itemBytes    = 32
 	partialBytes = 1 << 10
 )
 
-// listBytes returns what a list of so many objects makes the node hold, at most.
+// listBytes returns the most memory that a list of so many objects makes the node hold.
 func (a *answer) listBytes(objects int) int64 {
 	if a.q.limit > 0 {
 		objects = min(objects, a.q.limit)
@@ -186,7 +186,7 @@ func (a *answer) state(ctx context.Context) (*keytree.Snapshot, error) {
 }
 
 // waitProgress waits until the cache has a version. Apiservers have no watch cache of events,
-// and so send no bookmarks that would show progress: they answer what the cache has not yet.
+// and so send no bookmarks that would show progress. An apiserver answers if the cache is older.
 func (a *answer) waitProgress(ctx context.Context, want kv.Revision) error {
 	if a.f.r.Name == "events" && (a.f.r.Group == "" || a.f.r.Group == "events.k8s.io") && a.f.cache.Progress() < want {
 		return errUpstream
@@ -194,7 +194,7 @@ func (a *answer) waitProgress(ctx context.Context, want kv.Revision) error {
 	return a.f.cache.WaitProgress(ctx, want)
 }
 
-// position is what a continue token says.
+// position is the content of a continue token.
 type position struct {
 	Tier    int         `json:"shardwatch"` // the version of the form
 	Version kv.Revision `json:"rv"`

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// form is how a client wants objects.
+// form is a client's requested form of objects.
 type form struct {
 	enc     object.Encoding
 	partial bool // as PartialObjectMetadata
@@ -23,7 +23,7 @@ type form struct {
 // request is a read that caches may answer.
 type request struct {
 	resource  source.Resource // of the form that is tried
-	forms     []form          // what the client accepts, in its order
+	forms     []form          // accepted by the client, in its order
 	form      form
 	namespace string
 	name      string // of a get
@@ -46,7 +46,7 @@ type request struct {
 }
 
 // parse reads a request. It returns false for those that are for an apiserver,
-// which also says what is wrong with them.
+// which also reports their errors.
 func parse(r *http.Request) (*request, bool) {
 	q := &request{}
 	if r.Method != http.MethodGet || !q.overSocket(r) || !q.parsePath(r.URL.Path) {
@@ -103,7 +103,7 @@ func (q *request) parsePath(path string) bool {
 	return len(parts) <= 2
 }
 
-// attributes returns what a request reads, as an apiserver sees it.
+// attributes returns the attributes by which an apiserver authorizes a request.
 func (q *request) attributes() *guard.Attributes {
 	a := &guard.Attributes{
 		Verb: "list", Group: q.resource.Group, Version: q.resource.Version, Resource: q.resource.Name,

@@ -218,7 +218,7 @@ func TestThePastHasABound(t *testing.T) {
 		t.Errorf("the newest version is gone: %q", got)
 	}
 	if _, known := p.at("a", 1); known {
-		t.Error("what was dropped is known")
+		t.Error("a dropped entry is still known")
 	}
 	for gap := range kv.Revision(3 * maxGaps) {
 		p.gap(200+gap, 201+gap, nil)

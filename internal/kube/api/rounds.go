@@ -15,7 +15,7 @@ type rounds struct {
 	draining bool                 // guarded by mu
 }
 
-// shortRound is how often the watches are gone through, at least.
+// shortRound is the longest interval between visits to all watches.
 const shortRound = time.Second
 
 // every returns how often the watches are gone through.
@@ -52,7 +52,7 @@ func (r *rounds) drain() {
 // endsIn has the watch end after a time, if it does not before.
 func (s *stream) endsIn(d time.Duration) { s.timer.Reset(min(time.Until(s.ends), d)) }
 
-// sender is what watches have in common that one review can allow.
+// sender identifies the watches that one review can allow.
 type sender struct {
 	credentials guard.Credentials
 	whole       guard.Attributes

@@ -12,7 +12,7 @@ import (
 )
 
 // Serve answers on ln until ctx ends. Then it drains, within a time: it takes no more
-// connections, tells the open ones that new requests need another one, and ends
+// connections, announces to clients that new requests need another connection, and ends
 // the watches one after the other, each after a bookmark, so that their clients
 // do not all come to another node at once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, secure *tls.Config, drain time.Duration) error {

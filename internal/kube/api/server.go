@@ -20,11 +20,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Config is what a Server needs.
+// Config configures a Server.
 type Config struct {
 	// Source follows the resources.
 	Source *source.Client
-	// Tier has other nodes that follow the same resources; nil: this node stands alone.
+	// Tier has other nodes that follow the same resources; nil: there is only this node.
 	Tier *tier.Tier
 	// Guard says who sent a request, and whether caches may answer it. If not, the
 	// apiserver judges it.
@@ -37,7 +37,7 @@ type Config struct {
 	// Secrets are answered from caches, too; otherwise they are passed on, and
 	// never held.
 	Secrets bool
-	// Recheck is how often it is asked whether the sender of an open watch may
+	// Recheck is the interval of reviews whether the sender of an open watch may
 	// still have it.
 	Recheck time.Duration
 	// Cache has the bounds of each resource's cache.
@@ -53,9 +53,9 @@ type Config struct {
 	MaxFeeds int
 	// Idle is for how long a resource is followed that no request uses.
 	Idle time.Duration
-	// Patience is how long a request waits for a version.
+	// Patience bounds how long a request waits for a version.
 	Patience time.Duration
-	// BookmarkEvery is how often a watch is sent a bookmark.
+	// BookmarkEvery is the interval between bookmarks of a watch.
 	BookmarkEvery time.Duration
 	Logger        *slog.Logger
 }
@@ -295,7 +295,7 @@ func (s *Server) ready(ctx context.Context, f *feed) (source.Kind, error) {
 	}
 }
 
-// retryAfter is what failing requests are told to wait, in seconds.
+// retryAfter is the Retry-After of failed requests, in seconds.
 const retryAfter = 1
 
 // later returns the status of a request that cannot be answered now.

@@ -20,7 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 )
 
-// UpstreamConfig is what passing requests on needs.
+// UpstreamConfig configures the forwarding of requests.
 type UpstreamConfig struct {
 	// Source knows the apiservers, and which one answers.
 	Source *source.Client
@@ -60,7 +60,7 @@ const (
 	remoteUID   = "X-Remote-Uid"
 	remoteGroup = "X-Remote-Group"
 	remoteExtra = "X-Remote-Extra-"
-	// remote is what all of them begin with, impersonate what those of impersonation do.
+	// remote is the prefix of all of them, impersonate that of impersonation headers.
 	remote      = "X-Remote-"
 	impersonate = "Impersonate-"
 )
@@ -194,7 +194,7 @@ func (u *upstream) transport(r *http.Request) http.RoundTripper {
 func (u *upstream) failed(w http.ResponseWriter, r *http.Request, err error) {
 	u.cfg.Logger.Debug("no apiserver answers a request", "method", r.Method, "path", r.URL.Path, "error", err)
 	if !reads(r) && !errors.Is(err, errNotSent) {
-		// As an apiserver that dies: 429 would say that nothing was done.
+		// As an apiserver that dies: 429 would mean that the request had no effect.
 		panic(http.ErrAbortHandler)
 	}
 	fail(w, later(fmt.Errorf("apiserver does not answer: %w", err)))

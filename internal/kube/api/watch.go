@@ -46,9 +46,9 @@ type stream struct {
 	wake    wakeup
 	sent    kv.Revision // version of the last bookmark or event
 
-	// A watch reads by itself, or has joined the others and gets their frames.
-	watcher *cache.Watcher // nil: it has joined, or cannot go on
-	member  *member        // nil: it reads by itself
+	// A watch reads on its own, or has joined the others and gets their frames.
+	watcher *cache.Watcher // nil: it has joined, or cannot continue
+	member  *member        // nil: it reads on its own
 	frames  [][]byte       // memory of frames that were taken
 	behind  *difference    // nil: all of it was encoded, or there was none
 
@@ -58,10 +58,10 @@ type stream struct {
 	pumped *pump.Stream // nil: it is not served yet
 	task   pump.Task
 	to     outlet
-	left   bool // it has to read by itself
+	left   bool // it has to read on its own
 
 	ctx     context.Context //nolint:containedctx // of the request, whose handler has returned
-	again   *http.Request   // what a review needs of it
+	again   *http.Request   // its parts that a review needs
 	ends    time.Time       // when its time is over
 	timer   *time.Timer     // until then
 	unwatch func() bool     // ends the watch over ctx
@@ -71,7 +71,7 @@ type stream struct {
 	checking        atomic.Bool // a review runs
 }
 
-// watch answers a watch. It returns an error only if nothing was sent.
+// watch answers a watch. It returns an error only before the first byte was sent.
 func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	if a.q.initialEvents && !a.q.bookmarks {
 		return errUpstream
@@ -119,7 +119,7 @@ func (s *stream) free() {
 	s.f.release()
 }
 
-// close gives back what a watch reads from, and leaves it nothing to read. It may be called twice.
+// close releases the watcher or membership of a watch, which cannot read any more. It may be called twice.
 func (s *stream) close() {
 	if s.watcher != nil {
 		s.watcher.Close()
@@ -133,8 +133,8 @@ func (s *stream) close() {
 	s.watcher, s.member, s.behind = nil, nil, nil
 }
 
-// watchBytes is what an open watch holds beside its events, with its stream, about:
-// the bound of what was encoded and not written is passed for the time of one write.
+// watchBytes is the approximate memory of an open watch and its stream without its events:
+// one write may exceed the bound of encoded, unwritten bytes for its duration.
 const watchBytes = 32 << 10
 
 // fromState begins to watch after the state that it returns.
@@ -228,8 +228,8 @@ func (s *stream) last(ctx context.Context) {
 // maxPending is how many bytes of events are encoded before they are written.
 const maxPending = 256 << 10
 
-// pending writes and encodes what can be read. It returns false if the watch cannot go on, and leaves
-// it nothing to read: its last bookmark passes no event that could not be sent.
+// pending writes and encodes the readable events. If the watch cannot continue, it returns false and
+// leaves the watch nothing to read: its last bookmark passes no event that could not be sent.
 func (s *stream) pending() bool {
 	alive := s.readable()
 	if !alive {
@@ -275,7 +275,7 @@ func (s *stream) readable() bool {
 	return false
 }
 
-// take writes the frames that wait, and reports whether the watch has to read by itself
+// take writes the waiting frames, and reports whether the watch has to read on its own
 // after them.
 func (s *stream) take() (left, ok bool) {
 	frames, last, left := s.member.take(s.frames)
@@ -302,7 +302,7 @@ func (s *stream) took(frames [][]byte, last kv.Revision, bytes int) {
 // maxFrames is for how many frames a watch keeps memory.
 const maxFrames = 8
 
-// read encodes the next events that the watch reads by itself; version 0: there are none.
+// read encodes the next events that the watch reads on its own; version 0: there are none.
 func (s *stream) read() (kv.Revision, error) {
 	revision, events, err := s.watcher.Next(nil)
 	for _, e := range events {
@@ -327,7 +327,7 @@ func (s *stream) join() bool {
 	var compacted *kv.CompactedError
 	switch {
 	case errors.As(err, &compacted):
-		s.wake.Wake() // it is read again, and found out what is missing
+		s.wake.Wake() // the next read finds the missing events
 	case err != nil:
 		return false
 	case m != nil:
@@ -338,7 +338,7 @@ func (s *stream) join() bool {
 	return true
 }
 
-// leave reads by itself again.
+// leave takes the watch out of the fan; it reads on its own again.
 func (s *stream) leave() bool {
 	_, last, _ := s.member.take(nil) // nothing waits: it was taken after the watch had left
 	s.f.fan.leave(s.member)
@@ -346,8 +346,8 @@ func (s *stream) leave() bool {
 	return s.alone(max(last, s.sent))
 }
 
-// alone reads by itself after a version, or continues with the difference if the window has
-// left it.
+// alone has the watch read on its own after a version, or continue with the difference if the
+// version is below the window.
 func (s *stream) alone(after kv.Revision) bool {
 	var err error
 	s.watcher, err = s.f.cache.Watch(s.f.r.InNamespace(s.q.namespace), after+1, s.wake)
@@ -420,7 +420,7 @@ func (s *stream) progress() {
 	s.bookmark(max(at, s.sent), false)
 }
 
-// flush writes what was encoded. It returns false if the client takes nothing.
+// flush writes the encoded bytes. It returns false if the client does not read.
 func (s *stream) flush() bool {
 	if !s.write() {
 		return false
@@ -430,7 +430,7 @@ func (s *stream) flush() bool {
 	return s.control.Flush() == nil
 }
 
-// write writes what was encoded, and frames after it.
+// write writes the encoded bytes, and frames after them.
 func (s *stream) write(frames ...[]byte) bool {
 	s.stuck.Begin()
 	defer s.stuck.Pause()

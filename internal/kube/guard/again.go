@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Again returns a request with what Identify needs of r, and nothing else.
+// Again returns a request with only the parts of r that Identify needs.
 func Again(r *http.Request) *http.Request {
 	out := &http.Request{Header: http.Header{}}
 	if values := r.Header["Authorization"]; len(values) > 0 {
@@ -19,7 +19,7 @@ func Again(r *http.Request) *http.Request {
 	return out.WithContext(r.Context())
 }
 
-// Credentials tell the senders of requests apart, without saying who they are.
+// Credentials distinguish the senders of requests without identifying them.
 type Credentials struct {
 	token string
 	chain *x509.Certificate

@@ -24,10 +24,10 @@ func TestRemembers(t *testing.T) {
 		}
 		alice, bob := Again(asks("t")), Again(asks("u"))
 		if len(alice.Header) != 1 || CredentialsOf(alice) == CredentialsOf(bob) || CredentialsOf(alice) != CredentialsOf(asks("t")) {
-			t.Errorf("what is kept of a request: %v", alice.Header)
+			t.Errorf("kept headers of the request: %v", alice.Header)
 		}
 		if g.Remembers(alice, pods) {
-			t.Error("remembers what was not asked")
+			t.Error("Remembers reports a review that was not made")
 		}
 		for _, r := range []*http.Request{alice, bob} {
 			id, status := g.Identify(r)

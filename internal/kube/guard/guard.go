@@ -23,7 +23,7 @@ type Apiservers interface {
 	Ready(ctx context.Context) error
 }
 
-// Config is what a Guard needs.
+// Config configures a Guard.
 type Config struct {
 	Apiservers Apiservers
 	// Fresh is for how long a decision is used, Stale for how long an allow is
@@ -62,7 +62,7 @@ type Stats struct {
 	Bytes                       int64 // held
 }
 
-// Guard asks apiservers who may read what.
+// Guard asks apiservers to authenticate and authorize the senders of requests.
 type Guard struct {
 	cfg Config
 
@@ -156,8 +156,8 @@ func (g *Guard) Identify(r *http.Request) (*Identity, *object.Status) {
 	return id, nil
 }
 
-// Allow reports whether the sender may read what a request wants. A status is
-// what the request fails with because that is not known.
+// Allow reports whether the sender may read the requested objects. If that is not
+// known, it returns the status with which the request fails.
 func (g *Guard) Allow(ctx context.Context, id *Identity, a *Attributes) (bool, *object.Status) {
 	k := keyOf(id, a)
 	allowed, at, known := g.decisions.get(k)
@@ -184,9 +184,9 @@ func (g *Guard) Allow(ctx context.Context, id *Identity, a *Attributes) (bool, *
 	return allowed, nil
 }
 
-// AllowStill reports whether the sender of an open watch may still have it. Who may watch all
-// of a resource may watch a part of it: one review serves all watches of an identity, whatever
-// their selectors. Who may not is asked about each.
+// AllowStill reports whether the sender of an open watch may still have it. A sender that
+// may watch all of a resource may watch each part of it: one review serves all watches of an
+// identity, with any selectors. Otherwise each watch has its own review.
 func (g *Guard) AllowStill(ctx context.Context, id *Identity, a *Attributes) (bool, *object.Status) {
 	whole := a.Whole()
 	if whole != *a {

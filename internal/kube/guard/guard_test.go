@@ -383,7 +383,7 @@ func TestMemoryHasABound(t *testing.T) {
 	identified(t, g, withToken("good"), "alice")
 	may(t, g, alice, &Attributes{Verb: "get", Name: "999"}, http.StatusOK)
 	if n := s.questions(); n != asked {
-		t.Errorf("%d questions about what was asked last, or is not pushed out by bad tokens", n-asked)
+		t.Errorf("%d reviews of the latest object, or of a token that bad ones must not evict", n-asked)
 	}
 	may(t, g, alice, &Attributes{Verb: "get", Name: "0"}, http.StatusOK)
 	if n := s.questions(); n != asked+1 {

@@ -20,7 +20,7 @@ type Identity struct {
 	Extra  map[string][]string
 }
 
-// size is about what an identity takes, in bytes.
+// size is the approximate memory of an identity, in bytes.
 func (id *Identity) size() int64 {
 	n := len(id.User) + len(id.UID)
 	for _, g := range id.Groups {
@@ -35,7 +35,7 @@ func (id *Identity) size() int64 {
 	return int64(n)
 }
 
-// Attributes are what a request reads.
+// Attributes describe the objects that a request reads.
 type Attributes struct {
 	Verb                     string // get, list or watch
 	Group, Version, Resource string

@@ -24,7 +24,7 @@ type entry[V any] struct {
 	size  int64
 }
 
-// overhead is what an entry takes beside its value, in bytes.
+// overhead is the memory of an entry without its value, in bytes.
 const overhead = 256
 
 func newMemory[V any](maxBytes int64) *memory[V] {

@@ -58,7 +58,7 @@ type accessReview struct {
 	} `json:"status,omitzero"`
 }
 
-// reviewToken returns the identity that a token stands for; nil: it is not valid.
+// reviewToken returns the identity of a token; nil: it is not valid.
 func (g *Guard) reviewToken(ctx context.Context, token string, held bool) (*Identity, error) {
 	in, out := tokenReview{typeMeta: typeMeta{"authentication.k8s.io/v1", "TokenReview"}}, tokenReview{}
 	in.Spec.Token = token

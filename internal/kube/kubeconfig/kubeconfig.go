@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Account is how to reach the apiservers of one cluster.
+// Account has the addresses and credentials for the apiservers of one cluster.
 type Account struct {
 	// Server is the URL of an apiserver.
 	Server string
@@ -27,7 +27,7 @@ type Account struct {
 	Token func() (string, error)
 }
 
-// file is what is read of a kubeconfig.
+// file has the used fields of a kubeconfig.
 type file struct {
 	CurrentContext string `yaml:"current-context"`
 	Contexts       []struct {
@@ -166,7 +166,7 @@ func relative(dir string, name *string) {
 	}
 }
 
-// serviceAccount is where a pod finds its service account.
+// serviceAccount is the directory of a pod's service account.
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 // InCluster returns the account of the pod that the process runs in.
@@ -200,7 +200,7 @@ func newAccount(c *cluster, u *user) (*Account, error) {
 		}
 		a.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return u.certificate() }
 	}
-	// As client-go does, a file wins: what it holds is renewed.
+	// As client-go does, a file wins: its content is renewed.
 	if u.TokenFile != "" || u.Token != "" {
 		a.Token = u.token
 		_, err = a.Token()

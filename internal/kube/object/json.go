@@ -70,12 +70,12 @@ func skipValue(b []byte, at int) (end int, ok bool) {
 // member is one name and value of a JSON object.
 type member struct {
 	name  []byte
-	value []byte // as it is written
+	value []byte // as written
 	at    int    // where the value begins
 }
 
-// members yields the members of a JSON object, and an error where it is
-// malformed. null has none.
+// members yields the members of a JSON object, and an error at the first
+// malformed one. null has none.
 func members(b []byte) iter.Seq2[member, error] {
 	return func(yield func(member, error) bool) {
 		at := skipSpace(b, 0)
@@ -278,7 +278,7 @@ func pairsJSON(meta []byte, name string) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// memberOf returns the value of a member as it is written, or null.
+// memberOf returns the value of a member as written, or null.
 func memberOf(b []byte, name string) []byte {
 	found := []byte("null")
 	for m, err := range members(b) {

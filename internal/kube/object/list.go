@@ -15,7 +15,7 @@ const (
 	listRemaining = 4
 )
 
-// ListMeta is what a list says about itself.
+// ListMeta is the metadata of a list.
 type ListMeta struct {
 	APIVersion, Kind string // Kind is that of the list: PodList
 	ResourceVersion  string

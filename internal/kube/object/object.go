@@ -40,7 +40,7 @@ func (e Encoding) WatchType() string {
 	return e.MediaType()
 }
 
-// ErrMalformed reports that bytes are not what their encoding promises.
+// ErrMalformed reports that bytes are not valid in their encoding.
 var ErrMalformed = errors.New("malformed Kubernetes object")
 
 // Object is one object as an apiserver encoded it. Its fields are parts of Raw,

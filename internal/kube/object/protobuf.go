@@ -45,7 +45,7 @@ type field struct {
 	unsigned uint64 // of a varint
 }
 
-// fields yields the fields of a message, and an error where it is malformed.
+// fields yields the fields of a message, and an error at the first malformed one.
 func fields(b []byte) iter.Seq2[field, error] {
 	return func(yield func(field, error) bool) {
 		for at := 0; at < len(b); {
@@ -159,7 +159,7 @@ func appendEnvelope(dst []byte, apiVersion, kind string, body []byte) []byte {
 	return append(dst, envelopeTail...)
 }
 
-// appendEnvelopeHead appends what stands before a body of size bytes.
+// appendEnvelopeHead appends the head of the envelope of a body of size bytes.
 func appendEnvelopeHead(dst []byte, apiVersion, kind string, size int) []byte {
 	dst = append(dst, prefix...)
 	dst = protowire.AppendTag(dst, unknownType, protowire.BytesType)

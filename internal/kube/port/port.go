@@ -35,7 +35,7 @@ const (
 	connWindow   = 1 << 20
 )
 
-// Config is what Serve needs.
+// Config configures Serve.
 type Config struct {
 	Handler http.Handler
 	TLS     *tls.Config
@@ -79,7 +79,7 @@ func Serve(ctx context.Context, ln net.Listener, cfg *Config) error {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Drain)
 	defer cancel()
 	var both sync.WaitGroup
-	both.Go(func() { _ = h1.Shutdown(end) }) // what is open at the end is cut
+	both.Go(func() { _ = h1.Shutdown(end) }) // connections still open at the end are closed
 	both.Go(func() { _ = h2.Drain(end) })
 	both.Wait()
 	return nil
@@ -100,7 +100,7 @@ func (c *Config) serveStream(w http.ResponseWriter, r *http.Request) {
 	c.Handler.ServeHTTP(w, r)
 }
 
-// holdUnread takes bytes from the budget for what clients have sent and requests have not read,
+// holdUnread takes bytes from the budget for received bytes that requests have not read,
 // or gives them back. They count for an address: the client may not be known yet.
 func (c *Config) holdUnread(from net.Addr, n int) bool {
 	client := budget.Client{Name: netlimit.SourceOf(from), Max: budget.HalfOfTotal}
@@ -111,8 +111,8 @@ func (c *Config) holdUnread(from net.Addr, n int) bool {
 	return c.Budget.Take(client, budget.Requests, int64(n), 0) == nil
 }
 
-// settle tells a listener that bounds pending connections of one that has got
-// through its handshake.
+// settle reports to a listener that bounds pending connections that one of them has
+// completed its handshake.
 func settle(c net.Conn, state http.ConnState) {
 	if state != http.StateActive {
 		return

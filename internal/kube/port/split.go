@@ -43,7 +43,7 @@ func (c *splitter) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 	state := conn.ConnectionState()
 	if state.NegotiatedProtocol != "h2" {
 		// Each alone: no deadline at all would say that a request has come.
-		_ = raw.SetReadDeadline(time.Time{}) // of a closed one: the next read tells
+		_ = raw.SetReadDeadline(time.Time{}) // of a closed one: the next read fails
 		_ = raw.SetWriteDeadline(time.Time{})
 		return nil, nil, c.old.Put(conn)
 	}

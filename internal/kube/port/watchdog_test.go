@@ -48,7 +48,7 @@ func TestAWatchdogThatEndsLeavesTheWriterAlone(t *testing.T) {
 	d := NewWatchdog(http.NewResponseController(w), time.Hour)
 	d.bark()
 	if len(w.set) != 1 {
-		t.Fatal("a write goes on")
+		t.Fatal("the write did not end")
 	}
 	d.End()
 	d.bark()

@@ -14,7 +14,7 @@ import (
 const MaxBytes = 64 << 10
 
 // ErrInvalid reports that a selector is not one that this package evaluates. An
-// apiserver may take it, or says what is wrong with it.
+// apiserver may take it, or reports its error.
 var ErrInvalid = errors.New("selector is not supported")
 
 // operator compares the value of a label or field with those of a requirement.

@@ -18,7 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Config is what a Client needs.
+// Config configures a Client.
 type Config struct {
 	// Servers are the URLs of apiservers of one cluster.
 	Servers []string
@@ -222,10 +222,10 @@ func (c *Client) do(ctx context.Context, method, url, accept string, body io.Rea
 	return c.cfg.HTTP.Do(req)
 }
 
-// maxFailure bounds what is read of a failure.
+// maxFailure bounds the bytes read of an error response.
 const maxFailure = 64 << 10
 
-// failure returns the error of an answer that is not what was asked for.
+// failure returns the error of a response that is not the requested one.
 func failure(server string, resp *http.Response, mediaType string) error {
 	if resp.StatusCode == http.StatusOK {
 		return fmt.Errorf("%s sent %q; the resource may not be served in this encoding", server, mediaType)
@@ -288,7 +288,7 @@ func (c *Client) Current(ctx context.Context, r Resource) (kv.Revision, error) {
 	return 0, fmt.Errorf("current version of %s: %w", r, errors.Join(errs...))
 }
 
-// KindOf returns the type of a resource's objects, as an apiserver tells it.
+// KindOf returns the type of a resource's objects, as an apiserver reports it.
 func (c *Client) KindOf(ctx context.Context, r Resource) (Kind, error) {
 	var errs []error
 	for _, server := range c.Servers() {

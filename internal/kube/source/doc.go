@@ -2,6 +2,6 @@
 // encoding with a streaming list and a watch, as a source of a cache.
 //
 // Read [Source.Follow] first. A [Client] and its sources may be used from any
-// goroutine. A source holds no state of the resource: what it was sent is in
-// its consumer, and one event, or a list that is being read, is here.
+// goroutine. A source holds no state of the resource, only one event, or a list that
+// is being read. The consumer holds the state.
 package source

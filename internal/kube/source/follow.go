@@ -42,10 +42,10 @@ func (c *Client) Source(r Resource, gap Gap) *Source {
 	return &Source{c: c, r: r, gap: gap, failed: make(chan error, 1)}
 }
 
-// Resource returns what is followed.
+// Resource returns the followed resource.
 func (s *Source) Resource() Resource { return s.r }
 
-// SetKind says what Kind returns, for a consumer that has its state from elsewhere.
+// SetKind sets the result of Kind, for a consumer that has its state from elsewhere.
 func (s *Source) SetKind(k Kind) { s.kind.Store(&k) }
 
 // Kind returns the type of the objects. It is known once a state has come, even
@@ -128,7 +128,7 @@ func (s *Source) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.
 		s.c.Avoid(server)
 	}
 	if expired && req.From > 0 {
-		// The floor is not known, and lies above: apiservers do not tell it.
+		// The floor is above the request but unknown: apiservers do not report it.
 		return &kv.CompactedError{Requested: req.From, Floor: req.From + 1}
 	}
 	return errors.Join(errs...)
@@ -146,7 +146,7 @@ type follower struct {
 	want  kv.Revision // progress that the consumer waits for
 }
 
-// arrival is what a watch has brought.
+// arrival is an event or error of a watch.
 type arrival struct {
 	from  *watch
 	event object.Event
@@ -195,7 +195,7 @@ func (f *follower) run(ctx context.Context) error {
 	}
 }
 
-// begin emits Begin and the state, and returns the watch that goes on.
+// begin emits Begin and the state, and returns the watch that continues.
 func (f *follower) begin(ctx context.Context) (*watch, error) {
 	if f.req.From == 0 {
 		return f.load(ctx)
@@ -210,8 +210,8 @@ func (f *follower) begin(ctx context.Context) (*watch, error) {
 	return w, f.emit(kv.Update{Kind: kv.UpdateReady})
 }
 
-// take emits an event. Two watches may bring it: each is complete up to its
-// newest event, so what lies at or below the furthest of them has been emitted.
+// take emits an event. Two watches may bring it. Each is complete up to its
+// newest event, so all events up to the furthest of them have been emitted.
 func (f *follower) take(e object.Event) error {
 	if e.Type == object.Error {
 		status, err := object.ParseStatus(f.s.r.Encoding, e.Object)
@@ -261,7 +261,7 @@ type watch struct {
 	frames *object.Frames
 }
 
-// read sends what comes until the watch ends.
+// read sends the events of the watch until it ends.
 func (w *watch) read(ctx context.Context, to chan<- arrival) {
 	defer w.body.Close()
 	for {

@@ -22,7 +22,7 @@ import (
 // k8s.io/apiserver/pkg/storage/cacher).
 const probeTime = 4 * time.Second
 
-// pageItems is how many items a page of a list has.
+// pageItems is the number of items in a page of a list.
 const pageItems = 500
 
 // watch begins a watch after a version; with a time it ends after that.
@@ -42,12 +42,12 @@ func (f *follower) open(ctx context.Context, query url.Values) (*watch, error) {
 	return &watch{body: resp.Body, frames: object.NewFrames(f.s.r.Encoding, resp.Body, f.s.c.cfg.MaxEventBytes)}, nil
 }
 
-// probe begins a second watch after what was emitted, which ends soon. Its
+// probe begins a second, short watch after the last emitted event. Its
 // bookmark is progress of the resource: an apiserver sends one at once in no other
 // way, and on a quiet resource a minute passes until the main watch gets one.
 //
 // The list before it has this apiserver ask etcd for its version: bookmarks do
-// not go beyond what its own cache knows, and other writers move the version.
+// not go beyond the version of its own cache, and other writers move the version.
 func (f *follower) probe(ctx context.Context) (*watch, error) {
 	if _, _, err := f.s.c.list(ctx, f.server, f.s.r, url.Values{"limit": {"1"}}); err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (f *follower) probe(ctx context.Context) (*watch, error) {
 	return f.watch(ctx, f.at, probeTime)
 }
 
-// load lists, emits the state, and returns the watch that goes on after it.
+// load lists, emits the state, and returns the watch that continues after it.
 func (f *follower) load(ctx context.Context) (*watch, error) {
 	w, items, err := f.stream(ctx)
 	switch CodeOf(err) {

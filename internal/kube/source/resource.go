@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Resource is what one source follows: a resource in one encoding.
+// Resource is the subject of one source: a resource in one encoding.
 type Resource struct {
 	Group, Version string // Group is empty for the core group
 	Name           string // as URLs have it: pods
@@ -57,7 +57,7 @@ func ParseResource(prefix, mediaType string) (r Resource, ok bool) {
 	return r, mediaType == r.Encoding.MediaType()
 }
 
-// Prefix returns what all keys of the resource begin with.
+// Prefix returns the prefix of all keys of the resource.
 func (r Resource) Prefix() string {
 	return "/" + r.Group + "/" + r.Version + "/" + r.Name + "/"
 }

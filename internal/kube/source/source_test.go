@@ -300,7 +300,7 @@ func TestTheNewestFailureIsKnown(t *testing.T) {
 	}
 	first := func(kv.Update) bool { return true }
 	if _, err := collect(t, s, kv.FollowRequest{}, first); err == nil {
-		t.Error("what is forbidden is followed")
+		t.Error("a forbidden resource is followed")
 	}
 	if err := s.Failure(); err == nil || !strings.Contains(err.Error(), "things are not for you") {
 		t.Errorf("%v does not say why", err)

@@ -7,6 +7,6 @@
 // internal/replica. The owner is not agreed upon. While two nodes think that they are
 // it, each has a watch at an apiserver, and both bring the same events.
 //
-// Every node keeps a copy of what clients use at any node, so that their windows
-// survive its death. All methods may be called from any goroutine.
+// Every node keeps a copy of each resource that clients use at any node, so that the
+// windows survive the death of a node. All methods may be called from any goroutine.
 package tier

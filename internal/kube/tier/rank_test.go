@@ -75,7 +75,7 @@ func TestNodesThatMayOwnResources(t *testing.T) {
 		t.Errorf("a node alone takes its own word for the cluster: %q", got)
 	}
 	if got := othersCluster(members[2:4], "x"); got != "" {
-		t.Errorf("nodes that are gone tell the cluster: %q", got)
+		t.Errorf("the cluster of gone nodes is adopted: %q", got)
 	}
 }
 

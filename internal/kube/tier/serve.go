@@ -107,7 +107,7 @@ func (t *Tier) Used() (out []*peerv1.KubeResource) {
 	return out
 }
 
-// view is what the peer API asks of a node. There are no shards.
+// view answers the questions of the peer API to a node. There are no shards.
 type view Tier
 
 // Map returns a map without shards, which names the cluster.

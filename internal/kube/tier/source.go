@@ -18,7 +18,7 @@ const Apiserver = "apiserver"
 // warmSilence is for how long a node that sends its state may send nothing.
 const warmSilence = 2 * time.Second
 
-// Source is where a node follows a resource: at an apiserver, or at another node. It is a
+// Source follows a resource at an apiserver or at another node. It is a
 // cache.Source.
 type Source struct {
 	t  *Tier
@@ -26,7 +26,7 @@ type Source struct {
 }
 
 // Source returns the source of a resource. direct follows it at an apiserver. Each stream
-// of another node calls observe with its request, and what that returns with each update
+// of another node calls observe with its request, and the returned function with each update
 // before the consumer gets it.
 func (t *Tier) Source(r source.Resource, direct replica.Source, observe func(kv.FollowRequest) func(*kv.Update)) *Source {
 	peer := func(node shard.NodeID, direct bool) (replica.Candidate, bool) {
@@ -94,7 +94,7 @@ func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 // Direct reports whether an apiserver is followed, and returns a channel that is closed
 // when that may have changed.
 func (s *Source) Direct() (bool, <-chan struct{}) {
-	changed := s.at.Changed() // before Current: nothing is missed
+	changed := s.at.Changed() // before Current: no change is missed
 	_, direct := s.at.Current()
 	return direct, changed
 }

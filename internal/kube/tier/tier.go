@@ -33,7 +33,7 @@ type Feeds interface {
 	Keep(r source.Resource)
 }
 
-// Config is what a Tier needs.
+// Config configures a Tier.
 type Config struct {
 	// Self is this node, with its peer address.
 	Self shard.Member
@@ -63,9 +63,9 @@ type Tier struct {
 }
 
 const (
-	// lookEvery is how often the other nodes are asked which resources they use.
+	// lookEvery is the interval of requests to the other nodes for the resources that they use.
 	lookEvery = time.Second
-	// settleTime is how long a node that finds no other one waits before it lists at an
+	// settleTime is the wait of a node that finds no other one before it lists at an
 	// apiserver: gossip tries to join once a second.
 	settleTime = 3 * time.Second
 	// askTime bounds a question to another node, or to an apiserver.
@@ -153,8 +153,8 @@ func (t *Tier) member(name shard.NodeID) (shard.Member, bool) {
 	return all[i], true
 }
 
-// look identifies the cluster, and keeps copies of what other nodes' clients use, until ctx
-// ends.
+// look identifies the cluster, and keeps copies of the resources that other nodes' clients
+// use, until ctx ends.
 func (t *Tier) look(ctx context.Context) error {
 	began := time.Now()
 	changes, stop := t.members.Changes()
@@ -193,7 +193,7 @@ func (t *Tier) identify(ctx context.Context) error {
 	id, err := t.cfg.Apiservers.Cluster(asking)
 	switch {
 	case err != nil && known == "":
-		t.cfg.Logger.Info("the apiservers do not tell which cluster they are of", "error", err)
+		t.cfg.Logger.Info("cannot identify the cluster of the apiservers", "error", err)
 		if id = othersCluster(t.members.Members(), t.cfg.Self.Name); id == "" {
 			return nil
 		}
@@ -222,7 +222,7 @@ func othersCluster(members []shard.Member, self shard.NodeID) string {
 	return ""
 }
 
-// keep keeps copies of what the clients of the other nodes use.
+// keep keeps copies of the resources that the clients of the other nodes use.
 func (t *Tier) keep(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()

@@ -19,7 +19,7 @@ type Event struct {
 	frames   map[frameKey][]byte
 }
 
-// frameKey is what frames of one event differ in.
+// frameKey distinguishes the frames of one event.
 type frameKey struct {
 	typ     string
 	partial bool
@@ -80,5 +80,5 @@ func (v *Event) Frame(typ string, partial bool) ([]byte, error) {
 	return frame, nil
 }
 
-// frameHead is what a frame has beside its object, at most.
+// frameHead bounds the bytes of a frame without its object.
 const frameHead = 48
