@@ -11,9 +11,9 @@
 //	replica 1 : owner, else etcd
 //	replica 2 : owner, else replica 1 (while that reads etcd itself), else etcd
 //
-// A source that brings nothing though etcd has moved on is left, too. Its other
-// followers have what it has: none of them is followed before it has more. When etcd has
-// compacted what is missing, the first replica that reads etcd fetches what has changed,
+// A follower also leaves a source that brings nothing though etcd has moved on. The
+// other followers of that source have the same events: none is followed before it has more. When etcd
+// has compacted the missing events, the first replica that reads etcd fetches the changes,
 // and the others take it from that one, also a node that etcd does not answer.
 //
 // A [Link] is the way to a node: one heartbeat for all shards that are followed there.

@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Source is what a candidate is; see cache.Source.
+// Source is the source of a candidate; see cache.Source.
 type Source interface {
 	Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error]
 }
@@ -39,7 +39,7 @@ type Failover struct {
 	// Warm returns nodes that may have the state and the window already, for a
 	// cache that has nothing; best first.
 	Warm func() []Candidate
-	// Avoid are nodes that a cache which has nothing takes nothing of: theirs is
+	// Avoid are nodes that an empty cache does not load from: their state is
 	// wrong. Once it has loaded, it follows them like others.
 	Avoid []string
 	// Noticed is called on changes of the source; nil: not called. It must not
@@ -48,7 +48,7 @@ type Failover struct {
 	Logger  *slog.Logger
 
 	hung  passedOver // fell silent without closing the stream: to ask again at once would cost as long as noticing it did
-	stale passedOver // brought nothing though etcd had moved on; how old their data is they tell too late
+	stale passedOver // brought nothing though etcd had moved on; they report the age of their data too late
 
 	mu      sync.Mutex
 	current string                  // guarded by mu; "" while none
@@ -58,7 +58,7 @@ type Failover struct {
 	scout   chan struct{}           // guarded by mu; closed by Scout
 	changed chan struct{}           // guarded by mu; closed when current changes
 	asked   string                  // guarded by mu; the candidate that was opened last
-	// rejected are candidates that are passed over until a time: what they have is
+	// rejected are candidates that are passed over until a time: their data is
 	// wrong, or may be.
 	rejected map[string]time.Time // guarded by mu
 }
@@ -67,17 +67,17 @@ type Failover struct {
 const (
 	shortPause = 20 * time.Millisecond // after a round without a usable source
 	longPause  = time.Second           // the longest such
-	// patience is how long a cache that has nothing waits for a peer that
+	// patience is how long an empty cache waits for a peer that
 	// answers but is not ready itself, before it asks etcd for the whole state.
-	// One that has a state waits rescuePatience: its watches stand still.
+	// One that has a state waits rescuePatience: its watches get no events.
 	patience = 10 * time.Second
 	// rescuePatience is how long a node that cannot be reached is waited for when
 	// it may have what all candidates have compacted: one that was cut off reaches
 	// etcd and the others again at different moments, and a list of etcd is dear.
 	// A node that reaches any other one was not cut off, and does not wait.
 	rescuePatience = 2 * time.Second
-	// rescueWithin is how long a node that has begun may take to send something
-	// that is missing: one that has everything in its window does so at once.
+	// rescueWithin is how long a node that has begun may take to send the first
+	// missing event: one that has everything in its window does so at once.
 	rescueWithin = 500 * time.Millisecond
 )
 
@@ -89,7 +89,7 @@ var ErrStale = errors.New("the source has fallen behind etcd and does not catch 
 var errNoFurther = errors.New("the node does not have the missing events")
 
 // errOvertaken leaves etcd, which does not answer this node, for nodes that read it:
-// it has compacted what this node lacks.
+// it has compacted the events that this node lacks.
 var errOvertaken = errors.New("etcd does not answer, and has compacted the missing events")
 
 var errRejected = errors.New("the source's data is wrong")
@@ -144,8 +144,8 @@ func (f *Failover) Change(cause error) {
 	}
 }
 
-// Asked returns the name of the candidate that was opened last: what the consumer
-// is given comes from it.
+// Asked returns the name of the candidate that was opened last, which
+// is the origin of the consumer's updates.
 func (f *Failover) Asked() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -158,7 +158,7 @@ func (f *Failover) asks(name string) {
 	f.asked = name
 }
 
-// Reject passes a candidate over for a while: what it has is wrong.
+// Reject passes a candidate over for a while, since its data is wrong.
 func (f *Failover) Reject(name string, pause time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -200,7 +200,7 @@ func (f *Failover) called() <-chan struct{} {
 }
 
 // Follow implements the cache's Source. It fails only with a
-// *kv.CompactedError, when no candidate has what is missing, and with
+// *kv.CompactedError, when no candidate has the missing events, and with
 // kv.ErrOtherHistory.
 func (f *Failover) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {

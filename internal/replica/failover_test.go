@@ -481,7 +481,7 @@ func TestFailover(t *testing.T) {
 				break
 			}
 			if b.owner.asked() != asked {
-				t.Error("the silent owner was asked for what has changed")
+				t.Error("the silent owner was asked for the changes")
 			}
 		},
 		"but it is not waited for for ever": func(t *testing.T) {

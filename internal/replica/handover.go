@@ -42,7 +42,7 @@ type stream struct {
 	begun  bool             // the first updates were drawn before it is followed
 }
 
-// open begins to follow c. Nothing is asked for before the first draw.
+// open begins to follow c. It sends no request before the first draw.
 func open(ctx context.Context, c Candidate, req kv.FollowRequest) *stream {
 	ctx, cancel := context.WithCancelCause(ctx)
 	wants := make(chan kv.Revision, 1)
@@ -51,7 +51,7 @@ func open(ctx context.Context, c Candidate, req kv.FollowRequest) *stream {
 	return &stream{Candidate: c, ctx: ctx, cancel: cancel, next: next, stop: stop, wants: wants}
 }
 
-// ask has the source tell of its progress up to revision soon.
+// ask has the source report its progress up to revision soon.
 func (s *stream) ask(revision kv.Revision) {
 	for {
 		select {
@@ -72,7 +72,7 @@ func (s *stream) close() {
 	s.stop()
 }
 
-// followed tells how it ended to follow a candidate.
+// followed describes how following a candidate ended.
 type followed struct {
 	Candidate      // the last one, which may have relieved the first
 	more      bool // the consumer wants more
@@ -99,8 +99,8 @@ func (r *run) follow(ctx context.Context, c Candidate, relieve bool) followed {
 	return f
 }
 
-// draw hands on what s brings until it ends, and returns what relieves it; nil
-// when nothing does.
+// draw passes on the updates of s until it ends, and returns the stream that relieves it; nil
+// if none does.
 func (r *run) draw(ctx context.Context, s *stream, relieve bool, f *followed) *stream {
 	var g sync.WaitGroup
 	var relief *stream // the scout's until it has ended
@@ -149,7 +149,7 @@ func (r *run) handOn(s *stream, begin func()) (more bool, err error) {
 			}
 		}
 		if resuming && !s.Direct && r.stuck == r.from.Load() && !u.Leap {
-			// A node says at once how far it is: what it has, and then its progress.
+			// A node reports its position at once: its events, and then its progress.
 			switch {
 			case u.Kind == kv.UpdateBegin:
 				idle = time.AfterFunc(rescueWithin, func() { s.cancel(errNoFurther) })

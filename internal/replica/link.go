@@ -29,7 +29,7 @@ const (
 // is paused, or cut off.
 var ErrSilent = errors.New("the peer has been silent for too long")
 
-// Look is what a node has read of etcd: a linearizable read that began at At, in
+// Look is a node's read of etcd's revision: a linearizable read that began at At, in
 // the history of a lineage, returned Revision.
 type Look struct {
 	Lineage  uint64
@@ -87,7 +87,7 @@ type holder struct {
 	leave   context.CancelCauseFunc
 	told    chan struct{} // capacity 1: quiet has changed
 	quiet   quiet         // guarded by link.mu
-	// apart: the revisions of the stream are its own, and so is what it wants of them:
+	// apart: the revisions of the stream are its own, and so is the wanted revision:
 	// wanted, which is to be sent if wished. Guarded by link.mu.
 	apart, wished bool
 	wanted        kv.Revision
@@ -283,7 +283,7 @@ func (p *pulse) wishes() (out []*peerv1.BeatRequest) {
 }
 
 // miss notes a beat, and reports the node's silence to each follower whose limit it exceeds.
-// It counts beats and not time: a process that stood still itself has missed none.
+// It counts beats and not time: a process that was paused itself has missed none.
 func (p *pulse) miss() {
 	p.link.mu.Lock()
 	defer p.link.mu.Unlock()
@@ -295,7 +295,7 @@ func (p *pulse) miss() {
 	}
 }
 
-// answered notes a sign of life, and hands on what it reports.
+// answered notes a sign of life, and passes on its report.
 func (p *pulse) answered(m *peerv1.BeatResponse) error {
 	p.link.mu.Lock()
 	p.missed = 0
@@ -333,8 +333,8 @@ func reported(m *peerv1.BeatResponse, tell func(number uint64, q quiet)) error {
 	return nil
 }
 
-// broken tells all holders that there is no heartbeat any more. Who comes later
-// begins another one.
+// broken reports to all holders that there is no heartbeat any more. Later holders
+// begin another one.
 func (p *pulse) broken(why error) {
 	p.link.mu.Lock()
 	defer p.link.mu.Unlock()

@@ -185,7 +185,7 @@ func TestProgressOfAnEndedStreamIsIgnored(t *testing.T) {
 		old.send <- readyNow()
 		close(old.send)
 		if err := <-x.done; err == nil {
-			t.Error("the stream goes on")
+			t.Error("the stream did not end")
 		}
 		x = take(t.Context(), l, 3, 11)
 		o := <-s.opened

@@ -21,7 +21,7 @@ type Notice struct {
 	Revision kv.Revision
 }
 
-// What says what has happened.
+// What is the kind of a notice.
 type What string
 
 // Whats returns everything that can happen.
@@ -29,7 +29,7 @@ func Whats() []What {
 	return []What{StateTaken, SourceLost, HandedOn, BetterSource, Followed, GapFilled, Leapt}
 }
 
-// Label returns what has happened in a word, for metrics.
+// Label returns the kind as one word, for metrics.
 func (w What) Label() string {
 	switch w {
 	case StateTaken:
@@ -50,7 +50,7 @@ func (w What) Label() string {
 	return "unknown"
 }
 
-// What can happen.
+// The kinds of notices.
 const (
 	StateTaken   What = "took state and window from another node"
 	SourceLost   What = "source lost, changing over"
@@ -61,8 +61,8 @@ const (
 	Leapt        What = "took the difference from another node"
 )
 
-// leftWith returns what has happened to a source that was left with err: a node that
-// lives and says that it does not serve the shard any more has handed it on.
+// leftWith returns the kind of notice for a source that was left with err. A node that
+// answers that it does not serve the shard any more has handed it over.
 func leftWith(err error) What {
 	if errors.As(err, new(*kv.UnavailableError)) || errors.As(err, new(*kv.NotHereError)) {
 		return HandedOn

@@ -32,7 +32,7 @@ type Peer struct {
 	// Encoding is the media type of a resource of Kubernetes, which is followed in place
 	// of a shard; "": a shard.
 	Encoding string
-	// Silence is how long the node may answer nothing; 0: the constant.
+	// Silence is how long the node may be silent; 0: the constant.
 	Silence time.Duration
 }
 
@@ -43,8 +43,8 @@ func (p *Peer) silence() time.Duration {
 	return Silence
 }
 
-// Follow implements the cache's Source. The error is ErrSilent, or what the
-// peer said, as wire.Error returns it.
+// Follow implements the cache's Source. The error is ErrSilent, or the
+// peer's error, as wire.Error returns it.
 func (p *Peer) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
 		if err := p.follow(ctx, req, func(u kv.Update) bool { return yield(u, nil) }); err != nil && ctx.Err() == nil {
@@ -117,10 +117,10 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 type part struct {
 	updates   []kv.Update
 	transport error // the stream has ended
-	err       error // what it brings is refused
+	err       error // its update was refused
 }
 
-// receive passes on what the stream brings until that ends or ctx does.
+// receive passes on the messages of the stream until that ends or ctx does.
 func (p *Peer) receive(ctx context.Context, stream grpc.ServerStreamingClient[peerv1.FollowResponse], req kv.FollowRequest, to chan<- part) {
 	var assembling kv.Batch
 	for more := true; more; {
@@ -173,8 +173,8 @@ func (j *joint) take(u kv.Update) {
 
 // join takes the progress that a quiet part of the history proves: all, if the stream
 // has brought everything before that part; else none, since there are events on their
-// way. It reports the first progress, which says how far the node is, and then what is
-// new.
+// way. It reports the first progress, which is the node's position, and then the
+// changes.
 func (j *joint) join(q quiet) (progress kv.Revision, ok bool) {
 	if q.upTo == 0 || !j.ready || j.at < q.since || j.told && q.upTo <= j.at {
 		return 0, false

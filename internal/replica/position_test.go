@@ -307,7 +307,7 @@ func TestAConsumerThatLeavesEndsAll(t *testing.T) {
 				select {
 				case <-x.returned:
 				case <-time.After(time.Minute):
-					t.Fatal("it goes on")
+					t.Fatal("the stream did not end")
 				}
 				if n := x.a.requests() + x.b.requests() + x.third.requests(); n != c.asked || len(x.given) != c.most {
 					t.Errorf("%d requests, want %d; given %v", n, c.asked, x.given)
@@ -473,7 +473,7 @@ func TestARejectedSourceIsPassedOver(t *testing.T) {
 		select {
 		case <-changed:
 		default:
-			t.Error("nobody is told of the change")
+			t.Error("no holder is notified of the change")
 		}
 		changed = x.f.Changed()
 		time.Sleep(time.Hour - 2*time.Second)

@@ -9,18 +9,18 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// outcome is what came of a rescue.
+// outcome is the result of a rescue.
 type outcome uint8
 
 const (
-	lost       outcome = iota // no node that answers has what is missing
+	lost       outcome = iota // no node that answers has the missing events
 	unanswered                // no node answers
 	rescued                   // we are further
 	ended                     // the consumer wants no more
 )
 
-// rescue takes what the candidates no longer have from the window of any other
-// node, or else what has changed.
+// rescue takes the events that the candidates no longer have from the window of any other
+// node, or else the changes.
 func (r *run) rescue(ctx context.Context) outcome {
 	r.rescuing = true
 	defer func() { r.req.AllowLeap, r.rescuing = false, false }()
@@ -66,8 +66,8 @@ func (r *run) rescue(ctx context.Context) outcome {
 	return lost
 }
 
-// answered reports whether err is what a peer said, not that it could not be
-// reached.
+// answered reports whether err is a peer's answer, not a failure to reach
+// it.
 func answered(err error) bool {
 	var compacted *kv.CompactedError
 	var elsewhere *kv.NotHereError
@@ -75,7 +75,7 @@ func answered(err error) bool {
 	return errors.Is(err, errNoFurther) || errors.Is(err, ErrStale) || errors.As(err, &compacted) || errors.As(err, &elsewhere) || errors.As(err, &unavailable)
 }
 
-// verdict is what the candidates of one round say of history that is missing.
+// verdict collects the candidates' answers about missing history in one round.
 type verdict struct {
 	compacted *kv.CompactedError
 	direct    bool // etcd itself says so
@@ -93,8 +93,8 @@ func (v *verdict) add(c Candidate, err error) {
 	}
 }
 
-// err returns what is known to be compacted: by etcd's answer, or by that of all nodes.
-// One node that is away may have it, and etcd surely when it does not answer.
+// err returns the compacted history, if it is certain: by etcd's answer, or by that of all nodes.
+// A node that is away may have it, and so may etcd while it does not answer.
 func (v *verdict) err() *kv.CompactedError {
 	if v.open && !v.direct {
 		return nil

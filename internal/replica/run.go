@@ -14,7 +14,7 @@ import (
 // run is one call of Follow.
 type run struct {
 	f       *Failover
-	req     kv.FollowRequest // as it was at first; see request
+	req     kv.FollowRequest // the first request; see request
 	yield   func(kv.Update, error) bool
 	began   time.Time
 	updates int
@@ -28,14 +28,14 @@ type run struct {
 	// stuck is the first missing revision as of when a source was left as stale; 0: none
 	// was. Until it is there, a node is followed only if it has it at once.
 	stuck int64
-	// rescuing: a node is followed for what the candidates do not have.
+	// rescuing: a node is followed for the events that the candidates do not have.
 	rescuing bool
-	// gone is when the candidates first said that what is missing is compacted;
+	// gone is when the candidates first reported that the missing events are compacted;
 	// zero when they have not.
 	gone time.Time
 }
 
-// request asks for what is missing now.
+// request asks for the events that are missing now.
 func (r *run) request() kv.FollowRequest {
 	req := r.req
 	req.From = kv.Revision(r.from.Load())
@@ -140,7 +140,7 @@ func (r *run) warm(ctx context.Context) bool {
 			}
 			if u.Kind == kv.UpdateBegin {
 				if revision = u.Revision; r.req.Held != nil && revision <= r.req.HeldAt {
-					break // it is where we are, and can continue no more than we can
+					break // it is at our revision, and cannot continue either
 				}
 			}
 			ready = u.Kind == kv.UpdateReady
@@ -160,7 +160,7 @@ func (r *run) warm(ctx context.Context) bool {
 	return true
 }
 
-// patience is how long a node that is not ready is waited for.
+// patience is how long to wait for a node that is not ready.
 func (r *run) patience() time.Duration {
 	if r.req.Held != nil {
 		return rescuePatience
@@ -189,7 +189,7 @@ func (r *run) round(ctx context.Context) bool {
 		case r.f.stale.has(c.Name):
 			continue // it answers, and has nothing that is missing
 		case c.Away && gone.compacted != nil && r.from.Load() > 0:
-			// A node that reads etcd has not kept what is missing, and etcd does not answer
+			// A node that reads etcd has not kept the missing events, and etcd does not answer
 			// here: the other nodes are asked first.
 			switch r.rescue(ctx) {
 			case rescued:
@@ -242,7 +242,7 @@ func (r *run) round(ctx context.Context) bool {
 }
 
 // withoutSource handles a round in which no candidate would do. If all have compacted
-// what is missing, it reads that from another node, or ends. It reports false when Follow
+// the missing events, it reads them from another node, or ends. It reports false when Follow
 // must end.
 func (r *run) withoutSource(ctx context.Context, compacted *kv.CompactedError) bool {
 	if compacted == nil || r.from.Load() == 0 {

@@ -84,7 +84,7 @@ func TestNothingRunsAfterThePeerIsLeft(t *testing.T) {
 			}()
 			p := &Peer{Link: NewLink(conn, nil), Silence: time.Hour}
 			for _, err := range p.Follow(ctx, kv.FollowRequest{Range: abc, From: 11, Want: want}) {
-				t.Errorf("who left is told %v", err)
+				t.Errorf("the cancelled caller gets %v", err)
 			}
 			if n := conn.inside.Load(); n != 0 {
 				t.Errorf("%d calls go on", n)

@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Body is what a reading has found. It is complete: no other node is asked any
+// Body is the result of a reading. It is complete: it needs no other node any
 // more. It never changes, and may be used from any goroutine.
 type Body struct {
 	// Revision is that of everything in it.
@@ -45,7 +45,7 @@ type section struct {
 	items    []*kv.KeyValue
 }
 
-// Place is how far one has read in a Body. The zero Place is its beginning.
+// Place is a position in a Body. The zero Place is its beginning.
 type Place struct {
 	section int
 	from    string // in a snapshot, the first key that was not read
@@ -59,8 +59,8 @@ type Chunk struct {
 	Deleted []string
 }
 
-// Chunk returns what stands at a place, about so many bytes of it, and the
-// place behind it. The same place always has the same chunk.
+// Chunk returns the items at a place, about so many bytes of them, and the
+// place after them. The same place always has the same chunk.
 func (b *Body) Chunk(at Place, bytes int) (Chunk, Place) {
 	var out Chunk
 	take := func(item *kv.KeyValue) (taken bool) {
@@ -101,7 +101,7 @@ func (b *Body) Chunk(at Place, bytes int) (Chunk, Place) {
 	return out, at
 }
 
-// End reports whether nothing stands at a place or behind it.
+// End reports whether a place is the end of the body.
 func (b *Body) End(at Place) bool {
 	return at.section >= len(b.sections) && at.deleted >= len(b.deleted)
 }
@@ -138,9 +138,9 @@ func (g *Reading) Hold(ctx context.Context) (_ *Body, err error) {
 	return out, nil
 }
 
-// Changes returns what has changed in the range behind revision since: each key
-// that has, as it is at the reading's revision, and those that were deleted. A
-// shard that is here and does not reach back so far is asked of another node.
+// Changes returns the changes in the range after revision since: each changed key
+// with its value at the reading's revision, and the deleted keys. If a local shard does
+// not reach back so far, another node is asked for its changes.
 //
 // It fails with a *kv.CompactedError that requests since+1 when some shard does
 // not reach back anywhere, its Floor being the highest that was heard of; with a
@@ -210,7 +210,7 @@ func (g *Reading) changesElsewhere(ctx context.Context, p *part, since kv.Revisi
 
 // Present returns the newest revision that a shard of rng has reached here, or
 // etcd's own when none is here: it is known to exist, and no watch of rng that
-// starts behind it starts too early. It fails with a *kv.UnavailableError and a
+// starts after it starts too early. It fails with a *kv.UnavailableError and a
 // *kv.NotServedError.
 func (r *Router) Present(ctx context.Context, rng kv.Range) (kv.Revision, error) {
 	m, shards, err := r.parts(rng)

@@ -7,8 +7,8 @@
 // everything up to R, in one piece, so that a transaction over two shards arrives
 // whole. Watches over the same shards share one merge, whose result is a window of its
 // own; a watch that is below that window merges alone until it has caught up. When a
-// cache retires (its shard was split or moved) the watch finds its new home by itself,
-// at its position.
+// cache retires (its shard was split or moved) the watch continues at its
+// new home, at its position.
 //
 // A [Reading] is a list or get at one exact revision, in parts, here and on
 // other nodes.

@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// fetches lets readings share what they want of other nodes: a herd that lists
-// a shard which is not here fetches it once, and holds it once. The zero
+// fetches lets readings share data of other nodes: many clients that list
+// a remote shard fetch it once, and hold it once. The zero
 // fetches are empty.
 type fetches struct {
 	mu     sync.Mutex
@@ -28,7 +28,7 @@ type fetchKey struct {
 	keysOnly bool
 }
 
-// fetch is what another node has sent.
+// fetch has the items that another node has sent.
 type fetch struct {
 	users  int           // guarded by fetches.mu
 	done   chan struct{} // closed when the rest is set
@@ -45,7 +45,7 @@ type fetchesOfShard struct {
 	place chan struct{}
 }
 
-// Bounds of what is fetched.
+// Bounds of fetches.
 const (
 	// maxFetches is how many big fetches of a shard there may be at a time: each
 	// holds the shard's keys at its own revision.
@@ -54,9 +54,9 @@ const (
 	smallFetch = 10_000
 )
 
-// get returns what do fetches for the key, by this call or by another one that
-// has not left yet, and how to leave it: then the items may go. One of the
-// callers runs do; when that one is given up, another one does.
+// get returns the items that do fetches for the key, in this call or in a concurrent
+// one, and a function that releases them. One of the callers runs do; if that caller
+// is canceled, another one does.
 func (s *fetches) get(ctx context.Context, key fetchKey, do func(*fetch) error) (f *fetch, leave func(), err error) {
 	for {
 		f, first := s.join(key)

@@ -8,12 +8,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// load is what is held of other nodes' keys for a reading, in bytes of the budget. One
+// load accounts for the keys of other nodes that a reading holds, in bytes of the budget. One
 // goroutine at a time may use it.
 type load struct {
 	budget *budget.Budget
-	holder budget.Client // the zero Client: several clients share what is read
-	// over has a place for one load that is larger than what is there; nil: such a load
+	holder budget.Client // the zero Client: several clients share the items
+	// over has a place for one load that is larger than the free budget; nil: such a load
 	// fails.
 	over chan struct{}
 
@@ -24,7 +24,7 @@ type load struct {
 const (
 	// freeLoad is up to which size a load takes nothing, in bytes.
 	freeLoad = 64 << 10
-	// loadStep is how much a load takes at a time, in bytes.
+	// loadStep is how many bytes a load takes from the budget at a time.
 	loadStep = 256 << 10
 )
 

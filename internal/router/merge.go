@@ -27,7 +27,7 @@ type cursor struct {
 	events   []*kv.Event
 }
 
-// newMerge returns a merge of what the homes have in their ranges from a revision on.
+// newMerge returns a merge of the events of the homes in their ranges from a revision on.
 // It fails as cache.Watch does, with the home that it fails at.
 func newMerge(homes []home, from kv.Revision, waker cache.Waker) (*merge, *home, error) {
 	m := &merge{cursors: make([]cursor, 0, len(homes))}
@@ -112,8 +112,8 @@ func (c *cursor) progress() kv.Revision {
 	return c.watcher.Progress()
 }
 
-// wakeAt has the merge's waker called by each shard that has yet to reach revision,
-// once it has; the sources are asked for it.
+// wakeAt has the merge's waker called by each shard that is below revision,
+// once it reaches it; the sources are asked for it.
 func (m *merge) wakeAt(revision kv.Revision) {
 	for i := range m.cursors {
 		if c := &m.cursors[i]; c.lags(revision) {
@@ -122,7 +122,7 @@ func (m *merge) wakeAt(revision kv.Revision) {
 	}
 }
 
-// behind returns the shard that is furthest behind. What is taken counts.
+// behind returns the shard that is furthest behind. It counts taken events.
 func (m *merge) behind() shard.ID {
 	lowest, behind := kv.Revision(math.MaxInt64), shard.ID(0)
 	for i := range m.cursors {
@@ -166,8 +166,8 @@ func oldest(n int, age func(i int) (time.Duration, bool)) (out time.Duration, kn
 	return out, true
 }
 
-// position returns how far the merge is, to anybody. Newest is what can be delivered:
-// that of the shard which is furthest behind.
+// position returns the position of the merge. Its callers may be any goroutine. Newest is the
+// deliverable revision: that of the shard which is furthest behind.
 func (m *merge) position() cache.Position {
 	p := cache.Position{Revision: math.MaxInt64, Newest: math.MaxInt64}
 	for i := range m.cursors {

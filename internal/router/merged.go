@@ -26,12 +26,12 @@ const (
 	maxAsked = 16
 )
 
-// merged is what the watches over the same shards share: a window of the revisions of
+// merged is shared by the watches over the same shards. It is a window of the revisions of
 // all these shards, a cache whose source are the shards' caches. One goroutine merges
 // them, and a watch is a watcher of the window as it is of a shard's: it is woken once
 // for each revision, and costs the same, however many shards there are.
 //
-// The window is short. A watch that is below it merges the shards by itself until it
+// The window is short. A watch that is below it merges the shards on its own until it
 // has caught up. See Watch.
 type merged struct {
 	homes  []home
@@ -47,7 +47,7 @@ type held struct {
 	since    time.Time
 }
 
-// home is where a watch finds its part of a shard.
+// home is the cache that has a watch's part of a shard.
 type home struct {
 	shard   shard.ID
 	cache   *cache.Cache
@@ -112,7 +112,7 @@ func (r *Router) leave(m *merged) {
 	r.nWindows--
 }
 
-// endMerged ends all merged windows, and waits for that. There are none behind it.
+// endMerged ends all merged windows, and waits for that. No new ones begin after it.
 func (r *Router) endMerged() {
 	r.mu.Lock()
 	r.ended = true
@@ -171,7 +171,7 @@ func (m *merged) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 	}
 }
 
-// start returns a revision from behind which all shards have everything.
+// start returns a revision after which all shards have every event.
 func (m *merged) start() kv.Revision {
 	at, floor := kv.Revision(math.MaxInt64), kv.Revision(0)
 	for i := range m.homes {
@@ -186,8 +186,8 @@ type following struct {
 	merge *merge
 	bell  bell
 	at    kv.Revision // everything up to it is in the window
-	next  *arrival    // of all shards at a revision behind at
-	asked []asked     // behind at
+	next  *arrival    // of all shards at a revision after at
+	asked []asked     // after at
 	read  []*kv.Event // scratch
 }
 
@@ -254,8 +254,8 @@ func (f *following) run(ctx context.Context, want <-chan kv.Revision, yield func
 	}
 }
 
-// fill puts into the window what can be delivered, and the progress of the shard that
-// is furthest behind. It reports whether the window takes more.
+// fill puts into the window the deliverable events, and the progress of the shard that
+// is furthest behind. It reports whether the window has room for more.
 func (f *following) fill(yield func(kv.Update) bool) (more bool, err error) {
 	for {
 		revision, events, err := f.merge.next(f.read[:0])
@@ -334,7 +334,7 @@ func (f *following) await() {
 	f.ask(revision)
 }
 
-// ask asks the shards for a revision that they have yet to come to.
+// ask asks the shards for a revision that they have not reached.
 func (f *following) ask(revision kv.Revision) {
 	if revision <= f.at || slices.ContainsFunc(f.asked, func(a asked) bool { return a.revision == revision }) {
 		return
@@ -352,7 +352,7 @@ func (f *following) ask(revision kv.Revision) {
 	}
 }
 
-// close takes back what the shards were asked for.
+// close withdraws the requests to the shards.
 func (f *following) close() {
 	if f.merge != nil {
 		f.merge.close()
@@ -391,7 +391,7 @@ func (r *Router) HoldingBack() map[*cache.Cache]time.Duration {
 	return out
 }
 
-// Merged is what there is of merged windows.
+// Merged counts merged windows and their watches.
 type Merged struct {
 	Windows int
 	// Bytes are those of the batches in them, which the shards' windows hold, too.
@@ -402,7 +402,7 @@ type Merged struct {
 	Watches map[*cache.Cache]int
 }
 
-// Merged returns what there is of merged windows.
+// Merged counts the merged windows and their watches.
 func (r *Router) Merged() Merged {
 	out := Merged{Watches: make(map[*cache.Cache]int)}
 	for _, m := range r.allMerged() {

@@ -7,9 +7,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Position returns how far the watch is, to anybody, and false when it is over.
-// Newest is what can be delivered: that of the shard which is furthest behind.
-// While the watch looks for a new home, Since is the beginning of that.
+// Position returns the position of the watch, and false after its end. Any goroutine may call it.
+// Newest is the deliverable revision: that of the shard which is furthest behind.
+// While the watch looks for a new home, Since is the start of this search.
 func (w *Watch) Position() (cache.Position, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -17,7 +17,7 @@ func (w *Watch) Position() (cache.Position, bool) {
 		return cache.Position{Revision: w.delivered, Newest: max(w.delivered, w.r.Newest()), Since: w.since}, !w.closed
 	}
 	p, ok := w.place.position()
-	if p.Revision == p.Newest { // what a shard has ahead of the others is not late
+	if p.Revision == p.Newest { // events of a shard ahead of the others are not late
 		p.Since = time.Time{}
 	}
 	return p, ok

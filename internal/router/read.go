@@ -20,14 +20,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// ReadRequest says what to read.
+// ReadRequest selects the keys and revision of a read.
 type ReadRequest struct {
 	Range kv.Range
 	// Revision is the exact revision; 0: as Serializable says. Exists says that
-	// it is known to exist: etcd is not asked whether it lies in the future.
+	// it is known to exist: etcd is not asked whether it is in the future.
 	Revision kv.Revision
 	Exists   bool
-	// Serializable reads what is here if it is not older than MaxStaleness (0:
+	// Serializable reads local data if it is not older than MaxStaleness (0:
 	// the router's default; AnyAge: however old it is); otherwise the read sees
 	// every write that etcd acknowledged before the call.
 	Serializable bool
@@ -64,8 +64,8 @@ type part struct {
 	snapshot *keytree.Snapshot // of home
 }
 
-// Age returns how old what is read may be: everything that etcd acknowledged
-// longer ago than that is in it. The shard whose data is oldest counts. It is
+// Age returns the greatest possible age of the data: it includes everything that etcd
+// acknowledged longer ago than that. The shard whose data is oldest counts. It is
 // not known when the request names a revision, when it takes data of any age
 // and that of a shard is not known, and, when all shards are on other nodes,
 // before the first of them has answered.
@@ -80,7 +80,7 @@ func (g *Reading) Age() (age time.Duration, known bool) {
 // with a *kv.CompactedError, *kv.FutureError, *kv.NotServedError,
 // *kv.NotHereError or *kv.UnavailableError.
 //
-// What is split, merged or moved just then is looked for again.
+// Read looks again for shards that are split, merged or moved meanwhile.
 func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 	began := time.Now()
 	for {
@@ -171,8 +171,8 @@ func (r *Router) read(ctx context.Context, req ReadRequest, began time.Time) (*R
 	return out, nil
 }
 
-// behind reports whether some cache has not reached revision yet. All that
-// have not are asked to: they get there side by side.
+// behind reports whether some cache has not reached revision yet. It asks all these
+// caches for it, so that they reach it concurrently.
 func behind(homes []*cache.Cache, revision kv.Revision) bool {
 	some := false
 	for _, c := range homes {
@@ -248,11 +248,11 @@ func (r *Router) presentRevision(req ReadRequest, homes []*cache.Cache, shards [
 	return revision, freshAt, nil
 }
 
-// Options narrow what Each returns.
+// Options narrow the result of Each.
 type Options struct {
 	// From skips the keys below it; "" none.
 	From string
-	// Limit is how many keys at most; 0: all.
+	// Limit bounds the number of keys; 0: all.
 	Limit int64
 	// KeysOnly lets other nodes leave the values out.
 	KeysOnly bool
@@ -318,7 +318,7 @@ func local(s *keytree.Snapshot, rng kv.Range, limit int64, o Options, fn func([]
 		}
 		return size < o.ChunkBytes || flush()
 	})
-	flush() // nothing is left after an error
+	flush() // no keys are left after an error
 	return err
 }
 
@@ -448,8 +448,8 @@ func receive(stream grpc.ClientStream) (wire.ListMessage, error) {
 	return wire.DecodeListMessage(raw.Buffers.Materialize())
 }
 
-// fault is what an error of another node means here. That it does not answer
-// is reported like one of this node: with what to do.
+// fault translates an error of another node. If that node does not answer, the error is
+// reported like one of this node, with advice to the client.
 func fault(node shard.NodeID, err error) error {
 	if err = wire.Error(err); wire.IsUnavailable(err) {
 		return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: 200 * time.Millisecond, Detail: fmt.Sprintf("node %s does not answer: %s", node, wire.Plain(err))}

@@ -822,7 +822,7 @@ func TestWhatARouterTells(t *testing.T) {
 			t.Errorf("present: %d, %v, newest %d; the first shard is at %d", got, err, n.r.Newest(), ahead)
 		}
 		if n.r.Here(away) || n.r.Here(kv.Range{}) || !n.r.Here(inFirst) {
-			t.Error("what is here")
+			t.Error("Here reports the wrong ranges")
 		}
 		n.h.Fail(errors.New("etcd is away"))
 		_, err := n.r.Present(t.Context(), away)

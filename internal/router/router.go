@@ -17,7 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Shards is what the node offers. All methods may be called from any
+// Shards gives the router the shards of the node. All methods may be called from any
 // goroutine.
 type Shards interface {
 	// Map returns the shard map that Replica goes by; nil while none is known.
@@ -33,14 +33,14 @@ type Shards interface {
 	Endpoints(nodes []shard.NodeID) []string
 }
 
-// Clock tells etcd's revision.
+// Clock reports etcd's revision.
 type Clock interface {
 	// Revision returns etcd's current revision by a linearizable read that
 	// begins after the call. It fails when etcd does not answer in time.
 	Revision(ctx context.Context) (kv.Revision, error)
 }
 
-// Config is what a Router needs.
+// Config configures a Router.
 type Config struct {
 	Shards Shards
 	Clock  Clock
@@ -55,7 +55,7 @@ type Config struct {
 
 // Bounds of waiting.
 const (
-	// mapTimeout is how long a stream waits for the first shard map.
+	// mapTimeout bounds the wait of a stream for the first shard map.
 	mapTimeout = 5 * time.Second
 	// progressTimeout bounds a read's wait for a shard.
 	progressTimeout = 3 * time.Second
@@ -63,10 +63,10 @@ const (
 	// nodes come to later than others; changeRetry is its first pause.
 	changeTimeout = time.Second
 	changeRetry   = 10 * time.Millisecond
-	// homelessTimeout is how long a watch looks for a new home before it is
-	// told to go elsewhere.
+	// homelessTimeout is how long a watch looks for a new home before its client
+	// is sent to another node.
 	homelessTimeout = 5 * time.Second
-	// homelessRetry is how often it looks when nothing has changed.
+	// homelessRetry is the interval of its attempts while nothing changes.
 	homelessRetry = 100 * time.Millisecond
 	// homelessWait bounds how long one try waits for a relay.
 	homelessWait = 500 * time.Millisecond
@@ -130,7 +130,7 @@ func (r *Router) Run(ctx context.Context) error {
 	defer func() { _ = waiting.Wait() }() // always nil
 	for {
 		var retry <-chan time.Time
-		if r.searching() { // a node that has nothing to do shall sleep
+		if r.searching() { // an idle node has no timer
 			retry = time.After(homelessRetry)
 		}
 		select {
@@ -297,7 +297,7 @@ func (r *Router) notHere(s *shard.Shard) error {
 	return &kv.NotHereError{Shard: uint64(s.ID), Epoch: s.Epoch, Endpoints: r.cfg.Shards.Endpoints(s.Replicas)}
 }
 
-// Soon returns what a cache's ErrNotReady and ErrRetired mean to a client.
+// Soon translates a cache's ErrNotReady and ErrRetired for a client.
 func Soon(s *shard.Shard, err error) error {
 	if errors.Is(err, cache.ErrNotReady) || errors.Is(err, cache.ErrRetired) {
 		return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: 100 * time.Millisecond, Detail: fmt.Sprintf("shard %d: %v", s.ID, err)}

@@ -26,14 +26,14 @@ func (g *Reading) Here() bool {
 
 // ScanOptions narrow what Scan returns.
 type ScanOptions struct {
-	// Limit is how many keys at most; 0: all, below 0: none.
+	// Limit bounds the number of keys; 0: all, below 0: none.
 	Limit int64
 	// KeysOnly lets other nodes leave the values out.
 	KeysOnly bool
 }
 
 // Scan calls fn with the keys in order, as they are held, and returns how many
-// the range has, whatever the limit. It stops at fn's first error. When it
+// the range has, regardless of the limit. It stops at fn's first error. When it
 // returns, Revision is known even if another node chose it.
 func (g *Reading) Scan(ctx context.Context, o ScanOptions, fn func(*kv.KeyValue) error) (count int64, err error) {
 	left := o.Limit
@@ -90,7 +90,7 @@ func (p *part) scan(limit int64, fn func(*kv.KeyValue) error) (count int64, err 
 }
 
 // scanRemote reads a part that is elsewhere. Readings of one revision share
-// what is fetched.
+// a fetch.
 func (g *Reading) scanRemote(ctx context.Context, p *part, limit int64, keysOnly bool, fn func(*kv.KeyValue) error) (count int64, err error) {
 	key, end := p.rng.Etcd()
 	req := &shardwatchv1.ListRequest{Key: key, RangeEnd: end, KeysOnly: keysOnly, Limit: max(0, limit), Count: true, CountOnly: limit < 0}

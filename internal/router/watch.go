@@ -16,7 +16,7 @@ import (
 // use it.
 type Watch struct {
 	// delivered is the revision up to which everything was returned by Next,
-	// as far as deliveries tell; Progress knows more.
+	// counting deliveries only; Progress is more exact.
 	delivered kv.Revision
 	state     atomic.Int32
 	// place is the user's while state is settled, the mover's while it is homeless.
@@ -42,7 +42,7 @@ const (
 	failed
 )
 
-// place is where a watch reads: a shard, the merged window of several, or, until it has
+// place is the source of a watch: a shard, the merged window of several, or, until it has
 // caught up with that, these shards. The zero place is none.
 type place struct {
 	one      *cache.Watcher // of a shard or a merged window; nil: alone
@@ -80,10 +80,10 @@ func (p *place) position() (cache.Position, bool) {
 	return cache.Position{}, false
 }
 
-// WatchRequest says what to watch.
+// WatchRequest selects the keys and first revision of a watch.
 type WatchRequest struct {
 	Range kv.Range
-	// From is the first revision to deliver; it may lie in the future.
+	// From is the first revision to deliver; it may be in the future.
 	From kv.Revision
 	// Lineage is the history that From belongs to; 0: whatever the cluster is
 	// at.
@@ -188,13 +188,13 @@ func (p *place) enter(r *Router, homes []home, req WatchRequest, waker cache.Wak
 	return 0, nil
 }
 
-// Range returns what is watched.
+// Range returns the watched range.
 func (w *Watch) Range() kv.Range { return w.rng }
 
 // Lineage returns the history that the watch's revisions belong to.
 func (w *Watch) Lineage() uint64 { return w.lineage }
 
-// Serves sets how many watches of clients are sent what the watch returns, for the status of
+// Serves sets how many watches of clients get the events of the watch, for the status of
 // the shards: one at first. After Close it has no effect.
 func (w *Watch) Serves(watches int) {
 	w.mu.Lock()
@@ -292,7 +292,7 @@ func (w *Watch) join() bool {
 		return false
 	}
 	one, err := p.merged.window.Watch(w.rng, p.alone.progress()+1, w.waker)
-	if err != nil { // it is being filled, or has just forgotten what the watch has yet to find in a shard
+	if err != nil { // it is being filled, or has just dropped events that the watch has not read from a shard
 		return false
 	}
 	w.mu.Lock()
@@ -303,7 +303,7 @@ func (w *Watch) join() bool {
 	return true
 }
 
-// separate has a watch that is below the merged window continue by itself. It fails as
+// separate has a watch that is below the merged window merge on its own. It fails as
 // cache.Watch does.
 func (w *Watch) separate() error {
 	p := &w.place
@@ -337,8 +337,8 @@ func (w *Watch) Progress() (kv.Revision, shard.ID) {
 	return w.delivered, 0
 }
 
-// Age returns how old what the watch is sent may be: the age of the shard whose
-// data is oldest. It is not known while one's is not, and while the watch looks
+// Age returns the greatest possible age of the watch's events: the age of the shard whose
+// data is oldest. It is unknown while that of a shard is unknown, and while the watch looks
 // for a new home.
 func (w *Watch) Age() (age time.Duration, known bool) {
 	p := &w.place
@@ -437,7 +437,7 @@ func (w *Watch) settle(ctx context.Context, wait bool) bool {
 	return true
 }
 
-// passing reports whether an error of open may go away by itself.
+// passing reports whether an error of open may be temporary.
 func passing(err error) bool {
 	var (
 		compacted *kv.CompactedError

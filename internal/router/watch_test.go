@@ -399,10 +399,10 @@ func TestWatchWhileTheReplicaLoads(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := r.Watch(ctx, router.WatchRequest{From: cachetest.Start + 1}, newBell()); err == nil {
-		t.Error("a watch of what is not loaded")
+		t.Error("a shard that is not loaded is watched")
 	}
 	if r.Here(kv.Range{}) {
-		t.Error("what is not loaded is here")
+		t.Error("a shard that is not loaded is reported as local")
 	}
 	gate.Limit(0)
 	x := open(t, r, kv.Range{}, cachetest.Start+1)
