@@ -62,7 +62,7 @@ func pumpGroup() Group {
 		},
 		{
 			Name: "pump-trace-waits", Bug: "the trace of a revision waits for clients that do not read", File: "pump.go",
-			Old: `	own.Trace.Flush() // what`, New: `	// what`, Tests: "TestATraceDoesNotWaitForAClient",
+			Old: `	own.Trace.Flush() // the bytes`, New: `	// the bytes`, Tests: "TestATraceDoesNotWaitForAClient",
 		},
 		{
 			Name: "pump-held-up-stays", Bug: "a pump that a send holds up keeps its place", File: "pump.go",

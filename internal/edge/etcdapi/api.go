@@ -18,7 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Upstream is etcd behind the cache. All methods may be called from any
+// Upstream is the etcd that the cache reads. All methods may be called from any
 // goroutine.
 type Upstream interface {
 	etcdview.Upstream
@@ -71,14 +71,14 @@ type Config struct {
 	// MaxMessageBytes is the size at which a watch that asked for fragments gets
 	// them, and about that of a chunk of RangeStream.
 	MaxMessageBytes int
-	// ProgressNotifyInterval is how often a watch created with progress_notify
-	// gets a progress notification when it is quiet.
+	// ProgressNotifyInterval is the interval between progress notifications of a quiet
+	// watch created with progress_notify.
 	ProgressNotifyInterval time.Duration
 	// MaxStaleness is the age from which on our data counts as an etcd member
 	// without a leader: serializable reads, and streams that require a leader,
 	// are refused. 0: any age.
 	MaxStaleness time.Duration
-	// HomeTimeout is how long a home for a new watch is looked for before its stream is sent
+	// HomeTimeout bounds the search for a home of a new watch. After it, the stream is sent
 	// to another node.
 	HomeTimeout time.Duration
 }

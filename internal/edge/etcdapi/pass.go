@@ -21,8 +21,8 @@ import (
 // Watches are served by pumps.
 //
 // Methods that are not named here go to etcd and back unchanged, byte for byte:
-// fields that we do not know survive, and errors are etcd's. Nothing is tried
-// again, but for reads: a write may have been applied. Messages of a stream that the
+// fields that we do not know survive, and errors are etcd's. Only reads
+// are retried: a write may have been applied. Messages of a stream that the
 // client does not read stay at etcd, by gRPC's flow control; other answers take their
 // bytes from the budget.
 func (a *API) Register(r grpc.ServiceRegistrar, pumps *pump.Pumps) {
@@ -48,7 +48,7 @@ func (a *API) Register(r grpc.ServiceRegistrar, pumps *pump.Pumps) {
 // methods are those of a service that do not simply go to etcd, by name.
 type methods map[string]method
 
-// method is how one is served: a unary one by answer, others by stream.
+// method serves one RPC: a unary one by answer, others by stream.
 type method struct {
 	request func() any // returns the message into which the request is decoded
 	answer  func(ctx context.Context, request any) (any, error)
@@ -140,7 +140,7 @@ func (a *API) passBy(ctx context.Context, name string, request any, send func(ct
 	return send(ctx, name, request)
 }
 
-// freeRequest is up to which size a request takes nothing of the budget, in bytes.
+// freeRequest is the largest request that takes nothing from the budget, in bytes.
 const freeRequest = 64 << 10
 
 // carry takes the bytes of a request that is passed on: it is held until etcd has answered.

@@ -23,12 +23,12 @@ import (
 const (
 	// freeAnswer is up to which size answers take nothing, in bytes.
 	freeAnswer = leastChunk
-	// askTries is how often a question is put when its answer grows.
+	// askTries is how often a request is sent if its answer grows.
 	askTries = 5
 	// leastPooled is the least capacity of a buffer that gRPC gives back.
 	leastPooled = 2 << 10
-	// maxWide is how many writes whose answers may be large are with etcd at a time:
-	// their answers are counted when they are there.
+	// maxWide bounds the concurrent writes at etcd whose answers may be large:
+	// their answers are counted on arrival.
 	maxWide = 4
 )
 

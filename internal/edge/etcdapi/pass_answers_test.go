@@ -120,7 +120,7 @@ func TestAnswersLargerThanTheBudget(t *testing.T) {
 		t.Errorf("a write: %v", err)
 	}
 	if r, err := kvs.Txn(within(t), &etcdserverpb.TxnRequest{Success: ops{}.get("/written")}); err != nil || r.GetResponses()[0].GetResponseRange().GetCount() != 1 {
-		t.Errorf("what it has written: %v, %v", r, err)
+		t.Errorf("the written answer: %v, %v", r, err)
 	}
 	if r, err := kvs.DeleteRange(within(t), &etcdserverpb.DeleteRangeRequest{Key: []byte("/k/"), RangeEnd: []byte("/k0"), PrevKv: true}); err != nil || len(r.GetPrevKvs()) != 300 {
 		t.Errorf("a delete: %d keys, %v", len(r.GetPrevKvs()), err)

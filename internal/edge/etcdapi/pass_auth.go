@@ -61,8 +61,8 @@ func (a *API) auth() methods {
 	return out
 }
 
-// peek decodes a message that is passed on as it is. It reports whether that
-// worked.
+// peek decodes a message that is passed on unchanged. It reports whether it
+// could be decoded.
 func peek(e *wire.Encoded, m any) bool { return wire.NewCodec().Unmarshal(e.Buffers, m) == nil }
 
 // Nameless refuses a call without a token while etcd's authentication is on, unless

@@ -58,7 +58,7 @@ func TestRequestsThatWaitForEtcdAreBounded(t *testing.T) {
 		errs = append(errs, <-done)
 	}
 	if err := errors.Join(errs...); err != nil {
-		t.Errorf("what was taken: %v", err)
+		t.Errorf("the taken bytes: %v", err)
 	}
 	if held := b.Held(budget.Requests); held != 0 {
 		t.Errorf("%d bytes are held in the end", held)

@@ -24,8 +24,8 @@ import (
 // starts, since the transaction is in the raft log. Any other put leaves the key
 // with two lives in one revision; when that is compacted, etcd drops the second
 // one's value and keeps it in its index, and the next read of it is fatal
-// (mvcc/kvstore_txn.go, rangeKeys). So it is in 3.5.33 to 3.7.3, and we refuse
-// both as etcd means to. An operation in several parts is refused, too; see txnScan.operation.
+// (mvcc/kvstore_txn.go, rangeKeys). etcd 3.5.33 to 3.7.3 do so. We refuse
+// both, as etcd intends to. An operation in several parts is refused, too; see txnScan.operation.
 func (a *API) guardedTxn() method {
 	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
 		b := request.Buffers.MaterializeToBuffer(mem.DefaultBufferPool())

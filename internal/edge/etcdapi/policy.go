@@ -211,7 +211,7 @@ type operations struct {
 	txnScan // for its reading
 	may     func(policy.Verb, kv.Range) error
 	err     error              // the first
-	leases  map[int64]struct{} // that keys are attached to; one more than maxLeases at most
+	leases  map[int64]struct{} // that keys are attached to; at most maxLeases+1
 }
 
 // Tags of more fields; see txnSuccess.

@@ -261,7 +261,7 @@ func TestRangeAgainstEtcd(t *testing.T) {
 	}
 	for _, n := range d.nodes {
 		if held := n.api.Held(); held != 0 {
-			t.Errorf("%d bytes of chunks are held though nothing is being sent", held)
+			t.Errorf("%d bytes of chunks are held though no chunk is being sent", held)
 		}
 	}
 }

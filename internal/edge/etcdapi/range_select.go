@@ -20,7 +20,7 @@ type selection struct {
 
 func selectionOf(r *etcdserverpb.RangeRequest) selection { return selection{r} }
 
-// inOrder reports whether the limit applies to the keys in key order, without a sort. That is so
+// inOrder reports whether the limit applies to the keys in key order, without a sort. It does
 // for order NONE with every target. With a target other than the key, etcd treats NONE as ASCEND
 // after the limit, and sorts only the keys within the limit.
 func (s selection) inOrder() bool {

@@ -26,7 +26,7 @@ func (a *API) streamedRange() method {
 
 // RangeStream implements etcd's KV.RangeStream: Range in chunks.
 //
-// Between two chunks nothing is kept but the next key: a client that does not
+// Between two chunks only the next key is kept: a client that does not
 // read holds one chunk, by gRPC's flow control, and no old state. If the
 // revision is gone when it reads on, etcd sends the rest.
 func (a *API) RangeStream(r *etcdserverpb.RangeRequest, gs grpc.ServerStream) error {

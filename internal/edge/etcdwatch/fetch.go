@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// The window ends somewhere, and a watch may begin before that: clientv3
-// resumes one that was quiet for a day where it was created. etcd would continue
+// A watch may begin before the oldest revision of the window: clientv3
+// resumes one that was quiet for a day at the revision of its creation. etcd would continue
 // with it as long as nothing is compacted, and so does a node: it sends the events
 // before the window from etcd's log, see past, then those of the window.
 

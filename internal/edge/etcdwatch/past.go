@@ -52,8 +52,8 @@ type part struct {
 
 	state  partState
 	size   int                     // bytes of the budget, once it has them
-	holder budget.Client           // of those bytes: that of the watch which wanted them first
-	riders map[*watch]kv.Revision  // to be woken, and what they want
+	holder budget.Client           // of those bytes: the client of the first watch that wanted them
+	riders map[*watch]kv.Revision  // to be woken, and their next revisions
 	wait   *budget.Waiter          // for those bytes
 	ctx    context.Context         //nolint:containedctx // ends with its riders
 	cancel context.CancelCauseFunc // ends loading
@@ -80,7 +80,7 @@ const (
 	// shareWithin is the distance in revisions within which a watch waits for a part
 	// that begins before its own next revision.
 	shareWithin = 1000
-	// keepPart is how long a part is kept that no watch takes more of.
+	// keepPart is how long a part is kept after a watch last took events of it.
 	keepPart = 3 * time.Second
 	// fetchRetry is the pause after an attempt that etcd did not answer.
 	fetchRetry = time.Second
@@ -104,9 +104,9 @@ func (p *past) run(ctx context.Context) {
 	p.running.Wait()
 }
 
-// take returns what happened in w's range from its next revision on: about a message's
-// worth, and the revision to continue with. Without it, w is woken when there is some, or
-// told why there is none; see watch.fetched. For the pump that is at w.
+// take returns the events in w's range from its next revision on, about a message's
+// worth, and the revision to continue with. If there are none yet, w is woken when they arrive, or
+// when their read fails; see watch.fetched. For the pump that is at w.
 func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
 	key := pastKey{rng: w.rng, prev: w.prev, lineage: w.lineage}
 	p.mu.Lock()
@@ -210,14 +210,14 @@ func (p *past) dropLocked(x *part) {
 		if x.wait.Cancel() {
 			p.running.Done()
 		} // else load does
-	case partLoads: // load gives back what it has
+	case partLoads: // load gives back its bytes
 	default:
 		p.of.cfg.Budget.Give(x.holder, budget.CatchUps, int64(x.size))
 	}
 	x.batches = nil
 	if was == partFailed {
 		for w := range x.riders {
-			w.deliver(&fetched{}) // whether its keys are served yet, the window tells
+			w.deliver(&fetched{}) // the window reports whether its keys are still served
 		}
 	}
 	x.wakeLocked()
@@ -328,7 +328,7 @@ func (p *past) readAfter(x *part, pause time.Duration) (etcd.LogPage, error) {
 func (p *past) read(x *part) (etcd.LogPage, error) {
 	h, err := p.of.cfg.Log.History(x.ctx, etcd.HistoryRequest{Range: x.key.rng, From: x.from, Before: x.next, PrevKV: x.key.prev, MaxBytes: mostPart})
 	if p.of.cfg.Router.History().Lineage != x.key.lineage || overtaken(err) {
-		return etcd.LogPage{}, &kv.CompactedError{Requested: x.from, Floor: x.from} // what was read may be of the next
+		return etcd.LogPage{}, &kv.CompactedError{Requested: x.from, Floor: x.from} // the read events may be of the next
 	}
 	if errors.As(err, new(*kv.CompactedError)) {
 		if _, newest := p.of.view.CheckRevision(x.ctx, x.from); errors.As(newest, new(*kv.CompactedError)) {

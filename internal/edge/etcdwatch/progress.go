@@ -41,7 +41,7 @@ type progress struct {
 }
 
 const (
-	// pollProgress is how often a request that waits for shards is looked at.
+	// pollProgress is the interval of checks of a request that waits for shards.
 	pollProgress = 10 * time.Millisecond
 	// maxHold bounds how long a stream's watches wait for the one that is
 	// furthest behind, so that a request can be answered.
@@ -160,8 +160,8 @@ func (p *progress) run(*pump.Scratch) (again bool) {
 	return false
 }
 
-// tell sends the notifications that are due: to watches that got nothing
-// since the last. No answer to a request may be below a notification: clientv3 resumes
+// tell sends the due notifications: to watches that got no message
+// since the last one. No answer to a request may be below a notification: clientv3 resumes
 // after the last of the two.
 func (p *progress) tell(watches []*watch) {
 	for _, w := range watches {

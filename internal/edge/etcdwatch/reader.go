@@ -15,7 +15,7 @@ import (
 
 // reader reads the window for watches of a stream that are at the same revision of the
 // same range. An event is read, filtered and encoded once for all of them, and touches
-// nothing of a watch but its ID: with many watches, waiting for memory is most of what a
+// only the ID of a watch: with many watches, waiting for memory is most of what a
 // delivery costs.
 //
 // Each watch that reaches the window has a reader of its own. When a reader has nothing
@@ -125,7 +125,7 @@ func (r *reader) leavers() {
 // join has the reader's watches continue at the other reader of their kind, if that is
 // where this one is. Else this one becomes the other: of two, the last one to get to a
 // revision finds the first one there. Watches that want fragments stay apart: those of one
-// response must follow each other on the stream (clientv3/watch.go puts together what does).
+// response must follow each other on the stream (clientv3/watch.go joins consecutive ones).
 func (r *reader) join() {
 	reached, other := r.reached(), r.s.readers[r.readerKind]
 	if r.fragment || r.bare > reached || other == r {
@@ -149,7 +149,7 @@ func (r *reader) join() {
 }
 
 // offer lets other watches join a reader. The only watch of a stream costs no map: its reader is
-// offered when it next has nothing to send after another watch was created.
+// offered when it is next idle after another watch was created.
 func (s *stream) offer(r *reader) {
 	if s.readers == nil {
 		if !s.several.Load() {
@@ -177,8 +177,8 @@ func (r *reader) run(own *pump.Scratch) (again bool) {
 }
 
 // events sends the revisions that are ready, up to a pass's worth. Small ones
-// that are ready together go in one message, as etcd itself sends what a watch
-// catches up with (mvcc/watchable_store.go, syncWatchers). None is cut.
+// that are ready together go in one message, as etcd itself sends the events of a watch
+// that catches up (mvcc/watchable_store.go, syncWatchers). None is cut.
 func (r *reader) events(own *pump.Scratch) (again bool) {
 	ready, last, size := own.Events[:0], kv.Revision(0), 0 // taken, and not sent yet
 	sent := 0

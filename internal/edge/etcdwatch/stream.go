@@ -45,28 +45,28 @@ const (
 
 // stream is one client's Watch stream. Its requests are handled in order, and
 // answered in that order: a watch that needs time to open holds back the
-// answers behind it, not the work.
+// answers after it, not the work.
 type stream struct {
 	of       *Streams
 	tasks    *pump.Stream
 	requests *receive.Requests[etcdserverpb.WatchRequest]
 	cancel   context.CancelFunc // of ctx
 
-	// What each delivery looks at lies together.
+	// The fields that each delivery reads are adjacent.
 	failed bool        // owned by the pump that is at it: sending does not work
 	sent   kv.Revision // owned by the pump: the highest revision of events and notifications sent
 	// readers has the reader of each kind that others join, owned by the pump; nil while the
 	// stream has had one watch at most.
 	readers map[readerKind]*reader
 	several atomic.Bool   // it has had more than one watch at a time; set under mu
-	left    atomic.Uint64 // how often a watch was told to end
+	left    atomic.Uint64 // number of watches that were asked to end
 
 	progress progress
 	from     net.Addr        // where the client is
 	caller   *authz.Caller   // by the policy
 	holder   budget.Client   // of the memory that the stream makes the node hold
 	ctx      context.Context //nolint:containedctx // the stream's life is the context's
-	leader   bool            // the client wants to be told when there is no leader
+	leader   bool            // the client wants an error when there is no leader
 	answers  pump.Task
 	slots    chan struct{}  // a place for each answer that waits
 	working  sync.WaitGroup // goroutines that wait for etcd and others; see spawn
@@ -78,8 +78,8 @@ type stream struct {
 	cancels int              // guarded by mu; replies to cancels among them
 
 	reserved int64         // guarded by mu; answers whose bytes are of the budget
-	closing  bool          // guarded by mu; nothing is spawned any more
-	gone     chan struct{} // closed when nothing uses the stream any more
+	closing  bool          // guarded by mu; no goroutine starts any more
+	gone     chan struct{} // closed after the last use of the stream
 }
 
 // reply is an answer to a request.
@@ -461,7 +461,7 @@ func (s *stream) close() {
 	clear(s.watches)
 	s.of.cfg.Budget.Give(s.holder, budget.Replies, s.reserved*replyBytes)
 	s.reserved = 0
-	for _, r := range s.replies { // cancelled, and not yet told
+	for _, r := range s.replies { // cancelled, and not yet reported
 		if r.gone != nil {
 			r.gone.release()
 		}

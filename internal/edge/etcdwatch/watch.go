@@ -32,9 +32,9 @@ const (
 	// verifyTimeout bounds the question whether etcd still has the start
 	// revision. Without an answer, what we have counts.
 	verifyTimeout = time.Second
-	// homeTimeout is how long a home is looked for once a watch has caught up with the log,
-	// homeLook for how long at a time, and homeRetry is the pause before it is looked for
-	// again.
+	// homeTimeout bounds the search for a home after a watch has caught up with the log,
+	// homeLook one attempt of it, and homeRetry is the pause before the next
+	// attempt.
 	homeTimeout = 5 * time.Second
 	homeLook    = 250 * time.Millisecond
 	homeRetry   = 100 * time.Millisecond
@@ -53,7 +53,7 @@ type watch struct {
 	// Owned by the pump.
 	live     bool // created was sent, and the watch has not ended
 	fetching bool // rejoin is on its way
-	quiet    bool // nothing was sent since the last progress notification was due, but for what the reader has sent
+	quiet    bool // only the reader has sent events since the last progress notification was due
 	// sends is how often the reader had sent events when the last notification was due, or when
 	// the watch has come to it.
 	sends uint64
@@ -190,7 +190,7 @@ func (w *watch) from() (from, now kv.Revision, err error) {
 			if w.s.leader {
 				return 0, 0, etcdview.ErrNoLeader
 			}
-			// As at a member that has lost its leader: from what it has on.
+			// As at a member that has lost its leader: after its newest event.
 			if now = view.Newest(); now == 0 {
 				return 0, 0, err
 			}

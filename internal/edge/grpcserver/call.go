@@ -24,11 +24,11 @@ type call struct {
 	decompress encoding.Compressor // nil: messages are as they are
 
 	// Owned by the receiver.
-	rest  []byte // what has arrived after the last message
+	rest  []byte // bytes that have arrived after the last message
 	first bool   // a message was received
 }
 
-// messageHead is what stands before a message: whether it is compressed, and its length.
+// messageHead is the size of a message's head: whether it is compressed, and its length.
 const messageHead = 1 + 4
 
 // Method implements grpc.ServerTransportStream.
@@ -140,7 +140,7 @@ func (c *call) RecvMsg(m any) error {
 	return c.broken(err)
 }
 
-// broken ends the call, whatever its handler makes of the error.
+// broken ends the call, even if its handler ignores the error.
 func (c *call) broken(err error) error {
 	c.finish(toStatus(err))
 	return err
@@ -166,7 +166,7 @@ func (c *call) receive(m any) error {
 	return nil
 }
 
-// message returns the next message as it is on the wire.
+// message returns the next message as sent, perhaps compressed.
 func (c *call) message() (compressed bool, data []byte, err error) {
 	for len(c.rest) < messageHead {
 		more, err := c.take(messageHead - len(c.rest))

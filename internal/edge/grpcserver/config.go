@@ -14,11 +14,11 @@ import (
 	"google.golang.org/grpc/encoding"
 )
 
-// Config is what a Server needs.
+// Config configures a Server.
 type Config struct {
 	// Credentials shake hands with each connection.
 	Credentials credentials.TransportCredentials
-	// Codec encodes messages, whatever content-subtype a client names.
+	// Codec encodes messages of all content-subtypes.
 	Codec encoding.CodecV2
 	// Unary intercepts unary calls, the first one outermost.
 	Unary []grpc.UnaryServerInterceptor
@@ -48,7 +48,7 @@ type Config struct {
 	Hold func(client net.Addr, n int) bool
 	// Turn returns when a client may have the CPU for a longer time, to decompress a message, to
 	// write 64 KiB of an answer that is larger or to begin calls that arrive together, and leave
-	// ends that. It fails when ctx ends before. nil: after what is ready to run.
+	// ends that. It fails when ctx ends before. nil: after the goroutines that are ready.
 	Turn func(ctx context.Context, client net.Addr) (leave func(), err error)
 	// Flooded is called with connections that end with ENHANCE_YOUR_CALM, as they were
 	// accepted; nil: none is. It must not block.
@@ -65,8 +65,8 @@ type Config struct {
 	// PingAfter is the silence after which a client is pinged. PingTimeout ends the
 	// connection when nothing arrives after a ping.
 	PingAfter, PingTimeout time.Duration
-	// PingLeast is how often clients may ping. More often, the connection ends with
-	// ENHANCE_YOUR_CALM.
+	// PingLeast is the least interval of a client's pings. The connection of a client that
+	// pings more often ends with ENHANCE_YOUR_CALM.
 	PingLeast time.Duration
 }
 

@@ -24,7 +24,7 @@ import (
 // and each one appended to the output, under mu.
 type conn struct {
 	srv    *Server
-	raw    net.Conn       // as it was accepted
+	raw    net.Conn       // the accepted one
 	net    net.Conn       // with its handshake
 	socket *socket.Socket // beneath it
 	sealed bool           // TLS, or a layer that we do not know, lies between net and socket
@@ -66,7 +66,7 @@ type conn struct {
 }
 
 const (
-	// restBuffer is what a connection reads into when nothing is arriving: the small frames of a
+	// restBuffer is the size of an idle connection's buffer: enough for the small frames of a
 	// call.
 	restBuffer = 256
 	// linger and lingerBytes bound how long and how far a connection that failed is read,
@@ -166,8 +166,8 @@ func (c *conn) readAll(r *reader) error {
 	return nil
 }
 
-// maxTurn is how many frames are handled in a turn, and how many need none. Otherwise thousands
-// of calls would begin, each a goroutine that is ready, before the scheduler looks at the network.
+// maxTurn is how many frames are handled in a turn, and how many need none. Without it, thousands
+// of calls would begin, each a ready goroutine, before the scheduler looks at the network.
 const maxTurn = 32
 
 // turn waits for a turn of the connection's client; see Config.Turn.
@@ -192,8 +192,8 @@ func (c *conn) failed(err error) error {
 	return err
 }
 
-// codeOf returns the error code of what ends a connection, and false when the client is not
-// to be told.
+// codeOf returns the error code for the client of a connection that ends with err, and false if
+// the client gets none.
 func codeOf(err error) (http2.ErrCode, bool) {
 	var c http2.ConnectionError
 	switch {

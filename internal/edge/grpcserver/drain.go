@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// drainEvery is how often Drain looks whether the connections have ended.
+// drainEvery is the interval at which Drain checks whether the connections have ended.
 const drainEvery = 20 * time.Millisecond
 
 // Drain takes no more connections and asks the clients of the open ones to begin no more

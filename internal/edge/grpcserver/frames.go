@@ -47,7 +47,7 @@ func (c *conn) onData(f *http2.DataFrame) error {
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
 	// The length counts with its padding: RFC 9113, 6.1. The connection's window is given
-	// back as bytes arrive: what is not read is bounded stream by stream.
+	// back as bytes arrive: each stream bounds its unread bytes.
 	size := int(f.Length)
 	if c.received += size; c.received > c.srv.cfg.ConnWindow {
 		return http2.ConnectionError(http2.ErrCodeFlowControl)
@@ -89,8 +89,8 @@ const (
 	// run out of time.
 	leastStreams = 500
 	earlyReset   = 100 * time.Millisecond
-	// maxSettings is how many SETTINGS frames a client may send within settingsTime. It
-	// needs one, and a few more as it measures the path.
+	// maxSettings bounds the SETTINGS frames that a client may send within settingsTime. It
+	// needs one, and a few others as it measures the path.
 	maxSettings  = 100
 	settingsTime = time.Minute
 )

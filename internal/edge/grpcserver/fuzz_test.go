@@ -117,7 +117,7 @@ func attempt(t *testing.T, service pb.TestServiceServer, sent []byte) {
 		f, err := check.ReadFrame()
 		if err != nil {
 			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-				t.Errorf("%v in what the server has said", err)
+				t.Errorf("%v in the server's frames", err)
 			}
 			return
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/callhead"
 )
 
-// headerTable is the size of HPACK's table for what clients send, in bytes: HTTP/2's default.
+// headerTable is the size of HPACK's table for the headers of clients, in bytes: HTTP/2's default.
 // Our encoder has no table: connections then share it, and clients keep none for us.
 const headerTable = 4 << 10
 

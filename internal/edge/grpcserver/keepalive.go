@@ -20,7 +20,7 @@ type keepalive struct {
 
 // goodbye is the end of a connection in peace: RFC 9113, 6.8. It is guarded by the conn's mu.
 type goodbye struct {
-	begun time.Time // when the client was told that no stream should follow; zero: it was not
+	begun time.Time // when the client was asked to open no more streams; zero: it was not
 	last  bool      // it knows which streams are the last ones
 	over  bool      // all of them have ended
 }
@@ -35,7 +35,7 @@ var (
 // client has read it.
 var drainPing = [8]byte{'g', 'o', 'o', 'd', 'b', 'y', 'e', '!'} //nolint:gochecknoglobals // a constant
 
-// maxStrikes is how many early pings are forgiven, as in grpc-go.
+// maxStrikes is how many early pings a client may send, as in grpc-go.
 const maxStrikes = 2
 
 // tooOften takes a ping of the client's, and reports whether there are too many.

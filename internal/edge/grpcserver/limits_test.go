@@ -514,7 +514,7 @@ func TestDecompressionTakesTurns(t *testing.T) {
 		return err
 	}
 	if err := call(t.Context()); err != nil || in.Load() != 0 {
-		t.Errorf("%d turns for a message that is as it is: %v", in.Load(), err)
+		t.Errorf("%d turns for an uncompressed message: %v", in.Load(), err)
 	}
 	if err := call(t.Context(), grpc.UseCompressor(gzip.Name)); err != nil || in.Load() != 1 || out.Load() != 1 {
 		t.Errorf("%d turns, %d of them over, for a compressed message: %v", in.Load(), out.Load(), err)

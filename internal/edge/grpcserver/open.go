@@ -26,7 +26,7 @@ func (c *conn) open(f *http2.MetaHeadersFrame) (*stream, error) {
 	id := f.StreamID
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil { // its streams have ended: no one would end another
+	if c.err != nil { // its streams have ended: nothing would end a new one
 		return nil, c.err
 	}
 	if f.HasPriority() && f.Priority.StreamDep == id {

@@ -136,7 +136,7 @@ func (c *conn) leaveIfOverLocked() {
 	}
 }
 
-// drain writes the socket's backlog, then what has come into the output meanwhile.
+// drain writes the socket's backlog, then the bytes that were added to the output meanwhile.
 func (c *conn) drain() {
 	err := c.socket.Drain()
 	c.mu.Lock()
@@ -158,7 +158,7 @@ func (c *conn) roomLocked() {
 }
 
 // grantLocked lets the first of the blocked senders continue, when it can send. The next one
-// follows when that one has been here: until then, none takes what it was let go for.
+// follows when that one has sent: until then, no other sender takes the window that it waited for.
 func (c *conn) grantLocked() {
 	first := c.blocked.Front()
 	if first == nil || c.passing || c.window <= 0 || len(c.out) >= maxOut {

@@ -3,13 +3,13 @@ package grpcserver
 import "errors"
 
 var (
-	// errParked is what a handler returns whose call goes on without it.
+	// errParked is the error of a handler whose call continues without it.
 	errParked = errors.New("the handler is parked")
 	// errDeaf is RecvMsg's error after StopReceiving.
 	errDeaf = errors.New("the handler receives no more messages")
 )
 
-// Park lets the handler of a stream return while its call goes on: without a goroutine while
+// Park lets the handler of a stream return while its call continues: without a goroutine while
 // the client sends nothing. next is called in the handler's place once there is something to
 // receive, the stream is gone, or StopReceiving was called. The handler must return the error
 // of Park at once; nil: it has one of these reasons to go on. After RecvMsg has returned
@@ -32,7 +32,7 @@ func (s *stream) Park(next func() error) error {
 }
 
 // StopReceiving makes RecvMsg fail from now on, also one that waits, and resumes a parked
-// handler. The call goes on until its handler returns.
+// handler. The call continues until its handler returns.
 func (s *stream) StopReceiving() {
 	c := s.conn
 	c.mu.Lock()

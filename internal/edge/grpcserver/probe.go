@@ -5,8 +5,8 @@ import "golang.org/x/net/http2"
 // probe is a ping by which grpc-go's client measures the path, to choose its receive
 // windows. The client sends one after a DATA frame, unless it waits for the answer to one.
 // Answered at once, each message of a watch costs a read, an answer and a write here, and as
-// much at the client. A client that receives a few hundred bytes at a time has nothing to
-// learn from it: its windows are 64 KiB at least. So the answer waits for probeBytes.
+// much at the client. A client that receives a few hundred bytes at a time learns nothing
+// from it: its windows are 64 KiB at least. So the answer waits for probeBytes.
 //
 // RFC 9113, 6.7 asks for an answer and sets no time. It waits for PingAfter at most. Pings
 // that measure something else, such as keepalive's, are answered at once.
@@ -18,7 +18,7 @@ type probe struct {
 // probePing is the content of such a ping: bdpPing of grpc-go's internal/transport.
 var probePing = [8]byte{2, 4, 16, 16, 9, 14, 7, 7} //nolint:gochecknoglobals // a constant
 
-// probeBytes is how much DATA is sent for each answered probe: a quarter of the smallest
+// probeBytes is the amount of DATA for each answered probe: a quarter of the smallest
 // window, so that the client still measures before its window is used up.
 const probeBytes = initialWindow / 4
 

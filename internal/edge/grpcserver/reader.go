@@ -12,15 +12,15 @@ import (
 // reader parses frames. A connection has one only while a frame arrives.
 type reader struct {
 	conn   *conn
-	head   []byte // what was read before
+	head   []byte // bytes that were read before
 	buf    *bufio.Reader
 	framer *http2.Framer
 	left   int // bytes that the frame being read may have, with its CONTINUATION frames
 }
 
 const (
-	// readBuffer is what a reader reads at a time, in bytes. The rest of larger frames is
-	// read past it.
+	// readBuffer is the size of a reader's buffer, in bytes. The rest of larger frames
+	// bypasses it.
 	readBuffer = 4 << 10
 	// frameHeader is the size of a frame's header.
 	frameHeader = 9
@@ -40,7 +40,7 @@ var readers = sync.Pool{New: func() any { //nolint:gochecknoglobals // a pool of
 	return r
 }}
 
-// startReader returns a reader for what follows head on the connection.
+// startReader returns a reader for the frames after head on the connection.
 func startReader(c *conn, head []byte, maxHeader int) *reader {
 	r := readers.Get().(*reader) //nolint:forcetypeassert // nothing else is in it
 	r.conn, r.head = c, head
@@ -75,7 +75,7 @@ func (r *reader) next() (http2.Frame, error) {
 	return f, err
 }
 
-// arriving is the reader as what its buffer is filled from.
+// arriving is the reader as the source of its buffer.
 type arriving reader
 
 // Read implements io.Reader.
@@ -89,7 +89,7 @@ func (r *arriving) Read(p []byte) (int, error) {
 	return r.conn.net.Read(p)
 }
 
-// framed is the reader as what its framer reads. It ends a header block of many small
+// framed is the reader as the source of its framer. It ends a header block of many small
 // CONTINUATION frames, which the framer does not bound.
 type framed reader
 

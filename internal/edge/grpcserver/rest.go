@@ -71,7 +71,7 @@ func (c *resting) afterRead() (roused bool) {
 	defer c.mu.Unlock()
 	roused = c.roused
 	if c.patient, c.roused = false, false; roused && c.err == nil {
-		_ = c.socket.SetReadDeadline(time.Time{}) // of a closed one: the next read tells
+		_ = c.socket.SetReadDeadline(time.Time{}) // of a closed one: the next read fails
 	}
 	return roused
 }

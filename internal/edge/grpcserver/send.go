@@ -82,7 +82,7 @@ func (s *stream) canSendLocked() bool {
 
 // waitLocked waits until the stream may send something. Senders that wait for the output or
 // for the connection's window continue in order of arrival: while there are any, a new
-// sender waits behind them, and each lets the next one go when it leaves here to send, when
+// sender waits after them, and each lets the next one go when it leaves here to send, when
 // its stream is gone, or when it waits for its stream's window. A large message is written in
 // turns of the client.
 func (s *stream) waitLocked(wait func(), large bool) error {
@@ -111,7 +111,7 @@ func (s *stream) waitLocked(wait func(), large bool) error {
 		default:
 			s.place = c.blocked.PushBack(s)
 			c.grantLocked()
-			s.flushLocked(large) // behind its place: others send meanwhile, and it writes for them
+			s.flushLocked(large) // after its place: others send meanwhile, and it writes for them
 			if s.place != nil {
 				announce()
 			}

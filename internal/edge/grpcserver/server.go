@@ -72,7 +72,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// preface returns what the server sends first: RFC 9113, 3.4.
+// preface returns the first bytes of the server: RFC 9113, 3.4.
 func preface(cfg *Config) []byte {
 	settings := []http2.Setting{
 		{ID: http2.SettingMaxFrameSize, Val: maxFrame},
@@ -121,7 +121,7 @@ func (s *Server) asStream(m *grpc.MethodDesc) *grpc.StreamDesc {
 	}}
 }
 
-// GetServiceInfo returns what is registered, for reflection.
+// GetServiceInfo returns the registered services, for reflection.
 func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo {
 	all := make(map[string]grpc.ServiceInfo, len(s.services))
 	for name, sv := range s.services {
@@ -236,8 +236,8 @@ func (s *Server) shake(raw net.Conn) (*conn, error) {
 	return c, nil
 }
 
-// Listener returns l such that TLS may lie between its connections and the Server. It is
-// needed where connections are wrapped before they come to Serve.
+// Listener returns l such that TLS may be between its connections and the Server. It is
+// needed if connections are wrapped before they come to Serve.
 func Listener(l net.Listener) net.Listener { return listener{l} }
 
 type listener struct{ net.Listener }
@@ -278,8 +278,8 @@ func (s *Server) Stop() {
 	s.rester.Close()
 }
 
-// maxWaiting bounds the handlers that wait for another call: their stacks have grown to what
-// a call needs.
+// maxWaiting bounds the handlers that wait for another call: their stacks have grown to the
+// size that a call needs.
 const maxWaiting = 64
 
 // start has a stream served.

@@ -37,8 +37,8 @@ type stream struct {
 	drained    bool         // the handler has received io.EOF
 	deaf       bool         // see StopReceiving
 	parked     func() error // see Park; nil: it is not
-	in         []byte       // what the handler has not read
-	into       []byte       // where it wants the next bytes: a part of a message; empty: in in
+	in         []byte       // bytes that the handler has not read
+	into       []byte       // destination of the next bytes: a part of a message; empty: in
 	held       int          // bytes of it that Config.Hold has granted
 	allowed    int          // bytes that the client may still send
 	length     int64        // bytes that the request said it would have; -1: none said
@@ -86,7 +86,7 @@ func (s *stream) receiveLocked(data []byte, size int, end bool) error {
 	return nil
 }
 
-// freeUnread is how much of a stream may wait for its handler without Config.Hold, in bytes:
+// freeUnread bounds the bytes of a stream that may wait for its handler without Config.Hold:
 // the requests of most calls.
 const freeUnread = 8 << 10
 

@@ -28,7 +28,7 @@ type web struct {
 	header http.Header
 	wrote  bool   // WriteHeader was called
 	parked bool   // see Park
-	rest   []byte // of the body: what has arrived and was not read
+	rest   []byte // received and unread bytes of the body
 
 	mu   sync.Mutex
 	late [2]*time.Timer // guarded by mu; end reading and writing; nil: there was no deadline yet
@@ -155,7 +155,7 @@ func (w *web) Write(p []byte) (int, error) {
 // Flush implements http.Flusher.
 func (w *web) Flush() { _ = w.FlushError() }
 
-// FlushError writes what was written so far to the connection.
+// FlushError writes the buffered bytes to the connection.
 func (w *web) FlushError() error {
 	w.WriteHeader(http.StatusOK)
 	w.stream.Flush()
@@ -250,5 +250,5 @@ func (b webBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close implements io.Closer. What was not read is dropped with the stream.
+// Close implements io.Closer. Unread bytes are dropped with the stream.
 func (webBody) Close() error { return nil }

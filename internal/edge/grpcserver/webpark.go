@@ -1,8 +1,8 @@
 package grpcserver
 
 // Park has the answer go on after its handler has returned, without a goroutine, until End is
-// called. Only the handler may call it. The request is the handler's no more: the stream keeps
-// nothing of it.
+// called. Only the handler may call it. The handler must not use the request after it: the stream keeps
+// no part of it.
 func (w *web) Park() {
 	w.parked, w.request, w.header = true, nil, nil
 }

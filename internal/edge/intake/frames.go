@@ -34,7 +34,7 @@ type frames struct {
 	size        int // of the frame's payload
 	left        int // of the payload, without padding
 	padding     int
-	padded      bool // the byte that tells the padding comes next
+	padded      bool // the byte with the length of the padding comes next
 
 	open    map[uint32]*request // that have begun, by stream
 	touched []uint32            // streams whose requests have begun or grown since the last look

@@ -15,7 +15,7 @@ import (
 
 // Bounds of requests that are not complete.
 const (
-	// maxSmall is how many small ones a port may have. One more closes the connection
+	// maxSmall bounds the small ones of a port. An excess one closes the connection
 	// with the oldest.
 	maxSmall = 8192
 	// small bounds each of these, in bytes; a larger one takes its bytes from the budget.

@@ -79,8 +79,8 @@ func (s *stream) endStale() {
 }
 
 // stale fails when the watch's data is older than it allows. While the age is
-// not known, as on the way to a new home, the data is as old as it was and
-// grows older. For the owner of the watch.
+// not known, as on the way to a new home, the last known age
+// grows. For the owner of the watch.
 func (w *watch) stale(now time.Time) error {
 	if w.maxStaleness == 0 {
 		return nil

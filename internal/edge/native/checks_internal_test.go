@@ -157,10 +157,10 @@ func TestAgeOfAStreamIsThatOfItsOldestWatch(t *testing.T) {
 			t.Errorf("%v, known %v; want 5s", age, known)
 		}
 		if m := ageMessage(s.age()); m.AsDuration() != 5*time.Second {
-			t.Errorf("the client is told %v", m)
+			t.Errorf("the client gets %v", m)
 		}
 		if m := ageMessage(0, false); m != nil {
-			t.Errorf("an age that is not known is told as %v", m)
+			t.Errorf("an unknown age is sent as %v", m)
 		}
 	})
 }

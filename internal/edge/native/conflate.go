@@ -50,8 +50,8 @@ type latest struct {
 	place    router.Place
 }
 
-// collectEvents is how many events are looked at before the connection's others
-// have their turn.
+// collectEvents is how many events are examined before the connection's other
+// watches have their turn.
 const collectEvents = 10_000
 
 // collecting reports whether the window was read further than the client knows.

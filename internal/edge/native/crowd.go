@@ -67,8 +67,8 @@ func (c *crowd) add(r *reader) {
 	}
 }
 
-// take returns the added readers. If there are none, the turn ends with what it has read. Give the
-// list back when it is done with.
+// take returns the added readers. If there are none, the turn ends with the events that it has read. Give
+// the list back after use.
 func (c *crowd) take() []*reader {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +116,7 @@ func (c *crowd) run(own *pump.Scratch) (again bool) {
 	// The first is woken, and read, before the cache has woken the others that the
 	// same revision concerns. They are looked for as long as they add only
 	// themselves.
-	all := false // is read, or whatever comes wakes the task again
+	all := false // is read, or the next event wakes the task again
 	for n := len(p.list); !all && len(p.unread)+len(p.unfinished) == 0 && len(p.list) == n; {
 		all = !c.read(p, own)
 	}
@@ -205,8 +205,8 @@ func (c *crowd) sendOne(x *parcel, p *parcels, own *pump.Scratch) (watches int) 
 	_ = wire.Fragments(p.eventsOf(x), x.prev, c.s.api.cfg.FragmentBytes, func(run []*kv.Event, more bool) error {
 		if together {
 			m := own.Fan.WatchShared(x.revision, more, run, x.prev)
-			// Each answers for its share, to the byte above: all of them for what
-			// was sent.
+			// Each answers for its share, to the byte above: all of them for the
+			// sent bytes.
 			share := (m.SizeTo(to) + watches - 1) / watches
 			for _, r := range x.to {
 				r.sent.Sent(share)
@@ -249,7 +249,7 @@ type parcels struct {
 	done               []*reader // that have read everything
 }
 
-// parcelSlots is how many revisions are told apart without a search.
+// parcelSlots is how many revisions are found without a search.
 const parcelSlots = 64
 
 // keptParcels is how many parcels' room an idle stream keeps.

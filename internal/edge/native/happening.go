@@ -9,7 +9,7 @@ import (
 
 // Happening is something that has happened to watches of clients, and is over.
 type Happening struct {
-	// What is resume, or the serve mode by which a watch caught up.
+	// What is "resume", or the serve mode by which a watch caught up.
 	What  string
 	Began time.Time
 	// From is the revision that the client had, Revision the one that it was

@@ -36,7 +36,7 @@ type progress struct {
 	wanted   kv.Revision   // guarded by mu; the revision that the request waits for
 
 	// Owned by the pump: how far the furthest shard was at markAt, and at a
-	// time at least heldBack ago, to tell whether another one lags.
+	// time at least heldBack ago, to find whether another one lags.
 	mark, before kv.Revision
 	markAt       time.Time
 }
@@ -196,7 +196,7 @@ func (p *progress) dueAt(r reached) (answer bool, waiting kv.Revision) {
 	return answer, p.wanted
 }
 
-// reached is how far a stream's watches are.
+// reached is the common position of a stream's watches.
 type reached struct {
 	revision kv.Revision // everything up to it was sent, for all that have started
 	last     shard.ID    // the shard that is furthest behind
@@ -204,9 +204,9 @@ type reached struct {
 	idle     bool        // there is no watch, nor one that is about to start
 }
 
-// reached returns how far the watches are: for the pump that is at the stream.
-// While a unit of one is on its way, that one is where it was before; 0 when it
-// had nothing. So it is while none has started.
+// reached returns the common position of the watches: for the pump that is at the stream.
+// While a unit of one is on its way, that one counts with its position before it, or 0 if
+// it had none. The position is 0, too, while none has started.
 func (s *stream) reached() reached {
 	watches := s.list()
 	r := reached{revision: math.MaxInt64, idle: len(watches) == 0}
@@ -221,8 +221,8 @@ func (s *stream) reached() reached {
 			if at = min(at, w.reached()); at < r.revision {
 				r.revision, r.last = at, behind
 			}
-			// One that waits for a revision in the future says nothing of how
-			// far the shards are.
+			// One that waits for a revision in the future does not show the
+			// position of the shards.
 			if furthest := w.inner.Furthest(); furthest > w.begin {
 				r.furthest = max(r.furthest, furthest)
 			}

@@ -38,7 +38,7 @@ type stream struct {
 
 	mu         sync.Mutex
 	watches    map[int64]*watch // guarded by mu
-	refused    int              // guarded by mu; watches over the limit that were not told yet
+	refused    int              // guarded by mu; watches over the limit that were not reported yet
 	halfClosed bool             // guarded by mu; the client asks for nothing more
 	opening    sync.WaitGroup   // goroutines that open watches
 	closing    bool             // guarded by mu; nothing is spawned any more
@@ -151,7 +151,7 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	if id <= 0 {
 		return &kv.InvalidError{Field: "create.watch_id", Reason: fmt.Sprintf("%d: must be greater than 0", id)}
 	}
-	var rng kv.Range // of a key that is too long, nothing is kept
+	var rng kv.Range // a key that is too long is not kept
 	wrong := cmp.Or(authz.CheckWatchKey("key", r.GetKey()), authz.CheckWatchKey("range_end", r.GetRangeEnd()))
 	if wrong == nil {
 		rng, wrong = wire.Range(r.GetKey(), r.GetRangeEnd())

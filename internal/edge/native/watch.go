@@ -47,7 +47,7 @@ type watch struct {
 	place   int // of inner.watches
 	phase   phase
 	begin   kv.Revision // everything after it is delivered
-	at      kv.Revision // where the client is, by all that it was told
+	at      kv.Revision // the client's position, by all sent messages
 	in      history     // the one that at belongs to
 	follows history     // the one that all that is sent belongs to
 	cluster string      // the ID of the cluster of follows
@@ -257,8 +257,8 @@ func (w *watch) finish(e *shardwatchv1.Ended) {
 	w.s.send(&shardwatchv1.WatchResponse{WatchId: w.id, Detail: &shardwatchv1.WatchResponse_Ended{Ended: e}})
 }
 
-// ended says why a watch ended, in the API's words; elsewhere is where to go
-// when this node is the reason.
+// ended returns the cause of a watch's end in terms of the API. If this node is the cause,
+// elsewhere has the nodes to resume on.
 func ended(err error, elsewhere []string) *shardwatchv1.Ended {
 	e := &shardwatchv1.Ended{Reason: shardwatchv1.EndReason_END_REASON_UNAVAILABLE, Message: err.Error()}
 	var (

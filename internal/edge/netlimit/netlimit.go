@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// Config says what a Limit allows.
+// Config configures a Limit.
 type Config struct {
-	// Port is whose connections these are, in logs and as a label.
+	// Port names the port of the connections, in logs and as a label.
 	Port string
-	// Max is how many connections may be settled. When so many are, one more is
+	// Max bounds the settled connections. At the bound, new ones are
 	// closed at once; those that are pending by then still settle.
 	Max int
 	// Evict closes an old connection in place of a new one: the oldest settled one when
 	// there are Max, and the oldest of an address that has MaxPerAddress. Use it where
 	// connections are short, so that old ones that are held open keep no probe out.
 	Evict bool
-	// MaxPerAddress is how many connections, settled or pending, one address may have: one
-	// more is closed at once. 0: any number. The addresses of a NetworkOf are one.
+	// MaxPerAddress bounds the connections, settled or pending, of one address: excess
+	// ones are closed at once. 0: any number. The addresses of a NetworkOf are one.
 	MaxPerAddress int
 	// MaxPending is how many may be pending. One more ends the oldest of the address that has
 	// the most.
@@ -60,7 +60,7 @@ func less(m map[netip.Prefix]int, network netip.Prefix) {
 	}
 }
 
-// quiet is how long a kind of line is not logged again.
+// quiet is the least interval between log lines of one kind.
 const quiet = 10 * time.Second
 
 // New returns a Limit without connections.
@@ -284,7 +284,7 @@ type Conn struct {
 	penalty *wayIn        // nil: it may begin at once
 }
 
-// stage is how far a connection is.
+// stage is the stage of a connection.
 type stage int
 
 const (

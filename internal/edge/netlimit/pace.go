@@ -15,8 +15,8 @@ type paces struct {
 }
 
 const (
-	// paceStep is how much a connection reads before it is counted, in bytes: for one with
-	// small requests, nothing is.
+	// paceStep is how many bytes a connection reads before they are counted: those of
+	// connections with small requests are not.
 	paceStep = 64 << 10
 	// paceBurst is the time whose bytes an address may send at once.
 	paceBurst = 50 * time.Millisecond

@@ -49,7 +49,7 @@ func TestPacesAreBounded(t *testing.T) {
 		p.count(network(n), 100, 1000, now)
 	}
 	if wait := p.count(network(maxPaces), 100, 1000, now); wait != 0 || len(p.paid) != maxPaces {
-		t.Errorf("one more of %d waits %v", len(p.paid), wait)
+		t.Errorf("an additional one of %d waits %v", len(p.paid), wait)
 	}
 	now = now.Add(time.Minute)
 	if wait := p.count(network(maxPaces), 100, 1000, now); wait != 50*time.Millisecond || len(p.paid) != 1 {

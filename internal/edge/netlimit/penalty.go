@@ -27,7 +27,7 @@ type penalty struct {
 }
 
 const (
-	// penaltyTime is how long after the latest flood a penalty ends.
+	// penaltyTime is the duration of a penalty after the latest flood.
 	penaltyTime = 30 * time.Second
 	// penaltyPace is the time between two connections of an address with a penalty, and
 	// penaltyQueue how many of them may wait. One more is closed at once.

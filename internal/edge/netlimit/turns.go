@@ -36,8 +36,8 @@ func TurnsOfNode(large *fair.Turns) *Turns {
 	return t
 }
 
-// turnPause is the time between the end of a turn and the next one that waited for it. It lets a
-// process with nothing else to do look at the network, and goroutines that serve clients go first.
+// turnPause is the time between the end of a turn and the next one that waited for it. It lets an
+// otherwise idle process look at the network, and goroutines that serve clients go first.
 // While it is busy all the time, Go looks there every 10 ms only.
 const turnPause = 100 * time.Microsecond
 

@@ -1,7 +1,7 @@
 package pump
 
-// OpenAt is Open of a stream that a transport carries and gRPC does not. Its client reads what
-// SendBytes sends, and no messages.
+// OpenAt is Open of a stream that a transport carries and gRPC does not. Its client reads the
+// bytes of SendBytes, and no messages.
 func (p *Pumps) OpenAt(client string, to Transport) *Stream {
 	s := &Stream{out: output{to: to}}
 	s.conn = to.Attach(func() any { return p.newConn() }).(*Conn) //nolint:forcetypeassert // nothing else is attached

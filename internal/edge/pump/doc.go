@@ -3,7 +3,7 @@
 // stream on its connection's, and the connection on its client's. Clients take turns. A pump
 // takes a connection, gives one stream after the other its turn, and has the connection's bytes
 // written. When nothing else is ready, an event leaves at once; under load, a visit does all
-// that has gathered, and writes it together. There is no tick in between.
+// gathered work, and writes its bytes together. There is no tick in between.
 //
 //	Task.Wake ─▶ stream ─▶ connection ─▶ pump: run(scratch), run(scratch), … → write
 //

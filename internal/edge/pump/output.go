@@ -34,7 +34,7 @@ const (
 	// handOver is the most that is copied together before it is handed over, in bytes:
 	// the content of a frame.
 	handOver = 16 << 10
-	// copied is the size, in bytes, from which a message is handed over by itself: copying
+	// copied is the size, in bytes, from which a message is handed over uncopied: copying
 	// it twice is not cheaper.
 	copied = 4 << 10
 	// messageHead is the size of a message's head: whether it is compressed, and

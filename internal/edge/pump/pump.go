@@ -73,7 +73,7 @@ type Task struct {
 	run     func(*Scratch) (again bool)
 }
 
-// Scratch is what a pump has for every task it runs.
+// Scratch is the memory that a pump lends to every task it runs.
 type Scratch struct {
 	Events []*kv.Event
 	// Fan is that of all connections.
@@ -89,11 +89,11 @@ type Scratch struct {
 	turn   []*Task
 	again  []*Task
 	buf    []byte   // messages that are not handed over
-	parts  [][]byte // of what is handed over
+	parts  [][]byte // of messages that are handed over
 	sent   int      // bytes of the turn
 }
 
-// Bounds of what a pump does before others have their turn.
+// Bounds of a pump's work before others have their turn.
 const (
 	// maxVisits is how many visits a pump makes in a row before other goroutines and threads go
 	// first. A visit that sends many bytes counts as more: as one for each visitBytes.
@@ -137,7 +137,7 @@ func (p *Pumps) newConn() *Conn {
 func (p *Pumps) Wait() { p.all.Wait() }
 
 // Close returns when no pump is at the stream any more, and none comes back.
-// What is being sent is waited for: it ends when the client reads, or with its
+// Close waits for a send that has begun: it ends when the client reads, or with its
 // connection. Call it once.
 func (s *Stream) Close() {
 	c := s.conn
@@ -358,7 +358,7 @@ func (own *Scratch) holdUp() {
 	if own.heldUp {
 		return
 	}
-	own.Trace.Flush() // what the other streams were sent does not wait
+	own.Trace.Flush() // the bytes of the other streams do not wait
 	c := own.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -377,7 +377,7 @@ func (c *Conn) leaveLocked(own *Scratch) {
 }
 
 // turnLocked runs the stream's tasks that are ready, without the lock: one after
-// the other, then what they have sent is handed over.
+// the other, then their messages are handed over.
 func (c *Conn) turnLocked(s *Stream, own *Scratch) {
 	s.busy = true
 	own.turn = append(own.turn[:0], s.ready...)

@@ -32,7 +32,7 @@ type transfer struct {
 	err error
 }
 
-// Wrap returns a TCP connection as a *Conn, and any other as it is.
+// Wrap returns a TCP connection as a *Conn, and any other unchanged.
 func Wrap(c net.Conn) net.Conn {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {

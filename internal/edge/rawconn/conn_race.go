@@ -15,7 +15,7 @@ type Conn struct {
 	rest rest
 }
 
-// Wrap returns a TCP connection as a *Conn, and any other as it is.
+// Wrap returns a TCP connection as a *Conn, and any other unchanged.
 func Wrap(c net.Conn) net.Conn {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {

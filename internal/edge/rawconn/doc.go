@@ -2,7 +2,7 @@
 //
 // A node that serves few events is asleep nearly all the time. The runtime announces each
 // system call of package net, and the first one after a sleep wakes the monitor, which then
-// polls every 20 µs for a millisecond and more, lest a call block a processor
+// polls every 20 µs for a millisecond and more, so that no call blocks a processor
 // (runtime/proc.go: sysmon, entersyscall). Reads and writes of a socket that does not block
 // need no such guard: they return at once, and waiting is the network poller's. So they are
 // made without the announcement.

@@ -71,7 +71,7 @@ func TestRestAgain(t *testing.T) {
 		}
 		<-ready
 		if c.Waits() {
-			t.Fatal("there is nothing to read")
+			t.Fatal("there are no bytes to read")
 		}
 		if _, err := c.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 // Conn is a connection that can rest. There is none on this system.
 type Conn struct{ *net.TCPConn }
 
-// Wrap returns the connection as it is.
+// Wrap returns the connection unchanged.
 func Wrap(c net.Conn) net.Conn { return c }
 
 // Rester is for systems with epoll.

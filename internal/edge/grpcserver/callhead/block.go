@@ -29,7 +29,7 @@ func NewBlock() *Block {
 	return b
 }
 
-// noTable is what says that the table has no room: RFC 7541, 6.3.
+// noTable is the instruction that sets the table's size to 0: RFC 7541, 6.3.
 const noTable = 0x20
 
 // Reset empties the block. The first one of a connection says that the table has no room.
@@ -60,7 +60,7 @@ func (b *Block) Begin(httpStatus int, subtype string) {
 	b.Field("content-type", ContentType(subtype))
 }
 
-// Metadata adds what a handler has set.
+// Metadata adds the metadata of a handler.
 func (b *Block) Metadata(md metadata.MD) {
 	for name, values := range md {
 		if Reserved(name) {

@@ -203,7 +203,7 @@ func parseTimeout(v string) (time.Duration, error) {
 	return time.Duration(n) * unit, nil
 }
 
-// Escape percent-encodes a status message. What is not UTF-8 is replaced.
+// Escape percent-encodes a status message. Bytes that are not UTF-8 are replaced.
 func Escape(s string) string {
 	plain := true
 	for i := range len(s) {

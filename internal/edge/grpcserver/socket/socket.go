@@ -86,8 +86,8 @@ func New(c net.Conn) *Socket {
 // NetConn returns the connection beneath.
 func (s *Socket) NetConn() net.Conn { return s.Conn }
 
-// Of returns the socket beneath a connection, and whether TLS lies between; nil: there
-// is no socket.
+// Of returns the socket beneath a connection, and whether TLS is between the two; nil:
+// there is no socket.
 func Of(c net.Conn) (s *Socket, sealed bool) {
 	for c != nil {
 		switch at := c.(type) {
@@ -147,7 +147,7 @@ func (s *Socket) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Send writes bytes without blocking: to the kernel, or to the backlog. If TLS lies above the
+// Send writes bytes without blocking: to the kernel, or to the backlog. If TLS is above the
 // socket, they go through the connection above it, which seals them. Else nothing above the
 // socket changes them.
 func (s *Socket) Send(above net.Conn, sealed bool, p []byte) error {

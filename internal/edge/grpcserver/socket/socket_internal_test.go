@@ -56,7 +56,7 @@ func TestWritesDoNotBlock(t *testing.T) {
 		t.Errorf("%v, stalled %v", err, s.Stalled())
 	}
 	if !bytes.Equal(<-got, want) {
-		t.Error("not what was written")
+		t.Error("the bytes differ from the written ones")
 	}
 }
 
