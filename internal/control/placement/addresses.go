@@ -28,7 +28,7 @@ func isGone(to raft.ServerAddress) (raft.ServerID, bool) {
 	return raft.ServerID(id), ok
 }
 
-// addresses tells raft where a voter is now, as gossip knows it. Without it
+// addresses gives raft the current address of a voter from gossip. Without it
 // two of three voters that come back with new addresses could not be reached,
 // and a leader that could write the new ones down would never be elected.
 //
@@ -37,8 +37,8 @@ func isGone(to raft.ServerAddress) (raft.ServerID, bool) {
 // be counted for entries and votes that are gone: so that one has no address.
 type addresses struct {
 	members func() []shard.Member
-	// configured is where raft's configuration has a voter, which is what raft
-	// falls back to; "" when it has none.
+	// configured returns a voter's address in raft's configuration, to which raft
+	// falls back; "" when it has none.
 	configured func(raft.ServerID) raft.ServerAddress
 
 	mu    sync.Mutex
@@ -71,8 +71,8 @@ func (a *addresses) note(id raft.ServerID, at raft.ServerAddress) {
 	a.found[at] = id
 }
 
-// ServerAddr fails, and raft falls back, when gossip knows nothing of the voter
-// or of its place.
+// ServerAddr fails, and raft falls back, when gossip does not know the voter
+// or its address.
 func (a *addresses) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 	at, err := a.address(id)
 	if err != nil {

@@ -59,10 +59,10 @@ func TestASnapshotThatCannotBeRestoredStopsTheNode(t *testing.T) {
 			t.Errorf("%s: %v, closed %v", what, err, r.closed)
 		}
 		if told := <-f.broken; told == nil {
-			t.Errorf("%s: the node is not told", what)
+			t.Errorf("%s: the node is not notified", what)
 		}
 		if out := f.applyCommand(t, shard.Command{IfVersion: 1, Change: shard.Split{Shard: 1, At: []string{"c"}}}); out.err == nil || f.m != m {
-			t.Errorf("%s: it goes on", what)
+			t.Errorf("%s: a command is applied after the failure", what)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func TestMapsOnlyGoForward(t *testing.T) {
 	}
 	select {
 	case <-changed:
-		t.Error("told of a change")
+		t.Error("notified of a change")
 	default:
 	}
 }
@@ -197,6 +197,6 @@ func TestTheFSMReportsConfigurations(t *testing.T) {
 	f := newFSM(nil, func() { told++ })
 	f.StoreConfiguration(1, raft.Configuration{})
 	if told != 1 {
-		t.Error("not told that the voters may have changed")
+		t.Error("not notified that the voters may have changed")
 	}
 }

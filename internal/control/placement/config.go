@@ -23,7 +23,7 @@ type Config struct {
 	UUID string
 	// DataDir holds the raft log and the map file.
 	DataDir string
-	// BootstrapExpect is how many voters the cluster has: 1, 3 or 5, the same
+	// BootstrapExpect is the number of voters of the cluster: 1, 3 or 5, the same
 	// on every node that may vote, of which there may be more. 0: this node never
 	// votes.
 	BootstrapExpect int
@@ -86,10 +86,10 @@ type Config struct {
 	// the same number, "" when there is none. It is needed with Balance.
 	Halve func(ctx context.Context, r kv.Range) (at string, err error)
 	// ReplaceVoterAfter is how long a voter may be gone before another node that
-	// may vote takes its place; 0: for ever. One that is drained hands its vote
+	// may vote replaces it; 0: for ever. One that is drained hands its vote
 	// over at once. It takes Reports.
 	ReplaceVoterAfter time.Duration
-	// SplitCheck is how often the leader asks for Cuts.
+	// SplitCheck is the interval at which the leader asks for Cuts.
 	SplitCheck time.Duration
 	// BarrierEvery is how often the leader commits a barrier, and
 	// BarrierTimeout how long a write of its log may take before the node gives

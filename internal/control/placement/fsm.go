@@ -20,7 +20,7 @@ type fsm struct {
 	show     func(*shard.Map) error
 	voted    func() // the voters may have changed
 	// failed is set once the log or a snapshot holds data that this version cannot
-	// apply. From then on nothing is applied: a guess would make this node's map
+	// apply. From then on no entry is applied: a guess would make this node's map
 	// differ from the others'.
 	failed error
 	broken chan error // receives failed, once
@@ -76,13 +76,13 @@ func (f *fsm) fail(err error) error {
 // snapshotLevel is the feature level of snapshots. See shard.Level.
 const snapshotLevel = 1
 
-// fsmState is a snapshot behind its level byte.
+// fsmState is a snapshot after its level byte.
 type fsmState struct {
 	Map      []byte    `json:"map,omitempty"` // shard.EncodeMap; empty: not founded
 	Requests []request `json:"ledger"`
 }
 
-// Snapshot returns the state as it is. Nothing that Apply does changes it.
+// Snapshot returns the current state. Apply does not change it.
 func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 	if f.failed != nil {
 		return nil, f.failed

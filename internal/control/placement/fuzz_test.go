@@ -32,7 +32,7 @@ func FuzzSnapshot(f *testing.F) {
 		}, func() {})
 		if err := s.Restore(io.NopCloser(bytes.NewReader(b))); err != nil {
 			if _, snapshot := s.Snapshot(); snapshot == nil || s.m != nil {
-				t.Fatalf("%q goes on after %v", b, err)
+				t.Fatalf("%q continues after %v", b, err)
 			}
 			return
 		}

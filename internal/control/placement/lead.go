@@ -15,7 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// retryPause is how long the leader waits after something failed.
+// retryPause is how long the leader waits after a failure.
 const retryPause = time.Second
 
 // leader is a run of raft while it leads.

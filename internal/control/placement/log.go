@@ -59,7 +59,7 @@ func (l raftLogger) Named(string) hclog.Logger      { return l }
 func (l raftLogger) ResetNamed(string) hclog.Logger { return l }
 
 // repeats reports whether raft says msg again and again while a voter is away.
-// That one is away is gossip's to tell.
+// Gossip reports absent voters.
 func repeats(msg string) bool {
 	switch msg {
 	case "failed to heartbeat to", "failed to appendEntries to", "failed to pipeline appendEntries",

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// membersPoll is how often the members are looked at without a signal.
+	// membersPoll is the interval of checks of the members without a signal.
 	membersPoll = time.Second
 	// stopTimeout bounds each step of stopping raft: a disk that hangs must
 	// not keep the process.
@@ -37,7 +37,7 @@ type mapFile interface {
 	// Load returns nil without an error when there is none.
 	Load() (*shard.Map, error)
 	Save(*shard.Map) error
-	// Refuse puts a file that cannot be used aside and says where it is now.
+	// Refuse moves an unusable file aside and returns its new path.
 	Refuse() (string, error)
 }
 
@@ -49,7 +49,7 @@ type Placement struct {
 	file    mapFile
 	saved   *shard.Map // what file has; owned by keepMapFile, then Run
 	maps    *versions
-	members broadcast.Signal // notified when the members, or what they report, may have changed
+	members broadcast.Signal // notified when the members or their reports may have changed
 	votes   broadcast.Signal // notified when raft's configuration may have changed
 	stats   *stats
 	logs    raftLogs
@@ -101,7 +101,7 @@ func New(cfg Config) (*Placement, error) {
 // Run takes part until ctx ends, then hands leadership on, stops, and returns
 // nil. An error means that the node must not continue: its data directory belongs
 // to another cluster, its log was written by a newer version, or its disk
-// hangs (then some of what it started may still hang with it).
+// hangs (then some of its goroutines may still hang with it).
 func (p *Placement) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.watchMembers(ctx) })
@@ -134,8 +134,8 @@ func (p *Placement) Map() *shard.Map {
 // closed when there is a newer one.
 func (p *Placement) Watch() (*shard.Map, <-chan struct{}) { return p.maps.watch() }
 
-// MapSince returns the newest map this node knows, and what it differs in from the
-// version of that cluster: nil if that is too much, or the version is not known here.
+// MapSince returns the newest map this node knows, and its difference from the
+// version of that cluster: nil if that is too large, or the version is unknown here.
 func (p *Placement) MapSince(cluster string, version uint64) (*shard.Map, *shard.Delta) {
 	return p.maps.since(cluster, version)
 }
@@ -180,8 +180,8 @@ func (p *Placement) ClusterID() string {
 	return p.cluster
 }
 
-// Opened is closed once Run has read the disk: from then on ClusterID tells the
-// cluster that an earlier run belonged to.
+// Opened is closed once Run has read the disk: from then on ClusterID returns the
+// cluster of an earlier run.
 func (p *Placement) Opened() <-chan struct{} { return p.opened }
 
 // Leader returns the raft leader, and false when this node knows none. Nodes
@@ -226,7 +226,7 @@ func (p *Placement) RaftIndex() uint64 {
 func (p *Placement) IsVoter(name shard.NodeID) bool { return slices.Contains(p.Voters(), name) }
 
 // current returns raft; nil when it does not run, or when its log is of an older
-// generation than the map: it says nothing of the present voters.
+// generation than the map and does not have the present voters.
 func (p *Placement) current() *raft.Raft {
 	m := p.Map()
 	p.mu.Lock()

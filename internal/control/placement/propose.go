@@ -20,7 +20,7 @@ const (
 	maxPause   = time.Second
 )
 
-// Propose makes a change of the map, wherever the leader is, and returns the
+// Propose makes a change of the map through any leader, and returns the
 // version of the map it made. It tries until ctx ends (ProposeTimeout when
 // that has no deadline), with one request ID, so that the change is made once
 // at most. When the last try ended in ErrUnknownOutcome or in time, it may
@@ -110,8 +110,8 @@ func (p *Placement) commit(ctx context.Context, r *raft.Raft, change shard.Chang
 	default:
 		return 0, fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
-	// Voters learn what is committed with what comes next. Unless something
-	// does, that is a message every CommitTimeout, for ever.
+	// Voters learn the commit index with the next entry. Without an entry, raft
+	// sends a message every CommitTimeout, for ever.
 	_ = r.Barrier(p.cfg.BarrierTimeout)
 	out, ok := f.Response().(outcome)
 	if !ok {

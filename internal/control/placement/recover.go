@@ -60,7 +60,7 @@ func (p *Placement) Recover(ifVersion uint64) (version uint64, err error) {
 	return next.Version, p.maps.show(next)
 }
 
-// keyTerm is where raft keeps its term.
+// keyTerm is raft's key of its term.
 const keyTerm = "CurrentTerm"
 
 // beginLog makes an empty log that of a group which has this node as its only voter,

@@ -112,7 +112,7 @@ func TestVotersRecoveredTwiceBecomeOneGroup(t *testing.T) {
 		time.Sleep(time.Minute)
 		votes(t, nodes[3], nodes[4])
 		if got := older.p.Map().Generation; got != generation {
-			t.Errorf("generation %d goes on, not %d", got, generation)
+			t.Errorf("generation %d continues, not %d", got, generation)
 		}
 		for _, n := range nodes {
 			n.stop()

@@ -2,7 +2,7 @@ package placement
 
 import "slices"
 
-// requestsKept is how many requests are remembered. A repetition comes within
+// requestsKept is how many request IDs are kept. A repetition comes within
 // seconds, and changes of the map are rare.
 const requestsKept = 512
 

@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// timedLog is a raft log that tells since when its disk keeps it waiting.
+// timedLog is a raft log that reports since when it waits for its disk.
 type timedLog struct {
 	raft.LogStore
 

@@ -100,7 +100,7 @@ func TestLeaderWithoutMajorityStays(t *testing.T) {
 			t.Errorf("Run: %v", err)
 		}
 		if n := strings.Count(log.String(), "no majority of the voters confirms"); n != 1 {
-			t.Errorf("told %d times, want once:\n%s", n, &log)
+			t.Errorf("logged %d times, want once:\n%s", n, &log)
 		}
 		time.Sleep(time.Minute) // raft's last calls end by their timeouts
 	})

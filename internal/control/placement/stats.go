@@ -7,7 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 )
 
-// Stats are what this node has done as the leader since it runs.
+// Stats count this node's operations as the leader since its start.
 type Stats struct {
 	// Shards counts shards by operation.
 	Shards map[planner.Operation]int64
@@ -18,7 +18,7 @@ type Stats struct {
 	Waiting planner.Waiting
 }
 
-// stats counts what a leader does.
+// stats counts the operations of a leader.
 type stats struct {
 	mu    sync.Mutex
 	total Stats // guarded by mu
@@ -46,7 +46,7 @@ func (s *stats) setWaiting(w planner.Waiting) {
 	s.total.Waiting = w
 }
 
-// Stats returns what this node has done as the leader.
+// Stats returns the counts of this node's operations as the leader.
 func (p *Placement) Stats() Stats {
 	p.stats.mu.Lock()
 	defer p.stats.mu.Unlock()

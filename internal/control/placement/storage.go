@@ -21,11 +21,11 @@ import (
 
 const (
 	snapshotsKept = 2
-	// lockTimeout is how long to wait for the log of a process that ends.
+	// lockTimeout bounds the wait for the log of a process that ends.
 	lockTimeout = 5 * time.Second
 )
 
-// storage is where raft keeps its things.
+// storage has raft's stores.
 type storage struct {
 	logs   *timedLog
 	stable raft.StableStore
@@ -97,7 +97,7 @@ func (d diskLogs) create(generation uint64, log raftLogger, fill func(*storage) 
 	return nil
 }
 
-// removeUnfinished removes what a crash during create has left.
+// removeUnfinished removes the files that a crash during create has left.
 func (d diskLogs) removeUnfinished() error {
 	left, err := filepath.Glob(filepath.Join(d.dir, "*"+unfinished))
 	for _, dir := range left {
@@ -133,8 +133,8 @@ func openStorage(dir string, log raftLogger) (*storage, error) {
 	return &storage{logs: &timedLog{LogStore: bolt}, stable: bolt, snaps: snaps, close: bolt.Close}, nil
 }
 
-// Identity returns the UUID of the data directory, made on first use. It lies
-// beside the raft log and is made again when that is gone: a voter that lost
+// Identity returns the UUID of the data directory, made on first use. It is
+// stored beside the raft log and is made again when that is gone: a voter that lost
 // its log must not come back under its old identity, or entries that a
 // majority had committed could be lost.
 func Identity(dataDir string) (string, error) {
@@ -174,7 +174,7 @@ func (d diskLogs) lost() (bool, error) {
 	return ran == nil && errors.Is(log, fs.ErrNotExist), nil
 }
 
-// keyCluster is where the stable store keeps the cluster's ID.
+// keyCluster is the stable store's key of the cluster's ID.
 const keyCluster = "ShardwatchClusterID"
 
 func (s *storage) clusterID() (string, error) {

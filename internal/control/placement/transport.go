@@ -70,7 +70,7 @@ func (p *port) close() error {
 	return err
 }
 
-// stream is what raft has of the port in one generation. It owns every connection
+// stream is raft's share of the port in one generation. It owns every connection
 // that it made or took, and closes them all at the end: raft leaves those it took open
 // until the other side goes.
 type stream struct {
@@ -128,7 +128,7 @@ func (s *stream) Accept() (net.Conn, error) {
 	case <-s.closed:
 		return nil, net.ErrClosed
 	}
-	_ = c.SetDeadline(time.Now().Add(handshakeTimeout)) // of a closed one: the first read tells
+	_ = c.SetDeadline(time.Now().Add(handshakeTimeout)) // of a closed one: the first read fails
 	if s.server != nil {
 		c = tls.Server(c, s.server)
 	}
@@ -262,8 +262,8 @@ func (c *ownedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// transport is raft's transport and how to end it. Raft is given the inner one
-// as it is: it asks it for optional methods, pre-vote among them.
+// transport is raft's transport with a function that ends it. Raft gets the inner one
+// unwrapped: it asks it for optional methods, pre-vote among them.
 type transport struct {
 	raft.Transport
 	close func() error

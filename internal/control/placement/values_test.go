@@ -82,7 +82,7 @@ func TestFSMStopsAtNewerCommand(t *testing.T) {
 	}
 	found := shard.Command{Change: shard.Found{ClusterID: "c", Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 1, Replicas: 1}}}
 	if out := f.applyCommand(t, found); !errors.Is(out.err, shard.ErrNewer) || f.m != nil {
-		t.Errorf("it goes on: %+v", out)
+		t.Errorf("a command is applied after the failure: %+v", out)
 	}
 	if _, err := f.Snapshot(); !errors.Is(err, shard.ErrNewer) {
 		t.Errorf("snapshot: %v", err)
@@ -117,7 +117,7 @@ func TestIdentity(t *testing.T) {
 	}
 	first := id()
 	if id() != first {
-		t.Error("it changes by itself")
+		t.Error("the second call returns another identity")
 	}
 	for _, p := range []string{filepath.Join(raftDir(dir), "snapshots"), filepath.Join(raftDir(dir), "raft.db")} {
 		if err := os.MkdirAll(p, 0o700); err != nil {

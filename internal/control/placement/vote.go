@@ -51,7 +51,7 @@ func (p *Placement) voteOnce(ctx context.Context, raftPort *port) (outdated bool
 	r, err := raft.NewRaft(p.raftConfig(log), f, disk.logs, disk.stable, disk.snaps, trans.Transport)
 	if err != nil {
 		select {
-		case why := <-f.broken: // raft tells only that it failed
+		case why := <-f.broken: // raft reports only that it failed
 			err = errors.Join(why, err)
 		default:
 		}
@@ -165,7 +165,7 @@ func (p *Placement) raftConfig(log raftLogger) *raft.Config {
 }
 
 // bootstrap waits until the node has a part in a cluster: by its log, by
-// bootstrapping with the others, or by being told that there is one.
+// bootstrapping with the others, or by learning that there is one.
 func (v *raftRun) bootstrap(ctx context.Context) error {
 	has, err := raft.HasExistingState(v.disk.logs, v.disk.stable, v.disk.snaps)
 	if err != nil {
@@ -242,7 +242,7 @@ func (v *raftRun) followLeadership(ctx context.Context) error {
 		case <-ctx.Done():
 			return stop()
 		case err := <-ended:
-			return err // it does not end by itself but for a reason
+			return err // it ends only with an error
 		case leads := <-v.r.LeaderCh():
 			if err := stop(); err != nil {
 				return err

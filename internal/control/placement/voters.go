@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// awaitEvery is how often a learner is asked whether it has the log.
+// awaitEvery is the interval of requests whether a learner has the log.
 const awaitEvery = 100 * time.Millisecond
 
 // serverID is a voter's identity in raft.

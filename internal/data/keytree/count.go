@@ -27,7 +27,7 @@ func (s *Snapshot) rank(key string) int {
 	})
 }
 
-// AscendN calls fn for n keys in order, from the first one at or behind key, or
+// AscendN calls fn for n keys in order, from the first one at or after key, or
 // until fn returns false. Unlike Ascend it does not look at the keys: a caller
 // that knows how many there are reads less memory.
 func (s *Snapshot) AscendN(key string, n int, fn func(*kv.KeyValue) bool) {

@@ -15,7 +15,7 @@ const DigestBuckets = 256
 
 // Digest sums up a state: equal states have equal digests on all nodes, and
 // others have others but for one in 2⁶⁴. It is computed from the bytes that are
-// served, so that it tells when memory has changed them.
+// served, so that it detects bytes that memory has changed.
 type Digest struct {
 	Revision kv.Revision
 	Keys     int64
@@ -60,7 +60,7 @@ func HashOf(item *kv.KeyValue) uint64 {
 	return xxhash.Sum64(item.Encoded())
 }
 
-// digestStep is how many bytes are summed up between two calls of pace.
+// digestStep is how many bytes are hashed between two calls of pace.
 const digestStep = 1 << 20
 
 // Digest sums the state up. pace is called now and then and may take its time; its

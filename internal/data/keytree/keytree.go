@@ -21,7 +21,7 @@ import (
 type Tree = btree.BTreeG[*kv.KeyValue]
 
 // Degree is half of what a node holds. Half the library's own: each revision
-// copies the nodes on its way, and what it copies costs more than a level.
+// copies the nodes of its path, and the copies cost more than a level.
 const Degree = 16
 
 // New returns an empty tree.
@@ -76,20 +76,20 @@ type keptRoot struct {
 	revision kv.Revision
 	root     *Tree
 	at       time.Time
-	bytes    int64 // what the next revision replaced: held only for this root
+	bytes    int64 // values that the next revision replaced: held only for this root
 }
 
 // KeyOverhead is what a key costs the two trees, that of the state and the one by
 // mod revision; see BenchmarkMemory.
 const KeyOverhead = 40
 
-// RootOverhead is what one changed key costs a kept root beside the replaced
+// RootOverhead is the memory of one changed key in a kept root, without the replaced
 // value: the copied nodes of its path. BenchmarkMemory has 1.8 KiB at 100,000
 // keys and 2.1 KiB at a million.
 const RootOverhead = 2048
 
-// Push adds the root that held until now, from revision on, and what the new
-// revision replaced in it.
+// Push adds the root that was current until now, from revision on, and the bytes that the
+// new revision replaced in it.
 func (l *Versions) Push(revision kv.Revision, root *Tree, replaced int64, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +114,7 @@ func (l *Versions) trimLocked(now time.Time) {
 	}
 }
 
-// Trim drops what is too old.
+// Trim drops the roots that are too old.
 func (l *Versions) Trim(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Etcd is what a Keeper needs of etcd.
+// Etcd gives a Keeper access to etcd.
 type Etcd interface {
 	// Look reads etcd's clock and judges its history: with what etcd shows it
 	// returns a *kv.HistoryError when that is another one.
@@ -20,8 +20,8 @@ type Etcd interface {
 	Adopt(lineage uint64, mark kv.Mark)
 	// Known returns the lineage that was adopted and how far it has come.
 	Known() (lineage uint64, mark kv.Mark)
-	// Suspect ends the history of a lineage because of what came of it, and Retract
-	// takes the end back: etcd shows is, and what was known of it was wrong.
+	// Suspect ends the history of a lineage because of data read from it, and Retract
+	// undoes this: etcd shows is, and the knowledge of it was wrong.
 	Suspect(lineage uint64, err error)
 	Retract(lineage uint64, is kv.Mark)
 	// Ended returns the lineage that was adopted, why its history is not etcd's
@@ -39,7 +39,7 @@ type Placement interface {
 	Propose(ctx context.Context, c shard.Command) (version uint64, err error)
 }
 
-// Config is what a Keeper needs. Its functions may be called from any goroutine.
+// Config configures a Keeper. Its functions may be called from any goroutine.
 type Config struct {
 	Self shard.NodeID
 	// File keeps how far the lineage has come; "": nothing is kept.
@@ -49,7 +49,7 @@ type Config struct {
 	// Members returns the nodes that gossip sees, StatusOf asks one for its status.
 	Members  func() []shard.Member
 	StatusOf func(ctx context.Context, node shard.NodeID) (*shardwatchv1.StatusResponse, error)
-	// Forget is called when a lineage begins: what was read of etcd in another is void.
+	// Forget is called when a lineage begins: reads of etcd in another one are void.
 	Forget func()
 	// Testify compares data of the ended history with etcd, which is at revision now. It
 	// returns how many keys etcd has otherwise, and whether that is known of all.

@@ -25,14 +25,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Keeper keeps what the node serves to one history of etcd. etcd's door finds
-// out when the history has become another one; then nothing of the old one is
-// served from that moment on, whether the others know of it or not, and the
+// Keeper restricts the data that the node serves to one history of etcd. Package etcd
+// detects when the history has become another one. From then on, the node serves no data
+// of the old one, even if the others do not know of it, and the
 // voters are asked to begin the next lineage, which has every node load again.
 // See docs/adr/0012-lineage.md.
 type Keeper struct {
 	cfg Config
-	// over is why nothing is served; nil: all is well.
+	// over is why the node serves no data; nil: it serves.
 	over    atomic.Pointer[kv.HistoryError]
 	changed broadcast.Signal // rings when over has changed
 
@@ -51,7 +51,7 @@ type Keeper struct {
 	unsaved bool // it was logged that the mark cannot be saved
 }
 
-// saved is what the node keeps of a lineage over its restarts: without it, an
+// saved is the part of a lineage that survives restarts of the node: without it, an
 // etcd that was restored while no node ran would go unnoticed.
 type saved struct {
 	Lineage   uint64  `json:"lineage"`
@@ -76,7 +76,7 @@ const (
 // New returns a Keeper that does nothing yet.
 func New(cfg Config) *Keeper { return &Keeper{cfg: cfg, begun: make(map[kv.Cause]int64)} }
 
-// Refusal returns why nothing is served; nil: all is well.
+// Refusal returns why the node serves no data; nil: it serves.
 func (l *Keeper) Refusal() *kv.HistoryError { return l.over.Load() }
 
 // Changed returns a channel that is closed when Refusal changes.
@@ -164,7 +164,7 @@ func (l *Keeper) Enter(m *shard.Map) {
 	l.changed.Notify()
 }
 
-// Refresh brings over up to date, and returns what [Etcd.Ended] does.
+// Refresh brings over up to date, and returns the results of [Etcd.Ended].
 func (l *Keeper) Refresh() (number uint64, why *kv.HistoryError, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,7 +185,7 @@ func (l *Keeper) Refresh() (number uint64, why *kv.HistoryError, changed <-chan 
 // Serving reports whether anything is served.
 func (l *Keeper) Serving() bool { return l.over.Load() == nil }
 
-// Serves reports whether what was loaded in a lineage may be served.
+// Serves reports whether data that was loaded in a lineage may be served.
 func (l *Keeper) Serves(number uint64) bool {
 	at, why, _ := l.Refresh()
 	return at == number && why == nil
@@ -291,7 +291,7 @@ func (l *Keeper) agreed(ctx context.Context, cluster uint64) bool {
 func most(some, all int64) bool { return 2*some > all }
 
 // confirmed reports whether it is certain that etcd was restored, when a number
-// went back here: one wrong byte in what this node knows of etcd looks alike. A
+// went back here: one wrong byte in this node's knowledge of etcd looks alike. A
 // second witness is needed: another node that has found it, too, or a key that etcd
 // has otherwise than it was held. When the others have looked since and etcd is
 // theirs, and no key speaks against it, what was known here was wrong, and this node
@@ -324,7 +324,7 @@ func witnessed(agree, deny int64, doubted time.Duration) bool {
 	return agree > 0 || deny == 0 && doubted > votePatience
 }
 
-// stance returns what another node's status says of a lineage that has been doubted for a
+// stance returns the verdict of another node's status on a lineage that has been doubted for a
 // time: that its history has ended, or that it has not, by a look at etcd since.
 func stance(s *shardwatchv1.StatusResponse, lineage uint64, doubted time.Duration) (agrees, denies bool) {
 	switch {
@@ -401,7 +401,7 @@ func (l *Keeper) BumpLineage(ctx context.Context, ended uint64, reason string, a
 	}
 }
 
-// present returns what etcd shows now, whatever its history.
+// present returns etcd's current mark, in any history.
 func (l *Keeper) present(ctx context.Context) (kv.Mark, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -432,7 +432,7 @@ func (l *Keeper) save() {
 	l.unsaved = err != nil
 }
 
-// The file of a mark: magic, the xxhash of what follows (8 bytes, big-endian),
+// The file of a mark: magic, the xxhash of the rest (8 bytes, big-endian),
 // JSON.
 const markMagic = "shardwatch mark 1\n"
 

@@ -28,6 +28,6 @@ func TestANodeThatEntersTheNextLineageIsNoStranger(t *testing.T) {
 	}
 	l.over.Store(&kv.HistoryError{Cause: kv.CauseCluster, Was: kv.Mark{Cluster: 1}, Is: kv.Mark{Cluster: 2}})
 	if l.WrongCluster() == nil {
-		t.Error("a node that has seen no other etcd than the wrong one goes on")
+		t.Error("a node that has seen only the wrong etcd continues")
 	}
 }

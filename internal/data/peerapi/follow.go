@@ -37,9 +37,9 @@ func (s *Service) Follow(r *peerv1.FollowRequest, out grpc.ServerStreamingServer
 	return wire.Status(f.run(out.Context()))
 }
 
-// arrivalPatience is how long a follower waits for a shard that is about to be
-// here: a map reaches the nodes at different moments, and what comes by it takes
-// over when it is as far as what goes. To be told at once spares the follower the
+// arrivalPatience is how long a follower waits for a shard that is about to
+// arrive: a map reaches the nodes at different moments, and a new shard takes
+// over when it has reached the revision of the old one. An answer at once spares the follower the
 // pauses between its questions.
 const arrivalPatience = time.Second
 
@@ -49,7 +49,7 @@ func (s *Service) replica(ctx context.Context, id shard.ID) *cache.Cache {
 	late := time.NewTimer(arrivalPatience)
 	defer late.Stop()
 	for {
-		arrival := s.cfg.Node.Arrival(id) // before Replica: nothing is missed
+		arrival := s.cfg.Node.Arrival(id) // before Replica: no arrival is missed
 		home := s.cfg.Node.Replica(id)
 		if home != nil || arrival == nil {
 			return home
@@ -100,8 +100,8 @@ func (s *Service) home(ctx context.Context, id shard.ID, r *peerv1.FollowRequest
 	}
 }
 
-// aheadPatience is how long a follower of a resource that is further than this node waits
-// for it.
+// aheadPatience bounds the wait of a follower for this node when the follower is ahead of
+// it.
 const aheadPatience = time.Second
 
 // findResource finds the cache of the resource that the request is about.
@@ -159,7 +159,7 @@ func (f *follower) Wake() {
 }
 
 // direct returns an error when the follower wants events that come from etcd
-// directly and these do not, and a channel that tells when to look again.
+// directly and these do not, and a channel that is closed when to check again.
 func (f *follower) direct() (<-chan struct{}, error) {
 	direct, changed := f.isDirect()
 	if f.req.GetRequireDirect() && !direct {
@@ -209,8 +209,8 @@ func (f *follower) run(ctx context.Context) error {
 // which they are a small part.
 const heldBackBytes = 256 << 10
 
-// hold has the stream hold events back, up to a bound, or send them at once. What it has
-// held back before it sends now.
+// hold has the stream hold events back, up to a bound, or send them at once. It
+// sends the events that it has held back.
 func (f *follower) hold(back bool) {
 	limit := int64(0)
 	if back {
@@ -222,7 +222,7 @@ func (f *follower) hold(back bool) {
 	}
 }
 
-// begin sends what comes before the live part, and opens the watcher behind
+// begin sends the part before the live one, and opens the watcher after
 // it.
 func (f *follower) begin(ctx context.Context) error {
 	if from := kv.Revision(f.req.GetFromRevision()); from > 0 {
@@ -270,8 +270,7 @@ func (f *follower) begin(ctx context.Context) error {
 	})
 }
 
-// delta sends what has changed since a revision that the window does not reach
-// back to.
+// delta sends the changes since a revision below the window.
 func (f *follower) delta(ctx context.Context, since kv.Revision) error {
 	changes, err := f.home.Changes(ctx, f.home.Range(), since, 0)
 	if err != nil {
@@ -428,7 +427,7 @@ func (f *follower) batch(revision kv.Revision, history, prev bool) error {
 	})
 }
 
-// fault is what a cache's error means to a follower.
+// fault translates a cache's error for a follower.
 func (f *follower) fault(err error) error {
 	if s, ok := f.srv.cfg.Node.Map().Shard(f.id); ok {
 		return router.Soon(&s, err)

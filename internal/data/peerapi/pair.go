@@ -102,7 +102,7 @@ func (p *pair) ring() {
 
 // follow has the progress of a shard reported, as that of the stream with this name, and
 // hold called with each ping that says that the follower is idle, and with the end of that.
-// It returns what ends both.
+// It returns a function that ends both.
 func (p *pair) follow(name uint64, home *cache.Cache, hold func(back bool)) (end func()) {
 	f := &followed{pair: p, home: home, hold: hold}
 	p.mu.Lock()
@@ -154,7 +154,7 @@ func (p *pair) arrivedLocked(f *followed) {
 // hear takes a request of the heartbeat. One goroutine at a time calls it.
 //
 // A ping sends the events that idle streams have held back, and so does a question for
-// progress: what is reported counts when the events before it are there. The next ping says
+// progress: a report counts once the events before it have arrived. The next ping says
 // which streams are idle then.
 func (p *pair) hear(m *peerv1.BeatRequest) {
 	defer p.holdBack(m.GetIdleFollowIds())
@@ -253,8 +253,8 @@ func (p *pair) giveUp() {
 	p.missing, p.late, p.due = 0, p.missing+p.late, true
 }
 
-// report returns what is to be sent now, or nil: the progress of the shards that have come
-// further, and with pong the answer to a ping.
+// report returns the due message, or nil: the progress of the shards that have
+// advanced, and with pong the answer to a ping.
 func (p *pair) report() (m *peerv1.BeatResponse, pong bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

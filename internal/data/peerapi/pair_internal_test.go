@@ -73,7 +73,7 @@ func TestACacheThatHasEndedIsNotAsked(t *testing.T) {
 	p.hear(&peerv1.BeatRequest{WantProgress: int64(at)})
 	<-p.bell
 	if !p.demand() || len(p.bell) > 0 {
-		t.Error("the answer does not wait for a shard that has yet to come to the revision")
+		t.Error("the answer does not wait for a shard below the revision")
 	}
 	n.Use(cachetest.Map(2, []string{"h"}, "here"))
 	if <-p.bell; p.demand() || len(p.bell) > 0 {

@@ -273,7 +273,7 @@ func TestSessionsAreApart(t *testing.T) {
 		for x.next().GetPongNanos() != 9 {
 		}
 		if len(x.progress) > 0 {
-			t.Errorf("%s session is told %v", name, x.progress)
+			t.Errorf("%s session gets %v", name, x.progress)
 		}
 	}
 	if _, err := beat(t, r, session).rpc.Recv(); !errors.As(wire.Error(err), new(*kv.InvalidError)) {

@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Permit implements peerv1.PeerServiceServer. The header goes out at once: it
-// tells waiting callers that the granting node is alive.
+// Permit implements peerv1.PeerServiceServer. The header is sent at once: it
+// shows waiting callers that the granting node is alive.
 func (s *Service) Permit(r *peerv1.PermitRequest, out grpc.ServerStreamingServer[peerv1.PermitResponse]) error {
 	p := s.cfg.Permits
 	if p == nil {

@@ -15,12 +15,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Node is what the service asks the node. All methods may be called from any goroutine.
+// Node gives the service the state of the node. All methods may be called from any goroutine.
 type Node interface {
 	// Map returns the shard map; nil while it is not known.
 	Map() *shard.Map
-	// MapSince returns the shard map, and what it differs in from the version of that
-	// cluster: nil if that is too much, or not known here.
+	// MapSince returns the shard map, and its difference from the version of that
+	// cluster: nil if that is too large, or unknown here.
 	MapSince(cluster string, version uint64) (*shard.Map, *shard.Delta)
 	// Changes returns a channel that is closed at the next change of map or
 	// members.
@@ -33,18 +33,18 @@ type Node interface {
 	// Direct reports whether the copy's events come from etcd itself, and
 	// returns a channel that is closed when that may have changed.
 	Direct(id shard.ID) (bool, <-chan struct{})
-	// Looked returns what this node has read of etcd last, and false while that is
-	// not known.
+	// Looked returns this node's last read of etcd's revision, and false while there is
+	// none.
 	Looked() (replica.Look, bool)
 	// Propose applies an encoded change of the map, when this node leads.
 	Propose(ctx context.Context, command []byte) (version uint64, err error)
 }
 
-// EtcdAuth shares with other nodes what etcd has said of users; see internal/auth/etcdauth. All
+// EtcdAuth shares etcd's answers about users with other nodes; see internal/auth/etcdauth. All
 // methods may be called from any goroutine.
 type EtcdAuth interface {
-	// Share gets from another node the user of a token that etcd has issued, Identify
-	// tells one; "": not known.
+	// Share receives from another node the user of a token that etcd has issued, Identify
+	// returns one; "": not known.
 	Share(tokenSHA256 []byte, user string)
 	Identify(tokenSHA256 []byte) (user string)
 	// Rights tells another node what users may read. Reread reads it again at etcd,
@@ -96,7 +96,7 @@ type Voting interface {
 	BeginVoting(ctx context.Context, mapVersion uint64, dryRun bool) (version uint64, err error)
 }
 
-// Config is what a Service needs.
+// Config configures a Service.
 type Config struct {
 	Node Node
 	// Guard has etcd's users and their rights; nil: etcd's authentication is not followed.

@@ -21,13 +21,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Config is what a Set needs.
+// Config configures a Set.
 type Config struct {
 	// Member returns a node as gossip sees it.
 	Member func(shard.NodeID) (shard.Member, bool)
 	// Cluster returns the ID of this node's cluster; "": not known yet.
 	Cluster func() string
-	// Heard is called with what other nodes have read of etcd; nil: not called.
+	// Heard is called with other nodes' reads of etcd's revision; nil: not called.
 	Heard func(replica.Look)
 	// TLS makes a connection to a node; nil: no TLS.
 	TLS func(raw net.Conn, node string) (net.Conn, *tls.Config)
@@ -52,7 +52,7 @@ type Conn struct {
 	link *replica.Link
 }
 
-// maxPeerMessage bounds what one node accepts from another: a fragment of a
+// maxPeerMessage bounds a message from another node: a fragment of a
 // revision, or one event with its previous value, at most twice etcd's limit.
 const maxPeerMessage = 64 << 20
 
@@ -64,8 +64,8 @@ func New(cfg Config) *Set {
 	return &Set{cfg: cfg, conns: make(map[shard.NodeID]*Conn)}
 }
 
-// Conn returns the connection to a node that gossip sees and does not call
-// gone. It does not wait for it to stand.
+// Conn returns the connection to a node that gossip knows and does not report
+// as gone. It does not wait until it is established.
 func (p *Set) Conn(node shard.NodeID) (*Conn, error) {
 	if m, ok := p.cfg.Member(node); ok && (m.State == shard.Dead || m.State == shard.Left) {
 		return nil, away("node %s is gone according to gossip", node)
@@ -128,8 +128,8 @@ func (p *Set) Link(node shard.NodeID) (*replica.Link, error) {
 	return c.link, nil
 }
 
-// Flow control of what other nodes send, in bytes. Left to itself, gRPC measures
-// what a connection could carry: it answers what comes in with a ping, which is
+// Flow control of other nodes' messages, in bytes. By default, gRPC measures
+// the capacity of a connection: it answers incoming data with a ping, which is
 // half of all wake-ups of an idle cluster.
 const (
 	streamWindow = 1 << 20

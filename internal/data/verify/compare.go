@@ -15,7 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// finding is what came of a comparison.
+// finding is the result of a comparison.
 type finding struct {
 	revision    kv.Revision
 	copies      []copied
@@ -196,7 +196,7 @@ func (v *Verifier) explain(ctx context.Context, m *shard.Map, sh *shard.Shard, o
 	out.decided = false
 	slices.Sort(buckets)
 	buckets = slices.Compact(buckets)
-	// So many that all their keys can be told; one at least.
+	// So many that all their keys can be reported; one at least.
 	most := max(1, int(detailed*keytree.DigestBuckets/max(1, base.Keys)))
 	out.more = len(buckets) > most
 	req := v.request(m, sh)
@@ -308,7 +308,7 @@ func (v *Verifier) judge(ctx context.Context, sh *shard.Shard, out *finding, dif
 	}
 }
 
-// majority returns what more than half of the copies have of a key.
+// majority returns the value of a key in more than half of the copies.
 func majority(out *finding, of []keytree.KeyDigest) (keytree.KeyDigest, bool) {
 	for i := range of {
 		same := 0
@@ -324,7 +324,7 @@ func majority(out *finding, of []keytree.KeyDigest) (keytree.KeyDigest, bool) {
 	return keytree.KeyDigest{}, false
 }
 
-// etcdSays returns what etcd has of a key at a revision.
+// etcdSays returns the value of a key in etcd at a revision.
 func (v *Verifier) etcdSays(ctx context.Context, key string, revision kv.Revision) (is keytree.KeyDigest, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

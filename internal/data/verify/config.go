@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Etcd is what a Verifier reads at etcd.
+// Etcd gives a Verifier access to etcd.
 type Etcd interface {
 	// At calls fn with the key/values of r at revision, in order, page by page.
 	At(ctx context.Context, r kv.Range, revision kv.Revision, fn func([]*kv.KeyValue) error) error
@@ -21,12 +21,12 @@ type Etcd interface {
 	Look(ctx context.Context) (etcdclock.Clock, error)
 }
 
-// Config is what a Verifier needs. Its functions may be called from any goroutine.
+// Config configures a Verifier. Its functions may be called from any goroutine.
 type Config struct {
 	Self shard.NodeID
 	Etcd Etcd
-	// Interval is how often each shard's copies are compared with each other,
-	// EtcdInterval how often one is compared with etcd; 0: never.
+	// Interval is the time between comparisons of each shard's copies with each other,
+	// EtcdInterval that between comparisons with etcd; 0: never.
 	Interval, EtcdInterval time.Duration
 	// Map returns the newest shard map; nil: none yet.
 	Map func() *shard.Map

@@ -37,7 +37,7 @@ type Verifier struct {
 
 	mu      sync.Mutex
 	shards  map[shard.ID]*verified // guarded by mu
-	history map[copyID]struct{}    // guarded by mu; what was logged and still is so
+	history map[copyID]struct{}    // guarded by mu; logged differences that still exist
 
 	rounds, differences, quarantines, bytes, busy atomic.Int64 // busy in nanoseconds
 }
@@ -54,7 +54,7 @@ type hint struct {
 	etcd bool
 }
 
-// verified is what is known of a copy.
+// verified is the knowledge about a copy.
 type verified struct {
 	equal time.Time // when it was last found to be equal to another copy, or to etcd
 	tried time.Time // when that was last looked into
@@ -63,14 +63,14 @@ type verified struct {
 
 // Bounds of comparing.
 const (
-	// verifyShare is how much of one CPU it takes at most.
+	// verifyShare bounds the verifier's share of one CPU.
 	verifyShare = 0.05
 	// verifyTimeout bounds the comparison of one shard, progressTimeout the time
 	// in which a copy has to reach the revision of another.
 	verifyTimeout   = 15 * time.Minute
 	progressTimeout = 5 * time.Second
-	// detailed is how many keys of a copy are reported one by one, differing how many
-	// that differ, judged how many of those etcd is asked for.
+	// detailed bounds the keys of a copy that are reported one by one, differing those
+	// that differ, judged those of them that etcd is asked for.
 	detailed  = 50_000
 	differing = 100
 	judged    = 16
@@ -142,7 +142,7 @@ func (v *Verifier) next() (shard.ID, time.Duration) {
 			first = id
 		}
 	}
-	// Never faster than if all were evenly spread: what was late is not made up for.
+	// Never faster than if all were evenly spread: late comparisons are not made up for.
 	return first, max(every/time.Duration(2*len(mine)), time.Until(v.shards[first].tried.Add(every)))
 }
 
@@ -183,7 +183,7 @@ func (v *Verifier) mine() []shard.ID {
 	return out
 }
 
-// round compares one shard and sees to what is wrong. With etcd it compares this
+// round compares one shard and handles the differences. With etcd it compares this
 // node's copy with that, too, due or not.
 func (v *Verifier) round(ctx context.Context, id shard.ID, etcd bool) error {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
@@ -254,8 +254,8 @@ func (v *Verifier) Age(id shard.ID) (time.Duration, bool) {
 	return time.Since(k.equal), true
 }
 
-// differing returns how many copies of the shards differ, as was found when they were
-// compared last. What was found of a copy that the map has no more is history.
+// differing returns how many copies of the shards differ, by their last comparison.
+// Copies that the map no longer has do not count.
 func (v *Verifier) differing(m *shard.Map, ids []shard.ID) (copies int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -269,7 +269,7 @@ func (v *Verifier) differing(m *shard.Map, ids []shard.ID) (copies int64) {
 	return copies
 }
 
-// tell logs what is wrong, once as long as it is.
+// tell logs each difference once while it exists.
 func (v *Verifier) tell(m *shard.Map, sh *shard.Shard, out *finding) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -299,7 +299,7 @@ func (v *Verifier) tell(m *shard.Map, sh *shard.Shard, out *finding) {
 	}
 }
 
-// AskRecheck tells a node that its copy differs, from another one or from etcd.
+// AskRecheck reports to a node that its copy differs from another one or from etcd.
 func (v *Verifier) AskRecheck(ctx context.Context, node shard.NodeID, id shard.ID, etcd bool) {
 	conn, err := v.cfg.Conn(node)
 	if err == nil {
@@ -375,7 +375,7 @@ func (v *Verifier) Verify(ctx context.Context, ids []shard.ID, etcd bool, tell f
 		if err := tell(r); err != nil {
 			return err
 		}
-		for _, c := range out.copies { // what was found by hand is healed, too
+		for _, c := range out.copies { // differences found on request are healed, too
 			if c.wrong && c.node == v.cfg.Self {
 				v.Recheck(sh.ID, v.cfg.Self, c.etcd)
 			} else if c.wrong {
