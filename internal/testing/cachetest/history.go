@@ -196,7 +196,7 @@ func (h *Script) Source(g *Gate) *Source { return &Source{h: h, gate: g} }
 type Source struct {
 	h      *Script
 	gate   *Gate
-	looked func(at time.Time, revision kv.Revision) (behind bool) // tells the cache how far etcd is; may be nil
+	looked func(at time.Time, revision kv.Revision) (behind bool) // reports etcd's revision to the cache; may be nil
 }
 
 // Follow implements cache.Source.
@@ -239,7 +239,7 @@ func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 					}
 				}
 			}
-			if begun && wanted > 0 && upTo >= min(wanted, at+1) { // etcd's answer is what there is, too
+			if begun && wanted > 0 && upTo >= min(wanted, at+1) { // etcd's answer counts, too
 				at = max(at, upTo)
 				if upTo >= wanted {
 					wanted = 0

@@ -6,7 +6,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// atomic needs no memory: each batch must be whole by itself.
+// atomic needs no memory: each batch must be whole on its own.
 type atomic struct{}
 
 func (a *atomic) step(h *History, w *Watch, op *Op, out []Violation) []Violation {

@@ -9,8 +9,8 @@ import (
 // bookmarkable compares each progress revision with the events before and after it. A created
 // watch and a state promise the same as progress: you have everything up to here.
 type bookmarkable struct {
-	pos    position    // delivered, or told to be
-	marked kv.Revision // told to be
+	pos    position    // delivered, or reported as progress
+	marked kv.Revision // reported as progress
 }
 
 func (b *bookmarkable) step(h *History, w *Watch, op *Op, out []Violation) []Violation {
@@ -25,7 +25,7 @@ func (b *bookmarkable) step(h *History, w *Watch, op *Op, out []Violation) []Vio
 				Expected: fmt.Sprintf("at most etcd's own revision, %d", h.Head()), Got: "progress",
 			})
 		}
-		// Told that a watch starts in the future, one has nothing yet.
+		// A watch that starts in the future has no event yet.
 		if upTo := op.Revision; op.Kind == OpProgress || w.Start == 0 || upTo >= w.Start {
 			out = missing(PromiseBookmarkable, h, w, b.pos.rev, upTo, fmt.Sprintf("%s %d before it", op.Kind, op.Revision), out)
 			b.pos.moveTo(upTo)

@@ -41,7 +41,7 @@ func (c *Checker) Feed(op Op) {
 	c.pending = append(c.pending, op)
 }
 
-// Judge judges everything fed that lies within the history, in order.
+// Judge judges all fed operations within the history, in order.
 func (c *Checker) Judge(h *History) { c.judgeUpTo(h, h.Head()) }
 
 func (c *Checker) judgeUpTo(h *History, head kv.Revision) {
@@ -73,7 +73,7 @@ func (c *Checker) judgeUpTo(h *History, head kv.Revision) {
 // The history must have reached until and all that the watcher can have seen.
 // More may be fed afterwards.
 func (c *Checker) Finish(h *History, until kv.Revision) {
-	c.judgeUpTo(h, 1<<62) // what lies beyond the history now is wrong
+	c.judgeUpTo(h, 1<<62) // operations beyond the history are wrong now
 	var out []Violation
 	for _, p := range c.promises {
 		out = p.finish(h, &c.watch, until, out)
@@ -87,7 +87,7 @@ func (c *Checker) keep(out []Violation) {
 	c.more += len(out) - room
 }
 
-// Reached returns the newest revision the watcher was told it has.
+// Reached returns the newest revision that was reported to the watcher.
 func (c *Checker) Reached() kv.Revision { return c.reach }
 
 // Complete reports whether the watcher has everything up to until, as far as

@@ -13,7 +13,7 @@ import (
 // It is safe for concurrent use.
 //
 // Previous values are worked out here, from the changes before, and never
-// taken from a source: so a wrong one cannot hide behind another.
+// taken from a source: so a wrong one cannot hide another.
 type History struct {
 	mu sync.RWMutex
 	// Invariant: revisions strictly increase, all above base.
@@ -44,7 +44,7 @@ func NewHistory(base kv.Revision, state []Item) *History {
 }
 
 // Append adds the next revision's events, all of them, in etcd's order. It
-// fails when the revision does not lie above the head, when the batch is
+// fails when the revision is not above the head, when the batch is
 // empty, or when an event carries another revision.
 func (h *History) Append(b Batch) error {
 	h.mu.Lock()
@@ -117,12 +117,12 @@ func (h *History) State(r kv.Range, rev kv.Revision) []Item {
 	return out
 }
 
-// atLocked returns the key as it was at rev, and false when it was not there.
+// atLocked returns the item of the key at rev, and false when it did not exist.
 func (h *History) atLocked(key string, rev kv.Revision) (Item, bool) {
 	versions := h.keys[key]
 	n := sort.Search(len(versions), func(i int) bool { return versions[i].Mod > rev })
 	// A key deleted and put again in one transaction has two versions of one
-	// revision; the last one counts, and Search lands behind it.
+	// revision; the last one counts, and Search returns the index after it.
 	if n == 0 || versions[n-1].Version == 0 {
 		return Item{}, false
 	}

@@ -28,7 +28,7 @@ type Item struct {
 // hash in every process.
 func HashValue(value []byte) uint64 { return xxhash.Sum64(value) }
 
-// ItemOf returns what k says, without its value's bytes.
+// ItemOf returns the item of k, without its value's bytes.
 func ItemOf(k *kv.KeyValue) Item {
 	return Item{
 		Key: string(k.Key()), Value: HashValue(k.Value()),
@@ -59,7 +59,7 @@ func Delete(key string, rev kv.Revision) Event {
 	return Event{Type: kv.Delete, KV: Item{Key: key, Mod: rev}}
 }
 
-// EventOf returns what e says, without the bytes of its values.
+// EventOf returns the event of e, without the bytes of its values.
 func EventOf(e kv.Event) Event {
 	out := Delete(string(e.KV.Key()), e.KV.ModRevision())
 	if e.Type == kv.Put {

@@ -6,7 +6,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// ordered needs the newest revision delivered, nothing else.
+// ordered needs only the newest delivered revision.
 type ordered struct{ newest kv.Revision }
 
 func (o *ordered) step(h *History, w *Watch, op *Op, out []Violation) []Violation {

@@ -13,7 +13,7 @@ func (previousValues) step(h *History, w *Watch, op *Op, out []Violation) []Viol
 	for _, e := range op.Events {
 		i, ok := truth.find(e.KV.Key)
 		if !ok {
-			continue // not an event at all: reliable tells
+			continue // not an event at all: reliable reports it
 		}
 		var want *Item
 		if w.Prev {

@@ -66,7 +66,7 @@ func (r *reliable) content(h *History, w *Watch, op *Op, out []Violation) []Viol
 	return out
 }
 
-// close judges the open revision, which the watcher has left behind.
+// close judges the open revision, which the watcher has passed.
 func (r *reliable) close(h *History, w *Watch, out []Violation) []Violation {
 	if r.open == 0 {
 		return out

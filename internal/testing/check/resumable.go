@@ -6,8 +6,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// resumable knows where the watcher was when it broke, and waits for the
-// first event behind the break.
+// resumable has the position of the watcher when it broke, and waits for the
+// first event after the break.
 type resumable struct {
 	pos    position
 	broken bool
@@ -37,7 +37,7 @@ func (r *resumable) step(h *History, w *Watch, op *Op, out []Violation) []Violat
 	return out
 }
 
-// first judges the first batch behind a break.
+// first judges the first batch after a break.
 func (r *resumable) first(h *History, w *Watch, op *Op, out []Violation) []Violation {
 	v := Violation{
 		Promise: PromiseResumable, Watcher: w.Name, Revision: op.Revision, Key: firstKey(op.Events),

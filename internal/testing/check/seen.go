@@ -8,7 +8,7 @@ import (
 
 // Watch is the request of a watcher.
 type Watch struct {
-	// Name tells the watcher from others, for people.
+	// Name identifies the watcher to people.
 	Name  string
 	Range kv.Range
 	// Start is the first revision asked for; 0: the watcher starts where its
@@ -16,11 +16,11 @@ type Watch struct {
 	Start kv.Revision
 	// Prev: the watcher asked for previous values.
 	Prev bool
-	// NoPuts and NoDeletes: the watcher asked not to be told of these.
+	// NoPuts and NoDeletes: the watcher asked to omit these.
 	NoPuts, NoDeletes bool
 	// Merged: the watch covers several shards. The order of the events within
 	// a revision is then not promised: each shard has an etcd watch of its
-	// own, and nothing in an event says where it stood among the others.
+	// own, and an event does not carry its position among the others.
 	Merged bool
 }
 
@@ -80,7 +80,7 @@ const (
 	// OpResumed: the watch was broken and has resumed, on Node; Revision is the
 	// first that was asked for.
 	OpResumed
-	// OpEnded: the watch has ended; nothing comes behind it.
+	// OpEnded: the watch has ended; no operation follows.
 	OpEnded
 	// OpDelta: Items and Deleted turn the state at From into the state at Revision, which is the
 	// new position.

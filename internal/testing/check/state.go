@@ -7,7 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// exactStates needs no memory: a state is right or wrong by itself.
+// exactStates needs no memory: a state is right or wrong on its own.
 type exactStates struct{}
 
 func (exactStates) step(h *History, w *Watch, op *Op, out []Violation) []Violation {

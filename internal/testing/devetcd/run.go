@@ -14,17 +14,17 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Config is what Run needs.
+// Config configures Run.
 type Config struct {
 	// Dir is etcd's data directory. Data of an earlier Run is kept.
 	Dir string
-	// ClientAddr is where clients connect, an IP address and a port; port 0:
+	// ClientAddr is the address for clients: an IP address and a port; port 0:
 	// any.
 	ClientAddr string
 	// NoSync leaves out fsync: faster, and lost when the machine stops.
 	NoSync bool
-	// ProgressInterval is how often etcd tells quiet watches their progress of
-	// its own accord; 0: etcd's default of 10 minutes.
+	// ProgressInterval is the interval at which etcd sends quiet watches their progress
+	// unasked; 0: etcd's default of 10 minutes.
 	ProgressInterval time.Duration
 	// AuthToken is etcd's --auth-token; empty: its default, simple tokens.
 	AuthToken string

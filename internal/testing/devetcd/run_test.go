@@ -94,7 +94,7 @@ func TestRunEndsUnderAWatch(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- stop() }()
 	if m, err := watch.Recv(); err == nil {
-		t.Errorf("the watch goes on: %v", m)
+		t.Errorf("the watch continues: %v", m)
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -16,7 +16,7 @@ const serverModule = "go.etcd.io/etcd/server/v3"
 
 // Binary returns the path of an etcd of the version in go.mod. It builds it
 // with the go command, once per version for this user. The working directory
-// must lie in the module.
+// must be in the module.
 func Binary(ctx context.Context) (string, error) {
 	version, err := goCommand(ctx, "list", "-m", "-f", "{{.Version}}", serverModule)
 	if err != nil {

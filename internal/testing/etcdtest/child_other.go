@@ -4,6 +4,6 @@ package etcdtest
 
 import "syscall"
 
-// child has nothing to say where no kernel would listen: an etcd outlives a
-// test that is killed.
+// child returns no attributes, since this system cannot end a child with its parent: an
+// etcd outlives a test that is killed.
 func child() *syscall.SysProcAttr { return nil }

@@ -38,7 +38,7 @@ type Server struct {
 // Option changes how Start runs etcd.
 type Option func(*devetcd.Config)
 
-// WithProgressInterval makes etcd tell quiet watches their progress.
+// WithProgressInterval makes etcd send quiet watches their progress.
 func WithProgressInterval(d time.Duration) Option {
 	return func(c *devetcd.Config) { c.ProgressInterval = d }
 }

@@ -19,14 +19,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/freeport"
 )
 
-// ProcessConfig is what NewProcess needs.
+// ProcessConfig configures NewProcess.
 type ProcessConfig struct {
 	// Binary is etcd's; empty: see Binary.
 	Binary string
 	// Dir is its data directory. Required.
 	Dir string
-	// ClientAddr is where it listens; empty: a free loopback port. PeerAddr is
-	// where other members reach it, alike.
+	// ClientAddr is its address for clients; empty: a free loopback port. PeerAddr is
+	// that for other members, alike.
 	ClientAddr, PeerAddr string
 	// Cluster is etcd's --initial-cluster, and Name the member's in it; empty: a
 	// cluster of its own.
@@ -221,7 +221,7 @@ func (p *Process) end(sig os.Signal) error {
 	}
 }
 
-// Pause stops etcd in the middle of whatever it does: its connections stay.
+// Pause stops etcd's process: its connections stay.
 func (p *Process) Pause() error { return p.signal(syscall.SIGSTOP) }
 
 // Cont resumes a paused etcd.

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Proxy is a way to an etcd that can be cut, or held: then nothing comes through, and
-// nothing is lost.
+// Proxy is a way to an etcd that can be cut, or held: then no bytes pass, and
+// none are lost.
 type Proxy struct {
 	target  string
 	l       net.Listener
@@ -116,7 +116,7 @@ func (p *Proxy) accept() {
 		var halves sync.WaitGroup
 		for _, half := range [][2]net.Conn{{in, out}, {out, in}} {
 			halves.Go(func() {
-				_, _ = io.Copy(half[0], gate{half[1], p}) // whatever ends it ends both
+				_, _ = io.Copy(half[0], gate{half[1], p}) // its end ends both
 				_ = in.Close()
 				_ = out.Close()
 			})

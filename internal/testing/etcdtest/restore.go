@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Restore is how a snapshot becomes an etcd again.
+// Restore configures an etcd that is restored from a snapshot.
 type Restore struct {
 	// Snapshot is a file that SaveSnapshot wrote.
 	Snapshot string

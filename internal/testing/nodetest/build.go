@@ -8,7 +8,7 @@ import (
 )
 
 // Build compiles cachenode from this repository into dir and returns its path.
-// The working directory must lie in the module.
+// The working directory must be in the module.
 func Build(ctx context.Context, dir string) (string, error) {
 	bin := filepath.Join(dir, "cachenode")
 	out, err := exec.CommandContext(ctx, "go", "build", "-o", bin, "github.com/shardwatch/shardwatch/cmd/cachenode").CombinedOutput()

@@ -17,19 +17,19 @@ import (
 	"github.com/shardwatch/shardwatch/internal/freeport"
 )
 
-// Config is what Start needs.
+// Config configures a cluster.
 type Config struct {
 	// Binary is cachenode's path; see Build. Required.
 	Binary string
-	// Dir is where data and logs go. Required.
+	// Dir is the directory of data and logs. Required.
 	Dir string
 	// Etcd are the endpoints of etcd, comma separated. Required.
 	Etcd string
-	// Nodes is how many nodes there are; 0: three.
+	// Nodes is the number of nodes; 0: three.
 	Nodes int
 	// Args are further arguments of every node.
 	Args []string
-	// Env is the environment of every node besides that of this process.
+	// Env is added to this process's environment for every node.
 	Env []string
 	// Under is a program with its arguments that runs a node, whose own command
 	// follows them; empty: none.

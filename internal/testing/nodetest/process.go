@@ -15,7 +15,7 @@ import (
 // never outlives this one: the kernel kills it when we die.
 type process struct {
 	name, bin string
-	args, env []string // env: besides ours
+	args, env []string // env: added to ours
 	log       string   // path of the file, appended to by every start
 
 	mu   sync.Mutex

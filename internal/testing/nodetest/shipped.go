@@ -21,7 +21,7 @@ type Shipped struct {
 }
 
 // ReadShipped reads the manifests of this repository. The working directory must
-// lie in the module.
+// be in the module.
 func ReadShipped(ctx context.Context) (Shipped, error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/shardwatch/shardwatch").Output()
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package proc reads what processes have used, from Linux's /proc.
+// Package proc reads the resource usage of processes from Linux's /proc.
 package proc
 
 import (
@@ -33,7 +33,7 @@ func CPU(pids []int) (time.Duration, error) {
 // ticks reads utime and stime out of a stat line. The name in it may hold
 // anything, and ends with the last bracket.
 func ticks(stat string) (int64, error) {
-	const utime, stime = 11, 12 // counted from the field behind the name
+	const utime, stime = 11, 12 // counted from the field after the name
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) <= stime {
 		return 0, errors.New("its stat line is too short")

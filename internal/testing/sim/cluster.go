@@ -28,7 +28,7 @@ const clientPort, peerPort = "7400", "7401"
 
 // Config configures a cluster. The zero value of a field stands for its default.
 type Config struct {
-	// Nodes is how many nodes there are, called n1, n2, …; default 3.
+	// Nodes is the number of nodes, called n1, n2, …; default 3.
 	Nodes int
 	// Shards is how many shards are wanted; default 8.
 	Shards int
@@ -156,7 +156,7 @@ func (c *Cluster) stop() {
 		<-h.ended
 	}
 	c.Etcd.Stop()
-	// Raft leaves calls behind that end by their own timeouts: give them that
+	// Raft leaves calls that end by their own timeouts: give them that
 	// time before the clock stops.
 	time.Sleep(time.Minute)
 	if c.t.Failed() {
@@ -282,7 +282,7 @@ func (c *Cluster) Leader() string {
 	return best
 }
 
-// Traffic is how many bytes were sent.
+// Traffic counts the sent bytes.
 type Traffic struct {
 	Gossip  int64 // between nodes: members, and the version of the map
 	Peers   int64 // between nodes: the map, data, heartbeats and status; not raft

@@ -17,7 +17,7 @@ const pipeBytes = 256 << 10
 type conn struct {
 	net           *Network
 	local, remote Addr
-	out           link   // the direction of what this end writes
+	out           link   // the direction of this end's writes
 	port          string // that was dialled
 	in, to        *pipe  // the pipes that this end reads and writes
 	dead          error  // the end is closed or reset: every call fails with it
@@ -30,7 +30,7 @@ type conn struct {
 type pipe struct {
 	chunks []chunk // oldest first
 	size   int
-	eof    bool // the writer closed: io.EOF behind the chunks
+	eof    bool // the writer closed: io.EOF after the chunks
 	reset  bool // ECONNRESET before the chunks
 	end    *conn
 }

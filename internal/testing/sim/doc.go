@@ -20,7 +20,7 @@
 //     contexts too. The testing.T outside of the bubble has a context whose Done
 //     channel is not durable; so has a bufconn listener made before the bubble.
 //   - Targets begin with "passthrough:///". The default of grpc.NewClient is
-//     dns, which asks the real network while the clock stands still.
+//     dns, which asks the real network while the clock is stopped.
 //   - The clock stops when the test's function returns (after its cleanups).
 //     What needs a timer to end is then a deadlock, and a panic. So close
 //     clients and stop servers before; with grpc.WaitForHandlers, Stop waits for

@@ -151,7 +151,7 @@ func TestMapChangesUnderLoad(t *testing.T) {
 		made := changeMap(t, c, r, d)
 		l.end()
 		longest, who := p.end()
-		t.Logf("%d changes, %v at most without what was new: %s", made, longest, who)
+		t.Logf("%d changes, %v at most without new events: %s", made, longest, who)
 		if made < 10 {
 			t.Errorf("%d changes", made)
 		}
@@ -163,7 +163,7 @@ func TestMapChangesUnderLoad(t *testing.T) {
 		}
 		c.Settle(10 * time.Second)
 		if n := units(ws); n > 0 {
-			t.Errorf("%d watches had to begin anew", n)
+			t.Errorf("%d watches had to reload the state", n)
 		}
 		c.AwaitReady()
 	})
@@ -235,13 +235,13 @@ func TestScaleUnderLoad(t *testing.T) {
 		}
 		l.end()
 		longest, who := p.end()
-		t.Logf("%v at most without what was new: %s", longest, who)
+		t.Logf("%v at most without new events: %s", longest, who)
 		if longest > 2*time.Second {
 			t.Errorf("a pause of %v: %s", longest, who)
 		}
 		c.Settle(10 * time.Second)
 		if n := units(ws); n > 0 {
-			t.Errorf("%d watches had to begin anew", n)
+			t.Errorf("%d watches had to reload the state", n)
 		}
 	})
 }
@@ -322,7 +322,7 @@ func TestLoadChangesTheMap(t *testing.T) {
 		writers.Wait()
 		c.Settle(10 * time.Second)
 		if n := units([]*sim.Watcher{w}); n > 0 {
-			t.Error("the watch had to begin anew")
+			t.Error("the watch had to reload the state")
 		}
 	})
 }

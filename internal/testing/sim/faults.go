@@ -5,7 +5,7 @@ type faults struct {
 	cut    map[link]bool
 	silent map[string]bool
 	dead   map[string]bool
-	raft   map[link]bool // pairs, in order, that raft's network was told to cut
+	raft   map[link]bool // ordered pairs that raft's network has cut
 }
 
 func newFaults() faults {

@@ -61,8 +61,8 @@ func (c *Cluster) Ended() string {
 	return ""
 }
 
-// Behind returns the first watcher that lacks something and where it is; ""
-// when all have everything.
+// Behind returns the first watcher that lacks an event and its position; ""
+// when all have every event.
 func (c *Cluster) Behind() string {
 	h := c.History()
 	head := c.Etcd.Revision()

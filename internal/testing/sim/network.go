@@ -109,7 +109,7 @@ func (n *Network) Dialer(from string) func(ctx context.Context, addr string) (ne
 	return func(ctx context.Context, addr string) (net.Conn, error) { return n.Dial(ctx, from, addr) }
 }
 
-// Bytes returns how many bytes were sent so far over connections to a port, whatever the
+// Bytes returns how many bytes were sent so far over connections to a port of any
 // host, in both directions.
 func (n *Network) Bytes(port string) int64 {
 	n.mu.Lock()
@@ -117,7 +117,7 @@ func (n *Network) Bytes(port string) int64 {
 	return n.sent[port]
 }
 
-// connect makes one attempt: a connection, an error, or what to wait for.
+// connect makes one attempt: it returns a connection, an error, or a signal to wait for.
 func (n *Network) connect(from, to, addr string) (*conn, signal, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -232,7 +232,7 @@ func (n *Network) openLocked(l link) bool {
 // signal is a broadcast: a channel that is closed when something changed.
 type signal chan struct{}
 
-// fire wakes the waiters for s, and returns what to wait for next.
+// fire wakes the waiters for s, and returns the next signal to wait for.
 func (s signal) fire() signal {
 	close(s)
 	return make(signal)

@@ -16,7 +16,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// Ask is how a read is asked for.
+// Ask has the options of a read.
 type Ask struct {
 	// Linearizable: to see every write that was acknowledged before.
 	Linearizable bool
@@ -27,8 +27,8 @@ type Ask struct {
 	At kv.Revision
 }
 
-// List reads a range at one node, which is not to ask anybody to ask another
-// one, and returns what to judge it by: At and NotBefore are set as asked for.
+// List reads a range at one node and returns the read for a checker, with At and
+// NotBefore as requested. The node must not forward the read.
 func (c *Cluster) List(ctx context.Context, node string, r kv.Range, ask Ask) (check.Read, error) {
 	asked := time.Now()
 	out := check.Read{Name: "list at " + node, Range: r, At: ask.At, Linearizable: ask.Linearizable}

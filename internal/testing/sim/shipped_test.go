@@ -77,7 +77,7 @@ func TestWatchesGoOnWhileTheMapOfEightNodesChanges(t *testing.T) {
 			longest = append(longest, pause)
 			c.Settle(10 * time.Second)
 			if n := units(ws); n > 0 {
-				t.Errorf("%d watches had to begin anew", n)
+				t.Errorf("%d watches had to reload the state", n)
 			}
 			c.AwaitReady()
 		})

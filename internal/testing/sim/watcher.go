@@ -182,7 +182,7 @@ func (w *Watcher) Seen() check.Seen {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := check.Seen{Watch: w.watch, Ops: w.ops[:len(w.ops):len(w.ops)]}
-	s.Merged = w.c.cut(s.Range) // ever: what was two shards' comes in no order from a merged one
+	s.Merged = w.c.cut(s.Range) // ever: events of two former shards have no order in a merged one
 	return s
 }
 

@@ -64,7 +64,7 @@ func (s *Server) Compact(rev kv.Revision) error {
 	return nil
 }
 
-// Revision returns the current revision; 1 when nothing was ever written.
+// Revision returns the current revision; 1 before the first write.
 func (s *Server) Revision() kv.Revision {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@
 // dropped without a word, a compacted watch that holds its stream's progress
 // back until it is cancelled. What it leaves out: leases (a lease ID is stored,
 // and never ends), auth, alarms, RangeStream, more than one member, and freeing
-// what is compacted: the history is kept whole for a checker.
+// compacted revisions: the whole history is kept for a checker.
 //
 // Everything waits on channels or in gRPC. A server made and started inside a
 // bubble must be stopped in it: see the notes of package sim.

@@ -17,7 +17,7 @@ import (
 type Config struct {
 	// Listen opens the listener; it is called by every Start. Needed.
 	Listen func() (net.Listener, error)
-	// Version is what Maintenance.Status reports.
+	// Version is reported by Maintenance.Status.
 	Version string
 	// ClusterID and MemberID are in every header.
 	ClusterID, MemberID uint64
@@ -28,7 +28,7 @@ type Config struct {
 	// a tenth at random; the model does not.
 	ProgressInterval time.Duration
 	// SyncInterval is how long a new watch in the past waits for its first
-	// events. etcd looks at such watches that often.
+	// events. etcd checks such watches at this interval.
 	SyncInterval time.Duration
 }
 
@@ -239,7 +239,7 @@ func (s *Server) gate(ctx context.Context) error {
 	}
 }
 
-// pausable holds requests back before and behind their handler.
+// pausable holds requests back before and after their handler.
 func (s *Server) pausable(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if err := s.gate(ctx); err != nil {
 		return nil, err

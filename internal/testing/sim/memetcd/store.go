@@ -31,13 +31,13 @@ func newStore() *store {
 	return &store{versions: map[string][]*mvccpb.KeyValue{}, compacted: -1}
 }
 
-// rev returns the current revision: 1 when nothing was ever written.
+// rev returns the current revision: 1 before the first write.
 func (s *store) rev() int64 { return 1 + int64(len(s.batches)) }
 
 // batch returns the events of a revision in [2, rev()].
 func (s *store) batch(rev int64) *batch { return &s.batches[rev-2] }
 
-// get returns key as it was at rev, nil when it did not exist.
+// get returns the value of key at rev, nil when it did not exist.
 func (s *store) get(key string, rev int64) *mvccpb.KeyValue {
 	for _, kv := range slices.Backward(s.versions[key]) {
 		if kv.ModRevision <= rev {
@@ -137,7 +137,7 @@ func (w *write) seen() int64 {
 	return w.begin
 }
 
-// commit makes the changes a revision. A transaction that changed nothing is
+// commit makes the changes a revision. A transaction without changes is
 // none.
 func (w *write) commit() {
 	if len(w.changes) > 0 {

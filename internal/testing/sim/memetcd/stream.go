@@ -134,7 +134,7 @@ func (st *stream) cancelLocked(id int64) {
 	st.out = append(st.out, &pb.WatchResponse{Header: st.server.headerLocked(st.server.store.rev()), WatchId: id, Canceled: true})
 }
 
-// tick tells quiet watches their progress, if they asked for that.
+// tick sends quiet watches their progress, if they asked for it.
 func (st *stream) tick() {
 	st.server.mu.Lock()
 	defer st.server.mu.Unlock()
@@ -179,7 +179,7 @@ func (st *stream) deliver(now time.Time) (out []*pb.WatchResponse, changed <-cha
 	return out, s.changed, next
 }
 
-// completeLocked reports whether w was told everything there is.
+// completeLocked reports whether w was sent every event.
 func (st *stream) completeLocked(w *watch) bool {
 	rev := st.server.store.rev()
 	return w.synced && w.next > rev && w.start <= rev
@@ -189,8 +189,8 @@ func (st *stream) progressLocked(id int64) *pb.WatchResponse {
 	return &pb.WatchResponse{Header: st.server.headerLocked(st.server.store.rev()), WatchId: id}
 }
 
-// advanceLocked moves w on to the revision visible. A watch in the past is told
-// many revisions at a time, under the current one; a synced one each by itself.
+// advanceLocked moves w on to the revision visible. A watch in the past is sent
+// many revisions at a time, under the current one; a synced one each on its own.
 func (st *stream) advanceLocked(w *watch, visible int64) {
 	s := st.server.store
 	if w.compacted || w.next > visible {
@@ -275,7 +275,7 @@ func (st *stream) sendLocked(w *watch, events []*mvccpb.Event, rev int64) {
 	}
 }
 
-// sizeOfBytes is that of n bytes behind their length, as a varint.
+// sizeOfBytes is that of n bytes after their length, as a varint.
 func sizeOfBytes(n int) int {
 	size := n + 1
 	for v := n; v >= 0x80; v >>= 7 {
