@@ -1,6 +1,6 @@
 // Command catchup compares the cost of ways to bring a client up to date that was
 // away for long: from etcd, by a list or by replaying its log, and from cache
-// nodes, by what has changed or by the whole state. See bench/README.md.
+// nodes, by the changes or by the whole state. See bench/README.md.
 package main
 
 import (

@@ -31,7 +31,7 @@ type row struct {
 	clients int
 	bytes   int64
 	cpu     time.Duration // of the servers that clients are connected to
-	behind  time.Duration // of the etcd behind the cache nodes
+	behind  time.Duration // of the etcd that the cache nodes read
 	wall    time.Duration
 }
 
@@ -44,7 +44,7 @@ type bench struct {
 
 	left int64 // the revision that the clients were at when they went
 	now  int64
-	want map[string]int64 // what has changed since: the revision, or 0 when it is deleted
+	want map[string]int64 // the changes since: the revision, or 0 when it is deleted
 }
 
 // run measures every way.
@@ -102,8 +102,8 @@ func run(ctx context.Context, cfg config) (rows []row, err error) {
 }
 
 // restart kills all cache nodes and starts them again. A client that was away
-// before must be brought up to date by what has changed, as if nothing had
-// happened.
+// before must catch up by the changes, as without the
+// restart.
 func (b *bench) restart(ctx context.Context) (row, error) {
 	out := row{way: way{name: "cache nodes: all killed, ready again", tier: true}, clients: 1}
 	for _, n := range b.tier.Nodes {
@@ -274,7 +274,7 @@ func (b *bench) check(got map[string]int64, w way) error {
 	}
 	for key, revision := range maps.All(b.want) {
 		has, told := got[key]
-		if !w.exact && revision == 0 && !told { // a list says nothing of it
+		if !w.exact && revision == 0 && !told { // a list does not include it
 			continue
 		}
 		if !told || has != revision {

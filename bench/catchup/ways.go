@@ -15,17 +15,17 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// way is how a client comes back.
+// way is a way for a client to catch up.
 type way struct {
 	name  string
 	tier  bool // by a cache node
-	exact bool // it learns of what has changed and of nothing else
+	exact bool // it gets only the changes
 	// come returns the revision of each key that the client has learned of; 0:
 	// deleted.
 	come func(ctx context.Context, b *bench, conn *grpc.ClientConn) (map[string]int64, error)
 }
 
-// listWay is what everything is compared with.
+// listWay is the baseline of the comparison.
 const listWay = "etcd: list"
 
 func ways() []way {

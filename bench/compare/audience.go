@@ -23,14 +23,14 @@ const (
 	watchFolders = 100
 )
 
-// How watches lie on streams and connections.
+// Distributions of watches over streams and connections.
 const (
 	modeShared     = "shared"     // 100 watches on a stream, a stream on a connection
 	modeStream     = "stream"     // a watch on a stream, 100 streams on a connection
 	modeConnection = "connection" // a watch on a connection
 )
 
-// What is watched.
+// The watched ranges.
 const (
 	whatPrefix = "prefix"  // one prefix by all: every event matches every watch
 	whatKeys   = "keys"    // an exact key by each: every event matches one watch
@@ -44,7 +44,7 @@ type shape struct {
 	size       int // of an event's value
 }
 
-// groups is how many sets of keys there are, none of them empty. A watch covers
+// groups is the number of sets of keys, none of them empty. A watch covers
 // one, and the events go to one after the other.
 func (s shape) groups() int {
 	switch s.what {
@@ -56,12 +56,12 @@ func (s shape) groups() int {
 	return 1
 }
 
-// matched is how many watches an event matches.
+// matched is the number of watches that an event matches.
 func (s shape) matched() int { return max(1, s.watches/s.groups()) }
 
 // While events are not paced, writers are at most so many events ahead of the
 // average watch, and a server may send window bytes on a stream before they are
-// read: etcd's grpc-proxy cuts a stream that stands still for 50 ms.
+// read: etcd's grpc-proxy cuts a stream that does not move for 50 ms.
 const (
 	mostAhead = 1_000
 	window    = 4 << 20
@@ -139,7 +139,7 @@ type watchStream struct {
 	hungry  int // so many still wait for events
 }
 
-// position is how far a watch is.
+// position is the position of a watch.
 type position struct {
 	group   int
 	last    int64 // the revision that it saw last
@@ -162,7 +162,7 @@ func newAudience(s *side, sh shape, after int64, events int) *audience {
 	return a
 }
 
-// expected is how many deliveries there must be in all.
+// expected is the total number of expected deliveries.
 func (a *audience) expected() (n int64) {
 	for i := range a.watches {
 		n += int64(a.position(i).left)
@@ -170,7 +170,7 @@ func (a *audience) expected() (n int64) {
 	return n
 }
 
-// position is where a watch begins.
+// position is the start of a watch.
 func (a *audience) position(watch int) *position {
 	groups := a.groups()
 	group := watch % groups
@@ -182,7 +182,7 @@ func (a *audience) open(ctx context.Context) error {
 	return a.connect(func(s *watchStream, conn connection) error { return a.create(ctx, s, conn) })
 }
 
-// openAndRead opens all watches and reads each as soon as it is there.
+// openAndRead opens all watches and reads each as soon as it is open.
 func (a *audience) openAndRead(ctx context.Context) error {
 	return a.connect(func(s *watchStream, conn connection) error {
 		if err := a.create(ctx, s, conn); err != nil {
@@ -388,7 +388,7 @@ func (a *audience) take(s *watchStream, r *watched) error {
 	}
 	now := int64(time.Since(a.began))
 	for _, revision := range r.revisions {
-		var took time.Duration // of what came before the writer knew: none
+		var took time.Duration // of events before the writer had the answer: none
 		if at := revision - a.after - 1; at >= 0 && at < int64(len(a.acked)) {
 			if acked := a.acked[at].Load(); acked != 0 {
 				took = time.Duration(now - acked)
@@ -407,7 +407,7 @@ func (a *audience) close() {
 	}
 }
 
-// writers is how many puts are under way at a time, at most.
+// writers bounds the concurrent puts.
 const writers = 16
 
 // write puts all events, so many per second, or when that is 0 as fast as

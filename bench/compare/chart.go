@@ -8,7 +8,7 @@ import (
 )
 
 // chart draws the CPU time per delivery, a bar for each side, load after load: the
-// pale part is what the same writes cost unwatched. Within a load the bars are to
+// pale part is the cost of the same writes unwatched. Within a load the bars are to
 // scale.
 func (r report) chart(out io.Writer) error {
 	const (

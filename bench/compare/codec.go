@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// codec sends messages of etcd's and looks at answers where they lie: the client shares the
+// codec sends messages of etcd's and reads answers in place: the client shares the
 // machine with the servers under test.
 type codec struct{}
 

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// config says what to run.
+// config configures a run.
 type config struct {
 	// sides are the kinds that are compared.
 	sides []string
@@ -27,8 +27,8 @@ type config struct {
 	watches []int
 	sizes   []int
 	paces   []string
-	// rate is how many events a paced load delivers per second, over all watches,
-	// for deliver. deliveries is how many a saturated one delivers.
+	// rate is the events that a paced load delivers per second, over all watches,
+	// for deliver. deliveries is the number that a saturated one delivers.
 	rate       int
 	deliver    time.Duration
 	deliveries int
@@ -45,13 +45,13 @@ type config struct {
 	listed    int
 	page      int
 	gets      int
-	// rest is how long is waited for things to settle, and idleness measured.
+	// rest is the time to settle, and the duration of the measurement at rest.
 	rest time.Duration
 
 	cachenode, etcd, nats, self string // programs
 	dir                         string
 	profile                     string    // a directory for profiles of the servers; empty: none are made
-	changed                     []string  // flags that were given, besides those that choose loads and outputs
+	changed                     []string  // flags that were given, without those that choose loads and outputs
 	identity                    *identity // with tls
 	say                         func(format string, args ...any)
 }

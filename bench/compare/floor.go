@@ -15,7 +15,7 @@ const (
 	floorWrites  = 'p'
 )
 
-// floorHead is the length of what precedes an event: as much as HTTP/2's and gRPC's, which end
+// floorHead is the length of the header of an event: as long as HTTP/2's and gRPC's, which end
 // with the length of the message.
 const floorHead = 9 + 5
 

@@ -25,7 +25,7 @@ func (h *histogram) add(d time.Duration, n int64) {
 	h.counts[e<<histogramBits+int(v>>e)].Add(n)
 }
 
-// total is how many durations were counted.
+// total is the number of counted durations.
 func (h *histogram) total() (n int64) {
 	for i := range h.counts {
 		n += h.counts[i].Load()
@@ -47,7 +47,7 @@ func (h *histogram) quantile(q float64) time.Duration {
 	return 0
 }
 
-// merge adds what another one has counted.
+// merge adds the counts of another one.
 func (h *histogram) merge(other *histogram) {
 	for i := range other.counts {
 		h.counts[i].Add(other.counts[i].Load())

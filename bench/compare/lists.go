@@ -64,7 +64,7 @@ func lists(ctx context.Context, t *trial, m mode, keys int) error {
 		return err
 	}
 	err = c.each(ctx, len(t.side.ends), func(ctx context.Context, conn *grpc.ClientConn, _ int) error {
-		return t.list(ctx, conn, linearizable, keys, 0) // everything has been read once, whatever that cost
+		return t.list(ctx, conn, linearizable, keys, 0) // everything has been read once, at any cost
 	})
 	if c.close(); err != nil {
 		return err
@@ -101,11 +101,11 @@ func gets(ctx context.Context, t *trial, m mode, keys int) error {
 	return nil
 }
 
-// backgroundWrites is how many keys are written per second while others are read.
+// backgroundWrites is the keys written per second while others are read.
 const backgroundWrites = 200
 
-// getsAmongWrites does the same while other keys are written, and takes apart what the
-// writes alone cost.
+// getsAmongWrites does the same while other keys are written, and reports the cost
+// of the writes alone separately.
 func getsAmongWrites(ctx context.Context, t *trial, m mode, keys int) error {
 	sh := shape{what: whatPrefix, watches: 1, size: t.sizes[0]}
 	alone := max(1, int(t.deliver.Seconds()/2*backgroundWrites))
@@ -160,7 +160,7 @@ func reads(ctx context.Context, t *trial, label string, clients, times int, ends
 	return nil
 }
 
-// spentOn calls f so often for each client and returns what that cost the side.
+// spentOn calls f so often for each client and returns the cost to the side.
 func (t *trial) spentOn(ctx context.Context, clients, times int, ends []string, f func(ctx context.Context, conn *grpc.ClientConn, i int) error) (used, error) {
 	c, err := newCrowd(t.side, clients, ends)
 	if err != nil {
@@ -232,7 +232,7 @@ func (t *trial) list(ctx context.Context, conn *grpc.ClientConn, m mode, keys, l
 	return list(ctx, conn, m, keys, limit)
 }
 
-// keysEnd is behind all keys that are listed.
+// keysEnd is after all listed keys.
 const keysEnd = "/registry/pods0"
 
 const nativeListMethod = "/shardwatch.v1.CacheService/List"

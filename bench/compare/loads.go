@@ -131,8 +131,8 @@ func run(ctx context.Context, c *config) (r report, err error) {
 	return r, nil
 }
 
-// try runs a load on a fresh side: memory and caches that another load has left
-// behind would be this one's.
+// try runs a load on a fresh side: memory and caches of an earlier load would
+// count for this one.
 func try(ctx context.Context, c *config, l load, kind, dir string) (_ []measurement, err error) {
 	ctx, cancel := context.WithTimeout(ctx, each)
 	defer cancel()

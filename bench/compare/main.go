@@ -199,7 +199,7 @@ func (l load) rank() int {
 	return 0
 }
 
-// flagText is a flag's value as it is given.
+// flagText is a flag's value as given.
 func flagText(f *pflag.Flag) string {
 	if s, ok := f.Value.(pflag.SliceValue); ok {
 		return strings.Join(s.GetSlice(), ",")

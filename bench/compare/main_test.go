@@ -119,7 +119,7 @@ func TestThePageHasEverything(t *testing.T) {
 	}
 	for _, w := range words {
 		if !bytes.Contains(page, []byte("| `"+w)) && !bytes.Contains(page, []byte("`"+w+"/<")) {
-			t.Errorf("docs/performance.md does not tell of %s", w)
+			t.Errorf("docs/performance.md does not mention %s", w)
 		}
 	}
 }

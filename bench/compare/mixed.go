@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// mixedWrites is how many keys are written per second, mixedKeys how many there are
+	// mixedWrites is the keys written per second, mixedKeys the number of keys
 	// to get and to list.
 	mixedWrites = 50
 	mixedKeys   = 1_000

@@ -72,8 +72,8 @@ func stormLoads(c *config) []load {
 }
 
 // storm kills one of three nodes while there are writes. Its watches resume on
-// the others, all at once, each behind the revision that it saw last, and have
-// caught up with what was written until they were there.
+// the others, all at once, each after the revision that it saw last. The storm ends
+// when they have caught up with the writes up to their arrival.
 func storm(ctx context.Context, t *trial, sh shape) error {
 	sh.watches *= len(t.side.ends) // so that the dead one had as many as the name of the load says
 	events, perSecond := watchLoad{shape: sh}.pace(t.config)
@@ -127,7 +127,7 @@ func storm(ctx context.Context, t *trial, sh shape) error {
 }
 
 // move has the watches of a stream resume on another endpoint, and returns when
-// they have caught up with what was acknowledged until they were there.
+// they have caught up with the writes that were acknowledged before their arrival.
 func (a *audience) move(ctx context.Context, s *watchStream, end string) error {
 	s.end = end
 	conn, err := a.dial(end)

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// report is a run. Measurements stand in the order they were made.
+// report is a run. Measurements are in the order of their time.
 type report struct {
 	Setting      string            `json:"setting"`
 	Sides        []string          `json:"sides"`
@@ -89,7 +89,7 @@ func (r report) rows() (rows []row) {
 	last := -1 // the row of the measurement before
 	for i, m := range r.Measurements {
 		at := slices.IndexFunc(rows, func(x row) bool { return x.load == m.Load && x.figure == m.Figure })
-		if at < 0 { // what only some sides have stands where they have it
+		if at < 0 { // a row of only some sides keeps its place on these
 			if at = len(rows); i > 0 && r.Measurements[i-1].Load == m.Load {
 				at = last + 1
 			}

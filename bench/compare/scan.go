@@ -8,7 +8,7 @@ import (
 )
 
 // cursor walks over a message as gRPC received it, buffer after buffer, and
-// copies only what is asked for.
+// copies only the requested fields.
 type cursor struct {
 	rest  mem.BufferSlice
 	b     []byte // the rest of the current buffer

@@ -86,7 +86,7 @@ func serveBare(l net.Listener, secure *tls.Config) error {
 	return s.Serve(l)
 }
 
-// Range tells the revision and finds nothing.
+// Range returns the revision and no keys.
 func (b *bare) Range(context.Context, *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -191,7 +191,7 @@ func (c *bareConn) add(stream grpc.ServerStream, id, from int64) error {
 	return nil
 }
 
-// forget drops the watches of a stream, on which nothing is sent from then on.
+// forget drops the watches of a stream, which gets no messages from then on.
 func (c *bareConn) forget(stream grpc.ServerStream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

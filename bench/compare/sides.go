@@ -214,7 +214,7 @@ func (s *side) dial(end string, more ...grpc.DialOption) (*grpc.ClientConn, erro
 }
 
 // owner returns the endpoint of the node that watches etcd for a range of keys, or
-// "" when there is none: the range lies in several shards.
+// "" when there is none: the range is in several shards.
 func (s *side) owner(ctx context.Context, first, last string) (string, error) {
 	creds := insecure.NewCredentials()
 	if s.tls != nil {

@@ -33,9 +33,9 @@ const (
 	figureReplay    = "CPU per event replayed"
 )
 
-// watchLoads are all combinations of what watches differ in. Those that differ
-// from the usual one in one way, other than what is watched and how large it
-// is, are standard; with --full, those that differ in two.
+// watchLoads are all combinations of the properties of watches. Those that differ
+// from the usual one in one property, other than the watched range and its
+// size, are standard; with --full, those that differ in two.
 func watchLoads(c *config) (out []load) {
 	for i, mode := range c.modes {
 		for j, what := range c.whats {
@@ -61,7 +61,7 @@ func watchLoads(c *config) (out []load) {
 			}
 		}
 	}
-	// The same watches over keys that lie in one shard and in many.
+	// The same watches over keys in one shard and in many.
 	for _, shards := range []int{1, 16, 64} {
 		w := watchLoad{shape: shape{mode: c.modes[0], what: whatPrefix, watches: c.watches[0], size: c.sizes[0]}}
 		out = append(out, load{
@@ -199,8 +199,8 @@ func (t *trial) revision(ctx context.Context) (int64, error) {
 	return to.revision(ctx)
 }
 
-// unwatched writes events that no client watches, and returns what that cost and how
-// long the puts took.
+// unwatched writes events that no client watches, and returns their cost and the
+// durations of the puts.
 func (t *trial) unwatched(ctx context.Context, sh shape, events int, perSecond float64) (used, *histogram, error) {
 	after, err := t.revision(ctx)
 	if err != nil {
@@ -227,8 +227,8 @@ func (t *trial) write(ctx context.Context, a *audience, perSecond float64) (*his
 	return a.write(ctx, to, perSecond)
 }
 
-// run writes an audience's events and reads them, and returns how long the puts
-// took and what it all cost, up to the failure if there is one.
+// run writes an audience's events and reads them, and returns the durations of the
+// puts and the total cost, up to the failure if there is one.
 func (t *trial) run(ctx context.Context, a *audience, perSecond float64) (puts *histogram, spent used, err error) {
 	profiled, err := t.profiled()
 	if err != nil {
@@ -273,8 +273,8 @@ func (t *trial) profiled() (done func(), err error) {
 	return p.Interrupt, nil
 }
 
-// stoppedLoad is watches, and then the same with one more client that does not
-// read.
+// stoppedLoad measures watches, and then the same with an additional client that does
+// not read.
 type stoppedLoad struct{ shape }
 
 func (l stoppedLoad) run(ctx context.Context, t *trial) error {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// purpose is what CPU time of a node is spent on, by functions on the stack. Earlier
-// ones win.
+// purpose classifies CPU time of a node by functions on the stack. Earlier
+// purposes win.
 type purpose struct {
 	name string
 	// of are parts of the names of functions.
@@ -51,7 +51,7 @@ func purposes() []purpose {
 }
 
 // profiler takes CPU profiles from outside of a bubble of fake time: what reads a profile
-// waits for the CPU, and fake time would stand still.
+// waits for the CPU, and fake time would not advance.
 type profiler struct {
 	// All are made outside.
 	starts, stops chan struct{}

@@ -22,7 +22,7 @@ type cluster struct {
 	could   map[shard.NodeID]bool // have shards, when all was settled last
 }
 
-// found founds a cluster in which everything is where it belongs.
+// found founds a cluster whose copies are already at their target nodes.
 func found(c config) (*cluster, error) {
 	cl := &cluster{config: c, now: time.Unix(1_800_000_000, 0), rules: planner.DefaultRules()}
 	cl.rules.MaxFills, cl.rules.MaxNodeFills, cl.rules.Planner = c.maxMoves, c.maxNodeMoves, new(planner.Planner)

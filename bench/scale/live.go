@@ -20,7 +20,7 @@ import (
 )
 
 // reportLive runs whole nodes in this process, on fake time: gossip, raft with three
-// voters, the shard map, and clients that follow it. Fake time stands still while
+// voters, the shard map, and clients that follow it. Fake time does not advance while
 // anything computes, so that a slow machine causes no suspicions, and the numbers of
 // bytes and times are those of a machine with enough CPUs.
 func reportLive(conf config, out, tell io.Writer) error {
@@ -58,7 +58,7 @@ type follower struct {
 }
 
 const (
-	// restTime is how long rest is measured.
+	// restTime is the duration of the measurement at rest.
 	restTime = time.Minute
 	// flapping is the number of the node that flaps: it does not vote.
 	flapping = 4
@@ -224,8 +224,8 @@ func (l *liveCluster) clientsWith(ok func(*follower) bool) bool {
 }
 
 // measured runs one thing, which returns when nodes and clients know of it, and prints
-// a row: what it has cost beyond rest. Gossip is not in it: two nodes exchange all they
-// know every two minutes or so, which in so short a time hides the rest.
+// a row with its cost beyond rest. The row excludes gossip: two nodes exchange their whole
+// state about every two minutes, which would dominate so short a time.
 func (l *liveCluster) measured(what string, do func() (nodes, clients time.Duration)) {
 	fmt.Fprintf(l.tell, "measuring %s\n", what)
 	messages := l.clients[0].messages

@@ -212,7 +212,7 @@ func (c *cluster) apply(ch shard.Change) error {
 	return nil
 }
 
-// reportSize tells how large the map is.
+// reportSize reports the size of the map.
 func reportSize(cl *cluster, out io.Writer) error {
 	start := cpu()
 	b, err := shard.EncodeMap(cl.m)

@@ -19,7 +19,7 @@ type answer struct {
 	counted bool
 	count   int64
 	more    bool
-	// now is etcd's revision as the answer to a read at an exact one tells it,
+	// now is etcd's revision in the answer to a read at an exact one,
 	// and notBefore the oldest that it may be.
 	now, notBefore kv.Revision
 }
@@ -87,8 +87,8 @@ func (a *answers) add(r answer, err error) {
 	a.refused[r.api][err.Error()]++
 }
 
-// mute ignores answers until it is undone: it is unknown what they must be while etcd has another
-// history and not every node knows.
+// mute ignores answers until it is undone: the right answers are unknown while etcd has another
+// history and not every node has noticed it.
 func (a *answers) mute(on bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 )
 
 // etcdClients are watches of one clientv3, which knows all nodes as the
-// members of an etcd cluster and resumes by itself.
+// members of an etcd cluster and resumes without help.
 type etcdClients struct {
 	nodes   []target
 	client  *clientv3.Client
@@ -64,7 +64,7 @@ func (e *etcdClients) run(ctx context.Context) {
 		}
 		for _, leader := range []bool{false, true} {
 			timed, cancel := context.WithTimeout(e.context(ctx, leader), asking)
-			_ = e.client.RequestProgress(timed) // the watches tell what is wrong
+			_ = e.client.RequestProgress(timed) // the watches report errors
 			cancel()
 		}
 	}
@@ -106,8 +106,8 @@ func (e *etcdClients) watch(ctx context.Context, w *etcdWatch) {
 	}
 }
 
-// follow watches from where w is until the client gives up, and returns why,
-// and what was compacted when it was that.
+// follow watches from w's position until the client gives up. It returns the cause,
+// and the compact revision if that was the cause.
 func (e *etcdClients) follow(ctx context.Context, w *etcdWatch) (compacted int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -155,8 +155,8 @@ func (e *etcdClients) follow(ctx context.Context, w *etcdWatch) (compacted int64
 		case r.IsProgressNotify():
 			w.progressed(rev)
 		default:
-			// A watch of what comes next that has seen nothing is resumed by
-			// clientv3 at the revision it was created at, not behind it.
+			// clientv3 resumes a watch from the current revision that has seen no
+			// event at the revision of its creation, not after it.
 			for born > 0 && len(events) > 0 && events[0].Kv.ModRevision == born && e.streams(w.wish.leader) > streams {
 				events = events[1:]
 			}
@@ -176,7 +176,7 @@ func (e *etcdClients) intercept(ctx context.Context, desc *grpc.StreamDesc, cc *
 	return &noticed{ClientStream: s, client: e, leader: leader}, nil
 }
 
-// noticed is a watch stream that tells its client where it is.
+// noticed is a watch stream that reports its position to its client.
 type noticed struct {
 	grpc.ClientStream
 	client *etcdClients

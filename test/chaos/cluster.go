@@ -39,11 +39,11 @@ type Node struct {
 type Cluster struct {
 	Nodes []*Node
 	// Spares are nodes that do not run until a fault starts them, and end with
-	// it. Clients are not told of them.
+	// it. Clients do not know them.
 	Spares []*Node
 }
 
-// spares is how many there are.
+// spares is their number.
 const spares = 2
 
 // newCluster describes the nodes of a run over an etcd and starts none. Every

@@ -9,39 +9,39 @@ import (
 	"time"
 )
 
-// Config says what to run.
+// Config configures a run.
 type Config struct {
-	// Cycles is how many cycles there are; the faults take turns.
+	// Cycles is the number of cycles; the faults take turns.
 	Cycles int
 	// Faults are names of faults, in the order of their turns; see [Faults].
 	Faults []string
-	// Seed decides what is written and watched. Faults strike as fast as the
+	// Seed decides the writes and watches. Faults strike as fast as the
 	// machine lets them, so that no two runs are alike to the microsecond.
 	Seed uint64
-	// Duration is how long each cycle writes, at least.
+	// Duration is the least time that each cycle writes.
 	Duration time.Duration
 	// Short divides the time that faults last; 1: as the table says.
 	Short int
 
-	// Rate is how many writes per second are aimed at. A cycle with fewer than
+	// Rate is the target of writes per second. A cycle with fewer than
 	// MinRate is void and is repeated.
 	Rate, MinRate int
-	// Watches is how many watches there are, of shapes as Mix says, over
+	// Watches is the number of watches, of the shapes in Mix, over
 	// Clients clients of each kind.
 	Watches, Clients int
 	Mix              Mix
 	// APIs are what clients speak; each has half of the watches when there are
 	// two.
 	APIs []string
-	// Passed is how many percent of the writes go through the nodes, when
+	// Passed is the percentage of the writes that go through the nodes, when
 	// etcd's API is spoken.
 	Passed int
 
-	// Big is how many transactions of each cycle are almost as big as etcd takes
-	// them: with previous values they come in fragments. With 0 there are no
+	// Big is the number of transactions per cycle that are almost as big as etcd
+	// allows: with previous values they come in fragments. With 0 there are no
 	// single big values either.
 	Big int
-	// Joiners is how many watches by each API start late, again and again.
+	// Joiners is the number of watches by each API that start late, repeatedly.
 	Joiners int
 	// Compact: etcd is compacted every 10 to 30 s.
 	Compact bool
@@ -49,9 +49,9 @@ type Config struct {
 	// Nodes, Shards and Replicas are those of the cluster. The defaults are what five
 	// nodes with the shipped manifests have: three of them found it, with a shard each.
 	Nodes, Shards, Replicas int
-	// Members is how many members etcd has, where no fault says otherwise.
+	// Members is the number of etcd's members, unless a fault sets another one.
 	Members int
-	// Window is how long nodes keep events for replay.
+	// Window is the time for which nodes keep events for replay.
 	Window time.Duration
 	// Prefixes × Keys keys exist at first.
 	Prefixes, Keys int
@@ -62,7 +62,7 @@ type Config struct {
 	clients string
 	// programs is the directory of the programs of examples/.
 	programs string
-	// Dir is where programs, data and logs go; it must exist.
+	// Dir is the directory of programs, data and logs; it must exist.
 	Dir string
 	// Say is called with each event; nil: not called.
 	Say func(format string, args ...any)

@@ -25,7 +25,7 @@ type crowd struct {
 	watchers []*watcher
 	truth    *truth
 	gate     *gate // slow watchers wait at it
-	// still: streams stay where they are as long as nothing is wrong.
+	// still: streams keep their nodes unless there is a fault.
 	still *atomic.Bool
 }
 
@@ -100,8 +100,8 @@ func (c *crowd) newGroup(k kind, nodes []target, ws []*watcher, i int, rng *rand
 	return n, nil
 }
 
-// run watches until ctx ends. What is seen is judged all the while, so that
-// it need not be kept.
+// run watches until ctx ends. Updates are judged as they arrive, so that
+// they need not be kept.
 func (c *crowd) run(ctx context.Context) error {
 	var g sync.WaitGroup
 	defer g.Wait()

@@ -19,8 +19,8 @@
 // any error and now and then without one resume on the next node, with nothing
 // but the last revision plus one (stream.go). One native client is a process of
 // its own, which a fault can stop (remote.go). With etcd's API a part of the
-// writes goes through the nodes, too (write_nodes.go): what they acknowledge
-// must be there, and nothing may happen twice.
+// writes goes through the nodes, too (write_nodes.go): acknowledged writes
+// must exist, and none may happen twice.
 //
 // A fault is one small file that implements [Fault] and is listed in [Faults].
 //

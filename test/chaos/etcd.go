@@ -94,7 +94,7 @@ func (e *etcd) connect(ctx context.Context) (err error) {
 		return clientv3.New(clientv3.Config{
 			Endpoints: endpoints, DialTimeout: 5 * time.Second, Context: ctx, Logger: zap.NewNop(),
 			DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
-			// By itself gRPC would try once in two minutes after etcd was away for long.
+			// By default, gRPC would try once in two minutes after etcd was away for long.
 			DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: time.Second,
 			})},
@@ -203,7 +203,7 @@ func (m *member) metrics(ctx context.Context) (samples, error) {
 	return scrape(ctx, m.endpoint+"/metrics")
 }
 
-// samples are metrics by name with labels, as they stand in the text format.
+// samples are metrics by name with labels, as in the text format.
 type samples map[string]float64
 
 // sum adds up all samples of a name whose labels contain all the given parts.

@@ -243,7 +243,7 @@ func watchFakes(t *testing.T, by kind, l *lie) []check.Violation {
 	}
 	first, all := crowd.violations()
 	if len(first) == 0 && all[by] > 0 {
-		t.Errorf("%d violations, none of them told", all[by])
+		t.Errorf("%d violations, none of them reported", all[by])
 	}
 	return first
 }

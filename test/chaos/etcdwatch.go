@@ -52,8 +52,8 @@ func (w *etcdWatch) request() *etcdserverpb.WatchCreateRequest {
 	return r
 }
 
-// created takes the answer to a request without a start: the watch has what
-// comes behind rev.
+// created takes the answer to a request without a start: the watch has the
+// events after rev.
 func (w *etcdWatch) created(rev int64) {
 	if w.next == 0 {
 		w.next = rev + 1
@@ -61,12 +61,12 @@ func (w *etcdWatch) created(rev int64) {
 	}
 }
 
-// progressed takes a word that everything up to rev has come. clientv3 goes on
+// progressed takes a report that everything up to rev has come. clientv3 resumes
 // from there after a break, even when it had more: progress that goes back has
 // events delivered twice.
 func (w *etcdWatch) progressed(rev int64) {
 	if rev < w.seen {
-		w.blame(check.PromiseBookmarkable, rev, fmt.Sprintf("progress that does not go back behind %d", w.seen), "progress")
+		w.blame(check.PromiseBookmarkable, rev, fmt.Sprintf("progress that does not go back below %d", w.seen), "progress")
 	}
 	w.saw(check.Op{Kind: check.OpProgress, Revision: kv.Revision(rev)}, time.Now())
 	w.next = max(w.next, rev+1)
@@ -82,7 +82,7 @@ func (w *etcdWatch) delivered(events []*mvccpb.Event) {
 			n++
 		}
 		op := check.Op{Kind: check.OpBatch, Revision: kv.Revision(rev)}
-		// etcd looks previous values up, and does not find what it has compacted.
+		// etcd looks previous values up, and does not find compacted ones.
 		op.Forgetful = rev <= w.truth.compacted.Load()
 		for _, e := range events[:n] {
 			op.Events = append(op.Events, eventFromEtcd(e))
@@ -110,8 +110,8 @@ func (w *etcdWatch) list(ctx context.Context, c etcdserverpb.KVClient) error {
 }
 
 // cutOff reports whether the watch lost its stream while etcd was restored, and
-// has it begin with the state then. Revisions are all that etcd's API has: with
-// one of the history that has ended a watch goes on in the other one, at a node
+// has it begin with the state then. etcd's API has only revisions: with
+// one of the ended history, a watch continues in the other one, at a node
 // as at etcd itself, and only its user can know.
 func (w *etcdWatch) cutOff() bool {
 	if w.next == 0 || !w.behind() {

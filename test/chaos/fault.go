@@ -17,23 +17,23 @@ type Fault struct {
 	Name, About string
 	// Needs has the prerequisites.
 	Needs Needs
-	// For is how long it stays broken, from the end of Inject on.
+	// For is the duration of the fault, from the end of Inject on.
 	For time.Duration
 	// Stall is what 99 of 100 watches of the native API may be late at most, in
-	// comparison with etcd's own watch; 0: nothing is promised.
+	// comparison with etcd's own watch; 0: no bound.
 	Stall time.Duration
-	// Inject breaks something, and returns what mends it. An error says that the
-	// scene could not be set, or that something did not happen which has to; it
+	// Inject injects the fault, and returns the function that heals it. An error means that
+	// the preparation failed, or that a required effect did not happen; it
 	// ends the run.
 	Inject func(ctx context.Context, s *Scene) (heal, error)
 
-	// Flags are flags of the nodes, besides the usual ones; nil: none.
+	// Flags are flags of the nodes, in addition to the usual ones; nil: none.
 	Flags func(Config) []string
 	// Shards is how many times as many shards there may be as at first, with those
 	// that others take over from; 0: as many.
 	Shards int
 	// Overtakes: etcd begins with revision 1 again and is written to until it is ahead of
-	// what it was. That takes minutes at an etcd whose revision a restore has raised, so
+	// its former revision. That takes minutes at an etcd whose revision a restore has raised, so
 	// the fault has a site of its own.
 	Overtakes bool
 	// NoWrites: etcd cannot be written to while it is broken, and that time does
@@ -41,22 +41,22 @@ type Fault struct {
 	NoWrites bool
 	// Lists: nodes may have to list from etcd.
 	Lists bool
-	// Relists: native clients are sent the whole state, as nothing else is left.
+	// Relists: native clients are sent the whole state, since no other way is left.
 	Relists bool
 	// Missing is the reason why the fault is not implemented: it is in the table, but not in any
 	// run.
 	Missing string
 }
 
-// heal mends what was broken. It returns once everything runs again; whether
-// it is ready is the cycle's to wait for.
+// heal heals the fault. It returns once everything runs again; the cycle waits
+// until it is ready.
 type heal func(ctx context.Context) error
 
 // Needs has the prerequisites of a fault.
 type Needs struct {
 	// Network: every process has an address of its own; see [network].
 	Network bool
-	// Members is how many members etcd must have; 0: any number will do.
+	// Members is the required number of etcd's members; 0: any.
 	Members int
 }
 
@@ -208,7 +208,7 @@ func ips(nodes []*Node) (out []string) {
 	return out
 }
 
-// together returns what mends all, the last one first.
+// together returns a function that heals all, the last one first.
 func together(heals ...heal) heal {
 	return func(ctx context.Context) error {
 		var errs []error

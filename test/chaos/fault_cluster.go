@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// clusterFaults are what happens to several nodes, or to what keeps them
-// together.
+// clusterFaults are faults of several nodes, or of their connections and
+// quorum.
 func clusterFaults() []Fault {
 	return []Fault{
 		{
@@ -60,7 +60,7 @@ func loseQuorum(ctx context.Context, s *Scene) (heal, error) {
 		if err := s.WatchesGoOn(ctx, time.Minute); err != nil {
 			return fmt.Errorf("with %s as the only voter: %w", left.Name, err)
 		}
-		s.Say("all watches went on with %s as the only voter", left.Name)
+		s.Say("all watches continued with %s as the only voter", left.Name)
 		return start(ctx)
 	}, nil
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// compactions are nodes that etcd leaves behind: it compacts around the last
-// revision that they have, r-1, r and r+1 by turns, while they cannot see it.
+// compactions are faults in which nodes fall behind etcd's history: it compacts around
+// their last revision, r-1, r and r+1 by turns, while they cannot see it.
 func compactions() []Fault {
 	return []Fault{
 		{
@@ -61,7 +61,7 @@ func (s *Scene) compactBehind(ctx context.Context, nodes ...*Node) (heal, error)
 	}
 	at := last + int64(s.Turn%3) - 1
 	s.Say("%d nodes are cut at revision %d", len(nodes), last)
-	// No watch of the test may be behind the compact revision.
+	// No watch of the test may be below the compact revision.
 	if err := pause(ctx, 4*time.Second); err != nil {
 		return mend, err
 	}

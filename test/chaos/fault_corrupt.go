@@ -34,9 +34,9 @@ func corruptions() []Fault {
 // flipByte flips one byte in the state of one node, and waits until it answers
 // with the right record again.
 func flipByte(ctx context.Context, s *Scene) (heal, error) {
-	// The key lies outside what the readers read: until the node has compared its
+	// The key is outside the ranges of the readers: until the node has compared its
 	// copy with the others, a read of the key is wrong. A list of everything, which
-	// clients of etcd's API make behind a compaction, would be one.
+	// clients of etcd's API make after a compaction, would be one.
 	s.load.compacting.Lock()
 	defer s.load.compacting.Unlock()
 	key := fmt.Sprintf("~bitflip/%d/%d", s.Seed, s.Turn)

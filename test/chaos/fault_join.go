@@ -25,7 +25,7 @@ func joins() []Fault {
 	}
 }
 
-// newcomerJoins is how often each client of a newcomer joins.
+// newcomerJoins is the number of times that each client of a newcomer joins.
 const newcomerJoins = 5
 
 // newcomer starts empty nodes and has clients connect before they are ready. No
@@ -66,8 +66,8 @@ func newcomer(ctx context.Context, s *Scene) (heal, error) {
 	return leave, s.Cluster.await(ctx, "the shards to leave both", func(m *shard.Map) error { return without(m, spares...) })
 }
 
-// fiveToThree is what has left a cluster without a quorum: votes that moved away
-// from pods that were restarted, to pods that are then scaled away.
+// fiveToThree repeats a loss of quorum: votes moved away from restarted pods
+// to pods that were then scaled away.
 func fiveToThree(ctx context.Context, s *Scene) (heal, error) {
 	s.last = nil
 	const stay = 3

@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// loadFaults are changes of the shard map that the cluster makes by itself: no
+// loadFaults are changes of the shard map that the cluster makes on its own: no
 // client may notice more than a pause.
 func loadFaults() []Fault {
 	return []Fault{{
@@ -20,11 +20,11 @@ func loadFaults() []Fault {
 	}}
 }
 
-// mostSplits is how many splits it takes at most to cool a shard that has half as
+// mostSplits bounds the splits that cool a shard that has half as
 // much load again as is too much: one, and another where the cut was uneven.
 const mostSplits = 2
 
-// quiet is how long the map is left alone with a load that does not change: the
+// quiet is the time without changes of the map under a steady load: the
 // leader looks at it every ten seconds, and it counts when it lasts for as long.
 const quiet = 25 * time.Second
 
@@ -32,9 +32,9 @@ func hotFlags(c Config) []string {
 	return []string{"--split-events", strconv.Itoa(hotBound(c.Rate, c.Shards)), "--split-after", "10s", "--merge-after", "10s"}
 }
 
-// hotBound is how many events per second are too much for a shard: about five times
-// what each has of the usual writes. So what one has is less than the quarter up to
-// which two are merged, and what two have is more, when etcd takes the writes as fast
+// hotBound is the events per second that are too many for a shard: about five times
+// the usual writes of each. So the rate of one is less than the quarter up to
+// which two are merged, and that of two is more, when etcd takes the writes as fast
 // as they are meant to come.
 func hotBound(rate, shards int) int { return max(1, 6*rate/shards) }
 

@@ -60,7 +60,7 @@ func changeMap(ctx context.Context, s *Scene) (heal, error) {
 }
 
 // mapChanger changes the map at random. There are never fewer shards than at
-// first, which the cluster would cut by itself, and at most half as many more.
+// first, which the cluster would cut on its own, and at most half as many more.
 type mapChanger struct {
 	s     *Scene
 	rng   *rand.Rand
@@ -180,7 +180,7 @@ func scale(ctx context.Context, s *Scene) (heal, error) {
 	if err := s.Cluster.await(ctx, "both to own shards", func(m *shard.Map) error { return owns(m, soft, hard) }); err != nil {
 		return leave, err
 	}
-	// Nothing is in motion any more: what comes is about leaving.
+	// No shard moves any more: the next changes are about leaving.
 	if err := s.Cluster.calm(ctx); err != nil {
 		return leave, err
 	}

@@ -88,7 +88,7 @@ func (s *Scene) pauseOwner(ctx context.Context, asked time.Duration) (heal, erro
 		if err != nil {
 			return nil, err
 		}
-		// The connection must stand before the node sleeps.
+		// The connection must be established before the node sleeps.
 		if _, err := r.ask(ctx, question{r: s.keys.anyPrefix(), stale: time.Minute}); err != nil {
 			s.Say("%s refuses a read before its sleep: %v", victim.Name, err)
 		}

@@ -118,7 +118,7 @@ func (s *Scene) goOn(context.Context) error {
 	return nil
 }
 
-// takeBack ends etcd and puts a snapshot in the place of what it had. With
+// takeBack ends etcd and replaces its data by a snapshot. With
 // unseen no node can reach it until the returned heal has run.
 func (s *Scene) takeBack(ctx context.Context, m *member, r etcdtest.Restore, unseen bool) (heal, error) {
 	var heals []heal

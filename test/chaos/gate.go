@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// gate is what slow readers wait at while it is closed.
+// gate holds slow readers back while it is closed.
 type gate struct {
 	mu sync.Mutex
 	is chan struct{} // guarded by mu; closed: the gate is open

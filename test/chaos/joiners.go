@@ -182,7 +182,7 @@ func (j *joiner) join(ctx context.Context) {
 	}
 	// Events may come before we hear of them from etcd.
 	if terr := j.truth.reach(ctx, int64(c.Reached()), patience); terr != nil {
-		return // the run fails by itself
+		return // the run fails anyway
 	}
 	if err == nil {
 		c.Finish(j.truth.history(), until)
@@ -210,7 +210,7 @@ func (j *joiner) start(head int64) kv.Revision {
 	return max(j.anyStart(head), j.truth.now.Load().base+1)
 }
 
-// anyStart chooses a revision: near the head, somewhere above what etcd has compacted, just there,
+// anyStart chooses a revision: near the head, somewhere above etcd's compact revision, just there,
 // or, if the API can serve it, from long ago.
 func (j *joiner) anyStart(head int64) kv.Revision {
 	compacted := max(j.truth.compacted.Load(), 1)

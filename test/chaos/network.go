@@ -14,23 +14,23 @@ import (
 )
 
 // network gives every process of a run an address in a network namespace of
-// its own, all on one bridge, so that what lies between two of them can be cut
+// its own, all on one bridge, so that the link between two of them can be cut
 // without touching anything else on the machine. The run itself, with all
 // clients, is at the bridge's address. It needs root, ip and iptables.
 type network struct {
-	id    string // in all names of what it made
+	id    string // in the names of all its resources
 	self  string // our address
 	hosts []*host
 }
 
-// host is where one process lives.
+// host is the network namespace of one process.
 type host struct {
 	name, ip string
 	space    string // the namespace
 }
 
 // ourNames begin the names of all that a network makes; the process that made
-// it follows, so that what a crashed run left behind can be told.
+// it follows, so that the leftovers of a crashed run can be found.
 const ourNames = "swc"
 
 // netless returns why there can be no network here; nil: there can.
@@ -174,12 +174,12 @@ func inOrder(ctx context.Context, commands ...string) error {
 	return nil
 }
 
-// run returns what starts a program on the host.
+// run returns a command that starts a program on the host.
 func (h *host) run(bin string, args []string) (string, []string) {
 	return "ip", append([]string{"netns", "exec", h.space, bin}, args...)
 }
 
-// apply adds rules to the host's filter, and returns what removes just these.
+// apply adds rules to the host's filter, and returns a function that removes just these.
 // Each begins with the chain, as in "INPUT -s 198.18.0.10 -j DROP".
 func (h *host) apply(ctx context.Context, rules ...string) (heal, error) {
 	var added []string
@@ -205,7 +205,7 @@ func (h *host) iptables(ctx context.Context, args string) error {
 }
 
 // from and to are rules that keep a host from hearing an address, and from
-// being heard by it; by is what happens to the packets.
+// being heard by it; by is the treatment of the packets.
 func from(ip, by string) string { return "INPUT -s " + ip + by }
 func to(ip, by string) string   { return "OUTPUT -d " + ip + by }
 

@@ -15,7 +15,7 @@ import (
 type process struct {
 	name, bin string
 	args      []string
-	env       []string // besides ours
+	env       []string // added to ours
 	log       string   // path of the file, appended to by every start
 
 	mu   sync.Mutex

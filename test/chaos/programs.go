@@ -32,7 +32,7 @@ type program struct {
 
 	mu    sync.Mutex
 	lines [][]byte // guarded by mu; not judged yet; nil: the process began
-	ended error    // guarded by mu; why it ended by itself
+	ended error    // guarded by mu; why it ended unasked
 }
 
 // oracle compares a program's output with etcd.
@@ -65,7 +65,7 @@ func newPrograms(cfg Config, nodes []target, keys keyspace, rng *rand.Rand) []*p
 	return all
 }
 
-// run keeps the program running until ctx ends. One that ends by itself stays ended, which
+// run keeps the program running until ctx ends. One that ends unasked stays ended, which
 // is a violation.
 func (p *program) run(ctx context.Context) error {
 	runtime.LockOSThread() // the kernel kills the process when the thread that started it ends

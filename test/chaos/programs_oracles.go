@@ -205,7 +205,7 @@ func (w *worker) follows(line workLine, rev kv.Revision) error {
 }
 
 // settings judges the program of the same name: at last it has each value that can be
-// decoded, and was told of the others.
+// decoded, and got an error for each of the others.
 type settings struct {
 	r       kv.Range
 	values  map[string]uint64      // hashes of the last good ones

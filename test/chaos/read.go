@@ -127,11 +127,11 @@ func itemFromProto(k *pb.KeyValue) check.Item {
 
 // pace says how hard to read.
 type pace struct {
-	// at is how many reads there are at a time, most how many each of them
+	// at is the number of concurrent reads, most how many each of them
 	// makes in all, and every the pause between two.
 	at, most int
 	every    time.Duration
-	// patience is how long an answer may take.
+	// patience bounds the time until an answer.
 	patience time.Duration
 }
 

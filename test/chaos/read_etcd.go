@@ -13,9 +13,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// rangeRequest asks for a range in the order that etcd has anyway. That it says
-// so tells our requests from the nodes' own where etcd logs them: nodes pass on
-// what they cannot answer.
+// rangeRequest asks for a range in etcd's default order. The explicit order
+// distinguishes our requests from the nodes' own in etcd's log: nodes pass on
+// requests that they cannot answer.
 func rangeRequest(r kv.Range) *etcdserverpb.RangeRequest {
 	key, end := r.Etcd()
 	return &etcdserverpb.RangeRequest{Key: key, RangeEnd: end, SortOrder: etcdserverpb.RangeRequest_ASCEND}
@@ -40,7 +40,7 @@ func (r *reader) askEtcd(ctx context.Context, q question, out *answer) error {
 	}
 	out.Revision = kv.Revision(a.GetHeader().GetRevision())
 	if q.at > 0 {
-		// The header tells etcd's revision now, the keys are those of then.
+		// The header has etcd's current revision, the keys are those of then.
 		out.now, out.Revision = out.Revision, q.at
 	}
 	out.Items = itemsFromEtcd(a.GetKvs())

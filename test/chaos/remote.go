@@ -122,7 +122,7 @@ func (r *remotes) signal(s syscall.Signal) error {
 
 func (r *remotes) close() error { return nil }
 
-// tell makes the call that the note stands for.
+// tell makes the call of the note.
 func (n remoteNote) tell(w observer) {
 	switch n.Call {
 	case callSaw:
@@ -141,7 +141,7 @@ func (n remoteNote) tell(w observer) {
 }
 
 // Clients runs the native client of a [remotes]: it reads a job from in, and
-// writes notes to out until in ends. It is what `chaos clients` does.
+// writes notes to out until in ends. `chaos clients` runs it.
 func Clients(ctx context.Context, in io.Reader, out io.Writer) error {
 	var job remoteJob
 	if err := gob.NewDecoder(in).Decode(&job); err != nil {

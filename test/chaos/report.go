@@ -21,7 +21,7 @@ type Cycle struct {
 	// Node was the victim; of a lost quorum the one that was left. Empty: it was
 	// not one node's.
 	Node string `json:"node,omitempty"`
-	// Owned is how many shards it owned when the fault struck.
+	// Owned is the number of shards it owned when the fault struck.
 	Owned int `json:"owned,omitempty"`
 	// Void says why the cycle does not count; empty: it does.
 	Void string `json:"void,omitempty"`
@@ -178,7 +178,7 @@ func (m millis) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (m *millis) UnmarshalJSON(b []byte) error {
 	var in []int64
 	if err := json.Unmarshal(b, &in); err != nil {

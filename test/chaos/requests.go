@@ -75,7 +75,7 @@ func (l *requestLog) next(ctx context.Context) (rangeCounts, error) {
 		return c, err
 	}
 	streams := m.sum("grpc_server_started_total", `grpc_method="RangeStream"`)
-	c.Passed += int(max(streams-l.streams, 0)) // a member that was restarted counts anew
+	c.Passed += int(max(streams-l.streams, 0)) // the counter of a restarted member begins at 0
 	l.streams = streams
 	return c, nil
 }
@@ -104,8 +104,8 @@ func (l *requestLog) logged() (c rangeCounts, err error) {
 	}
 }
 
-// nodeLists counts the lists that nodes make at etcd, as they tell themselves.
-// What a node does in the moment before it is killed is not in it. The zero
+// nodeLists counts the lists that nodes make at etcd, by their own metrics.
+// It lacks the lists of a node in the moment before it is killed. The zero
 // nodeLists is ready.
 type nodeLists struct {
 	mu   sync.Mutex
@@ -114,7 +114,7 @@ type nodeLists struct {
 }
 
 // run looks at all nodes again and again, until ctx ends: a node that is started
-// anew resets the count.
+// anew sets the count to zero.
 func (l *nodeLists) run(ctx context.Context, c *Cluster) error {
 	for {
 		l.look(ctx, c)

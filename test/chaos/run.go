@@ -21,17 +21,17 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// patience is how long anything that must happen may take. It is a bound for
+// patience bounds each wait for an event that must happen. It is a bound for
 // tests that hang, not a promise: those are in the report.
 const patience = 90 * time.Second
 
-// briefly is how long etcd's own watch may take to tell what others have heard
+// briefly bounds the time until etcd's own watch reports events that others have
 // already.
 const briefly = 5 * time.Second
 
-// Run builds and starts everything, runs the cycles and returns what came of
-// them. Violations are in the report; an error says that the run itself could
-// not go on, and comes with the report of what was done before.
+// Run builds and starts everything, runs the cycles and returns their report.
+// Violations are in the report; an error means that the run itself could
+// not continue, and comes with the report of the cycles before.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	if err := cfg.Validate(); err != nil {
 		return Report{}, fmt.Errorf("chaos: %w", err)
@@ -47,11 +47,11 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	return report, err
 }
 
-// site is where faults can be had together, with cycles to run.
+// site is a set-up that several faults share, with its cycles.
 type site struct {
 	members int
 	network bool
-	flags   []string // of the nodes, besides those of all sites
+	flags   []string // of the nodes, in addition to those of all sites
 	faults  []Fault  // one for each cycle
 }
 
@@ -62,7 +62,7 @@ const perSite = 30
 // another etcd than the others, or other nodes, have a site of their own.
 func sites(cfg Config) []site {
 	var out []site
-	at := map[string]int{} // the open site, by what it is
+	at := map[string]int{} // the open site, by its kind
 	for i := range cfg.Cycles {
 		f, _ := faultNamed(cfg.Faults[i%len(cfg.Faults)])
 		members := cfg.Members
@@ -371,7 +371,7 @@ func (r *run) cycle(ctx context.Context, f Fault) (c Cycle, err error) {
 	return c, r.judge(ctx, &c)
 }
 
-// fills is the number of watch streams that the tier may have at etcd besides those of its shards,
+// fills is the number of watch streams that the tier may have at etcd without those of its shards,
 // for clients of etcd's API whose start revisions the windows no longer have.
 const fills = 2
 
@@ -394,7 +394,7 @@ func (r *run) join(ctx context.Context, nodes []*Node, times int) (stop func(con
 	}, nil
 }
 
-// breaks injects a fault and heals it, whatever happens.
+// breaks injects a fault and heals it, also after an error.
 func (r *run) breaks(ctx context.Context, f Fault) error {
 	mend, err := f.Inject(ctx, r.scene)
 	if err == nil {
@@ -411,7 +411,7 @@ func (r *run) breaks(ctx context.Context, f Fault) error {
 	return mend(ctx)
 }
 
-// readEverywhere reads a little from every node, whatever happens to it, until
+// readEverywhere reads a little from every node, in any state of it, until
 // stop is closed. The function it returns waits for the end of it.
 func (r *run) readEverywhere(ctx context.Context, stop <-chan struct{}) (wait func()) {
 	var g sync.WaitGroup
@@ -432,7 +432,7 @@ func (r *run) readEverywhere(ctx context.Context, stop <-chan struct{}) (wait fu
 	return g.Wait
 }
 
-// judge waits until all have etcd's revision and checks what was seen. Void
+// judge waits until all have etcd's revision and checks the updates. Void
 // cycles are judged as well: a violation is one at any rate.
 func (r *run) judge(ctx context.Context, c *Cycle) error {
 	r.joiners.settle(ctx, patience)
@@ -442,7 +442,7 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 	}
 	late := r.crowd.reach(ctx, rev, patience)
 	if err := r.truth.reach(ctx, rev, patience); err != nil {
-		return err // without the truth there is nothing to judge by
+		return err // without the truth, no judgement is possible
 	}
 	r.judgeReads(ctx, c, rev)
 	c.part(r.crowd.take())
@@ -467,7 +467,7 @@ func (r *run) judge(ctx context.Context, c *Cycle) error {
 }
 
 // judgeReads finishes the watchers up to a revision that all have reached, and
-// judges what was read, written and printed.
+// judges the reads, writes and output.
 func (r *run) judgeReads(ctx context.Context, c *Cycle, rev int64) {
 	r.crowd.finish(ctx, rev, briefly)
 	_ = r.truth.reach(ctx, r.answers.newest(), briefly) // a later revision is a violation

@@ -12,7 +12,7 @@ import (
 // Mix says how many watches of each shape there are, in percent; the rest
 // watch single keys.
 type Mix struct {
-	// Prefixes watch one of the prefixes, which lies in one shard.
+	// Prefixes watch one of the prefixes, which is in one shard.
 	Prefixes int
 	// Everything watches all shards.
 	Everything int
@@ -22,7 +22,7 @@ type Mix struct {
 type start uint8
 
 const (
-	fromRevision start = iota // behind a revision known to the client
+	fromRevision start = iota // after a revision known to the client
 	stateFirst                // with the state
 	fromNow                   // with what comes
 	starts
@@ -34,7 +34,7 @@ type wish struct {
 	watch check.Watch
 	start start
 
-	// slow: it stops reading when it is told to; see [gate].
+	// slow: it stops reading while its gate is closed; see [gate].
 	slow bool
 	// conflate: the latest values, at most so often; 0: every event. Of the
 	// native API.
@@ -47,7 +47,7 @@ type wish struct {
 }
 
 // wishes returns n watches of mixed shapes and starts, the same for the same
-// seed. at is the revision that those start behind that start at one.
+// seed. at is the revision after which those with a start revision start.
 func wishes(by kind, n int, mix Mix, keys keyspace, at kv.Revision, rng *rand.Rand) []wish {
 	out := make([]wish, n)
 	for i := range out {
@@ -102,7 +102,7 @@ func (w *wish) asOfEtcd(shape string, keys keyspace, rng *rand.Rand) string {
 	if rng.IntN(2) == 0 {
 		w.watch.Range = kv.Range{} // all keys there are
 	} else {
-		w.watch.Range = kv.Range{Start: keys.key(keys.prefixes/3, 0)} // and all behind it
+		w.watch.Range = kv.Range{Start: keys.key(keys.prefixes/3, 0)} // and all after it
 	}
 	return shape
 }

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// asking is how often a stream asks for progress, and silence how long it
+	// asking is the interval of a stream's requests for progress, and silence how long it
 	// waits for an answer before it takes its node for dead: a node that sleeps
 	// keeps its connections.
 	asking  = time.Second
@@ -38,7 +38,7 @@ type stream struct {
 	leader bool
 	// named: the client chooses the watches' IDs.
 	named bool
-	// hops: it moves though nothing is wrong.
+	// hops: it moves without a fault.
 	hops bool
 	// asks: it asks for progress all the time, and expects answers.
 	asks bool
@@ -46,7 +46,7 @@ type stream struct {
 	// and creates them again once the cancel is answered.
 	cancels bool
 	still   *atomic.Bool // set: it does not hop
-	// sleeps: it stops reading when it is told to; see [gate].
+	// sleeps: it stops reading while its gate is closed; see [gate].
 	sleeps bool
 
 	// The node that it left, and why; reported when it resumes elsewhere.
@@ -193,7 +193,7 @@ type conversation struct {
 	leaving map[int64]bool      // cancelled by us, and not answered yet
 	back    map[*etcdWatch]bool // were cancelled by us
 	whole   *etcdWatch          // whose response is not complete yet; nil: none
-	parts   []*mvccpb.Event     // what came of it
+	parts   []*mvccpb.Event     // its result
 }
 
 // ask sends requests until ctx ends: the watches, and for progress again and
@@ -230,7 +230,7 @@ func (c *conversation) ask(ctx context.Context) {
 			return
 		}
 		if c.rpc.Send(r) != nil {
-			return // Recv tells why
+			return // Recv returns the cause
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (r *row) add(c Cycle) {
 	}
 }
 
-// missed returns which targets the fault missed, and what is known about it. The sum of all
+// missed returns the targets that the fault missed, and known reasons for it. The sum of all
 // faults has no target.
 func (r *row) missed() (out []string) {
 	f, ok := faultNamed(r.fault)
@@ -185,7 +185,7 @@ func (r *Report) Text(w io.Writer) error {
 	return nil
 }
 
-// Markdown writes the table for a page, as it is published.
+// Markdown writes the table for the published page.
 func (r *Report) Markdown(w io.Writer) error {
 	var b strings.Builder
 	line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }

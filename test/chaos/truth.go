@@ -72,7 +72,7 @@ func (t *truth) beginAnew() {
 func (t *truth) history() *check.History { return t.now.Load().history }
 
 // run follows etcd from its first revision, at every member at once, until ctx
-// ends: what any of them tells is true, whatever happens to the others.
+// ends: the events of each are true, also when the others fail.
 func (t *truth) run(ctx context.Context, members ...*clientv3.Client) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, c := range members {
@@ -122,7 +122,7 @@ func (t *truth) follow(ctx context.Context, c *clientv3.Client, e *era) error {
 }
 
 // append takes the events of one response: whole revisions, in order. Those
-// that another member has told already are left out.
+// that another member has sent already are left out.
 func (t *truth) append(e *era, events []*clientv3.Event, now time.Time) error {
 	t.appending.Lock()
 	defer t.appending.Unlock()

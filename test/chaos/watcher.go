@@ -86,7 +86,7 @@ func (w *watcher) noticed() {
 	w.era, w.checker, w.started, w.resumes = now, check.NewChecker(watch), false, nil
 }
 
-// promiseLineage: what belongs to a history that has ended is not told, and a
+// promiseLineage: events of a history that has ended are not sent, and a
 // new one is noticed.
 const promiseLineage check.Promise = "lineage"
 
@@ -96,7 +96,7 @@ type resume struct {
 	reason   error
 	// behind is the position: everything up to it had come. 0: not known.
 	behind int64
-	// wanted: nothing was wrong with the node that it left.
+	// wanted: the node that it left had no fault.
 	wanted bool
 }
 
@@ -135,8 +135,8 @@ func (w *watcher) blame(p check.Promise, rev int64, expected, got string) {
 func (w *watcher) saw(op check.Op, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// The watch resumed on another node after a position: that is where the break
-	// belongs in what the consumer sees.
+	// The watch resumed on another node after a position: the consumer's
+	// updates have the break there.
 	for len(w.resumes) > 0 && kv.Revision(w.resumes[0].behind) < op.Revision {
 		r := check.Op{Kind: check.OpResumed, Node: w.resumes[0].to}
 		if w.resumes[0].behind > 0 {

@@ -28,7 +28,7 @@ const (
 type workload struct {
 	// kv returns the target of writes, and a function to call when a write fails.
 	kv    func() (c *clientv3.Client, failed func())
-	truth *truth // nil: nothing is compacted
+	truth *truth // nil: no compactions
 	keys  keyspace
 	rate  int // writes per second, all writers together
 	seed  uint64
@@ -72,7 +72,7 @@ func (w *workload) load(ctx context.Context) error {
 }
 
 // run writes until stop is closed, and returns when the last write is
-// answered. What etcd acknowledged is in w.acked.
+// answered. Writes that etcd acknowledged are in w.acked.
 func (w *workload) run(ctx context.Context, stop <-chan struct{}) error {
 	w.runs++
 	g, ctx := errgroup.WithContext(ctx)
@@ -135,7 +135,7 @@ func (w *workload) write(ctx context.Context, stop <-chan struct{}, rng *rand.Ra
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil || rev == 0 { // it may have happened: etcd's own watch tells
+		if err != nil || rev == 0 { // it may have happened: etcd's own watch shows it
 			w.failed.Add(1)
 			continue
 		}
@@ -298,7 +298,7 @@ func (w *workload) compactNowAndThen(ctx context.Context, stop <-chan struct{}, 
 	return ctx.Err()
 }
 
-// compact compacts etcd up to a revision, but not above what the truth has, and
+// compact compacts etcd up to a revision, but not above the revision of the truth, and
 // returns the revision that etcd is compacted at.
 func (w *workload) compact(ctx context.Context, at int64) (int64, error) {
 	w.compacting.Lock()

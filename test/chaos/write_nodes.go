@@ -13,12 +13,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// promiseWritten: a write that was acknowledged is there, at the revision that
-// was told, and no write happens twice.
+// promiseWritten: an acknowledged write exists, at the revision of
+// its answer, and no write happens twice.
 const promiseWritten check.Promise = "acknowledged write"
 
 // passed are writes through the nodes. One whose answer does not come may have
-// happened or not, once; etcd's own watch tells.
+// happened or not, once; etcd's own watch shows it.
 type passed struct {
 	client *clientv3.Client // of all nodes
 	keys   keyspace
@@ -36,15 +36,15 @@ type written struct {
 	delete bool
 	// behind is a revision from before the write.
 	behind kv.Revision
-	// rev is the revision that was told; 0: no answer came.
+	// rev is the revision of the answer; 0: no answer came.
 	rev kv.Revision
 }
 
 // leaseTTL is in seconds.
 const leaseTTL = 5
 
-// one makes one write. It fails only when ctx has ended: whatever else goes
-// wrong is what this is about.
+// one makes one write. It fails only when ctx has ended: the judge
+// decides about all other failures.
 func (p *passed) one(ctx context.Context, rng *rand.Rand) (int64, error) {
 	timed, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

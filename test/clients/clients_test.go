@@ -73,7 +73,7 @@ func survives(t *testing.T, client conformance.Client, kills int) {
 	}
 	for i, u := range got[1:] {
 		if i == len(want) {
-			t.Fatalf("one more than was written: %+v", u)
+			t.Fatalf("an update that was not written: %+v", u)
 		}
 		if u.Kind != "batch" || u.Revision != want[i].Revision || !reflect.DeepEqual(u.Events, want[i].Events) {
 			t.Fatalf("update %d is %+v, want events %+v at revision %d", i, u, want[i].Events, want[i].Revision)

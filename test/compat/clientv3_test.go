@@ -53,7 +53,7 @@ func TestSyncStaysInTheTier(t *testing.T) {
 	}
 	for _, e := range sync() {
 		if !slices.Contains(want, e) {
-			t.Errorf("%s is none of the tier's %v", e, want)
+			t.Errorf("%s is not one of the tier's %v", e, want)
 		}
 	}
 }

@@ -15,7 +15,7 @@ const (
 	cluster    = "conformance"
 )
 
-// Task is what a client has to do.
+// Task is the task of a client.
 type Task struct {
 	// Case is the name of the case.
 	Case string `json:"case"`
@@ -43,7 +43,7 @@ type Position struct {
 	Revision int64  `json:"revision"`
 }
 
-// Update is what a client hands to its application. Progress is not reported.
+// Update is an update that a client delivers to its application. Progress is not reported.
 type Update struct {
 	// Kind is "batch", "state", "delta", "resync", "conflated", "list" or "get"; empty
 	// with Error.
@@ -78,10 +78,10 @@ type Client func(ctx context.Context, task Task, emit func(Update)) error
 // Case is one rule of the protocol.
 type Case struct {
 	Name string `json:"case"`
-	// Rule says what the client must do.
+	// Rule is the rule for the client.
 	Rule string `json:"rule"`
 
-	task   Task // Case, Endpoints and what is the same for all are filled in by Run
+	task   Task // Run fills in Case, Endpoints and the fields that are the same for all
 	want   []Update
 	script func(s *script) error
 }

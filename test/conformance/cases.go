@@ -308,7 +308,7 @@ func moveCases() []Case {
 				}
 				_, err = goesOn(s)
 				if waited := time.Since(told); err == nil && waited < wait {
-					return fmt.Errorf("came back after %v, was told %v", waited, wait)
+					return fmt.Errorf("came back after %v, the node asked for %v", waited, wait)
 				}
 				return err
 			},

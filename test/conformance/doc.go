@@ -1,5 +1,5 @@
 // Package conformance tests a client of the native API, in any language, against scripted
-// nodes: each [Case] has a script that says what the nodes send, checks what the client
+// nodes: each [Case] has a script of the nodes' messages, checks what the client
 // asks for, and lists the updates that the client must hand to its application.
 // docs/protocol.md has the rules that the cases check.
 //

@@ -76,7 +76,7 @@ func (s *script) addresses() (out []string) {
 	return out
 }
 
-// other returns a node that is none of those.
+// other returns a node that is not among those.
 func (s *script) other(not ...*node) *node {
 	for _, n := range s.nodes {
 		if !slices.Contains(not, n) {
@@ -119,7 +119,7 @@ type node struct {
 	mute          atomic.Bool // sends no more signs of life
 }
 
-// kill closes the connections and the port. What was just sent may be lost.
+// kill closes the connections and the port. The last sent bytes may be lost.
 func (n *node) kill() {
 	n.grpc.Stop()
 	n.serving.Wait()
@@ -341,7 +341,7 @@ func fault(code codes.Code, reason string, retry time.Duration, metadata map[str
 	return with.Err()
 }
 
-// members is what a node says of the cluster: one shard that all nodes have.
+// members is a node's view of the cluster: one shard that all nodes have.
 type members struct {
 	pb.UnimplementedClusterServiceServer
 	node *node

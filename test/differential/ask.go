@@ -16,16 +16,16 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// patience is how long an answer may take. It is never used up when all is
-// well.
+// patience bounds the time until an answer. Correct servers never use it
+// up.
 const patience = 30 * time.Second
 
-// question is one call: a method such as "etcdserverpb.KV.Range" and what is
-// sent, one message unless the method takes a stream.
+// question is one call: a method such as "etcdserverpb.KV.Range" and the
+// sent messages, one unless the method takes a stream.
 type question struct {
 	method string
 	sent   []proto.Message
-	// raw, if set, is sent in place of a message, whatever it is.
+	// raw, if set, is sent in place of a message. It may be malformed.
 	raw []byte
 	// the caller: an index of people, root by default.
 	who int
@@ -107,7 +107,7 @@ func (q question) stream(ctx context.Context, cc grpc.ClientConnInterface, metho
 	}
 	for _, m := range q.sent {
 		if err := s.SendMsg(m); err != nil {
-			break // how it ended is what Recv says
+			break // Recv returns the error
 		}
 	}
 	_ = s.CloseSend() // never fails

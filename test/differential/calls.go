@@ -52,8 +52,8 @@ func (r *run) wrote(q question, node int, want, got answer) {
 	}
 }
 
-// checkIdentity: the header of what came through the tier is that of the etcd
-// behind it, but for the member.
+// checkIdentity: the header of an answer through the tier is that of the etcd
+// behind it, except the member.
 func (r *run) checkIdentity(q question, node int, a answer) {
 	h := headerOf(a)
 	if h == nil {
@@ -106,7 +106,7 @@ func (r *run) older(q question, got answer) bool {
 	return h.GetRevision() < r.compacted || r.asOf(q, got) == ""
 }
 
-// asOf compares an answer with what etcd says of the revision in its header.
+// asOf compares an answer with etcd's answer at the revision in its header.
 func (r *run) asOf(q question, got answer) string {
 	then := proto.Clone(q.sent[0]).(*pb.RangeRequest)
 	if then.GetRevision() <= 0 {

@@ -22,7 +22,7 @@ type mask []protoreflect.Name
 // sameEtcd is the mask of two ways to one etcd: only the answering member may differ.
 func sameEtcd() mask { return mask{"member_id"} }
 
-// twoEtcds is the mask of two etcds that were told the same.
+// twoEtcds is the mask of two etcds that got the same requests.
 func twoEtcds() mask { return mask{"member_id", "cluster_id", "raft_term"} }
 
 // difference says how two answers to a question differ, or "".

@@ -14,7 +14,7 @@ func seeded(seed uint64) dice { return rand.New(rand.NewPCG(seed, 1)) }
 // scripted are dice that were thrown before: the bytes of a fuzz target.
 type scripted struct{ throws []byte }
 
-// IntN takes as many bytes as n needs; behind the last there are zeros.
+// IntN takes as many bytes as n needs; after the last there are zeros.
 func (s *scripted) IntN(n int) int {
 	v := 0
 	for most := 1; most < n; most <<= 8 {

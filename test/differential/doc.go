@@ -1,5 +1,5 @@
-// Package differential asks etcd and the tier the same, and compares what they
-// answer, field by field: reads, watches, writes, leases, malformed requests.
+// Package differential sends etcd and the tier the same requests, and compares their
+// answers field by field: reads, watches, writes, leases, malformed requests.
 //
 // Read [Run] first. It has two etcds. All writes go, in one order, to the plain
 // one and through the tier to the one behind it, so that both have the same
@@ -13,7 +13,7 @@
 //	                └───────────────────────┘
 //
 // Requests come from dice: those of a seed, which is printed, or the bytes of a fuzz target. A
-// difference that is meant stands in [Known] with its reason; nothing else is tolerated.
+// intended difference is in [Known] with its reason; no other one is tolerated.
 //
 // `go test ./test/differential` runs some rounds, `make differential` an hour.
 package differential

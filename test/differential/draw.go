@@ -20,8 +20,8 @@ type draw struct {
 	valid bool
 }
 
-// prefixes are where most keys lie. Shards are cut at slashes, so that ranges
-// lie in one shard, or reach over some.
+// prefixes are the prefixes of most keys. Shards are cut at slashes, so that ranges
+// are in one shard, or reach over some.
 func prefixes() []string {
 	return []string{"/a/", "/b/", "/c/", "/d/", "/e/", "/f/", "/g/", "/h/"}
 }
@@ -62,7 +62,7 @@ func (d draw) keys() (key, end []byte) {
 	switch n := d.IntN(100); {
 	case n < 35:
 		return d.key(), nil
-	case n < 60: // a prefix, one that lies in one shard
+	case n < 60: // a prefix within one shard
 		p := []byte(pick(d, prefixes()...))
 		return p, prefixEnd(p)
 	case n < 65:
@@ -228,7 +228,7 @@ func (d draw) compare() *pb.Compare {
 		c.Target, c.TargetUnion = pb.Compare_LEASE, &pb.Compare_Lease{Lease: d.lease()}
 	}
 	if oneIn(d, 50) && !d.valid {
-		c.Target = pick[pb.Compare_CompareTarget](d, 0, 1, 2, 3, 4, 5, -1) // not what the union has
+		c.Target = pick[pb.Compare_CompareTarget](d, 0, 1, 2, 3, 4, 5, -1) // not the field of the union
 		c.Result = pick[pb.Compare_CompareResult](d, 3, 4, -1)
 		if oneIn(d, 2) {
 			c.TargetUnion = nil
@@ -258,8 +258,8 @@ func puts(r *pb.TxnRequest) bool {
 }
 
 // closeDeletes gives the deletes without an end in a transaction one. etcd does
-// not see that they delete what the transaction puts, and dies of it: at once
-// when the put keeps something of the key, else at the first read behind a
+// not notice that they delete the transaction's puts, and crashes: at once
+// when the put keeps a part of the key, else at the first read after a
 // compaction at that revision. (For the first, see docs/etcd-compatibility.md.)
 func closeDeletes(r *pb.TxnRequest) {
 	for _, o := range slices.Concat(r.GetSuccess(), r.GetFailure()) {

@@ -45,7 +45,7 @@ func (r *run) jsonStep() {
 	if err != nil {
 		return // there is no JSON of it
 	}
-	if oneIn(r, 12) { // what is no JSON, or not of this
+	if oneIn(r, 12) { // invalid JSON, or of another message
 		body, write = []byte(pick(r, "", "{", `{"key":1}`, `{"key":"!"}`, `{"kez":"a2V5"}`, `[]`, `{"limit":"many"}`)), false
 	}
 	r.report.Asked["json."+path]++

@@ -9,8 +9,8 @@ type Known struct {
 	Doc string
 }
 
-// KnownDifferences are all that are tolerated. Besides them only the member in
-// the header differs: it is the node's.
+// KnownDifferences are all tolerated differences, except that of the member in
+// the header: it is the node's.
 func KnownDifferences() []Known {
 	return []Known{olderReads(), shardOrder(), keptPrevious(), endedIsGone(), rightsAreChecked(), emptyIsEmpty(), namelessFirst(), cancelsLag()}
 }

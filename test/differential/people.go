@@ -19,7 +19,7 @@ type person struct {
 	plain, behind string
 }
 
-// Besides root, who is the first, and these, there are a caller without a token
+// In addition to root, the first, and these, there are a caller without a token
 // and one with a wrong one.
 const users = 4
 
@@ -43,7 +43,7 @@ func (r *run) nameOf(who int) string {
 	return " to " + strconv.Quote(r.people[who].name)
 }
 
-// userEmpty is how a call without a token ends.
+// userEmpty is the error of a call without a token.
 const userEmpty = `InvalidArgument: "etcdserver: user name is empty"`
 
 // nameless reports whether the caller has no token, and needs one.

@@ -27,7 +27,7 @@ type reading struct {
 	who string
 	// loose: the teller is etcd itself, which takes some liberties.
 	loose    bool
-	identity *pb.ResponseHeader // of the etcd that is told of
+	identity *pb.ResponseHeader // of the observed etcd
 	cuts     []string
 
 	requests []request // all that were sent
@@ -52,7 +52,7 @@ type told struct {
 	forbidden int64 // the compact revision when it was asked for
 	index     int   // of the request on its stream
 	wish      wish
-	// last is the revision up to which all has been told and judged. Before the
+	// last is the revision up to which all events were received and judged. Before the
 	// first event of a watch from now, it may have to go back to low.
 	last, low int64
 	begun     bool
@@ -71,8 +71,8 @@ func (t *told) doomed() bool {
 	return start > 0 && start < t.forbidden
 }
 
-// said is one thing that a watch was told: events, or that all up to a
-// revision has come.
+// said is one message to a watch: events, or the report that all events up to a
+// revision have come.
 type said struct {
 	events  []*mvccpb.Event
 	promise int64
@@ -94,8 +94,8 @@ func (r *reading) complain(t *told, format string, args ...any) {
 	r.complaints = append(r.complaints, fmt.Sprintf("%s:%s %s", r.who, where, fmt.Sprintf(format, args...)))
 }
 
-// take sorts one response. sent is how many requests had been sent when it
-// came.
+// take sorts one response. sent is the number of requests sent before its
+// arrival.
 func (r *reading) take(resp *pb.WatchResponse, sent int) {
 	r.checkHeader(resp)
 	if r.unended != nil && (resp.GetCreated() || resp.GetCanceled() || r.open[resp.GetWatchId()] != r.unended) {
@@ -140,7 +140,7 @@ func (r *reading) created(resp *pb.WatchResponse, sent int) {
 	if from := t.request.GetStartRevision(); from > 0 {
 		t.last, t.low = from-1, from-1
 	} else {
-		// From now, which is not after what the answer says.
+		// From the current revision, which is not after that of the answer.
 		t.low, t.last = req.low, min(req.high, max(req.low, resp.GetHeader().GetRevision()))
 	}
 	if r.open[resp.GetWatchId()] != nil {
@@ -193,8 +193,8 @@ func (r *reading) cancelled(resp *pb.WatchResponse) {
 // permissionDenied is why a watch ends whose owner may no longer read.
 const permissionDenied = "etcdserver: permission denied"
 
-// promised sorts an answer to a progress request: all watches have been told
-// everything up to its revision.
+// promised sorts an answer to a progress request: all watches have received
+// all events up to its revision.
 func (r *reading) promised(resp *pb.WatchResponse, sent int) {
 	revision := resp.GetHeader().GetRevision()
 	r.progress = append(r.progress, revision)
@@ -325,7 +325,7 @@ func (r *reading) judgePromise(t *told, tr *truth, revision int64) {
 }
 
 // missing returns the first batch up to a revision that the watch should have
-// been told of, or nil.
+// received, or nil.
 func (t *told) missing(tr *truth, upTo int64) *batch {
 	for _, b := range tr.since(t.last + 1) {
 		if b.revision > upTo {
@@ -342,7 +342,7 @@ func (t *told) missing(tr *truth, upTo int64) *batch {
 func (r *reading) judgeBatch(t *told, tr *truth, compacted int64, events []*mvccpb.Event) {
 	rev := events[0].GetKv().GetModRevision()
 	if !t.begun && rev <= t.last && rev > t.low {
-		t.last = rev - 1 // so that is where it began
+		t.last = rev - 1 // so it began there
 	}
 	t.begun = true
 	if rev <= t.last {
@@ -391,8 +391,8 @@ func (r *reading) byShard(events []*mvccpb.Event) []*mvccpb.Event {
 	return events
 }
 
-// complete returns nil when every open watch was told everything up to a
-// revision, and else what is missing. Those that are gone need not be.
+// complete returns nil when every open watch has received all events up to a
+// revision, and otherwise the first missing one. Those that are gone need not be complete.
 func (r *reading) complete(tr *truth, revision int64, gone map[int]bool) error {
 	for i, t := range r.all {
 		if t == nil || t.broken || t.ended || gone[i] {

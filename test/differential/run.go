@@ -13,7 +13,7 @@ import (
 
 // Sides are the servers under comparison.
 type Sides struct {
-	// Plain is an etcd with nothing before it, Direct the one behind the tier.
+	// Plain is an etcd without a tier, Direct the one behind the tier.
 	// Both are empty, and no other client writes to them.
 	Plain, Direct *grpc.ClientConn
 	// Through are the nodes of the tier.
@@ -38,14 +38,14 @@ type Sides struct {
 	Loose bool
 }
 
-// Config says what to run.
+// Config configures a run.
 type Config struct {
 	// Seed decides the requests, unless there is a Script.
 	Seed   uint64
 	Script []byte
-	// Steps is how many things are done.
+	// Steps is the number of steps.
 	Steps int
-	// Most is how many differences end the run; 0: one.
+	// Most is the number of differences that end the run; 0: one.
 	Most int
 	// Patience bounds the wait for an expected response; 0: 30 s. It is never used up when all is
 	// well.
@@ -61,7 +61,7 @@ type Report struct {
 	Tolerated map[string]int
 	// Asked counts calls by method, and watches.
 	Asked map[string]int
-	// Events were told by watches through the tier, and were right.
+	// Events is the number of right events of watches through the tier.
 	Events int
 }
 

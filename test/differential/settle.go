@@ -82,7 +82,7 @@ func (r *run) lastRequests(p *pair) string {
 	return s
 }
 
-// readPair sorts and judges what both sides of a stream were told.
+// readPair sorts and judges the responses to both sides of a stream.
 func (r *run) readPair(p *pair) {
 	for side, rec := range p.sides {
 		reading := p.readings[side]
@@ -110,7 +110,7 @@ func (r *run) readPair(p *pair) {
 	}
 }
 
-// until waits until something is so, looking whenever one of the streams is told something. A
+// until waits until a condition holds, and checks it with each response of the streams. A
 // missing response is a difference.
 func (r *run) until(what string, ok func() error, pairs ...*pair) {
 	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.Patience)
@@ -216,8 +216,8 @@ func at(all []*told, i int) *told {
 	return nil
 }
 
-// settle waits until every watch on both sides was told everything, and
-// compares how they stand.
+// settle waits until every watch on both sides has received all events, and
+// compares their ends.
 func (r *run) settle() {
 	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.Patience)
 	defer cancel()
@@ -227,7 +227,7 @@ func (r *run) settle() {
 	}
 	for _, p := range r.streams {
 		r.await(p)
-		r.until("every watch was told everything", func() error { return r.pairSettled(p) }, p)
+		r.until("every watch received all events", func() error { return r.pairSettled(p) }, p)
 		r.compareEnds(p)
 		if !r.KeepsEnded {
 			r.forgetEnded(p)

@@ -4,8 +4,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// storm writes while it reads and watches. What is read is compared with what
-// etcd says of the revision that the answer has.
+// storm writes while it reads and watches. Each answer is compared with
+// etcd's answer at its revision.
 func (r *run) storm() {
 	r.valid = true
 	var writes []question

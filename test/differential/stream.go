@@ -8,14 +8,14 @@ import (
 	"google.golang.org/grpc"
 )
 
-// recorder is one watch stream and all it was told.
+// recorder is one watch stream and all its responses.
 type recorder struct {
 	signal
 	stream pb.Watch_WatchClient
 	stop   context.CancelFunc
 	told   []*pb.WatchResponse // guarded by mu
-	// sent is how many requests had been sent when each of told came: a promise
-	// counts from what was asked before.
+	// sent is the number of requests sent before each of told came: a promise
+	// counts for earlier requests.
 	sent  []int // guarded by mu
 	count int   // guarded by mu; requests sent
 	err   error // guarded by mu; how it ended

@@ -21,9 +21,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
 )
 
-// TierConfig says what to start.
+// TierConfig configures StartTier.
 type TierConfig struct {
-	// Dir is where data, logs and the program go. Required.
+	// Dir is the directory of data, logs and the program. Required.
 	Dir string
 	// Binary is cachenode's path; empty: it is built.
 	Binary string
@@ -70,12 +70,12 @@ func (l *lastWords) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// often is how often quiet watches are told their progress, by etcd and by
+// often is the interval of progress notifications to quiet watches, by etcd and by
 // nodes.
 const often = "200ms"
 
-// StartTier starts it all and returns when it serves and every shard is where
-// it should be.
+// StartTier starts it all and returns when it serves and every shard is at
+// its target nodes.
 func StartTier(ctx context.Context, cfg TierConfig) (t *Tier, err error) {
 	if cfg.Shards == 0 {
 		cfg.Shards, cfg.Replicas = 8, 2
@@ -177,7 +177,7 @@ func (t *Tier) settle(ctx context.Context, cfg TierConfig) error {
 	if err != nil {
 		return fmt.Errorf("connect to the nodes: %w", err)
 	}
-	defer func() { _ = c.Close() }() // nothing is left to tell
+	defer func() { _ = c.Close() }() // the result is known
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -257,7 +257,7 @@ func Dial(endpoint string) (*grpc.ClientConn, error) {
 	return cc, nil
 }
 
-// NoneBehind returns what waits until no watch of an etcd lags.
+// NoneBehind returns a function that waits until no watch of an etcd lags.
 func NoneBehind(endpoint string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// truth is everything that happens in an etcd, as its own watch of all keys
-// tells it. Previous values are worked out here from the changes before, and
-// never taken from anybody.
+// truth has all events of an etcd, from its own watch of all keys.
+// Previous values are computed here from the changes before, and
+// never taken from a server.
 type truth struct {
 	signal
 	batches []batch                     // guarded by mu; revisions strictly increase
@@ -98,14 +98,14 @@ func (t *truth) take(events []*mvccpb.Event) error {
 			t.batches = append(t.batches, batch{revision: rev, before: map[string]*mvccpb.KeyValue{}})
 			t.head = rev
 		case rev < t.head || len(t.batches) == 0:
-			return fmt.Errorf("revision %d behind %d", rev, t.head)
+			return fmt.Errorf("revision %d after %d", rev, t.head)
 		}
 		last, key := &t.batches[len(t.batches)-1], string(e.GetKv().GetKey())
 		if _, twice := last.before[key]; !twice {
 			last.before[key] = t.state[key]
 		}
-		// A transaction may put a key and delete it: what was before is what was
-		// before the transaction. A key that it creates was not there.
+		// A transaction may put a key and delete it: the previous value is that
+		// before the transaction. A key that it creates has none.
 		if e.GetType() == mvccpb.Event_DELETE || e.GetKv().GetCreateRevision() != rev {
 			e.PrevKv = last.before[key]
 		}
@@ -187,7 +187,7 @@ func (w wish) covers(key string) bool {
 	return key >= w.key && key < w.end
 }
 
-// of returns the events of a batch that the watch is told, as it is told them.
+// of returns the events of a batch for the watch, in its form.
 func (w wish) of(b batch) (events []*mvccpb.Event) {
 	for _, e := range b.events {
 		if !w.covers(string(e.GetKv().GetKey())) {

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// openStream opens one more watch stream to each side.
+// openStream opens another watch stream to each side.
 func (r *run) openStream() {
 	p := &pair{node: r.IntN(len(r.Through)), ids: map[int64]bool{}, spoiled: map[int64]bool{}, counted: true}
 	if p.who = r.someone(); len(r.people) > 1 && oneIn(r, 3) {
@@ -130,7 +130,7 @@ func (r *run) watchRequests(storm bool) {
 	if oneIn(r, 6) { // while watches are being created
 		r.strayProgress(p)
 	}
-	if oneIn(r, 10) { // what asks for nothing
+	if oneIn(r, 10) { // an empty request
 		r.send(p, &pb.WatchRequest{}, storm)
 	}
 	r.await(p)
@@ -189,7 +189,7 @@ func (r *run) progressStep() {
 		r.until("progress", func() error {
 			for side, reading := range p.readings {
 				if n := len(reading.progress); n <= before[side] || reading.progress[n-1] != r.revision {
-					return fmt.Errorf("%s has given progress %v of %d watches, want one more, %d", reading.who, reading.progress, len(p.ids), r.revision)
+					return fmt.Errorf("%s has given progress %v of %d watches, want another, %d", reading.who, reading.progress, len(p.ids), r.revision)
 				}
 			}
 			return nil
@@ -198,7 +198,7 @@ func (r *run) progressStep() {
 			d.progress, t.progress, p.counted = nil, nil, true
 		}
 	} else {
-		// A watch that is created and cancelled stands behind the request.
+		// The answers to a watch that is created and cancelled follow the request.
 		const fence = math.MaxInt64 - 7
 		r.createWatch(p, &pb.WatchCreateRequest{Key: []byte("fence"), WatchId: fence}, false)
 		r.await(p)
@@ -236,8 +236,8 @@ func openOnes(d *reading) (s string) {
 	return s
 }
 
-// notifyStep waits until both sides have told the progress of a quiet watch
-// that asked for it.
+// notifyStep waits until both sides have notified a quiet watch, which asked for it,
+// of its progress.
 func (r *run) notifyStep() {
 	p := r.somePair()
 	r.settle()

@@ -28,7 +28,7 @@ import (
 // Attack is one way to hurt a node and its other clients.
 type Attack struct {
 	Name, About string
-	// API is what it speaks.
+	// API is the API of the attack.
 	API string
 	// Right is the least right that reaches the code.
 	right right
@@ -36,7 +36,7 @@ type Attack struct {
 	run func(ctx context.Context, a *attacker) error
 }
 
-// in reports whether there is such an attack in a mode: without TLS nothing is forbidden,
+// in reports whether there is such an attack in a mode: without TLS no call is forbidden,
 // and no name is looked at. Controls run once.
 func (a *Attack) in(mode string) bool {
 	if mode == plain {
@@ -59,13 +59,13 @@ func (a *Attack) counterpart() string {
 	return machineControl
 }
 
-// order tells an attacker's process what to do.
+// order is the order to an attacker's process.
 type order struct {
 	Attack             string
 	Client, Peer, HTTP string // host:port
 	Etcd               string // alike, without TLS
 	PKI                pki
-	// Cores is how many cores the attack [machineControl] uses; 0: all that it gets.
+	// Cores is the number of cores that the attack [machineControl] uses; 0: all that it gets.
 	Cores float64
 }
 
@@ -80,16 +80,16 @@ type attacker struct {
 	breach  string         // guarded by mu
 }
 
-// report is what an attacker has done so far.
+// report counts the actions of an attacker so far.
 type report struct {
 	Done, Refused map[string]int
-	// Breach is what it got without a right to it.
+	// Breach is an answer that it got without a right to it.
 	Breach string
 	// Error reports why it cannot go on.
 	Error string
 }
 
-// did counts what was done to the node.
+// did counts actions against the node.
 func (a *attacker) did(what string, n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -111,7 +111,7 @@ func (a *attacker) was(what string, err error) {
 	a.refused[reason]++
 }
 
-// got says that the node gave what the attacker has no right to.
+// got records that the node gave an answer that the attacker has no right to.
 func (a *attacker) got(what string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -191,7 +191,7 @@ func (a *attacker) many(ctx context.Context, n int, f func(context.Context, int)
 }
 
 // Perform is an attacker's process: it reads its order from in, attacks until in ends,
-// and writes what it has done to out, a line of JSON at a time.
+// and writes its reports to out, a line of JSON at a time.
 func Perform(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -242,7 +242,7 @@ func Perform(ctx context.Context, in io.Reader, out io.Writer) error {
 }
 
 // launch starts an attacker in a process of its own and returns when it has begun. The function that it returns ends
-// it and returns what it has done.
+// it and returns its report.
 func launch(ctx context.Context, cfg *Config, o order) (pid int, end func() (report, error), err error) {
 	command, nice := cfg.Program, cfg.Nice
 	if nice == Idle {
@@ -310,7 +310,7 @@ func launch(ctx context.Context, cfg *Config, o order) (pid int, end func() (rep
 	return cmd.Process.Pid, end, nil
 }
 
-// headStart is how long an attacker may take until it has done something to the node.
+// headStart bounds the time until an attacker's first action against the node.
 const headStart = 3 * time.Minute
 
 // AttackEnv marks the process of an attacker, for programs that cannot be told by

@@ -281,7 +281,7 @@ func refusedCreates(ctx context.Context, a *attacker) error {
 	})
 }
 
-// gzipWatches watches what the crowd's writer writes, and compresses its requests, so that a
+// gzipWatches watches the keys of the crowd's writer, and compresses its requests, so that a
 // server may compress its answers.
 func gzipWatches(ctx context.Context, a *attacker) error {
 	const conns, streams = 10, 50

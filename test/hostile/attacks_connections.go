@@ -149,7 +149,7 @@ func (a *attacker) countWatches(s grpc.ClientStream) {
 	}
 }
 
-// unreadWatches watches what the crowd's writer writes, on so many streams of each connection,
+// unreadWatches watches the keys of the crowd's writer, on so many streams of each connection,
 // and reads nothing.
 func unreadWatches(conns, streams int) func(context.Context, *attacker) error {
 	return func(ctx context.Context, a *attacker) error {
@@ -172,7 +172,7 @@ func unreadWatches(conns, streams int) func(context.Context, *attacker) error {
 	}
 }
 
-// unreadWindows watches what the crowd's writer writes, through both APIs, on streams whose
+// unreadWindows watches the keys of the crowd's writer, through both APIs, on streams whose
 // windows are soon full: as a program's that has stopped to read.
 func unreadWindows(ctx context.Context, a *attacker) error {
 	const conns, streams, window = 10, 100, 64<<10 - 1

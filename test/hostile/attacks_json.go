@@ -123,7 +123,7 @@ func pages(ctx context.Context, a *attacker) error {
 	})
 }
 
-// watchJSON watches what the crowd's writer writes, in JSON.
+// watchJSON watches the keys of the crowd's writer, in JSON.
 func watchJSON(from int) []byte {
 	b64 := base64.StdEncoding.EncodeToString
 	key, end := "/crowd/", "/crowd0"

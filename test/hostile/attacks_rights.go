@@ -41,7 +41,7 @@ func (a *attacker) forbidden(ctx context.Context, calls ...call) error {
 	})
 }
 
-// administer does what only administrators may do.
+// administer makes calls that only administrators may make.
 func administer(ctx context.Context, a *attacker) error {
 	return a.forbidden(ctx,
 		call{etcdserverpb.Maintenance_Alarm_FullMethodName, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, Alarm: etcdserverpb.AlarmType_NOSPACE}},

@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/certtest"
 )
 
-// right is what an attacker may do where there is a policy: its certificate's common
+// right is the right of an attacker under a policy: its certificate's common
 // name. Without a policy every caller may do everything.
 type right string
 

@@ -16,19 +16,19 @@ const (
 	secure = "tls"   // TLS with clients' certificates, and a policy
 )
 
-// Config says what to run.
+// Config configures a run.
 type Config struct {
 	// Attacks are names of [Attacks]; empty: all.
 	Attacks []string
 	// Modes are plain, tls or both.
 	Modes []string
-	// Rounds is how often each attack runs; Calm and Hot are how long the crowd is
+	// Rounds is the number of runs of each attack; Calm and Hot are how long the crowd is
 	// measured before each and during each.
 	Rounds    int
 	Calm, Hot time.Duration
 	// Watches is the size of the crowd, at least 20.
 	Watches int
-	// Keys is how many keys of 1 KiB there are to list.
+	// Keys is the number of keys of 1 KiB to list.
 	Keys int
 	// MaxMemory is how many bytes the node's memory may grow above rest, MaxRatio how
 	// many times its own 99th percentile the crowd may wait.
@@ -47,9 +47,9 @@ type Config struct {
 	Cachenode string
 	// Program is a command that calls [Attack], with its arguments. Required.
 	Program []string
-	// Dir is where data and logs go. Required.
+	// Dir is the directory of data and logs. Required.
 	Dir string
-	// Say is told the progress; nil: nothing is said.
+	// Say is called with the progress; nil: it is not reported.
 	Say func(format string, args ...any)
 
 	under   []string // runs a node on its cores; see moveApart

@@ -18,7 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// clients is how many connections the crowd has: half of them speak the native API,
+// clients is the number of the crowd's connections: half of them speak the native API,
 // the others etcd's.
 const clients = 10
 
@@ -45,7 +45,7 @@ type crowd struct {
 	puts  []*put  // by number; guarded by mu
 	reads []*read // guarded by mu
 
-	failed atomic.Pointer[error] // of a watch, which does not end by itself
+	failed atomic.Pointer[error] // of a watch, which must not end
 }
 
 // put is a write that the watches wait for.
@@ -61,7 +61,7 @@ type read struct {
 	ended    bool
 }
 
-// deliveries is how many watches see a put.
+// deliveries is the number of watches that see a put.
 const deliveries = clients + 1
 
 // newCrowd connects to a node.
@@ -266,8 +266,8 @@ type pain struct {
 	Node, Attacker float64
 }
 
-// measure lasts for d and returns what the crowd had to wait for what was written and
-// asked in that time. It waits for what is late.
+// measure lasts for d and returns the crowd's delays of writes and
+// reads of that time. It waits for late ones.
 func (c *crowd) measure(ctx context.Context, d time.Duration) (func(context.Context) (pain, error), error) {
 	from := time.Since(c.began)
 	if err := pause(ctx, d); err != nil {
@@ -291,8 +291,8 @@ func (c *crowd) measure(ctx context.Context, d time.Duration) (func(context.Cont
 	}, nil
 }
 
-// between returns the percentiles of what began in a time, and how much of it has not
-// ended. What has not counts as the greatest delay.
+// between returns the percentiles of operations that began in a time, and the number of unfinished
+// ones. An unfinished one counts as the greatest delay.
 func (c *crowd) between(from, to time.Duration) (p pain, missing int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package hostile attacks a real cache node over its sockets, while a quiet crowd
-// of watches and a reader use it, and measures what the attack costs them.
+// of watches and a reader use it, and measures the cost of the attack to them.
 //
 // Read [Run] first. For every attack it starts a cachenode process with the settings
 // and the memory limit of deploy/k8s/base in front of a real etcd, connects the crowd,

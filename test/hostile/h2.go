@@ -21,7 +21,7 @@ type h2 struct {
 	next uint32 // ID of the next stream
 }
 
-// hugeWindow is how much a server may send without being asked for more.
+// hugeWindow is how many bytes a server may send without a window update.
 const hugeWindow = 1<<31 - 1
 
 // h2 opens a connection. Servers may send as much as they can on it.
@@ -39,13 +39,13 @@ func (a *attacker) h2(ctx context.Context) (*h2, error) {
 	return h, h.send()
 }
 
-// send sends what was written.
+// send sends the written frames.
 func (h *h2) send() error {
 	_, err := h.out.WriteTo(h.conn)
 	return err
 }
 
-// discard reads whatever comes, until the connection ends.
+// discard reads all bytes until the connection ends.
 func (h *h2) discard() { go func() { _, _ = io.Copy(io.Discard, h.conn) }() }
 
 // headers returns the header block of a call, with further pairs of names and values.

@@ -16,7 +16,7 @@ import (
 
 // probes ask a node whether it is alive and ready, as a kubelet does: each on a
 // connection of its own, with the timeouts of deploy/k8s/base. They come more often
-// than a kubelet's, since attacks are short. One more asks whether new watches begin.
+// than a kubelet's, since attacks are short. Another one asks whether new watches begin.
 type probes struct {
 	mu     sync.Mutex
 	made   int    // guarded by mu

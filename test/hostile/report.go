@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// Report is what a run measured.
+// Report has the measurements of a run.
 type Report struct{ Rows []Row }
 
-// Row is what one attack cost, over all of its rounds.
+// Row is the cost of one attack, over all of its rounds.
 type Row struct {
 	Attack, API, Mode, Right string
-	// Did is what the attacker did, as it says.
+	// Did counts the attacker's actions, by its report.
 	Did report
 	// Rest and Peak are the node's greatest memory before the first attack and from
-	// there on; Log is what its log grew by. In bytes.
+	// there on; Log is the growth of its log. In bytes.
 	Rest, Peak, Log int64
-	// Before, During and Control are the medians over the rounds; each of them by itself.
+	// Before, During and Control are the medians over the rounds; each of them on its own.
 	// Control is the crowd's while another process uses as much CPU time as the attacker did.
 	Before, During, Control pain
 	Probes, Failed          int
 	Restarts                int
-	// Drain is how long the node took to end when it was told to, in rows that try that.
+	// Drain is the time that the node took to end after SIGTERM, in rows that try that.
 	Drain time.Duration
 	// MaxMemory and MaxRatio are the run's; see [Config].
 	MaxMemory int64
@@ -133,7 +133,7 @@ func (r *Row) delays(of func(pain) time.Duration) string {
 	return ms(of(r.Before)) + " → " + control + ms(of(r.During))
 }
 
-// cores shows what the attack and its attacker used of the machine that they share.
+// cores shows the CPU use of the attack and its attacker on the machine that they share.
 func (r *Row) cores() string {
 	return fmt.Sprintf("%.2f → %.2f; %.2f", r.Before.Node, r.During.Node, r.During.Attacker)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/proc"
 )
 
-// Run runs the attacks and returns what each cost. The error says why it could not go
-// on; what it measured until then is returned beside it.
+// Run runs the attacks and returns the cost of each. The error is why it could not
+// continue; it comes with the measurements until then.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	var out Report
 	if cfg.Say == nil {
@@ -196,7 +196,7 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 // control measures a round of an attack's counterpart, which leaves the node alone: the crowd's
 // delays in it are the machine's, where a process uses as many cores as the attacker did, or etcd's.
 func (c *Config) control(ctx context.Context, people *crowd, node int, counterpart order) (p pain, err error) {
-	if err := pause(ctx, settle); err != nil { // the node ends what the attacker has left
+	if err := pause(ctx, settle); err != nil { // the node ends the attacker's leftovers
 		return p, err
 	}
 	pid, end, err := launch(ctx, c, counterpart)
@@ -215,13 +215,13 @@ func (c *Config) control(ctx context.Context, people *crowd, node int, counterpa
 	return p, err
 }
 
-// leastCores is what a control uses for an attacker that waits: 0 would mean all cores.
+// leastCores is the cores of a control for an attacker that waits: 0 would mean all cores.
 const leastCores = 0.01
 
-// settle is how long a node has that has just loaded its keys.
+// settle is the time for a node that has just loaded its keys.
 const settle = 500 * time.Millisecond
 
-// unreadFor is how long the crowd's writer fills the streams of a client that reads nothing.
+// unreadFor is how long the crowd's writer fills the streams of a client that does not read.
 const unreadFor = 3 * time.Second
 
 // drain attacks once more, and has the node end under the attack, after the crowd has left.

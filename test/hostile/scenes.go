@@ -17,7 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/freeport"
 )
 
-// scene is what is around the node under attack.
+// scene is the environment of the node under attack.
 type scene uint8
 
 const (
@@ -141,7 +141,7 @@ func (t *site) leave(ctx context.Context) error {
 	return nil
 }
 
-// MaxDrain is how long a node may take to end when it is told to: it waits for no client
+// MaxDrain bounds the time that a node takes to end after SIGTERM: it waits for no client
 // that does not read, and for --drain-timeout, 45 s in the shipped settings, at most.
 const MaxDrain = 20 * time.Second
 

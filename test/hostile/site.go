@@ -26,14 +26,14 @@ import (
 type store struct {
 	etcd   *etcdtest.Process
 	client *clientv3.Client
-	// forNodes is where nodes reach it, with flags; user is one that may do everything, where
+	// forNodes has its address and flags for nodes; user is one that may do everything, where
 	// it has authentication on.
 	forNodes string
 	flags    []string
 	user     string
 }
 
-// perTxn is how many keys are written at a time, valueSize the bytes of each value.
+// perTxn is the number of keys per transaction, valueSize the bytes of each value.
 const (
 	perTxn    = 100
 	valueSize = 1 << 10
@@ -99,11 +99,11 @@ func (s *store) stop() {
 		_ = s.client.Close()
 	}
 	if s.etcd != nil {
-		_ = s.etcd.Kill() // nothing of it is needed
+		_ = s.etcd.Kill() // none of its data is needed
 	}
 }
 
-// site is one node with what its clients need.
+// site is one node with the addresses and certificates for its clients.
 type site struct {
 	node  *nodetest.Node
 	nodes *nodetest.Cluster
@@ -141,7 +141,7 @@ func newSite(ctx context.Context, cfg *Config, s *store, around scene, mode, dir
 	var without error
 	if t.limit, without = newLimit(shipped.Memory); without != nil {
 		cfg.Say("the node runs without a cgroup, and counts as ended above %s: %v", mib(shipped.Memory), without)
-		nodes.Env = append(nodes.Env, "GOMEMLIMIT="+strconv.FormatInt(shipped.Memory/10*9, 10)) // as cachenode does by itself
+		nodes.Env = append(nodes.Env, "GOMEMLIMIT="+strconv.FormatInt(shipped.Memory/10*9, 10)) // as cachenode does on its own
 	}
 	nodes.Under = append(t.limit.command(), cfg.under...)
 	if t.nodes, err = nodetest.Start(ctx, nodes); err != nil {
@@ -158,7 +158,7 @@ func newSite(ctx context.Context, cfg *Config, s *store, around scene, mode, dir
 	return t, nil
 }
 
-// order is what an attacker needs to know.
+// order returns the order to an attacker.
 func (t *site) order(a *Attack) order {
 	return order{Attack: a.Name, Client: t.node.Client, Peer: t.node.Peer, HTTP: t.node.HTTP, Etcd: t.etcd, PKI: t.pki}
 }

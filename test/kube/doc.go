@@ -1,4 +1,4 @@
-// Package kube compares what the tier does with Kubernetes' API with Kubernetes'
+// Package kube compares the tier's implementation of Kubernetes' API with Kubernetes'
 // own libraries, and runs their clients before a kube-apiserver and the tier.
 //
 // It is a module of its own, so that what Kubernetes depends on is no concern of

@@ -55,7 +55,7 @@ func TestUpgradeAndBack(t *testing.T) {
 	select {
 	case <-p.ended:
 	case <-time.After(patience):
-		t.Error("the older software goes on after the upgrade was finalized")
+		t.Error("the older software continues after the upgrade was finalized")
 		must(t, s.terminate(2))
 	}
 	log, err := os.ReadFile(s.volume(2) + ".log")

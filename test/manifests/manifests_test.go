@@ -318,7 +318,7 @@ func TestPodsMayDrainAndFoundACluster(t *testing.T) {
 		}
 		for _, s := range of[*core.Service](objects) {
 			if s.Name == nodes.Spec.ServiceName && (!s.Spec.PublishNotReadyAddresses || s.Spec.ClusterIP != core.ClusterIPNone) {
-				t.Errorf("Service %s does not tell where pods are that are not ready", s.Name)
+				t.Errorf("Service %s does not publish the addresses of pods that are not ready", s.Name)
 			}
 		}
 	})
@@ -438,7 +438,7 @@ func settings(t *testing.T, objects []runtime.Object, pod *core.PodSpec) map[str
 		if e.ValueFrom != nil {
 			made, ok := fields[e.ValueFrom.FieldRef.FieldPath]
 			if !ok {
-				t.Errorf("%s: field %s: what would that be?", e.Name, e.ValueFrom.FieldRef.FieldPath)
+				t.Errorf("%s: unknown field %s", e.Name, e.ValueFrom.FieldRef.FieldPath)
 			}
 			value = made
 		}
@@ -452,7 +452,7 @@ func settings(t *testing.T, objects []runtime.Object, pod *core.PodSpec) map[str
 	}
 	for name, value := range env {
 		if strings.HasPrefix(value, "/") && strings.HasPrefix(name, "CACHENODE_") && name != "CACHENODE_PREFIX" && !mounted(pod, value) {
-			t.Errorf("%s: nothing is mounted for %s", name, value)
+			t.Errorf("%s: no volume is mounted for %s", name, value)
 		}
 	}
 	return env
@@ -471,7 +471,7 @@ func selects(t *testing.T, who string, s *meta.LabelSelector, have map[string]st
 	t.Helper()
 	selector, err := meta.LabelSelectorAsSelector(s)
 	if err != nil || selector.Empty() || !selector.Matches(labels.Set(have)) {
-		t.Errorf("%s selects %v, what is there has %v: %v", who, selector, have, err)
+		t.Errorf("%s selects %v, the pods have %v: %v", who, selector, have, err)
 	}
 }
 

@@ -30,7 +30,7 @@ func TestKubeAPIServer(t *testing.T) {
 	})
 	t.Run("tier", func(t *testing.T) {
 		if len(right) == 0 {
-			t.Fatal("nothing is known of kube-apiserver before an etcd")
+			t.Fatal("there are no results of kube-apiserver with an etcd")
 		}
 		nodes := startTier(t, node, behind.url, "--shards", "8")
 		got := scenarios(t, bin, nodes.Endpoints("http"))

@@ -73,7 +73,7 @@ func TestStorage(t *testing.T) {
 				if right == nil {
 					right = got
 					if count["pass"] == 0 {
-						t.Fatal("nothing passes against an etcd: what is compared here?")
+						t.Fatal("no test passes against an etcd: there is nothing to compare")
 					}
 					continue
 				}

@@ -23,11 +23,11 @@ import (
 	"time"
 )
 
-// Config is what Start needs.
+// Config configures Start.
 type Config struct {
 	// Binary is cachenode's path. Required.
 	Binary string
-	// Dir is where data and logs go. Required.
+	// Dir is the directory of data and logs. Required.
 	Dir string
 	// Etcd is the URL of etcd's clients. Required.
 	Etcd string
@@ -35,7 +35,7 @@ type Config struct {
 	Args []string
 }
 
-// size is the number of nodes: what one is likely to run.
+// size is the number of nodes of a usual cluster.
 const size = 3
 
 // Tier is three nodes that found each other.
@@ -116,7 +116,7 @@ func (g *Tier) WaitReady(ctx context.Context) error {
 	return nil
 }
 
-// Endpoints returns where clients connect, as etcd's clients are told it.
+// Endpoints returns the addresses for etcd's clients.
 func (g *Tier) Endpoints(scheme string) []string {
 	var urls []string
 	for _, n := range g.Nodes {
