@@ -85,7 +85,7 @@ func (f *freshness) since(start time.Time) time.Time {
 	return start.Add(f.freshAt)
 }
 
-// Observe tells the cache that etcd, read linearizably after the time at, was
+// Observe reports to the cache that etcd, read linearizably after the time at, was
 // at revision. Once the cache has everything up to it, the data is as fresh as
 // that. It reports whether the cache has to get there first: see Demand.
 func (c *Cache) Observe(at time.Time, revision kv.Revision) (behind bool) {

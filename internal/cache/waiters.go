@@ -107,7 +107,7 @@ func (c *Cache) demandAgain() {
 	}
 }
 
-// Demand tells the source that progress of revision is wanted soon. It does
+// Demand asks the source for progress of revision soon. It does
 // not block; the source sees the highest wish.
 func (c *Cache) Demand(revision kv.Revision) {
 	if c.view.Load().progress >= revision {

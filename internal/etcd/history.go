@@ -277,7 +277,7 @@ func concerned(batch []*pastRead, r *watchResponse, answered int) []*pastRead {
 }
 
 // askForPast sends the requests: the watches, and once they are there, for
-// progress, which tells that nothing more is to come. A watch that etcd has
+// progress, which shows that no more events are to come. A watch that etcd has
 // ended must be cancelled, or there is none for the others (watchable_store.go,
 // progressIfSync).
 func askForPast(ctx context.Context, stream *watchStream, batch []*pastRead, fragment bool, created <-chan struct{}, ended <-chan int64) {

@@ -151,7 +151,7 @@ func (c *Client) pageAt(ctx context.Context, r kv.Range, revision kv.Revision, k
 	}
 }
 
-// listError tells a page whose revision is gone.
+// listError detects a page whose revision is gone.
 func listError(err error) error {
 	if etcdconn.Is(err, rpctypes.ErrGRPCCompacted) {
 		return errListCompacted

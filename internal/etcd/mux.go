@@ -17,8 +17,8 @@ import (
 // question for progress serves all of them. A watch that begins, or is behind, has a stream
 // of its own (watch) and takes a place here when it has caught up.
 //
-// A watch is created here from the present (StartRevision 0), while its own stream goes on
-// up to etcd's revision of that moment, which the announcement tells. So etcd never has it
+// A watch is created here from the present (StartRevision 0), while its own stream continues
+// up to etcd's revision of that moment, which is in the announcement. So etcd never has it
 // to catch up here, which would silence the progress of the whole stream until the next
 // round of its sync loop, 100 ms, nor to wait for a revision that is yet to come, which
 // would do so until the next write (storage/mvcc/watchable_store.go: watch,

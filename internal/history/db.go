@@ -89,7 +89,7 @@ func (s *Store) openFile(readOnly bool) error {
 	})
 }
 
-// sortOpen tells a damaged file from one that cannot be opened now.
+// sortOpen distinguishes a damaged file from one that cannot be opened now.
 func sortOpen(path string, err error) error {
 	var number syscall.Errno
 	switch {

@@ -16,7 +16,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Config is what a Membership is built from. Start from [Defaults].
+// Config configures a Membership. Start from [Defaults].
 type Config struct {
 	// Self is this node as others shall see it. Name and UUID are required.
 	// GossipAddress, State and Since are ignored; Level 0 is shard.Level. An

@@ -126,7 +126,7 @@ func (m *Membership) joinRound(ctx context.Context, ml *memberlist.Memberlist, f
 	return nil
 }
 
-// failure is what is known of an address that cannot be joined.
+// failure describes an address that cannot be joined.
 type failure struct {
 	since time.Time // of the first failed attempt
 	told  string    // what was warned of last; "": nothing yet

@@ -44,7 +44,7 @@ const (
 // meta is the information that a node gossips about itself.
 type meta struct {
 	shard.Member
-	// started tells the newcomer when two nodes claim one name.
+	// started identifies the newcomer when two nodes claim one name.
 	started time.Time
 }
 

@@ -71,7 +71,7 @@ func isObserver(nodes []*memberlist.Node) bool {
 	return len(nodes) == 1 && nodes[0].Name == observerName
 }
 
-// pipeTransport dials one memberlist, whatever the address, and hears nothing.
+// pipeTransport dials the same memberlist at every address, and receives no packets.
 type pipeTransport struct{ subject Transport }
 
 // FinalAdvertiseAddr returns an unused address.

@@ -85,8 +85,8 @@ type WatchRequest struct {
 	Range kv.Range
 	// From is the first revision to deliver; it may be in the future.
 	From kv.Revision
-	// Lineage is the history that From belongs to; 0: whatever the cluster is
-	// at.
+	// Lineage is the history that From belongs to; 0: the cluster's
+	// current one.
 	Lineage uint64
 }
 

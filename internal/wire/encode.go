@@ -47,7 +47,7 @@ const (
 )
 
 // sharedFrom is the size from which the bytes of a key/value are handed to the
-// transport as they are; below, copying them is cheaper than one more buffer.
+// transport as they are; below, copying them is cheaper than another buffer.
 const sharedFrom = 1024
 
 // message is a message being built: runs of small things, big shared bytes

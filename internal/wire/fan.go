@@ -56,7 +56,7 @@ func (m *Shared) To(to Recipient) *Encoded {
 	return &one.Encoded
 }
 
-// fanKey is what else must be the same for a message to be the same.
+// fanKey has the other properties that must be equal for equal messages.
 type fanKey struct {
 	header               Header
 	etcd, fragment, prev bool

@@ -229,7 +229,7 @@ func IsExhausted(err error) bool {
 }
 
 // TooLarge returns the size of an answer that a call has refused unread, because it is
-// larger than the call takes. gRPC tells it in its text alone.
+// larger than the call takes. gRPC reports it only in its text.
 func TooLarge(err error) (size int, ok bool) {
 	if !IsExhausted(err) {
 		return 0, false

@@ -11,7 +11,7 @@ type Burst struct {
 }
 
 // Step is called before each step. After each most steps in a row, and before the next one if
-// the turn has been given away, it calls take, which returns in the client's turn. It goes on without a turn if that fails.
+// the turn has been given away, it calls take, which returns in the client's turn. It continues without a turn if that fails.
 func (b *Burst) Step(ctx context.Context, most int, take func(context.Context) (leave func(), err error)) {
 	b.steps++
 	if b.steps <= most || b.leave != nil && b.steps%most != 0 {

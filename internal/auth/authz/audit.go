@@ -18,7 +18,7 @@ import (
 // Audit records administrative actions and refused calls: the identity,
 // from where, what, and how it ended; never a value, a token or a password. Of
 // refusals there may be a flood: beyond a rate they are counted, and the next
-// one that is written tells how many. A nil Audit writes nothing.
+// the next written one has their number. A nil Audit writes nothing.
 type Audit struct {
 	log      *slog.Logger
 	refusals *rate.Limiter

@@ -169,7 +169,7 @@ func (c *Caller) Create() error {
 	return nil
 }
 
-// WaitCreate waits until one more watch may be created, for clients that cannot
+// WaitCreate waits until another watch may be created, for clients that cannot
 // be told to retry. It fails when ctx ends.
 func (c *Caller) WaitCreate(ctx context.Context) error {
 	if c == nil {

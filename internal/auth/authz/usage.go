@@ -85,7 +85,7 @@ func (l *ledger) init(atMost int) {
 	l.max, l.known = atMost, make(map[string]*usage)
 }
 
-// join returns an identity's usage for one more connection, which must leave.
+// join returns an identity's usage for another connection, which must leave.
 func (l *ledger) join(name string) *usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -26,7 +26,7 @@ type Filling struct {
 	Bytes, OfBytes int64
 }
 
-// Progress tells how far the plan has come in c. Moves that the planner would still make
+// Progress reports how far the plan has come in c. Moves that the planner would still make
 // count as left, as does a replica that c.Copies does not know to be ready.
 func (p *Plan) Progress(c *Cluster, plans *planner.Planner) Progress {
 	out := Progress{Version: c.Map.Version}

@@ -33,7 +33,7 @@ const (
 	longestMapPause = 5 * time.Second
 )
 
-// Config is what a Follower needs. Its functions may be called from any goroutine.
+// Config configures a Follower. Its functions may be called from any goroutine.
 type Config struct {
 	Self      shard.NodeID
 	Placement *placement.Placement

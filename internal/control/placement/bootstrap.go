@@ -24,7 +24,7 @@ func clusterIDOf(servers []planner.Server) string {
 }
 
 // toldCluster returns the cluster of a voter that has its log from others, before
-// there is a map: what its founders show, or else what they would.
+// there is a map: the one that its founders show, or else the one that they would show.
 func toldCluster(members []shard.Member, servers []planner.Server) string {
 	for _, m := range members {
 		if m.ClusterID != "" {

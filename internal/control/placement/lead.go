@@ -55,7 +55,7 @@ func (l *leader) lead(ctx context.Context) error {
 // heartbeats and commits nothing: raft itself never ends that, so the node
 // does. A barrier that is late while the disk is well lacks a majority, which
 // may answer heartbeats and yet append nothing: to end this node would only
-// take one more from it.
+// take another node from it.
 func (l *leader) guard(ctx context.Context) error {
 	told := false
 	for pause(ctx, l.cfg.BarrierEvery, true) {

@@ -64,7 +64,7 @@ type Planner struct {
 	scratch     []zoneScratch
 }
 
-// zoneScratch is what choose knows of a zone.
+// zoneScratch is the data of choose about a zone.
 type zoneScratch struct {
 	best  []pick // its nodes with the highest scores, the highest first
 	next  int    // in best
@@ -83,7 +83,7 @@ type planNode struct {
 	rank   int  // among the candidates, while it is one
 }
 
-// candidate is what choose needs of a node, close together.
+// candidate has the properties of a node that choose needs, close together.
 type candidate struct {
 	lane   uint64
 	slot   int32

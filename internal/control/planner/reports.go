@@ -70,7 +70,7 @@ type copyReport struct {
 	since time.Time // when they were told
 }
 
-// reportLife is how long a report counts: a node that tells nothing for longer is
+// reportLife is how long a report counts: a node that sends none for longer is
 // not known.
 const reportLife = time.Minute
 

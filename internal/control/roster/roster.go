@@ -15,7 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Config is what a Roster needs. Its functions may be called from any goroutine.
+// Config configures a Roster. Its functions may be called from any goroutine.
 type Config struct {
 	Self shard.NodeID
 	// Members returns the nodes that gossip sees, Map the newest shard map; nil: none yet.

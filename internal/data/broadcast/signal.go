@@ -1,9 +1,9 @@
-// Package broadcast tells any number of goroutines that something has changed.
+// Package broadcast notifies any number of goroutines of a change.
 package broadcast
 
 import "sync"
 
-// Signal tells any number of goroutines that something has changed. The zero Signal is
+// Signal notifies any number of goroutines of a change. The zero Signal is
 // ready. All methods may be called from any goroutine.
 type Signal struct {
 	mu sync.Mutex

@@ -38,13 +38,13 @@ type Clock interface {
 
 // PastLoader keeps on disk what the caches know of the past.
 type PastLoader interface {
-	// Load returns what is known of the past of shards, the first time that it is called.
+	// Load returns the saved past of shards at its first call.
 	Load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.Past
 	// Drop has the saved history of a shard removed.
 	Drop(id shard.ID)
 }
 
-// Config is what a Set needs. Its functions may be called from any goroutine.
+// Config configures a Set. Its functions may be called from any goroutine.
 type Config struct {
 	Self shard.NodeID
 	// Cache has the bounds of each shard.

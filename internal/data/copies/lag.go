@@ -6,7 +6,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// lag tells a source that brings nothing from one that is only behind.
+// lag distinguishes a source that brings nothing from one that is only behind.
 type lag struct {
 	progress kv.Revision // as seen last
 	seen     time.Time   // when that was

@@ -79,7 +79,7 @@ type keptRoot struct {
 	bytes    int64 // values that the next revision replaced: held only for this root
 }
 
-// KeyOverhead is what a key costs the two trees, that of the state and the one by
+// KeyOverhead is the memory of a key in the two trees, that of the state and the one by
 // mod revision; see BenchmarkMemory.
 const KeyOverhead = 40
 

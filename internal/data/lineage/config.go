@@ -12,8 +12,8 @@ import (
 
 // Etcd gives a Keeper access to etcd.
 type Etcd interface {
-	// Look reads etcd's clock and judges its history: with what etcd shows it
-	// returns a *kv.HistoryError when that is another one.
+	// Look reads etcd's clock and judges its history: when that is another one, it
+	// returns a *kv.HistoryError with etcd's state.
 	Look(ctx context.Context) (etcdclock.Clock, error)
 	// Adopt has the history of a lineage followed, known to have come as far as
 	// mark.

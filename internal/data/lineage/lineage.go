@@ -69,7 +69,7 @@ const (
 	// votePatience is how long a node that alone has found a restore waits for the
 	// word of others.
 	votePatience = 2 * time.Second
-	// freshView is how old what another node has seen of etcd may be to count.
+	// freshView bounds the age of another node's look at etcd that counts.
 	freshView = 3 * time.Second
 )
 
@@ -294,7 +294,7 @@ func most(some, all int64) bool { return 2*some > all }
 // went back here: one wrong byte in this node's knowledge of etcd looks alike. A
 // second witness is needed: another node that has found it, too, or a key that etcd
 // has otherwise than it was held. When the others have looked since and etcd is
-// theirs, and no key speaks against it, what was known here was wrong, and this node
+// theirs, and no key contradicts it, the knowledge of this node was wrong, and it
 // continues with etcd's history.
 func (l *Keeper) confirmed(ctx context.Context, number uint64, why *kv.HistoryError) bool {
 	if l.doubted != why {

@@ -47,8 +47,8 @@ type followed struct {
 	pair *pair
 	home *cache.Cache
 	told kv.Revision // progress as reported last; owned by the heartbeat
-	// hold has the stream hold events back, or sends them, and what it has held back; held
-	// is how it was called last. Owned by hear.
+	// hold has the stream hold events back, or send them, also those held back so far; held
+	// is its last argument. Owned by hear.
 	hold func(back bool)
 	held bool
 

@@ -47,13 +47,13 @@ type EtcdAuth interface {
 	// returns one; "": not known.
 	Share(tokenSHA256 []byte, user string)
 	Identify(tokenSHA256 []byte) (user string)
-	// Rights tells another node what users may read. Reread reads it again at etcd,
+	// Rights returns the rights of users for another node. Reread reads them again at etcd,
 	// since another node has seen a change.
 	Rights() *peerv1.ReadRightsResponse
 	Reread(ctx context.Context)
 }
 
-// Permits are what other nodes need to read much at etcd.
+// Permits are the rights of other nodes to large reads of etcd.
 type Permits interface {
 	// Grant waits until node may; purpose is for logs. release takes the permit
 	// back. It fails only when ctx ends.

@@ -69,7 +69,7 @@ func (s *adminService) listWatchers(r *shardwatchv1.ListWatchersRequest, out grp
 			}
 		}
 	}
-	return send() // also tells that there are none
+	return send() // also reports that there are none
 }
 
 func watcherMessage(api shardwatchv1.WatcherAPI, w watchstats.Watcher, f watchstats.Figures) *shardwatchv1.WatcherStatus {

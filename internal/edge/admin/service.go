@@ -26,7 +26,7 @@ type Node interface {
 	// Changes returns a channel that is closed at the next change of map or
 	// members.
 	Changes() <-chan struct{}
-	// Members returns what gossip sees, ordered by name.
+	// Members returns gossip's view of the members, ordered by name.
 	Members() []*shardwatchv1.Member
 	// StatusOf asks a member for its status.
 	StatusOf(ctx context.Context, node shard.NodeID) (*shardwatchv1.StatusResponse, error)

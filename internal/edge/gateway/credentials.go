@@ -242,7 +242,7 @@ func (s *sniffed) sniff() (bool, error) {
 // takes it off once it has heard of that; by then, it may be the other's.
 func (s *sniffed) hand() net.Conn {
 	s.handed.Store(true)
-	_ = s.Conn.SetDeadline(time.Time{}) // of a closed one: the next read tells
+	_ = s.Conn.SetDeadline(time.Time{}) // of a closed one: the next read fails
 	return &sniffed{Conn: s.Conn, head: s.head}
 }
 

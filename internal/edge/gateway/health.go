@@ -94,7 +94,7 @@ func (g *Gateway) status(ctx context.Context) (*etcdserverpb.StatusResponse, err
 	return s, unlessDenied(err)
 }
 
-// raised reports whether etcd's status tells of an alarm. (To list alarms, etcd's
+// raised reports whether etcd's status has an alarm. (To list alarms, etcd's
 // members would have to agree.)
 func raised(s *etcdserverpb.StatusResponse, kind etcdserverpb.AlarmType) bool {
 	return slices.ContainsFunc(s.GetErrors(), func(e string) bool { return strings.Contains(e, "alarm:"+kind.String()) })
@@ -142,7 +142,7 @@ func (g *Gateway) health(w http.ResponseWriter, r *http.Request) {
 	local := r.URL.Query().Get("serializable") == "true"
 	why := ""
 	if !local {
-		s, _ := g.status(ctx) // the read tells whether etcd is there
+		s, _ := g.status(ctx) // the read shows whether etcd answers
 		for _, kind := range []etcdserverpb.AlarmType{etcdserverpb.AlarmType_NOSPACE, etcdserverpb.AlarmType_CORRUPT} {
 			if why == "" && raised(s, kind) && !slices.Contains(r.URL.Query()["exclude"], kind.String()) {
 				why = "ALARM " + kind.String()

@@ -23,7 +23,7 @@ import (
 // /v1/keys lists. Both are calls of the native service in this process, admitted as those
 // of etcd's JSON API are.
 
-// native returns what answers a path of the native API, and the method that it calls; nil:
+// native returns the handler of a path of the native API, and the method that it calls; nil:
 // it is no such path.
 func (g *Gateway) native(path string) (*method, func(http.ResponseWriter, *http.Request, *exchange)) {
 	switch path {

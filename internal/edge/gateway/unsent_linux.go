@@ -16,7 +16,7 @@ func boundUnsent(c net.Conn) {
 		if own, ok := c.(syscall.Conn); ok {
 			raw, err := own.SyscallConn()
 			if err == nil {
-				_ = raw.Control(func(fd uintptr) { // of a closed one: the next write tells
+				_ = raw.Control(func(fd uintptr) { // of a closed one: the next write fails
 					_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpNotSentLowat, unsentMost)
 				})
 			}

@@ -12,8 +12,8 @@ var (
 // Park lets the handler of a stream return while its call continues: without a goroutine while
 // the client sends nothing. next is called in the handler's place once there is something to
 // receive, the stream is gone, or StopReceiving was called. The handler must return the error
-// of Park at once; nil: it has one of these reasons to go on. After RecvMsg has returned
-// io.EOF, that is no reason any more.
+// of Park at once; nil: it has one of these reasons to continue. After RecvMsg has returned
+// io.EOF, that is no longer a reason.
 func (s *stream) Park(next func() error) error {
 	c := s.conn
 	c.mu.Lock()

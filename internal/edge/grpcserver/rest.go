@@ -18,7 +18,7 @@ import (
 // soon, or the connection ends.
 type resting conn
 
-// restBuffers are what connections read into: the small frames of a call.
+// restBuffers are read buffers of connections for the small frames of a call.
 var restBuffers = sync.Pool{New: func() any { return new([restBuffer]byte) }} //nolint:gochecknoglobals // a pool of the process
 
 // read reads the connection until it rests or ends.

@@ -1,6 +1,6 @@
 package grpcserver
 
-// Park has the answer go on after its handler has returned, without a goroutine, until End is
+// Park has the answer continue after its handler has returned, without a goroutine, until End is
 // called. Only the handler may call it. The handler must not use the request after it: the stream keeps
 // no part of it.
 func (w *web) Park() {

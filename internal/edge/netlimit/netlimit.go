@@ -24,7 +24,7 @@ type Config struct {
 	// MaxPerAddress bounds the connections, settled or pending, of one address: excess
 	// ones are closed at once. 0: any number. The addresses of a NetworkOf are one.
 	MaxPerAddress int
-	// MaxPending is how many may be pending. One more ends the oldest of the address that has
+	// MaxPending bounds the pending ones. An excess one ends the oldest of the address that has
 	// the most.
 	MaxPending int
 	// BytesPerSecond bounds what the clients of one address send. Connections that exceed it

@@ -30,10 +30,10 @@ const (
 	// penaltyTime is the duration of a penalty after the latest flood.
 	penaltyTime = 30 * time.Second
 	// penaltyPace is the time between two connections of an address with a penalty, and
-	// penaltyQueue how many of them may wait. One more is closed at once.
+	// penaltyQueue how many of them may wait. Excess ones are closed at once.
 	penaltyPace  = 200 * time.Millisecond
 	penaltyQueue = 10
-	// maxPenalties bounds the addresses with a penalty. One more ends the oldest penalty.
+	// maxPenalties bounds the addresses with a penalty. An excess one ends the oldest penalty.
 	maxPenalties = 4096
 )
 

@@ -72,7 +72,7 @@ func (s *Server) farewells(why error) []farewell.Farewell {
 	return farewell.ByClient(out)
 }
 
-// Abandon tells the native watches whose range overlaps one of ranges to resume on
+// Abandon asks the native watches whose range overlaps one of ranges to resume on
 // another node from their positions, because nothing arrives here for these ranges;
 // at Drain's pace, and within ctx. It returns how many there were. New watches are
 // accepted: a client that reaches no other node is no worse off here. Watches of

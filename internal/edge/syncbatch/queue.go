@@ -469,7 +469,7 @@ type Stats struct {
 	// Made are the bytes of the chunks that were made. What several watches share
 	// counts once.
 	Made int64
-	// Sent is what watches were sent, by kind.
+	// Sent counts the sent updates of watches, by kind.
 	Sent [kinds]SentBatches
 }
 

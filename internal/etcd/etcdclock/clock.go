@@ -30,7 +30,7 @@ type Clock struct {
 	// Cluster is the cluster's ID. It may survive a restore.
 	Cluster uint64
 	// Index is that of the last entry of raft's log which the member knows to be
-	// committed; 0: not known. Only Look tells it.
+	// committed; 0: not known. Only Look sets it.
 	Index uint64
 }
 
@@ -88,7 +88,7 @@ func (c *Reader) Revision(ctx context.Context) (kv.Revision, error) {
 	return clock.Revision, err
 }
 
-// Clock is Revision with all that etcd tells beside it. Callers share reads:
+// Clock is Revision with the other fields of etcd's answer. Callers share reads:
 // callers that come while one is in flight wait for the next. It fails with a
 // *kv.HistoryError when etcd has another history than that of the lineage that
 // was adopted.

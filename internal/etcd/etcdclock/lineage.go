@@ -267,7 +267,7 @@ func (c *Reader) conclude(before moment, clock Clock, found *kv.HistoryError) (s
 // tellEvery is how often a member that contradicts the others is logged.
 const tellEvery = time.Minute
 
-// disagree tells that a member contradicts the others.
+// disagree logs that a member contradicts the others.
 func (c *Reader) disagree(found *kv.HistoryError) {
 	c.count.disagreements.Add(1)
 	now := time.Now()

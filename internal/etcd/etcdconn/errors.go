@@ -71,7 +71,7 @@ func Is(err, known error) bool {
 	return err != nil && rpctypes.ErrorDesc(err) == rpctypes.ErrorDesc(known)
 }
 
-// situation tells the log when etcd comes and goes, once each.
+// situation logs when etcd becomes unreachable or reachable, once each.
 type situation struct {
 	log *slog.Logger
 

@@ -24,7 +24,7 @@ const (
 	askGone             // its client has gone
 )
 
-// parker is a ResponseWriter of an answer that can go on without its handler.
+// parker is a ResponseWriter of an answer that can continue without its handler.
 type parker interface {
 	Park()
 	End()
@@ -85,7 +85,7 @@ func (line) Flush() {}
 func (line) Attach(create func() any) any { return create() }
 
 // serve has the watch served until the client, its time, or the cache ends it. It returns
-// before, if the answer can go on without its handler.
+// before, if the answer can continue without its handler.
 func (s *stream) serve(r *http.Request) {
 	length := s.q.timeout
 	if length == 0 {

@@ -104,7 +104,7 @@ func (s *stream) compare(ctx context.Context, changes *cache.Changes, since kv.R
 }
 
 // encodeDifference encodes the rest of the difference, and writes it a piece at a time. It
-// returns false if the watch cannot go on.
+// returns false if the watch cannot continue.
 func (s *stream) encodeDifference() bool {
 	d := s.behind
 	if d == nil {

@@ -161,7 +161,7 @@ func (s *stream) fromState(ctx context.Context) (*keytree.Snapshot, error) {
 	return state, err
 }
 
-// initial sends a state as events. It returns false if the watch cannot go on.
+// initial sends a state as events. It returns false if the watch cannot continue.
 func (s *stream) initial(state *keytree.Snapshot) bool {
 	err := s.each(state, s.f.r.InNamespace(s.q.namespace), func(_ []byte, o *object.Object) (bool, error) {
 		s.encodeEvent(object.Added, o)

@@ -111,8 +111,8 @@ func (c *Config) holdUnread(from net.Addr, n int) bool {
 	return c.Budget.Take(client, budget.Requests, int64(n), 0) == nil
 }
 
-// settle reports to a listener that bounds pending connections that one of them has
-// completed its handshake.
+// settle reports a completed handshake to a listener that bounds pending
+// connections.
 func settle(c net.Conn, state http.ConnState) {
 	if state != http.StateActive {
 		return

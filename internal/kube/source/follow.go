@@ -141,7 +141,7 @@ type follower struct {
 	req    kv.FollowRequest
 	emit   func(kv.Update) error
 
-	moved bool        // something came: another server would have to go on from at
+	moved bool        // an update came: another server would have to resume from at
 	at    kv.Revision // everything up to it was emitted
 	want  kv.Revision // progress that the consumer waits for
 }

@@ -76,8 +76,8 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, secure *tls.Con
 	return nil
 }
 
-// settle tells a listener that bounds pending connections of one that has got
-// through its handshake.
+// settle reports a completed handshake to a listener that bounds pending
+// connections.
 func settle(c net.Conn, s http.ConnState) {
 	if secured, ok := c.(*tls.Conn); ok {
 		c = secured.NetConn()

@@ -39,7 +39,7 @@ type Spans struct {
 	sampler  sdktrace.Sampler
 }
 
-// newSpans tells of a part of all traces, chosen by their names alone: each node
+// newSpans exports a part of all traces, chosen by their names alone: each node
 // chooses the same.
 func newSpans(ratio float64, options ...sdktrace.TracerProviderOption) *Spans {
 	s := &Spans{sampler: sdktrace.TraceIDRatioBased(ratio)}
@@ -62,7 +62,7 @@ func (s *Spans) Samples(name string) bool {
 	return s.sampler.ShouldSample(p).Decision == sdktrace.RecordAndSample
 }
 
-// Tell tells of a span. It does not block: spans that the collector does not take soon enough is
+// Tell exports a span. It does not block: spans that the collector does not take soon enough is
 // dropped.
 func (s *Spans) Tell(x Span) { //nolint:gocritic // a value, built for the call
 	if s == nil {

@@ -31,7 +31,7 @@ type Violation struct {
 	Promise Promise
 	// Watcher is its observer: a watcher, a reader or a mirror.
 	Watcher string
-	// Revision is where; 0: it is about no revision in particular.
+	// Revision is that of the violation; 0: it is about no revision in particular.
 	Revision kv.Revision
 	// Key is the key it is about; may be empty.
 	Key           string

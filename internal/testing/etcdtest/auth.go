@@ -27,7 +27,7 @@ func WithJWT(t TB) Option {
 }
 
 // Permit adds a user, when there is none of that name yet, and gives it a role
-// of its own name that may do all with some ranges: pairs of key and range end
+// of its own name with all rights to some ranges: pairs of key and range end
 // as etcd has them.
 func Permit(t TB, cli *clientv3.Client, user string, ranges ...string) {
 	t.Helper()

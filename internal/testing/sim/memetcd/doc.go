@@ -10,7 +10,7 @@
 // operations and watches against both. What clients stumble over is kept:
 // header revisions that are ahead of the events, progress requests that are
 // dropped without a word, a compacted watch that holds its stream's progress
-// back until it is cancelled. What it leaves out: leases (a lease ID is stored,
+// back until it is cancelled. It leaves out leases (a lease ID is stored,
 // and never ends), auth, alarms, RangeStream, more than one member, and freeing
 // compacted revisions: the whole history is kept for a checker.
 //
