@@ -125,7 +125,7 @@ type audience struct {
 	conns   []io.Closer // guarded by mu
 	streams []*watchStream
 
-	// lost is called when a stream breaks, and makes it go on; nil: that is an
+	// lost is called when a stream breaks, and resumes it; nil: that is an
 	// error.
 	lost func(ctx context.Context, s *watchStream, why error) error
 }

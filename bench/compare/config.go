@@ -20,7 +20,7 @@ type config struct {
 	// tls: clients speak TLS with all sides.
 	tls bool
 
-	// modes, whats, watches, sizes and paces are what watches differ in. Of each,
+	// modes, whats, watches, sizes and paces are the properties of watches. Of each,
 	// the first is the usual one.
 	modes   []string
 	whats   []string

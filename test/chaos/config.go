@@ -30,7 +30,7 @@ type Config struct {
 	// Clients clients of each kind.
 	Watches, Clients int
 	Mix              Mix
-	// APIs are what clients speak; each has half of the watches when there are
+	// APIs are the APIs of the clients; each has half of the watches when there are
 	// two.
 	APIs []string
 	// Passed is the percentage of the writes that go through the nodes, when

@@ -19,7 +19,7 @@ type Fault struct {
 	Needs Needs
 	// For is the duration of the fault, from the end of Inject on.
 	For time.Duration
-	// Stall is what 99 of 100 watches of the native API may be late at most, in
+	// Stall bounds the delay of 99 of 100 watches of the native API, in
 	// comparison with etcd's own watch; 0: no bound.
 	Stall time.Duration
 	// Inject injects the fault, and returns the function that heals it. An error means that

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// etcdFaults are what happens to etcd itself.
+// etcdFaults are faults of etcd itself.
 func etcdFaults() []Fault {
 	leader := func(name, about string, inject func(context.Context, *Scene, *member) (heal, error)) Fault {
 		return Fault{

@@ -32,7 +32,7 @@ func restores() []Fault {
 	}
 }
 
-// restore takes a snapshot, lets etcd go on for a while, and takes it back.
+// restore takes a snapshot, lets etcd continue for a while, and takes it back.
 // No writes until every node has noticed: events sent before that are wrong.
 func (s *Scene) restore(ctx context.Context, r etcdtest.Restore, overtake bool) (heal, error) {
 	s.last = nil

@@ -25,7 +25,7 @@ type Cycle struct {
 	Owned int `json:"owned,omitempty"`
 	// Void says why the cycle does not count; empty: it does.
 	Void string `json:"void,omitempty"`
-	// Error reports why the run could not go on; empty: it could.
+	// Error reports why the run could not continue; empty: it could.
 	Error   string  `json:"error,omitempty"`
 	Seconds float64 `json:"seconds"`
 	// Broken is how long the fault lasted, Ready how long it took from its end

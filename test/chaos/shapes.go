@@ -24,7 +24,7 @@ type start uint8
 const (
 	fromRevision start = iota // after a revision known to the client
 	stateFirst                // with the state
-	fromNow                   // with what comes
+	fromNow                   // from the current revision
 	starts
 )
 

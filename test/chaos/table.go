@@ -157,8 +157,8 @@ func (r *Report) rows() []*row {
 	return append(out, total)
 }
 
-// Missed returns the targets that were missed, by fault, with what is known
-// about each.
+// Missed returns the missed targets, by fault, with the known reasons
+// for each.
 func (r *Report) Missed() (out []string) {
 	rows := r.rows()
 	for _, row := range rows[:len(rows)-1] {

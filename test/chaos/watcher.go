@@ -198,8 +198,8 @@ func (w *watcher) judge() {
 	w.checker.Judge(w.era.history)
 }
 
-// complete returns nil when the watcher has everything up to rev, and else
-// where it is.
+// complete returns nil when the watcher has everything up to rev, and otherwise
+// an error with its position.
 func (w *watcher) complete(rev kv.Revision) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -101,7 +101,7 @@ const (
 )
 
 // Run asks both sides the same, as the dice say, and returns how the answers
-// differ. It fails when it cannot go on.
+// differ. It fails when it cannot continue.
 func Run(ctx context.Context, sides Sides, cfg Config) (Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

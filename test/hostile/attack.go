@@ -85,7 +85,7 @@ type report struct {
 	Done, Refused map[string]int
 	// Breach is an answer that it got without a right to it.
 	Breach string
-	// Error reports why it cannot go on.
+	// Error reports why it cannot continue.
 	Error string
 }
 
@@ -313,6 +313,6 @@ func launch(ctx context.Context, cfg *Config, o order) (pid int, end func() (rep
 // headStart bounds the time until an attacker's first action against the node.
 const headStart = 3 * time.Minute
 
-// AttackEnv marks the process of an attacker, for programs that cannot be told by
+// AttackEnv marks the process of an attacker, for programs that take no
 // arguments: tests.
 const AttackEnv = "SHARDWATCH_HOSTILE_ATTACK"

@@ -1,4 +1,4 @@
-// Package manifests holds deploy/k8s against what will read it: each overlay is
+// Package manifests checks deploy/k8s against its readers: each overlay is
 // built by kustomize and decoded, strictly, into the types of Kubernetes, of
 // cert-manager and of the Prometheus operator; pods pass the admission of
 // namespaces that enforce the standard "restricted"; what objects call each other

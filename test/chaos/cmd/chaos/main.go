@@ -24,7 +24,7 @@ in every cycle. At the end of each cycle all watchers must have etcd's revision,
 and every promise is checked for everything that was delivered.
 
 Clients speak the native API and etcd's: half of the latter are clientv3, which
-resumes by itself, the others are bare streams of many watches that resume on the
+resumes without help, the others are bare streams of many watches that resume on the
 next node, with only the last revision plus one.
 
 Usage:

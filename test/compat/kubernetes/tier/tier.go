@@ -228,8 +228,8 @@ func Answers(ctx context.Context, client *http.Client, url string) error {
 }
 
 // FreeAddrs returns addresses on loopback that are free for TCP and UDP. They
-// lie below the ports of outgoing connections, so that one who is killed finds
-// its own free when it comes back.
+// are below the ports of outgoing connections, so that a killed process finds
+// its own free when it restarts.
 func FreeAddrs(n int) ([]string, error) {
 	var out []string
 	for range 10_000 {

@@ -52,7 +52,7 @@ Flags:
 %s
 Exit codes: 0 all attacks stayed within the bounds: 256 MiB above rest, twice the crowd's
 own 99th percentile, no failed probe, no restart, nothing without a right to it; 1 one did
-not, or the run could not go on; 2 wrong flags. The crowd's delays are only as steady as
+not, or the run could not continue; 2 wrong flags. The crowd's delays are only as steady as
 the machine: the row "none" is a run without an attack, and where the control exceeds the
 bound as well, the machine alone costs that much.
 `
