@@ -58,6 +58,19 @@ var instead = map[string]string{
 	`what is older`:                          `"older events"`,
 	`what clients can make`:                  `"the memory that clients can make"`,
 	`what was understood`:                    `"the valid settings"`,
+	`is what an? [a-z]+ needs`:               `"configures"`,
+	`goes on`:                                `"continues", "resumes"`,
+	`(cannot|could not) go on`:               `"cannot continue"`,
+	`where it was`:                           `"its last position"`,
+	`no one`:                                 `the actor's name`,
+	`lest`:                                   `"so that no"`,
+	`who (left|reads|waits|writes|needs|wants|holds)`:                `the actor's name`,
+	`what (they|he) (have|had|has)`:                                  `"their state", "their data"`,
+	`what follows`:                                                   `"the rest"`,
+	`what is (held|sent|due|left|here|watched|fetched|needed|ready)`: `the noun: "the sent bytes", "the watched range"`,
+	`what is known of`:                                               `"the knowledge about"`,
+	`of what is`:                                                     `"of the", and the noun`,
+	`(reads|ends) by itself`:                                         `"on its own", "unasked"`,
 }
 
 // TestWords keeps these words from coming back.
