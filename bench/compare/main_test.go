@@ -151,7 +151,7 @@ func split(b []byte, size int) (s mem.BufferSlice) {
 	return s
 }
 
-func TestScanSeesWhatIsThere(t *testing.T) {
+func TestScanFindsTheFields(t *testing.T) {
 	kv := func(key string, mod int64) *mvccpb.KeyValue {
 		return &mvccpb.KeyValue{Key: []byte(key), CreateRevision: 3, ModRevision: mod, Version: 1, Value: bytes.Repeat([]byte("v"), 300), Lease: 9}
 	}

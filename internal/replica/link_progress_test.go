@@ -260,7 +260,7 @@ func TestLineagesAreAskedApart(t *testing.T) {
 		time.Sleep(10 * Heartbeat)
 		b.note(func() {
 			if b.begun != 2 || b.open != 1 {
-				t.Errorf("%d heartbeats have begun, %d go on", b.begun, b.open)
+				t.Errorf("%d heartbeats have begun, %d are open", b.begun, b.open)
 			}
 		})
 		next.stop()

@@ -154,7 +154,7 @@ func TestOneHeartbeatForALink(t *testing.T) {
 		time.Sleep(beats * Heartbeat)
 		b.note(func() {
 			if b.begun != 1 || b.beats < beats || b.beats > beats+1 {
-				t.Errorf("%d heartbeats for 64 who follow, %d answers in %d beats", b.begun, b.beats, beats)
+				t.Errorf("%d heartbeats for 64 followers, %d answers in %d beats", b.begun, b.beats, beats)
 			}
 		})
 		for i, release := range releases {
@@ -170,7 +170,7 @@ func TestOneHeartbeatForALink(t *testing.T) {
 		}
 		b.note(func() {
 			if b.open != 0 {
-				t.Errorf("%d heartbeats while nobody follows", b.open)
+				t.Errorf("%d heartbeats without a follower", b.open)
 			}
 		})
 		_, h := l.hold(t.Context(), Silence, 3)
@@ -209,7 +209,7 @@ func TestSilence(t *testing.T) {
 		defer h4.release()
 		noticed(late, t)
 		if took := time.Since(hung); took > Silence+Heartbeat || patient.Err() != nil {
-			t.Errorf("who comes later notices after %v, the patient one: %v", took, patient.Err())
+			t.Errorf("a later follower notices after %v, the patient one: %v", took, patient.Err())
 		}
 		noticed(patient, t)
 		if took := time.Since(hung); took > 2*time.Second || took < 2*time.Second-Heartbeat || !errors.Is(context.Cause(patient), ErrSilent) {

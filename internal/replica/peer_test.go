@@ -44,7 +44,7 @@ func stateOf(key string) *peerv1.FollowResponse {
 
 // A peer is asked for the first revision that is missing, in the follower's
 // lineage and range.
-func TestPeerIsAskedForWhatIsMissing(t *testing.T) {
+func TestPeerIsAskedForTheMissingEvents(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		var asked []*peerv1.FollowRequest
 		b.follow = func(first *peerv1.FollowRequest, _ func(*peerv1.FollowResponse), _ grpc.ServerStreamingServer[peerv1.FollowResponse]) error {

@@ -68,7 +68,7 @@ func TestNothingRunsAfterThePeerIsLeft(t *testing.T) {
 			}
 			h.release()
 			if n := conn.inside.Load(); n != 0 {
-				t.Errorf("%d calls go on", n)
+				t.Errorf("%d calls are still open", n)
 			}
 		})
 	})
@@ -87,7 +87,7 @@ func TestNothingRunsAfterThePeerIsLeft(t *testing.T) {
 				t.Errorf("the cancelled caller gets %v", err)
 			}
 			if n := conn.inside.Load(); n != 0 {
-				t.Errorf("%d calls go on", n)
+				t.Errorf("%d calls are still open", n)
 			}
 		})
 	})
@@ -111,7 +111,7 @@ func TestABrokenHeartbeatIsReplaced(t *testing.T) {
 		time.Sleep(10 * Heartbeat)
 		b.note(func() {
 			if b.begun != 2 || b.open != 1 || second.Err() != nil || third.Err() != nil {
-				t.Errorf("%d heartbeats have begun, %d go on; %v, %v", b.begun, b.open, context.Cause(second), context.Cause(third))
+				t.Errorf("%d heartbeats have begun, %d are open; %v, %v", b.begun, b.open, context.Cause(second), context.Cause(third))
 			}
 		})
 		h2.release()
@@ -119,14 +119,14 @@ func TestABrokenHeartbeatIsReplaced(t *testing.T) {
 		synctest.Wait()
 		b.note(func() {
 			if b.open != 0 {
-				t.Errorf("%d heartbeats go on", b.open)
+				t.Errorf("%d heartbeats are still open", b.open)
 			}
 		})
 	})
 }
 
-// What a node has read of etcd is not told while it has read nothing.
-func TestANodeThatHasReadNothing(t *testing.T) {
+// A node that has not read etcd's revision reports none.
+func TestAPeerWithoutARevisionReportsNone(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		b.ignorant = true
 		_, h := NewLink(conn, func(l Look) { t.Errorf("looked: %+v", l) }).hold(t.Context(), Silence, 3)

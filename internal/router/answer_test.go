@@ -176,7 +176,7 @@ func TestACopyThatStaysRetired(t *testing.T) {
 
 // Shards that are behind are asked for the revision side by side: one that is late
 // does not keep the others waiting.
-func TestShardsThatAreBehindCatchUpSideBySide(t *testing.T) {
+func TestShardsThatAreBehindCatchUpConcurrently(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.Gate(1).Limit(n.h.Now())
 		at := n.h.Commit(cachetest.Put("e", "new"))

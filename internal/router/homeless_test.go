@@ -290,7 +290,7 @@ func TestALaterWishDoesNotReplaceAnEarlierOne(t *testing.T) {
 
 // A watch below the window ends with the floor, and says how far it was after it is
 // closed.
-func TestAWatchThatFallsBelowTheWindowIsToldTheFloor(t *testing.T) {
+func TestAWatchThatFallsBelowTheWindowGetsTheFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
 		n := cachetest.NewNode("here", h, func(c *cache.Config) { c.WindowBytes = 1 })

@@ -76,7 +76,7 @@ func TestWatchesOfTheSameShardsAreWokenOnce(t *testing.T) {
 			}
 			w.WakeAt(at)
 			if wakers[i].n.Load() != 0 {
-				t.Error("woken in vain")
+				t.Error("woken before the revision")
 			}
 		}
 		time.Sleep(time.Second)

@@ -789,9 +789,9 @@ func TestARevisionThatIsGoneHereIsReadElsewhere(t *testing.T) {
 	})
 }
 
-// What the router tells without a map, of ranges that are not served, and of
-// shards that are here.
-func TestWhatARouterTells(t *testing.T) {
+// The router reports its state without a map, for ranges that are not served, and for
+// local shards.
+func TestRouterReportsItsState(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		if at := n.r.Newest(); at != n.h.Now() {
 			t.Errorf("newest %d", at)

@@ -341,9 +341,9 @@ func TestWatchWithoutHome(t *testing.T) {
 	x.w.Close()
 }
 
-// A watch whose shard comes home in a history that has forgotten its place is
-// told the floor.
-func TestWatchMovesBehindTheFloor(t *testing.T) {
+// A watch whose shard returns with a window above the watch's revision fails
+// with the floor.
+func TestAMovedWatchBelowTheFloorIsCompacted(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
 	r := start(t, h, n)

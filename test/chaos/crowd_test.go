@@ -38,9 +38,9 @@ func learn(t *testing.T, to *truth, c *clienttest.Cluster, lie func(*check.Item)
 	}
 }
 
-// A crowd over nodes that are killed finds nothing when all is right, and
-// finds what the truth does not know.
-func TestCrowdJudgesWhatItSees(t *testing.T) {
+// A crowd over killed nodes finds no violation when all is right, and
+// finds updates that the truth does not have.
+func TestCrowdJudgesItsUpdates(t *testing.T) {
 	honest := func(*check.Item) {}
 	for _, c := range []struct {
 		name string

@@ -109,7 +109,7 @@ func TestSweepTakesTheDeadOnly(t *testing.T) {
 	}
 }
 
-func TestNamesTellWhoseTheyAre(t *testing.T) {
+func TestNamesIdentifyTheirOwner(t *testing.T) {
 	for name, want := range map[string]int{"swc17b": 17, "swc17n12": 17, "swc4194304v1": 4194304, "swc": 0, "swcx": 0, "eth0": 0, "swarm1": 0} {
 		if pid, ok := owner(name); pid != want || ok != (want > 0) {
 			t.Errorf("%s: %d, %v", name, pid, ok)

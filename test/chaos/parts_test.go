@@ -43,7 +43,7 @@ func TestProcessLives(t *testing.T) {
 			t.Fatalf("a second kill: %v", err)
 		}
 		if err := p.signal(9); err == nil {
-			t.Fatal("a signal to nobody went well")
+			t.Fatal("a signal to no process succeeded")
 		}
 	}
 	if err := (&process{name: "nothing", bin: "/does/not/exist", log: log}).start(); err == nil {
@@ -210,7 +210,7 @@ func TestListsOfNodesAddUp(t *testing.T) {
 	}
 }
 
-func TestRequestLogTellsListsFromOthers(t *testing.T) {
+func TestRequestLogDistinguishesLists(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	line := func(method, content string) string {
 		return `{"level":"debug","msg":"request stats","response type":"` + method + `","request content":"` + content + `"}` + "\n"

@@ -187,7 +187,7 @@ func prometheusIsLetIn(t *testing.T, objects []runtime.Object, pod *core.PodSpec
 				return c
 			}
 		}
-		t.Errorf("nobody makes the Secret %q", secret)
+		t.Errorf("no object makes the Secret %q", secret)
 		return &certmanager.Certificate{}
 	}
 	asked, own := made(secretOf(pod, settings["CACHENODE_HTTP_TLS_CLIENT_CA"])), made(secretOf(pod, settings["CACHENODE_HTTP_TLS_CERT"]))
@@ -261,12 +261,12 @@ func secretsAreMade(t *testing.T, objects []runtime.Object, pod *core.PodSpec) {
 	}
 	for _, v := range pod.Volumes {
 		if s := v.Secret; s != nil && !made[s.SecretName] && !byHand[s.SecretName] {
-			t.Errorf("volume %s: nobody makes the Secret %s", v.Name, s.SecretName)
+			t.Errorf("volume %s: no object makes the Secret %s", v.Name, s.SecretName)
 		}
 	}
 	for _, i := range of[*certmanager.Issuer](objects) {
 		if i.Spec.CA != nil && !made[i.Spec.CA.SecretName] {
-			t.Errorf("Issuer %s: nobody makes the Secret %s", i.Name, i.Spec.CA.SecretName)
+			t.Errorf("Issuer %s: no object makes the Secret %s", i.Name, i.Spec.CA.SecretName)
 		}
 	}
 }
@@ -340,7 +340,7 @@ func TestNodesHaveNoCPULimit(t *testing.T) {
 
 // Nodes reach what their flags name: DNS, etcd or apiservers, and an OpenTelemetry
 // collector.
-func TestNodesReachWhatTheyNeed(t *testing.T) {
+func TestNodesReachTheirDependencies(t *testing.T) {
 	each(t, func(t *testing.T, objects []runtime.Object) {
 		nodes, sources := shardwatch(t, objects), []int{2379}
 		if servesKube(t, objects) {

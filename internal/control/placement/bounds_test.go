@@ -71,9 +71,9 @@ type errReader struct{ err error }
 
 func (e errReader) Read([]byte) (int, error) { return 0, e.err }
 
-// What a snapshot has replaces what the node had: the map is shown, and requests that
-// are not in it were not made.
-func TestASnapshotReplacesWhatTheNodeHad(t *testing.T) {
+// A snapshot replaces the state of the node: the map is published, and requests that
+// are not in it are unknown.
+func TestASnapshotReplacesTheState(t *testing.T) {
 	m := maptest.Pair(t, "a", "b")
 	var shown []*shard.Map
 	f := newFSM(func(m *shard.Map) error { shown = append(shown, m); return nil }, func() {})

@@ -9,9 +9,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// A node that is some versions behind is given what has changed since, encoded once
-// for all that are; one that is too far behind, or of another cluster, is not.
-func TestTheBoardKnowsWhatHasChangedSince(t *testing.T) {
+// A node that is some versions behind gets the changes since, encoded once
+// for all such nodes; one that is too far behind, or of another cluster, is not.
+func TestVersionsReturnTheChangesSinceAVersion(t *testing.T) {
 	b := new(versions)
 	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{
 		ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 2, Replicas: 1},
@@ -50,7 +50,7 @@ func TestTheBoardKnowsWhatHasChangedSince(t *testing.T) {
 			t.Errorf("%d behind: another map", behind)
 		}
 		if _, again := b.since("c", have.Version); again != d {
-			t.Errorf("%d behind: a second caller is given a delta of its own", behind)
+			t.Errorf("%d behind: a second caller gets a delta of its own", behind)
 		}
 	}
 	if _, d := b.since("c", 1); d != nil {

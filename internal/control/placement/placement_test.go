@@ -177,8 +177,8 @@ func TestRepeatedRequestIsMadeOnce(t *testing.T) {
 	}
 }
 
-// What older members do not understand is not written while there are any.
-func TestNothingNewIsSaidToOldMembers(t *testing.T) {
+// Commands that older members do not understand are refused while there are any.
+func TestNewCommandsAreRefusedWhileMembersAreOld(t *testing.T) {
 	c := newCluster(t, false)
 	n, old := c.add("n1", 1), c.add("n2", 0)
 	old.set(func(m *shard.Member) { m.Level = shard.LevelHomes - 1 })
@@ -316,7 +316,7 @@ func TestClusterOnFakeTime(t *testing.T) {
 		next := leader(t, rest...)
 		v := touch(t, next)
 		if lead.p.Map().Version >= v {
-			t.Error("the cut reaches nobody")
+			t.Error("the old leader is not cut off")
 		}
 		for _, n := range rest {
 			c.net.Heal(lead.member.RaftAddress, n.member.RaftAddress)

@@ -93,7 +93,7 @@ func TestLeaderWithoutMajorityStays(t *testing.T) {
 		others.appends.Store(true)
 		time.Sleep(time.Minute)
 		if p.Map() == nil {
-			t.Error("it did not go on with the others")
+			t.Error("it did not continue with the others")
 		}
 		cancel()
 		if err := <-ended; err != nil {

@@ -62,7 +62,7 @@ func TestDigestTellsEveryByte(t *testing.T) {
 		got := sumUp(t, s)
 		buckets := want.Differ(got)
 		if got.Sum() == want.Sum() || len(buckets) == 0 {
-			t.Fatalf("bit %d of byte %d of %s is another one: nobody noticed", bit, at, key)
+			t.Fatalf("bit %d of byte %d of %s was flipped and the digest is equal", bit, at, key)
 		}
 		bad.Encoded()[at] ^= 1 << bit // or the key cannot be told
 		is, _, err := s.KeyDigests(t.Context(), buckets, n, never)

@@ -26,8 +26,8 @@ func ageOf(tb testing.TB, md metadata.MD) (age time.Duration, told bool) {
 	return time.Duration(n) * time.Millisecond, true
 }
 
-// Serializable reads from memory tell how old they may be, others do not.
-func TestReadsTellTheirAge(t *testing.T) {
+// Serializable reads from memory report their greatest possible age, others do not.
+func TestReadsReportTheirAge(t *testing.T) {
 	began := time.Now()
 	n, _ := startScripted(t, 100)
 	for _, x := range []struct {

@@ -21,7 +21,7 @@ func oneAtATime(c *etcdapi.Config) { c.OpenQueue = fair.NewGate(1, etcdwatch.Max
 
 // Streams that open watches all at once stand in line. None is refused, and one
 // that ends in between leaves no gap.
-func TestNewWatchesStandInLine(t *testing.T) {
+func TestNewWatchesQueue(t *testing.T) {
 	r := startWatches(t, rigOptions{api: oneAtATime})
 	r.etcd.mu.Lock() // nobody gets an answer from etcd
 	var streams []*watchStream

@@ -51,9 +51,9 @@ func pods() *etcdserverpb.RangeRequest {
 	return &etcdserverpb.RangeRequest{Key: []byte("/registry/pods/"), RangeEnd: []byte("/registry/pods0")}
 }
 
-// A get, list or stream at any node sees what was written before through any
+// A get, list or stream at any node sees all earlier writes through any
 // other one.
-func TestReadsSeeWhatWasWritten(t *testing.T) {
+func TestReadsSeeEarlierWrites(t *testing.T) {
 	e := etcdtest.Start(t)
 	m := serving([]string{"/5"}, "here", "there")
 	here, there := startReads(t, "here", m, e.Endpoint()), startReads(t, "there", m, e.Endpoint())
@@ -184,7 +184,7 @@ func TestRangeStreamToASlowClient(t *testing.T) {
 
 // Clients that do not read their lists hold a bounded number of bytes, and give
 // them back when they go.
-func TestListsThatNobodyReads(t *testing.T) {
+func TestUnreadListsAreBounded(t *testing.T) {
 	const limit = 8 << 20
 	n, h := startScripted(t, 5000, func(c *etcdapi.Config) { c.Budget = budget.New(limit / 5 * 16) })
 	lazy, cancel := context.WithCancel(context.Background())
@@ -217,7 +217,7 @@ func TestListsThatNobodyReads(t *testing.T) {
 	}
 	_, err := n.kv.Range(within(t), pods())
 	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), budget.Flag) {
-		t.Errorf("a list beside those that nobody reads: %v", err)
+		t.Errorf("a list beside unread ones: %v", err)
 	}
 	if held := n.api.Held(); held > limit+6<<20 {
 		t.Errorf("%d bytes are held, the limit is %d", held, limit)

@@ -316,7 +316,7 @@ func TestRangeRefused(t *testing.T) {
 		b.node.Gate(1).Limit(b.h.Now())
 		b.h.Commit(cachetest.Put("a", "3"))
 		if _, err := b.get(gone, all()); !errors.Is(err, context.Canceled) || b.passed.Load() > 0 {
-			t.Errorf("a read that nobody waits for: %v", err)
+			t.Errorf("a read whose caller has left: %v", err)
 		}
 		late, cancel := context.WithTimeout(b.t.Context(), time.Second)
 		defer cancel()

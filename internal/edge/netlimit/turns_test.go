@@ -60,7 +60,7 @@ func (s *shaking) proceeds() {
 			s.t.Error(err)
 		}
 	case <-time.After(time.Minute):
-		s.t.Fatal("the handshake does not go on")
+		s.t.Fatal("the handshake does not continue")
 	}
 }
 

@@ -81,7 +81,7 @@ func TestScrapeCountsWatchersAndRanges(t *testing.T) {
 	}
 }
 
-func TestProcessSurvivesWhatIsDoneToIt(t *testing.T) {
+func TestProcessSurvivesItsFaults(t *testing.T) {
 	p := etcdtest.StartProcess(t)
 	must := func(err error) {
 		t.Helper()

@@ -156,7 +156,7 @@ func TestMapChangesUnderLoad(t *testing.T) {
 			t.Errorf("%d changes", made)
 		}
 		// 0.06 s in most runs, and 0.15 s at most in eighty: etcd's own 0.1 s for a
-		// watch that begins in the past. A node that waits in vain for what comes would
+		// watch that begins in the past. A node that waits for events in vain would
 		// wait a second longer.
 		if longest > 400*time.Millisecond {
 			t.Errorf("a pause of %v: %s", longest, who)

@@ -436,9 +436,9 @@ func TestAnEmptyEtcdIsSplitLater(t *testing.T) {
 	})
 }
 
-// Two that came back at the same time saw each other first, and took the state
-// from etcd, without the history that the third one had.
-func TestNodesThatComeBackTogetherKnowWhatWasBefore(t *testing.T) {
+// Two nodes that restart at the same time see each other first. They must take the
+// history from the third one, not only the state from etcd.
+func TestNodesThatRestartTogetherTakeTheHistory(t *testing.T) {
 	run(t, sim.Config{}, func(_ *testing.T, c *sim.Cluster) {
 		from := c.Etcd.Revision() + 1
 		writeFor(c, 2*time.Second)

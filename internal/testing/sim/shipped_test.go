@@ -51,7 +51,7 @@ func nonVoters(t *testing.T, c *sim.Cluster) (names []string) {
 // The shards are split, merged and moved five times a second. Nodes that do not vote
 // have shards too, and clients watch at them: no watch waits for a node to learn
 // the map. SIM_SEEDS sets the number of runs.
-func TestWatchesGoOnWhileTheMapOfEightNodesChanges(t *testing.T) {
+func TestWatchesContinueWhileTheMapOfEightNodesChanges(t *testing.T) {
 	var longest []time.Duration
 	for range seeds(t, 2) {
 		s := seed(t)
