@@ -71,7 +71,7 @@ const (
 	// answers but is not ready itself, before it asks etcd for the whole state.
 	// One that has a state waits rescuePatience: its watches get no events.
 	patience = 10 * time.Second
-	// rescuePatience is how long a node that cannot be reached is waited for when
+	// rescuePatience is how long to wait for an unreachable node when
 	// it may have what all candidates have compacted: one that was cut off reaches
 	// etcd and the others again at different moments, and a list of etcd is dear.
 	// A node that reaches any other one was not cut off, and does not wait.

@@ -209,8 +209,8 @@ func joins(u kv.Update, req kv.FollowRequest) error {
 // scout looks for a better candidate than s, not a stale one, and ends s when
 // there is one, which it returns if it may relieve s, or when s is none any more.
 //
-// etcd is better only for a node without another one before it. A node that is one of
-// those behind waits until one before it reads etcd itself: else each change of
+// etcd is better only for a node without another one before it. A node with others
+// before it waits until one of them reads etcd itself: otherwise, each change of
 // the owner would have all replicas read it for a moment.
 func (r *run) scout(ctx context.Context, s *stream, relieve bool) *stream {
 	tick := time.NewTimer(beat.Until(scoutEvery))

@@ -222,10 +222,10 @@ func (r *run) round(ctx context.Context) bool {
 			return true
 		}
 		err := last.err
-		// One that begins and then brings nothing is no better than one that
+		// A source that begins and then sends no update is no better than one that
 		// does not begin: the next, or we would never get past it.
 		if errors.Is(err, kv.ErrOtherHistory) {
-			r.yield(kv.Update{}, err) // the consumer's to tell
+			r.yield(kv.Update{}, err) // the consumer reports it
 			return false
 		}
 		gone.add(c, err)

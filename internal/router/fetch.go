@@ -47,7 +47,7 @@ type fetchesOfShard struct {
 
 // Bounds of fetches.
 const (
-	// maxFetches is how many big fetches of a shard there may be at a time: each
+	// maxFetches bounds the concurrent big fetches of a shard: each
 	// holds the shard's keys at its own revision.
 	maxFetches = 2
 	// smallFetch is the limit up to which a fetch is no big one.

@@ -205,7 +205,7 @@ func (m *measured) add(w window, name string) {
 		m.worst = fmt.Sprintf("%v at revision %d, %s", w.gap.Round(time.Millisecond), w.gapAt, name)
 	}
 	switch {
-	case w.events == 0: // nothing to be late with
+	case w.events == 0: // it has no event to be late with
 	case w.moved:
 		m.late.Moved = append(m.late.Moved, w.gap)
 	default:

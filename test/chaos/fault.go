@@ -29,7 +29,7 @@ type Fault struct {
 
 	// Flags are flags of the nodes, in addition to the usual ones; nil: none.
 	Flags func(Config) []string
-	// Shards is how many times as many shards there may be as at first, with those
+	// Shards bounds the number of shards as a multiple of the first number, with those
 	// that others take over from; 0: as many.
 	Shards int
 	// Overtakes: etcd begins with revision 1 again and is written to until it is ahead of

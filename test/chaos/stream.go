@@ -27,7 +27,7 @@ const (
 
 // stream is a client of etcd's bare API, with many watches on one stream. On
 // any error, and now and then without one, it resumes on the next node, each
-// watch behind the last revision that it has. Only the revision goes
+// watch after the last revision that it has. Only the revision goes
 // along, so every node must have what any other one had.
 type stream struct {
 	nodes   []target

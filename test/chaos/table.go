@@ -139,7 +139,7 @@ func (r *row) cells() []string {
 }
 
 // rows sums the cycles up by fault, in the order of the table, with the sum of
-// all behind them.
+// all after them.
 func (r *Report) rows() []*row {
 	var out []*row
 	total := &row{fault: "all"}

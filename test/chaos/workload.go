@@ -270,7 +270,7 @@ func wait(ctx context.Context, stop <-chan struct{}, d time.Duration) bool {
 }
 
 // compactNowAndThen compacts every 10 to 30 s, over all runs: at the head, just
-// behind it, or a while back.
+// below it, or a while back.
 func (w *workload) compactNowAndThen(ctx context.Context, stop <-chan struct{}, rng *rand.Rand) error {
 	const back = 10_000
 	for wait(ctx, stop, 100*time.Millisecond) {

@@ -9,7 +9,7 @@ import (
 )
 
 // write asks the plain etcd and the tier, and compares. Both must do the same,
-// or there is nothing to compare any more.
+// or later answers cannot be compared.
 func (r *run) write(q question) answer { return r.writeAs(q, r.someone()) }
 
 // writeAs is write as one of people.

@@ -45,7 +45,7 @@ func (a *Attack) in(mode string) bool {
 	return !a.controls()
 }
 
-// controls reports whether it does nothing to the node.
+// controls reports whether it does not attack the node.
 func (a *Attack) controls() bool {
 	return a.Name == control || a.Name == machineControl || a.Name == etcdControl
 }

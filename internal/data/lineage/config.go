@@ -42,7 +42,7 @@ type Placement interface {
 // Config configures a Keeper. Its functions may be called from any goroutine.
 type Config struct {
 	Self shard.NodeID
-	// File keeps how far the lineage has come; "": nothing is kept.
+	// File keeps the position of the lineage; "": it is not kept.
 	File      string
 	Etcd      Etcd
 	Placement Placement

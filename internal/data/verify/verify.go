@@ -74,9 +74,9 @@ const (
 	detailed  = 50_000
 	differing = 100
 	judged    = 16
-	// etcdRate is how many bytes per second of etcd are compared.
+	// etcdRate is the rate of comparisons with etcd, in bytes per second.
 	etcdRate = 16 << 20
-	// verifyRetries is how often it is tried to have all copies at one revision.
+	// verifyRetries bounds the attempts to have all copies at one revision.
 	verifyRetries = 3
 )
 

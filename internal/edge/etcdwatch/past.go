@@ -18,7 +18,7 @@ import (
 // them is an entry in a list, and clients take turns. A read that brings more keeps as much
 // as the budget has.
 //
-// A watch holds nothing of it: it takes a message's worth at a time, when its client
+// A watch holds no part of it: it takes a message's worth at a time, when its client
 // reads. A part of which no watch has taken events for a while is dropped, and read again
 // if a watch needs it. So a client that does not read holds one message for each of its
 // streams, independent of its watches.

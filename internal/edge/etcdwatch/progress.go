@@ -123,7 +123,7 @@ func (p *progress) askLocked() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.wanted = now; err != nil {
-			p.answeredLocked() // as etcd: unknown, so nothing is sent
+			p.answeredLocked() // as etcd: unknown, so no answer is sent
 			return
 		}
 		p.task.Wake()

@@ -252,7 +252,7 @@ type parcels struct {
 // parcelSlots is how many revisions are found without a search.
 const parcelSlots = 64
 
-// keptParcels is how many parcels' room an idle stream keeps.
+// keptParcels is the capacity in parcels that an idle stream keeps.
 const keptParcels = 64
 
 func (p *parcels) eventsOf(x *parcel) []*kv.Event { return p.events[x.from : x.from+x.n] }

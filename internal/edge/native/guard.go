@@ -72,7 +72,7 @@ func (w *watch) permit(ctx context.Context) error {
 // rights have changed, until ctx ends.
 func (a *API) recheck(ctx context.Context) {
 	for {
-		changed := a.cfg.Guard.Changed() // before they are asked: nothing is missed
+		changed := a.cfg.Guard.Changed() // before they are asked: no change is missed
 		for _, st := range a.allStreams() {
 			if st.guard == nil {
 				continue
@@ -97,7 +97,7 @@ func (a *API) recheck(ctx context.Context) {
 // changed, until ctx ends.
 func (a *API) enforce(ctx context.Context) {
 	for {
-		changed := a.cfg.Access.Changed() // before they are asked: nothing is missed
+		changed := a.cfg.Access.Changed() // before they are asked: no change is missed
 		for _, st := range a.allStreams() {
 			for _, w := range st.list() {
 				if st.caller.Allows(policy.Watch, w.rng) {

@@ -11,7 +11,7 @@ import (
 )
 
 // reader reads the window for watches of a stream that are at the same revision of the
-// same range: an event is read once for all of them, and touches nothing of a watch. It
+// same range: an event is read once for all of them, without access to a watch. It
 // is the native API's counterpart of the reader of package etcdwatch.
 //
 // Each watch has a reader of its own when it opens the window. When a reader has nothing

@@ -39,9 +39,9 @@ type stream struct {
 	mu         sync.Mutex
 	watches    map[int64]*watch // guarded by mu
 	refused    int              // guarded by mu; watches over the limit that were not reported yet
-	halfClosed bool             // guarded by mu; the client asks for nothing more
+	halfClosed bool             // guarded by mu; the client sends no more requests
 	opening    sync.WaitGroup   // goroutines that open watches
-	closing    bool             // guarded by mu; nothing is spawned any more
+	closing    bool             // guarded by mu; no goroutine starts any more
 
 	progress progress
 	crowd    crowd
@@ -85,7 +85,7 @@ func (s *service) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchRequest, s
 	return st.requests.Serve(st)
 }
 
-// HalfClosed implements receive.Handler. The stream of a client that asks for nothing more ends
+// HalfClosed implements receive.Handler. The stream of a client that sends no more requests ends
 // with its last watch.
 func (s *stream) HalfClosed() {
 	s.mu.Lock()

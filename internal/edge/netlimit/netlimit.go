@@ -76,9 +76,9 @@ type Stats struct {
 	// Refused were one too many, Dropped did not get through their handshake
 	// before others came, Failed failed in it.
 	Refused, Dropped, Failed int64
-	// Waits is how often a handshake had to wait for its turn.
+	// Waits counts handshakes that had to wait for their turn.
 	Waits int64
-	// Paced is how often a connection had to wait because its address had sent too much.
+	// Paced counts waits of connections because their address had sent too much.
 	Paced int64
 }
 

@@ -11,7 +11,7 @@ import (
 
 // past keeps former versions of objects, for watches that are below the window: the last one of
 // deleted objects, and those that were held when a gap began that the source has leapt over. A
-// delete without the object's labels and owners says nothing to controllers,
+// delete without the object's labels and owners is of no use to controllers,
 // and a selector has to know what matched before.
 //
 // Bounded in bytes; the oldest go first.

@@ -129,6 +129,6 @@ type Seen struct {
 	Watch
 	Ops []Op
 	// Until is a revision that the watcher was given the time to reach; every
-	// event up to it must be there. 0: nothing is known.
+	// event up to it must be there. 0: unknown.
 	Until kv.Revision
 }

@@ -30,9 +30,9 @@ const clientPort, peerPort = "7400", "7401"
 type Config struct {
 	// Nodes is the number of nodes, called n1, n2, …; default 3.
 	Nodes int
-	// Shards is how many shards are wanted; default 8.
+	// Shards is the number of shards to found; default 8.
 	Shards int
-	// Replicas is how many nodes have each shard; default 3.
+	// Replicas is the number of nodes with each shard; default 3.
 	Replicas int
 	// Voters is the --bootstrap-expect of every node, as in deploy/k8s: that many
 	// of them vote. Default 3, or 1 when there are fewer than 3 nodes.

@@ -1,5 +1,5 @@
 // Command follow is what docs/tour.md shows: a program on etcd's own client that
-// lists a prefix and follows it. It was written for etcd and knows nothing of
+// lists a prefix and follows it. It was written for etcd and does not know of
 // Shardwatch.
 package main
 
