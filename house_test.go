@@ -87,6 +87,7 @@ func beside() map[string][]string {
 		"client/internal/shardmap":             {"api/...", "client/internal/keyrange", "client/internal/outcome"},
 		"client/admin":                         {"client", "client/internal/keyrange", "api/..."},
 		"client/clienttest":                    {"client", "api/..."},
+		"client/mirror":                        {"client", "client/internal/index", "client/internal/keyrange", "client/internal/tree", "api/..."},
 		"client/internal/token":                {"client/internal/keyrange"},
 		"client/internal/tree":                 {"client/internal/keyrange"},
 		"cmd/cachectl":                         {"client", "client/...", "api/...", "cmd/cachectl/internal/...", "internal/files/tlsconf", "internal/version", "internal/files/durable"},
@@ -96,7 +97,7 @@ func beside() map[string][]string {
 		"cmd/cachectl/internal/cluster":        {"client", "client/admin", "cmd/cachectl/internal/cli", "cmd/cachectl/internal/document", "internal/version"},
 		"cmd/cachectl/internal/changes":        {"client", "client/admin", "cmd/cachectl/internal/cli", "cmd/cachectl/internal/cluster", "cmd/cachectl/internal/document"},
 		"examples":                             {}, // counts the lines of the programs below
-		"examples/...":                         {"client"},
+		"examples/...":                         {"client", "client/mirror"},
 		"internal/testing/etcdtest":            {"internal/kv", "internal/fair", "internal/data/broadcast", "internal/testing/devetcd", "internal/freeport"},
 		"internal/freeport":                    {},
 		"internal/edge/grpcserver/interoptest": {},

@@ -103,9 +103,10 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// spawn runs f in a goroutine that Close waits for; false when the client is
-// closed.
-func (c *Client) spawn(f func()) bool {
+// Go runs f in a goroutine that [Client.Close] waits for, as package mirror does: f must
+// return once the client's watches have ended, and not call Close. It returns false, and
+// does not run f, when the client is closed.
+func (c *Client) Go(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {

@@ -31,8 +31,9 @@
 // program cannot accept gaps: the watch then ends with [*CompactedError] or
 // [ErrLineage].
 //
-// A [Mirror] does the applying, and tells the difference after each step, deletes
-// among it that no server could tell. A [TypedMirror] decodes the values, too.
+// Package client/mirror does the applying: its mirrors are copies in memory that report
+// the difference after each step, deletes that no server knows among it, and decode the
+// values, too.
 // [Client.Follow] calls a function for each update at least once, over restarts of the
 // program.
 //
@@ -61,8 +62,8 @@
 //
 // # Stability
 //
-// The exported API of this package and of client/admin is written down in api.txt beside
-// each. A release removes or changes nothing in it without a new major version; until
+// The exported API of this package, of client/mirror and of client/admin is written down in
+// api.txt beside each. A release removes or changes nothing in it without a new major version; until
 // version 1, a minor version may, and CHANGELOG.md says what to write instead. New fields,
 // methods and kinds of updates may come with any release: name the fields of struct
 // literals, and give switches over kinds a default. Errors are compared with errors.Is and

@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 func closed(t *testing.T, what string, c <-chan struct{}) {
@@ -27,9 +28,9 @@ func TestWaitForTheStartOfAWatchThatEndsFirst(t *testing.T) {
 	c := connect(t, cluster)
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	w, m := c.Watch(ctx, demo), c.Mirror(ctx, demo)
+	w, m := c.Watch(ctx, demo), mirror.New(ctx, c, demo)
 	byClose := c.Watch(t.Context(), demo)
-	lost, lostMirror := c.Watch(t.Context(), demo), c.Mirror(t.Context(), demo)
+	lost, lostMirror := c.Watch(t.Context(), demo), mirror.New(t.Context(), c, demo)
 	if w.Err() != nil {
 		t.Errorf("a watch that has not ended: %v", w.Err())
 	}
@@ -43,7 +44,7 @@ func TestWaitForTheStartOfAWatchThatEndsFirst(t *testing.T) {
 	}
 	closed(t, "client", lost.Started())
 	closed(t, "mirror's client", lostMirror.Ready())
-	late, lateMirror := c.Watch(t.Context(), demo), c.Mirror(t.Context(), demo)
+	late, lateMirror := c.Watch(t.Context(), demo), mirror.New(t.Context(), c, demo)
 	closed(t, "after the client", late.Started())
 	closed(t, "mirror after the client", lateMirror.Ready())
 	wrong := connect(t, cluster).Watch(t.Context(), client.Key(""))
@@ -65,7 +66,7 @@ func TestWaitForTheStartOfAWatchThatEndsFirst(t *testing.T) {
 func TestChangesOfAnEmptyRangeBegin(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	rev := cluster.Put("/elsewhere", "x")
-	m := connect(t, cluster).Mirror(t.Context(), demo)
+	m := mirror.New(t.Context(), connect(t, cluster), demo)
 	defer func() { _ = m.Close() }()
 	var got []int
 	for ch, err := range m.Changes(deadline(t)) {

@@ -109,28 +109,3 @@ func ExampleClient_List() {
 	// at revision 4
 	// /demo/c = x
 }
-
-func ExampleClient_Mirror() {
-	endpoints, stop := exampleCluster()
-	defer stop()
-	ctx := context.Background()
-	c, err := client.New(client.Config{Endpoints: endpoints})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer c.Close()
-
-	m := c.Mirror(ctx, client.Prefix("/demo/"))
-	defer m.Close()
-	<-m.Ready()
-	at, err := c.Put(ctx, "/demo/a", []byte("hello"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := m.WaitFor(ctx, at); err != nil { // read your own write
-		log.Fatal(err)
-	}
-	kv, ok := m.Get("/demo/a")
-	fmt.Println(ok, string(kv.Value), m.Len())
-	// Output: true hello 1
-}

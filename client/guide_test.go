@@ -67,51 +67,6 @@ func ExampleClient_Follow() {
 	// follow ["/jobs/", "/jobs0"): context canceled
 }
 
-// Typed configuration: each value is decoded once, read without the network, and reported
-// when it changes. A value that cannot be decoded leaves the last good one in place.
-func ExampleMirrorOf() {
-	c, end := exampleClient(`/routes/a={"host":"example.org","weight":1}`)
-	defer end()
-	ctx := context.Background()
-	type Route struct {
-		Host   string
-		Weight int
-	}
-
-	told := make(chan struct{}, 10)
-	routes := client.MirrorOf(ctx, c, client.Prefix("/routes/"), client.MirrorConfig[Route]{
-		OnChange: func(key string, before, after *Route) { fmt.Println(key, before, after); told <- struct{}{} },
-		OnInvalid: func(kv client.KeyValue, err error) {
-			fmt.Printf("%s stays as it was: %v\n", kv.Key, err)
-			told <- struct{}{}
-		},
-		Indexes: map[string]func(string, Route) []string{
-			"host": func(_ string, r Route) []string { return []string{r.Host} },
-		},
-	})
-	if err := routes.Sync(ctx); err != nil {
-		log.Fatal(err)
-	}
-	for key, r := range routes.By("host", "example.org") {
-		fmt.Println(key, r.Weight)
-	}
-	<-told
-	for _, value := range []string{`{"host":"example.org","weight":2}`, `{"host":`} {
-		if _, err := c.Put(ctx, "/routes/a", []byte(value)); err != nil {
-			log.Fatal(err)
-		}
-		<-told
-	}
-	r, ok := routes.Get("/routes/a")
-	fmt.Println(r.Weight, ok)
-	// Output:
-	// /routes/a <nil> &{example.org 1}
-	// /routes/a 1
-	// /routes/a &{example.org 1} &{example.org 2}
-	// /routes/a stays as it was: unexpected end of JSON input
-	// 2 true
-}
-
 // A program that used clientv3's Watch after a Get, and lists again when the revision is
 // compacted, is this loop. Nothing is listed again: a unit has what a list would find.
 func ExampleClient_Watch() {

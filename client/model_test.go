@@ -13,7 +13,6 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
-	"github.com/shardwatch/shardwatch/client/internal/tree"
 )
 
 // past is all that ever happened, in several histories: the states of each, by
@@ -268,15 +267,15 @@ type model struct {
 	node *peer // nil: nowhere
 	sent []*pb.WatchResponse
 
-	hash   tree.Hasher
-	view   View  // as a mirror holds it
+	keys   map[string]int64 // what it holds: mod revisions
+	at     Position
 	known  bool  // the consumer has had the state, or was there from the beginning
 	units  Units // that arrived
 	broken int   // times a node was left
 }
 
 func newModel(t *testing.T, seed, round uint64) *model {
-	m := &model{t: t, rng: rand.New(rand.NewPCG(seed, round)), hash: tree.NewHasher()}
+	m := &model{t: t, rng: rand.New(rand.NewPCG(seed, round)), keys: map[string]int64{}}
 	m.p.lineages = [][]map[string]int64{{{}}}
 	for range 1 + m.rng.IntN(10) {
 		m.p.write(m.rng)
@@ -301,11 +300,8 @@ func newModel(t *testing.T, seed, round uint64) *model {
 
 // hold gives the consumer the state at a revision of the first history.
 func (m *model) hold(revision int64) {
-	state := m.p.state(1, revision)
-	for k, mod := range state {
-		m.view.root = put(m.hash, m.view.root, KeyValue{Key: []byte(k), ModRevision: mod})
-	}
-	m.view.revision, m.view.lineage, m.known = revision, 1, true
+	maps.Copy(m.keys, m.p.state(1, revision))
+	m.at, m.known = Position{Lineage: 1, Revision: revision}, true
 }
 
 func (m *model) say(format string, args ...any) { m.log = append(m.log, fmt.Sprintf(format, args...)) }
@@ -378,34 +374,23 @@ func (m *model) left(err error) {
 // take applies an update and compares.
 func (m *model) take(u Update) {
 	m.units.add(&u)
-	if u.Lineage < m.view.lineage || u.Lineage == m.view.lineage && u.Revision <= m.view.revision && m.view.revision > 0 {
-		m.t.Errorf("ordered: %v at %d/%d behind %d/%d", u.Kind, u.Lineage, u.Revision, m.view.lineage, m.view.revision)
+	if u.Lineage < m.at.Lineage || u.Lineage == m.at.Lineage && u.Revision <= m.at.Revision && m.at.Revision > 0 {
+		m.t.Errorf("ordered: %v at %d/%d behind %d/%d", u.Kind, u.Lineage, u.Revision, m.at.Lineage, m.at.Revision)
 	}
-	if u.Lineage != m.view.lineage && u.Kind != KindResync && u.Kind != KindState {
+	if u.Lineage != m.at.Lineage && u.Kind != KindResync && u.Kind != KindState {
 		m.t.Errorf("lineage changes by %v", u.Kind)
 	}
-	if u.From != 0 && u.From != m.view.revision {
-		m.t.Errorf("%v from %d, at %d", u.Kind, u.From, m.view.revision)
+	if u.From != 0 && u.From != m.at.Revision {
+		m.t.Errorf("%v from %d, at %d", u.Kind, u.From, m.at.Revision)
 	}
-	before := m.view
-	m.view = apply(m.hash, m.view, &u)
-	want := m.p.state(u.Lineage, u.Revision)
-	got := map[string]int64{}
-	m.view.root.Walk(Range{}.keys(), func(kv *tree.KeyValue) bool { got[string(kv.Key)] = kv.ModRevision; return true })
-	if !maps.Equal(got, want) {
-		m.t.Errorf("after %v at %d/%d: %v, want %v", u.Kind, u.Lineage, u.Revision, got, want)
+	put := func(kv KeyValue) error { m.keys[string(kv.Key)] = kv.ModRevision; return nil }
+	remove := func(key []byte) error { delete(m.keys, string(key)); return nil }
+	if err := u.Apply(put, remove, func() error { clear(m.keys); return nil }); err != nil {
+		m.t.Fatal(err)
 	}
-	told := map[string]int64{} // what the changes add up to
-	before.root.Walk(Range{}.keys(), func(kv *tree.KeyValue) bool { told[string(kv.Key)] = kv.ModRevision; return true })
-	for _, e := range changeBetween(before, m.view).Events {
-		if e.Type == EventDelete {
-			delete(told, string(e.KV.Key))
-		} else {
-			told[string(e.KV.Key)] = e.KV.ModRevision
-		}
-	}
-	if !maps.Equal(told, want) {
-		m.t.Errorf("changes at %d/%d: %v, want %v", u.Lineage, u.Revision, told, want)
+	m.at = u.Position()
+	if want := m.p.state(u.Lineage, u.Revision); !maps.Equal(m.keys, want) {
+		m.t.Errorf("after %v at %d/%d: %v, want %v", u.Kind, u.Lineage, u.Revision, m.keys, want)
 	}
 }
 
@@ -413,10 +398,10 @@ func (m *model) take(u Update) {
 func (m *model) finish() {
 	m.node = nil
 	for range 2000 {
-		if lineage := m.p.lineage(); m.view.lineage == lineage && m.view.revision == m.p.head(lineage) {
+		if lineage := m.p.lineage(); m.at.Lineage == lineage && m.at.Revision == m.p.head(lineage) {
 			return
 		}
 		m.receive(false)
 	}
-	m.t.Errorf("stuck at %d/%d, the end is %d/%d", m.view.lineage, m.view.revision, m.p.lineage(), m.p.head(m.p.lineage()))
+	m.t.Errorf("stuck at %d/%d, the end is %d/%d", m.at.Lineage, m.at.Revision, m.p.lineage(), m.p.head(m.p.lineage()))
 }

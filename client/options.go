@@ -9,7 +9,8 @@ import (
 // WatchOption changes what [Client.Watch] delivers.
 type WatchOption interface{ watch(o *watchOptions) }
 
-// MirrorOption is a [WatchOption] that [Client.Mirror] takes, too.
+// MirrorOption is a [WatchOption] that mirrors (package mirror) and [Client.Follow] take,
+// too.
 type MirrorOption interface {
 	WatchOption
 	mirror()

@@ -1,14 +1,10 @@
 package client
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 
 	"google.golang.org/grpc/metadata"
-
-	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/client/internal/nodes"
 )
 
 // Position is a revision with the history it belongs to. Revisions of different
@@ -70,15 +66,4 @@ func positionFrom(header metadata.MD, revision int64) Position {
 		p.Lineage, _ = strconv.ParseUint(lineages[0], 10, 64)
 	}
 	return p
-}
-
-// clusterNow returns the ID of the cluster that a node for the range belongs to.
-func (c *Client) clusterNow(ctx context.Context, r Range) (string, error) {
-	var id string
-	err := c.read(ctx, r, 0, func(ctx context.Context, n *nodes.Node) error {
-		s, err := pb.NewClusterServiceClient(n.Conn).Status(ctx, &pb.StatusRequest{})
-		id = s.GetClusterId()
-		return err //nolint:wrapcheck // judged and wrapped by read
-	})
-	return id, err
 }

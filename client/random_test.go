@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 // Random writes, random faults, watchers of all shapes: every promise is
@@ -121,7 +122,7 @@ func TestRandomFaults(t *testing.T) {
 	for range 30 {
 		watch(clients[rng.IntN(2)], someRange())
 	}
-	mirror := clients[0].Mirror(ctx, client.Range{})
+	local := mirror.New(ctx, clients[0], client.Range{})
 
 	nodes := cluster.Nodes()
 	down := map[int]bool{}
@@ -197,14 +198,14 @@ func TestRandomFaults(t *testing.T) {
 		resumes += f.w.Stats().Resumes
 	}
 	t.Logf("%d watchers, %d revisions, %d resumes", len(followers), end, resumes)
-	if err := mirror.WaitFor(ctx, cluster.At(end)); err != nil {
+	if err := local.WaitFor(ctx, cluster.At(end)); err != nil {
 		t.Fatal(err)
 	}
-	checkView(t, cluster, mirror.View(), client.Range{})
+	checkView(t, cluster, local.View(), client.Range{})
 }
 
 // checkView compares a view with the history at its revision.
-func checkView(t testing.TB, cluster *clienttest.Cluster, v client.View, r client.Range) {
+func checkView(t testing.TB, cluster *clienttest.Cluster, v mirror.View, r client.Range) {
 	t.Helper()
 	u := client.Update{Kind: client.KindState, Revision: v.Revision()}
 	for kv := range v.All() {

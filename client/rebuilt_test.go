@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 // rebuild ends all nodes of a cluster and starts another cluster at the same
@@ -32,7 +33,7 @@ func TestMirrorsShowTheRebuiltCluster(t *testing.T) {
 		for i := range 3 {
 			cluster.Put(fmt.Sprintf("/demo/old-%d", i), "x")
 		}
-		var mirrors []*client.Mirror
+		var mirrors []*mirror.Mirror
 		for range 20 {
 			mirrors = append(mirrors, mirrored(t, connect(t, cluster), demo))
 		}
@@ -268,4 +269,12 @@ func TestReadsDoNotMixClusters(t *testing.T) {
 	if r, err := c.Get(deadline(t), "/demo/new-0", client.AtPosition(now)); err != nil || r.KV == nil || r.Position() != now {
 		t.Errorf("at the present position: %+v, %v", r, err)
 	}
+}
+
+func mirrored(t testing.TB, c *client.Client, r client.Range) *mirror.Mirror {
+	t.Helper()
+	m := mirror.New(t.Context(), c, r)
+	t.Cleanup(func() { _ = m.Close() })
+	<-m.Ready()
+	return m
 }

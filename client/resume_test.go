@@ -8,28 +8,29 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 // A program may close whatever it wants when it learns that a watch has moved.
 func TestCloseWithinOnResume(t *testing.T) {
-	for name, end := range map[string]func(*client.Client, *client.Watcher, *client.Mirror){
-		"the watch":  func(_ *client.Client, w *client.Watcher, _ *client.Mirror) { w.Close() },
-		"the mirror": func(_ *client.Client, _ *client.Watcher, m *client.Mirror) { _ = m.Close() },
-		"the client": func(c *client.Client, _ *client.Watcher, _ *client.Mirror) { _ = c.Close() },
+	for name, end := range map[string]func(*client.Client, *client.Watcher, *mirror.Mirror){
+		"the watch":  func(_ *client.Client, w *client.Watcher, _ *mirror.Mirror) { w.Close() },
+		"the mirror": func(_ *client.Client, _ *client.Watcher, m *mirror.Mirror) { _ = m.Close() },
+		"the client": func(c *client.Client, _ *client.Watcher, _ *mirror.Mirror) { _ = c.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := start(t, clienttest.Config{Nodes: 1})
 			c := connect(t, cluster)
 			closed := make(chan struct{}, 2)
 			var w *client.Watcher
-			var m *client.Mirror
+			var m *mirror.Mirror
 			began := make(chan struct{})
 			onResume := client.OnResume(func(client.Resume) {
 				<-began
 				end(c, w, m)
 				closed <- struct{}{}
 			})
-			w, m = c.Watch(t.Context(), demo, onResume), c.Mirror(t.Context(), demo, onResume)
+			w, m = c.Watch(t.Context(), demo, onResume), mirror.New(t.Context(), c, demo, onResume)
 			close(began)
 			waitStarted(t, w)
 			<-m.Ready()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 // holder holds what a watch says there is: the revision of each key's last
@@ -174,11 +175,11 @@ func TestRandomUnits(t *testing.T) {
 	for range 20 {
 		watch(someRange())
 	}
-	mirror := c.Mirror(ctx, client.Range{})
+	local := mirror.New(ctx, c, client.Range{})
 	mirrored := holder{cluster: cluster}
 	wg.Go(func() {
 		told := map[string]int64{}
-		for ch, err := range mirror.Changes(ctx) {
+		for ch, err := range local.Changes(ctx) {
 			if err != nil {
 				return
 			}
@@ -253,10 +254,10 @@ func TestRandomUnits(t *testing.T) {
 	end, endLineage = last, cluster.Lineage()
 	mu.Unlock()
 	eventually(t, "the mirror is there", func() bool {
-		return mirror.View().Position().Lineage == cluster.Lineage() && mirror.Revision() >= last
+		return local.View().Position().Lineage == cluster.Lineage() && local.Revision() >= last
 	})
-	checkView(t, cluster, mirror.View(), client.Range{})
-	_ = mirror.Close()
+	checkView(t, cluster, local.View(), client.Range{})
+	_ = local.Close()
 	wg.Wait()
 	close(failed)
 	for err := range failed {

@@ -15,6 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 var demo = client.Prefix("/demo/")
@@ -353,7 +354,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	cluster := start(t, clienttest.Config{})
 	c := connect(t, cluster)
 	w := c.Watch(context.Background(), demo)
-	m := c.Mirror(context.Background(), demo)
+	m := mirror.New(context.Background(), c, demo)
 	waitStarted(t, w)
 	if err := errors.Join(c.Close(), c.Close()); err != nil {
 		t.Error(err)
@@ -368,7 +369,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		"late get":   func() error { _, err := c.Get(context.Background(), "a"); return err }(),
 		"late put":   func() error { _, err := c.Put(context.Background(), "a", nil); return err }(),
 		"late mirror": func() error {
-			m := c.Mirror(context.Background(), demo)
+			m := mirror.New(context.Background(), c, demo)
 			<-m.Done()
 			return m.Err()
 		}(),

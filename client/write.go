@@ -14,7 +14,7 @@ import (
 )
 
 // Put writes a key through to etcd and returns the position of the change, which
-// [Mirror.WaitFor] takes. When the node that it was sent to does not confirm it, it
+// WaitFor of a mirror takes. When the node that it was sent to does not confirm it, it
 // fails with [*OutcomeUnknownError]. After any other error nothing was changed.
 func (c *Client) Put(ctx context.Context, key string, value []byte) (Position, error) {
 	if err := Key(key).validate(); err != nil {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 // Keys returns a source that requests a reconciliation for each key that the mirror has at first,
@@ -21,14 +21,14 @@ import (
 //
 //	ctrl.NewControllerManagedBy(manager).Named("routes").
 //		WatchesRawSource(controllerruntime.Keys(mirror, requests)).Complete(reconciler)
-func Keys(m *client.Mirror, requests func(key string) []reconcile.Request) source.SyncingSource {
+func Keys(m *mirror.Mirror, requests func(key string) []reconcile.Request) source.SyncingSource {
 	return &keys{mirror: m, requests: requests}
 }
 
 var errStartedTwice = errors.New("a source is started once: make another one with Keys")
 
 type keys struct {
-	mirror   *client.Mirror
+	mirror   *mirror.Mirror
 	requests func(string) []reconcile.Request
 	started  atomic.Bool
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/adapters/controllerruntime"
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 // A controller of controller-runtime reconciles the keys of the state, then each that changes,
@@ -34,7 +35,7 @@ func TestControllerReconcilesKeys(t *testing.T) {
 	cluster.Put("/routes/b", "1")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	mirror := c.Mirror(ctx, client.Prefix("/routes/"))
+	local := mirror.New(ctx, c, client.Prefix("/routes/"))
 
 	m, err := manager.New(&rest.Config{Host: "http://127.0.0.1:1"}, manager.Options{ // no object of Kubernetes' is read
 		Metrics: server.Options{BindAddress: "0"}, MapperProvider: noMapper,
@@ -45,7 +46,7 @@ func TestControllerReconcilesKeys(t *testing.T) {
 	type seen struct{ key, value string }
 	told := make(chan seen)
 	ctrl, err := controller.New("routes", m, controller.Options{SkipNameValidation: new(true), Reconciler: reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-		kv, ok := mirror.Get("/routes/" + r.Name)
+		kv, ok := local.Get("/routes/" + r.Name)
 		s := seen{r.Name, string(kv.Value)}
 		if !ok {
 			s.value = "deleted"
@@ -59,7 +60,7 @@ func TestControllerReconcilesKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := controllerruntime.Keys(mirror, func(key string) []reconcile.Request {
+	source := controllerruntime.Keys(local, func(key string) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: path.Base(key)}}}
 	})
 	if err := ctrl.Watch(source); err != nil {

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 // Feed adds an item for each key that a mirror has at first, and for each key that is created,
@@ -17,7 +17,7 @@ import (
 // key is deleted.
 //
 //	go workqueue.Feed(ctx, mirror, queue, func(key string) string { return key })
-func Feed[T comparable](ctx context.Context, m *client.Mirror, queue workqueue.TypedInterface[T], item func(key string) T) error {
+func Feed[T comparable](ctx context.Context, m *mirror.Mirror, queue workqueue.TypedInterface[T], item func(key string) T) error {
 	for change, err := range m.Changes(ctx) {
 		if err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/adapters/workqueue"
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 // A worker that copies each key that it is given has the cluster's keys at last: those of the
@@ -30,11 +31,11 @@ func TestWorkerHasEveryChange(t *testing.T) {
 		cluster.Put(fmt.Sprintf("/jobs/%02d", i), "first")
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	mirror := c.Mirror(ctx, client.Prefix("/jobs/"))
+	local := mirror.New(ctx, c, client.Prefix("/jobs/"))
 	queue := queues.NewTyped[string]()
 	fed := make(chan error, 1)
 	go func() {
-		fed <- workqueue.Feed(ctx, mirror, queue, func(key string) string { return key })
+		fed <- workqueue.Feed(ctx, local, queue, func(key string) string { return key })
 		queue.ShutDown()
 	}()
 
@@ -45,7 +46,7 @@ func TestWorkerHasEveryChange(t *testing.T) {
 			if ended {
 				t.Fatal("the queue has ended")
 			}
-			if kv, ok := mirror.Get(key); ok {
+			if kv, ok := local.Get(key); ok {
 				done[key] = string(kv.Value)
 			} else {
 				delete(done, key)

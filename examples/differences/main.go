@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 func main() {
@@ -15,8 +16,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	mirror := c.Mirror(context.Background(), client.Prefix(os.Args[1]))
-	for change, err := range mirror.Changes(context.Background()) {
+	local := mirror.New(context.Background(), c, client.Prefix(os.Args[1]))
+	for change, err := range local.Changes(context.Background()) {
 		if err != nil {
 			log.Fatal(err)
 		}

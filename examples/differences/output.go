@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 // step is a line of the output. Events has one for each key that differs from the line before.
@@ -21,7 +22,7 @@ type event struct {
 	Before, After *string
 }
 
-func output(c client.Change) {
+func output(c mirror.Change) {
 	s := step{Position: c.View.Position(), Initial: c.Initial, Resync: c.Resync}
 	for _, e := range c.Events {
 		out := event{Key: string(e.KV.Key)}

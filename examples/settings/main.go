@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 type setting struct {
@@ -19,7 +20,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	settings := client.MirrorOf(context.Background(), c, client.Prefix(os.Args[1]), client.MirrorConfig[setting]{OnChange: changed, OnInvalid: invalid})
+	settings := mirror.NewTyped(context.Background(), c, client.Prefix(os.Args[1]), mirror.Config[setting]{OnChange: changed, OnInvalid: invalid})
 	<-settings.Done()
 	log.Fatal(settings.Raw().Err())
 }

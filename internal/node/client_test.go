@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/mirror"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
@@ -52,8 +53,8 @@ func TestClientFollowsTheLadder(t *testing.T) {
 	before := c.stats()
 
 	cl := c.client()
-	mirror := cl.Mirror(ctx, client.Range{})
-	defer func() { _ = mirror.Close() }()
+	local := mirror.New(ctx, cl, client.Range{})
+	defer func() { _ = local.Close() }()
 	away := cl.Watch(ctx, client.Range{}, client.WithState())
 	state, err := away.Next(ctx)
 	if err != nil || state.Kind != client.KindState || len(state.KVs) != 60 {
@@ -152,11 +153,11 @@ func TestClientFollowsTheLadder(t *testing.T) {
 	same := func() {
 		t.Helper()
 		want, revision := c.contents(ctx)
-		if err := mirror.WaitFor(ctx, client.Position{Revision: revision}); err != nil {
+		if err := local.WaitFor(ctx, client.Position{Revision: revision}); err != nil {
 			t.Fatal(err)
 		}
 		got := map[string]int64{}
-		for kv := range mirror.All() {
+		for kv := range local.All() {
 			got[string(kv.Key)] = kv.ModRevision
 		}
 		if !maps.Equal(got, want) {
@@ -188,14 +189,14 @@ func TestClientFollowsTheLadder(t *testing.T) {
 		t.Errorf("the old token is answered by %v of lineage %d", u.Kind, u.Lineage)
 	}
 	testkit.Succeeds(t, "the mirror is in the new lineage", func() error {
-		if l := mirror.View().Position().Lineage; l != 2 {
+		if l := local.View().Position().Lineage; l != 2 {
 			return fmt.Errorf("%d", l)
 		}
 		return nil
 	})
 	c.put("/d/after")
 	same()
-	if s := mirror.Stats(); s.Resyncs != 1 || s.States != 1 {
+	if s := local.Stats(); s.Resyncs != 1 || s.States != 1 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/mirror"
 	"github.com/shardwatch/shardwatch/internal/freeport"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
@@ -131,9 +132,9 @@ func rebuildTierAndEtcd(t *testing.T, bin string, args []string) {
 		}
 	})
 	keys := client.Prefix("/k/")
-	var mirrors []*client.Mirror
+	var mirrors []*mirror.Mirror
 	for range 10 {
-		mirrors = append(mirrors, r.connect().Mirror(ctx, keys))
+		mirrors = append(mirrors, mirror.New(ctx, r.connect(), keys))
 	}
 	c := r.connect()
 	watch := func(opts ...client.WatchOption) *client.Watcher {

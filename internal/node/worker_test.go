@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/mirror"
 	"github.com/shardwatch/shardwatch/internal/freeport"
 	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
@@ -111,7 +112,7 @@ func TestAWorkerAndATypedMirrorLoseNothing(t *testing.T) {
 	})
 	copies := map[string]*kept{"the worker": {keys: map[string]string{}}, "OnChange": {keys: map[string]string{}}}
 	c, keys := r.connect(), client.Prefix("/k/")
-	typed := client.MirrorOf(ctx, c, keys, client.MirrorConfig[string]{
+	typed := mirror.NewTyped(ctx, c, keys, mirror.Config[string]{
 		Decode: func(value []byte) (string, error) { return string(value), nil },
 		OnChange: func(key string, _, after *string) {
 			if after == nil {

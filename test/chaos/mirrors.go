@@ -7,16 +7,17 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/mirror"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// mirror is a client's local copy of a range, compared with etcd whenever the
+// checked is a client's local copy of a range, compared with etcd whenever the
 // writes pause.
-type mirror struct {
+type checked struct {
 	name string
 	r    kv.Range
-	m    *client.Mirror
+	m    *mirror.Mirror
 
 	era     int             // of the truth, when it was judged last
 	history client.Position // the one then, without a revision
@@ -29,12 +30,12 @@ func historyOf(p client.Position) client.Position {
 }
 
 // newMirrors starts a mirror of everything and one of a prefix.
-func newMirrors(ctx context.Context, c *client.Client, keys keyspace) []*mirror {
-	var out []*mirror
+func newMirrors(ctx context.Context, c *client.Client, keys keyspace) []*checked {
+	var out []*checked
 	for _, r := range []kv.Range{kv.Prefix("/"), kv.Prefix(keys.prefix(0))} {
-		out = append(out, &mirror{
+		out = append(out, &checked{
 			name: fmt.Sprintf("mirror of %v", r), r: r,
-			m: c.Mirror(ctx, client.Between(r.Start, r.End)),
+			m: mirror.New(ctx, c, client.Between(r.Start, r.End)),
 		})
 	}
 	return out
@@ -42,7 +43,7 @@ func newMirrors(ctx context.Context, c *client.Client, keys keyspace) []*mirror 
 
 // judge waits until the mirror has rev and compares it with etcd's state: at
 // the revision it is at, because leases run out even without writes.
-func (m *mirror) judge(ctx context.Context, t *truth, rev int64, within time.Duration) []check.Violation {
+func (m *checked) judge(ctx context.Context, t *truth, rev int64, within time.Duration) []check.Violation {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	era := t.now.Load().number

@@ -136,7 +136,7 @@ type run struct {
 	crowd    *crowd
 	joiners  *joiners
 	guests   []*joiners // of a fault; see [Scene.join]
-	mirrors  []*mirror
+	mirrors  []*checked
 	programs []*program
 	answers  answers
 	scene    *Scene

@@ -9,11 +9,11 @@ func clientGroup() Group {
 		if`, Tests: "TestApplyEveryKind",
 		},
 		{
-			Name: "change-hides-resync", Bug: "a resync that changes no key is not reported", File: "mirror.go",
+			Name: "change-hides-resync", Bug: "a resync that changes no key is not reported", Package: "client/mirror", File: "mirror/mirror.go",
 			Old: `if (c.Initial || c.Resync || len`, New: `if (c.Initial || len`, Tests: "TestChangesNameTheFirstAndResyncs",
 		},
 		{
-			Name: "sync-of-an-ended-mirror", Bug: "a mirror that ended without a state is ready", File: "mirror.go",
+			Name: "sync-of-an-ended-mirror", Bug: "a mirror that ended without a state is ready", Package: "client/mirror", File: "mirror/mirror.go",
 			Old: `if !m.View().held() {
 			return fmt`, New: `if m.View().held() && m.Err() == nil {
 			return fmt`, Tests: "TestSyncSaysWhyAMirrorIsNotReady",
@@ -32,13 +32,13 @@ func clientGroup() Group {
 			Old: `case in.Range != r.String():`, New: `case false:`, Tests: "TestPositionFileOfAnother",
 		},
 		{
-			Name: "typed-shows-bad-values", Bug: "a value that cannot be decoded takes the place of the last good one", File: "typed.go",
+			Name: "typed-shows-bad-values", Bug: "a value that cannot be decoded takes the place of the last good one", Package: "client/mirror", File: "mirror/typed.go",
 			Old: `case err == nil:
 			all`, New: `case err == nil || m.values[key] != nil:
 			all`, Tests: "TestTypedMirrorKeepsTheLastGoodValue",
 		},
 		{
-			Name: "typed-keeps-deleted-values", Bug: "the value of a deleted key stays", File: "typed.go",
+			Name: "typed-keeps-deleted-values", Bug: "the value of a deleted key stays", Package: "client/mirror", File: "mirror/typed.go",
 			Old: `delete(m.values, r.key)`, New: `m.values[r.key] = r.before`, Tests: "TestTypedMirrorKeepsTheLastGoodValue",
 		},
 		{
@@ -305,7 +305,7 @@ func clientGroup() Group {
 			Old: `if e.Current == 0 {`, New: `if false {`, Tests: "TestCount",
 		},
 		{
-			Name: "client-last-change-lost", Bug: "a mirror that ends drops its last change", File: "mirror.go",
+			Name: "client-last-change-lost", Bug: "a mirror that ends drops its last change", Package: "client/mirror", File: "mirror/mirror.go",
 			Old: `if m.View() != last {`, New: `if false {`, Tests: "TestTheLastChangeComesBeforeTheEnd",
 		},
 	}}

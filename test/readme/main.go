@@ -7,6 +7,7 @@ import (
 	"log"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 func main() {
@@ -15,7 +16,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for change, err := range c.Mirror(ctx, client.Prefix("/demo/")).Changes(ctx) {
+	for change, err := range mirror.New(ctx, c, client.Prefix("/demo/")).Changes(ctx) {
 		if err != nil {
 			log.Fatal(err)
 		}

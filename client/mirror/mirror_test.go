@@ -1,4 +1,4 @@
-package client_test
+package mirror_test
 
 import (
 	"fmt"
@@ -7,11 +7,12 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
-func mirrored(t testing.TB, c *client.Client, r client.Range) *client.Mirror {
+func mirrored(t testing.TB, c *client.Client, r client.Range) *mirror.Mirror {
 	t.Helper()
-	m := c.Mirror(t.Context(), r)
+	m := mirror.New(t.Context(), c, r)
 	t.Cleanup(func() { _ = m.Close() })
 	<-m.Ready()
 	return m
@@ -133,7 +134,7 @@ func TestMirrorGoesOnWithAUnit(t *testing.T) {
 			}
 			c := connect(t, cluster)
 			m := mirrored(t, c, demo)
-			changes := make(chan client.Change, 100)
+			changes := make(chan mirror.Change, 100)
 			go func() {
 				defer close(changes)
 				for ch, err := range m.Changes(t.Context()) {

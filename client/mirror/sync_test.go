@@ -1,4 +1,4 @@
-package client_test
+package mirror_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 // Sync returns once the mirror holds the state, and otherwise the reason.
@@ -15,7 +16,7 @@ func TestSyncSaysWhyAMirrorIsNotReady(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	cluster.Put("/demo/a", "1")
 	c := connect(t, cluster)
-	m := c.Mirror(t.Context(), demo)
+	m := mirror.New(t.Context(), c, demo)
 	if err := m.Sync(deadline(t)); err != nil || m.Len() != 1 {
 		t.Errorf("got %d keys, %v", m.Len(), err)
 	}
@@ -25,7 +26,7 @@ func TestSyncSaysWhyAMirrorIsNotReady(t *testing.T) {
 	}
 
 	cluster.Nodes()[0].Kill()
-	m = c.Mirror(t.Context(), demo)
+	m = mirror.New(t.Context(), c, demo)
 	eventually(t, "the watch has failed", func() bool { return m.Stats().LastError != nil })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -36,7 +37,7 @@ func TestSyncSaysWhyAMirrorIsNotReady(t *testing.T) {
 	if err := m.Sync(deadline(t)); !errors.Is(err, context.Canceled) {
 		t.Errorf("a mirror that was closed without a state: %v", err)
 	}
-	wrong := c.Mirror(t.Context(), client.Between("b", "a"))
+	wrong := mirror.New(t.Context(), c, client.Between("b", "a"))
 	if err := wrong.Sync(deadline(t)); !errors.Is(err, client.ErrInvalid) {
 		t.Errorf("a range that holds nothing: %v", err)
 	}
@@ -48,9 +49,9 @@ func TestSyncSaysWhyAMirrorIsNotReady(t *testing.T) {
 func TestChangesNameTheFirstAndResyncs(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	at := cluster.Put("/demo/a", "1")
-	m := connect(t, cluster).Mirror(t.Context(), demo)
+	m := mirror.New(t.Context(), connect(t, cluster), demo)
 	defer func() { _ = m.Close() }()
-	var got []client.Change
+	var got []mirror.Change
 	for ch, err := range m.Changes(deadline(t)) {
 		if err != nil {
 			t.Fatal(err)
@@ -66,7 +67,7 @@ func TestChangesNameTheFirstAndResyncs(t *testing.T) {
 			break
 		}
 	}
-	for i, want := range []client.Change{{Initial: true}, {Resync: true}, {}} {
+	for i, want := range []mirror.Change{{Initial: true}, {Resync: true}, {}} {
 		if ch := got[i]; ch.Initial != want.Initial || ch.Resync != want.Resync {
 			t.Errorf("change %d: initial %v, resync %v", i, ch.Initial, ch.Resync)
 		}

@@ -1,4 +1,4 @@
-package client_test
+package mirror_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 type route struct {
@@ -51,10 +52,10 @@ func weight(r *route) string {
 }
 
 // routesOf starts a typed mirror whose calls are recorded.
-func routesOf(t *testing.T, c *client.Client) (*client.TypedMirror[route], *told) {
+func routesOf(t *testing.T, c *client.Client) (*mirror.Typed[route], *told) {
 	t.Helper()
 	calls := &told{}
-	m := client.MirrorOf(t.Context(), c, demo, client.MirrorConfig[route]{
+	m := mirror.NewTyped(t.Context(), c, demo, mirror.Config[route]{
 		OnChange:  func(key string, before, after *route) { calls.add("%s %s>%s", key, weight(before), weight(after)) },
 		OnInvalid: func(kv client.KeyValue, err error) { calls.add("%s invalid: %s", kv.Key, kv.Value) },
 		Indexes:   map[string]func(string, route) []string{"host": func(_ string, r route) []string { return r.Hosts }},
@@ -66,7 +67,7 @@ func routesOf(t *testing.T, c *client.Client) (*client.TypedMirror[route], *told
 	return m, calls
 }
 
-func keysBy(m *client.TypedMirror[route], host string) (keys []string) {
+func keysBy(m *mirror.Typed[route], host string) (keys []string) {
 	for key := range m.By("host", host) {
 		keys = append(keys, strings.TrimPrefix(key, "/demo/"))
 	}
@@ -128,7 +129,9 @@ func TestTypedMirrorKeepsTheLastGoodValue(t *testing.T) {
 	if _, ok := m.Get("/demo/e"); ok || n != 1 {
 		t.Errorf("%d in the range", n)
 	}
-	cluster = rebuild(t, cluster, 0)
+	addresses := cluster.Endpoints()
+	_ = cluster.Close()
+	cluster = start(t, clienttest.Config{Addresses: addresses})
 	check("rebuilt", func() int64 { return cluster.Put("/demo/a", `{"Hosts":["x"],"Weight":9}`) }, "", "a", "a=9")
 }
 
@@ -145,7 +148,7 @@ func TestTypedMirrorIsAtomic(t *testing.T) {
 	}
 	write(0)
 	have := map[string]int{}
-	m := client.MirrorOf(t.Context(), connect(t, cluster), demo, client.MirrorConfig[int]{
+	m := mirror.NewTyped(t.Context(), connect(t, cluster), demo, mirror.Config[int]{
 		OnChange: func(key string, before, after *int) {
 			if v, ok := have[key]; ok != (before != nil) || ok && v != *before {
 				t.Errorf("%s: before is %v, it was told %d", key, before, v)
@@ -215,19 +218,19 @@ func TestDecoders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err := client.Proto[*pb.KeyValue](value); err != nil || m.GetVersion() != 3 {
+	if m, err := mirror.Proto[*pb.KeyValue](value); err != nil || m.GetVersion() != 3 {
 		t.Errorf("protobuf: %v, %v", m, err)
 	}
-	if m, err := client.Proto[*pb.KeyValue]([]byte{0xff}); err == nil || m != nil {
+	if m, err := mirror.Proto[*pb.KeyValue]([]byte{0xff}); err == nil || m != nil {
 		t.Errorf("no protobuf: %v, %v", m, err)
 	}
-	if r, err := client.JSON[*route]([]byte(`{"Weight":3}`)); err != nil || r.Weight != 3 {
+	if r, err := mirror.JSON[*route]([]byte(`{"Weight":3}`)); err != nil || r.Weight != 3 {
 		t.Errorf("JSON: %v, %v", r, err)
 	}
-	if r, err := client.JSON[route]([]byte(`{`)); err == nil {
+	if r, err := mirror.JSON[route]([]byte(`{`)); err == nil {
 		t.Errorf("no JSON: %v", r)
 	}
-	if r, err := client.Unmarshal[route](xml.Unmarshal)([]byte(`<route><Weight>3</Weight></route>`)); err != nil || r.Weight != 3 {
+	if r, err := mirror.Unmarshal[route](xml.Unmarshal)([]byte(`<route><Weight>3</Weight></route>`)); err != nil || r.Weight != 3 {
 		t.Errorf("XML: %v, %v", r, err)
 	}
 }
@@ -237,12 +240,12 @@ func TestTypedMirrorEnds(t *testing.T) {
 	cluster := start(t, clienttest.Config{Nodes: 1})
 	at := cluster.At(cluster.Put("/demo/a", "1"))
 	c := connect(t, cluster)
-	wrong := client.MirrorOf(t.Context(), c, client.Between("b", "a"), client.MirrorConfig[int]{})
+	wrong := mirror.NewTyped(t.Context(), c, client.Between("b", "a"), mirror.Config[int]{})
 	if err := wrong.Sync(deadline(t)); !errors.Is(err, client.ErrInvalid) {
 		t.Errorf("a range that holds nothing: %v", err)
 	}
 	blocked, release := make(chan struct{}), make(chan struct{})
-	m := client.MirrorOf(t.Context(), c, demo, client.MirrorConfig[int]{OnChange: func(string, *int, *int) { close(blocked); <-release }})
+	m := mirror.NewTyped(t.Context(), c, demo, mirror.Config[int]{OnChange: func(string, *int, *int) { close(blocked); <-release }})
 	<-blocked
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -260,7 +263,7 @@ func TestTypedMirrorEnds(t *testing.T) {
 	if v, ok := m.Get("/demo/a"); !ok || v != 1 || m.Close() != nil {
 		t.Error("what it held is gone")
 	}
-	late := client.MirrorOf(t.Context(), c, demo, client.MirrorConfig[int]{})
+	late := mirror.NewTyped(t.Context(), c, demo, mirror.Config[int]{})
 	if err := late.Sync(deadline(t)); !errors.Is(err, client.ErrClosed) {
 		t.Errorf("a client that is closed: %v", err)
 	}

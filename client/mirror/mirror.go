@@ -1,4 +1,11 @@
-package client
+// Package mirror keeps copies of ranges in memory: reads cost no network, and a reader
+// never sees a part of a revision. [New] starts a [Mirror] of the keys as they are in
+// etcd, which reports the difference after each step. [NewTyped] starts a [Typed] one,
+// whose values are decoded.
+//
+// A mirror is a watch with one goroutine of its own, a typed one with two. It ends with its
+// context, its Close, or the Close of its client.
+package mirror
 
 import (
 	"context"
@@ -7,6 +14,11 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/internal/keyrange"
 	"github.com/shardwatch/shardwatch/client/internal/tree"
 )
 
@@ -17,9 +29,10 @@ import (
 // changes over to that in one step, and [Mirror.Changes] tells what differs,
 // deletes among it that no server could tell; until then it keeps what it has.
 type Mirror struct {
-	rng    Range
+	c      *client.Client
+	rng    client.Range
 	hash   tree.Hasher
-	w      *Watcher
+	w      *client.Watcher
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has returned
 	ready  chan struct{} // closed with the first state or the end
@@ -32,27 +45,32 @@ type Mirror struct {
 
 // View is the content of a mirror at one revision. It never changes.
 type View struct {
-	root     *tree.Tree
-	revision int64
-	history
+	root    *tree.Tree
+	at      client.Position
 	resyncs int64 // how often the state was replaced, after the first time
 }
 
-// Mirror starts a mirror of a range. Close it, or end ctx, when done.
-func (c *Client) Mirror(ctx context.Context, r Range, opts ...MirrorOption) *Mirror {
+// New starts a mirror of a range:
+//
+//	m := mirror.New(ctx, c, client.Prefix("/routes/"))
+//	if err := m.Sync(ctx); err != nil { ... }
+//	kv, ok := m.Get("/routes/a")
+//
+// Close it, or end ctx, when done.
+func New(ctx context.Context, c *client.Client, r client.Range, opts ...client.MirrorOption) *Mirror {
 	ctx, cancel := context.WithCancel(ctx)
 	m := &Mirror{
-		rng: r, hash: tree.NewHasher(), cancel: cancel,
+		c: c, rng: r, hash: tree.NewHasher(), cancel: cancel,
 		done: make(chan struct{}), ready: make(chan struct{}), changed: make(chan struct{}),
 	}
-	own := []WatchOption{WithState(), WithProgress()}
+	own := []client.WatchOption{client.WithState(), client.WithProgress()}
 	for _, o := range opts {
 		own = append(own, o)
 	}
 	m.w = c.Watch(ctx, r, own...)
-	if !c.spawn(m.run) {
+	if !c.Go(m.run) {
 		cancel()
-		m.end(ErrClosed)
+		m.end(client.ErrClosed)
 	}
 	return m
 }
@@ -106,13 +124,13 @@ func (m *Mirror) View() View {
 }
 
 // Get returns a key, and whether it exists.
-func (m *Mirror) Get(key string) (KeyValue, bool) { return m.View().Get(key) }
+func (m *Mirror) Get(key string) (client.KeyValue, bool) { return m.View().Get(key) }
 
 // All yields all keys in order, all at one revision.
-func (m *Mirror) All() iter.Seq[KeyValue] { return m.View().All() }
+func (m *Mirror) All() iter.Seq[client.KeyValue] { return m.View().All() }
 
 // Range yields the keys of a range in order, all at one revision.
-func (m *Mirror) Range(r Range) iter.Seq[KeyValue] { return m.View().Range(r) }
+func (m *Mirror) Range(r client.Range) iter.Seq[client.KeyValue] { return m.View().Range(r) }
 
 // Len returns the number of keys.
 func (m *Mirror) Len() int { return m.View().Len() }
@@ -122,28 +140,28 @@ func (m *Mirror) Len() int { return m.View().Len() }
 func (m *Mirror) Revision() int64 { return m.View().Revision() }
 
 // Stats returns the figures of the mirror's watch as they are now.
-func (m *Mirror) Stats() WatcherStats { return m.w.Stats() }
+func (m *Mirror) Stats() client.WatcherStats { return m.w.Stats() }
 
 // Resyncs counts how often the whole state had to be read again after the first
 // time.
 func (m *Mirror) Resyncs() int { return int(m.Stats().Resyncs) }
 
 // Get returns a key, and whether it exists.
-func (v View) Get(key string) (KeyValue, bool) {
+func (v View) Get(key string) (client.KeyValue, bool) {
 	kv := v.root.Get(key)
 	if kv == nil {
-		return KeyValue{}, false
+		return client.KeyValue{}, false
 	}
-	return KeyValue(*kv), true
+	return client.KeyValue(*kv), true
 }
 
 // All yields all keys in order.
-func (v View) All() iter.Seq[KeyValue] { return v.Range(Range{}) }
+func (v View) All() iter.Seq[client.KeyValue] { return v.Range(client.Range{}) }
 
 // Range yields the keys of a range in order.
-func (v View) Range(r Range) iter.Seq[KeyValue] {
-	return func(yield func(KeyValue) bool) {
-		v.root.Walk(r.keys(), func(kv *tree.KeyValue) bool { return yield(KeyValue(*kv)) })
+func (v View) Range(r client.Range) iter.Seq[client.KeyValue] {
+	return func(yield func(client.KeyValue) bool) {
+		v.root.Walk(keyrange.Range(r), func(kv *tree.KeyValue) bool { return yield(client.KeyValue(*kv)) })
 	}
 }
 
@@ -151,13 +169,13 @@ func (v View) Range(r Range) iter.Seq[KeyValue] {
 func (v View) Len() int { return v.root.Len() }
 
 // Revision returns the revision of the content.
-func (v View) Revision() int64 { return v.revision }
+func (v View) Revision() int64 { return v.at.Revision }
 
 // Position returns the revision with the history it belongs to.
-func (v View) Position() Position { return Position{v.cluster, v.lineage, v.revision} }
+func (v View) Position() client.Position { return v.at }
 
 // held says that it is the content of a mirror that holds the state.
-func (v View) held() bool { return v.revision > 0 }
+func (v View) held() bool { return v.at.Revision > 0 }
 
 // Changed returns a channel that is closed when the mirror moves on from what
 // it holds now, be it by a change or by progress.
@@ -171,12 +189,12 @@ const progressEvery = 100 * time.Millisecond
 
 // WaitFor waits until the mirror has everything up to a position: after a Put
 // returned it, the mirror shows that. It fails when ctx ends, or the mirror, and
-// with [ErrLineage] when the mirror has gone on to another history: what was written
+// with [client.ErrLineage] when the mirror has gone on to another history: what was written
 // then may be lost. A position without a history is compared by its revision alone.
-func (m *Mirror) WaitFor(ctx context.Context, p Position) error {
+func (m *Mirror) WaitFor(ctx context.Context, p client.Position) error {
 	ask := time.NewTicker(progressEvery)
 	defer ask.Stop()
-	failed := func(at Position, err error) error {
+	failed := func(at client.Position, err error) error {
 		return fmt.Errorf("mirror %v: wait for %v, it is at %v: %w", m.rng, p, at, err)
 	}
 	var looked time.Time
@@ -184,19 +202,19 @@ func (m *Mirror) WaitFor(ctx context.Context, p Position) error {
 		v, changed := m.now()
 		at := v.Position()
 		switch {
-		case p.history().fits(at.history()):
+		case fits(p, at):
 			if at.Revision >= p.Revision {
 				return nil
 			}
 		case at.Revision == 0: // nothing has arrived yet
 		case p.Cluster == "" || p.Cluster == at.Cluster:
 			if p.Lineage < at.Lineage {
-				return failed(at, ErrLineage)
+				return failed(at, client.ErrLineage)
 			}
 		case time.Since(looked) >= progressEvery:
 			looked = time.Now()
-			if cluster, err := m.w.c.clusterNow(ctx, m.rng); err == nil && cluster != p.Cluster {
-				return failed(at, ErrCluster)
+			if cluster, err := m.clusterNow(ctx); err == nil && cluster != p.Cluster {
+				return failed(at, client.ErrCluster)
 			} // else the mirror is about to change over
 		}
 		m.w.RequestProgress()
@@ -211,6 +229,22 @@ func (m *Mirror) WaitFor(ctx context.Context, p Position) error {
 	}
 }
 
+// fits reports whether at can be of the history of p, of which parts may not be known.
+func fits(p, at client.Position) bool {
+	return (p.Cluster == "" || p.Cluster == at.Cluster) && (p.Lineage == 0 || p.Lineage == at.Lineage)
+}
+
+// clusterNow returns the ID of the cluster that a node belongs to.
+func (m *Mirror) clusterNow(ctx context.Context) (string, error) {
+	var id string
+	err := m.c.Call(ctx, 0, func(ctx context.Context, node grpc.ClientConnInterface) error {
+		s, err := pb.NewClusterServiceClient(node).Status(ctx, &pb.StatusRequest{})
+		id = s.GetClusterId()
+		return err //nolint:wrapcheck // Call maps it
+	})
+	return id, err //nolint:wrapcheck // the caller retries
+}
+
 // Change is the difference between two views of a mirror.
 type Change struct {
 	// View is the content after the change.
@@ -218,10 +252,10 @@ type Change struct {
 	// Events is one for each key that differs, in key order, with its value
 	// before. What happened in between is merged: a key that came and went
 	// does not appear, and when a key was deleted is not known.
-	Events []Event
+	Events []client.Event
 	// Initial: it is the first change, and Events has a put for each key of View.
 	Initial bool
-	// Resync: since the last change the whole state was sent again ([KindResync]).
+	// Resync: since the last change the whole state was sent again ([client.KindResync]).
 	// Events has all the same only the keys that differ; the history may be another
 	// one ([View.Position]).
 	Resync bool
@@ -263,11 +297,11 @@ func (m *Mirror) Changes(ctx context.Context) iter.Seq2[Change, error] {
 func changeBetween(a, b View) Change {
 	c := Change{View: b, Initial: b.held() && !a.held(), Resync: a.held() && b.resyncs > a.resyncs}
 	tree.Diff(a.root, b.root, func(before, after *tree.KeyValue) {
-		e := Event{Prev: (*KeyValue)(before)}
+		e := client.Event{Prev: (*client.KeyValue)(before)}
 		if after != nil {
-			e.KV = KeyValue(*after)
+			e.KV = client.KeyValue(*after)
 		} else {
-			e.Type, e.KV = EventDelete, KeyValue{Key: before.Key}
+			e.Type, e.KV = client.EventDelete, client.KeyValue{Key: before.Key}
 		}
 		c.Events = append(c.Events, e)
 	})
@@ -310,37 +344,37 @@ func (m *Mirror) end(err error) {
 }
 
 // apply returns v after u.
-func apply(h tree.Hasher, v View, u *Update) View {
+func apply(h tree.Hasher, v View, u *client.Update) View {
 	switch u.Kind {
-	case KindBatch:
+	case client.KindBatch:
 		for i := range u.Events {
-			if e := &u.Events[i]; e.Type == EventDelete {
+			if e := &u.Events[i]; e.Type == client.EventDelete {
 				v.root = v.root.Remove(e.KV.Key)
 			} else {
 				v.root = put(h, v.root, e.KV)
 			}
 		}
-	case KindDelta, KindConflated:
+	case client.KindDelta, client.KindConflated:
 		for i := range u.KVs {
 			v.root = put(h, v.root, u.KVs[i])
 		}
 		for _, key := range u.Deleted {
 			v.root = v.root.Remove(key)
 		}
-	case KindState, KindResync:
+	case client.KindState, client.KindResync:
 		if v.held() {
 			v.resyncs++
 		}
 		v.root = v.root.Replace(h, len(u.KVs), func(i int) *tree.KeyValue { return (*tree.KeyValue)(&u.KVs[i]) })
-	case KindProgress:
+	case client.KindProgress:
 	}
-	v.revision, v.history = u.Revision, u.Position().history()
+	v.at = u.Position()
 	return v
 }
 
 // put returns t with a copy of kv, which does not hold on to the update that it
 // came with.
-func put(h tree.Hasher, t *tree.Tree, kv KeyValue) *tree.Tree {
+func put(h tree.Hasher, t *tree.Tree, kv client.KeyValue) *tree.Tree {
 	return t.Put(h, (*tree.KeyValue)(&kv))
 }
 

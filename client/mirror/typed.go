@@ -1,4 +1,4 @@
-package client
+package mirror
 
 import (
 	"context"
@@ -10,7 +10,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/internal/index"
+	"github.com/shardwatch/shardwatch/client/internal/keyrange"
 	"github.com/shardwatch/shardwatch/client/internal/tree"
 )
 
@@ -32,7 +34,7 @@ func Proto[T proto.Message](value []byte) (T, error) {
 }
 
 // Unmarshal returns a [Decoder] that calls a function such as those of YAML and TOML
-// libraries: client.Unmarshal[Route](yaml.Unmarshal).
+// libraries: mirror.Unmarshal[Route](yaml.Unmarshal).
 func Unmarshal[T any](unmarshal func(data []byte, into any) error) Decoder[T] {
 	return func(value []byte) (T, error) {
 		var v T
@@ -41,8 +43,8 @@ func Unmarshal[T any](unmarshal func(data []byte, into any) error) Decoder[T] {
 	}
 }
 
-// MirrorConfig says what a [TypedMirror] makes of its range. The zero value decodes JSON.
-type MirrorConfig[T any] struct {
+// Config says what a [Typed] makes of its range. The zero value decodes JSON.
+type Config[T any] struct {
 	// Decode makes a T of a value; nil: [JSON].
 	Decode Decoder[T]
 	// OnChange is called for each key that was created, changed or deleted, in key order,
@@ -55,17 +57,17 @@ type MirrorConfig[T any] struct {
 	// OnInvalid is called with each value that Decode has refused, before OnChange. The
 	// mirror keeps the last good value of the key, if there is one, until the key has a
 	// value that is good, or is deleted. It must not call Close.
-	OnInvalid func(kv KeyValue, err error)
-	// Indexes are functions by name. Each returns the terms by which [TypedMirror.By] finds
+	OnInvalid func(kv client.KeyValue, err error)
+	// Indexes are functions by name. Each returns the terms by which [Typed.By] finds
 	// a value. They must not call methods of the mirror.
 	Indexes map[string]func(key string, value T) []string
 }
 
-// TypedMirror is a [Mirror] whose values are decoded. Readers see all changes of a
+// Typed is a [Mirror] whose values are decoded. Readers see all changes of a
 // revision at once. What it returns is shared: do not change it.
-type TypedMirror[T any] struct {
+type Typed[T any] struct {
 	raw     *Mirror
-	cfg     MirrorConfig[T]
+	cfg     Config[T]
 	indexes map[string]*index.Index
 	done    chan struct{} // closed when run has returned
 	ready   chan struct{} // closed once OnChange has returned for the state
@@ -76,25 +78,25 @@ type TypedMirror[T any] struct {
 	changed chan struct{} // closed and replaced whenever view is; guarded by mu
 }
 
-// MirrorOf starts a mirror of a range whose values are decoded:
+// NewTyped starts a mirror of a range whose values are decoded:
 //
-//	routes := client.MirrorOf(ctx, c, client.Prefix("/routes/"), client.MirrorConfig[Route]{})
+//	routes := mirror.NewTyped(ctx, c, client.Prefix("/routes/"), mirror.Config[Route]{})
 //	if err := routes.Sync(ctx); err != nil { ... }
 //	route, ok := routes.Get("/routes/a")
 //
 // Close it, or end ctx, when done.
-func MirrorOf[T any](ctx context.Context, c *Client, r Range, cfg MirrorConfig[T], opts ...MirrorOption) *TypedMirror[T] {
+func NewTyped[T any](ctx context.Context, c *client.Client, r client.Range, cfg Config[T], opts ...client.MirrorOption) *Typed[T] {
 	if cfg.Decode == nil {
 		cfg.Decode = JSON[T]
 	}
-	m := &TypedMirror[T]{
-		raw: c.Mirror(ctx, r, opts...), cfg: cfg, indexes: map[string]*index.Index{},
+	m := &Typed[T]{
+		raw: New(ctx, c, r, opts...), cfg: cfg, indexes: map[string]*index.Index{},
 		done: make(chan struct{}), ready: make(chan struct{}), values: map[string]*T{}, changed: make(chan struct{}),
 	}
 	for name := range cfg.Indexes {
 		m.indexes[name] = index.New()
 	}
-	if !c.spawn(m.run) {
+	if !c.Go(m.run) {
 		close(m.done)
 	}
 	return m
@@ -102,7 +104,7 @@ func MirrorOf[T any](ctx context.Context, c *Client, r Range, cfg MirrorConfig[T
 
 // Close ends the mirror; what it holds can still be read. It returns when nothing of the
 // mirror runs any more, always nil, and may be called twice.
-func (m *TypedMirror[T]) Close() error {
+func (m *Typed[T]) Close() error {
 	_ = m.raw.Close()
 	<-m.done
 	return nil
@@ -110,14 +112,14 @@ func (m *TypedMirror[T]) Close() error {
 
 // Raw returns the mirror of the values as they are in etcd: for statistics, mod revisions,
 // and values that cannot be decoded. It may be ahead.
-func (m *TypedMirror[T]) Raw() *Mirror { return m.raw }
+func (m *Typed[T]) Raw() *Mirror { return m.raw }
 
-// Done is closed once the mirror has ended; the Err of [TypedMirror.Raw] says why.
-func (m *TypedMirror[T]) Done() <-chan struct{} { return m.done }
+// Done is closed once the mirror has ended; the Err of [Typed.Raw] says why.
+func (m *Typed[T]) Done() <-chan struct{} { return m.done }
 
 // Sync waits until the mirror holds the state and OnChange has returned for each key of
 // it. Otherwise it returns the reason, as [Mirror.Sync] does.
-func (m *TypedMirror[T]) Sync(ctx context.Context) error {
+func (m *Typed[T]) Sync(ctx context.Context) error {
 	if err := m.raw.Sync(ctx); err != nil {
 		return err
 	}
@@ -130,7 +132,7 @@ func (m *TypedMirror[T]) Sync(ctx context.Context) error {
 }
 
 // Get returns the value of a key, and whether there is one.
-func (m *TypedMirror[T]) Get(key string) (T, bool) {
+func (m *Typed[T]) Get(key string) (T, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if v := m.values[key]; v != nil {
@@ -141,15 +143,15 @@ func (m *TypedMirror[T]) Get(key string) (T, bool) {
 }
 
 // All yields all values in key order, all at one revision.
-func (m *TypedMirror[T]) All() iter.Seq2[string, T] { return m.Range(Range{}) }
+func (m *Typed[T]) All() iter.Seq2[string, T] { return m.Range(client.Range{}) }
 
 // Range yields the values of a range in key order, all at one revision.
-func (m *TypedMirror[T]) Range(r Range) iter.Seq2[string, T] {
+func (m *Typed[T]) Range(r client.Range) iter.Seq2[string, T] {
 	return func(yield func(string, T) bool) {
 		m.mu.RLock()
 		var keys []string
 		var values []*T
-		m.view.root.Walk(r.keys(), func(kv *tree.KeyValue) bool {
+		m.view.root.Walk(keyrange.Range(r), func(kv *tree.KeyValue) bool {
 			if v := m.values[string(kv.Key)]; v != nil {
 				keys, values = append(keys, string(kv.Key)), append(values, v)
 			}
@@ -161,8 +163,8 @@ func (m *TypedMirror[T]) Range(r Range) iter.Seq2[string, T] {
 }
 
 // By yields the values that an index finds by a term, in key order, all at one revision.
-// Nothing is found by an index that [MirrorConfig] does not name.
-func (m *TypedMirror[T]) By(name, term string) iter.Seq2[string, T] {
+// Nothing is found by an index that [Config] does not name.
+func (m *Typed[T]) By(name, term string) iter.Seq2[string, T] {
 	return func(yield func(string, T) bool) {
 		m.mu.RLock()
 		var keys []string
@@ -187,14 +189,14 @@ func yieldAll[T any](keys []string, values []*T, yield func(string, T) bool) {
 }
 
 // Len returns the number of keys that have a value.
-func (m *TypedMirror[T]) Len() int {
+func (m *Typed[T]) Len() int {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return len(m.values)
 }
 
 // Position returns how far the values have been decoded; the zero one before the state.
-func (m *TypedMirror[T]) Position() Position {
+func (m *Typed[T]) Position() client.Position {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.view.Position()
@@ -202,7 +204,7 @@ func (m *TypedMirror[T]) Position() Position {
 
 // WaitFor waits until the mirror shows everything up to a position, as [Mirror.WaitFor]
 // does.
-func (m *TypedMirror[T]) WaitFor(ctx context.Context, p Position) error {
+func (m *Typed[T]) WaitFor(ctx context.Context, p client.Position) error {
 	for {
 		if err := m.raw.WaitFor(ctx, p); err != nil {
 			return err
@@ -210,13 +212,13 @@ func (m *TypedMirror[T]) WaitFor(ctx context.Context, p Position) error {
 		m.mu.RLock()
 		at, changed := m.view.Position(), m.changed
 		m.mu.RUnlock()
-		if p.history().fits(at.history()) && at.Revision >= p.Revision {
+		if fits(p, at) && at.Revision >= p.Revision {
 			return nil
 		}
 		select {
 		case <-changed:
 		case <-m.done:
-			return fmt.Errorf("mirror %v: wait for %v, it is at %v: %w", m.raw.rng, p, at, errors.Join(m.raw.Err(), ErrClosed))
+			return fmt.Errorf("mirror %v: wait for %v, it is at %v: %w", m.raw.rng, p, at, errors.Join(m.raw.Err(), client.ErrClosed))
 		case <-ctx.Done():
 			return fmt.Errorf("mirror %v: wait for %v, it is at %v: %w", m.raw.rng, p, at, context.Cause(ctx))
 		}
@@ -224,7 +226,7 @@ func (m *TypedMirror[T]) WaitFor(ctx context.Context, p Position) error {
 }
 
 // run decodes what the mirror gets until that has ended.
-func (m *TypedMirror[T]) run() {
+func (m *Typed[T]) run() {
 	defer close(m.done)
 	var last View
 	for {
@@ -252,7 +254,7 @@ type revised[T any] struct {
 }
 
 // step shows a view in place of the last one, and reports what differs.
-func (m *TypedMirror[T]) step(last, v View) {
+func (m *Typed[T]) step(last, v View) {
 	var all []revised[T]
 	tree.Diff(last.root, v.root, func(before, after *tree.KeyValue) {
 		if after == nil {
@@ -266,7 +268,7 @@ func (m *TypedMirror[T]) step(last, v View) {
 		case err == nil:
 			all = append(all, revised[T]{key, m.values[key], &value})
 		case m.cfg.OnInvalid != nil:
-			m.cfg.OnInvalid(KeyValue(*after), err)
+			m.cfg.OnInvalid(client.KeyValue(*after), err)
 		}
 	})
 	m.show(v, all)
@@ -281,7 +283,7 @@ func (m *TypedMirror[T]) step(last, v View) {
 }
 
 // show replaces what readers see.
-func (m *TypedMirror[T]) show(v View, all []revised[T]) {
+func (m *Typed[T]) show(v View, all []revised[T]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range all {
