@@ -221,6 +221,7 @@ func TestWatchMovesToTheSharedStream(t *testing.T) {
 	private.ends()
 	q.expect("b105×1 b106×1")
 	shared.event(1, 107)
+	q.want <- 109 // else the progress does not wake the consumer
 	shared.progress(109)
 	q.expect("b107×1 p109")
 	q.want <- 110
