@@ -47,7 +47,7 @@ func TestTheLastChangeComesBeforeTheEnd(t *testing.T) {
 // Whatever kinds of updates arrive, a view holds what a map holds that applies them, older
 // views stay as they are, and the changes from view to view add up to it.
 func TestChangesAddUpToTheView(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // not a secret
+	rng := rand.New(rand.NewPCG(1, 2))
 	h := tree.NewHasher()
 	content := func(v View) map[string]int64 {
 		keys := map[string]int64{}
