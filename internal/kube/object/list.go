@@ -1,6 +1,7 @@
 package object
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strconv"
@@ -36,8 +37,13 @@ func WriteList(w io.Writer, enc Encoding, meta ListMeta, items [][]byte) error {
 		case enc == Protobuf:
 			scratch = protowire.AppendTag(scratch, listItems, protowire.BytesType)
 			scratch = protowire.AppendVarint(scratch, uint64(len(item)))
-		case i > 0:
-			scratch = append(scratch, ',')
+		default:
+			if i > 0 {
+				scratch = append(scratch, ',')
+			}
+			if rest, ok := untyped(item); ok {
+				scratch, item = append(scratch, '{'), rest
+			}
 		}
 		if _, err := w.Write(scratch); err != nil {
 			return err
@@ -47,11 +53,32 @@ func WriteList(w io.Writer, enc Encoding, meta ListMeta, items [][]byte) error {
 		}
 	}
 	end := "]}\n"
-	if enc == Protobuf {
+	switch {
+	case enc == Protobuf:
 		end = envelopeTail
+	case meta.noItems(items):
+		end = "}\n"
 	}
 	_, err := io.WriteString(w, end)
 	return err
+}
+
+// untyped returns the rest of a JSON object after the kind and version of a built-in resource,
+// which apiservers leave out of the items of a list. Built-in resources have them first, in
+// this order; custom ones do not, and keep them, as metadata does.
+func untyped(item []byte) (rest []byte, ok bool) {
+	if rest, ok = bytes.CutPrefix(item, []byte(`{"kind":"`)); !ok {
+		return nil, false
+	}
+	kind, rest, _ := bytes.Cut(rest, []byte(`"`))
+	if string(kind) == partialKind {
+		return nil, false
+	}
+	if rest, ok = bytes.CutPrefix(rest, []byte(`,"apiVersion":"`)); !ok {
+		return nil, false
+	}
+	_, rest, ok = bytes.Cut(rest, []byte(`",`))
+	return rest, ok
 }
 
 func (m *ListMeta) appendHead(dst []byte, enc Encoding, items [][]byte) []byte {
@@ -78,7 +105,15 @@ func (m *ListMeta) appendHead(dst []byte, enc Encoding, items [][]byte) []byte {
 		dst = append(dst, `,"remainingItemCount":`...)
 		dst = strconv.AppendInt(dst, m.Remaining, 10)
 	}
+	if m.noItems(items) {
+		return append(dst, `},"items":null`...)
+	}
 	return append(dst, `},"items":[`...)
+}
+
+// noItems reports whether apiservers send null for the items: of metadata alone.
+func (m *ListMeta) noItems(items [][]byte) bool {
+	return len(items) == 0 && m.Kind == partialKind+"List"
 }
 
 func (m *ListMeta) protobuf() []byte {

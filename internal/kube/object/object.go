@@ -121,13 +121,15 @@ func (o *Object) WithVersion(version int64) []byte {
 	return o.withVersionJSON(digits)
 }
 
+const partialKind = "PartialObjectMetadata"
+
 // Partial returns the object as a PartialObjectMetadata of meta.k8s.io/v1.
 func (o *Object) Partial() []byte {
-	const version, kind = "meta.k8s.io/v1", "PartialObjectMetadata"
+	const version = "meta.k8s.io/v1"
 	if o.Encoding == Protobuf {
-		return appendEnvelope(nil, version, kind, appendField(nil, objectMeta, o.meta))
+		return appendEnvelope(nil, version, partialKind, appendField(nil, objectMeta, o.meta))
 	}
-	out := append([]byte(`{"kind":"`+kind+`","apiVersion":"`+version+`","metadata":`), o.meta...)
+	out := append([]byte(`{"kind":"`+partialKind+`","apiVersion":"`+version+`","metadata":`), o.meta...)
 	return append(out, '}')
 }
 

@@ -136,6 +136,42 @@ func TestAnObjectOfAListIsNotRead(t *testing.T) {
 	}
 }
 
+// TestItemsOfAListAreAnApiservers has items as an apiserver's JSON has them: those of built-in resources without
+// their kind, which a list says, those of custom resources with it.
+func TestItemsOfAListAreAnApiservers(t *testing.T) {
+	for item, want := range map[string]string{
+		`{"kind":"Pod","apiVersion":"v1","metadata":{}}`:                               `{"metadata":{}}`,
+		`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{}}`:                `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{}}`,
+		`{"kind":"Pod","metadata":{},"apiVersion":"v1"}`:                               `{"kind":"Pod","metadata":{},"apiVersion":"v1"}`,
+		`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{}}`: `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{}}`,
+		`{"kind":"Pod","apiVersion":"v1"}`:                                             `{"kind":"Pod","apiVersion":"v1"}`,
+		`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"kind"}}`:            `{"metadata":{"name":"kind"}}`,
+		`{"kind":"Job","apiVersion":"batch/v1","metadata":{},"status":null}`:           `{"metadata":{},"status":null}`,
+	} {
+		var list bytes.Buffer
+		meta := object.ListMeta{APIVersion: "v1", Kind: "List", ResourceVersion: "7"}
+		if err := object.WriteList(&list, object.JSON, meta, [][]byte{[]byte(item), []byte(item)}); err != nil {
+			t.Fatal(err)
+		}
+		if want := `{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[` + want + "," + want + "]}\n"; list.String() != want {
+			t.Errorf("got  %s\nwant %s", list.String(), want)
+		}
+	}
+}
+
+// TestEmptyListsAreAnApiservers has lists without items, which are null in lists of metadata.
+func TestEmptyListsAreAnApiservers(t *testing.T) {
+	for kind, want := range map[string]string{"PodList": "[]", "PartialObjectMetadataList": "null"} {
+		var list bytes.Buffer
+		if err := object.WriteList(&list, object.JSON, object.ListMeta{APIVersion: "v1", Kind: kind, ResourceVersion: "7"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if want := `{"kind":"` + kind + `","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":` + want + "}\n"; list.String() != want {
+			t.Errorf("got  %s\nwant %s", list.String(), want)
+		}
+	}
+}
+
 func TestFramesHaveABound(t *testing.T) {
 	for _, enc := range []object.Encoding{object.JSON, object.Protobuf} {
 		small := object.AppendEvent(nil, enc, object.Added, []byte(`{}`))
