@@ -192,7 +192,7 @@ func TestWatchFramesDecode(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, c := range codecs(t) {
 		p := c.encode(t, pod(r, 1))
-		status := &object.Status{Code: 410, Reason: "Expired", Message: "too \"old\"", Cause: "ResourceVersionTooLarge", RetryAfter: 2}
+		status := &object.Status{Code: 410, Reason: "Expired", Message: "too \"old\"", Cause: "ResourceVersionTooLarge", RetryAfter: 2, Continue: "token"}
 		events := []object.Event{
 			{Type: object.Added, Object: p},
 			{Type: object.Bookmark, Object: object.NewBookmark(c.enc, "v1", "Pod", 12, true)},
@@ -227,7 +227,7 @@ func TestWatchFramesDecode(t *testing.T) {
 			t.Errorf("%v: bookmark %+v", c.enc, mark.ObjectMeta)
 		}
 		failure := objects[2].(*metav1.Status)
-		if failure.Code != 410 || failure.Reason != metav1.StatusReasonExpired || failure.Message != status.Message || failure.Details.RetryAfterSeconds != 2 ||
+		if failure.Code != 410 || failure.Reason != metav1.StatusReasonExpired || failure.Message != status.Message || failure.Details.RetryAfterSeconds != 2 || failure.Continue != status.Continue ||
 			failure.Details.Causes[0].Type != metav1.CauseTypeResourceVersionTooLarge {
 			t.Errorf("%v: status %+v", c.enc, failure)
 		}

@@ -175,11 +175,10 @@ func (a *answer) state(ctx context.Context) (*keytree.Snapshot, error) {
 		return nil, tooLarge(want, a.f.cache.Progress())
 	}
 	state, err := a.f.cache.At(ctx, exact)
-	var compacted *kv.CompactedError
-	switch {
-	case errors.As(err, &compacted) && a.q.chunked:
-		return nil, expired(want)
-	case errors.As(err, &compacted):
+	if _, ok := errors.AsType[*kv.CompactedError](err); ok {
+		if a.q.chunked {
+			return nil, expired(want, continueAt(-1, []byte(a.q.next)))
+		}
 		return nil, errUpstream
 	}
 	return state, err
@@ -194,7 +193,8 @@ func (a *answer) waitProgress(ctx context.Context, want kv.Revision) error {
 	return a.f.cache.WaitProgress(ctx, want)
 }
 
-// position is the content of a continue token.
+// position is the content of a continue token. Version -1 continues at the newest version, which
+// expired tokens are exchanged for.
 type position struct {
 	Tier    int         `json:"shardwatch"` // the version of the form
 	Version kv.Revision `json:"rv"`
@@ -213,9 +213,10 @@ func continueAt(version kv.Revision, key []byte) string {
 func (q *request) parseContinue(token string) bool {
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	var p position
-	if err != nil || json.Unmarshal(b, &p) != nil || p.Tier != 1 || p.Version <= 0 {
+	if err != nil || json.Unmarshal(b, &p) != nil || p.Tier != 1 || p.Version < -1 || p.Version == 0 {
 		return false
 	}
-	q.version, q.next = p.Version, p.Key
+	q.chunked, q.unset = p.Version > 0, p.Version < 0
+	q.version, q.next = max(0, p.Version), p.Key
 	return true
 }

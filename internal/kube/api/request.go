@@ -157,7 +157,6 @@ func (q *request) parameter(name, value string, all url.Values) bool {
 func (q *request) parseVersion(query url.Values) bool {
 	text, match := query.Get("resourceVersion"), query.Get("resourceVersionMatch")
 	if token := query.Get("continue"); token != "" {
-		q.chunked = true
 		return !q.watch && text == "" && match == "" && q.parseContinue(token)
 	}
 	q.unset = text == ""

@@ -303,9 +303,10 @@ func later(err error) *object.Status {
 	return &object.Status{Code: http.StatusTooManyRequests, Reason: "TooManyRequests", Message: err.Error(), RetryAfter: retryAfter}
 }
 
-// expired returns the status of a version that is not known any more.
-func expired(version kv.Revision) *object.Status {
-	return &object.Status{Code: http.StatusGone, Reason: "Expired", Message: fmt.Sprintf("version %d is too old, or of another history: list again", version)}
+// expired returns the status of a version that is not known any more, and a token with which a
+// list may continue.
+func expired(version kv.Revision, token string) *object.Status {
+	return &object.Status{Code: http.StatusGone, Reason: "Expired", Continue: token, Message: fmt.Sprintf("version %d is too old, or of another history: list again", version)}
 }
 
 // tooLarge returns the status of a version that is not there yet.
@@ -317,8 +318,7 @@ func tooLarge(version, current kv.Revision) *object.Status {
 }
 
 func statusOf(err error) *object.Status {
-	var status *object.Status
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*object.Status](err); ok {
 		return status
 	}
 	return later(err)

@@ -189,8 +189,7 @@ func (s *stream) fromVersion(ctx context.Context) error {
 	var err error
 	s.sent = s.q.version
 	s.watcher, err = s.f.cache.Watch(keys, s.q.version+1, s.wake)
-	var compacted *kv.CompactedError
-	if errors.As(err, &compacted) {
+	if _, ok := errors.AsType[*kv.CompactedError](err); ok {
 		return s.catchUp(ctx, s.q.version)
 	}
 	if err == nil && s.q.bookmarks {
@@ -208,7 +207,7 @@ func (s *stream) ahead(cause error) error {
 	defer cancel()
 	current, err := s.s.cfg.Source.Current(ctx, s.f.r)
 	if err == nil && current < s.q.version {
-		return expired(s.q.version)
+		return expired(s.q.version, "")
 	}
 	return cause
 }

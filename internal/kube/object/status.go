@@ -32,6 +32,8 @@ type Status struct {
 	Cause string
 	// RetryAfter is in seconds; 0: not said.
 	RetryAfter int
+	// Continue is the token of the rest of a list that has expired; empty: none.
+	Continue string
 }
 
 func (s *Status) Error() string {
@@ -52,15 +54,18 @@ func (s *Status) Encode(enc Encoding) []byte {
 		RetryAfter int     `json:"retryAfterSeconds,omitempty"`
 	}
 	out := struct {
-		Kind       string   `json:"kind"`
-		APIVersion string   `json:"apiVersion"`
-		Metadata   struct{} `json:"metadata"`
-		Status     string   `json:"status"`
-		Message    string   `json:"message"`
-		Reason     string   `json:"reason"`
-		Details    *details `json:"details,omitempty"`
-		Code       int      `json:"code"`
+		Kind       string `json:"kind"`
+		APIVersion string `json:"apiVersion"`
+		Metadata   struct {
+			Continue string `json:"continue,omitempty"`
+		} `json:"metadata"`
+		Status  string   `json:"status"`
+		Message string   `json:"message"`
+		Reason  string   `json:"reason"`
+		Details *details `json:"details,omitempty"`
+		Code    int      `json:"code"`
 	}{Kind: "Status", APIVersion: "v1", Status: "Failure", Message: s.Message, Reason: s.Reason, Code: s.Code}
+	out.Metadata.Continue = s.Continue
 	if s.Cause != "" || s.RetryAfter > 0 {
 		out.Details = &details{RetryAfter: s.RetryAfter}
 		if s.Cause != "" {
@@ -75,7 +80,11 @@ func (s *Status) Encode(enc Encoding) []byte {
 }
 
 func (s *Status) protobuf() []byte {
-	b := appendField(nil, objectMeta, "")
+	var meta []byte
+	if s.Continue != "" {
+		meta = appendField(nil, listContinue, s.Continue)
+	}
+	b := appendField(nil, objectMeta, meta)
 	b = appendField(b, statusStatus, "Failure")
 	b = appendField(b, statusMessage, s.Message)
 	b = appendField(b, statusReason, s.Reason)
