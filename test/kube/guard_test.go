@@ -198,10 +198,18 @@ func (c *cluster) identities(ctx context.Context, t *testing.T, x *tier, a *apis
 // open opens a watch and returns its lines; they end when the watch does.
 func (c *cluster) open(ctx context.Context, t *testing.T, url string, leaf certtest.Leaf) <-chan string {
 	t.Helper()
-	client := &http.Client{Transport: c.transport(t, leaf)}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=0&allowWatchBookmarks=true", nil)
+	return lines(ctx, t, &http.Client{Transport: c.transport(t, leaf)}, "", url+"/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=0&allowWatchBookmarks=true")
+}
+
+// lines opens a watch with a client or a token and returns its lines.
+func lines(ctx context.Context, t *testing.T, client *http.Client, token, url string) <-chan string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
