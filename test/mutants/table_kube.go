@@ -34,6 +34,18 @@ func kubeObjectGroup() Group {
 			Name: "kube-object-field-of-any-group", Bug: "a custom resource named Pod has the fields of pods", File: "field.go",
 			Old: `apiVersion == "v1" && `, New: ``, Tests: "TestFieldsOfBothEncodings",
 		},
+		{
+			Name: "kube-object-typed-items", Bug: "items of a list in JSON have their kind", File: "list.go",
+			Old: `if rest, ok := untyped(item); ok {`, New: `if rest, ok := untyped(item); ok && false {`, Tests: "TestItemsOfAListAreAnApiservers",
+		},
+		{
+			Name: "kube-object-untyped-metadata", Bug: "items of a list of metadata have no kind", File: "list.go",
+			Old: `if string(kind) == partialKind {`, New: `if len(kind) == 0 {`, Tests: "TestItemsOfAListAreAnApiservers",
+		},
+		{
+			Name: "kube-object-empty-metadata", Bug: "the items of an empty list of pods are null", File: "list.go",
+			Old: ` && m.Kind == partialKind+"List"`, New: ``, Tests: "TestEmptyListsAreAnApiservers",
+		},
 	}}
 }
 
@@ -453,6 +465,72 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 			Name: "kube-api-past-until", Bug: "a former version counts after it has ended", File: "past.go",
 			Old: `f.from <= version && version < f.until`, New: `f.from <= version`, Tests: "TestThePastOfAnObject",
 		},
+		{
+			Name: "kube-api-unavailable", Bug: "a resource that is not loaded is answered with 503", File: "server.go",
+			Old: `Code: http.StatusTooManyRequests, Reason: "TooManyRequests"`, New: `Code: http.StatusServiceUnavailable, Reason: "ServiceUnavailable"`, Tests: "TestAResourceThatCannotBeLoadedIsTriedAgain",
+		},
+		{
+			Name: "kube-api-no-retry-after", Bug: "429 comes without Retry-After", File: "server.go",
+			Old: `w.Header().Set("Retry-After", fmt.Sprint(status.RetryAfter))`, New: `w.Header().Del("Retry-After")`, Tests: "TestAResourceThatCannotBeLoadedIsTriedAgain",
+		},
+		{
+			Name: "kube-api-passed-failure", Bug: "a 503 of an apiserver is passed on to an informer", File: "upstream.go",
+			Old: `case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable:`, New: `case http.StatusInternalServerError, http.StatusBadGateway:`, Tests: "TestAFailureOfAListIsTriedAgain",
+		},
+		{
+			Name: "kube-api-failed-write", Bug: "the failure of a write has the client send it again", File: "upstream.go",
+			Old: `resp.Request.Method != http.MethodGet || `, New: ``, Tests: "TestAFailureOfAListIsTriedAgain",
+		},
+		{
+			Name: "kube-api-secrets", Bug: "Secrets are held in memory", File: "server.go",
+			Old: `return s.cfg.Secrets || r.Group`, New: `return s.cfg.Secrets || r.Version == "v1" || r.Group`, Tests: "TestSecretsArePassedOn",
+		},
+		{
+			Name: "kube-api-secrets-of-nodes", Bug: "another node has this one hold Secrets", File: "copy.go",
+			Old: `if follow && s.mayHold(r) {`, New: `if follow {`, Tests: "TestSecretsArePassedOn",
+		},
+		{
+			Name: "kube-api-secrets-kept", Bug: "Secrets that another node uses are held", File: "copy.go",
+			Old: `	if s.mayHold(r) {`, New: `	if r.Name != "" {`, Tests: "TestSecretsArePassedOn",
+		},
+		{
+			Name: "kube-api-feeds", Bug: "each request follows its resource itself", File: "feed.go",
+			Old: `	s.all[r] = f
+`, New: ``, Tests: "TestOneFeedForEachResourceAndEncoding",
+		},
+		{
+			Name: "kube-api-not-there-yet", Bug: "a version that is not there yet has no cause", File: "server.go",
+			Old: `, Cause: "ResourceVersionTooLarge"`, New: ``, Tests: "TestAVersionThatIsNotThereYet",
+		},
+		{
+			Name: "kube-api-not-there-code", Bug: "a version that is not there yet is too old", File: "server.go",
+			Old: `Code: http.StatusGatewayTimeout`, New: `Code: http.StatusGone`, Tests: "TestAVersionThatIsNotThereYet",
+		},
+		{
+			Name: "kube-api-expired-token", Bug: "the 410 of a chunk has no token for the rest", File: "read.go",
+			Old: `continueAt(-1, []byte(a.q.next))`, New: `""`, Tests: "TestAnExpiredListContinuesAtTheNewestVersion",
+		},
+		{
+			Name: "kube-api-expired-first", Bug: "the rest of an expired list begins at its first object", File: "read.go",
+			Old: `continueAt(-1, []byte(a.q.next))`, New: `continueAt(-1, nil)`, Tests: "TestAnExpiredListContinuesAtTheNewestVersion",
+		},
+		{
+			Name: "kube-api-expired-version", Bug: "the rest of an expired list is asked for at version 0", File: "read.go",
+			Old: `q.chunked, q.unset = p.Version > 0, p.Version < 0`, New: `q.chunked, q.unset = p.Version > 0, false`, Tests: "TestAnExpiredListContinuesAtTheNewestVersion",
+		},
+		{
+			Name: "kube-watch-last-bookmark", Bug: "a watch ends without a bookmark", File: "watch.go",
+			Old: `	s.progress()
+	if !s.flush() {`, New: `	if !s.pending() || !s.flush() {`, Tests: "TestTheLastFrameOfAWatchIsABookmark",
+		},
+		{
+			Name: "kube-watch-too-short", Bug: "a watch may end within its first second", File: "watch.go",
+			Old: `time.After(shortestWatch - time.Since(s.began))`, New: `time.After(0)`, Tests: "TestNoWatchEndsWithinItsFirstSecond",
+		},
+		{
+			Name: "kube-passed-watch-too-short", Bug: "a watch at an apiserver that dies ends within its first second", File: "upstream.go",
+			Old: `time.After(shortestWatch - time.Since(p.began))`, New: `time.After(0)`, Tests: "TestNoWatchEndsWithinItsFirstSecond",
+		},
 	}}
 }
 
@@ -466,6 +544,32 @@ func kubeTransitionGroup() Group {
 		{
 			Name: "kube-fan-deleted", Bug: "an object that stops to match is deleted with its new content", File: "event.go",
 			Old: `if typ == object.Deleted && !v.deleted {`, New: `if false {`, Tests: "TestEachWatchGetsItsEventsOnce", Package: "internal/kube/api",
+		},
+		{
+			Name: "kube-transition-enters", Bug: "an object that begins to match is modified", File: "event.go",
+			Old: `		return object.Added`, New: `		return object.Modified`, Tests: "TestEachWatchGetsItsEventsOnce", Package: "internal/kube/api",
+		},
+		{
+			Name: "kube-transition-leaves", Bug: "an object that ends to match is not deleted", File: "event.go",
+			Old: `	case was:
+		return object.Deleted`, New: `	case was && v.deleted:
+		return object.Deleted`, Tests: "TestEachWatchGetsItsEventsOnce", Package: "internal/kube/api",
+		},
+		{
+			Name: "kube-transition-stays", Bug: "an object that goes on to match is added", File: "event.go",
+			Old: `		return object.Modified`, New: `		return object.Added`, Tests: "TestEachWatchGetsItsEventsOnce", Package: "internal/kube/api",
+		},
+		{
+			Name: "kube-transition-version", Bug: "an object that ends to match is deleted at its own version", File: "event.go",
+			Old: `v.Before.WithVersion(int64(v.revision))`, New: `v.Before.Raw`, Tests: "TestEachWatchGetsItsEventsOnce", Package: "internal/kube/api",
+		},
+		{
+			Name: "kube-transition-unseen", Bug: "the delete of an object that did not match is sent", File: "event.go",
+			Old: `was := v.Existed && s.Matches(&v.Before)`, New: `was := v.Existed && (v.deleted || s.Matches(&v.Before))`, Tests: "TestEachWatchGetsItsEventsOnce", Package: "internal/kube/api",
+		},
+		{
+			Name: "kube-transition-shared-type", Bug: "a frame is shared by watches to which the event has other types", File: "event.go",
+			Old: `k := frameKey{typ, partial}`, New: `k := frameKey{"", partial}`, Tests: "TestEachWatchGetsItsEventsOnce", Package: "internal/kube/api",
 		},
 	}}
 }

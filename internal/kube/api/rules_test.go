@@ -1,0 +1,181 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/kube/guard"
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/source"
+)
+
+// everyone are apiservers that know one user and allow everything.
+type everyone struct{}
+
+func (everyone) Ready(context.Context) error { return nil }
+
+func (everyone) Post(_ context.Context, path string, _, out any) error {
+	answer := `{"status":{"allowed":true}}`
+	if strings.HasSuffix(path, "/tokenreviews") {
+		answer = `{"status":{"authenticated":true,"user":{"username":"alice"}}}`
+	}
+	return json.Unmarshal([]byte(answer), out)
+}
+
+// unreached returns a server whose apiservers cannot be followed. Upstream answers with 418.
+func unreached(t *testing.T, secrets bool) *Server {
+	t.Helper()
+	upstream := source.Defaults()
+	upstream.Servers, upstream.HTTP = []string{gone()}, &http.Client{}
+	client, err := source.New(upstream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reviews := guard.Defaults()
+	reviews.Apiservers = everyone{}
+	cfg := Defaults()
+	if cfg.Guard, err = guard.New(reviews); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Source, cfg.Budget, cfg.Secrets, cfg.Patience = client, budget.New(1<<20), secrets, time.Millisecond
+	cfg.Upstream = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.stop(); s.feeds.run.Wait() })
+	return s
+}
+
+// TestSecretsArePassedOn has requests for Secrets go to an apiserver, and no feed of them, neither for
+// clients nor for other nodes. Resources of other groups that are called so are none.
+func TestSecretsArePassedOn(t *testing.T) {
+	for _, c := range []struct {
+		path            string
+		secrets, passed bool
+	}{
+		{"/api/v1/secrets", false, true},
+		{"/api/v1/namespaces/a/secrets?watch=1", false, true},
+		{"/api/v1/namespaces/a/secrets/b?resourceVersion=0", false, true},
+		{"/api/v1/secrets", true, false},
+		{"/apis/example.com/v1/secrets", false, false},
+		{"/api/v1/configmaps", false, false},
+	} {
+		s := unreached(t, c.secrets)
+		r := get(c.path, "")
+		r.Header.Set("Authorization", "Bearer a")
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		q, _ := parse(r)
+		_, _ = s.Copy(t.Context(), q.resource, true) // another node; it fails, since nothing is loaded
+		s.Keep(q.resource)
+		if passed, held := w.Code == http.StatusTeapot, s.feeds.find(q.resource) != nil; passed != c.passed || held == c.passed {
+			t.Errorf("%s with secrets=%t: %d, held: %t", c.path, c.secrets, w.Code, held)
+		}
+	}
+}
+
+// TestAResourceThatCannotBeLoadedIsTriedAgain has lists and watches of a resource that no apiserver
+// answers fail with 429 and Retry-After, after which informers try again and do not list.
+func TestAResourceThatCannotBeLoadedIsTriedAgain(t *testing.T) {
+	s := unreached(t, false)
+	for _, path := range []string{"/api/v1/configmaps", "/api/v1/configmaps?watch=1&resourceVersion=7"} {
+		r := get(path, "")
+		r.Header.Set("Authorization", "Bearer a")
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), `"retryAfterSeconds":1`) {
+			t.Errorf("%s: %d %v %s", path, w.Code, w.Header(), w.Body)
+		}
+	}
+}
+
+// TestOneFeedForEachResourceAndEncoding has many requests at a time share what is followed.
+func TestOneFeedForEachResourceAndEncoding(t *testing.T) {
+	s := unreached(t, false)
+	var mu sync.Mutex
+	found := map[*feed]int{}
+	var requests sync.WaitGroup
+	for i := range 40 {
+		requests.Go(func() {
+			f := s.feeds.use(source.Resource{Version: "v1", Name: "configmaps", Encoding: []object.Encoding{object.JSON, object.Protobuf}[i%2]})
+			defer f.release()
+			mu.Lock()
+			defer mu.Unlock()
+			found[f]++
+		})
+	}
+	requests.Wait()
+	if len(found) != 2 || s.feeds.status().feeds != 2 {
+		t.Errorf("%d feeds for two encodings, %d of them held", len(found), s.feeds.status().feeds)
+	}
+}
+
+// TestAVersionThatIsNotThereYet has lists and initial events of a later version fail as an
+// apiserver's, by which a reflector knows that it need not list from the beginning.
+func TestAVersionThatIsNotThereYet(t *testing.T) {
+	x := newFanned(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	a := &answer{f: x.feed, q: &request{resource: pods(), version: 11}}
+	_, listed := a.state(ctx)
+	_, watched := (&stream{answer: a}).fromState(ctx)
+	for _, err := range []error{listed, watched} {
+		status, ok := errors.AsType[*object.Status](err)
+		if !ok || status.Code != http.StatusGatewayTimeout || status.Reason != "Timeout" || status.Cause != "ResourceVersionTooLarge" || status.RetryAfter != 1 {
+			t.Errorf("got %+v", err)
+		}
+	}
+}
+
+// TestTheLastFrameOfAWatchIsABookmark has a watch end, as in a drain: its client resumes after all
+// events up to the newest version, those that its selector does not see, too.
+func TestTheLastFrameOfAWatchIsABookmark(t *testing.T) {
+	x := newFanned(t)
+	k := kinds[2]
+	joined, alone := x.view(t, k.namespace, k.labels, k.fields, 0, k.matches), x.view(t, k.namespace, k.labels, k.fields, 0, k.matches)
+	joined.step(t)
+	for _, app := range []string{"a1", "a2", "a2"} {
+		x.change(t, &pod{"n0", "p" + app, app, "h1", 0}, false)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, v := range []*viewer{joined, alone} {
+		v.last(ctx)
+		if body := v.body.String(); strings.Count(body, `"BOOKMARK"`) != 1 || !strings.HasSuffix(body, "}\n") || !strings.Contains(body[strings.Index(body, `"BOOKMARK"`):], `"resourceVersion":"13"`) {
+			t.Errorf("the watch ends with %s", body)
+		}
+		x.check(t, v)
+	}
+}
+
+// TestNoWatchEndsWithinItsFirstSecond has watches end at once: a reflector lists again after a
+// watch of less than a second without an event.
+func TestNoWatchEndsWithinItsFirstSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newFanned(t)
+		began := time.Now()
+		v := x.view(t, "", "", "", 0, nil)
+		v.began = began
+		v.last(t.Context())
+		if took := time.Since(began); took != shortestWatch {
+			t.Errorf("a watch ends after %v", took)
+		}
+		began = time.Now()
+		passed := &passedWatch{ReadCloser: io.NopCloser(strings.NewReader("")), began: began, ctx: t.Context()}
+		if _, err := passed.Read(make([]byte, 1)); !errors.Is(err, io.EOF) || time.Since(began) != shortestWatch {
+			t.Errorf("a watch at an apiserver that dies ends after %v: %v", time.Since(began), err)
+		}
+		x.stop()
+	})
+}
