@@ -45,9 +45,15 @@ func TestSelectableFieldsEqual(t *testing.T) {
 	}
 	type query struct{ version, fields, labels string }
 	queries := []query{
-		{"v1", "spec.color=red", ""}, {"v1", "spec.color!=red", ""}, {"v1", "metadata.name=w-1,spec.color=red", ""}, {"v1", "spec.color=red", "odd=yes"},
-		{"v1", "metadata.name=w-1", ""}, {"v1", "metadata.namespace=default", "odd=yes"}, // which the node answers
-		{"v2", "spec.size=7", ""}, {"v2", "spec.size=7,metadata.name!=w-2", ""}, {"v2", "spec.size=none", ""},
+		{"v1", "spec.color=red", ""},
+		{"v1", "spec.color!=red", ""},
+		{"v1", "metadata.name=w-1,spec.color=red", ""},
+		{"v1", "spec.color=red", "odd=yes"},
+		{"v1", "metadata.name=w-1", ""},
+		{"v1", "metadata.namespace=default", "odd=yes"}, // which the node answers
+		{"v2", "spec.size=7", ""},
+		{"v2", "spec.size=7,metadata.name!=w-2", ""},
+		{"v2", "spec.size=none", ""},
 	}
 	path := func(q query, more string) string {
 		return at(q.version) + "?fieldSelector=" + url.QueryEscape(q.fields) + "&labelSelector=" + url.QueryEscape(q.labels) + more
@@ -71,8 +77,12 @@ func TestSelectableFieldsEqual(t *testing.T) {
 		change(http.MethodPost, "", fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w-%d","labels":{"odd":%q}},"spec":{"color":%q,"size":%d}}`, i, []string{"no", "yes"}[i%2], color, 6+i%2))
 	}
 	for _, patch := range [][2]string{
-		{"w-1", `{"spec":{"color":"red"}}`}, {"w-0", `{"spec":{"color":"blue","size":7}}`}, {"w-1", `{"spec":{"size":8}}`}, {"w-1", `{"metadata":{"labels":{"odd":"no"}}}`},
-		{"w-3", `{"spec":{"color":"red"}}`}, {"w-1", `{"spec":{"color":null}}`},
+		{"w-1", `{"spec":{"color":"red"}}`},
+		{"w-0", `{"spec":{"color":"blue","size":7}}`},
+		{"w-1", `{"spec":{"size":8}}`},
+		{"w-1", `{"metadata":{"labels":{"odd":"no"}}}`},
+		{"w-3", `{"spec":{"color":"red"}}`},
+		{"w-1", `{"spec":{"color":null}}`},
 	} {
 		change(http.MethodPatch, patch[0], patch[1])
 	}

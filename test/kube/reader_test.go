@@ -2,6 +2,7 @@ package kube_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -113,6 +114,19 @@ func (r *reader) awaits(ctx context.Context, t *testing.T, name string, version 
 	}
 }
 
+// hasListed waits until the reflector has a list.
+func (r *reader) hasListed(ctx context.Context, t *testing.T) {
+	t.Helper()
+	eventually(ctx, t, r.name+" lists", func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.lists == 0 {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+}
+
 // audience are reflectors at one URL.
 type audience struct {
 	readers []*reader
@@ -134,6 +148,10 @@ func (a *audience) failed() map[string]int {
 // perConnection is how many reflectors share a connection, as informers of one process do.
 const perConnection = 100
 
+// atATime is how many reflectors list at a time at most: a reflector holds each whole object until
+// its list is complete.
+const atATime = 500
+
 // kindsOfReaders is after how many reflectors their kinds repeat.
 const kindsOfReaders = 5
 
@@ -150,6 +168,9 @@ func (c *cluster) audience(ctx context.Context, t *testing.T, url string, n int)
 	})
 	var sets [2]*kubernetes.Clientset
 	for i := range n {
+		if i >= atATime {
+			a.readers[i-atATime].hasListed(ctx, t)
+		}
 		if i%perConnection == 0 {
 			for j, enc := range []object.Encoding{object.Protobuf, object.JSON} {
 				sets[j] = c.clients(t, url, func(cfg *rest.Config) {

@@ -33,8 +33,8 @@ func WriteList(w io.Writer, enc Encoding, meta ListMeta, items [][]byte) error {
 	scratch := make([]byte, 0, 16)
 	for i, item := range items {
 		scratch = scratch[:0]
-		switch {
-		case enc == Protobuf:
+		switch enc {
+		case Protobuf:
 			scratch = protowire.AppendTag(scratch, listItems, protowire.BytesType)
 			scratch = protowire.AppendVarint(scratch, uint64(len(item)))
 		default:
