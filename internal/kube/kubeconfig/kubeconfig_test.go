@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
 	"github.com/shardwatch/shardwatch/internal/files/certtest"
 )
 
@@ -184,5 +186,22 @@ func TestServiceAccount(t *testing.T) {
 	}
 	if _, err := InCluster(func(string) string { return "" }); err == nil || !strings.Contains(err.Error(), "runs in no pod") {
 		t.Errorf("outside of a pod: %v", err)
+	}
+}
+
+// TestConnectionsAreRaw has a transport's connection be one whose reads leave the runtime's monitor asleep.
+func TestConnectionsAreRaw(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := Transport(nil).DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if wrapped := rawconn.Wrap(c); wrapped != c {
+		t.Errorf("the connection is a %T", c)
 	}
 }
