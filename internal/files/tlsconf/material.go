@@ -153,6 +153,8 @@ func (m *Material) Server(p Protocol, auth func() tls.ClientAuthType, protocols 
 		c := &tls.Config{
 			MinVersion: max(p.Min, tls.VersionTLS12), MaxVersion: p.Max, CipherSuites: p.CipherSuites,
 			Certificates: []tls.Certificate{*now.cert}, NextProtos: protocols,
+			// A client cannot use a part of a message. Go would make records of a packet's size at first.
+			DynamicRecordSizingDisabled: true,
 		}
 		if now.ca != nil {
 			c.VerifyConnection = func(state tls.ConnectionState) error { return m.verified(raw, &state) }
@@ -274,7 +276,7 @@ func (p *Peer) Server() *tls.Config {
 				}
 				return p.m.verified(raw, &state)
 			},
-			SessionTicketsDisabled: true,
+			SessionTicketsDisabled: true, DynamicRecordSizingDisabled: true, // as in Server
 		}
 	})
 }

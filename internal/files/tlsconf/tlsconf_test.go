@@ -70,6 +70,23 @@ func TestConnectionsShareAConfiguration(t *testing.T) {
 	}
 }
 
+// A message leaves in one record, from the connection's beginning on.
+func TestAMessageIsOneRecord(t *testing.T) {
+	ca := certtest.NewCA(t, "ours")
+	config := server(t, load(t, noCA(certtest.NewFiles(t, ca.Issue(t, "server"), ca))))
+	here, there := net.Pipe()
+	defer here.Close()
+	go func() {
+		conn := tls.Server(there, config)
+		_, _ = conn.Write(make([]byte, 10_000)) // the client sees if it fails
+		_ = conn.Close()
+	}()
+	conn := tls.Client(here, &tls.Config{ServerName: "localhost", RootCAs: certtest.Pool(ca), MinVersion: tls.VersionTLS13})
+	if n, err := conn.Read(make([]byte, 20_000)); n != 10_000 || err != nil { // the content of one record, at most
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
 // dialing is the configuration of a connection to a node.
 func dialing(p *tlsconf.Peer, node string) *tls.Config {
 	_, c := p.Client(nil, node)

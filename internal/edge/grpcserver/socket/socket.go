@@ -43,6 +43,9 @@ type attempt struct {
 // MaxWrite is the largest output that is written at once, in bytes.
 const MaxWrite = 96 << 10
 
+// record is the size of the largest record of TLS: fewer bytes leave in one write without being held.
+const record = 16 << 10
+
 // maxBacklog bounds a socket's backlog, in bytes: the largest output that is written at
 // once, with the overhead of TLS.
 const maxBacklog = 2 * MaxWrite
@@ -153,6 +156,10 @@ func (s *Socket) Write(p []byte) (int, error) {
 func (s *Socket) Send(above net.Conn, sealed bool, p []byte) error {
 	if !sealed {
 		_, err := s.Write(p)
+		return err
+	}
+	if len(p) <= record {
+		_, err := above.Write(p)
 		return err
 	}
 	s.hold()
