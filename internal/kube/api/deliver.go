@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
+	"github.com/shardwatch/shardwatch/internal/kube/port"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -61,29 +62,6 @@ func (o *outlet) waiting() {
 	o.wait()
 }
 
-// line is the transport of a watch over HTTP/1, whose writes wait.
-type line struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-}
-
-// SendFramed implements pump.Transport.
-func (l line) SendFramed(wait func(), parts ...[]byte) error {
-	wait()
-	for _, part := range parts {
-		if _, err := l.w.Write(part); err != nil {
-			return err
-		}
-	}
-	return l.control.Flush()
-}
-
-// Flush implements pump.Transport.
-func (line) Flush() {}
-
-// Attach implements pump.Transport.
-func (line) Attach(create func() any) any { return create() }
-
 // serve has the watch served until the client, its time, or the cache ends it. It returns
 // before, if the answer can continue without its handler.
 func (s *stream) serve(r *http.Request) {
@@ -93,13 +71,13 @@ func (s *stream) serve(r *http.Request) {
 	}
 	s.ends = s.began.Add(max(length, shortestWatch))
 	s.ctx, s.again = r.Context(), guard.Again(r)
-	s.checked, s.marked = s.began, s.began
+	s.marked = s.began
 	s.to.s, s.to.waits = s, s.to.waiting
 	p, parks := s.w.(parker)
 	if to, ok := s.w.(pump.Transport); ok && parks {
 		s.to.Transport = to
 	} else {
-		s.to.Transport, parks = line{s.w, s.control}, false
+		s.to.Transport, parks = port.NewLine(s.w, s.control), false
 	}
 	s.apart.Store(true)
 	s.pumped = s.s.pumps.OpenAt(s.client.Name, &s.to)

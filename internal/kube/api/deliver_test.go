@@ -39,7 +39,7 @@ func serveWatches(t *testing.T, x *fanned, second bool) *served {
 	t.Helper()
 	cfg := Defaults()
 	cfg.Budget, cfg.BookmarkEvery, cfg.Recheck = budget.New(1<<30), 30*time.Millisecond, time.Hour
-	v := &served{fanned: x, s: &Server{cfg: cfg, draining: make(chan struct{})}}
+	v := &served{fanned: x, s: &Server{cfg: cfg, draining: make(chan struct{}), rounds: rounds{all: map[sender]*reviewed{}}}}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kind, _ := strconv.Atoi(r.URL.Query().Get("kind"))
 		from, _ := strconv.Atoi(r.URL.Query().Get("from"))
@@ -195,8 +195,10 @@ func TestServedWatchesEnd(t *testing.T) {
 			open(2)
 			var one *stream
 			v.s.rounds.mu.Lock()
-			for one = range v.s.rounds.all {
-				break
+			for _, by := range v.s.rounds.all {
+				for one = range by.watches {
+					break
+				}
 			}
 			v.s.rounds.mu.Unlock()
 			one.ask(askWithdrawn)
@@ -209,6 +211,11 @@ func TestServedWatchesEnd(t *testing.T) {
 				t.Errorf("a watch in a drain: %v", err)
 			}
 			open(0)
+			v.s.rounds.mu.Lock()
+			defer v.s.rounds.mu.Unlock()
+			if len(v.s.rounds.all) > 0 {
+				t.Errorf("senders without watches: %v", v.s.rounds.all)
+			}
 			x.fan.mu.Lock()
 			defer x.fan.mu.Unlock()
 			if len(x.fan.all) > 0 || x.users.Load() != 0 || v.s.counts.withdrawn.Load() != 1 || v.s.cfg.Budget.Take(budget.Client{Name: "a", Max: 1 << 30}, budget.Watches, 0, 0) != nil {
@@ -318,7 +325,7 @@ func TestAWatchBeginsWithItsBookmark(t *testing.T) {
 	cfg := Defaults()
 	cfg.Budget = budget.New(1 << 30)
 	a := &answer{
-		s: &Server{cfg: cfg}, f: x.feed, q: &request{resource: pods(), bookmarks: true, version: 10},
+		s: &Server{cfg: cfg, rounds: rounds{all: map[sender]*reviewed{}}}, f: x.feed, q: &request{resource: pods(), bookmarks: true, version: 10},
 		kind: source.Kind{APIVersion: "v1", Kind: "Pod"}, client: budget.Client{Name: "a", Max: budget.HalfOfTotal},
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,6 +1,9 @@
 package api
 
 import (
+	"maps"
+	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,8 +14,22 @@ import (
 // again: bookmarks, and whether their senders may still have them.
 type rounds struct {
 	mu       sync.Mutex
-	all      map[*stream]struct{} // guarded by mu
+	all      map[sender]*reviewed // guarded by mu
 	draining bool                 // guarded by mu
+}
+
+// sender identifies the watches that one review can allow.
+type sender struct {
+	credentials guard.Credentials
+	whole       guard.Attributes
+}
+
+// reviewed are the watches of a sender, so that a review of all of them looks at none.
+type reviewed struct {
+	sender
+	again   *http.Request        // of any of them, as stream.again
+	watches map[*stream]struct{} // guarded by rounds.mu
+	checked time.Time            // of the last review; owned by the rounds
 }
 
 // shortRound is the longest interval between visits to all watches.
@@ -22,12 +39,14 @@ const shortRound = time.Second
 func (c *Config) every() time.Duration { return min(shortRound, c.Recheck, c.BookmarkEvery) }
 
 func (r *rounds) add(s *stream) {
+	k := sender{guard.CredentialsOf(s.again), s.q.attributes().Whole()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.all == nil {
-		r.all = map[*stream]struct{}{}
+	if s.reviewed = r.all[k]; s.reviewed == nil {
+		s.reviewed = &reviewed{sender: k, again: s.again, watches: map[*stream]struct{}{}, checked: s.began}
+		r.all[k] = s.reviewed
 	}
-	r.all[s] = struct{}{}
+	s.reviewed.watches[s] = struct{}{}
 	if r.draining {
 		s.endsIn(s.s.turn())
 	}
@@ -36,7 +55,9 @@ func (r *rounds) add(s *stream) {
 func (r *rounds) remove(s *stream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.all, s)
+	if delete(s.reviewed.watches, s); len(s.reviewed.watches) == 0 {
+		delete(r.all, s.reviewed.sender)
+	}
 }
 
 // drain has the watches end one after the other.
@@ -44,51 +65,51 @@ func (r *rounds) drain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.draining = true
-	for s := range r.all {
-		s.endsIn(s.s.turn())
+	for _, by := range r.all {
+		for s := range by.watches {
+			s.endsIn(s.s.turn())
+		}
 	}
 }
 
 // endsIn has the watch end after a time, if it does not before.
 func (s *stream) endsIn(d time.Duration) { s.timer.Reset(min(time.Until(s.ends), d)) }
 
-// sender identifies the watches that one review can allow.
-type sender struct {
-	credentials guard.Credentials
-	whole       guard.Attributes
-}
-
-// round asks the watches whose time has come for bookmarks, and reviews them.
+// round asks the watches whose time has come for bookmarks, and reviews the senders.
 func (s *Server) round(now time.Time) {
 	soon := now.Add(s.cfg.every() / 2) // the next round is later than that
-	review := map[sender][]*stream{}
+	var due []*reviewed
 	s.rounds.mu.Lock()
-	for w := range s.rounds.all {
-		if soon.Sub(w.marked) >= s.cfg.BookmarkEvery {
-			w.marked = now
-			w.ask(askBookmark)
+	for _, by := range s.rounds.all {
+		for w := range by.watches {
+			if soon.Sub(w.marked) >= s.cfg.BookmarkEvery {
+				w.marked = now
+				w.ask(askBookmark)
+			}
 		}
-		if soon.Sub(w.checked) >= s.cfg.Recheck && !w.checking.Load() {
-			w.checked = now
-			k := sender{guard.CredentialsOf(w.again), w.q.attributes().Whole()}
-			review[k] = append(review[k], w)
+		if soon.Sub(by.checked) >= s.cfg.Recheck {
+			by.checked = now
+			due = append(due, by)
 		}
 	}
 	s.rounds.mu.Unlock()
-	for k, watches := range review {
-		s.review(&k.whole, watches)
+	for _, by := range due {
+		s.review(by)
 	}
 }
 
 // review has the watches of one sender end that it may not have any more. A right to watch all
 // of the resource is enough for all of them.
-func (s *Server) review(whole *guard.Attributes, watches []*stream) {
-	var unknown []*stream
-	if s.cfg.Guard.Remembers(watches[0].again, whole) {
+func (s *Server) review(by *reviewed) {
+	if s.cfg.Guard.Remembers(by.again, &by.whole) {
 		return
 	}
+	s.rounds.mu.Lock()
+	watches := slices.Collect(maps.Keys(by.watches))
+	s.rounds.mu.Unlock()
+	var unknown []*stream
 	for _, w := range watches {
-		if !s.cfg.Guard.Remembers(w.again, w.q.attributes()) {
+		if !w.checking.Load() && !s.cfg.Guard.Remembers(w.again, w.q.attributes()) {
 			w.checking.Store(true)
 			unknown = append(unknown, w)
 		}
@@ -99,7 +120,7 @@ func (s *Server) review(whole *guard.Attributes, watches []*stream) {
 	go func() {
 		unknown[0].check()
 		for _, w := range unknown[1:] {
-			if s.cfg.Guard.Remembers(w.again, whole) {
+			if s.cfg.Guard.Remembers(w.again, &by.whole) {
 				w.checking.Store(false)
 			} else {
 				go w.check()

@@ -111,7 +111,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, draining: make(chan struct{})}
+	s := &Server{cfg: cfg, draining: make(chan struct{}), rounds: rounds{all: map[sender]*reviewed{}}}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop, s.feeds = stop, &feeds{cfg: &s.cfg, ctx: ctx, all: map[source.Resource]*feed{}}
 	return s, nil

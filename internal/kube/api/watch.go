@@ -67,8 +67,9 @@ type stream struct {
 	unwatch func() bool     // ends the watch over ctx
 	finish  func()          // ends the answer
 
-	marked, checked time.Time   // of the last bookmark and review; owned by the rounds
-	checking        atomic.Bool // a review runs
+	reviewed *reviewed   // with the others of its sender
+	marked   time.Time   // of the last bookmark; owned by the rounds
+	checking atomic.Bool // a review runs
 }
 
 // watch answers a watch. It returns an error only before the first byte was sent.
