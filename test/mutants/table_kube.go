@@ -391,7 +391,7 @@ func kubeAPIGroup() Group {
 		},
 		{
 			Name: "kube-past-window-deletes", Bug: "forgets the deletes in another node's window", File: "past.go",
-			Old: `f.past.applied(&u.Batch)`, New: ``, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+			Old: `f.past.Applied(&u.Batch)`, New: ``, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
 		},
 		{
 			Name: "kube-api-subresource", Bug: "a subresource is answered as its object", File: "request.go",
@@ -441,6 +441,11 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 			Name: "kube-api-named-object", Bug: "a role for one object does not count for a list of it", File: "request.go",
 			Old: `	if name, ok := q.selector.Exact("metadata.name"); ok && q.name == "" {`, New: `	if name, ok := q.selector.Exact("metadata.name"); !ok && q.name == "" {`, Tests: "TestAttributesAreAnApiservers",
 		},
+	}}
+}
+
+func kubePastGroup() Group {
+	return Group{Package: "internal/kube/past", Mutants: []Mutant{
 		{
 			Name: "kube-api-past-bound", Bug: "former versions are kept without a bound", File: "past.go",
 			Old: `for p.bytes > p.maxBytes {`, New: `for false {`, Tests: "TestThePastHasABound",

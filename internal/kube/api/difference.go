@@ -133,7 +133,7 @@ func (s *stream) encodeDifference() bool {
 // change returns the event of a key for a client at a version. item is the
 // current object; nil: it does not exist.
 func (s *stream) change(key string, item *kv.KeyValue, since kv.Revision) (c change, err error) {
-	was, known := s.f.past.at(key, since)
+	was, known := s.f.past.At(key, since)
 	is := false
 	var now object.Object
 	if item != nil {
@@ -149,7 +149,7 @@ func (s *stream) change(key string, item *kv.KeyValue, since kv.Revision) (c cha
 		if is {
 			return change{object.Modified, now.Raw}, nil
 		}
-		if was = s.f.past.last(key); was == nil {
+		if was = s.f.past.Last(key); was == nil {
 			return c, fmt.Errorf("%w: the last state of %s is not known", errUpstream, kv.Quote(key))
 		}
 	}

@@ -177,7 +177,7 @@ func TestAnUnknownDifferenceIsForAnApiserver(t *testing.T) {
 	for _, e := range x.events[:80] {
 		was = append(was, e.now.item())
 	}
-	x.past.gap(since, since+1_000, was)
+	x.past.Gap(since, since+1_000, was)
 	if err := p.catchUp(t.Context(), since); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/past"
 	"github.com/shardwatch/shardwatch/internal/kube/port"
 	"github.com/shardwatch/shardwatch/internal/kube/selector"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
@@ -78,12 +79,12 @@ func newFanned(t *testing.T, settings ...func(*cache.Config)) *fanned {
 	x := &fanned{source: make(spoken), there: map[string]*pod{}}
 	cfg := cache.Defaults()
 	cfg.Range, cfg.Source = pods().InNamespace(""), x.source
-	past := newPast(1 << 20)
-	cfg.Applied = past.applied
+	former := past.New(1 << 20)
+	cfg.Applied = former.Applied
 	for _, set := range settings {
 		set(&cfg)
 	}
-	x.feed = &feed{r: pods(), past: past, cache: cache.New(cfg)}
+	x.feed = &feed{r: pods(), past: former, cache: cache.New(cfg)}
 	x.fan = newFan(x.feed)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{}, 2)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/past"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 	"github.com/shardwatch/shardwatch/internal/kube/tier"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -21,7 +22,7 @@ type feed struct {
 	src   *source.Source
 	tier  *tier.Source // nil: this node follows an apiserver
 	cache *cache.Cache
-	past  *past
+	past  *past.Past
 	fan   *fan
 	stop  context.CancelFunc
 	ended <-chan struct{} // closed when it is not followed any more
@@ -172,15 +173,15 @@ func (f *feed) release() {
 
 func (s *feeds) startLocked(r source.Resource) *feed {
 	ctx, stop := context.WithCancel(s.ctx)
-	f := &feed{r: r, past: newPast(s.cfg.PastBytes), stop: stop, ended: ctx.Done()}
-	f.src = s.cfg.Source.Source(r, f.past.gap)
+	f := &feed{r: r, past: past.New(s.cfg.PastBytes), stop: stop, ended: ctx.Done()}
+	f.src = s.cfg.Source.Source(r, f.past.Gap)
 	cfg := s.cfg.Cache
 	cfg.Range, cfg.Source, cfg.Logger = r.InNamespace(""), f.src, s.cfg.Logger
 	if s.cfg.Tier != nil {
 		f.tier = s.cfg.Tier.Source(r, f.src, f.observe)
 		cfg.Source = f.tier
 	}
-	cfg.Applied = f.past.applied
+	cfg.Applied = f.past.Applied
 	cfg.OtherHistory = func(e *kv.ContradictionError) {
 		// The versions of the resource went back: etcd was restored. A new feed
 		// begins with the next request, and positions of this one end.

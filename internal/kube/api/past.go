@@ -4,129 +4,9 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
-
-// past keeps former versions of objects, for watches that are below the window: the last one of
-// deleted objects, and those that were held when a gap began that the source has leapt over. A
-// delete without the object's labels and owners is of no use to controllers,
-// and a selector has to know what matched before.
-//
-// Bounded in bytes; the oldest go first.
-type past struct {
-	maxBytes int64
-
-	mu    sync.Mutex
-	byKey map[string][]former // guarded by mu; the oldest first
-	order []string            // guarded by mu; the keys in the order in which versions came
-	first uint64              // guarded by mu; the number of order[0]
-	bytes int64               // guarded by mu
-	// gaps are the versions at which gaps begin, each with the number that the
-	// first version of its objects has.
-	gaps map[kv.Revision]uint64 // guarded by mu
-	// newestGap is the version at which the newest gap begins.
-	newestGap kv.Revision // guarded by mu
-}
-
-// former is a version of an object: the current one at all versions of the
-// resource in [from, until).
-type former struct {
-	object      []byte
-	from, until kv.Revision
-}
-
-// maxGaps bounds how many gaps are known, as a cache does with its leaps.
-const maxGaps = 16
-
-func newPast(maxBytes int64) *past {
-	return &past{maxBytes: maxBytes, byKey: map[string][]former{}, gaps: map[kv.Revision]uint64{}}
-}
-
-func (f *former) size(key string) int64 { return int64(128 + 2*len(key) + len(f.object)) }
-
-// applied keeps the objects that a batch has deleted, and those that it has replaced if they
-// were held when a gap began: without them, an object that changes after a gap would
-// look like one that did not exist at its beginning.
-func (p *past) applied(b *kv.Batch) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range b.Events {
-		e := &b.Events[i]
-		if e.Type != kv.Delete {
-			if len(p.gaps) > 0 && e.Prev != nil && e.Prev.ModRevision() <= p.newestGap {
-				p.keepLocked(string(e.KV.Key()), former{object: e.Prev.Value(), from: e.Prev.ModRevision(), until: b.Revision})
-			}
-			continue
-		}
-		from := b.Revision // not known
-		if e.Prev != nil {
-			from = e.Prev.ModRevision()
-		}
-		p.keepLocked(string(e.KV.Key()), former{object: e.KV.Value(), from: from, until: b.Revision})
-	}
-}
-
-// gap keeps the objects that were held before a gap and changed in it, or were
-// deleted.
-func (p *past) gap(after, before kv.Revision, held []*kv.KeyValue) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.gaps) == maxGaps {
-		clear(p.gaps)
-	}
-	p.gaps[after], p.newestGap = p.first+uint64(len(p.order)), after
-	for _, item := range held {
-		p.keepLocked(string(item.Key()), former{object: item.Value(), from: item.ModRevision(), until: before})
-	}
-}
-
-func (p *past) keepLocked(key string, f former) {
-	p.byKey[key] = append(p.byKey[key], f)
-	p.order = append(p.order, key)
-	p.bytes += f.size(key)
-	for p.bytes > p.maxBytes {
-		oldest := p.order[0]
-		versions := p.byKey[oldest]
-		p.bytes -= versions[0].size(oldest)
-		if p.byKey[oldest] = versions[1:]; len(versions) == 1 {
-			delete(p.byKey, oldest)
-		}
-		for after, first := range p.gaps {
-			if first <= p.first {
-				delete(p.gaps, after) // it is not known in full any more
-			}
-		}
-		p.order[0] = ""
-		p.order = p.order[1:]
-		p.first++
-	}
-}
-
-// at returns an object that has changed since a version, as it was at that
-// version; nil if it did not exist. It returns false if neither is known.
-func (p *past) at(key string, version kv.Revision) (object []byte, known bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, f := range p.byKey[key] {
-		if f.from <= version && version < f.until {
-			return f.object, true
-		}
-	}
-	_, known = p.gaps[version]
-	return nil, known
-}
-
-// last returns the last version of a deleted object, or nil.
-func (p *past) last(key string) (object []byte) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if versions := p.byKey[key]; len(versions) > 0 {
-		return versions[len(versions)-1].object
-	}
-	return nil
-}
 
 // observe returns a function that notes former versions in the updates of one stream of another node:
 // the deletes of its window, and the held objects that its state replaces. Nodes answer a
@@ -149,7 +29,7 @@ func (f *feed) observe(req kv.FollowRequest) func(*kv.Update) {
 				}
 			}
 		case kv.UpdateHistory:
-			f.past.applied(&u.Batch)
+			f.past.Applied(&u.Batch)
 		case kv.UpdateState:
 			if begin == nil {
 				return
@@ -160,7 +40,7 @@ func (f *feed) observe(req kv.FollowRequest) func(*kv.Update) {
 			}
 		case kv.UpdateReady:
 			if begin != nil {
-				f.past.gap(after, begin.Revision, slices.AppendSeq(held, maps.Values(rest)))
+				f.past.Gap(after, begin.Revision, slices.AppendSeq(held, maps.Values(rest)))
 			}
 			begin, held, rest = nil, nil, nil
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kube/past"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -32,7 +33,7 @@ func item(key, value string, version kv.Revision) *kv.KeyValue {
 func TestFormerVersionsAreKnownOfWhatAnotherNodeSends(t *testing.T) {
 	cfg := cache.Defaults()
 	cfg.Source = state{item("a", "a-5", 5), item("b", "b-6", 6), item("c", "c-7", 7)}
-	f := &feed{past: newPast(1 << 20), cache: cache.New(cfg)}
+	f := &feed{past: past.New(1 << 20), cache: cache.New(cfg)}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = f.cache.Run(ctx) }()
@@ -47,10 +48,10 @@ func TestFormerVersionsAreKnownOfWhatAnotherNodeSends(t *testing.T) {
 	} {
 		see(&u)
 	}
-	if object, known := f.past.at("d", 8); !known || string(object) != "d-9" {
+	if object, known := f.past.At("d", 8); !known || string(object) != "d-9" {
 		t.Errorf("a deleted object of the window: %q, %v", object, known)
 	}
-	if object, known := f.past.at("a", 10); known {
+	if object, known := f.past.At("a", 10); known {
 		t.Errorf("a stream without a gap sends the version before it: %q", object)
 	}
 	held := func(yield func(*kv.KeyValue) bool) {
@@ -77,29 +78,29 @@ func TestFormerVersionsAreKnownOfWhatAnotherNodeSends(t *testing.T) {
 			{Kind: kv.UpdateReady},
 		}},
 	} {
-		f.past = newPast(1 << 20)
+		f.past = past.New(1 << 20)
 		see := f.observe(test.req)
 		for _, u := range test.state {
 			see(&u)
 		}
 		for key, want := range map[string]string{"a": "a-5", "b": "b-6"} {
-			if object, known := f.past.at(key, 10); !known || string(object) != want {
+			if object, known := f.past.At(key, 10); !known || string(object) != want {
 				t.Errorf("%s: %s before it: %q, %v; want %q", test.name, key, object, known, want)
 			}
 		}
-		if object, known := f.past.at("x", 10); !known || object != nil {
+		if object, known := f.past.At("x", 10); !known || object != nil {
 			t.Errorf("%s: an object that did not exist before it: %q, %v", test.name, object, known)
 		}
-		if len(f.past.byKey["c"]) != 0 {
+		if f.past.Last("c") != nil {
 			t.Errorf("%s: an object that has not changed has a former version", test.name)
 		}
 	}
-	f.past = newPast(1 << 20)
+	f.past = past.New(1 << 20)
 	see = f.observe(kv.FollowRequest{})
 	for _, u := range []kv.Update{{Kind: kv.UpdateBegin, Revision: 20, Floor: 21}, {Kind: kv.UpdateState, KVs: []*kv.KeyValue{item("a", "a-19", 19)}}, {Kind: kv.UpdateReady}} {
 		see(&u)
 	}
-	if len(f.past.gaps) != 0 {
+	if _, known := f.past.At("x", f.cache.Progress()); known {
 		t.Error("the first state of all is a gap")
 	}
 }
