@@ -15,6 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
+	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/files/reload"
 	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 	"github.com/shardwatch/shardwatch/internal/kube/api"
@@ -38,6 +39,7 @@ type kubeNode struct {
 	api    *api.Server
 	tier   *tier.Tier // nil: the node stands alone
 	budget *budget.Budget
+	turns  *fair.Turns // of large work
 	// server, peer and http are the certificates of the ports, proxy those of a front
 	// proxy; nil: none.
 	server, peer, proxy, http *tlsconf.Material
@@ -129,7 +131,8 @@ func (n *kubeNode) load() (err error) {
 	}
 	n.budget = budget.New(int64(n.cfg.Limits.ClientBytes))
 	n.budget.BoundWatches(int64(n.cfg.Limits.WatchBytes))
-	cfg.Source, cfg.Budget, cfg.Logger = client, n.budget, n.log
+	n.turns = fair.NewTurns()
+	cfg.Source, cfg.Budget, cfg.Turns, cfg.Logger = client, n.budget, n.turns, n.log
 	cfg.Upstream, cfg.Impersonates = n.upstream(client, account), n.proxy == nil
 	cfg.Secrets = n.cfg.Kube.Secrets
 	cfg.Cache.WindowBytes, cfg.Cache.WindowTime = int64(n.cfg.WindowBytes), n.cfg.WindowTime
@@ -215,7 +218,9 @@ func (n *kubeNode) upstream(client *source.Client, account *kubeconfig.Account) 
 	upgrades := kubeconfig.Transport(secure.Clone())
 	// HTTP/2 has no upgrades.
 	upgrades.ForceAttemptHTTP2 = false
-	cfg.Streams, cfg.Upgrades = kubeconfig.Transport(secure), upgrades
+	streams := kubeconfig.Transport(secure)
+	streams.HTTP2.MaxReceiveBufferPerStream = api.UpstreamWindow
+	cfg.Streams, cfg.Upgrades = streams, upgrades
 	return api.NewUpstream(cfg)
 }
 
@@ -252,7 +257,7 @@ func (n *kubeNode) listen(ctx context.Context) (p kubePorts, err error) {
 	limits, rate := n.cfg.Limits, int64(n.cfg.Limits.AddressRate)
 	clients := netlimit.New(netlimit.Config{
 		Port: "kube", Max: limits.Connections, MaxPending: 1024, MaxPerAddress: limits.ConnectionsPerAddress, BytesPerSecond: rate,
-		Turns: netlimit.TurnsOfNode(nil), Advice: "see --max-connections and --max-connections-per-address", Logger: n.log,
+		Turns: netlimit.TurnsOfNode(n.turns), Advice: "see --max-connections and --max-connections-per-address", Logger: n.log,
 	})
 	probes := netlimit.New(netlimit.Config{Port: "http", Max: 512, MaxPerAddress: 128, BytesPerSecond: rate, Evict: true, MaxPending: 256, Logger: n.log})
 	p.kube = clients.Listener(n.server.Listener(rawconn.Listener(kube)))

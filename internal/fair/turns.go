@@ -36,6 +36,29 @@ func (t *Turns) Take(ctx context.Context, client string) (leave func(), err erro
 	return leave, err
 }
 
+// Every splits work of many short steps into turns. step comes before each step, and waits for a
+// turn before the first one and after each n; end ends the last turn, and may be called twice.
+func (t *Turns) Every(ctx context.Context, client string, n int) (step func() error, end func()) {
+	done, leave := 0, func() {}
+	end = func() {
+		leave()
+		leave = func() {}
+	}
+	step = func() error {
+		if done++; done%n != 1 {
+			return nil
+		}
+		end()
+		next, err := t.Take(ctx, client)
+		if err != nil {
+			return err
+		}
+		leave = next
+		return nil
+	}
+	return step, end
+}
+
 // Yield lets others run in the middle of a turn.
 func (*Turns) Yield() { yield.Now() }
 

@@ -57,7 +57,7 @@ func kubeSelectorGroup() Group {
 		},
 		{
 			Name: "kube-selector-notin-missing", Bug: "an object without the label does not match notin", File: "selector.go",
-			Old: `return !has || !slices.Contains`, New: `return has && !slices.Contains`, Tests: "TestSelectors",
+			Old: `return !has || !r.names`, New: `return has && !r.names`, Tests: "TestSelectors",
 		},
 		{
 			Name: "kube-selector-first-label", Bug: "one label that holds is enough", File: "selector.go",
@@ -327,8 +327,16 @@ func kubeAPIGroup() Group {
 	}`, New: ``, Tests: "TestNoBookmarkPassesAnEventThatWasNotSent",
 		},
 		{
-			Name: "kube-difference-at-once", Bug: "all of a difference is encoded before it is written", File: "difference.go",
-			Old: `len(s.out) > maxPending && !s.flush()`, New: `false`, Tests: "TestAWatchBelowTheWindowGetsTheDifference",
+			Name: "kube-large-unbounded", Bug: "large events of unread watches take no memory from the budget", File: "watch.go",
+			Old: `budget.Lists, 2*int64(bytes))`, New: `budget.Lists, 0)`, Tests: "TestALargeEventTakesMemoryFromTheBudget",
+		},
+		{
+			Name: "kube-passed-unbounded", Bug: "requests that are passed on take no memory from the budget", File: "server.go",
+			Old: `clientOf(r), use, n)`, New: `clientOf(r), use, 0*n)`, Tests: "TestAPassedRequestTakesMemoryFromTheBudget",
+		},
+		{
+			Name: "kube-difference-at-once", Bug: "all of a difference is encoded before it is written", File: "watch.go",
+			Old: `len(s.out) > 0 && len(s.out)+bytes > ownBytes && !s.flush()`, New: `false`, Tests: "TestAWatchBelowTheWindowGetsTheDifference",
 		},
 		{
 			Name: "kube-difference-order", Bug: "deletes of a difference come last", File: "difference.go",
@@ -441,35 +449,6 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 			Name: "kube-api-named-object", Bug: "a role for one object does not count for a list of it", File: "request.go",
 			Old: `	if name, ok := q.selector.Exact("metadata.name"); ok && q.name == "" {`, New: `	if name, ok := q.selector.Exact("metadata.name"); !ok && q.name == "" {`, Tests: "TestAttributesAreAnApiservers",
 		},
-	}}
-}
-
-func kubePastGroup() Group {
-	return Group{Package: "internal/kube/past", Mutants: []Mutant{
-		{
-			Name: "kube-api-past-bound", Bug: "former versions are kept without a bound", File: "past.go",
-			Old: `for p.bytes > p.maxBytes {`, New: `for false {`, Tests: "TestThePastHasABound",
-		},
-		{
-			Name: "kube-api-gap-forever", Bug: "a gap is known in full although a version of it was dropped", File: "past.go",
-			Old: `if first <= p.first {`, New: `if first > p.first {`, Tests: "TestThePastHasABound",
-		},
-		{
-			Name: "kube-api-gaps-bound", Bug: "gaps are remembered without a bound", File: "past.go",
-			Old: `if len(p.gaps) == maxGaps {`, New: `if false {`, Tests: "TestThePastHasABound",
-		},
-		{
-			Name: "kube-api-past-after-gap", Bug: "an object that changes after a gap did not exist at its beginning", File: "past.go",
-			Old: `len(p.gaps) > 0 && e.Prev != nil && e.Prev.ModRevision() <= p.newestGap`, New: `false`, Tests: "TestThePastOfAnObjectThatChangesAfterAGap",
-		},
-		{
-			Name: "kube-api-past-after-gap-all", Bug: "all replaced versions are kept after a gap", File: "past.go",
-			Old: `e.Prev.ModRevision() <= p.newestGap`, New: `e.Prev.ModRevision() > 0`, Tests: "TestThePastOfAnObjectThatChangesAfterAGap",
-		},
-		{
-			Name: "kube-api-past-until", Bug: "a former version counts after it has ended", File: "past.go",
-			Old: `f.from <= version && version < f.until`, New: `f.from <= version`, Tests: "TestThePastOfAnObject",
-		},
 		{
 			Name: "kube-api-unavailable", Bug: "a resource that is not loaded is answered with 503", File: "server.go",
 			Old: `Code: http.StatusTooManyRequests, Reason: "TooManyRequests"`, New: `Code: http.StatusServiceUnavailable, Reason: "ServiceUnavailable"`, Tests: "TestAResourceThatCannotBeLoadedIsTriedAgain",
@@ -535,6 +514,35 @@ func kubePastGroup() Group {
 		{
 			Name: "kube-passed-watch-too-short", Bug: "a watch at an apiserver that dies ends within its first second", File: "upstream.go",
 			Old: `time.After(shortestWatch - time.Since(p.began))`, New: `time.After(0)`, Tests: "TestNoWatchEndsWithinItsFirstSecond",
+		},
+	}}
+}
+
+func kubePastGroup() Group {
+	return Group{Package: "internal/kube/past", Mutants: []Mutant{
+		{
+			Name: "kube-api-past-bound", Bug: "former versions are kept without a bound", File: "past.go",
+			Old: `for p.bytes > p.maxBytes {`, New: `for false {`, Tests: "TestThePastHasABound",
+		},
+		{
+			Name: "kube-api-gap-forever", Bug: "a gap is known in full although a version of it was dropped", File: "past.go",
+			Old: `if first <= p.first {`, New: `if first > p.first {`, Tests: "TestThePastHasABound",
+		},
+		{
+			Name: "kube-api-gaps-bound", Bug: "gaps are remembered without a bound", File: "past.go",
+			Old: `if len(p.gaps) == maxGaps {`, New: `if false {`, Tests: "TestThePastHasABound",
+		},
+		{
+			Name: "kube-api-past-after-gap", Bug: "an object that changes after a gap did not exist at its beginning", File: "past.go",
+			Old: `len(p.gaps) > 0 && e.Prev != nil && e.Prev.ModRevision() <= p.newestGap`, New: `false`, Tests: "TestThePastOfAnObjectThatChangesAfterAGap",
+		},
+		{
+			Name: "kube-api-past-after-gap-all", Bug: "all replaced versions are kept after a gap", File: "past.go",
+			Old: `e.Prev.ModRevision() <= p.newestGap`, New: `e.Prev.ModRevision() > 0`, Tests: "TestThePastOfAnObjectThatChangesAfterAGap",
+		},
+		{
+			Name: "kube-api-past-until", Bug: "a former version counts after it has ended", File: "past.go",
+			Old: `f.from <= version && version < f.until`, New: `f.from <= version`, Tests: "TestThePastOfAnObject",
 		},
 	}}
 }

@@ -118,7 +118,7 @@ func (s *stream) encodeDifference() bool {
 		if err != nil {
 			return false
 		}
-		if s.encodeEvent(c.typ, &o); len(s.out) > maxPending && !s.flush() {
+		if !s.encodeEvent(c.typ, &o) {
 			return false
 		}
 	}

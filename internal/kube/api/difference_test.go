@@ -73,7 +73,7 @@ func TestAWatchBelowTheWindowGetsTheDifference(t *testing.T) {
 		t.Errorf("%d bytes are held, and %d encoded, before the client reads", held, len(p.out))
 	}
 	p.step(t)
-	if p.largest > maxPending+20_000 {
+	if p.largest > ownBytes+20_000 {
 		t.Errorf("%d bytes were encoded at once", p.largest)
 	}
 	if held := p.s.cfg.Budget.Held(budget.CatchUps); held != 0 {
@@ -214,4 +214,40 @@ func TestNoBookmarkPassesAnEventThatWasNotSent(t *testing.T) {
 	if len(x.fan.all) > 0 || x.fan.watcher != nil {
 		t.Errorf("%d groups remain", len(x.fan.all))
 	}
+}
+
+// A large event takes memory from the budget before it is encoded, until the client has taken it.
+func TestALargeEventTakesMemoryFromTheBudget(t *testing.T) {
+	_, p, _, _ := below(t)
+	p.ctx, p.s.cfg.Patience = t.Context(), time.Millisecond
+	lists := func(want int64) {
+		t.Helper()
+		if held := p.s.cfg.Budget.Held(budget.Lists); held != want {
+			t.Errorf("%d bytes are held, want %d", held, want)
+		}
+	}
+	if !p.makeRoom(ownBytes) {
+		t.Error("no room for a small event")
+	}
+	lists(0)
+	for range 2 { // the second one comes when the first one is written
+		if !p.makeRoom(40_000) {
+			t.Fatal("no room for a large event")
+		}
+		p.out = append(p.out, make([]byte, 40_000)...)
+		lists(80_000)
+	}
+	q := &stream{answer: p.answer, ctx: t.Context()}
+	if q.makeRoom(40_000) {
+		t.Error("one client has more than half of the share of lists")
+	}
+	if !p.flush() {
+		t.Error("the client does not take the event")
+	}
+	lists(0)
+	if !q.makeRoom(40_000) {
+		t.Error("no room when the other event is written")
+	}
+	q.releaseLarge() // as the end of a watch
+	lists(0)
 }

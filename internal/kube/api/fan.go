@@ -72,8 +72,11 @@ type member struct {
 	left   bool        // guarded by mu; it gets no more
 }
 
+// queuedBytes is how many bytes of shared frames may wait for a watch.
+const queuedBytes = 256 << 10
+
 func newFan(f *feed) *fan {
-	return &fan{f: f, wake: make(wakeup, 1), queued: maxPending, all: map[groupKey]*group{}, plain: map[string][]*group{}, index: map[string]*fieldIndex{}}
+	return &fan{f: f, wake: make(wakeup, 1), queued: queuedBytes, all: map[groupKey]*group{}, plain: map[string][]*group{}, index: map[string]*fieldIndex{}}
 }
 
 // run hands events out until ctx ends.

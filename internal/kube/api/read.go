@@ -14,6 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/port"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -49,7 +50,9 @@ func (a *answer) read(ctx context.Context, w http.ResponseWriter) error {
 		meta.APIVersion, meta.Kind = "meta.k8s.io/v1", "PartialObjectMetadataList"
 	}
 	var items [][]byte
-	err = a.each(state, keys, func(key []byte, o *object.Object) (bool, error) {
+	step, end := a.s.cfg.Turns.Every(ctx, a.client.Name, perTurn)
+	defer end()
+	err = a.each(state, keys, step, func(key []byte, o *object.Object) (bool, error) {
 		if a.q.limit > 0 && len(items) == a.q.limit {
 			meta.Continue = continueAt(state.Revision, key)
 			if a.q.selector.Everything() { // as apiservers do: they do not count with a selector
@@ -61,11 +64,11 @@ func (a *answer) read(ctx context.Context, w http.ResponseWriter) error {
 		items = append(items, item)
 		return true, err
 	})
-	if err != nil {
+	if end(); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", a.f.r.Encoding.MediaType())
-	out := bufio.NewWriterSize(&patient{w, http.NewResponseController(w)}, listBuffer)
+	out := bufio.NewWriterSize(port.NewPatient(w, writeTime), listBuffer)
 	if err := object.WriteList(out, a.f.r.Encoding, meta, items); err == nil {
 		_ = out.Flush() // the client may have gone
 	}
@@ -92,15 +95,21 @@ func (a *answer) listBytes(objects int) int64 {
 	return listBuffer + int64(objects)*itemBytes
 }
 
+// perTurn is how many objects a list reads in a turn.
+const perTurn = 32
+
 // each calls fn for the objects of a range that match the selector, until it
-// returns false.
-func (a *answer) each(state *keytree.Snapshot, keys kv.Range, fn func(key []byte, o *object.Object) (bool, error)) (err error) {
+// returns false, and step before each object of the range.
+func (a *answer) each(state *keytree.Snapshot, keys kv.Range, step func() error, fn func(key []byte, o *object.Object) (bool, error)) (err error) {
 	read := object.Parse
 	if a.q.selector.Everything() && !a.q.form.partial {
 		read = object.Whole
 	}
 	state.Ascend(keys, func(item *kv.KeyValue) bool {
 		var o object.Object
+		if err = step(); err != nil {
+			return false
+		}
 		if o, err = read(a.f.r.Encoding, item.Value()); err != nil {
 			return false
 		}

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kube/port"
@@ -35,18 +34,4 @@ func (s *Server) turn() time.Duration {
 		return rand.N(time.Duration(spread))
 	}
 	return 0
-}
-
-// patient writes to a client that may take its time, but not stop.
-type patient struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-}
-
-// Write implements io.Writer.
-func (p *patient) Write(b []byte) (int, error) {
-	if err := p.control.SetWriteDeadline(time.Now().Add(writeTime)); err != nil {
-		return 0, err
-	}
-	return p.w.Write(b)
 }

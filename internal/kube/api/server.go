@@ -13,6 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
+	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
@@ -46,6 +47,8 @@ type Config struct {
 	PastBytes int64
 	// Budget bounds what clients make the node hold, each and together.
 	Budget *budget.Budget
+	// Turns share the CPU time of lists among clients; nil: turns of its own.
+	Turns *fair.Turns
 	// Preload are resources that are followed from the start, and always.
 	Preload []source.Resource
 	// MaxFeeds bounds how many resources are followed; requests for others go to
@@ -110,6 +113,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Turns == nil {
+		cfg.Turns = fair.NewTurns()
 	}
 	s := &Server{cfg: cfg, draining: make(chan struct{}), rounds: rounds{all: map[sender]*reviewed{}}}
 	ctx, stop := context.WithCancel(context.Background())
@@ -210,10 +216,24 @@ func (s *Server) mayHold(r source.Resource) bool {
 	return s.cfg.Secrets || r.Group != "" || r.Name != "secrets"
 }
 
-// pass passes a request on.
+// pass passes a request on, once there is memory for it.
 func (s *Server) pass(w http.ResponseWriter, r *http.Request) {
+	use, n := passedBytes(r)
+	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Patience)
+	defer cancel()
+	held, err := s.cfg.Budget.Reserve(ctx, clientOf(r), use, n)
+	if err != nil {
+		s.counts.failed.Add(1)
+		fail(w, later(err))
+		return
+	}
+	defer held.Release()
 	s.counts.passed.Add(1)
 	s.cfg.Upstream.ServeHTTP(w, r)
+}
+
+func clientOf(r *http.Request) budget.Client {
+	return budget.Client{Name: guard.From(r).User, Max: budget.HalfOfTotal}
 }
 
 // mayStill reports whether the sender of a request may still have the answer.
@@ -248,7 +268,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, q *request) bool
 	case !q.selector.Supports(kind.APIVersion, kind.Kind):
 		return false
 	}
-	a := &answer{s: s, f: f, q: q, kind: kind, client: budget.Client{Name: guard.From(r).User, Max: budget.HalfOfTotal}}
+	a := &answer{s: s, f: f, q: q, kind: kind, client: clientOf(r)}
 	if q.watch {
 		err = a.watch(ctx, w, r)
 	} else {

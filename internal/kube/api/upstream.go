@@ -13,8 +13,10 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
@@ -43,6 +45,7 @@ func NewUpstream(cfg UpstreamConfig) http.Handler {
 	}
 	u := &upstream{cfg}
 	return &httputil.ReverseProxy{
+		BufferPool:     copies{},
 		Transport:      u,
 		FlushInterval:  -1, // watches and logs are streams
 		Rewrite:        u.rewrite,
@@ -53,6 +56,52 @@ func NewUpstream(cfg UpstreamConfig) http.Handler {
 }
 
 type upstream struct{ cfg UpstreamConfig }
+
+// UpstreamWindow is how many bytes of an answer UpstreamConfig.Streams should take before the
+// client reads them.
+const UpstreamWindow = 64 << 10
+
+const (
+	// copyBytes is how many bytes of an answer are passed on at a time.
+	copyBytes = 8 << 10
+	// passBytes is the memory of a request that is passed on, without its body.
+	passBytes = UpstreamWindow + copyBytes + 8<<10
+	// bodyBytes is the memory for a body whose length is not known: net/http reads it in pieces
+	// as large as the apiserver's frames, and at most so large (http2clientStream.frameScratchBufferLen).
+	bodyBytes = 512 << 10
+)
+
+// passedBytes returns the memory that a request takes while it is passed on, and its use.
+func passedBytes(r *http.Request) (budget.Use, int64) {
+	if watches(r) {
+		return budget.Watches, passBytes
+	}
+	switch body := r.ContentLength; {
+	case r.Body == nil || r.Body == http.NoBody:
+		return budget.JSON, passBytes
+	case body < 0:
+		return budget.JSON, passBytes + bodyBytes
+	default:
+		return budget.JSON, passBytes + min(body, bodyBytes)
+	}
+}
+
+// watches reports whether a request is a watch.
+func watches(r *http.Request) bool {
+	watch, err := strconv.ParseBool(r.URL.Query().Get("watch"))
+	return err == nil && watch && reads(r)
+}
+
+// copies are buffers for answers that are passed on.
+type copies struct{}
+
+var copyBuffers = sync.Pool{New: func() any { return new([copyBytes]byte) }} //nolint:gochecknoglobals // a pool of the process
+
+// Get implements httputil.BufferPool.
+func (copies) Get() []byte { return copyBuffers.Get().(*[copyBytes]byte)[:] } //nolint:forcetypeassert // nothing else is in it
+
+// Put implements httputil.BufferPool.
+func (copies) Put(b []byte) { copyBuffers.Put((*[copyBytes]byte)(b)) }
 
 // The headers of a front proxy, which kubeadm and most others configure.
 const (
@@ -205,7 +254,7 @@ func (u *upstream) failed(w http.ResponseWriter, r *http.Request, err error) {
 func modify(resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusOK:
-		if watch, err := strconv.ParseBool(resp.Request.URL.Query().Get("watch")); err == nil && watch && reads(resp.Request) {
+		if watches(resp.Request) {
 			resp.Body = &passedWatch{ReadCloser: resp.Body, began: time.Now(), ctx: resp.Request.Context()}
 		}
 		return nil

@@ -11,7 +11,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 )
@@ -200,5 +202,44 @@ func TestAWatchAtAnApiserverThatDies(t *testing.T) {
 		if string(body) != "an event" || (err == nil) != resumes {
 			t.Errorf("%s: %q, %v", path, body, err)
 		}
+	}
+}
+
+// A request that is passed on takes memory for its answer and its body from the budget, in a use of
+// its own for watches. Without enough of it, the client is told to come back.
+func TestAPassedRequestTakesMemoryFromTheBudget(t *testing.T) {
+	b := budget.New(16 << 20) // 3 MiB for JSON, half of it for one client
+	s := &Server{cfg: Config{Budget: b, Patience: time.Millisecond}}
+	request := func(method, path string, body io.Reader) *http.Request {
+		return guard.With(httptest.NewRequest(method, path, body), &guard.Identity{User: "a"})
+	}
+	for _, c := range []struct {
+		r    *http.Request
+		use  budget.Use
+		want int64
+	}{
+		{request(http.MethodGet, "/api/v1/secrets", nil), budget.JSON, passBytes},
+		{request(http.MethodGet, "/api/v1/secrets?watch=true", nil), budget.Watches, passBytes},
+		{request(http.MethodPost, "/api/v1/secrets?watch=true", strings.NewReader("12345")), budget.JSON, passBytes + 5},
+		{request(http.MethodPost, "/api/v1/secrets", struct{ io.Reader }{strings.NewReader("12345")}), budget.JSON, passBytes + bodyBytes},
+		{request(http.MethodPut, "/api/v1/secrets", bytes.NewReader(make([]byte, 1<<20))), budget.JSON, passBytes + bodyBytes},
+	} {
+		s.cfg.Upstream = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			if held := b.Held(c.use); held != c.want {
+				t.Errorf("%s %s: %d bytes of %v, want %d", c.r.Method, c.r.URL, held, c.use, c.want)
+			}
+		})
+		s.pass(httptest.NewRecorder(), c.r)
+		if held := b.Held(c.use); held != 0 {
+			t.Errorf("%s %s: %d bytes afterwards", c.r.Method, c.r.URL, held)
+		}
+	}
+	if err := b.Take(budget.Client{Name: "a", Max: budget.HalfOfTotal}, budget.JSON, 3<<19, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.cfg.Upstream = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("passed on without memory") })
+	w := httptest.NewRecorder()
+	if s.pass(w, request(http.MethodGet, "/api/v1/secrets", nil)); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
+		t.Errorf("status %d, headers %v", w.Code, w.Header())
 	}
 }

@@ -41,7 +41,9 @@ type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	stuck   *port.Watchdog
-	out     []byte // encoded for this watch alone
+	held    int64               // bytes of the budget, for as long as the watch is open
+	out     []byte              // encoded for this watch alone
+	large   *budget.Reservation // for an event in out that is large, or nil
 	began   time.Time
 	wake    wakeup
 	sent    kv.Revision // version of the last bookmark or event
@@ -77,10 +79,11 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if a.q.initialEvents && !a.q.bookmarks {
 		return errUpstream
 	}
-	if err := a.s.cfg.Budget.Take(a.client, budget.Watches, watchBytes, 0); err != nil {
+	held := int64(watchBytes + selectorFactor*(len(a.q.labels)+len(a.q.fields)) + len(r.Header.Get("Authorization")))
+	if err := a.s.cfg.Budget.Take(a.client, budget.Watches, held, 0); err != nil {
 		return later(err)
 	}
-	s := &stream{answer: a, w: w, control: http.NewResponseController(w), began: time.Now(), wake: make(wakeup, 1)}
+	s := &stream{answer: a, w: w, held: held, ctx: r.Context(), control: http.NewResponseController(w), began: time.Now(), wake: make(wakeup, 1)}
 	s.stuck = port.NewWatchdog(s.control, writeTime)
 	a.s.counts.watches.Add(1)
 	a.f.users.Add(1)
@@ -115,7 +118,8 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 // free gives back all that an open watch has.
 func (s *stream) free() {
 	s.close()
-	s.s.cfg.Budget.Give(s.client, budget.Watches, watchBytes)
+	s.releaseLarge()
+	s.s.cfg.Budget.Give(s.client, budget.Watches, s.held)
 	s.s.counts.watches.Add(-1)
 	s.f.release()
 }
@@ -134,9 +138,16 @@ func (s *stream) close() {
 	s.watcher, s.member, s.behind = nil, nil, nil
 }
 
-// watchBytes is the approximate memory of an open watch and its stream without its events:
-// one write may exceed the bound of encoded, unwritten bytes for its duration.
-const watchBytes = 32 << 10
+const (
+	// watchBytes is the approximate memory of an open watch, its stream and ownBytes.
+	watchBytes = 32 << 10
+	// ownBytes is how many bytes a watch encodes for itself alone before it writes them. Larger
+	// events are taken from the budget.
+	ownBytes = 16 << 10
+	// selectorFactor is the most memory of a parsed selector for a byte of its text: a term of one
+	// byte, with its comma, takes 56 bytes.
+	selectorFactor = 32
+)
 
 // fromState begins to watch after the state that it returns.
 func (s *stream) fromState(ctx context.Context) (*keytree.Snapshot, error) {
@@ -164,11 +175,13 @@ func (s *stream) fromState(ctx context.Context) (*keytree.Snapshot, error) {
 
 // initial sends a state as events. It returns false if the watch cannot continue.
 func (s *stream) initial(state *keytree.Snapshot) bool {
-	err := s.each(state, s.f.r.InNamespace(s.q.namespace), func(_ []byte, o *object.Object) (bool, error) {
-		s.encodeEvent(object.Added, o)
-		return len(s.out) <= maxPending || s.flush(), nil
+	err := s.each(state, s.f.r.InNamespace(s.q.namespace), func() error { return nil }, func(_ []byte, o *object.Object) (bool, error) {
+		if !s.encodeEvent(object.Added, o) {
+			return false, errStuck
+		}
+		return true, nil
 	})
-	if err != nil || len(s.out) > maxPending {
+	if err != nil {
 		return false // an object that is not one, or a client that takes nothing
 	}
 	if s.q.initialEvents {
@@ -225,8 +238,8 @@ func (s *stream) last(ctx context.Context) {
 	}
 }
 
-// maxPending is how many bytes of events are encoded before they are written.
-const maxPending = 256 << 10
+// errStuck reports that the client takes no bytes.
+var errStuck = errors.New("the client does not read")
 
 // pending writes and encodes the readable events. If the watch cannot continue, it returns false and
 // leaves the watch nothing to read: its last bookmark passes no event that could not be sent.
@@ -255,7 +268,7 @@ func (s *stream) readable() bool {
 		if !s.encodeDifference() {
 			return false
 		}
-		revision, err := s.read()
+		revision, err := s.read(true)
 		var compacted *kv.CompactedError
 		switch {
 		case errors.As(err, &compacted):
@@ -268,7 +281,7 @@ func (s *stream) readable() bool {
 		case revision == 0:
 			return s.join()
 		}
-		if len(s.out) > maxPending && !s.flush() {
+		if len(s.out) > ownBytes && !s.flush() {
 			return false
 		}
 	}
@@ -302,12 +315,13 @@ func (s *stream) took(frames [][]byte, last kv.Revision, bytes int) {
 // maxFrames is for how many frames a watch keeps memory.
 const maxFrames = 8
 
-// read encodes the next events that the watch reads on its own; version 0: there are none.
-func (s *stream) read() (kv.Revision, error) {
+// read encodes the next events that the watch reads on its own; version 0: there are none. waits:
+// it may wait for the client to take earlier ones.
+func (s *stream) read(waits bool) (kv.Revision, error) {
 	revision, events, err := s.watcher.Next(nil)
 	for _, e := range events {
 		if err == nil {
-			err = s.transition(e, revision)
+			err = s.transition(e, revision, waits)
 		}
 	}
 	return revision, err
@@ -317,7 +331,7 @@ func (s *stream) read() (kv.Revision, error) {
 func (s *stream) join() bool {
 	rest := func() (kv.Revision, error) {
 		for {
-			if revision, err := s.read(); err != nil || revision == 0 {
+			if revision, err := s.read(false); err != nil || revision == 0 {
 				return s.watcher.Progress(), err
 			}
 		}
@@ -367,8 +381,8 @@ func (s *stream) fellBehind() bool {
 	return s.alone(at)
 }
 
-// transition encodes an event as the selector sees it.
-func (s *stream) transition(e *kv.Event, revision kv.Revision) error {
+// transition encodes an event as the selector sees it; waits: the client may be waited for.
+func (s *stream) transition(e *kv.Event, revision kv.Revision, waits bool) error {
 	v, err := transition.Parse(s.f.r.Encoding, e, revision)
 	if err != nil {
 		return err
@@ -376,6 +390,9 @@ func (s *stream) transition(e *kv.Event, revision kv.Revision) error {
 	typ := v.TypeFor(&s.q.selector)
 	if typ == "" {
 		return nil
+	}
+	if waits && !s.makeRoom(len(v.Now.Raw)) {
+		return errStuck
 	}
 	frame, err := v.Frame(typ, s.q.form.partial)
 	if err != nil {
@@ -386,14 +403,36 @@ func (s *stream) transition(e *kv.Event, revision kv.Revision) error {
 	return nil
 }
 
-// encodeEvent encodes an event in the client's form.
-func (s *stream) encodeEvent(typ string, o *object.Object) {
+// encodeEvent encodes an event in the client's form, and writes those before it when there are
+// many. It returns false if the watch cannot continue.
+func (s *stream) encodeEvent(typ string, o *object.Object) bool {
+	if !s.makeRoom(len(o.Raw)) {
+		return false
+	}
 	raw := o.Raw
 	if s.q.form.partial {
 		raw = o.Partial()
 	}
 	s.out = object.AppendEvent(s.out, s.f.r.Encoding, typ, raw)
 	s.s.counts.events.Add(1)
+	return true
+}
+
+// makeRoom prepares for an event of an object with so many bytes: it writes the encoded bytes if
+// they would be too many, and takes a large event from the budget until it is written. It returns
+// false if the watch cannot continue.
+func (s *stream) makeRoom(bytes int) bool {
+	if len(s.out) > 0 && len(s.out)+bytes > ownBytes && !s.flush() {
+		return false
+	}
+	if bytes <= ownBytes {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, s.s.cfg.Patience)
+	defer cancel()
+	var err error
+	s.large, err = s.s.cfg.Budget.Reserve(ctx, s.client, budget.Lists, 2*int64(bytes)) // a frame is copied
+	return err == nil
 }
 
 // bookmark encodes a bookmark.
@@ -420,6 +459,13 @@ func (s *stream) progress() {
 	s.bookmark(max(at, s.sent), false)
 }
 
+func (s *stream) releaseLarge() {
+	if s.large != nil {
+		s.large.Release()
+		s.large = nil
+	}
+}
+
 // flush writes the encoded bytes. It returns false if the client does not read.
 func (s *stream) flush() bool {
 	if !s.write() {
@@ -440,6 +486,7 @@ func (s *stream) write(frames ...[]byte) bool {
 		}
 		s.s.counts.bytes.Add(int64(len(s.out)))
 		s.out = nil
+		s.releaseLarge()
 	}
 	for _, frame := range frames {
 		if _, err := s.w.Write(frame); err != nil {

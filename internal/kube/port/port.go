@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -52,7 +53,7 @@ type Config struct {
 func Serve(ctx context.Context, ln net.Listener, cfg *Config) error {
 	old := dispatch.New(ln.Addr())
 	h1 := &http.Server{
-		Handler: cfg.Handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+		Handler: http.HandlerFunc(cfg.serve), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		ErrorLog:  slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug), // mistakes of clients
 		ConnState: settle,
 	}
@@ -97,7 +98,49 @@ func (c *Config) serveStream(w http.ResponseWriter, r *http.Request) {
 		}
 		panic(http.ErrAbortHandler)
 	}()
+	c.serve(w, r)
+}
+
+// freeHead is how many bytes of headers a request may have that are not taken from the budget:
+// many clients may come from one address, that of a proxy.
+const freeHead = 4 << 10
+
+// serve answers a request. Large headers count for its address until the handler returns.
+func (c *Config) serve(w http.ResponseWriter, r *http.Request) {
+	n := headBytes(r)
+	if n <= freeHead {
+		c.Handler.ServeHTTP(w, r)
+		return
+	}
+	client := budget.Client{Name: sourceOf(r), Max: budget.HalfOfTotal}
+	if err := c.Budget.Take(client, budget.Requests, n, 0); err != nil {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, err.Error(), http.StatusTooManyRequests)
+		return
+	}
+	defer c.Budget.Give(client, budget.Requests, n)
 	c.Handler.ServeHTTP(w, r)
+}
+
+// sourceOf returns the address of a request as budgets and limits have it.
+func sourceOf(r *http.Request) string {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return netlimit.SourceOf(net.TCPAddrFromAddrPort(at))
+}
+
+// headBytes is the memory of the headers of a request.
+func headBytes(r *http.Request) int64 {
+	n := 2 * len(r.URL.RawQuery) // parsed, too
+	for name, values := range r.Header {
+		n += len(name)
+		for _, v := range values {
+			n += 16 + len(v)
+		}
+	}
+	return int64(n)
 }
 
 // holdUnread takes bytes from the budget for received bytes that requests have not read,

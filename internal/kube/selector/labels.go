@@ -2,6 +2,7 @@ package selector
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -149,7 +150,8 @@ func (p *labelParser) set() (values []string, err error) {
 		switch p.next() {
 		case ",":
 		case ")":
-			return values, nil
+			slices.Sort(values)
+			return slices.Clone(slices.Compact(values)), nil // no more capacity than needed
 		default:
 			return nil, p.invalid()
 		}

@@ -10,8 +10,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 )
 
-// MaxBytes bounds a selector. Requests with longer ones are for an apiserver.
-const MaxBytes = 64 << 10
+// MaxBytes bounds a selector: an open watch keeps it, and evaluates it for each event. Requests
+// with longer ones are for an apiserver.
+const MaxBytes = 1 << 10
 
 // ErrInvalid reports that a selector is not one that this package evaluates. An
 // apiserver may take it, or reports its error.
@@ -33,7 +34,7 @@ const (
 type requirement struct {
 	key    string
 	op     operator
-	values []string
+	values []string // of in and notIn, in order
 	bound  int64 // of greater and less
 }
 
@@ -141,9 +142,9 @@ func (s *Selector) Matches(o *object.Object) bool {
 func (r *requirement) holds(value string, has bool) bool {
 	switch r.op {
 	case in:
-		return has && slices.Contains(r.values, value)
+		return has && r.names(value)
 	case notIn:
-		return !has || !slices.Contains(r.values, value)
+		return !has || !r.names(value)
 	case exists:
 		return has
 	case missing:
@@ -156,6 +157,11 @@ func (r *requirement) holds(value string, has bool) bool {
 		return r.op == greater && n > r.bound || r.op == less && n < r.bound
 	}
 	return false
+}
+
+func (r *requirement) names(value string) bool {
+	_, found := slices.BinarySearch(r.values, value)
+	return found
 }
 
 // parseFields reads terms such as spec.nodeName=a,status.phase!=Failed. A
