@@ -35,7 +35,7 @@ type requirement struct {
 	key    string
 	op     operator
 	values []string // of in and notIn, in order
-	bound  int64 // of greater and less
+	bound  int64    // of greater and less
 }
 
 // Selector is a label selector and a field selector. The zero Selector matches
