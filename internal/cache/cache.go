@@ -99,9 +99,9 @@ func (c *Config) Validate() error {
 // Cache holds one range. Create it with New; Run is its only writer.
 type Cache struct {
 	cfg   Config
-	start time.Time // the zero of freshAt
-	want  chan kv.Revision
-	ready chan struct{} // closed once the state is there
+	start time.Time                 // the zero of freshAt
+	want  atomic.Pointer[kv.Demand] // that of the current Follow
+	ready chan struct{}             // closed once the state is there
 
 	view    atomic.Pointer[view] // the view that readers use
 	settled atomic.Pointer[view] // the newest view whose watchers have all been woken
@@ -157,11 +157,12 @@ func New(cfg Config) *Cache {
 	}
 	c := &Cache{
 		cfg: cfg, start: time.Now(),
-		want: make(chan kv.Revision, 1), ready: make(chan struct{}),
+		ready:   make(chan struct{}),
 		roots:   keytree.Versions{MaxBytes: cfg.RootsBytes, MaxAge: cfg.RootsTime},
 		win:     window{maxBytes: cfg.WindowBytes, maxAge: cfg.WindowTime, next: 1},
 		changes: changeLog{maxBytes: cfg.TombstoneBytes, maxAge: cfg.TombstoneTime, byMod: newByMod()},
 	}
+	c.want.Store(new(kv.Demand))
 	v := &view{}
 	c.view.Store(v)
 	c.settled.Store(v)

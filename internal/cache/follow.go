@@ -44,7 +44,7 @@ func (c *Cache) Run(ctx context.Context) error {
 
 // follow applies the updates of the source until it ends.
 func (c *Cache) follow(ctx context.Context) error {
-	req := kv.FollowRequest{Range: c.cfg.Range, Lineage: c.cfg.Lineage, Want: c.want, Idle: c.Idle}
+	req := kv.FollowRequest{Range: c.cfg.Range, Lineage: c.cfg.Lineage, Want: new(kv.Demand), Idle: c.Idle}
 	switch {
 	case c.tree == nil:
 		if c.cfg.History != nil {
@@ -55,8 +55,13 @@ func (c *Cache) follow(ctx context.Context) error {
 	case !c.cfg.Stateless:
 		req.Held, req.HeldAt = c.held, c.view.Load().progress
 	}
-	c.demandAgain() // the requests to the last source were lost with it
-	var l *loading  // a state on its way in
+	// The requests to the last source end with it. A merged window waits without a request of
+	// its own, and requests further revisions when this one is here.
+	c.want.Store(req.Want)
+	if revision := c.wakeups.nearest(true); revision > 0 {
+		c.Demand(revision)
+	}
+	var l *loading // a state on its way in
 	for u, err := range c.cfg.Source.Follow(ctx, req) {
 		if err != nil {
 			return c.suspect(err)

@@ -100,30 +100,17 @@ func (c *Cache) Reached(revision kv.Revision) (reached, retired bool) {
 const demandEvery = 100 * time.Millisecond
 
 // demandAgain reminds the source of the nearest revision that a caller waits
-// for: a source that was lost takes the wishes it has heard with it.
+// for: a source that begins is asked for the nearest one only.
 func (c *Cache) demandAgain() {
-	if revision := c.wakeups.nearest(); revision > 0 {
+	if revision := c.wakeups.nearest(false); revision > 0 {
 		c.Demand(revision)
 	}
 }
 
-// Demand asks the source for progress of revision soon. It does
-// not block; the source sees the highest wish.
+// Demand asks the source for progress of revision soon. It does not block.
 func (c *Cache) Demand(revision kv.Revision) {
-	if c.view.Load().progress >= revision {
-		return
-	}
-	for {
-		select {
-		case c.want <- revision:
-			return
-		default:
-		}
-		select {
-		case other := <-c.want:
-			revision = max(revision, other)
-		default:
-		}
+	if c.view.Load().progress < revision {
+		c.want.Load().Ask(revision)
 	}
 }
 

@@ -118,23 +118,29 @@ func TestWaitersDoNotGrow(t *testing.T) {
 	}
 }
 
-// The source hears the highest wish, never blocks anybody, and is reminded
-// after it was lost.
+// requested returns the revisions that a source is asked for.
+func requested(req kv.FollowRequest) <-chan kv.Revision {
+	want := make(chan kv.Revision, 100)
+	req.Want.Serve(req.From-1, func(revision kv.Revision) { want <- revision })
+	return want
+}
+
+// The source gets each request at once, and the next source those that were not met.
 func TestDemand(t *testing.T) {
 	s := newScript()
 	c := New(small(s))
 	run(t, c)
-	want := s.request(t).Want
+	want := requested(s.request(t))
 	s.play(begin(10, 11), ready())
 	follows(t, c, 10)
 	w := watch(t, c, all, 11, &wakes{})
 	for _, revision := range []kv.Revision{20, 50, 30} {
 		w.WakeAt(revision)
+		if got := <-want; got != revision {
+			t.Errorf("the source is asked for %d, not for %d", got, revision)
+		}
 	}
-	if got := <-want; got != 50 {
-		t.Errorf("the source is asked for %d", got)
-	}
-	want = s.lose(t, errLost).Want
+	want = requested(s.lose(t, errLost))
 	if got := <-want; got != 20 {
 		t.Errorf("the next source is asked for %d, not for the nearest", got)
 	}
@@ -155,13 +161,35 @@ func TestDemand(t *testing.T) {
 	}
 }
 
+// A merged window waits for its shards without a request: it has asked for the revision before.
+// The next source is asked for it.
+func TestTheNextSourceIsAskedForAnIdleWaiter(t *testing.T) {
+	s := newScript()
+	c := New(small(s))
+	run(t, c)
+	s.request(t)
+	s.play(begin(10, 11), ready())
+	follows(t, c, 10)
+	defer c.NotifyAt(11, &wakes{})()
+	c.Demand(30)
+	select {
+	case got := <-requested(s.lose(t, errLost)):
+		if got != 11 {
+			t.Errorf("the next source is asked for %d, not for the nearest", got)
+		}
+	case <-time.After(deadline):
+		t.Error("the next source is not asked")
+	}
+}
+
 // Whoever waits in earnest has the source asked, once and not in vain; who is
 // content to be told does not.
 func TestWhoAsksTheSource(t *testing.T) {
 	c := loaded(small(nil), 10)
+	want := requested(kv.FollowRequest{Want: c.want.Load()})
 	asked := func() kv.Revision {
 		select {
-		case revision := <-c.want:
+		case revision := <-want:
 			return revision
 		default:
 			return 0
@@ -199,7 +227,7 @@ func TestWhoAsksTheSource(t *testing.T) {
 		done := make(chan struct{})
 		go func() { defer close(done); wait(ctx) }()
 		select {
-		case got := <-c.want:
+		case got := <-want:
 			if got != 30 {
 				t.Errorf("%s asks for %d", name, got)
 			}

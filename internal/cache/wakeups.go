@@ -137,13 +137,14 @@ func (u *wakeups) reached(progress kv.Revision, retired bool) {
 	}
 }
 
-// nearest returns the lowest revision that a waiter wants from the source; 0: none.
-func (u *wakeups) nearest() kv.Revision {
+// nearest returns the lowest revision that a waiter wants from the source, or with idle waits
+// for; 0: none.
+func (u *wakeups) nearest(idle bool) kv.Revision {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var revision kv.Revision
 	for _, w := range u.waiting {
-		if !w.idle && (revision == 0 || w.revision < revision) {
+		if (idle || !w.idle) && (revision == 0 || w.revision < revision) {
 			revision = w.revision
 		}
 	}

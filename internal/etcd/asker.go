@@ -46,8 +46,10 @@ type asker struct {
 	// since: see mux.shed.
 	stuck func(since time.Time)
 
+	mu     sync.Mutex
+	demand demand // guarded by mu
+
 	// Owned by run.
-	demand     demand
 	created    bool
 	hung       <-chan struct{}
 	notYetHung <-chan time.Time // when to look again whether the member hangs
@@ -85,7 +87,7 @@ var errSend = errors.New("the stream does not accept requests")
 
 // run asks until ctx ends, or ends it by cancel when etcd is silent. It never asks for
 // progress before the first watch is announced; see assembly.
-func (a *asker) run(ctx context.Context, cancel context.CancelCauseFunc, want <-chan kv.Revision) {
+func (a *asker) run(ctx context.Context, cancel context.CancelCauseFunc) {
 	a.hung = a.c.Hung(a.remote)
 	timer := time.NewTimer(a.limit)
 	defer timer.Stop()
@@ -111,24 +113,54 @@ func (a *asker) run(ctx context.Context, cancel context.CancelCauseFunc, want <-
 		case <-a.notYetHung:
 			a.hung, a.notYetHung = a.c.Hung(a.remote), nil
 		case revision := <-a.announced:
-			a.created, a.demand.asked = true, time.Now()
-			if revision >= a.from {
-				// There is something to catch up with. The answer tells that
-				// it was not compacted.
-				a.demand.asked = time.Time{}
-				a.demand.add(revision, a.done(), time.Now())
-			}
+			a.created = true
+			// If there is something to catch up with, the answer tells that it was not
+			// compacted.
+			a.begin(revision, revision >= a.from)
 		case revision := <-a.joined:
-			a.demand.add(revision, a.done(), time.Now())
-			a.demand.asked = time.Time{} // the answer lets the watch move
-		case revision, ok := <-want:
-			if !ok {
-				want = nil
-				continue
-			}
-			a.demand.add(revision, a.done(), time.Now())
+			a.begin(revision, true) // the answer lets the watch move
 		}
 	}
+}
+
+// begin begins the time to the next question; at once: now, for revision.
+func (a *asker) begin(revision kv.Revision, atOnce bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.demand.asked = time.Now()
+	if atOnce {
+		a.demand.add(revision, a.done(), a.demand.asked)
+		a.demand.asked = time.Time{}
+	}
+}
+
+// ask notes that a consumer waits for revision. It does not block, and may be called from any
+// goroutine: those of many consumers that wait for one revision wake the asker once.
+func (a *asker) ask(revision kv.Revision) {
+	a.mu.Lock()
+	added := a.demand.add(revision, a.done(), time.Now())
+	a.mu.Unlock()
+	if added {
+		wake(a.out.wake)
+	}
+}
+
+// question reports whether etcd is to be asked for progress now, when again, and since when a
+// consumer has waited for it, if one does.
+func (a *asker) question(progress kv.Revision, now time.Time) (ask bool, due, since time.Time, unmet bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if ask = a.created && !now.Before(a.demand.due(progress)); ask {
+		a.demand.sent(now)
+	}
+	return ask, a.demand.due(progress), a.demand.since, a.demand.unmet(progress)
+}
+
+// waitAgain notes that etcd owed no answer until now.
+func (a *asker) waitAgain(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.demand.since = now
 }
 
 func (a *asker) done() kv.Revision { return kv.Revision(a.progress.Load()) }
@@ -139,29 +171,27 @@ func (a *asker) step(ctx context.Context, now time.Time) (time.Duration, error) 
 		return 0, err
 	}
 	progress, limit := a.done(), a.patience()
+	ask, due, since, unmet := a.question(progress, now)
+	if ask {
+		if err := a.send(progressRequest()); err != nil {
+			return 0, err
+		}
+		a.c.count.progressAsked.Add(1)
+	}
 	wait := limit
 	if a.created {
-		due := a.demand.due(progress)
-		if !now.Before(due) {
-			if err := a.send(progressRequest()); err != nil {
-				return 0, err
-			}
-			a.c.count.progressAsked.Add(1)
-			a.demand.sent(now)
-			due = a.demand.due(progress)
-		}
 		wait = due.Sub(now)
 	}
-	if a.created && !a.demand.unmet(progress) {
+	if a.created && !unmet {
 		return wait, nil
 	}
 	if a.stuck != nil && a.created {
-		a.stuck(a.demand.since)
+		a.stuck(since)
 	}
-	quiet := a.quiet(now, a.demand.since)
+	quiet := a.quiet(now, since)
 	if quiet >= limit {
 		if a.created && a.ahead(ctx) {
-			a.demand.since = now // etcd has not come to the first revision: it owes no answer
+			a.waitAgain(now) // etcd has not come to the first revision: it owes no answer
 			return 0, nil
 		}
 		return 0, fmt.Errorf("%w: no response for %v", errSilent, quiet.Round(time.Millisecond))

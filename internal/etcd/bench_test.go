@@ -219,12 +219,11 @@ func quietWatches(b *testing.B, s *etcdtest.Server, c *Client, watches int, join
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	wants, reached := make([]chan kv.Revision, watches), make(chan kv.Revision, watches)
+	wants, reached := make([]kv.Demand, watches), make(chan kv.Revision, watches)
 	for i := range watches {
-		wants[i] = make(chan kv.Revision, 1)
 		all.Go(func() {
 			last := kv.Revision(0)
-			for u, err := range c.Follow(ctx, kv.FollowRequest{Range: kv.Prefix(fmt.Sprintf("/s%02d/", i)), Want: wants[i]}) {
+			for u, err := range c.Follow(ctx, kv.FollowRequest{Range: kv.Prefix(fmt.Sprintf("/s%02d/", i)), Want: &wants[i]}) {
 				if err != nil {
 					b.Error(err)
 				}
@@ -241,8 +240,8 @@ func quietWatches(b *testing.B, s *etcdtest.Server, c *Client, watches int, join
 			b.Fatal(err)
 		}
 		now := kv.Revision(r.Header.Revision)
-		for _, want := range wants {
-			want <- now
+		for i := range wants {
+			wants[i].Ask(now)
 		}
 		for left := watches; left > 0; {
 			if <-reached >= now {

@@ -93,8 +93,8 @@ func TestWatchFromTheFutureIsNoRestore(t *testing.T) {
 	b := &behind{now: 100, still: true, watches: []int64{0}}
 	c := b.start(t)
 	c.Adopt(1, kv.Mark{Cluster: 3, Revision: 100})
-	want := make(chan kv.Revision, 1)
-	want <- 200
+	want := new(kv.Demand)
+	want.Ask(200)
 	follow(t, c, kv.FollowRequest{Range: kv.Prefix("/"), Lineage: 1, From: 150, Want: want}).begun(150)
 	testkit.Eventually(t, "etcd has answered", func() bool {
 		b.mu.Lock()
@@ -117,8 +117,8 @@ func TestFarBehindWatchKeepsItsPermit(t *testing.T) {
 	l.cfg.FreeCatchUp = 20
 	one := NewLocalPermits(1)
 	l.SetPermits(one)
-	want := make(chan kv.Revision, 1)
-	want <- 101
+	want := new(kv.Demand)
+	want.Ask(101)
 	for u, err := range l.Follow(t.Context(), kv.FollowRequest{Range: kv.Prefix("/"), From: 10, Want: want}) {
 		if err != nil {
 			t.Fatal(err)

@@ -265,8 +265,8 @@ func TestSilentWatchIsGivenUp(t *testing.T) {
 	if err := follow(t, c, kv.FollowRequest{From: 50}).failure(); !errors.Is(err, errSilent) {
 		t.Errorf("catching up: %v", err)
 	}
-	want := make(chan kv.Revision, 1)
-	want <- 300
+	want := new(kv.Demand)
+	want.Ask(300)
 	f := follow(t, c, kv.FollowRequest{From: 200, Want: want}).begun(200)
 	if err := f.failure(); !errors.Is(err, errSilent) {
 		t.Errorf("waiting for progress: %v", err)

@@ -23,15 +23,16 @@ type demand struct {
 	pause time.Duration // from it to the next
 }
 
-// add notes that a caller waits for revision.
-func (d *demand) add(revision, progress kv.Revision, now time.Time) {
+// add notes that a caller waits for revision, and reports whether it is the highest so far.
+func (d *demand) add(revision, progress kv.Revision, now time.Time) bool {
 	if revision <= d.want {
-		return
+		return false
 	}
 	if !d.unmet(progress) {
 		d.since = now
 	}
 	d.want, d.pause = revision, d.coalesce
+	return true
 }
 
 // unmet reports whether a caller still waits.

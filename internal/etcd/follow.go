@@ -125,7 +125,6 @@ func (c *Client) farBehind(p *position, now kv.Revision) bool {
 // position is how far a Follow has come, over the watches that it takes.
 type position struct {
 	from  kv.Revision // the next revision that is wanted
-	want  kv.Revision // the highest revision whose progress was asked for
 	begun bool        // begin and ready have been emitted
 	// fragment asks etcd to cut large responses. It is the last resort: for
 	// every event etcd measures the whole fragment again (v3rpc/watch.go,

@@ -307,7 +307,7 @@ func TestFollowAtTheEdgeOfCompaction(t *testing.T) {
 func TestQuietRangeMakesProgressWhenWanted(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
-	want := make(chan kv.Revision, 1)
+	want := new(kv.Demand)
 	f := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/quiet/"), Want: want})
 	f.ready()
 	for range 5 {
@@ -318,7 +318,7 @@ func TestQuietRangeMakesProgressWhenWanted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want <- now
+		want.Ask(now)
 		for {
 			u := f.next()
 			if u.Kind != kv.UpdateProgress {
@@ -356,8 +356,8 @@ func TestFollowFromTheFuture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := make(chan kv.Revision, 1)
-	want <- now + 5
+	want := new(kv.Demand)
+	want.Ask(now + 5)
 	f := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/f/"), From: now + 4, Want: want}).begun(now + 4)
 	reads := c.Stats().ClockReads
 	testkit.Eventually(t, "the silence was looked into twice", func() bool { return c.Stats().ClockReads >= reads+2 })

@@ -48,7 +48,7 @@ type mux struct {
 	lineage uint64          // the history of the stream
 	ctx     context.Context //nolint:containedctx // of the stream, which outlives each of its watches
 	cancel  context.CancelCauseFunc
-	want    chan kv.Revision // the highest revision that a consumer waits for
+	want    kv.Demand // of all consumers
 	out     *outbox
 	done    chan struct{} // closed when run returns
 
@@ -149,7 +149,7 @@ func (c *Client) join(lineage uint64, r kv.Range, joined chan<- kv.Revision) *pl
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s.now = &mux{
 		c: c, lineage: lineage, ctx: ctx, cancel: cancel, done: make(chan struct{}), out: newOutbox(),
-		want: make(chan kv.Revision, 1), places: make(map[int64]*place),
+		places: make(map[int64]*place),
 	}
 	p := s.now.add(r, joined)
 	s.running.Go(s.now.run)
@@ -202,7 +202,8 @@ func (m *mux) serve() error {
 	a.stuck = m.shed
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	asking.Go(func() { a.run(m.ctx, m.cancel, m.want) })
+	defer m.want.Serve(0, a.ask)()
+	asking.Go(func() { a.run(m.ctx, m.cancel) })
 	err = m.receiveAll(a)
 	if cause := context.Cause(m.ctx); cause != nil {
 		err = cause
@@ -458,31 +459,13 @@ func (p *place) await(revision kv.Revision) {
 		wake(p.ready)
 		return
 	}
-	for want := p.m.want; ; { // it holds the highest
-		select {
-		case want <- revision:
-			return
-		default:
-		}
-		select {
-		case other := <-want:
-			revision = max(revision, other)
-		default:
-		}
-	}
-}
-
-// wanted returns the highest revision that the consumer waits for.
-func (p *place) wanted() kv.Revision {
-	p.m.mu.Lock()
-	defer p.m.mu.Unlock()
-	return p.wants
+	p.m.want.Ask(revision)
 }
 
 // ride emits the updates at the place of a watch, from p on, until the watch leaves.
-func (c *Client) ride(ctx context.Context, at *place, want <-chan kv.Revision, p *position, emit func(kv.Update) bool) error {
+func (c *Client) ride(ctx context.Context, at *place, want *kv.Demand, p *position, emit func(kv.Update) bool) error {
 	defer at.leave()
-	at.await(p.want)
+	defer want.Serve(p.from-1, at.await)()
 	var updates []kv.Update
 	for {
 		var left error
@@ -498,19 +481,12 @@ func (c *Client) ride(ctx context.Context, at *place, want <-chan kv.Revision, p
 			p.from = u.Revision + 1
 		}
 		if left != nil {
-			p.want = at.wanted()
 			return left
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-at.ready:
-		case revision, ok := <-want:
-			if !ok {
-				want = nil
-				continue
-			}
-			at.await(revision)
 		}
 	}
 }

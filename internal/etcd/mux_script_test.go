@@ -154,7 +154,7 @@ func (f *follower) expect(want string) {
 // stream and the consumer once it may share one.
 func (s *scripted) own(t *testing.T, c *Client) (*scriptedStream, *quiet) {
 	t.Helper()
-	q := &quiet{want: make(chan kv.Revision, 1)}
+	q := &quiet{want: new(kv.Demand)}
 	q.follower = follow(t, c, kv.FollowRequest{Range: kv.Prefix("/"), From: 101, Want: q.want})
 	private := s.opened(t)
 	if r := private.creates(); r.GetStartRevision() != 101 || r.GetWatchId() != 0 {
@@ -162,7 +162,7 @@ func (s *scripted) own(t *testing.T, c *Client) (*scriptedStream, *quiet) {
 	}
 	private.send(created(0, 100))
 	q.begun(101)
-	q.want <- 101
+	q.want.Ask(101)
 	private.asks()
 	private.progress(101)
 	q.expect("p101")
@@ -221,10 +221,10 @@ func TestWatchMovesToTheSharedStream(t *testing.T) {
 	private.ends()
 	q.expect("b105×1 b106×1")
 	shared.event(1, 107)
-	q.want <- 109 // else the progress does not wake the consumer
+	q.want.Ask(109) // else the progress does not wake the consumer
 	shared.progress(109)
 	q.expect("b107×1 p109")
-	q.want <- 110
+	q.want.Ask(110)
 	shared.asks()
 	shared.progress(110)
 	q.expect("p110")
@@ -240,7 +240,7 @@ func TestProgressBeforeTheAnnouncementIsOfTheOthers(t *testing.T) {
 	shared, first := s.joined(t, c, nil)
 	private, second := s.own(t, c)
 	id := shared.creates().GetWatchId()
-	first.want <- 108
+	first.want.Ask(108)
 	shared.progress(108) // etcd was asked before it created the second watch, at 109
 	first.expect("p108")
 	private.events(0, 103, 107, 109)
@@ -252,7 +252,7 @@ func TestProgressBeforeTheAnnouncementIsOfTheOthers(t *testing.T) {
 	shared.event(id, 110)
 	shared.event(id, 111)
 	second.expect("b111×1")
-	second.want <- 112
+	second.want.Ask(112)
 	shared.asks()
 	shared.progress(112)
 	second.expect("p112")
@@ -311,7 +311,7 @@ func TestWatchThatSilencesTheSharedStreamLeaves(t *testing.T) {
 	s, c := startScripted(t)
 	shared, busy := s.joined(t, c, nil)
 	_, other := s.joined(t, c, shared)
-	other.want <- 1_000_000
+	other.want.Ask(1_000_000)
 	last := kv.Revision(101) // of the busy one
 	private := func() *scriptedStream {
 		for {
@@ -369,12 +369,12 @@ func TestWatchRefusedOnTheSharedStream(t *testing.T) {
 			testkit.Eventually(t, "it was refused", func() bool { return c.Stats().LeftOther == 1 })
 			private.event(0, 102)
 			second.expect("b102×1")
-			first.want <- 103
+			first.want.Ask(103)
 			shared.progress(103)
 			shared.event(1, 104)
 			first.expect("p103 b104×1")
 			c.beginAgain()
-			second.want <- 105
+			second.want.Ask(105)
 			private.asks()
 			private.progress(105)
 			second.expect("p105")
@@ -434,7 +434,7 @@ func TestSharedStreamsBeginSeldom(t *testing.T) {
 	s.opened(t).send(created(99, 101)) // that breaks the protocol
 	testkit.Eventually(t, "the shared stream has ended", func() bool { return c.Stats().StreamsOpen == 1 })
 	for revision := int64(102); revision < 110; revision++ {
-		q.want <- kv.Revision(revision)
+		q.want.Ask(kv.Revision(revision))
 		private.asks()
 		private.progress(revision)
 		q.expect(seen([]kv.Update{{Kind: kv.UpdateProgress, Revision: kv.Revision(revision)}}))
@@ -447,7 +447,7 @@ func TestSharedStreamsBeginSeldom(t *testing.T) {
 		t.Error("another one is begun at once")
 	}
 	c.beginAgain()
-	q.want <- 110
+	q.want.Ask(110)
 	private.asks()
 	private.progress(110)
 	q.expect("p110")
@@ -464,7 +464,7 @@ func TestWantIsCarriedToTheSharedStream(t *testing.T) {
 	private, q := s.own(t, c)
 	shared := s.opened(t)
 	id := shared.creates().GetWatchId()
-	q.want <- 105
+	q.want.Ask(105)
 	private.asks() // for 105, which etcd has not come to
 	shared.announce(c, id, 101)
 	private.progress(101)
@@ -474,7 +474,7 @@ func TestWantIsCarriedToTheSharedStream(t *testing.T) {
 	shared.asks()
 	shared.progress(105)
 	q.expect("p105")
-	q.want <- 110
+	q.want.Ask(110)
 	shared.asks()
 	shared.send(&etcdserverpb.WatchResponse{WatchId: id, Canceled: true, CompactRevision: 5})
 	private = s.opened(t)

@@ -24,7 +24,7 @@ import (
 // quiet is a follower of a range that asks for progress.
 type quiet struct {
 	*follower
-	want chan kv.Revision
+	want *kv.Demand
 }
 
 // followAll follows ranges from the present of s, and returns once all of them share a
@@ -34,7 +34,7 @@ func followAll(t *testing.T, s *etcdtest.Server, c *Client, ranges ...kv.Range) 
 	before := c.Stats()
 	var all []*quiet
 	for _, r := range ranges {
-		q := &quiet{want: make(chan kv.Revision, 1)}
+		q := &quiet{want: new(kv.Demand)}
 		q.follower = follow(t, c, kv.FollowRequest{Range: r, Want: q.want})
 		q.ready()
 		all = append(all, q)
@@ -45,7 +45,7 @@ func followAll(t *testing.T, s *etcdtest.Server, c *Client, ranges ...kv.Range) 
 	}
 	now := kv.Revision(r.Header.Revision)
 	for _, q := range all {
-		q.want <- now
+		q.want.Ask(now)
 	}
 	for _, q := range all {
 		q.reach(now)
@@ -86,7 +86,7 @@ func TestOneQuestionServesAllWatches(t *testing.T) {
 		}
 		now := kv.Revision(r.Header.Revision)
 		for _, q := range all {
-			q.want <- now
+			q.want.Ask(now)
 		}
 		for at, q := range all {
 			if got := q.reach(now); len(got) > 0 != (at == i%watches) {
@@ -242,8 +242,8 @@ func TestSharedStreamIsTheHistory(t *testing.T) {
 // seeSome follows from behind last for so many updates, asking for progress all the time,
 // and returns the revision it has come to.
 func seeSome(ctx context.Context, t *testing.T, c *Client, s *seenBy, last kv.Revision, updates int) kv.Revision {
-	want := make(chan kv.Revision, 1)
-	want <- last + 1
+	want := new(kv.Demand)
+	want.Ask(last + 1)
 	for u, err := range c.Follow(ctx, kv.FollowRequest{Range: s.r, From: last + 1, Want: want}) {
 		if err != nil {
 			if !errors.Is(err, etcdconn.ErrUnavailable) {
@@ -259,10 +259,7 @@ func seeSome(ctx context.Context, t *testing.T, c *Client, s *seenBy, last kv.Re
 		if updates--; updates == 0 {
 			break
 		}
-		select {
-		case want <- last + 1:
-		default:
-		}
+		want.Ask(last + 1)
 	}
 	return last
 }
@@ -289,14 +286,15 @@ func TestSlowConsumerLeavesTheSharedStream(t *testing.T) {
 		t.Errorf("stats: %+v", n)
 	}
 	now := put(t, s, "/elsewhere", "y")
-	slow.want <- now
+	slow.want.Ask(now)
 	if got := slow.reach(now); !slices.Equal(got, want) {
 		t.Errorf("got %d batches, want %d", len(got), len(want))
 	}
 	testkit.Eventually(t, "it shares the stream again", func() bool {
+		slow.want.Ask(put(t, s, "/elsewhere", "z"))
 		select {
-		case slow.want <- put(t, s, "/elsewhere", "z"):
 		case <-slow.updates:
+		default:
 		}
 		n := c.Stats()
 		return n.Joins >= 4 && n.StreamsOpen == 1 && n.WatchesOpen == 3
@@ -311,7 +309,7 @@ func TestSharedStreamBreaks(t *testing.T) {
 	all := followAll(t, s, c, prefixes(4)...)
 	head := put(t, s, "/elsewhere", "y")
 	for _, q := range all {
-		q.want <- head
+		q.want.Ask(head)
 		q.reach(head)
 	}
 	way.Cut()
@@ -407,7 +405,7 @@ func TestWatchOfTheSharedStreamIsCompacted(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 	last = put(t, s, "/elsewhere", "y")
-	other.want <- last
+	other.want.Ask(last)
 	if got := other.reach(last); len(got) > 0 {
 		t.Errorf("the other one got %q", got)
 	}

@@ -54,19 +54,18 @@ func (c *Client) watchFrom(ctx context.Context, req kv.FollowRequest, p *positio
 		w.limit *= fragmentPatience
 	}
 	w.progress.Store(int64(p.from - 1))
-	w.demand.add(p.want, p.from-1, w.began)
 	key, end := req.Range.Etcd()
 	w.out.put(createRequest(&etcdserverpb.WatchCreateRequest{
 		Key: key, RangeEnd: end, StartRevision: int64(p.from), ProgressNotify: true, Fragment: p.fragment,
 	}))
-	asking.Go(func() { w.run(ctx, cancel, req.Want) })
+	defer req.Want.Serve(p.from-1, w.ask)()
+	asking.Go(func() { w.run(ctx, cancel) })
 	err = w.receiveAll(p, emit)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, errEnough) && !errors.Is(err, errJoined) {
 		err = cause
 	}
 	cancel(nil)
 	asking.Wait()
-	p.want = w.demand.want
 	if errors.Is(err, errJoined) {
 		return w.place, err
 	}

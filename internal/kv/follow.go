@@ -12,10 +12,10 @@ type FollowRequest struct {
 	From Revision
 	// Lineage is the history From belongs to.
 	Lineage uint64
-	// Want carries revisions whose progress a caller waits for: the source ensures that an
-	// UpdateProgress of at least the highest of them comes soon, even when the range is quiet. May
-	// be nil.
-	Want <-chan Revision
+	// Want carries revisions whose progress a caller waits for: the source serves it, and ensures
+	// that an UpdateProgress of at least the highest of them comes soon, even when the range is
+	// quiet. May be nil.
+	Want *Demand
 	// Idle reports whether nothing watches or reads the follower, so that updates may come
 	// late. If so, it calls arrived once, when that ends; arrived must not block. May be nil:
 	// never.

@@ -206,11 +206,6 @@ func (f *Failover) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[k
 	return func(yield func(kv.Update, error) bool) {
 		r := &run{f: f, req: req, yield: yield, began: time.Now()}
 		r.from.Store(int64(req.From))
-		var listening sync.WaitGroup
-		defer listening.Wait()
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		listening.Go(func() { r.listen(ctx) })
 		defer f.set("", false, nil)
 		if req.From == 0 && !r.warm(ctx) {
 			return

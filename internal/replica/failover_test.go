@@ -96,6 +96,11 @@ func (s *script) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 		}
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
+		defer req.Want.Serve(from-1, func(revision kv.Revision) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.wishes = append(s.wishes, revision)
+		})()
 		for {
 			for ; !mute && from <= s.world.head(); from++ {
 				if !yield(kv.Update{Kind: kv.UpdateBatch, Revision: from, Batch: kv.Batch{Revision: from}}, nil) {
@@ -113,10 +118,6 @@ func (s *script) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 					yield(kv.Update{}, err)
 					return
 				}
-			case revision := <-req.Want:
-				s.mu.Lock()
-				s.wishes = append(s.wishes, revision)
-				s.mu.Unlock()
 			case <-tick.C:
 			}
 		}
@@ -142,7 +143,7 @@ type bench struct {
 	next                kv.Revision   // guarded by mu
 	came                time.Time     // guarded by mu; when the last batch did
 	pause               time.Duration // guarded by mu; the longest between two
-	want                chan kv.Revision
+	want                *kv.Demand
 	bad                 error // guarded by mu
 	ended               error // guarded by mu
 	stop                func()
@@ -151,7 +152,7 @@ type bench struct {
 func newBench(from kv.Revision, change func(*bench)) *bench {
 	w := &world{began: time.Now()}
 	source := func(name string) *script { return &script{name: name, world: w, change: make(chan struct{})} }
-	b := &bench{owner: source("owner"), second: source("second"), etcd: source(Etcd), next: from, came: time.Now(), want: make(chan kv.Revision, 1)}
+	b := &bench{owner: source("owner"), second: source("second"), etcd: source(Etcd), next: from, came: time.Now(), want: new(kv.Demand)}
 	b.candidates.Store(&[]Candidate{{Name: "owner", Source: b.owner}, {Name: "second", Source: b.second}, {Name: Etcd, Direct: true, Source: b.etcd}})
 	b.f = &Failover{
 		Candidates: func() []Candidate { return *b.candidates.Load() },
@@ -307,7 +308,7 @@ func TestFailover(t *testing.T) {
 			b := newBench(101, nil)
 			defer b.stop()
 			time.Sleep(time.Second)
-			b.want <- 1 << 40
+			b.want.Ask(1 << 40)
 			synctest.Wait()
 			b.owner.fail(errGone)
 			time.Sleep(time.Second)

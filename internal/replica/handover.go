@@ -38,33 +38,14 @@ type stream struct {
 	cancel context.CancelCauseFunc
 	next   func() (kv.Update, error, bool)
 	stop   func()
-	wants  chan kv.Revision // the consumer's wish; holds the highest
-	begun  bool             // the first updates were drawn before it is followed
+	begun  bool // the first updates were drawn before it is followed
 }
 
 // open begins to follow c. It sends no request before the first draw.
 func open(ctx context.Context, c Candidate, req kv.FollowRequest) *stream {
 	ctx, cancel := context.WithCancelCause(ctx)
-	wants := make(chan kv.Revision, 1)
-	req.Want = wants
 	next, stop := iter.Pull2(c.Source.Follow(ctx, req))
-	return &stream{Candidate: c, ctx: ctx, cancel: cancel, next: next, stop: stop, wants: wants}
-}
-
-// ask has the source report its progress up to revision soon.
-func (s *stream) ask(revision kv.Revision) {
-	for {
-		select {
-		case s.wants <- revision:
-			return
-		default:
-		}
-		select {
-		case other := <-s.wants:
-			revision = max(revision, other)
-		default:
-		}
-	}
+	return &stream{Candidate: c, ctx: ctx, cancel: cancel, next: next, stop: stop}
 }
 
 func (s *stream) close() {
@@ -113,7 +94,6 @@ func (r *run) draw(ctx context.Context, s *stream, relieve bool, f *followed) *s
 	}
 	f.Candidate = s.Candidate
 	r.f.asks(s.Name)
-	r.turnTo(s)
 	if s.begun {
 		r.f.hung.remove(s.Name)
 		begin()

@@ -65,7 +65,7 @@ func (s *scripted) report(id uint64, since, upTo kv.Revision) {
 // taker follows one shard, and notes what it takes.
 type taker struct {
 	updates []kv.Update
-	want    chan kv.Revision
+	want    *kv.Demand
 	stop    context.CancelFunc
 	done    chan error
 }
@@ -78,7 +78,7 @@ func take(ctx context.Context, l *Link, lineage uint64, from kv.Revision) *taker
 // takeIdle is take for a follower that says when it is idle.
 func takeIdle(ctx context.Context, l *Link, lineage uint64, from kv.Revision, idle func(func()) bool) *taker {
 	ctx, stop := context.WithCancel(ctx)
-	x := &taker{want: make(chan kv.Revision, 1), stop: stop, done: make(chan error, 1)}
+	x := &taker{want: new(kv.Demand), stop: stop, done: make(chan error, 1)}
 	go func() {
 		var last error
 		for u, err := range (&Peer{Link: l, Shard: 7}).Follow(ctx, kv.FollowRequest{Range: abc, From: from, Lineage: lineage, Want: x.want, Idle: idle}) {
@@ -218,7 +218,7 @@ func TestOneQuestionForAllShardsOfAPair(t *testing.T) {
 		var asked []kv.Revision
 		for _, round := range []kv.Revision{20, 30, 25, 30, 31} {
 			for _, x := range all {
-				x.want <- round
+				x.want.Ask(round)
 			}
 			synctest.Wait()
 			for len(s.asked) > 0 {
@@ -242,12 +242,12 @@ func TestLineagesAreAskedApart(t *testing.T) {
 		s := scriptedNode(b)
 		l := NewLink(conn, nil)
 		old := take(t.Context(), l, 3, 11)
-		old.want <- 1000
+		old.want.Ask(1000)
 		if got := <-s.asked; got != 1000 {
 			t.Errorf("asked for %d", got)
 		}
 		next := take(t.Context(), l, 4, 11)
-		next.want <- 20
+		next.want.Ask(20)
 		synctest.Wait()
 		if len(s.asked) == 0 {
 			t.Error("not asked for progress in the new lineage")

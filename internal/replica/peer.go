@@ -80,6 +80,7 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 	if err != nil {
 		return failed(err)
 	}
+	defer req.Want.Serve(req.From-1, h.want)()
 	received := make(chan part)
 	receiver.Go(func() { p.receive(ctx, stream, req, received) })
 	var at joint
@@ -101,9 +102,6 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 				}
 			}
 		case <-h.told:
-		case revision := <-req.Want:
-			h.want(revision)
-			continue
 		case <-ctx.Done():
 			return failed(ctx.Err())
 		}

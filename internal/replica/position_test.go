@@ -50,16 +50,12 @@ func (o *oracle) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 			yield(kv.Update{}, a.err)
 			return
 		}
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case r := <-req.Want:
-				o.mu.Lock()
-				o.wishes = append(o.wishes, r)
-				o.mu.Unlock()
-			}
-		}
+		defer req.Want.Serve(req.From-1, func(r kv.Revision) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.wishes = append(o.wishes, r)
+		})()
+		<-ctx.Done()
 	}
 }
 
@@ -116,7 +112,7 @@ type asking struct {
 	a, b     *oracle
 	third    *oracle // has the state or the window, perhaps
 	req      kv.FollowRequest
-	want     chan kv.Revision
+	want     *kv.Demand
 	mu       sync.Mutex
 	given    []string // guarded by mu
 	notices  []Notice // guarded by mu
@@ -134,7 +130,7 @@ func inquire(t *testing.T, from kv.Revision, change func(*asking), test func(*as
 	synctest.Test(t, func(t *testing.T) {
 		x := &asking{
 			a: &oracle{name: "a", answers: []answer{{}}}, b: &oracle{name: "b", answers: []answer{{}}}, third: &oracle{name: "third", answers: []answer{{err: errGone}}},
-			returned: make(chan struct{}), want: make(chan kv.Revision),
+			returned: make(chan struct{}), want: new(kv.Demand),
 		}
 		x.req = kv.FollowRequest{From: from, Want: x.want}
 		x.f = &Failover{
@@ -324,7 +320,7 @@ func TestTheHighestWishMovesAlong(t *testing.T) {
 		x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}}
 	}, func(x *asking) {
 		for _, r := range []kv.Revision{50, 20} {
-			x.want <- r
+			x.want.Ask(r)
 			synctest.Wait()
 		}
 		x.was(t, "wished for", x.a.wished(), "[50 20]")
@@ -334,8 +330,8 @@ func TestTheHighestWishMovesAlong(t *testing.T) {
 			x.a.answers = []answer{{[]kv.Update{begins(10), isReady, progress(20)}, errGone}, {nil, errGone}}
 			x.b.answers = []answer{{nil, errGone}, {nil, errGone}, {nil, errGone}, {[]kv.Update{begins(20), isReady}, nil}}
 		}, func(x *asking) {
-			x.want <- wish
-			x.want <- 15 // lower: it does not replace the other
+			x.want.Ask(wish)
+			x.want.Ask(15) // lower: it does not replace the other
 			time.Sleep(2 * time.Second)
 			x.was(t, fmt.Sprint("up to 20 is here, of the wish for ", wish), x.b.wished(), asked)
 		})

@@ -22,9 +22,6 @@ type run struct {
 	// follows moves it, and the scout reads it.
 	from atomic.Int64
 
-	mu     sync.Mutex
-	wanted kv.Revision // guarded by mu; the highest that the consumer wished for
-	asked  *stream     // guarded by mu; the stream that gets the consumer's demands; nil: none
 	// stuck is the first missing revision as of when a source was left as stale; 0: none
 	// was. Until it is there, a node is followed only if it has it at once.
 	stuck int64
@@ -51,36 +48,6 @@ func (r *run) advance(revision kv.Revision) {
 		r.from.Store(next)
 	}
 	r.updates++
-}
-
-// listen takes the consumer's wishes until ctx ends.
-func (r *run) listen(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case revision := <-r.req.Want:
-			r.mu.Lock()
-			r.wanted = max(r.wanted, revision)
-			s := r.asked
-			r.mu.Unlock()
-			if s != nil {
-				s.ask(revision)
-			}
-		}
-	}
-}
-
-// turnTo makes s the one that gets the consumer's demands, first the one that
-// is still open: the previous one takes it along.
-func (r *run) turnTo(s *stream) {
-	r.mu.Lock()
-	r.asked = s
-	revision := r.wanted
-	r.mu.Unlock()
-	if revision > r.position() {
-		s.ask(revision)
-	}
 }
 
 // hungFor is how long a silent candidate is passed over, unless the scout

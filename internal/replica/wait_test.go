@@ -76,9 +76,9 @@ func TestNothingRunsAfterThePeerIsLeft(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			conn := &slowConn{}
 			ctx, cancel := context.WithCancel(t.Context())
-			want := make(chan kv.Revision)
+			want := new(kv.Demand)
+			want.Ask(20)
 			go func() {
-				want <- 20
 				time.Sleep(time.Second)
 				cancel()
 			}()
@@ -180,8 +180,8 @@ func TestARelayTakesNoState(t *testing.T) {
 			return errGone
 		}
 		p := &Peer{Link: NewLink(conn, nil), Stateless: true}
-		want := make(chan kv.Revision, 1)
-		want <- 17
+		want := new(kv.Demand)
+		want.Ask(17)
 		for range p.Follow(t.Context(), kv.FollowRequest{Range: abc, Lineage: 3, Want: want}) {
 		}
 		if asked.GetWantState() || !asked.GetWantHistory() || !asked.GetPrevKv() {

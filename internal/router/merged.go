@@ -22,8 +22,6 @@ const (
 	// of the shards, which hold them longer: a merged window has at most half the bytes
 	// of the smallest of them, and keeps nothing for longer.
 	mergedBytes = 2 << 20
-	// maxAsked bounds the revisions that a merged window asks its shards for at a time.
-	maxAsked = 16
 )
 
 // merged is shared by the watches over the same shards. It is a window of the revisions of
@@ -161,7 +159,8 @@ func (m *merged) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 			f.at = m.start()
 		}
 		defer f.close()
-		err := f.run(ctx, req.Want, func(u kv.Update) bool { return yield(u, nil) })
+		defer req.Want.Serve(f.at, m.demand)()
+		err := f.run(ctx, func(u kv.Update) bool { return yield(u, nil) })
 		if errors.Is(err, cache.ErrRetired) {
 			m.stop()
 		}
@@ -187,14 +186,7 @@ type following struct {
 	bell  bell
 	at    kv.Revision // everything up to it is in the window
 	next  *arrival    // of all shards at a revision after at
-	asked []asked     // after at
 	read  []*kv.Event // scratch
-}
-
-// asked is a revision that the shards were asked for.
-type asked struct {
-	revision kv.Revision
-	forget   []func()
 }
 
 // bell wakes the goroutine. Its capacity is 1.
@@ -224,14 +216,8 @@ func (a *arrival) Wake() {
 	}
 }
 
-// ignored is the waker of callers that request a revision and are woken otherwise.
-type ignored struct{}
-
-// Wake implements cache.Waker.
-func (ignored) Wake() {}
-
 // run merges until it fails, ctx ends or the window takes no more.
-func (f *following) run(ctx context.Context, want <-chan kv.Revision, yield func(kv.Update) bool) error {
+func (f *following) run(ctx context.Context, yield func(kv.Update) bool) error {
 	var err error
 	if f.merge, _, err = newMerge(f.m.homes, f.at+1, f.bell); err != nil {
 		return err
@@ -246,8 +232,6 @@ func (f *following) run(ctx context.Context, want <-chan kv.Revision, yield func
 		f.await()
 		select {
 		case <-f.bell:
-		case revision := <-want:
-			f.ask(revision)
 		case <-ctx.Done():
 			return nil
 		}
@@ -314,7 +298,6 @@ func (f *following) batch(revision kv.Revision, events []*kv.Event) kv.Batch {
 // await has the bell rung when all shards have moved on, and asks those for it that
 // hold a revision back.
 func (f *following) await() {
-	f.asked = slices.DeleteFunc(f.asked, func(a asked) bool { return a.revision <= f.at }) // they are there
 	if f.next == nil || f.next.revision <= f.at {
 		a := &arrival{revision: f.at + 1, bell: f.bell}
 		a.missing.Store(int32(len(f.m.homes))) //nolint:gosec // the shards of a range
@@ -331,24 +314,13 @@ func (f *following) await() {
 	if h := f.m.held.Load(); h == nil || h.revision != revision {
 		f.m.held.Store(&held{revision: revision, since: time.Now()})
 	}
-	f.ask(revision)
+	f.m.demand(revision)
 }
 
-// ask asks the shards for a revision that they have not reached.
-func (f *following) ask(revision kv.Revision) {
-	if revision <= f.at || slices.ContainsFunc(f.asked, func(a asked) bool { return a.revision == revision }) {
-		return
-	}
-	a := asked{revision: revision}
-	for i := range f.m.homes {
-		if reached, _ := f.m.homes[i].cache.Reached(revision); !reached {
-			a.forget = append(a.forget, f.m.homes[i].cache.WakeAt(revision, ignored{}))
-		}
-	}
-	at, _ := slices.BinarySearchFunc(f.asked, revision, func(a asked, r kv.Revision) int { return int(a.revision - r) })
-	if f.asked = slices.Insert(f.asked, at, a); len(f.asked) > maxAsked { // the last one is furthest off
-		callAll(f.asked[maxAsked].forget)
-		f.asked = slices.Delete(f.asked, maxAsked, maxAsked+1)
+// demand asks the shards for a revision that they have not reached. Any goroutine may call it.
+func (m *merged) demand(revision kv.Revision) {
+	for i := range m.homes {
+		m.homes[i].cache.Demand(revision)
 	}
 }
 
@@ -359,9 +331,6 @@ func (f *following) close() {
 	}
 	if f.next != nil {
 		callAll(f.next.forget)
-	}
-	for _, a := range f.asked {
-		callAll(a.forget)
 	}
 	f.m.held.Store(nil)
 }

@@ -186,8 +186,8 @@ func cacheGroup() Group {
 			Old: `u.waiting[0].revision > progress && !retired`, New: `u.waiting[0].revision > progress`, Tests: "TestRetire",
 		},
 		{
-			Name: "demand-lowered", Bug: "a lower demand replaces a higher one", File: "waiters.go",
-			Old: `revision = max(revision, other)`, New: `revision = min(revision, other)`, Tests: "TestDemand",
+			Name: "idle-waiter-not-asked-for", Bug: "a source that begins is not asked for the revision that a merged window waits for", File: "follow.go",
+			Old: `c.wakeups.nearest(true)`, New: `c.wakeups.nearest(false)`, Tests: "TestTheNextSourceIsAskedForAnIdleWaiter",
 		},
 		{
 			Name: "window-over-budget", Bug: "the window exceeds its bytes", File: "window.go",

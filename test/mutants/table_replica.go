@@ -99,8 +99,8 @@ func replicaGroup() Group {
 			Old: `if resuming = resuming && !u.Leap; resuming {`, New: `if resuming = false; resuming {`, Tests: "TestEachSourceGoesOnWhereTheLastOneEnded",
 		},
 		{
-			Name: "wish-lowered", Bug: "forgets a wish for a later one that is lower", File: "run.go",
-			Old: `r.wanted = max(r.wanted, revision)`, New: `r.wanted = revision`, Tests: "TestTheHighestWishMovesAlong",
+			Name: "wish-lowered", Bug: "forgets a wish for a later one that is lower", File: "../kv/demand.go",
+			Old: `d.highest = max(d.highest, revision)`, New: `d.highest = revision`, Tests: "TestTheHighestWishMovesAlong",
 		},
 		{
 			Name: "silent-source-given-up", Bug: "takes a silent source for one that has nothing", File: "run.go",

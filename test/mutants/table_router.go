@@ -68,7 +68,7 @@ func routerGroup() Group {
 		},
 		{
 			Name: "merged-never-asks", Bug: "does not ask the shards that hold a revision back", File: "merged.go",
-			Old: `	f.ask(revision)
+			Old: `	f.m.demand(revision)
 }`, New: `}`, Tests: "TestWatchesOfTheSameShardsAreWokenOnce",
 		},
 		{

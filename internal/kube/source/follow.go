@@ -114,7 +114,7 @@ func (s *Source) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.
 	var errs []error
 	expired := false
 	for _, server := range s.c.Servers() {
-		f := &follower{s: s, server: server, req: req, emit: emit, at: req.From - 1}
+		f := &follower{s: s, server: server, req: req, emit: emit, at: req.From - 1, asked: make(chan struct{}, 1)}
 		err := f.run(ctx)
 		if errors.Is(err, errEnough) || errors.Is(err, errEnded) || ctx.Err() != nil {
 			return err
@@ -143,7 +143,28 @@ type follower struct {
 
 	moved bool        // an update came: another server would have to resume from at
 	at    kv.Revision // everything up to it was emitted
-	want  kv.Revision // progress that the consumer waits for
+
+	mu    sync.Mutex
+	want  kv.Revision   // guarded by mu; progress that the consumer waits for
+	asked chan struct{} // capacity 1: want has grown
+}
+
+// ask notes that the consumer waits for progress of revision.
+func (f *follower) ask(revision kv.Revision) {
+	f.mu.Lock()
+	f.want = max(f.want, revision)
+	f.mu.Unlock()
+	select {
+	case f.asked <- struct{}{}:
+	default:
+	}
+}
+
+// wants reports whether the consumer waits for progress.
+func (f *follower) wants() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.want > f.at
 }
 
 // arrival is an event or error of a watch.
@@ -167,9 +188,10 @@ func (f *follower) run(ctx context.Context) error {
 		return err
 	}
 	start(main)
+	defer f.req.Want.Serve(f.at, f.ask)()
 	var probe *watch
 	for {
-		if probe == nil && f.want > f.at {
+		if probe == nil && f.wants() {
 			if probe, err = f.probe(ctx); err != nil {
 				return err
 			}
@@ -178,8 +200,7 @@ func (f *follower) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case want := <-f.req.Want:
-			f.want = max(f.want, want)
+		case <-f.asked:
 		case a := <-arrivals:
 			if a.err != nil && a.from == probe && a.from != main {
 				probe = nil // its time was over

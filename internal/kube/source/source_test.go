@@ -225,8 +225,8 @@ func TestWantedProgressIsProbed(t *testing.T) {
 		"limit=1":                   sends(200, false, `{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"30"},"items":[]}`),
 		"resourceVersion=8&timeoutSeconds=4&watch=1": sends(200, false, event("ADDED", item("a", 25)), bookmark(30, false)),
 	})
-	want := make(chan kv.Revision, 1)
-	want <- 30
+	want := new(kv.Demand)
+	want.Ask(30)
 	told, err := collect(t, follow(t, nil, a), kv.FollowRequest{From: 9, Want: want}, progress(30))
 	if err != nil || !slices.Equal(told, []string{"begin 8 leap=false", "PUT //v1/things//a@25", "progress 30"}) {
 		t.Errorf("told %q, %v", told, err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -205,6 +206,16 @@ func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 		at := req.From - 1
 		begun := false
 		var wanted kv.Revision
+		var asked atomic.Int64 // the highest revision that was asked for
+		rung := make(chan struct{}, 1)
+		defer req.Want.Serve(at, func(revision kv.Revision) {
+			for old := asked.Load(); int64(revision) > old && !asked.CompareAndSwap(old, int64(revision)); old = asked.Load() {
+			}
+			select {
+			case rung <- struct{}{}:
+			default:
+			}
+		})()
 		for {
 			now, changed := s.h.watch()
 			upTo, closed, moved := s.gate.get(now)
@@ -256,8 +267,8 @@ func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 				return
 			case <-changed:
 			case <-moved:
-			case w := <-req.Want:
-				wanted = max(wanted, w)
+			case <-rung:
+				wanted = max(wanted, kv.Revision(asked.Load()))
 			}
 		}
 	}
