@@ -62,6 +62,13 @@ func (c *Cache) follow(ctx context.Context) error {
 		c.Demand(revision)
 	}
 	var l *loading // a state on its way in
+	req.Progress = func(revision kv.Revision) bool {
+		loaded := l == nil && c.tree != nil
+		if loaded {
+			c.advance(revision)
+		}
+		return loaded
+	}
 	for u, err := range c.cfg.Source.Follow(ctx, req) {
 		if err != nil {
 			return c.suspect(err)

@@ -280,3 +280,21 @@ func TestWakeAtWithoutWatcher(t *testing.T) {
 		t.Errorf("%d waiters left", n)
 	}
 }
+
+// A source reports progress directly once the state is there.
+func TestDirectProgress(t *testing.T) {
+	s := newScript()
+	c := New(small(s))
+	run(t, c)
+	req := s.request(t)
+	if req.Progress(5) {
+		t.Error("taken before the state is there")
+	}
+	s.play(begin(10, 11), ready(), progress(11))
+	follows(t, c, 11)
+	var w wakes
+	c.WakeAt(20, &w)
+	if !req.Progress(20) || c.Progress() != 20 || w.n.Load() != 1 {
+		t.Errorf("at %d, woken %d times", c.Progress(), w.n.Load())
+	}
+}

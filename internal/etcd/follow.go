@@ -74,7 +74,7 @@ func (c *Client) followFrom(ctx context.Context, req kv.FollowRequest, p positio
 		if at != nil {
 			c.count.joins.Add(1)
 			from, login, p.fragment = p.from, true, false
-			err = c.ride(ctx, at, req.Want, &p, emit)
+			err = c.ride(ctx, at, &req, &p, emit)
 			var why leaving
 			if errors.As(err, &why) {
 				c.cfg.Logger.Debug("a watch continues on a separate stream", "range", req.Range, "next_revision", p.from, "reason", string(why))

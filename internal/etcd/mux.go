@@ -51,6 +51,7 @@ type mux struct {
 	want    kv.Demand // of all consumers
 	out     *outbox
 	done    chan struct{} // closed when run returns
+	due     []*place      // whose consumers are to get progress; owned by the receiving goroutine
 
 	mu       sync.Mutex
 	places   map[int64]*place // by watch ID; guarded by mu
@@ -66,6 +67,11 @@ type place struct {
 	id     int64
 	joined chan<- kv.Revision // told the revision at which the place begins
 	ready  chan struct{}      // there is something to take
+
+	// turn is held by the consumer's goroutine except while that waits for updates here. Its owner
+	// reports to the consumer.
+	turn   sync.Mutex
+	report func(kv.Revision) bool // guarded by turn; takes progress directly; may be nil
 
 	// Guarded by m.mu.
 	at     kv.Revision // etcd's when it announced the watch; 0: it has not
@@ -165,6 +171,7 @@ func (m *mux) add(r kv.Range, joined chan<- kv.Revision) *place {
 	}
 	m.last++
 	p := &place{m: m, id: m.last, joined: joined, ready: make(chan struct{}, 1)}
+	p.turn.Lock()
 	m.places[p.id], m.creating = p, append(m.creating, p)
 	m.c.count.watchesOpen.Add(1)
 	key, end := r.Etcd()
@@ -227,6 +234,11 @@ func (m *mux) receiveAll(a *asker) error {
 			a.announced <- r.revision
 		}
 		known, err := m.take(r, time.Now())
+		for _, p := range m.due {
+			p.pass()
+		}
+		clear(m.due)
+		m.due = m.due[:0]
 		switch {
 		case errors.Is(err, etcdconn.ErrToken):
 			m.c.Forget(a.stream.token)
@@ -256,11 +268,11 @@ func (m *mux) take(r *watchResponse, now time.Time) (kv.Revision, error) {
 			if err := m.putLocked(p, r, now); err != nil {
 				return 0, err
 			}
-			// A consumer that does not wait for progress is not woken for it, but in the
+			// A consumer that does not wait for progress does not get it, but in the
 			// end: like the watches with a stream of their own it must not fall behind
 			// compaction.
 			if len(p.queue) > 0 && (p.wants > p.given || now.Sub(p.taken) >= m.c.cfg.ProgressIdle/2) {
-				wake(p.ready)
+				m.due = append(m.due, p)
 			}
 		}
 		return r.revision, nil
@@ -462,10 +474,71 @@ func (p *place) await(revision kv.Revision) {
 	p.m.want.Ask(revision)
 }
 
+// pass reports the progress that waits here to the consumer, if that waits for it and for no
+// events. Otherwise it wakes the consumer. The receiving goroutine calls it: one answer of etcd
+// reaches all consumers without waking a goroutine for each.
+func (p *place) pass() {
+	if p.turn.TryLock() {
+		reported := p.passLocked()
+		p.turn.Unlock()
+		if reported {
+			return
+		}
+	}
+	wake(p.ready)
+}
+
+// passLocked is pass for the owner of the turn. It returns false if the consumer has to take
+// updates.
+func (p *place) passLocked() bool {
+	revision := p.quiet()
+	if revision == 0 || p.report == nil || !p.report(revision) {
+		return false
+	}
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	p.queue, p.bytes, p.given, p.taken = p.queue[:0], 0, p.a.done, time.Now()
+	return true
+}
+
+// quiet returns the revision of the progress that waits here alone; 0: none does.
+func (p *place) quiet() kv.Revision {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	if p.left != nil || len(p.queue) != 1 || p.queue[0].Kind != kv.UpdateProgress {
+		return 0
+	}
+	return p.queue[0].Revision
+}
+
+// wait waits until there are updates. Meanwhile progress may be reported directly.
+func (p *place) wait(ctx context.Context) error {
+	p.turn.Unlock()
+	defer p.turn.Lock()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-p.ready:
+		return nil
+	}
+}
+
 // ride emits the updates at the place of a watch, from p on, until the watch leaves.
-func (c *Client) ride(ctx context.Context, at *place, want *kv.Demand, p *position, emit func(kv.Update) bool) error {
+func (c *Client) ride(ctx context.Context, at *place, req *kv.FollowRequest, p *position, emit func(kv.Update) bool) error {
 	defer at.leave()
-	defer want.Serve(p.from-1, at.await)()
+	defer req.Want.Serve(p.from-1, at.await)()
+	if req.Progress != nil {
+		at.report = func(revision kv.Revision) bool {
+			if revision >= p.from {
+				if !req.Progress(revision) {
+					return false
+				}
+				c.count.brought(&kv.Update{Kind: kv.UpdateProgress})
+				p.from = revision + 1
+			}
+			return true
+		}
+	}
 	var updates []kv.Update
 	for {
 		var left error
@@ -483,10 +556,8 @@ func (c *Client) ride(ctx context.Context, at *place, want *kv.Demand, p *positi
 		if left != nil {
 			return left
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-at.ready:
+		if err := at.wait(ctx); err != nil {
+			return err
 		}
 	}
 }

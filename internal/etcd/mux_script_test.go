@@ -485,6 +485,46 @@ func TestWantIsCarriedToTheSharedStream(t *testing.T) {
 	q.expect("p110")
 }
 
+// A consumer that waits for updates of the shared stream gets an answer of etcd from the goroutine
+// that receives it, and events after that as updates.
+func TestAnswersOfTheSharedStreamAreReportedDirectly(t *testing.T) {
+	s, c := startScripted(t)
+	direct := make(chan kv.Revision, 1)
+	q := &quiet{want: new(kv.Demand)}
+	q.follower = follow(t, c, kv.FollowRequest{
+		Range: kv.Prefix("/"), From: 101, Want: q.want,
+		Progress: func(revision kv.Revision) bool { direct <- revision; return true },
+	})
+	private := s.opened(t)
+	private.send(created(0, 100))
+	q.begun(101)
+	q.want.Ask(101)
+	private.asks()
+	private.progress(101)
+	q.expect("p101")
+	shared := s.opened(t)
+	id := shared.creates().GetWatchId()
+	shared.announce(c, id, 101)
+	private.progress(101)
+	private.ends()
+	revision := int64(102)
+	testkit.Eventually(t, "progress is reported directly", func() bool {
+		revision += 2
+		q.want.Ask(kv.Revision(revision))
+		shared.event(id, revision-1)
+		q.expect(fmt.Sprintf("b%d×1", revision-1))
+		shared.progress(revision)
+		select {
+		case got := <-direct:
+			return got == kv.Revision(revision)
+		case u := <-q.updates: // it did not wait yet
+			return u.Kind != kv.UpdateProgress
+		}
+	})
+	shared.event(id, revision+1)
+	q.expect(fmt.Sprintf("b%d×1", revision+1))
+}
+
 // etcd was restored behind the back of running watches: nothing of the new history comes by
 // a shared stream.
 func TestSharedStreamOfARestoredEtcd(t *testing.T) {

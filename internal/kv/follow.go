@@ -16,6 +16,12 @@ type FollowRequest struct {
 	// that an UpdateProgress of at least the highest of them comes soon, even when the range is
 	// quiet. May be nil.
 	Want *Demand
+	// Progress takes the revision of an UpdateProgress directly, from any goroutine, and reports
+	// whether it has: otherwise the source yields the update. A source calls it only while the
+	// follower waits for the next update and has everything up to the revision; no two calls
+	// overlap, and none outlasts Follow. So the goroutine that receives the progress of many
+	// ranges can report it to all their followers without waking one for each. May be nil.
+	Progress func(revision Revision) bool
 	// Idle reports whether nothing watches or reads the follower, so that updates may come
 	// late. If so, it calls arrived once, when that ends; arrived must not block. May be nil:
 	// never.

@@ -39,13 +39,26 @@ type stream struct {
 	next   func() (kv.Update, error, bool)
 	stop   func()
 	begun  bool // the first updates were drawn before it is followed
+	// steady: each further progress goes to the consumer. Owned by the goroutine that draws, and
+	// by the source while that waits.
+	steady bool
 }
 
 // open begins to follow c. It sends no request before the first draw.
-func open(ctx context.Context, c Candidate, req kv.FollowRequest) *stream {
+func (r *run) open(ctx context.Context, c Candidate, req kv.FollowRequest) *stream {
 	ctx, cancel := context.WithCancelCause(ctx)
-	next, stop := iter.Pull2(c.Source.Follow(ctx, req))
-	return &stream{Candidate: c, ctx: ctx, cancel: cancel, next: next, stop: stop}
+	s := &stream{Candidate: c, ctx: ctx, cancel: cancel}
+	if progress := req.Progress; progress != nil {
+		req.Progress = func(revision kv.Revision) bool {
+			if !s.steady || !progress(revision) {
+				return false
+			}
+			r.advance(revision)
+			return true
+		}
+	}
+	s.next, s.stop = iter.Pull2(c.Source.Follow(ctx, req))
+	return s
 }
 
 func (s *stream) close() {
@@ -66,7 +79,7 @@ type followed struct {
 // relieve c is left for it.
 func (r *run) follow(ctx context.Context, c Candidate, relieve bool) followed {
 	var f followed
-	for s := open(ctx, c, r.request()); s != nil; {
+	for s := r.open(ctx, c, r.request()); s != nil; {
 		relief := r.draw(ctx, s, relieve, &f)
 		if relief != nil && !f.more {
 			relief.close()
@@ -165,10 +178,12 @@ func (r *run) handOn(s *stream, begin func()) (more bool, err error) {
 		}
 		if idle != nil && r.position() > at {
 			idle.Stop()
+			idle = nil
 		}
 		if !r.yield(u, nil) {
 			return false, nil
 		}
+		s.steady = idle == nil
 	}
 }
 
@@ -245,7 +260,7 @@ func (r *run) scout(ctx context.Context, s *stream, relieve bool) *stream {
 func (r *run) ready(ctx context.Context, s *stream, b Candidate) (*stream, error) {
 	req := r.request()
 	req.AllowLeap = false
-	next := open(ctx, b, req)
+	next := r.open(ctx, b, req)
 	patience, done := context.WithTimeout(s.ctx, readyPatience)
 	defer done()
 	stop := context.AfterFunc(patience, func() { next.cancel(nil) })

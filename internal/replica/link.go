@@ -71,6 +71,7 @@ type pulse struct {
 	wish    chan struct{} // capacity 1: wanted has grown
 	roused  chan struct{} // capacity 1: a shard is not idle any more
 
+	passed []*holder          // scratch; owned by run
 	held   map[uint64]*holder // guarded by link.mu; by number
 	last   uint64             // guarded by link.mu; the number that was given last
 	missed int                // guarded by link.mu; beats since the last answer
@@ -85,8 +86,15 @@ type holder struct {
 	number  uint64 // names the stream in the session
 	silence time.Duration
 	leave   context.CancelCauseFunc
-	told    chan struct{} // capacity 1: quiet has changed
+	told    chan struct{} // capacity 1: quiet has changed, and the stream's goroutine is to report it
 	quiet   quiet         // guarded by link.mu
+
+	// turn is held by the stream's goroutine except while that waits for the next update. Its
+	// owner reports to the follower.
+	turn   sync.Mutex
+	at     joint                  // guarded by turn
+	report func(kv.Revision) bool // guarded by turn; kv.FollowRequest.Progress; may be nil
+
 	// apart: the revisions of the stream are its own, and so is the wanted revision:
 	// wanted, which is to be sent if wished. Guarded by link.mu.
 	apart, wished bool
@@ -119,6 +127,7 @@ func (l *Link) hold(ctx context.Context, silence time.Duration, lineage uint64) 
 	}
 	p.last++
 	h := &holder{pulse: p, number: p.last, silence: silence, leave: leave, told: make(chan struct{}, 1)}
+	h.turn.Lock()
 	p.held[h.number] = h
 	return held, h
 }
@@ -179,6 +188,33 @@ func (h *holder) latest() quiet {
 	h.pulse.link.mu.Lock()
 	defer h.pulse.link.mu.Unlock()
 	return h.quiet
+}
+
+// pass reports the newest progress to the follower if that waits for the next update.
+// Otherwise the stream's goroutine does.
+func (h *holder) pass() {
+	if h.turn.TryLock() {
+		reported := h.passLocked()
+		h.turn.Unlock()
+		if reported {
+			return
+		}
+	}
+	ring(h.told)
+}
+
+// passLocked reports the newest progress directly. It returns false if the follower wants it as
+// an update.
+func (h *holder) passLocked() bool {
+	if h.report == nil {
+		return false
+	}
+	at := h.at
+	if progress, ok := at.join(h.latest()); ok && !h.report(progress) {
+		return false
+	}
+	h.at = at
+	return true
 }
 
 // ring puts a token into a channel of capacity 1.
@@ -295,17 +331,23 @@ func (p *pulse) miss() {
 	}
 }
 
-// answered notes a sign of life, and passes on its report.
+// answered notes a sign of life, and passes on its report: the goroutine of the heartbeat
+// reports to all followers that wait for their next update.
 func (p *pulse) answered(m *peerv1.BeatResponse) error {
+	p.passed = p.passed[:0]
 	p.link.mu.Lock()
 	p.missed = 0
 	err := reported(m, func(number uint64, q quiet) {
 		if h := p.held[number]; h != nil { // else its stream has ended here
 			h.quiet = q
-			ring(h.told)
+			p.passed = append(p.passed, h)
 		}
 	})
 	p.link.mu.Unlock()
+	for _, h := range p.passed {
+		h.pass()
+	}
+	clear(p.passed)
 	if err == nil && m.GetEtcdRevision() > 0 {
 		p.link.looked(Look{
 			Lineage: m.GetLineage(), Revision: kv.Revision(m.GetEtcdRevision()),

@@ -65,6 +65,7 @@ func (s *scripted) report(id uint64, since, upTo kv.Revision) {
 // taker follows one shard, and notes what it takes.
 type taker struct {
 	updates []kv.Update
+	direct  int // how many of them came directly
 	want    *kv.Demand
 	stop    context.CancelFunc
 	done    chan error
@@ -77,11 +78,26 @@ func take(ctx context.Context, l *Link, lineage uint64, from kv.Revision) *taker
 
 // takeIdle is take for a follower that says when it is idle.
 func takeIdle(ctx context.Context, l *Link, lineage uint64, from kv.Revision, idle func(func()) bool) *taker {
-	ctx, stop := context.WithCancel(ctx)
-	x := &taker{want: new(kv.Demand), stop: stop, done: make(chan error, 1)}
+	return new(taker).begin(ctx, l, kv.FollowRequest{Range: abc, From: from, Lineage: lineage, Idle: idle})
+}
+
+// takeDirectly is take for a follower that takes progress directly.
+func takeDirectly(ctx context.Context, l *Link, lineage uint64, from kv.Revision) *taker {
+	x := new(taker)
+	return x.begin(ctx, l, kv.FollowRequest{Range: abc, From: from, Lineage: lineage, Progress: func(revision kv.Revision) bool {
+		x.direct++
+		x.updates = append(x.updates, progress(revision))
+		return true
+	}})
+}
+
+func (x *taker) begin(ctx context.Context, l *Link, req kv.FollowRequest) *taker {
+	ctx, x.stop = context.WithCancel(ctx)
+	x.want, x.done = new(kv.Demand), make(chan error, 1)
+	req.Want = x.want
 	go func() {
 		var last error
-		for u, err := range (&Peer{Link: l, Shard: 7}).Follow(ctx, kv.FollowRequest{Range: abc, From: from, Lineage: lineage, Want: x.want, Idle: idle}) {
+		for u, err := range (&Peer{Link: l, Shard: 7}).Follow(ctx, req) {
 			if last = err; err == nil {
 				x.updates = append(x.updates, u)
 			}
@@ -109,6 +125,17 @@ func (x *taker) took() (out []string) {
 // Progress comes by another stream than events do. One that is ahead of the events that
 // it speaks of is taken with the last of them, and not before.
 func TestProgressThatOvertakesEvents(t *testing.T) {
+	overtakes(t, take, 0)
+}
+
+// A follower that waits for its next update gets progress from the heartbeat's goroutine,
+// under the same rules. Progress that waits for events comes with these.
+func TestProgressIsReportedDirectly(t *testing.T) {
+	overtakes(t, takeDirectly, 1)
+}
+
+func overtakes(t *testing.T, take func(context.Context, *Link, uint64, kv.Revision) *taker, directly int) {
+	t.Helper()
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		s := scriptedNode(b)
 		x := take(t.Context(), NewLink(conn, nil), 3, 11)
@@ -142,6 +169,9 @@ func TestProgressThatOvertakesEvents(t *testing.T) {
 		is("when nothing is new")
 		s.report(id, 45, 51)
 		is("when it is quiet", "progress 51")
+		if x.direct != directly {
+			t.Errorf("%d progress updates came directly, want %d", x.direct, directly)
+		}
 		x.stop()
 		if err := <-x.done; err != nil {
 			t.Error(err)

@@ -83,32 +83,43 @@ func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.U
 	defer req.Want.Serve(req.From-1, h.want)()
 	received := make(chan part)
 	receiver.Go(func() { p.receive(ctx, stream, req, received) })
-	var at joint
+	h.report = req.Progress
 	for {
-		select {
-		case r := <-received:
-			if r.transport != nil {
-				return failed(r.transport)
-			}
-			if r.err != nil {
-				return r.err
-			}
-			for _, u := range r.updates {
-				if at.take(u); u.Kind == kv.UpdateReady {
-					h.mayIdle(req.Idle)
-				}
-				if !yield(u) {
-					return nil
-				}
-			}
-		case <-h.told:
-		case <-ctx.Done():
-			return failed(ctx.Err())
+		r, err := h.next(ctx, received)
+		switch {
+		case err != nil:
+			return failed(err)
+		case r.transport != nil:
+			return failed(r.transport)
+		case r.err != nil:
+			return r.err
 		}
-		if progress, ok := at.join(h.latest()); ok && !yield(kv.Update{Kind: kv.UpdateProgress, Revision: progress}) {
+		for _, u := range r.updates {
+			if h.at.take(u); u.Kind == kv.UpdateReady {
+				h.mayIdle(req.Idle)
+			}
+			if !yield(u) {
+				return nil
+			}
+		}
+		if progress, ok := h.at.join(h.latest()); ok && !yield(kv.Update{Kind: kv.UpdateProgress, Revision: progress}) {
 			return nil
 		}
 	}
+}
+
+// next waits for the next updates of the stream, or for progress. Meanwhile the heartbeat may
+// report progress to the follower. It fails when ctx ends.
+func (h *holder) next(ctx context.Context, received <-chan part) (r part, err error) {
+	h.turn.Unlock()
+	defer h.turn.Lock()
+	select {
+	case r = <-received:
+	case <-h.told:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return r, err
 }
 
 // part is the next updates of a stream, or why there are none.

@@ -92,7 +92,7 @@ func (h *passedOver) clear() {
 // false when the consumer does not want more.
 func (r *run) warm(ctx context.Context) bool {
 	req := r.req
-	req.Want, req.Idle = nil, nil // the stream ends with the state
+	req.Want, req.Idle, req.Progress = nil, nil, nil // the stream ends with the state
 	for _, c := range r.f.Warm() {
 		if r.avoids(c) || r.f.hung.has(c.Name) || r.f.stale.has(c.Name) {
 			continue

@@ -190,6 +190,10 @@ func cacheGroup() Group {
 			Old: `c.wakeups.nearest(true)`, New: `c.wakeups.nearest(false)`, Tests: "TestTheNextSourceIsAskedForAnIdleWaiter",
 		},
 		{
+			Name: "direct-progress-while-loading", Bug: "takes progress before the state is there", File: "follow.go",
+			Old: `loaded := l == nil && c.tree != nil`, New: `loaded := true`, Tests: "TestDirectProgress",
+		},
+		{
 			Name: "window-over-budget", Bug: "the window exceeds its bytes", File: "window.go",
 			Old: `if w.bytes <= w.maxBytes && now.Sub`, New: `if now.Sub`, Tests: "TestSlowWatcherPinsNothing",
 		},

@@ -64,7 +64,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "mux-question-for-each", Bug: "forgets that consumers wait when a watch moves to the shared stream", File: "mux.go",
-			Old: `want.Serve(p.from-1, at.await)`, New: `want.Serve(1<<62, at.await)`, Tests: "TestWantIsCarriedToTheSharedStream",
+			Old: `req.Want.Serve(p.from-1, at.await)`, New: `req.Want.Serve(1<<62, at.await)`, Tests: "TestWantIsCarriedToTheSharedStream",
 		},
 		{
 			Name: "mux-idle-not-told", Bug: "tells no progress to a consumer that does not ask for it", File: "mux.go",

@@ -36,7 +36,7 @@ func replicaGroup() Group {
 		},
 		{
 			Name: "idle-while-loading", Bug: "says that a shard is idle before its state is complete", File: "peer.go",
-			Old: `if at.take(u); u.Kind == kv.UpdateReady {`, New: `if at.take(u); u.Kind > 0 {`, Tests: "TestPingsNameIdleShards",
+			Old: `if h.at.take(u); u.Kind == kv.UpdateReady {`, New: `if h.at.take(u); u.Kind > 0 {`, Tests: "TestPingsNameIdleShards",
 		},
 		{
 			Name: "read-waits-for-the-beat", Bug: "says that a shard is read with the next beat only", File: "link.go",
@@ -101,6 +101,15 @@ func replicaGroup() Group {
 		{
 			Name: "wish-lowered", Bug: "forgets a wish for a later one that is lower", File: "../kv/demand.go",
 			Old: `d.highest = max(d.highest, revision)`, New: `d.highest = revision`, Tests: "TestTheHighestWishMovesAlong",
+		},
+		{
+			Name: "direct-progress-of-a-new-source", Bug: "takes progress of a source that has not continued yet", File: "handover.go",
+			Old: `!s.steady || `, New: ``, Tests: "TestDirectProgressMovesThePosition",
+		},
+		{
+			Name: "direct-progress-forgotten", Bug: "asks the next source for revisions that the consumer has", File: "handover.go",
+			Old: `			r.advance(revision)
+`, New: ``, Tests: "TestDirectProgressMovesThePosition",
 		},
 		{
 			Name: "silent-source-given-up", Bug: "takes a silent source for one that has nothing", File: "run.go",

@@ -115,6 +115,7 @@ type observed struct {
 func (o *observed) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
 		see := o.observe(req)
+		req.Progress = nil // see gets all updates
 		for u, err := range o.Peer.Follow(ctx, req) {
 			if err == nil {
 				see(&u)
