@@ -26,6 +26,9 @@ type Config struct {
 	// measured before each and during each.
 	Rounds    int
 	Calm, Hot time.Duration
+	// Control adds a round after each attacked one, in which another process uses as much CPU time
+	// as the attacker did.
+	Control bool
 	// Watches is the size of the crowd, at least 20.
 	Watches int
 	// Keys is the number of keys of 1 KiB to list.
@@ -65,7 +68,7 @@ const Idle = 20
 func Defaults() Config {
 	return Config{
 		Modes: []string{plain, secure}, Rounds: 3, Calm: 10 * time.Second, Hot: 10 * time.Second,
-		Watches: 500, Keys: 40_000, MaxMemory: 256 << 20, MaxRatio: 2, Apart: true, Nice: Idle,
+		Watches: 500, Keys: 40_000, MaxMemory: 256 << 20, MaxRatio: 2, Control: true, Apart: true, Nice: Idle,
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,8 +24,8 @@ import (
 // the others etcd's.
 const clients = 10
 
-// pace is the time between two writes, and between two reads.
-const pace = 10 * time.Millisecond
+// pace is the time between two writes, and between two reads: 1,000 of each in 5 s.
+const pace = 5 * time.Millisecond
 
 // patience is how long after a round its writes may arrive, and how long a read may
 // take. What takes longer counts as that long.
@@ -31,9 +33,11 @@ const patience = 20 * time.Second
 
 // crowd is watches and a reader of one node. Each client watches the prefix /crowd/
 // and single keys below it; the writer puts the keys in turn, each as often as all
-// others. It writes to etcd itself: the time from there to a watch is measured.
+// others. It writes to etcd itself: the time from there to a watch is measured. One more watch
+// and one more reader use etcd itself at the same time, from the same process: their delays are those
+// of etcd, of the machine and of the crowd's process.
 type crowd struct {
-	store   *clientv3.Client
+	store   *clientv3.Client // of etcd
 	natives []*client.Client
 	etcds   []*clientv3.Client
 	keys    int // watched alone, each by one watch
@@ -43,7 +47,8 @@ type crowd struct {
 
 	mu    sync.Mutex
 	puts  []*put  // by number; guarded by mu
-	reads []*read // guarded by mu
+	reads []*read // at the node; guarded by mu
+	refs  []*read // at etcd itself; guarded by mu
 
 	failed atomic.Pointer[error] // of a watch, which must not end
 }
@@ -52,7 +57,7 @@ type crowd struct {
 type put struct {
 	at   time.Duration // since began
 	late []time.Duration
-	ok   bool // etcd has it
+	ref  time.Duration // until the watch at etcd itself has it; 0: not yet
 }
 
 // read is a read of one key.
@@ -113,30 +118,48 @@ func crowdKey(i int) string { return fmt.Sprintf("/crowd/%06d", i) }
 func (c *crowd) run(ctx context.Context, ready func()) {
 	var g sync.WaitGroup
 	defer g.Wait()
-	c.ready.Add(c.keys + clients)
+	c.ready.Add(c.keys + clients + 1)
+	watch := func(f func() error) {
+		g.Go(func() {
+			if err := f(); ctx.Err() == nil {
+				err = fmt.Errorf("a watch of the crowd ended: %w", err)
+				c.failed.CompareAndSwap(nil, &err)
+			}
+		})
+	}
+	watch(func() error { return c.watchEtcd(ctx, c.store, "/crowd/", true, c.sawAtEtcd) })
 	for i := range c.keys + clients {
 		key, prefix := "/crowd/", true
 		if i >= clients {
 			key, prefix = crowdKey(i-clients), false
 		}
 		at := i % clients
-		g.Go(func() {
-			var err error
+		watch(func() error {
 			if at%2 == 0 {
-				err = c.watchNative(ctx, c.natives[at/2], key, prefix)
-			} else {
-				err = c.watchEtcd(ctx, c.etcds[at/2], key, prefix)
+				return c.watchNative(ctx, c.natives[at/2], key, prefix)
 			}
-			if ctx.Err() == nil {
-				err = fmt.Errorf("a watch of the crowd ended: %w", err)
-				c.failed.CompareAndSwap(nil, &err)
-			}
+			return c.watchEtcd(ctx, c.etcds[at/2], key, prefix, c.saw)
 		})
 	}
 	c.ready.Wait()
 	ready()
 	g.Go(func() { c.write(ctx) })
-	g.Go(func() { c.read(ctx) })
+	g.Go(func() {
+		c.read(ctx, &c.reads, func(ctx context.Context, n int, key string) (err error) {
+			if n%2 == 0 {
+				_, err = c.natives[0].Get(ctx, key)
+			} else {
+				_, err = c.etcds[0].Get(ctx, key)
+			}
+			return err
+		})
+	})
+	g.Go(func() {
+		c.read(ctx, &c.refs, func(ctx context.Context, _ int, key string) error {
+			_, err := c.store.Get(ctx, key)
+			return err
+		})
+	})
 	<-ctx.Done()
 }
 
@@ -169,7 +192,7 @@ func (c *crowd) watchNative(ctx context.Context, n *client.Client, key string, p
 	}
 }
 
-func (c *crowd) watchEtcd(ctx context.Context, n *clientv3.Client, key string, prefix bool) error {
+func (c *crowd) watchEtcd(ctx context.Context, n *clientv3.Client, key string, prefix bool, saw func([]byte)) error {
 	began := sync.OnceFunc(c.ready.Done)
 	defer began()
 	opts := []clientv3.OpOption{clientv3.WithCreatedNotify()}
@@ -182,22 +205,30 @@ func (c *crowd) watchEtcd(ctx context.Context, n *clientv3.Client, key string, p
 		}
 		began()
 		for _, e := range r.Events {
-			c.saw(e.Kv.Value)
+			saw(e.Kv.Value)
 		}
 	}
 	return errors.New("its channel was closed")
 }
 
-// saw notes that a watch has the put whose number is in the value.
+// saw records that a watch at the node has the put whose number is in the value, sawAtEtcd
+// that the watch at etcd has it.
 func (c *crowd) saw(value []byte) {
+	c.delivered(value, func(p *put, took time.Duration) { p.late = append(p.late, took) })
+}
+
+func (c *crowd) sawAtEtcd(value []byte) {
+	c.delivered(value, func(p *put, took time.Duration) { p.ref = took })
+}
+
+func (c *crowd) delivered(value []byte, record func(*put, time.Duration)) {
 	now := time.Since(c.began)
 	number, _, _ := strings.Cut(string(value), " ")
 	n, err := strconv.Atoi(number)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil && n < len(c.puts) {
-		p := c.puts[n]
-		p.late = append(p.late, now-p.at)
+		record(c.puts[n], now-c.puts[n].at)
 	}
 }
 
@@ -217,17 +248,14 @@ func (c *crowd) write(ctx context.Context) {
 		c.mu.Lock()
 		c.puts = append(c.puts, p)
 		c.mu.Unlock()
-		g.Go(func() {
-			_, err := c.store.Put(ctx, crowdKey(n%c.keys), fmt.Sprintf("%d %s", n, strings.Repeat("v", valueSize)))
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			p.ok = err == nil
+		g.Go(func() { // one that fails arrives at no watch
+			_, _ = c.store.Put(ctx, crowdKey(n%c.keys), fmt.Sprintf("%d %s", n, strings.Repeat("v", valueSize)))
 		})
 	}
 }
 
-// read reads keys in turn with both APIs, linearizable, each at its time.
-func (c *crowd) read(ctx context.Context) {
+// read reads keys in turn, linearizable, each at its time, and records the reads.
+func (c *crowd) read(ctx context.Context, record *[]*read, get func(ctx context.Context, n int, key string) error) {
 	var g sync.WaitGroup
 	defer g.Wait()
 	tick := time.NewTicker(pace)
@@ -240,17 +268,12 @@ func (c *crowd) read(ctx context.Context) {
 		}
 		r := &read{at: time.Since(c.began), took: patience}
 		c.mu.Lock()
-		c.reads = append(c.reads, r)
+		*record = append(*record, r)
 		c.mu.Unlock()
 		g.Go(func() {
 			timed, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
-			var err error
-			if n%2 == 0 {
-				_, err = c.natives[0].Get(timed, crowdKey(n%c.keys))
-			} else {
-				_, err = c.etcds[0].Get(timed, crowdKey(n%c.keys))
-			}
+			err := get(timed, n, crowdKey(n%c.keys))
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if r.ended = true; err == nil {
@@ -262,13 +285,20 @@ func (c *crowd) read(ctx context.Context) {
 
 // pain is the 99th percentiles of a round, and how many cores the node and the attacker used.
 type pain struct {
-	Watch, Read    time.Duration
+	// Watch and Read are through the node, EtcdWatch and EtcdRead at etcd itself in the same time.
+	Watch, Read, EtcdWatch, EtcdRead time.Duration
+	// Samples is the number of writes, or of reads if there were fewer. Each write has deliveries
+	// delays, which depend on each other.
+	Samples        int
 	Node, Attacker float64
 }
 
 // measure lasts for d and returns the crowd's delays of writes and
-// reads of that time. It waits for late ones.
+// reads of that time. It waits for late ones. This process collects its garbage before, not meanwhile:
+// the crowd allocates some MB a second.
 func (c *crowd) measure(ctx context.Context, d time.Duration) (func(context.Context) (pain, error), error) {
+	runtime.GC()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	from := time.Since(c.began)
 	if err := pause(ctx, d); err != nil {
 		return nil, err
@@ -296,26 +326,41 @@ func (c *crowd) measure(ctx context.Context, d time.Duration) (func(context.Cont
 func (c *crowd) between(from, to time.Duration) (p pain, missing int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var watches, reads []time.Duration
+	var watches, reads, refWatches, refReads []time.Duration
+	writes := 0
 	for _, put := range c.puts {
 		if put.at < from || put.at >= to {
 			continue
 		}
+		writes++
 		watches = append(watches, put.late...)
+		if put.ref > 0 {
+			refWatches = append(refWatches, put.ref)
+		} else {
+			missing++
+			refWatches = append(refWatches, patience)
+		}
 		for range deliveries - len(put.late) {
 			missing++
 			watches = append(watches, patience)
 		}
 	}
-	for _, r := range c.reads {
-		if r.at >= from && r.at < to {
-			reads = append(reads, r.took)
-			if !r.ended {
-				missing++
+	during := func(all []*read, took *[]time.Duration) {
+		for _, r := range all {
+			if r.at >= from && r.at < to {
+				*took = append(*took, r.took)
+				if !r.ended {
+					missing++
+				}
 			}
 		}
 	}
-	return pain{Watch: p99(watches), Read: p99(reads)}, missing
+	during(c.reads, &reads)
+	during(c.refs, &refReads)
+	return pain{
+		Watch: p99(watches), Read: p99(reads), EtcdWatch: p99(refWatches), EtcdRead: p99(refReads),
+		Samples: min(writes, len(reads)),
+	}, missing
 }
 
 // p99 returns the 99th percentile; 0: there is nothing.

@@ -109,8 +109,8 @@ func (r *Row) line() string {
 	if r.Drain > 0 {
 		drain = fmt.Sprintf("drained in %.1f s; ", r.Drain.Seconds())
 	}
-	return fmt.Sprintf("%s, %s: %s above %s, watches %s, reads %s, cores %s, %d of %d probes failed, %d restarts; %s; %s%s", r.Attack, r.Mode,
-		mib(r.Peak-r.Rest), mib(r.Rest), r.delays(watchDelay), r.delays(readDelay),
+	return fmt.Sprintf("%s, %s: %s above %s, watches %s, reads %s, at etcd %s, samples %s, cores %s, %d of %d probes failed, %d restarts; %s; %s%s", r.Attack, r.Mode,
+		mib(r.Peak-r.Rest), mib(r.Rest), r.delays(watchDelay), r.delays(readDelay), r.reference(), r.samples(),
 		r.cores(), r.Failed, r.Probes, r.Restarts, r.Did, drain, verdict(r))
 }
 
@@ -133,6 +133,14 @@ func (r *Row) delays(of func(pain) time.Duration) string {
 	return ms(of(r.Before)) + " → " + control + ms(of(r.During))
 }
 
+// reference shows the delays at etcd itself in the calm rounds and under attack.
+func (r *Row) reference() string {
+	return fmt.Sprintf("%s → %s; %s → %s", ms(r.Before.EtcdWatch), ms(r.During.EtcdWatch), ms(r.Before.EtcdRead), ms(r.During.EtcdRead))
+}
+
+// samples shows how many writes and reads a percentile of a calm round is of, and of an attacked one.
+func (r *Row) samples() string { return fmt.Sprintf("%d; %d", r.Before.Samples, r.During.Samples) }
+
 // cores shows the CPU use of the attack and its attacker on the machine that they share.
 func (r *Row) cores() string {
 	return fmt.Sprintf("%.2f → %.2f; %.2f", r.Before.Node, r.During.Node, r.During.Attacker)
@@ -144,7 +152,7 @@ func ms(d time.Duration) string {
 
 // columns are the table's.
 func columns() []string {
-	return []string{"attack", "API", "right", "above rest", "watch p99, calm → control → attacked", "read p99, calm → control → attacked", "cores: node, calm → attacked; attacker", "failed probes", "restarts", "within"}
+	return []string{"attack", "API", "right", "above rest", "watch p99, calm → control → attacked", "read p99, calm → control → attacked", "at etcd itself: watch; read p99, calm → attacked", "samples: calm; attacked", "cores: node, calm → attacked; attacker", "failed probes", "restarts", "within"}
 }
 
 func (r *Row) cells() []string {
@@ -157,7 +165,7 @@ func (r *Row) cells() []string {
 		within = "**" + strings.Join(over, ", ") + "**"
 	}
 	return []string{
-		r.Attack, r.API, right, mib(r.Peak - r.Rest), r.delays(watchDelay), r.delays(readDelay),
+		r.Attack, r.API, right, mib(r.Peak - r.Rest), r.delays(watchDelay), r.delays(readDelay), r.reference(), r.samples(),
 		r.cores(), fmt.Sprintf("%d of %d", r.Failed, r.Probes), fmt.Sprint(r.Restarts), within,
 	}
 }

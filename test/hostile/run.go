@@ -115,7 +115,7 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 	case <-ctx.Done():
 		return row, ctx.Err()
 	}
-	if err := pause(ctx, min(c.Calm/2, settle)); err != nil {
+	if err := pause(ctx, min(c.Calm/2, warmUp)); err != nil {
 		return row, err
 	}
 	if err := t.resetPeak(); err != nil {
@@ -169,7 +169,7 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 		if row.Peak, err = t.peak(); err != nil {
 			return row, err
 		}
-		if !a.controls() {
+		if c.Control && !a.controls() {
 			if p, err = c.control(ctx, people, t.node.PID(), order{Attack: a.counterpart(), Etcd: t.etcd, Cores: max(p.Attacker, leastCores)}); err != nil {
 				return row, err
 			}
@@ -218,7 +218,11 @@ func (c *Config) control(ctx context.Context, people *crowd, node int, counterpa
 // leastCores is the cores of a control for an attacker that waits: 0 would mean all cores.
 const leastCores = 0.01
 
-// settle is the time for a node that has just loaded its keys.
+// warmUp is the time from the beginning of the crowd's last watch to the first calm round: a node that
+// has just loaded its keys collects their garbage, and connections are new.
+const warmUp = 2 * time.Second
+
+// settle is the time for a node to end what an attack has left.
 const settle = 500 * time.Millisecond
 
 // unreadFor is how long the crowd's writer fills the streams of a client that does not read.
@@ -269,10 +273,13 @@ func median(rounds []pain) (p pain) {
 		return p
 	}
 	return pain{
-		Watch:    middle(rounds, func(r pain) time.Duration { return r.Watch }),
-		Read:     middle(rounds, func(r pain) time.Duration { return r.Read }),
-		Node:     middle(rounds, func(r pain) float64 { return r.Node }),
-		Attacker: middle(rounds, func(r pain) float64 { return r.Attacker }),
+		Watch:     middle(rounds, func(r pain) time.Duration { return r.Watch }),
+		Read:      middle(rounds, func(r pain) time.Duration { return r.Read }),
+		EtcdWatch: middle(rounds, func(r pain) time.Duration { return r.EtcdWatch }),
+		EtcdRead:  middle(rounds, func(r pain) time.Duration { return r.EtcdRead }),
+		Samples:   middle(rounds, func(r pain) int { return r.Samples }),
+		Node:      middle(rounds, func(r pain) float64 { return r.Node }),
+		Attacker:  middle(rounds, func(r pain) float64 { return r.Attacker }),
 	}
 }
 
