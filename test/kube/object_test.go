@@ -150,9 +150,7 @@ func TestListsDecode(t *testing.T) {
 					t.Fatal(err)
 				}
 				items = append(items, o.Item())
-				if c.enc == object.Protobuf {
-					p.TypeMeta = metav1.TypeMeta{} // protobuf has the type in the envelope
-				}
+				p.TypeMeta = metav1.TypeMeta{} // which the kind of the list says
 				want.Items = append(want.Items, *p)
 			}
 			meta := object.ListMeta{APIVersion: "v1", Kind: "PodList", ResourceVersion: "77", Continue: want.Continue}
