@@ -256,7 +256,9 @@ func (n *kubeNode) listen(ctx context.Context) (p kubePorts, err error) {
 	}
 	limits, rate := n.cfg.Limits, int64(n.cfg.Limits.AddressRate)
 	clients := netlimit.New(netlimit.Config{
-		Port: "kube", Max: limits.Connections, MaxPending: 1024, MaxPerAddress: limits.ConnectionsPerAddress, BytesPerSecond: rate,
+		// Informers that lose a node come to another one at the same time. One whose connection is cut in
+		// its handshake lists again (client-go's reflector repeats a watch after a refused connection alone).
+		Port: "kube", Max: limits.Connections, MaxPending: limits.Connections / 2, MaxPerAddress: limits.ConnectionsPerAddress, BytesPerSecond: rate,
 		Turns: netlimit.TurnsOfNode(n.turns), Advice: "see --max-connections and --max-connections-per-address", Logger: n.log,
 	})
 	probes := netlimit.New(netlimit.Config{Port: "http", Max: 512, MaxPerAddress: 128, BytesPerSecond: rate, Evict: true, MaxPending: 256, Logger: n.log})
