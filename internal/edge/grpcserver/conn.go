@@ -170,8 +170,8 @@ func (c *conn) readAll(r *reader) error {
 // of calls would begin, each a ready goroutine, before the scheduler looks at the network.
 const maxTurn = 32
 
-// turn waits for a turn of the connection's client; see Config.Turn. What is ready goes first, such
-// as the handlers of the last turn, also when nobody else wants one.
+// turn waits for a turn of the connection's client; see Config.Turn. The handlers that the last turn
+// has made ready go first, also when no other client wants a turn.
 func (c *conn) turn(ctx context.Context) (leave func(), err error) {
 	yield.Now()
 	if c.srv.cfg.Turn == nil {
