@@ -4,10 +4,12 @@ import (
 	"context"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/shardwatch/shardwatch/internal/fair"
 )
@@ -95,4 +97,52 @@ func TestTurnsYield(t *testing.T) {
 	if n := during.Load(); n < 5 {
 		t.Errorf("another goroutine ran %d times during 160 turns", n)
 	}
+}
+
+// Work of many steps gives its turn away after each n of them, to another client that waits, and
+// has none after its end.
+func TestTurnsOfManySteps(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // one turn at a time
+	synctest.Test(t, func(t *testing.T) {
+		turns := fair.NewTurns()
+		var order []string
+		var all sync.WaitGroup
+		for _, client := range []string{"a", "b"} {
+			all.Go(func() {
+				step, end := turns.Every(t.Context(), client, 2)
+				defer end()
+				for range 5 {
+					if err := step(); err != nil {
+						t.Error(err)
+					}
+					order = append(order, client)
+					time.Sleep(time.Millisecond) // the other one comes
+				}
+				end()
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		if got, want := strings.Join(order, ""), "aabbaabbab"; got != want {
+			t.Errorf("the steps are of %s, want %s", got, want)
+		}
+		if taken, waiting := turns.Figures(); taken != 0 || waiting != 0 {
+			t.Errorf("%d turns are taken and %d waited for at the end", taken, waiting)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		leave, err := turns.Take(t.Context(), "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		step, end := turns.Every(ctx, "d", 2)
+		if step() == nil {
+			t.Error("a step without a turn")
+		}
+		end() // of none: c keeps its turn
+		if taken, _ := turns.Figures(); taken != 1 {
+			t.Errorf("%d turns are taken", taken)
+		}
+		leave()
+	})
 }
