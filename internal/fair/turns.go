@@ -37,7 +37,8 @@ func (t *Turns) Take(ctx context.Context, client string) (leave func(), err erro
 }
 
 // Every splits work of many short steps into turns. step comes before each step, and waits for a
-// turn before the first one and after each n; end ends the last turn, and may be called twice.
+// turn before the first one and after each n, which is 1 at least: it fails as Take does, without a turn.
+// end ends the last turn, and may be called twice. One goroutine may call them.
 func (t *Turns) Every(ctx context.Context, client string, n int) (step func() error, end func()) {
 	done, leave := 0, func() {}
 	end = func() {
@@ -45,7 +46,7 @@ func (t *Turns) Every(ctx context.Context, client string, n int) (step func() er
 		leave = func() {}
 	}
 	step = func() error {
-		if done++; done%n != 1 {
+		if done++; (done-1)%n != 0 {
 			return nil
 		}
 		end()

@@ -135,7 +135,7 @@ func TestTurnsOfManySteps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		step, end := turns.Every(ctx, "d", 2)
+		step, end := turns.Every(ctx, "d", 1)
 		if step() == nil {
 			t.Error("a step without a turn")
 		}

@@ -40,7 +40,7 @@ func TestCallsBeginAndEndInTurns(t *testing.T) {
 			if n := turns.Add(1) - left.Load(); n > 1 {
 				t.Errorf("one connection has %d turns", n)
 			}
-			return func() { left.Add(1) }, nil // at once, as when nobody else wants one
+			return func() { left.Add(1) }, nil // at once, as when no other client wants one
 		},
 		Credentials: insecure.NewCredentials(), Codec: encoding.GetCodecV2("proto"),
 		MaxReceive: 1 << 20, MaxStreams: streams, MaxHeader: 16 << 10, StreamWindow: 64 << 10, ConnWindow: 1 << 20,
