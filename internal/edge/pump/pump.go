@@ -124,6 +124,9 @@ func (p *Pumps) Open(ctx context.Context, client string, plain Messages) *Stream
 	p.streams++
 	s.client = p.due.open(client)
 	s.conn.client = s.client
+	if p.streams == 1 && p.due.any() { // woken since the last stream was closed
+		p.wakeLocked()
+	}
 	return s
 }
 
@@ -133,7 +136,8 @@ func (p *Pumps) newConn() *Conn {
 	return c
 }
 
-// Wait returns when no pump runs any more. All streams must be closed.
+// Wait returns when no pump runs any more. All streams must be closed. Tasks of closed streams may
+// be woken meanwhile.
 func (p *Pumps) Wait() { p.all.Wait() }
 
 // Close returns when no pump is at the stream any more, and none comes back.
@@ -264,9 +268,11 @@ func (p *Pumps) add(c *Conn) {
 	}
 }
 
-// wakeLocked wakes or starts a pump, unless there are enough.
+// wakeLocked wakes or starts a pump, unless there are enough, or no streams: a late wake of a closed
+// one must not start a pump after Wait.
 func (p *Pumps) wakeLocked() {
 	switch {
+	case p.streams == 0:
 	case p.idle > 0:
 		p.work.Signal()
 	case p.running < max(1, runtime.GOMAXPROCS(0)-1):

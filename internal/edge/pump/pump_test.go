@@ -454,6 +454,29 @@ func TestStreamsThatComeAndGoLeaveNoPumps(t *testing.T) {
 	}
 }
 
+// A task that is woken after its stream was closed, as by an event that comes at the same time,
+// starts no pump: nothing orders it before Wait, and the race detector reports it. A stream
+// that is opened later, of the same connection or another, is served.
+func TestAWakeAfterTheLastStream(t *testing.T) {
+	var pumps pump.Pumps
+	c := new(connection)
+	for i := range 200 {
+		s := open(&pumps, c, nil)
+		task := newCounter(s)
+		task.ran = make(chan int64)
+		task.task.Start()
+		<-task.ran
+		s.Close()
+		if i%2 > 0 {
+			c = new(connection)
+		}
+		var late sync.WaitGroup
+		late.Go(task.task.Wake)
+		pumps.Wait()
+		late.Wait()
+	}
+}
+
 // Clients take turns: one connection of a client waits for a visit or two of another one's
 // thousand, and the connections of one client are visited first come, first served.
 func TestClientsOfPumpsTakeTurns(t *testing.T) {
