@@ -194,7 +194,7 @@ type Limits struct {
 	// request beyond it waits, or is refused with RESOURCE_EXHAUSTED.
 	ClientBytes Size
 	// WatchBytes bounds the memory of their open watches, which is counted separately:
-	// about 5 KiB each.
+	// about 5 KiB each, 32 KiB at the Kubernetes port.
 	WatchBytes Size
 	// Resyncs is how many deltas, and how many states, that watches of the native
 	// API are brought up to date with begin at a time: one more waits. ResyncRate

@@ -129,7 +129,7 @@ func (c *Config) limitFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.Limits.ConnectionAge, "max-connection-age", c.Limits.ConnectionAge, "age, give or take a tenth, at which a client's connection is closed, so that clients spread over the nodes again; open calls have 30s to end, and watches resume; 0: never")
 	fs.Var(&c.Limits.AddressRate, "address-rate", "maximum bytes per second that the clients of one such address send, at the client and at the HTTP port; excess bytes are read later; 0: no bound")
 	fs.Var(&c.Limits.ClientBytes, "max-client-bytes", "maximum bytes that all clients together can make the node hold: keys of watches, unread lists and replies, catch-ups, JSON; each has a fixed share")
-	fs.Var(&c.Limits.WatchBytes, "max-watch-bytes", "maximum bytes of their open watches in addition, about 5 KiB each; one client may use half")
+	fs.Var(&c.Limits.WatchBytes, "max-watch-bytes", "maximum bytes of their open watches in addition, about 5 KiB each, 32 KiB at the Kubernetes port; one client may use half")
 	fs.IntVar(&c.Limits.WatchesPerStream, "max-watches-per-stream", c.Limits.WatchesPerStream, "`number` of watches that one stream may carry")
 	fs.IntVar(&c.Limits.StreamsPerConnection, "max-streams-per-connection", c.Limits.StreamsPerConnection, "`number` of streams that one connection may carry at a time")
 	fs.Var(&c.Limits.MessageBytes, "max-message-bytes", "maximum size of a request")
