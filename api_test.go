@@ -17,7 +17,7 @@ import (
 // TestAPI compares the exported API of the public packages with the api.txt beside
 // each: no commit changes it unnoticed.
 func TestAPI(t *testing.T) {
-	for _, dir := range []string{"client", "client/admin", "client/mirror"} {
+	for _, dir := range []string{"client", "client/admin", "client/follow", "client/mirror"} {
 		got, err := exported(dir)
 		if err != nil {
 			t.Fatal(err)

@@ -34,8 +34,8 @@
 // Package client/mirror does the applying: its mirrors are copies in memory that report
 // the difference after each step, deletes that no server knows among it, and decode the
 // values, too.
-// [Client.Follow] calls a function for each update at least once, over restarts of the
-// program.
+// Package client/follow calls a function for each update at least once, over restarts of
+// the program.
 //
 //	Watch ─▶ Watcher ─┐ place: pick a node by map, penalties, hints
 //	                  ▼
@@ -62,7 +62,7 @@
 //
 // # Stability
 //
-// The exported API of this package, of client/mirror and of client/admin is written down in
+// The exported API of this package, of client/follow, client/mirror and client/admin is written down in
 // api.txt beside each. A release removes or changes nothing in it without a new major version; until
 // version 1, a minor version may, and CHANGELOG.md says what to write instead. New fields,
 // methods and kinds of updates may come with any release: name the fields of struct

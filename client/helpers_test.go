@@ -14,6 +14,7 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/client/internal/scripted"
 )
 
 func TestMain(m *testing.M) {
@@ -23,48 +24,15 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience bounds what a test waits for; it says nothing about speed.
-const patience = 60 * time.Second
+const patience = scripted.Patience
 
-func start(t testing.TB, cfg clienttest.Config) *clienttest.Cluster {
-	t.Helper()
-	c, err := clienttest.Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-func connect(t testing.TB, cluster *clienttest.Cluster, change ...func(*client.Config)) *client.Client {
-	t.Helper()
-	cfg := client.Config{Endpoints: cluster.Endpoints(), RetryFor: patience}
-	for _, f := range change {
-		f(&cfg)
-	}
-	c, err := client.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-func deadline(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
-}
+var (
+	start      = scripted.Start
+	rebuild    = scripted.Rebuild
+	connect    = scripted.Connect
+	deadline   = scripted.Deadline
+	eventually = scripted.Eventually
+)
 
 func waitStarted(t testing.TB, w *client.Watcher) {
 	t.Helper()

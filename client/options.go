@@ -9,7 +9,7 @@ import (
 // WatchOption changes what [Client.Watch] delivers.
 type WatchOption interface{ watch(o *watchOptions) }
 
-// MirrorOption is a [WatchOption] that mirrors (package mirror) and [Client.Follow] take,
+// MirrorOption is a [WatchOption] that mirrors (package mirror) and follow.Run take,
 // too.
 type MirrorOption interface {
 	WatchOption

@@ -12,19 +12,6 @@ import (
 	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
-// rebuild ends all nodes of a cluster and starts another cluster at the same
-// addresses, whose history has n keys in as many revisions.
-func rebuild(t testing.TB, old *clienttest.Cluster, n int) *clienttest.Cluster {
-	t.Helper()
-	addresses := old.Endpoints()
-	_ = old.Close()
-	cluster := start(t, clienttest.Config{Addresses: addresses})
-	for i := range n {
-		cluster.Put(fmt.Sprintf("/demo/new-%d", i), "x")
-	}
-	return cluster
-}
-
 // The tier and etcd are rebuilt with fresh data behind the same addresses. Both
 // histories are lineage 1, and the new one soon passes the mirrors' position.
 func TestMirrorsShowTheRebuiltCluster(t *testing.T) {

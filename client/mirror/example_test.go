@@ -4,31 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log"
-	"strings"
 
 	"github.com/shardwatch/shardwatch/client"
-	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/client/internal/scripted"
 	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
-// exampleClient returns a client of a cluster with some keys, each KEY=VALUE.
-func exampleClient(keys ...string) (c *client.Client, end func()) {
-	cluster, err := clienttest.Start(clienttest.Config{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, pair := range keys {
-		key, value, _ := strings.Cut(pair, "=")
-		cluster.Put(key, value)
-	}
-	if c, err = client.New(client.Config{Endpoints: cluster.Endpoints()}); err != nil {
-		log.Fatal(err)
-	}
-	return c, func() { _, _ = c.Close(), cluster.Close() }
-}
-
 func ExampleNew() {
-	c, end := exampleClient()
+	c, end := scripted.Example()
 	defer end()
 	ctx := context.Background()
 
@@ -50,7 +33,7 @@ func ExampleNew() {
 // Typed configuration: each value is decoded once, read without the network, and reported
 // when it changes. A value that cannot be decoded leaves the last good one in place.
 func ExampleNewTyped() {
-	c, end := exampleClient(`/routes/a={"host":"example.org","weight":1}`)
+	c, end := scripted.Example(`/routes/a={"host":"example.org","weight":1}`)
 	defer end()
 	ctx := context.Background()
 	type Route struct {

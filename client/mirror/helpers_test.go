@@ -1,61 +1,28 @@
 package mirror_test
 
 import (
-	"context"
 	"maps"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/client/internal/scripted"
 	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds the wait of a test; it says nothing about speed.
-const patience = 60 * time.Second
+var (
+	start      = scripted.Start
+	connect    = scripted.Connect
+	deadline   = scripted.Deadline
+	eventually = scripted.Eventually
 
-var demo = client.Prefix("/demo/")
-
-func start(t testing.TB, cfg clienttest.Config) *clienttest.Cluster {
-	t.Helper()
-	c, err := clienttest.Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-func connect(t testing.TB, cluster *clienttest.Cluster) *client.Client {
-	t.Helper()
-	c, err := client.New(client.Config{Endpoints: cluster.Endpoints(), RetryFor: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-func deadline(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it did not happen in %v: %s", patience, what)
-		}
-	}
-}
+	demo = client.Prefix("/demo/")
+)
 
 // checkView compares a view with the history at its revision.
 func checkView(t testing.TB, cluster *clienttest.Cluster, v mirror.View, r client.Range) {

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/follow"
 )
 
 func main() {
@@ -22,5 +23,5 @@ func main() {
 		}
 		return did.output(u)
 	}
-	log.Fatal(c.Follow(context.Background(), client.Prefix(os.Args[2]), client.PositionFile(os.Args[1]), work))
+	log.Fatal(follow.Run(context.Background(), c, client.Prefix(os.Args[2]), follow.File(os.Args[1]), work))
 }

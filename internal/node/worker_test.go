@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/follow"
 	"github.com/shardwatch/shardwatch/client/mirror"
 	"github.com/shardwatch/shardwatch/internal/freeport"
 	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
@@ -123,14 +124,14 @@ func TestAWorkerAndATypedMirrorLoseNothing(t *testing.T) {
 		},
 	})
 	defer func() { _ = typed.Close() }()
-	store := client.PositionFile(filepath.Join(t.TempDir(), "position"))
+	store := follow.File(filepath.Join(t.TempDir(), "position"))
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
 	failures := 0
 	wg.Go(func() {
 		for err := errFailing; errors.Is(err, errFailing); {
-			err = c.Follow(ctx, keys, store, worker(copies["the worker"], &failures))
+			err = follow.Run(ctx, c, keys, store, worker(copies["the worker"], &failures))
 		}
 	})
 	same := func(what string) {

@@ -3,13 +3,13 @@ package mutants
 func cachectlGroup() Group {
 	return Group{Package: "cmd/cachectl", Mutants: []Mutant{
 		{
-			Name: "resume-file-ahead", Bug: "saves the position behind a revision that was not dealt with", File: "../../client/worker.go",
+			Name: "resume-file-ahead", Bug: "saves the position behind a revision that was not dealt with", File: "../../client/follow/follow.go",
 			Old: `s.at = u.Position()`, New: `s.at = u.Position(); s.at.Revision++`, Tests: "TestAKilledWatchLosesNothing",
 		},
 		{
-			Name: "resume-file-never-idle", Bug: "a watch that has printed nothing has no position", File: "../../client/worker.go",
-			Old: `case u.Kind == KindProgress:
-		wait`, New: `case u.Kind == KindProgress:
+			Name: "resume-file-never-idle", Bug: "a watch that has printed nothing has no position", File: "../../client/follow/follow.go",
+			Old: `case u.Kind == client.KindProgress:
+		wait`, New: `case u.Kind == client.KindProgress:
 		return nil
 		wait`, Tests: "TestScripts",
 		},

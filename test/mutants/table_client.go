@@ -19,17 +19,17 @@ func clientGroup() Group {
 			return fmt`, Tests: "TestSyncSaysWhyAMirrorIsNotReady",
 		},
 		{
-			Name: "follow-skips-a-failed-update", Bug: "an update that was not applied is not passed again", File: "worker.go",
+			Name: "follow-skips-a-failed-update", Bug: "an update that was not applied is not passed again", Package: "client/follow", File: "follow/follow.go",
 			Old: `return fmt.Errorf("apply %v at %v: %w", u.Kind, u.Position(), err)`, New: `s.at = u.Position()
-				return fmt.Errorf("apply %v at %v: %w", u.Kind, u.Position(), err)`, Tests: "TestFollowPassesAFailedUpdateAgain",
+				return fmt.Errorf("apply %v at %v: %w", u.Kind, u.Position(), err)`, Tests: "TestRunPassesAFailedUpdateAgain",
 		},
 		{
-			Name: "follow-saves-each-progress", Bug: "the position of a quiet range is saved with every progress", File: "worker.go",
+			Name: "follow-saves-each-progress", Bug: "the position of a quiet range is saved with every progress", Package: "client/follow", File: "follow/follow.go",
 			Old: `wait = saveIdle`, New: `wait = 0`, Tests: "TestPositionsAreSavedInTime",
 		},
 		{
-			Name: "position-file-of-any-range", Bug: "a position file is taken for another range", File: "positionfile.go",
-			Old: `case in.Range != r.String():`, New: `case false:`, Tests: "TestPositionFileOfAnother",
+			Name: "position-file-of-any-range", Bug: "a position file is taken for another range", Package: "client/follow", File: "follow/file.go",
+			Old: `case in.Range != r.String():`, New: `case false:`, Tests: "TestFileOfAnotherRange",
 		},
 		{
 			Name: "typed-shows-bad-values", Bug: "a value that cannot be decoded takes the place of the last good one", Package: "client/mirror", File: "mirror/typed.go",

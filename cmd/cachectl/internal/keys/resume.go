@@ -5,18 +5,19 @@ import (
 	"fmt"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/client/follow"
 )
 
 // resumeFile keeps the position of a watch of one range.
 type resumeFile struct {
 	path  string
 	start client.Position // the file's; zero: none
-	saver *client.PositionSaver
+	saver *follow.Saver
 }
 
 // openResume reads a resume file for a range. One that does not exist has no position.
 func openResume(ctx context.Context, path string, rng client.Range) (*resumeFile, error) {
-	saver, start, err := client.NewPositionSaver(ctx, client.PositionFile(path), rng)
+	saver, start, err := follow.NewSaver(ctx, follow.File(path), rng)
 	if err != nil {
 		return nil, fmt.Errorf("--resume-file: %w", err)
 	}

@@ -1,4 +1,4 @@
-package client_test
+package follow_test
 
 import (
 	"context"
@@ -12,9 +12,17 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/clienttest"
+	"github.com/shardwatch/shardwatch/client/follow"
+	"github.com/shardwatch/shardwatch/client/internal/scripted"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var demo = client.Prefix("/demo/")
 
 // copied is the copy that a worker keeps of a range.
 type copied map[string]string
@@ -32,18 +40,18 @@ func state(cluster *clienttest.Cluster, r client.Range) copied {
 
 var errBoom = errors.New("the database is gone")
 
-// An update that apply fails for is passed again, and none before it. The next Follow
-// goes on from the file.
-func TestFollowPassesAFailedUpdateAgain(t *testing.T) {
-	cluster := start(t, clienttest.Config{})
+// An update that apply fails for is passed again, and none before it. The next Run
+// resumes from the file.
+func TestRunPassesAFailedUpdateAgain(t *testing.T) {
+	cluster := scripted.Start(t, clienttest.Config{})
 	cluster.Put("/demo/a", "1")
-	c := connect(t, cluster)
-	store := client.PositionFile(filepath.Join(t.TempDir(), "position"))
+	c := scripted.Connect(t, cluster)
+	store := follow.File(filepath.Join(t.TempDir(), "position"))
 	var got []string
-	follow := func(fails, ends int64) error {
-		ctx, cancel := context.WithCancel(deadline(t))
+	run := func(fails, ends int64) error {
+		ctx, cancel := context.WithCancel(scripted.Deadline(t))
 		defer cancel()
-		return c.Follow(ctx, demo, store, func(_ context.Context, u client.Update) error {
+		return follow.Run(ctx, c, demo, store, func(_ context.Context, u client.Update) error {
 			got = append(got, fmt.Sprintf("%v %d", u.Kind, u.Revision))
 			switch u.Revision {
 			case fails:
@@ -54,19 +62,19 @@ func TestFollowPassesAFailedUpdateAgain(t *testing.T) {
 			return nil
 		})
 	}
-	if err := follow(0, 2); !errors.Is(err, context.Canceled) {
+	if err := run(0, 2); !errors.Is(err, context.Canceled) {
 		t.Errorf("its context has ended: %v", err)
 	}
 	for range 3 {
 		cluster.Put("/demo/a", "1")
 	}
-	if err := follow(4, 0); !errors.Is(err, errBoom) || !strings.Contains(err.Error(), "apply batch at revision 4") {
+	if err := run(4, 0); !errors.Is(err, errBoom) || !strings.Contains(err.Error(), "apply batch at revision 4") {
 		t.Errorf("apply has failed: %v", err)
 	}
 	if at, err := store.Load(t.Context(), demo); err != nil || at != cluster.At(3) {
 		t.Errorf("the position is %v, %v", at, err)
 	}
-	if err := follow(0, 5); !errors.Is(err, context.Canceled) {
+	if err := run(0, 5); !errors.Is(err, context.Canceled) {
 		t.Errorf("its context has ended: %v", err)
 	}
 	if want := []string{"state 2", "batch 3", "batch 4", "batch 4", "batch 5"}; !slices.Equal(got, want) {
@@ -99,16 +107,16 @@ func TestAWorkerThatCrashesLosesNothing(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
-	cluster := start(t, clienttest.Config{ChunkKeys: 2, FragmentEvents: 2})
+	cluster := scripted.Start(t, clienttest.Config{ChunkKeys: 2, FragmentEvents: 2})
 	have, s := copied{}, &crashing{}
 	work := func(until func() bool, crash int) {
 		t.Helper()
-		c := connect(t, cluster)
-		ctx, cancel := context.WithCancel(deadline(t))
+		c := scripted.Connect(t, cluster)
+		ctx, cancel := context.WithCancel(scripted.Deadline(t))
 		defer cancel()
 		s.crashed = false
 		n := 0
-		err := c.Follow(ctx, demo, s, func(_ context.Context, u client.Update) error {
+		err := follow.Run(ctx, c, demo, s, func(_ context.Context, u client.Update) error {
 			calls := 0
 			if n++; n == crash {
 				calls = 1 + rng.IntN(3)
@@ -176,22 +184,22 @@ func TestAWorkerThatCrashesLosesNothing(t *testing.T) {
 			t.Fatalf("the worker has %v, want %v", have, want)
 		}
 	}
-	cluster = rebuild(t, cluster, 3)
+	cluster = scripted.Rebuild(t, cluster, 3)
 	work(func() bool { return s.applied == cluster.At(cluster.Revision()) }, 0)
 	if want := state(cluster, demo); !maps.Equal(have, want) {
 		t.Errorf("after the rebuild the worker has %v, want %v", have, want)
 	}
 }
 
-// A store that fails ends Follow, and what it could not save is passed again.
-func TestFollowEndsWithItsStore(t *testing.T) {
-	cluster := start(t, clienttest.Config{Nodes: 1})
+// A store that fails ends Run, and the updates after its last position are passed again.
+func TestRunEndsWithItsStore(t *testing.T) {
+	cluster := scripted.Start(t, clienttest.Config{Nodes: 1})
 	cluster.Put("/demo/a", "1")
-	c := connect(t, cluster)
+	c := scripted.Connect(t, cluster)
 	n := 0
 	count := func(context.Context, client.Update) error { n++; return nil }
 	for range 2 {
-		err := c.Follow(deadline(t), demo, client.PositionFile(filepath.Join(t.TempDir(), "none", "position")), count)
+		err := follow.Run(scripted.Deadline(t), c, demo, follow.File(filepath.Join(t.TempDir(), "none", "position")), count)
 		if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "save the position") {
 			t.Errorf("a directory that does not exist: %v", err)
 		}
@@ -199,17 +207,17 @@ func TestFollowEndsWithItsStore(t *testing.T) {
 	if n != 2 {
 		t.Errorf("the state was passed %d times", n)
 	}
-	if err := c.Follow(deadline(t), demo, client.PositionFile(t.TempDir()), count); err == nil || !strings.Contains(err.Error(), "load the position") || n != 2 {
+	if err := follow.Run(scripted.Deadline(t), c, demo, follow.File(t.TempDir()), count); err == nil || !strings.Contains(err.Error(), "load the position") || n != 2 {
 		t.Errorf("a file that cannot be read: %v", err)
 	}
-	if err := c.Follow(deadline(t), client.Between("b", "a"), client.PositionFile(filepath.Join(t.TempDir(), "position")), count); !errors.Is(err, client.ErrInvalid) {
+	if err := follow.Run(scripted.Deadline(t), c, client.Between("b", "a"), follow.File(filepath.Join(t.TempDir(), "position")), count); !errors.Is(err, client.ErrInvalid) {
 		t.Errorf("a range that holds nothing: %v", err)
 	}
 }
 
-func TestPositionFileOfAnother(t *testing.T) {
+func TestFileOfAnotherRange(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "position")
-	f, at := client.PositionFile(path), client.Position{Cluster: "c", Lineage: 2, Revision: 7}
+	f, at := follow.File(path), client.Position{Cluster: "c", Lineage: 2, Revision: 7}
 	if got, err := f.Load(t.Context(), demo); err != nil || got != (client.Position{}) {
 		t.Errorf("no file: %v, %v", got, err)
 	}
