@@ -78,6 +78,7 @@ func beside() map[string][]string {
 		"client":                               {"api/...", "client/internal/..."},
 		"client/internal/calls":                {"client/internal/connect", "client/internal/keyrange", "client/internal/nodes", "client/internal/outcome", "client/internal/retry"},
 		"client/internal/connect":              {"client/internal/outcome", "client/internal/retry", "internal/files/reload", "internal/files/tlsconf"},
+		"client/internal/homing":               {"client/internal/connect", "client/internal/nodes", "client/internal/retry", "client/internal/shardmap"},
 		"client/internal/index":                {},
 		"client/internal/keyrange":             {"api/..."},
 		"client/internal/mapfollow":            {"api/...", "client/internal/connect", "client/internal/keyrange", "client/internal/nodes", "client/internal/outcome", "client/internal/retry", "client/internal/shardmap"},

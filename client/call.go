@@ -14,14 +14,6 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
-// fault returns the error of a call to one node for its caller.
-func fault(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return calls.Ended(ctx)
-	}
-	return judge(err).Err
-}
-
 // read asks node after node until one answers. An attempt may take
 // Config.AttemptTimeout, and extra.
 func (c *Client) read(ctx context.Context, r Range, extra time.Duration, ask func(context.Context, *nodes.Node) error) error {
@@ -31,8 +23,9 @@ func (c *Client) read(ctx context.Context, r Range, extra time.Duration, ask fun
 // callConfig says how calls are tried.
 func (c *Client) callConfig() calls.Config {
 	cfg := calls.Config{
-		Pool: c.pool, Pulse: c.pulse, Connect: &c.connect, AttemptTimeout: c.cfg.AttemptTimeout, RetryFor: c.cfg.RetryFor,
+		Pool: c.pool, Pulse: c.pulse, Connect: &c.connect, AttemptTimeout: c.cfg.AttemptTimeout, Silence: c.cfg.Silence, RetryFor: c.cfg.RetryFor,
 		Ready: c.follower.First, Closed: c.ctx, Judge: judge,
+		Unknown: func(node string, err error) error { return &OutcomeUnknownError{Node: node, Err: err} },
 		Pick: func(r keyrange.Range, hints []string, tried retry.Tried) string {
 			return c.pick(Range(r), hints, tried)
 		},
@@ -62,16 +55,7 @@ func (c *Client) Call(ctx context.Context, extra time.Duration, f func(ctx conte
 
 // CallNode is [Client.Call] for the node at an address (host:port): f is called once.
 func (c *Client) CallNode(ctx context.Context, address string, extra time.Duration, f func(ctx context.Context, node grpc.ClientConnInterface) error) error {
-	n, err := c.pool.Get(address)
-	if err == nil {
-		attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout+extra, outcome.ErrSlow)
-		defer cancel()
-		err = f(attempt, n.Conn)
-	}
-	if err != nil {
-		return fault(ctx, err)
-	}
-	return nil
+	return c.calls.At(ctx, address, extra, func(ctx context.Context, n *nodes.Node) error { return f(ctx, n.Conn) }) //nolint:wrapcheck // the caller does
 }
 
 // ErrorFrom returns the error of this package for that of an RPC, or err itself if

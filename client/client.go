@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -65,18 +66,15 @@ func New(cfg Config) (*Client, error) {
 		ctx: ctx, cancel: cancel,
 		watchers: map[*Watcher]struct{}{},
 	}
-	c.pool = nodes.New(c.poolConfig())
+	c.pool = nodes.New(nodes.Config{Connect: c.connect, Pulse: c.pulse, Logger: cfg.Logger, Silence: cfg.Silence, AttemptTimeout: cfg.AttemptTimeout})
 	c.follower = mapfollow.New(c.followConfig())
 	c.calls = calls.New(c.callConfig())
 	slices.SortStableFunc(cfg.Endpoints, func(a, b string) int { // clients spread before they know the map, too
-		if shardmap.Score(c.prefers.Seed, a) > shardmap.Score(c.prefers.Seed, b) {
-			return -1
-		}
-		return 1
+		return cmp.Compare(shardmap.Score(c.prefers.Seed, b), shardmap.Score(c.prefers.Seed, a))
 	})
 	c.wg.Go(func() { c.pulse.Run(ctx) })
 	c.wg.Go(func() { c.follower.Run(ctx) })
-	c.wg.Go(c.goHome)
+	c.wg.Go(func() { c.mover().Run(ctx) })
 	if files != nil {
 		c.wg.Go(func() { files.Follow(ctx, cfg.Logger) })
 	}
@@ -89,12 +87,8 @@ func New(cfg Config) (*Client, error) {
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
-	watchers := make([]*Watcher, 0, len(c.watchers))
-	for w := range c.watchers {
-		watchers = append(watchers, w)
-	}
 	c.mu.Unlock()
-	for _, w := range watchers {
+	for _, w := range c.living() { // no others come
 		w.end(ErrClosed)
 	}
 	c.cancel()
@@ -206,11 +200,6 @@ func (ws watches) Regroup(cluster string) {
 	for _, w := range living {
 		w.follow(cluster, retry.Herd(len(living)))
 	}
-}
-
-// poolConfig says how the client's connections work.
-func (c *Client) poolConfig() nodes.Config {
-	return nodes.Config{Connect: c.connect, Pulse: c.pulse, Logger: c.cfg.Logger, Silence: c.cfg.Silence, AttemptTimeout: c.cfg.AttemptTimeout}
 }
 
 // living returns the watchers that have not ended.

@@ -8,7 +8,7 @@ import (
 )
 
 // MoveHome makes one round of moving watches to their homes.
-func (c *Client) MoveHome() { c.moveHome(c.follower.Topology.Load()) }
+func (c *Client) MoveHome() { c.mover().Round(c.ctx, c.follower.Topology.Load()) }
 
 // Boxed reports whether one of the addresses is in the penalty box.
 func (c *Client) Boxed(addrs []string) bool {
@@ -30,7 +30,7 @@ func (c *Client) Follows(id uint64, node string) bool {
 }
 
 // MoveTo moves the watch to a node, unless it is in the middle of something.
-func (w *Watcher) MoveTo(addr string) bool { return w.moveTo(addr) }
+func (w *Watcher) MoveTo(addr string) bool { return placed{w}.MoveTo(addr) }
 
 // Begin has the watch be in the middle of an update of that kind; 0: of none.
 func (w *Watcher) Begin(k UpdateKind) {

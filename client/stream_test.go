@@ -36,9 +36,10 @@ func onBench(t *testing.T, test func(b *bench), addrs ...string) {
 			cfg: Config{Endpoints: addrs}.withDefaults(), connect: Config{}.connection(nil), prefers: shardmap.Preference{Seed: "seed"}, pulse: retry.NewPulse(time.Second/12, time.Now()),
 			ctx: ctx, cancel: cancel, watchers: map[*Watcher]struct{}{},
 		}
-		cfg := c.poolConfig()
-		cfg.Serve = func(*nodes.Stream) {} // the test does
-		c.pool = nodes.New(cfg)
+		c.pool = nodes.New(nodes.Config{
+			Connect: c.connect, Pulse: c.pulse, Logger: c.cfg.Logger, Silence: c.cfg.Silence, AttemptTimeout: c.cfg.AttemptTimeout,
+			Serve: func(*nodes.Stream) {}, // the test does
+		})
 		c.follower = mapfollow.New(c.followConfig())
 		c.calls = calls.New(c.callConfig())
 		close(c.follower.First)

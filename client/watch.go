@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/shardwatch/shardwatch/client/internal/homing"
 	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 	"github.com/shardwatch/shardwatch/client/internal/token"
@@ -43,7 +44,7 @@ type Watcher struct {
 	// floors are the nodes that no longer have what comes next, and from where
 	// on they have it. One that was reloaded has less than others.
 	floors   map[string]int64
-	homing   homing
+	moves    homing.Moves
 	nodeName string    // the node that started it last
 	reason   error     // why it left that node
 	lastErr  error     // why the last attempt failed; nil while a node serves it

@@ -8,9 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/shardwatch/shardwatch/client/internal/connect"
 	"github.com/shardwatch/shardwatch/client/internal/nodes"
-	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
 // Put writes a key through to etcd and returns the position of the change, which
@@ -52,63 +50,9 @@ func (c *Client) Delete(ctx context.Context, r Range) (at Position, deleted int6
 	return at, deleted, nil
 }
 
-// write sends a write to a node whose connection stands. Looking for one, and
-// logging in there, may take several attempts, as may a node that refuses it.
-// Sending takes Config.AttemptTimeout, and is not repeated when its outcome is
-// not known.
+// write sends a write to one node after the other until one takes it; see [calls.Caller.Write].
 func (c *Client) write(ctx context.Context, r Range, send func(context.Context, etcdserverpb.KVClient) error) error {
-	a, err := c.calls.Begin(ctx, r.keys())
-	if err != nil {
-		return err
-	}
-	for {
-		n, err := a.Node()
-		if err == nil {
-			err = c.prepare(ctx, n)
-		}
-		if err == nil {
-			attempt, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
-			err = send(attempt, etcdserverpb.NewKVClient(n.Conn))
-			cancel()
-			if outcome.Unconfirmed(err) {
-				a.Observe(err)
-				return c.unknown(ctx, a.Addr(), err)
-			}
-		}
-		a.Observe(err)
-		if err == nil {
-			c.pool.Praise(a.Addr())
-			return nil
-		}
-		if err := a.Failed(ctx, err); err != nil {
-			return err
-		}
-	}
-}
-
-// prepare waits until a write can be sent to a node.
-func (c *Client) prepare(ctx context.Context, n *nodes.Node) error {
-	attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.Silence, outcome.ErrSlow)
-	defer cancel()
-	if err := connect.Connected(attempt, n.Conn, n.Addr); err != nil {
-		return err
-	}
-	if err := c.connect.Login.Ready(ctx, n.Conn, c.cfg.AttemptTimeout); err != nil {
-		return err
-	}
-	return ctx.Err()
-}
-
-// unknown returns the error of a write that was sent and not confirmed.
-func (c *Client) unknown(ctx context.Context, addr string, err error) error {
-	v := judge(err)
-	switch {
-	case c.ctx.Err() != nil:
-		v.Err = ErrClosed
-	case ctx.Err() != nil:
-		v.Err = context.Cause(ctx)
-	case v.Penalise:
-		c.pool.Penalise(addr, 0)
-	}
-	return &OutcomeUnknownError{Node: addr, Err: v.Err}
+	return c.calls.Write(ctx, r.keys(), func(ctx context.Context, n *nodes.Node) error { //nolint:wrapcheck // the caller does
+		return send(ctx, etcdserverpb.NewKVClient(n.Conn))
+	})
 }

@@ -56,7 +56,7 @@ func clientGroup() Group {
 			Old: `c.MaxUnit = 1 << 30`, New: `c.MaxUnit = -1`, Tests: "TestUnitsAreBoundedByDefault",
 		},
 		{
-			Name: "unconfirmed-write-unobserved", Bug: "a write that is not confirmed is not observed", File: "write.go",
+			Name: "unconfirmed-write-unobserved", Bug: "a write that is not confirmed is not observed", File: "internal/calls/write.go",
 			Old: `				a.Observe(err)
 				return c.unknown`, New: `				return c.unknown`, Tests: "TestObserver",
 		},

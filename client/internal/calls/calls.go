@@ -21,12 +21,15 @@ type Config struct {
 	Pool    *nodes.Pool
 	Pulse   *retry.Pulse // what nodes are timed by
 	Connect *connect.Options
-	// AttemptTimeout is how long one node may take, RetryFor how long nodes are tried.
-	AttemptTimeout, RetryFor time.Duration
-	Ready                    <-chan struct{} // closed once nodes can be chosen
-	Closed                   context.Context //nolint:containedctx // of the client; ends with Close
+	// AttemptTimeout is how long one node may take, RetryFor how long nodes are tried, and
+	// Silence how long a connection may take before a write is sent.
+	AttemptTimeout, RetryFor, Silence time.Duration
+	Ready                             <-chan struct{} // closed once nodes can be chosen
+	Closed                            context.Context //nolint:containedctx // of the client; ends with Close
 	// Judge reads the error of a node.
 	Judge func(error) outcome.Verdict
+	// Unknown returns the error of a write that a node was sent and did not confirm, for err.
+	Unknown func(node string, err error) error
 	// Pick returns the address of the node to ask next.
 	Pick func(r keyrange.Range, hints []string, tried retry.Tried) string
 	// Observe is called after each attempt; nil: it is not.
@@ -62,6 +65,23 @@ func (c *Caller) Read(ctx context.Context, r keyrange.Range, extra time.Duration
 			return err
 		}
 	}
+}
+
+// At asks the node at an address, once.
+func (c *Caller) At(ctx context.Context, addr string, extra time.Duration, ask func(context.Context, *nodes.Node) error) error {
+	n, err := c.cfg.Pool.Get(addr)
+	if err == nil {
+		attempt, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout+extra, outcome.ErrSlow)
+		defer cancel()
+		err = ask(attempt, n)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return Ended(ctx)
+	}
+	return c.cfg.Judge(err).Err
 }
 
 // Attempts goes through the nodes that may serve a range, for one read.
