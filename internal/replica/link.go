@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -75,7 +76,10 @@ type pulse struct {
 	held   map[uint64]*holder // guarded by link.mu; by number
 	last   uint64             // guarded by link.mu; the number that was given last
 	missed int                // guarded by link.mu; beats since the last answer
+	pushed pushed             // guarded by link.mu
+	late   *time.Timer        // calls overdue; runs while pushed progress is awaited
 	wanted kv.Revision        // guarded by link.mu; the highest revision that a holder waits for
+	asked  kv.Revision        // guarded by link.mu; the highest revision that was asked for
 	wished bool               // guarded by link.mu; wanted is to be sent
 }
 
@@ -101,6 +105,8 @@ type holder struct {
 	wanted        kv.Revision
 	// idle is kv.FollowRequest.Idle once the state is complete; nil before. Guarded by link.mu.
 	idle func(arrived func()) bool
+	// named says that the last ping named the stream as one whose events may wait. Guarded by link.mu.
+	named bool
 }
 
 // quiet is a part of a shard's history without events: after one revision and up to
@@ -120,6 +126,7 @@ func (l *Link) hold(ctx context.Context, silence time.Duration, lineage uint64) 
 			link: l, lineage: lineage, session: max(1, rand.Uint64()), began: time.Now(),
 			done: make(chan struct{}), wish: make(chan struct{}, 1), roused: make(chan struct{}, 1), held: make(map[uint64]*holder),
 		}
+		p.late = time.AfterFunc(math.MaxInt64, p.overdue)
 		var beating context.Context
 		beating, p.stop = context.WithCancel(context.WithoutCancel(ctx)) // it may outlive its first holder
 		l.pulse = p
@@ -157,22 +164,49 @@ func (h *holder) setApart() {
 	h.apart = true
 }
 
-// want asks for progress of revision soon. All shards that are followed over the link
-// are asked at once: the question for the first one is that for the others, too. Streams
-// that are apart are asked each for itself.
+// want has progress of revision come soon. All shards that are followed over the link
+// are asked at once: the question for the first one is that for the others, too. None is
+// asked if the node will report the revision without a question. Streams that are apart are
+// asked each for itself.
 func (h *holder) want(revision kv.Revision) {
 	p := h.pulse
 	p.link.mu.Lock()
 	defer p.link.mu.Unlock()
-	wanted, wished := &p.wanted, &p.wished
-	if h.apart {
-		wanted, wished = &h.wanted, &h.wished
+	switch {
+	case h.apart:
+		if revision > h.wanted {
+			h.wanted, h.wished = revision, true
+			ring(p.wish)
+		}
+	case h.named && revision > p.asked: // a question has its events come, too
+		p.wanted = max(p.wanted, revision)
+		p.askLocked()
+	case revision <= p.wanted:
+	case p.pushed.want(revision):
+		p.wanted = revision
+		p.askLocked()
+	default:
+		if p.wanted = revision; p.pushed.awaited == revision {
+			p.late.Reset(pushPatience)
+		}
 	}
-	if revision <= *wanted {
-		return
-	}
-	*wanted, *wished = revision, true
+}
+
+// askLocked has the node asked for the wanted revision.
+func (p *pulse) askLocked() {
+	p.pushed.ask()
+	p.wished = true
 	ring(p.wish)
+}
+
+// overdue asks for progress that the node has not reported without a question.
+func (p *pulse) overdue() {
+	p.link.mu.Lock()
+	defer p.link.mu.Unlock()
+	if p.pushed.awaited > 0 {
+		p.pushed.miss()
+		p.askLocked()
+	}
 }
 
 // mayIdle has the pings say when the shard is idle.
@@ -229,6 +263,7 @@ func ring(bell chan<- struct{}) {
 func (p *pulse) run(ctx context.Context) {
 	defer close(p.done)
 	defer p.stop()
+	defer p.late.Stop()
 	var pings sync.WaitGroup
 	defer pings.Wait()
 	ctx, stop := context.WithCancel(ctx)
@@ -272,7 +307,7 @@ func (p *pulse) ping(ctx context.Context, opened <-chan grpc.BidiStreamingClient
 			p.miss()
 		}
 		if wishes == nil {
-			m.PingNanos, m.IdleFollowIds = int64(time.Since(p.began)), p.idle()
+			m.PingNanos, m.IdleFollowIds, m.Push = int64(time.Since(p.began)), p.idle(), p.pushes()
 			wishes = append(wishes, m)
 		}
 		for _, m := range wishes {
@@ -283,22 +318,42 @@ func (p *pulse) ping(ctx context.Context, opened <-chan grpc.BidiStreamingClient
 	}
 }
 
-// idle returns the streams whose shards nothing watches or reads here.
+// idle returns the streams whose shards nothing watches or reads here. Their events may wait for
+// a question, so awaited progress does not prove that they come.
 func (p *pulse) idle() (numbers []uint64) {
 	var holders []*holder
 	p.link.mu.Lock()
 	for _, h := range p.held {
 		if h.idle != nil {
+			h.named = true // from before it is known: a wish in between is sent after the ping
 			holders = append(holders, h)
 		}
 	}
 	p.link.mu.Unlock()
+	busy := holders[:0]
 	for _, h := range holders {
 		if h.idle(func() { ring(p.roused) }) {
 			numbers = append(numbers, h.number)
+		} else {
+			busy = append(busy, h)
 		}
 	}
+	p.link.mu.Lock()
+	defer p.link.mu.Unlock()
+	for _, h := range busy {
+		h.named = false
+	}
+	if len(numbers) > 0 && p.pushed.awaited > 0 {
+		p.askLocked()
+	}
 	return numbers
+}
+
+// pushes reports whether the node is to report progress without a question.
+func (p *pulse) pushes() bool {
+	p.link.mu.Lock()
+	defer p.link.mu.Unlock()
+	return p.pushed.on
 }
 
 // wishes returns the questions for progress that have not been sent.
@@ -306,7 +361,7 @@ func (p *pulse) wishes() (out []*peerv1.BeatRequest) {
 	p.link.mu.Lock()
 	defer p.link.mu.Unlock()
 	if p.wished {
-		p.wished = false
+		p.wished, p.asked = false, p.wanted
 		out = append(out, &peerv1.BeatRequest{WantProgress: int64(p.wanted)})
 	}
 	for _, h := range p.held {
@@ -318,12 +373,13 @@ func (p *pulse) wishes() (out []*peerv1.BeatRequest) {
 	return out
 }
 
-// miss notes a beat, and reports the node's silence to each follower whose limit it exceeds.
+// miss notes a beat and what it ends, and reports the node's silence to each follower whose limit it exceeds.
 // It counts beats and not time: a process that was paused itself has missed none.
 func (p *pulse) miss() {
 	p.link.mu.Lock()
 	defer p.link.mu.Unlock()
 	p.missed++
+	p.pushed.beat()
 	for _, h := range p.held {
 		if time.Duration(p.missed)*Heartbeat >= h.silence {
 			h.leave(ErrSilent)
@@ -343,6 +399,11 @@ func (p *pulse) answered(m *peerv1.BeatResponse) error {
 			p.passed = append(p.passed, h)
 		}
 	})
+	if was := p.pushed.awaited; p.pushed.reached(kv.Revision(m.GetReached()), p.wanted) {
+		p.late.Reset(pushPatience)
+	} else if was > 0 && p.pushed.awaited == 0 {
+		p.late.Stop()
+	}
 	p.link.mu.Unlock()
 	for _, h := range p.passed {
 		h.pass()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
+	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
@@ -53,6 +55,15 @@ func scriptedNode(b *beater) *scripted {
 	b.reports = s.reports
 	b.asked = func(want kv.Revision) { s.asked <- want }
 	return s
+}
+
+// questions returns the revisions that were asked for since it was called last.
+func (s *scripted) questions() (out []kv.Revision) {
+	synctest.Wait()
+	for len(s.asked) > 0 {
+		out = append(out, <-s.asked)
+	}
+	return out
 }
 
 // report reports that a stream has no events after one revision and up to another, and
@@ -250,15 +261,134 @@ func TestOneQuestionForAllShardsOfAPair(t *testing.T) {
 			for _, x := range all {
 				x.want.Ask(round)
 			}
+			time.Sleep(pushPatience) // this node reports nothing without a question
 			synctest.Wait()
-			for len(s.asked) > 0 {
-				asked = append(asked, <-s.asked)
-			}
+			asked = append(asked, s.questions()...)
 		}
 		if !slices.Equal(asked, []kv.Revision{20, 30, 31}) {
 			t.Errorf("asked for %v", asked)
 		}
 		for _, x := range all {
+			x.stop()
+			<-x.done
+		}
+	})
+}
+
+// The first question has the node report later revisions without one. A revision is asked for
+// only when its progress does not come in time, and then so are the next ones, at once. The pings say
+// whether revisions are still waited for.
+func TestPushedProgressIsNotAskedFor(t *testing.T) {
+	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+		s := scriptedNode(b)
+		var mu sync.Mutex
+		var push []bool
+		b.pinged = func(m *peerv1.BeatRequest) {
+			mu.Lock()
+			defer mu.Unlock()
+			push = append(push, m.GetPush())
+		}
+		x := take(t.Context(), NewLink(conn, nil), 3, 11)
+		time.Sleep(Heartbeat + time.Millisecond)
+		ask := func(revision kv.Revision, after time.Duration, want ...kv.Revision) {
+			t.Helper()
+			x.want.Ask(revision)
+			time.Sleep(after)
+			if got := s.questions(); !slices.Equal(got, want) {
+				t.Fatalf("revision %d: asked for %v, want %v", revision, got, want)
+			}
+		}
+		reached := func(revision kv.Revision) {
+			s.reports <- &peerv1.BeatResponse{Reached: int64(revision)}
+			synctest.Wait()
+		}
+		ask(20, 0, 20)
+		ask(21, pushPatience-1)
+		reached(21)
+		ask(22, pushPatience-1)
+		ask(23, 0)
+		reached(22)
+		ask(23, pushPatience-1)
+		reached(23)
+		ask(24, pushPatience-1)
+		reached(23)
+		ask(24, 1, 24)
+		ask(25, 0, 25)
+		ask(26, pushPatience, 26)
+		ask(27, 0, 27)
+		ask(28, 0, 28)
+		ask(29, 0, 29)
+		ask(30, pushPatience-1)
+		reached(30)
+		time.Sleep(3 * Heartbeat)
+		ask(31, 0, 31)
+		mu.Lock()
+		if want := []bool{false, false, true, false, false}; !slices.Equal(push, want) {
+			t.Errorf("pings say %v, want %v", push, want)
+		}
+		mu.Unlock()
+		x.stop()
+		<-x.done
+	})
+}
+
+// The events of a shard that is idle wait for a question at the other node: it is asked at once, also
+// for a revision that is awaited without a question.
+func TestIdleShardsAreAskedFor(t *testing.T) {
+	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+		s := scriptedNode(b)
+		l := NewLink(conn, nil)
+		var idle atomic.Bool
+		idle.Store(true)
+		begun := func(idle func(func()) bool) *taker {
+			x := takeIdle(t.Context(), l, 3, 11, idle)
+			o := <-s.opened
+			o.send <- beginOf(3, 10)
+			o.send <- readyNow()
+			return x
+		}
+		watched := begun(func(func()) bool { return false })
+		read := begun(func(func()) bool { return idle.Load() })
+		time.Sleep(Heartbeat + time.Millisecond)
+		for i, x := range []struct {
+			by       *taker
+			revision kv.Revision
+			wait     time.Duration
+			want     []kv.Revision
+		}{
+			{watched, 20, 0, []kv.Revision{20}},
+			{watched, 21, 0, nil},
+			{read, 21, 0, []kv.Revision{21}},
+			{read, 21, 0, nil},
+			{read, 22, 0, []kv.Revision{22}},
+			{watched, 22, pushPatience, nil},
+			{watched, 23, 0, nil},
+		} {
+			if x.by.want.Ask(x.revision); x.wait > 0 {
+				time.Sleep(x.wait)
+			}
+			if got := s.questions(); !slices.Equal(got, x.want) {
+				t.Errorf("step %d: asked for %v, want %v", i, got, x.want)
+			}
+		}
+		s.reports <- &peerv1.BeatResponse{Reached: 23}
+		idle.Store(false)
+		time.Sleep(Heartbeat)
+		synctest.Wait()
+		if read.want.Ask(24); len(s.questions()) > 0 {
+			t.Error("a shard is asked for at once that is not idle any more")
+		}
+		// The next ping, before 24 has come, says that the shard is idle.
+		s.reports <- &peerv1.BeatResponse{Reached: 24}
+		time.Sleep(Heartbeat - pushPatience)
+		idle.Store(true)
+		time.Sleep(beat.Until(Heartbeat) - 1)
+		read.want.Ask(25)
+		time.Sleep(time.Nanosecond)
+		if got := s.questions(); !slices.Equal(got, []kv.Revision{25}) {
+			t.Errorf("with the ping that says that the shard is idle: asked for %v", got)
+		}
+		for _, x := range []*taker{watched, read} {
 			x.stop()
 			<-x.done
 		}

@@ -32,7 +32,7 @@ func peerapiGroup() Group {
 		},
 		{
 			Name: "late-shard-left-out", Bug: "does not report a shard that comes to a revision late", File: "pair.go",
-			Old: `p.missing, p.late, p.due = 0, p.missing+p.late, true`, New: `p.missing, p.late, p.due = 0, p.missing+p.late+9, true`, Tests: "TestALateShardIsReportedLater",
+			Old: `p.missing, p.late, p.due = 0, p.missing+p.late, true`, New: `p.missing, p.late, p.due = 0, p.missing+p.late+9, true`, Tests: "TestLateShardsAreReportedTogether",
 		},
 		{
 			Name: "answer-in-pieces", Bug: "reports each shard that has come to a revision by itself", File: "pair.go",
@@ -53,6 +53,22 @@ func peerapiGroup() Group {
 		{
 			Name: "ended-cache-asked", Bug: "asks a cache that has ended again and again", File: "pair.go",
 			Old: `if reached, _ := f.home.Reached(wanted); !reached {`, New: `if f.home.Progress() < wanted {`, Tests: "TestACacheThatHasEndedIsNotAsked",
+		},
+		{
+			Name: "ended-cache-awaited", Bug: "a cache that has ended wakes the heartbeat again and again", File: "arrival.go",
+			Old: `; !retired {`, New: `; true || retired {`, Tests: "TestACacheThatHasEndedIsNotAwaited",
+		},
+		{
+			Name: "pushed-in-pieces", Bug: "reports without a request whenever one of the shards has advanced", File: "arrival.go",
+			Old: `a == nil || a.missing.Load() > 0`, New: `a == nil`, Tests: "TestACacheThatHasEndedIsNotAwaited|TestProgressIsPushedWhileItIsWanted",
+		},
+		{
+			Name: "pushed-for-ever", Bug: "reports progress without a request to a follower that does not want it", File: "pair.go",
+			Old: `m.GetPingNanos(), m.GetPush()`, New: `m.GetPingNanos(), true`, Tests: "TestProgressIsPushedWhileItIsWanted|TestACacheThatHasEndedIsNotAwaited",
+		},
+		{
+			Name: "reached-by-the-furthest", Bug: "says that all shards have come to a revision though one has not", File: "pair.go",
+			Old: `reached = min(reached, progress)`, New: `reached = max(progress, reached%math.MaxInt64)`, Tests: "TestProgressIsPushedWhileItIsWanted",
 		},
 		{
 			Name: "no-session-shared", Bug: "nodes without a session share one", File: "pair.go",

@@ -201,7 +201,7 @@ func replicaGroup() Group {
 		},
 		{
 			Name: "question-for-each-shard", Bug: "asks a node once for each shard that waits", File: "link.go",
-			Old: `if revision <= *wanted {`, New: `if false {`, Tests: "TestOneQuestionForAllShardsOfAPair",
+			Old: `case revision <= p.wanted:`, New: `case false:`, Tests: "TestOneQuestionForAllShardsOfAPair",
 		},
 		{
 			Name: "report-ahead", Bug: "takes progress beyond that of the whole report", File: "link.go",
@@ -225,7 +225,31 @@ func replicaGroup() Group {
 		},
 		{
 			Name: "streams-apart-ask-together", Bug: "asks all streams for a version that only one has", File: "link.go",
-			Old: `if h.apart {`, New: `if false {`, Tests: "TestStreamsThatAreApartAskForThemselves",
+			Old: `case h.apart:`, New: `case false:`, Tests: "TestStreamsThatAreApartAskForThemselves",
+		},
+		{
+			Name: "late-push-not-asked-for", Bug: "waits for ever for progress that the node does not report without a question", File: "link.go",
+			Old: "\t\tp.pushed.miss()\n\t\tp.askLocked()\n", New: ``, Tests: "TestPushedProgressIsNotAskedFor",
+		},
+		{
+			Name: "second-push-not-awaited", Bug: "does not ask for a revision that was wanted while a lower one was awaited", File: "pushed.go",
+			Old: `if again = all < wanted; again {`, New: `if false {`, Tests: "TestPushedProgressIsNotAskedFor",
+		},
+		{
+			Name: "push-trusted-again-at-once", Bug: "waits for each revision though the node does not report without a question", File: "pushed.go",
+			Old: `p.left = p.pause`, New: `p.left = 0`, Tests: "TestPushedProgressIsNotAskedFor",
+		},
+		{
+			Name: "push-for-ever", Bug: "has a node report without a question though nothing waits for it", File: "pushed.go",
+			Old: `p.on, p.recent = p.recent, false`, New: `p.recent = false`, Tests: "TestPushedProgressIsNotAskedFor",
+		},
+		{
+			Name: "idle-shard-not-asked-for", Bug: "waits for the progress of a shard whose events are held back", File: "link.go",
+			Old: `case h.named && revision > p.asked:`, New: `case false:`, Tests: "TestIdleShardsAreAskedFor",
+		},
+		{
+			Name: "idle-shard-awaited", Bug: "waits for a revision without a question though the ping has its events held back", File: "link.go",
+			Old: `if len(numbers) > 0 && p.pushed.awaited > 0 {`, New: `if false {`, Tests: "TestIdleShardsAreAskedFor",
 		},
 	}}
 }

@@ -2,6 +2,7 @@ package peerapi
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -38,8 +39,11 @@ type pair struct {
 	missing int   // guarded by mu; shards that the answer waits for
 	late    int   // guarded by mu; shards that have yet to come, too, and it does not
 	due     bool  // guarded by mu; progress is to be reported now
+	pushes  bool  // guarded by mu; progress is reported without being asked for
 	pinged  bool  // guarded by mu; a ping is to be answered
 	ping    int64 // guarded by mu; its time
+
+	next *arrival // owned by the heartbeat; nil: none is awaited
 }
 
 // followed is a shard that another node follows here, from the end of its state on.
@@ -162,7 +166,7 @@ func (p *pair) hear(m *peerv1.BeatRequest) {
 	if want := kv.Revision(m.GetWantProgress()); want > 0 {
 		p.wantLocked(m.GetWantFollowId(), want)
 	} else {
-		p.pinged, p.ping = true, m.GetPingNanos()
+		p.pinged, p.ping, p.pushes = true, m.GetPingNanos(), m.GetPush()
 	}
 	p.mu.Unlock()
 	p.ring()
@@ -176,7 +180,7 @@ func (p *pair) wantLocked(name uint64, want kv.Revision) {
 	f := p.follows[name]
 	switch {
 	case name == 0:
-		p.wanted = max(p.wanted, want)
+		p.wanted, p.pushes = max(p.wanted, want), true
 	case f != nil:
 		f.wanted = max(f.wanted, want)
 	case len(p.early) < maxEarly:
@@ -263,8 +267,10 @@ func (p *pair) report() (m *peerv1.BeatResponse, pong bool) {
 	}
 	m, pong = &peerv1.BeatResponse{PongNanos: p.ping}, p.pinged
 	p.due, p.pinged, p.ping = false, false, 0
+	reached := kv.Revision(math.MaxInt64)
 	for name, f := range p.follows {
 		since, progress := f.home.Quiet()
+		reached = min(reached, progress)
 		if progress == f.told {
 			continue
 		}
@@ -283,6 +289,9 @@ func (p *pair) report() (m *peerv1.BeatResponse, pong bool) {
 	}
 	if len(m.FollowIds) == 0 && !pong {
 		return nil, false
+	}
+	if len(p.follows) > 0 {
+		m.Reached = int64(reached)
 	}
 	return m, pong
 }
@@ -324,6 +333,7 @@ func (s *Service) Beat(gs grpc.BidiStreamingServer[peerv1.BeatRequest, peerv1.Be
 			p.hear(m)
 		}
 	}()
+	defer p.forget()
 	late := time.NewTimer(latePatience)
 	defer late.Stop()
 	for running := true; ; {
@@ -335,6 +345,7 @@ func (s *Service) Beat(gs grpc.BidiStreamingServer[peerv1.BeatRequest, peerv1.Be
 			late.Reset(latePatience)
 			running = true
 		}
+		p.arrive()
 		if m, pong := p.report(); m != nil {
 			if look, known := s.cfg.Node.Looked(); pong && known {
 				m.Lineage, m.EtcdRevision = look.Lineage, int64(look.Revision)
@@ -344,6 +355,7 @@ func (s *Service) Beat(gs grpc.BidiStreamingServer[peerv1.BeatRequest, peerv1.Be
 				return err
 			}
 		}
+		p.await()
 		select {
 		case <-p.bell:
 		case <-late.C:

@@ -85,6 +85,51 @@ func TestACacheThatHasEndedIsNotAsked(t *testing.T) {
 	}
 }
 
+// A cache that has ended advances no more: the report of the others does not wait for it, and it does not
+// wake the heartbeat again and again.
+func TestACacheThatHasEndedIsNotAwaited(t *testing.T) {
+	h := cachetest.New()
+	n := cachetest.NewNode("here", h, nil)
+	defer n.Stop()
+	n.Use(cachetest.Map(1, []string{"b"}, "here"))
+	p := newPair()
+	for id := range shard.ID(2) {
+		home := n.Replica(id + 1)
+		<-home.Ready()
+		defer p.follow(uint64(id), home, atOnce)()
+	}
+	p.hear(&peerv1.BeatRequest{PingNanos: 1, Push: true})
+	p.report()
+	p.await()
+	n.Use(cachetest.Map(2, []string{"b", "c"}, "here")) // the second shard is split
+	for len(p.bell) > 0 {
+		<-p.bell
+	}
+	if p.arrive(); p.due {
+		t.Error("a report is due though one shard has not advanced")
+	}
+	at := h.Commit(cachetest.Put("z", "1"))
+	if err := n.Replica(1).WaitProgress(t.Context(), at); err != nil {
+		t.Fatal(err)
+	}
+	<-p.bell
+	if p.arrive(); !p.due {
+		t.Error("no report is due")
+	}
+	if m, _ := p.report(); m.GetProgress() != int64(at) || len(m.GetFollowIds()) != 1 {
+		t.Errorf("reported %v", m)
+	}
+	if p.await(); len(p.bell) > 0 {
+		t.Error("a cache that has ended wakes the heartbeat")
+	}
+	if p.hear(&peerv1.BeatRequest{PingNanos: 2}); p.next == nil {
+		t.Error("nothing is awaited")
+	}
+	if p.await(); p.next != nil {
+		t.Error("a revision is awaited for a follower that does not want it")
+	}
+}
+
 // A stream that ends while its shard is waited for leaves nothing: the others are
 // reported, and the cache has nobody to wake.
 func TestAStreamThatEndsIsNotWaitedFor(t *testing.T) {

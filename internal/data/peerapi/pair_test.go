@@ -193,6 +193,67 @@ func TestPingsBringProgress(t *testing.T) {
 	}
 }
 
+// After a question the node reports progress without one: once for all shards of a pair, as soon as
+// all of them have advanced. A ping ends that.
+func TestProgressIsPushedWhileItIsWanted(t *testing.T) {
+	const n = 16
+	h := cachetest.New()
+	r := start(t, h, options{shards: shards(n + 1)})
+	b := beat(t, r, session)
+	ids := followAll(t.Context(), t, r, session, n)
+	b.until(cachetest.Start, ids...)
+	commit := func() kv.Revision { // to a shard that is not followed
+		at := h.Commit(cachetest.Put(key(n+1), "1"))
+		for id := range shard.ID(n) {
+			if err := r.node.Replica(id+1).WaitProgress(t.Context(), at); err != nil { // another's wish
+				t.Fatal(err)
+			}
+		}
+		return at
+	}
+	ping := func(nanos int64, push bool) (reports int) {
+		before := b.reports
+		b.send(&peerv1.BeatRequest{PingNanos: nanos, Push: push})
+		for b.next().GetPongNanos() != nanos {
+		}
+		return b.reports - before
+	}
+	commit()
+	if got := ping(1, false); got != 1 {
+		t.Errorf("%d reports without a question before the ping, want that with its answer", got)
+	}
+	at := commit()
+	b.send(&peerv1.BeatRequest{WantProgress: int64(at)})
+	b.until(at, ids...)
+	for nanos := int64(2); nanos < 4; nanos++ {
+		before := b.reports
+		for range 20 {
+			at = commit()
+			if m := b.next(); m.GetReached() != int64(at) || len(m.GetFollowIds()) != n {
+				t.Fatalf("at %d: %v, want all shards", at, m)
+			}
+		}
+		if got := b.reports - before; got != 20 {
+			t.Errorf("%d reports of 20 revisions", got)
+		}
+		ping(nanos, true)
+	}
+	r.node.Gate(2).Limit(at)
+	last := h.Commit(cachetest.Put(key(n+1), "2"))
+	if err := r.node.Replica(1).WaitProgress(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	b.send(&peerv1.BeatRequest{PingNanos: 5})
+	if m := b.next(); m.GetPongNanos() != 5 || m.GetReached() != int64(at) {
+		t.Errorf("%v: want the answer to the ping, with one shard at %d", m, at)
+	}
+	r.node.Gate(2).Limit(0)
+	commit()
+	if got := ping(6, false); got != 1 {
+		t.Errorf("%d reports after the ping that ends them, want that with the answer", got)
+	}
+}
+
 // A shard that cannot come to a revision does not hold the others back, nor do those
 // that have come to it leave it out when it does.
 func TestALateShardIsReportedLater(t *testing.T) {

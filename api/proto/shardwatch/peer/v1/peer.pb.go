@@ -665,6 +665,10 @@ func (*FollowEnd) Descriptor() ([]byte, []int) {
 }
 
 // BeatRequest is a ping, or asks for progress.
+//
+// A node that is asked for the progress of all shards expects the caller to wait for later
+// revisions, too: until the next ping it reports progress without a request whenever all
+// shards of the session have advanced.
 type BeatRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of a ping: the time by the caller's own clock, to be returned.
@@ -681,7 +685,10 @@ type BeatRequest struct {
 	IdleFollowIds []uint64 `protobuf:"varint,4,rep,packed,name=idle_follow_ids,json=idleFollowIds,proto3" json:"idle_follow_ids,omitempty"`
 	// With want_progress: the only Follow stream of the session that should come there,
 	// since others have revisions of their own. 0: all should.
-	WantFollowId  uint64 `protobuf:"varint,5,opt,name=want_follow_id,json=wantFollowId,proto3" json:"want_follow_id,omitempty"`
+	WantFollowId uint64 `protobuf:"varint,5,opt,name=want_follow_id,json=wantFollowId,proto3" json:"want_follow_id,omitempty"`
+	// Of a ping: the caller has waited for progress of late, and the node is to continue to
+	// report it without a request, until the next ping.
+	Push          bool `protobuf:"varint,6,opt,name=push,proto3" json:"push,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -751,6 +758,13 @@ func (x *BeatRequest) GetWantFollowId() uint64 {
 	return 0
 }
 
+func (x *BeatRequest) GetPush() bool {
+	if x != nil {
+		return x.Push
+	}
+	return false
+}
+
 // BeatResponse answers a ping with the last read of etcd, or reports progress, or
 // both. Batches travel on other streams, and progress may overtake them: for each
 // stream it names the newest revision with events, without which the receiver must not
@@ -776,7 +790,9 @@ type BeatResponse struct {
 	Behind []int64 `protobuf:"varint,7,rep,packed,name=behind,proto3" json:"behind,omitempty"`
 	// For each stream: how many revisions before that its newest events are. It has
 	// none after them, up to its progress.
-	Quiet         []int64 `protobuf:"varint,8,rep,packed,name=quiet,proto3" json:"quiet,omitempty"`
+	Quiet []int64 `protobuf:"varint,8,rep,packed,name=quiet,proto3" json:"quiet,omitempty"`
+	// The revision that all Follow streams of the session have come to. 0: there are none.
+	Reached       int64 `protobuf:"varint,9,opt,name=reached,proto3" json:"reached,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -865,6 +881,13 @@ func (x *BeatResponse) GetQuiet() []int64 {
 		return x.Quiet
 	}
 	return nil
+}
+
+func (x *BeatResponse) GetReached() int64 {
+	if x != nil {
+		return x.Reached
+	}
+	return 0
 }
 
 // ProposeRequest is a change of the shard map.
@@ -2480,14 +2503,15 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\tTombstone\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\"\v\n" +
-	"\tFollowEnd\"\xb9\x01\n" +
+	"\tFollowEnd\"\xcd\x01\n" +
 	"\vBeatRequest\x12\x1d\n" +
 	"\n" +
 	"ping_nanos\x18\x01 \x01(\x03R\tpingNanos\x12\x18\n" +
 	"\asession\x18\x02 \x01(\x04R\asession\x12#\n" +
 	"\rwant_progress\x18\x03 \x01(\x03R\fwantProgress\x12&\n" +
 	"\x0fidle_follow_ids\x18\x04 \x03(\x04R\ridleFollowIds\x12$\n" +
-	"\x0ewant_follow_id\x18\x05 \x01(\x04R\fwantFollowId\"\x8b\x02\n" +
+	"\x0ewant_follow_id\x18\x05 \x01(\x04R\fwantFollowId\x12\x12\n" +
+	"\x04push\x18\x06 \x01(\bR\x04push\"\xa5\x02\n" +
 	"\fBeatResponse\x12\x1d\n" +
 	"\n" +
 	"pong_nanos\x18\x01 \x01(\x03R\tpongNanos\x12#\n" +
@@ -2498,7 +2522,8 @@ const file_shardwatch_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
 	"follow_ids\x18\x06 \x03(\x04R\tfollowIds\x12\x16\n" +
 	"\x06behind\x18\a \x03(\x03R\x06behind\x12\x14\n" +
-	"\x05quiet\x18\b \x03(\x03R\x05quiet\"*\n" +
+	"\x05quiet\x18\b \x03(\x03R\x05quiet\x12\x18\n" +
+	"\areached\x18\t \x01(\x03R\areached\"*\n" +
 	"\x0eProposeRequest\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\fR\acommand\"2\n" +
 	"\x0fProposeResponse\x12\x1f\n" +
