@@ -118,3 +118,10 @@ func FuzzDecodeResponse(f *testing.F) {
 		}
 	})
 }
+
+// The progress request that is encoded once is what etcd's own code encodes.
+func TestTheProgressRequestIsEtcds(t *testing.T) {
+	if want, err := proto.Marshal(progressRequest()); err != nil || !bytes.Equal(encodedProgressRequest(), want) {
+		t.Errorf("%x, want %x, %v", encodedProgressRequest(), want, err)
+	}
+}
