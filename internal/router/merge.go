@@ -25,6 +25,7 @@ type cursor struct {
 	// delivered; 0: none.
 	revision kv.Revision
 	events   []*kv.Event
+	gave     kv.Revision // the last one that was delivered
 }
 
 // newMerge returns a merge of the events of the homes in their ranges from a revision on.
@@ -80,7 +81,7 @@ func (m *merge) next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 		if c.revision == lowest {
 			dst = append(dst, c.events...)
 			clear(c.events)
-			c.revision = 0
+			c.revision, c.gave = 0, lowest
 		}
 	}
 	return lowest, dst, nil

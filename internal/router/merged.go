@@ -274,8 +274,11 @@ const maxRead = 1 << 10
 func (f *following) batch(revision kv.Revision, events []*kv.Event) kv.Batch {
 	out := kv.Batch{Revision: revision}
 	for i := range f.merge.cursors {
+		if f.merge.cursors[i].gave != revision {
+			continue
+		}
 		b := f.merge.cursors[i].watcher.Batch(revision)
-		if b == nil {
+		if b == nil { // it has left the window of the shard since
 			continue
 		}
 		out.Received = earlier(out.Received, b.Received)
