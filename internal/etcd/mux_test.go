@@ -95,9 +95,10 @@ func TestOneQuestionServesAllWatches(t *testing.T) {
 		}
 	}
 	n := c.Stats()
-	// A question that etcd does not answer within 10 ms is asked again. With a stream each,
-	// 15 watches would ask for each write.
-	if asked := n.ProgressAsked - before.ProgressAsked; asked < writes || asked > 4*writes {
+	// A question that etcd does not answer within 10 ms is asked again, and the answer may come after
+	// the next write, which then needs none. With a stream each, 15 watches would ask for each
+	// write.
+	if asked := n.ProgressAsked - before.ProgressAsked; asked < writes/2 || asked > 4*writes {
 		t.Errorf("%d questions for %d writes", asked, writes)
 	}
 	if n.StreamsOpen != 1 || n.Joins != watches || n.Watches != watches {
