@@ -60,8 +60,8 @@ func (t *Turns) Every(ctx context.Context, client string, n int) (step func() er
 	return step, end
 }
 
-// Yield lets others run in the middle of a turn.
-func (*Turns) Yield() { yield.Now() }
+// Yield lets others run in the middle of a turn, those as well whose connections have something for them.
+func (*Turns) Yield() { yield.Network() }
 
 // Figures returns how many turns are taken and how many are waited for.
 func (t *Turns) Figures() (taken, waiting int) { return t.gate.Figures() }

@@ -6,20 +6,31 @@ import (
 	"sync"
 )
 
-// gosched yields to goroutines that are ready to run, if there can be any. With an idle processor,
-// runtime.Gosched wakes a thread that takes the calling goroutine: that costs 4 to 16 µs of CPU, a
-// look at the scheduler's counts 0.3 µs.
-func gosched() {
+// Now yields to goroutines of this process and threads on this core that are ready to run.
+func Now() {
 	if crowded(runtime.GOMAXPROCS(0), counts) {
 		runtime.Gosched()
 	}
+	threads()
+}
+
+// Network is Now, and yields to goroutines as well whose connections have something for them. It waits
+// until no goroutine is ready, or 10 ms: it is for large work, which may come last.
+func Network() {
+	if crowded(runtime.GOMAXPROCS(0), counts) {
+		lookAtNetwork()
+		runtime.Gosched() // what came with the same look goes first
+	}
+	threads()
 }
 
 // maxLook is the number of processors up to which a look at each of them costs less than to yield.
 const maxLook = 8
 
 // crowded reports whether goroutines or timers may wait for the processor of the caller: none does
-// while a processor is idle, which takes what becomes ready.
+// while a processor is idle, which takes what becomes ready. With an idle processor, runtime.Gosched
+// wakes a thread that takes the calling goroutine: that costs 4 to 16 µs of CPU, a look at the
+// scheduler's counts 0.3 µs.
 func crowded(processors int, counts func() (ready, running uint64)) bool {
 	if processors == 1 || processors > maxLook {
 		return true

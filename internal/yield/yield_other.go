@@ -2,5 +2,6 @@
 
 package yield
 
-// Now lets goroutines that are ready to run go first.
-func Now() { gosched() }
+func threads() {}
+
+func lookAtNetwork() {}

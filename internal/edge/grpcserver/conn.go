@@ -173,7 +173,7 @@ const maxTurn = 32
 // turn waits for a turn of the connection's client; see Config.Turn. The handlers that the last turn
 // has made ready go first, also when no other client wants a turn.
 func (c *conn) turn(ctx context.Context) (leave func(), err error) {
-	yield.Now()
+	yield.Network()
 	if c.srv.cfg.Turn == nil {
 		return func() {}, nil
 	}
