@@ -218,6 +218,8 @@ type transport struct {
 	header, trailer metadata.MD   // guarded by mu
 	sent            chan struct{} // closed when the header does not change any more
 	isSent          bool          // guarded by mu
+
+	wait func() // owned by the goroutine that sends; see Announce. nil: none wants to know
 }
 
 func newTransport(name string) *transport { return &transport{name: name, sent: make(chan struct{})} }
@@ -264,6 +266,9 @@ func (t *transport) send() {
 		close(t.sent)
 	}
 }
+
+// Announce has each SendMsg of the handler call wait before it waits: see pump.Announcer.
+func (t *transport) Announce(wait func()) { t.wait = wait }
 
 // tell gives the caller of a unary method the headers and trailers that the handler has set.
 func (t *transport) tell(opts []grpc.CallOption) {
@@ -385,6 +390,14 @@ func (s serverStream) SendMsg(m any) error {
 		return wire.Status(err)
 	}
 	s.st.transport.send()
+	select {
+	case s.st.toClient <- data: // its client has read all before
+		return nil
+	default:
+	}
+	if wait := s.st.transport.wait; wait != nil {
+		wait()
+	}
 	select {
 	case s.st.toClient <- data:
 		return nil

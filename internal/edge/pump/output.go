@@ -15,6 +15,14 @@ type Messages interface {
 	SendMsg(m any) error
 }
 
+// Announcer is a grpc.ServerTransportStream of Messages that announce when they wait. Others may wait
+// in each SendMsg, so that a pump leaves its place to another one before it: a goroutine for each message.
+type Announcer interface {
+	// Announce has each SendMsg from now on call wait before it waits for the client to read. The
+	// goroutine that calls SendMsg calls it. nil: none wants to know.
+	Announce(wait func())
+}
+
 // Transport is a grpc.ServerTransportStream that takes bytes. To gRPC a stream is a sequence
 // of bytes in which each message has its length before it
 // (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md), so messages need not
@@ -45,6 +53,7 @@ const (
 // output leads from a stream's tasks to its client. The pump that is at the stream owns it.
 type output struct {
 	plain Messages
+	says  Announcer // of plain; nil: it does not announce when it waits
 	to    Transport // nil: messages go to plain
 	own   *Scratch  // of the pump that is at the stream
 	err   error     // of the first send that has failed

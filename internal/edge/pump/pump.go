@@ -112,7 +112,9 @@ const (
 // that takes bytes, or else to plain.
 func (p *Pumps) Open(ctx context.Context, client string, plain Messages) *Stream {
 	s := &Stream{out: output{plain: plain}}
-	if t, ok := grpc.ServerTransportStreamFromContext(ctx).(Transport); ok {
+	transport := grpc.ServerTransportStreamFromContext(ctx)
+	s.out.says, _ = transport.(Announcer)
+	if t, ok := transport.(Transport); ok {
 		s.out.to = t
 		s.conn = t.Attach(func() any { return p.newConn() }).(*Conn) //nolint:forcetypeassert // nothing else is attached
 	} else {
@@ -330,12 +332,18 @@ func (c *Conn) visit(own *Scratch) (sent int) {
 		if s == nil {
 			break
 		}
-		if s.out.to != nil {
+		switch {
+		case s.out.to != nil:
 			to = s.out.to
-		} else { // it may wait, and does not say so
+		case s.out.says != nil:
+			s.out.says.Announce(own.wait)
+		default: // it may wait, and does not say so
 			c.leaveLocked(own)
 		}
 		c.turnLocked(s, own)
+		if s.out.says != nil {
+			s.out.says.Announce(nil)
+		}
 		sent += own.sent
 	}
 	c.mu.Unlock()

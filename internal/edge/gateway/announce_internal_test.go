@@ -1,0 +1,41 @@
+package gateway
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/mem"
+
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// A send to a client that waits for a message is not announced; one that waits for the client is.
+func TestSendsAnnounceThatTheyWait(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	waits := make(chan struct{}, 1)
+	st := &stream{
+		services: &services{codec: wire.NewCodec()}, transport: newTransport("/"), server: ctx, toClient: make(chan mem.BufferSlice),
+	}
+	st.transport.Announce(func() { waits <- struct{}{} })
+	sent := make(chan error, 1)
+	go func() { sent <- serverStream{st}.SendMsg(new(etcdserverpb.WatchResponse)) }()
+	select {
+	case <-waits:
+	case err := <-sent:
+		t.Fatalf("a send without a reader has ended: %v", err)
+	}
+	(<-st.toClient).Free()
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	st.toClient = make(chan mem.BufferSlice, 1) // a reader is there
+	if err := (serverStream{st}).SendMsg(new(etcdserverpb.WatchResponse)); err != nil {
+		t.Fatal(err)
+	}
+	if len(waits) > 0 {
+		t.Error("a send that did not wait was announced")
+	}
+}
