@@ -31,7 +31,7 @@ const (
 )
 
 // lastSave bounds the time of the save after the end of Run's context.
-const lastSave = 10 * time.Second
+const lastSave = 4 * time.Second
 
 // Run calls apply for each update of a range, one at a time and in order, and has the
 // store save the position afterwards. It begins after the position in the store; without
@@ -44,7 +44,7 @@ const lastSave = 10 * time.Second
 //   - An update is passed to apply whole, never before all updates before it were applied.
 //     [client.Update.Apply] deals with every kind; [client.KindProgress] is not passed.
 //   - The position is saved only after apply has returned nil: at once if no other update
-//     waits, else at most every 100 ms, and when Run returns, for up to 10 s after the end of
+//     waits, else at most every 100 ms, and when Run returns, for up to 4 s after the end of
 //     ctx. While no key of the range changes it is saved once a second at most.
 //   - After an error of apply, or a crash, the next Run with the store passes the updates
 //     after the saved position again: those that the nodes still have unchanged, else one
