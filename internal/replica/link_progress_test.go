@@ -320,8 +320,13 @@ func TestPushedProgressIsNotAskedFor(t *testing.T) {
 		ask(29, 0, 29)
 		ask(30, pushPatience-1)
 		reached(30)
+		ask(31, 0)
+		ask(32, 0)
+		reached(31)
+		ask(32, pushPatience-1)
+		ask(32, 1, 32) // awaited since 31 has come
 		time.Sleep(3 * Heartbeat)
-		ask(31, 0, 31)
+		ask(33, 0, 33)
 		mu.Lock()
 		if want := []bool{false, false, true, false, false}; !slices.Equal(push, want) {
 			t.Errorf("pings say %v, want %v", push, want)
