@@ -62,9 +62,10 @@ func TestAdviceAboutTLS(t *testing.T) {
 		"a certificate of another CA":        {[]string{"--endpoints", mutual, "--cacert", same.CA, "--cert", same.Cert, "--key", same.Key}, "certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var out, errOut strings.Builder
 			p := cli.Process{Getenv: func(string) string { return "" }, Stdout: &out, Stderr: &errOut}
-			if code := execute(t.Context(), p, append([]string{"status", "--timeout", "1s"}, c.args...)); code != exitFailed || !strings.Contains(errOut.String(), c.want) {
+			if code := execute(t.Context(), p, append([]string{"status", "--timeout", "5s"}, c.args...)); code != exitFailed || !strings.Contains(errOut.String(), c.want) {
 				t.Errorf("exit code %d, no %q in:\n%s", code, c.want, errOut.String())
 			}
 		})

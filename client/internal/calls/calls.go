@@ -9,6 +9,9 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/shardwatch/shardwatch/client/internal/connect"
 	"github.com/shardwatch/shardwatch/client/internal/keyrange"
 	"github.com/shardwatch/shardwatch/client/internal/nodes"
@@ -90,10 +93,17 @@ type Attempts struct {
 	rng      keyrange.Range
 	addr     string     // of the attempt
 	began    retry.Wait // of the attempt
+	answer   answer     // the last one
 	tried    retry.Tried
 	hints    []string
 	failures int
 	deadline time.Duration // on the pulse
+}
+
+// answer is why an attempt failed that the end of the call did not interrupt.
+type answer struct {
+	addr string // of the node
+	err  error
 }
 
 // Begin starts a call that is about a range. It waits until the map is known, or cannot
@@ -126,7 +136,9 @@ func (a *Attempts) Failed(ctx context.Context, err error) error {
 	switch {
 	case a.cfg.Closed.Err() != nil:
 		return outcome.ErrClosed
-	case ctx.Err() != nil:
+	case ctx.Err() == nil:
+		a.answer = answer{a.addr, err}
+	default:
 		return a.ended(ctx, err)
 	}
 	v := a.cfg.Judge(err)
@@ -152,12 +164,18 @@ func (a *Attempts) Failed(ctx context.Context, err error) error {
 	return nil
 }
 
-// ended returns the error of a call whose context ended after the last attempt.
-func (a *Attempts) ended(ctx context.Context, last error) error {
+// ended returns the error of a call whose context ended in or after an attempt that
+// failed with err. An attempt that the deadline interrupts says nothing about its node:
+// then the error names the answer before.
+func (a *Attempts) ended(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return Ended(ctx)
 	}
-	return fmt.Errorf("%w (last answer, of %s: %s)", Ended(ctx), a.addr, outcome.Brief(last))
+	last := answer{a.addr, err}
+	if a.answer.err != nil && (errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded) {
+		last = a.answer
+	}
+	return fmt.Errorf("%w (last answer, of %s: %s)", Ended(ctx), last.addr, outcome.Brief(last.err))
 }
 
 // Ended returns the error of a call whose context ended: the cause, and after a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,6 +70,36 @@ func TestAReadBlamesTheNodeThatFails(t *testing.T) {
 		time.Sleep(retryFor)
 		if err := fails("a:1", outcome.ErrSlow); !errors.Is(err, outcome.ErrUnavailable) || !errors.Is(err, outcome.ErrSlow) {
 			t.Errorf("after the time for attempts: %v", err)
+		}
+	})
+}
+
+// The error of a call that its deadline ends in an attempt says what the attempt before
+// failed with.
+func TestADeadlineDoesNotHideTheLastAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		a := &Attempts{cfg: &Config{
+			Pool: nodes.New(nodes.Config{}), Pulse: retry.NewPulse(time.Second/12, time.Now()),
+			Connect: new(connect.Options), RetryFor: time.Minute, Closed: t.Context(), Judge: outcome.Judge,
+		}}
+		defer a.cfg.Pool.Close()
+		a.deadline = a.cfg.RetryFor
+		a.addr, a.began = "a:1", a.cfg.Pulse.Wait()
+		if err := a.Failed(ctx, status.Error(codes.Unavailable, "the certificate is wrong")); err != nil {
+			t.Fatal(err)
+		}
+		<-ctx.Done()
+		a.addr = "b:1"
+		for _, interrupted := range []error{status.FromContextError(ctx.Err()).Err(), ctx.Err()} {
+			err := a.Failed(ctx, interrupted)
+			if !errors.Is(err, outcome.ErrUnavailable) || !strings.Contains(err.Error(), "last answer, of a:1: the certificate is wrong") {
+				t.Errorf("%v: %v", interrupted, err)
+			}
+		}
+		if err := a.Failed(ctx, status.Error(codes.Unavailable, "draining")); !strings.Contains(err.Error(), "last answer, of b:1: draining") {
+			t.Error(err)
 		}
 	})
 }
