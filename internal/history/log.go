@@ -2,7 +2,6 @@ package history
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"slices"
 
@@ -96,16 +95,17 @@ func (w *writer) wrote(n int) error {
 	return w.s.cfg.Pace(w.ctx, n)
 }
 
-// commit makes the writes durable, also across a crash of the machine.
+// commit makes the writes durable, also across a crash of the machine. A transaction whose
+// commit fails has ended, too.
 func (w *writer) commit() error {
 	if w.tx == nil {
 		return nil
 	}
-	if err := w.tx.Commit(); err != nil {
+	err, n := w.tx.Commit(), int64(w.bytes)
+	w.tx, w.bytes = nil, 0
+	if err != nil {
 		return err
 	}
-	n := int64(w.bytes)
-	w.tx, w.bytes = nil, 0
 	w.s.note(func(st *Status) { st.Written += n })
 	return nil
 }
@@ -233,7 +233,10 @@ func (w *writer) extend(l *logs, g *log, most int64) error {
 		return nil
 	}
 	if g.open {
-		if err := errors.Join(w.putExtent(l, g), w.trim(l, g, 0, most)); err != nil {
+		if err := w.putExtent(l, g); err != nil {
+			return err
+		}
+		if err := w.trim(l, g, 0, most); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	bolterrors "go.etcd.io/bbolt/errors"
+
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -96,8 +98,47 @@ func TestFullFileAtTheSmallestShare(t *testing.T) {
 			t.Fatalf("shard %d: %v", id, err)
 		}
 	}
+	if n := s.Status().Discarded; n != 0 { // a full file is not a damaged one
+		t.Errorf("%d parts were discarded", n)
+	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A file that becomes full when a segment is closed is full, and not damaged: the commit
+// that fails has ended its transaction.
+func TestFullFileIsNotDamaged(t *testing.T) {
+	w := newWorld(t, nil)
+	w.value = 2000
+	w.run(600)
+	s := New(Config{Dir: t.TempDir(), MaxBytes: 256 << 10})
+	if err := s.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	x, err := w.shard(1).Export()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := s.newWriter(t.Context())
+	err = guard(func() error {
+		defer out.rollback()
+		out.chunk = 1 << 30 // all of it in one transaction
+		if err := out.save(origin, w.shard(1), x, 2<<20); err != nil {
+			t.Fatal(err)
+		}
+		out.chunk = 1
+		l := s.logs[1]
+		if n := len(l.window.segments); n < 2 {
+			t.Fatalf("%d segments, and none to drop", n)
+		}
+		return out.extend(l, &l.window, 0)
+	})
+	if !errors.Is(err, bolterrors.ErrMaxSizeReached) {
+		t.Errorf("a full file: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
