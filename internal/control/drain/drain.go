@@ -19,10 +19,6 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// voteTimeout bounds how long a node that shuts down waits until another node has
-// its vote.
-const voteTimeout = 3 * time.Second
-
 // Config configures a Drainer. Its functions may be called from any goroutine.
 type Config struct {
 	Self      shard.NodeID
@@ -81,10 +77,9 @@ func (d *Drainer) Drain(ctx context.Context) {
 }
 
 // handOverVote waits until another node votes in place of this one: a node that is
-// scaled away with its vote takes a part of the majority with it.
+// scaled away with its vote takes a part of the majority with it. Two of three that leave
+// at the same time leave no majority if they end before the others have both votes.
 func (d *Drainer) handOverVote(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, voteTimeout)
-	defer cancel()
 	if !d.cfg.Placement.HandOverVote(ctx) {
 		d.cfg.Logger.Info("the node keeps its vote while it is away", "voters", d.cfg.Placement.Voters())
 	}
