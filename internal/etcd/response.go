@@ -56,10 +56,10 @@ func (r *watchResponse) decode(b []byte) error {
 	}
 	*r = watchResponse{events: events[:0], keep: r.keep}
 	size := 0
-	return eachField(b, func(num protowire.Number, v []byte, i uint64) error {
+	err := wire.EachField(b, func(num protowire.Number, v []byte, i uint64) error {
 		switch num {
 		case fieldHeader:
-			return eachField(v, func(num protowire.Number, _ []byte, i uint64) error {
+			return wire.EachField(v, func(num protowire.Number, _ []byte, i uint64) error {
 				if num == fieldHeaderRevision {
 					r.revision = kv.Revision(i) //nolint:gosec // proto's int64
 				}
@@ -84,12 +84,16 @@ func (r *watchResponse) decode(b []byte) error {
 			size += len(v)
 			e, err := kv.DecodeEvent(bytes.Clone(v))
 			if err != nil {
-				return fmt.Errorf("%w: %w", errProtocol, err)
+				return err //nolint:wrapcheck // below
 			}
 			r.events = append(r.events, e)
 		}
 		return nil
 	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errProtocol, err)
+	}
+	return nil
 }
 
 // cutBefore cuts the response before an event of another revision than that of the last one. It
@@ -100,36 +104,6 @@ func (r *watchResponse) cutBefore(event []byte) bool {
 		r.cut = err == nil && e.KV.ModRevision() != r.events[len(r.events)-1].KV.ModRevision()
 	}
 	return r.cut
-}
-
-// eachField calls fn for each field of a message, with its bytes or its number;
-// those of other types have neither.
-func eachField(b []byte, fn func(num protowire.Number, v []byte, i uint64) error) error {
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return fmt.Errorf("%w: a message: %w", errProtocol, protowire.ParseError(n))
-		}
-		b = b[n:]
-		var v []byte
-		var i uint64
-		switch typ {
-		case protowire.BytesType:
-			v, n = protowire.ConsumeBytes(b)
-		case protowire.VarintType:
-			i, n = protowire.ConsumeVarint(b)
-		default:
-			n = protowire.ConsumeFieldValue(num, typ, b)
-		}
-		if n < 0 {
-			return fmt.Errorf("%w: field %d of a message: %w", errProtocol, num, protowire.ParseError(n))
-		}
-		b = b[n:]
-		if err := fn(num, v, i); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // watchStream is a stream of watches. One goroutine sends, another receives.

@@ -39,7 +39,7 @@ func (c *Client) since(ctx context.Context, req kv.FollowRequest, revision kv.Re
 		next = h.Next
 		known := 0 // batches before it lack previous values
 		for i := range h.Batches {
-			if left -= h.Batches[i].Size(); lacksPrevious(&h.Batches[i]) { // etcd was compacted there
+			if left -= h.Batches[i].Size(); h.Batches[i].LacksPrevious() { // etcd was compacted there
 				known, from, past = i+1, h.Batches[i].Revision+1, nil
 			}
 		}
@@ -55,26 +55,4 @@ func (c *Client) since(ctx context.Context, req kv.FollowRequest, revision kv.Re
 func (c *Client) noHistory(req kv.FollowRequest, revision kv.Revision, why string) {
 	c.cfg.Logger.Info("etcd's history since this node stopped is not read: watches from before get a delta or a resync",
 		"range", req.Range, "from", req.HistoryFrom, "to", revision, "reason", why)
-}
-
-// lacksPrevious reports whether etcd has left out a previous value: those from
-// before the compact revision are gone.
-func lacksPrevious(b *kv.Batch) bool {
-	var put map[string]bool // the keys that this revision has made
-	for i := range b.Events {
-		e := &b.Events[i]
-		switch {
-		case e.Prev != nil:
-		case e.Type == kv.Put && e.KV.Version() > 1:
-			return true
-		case e.Type == kv.Put:
-			if put == nil {
-				put = make(map[string]bool)
-			}
-			put[string(e.KV.Key())] = true
-		case !put[string(e.KV.Key())]:
-			return true
-		}
-	}
-	return false
 }

@@ -59,3 +59,25 @@ func (b *Batch) Size() int {
 	}
 	return n
 }
+
+// LacksPrevious reports whether etcd has left out a previous value: those from
+// before the compact revision are gone.
+func (b *Batch) LacksPrevious() bool {
+	var put map[string]bool // the keys that this revision has made
+	for i := range b.Events {
+		e := &b.Events[i]
+		switch {
+		case e.Prev != nil:
+		case e.Type == Put && e.KV.Version() > 1:
+			return true
+		case e.Type == Put:
+			if put == nil {
+				put = make(map[string]bool)
+			}
+			put[string(e.KV.Key())] = true
+		case !put[string(e.KV.Key())]:
+			return true
+		}
+	}
+	return false
+}

@@ -206,13 +206,5 @@ func etcdGroup() Group {
 			Name: "history-one-more", Bug: "sends history up to one revision more than was asked for", File: "history.go",
 			Old: `u.Revision < one.Before {`, New: `u.Revision <= one.Before {`, Tests: "TestPastEndsBeforeBefore",
 		},
-		{
-			Name: "changed-without-previous", Bug: "takes a change without its previous value for complete", File: "since.go",
-			Old: `e.KV.Version() > 1:`, New: `e.KV.Version() > 2:`, Tests: "TestPreviousValueThatEtcdLeavesOut",
-		},
-		{
-			Name: "deleted-without-previous", Bug: "takes a delete without its previous value for complete", File: "since.go",
-			Old: `case !put[string(e.KV.Key())]:`, New: `case false:`, Tests: "TestPreviousValueThatEtcdLeavesOut",
-		},
 	}}
 }

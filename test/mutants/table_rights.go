@@ -328,6 +328,14 @@ func kvGroup() Group {
 			Name: "whole-key-shown", Bug: "shows keys of any length in logs and errors", File: "range.go",
 			Old: `if len(key) <= maxQuoted {`, New: `if true {`, Tests: "TestRangeString",
 		},
+		{
+			Name: "changed-without-previous", Bug: "takes a change without its previous value for complete", File: "event.go",
+			Old: `e.KV.Version() > 1:`, New: `e.KV.Version() > 2:`, Tests: "TestPreviousValueThatEtcdLeavesOut",
+		},
+		{
+			Name: "deleted-without-previous", Bug: "takes a delete without its previous value for complete", File: "event.go",
+			Old: `case !put[string(e.KV.Key())]:`, New: `case false:`, Tests: "TestPreviousValueThatEtcdLeavesOut",
+		},
 	}}
 }
 
