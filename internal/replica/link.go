@@ -181,6 +181,8 @@ func (h *holder) want(revision kv.Revision) {
 	case h.named && revision > p.asked: // a question has its events come, too
 		p.wanted = max(p.wanted, revision)
 		p.askLocked()
+	case h.quiet.upTo >= revision: // reported: it counts with the events before it
+		p.pushed.recent = true
 	case revision <= p.wanted:
 	case p.pushed.want(revision):
 		p.wanted = revision

@@ -337,6 +337,42 @@ func TestPushedProgressIsNotAskedFor(t *testing.T) {
 	})
 }
 
+// A report may come before the event whose revision is waited for then. It needs no question, and
+// no wait for another report; but the node continues to report.
+func TestReportedProgressIsNotAwaited(t *testing.T) {
+	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
+		s := scriptedNode(b)
+		var push atomic.Bool
+		b.pinged = func(m *peerv1.BeatRequest) { push.Store(m.GetPush()) }
+		x := take(t.Context(), NewLink(conn, nil), 3, 11)
+		o := <-s.opened
+		o.send <- beginOf(3, 10)
+		o.send <- readyNow()
+		time.Sleep(Heartbeat + time.Millisecond)
+		x.want.Ask(20)
+		synctest.Wait()
+		for revision := kv.Revision(20); revision < 30; revision++ {
+			s.reports <- &peerv1.BeatResponse{
+				Reached: int64(revision), Progress: int64(revision),
+				FollowIds: []uint64{o.req.GetFollowId()}, Behind: []int64{0}, Quiet: []int64{0}, // the event of revision is on its way
+			}
+			synctest.Wait()
+			x.want.Ask(revision)
+			time.Sleep(Heartbeat / 4)
+			o.send <- putOf("a", int64(revision), int64(revision))
+		}
+		synctest.Wait()
+		if got, want := s.questions(), []kv.Revision{20}; !slices.Equal(got, want) {
+			t.Errorf("asked for %v, want %v", got, want)
+		}
+		if !push.Load() {
+			t.Error("the node is not to report any more")
+		}
+		x.stop()
+		<-x.done
+	})
+}
+
 // The events of a shard that is idle wait for a question at the other node: it is asked at once, also
 // for a revision that is awaited without a question.
 func TestIdleShardsAreAskedFor(t *testing.T) {

@@ -240,6 +240,14 @@ func replicaGroup() Group {
 			Old: `p.left = p.pause`, New: `p.left = 0`, Tests: "TestPushedProgressIsNotAskedFor",
 		},
 		{
+			Name: "report-awaited-twice", Bug: "waits for a report of a revision that has been reported", File: "link.go",
+			Old: `case h.quiet.upTo >= revision:`, New: `case false:`, Tests: "TestReportedProgressIsNotAwaited",
+		},
+		{
+			Name: "reports-not-needed", Bug: "has the node report no more when its reports come before they are waited for", File: "link.go",
+			Old: "\t\tp.pushed.recent = true\n", New: ``, Tests: "TestReportedProgressIsNotAwaited",
+		},
+		{
 			Name: "push-for-ever", Bug: "has a node report without a question though nothing waits for it", File: "pushed.go",
 			Old: `p.on, p.recent = p.recent, false`, New: `p.recent = false`, Tests: "TestPushedProgressIsNotAskedFor",
 		},
