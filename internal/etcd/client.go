@@ -42,6 +42,7 @@ func New(cfg Config) (*Client, error) {
 	c := &Client{
 		conns: all, cfg: cfg, permits: NewLocalPermits(cfg.MaxConcurrentLists), historian: make(chan struct{}, 1),
 	}
+	c.muxes.pause = runPause
 	c.reader = etcdclock.New(all, c.probeFloor, cfg.Logger)
 	return c, nil
 }

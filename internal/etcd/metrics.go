@@ -12,7 +12,7 @@ func (c *Client) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	gauge, counter := in.Gauge, in.Counter
 	var (
-		open    = gauge("shardwatch.etcd.watches", "{watch}", "Watches of this node that are open at etcd, including those catching up.")
+		open    = gauge("shardwatch.etcd.watches", "{watch}", "Watches of this node that are open at etcd, including those catching up. Adjacent shards of an owner share one.")
 		opened  = counter("shardwatch.etcd.watches_opened", "{watch}", "Watches opened at etcd.")
 		streams = gauge("shardwatch.etcd.watch_streams", "{stream}", "Streams of these watches. Those that have caught up share one.")
 		joins   = counter("shardwatch.etcd.shared_stream_joins", "{watch}", "Watches that caught up and moved to the shared stream.")

@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
-
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -37,7 +36,7 @@ import (
 //
 // An answer before the announcement proves nothing for the watch: etcd holds events back
 // until it has announced a watch, but not answers (sendLoop). An event proves nothing for
-// other watches.
+// other watches, so places with adjacent ranges get one watch together: see upstream.
 //
 // Nothing waits for a consumer here: a place holds so many bytes, and a watch whose place
 // is full leaves it and continues on a separate stream from its position. So does one that
@@ -54,17 +53,20 @@ type mux struct {
 	due     []*place      // whose consumers are to get progress; owned by the receiving goroutine
 
 	mu       sync.Mutex
-	places   map[int64]*place // by watch ID; guarded by mu
-	creating []*place         // those that etcd has not announced, in order; guarded by mu
-	last     int64            // the last watch ID; guarded by mu
-	closed   bool             // takes no more places; guarded by mu
-	answered time.Time        // when etcd last told the progress of all, or a watch was shed; guarded by mu
+	watches  map[int64]*upstream // by watch ID; guarded by mu
+	creating []*upstream         // those that etcd has not announced, in order; guarded by mu
+	places   int                 // guarded by mu
+	last     int64               // the last watch ID; guarded by mu
+	closed   bool                // takes no more places; guarded by mu
+	answered time.Time           // when etcd last told the progress of all, or a watch was shed; guarded by mu
+	changed  time.Time           // when a place last came or left, unless runs are of all since; guarded by mu
+	apart    bool                // etcd refuses runs: none are formed; guarded by mu
 }
 
-// place is that of one watch on the shared stream.
+// place is that of one consumer on the shared stream.
 type place struct {
 	m      *mux
-	id     int64
+	r      kv.Range
 	joined chan<- kv.Revision // told the revision at which the place begins
 	ready  chan struct{}      // there is something to take
 
@@ -74,16 +76,18 @@ type place struct {
 	report func(kv.Revision) bool // guarded by turn; takes progress directly; may be nil
 
 	// Guarded by m.mu.
-	at     kv.Revision // etcd's when it announced the watch; 0: it has not
-	a      *assembly   // begins behind at; nil before
-	queue  []kv.Update
-	bytes  int
-	wants  kv.Revision // the highest revision that the consumer waits for
-	given  kv.Revision // the consumer has taken everything up to here
-	taken  time.Time   // when it did
-	lively int         // bytes since etcd last told the progress of all
-	last   time.Time   // when the last event came
-	left   error       // why the watch is not here any more: a leaving, or the end of the stream
+	on    *upstream   // brings the updates
+	next  *upstream   // will bring them instead; nil: none forms
+	at    kv.Revision // etcd's when it announced the first watch of the place; 0: it has not
+	done  kv.Revision // everything behind at and up to here was queued
+	queue []kv.Update
+	loud  bool // events were queued that the consumer is not woken for yet
+	bytes int
+	wants kv.Revision // the highest revision that the consumer waits for
+	asked time.Time   // when it last waited for one
+	given kv.Revision // the consumer has taken everything up to here
+	taken time.Time   // when it did
+	left  error       // why the watch is not here any more: a leaving, or the end of the stream
 }
 
 const (
@@ -92,6 +96,9 @@ const (
 	placeBytes = 1 << 20
 	// updateBytes is the memory of an update without its events.
 	updateBytes = 256
+	// eagerFor is for how long a consumer that has waited for a revision gets progress without
+	// waiting, too.
+	eagerFor = time.Second
 	// muxPause is the shortest time between the beginnings of two shared streams.
 	muxPause = time.Second
 	// muxPatience is how long etcd may leave questions for the progress of the shared
@@ -120,6 +127,7 @@ type muxes struct {
 	mu      sync.Mutex
 	now     *mux           // nil: none; guarded by mu
 	next    time.Time      // before which none is begun; guarded by mu
+	pause   time.Duration  // see runPause
 	closed  bool           // none is begun any more; guarded by mu
 	running sync.WaitGroup // Add: guarded by mu, and not after closed
 }
@@ -155,7 +163,7 @@ func (c *Client) join(lineage uint64, r kv.Range, joined chan<- kv.Revision) *pl
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s.now = &mux{
 		c: c, lineage: lineage, ctx: ctx, cancel: cancel, done: make(chan struct{}), out: newOutbox(),
-		places: make(map[int64]*place),
+		watches: make(map[int64]*upstream),
 	}
 	p := s.now.add(r, joined)
 	s.running.Go(s.now.run)
@@ -169,13 +177,10 @@ func (m *mux) add(r kv.Range, joined chan<- kv.Revision) *place {
 	if m.closed {
 		return nil
 	}
-	m.last++
-	p := &place{m: m, id: m.last, joined: joined, ready: make(chan struct{}, 1)}
+	p := &place{m: m, r: r, joined: joined, ready: make(chan struct{}, 1)}
 	p.turn.Lock()
-	m.places[p.id], m.creating = p, append(m.creating, p)
-	m.c.count.watchesOpen.Add(1)
-	key, end := r.Etcd()
-	m.out.put(createRequest(&etcdserverpb.WatchCreateRequest{Key: key, RangeEnd: end, WatchId: p.id}))
+	m.places++
+	p.on = m.createLocked(r, p)
 	return p
 }
 
@@ -189,12 +194,12 @@ func (m *mux) run() {
 	m.closed = true
 	switch {
 	case errors.Is(err, errSilent):
-		m.c.count.silenced.Add(int64(len(m.places)))
+		m.c.count.silenced.Add(int64(m.places))
 	case errors.Is(err, etcdconn.ErrTooLarge):
 		err = leftOversize
 	}
-	for _, p := range m.places {
-		m.leaveLocked(p, err)
+	for _, w := range m.watches {
+		m.leaveAllLocked(w, err)
 	}
 }
 
@@ -263,32 +268,29 @@ func (m *mux) take(r *watchResponse, now time.Time) (kv.Revision, error) {
 		return 0, m.createdLocked(r)
 	case r.watch == anyWatch:
 		m.answered = now
-		for _, p := range m.places {
-			p.lively = 0
-			if err := m.putLocked(p, r, now); err != nil {
+		for _, w := range m.watches {
+			w.lively = 0
+			if err := m.putLocked(w, r, now); err != nil {
 				return 0, err
 			}
-			// A consumer that does not wait for progress does not get it, but in the
-			// end: like the watches with a stream of their own it must not fall behind
-			// compaction.
-			if len(p.queue) > 0 && (p.wants > p.given || now.Sub(p.taken) >= m.c.cfg.ProgressIdle/2) {
-				m.due = append(m.due, p)
-			}
 		}
+		m.shapeLocked(r.revision, now)
 		return r.revision, nil
 	}
-	p := m.places[r.watch]
+	w := m.watches[r.watch]
 	switch {
 	case r.watch < 1 || r.watch > m.last:
 		return 0, fmt.Errorf("%w: a response to unknown watch %d", errProtocol, r.watch)
-	case p == nil:
-		return 0, nil // it left
+	case w == nil:
+		return 0, nil // it was cancelled
 	case r.canceled:
-		m.leaveLocked(p, leftEnded)
+		m.leaveAllLocked(w, leftEnded)
 		return 0, nil
+	case w.a == nil:
+		return 0, fmt.Errorf("%w: a response to watch %d before its announcement", errProtocol, r.watch)
 	}
-	err := m.putLocked(p, r, now)
-	return p.a.done, err
+	err := m.putLocked(w, r, now)
+	return w.a.done, err
 }
 
 // createdLocked handles the answer to the creation of the watch at the head of creating:
@@ -298,64 +300,101 @@ func (m *mux) createdLocked(r *watchResponse) error {
 	if len(m.creating) == 0 {
 		return fmt.Errorf("%w: a watch was announced that was not requested", errProtocol)
 	}
-	p := m.creating[0]
+	w := m.creating[0]
 	m.creating = m.creating[1:]
+	m.apart = m.apart || (r.canceled && w.forming)
 	switch {
 	case r.canceled && etcdconn.WantsLogin(r.reason):
 		m.closed = true // the next shared stream has another token
-		m.leaveLocked(p, leftLogin)
+		m.leaveAllLocked(w, leftLogin)
 		return etcdconn.ErrToken
 	case r.canceled:
-		m.leaveLocked(p, leftRefused)
-	case r.watch != p.id:
-		return fmt.Errorf("%w: watch %d was announced instead of %d", errProtocol, r.watch, p.id)
-	case p.left != nil:
-		m.out.put(cancelRequest(p.id))
+		m.leaveAllLocked(w, leftRefused)
+	case r.watch != w.id:
+		return fmt.Errorf("%w: watch %d was announced instead of %d", errProtocol, r.watch, w.id)
+	case m.watches[w.id] == nil:
+		m.out.put(cancelRequest(w.id))
 	default:
-		p.at, p.a = r.revision, newAssembly(r.revision+1)
-		p.a.announced, p.a.id = true, p.id
-		select {
-		case p.joined <- p.at:
-		default: // the last one is not taken yet, and does as well
+		w.a = newAssembly(r.revision + 1)
+		w.a.announced, w.a.id = true, w.id
+		if !w.forming {
+			w.places[0].begin(r.revision)
 		}
 	}
 	return nil
 }
 
-// putLocked puts the updates that a response makes in a place. Before the announcement it
-// makes none.
-func (m *mux) putLocked(p *place, r *watchResponse, now time.Time) error {
-	if p.a == nil {
+// begin notes that etcd has announced the first watch of a place.
+func (p *place) begin(at kv.Revision) {
+	p.at, p.done = at, at
+	p.m.changed = time.Now()
+	select {
+	case p.joined <- at:
+	default: // the last one is not taken yet, and does as well
+	}
+}
+
+// putLocked puts the updates that a response makes in the places of a watch. Before the
+// announcement it makes none, and while the watch forms its places have them from others.
+func (m *mux) putLocked(w *upstream, r *watchResponse, now time.Time) error {
+	if w.a == nil {
 		return nil
 	}
-	updates, err := p.a.add(r, now)
+	updates, err := w.a.add(r, now)
 	if err != nil {
 		return err
 	}
-	for _, u := range updates {
-		if p.left == nil {
-			m.queueLocked(p, u, now)
+	for i := range updates {
+		if b := &updates[i].Batch; updates[i].Kind == kv.UpdateBatch {
+			w.lively, w.last = w.lively+updateBytes+b.Size(), now
+			if !w.forming {
+				m.splitLocked(w, b)
+			}
 		}
+	}
+	if !w.forming {
+		m.toldLocked(w, now)
 	}
 	return nil
 }
 
+// toldLocked has the places of a watch come to where the watch is, and their consumers get
+// that: those without events first, since others may wait for their progress after an event.
+func (m *mux) toldLocked(w *upstream, now time.Time) {
+	var loud []*place
+	for _, p := range slices.Clone(w.places) { // one may leave
+		if p.done < w.a.done {
+			m.queueLocked(p, kv.Update{Kind: kv.UpdateProgress, Revision: w.a.done})
+		}
+		// A consumer that does not wait for progress does not get it, but in the
+		// end: like the watches with a stream of their own it must not fall behind
+		// compaction.
+		switch waits := p.wants > p.given || now.Sub(p.asked) < eagerFor; {
+		case p.loud:
+			loud = append(loud, p)
+		case len(p.queue) > 0 && (waits || now.Sub(p.taken) >= m.c.cfg.ProgressIdle/2):
+			m.due = append(m.due, p)
+		}
+		p.loud = false
+	}
+	m.due = append(m.due, loud...)
+}
+
 // queueLocked queues an update, or has the watch leave when its consumer is too slow.
-func (m *mux) queueLocked(p *place, u kv.Update, now time.Time) {
+func (m *mux) queueLocked(p *place, u kv.Update) {
 	n, size := len(p.queue), updateBytes
 	if u.Kind == kv.UpdateBatch {
 		size += u.Batch.Size()
-		p.lively, p.last = p.lively+size, now
-		wake(p.ready)
+		p.loud = true
 	}
 	switch {
+	case p.left != nil:
 	case n > 0 && u.Kind == kv.UpdateProgress && p.queue[n-1].Kind == kv.UpdateProgress:
-		p.queue[n-1] = u
+		p.queue[n-1], p.done = u, u.Revision
 	case n > 0 && p.bytes+size > placeBytes:
 		m.leaveLocked(p, leftFull)
-		return
 	default:
-		p.queue, p.bytes = append(p.queue, u), p.bytes+size
+		p.queue, p.bytes, p.done = append(p.queue, u), p.bytes+size, u.Revision
 	}
 }
 
@@ -373,32 +412,42 @@ func (m *mux) shed(since time.Time) {
 	if now.Sub(since) < muxPatience {
 		return
 	}
-	var most *place
-	for _, p := range m.places {
-		if p.last.Sub(since) >= muxPatience/2 && (most == nil || p.lively > most.lively) {
-			most = p
+	var most *upstream
+	for _, w := range m.watches {
+		if w.last.Sub(since) >= muxPatience/2 && (most == nil || w.lively > most.lively) {
+			most = w
 		}
 	}
 	if most != nil {
 		m.answered = now
-		m.leaveLocked(most, leftStuck)
+		m.leaveAllLocked(most, leftStuck)
 	}
 }
 
-// leaveLocked has a watch leave. A watch that etcd has ended must be cancelled, too, or
-// there is no progress for the others (watchable_store.go, progressIfSync).
+// leaveAllLocked has all places of a watch leave. One that forms ends alone, since its
+// places have others.
+func (m *mux) leaveAllLocked(w *upstream, why error) {
+	for _, p := range slices.Clone(w.places) {
+		if w.forming {
+			m.dropLocked(p, w)
+		} else {
+			m.leaveLocked(p, why)
+		}
+	}
+}
+
+// leaveLocked has a place leave.
 func (m *mux) leaveLocked(p *place, why error) {
 	if p.left != nil {
 		return
 	}
 	p.left = why
 	m.c.count.left(why)
-	m.c.count.watchesOpen.Add(-1)
-	delete(m.places, p.id)
-	if p.at > 0 {
-		m.out.put(cancelRequest(p.id))
+	m.dropLocked(p, p.on)
+	if p.next != nil {
+		m.dropLocked(p, p.next)
 	}
-	if len(m.places) == 0 {
+	if m.places--; m.places == 0 {
 		m.closed = true
 		m.cancel(leftDone)
 	}
@@ -416,7 +465,7 @@ func wake(c chan struct{}) {
 func (p *place) leave() {
 	p.m.mu.Lock()
 	p.m.leaveLocked(p, leftDone)
-	last := len(p.m.places) == 0
+	last := p.m.places == 0
 	p.m.mu.Unlock()
 	if last {
 		<-p.m.done
@@ -456,7 +505,7 @@ func (p *place) take(old []kv.Update) ([]kv.Update, error) {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
 	queue := p.queue
-	p.queue, p.bytes, p.given, p.taken = old[:0], 0, p.a.done, time.Now()
+	p.queue, p.bytes, p.given, p.taken = old[:0], 0, p.done, time.Now()
 	return queue, p.left
 }
 
@@ -464,8 +513,8 @@ func (p *place) take(old []kv.Update) ([]kv.Update, error) {
 // for it if need be.
 func (p *place) await(revision kv.Revision) {
 	p.m.mu.Lock()
-	p.wants = max(p.wants, revision)
-	here := p.a.done >= revision
+	p.wants, p.asked = max(p.wants, revision), time.Now()
+	here := p.done >= revision
 	p.m.mu.Unlock()
 	if here {
 		wake(p.ready)
@@ -497,7 +546,7 @@ func (p *place) passLocked() bool {
 	}
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
-	p.queue, p.bytes, p.given, p.taken = p.queue[:0], 0, p.a.done, time.Now()
+	p.queue, p.bytes, p.given, p.taken = p.queue[:0], 0, p.done, time.Now()
 	return true
 }
 

@@ -154,8 +154,14 @@ func (f *follower) expect(want string) {
 // stream and the consumer once it may share one.
 func (s *scripted) own(t *testing.T, c *Client) (*scriptedStream, *quiet) {
 	t.Helper()
+	return s.ownOf(t, c, kv.Prefix("/"))
+}
+
+// ownOf is own of a range.
+func (s *scripted) ownOf(t *testing.T, c *Client, r kv.Range) (*scriptedStream, *quiet) {
+	t.Helper()
 	q := &quiet{want: new(kv.Demand)}
-	q.follower = follow(t, c, kv.FollowRequest{Range: kv.Prefix("/"), From: 101, Want: q.want})
+	q.follower = follow(t, c, kv.FollowRequest{Range: r, From: 101, Want: q.want})
 	private := s.opened(t)
 	if r := private.creates(); r.GetStartRevision() != 101 || r.GetWatchId() != 0 {
 		t.Fatalf("the first stream creates %v", r)
@@ -173,7 +179,13 @@ func (s *scripted) own(t *testing.T, c *Client) (*scriptedStream, *quiet) {
 // none, at revision 101.
 func (s *scripted) joined(t *testing.T, c *Client, shared *scriptedStream) (*scriptedStream, *quiet) {
 	t.Helper()
-	private, q := s.own(t, c)
+	return s.joinedOf(t, c, shared, kv.Prefix("/"))
+}
+
+// joinedOf is joined of a range.
+func (s *scripted) joinedOf(t *testing.T, c *Client, shared *scriptedStream, r kv.Range) (*scriptedStream, *quiet) {
+	t.Helper()
+	private, q := s.ownOf(t, c, r)
 	if shared == nil {
 		shared = s.opened(t)
 	}
@@ -190,7 +202,7 @@ func (s *scriptedStream) announce(c *Client, id, revision int64) {
 	m := c.muxes.now
 	c.muxes.mu.Unlock()
 	m.mu.Lock()
-	p := m.places[id]
+	p := m.watches[id].places[0]
 	m.mu.Unlock()
 	s.send(created(id, revision))
 	testkit.Eventually(s.t, "the client takes the announcement", func() bool { return p.begins() == kv.Revision(revision) })

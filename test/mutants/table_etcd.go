@@ -20,7 +20,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "mux-answer-before-announcement", Bug: "takes the shared stream's progress for that of a watch that is not announced", File: "mux.go",
-			Old: "if p.a == nil {\n\t\treturn nil\n", New: "if p.a == nil {\n\t\tp.at, p.a = r.revision, newAssembly(r.revision+1)\n\t\tp.joined <- p.at\n\t\treturn nil\n", Tests: "TestProgressBeforeTheAnnouncementIsOfTheOthers",
+			Old: "if w.a == nil {\n\t\treturn nil\n", New: "if w.a == nil {\n\t\tw.a = newAssembly(r.revision + 1)\n\t\tw.places[0].begin(r.revision)\n\t\treturn nil\n", Tests: "TestProgressBeforeTheAnnouncementIsOfTheOthers",
 		},
 		{
 			Name: "mux-slow-dropped", Bug: "ends a watch whose consumer is slow", File: "follow.go",
@@ -31,8 +31,8 @@ func etcdGroup() Group {
 			Old: `case n > 0 && p.bytes+size > placeBytes:`, New: `case false:`, Tests: "TestSlowConsumerLeavesTheSharedStream",
 		},
 		{
-			Name: "mux-ended-not-cancelled", Bug: "leaves a watch that etcd has ended on the shared stream, which silences the others", File: "mux.go",
-			Old: `if p.at > 0 {`, New: `if p.at > 0 && why != leftEnded {`, Tests: "TestOneWatchOfTheSharedStreamIsCompacted",
+			Name: "mux-ended-not-cancelled", Bug: "leaves a watch that etcd has ended on the shared stream, which silences the others", File: "upstream.go",
+			Old: `if w.a != nil {`, New: `if w.a != nil && p.left != leftEnded {`, Tests: "TestOneWatchOfTheSharedStreamIsCompacted",
 		},
 		{
 			Name: "mux-never-shed", Bug: "lets one watch silence the progress of all", File: "mux.go",
@@ -40,7 +40,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "mux-shed-least", Bug: "has the quietest watch leave", File: "mux.go",
-			Old: `p.lively > most.lively`, New: `p.lively < most.lively`, Tests: "TestWatchThatSilencesTheSharedStreamLeaves",
+			Old: `w.lively > most.lively`, New: `w.lively < most.lively`, Tests: "TestWatchThatSilencesTheSharedStreamLeaves",
 		},
 		{
 			Name: "mux-of-two-histories", Bug: "watches of two histories share a stream", File: "mux.go",
@@ -68,7 +68,43 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "mux-idle-not-told", Bug: "tells no progress to a consumer that does not ask for it", File: "mux.go",
-			Old: `(p.wants > p.given || now.Sub(p.taken) >= m.c.cfg.ProgressIdle/2)`, New: `p.wants > p.given`, Tests: "TestIdleWatchesOfTheSharedStreamMakeProgress",
+			Old: `(waits || now.Sub(p.taken) >= m.c.cfg.ProgressIdle/2)`, New: `waits`, Tests: "TestIdleWatchesOfTheSharedStreamMakeProgress",
+		},
+		{
+			Name: "run-too-early", Bug: "the watch of a run takes over at a revision that it has not come to exactly", File: "upstream.go",
+			Old: `if w.a == nil || w.a.done != revision {`, New: `if w.a == nil {`, Tests: "TestRunTakesOverWithoutAGap",
+		},
+		{
+			Name: "run-brings-while-it-forms", Bug: "takes events from the watch of a run before it takes over", File: "mux.go",
+			Old: "if !w.forming {\n\t\t\t\tm.splitLocked(w, b)", New: "if true {\n\t\t\t\tm.splitLocked(w, b)", Tests: "TestRunTakesOverWithoutAGap",
+		},
+		{
+			Name: "run-progress-before-its-ranges", Bug: "takes progress from the watch of a run before it takes over", File: "mux.go",
+			Old: "if !w.forming {\n\t\tm.toldLocked(w, now)", New: "if true {\n\t\tm.toldLocked(w, now)", Tests: "TestRunTakesOverWithoutAGap",
+		},
+		{
+			Name: "run-event-proves-nothing", Bug: "asks etcd for the progress of ranges whose run has brought an event", File: "mux.go",
+			Old: `if p.done < w.a.done {`, New: `if p.done < w.a.done && len(w.places) == 1 {`, Tests: "TestAdjacentRangesShareAWatch",
+		},
+		{
+			Name: "run-progress-for-event", Bug: "has a range of a run come to a revision without its events", File: "upstream.go",
+			Old: `for i, part := range b.Split(ranges) {`, New: `for i, part := range b.Split(ranges[:1]) {`, Tests: "TestRunTakesOverWithoutAGap",
+		},
+		{
+			Name: "run-refused-again", Bug: "requests a run that etcd refuses again and again", File: "mux.go",
+			Old: `m.apart = m.apart || (r.canceled && w.forming)`, New: ``, Tests: "TestRunThatDoesNotForm",
+		},
+		{
+			Name: "run-ends-its-ranges", Bug: "ends the watches of a run that does not form", File: "mux.go",
+			Old: "if w.forming {\n\t\t\tm.dropLocked(p, w)", New: "if false {\n\t\t\tm.dropLocked(p, w)", Tests: "TestRunThatDoesNotForm",
+		},
+		{
+			Name: "run-keeps-one-that-left", Bug: "has a watch that left in a run that forms", File: "mux.go",
+			Old: "if p.next != nil {\n\t\tm.dropLocked(p, p.next)", New: "if false {\n\t\tm.dropLocked(p, p.next)", Tests: "TestWatchLeavesWhileItsRunForms",
+		},
+		{
+			Name: "run-too-wide", Bug: "keeps the watch of a run when some of its ranges have left", File: "upstream.go",
+			Old: `on.r == r && len(on.places) == len(places)`, New: `len(on.places) >= len(places)`, Tests: "TestRunGoesOnWithoutOneOfItsRanges",
 		},
 		{
 			Name: "history-unbounded", Bug: "reads any number of revisions of etcd's log", File: "since.go",

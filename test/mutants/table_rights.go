@@ -336,6 +336,14 @@ func kvGroup() Group {
 			Name: "deleted-without-previous", Bug: "takes a delete without its previous value for complete", File: "event.go",
 			Old: `case !put[string(e.KV.Key())]:`, New: `case false:`, Tests: "TestPreviousValueThatEtcdLeavesOut",
 		},
+		{
+			Name: "batch-split-whole", Bug: "gives a range the events of others", File: "runs.go",
+			Old: `at >= 0 && !slices.ContainsFunc(`, New: `at >= 0 && true || at >= 0 && !slices.ContainsFunc(`, Tests: "TestSplitIsByRange",
+		},
+		{
+			Name: "runs-over-gaps", Bug: "takes ranges for adjacent that are not", File: "runs.go",
+			Old: `at, found := ends[r.Start]`, New: `at, found := max(0, len(runs)-1), len(runs) > 0`, Tests: "TestRunsAreOfAdjacentRanges",
+		},
 	}}
 }
 

@@ -1,0 +1,129 @@
+package etcd
+
+import (
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// upstream is one watch at etcd on the shared stream. It begins with the one place that it was
+// created for. Places with adjacent ranges get one watch of the whole run: its events prove
+// the progress of all of them, without a question.
+//
+// The watch of a run forms while its places have their updates from other watches. It is
+// created as any other: from the present, and everything behind its announcement comes. The
+// places move at one answer of etcd, of a revision R to which exactly all watches of the
+// stream have come by it. Up to R the places have everything from the others, which bring nothing
+// more; and all behind R is yet to come by the new watch (watchable_store.go: progressIfSync
+// excludes notify). So nothing is missing or comes twice, and a revision is never split between
+// two watches. A place that leaves is taken out of the run, whose range changes by the
+// same steps.
+type upstream struct {
+	id      int64
+	r       kv.Range
+	places  []*place  // in the order of their ranges; guarded by mux.mu, as all below
+	a       *assembly // begins behind the announcement; nil before
+	forming bool
+	lively  int       // bytes since etcd last told the progress of all
+	last    time.Time // when the last event came
+}
+
+// runPause is how long no place may come or leave before runs are formed.
+const runPause = time.Second
+
+// createLocked has etcd create a watch of r from the present.
+func (m *mux) createLocked(r kv.Range, places ...*place) *upstream {
+	m.last++
+	w := &upstream{id: m.last, r: r, places: places}
+	m.watches[w.id], m.creating = w, append(m.creating, w)
+	m.c.count.watchesOpen.Add(1)
+	key, end := r.Etcd()
+	m.out.put(createRequest(&etcdserverpb.WatchCreateRequest{Key: key, RangeEnd: end, WatchId: w.id}))
+	return w
+}
+
+// dropLocked takes a place off a watch, which ends with its last one. A watch that etcd has
+// ended must be cancelled, too, or there is no progress for the others
+// (watchable_store.go, progressIfSync).
+func (m *mux) dropLocked(p *place, w *upstream) {
+	w.places = slices.DeleteFunc(w.places, func(x *place) bool { return x == p })
+	m.changed = time.Now()
+	if p.next == w {
+		p.next = nil
+	}
+	if len(w.places) > 0 {
+		return
+	}
+	delete(m.watches, w.id)
+	m.c.count.watchesOpen.Add(-1)
+	if w.a != nil {
+		m.out.put(cancelRequest(w.id))
+	}
+}
+
+// splitLocked queues the events of a revision in the places whose keys they are of.
+func (m *mux) splitLocked(w *upstream, b *kv.Batch) {
+	if len(w.places) == 1 && w.places[0].r == w.r {
+		m.queueLocked(w.places[0], kv.Update{Kind: kv.UpdateBatch, Revision: b.Revision, Batch: *b})
+		return
+	}
+	ranges := make([]kv.Range, len(w.places))
+	for i, p := range w.places {
+		ranges[i] = p.r
+	}
+	places := slices.Clone(w.places) // one may leave
+	for i, part := range b.Split(ranges) {
+		m.queueLocked(places[i], kv.Update{Kind: kv.UpdateBatch, Revision: b.Revision, Batch: part})
+	}
+}
+
+// shapeLocked has places with adjacent ranges share watches. It is called after an answer of
+// etcd for all watches: then the watches that form take over, or new ones begin to.
+func (m *mux) shapeLocked(revision kv.Revision, now time.Time) {
+	var formed []*upstream
+	for _, w := range m.watches {
+		if w.a == nil || w.a.done != revision {
+			return // wait for an answer that tells all of them the same
+		}
+		if w.forming {
+			formed = append(formed, w)
+		}
+	}
+	for _, w := range formed {
+		w.forming = false
+		for _, p := range w.places {
+			old := p.on
+			p.on, p.next = w, nil
+			m.dropLocked(p, old)
+		}
+	}
+	if len(formed) > 0 || m.apart || m.changed.IsZero() || now.Sub(m.changed) < m.c.muxes.pause {
+		return
+	}
+	m.changed = time.Time{}
+	var all []*place
+	var ranges []kv.Range
+	for _, w := range m.watches {
+		for _, p := range w.places {
+			all, ranges = append(all, p), append(ranges, p.r)
+		}
+	}
+	for run := range kv.Runs(ranges) {
+		places := make([]*place, len(run))
+		for i, at := range run {
+			places[i] = all[at]
+		}
+		r := kv.Range{Start: places[0].r.Start, End: places[len(places)-1].r.End}
+		if on := places[0].on; on.r == r && len(on.places) == len(places) {
+			continue
+		}
+		w := m.createLocked(r, places...)
+		w.forming = true
+		for _, p := range places {
+			p.next = w
+		}
+	}
+}

@@ -1,0 +1,376 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
+)
+
+// sharing returns a scripted etcd and watches of adjacent ranges, /a to /b and so on, which have
+// all moved to the shared stream at revision 101, as its watches 1, 2 and so on.
+func sharing(t *testing.T, watches int) (*scripted, *Client, *scriptedStream, []*quiet) {
+	t.Helper()
+	s, c := startScripted(t)
+	c.muxes.pause = 0
+	var shared *scriptedStream
+	var all []*quiet
+	for i := range watches {
+		var q *quiet
+		shared, q = s.joinedOf(t, c, shared, kv.Range{Start: fmt.Sprintf("/%c", 'a'+i), End: fmt.Sprintf("/%c", 'b'+i)})
+		all = append(all, q)
+	}
+	return s, c, shared, all
+}
+
+// change tells a watch of a revision that changes keys.
+func (s *scriptedStream) change(id, revision int64, keys ...string) {
+	s.t.Helper()
+	r := response(revision, false)
+	r.WatchId = id
+	for _, key := range keys {
+		r.Events = append(r.Events, &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: revision}})
+	}
+	s.send(r)
+}
+
+// forms waits until the watch of a run is requested, and announces it at revision.
+func (s *scriptedStream) forms(c *Client, start, end string, revision int64) (id int64) {
+	s.t.Helper()
+	r := s.creates()
+	if string(r.GetKey()) != start || string(r.GetRangeEnd()) != end || r.GetStartRevision() != 0 {
+		s.t.Fatalf("a watch is created with %v, want one of %s to %s", r, start, end)
+	}
+	s.send(created(r.GetWatchId(), revision))
+	return r.GetWatchId()
+}
+
+// cancelled waits until these watches are cancelled.
+func (s *scriptedStream) cancelled(want ...int64) {
+	s.t.Helper()
+	var got []int64
+	for range want {
+		got = append(got, s.cancels())
+	}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		s.t.Fatalf("watches %v are cancelled, want %v", got, want)
+	}
+}
+
+// Watches of adjacent ranges get one watch at etcd. Its events are split, whole within each
+// range, and prove the progress of all, without a question.
+func TestAdjacentRangesShareAWatch(t *testing.T) {
+	_, c, shared, all := sharing(t, 3)
+	shared.progress(102) // a run is requested
+	run := shared.forms(c, "/a", "/d", 102)
+	shared.change(1, 103, "/a1")
+	all[0].skip(103, "b103×1")
+	shared.change(run, 103, "/a1") // the run forms: it brings nothing yet
+	shared.progress(103)           // and now it is the only one
+	shared.cancelled(1, 2, 3)
+	asked := c.Stats().ProgressAsked
+	for _, q := range all {
+		q.want.Ask(104)
+	}
+	shared.change(run, 104, "/b1", "/a1", "/b2")
+	for i, want := range []string{"b104×1", "b104×2", "p104"} {
+		all[i].skip(104, want)
+	}
+	shared.change(run, 105, "/a1")
+	all[0].skip(105, "b105×1")
+	all[1].want.Ask(105)
+	all[1].skip(105, "p105")
+	if n := c.Stats(); n.ProgressAsked-asked > 1 || n.WatchesOpen != 1 || n.StreamsOpen != 1 {
+		t.Errorf("stats: %+v; %d questions before", n, asked)
+	}
+}
+
+// skip takes updates up to that of revision, which must be as want says. Those before it must be
+// progress.
+func (q *quiet) skip(revision kv.Revision, want string) {
+	q.t.Helper()
+	for {
+		u := q.next()
+		if u.Revision >= revision {
+			if got := seen([]kv.Update{u}); got != want {
+				q.t.Fatalf("got %s, want %s", got, want)
+			}
+			return
+		}
+		if u.Kind != kv.UpdateProgress {
+			q.t.Fatalf("got %s before %s", seen([]kv.Update{u}), want)
+		}
+	}
+}
+
+// While the watch of a run forms, revisions come by both the run's watch and those before, in
+// any order between the two. The run takes over where none is missing or comes twice.
+func TestRunTakesOverWithoutAGap(t *testing.T) {
+	_, c, shared, all := sharing(t, 2)
+	shared.progress(102)
+	run := shared.forms(c, "/a", "/c", 104) // and etcd was at 103 when it created the watch
+	shared.change(run, 104, "/a1", "/b1")
+	shared.change(2, 103, "/b1")
+	shared.progress(103) // etcd was asked before it created the watch: it proves nothing for it
+	shared.change(run, 105, "/b1")
+	shared.change(run, 106, "/a1")
+	shared.change(1, 104, "/a1")
+	shared.change(2, 104, "/b1")
+	shared.change(2, 105, "/b1")
+	shared.change(1, 106, "/a1")
+	shared.progress(106)
+	shared.change(run, 107, "/b1", "/a1")
+	shared.change(1, 107, "/a1") // on its way when the run took over
+	shared.change(2, 107, "/b1")
+	shared.cancelled(1, 2)
+	for i, want := range [][]string{{"b104×1", "b106×1", "b107×1"}, {"b103×1", "b104×1", "b105×1", "b107×1"}} {
+		var got []string
+		for len(got) == 0 || got[len(got)-1] != "b107×1" {
+			if u := all[i].next(); u.Kind == kv.UpdateBatch {
+				got = append(got, seen([]kv.Update{u}))
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("watch %d got %v, want %v", i, got, want)
+		}
+	}
+}
+
+// A watch leaves a run, since its consumer ends. The others get their events without a pause,
+// and then a watch without its range.
+func TestRunGoesOnWithoutOneOfItsRanges(t *testing.T) {
+	_, c, shared, all := sharing(t, 3)
+	shared.progress(102)
+	run := shared.forms(c, "/a", "/d", 102)
+	shared.progress(103)
+	shared.cancelled(1, 2, 3)
+	all[1].stop()
+	shared.change(run, 104, "/a1", "/b1", "/c1")
+	shared.change(run, 105, "/b1")
+	all[0].skip(104, "b104×1")
+	all[2].skip(104, "b104×1")
+	shared.progress(106)
+	var ids []int64
+	for range 2 {
+		r := shared.creates()
+		shared.send(created(r.GetWatchId(), 106))
+		ids = append(ids, r.GetWatchId())
+		if got := string(r.GetKey()) + string(r.GetRangeEnd()); got != "/a/b" && got != "/c/d" {
+			t.Errorf("a watch of %s is created", got)
+		}
+	}
+	shared.change(run, 107, "/a1")
+	all[0].skip(107, "b107×1")
+	shared.progress(107)
+	shared.cancelled(run)
+	for _, id := range ids {
+		shared.change(id, 108, "/a1") // of both: each has its own keys alone
+	}
+	all[0].skip(108, "b108×1")
+	if n := c.Stats(); n.WatchesOpen != 2 || n.LeftOther+n.LeftSlow != 0 {
+		t.Errorf("stats: %+v", n)
+	}
+}
+
+// etcd ends the watch of a run, as compacted: each of its watches continues on a separate
+// stream from its own position, which tells its consumer why.
+func TestRunIsCompacted(t *testing.T) {
+	s, c, shared, all := sharing(t, 2)
+	shared.progress(102)
+	run := shared.forms(c, "/a", "/c", 102)
+	shared.progress(103)
+	shared.cancelled(1, 2)
+	shared.change(run, 104, "/a1")
+	all[0].skip(104, "b104×1")
+	all[1].want.Ask(104)
+	all[1].skip(104, "p104")
+	shared.send(&etcdserverpb.WatchResponse{WatchId: run, Canceled: true, CompactRevision: 150})
+	for range all {
+		private := s.opened(t)
+		if r := private.creates(); r.GetStartRevision() != 105 {
+			t.Errorf("it resumes with %v", r)
+		}
+		private.send(created(0, 160))
+		private.send(&etcdserverpb.WatchResponse{Canceled: true, CompactRevision: 150})
+	}
+	for _, q := range all {
+		var compacted *kv.CompactedError
+		if err := q.failure(); !errors.As(err, &compacted) || *compacted != (kv.CompactedError{Requested: 105, Floor: 150}) {
+			t.Errorf("it ended with %v", err)
+		}
+	}
+}
+
+// etcd refuses or ends the watch of a run that forms: the watches before go on, and a refused
+// run is not requested again.
+func TestRunThatDoesNotForm(t *testing.T) {
+	for name, again := range map[string]bool{"refused": false, "compacted": true} {
+		t.Run(name, func(t *testing.T) {
+			_, c, shared, all := sharing(t, 2)
+			shared.progress(102)
+			if again {
+				run := shared.forms(c, "/a", "/c", 102)
+				shared.send(&etcdserverpb.WatchResponse{WatchId: run, Canceled: true, CompactRevision: 150})
+				shared.cancelled(run)
+			} else {
+				shared.creates()
+				shared.send(&etcdserverpb.WatchResponse{WatchId: -1, Created: true, Canceled: true, CancelReason: "etcdserver: permission denied"})
+			}
+			shared.progress(103)
+			if again {
+				shared.forms(c, "/a", "/c", 103)
+			}
+			shared.change(1, 104, "/a1")
+			shared.change(2, 104, "/b1")
+			all[0].skip(104, "b104×1")
+			all[1].skip(104, "b104×1")
+			m := c.muxes.now
+			m.mu.Lock()
+			if requested := m.last == 4; requested != again { // after watches 1 and 2 and the run
+				t.Errorf("the run is requested again: %v", requested)
+			}
+			m.mu.Unlock()
+			if n := c.Stats(); n.LeftOther != 0 {
+				t.Errorf("stats: %+v", n)
+			}
+		})
+	}
+}
+
+// A watch joins the shared stream while a run of its neighbours forms, and is in the next run.
+func TestWatchJoinsARun(t *testing.T) {
+	s, c, shared, all := sharing(t, 2)
+	shared.progress(102)
+	run := shared.forms(c, "/a", "/c", 102)
+	_, third := s.joinedOf(t, c, shared, kv.Range{Start: "/c", End: "/d"}) // as watch 4, from 101
+	all = append(all, third)
+	shared.progress(103)
+	shared.cancelled(1, 2)
+	shared.progress(104)
+	next := shared.forms(c, "/a", "/d", 104)
+	shared.change(run, 105, "/b1")
+	shared.change(next, 105, "/b1", "/c1")
+	shared.change(4, 105, "/c1")
+	shared.progress(105)
+	shared.cancelled(run, 4)
+	shared.change(next, 106, "/a1", "/c1")
+	all[0].skip(106, "b106×1")
+	all[1].skip(105, "b105×1")
+	all[2].skip(105, "b105×1")
+	all[2].skip(106, "b106×1")
+	if n := c.Stats(); n.WatchesOpen != 1 {
+		t.Errorf("stats: %+v", n)
+	}
+}
+
+// A watch leaves while its run forms: the run takes over for the others, and is requested again
+// without the range.
+func TestWatchLeavesWhileItsRunForms(t *testing.T) {
+	_, c, shared, all := sharing(t, 3)
+	shared.progress(102)
+	run := shared.forms(c, "/a", "/d", 102)
+	all[1].stop()
+	shared.cancelled(2)
+	shared.progress(103)
+	shared.cancelled(1, 3)
+	shared.change(run, 104, "/a1", "/b1", "/c1")
+	all[0].skip(104, "b104×1")
+	all[2].skip(104, "b104×1")
+	shared.progress(104)
+	shared.creates()
+	shared.creates()
+	if n := c.Stats(); n.WatchesOpen != 3 { // the run's, and the two that form
+		t.Errorf("stats: %+v", n)
+	}
+}
+
+// Three of four consumers of a run get all their events without a question while the fourth stops
+// to pull, leaves the run, loses nothing, and joins the run again.
+func TestSlowConsumerLeavesItsRun(t *testing.T) {
+	s := etcdtest.Start(t)
+	c := newClient(t, testConfig(s.Endpoint()))
+	c.muxes.pause = 0
+	all := followAll(t, s, c, adjacent(4)...)
+	one := func() bool {
+		at := put(t, s, "/elsewhere", "x")
+		for _, q := range all {
+			q.want.Ask(at)
+			q.reach(at)
+		}
+		n := c.Stats()
+		return n.WatchesOpen == 1 && n.StreamsOpen == 1
+	}
+	testkit.Eventually(t, "all watches are a run", one)
+	slow := all[0]
+	var want []string
+	for i := range 30 {
+		value := strings.Repeat("v", 100<<10) + fmt.Sprint(i)
+		want = append(want, fmt.Sprintf("%d: PUT /s00/k=%s", put(t, s, "/s00/k", value), value))
+		at := put(t, s, fmt.Sprintf("/s%02d/k", 1+i%3), "v")
+		for j, q := range all[1:] {
+			q.want.Ask(at)
+			if got := q.reach(at); (len(got) == 1) != (j == i%3) {
+				t.Fatalf("consumer %d got %q at write %d", 1+j, got, i)
+			}
+		}
+	}
+	if n := c.Stats(); n.LeftSlow != 1 {
+		t.Errorf("stats: %+v", n)
+	}
+	now := put(t, s, "/elsewhere", "y")
+	slow.want.Ask(now)
+	if got := slow.reach(now); !slices.Equal(got, want) {
+		t.Errorf("got %d batches, want %d", len(got), len(want))
+	}
+	testkit.Eventually(t, "all watches are a run again", one)
+}
+
+// adjacent returns n ranges, each of which ends where the next one starts: those of prefixes.
+func adjacent(n int) (out []kv.Range) {
+	for i := range n {
+		out = append(out, kv.Range{Start: fmt.Sprintf("/s%02d/", i), End: fmt.Sprintf("/s%02d/", i+1)})
+	}
+	return out
+}
+
+// A write to a run costs no question: its event proves the progress of all ranges.
+func TestEventOfARunNeedsNoQuestion(t *testing.T) {
+	s := etcdtest.Start(t)
+	c := newClient(t, testConfig(s.Endpoint()))
+	c.muxes.pause = 0
+	all := followAll(t, s, c, adjacent(16)...)
+	testkit.Eventually(t, "all watches are a run", func() bool {
+		at := put(t, s, "/elsewhere", "x")
+		for _, q := range all {
+			q.want.Ask(at)
+			q.reach(at)
+		}
+		return c.Stats().WatchesOpen == 1
+	})
+	before := c.Stats().ProgressAsked
+	const writes = 30
+	for i := range writes {
+		at := put(t, s, fmt.Sprintf("/s%02d/k", i%16), fmt.Sprint(i))
+		all[i%16].reach(at) // the event is here
+		for _, q := range all {
+			q.want.Ask(at)
+		}
+		for j, q := range all {
+			if j != i%16 {
+				q.reach(at)
+			}
+		}
+	}
+	// A question that was on its way, or one each ProgressIdle.
+	if asked := c.Stats().ProgressAsked - before; asked > writes/5 {
+		t.Errorf("%d questions for %d writes", asked, writes)
+	}
+}
