@@ -108,6 +108,14 @@ func plannerGroup() Group {
 			Old: `return min(max(m.Weight, 1), shard.MaxWeight)`, New: `return max(m.Weight, 1)`, Tests: "TestANodeOfWeightTwoGetsTwiceTheShards",
 		},
 		{
+			Name: "owners-scattered", Bug: "gives adjacent shards different owners at the founding", File: "owners.go",
+			Old: `near := o.beside(i, slot) > 0 &&`, New: `near := false && o.beside(i, slot) > 0 &&`, Tests: "TestOwnersOwnAdjacentShards",
+		},
+		{
+			Name: "owners-unequal", Bug: "passes any shard on, in the middle of those that a node owns", File: "owners.go",
+			Old: `gain := o.beside(i, to) - o.beside(i, from)`, New: `gain := o.beside(i, from) - o.beside(i, to)`, Tests: "TestOwnersOwnAdjacentShards",
+		},
+		{
 			Name: "owners-without-weights", Bug: "spreads owners evenly over nodes of different weights", File: "owners.go",
 			Old: `return f.of*g.by < g.of*f.by`, New: `return f.of < g.of`, Tests: "TestANodeOfWeightTwoGetsTwiceTheShards",
 		},

@@ -18,6 +18,9 @@ import (
 // path of shards along which ownership can pass from a node to one that owns at least
 // two fewer, or less of its share, it is passed.
 //
+// Where that leaves a choice, neighbours get the same owner: a node watches adjacent shards
+// with one watch at etcd, whose events prove the progress of all of them.
+//
 // It starts from the owners in the map, so a change of the members changes no more
 // owners than the bound asks for, and it depends on only the map and the
 // members, so every leader plans the same.
@@ -68,6 +71,9 @@ func (p *Planner) current(s *shard.Shard, wanted []int32) int32 {
 // spread sets the owner of each unit, and the holder of those that have none.
 func (p *Planner) spread(units []unit) {
 	o := owners{p: p, units: units, owned: make([][]int, len(p.candidates)), from: make([]hop, len(p.candidates)), closed: make([]bool, len(p.candidates))}
+	for _, c := range p.candidates {
+		o.weights += c.weight
+	}
 	for i := range units {
 		if units[i].holder >= 0 {
 			o.give(i, units[i].holder)
@@ -75,7 +81,7 @@ func (p *Planner) spread(units []unit) {
 	}
 	for i := range units {
 		if u := &units[i]; u.holder < 0 {
-			u.holder = o.heir(u)
+			u.holder = o.heir(i)
 			o.give(i, u.holder)
 		}
 	}
@@ -91,6 +97,8 @@ type owners struct {
 	from   []hop   // of the latest search
 	search int     // numbers searches, from 1
 	closed []bool  // nodes that can pass nothing on, nor can those they reach
+
+	weights int // of all nodes
 }
 
 // hop is how a search reached a node: the owner of unit passes it on.
@@ -120,17 +128,43 @@ func (o *owners) give(i int, slot int32) {
 	o.owned[o.rank(slot)] = append(o.owned[o.rank(slot)], i)
 }
 
-// heir returns the node that owns least of its share of those that the unit belongs on, of those
-// that have a copy if there are any.
-func (o *owners) heir(u *unit) int32 {
-	best, warmest := int32(-1), false
+// heir returns the node that gets a unit without owner, of those that the unit belongs on, and of
+// those that have a copy if there are any: the owner of a neighbour until that owns its share, or
+// else the node that owns least of its share.
+func (o *owners) heir(i int) int32 {
+	u := &o.units[i]
+	best, warmest, nearest := int32(-1), false, false
 	for _, slot := range u.wanted {
+		rank := o.rank(slot)
 		warm := slices.Contains(u.shards[0].Replicas, o.p.nodes[slot].name)
-		if best < 0 || (warm && !warmest) || (warm == warmest && o.next(o.rank(slot)).less(o.next(o.rank(best)))) {
-			best, warmest = slot, warm
+		near := o.beside(i, slot) > 0 && len(o.owned[rank])+1 <= len(o.units)*o.p.candidates[rank].weight/o.weights
+		if best < 0 || (warm && !warmest) || (warm == warmest && ((near && !nearest) ||
+			(near == nearest && o.nearer(i, slot, best)))) {
+			best, warmest, nearest = slot, warm, near
 		}
 	}
 	return best
+}
+
+// nearer reports whether the unit costs node a less than node b, or as little and only a owns a
+// neighbour of it.
+func (o *owners) nearer(i int, a, b int32) bool {
+	x, y := o.next(o.rank(a)), o.next(o.rank(b))
+	return x.less(y) || (!y.less(x) && o.beside(i, a) > o.beside(i, b))
+}
+
+// beside returns how many neighbours of a unit the node owns: 2 at most.
+func (o *owners) beside(i int, slot int32) (n int) {
+	for _, j := range []int{i - 1, i + 1} {
+		if j < 0 || j >= len(o.units) || o.units[j].holder < 0 || o.units[j].owner != slot {
+			continue
+		}
+		a, b := &o.units[min(i, j)], &o.units[max(i, j)]
+		if a.shards[len(a.shards)-1].Range.End == b.shards[0].Range.Start {
+			n++
+		}
+	}
+	return n
 }
 
 // even passes units on until no node can pass one to a node that it costs less.
@@ -201,13 +235,26 @@ func (o *owners) path(start int) int32 {
 	return -1
 }
 
-// pass moves one unit along each step of the path from start to the node.
+// pass moves one unit along each step of the path from start to the node: the one that leaves the
+// fewest neighbours with different owners.
 func (o *owners) pass(start int, to int32) {
 	for o.rank(to) != start {
-		i := o.from[o.rank(to)].unit
-		from := o.units[i].owner
-		at := slices.Index(o.owned[o.rank(from)], i)
-		o.owned[o.rank(from)] = slices.Delete(o.owned[o.rank(from)], at, at+1)
+		from := o.units[o.from[o.rank(to)].unit].owner
+		owned, at, most := o.owned[o.rank(from)], -1, 0
+		for k, i := range owned {
+			if u := &o.units[i]; u.pinned || !slices.Contains(u.wanted, to) {
+				continue
+			}
+			gain := o.beside(i, to) - o.beside(i, from)
+			if o.units[i].shards[0].Owner() != o.p.nodes[from].name { // it changes its owner anyway
+				gain += 4
+			}
+			if at < 0 || gain > most {
+				at, most = k, gain
+			}
+		}
+		i := owned[at]
+		o.owned[o.rank(from)] = slices.Delete(owned, at, at+1)
 		o.give(i, to)
 		to = from
 	}
