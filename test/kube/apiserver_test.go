@@ -177,12 +177,7 @@ type apiserver struct {
 // apiserver returns a kube-apiserver that runs until the test ends.
 func (c *cluster) apiserver(t *testing.T, flags ...string) *apiserver {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	l.Close()
+	_, port, err := net.SplitHostPort(free(t))
 	if err != nil {
 		t.Fatal(err)
 	}

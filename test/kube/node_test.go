@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/shardwatch/shardwatch/internal/files/certtest"
+	"github.com/shardwatch/shardwatch/internal/freeport"
 	"github.com/shardwatch/shardwatch/internal/testing/proc"
 )
 
@@ -40,15 +41,15 @@ type node struct {
 	lives   []*proc.Process // guarded by mu; all that have been started
 }
 
-// free returns an address of loopback that is free now.
+// free returns an address of loopback that stays free for this process: while a node or an
+// apiserver is down, no connection of a client gets its port.
 func free(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := freeport.Take(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return ports[0]
 }
 
 // built is the folder of the programs that tests have built.
