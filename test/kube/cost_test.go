@@ -34,6 +34,7 @@ var (
 	costRate     = flag.Int("cost.rate", 20, "writes in a second of TestCost")
 	costLists    = flag.Int("cost.lists", 2, "lists of all pods of TestCost, of each encoding")
 	costSettle   = flag.Duration("cost.settle", 10*time.Millisecond, "time from a collection of garbage to a reading of memory of TestCost")
+	costBeside   = flag.String("cost.beside", "", "other cachenode programs, with commas, which TestCost measures before the one that is built here")
 	costProfiles = flag.String("cost.profiles", "", "folder for CPU profiles of TestCost while events are delivered")
 )
 
@@ -58,8 +59,9 @@ type costRun struct {
 }
 
 // TestCost has the same watches and lists at an apiserver alone, and at a node before
-// another apiserver, while pods are changed through a third one. It checks that each watch
-// gets its events, and reports CPU time and memory of both sides.
+// another apiserver, while pods are changed through a third one. With -cost.beside nodes of
+// other programs have them, too. It checks that each watch gets its events, and reports CPU time
+// and memory of each side.
 func TestCost(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
@@ -71,14 +73,21 @@ func TestCost(t *testing.T) {
 		return err
 	})
 	alone, behind := c.apiserver(t), c.apiserver(t)
-	n := c.node(t, "x", []string{behind.url}, append(c.proxy(t), "--pprof", "--kube-preload", "pods.v1,pods.v1/json")...)
+	args := append(c.proxy(t), "--pprof", "--kube-preload", "pods.v1,pods.v1/json")
+	node := func(name, at, bin string) costSide {
+		n := c.nodeOf(t, bin, at, []string{behind.url}, args...)
+		return costSide{name: name, url: "https://" + n.kube, serving: func() *proc.Process { return n.process }, page: n.get, behind: func() *proc.Process { return behind.process }}
+	}
 	var text strings.Builder
 	r := &costRun{c: c, out: tabwriter.NewWriter(&text, 0, 0, 1, ' ', 0), sides: []costSide{
 		{name: "apiserver", url: alone.url, serving: func() *proc.Process { return alone.process }, page: func(ctx context.Context, path string) (string, error) {
 			return c.page(ctx, alone.url+path)
 		}},
-		{name: "node", url: "https://" + n.kube, serving: func() *proc.Process { return n.process }, page: n.get, behind: func() *proc.Process { return behind.process }},
 	}}
+	for i, bin := range strings.FieldsFunc(*costBeside, func(r rune) bool { return r == ',' }) {
+		r.sides = append(r.sides, node(filepath.Base(bin), fmt.Sprintf("beside-%d", i), bin))
+	}
+	r.sides = append(r.sides, node("node", "x", ""))
 	r.patch = func(ctx context.Context, i int) error {
 		r.turn++
 		_, err := pods.Patch(ctx, costPodName(i), types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"turn":"%d"}}}`, r.turn), metav1.PatchOptions{})

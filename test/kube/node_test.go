@@ -34,6 +34,7 @@ type node struct {
 	name       string
 	kube, http string // addresses
 	args       []string
+	bin        string       // the program; empty: the one that is built here
 	pages      *http.Client // for the HTTP port if that has TLS; nil: it has not
 
 	mu      sync.Mutex
@@ -85,8 +86,14 @@ clusters: [{name: a, cluster: {server: %q, certificate-authority: ca.pem}}], use
 // front proxy.
 func (c *cluster) node(t *testing.T, name string, servers []string, args ...string) *node {
 	t.Helper()
+	return c.nodeOf(t, "", name, servers, args...)
+}
+
+// nodeOf is node, of a program; empty: the one that is built here.
+func (c *cluster) nodeOf(t *testing.T, bin, name string, servers []string, args ...string) *node {
+	t.Helper()
 	files := certtest.NewFiles(t, c.ca.Issue(t, name), c.ca)
-	n := &node{c: c, name: name, kube: free(t), http: free(t)}
+	n := &node{c: c, bin: bin, name: name, kube: free(t), http: free(t)}
 	n.args = append([]string{
 		"run", "--name", name, "--kube-listen", n.kube, "--http-listen", n.http, "--kubeconfig", c.access(t, servers[0]),
 		"--kube-tls-cert", files.Cert, "--kube-tls-key", files.Key, "--kube-client-ca", files.CA, "--kube-server", strings.Join(servers, ","),
@@ -107,9 +114,12 @@ func (n *node) log() string { return filepath.Join(n.c.dir, n.name+".log") }
 
 func (n *node) start(t *testing.T) {
 	t.Helper()
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
+	bin := n.bin
+	if bin == "" {
+		var err error
+		if bin, err = binary(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	process, err := proc.Start(n.log(), bin, n.args...)
 	if err != nil {
