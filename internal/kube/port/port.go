@@ -105,6 +105,9 @@ func (c *Config) serveStream(w http.ResponseWriter, r *http.Request) {
 // many clients may come from one address, that of a proxy.
 const freeHead = 4 << 10
 
+// tokenCopies is how often the review of a token copies it: into its JSON, and into frames.
+const tokenCopies = 2
+
 // serve answers a request. Large headers count for its address until the handler returns.
 func (c *Config) serve(w http.ResponseWriter, r *http.Request) {
 	n := headBytes(r)
@@ -112,6 +115,7 @@ func (c *Config) serve(w http.ResponseWriter, r *http.Request) {
 		c.Handler.ServeHTTP(w, r)
 		return
 	}
+	n += tokenCopies * int64(len(r.Header.Get("Authorization")))
 	client := budget.Client{Name: sourceOf(r), Max: budget.HalfOfTotal}
 	if err := c.Budget.Take(client, budget.Requests, n, 0); err != nil {
 		w.Header().Set("Retry-After", "1")
