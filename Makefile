@@ -73,8 +73,9 @@ compat: ## Run other people's etcd clients against cache nodes, all of them
 	go test -C test/kube -count=1 -timeout 1h -v . -args -apiserver=1.37
 
 .PHONY: bench-kube
-bench-kube: ## Fail apiservers and nodes below 500 informers, measure what watches cost, and apiservers alone beside them (ARGS="-storm.cycles=1")
+bench-kube: ## Fail apiservers and nodes below 500 and 5,000 informers, measure what watches cost, and apiservers alone beside them (ARGS="-storm.cycles=1")
 	go test -C test/kube -run TestStorms -count=1 -timeout 3h -v . -args -storm.informers=500 -storm.objects=1000 -storm.cycles=10 -storm.sides=tier,shared,apiservers $(ARGS)
+	go test -C test/kube -run TestStorms -count=1 -timeout 1h -v . -args -storm.informers=5000 -storm.objects=1000 -storm.cycles=1 -storm.rate=2 $(ARGS)
 	go test -C test/kube -run TestCost -count=1 -timeout 1h -v . -args -cost.pods=10000 -cost.all=500 -cost.kubelets=5000 -cost.writes=200 -cost.lists=10 -cost.settle=1s
 
 .PHONY: differential
