@@ -414,10 +414,20 @@ func (b *Budget) full(u Use) error {
 // in the client's turn. When the deadline of ctx passes, or too many wait, it
 // fails with a *kv.LimitError; when ctx is cancelled, with its cause.
 func (b *Budget) Reserve(ctx context.Context, c Client, u Use, n int64) (*Reservation, error) {
+	return b.ReserveAnnounced(ctx, c, u, n, func() {})
+}
+
+// ReserveAnnounced is Reserve, and calls wait before it waits.
+func (b *Budget) ReserveAnnounced(ctx context.Context, c Client, u Use, n int64, wait func()) (*Reservation, error) {
 	got := make(chan struct{})
 	w, err := b.Wait(c, u, n, func() { close(got) })
 	if err != nil {
 		return nil, err
+	}
+	select {
+	case <-got:
+	default:
+		wait()
 	}
 	select {
 	case <-got:

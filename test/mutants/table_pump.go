@@ -8,7 +8,7 @@ func pumpGroup() Group {
 		},
 		{
 			Name: "pump-bytes-without-yield", Bug: "a pump that sends much yields as rarely as one that sends little", File: "pump.go",
-			Old: `own.visits.Did(1+sent/visitBytes, maxVisits)`, New: `own.visits.Did(1+0*sent, maxVisits)`, Tests: "TestPumpsThatSendMuchYield",
+			Old: `own.visits.Did(steps+sent/visitBytes, maxVisits)`, New: `own.visits.Did(steps+0*sent, maxVisits)`, Tests: "TestPumpsThatSendMuchYield",
 		},
 		{
 			Name: "pump-connections-take-turns", Bug: "a client with more connections has more turns", File: "clients.go",
@@ -70,8 +70,13 @@ func pumpGroup() Group {
 		},
 		{
 			Name: "pump-held-up-keeps-connection", Bug: "a send that waits holds up its connection", File: "pump.go",
-			Old: `	own.heldUp = true
-	c.goOnLocked()`, New: `	own.heldUp = true`, Tests: "TestSendsThatWait",
+			Old: `	own.endTurn()
+	c.goOnLocked()`, New: `	own.endTurn()`, Tests: "TestSendsThatWait",
+		},
+		{
+			Name: "pump-turn-of-a-wait", Bug: "a send that waits keeps the pump's turn", File: "pump.go",
+			Old: `	own.endTurn()
+	c.goOnLocked()`, New: `	c.goOnLocked()`, Tests: "TestVisitsWaitForTurns",
 		},
 		{
 			Name: "pump-one-by-one-shared", Bug: "a stream that takes messages one by one holds up a pump", File: "pump.go",

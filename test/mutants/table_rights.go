@@ -220,6 +220,14 @@ func gatewayGroup() Group {
 			Old: "\tcase d.quoted:\n\t\td.escaped = c == '\\\\'\n", New: "", Tests: "TestNesting",
 		},
 		{
+			Name: "json-written-beside-its-pump", Bug: "a pump continues while its message is written", File: "calls.go",
+			Old: "\t\tif inTurn {\n", New: "\t\tif false {\n", Tests: "TestAPumpWaitsUntilItsMessageIsWritten",
+		},
+		{
+			Name: "json-turn-of-a-wait", Bug: "an answer waits for its client in a turn", File: "credentials.go",
+			Old: "c.socket.Stalled() {\n\t\t\tc.end()\n", New: "c.socket.Stalled() {\n", Tests: "TestAnswersWaitWithoutATurn",
+		},
+		{
 			Name: "json-unsent-unbounded", Bug: "the kernel takes megabytes for a client of HTTP/1 that does not read", File: "credentials.go",
 			Old: "\tboundUnsent(conn)\n", New: "", Tests: "TestTheKernelHoldsLittleForClientsThatDoNotRead",
 		},

@@ -7,6 +7,10 @@ func serverGroup() Group {
 			Old: "\tnetlimit.Shaken(raw)\n", New: "\t_ = netlimit.Shaken\n", Tests: "TestHandshakesEndTheirTurn",
 		},
 		{
+			Name: "json-served-as-grpc", Bug: "watches in JSON are served by the pumps of those in gRPC", File: "server.go",
+			Old: "cfg.Etcd.Register(s.gateway, &s.webPumps)", New: "cfg.Etcd.Register(s.gateway, &s.pumps)", Tests: "TestWatchesInJSONTakeTurns",
+		},
+		{
 			Name: "compresses-streams", Bug: "compresses streams for clients that compress requests", File: "uncompressed.go",
 			Old: `if err := grpc.SetSendCompressor(stream.Context(), encoding.Identity); err != nil {`, New: `if err := error(nil); err != nil {`,
 			Tests: "TestNothingIsCompressedForClientsWithGzip", Package: "internal/node",

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc/mem"
 
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -17,7 +16,7 @@ func TestSendsAnnounceThatTheyWait(t *testing.T) {
 	defer cancel()
 	waits := make(chan struct{}, 1)
 	st := &stream{
-		services: &services{codec: wire.NewCodec()}, transport: newTransport("/"), server: ctx, toClient: make(chan mem.BufferSlice),
+		services: &services{codec: wire.NewCodec()}, transport: newTransport("/"), server: ctx, x: new(exchange), toClient: make(chan message),
 	}
 	st.transport.Announce(func() { waits <- struct{}{} })
 	sent := make(chan error, 1)
@@ -27,11 +26,11 @@ func TestSendsAnnounceThatTheyWait(t *testing.T) {
 	case err := <-sent:
 		t.Fatalf("a send without a reader has ended: %v", err)
 	}
-	(<-st.toClient).Free()
+	(<-st.toClient).data.Free()
 	if err := <-sent; err != nil {
 		t.Fatal(err)
 	}
-	st.toClient = make(chan mem.BufferSlice, 1) // a reader is there
+	st.toClient = make(chan message, 1) // a reader is there
 	if err := (serverStream{st}).SendMsg(new(etcdserverpb.WatchResponse)); err != nil {
 		t.Fatal(err)
 	}

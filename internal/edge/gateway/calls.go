@@ -169,8 +169,9 @@ func (s *services) NewStream(ctx context.Context, _ *grpc.StreamDesc, name strin
 	}
 	st := &stream{
 		services: s, x: x, transport: newTransport(name), client: ctx,
-		toServer: make(chan mem.BufferSlice), toClient: make(chan mem.BufferSlice), closed: make(chan struct{}), done: make(chan struct{}),
+		toServer: make(chan mem.BufferSlice), toClient: make(chan message), written: make(chan struct{}, 1), closed: make(chan struct{}), done: make(chan struct{}),
 	}
+	st.wrote = func() { st.written <- struct{}{} }
 	st.closeSend = sync.OnceFunc(func() { close(st.closed) })
 	var cancel context.CancelFunc
 	st.server, cancel = served(ctx, st.transport)
@@ -292,11 +293,14 @@ type stream struct {
 	transport      *transport
 	client, server context.Context //nolint:containedctx // of both sides
 
-	toServer, toClient chan mem.BufferSlice
-	closed             chan struct{} // the caller sends nothing more
-	closeSend          func()
-	done               chan struct{} // the handler has returned
-	err                error         // of the handler; set before done is closed
+	toServer  chan mem.BufferSlice
+	toClient  chan message
+	wrote     func()
+	written   chan struct{} // has a value when a message that was sent in a turn is written, or waits for the client
+	closed    chan struct{} // the caller sends nothing more
+	closeSend func()
+	done      chan struct{} // the handler has returned
+	err       error         // of the handler; set before done is closed
 }
 
 // Context implements grpc.ClientStream.
@@ -348,8 +352,13 @@ func (st *stream) SendMsg(m any) error {
 
 // RecvMsg implements grpc.ClientStream.
 func (st *stream) RecvMsg(into any) error {
+	st.x.endTurn() // the message before has been written
 	select {
-	case data := <-st.toClient:
+	case m := <-st.toClient:
+		data := m.data
+		if m.inTurn {
+			st.x.pace.leave = st.wrote
+		}
 		if _, ok := into.(*etcdserverpb.WatchResponse); ok {
 			return wire.Status(st.x.keep(st.client, st.services.watch, data, false))
 		}
@@ -383,23 +392,39 @@ func (s serverStream) SendHeader(md metadata.MD) error { return s.st.transport.S
 // SetTrailer implements grpc.ServerStream.
 func (s serverStream) SetTrailer(md metadata.MD) { _ = s.st.transport.SetTrailer(md) }
 
-// SendMsg implements grpc.ServerStream. It blocks while the client does not read.
+// message is a message on its way to the caller.
+type message struct {
+	data mem.BufferSlice
+	// inTurn: the sender is in a turn, and waits until the message is written or has to wait.
+	inTurn bool
+}
+
+// SendMsg implements grpc.ServerStream. It blocks while the client does not read. A pump has the message
+// written before it continues, so that one of the two computes at a time.
 func (s serverStream) SendMsg(m any) error {
 	data, err := s.st.services.codec.Marshal(m)
 	if err != nil {
 		return wire.Status(err)
 	}
 	s.st.transport.send()
+	wait := s.st.transport.wait
+	inTurn := wait != nil && s.st.x.pace != nil
 	select {
-	case s.st.toClient <- data: // its client has read all before
+	case s.st.toClient <- message{data, inTurn}: // its client has read all before
+		if inTurn {
+			select {
+			case <-s.st.written:
+			case <-s.st.server.Done():
+			}
+		}
 		return nil
 	default:
 	}
-	if wait := s.st.transport.wait; wait != nil {
+	if wait != nil {
 		wait()
 	}
 	select {
-	case s.st.toClient <- data:
+	case s.st.toClient <- message{data: data}:
 		return nil
 	case <-s.st.server.Done():
 		data.Free()

@@ -14,6 +14,9 @@ import (
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/socket"
+	"github.com/shardwatch/shardwatch/internal/yield"
 )
 
 // Credentials returns the transport credentials of the gRPC server: TLS when cfg is not
@@ -62,7 +65,11 @@ func (c *splitter) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 		return conn, info, nil
 	}
 	boundUnsent(conn)
-	return nil, nil, c.g.arrive.Put(&web{Conn: conn, info: info, pace: pace{pass: c.g.passOf(context.Background(), conn.RemoteAddr())}})
+	out := &web{Conn: conn, info: info, pace: pace{turn: c.g.turnOf(context.Background(), conn.RemoteAddr())}}
+	if out.pace.socket, _ = socket.Of(conn); out.pace.socket != nil {
+		out.pace.socket.Own()
+	}
+	return nil, nil, c.g.arrive.Put(out)
 }
 
 // handshake detects the protocol of a client.
@@ -125,6 +132,7 @@ type web struct {
 const (
 	pieceTimeout = 30 * time.Second
 	piece        = 64 << 10
+	record       = 16 << 10 // is written at a time to a socket that takes what the kernel does not: a record of TLS
 	leastRate    = 16 << 10
 )
 
@@ -133,45 +141,82 @@ const (
 // be served event by event as long as there is room. A watch that waits is a position.
 const unsentMost = 64 << 10
 
-// passOf returns what waits for a turn in which a client may write. The turn ends before the
-// write, which may wait for the client; few writers are ready to run at a time all the same.
-func (g *Gateway) passOf(ctx context.Context, client net.Addr) func() error {
-	return func() error {
-		leave, err := g.Turn(ctx, client)
-		if err == nil {
-			leave()
-		}
-		return err
-	}
+// turnOf returns what waits for a turn in which a client may write.
+func (g *Gateway) turnOf(ctx context.Context, client net.Addr) func() (leave func(), err error) {
+	return func() (func(), error) { return g.Turn(ctx, client) }
 }
 
-// pace holds a client to that.
+// pace holds a client to that. A piece is written in a turn, which ends before anything that waits
+// for the client: a turn for each piece, or that of the pump that has sent a message. So at most as many
+// writers are ready to run as there are turns.
 type pace struct {
-	waited time.Duration // all that writes took
-	wrote  int64         // bytes
-	pass   func() error  // returns when a piece may be written; nil: at once
+	waited time.Duration                    // all that writes took
+	wrote  int64                            // bytes
+	turn   func() (leave func(), err error) // waits for a turn for a piece; nil: none is needed
+	leave  func()                           // ends the turn that the one that writes has; nil: it has none
+	socket *socket.Socket                   // takes what the kernel does not; nil: writes wait for the client, and come after their turn
+	steps  yield.Steps                      // bytes
+}
+
+type paceKey struct{}
+
+// paceOf returns the pace of a request's connection; nil: it is not the request's alone, or its writes
+// wait for the client.
+func paceOf(ctx context.Context) *pace {
+	if c, _ := ctx.Value(paceKey{}).(*pace); c != nil && c.socket != nil {
+		return c
+	}
+	return nil
+}
+
+// end ends the turn, if there is one.
+func (c *pace) end() {
+	if c.leave != nil {
+		c.leave()
+		c.leave = nil
+	}
 }
 
 // write writes p to w, whose writes can have a deadline.
 func (c *pace) write(w io.Writer, deadline func(time.Time) error, p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
-		if c.pass != nil {
-			if err = c.pass(); err != nil {
+		own := c.leave == nil
+		if own && c.turn != nil {
+			if c.leave, err = c.turn(); err != nil {
 				break
 			}
 		}
-		began := time.Now()
-		grace := pieceTimeout + time.Duration(c.wrote)*time.Second/leastRate - c.waited
-		if err = deadline(began.Add(min(grace, pieceTimeout))); err != nil {
-			break
-		}
 		var more int
-		more, err = w.Write(p[n:min(n+piece, len(p))])
+		if c.socket == nil {
+			c.end()
+			err = c.timed(deadline, func() (err error) {
+				more, err = w.Write(p[n:min(n+piece, len(p))])
+				return err
+			})
+		} else if more, err = w.Write(p[n:min(n+record, len(p))]); err == nil && c.socket.Stalled() {
+			c.end()
+			err = c.timed(deadline, c.socket.Drain)
+		}
 		n += more
 		c.wrote += int64(more)
-		c.waited += time.Since(began)
+		if own {
+			c.end()
+		} else {
+			c.steps.Did(more, piece)
+		}
 	}
 	return n, err
+}
+
+// timed calls f, which waits for the client, with the deadline that the client has.
+func (c *pace) timed(deadline func(time.Time) error, f func() error) error {
+	began := time.Now()
+	grace := pieceTimeout + time.Duration(c.wrote)*time.Second/leastRate - c.waited
+	if err := deadline(began.Add(min(grace, pieceTimeout))); err != nil {
+		return err
+	}
+	defer func() { c.waited += time.Since(began) }()
+	return f()
 }
 
 // Write implements net.Conn.

@@ -48,6 +48,7 @@ type exchange struct {
 	memory *budget.Budget
 	holder budget.Client // of what the exchange holds
 	method *method       // the one that may be called; nil: any, with the node's own requests
+	pace   *pace         // of the connection that only this exchange writes to; nil: there is none, or its writes wait
 
 	streams sync.WaitGroup // handlers that run
 
@@ -74,6 +75,7 @@ func (x *exchange) in(ctx context.Context) context.Context {
 
 // end gives everything back. The handlers must be about to return.
 func (x *exchange) end() {
+	x.endTurn()
 	x.streams.Wait()
 	x.kept.Free()
 	x.mu.Lock()
@@ -84,6 +86,14 @@ func (x *exchange) end() {
 	}
 	if x.held > 0 {
 		x.answer.Release()
+	}
+}
+
+// endTurn ends the turn in which a message of a watch is written, if there is one. The HTTP handler
+// calls it.
+func (x *exchange) endTurn() {
+	if x.pace != nil {
+		x.pace.end()
 	}
 }
 
@@ -100,7 +110,7 @@ func (x *exchange) hold(ctx context.Context, n int64, only bool) error {
 		ctx, cancel = context.WithTimeout(ctx, waits)
 		defer cancel()
 	}
-	r, err := x.memory.Reserve(ctx, x.holder, budget.JSON, n)
+	r, err := x.memory.ReserveAnnounced(ctx, x.holder, budget.JSON, n, x.endTurn)
 	if err != nil {
 		return err
 	}

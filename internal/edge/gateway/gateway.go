@@ -124,6 +124,7 @@ func New(cfg Config) (*Gateway, error) {
 		ConnState:         g.count,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if c, ok := c.(*web); ok {
+				ctx = context.WithValue(ctx, paceKey{}, &c.pace)
 				ctx = peer.NewContext(ctx, &peer.Peer{Addr: c.RemoteAddr(), LocalAddr: c.LocalAddr(), AuthInfo: c.info})
 			}
 			return ctx
@@ -164,7 +165,7 @@ func (g *Gateway) count(_ net.Conn, s http.ConnState) {
 // connection.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 { // a connection of HTTP/1 is paced itself
-		w = &pacedWriter{ResponseWriter: w, pace: pace{pass: g.passOf(r.Context(), clientOf(r))}}
+		w = &pacedWriter{ResponseWriter: w, pace: pace{turn: g.turnOf(r.Context(), clientOf(r))}}
 	}
 	if !g.hosts.allow(r) {
 		http.Error(w, unknownHost(r.Host), http.StatusMisdirectedRequest)
@@ -226,6 +227,9 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, m *method, socke
 	}
 	defer end()
 	defer cancel()
+	if !socket { // a WebSocket has two that write
+		x.pace = paceOf(ctx)
+	}
 	r = r.WithContext(x.in(ctx))
 	deadline := http.NewResponseController(w)
 	b := &body{ReadCloser: r.Body, x: x, limit: m.limit, due: func(at time.Time) { _ = deadline.SetReadDeadline(at) }}

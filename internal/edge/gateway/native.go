@@ -55,6 +55,7 @@ func (g *Gateway) serveNative(w http.ResponseWriter, r *http.Request, m *method,
 		g.fail(w, r, err)
 		return
 	}
+	x.pace = paceOf(ctx)
 	answer(w, r.WithContext(x.in(ctx)), x)
 }
 

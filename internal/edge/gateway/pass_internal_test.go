@@ -15,11 +15,13 @@ import (
 
 // Each piece of an answer waits until its client may write it, and is not written if it may not.
 func TestPiecesOfAnswersPass(t *testing.T) {
-	var passed int
+	var passed, left int
 	var refused error
-	p := pace{pass: func() error {
-		passed++
-		return refused
+	p := pace{turn: func() (func(), error) {
+		if passed++; passed != left+1 {
+			t.Errorf("turn %d begins after %d have ended", passed, left)
+		}
+		return func() { left++ }, refused
 	}}
 	var out bytes.Buffer
 	forever := func(time.Time) error { return nil }

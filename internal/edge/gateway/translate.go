@@ -87,7 +87,7 @@ func (t *translators) translate(to io.Writer, f *form, message mem.BufferSlice, 
 	w.json = append(w.json, suffix...)
 	w.flush(0)
 	err := w.err
-	if w.in.Reset(nil); cap(w.json) > translatorBytes/8 {
+	if w.in.Reset(nil); cap(w.json) > 2*translatorBytes {
 		w.json = nil
 	}
 	w.out = nil

@@ -33,8 +33,6 @@ type Config struct {
 	OpenQueue *fair.Gate
 	// Budget bounds the memory that clients can make the node hold; nil: no bound.
 	Budget *budget.Budget
-	// Pumps serve the watches.
-	Pumps *pump.Pumps
 	// Stopping is closed when no watch may begin any more.
 	Stopping <-chan struct{}
 	// Happened is called with events of watches for operators. It must not
@@ -77,12 +75,16 @@ func New(cfg Config) *API {
 	return a
 }
 
-// ForClients returns the service for clients, ForNodes the one for other nodes: it
-// answers for the shards that are here and forwards nothing.
-func (a *API) ForClients() shardwatchv1.CacheServiceServer { return &service{api: a} }
+// ForClients returns the service for clients, whose watches pumps serve. ForNodes returns the one for
+// other nodes: it answers for the shards that are here and forwards nothing.
+func (a *API) ForClients(pumps *pump.Pumps) shardwatchv1.CacheServiceServer {
+	return &service{api: a, pumps: pumps}
+}
 
 // ForNodes is documented at ForClients.
-func (a *API) ForNodes() shardwatchv1.CacheServiceServer { return &service{api: a, local: true} }
+func (a *API) ForNodes(pumps *pump.Pumps) shardwatchv1.CacheServiceServer {
+	return &service{api: a, pumps: pumps, local: true}
+}
 
 // Run makes sync batches, and ends the watches that callers may not have any more, until
 // ctx ends.

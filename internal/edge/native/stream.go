@@ -73,7 +73,7 @@ func (s *service) Watch(gs grpc.BidiStreamingServer[shardwatchv1.WatchRequest, s
 	if !s.local {
 		st.holder = authz.Holder(ctx, caller)
 	}
-	st.tasks = s.api.cfg.Pumps.Open(ctx, st.turns(), gs)
+	st.tasks = s.pumps.Open(ctx, st.turns(), gs)
 	if !s.api.enter(st) {
 		st.requests.Stop(kv.ShuttingDown())
 		cancel()

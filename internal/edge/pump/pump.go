@@ -21,6 +21,10 @@ type Pumps struct {
 	// Trace records which revisions are sent to watches; nil: none does. Set it before
 	// the first Open.
 	Trace *revtrace.Trace
+	// Turn returns when a pump may visit a connection of a client; leave ends the turn, after the
+	// visit or before a send waits. It is for streams whose messages cost much CPU. nil: at once.
+	// Set it before the first Open.
+	Turn func(client string) (leave func())
 
 	fan wire.Fan // an event is encoded once for all connections
 	all sync.WaitGroup
@@ -86,6 +90,7 @@ type Scratch struct {
 	visits yield.Steps // in a row
 	heldUp bool        // a send waits, or has waited: another pump continues in its place
 	wait   func()      // holdUp, allocated once
+	leave  func()      // ends the pump's turn; nil: it has none
 	turn   []*Task
 	again  []*Task
 	buf    []byte   // messages that are not handed over
@@ -99,6 +104,8 @@ const (
 	// first. A visit that sends many bytes counts as more: as one for each visitBytes.
 	maxVisits  = 8
 	visitBytes = 4 << 10
+	// turnSteps is as how many visits one in a turn counts, whose messages cost more CPU: some 0.04 ms.
+	turnSteps = 4
 	// maxVisit bounds the streams of a connection that are served before its bytes leave.
 	maxVisit = 256
 	// turnBytes is how much a turn of a stream sends before it ends.
@@ -313,9 +320,14 @@ func (p *Pumps) run() {
 		if p.due.any() {
 			p.wakeLocked()
 		}
+		client, steps := c.client.name, 1
 		p.mu.Unlock()
+		if p.Turn != nil {
+			own.leave, steps = p.Turn(client), turnSteps
+		}
 		sent := c.visit(own)
-		own.visits.Did(1+sent/visitBytes, maxVisits)
+		own.endTurn()
+		own.visits.Did(steps+sent/visitBytes, maxVisits)
 		p.mu.Lock()
 	}
 }
@@ -379,8 +391,17 @@ func (own *Scratch) holdUp() {
 	c.leaveLocked(own)
 }
 
+// endTurn ends the pump's turn, if it has one.
+func (own *Scratch) endTurn() {
+	if own.leave != nil {
+		own.leave()
+		own.leave = nil
+	}
+}
+
 func (c *Conn) leaveLocked(own *Scratch) {
 	own.heldUp = true
+	own.endTurn()
 	c.goOnLocked()
 	p := c.pumps
 	p.mu.Lock()

@@ -54,6 +54,12 @@ func (s *Server) turn(ctx context.Context, from net.Addr) (leave func(), err err
 	return s.cfg.Turns.Take(ctx, netlimit.SourceOf(from))
 }
 
+// webTurn is turn for a pump that serves a client's watches in JSON.
+func (s *Server) webTurn(client string) (leave func()) {
+	leave, _ = s.cfg.Turns.Take(context.Background(), client) // it fails when a context ends
+	return leave
+}
+
 // holdUnread takes bytes from the budget for what calls have not read of their requests, or
 // gives them back. They count for an address: the caller may not be known yet.
 func (s *Server) holdUnread(from net.Addr, n int) bool {

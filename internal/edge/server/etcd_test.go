@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -21,8 +22,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/etcd"
+	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // upstream is an etcd that is a history.
@@ -39,7 +42,7 @@ func (u upstream) History(_ context.Context, r etcd.HistoryRequest) (etcd.LogPag
 }
 
 // startBoth runs a server with both APIs.
-func startBoth(t *testing.T) *running {
+func startBoth(t *testing.T, more ...func(*server.Config)) *running {
 	t.Helper()
 	h := cachetest.New()
 	return start(t, h, options{server: func(c *server.Config) {
@@ -48,6 +51,9 @@ func startBoth(t *testing.T) *running {
 		var err error
 		if c.Etcd, err = etcdapi.New(ac); err != nil {
 			t.Fatal(err)
+		}
+		for _, set := range more {
+			set(c)
 		}
 	}})
 }
@@ -178,5 +184,58 @@ func TestReflection(t *testing.T) {
 		if len(m.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
 			t.Errorf("%s: %v", name, m.GetErrorResponse())
 		}
+	}
+}
+
+// A watch in JSON is written in turns of large work, by pumps of its own: watches in gRPC do not wait for it.
+func TestWatchesInJSONTakeTurns(t *testing.T) {
+	for name, c := range map[string]struct{ method, path, body string }{
+		"native": {http.MethodGet, "/v1/watch?prefix=", ""},
+		"etcd":   {http.MethodPost, "/v3/watch", `{"create_request":{"key":"AA==","range_end":"AA=="}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			turns := fair.NewTurns()
+			r := startBoth(t, func(c *server.Config) { c.Turns = turns })
+			native := r.watch()
+			native.create(all(1, first))
+			native.created(1)
+			req, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+r.clients+c.path, strings.NewReader(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			lines := bufio.NewScanner(resp.Body)
+			until := func(text string) {
+				for !strings.Contains(lines.Text(), text) {
+					if !lines.Scan() {
+						t.Fatal(lines.Err())
+					}
+				}
+			}
+			until("created")
+			var leave []func()
+			for range max(1, runtime.GOMAXPROCS(0)-1) {
+				end, err := turns.Take(t.Context(), "all")
+				if err != nil {
+					t.Fatal(err)
+				}
+				leave = append(leave, end)
+			}
+			revision := r.h.Commit(cachetest.Put("a", "1"))
+			for native.next().GetRevision() != int64(revision) { // it does not wait
+			}
+			testkit.Eventually(t, "a watch in JSON waits for a turn", func() bool {
+				_, waiting := turns.Figures()
+				return waiting > 0
+			})
+			for _, end := range leave {
+				end()
+			}
+			until("mod_revision")
+		})
 	}
 }

@@ -12,7 +12,7 @@ func (s *Server) SetPace(watches int) { s.pace = watches }
 func (s *Server) OpenQueue() (running, waiting int) { return s.cfg.OpenQueue.Figures() }
 
 // CacheService returns the service that a client's stream is served by.
-func (s *Server) CacheService() shardwatchv1.CacheServiceServer { return s.native.ForClients() }
+func (s *Server) CacheService() shardwatchv1.CacheServiceServer { return s.native.ForClients(&s.pumps) }
 
 // Units returns what has become of units since the start.
 func (s *Server) Units() syncbatch.Stats { return s.native.Batches() }

@@ -44,7 +44,8 @@ type Server struct {
 	peers    *grpc.Server
 	gateway  *gateway.Gateway // nil without etcd's API
 	health   *health.Server
-	pumps    pump.Pumps
+	pumps    pump.Pumps // of the watches in gRPC
+	webPumps pump.Pumps // of those in JSON, in turns of large work: those in gRPC do not wait for them
 	native   *native.API
 	stopping chan struct{} // closed by Drain: nothing new begins, and peers go elsewhere
 	left     chan struct{} // closed when Drain has sent all watches elsewhere
@@ -87,10 +88,11 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, stopping: make(chan struct{}), left: make(chan struct{}), moved: make(chan struct{}), pace: farewell.Pace, health: health.NewServer()}
 
 	s.callers = &callers.Checker{Access: cfg.Access, Guard: cfg.Guard, Audit: cfg.Audit}
-	s.pumps.Trace = cfg.Trace
+	s.pumps.Trace, s.webPumps.Trace = cfg.Trace, cfg.Trace
+	s.webPumps.Turn = s.webTurn
 	s.native = native.New(native.Config{
 		Router: cfg.Router, Callers: s.callers, Guard: cfg.Guard, Access: cfg.Access, Audit: cfg.Audit, OpenQueue: cfg.OpenQueue,
-		Budget: cfg.Budget, Pumps: &s.pumps, Stopping: s.stopping, Happened: cfg.Happened, Self: cfg.Self,
+		Budget: cfg.Budget, Stopping: s.stopping, Happened: cfg.Happened, Self: cfg.Self,
 		MaxWatchesPerStream: cfg.MaxWatchesPerStream, MaxResyncs: cfg.MaxResyncs, ResyncRate: cfg.ResyncRate, Patience: cfg.Patience,
 		FragmentBytes: cfg.FragmentBytes, ProgressInterval: cfg.ProgressInterval,
 	})
@@ -111,11 +113,11 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	s.clients = clients
-	shardwatchv1.RegisterCacheServiceServer(s.clients, s.native.ForClients())
+	shardwatchv1.RegisterCacheServiceServer(s.clients, s.native.ForClients(&s.pumps))
 	if cfg.Etcd != nil {
 		cfg.Etcd.Register(s.clients, &s.pumps)
-		cfg.Etcd.Register(s.gateway, &s.pumps)
-		shardwatchv1.RegisterCacheServiceServer(s.gateway, s.native.ForClients())
+		cfg.Etcd.Register(s.gateway, &s.webPumps)
+		shardwatchv1.RegisterCacheServiceServer(s.gateway, s.native.ForClients(&s.webPumps))
 	}
 	healthgrpc.RegisterHealthServer(s.clients, s.health)
 	reflection.Register(s.clients)
@@ -124,7 +126,7 @@ func New(cfg Config) (*Server, error) {
 	s.heldBack = peers.HeldBack
 	s.peers = grpc.NewServer(append(s.options(told(plain(cfg.PeerTLS), cfg.PeerFailed), 0), peers.Options()...)...)
 	peerv1.RegisterPeerServiceServer(s.peers, peers)
-	shardwatchv1.RegisterCacheServiceServer(s.peers, s.native.ForNodes())
+	shardwatchv1.RegisterCacheServiceServer(s.peers, s.native.ForNodes(&s.pumps))
 	s.adminService().Register(s.clients, s.peers)
 	healthgrpc.RegisterHealthServer(s.peers, s.health)
 	s.SetReady(false)
@@ -236,6 +238,7 @@ func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 	serve("peers", s.peers, peers)
 	err := g.Wait()
 	s.pumps.Wait()
+	s.webPumps.Wait()
 	return err
 }
 

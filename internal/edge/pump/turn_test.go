@@ -1,0 +1,68 @@
+package pump_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+
+	"github.com/shardwatch/shardwatch/internal/edge/pump"
+	"github.com/shardwatch/shardwatch/internal/wire"
+)
+
+// held is a stream whose sends announce that they wait.
+type held struct {
+	announcer
+	release chan struct{}
+}
+
+// SendMsg implements pump.Messages.
+func (h *held) SendMsg(any) error {
+	h.wait()
+	<-h.release
+	return nil
+}
+
+// A pump with turns visits a connection in a turn of its client, which ends with the visit, or
+// before a send waits.
+func TestVisitsWaitForTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var order []string
+		turn := make(chan struct{}, 1)
+		pumps := pump.Pumps{Turn: func(client string) (leave func()) {
+			<-turn
+			order = append(order, "turn of "+client)
+			return func() { order = append(order, "end") }
+		}}
+		h := &held{release: make(chan struct{})}
+		s := pumps.Open(grpc.NewContextWithServerTransportStream(t.Context(), h), "a", h)
+		var task pump.Task
+		sends := false
+		task.Init(s, func(*pump.Scratch) bool {
+			if order = append(order, "visit"); sends {
+				_ = s.Send(new(wire.Encoded))
+				order = append(order, "sent")
+			}
+			return false
+		})
+		task.Start()
+		synctest.Wait()
+		if len(order) > 0 {
+			t.Fatalf("%q without a turn", order)
+		}
+		turn <- struct{}{}
+		synctest.Wait()
+		sends = true
+		task.Wake()
+		turn <- struct{}{}
+		synctest.Wait()
+		close(h.release)
+		synctest.Wait()
+		if want := []string{"turn of a", "visit", "end", "turn of a", "visit", "end", "sent"}; !slices.Equal(order, want) {
+			t.Errorf("%q, want %q", order, want)
+		}
+		s.Close()
+		pumps.Wait()
+	})
+}
