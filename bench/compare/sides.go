@@ -109,7 +109,7 @@ func startSide(ctx context.Context, cfg *config, kind, dir string, as setup) (_ 
 	case cached(kind):
 		nodeArgs := slices.Clone(as.nodeArgs)
 		if s.tls != nil {
-			nodeArgs = append(nodeArgs, "--tls-cert", s.tls.cert, "--tls-key", s.tls.key)
+			nodeArgs = append(nodeArgs, "--tls-cert", s.tls.cert, "--tls-key", s.tls.key, "--address-handshakes=0") // all clients have one address
 		}
 		if s.nodes, err = nodetest.Start(ctx, nodetest.Config{Binary: cfg.cachenode, Dir: dir, Etcd: plain, Args: nodeArgs}); err != nil {
 			return nil, err

@@ -206,6 +206,7 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	nc.Cache.TombstoneBytes, nc.Cache.TombstoneTime = int64(cfg.TombstoneBytes), cfg.TombstoneTime
 	nc.MaxConnections, nc.MaxClientBytes, nc.MaxWatchBytes = cfg.Limits.Connections, int64(cfg.Limits.ClientBytes), int64(cfg.Limits.WatchBytes)
 	nc.MaxConnectionsPerAddress, nc.AddressRate = cfg.Limits.ConnectionsPerAddress, int64(cfg.Limits.AddressRate)
+	nc.AddressHandshakes = cfg.Limits.AddressHandshakes
 	nc.Server.JSONHosts = cfg.JSONHosts
 	nc.Server.MaxWatchesPerStream = cfg.Limits.WatchesPerStream
 	nc.Server.MaxConnectionAge = cfg.Limits.ConnectionAge

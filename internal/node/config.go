@@ -107,6 +107,9 @@ type Config struct {
 	// AddressRate is how many bytes per second the clients of one address may send to the
 	// client port, and to the HTTP port. 0: any number.
 	AddressRate int64
+	// AddressHandshakes is how many TLS handshakes per second they may begin at each of these
+	// ports. 0: any number.
+	AddressHandshakes int
 	// MaxClientBytes bounds the bytes that all clients together can make the node hold.
 	MaxClientBytes int64
 	// MaxWatchBytes bounds the memory of their open watches, which is counted separately.
@@ -171,7 +174,7 @@ func Defaults() Config {
 	return Config{
 		Spec:  shard.Spec{Ranges: []kv.Range{{}}, Shards: 3, Replicas: 3},
 		Cache: cache.Defaults(), Server: server.Defaults(), EtcdAPI: etcdapi.Defaults(),
-		MaxConnections: 50_000, MaxConnectionsPerAddress: 10_000, AddressRate: 64 << 20, MaxClientBytes: 512 << 20, MaxWatchBytes: 1 << 30, MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: time.Second,
+		MaxConnections: 50_000, MaxConnectionsPerAddress: 10_000, AddressRate: 64 << 20, AddressHandshakes: 100, MaxClientBytes: 512 << 20, MaxWatchBytes: 1 << 30, MaxStaleness: 5 * time.Second, MaxEtcdLists: 2, PermitTimeout: time.Second,
 		HistoryBytes: 2 << 30, HistoryInterval: 10 * time.Second,
 		VerifyInterval: 20 * time.Second, VerifyEtcdInterval: 24 * time.Hour,
 		RelayIdle: time.Minute, HandOver: time.Second, DrainTimeout: 30 * time.Second,

@@ -28,16 +28,23 @@ func newLimits(cfg *Config, large *fair.Turns) limits {
 		}
 		return turns
 	}
+	shakes := func(secure *tls.Config) int {
+		if secure == nil {
+			return 0
+		}
+		return cfg.AddressHandshakes
+	}
 	turns := netlimit.TurnsOfNode(large) // without those of nodes, which do not wait for clients
 	return limits{
 		clients: netlimit.New(netlimit.Config{
 			Port: "client", Max: cfg.MaxConnections, MaxPending: 1024, MaxPerAddress: cfg.MaxConnectionsPerAddress, BytesPerSecond: cfg.AddressRate,
-			Turns:  atPort(cfg.ClientTLS, turns),
-			Advice: "see --max-connections and --max-connections-per-address", Logger: cfg.Logger,
+			Turns: atPort(cfg.ClientTLS, turns), HandshakesPerSecond: shakes(cfg.ClientTLS),
+			Advice: "see --max-connections, --max-connections-per-address and --address-handshakes", Logger: cfg.Logger,
 		}),
 		peers: limit("peer", 4096, 256, atPort(cfg.PeerServerTLS, netlimit.NewTurns(1))), raft: limit("raft", 256, 64, nil),
 		gossip: limit("gossip", 64, 64, nil), http: netlimit.New(netlimit.Config{
-			Port: "http", Max: 512, MaxPerAddress: 128, BytesPerSecond: cfg.AddressRate, Evict: true, MaxPending: 256, Turns: atPort(cfg.HTTPTLS, turns), Logger: cfg.Logger,
+			Port: "http", Max: 512, MaxPerAddress: 128, BytesPerSecond: cfg.AddressRate, Evict: true, MaxPending: 256, Turns: atPort(cfg.HTTPTLS, turns),
+			HandshakesPerSecond: shakes(cfg.HTTPTLS), Logger: cfg.Logger,
 		}),
 	}
 }

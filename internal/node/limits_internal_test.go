@@ -43,6 +43,42 @@ func TestAddressRate(t *testing.T) {
 	}
 }
 
+// arrival is a connection from an address.
+type arrival struct{ net.Conn }
+
+func (arrival) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)} }
+
+// AddressHandshakes bounds the connections that one address begins at the client and at the HTTP port, if
+// these have TLS; 0 does not.
+func TestAddressHandshakes(t *testing.T) {
+	for name, c := range map[string]struct {
+		secure *tls.Config
+		rate   int
+		slow   bool
+	}{
+		"TLS":           {&tls.Config{}, 4, true},
+		"without TLS":   {nil, 4, false},
+		"without bound": {&tls.Config{}, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := Defaults()
+			cfg.AddressHandshakes, cfg.ClientTLS, cfg.HTTPTLS, cfg.Logger = c.rate, c.secure, c.secure, slog.New(slog.DiscardHandler)
+			l := newLimits(&cfg, fair.NewTurns())
+			for _, port := range []*netlimit.Limit{l.clients, l.http} {
+				for range 30 {
+					_, server := net.Pipe()
+					if conn, ok := port.Admit(arrival{server}); ok {
+						defer conn.Close()
+					}
+				}
+				if s := port.Stats(); c.slow != (s.Waits > 0) || c.slow != (s.Refused > 0) {
+					t.Errorf("%+v", s)
+				}
+			}
+		})
+	}
+}
+
 // Handshakes at the peer port take turns of their own: those of clients do not keep nodes
 // waiting, and one host with a certificate that is refused does not get all cores.
 func TestHandshakesOfNodesTakeTurns(t *testing.T) {

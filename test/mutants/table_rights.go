@@ -139,6 +139,11 @@ func netlimitGroup() Group {
 			Old: "len(p.of) > maxPenalties", New: "len(p.of) < 0", Tests: "TestPenaltiesAreBounded",
 		},
 		{
+			Name: "refused-handshakes-count", Bug: "connections that are refused take from those that wait", File: "pace.go",
+			Old: "\tif wait = max(at.Sub(now), 0); wait > most {\n\t\treturn 0, false\n\t}\n\tp.paid[network] = at\n",
+			New: "\tp.paid[network] = at\n\tif wait = max(at.Sub(now), 0); wait > most {\n\t\treturn 0, false\n\t}\n", Tests: "TestHandshakesOfAnAddressArePaced",
+		},
+		{
 			Name: "penalty-outlives-connections", Bug: "a connection that is closed waits for its penalty", File: "netlimit.go",
 			Old: "close(c.penalty.closed)", New: "_ = c.penalty.closed", Tests: "TestConnectionsWaitForTheirPenalty",
 		},

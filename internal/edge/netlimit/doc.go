@@ -7,7 +7,7 @@
 // oldest of the address that has the most ends: a client that floods the port
 // pushes out its own.
 //
-// [Turns] bound the CPU of handshakes.
+// [Turns] bound the CPU of handshakes, and Config.HandshakesPerSecond those of one address.
 //
 // All methods may be called concurrently.
 package netlimit

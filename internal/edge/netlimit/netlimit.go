@@ -3,6 +3,7 @@ package netlimit
 import (
 	"container/list"
 	"log/slog"
+	"math"
 	"net"
 	"net/netip"
 	"sync"
@@ -30,6 +31,10 @@ type Config struct {
 	// BytesPerSecond bounds what the clients of one address send. Connections that exceed it
 	// wait. 0: any number.
 	BytesPerSecond int64
+	// HandshakesPerSecond bounds the connections of one address that begin, after a burst of a quarter of it:
+	// further ones wait for up to 5 s before their first byte is read, and excess ones are closed at
+	// once. 0: any number.
+	HandshakesPerSecond int
 	// Turns are those of the handshakes; nil: as many compute at a time as there are.
 	Turns *Turns
 	// Advice is logged when there are more than Max; it may be empty.
@@ -43,7 +48,7 @@ type Limit struct {
 	cfg                                    Config
 	refused, dropped, failed, waits, paced atomic.Int64
 	penalties                              penalties
-	paces                                  paces
+	paces, shakes                          paces // of bytes; of handshakes
 
 	mu      sync.Mutex
 	settled list.List            // of *Conn, the oldest first; guarded by mu
@@ -65,7 +70,7 @@ const quiet = 10 * time.Second
 
 // New returns a Limit without connections.
 func New(cfg Config) *Limit {
-	return &Limit{cfg: cfg, from: make(map[netip.Prefix]int), shaking: make(map[netip.Prefix]int), told: make(map[string]time.Time)}
+	return &Limit{cfg: cfg, paces: paces{burst: paceBurst}, shakes: paces{burst: shakeBurst}, from: make(map[netip.Prefix]int), shaking: make(map[netip.Prefix]int), told: make(map[string]time.Time)}
 }
 
 // Stats are the figures of a port.
@@ -76,7 +81,7 @@ type Stats struct {
 	// Refused were one too many, Dropped did not get through their handshake
 	// before others came, Failed failed in it.
 	Refused, Dropped, Failed int64
-	// Waits counts handshakes that had to wait for their turn.
+	// Waits counts waits of handshakes for their turn, and for the pace of their address.
 	Waits int64
 	// Paced counts waits of connections because their address had sent too much.
 	Paced int64
@@ -116,12 +121,12 @@ func (l *listener) Accept() (net.Conn, error) {
 // Admit counts a connection in, as pending. When there are too many it closes it
 // and returns false.
 func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
-	wait, ok := l.penalties.enter(NetworkOf(c.RemoteAddr()), time.Now())
-	if !ok {
-		l.refuse(c, "connections are refused: the address has flooded the node", penaltyQueue)
+	network := NetworkOf(c.RemoteAddr())
+	wait, refused, most := l.enter(network, time.Now())
+	if refused != "" {
+		l.refuse(c, refused, most)
 		return nil, false
 	}
-	network := NetworkOf(c.RemoteAddr())
 	l.mu.Lock()
 	crowded := l.cfg.MaxPerAddress > 0 && network.IsValid() && l.from[network] >= l.cfg.MaxPerAddress
 	if crowded && !l.cfg.Evict {
@@ -335,7 +340,7 @@ func (c *Conn) pace(n int) {
 	if c.unpaced += n; c.unpaced < paceStep || c.limit.cfg.BytesPerSecond == 0 {
 		return
 	}
-	wait := c.limit.paces.count(c.network, c.unpaced, c.limit.cfg.BytesPerSecond, time.Now())
+	wait, _ := c.limit.paces.count(c.network, c.unpaced, c.limit.cfg.BytesPerSecond, math.MaxInt64, time.Now())
 	c.unpaced = 0
 	if wait == 0 {
 		return

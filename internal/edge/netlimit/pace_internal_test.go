@@ -19,7 +19,7 @@ func network(n int) netip.Prefix {
 // An address may send a burst, then waits as long as its bytes take at its rate, by whatever
 // connections they come. Others do not wait for it.
 func TestAnAddressSendsAtItsRate(t *testing.T) {
-	var p paces
+	p := paces{burst: paceBurst}
 	now := time.Now()
 	const rate = 1000 // a burst is 50 bytes
 	for _, x := range []struct {
@@ -35,24 +35,24 @@ func TestAnAddressSendsAtItsRate(t *testing.T) {
 		{from: 1, n: 1, want: time.Millisecond},
 	} {
 		now = now.Add(x.after)
-		if got := p.count(network(x.from), x.n, rate, now); got != x.want {
-			t.Errorf("%+v: waits %v", x, got)
+		if got, ok := p.count(network(x.from), x.n, rate, time.Hour, now); got != x.want || !ok {
+			t.Errorf("%+v: waits %v, %v", x, got, ok)
 		}
 	}
 }
 
 // So many addresses are counted and no more, while each has sent something of late.
 func TestPacesAreBounded(t *testing.T) {
-	var p paces
+	p := paces{burst: paceBurst}
 	now := time.Now()
 	for n := range maxPaces {
-		p.count(network(n), 100, 1000, now)
+		p.count(network(n), 100, 1000, time.Hour, now)
 	}
-	if wait := p.count(network(maxPaces), 100, 1000, now); wait != 0 || len(p.paid) != maxPaces {
+	if wait, _ := p.count(network(maxPaces), 100, 1000, time.Hour, now); wait != 0 || len(p.paid) != maxPaces {
 		t.Errorf("an additional one of %d waits %v", len(p.paid), wait)
 	}
 	now = now.Add(time.Minute)
-	if wait := p.count(network(maxPaces), 100, 1000, now); wait != 50*time.Millisecond || len(p.paid) != 1 {
+	if wait, _ := p.count(network(maxPaces), 100, 1000, time.Hour, now); wait != 50*time.Millisecond || len(p.paid) != 1 {
 		t.Errorf("a minute later, one of %d waits %v", len(p.paid), wait)
 	}
 }
@@ -86,6 +86,63 @@ func TestConnectionsAreReadAtTheirPace(t *testing.T) {
 			t.Errorf("%d of %d reads waited, want all but %d", got, steps, free)
 		}
 		if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "--address-rate") {
+			t.Errorf("logged %s", log.String())
+		}
+	})
+}
+
+// arrival is a connection from an address.
+type arrival struct {
+	net.Conn
+	from byte
+}
+
+func (a arrival) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, a.from)} }
+
+// The handshakes of an address begin at its pace, after a burst. Excess connections are closed at once,
+// and take nothing from those that wait. Other addresses do not wait.
+func TestHandshakesOfAnAddressArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate, burst, wait = 8, 2, 5 * 8
+		var log bytes.Buffer
+		l := New(Config{Port: "client", Max: 100, MaxPending: 100, HandshakesPerSecond: rate, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		began := time.Now()
+		read := make(chan time.Duration, 100)
+		arrive := func(from byte) bool {
+			client, server := net.Pipe()
+			c, ok := l.Admit(arrival{server, from})
+			if !ok {
+				return false
+			}
+			go func() { _, _ = client.Write([]byte("hello")) }()
+			go func() {
+				_, _ = c.Read(make([]byte, 5))
+				read <- time.Since(began)
+				_ = c.Close()
+			}()
+			return true
+		}
+		for i := range 2 * wait {
+			if ok := arrive(1); ok != (i < burst+wait) {
+				t.Fatalf("connection %d is admitted: %v", i, ok)
+			}
+		}
+		if !arrive(2) || <-read != 0 {
+			t.Error("another address waits")
+		}
+		for i := range burst + wait {
+			if at, want := <-read, max(0, time.Duration(i-burst+1)*time.Second/rate); at != want {
+				t.Errorf("handshake %d begins after %v, want %v", i, at, want)
+			}
+		}
+		if s := l.Stats(); s.Waits != wait || s.Refused != 2*wait-burst-wait {
+			t.Errorf("%+v", s)
+		}
+		if !arrive(1) {
+			t.Error("a connection is refused that would not wait")
+		}
+		<-read
+		if !strings.Contains(log.String(), "begins too many TLS handshakes") {
 			t.Errorf("logged %s", log.String())
 		}
 	})

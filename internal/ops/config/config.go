@@ -184,6 +184,8 @@ type Limits struct {
 	// AddressRate is how many bytes per second the clients of one address may send. 0: any
 	// number.
 	AddressRate Size
+	// AddressHandshakes is how many TLS handshakes per second they may begin. 0: any number.
+	AddressHandshakes int
 	// WatchesPerStream: a watch more is refused with RESOURCE_EXHAUSTED.
 	WatchesPerStream int
 	// StreamsPerConnection: excess streams wait until another ends (HTTP/2).
@@ -304,6 +306,7 @@ func Defaults() Config {
 			Connections:           50_000,
 			ConnectionsPerAddress: 10_000,
 			AddressRate:           64 * MiB, // more than an etcd writes
+			AddressHandshakes:     100,      // of about 1 ms
 			WatchesPerStream:      100_000,
 			StreamsPerConnection:  10_000,
 			MessageBytes:          2 * MiB,

@@ -128,6 +128,7 @@ func (c *Config) limitFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Limits.ConnectionsPerAddress, "max-connections-per-address", c.Limits.ConnectionsPerAddress, "`number` of those from one address, or one /64 of IPv6; 0: any")
 	fs.DurationVar(&c.Limits.ConnectionAge, "max-connection-age", c.Limits.ConnectionAge, "age, give or take a tenth, at which a client's connection is closed, so that clients spread over the nodes again; open calls have 30s to end, and watches resume; 0: never")
 	fs.Var(&c.Limits.AddressRate, "address-rate", "maximum bytes per second that the clients of one such address send, at the client and at the HTTP port; excess bytes are read later; 0: no bound")
+	fs.IntVar(&c.Limits.AddressHandshakes, "address-handshakes", c.Limits.AddressHandshakes, "`number` of TLS handshakes per second that the clients of one such address begin, at the client and at the HTTP port, after a burst of a quarter of it; further ones wait for up to 5s, and excess ones are closed; 0: any")
 	fs.Var(&c.Limits.ClientBytes, "max-client-bytes", "maximum bytes that all clients together can make the node hold: keys of watches, unread lists and replies, catch-ups, JSON; each has a fixed share")
 	fs.Var(&c.Limits.WatchBytes, "max-watch-bytes", "maximum bytes of their open watches in addition, about 5 KiB each, 32 KiB at the Kubernetes port; one client may use half")
 	fs.IntVar(&c.Limits.WatchesPerStream, "max-watches-per-stream", c.Limits.WatchesPerStream, "`number` of watches that one stream may carry")

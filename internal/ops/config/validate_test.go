@@ -137,7 +137,7 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 				c.Shards, c.Replicas = 5000, 0
 				c.WindowBytes, c.WindowTime, c.MaxStaleness, c.DrainTimeout = 10, time.Millisecond, -1, 0
 				c.WatchProgressNotifyInterval = time.Millisecond
-				c.Limits = config.Limits{ConnectionsPerAddress: -1, ConnectionAge: time.Second, AddressRate: 1, WatchesPerStream: 0, StreamsPerConnection: -1, MessageBytes: config.MiB, Resyncs: 0, ResyncRate: 1}
+				c.Limits = config.Limits{ConnectionsPerAddress: -1, ConnectionAge: time.Second, AddressRate: 1, AddressHandshakes: -1, WatchesPerStream: 0, StreamsPerConnection: -1, MessageBytes: config.MiB, Resyncs: 0, ResyncRate: 1}
 				c.Elastic = config.Elastic{SplitAfter: time.Second, SplitBytes: 1, SplitEvents: -1, SplitWatches: -1, ReplicaWatches: -1, MaxExtraReplicas: -1, MaxMoves: -1, MaxNodeMoves: -1, ReplaceVoterAfter: -1}
 				c.LogFormat, c.StatusPage, c.OTLPEndpoint = "xml", "yes", "collector:4317"
 				c.ClientServer = "nginx"
@@ -147,7 +147,7 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 				"--shards 5000: use 1 to 4096", "--replicas 0", "--window-bytes 10B: at least 1MiB", "--window-time 1ms: at least 1s",
 				"--split-bytes 1B: at least 1MiB", "--max-shards 0: use 1 to 100000", "--split-after 1s: at least 10s", "--merge-after (0s) must not be shorter than --split-after (1s)", "--split-events -1", "--split-watches -1", "--replica-watches -1",
 				"--max-extra-replicas -1", "--max-moves -1", "--max-node-moves -1", "--replace-voter-after -1ns",
-				"--max-staleness -1ns", "--watch-progress-notify-interval 1ms: at least 100ms", "--drain-timeout 0s", "--max-connections 0: at least 1", "--max-connections-per-address -1: at least 1", "--max-connection-age 1s: at least 1m0s", "--address-rate 1B: at least 1MiB", "--max-watches-per-stream 0", "--max-streams-per-connection -1",
+				"--max-staleness -1ns", "--watch-progress-notify-interval 1ms: at least 100ms", "--drain-timeout 0s", "--max-connections 0: at least 1", "--max-connections-per-address -1: at least 1", "--max-connection-age 1s: at least 1m0s", "--address-rate 1B: at least 1MiB", "--address-handshakes -1: at least 1", "--max-watches-per-stream 0", "--max-streams-per-connection -1",
 				"--max-message-bytes 1MiB: use 1536KiB", "--max-client-bytes 0B: at least 64MiB", "--max-watch-bytes 0B: at least 1MiB", "--max-resyncs 0: at least 1", "--resync-rate 1B: at least 1MiB", `--log-format "xml"`, `--otlp-endpoint "collector:4317": want http://host:4317`, "--verify-interval 1ms: at least 1s", "--verify-etcd-interval 1s: at least 1m0s", `--status-page "yes": use on, with-keys, off`,
 				`--client-server "nginx": use own, grpc-go`,
 			},
