@@ -44,7 +44,7 @@ const (
 	maxTogether = 512
 	// maxTogetherBytes bounds the bytes of their batches, but for the last response.
 	maxTogetherBytes = 32 << 20
-	// maxPastMessage bounds one response in bytes: there are two copies of it while it is
+	// maxPastMessage bounds one response in bytes: it is freed as it is
 	// decoded, and no more of it is kept than a request wants. A larger one is fetched in
 	// fragments, for which etcd reads its log again.
 	maxPastMessage = 64 << 20

@@ -3,7 +3,9 @@ package etcd
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
+	"io"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -13,6 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
+	"github.com/shardwatch/shardwatch/internal/yield"
 )
 
 // Field numbers of etcdserverpb.WatchResponse and ResponseHeader. They are
@@ -42,58 +45,128 @@ type watchResponse struct {
 
 	// keep is how many bytes of events are decoded; 0: all. The response is cut after the
 	// revision that reaches it.
-	keep int
-	cut  bool
+	keep  int
+	cut   bool
+	bytes int // of events that are decoded
 }
 
 // decode reads the wire form. It keeps nothing of b: the bytes of each event are
 // copied, alone, since b belongs to gRPC and holds many of which one may live for
 // years.
 func (r *watchResponse) decode(b []byte) error {
+	r.reset()
+	err := wire.EachField(b, func(num protowire.Number, v []byte, i uint64) error { return r.field(num, v, i, bytes.Clone) })
+	if err != nil {
+		return fmt.Errorf("%w: %w", errProtocol, err)
+	}
+	return nil
+}
+
+// reset prepares the response for the next one.
+func (r *watchResponse) reset() {
 	events := r.events
 	if clear(events); cap(events) > reused {
 		events = nil
 	}
 	*r = watchResponse{events: events[:0], keep: r.keep}
-	size := 0
-	err := wire.EachField(b, func(num protowire.Number, v []byte, i uint64) error {
-		switch num {
-		case fieldHeader:
-			return wire.EachField(v, func(num protowire.Number, _ []byte, i uint64) error {
-				if num == fieldHeaderRevision {
-					r.revision = kv.Revision(i) //nolint:gosec // proto's int64
-				}
-				return nil
-			})
-		case fieldWatchID:
-			r.watch = int64(i) //nolint:gosec // proto's int64
-		case fieldCreated:
-			r.created = i != 0
-		case fieldCanceled:
-			r.canceled = i != 0
-		case fieldCompactRevision:
-			r.compacted = kv.Revision(i) //nolint:gosec // proto's int64
-		case fieldCancelReason:
-			r.reason = string(v)
-		case fieldFragment:
-			r.fragment = i != 0
-		case fieldEvents:
-			if r.keep > 0 && size >= r.keep && r.cutBefore(v) {
-				return nil
+}
+
+// field takes a field. own returns an event's bytes, which stay unchanged.
+func (r *watchResponse) field(num protowire.Number, v []byte, i uint64, own func([]byte) []byte) error {
+	switch num {
+	case fieldHeader:
+		return wire.EachField(v, func(num protowire.Number, _ []byte, i uint64) error {
+			if num == fieldHeaderRevision {
+				r.revision = kv.Revision(i) //nolint:gosec // proto's int64
 			}
-			size += len(v)
-			e, err := kv.DecodeEvent(bytes.Clone(v))
-			if err != nil {
-				return err //nolint:wrapcheck // below
-			}
-			r.events = append(r.events, e)
+			return nil
+		})
+	case fieldWatchID:
+		r.watch = int64(i) //nolint:gosec // proto's int64
+	case fieldCreated:
+		r.created = i != 0
+	case fieldCanceled:
+		r.canceled = i != 0
+	case fieldCompactRevision:
+		r.compacted = kv.Revision(i) //nolint:gosec // proto's int64
+	case fieldCancelReason:
+		r.reason = string(v)
+	case fieldFragment:
+		r.fragment = i != 0
+	case fieldEvents:
+		if r.keep > 0 && r.bytes >= r.keep && r.cutBefore(v) {
+			return nil
 		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("%w: %w", errProtocol, err)
+		r.bytes += len(v)
+		e, err := kv.DecodeEvent(own(v))
+		if err != nil {
+			return err //nolint:wrapcheck // the caller does
+		}
+		r.events = append(r.events, e)
 	}
 	return nil
+}
+
+// largeResponse is the size, in bytes, from which a response is decoded as it is read: another copy of all
+// of it would be as large. yieldBytes are decoded between two yields.
+const (
+	largeResponse = 1 << 20
+	yieldBytes    = 64 << 10
+)
+
+// decodeLarge is decode from a reader, which frees what it has read. It skips the events after a cut.
+func (r *watchResponse) decodeLarge(in *mem.Reader) error {
+	r.reset()
+	var steps yield.Steps
+	for in.Remaining() > 0 {
+		tag, err := binary.ReadUvarint(in)
+		if err != nil {
+			return fmt.Errorf("%w: a message: %w", errProtocol, err)
+		}
+		num, typ := protowire.DecodeTag(tag)
+		var v []byte
+		var i uint64
+		switch typ {
+		case protowire.VarintType:
+			i, err = binary.ReadUvarint(in)
+		case protowire.BytesType:
+			v, err = r.read(in, num)
+			steps.Did(len(v), yieldBytes)
+		case protowire.Fixed32Type:
+			_, err = in.Discard(4)
+		case protowire.Fixed64Type:
+			_, err = in.Discard(8)
+		default:
+			err = fmt.Errorf("unknown type %d", typ)
+		}
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: field %d of a message: %w", errProtocol, num, err)
+		case num == fieldEvents && v == nil: // after a cut
+			continue
+		}
+		if err := r.field(num, v, i, func(b []byte) []byte { return b }); err != nil {
+			return fmt.Errorf("%w: %w", errProtocol, err)
+		}
+	}
+	return nil
+}
+
+// read returns the bytes of a field; none of an event after a cut.
+func (r *watchResponse) read(in *mem.Reader, num protowire.Number) ([]byte, error) {
+	size, err := binary.ReadUvarint(in)
+	switch {
+	case err != nil:
+		return nil, err
+	case size > uint64(in.Remaining()): //nolint:gosec // it is positive
+		return nil, io.ErrUnexpectedEOF
+	case r.cut && num == fieldEvents:
+		_, err = in.Discard(int(size)) //nolint:gosec // less than what there is
+		return nil, err
+	}
+	v := make([]byte, size)
+	_, err = io.ReadFull(in, v)
+	return v, err
 }
 
 // cutBefore cuts the response before an event of another revision than that of the last one. It
@@ -131,6 +204,15 @@ func (s *watchStream) receive() (*watchResponse, error) {
 	var m wire.Encoded
 	if err := s.RecvMsg(&m); err != nil {
 		return nil, err //nolint:wrapcheck // the caller sorts it
+	}
+	if m.Buffers.Len() >= largeResponse {
+		in := m.Buffers.Reader()
+		m.Buffers.Free() // it has them
+		defer in.Close()
+		if err := s.last.decodeLarge(in); err != nil {
+			return nil, err
+		}
+		return &s.last, nil
 	}
 	defer m.Buffers.Free()
 	b := m.Buffers.MaterializeToBuffer(mem.DefaultBufferPool())

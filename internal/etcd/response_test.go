@@ -3,14 +3,19 @@ package etcd
 import (
 	"bytes"
 	"errors"
+	"reflect"
+	"runtime"
+	"slices"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // What is decoded is what etcd's own code encodes, however often one response
@@ -53,7 +58,14 @@ func TestResponsesAreEtcds(t *testing.T) {
 		if err := got.decode(b); err != nil {
 			t.Fatal(err)
 		}
+		large := watchResponse{}
+		if err := large.decodeLarge(pieces(b, 1+rng.IntN(100))); err != nil {
+			t.Fatal(err)
+		}
 		clear(b)
+		if !sameResponse(&got, &large) {
+			t.Fatalf("decoded %+v, and in pieces %+v", got, large)
+		}
 		if got.watch != m.GetWatchId() || got.created != m.GetCreated() || got.canceled != m.GetCanceled() || got.fragment != m.GetFragment() ||
 			int64(got.compacted) != m.GetCompactRevision() || got.reason != m.GetCancelReason() || int64(got.revision) != m.GetHeader().GetRevision() ||
 			len(got.events) != len(m.GetEvents()) {
@@ -68,6 +80,57 @@ func TestResponsesAreEtcds(t *testing.T) {
 				t.Fatalf("the previous value is %+v in %v", e.Prev, want)
 			}
 		}
+	}
+}
+
+// pieces returns a reader of bytes that came in pieces of so many.
+func pieces(b []byte, size int) *mem.Reader {
+	var out mem.BufferSlice
+	for piece := range slices.Chunk(b, size) {
+		out = append(out, mem.SliceBuffer(bytes.Clone(piece)))
+	}
+	return out.Reader()
+}
+
+func sameResponse(a, b *watchResponse) bool {
+	return a.watch == b.watch && a.revision == b.revision && a.created == b.created && a.canceled == b.canceled && a.fragment == b.fragment &&
+		a.compacted == b.compacted && a.reason == b.reason && a.cut == b.cut && a.bytes == b.bytes &&
+		slices.EqualFunc(a.events, b.events, func(x, y kv.Event) bool { return reflect.DeepEqual(x, y) })
+}
+
+// received is a stream with one response.
+type received struct {
+	etcdserverpb.Watch_WatchClient
+	b mem.BufferSlice
+}
+
+func (r received) RecvMsg(m any) error {
+	m.(*wire.Encoded).Buffers = r.b //nolint:forcetypeassert // all are
+	return nil
+}
+
+// Of a large response no second copy is made: it takes the bytes that are wanted, and none more.
+func TestALargeResponseIsNotCopied(t *testing.T) {
+	const size, keep = 32 << 20, 1 << 20
+	m := &etcdserverpb.WatchResponse{WatchId: 1}
+	for i := range int64(size >> 10) {
+		m.Events = append(m.Events, &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte("k"), Value: make([]byte, 1<<10), ModRevision: i + 1}})
+	}
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &watchStream{Watch_WatchClient: received{b: mem.BufferSlice{mem.SliceBuffer(b[:size/2]), mem.SliceBuffer(b[size/2:])}}}
+	s.last.keep = keep
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r, err := s.receive()
+	runtime.ReadMemStats(&after)
+	if err != nil || !r.cut || r.bytes < keep || r.bytes > keep+2<<10 {
+		t.Fatalf("%d bytes are decoded, cut %v: %v", r.bytes, r.cut, err)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 4*keep {
+		t.Errorf("%d bytes are allocated for %d of a response of %d", took, keep, len(b))
 	}
 }
 
@@ -87,8 +150,8 @@ func TestAResponseIsCut(t *testing.T) {
 		cut          bool
 	}{{0, 7, false}, {1, 2, true}, {250, 5, true}, {600, 6, true}, {700, 7, false}, {1 << 20, 7, false}} {
 		got := watchResponse{keep: x.keep}
-		for range 2 {
-			if err := got.decode(b); err != nil {
+		for _, decode := range []func([]byte) error{got.decode, got.decode, func(b []byte) error { return got.decodeLarge(pieces(b, 7)) }} {
+			if err := decode(b); err != nil {
 				t.Fatal(err)
 			}
 			if len(got.events) != x.events || got.cut != x.cut {
@@ -108,6 +171,14 @@ func FuzzDecodeResponse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r watchResponse
 		err := r.decode(b)
+		var large watchResponse
+		inPieces := large.decodeLarge(pieces(b, 5))
+		switch {
+		case inPieces != nil && !errors.Is(inPieces, errProtocol):
+			t.Fatal(inPieces)
+		case inPieces == nil && err == nil && !sameResponse(&r, &large):
+			t.Fatalf("decoded %+v, and in pieces %+v", r, large)
+		}
 		if err != nil && !errors.Is(err, errProtocol) {
 			t.Fatal(err)
 		}

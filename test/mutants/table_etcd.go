@@ -224,7 +224,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "history-not-cut", Bug: "decodes all of a response, whatever is wanted of it", File: "response.go",
-			Old: `r.keep > 0 && size >= r.keep && r.cutBefore(v)`, New: `false && r.cutBefore(v)`, Tests: "TestAResponseIsCut",
+			Old: `r.keep > 0 && r.bytes >= r.keep && r.cutBefore(v)`, New: `false && r.cutBefore(v)`, Tests: "TestAResponseIsCut",
 		},
 		{
 			Name: "history-cut-in-a-revision", Bug: "cuts a response within a revision", File: "response.go",
