@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
+	"github.com/shardwatch/shardwatch/internal/etcd/etcddemand"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -49,7 +50,7 @@ type asker struct {
 	stuck func(since time.Time)
 
 	mu     sync.Mutex
-	demand demand // guarded by mu
+	demand etcddemand.Demand // guarded by mu
 
 	// Owned by run.
 	created    bool
@@ -67,7 +68,7 @@ func (c *Client) newAsker(stream *watchStream, out *outbox) *asker {
 	if at, ok := peer.FromContext(stream.Context()); ok {
 		a.remote = at.Addr
 	}
-	a.demand = demand{coalesce: cfg.ProgressCoalesce, every: cfg.ProgressEvery, idle: cfg.ProgressIdle, pause: cfg.ProgressCoalesce, since: a.began}
+	a.demand = etcddemand.New(cfg.ProgressCoalesce, cfg.ProgressEvery, cfg.ProgressIdle, a.began)
 	a.receiving.Store(1)
 	return a
 }
@@ -129,10 +130,11 @@ func (a *asker) run(ctx context.Context, cancel context.CancelCauseFunc) {
 func (a *asker) begin(revision kv.Revision, atOnce bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.demand.asked = time.Now()
+	now := time.Now()
+	a.demand.Begin(now)
 	if atOnce {
-		a.demand.add(revision, a.done(), a.demand.asked)
-		a.demand.asked = time.Time{}
+		a.demand.Add(revision, a.done(), now)
+		a.demand.AtOnce()
 	}
 }
 
@@ -140,7 +142,7 @@ func (a *asker) begin(revision kv.Revision, atOnce bool) {
 // goroutine: those of many consumers that wait for one revision wake the asker once.
 func (a *asker) ask(revision kv.Revision) {
 	a.mu.Lock()
-	added := a.demand.add(revision, a.done(), time.Now())
+	added := a.demand.Add(revision, a.done(), time.Now())
 	a.mu.Unlock()
 	if added {
 		wake(a.out.wake)
@@ -152,17 +154,17 @@ func (a *asker) ask(revision kv.Revision) {
 func (a *asker) question(progress kv.Revision, now time.Time) (ask bool, due, since time.Time, unmet bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if ask = a.created && !now.Before(a.demand.due(progress)); ask {
-		a.demand.sent(now)
+	if ask = a.created && !now.Before(a.demand.Due(progress)); ask {
+		a.demand.Sent(now)
 	}
-	return ask, a.demand.due(progress), a.demand.since, a.demand.unmet(progress)
+	return ask, a.demand.Due(progress), a.demand.Since(), a.demand.Unmet(progress)
 }
 
 // waitAgain notes that etcd owed no answer until now.
 func (a *asker) waitAgain(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.demand.since = now
+	a.demand.WaitAgain(now)
 }
 
 func (a *asker) done() kv.Revision { return kv.Revision(a.progress.Load()) }

@@ -3,9 +3,7 @@ package etcd
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
-	"io"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -118,55 +116,15 @@ const (
 func (r *watchResponse) decodeLarge(in *mem.Reader) error {
 	r.reset()
 	var steps yield.Steps
-	for in.Remaining() > 0 {
-		tag, err := binary.ReadUvarint(in)
-		if err != nil {
-			return fmt.Errorf("%w: a message: %w", errProtocol, err)
-		}
-		num, typ := protowire.DecodeTag(tag)
-		var v []byte
-		var i uint64
-		switch typ {
-		case protowire.VarintType:
-			i, err = binary.ReadUvarint(in)
-		case protowire.BytesType:
-			v, err = r.read(in, num)
-			steps.Did(len(v), yieldBytes)
-		case protowire.Fixed32Type:
-			_, err = in.Discard(4)
-		case protowire.Fixed64Type:
-			_, err = in.Discard(8)
-		default:
-			err = fmt.Errorf("unknown type %d", typ)
-		}
-		switch {
-		case err != nil:
-			return fmt.Errorf("%w: field %d of a message: %w", errProtocol, num, err)
-		case num == fieldEvents && v == nil: // after a cut
-			continue
-		}
-		if err := r.field(num, v, i, func(b []byte) []byte { return b }); err != nil {
-			return fmt.Errorf("%w: %w", errProtocol, err)
-		}
+	skip := func(num protowire.Number) bool { return r.cut && num == fieldEvents }
+	err := wire.ReadFields(in, skip, func(num protowire.Number, v []byte, i uint64) error {
+		steps.Did(len(v), yieldBytes)
+		return r.field(num, v, i, func(b []byte) []byte { return b })
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errProtocol, err)
 	}
 	return nil
-}
-
-// read returns the bytes of a field; none of an event after a cut.
-func (r *watchResponse) read(in *mem.Reader, num protowire.Number) ([]byte, error) {
-	size, err := binary.ReadUvarint(in)
-	switch {
-	case err != nil:
-		return nil, err
-	case size > uint64(in.Remaining()): //nolint:gosec // it is positive
-		return nil, io.ErrUnexpectedEOF
-	case r.cut && num == fieldEvents:
-		_, err = in.Discard(int(size)) //nolint:gosec // less than what there is
-		return nil, err
-	}
-	v := make([]byte, size)
-	_, err = io.ReadFull(in, v)
-	return v, err
 }
 
 // cutBefore cuts the response before an event of another revision than that of the last one. It
