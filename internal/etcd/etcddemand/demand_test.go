@@ -19,7 +19,7 @@ func TestDemand(t *testing.T) {
 	}
 	expect("idle", 5, 5000)
 	d.Add(7, 5, at(100))
-	expect("somebody waits: at once", 5, 10)
+	expect("a caller waits: at once", 5, 10)
 	for _, next := range []int{20, 40, 80, 100, 100} { // ever later, up to every
 		due := d.Due(5)
 		d.Sent(due)
@@ -42,7 +42,7 @@ func TestDemand(t *testing.T) {
 		t.Error("met, yet unmet")
 	}
 	d.Sent(at(1000))
-	expect("met: idle, with all others", 8, 5000)
+	expect("met: idle, like all others", 8, 5000)
 	d.Add(9, 8, at(2000))
 	if d.since != at(2000) {
 		t.Error("a new wait began")
