@@ -2,45 +2,33 @@
 package proc
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// userHZ is the unit of /proc/<pid>/stat, the same on all that Go runs on.
-const userHZ = 100
-
-// CPU adds up the CPU time, user's and system's, that the processes have used.
+// CPU adds up the CPU time, user's and system's, that the processes have used, to
+// the nanosecond: /proc/<pid>/stat counts it in ticks of 10 ms for each of the two.
 func CPU(pids []int) (time.Duration, error) {
 	var sum time.Duration
 	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			return 0, fmt.Errorf("read the CPU time of a process: %w", err)
+		var used unix.Timespec
+		if err := unix.ClockGettime(cpuClock(pid), &used); err != nil {
+			return 0, fmt.Errorf("read the CPU time of process %d: %w", pid, err)
 		}
-		ticks, err := ticks(string(text))
-		if err != nil {
-			return 0, fmt.Errorf("process %d: %w", pid, err)
-		}
-		sum += time.Duration(ticks) * (time.Second / userHZ)
+		sum += time.Duration(used.Nano())
 	}
 	return sum, nil
 }
 
-// ticks reads utime and stime out of a stat line. The name in it may hold
-// anything, and ends with the last bracket.
-func ticks(stat string) (int64, error) {
-	const utime, stime = 11, 12 // counted from the field after the name
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(fields) <= stime {
-		return 0, errors.New("its stat line is too short")
-	}
-	u, err1 := strconv.ParseInt(fields[utime], 10, 64)
-	s, err2 := strconv.ParseInt(fields[stime], 10, 64)
-	return u + s, errors.Join(err1, err2)
+// cpuClock returns the clock of a process's CPU time, as clock_getcpuclockid(3) does.
+func cpuClock(pid int) int32 {
+	const sched = 2 // CPUCLOCK_SCHED: what the scheduler counts, in nanoseconds
+	return int32(^pid<<3 | sched)
 }
 
 // ResetPeaks makes the present memory of the processes their peak.

@@ -7,16 +7,12 @@ import (
 	"runtime"
 	"runtime/debug"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestTexts(t *testing.T) {
-	stat := "123 (a) b) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1 0 1 1 1"
-	if n, err := ticks(stat); n != 300 || err != nil {
-		t.Errorf("%d ticks, %v", n, err)
-	}
-	if _, err := ticks("1 (x) S 1"); err == nil {
-		t.Error("a short stat line is taken")
-	}
 	if n, err := size("Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 1 kB\n", "VmHWM:"); n != 2<<20 || err != nil {
 		t.Errorf("%d bytes, %v", n, err)
 	}
@@ -40,8 +36,31 @@ func TestTexts(t *testing.T) {
 	if n, err := Memory(self); err != nil || n < int64(len(ballast)) {
 		t.Errorf("%d bytes of memory with %d bytes of ballast, %v", n, len(ballast), err)
 	}
-	if _, err := CPU(self); err != nil {
-		t.Error(err)
+}
+
+// The CPU time of a process is the time that its parent learns from wait(2), and finer than ticks of 10 ms.
+func TestCPU(t *testing.T) {
+	self := []int{os.Getpid()}
+	before, err := CPU(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	after, err := CPU(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := time.Duration(usage.Utime.Nano() + usage.Stime.Nano()); used < before-time.Microsecond || used > after {
+		t.Errorf("CPU time is %v and then %v, and %v in between by getrusage(2)", before, after, used)
+	}
+	if before == after {
+		t.Errorf("CPU time stays at %v during system calls", before)
+	}
+	if _, err := CPU([]int{1 << 22}); err == nil {
+		t.Error("CPU time of a process that cannot exist: the limit of PIDs is 1<<22")
 	}
 }
 
