@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/shardwatch/shardwatch/internal/etcd/etcdclock"
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
@@ -338,6 +339,37 @@ func TestRestoresAreFound(t *testing.T) {
 			}
 			t.Log(found.Finding())
 		})
+	}
+}
+
+// The index of a process is asked for by the first look at it, and by none that follows: it does not
+// go back while the process lives. A process that starts anew is asked again.
+func TestIndexIsAskedForOnce(t *testing.T) {
+	s := etcdtest.Start(t)
+	c := newClient(t, testConfig(s.Endpoint()))
+	c.Adopt(1, kv.Mark{})
+	indexes := func() (out []uint64) {
+		for range 4 {
+			var now etcdclock.Clock
+			if err := answered(func() (err error) { now, err = c.Look(t.Context()); return err }); err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, now.Index)
+		}
+		return out
+	}
+	first := indexes()
+	grow(t, s.Client(), 20)
+	s.Stop()
+	s.Restart()
+	second := indexes()
+	for _, got := range [][]uint64{first, second} {
+		if got[0] == 0 || got[1] != 0 || got[2] != 0 || got[3] != 0 {
+			t.Errorf("indexes %d and, after a restart, %d: want each process's first only", first, second)
+		}
+	}
+	if _, mark := c.Known(); mark.Index != second[0] || second[0] < first[0]+20 {
+		t.Errorf("the mark is %+v, with indexes %d before 20 writes and %d after them", mark, first, second)
 	}
 }
 

@@ -30,7 +30,7 @@ type Clock struct {
 	// Cluster is the cluster's ID. It may survive a restore.
 	Cluster uint64
 	// Index is that of the last entry of raft's log which the member knows to be
-	// committed; 0: not known. Only Look sets it.
+	// committed; 0: not known. Only Look sets it, if the process has not told it within indexEvery.
 	Index uint64
 }
 
@@ -44,6 +44,7 @@ type Reader struct {
 	reads    shared[Clock]
 	looks    shared[sight]
 	lineage  lineage
+	indexes  indexes
 	verdicts shared[verdict]
 	floors   shared[struct{}] // watches that learn etcd's compact revision
 	asked    askers           // by callers that wait for a verdict

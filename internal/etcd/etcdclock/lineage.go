@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"sync"
 	"time"
@@ -291,12 +292,12 @@ func (c *Clock) Mark() kv.Mark {
 
 // survey reads the clock, and the index of raft's log at the process that
 // answered: what that has committed is not below what any member had committed
-// before.
+// before. A process that has told its index a moment ago is not asked again.
 func (c *Reader) survey(ctx context.Context) (Clock, error) {
 	var at peer.Peer
 	clock, err := c.read(ctx, "check etcd's history", 0, grpc.Peer(&at))
-	if err != nil {
-		return Clock{}, err
+	if err != nil || c.indexes.known(at, clock) {
+		return clock, err
 	}
 	// The endpoints take turns.
 	for range 2 * c.conns.Members() {
@@ -312,18 +313,21 @@ func (c *Reader) survey(ctx context.Context) (Clock, error) {
 			}
 			break // we may not ask: the rest must do
 		}
-		if sameConn(at, also) && status.GetHeader().GetMemberId() == clock.Member {
+		if connOf(at) == connOf(also) && status.GetHeader().GetMemberId() == clock.Member {
 			clock.Index = status.GetRaftIndex()
+			c.indexes.told(also, clock)
 			break
 		}
 	}
 	return clock, nil
 }
 
-// sameConn reports whether two answers came by the same connection, and so from
-// one life of one process.
-func sameConn(a, b peer.Peer) bool {
-	return addr(a.Addr) == addr(b.Addr) && addr(a.LocalAddr) == addr(b.LocalAddr)
+// connection names a connection by both of its addresses: one life of one process.
+type connection struct{ local, remote string }
+
+// connOf returns the connection by which an answer came.
+func connOf(p peer.Peer) connection {
+	return connection{local: addr(p.LocalAddr), remote: addr(p.Addr)}
 }
 
 func addr(a net.Addr) string {
@@ -331,6 +335,47 @@ func addr(a net.Addr) string {
 		return ""
 	}
 	return a.String()
+}
+
+// indexEvery is for how long the index of a process is not asked for again. It bounds
+// how long a proxy that keeps connections can hide that a member has restarted.
+const indexEvery = 10 * time.Second
+
+// indexes are the processes of etcd that have told the index of their raft log. It
+// never goes back while a process lives, and its connections do not outlive it: a
+// restored etcd is at the other end of new ones.
+type indexes struct {
+	mu sync.Mutex
+	at map[process]time.Time // when the clock was read that the index is of; guarded by mu
+}
+
+// process is a member of etcd at the other end of a connection.
+type process struct {
+	connection
+	member, cluster uint64
+}
+
+// known reports whether the process that told the clock has told its index within indexEvery. Only
+// TCP names connections: all of a Unix socket have the same addresses.
+func (i *indexes) known(from peer.Peer, clock Clock) bool {
+	if _, tcp := from.LocalAddr.(*net.TCPAddr); !tcp {
+		return false
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	at, ok := i.at[process{connOf(from), clock.Member, clock.Cluster}]
+	return ok && clock.At.Sub(at) < indexEvery
+}
+
+// told notes that a process has told its index.
+func (i *indexes) told(from peer.Peer, clock Clock) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	maps.DeleteFunc(i.at, func(_ process, at time.Time) bool { return clock.At.Sub(at) >= indexEvery })
+	if i.at == nil {
+		i.at = make(map[process]time.Time)
+	}
+	i.at[process{connOf(from), clock.Member, clock.Cluster}] = clock.At
 }
 
 // Admit fails unless etcd has the history of a lineage (0: that which was adopted) at some moment
