@@ -89,10 +89,14 @@ func lists(ctx context.Context, t *trial, m mode, keys int) error {
 	return one(fmt.Sprintf("%d at a time at one node", most), most, t.side.ends[:1])
 }
 
+// getsEach is how many keys each of n clients gets. Several need a fraction of the time of one:
+// five times as many gets take some seconds then, too.
+func (t *trial) getsEach(n int) int { return (t.gets*min(n, 5) + n - 1) / n }
+
 // gets has more and more clients get single keys.
 func gets(ctx context.Context, t *trial, m mode, keys int) error {
 	for _, n := range t.clients {
-		if err := reads(ctx, t, fmt.Sprintf("%d at a time", n), n, (t.gets+n-1)/n, t.side.ends, 1, func(ctx context.Context, conn *grpc.ClientConn, i int) error {
+		if err := reads(ctx, t, fmt.Sprintf("%d at a time", n), n, t.getsEach(n), t.side.ends, 1, func(ctx context.Context, conn *grpc.ClientConn, i int) error {
 			return get(ctx, conn, m, keyName(i*7919%keys))
 		}); err != nil {
 			return err
@@ -122,7 +126,7 @@ func getsAmongWrites(ctx context.Context, t *trial, m mode, keys int) error {
 			writes, failed = t.writeUntil(wctx, sh, backgroundWrites)
 			written <- failed
 		}()
-		label, times := fmt.Sprintf("%d at a time", n), (t.gets+n-1)/n
+		label, times := fmt.Sprintf("%d at a time", n), t.getsEach(n)
 		spent, err := t.spentOn(ctx, n, times, t.side.ends, func(ctx context.Context, conn *grpc.ClientConn, i int) error {
 			return get(ctx, conn, m, keyName(i*7919%keys))
 		})

@@ -107,7 +107,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	flags.IntSliceVar(&cfg.clients, "clients", cfg.clients, "`numbers` of clients that read at a time")
 	flags.IntVar(&cfg.listed, "listed", cfg.listed, "`keys` that each load lists, at least")
 	flags.IntVar(&cfg.page, "page", cfg.page, "`keys` of a page")
-	flags.IntVar(&cfg.gets, "gets", cfg.gets, "`keys` that each load gets, one by one")
+	flags.IntVar(&cfg.gets, "gets", cfg.gets, "`keys` that one client gets, one by one; several get up to five times as many together")
 	flags.DurationVar(&cfg.rest, "rest", cfg.rest, "how long things are left to settle")
 	help := flags.BoolP("help", "h", false, "this text")
 	err := flags.Parse(args)
