@@ -374,6 +374,17 @@ func (w *Waiter) Capped() bool {
 	return w.capped
 }
 
+// Waited reports whether the bytes were not free at once.
+func (w *Waiter) Waited() bool {
+	if w.b == nil {
+		return false
+	}
+	a := &w.b.accounts[w.use]
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return w.entry != nil
+}
+
 // Cancel ends the wait. It reports whether that was in time: got is not called, and
 // nothing is held.
 func (w *Waiter) Cancel() bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,11 +20,12 @@ import (
 // as the budget has.
 //
 // A watch holds no part of it: it takes a message's worth at a time, when its client
-// reads. A part of which no watch has taken events for a while is dropped, and read again
-// if a watch needs it. So a client that does not read holds one message for each of its
-// streams, independent of its watches.
+// reads. A part of which no watch has taken events for a while is spare: it is dropped as soon as another
+// part needs its bytes, and read again if a watch needs it. So a client that does not read holds
+// one message for each of its streams, independent of its watches, and clients that come back to the
+// same revisions again and again cost etcd one read a minute.
 //
-//	want ─▶ waiting ─budget─▶ loading ─▶ loaded ─keepPart─▶ gone
+//	want ─▶ waiting ─budget─▶ loading ─▶ loaded ─keepPart─▶ spare ─keepSpare─▶ gone
 //	                             └─▶ failed ─fetchRetry─▶ gone
 type past struct {
 	of *Streams
@@ -57,7 +59,8 @@ type part struct {
 	wait   *budget.Waiter          // for those bytes
 	ctx    context.Context         //nolint:containedctx // ends with its riders
 	cancel context.CancelCauseFunc // ends loading
-	idle   *time.Timer             // drops it
+	spare  bool                    // it is loaded, and others may have its bytes
+	idle   *time.Timer             // makes it spare, and drops it
 }
 
 type partState uint8
@@ -80,8 +83,11 @@ const (
 	// shareWithin is the distance in revisions within which a watch waits for a part
 	// that begins before its own next revision.
 	shareWithin = 1000
-	// keepPart is how long a part is kept after a watch last took events of it.
-	keepPart = 3 * time.Second
+	// keepPart is how long a part is kept for certain after a watch last took events of it, and
+	// keepSpare how long it is kept then, unless another part needs its bytes. For each read etcd holds its
+	// writes for a while, so that the log is not to be read again for every client that comes back.
+	keepPart  = 3 * time.Second
+	keepSpare = time.Minute
 	// fetchRetry is the pause after an attempt that etcd did not answer.
 	fetchRetry = time.Second
 )
@@ -115,6 +121,7 @@ func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
 		switch {
 		case w.next < x.from:
 		case x.state == partLoaded && w.next < x.next:
+			x.spare = false
 			x.idle.Reset(keepPart)
 			batches, next = x.cut(w.next)
 			return batches, next, true
@@ -138,8 +145,42 @@ func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
 		p.running.Done()
 		x.size = 0
 		p.failLocked(x, err)
+	} else if x.wait.Waited() {
+		p.dropSpareLocked()
 	}
 	return nil, 0, false
+}
+
+// dropSpareLocked drops all spare parts: another one needs their bytes.
+func (p *past) dropSpareLocked() {
+	for _, list := range p.parts {
+		for _, x := range slices.Clone(list) {
+			if x.spare {
+				p.dropLocked(x)
+			}
+		}
+	}
+}
+
+// rest makes a part spare when no watch has taken events of it for keepPart, and drops it later, or at
+// once if another part waits for bytes.
+func (p *past) rest(x *part) func() {
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		waits := func(list []*part) bool {
+			return slices.ContainsFunc(list, func(y *part) bool { return y.state == partWaits })
+		}
+		if x.state == partGone {
+			return
+		}
+		if x.spare || slices.ContainsFunc(slices.Collect(maps.Values(p.parts)), waits) {
+			p.dropLocked(x)
+			return
+		}
+		x.spare = true
+		x.idle.Reset(keepSpare)
+	}
 }
 
 // cut returns a message's worth of the part from a revision on, one revision at least,
@@ -223,7 +264,7 @@ func (p *past) dropLocked(x *part) {
 	x.wakeLocked()
 }
 
-// expire drops the part, when it is time.
+// expire drops a part that has failed, when it is time to try again.
 func (p *past) expire(x *part) func() {
 	return func() {
 		p.mu.Lock()
@@ -277,7 +318,7 @@ func (p *past) load(x *part) {
 		p.failLocked(x, err)
 	default:
 		x.state, x.batches, x.next = partLoaded, h.Batches, h.Next
-		x.idle = time.AfterFunc(keepPart, p.expire(x))
+		x.idle = time.AfterFunc(keepPart, p.rest(x))
 		if x.wakeLocked(); h.Next == x.from { // others had more: once more
 			p.dropLocked(x)
 		}
@@ -291,8 +332,18 @@ func (p *past) keepLocked(x *part, h *etcd.LogPage) {
 	for i := range h.Batches {
 		size += h.Batches[i].Size()
 	}
-	if size > x.size && p.of.cfg.Budget.Grow(x.holder, budget.CatchUps, int64(size-x.size), int64(x.size)) {
-		x.size = size
+	grow := func() bool {
+		return p.of.cfg.Budget.Grow(x.holder, budget.CatchUps, int64(size-x.size), int64(x.size))
+	}
+	if size > x.size {
+		got := grow()
+		if !got {
+			p.dropSpareLocked()
+			got = grow()
+		}
+		if got {
+			x.size = size
+		}
 	}
 	for last := len(h.Batches) - 1; size > x.size && last > 0; last-- {
 		size -= h.Batches[last].Size()

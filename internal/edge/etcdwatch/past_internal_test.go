@@ -3,6 +3,7 @@ package etcdwatch
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // A watch waits with those of its own client for the part of the log that a client which
@@ -78,6 +81,76 @@ func TestACatchUpWaitsForItsClientsPace(t *testing.T) {
 			t.Errorf("the log was read %d times before the pause was over", n)
 		}
 	})
+}
+
+// A part of the log that no watch reads is kept for those that come back, and has etcd read its log again
+// only after a minute, or when another part has needed its bytes.
+func TestSparePartsOfTheLog(t *testing.T) {
+	for name, c := range map[string]struct {
+		free  int  // bytes of the budget for parts, beside those that are reserved for one
+		other bool // another range is read meanwhile
+		pause time.Duration
+		reads int32
+	}{
+		"kept":                   {1 << 20, false, keepSpare / 2, 1},
+		"dropped after a minute": {1 << 20, false, keepPart + keepSpare, 2},
+		"kept beside another":    {1 << 20, true, keepSpare / 2, 2},
+		"dropped for another":    {0, true, keepSpare / 2, 3},
+		"not while it is in use": {0, true, time.Second, 1}, // the other one leaves before it has bytes
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := &counting{script: script{first: 5, n: 10}}
+				b := budget.New(64 << 20)
+				kept := b.Share(budget.CatchUps) - int64(leastPart+c.free)
+				if err := b.Take(budget.Client{}, budget.CatchUps, kept, 0); err != nil {
+					t.Fatal(err)
+				}
+				p := newPast(&Streams{cfg: Config{Log: log, Budget: b, Router: router.New(router.Config{Shards: noMap{}}), Logger: slog.New(slog.DiscardHandler)}})
+				reads := func(prefix string) *watch {
+					w := &watch{s: &stream{of: p.of}, readerKind: readerKind{rng: kv.Prefix(prefix)}, next: 5, before: 15}
+					p.take(w)
+					synctest.Wait()
+					return w
+				}
+				reads("/a/")
+				time.Sleep(c.pause) // of synctest
+				if c.other {
+					w := reads("/b/")
+					time.Sleep(time.Second)
+					p.leave(w)
+				}
+				time.Sleep(keepPart)
+				if batches, next, ok := p.take(reads("/a/")); c.reads < 3 && (!ok || next != 15 || len(batches) != 10) {
+					t.Errorf("%d revisions up to %d, %v", len(batches), next, ok)
+				}
+				if n := log.reads.Load(); n != c.reads {
+					t.Errorf("etcd has read its log %d times, want %d", n, c.reads)
+				}
+				time.Sleep(keepPart + keepSpare + time.Second)
+				synctest.Wait()
+				if n := b.Held(budget.CatchUps) - kept; n != 0 || len(p.parts) != 0 {
+					t.Errorf("%d parts hold %d bytes in the end", len(p.parts), n)
+				}
+			})
+		})
+	}
+}
+
+// noMap is a node without a shard map.
+type noMap struct{ router.Shards }
+
+func (noMap) Map() *shard.Map { return nil }
+
+// counting is a script that counts its reads.
+type counting struct {
+	script
+	reads atomic.Int32
+}
+
+func (l *counting) History(ctx context.Context, r etcd.HistoryRequest) (etcd.LogPage, error) {
+	l.reads.Add(1)
+	return l.script.History(ctx, r)
 }
 
 // script is a log with some revisions of 1 KiB from a first one on.
