@@ -16,10 +16,11 @@ import (
 const heapFloor = 8 << 20
 
 const (
-	// heapLook is the time between two looks at the heap.
-	heapLook = time.Second
-	// heapAtRest is the most that a node at rest allocates in heapLook, in bytes.
-	heapAtRest = 256 << 10
+	// heapLooks is how many beats a node must be at rest: one second.
+	heapLooks = 5
+	// heapAtRest is the most that a node at rest allocates within them, in bytes. Gossip allocates
+	// 64 KiB for each packet: three idle nodes allocate 80 to 800 KiB a second each.
+	heapAtRest = 1 << 20
 	// heapWorth is the least that a node allocates between two collections at rest, in bytes.
 	heapWorth = 4 << 20
 )
@@ -37,9 +38,9 @@ func readHeap() heapState {
 	return heapState{read[0].Value.Uint64(), read[1].Value.Uint64()}
 }
 
-// due reports whether the heap should be collected: the node has been at rest since the look
-// before, and has allocated at least heapWorth, and a quarter of the live heap, since it was last
-// collected at rest, when it had allocated returned. So collections of a large heap are rare.
+// due reports whether the heap should be collected: the node has been at rest since before, which
+// is heapLooks beats ago, and has allocated at least heapWorth, and a quarter of the live heap, since
+// it was last collected at rest, when it had allocated returned. So collections of a large heap are rare.
 func (h heapState) due(before heapState, returned uint64) bool {
 	return h.allocated-before.allocated <= heapAtRest && h.allocated-returned >= max(heapWorth, h.live/4)
 }
@@ -49,21 +50,22 @@ func (h heapState) due(before heapState, returned uint64) bool {
 // minutes, such as the 60 KiB of each TLS handshake when clients reconnect. Go collects then, and
 // returns a part. Deliveries of events allocate nothing: a node can be at rest with watches.
 func returnMemory(ctx context.Context) {
-	tick := time.NewTimer(beat.Until(heapLook))
+	tick := time.NewTimer(beat.Until(beat.Every))
 	defer tick.Stop()
 	var returned uint64
-	for before := readHeap(); ; {
+	var looks [heapLooks]heapState // of the last beats
+	for i := 0; ; i = (i + 1) % heapLooks {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
 		now := readHeap()
-		if now.due(before, returned) {
+		if now.due(looks[i], returned) {
 			debug.FreeOSMemory()
 			returned = now.allocated
 		}
-		before = now
-		tick.Reset(beat.Until(heapLook))
+		looks[i] = now
+		tick.Reset(beat.Until(beat.Every))
 	}
 }
