@@ -32,7 +32,7 @@ func grpcserverGroup() Group {
 		},
 		{
 			Name: "grpc-stops-between-messages", Bug: "does not stop receiving in the middle of a message", File: "stream.go",
-			Old: "\t\tcase s.deaf:\n\t\t\treturn errDeaf\n", New: "", Tests: "TestStopReceiving",
+			Old: "\t\tcase s.deaf:\n\t\t\treturn nil, errDeaf\n\t\tcase s.halfClosed:\n\t\t\treturn nil, io.EOF\n", New: "\t\tcase s.halfClosed:\n\t\t\treturn nil, io.EOF\n", Tests: "TestStopReceiving",
 		},
 		{
 			Name: "grpc-without-turns", Bug: "lets a connection begin thousands of calls before others run", File: "conn.go",
@@ -122,7 +122,11 @@ func grpcserverGroup() Group {
 		},
 		{
 			Name: "grpc-next-message-lost", Bug: "loses what has come after a large message", File: "stream.go",
-			Old: `buf, s.in = buf[n:], s.in[n:]`, New: `buf, s.in = buf[n:], nil`, Tests: "TestMessagesArriveWhole",
+			Old: `extend(s.message, s.in[:n], size), s.in[n:]`, New: `extend(s.message, s.in[:n], size), nil`, Tests: "TestMessagesArriveWhole",
+		},
+		{
+			Name: "grpc-announced-is-allocated", Bug: "allocates a message that has not begun to arrive", File: "stream.go",
+			Old: "\t\t\tsize /= part\n", New: "", Tests: "TestLargeMessagesAreAllocatedAsTheyArrive",
 		},
 		{
 			Name: "grpc-padding-kept", Bug: "does not give padding back", File: "stream.go",

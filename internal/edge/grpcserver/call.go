@@ -189,16 +189,14 @@ func (c *call) message() (compressed bool, data []byte, err error) {
 	data = c.rest[messageHead : messageHead+n : messageHead+n]
 	c.keep(c.rest[messageHead+n:])
 	if n < size {
-		// Config.Hold is not asked: internal/edge/intake has taken bytes for all of the message.
-		whole := make([]byte, size)
-		err := c.fill(whole[copy(whole, data):])
+		// Config.Hold is not asked: internal/edge/intake takes bytes for all that has arrived.
+		data, err = c.whole(data, size)
 		if errors.Is(err, io.EOF) {
 			err = status.Error(codes.Internal, io.ErrUnexpectedEOF.Error())
 		}
 		if err != nil {
 			return false, nil, err
 		}
-		data = whole
 	}
 	return form == 1, data, nil
 }

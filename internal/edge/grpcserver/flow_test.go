@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -268,6 +269,39 @@ func TestUnreadBytesAreGranted(t *testing.T) {
 		t.Errorf("%v", h)
 	}
 	expect("it has ended", 0)
+}
+
+// A header that announces a large message does not make the server allocate memory for all of it.
+func TestLargeMessagesAreAllocatedAsTheyArrive(t *testing.T) {
+	address, _ := serve(t, config())
+	r := greet(t, address)
+	const size, streams = 4 << 20, 50
+	arrive := func(n int) (allocated uint64) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for id := uint32(1); id < 2*streams; id += 2 {
+			if n == 0 {
+				r.open(id, false, call(duplexMethod)...)
+				r.must(r.WriteData(id, false, binary.BigEndian.AppendUint32([]byte{0}, size)))
+				continue
+			}
+			r.must(r.WriteData(id, false, make([]byte, n)))
+		}
+		for waits := streams; n == 0 && waits > 0; { // until the handlers wait for the messages
+			if f, ok := r.next().(*http2.WindowUpdateFrame); ok && f.StreamID != 0 {
+				waits--
+			}
+		}
+		r.alive()
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	if got := arrive(0); got > streams*size/4 {
+		t.Errorf("%d bytes for headers of %d messages of %d bytes", got, streams, size)
+	}
+	if got := arrive(8 << 10); got > streams*size/4 {
+		t.Errorf("%d bytes for the first 8 KiB of %d messages of %d bytes", got, streams, size)
+	}
 }
 
 // Padding is given back at once: it fills no stream that is not read.

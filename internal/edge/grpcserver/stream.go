@@ -38,7 +38,8 @@ type stream struct {
 	deaf       bool         // see StopReceiving
 	parked     func() error // see Park; nil: it is not
 	in         []byte       // bytes that the handler has not read
-	into       []byte       // destination of the next bytes: a part of a message; empty: in
+	message    []byte       // of size bytes, as far as it has arrived; the next bytes belong to it
+	size       int          // 0: the next bytes belong to in
 	held       int          // bytes of it that Config.Hold has granted
 	allowed    int          // bytes that the client may still send
 	length     int64        // bytes that the request said it would have; -1: none said
@@ -70,8 +71,8 @@ func (s *stream) receiveLocked(data []byte, size int, end bool) error {
 		}
 	}
 	s.allowed -= size
-	n := copy(s.into, data)
-	s.into, data = s.into[n:], data[n:]
+	n := min(s.size-len(s.message), len(data))
+	s.message, data = extend(s.message, data[:n], s.size), data[n:]
 	if !s.holdLocked(len(s.in) + len(data)) {
 		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeEnhanceYourCalm}
 	}
@@ -80,7 +81,7 @@ func (s *stream) receiveLocked(data []byte, size int, end bool) error {
 	if padded {
 		s.allowLocked(0)
 	}
-	if len(s.into) == 0 || end {
+	if len(s.message) == s.size || end {
 		s.wakeLocked()
 	}
 	return nil
@@ -148,31 +149,46 @@ func (s *stream) take(need int) ([]byte, error) {
 	}
 }
 
-// fill waits until the next bytes of a message have arrived, and copies them to buf. It returns
-// io.EOF when the client sends no more. They go there from their frames: to collect a message of
-// 1 MiB first, in an array that grows with it, costs five times as much.
-func (s *stream) fill(buf []byte) error {
+// part is the fraction of a message that must have arrived before all of it has an array. Otherwise a
+// client could have nodes allocate 2 MiB for each header that it sends, faster than they collect it.
+const part = 16
+
+// extend appends the next bytes of a message of so many bytes. It copies one part again: to collect a
+// message of 1 MiB in an array that grows with it costs five times as much.
+func extend(message, next []byte, size int) []byte {
+	if need := len(message) + len(next); need > cap(message) {
+		if need <= size/part {
+			size /= part
+		}
+		message = append(make([]byte, 0, size), message...)
+	}
+	return append(message, next...)
+}
+
+// whole waits until a message of so many bytes has arrived, of which begin has, and returns it. It returns
+// io.EOF when the client sends no more. Bytes go there from their frames.
+func (s *stream) whole(begin []byte, size int) ([]byte, error) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	s.message, s.size = begin, size
+	defer func() { s.message, s.size = nil, 0 }()
 	for {
-		n := copy(buf, s.in)
-		buf, s.in = buf[n:], s.in[n:]
+		n := min(size-len(s.message), len(s.in))
+		s.message, s.in = extend(s.message, s.in[:n], size), s.in[n:]
 		s.holdLocked(len(s.in))
 		switch {
-		case len(buf) == 0:
-			return nil
+		case len(s.message) == size:
+			return s.message, nil
 		case s.gone:
-			return contextStatus(s.ctx)
+			return nil, contextStatus(s.ctx)
 		case s.deaf:
-			return errDeaf
+			return nil, errDeaf
 		case s.halfClosed:
-			return io.EOF
+			return nil, io.EOF
 		}
-		s.into = buf
-		if s.allowLocked(len(buf)); !c.flushLocked() {
+		if s.allowLocked(size - len(s.message)); !c.flushLocked() {
 			s.arrived.Wait()
 		}
-		buf, s.into = s.into, nil
 	}
 }
