@@ -11,11 +11,11 @@ func etcdGroup() Group {
 			Old: `return p.from > at`, New: `return true`, Tests: "TestWatchMovesToTheSharedStream",
 		},
 		{
-			Name: "mux-event-skipped", Bug: "leaves out the first event of the shared stream", File: "mux.go",
+			Name: "mux-event-skipped", Bug: "leaves out the first event of the shared stream", File: "place.go",
 			Old: `if u.Revision < p.from {`, New: `if u.Revision <= p.from {`, Tests: "TestWatchMovesToTheSharedStream",
 		},
 		{
-			Name: "mux-event-twice", Bug: "hands on what the watch's own stream has brought", File: "mux.go",
+			Name: "mux-event-twice", Bug: "hands on what the watch's own stream has brought", File: "place.go",
 			Old: `if u.Revision < p.from {`, New: `if false {`, Tests: "TestWatchMovesThatIsAhead",
 		},
 		{
@@ -63,7 +63,7 @@ func etcdGroup() Group {
 			Old: `if now.Before(s.next) || s.closed {`, New: `if s.closed {`, Tests: "TestSharedStreamsBeginSeldom",
 		},
 		{
-			Name: "mux-question-for-each", Bug: "forgets that consumers wait when a watch moves to the shared stream", File: "mux.go",
+			Name: "mux-question-for-each", Bug: "forgets that consumers wait when a watch moves to the shared stream", File: "place.go",
 			Old: `req.Want.Serve(p.from-1, at.await)`, New: `req.Want.Serve(1<<62, at.await)`, Tests: "TestWantIsCarriedToTheSharedStream",
 		},
 		{
