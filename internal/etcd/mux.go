@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -301,7 +300,10 @@ func (m *mux) putLocked(w *upstream, r *watchResponse, now time.Time) error {
 // that: those without events first, since others may wait for their progress after an event.
 func (m *mux) toldLocked(w *upstream, now time.Time) {
 	var loud []*place
-	for _, p := range slices.Clone(w.places) { // one may leave
+	for _, p := range w.places {
+		if p.on != w {
+			continue
+		}
 		if p.done < w.a.done {
 			m.queueLocked(p, kv.Update{Kind: kv.UpdateProgress, Revision: w.a.done})
 		}
@@ -366,11 +368,12 @@ func (m *mux) shed(since time.Time) {
 // leaveAllLocked has all places of a watch leave. One that forms ends alone, since its
 // places have others.
 func (m *mux) leaveAllLocked(w *upstream, why error) {
-	for _, p := range slices.Clone(w.places) {
-		if w.forming {
-			m.dropLocked(p, w)
-		} else {
+	for _, p := range w.places {
+		switch {
+		case p.on == w:
 			m.leaveLocked(p, why)
+		case p.next == w:
+			m.dropLocked(p, w)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -22,9 +21,13 @@ import (
 // two watches. A place that leaves is taken out of the run, whose range changes by the
 // same steps.
 type upstream struct {
-	id      int64
-	r       kv.Range
-	places  []*place  // in the order of their ranges; guarded by mux.mu, as all below
+	id     int64
+	r      kv.Range
+	places []*place   // that it was created for, in the order of their ranges; their fields on and next say which are left
+	ranges []kv.Range // of places
+
+	// Guarded by mux.mu.
+	used    int       // places that are left
 	a       *assembly // begins behind the announcement; nil before
 	forming bool
 	lively  int       // bytes since etcd last told the progress of all
@@ -37,7 +40,10 @@ const runPause = time.Second
 // createLocked has etcd create a watch of r from the present.
 func (m *mux) createLocked(r kv.Range, places ...*place) *upstream {
 	m.last++
-	w := &upstream{id: m.last, r: r, places: places}
+	w := &upstream{id: m.last, r: r, places: places, used: len(places)}
+	for _, p := range places {
+		w.ranges = append(w.ranges, p.r)
+	}
 	m.watches[w.id], m.creating = w, append(m.creating, w)
 	m.c.count.watchesOpen.Add(1)
 	key, end := r.Etcd()
@@ -49,12 +55,13 @@ func (m *mux) createLocked(r kv.Range, places ...*place) *upstream {
 // ended must be cancelled, too, or there is no progress for the others
 // (watchable_store.go, progressIfSync).
 func (m *mux) dropLocked(p *place, w *upstream) {
-	w.places = slices.DeleteFunc(w.places, func(x *place) bool { return x == p })
-	m.changed = time.Now()
 	if p.next == w {
 		p.next = nil
+	} else {
+		p.on = nil
 	}
-	if len(w.places) > 0 {
+	m.changed = time.Now()
+	if w.used--; w.used > 0 {
 		return
 	}
 	delete(m.watches, w.id)
@@ -70,13 +77,10 @@ func (m *mux) splitLocked(w *upstream, b *kv.Batch) {
 		m.queueLocked(w.places[0], kv.Update{Kind: kv.UpdateBatch, Revision: b.Revision, Batch: *b})
 		return
 	}
-	ranges := make([]kv.Range, len(w.places))
-	for i, p := range w.places {
-		ranges[i] = p.r
-	}
-	places := slices.Clone(w.places) // one may leave
-	for i, part := range b.Split(ranges) {
-		m.queueLocked(places[i], kv.Update{Kind: kv.UpdateBatch, Revision: b.Revision, Batch: part})
+	for i, part := range b.Split(w.ranges) {
+		if p := w.places[i]; p.on == w {
+			m.queueLocked(p, kv.Update{Kind: kv.UpdateBatch, Revision: b.Revision, Batch: part})
+		}
 	}
 }
 
@@ -95,9 +99,10 @@ func (m *mux) shapeLocked(revision kv.Revision, now time.Time) {
 	for _, w := range formed {
 		w.forming = false
 		for _, p := range w.places {
-			old := p.on
-			p.on, p.next = w, nil
-			m.dropLocked(p, old)
+			if p.next == w {
+				m.dropLocked(p, p.on)
+				p.on, p.next = w, nil
+			}
 		}
 	}
 	if len(formed) > 0 || m.apart || m.changed.IsZero() || now.Sub(m.changed) < m.c.muxes.pause {
@@ -107,8 +112,10 @@ func (m *mux) shapeLocked(revision kv.Revision, now time.Time) {
 	var all []*place
 	var ranges []kv.Range
 	for _, w := range m.watches {
-		for _, p := range w.places {
-			all, ranges = append(all, p), append(ranges, p.r)
+		for i, p := range w.places {
+			if p.on == w {
+				all, ranges = append(all, p), append(ranges, w.ranges[i])
+			}
 		}
 	}
 	for run := range kv.Runs(ranges) {
@@ -117,7 +124,7 @@ func (m *mux) shapeLocked(revision kv.Revision, now time.Time) {
 			places[i] = all[at]
 		}
 		r := kv.Range{Start: places[0].r.Start, End: places[len(places)-1].r.End}
-		if on := places[0].on; on.r == r && len(on.places) == len(places) {
+		if on := places[0].on; on.r == r && on.used == len(places) {
 			continue
 		}
 		w := m.createLocked(r, places...)

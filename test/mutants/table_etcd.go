@@ -88,7 +88,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "run-progress-for-event", Bug: "has a range of a run come to a revision without its events", File: "upstream.go",
-			Old: `for i, part := range b.Split(ranges) {`, New: `for i, part := range b.Split(ranges[:1]) {`, Tests: "TestRunTakesOverWithoutAGap",
+			Old: `for i, part := range b.Split(w.ranges) {`, New: `for i, part := range b.Split(w.ranges[:1]) {`, Tests: "TestRunTakesOverWithoutAGap",
 		},
 		{
 			Name: "run-refused-again", Bug: "requests a run that etcd refuses again and again", File: "mux.go",
@@ -96,7 +96,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "run-ends-its-ranges", Bug: "ends the watches of a run that does not form", File: "mux.go",
-			Old: "if w.forming {\n\t\t\tm.dropLocked(p, w)", New: "if false {\n\t\t\tm.dropLocked(p, w)", Tests: "TestRunThatDoesNotForm",
+			Old: "case p.next == w:\n\t\t\tm.dropLocked(p, w)", New: "case p.next == w:\n\t\t\tm.leaveLocked(p, why)", Tests: "TestRunThatDoesNotForm",
 		},
 		{
 			Name: "run-keeps-one-that-left", Bug: "has a watch that left in a run that forms", File: "mux.go",
@@ -104,7 +104,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "run-too-wide", Bug: "keeps the watch of a run when some of its ranges have left", File: "upstream.go",
-			Old: `on.r == r && len(on.places) == len(places)`, New: `len(on.places) >= len(places)`, Tests: "TestRunGoesOnWithoutOneOfItsRanges",
+			Old: `on.r == r && on.used == len(places)`, New: `on.used >= len(places)`, Tests: "TestRunGoesOnWithoutOneOfItsRanges",
 		},
 		{
 			Name: "history-unbounded", Bug: "reads any number of revisions of etcd's log", File: "since.go",
