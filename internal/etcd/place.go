@@ -152,24 +152,16 @@ func (p *place) pass() {
 // passLocked is pass for the owner of the turn. It returns false if the consumer has to take
 // updates.
 func (p *place) passLocked() bool {
-	revision := p.quiet()
-	if revision == 0 || p.report == nil || !p.report(revision) {
+	p.m.mu.Lock()
+	quiet, revision := p.left == nil && len(p.queue) == 1 && p.queue[0].Kind == kv.UpdateProgress, p.done
+	p.m.mu.Unlock()
+	if !quiet || p.report == nil || !p.report(revision) {
 		return false
 	}
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
 	p.queue, p.bytes, p.given, p.taken = p.queue[:0], 0, p.done, time.Now()
 	return true
-}
-
-// quiet returns the revision of the progress that waits here alone; 0: none does.
-func (p *place) quiet() kv.Revision {
-	p.m.mu.Lock()
-	defer p.m.mu.Unlock()
-	if p.left != nil || len(p.queue) != 1 || p.queue[0].Kind != kv.UpdateProgress {
-		return 0
-	}
-	return p.queue[0].Revision
 }
 
 // wait waits until there are updates. Meanwhile progress may be reported directly.
