@@ -165,6 +165,10 @@ func (m *mux) serve() error {
 	defer m.want.Serve(0, a.ask)()
 	asking.Go(func() { a.run(m.ctx, m.cancel) })
 	err = m.receiveAll(a)
+	if errors.Is(err, etcdconn.ErrToken) {
+		m.c.Forget(stream.token)
+		err = leftLogin
+	}
 	if cause := context.Cause(m.ctx); cause != nil {
 		err = cause
 	}
@@ -192,12 +196,10 @@ func (m *mux) receiveAll(a *asker) error {
 		}
 		clear(m.due)
 		m.due = m.due[:0]
-		switch {
-		case errors.Is(err, etcdconn.ErrToken):
-			m.c.Forget(a.stream.token)
-		case err != nil:
+		if err != nil {
 			return err
-		case known > 0:
+		}
+		if known > 0 {
 			m.c.Saw(m.lineage, kv.Mark{Revision: known})
 			if r.watch == anyWatch {
 				a.progress.Store(int64(known))
@@ -250,13 +252,11 @@ func (m *mux) createdLocked(r *watchResponse) error {
 	}
 	w := m.creating[0]
 	m.creating = m.creating[1:]
-	m.apart = m.apart || (r.canceled && w.forming)
 	switch {
 	case r.canceled && etcdconn.WantsLogin(r.reason):
-		m.closed = true // the next shared stream has another token
-		m.leaveAllLocked(w, leftLogin)
-		return etcdconn.ErrToken
+		return etcdconn.ErrToken // of the stream: etcd would refuse any further watch
 	case r.canceled:
+		m.apart = m.apart || w.forming
 		m.leaveAllLocked(w, leftRefused)
 	case r.watch != w.id:
 		return fmt.Errorf("%w: watch %d was announced instead of %d", errProtocol, r.watch, w.id)

@@ -366,45 +366,72 @@ func TestWatchThatSilencesTheSharedStreamLeaves(t *testing.T) {
 }
 
 // etcd refuses a watch on the shared stream: it stays where it is. The refusal carries no
-// watch ID, so it counts for the watch whose creation was to be answered next. When a
-// new login would help, the next shared stream has one.
+// watch ID, so it counts for the watch whose creation was to be answered next.
 func TestWatchRefusedOnTheSharedStream(t *testing.T) {
-	for reason, again := range map[string]bool{
-		"etcdserver: permission denied": false, "etcdserver: invalid auth token": true,
-	} {
-		t.Run(reason, func(t *testing.T) {
-			s, c := startScripted(t)
-			shared, first := s.joined(t, c, nil)
-			private, second := s.own(t, c)
-			shared.creates()
-			shared.send(&etcdserverpb.WatchResponse{WatchId: -1, Created: true, Canceled: true, CancelReason: reason})
-			testkit.Eventually(t, "it was refused", func() bool { return c.Stats().LeftOther == 1 })
-			private.event(0, 102)
-			second.expect("b102×1")
-			first.want.Ask(103)
-			shared.progress(103)
-			shared.event(1, 104)
-			first.expect("p103 b104×1")
-			c.beginAgain()
-			second.want.Ask(105)
-			private.asks()
-			private.progress(105)
-			second.expect("p105")
-			if !again {
-				private.event(0, 106)
-				second.expect("b106×1")
-				if len(s.streams) > 0 {
-					t.Error("it was not refused for its login, and tries again")
-				}
-				return
-			}
-			next := s.opened(t)
-			next.announce(c, next.creates().GetWatchId(), 105)
-			private.progress(105)
-			private.ends()
-			next.event(1, 106)
-			second.expect("b106×1")
-		})
+	s, c := startScripted(t)
+	shared, first := s.joined(t, c, nil)
+	private, second := s.own(t, c)
+	shared.creates()
+	shared.send(&etcdserverpb.WatchResponse{WatchId: -1, Created: true, Canceled: true, CancelReason: "etcdserver: permission denied"})
+	testkit.Eventually(t, "it was refused", func() bool { return c.Stats().LeftOther == 1 })
+	private.event(0, 102)
+	second.expect("b102×1")
+	first.want.Ask(103)
+	shared.progress(103)
+	shared.event(1, 104)
+	first.expect("p103 b104×1")
+	c.beginAgain()
+	second.want.Ask(105)
+	private.asks()
+	private.progress(105)
+	second.expect("p105")
+	private.event(0, 106)
+	second.expect("b106×1")
+	if len(s.streams) > 0 {
+		t.Error("it was not refused for its login, and tries again")
+	}
+}
+
+// etcd refuses a watch on the shared stream, whose login is too old. It would refuse all later ones, so
+// all watches continue on separate streams, and share one with a new login.
+func TestSharedStreamOfAnOldLogin(t *testing.T) {
+	s, c := startScripted(t)
+	shared, first := s.joined(t, c, nil)
+	private, second := s.own(t, c)
+	shared.creates()
+	shared.send(&etcdserverpb.WatchResponse{WatchId: -1, Created: true, Canceled: true, CancelReason: "etcdserver: invalid auth token"})
+	shared.ends()
+	resumed := s.opened(t)
+	if r := resumed.creates(); r.GetStartRevision() != 102 {
+		t.Errorf("it resumes with %v", r)
+	}
+	resumed.send(created(0, 101))
+	resumed.event(0, 102)
+	first.expect("b102×1")
+	private.event(0, 102)
+	second.expect("b102×1")
+	c.beginAgain()
+	second.want.Ask(103)
+	private.asks()
+	private.progress(103)
+	second.expect("p103")
+	next := s.opened(t)
+	next.announce(c, next.creates().GetWatchId(), 103)
+	private.progress(103)
+	private.ends()
+	first.want.Ask(103)
+	resumed.asks()
+	resumed.progress(103)
+	first.expect("p103")
+	next.announce(c, next.creates().GetWatchId(), 103)
+	resumed.progress(103)
+	resumed.ends()
+	next.event(1, 104)
+	second.expect("b104×1")
+	next.event(2, 105)
+	first.expect("b105×1")
+	if n := c.Stats(); n.StreamsOpen != 1 || n.WatchesOpen != 2 || n.LeftOther != 2 {
+		t.Errorf("stats: %+v", n)
 	}
 }
 

@@ -31,6 +31,12 @@ type quiet struct {
 // stream.
 func followAll(t *testing.T, s *etcdtest.Server, c *Client, ranges ...kv.Range) []*quiet {
 	t.Helper()
+	return followAllAs(t, s.Client(), c, ranges...)
+}
+
+// followAllAs is followAll with writes by cli.
+func followAllAs(t *testing.T, cli *clientv3.Client, c *Client, ranges ...kv.Range) []*quiet {
+	t.Helper()
 	before := c.Stats()
 	var all []*quiet
 	for _, r := range ranges {
@@ -39,11 +45,7 @@ func followAll(t *testing.T, s *etcdtest.Server, c *Client, ranges ...kv.Range) 
 		q.ready()
 		all = append(all, q)
 	}
-	r, err := s.Client().Put(t.Context(), "/elsewhere", "x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := kv.Revision(r.Header.Revision)
+	now := putAs(t, cli, "/elsewhere", "x")
 	for _, q := range all {
 		q.want.Ask(now)
 	}
@@ -117,7 +119,12 @@ func prefixes(n int) (out []kv.Range) {
 // put writes a key and returns its revision.
 func put(t *testing.T, s *etcdtest.Server, key, value string) kv.Revision {
 	t.Helper()
-	r, err := s.Client().Put(t.Context(), key, value)
+	return putAs(t, s.Client(), key, value)
+}
+
+func putAs(t *testing.T, cli *clientv3.Client, key, value string) kv.Revision {
+	t.Helper()
+	r, err := cli.Put(t.Context(), key, value)
 	if err != nil {
 		t.Fatal(err)
 	}

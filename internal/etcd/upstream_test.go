@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -372,5 +373,45 @@ func TestEventOfARunNeedsNoQuestion(t *testing.T) {
 	// A question that was on its way, or one each ProgressIdle.
 	if asked := c.Stats().ProgressAsked - before; asked > writes/5 {
 		t.Errorf("%d questions for %d writes", asked, writes)
+	}
+}
+
+// The rights of etcd change, after which etcd refuses every new watch on the stream of an old login.
+// All watches move to a stream with a new login, and are a run there.
+func TestRunFormsWithANewLogin(t *testing.T) {
+	for name, joins := range map[string]bool{"when a watch joins": true, "when a run forms": false} {
+		t.Run(name, func(t *testing.T) {
+			s := etcdtest.Start(t, etcdtest.WithJWT(t))
+			root := s.AuthOn()
+			c := as(t, s, "root")
+			c.muxes.pause = 0
+			if !joins {
+				c.muxes.pause = time.Hour
+			}
+			ranges := adjacent(3)
+			all := followAllAs(t, root, c, ranges[:2]...)
+			etcdtest.Permit(t, root, "ann", "/elsewhere", "")
+			if joins {
+				q := &quiet{want: new(kv.Demand)}
+				q.follower = follow(t, c, kv.FollowRequest{Range: ranges[2], Want: q.want})
+				q.ready()
+				all = append(all, q)
+			} else {
+				m := c.muxes.now
+				m.mu.Lock()
+				c.muxes.pause = 0
+				m.mu.Unlock()
+			}
+			testkit.Eventually(t, "all watches are one on one stream", func() bool {
+				c.beginAgain()
+				at := putAs(t, root, "/elsewhere", "x")
+				for _, q := range all {
+					q.want.Ask(at)
+					q.reach(at)
+				}
+				n := c.Stats()
+				return n.WatchesOpen == 1 && n.StreamsOpen == 1
+			})
+		})
 	}
 }

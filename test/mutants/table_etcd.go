@@ -56,7 +56,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "mux-stale-token", Bug: "watches join a shared stream whose token has expired", File: "mux.go",
-			Old: "m.closed = true // the next", New: "// the next", Tests: "TestWatchRefusedOnTheSharedStream",
+			Old: "return etcdconn.ErrToken // of", New: "m.leaveAllLocked(w, leftLogin)\n\t\treturn nil // of", Tests: "TestSharedStreamOfAnOldLogin",
 		},
 		{
 			Name: "mux-storm", Bug: "begins shared streams as fast as they break", File: "mux.go",
@@ -92,7 +92,7 @@ func etcdGroup() Group {
 		},
 		{
 			Name: "run-refused-again", Bug: "requests a run that etcd refuses again and again", File: "mux.go",
-			Old: `m.apart = m.apart || (r.canceled && w.forming)`, New: ``, Tests: "TestRunThatDoesNotForm",
+			Old: `m.apart = m.apart || w.forming`, New: ``, Tests: "TestRunThatDoesNotForm",
 		},
 		{
 			Name: "run-ends-its-ranges", Bug: "ends the watches of a run that does not form", File: "mux.go",
