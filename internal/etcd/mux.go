@@ -58,7 +58,8 @@ type mux struct {
 	last     int64               // the last watch ID; guarded by mu
 	closed   bool                // takes no more places; guarded by mu
 	answered time.Time           // when etcd last told the progress of all, or a watch was shed; guarded by mu
-	changed  time.Time           // when a place last came or left, unless runs are of all since; guarded by mu
+	stale    bool                // a place has come or left since runs were last formed; guarded by mu
+	shaped   time.Time           // when that was, or the stream began; guarded by mu
 	apart    bool                // etcd refuses runs: none are formed; guarded by mu
 }
 
@@ -111,7 +112,7 @@ func (c *Client) join(lineage uint64, r kv.Range, joined chan<- kv.Revision) *pl
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s.now = &mux{
 		c: c, lineage: lineage, ctx: ctx, cancel: cancel, done: make(chan struct{}), out: newOutbox(),
-		watches: make(map[int64]*upstream),
+		watches: make(map[int64]*upstream), shaped: now,
 	}
 	p := s.now.add(r, joined)
 	s.running.Go(s.now.run)

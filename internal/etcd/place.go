@@ -66,7 +66,7 @@ func (l leaving) Error() string { return "the watch left the shared stream: " + 
 // begin notes that etcd has announced the first watch of a place.
 func (p *place) begin(at kv.Revision) {
 	p.at, p.done = at, at
-	p.m.changed = time.Now()
+	p.m.stale = true
 	select {
 	case p.joined <- at:
 	default: // the last one is not taken yet, and does as well
@@ -149,8 +149,7 @@ func (p *place) pass() {
 	wake(p.ready)
 }
 
-// passLocked is pass for the owner of the turn. It returns false if the consumer has to take
-// updates.
+// passLocked is pass for the owner of the turn. It returns false if the consumer has to take updates.
 func (p *place) passLocked() bool {
 	p.m.mu.Lock()
 	quiet, revision := p.left == nil && len(p.queue) == 1 && p.queue[0].Kind == kv.UpdateProgress, p.done

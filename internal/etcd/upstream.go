@@ -12,14 +12,13 @@ import (
 // created for. Places with adjacent ranges get one watch of the whole run: its events prove
 // the progress of all of them, without a question.
 //
-// The watch of a run forms while its places have their updates from other watches. It is
-// created as any other: from the present, and everything behind its announcement comes. The
-// places move at one answer of etcd, of a revision R to which exactly all watches of the
-// stream have come by it. Up to R the places have everything from the others, which bring nothing
-// more; and all behind R is yet to come by the new watch (watchable_store.go: progressIfSync
-// excludes notify). So nothing is missing or comes twice, and a revision is never split between
-// two watches. A place that leaves is taken out of the run, whose range changes by the
-// same steps.
+// The watch of a run forms while its places have their updates from other watches. It is created as
+// any other: from the present, and everything behind its announcement comes. The places move at one
+// answer of etcd, of a revision R to which exactly all watches of the stream have come by it. Up to R
+// the places have everything from the others, which bring nothing more; and all behind R is yet to
+// come by the new watch (watchable_store.go: progressIfSync excludes notify). So nothing is missing or
+// comes twice, and a revision is never split between two watches. The run ignores the keys of places
+// that leave it, until a watch without them has formed.
 type upstream struct {
 	id     int64
 	r      kv.Range
@@ -34,7 +33,7 @@ type upstream struct {
 	last    time.Time // when the last event came
 }
 
-// runPause is how long no place may come or leave before runs are formed.
+// runPause is the shortest time between two times that runs are formed.
 const runPause = time.Second
 
 // createLocked has etcd create a watch of r from the present.
@@ -60,7 +59,7 @@ func (m *mux) dropLocked(p *place, w *upstream) {
 	} else {
 		p.on = nil
 	}
-	m.changed = time.Now()
+	m.stale = true
 	if w.used--; w.used > 0 {
 		return
 	}
@@ -87,17 +86,17 @@ func (m *mux) splitLocked(w *upstream, b *kv.Batch) {
 // shapeLocked has places with adjacent ranges share watches. It is called after an answer of
 // etcd for all watches: then the watches that form take over, or new ones begin to.
 func (m *mux) shapeLocked(revision kv.Revision, now time.Time) {
-	var formed []*upstream
 	for _, w := range m.watches {
 		if w.a == nil || w.a.done != revision {
 			return // wait for an answer that tells all of them the same
 		}
-		if w.forming {
-			formed = append(formed, w)
-		}
 	}
-	for _, w := range formed {
-		w.forming = false
+	formed := false
+	for _, w := range m.watches {
+		if !w.forming {
+			continue
+		}
+		formed, w.forming = true, false
 		for _, p := range w.places {
 			if p.next == w {
 				m.dropLocked(p, p.on)
@@ -105,10 +104,10 @@ func (m *mux) shapeLocked(revision kv.Revision, now time.Time) {
 			}
 		}
 	}
-	if len(formed) > 0 || m.apart || m.changed.IsZero() || now.Sub(m.changed) < m.c.muxes.pause {
+	if formed || m.apart || !m.stale || now.Sub(m.shaped) < m.c.muxes.pause {
 		return
 	}
-	m.changed = time.Time{}
+	m.stale, m.shaped = false, now
 	var all []*place
 	var ranges []kv.Range
 	for _, w := range m.watches {

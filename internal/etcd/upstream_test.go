@@ -210,6 +210,39 @@ func TestRunIsCompacted(t *testing.T) {
 	}
 }
 
+// Watches join and leave at every moment. Runs form nevertheless, since the last time is long ago.
+func TestRunFormsWhileWatchesJoin(t *testing.T) {
+	s, c := startScripted(t)
+	c.muxes.pause = time.Hour
+	join := func(shared *scriptedStream, at int) *scriptedStream {
+		shared, _ = s.joinedOf(t, c, shared, kv.Range{Start: fmt.Sprintf("/%c", 'a'+at), End: fmt.Sprintf("/%c", 'b'+at)})
+		return shared
+	}
+	shared := join(nil, 0)
+	join(shared, 1)
+	m := c.muxes.now
+	m.mu.Lock()
+	m.shaped = m.shaped.Add(-2 * c.muxes.pause)
+	m.mu.Unlock()
+	join(shared, 2)
+	shared.progress(102)
+	shared.forms(c, "/a", "/d", 102)
+	shared.progress(103)
+	shared.cancelled(1, 2, 3)
+	join(shared, 3)
+	shared.progress(104)
+	shared.change(4, 105, "/a1")
+	shared.progress(105)
+	testkit.Eventually(t, "the last answer is taken", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.watches[4].a.done == 105
+	})
+	if n := c.Stats(); n.WatchesOpen != 2 { // the next run forms once the pause is over
+		t.Errorf("stats: %+v", n)
+	}
+}
+
 // etcd refuses or ends the watch of a run that forms: the watches before go on, and a refused
 // run is not requested again.
 func TestRunThatDoesNotForm(t *testing.T) {

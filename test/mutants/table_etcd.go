@@ -103,6 +103,14 @@ func etcdGroup() Group {
 			Old: "if p.next != nil {\n\t\tm.dropLocked(p, p.next)", New: "if false {\n\t\tm.dropLocked(p, p.next)", Tests: "TestWatchLeavesWhileItsRunForms",
 		},
 		{
+			Name: "run-starves", Bug: "forms no runs while watches join or leave", File: "place.go",
+			Old: `p.m.stale = true`, New: `p.m.stale, p.m.shaped = true, time.Now()`, Tests: "TestRunFormsWhileWatchesJoin",
+		},
+		{
+			Name: "run-forms-at-once", Bug: "forms runs anew with each watch that joins or leaves", File: "upstream.go",
+			Old: `now.Sub(m.shaped) < m.c.muxes.pause`, New: `false`, Tests: "TestRunFormsWhileWatchesJoin",
+		},
+		{
 			Name: "run-too-wide", Bug: "keeps the watch of a run when some of its ranges have left", File: "upstream.go",
 			Old: `on.r == r && on.used == len(places)`, New: `on.used >= len(places)`, Tests: "TestRunGoesOnWithoutOneOfItsRanges",
 		},
