@@ -36,9 +36,9 @@ type pkg struct {
 // the floors below its own, and none beside or above it.
 func floors() [][]string {
 	return [][]string{
-		{"internal/beat", "internal/edge/rawconn", "internal/edge/grpcserver/callhead", "internal/edge/dispatch", "internal/yield", "internal/testing/testkit"},
+		{"internal/beat", "internal/wait", "internal/edge/rawconn", "internal/edge/grpcserver/callhead", "internal/edge/dispatch", "internal/yield", "internal/testing/testkit"},
 		{"internal/edge/grpcserver/socket"},
-		{"internal/kv", "internal/fair", "internal/edge/farewell", "internal/edge/keybrowser", "internal/edge/receive", "internal/data/broadcast", "internal/files/tlsconf", "internal/version", "internal/ops/telemetry", "internal/files/reload", "internal/edge/grpcserver", "internal/files/durable", "internal/files/certtest", "internal/kube/object", "internal/kube/kubeconfig"},
+		{"internal/kv", "internal/fair", "internal/edge/farewell", "internal/edge/keybrowser", "internal/edge/receive", "internal/files/tlsconf", "internal/version", "internal/ops/telemetry", "internal/files/reload", "internal/edge/grpcserver", "internal/files/durable", "internal/files/certtest", "internal/kube/object", "internal/kube/kubeconfig"},
 		{"internal/edge/netlimit", "internal/shard", "internal/auth/etcdroles", "internal/ops/revtrace", "internal/budget", "internal/kube/selector", "internal/kube/past", "internal/ops/config", "internal/testing/check", "internal/testing/sim/memetcd", "internal/etcd/etcddemand"},
 		{"internal/testing/maptest", "internal/control/planner", "internal/data/keytree", "internal/control/mapfile", "internal/edge/intake"},
 		{"internal/control/mapchange"},
@@ -101,7 +101,7 @@ func beside() map[string][]string {
 		"cmd/cachectl/internal/changes":        {"client", "client/admin", "cmd/cachectl/internal/cli", "cmd/cachectl/internal/cluster", "cmd/cachectl/internal/document"},
 		"examples":                             {}, // counts the lines of the programs below
 		"examples/...":                         {"client", "client/follow", "client/mirror"},
-		"internal/testing/etcdtest":            {"internal/kv", "internal/fair", "internal/data/broadcast", "internal/testing/devetcd", "internal/freeport"},
+		"internal/testing/etcdtest":            {"internal/kv", "internal/fair", "internal/wait", "internal/testing/devetcd", "internal/freeport"},
 		"internal/freeport":                    {},
 		"internal/edge/grpcserver/interoptest": {},
 		"internal/testing/nodetest":            {"internal/freeport"},

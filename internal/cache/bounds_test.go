@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // A watcher that never reads keeps nothing alive.
@@ -122,7 +123,7 @@ func TestSleepAndWakeRace(t *testing.T) {
 			var readers sync.WaitGroup
 			for i := range 3 * keys {
 				key := kv.Revision(i % keys)
-				wake := make(chanWaker, 1)
+				wake := wait.NewBell()
 				w := watch(t, c, kv.Single(fmt.Sprint(key)), 11, wake)
 				readers.Go(func() {
 					timeout := time.NewTimer(deadline)

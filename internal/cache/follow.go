@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // Run follows the source until ctx ends, then retires the cache: its watchers
@@ -33,9 +34,7 @@ func (c *Cache) Run(ctx context.Context) error {
 			pause = shortest
 		}
 		c.cfg.Logger.Debug("source ended", "range", c.cfg.Range, "error", err)
-		select {
-		case <-time.After(pause/2 + rand.N(pause/2)):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, pause/2+rand.N(pause/2)) {
 			return nil
 		}
 		pause = min(2*pause, longest)

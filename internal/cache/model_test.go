@@ -16,6 +16,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // store is a model of etcd: all revisions there ever were, and the state at
@@ -302,7 +303,7 @@ func (x *client) watch() error {
 		until = min(until, current)
 	}
 	x.stat.watches++
-	wake := make(chanWaker, 1)
+	wake := wait.NewBell()
 	next := from // the first revision that has not been delivered or ruled out
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("watch of %v from %d, all before %d seen: "+format, append([]any{r, from, next}, args...)...)

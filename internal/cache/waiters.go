@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // waiters are the callers that wait for progress, the nearest revision first.
@@ -114,17 +115,6 @@ func (c *Cache) Demand(revision kv.Revision) {
 	}
 }
 
-// chanWaker wakes a caller that waits on a channel of capacity 1.
-type chanWaker chan struct{}
-
-// Wake implements Waker.
-func (w chanWaker) Wake() {
-	select {
-	case w <- struct{}{}:
-	default:
-	}
-}
-
 // WaitProgress waits until the cache has everything up to revision. It fails
 // with the context's error and with ErrRetired. A cache that is still being
 // loaded is waited for.
@@ -137,11 +127,9 @@ func (c *Cache) WaitProgress(ctx context.Context, revision kv.Revision) error {
 		case v.ready && v.progress >= revision:
 			return nil
 		}
-		wake := make(chanWaker, 1)
+		wake := wait.NewBell()
 		w := c.wait(&waiter{revision: revision, waker: wake, place: -1})
-		select {
-		case <-wake:
-		case <-ctx.Done():
+		if !wait.For(ctx, wake) {
 			c.wakeups.forget(w)
 			return context.Cause(ctx)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 func TestWakeAt(t *testing.T) {
@@ -42,7 +43,7 @@ func TestWakeAt(t *testing.T) {
 // What is woken at a revision finds the progress there.
 func TestWakeAtFindsProgress(t *testing.T) {
 	c := loaded(small(nil), 10)
-	wake := make(chanWaker, 1)
+	wake := wait.NewBell()
 	w := watch(t, c, kv.Single("a"), 11, wake)
 	done := make(chan struct{})
 	go func() {

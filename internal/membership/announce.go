@@ -40,7 +40,7 @@ func (m *Membership) leave(ml *memberlist.Memberlist) error {
 	quarrel := m.standing.refused || !m.conflict.since.IsZero()
 	m.left = true
 	m.mu.Unlock()
-	defer poke(m.looks)
+	defer m.looks.Wake()
 	if quarrel {
 		// The news would carry our name only, and hit the node that has it.
 		return errors.New("leave gossip: not announced, because another node has this node's name")

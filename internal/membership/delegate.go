@@ -58,13 +58,13 @@ func (d *delegate) NodeMeta(int) []byte {
 }
 
 // NotifyJoin wakes watch.
-func (d *delegate) NotifyJoin(*memberlist.Node) { poke(d.looks) }
+func (d *delegate) NotifyJoin(*memberlist.Node) { d.looks.Wake() }
 
 // NotifyLeave wakes watch.
-func (d *delegate) NotifyLeave(*memberlist.Node) { poke(d.looks) }
+func (d *delegate) NotifyLeave(*memberlist.Node) { d.looks.Wake() }
 
 // NotifyUpdate wakes watch.
-func (d *delegate) NotifyUpdate(*memberlist.Node) { poke(d.looks) }
+func (d *delegate) NotifyUpdate(*memberlist.Node) { d.looks.Wake() }
 
 // NotifyAlive refuses nodes of other clusters, and those we cannot read, that
 // come by way of gossip.
@@ -159,7 +159,7 @@ func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
 	if newcomer(m.self, peer) {
 		m.standing.refused = true
 		m.standing.holder = peer.GossipAddress
-		poke(m.joins)
+		m.joins.Wake()
 	}
 	if err := m.conflict.claimed(time.Now(), m.self, peer); err != nil {
 		select {

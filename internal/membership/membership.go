@@ -19,6 +19,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // Membership knows the nodes of the cluster and makes this one known to them.
@@ -35,11 +36,11 @@ type Membership struct {
 	size    atomic.Int64 // of members, for queue and watch
 	quiet   quiet
 
-	looks     chan struct{}   // memberlist has news for watch; holds one
-	announces chan struct{}   // our metadata changed; holds one
+	looks     wait.Bell       // memberlist has news for watch
+	announces wait.Bell       // our metadata changed
 	leaves    chan chan error // Leave asks announce
 	verdict   chan error      // our name is taken for too long; holds one
-	joins     chan struct{}   // join should look again now; holds one
+	joins     wait.Bell       // join should look again now
 
 	// mu is taken by memberlist's callbacks, which run under its own locks: it
 	// is never held while memberlist is called.
@@ -55,8 +56,8 @@ type Membership struct {
 	joinErr  error           // guarded by mu
 	told     map[string]bool // the lines that were logged once; guarded by mu
 
-	news        MapNews       // guarded by mu
-	newsChanged chan struct{} // closed and replaced when news is; guarded by mu
+	news        MapNews     // guarded by mu
+	newsChanged wait.Signal // of news
 }
 
 // New returns a Membership for cfg. It starts nothing.
@@ -75,19 +76,17 @@ func New(cfg Config) (*Membership, error) {
 		log:       cfg.Logger,
 		ready:     make(chan struct{}),
 		done:      make(chan struct{}),
-		looks:     make(chan struct{}, 1),
-		announces: make(chan struct{}, 1),
+		looks:     wait.NewBell(),
+		announces: wait.NewBell(),
 		leaves:    make(chan chan error),
 		verdict:   make(chan error, 1),
-		joins:     make(chan struct{}, 1),
+		joins:     wait.NewBell(),
 		quiet:     quiet{interval: cfg.GossipInterval},
 		self:      meta{Member: cfg.Self},
 		roster:    roster{retention: cfg.DeadRetention},
 		// Claims come with each try to join, and with each push/pull.
 		conflict: conflict{limit: cfg.ConflictTimeout, pause: max(5*cfg.RetryInterval, cfg.PushPullInterval)},
 		told:     make(map[string]bool),
-
-		newsChanged: make(chan struct{}),
 	}
 	// memberlist asks for the number under its own locks, and ours is never held then.
 	m.queue = memberlist.TransmitLimitedQueue{RetransmitMult: memberlist.DefaultLANConfig().RetransmitMult, NumNodes: func() int { return int(m.size.Load()) }}
@@ -316,7 +315,7 @@ func (m *Membership) changeSelf(f func(*meta)) {
 	}
 	m.mu.Unlock()
 	if changed {
-		poke(m.announces)
+		m.announces.Wake()
 		m.changes.wake()
 	}
 }
@@ -378,12 +377,4 @@ func (m *Membership) onceLocked(what string) bool {
 	}
 	m.told[what] = true
 	return true
-}
-
-// poke leaves a token in a channel that holds one.
-func poke(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
 }

@@ -56,7 +56,7 @@ func (m *Membership) SetMapVersion(version uint64) {
 func (m *Membership) MapNews() (MapNews, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.news, m.newsChanged
+	return m.news, m.newsChanged.Wait()
 }
 
 func (m *Membership) heardLocked(n MapNews) {
@@ -65,8 +65,7 @@ func (m *Membership) heardLocked(n MapNews) {
 	}
 	m.news = n
 	m.queue.QueueBroadcast(broadcast(encodeNews(m.clusterLocked(), n)))
-	close(m.newsChanged)
-	m.newsChanged = make(chan struct{})
+	m.newsChanged.Notify()
 }
 
 // hear takes a message of another node. News of another cluster, and those that
@@ -128,7 +127,7 @@ func (d *delegate) NotifyMsg(b []byte) { d.m().hear(b) }
 // a packet that memberlist's own messages leave free.
 func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte {
 	if d.quiet.offered(time.Now(), limit) {
-		poke(d.looks)
+		d.looks.Wake()
 	}
 	return d.m().queue.GetBroadcasts(overhead, limit)
 }

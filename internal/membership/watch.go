@@ -70,7 +70,7 @@ func (m *Membership) take(nodes []*memberlist.Node) {
 	}
 	if changed {
 		m.changes.wake()
-		poke(m.joins)
+		m.joins.Wake()
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 	"github.com/shardwatch/shardwatch/internal/replica"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // clock compares every cache twice a second with etcd's revision, so that each
@@ -25,8 +26,8 @@ import (
 type clock struct {
 	n         *Node
 	isolation isolation
-	ok        atomic.Bool   // etcd was checked and is one we serve
-	kick      chan struct{} // capacity 1: the next look is due now
+	ok        atomic.Bool // etcd was checked and is one we serve
+	kick      wait.Bell   // the next look is due now
 
 	mu       sync.Mutex
 	revision kv.Revision  // guarded by mu; etcd's, as compared last
@@ -41,7 +42,7 @@ type clock struct {
 }
 
 func newClock(n *Node) *clock {
-	return &clock{n: n, isolation: isolation{n: n}, kick: make(chan struct{}, 1)}
+	return &clock{n: n, isolation: isolation{n: n}, kick: wait.NewBell()}
 }
 
 // clockTimeout is how long etcd may take to tell its revision; then it is in trouble.
@@ -277,12 +278,7 @@ func (c *clock) idleFor(d time.Duration) bool {
 }
 
 // LookNow implements copies.Clock: it has etcd read at once.
-func (c *clock) LookNow() {
-	select {
-	case c.kick <- struct{}{}:
-	default:
-	}
-}
+func (c *clock) LookNow() { c.kick.Wake() }
 
 // keep keeps the newest look, for followers, and reports whether this
 // is it.

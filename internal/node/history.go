@@ -13,6 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/history"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // historian saves the history of the caches to disk, for a restart of all nodes: as long as one
@@ -27,7 +28,7 @@ type historian struct {
 	ask       chan chan struct{}
 	hurry     atomic.Bool // the node is about to end
 
-	dropped chan struct{} // capacity 1: there is something in wrong
+	dropped wait.Bell // there is something in wrong
 	mu      sync.Mutex
 	wrong   map[shard.ID]struct{} // guarded by mu; shards whose saved history is of a wrong copy
 }
@@ -44,7 +45,7 @@ const (
 func newHistorian(n *Node) *historian {
 	h := &historian{
 		n: n, restarted: n.placement.Map() != nil, begun: make(chan struct{}), ask: make(chan chan struct{}),
-		dropped: make(chan struct{}, 1), wrong: make(map[shard.ID]struct{}),
+		dropped: wait.NewBell(), wrong: make(map[shard.ID]struct{}),
 	}
 	if n.cfg.HistoryBytes > 0 && n.cfg.DataDir != "" && n.cfg.Simulation == nil {
 		h.store = history.New(history.Config{
@@ -63,10 +64,8 @@ func origin(m *shard.Map) history.Origin {
 // more. When a node that was restarted has nothing on disk of a shard, that is an empty history:
 // if no other node has more, the log of etcd is read as far back as it goes. The keeper calls it.
 func (h *historian) Load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.Past {
-	select {
-	case <-h.begun:
+	if wait.Over(h.begun) {
 		return nil
-	default:
 	}
 	defer close(h.begun)
 	out := h.onDisk(m, shards)
@@ -97,9 +96,7 @@ func (h *historian) onDisk(m *shard.Map, shards map[shard.ID]*shard.Shard) map[s
 
 // run saves every so often, until ctx ends.
 func (h *historian) run(ctx context.Context) error {
-	select {
-	case <-h.begun:
-	case <-ctx.Done():
+	if !wait.For(ctx, h.begun) {
 		return nil
 	}
 	// The first save comes soon: without it a crash loses the whole history, while etcd's log may
@@ -145,10 +142,7 @@ func (h *historian) Drop(id shard.ID) {
 	h.mu.Lock()
 	h.wrong[id] = struct{}{}
 	h.mu.Unlock()
-	select {
-	case h.dropped <- struct{}{}:
-	default: // it is pending already
-	}
+	h.dropped.Wake()
 }
 
 // dropWrong removes the saved history of wrong copies. If that fails, it is retried before the

@@ -20,7 +20,6 @@ import (
 	"github.com/shardwatch/shardwatch/internal/control/operator"
 	"github.com/shardwatch/shardwatch/internal/control/placement"
 	"github.com/shardwatch/shardwatch/internal/control/roster"
-	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/data/copies"
 	"github.com/shardwatch/shardwatch/internal/data/lineage"
 	"github.com/shardwatch/shardwatch/internal/data/peers"
@@ -35,6 +34,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // Node is one cache node. Create it with New, run it once.
@@ -72,7 +72,7 @@ type Node struct {
 	page        *statuspage.Page // nil: none
 	pulse       *pulse
 
-	changed broadcast.Signal // of the map or the members
+	changed wait.Signal // of the map or the members
 	started time.Time
 	health  sync.Mutex  // held while served, drained and gRPC's health change together
 	served  atomic.Bool // was ready once
@@ -192,9 +192,7 @@ func (n *Node) SetGossipKeys(keys [][]byte) error { return n.members.SetKeys(key
 // gossip runs membership once it is known from the disk which cluster the node
 // belongs to: as long as it shows none, every cluster lets it in.
 func (n *Node) gossip(ctx context.Context) error {
-	select {
-	case <-n.placement.Opened():
-	case <-ctx.Done():
+	if !wait.For(ctx, n.placement.Opened()) {
 		return nil
 	}
 	n.members.SetClusterID(n.placement.ClusterID())

@@ -15,6 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -106,9 +107,7 @@ func (p *permits) watch(ctx context.Context, grantor shard.NodeID, leave context
 			leave(errMoved)
 			return
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
+		if !wait.For(ctx, changed) {
 			return
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // suspects decides about contradictions between a cache and its source. One wrong byte, in memory,
@@ -85,9 +86,7 @@ func (s *suspects) run(ctx context.Context) error {
 			return nil
 		case x := <-s.queue:
 			for !s.decide(ctx, x) {
-				select {
-				case <-time.After(askAgain):
-				case <-ctx.Done():
+				if !wait.Sleep(ctx, askAgain) {
 					return nil
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // Source is the source of a candidate; see cache.Source.
@@ -219,10 +220,7 @@ func (f *Failover) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[k
 			if r.updates > before {
 				pause = shortPause
 			}
-			select {
-			case <-time.After(pause/2 + rand.N(pause)):
-			case <-ctx.Done():
-			}
+			wait.Sleep(ctx, pause/2+rand.N(pause))
 			pause = min(2*pause, longPause)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -69,8 +70,8 @@ type pulse struct {
 	began   time.Time
 	stop    context.CancelFunc
 	done    chan struct{} // closed when run has returned
-	wish    chan struct{} // capacity 1: wanted has grown
-	roused  chan struct{} // capacity 1: a shard is not idle any more
+	wish    wait.Bell     // wanted has grown
+	roused  wait.Bell     // a shard is not idle any more
 
 	passed []*holder          // scratch; owned by run
 	held   map[uint64]*holder // guarded by link.mu; by number
@@ -90,8 +91,8 @@ type holder struct {
 	number  uint64 // names the stream in the session
 	silence time.Duration
 	leave   context.CancelCauseFunc
-	told    chan struct{} // capacity 1: quiet has changed, and the stream's goroutine is to report it
-	quiet   quiet         // guarded by link.mu
+	told    wait.Bell // quiet has changed, and the stream's goroutine is to report it
+	quiet   quiet     // guarded by link.mu
 
 	// turn is held by the stream's goroutine except while that waits for the next update. Its
 	// owner reports to the follower.
@@ -124,7 +125,7 @@ func (l *Link) hold(ctx context.Context, silence time.Duration, lineage uint64) 
 	if p == nil || p.lineage != lineage {
 		p = &pulse{
 			link: l, lineage: lineage, session: max(1, rand.Uint64()), began: time.Now(),
-			done: make(chan struct{}), wish: make(chan struct{}, 1), roused: make(chan struct{}, 1), held: make(map[uint64]*holder),
+			done: make(chan struct{}), wish: wait.NewBell(), roused: wait.NewBell(), held: make(map[uint64]*holder),
 		}
 		p.late = time.AfterFunc(math.MaxInt64, p.overdue)
 		var beating context.Context
@@ -133,7 +134,7 @@ func (l *Link) hold(ctx context.Context, silence time.Duration, lineage uint64) 
 		go p.run(beating)
 	}
 	p.last++
-	h := &holder{pulse: p, number: p.last, silence: silence, leave: leave, told: make(chan struct{}, 1)}
+	h := &holder{pulse: p, number: p.last, silence: silence, leave: leave, told: wait.NewBell()}
 	h.turn.Lock()
 	p.held[h.number] = h
 	return held, h
@@ -176,7 +177,7 @@ func (h *holder) want(revision kv.Revision) {
 	case h.apart:
 		if revision > h.wanted {
 			h.wanted, h.wished = revision, true
-			ring(p.wish)
+			p.wish.Wake()
 		}
 	case h.named && revision > p.asked: // a question has its events come, too
 		p.wanted = max(p.wanted, revision)
@@ -198,7 +199,7 @@ func (h *holder) want(revision kv.Revision) {
 func (p *pulse) askLocked() {
 	p.pushed.ask()
 	p.wished = true
-	ring(p.wish)
+	p.wish.Wake()
 }
 
 // overdue asks for progress that the node has not reported without a question.
@@ -236,7 +237,7 @@ func (h *holder) pass() {
 			return
 		}
 	}
-	ring(h.told)
+	h.told.Wake()
 }
 
 // passLocked reports the newest progress directly. It returns false if the follower wants it as
@@ -251,14 +252,6 @@ func (h *holder) passLocked() bool {
 	}
 	h.at = at
 	return true
-}
-
-// ring puts a token into a channel of capacity 1.
-func ring(bell chan<- struct{}) {
-	select {
-	case bell <- struct{}{}:
-	default:
-	}
 }
 
 // run beats until ctx ends or the stream breaks.
@@ -334,7 +327,7 @@ func (p *pulse) idle() (numbers []uint64) {
 	p.link.mu.Unlock()
 	busy := holders[:0]
 	for _, h := range holders {
-		if h.idle(func() { ring(p.roused) }) {
+		if h.idle(p.roused.Wake) {
 			numbers = append(numbers, h.number)
 		} else {
 			busy = append(busy, h)

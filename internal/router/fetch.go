@@ -7,6 +7,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // fetches lets readings share data of other nodes: many clients that list
@@ -69,9 +70,7 @@ func (s *fetches) get(ctx context.Context, key fetchKey, do func(*fetch) error) 
 			}
 			close(f.done)
 		}
-		select {
-		case <-f.done:
-		case <-ctx.Done():
+		if !wait.For(ctx, f.done) {
 			leave()
 			return nil, nil, fmt.Errorf("wait for a shared fetch of shard %d: %w", key.shard, context.Cause(ctx))
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // Bounds of merged windows.
@@ -154,7 +155,7 @@ func (m *merged) age() (time.Duration, bool) {
 // the window, and its watches look for the shards' new homes.
 func (m *merged) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
-		f := &following{m: m, bell: make(bell, 1), at: req.From - 1}
+		f := &following{m: m, bell: wait.NewBell(), at: req.From - 1}
 		if req.From == 0 {
 			f.at = m.start()
 		}
@@ -183,21 +184,10 @@ func (m *merged) start() kv.Revision {
 type following struct {
 	m     *merged
 	merge *merge
-	bell  bell
+	bell  wait.Bell   // wakes the goroutine
 	at    kv.Revision // everything up to it is in the window
 	next  *arrival    // of all shards at a revision after at
 	read  []*kv.Event // scratch
-}
-
-// bell wakes the goroutine. Its capacity is 1.
-type bell chan struct{}
-
-// Wake implements cache.Waker.
-func (b bell) Wake() {
-	select {
-	case b <- struct{}{}:
-	default:
-	}
 }
 
 // arrival rings the bell once, when all shards have come to a revision or are retired.
@@ -205,7 +195,7 @@ func (b bell) Wake() {
 type arrival struct {
 	revision kv.Revision
 	missing  atomic.Int32
-	bell     bell
+	bell     wait.Bell
 	forget   []func()
 }
 
@@ -230,9 +220,7 @@ func (f *following) run(ctx context.Context, yield func(kv.Update) bool) error {
 			return err
 		}
 		f.await()
-		select {
-		case <-f.bell:
-		case <-ctx.Done():
+		if !wait.For(ctx, f.bell) {
 			return nil
 		}
 	}

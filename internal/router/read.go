@@ -17,6 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -88,9 +89,7 @@ func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 		if !errors.Is(err, errReplaced) || time.Since(began) > changeTimeout {
 			return out, err
 		}
-		select {
-		case <-time.After(changeRetry):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, changeRetry) {
 			return out, err
 		}
 	}
@@ -186,16 +185,7 @@ func behind(homes []*cache.Cache, revision kv.Revision) bool {
 
 // serves reports whether the cache, which may be nil, can answer for rng.
 func serves(c *cache.Cache, lineage uint64, rng kv.Range) bool {
-	return c != nil && ready(c) && c.Lineage() == lineage && c.Range().Covers(rng)
-}
-
-func ready(c *cache.Cache) bool {
-	select {
-	case <-c.Ready():
-		return true
-	default:
-		return false
-	}
+	return c != nil && wait.Over(c.Ready()) && c.Lineage() == lineage && c.Range().Covers(rng)
 }
 
 // notFuture fails when revision does not exist yet.
@@ -345,9 +335,7 @@ func (g *Reading) remote(ctx context.Context, s *shard.Shard, req *shardwatchv1.
 		if !errors.As(err, new(*kv.NotHereError)) || time.Since(began)+pause > changeTimeout {
 			return err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, pause) {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // Shards gives the router the shards of the node. All methods may be called from any
@@ -80,7 +81,7 @@ const (
 // watches whose shards move.
 type Router struct {
 	cfg     Config
-	kick    chan struct{}
+	kick    wait.Bell
 	fetches fetches
 	over    chan struct{} // see load
 
@@ -103,7 +104,7 @@ func New(cfg Config) *Router {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Router{
-		cfg: cfg, kick: make(chan struct{}, 1), over: make(chan struct{}, 1), placed: make(chan struct{}),
+		cfg: cfg, kick: wait.NewBell(), over: make(chan struct{}, 1), placed: make(chan struct{}),
 		homeless: make(map[*Watch]struct{}), windows: make(map[*cache.Cache][]*merged), perWindow: mergedBytes,
 	}
 	r.place = sync.OnceFunc(func() { close(r.placed) })
@@ -115,10 +116,7 @@ func (r *Router) Kick() {
 	if r.cfg.Shards.Map() != nil {
 		r.place()
 	}
-	select {
-	case r.kick <- struct{}{}:
-	default:
-	}
+	r.kick.Wake()
 }
 
 // Run finds new homes for watches until ctx ends. Then watches over several shards

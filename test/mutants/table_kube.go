@@ -509,11 +509,11 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 		},
 		{
 			Name: "kube-watch-too-short", Bug: "a watch may end within its first second", File: "watch.go",
-			Old: `time.After(shortestWatch - time.Since(s.began))`, New: `time.After(0)`, Tests: "TestNoWatchEndsWithinItsFirstSecond",
+			Old: `wait.Sleep(ctx, shortestWatch-time.Since(s.began))`, New: `wait.Sleep(ctx, 0)`, Tests: "TestNoWatchEndsWithinItsFirstSecond",
 		},
 		{
 			Name: "kube-passed-watch-too-short", Bug: "a watch at an apiserver that dies ends within its first second", File: "upstream.go",
-			Old: `time.After(shortestWatch - time.Since(p.began))`, New: `time.After(0)`, Tests: "TestNoWatchEndsWithinItsFirstSecond",
+			Old: `wait.Sleep(p.ctx, shortestWatch-time.Since(p.began))`, New: `wait.Sleep(p.ctx, 0)`, Tests: "TestNoWatchEndsWithinItsFirstSecond",
 		},
 	}}
 }

@@ -40,7 +40,7 @@ func replicaGroup() Group {
 		},
 		{
 			Name: "read-waits-for-the-beat", Bug: "says that a shard is read with the next beat only", File: "link.go",
-			Old: `ring(p.roused)`, New: `ring(make(chan struct{}, 1))`, Tests: "TestPingsNameIdleShards",
+			Old: `h.idle(p.roused.Wake)`, New: `h.idle(func() {})`, Tests: "TestPingsNameIdleShards",
 		},
 		{
 			Name: "several-in-a-fragment", Bug: "a response of several revisions ends one that a fragment has begun", File: "peer.go",

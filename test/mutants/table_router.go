@@ -142,7 +142,7 @@ func routerGroup() Group {
 		},
 		{
 			Name: "copy-still-loading", Bug: "serves reads from a copy that is still loading", File: "read.go",
-			Old: `c != nil && ready(c)`, New: `c != nil`, Tests: "TestACopyThatDoesNotFitIsNotServed",
+			Old: `wait.Over(c.Ready()) && `, New: ``, Tests: "TestACopyThatDoesNotFitIsNotServed",
 		},
 		{
 			Name: "answer-of-any-lineage", Bug: "takes another node's answer of another lineage", File: "read.go",

@@ -69,9 +69,5 @@ func serverGroup() Group {
 			Name: "unread-streams-stay", Bug: "a drain leaves the connections of clients that do not read", File: "drain.go",
 			Old: `if s.conns.cut(f.Client) {`, New: `if f.Client == nil {`, Tests: "TestDrainsEndStreamsThatAreNotRead",
 		},
-		{
-			Name: "sent-on-once", Bug: "a node can send its clients on only once", File: "drain.go",
-			Old: "\ts.moved = make(chan struct{})\n", New: "\ts.moved = nil\n", Tests: "TestClientsAreSentOn",
-		},
 	}...)}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // Config configures an Authorizer. Set File; Defaults gives the rest.
@@ -35,7 +36,7 @@ type Authorizer struct {
 	usage ledger
 
 	mu      sync.Mutex
-	changed chan struct{} // guarded by mu; closed at the next change
+	changed wait.Signal
 
 	connected connected
 }
@@ -56,7 +57,7 @@ type counters struct {
 
 // New reads the policy. It fails, with every mistake, when that is wrong.
 func New(cfg Config) (*Authorizer, error) {
-	a := &Authorizer{cfg: cfg, changed: make(chan struct{})}
+	a := &Authorizer{cfg: cfg}
 	a.usage.init(cfg.MaxIdentities)
 	s, err := read(cfg.File)
 	if err != nil {
@@ -134,8 +135,7 @@ func (a *Authorizer) Reload() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.state.Swap(s).content != s.content {
-		close(a.changed)
-		a.changed = make(chan struct{})
+		a.changed.Notify()
 		time.AfterFunc(farewell, a.cut)
 	}
 	return nil
@@ -151,9 +151,7 @@ func (a *Authorizer) Changed() <-chan struct{} {
 	if a == nil {
 		return nil
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.changed
+	return a.changed.Wait()
 }
 
 // Status has the figures of the metrics.

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -100,9 +101,7 @@ func (g *Checker) identify(ctx context.Context, token string, revision uint64) (
 		if need == due {
 			return h.user, nil
 		}
-		select {
-		case <-q.done:
-		case <-ctx.Done():
+		if !wait.For(ctx, q.done) {
 			return "", fmt.Errorf("look up the token's user: %w", ctx.Err())
 		}
 		if q.err != nil && !q.gaveUp {

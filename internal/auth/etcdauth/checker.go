@@ -11,8 +11,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
-	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // Checker identifies callers and their read rights. Create it with New; it knows
@@ -21,7 +21,7 @@ type Checker struct {
 	cfg Config
 
 	rights  atomic.Pointer[known]
-	changed broadcast.Signal
+	changed wait.Signal
 	turn    chan struct{} // held while the rights of users are read from etcd
 
 	tokens  *memory[holder]

@@ -17,6 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // Config configures a Drainer. Its functions may be called from any goroutine.
@@ -154,27 +155,22 @@ func (d *Drainer) marked(ctx context.Context, want bool) bool {
 		if want == (m != nil && m.IsDrained(d.cfg.Self)) {
 			return true
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-		}
+		wait.For(ctx, changed)
 	}
 	return false
 }
 
 func (d *Drainer) sendOn(ctx context.Context) {
 	for pause := time.Duration(0); ; {
-		wait := sendOnLook
+		next := sendOnLook
 		if d.replaced(ctx) {
 			if watches := d.cfg.Server.SendOn(ctx); watches > 0 {
 				d.cfg.Logger.Info("drained by an operator: watches sent to other nodes", "watches", watches)
 			}
 			pause = min(max(2*pause, sendOnPause), sendOnLongest)
-			wait = pause
+			next = pause
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, next) {
 			return
 		}
 	}

@@ -16,9 +16,9 @@ import (
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/control/placement"
-	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -51,7 +51,7 @@ type Config struct {
 // from then on.
 type Follower struct {
 	cfg  Config
-	late broadcast.Signal // a map that gossip announced did not come in time
+	late wait.Signal // a map that gossip announced did not come in time
 }
 
 // New returns a Follower that does nothing yet.
@@ -96,16 +96,13 @@ func (f *Follower) member(name shard.NodeID) (shard.Member, bool) {
 // followVoters follows one voter after the other.
 func (f *Follower) followVoters(ctx context.Context, fail context.CancelCauseFunc) {
 	var failed []shard.NodeID // since one has delivered
-	wait := firstMapPause
+	pause := firstMapPause
 	for ctx.Err() == nil {
 		changed := f.cfg.Changed()
 		from := f.mapSource(failed)
 		if from == "" {
 			failed = nil
-			select {
-			case <-changed:
-			case <-ctx.Done():
-			}
+			wait.For(ctx, changed)
 			continue
 		}
 		began := time.Now()
@@ -119,14 +116,11 @@ func (f *Follower) followVoters(ctx context.Context, fail context.CancelCauseFun
 		}
 		f.cfg.Logger.Debug("shard map stream ended", "from", string(from), "error", err)
 		if time.Since(began) > longestMapPause {
-			failed, wait = nil, firstMapPause
+			failed, pause = nil, firstMapPause
 		}
 		failed = append(failed, from)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		}
-		wait = min(2*wait, longestMapPause)
+		wait.Sleep(ctx, pause)
+		pause = min(2*pause, longestMapPause)
 	}
 }
 
@@ -203,17 +197,14 @@ func (f *Follower) taste(other shard.NodeID) uint64 {
 
 // heedMapNews fetches the maps that gossip announces and that do not come in time.
 func (f *Follower) heedMapNews(ctx context.Context, fail context.CancelCauseFunc) {
-	wait := firstMapPause
+	pause := firstMapPause
 	for ctx.Err() == nil {
 		news, newer := f.cfg.Members.MapNews()
 		m, moved := f.cfg.Placement.Watch()
 		switch {
 		case versionOf(m) >= news.Version:
-			wait = firstMapPause
-			select {
-			case <-newer:
-			case <-ctx.Done():
-			}
+			pause = firstMapPause
+			wait.For(ctx, newer)
 			continue
 		case m != nil:
 			select {
@@ -234,11 +225,11 @@ func (f *Follower) heedMapNews(ctx context.Context, fail context.CancelCauseFunc
 			return
 		}
 		select {
-		case <-time.After(wait):
+		case <-time.After(pause):
 		case <-moved:
 		case <-ctx.Done():
 		}
-		wait = min(2*wait, longestMapPause)
+		pause = min(2*pause, longestMapPause)
 	}
 }
 

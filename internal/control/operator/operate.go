@@ -22,6 +22,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 const (
@@ -314,9 +315,7 @@ func (o *Operator) followPlan(ctx context.Context, plan *mapchange.Plan, progres
 				return nil
 			}
 		}
-		select {
-		case <-time.After(max(lookEvery, 10*time.Since(began))):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, max(lookEvery, 10*time.Since(began))) {
 			return ctx.Err()
 		}
 	}

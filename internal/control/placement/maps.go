@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // versions has the newest map that this node knows, from any source, and the deltas
@@ -17,7 +17,7 @@ import (
 type versions struct {
 	mu      sync.Mutex
 	m       *shard.Map
-	changed broadcast.Signal // notified when m is replaced
+	changed wait.Signal // notified when m is replaced
 
 	steps  []*shard.Delta
 	size   int                     // of steps, in shards

@@ -15,8 +15,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/control/mapfile"
 	"github.com/shardwatch/shardwatch/internal/control/planner"
-	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 const (
@@ -49,8 +49,8 @@ type Placement struct {
 	file    mapFile
 	saved   *shard.Map // what file has; owned by keepMapFile, then Run
 	maps    *versions
-	members broadcast.Signal // notified when the members or their reports may have changed
-	votes   broadcast.Signal // notified when raft's configuration may have changed
+	members wait.Signal // notified when the members or their reports may have changed
+	votes   wait.Signal // notified when raft's configuration may have changed
 	stats   *stats
 	logs    raftLogs
 	opened  chan struct{} // closed once the disk was read

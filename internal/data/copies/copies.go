@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
-	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/ops/revtrace"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // Set has the running caches of a node: the replicas that the map gives it, and relays
@@ -31,9 +31,9 @@ type Set struct {
 	ctx      context.Context    //nolint:containedctx // of run: the relays' life
 	running  sync.WaitGroup
 	renewals chan renewal
-	ended    []kv.Claim       // guarded by mu; the last changed keys as abandoned caches held them
-	starts   int              // caches that start at a time at most
-	moved    broadcast.Signal // rings when replicas are what a newer map says, and when one that lingered is gone
+	ended    []kv.Claim  // guarded by mu; the last changed keys as abandoned caches held them
+	starts   int         // caches that start at a time at most
+	moved    wait.Signal // rings when replicas are what a newer map says, and when one that lingered is gone
 }
 
 // Copy is a running cache.
@@ -55,14 +55,7 @@ type Copy struct {
 }
 
 // Ready reports whether the cache is loaded.
-func (h *Copy) Ready() bool {
-	select {
-	case <-h.Cache.Ready():
-		return true
-	default:
-		return false
-	}
-}
+func (h *Copy) Ready() bool { return wait.Over(h.Cache.Ready()) }
 
 // New returns a Set that is empty.
 func New(cfg Config) *Set {
@@ -137,9 +130,7 @@ func (s *Set) awaitPeers(ctx context.Context) {
 		if s.met() {
 			return
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
+		if !wait.For(ctx, changed) {
 			return
 		}
 	}
@@ -295,9 +286,7 @@ func (s *Set) whileThere(ctx context.Context, h *Copy) (context.Context, context
 			if sh, ok := m.Shard(h.ID); !ok || sh.Range != h.Cache.Range() || m.Lineage != h.Cache.Lineage() {
 				cancel()
 			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
+			if !wait.For(ctx, changed) {
 				return
 			}
 		}
@@ -317,9 +306,7 @@ func (h *Copy) overtake(ctx context.Context, self shard.NodeID, others []*cache.
 		if name, _ := h.Source.Current(); name != "" && name != string(self) {
 			break
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
+		if !wait.For(ctx, changed) {
 			return
 		}
 	}

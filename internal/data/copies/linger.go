@@ -7,6 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 const (
@@ -47,9 +48,7 @@ func (s *Set) Left(ctx context.Context, version uint64) {
 		if done {
 			return
 		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
+		if !wait.For(ctx, moved) {
 			return
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // relayTimeout is how long a watch waits for a home.
@@ -69,9 +70,7 @@ func (s *Set) caughtUp(ctx context.Context, version uint64) bool {
 		if !behind {
 			return true
 		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
+		if !wait.For(ctx, moved) {
 			return false
 		}
 	}

@@ -18,11 +18,11 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/beat"
-	"github.com/shardwatch/shardwatch/internal/data/broadcast"
 	"github.com/shardwatch/shardwatch/internal/files/durable"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // Keeper restricts the data that the node serves to one history of etcd. Package etcd
@@ -34,7 +34,7 @@ type Keeper struct {
 	cfg Config
 	// over is why the node serves no data; nil: it serves.
 	over    atomic.Pointer[kv.HistoryError]
-	changed broadcast.Signal // rings when over has changed
+	changed wait.Signal // rings when over has changed
 
 	mu     sync.Mutex
 	number uint64             // that the node is in; 0: none yet; guarded by mu

@@ -20,7 +20,7 @@ type arrival struct {
 // Wake implements cache.Waker.
 func (a *arrival) Wake() {
 	if a.missing.Add(-1) == 0 {
-		a.pair.ring()
+		a.pair.bell.Wake()
 	}
 }
 

@@ -18,12 +18,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // Follow implements peerv1.PeerServiceServer.
 func (s *Service) Follow(r *peerv1.FollowRequest, out grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
-	f := &follower{srv: s, out: out, req: r, id: shard.ID(r.GetShardId()), wake: make(chan struct{}, 1)}
+	f := &follower{srv: s, out: out, req: r, id: shard.ID(r.GetShardId()), wake: wait.NewBell()}
 	f.isDirect = func() (bool, <-chan struct{}) { return s.cfg.Node.Direct(f.id) }
 	var err error
 	if r.GetEncoding() != "" {
@@ -142,20 +143,12 @@ type follower struct {
 	req  *peerv1.FollowRequest
 	id   shard.ID
 	home *cache.Cache
-	wake chan struct{}
+	wake wait.Bell
 	// isDirect reports whether the events come from etcd, or from an apiserver, itself.
 	isDirect func() (bool, <-chan struct{})
 
 	watcher *cache.Watcher
 	events  []*kv.Event
-}
-
-// Wake implements cache.Waker.
-func (f *follower) Wake() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
 }
 
 // direct returns an error when the follower wants events that come from etcd
@@ -218,7 +211,7 @@ func (f *follower) hold(back bool) {
 		limit = max(1, min(heldBackBytes, window/8))
 	}
 	if f.watcher.Defer(limit) {
-		f.Wake()
+		f.wake.Wake()
 	}
 }
 
@@ -227,7 +220,7 @@ func (f *follower) hold(back bool) {
 func (f *follower) begin(ctx context.Context) error {
 	if from := kv.Revision(f.req.GetFromRevision()); from > 0 {
 		var err error
-		f.watcher, err = f.home.Watch(f.home.Range(), from, f)
+		f.watcher, err = f.home.Watch(f.home.Range(), from, f.wake)
 		switch {
 		case err == nil:
 			return f.frame(&peerv1.FollowBegin{Revision: int64(from - 1), Floor: int64(f.home.Floor())}, nil)
@@ -241,7 +234,7 @@ func (f *follower) begin(ctx context.Context) error {
 		return f.fault(err)
 	}
 	at := content.Snapshot.Revision
-	if f.watcher, err = f.home.Watch(f.home.Range(), at+1, f); err != nil {
+	if f.watcher, err = f.home.Watch(f.home.Range(), at+1, f.wake); err != nil {
 		return f.fault(err)
 	}
 	begin := &peerv1.FollowBegin{Revision: int64(at), Floor: int64(content.Floor), DeltaFloor: int64(content.DeltaFloor)}
@@ -276,7 +269,7 @@ func (f *follower) delta(ctx context.Context, since kv.Revision) error {
 	if err != nil {
 		return f.fault(err)
 	}
-	if f.watcher, err = f.home.Watch(f.home.Range(), changes.Revision+1, f); err != nil {
+	if f.watcher, err = f.home.Watch(f.home.Range(), changes.Revision+1, f.wake); err != nil {
 		return f.fault(err)
 	}
 	return f.frame(&peerv1.FollowBegin{Revision: int64(changes.Revision), Delta: true}, func() error {

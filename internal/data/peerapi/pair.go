@@ -13,6 +13,7 @@ import (
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -26,8 +27,8 @@ type pairs struct {
 // pair is a session: the shards that another node follows here, and the heartbeat that
 // reports their progress. The streams of the shards may begin before the heartbeat does.
 type pair struct {
-	bell  chan struct{} // capacity 1: the heartbeat has something to do
-	users int           // guarded by pairs.mu
+	bell  wait.Bell // the heartbeat has something to do
+	users int       // guarded by pairs.mu
 
 	mu      sync.Mutex
 	beats   bool                 // guarded by mu; a heartbeat has begun
@@ -93,15 +94,7 @@ func (s *pairs) join(session uint64) (p *pair, leave func()) {
 }
 
 func newPair() *pair {
-	return &pair{bell: make(chan struct{}, 1), follows: make(map[uint64]*followed)}
-}
-
-// ring has the heartbeat look at the pair.
-func (p *pair) ring() {
-	select {
-	case p.bell <- struct{}{}:
-	default:
-	}
+	return &pair{bell: wait.NewBell(), follows: make(map[uint64]*followed)}
 }
 
 // follow has the progress of a shard reported, as that of the stream with this name, and
@@ -115,7 +108,7 @@ func (p *pair) follow(name uint64, home *cache.Cache, hold func(back bool)) (end
 	delete(p.early, name)
 	p.due = true // the follower gets its progress at once
 	p.mu.Unlock()
-	p.ring()
+	p.bell.Wake()
 	return func() {
 		p.mu.Lock()
 		f.gone = true
@@ -151,7 +144,7 @@ func (p *pair) arrivedLocked(f *followed) {
 	f.waits, f.late = false, false
 	if *left--; *left == 0 {
 		p.due = true
-		p.ring()
+		p.bell.Wake()
 	}
 }
 
@@ -169,7 +162,7 @@ func (p *pair) hear(m *peerv1.BeatRequest) {
 		p.pinged, p.ping, p.pushes = true, m.GetPingNanos(), m.GetPush()
 	}
 	p.mu.Unlock()
-	p.ring()
+	p.bell.Wake()
 }
 
 // maxEarly bounds the questions to streams that have not come.

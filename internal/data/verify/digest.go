@@ -11,6 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // Digest implements server.Verifier.
@@ -87,9 +88,7 @@ func (v *Verifier) begin(ctx context.Context) (pace func(context.Context) error,
 		return time.Duration(float64(w) * (1/verifyShare - 1))
 	}
 	return func(ctx context.Context) error {
-			select {
-			case <-time.After(worked()):
-			case <-ctx.Done():
+			if !wait.Sleep(ctx, worked()) {
 				return ctx.Err()
 			}
 			began = time.Now()
@@ -122,9 +121,7 @@ func (v *Verifier) againstEtcd(ctx context.Context, home *cache.Cache, state *ke
 		next := is[len(is)-1].Key + "\x00"
 		mine := state.Keys(kv.Range{Start: rest.Start, End: next}, -1)
 		rest.Start = next
-		select {
-		case <-time.After(time.Duration(bytes) * time.Second / etcdRate):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, time.Duration(bytes)*time.Second/etcdRate) {
 			return ctx.Err()
 		}
 		return differ(mine, is)

@@ -14,6 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -117,9 +118,7 @@ func (a *API) observed(ctx context.Context, c *authz.Caller, request *wire.Encod
 					return
 				}
 			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
+			if !wait.For(ctx, changed) {
 				return
 			}
 		}

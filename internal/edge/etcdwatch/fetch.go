@@ -2,10 +2,10 @@ package etcdwatch
 
 import (
 	"errors"
-	"time"
 
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -122,9 +122,7 @@ func (w *watch) rejoin(from kv.Revision) {
 			return
 		}
 		w.s.of.cfg.Logger.Debug("a watch waits for the window", "range", w.rng, "from", from, "error", err)
-		select {
-		case <-time.After(fetchRetry):
-		case <-w.s.ctx.Done():
+		if !wait.Sleep(w.s.ctx, fetchRetry) {
 			return
 		}
 		if w.over.Load() {

@@ -12,6 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // past has the parts of etcd's log that watches need, read once for all watches of a range. Its
@@ -360,9 +361,7 @@ const partOverhead = 512
 // readAfter reads the part after a pause, and notes how long that took etcd.
 func (p *past) readAfter(x *part, pause time.Duration) (etcd.LogPage, error) {
 	if pause > 0 {
-		select {
-		case <-time.After(pause):
-		case <-x.ctx.Done():
+		if !wait.Sleep(x.ctx, pause) {
 			return etcd.LogPage{}, context.Cause(x.ctx)
 		}
 	}

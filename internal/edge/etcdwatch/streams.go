@@ -18,6 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 func errTooManyWatches(limit int) error {
@@ -127,14 +128,7 @@ func (s *stream) count() int {
 	return len(s.watches)
 }
 
-func (s *stream) isOpen() bool {
-	select {
-	case <-s.gone:
-		return false
-	default:
-		return true
-	}
-}
+func (s *stream) isOpen() bool { return !wait.Over(s.gone) }
 
 // Drain refuses new watch streams from now on.
 func (x *Streams) Drain() {

@@ -13,6 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/ops/watchstats"
+	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -256,9 +257,7 @@ func (w *watch) home(from kv.Revision) (*reader, error) {
 		if !w.homeless(err) {
 			return r, err
 		}
-		select {
-		case <-time.After(homeRetry):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, homeRetry) {
 			return nil, err
 		}
 	}

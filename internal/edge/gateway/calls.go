@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -407,21 +408,18 @@ func (s serverStream) SendMsg(m any) error {
 		return wire.Status(err)
 	}
 	s.st.transport.send()
-	wait := s.st.transport.wait
-	inTurn := wait != nil && s.st.x.pace != nil
+	announce := s.st.transport.wait
+	inTurn := announce != nil && s.st.x.pace != nil
 	select {
 	case s.st.toClient <- message{data, inTurn}: // its client has read all before
 		if inTurn {
-			select {
-			case <-s.st.written:
-			case <-s.st.server.Done():
-			}
+			wait.For(s.st.server, s.st.written)
 		}
 		return nil
 	default:
 	}
-	if wait != nil {
-		wait()
+	if announce != nil {
+		announce()
 	}
 	select {
 	case s.st.toClient <- message{data: data}:

@@ -7,6 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/edge/callers"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -85,9 +86,7 @@ func (a *API) recheck(ctx context.Context) {
 				}
 			}
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
+		if !wait.For(ctx, changed) {
 			return
 		}
 	}
@@ -108,9 +107,7 @@ func (a *API) enforce(ctx context.Context) {
 				}
 			}
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
+		if !wait.For(ctx, changed) {
 			return
 		}
 	}

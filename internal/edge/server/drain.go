@@ -94,16 +94,9 @@ func (s *Server) SendOn(ctx context.Context) (watches int) {
 		return told
 	}
 	s.cutUnread(ctx, all)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	close(s.moved)
-	s.moved = make(chan struct{})
+	s.moved.Notify()
 	return told
 }
 
 // goOn is closed when SendOn has sent on all watches of that time.
-func (s *Server) goOn() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.moved
-}
+func (s *Server) goOn() <-chan struct{} { return s.moved.Wait() }

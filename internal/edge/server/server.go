@@ -32,6 +32,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/native"
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/fair"
+	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -56,9 +57,9 @@ type Server struct {
 	called calls // of clients
 
 	mu       sync.Mutex
-	draining bool          // guarded by mu
-	moved    chan struct{} // guarded by mu; closed by the next SendOn
-	sampled  [2]time.Time  // guarded by mu; when the last sample but one was taken, and the last
+	draining bool         // guarded by mu
+	moved    wait.Signal  // of SendOn
+	sampled  [2]time.Time // guarded by mu; when the last sample but one was taken, and the last
 }
 
 // Keepalive: a client or peer that vanished without a word is noticed within
@@ -85,7 +86,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Turns == nil {
 		cfg.Turns = fair.NewTurns()
 	}
-	s := &Server{cfg: cfg, stopping: make(chan struct{}), left: make(chan struct{}), moved: make(chan struct{}), pace: farewell.Pace, health: health.NewServer()}
+	s := &Server{cfg: cfg, stopping: make(chan struct{}), left: make(chan struct{}), pace: farewell.Pace, health: health.NewServer()}
 
 	s.callers = &callers.Checker{Access: cfg.Access, Guard: cfg.Guard, Audit: cfg.Audit}
 	s.pumps.Trace, s.webPumps.Trace = cfg.Trace, cfg.Trace

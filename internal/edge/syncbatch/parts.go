@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -76,13 +77,10 @@ func (q *Queue) makeLocked(x *Batch, index int) {
 	}
 	p.making = true
 	x.making++
-	at, wait := p.at, q.pace.reserve(q.cfg.FragmentBytes)
+	at, pause := p.at, q.pace.reserve(q.cfg.FragmentBytes)
 	q.running.Go(func() {
-		if wait > 0 {
-			select {
-			case <-time.After(wait):
-			case <-x.ctx.Done():
-			}
+		if pause > 0 {
+			wait.Sleep(x.ctx, pause)
 		}
 		q.makePart(x, index, at)
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/ops/watchstats"
 	"github.com/shardwatch/shardwatch/internal/router"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // Queue makes the batches that bring watches up to date which the window cannot serve:
@@ -32,7 +33,7 @@ import (
 type Queue struct {
 	cfg  Config
 	keep int // bytes of chunks that are kept for others to share
-	kick chan struct{}
+	kick wait.Bell
 	pace pace
 
 	mu      sync.Mutex
@@ -175,7 +176,7 @@ type Watch interface {
 // New returns a Queue. Run makes its batches.
 func New(cfg Config) *Queue {
 	return &Queue{
-		cfg: cfg, keep: int(min(keepBytes, cfg.Budget.Share(budget.Fetches))), kick: make(chan struct{}, 1), pace: pace{perSecond: cfg.ResyncRate},
+		cfg: cfg, keep: int(min(keepBytes, cfg.Budget.Share(budget.Fetches))), kick: wait.NewBell(), pace: pace{perSecond: cfg.ResyncRate},
 		waiting: make(map[Key]*Batch), shared: make(map[Key]*Batch), begun: make(map[*Batch]struct{}),
 	}
 }
@@ -202,13 +203,6 @@ func (q *Queue) Run(ctx context.Context) {
 	}
 }
 
-func (q *Queue) look() {
-	select {
-	case q.kick <- struct{}{}:
-	default:
-	}
-}
-
 // Join has w wait for the batch of a key, or share the one that is there. w is
 // woken when it is ready. The batch's revision is least or a later one, unless it
 // has begun and is being read. Every batch must be left.
@@ -225,7 +219,7 @@ func (q *Queue) Join(w Watch, key Key, least kv.Revision, client string) *Batch 
 		x = &Batch{key: key, watches: make(map[Watch]time.Time)}
 		q.waiting[key] = x
 		x.entry = q.queues[key.queue()].Push(client, x)
-		q.look()
+		q.kick.Wake()
 	}
 	x.watches[w], x.least = now, max(x.least, least)
 	q.stats.Waiting++
@@ -341,7 +335,7 @@ func (q *Queue) freeLocked(x *Batch) {
 	if x.placed {
 		x.placed = false
 		q.queues[x.key.queue()].running--
-		q.look()
+		q.kick.Wake()
 	}
 }
 

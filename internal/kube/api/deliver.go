@@ -10,6 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/port"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // A watch at rest has no goroutine. The fan wakes its task, and a pump writes the frames that
@@ -179,10 +180,7 @@ func (s *stream) byItself() {
 			s.task.Start()
 			return
 		}
-		select {
-		case <-s.wake:
-		case <-s.ctx.Done():
-		}
+		wait.For(s.ctx, s.wake)
 	}
 	s.end()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 	"github.com/shardwatch/shardwatch/internal/kube/transition"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // fan hands the events of a feed out to its watches. It reads each event once, evaluates
@@ -23,7 +24,7 @@ import (
 // reads on its own again.
 type fan struct {
 	f    *feed
-	wake wakeup
+	wake wait.Bell // something can be read
 	// queued bounds the frames that wait for a watch, in bytes. One version may always wait.
 	queued int
 
@@ -76,7 +77,7 @@ type member struct {
 const queuedBytes = 256 << 10
 
 func newFan(f *feed) *fan {
-	return &fan{f: f, wake: make(wakeup, 1), queued: queuedBytes, all: map[groupKey]*group{}, plain: map[string][]*group{}, index: map[string]*fieldIndex{}}
+	return &fan{f: f, wake: wait.NewBell(), queued: queuedBytes, all: map[groupKey]*group{}, plain: map[string][]*group{}, index: map[string]*fieldIndex{}}
 }
 
 // run hands events out until ctx ends.

@@ -23,6 +23,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 	"github.com/shardwatch/shardwatch/internal/kube/transition"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // spoken is a source of no objects at version 10 that the test sends batches through.
@@ -147,7 +148,7 @@ func (x *fanned) view(t *testing.T, namespace, labels, fields string, from int, 
 		t.Fatal(err)
 	}
 	v := &viewer{matches: func(p *pod) bool { return p != nil && (namespace == "" || p.namespace == namespace) && matches(p) }, from: from}
-	v.stream = &stream{answer: &answer{s: &Server{}, f: x.feed, q: q, kind: source.Kind{APIVersion: "v1", Kind: "Pod"}}, w: v, control: http.NewResponseController(v), wake: make(wakeup, 1)}
+	v.stream = &stream{answer: &answer{s: &Server{}, f: x.feed, q: q, kind: source.Kind{APIVersion: "v1", Kind: "Pod"}}, w: v, control: http.NewResponseController(v), wake: wait.NewBell()}
 	v.stuck = port.NewWatchdog(v.control, time.Hour)
 	v.sent = kv.Revision(10 + from)
 	if v.watcher, err = x.cache.Watch(pods().InNamespace(namespace), v.sent+1, v.wake); err != nil {
@@ -308,7 +309,7 @@ func TestAnEventComesWhileAWatchJoins(t *testing.T) {
 	v := x.view(t, "", "", "", 0, nil)
 	v.step(t) // the fan reads
 	defer v.close()
-	m, err := x.fan.join(groupKey{}, &v.q.selector, v.kind, make(wakeup, 1), func() (kv.Revision, error) {
+	m, err := x.fan.join(groupKey{}, &v.q.selector, v.kind, wait.NewBell(), func() (kv.Revision, error) {
 		x.change(t, &pod{"n0", "p0", "a1", "h1", 0}, false)
 		return 11, nil
 	})

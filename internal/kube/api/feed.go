@@ -14,6 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 	"github.com/shardwatch/shardwatch/internal/kube/tier"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // feed is a resource that is followed: its cache, and what belongs to it.
@@ -158,12 +159,7 @@ func (s *feeds) waits(r source.Resource) error {
 const maxWhy = 500
 
 func (f *feed) loaded() bool {
-	select {
-	case <-f.cache.Ready():
-		return true
-	default:
-		return false
-	}
+	return wait.Over(f.cache.Ready())
 }
 
 func (f *feed) release() {

@@ -20,6 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // UpstreamConfig configures the forwarding of requests.
@@ -293,9 +294,6 @@ func (p *passedWatch) Read(b []byte) (int, error) {
 	if err == nil || p.ctx.Err() != nil {
 		return n, err
 	}
-	select {
-	case <-time.After(shortestWatch - time.Since(p.began)):
-	case <-p.ctx.Done():
-	}
+	wait.Sleep(p.ctx, shortestWatch-time.Since(p.began))
 	return n, io.EOF
 }

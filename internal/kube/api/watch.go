@@ -15,6 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/port"
 	"github.com/shardwatch/shardwatch/internal/kube/transition"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // shortestWatch is for how long a watch stays open at least: a reflector that sees
@@ -23,17 +24,6 @@ const shortestWatch = 1500 * time.Millisecond
 
 // writeTime bounds how long a client may take no bytes.
 const writeTime = 30 * time.Second
-
-// wakeup is a cache.Waker: something can be read.
-type wakeup chan struct{}
-
-// Wake implements cache.Waker.
-func (w wakeup) Wake() {
-	select {
-	case w <- struct{}{}:
-	default:
-	}
-}
 
 // stream is a watch that is being served.
 type stream struct {
@@ -45,7 +35,7 @@ type stream struct {
 	out     []byte              // encoded for this watch alone
 	large   *budget.Reservation // for an event in out that is large, or nil
 	began   time.Time
-	wake    wakeup
+	wake    wait.Bell   // something can be read
 	sent    kv.Revision // version of the last bookmark or event
 
 	// A watch reads on its own, or has joined the others and gets their frames.
@@ -83,7 +73,7 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if err := a.s.cfg.Budget.Take(a.client, budget.Watches, held, 0); err != nil {
 		return later(err)
 	}
-	s := &stream{answer: a, w: w, held: held, ctx: r.Context(), control: http.NewResponseController(w), began: time.Now(), wake: make(wakeup, 1)}
+	s := &stream{answer: a, w: w, held: held, ctx: r.Context(), control: http.NewResponseController(w), began: time.Now(), wake: wait.NewBell()}
 	s.stuck = port.NewWatchdog(s.control, writeTime)
 	a.s.counts.watches.Add(1)
 	a.f.users.Add(1)
@@ -232,10 +222,7 @@ func (s *stream) last(ctx context.Context) {
 	if !s.flush() {
 		return
 	}
-	select {
-	case <-time.After(shortestWatch - time.Since(s.began)):
-	case <-ctx.Done():
-	}
+	wait.Sleep(ctx, shortestWatch-time.Since(s.began))
 }
 
 // errStuck reports that the client takes no bytes.

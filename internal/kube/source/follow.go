@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // Kind is the type of a resource's objects.
@@ -114,7 +115,7 @@ func (s *Source) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.
 	var errs []error
 	expired := false
 	for _, server := range s.c.Servers() {
-		f := &follower{s: s, server: server, req: req, emit: emit, at: req.From - 1, asked: make(chan struct{}, 1)}
+		f := &follower{s: s, server: server, req: req, emit: emit, at: req.From - 1, asked: wait.NewBell()}
 		err := f.run(ctx)
 		if errors.Is(err, errEnough) || errors.Is(err, errEnded) || ctx.Err() != nil {
 			return err
@@ -145,8 +146,8 @@ type follower struct {
 	at    kv.Revision // everything up to it was emitted
 
 	mu    sync.Mutex
-	want  kv.Revision   // guarded by mu; progress that the consumer waits for
-	asked chan struct{} // capacity 1: want has grown
+	want  kv.Revision // guarded by mu; progress that the consumer waits for
+	asked wait.Bell   // want has grown
 }
 
 // ask notes that the consumer waits for progress of revision.
@@ -154,10 +155,7 @@ func (f *follower) ask(revision kv.Revision) {
 	f.mu.Lock()
 	f.want = max(f.want, revision)
 	f.mu.Unlock()
-	select {
-	case f.asked <- struct{}{}:
-	default:
-	}
+	f.asked.Wake()
 }
 
 // wants reports whether the consumer waits for progress.

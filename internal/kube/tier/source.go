@@ -10,6 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // Apiserver is the name of the direct source.
@@ -82,9 +83,7 @@ func candidates(nodes []shard.NodeID, self shard.NodeID, r source.Resource, dire
 // the first state and window are to come from them.
 func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
-		select {
-		case <-s.t.settled:
-		case <-ctx.Done():
+		if !wait.For(ctx, s.t.settled) {
 			return
 		}
 		s.at.Follow(ctx, req)(yield)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // summary sums up events that concern many shards at a time. The loss of a node gives
@@ -18,7 +19,7 @@ type summary struct {
 	mu    sync.Mutex
 	sums  map[event]*figures // guarded by mu
 	order []event            // guarded by mu; of sums, as they came
-	some  chan struct{}      // holds one
+	some  wait.Bell          // there are sums
 }
 
 type event struct {
@@ -36,7 +37,7 @@ type figures struct {
 const summaryEvery = time.Second
 
 func newSummary(log *slog.Logger) *summary {
-	return &summary{log: log, sums: make(map[event]*figures), some: make(chan struct{}, 1)}
+	return &summary{log: log, sums: make(map[event]*figures), some: wait.NewBell()}
 }
 
 // add does not block. Handing shards over is part of a drain, which is reported by
@@ -58,24 +59,17 @@ func (d *summary) add(id shard.ID, n replica.Notice) {
 	if !n.Began.IsZero() {
 		sum.longest = max(sum.longest, time.Since(n.Began))
 	}
-	select {
-	case d.some <- struct{}{}:
-	default:
-	}
+	d.some.Wake()
 }
 
 // run logs the sums until ctx ends.
 func (d *summary) run(ctx context.Context) {
 	defer d.tell()
 	for {
-		select {
-		case <-d.some:
-		case <-ctx.Done():
+		if !wait.For(ctx, d.some) {
 			return
 		}
-		select {
-		case <-time.After(summaryEvery):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, summaryEvery) {
 			return
 		}
 		d.tell()

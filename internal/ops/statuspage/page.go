@@ -19,6 +19,7 @@ import (
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/shard"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // Cluster is the data of the page; internal/node implements it.
@@ -72,12 +73,12 @@ type Page struct {
 	cfg   Config
 	files map[string]file
 
-	come chan struct{} // capacity 1: a reader has come that may be the first
+	come wait.Bell // a reader has come that may be the first
 
 	mu      sync.Mutex
-	viewers int           // guarded by mu
-	latest  []byte        // guarded by mu; a View as JSON; nil: none that is fresh
-	changed chan struct{} // guarded by mu; closed when latest changes
+	viewers int         // guarded by mu
+	latest  []byte      // guarded by mu; a View as JSON; nil: none that is fresh
+	changed wait.Signal // of latest
 
 	// Owned by Run.
 	before *observed
@@ -90,7 +91,7 @@ func New(cfg Config) *Page {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Page{cfg: cfg, files: load(), come: make(chan struct{}, 1), changed: make(chan struct{})}
+	return &Page{cfg: cfg, files: load(), come: wait.NewBell()}
 }
 
 // Run follows the cluster until ctx ends.
@@ -109,9 +110,7 @@ func (p *Page) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		select {
-		case <-time.After(soonest):
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, soonest) {
 			return nil
 		}
 	}
@@ -205,14 +204,13 @@ func (p *Page) publish(b []byte) {
 		return
 	}
 	p.latest = b
-	close(p.changed)
-	p.changed = make(chan struct{})
+	p.changed.Notify()
 }
 
 func (p *Page) view() (latest []byte, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.latest, p.changed
+	return p.latest, p.changed.Wait()
 }
 
 // enter counts a viewer in; false when there are too many.
@@ -223,10 +221,7 @@ func (p *Page) enter() bool {
 		return false
 	}
 	if p.viewers++; p.viewers == 1 {
-		select {
-		case p.come <- struct{}{}:
-		default:
-		}
+		p.come.Wake()
 	}
 	return true
 }
@@ -322,9 +317,7 @@ func (p *Page) one(w http.ResponseWriter, r *http.Request) {
 			_, _ = w.Write(append(latest[:len(latest):len(latest)], '\n')) // the client went away
 			return
 		}
-		select {
-		case <-changed:
-		case <-r.Context().Done():
+		if !wait.For(r.Context(), changed) {
 			return
 		}
 	}
