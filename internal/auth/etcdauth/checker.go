@@ -1,6 +1,7 @@
 package etcdauth
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/shardwatch/shardwatch/internal/auth/etcdroles"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
@@ -41,9 +43,7 @@ func New(cfg Config) (*Checker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("guard: %w", err)
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	g := &Checker{
 		cfg:       cfg,
 		tokens:    newMemory[holder](cfg.MaxTokens),
@@ -80,50 +80,34 @@ func (g *Checker) Caller(ctx context.Context) (string, error) {
 // MayRead fails, with etcd's error, when the caller may not read all of r. A
 // range that ends before it begins needs the right to read its key.
 func (g *Checker) MayRead(caller string, r kv.Range) error {
-	now := g.rights.Load()
-	switch {
-	case now.denied != nil:
-		return now.denied
-	case !now.on:
-		return nil
-	case caller == "": // of before it was on
-		return rpctypes.ErrGRPCUserEmpty
-	case !now.table.MayRead(caller, r):
-		g.count.denied.Add(1)
-		return rpctypes.ErrGRPCPermissionDenied
-	}
-	return nil
+	return g.may(g.rights.Load(), caller, func(t *etcdroles.Table) bool { return t.MayRead(caller, r) })
 }
 
 // MayAdminister fails, with etcd's error, unless the caller has etcd's root role.
 func (g *Checker) MayAdminister(caller string) error {
-	now := g.rights.Load()
-	switch {
-	case now.denied != nil:
-		return now.denied
-	case !now.on:
-		return nil
-	case caller == "": // of before it was on
-		return rpctypes.ErrGRPCUserEmpty
-	case !now.table.Root(caller):
-		g.count.denied.Add(1)
-		return rpctypes.ErrGRPCPermissionDenied
-	}
-	return nil
+	return g.may(g.rights.Load(), caller, func(t *etcdroles.Table) bool { return t.Root(caller) })
 }
 
 // MayLook fails, with etcd's error, unless the caller is one of etcd's users: shard map,
 // members and status are for users alone, while etcd's authentication is on.
 func (g *Checker) MayLook(caller string) error {
 	now := g.rights.Load()
+	if !now.on && !g.cfg.Etcd.Account() {
+		return nil // also while the rights are not known
+	}
+	return g.may(now, caller, func(t *etcdroles.Table) bool { return t.Has(caller) })
+}
+
+// may fails unless the caller has a right, while etcd's authentication is on.
+func (g *Checker) may(now *known, caller string, has func(*etcdroles.Table) bool) error {
 	switch {
-	case now.denied != nil && (now.on || g.cfg.Etcd.Account()):
+	case now.denied != nil:
 		return now.denied
 	case !now.on:
 		return nil
 	case caller == "": // of before it was on
 		return rpctypes.ErrGRPCUserEmpty
-	case !now.table.Has(caller):
+	case !has(now.table):
 		g.count.denied.Add(1)
 		return rpctypes.ErrGRPCPermissionDenied
 	}
