@@ -215,16 +215,15 @@ func TestKilledIsSuspectThenDeadAndForgotten(t *testing.T) {
 		nodes := []*running{b.start(1, nil), b.start(2, nil), b.start(3, nil)}
 		defer func() { stopAll(nodes) }()
 		time.Sleep(5 * time.Second)
-		changes, stop := nodes[0].Changes()
-		defer stop()
 		nodes[2].cancel()
 		killed := time.Now()
 		var got []shard.State
 		for len(got) == 0 || got[len(got)-1] != shard.Dead {
-			<-changes
-			m := nodes[0].member("n03")
-			if len(got) == 0 || got[len(got)-1] != m.State {
+			changed := nodes[0].Changes()
+			if m := nodes[0].member("n03"); len(got) == 0 || got[len(got)-1] != m.State {
 				got = append(got, m.State)
+			} else {
+				<-changed
 			}
 		}
 		if !slices.Equal(got, []shard.State{shard.Alive, shard.Suspect, shard.Dead}) {
@@ -278,13 +277,12 @@ func TestRestartWithNewAddress(t *testing.T) {
 		nodes[2].cancel()
 		nodes[2] = b.start(4, func(c *Config) { c.Self.Name, c.Self.UUID = "n03", "uuid-3" })
 		begun := time.Now()
-		changes, stop := nodes[0].Changes()
-		defer stop()
 		for {
-			<-changes
+			changed := nodes[0].Changes()
 			if m := nodes[0].member("n03"); m.State == shard.Alive && m.GossipAddress == address(4) {
 				break
 			}
+			<-changed
 		}
 		if d := time.Since(begun); d > 15*time.Second {
 			t.Errorf("accepted after %s", d)

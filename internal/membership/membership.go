@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ type Membership struct {
 	ran     atomic.Bool
 	ready   chan struct{} // closed when we listen and are heard
 	done    chan struct{} // closed when Run returns
-	changes signal
+	changes wait.Signal
 	keys    *memberlist.Keyring // nil: gossip is not encrypted
 	keysMu  sync.Mutex          // one SetKeys at a time
 	queue   memberlist.TransmitLimitedQueue
@@ -65,9 +66,7 @@ func New(cfg Config) (*Membership, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("membership: %w", err)
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if cfg.LookupHost == nil {
 		cfg.LookupHost = net.DefaultResolver.LookupHost
 	}
@@ -258,12 +257,9 @@ func (m *Membership) Members() []shard.Member {
 	return slices.Clone(m.members)
 }
 
-// Changes returns a channel that gets a token when Members has changed, and
-// one at once, and a function that ends it. Changes coalesce: take the token,
-// then look at Members. Nothing can be missed.
-func (m *Membership) Changes() (changes <-chan struct{}, stop func()) {
-	return m.changes.subscribe()
-}
+// Changes returns a channel that is closed when Members changes. Take it before you look at
+// Members, and no change is missed.
+func (m *Membership) Changes() <-chan struct{} { return m.changes.Wait() }
 
 // JoinError reports why this node is alone though it was told to join others, or
 // why they do not accept it; nil when all is well.
@@ -316,7 +312,7 @@ func (m *Membership) changeSelf(f func(*meta)) {
 	m.mu.Unlock()
 	if changed {
 		m.announces.Wake()
-		m.changes.wake()
+		m.changes.Notify()
 	}
 }
 

@@ -155,28 +155,3 @@ func TestMemberlistLinesBecomeQuietRecords(t *testing.T) {
 		}
 	})
 }
-
-func TestSignalCoalescesAndIsNotMissed(t *testing.T) {
-	var s signal
-	a, stopA := s.subscribe()
-	b, stopB := s.subscribe()
-	defer stopB()
-	<-a
-	<-b
-	s.wake()
-	s.wake()
-	<-a
-	select {
-	case <-a:
-		t.Error("two changes gave two tokens")
-	default:
-	}
-	stopA()
-	s.wake()
-	<-b
-	select {
-	case <-a:
-		t.Error("a token after the end")
-	default:
-	}
-}

@@ -69,7 +69,7 @@ func (m *Membership) take(nodes []*memberlist.Node) {
 		}
 	}
 	if changed {
-		m.changes.wake()
+		m.changes.Notify()
 		m.joins.Wake()
 	}
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,9 +86,7 @@ func New(cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	n := &Node{cfg: cfg, self: cfg.Self.Name, log: cfg.Logger.With("node", string(cfg.Self.Name))}
 	if err := identify(n); err != nil {
 		return nil, err
@@ -199,14 +198,15 @@ func (n *Node) gossip(ctx context.Context) error {
 	return n.members.Run(ctx)
 }
 
-// announce keeps gossip told of the cluster's ID, rings the bell, and looks whether
-// the node is ready.
+// announce tells gossip the cluster's ID and the version of the map, notifies the watchers of map and
+// members, and looks whether the node is ready.
 func (n *Node) announce(ctx context.Context) error {
-	members, stop := n.members.Changes()
-	defer stop()
 	told, flags := "", ""
 	for {
+		members := n.members.Changes() // before the values: nothing is missed
 		m, mapChanged := n.placement.Watch()
+		n.peers.Prune()
+		n.changed.Notify()
 		if id := n.placement.ClusterID(); id != told {
 			n.members.SetClusterID(id)
 			told = id
@@ -223,10 +223,7 @@ func (n *Node) announce(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-members:
-			n.peers.Prune()
-			n.changed.Notify()
 		case <-mapChanged:
-			n.changed.Notify()
 		case <-again:
 		}
 	}

@@ -56,8 +56,8 @@ type Failover struct {
 	direct  bool                    // guarded by mu
 	lost    time.Time               // guarded by mu; when the last one was, if there is none since
 	recheck context.CancelCauseFunc // guarded by mu; ends the current one
-	scout   chan struct{}           // guarded by mu; closed by Scout
-	changed chan struct{}           // guarded by mu; closed when current changes
+	scout   wait.Signal             // of Scout
+	changed wait.Signal             // of current
 	asked   string                  // guarded by mu; the candidate that was opened last
 	// rejected are candidates that are passed over until a time: their data is
 	// wrong, or may be.
@@ -104,14 +104,7 @@ func (f *Failover) Current() (name string, direct bool) {
 }
 
 // Changed is closed when Current changes.
-func (f *Failover) Changed() <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.changed == nil {
-		f.changed = make(chan struct{})
-	}
-	return f.changed
-}
+func (f *Failover) Changed() <-chan struct{} { return f.changed.Wait() }
 
 // set notes the source in use, or with "" that there is none. It returns since
 // when there was none, if there was one before.
@@ -128,10 +121,7 @@ func (f *Failover) set(name string, direct bool, recheck context.CancelCauseFunc
 		lost, f.lost = f.lost, time.Time{}
 	}
 	f.current, f.direct = name, direct
-	if f.changed != nil {
-		close(f.changed)
-		f.changed = nil
-	}
+	f.changed.Notify()
 	return lost
 }
 
@@ -181,24 +171,7 @@ func (f *Failover) rejects(name string) bool {
 }
 
 // Scout looks for a better candidate now.
-func (f *Failover) Scout() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.scout != nil {
-		close(f.scout)
-		f.scout = nil
-	}
-}
-
-// called is closed by the next Scout.
-func (f *Failover) called() <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.scout == nil {
-		f.scout = make(chan struct{})
-	}
-	return f.scout
-}
+func (f *Failover) Scout() { f.scout.Notify() }
 
 // Follow implements the cache's Source. It fails only with a
 // *kv.CompactedError, when no candidate has the missing events, and with

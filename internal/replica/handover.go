@@ -210,7 +210,7 @@ func joins(u kv.Update, req kv.FollowRequest) error {
 func (r *run) scout(ctx context.Context, s *stream, relieve bool) *stream {
 	tick := time.NewTimer(beat.Until(scoutEvery))
 	defer tick.Stop()
-	called := r.f.called()
+	called := r.f.scout.Wait()
 	for {
 		select {
 		case <-s.ctx.Done():
@@ -218,7 +218,7 @@ func (r *run) scout(ctx context.Context, s *stream, relieve bool) *stream {
 		case <-tick.C:
 			tick.Reset(beat.Until(scoutEvery))
 		case <-called:
-			called = r.f.called()
+			called = r.f.scout.Wait()
 		}
 		candidates := r.f.Candidates()
 		better := slices.IndexFunc(candidates, func(c Candidate) bool { return c.Name == s.Name })

@@ -15,6 +15,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // A restored etcd has, in general, the cluster ID, the member IDs and the addresses of the one
@@ -29,7 +30,7 @@ type lineage struct {
 	number  uint64           // the caller's name for it; 0: none yet; guarded by mu
 	mark    kv.Mark          // guarded by mu
 	ended   *kv.HistoryError // why it is not etcd's any more; guarded by mu
-	changed chan struct{}    // closed when ended changes; guarded by mu
+	changed wait.Signal      // of ended
 	odd     time.Time        // when it was logged that members contradict each other; guarded by mu
 }
 
@@ -92,10 +93,7 @@ func (h *lineage) resume(lineage uint64) {
 
 func (h *lineage) setLocked(why *kv.HistoryError) {
 	h.ended = why
-	if h.changed != nil {
-		close(h.changed)
-		h.changed = nil
-	}
+	h.changed.Notify()
 }
 
 // Adopt has the client follow the history of a lineage, known to have come as far as mark. Marks
@@ -159,10 +157,7 @@ func (c *Reader) Ended() (lineage uint64, why *kv.HistoryError, changed <-chan s
 	h := &c.lineage
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.changed == nil {
-		h.changed = make(chan struct{})
-	}
-	return h.number, h.ended, h.changed
+	return h.number, h.ended, h.changed.Wait()
 }
 
 // Look is Clock with the index of raft's log, and the judgement whether etcd

@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -76,9 +77,7 @@ const (
 
 // New returns a Tier for cfg. It starts nothing.
 func New(cfg Config) (*Tier, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	t := &Tier{cfg: cfg, settled: make(chan struct{}), draining: make(chan struct{})}
 	gossip := cfg.Gossip
 	gossip.Self, gossip.Logger = cfg.Self, cfg.Logger
@@ -157,12 +156,11 @@ func (t *Tier) member(name shard.NodeID) (shard.Member, bool) {
 // use, until ctx ends.
 func (t *Tier) look(ctx context.Context) error {
 	began := time.Now()
-	changes, stop := t.members.Changes()
-	defer stop()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	settled := false
 	for {
+		changed := t.members.Changes() // before the members: nothing is missed
 		if err := t.identify(ctx); err != nil {
 			return err
 		}
@@ -175,7 +173,7 @@ func (t *Tier) look(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-changes:
+		case <-changed:
 		case <-tick.C:
 		}
 	}
