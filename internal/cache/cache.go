@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,9 +153,7 @@ type counters struct {
 // New returns a cache with the contents of cfg.Seed. It follows cfg.Source once
 // it runs.
 func New(cfg Config) *Cache {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	c := &Cache{
 		cfg: cfg, start: time.Now(),
 		ready:   make(chan struct{}),

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,9 +78,7 @@ type Store struct {
 
 // New returns a store. It does nothing yet.
 func New(cfg Config) *Store {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if cfg.Pace == nil {
 		cfg.Pace = func(context.Context, int) error { return nil }
 	}

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,9 +101,7 @@ type Router struct {
 
 // New returns a Router.
 func New(cfg Config) *Router {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	r := &Router{
 		cfg: cfg, kick: wait.NewBell(), over: make(chan struct{}, 1), placed: make(chan struct{}),
 		homeless: make(map[*Watch]struct{}), windows: make(map[*cache.Cache][]*merged), perWindow: mergedBytes,

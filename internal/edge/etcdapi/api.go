@@ -1,6 +1,7 @@
 package etcdapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,15 +131,9 @@ func New(cfg Config) (*API, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("etcd API: %w", err)
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Turns == nil {
-		cfg.Turns = fair.NewTurns()
-	}
-	if cfg.OpenQueue == nil {
-		cfg.OpenQueue = etcdwatch.NewOpenQueue()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	cfg.Turns = cmp.Or(cfg.Turns, fair.NewTurns())
+	cfg.OpenQueue = cmp.Or(cfg.OpenQueue, etcdwatch.NewOpenQueue())
 	d := &API{
 		cfg: cfg, reads: newReads(cfg.Budget),
 		view: etcdview.New(etcdview.Config{Router: cfg.Router, Etcd: cfg.Etcd, Guard: cfg.Guard, Access: cfg.Access, Audit: cfg.Audit, Self: cfg.Self}),

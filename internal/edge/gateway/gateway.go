@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,9 +89,7 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Turn == nil {
 		cfg.Turn = func(context.Context, net.Addr) (func(), error) { return func() {}, nil }
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	g := &Gateway{
 		services: newServices(cfg),
 		own:      http.NewServeMux(), origins: http.NewCrossOriginProtection(), hosts: cfg.Hosts, arrive: dispatch.New(new(net.TCPAddr)),

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -77,15 +78,9 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.OpenQueue == nil {
-		cfg.OpenQueue = etcdwatch.NewOpenQueue()
-	}
-	if cfg.Turns == nil {
-		cfg.Turns = fair.NewTurns()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	cfg.OpenQueue = cmp.Or(cfg.OpenQueue, etcdwatch.NewOpenQueue())
+	cfg.Turns = cmp.Or(cfg.Turns, fair.NewTurns())
 	s := &Server{cfg: cfg, stopping: make(chan struct{}), left: make(chan struct{}), pace: farewell.Pace, health: health.NewServer()}
 
 	s.callers = &callers.Checker{Access: cfg.Access, Guard: cfg.Guard, Audit: cfg.Audit}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,12 +112,8 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Turns == nil {
-		cfg.Turns = fair.NewTurns()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	cfg.Turns = cmp.Or(cfg.Turns, fair.NewTurns())
 	s := &Server{cfg: cfg, draining: make(chan struct{}), rounds: rounds{all: map[sender]*reviewed{}}}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop, s.feeds = stop, &feeds{cfg: &s.cfg, ctx: ctx, all: map[source.Resource]*feed{}}

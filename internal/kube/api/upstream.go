@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,9 +42,7 @@ type UpstreamConfig struct {
 // identity that guard.With has put into their context. While no apiserver answers,
 // it answers 429: a reflector that sees 502 or 503 lists again.
 func NewUpstream(cfg UpstreamConfig) http.Handler {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	u := &upstream{cfg}
 	return &httputil.ReverseProxy{
 		BufferPool:     copies{},

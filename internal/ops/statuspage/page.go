@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -88,9 +89,7 @@ type Page struct {
 
 // New returns a Page.
 func New(cfg Config) *Page {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &Page{cfg: cfg, files: load(), come: wait.NewBell()}
 }
 
