@@ -28,6 +28,14 @@ func etcdclockGroup() Group {
 			Old: `if q.callers--; q.callers > 0 {`, New: `if q.callers--; false {`, Tests: "TestSharedFetchSurvivesItsCaller",
 		},
 		{
+			Name: "index-asked-always", Bug: "asks a process for its raft index with each look", File: "lineage.go",
+			Old: `if err != nil || c.indexes.known(at, clock) {`, New: `if err != nil {`, Tests: "TestIndexIsAskedForOnce", Package: "internal/etcd",
+		},
+		{
+			Name: "index-of-another-process", Bug: "does not ask a new process of a member for its raft index", File: "lineage.go",
+			Old: `return connection{local: addr(p.LocalAddr), remote: addr(p.Addr)}`, New: `return connection{remote: addr(p.Addr)}`, Tests: "TestIndexIsAskedForOnce", Package: "internal/etcd",
+		},
+		{
 			Name: "lineage-moves-during-check", Bug: "takes data of a lineage for that of the next", File: "lineage.go",
 			Old: "\tif c.lineage.now().lineage != adopted {\n", New: "\tif adopted != adopted {\n", Tests: "TestLineageChangesDuringTheCheckOfAnAnswer",
 		},

@@ -109,7 +109,15 @@ func etcdwatchGroup() Group {
 		},
 		{
 			Name: "catch-up-kept", Bug: "holds what was read of etcd's log for ever", File: "past.go",
-			Old: `keepPart = 3 * time.Second`, New: `keepPart = 1e6 * time.Second`, Tests: "TestCatchUpsShareWhatTheyRead", Package: "internal/edge/etcdapi",
+			Old: `		x.idle.Reset(keepSpare)`, New: ``, Tests: "TestSparePartsOfTheLog",
+		},
+		{
+			Name: "catch-up-spare-dropped", Bug: "has etcd read its log again for each client that comes back", File: "past.go",
+			Old: `if x.spare || slices`, New: `if !x.spare || slices`, Tests: "TestSparePartsOfTheLog",
+		},
+		{
+			Name: "catch-up-spare-kept", Bug: "a watch waits for the memory of a part that no watch needs", File: "past.go",
+			Old: `} else if x.wait.Waited() {`, New: `} else if false {`, Tests: "TestSparePartsOfTheLog",
 		},
 		{
 			Name: "unserved-fetched-for-ever", Bug: "a watch of keys that are no longer served asks etcd's log for ever", File: "fetch.go",
