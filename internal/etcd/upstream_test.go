@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
@@ -446,5 +447,161 @@ func TestRunFormsWithANewLogin(t *testing.T) {
 				return n.WatchesOpen == 1 && n.StreamsOpen == 1
 			})
 		})
+	}
+}
+
+// A revision with events of all ranges of a run is larger than a response may be: each watch fetches its
+// own events on a separate stream, once and whole, and they are a run again.
+func TestRunWithALargeRevision(t *testing.T) {
+	s := etcdtest.Start(t)
+	cfg := testConfig(s.Endpoint())
+	cfg.MaxResponseBytes = 4 << 20
+	c := newClient(t, cfg)
+	c.muxes.pause = 0
+	all := followAll(t, s, c, adjacent(2)...)
+	one := func() bool {
+		c.beginAgain()
+		at := put(t, s, "/elsewhere", "x")
+		for _, q := range all {
+			q.want.Ask(at)
+			q.reach(at)
+		}
+		n := c.Stats()
+		return n.WatchesOpen == 1 && n.StreamsOpen == 1
+	}
+	testkit.Eventually(t, "both watches are a run", one)
+	const keys, atOnce = 1500, 100
+	padding := strings.Repeat("k", 2<<10)
+	for i := 0; i < keys; i += atOnce {
+		for j, q := range all {
+			var ops []clientv3.Op
+			for k := range atOnce {
+				ops = append(ops, clientv3.OpPut(fmt.Sprintf("/s%02d/%s%d", j, padding, i+k), ""))
+			}
+			r, err := s.Client().Txn(t.Context()).Then(ops...).Commit()
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.want.Ask(kv.Revision(r.Header.Revision))
+			q.reach(kv.Revision(r.Header.Revision))
+		}
+	}
+	testkit.Eventually(t, "both watches are a run again", one)
+	if n := c.Stats(); n.LeftOther > 0 {
+		t.Fatalf("stats: %+v", n)
+	}
+	r, err := s.Client().Delete(t.Context(), "/s00/", clientv3.WithRange("/s02/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range all {
+		for {
+			u := q.next()
+			if u.Kind == kv.UpdateProgress && u.Revision < kv.Revision(r.Header.Revision) {
+				continue
+			}
+			if u.Kind != kv.UpdateBatch || u.Revision != kv.Revision(r.Header.Revision) || len(u.Batch.Events) != keys {
+				t.Errorf("got an update of kind %d, revision %d with %d events", u.Kind, u.Revision, len(u.Batch.Events))
+			}
+			break
+		}
+	}
+	if n := c.Stats(); n.LeftOther != 2 || n.Fragments > 0 {
+		t.Errorf("stats: %+v", n)
+	}
+	testkit.Eventually(t, "both watches are a run at the end", one)
+}
+
+// The watch of a run keeps etcd from reporting progress: its watches continue on separate streams, each
+// from its own position.
+func TestRunThatSilencesTheSharedStreamLeaves(t *testing.T) {
+	s, c, shared, all := sharing(t, 2)
+	s.joinedOf(t, c, shared, kv.Prefix("/x")) // it stays
+	shared.progress(102)
+	run := shared.forms(c, "/a", "/c", 102)
+	shared.progress(103)
+	shared.cancelled(1, 2)
+	for _, q := range all {
+		q.want.Ask(103)
+		q.skip(103, "p103")
+		q.want.Ask(1_000_000)
+	}
+	last := []kv.Revision{103, 103}
+	var private []*scriptedStream
+	for revision := kv.Revision(104); len(private) == 0; revision++ {
+		shared.change(run, int64(revision), "/a1", "/b1")
+		for i, q := range all {
+			for len(private) == 0 && last[i] < revision {
+				select {
+				case u := <-q.updates:
+					if u.Kind != kv.UpdateBatch || u.Revision != last[i]+1 {
+						t.Fatalf("watch %d got %s after %d", i, seen([]kv.Update{u}), last[i])
+					}
+					last[i] = u.Revision
+				case one := <-s.streams:
+					one.t = t
+					private = append(private, one)
+				case <-time.After(patience):
+					t.Fatal("no watch leaves")
+				}
+			}
+		}
+	}
+	shared.cancelled(run)
+	for len(private) < len(all) { // the others leave once they have what is queued
+		select {
+		case one := <-s.streams:
+			one.t = t
+			private = append(private, one)
+		case u := <-all[0].updates:
+			last[0] = u.Revision
+		case u := <-all[1].updates:
+			last[1] = u.Revision
+		case <-time.After(patience):
+			t.Fatal("a watch does not leave")
+		}
+	}
+	for _, one := range private {
+		r := one.creates()
+		i := int(r.GetKey()[1] - 'a')
+		if r.GetStartRevision() != int64(last[i])+1 {
+			t.Errorf("watch %d resumes with %v after %d", i, r, last[i])
+		}
+		one.send(created(0, int64(last[i])))
+		one.change(0, int64(last[i])+1, fmt.Sprintf("/%c1", 'a'+i))
+		all[i].expect(fmt.Sprintf("b%d×1", last[i]+1))
+	}
+}
+
+// Two watches form in place of the watch of a run, and etcd ends one of them. The other one takes over for
+// its range alone, and the run goes on for the rest.
+func TestOneOfTwoRunsForms(t *testing.T) {
+	_, c, shared, all := sharing(t, 3)
+	shared.progress(102)
+	run := shared.forms(c, "/a", "/d", 102)
+	shared.progress(103)
+	shared.cancelled(1, 2, 3)
+	all[1].stop()
+	shared.progress(104)
+	ids := map[string]int64{}
+	for range 2 {
+		r := shared.creates()
+		shared.send(created(r.GetWatchId(), 104))
+		ids[string(r.GetKey())] = r.GetWatchId()
+	}
+	shared.send(&etcdserverpb.WatchResponse{WatchId: ids["/c"], Canceled: true, CompactRevision: 150})
+	shared.cancelled(ids["/c"])
+	shared.progress(104)
+	shared.change(ids["/a"], 105, "/a1")
+	shared.change(run, 105, "/a1", "/c1")
+	shared.change(run, 106, "/a1", "/c1")
+	shared.change(ids["/a"], 106, "/a1")
+	for revision := kv.Revision(105); revision <= 106; revision++ {
+		for _, i := range []int{0, 2} {
+			all[i].skip(revision, fmt.Sprintf("b%d×1", revision))
+		}
+	}
+	if n := c.Stats(); n.LeftOther+n.LeftSlow != 0 {
+		t.Errorf("stats: %+v", n)
 	}
 }

@@ -103,6 +103,18 @@ func etcdGroup() Group {
 			Old: "if p.next != nil {\n\t\tm.dropLocked(p, p.next)", New: "if false {\n\t\tm.dropLocked(p, p.next)", Tests: "TestWatchLeavesWhileItsRunForms",
 		},
 		{
+			Name: "run-sheds-one", Bug: "has one range leave a run that keeps etcd from reporting progress", File: "mux.go",
+			Old: "case p.on == w:\n\t\t\tm.leaveLocked(p, why)", New: "case p.on == w:\n\t\t\tm.leaveLocked(p, why)\n\t\t\treturn", Tests: "TestRunThatSilencesTheSharedStreamLeaves|TestRunIsCompacted",
+		},
+		{
+			Name: "run-too-large", Bug: "ends the watches of a run with a revision that is too large for a response", File: "mux.go",
+			Old: `err = leftOversize`, New: ``, Tests: "TestRunWithALargeRevision",
+		},
+		{
+			Name: "run-kept-without-its-ranges", Bug: "does not notice that a watch has left its run", File: "upstream.go",
+			Old: `m.stale = true`, New: ``, Tests: "TestRunGoesOnWithoutOneOfItsRanges",
+		},
+		{
 			Name: "run-starves", Bug: "forms no runs while watches join or leave", File: "place.go",
 			Old: `p.m.stale = true`, New: `p.m.stale, p.m.shaped = true, time.Now()`, Tests: "TestRunFormsWhileWatchesJoin",
 		},
