@@ -7,6 +7,8 @@ import (
 	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/shardwatch/shardwatch/internal/protofields"
 )
 
 // Field numbers of etcd's mvccpb.KeyValue (api/mvccpb/kv.proto). They are
@@ -101,48 +103,31 @@ func DecodeKeyValue(b []byte) (*KeyValue, error) {
 	}
 	var f Fields
 	inOrder, last := true, protowire.Number(0)
-	for at := 0; at < len(b); {
-		num, typ, n := protowire.ConsumeTag(b[at:])
-		if n < 0 {
-			return nil, fmt.Errorf("%w: tag at %d: %w", ErrMalformed, at, protowire.ParseError(n))
+	var x protofields.Field
+	for {
+		more, err := x.Next(b, ErrMalformed)
+		if err != nil {
+			return nil, err
 		}
-		at += n
-		inOrder, last = inOrder && num > last, num
+		if !more {
+			break
+		}
+		inOrder, last = inOrder && x.Number > last, x.Number
+		i := int64(x.Uint) //nolint:gosec // proto's int64 is two's complement
 		switch {
-		case typ == protowire.BytesType && (num == fieldKey || num == fieldValue):
-			v, n := protowire.ConsumeBytes(b[at:])
-			if n < 0 {
-				return nil, fmt.Errorf("%w: field %d: %w", ErrMalformed, num, protowire.ParseError(n))
-			}
-			at += n
-			if num == fieldKey {
-				f.Key = v
-			} else {
-				f.Value = v
-			}
-		case typ == protowire.VarintType && num >= fieldCreateRevision && num <= fieldLease:
-			v, n := protowire.ConsumeVarint(b[at:])
-			if n < 0 {
-				return nil, fmt.Errorf("%w: field %d: %w", ErrMalformed, num, protowire.ParseError(n))
-			}
-			at += n
-			i := int64(v) //nolint:gosec // proto's int64 is two's complement
-			switch num {
-			case fieldCreateRevision:
-				f.CreateRevision = Revision(i)
-			case fieldModRevision:
-				f.ModRevision = Revision(i)
-			case fieldVersion:
-				f.Version = i
-			case fieldLease:
-				f.Lease = i
-			}
-		default:
-			n := protowire.ConsumeFieldValue(num, typ, b[at:])
-			if n < 0 {
-				return nil, fmt.Errorf("%w: field %d: %w", ErrMalformed, num, protowire.ParseError(n))
-			}
-			at += n
+		case x.Type == protowire.BytesType && x.Number == fieldKey:
+			f.Key = x.Bytes
+		case x.Type == protowire.BytesType && x.Number == fieldValue:
+			f.Value = x.Bytes
+		case x.Type != protowire.VarintType:
+		case x.Number == fieldCreateRevision:
+			f.CreateRevision = Revision(i)
+		case x.Number == fieldModRevision:
+			f.ModRevision = Revision(i)
+		case x.Number == fieldVersion:
+			f.Version = i
+		case x.Number == fieldLease:
+			f.Lease = i
 		}
 	}
 	if !inOrder || f.size() != len(b) {
@@ -263,41 +248,28 @@ func AppendEvent(b []byte, e *Event, withPrev bool) []byte {
 // DecodeEvent reads the wire form of an mvccpb.Event. The result keeps b.
 func DecodeEvent(b []byte) (Event, error) {
 	var e Event
-	for at := 0; at < len(b); {
-		num, typ, n := protowire.ConsumeTag(b[at:])
-		if n < 0 {
-			return Event{}, fmt.Errorf("%w: event tag at %d: %w", ErrMalformed, at, protowire.ParseError(n))
+	var x protofields.Field
+	for {
+		more, err := x.Next(b, ErrMalformed)
+		if err != nil {
+			return Event{}, fmt.Errorf("event: %w", err)
 		}
-		at += n
+		if !more {
+			break
+		}
 		switch {
-		case num == fieldEventType && typ == protowire.VarintType:
-			v, n := protowire.ConsumeVarint(b[at:])
-			if n < 0 || v > uint64(Delete) {
+		case x.Type == protowire.VarintType && x.Number == fieldEventType:
+			if x.Uint > uint64(Delete) {
 				return Event{}, fmt.Errorf("%w: event type", ErrMalformed)
 			}
-			at += n
-			e.Type = EventType(v)
-		case (num == fieldEventKV || num == fieldEventPrev) && typ == protowire.BytesType:
-			v, n := protowire.ConsumeBytes(b[at:])
-			if n < 0 {
-				return Event{}, fmt.Errorf("%w: event field %d: %w", ErrMalformed, num, protowire.ParseError(n))
-			}
-			at += n
-			k, err := DecodeKeyValue(v[:len(v):len(v)])
-			if err != nil {
-				return Event{}, err
-			}
-			if num == fieldEventKV {
-				e.KV = k
-			} else {
-				e.Prev = k
-			}
-		default:
-			n := protowire.ConsumeFieldValue(num, typ, b[at:])
-			if n < 0 {
-				return Event{}, fmt.Errorf("%w: event field %d: %w", ErrMalformed, num, protowire.ParseError(n))
-			}
-			at += n
+			e.Type = EventType(x.Uint)
+		case x.Type == protowire.BytesType && x.Number == fieldEventKV:
+			e.KV, err = DecodeKeyValue(x.Bytes)
+		case x.Type == protowire.BytesType && x.Number == fieldEventPrev:
+			e.Prev, err = DecodeKeyValue(x.Bytes)
+		}
+		if err != nil {
+			return Event{}, err
 		}
 	}
 	if e.KV == nil || len(e.KV.Key()) == 0 {

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/shardwatch/shardwatch/internal/shard"
+
+	"github.com/shardwatch/shardwatch/internal/protofields"
 )
 
 // metaVersion is the first byte of the metadata. It changes only when older
@@ -133,63 +135,52 @@ func decodeMeta(b []byte, gossipHost string) (meta, error) {
 	b = b[1:]
 	var hosts []string
 	addresses := make(map[protowire.Number]uint64, 4)
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return m, fmt.Errorf("%w: %w", errMeta, protowire.ParseError(n))
+	for f, err := range protofields.All(b, errMeta) {
+		if err != nil {
+			return m, err
 		}
-		b = b[n:]
-		switch typ {
-		case protowire.BytesType:
-			v, n := protowire.ConsumeBytes(b)
-			if n < 0 {
-				return m, fmt.Errorf("%w: field %d: %w", errMeta, num, protowire.ParseError(n))
-			}
-			b = b[n:]
-			switch num {
-			case metaUUID:
-				m.UUID = unpackUUID(v)
-			case metaHost:
-				hosts = append(hosts, string(v))
-			case metaZone:
-				m.Zone = string(v)
-			case metaSoftware:
-				m.Version = string(v)
-			case metaCluster:
-				m.ClusterID = unpackUUID(v)
-			}
-		case protowire.VarintType:
-			v, n := protowire.ConsumeVarint(b)
-			if n < 0 {
-				return m, fmt.Errorf("%w: field %d: %w", errMeta, num, protowire.ParseError(n))
-			}
-			b = b[n:]
-			switch num {
-			case metaClient, metaPeer, metaRaft, metaHTTP:
-				addresses[num] = v
-			case metaBootstrap:
-				m.BootstrapExpect = int(min(v, 1<<16))
-			case metaLevel:
-				m.Level = int(min(v, 1<<16))
-			case metaDraining:
-				m.Draining = v != 0
-			case metaVoter:
-				m.Voter = v != 0
-			case metaWeight:
-				m.Weight = int(min(v, shard.MaxWeight))
-			case metaStarted:
-				m.started = time.UnixMilli(int64(min(v, 1<<48)))
-			}
-		default:
-			n := protowire.ConsumeFieldValue(num, typ, b)
-			if n < 0 {
-				return m, fmt.Errorf("%w: field %d: %w", errMeta, num, protowire.ParseError(n))
-			}
-			b = b[n:]
+		m.set(f)
+		switch {
+		case f.Type == protowire.BytesType && f.Number == metaHost:
+			hosts = append(hosts, string(f.Bytes))
+		case f.Type == protowire.VarintType:
+			addresses[f.Number] = f.Uint
 		}
 	}
 	err := m.setAddresses(addresses, hosts, gossipHost)
 	return m, err
+}
+
+// set fills in a field that is not about addresses.
+func (m *meta) set(f protofields.Field) {
+	if f.Type == protowire.BytesType {
+		switch f.Number {
+		case metaUUID:
+			m.UUID = unpackUUID(f.Bytes)
+		case metaZone:
+			m.Zone = string(f.Bytes)
+		case metaSoftware:
+			m.Version = string(f.Bytes)
+		case metaCluster:
+			m.ClusterID = unpackUUID(f.Bytes)
+		}
+	}
+	if f.Type == protowire.VarintType {
+		switch f.Number {
+		case metaBootstrap:
+			m.BootstrapExpect = int(min(f.Uint, 1<<16))
+		case metaLevel:
+			m.Level = int(min(f.Uint, 1<<16))
+		case metaDraining:
+			m.Draining = f.Uint != 0
+		case metaVoter:
+			m.Voter = f.Uint != 0
+		case metaWeight:
+			m.Weight = int(min(f.Uint, shard.MaxWeight))
+		case metaStarted:
+			m.started = time.UnixMilli(int64(min(f.Uint, 1<<48)))
+		}
+	}
 }
 
 // setAddresses fills in the addresses, each a port and the number of its host in hosts, 0

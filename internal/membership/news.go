@@ -7,6 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/shardwatch/shardwatch/internal/shard"
+
+	"github.com/shardwatch/shardwatch/internal/protofields"
 )
 
 // MapNews is the newest version of the shard map that gossip has heard of, and a
@@ -29,7 +31,7 @@ const (
 // maxNews bounds the message in bytes.
 const maxNews = 256
 
-// broadcast is MapNews on its way. There is at most one: newer news replace it.
+// broadcast is MapNews that gossip still sends. There is at most one: newer news replace it.
 type broadcast []byte
 
 // Invalidates implements memberlist.Broadcast.
@@ -96,25 +98,16 @@ func decodeNews(b []byte) (cluster string, n MapNews, ok bool) {
 	if len(b) == 0 || len(b) > maxNews || b[0] != newsVersion {
 		return "", MapNews{}, false
 	}
-	for b = b[1:]; len(b) > 0; {
-		num, typ, size := protowire.ConsumeTag(b)
-		if size < 0 {
-			return "", MapNews{}, false
-		}
-		value := b[size:]
-		if size = protowire.ConsumeFieldValue(num, typ, value); size < 0 {
-			return "", MapNews{}, false
-		}
-		b = value[size:]
+	for f, err := range protofields.All(b[1:], errMeta) {
 		switch {
-		case num == newsCluster && typ == protowire.BytesType:
-			v, _ := protowire.ConsumeBytes(value)
-			cluster = unpackUUID(v)
-		case num == newsNode && typ == protowire.BytesType:
-			v, _ := protowire.ConsumeBytes(value)
-			n.Node = shard.NodeID(v)
-		case num == newsMap && typ == protowire.VarintType:
-			n.Version, _ = protowire.ConsumeVarint(value)
+		case err != nil:
+			return "", MapNews{}, false
+		case f.Type == protowire.BytesType && f.Number == newsCluster:
+			cluster = unpackUUID(f.Bytes)
+		case f.Type == protowire.BytesType && f.Number == newsNode:
+			n.Node = shard.NodeID(f.Bytes)
+		case f.Type == protowire.VarintType && f.Number == newsMap:
+			n.Version = f.Uint
 		}
 	}
 	return cluster, n, n.Node != "" && n.Version > 0

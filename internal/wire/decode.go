@@ -10,6 +10,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
+
+	"github.com/shardwatch/shardwatch/internal/protofields"
 )
 
 // ListMessage is a shardwatch.v1.ListResponse.
@@ -27,69 +29,33 @@ type ListMessage struct {
 // it must not change afterwards.
 func DecodeListMessage(b []byte) (ListMessage, error) {
 	m := ListMessage{Count: -1, Age: -1}
-	for at := 0; at < len(b); {
-		num, typ, n := protowire.ConsumeTag(b[at:])
-		if n < 0 {
-			return m, fmt.Errorf("%w: list: tag at %d: %w", kv.ErrMalformed, at, protowire.ParseError(n))
-		}
-		at += n
+	for f, err := range protofields.All(b, kv.ErrMalformed) {
 		switch {
-		case num == items && typ == protowire.BytesType:
-			v, n := protowire.ConsumeBytes(b[at:])
-			if n < 0 {
-				return m, fmt.Errorf("%w: list: key/value at %d: %w", kv.ErrMalformed, at, protowire.ParseError(n))
-			}
-			at += n
-			item, err := kv.DecodeKeyValue(v[:len(v):len(v)])
-			if err != nil {
-				return m, err
-			}
+		case err != nil:
+		case f.Type == protowire.BytesType && f.Number == items:
+			var item *kv.KeyValue
+			item, err = kv.DecodeKeyValue(f.Bytes)
 			m.KVs = append(m.KVs, item)
-		case num == listDeleted && typ == protowire.BytesType:
-			v, n := protowire.ConsumeBytes(b[at:])
-			if n < 0 {
-				return m, fmt.Errorf("%w: list: deleted key at %d: %w", kv.ErrMalformed, at, protowire.ParseError(n))
-			}
-			at += n
-			m.Deleted = append(m.Deleted, string(v))
-		case num == listCluster && typ == protowire.BytesType:
-			v, n := protowire.ConsumeBytes(b[at:])
-			if n < 0 {
-				return m, fmt.Errorf("%w: list: cluster ID at %d: %w", kv.ErrMalformed, at, protowire.ParseError(n))
-			}
-			at += n
-			m.Cluster = string(v)
-		case num == listAge && typ == protowire.BytesType:
-			v, n := protowire.ConsumeBytes(b[at:])
-			if n < 0 {
-				return m, fmt.Errorf("%w: list: age at %d: %w", kv.ErrMalformed, at, protowire.ParseError(n))
-			}
-			at += n
+		case f.Type == protowire.BytesType && f.Number == listDeleted:
+			m.Deleted = append(m.Deleted, string(f.Bytes))
+		case f.Type == protowire.BytesType && f.Number == listCluster:
+			m.Cluster = string(f.Bytes)
+		case f.Type == protowire.BytesType && f.Number == listAge:
 			var age durationpb.Duration
-			if err := proto.Unmarshal(v, &age); err != nil {
-				return m, fmt.Errorf("%w: list: age: %w", kv.ErrMalformed, err)
+			if err = proto.Unmarshal(f.Bytes, &age); err != nil {
+				err = fmt.Errorf("%w: age: %w", kv.ErrMalformed, err)
 			}
 			m.Age = age.AsDuration()
-		case num <= listCount && typ == protowire.VarintType:
-			v, n := protowire.ConsumeVarint(b[at:])
-			if n < 0 {
-				return m, fmt.Errorf("%w: list: field %d: %w", kv.ErrMalformed, num, protowire.ParseError(n))
-			}
-			at += n
-			switch num {
-			case listRevision:
-				m.Revision = kv.Revision(v) //nolint:gosec // proto's int64
-			case listLineage:
-				m.Lineage = v
-			case listCount:
-				m.Count = int64(v) //nolint:gosec // proto's int64
-			}
-		default:
-			n := protowire.ConsumeFieldValue(num, typ, b[at:])
-			if n < 0 {
-				return m, fmt.Errorf("%w: list: field %d: %w", kv.ErrMalformed, num, protowire.ParseError(n))
-			}
-			at += n
+		case f.Type != protowire.VarintType:
+		case f.Number == listRevision:
+			m.Revision = kv.Revision(f.Uint) //nolint:gosec // proto's int64
+		case f.Number == listLineage:
+			m.Lineage = f.Uint
+		case f.Number == listCount:
+			m.Count = int64(f.Uint) //nolint:gosec // proto's int64
+		}
+		if err != nil {
+			return m, fmt.Errorf("list: %w", err)
 		}
 	}
 	return m, nil

@@ -4,7 +4,7 @@ func etcdapiGroup() Group {
 	return Group{Package: "internal/edge/etcdapi", Mutants: []Mutant{
 		{
 			Name: "split-looked-at", Bug: "looks at all of a transaction that is refused for one operation", File: "pass_txn.go",
-			Old: `for len(b) > 0 && !s.split {`, New: `for len(b) > 0 {`, Tests: "TestNothingIsLookedAtAfterASplitOperation",
+			Old: `for !s.split {`, New: `for {`, Tests: "TestNothingIsLookedAtAfterASplitOperation",
 		},
 		{
 			Name: "etcds-requests-free", Bug: "a large request that waits for etcd takes nothing of the budget", File: "pass.go",

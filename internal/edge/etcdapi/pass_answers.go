@@ -9,11 +9,12 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
+
+	"github.com/shardwatch/shardwatch/internal/protofields"
 )
 
 // Answers of etcd's that are passed on may be as large as its database, and are held
@@ -59,7 +60,7 @@ func (a *API) ask(ctx context.Context, name string, request any) (*wire.Encoded,
 	return nil, wire.Status(&kv.UnavailableError{Why: kv.NotReady, Detail: "the response grows faster than the client reads it: request less"})
 }
 
-// again returns a request such that it can be sent once more.
+// again returns a copy of a request that can be sent once more.
 func again(request any) any {
 	e, ok := request.(*wire.Encoded)
 	if !ok {
@@ -170,13 +171,12 @@ func (l *answerLease) Put(*[]byte) { l.held.release() }
 func wideDelete(b []byte) bool {
 	var s txnScan
 	var end, previous bool
-	s.fields(b, func(tag uint64, value []byte) {
+	s.fields(b, func(tag uint64, f protofields.Field) {
 		switch tag {
 		case deleteEnd:
-			end = len(value) > 0
+			end = len(f.Bytes) > 0
 		case deletePrevious:
-			n, _ := protowire.ConsumeVarint(value)
-			previous = n != 0
+			previous = f.Uint != 0
 		}
 	})
 	return end && previous

@@ -11,6 +11,8 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
+
+	"github.com/shardwatch/shardwatch/internal/protofields"
 )
 
 // guardedTxn passes transactions on to etcd, but for those that kill it.
@@ -97,12 +99,12 @@ func (s *txnScan) txn(b []byte, deleted []byte, depth int) []byte {
 		return deleted
 	}
 	success, failure := deleted, deleted
-	s.fields(b, func(tag uint64, value []byte) {
+	s.fields(b, func(tag uint64, f protofields.Field) {
 		switch tag {
 		case txnSuccess:
-			success = s.op(value, success, depth)
+			success = s.op(f.Bytes, success, depth)
 		case txnFailure:
-			failure = s.op(value, failure, depth)
+			failure = s.op(f.Bytes, failure, depth)
 		}
 	})
 	return lower(success, failure)
@@ -113,11 +115,11 @@ func (s *txnScan) txn(b []byte, deleted []byte, depth int) []byte {
 // costs the size of the operation on each level of nested transactions, so such an operation is
 // only noted as split.
 func (s *txnScan) operation(b []byte) (kind uint64, body []byte) {
-	s.fields(b, func(tag uint64, value []byte) {
+	s.fields(b, func(tag uint64, f protofields.Field) {
 		switch tag {
 		case opRange, opPut, opDelete, opTx:
 			s.split = s.split || kind != 0
-			kind, body = tag, value
+			kind, body = tag, f.Bytes
 		}
 	})
 	return kind, body
@@ -127,7 +129,7 @@ func (s *txnScan) operation(b []byte) (kind uint64, body []byte) {
 func (s *txnScan) op(b []byte, deleted []byte, depth int) []byte {
 	switch kind, body := s.operation(b); kind {
 	case opRange:
-		s.fields(body, func(tag uint64, value []byte) { s.wide = s.wide || tag == rangeUpTo && len(value) > 0 })
+		s.fields(body, func(tag uint64, f protofields.Field) { s.wide = s.wide || tag == rangeUpTo && len(f.Bytes) > 0 })
 	case opPut:
 		s.writes = true
 		s.put(body, deleted)
@@ -142,9 +144,9 @@ func (s *txnScan) op(b []byte, deleted []byte, depth int) []byte {
 
 func (s *txnScan) put(b []byte, deleted []byte) {
 	var key []byte
-	s.fields(b, func(tag uint64, value []byte) {
+	s.fields(b, func(tag uint64, f protofields.Field) {
 		if tag == putKey {
-			key = value
+			key = f.Bytes
 		}
 	})
 	if len(deleted) > 0 && bytes.Compare(key, deleted) >= 0 {
@@ -154,12 +156,12 @@ func (s *txnScan) put(b []byte, deleted []byte) {
 
 func (s *txnScan) del(b []byte, deleted []byte) []byte {
 	var key, end []byte
-	s.fields(b, func(tag uint64, value []byte) {
+	s.fields(b, func(tag uint64, f protofields.Field) {
 		switch tag {
 		case deleteKey:
-			key = value
+			key = f.Bytes
 		case deleteEnd:
-			end = value
+			end = f.Bytes
 		}
 	})
 	if string(end) != "\x00" {
@@ -176,29 +178,16 @@ func lower(a, b []byte) []byte {
 	return a
 }
 
-// fields calls fn with the fields of an encoded message: their tags, and the bytes
-// that they hold, or the encoding of a value that is not bytes. After a split operation
+// fields calls fn with the fields of an encoded message, and their tags. After a split operation
 // it calls nothing any more: the transaction is refused.
-func (s *txnScan) fields(b []byte, fn func(tag uint64, value []byte)) {
-	for len(b) > 0 && !s.split {
-		field, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			s.malformed = true
+func (s *txnScan) fields(b []byte, fn func(tag uint64, f protofields.Field)) {
+	var f protofields.Field
+	for !s.split {
+		more, err := f.Next(b, kv.ErrMalformed)
+		s.malformed = s.malformed || err != nil
+		if !more {
 			return
 		}
-		b = b[n:]
-		var value []byte
-		if kind == protowire.BytesType {
-			value, n = protowire.ConsumeBytes(b)
-		} else {
-			n = protowire.ConsumeFieldValue(field, kind, b)
-			value = b[:max(n, 0)]
-		}
-		if n < 0 {
-			s.malformed = true
-			return
-		}
-		fn(protowire.EncodeTag(field, kind), value)
-		b = b[n:]
+		fn(protowire.EncodeTag(f.Number, f.Type), f)
 	}
 }

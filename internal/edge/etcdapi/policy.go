@@ -16,6 +16,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
+
+	"github.com/shardwatch/shardwatch/internal/protofields"
 )
 
 // The policy applies to this API as to the native one. etcd checks its own rights in addition for
@@ -242,12 +244,12 @@ func spanned(key, end []byte) kv.Range {
 func (o *operations) put(b []byte) {
 	var key []byte
 	prev, lease := false, uint64(0)
-	o.fields(b, func(tag uint64, value []byte) {
+	o.fields(b, func(tag uint64, f protofields.Field) {
 		switch tag {
 		case putKey:
-			key = value
+			key = f.Bytes
 		case putLease:
-			lease, _ = protowire.ConsumeVarint(value)
+			lease = f.Uint
 		case putPrev:
 			prev = true
 		}
@@ -275,12 +277,12 @@ func (o *operations) del(b []byte) {
 
 // span returns the two ends of a message about a range.
 func (o *operations) span(b []byte, keyTag, endTag uint64, other func(tag uint64)) (key, end []byte) {
-	o.fields(b, func(tag uint64, value []byte) {
+	o.fields(b, func(tag uint64, f protofields.Field) {
 		switch tag {
 		case keyTag:
-			key = value
+			key = f.Bytes
 		case endTag:
-			end = value
+			end = f.Bytes
 		default:
 			other(tag)
 		}
@@ -297,14 +299,14 @@ func (o *operations) within(b []byte, depth int) {
 		return
 	}
 	none := func(uint64) {}
-	o.fields(b, func(tag uint64, value []byte) {
+	o.fields(b, func(tag uint64, f protofields.Field) {
 		switch tag {
 		case txnCompare:
-			key, end := o.span(value, compareKey, compareEnd, none)
+			key, end := o.span(f.Bytes, compareKey, compareEnd, none)
 			o.on(policy.Read, key, end)
 		case txnSuccess, txnFailure:
-			o.unknown(value)
-			switch kind, body := o.operation(value); kind {
+			o.unknown(f.Bytes)
+			switch kind, body := o.operation(f.Bytes); kind {
 			case opRange:
 				key, end := o.span(body, rangeKey, rangeEnd, none)
 				o.on(policy.Read, key, end)
@@ -322,7 +324,7 @@ func (o *operations) within(b []byte, depth int) {
 // unknown leaves operations that are not known here, of an etcd that is newer, to
 // administrators.
 func (o *operations) unknown(op []byte) {
-	o.fields(op, func(tag uint64, _ []byte) {
+	o.fields(op, func(tag uint64, _ protofields.Field) {
 		switch tag {
 		case opRange, opPut, opDelete, opTx:
 		default:

@@ -8,11 +8,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
+// numbers are those of a message within an object, and of a field in it; or of a field alone, and 0.
+type numbers [2]protowire.Number
+
 // selectable is a field that a field selector may name.
 type selectable struct {
 	kind, path string
-	numbers    [2]int32 // of the message within the object, and of the field; or of the field alone
-	boolean    bool     // a missing one is "false"
+	numbers    numbers
+	boolean    bool // a missing one is "false"
 }
 
 // selectables are the fields that field selectors may name, beside
@@ -21,19 +24,19 @@ type selectable struct {
 // apiserver to judge.
 func selectables() []selectable {
 	return []selectable{
-		{kind: "Pod", path: "spec.nodeName", numbers: [2]int32{2, 10}},
-		{kind: "Pod", path: "spec.restartPolicy", numbers: [2]int32{2, 3}},
-		{kind: "Pod", path: "spec.schedulerName", numbers: [2]int32{2, 19}},
-		{kind: "Pod", path: "spec.serviceAccountName", numbers: [2]int32{2, 8}},
-		{kind: "Pod", path: "spec.hostNetwork", numbers: [2]int32{2, 11}, boolean: true},
-		{kind: "Pod", path: "status.phase", numbers: [2]int32{3, 1}},
-		{kind: "Pod", path: "status.podIP", numbers: [2]int32{3, 6}},
-		{kind: "Pod", path: "status.nominatedNodeName", numbers: [2]int32{3, 11}},
-		{kind: "Node", path: "spec.unschedulable", numbers: [2]int32{2, 4}, boolean: true},
-		{kind: "Namespace", path: "status.phase", numbers: [2]int32{3, 1}},
-		{kind: "Secret", path: "type", numbers: [2]int32{3, 0}},
-		{kind: "Service", path: "spec.clusterIP", numbers: [2]int32{2, 3}},
-		{kind: "Service", path: "spec.type", numbers: [2]int32{2, 4}},
+		{kind: "Pod", path: "spec.nodeName", numbers: numbers{2, 10}},
+		{kind: "Pod", path: "spec.restartPolicy", numbers: numbers{2, 3}},
+		{kind: "Pod", path: "spec.schedulerName", numbers: numbers{2, 19}},
+		{kind: "Pod", path: "spec.serviceAccountName", numbers: numbers{2, 8}},
+		{kind: "Pod", path: "spec.hostNetwork", numbers: numbers{2, 11}, boolean: true},
+		{kind: "Pod", path: "status.phase", numbers: numbers{3, 1}},
+		{kind: "Pod", path: "status.podIP", numbers: numbers{3, 6}},
+		{kind: "Pod", path: "status.nominatedNodeName", numbers: numbers{3, 11}},
+		{kind: "Node", path: "spec.unschedulable", numbers: numbers{2, 4}, boolean: true},
+		{kind: "Namespace", path: "status.phase", numbers: numbers{3, 1}},
+		{kind: "Secret", path: "type", numbers: numbers{3, 0}},
+		{kind: "Service", path: "spec.clusterIP", numbers: numbers{2, 3}},
+		{kind: "Service", path: "spec.type", numbers: numbers{2, 4}},
 	}
 }
 
@@ -78,18 +81,18 @@ func (f *Field) protobuf(b []byte) string {
 		if err != nil {
 			return f.missing()
 		}
-		b, number = inner.value, f.numbers[1]
+		b, number = inner.Bytes, f.numbers[1]
 	}
 	value := f.missing()
 	for x, err := range fields(b) {
 		switch {
 		case err != nil:
 			return f.missing()
-		case x.number != number:
-		case f.boolean && x.typ == protowire.VarintType:
-			value = strconv.FormatBool(x.unsigned != 0)
-		case !f.boolean && x.typ == protowire.BytesType:
-			value = string(x.value)
+		case x.Number != number:
+		case f.boolean && x.Type == protowire.VarintType:
+			value = strconv.FormatBool(x.Uint != 0)
+		case !f.boolean && x.Type == protowire.BytesType:
+			value = string(x.Bytes)
 		}
 	}
 	return value

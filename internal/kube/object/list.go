@@ -146,11 +146,11 @@ func parseListProtobuf(raw []byte) (meta ListMeta, items [][]byte, err error) {
 		switch {
 		case err != nil:
 			return meta, nil, err
-		case f.typ != protowire.BytesType:
-		case f.number == listItems:
-			items = append(items, f.value)
-		case f.number == objectMeta:
-			if err := meta.read(f.value); err != nil {
+		case f.Type != protowire.BytesType:
+		case f.Number == listItems:
+			items = append(items, f.Bytes)
+		case f.Number == objectMeta:
+			if err := meta.read(f.Bytes); err != nil {
 				return meta, nil, err
 			}
 		}
@@ -163,12 +163,12 @@ func (m *ListMeta) read(b []byte) error {
 		switch {
 		case err != nil:
 			return err
-		case f.number == listVersion:
-			m.ResourceVersion = string(f.value)
-		case f.number == listContinue:
-			m.Continue = string(f.value)
-		case f.number == listRemaining:
-			m.Remaining = int64(f.unsigned) //nolint:gosec // proto's int64 is two's complement
+		case f.Number == listVersion:
+			m.ResourceVersion = string(f.Bytes)
+		case f.Number == listContinue:
+			m.Continue = string(f.Bytes)
+		case f.Number == listRemaining:
+			m.Remaining = int64(f.Uint) //nolint:gosec // proto's int64 is two's complement
 		}
 	}
 	return nil

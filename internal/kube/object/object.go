@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // Encoding is a form in which an apiserver sends objects.
@@ -104,7 +106,7 @@ func (o *Object) Annotations() iter.Seq2[[]byte, []byte] {
 	return o.pairs(metaAnnotations, "annotations")
 }
 
-func (o *Object) pairs(number int32, name string) iter.Seq2[[]byte, []byte] {
+func (o *Object) pairs(number protowire.Number, name string) iter.Seq2[[]byte, []byte] {
 	if o.Encoding == Protobuf {
 		return pairsProtobuf(o.meta, number)
 	}

@@ -6,6 +6,8 @@ import (
 	"iter"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/shardwatch/shardwatch/internal/protofields"
 )
 
 // Field numbers of Kubernetes' protobuf messages, from k8s.io/apimachinery:
@@ -35,60 +37,17 @@ const (
 // prefix begins every protobuf object.
 const prefix = "k8s\x00"
 
-// field is one field of a message.
-type field struct {
-	number   int32
-	typ      protowire.Type
-	at       int    // where its tag begins
-	end      int    // where the next field begins
-	value    []byte // of a field of bytes
-	unsigned uint64 // of a varint
-}
-
 // fields yields the fields of a message, and an error at the first malformed one.
-func fields(b []byte) iter.Seq2[field, error] {
-	return func(yield func(field, error) bool) {
-		for at := 0; at < len(b); {
-			f, err := fieldAt(b, at)
-			if !yield(f, err) || err != nil {
-				return
-			}
-			at = f.end
-		}
-	}
-}
-
-func fieldAt(b []byte, at int) (field, error) {
-	number, typ, n := protowire.ConsumeTag(b[at:])
-	if n < 0 {
-		return field{}, fmt.Errorf("%w: tag: %w", ErrMalformed, protowire.ParseError(n))
-	}
-	f := field{number: int32(number), typ: typ, at: at}
-	var size int
-	switch typ {
-	case protowire.BytesType:
-		f.value, size = protowire.ConsumeBytes(b[at+n:])
-		f.value = f.value[:len(f.value):len(f.value)]
-	case protowire.VarintType:
-		f.unsigned, size = protowire.ConsumeVarint(b[at+n:])
-	default:
-		size = protowire.ConsumeFieldValue(number, typ, b[at+n:])
-	}
-	if size < 0 {
-		return field{}, fmt.Errorf("%w: field %d: %w", ErrMalformed, number, protowire.ParseError(size))
-	}
-	f.end = at + n + size
-	return f, nil
-}
+func fields(b []byte) iter.Seq2[protofields.Field, error] { return protofields.All(b, ErrMalformed) }
 
 // find returns the last bytes field of a number, which is the one that counts.
 // It returns the zero field if there is none.
-func find(b []byte, number int32) (found field, err error) {
+func find(b []byte, number protowire.Number) (found protofields.Field, err error) {
 	for f, err := range fields(b) {
 		if err != nil {
-			return field{}, err
+			return protofields.Field{}, err
 		}
-		if f.number == number && f.typ == protowire.BytesType {
+		if f.Number == number && f.Type == protowire.BytesType {
 			found = f
 		}
 	}
@@ -104,19 +63,19 @@ func openEnvelope(raw []byte) (apiVersion, kind, body []byte, err error) {
 		switch {
 		case err != nil:
 			return nil, nil, nil, err
-		case f.typ != protowire.BytesType:
-		case f.number == unknownRaw:
-			body = f.value
-		case f.number == unknownType:
-			for t, err := range fields(f.value) {
+		case f.Type != protowire.BytesType:
+		case f.Number == unknownRaw:
+			body = f.Bytes
+		case f.Number == unknownType:
+			for t, err := range fields(f.Bytes) {
 				switch {
 				case err != nil:
 					return nil, nil, nil, err
-				case t.typ != protowire.BytesType:
-				case t.number == typeAPIVersion:
-					apiVersion = t.value
-				case t.number == typeKind:
-					kind = t.value
+				case t.Type != protowire.BytesType:
+				case t.Number == typeAPIVersion:
+					apiVersion = t.Bytes
+				case t.Number == typeKind:
+					kind = t.Bytes
 				}
 			}
 		}
@@ -133,20 +92,20 @@ func (o *Object) parseProtobuf() error {
 	if err != nil {
 		return err
 	}
-	o.meta = meta.value
+	o.meta = meta.Bytes
 	for f, err := range fields(o.meta) {
 		switch {
 		case err != nil:
 			return err
-		case f.typ != protowire.BytesType:
-		case f.number == metaName:
-			o.Name = f.value
-		case f.number == metaNamespace:
-			o.Namespace = f.value
-		case f.number == metaUID:
-			o.UID = f.value
-		case f.number == metaVersion:
-			o.ResourceVersion = f.value
+		case f.Type != protowire.BytesType:
+		case f.Number == metaName:
+			o.Name = f.Bytes
+		case f.Number == metaNamespace:
+			o.Namespace = f.Bytes
+		case f.Number == metaUID:
+			o.UID = f.Bytes
+		case f.Number == metaVersion:
+			o.ResourceVersion = f.Bytes
 		}
 	}
 	return nil
@@ -185,15 +144,15 @@ func fieldSize(size int) int { return 1 + protowire.SizeBytes(size) }
 
 // replaced returns a message with another value for one field: in its place, or
 // at its end if there is none.
-func replaced(b []byte, number int32, value []byte) []byte {
+func replaced(b []byte, number protowire.Number, value []byte) []byte {
 	out := make([]byte, 0, len(b)+len(value)+8)
 	f, err := find(b, number)
-	if err != nil || f.end == 0 {
-		return appendField(append(out, b...), protowire.Number(number), value)
+	if err != nil || f.End == 0 {
+		return appendField(append(out, b...), number, value)
 	}
-	out = append(out, b[:f.at]...)
-	out = appendField(out, protowire.Number(number), value)
-	return append(out, b[f.end:]...)
+	out = append(out, b[:f.At]...)
+	out = appendField(out, number, value)
+	return append(out, b[f.End:]...)
 }
 
 func (o *Object) withVersionProtobuf(digits []byte) []byte {
@@ -202,25 +161,25 @@ func (o *Object) withVersionProtobuf(digits []byte) []byte {
 }
 
 // pairsProtobuf yields the entries of a map of strings.
-func pairsProtobuf(meta []byte, number int32) iter.Seq2[[]byte, []byte] {
+func pairsProtobuf(meta []byte, number protowire.Number) iter.Seq2[[]byte, []byte] {
 	return func(yield func(k, v []byte) bool) {
 		for f, err := range fields(meta) {
 			if err != nil {
 				return
 			}
-			if f.number != number || f.typ != protowire.BytesType {
+			if f.Number != number || f.Type != protowire.BytesType {
 				continue
 			}
 			var key, value []byte
-			for p, err := range fields(f.value) {
+			for p, err := range fields(f.Bytes) {
 				switch {
 				case err != nil:
 					return
-				case p.typ != protowire.BytesType:
-				case p.number == pairKey:
-					key = p.value
-				case p.number == pairValue:
-					value = p.value
+				case p.Type != protowire.BytesType:
+				case p.Number == pairKey:
+					key = p.Bytes
+				case p.Number == pairValue:
+					value = p.Bytes
 				}
 			}
 			if !yield(key, value) {

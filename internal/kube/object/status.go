@@ -124,13 +124,13 @@ func ParseStatus(enc Encoding, raw []byte) (*Status, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch f.number {
+		switch f.Number {
 		case statusMessage:
-			s.Message = string(f.value)
+			s.Message = string(f.Bytes)
 		case statusReason:
-			s.Reason = string(f.value)
+			s.Reason = string(f.Bytes)
 		case statusCode:
-			s.Code = int(f.unsigned) //nolint:gosec // an int32 of the API
+			s.Code = int(f.Uint) //nolint:gosec // an int32 of the API
 		}
 	}
 	return s, nil

@@ -122,15 +122,15 @@ func decodeEvent(frame []byte) (e Event, err error) {
 		switch {
 		case err != nil:
 			return Event{}, err
-		case f.typ != protowire.BytesType:
-		case f.number == eventType:
-			e.Type = string(f.value)
-		case f.number == eventObject:
-			raw, err := find(f.value, extensionRaw)
+		case f.Type != protowire.BytesType:
+		case f.Number == eventType:
+			e.Type = string(f.Bytes)
+		case f.Number == eventObject:
+			raw, err := find(f.Bytes, extensionRaw)
 			if err != nil {
 				return Event{}, err
 			}
-			e.Object = raw.value
+			e.Object = raw.Bytes
 		}
 	}
 	return e, e.complete()
