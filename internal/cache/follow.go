@@ -60,7 +60,7 @@ func (c *Cache) follow(ctx context.Context) error {
 	if revision := c.wakeups.nearest(true); revision > 0 {
 		c.Demand(revision)
 	}
-	var l *loading // a state on its way in
+	var l *loading // a state that is being received
 	req.Progress = func(revision kv.Revision) bool {
 		loaded := l == nil && c.tree != nil
 		if loaded {

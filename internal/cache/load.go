@@ -12,7 +12,7 @@ import (
 // firstRevision is that of an etcd to which nothing was written yet.
 const firstRevision = 1
 
-// loading is a state on its way in.
+// loading is a state that is being received.
 type loading struct {
 	had       *keytree.Tree // the state held meanwhile; nil: none, or none of use
 	at        kv.Revision   // up to which it goes

@@ -23,14 +23,12 @@ const (
 	maxComeAgain = 30 * time.Second
 )
 
-// NewGate returns a Gate that lets in so many at a time, and beyond maxWaiting that wait
-// refuses.
+// NewGate returns a Gate that admits atATime operations at a time and queues maxWaiting.
 func NewGate(atATime, maxWaiting int) *Gate { return &Gate{atATime: atATime, maxWaiting: maxWaiting} }
 
 // Enter calls begin, now or in the client's turn. begin must not block nor use the Gate; it
-// reports whether it has begun an operation, which must end with Leave. When too many wait, it is
-// not called: ok is false then, and comeAgain is when those that wait will have had their turn,
-// about.
+// reports whether it has begun an operation, which must end with Leave. If the queue is full, begin
+// is not called, ok is false, and comeAgain is about the time until the queue is empty.
 func (g *Gate) Enter(client string, begin func() bool) (comeAgain time.Duration, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -47,8 +45,8 @@ func (g *Gate) Enter(client string, begin func() bool) (comeAgain time.Duration,
 	return 0, true
 }
 
-// Wait is Enter for a goroutine that has something to do: it returns in the client's turn, and
-// leave ends that. It fails when ctx ends before. Any number may wait.
+// Wait is Enter for a goroutine: it returns in the client's turn, and leave ends the operation. It
+// fails when ctx ends before. The queue has no bound.
 func (g *Gate) Wait(ctx context.Context, client string) (leave func(), err error) {
 	in := make(chan time.Time, 1)
 	begin := func() bool {
@@ -95,7 +93,7 @@ func (g *Gate) Leave(took time.Duration) {
 	}
 }
 
-// Figures returns how many are in and how many wait.
+// Figures returns how many operations run and how many wait.
 func (g *Gate) Figures() (running, waiting int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

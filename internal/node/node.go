@@ -229,11 +229,11 @@ func (n *Node) announce(ctx context.Context) error {
 	}
 }
 
-// readyEvery is how often it is looked whether the node is ready.
+// readyEvery is the interval of checks whether the node is ready.
 const readyEvery = 250 * time.Millisecond
 
-// owedWait is how long after its start a node is not ready for want of shards that
-// are to come to it: a rolling restart thus waits until they are
+// owedWait is how long after its start a node stays unready until it has the shards that
+// are assigned to it, so that a rolling restart waits until they are
 // safe again. It is bounded, since they come only while the voters have a majority.
 const owedWait = 30 * time.Second
 

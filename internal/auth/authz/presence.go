@@ -17,7 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Credentials returns inner such that its connections are known here. For a nil
+// Credentials returns inner with connections that the Authorizer counts. For a nil
 // Authorizer that is inner.
 func (a *Authorizer) Credentials(inner credentials.TransportCredentials) credentials.TransportCredentials {
 	if a == nil {

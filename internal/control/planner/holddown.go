@@ -38,7 +38,7 @@ func (p presence) observe(m shard.Member) presence {
 	case m.State == shard.Alive && p.state == shard.Dead:
 		p.returns++
 	}
-	if m.State != shard.Suspect { // a node that is suspected does not come anew
+	if m.State != shard.Suspect { // a suspected node has not returned
 		p.state, p.since = m.State, m.Since
 	}
 	return p

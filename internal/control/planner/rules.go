@@ -76,7 +76,7 @@ type Observations struct {
 	reports  *Reports // the nodes' reports of their replicas; nil: none
 }
 
-// fill is a shard on its way to newcomers. The donor, its owner, sends it to each.
+// fill is a shard that newcomers load from its owner, the donor.
 type fill struct {
 	donor     shard.NodeID
 	newcomers []shard.NodeID

@@ -37,7 +37,7 @@ type chunks struct {
 	// answer alone may be larger than their share.
 	budget *budget.Budget
 
-	collected atomic.Int64 // when the garbage was last collected for want of space
+	collected atomic.Int64 // when the garbage was last collected because space was short
 
 	mu   sync.Mutex
 	live map[chunkKey]weak.Pointer[chunk] // guarded by mu
@@ -190,7 +190,7 @@ func (s *chunks) release(h *hold, holder budget.Client) {
 	}
 }
 
-// collectEvery is the least time between two collections for want of space.
+// collectEvery is the least time between two such collections.
 const collectEvery = time.Second
 
 // full returns the answer that err is, which says that answers hold too much.

@@ -86,8 +86,8 @@ func (r *reader) close() {
 	}
 }
 
-// giveUp closes the reader and leaves its watches to themselves. A wake may have been on its
-// way: a turn after this one finds no watches, and so offers the reader to none to join.
+// giveUp closes the reader and drops its watches. A pending wake-up may cause another turn, which
+// finds no watches and so does not offer the reader to others.
 func (r *reader) giveUp() {
 	r.close()
 	r.watches, r.ids = nil, nil
@@ -122,10 +122,10 @@ func (r *reader) leavers() {
 	}
 }
 
-// join has the reader's watches continue at the other reader of their kind, if that is
-// where this one is. Else this one becomes the other: of two, the last one to get to a
-// revision finds the first one there. Watches that want fragments stay apart: those of one
-// response must follow each other on the stream (clientv3/watch.go joins consecutive ones).
+// join moves the reader's watches to the other reader of their kind, if both are at the same
+// revision. Otherwise this reader becomes the other one: of two readers, the second one to
+// reach a revision finds the first. Watches that request fragments do not join: the fragments of
+// a response must be consecutive on the stream (clientv3/watch.go joins consecutive ones).
 func (r *reader) join() {
 	reached, other := r.reached(), r.s.readers[r.readerKind]
 	if r.fragment || r.bare > reached || other == r {
@@ -176,9 +176,9 @@ func (r *reader) run(own *pump.Scratch) (again bool) {
 	return r.events(own)
 }
 
-// events sends the revisions that are ready, up to a pass's worth. Small ones
-// that are ready together go in one message, as etcd itself sends the events of a watch
-// that catches up (mvcc/watchable_store.go, syncWatchers). None is cut.
+// events sends pending revisions, up to the size of a pass. Small revisions share a message, as
+// etcd sends the events of a watch that catches up (mvcc/watchable_store.go, syncWatchers). No
+// revision is split.
 func (r *reader) events(own *pump.Scratch) (again bool) {
 	ready, last, size := own.Events[:0], kv.Revision(0), 0 // taken, and not sent yet
 	sent := 0
@@ -224,8 +224,8 @@ func (r *reader) events(own *pump.Scratch) (again bool) {
 	return !r.s.failed
 }
 
-// idle is the end of a turn after which there is nothing more to send, or never again. It
-// reports whether there is more to do at once.
+// idle ends a turn without pending events, or after the error of the window. It reports whether
+// there is more to do at once.
 func (r *reader) idle(err error) (again bool) {
 	switch {
 	case r.s.failed:

@@ -243,11 +243,10 @@ func (w *pacedWriter) Write(p []byte) (n int, err error) {
 // preface begins every HTTP/2 connection, and no HTTP/1 request.
 const preface = "PRI "
 
-// listener makes the connections of another one such that they can be sniffed
-// at.
+// listener accepts connections whose protocol can be detected.
 type listener struct{ net.Listener }
 
-// Listener returns l as the gRPC server has to serve it.
+// Listener returns the listener that the gRPC server must serve in place of l.
 func (g *Gateway) Listener(l net.Listener) net.Listener { return listener{l} }
 
 // Accept implements net.Listener.
@@ -291,7 +290,7 @@ func (s *sniffed) hand() net.Conn {
 	return &sniffed{Conn: s.Conn, head: s.head}
 }
 
-// NetConn returns the connection that was sniffed at.
+// NetConn returns the connection beneath.
 func (s *sniffed) NetConn() net.Conn { return s.Conn }
 
 // Read implements net.Conn.

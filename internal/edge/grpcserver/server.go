@@ -236,7 +236,7 @@ func (s *Server) shake(raw net.Conn) (*conn, error) {
 	return c, nil
 }
 
-// Listener returns l such that TLS may be between its connections and the Server. It is
+// Listener returns a listener in place of l that allows TLS between its connections and the Server. It is
 // needed if connections are wrapped before they come to Serve.
 func Listener(l net.Listener) net.Listener { return listener{l} }
 

@@ -217,7 +217,7 @@ func (w *web) end() {
 	c.flushLocked()
 }
 
-// abort ends the stream such that the client does not take the answer for whole.
+// abort ends the stream so that the client recognizes an incomplete answer.
 func (w *web) abort() {
 	c := w.conn
 	c.mu.Lock()

@@ -45,7 +45,7 @@ func New(b *budget.Budget, maxMessage int, logger *slog.Logger) *Intake {
 	return &Intake{budget: b, maxMessage: int64(maxMessage), logger: logger}
 }
 
-// Credentials returns inner such that its connections are read along.
+// Credentials returns inner with connections whose received bytes the Intake parses.
 func (in *Intake) Credentials(inner credentials.TransportCredentials) credentials.TransportCredentials {
 	return &creds{inner, in}
 }
@@ -73,7 +73,7 @@ func (c *creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 	return out, info, nil
 }
 
-// conn is a connection that is read along. One goroutine at a time may read it.
+// conn is a connection whose received bytes the Intake parses. One goroutine at a time may read it.
 type conn struct {
 	net.Conn
 	in     *Intake
@@ -117,7 +117,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// NetConn returns the connection that is read along.
+// NetConn returns the connection beneath.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
 // note takes the news that a request has begun or grown. It fails when the connection

@@ -101,7 +101,7 @@ func (w *watch) stale(now time.Time) error {
 	}
 }
 
-// bound has the ages looked at often enough for a watch with that bound.
+// bound makes the checks of ages frequent enough for a watch with that bound.
 func (p *progress) bound(maxStaleness time.Duration) {
 	every := min(max(maxStaleness/2, minLookAtAge), maxLookAtAge)
 	p.mu.Lock()

@@ -205,7 +205,7 @@ type reached struct {
 }
 
 // reached returns the common position of the watches: for the pump that is at the stream.
-// While a unit of one is on its way, that one counts with its position before it, or 0 if
+// While a unit of a watch is being sent, the watch counts with its position before the unit, or 0 if
 // it had none. The position is 0, too, while none has started.
 func (s *stream) reached() reached {
 	watches := s.list()

@@ -95,9 +95,9 @@ func (r *reader) fall(err error) {
 	}
 }
 
-// join has the reader's watches continue at the other reader of their kind, if that is
-// where this one is. Else this one becomes the other: of two, the last one to get to a
-// revision finds the first one there. Everything that was read must be sent.
+// join moves the reader's watches to the other reader of their kind, if both are at the same
+// revision. Otherwise this reader becomes the other one: of two readers, the second one to
+// reach a revision finds the first. Everything that was read must have been sent.
 func (r *reader) join() {
 	if len(r.watches) == 0 { // it has closed its window
 		return

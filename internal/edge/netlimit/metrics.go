@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Register has the figures of ports observed at each scrape.
+// Register registers the metrics of ports.
 func Register(m metric.Meter, limits ...*Limit) error {
 	open, err1 := m.Int64ObservableGauge("shardwatch.net.connections", metric.WithUnit("{connection}"),
 		metric.WithDescription("Open connections of a port that have completed their handshake."))

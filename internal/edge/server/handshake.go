@@ -46,7 +46,7 @@ func told(creds credentials.TransportCredentials, failed func(net.Addr, error)) 
 func (h *handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := h.TransportCredentials.ServerHandshake(raw)
 	netlimit.Shaken(raw)
-	// Who connects and goes says nothing; a load balancer does.
+	// Load balancers connect and close without a handshake; that is no failure.
 	if err != nil && !errors.Is(err, credentials.ErrConnDispatched) && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 		h.failed(raw.RemoteAddr(), err)
 	}

@@ -29,8 +29,7 @@ func (s *Server) registerHeldBack(m metric.Meter) error {
 	})
 }
 
-// registerWatches has what becomes of the clients' watches observed at each
-// scrape.
+// registerWatches registers the metrics of the clients' watches.
 func (s *Server) registerWatches(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	gauge, seconds, counter, total := in.Gauge, in.Seconds, in.Counter, in.TotalSeconds
@@ -90,7 +89,7 @@ func (s *Server) registerWatches(m metric.Meter) error {
 	})
 }
 
-// registerCalls registers how the calls of clients have ended.
+// registerCalls registers the metrics of ended calls.
 func (s *Server) registerCalls(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	ended := in.Counter("shardwatch.server.calls", "{call}", "Ended calls of clients by service, method and gRPC status code. A stream counts at its end.")

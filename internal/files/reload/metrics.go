@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Register has the state of all parts observed at each scrape.
+// Register registers the metrics of all parts.
 func (w *Watcher) Register(m metric.Meter) error {
 	failures, err1 := m.Int64ObservableCounter("shardwatch.config.reload_failures", metric.WithUnit("{reload}"),
 		metric.WithDescription("Changed files that could not be used; the log has the reason."))

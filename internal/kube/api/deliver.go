@@ -13,10 +13,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// A watch at rest has no goroutine. The fan wakes its task, and a pump writes the frames that
-// wait, which does not block while the client reads. All else, such as reading from the cache
-// on its own, runs on a goroutine of its own: the watch is apart then, and the pump leaves
-// it alone.
+// A watch at rest has no goroutine. The fan wakes its task, and a pump writes the pending
+// frames, which does not block while the client reads. All other work, such as reading from the
+// cache on its own, runs on a separate goroutine. The watch is apart then, and the pump does not
+// touch it.
 
 // The requests to a watch.
 const (
@@ -32,7 +32,7 @@ type parker interface {
 	End()
 }
 
-// outlet is the way to the client of a watch. A write that waits for the client is watched over.
+// outlet writes to the client of a watch. The watchdog bounds a write that waits for the client.
 type outlet struct {
 	pump.Transport
 	s     *stream
@@ -63,8 +63,8 @@ func (o *outlet) waiting() {
 	o.wait()
 }
 
-// serve has the watch served until the client, its time, or the cache ends it. It returns
-// before, if the answer can continue without its handler.
+// serve serves the watch until the client, its time, or the cache ends it. It returns
+// earlier if the answer can continue without its handler.
 func (s *stream) serve(r *http.Request) {
 	length := s.q.timeout
 	if length == 0 {
@@ -111,8 +111,8 @@ func (s *stream) ask(what uint32) {
 	s.Wake()
 }
 
-// turn writes the frames that wait. It never writes before it hands the watch over, so that
-// the bytes of earlier turns have left.
+// turn writes the pending frames. It does not write before it passes the watch to a goroutine, so
+// that the bytes of earlier turns have been sent.
 func (s *stream) turn(*pump.Scratch) (again bool) {
 	if s.apart.Load() {
 		return false
@@ -185,7 +185,7 @@ func (s *stream) byItself() {
 	s.end()
 }
 
-// end gives back all that the watch has, and ends the answer.
+// end releases what the watch holds, and ends the answer.
 func (s *stream) end() {
 	s.s.rounds.remove(s)
 	s.timer.Stop()

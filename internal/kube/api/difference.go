@@ -18,12 +18,12 @@ import (
 // their versions, each once; then a bookmark.
 type difference struct {
 	since, upTo kv.Revision
-	rest        []change // not encoded yet
+	rest        []change // changes that are not encoded yet
 	held        *budget.Reservation
 }
 
-// change is an event of a difference; without a type it is none. Its object is the cache's, and
-// that of a delete is the last one.
+// change is an event of a difference; without a type there is no event. Its object is the cache's;
+// a delete has the last one.
 type change struct {
 	typ    string
 	object []byte
@@ -32,12 +32,12 @@ type change struct {
 // changeBytes is the memory of one change in a difference.
 const changeBytes = 64
 
-// catchUp has the watch begin with the difference since a version.
+// catchUp begins the watch with the difference since a version.
 //
-// A selector needs to know whether an object matched before. If that is not
-// known, or a deleted object's last state is not, an apiserver has to answer:
-// its window may reach further back, and if not it says that the client must
-// list. So all of the difference is known before any of it is sent.
+// A selector needs to know whether an object matched before. If this, or the last
+// state of a deleted object, is not known, an apiserver must answer: its window may
+// reach further back, and otherwise it tells the client to list. So the node computes
+// the whole difference before it sends any of it.
 func (s *stream) catchUp(ctx context.Context, since kv.Revision) error {
 	keys := s.f.r.InNamespace(s.q.namespace)
 	changes, err := s.f.cache.Changes(ctx, keys, since, 0)

@@ -14,14 +14,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// fan hands the events of a feed out to its watches. It reads each event once, evaluates
-// each selector once, however many watches have it, and encodes each frame once. A watch
-// that demands a value of a field, as a kubelet does of spec.nodeName, costs nothing at
-// events of other values.
+// fan distributes the events of a feed to its watches. It reads each event once, evaluates
+// each selector once for all watches that have it, and encodes each frame once. A watch
+// that selects one value of a field, as a kubelet does with spec.nodeName, costs nothing for
+// events with other values.
 //
-// A watch reads on its own until it has all events that the fan has handed out, and then
-// joins. It leaves when it is too slow, and when the fan itself falls behind the window, and
-// reads on its own again.
+// A watch reads on its own until it has all events that the fan has distributed, and then
+// joins. It leaves, and reads on its own again, when it is too slow or when the fan falls behind
+// the window.
 type fan struct {
 	f    *feed
 	wake wait.Bell // something can be read
@@ -39,13 +39,13 @@ type fan struct {
 	events  []*kv.Event    // guarded by mu; memory for them
 }
 
-// groupKey identifies a group of watches, which get the same frames.
+// groupKey identifies a group.
 type groupKey struct {
 	namespace, labels, fields string
 	partial                   bool
 }
 
-// group is watches that get the same frames.
+// group has the watches that get the same frames.
 type group struct {
 	key         groupKey
 	selector    selector.Selector
@@ -53,7 +53,7 @@ type group struct {
 	members     []*member
 }
 
-// fieldIndex finds groups by the value of a field that they demand.
+// fieldIndex finds groups by the value of a field that they select.
 type fieldIndex struct {
 	field  object.Field
 	groups map[string][]*group
@@ -62,15 +62,15 @@ type fieldIndex struct {
 // member is a watch that has joined: its frames until it takes them.
 type member struct {
 	wake  cache.Waker
-	group *group // guarded by fan.mu; nil: it gets no more
+	group *group // guarded by fan.mu; nil: it gets no more frames
 	place int    // guarded by fan.mu; in the group
 
 	mu     sync.Mutex
 	frames [][]byte    // guarded by mu
 	bytes  int         // guarded by mu; of frames
-	last   kv.Revision // guarded by mu; it has got all events up to it
-	joined kv.Revision // it has read all events up to it on its own
-	left   bool        // guarded by mu; it gets no more
+	last   kv.Revision // guarded by mu; it has all events up to this version
+	joined kv.Revision // it has read all events up to this version on its own
+	left   bool        // guarded by mu; it gets no more frames
 }
 
 // queuedBytes is how many bytes of shared frames may wait for a watch.
@@ -80,7 +80,7 @@ func newFan(f *feed) *fan {
 	return &fan{f: f, wake: wait.NewBell(), queued: queuedBytes, all: map[groupKey]*group{}, plain: map[string][]*group{}, index: map[string]*fieldIndex{}}
 }
 
-// run hands events out until ctx ends.
+// run distributes events until ctx ends.
 func (x *fan) run(ctx context.Context) {
 	for {
 		select {
@@ -93,7 +93,7 @@ func (x *fan) run(ctx context.Context) {
 	}
 }
 
-// end has all watches read by themselves, and find out that the feed ends.
+// end makes all watches read on their own, which shows them that the feed ends.
 func (x *fan) end() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -103,8 +103,7 @@ func (x *fan) end() {
 	}
 }
 
-// progress hands out the readable events, and returns the version up to which all events are
-// handed out.
+// progress distributes the pending events, and returns the version up to which it has.
 func (x *fan) progress() kv.Revision {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -126,12 +125,12 @@ func (x *fan) passLocked() {
 			}
 		}
 		if err != nil {
-			x.releaseLocked() // each watch decides on its own how it continues
+			x.releaseLocked() // each watch decides how it continues
 		}
 	}
 }
 
-// handOutLocked hands one event out.
+// handOutLocked distributes one event.
 func (x *fan) handOutLocked(e *kv.Event, revision kv.Revision) error {
 	v, err := transition.Parse(x.f.r.Encoding, e, revision)
 	if err != nil {
@@ -155,7 +154,7 @@ func (x *fan) handOutLocked(e *kv.Event, revision kv.Revision) error {
 	return nil
 }
 
-// concernedLocked returns the groups whose namespace and indexed field an event has.
+// concernedLocked returns the groups whose namespace and selected value an event has.
 func (x *fan) concernedLocked(v *transition.Event) (groups []*group) {
 	namespace := string(v.Now.Namespace)
 	groups = append(groups, x.plain[""]...)
@@ -179,9 +178,9 @@ func (x *fan) concernedLocked(v *transition.Event) (groups []*group) {
 	return groups
 }
 
-// join has a watch get all events that come after those that it has read on its own. rest
-// reads the last of these, and returns up to which version. It returns nil if the watch
-// has to read more before.
+// join adds a watch, which gets all events after those that it has read on its own. rest
+// reads the last of these and returns their version. join returns nil if the watch must
+// read more on its own first.
 func (x *fan) join(k groupKey, s *selector.Selector, kind source.Kind, wake cache.Waker, rest func() (kv.Revision, error)) (*member, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -210,7 +209,7 @@ func (x *fan) join(k groupKey, s *selector.Selector, kind source.Kind, wake cach
 	return m, nil
 }
 
-// addLocked adds a group where events find it.
+// addLocked adds a group to the index by which events find it.
 func (x *fan) addLocked(g *group, kind source.Kind) {
 	x.all[g.key] = g
 	path, value := g.selector.Demanded()
@@ -228,7 +227,7 @@ func (x *fan) addLocked(g *group, kind source.Kind) {
 	by.groups[value] = append(by.groups[value], g)
 }
 
-// leave ends that a watch gets events. It may be called twice.
+// leave removes a watch. It may be called twice.
 func (x *fan) leave(m *member) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -273,7 +272,7 @@ func without(groups map[string][]*group, key string, g *group) {
 	}
 }
 
-// releaseLocked has all watches read by themselves.
+// releaseLocked removes all watches, which read on their own then.
 func (x *fan) releaseLocked() {
 	x.watcher.Close()
 	x.watcher = nil
@@ -286,8 +285,8 @@ func (x *fan) releaseLocked() {
 	}
 }
 
-// push adds a frame of a version. It returns false if the watch is too slow: it reads
-// on its own from that version on.
+// push adds a frame of a version. It returns false if the watch is too slow: from that version
+// on it reads on its own.
 func (m *member) push(frame []byte, revision kv.Revision, most int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -306,7 +305,7 @@ func (m *member) push(frame []byte, revision kv.Revision, most int) bool {
 	return true
 }
 
-// release ends that the watch gets frames. It has got all events up to a version.
+// release tells the watch that it gets no more frames, and has all events up to a version.
 func (m *member) release(at kv.Revision) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -314,8 +313,8 @@ func (m *member) release(at kv.Revision) {
 	m.wake.Wake()
 }
 
-// take returns the frames that wait, with the memory of earlier ones for the next, up to
-// which version the watch has all events with them, and whether it has left.
+// take returns the pending frames, the version up to which the watch has all events with
+// them, and whether it has left. The memory of earlier frames is used for the next ones.
 func (m *member) take(memory [][]byte) (frames [][]byte, last kv.Revision, left bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

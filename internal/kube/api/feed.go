@@ -17,7 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// feed is a resource that is followed: its cache, and what belongs to it.
+// feed is a followed resource with its cache.
 type feed struct {
 	r     source.Resource
 	src   *source.Source
@@ -26,7 +26,7 @@ type feed struct {
 	past  *past.Past
 	fan   *fan
 	stop  context.CancelFunc
-	ended <-chan struct{} // closed when it is not followed any more
+	ended <-chan struct{} // closed when the feed ends
 
 	users atomic.Int64 // requests that use it
 	used  atomic.Int64 // when the last of them ended, in nanoseconds of Unix; 0: there was none
@@ -78,7 +78,7 @@ func (f *feed) kind(ctx context.Context, apiservers *source.Client) (source.Kind
 	return kind, nil
 }
 
-// feeds are the resources that are followed.
+// feeds has the followed resources.
 type feeds struct {
 	cfg *Config
 	ctx context.Context //nolint:containedctx // ends all feeds; they outlive the request that starts them
@@ -105,7 +105,7 @@ func (s *feeds) use(r source.Resource) *feed {
 	return f
 }
 
-// keep has a resource followed because other nodes use it, and returns its feed, or nil.
+// keep follows a resource that other nodes use, and returns its feed; nil: there are too many.
 func (s *feeds) keep(r source.Resource) *feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,7 +205,7 @@ func (s *feeds) drop(f *feed) {
 	f.stop()
 }
 
-// feedsStatus adds up what feeds hold.
+// feedsStatus is the sum over all feeds.
 type feedsStatus struct{ feeds, direct, objects, bytes, losses int64 }
 
 func (s *feeds) status() (sum feedsStatus) {

@@ -18,7 +18,7 @@ type counts struct {
 	withdrawn                 atomic.Int64 // watches whose sender lost the right
 }
 
-// Register has the figures of a server observed at each scrape.
+// Register registers the metrics of a server.
 func (s *Server) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	watches := in.Gauge("shardwatch.kube.watches", "{watch}", "Open watches of Kubernetes' API that are served from caches.")

@@ -98,8 +98,8 @@ func (a *answer) listBytes(objects int) int64 {
 // perTurn is how many objects a list reads in a turn.
 const perTurn = 32
 
-// each calls fn for the objects of a range that match the selector, until it
-// returns false, and step before each object of the range.
+// each calls step for each object of a range, and then fn if the object matches the selector,
+// until fn returns false.
 func (a *answer) each(state *keytree.Snapshot, keys kv.Range, step func() error, fn func(key []byte, o *object.Object) (bool, error)) (err error) {
 	read := object.Parse
 	if a.q.selector.Everything() && !a.q.form.partial {
@@ -132,8 +132,8 @@ func (a *answer) item(o *object.Object) ([]byte, error) {
 	return p.Item(), err
 }
 
-// get answers a get that need not be newer than the cache. An object that is not
-// here may have come meanwhile, and is for an apiserver.
+// get answers a get that need not be newer than the cache. An object that the cache lacks
+// may exist by now, so an apiserver answers.
 func (a *answer) get(w http.ResponseWriter) error {
 	if a.q.unset || a.q.version > a.f.cache.Progress() {
 		return errUpstream
@@ -162,7 +162,7 @@ func (a *answer) get(w http.ResponseWriter) error {
 	return nil
 }
 
-// state returns the state that a list is to be made from.
+// state returns the state for a list.
 func (a *answer) state(ctx context.Context) (*keytree.Snapshot, error) {
 	want, exact := a.q.version, kv.Revision(0)
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 )
 
-// rounds are the open watches. One goroutine goes through them for all that comes again and
-// again: bookmarks, and whether their senders may still have them.
+// rounds has the open watches. One goroutine visits them for periodic work: bookmarks, and reviews
+// of their senders' rights.
 type rounds struct {
 	mu       sync.Mutex
 	all      map[sender]*reviewed // guarded by mu
@@ -35,7 +35,7 @@ type reviewed struct {
 // shortRound is the longest interval between visits to all watches.
 const shortRound = time.Second
 
-// every returns how often the watches are gone through.
+// every returns the interval between visits.
 func (c *Config) every() time.Duration { return min(shortRound, c.Recheck, c.BookmarkEvery) }
 
 func (r *rounds) add(s *stream) {
@@ -60,7 +60,7 @@ func (r *rounds) remove(s *stream) {
 	}
 }
 
-// drain has the watches end one after the other.
+// drain ends the watches one after the other.
 func (r *rounds) drain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,10 +72,10 @@ func (r *rounds) drain() {
 	}
 }
 
-// endsIn has the watch end after a time, if it does not before.
+// endsIn ends the watch after a time, or earlier if its own time is over.
 func (s *stream) endsIn(d time.Duration) { s.timer.Reset(min(time.Until(s.ends), d)) }
 
-// round asks the watches whose time has come for bookmarks, and reviews the senders.
+// round asks for due bookmarks, and reviews the senders that are due.
 func (s *Server) round(now time.Time) {
 	soon := now.Add(s.cfg.every() / 2) // the next round is later than that
 	var due []*reviewed
@@ -98,8 +98,8 @@ func (s *Server) round(now time.Time) {
 	}
 }
 
-// review has the watches of one sender end that it may not have any more. A right to watch all
-// of the resource is enough for all of them.
+// review ends the watches for which their sender has lost the right. The right to watch all of the
+// resource covers all of them.
 func (s *Server) review(by *reviewed) {
 	if s.cfg.Guard.Remembers(by.again, &by.whole) {
 		return
@@ -129,7 +129,7 @@ func (s *Server) review(by *reviewed) {
 	}()
 }
 
-// check ends the watch if its sender may not have it any more. It may wait for an apiserver.
+// check ends the watch if its sender has lost the right. It may wait for an apiserver.
 func (s *stream) check() {
 	defer s.checking.Store(false)
 	if !s.s.mayStill(s.again, s.q) {

@@ -22,7 +22,7 @@ import (
 // one end within a second, without an event, lists again.
 const shortestWatch = 1500 * time.Millisecond
 
-// writeTime bounds how long a client may take no bytes.
+// writeTime is how long a client may read nothing.
 const writeTime = 30 * time.Second
 
 // stream is a watch that is being served.
@@ -44,7 +44,7 @@ type stream struct {
 	frames  [][]byte       // memory of frames that were taken
 	behind  *difference    // nil: all of it was encoded, or there was none
 
-	// While it is apart, a goroutine is at the watch, otherwise the pump.
+	// While it is apart, a goroutine serves the watch, otherwise the pump does.
 	apart  atomic.Bool
 	asked  atomic.Uint32
 	pumped *pump.Stream // nil: it is not served yet
@@ -105,7 +105,7 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	return nil
 }
 
-// free gives back all that an open watch has.
+// free releases what an open watch holds.
 func (s *stream) free() {
 	s.close()
 	s.releaseLarge()
@@ -139,7 +139,7 @@ const (
 	selectorFactor = 32
 )
 
-// fromState begins to watch after the state that it returns.
+// fromState returns the state after which the watch begins.
 func (s *stream) fromState(ctx context.Context) (*keytree.Snapshot, error) {
 	want := s.q.version
 	if s.q.unset {
@@ -181,8 +181,8 @@ func (s *stream) initial(state *keytree.Snapshot) bool {
 	return true
 }
 
-// fromVersion begins after a version, with the difference if the window does
-// not reach back to it.
+// fromVersion begins the watch after a version, with the difference if the version is below
+// the window.
 func (s *stream) fromVersion(ctx context.Context) error {
 	if err := s.waitProgress(ctx, s.q.version); errors.Is(err, errUpstream) {
 		return err
@@ -204,8 +204,8 @@ func (s *stream) fromVersion(ctx context.Context) error {
 	return err
 }
 
-// ahead returns the error of a version that the cache does not come to: an
-// apiserver knows whether it is of another history.
+// ahead returns the error of a version that the cache does not reach. An apiserver knows
+// whether it belongs to another history.
 func (s *stream) ahead(cause error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.s.cfg.Patience)
 	defer cancel()
@@ -225,11 +225,11 @@ func (s *stream) last(ctx context.Context) {
 	wait.Sleep(ctx, shortestWatch-time.Since(s.began))
 }
 
-// errStuck reports that the client takes no bytes.
+// errStuck reports that the client reads nothing.
 var errStuck = errors.New("the client does not read")
 
-// pending writes and encodes the readable events. If the watch cannot continue, it returns false and
-// leaves the watch nothing to read: its last bookmark passes no event that could not be sent.
+// pending encodes and writes the pending events. If the watch cannot continue, it returns false and
+// closes the watcher, so that the last bookmark skips no event that could not be sent.
 func (s *stream) pending() bool {
 	alive := s.readable()
 	if !alive {
@@ -275,8 +275,8 @@ func (s *stream) readable() bool {
 	return false
 }
 
-// take writes the waiting frames, and reports whether the watch has to read on its own
-// after them.
+// take writes the pending frames, and reports whether the watch has to read on its own after
+// them.
 func (s *stream) take() (left, ok bool) {
 	frames, last, left := s.member.take(s.frames)
 	if len(frames) > 0 && !s.write(frames...) {
@@ -286,7 +286,7 @@ func (s *stream) take() (left, ok bool) {
 	return left, true
 }
 
-// took notes that frames were sent, and bytes of them that write has not counted.
+// took counts sent frames, and those of their bytes that write has not counted.
 func (s *stream) took(frames [][]byte, last kv.Revision, bytes int) {
 	if len(frames) > 0 {
 		s.s.counts.events.Add(int64(len(frames)))
@@ -299,11 +299,11 @@ func (s *stream) took(frames [][]byte, last kv.Revision, bytes int) {
 	}
 }
 
-// maxFrames is for how many frames a watch keeps memory.
+// maxFrames is the number of frames for which a watch keeps memory.
 const maxFrames = 8
 
-// read encodes the next events that the watch reads on its own; version 0: there are none. waits:
-// it may wait for the client to take earlier ones.
+// read encodes the next events of a watch that reads on its own; version 0: there are none. waits:
+// it may wait until the client has read earlier ones.
 func (s *stream) read(waits bool) (kv.Revision, error) {
 	revision, events, err := s.watcher.Next(nil)
 	for _, e := range events {
@@ -314,7 +314,7 @@ func (s *stream) read(waits bool) (kv.Revision, error) {
 	return revision, err
 }
 
-// join gets frames that are encoded for several watches from now on.
+// join has the watch get the frames that the fan encodes for several watches.
 func (s *stream) join() bool {
 	rest := func() (kv.Revision, error) {
 		for {
@@ -339,7 +339,7 @@ func (s *stream) join() bool {
 	return true
 }
 
-// leave takes the watch out of the fan; it reads on its own again.
+// leave removes the watch from the fan, so that it reads on its own.
 func (s *stream) leave() bool {
 	_, last, _ := s.member.take(nil) // nothing waits: it was taken after the watch had left
 	s.f.fan.leave(s.member)
@@ -347,7 +347,7 @@ func (s *stream) leave() bool {
 	return s.alone(max(last, s.sent))
 }
 
-// alone has the watch read on its own after a version, or continue with the difference if the
+// alone makes the watch read on its own after a version, or continue with the difference if the
 // version is below the window.
 func (s *stream) alone(after kv.Revision) bool {
 	var err error
@@ -361,14 +361,14 @@ func (s *stream) alone(after kv.Revision) bool {
 	return err == nil
 }
 
-// fellBehind continues with the difference, for a watch that the window has left.
+// fellBehind continues a watch that is below the window with the difference.
 func (s *stream) fellBehind() bool {
 	at := s.watcher.Progress()
 	s.watcher.Close()
 	return s.alone(at)
 }
 
-// transition encodes an event as the selector sees it; waits: the client may be waited for.
+// transition encodes an event as the selector sees it; waits: it may wait for the client.
 func (s *stream) transition(e *kv.Event, revision kv.Revision, waits bool) error {
 	v, err := transition.Parse(s.f.r.Encoding, e, revision)
 	if err != nil {

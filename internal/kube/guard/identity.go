@@ -47,7 +47,7 @@ type Attributes struct {
 // key is a hash of everything that a decision depends on.
 type key [sha256.Size]byte
 
-// hashed writes strings such that no two sequences of strings give the same bytes.
+// hashed writes strings so that different sequences of strings give different bytes.
 func hashed(h hash.Hash, texts ...string) {
 	var size [8]byte
 	for _, text := range texts {
