@@ -185,6 +185,16 @@ func (b *Budget) Grow(c Client, u Use, n, own int64) bool {
 	return true
 }
 
+// Unread holds n bytes more that a client has sent and its requests have not read, or gives -n of
+// them back. It reports whether the budget has them.
+func (b *Budget) Unread(c Client, n int) bool {
+	if n < 0 {
+		b.Give(c, Requests, int64(-n))
+		return true
+	}
+	return b.Take(c, Requests, int64(n), 0) == nil
+}
+
 // Give gives n bytes of a client back.
 func (b *Budget) Give(c Client, u Use, n int64) {
 	if b == nil {

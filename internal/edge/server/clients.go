@@ -63,10 +63,5 @@ func (s *Server) webTurn(client string) (leave func()) {
 // holdUnread takes bytes from the budget for what calls have not read of their requests, or
 // gives them back. They count for an address: the caller may not be known yet.
 func (s *Server) holdUnread(from net.Addr, n int) bool {
-	client := budget.Client{Name: netlimit.SourceOf(from), Max: budget.HalfOfTotal}
-	if n < 0 {
-		s.cfg.Budget.Give(client, budget.Requests, int64(-n))
-		return true
-	}
-	return s.cfg.Budget.Take(client, budget.Requests, int64(n), 0) == nil
+	return s.cfg.Budget.Unread(budget.Client{Name: netlimit.SourceOf(from), Max: budget.HalfOfTotal}, n)
 }

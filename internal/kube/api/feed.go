@@ -93,15 +93,11 @@ type feeds struct {
 func (s *feeds) use(r source.Resource) *feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.all[r]
-	if f == nil {
-		if len(s.all) >= s.cfg.MaxFeeds || s.ctx.Err() != nil {
-			return nil
-		}
-		f = s.startLocked(r)
+	f := s.startedLocked(r)
+	if f != nil {
+		f.users.Add(1)
+		f.used.Store(time.Now().UnixNano())
 	}
-	f.users.Add(1)
-	f.used.Store(time.Now().UnixNano())
 	return f
 }
 
@@ -109,14 +105,10 @@ func (s *feeds) use(r source.Resource) *feed {
 func (s *feeds) keep(r source.Resource) *feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.all[r]
-	if f == nil {
-		if len(s.all) >= s.cfg.MaxFeeds || s.ctx.Err() != nil {
-			return nil
-		}
-		f = s.startLocked(r)
+	f := s.startedLocked(r)
+	if f != nil {
+		f.kept.Store(time.Now().UnixNano())
 	}
-	f.kept.Store(time.Now().UnixNano())
 	return f
 }
 
@@ -167,7 +159,11 @@ func (f *feed) release() {
 	f.users.Add(-1)
 }
 
-func (s *feeds) startLocked(r source.Resource) *feed {
+// startedLocked returns the feed of a resource, and starts it if there is none; nil: there are too many.
+func (s *feeds) startedLocked(r source.Resource) *feed {
+	if f := s.all[r]; f != nil || len(s.all) >= s.cfg.MaxFeeds || s.ctx.Err() != nil {
+		return f
+	}
 	ctx, stop := context.WithCancel(s.ctx)
 	f := &feed{r: r, past: past.New(s.cfg.PastBytes), stop: stop, ended: ctx.Done()}
 	f.src = s.cfg.Source.Source(r, f.past.Gap)

@@ -150,12 +150,7 @@ func headBytes(r *http.Request) int64 {
 // holdUnread takes bytes from the budget for received bytes that requests have not read,
 // or gives them back. They count for an address: the client may not be known yet.
 func (c *Config) holdUnread(from net.Addr, n int) bool {
-	client := budget.Client{Name: netlimit.SourceOf(from), Max: budget.HalfOfTotal}
-	if n < 0 {
-		c.Budget.Give(client, budget.Requests, int64(-n))
-		return true
-	}
-	return c.Budget.Take(client, budget.Requests, int64(n), 0) == nil
+	return c.Budget.Unread(budget.Client{Name: netlimit.SourceOf(from), Max: budget.HalfOfTotal}, n)
 }
 
 // settle reports a completed handshake to a listener that bounds pending
