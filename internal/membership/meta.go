@@ -14,9 +14,8 @@ import (
 	"github.com/hashicorp/memberlist"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/shardwatch/shardwatch/internal/shard"
-
 	"github.com/shardwatch/shardwatch/internal/protofields"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // metaVersion is the first byte of the metadata. It changes only when older

@@ -6,9 +6,8 @@ import (
 	"github.com/hashicorp/memberlist"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/shardwatch/shardwatch/internal/shard"
-
 	"github.com/shardwatch/shardwatch/internal/protofields"
+	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
 // MapNews is the newest version of the shard map that gossip has heard of, and a

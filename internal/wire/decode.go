@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-
 	"github.com/shardwatch/shardwatch/internal/protofields"
 )
 

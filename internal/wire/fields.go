@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-
 	"github.com/shardwatch/shardwatch/internal/protofields"
 )
 

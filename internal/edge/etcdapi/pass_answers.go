@@ -12,9 +12,8 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/wire"
-
 	"github.com/shardwatch/shardwatch/internal/protofields"
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // Answers of etcd's that are passed on may be as large as its database, and are held

@@ -10,9 +10,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/wire"
-
 	"github.com/shardwatch/shardwatch/internal/protofields"
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // guardedTxn passes transactions on to etcd, but for those that kill it.

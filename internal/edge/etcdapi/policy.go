@@ -14,10 +14,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/protofields"
 	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
-
-	"github.com/shardwatch/shardwatch/internal/protofields"
 )
 
 // The policy applies to this API as to the native one. etcd checks its own rights in addition for
