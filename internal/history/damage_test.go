@@ -153,6 +153,54 @@ func damage(rng *rand.Rand, b, other []byte) []byte {
 	return b
 }
 
+// A record with a wrong length lies outside of the file. Whether memory of the process is there or none,
+// it costs the rest of its segment, and not the file with all shards.
+func TestRecordOutsideOfTheFile(t *testing.T) {
+	w := newWorld(t, nil)
+	w.run(300)
+	dir := t.TempDir()
+	s := New(Config{Dir: dir, MaxBytes: 64 << 20})
+	if err := errors.Join(s.Save(t.Context(), origin, []Shard{w.shard(7)}), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, fileName(format))
+	known := w.past()
+	last := known.Batches[len(known.Batches)-1].Revision
+	file := read(t, path)
+	lengthen(file, revisionKey(last))
+	write(t, path, file)
+
+	s, h, log := reload(t, dir, origin, 7, w.r)
+	if h == nil || h.Floor != known.Floor || h.Progress >= last || h.Progress < last-50 {
+		t.Fatalf("loaded %+v of a history from %d up to %d, discarded %d", h, known.Floor, known.Progress, s.Status().Discarded)
+	}
+	if err := part(h, known, w.r); err != nil {
+		t.Error(err)
+	}
+	if told := log.lines(damagedSuffix); len(told) != 0 {
+		t.Errorf("the file was set aside: %q", told)
+	}
+	goesOn(t, s, w)
+}
+
+// lengthen adds 1 GiB to the lengths of the keys that are equal to key, in all leaf pages of a file: see
+// leafPageElement in bbolt's internal/common/page.go.
+func lengthen(file, key []byte) {
+	const header, element, leaf = 16, 16, 2
+	for page := 0; page+header <= len(file); page += os.Getpagesize() {
+		if binary.NativeEndian.Uint16(file[page+8:])&leaf == 0 {
+			continue
+		}
+		count := int(binary.NativeEndian.Uint16(file[page+10:]))
+		for at := page + header; count > 0 && at+element <= len(file); at, count = at+element, count-1 {
+			start, size := at+int(binary.NativeEndian.Uint32(file[at+4:])), int(binary.NativeEndian.Uint32(file[at+8:]))
+			if size == len(key) && start+size <= len(file) && bytes.Equal(file[start:start+size], key) {
+				binary.NativeEndian.PutUint32(file[at+8:], uint32(size)|1<<30)
+			}
+		}
+	}
+}
+
 // One byte of one record that is wrong costs that record and those behind it in
 // its segment. The other shards have all, and saving goes on.
 func TestOneWrongByteCostsItsShardAlone(t *testing.T) {

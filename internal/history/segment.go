@@ -32,14 +32,18 @@ func readSegment(b *bbolt.Bucket, at place, r kv.Range) (s *segment, torn error)
 	latest := make(map[string]*kv.KeyValue)
 	c := b.Cursor()
 	for key, value := c.First(); key != nil; key, value = c.Next() {
-		if string(key) == extentKey {
-			continue
-		}
-		body, err := unseal(at, key, value)
-		if err == nil {
-			err = s.take(at.kind, key, body, r, latest)
-		}
-		if err != nil {
+		// With a wrong length, key or value lie outside of the file: to read them may panic, or
+		// find other memory of the process. Both cost the rest of the segment, and not the file.
+		if err := guard(func() error {
+			if string(key) == extentKey {
+				return nil
+			}
+			body, err := unseal(at, key, value)
+			if err != nil {
+				return err
+			}
+			return s.take(at.kind, key, body, r, latest)
+		}); err != nil {
 			return s, fmt.Errorf("after revision %d: %w", s.progress, err)
 		}
 	}
