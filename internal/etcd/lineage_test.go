@@ -342,34 +342,49 @@ func TestRestoresAreFound(t *testing.T) {
 	}
 }
 
-// The index of a process is asked for by the first look at it, and by none that follows: it does not
-// go back while the process lives. A process that starts anew is asked again.
+// The first look at a process asks for its index; those that follow infer it from the revision,
+// so entries without a revision are not in it. A process that starts anew is asked again.
 func TestIndexIsAskedForOnce(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
 	c.Adopt(1, kv.Mark{})
-	indexes := func() (out []uint64) {
-		for range 4 {
-			var now etcdclock.Clock
-			if err := answered(func() (err error) { now, err = c.Look(t.Context()); return err }); err != nil {
-				t.Fatal(err)
-			}
-			out = append(out, now.Index)
+	index := func() uint64 {
+		t.Helper()
+		var now etcdclock.Clock
+		if err := answered(func() (err error) { now, err = c.Look(t.Context()); return err }); err != nil {
+			t.Fatal(err)
 		}
-		return out
+		if _, mark := c.Known(); mark.Index != now.Index {
+			t.Fatalf("the mark is %+v after a look with index %d", mark, now.Index)
+		}
+		return now.Index
 	}
-	first := indexes()
-	grow(t, s.Client(), 20)
+	const leases, writes = 5, 20
+	first := index()
+	if next := index(); next != first {
+		t.Errorf("index %d, and %d without an entry between", first, next)
+	}
+	for range leases {
+		if _, err := s.Client().Grant(t.Context(), 60); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if next := index(); next != first {
+		t.Errorf("index %d after %d, though no revision followed: the process was asked again", next, first)
+	}
+	grow(t, s.Client(), writes)
+	if next := index(); next != first+writes {
+		t.Errorf("index %d after %d and %d writes", next, first, writes)
+	}
 	s.Stop()
 	s.Restart()
-	second := indexes()
-	for _, got := range [][]uint64{first, second} {
-		if got[0] == 0 || got[1] != 0 || got[2] != 0 || got[3] != 0 {
-			t.Errorf("indexes %d and, after a restart, %d: want each process's first only", first, second)
-		}
+	if next := index(); next < first+leases+writes {
+		t.Errorf("index %d after a restart, want at least %d, %d leases and %d writes", next, first, leases, writes)
 	}
-	if _, mark := c.Known(); mark.Index != second[0] || second[0] < first[0]+20 {
-		t.Errorf("the mark is %+v, with indexes %d before 20 writes and %d after them", mark, first, second)
+	// Another history takes nothing from the reports of the one before.
+	c.Adopt(2, kv.Mark{})
+	if next := index(); next < first+leases+writes {
+		t.Errorf("index %d in another lineage", next)
 	}
 }
 

@@ -338,6 +338,7 @@ func TestRestoreWhileNobodyRuns(t *testing.T) {
 			newest := c.put(keys(16)...)
 			c.ready()
 			c.looked(newest)
+			c.indexed(newest)
 			for _, m := range c.nodes {
 				m.drain() // in order, so that the last thing that is known is kept
 			}

@@ -29,8 +29,9 @@ type Clock struct {
 	Term, Member uint64
 	// Cluster is the cluster's ID. It may survive a restore.
 	Cluster uint64
-	// Index is that of the last entry of raft's log which the member knows to be
-	// committed; 0: not known. Only Look sets it, if the process has not told it within indexEvery.
+	// Index is that of an entry of raft's log which the member knows to be committed, not
+	// below the last one by more than its entries without a revision within indexEvery; 0:
+	// not known. Only Look sets it.
 	Index uint64
 }
 

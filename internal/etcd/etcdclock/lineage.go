@@ -110,6 +110,7 @@ func (c *Reader) Adopt(lineage uint64, mark kv.Mark) {
 	h.number, h.mark = lineage, mark
 	h.setLocked(nil)
 	c.past.forget()
+	c.indexes.forget()
 	if mark.Cluster != 0 {
 		c.cluster.Store(mark.Cluster)
 	}
@@ -287,12 +288,15 @@ func (c *Clock) Mark() kv.Mark {
 
 // survey reads the clock, and the index of raft's log at the process that
 // answered: what that has committed is not below what any member had committed
-// before. A process that has told its index a moment ago is not asked again.
+// before. A process that has told its index a moment ago is not asked again: see indexes.
 func (c *Reader) survey(ctx context.Context) (Clock, error) {
 	var at peer.Peer
 	clock, err := c.read(ctx, "check etcd's history", 0, grpc.Peer(&at))
-	if err != nil || c.indexes.known(at, clock) {
-		return clock, err
+	if err != nil {
+		return Clock{}, err
+	}
+	if clock.Index = c.indexes.infer(at, clock); clock.Index != 0 {
+		return clock, nil
 	}
 	// The endpoints take turns.
 	for range 2 * c.conns.Members() {
@@ -310,7 +314,7 @@ func (c *Reader) survey(ctx context.Context) (Clock, error) {
 		}
 		if connOf(at) == connOf(also) && status.GetHeader().GetMemberId() == clock.Member {
 			clock.Index = status.GetRaftIndex()
-			c.indexes.told(also, clock)
+			c.indexes.note(also, clock)
 			break
 		}
 	}
@@ -332,16 +336,17 @@ func addr(a net.Addr) string {
 	return a.String()
 }
 
-// indexEvery is for how long the index of a process is not asked for again. It bounds
-// how long a proxy that keeps connections can hide that a member has restarted.
+// indexEvery is how often a process is asked for its index. It bounds how long a proxy
+// that keeps its connections can hide that a member has restarted.
 const indexEvery = 10 * time.Second
 
-// indexes are the processes of etcd that have told the index of their raft log. It
-// never goes back while a process lives, and its connections do not outlive it: a
-// restored etcd is at the other end of new ones.
+// indexes are what processes of etcd have told of the index of their raft log. While a
+// process lives, its index does not go back and grows by at least one with each revision,
+// and the connections to it do not outlive it: a restored etcd is at the other end of new
+// ones. So the index of a process that has told it before follows from its revision.
 type indexes struct {
-	mu sync.Mutex
-	at map[process]time.Time // when the clock was read that the index is of; guarded by mu
+	mu   sync.Mutex
+	told map[process]report // guarded by mu
 }
 
 // process is a member of etcd at the other end of a connection.
@@ -350,27 +355,56 @@ type process struct {
 	member, cluster uint64
 }
 
-// known reports whether the process that told the clock has told its index within indexEvery. Only
-// TCP names connections: all of a Unix socket have the same addresses.
-func (i *indexes) known(from peer.Peer, clock Clock) bool {
-	if _, tcp := from.LocalAddr.(*net.TCPAddr); !tcp {
-		return false
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	at, ok := i.at[process{connOf(from), clock.Member, clock.Cluster}]
-	return ok && clock.At.Sub(at) < indexEvery
+// report is the index that a process has told.
+type report struct {
+	index uint64
+	at    time.Time // after the answer
+	// revision is that of the first read that began after at, 0: none yet. All entries up
+	// to index had been applied by then, so each later revision has an entry above index.
+	revision kv.Revision
 }
 
-// told notes that a process has told its index.
-func (i *indexes) told(from peer.Peer, clock Clock) {
+// infer returns an index that the process which told the clock has committed, 0 if it has to be
+// asked: it has told none within indexEvery, or is not reached by TCP. Only TCP names
+// connections: all of a Unix socket have the same addresses.
+func (i *indexes) infer(from peer.Peer, clock Clock) uint64 {
+	if _, tcp := from.LocalAddr.(*net.TCPAddr); !tcp {
+		return 0
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	maps.DeleteFunc(i.at, func(_ process, at time.Time) bool { return clock.At.Sub(at) >= indexEvery })
-	if i.at == nil {
-		i.at = make(map[process]time.Time)
+	id := process{connOf(from), clock.Member, clock.Cluster}
+	r, ok := i.told[id]
+	if !ok || clock.At.Sub(r.at) >= indexEvery {
+		return 0
 	}
-	i.at[process{connOf(from), clock.Member, clock.Cluster}] = clock.At
+	if r.revision == 0 && clock.At.After(r.at) {
+		r.revision = clock.Revision
+		i.told[id] = r
+	}
+	if r.revision == 0 || clock.Revision < r.revision {
+		return r.index
+	}
+	return r.index + uint64(clock.Revision-r.revision)
+}
+
+// note stores the index that the process which told the clock has told after it.
+func (i *indexes) note(from peer.Peer, clock Clock) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(i.told, func(_ process, r report) bool { return now.Sub(r.at) >= indexEvery })
+	if i.told == nil {
+		i.told = make(map[process]report)
+	}
+	i.told[process{connOf(from), clock.Member, clock.Cluster}] = report{index: clock.Index, at: now}
+}
+
+// forget drops all reports: they are of another history.
+func (i *indexes) forget() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	clear(i.told)
 }
 
 // Admit fails unless etcd has the history of a lineage (0: that which was adopted) at some moment
