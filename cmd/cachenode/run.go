@@ -162,7 +162,7 @@ func dialEtcd(cfg config.Config, material *tlsconf.Material, log *slog.Logger) (
 func elastic(e config.Elastic, nc *node.Config) {
 	b := &nc.Balance
 	b.SplitBytes, b.SplitEvents, b.SplitWatches = int64(e.SplitBytes), float64(e.SplitEvents), e.SplitWatches
-	b.Split, b.Merge, b.MaxShards = e.AutoSplit, e.AutoMerge, e.MaxShards
+	b.Split, b.Merge, b.Owners, b.MaxShards = e.AutoSplit, e.AutoMerge, e.AutoOwners, e.MaxShards
 	// Shards that an operator has split must not be merged as soon as they are idle.
 	b.Patience, b.MergePatience, b.MinAge = e.SplitAfter, e.MergeAfter, 2*e.MergeAfter
 	b.ReplicaWatches, b.MaxExtraReplicas = e.ReplicaWatches, e.MaxExtraReplicas
@@ -188,7 +188,7 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	}
 	nc.DataDir, nc.Etcd, nc.Logger = cfg.DataDir, store, log
 	nc.GossipBind, nc.Join = cfg.Listen.Gossip, cfg.Joins()
-	nc.Spec = shard.Spec{Shards: cfg.FoundingShards(), Replicas: cfg.Replicas}
+	nc.Spec = shard.Spec{Shards: cfg.FoundingShards(), Replicas: cfg.Replicas, Owners: cfg.Elastic.FoundingOwners()}
 	if slices.Contains(cfg.Named, "replicas") {
 		nc.Asked.Replicas = cfg.Replicas
 	}

@@ -25,7 +25,7 @@ const (
 	levelLineage  = 2 // maps with an origin, and Renew
 	LevelHomes    = 3 // homes and drained nodes; Merge, Rehome, Drain, and a Split whose first part stays
 	LevelWatches  = 4 // homes that say whether a cut parts watches; a Split with Watches
-	LevelSettings = 5 // Configure; maps with a finalized level or a generation, Finalize, and placement by the weights of nodes
+	LevelSettings = 5 // Configure; maps with a finalized level, a generation or a number of owners, Finalize, and placement by the weights of nodes
 )
 
 // JSON follows the level, with keys as bytes: etcd's need not be UTF-8, and JSON strings would
@@ -40,6 +40,7 @@ type wireSpec struct {
 	Ranges   []wireRange `json:"ranges"`
 	Shards   int         `json:"shards"`
 	Replicas int         `json:"replicas"`
+	Owners   int         `json:"owners,omitempty"`
 }
 
 type wireShard struct {
@@ -150,6 +151,7 @@ type wireRenew struct {
 
 type wireConfigure struct {
 	Replicas int         `json:"replicas"`
+	Owners   int         `json:"owners,omitempty"`
 	Ranges   []wireRange `json:"ranges"`
 }
 
@@ -220,6 +222,9 @@ func EncodeCommand(c Command) ([]byte, error) {
 			Cuts: toBytes(x.Cuts), Replicas: x.Replicas, Finalized: x.Finalized,
 		}
 		level = byte(max(levelFirst, x.Finalized)) //nolint:gosec // few
+		if x.Spec.Owners != 0 {
+			level = max(level, LevelSettings)
+		}
 	case Assign:
 		w.Assign = &wireAssign{}
 		for _, m := range x.Moves {
@@ -253,7 +258,7 @@ func EncodeCommand(c Command) ([]byte, error) {
 		w.Renew = &wireRenew{Lineage: x.Lineage, EtcdClusterID: x.EtcdClusterID, Origin: wireOrigin(x.Origin)}
 	case Configure:
 		level = LevelSettings
-		w.Configure = &wireConfigure{Replicas: x.Replicas, Ranges: toWireRanges(x.Ranges)}
+		w.Configure = &wireConfigure{Replicas: x.Replicas, Owners: x.Owners, Ranges: toWireRanges(x.Ranges)}
 	case Finalize:
 		level = byte(max(LevelSettings, x.Level)) //nolint:gosec // few
 		w.Finalize = new(wireFinalize(x))
@@ -313,7 +318,7 @@ func DecodeCommand(b []byte) (Command, error) {
 	}
 	if x := w.Configure; x != nil {
 		n++
-		c.Change = Configure{Replicas: x.Replicas, Ranges: fromWireRanges(x.Ranges)}
+		c.Change = Configure{Replicas: x.Replicas, Owners: x.Owners, Ranges: fromWireRanges(x.Ranges)}
 	}
 	if w.Finalize != nil {
 		n++
@@ -372,11 +377,11 @@ func fromWireRanges(ranges []wireRange) []kv.Range {
 }
 
 func toWireSpec(s Spec) wireSpec {
-	return wireSpec{Ranges: toWireRanges(s.Ranges), Shards: s.Shards, Replicas: s.Replicas}
+	return wireSpec{Ranges: toWireRanges(s.Ranges), Shards: s.Shards, Replicas: s.Replicas, Owners: s.Owners}
 }
 
 func fromWireSpec(w wireSpec) Spec {
-	return Spec{Ranges: fromWireRanges(w.Ranges), Shards: w.Shards, Replicas: w.Replicas}
+	return Spec{Ranges: fromWireRanges(w.Ranges), Shards: w.Shards, Replicas: w.Replicas, Owners: w.Owners}
 }
 
 func toBytes(ss []string) [][]byte {

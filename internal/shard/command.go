@@ -117,14 +117,16 @@ type Renew struct {
 	Origin        Origin
 }
 
-// Configure changes the settings of the cluster: how many replicas each shard has,
-// and which keys are served. A shard that lies in a served range as a whole stays as
+// Configure changes the settings of the cluster: how many replicas each shard has, how many
+// nodes own shards, and which keys are served. A shard that lies in a served range as a whole stays as
 // it is. One that does so in part is cut: each part is a new shard with a new ID, on
 // the same replicas, where the old one belonged. Keys that no shard had yet become
 // new shards without replicas, one for each gap. All other shards end.
 type Configure struct {
 	// Replicas is Spec.Replicas from now on.
 	Replicas int
+	// Owners is Spec.Owners from now on.
+	Owners int
 	// Ranges are Spec.Ranges from now on.
 	Ranges []kv.Range
 }

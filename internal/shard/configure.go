@@ -19,7 +19,7 @@ func (c Configure) apply(m *Map) (*Map, error) {
 		return nil, fmt.Errorf("%w: %d served ranges; at most %d are possible", ErrInvalid, len(c.Ranges), MaxRanges)
 	}
 	next := m.next()
-	next.Spec.Replicas, next.Spec.Ranges = c.Replicas, slices.Clone(c.Ranges)
+	next.Spec.Replicas, next.Spec.Owners, next.Spec.Ranges = c.Replicas, c.Owners, slices.Clone(c.Ranges)
 	if err := next.Spec.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}

@@ -44,6 +44,7 @@ func TestGoldenEncodings(t *testing.T) {
 		"level4-map-parting":    edit(func(m *shard.Map) { m.Shards[0].Home.Parting, m.Shards[1].Home.Whole = 5, 6 }),
 		"level5-map-generation": edit(func(m *shard.Map) { m.Generation, m.Version = 9, 10 }),
 		"level5-map-final":      edit(func(m *shard.Map) { m.Finalized = 5 }),
+		"level5-map-owners":     edit(func(m *shard.Map) { m.Spec.Owners = 2 }),
 	} {
 		b, err := shard.EncodeMap(m)
 		if err != nil {

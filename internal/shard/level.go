@@ -11,7 +11,7 @@ func (m *Map) Level() int {
 	switch {
 	case m.Finalized != 0:
 		return m.Finalized
-	case m.Generation != 0:
+	case m.Generation != 0 || m.Spec.Owners != 0:
 		return LevelSettings
 	case slices.ContainsFunc(m.Shards, func(s Shard) bool { return s.Home.marked() }):
 		return LevelWatches

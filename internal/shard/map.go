@@ -107,6 +107,9 @@ type Spec struct {
 	Shards int
 	// Replicas is how many nodes should have each shard.
 	Replicas int
+	// Owners is how many nodes should own shards, as far as the replicas allow so few;
+	// 0: all.
+	Owners int
 }
 
 // Map is the division of the key space, and the nodes of each shard.

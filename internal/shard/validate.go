@@ -28,6 +28,9 @@ func (s *Spec) Validate() error {
 	if s.Replicas < 1 {
 		errs = append(errs, fmt.Errorf("spec: %d replicas; at least 1 is needed", s.Replicas))
 	}
+	if s.Owners < 0 {
+		errs = append(errs, fmt.Errorf("spec: %d owners; 0 lets all nodes own shards", s.Owners))
+	}
 	return errors.Join(errs...)
 }
 

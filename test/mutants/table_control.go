@@ -120,6 +120,18 @@ func plannerGroup() Group {
 			Old: `return f.of*g.by < g.of*f.by`, New: `return f.of < g.of`, Tests: "TestANodeOfWeightTwoGetsTwiceTheShards",
 		},
 		{
+			Name: "owners-follow-members", Bug: "chooses the few owners anew when a node comes", File: "owners.go",
+			Old: `func(*unit) bool { return true }`, New: `func(u *unit) bool { return u.pinned }`, Tests: "TestFewOwnersStay",
+		},
+		{
+			Name: "owners-few-uneven", Bug: "has a node own shards beyond the few", File: "owners.go",
+			Old: `u.able = slices.DeleteFunc(slices.Clone(u.wanted), func(slot int32) bool { return !may[o.rank(slot)] })`, New: `u.able = u.wanted`, Tests: "TestFewNodesOwnAllShards",
+		},
+		{
+			Name: "owner-given-up-early", Bug: "gives an owner up as soon as the others can carry its events", File: "balance.go",
+			Old: `n, patience = min(fit(2*events), have), l.MergePatience`, New: `patience = l.MergePatience`, Tests: "TestOwnersFollowTheEvents",
+		},
+		{
 			Name: "weight-change-not-seen", Bug: "goes on with the weight that a node had before", File: "plan.go",
 			Old: ` || p.nodes[slot].weight != weight {`, New: ` {`, Tests: "TestThePlannerSeesAWeightChange",
 		},

@@ -46,7 +46,7 @@ func (r Settings) change(c *Cluster) (shard.Change, []*RefusedError, error) {
 	if !slices.ContainsFunc(want.Ranges, func(w kv.Range) bool { return slices.ContainsFunc(spec.Ranges, w.Overlaps) }) {
 		doubts = append(doubts, doubt("served", "none of the keys that are served now would be: %s now, %s then", ranges(spec.Ranges), ranges(want.Ranges)))
 	}
-	change := shard.Configure{Replicas: want.Replicas, Ranges: want.Ranges}
+	change := shard.Configure{Replicas: want.Replicas, Owners: want.Owners, Ranges: want.Ranges}
 	if err := shard.Allows(c.Map, change, shard.LevelSettings, c.Members); err != nil {
 		return nil, nil, err // before the operator has looked at a plan
 	}

@@ -170,6 +170,8 @@ func (l *leader) found(ctx context.Context) (again time.Time, err error) {
 	f := shard.Found{ClusterID: id, EtcdClusterID: etcd, Spec: l.cfg.Spec, Cuts: cuts}
 	if level := shard.Common(members); level >= shard.LevelSettings {
 		f.Finalized = level
+	} else {
+		f.Spec.Owners = 0
 	}
 	f, err = planner.Place(f, here)
 	if err != nil {

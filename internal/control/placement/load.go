@@ -81,6 +81,14 @@ func (l *leader) rebalance(ctx context.Context, m *shard.Map, a planner.Action, 
 		version++
 		return err
 	}
+	if a.Owners != nil {
+		if err := lay(shard.Configure{Replicas: m.Spec.Replicas, Owners: *a.Owners, Ranges: m.Spec.Ranges}); isStale(err) {
+			return t, nil
+		} else if err != nil {
+			return t, err
+		}
+		l.log.Info("load changes how many nodes own shards", "owners", *a.Owners, "before", m.Spec.Owners)
+	}
 	if len(a.Homes) > 0 {
 		if err := lay(shard.Rehome{Homes: a.Homes}); isStale(err) {
 			return t, nil

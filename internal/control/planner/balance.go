@@ -25,11 +25,14 @@ type Balance struct {
 	// a mergeShare of each bound for MergePatience, as long as there are more
 	// shards than the specification asks for.
 	Merge bool
+	// Owners lets as few nodes own shards as their events need: one for every SplitEvents.
+	// Without it, or without SplitEvents, all nodes own shards.
+	Owners bool
 	// A shard has a replica for every ReplicaWatches watches, at most
 	// MaxExtraReplicas more than the specification asks for; 0: no more than that.
 	ReplicaWatches   int
 	MaxExtraReplicas int
-	// Patience and MergePatience are how long a load must last, and MinAge how old
+	// Patience, and MergePatience where less is wanted, are how long a load must last, and MinAge how old
 	// both shards of a merge must be: shards that were split by hand shall not be merged
 	// at once.
 	Patience, MergePatience, MinAge time.Duration
@@ -49,7 +52,7 @@ const (
 // DefaultBalance returns the settings for nodes with some GiB of memory.
 func DefaultBalance() Balance {
 	return Balance{
-		Split: true, SplitBytes: 512 << 20, SplitEvents: 5000, SplitWatches: 100_000, MaxShards: 4096, Merge: true,
+		Split: true, SplitBytes: 512 << 20, SplitEvents: 5000, SplitWatches: 100_000, MaxShards: 4096, Merge: true, Owners: true,
 		ReplicaWatches: 25_000, MaxExtraReplicas: 2,
 		Patience: time.Minute, MergePatience: 5 * time.Minute, MinAge: 10 * time.Minute,
 	}
@@ -71,13 +74,24 @@ type Trend struct {
 	seen       map[shard.ID]time.Time      // since when the shard is there
 	overloaded map[shard.ID]time.Time      // since when it is to be split
 	idle       map[shard.ID]time.Time      // since when it is to be merged with the next shard
-	replicas   map[shard.ID]wantedReplicas // since when it is to have another number of replicas
+	replicas   map[shard.ID]wanted         // since when it is to have another number of replicas
+	owners     wanted                      // since when another number of nodes is to own shards; zero: it is not
 	uncuttable map[shard.ID]time.Time      // when it was found that it cannot be cut
 }
 
-type wantedReplicas struct {
-	replicas int
-	since    time.Time
+// wanted is a number that differs from the present one.
+type wanted struct {
+	n     int
+	since time.Time
+}
+
+// want returns the wanted number n, and since when it is on that side of the present one.
+func (w wanted) want(n, have int, now time.Time) wanted {
+	if w.since.IsZero() || (w.n > have) != (n > have) {
+		w.since = now
+	}
+	w.n = n
+	return w
 }
 
 // Action has the changes that the load requires.
@@ -86,6 +100,8 @@ type Action struct {
 	Splits []Cut
 	// Homes begin merges, change numbers of replicas, and record the results of cuts.
 	Homes []shard.ShardHome
+	// Owners is Spec.Owners from now on; nil: as it is.
+	Owners *int
 }
 
 // Cut is a shard to cut in two; with Watches, to part so many watches.
@@ -153,7 +169,7 @@ func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time
 	l := look{Balance: b, m: m, loads: loads, before: t, now: now, changed: make(map[shard.ID]bool)}
 	l.after = Trend{
 		seen: make(map[shard.ID]time.Time), overloaded: make(map[shard.ID]time.Time), idle: make(map[shard.ID]time.Time),
-		replicas: make(map[shard.ID]wantedReplicas), uncuttable: make(map[shard.ID]time.Time),
+		replicas: make(map[shard.ID]wanted), uncuttable: make(map[shard.ID]time.Time),
 	}
 	l.rehome(t.settleCuts(m, loads, b.Patience, now)...)
 	l.mostHomes = len(l.Homes) + mostChanges
@@ -171,6 +187,7 @@ func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time
 		l.split(s)
 		l.merge(i)
 	}
+	l.owners()
 	return l.Action, l.after
 }
 
@@ -299,11 +316,7 @@ func (l *look) resize(s *shard.Shard) {
 	if n == have {
 		return
 	}
-	r, ok := l.before.replicas[s.ID]
-	if !ok || (r.replicas > have) != (n > have) {
-		r.since = l.now
-	}
-	r.replicas = n
+	r := l.before.replicas[s.ID].want(n, have, l.now)
 	l.after.replicas[s.ID] = r
 	if l.now.Sub(r.since) < patience || len(l.Homes) >= l.mostHomes {
 		return
@@ -314,6 +327,45 @@ func (l *look) resize(s *shard.Shard) {
 		home.Replicas = 0
 	}
 	l.rehome(shard.ShardHome{Shard: s.ID, Home: home})
+}
+
+// owners sets how many nodes own shards: one for every SplitEvents. One is given up when the
+// others would do with twice the events.
+func (l *look) owners() {
+	if l.m.FinalLevel() < shard.LevelSettings {
+		return
+	}
+	have := l.m.Spec.Owners
+	if !l.Balance.Owners || l.SplitEvents <= 0 {
+		if have != 0 {
+			l.Action.Owners = new(0)
+		}
+		return
+	}
+	var events float64
+	for i := range l.m.Shards {
+		load, known := l.loads[l.m.Shards[i].ID]
+		if !known {
+			l.after.owners = l.before.owners
+			return
+		}
+		events += load.Events
+	}
+	if have == 0 { // all: one for each shard at most
+		have = len(l.m.Shards)
+	}
+	fit := func(events float64) int { return max(1, int(math.Ceil(events/l.SplitEvents))) }
+	n, patience := fit(events), l.Patience
+	if n <= have {
+		n, patience = min(fit(2*events), have), l.MergePatience
+	}
+	if n == have {
+		return
+	}
+	l.after.owners = l.before.owners.want(n, have, l.now)
+	if l.now.Sub(l.after.owners.since) >= patience {
+		l.Action.Owners = &n
+	}
 }
 
 // Waiting counts shards whose load requires a change that waits: for the load to

@@ -583,3 +583,65 @@ func TestAShardIsChangedOnceALook(t *testing.T) {
 		t.Errorf("two join: %+v", a)
 	}
 }
+
+// One node owns shards for each SplitEvents, after the patience; one owner is given up when
+// the others would do with twice the events. Without the rule all nodes own shards.
+func TestOwnersFollowTheEvents(t *testing.T) {
+	b := Balance{Owners: true, SplitEvents: 100, Patience: time.Minute, MergePatience: 5 * time.Minute}
+	loads := func(events ...float64) map[shard.ID]Load {
+		out := make(map[shard.ID]Load)
+		for i, e := range events {
+			out[shard.ID(i+1)] = Load{Events: e, Bytes: 1 << 40, Watches: 1 << 20}
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name  string
+		b     Balance
+		have  int
+		loads map[shard.ID]Load
+		after time.Duration
+		want  int // -1: no change
+	}{
+		{"few events", b, 1, loads(30, 30, 30, 10), time.Hour, -1},
+		{"more", b, 1, loads(30, 30, 30, 11), time.Minute, 2},
+		{"not for long yet", b, 1, loads(30, 30, 30, 11), time.Minute - 1, -1},
+		{"many", b, 2, loads(90, 90, 90, 90), time.Minute, 4},
+		{"fewer", b, 4, loads(30, 30, 30, 11), 5 * time.Minute, 3},
+		{"fewer, not for long yet", b, 4, loads(30, 30, 30, 11), 5*time.Minute - 1, -1},
+		{"hardly fewer", b, 2, loads(30, 21), time.Hour, -1},
+		{"none", b, 4, loads(0, 0, 0, 0), 5 * time.Minute, 1},
+		{"all nodes own some", b, 0, loads(0, 0, 0, 0), 5 * time.Minute, 1},
+		{"all nodes shall", b, 0, loads(90, 90, 90, 90), time.Hour, -1},
+		{"a load is not known", b, 4, loads(0, 0, 0), time.Hour, -1},
+		{"the rule is off", Balance{SplitEvents: 100}, 2, loads(0, 0, 0, 0), 1, 0},
+		{"the rule was off", Balance{SplitEvents: 100}, 0, loads(0, 0, 0, 0), time.Hour, -1},
+		{"any number of events", Balance{Owners: true}, 2, nil, 1, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := shardsOf(t, 4)
+			m.Finalized, m.Spec.Owners = shard.LevelSettings, c.have
+			got := -1
+			if a := watched(c.b, m, c.loads, 0, c.after); a.Owners != nil {
+				got = *a.Owners
+			}
+			if got != c.want {
+				t.Errorf("%d owners, want %d", got, c.want)
+			}
+			m.Finalized, m.Spec.Owners = 0, 0
+			if a := watched(c.b, m, c.loads, 0, c.after); a.Owners != nil {
+				t.Error("the number of owners changes before its level is finalized")
+			}
+		})
+	}
+	// A new reason begins anew.
+	m := shardsOf(t, 4)
+	m.Finalized, m.Spec.Owners = shard.LevelSettings, 2
+	var tr Trend
+	for at, l := range []map[shard.ID]Load{loads(0, 0, 0, 0), loads(99, 99, 99, 99), loads(0, 0, 0, 0), loads(25, 25, 25, 20), loads(0, 0, 0, 0)} {
+		var a Action
+		if a, tr = b.Decide(m, l, tr, time.Unix(1000, 0).Add(time.Duration(at)*59*time.Second)); a.Owners != nil {
+			t.Errorf("look %d: %d owners", at, *a.Owners)
+		}
+	}
+}

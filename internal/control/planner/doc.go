@@ -5,7 +5,8 @@
 // the map and the members alone. Rendezvous hashing of the shard's seat with the names of
 // the nodes ([Plan], score.go) chooses as many nodes as the shard wants replicas, from as
 // many zones as possible. Nodes of greater weight are chosen more often. Pins, which an
-// operator sets, come first. Among the chosen nodes, owners are spread evenly (owners.go).
+// operator sets, come first. Among the chosen nodes, owners are spread evenly, over as few nodes as the
+// specification asks for (owners.go).
 // A plan takes a shard home in steps, each of which keeps a loaded copy. [Rules.Decide]
 // makes a step once the members and the reports of the nodes leave no doubt about it.
 // [Balance.Decide] splits and merges shards and changes their number of replicas by load.

@@ -21,6 +21,9 @@ import (
 // Where that leaves a choice, neighbours get the same owner: a node watches adjacent shards
 // with one watch at etcd, whose events prove the progress of all of them.
 //
+// Few nodes own all shards as long as their load is small (Spec.Owners, which [Balance]
+// sets): a revision needs no report of an owner that has no event of it.
+//
 // It starts from the owners in the map, so a change of the members changes no more
 // owners than the bound asks for, and it depends on only the map and the
 // members, so every leader plans the same.
@@ -32,6 +35,7 @@ type unit struct {
 	wanted []int32 // the nodes they belong on, as slots, in the order of the hash or of pins
 	pinned bool    // the owner is wanted[0]
 	holder int32   // owns it before owners are spread; one of wanted
+	able   []int32 // those of wanted that may own it: one at least
 	owner  int32
 }
 
@@ -71,9 +75,7 @@ func (p *Planner) current(s *shard.Shard, wanted []int32) int32 {
 // spread sets the owner of each unit, and the holder of those that have none.
 func (p *Planner) spread(units []unit) {
 	o := owners{p: p, units: units, owned: make([][]int, len(p.candidates)), from: make([]hop, len(p.candidates)), closed: make([]bool, len(p.candidates))}
-	for _, c := range p.candidates {
-		o.weights += c.weight
-	}
+	o.few(p.owners)
 	for i := range units {
 		if units[i].holder >= 0 {
 			o.give(i, units[i].holder)
@@ -96,7 +98,7 @@ type owners struct {
 	owned  [][]int // the units that each node owns
 	from   []hop   // of the latest search
 	search int     // numbers searches, from 1
-	closed []bool  // nodes that can pass nothing on, nor can those they reach
+	closed []bool  // nodes that may own nothing, and those that can pass nothing on, nor can those they reach
 
 	weights int // of all nodes
 }
@@ -134,7 +136,7 @@ func (o *owners) give(i int, slot int32) {
 func (o *owners) heir(i int) int32 {
 	u := &o.units[i]
 	best, warmest, nearest := int32(-1), false, false
-	for _, slot := range u.wanted {
+	for _, slot := range u.able {
 		rank := o.rank(slot)
 		warm := slices.Contains(u.shards[0].Replicas, o.p.nodes[slot].name)
 		near := o.beside(i, slot) > 0 && len(o.owned[rank])+1 <= len(o.units)*o.p.candidates[rank].weight/o.weights
@@ -165,6 +167,98 @@ func (o *owners) beside(i int, slot int32) (n int) {
 		}
 	}
 	return n
+}
+
+// few chooses the nodes that may own units: at least so many, as far as there are units, and as
+// many more as it takes for each unit to have one; 0: all nodes. The present owners stay, if
+// they and those that they lack are no more than a choice without them. A holder that may not own
+// its unit loses it.
+func (o *owners) few(least int) {
+	least = min(least, len(o.units))
+	if least <= 0 || least >= len(o.p.candidates) {
+		for i := range o.units {
+			o.units[i].able = o.units[i].wanted
+		}
+		for _, c := range o.p.candidates {
+			o.weights += c.weight
+		}
+		return
+	}
+	may, most := o.cover(least, func(*unit) bool { return true })
+	if anew, n := o.cover(least, func(u *unit) bool { return u.pinned }); n < most {
+		may = anew
+	}
+	for r, c := range o.p.candidates {
+		if o.closed[r] = !may[r]; may[r] {
+			o.weights += c.weight
+		}
+	}
+	for i := range o.units {
+		u := &o.units[i]
+		u.able = slices.DeleteFunc(slices.Clone(u.wanted), func(slot int32) bool { return !may[o.rank(slot)] })
+		if !slices.Contains(u.able, u.holder) {
+			u.holder = -1
+		}
+	}
+}
+
+// cover chooses nodes until there are least of them and each unit has one that it belongs on, with
+// a copy of it if there is any: the holders of the units that keep them, then always the node with
+// the most units that have none yet (the greedy set cover: Chvátal, 1979), or else the most units.
+// It returns how many it has chosen.
+func (o *owners) cover(least int, keeps func(*unit) bool) (chosen []bool, n int) {
+	chosen = make([]bool, len(o.p.candidates))
+	on, gain := make([][]int, len(chosen)), make([]int, len(chosen)) // each node's units, and how many of them have no node yet
+	heirs := make([][]int32, len(o.units))
+	for i := range o.units {
+		heirs[i] = o.heirs(i)
+		for _, slot := range heirs[i] {
+			r := o.rank(slot)
+			on[r] = append(on[r], i)
+			gain[r]++
+		}
+	}
+	covered, left := make([]bool, len(o.units)), len(o.units)
+	choose := func(r int) {
+		chosen[r] = true
+		n++
+		for _, i := range on[r] {
+			if covered[i] {
+				continue
+			}
+			covered[i] = true
+			left--
+			for _, slot := range heirs[i] {
+				gain[o.rank(slot)]--
+			}
+		}
+	}
+	for i := range o.units {
+		if u := &o.units[i]; u.holder >= 0 && keeps(u) && !chosen[o.rank(u.holder)] {
+			choose(o.rank(u.holder))
+		}
+	}
+	for left > 0 || n < least {
+		best := -1
+		for r := range chosen {
+			if !chosen[r] && (best < 0 || gain[r] > gain[best] || (gain[r] == gain[best] && len(on[r]) > len(on[best]))) {
+				best = r
+			}
+		}
+		choose(best)
+	}
+	return chosen, n
+}
+
+// heirs returns the nodes that the unit belongs on and that have a copy of it; if none has, all
+// that it belongs on.
+func (o *owners) heirs(i int) []int32 {
+	u := &o.units[i]
+	warm := func(slot int32) bool { return slices.Contains(u.shards[0].Replicas, o.p.nodes[slot].name) }
+	if some := slices.DeleteFunc(slices.Clone(u.wanted), func(slot int32) bool { return !warm(slot) }); len(some) > 0 {
+		return some
+	}
+	return u.wanted
 }
 
 // even passes units on until no node can pass one to a node that it costs less.
@@ -214,7 +308,7 @@ func (o *owners) path(start int) int32 {
 				if u.pinned {
 					continue
 				}
-				for _, slot := range u.wanted {
+				for _, slot := range u.able {
 					w := o.rank(slot)
 					if o.closed[w] || o.from[w].search == o.search {
 						continue
@@ -242,7 +336,7 @@ func (o *owners) pass(start int, to int32) {
 		from := o.units[o.from[o.rank(to)].unit].owner
 		owned, at, most := o.owned[o.rank(from)], -1, 0
 		for k, i := range owned {
-			if u := &o.units[i]; u.pinned || !slices.Contains(u.wanted, to) {
+			if u := &o.units[i]; u.pinned || !slices.Contains(u.able, to) {
 				continue
 			}
 			gain := o.beside(i, to) - o.beside(i, from)

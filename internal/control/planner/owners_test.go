@@ -2,6 +2,7 @@ package planner_test
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"testing"
 
@@ -190,8 +191,9 @@ func TestOwnersStayEven(t *testing.T) {
 func TestOwnersComeToRest(t *testing.T) {
 	rng := testkit.Rand(t)
 	ms := nodes(7)
-	m := withShards(t, 40, 3)
+	m := change(t, withShards(t, 40, 3), shard.Finalize{Level: shard.Level})
 	for range 40 {
+		m = withOwners(t, m, rng.IntN(9))
 		for i := range ms {
 			ms[i].Draining = rng.IntN(5) == 0
 			ms[i].Zone = []string{"", "a", "b"}[rng.IntN(3)]
@@ -276,5 +278,134 @@ func TestOwnersOwnAdjacentShards(t *testing.T) {
 		if m = settle(t, m, ms); runs(m) > x.most {
 			t.Errorf("node 1 is %v: %d runs, want %d at most", x.state, runs(m), x.most)
 		}
+	}
+}
+
+// withOwners returns the map with another number of owners.
+func withOwners(t *testing.T, m *shard.Map, owners int) *shard.Map {
+	t.Helper()
+	return change(t, m, shard.Configure{Replicas: m.Spec.Replicas, Owners: owners, Ranges: m.Spec.Ranges})
+}
+
+// As few nodes own shards as the specification says, evenly; more only where no such
+// few have a copy of each shard.
+func TestFewNodesOwnAllShards(t *testing.T) {
+	for _, c := range []struct {
+		shards, replicas, nodes, owners int
+		want                            []int
+	}{
+		{16, 3, 3, 1, []int{16, 0, 0}},
+		{16, 3, 3, 2, []int{8, 8, 0}},
+		{16, 3, 3, 3, []int{6, 5, 5}},
+		{16, 3, 3, 9, []int{6, 5, 5}},
+		{16, 3, 3, 0, []int{6, 5, 5}},
+		{2, 3, 3, 2, []int{1, 1, 0}},
+		{1, 3, 3, 2, []int{1, 0, 0}},
+		{5, 3, 5, 1, []int{5, 0, 0, 0, 0}},
+		{16, 3, 5, 1, []int{8, 8, 0, 0, 0}},
+
+		{4, 5, 5, 2, []int{2, 2, 0, 0, 0}},
+	} {
+		t.Run(fmt.Sprintf("%d of %d nodes, %d shards", c.owners, c.nodes, c.shards), func(t *testing.T) {
+			ms := nodes(c.nodes)
+			even := settle(t, withShards(t, c.shards, c.replicas), ms)
+			for from, m := range map[string]*shard.Map{"a new map": withShards(t, c.shards, c.replicas), "even owners": even} {
+				m = settle(t, withOwners(t, m, c.owners), ms)
+				if got := sorted(owned(m, ms)); !slices.Equal(got, c.want) {
+					t.Errorf("from %s: nodes own %v shards, want %v", from, got, c.want)
+				}
+				if from != "a new map" && copiesMoved(even, m) {
+					t.Error("a copy has moved for another owner")
+				}
+			}
+		})
+	}
+}
+
+// copiesMoved reports whether a shard is on other nodes after than before.
+func copiesMoved(before, after *shard.Map) bool {
+	for i := range after.Shards {
+		if !sameSet(before.Shards[i].Replicas, after.Shards[i].Replicas) {
+			return true
+		}
+	}
+	return false
+}
+
+// fewest returns the smallest number of members such that one of them has a copy of each shard.
+func fewest(m *shard.Map, ms []shard.Member) int {
+	least := len(ms)
+	for set := range 1 << len(ms) {
+		has := func(n shard.NodeID) bool {
+			return slices.ContainsFunc(ms, func(x shard.Member) bool {
+				return x.Name == n && set>>slices.IndexFunc(ms, func(y shard.Member) bool { return y.Name == n })&1 == 1
+			})
+		}
+		if !slices.ContainsFunc(m.Shards, func(s shard.Shard) bool { return !slices.ContainsFunc(s.Replicas, has) }) {
+			least = min(least, bits.OnesCount(uint(set))) //nolint:gosec // few members
+		}
+	}
+	return least
+}
+
+// Nodes die, drain and return: no more nodes own shards than one above what the copies
+// require, a node that comes takes no shard from an owner, and one that owns nothing may
+// go without a change of owners.
+func TestFewOwnersStay(t *testing.T) {
+	rng := testkit.Rand(t)
+	for _, size := range []int{3, 5, 7} {
+		ms := nodes(size)
+		for range 20 {
+			owners, shards := 1+rng.IntN(2), 1+rng.IntN(24)
+			m := settle(t, withOwners(t, withShards(t, shards, 3), owners), ms)
+			gone := &ms[rng.IntN(size)]
+			wasOwner := owned(m, nil)[gone.Name] > 0
+			gone.State = shard.Dead
+			without := settle(t, m, ms)
+			gone.State = shard.Alive
+			with := settle(t, without, ms)
+			for _, at := range []*shard.Map{m, without, with} {
+				if n, least := len(owned(at, nil)), max(min(owners, shards), fewest(at, ms)); n > least+1 {
+					t.Errorf("%d nodes, %d shards: %d nodes own them, %d suffice", size, shards, n, least)
+				}
+			}
+			if size == 3 && !wasOwner && changedOwners(m, without) > 0 {
+				t.Errorf("%s owned nothing, and its death changed %d owners", gone.Name, changedOwners(m, without))
+			}
+			if size == 3 && changedOwners(without, with) > 0 {
+				t.Errorf("%s has returned, and %d owners have changed", gone.Name, changedOwners(without, with))
+			}
+		}
+	}
+}
+
+// When the owner dies, a node with a copy takes its place at once, not one that has to load first.
+func TestAnOwnerWithACopyFollows(t *testing.T) {
+	for size := 3; size < 9; size++ {
+		ms := nodes(size)
+		m := settle(t, withOwners(t, withShards(t, 12, 3), 1), ms)
+		for i := range ms {
+			if owned(m, nil)[ms[i].Name] > 0 {
+				ms[i].State = shard.Dead
+				break
+			}
+		}
+		after := change(t, m, shard.Assign{Moves: planner.Plan(m, ms)})
+		for i := range m.Shards {
+			if owner := after.Shards[i].Owner(); !slices.Contains(m.Shards[i].Replicas, owner) {
+				t.Errorf("%d nodes: shard %d passes from %v to %s", size, m.Shards[i].ID, m.Shards[i].Replicas, owner)
+			}
+		}
+	}
+}
+
+// The owners of pinned shards own the others, too.
+func TestPinsChooseTheFewOwners(t *testing.T) {
+	ms := nodes(4)
+	m := settle(t, withOwners(t, withShards(t, 16, 4), 1), ms)
+	other := ms[slices.IndexFunc(ms, func(n shard.Member) bool { return n.Name != m.Shards[0].Owner() })].Name
+	m = settle(t, change(t, m, shard.Rehome{Homes: []shard.ShardHome{{Shard: m.Shards[3].ID, Home: shard.Home{Pins: []shard.NodeID{other}}}}}), ms)
+	if got := owned(m, nil); got[other] != 16 {
+		t.Errorf("%s owns a pinned shard; nodes own %v", other, got)
 	}
 }

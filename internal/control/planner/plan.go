@@ -20,7 +20,8 @@ import (
 // finalized. Members that are alive or suspect can have shards; those that drain, by
 // gossip or in the map, only when there are no others. Pinned nodes that can have
 // shards come before all others, and the first of them owns the shard. Otherwise
-// owners stay, except if nodes own unequal numbers of shards (see owners.go).
+// owners stay, except if nodes own unequal numbers of shards or more nodes than
+// necessary own some (see owners.go).
 //
 // One plan is one step, and a step keeps warm replicas: among the replicas that
 // result there is always one that has the shard and lives, and newcomers stand behind
@@ -60,6 +61,7 @@ type Planner struct {
 	known      map[shard.ID]*belonging
 
 	weighted    bool // the candidates have different weights
+	owners      int  // of the map's specification
 	live, drain map[shard.NodeID]bool
 	scratch     []zoneScratch
 }
@@ -138,6 +140,7 @@ func (p *Planner) meet(m *shard.Map, members []shard.Member) {
 	if p.zones == nil {
 		p.zones = make(map[string]int32)
 	}
+	p.owners = m.Spec.Owners
 	p.live, p.drain = make(map[shard.NodeID]bool, len(members)), make(map[shard.NodeID]bool)
 	for _, n := range members {
 		p.live[n.Name] = true

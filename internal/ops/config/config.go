@@ -224,6 +224,10 @@ type Elastic struct {
 	// SplitAfter.
 	AutoMerge  bool
 	MergeAfter time.Duration
+	// AutoOwners lets as few nodes own shards as their events need: one for every SplitEvents.
+	// Without it, or with SplitEvents 0, all nodes own shards. SplitAfter and MergeAfter
+	// count here, too.
+	AutoOwners bool
 	// ReplicaWatches is for how many watches a shard has one replica, at most
 	// MaxExtraReplicas more than Replicas. SplitAfter and MergeAfter count here, too.
 	ReplicaWatches   int
@@ -282,7 +286,7 @@ func Defaults() Config {
 		Replicas: 3,
 		Elastic: Elastic{
 			AutoSplit: true, SplitBytes: 512 * MiB, SplitEvents: 5000, SplitWatches: 100_000, MaxShards: 4096, SplitAfter: time.Minute,
-			AutoMerge: true, MergeAfter: 5 * time.Minute,
+			AutoMerge: true, MergeAfter: 5 * time.Minute, AutoOwners: true,
 			ReplicaWatches: 25_000, MaxExtraReplicas: 2,
 			MaxMoves: 256, MaxNodeMoves: 8,
 			ReplaceVoterAfter: 10 * time.Minute,
@@ -336,6 +340,14 @@ func (c Config) FoundingShards() int {
 		return max(1, len(c.Prefixes))
 	}
 	return max(c.BootstrapExpect, len(c.Prefixes))
+}
+
+// FoundingOwners is how many nodes own shards at first; 0: all.
+func (e *Elastic) FoundingOwners() int {
+	if e.AutoOwners && e.SplitEvents > 0 {
+		return 1
+	}
+	return 0
 }
 
 // EtcdTLS reads the certificates for connections to etcd. It returns nil when

@@ -150,6 +150,7 @@ func (d Dev) Node(i int, dir string) Config {
 		c.Shards = d.Nodes
 	}
 	c.Replicas = min(d.Replicas, d.Nodes)
+	c.Elastic.AutoOwners = false // each node shows what an owner does
 	c.LogLevel = d.LogLevel
 	return c
 }

@@ -34,6 +34,9 @@ type Config struct {
 	Shards int
 	// Replicas is the number of nodes with each shard; default 3.
 	Replicas int
+	// Owners is the number of nodes that own shards at first, as far as the replicas allow so
+	// few; default 1, as --auto-owners has it.
+	Owners int
 	// Voters is the --bootstrap-expect of every node, as in deploy/k8s: that many
 	// of them vote. Default 3, or 1 when there are fewer than 3 nodes.
 	Voters int
@@ -53,6 +56,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.Nodes, 3)
 	setDefault(&c.Shards, 8)
 	setDefault(&c.Replicas, 3)
+	setDefault(&c.Owners, 1)
 	if c.Nodes >= 3 {
 		setDefault(&c.Voters, 3)
 	}

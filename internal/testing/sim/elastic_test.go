@@ -246,12 +246,12 @@ func TestScaleUnderLoad(t *testing.T) {
 	})
 }
 
-// A shard that is written to a lot is split, and one that many watch has another
-// replica, by themselves; when it is over, both are undone. Nothing else changes.
+// A shard that is written to a lot is split, one that many watch has another replica, and more nodes
+// own shards, by themselves; when it is over, all is undone. Nothing else changes.
 func TestLoadChangesTheMap(t *testing.T) {
 	tune := func(cfg *node.Config) {
 		cfg.Balance = planner.Balance{
-			Split: true, SplitEvents: 25, MaxShards: 16, Merge: true, ReplicaWatches: 4, MaxExtraReplicas: 1,
+			Split: true, SplitEvents: 25, MaxShards: 16, Merge: true, Owners: true, ReplicaWatches: 4, MaxExtraReplicas: 1,
 			Patience: 10 * time.Second, MergePatience: 10 * time.Second, MinAge: 20 * time.Second,
 		}
 	}
@@ -304,6 +304,7 @@ func TestLoadChangesTheMap(t *testing.T) {
 		}
 		copies := func() int { return len(c.Shard("/d5/k0").Replicas) }
 		c.Await(2*time.Minute, "a split and another replica", func() bool { return len(c.Map().Shards) == 9 && copies() == 4 })
+		c.Await(2*time.Minute, "an owner for every 25 of 75 events", func() bool { return c.Map().Spec.Owners == 3 && owners(c.Map()) == 3 })
 		time.Sleep(40 * time.Second)
 		if m := c.Map(); m.NextID != first.NextID+2 || len(m.Shards) != 9 || copies() != 4 {
 			t.Errorf("it does not come to rest: %d shards, up to ID %d, %d replicas", len(m.Shards), m.NextID-1, copies())
@@ -320,9 +321,19 @@ func TestLoadChangesTheMap(t *testing.T) {
 		}
 		close(always)
 		writers.Wait()
+		c.Await(2*time.Minute, "as few owners as before", func() bool { return c.Map().Spec.Owners == 1 && owners(c.Map()) <= owners(first) })
 		c.Settle(10 * time.Second)
 		if n := units([]*sim.Watcher{w}); n > 0 {
 			t.Error("the watch had to reload the state")
 		}
 	})
+}
+
+// owners returns how many nodes own shards.
+func owners(m *shard.Map) int {
+	all := make(map[shard.NodeID]bool)
+	for i := range m.Shards {
+		all[m.Shards[i].Owner()] = true
+	}
+	return len(all)
 }

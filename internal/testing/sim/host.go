@@ -65,7 +65,7 @@ func (h *host) config(log *slog.Logger) node.Config {
 		ClientAddress: h.clientAddress(), PeerAddress: h.peerAddress(), RaftAddress: h.raftAddress(),
 		BootstrapExpect: c.cfg.Voters,
 	}
-	nc.Spec = shard.Spec{Ranges: []kv.Range{{}}, Shards: c.cfg.Shards, Replicas: c.cfg.Replicas}
+	nc.Spec = shard.Spec{Ranges: []kv.Range{{}}, Shards: c.cfg.Shards, Replicas: c.cfg.Replicas, Owners: c.cfg.Owners}
 	for i := range c.cfg.Nodes {
 		nc.Join = append(nc.Join, gossipAddress(i+1))
 	}
