@@ -71,12 +71,12 @@ func (b *Balance) Validate() error {
 // Trend is a leader's record of the load. The zero Trend is that of a new leader. It
 // is a value: Decide returns a new one.
 type Trend struct {
-	seen       map[shard.ID]time.Time      // since when the shard is there
-	overloaded map[shard.ID]time.Time      // since when it is to be split
-	idle       map[shard.ID]time.Time      // since when it is to be merged with the next shard
-	replicas   map[shard.ID]wanted         // since when it is to have another number of replicas
-	owners     wanted                      // since when another number of nodes is to own shards; zero: it is not
-	uncuttable map[shard.ID]time.Time      // when it was found that it cannot be cut
+	seen       map[shard.ID]time.Time // since when the shard is there
+	overloaded map[shard.ID]time.Time // since when it is to be split
+	idle       map[shard.ID]time.Time // since when it is to be merged with the next shard
+	replicas   map[shard.ID]wanted    // since when it is to have another number of replicas
+	owners     wanted                 // since when another number of nodes is to own shards; zero: it is not
+	uncuttable map[shard.ID]time.Time // when it was found that it cannot be cut
 }
 
 // wanted is a number that differs from the present one.

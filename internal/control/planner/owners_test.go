@@ -342,7 +342,7 @@ func fewest(m *shard.Map, ms []shard.Member) int {
 			})
 		}
 		if !slices.ContainsFunc(m.Shards, func(s shard.Shard) bool { return !slices.ContainsFunc(s.Replicas, has) }) {
-			least = min(least, bits.OnesCount(uint(set))) //nolint:gosec // few members
+			least = min(least, bits.OnesCount(uint(set)))
 		}
 	}
 	return least

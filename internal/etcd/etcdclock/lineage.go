@@ -385,7 +385,7 @@ func (i *indexes) infer(from peer.Peer, clock Clock) uint64 {
 	if r.revision == 0 || clock.Revision < r.revision {
 		return r.index
 	}
-	return r.index + uint64(clock.Revision-r.revision)
+	return r.index + uint64(clock.Revision-r.revision) //nolint:gosec // not below it
 }
 
 // note stores the index that the process which told the clock has told after it.
