@@ -280,18 +280,17 @@ func (n *kubeNode) listen(ctx context.Context) (p kubePorts, err error) {
 // listenKube opens the ports: of Kubernetes' API, of probes, and of other nodes if it has an
 // address.
 func listenKube(ctx context.Context, at config.Listen) (kube, http, peer net.Listener, err error) {
-	var lc net.ListenConfig
-	open := func(flag, address string) (l net.Listener) {
+	open := func(flag, address string, listen func(context.Context, string) (net.Listener, error)) (l net.Listener) {
 		if address == "" || err != nil {
 			return nil
 		}
-		if l, err = lc.Listen(ctx, "tcp", address); err != nil {
+		if l, err = listen(ctx, address); err != nil {
 			err = fmt.Errorf("--%s %s: %w", flag, address, err)
 			return nil
 		}
 		return l
 	}
-	kube, http, peer = open("kube-listen", at.Client), open("http-listen", at.HTTP), open("peer-listen", at.Peer)
+	kube, http, peer = open("kube-listen", at.Client, netlimit.Listen), open("http-listen", at.HTTP, listenTCP), open("peer-listen", at.Peer, listenTCP)
 	if err != nil {
 		closeAll(node.Listeners{Client: kube, HTTP: http, Peer: peer})
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/files/reload"
 	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
@@ -231,23 +232,27 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 // listen opens the ports, and names the flag of one that is taken.
 func listen(ctx context.Context, at config.Listen) (l node.Listeners, err error) {
 	var errs []error
-	var lc net.ListenConfig
-	open := func(flag, address string) net.Listener {
-		one, err := lc.Listen(ctx, "tcp", address)
+	open := func(flag, address string, listen func(context.Context, string) (net.Listener, error)) net.Listener {
+		one, err := listen(ctx, address)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--%s %s: %w", flag, address, err))
 			return nil
 		}
 		return one
 	}
-	l.Client = open("listen", at.Client)
-	l.Peer = open("peer-listen", at.Peer)
-	l.Raft = open("raft-listen", at.Raft)
-	l.HTTP = open("http-listen", at.HTTP)
+	l.Client = open("listen", at.Client, netlimit.Listen)
+	l.Peer = open("peer-listen", at.Peer, listenTCP)
+	l.Raft = open("raft-listen", at.Raft, listenTCP)
+	l.HTTP = open("http-listen", at.HTTP, listenTCP)
 	if err = errors.Join(errs...); err != nil {
 		closeAll(l)
 	}
 	return l, err
+}
+
+func listenTCP(ctx context.Context, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	return lc.Listen(ctx, "tcp", address)
 }
 
 func closeAll(l node.Listeners) {

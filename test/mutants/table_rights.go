@@ -123,6 +123,10 @@ func tlsGroup() Group {
 func netlimitGroup() Group {
 	return Group{Package: "internal/edge/netlimit", Mutants: []Mutant{
 		{
+			Name: "silent-connections-pend", Bug: "clients that connect and send later push each other out", File: "listen_linux.go",
+			Old: "const silence = 3", New: "const silence = 0", Tests: "TestClientsThatConnectAtTheSameTimeGetIn",
+		},
+		{
 			Name: "penalty-without-pace", Bug: "lets connections of an address that has flooded the node begin at once", File: "penalty.go",
 			Old: "of.next = of.next.Add(penaltyPace)", New: "of.next = now", Tests: "TestPenalties",
 		},

@@ -1,0 +1,16 @@
+package netlimit
+
+import (
+	"context"
+	"net"
+	"syscall"
+)
+
+// Listen listens on an address for clients that send first, as those of TLS and HTTP/2 do. On Linux the
+// kernel holds a connection back until its first bytes have arrived, for some seconds at most: clients
+// that connect at the same time, and come to send one after the other, do not push each other out of
+// the pending connections.
+func Listen(ctx context.Context, address string) (net.Listener, error) {
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error { return c.Control(awaitBytes) }}
+	return lc.Listen(ctx, "tcp", address) //nolint:wrapcheck // net's errors name the address
+}

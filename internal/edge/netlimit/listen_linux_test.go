@@ -1,0 +1,73 @@
+package netlimit_test
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
+)
+
+// Clients that connect at the same time, and send later, do not push each other out: more of them than
+// may be pending all get in.
+func TestClientsThatConnectAtTheSameTimeGetIn(t *testing.T) {
+	for {
+		began := time.Now()
+		dropped := burst(t, 200, netlimit.Config{Port: "client", Max: 1000, MaxPending: 20, Logger: slog.New(slog.DiscardHandler)})
+		if dropped == 0 {
+			return
+		}
+		if took := time.Since(began); took < 2*time.Second { // else the kernel had them accepted before they sent
+			t.Fatalf("%d of 200 connections were dropped", dropped)
+		}
+	}
+}
+
+// burst has so many clients connect, and then has each send a byte and read it. It returns how many of them were
+// dropped.
+func burst(t *testing.T, clients int, cfg netlimit.Config) int64 {
+	t.Helper()
+	inner, err := netlimit.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := netlimit.New(cfg)
+	l := limit.Listener(inner)
+	var served sync.WaitGroup
+	served.Go(func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			served.Go(func() {
+				defer c.Close()
+				b := make([]byte, 1)
+				if _, err := io.ReadFull(c, b); err != nil || c.SetDeadline(time.Time{}) != nil {
+					return
+				}
+				_, _ = c.Write(b)
+				_, _ = c.Read(b) // until the client has gone
+			})
+		}
+	})
+	var all []net.Conn
+	for range clients {
+		c, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	for _, c := range all {
+		if _, err := c.Write([]byte("x")); err != nil {
+			continue
+		}
+		_, _ = io.ReadFull(c, make([]byte, 1)) // or it was dropped
+	}
+	for _, c := range all {
+		_ = c.Close()
+	}
+	_ = l.Close()
+	served.Wait()
+	return limit.Stats().Dropped
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package netlimit
+
+// awaitBytes does nothing: connections are accepted at once.
+func awaitBytes(uintptr) {}
