@@ -130,7 +130,7 @@ func (c *conn) serve() {
 		c.end(err)
 		return
 	}
-	(*resting)(c).read()
+	(*resting)(c).do()
 }
 
 // settle ends the time limit of the handshakes.

@@ -21,8 +21,8 @@ type resting conn
 // restBuffers are read buffers of connections for the small frames of a call.
 var restBuffers = sync.Pool{New: func() any { return new([restBuffer]byte) }} //nolint:gochecknoglobals // a pool of the process
 
-// read reads the connection until it rests or ends.
-func (c *resting) read() {
+// do reads the connection until it rests or ends.
+func (c *resting) do() {
 	buf := restBuffers.Get().(*[restBuffer]byte) //nolint:forcetypeassert // nothing else is in it
 	rests, err := c.readOn(buf[:])
 	restBuffers.Put(buf)
@@ -105,4 +105,4 @@ func (c *resting) rest() bool {
 }
 
 // rise has a goroutine continue to read.
-func (c *resting) rise() { go c.read() }
+func (c *resting) rise() { c.srv.dispatch(c) }

@@ -35,7 +35,7 @@ type Server struct {
 	preface  []byte              // what we send first
 	services map[string]*service // by name; not changed once Serve is called
 	unary    grpc.UnaryServerInterceptor
-	work     chan *stream  // to handlers that wait for another call
+	work     chan task     // to goroutines that wait for another task
 	stopping chan struct{} // closed by Stop
 
 	goroutines sync.WaitGroup // of connections; those that rest count
@@ -43,7 +43,7 @@ type Server struct {
 	handlers   sync.WaitGroup
 
 	mu        sync.Mutex
-	waiting   int                       // guarded by mu; handlers that wait
+	waiting   int                       // guarded by mu; goroutines that wait for another task
 	listeners map[net.Listener]struct{} // guarded by mu
 	pending   map[net.Conn]struct{}     // guarded by mu; in their handshake
 	conns     map[*conn]struct{}        // guarded by mu
@@ -65,7 +65,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, services: make(map[string]*service), unary: chainUnary(cfg.Unary),
-		work: make(chan *stream), stopping: make(chan struct{}),
+		work: make(chan task), stopping: make(chan struct{}),
 		listeners: make(map[net.Listener]struct{}), pending: make(map[net.Conn]struct{}), conns: make(map[*conn]struct{}),
 	}
 	s.preface = preface(&cfg)
@@ -278,8 +278,11 @@ func (s *Server) Stop() {
 	s.rester.Close()
 }
 
-// maxWaiting bounds the handlers that wait for another call: their stacks have grown to the
-// size that a call needs.
+// task is the handler of a stream, or the reader of a connection that has rested. A goroutine does one after the
+// other: its stack has grown to the size that they need.
+type task interface{ do() }
+
+// maxWaiting bounds the goroutines that wait for another task.
 const maxWaiting = 64
 
 // start has a stream served.
@@ -288,28 +291,34 @@ func (s *Server) start(st *stream) {
 	s.dispatch(st)
 }
 
-// dispatch has a goroutine begin the stream's handler, or resume it. It does not block.
-func (s *Server) dispatch(st *stream) {
+// dispatch has a goroutine do a task. It does not block.
+func (s *Server) dispatch(t task) {
 	select {
-	case s.work <- st:
+	case s.work <- t:
 	default:
-		go s.handle(st)
+		go s.doAll(t)
 	}
 }
 
-// handle serves streams, one after the other.
-func (s *Server) handle(st *stream) {
-	for st != nil {
-		if s.serve(st) {
-			st.conn.ended()
-			s.handlers.Done()
-		}
-		st = s.another()
+// doAll does tasks, one after the other.
+func (s *Server) doAll(t task) {
+	for t != nil {
+		t.do()
+		t = s.another()
 	}
 }
 
-// another waits for another stream; nil: there are enough that wait.
-func (s *Server) another() *stream {
+// do begins the stream's handler, or resumes it.
+func (s *stream) do() {
+	srv := s.conn.srv
+	if srv.serve(s) {
+		s.conn.ended()
+		srv.handlers.Done()
+	}
+}
+
+// another waits for another task; nil: enough goroutines wait.
+func (s *Server) another() task {
 	s.mu.Lock()
 	if s.waiting >= maxWaiting || s.stopped {
 		s.mu.Unlock()
@@ -317,15 +326,15 @@ func (s *Server) another() *stream {
 	}
 	s.waiting++
 	s.mu.Unlock()
-	var st *stream
+	var t task
 	select {
-	case st = <-s.work:
+	case t = <-s.work:
 	case <-s.stopping:
 	}
 	s.mu.Lock()
 	s.waiting--
 	s.mu.Unlock()
-	return st
+	return t
 }
 
 // serve serves a call until its handler is parked, or to its end: it reports which. The stream
