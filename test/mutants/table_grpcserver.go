@@ -235,8 +235,8 @@ func grpcserverGroup() Group {
 			Old: "sealed || at != bottom", New: "sealed || at == nil && bottom == nil", Tests: "TestCredentialsThatSeal",
 		},
 		{
-			Name: "grpcserver-rest-leaks", Bug: "waits for bytes of a connection that rests", File: "socket/socket.go",
-			Old: "if s.Hasty && s.Low.Waits() {", New: "if s.Hasty && s.Low == nil {", Tests: "TestAConnectionAtRestHasNoGoroutine",
+			Name: "grpcserver-rest-leaks", Bug: "waits for bytes of a connection that rests", File: "rest.go",
+			Old: "c.hasten(mayRest && c.err == nil)", New: "c.hasten(false)", Tests: "TestAConnectionAtRestHasNoGoroutine",
 		},
 	}}
 }

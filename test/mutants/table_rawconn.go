@@ -23,6 +23,10 @@ func rawconnGroup() Group {
 			Old: "p.of.Listener(rawconn.Listener(*at))", New: "rawconn.Listener(p.of.Listener(*at))", Tests: "TestConnectionsWithTLSAreRaw", Package: "cmd/cachenode",
 		},
 		{
+			Name: "rawconn-leaves-bytes", Bug: "lets a connection rest that has more to read", File: "rawconn.go",
+			Old: "idle := h.Hasty && h.drained", New: "idle := h.Hasty", Tests: "TestRestAgain",
+		},
+		{
 			Name: "rawconn-rests-for-good", Bug: "leaves a connection that is closed at rest", File: "rest_linux.go",
 			Old: "err := c.TCPConn.Close()\n\tc.wake()", New: "err := c.TCPConn.Close()", Tests: "TestRest",
 		},

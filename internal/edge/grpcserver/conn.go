@@ -230,7 +230,6 @@ func (c *conn) end(err error) {
 		c.srv.cfg.Flooded(c.raw)
 	}
 	if tell && code != http2.ErrCodeNo {
-		c.socket.Hasty = false
 		discard(c.net)
 	}
 	c.mu.Lock()

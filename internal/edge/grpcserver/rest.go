@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/socket"
+	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
 )
 
 // resting is a connection as its reader sees it. It rests while all of its calls are parked and its
@@ -35,18 +35,18 @@ func (c *resting) do() {
 // readOn reads the connection, and reports whether it rests.
 func (c *resting) readOn(buf []byte) (rests bool, err error) {
 	for {
-		if c.socket.Hasty, err = c.beforeRead(); err != nil {
+		if err := c.beforeRead(); err != nil {
 			return false, err
 		}
 		n, err := c.net.Read(buf)
-		c.socket.Hasty = false
+		c.hasten(false)
 		roused := c.afterRead()
 		if n > 0 {
 			err = cmp.Or((*conn)(c).readAll(startReader((*conn)(c), buf[:n], c.srv.cfg.MaxHeader)), err)
 		}
 		switch {
 		case err == nil, roused && errors.Is(err, os.ErrDeadlineExceeded):
-		case errors.Is(err, socket.ErrNothing):
+		case errors.Is(err, rawconn.ErrNothing):
 			if c.rest() {
 				return true, nil
 			}
@@ -56,13 +56,21 @@ func (c *resting) readOn(buf []byte) (rests bool, err error) {
 	}
 }
 
-// beforeRead reports whether the connection may rest if nothing has arrived, or why it ends.
-func (c *resting) beforeRead() (mayRest bool, err error) {
+// beforeRead has the next read wait unless the connection may rest. It returns why the connection ends.
+func (c *resting) beforeRead() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	mayRest = c.mayRestLocked()
+	mayRest := c.mayRestLocked()
+	c.hasten(mayRest && c.err == nil)
 	c.patient = !mayRest
-	return mayRest, c.err
+	return c.err
+}
+
+// hasten has reads wait, or not.
+func (c *resting) hasten(hasty bool) {
+	if c.socket.Low != nil {
+		c.socket.Low.Hasty = hasty
+	}
 }
 
 // afterRead reports whether the read was ended by rouseLocked.

@@ -17,6 +17,7 @@ import (
 type Conn struct {
 	*net.TCPConn
 	raw     syscall.RawConn
+	haste
 	rest    rest
 	in, out transfer
 	reading sync.Mutex // in's
@@ -54,6 +55,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 	c.reading.Lock()
 	defer c.reading.Unlock()
+	if c.idle() {
+		return 0, ErrNothing
+	}
 	c.in = transfer{p: p}
 	err := c.raw.Read(c.pull)
 	n, failed := c.in.n, c.in.err
@@ -61,11 +65,14 @@ func (c *Conn) Read(p []byte) (int, error) {
 	switch {
 	case err != nil:
 		return 0, err //nolint:wrapcheck // net's
+	case errors.Is(failed, syscall.EAGAIN):
+		return 0, ErrNothing
 	case failed != nil:
 		return 0, c.failed("read", failed)
 	case n == 0:
 		return 0, io.EOF
 	}
+	c.drained = n < len(p)
 	return n, nil
 }
 
@@ -91,10 +98,10 @@ func (c *Conn) failed(deed string, err error) error {
 	return &net.OpError{Op: deed, Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: os.NewSyscallError(deed, err)}
 }
 
-// read reads once. It asks to be called again when there is nothing to read.
+// read reads once. It asks to be called again when there is nothing to read, unless the connection is hasty.
 func (c *Conn) read(fd uintptr) (done bool) {
 	c.in.n, c.in.err = call(syscall.SYS_READ, fd, c.in.p)
-	return !errors.Is(c.in.err, syscall.EAGAIN)
+	return c.Hasty || !errors.Is(c.in.err, syscall.EAGAIN)
 }
 
 // write writes all. It asks to be called again when the kernel takes no more for now.

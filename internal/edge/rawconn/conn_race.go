@@ -3,6 +3,7 @@
 package rawconn
 
 import (
+	"errors"
 	"net"
 	"syscall"
 )
@@ -11,8 +12,29 @@ import (
 // order what happens before a write and after the read of its bytes.
 type Conn struct {
 	*net.TCPConn
-	raw  syscall.RawConn
+	raw syscall.RawConn
+	haste
 	rest rest
+}
+
+// Read implements net.Conn.
+func (c *Conn) Read(p []byte) (int, error) {
+	if c.idle() || c.Hasty && c.waits() {
+		return 0, ErrNothing
+	}
+	n, err := c.TCPConn.Read(p)
+	c.drained = err == nil && n < len(p)
+	return n, err //nolint:wrapcheck // net's
+}
+
+// waits reports whether nothing has arrived: Read would wait.
+func (c *Conn) waits() bool {
+	waits := false
+	err := c.raw.Control(func(fd uintptr) {
+		_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT) //nolint:gosec // a descriptor
+		waits = errors.Is(err, syscall.EAGAIN)
+	})
+	return err == nil && waits
 }
 
 // Wrap returns a TCP connection as a *Conn, and any other unchanged.

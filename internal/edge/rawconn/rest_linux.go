@@ -210,14 +210,3 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.wake()
 	return err //nolint:wrapcheck // net's
 }
-
-// Waits reports whether nothing has arrived on a connection: Read would wait.
-func (c *Conn) Waits() bool {
-	waits := false
-	err := c.raw.Control(func(fd uintptr) {
-		var b [1]byte
-		_, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&b)), 1, syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0) //nolint:gosec // as in poll
-		waits = errno == syscall.EAGAIN
-	})
-	return err == nil && waits
-}

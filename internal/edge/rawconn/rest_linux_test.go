@@ -1,6 +1,7 @@
 package rawconn_test
 
 import (
+	"errors"
 	"io"
 	"testing"
 	"time"
@@ -60,9 +61,7 @@ func TestRestAgain(t *testing.T) {
 	defer r.Close()
 	ready := make(chan struct{}, 1)
 	for range 10 {
-		if !c.Waits() {
-			t.Fatal("there is something to read")
-		}
+		nothing(t, c)
 		if err := r.Rest(c, func() { ready <- struct{}{} }); err != nil {
 			t.Fatal(err)
 		}
@@ -70,11 +69,48 @@ func TestRestAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-ready
-		if c.Waits() {
-			t.Fatal("there are no bytes to read")
+		c.Hasty = true
+		if n, err := c.Read(make([]byte, 1)); n != 1 || err != nil {
+			t.Fatalf("%d bytes, %v", n, err)
 		}
-		if _, err := c.Read(make([]byte, 1)); err != nil {
+	}
+}
+
+// nothing checks that a read of a connection that rests next finds nothing.
+func nothing(t *testing.T, c *rawconn.Conn) {
+	t.Helper()
+	c.Hasty = true
+	if n, err := c.Read(make([]byte, 1)); n > 0 || !errors.Is(err, rawconn.ErrNothing) {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+}
+
+// Bytes that arrive after a read that has left room in its buffer end the rest that follows it, and are read
+// then, although the read before the rest has not looked.
+func TestBytesBetweenTheReadAndTheRest(t *testing.T) {
+	peer, accepted := connected(t)
+	c := accepted.(*rawconn.Conn)
+	var r rawconn.Rester
+	defer r.Close()
+	ready := make(chan struct{}, 1)
+	for range 100 {
+		if _, err := peer.Write([]byte("x")); err != nil {
 			t.Fatal(err)
+		}
+		c.Hasty = false
+		if n, err := c.Read(make([]byte, 2)); n != 1 || err != nil {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+		if _, err := peer.Write([]byte("y")); err != nil {
+			t.Fatal(err)
+		}
+		nothing(t, c)
+		if err := r.Rest(c, func() { ready <- struct{}{} }); err != nil {
+			t.Fatal(err)
+		}
+		<-ready
+		if n, err := c.Read(make([]byte, 2)); n != 1 || err != nil {
+			t.Fatalf("%d bytes, %v", n, err)
 		}
 	}
 }

@@ -8,7 +8,10 @@ import (
 )
 
 // Conn is a connection that can rest. There is none on this system.
-type Conn struct{ *net.TCPConn }
+type Conn struct {
+	*net.TCPConn
+	haste
+}
 
 // Wrap returns the connection unchanged.
 func Wrap(c net.Conn) net.Conn { return c }
@@ -21,6 +24,3 @@ func (*Rester) Rest(*Conn, func()) error { return errors.ErrUnsupported }
 
 // Close does nothing.
 func (*Rester) Close() {}
-
-// Waits reports that it is not known.
-func (*Conn) Waits() bool { return false }

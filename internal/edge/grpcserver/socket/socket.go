@@ -21,8 +21,6 @@ type Socket struct {
 	net.Conn
 	raw syscall.RawConn // nil: the connection is not the kernel's
 	Low *rawconn.Conn   // the lowest one; nil: it cannot rest
-	// Hasty: Read returns ErrNothing where it would wait. Owned by the reader.
-	Hasty bool
 
 	mu      sync.Mutex
 	owned   bool   // guarded by mu
@@ -51,16 +49,6 @@ const record = 16 << 10
 const maxBacklog = 2 * MaxWrite
 
 var errBacklog = errors.New("the peer does not read, and the backlog is full")
-
-// ErrNothing is the error of a read that would wait. TLS takes it as one after which it can read
-// on, since it is temporary.
-var ErrNothing error = nothing{}
-
-type nothing struct{}
-
-func (nothing) Error() string   { return "nothing has arrived" }
-func (nothing) Timeout() bool   { return true }
-func (nothing) Temporary() bool { return true }
 
 // netConn is a connection that wraps another one.
 type netConn interface{ NetConn() net.Conn }
@@ -106,14 +94,6 @@ func Of(c net.Conn) (s *Socket, sealed bool) {
 		c = inner.NetConn()
 	}
 	return nil, sealed
-}
-
-// Read implements net.Conn.
-func (s *Socket) Read(p []byte) (int, error) {
-	if s.Hasty && s.Low.Waits() {
-		return 0, ErrNothing
-	}
-	return s.Conn.Read(p)
 }
 
 // Own makes writes non-blocking from now on.
