@@ -159,15 +159,15 @@ func grpcserverGroup() Group {
 		},
 		{
 			Name: "grpc-probes-at-once", Bug: "answers each ping that measures the path at once", File: "frames.go",
-			Old: `if f.Data == probePing && !c.probe.held && c.probe.sent < probeBytes {`, New: `if f.Data == probePing && c.probe.sent < 0 {`,
+			Old: `if f.Data == probePing && !c.probe.held {`, New: `if f.Data == probePing && c.probe.sent < 0 {`,
 			Tests: "TestProbesWaitForData|TestSmallMessagesCauseFewPings",
 		},
 		{
 			Name: "grpc-pings-held", Bug: "holds back the answers to keepalive's pings, too", File: "frames.go",
-			Old: `if f.Data == probePing && !c.probe.held`, New: `if !c.probe.held`, Tests: "TestProbesWaitForData",
+			Old: `if f.Data == probePing && !c.probe.held {`, New: `if !c.probe.held {`, Tests: "TestProbesWaitForData",
 		},
 		{
-			Name: "grpc-probes-never", Bug: "does not answer a ping that measures the path once data was sent", File: "send.go",
+			Name: "grpc-probes-never", Bug: "does not answer a ping that measures the path once data was sent", File: "output.go",
 			Old: `c.probe.sent >= probeBytes {`, New: `c.probe.sent < 0 {`, Tests: "TestProbesWaitForData",
 		},
 		{

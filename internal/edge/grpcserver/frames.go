@@ -162,14 +162,11 @@ func (c *conn) onPing(f *http2.PingFrame) error {
 	if c.keep.tooOften(time.Now(), c.srv.cfg.PingLeast) {
 		return errPings
 	}
-	if f.Data == probePing && !c.probe.held && c.probe.sent < probeBytes {
+	if f.Data == probePing && !c.probe.held {
 		c.probe.held = true
 		return nil
 	}
 	c.out.frame(http2.FramePing, http2.FlagPingAck, 0, f.Data[:]...)
-	if f.Data == probePing {
-		c.probe.sent = 0
-	}
 	return nil
 }
 

@@ -106,6 +106,9 @@ func (c *conn) flushLocked() bool {
 	}
 	c.writing = true
 	for len(c.out) > 0 && !c.stalled {
+		if c.probe.sent >= probeBytes {
+			c.answerProbeLocked()
+		}
 		b := c.out
 		c.out = nil
 		c.mu.Unlock()

@@ -6,7 +6,9 @@ import "golang.org/x/net/http2"
 // windows. The client sends one after a DATA frame, unless it waits for the answer to one.
 // Answered at once, each message of a watch costs a read, an answer and a write here, and as
 // much at the client. A client that receives a few hundred bytes at a time learns nothing
-// from it: its windows are 64 KiB at least. So the answer waits for probeBytes.
+// from it: its windows are 64 KiB at least. So the answer waits for probeBytes, and then follows the
+// next frames: a write of its own would cost as much as that of a message, and wake the client. A client that
+// waits for window opens it as it reads, whether it has the answer or not.
 //
 // RFC 9113, 6.7 asks for an answer and sets no time. It waits for PingAfter at most. Pings
 // that measure something else, such as keepalive's, are answered at once.

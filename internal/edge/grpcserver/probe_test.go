@@ -66,18 +66,22 @@ func TestProbesWaitForData(t *testing.T) {
 		}
 		r.alive()
 	}
-	// After as much, it is answered at once: the client's window may be small by then. So is
-	// the second of two.
+	// After as much, it is answered with the next frames, after them. A second one at a time has both answered.
 	r.order(1, 17<<10)
-	r.readBytes(1, 17<<10)
+	r.readBytes(1, len(message(&pb.StreamingOutputCallResponse{Payload: payload(17 << 10)})))
+	r.must(r.WritePing(false, bandwidthPing))
+	r.order(1, 256)
+	if got := r.readBytes(1, len(message(&pb.StreamingOutputCallResponse{Payload: payload(256)}))); len(got) > 0 {
+		t.Errorf("%v was answered before the DATA", got)
+	}
+	if f := until[*http2.PingFrame](r); f.Data != bandwidthPing {
+		t.Errorf("%v was answered after the DATA", f.Data)
+	}
 	for range 2 {
 		r.must(r.WritePing(false, bandwidthPing))
 	}
-	r.must(r.WritePing(false, bandwidthPing))
-	for range 2 {
-		if f := until[*http2.PingFrame](r); f.Data != bandwidthPing {
-			t.Errorf("%v was answered", f.Data)
-		}
+	if f := until[*http2.PingFrame](r); f.Data != bandwidthPing {
+		t.Errorf("%v was answered", f.Data)
 	}
 }
 

@@ -57,9 +57,7 @@ func (s *stream) send(now bool, wait func(), parts ...[]byte) error {
 		s.sent += int64(n)
 		c.window -= int64(n)
 		c.keep.sent()
-		if c.probe.sent += n; c.probe.sent >= probeBytes {
-			c.answerProbeLocked()
-		}
+		c.probe.sent += n
 	}
 	c.grantLocked()
 	if now || len(c.out) >= maxOut/2 {
