@@ -60,7 +60,7 @@ func (s *stream) send(now bool, wait func(), parts ...[]byte) error {
 		c.probe.sent += n
 	}
 	c.grantLocked()
-	if now || len(c.out) >= maxOut/2 {
+	if now || len(c.out) > maxOut-maxFrame {
 		c.flushLocked()
 	}
 	return nil
