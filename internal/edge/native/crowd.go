@@ -33,7 +33,6 @@ type crowd struct {
 
 	// Owned by the pump.
 	spare   []*reader              // the next woken
-	parcels *parcels               // nil: there were none yet
 	readers map[readerKind]*reader // that other watches can join; see reader.join; nil while the stream has had one watch at most
 }
 
@@ -108,10 +107,7 @@ func (c *crowd) run(own *pump.Scratch) (again bool) {
 	if c.s.failed {
 		return false
 	}
-	if c.parcels == nil {
-		c.parcels = &parcels{horizon: math.MaxInt64}
-	}
-	p := c.parcels
+	p := parcelsOf(own)
 	c.read(p, own)
 	// The first is woken, and read, before the cache has woken the others that the
 	// same revision concerns. They are looked for as long as they add only
@@ -234,7 +230,8 @@ type parcel struct {
 }
 
 // parcels are the events that a turn has read and not sent yet. Each reader's revisions are in
-// them in order.
+// them in order. A pump has them, and not each stream: one with a single watch would touch more memory for
+// them than for all else.
 type parcels struct {
 	list   []parcel
 	events []*kv.Event
@@ -252,8 +249,18 @@ type parcels struct {
 // parcelSlots is how many revisions are found without a search.
 const parcelSlots = 64
 
-// keptParcels is the capacity in parcels that an idle stream keeps.
+// keptParcels is the capacity in parcels that a pump keeps.
 const keptParcels = 64
+
+// parcelsOf returns the parcels of a pump, of which there are none between turns.
+func parcelsOf(own *pump.Scratch) *parcels {
+	p, _ := own.Lent.(*parcels)
+	if p == nil {
+		p = &parcels{horizon: math.MaxInt64}
+		own.Lent = p
+	}
+	return p
+}
 
 func (p *parcels) eventsOf(x *parcel) []*kv.Event { return p.events[x.from : x.from+x.n] }
 

@@ -80,6 +80,9 @@ type Task struct {
 // Scratch is the memory that a pump lends to every task it runs.
 type Scratch struct {
 	Events []*kv.Event
+	// Lent is what the tasks of one API keep here from a turn to the next one, in place of each stream: no task
+	// finds it as it has left it. A task that finds another type replaces it.
+	Lent any
 	// Fan is that of all connections.
 	Fan *wire.Fan
 	// Trace records which revisions are sent to watches.
