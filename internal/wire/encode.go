@@ -280,7 +280,7 @@ func NewRecipients(ids []int64) Recipient {
 	for _, id := range ids {
 		b = protowire.AppendVarint(b, uint64(id)) //nolint:gosec // proto's int64
 	}
-	return Recipient{id: mem.SliceBuffer(b)}
+	return Recipient{id: b}
 }
 
 // listed appends the revision and the history of a shardwatch.v1.ListResponse.

@@ -40,7 +40,7 @@ type Shared struct {
 func (m *Shared) Size() int { return m.size }
 
 // SizeTo returns the bytes of the message to a recipient.
-func (m *Shared) SizeTo(to Recipient) int { return to.id.Len() + m.size }
+func (m *Shared) SizeTo(to Recipient) int { return len(to.id) + m.size }
 
 // Rest returns the message without its recipient, which goes first. It is shared, and
 // must not be changed.
@@ -52,7 +52,7 @@ func (m *Shared) To(to Recipient) *Encoded {
 		Encoded
 		array [2]mem.Buffer
 	}
-	one.Buffers = append(append(one.array[:0], to.id), m.rest...)
+	one.Buffers = append(append(one.array[:0], mem.SliceBuffer(to.id)), m.rest...)
 	return &one.Encoded
 }
 
@@ -64,10 +64,10 @@ type fanKey struct {
 
 // Recipient is the receiver of a Fan's message, as the message names it. The zero
 // Recipient is none.
-type Recipient struct{ id mem.Buffer }
+type Recipient struct{ id []byte }
 
 // Bytes returns the recipient as a message names it. They must not be changed.
-func (r Recipient) Bytes() []byte { return r.id.ReadOnlyData() }
+func (r Recipient) Bytes() []byte { return r.id }
 
 // NewRecipient returns a watch of the native API.
 func NewRecipient(id int64) Recipient { return recipient(watchID, id) }
@@ -76,7 +76,7 @@ func NewRecipient(id int64) Recipient { return recipient(watchID, id) }
 func NewEtcdRecipient(id int64) Recipient { return recipient(etcdWatchID, id) }
 
 func recipient(field protowire.Number, id int64) Recipient {
-	return Recipient{id: mem.SliceBuffer(appendRecipient(nil, field, id))}
+	return Recipient{id: appendRecipient(nil, field, id)}
 }
 
 // MaxRecipient is the most bytes that AppendEtcdRecipient appends.
