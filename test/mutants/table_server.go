@@ -16,6 +16,10 @@ func serverGroup() Group {
 			Tests: "TestNothingIsCompressedForClientsWithGzip", Package: "internal/node",
 		},
 		{
+			Name: "refusals-at-once", Bug: "answers refused calls as fast as a client makes them", File: "admission.go",
+			Old: "\t\tcaller.Refused(ctx)\n", New: "\t\t_ = caller\n", Tests: "TestRefusedCallsWait",
+		},
+		{
 			Name: "admin-without-right", Bug: "serves administration to callers who are no administrators", File: "admission.go",
 			Old: `err = caller.May(ctx, verb, kv.Range{})`, New: `_, _ = verb, kv.Range{}`, Tests: "TestThePolicyAdmitsCalls",
 		},

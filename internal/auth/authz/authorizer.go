@@ -23,10 +23,13 @@ type Config struct {
 	// MaxIdentities bounds the identities with limits of their own. When so many are connected,
 	// all further identities share one account.
 	MaxIdentities int
+	// RefusalsPerSecond is how many calls of one identity are answered with a refusal each second, a
+	// tenth of them at once; see Caller.Refused.
+	RefusalsPerSecond int
 }
 
 // Defaults returns the Config of a production node, without its file.
-func Defaults() Config { return Config{MaxIdentities: 10_000} }
+func Defaults() Config { return Config{MaxIdentities: 10_000, RefusalsPerSecond: 1000} }
 
 // Authorizer is a policy in force. Create it with New.
 type Authorizer struct {
@@ -53,12 +56,13 @@ type counters struct {
 	denied  [policy.Verbs]atomic.Int64
 	limited [limits]atomic.Int64
 	unknown atomic.Int64
+	delayed atomic.Int64
 }
 
 // New reads the policy. It fails, with every mistake, when that is wrong.
 func New(cfg Config) (*Authorizer, error) {
 	a := &Authorizer{cfg: cfg}
-	a.usage.init(cfg.MaxIdentities)
+	a.usage.init(&a.cfg)
 	s, err := read(cfg.File)
 	if err != nil {
 		return nil, err
@@ -162,6 +166,8 @@ type Status struct {
 	Unauthenticated int64
 	// Limited counts requests refused by a limit, by the limit's name.
 	Limited map[string]int64
+	// Delayed counts refused calls whose answer had to wait; see Caller.Refused.
+	Delayed int64
 	// Identities is the number whose use is counted, Shared that of connections
 	// on the common account.
 	Identities, Shared int64
@@ -179,7 +185,7 @@ func (a *Authorizer) Status() Status {
 	for l := range limits {
 		s.Limited[l.String()] = a.count.limited[l].Load()
 	}
-	s.Unauthenticated = a.count.unknown.Load()
+	s.Unauthenticated, s.Delayed = a.count.unknown.Load(), a.count.delayed.Load()
 	s.Identities, s.Shared = a.usage.size()
 	return s
 }

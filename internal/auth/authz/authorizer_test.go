@@ -395,6 +395,52 @@ func TestCreatesPerSecond(t *testing.T) {
 	})
 }
 
+// An identity that is refused again and again waits for each refusal. Others do not, and neither do its
+// calls that are allowed.
+func TestRefusalsAreSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, tokens+"limits: {streams: 3}\nroles: {r: [{verbs: [read], prefixes: [/a/]}]}\nidentities: [{match: [\"sub:ann\", \"sub:bob\"], roles: [r]}]\n", func(c *authz.Config) { c.RefusalsPerSecond = 20 })
+		ctx, gone := r.connect()
+		defer func() { gone() }()
+		as := func(subject string) *authz.Caller {
+			return r.caller(with(ctx, "authorization", "Bearer "+r.token(subject, time.Hour)))
+		}
+		refused := func(ctx context.Context, c *authz.Caller, times int, want time.Duration) {
+			t.Helper()
+			began := time.Now()
+			for range times {
+				c.Refused(ctx)
+			}
+			if took := time.Since(began).Round(time.Millisecond); took != want {
+				t.Errorf("%d refusals took %v, want %v", times, took, want)
+			}
+		}
+		ann, bob := as("ann"), as("bob")
+		refused(t.Context(), ann, 2, 0) // a tenth of a second's
+		refused(t.Context(), ann, 20, time.Second)
+		refused(t.Context(), bob, 1, 0)
+		gone()
+		ctx, gone = r.connect()
+		ann = as("ann")
+		refused(t.Context(), ann, 1, 50*time.Millisecond) // a reconnect does not pay
+
+		short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		refused(short, ann, 1, 10*time.Millisecond)
+		refused(t.Context(), ann, 1, 40*time.Millisecond) // the one that was given up takes no turn
+		for range 3 {
+			if _, err := ann.Call(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		refused(t.Context(), ann, 10, 0) // with as many open calls as it may have
+		if n := r.a.Status().Delayed; n != 23 {
+			t.Errorf("%d refusals were delayed, want 23", n)
+		}
+		(*authz.Caller)(nil).Refused(t.Context())
+	})
+}
+
 // The identities that are counted apart are bounded; those for whom there is no
 // room share an account.
 func TestIdentitiesAreBounded(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // Caller is the identity of the calls on a connection. Each check uses the policy that is in
@@ -141,6 +142,25 @@ func (c *Caller) Call() (done func(), err error) {
 	return func() { c.use.give(streams, 1) }, nil
 }
 
+// Refused waits before the caller gets the refusal of a call, so that an identity gets a bounded number
+// of them a second (Config.RefusalsPerSecond): each costs the node as much CPU as a read. The call counts
+// as an open one while it waits. It does not wait beyond the limit of open calls or the end of ctx.
+func (c *Caller) Refused(ctx context.Context) {
+	if c == nil || !c.use.take(streams, 1, c.most(streams)) {
+		return
+	}
+	defer c.use.give(streams, 1)
+	turn := c.use.refused.Reserve()
+	d := turn.Delay()
+	if d == 0 {
+		return
+	}
+	c.a.count.delayed.Add(1)
+	if !wait.Sleep(ctx, d) {
+		turn.Cancel()
+	}
+}
+
 // Watch counts a watch in, until WatchesEnded. It fails with a *kv.LimitError.
 func (c *Caller) Watch() error {
 	if c == nil {
@@ -161,9 +181,9 @@ func (c *Caller) Create() error {
 	if c == nil {
 		return nil
 	}
-	wait := c.use.rate(c.most(creates)).Reserve()
-	if d := wait.Delay(); d > 0 {
-		wait.Cancel()
+	turn := c.use.rate(c.most(creates)).Reserve()
+	if d := turn.Delay(); d > 0 {
+		turn.Cancel()
 		return c.exceeded(creates, c.most(creates), max(d, comeAgain))
 	}
 	return nil

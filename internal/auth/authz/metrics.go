@@ -16,6 +16,7 @@ func Register(m metric.Meter, a *Authorizer, audit *Audit) error {
 		denials    = in.Counter("shardwatch.policy.denials", "{call}", "Calls and watches that the policy refused or ended, by verb.")
 		unknown    = in.Counter("shardwatch.policy.unauthenticated", "{call}", "Calls whose bearer token was rejected.")
 		limited    = in.Counter("shardwatch.policy.limited", "{call}", "Calls and watches refused because an identity had reached a limit, by limit.")
+		delayed    = in.Counter("shardwatch.policy.delayed", "{call}", "Refused calls whose answer waited because their identity was refused too often.")
 		identities = in.Gauge("shardwatch.policy.identities", "{identity}", "Identities whose usage is tracked.")
 		shared     = in.Gauge("shardwatch.policy.shared", "{connection}", "Connections whose identities share one set of limits because there are too many identities.")
 	)
@@ -31,6 +32,7 @@ func Register(m metric.Meter, a *Authorizer, audit *Audit) error {
 			o.ObserveInt64(limited, count, metric.WithAttributes(attribute.String("limit", limit)))
 		}
 		o.ObserveInt64(unknown, s.Unauthenticated)
+		o.ObserveInt64(delayed, s.Delayed)
 		o.ObserveInt64(identities, s.Identities)
 		o.ObserveInt64(shared, s.Shared)
 	})

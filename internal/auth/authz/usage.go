@@ -31,8 +31,13 @@ func (l limit) String() string {
 type usage struct {
 	open    [limits]atomic.Int64 // those that are counted, and not a rate
 	creates atomic.Pointer[rate.Limiter]
+	refused *rate.Limiter // calls that are answered with a refusal
 
 	conns int // guarded by ledger.mu; connections that know it
+}
+
+func newUsage(refusals int) *usage {
+	return &usage{refused: rate.NewLimiter(rate.Limit(refusals), max(1, refusals/10))}
 }
 
 // take adds n to a count unless the sum would exceed most; 0: no limit. A first item may exceed
@@ -74,15 +79,17 @@ func (u *usage) give(l limit, n int64) { u.open[l].Add(-n) }
 // ledger finds the usage of identities. It keeps that of identities that have left for as
 // long as there is room: coming back must not pay.
 type ledger struct {
-	max int
+	max      int
+	refusals int // see Config.RefusalsPerSecond
 
 	mu     sync.Mutex
 	known  map[string]*usage // guarded by mu
-	others usage             // of all identities beyond MaxIdentities
+	others *usage            // of all identities beyond MaxIdentities
 }
 
-func (l *ledger) init(atMost int) {
-	l.max, l.known = atMost, make(map[string]*usage)
+func (l *ledger) init(cfg *Config) {
+	l.max, l.refusals = cfg.MaxIdentities, cfg.RefusalsPerSecond
+	l.known, l.others = make(map[string]*usage), newUsage(l.refusals)
 }
 
 // join returns an identity's usage for another connection, which must leave.
@@ -91,8 +98,8 @@ func (l *ledger) join(name string) *usage {
 	defer l.mu.Unlock()
 	u := l.known[name]
 	if u == nil {
-		if u = &l.others; len(l.known) < l.max || l.dropLocked() {
-			u = &usage{}
+		if u = l.others; len(l.known) < l.max || l.dropLocked() {
+			u = newUsage(l.refusals)
 			l.known[name] = u
 		}
 	}
@@ -129,5 +136,8 @@ func (l *ledger) dropLocked() bool {
 func (l *ledger) size() (identities, shared int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return int64(len(l.known)), int64(l.others.conns)
+	if l.others != nil {
+		shared = int64(l.others.conns)
+	}
+	return int64(len(l.known)), shared
 }

@@ -26,6 +26,9 @@ type Config struct {
 	// the stream that it returns, and over, unless nil, is called with the call's outcome. An
 	// interceptor would need a goroutine for as long as the call lives; see Park.
 	Stream func(stream grpc.ServerStream, info *grpc.StreamServerInfo) (admitted grpc.ServerStream, over func(error), err error)
+	// Failed is called with the error of each call, after its handler and before its client has the
+	// outcome. It may wait: the handler's stack and its request are gone. nil: it is not called.
+	Failed func(ctx context.Context, err error)
 
 	// HTTP answers requests whose content type is not gRPC's; nil: they get 415. Their context
 	// has the peer.Peer of the connection. They have no trailers and cannot be hijacked, and a

@@ -355,6 +355,9 @@ func (s *Server) serve(st *stream) (ended bool) {
 	if st.over != nil {
 		st.over(err)
 	}
+	if err != nil && s.cfg.Failed != nil {
+		s.cfg.Failed(st.ctx, err)
+	}
 	st.finish(toStatus(err))
 	return true
 }

@@ -104,6 +104,16 @@ func (s *Server) admit(ctx context.Context, method string) (caller *authz.Caller
 	return caller, done, err
 }
 
+// failed slows down a caller that is refused again and again.
+func (s *Server) failed(ctx context.Context, err error) {
+	if !wire.IsDenied(err) {
+		return
+	}
+	if caller, err := s.cfg.Access.Caller(ctx); err == nil {
+		caller.Refused(ctx)
+	}
+}
+
 // admitJSON is admit for a call of the JSON API, before its request is read. A caller
 // without a token is refused then, too, where etcd's authentication is on.
 func (s *Server) admitJSON(ctx context.Context, method string) (holder budget.Client, done func(), err error) {

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
+	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // written is a log that tests read while it is written.
@@ -55,13 +57,16 @@ const (
 	robots  = "roles: {r: [{verbs: [operator:write]}]}\nidentities: [{match: [anonymous], roles: [r]}]\n"
 )
 
-func police(t *testing.T, policy string) *policed {
+func police(t *testing.T, policy string, change ...func(*authz.Config)) *policed {
 	t.Helper()
 	dir := t.TempDir()
 	p := &policed{file: filepath.Join(dir, "policy.yaml")}
 	p.write(t, policy)
 	c := authz.Defaults()
 	c.File, c.Audit = p.file, authz.NewAudit(slog.New(slog.NewTextHandler(&p.audit, nil)))
+	for _, f := range change {
+		f(&c)
+	}
 	var err error
 	if p.access, err = authz.New(c); err != nil {
 		t.Fatal(err)
@@ -92,6 +97,39 @@ func wantCode(t *testing.T, what string, err error, want codes.Code) {
 	t.Helper()
 	if status.Code(err) != want {
 		t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+// A caller that is refused again and again waits for the answer, whatever kind of call it is.
+func TestRefusedCallsWait(t *testing.T) {
+	p := police(t, readers, func(c *authz.Config) { c.RefusalsPerSecond = 1 })
+	unary := func(ctx context.Context) error {
+		_, err := pb.NewCacheServiceClient(p.conn).Get(ctx, &pb.GetRequest{Key: []byte("b")})
+		return err
+	}
+	stream := func(ctx context.Context) error {
+		l, err := pb.NewCacheServiceClient(p.conn).List(ctx, &pb.ListRequest{Key: []byte("b")})
+		if err == nil {
+			_, err = l.Recv()
+		}
+		return err
+	}
+	order := func(ctx context.Context) error {
+		_, err := pb.NewAdminServiceClient(p.conn).ClusterStatus(ctx, &pb.ClusterStatusRequest{})
+		return err
+	}
+	wantCode(t, "the first refusal", unary(t.Context()), codes.PermissionDenied)
+	for i, call := range []func(context.Context) error{unary, stream, order} {
+		ctx, cancel := context.WithCancel(t.Context())
+		answered := make(chan error, 1)
+		go func() { answered <- call(ctx) }()
+		testkit.Eventually(t, "a refusal waits", func() bool { return p.access.Status().Delayed > int64(i) })
+		_, err := pb.NewCacheServiceClient(p.conn).Get(t.Context(), &pb.GetRequest{Key: []byte("a1")})
+		wantCode(t, "a call that is allowed", err, codes.OK)
+		cancel()
+		if err := <-answered; !wire.IsDenied(err) { // unless the second has passed
+			wantCode(t, "a refusal that waits", err, codes.Canceled)
+		}
 	}
 }
 

@@ -40,7 +40,7 @@ func (s *Server) newClientServer(creds credentials.TransportCredentials) (client
 	}
 	return grpcserver.New(grpcserver.Config{
 		Credentials: creds, Codec: wire.NewCodec(), HTTP: web,
-		Unary: []grpc.UnaryServerInterceptor{s.called.unary, s.admitUnary}, Stream: s.admitStream,
+		Unary: []grpc.UnaryServerInterceptor{s.called.unary, s.admitUnary}, Stream: s.admitStream, Failed: s.failed,
 		MaxReceive: s.cfg.MaxMessageBytes, MaxStreams: s.cfg.MaxStreamsPerConnection, MaxHeader: maxHeader,
 		StreamWindow: streamWindow, ConnWindow: connWindow, Hold: s.holdUnread, Turn: s.turn, Flooded: netlimit.Punish,
 		HandshakeTimeout: handshakeTimeout, Idle: idleTimeout, Age: s.cfg.MaxConnectionAge, Grace: ageGrace,
