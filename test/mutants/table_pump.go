@@ -8,7 +8,11 @@ func pumpGroup() Group {
 		},
 		{
 			Name: "pump-bytes-without-yield", Bug: "a pump that sends much yields as rarely as one that sends little", File: "pump.go",
-			Old: `own.visits.Did(steps+sent/visitBytes, maxVisits)`, New: `own.visits.Did(steps+0*sent, maxVisits)`, Tests: "TestPumpsThatSendMuchYield",
+			Old: `own.visits.Did(steps+size, maxVisits)`, New: `own.visits.Did(steps, maxVisits)`, Tests: "TestPumpsThatSendMuchYield",
+		},
+		{
+			Name: "pump-large-visits-are-turns", Bug: "a large visit counts as one turn of its client", File: "pump.go",
+			Old: `client.owes += size`, New: `client.owes += 0 * size`, Tests: "TestALargeVisitCountsAsSeveralTurns",
 		},
 		{
 			Name: "pump-connections-take-turns", Bug: "a client with more connections has more turns", File: "clients.go",

@@ -2,8 +2,10 @@ package pump
 
 // clients are the connections with streams to serve that no pump is at. Clients take turns, and
 // each one's connections are served first come, first served: a client with ten thousand
-// connections delays those of others by one visit. The zero clients has none. All of it is
-// guarded by the Pumps' mu.
+// connections delays those of others by one visit. A turn is one visit of up to visitBytes: after a
+// visit that was as large as several, the client lets others have that many turns first (deficit
+// round robin). So a client with fifty messages for each of its connections delays those of others
+// by one visit, too. The zero clients has none. All of it is guarded by the Pumps' mu.
 type clients struct {
 	byName      map[string]*client
 	first, last *client // those with connections in the list
@@ -15,6 +17,7 @@ type client struct {
 	streams     int
 	first, last *Conn
 	next        *client
+	owes        int // turns that others have before its next one
 }
 
 // open counts a stream of a client in.
@@ -55,9 +58,16 @@ func (cs *clients) push(c *Conn) {
 // pop takes the next connection; nil: there is none.
 func (cs *clients) pop() *Conn {
 	cl := cs.first
+	for cl != nil && cl.owes > 0 && cl.next != nil {
+		cl.owes--
+		cs.first, cl.next = cl.next, nil
+		cs.append(cl)
+		cl = cs.first
+	}
 	if cl == nil {
 		return nil
 	}
+	cl.owes = 0 // it may be the only one
 	cs.first, cl.next = cl.next, nil
 	c := cl.first
 	if cl.first, c.next = c.next, nil; cl.first != nil {

@@ -98,7 +98,7 @@ type Scratch struct {
 	again  []*Task
 	buf    []byte   // messages that are not handed over
 	parts  [][]byte // of messages that are handed over
-	sent   int      // bytes of the turn
+	sent   int      // bytes of the turn, with taskBytes for each run
 }
 
 // Bounds of a pump's work before others have their turn.
@@ -108,6 +108,8 @@ const (
 	// visit does whose message is small.
 	maxVisits  = 8
 	visitBytes = 8 << 10
+	// taskBytes is as how many bytes each run of a task counts, beside those that it sends: some 0.6 µs.
+	taskBytes = 512
 	// turnSteps is as how many visits one in a turn counts, whose messages cost more CPU: some 0.04 ms.
 	turnSteps = 4
 	// maxVisit bounds the streams of a connection that are served before its bytes leave.
@@ -324,20 +326,21 @@ func (p *Pumps) run() {
 		if p.due.any() {
 			p.wakeLocked()
 		}
-		client, steps := c.client.name, 1
+		client, steps := c.client, 1
 		p.mu.Unlock()
 		if p.Turn != nil {
-			own.leave, steps = p.Turn(client), turnSteps
+			own.leave, steps = p.Turn(client.name), turnSteps
 		}
-		sent := c.visit(own)
+		size := c.visit(own) / visitBytes
 		own.endTurn()
-		own.visits.Did(steps+sent/visitBytes, maxVisits)
+		own.visits.Did(steps+size, maxVisits)
 		p.mu.Lock()
+		client.owes += size
 	}
 }
 
 // visit gives the connection's streams a turn each, and has the messages that they send written
-// together. It returns how many bytes they have.
+// together. It returns how many bytes they have, with taskBytes for each task that ran.
 func (c *Conn) visit(own *Scratch) (sent int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -459,6 +462,7 @@ func (c *Conn) run(s *Stream, own *Scratch) (rest []*Task) {
 			rest = own.turn[i:]
 			break
 		}
+		own.sent += taskBytes
 		t.queued.Store(false) // a wake from now on is one for the next turn
 		if t.run(own) {
 			own.again = append(own.again, t)

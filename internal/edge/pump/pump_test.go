@@ -480,53 +480,76 @@ func TestAWakeAfterTheLastStream(t *testing.T) {
 // Clients take turns: one connection of a client waits for a visit or two of another one's
 // thousand, and the connections of one client are visited first come, first served.
 func TestClientsOfPumpsTakeTurns(t *testing.T) {
+	small := func(string) int { return 0 }
+	if got, want := visited(t, small, "a1", "a2", "a3", "a4", "b1", "b2"), []string{"a1", "b1", "a2", "b2", "a3", "a4"}; !slices.Equal(got, want) {
+		t.Errorf("visited in the order %q, want %q", got, want)
+	}
+}
+
+// A visit that sends much, or runs many tasks, counts as several turns of its client. A client that is
+// alone waits for none.
+func TestALargeVisitCountsAsSeveralTurns(t *testing.T) {
+	large := func(name string) int {
+		if name[0] == 'a' {
+			return 17 << 10 // two turns more
+		}
+		return 0
+	}
+	if got, want := visited(t, large, "a1", "a2", "a3", "b1", "b2", "b3", "b4"), []string{"a1", "b1", "b2", "b3", "a2", "b4", "a3"}; !slices.Equal(got, want) {
+		t.Errorf("visited in the order %q, want %q", got, want)
+	}
+	if got, want := visited(t, large, "a1", "a2", "a3"), []string{"a1", "a2", "a3"}; !slices.Equal(got, want) {
+		t.Errorf("visited in the order %q, want %q", got, want)
+	}
+}
+
+// visited has connections become due while the one pump is at another one, and returns in which order it
+// visits them. The first letter of a name is the client, size is how many bytes its connection sends.
+func visited(t *testing.T, size func(name string) int, names ...string) []string {
+	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var pumps pump.Pumps
-	var mu sync.Mutex
-	var order []string
-	visit := make(map[string]*pump.Task)
+	order := make(chan string, len(names))
+	held, release := make(chan struct{}), make(chan struct{})
 	var all []*pump.Stream
-	add := func(client, name string, run func()) {
+	add := func(client string, run func(s *pump.Stream)) *pump.Task {
 		ctx := grpc.NewContextWithServerTransportStream(t.Context(), &transport{c: new(connection)})
 		s := pumps.Open(ctx, client, nil)
 		all = append(all, s)
 		task := new(pump.Task)
 		task.Init(s, func(*pump.Scratch) bool {
-			run()
-			mu.Lock()
-			defer mu.Unlock()
-			order = append(order, name)
+			run(s)
 			return false
 		})
-		visit[name] = task
+		return task
 	}
-	held, release := make(chan struct{}), make(chan struct{})
-	add("x", "first", func() { close(held); <-release })
-	for _, name := range []string{"a1", "a2", "a3", "a4", "b1", "b2"} {
-		add(name[:1], name, func() {})
+	first := add("x", func(*pump.Stream) { close(held); <-release })
+	var tasks []*pump.Task
+	for _, name := range names {
+		tasks = append(tasks, add(name[:1], func(s *pump.Stream) {
+			if n := size(name); n > 0 {
+				if err := s.Send(message(n)); err != nil {
+					t.Error(err)
+				}
+			}
+			order <- name
+		}))
 	}
-	visit["first"].Start()
+	first.Start()
 	<-held // the one pump is there
-	for _, name := range []string{"a1", "a2", "a3", "a4", "b1", "b2"} {
-		visit[name].Start()
+	for _, task := range tasks {
+		task.Start()
 	}
 	close(release)
-	for {
-		mu.Lock()
-		n := len(order)
-		mu.Unlock()
-		if n == 7 {
-			break
-		}
-		runtime.Gosched()
+	var got []string
+	for range names {
+		got = append(got, <-order)
 	}
 	for _, s := range all {
 		s.Close()
 	}
 	pumps.Wait()
-	if want := []string{"first", "a1", "b1", "a2", "b2", "a3", "a4"}; !slices.Equal(order, want) {
-		t.Errorf("visited in the order %q, want %q", order, want)
-	}
+	return got
 }
 
 // Pumps leave a processor to all other work: with two of them, one pump visits a connection at a
