@@ -16,7 +16,7 @@ import (
 // wait for these.
 type Conn struct {
 	*net.TCPConn
-	raw     syscall.RawConn
+	raw syscall.RawConn
 	haste
 	rest    rest
 	in, out transfer
