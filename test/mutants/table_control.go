@@ -128,6 +128,14 @@ func plannerGroup() Group {
 			Old: `u.able = slices.DeleteFunc(slices.Clone(u.wanted), func(slot int32) bool { return !may[o.rank(slot)] })`, New: `u.able = u.wanted`, Tests: "TestFewNodesOwnAllShards",
 		},
 		{
+			Name: "owners-suspect", Bug: "chooses an owner that may not be given shards yet", File: "owners.go",
+			Old: `u.holder < 0 && !n.suspect {`, New: `u.holder < 0 {`, Tests: "TestFewOwnersAreNodesThatMayBeGivenShards",
+		},
+		{
+			Name: "owners-suspect-leave", Bug: "takes shards from an owner that is suspect", File: "owners.go",
+			Old: `u.holder < 0 && !n.suspect {`, New: `!n.suspect {`, Tests: "TestFewOwnersAreNodesThatMayBeGivenShards",
+		},
+		{
 			Name: "owner-given-up-early", Bug: "gives an owner up as soon as the others can carry its events", File: "balance.go",
 			Old: `n, patience = min(fit(2*events), have), l.MergePatience`, New: `patience = l.MergePatience`, Tests: "TestOwnersFollowTheEvents",
 		},

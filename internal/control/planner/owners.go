@@ -130,22 +130,33 @@ func (o *owners) give(i int, slot int32) {
 	o.owned[o.rank(slot)] = append(o.owned[o.rank(slot)], i)
 }
 
-// heir returns the node that gets a unit without owner, of those that the unit belongs on, and of
-// those that have a copy if there are any: the owner of a neighbour until that owns its share, or
-// else the node that owns least of its share.
+// heir returns the fittest of the nodes that may own a unit without owner, and of equal ones
+// the owner of a neighbour until that owns its share, or else the node that owns least of its share.
 func (o *owners) heir(i int) int32 {
 	u := &o.units[i]
-	best, warmest, nearest := int32(-1), false, false
+	best, most, nearest := int32(-1), 0, false
 	for _, slot := range u.able {
-		rank := o.rank(slot)
-		warm := slices.Contains(u.shards[0].Replicas, o.p.nodes[slot].name)
+		rank, fit := o.rank(slot), o.fit(u, slot)
 		near := o.beside(i, slot) > 0 && len(o.owned[rank])+1 <= len(o.units)*o.p.candidates[rank].weight/o.weights
-		if best < 0 || (warm && !warmest) || (warm == warmest && ((near && !nearest) ||
+		if best < 0 || fit > most || (fit == most && ((near && !nearest) ||
 			(near == nearest && o.nearer(i, slot, best)))) {
-			best, warmest, nearest = slot, warm, near
+			best, most, nearest = slot, fit, near
 		}
 	}
 	return best
+}
+
+// fit returns how fit a node is to own the unit: one that has a copy before one that has none,
+// and, unless the unit has an owner already, one that is not suspect before one that is.
+func (o *owners) fit(u *unit, slot int32) (fit int) {
+	n := &o.p.nodes[slot]
+	if slices.Contains(u.shards[0].Replicas, n.name) {
+		fit = 2
+	}
+	if u.holder < 0 && !n.suspect {
+		fit++
+	}
+	return fit
 }
 
 // nearer reports whether the unit costs node a less than node b, or as little and only a owns a
@@ -184,8 +195,9 @@ func (o *owners) few(least int) {
 		}
 		return
 	}
-	may, most := o.cover(least, func(*unit) bool { return true })
-	if anew, n := o.cover(least, func(u *unit) bool { return u.pinned }); n < most {
+	heirs := o.heirs()
+	may, most := o.cover(least, heirs, func(*unit) bool { return true })
+	if anew, n := o.cover(least, heirs, func(u *unit) bool { return u.pinned }); n < most {
 		may = anew
 	}
 	for r, c := range o.p.candidates {
@@ -202,16 +214,13 @@ func (o *owners) few(least int) {
 	}
 }
 
-// cover chooses nodes until there are least of them and each unit has one that it belongs on, with
-// a copy of it if there is any: the holders of the units that keep them, then always the node with
+// cover chooses nodes until there are least of them and each unit has one of its heirs: the holders of the units that keep them, then always the node with
 // the most units that have none yet (the greedy set cover: Chvátal, 1979), or else the most units.
 // It returns how many it has chosen.
-func (o *owners) cover(least int, keeps func(*unit) bool) (chosen []bool, n int) {
+func (o *owners) cover(least int, heirs [][]int32, keeps func(*unit) bool) (chosen []bool, n int) {
 	chosen = make([]bool, len(o.p.candidates))
 	on, gain := make([][]int, len(chosen)), make([]int, len(chosen)) // each node's units, and how many of them have no node yet
-	heirs := make([][]int32, len(o.units))
-	for i := range o.units {
-		heirs[i] = o.heirs(i)
+	for i := range heirs {
 		for _, slot := range heirs[i] {
 			r := o.rank(slot)
 			on[r] = append(on[r], i)
@@ -250,15 +259,23 @@ func (o *owners) cover(least int, keeps func(*unit) bool) (chosen []bool, n int)
 	return chosen, n
 }
 
-// heirs returns the nodes that the unit belongs on and that have a copy of it; if none has, all
-// that it belongs on.
-func (o *owners) heirs(i int) []int32 {
-	u := &o.units[i]
-	warm := func(slot int32) bool { return slices.Contains(u.shards[0].Replicas, o.p.nodes[slot].name) }
-	if some := slices.DeleteFunc(slices.Clone(u.wanted), func(slot int32) bool { return !warm(slot) }); len(some) > 0 {
-		return some
+// heirs returns the fittest of the nodes that each unit belongs on.
+func (o *owners) heirs() [][]int32 {
+	heirs := make([][]int32, len(o.units))
+	for i := range o.units {
+		u, most, fittest := &o.units[i], 0, 0
+		for _, slot := range u.wanted {
+			if fit := o.fit(u, slot); fit > most {
+				most, fittest = fit, 1
+			} else if fit == most {
+				fittest++
+			}
+		}
+		if heirs[i] = u.wanted; fittest < len(u.wanted) {
+			heirs[i] = slices.DeleteFunc(slices.Clone(u.wanted), func(slot int32) bool { return o.fit(u, slot) < most })
+		}
 	}
-	return u.wanted
+	return heirs
 }
 
 // even passes units on until no node can pass one to a node that it costs less.

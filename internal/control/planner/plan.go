@@ -21,7 +21,7 @@ import (
 // gossip or in the map, only when there are no others. Pinned nodes that can have
 // shards come before all others, and the first of them owns the shard. Otherwise
 // owners stay, except if nodes own unequal numbers of shards or more nodes than
-// necessary own some (see owners.go).
+// necessary own some (see owners.go). Suspect nodes become owners last.
 //
 // One plan is one step, and a step keeps warm replicas: among the replicas that
 // result there is always one that has the shard and lives, and newcomers stand behind
@@ -80,9 +80,10 @@ type planNode struct {
 	lane uint64
 	zone int32 // below 0: none, which is a zone by itself
 
-	weight int
-	in     bool // is a candidate
-	rank   int  // among the candidates, while it is one
+	weight  int
+	in      bool // is a candidate
+	suspect bool // gets no shard yet; of a candidate
+	rank    int  // among the candidates, while it is one
 }
 
 // candidate has the properties of a node that choose needs, close together.
@@ -170,7 +171,7 @@ func (p *Planner) meet(m *shard.Map, members []shard.Member) {
 			slot = int32(len(p.nodes)) //nolint:gosec // nodes are few
 			p.nodes = append(p.nodes, planNode{name: n.Name, lane: lane(xxhash.Sum64String(string(n.Name))), zone: zone, weight: weight})
 		}
-		p.nodes[slot].in, p.nodes[slot].rank = true, len(p.candidates)
+		p.nodes[slot].in, p.nodes[slot].suspect, p.nodes[slot].rank = true, n.State == shard.Suspect, len(p.candidates)
 		slots[n.Name] = slot
 		p.candidates = append(p.candidates, candidate{lane: p.nodes[slot].lane, slot: slot, zone: zone, weight: weight})
 	}

@@ -254,7 +254,7 @@ func (r Rules) Decide(m *shard.Map, members []shard.Member, h Observations, now 
 }
 
 // view returns the members that the planner plans with, and those of them that are
-// given nothing. It calls wait with the time at which that changes.
+// given nothing: for the planner they are suspect. It calls wait with the time at which that changes.
 func (r Rules) view(m *shard.Map, members []shard.Member, h Observations, wait func(time.Time) bool) (view []shard.Member, shaky map[shard.NodeID]bool) {
 	holds := make(map[shard.NodeID]bool)
 	for _, s := range m.Shards {
@@ -272,7 +272,10 @@ func (r Rules) view(m *shard.Map, members []shard.Member, h Observations, wait f
 			if !holds[n.Name] && (!heard || wait(n.Since.Add(settle))) {
 				continue
 			}
-			shaky[n.Name] = !heard || (settle > r.Settle && wait(n.Since.Add(settle)))
+			if !heard || (settle > r.Settle && wait(n.Since.Add(settle))) {
+				shaky[n.Name] = true
+				n.State = shard.Suspect
+			}
 		case shard.Suspect:
 			if !holds[n.Name] {
 				continue

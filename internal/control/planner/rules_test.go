@@ -720,3 +720,69 @@ func TestANodeDrainedInTheMapGivesItsShardsAway(t *testing.T) {
 		t.Errorf("got %v, want %v", got.Moves, want.Moves)
 	}
 }
+
+// An owner of all shards that is drained or dies passes them to a node that may be given
+// something, if there is one with a copy: not to one that the leader does not hear of, is
+// suspect, or is held down. A suspect owner keeps them.
+func TestFewOwnersAreNodesThatMayBeGivenShards(t *testing.T) {
+	r := Rules{DeadGrace: 5 * time.Second, FillTimeout: time.Minute}
+	start := time.Unix(1000, 0)
+	now := start.Add(time.Hour)
+	names := []shard.NodeID{"a", "b", "c"}
+	for _, x := range []struct {
+		name         string
+		owner, other func(*shard.Member)
+		unheard      bool
+		stays        bool
+	}{
+		{name: "drained, another is not heard of", owner: func(n *shard.Member) { n.Draining = true }, unheard: true},
+		{name: "dead, another is suspect", owner: func(n *shard.Member) { n.State, n.Since = shard.Dead, start }, other: func(n *shard.Member) { n.State = shard.Suspect }},
+		{name: "suspect", owner: func(n *shard.Member) { n.State = shard.Suspect }, stays: true},
+	} {
+		for _, owner := range names {
+			for _, other := range names {
+				if owner == other {
+					continue
+				}
+				var members []shard.Member
+				var reports []Report
+				f := shard.Found{ClusterID: "c", Spec: maptest.Spec(6, 3), Cuts: []string{"1", "2", "3", "4", "5"}, Finalized: shard.Level}
+				f.Spec.Owners = 1
+				loaded := make([]ShardReport, 6)
+				for i := range loaded {
+					loaded[i] = ShardReport{Shard: shard.ID(i + 1), Ready: true}
+					f.Replicas = append(f.Replicas, append([]shard.NodeID{owner}, removed(names, []shard.NodeID{owner})...)) // the owner first
+				}
+				for _, n := range names {
+					x := member(n, shard.Alive, start)
+					members = append(members, x)
+				}
+				for i := range members {
+					switch n := &members[i]; {
+					case n.Name == owner:
+						x.owner(n)
+					case n.Name == other && x.other != nil:
+						x.other(n)
+					}
+					if members[i].Name != other || !x.unheard {
+						reports = append(reports, Report{Node: members[i].Name, Shards: loaded})
+					}
+				}
+				m, err := shard.Apply(nil, shard.Command{Change: f})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var h Observations
+				h.reports = h.reports.Add(now, 0, reports)
+				moves := r.Decide(m, members, h, now).Moves
+				if want := removed(names, []shard.NodeID{owner, other})[0]; x.stays {
+					if len(moves) > 0 {
+						t.Errorf("%s: %s owns all: %+v", x.name, owner, moves)
+					}
+				} else if len(moves) != 6 || slices.ContainsFunc(moves, func(mv shard.Move) bool { return mv.Replicas[0] != want }) {
+					t.Errorf("%s: %s has owned all, and %s is unsteady: %+v", x.name, owner, other, moves)
+				}
+			}
+		}
+	}
+}
