@@ -186,16 +186,19 @@ func TestOwnersStayEven(t *testing.T) {
 }
 
 // The leader makes only some of the planned moves at a time. Whatever the homes of
-// shards and the zones are, the plans come to an end, and all parts of a merge have
-// one owner then.
+// shards, the settings, and the states, weights and zones of members are, the plans come to an end,
+// and all parts of a merge have one owner then.
 func TestOwnersComeToRest(t *testing.T) {
 	rng := testkit.Rand(t)
 	ms := nodes(7)
 	m := change(t, withShards(t, 40, 3), shard.Finalize{Level: shard.Level})
 	for range 40 {
-		m = withOwners(t, m, rng.IntN(9))
+		m = change(t, m, shard.Configure{Replicas: 1 + rng.IntN(4), Owners: rng.IntN(9), Ranges: m.Spec.Ranges})
 		for i := range ms {
-			ms[i].Draining = rng.IntN(5) == 0
+			ms[i].Draining, ms[i].Weight = rng.IntN(5) == 0, 1+rng.IntN(3)
+			if i > 0 { // one is left
+				ms[i].State = []shard.State{shard.Alive, shard.Alive, shard.Suspect, shard.Dead}[rng.IntN(4)]
+			}
 			ms[i].Zone = []string{"", "a", "b"}[rng.IntN(3)]
 		}
 		s := m.Shards[rng.IntN(len(m.Shards))]

@@ -276,14 +276,16 @@ func shuffled(rng *rand.Rand, ms []shard.Member) []shard.Member {
 // What a leader plans that has just begun to lead, and what it plans when one node
 // goes and comes.
 func BenchmarkPlan(b *testing.B) {
-	for _, c := range []struct{ shards, nodes, zones int }{{10_000, 100, 0}, {100_000, 1000, 0}, {100_000, 1000, 3}} {
+	for _, c := range []struct{ shards, nodes, zones, owners int }{{10_000, 100, 0, 0}, {100_000, 1000, 0, 0}, {100_000, 1000, 3, 0}, {100_000, 1000, 0, 20}} {
 		ms := nodes(c.nodes)
 		for i := range ms {
 			if c.zones > 0 {
 				ms[i].Zone = fmt.Sprint("zone-", i%c.zones)
 			}
 		}
-		f, err := planner.Place(shard.Found{ClusterID: "c", Spec: maptest.Spec(c.shards, 3), Cuts: numbered("%06d", c.shards)[1:]}, ms)
+		spec := maptest.Spec(c.shards, 3)
+		spec.Owners = c.owners
+		f, err := planner.Place(shard.Found{ClusterID: "c", Spec: spec, Cuts: numbered("%06d", c.shards)[1:]}, ms)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -291,12 +293,12 @@ func BenchmarkPlan(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		b.Run(fmt.Sprintf("shards=%d/nodes=%d/zones=%d/first", c.shards, c.nodes, c.zones), func(b *testing.B) {
+		b.Run(fmt.Sprintf("shards=%d/nodes=%d/zones=%d/owners=%d/first", c.shards, c.nodes, c.zones, c.owners), func(b *testing.B) {
 			for b.Loop() {
 				planner.Plan(m, ms)
 			}
 		})
-		b.Run(fmt.Sprintf("shards=%d/nodes=%d/zones=%d/change", c.shards, c.nodes, c.zones), func(b *testing.B) {
+		b.Run(fmt.Sprintf("shards=%d/nodes=%d/zones=%d/owners=%d/change", c.shards, c.nodes, c.zones, c.owners), func(b *testing.B) {
 			var p planner.Planner
 			p.Plan(m, ms)
 			for b.Loop() {
