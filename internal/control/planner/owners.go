@@ -214,9 +214,9 @@ func (o *owners) few(least int) {
 	}
 }
 
-// cover chooses nodes until there are least of them and each unit has one of its heirs: the holders of the units that keep them, then always the node with
-// the most units that have none yet (the greedy set cover: Chvátal, 1979), or else the most units.
-// It returns how many it has chosen.
+// cover chooses nodes until there are least of them and each unit has one of its heirs: the
+// holders of the units that keep them, then always the node with the most units that have none yet
+// (the greedy set cover: Chvátal, 1979), or else the most units. It returns how many it has chosen.
 func (o *owners) cover(least int, heirs [][]int32, keeps func(*unit) bool) (chosen []bool, n int) {
 	chosen = make([]bool, len(o.p.candidates))
 	on, gain := make([][]int, len(chosen)), make([]int, len(chosen)) // each node's units, and how many of them have no node yet
