@@ -85,6 +85,7 @@ func newCluster(cfg Config, bin string, flags, etcdEndpoints []string, hosts []*
 			"--listen", node.Client, "--peer-listen", node.peer, "--raft-listen", node.raft,
 			"--gossip-listen", node.gossip, "--http-listen", node.HTTP,
 			"--shards", strconv.Itoa(cfg.Shards), "--replicas", strconv.Itoa(cfg.Replicas),
+			"--auto-owners=" + strconv.FormatBool(cfg.AutoOwners),
 			"--watch-progress-notify-interval", "2s", "--max-staleness", etcdStaleness.String(),
 			"--window-time", cfg.Window.String(), "--insecure", "--log-format", "text",
 		}

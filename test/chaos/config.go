@@ -49,6 +49,8 @@ type Config struct {
 	// Nodes, Shards and Replicas are those of the cluster. The defaults are what five
 	// nodes with the shipped manifests have: three of them found it, with a shard each.
 	Nodes, Shards, Replicas int
+	// AutoOwners is the nodes' --auto-owners: false has all nodes own shards.
+	AutoOwners bool
 	// Members is the number of etcd's members, unless a fault sets another one.
 	Members int
 	// Window is the time for which nodes keep events for replay.
@@ -79,7 +81,7 @@ func Defaults() Config {
 		Rate: 650, MinRate: 500,
 		Watches: 500, Clients: 10, Mix: Mix{Prefixes: 25, Everything: 5},
 		APIs: APIs(), Passed: 15, Big: 1, Joiners: 4, Compact: true,
-		Nodes: 5, Shards: 3, Replicas: 3, Members: 1, Window: 30 * time.Second,
+		Nodes: 5, Shards: 3, Replicas: 3, AutoOwners: true, Members: 1, Window: 30 * time.Second,
 		Prefixes: 16, Keys: 200,
 	}
 }

@@ -201,10 +201,11 @@ func TestTheTierIsEtcdForLong(t *testing.T) {
 
 func shapes() []differential.TierConfig {
 	return []differential.TierConfig{
-		{Shards: 8, Replicas: 2},
+		{Shards: 8, Replicas: 2, Args: []string{"--auto-owners=false"}}, // all nodes own shards
 		{Shards: 8, Replicas: 2, Auth: true},
 		{Shards: 1, Replicas: 3},
 		{Shards: 16, Replicas: 3},
+		{Shards: 16, Replicas: 3, Args: []string{"--auto-owners=false"}},
 		{Shards: 8, Replicas: 1},
 		{Shards: 8, Replicas: 2, Args: []string{"--window-time", "1s"}},
 		{Shards: 2, Replicas: 3, Auth: true},

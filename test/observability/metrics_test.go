@@ -77,7 +77,8 @@ func startCluster(ctx context.Context, t *testing.T) (*nodetest.Cluster, *tls.Co
 	}
 	c, err := nodetest.Start(ctx, nodetest.Config{
 		Binary: bin, Dir: t.TempDir(), Etcd: e.Endpoint(),
-		Args: append(args, "--shards", "8", "--replicas", "2", "--verify-interval", "1s"),
+		// All nodes own shards: the death of one is felt by the others.
+		Args: append(args, "--shards", "8", "--replicas", "2", "--auto-owners=false", "--verify-interval", "1s"),
 	})
 	if err != nil {
 		t.Fatal(err)

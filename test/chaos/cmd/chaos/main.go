@@ -84,6 +84,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.IntVar(&cfg.Mix.Everything, "everything", cfg.Mix.Everything, "`percent` of watches that watch all shards; the rest watch single keys")
 	flags.IntVar(&cfg.Nodes, "nodes", cfg.Nodes, "`number` of cache nodes")
 	flags.IntVar(&cfg.Shards, "shards", cfg.Shards, "`number` of shards")
+	flags.BoolVar(&cfg.AutoOwners, "auto-owners", cfg.AutoOwners, "have few nodes own all shards; false: all nodes own shards, so that watches wait for the progress of several")
 	flags.IntVar(&cfg.Replicas, "replicas", cfg.Replicas, "`number` of nodes that have each shard")
 	flags.IntVar(&cfg.Members, "members", cfg.Members, "`number` of members of etcd, 1 or 3, unless a fault needs another number")
 	flags.DurationVar(&cfg.Window, "window", cfg.Window, "how long nodes keep events for replay")
