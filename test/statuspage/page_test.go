@@ -170,7 +170,7 @@ func TestThePageInABrowser(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := startNodes(ctx, t, e, "--shards", "16", "--zone", "here")
+	c := startNodes(ctx, t, e, "--shards", "16", "--auto-owners=false", "--zone", "here")
 	user, err := client.New(client.Config{Endpoints: c.Endpoints()})
 	if err != nil {
 		t.Fatal(err)
