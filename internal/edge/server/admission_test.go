@@ -102,6 +102,9 @@ func wantCode(t *testing.T, what string, err error, want codes.Code) {
 
 // A caller that is refused again and again waits for the answer, whatever kind of call it is.
 func TestRefusedCallsWait(t *testing.T) {
+	if os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" {
+		t.Skip("grpc-go's server answers refused calls at once")
+	}
 	p := police(t, readers, func(c *authz.Config) { c.RefusalsPerSecond = 1 })
 	unary := func(ctx context.Context) error {
 		_, err := pb.NewCacheServiceClient(p.conn).Get(ctx, &pb.GetRequest{Key: []byte("b")})
