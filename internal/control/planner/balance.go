@@ -329,8 +329,10 @@ func (l *look) resize(s *shard.Shard) {
 	l.rehome(shard.ShardHome{Shard: s.ID, Home: home})
 }
 
-// owners sets how many nodes own shards: one for every SplitEvents. One is given up when the
-// others would do with twice the events.
+// owners sets how many nodes own shards: one for every SplitEvents, and no fewer than it takes to have
+// a copy of each shard. One is given up when the others would do with twice the events. Without
+// the second bound the planner would need more owners than the map says, and give them up as soon as
+// a node is gone: it has its number of owners changed only after the patience.
 func (l *look) owners() {
 	if l.m.FinalLevel() < shard.LevelSettings {
 		return
@@ -354,7 +356,8 @@ func (l *look) owners() {
 	if have == 0 { // all: one for each shard at most
 		have = len(l.m.Shards)
 	}
-	fit := func(events float64) int { return max(1, int(math.Ceil(events/l.SplitEvents))) }
+	least := max(1, fewestOwners(l.m))
+	fit := func(events float64) int { return max(least, int(math.Ceil(events/l.SplitEvents))) }
 	n, patience := fit(events), l.Patience
 	if n <= have {
 		n, patience = min(fit(2*events), have), l.MergePatience

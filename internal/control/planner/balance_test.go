@@ -634,6 +634,21 @@ func TestOwnersFollowTheEvents(t *testing.T) {
 			}
 		})
 	}
+	// No fewer than it takes to have a copy of each shard.
+	apart := shardsOf(t, 4)
+	for i := range apart.Shards {
+		apart.Shards[i].Replicas = [][]shard.NodeID{{"a", "b", "c"}, {"b", "c", "d"}, {"c", "d", "a"}, {"d", "a", "b"}}[i]
+	}
+	for have, want := range map[int]int{1: 2, 4: 2} {
+		apart.Finalized, apart.Spec.Owners = shard.LevelSettings, have
+		if a := watched(b, apart, loads(0, 0, 0, 0), 0, 5*time.Minute); a.Owners == nil || *a.Owners != want {
+			t.Errorf("of %d owners with copies of different shards: %v, want %d", have, a.Owners, want)
+		}
+	}
+	apart.Spec.Owners = 2
+	if a := watched(b, apart, loads(0, 0, 0, 0), 0, time.Hour); a.Owners != nil {
+		t.Errorf("two owners with copies of different shards become %d", *a.Owners)
+	}
 	// A new reason begins anew.
 	m := shardsOf(t, 4)
 	m.Finalized, m.Spec.Owners = shard.LevelSettings, 2

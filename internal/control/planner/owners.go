@@ -196,8 +196,8 @@ func (o *owners) few(least int) {
 		return
 	}
 	heirs := o.heirs()
-	may, most := o.cover(least, heirs, func(*unit) bool { return true })
-	if anew, n := o.cover(least, heirs, func(u *unit) bool { return u.pinned }); n < most {
+	may, most := cover(heirs, len(o.p.candidates), least, o.holders(func(*unit) bool { return true }))
+	if anew, n := cover(heirs, len(o.p.candidates), least, o.holders(func(u *unit) bool { return u.pinned })); n < most {
 		may = anew
 	}
 	for r, c := range o.p.candidates {
@@ -214,20 +214,29 @@ func (o *owners) few(least int) {
 	}
 }
 
-// cover chooses nodes until there are least of them and each unit has one of its heirs: the
-// holders of the units that keep them, then always the node with the most units that have none yet
-// (the greedy set cover: Chvátal, 1979), or else the most units. It returns how many it has chosen.
-func (o *owners) cover(least int, heirs [][]int32, keeps func(*unit) bool) (chosen []bool, n int) {
-	chosen = make([]bool, len(o.p.candidates))
-	on, gain := make([][]int, len(chosen)), make([]int, len(chosen)) // each node's units, and how many of them have no node yet
+// holders returns the ranks of the holders of some units.
+func (o *owners) holders(of func(*unit) bool) (ranks []int) {
+	for i := range o.units {
+		if u := &o.units[i]; u.holder >= 0 && of(u) {
+			ranks = append(ranks, o.rank(u.holder))
+		}
+	}
+	return ranks
+}
+
+// cover chooses nodes, by rank, until there are least of them and each unit has one of its heirs:
+// first, then always the node with the most units that have none yet (the greedy set
+// cover: Chvátal, 1979), or else the most units. It returns how many it has chosen.
+func cover(heirs [][]int, nodes, least int, first []int) (chosen []bool, n int) {
+	chosen = make([]bool, nodes)
+	on, gain := make([][]int, nodes), make([]int, nodes) // each node's units, and how many of them have no node yet
 	for i := range heirs {
-		for _, slot := range heirs[i] {
-			r := o.rank(slot)
+		for _, r := range heirs[i] {
 			on[r] = append(on[r], i)
 			gain[r]++
 		}
 	}
-	covered, left := make([]bool, len(o.units)), len(o.units)
+	covered, left := make([]bool, len(heirs)), len(heirs)
 	choose := func(r int) {
 		chosen[r] = true
 		n++
@@ -237,14 +246,14 @@ func (o *owners) cover(least int, heirs [][]int32, keeps func(*unit) bool) (chos
 			}
 			covered[i] = true
 			left--
-			for _, slot := range heirs[i] {
-				gain[o.rank(slot)]--
+			for _, heir := range heirs[i] {
+				gain[heir]--
 			}
 		}
 	}
-	for i := range o.units {
-		if u := &o.units[i]; u.holder >= 0 && keeps(u) && !chosen[o.rank(u.holder)] {
-			choose(o.rank(u.holder))
+	for _, r := range first {
+		if !chosen[r] {
+			choose(r)
 		}
 	}
 	for left > 0 || n < least {
@@ -259,23 +268,44 @@ func (o *owners) cover(least int, heirs [][]int32, keeps func(*unit) bool) (chos
 	return chosen, n
 }
 
-// heirs returns the fittest of the nodes that each unit belongs on.
-func (o *owners) heirs() [][]int32 {
-	heirs := make([][]int32, len(o.units))
+// heirs returns the ranks of the fittest of the nodes that each unit belongs on.
+func (o *owners) heirs() [][]int {
+	heirs := make([][]int, len(o.units))
 	for i := range o.units {
-		u, most, fittest := &o.units[i], 0, 0
+		u, most := &o.units[i], 0
 		for _, slot := range u.wanted {
-			if fit := o.fit(u, slot); fit > most {
-				most, fittest = fit, 1
-			} else if fit == most {
-				fittest++
+			fit := o.fit(u, slot)
+			if fit > most {
+				most, heirs[i] = fit, heirs[i][:0]
 			}
-		}
-		if heirs[i] = u.wanted; fittest < len(u.wanted) {
-			heirs[i] = slices.DeleteFunc(slices.Clone(u.wanted), func(slot int32) bool { return o.fit(u, slot) < most })
+			if fit == most {
+				heirs[i] = append(heirs[i], o.rank(slot))
+			}
 		}
 	}
 	return heirs
+}
+
+// fewestOwners returns how many nodes have a copy of each shard together, as few as a greedy set cover finds.
+func fewestOwners(m *shard.Map) int {
+	ranks := make(map[shard.NodeID]int)
+	heirs := make([][]int, 0, len(m.Shards))
+	for i := range m.Shards {
+		var on []int
+		for _, name := range m.Shards[i].Replicas {
+			r, ok := ranks[name]
+			if !ok {
+				r = len(ranks)
+				ranks[name] = r
+			}
+			on = append(on, r)
+		}
+		if len(on) > 0 {
+			heirs = append(heirs, on)
+		}
+	}
+	_, n := cover(heirs, len(ranks), 0, nil)
+	return n
 }
 
 // even passes units on until no node can pass one to a node that it costs less.

@@ -382,6 +382,36 @@ func TestFewOwnersStay(t *testing.T) {
 	}
 }
 
+// One node more than replicas: without it fewer nodes could own all shards. With as many owners as it takes
+// to have a copy of each shard, as Balance sets, the death of a node that owns nothing changes no owner, nor does its return.
+func TestOwnersDoNotFollowOthers(t *testing.T) {
+	rng := testkit.Rand(t)
+	idle := 0
+	for _, replicas := range []int{2, 3, 4} {
+		ms := nodes(replicas + 1)
+		for range 20 {
+			m := settle(t, withOwners(t, withShards(t, 4+rng.IntN(20), replicas), 1), ms)
+			m = settle(t, withOwners(t, m, fewest(m, ms)), ms)
+			for i := range ms {
+				if owned(m, nil)[ms[i].Name] > 0 {
+					continue
+				}
+				idle++
+				ms[i].State = shard.Dead
+				without := settle(t, m, ms)
+				ms[i].State = shard.Alive
+				with := settle(t, without, ms)
+				if gone, back := changedOwners(m, without), changedOwners(without, with); gone+back > 0 {
+					t.Errorf("%d replicas, %d shards: %s owned nothing, its death changed %d owners, its return %d", replicas, len(m.Shards), ms[i].Name, gone, back)
+				}
+			}
+		}
+	}
+	if idle < 20 {
+		t.Errorf("only %d nodes owned nothing", idle)
+	}
+}
+
 // When the owner dies, a node with a copy takes its place at once, not one that has to load first.
 func TestAnOwnerWithACopyFollows(t *testing.T) {
 	for size := 3; size < 9; size++ {
