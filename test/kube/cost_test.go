@@ -32,6 +32,7 @@ var (
 	costKubelets = flag.Int("cost.kubelets", 30, "watches of the pods of one node of TestCost")
 	costWrites   = flag.Int("cost.writes", 20, "writes of TestCost while there are watches")
 	costRate     = flag.Int("cost.rate", 20, "writes in a second of TestCost")
+	costAtOnce   = flag.Int("cost.at-once", 1, "writes of TestCost that are made together, as those of a rollout are")
 	costLists    = flag.Int("cost.lists", 2, "lists of all pods of TestCost, of each encoding")
 	costSettle   = flag.Duration("cost.settle", 10*time.Millisecond, "time from a collection of garbage to a reading of memory of TestCost")
 	costBeside   = flag.String("cost.beside", "", "other cachenode programs, with commas, which TestCost measures before the one that is built here")
@@ -53,7 +54,7 @@ type costSide struct {
 type costRun struct {
 	c     *cluster
 	patch func(ctx context.Context, pod int) error
-	turn  int
+	turn  atomic.Int64
 	sides []costSide
 	out   *tabwriter.Writer
 }
@@ -89,8 +90,7 @@ func TestCost(t *testing.T) {
 	}
 	r.sides = append(r.sides, node("node", "x", ""))
 	r.patch = func(ctx context.Context, i int) error {
-		r.turn++
-		_, err := pods.Patch(ctx, costPodName(i), types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"turn":"%d"}}}`, r.turn), metav1.PatchOptions{})
+		_, err := pods.Patch(ctx, costPodName(i), types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"turn":"%d"}}}`, r.turn.Add(1)), metav1.PatchOptions{})
 		return err
 	}
 	fmt.Fprint(r.out, "\n| watches \t| side \t| events \t| CPU \t| of an event, µs \t| CPU of the same writes without watches \t| CPU of the apiserver behind \t| memory of a watch at rest \t|\n")
@@ -290,12 +290,10 @@ const costSteps = 5
 // writes changes pods, times as many as the flags say and as often in a second.
 func (r *costRun) writes(ctx context.Context, t *testing.T, times int) {
 	t.Helper()
-	often := time.NewTicker(time.Second / time.Duration(*costRate*times))
+	often := time.NewTicker(time.Second * time.Duration(*costAtOnce) / time.Duration(*costRate*times))
 	defer often.Stop()
-	for i := range *costWrites * times {
-		if err := r.patch(ctx, i%*costPods); err != nil {
-			t.Fatal(err)
-		}
+	for done := 0; done < *costWrites*times; done += *costAtOnce {
+		each(t, min(*costAtOnce, *costWrites*times-done), func(i int) error { return r.patch(ctx, (done+i)%*costPods) })
 		<-often.C
 	}
 }
