@@ -87,7 +87,7 @@ func (l *leader) rebalance(ctx context.Context, m *shard.Map, a planner.Action, 
 		} else if err != nil {
 			return t, err
 		}
-		l.log.Info("load changes how many nodes own shards", "owners", *a.Owners, "before", m.Spec.Owners)
+		l.log.Info("number of owners changed", "owners", *a.Owners, "before", m.Spec.Owners)
 	}
 	if len(a.Homes) > 0 {
 		if err := lay(shard.Rehome{Homes: a.Homes}); isStale(err) {
