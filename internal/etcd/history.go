@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // HistoryRequest is a part of the past.
@@ -53,6 +54,9 @@ const (
 	// historyEvery is how often etcd is asked whether all has come. It catches
 	// up in steps of as much (watchResyncPeriod).
 	historyEvery = 100 * time.Millisecond
+	// gatherFor is how long a stream waits for more callers before it begins: a client that comes back
+	// asks for all of its watches at about the same time.
+	gatherFor = 10 * time.Millisecond
 )
 
 // History reads a part of the past that a window no longer holds from etcd's own
@@ -96,6 +100,9 @@ func (c *Client) readWaiting(ctx context.Context) error {
 		return err
 	}
 	defer release()
+	if !wait.Sleep(ctx, gatherFor) {
+		return fmt.Errorf("read etcd's history: %w", context.Cause(ctx))
+	}
 	c.readTogether(context.WithoutCancel(ctx), c.pastReads.take(maxTogether)) // they have not given up if we do
 	return nil
 }

@@ -50,13 +50,29 @@ func (a *Attack) controls() bool {
 	return a.Name == control || a.Name == machineControl || a.Name == etcdControl
 }
 
+// readsLog reports whether it has the node read etcd's log.
+func (a *Attack) readsLog() bool { return a.Name == "catch-up" || a.Name == "json-catch-up" }
+
 // counterpart returns the control of the rounds after the attack. One that makes etcd read its
 // log is compared with a watch that does so at etcd itself.
 func (a *Attack) counterpart() string {
-	if a.Name == "catch-up" || a.Name == "json-catch-up" {
+	if a.readsLog() {
 		return etcdControl
 	}
 	return machineControl
+}
+
+// logRound is how long a round lasts at least that has the node read etcd's log. The node keeps what it has
+// read for a minute, and etcd holds all writes for some 0.1 s meanwhile: that is more than a
+// hundredth of a shorter round, however rarely it is read.
+const logRound = 20 * time.Second
+
+// round returns how long a round of the attack lasts, and its control.
+func (a *Attack) round(hot time.Duration) time.Duration {
+	if a.readsLog() {
+		return max(hot, logRound)
+	}
+	return hot
 }
 
 // order is the order to an attacker's process.

@@ -140,7 +140,7 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 			return row, err
 		}
 		node, attacker := used(t.node.PID()), used(pid)
-		hot, err := people.measure(ctx, c.Hot)
+		hot, err := people.measure(ctx, a.round(c.Hot))
 		nodeCores, attackerCores := node.cores(), attacker.cores()
 		did, broken := end()
 		if err = errors.Join(err, broken); err != nil {
@@ -170,7 +170,7 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 			return row, err
 		}
 		if c.Control && !a.controls() {
-			if p, err = c.control(ctx, people, t.node.PID(), order{Attack: a.counterpart(), Etcd: t.etcd, Cores: max(p.Attacker, leastCores)}); err != nil {
+			if p, err = c.control(ctx, people, t.node.PID(), a.round(c.Hot), order{Attack: a.counterpart(), Etcd: t.etcd, Cores: max(p.Attacker, leastCores)}); err != nil {
 				return row, err
 			}
 			control = append(control, p)
@@ -195,7 +195,7 @@ func (c *Config) try(ctx context.Context, s *store, a Attack, mode string) (row 
 
 // control measures a round of an attack's counterpart, which leaves the node alone: the crowd's
 // delays in it are the machine's, where a process uses as many cores as the attacker did, or etcd's.
-func (c *Config) control(ctx context.Context, people *crowd, node int, counterpart order) (p pain, err error) {
+func (c *Config) control(ctx context.Context, people *crowd, node int, long time.Duration, counterpart order) (p pain, err error) {
 	if err := pause(ctx, settle); err != nil { // the node ends the attacker's leftovers
 		return p, err
 	}
@@ -204,7 +204,7 @@ func (c *Config) control(ctx context.Context, people *crowd, node int, counterpa
 		return p, err
 	}
 	nodeSince, since := used(node), used(pid)
-	get, err := people.measure(ctx, c.Hot)
+	get, err := people.measure(ctx, long)
 	nodeCores, own := nodeSince.cores(), since.cores()
 	_, broken := end()
 	if err := errors.Join(err, broken); err != nil {

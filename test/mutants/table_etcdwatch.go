@@ -85,7 +85,15 @@ func etcdwatchGroup() Group {
 		},
 		{
 			Name: "catch-up-unpaced", Bug: "a client has etcd read its log without a pause", File: "past.go",
-			Old: `	if pause > 0 {`, New: `	if false {`, Tests: "TestACatchUpWaitsForItsClientsPace",
+			Old: `for pause := begin(); pause > 0; pause = begin() {`, New: `for pause := begin(); false; pause = begin() {`, Tests: "TestACatchUpWaitsForItsClientsPace",
+		},
+		{
+			Name: "catch-up-parts-together", Bug: "all parts that a client waits for are read at a time, however many reads of the log they are", File: "paces.go",
+			Old: `if x.begun == maxParts {`, New: `if false {`, Tests: "TestPartsBeyondOneReadWait",
+		},
+		{
+			Name: "catch-up-wait-counts", Bug: "counts the time until etcd looks for watches as a read of its log", File: "paces.go",
+			Old: `ended.Sub(began)-etcdWaits)`, New: `ended.Sub(began))`, Tests: "TestReadsOfTheLogArePaced",
 		},
 		{
 			Name: "catch-up-pace-of-one-read", Bug: "a client's pauses do not add up", File: "paces.go",

@@ -5,40 +5,70 @@ import (
 	"time"
 )
 
-// paces are when clients may have etcd read its log. Meanwhile etcd holds its writes, so that
-// the reads of a client may take one of 1+paceRatio parts of the time, beside a burst of
-// paceBurst/paceRatio. The zero paces let all clients read.
+// paces are when clients may have etcd read its log. etcd holds its writes for as long as it reads, so that
+// the reads of a client take a three-hundredth of the time, beside a burst: one write in a hundred waits for them at the
+// most, also where etcd has a backlog after each. All watches of a client that wait meanwhile
+// share its next read. The zero paces let all clients read.
 type paces map[string]pace
 
-// pace is when one client may read, and when its newest read ended: reads that run at the
-// same time are one for etcd, see etcd.Client.History, and count once.
-type pace struct{ next, ended time.Time }
+// pace is when one client may read, when its newest read ended, and how many parts it has begun to read
+// since: reads that run at the same time are one for etcd, see etcd.Client.History, and count once.
+type pace struct {
+	next, ended time.Time
+	begun       int
+}
 
 const (
-	// paceRatio is how long a client pauses after a read, in times of the read's duration.
-	paceRatio = 9
+	// paceRatio is how long a client pauses after a read, in times of what the read has cost etcd.
+	paceRatio = 300
+	// A read may wait for etcd for as long as etcdWaits, which costs etcd nothing: it looks for watches that need its log
+	// each 0.1 s (mvcc/watchable_store.go, watchResyncPeriod), and History gathers callers for 10 ms. How long
+	// one has waited is not known. With leastCost for each read, their costs are a third to all of etcd's in
+	// the mean, for logs that take etcd from 15 to 200 ms.
+	etcdWaits = 110 * time.Millisecond
+	leastCost = 8 * time.Millisecond
 	// paceBurst is the part of the pause that a client need not make which has not read for a
-	// while: most watches need one or two parts of the log.
-	paceBurst = 2 * time.Second
-	// maxPace bounds the pause.
-	maxPace = 5 * time.Second
+	// while: most logs are short, and most watches need one or two parts of them.
+	paceBurst = 5 * time.Second
+	// maxPace bounds the pause: a watch that is far behind reads one part after the other, and etcd compacts its log
+	// meanwhile, every five minutes behind a kube-apiserver.
+	maxPace = 30 * time.Second
+	// maxParts is how many parts one read of the log is for at most: etcd reads it once for so many watches.
+	maxParts = 512
+	// beginAgain is the pause of a part that finds as many before it.
+	beginAgain = 100 * time.Millisecond
 )
 
-// pause returns how long a client must wait before it reads; not above 0: not at all.
-func (p paces) pause(client string, now time.Time) time.Duration { return p[client].next.Sub(now) }
+// begin returns how long a client must wait before it asks again whether it may read a part; 0: it reads
+// now, and took must be called when it has.
+func (p paces) begin(client string, now time.Time) (pause time.Duration) {
+	x := p[client]
+	if pause := x.next.Sub(now); pause > 0 {
+		return pause
+	}
+	if x.begun == maxParts {
+		return beginAgain // a read is under way: its end sets the next one
+	}
+	x.begun++
+	p[client] = x
+	return 0
+}
 
 // took notes a read of a client.
 func (p paces) took(client string, began, ended time.Time) {
 	free := ended.Add(-paceBurst)
-	maps.DeleteFunc(p, func(_ string, x pace) bool { return x.next.Before(free) })
+	maps.DeleteFunc(p, func(_ string, x pace) bool { return x.next.Before(free) && x.begun == 0 })
 	x := p[client]
+	x.begun = 0
 	if began.Before(x.ended) {
 		began = x.ended
 	}
 	if x.next.Before(free) {
 		x.next = free
 	}
-	x.next = x.next.Add((1 + paceRatio) * max(0, ended.Sub(began)))
+	if ended.After(began) {
+		x.next = x.next.Add(paceRatio * (leastCost + max(0, ended.Sub(began)-etcdWaits)))
+	}
 	if most := ended.Add(maxPace); x.next.After(most) {
 		x.next = most
 	}

@@ -5,40 +5,73 @@ import (
 	"time"
 )
 
-// A client that has etcd read its log again and again has a tenth of etcd's time, after a burst;
+// A client that has etcd read its log again and again has a three-hundredth of etcd's time, after a burst;
 // another one is not delayed, and one that stops is forgotten.
 func TestReadsOfTheLogArePaced(t *testing.T) {
-	p := make(paces)
-	start := time.Unix(1000, 0)
-	now, read := start, time.Duration(0)
-	for now.Sub(start) < time.Minute {
-		if pause := p.pause("many", now); pause > 0 {
-			now = now.Add(pause)
+	const short, long = etcdWaits / 2, etcdWaits + 60*time.Millisecond // its pause is below maxPace
+	for took, costs := range map[time.Duration]time.Duration{short: leastCost, long: leastCost + long - etcdWaits} {
+		p := make(paces)
+		start := time.Unix(1000, 0)
+		now, reads := start, 0
+		for now.Sub(start) < 20*time.Minute {
+			if pause := p.begin("many", now); pause > 0 {
+				now = now.Add(pause)
+			}
+			for range 3 { // reads that run at the same time count once
+				p.took("many", now, now.Add(took))
+			}
+			now = now.Add(took)
+			reads++
 		}
-		for range 3 { // reads that run at the same time count once
-			p.took("many", now, now.Add(100*time.Millisecond))
+		if want := int((20*time.Minute + paceBurst) / (paceRatio * costs)); reads < want || reads > want+2 {
+			t.Errorf("etcd has read for %v %d times in twenty minutes, want %d", took, reads, want)
 		}
-		now, read = now.Add(100*time.Millisecond), read+100*time.Millisecond
+		if many, other := p.begin("many", now), p.begin("other", now); many <= 0 || other > 0 {
+			t.Errorf("pauses are %v and, of another client, %v", many, other)
+		}
 	}
-	if least, most := 6*time.Second, 6500*time.Millisecond; read < least || read > most {
-		t.Errorf("etcd has read for %v of a minute, want %v to %v", read, least, most)
-	}
-	if p.pause("many", now) <= 0 || p.pause("other", now) > 0 {
-		t.Errorf("pauses are %v and, of another client, %v", p.pause("many", now), p.pause("other", now))
-	}
-	p.took("many", now, now.Add(time.Hour))
-	now = now.Add(time.Hour)
-	if pause := p.pause("many", now); pause != maxPace {
+	p, now := make(paces), time.Unix(1000, 0)
+	p.took("many", now.Add(-time.Hour), now)
+	if pause := p.begin("many", now); pause != maxPace {
 		t.Errorf("after a long read: a pause of %v, want %v", pause, maxPace)
 	}
 	now = now.Add(maxPace)
-	p.took("other", now, now.Add(time.Millisecond))
-	if pause := p.pause("other", now); pause > 0 {
+	p.took("other", now, now.Add(short))
+	if pause := p.begin("other", now.Add(short)); pause > 0 {
 		t.Errorf("after one short read: a pause of %v", pause)
 	}
+	p.took("other", now, now)
 	now = now.Add(maxPace)
 	p.took("third", now, now)
 	if len(p) != 1 {
 		t.Errorf("%d clients are kept, want the one that reads", len(p))
+	}
+}
+
+// One read is for so many parts of a client as etcd reads its log for at a time; the others wait for the next one.
+func TestPartsBeyondOneReadWait(t *testing.T) {
+	p := make(paces)
+	now := time.Unix(1000, 0)
+	for i := range maxParts {
+		if pause := p.begin("many", now); pause > 0 {
+			t.Fatalf("part %d pauses for %v", i, pause)
+		}
+	}
+	if pause := p.begin("many", now); pause != beginAgain {
+		t.Errorf("one more pauses for %v, want %v", pause, beginAgain)
+	}
+	p.took("other", now, now)
+	if pause := p.begin("many", now); pause != beginAgain {
+		t.Errorf("after another client's read, one more pauses for %v, want %v", pause, beginAgain)
+	}
+	const cost = 50 * time.Millisecond
+	now = now.Add(time.Second)
+	p.took("many", now.Add(leastCost-cost-etcdWaits), now)
+	pause := p.begin("many", now)
+	if want := paceRatio*cost - paceBurst; pause != want {
+		t.Errorf("after the read, one more pauses for %v, want %v", pause, want)
+	}
+	if pause := p.begin("many", now.Add(pause)); pause > 0 {
+		t.Errorf("then it pauses for %v", pause)
 	}
 }

@@ -289,12 +289,11 @@ func (p *past) load(x *part) {
 	if !gone {
 		x.state = partLoads
 	}
-	pause := p.paces.pause(x.holder.Name, time.Now())
 	p.mu.Unlock()
 	var h etcd.LogPage
 	var err error
 	if !gone {
-		h, err = p.readAfter(x, pause)
+		h, err = p.readPaced(x)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -358,9 +357,14 @@ func (p *past) keepLocked(x *part, h *etcd.LogPage) {
 // partOverhead is the size of a part without its batches, in bytes.
 const partOverhead = 512
 
-// readAfter reads the part after a pause, and notes how long that took etcd.
-func (p *past) readAfter(x *part, pause time.Duration) (etcd.LogPage, error) {
-	if pause > 0 {
+// readPaced reads the part when its client may, and notes how long that took etcd.
+func (p *past) readPaced(x *part) (etcd.LogPage, error) {
+	begin := func() time.Duration {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.paces.begin(x.holder.Name, time.Now())
+	}
+	for pause := begin(); pause > 0; pause = begin() {
 		if !wait.Sleep(x.ctx, pause) {
 			return etcd.LogPage{}, context.Cause(x.ctx)
 		}
