@@ -51,7 +51,9 @@ func (a *Attack) controls() bool {
 }
 
 // readsLog reports whether it has the node read etcd's log.
-func (a *Attack) readsLog() bool { return a.Name == "catch-up" || a.Name == "json-catch-up" }
+func (a *Attack) readsLog() bool {
+	return a.Name == "catch-up" || a.Name == "catch-up-keys" || a.Name == "json-catch-up"
+}
 
 // counterpart returns the control of the rounds after the attack. One that makes etcd read its
 // log is compared with a watch that does so at etcd itself.
@@ -63,9 +65,9 @@ func (a *Attack) counterpart() string {
 }
 
 // logRound is how long a round lasts at least that has the node read etcd's log. The node keeps what it has
-// read for a minute, and etcd holds all writes for some 0.1 s meanwhile: that is more than a
+// read for a minute, a client pauses after its reads, and etcd holds all writes for some 0.1 s meanwhile: that is more than a
 // hundredth of a shorter round, however rarely it is read.
-const logRound = 20 * time.Second
+const logRound = 30 * time.Second
 
 // round returns how long a round of the attack lasts, and its control.
 func (a *Attack) round(hot time.Duration) time.Duration {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"golang.org/x/sync/errgroup"
@@ -50,6 +52,7 @@ func Attacks() []Attack {
 		{"nested-txn", "transactions of 1 MiB, nested 1,000 deep, without a right to anything", etcdAPI, nameless, nestedTxn},
 		{"catch-up", "3,000 watches of everything since the beginning on one stream that is not read", etcdAPI, reader, catchUp(etcdAPI)},
 		{"catch-up-native", "the same through the native API", nativeAPI, reader, catchUp(nativeAPI)},
+		{"catch-up-keys", "watches of 100 other keys since the beginning per second, which are read: each makes etcd read all of its log", etcdAPI, reader, catchUpKeys},
 		{"long-keys", "watches on keys of 1.9 MiB, 600 at a time", etcdAPI, reader, longKeys},
 		{"create-cancel", "10,000 watches created and cancelled per second", etcdAPI, reader, createCancel},
 		{"refused-creates", "10,000 watches per second that the caller has no right to, and cancels of watches that do not exist", etcdAPI, nameless, refusedCreates},
@@ -184,6 +187,36 @@ func catchUp(api string) func(context.Context, *attacker) error {
 		}
 		<-ctx.Done()
 		return nil
+	}
+}
+
+// catchUpKeys watches other keys all the time, so that no earlier read of etcd's log was for them. It reads
+// what comes, which is little.
+func catchUpKeys(ctx context.Context, a *attacker) error {
+	conn, err := a.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	s, err := watch(ctx, conn, etcdAPI)
+	if err != nil {
+		return err
+	}
+	var g sync.WaitGroup
+	defer g.Wait()
+	g.Go(func() { a.countWatches(s) })
+	often := time.NewTicker(10 * time.Millisecond)
+	defer often.Stop()
+	for id := int64(1); ; id++ {
+		key := fmt.Sprintf("%s%08d", everything, id)
+		if err := s.SendMsg(raw(createRequest(etcdAPI, id, key, key+"\x00", 2))); err != nil {
+			return nil //nolint:nilerr // the node ended the stream, as it may
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-often.C:
+		}
 	}
 }
 

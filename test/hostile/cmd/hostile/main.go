@@ -71,7 +71,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringSliceVar(&cfg.Modes, "modes", cfg.Modes, "`modes` to run them in")
 	flags.IntVar(&cfg.Rounds, "rounds", cfg.Rounds, "`number` of rounds of each attack")
 	flags.DurationVar(&cfg.Calm, "calm", cfg.Calm, "how long the crowd is measured before each round")
-	flags.DurationVar(&cfg.Hot, "hot", cfg.Hot, "how long each round attacks; 20s at least where etcd reads its log")
+	flags.DurationVar(&cfg.Hot, "hot", cfg.Hot, "how long each round attacks; 30s at least where etcd reads its log")
 	flags.BoolVar(&cfg.Control, "control", cfg.Control, "measure a control after each attacked round")
 	flags.IntVar(&cfg.Watches, "watches", cfg.Watches, "`number` of watches of the crowd")
 	flags.IntVar(&cfg.Keys, "keys", cfg.Keys, "`number` of keys of 1 KiB that attackers can list")
