@@ -8,7 +8,7 @@ func pumpGroup() Group {
 		},
 		{
 			Name: "pump-bytes-without-yield", Bug: "a pump that sends much yields as rarely as one that sends little", File: "pump.go",
-			Old: `own.visits.Did(steps+size, maxVisits)`, New: `own.visits.Did(steps, maxVisits)`, Tests: "TestPumpsThatSendMuchYield",
+			Old: `own.visits.Did(steps+visitSteps*size, maxVisits)`, New: `own.visits.Did(steps, maxVisits)`, Tests: "TestPumpsThatSendMuchYield",
 		},
 		{
 			Name: "pump-large-visits-are-turns", Bug: "a large visit counts as one turn of its client", File: "pump.go",

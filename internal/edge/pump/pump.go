@@ -104,14 +104,17 @@ type Scratch struct {
 // Bounds of a pump's work before others have their turn.
 const (
 	// maxVisits is how many visits a pump makes in a row before other goroutines and threads go
-	// first. A visit that sends many bytes counts as more: as one for each visitBytes, which take 10 µs as a
-	// visit does whose message is small.
-	maxVisits  = 8
+	// first: some 0.3 ms. To yield more often costs a switch of threads each time, and Linux puts a thread that
+	// yields behind all others that are ready.
+	maxVisits = 32
+	// visitBytes is how many bytes of a visit count as a turn of its client more, and as visitSteps visits: a pump
+	// with large messages yields after 64 KiB.
 	visitBytes = 8 << 10
+	visitSteps = 4
 	// taskBytes is as how many bytes each run of a task counts, beside those that it sends: some 0.6 µs.
 	taskBytes = 512
-	// turnSteps is as how many visits one in a turn counts, whose messages cost more CPU: some 0.04 ms.
-	turnSteps = 4
+	// turnSteps is as how many visits one in a turn counts, whose messages cost more CPU: a pump yields after two.
+	turnSteps = 16
 	// maxVisit bounds the streams of a connection that are served before its bytes leave.
 	maxVisit = 256
 	// turnBytes is how much a turn of a stream sends before it ends.
@@ -333,7 +336,7 @@ func (p *Pumps) run() {
 		}
 		size := c.visit(own) / visitBytes
 		own.endTurn()
-		own.visits.Did(steps+size, maxVisits)
+		own.visits.Did(steps+visitSteps*size, maxVisits)
 		p.mu.Lock()
 		client.owes += size
 	}
