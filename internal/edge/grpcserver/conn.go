@@ -23,46 +23,47 @@ import (
 // conn is a client's connection. One goroutine reads it; see serve. Each frame is handled,
 // and each one appended to the output, under mu.
 type conn struct {
+	// The fields that each write to the client needs are adjacent, as those of stream.
+	mu      sync.Mutex
+	socket  *socket.Socket // beneath net
+	net     net.Conn       // with its handshake
+	sealed  bool           // TLS, or a layer that we do not know, lies between net and socket
+	writing bool           // guarded by mu; a goroutine writes
+	stalled bool           // guarded by mu; a goroutine drains the socket
+	sized   bool           // guarded by mu; a header block has said that our encoder has no table
+	passing bool           // guarded by mu; one of the blocked senders was let go, and has not gone yet
+	window  int64          // guarded by mu; bytes of DATA that the client takes
+	initial int64          // guarded by mu; the window that the client gives new streams
+	out     output         // guarded by mu; frames that are not written
+	blocked list.List      // guarded by mu; of *stream, senders that wait for room or for the connection's window
+	room    sync.Cond      // the reader waits on it for room in the output, and for handlers to end; handlers for room
+	bye     goodbye        // guarded by mu
+	probe   probe          // guarded by mu
+	keep    keepalive      // guarded by mu
+
 	srv    *Server
-	raw    net.Conn       // the accepted one
-	net    net.Conn       // with its handshake
-	socket *socket.Socket // beneath it
-	sealed bool           // TLS, or a layer that we do not know, lies between net and socket
+	raw    net.Conn // the accepted one
 	base   context.Context
 	decode *hpack.Decoder // owned by the reader
 	heard  atomic.Int64   // when something was read last, in ns since the epoch
 	burst  yield.Burst    // owned by the reader; of frames that have arrived together
 
-	mu       sync.Mutex
 	streams  map[uint32]*stream // guarded by mu; those open
 	running  int                // guarded by mu; handlers, also of streams that are gone
 	parked   int                // guarded by mu; those of them that are parked
 	patient  bool               // guarded by mu; the reader waits for bytes, and keeps its goroutine
 	roused   bool               // guarded by mu; it was asked to look whether the connection may rest
 	restless bool               // guarded by mu; the connection cannot rest
-	maxID    uint32             // guarded by mu; the highest stream that a client opened
-	err      error              // guarded by mu; why the connection ends; nil: it does not
 	closed   bool               // guarded by mu; the reader has left
-	room     sync.Cond          // the reader waits on it for room in the output, and for handlers to end; handlers for room
+	maxID    uint32             // guarded by mu; the highest stream that a client opened
+	headers  uint32             // guarded by mu; the largest header list that the client takes
+	err      error              // guarded by mu; why the connection ends; nil: it does not
 	received int                // guarded by mu; bytes of DATA that are not given back to the connection's window
-	keep     keepalive          // guarded by mu
-	bye      goodbye            // guarded by mu
-	probe    probe              // guarded by mu
 	attached any                // guarded by mu; see stream.Attach
 
 	early         int       // guarded by mu; streams that the client has reset at once
 	settings      int       // guarded by mu; SETTINGS frames since settingsSince
 	settingsSince time.Time // guarded by mu
-
-	out     output    // guarded by mu; frames that are not written
-	writing bool      // guarded by mu; a goroutine writes
-	stalled bool      // guarded by mu; a goroutine drains the socket
-	sized   bool      // guarded by mu; a header block has said that our encoder has no table
-	window  int64     // guarded by mu; bytes of DATA that the client takes
-	initial int64     // guarded by mu; the window that the client gives new streams
-	headers uint32    // guarded by mu; the largest header list that the client takes
-	blocked list.List // guarded by mu; of *stream, senders that wait for room or for the connection's window
-	passing bool      // guarded by mu; one of them was let go, and has not gone yet
 }
 
 const (

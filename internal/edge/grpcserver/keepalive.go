@@ -10,19 +10,19 @@ import (
 
 // keepalive watches over a connection with one timer. It is guarded by the conn's mu.
 type keepalive struct {
+	strikes int // pings of the client's that came too early, since we last sent a message
 	timer   *time.Timer
 	pinged  time.Time // when our last ping was sent; zero: it is answered
 	old     time.Time // when the connection is too old; zero: never
 	idle    time.Time // since when there is no stream; zero: there is one
 	asked   time.Time // when the client pinged last
-	strikes int       // pings of the client's that came too early, since we last sent a message
 }
 
 // goodbye is the end of a connection in peace: RFC 9113, 6.8. It is guarded by the conn's mu.
 type goodbye struct {
+	over  bool      // all of the last streams have ended
+	last  bool      // the client knows which streams are the last ones
 	begun time.Time // when the client was asked to open no more streams; zero: it was not
-	last  bool      // it knows which streams are the last ones
-	over  bool      // all of them have ended
 }
 
 var (

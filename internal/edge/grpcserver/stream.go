@@ -12,8 +12,18 @@ import (
 
 // stream is one call. It is the grpc.ServerTransportStream of its context.
 type stream struct {
-	conn     *conn
-	id       uint32
+	// The fields that each message to the client needs are adjacent: with thousands of streams, most of a
+	// message is waiting for memory. Those from gone on are guarded by conn.mu.
+	conn        *conn
+	id          uint32
+	sending     sync.Mutex
+	gone        bool  // it is over, for the client at least
+	headed      bool  // response headers are sent
+	partial     bool  // the last message is not sent whole
+	starved     bool  // the sender waits for its window
+	granted     bool  // it was among the blocked senders, and may continue
+	added, sent int64 // to and of its window, beside what new streams have
+
 	method   string
 	subtype  string
 	encoding string
@@ -28,32 +38,24 @@ type stream struct {
 
 	arrived  sync.Cond // the receiver waits on it
 	sendable sync.Cond // the sender waits on it
-	sending  sync.Mutex
 
 	// All below is guarded by conn.mu.
 
-	gone       bool         // it is over, for the client at least
-	halfClosed bool         // the client sends no more
-	drained    bool         // the handler has received io.EOF
-	deaf       bool         // see StopReceiving
-	parked     func() error // see Park; nil: it is not
-	in         []byte       // bytes that the handler has not read
-	message    []byte       // of size bytes, as far as it has arrived; the next bytes belong to it
-	size       int          // 0: the next bytes belong to in
-	held       int          // bytes of it that Config.Hold has granted
-	allowed    int          // bytes that the client may still send
-	length     int64        // bytes that the request said it would have; -1: none said
-	got        int64        // bytes that have arrived, without padding
-	empty      int          // DATA frames without content
-
-	added, sent int64         // to and of its window, beside what new streams have
-	starved     bool          // the sender waits for its window
-	place       *list.Element // among the blocked senders; nil: it is none
-	granted     bool          // it was one, and may continue
-	headed      bool          // response headers are sent
-	partial     bool          // the last message is not sent whole
-	header      metadata.MD
-	trailer     metadata.MD
+	halfClosed bool          // the client sends no more
+	drained    bool          // the handler has received io.EOF
+	deaf       bool          // see StopReceiving
+	parked     func() error  // see Park; nil: it is not
+	in         []byte        // bytes that the handler has not read
+	message    []byte        // of size bytes, as far as it has arrived; the next bytes belong to it
+	size       int           // 0: the next bytes belong to in
+	held       int           // bytes of it that Config.Hold has granted
+	allowed    int           // bytes that the client may still send
+	length     int64         // bytes that the request said it would have; -1: none said
+	got        int64         // bytes that have arrived, without padding
+	empty      int           // DATA frames without content
+	place      *list.Element // among the blocked senders; nil: it is none
+	header     metadata.MD
+	trailer    metadata.MD
 }
 
 // receiveLocked takes the content of a DATA frame. size is its length with its padding.

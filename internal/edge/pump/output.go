@@ -52,11 +52,11 @@ const (
 
 // output leads from a stream's tasks to its client. The pump that is at the stream owns it.
 type output struct {
-	plain Messages
-	says  Announcer // of plain; nil: it does not announce when it waits
-	to    Transport // nil: messages go to plain
 	own   *Scratch  // of the pump that is at the stream
+	to    Transport // nil: messages go to plain
 	err   error     // of the first send that has failed
+	says  Announcer // of plain; nil: it does not announce when it waits
+	plain Messages
 }
 
 // Send sends a *wire.Encoded or a proto message, at the end of the turn at the latest. It

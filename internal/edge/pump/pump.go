@@ -3,7 +3,6 @@ package pump
 import (
 	"context"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -51,20 +50,47 @@ type Conn struct {
 	due   atomic.Bool // changed under mu; it is on the pumps' list, or a pump is at it
 
 	mu          sync.Mutex
-	left        sync.Cond // Close waits on it for a stream's busy to end
 	first, last *Stream   // guarded by mu; those with tasks to run that no pump is at, first come first served
+	left        sync.Cond // Close waits on it for a stream's busy to end
 }
 
 // Stream is one stream of a connection. One pump at a time is at it.
 type Stream struct {
 	conn   *Conn
-	client *client
-	out    output
-
 	next   *Stream     // guarded by conn.mu; the next one that is ready
-	ready  []*Task     // guarded by conn.mu; tasks to run, first come first served
+	ready  tasks       // guarded by conn.mu; to run
 	busy   bool        // guarded by conn.mu; a pump is at it
 	closed atomic.Bool // set under conn.mu; no task of it begins again
+	out    output
+	client *client
+}
+
+// tasks are queued ones, first come first served.
+type tasks struct{ first, last *Task }
+
+func (ts *tasks) push(t *Task) {
+	if ts.first == nil {
+		ts.first = t
+	} else {
+		ts.last.next = t
+	}
+	ts.last = t
+}
+
+func (ts *tasks) pop() *Task {
+	t := ts.first
+	ts.first, t.next = t.next, nil
+	return t
+}
+
+func (ts *tasks) putFirst(others tasks) {
+	if others.first == nil {
+		return
+	}
+	if others.last.next = ts.first; ts.first == nil {
+		ts.last = others.last
+	}
+	ts.first = others.first
 }
 
 // Task is something to do for a stream, again and again: one run at a time for
@@ -73,7 +99,7 @@ type Task struct {
 	s       *Stream
 	started atomic.Bool
 	queued  atomic.Bool // from the wake to the run; the one that sets it puts the task on a list
-	next    *Task       // in conn.woken
+	next    *Task       // in conn.woken, then in the stream's tasks
 	run     func(*Scratch) (again bool)
 }
 
@@ -94,7 +120,6 @@ type Scratch struct {
 	heldUp bool        // a send waits, or has waited: another pump continues in its place
 	wait   func()      // holdUp, allocated once
 	leave  func()      // ends the pump's turn; nil: it has none
-	turn   []*Task
 	again  []*Task
 	buf    []byte   // messages that are not handed over
 	parts  [][]byte // of messages that are handed over
@@ -119,8 +144,8 @@ const (
 	maxVisit = 256
 	// turnBytes is how much a turn of a stream sends before it ends.
 	turnBytes = 256 << 10
-	// maxTurn bounds the tasks of a turn whose list is kept for the next one.
-	maxTurn = 1024
+	// maxAgain bounds the list of a turn's tasks that is kept for the next one.
+	maxAgain = 1024
 )
 
 // Open returns a new stream, of the connection that the call of ctx came by, and of a client,
@@ -168,7 +193,7 @@ func (s *Stream) Close() {
 	for s.busy {
 		c.left.Wait()
 	}
-	s.ready = nil
+	s.ready = tasks{}
 	c.mu.Unlock()
 	p := c.pumps
 	p.mu.Lock()
@@ -242,8 +267,9 @@ func (c *Conn) enqueueLocked(t *Task) {
 	if s.closed.Load() {
 		return
 	}
-	s.ready = append(s.ready, t)
-	if len(s.ready) == 1 && !s.busy { // else it is on the list, or comes there from its pump
+	first := s.ready.first == nil
+	s.ready.push(t)
+	if first && !s.busy { // else it is on the list, or comes there from its pump
 		c.readyLocked(s)
 	}
 }
@@ -425,13 +451,12 @@ func (c *Conn) leaveLocked(own *Scratch) {
 // the other, then their messages are handed over.
 func (c *Conn) turnLocked(s *Stream, own *Scratch) {
 	s.busy = true
-	own.turn = append(own.turn[:0], s.ready...)
-	clear(s.ready)
-	s.ready = s.ready[:0]
-	if rest := c.run(s, own); len(rest) > 0 && !s.closed.Load() {
-		s.ready = slices.Insert(s.ready, 0, rest...) // where they were: first
+	turn := s.ready
+	s.ready = tasks{}
+	if c.run(s, own, &turn); !s.closed.Load() {
+		s.ready.putFirst(turn) // those that had no place in it stay where they were
 	}
-	if len(own.again) > 0 || len(s.ready) > 0 {
+	if len(own.again) > 0 || s.ready.first != nil {
 		c.collectLocked() // those that were woken meanwhile go first
 	}
 	for _, t := range own.again {
@@ -439,32 +464,25 @@ func (c *Conn) turnLocked(s *Stream, own *Scratch) {
 			c.enqueueLocked(t)
 		}
 	}
-	clear(own.turn)
 	clear(own.again)
-	if cap(own.turn) > maxTurn {
-		own.turn, own.again = nil, nil
+	if cap(own.again) > maxAgain {
+		own.again = nil
 	}
 	s.busy = false
-	if len(s.ready) > 0 && !s.closed.Load() {
+	if s.ready.first != nil && !s.closed.Load() {
 		c.readyLocked(s)
 	}
 	c.left.Broadcast()
 }
 
-// run returns the tasks that had no place in the turn; own.again are those that have more
-// to do.
-func (c *Conn) run(s *Stream, own *Scratch) (rest []*Task) {
+// run runs the tasks that have a place in the turn, and takes them off the list; own.again are
+// those that have more to do.
+func (c *Conn) run(s *Stream, own *Scratch, turn *tasks) {
 	c.mu.Unlock()
 	defer c.mu.Lock()
 	s.out.own, own.sent, own.again = own, 0, own.again[:0]
-	for i, t := range own.turn {
-		if s.closed.Load() {
-			break
-		}
-		if own.sent >= turnBytes {
-			rest = own.turn[i:]
-			break
-		}
+	for turn.first != nil && own.sent < turnBytes && !s.closed.Load() {
+		t := turn.pop()
 		own.sent += taskBytes
 		t.queued.Store(false) // a wake from now on is one for the next turn
 		if t.run(own) {
@@ -473,5 +491,4 @@ func (c *Conn) run(s *Stream, own *Scratch) (rest []*Task) {
 	}
 	s.out.flush()
 	s.out.own = nil
-	return rest
 }

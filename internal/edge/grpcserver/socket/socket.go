@@ -18,22 +18,20 @@ import (
 // block: the bytes that the kernel does not take are its backlog, until Drain has written
 // them.
 type Socket struct {
-	net.Conn
-	raw syscall.RawConn // nil: the connection is not the kernel's
-	Low *rawconn.Conn   // the lowest one; nil: it cannot rest
-
 	mu      sync.Mutex
-	owned   bool   // guarded by mu
-	held    bool   // guarded by mu; Write adds to the backlog alone
-	backlog []byte // guarded by mu
+	owned   bool            // guarded by mu
+	held    bool            // guarded by mu; Write adds to the backlog alone
+	backlog []byte          // guarded by mu
+	raw     syscall.RawConn // nil: the connection is not the kernel's
+	attempt attempt         // guarded by mu
 
-	attempt attempt // guarded by mu
+	net.Conn
+	Low *rawconn.Conn // the lowest one; nil: it cannot rest
 }
 
 // attempt is one write(2). It lives in the socket, so that a write allocates nothing.
 type attempt struct {
-	p    []byte
-	n    int
+	p    []byte // that are left
 	err  error
 	call func(fd uintptr)
 }
@@ -207,13 +205,14 @@ func (s *Socket) tryLocked(p []byte) (int, error) {
 		return 0, nil
 	}
 	a := &s.attempt
-	a.p, a.n, a.err = p, 0, nil
+	a.p, a.err = p, nil
 	err := s.raw.Control(a.call)
+	n := len(p) - len(a.p)
 	a.p = nil
 	if err == nil {
 		err = a.err
 	}
-	return a.n, err
+	return n, err
 }
 
 // do is the system call, once the descriptor is known. It never waits, so that Control is enough:
@@ -225,6 +224,6 @@ func (a *attempt) do(fd uintptr) {
 	case err != nil:
 		a.err = err
 	default:
-		a.n = n
+		a.p = a.p[n:]
 	}
 }
