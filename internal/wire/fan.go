@@ -79,14 +79,22 @@ func recipient(field protowire.Number, id int64) Recipient {
 	return Recipient{id: appendRecipient(nil, field, id)}
 }
 
-// MaxRecipient is the most bytes that AppendEtcdRecipient appends.
+// MaxRecipient is the most bytes that AppendRecipient appends.
 const MaxRecipient = 1 + 10
 
-// EtcdRecipientSize returns the bytes that AppendEtcdRecipient appends.
-func EtcdRecipientSize(id int64) int { return 1 + protowire.SizeVarint(uint64(id)) } //nolint:gosec // proto's int64
+// RecipientSize returns the bytes that AppendRecipient appends.
+func RecipientSize(id int64) int { return 1 + protowire.SizeVarint(uint64(id)) } //nolint:gosec // proto's int64
 
-// AppendEtcdRecipient appends a watch of etcd's API, as a message names it.
-func AppendEtcdRecipient(b []byte, id int64) []byte { return appendRecipient(b, etcdWatchID, id) }
+// Recipient returns a watch of the message's API.
+func (m *Shared) Recipient(id int64) Recipient { return Recipient{id: m.AppendRecipient(nil, id)} }
+
+// AppendRecipient appends a watch of the message's API, as the message names it.
+func (m *Shared) AppendRecipient(b []byte, id int64) []byte {
+	if m.key.etcd {
+		return appendRecipient(b, etcdWatchID, id)
+	}
+	return appendRecipient(b, watchID, id)
+}
 
 func appendRecipient(b []byte, field protowire.Number, id int64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), uint64(id)) //nolint:gosec // proto's int64

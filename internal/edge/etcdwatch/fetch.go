@@ -83,7 +83,7 @@ func (w *watch) sendPast(own *pump.Scratch, b *kv.Batch) (size int, held bool) {
 		w.quiet = false
 		own.Trace.Sent(b.Revision, 1)
 		size = w.s.events(own, b.Revision, &w.readerKind, b.Revision != w.bare, kept, func(m *wire.Shared) error {
-			w.stats.Sent(m.Size() + wire.EtcdRecipientSize(w.id))
+			w.stats.Sent(m.Size() + wire.RecipientSize(w.id))
 			return w.s.tasks.SendShared(m, w.id)
 		})
 	}

@@ -139,7 +139,7 @@ func (r *reader) join() {
 		w.quiet = w.quiet && w.sends == r.sends
 		w.reader, w.sends, w.place = other, other.sends, len(other.watches)
 		other.watches, other.ids = append(other.watches, w), append(other.ids, w.id)
-		w.stats.Share(&other.sent, wire.EtcdRecipientSize(w.id))
+		w.stats.Share(&other.sent, wire.RecipientSize(w.id))
 		w.stats.Follow(other.inner)
 	}
 	other.left = min(other.left, r.left)

@@ -238,7 +238,7 @@ func (w *watch) lookForHome(from kv.Revision) (*reader, error) {
 // follow has the watch be served by its new reader.
 func (w *watch) follow() {
 	w.place, w.sends = 0, 0
-	w.stats.Share(&w.reader.sent, wire.EtcdRecipientSize(w.id))
+	w.stats.Share(&w.reader.sent, wire.RecipientSize(w.id))
 	w.stats.Follow(w.reader.inner)
 }
 

@@ -151,8 +151,8 @@ func (c *crowd) readOne(r *reader, depth int, p *parcels, own *pump.Scratch) {
 	if len(r.watches) == 0 { // it has closed its window
 		return
 	}
-	if only := r.watches[0]; only.phase != live { // readers are shared by live watches
-		only.task.Wake()
+	if !r.live {
+		r.watches[0].task.Wake() // the only one
 		return
 	}
 	for n := 1; ; n++ {
@@ -211,9 +211,9 @@ func (c *crowd) sendOne(x *parcel, p *parcels, own *pump.Scratch) (watches int) 
 			return nil
 		}
 		for _, r := range x.to {
-			for _, w := range r.watches {
-				w.putShared(own.Fan.WatchShared(x.revision, more, run, x.prev))
-			}
+			m := own.Fan.WatchShared(x.revision, more, run, x.prev)
+			r.sent.Sent(m.Size() + wire.RecipientSize(r.ids[0])) // the others' IDs are as long, or nearly
+			c.s.sendShared(m, r.ids)
 		}
 		return nil
 	})

@@ -23,17 +23,17 @@ type reader struct {
 
 	s         *stream
 	conflated *watch // the one watch, if that is conflated; nil
+	round     uint64 // guarded by the crowd's mu: of the crowd, when the reader was added last
 
-	// Owned by the pump.
-	readerKind
-	at      kv.Revision // of the last event that was sent; 0: none
-	watches []*watch
-	ids     []int64             // theirs
-	to      wire.Recipient      // all of them
-	stale   bool                // to is not that of ids
+	// Owned by the pump. Those that each event needs come first.
+	live    bool                // its watches are: it has one at most before
+	at      kv.Revision         // of the last event that was sent; 0: none
+	ids     []int64             // of watches
 	sent    watchstats.Messages // for operators
-
-	round uint64 // guarded by the crowd's mu: of the crowd, when the reader was added last
+	watches []*watch
+	readerKind
+	to    wire.Recipient // all of them
+	stale bool           // to is not that of ids
 }
 
 // readerKind identifies the watches that share a reader.

@@ -23,8 +23,13 @@ import (
 
 // stream is one client's Watch stream.
 type stream struct {
-	api      *API
-	tasks    *pump.Stream
+	// The fields that each delivery reads are adjacent.
+	api     *API
+	tasks   *pump.Stream
+	failed  bool        // owned by the pump that is at it: sending does not work
+	several atomic.Bool // it has had more than one watch at a time; set under mu
+	crowd   crowd
+
 	requests *receive.Requests[shardwatchv1.WatchRequest]
 	cancel   context.CancelFunc // of ctx
 	from     net.Addr           // where the client is: the very same for all streams of its connection
@@ -32,9 +37,6 @@ type stream struct {
 	caller   *authz.Caller      // by the policy
 	holder   budget.Client      // the client whose budget the stream uses; none: another node
 	ctx      context.Context    //nolint:containedctx // the stream's life is the context's
-
-	failed  bool        // owned by the pump that is at it: sending does not work
-	several atomic.Bool // it has had more than one watch at a time; set under mu
 
 	mu         sync.Mutex
 	watches    map[int64]*watch // guarded by mu
@@ -44,7 +46,6 @@ type stream struct {
 	closing    bool             // guarded by mu; no goroutine starts any more
 
 	progress progress
-	crowd    crowd
 }
 
 // turns returns the client for the fair queue: the one whose budget the stream uses, or the other
@@ -380,6 +381,11 @@ func (s *stream) send(m any) bool {
 // sendTo is send for a message that others get as well.
 func (s *stream) sendTo(to wire.Recipient, m *wire.Shared) bool {
 	return !s.failed && s.check(s.tasks.SendTo(to, m))
+}
+
+// sendShared is send of a message to each of several watches.
+func (s *stream) sendShared(m *wire.Shared, ids []int64) bool {
+	return !s.failed && s.check(s.tasks.SendShared(m, ids...))
 }
 
 // check reports whether the stream works, after something was sent.

@@ -245,6 +245,7 @@ func (w *watch) takeOpened() {
 // goLive continues with the window.
 func (w *watch) goLive() {
 	w.phase = live
+	w.inner.live = true
 	w.inner.readerKind = readerKind{rng: w.rng, prev: w.prev, follows: w.follows}
 	w.stats.Share(&w.inner.sent, 0)
 	w.stats.Follow(w.inner.Watch)

@@ -29,7 +29,6 @@ type watch struct {
 	rng  kv.Range
 	prev bool
 	task pump.Task
-	to   wire.Recipient
 	// stats is for operators.
 	stats watchstats.Watch
 	// refused: over the stream's limit, and not on its list.
@@ -70,7 +69,7 @@ const (
 )
 
 func newWatch(s *stream, id int64, rng kv.Range, prev bool) *watch {
-	w := &watch{id: id, s: s, rng: rng, prev: prev, to: wire.NewRecipient(id)}
+	w := &watch{id: id, s: s, rng: rng, prev: prev}
 	w.stats.Open(time.Now())
 	w.task.Init(s.tasks, w.run)
 	return w
@@ -155,12 +154,6 @@ func (w *watch) resumed(at start) {
 func (w *watch) put(m *wire.Encoded) bool {
 	w.stats.Sent(m.Buffers.Len())
 	return w.s.send(m)
-}
-
-// putShared is put for a message that other watches get as well.
-func (w *watch) putShared(m *wire.Shared) bool {
-	w.stats.Sent(m.SizeTo(w.to))
-	return w.s.sendTo(w.to, m)
 }
 
 // begins starts a watch with a unit.

@@ -79,7 +79,7 @@ func (s *Stream) Send(m any) error {
 	return o.err
 }
 
-// SendShared is Send of a message to each of several watches of etcd's API, by their IDs.
+// SendShared is Send of a message to each of several watches of its API, by their IDs.
 func (s *Stream) SendShared(m *wire.Shared, ids ...int64) error {
 	o := &s.out
 	for _, id := range ids {
@@ -87,10 +87,10 @@ func (s *Stream) SendShared(m *wire.Shared, ids ...int64) error {
 		case o.err != nil:
 			return o.err
 		case o.to == nil:
-			o.err = o.plain.SendMsg(m.To(wire.NewEtcdRecipient(id)))
+			o.err = o.plain.SendMsg(m.To(m.Recipient(id)))
 		default:
 			var head [wire.MaxRecipient]byte
-			begin := wire.AppendEtcdRecipient(head[:0], id)
+			begin := m.AppendRecipient(head[:0], id)
 			o.send(len(begin)+m.Size(), begin, m.Rest())
 		}
 	}
