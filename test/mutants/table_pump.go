@@ -36,7 +36,7 @@ func pumpGroup() Group {
 			Name: "pump-again-twice", Bug: "a task with more to do that is woken meanwhile is on the list twice", File: "pump.go",
 			Old: `if t.queued.CompareAndSwap(false, true) {
 			c`, New: `{
-			c`, Tests: "TestATurnIsBounded",
+			c`, Tests: "TestATaskThatHasMoreToDoAndIsWoken",
 		},
 		{
 			Name: "pump-wakes-out-of-order", Bug: "tasks that were woken last run first", File: "pump.go",

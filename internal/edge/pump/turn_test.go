@@ -66,3 +66,34 @@ func TestVisitsWaitForTurns(t *testing.T) {
 		pumps.Wait()
 	})
 }
+
+// A task that has more to do and is woken meanwhile runs once for both.
+func TestATaskThatHasMoreToDoAndIsWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pumps pump.Pumps
+		s := open(&pumps, new(connection), nil)
+		var order []string
+		var first, other pump.Task
+		other.Init(s.Stream, func(*pump.Scratch) bool {
+			order = append(order, "other")
+			return false
+		})
+		first.Init(s.Stream, func(*pump.Scratch) bool {
+			if order = append(order, "first"); len(order) > 2 {
+				return false
+			}
+			first.Wake()
+			other.Wake()
+			return true
+		})
+		other.Start()
+		synctest.Wait()
+		first.Start()
+		synctest.Wait()
+		if want := []string{"other", "first", "first", "other"}; !slices.Equal(order, want) {
+			t.Errorf("%q, want %q", order, want)
+		}
+		s.Close()
+		pumps.Wait()
+	})
+}
