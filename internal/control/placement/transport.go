@@ -15,10 +15,15 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
 )
 
 const (
+	// heartbeats is how many heartbeats raft's leader sends to a voter within Config.Heartbeat, at
+	// the most: it pauses for a tenth of that time, or up to twice as long, at random.
+	heartbeats = 10
+
 	connectionsPerPeer = 3
 	ioTimeout          = 5 * time.Second
 	handshakeTimeout   = 10 * time.Second
@@ -262,6 +267,33 @@ func (c *ownedConn) Close() error {
 	return c.Conn.Close()
 }
 
+// beating is raft's transport whose heartbeats leave with a beat of the node: raft sends one to
+// each voter at a random moment of its own, and each wakes two processes. It has all of raft's
+// optional methods, pre-vote among them.
+type beating struct {
+	*raft.NetworkTransport
+	closed <-chan struct{}
+}
+
+// AppendEntries implements raft.Transport.
+func (t *beating) AppendEntries(id raft.ServerID, to raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if isHeartbeat(args) {
+		next := time.NewTimer(beat.Until(beat.Every))
+		defer next.Stop()
+		select {
+		case <-next.C:
+		case <-t.closed:
+		}
+	}
+	return t.NetworkTransport.AppendEntries(id, to, args, resp) //nolint:wrapcheck // raft looks at it
+}
+
+// isHeartbeat reports whether a request only says that the leader lives, as raft's own transport
+// finds it.
+func isHeartbeat(r *raft.AppendEntriesRequest) bool {
+	return len(r.Entries) == 0 && r.PrevLogEntry == 0 && r.PrevLogTerm == 0 && r.LeaderCommitIndex == 0
+}
+
 // transport is raft's transport with a function that ends it. Raft gets the inner one
 // unwrapped: it asks it for optional methods, pre-vote among them.
 type transport struct {
@@ -283,8 +315,12 @@ func openTransport(cfg *Config, p *port, generation uint64, configured func(raft
 		ServerAddressProvider: found,
 		Logger:                log, Stream: s, MaxPool: connectionsPerPeer, Timeout: ioTimeout,
 	})
-	return transport{Transport: t, close: func() error {
+	out := transport{Transport: t, close: func() error {
 		t.CloseStreams()
 		return errors.Join(t.Close(), s.Close())
 	}}
+	if cfg.Heartbeat >= heartbeats*beat.Every {
+		out.Transport = &beating{NetworkTransport: t, closed: s.closed}
+	}
+	return out
 }
