@@ -8,9 +8,13 @@ import "time"
 // Every is the time between two beats. They are the same moments in all processes of a machine.
 const Every = 200 * time.Millisecond
 
-// Until returns the time until the next moment that is a multiple of every, itself one of
-// Every.
+// Until returns the time until the next moment that is a multiple of every. If every is not a
+// multiple of Every, the moment is the beat before: twice a second is 0, 0.4, 1, 1.4 and so on.
 func Until(every time.Duration) time.Duration {
 	now := time.Now()
-	return now.Truncate(every).Add(every).Sub(now)
+	for next := now.Truncate(every); ; next = next.Add(every) {
+		if at := next.Truncate(Every); at.After(now) {
+			return at.Sub(now)
+		}
+	}
 }

@@ -27,3 +27,28 @@ func TestBeatsFallTogether(t *testing.T) {
 		}
 	})
 }
+
+// What falls between two beats is done with the one before, as often.
+func TestOtherIntervalsFallOnBeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const every = Every*2 + Every/2
+		time.Sleep(Until(2 * every))
+		begin := time.Now()
+		for range 10 {
+			for _, want := range []time.Duration{2 * Every, 3 * Every} {
+				d := Until(every)
+				if d != want {
+					t.Fatalf("%v after the begin: the next is in %v, want %v", time.Since(begin), d, want)
+				}
+				time.Sleep(d / 3)
+				if rest := Until(every); rest != d-d/3 {
+					t.Fatalf("%v before the next: %v", d-d/3, rest)
+				}
+				time.Sleep(d - d/3)
+			}
+		}
+		if d := time.Since(begin); d != 20*every {
+			t.Errorf("20 times in %v, want %v", d, 20*every)
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/replica"
 )
 
@@ -111,6 +112,24 @@ func TestALookIsBorrowed(t *testing.T) {
 		c.own, c.told, c.other, c.newest, c.err = ago(step.own), ago(step.told), step.other, step.newest, step.err
 		if _, got := c.lendsLocked(start); got != step.want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// Two nodes that tell each other, and have read etcd with the same beat, each take their own read
+// for the newest: either may leave the next one to the other, and either may read.
+func TestNodesThatReadWithTheSameBeatPart(t *testing.T) {
+	now := time.Unix(1000, 0)
+	own := now.Add(-2 * beat.Every)
+	c := newClock(nil)
+	c.own, c.told = own, now
+	c.newest = replica.Look{Lineage: 1, Revision: 7, At: own}
+	c.other = replica.Look{Lineage: 1, Revision: 7, At: own.Add(-beat.Every/2 + 1)}
+	for read, left := false, false; !read || !left; {
+		if look, lent := c.lendsLocked(now); !lent {
+			read = true
+		} else if left = true; look != c.other {
+			t.Fatalf("%+v, want that of the other node", look)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/data/copies"
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -66,8 +67,7 @@ func (c *clock) run(ctx context.Context) error {
 		} else if c.ok.Load() {
 			c.look(ctx)
 		}
-		// Of nodes that look at the same moment, none is the last: see borrowed.
-		tick.Reset(copies.LookEvery - rand.N(copies.LookEvery/50))
+		tick.Reset(beat.Until(copies.LookEvery))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -165,9 +165,10 @@ func (c *clock) look(ctx context.Context) {
 }
 
 const (
-	// ownEvery is how often a node reads etcd itself at the least: it finds out that
-	// etcd does not answer here, and takes part in finding that etcd was restored.
-	ownEvery = 2 * time.Second
+	// ownEvery is how often a node reads etcd itself at the least, two seconds, with the beat that is
+	// next to it: it finds out that etcd does not answer here, and takes part in finding that etcd was
+	// restored.
+	ownEvery = 2*time.Second - beat.Every/2
 	// borrowedFor is how old a look of another node may be. It is up to a heartbeat old
 	// when it arrives, and so is the next one, which begins LookEvery later.
 	borrowedFor = copies.LookEvery + 2*replica.Heartbeat
@@ -198,10 +199,14 @@ func (c *clock) borrowed(now time.Time) (replica.Look, bool) {
 func (c *clock) lendsLocked(now time.Time) (replica.Look, bool) {
 	look := c.other
 	if now.Sub(c.told) < toldFor { // others count on this node
-		if c.newest.At.Equal(c.own) {
+		switch {
+		case !c.newest.At.Equal(c.own):
+			look = c.newest
+		case c.own.Sub(c.other.At) >= beat.Every/2, rand.N(2) == 0:
 			return look, false
 		}
-		look = c.newest
+		// Otherwise another node has read etcd with the same beat. Each of the two takes its own
+		// read for the newest, so one of them must happen to leave the next to the other.
 	}
 	return look, c.err == nil && now.Sub(c.own) < ownEvery && now.Sub(look.At) < borrowedFor
 }
