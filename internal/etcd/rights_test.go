@@ -251,3 +251,66 @@ func TestConfirmReachesAllMembers(t *testing.T) {
 	}
 	t.Error("a member has not seen the token")
 }
+
+// While authentication is off, each read of etcd's revision proves it once Authenticated has
+// asked. The first read after it was turned on finds that, and is answered nevertheless.
+func TestReadsProveThatAuthenticationIsOff(t *testing.T) {
+	for _, user := range []string{"", "root"} {
+		t.Run("as "+user, func(t *testing.T) {
+			s := etcdtest.Start(t)
+			c := as(t, s, user)
+			read := func() {
+				t.Helper()
+				_, err := c.Revision(t.Context())
+				if on, _ := c.AuthOff(); user != "" && err != nil {
+					t.Errorf("read: %v, proven at %v", err, on)
+				}
+			}
+			proven := func(when string, want bool) {
+				t.Helper()
+				if at, _ := c.AuthOff(); at.IsZero() == want {
+					t.Errorf("%s: proven at %v", when, at)
+				}
+			}
+			read()
+			proven("before the question", false)
+			if on, err := c.Authenticated(t.Context()); on || err != nil {
+				t.Fatal(on, err)
+			}
+			proven("by the question alone", false)
+			began := time.Now()
+			read()
+			proven("by a read", true)
+			if at, _ := c.AuthOff(); at.Before(began) {
+				t.Errorf("a read of %v proves it as of %v", began, at)
+			}
+			_, ended := c.AuthOff()
+			root := s.AuthOn()
+			select {
+			case <-ended:
+				t.Error("found without a read")
+			default:
+			}
+			read()
+			select {
+			case <-ended:
+			default:
+				t.Error("not found by a read")
+			}
+			proven("turned on", false)
+			if on, err := c.Authenticated(t.Context()); !on || err != nil {
+				t.Errorf("authentication is on: %v, %v", on, err)
+			}
+			if _, err := root.AuthDisable(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			read()
+			proven("turned off, and not asked", false)
+			if on, err := c.Authenticated(t.Context()); on || err != nil {
+				t.Fatal(on, err)
+			}
+			read()
+			proven("turned off", true)
+		})
+	}
+}

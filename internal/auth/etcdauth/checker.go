@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/shardwatch/shardwatch/internal/auth/etcdroles"
+	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
@@ -128,19 +129,33 @@ func (g *Checker) Changed() <-chan struct{} { return g.changed.Wait() }
 // Run keeps up with etcd until ctx ends.
 func (g *Checker) Run(ctx context.Context) error {
 	for {
-		g.Reread(ctx)
-		pause := g.cfg.Poll - rand.N(g.cfg.Poll/8) // or all nodes ask at once
+		_, ended := g.cfg.Etcd.AuthOff()
+		pause := beat.Until(g.cfg.Poll)
+		if !g.proven() {
+			g.Reread(ctx)
+			pause = g.cfg.Poll - rand.N(g.cfg.Poll/8) // or all nodes ask at once
+		}
 		if now := g.rights.Load(); now.denied != nil && !now.on {
 			pause = min(pause, soon)
 		}
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
+		case <-ended:
+			t.Stop()
 		case <-ctx.Done():
 			t.Stop()
 			return nil
 		}
 	}
+}
+
+// proven reports whether another read has proved that authentication is off, as is known here.
+// The nodes' reads of etcd's revision do so every two seconds; a quarter of Poll is for late ones.
+func (g *Checker) proven() bool {
+	now := g.rights.Load()
+	at, _ := g.cfg.Etcd.AuthOff()
+	return now.denied == nil && !now.on && time.Since(at) < g.cfg.Poll*5/4
 }
 
 // soon is how soon it is tried again while nothing is known.

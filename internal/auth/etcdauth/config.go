@@ -19,7 +19,11 @@ type Etcd interface {
 	Account() bool
 	// Authenticated reports whether authentication is on, cheaply.
 	Authenticated(ctx context.Context) (bool, error)
-	// AuthStatus reports the same with the revision of users and roles.
+	// AuthOff returns when the last other read began that proved that authentication is off, zero:
+	// none has since Authenticated has found so; and a channel that is closed when one finds that it
+	// is on.
+	AuthOff() (at time.Time, ended <-chan struct{})
+	// AuthStatus reports the same as Authenticated with the revision of users and roles.
 	AuthStatus(ctx context.Context) (on bool, revision uint64, err error)
 	// Grants reads users and roles, which may be of different times. It fails
 	// with etcdroles.ErrUnreadable when our account may not.
@@ -39,7 +43,8 @@ type Config struct {
 	Logger *slog.Logger
 
 	// Poll is how often etcd is asked whether its users or roles have changed:
-	// a revoked right still holds for that long, plus the time to read them.
+	// a revoked right still holds for that long, plus the time to read them. While other reads
+	// prove as often that authentication is off, etcd is not asked.
 	Poll time.Duration
 	// Reread is how often users and roles are read though etcd says that they
 	// have not changed: a backup that was restored may be at the same revision

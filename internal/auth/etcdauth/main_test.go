@@ -21,6 +21,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/etcd"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -177,7 +178,9 @@ type fake struct {
 	owner    func(ctx context.Context, token, user string) error
 	calls    map[string]int
 	account  bool
-	away     error // the answer to questions about all users; nil: it answers
+	away     error     // the answer to questions about all users; nil: it answers
+	open     time.Time // of the last other read that proved that authentication is off
+	ended    wait.Signal
 }
 
 func (f *fake) called(what string) {
@@ -220,6 +223,13 @@ func (f *fake) Confirm(ctx context.Context, token string) error {
 }
 
 func (f *fake) Account() bool { return f.account }
+
+func (f *fake) AuthOff() (at time.Time, ended <-chan struct{}) {
+	ended = f.ended.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.open, ended
+}
 
 func (f *fake) ConfirmUser(ctx context.Context, token, user string) error {
 	f.called("owner")

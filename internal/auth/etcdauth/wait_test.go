@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/shardwatch/shardwatch/internal/auth/etcdroles"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -252,6 +253,50 @@ func TestHowOftenEtcdIsAsked(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		if n := e.count("authenticated") - before; n < 10 || n > 12 {
 			t.Errorf("asked %d times in ten minutes, want 10 to 12", n)
+		}
+	})
+}
+
+// Etcd is not asked while other reads prove often enough that authentication is off, and at once
+// when one finds that it is on.
+func TestOtherReadsSpareTheQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &fake{grants: func() (etcdroles.Grants, error) { return etcdroles.Grants{}, nil }}
+		cfg := quick(e)
+		cfg.Poll = Defaults().Poll
+		g := start(t, cfg)
+		prove := func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.open = time.Now()
+		}
+		for range 100 {
+			prove()
+			time.Sleep(cfg.Poll)
+		}
+		if n := e.count("authenticated"); n != 1 {
+			t.Errorf("asked %d times while reads proved it, want 1", n)
+		}
+		time.Sleep(100 * cfg.Poll)
+		if n := e.count("authenticated"); n < 99 {
+			t.Errorf("asked %d times within 100 polls without a proof", n)
+		}
+		prove()
+		time.Sleep(cfg.Poll) // the last question has been asked
+		prove()
+		e.mu.Lock()
+		e.on, e.revision, e.open = true, 1, time.Time{}
+		e.mu.Unlock()
+		e.ended.Notify()
+		synctest.Wait()
+		if s := g.Status(); !s.On {
+			t.Errorf("%+v when a read has found that authentication is on", s)
+		}
+		before := e.count("status")
+		prove() // of before it was turned on
+		time.Sleep(10 * cfg.Poll)
+		if n := e.count("status") - before; n < 10 {
+			t.Errorf("asked %d times for changes of rights within 10 polls", n)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/beat"
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -32,7 +33,7 @@ func (l *leader) askReports(ctx context.Context) {
 			l.reportMu.Unlock()
 			l.members.Notify()
 		}
-		if !pause(ctx, planner.FillInterval, true) {
+		if !pause(ctx, beat.Until(planner.FillInterval), true) {
 			return
 		}
 	}

@@ -127,7 +127,7 @@ func (c *Reader) probe(ctx context.Context, deed string, at kv.Revision) (Clock,
 // read makes a linearizable read as of a revision; 0: now.
 func (c *Reader) read(ctx context.Context, deed string, at kv.Revision, opts ...grpc.CallOption) (Clock, error) {
 	var clock Clock
-	err := c.conns.Call(ctx, deed, c.conns.ReadTimeout(), func(ctx context.Context) error {
+	err := c.conns.Read(ctx, deed, c.conns.ReadTimeout(), func(ctx context.Context) error {
 		c.count.clockReads.Add(1)
 		var err error
 		clock, err = c.header(ctx, c.conns.Reads, at, opts...)

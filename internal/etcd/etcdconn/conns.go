@@ -35,6 +35,7 @@ type Conns struct {
 	roster    *roster
 	inquiry   *inquiry
 	login     login
+	authOff   authOff
 	away      away
 	situation situation
 }
@@ -151,16 +152,21 @@ func WithLeader(ctx context.Context) context.Context {
 // answers, with a new token when the old one has expired. Each attempt is
 // bounded by timeout.
 func (c *Conns) Call(ctx context.Context, deed string, timeout time.Duration, do func(context.Context) error) error {
+	return c.call(ctx, deed, timeout, "", do)
+}
+
+// call is Call with another token than that of the account; "": with that.
+func (c *Conns) call(ctx context.Context, deed string, timeout time.Duration, foreign string, do func(context.Context) error) error {
 	var err error
 	for range len(c.endpoints) + 2 {
-		err = c.attempt(ctx, timeout, do)
+		err = c.attempt(ctx, timeout, foreign, do)
 		switch {
 		case err == nil:
 			c.situation.back()
 			return nil
 		case ctx.Err() != nil:
 			return fmt.Errorf("%s: %w", deed, ctx.Err())
-		case errors.Is(err, errAttempt), isToken(err), IsUnavailable(err):
+		case errors.Is(err, errAttempt), foreign == "" && isToken(err), IsUnavailable(err):
 			continue
 		}
 		c.situation.back() // it is there, and says no
@@ -176,16 +182,18 @@ func (c *Conns) Call(ctx context.Context, deed string, timeout time.Duration, do
 // errAttempt reports that one endpoint did not answer in time.
 var errAttempt = errors.New("no answer in time")
 
-func (c *Conns) attempt(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
-	token, err := c.login.token(ctx)
-	if err != nil {
-		return err
+func (c *Conns) attempt(ctx context.Context, timeout time.Duration, foreign string, do func(context.Context) error) (err error) {
+	token := foreign
+	if token == "" {
+		if token, err = c.login.token(ctx); err != nil {
+			return err
+		}
 	}
 	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err = do(WithLeader(WithToken(within, token)))
 	if isToken(err) {
-		c.login.forget(token)
+		c.login.forget(token) // a foreign one is not there
 	}
 	if err != nil && (within.Err() != nil || wire.IsTimeout(err)) && ctx.Err() == nil {
 		return fmt.Errorf("%w (%v): %w", errAttempt, timeout, err)

@@ -31,8 +31,10 @@ func (c *Conns) Authenticated(ctx context.Context) (bool, error) {
 	err := c.as(ctx, invalidToken, c.probeOnce)
 	switch {
 	case err == nil:
+		c.authOff.found(true)
 		return false, nil
 	case Is(err, rpctypes.ErrGRPCInvalidAuthToken):
+		c.authOff.found(false)
 		return true, nil
 	}
 	return false, fmt.Errorf("ask etcd whether its authentication is on: %w", err)
