@@ -386,6 +386,10 @@ func mapchangeGroup() Group {
 func placementGroup() Group {
 	return Group{Package: "internal/control/placement", Mutants: []Mutant{
 		{
+			Name: "heartbeats-at-random", Bug: "wakes the voters for raft's heartbeats at moments of their own", File: "transport.go",
+			Old: `if isHeartbeat(args) {`, New: `if false {`, Tests: "TestHeartbeatsLeaveWithTheBeat",
+		},
+		{
 			Name: "barrier-each-second", Bug: "writes an entry of the raft log each second", File: "config.go",
 			Old: `BarrierEvery: 5 * time.Second`, New: `BarrierEvery: time.Second`, Tests: "TestVotersAtRestWriteLittle",
 		},

@@ -3,6 +3,15 @@ package mutants
 func etcdconnGroup() Group {
 	return Group{Package: "internal/etcd/etcdconn", Mutants: []Mutant{
 		{
+			Name: "authentication-stays-off", Bug: "does not learn from a refused read that authentication was turned on", File: "authoff.go",
+			Old: `		c.authOff.end()
+`, New: ``, Tests: "TestReadsProveThatAuthenticationIsOff", Package: "internal/etcd",
+		},
+		{
+			Name: "off-proven-for-ever", Bug: "takes authentication for off after it was turned on, as of an old read", File: "authoff.go",
+			Old: `if o.off = off; !off {`, New: `if o.off = off; false {`, Tests: "TestReadsProveThatAuthenticationIsOff", Package: "internal/etcd",
+		},
+		{
 			Name: "caller-without-token", Bug: "passes a call without a token on with nothing but the node's certificate", File: "proxy.go",
 			Old: `ctx = WithToken(ctx, invalidToken)`, New: `_ = invalidToken`, Tests: "TestProxyConnCarriesTheCaller", Package: "internal/etcd",
 		},

@@ -3,6 +3,14 @@ package mutants
 func guardGroup() Group {
 	return Group{Package: "internal/auth/etcdauth", Mutants: []Mutant{
 		{
+			Name: "asks-despite-proofs", Bug: "asks etcd whether authentication is on although other reads prove that it is off", File: "checker.go",
+			Old: `if !g.proven() {`, New: `if true {`, Tests: "TestOtherReadsSpareTheQuestion",
+		},
+		{
+			Name: "proofs-of-before", Bug: "does not follow the rights of users after a read from before authentication was turned on", File: "checker.go",
+			Old: `return now.denied == nil && !now.on && time`, New: `return now.denied == nil && time`, Tests: "TestOtherReadsSpareTheQuestion",
+		},
+		{
 			Name: "off-is-not-told", Bug: "watches do not learn that authentication was turned off", File: "rights.go",
 			Old: `if before.on || now.on || before.denied != nil {`, New: `if now.on || before.denied != nil {`, Tests: "TestOffIsKnown",
 		},
