@@ -28,7 +28,7 @@ func TestBeatsFallTogether(t *testing.T) {
 	})
 }
 
-// What falls between two beats is done with the one before, as often.
+// Work that is due between two beats is done with the beat before, as often.
 func TestOtherIntervalsFallOnBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const every = Every*2 + Every/2
