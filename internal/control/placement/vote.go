@@ -154,7 +154,9 @@ func (p *Placement) raftConfig(log raftLogger) *raft.Config {
 	c := raft.DefaultConfig()
 	c.LocalID = p.self
 	c.HeartbeatTimeout, c.ElectionTimeout = p.cfg.Heartbeat, p.cfg.Election
-	c.LeaderLeaseTimeout = p.cfg.Heartbeat / 2
+	// The leader ends before any voter becomes a candidate, and after the answers to two heartbeats in a row
+	// are missing: they leave with beats, up to 0.6 s apart.
+	c.LeaderLeaseTimeout = p.cfg.Heartbeat * 3 / 4
 	c.CommitTimeout = p.cfg.Heartbeat // commit does not wait for it
 	c.SnapshotThreshold = 1024        // a map is small, and so is its log
 	c.TrailingLogs = 1024
