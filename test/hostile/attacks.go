@@ -210,7 +210,7 @@ func catchUpKeys(ctx context.Context, a *attacker) error {
 	for id := int64(1); ; id++ {
 		key := fmt.Sprintf("%s%08d", everything, id)
 		if err := s.SendMsg(raw(createRequest(etcdAPI, id, key, key+"\x00", 2))); err != nil {
-			return nil //nolint:nilerr // the node ended the stream, as it may
+			return nil // the node ended the stream, as it may
 		}
 		select {
 		case <-ctx.Done():
