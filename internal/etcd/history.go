@@ -13,14 +13,12 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 // HistoryRequest is a part of the past.
 type HistoryRequest struct {
 	Range kv.Range
-	// From is the first revision that is wanted, Before the first that is not
-	// any more. Before must not be ahead of etcd's revision by more than one.
+	// From is the first revision that is wanted, Before the first that is not, etcd's revision plus one at most.
 	From, Before kv.Revision
 	// PrevKV asks for previous values, as far as etcd still has them.
 	PrevKV bool
@@ -54,8 +52,7 @@ const (
 	// historyEvery is how often etcd is asked whether all has come. It catches
 	// up in steps of as much (watchResyncPeriod).
 	historyEvery = 100 * time.Millisecond
-	// gatherFor is how long a stream waits for more callers before it begins: a client that comes back
-	// asks for all of its watches at about the same time.
+	// gatherFor is how long a stream waits for more callers: those of one client come at about the same time.
 	gatherFor = 10 * time.Millisecond
 )
 
@@ -100,9 +97,7 @@ func (c *Client) readWaiting(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	if !wait.Sleep(ctx, gatherFor) {
-		return fmt.Errorf("read etcd's history: %w", context.Cause(ctx))
-	}
+	time.Sleep(gatherFor)
 	c.readTogether(context.WithoutCancel(ctx), c.pastReads.take(maxTogether)) // they have not given up if we do
 	return nil
 }

@@ -3,6 +3,8 @@ package etcdwatch
 import (
 	"maps"
 	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
 // paces are when clients may have etcd read its log. etcd holds its writes for as long as it reads, so that
@@ -23,10 +25,12 @@ const (
 	paceRatio = 300
 	// A read may wait for etcd for as long as etcdWaits, which costs etcd nothing: it looks for watches that need its log
 	// each 0.1 s (mvcc/watchable_store.go, watchResyncPeriod), and History gathers callers for 10 ms. How long
-	// one has waited is not known. With leastCost for each read, their costs are a third to all of etcd's in
-	// the mean, for logs that take etcd from 15 to 200 ms.
-	etcdWaits = 110 * time.Millisecond
-	leastCost = 8 * time.Millisecond
+	// one has waited is not known, so that only what exceeds it counts, or revisionCosts for each revision that
+	// etcd has read, if that is more: it is a half to a fifth of what etcd takes.
+	etcdWaits     = 110 * time.Millisecond
+	revisionCosts = time.Microsecond
+	// endTogether is how much later than the first one a part ends that shares its read.
+	endTogether = 20 * time.Millisecond
 	// paceBurst is the part of the pause that a client need not make which has not read for a
 	// while: most logs are short, and most watches need one or two parts of them.
 	paceBurst = 5 * time.Second
@@ -54,8 +58,8 @@ func (p paces) begin(client string, now time.Time) (pause time.Duration) {
 	return 0
 }
 
-// took notes a read of a client.
-func (p paces) took(client string, began, ended time.Time) {
+// took notes a read of a client, for which etcd has read so many revisions.
+func (p paces) took(client string, began, ended time.Time, revisions kv.Revision) {
 	free := ended.Add(-paceBurst)
 	maps.DeleteFunc(p, func(_ string, x pace) bool { return x.next.Before(free) && x.begun == 0 })
 	x := p[client]
@@ -66,8 +70,8 @@ func (p paces) took(client string, began, ended time.Time) {
 	if x.next.Before(free) {
 		x.next = free
 	}
-	if ended.After(began) {
-		x.next = x.next.Add(paceRatio * (leastCost + max(0, ended.Sub(began)-etcdWaits)))
+	if took := ended.Sub(began); began != x.ended || took > endTogether {
+		x.next = x.next.Add(paceRatio * max(took-etcdWaits, time.Duration(revisions)*revisionCosts)) //nolint:gosec // the log of some years at most
 	}
 	if most := ended.Add(maxPace); x.next.After(most) {
 		x.next = most

@@ -9,7 +9,8 @@ import (
 // another one is not delayed, and one that stops is forgotten.
 func TestReadsOfTheLogArePaced(t *testing.T) {
 	const short, long = etcdWaits / 2, etcdWaits + 60*time.Millisecond // its pause is below maxPace
-	for took, costs := range map[time.Duration]time.Duration{short: leastCost, long: leastCost + long - etcdWaits} {
+	const revisions = 10_000
+	for took, costs := range map[time.Duration]time.Duration{short: revisions * revisionCosts, long: long - etcdWaits} {
 		p := make(paces)
 		start := time.Unix(1000, 0)
 		now, reads := start, 0
@@ -17,8 +18,8 @@ func TestReadsOfTheLogArePaced(t *testing.T) {
 			if pause := p.begin("many", now); pause > 0 {
 				now = now.Add(pause)
 			}
-			for range 3 { // reads that run at the same time count once
-				p.took("many", now, now.Add(took))
+			for i := range time.Duration(3) { // parts of one read count once
+				p.took("many", now, now.Add(took+i*endTogether/10), revisions)
 			}
 			now = now.Add(took)
 			reads++
@@ -31,18 +32,18 @@ func TestReadsOfTheLogArePaced(t *testing.T) {
 		}
 	}
 	p, now := make(paces), time.Unix(1000, 0)
-	p.took("many", now.Add(-time.Hour), now)
+	p.took("many", now.Add(-time.Hour), now, 1)
 	if pause := p.begin("many", now); pause != maxPace {
 		t.Errorf("after a long read: a pause of %v, want %v", pause, maxPace)
 	}
 	now = now.Add(maxPace)
-	p.took("other", now, now.Add(short))
+	p.took("other", now, now.Add(short), revisions)
 	if pause := p.begin("other", now.Add(short)); pause > 0 {
 		t.Errorf("after one short read: a pause of %v", pause)
 	}
-	p.took("other", now, now)
+	p.took("other", now, now, 0)
 	now = now.Add(maxPace)
-	p.took("third", now, now)
+	p.took("third", now, now, 0)
 	if len(p) != 1 {
 		t.Errorf("%d clients are kept, want the one that reads", len(p))
 	}
@@ -60,13 +61,13 @@ func TestPartsBeyondOneReadWait(t *testing.T) {
 	if pause := p.begin("many", now); pause != beginAgain {
 		t.Errorf("one more pauses for %v, want %v", pause, beginAgain)
 	}
-	p.took("other", now, now)
+	p.took("other", now, now, 0)
 	if pause := p.begin("many", now); pause != beginAgain {
 		t.Errorf("after another client's read, one more pauses for %v, want %v", pause, beginAgain)
 	}
 	const cost = 50 * time.Millisecond
 	now = now.Add(time.Second)
-	p.took("many", now.Add(leastCost-cost-etcdWaits), now)
+	p.took("many", now.Add(-cost-etcdWaits), now, 1)
 	pause := p.begin("many", now)
 	if want := paceRatio*cost - paceBurst; pause != want {
 		t.Errorf("after the read, one more pauses for %v, want %v", pause, want)

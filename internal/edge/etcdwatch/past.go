@@ -373,7 +373,7 @@ func (p *past) readPaced(x *part) (etcd.LogPage, error) {
 	h, err := p.read(x)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.paces.took(x.holder.Name, began, time.Now())
+	p.paces.took(x.holder.Name, began, time.Now(), max(p.of.cfg.Router.Newest(), x.from)-x.from)
 	return h, err
 }
 

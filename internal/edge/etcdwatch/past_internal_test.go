@@ -69,7 +69,7 @@ func TestACatchUpWaitsForItsClientsPace(t *testing.T) {
 		log := new(counted)
 		p := newPast(&Streams{cfg: Config{Log: log}})
 		w := &watch{s: &stream{of: p.of, holder: budget.Client{Name: "busy"}}, readerKind: readerKind{rng: kv.Prefix("/a/")}, next: 5, before: 10}
-		p.paces.took("busy", time.Now().Add(-time.Second), time.Now())
+		p.paces.took("busy", time.Now().Add(-time.Second), time.Now(), 0)
 		if _, _, ok := p.take(w); ok {
 			t.Fatal("there is something to take")
 		}

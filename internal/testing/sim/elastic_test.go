@@ -321,7 +321,7 @@ func TestLoadChangesTheMap(t *testing.T) {
 		}
 		close(always)
 		writers.Wait()
-		c.Await(2*time.Minute, "as few owners as before", func() bool { return c.Map().Spec.Owners == 1 && owners(c.Map()) <= owners(first) })
+		c.Await(2*time.Minute, "as few owners as before", func() bool { return c.Map().Spec.Owners == owners(c.Map()) && owners(c.Map()) <= owners(first) })
 		c.Settle(10 * time.Second)
 		if n := units([]*sim.Watcher{w}); n > 0 {
 			t.Error("the watch had to reload the state")
