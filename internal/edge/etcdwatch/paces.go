@@ -23,11 +23,11 @@ type pace struct {
 const (
 	// paceRatio is how long a client pauses after a read, in times of what the read has cost etcd.
 	paceRatio = 300
-	// A read may wait for etcd for as long as etcdWaits, which costs etcd nothing: it looks for watches that need its log
-	// each 0.1 s (mvcc/watchable_store.go, watchResyncPeriod), and History gathers callers for 10 ms. How long
-	// one has waited is not known, so that only what exceeds it counts, or revisionCosts for each revision that
+	// etcdWaits is how long a read waits in the mean before etcd begins with it, which costs etcd nothing: it looks for watches that
+	// need its log each 0.1 s (mvcc/watchable_store.go, watchResyncPeriod), and History gathers callers for 10 ms. How long
+	// one has waited is not known. What exceeds the mean counts, or revisionCosts for each revision that
 	// etcd has read, if that is more: it is a half to a fifth of what etcd takes.
-	etcdWaits     = 110 * time.Millisecond
+	etcdWaits     = 60 * time.Millisecond
 	revisionCosts = time.Microsecond
 	// endTogether is how much later than the first one a part ends that shares its read.
 	endTogether = 20 * time.Millisecond
