@@ -22,8 +22,7 @@ type HistoryRequest struct {
 	From, Before kv.Revision
 	// PrevKV asks for previous values, as far as etcd still has them.
 	PrevKV bool
-	// MaxBytes is the size from which on the answer is cut, between two
-	// revisions. Must be above 0.
+	// MaxBytes is the size from which on the answer is cut, between two revisions. Must be above 0.
 	MaxBytes int
 }
 
@@ -34,12 +33,12 @@ type LogPage struct {
 	// Batches. Less than HistoryRequest.Before when the answer was cut, which
 	// may be before the first revision when many ask for much.
 	Next kv.Revision
+	Took time.Duration // how long etcd was asked for it
 }
 
 const (
-	// maxTogether bounds the requests that are answered by one stream. etcd
-	// reads its log once for so many watches that catch up
-	// (mvcc/watchable_store.go, maxWatchersPerSync).
+	// maxTogether bounds the requests that are answered by one stream: etcd reads its log once for so many
+	// watches that catch up (mvcc/watchable_store.go, maxWatchersPerSync).
 	maxTogether = 512
 	// maxTogetherBytes bounds the bytes of their batches, but for the last response.
 	maxTogetherBytes = 32 << 20
@@ -49,9 +48,8 @@ const (
 	maxPastMessage = 64 << 20
 	// historyTimeout bounds one stream.
 	historyTimeout = 30 * time.Second
-	// historyEvery is how often etcd is asked whether all has come. It catches
-	// up in steps of as much (watchResyncPeriod).
-	historyEvery = 100 * time.Millisecond
+	// historyEvery is how often etcd is asked whether all has come.
+	historyEvery = 20 * time.Millisecond
 	// gatherFor is how long a stream waits for more callers: those of one client come at about the same time.
 	gatherFor = 10 * time.Millisecond
 )
@@ -154,7 +152,7 @@ func (p *pastReads) take(most int) []*pastRead {
 func (c *Client) readTogether(ctx context.Context, batch []*pastRead) {
 	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
-	fragment := c.largePast.touches(batch)
+	fragment, began := c.largePast.touches(batch), time.Now()
 	err := c.readPast(ctx, batch, fragment)
 	if errors.Is(err, etcdconn.ErrToken) {
 		err = c.readPast(ctx, batch, fragment) // with a new token
@@ -167,6 +165,7 @@ func (c *Client) readTogether(ctx context.Context, batch []*pastRead) {
 		if !one.over {
 			one.err = fmt.Errorf("read etcd's history of %v from %d: %w", one.Range, one.From, err)
 		}
+		one.history.Took = time.Since(began)
 		close(one.done)
 	}
 }

@@ -202,7 +202,7 @@ func (c *clock) lendsLocked(now time.Time) (replica.Look, bool) {
 		switch {
 		case !c.newest.At.Equal(c.own):
 			look = c.newest
-		case c.own.Sub(c.other.At) >= beat.Every/2, rand.N(2) == 0:
+		case c.own.Sub(c.other.At) >= beat.Every/2, rand.N(4) > 0:
 			return look, false
 		}
 		// Otherwise another node has read etcd with the same beat. Each of the two takes its own

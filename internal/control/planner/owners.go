@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -286,19 +287,23 @@ func (o *owners) heirs() [][]int {
 	return heirs
 }
 
-// fewestOwners returns how many nodes have a copy of each shard together, as few as a greedy set cover finds.
+// fewestOwners returns how many nodes have a copy of each shard together, as few as a greedy set cover finds, with
+// the ranks of a planner, so that both find as many.
 func fewestOwners(m *shard.Map) int {
 	ranks := make(map[shard.NodeID]int)
+	for i := range m.Shards {
+		for _, name := range m.Shards[i].Replicas {
+			ranks[name] = 0
+		}
+	}
+	for rank, name := range slices.Sorted(maps.Keys(ranks)) {
+		ranks[name] = rank
+	}
 	heirs := make([][]int, 0, len(m.Shards))
 	for i := range m.Shards {
 		var on []int
 		for _, name := range m.Shards[i].Replicas {
-			r, ok := ranks[name]
-			if !ok {
-				r = len(ranks)
-				ranks[name] = r
-			}
-			on = append(on, r)
+			on = append(on, ranks[name])
 		}
 		if len(on) > 0 {
 			heirs = append(heirs, on)

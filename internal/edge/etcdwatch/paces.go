@@ -8,8 +8,8 @@ import (
 )
 
 // paces are when clients may have etcd read its log. etcd holds its writes for as long as it reads, so that
-// the reads of a client take a three-hundredth of the time, beside a burst: one write in a hundred waits for them at the
-// most, also where etcd has a backlog after each. All watches of a client that wait meanwhile
+// the reads of a client take a three-hundredth of the time, beside a burst, or one read in maxPace where the log is large: one write
+// in a hundred waits for reads of up to 0.1 s at the most, also where etcd has a backlog after each. All watches of a client that wait meanwhile
 // share its next read. The zero paces let all clients read.
 type paces map[string]pace
 
@@ -24,8 +24,8 @@ const (
 	// paceRatio is how long a client pauses after a read, in times of what the read has cost etcd.
 	paceRatio = 300
 	// etcdWaits is how long a read waits in the mean before etcd begins with it, which costs etcd nothing: it looks for watches that
-	// need its log each 0.1 s (mvcc/watchable_store.go, watchResyncPeriod), and History gathers callers for 10 ms. How long
-	// one has waited is not known. What exceeds the mean counts, or revisionCosts for each revision that
+	// need its log each 0.1 s (mvcc/watchable_store.go, watchResyncPeriod). How long one has waited is not
+	// known. What exceeds the mean counts, or revisionCosts for each revision that
 	// etcd has read, if that is more: it is a half to a fifth of what etcd takes.
 	etcdWaits     = 60 * time.Millisecond
 	revisionCosts = time.Microsecond
@@ -58,20 +58,17 @@ func (p paces) begin(client string, now time.Time) (pause time.Duration) {
 	return 0
 }
 
-// took notes a read of a client, for which etcd has read so many revisions.
-func (p paces) took(client string, began, ended time.Time, revisions kv.Revision) {
+// took notes that a read of a client has ended, for which etcd has read so many revisions.
+func (p paces) took(client string, took time.Duration, ended time.Time, revisions kv.Revision) {
 	free := ended.Add(-paceBurst)
 	maps.DeleteFunc(p, func(_ string, x pace) bool { return x.next.Before(free) && x.begun == 0 })
 	x := p[client]
-	x.begun = 0
-	if began.Before(x.ended) {
-		began = x.ended
-	}
+	x.begun = max(0, x.begun-1)
 	if x.next.Before(free) {
 		x.next = free
 	}
-	if took := ended.Sub(began); began != x.ended || took > endTogether {
-		x.next = x.next.Add(paceRatio * max(took-etcdWaits, time.Duration(revisions)*revisionCosts)) //nolint:gosec // the log of some years at most
+	if alone := ended.Sub(x.ended); alone > endTogether {
+		x.next = x.next.Add(paceRatio * max(min(took, alone)-etcdWaits, time.Duration(revisions)*revisionCosts)) //nolint:gosec // the log of some years at most
 	}
 	if most := ended.Add(maxPace); x.next.After(most) {
 		x.next = most

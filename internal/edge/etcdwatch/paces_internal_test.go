@@ -19,7 +19,7 @@ func TestReadsOfTheLogArePaced(t *testing.T) {
 				now = now.Add(pause)
 			}
 			for i := range time.Duration(3) { // parts of one read count once
-				p.took("many", now, now.Add(took+i*endTogether/10), revisions)
+				p.took("many", took, now.Add(took+i*endTogether/10), revisions)
 			}
 			now = now.Add(took)
 			reads++
@@ -32,18 +32,18 @@ func TestReadsOfTheLogArePaced(t *testing.T) {
 		}
 	}
 	p, now := make(paces), time.Unix(1000, 0)
-	p.took("many", now.Add(-time.Hour), now, 1)
+	p.took("many", time.Hour, now, 1)
 	if pause := p.begin("many", now); pause != maxPace {
 		t.Errorf("after a long read: a pause of %v, want %v", pause, maxPace)
 	}
 	now = now.Add(maxPace)
-	p.took("other", now, now.Add(short), revisions)
+	p.took("other", short, now.Add(short), revisions)
 	if pause := p.begin("other", now.Add(short)); pause > 0 {
 		t.Errorf("after one short read: a pause of %v", pause)
 	}
-	p.took("other", now, now, 0)
+	p.took("other", 0, now, 0)
 	now = now.Add(maxPace)
-	p.took("third", now, now, 0)
+	p.took("third", 0, now, 0)
 	if len(p) != 1 {
 		t.Errorf("%d clients are kept, want the one that reads", len(p))
 	}
@@ -61,13 +61,13 @@ func TestPartsBeyondOneReadWait(t *testing.T) {
 	if pause := p.begin("many", now); pause != beginAgain {
 		t.Errorf("one more pauses for %v, want %v", pause, beginAgain)
 	}
-	p.took("other", now, now, 0)
+	p.took("other", 0, now, 0)
 	if pause := p.begin("many", now); pause != beginAgain {
 		t.Errorf("after another client's read, one more pauses for %v, want %v", pause, beginAgain)
 	}
 	const cost = 50 * time.Millisecond
 	now = now.Add(time.Second)
-	p.took("many", now.Add(-cost-etcdWaits), now, 1)
+	p.took("many", cost+etcdWaits, now, 1)
 	pause := p.begin("many", now)
 	if want := paceRatio*cost - paceBurst; pause != want {
 		t.Errorf("after the read, one more pauses for %v, want %v", pause, want)

@@ -58,6 +58,7 @@ type part struct {
 	holder budget.Client           // of those bytes: the client of the first watch that wanted them
 	riders map[*watch]kv.Revision  // to be woken, and their next revisions
 	wait   *budget.Waiter          // for those bytes
+	paced  bool                    // its holder's pause is not over
 	ctx    context.Context         //nolint:containedctx // ends with its riders
 	cancel context.CancelCauseFunc // ends loading
 	spare  bool                    // it is loaded, and others may have its bytes
@@ -128,6 +129,8 @@ func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
 			return batches, next, true
 		case x.state == partWaits && x.holder.Name != w.s.holder.Name && x.wait.Capped():
 			// Another client must not wait for one that does not read.
+		case x.paced && x.holder.Name != w.s.holder.Name:
+			// Nor for the pause of one that has read.
 		case x.state != partLoaded && w.next < min(x.next, x.from+shareWithin):
 			p.rideLocked(x, w)
 			return nil, 0, false
@@ -357,12 +360,17 @@ func (p *past) keepLocked(x *part, h *etcd.LogPage) {
 // partOverhead is the size of a part without its batches, in bytes.
 const partOverhead = 512
 
-// readPaced reads the part when its client may, and notes how long that took etcd.
+// readPaced reads the part when its client may, and notes how long that took etcd. All that has happened
+// meanwhile is read with it, or the window would have moved on when the watch comes back to it.
 func (p *past) readPaced(x *part) (etcd.LogPage, error) {
 	begin := func() time.Duration {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.paces.begin(x.holder.Name, time.Now())
+		pause := p.paces.begin(x.holder.Name, time.Now())
+		if x.paced = pause > 0; !x.paced {
+			x.next = max(x.next, p.of.cfg.Router.Newest()+1)
+		}
+		return pause
 	}
 	for pause := begin(); pause > 0; pause = begin() {
 		if !wait.Sleep(x.ctx, pause) {
@@ -371,9 +379,13 @@ func (p *past) readPaced(x *part) (etcd.LogPage, error) {
 	}
 	began := time.Now()
 	h, err := p.read(x)
+	took := h.Took
+	if x.ctx.Err() != nil { // etcd reads on
+		took = time.Since(began)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.paces.took(x.holder.Name, began, time.Now(), max(p.of.cfg.Router.Newest(), x.from)-x.from)
+	p.paces.took(x.holder.Name, took, time.Now(), max(p.of.cfg.Router.Newest(), x.from)-x.from)
 	return h, err
 }
 

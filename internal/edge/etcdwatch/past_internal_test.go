@@ -69,7 +69,7 @@ func TestACatchUpWaitsForItsClientsPace(t *testing.T) {
 		log := new(counted)
 		p := newPast(&Streams{cfg: Config{Log: log}})
 		w := &watch{s: &stream{of: p.of, holder: budget.Client{Name: "busy"}}, readerKind: readerKind{rng: kv.Prefix("/a/")}, next: 5, before: 10}
-		p.paces.took("busy", time.Now().Add(-time.Second), time.Now(), 0)
+		p.paces.took("busy", time.Second, time.Now(), 0)
 		if _, _, ok := p.take(w); ok {
 			t.Fatal("there is something to take")
 		}
@@ -80,6 +80,29 @@ func TestACatchUpWaitsForItsClientsPace(t *testing.T) {
 		if n := log.reads.Load(); n != 0 {
 			t.Errorf("the log was read %d times before the pause was over", n)
 		}
+	})
+}
+
+// A watch does not wait for the pause of another client that wants the same part of the log.
+func TestACatchUpDoesNotWaitForAnotherClientsPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := new(counted)
+		p := newPast(&Streams{cfg: Config{Log: log, Router: router.New(router.Config{Shards: noMap{}}), Logger: slog.New(slog.DiscardHandler)}})
+		watchOf := func(client string) *watch {
+			return &watch{s: &stream{of: p.of, holder: budget.Client{Name: client}}, readerKind: readerKind{rng: kv.Prefix("/a/")}, next: 5, before: 10}
+		}
+		p.paces.took("busy", time.Second, time.Now(), 0)
+		busy, other := watchOf("busy"), watchOf("other")
+		p.take(busy)
+		synctest.Wait()
+		p.take(other)
+		synctest.Wait()
+		if n := log.reads.Load(); n != 1 {
+			t.Errorf("the log was read %d times, want once for the client that need not pause", n)
+		}
+		p.leave(busy)
+		p.leave(other)
+		p.running.Wait()
 	})
 }
 
