@@ -68,7 +68,7 @@ func (p paces) took(client string, took time.Duration, ended time.Time, revision
 		x.next = free
 	}
 	if alone := ended.Sub(x.ended); alone > endTogether {
-		x.next = x.next.Add(paceRatio * max(min(took, alone)-etcdWaits, time.Duration(revisions)*revisionCosts)) //nolint:gosec // the log of some years at most
+		x.next = x.next.Add(paceRatio * max(min(took, alone)-etcdWaits, time.Duration(revisions)*revisionCosts))
 	}
 	if most := ended.Add(maxPace); x.next.After(most) {
 		x.next = most

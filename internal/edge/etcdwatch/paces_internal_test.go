@@ -18,8 +18,8 @@ func TestReadsOfTheLogArePaced(t *testing.T) {
 			if pause := p.begin("many", now); pause > 0 {
 				now = now.Add(pause)
 			}
-			for i := range time.Duration(3) { // parts of one read count once
-				p.took("many", took, now.Add(took+i*endTogether/10), revisions)
+			for _, later := range []time.Duration{0, endTogether / 10, endTogether / 5} { // parts of one read count once
+				p.took("many", took, now.Add(took+later), revisions)
 			}
 			now = now.Add(took)
 			reads++
