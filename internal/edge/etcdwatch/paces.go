@@ -13,8 +13,8 @@ import (
 // share its next read. The zero paces let all clients read.
 type paces map[string]pace
 
-// pace is when one client may read, when its newest read ended, and how many parts it has begun to read
-// since: reads that run at the same time are one for etcd, see etcd.Client.History, and count once.
+// pace is when one client may read, when its newest read ended, and how many parts it reads now: reads that run at the
+// same time are one for etcd, see etcd.Client.History, and count once.
 type pace struct {
 	next, ended time.Time
 	begun       int
