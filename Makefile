@@ -24,6 +24,10 @@ test: ## Run all tests, of all modules in go.work
 race: ## Run the tests with the race detector, without the longest ones
 	go test -race -short work
 
+.PHONY: seeds
+seeds: ## Run the random tests with new seeds, again and again (ARGS="-count=20 ./internal/cache"; TEST_SEED=7 repeats one)
+	TEST_SEED=$${TEST_SEED:-random} go test -short -timeout 2h $(if $(ARGS),$(ARGS),-count=5 work)
+
 .PHONY: bench
 bench: ## Measure etcd, its grpc-proxy and cache nodes side by side, in a quarter of an hour (ARGS="--help" shows how)
 	go run ./bench/compare $(ARGS)
@@ -41,9 +45,9 @@ scale: ## Plan a cluster of 1,000 nodes and 100,000 shards, in some minutes (ARG
 	go run ./bench/scale $(ARGS)
 
 .PHONY: chaos
-chaos: ## Break real nodes under load, in every way there is, then nodes before kube-apiservers (ARGS="--help" shows how; ORACLE="-oracle.seed=7": only the latter)
+chaos: ## Break real nodes under load, in every way there is, then nodes before kube-apiservers (ARGS="--help" shows how; ORACLE="-oracle.for=2m": only the latter)
 	$(if $(ORACLE),,go run ./test/chaos/cmd/chaos $(ARGS))
-	$(if $(ARGS),,go test -C test/kube -run '^TestOracle$$' -count=1 -timeout 2h -v . -args -oracle.for=5m $(ORACLE))
+	$(if $(ARGS),,TEST_SEED=$${TEST_SEED:-random} go test -C test/kube -run '^TestOracle$$' -count=1 -timeout 2h -v . -args -oracle.for=5m $(ORACLE))
 
 .PHONY: conformance
 conformance: ## Test a client of the native API against scripted nodes (ARGS="-- COMMAND", ARGS=--list)

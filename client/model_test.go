@@ -13,6 +13,7 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 )
 
 // past is all that ever happened, in several histories: the states of each, by
@@ -230,8 +231,7 @@ func spoil(rng *rand.Rand, rs []*pb.WatchResponse) ([]*pb.WatchResponse, bool) {
 // comes out always holds exactly the state at the revision it is told, and gets
 // to the end.
 func TestAssemblerAndMirrorAgainstAModel(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testseed.Of(t)
 	rounds := 3000
 	if testing.Short() {
 		rounds = 300

@@ -3,7 +3,6 @@ package client_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -11,14 +10,13 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/clienttest"
 	"github.com/shardwatch/shardwatch/client/mirror"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 )
 
 // Random writes, random faults, watchers of all shapes: every promise is
 // checked against the history.
 func TestRandomFaults(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := testseed.Rand(t)
 	rounds := 120
 	if testing.Short() {
 		rounds = 30

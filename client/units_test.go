@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/clienttest"
 	"github.com/shardwatch/shardwatch/client/mirror"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 )
 
 // holder holds what a watch says there is: the revision of each key's last
@@ -87,9 +87,7 @@ func (h *holder) take(u client.Update) error {
 // applies what a watch delivers always holds exactly what etcd held, mirrors
 // too, and all of them get to the end.
 func TestRandomUnits(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := testseed.Rand(t)
 	rounds := 150
 	if testing.Short() {
 		rounds = 40

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/clienttest"
 	"github.com/shardwatch/shardwatch/client/follow"
 	"github.com/shardwatch/shardwatch/client/internal/scripted"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -104,9 +104,7 @@ func (s *crashing) Save(_ context.Context, _ client.Range, p client.Position) er
 // nothing, while nodes die, history is compacted, etcd is restored, and at last nodes and
 // etcd are rebuilt.
 func TestAWorkerThatCrashesLosesNothing(t *testing.T) {
-	seed := rand.Uint64()
-	rng := rand.New(rand.NewPCG(seed, 0))
-	t.Logf("seed %d", seed)
+	rng := testseed.Rand(t)
 	cluster := scripted.Start(t, clienttest.Config{ChunkKeys: 2, FragmentEvents: 2})
 	have, s := copied{}, &crashing{}
 	work := func(until func() bool, crash int) {

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func TestIndexAgainstList(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	for _, size := range []int{3, 50, 400} {
 		var x index
 		live := map[*Watcher]bool{}

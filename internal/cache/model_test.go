@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
@@ -529,7 +529,7 @@ func TestAgainstModel(t *testing.T) {
 		// wake-up shows at once.
 		bubble := func(t *testing.T) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(x.procs))
-			rng := testkit.Rand(t)
+			rng := testseed.Rand(t)
 			if testing.Short() {
 				x.moves /= 4
 			}

@@ -10,14 +10,14 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // A shard is split. Whoever watched the parent goes on at a child from any
 // revision that the parent could have served, and reads there the same.
 func TestSplitInheritsWindowAndState(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	s := newScript()
 	cfg := small(s)
 	cfg.WindowBytes = 100 << 10
@@ -150,7 +150,7 @@ func TestTooFarApartToMerge(t *testing.T) {
 // happens to be. Every one that comes of it holds what the model does: at each
 // revision, in its window, and of what was deleted long ago.
 func TestHeirsAgainstModel(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	generations := 150
 	if testing.Short() {
 		generations = 30
@@ -334,7 +334,7 @@ func (x *client) replay(from kv.Revision) error {
 // A peer that takes an export, then watches from behind it, is the cache's
 // equal at every revision both can serve.
 func TestExportMakesAnEqual(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	s := newStore(rng, 40, 1500)
 	for range 50 {
 		s.grow()

@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // Every revision that is kept reads as a full copy taken then, and no bound is
 // exceeded.
 func TestReadsAgainstCopies(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	for _, bytes := range []int64{0, 20 << 10, 1 << 30} {
 		cfg := small(nil)
 		cfg.RootsBytes = bytes

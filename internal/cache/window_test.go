@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // fullWindow is the window's model: all history since the last reset.
@@ -54,7 +54,7 @@ func (m fullWindow) seek(revision kv.Revision) uint64 {
 }
 
 func TestWindowAgainstHistory(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	for range 8 {
 		w := window{maxBytes: 1 << (10 + rng.IntN(10)), maxAge: time.Duration(1+rng.IntN(100)) * time.Second, next: 1}
 		m := fullWindow{first: 2}
@@ -172,7 +172,7 @@ func TestWindowHoldsHugeBatch(t *testing.T) {
 }
 
 func TestMatchAgainstScan(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	for range 300 {
 		b := randomBatch(rng, 1+rng.IntN(100))
 		if rng.IntN(2) == 0 {

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func created(id, revision int64) *etcdserverpb.WatchResponse {
@@ -136,7 +136,7 @@ func TestAssemblyCompacted(t *testing.T) {
 // However etcd cuts a history into responses and fragments, and wherever it
 // puts progress between them, the same batches come out, each once it is whole.
 func TestAssemblyOfRandomCuts(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	for range 300 {
 		var revisions []int64 // of the events, in order
 		var want []string

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
@@ -44,8 +45,7 @@ type history struct {
 }
 
 func newHistory(t *testing.T, cli *clientv3.Client) *history {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testseed.Of(t)
 	return &history{t: t, cli: cli, rng: rand.New(rand.NewPCG(seed, 0)), live: map[string]string{}, all: map[kv.Revision]string{}}
 }
 

@@ -15,9 +15,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // fill writes n keys, many in a transaction.
@@ -150,7 +150,7 @@ func TestLeapFetchesWhatHasChanged(t *testing.T) {
 
 // Whatever happened, the follower ends with etcd's state.
 func TestLeapIsTheDifference(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	s := etcdtest.Start(t)
 	cli := s.Client()
 	cfg := testConfig(s.Endpoint())

@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
@@ -201,8 +202,7 @@ func testHistory(t *testing.T, ranges []kv.Range) {
 	cfg.ProgressIdle = 100 * time.Millisecond
 	c := newClient(t, cfg)
 	c.muxes.pause = 0
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testseed.Of(t)
 
 	const writes = 400
 	watches := len(ranges)

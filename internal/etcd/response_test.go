@@ -13,15 +13,15 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
 // What is decoded is what etcd's own code encodes, however often one response
 // is used, and nothing of the buffer is kept.
 func TestResponsesAreEtcds(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	blob := func(most int) []byte {
 		b := make([]byte, rng.IntN(most))
 		for i := range b {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/fair"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 )
 
 // client is a name.
@@ -67,7 +67,7 @@ func TestRemovedEntriesAreGone(t *testing.T) {
 // Whatever is pushed, popped and removed, each client's entries come in their order,
 // and a client with entries is passed over by no other one twice.
 func TestQueueAgainstAModel(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	type item struct{ client, n int }
 	var q fair.Queue[item]
 	clients := []string{client(0), client(1), client(2), client(3)}

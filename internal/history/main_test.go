@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
@@ -44,8 +45,7 @@ func newWorld(t *testing.T, tune func(*cache.Config)) *world {
 // know.
 func newWorldAt(t *testing.T, begin kv.Revision, tune func(*cache.Config)) *world {
 	t.Helper()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testseed.Of(t)
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(seed, 0)), r: kv.Range{Start: "/a", End: "/z"},
 		updates: make(chan kv.Update), live: map[string]*kv.KeyValue{}, begin: begin, now: begin, value: 60,

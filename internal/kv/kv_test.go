@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func randomFields(rng *rand.Rand) kv.Fields {
@@ -31,7 +31,7 @@ func randomFields(rng *rand.Rand) kv.Fields {
 
 // The bytes of an event are etcd's and those of our own API, both ways.
 func TestEventBytesAreEtcds(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	for range 500 {
 		f, p := randomFields(rng), randomFields(rng)
 		e := kv.Event{Type: kv.EventType(rng.IntN(2)), KV: kv.NewKeyValue(f)}
@@ -84,7 +84,7 @@ func TestEventBytesAreEtcds(t *testing.T) {
 // However a key/value was encoded, it is kept as we encode it: whether two are
 // equal is asked of their bytes.
 func TestDecodedBytesAreOurs(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	for range 500 {
 		f := randomFields(rng)
 		fields := [][]byte{

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
@@ -242,7 +243,7 @@ func (one *watcher) complete(revision kv.Revision) error {
 // load writes to etcd until the function it returns is called, which returns
 // the last revision.
 func (w *crowd) load(t testing.TB, among []string) (stop func() int64) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	ctx, cancel := context.WithCancel(w.ctx)
 	var last int64
 	var done sync.WaitGroup

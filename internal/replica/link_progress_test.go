@@ -15,8 +15,8 @@ import (
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	"github.com/shardwatch/shardwatch/internal/beat"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // scripted is a node whose streams and heartbeats the test writes.
@@ -545,7 +545,7 @@ func (m *model) check() {
 // In any order of progress and events, no follower takes progress before the events that it
 // includes, and each follower has everything in the end.
 func TestProgressAndEventsInAnyOrder(t *testing.T) {
-	rnd := testkit.Rand(t)
+	rnd := testseed.Rand(t)
 	for range 50 {
 		linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 			s := scriptedNode(b)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -144,7 +145,7 @@ func describe(events []*kv.Event) string {
 // pace, and while they are split, merged, moved away and back. A watch is read
 // only when it was woken.
 func TestWatchAgainstHistory(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	for round := range 12 {
 		h := cachetest.New()
 		n := cachetest.NewNode("here", h, nil)
@@ -206,7 +207,7 @@ func TestWatchAgainstHistory(t *testing.T) {
 // Watches that are closed at any time, by another goroutine than the one that
 // finds them a home, leave nothing behind.
 func TestWatchClosedWhileItMoves(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
 	r := start(t, h, n)

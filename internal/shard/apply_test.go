@@ -7,10 +7,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/maptest"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func TestApplyRefuses(t *testing.T) {
@@ -91,7 +91,7 @@ func TestApplyRefuses(t *testing.T) {
 // Random splits, merges and moves against a model: a list of cuts, and a set of
 // replicas for each part. The encoding of every command and map is tried on the way.
 func TestApplyAgainstModel(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	cuts := []string{""}
 	replicas := [][]shard.NodeID{{"n0"}}
 	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{ClusterID: "c", Spec: maptest.Spec(1, 1), Replicas: replicas}})

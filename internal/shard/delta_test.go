@@ -7,9 +7,9 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // anyChange returns a random change of m.
@@ -49,7 +49,7 @@ func anyChange(r *rand.Rand, m *shard.Map) shard.Change {
 // A map that is told by its changes, one by one or several at once, on the wire and
 // off it, is the map.
 func TestDeltasMakeTheMap(t *testing.T) {
-	r := testkit.Rand(t)
+	r := testseed.Rand(t)
 	for range 50 {
 		m, err := shard.Apply(nil, shard.Command{Change: shard.Found{
 			ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 4, Replicas: 2},

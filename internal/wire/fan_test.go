@@ -2,13 +2,13 @@ package wire_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -23,8 +23,7 @@ func TestFanRemembersOnlyWhatIsTheSame(t *testing.T) {
 		size := []int{10, 3000, fanBytes}[i%3]
 		events = append(events, &kv.Event{KV: item("/a", size+i, 9), Prev: item("/a", size+1, 5)})
 	}
-	seed := rand.Uint64()
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := testseed.Rand(t)
 	flip := func() bool { return r.IntN(2) == 0 }
 	var f wire.Fan
 	for range 2000 {
@@ -41,7 +40,7 @@ func TestFanRemembersOnlyWhatIsTheSame(t *testing.T) {
 			got, want = bytesOf(t, f.WatchEvents(to, h.Revision, more, run, prev)), bytesOf(t, new(wire.Fan).WatchEvents(to, h.Revision, more, run, prev))
 		}
 		if string(got) != string(want) {
-			t.Fatalf("seed %d: got %x, want %x", seed, got, want)
+			t.Fatalf("got %x, want %x", got, want)
 		}
 	}
 }

@@ -56,8 +56,13 @@ func (h *hostileConn) request(method, path, token string, more bool) error {
 	const frame = 16 << 10
 	h.head.Reset()
 	for _, f := range [][2]string{
-		{":method", method}, {":scheme", "https"}, {":path", path}, {":authority", "node"},
-		{"authorization", "Bearer " + token}, {"accept", "application/json"}, {"content-type", "application/json"},
+		{":method", method},
+		{":scheme", "https"},
+		{":path", path},
+		{":authority", "node"},
+		{"authorization", "Bearer " + token},
+		{"accept", "application/json"},
+		{"content-type", "application/json"},
 	} {
 		_ = h.enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}) // to a buffer
 	}

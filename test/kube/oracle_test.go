@@ -26,13 +26,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 )
 
-var (
-	oracleFor  = flag.Duration("oracle.for", 15*time.Second, "how long TestOracle has faults")
-	oracleSeed = flag.Uint64("oracle.seed", 0, "seed of TestOracle; 0: a new one")
-)
+var oracleFor = flag.Duration("oracle.for", 15*time.Second, "how long TestOracle has faults")
 
 // truth is the history of pods, by a watch at an apiserver that no fault touches.
 type truth struct {
@@ -487,11 +485,7 @@ func (n *node) signal(t *testing.T, s syscall.Signal) {
 // deletes have the last state, and no reflector lists again. Over a gap, which only the death of
 // all apiservers leaves, events may be left out that later ones replace.
 func TestOracle(t *testing.T) {
-	seed := *oracleSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("-oracle.seed=%d", seed)
+	seed := testseed.Of(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	c := newCluster(t)
 	beside, a, b := c.apiserver(t), c.apiserver(t), c.apiserver(t)
@@ -619,7 +613,7 @@ func TestOracle(t *testing.T) {
 		cancel()
 		t.Logf("%s: %d events, %d reflectors, %d wrong", h.name, len(events), len(witnesses), len(wrong))
 		if len(wrong) > 0 {
-			t.Fatalf("%s (-oracle.seed=%d):\n%s", h.name, seed, strings.Join(wrong[:min(12, len(wrong))], "\n"))
+			t.Fatalf("%s (TEST_SEED=%d):\n%s", h.name, seed, strings.Join(wrong[:min(12, len(wrong))], "\n"))
 		}
 	}
 }

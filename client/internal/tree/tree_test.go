@@ -2,18 +2,16 @@ package tree
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/shardwatch/shardwatch/client/internal/keyrange"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 )
 
 // The tree against a map, its differences against comparing all.
 func TestTree(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := testseed.Rand(t)
 	h := NewHasher()
 	var tr, last *Tree
 	model, lastModel := map[string]int64{}, map[string]int64{}

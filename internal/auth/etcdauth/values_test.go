@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 )
 
 func TestConfig(t *testing.T) {
@@ -33,7 +33,7 @@ func TestConfig(t *testing.T) {
 // The memory against one that forgets nothing: what it has is right, what was
 // used last is there, and it never has more than its bound.
 func TestMemory(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	const most = 20
 	m := newMemory[int](most)
 	all := map[tokenID]int{}

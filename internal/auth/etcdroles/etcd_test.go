@@ -10,13 +10,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/shardwatch/shardwatch/internal/auth/etcdroles"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // The model knows what etcd says in its documents; this is what it does.
 func TestVerdictsOfEtcd(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	s := etcdtest.Start(t)
 	ctx := t.Context()
 	free := s.Client()

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/auth/etcdroles"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // What etcd means by a key and a range end, too simple to be wrong: the keys
@@ -100,7 +100,7 @@ func randomPermissions(rng *rand.Rand) (permissions []etcdroles.Permission) {
 }
 
 func TestVerdictsOfAModel(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	seen := map[bool]int{}
 	for range 20_000 {
 		permissions := randomPermissions(rng)

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 const denying = `
@@ -74,7 +74,7 @@ func TestADenyRuleWins(t *testing.T) {
 // With rules in any order, a caller may use a verb on a range if a rule allows each of
 // its keys and none denies one.
 func TestDenyRulesAgainstAModel(t *testing.T) {
-	rnd := testkit.Rand(t)
+	rnd := testseed.Rand(t)
 	const keys = "abcdefgh" // also the ends of ranges; "" ends at the end
 	for range 2000 {
 		type rule struct {

@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/control/planner"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/maptest"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func numbered(format string, n int) (out []string) {
@@ -77,7 +77,7 @@ func TestCuts(t *testing.T) {
 // Whatever the keys: the cuts found a map, no part is empty, and none is far
 // larger than its share.
 func TestCutsBalance(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	for range 60 {
 		n := 1 + rng.IntN(40)
 		set := map[string]bool{}

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/control/planner"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/shard"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // owned returns how many shards each member that can have shards owns.
@@ -150,7 +150,7 @@ func TestFewOwnersChange(t *testing.T) {
 // Members join, die and drain at random. Once settled, no node owns more than the
 // even share, or than the copies allow, and few more owners have changed than that requires.
 func TestOwnersStayEven(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	extra, total := 0, 0
 	for _, size := range []int{4, 5, 9} {
 		shards := 16 + rng.IntN(80)
@@ -189,7 +189,7 @@ func TestOwnersStayEven(t *testing.T) {
 // shards, the settings, and the states, weights and zones of members are, the plans come to an end,
 // and all parts of a merge have one owner then.
 func TestOwnersComeToRest(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	ms := nodes(7)
 	m := change(t, withShards(t, 40, 3), shard.Finalize{Level: shard.Level})
 	for range 40 {
@@ -355,7 +355,7 @@ func fewest(m *shard.Map, ms []shard.Member) int {
 // require, a node that comes takes no shard from an owner, and one that owns nothing may
 // go without a change of owners.
 func TestFewOwnersStay(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	for _, size := range []int{3, 5, 7} {
 		ms := nodes(size)
 		for range 20 {
@@ -385,7 +385,7 @@ func TestFewOwnersStay(t *testing.T) {
 // One node more than replicas: without it fewer nodes could own all shards. With as many owners as it takes
 // to have a copy of each shard, as Balance sets, the death of a node that owns nothing changes no owner, nor does its return.
 func TestOwnersDoNotFollowOthers(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	idle := 0
 	for _, replicas := range []int{2, 3, 4} {
 		ms := nodes(replicas + 1)

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/control/planner"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/maptest"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func nodes(n int) (out []shard.Member) {
@@ -127,7 +127,7 @@ func TestPlanKeepsZonesApart(t *testing.T) {
 // that had a node that went, or have one that came, are other than before;
 // the same members give the same copies by any way; and the load is even.
 func TestPlanMovesLittle(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	const shards, replicas = 256, 3
 	ms := nodes(10)
 	m := settle(t, withShards(t, shards, replicas), ms)
@@ -176,7 +176,7 @@ func TestPlanMovesLittle(t *testing.T) {
 // A single step never leaves all live replicas, and never lets somebody who
 // does not have the shard own it while another has it.
 func TestPlanStepKeepsWarmReplica(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	ms := nodes(8)
 	m := settle(t, withShards(t, 64, 3), ms)
 	for range 200 {
@@ -206,7 +206,7 @@ func TestPlanStepKeepsWarmReplica(t *testing.T) {
 // A planner that has seen the map and the members change in every way plans what
 // one plans that sees them for the first time.
 func TestPlannerRemembersNothingWrong(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	ms := nodes(12)
 	m := settle(t, withShards(t, 64, 3), ms)
 	var p planner.Planner

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/control/planner"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/shard"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // weighed returns members with the weights.
@@ -105,7 +105,7 @@ func anyWeights(rng *rand.Rand, n, zones int) []shard.Member {
 // No ownership can pass along any chain of copies so that the shares of the nodes,
 // owned shards by weight, come nearer to each other.
 func TestOwnersFollowWeights(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	for range 60 {
 		n := 3 + rng.IntN(7)
 		ms := anyWeights(rng, n, rng.IntN(4))
@@ -137,7 +137,7 @@ func TestOwnersFollowWeights(t *testing.T) {
 
 // Where every node has every shard, a node owns what is its share, rounded.
 func TestOwnersAreProportionalToWeights(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	for range 40 {
 		n := 2 + rng.IntN(6)
 		ms, shards := anyWeights(rng, n, 0), 20+rng.IntN(80)
@@ -158,7 +158,7 @@ func TestOwnersAreProportionalToWeights(t *testing.T) {
 // A change of a weight moves copies to that node or away from it, one of a shard at
 // most, and none between others. Zones stay apart.
 func TestFewCopiesMoveWhenAWeightChanges(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	moved, all, must, changed := 0, 0, 0, 0
 	for range 40 {
 		zones := []int{0, 0, 2, 3}[rng.IntN(4)]

@@ -5,14 +5,14 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // Counts and counted reads agree with a look at every key, whatever the range:
 // its ends are keys, between keys, open, or the wrong way round.
 func TestCountAgainstALookAtEveryKey(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	for _, n := range []int{0, 1, 2, 100, 5000} {
 		s := &Snapshot{Root: New()}
 		for range n {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -47,17 +47,18 @@ func TestDigestTellsEveryByte(t *testing.T) {
 	if want.Keys != n || want.Revision != 100 {
 		t.Fatalf("%d keys at %d", want.Keys, want.Revision)
 	}
+	rng := testseed.Rand(t)
 	order := some(n)
-	rand.Shuffle(n, func(i, k int) { order[i], order[k] = order[k], order[i] })
+	rng.Shuffle(n, func(i, k int) { order[i], order[k] = order[k], order[i] })
 	if got := sumUp(t, stateOf(order...)); *got != *want {
 		t.Error("equal states have other digests")
 	}
 	for range 300 {
 		list := some(n)
 		s := stateOf(list...)
-		bad := list[rand.N(n)]
+		bad := list[rng.IntN(n)]
 		key := string(bad.Key())
-		at, bit := rand.N(len(bad.Encoded())), rand.N(8)
+		at, bit := rng.IntN(len(bad.Encoded())), rng.IntN(8)
 		bad.Encoded()[at] ^= 1 << bit
 		got := sumUp(t, s)
 		buckets := want.Differ(got)
@@ -119,7 +120,7 @@ func BenchmarkDigest(b *testing.B) {
 			const total = 256 << 20
 			n := total / size
 			s := &Snapshot{Root: New()}
-			for _, i := range rand.Perm(n) { // as memory is after a while
+			for _, i := range testseed.Rand(b).Perm(n) { // as memory is after a while
 				s.Root.Set(kv.NewKeyValue(kv.Fields{Key: fmt.Appendf(nil, "/registry/pods/%08d", i), Value: make([]byte, size), ModRevision: kv.Revision(i)}))
 			}
 			var bytes int64

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -77,7 +77,7 @@ func eventuallyHeld(tb testing.TB, s *chunks, want int64) {
 // Whatever is listed, from wherever and in whatever order, an answer is made of
 // the bytes that encoding it afresh makes, though most of it is shared.
 func TestChunksAreTheirItems(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	s := newChunks(budget.New(1 << 40))
 	s.least, s.usual, s.most = 2000, 4000, 16000
 	var state []*kv.KeyValue

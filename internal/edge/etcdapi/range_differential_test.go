@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
@@ -209,8 +210,7 @@ func streamed(ctx context.Context, c etcdserverpb.KVClient, r *etcdserverpb.Rang
 // another node, what the etcd behind it says, while it changes and is
 // compacted.
 func TestRangeAgainstEtcd(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testseed.Of(t)
 	e := etcdtest.Start(t)
 	m := serving([]string{"/b", "/m/2", "/m/x/"}, "here", "there")
 	here := startReads(t, "here", m, e.Endpoint())

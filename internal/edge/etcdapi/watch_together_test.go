@@ -11,8 +11,8 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/edge/etcdapi"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // received counts the events of each watch of a stream: each revision once, in order, and
@@ -68,7 +68,7 @@ func (r *watchRig) put() int64 {
 // Watches of one stream that want the same share a reader once they are at the same
 // revision, however they begin. Each still gets every revision once, and counts as a watch.
 func TestWatchesOfAStreamAreReadTogether(t *testing.T) {
-	rnd := testkit.Rand(t)
+	rnd := testseed.Rand(t)
 	r := startWatches(t, rigOptions{shards: cachetest.Map(1, nil, "here")})
 	status := func() cache.Status { return r.node.Replica(1).Status() }
 	s := &received{r.watch(), make(map[int64]int64)}

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 )
 
 // ask has a duplex stream send answers of these sizes.
@@ -523,7 +523,7 @@ func (c *collects) FullDuplexCall(both pb.TestService_FullDuplexCallServer) erro
 // Messages of all sizes arrive as they were sent, in frames of any size: a frame may end one
 // and begin the next.
 func TestMessagesArriveWhole(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	c := &collects{got: make(chan []byte, 100)}
 	address, _ := serve(t, config(), func(s *server) { pb.RegisterTestServiceServer(s, c) })
 	r := greet(t, address)

@@ -17,8 +17,8 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -109,7 +109,7 @@ func openWatch(ctx context.Context, t *testing.T, conn *grpc.ClientConn) grpc.Cl
 func TestSend(t *testing.T) {
 	for name, own := range map[string]bool{"own": true, "grpc-go": false} {
 		t.Run(name, func(t *testing.T) {
-			r := testkit.Rand(t)
+			r := testseed.Rand(t)
 			all := randomMessages(r, 3000)
 			var pumps pump.Pumps
 			stream := openWatch(t.Context(), t, serve(t, own, func(gs grpc.ServerStream) error {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/ops/revtrace"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -217,8 +218,7 @@ func TestSendsThatWait(t *testing.T) {
 // Each task that is woken runs afterwards, whatever else happens; after Close, none
 // runs.
 func TestWakesAreNotLost(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testseed.Of(t)
 	var pumps pump.Pumps
 	var wakers sync.WaitGroup
 	var streams []*stream

@@ -10,9 +10,9 @@ import (
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -54,7 +54,7 @@ func TestConflatedOncePerInterval(t *testing.T) {
 // most so many times.
 func TestConflatedSendsTheLatest(t *testing.T) {
 	const interval = 50 * time.Millisecond
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	h := cachetest.New()
 	here, _ := pairOf(t, h, nil)
 	f := follow(t, h, kv.Range{})

@@ -19,6 +19,7 @@ import (
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -119,8 +120,7 @@ func TestCrowdSeesEverythingOnce(t *testing.T) {
 		{name: "now so, now so", together: true, change: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			seed := rand.Uint64()
-			t.Logf("seed %d", seed)
+			seed := testseed.Of(t)
 			rng := rand.New(rand.NewPCG(seed, 0))
 			h := cachetest.New()
 			r := start(t, h, options{server: func(cfg *server.Config) {

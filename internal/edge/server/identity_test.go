@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -20,7 +20,7 @@ import (
 // client is where it was.
 func TestAnotherClustersPositionResyncs(t *testing.T) {
 	h := cachetest.New()
-	write(h, testkit.Rand(t), 100)
+	write(h, testseed.Rand(t), 100)
 	r := start(t, h, options{server: brief})
 	r.serving()
 	foreign := wire.Position{Cluster: wire.ClusterKey("rebuilt"), Lineage: 1, Revision: h.Now() - 10}
@@ -74,7 +74,7 @@ func TestAnotherClustersPositionResyncs(t *testing.T) {
 // A read at a revision of another history is refused, whatever the revision is.
 func TestReadsOfAnotherClustersRevision(t *testing.T) {
 	h := cachetest.New()
-	write(h, testkit.Rand(t), 20)
+	write(h, testseed.Rand(t), 20)
 	r := start(t, h, options{server: brief})
 	r.serving()
 	now := int64(h.Now())

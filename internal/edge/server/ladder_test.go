@@ -17,6 +17,7 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
@@ -265,7 +266,7 @@ func TestLadder(t *testing.T) {
 		{"resync, for a cache that is new", short, resync, true},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			rng := testkit.Rand(t)
+			rng := testseed.Rand(t)
 			h := cachetest.New()
 			if x.forgt {
 				h.Forget(cachetest.Start + 1 + kv.Revision(len(h.State(kv.Range{}, h.Now()))) + 150)
@@ -331,7 +332,7 @@ func TestCanceledWhileItsStateEnds(t *testing.T) {
 // client's own position stays until the end.
 func TestAnotherLineageResyncs(t *testing.T) {
 	h := cachetest.New()
-	write(h, testkit.Rand(t), 100)
+	write(h, testseed.Rand(t), 100)
 	r := start(t, h, options{server: brief})
 	r.serving()
 	for _, byToken := range []bool{false, true} {
@@ -357,7 +358,7 @@ func TestAnotherLineageResyncs(t *testing.T) {
 // unit, too.
 func TestLineageEndsWhileWatching(t *testing.T) {
 	h := cachetest.New()
-	write(h, testkit.Rand(t), 50)
+	write(h, testseed.Rand(t), 50)
 	r := start(t, h, options{server: brief})
 	r.serving()
 	f := follow(t, h, kv.Range{})
@@ -389,7 +390,7 @@ func TestLineageEndsWhileWatching(t *testing.T) {
 // A reader that is slower than the window is not cut: it is sent what it has
 // missed in one piece, and all of the time its copy is right.
 func TestSlowReaderFallsOntoDeltas(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	h := cachetest.New()
 	here, _ := pairOf(t, h, func(c *cache.Config) { c.WindowBytes = 16 << 10 })
 	f := follow(t, h, kv.Range{})
@@ -410,7 +411,7 @@ func TestSlowReaderFallsOntoDeltas(t *testing.T) {
 // A client that loses its node in the middle of a unit, and goes to another one,
 // begins the unit again: from where it was before.
 func TestUnitBeginsAgainElsewhere(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	h := cachetest.New()
 	here, there := pairOf(t, h, short)
 	f := follow(t, h, kv.Range{})
@@ -437,7 +438,7 @@ func TestUnitBeginsAgainElsewhere(t *testing.T) {
 // Random histories, ranges, windows, readers and nodes: what a client has is at
 // every moment the state at its position.
 func TestLadderModel(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	h := cachetest.New()
 	here, there := pairOf(t, h, func(c *cache.Config) { c.WindowBytes = 2 << 10; c.TombstoneBytes = 8 << 10 })
 	nodes := []*running{here, there}

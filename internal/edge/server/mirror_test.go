@@ -17,11 +17,11 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/replica"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // messages counts those of a connection, in both directions.
@@ -192,7 +192,7 @@ func TestMessagesOfAWrite(t *testing.T) {
 // short that followers are sent what has changed.
 func TestFollowersHaveWhatTheySay(t *testing.T) {
 	const n = 4
-	rnd := testkit.Rand(t)
+	rnd := testseed.Rand(t)
 	h := cachetest.New()
 	r := start(t, h, options{shards: numbered(n), cache: smallWindow, server: func(c *server.Config) { c.FragmentBytes = 1024 }})
 	m := mirrored(t, r, smallWindow)

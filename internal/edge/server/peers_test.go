@@ -8,9 +8,9 @@ import (
 
 	peerv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/peer/v1"
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -18,7 +18,7 @@ import (
 // cluster: its shards, lineages and revisions have the same numbers.
 func TestNodesOfAnotherClusterAreNotServed(t *testing.T) {
 	h := cachetest.New()
-	write(h, testkit.Rand(t), 20)
+	write(h, testseed.Rand(t), 20)
 	r := start(t, h, options{server: brief})
 	r.serving()
 	conn := dial(t, r.peers)

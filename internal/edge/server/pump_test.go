@@ -16,6 +16,7 @@ import (
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
@@ -145,8 +146,7 @@ func quiet(c *server.Config) { c.ProgressInterval = 10 * time.Minute }
 
 // Streams that end in every way, at any time, leave nothing behind.
 func TestStreamsThatEndAtAnyTime(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testseed.Of(t)
 	h := cachetest.New()
 	r := start(t, h, options{})
 	value := string(bytes.Repeat([]byte("v"), 4<<10))

@@ -11,9 +11,9 @@ import (
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -60,7 +60,7 @@ func (r *running) stateAt(rng kv.Range, at kv.Revision) map[string]string {
 // Random histories, ranges and revisions, shards here and elsewhere: what has
 // changed, on top of the state of then, is the state of now.
 func TestListChangesModel(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	h := cachetest.New()
 	here, there := pairOf(t, h, nil)
 	inParts := false
@@ -105,7 +105,7 @@ func TestListChangesModel(t *testing.T) {
 // for.
 func TestListChangesRefused(t *testing.T) {
 	h := cachetest.New()
-	write(h, testkit.Rand(t), 50)
+	write(h, testseed.Rand(t), 50)
 	here, _ := pairOf(t, h, func(c *cache.Config) { c.TombstoneBytes = 0 })
 	late := h.Commit(cachetest.Delete("a/0"), cachetest.Delete("u/0"))
 	h.Commit(cachetest.Delete("b/0"))

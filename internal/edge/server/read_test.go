@@ -20,6 +20,7 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
@@ -92,8 +93,7 @@ func pair(t *testing.T, h *cachetest.Script) (here, there *running) {
 // of them: each is the state of exactly one revision, no older than the write
 // before it, with and without pages.
 func TestListIsOneRevision(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testseed.Of(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	h := cachetest.New()
 	here, there := pair(t, h)

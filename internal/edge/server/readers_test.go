@@ -8,9 +8,9 @@ import (
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -92,7 +92,7 @@ func (s *shared) readBy(readers int) {
 func TestWatchesOfAStreamShareAReader(t *testing.T) {
 	for _, lists := range []bool{true, false} {
 		t.Run(fmt.Sprintf("lists=%t", lists), func(t *testing.T) {
-			rnd := testkit.Rand(t)
+			rnd := testseed.Rand(t)
 			r := start(t, cachetest.New(), options{server: quiet, shards: cachetest.Map(1, nil, "here")})
 			s := &shared{r.watch(), r, make(map[int64]int64)}
 			s.together(lists)

@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/check"
-	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 func TestRightWatchersPass(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	for range 200 {
 		m := newModel(rng)
 		for range 20 + rng.IntN(100) {
@@ -31,7 +31,7 @@ func TestRightWatchersPass(t *testing.T) {
 // The same, with the checker fed while the history grows, sometimes behind
 // the watcher and sometimes before it.
 func TestCheckerFollowsAGrowingHistory(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	for range 100 {
 		m := newModel(rng)
 		for range 100 {
@@ -72,7 +72,7 @@ func TestCheckerFollowsAGrowingHistory(t *testing.T) {
 }
 
 func TestHistoryAgainstReplay(t *testing.T) {
-	rng := testkit.Rand(t)
+	rng := testseed.Rand(t)
 	m := newModel(rng)
 	for range 300 {
 		m.change()

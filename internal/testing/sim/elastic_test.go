@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/internal/control/planner"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/shard"
@@ -132,7 +133,7 @@ func TestMapChangesUnderLoad(t *testing.T) {
 	if testing.Short() {
 		d = 5 * time.Second
 	}
-	s := seed(t)
+	s := testseed.Of(t)
 	run(t, sim.Config{Seed: s, Nodes: 5}, func(t *testing.T, c *sim.Cluster) {
 		r := c.Rand()
 		var ws []*sim.Watcher
@@ -176,7 +177,7 @@ func TestMapChangesWhileNodesDie(t *testing.T) {
 	if testing.Short() {
 		rounds = 2
 	}
-	s := seed(t)
+	s := testseed.Of(t)
 	run(t, sim.Config{Seed: s, Nodes: 5}, func(t *testing.T, c *sim.Cluster) {
 		r := c.Rand()
 		clients := []*client.Client{c.Client("client1"), c.Client("client2")}
@@ -203,7 +204,7 @@ func TestMapChangesWhileNodesDie(t *testing.T) {
 // Two nodes of five leave permanently, one softly and one hard, and come back as if
 // they were new, and leave again.
 func TestScaleUnderLoad(t *testing.T) {
-	s := seed(t)
+	s := testseed.Of(t)
 	run(t, sim.Config{Seed: s, Nodes: 5}, func(t *testing.T, c *sim.Cluster) {
 		r := c.Rand()
 		var ws []*sim.Watcher

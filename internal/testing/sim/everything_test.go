@@ -5,31 +5,16 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/shardwatch/shardwatch/client"
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/sim"
 	"github.com/shardwatch/shardwatch/internal/testing/sim/memetcd"
 )
-
-// seed returns what the environment's SIM_SEED says, or a new one when that is
-// not set or 0, and prints it.
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	s := rand.Uint64()
-	if text := os.Getenv("SIM_SEED"); text != "" && text != "0" {
-		var err error
-		if s, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("SIM_SEED=%d", s)
-	return s
-}
 
 // load writes, watches and reads at random until it is stopped.
 type load struct {
@@ -139,7 +124,7 @@ func TestTwoNodesDieAgainAndAgain(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long")
 	}
-	s := seed(t)
+	s := testseed.Of(t)
 	run(t, sim.Config{Seed: s}, func(_ *testing.T, c *sim.Cluster) {
 		r := c.Rand()
 		clients := []*client.Client{c.Client("client1"), c.Client("client2"), c.Client("client3")}
@@ -169,14 +154,14 @@ func TestTwoNodesDieAgainAndAgain(t *testing.T) {
 	})
 }
 
-// TestEverything runs when SIM_SEED is set (0: a new one each time). Now and then
-// it hangs: gRPC waits for a time to come with a stream's lock held, and while
-// another goroutine waits for that lock, a bubble's time stands still.
+// TestEverything runs when SIM_EVERYTHING is set. Now and then it hangs: gRPC waits for a
+// time to come with a stream's lock held, and while another goroutine waits for that
+// lock, a bubble's time stands still.
 func TestEverything(t *testing.T) {
-	if os.Getenv("SIM_SEED") == "" {
-		t.Skip("set SIM_SEED to run it")
+	if os.Getenv("SIM_EVERYTHING") == "" {
+		t.Skip("set SIM_EVERYTHING=1 to run it")
 	}
-	s := seed(t)
+	s := testseed.Of(t)
 	nodes := 3 + int(s%3)
 	run(t, sim.Config{Seed: s, Nodes: nodes}, func(_ *testing.T, c *sim.Cluster) {
 		m := &mayhem{c: c, r: c.Rand(), load: startLoad(c, s)}

@@ -1,9 +1,7 @@
-// Package testkit helps tests of all packages: it waits for conditions, and has random
-// numbers that a printed seed reproduces.
+// Package testkit helps tests of all packages: it waits for conditions.
 package testkit
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -36,12 +34,4 @@ func Succeeds(tb testing.TB, what string, try func() error) {
 		}
 	}
 	tb.Fatalf("not within %v: %s: %v", Patience, what, err)
-}
-
-// Rand returns a generator, whose seed is in the test's output.
-func Rand(tb testing.TB) *rand.Rand {
-	tb.Helper()
-	seed := rand.Uint64()
-	tb.Logf("seed %d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
 }

@@ -2,7 +2,6 @@ package memetcd
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -22,21 +21,17 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/shardwatch/shardwatch/internal/files/testseed"
 )
 
 // smallRequests is a bound on requests that lets a test reach fragments.
 const smallRequests = 16 << 10
 
-var seedFlag = flag.Uint64("seed", 0, "repeat the random test of this seed")
-
 // TestEqualToEtcd does the same to the model and to etcd itself, and compares
 // every answer and everything that watches are told.
 func TestEqualToEtcd(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if *seedFlag != 0 {
-		seed = *seedFlag
-	}
-	t.Logf("seed %d", seed)
+	seed := testseed.Of(t)
 	b := newBoth(t, rand.New(rand.NewPCG(seed, 1)))
 	for range 4 {
 		b.openStream()
