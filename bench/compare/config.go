@@ -28,7 +28,7 @@ type config struct {
 	sizes   []int
 	paces   []string
 	// rate is the events that a paced load delivers per second, over all watches,
-	// for deliver. deliveries is the number that a saturated one delivers.
+	// for deliver; 0: usualRate. deliveries is the number that a saturated one delivers.
 	rate       int
 	deliver    time.Duration
 	deliveries int
@@ -67,7 +67,7 @@ func defaults() config {
 		sides: kinds(),
 		modes: []string{modeShared, modeStream, modeConnection}, whats: []string{whatPrefix, whatFolder, whatKeys},
 		watches: []int{1_000, 10_000}, sizes: []int{256, 1 << 10, 16 << 10}, paces: []string{pacePaced, paceSaturated},
-		rate: 50_000, deliver: 6 * time.Second, deliveries: 4_000_000, revisions: 2_000, held: 100_000,
+		deliver: 6 * time.Second, deliveries: 4_000_000, revisions: 2_000, held: 100_000,
 		keys: []int{10_000, 100_000}, valueSize: 1 << 10, clients: []int{1, 10, 50}, listed: 500_000, page: 500, gets: 20_000,
 		rest: 2 * time.Second,
 		say:  func(string, ...any) {},
@@ -93,12 +93,15 @@ func (c *config) validate() error {
 		}
 	}
 	for name, numbers := range map[string][]int{
-		"watches": c.watches, "sizes": c.sizes, "rate": {c.rate}, "deliveries": {c.deliveries}, "revisions": {c.revisions}, "held": {c.held},
+		"watches": c.watches, "sizes": c.sizes, "deliveries": {c.deliveries}, "revisions": {c.revisions}, "held": {c.held},
 		"keys": c.keys, "clients": c.clients, "value-size": {c.valueSize}, "listed": {c.listed}, "page": {c.page}, "gets": {c.gets},
 	} {
 		if len(numbers) == 0 || slices.Min(numbers) < 1 {
 			wrong("--%s: each must be at least 1", name)
 		}
+	}
+	if c.rate < 0 {
+		wrong("--rate: at least 1, or 0 for the usual one")
 	}
 	if c.deliver <= 0 || c.rest <= 0 {
 		wrong("--deliver and --rest must be positive")

@@ -63,6 +63,7 @@ func chosen(c *config) (out []load) {
 			out = append(out, l)
 		}
 	}
+	slices.SortStableFunc(out, func(a, b load) int { return b.rank() - a.rank() })
 	return out
 }
 

@@ -40,7 +40,7 @@ The sides:
 
 Usage:
   go run ./bench/compare [flags]
-  go run ./bench/compare [--report path] [--chart path] report run.json...
+  go run ./bench/compare [--report path] [--chart path] [--page-table path] report run.json...
 
 The second form shows runs that were made before in one table and chart: of each
 load what the last of them has.
@@ -49,7 +49,8 @@ Examples:
   # What fits in a quarter of an hour on two cores
   make bench
 
-  # Everything: hours, and 20 GiB of memory, for etcd
+  # Everything: more than an hour, and 20 GiB of memory, for etcd. An interrupted
+  # run reports what it has; the standard loads come first
   make bench ARGS=--full
 
   # One load, as the table names it
@@ -82,7 +83,9 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	flags.BoolVar(&cfg.full, "full", false, "run all loads that differ from the usual in one or two ways")
 	names := flags.Bool("list", false, "print the names of all loads and end; * are the standard ones, + those of --full")
 	out := flags.String("report", "dist/bench", "`path` of the report, without its ending: .json, .md and .svg are written; empty: none")
-	chartPath := flags.String("chart", "", "`path` of another copy of the chart")
+	var copies copies
+	flags.StringVar(&copies.chart, "chart", "", "`path` of another copy of the chart")
+	flags.StringVar(&copies.page, "page-table", "", "`path` of a page whose table is replaced, between the lines <!-- results --> and <!-- end of results -->, or <!-- results with TLS --> with --tls")
 	flags.StringVar(&cfg.cachenode, "cachenode", "", "`path` of the program (default: built from this repository)")
 	flags.StringVar(&cfg.nats, "nats-server", "", "`path` of the program (default: built by tools/pinned)")
 	flags.StringVar(&cfg.dir, "dir", "", "`directory` for data and logs, kept afterwards (default: a temporary one, kept after a failure)")
@@ -97,7 +100,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	flags.IntSliceVar(&cfg.watches, "watches", cfg.watches, "`numbers` of watches")
 	flags.IntSliceVar(&cfg.sizes, "sizes", cfg.sizes, "`bytes` of an event's value")
 	flags.StringSliceVar(&cfg.paces, "paces", cfg.paces, "how fast `events` come")
-	flags.IntVar(&cfg.rate, "rate", cfg.rate, "`events` that a paced load delivers per second, over all watches")
+	flags.IntVar(&cfg.rate, "rate", cfg.rate, fmt.Sprintf("`events` that a paced load delivers per second, over all watches; 0: %d, and %d with a connection for each watch", usualRate(modeShared), usualRate(modeConnection)))
 	flags.DurationVar(&cfg.deliver, "deliver", cfg.deliver, "how long a paced load writes")
 	flags.IntVar(&cfg.deliveries, "deliveries", cfg.deliveries, "`events` that a saturated load delivers")
 	flags.IntVar(&cfg.revisions, "revisions", cfg.revisions, "`revisions` that are replayed")
@@ -140,7 +143,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	if len(runs) > 0 {
 		r, err := together(runs[1:])
 		if err == nil {
-			err = r.publish(stdout, *out, *chartPath)
+			err = r.publish(stdout, *out, copies)
 		}
 		return fail(stderr, 1, err)
 	}
@@ -171,7 +174,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		return fail(stderr, 1, err)
 	}
 	r, err := run(ctx, &cfg)
-	err = errors.Join(err, r.publish(stdout, *out, *chartPath))
+	err = errors.Join(err, r.publish(stdout, *out, copies))
 	if err == nil && slices.ContainsFunc(r.Failures, func(f failure) bool { return cached(f.Side) }) {
 		err = errors.New("cache nodes did not get through a load")
 	}

@@ -91,6 +91,7 @@ func TestWrongFlags(t *testing.T) {
 		"report":              "no run is named",
 		"--watches 10,-1":     "--watches",
 		"--rest 0s":           "--rest",
+		"--rate -1":           "--rate",
 	} {
 		var out, errs bytes.Buffer
 		if code := execute(strings.Fields(args), &out, &errs); code != 2 || !strings.Contains(errs.String(), says) {
@@ -356,6 +357,60 @@ func TestRunsTogether(t *testing.T) {
 		if code := execute(append([]string{"report"}, files...), &out, &errs); code != 1 || !strings.Contains(errs.String(), files[len(files)-1]) {
 			t.Errorf("%v: exit code %d: %s", files, code, errs.String())
 		}
+	}
+}
+
+// The table of a page is replaced, that of the run's setting, and nothing else.
+func TestPageTable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page.md")
+	const page = "top\n<!-- results -->\nold\n<!-- end of results -->\nbetween\n<!-- results with TLS -->\nold\n<!-- end of results -->\nlast\n"
+	if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := report{Setting: "linux, go", Sides: []string{sideEtcd, sideTier}, Measurements: []measurement{
+		{"a", sideEtcd, "CPU", unitTime, 4e-6},
+		{"a", sideTier, "CPU", unitTime, 5e-7},
+		{"a", sideTier, "memory", unitBytes, 2048},
+		{"a", sideEtcd, figureTogether, unitCount, 1},
+		{"a", sideTier, figureTogether, unitCount, 1},
+		{"a", sideTier, "latency p99.9", unitTime, 1},
+		{"b", sideEtcd, figureTogether, unitCount, 1},
+		{"b", sideTier, figureTogether, unitCount, 20},
+	}}
+	table := "| load | figure | etcd | tier |\n|---|---|---:|---:|\n| `a` | CPU | 4.00 µs | 500 ns (0.12) |\n|  | memory |  | 2.00 KiB |\n| `b` | events in a message | 1 | 20 (20.00) |\n"
+	want := strings.Replace(page, "old\n", table, 1)
+	for _, setting := range []string{"linux, go", "linux, go, TLS"} {
+		if r.Setting = setting; r.tls() {
+			want = strings.Replace(want, "old\n", table, 1)
+		}
+		if err := r.replaceTable(path); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("%s: %v\n%s\nwant\n%s", setting, err, got, want)
+		}
+	}
+	for _, bad := range []string{"", pageTableTLS + "\n"} {
+		if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.replaceTable(path); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%q: %v", bad, err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != bad {
+			t.Errorf("%q became %q, %v", bad, got, err)
+		}
+	}
+}
+
+// What everyone reads runs first, so that an interrupted run has it.
+func TestStandardLoadsComeFirst(t *testing.T) {
+	c := defaults()
+	c.full = true
+	list := chosen(&c)
+	first := slices.IndexFunc(list, func(l load) bool { return !l.standard })
+	if first < 1 || slices.ContainsFunc(list[first:], func(l load) bool { return l.standard }) {
+		t.Errorf("%d loads, and the first that is not standard is number %d", len(list), first)
 	}
 }
 

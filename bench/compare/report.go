@@ -62,17 +62,23 @@ func together(files []string) (report, error) {
 	return out, nil
 }
 
-// publish prints the table, and writes the report under a path without its ending,
-// and the chart once more. An empty path is none.
-func (r report) publish(stdout io.Writer, path, chart string) error {
+// copies are paths for parts of the report; an empty one is none.
+type copies struct{ chart, page string }
+
+// publish prints the table, and writes the report under a path without its ending, and its
+// copies. An empty path is none.
+func (r report) publish(stdout io.Writer, path string, also copies) error {
 	r.table(stdout)
 	var err error
 	if path != "" {
 		err = errors.Join(save(path+".json", r.json), save(path+".md", func(w io.Writer) error { r.table(w); return nil }), save(path+".svg", r.chart))
 		fmt.Fprintf(stdout, "\nreport: %s.json %s.md %s.svg\n", path, path, path)
 	}
-	if chart != "" {
-		err = errors.Join(err, save(chart, r.chart))
+	if also.chart != "" {
+		err = errors.Join(err, save(also.chart, r.chart))
+	}
+	if also.page != "" {
+		err = errors.Join(err, r.replaceTable(also.page))
 	}
 	return err
 }

@@ -93,13 +93,26 @@ func (w watchLoad) messaging() (sides []string) {
 	return sides
 }
 
+// usualRate is the events that a paced load delivers per second, over all watches. With a
+// connection for each watch, 50,000 are more than etcd can deliver on two cores.
+func usualRate(mode string) int {
+	if mode == modeConnection {
+		return 20_000
+	}
+	return 50_000
+}
+
 // pace returns how many events are written, and how many per second.
 func (w watchLoad) pace(c *config) (events int, perSecond float64) {
 	const fastest = 1_000 // puts per second, so that it is watches that are measured
 	if w.saturated {
 		return max(1, c.deliveries/w.matched()), 0
 	}
-	perSecond = min(fastest, float64(c.rate)/float64(w.matched()))
+	rate := c.rate
+	if rate == 0 {
+		rate = usualRate(w.mode)
+	}
+	perSecond = min(fastest, float64(rate)/float64(w.matched()))
 	return max(1, int(perSecond*c.deliver.Seconds())), perSecond
 }
 
