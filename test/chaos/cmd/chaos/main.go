@@ -53,9 +53,6 @@ links end with this one, or with the next run.
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
-	if len(args) > 0 && args[0] == "report" {
-		return report(args[1:], stdout, stderr)
-	}
 	if len(args) == 1 && args[0] == "clients" { // started by a run; see chaos.Clients
 		if err := chaos.Clients(context.Background(), os.Stdin, stdout); err != nil {
 			return fail(stderr, 1, err)
@@ -93,15 +90,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 	out := flags.String("report", "dist/chaos", "`directory` of the report, to which this run is added; empty: none")
 	help := flags.BoolP("help", "h", false, "this text")
 
-	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
-		if err == nil {
-			err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
-		}
-		return fail(stderr, 2, fmt.Errorf("%w; see --help", err))
+	err := flags.Parse(args)
+	adds := flags.Arg(0) == "report"
+	if err == nil && flags.NArg() > 0 && !adds {
+		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	if *help {
+	switch {
+	case err != nil:
+		return fail(stderr, 2, fmt.Errorf("%w; see --help", err))
+	case *help:
 		fmt.Fprintf(stdout, usage, faults(others), flags.FlagUsages())
 		return 0
+	case adds:
+		return report(flags.Args()[1:], stdout, stderr)
 	}
 	if len(cfg.Faults) == 0 {
 		cfg.Faults = possible
@@ -118,7 +119,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 		cfg.Seed = uint64(time.Now().UnixNano())
 	}
 	keep := *dir != ""
-	var err error
 	if keep {
 		cfg.Dir, err = filepath.Abs(*dir)
 		err = errors.Join(err, os.MkdirAll(cfg.Dir, 0o700))
@@ -169,7 +169,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 // report adds up runs and prints the table for a page.
 func report(dirs []string, stdout, stderr io.Writer) int {
 	if len(dirs) == 0 {
-		return fail(stderr, 2, errors.New("report: name directories with reports"))
+		return fail(stderr, 2, errors.New("report: name directories with reports; see --help"))
 	}
 	r, err := chaos.Read(dirs...)
 	if err != nil {

@@ -25,28 +25,83 @@ import (
 // least is the share of mutants, in percent, that the tests must kill.
 const least = 95
 
-func main() {
+const usage = `mutants builds the product with one bug at a time and runs the tests that must find
+it. Each bug is a text replacement in test/mutants/table_*.go; it names the package and the
+tests that fail with it. The sources stay as they are: the compiler reads the replaced file
+through an overlay.
+
+The tests run without a bug first: a test that fails then would kill every mutant. Then a
+table shows for each mutant which test killed it and how long that took, build included. A
+mutant that survives shows a missing test. One that no test can tell from the product is
+called equivalent, with the reason, and does not count.
+
+Usage, in the root of the repository:
+  go run ./test/mutants/cmd/mutants [flags]
+
+Examples:
+  # All of them
+  make mutants
+
+  # The mutants of a package, and one more by its name
+  go run ./test/mutants/cmd/mutants --only internal/cache,epoch-reset
+
+Flags:
+%s
+Exit codes: 0 the tests kill at least %d %% of the mutants; 1 they kill fewer, a test fails
+without a bug, a mutant is wrongly called equivalent, or the run could not continue; 2 wrong
+flags.
+`
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := pflag.NewFlagSet("mutants", pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	names := flags.StringSlice("only", nil, "`names` of mutants or of packages, such as internal/cache (default: all)")
+	jobs := flags.Int("jobs", 2, "`number` of mutants that are built and tested at a time")
+	help := flags.BoolP("help", "h", false, "this text")
+	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
+		if err == nil {
+			err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
+		}
+		return fail(stderr, 2, fmt.Errorf("%w; see --help", err))
+	}
+	if *help {
+		fmt.Fprintf(stdout, usage, flags.FlagUsages(), least)
+		return 0
+	}
+	chosen, err := choose(*names)
+	if err != nil {
+		return fail(stderr, 2, err)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "mutants:", err)
-		os.Exit(1) //nolint:gocritic // all is done
+	if err := hunt(ctx, chosen, *jobs, stdout); err != nil {
+		return fail(stderr, 1, err)
 	}
+	return 0
 }
 
-func run(ctx context.Context, args []string, out io.Writer) (err error) {
-	flags := pflag.NewFlagSet("mutants", pflag.ContinueOnError)
-	names := flags.StringSlice("only", nil, "`names` of mutants or of packages, such as internal/cache (default: all)")
-	jobs := flags.Int("jobs", 2, "how many mutants are built and tested at a time")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
+func fail(stderr io.Writer, code int, err error) int {
+	fmt.Fprintln(stderr, "mutants:", err)
+	return code
+}
+
+// choose returns the mutants that have one of the names, or are in a package that has; all
+// without a name.
+func choose(names []string) ([]mutants.Mutant, error) {
 	chosen := slices.DeleteFunc(mutants.All(), func(m mutants.Mutant) bool {
-		return len(*names) > 0 && !slices.Contains(*names, m.Name) && !slices.Contains(*names, path.Dir(m.File))
+		return len(names) > 0 && !slices.Contains(names, m.Name) && !slices.Contains(names, path.Dir(m.File))
 	})
 	if len(chosen) == 0 {
-		return fmt.Errorf("no mutant and no package is called %s", strings.Join(*names, " or "))
+		return nil, fmt.Errorf("--only: no mutant and no package is called %s", strings.Join(names, " or "))
 	}
+	return chosen, nil
+}
+
+// hunt tests the mutants, some at a time, and prints a table of the results. It fails if too
+// many survive.
+func hunt(ctx context.Context, chosen []mutants.Mutant, jobs int, out io.Writer) (err error) {
 	root, err := filepath.Abs(".")
 	if err != nil {
 		return err
@@ -57,13 +112,13 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	h := &mutants.Hunter{Root: root, Dir: dir}
-	if err := sound(ctx, h, chosen, *jobs); err != nil {
+	if err := sound(ctx, h, chosen, jobs); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "| mutant | what it does wrong | killed by | in |\n|---|---|---|--:|\n")
 	var killed, survived, explained int
 	var wrong []string
-	err = each(ctx, chosen, *jobs, func(m mutants.Mutant) (hunted, error) {
+	err = each(ctx, chosen, jobs, func(m mutants.Mutant) (hunted, error) {
 		r, err := h.Hunt(ctx, m)
 		r.Mutant = m
 		return hunted{r, err}, ctx.Err()
