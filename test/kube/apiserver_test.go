@@ -83,17 +83,52 @@ func builtOnce(t *testing.T, from, program string, args func(version string) []s
 	if testing.Short() {
 		t.Skipf("%s has not been built, and takes minutes", program)
 	}
-	part, err := os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".part-")
+	fillOnce(t, dir, func(part string) {
+		command := args(version)
+		goCommand(slices.Insert(command, 1, "-trimpath", "-o", filepath.Join(part, program))...)
+	})
+	return bin
+}
+
+// fillOnce makes a folder that is complete or absent: fill fills another one, which is renamed.
+func fillOnce(t *testing.T, dir string, fill func(part string)) {
+	t.Helper()
+	parent := filepath.Dir(dir)
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	part, err := os.MkdirTemp(parent, filepath.Base(dir)+".part-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(part)
-	command := args(version)
-	goCommand(slices.Insert(command, 1, "-trimpath", "-o", filepath.Join(part, program))...)
+	fill(part)
 	if err := os.Rename(part, dir); err != nil {
-		t.Fatal(err)
+		if _, absent := os.Stat(dir); absent != nil { // another run did not make it either
+			t.Fatal(err)
+		}
 	}
-	return bin
+}
+
+// The first program that is built for a user finds no cache; of two runs that build the same
+// program, the second finds the folder of the first.
+func TestProgramIsBuiltIntoANewCache(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cache", "shardwatch", "program-1")
+	write := func(dir, text string) {
+		if err := os.WriteFile(filepath.Join(dir, "program"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fillOnce(t, dir, func(slower string) {
+		fillOnce(t, dir, func(faster string) { write(faster, "faster") })
+		write(slower, "slower")
+	})
+	if text, err := os.ReadFile(filepath.Join(dir, "program")); err != nil || string(text) != "faster" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(left) != 1 {
+		t.Errorf("left: %v, %v", left, err)
+	}
 }
 
 // cluster is an etcd and what its apiservers share.
