@@ -1,6 +1,7 @@
 package kube_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
@@ -62,13 +63,11 @@ const kubernetesModule = "k8s.io/kubernetes"
 func builtOnce(t *testing.T, from, program string, args func(version string) []string) string {
 	t.Helper()
 	goCommand := func(args ...string) string {
-		cmd := exec.Command("go", args...)
-		cmd.Dir = from
-		out, err := cmd.Output()
+		out, err := goOutput(from, args...)
 		if err != nil {
-			t.Skipf("there is no %s here: go %s: %v", program, strings.Join(args, " "), err)
+			t.Skipf("there is no %s here: %v", program, err)
 		}
-		return strings.TrimSpace(string(out))
+		return out
 	}
 	version := goCommand("list", "-m", "-f", "{{.Version}}", kubernetesModule)
 	cache, err := os.UserCacheDir()
@@ -88,6 +87,27 @@ func builtOnce(t *testing.T, from, program string, args func(version string) []s
 		goCommand(slices.Insert(command, 1, "-trimpath", "-o", filepath.Join(part, program))...)
 	})
 	return bin
+}
+
+// goOutput returns what the go command prints in a directory. Its error ends with what the
+// command complained about.
+func goOutput(dir string, args ...string) (string, error) {
+	var complaints bytes.Buffer
+	cmd := exec.Command("go", args...)
+	cmd.Dir, cmd.Stderr = dir, &complaints
+	out, err := cmd.Output()
+	if err != nil {
+		text := complaints.String()
+		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, text[max(0, len(text)-2000):])
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// A test that is skipped because a program cannot be built says why.
+func TestBuildThatFailsSaysWhy(t *testing.T) {
+	if _, err := goOutput(".", "build", "./testdata/none"); err == nil || !strings.Contains(err.Error(), "testdata/none: directory not found") {
+		t.Errorf("%v", err)
+	}
 }
 
 // fillOnce makes a folder that is complete or absent: fill fills another one, which is renamed.
