@@ -3,6 +3,14 @@ package mutants
 func grpcserverGroup() Group {
 	return Group{Package: "internal/edge/grpcserver", Mutants: []Mutant{
 		{
+			Name: "refused-requests-are-kept", Bug: "keeps the bytes of a request whose call is refused", File: "stream.go",
+			Old: `	if s.refused {`, New: `	if s.refused && end {`, Tests: "TestARefusedRequestIsNotKept",
+		},
+		{
+			Name: "refused-requests-without-end", Bug: "receives all that a client sends in a refused call", File: "stream.go",
+			Old: `!s.halfClosed && !s.tooLongLocked()`, New: `!s.halfClosed`, Tests: "TestARefusedRequestIsNotKept",
+		},
+		{
 			Name: "web-broken-answer-ends", Bug: "ends an answer that its handler has broken off as if it were whole", File: "web.go",
 			Old: `c.resetLocked(w.id, http2.ErrCodeInternal)`, New: `c.resetLocked(w.id, http2.ErrCodeNo)`, Tests: "TestWebRequestsThatFail",
 		},

@@ -16,6 +16,11 @@ func serverGroup() Group {
 			Tests: "TestNothingIsCompressedForClientsWithGzip", Package: "internal/node",
 		},
 		{
+			Name: "requests-of-strangers", Bug: "decodes the requests of callers without any right", File: "admission.go",
+			Old: `		err = caller.MaySome(ctx, policy.Read)
+`, New: ``, Tests: "TestRequestsOfStrangersAreNotDecoded",
+		},
+		{
 			Name: "refusals-at-once", Bug: "answers refused calls as fast as a client makes them", File: "admission.go",
 			Old: "\t\tcaller.Refused(ctx)\n", New: "\t\t_ = caller\n", Tests: "TestRefusedCallsWait",
 		},
@@ -29,7 +34,8 @@ func serverGroup() Group {
 		},
 		{
 			Name: "members-for-strangers", Bug: "tells callers without any right about the cluster", File: "admission.go",
-			Old: `err = caller.Known(ctx)`, New: ``, Tests: "TestThePolicyAdmitsCalls",
+			Old: `"/grpc.reflection."):
+		err = caller.Known(ctx)`, New: `"/grpc.reflection."):`, Tests: "TestThePolicyAdmitsCalls",
 		},
 		{
 			Name: "large-calls", Bug: "does not bound the messages of calls", File: "admission.go",

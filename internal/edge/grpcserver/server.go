@@ -368,6 +368,12 @@ func (s *Server) begin(st *stream) error {
 	if unknown != nil {
 		return unknown.Err()
 	}
+	if s.cfg.Before != nil {
+		if err := s.cfg.Before(st.ctx, st.method); err != nil {
+			st.discard()
+			return err
+		}
+	}
 	st.call.stream, st.call.desc = st, desc
 	if st.encoding != "" && st.encoding != encoding.Identity {
 		if st.call.decompress = encoding.GetCompressor(st.encoding); st.call.decompress == nil {

@@ -44,6 +44,7 @@ type stream struct {
 	halfClosed bool          // the client sends no more
 	drained    bool          // the handler has received io.EOF
 	deaf       bool          // see StopReceiving
+	refused    bool          // none of the request is kept; see discard
 	parked     func() error  // see Park; nil: it is not
 	in         []byte        // bytes that the handler has not read
 	message    []byte        // of size bytes, as far as it has arrived; the next bytes belong to it
@@ -73,6 +74,13 @@ func (s *stream) receiveLocked(data []byte, size int, end bool) error {
 		}
 	}
 	s.allowed -= size
+	if s.refused {
+		s.halfClosed = end
+		if s.allowLocked(0); end || s.tooLongLocked() {
+			s.wakeLocked()
+		}
+		return nil
+	}
 	n := min(s.size-len(s.message), len(data))
 	s.message, data = extend(s.message, data[:n], s.size), data[n:]
 	if !s.holdLocked(len(s.in) + len(data)) {
@@ -149,6 +157,27 @@ func (s *stream) take(need int) ([]byte, error) {
 			s.arrived.Wait()
 		}
 	}
+}
+
+// discard waits until the client has sent its request, of one message, and keeps none of it. A reset
+// would not do: a client that has queued all of its request does not answer it, and internal/edge/intake
+// would take the request for one that is not complete. A request that is too long is not received to its end.
+func (s *stream) discard() {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.refused, s.in = true, nil
+	s.holdLocked(0)
+	for !s.gone && !s.halfClosed && !s.tooLongLocked() {
+		if s.allowLocked(0); !c.flushLocked() {
+			s.arrived.Wait()
+		}
+	}
+}
+
+// tooLongLocked reports whether more has arrived than one message may have.
+func (s *stream) tooLongLocked() bool {
+	return s.got > int64(messageHead+s.conn.srv.cfg.MaxReceive)
 }
 
 // part is the fraction of a message that must have arrived before all of it has an array. Otherwise a

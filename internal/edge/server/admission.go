@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -13,6 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/authz"
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/budget"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
@@ -102,6 +104,35 @@ func (s *Server) admit(ctx context.Context, method string) (caller *authz.Caller
 		done, err = caller.Call()
 	}
 	return caller, done, err
+}
+
+// before refuses a call before its request is received, if the policy gives its caller no right that the
+// method could need: a request of 2 MiB costs the node its bytes and the collection of their garbage.
+// Streams of watches are served: each create is answered.
+func (s *Server) before(ctx context.Context, method string) error {
+	caller, err := s.cfg.Access.Caller(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // admit refuses it
+	}
+	switch method {
+	case etcdserverpb.KV_Range_FullMethodName, etcdserverpb.KV_RangeStream_FullMethodName,
+		shardwatchv1.CacheService_List_FullMethodName, shardwatchv1.CacheService_Get_FullMethodName:
+		err = caller.MaySome(ctx, policy.Read)
+	case etcdserverpb.KV_Put_FullMethodName, etcdserverpb.KV_DeleteRange_FullMethodName:
+		err = caller.MaySome(ctx, policy.Write)
+	case etcdserverpb.KV_Txn_FullMethodName:
+		err = caller.Known(ctx)
+	}
+	if err == nil {
+		return nil
+	}
+	if of(method, &etcdserverpb.KV_ServiceDesc) {
+		err = etcdview.InEtcdsWords(err)
+	} else {
+		err = wire.Status(err)
+	}
+	s.called.count(method, err)
+	return err
 }
 
 // failed slows down a caller that is refused again and again.

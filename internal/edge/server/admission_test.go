@@ -3,15 +3,21 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
@@ -139,6 +145,57 @@ func TestRefusedCallsWait(t *testing.T) {
 		if err := <-answered; !wire.IsDenied(err) { // unless the second has passed
 			wantCode(t, "a refusal that waits", err, codes.Canceled)
 		}
+	}
+}
+
+// A caller without any right to what a call needs is refused before its request is decoded: this one
+// cannot be.
+func TestRequestsOfStrangersAreNotDecoded(t *testing.T) {
+	if os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" {
+		t.Skip("grpc-go's server decodes a request before it asks")
+	}
+	p := police(t, nobody)
+	both := startBoth(t, func(c *server.Config) { c.Access = p.access })
+	call := func(method string) error {
+		request := &wire.Encoded{Buffers: mem.BufferSlice{mem.SliceBuffer(bytes.Repeat([]byte{0xff}, 1<<20))}}
+		s, err := both.conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, method, grpc.ForceCodecV2(wire.NewCodec()))
+		if err == nil {
+			err = s.SendMsg(request)
+		}
+		if err == nil {
+			err = s.CloseSend()
+		}
+		if err == nil || errors.Is(err, io.EOF) {
+			err = s.RecvMsg(new(wire.Encoded))
+		}
+		return err
+	}
+	reads := []string{
+		etcdserverpb.KV_Range_FullMethodName, etcdserverpb.KV_RangeStream_FullMethodName,
+		pb.CacheService_Get_FullMethodName, pb.CacheService_List_FullMethodName,
+	}
+	writes := []string{etcdserverpb.KV_Put_FullMethodName, etcdserverpb.KV_DeleteRange_FullMethodName}
+	for _, method := range slices.Concat(reads, writes, []string{etcdserverpb.KV_Txn_FullMethodName}) {
+		wantCode(t, "a stranger calls "+method, call(method), codes.PermissionDenied)
+	}
+	counted := int64(0)
+	both.server.Calls(func(_, code string, times int64) {
+		if code == codes.PermissionDenied.String() {
+			counted += times
+		}
+	})
+	if counted != 7 {
+		t.Errorf("%d refused calls are counted, want 7", counted)
+	}
+	if log := p.audit.take(); !strings.Contains(log, "read anything") || !strings.Contains(log, "write anything") || !strings.Contains(log, "do anything") {
+		t.Errorf("what was refused is not written down: %s", log)
+	}
+	p.change(t, readers)
+	for _, method := range reads {
+		wantCode(t, "a reader calls "+method, call(method), codes.Internal)
+	}
+	for _, method := range writes {
+		wantCode(t, "a reader calls "+method, call(method), codes.PermissionDenied)
 	}
 }
 

@@ -39,7 +39,7 @@ func (s *Server) newClientServer(creds credentials.TransportCredentials) (client
 		web = s.gateway
 	}
 	return grpcserver.New(grpcserver.Config{
-		Credentials: creds, Codec: wire.NewCodec(), HTTP: web,
+		Credentials: creds, Codec: wire.NewCodec(), HTTP: web, Before: s.before,
 		Unary: []grpc.UnaryServerInterceptor{s.called.unary, s.admitUnary}, Stream: s.admitStream, Failed: s.failed,
 		MaxReceive: s.cfg.MaxMessageBytes, MaxStreams: s.cfg.MaxStreamsPerConnection, MaxHeader: maxHeader,
 		StreamWindow: streamWindow, ConnWindow: connWindow, Hold: s.holdUnread, Turn: s.turn, Flooded: netlimit.Punish,

@@ -1,0 +1,168 @@
+package grpcserver
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/status"
+)
+
+// The request of a call that Before refuses is received to its end, without keeping it, and only then
+// the call ends. One that is longer than a message may be is reset.
+func TestARefusedRequestIsNotKept(t *testing.T) {
+	const most = 1 << 20
+	refused := make(chan *stream, 2)
+	s, err := New(Config{
+		Credentials: insecure.NewCredentials(), Codec: encoding.GetCodecV2("proto"),
+		MaxReceive: most, MaxStreams: 100, MaxHeader: 16 << 10, StreamWindow: 64 << 10, ConnWindow: 1 << 20,
+		HandshakeTimeout: time.Minute, PingAfter: time.Hour, PingTimeout: time.Minute, PingLeast: time.Nanosecond,
+		Before: func(ctx context.Context, _ string) error {
+			st, _ := grpc.ServerTransportStreamFromContext(ctx).(*stream)
+			refused <- st
+			return status.Error(codes.PermissionDenied, "no")
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.RegisterService(&grpc.ServiceDesc{ServiceName: "s", Streams: []grpc.StreamDesc{
+		{StreamName: "Call", ServerStreams: true, Handler: func(any, grpc.ServerStream) error {
+			t.Error("the call is served")
+			return nil
+		}},
+	}}, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var served sync.WaitGroup
+	served.Go(func() { _ = s.Serve(l) })
+	defer func() { s.Stop(); served.Wait() }()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
+		t.Fatal(err)
+	}
+	f := http2.NewFramer(conn, conn)
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	_ = f.WriteSettings() // reading tells
+	c := &refusedClient{t: t, f: f}
+
+	c.send(1, most)
+	_ = f.WritePing(false, [8]byte{1})
+	c.until(func(frame http2.Frame) bool {
+		ping, ok := frame.(*http2.PingFrame)
+		return ok && ping.IsAck()
+	})
+	if c.status != "" {
+		t.Errorf("the call ended with %s before its request", c.status)
+	}
+	st := <-refused
+	s.lookAt(st, func() {
+		if len(st.in)+cap(st.message)+st.held > 0 {
+			t.Errorf("%d bytes wait, %d of a message, %d are taken", len(st.in), cap(st.message), st.held)
+		}
+	})
+	_ = f.WriteData(1, true, make([]byte, messageHead))
+	c.until(func(http2.Frame) bool { return c.status != "" })
+	if c.status != "7" {
+		t.Errorf("the call ended with %s, want PermissionDenied", c.status)
+	}
+
+	c.status = ""
+	c.send(3, most+messageHead+1)
+	c.until(func(frame http2.Frame) bool {
+		reset, ok := frame.(*http2.RSTStreamFrame)
+		return ok && reset.StreamID == 3 && reset.ErrCode == http2.ErrCodeNo
+	})
+	if c.status != "7" {
+		t.Errorf("a call whose request is too long ended with %s, want PermissionDenied", c.status)
+	}
+}
+
+// lookAt calls fn while a stream cannot change.
+func (s *Server) lookAt(st *stream, fn func()) {
+	st.conn.mu.Lock()
+	defer st.conn.mu.Unlock()
+	fn()
+}
+
+// refusedClient sends requests in the windows that it gets.
+type refusedClient struct {
+	t      *testing.T
+	f      *http2.Framer
+	stream uint32
+	window int    // of the stream
+	whole  int    // of the connection
+	status string // with which the stream ended
+}
+
+// send begins a stream with so many bytes, without an end.
+func (c *refusedClient) send(id uint32, n int) {
+	c.t.Helper()
+	var block headerBlock
+	for _, h := range [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":path", "/s/Call"}, {":authority", "node"}, {"content-type", "application/grpc"}, {"te", "trailers"},
+	} {
+		block.add(h[0], h[1])
+	}
+	if c.stream == 0 {
+		c.whole = initialWindow
+	}
+	c.stream, c.window = id, initialWindow
+	_ = c.f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.bytes(), EndHeaders: true})
+	for n > 0 {
+		k := min(n, maxFrame, c.window, c.whole)
+		if k == 0 {
+			c.until(func(frame http2.Frame) bool { _, ok := frame.(*http2.WindowUpdateFrame); return ok })
+			continue
+		}
+		if err := c.f.WriteData(id, false, make([]byte, k)); err != nil {
+			c.t.Fatal(err)
+		}
+		n, c.window, c.whole = n-k, c.window-k, c.whole-k
+	}
+}
+
+// until reads frames up to one that fits.
+func (c *refusedClient) until(fits func(http2.Frame) bool) {
+	c.t.Helper()
+	for {
+		frame, err := c.f.ReadFrame()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		switch frame := frame.(type) {
+		case *http2.WindowUpdateFrame:
+			if frame.StreamID == 0 {
+				c.whole += int(frame.Increment)
+			} else if frame.StreamID == c.stream {
+				c.window += int(frame.Increment)
+			}
+		case *http2.MetaHeadersFrame:
+			for _, h := range frame.Fields {
+				if h.Name == "grpc-status" {
+					c.status = h.Value
+				}
+			}
+		}
+		if fits(frame) {
+			return
+		}
+	}
+}
