@@ -3,6 +3,7 @@ package kv_test
 import (
 	"bytes"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -206,5 +207,17 @@ func TestRangeAlgebra(t *testing.T) {
 				t.Errorf("%v covers %v", a, b)
 			}
 		}
+	}
+}
+
+// The range of two strings shares their bytes: a client's keys may have megabytes.
+func TestRangeFromStringsCopiesNothing(t *testing.T) {
+	key, end := strings.Repeat("k", 1000), strings.Repeat("l", 1000)
+	if n := testing.AllocsPerRun(100, func() {
+		if r, err := kv.RangeFromEtcd(key, end); err != nil || r.Start != key || r.End != end {
+			t.Errorf("got %v, %v", r, err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations, want none", n)
 	}
 }

@@ -22,8 +22,8 @@ var ErrEmptyKey = errors.New("key is empty: name a key, or use \"\\x00\" for the
 
 // RangeFromEtcd returns the range that etcd means by key and rangeEnd: one
 // key when rangeEnd is empty, everything from key on when it is "\x00". It
-// fails with [ErrEmptyKey], and when rangeEnd is not after key.
-func RangeFromEtcd(key, rangeEnd []byte) (Range, error) {
+// fails with [ErrEmptyKey], and when rangeEnd is not after key. Bytes are copied, strings are shared.
+func RangeFromEtcd[K ~string | ~[]byte](key, rangeEnd K) (Range, error) {
 	switch {
 	case len(key) == 0:
 		return Range{}, ErrEmptyKey

@@ -26,7 +26,7 @@ func (p Permission) readable() (kv.Range, bool) {
 	if !p.Read {
 		return kv.Range{}, false
 	}
-	r, err := kv.RangeFromEtcd([]byte(p.Key), []byte(p.RangeEnd))
+	r, err := kv.RangeFromEtcd(p.Key, p.RangeEnd)
 	return r, err == nil
 }
 

@@ -231,11 +231,11 @@ func (o *operations) on(v policy.Verb, key, end []byte) {
 }
 
 // spanned returns the range that a request reads at etcd. For a range that etcd takes as empty,
-// the caller needs the right for its key.
+// the caller needs the right for its key. The result shares the request's bytes.
 func spanned(key, end []byte) kv.Range {
-	r, err := kv.RangeFromEtcd(key, end)
+	r, err := kv.RangeFromEtcd(shared(key), shared(end))
 	if err != nil {
-		return kv.Single(string(key))
+		return kv.Single(shared(key))
 	}
 	return r
 }

@@ -94,6 +94,42 @@ func TestReadsSeeEarlierWrites(t *testing.T) {
 	wg.Wait()
 }
 
+// Calls with large and small keys at the same time, on one connection, do not get at each other's bytes:
+// ranges share those of their requests.
+func TestLargeAndSmallRequestsTogether(t *testing.T) {
+	e := etcdtest.Start(t)
+	n := startReads(t, "here", serving([]string{"/5"}, "here"), e.Endpoint())
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for i := range 5 {
+				size := []int{0, 100, 100 << 10, 300 << 10}[(w+i)%4]
+				fill := string(rune('a' + w))
+				key := fmt.Sprintf("/%d/%d/%s", w+1, i, strings.Repeat(fill, size))
+				if _, err := n.kv.Put(within(t), &etcdserverpb.PutRequest{Key: []byte(key), Value: []byte(key)}); err != nil {
+					t.Error(err)
+					return
+				}
+				for name, r := range map[string]*etcdserverpb.RangeRequest{
+					"the key":        {Key: []byte(key)},
+					"up to the next": {Key: []byte(key), RangeEnd: []byte(key + fill)},
+					"from below":     {Key: []byte(key[:len(key)-1]), RangeEnd: []byte(key + "\x00")},
+				} {
+					got, err := n.kv.Range(within(t), r)
+					if err != nil || len(got.GetKvs()) != 1 || string(got.GetKvs()[0].GetKey()) != key || string(got.GetKvs()[0].GetValue()) != key {
+						t.Errorf("%s: %d of %d bytes: %d keys, %v", name, w, size, len(got.GetKvs()), err)
+					}
+				}
+				none, err := n.kv.Range(within(t), &etcdserverpb.RangeRequest{Key: []byte(key + fill), RangeEnd: []byte(key + fill + fill)})
+				if err != nil || len(none.GetKvs()) != 0 {
+					t.Errorf("beside it: %d keys, %v", len(none.GetKvs()), err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // A stream of chunks is what Range answers, in messages that clients take.
 func TestRangeStreamsInChunks(t *testing.T) {
 	n, _ := startScripted(t, 6000)
