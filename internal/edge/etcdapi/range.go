@@ -98,7 +98,7 @@ func rangeOf(r *etcdserverpb.RangeRequest) (kv.Range, bool) {
 
 // shared returns the bytes of a request as a string, without a copy: a client's keys may have 2 MiB.
 // Nothing changes a request.
-func shared(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+func shared(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) } //nolint:gosec // see above
 
 // holderKey is the context key of a forwarded call's holder: the forwarded context lacks the
 // policy's token.

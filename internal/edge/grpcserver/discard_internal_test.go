@@ -149,9 +149,10 @@ func (c *refusedClient) until(fits func(http2.Frame) bool) {
 		}
 		switch frame := frame.(type) {
 		case *http2.WindowUpdateFrame:
-			if frame.StreamID == 0 {
+			switch frame.StreamID {
+			case 0:
 				c.whole += int(frame.Increment)
-			} else if frame.StreamID == c.stream {
+			case c.stream:
 				c.window += int(frame.Increment)
 			}
 		case *http2.MetaHeadersFrame:
