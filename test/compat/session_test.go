@@ -22,6 +22,10 @@ import (
 // for it, and none fails on a busy machine.
 const patience = time.Minute
 
+// patient are flags of etcdctl, which waits for 2 and 5 s otherwise. It ends before the script's
+// patience does, so that its message is seen. Transcripts do not have them.
+var patient = []string{fmt.Sprint("--dial-timeout=", patience/2), fmt.Sprint("--command-timeout=", patience/2)}
+
 // session is one run of a script: it calls etcdctl and writes down what was
 // said.
 type session struct {
@@ -165,6 +169,7 @@ func (s *session) start(ts *testscript.TestScript, args []string) *talker {
 	if !strings.HasPrefix(args[0], "--endpoints=") {
 		full = append([]string{"--endpoints=" + strings.Join(s.g.endpoints(), ",")}, args...)
 	}
+	full = append(slices.Clone(patient), full...)
 	r, err := talk(exec.Command(s.ctl, full...), s.env, ts.MkAbs("."))
 	ts.Check(err)
 	r.args = args
