@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // What is installed is kept for the next run, under a name that says what it
@@ -62,7 +64,7 @@ var etcdctls = map[string]func() (string, error){
 	"3.7": sync.OnceValues(builtEtcdctl),
 }
 
-// etcdctl returns the path of an etcdctl of a version, or skips the test.
+// etcdctl returns the path of an etcdctl of a version; see testkit.Missing.
 func etcdctl(t *testing.T, version string) string {
 	t.Helper()
 	path, err := etcdctls[version]()
@@ -70,7 +72,7 @@ func etcdctl(t *testing.T, version string) string {
 		err = isVersion(path, version)
 	}
 	if err != nil {
-		t.Skipf("there is no etcdctl %s here: %v", version, err)
+		testkit.Missing(t, "there is no etcdctl %s here: %v", version, err)
 	}
 	return path
 }
@@ -125,12 +127,12 @@ func builtEtcdctl() (string, error) {
 }
 
 // npm returns a directory with the programs' modules, as package-lock.json has
-// them, or skips the test.
+// them; see testkit.Missing.
 func npm(t *testing.T) string {
 	t.Helper()
 	path, err := installNpm()
 	if err != nil {
-		t.Skipf("there are no npm modules here: %v", err)
+		testkit.Missing(t, "there are no npm modules here: %v", err)
 	}
 	return path
 }

@@ -58,21 +58,25 @@ func kubernetesProgram(t *testing.T, program string) string {
 const kubernetesModule = "k8s.io/kubernetes"
 
 // builtOnce returns the path of a program that the go command builds from a module that needs
-// Kubernetes', with arguments for the version of that. A test that finds none and cannot build
-// it is skipped.
+// Kubernetes', with arguments for the version of that. It is not built for short tests, which
+// are skipped then.
 func builtOnce(t *testing.T, from, program string, args func(version string) []string) string {
 	t.Helper()
 	goCommand := func(args ...string) string {
 		out, err := goOutput(from, args...)
-		if err != nil {
+		switch {
+		case err == nil:
+		case testing.Short():
 			t.Skipf("there is no %s here: %v", program, err)
+		default:
+			t.Fatalf("there is no %s here: %v", program, err)
 		}
 		return out
 	}
 	version := goCommand("list", "-m", "-f", "{{.Version}}", kubernetesModule)
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	dir := filepath.Join(cache, "shardwatch", fmt.Sprintf("%s-%s-%s-%s", program, version, runtime.GOARCH, runtime.Version()))
 	bin := filepath.Join(dir, program)
@@ -103,7 +107,7 @@ func goOutput(dir string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// A test that is skipped because a program cannot be built says why.
+// A test without a program that cannot be built says why.
 func TestBuildThatFailsSaysWhy(t *testing.T) {
 	if _, err := goOutput(".", "build", "./testdata/none"); err == nil || !strings.Contains(err.Error(), "testdata/none: directory not found") {
 		t.Errorf("%v", err)

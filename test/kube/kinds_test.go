@@ -23,6 +23,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/kube/api"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // stubs returns an object of each kind that Kubernetes has, and what has to be there before it,
@@ -33,7 +34,7 @@ func stubs(t *testing.T) map[schema.GroupVersionResource]string {
 	list.Dir = apiserverModule(t)
 	dir, err := list.Output()
 	if err != nil || len(bytes.TrimSpace(dir)) == 0 {
-		t.Skipf("the module of Kubernetes is not here: %v", err)
+		testkit.Missing(t, "the module of Kubernetes is not here: %v", err)
 	}
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(string(bytes.TrimSpace(dir)), "test", "integration", "etcd", "data.go"), nil, 0)
 	if err != nil {

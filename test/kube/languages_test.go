@@ -20,6 +20,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // language is a program of testdata with informers of another language's client. It
@@ -69,8 +71,8 @@ func tool(dir string, env []string, name string, args ...string) error {
 	return nil
 }
 
-// install returns the program's command, or skips the test without the language's tools or
-// packages. What was built is kept under a name that its sources give it.
+// install returns the program's command; see testkit.Missing for a machine without the language's
+// tools or packages. What was built is kept under a name that its sources give it.
 func (l *language) install(t *testing.T) []string {
 	t.Helper()
 	from, err := filepath.Abs(filepath.Join("testdata", l.name))
@@ -100,7 +102,7 @@ func (l *language) install(t *testing.T) []string {
 			t.Fatal(err)
 		}
 		if err := l.fetch(from, dir); err != nil {
-			t.Skipf("there are no packages of %s here: %v", l.name, err)
+			testkit.Missing(t, "there are no packages of %s here: %v", l.name, err)
 		}
 		if l.build != nil {
 			if err := l.build(from, dir); err != nil {

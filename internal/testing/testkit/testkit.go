@@ -1,7 +1,8 @@
-// Package testkit helps tests of all packages: it waits for conditions.
+// Package testkit helps tests of all packages: it waits for conditions, and skips tests that lack something.
 package testkit
 
 import (
+	"os"
 	"testing"
 	"time"
 )
@@ -34,4 +35,15 @@ func Succeeds(tb testing.TB, what string, try func() error) {
 		}
 	}
 	tb.Fatalf("not within %v: %s: %v", Patience, what, err)
+}
+
+// Missing skips a test that lacks a program or packages, and says which. It fails the test if
+// COMPAT is in the environment, as make compat sets it: a run of everything must not pass
+// because there was nothing to run.
+func Missing(tb testing.TB, format string, args ...any) {
+	tb.Helper()
+	if os.Getenv("COMPAT") != "" {
+		tb.Fatalf(format, args...)
+	}
+	tb.Skipf(format, args...)
 }
