@@ -45,9 +45,8 @@ func newWorld(t *testing.T, tune func(*cache.Config)) *world {
 // know.
 func newWorldAt(t *testing.T, begin kv.Revision, tune func(*cache.Config)) *world {
 	t.Helper()
-	seed := testseed.Of(t)
 	w := &world{
-		t: t, rng: rand.New(rand.NewPCG(seed, 0)), r: kv.Range{Start: "/a", End: "/z"},
+		t: t, rng: rand.New(rand.NewPCG(testseed.Of(t), uint64(begin))), r: kv.Range{Start: "/a", End: "/z"},
 		updates: make(chan kv.Update), live: map[string]*kv.KeyValue{}, begin: begin, now: begin, value: 60,
 	}
 	cfg := cache.Defaults()

@@ -482,7 +482,7 @@ func TestSaveStops(t *testing.T) {
 func TestAForgottenShardIsSavedAnew(t *testing.T) {
 	for name, known := range map[string]bool{"by the run that saved it": true, "by a run that has not looked yet": false} {
 		t.Run(name, func(t *testing.T) {
-			wrong, other, anew := newWorld(t, nil), newWorld(t, nil), newWorldAt(t, 20, nil)
+			wrong, other, anew := newWorld(t, nil), newWorldAt(t, 10, nil), newWorldAt(t, 20, nil) // of three different histories
 			wrong.run(40)
 			other.run(40)
 			anew.run(20)

@@ -11,6 +11,10 @@ func grpcserverGroup() Group {
 			Old: `!s.halfClosed && !s.tooLongLocked()`, New: `!s.halfClosed`, Tests: "TestARefusedRequestIsNotKept",
 		},
 		{
+			Name: "refused-head-is-not-read", Bug: "receives as much of a refused message that announces too much as of another", File: "stream.go",
+			Old: `s.got > messageHead+most || len(s.in) == messageHead &&`, New: `s.got > messageHead+most || s.got < 0 &&`, Tests: "TestARefusedRequestIsNotKept",
+		},
+		{
 			Name: "web-broken-answer-ends", Bug: "ends an answer that its handler has broken off as if it were whole", File: "web.go",
 			Old: `c.resetLocked(w.id, http2.ErrCodeInternal)`, New: `c.resetLocked(w.id, http2.ErrCodeNo)`, Tests: "TestWebRequestsThatFail",
 		},

@@ -17,8 +17,18 @@ func serverGroup() Group {
 		},
 		{
 			Name: "requests-of-strangers", Bug: "decodes the requests of callers without any right", File: "admission.go",
-			Old: `		err = caller.MaySome(ctx, policy.Read)
-`, New: ``, Tests: "TestRequestsOfStrangersAreNotDecoded",
+			Old: `err = mayNeed(ctx, caller, method)`, New: `_ = caller`, Tests: "TestRequestsOfStrangersAreNotDecoded",
+		},
+		{
+			Name: "requests-of-forgers", Bug: "decodes the requests of callers with a forged token, and writes them down twice", File: "admission.go",
+			Old: `	if err == nil {
+		err = mayNeed(ctx, caller, method)
+	}
+`, New: `	if err != nil {
+		return nil
+	}
+	err = mayNeed(ctx, caller, method)
+`, Tests: "TestRequestsOfStrangersAreNotDecoded",
 		},
 		{
 			Name: "refusals-at-once", Bug: "answers refused calls as fast as a client makes them", File: "admission.go",

@@ -231,7 +231,8 @@ func (o *operations) on(v policy.Verb, key, end []byte) {
 }
 
 // spanned returns the range that a request reads at etcd. For a range that etcd takes as empty,
-// the caller needs the right for its key. The result shares the request's bytes.
+// the caller needs the right for its key. The result shares the request's bytes, which may be returned to a
+// pool when the request has been judged.
 func spanned(key, end []byte) kv.Range {
 	r, err := kv.RangeFromEtcd(shared(key), shared(end))
 	if err != nil {

@@ -20,9 +20,9 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 	// Codec encodes messages of all content-subtypes.
 	Codec encoding.CodecV2
-	// Before is called before the request of a call is received. Its error is the outcome of the call, which
-	// the client gets when it has sent the request: it is not kept. Let streams of several requests
-	// pass. nil: it is not called.
+	// Before is called before the request of a call is received, if the call has one request only. Its error
+	// is the outcome of the call, which the client gets when it has sent the request: it is not kept. nil: it
+	// is not called.
 	Before func(ctx context.Context, method string) error
 	// Unary intercepts unary calls, the first one outermost.
 	Unary []grpc.UnaryServerInterceptor

@@ -2,6 +2,7 @@ package grpcserver
 
 import (
 	"context"
+	"encoding/binary"
 	"net"
 	"sync"
 	"testing"
@@ -63,7 +64,7 @@ func TestARefusedRequestIsNotKept(t *testing.T) {
 	_ = f.WriteSettings() // reading tells
 	c := &refusedClient{t: t, f: f}
 
-	c.send(1, most)
+	c.send(1, make([]byte, most))
 	_ = f.WritePing(false, [8]byte{1})
 	c.until(func(frame http2.Frame) bool {
 		ping, ok := frame.(*http2.PingFrame)
@@ -74,8 +75,8 @@ func TestARefusedRequestIsNotKept(t *testing.T) {
 	}
 	st := <-refused
 	s.lookAt(st, func() {
-		if len(st.in)+cap(st.message)+st.held > 0 {
-			t.Errorf("%d bytes wait, %d of a message, %d are taken", len(st.in), cap(st.message), st.held)
+		if cap(st.in) > 64 || cap(st.message)+st.held > 0 {
+			t.Errorf("%d bytes wait, %d of a message, %d are taken", cap(st.in), cap(st.message), st.held)
 		}
 	})
 	_ = f.WriteData(1, true, make([]byte, messageHead))
@@ -84,14 +85,20 @@ func TestARefusedRequestIsNotKept(t *testing.T) {
 		t.Errorf("the call ended with %s, want PermissionDenied", c.status)
 	}
 
-	c.status = ""
-	c.send(3, most+messageHead+1)
-	c.until(func(frame http2.Frame) bool {
-		reset, ok := frame.(*http2.RSTStreamFrame)
-		return ok && reset.StreamID == 3 && reset.ErrCode == http2.ErrCodeNo
-	})
-	if c.status != "7" {
-		t.Errorf("a call whose request is too long ended with %s, want PermissionDenied", c.status)
+	for id, request := range map[uint32][]byte{
+		3: make([]byte, most+messageHead+1),                                         // empty messages
+		5: append([]byte{0}, binary.BigEndian.AppendUint32(nil, uint32(most+1))...), // the head of a longer one
+	} {
+		c.status = ""
+		c.send(id, request)
+		c.until(func(frame http2.Frame) bool {
+			reset, ok := frame.(*http2.RSTStreamFrame)
+			return ok && reset.StreamID == id && reset.ErrCode == http2.ErrCodeNo
+		})
+		if c.status != "7" {
+			t.Errorf("call %d, whose request is too long, ended with %s, want PermissionDenied", id, c.status)
+		}
+		<-refused
 	}
 }
 
@@ -112,8 +119,8 @@ type refusedClient struct {
 	status string // with which the stream ended
 }
 
-// send begins a stream with so many bytes, without an end.
-func (c *refusedClient) send(id uint32, n int) {
+// send begins a stream with a request, without its end.
+func (c *refusedClient) send(id uint32, request []byte) {
 	c.t.Helper()
 	var block headerBlock
 	for _, h := range [][2]string{
@@ -126,16 +133,16 @@ func (c *refusedClient) send(id uint32, n int) {
 	}
 	c.stream, c.window = id, initialWindow
 	_ = c.f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.bytes(), EndHeaders: true})
-	for n > 0 {
-		k := min(n, maxFrame, c.window, c.whole)
+	for len(request) > 0 {
+		k := min(len(request), maxFrame, c.window, c.whole)
 		if k == 0 {
 			c.until(func(frame http2.Frame) bool { _, ok := frame.(*http2.WindowUpdateFrame); return ok })
 			continue
 		}
-		if err := c.f.WriteData(id, false, make([]byte, k)); err != nil {
+		if err := c.f.WriteData(id, false, request[:k]); err != nil {
 			c.t.Fatal(err)
 		}
-		n, c.window, c.whole = n-k, c.window-k, c.whole-k
+		request, c.window, c.whole = request[k:], c.window-k, c.whole-k
 	}
 }
 

@@ -368,7 +368,7 @@ func (s *Server) begin(st *stream) error {
 	if unknown != nil {
 		return unknown.Err()
 	}
-	if s.cfg.Before != nil {
+	if s.cfg.Before != nil && !desc.ClientStreams {
 		if err := s.cfg.Before(st.ctx, st.method); err != nil {
 			st.discard()
 			return err

@@ -1,8 +1,10 @@
 package grpcserver
 
 import (
+	"bytes"
 	"container/list"
 	"context"
+	"encoding/binary"
 	"io"
 	"sync"
 
@@ -44,7 +46,7 @@ type stream struct {
 	halfClosed bool          // the client sends no more
 	drained    bool          // the handler has received io.EOF
 	deaf       bool          // see StopReceiving
-	refused    bool          // none of the request is kept; see discard
+	refused    bool          // of the request only the head of its message is kept, in in; see discard
 	parked     func() error  // see Park; nil: it is not
 	in         []byte        // bytes that the handler has not read
 	message    []byte        // of size bytes, as far as it has arrived; the next bytes belong to it
@@ -75,10 +77,7 @@ func (s *stream) receiveLocked(data []byte, size int, end bool) error {
 	}
 	s.allowed -= size
 	if s.refused {
-		s.halfClosed = end
-		if s.allowLocked(0); end || s.tooLongLocked() {
-			s.wakeLocked()
-		}
+		s.discardLocked(data, end)
 		return nil
 	}
 	n := min(s.size-len(s.message), len(data))
@@ -161,12 +160,13 @@ func (s *stream) take(need int) ([]byte, error) {
 
 // discard waits until the client has sent its request, of one message, and keeps none of it. A reset
 // would not do: a client that has queued all of its request does not answer it, and internal/edge/intake
-// would take the request for one that is not complete. A request that is too long is not received to its end.
+// would take the request for one that is not complete. A request that is too long is not received to its
+// end, as that of a call that is served.
 func (s *stream) discard() {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.refused, s.in = true, nil
+	s.refused, s.in = true, bytes.Clone(s.in[:min(len(s.in), messageHead)])
 	s.holdLocked(0)
 	for !s.gone && !s.halfClosed && !s.tooLongLocked() {
 		if s.allowLocked(0); !c.flushLocked() {
@@ -175,9 +175,22 @@ func (s *stream) discard() {
 	}
 }
 
-// tooLongLocked reports whether more has arrived than one message may have.
+// discardLocked takes the content of a DATA frame of a refused request.
+func (s *stream) discardLocked(data []byte, end bool) {
+	s.in = append(s.in, data[:min(len(data), messageHead-len(s.in))]...)
+	s.halfClosed = end
+	if s.tooLongLocked() || end {
+		s.wakeLocked()
+		return
+	}
+	s.allowLocked(0)
+}
+
+// tooLongLocked reports whether a refused request has more bytes, or announces more, than one message may
+// have.
 func (s *stream) tooLongLocked() bool {
-	return s.got > int64(messageHead+s.conn.srv.cfg.MaxReceive)
+	most := int64(s.conn.srv.cfg.MaxReceive)
+	return s.got > messageHead+most || len(s.in) == messageHead && int64(binary.BigEndian.Uint32(s.in[1:])) > most
 }
 
 // part is the fraction of a message that must have arrived before all of it has an array. Otherwise a

@@ -106,33 +106,41 @@ func (s *Server) admit(ctx context.Context, method string) (caller *authz.Caller
 	return caller, done, err
 }
 
-// before refuses a call before its request is received, if the policy gives its caller no right that the
-// method could need: a request of 2 MiB costs the node its bytes and the collection of their garbage.
-// Streams of watches are served: each create is answered.
+// before refuses a call before its request is received, if its caller is not known or the policy gives it
+// no right that the method could need: a request of 2 MiB costs the node its bytes and the collection of their
+// garbage. Calls to operators' services are refused later, because the audit log has their requests.
 func (s *Server) before(ctx context.Context, method string) error {
-	caller, err := s.cfg.Access.Caller(ctx)
-	if err != nil {
-		return nil //nolint:nilerr // admit refuses it
+	for _, later := range []*grpc.ServiceDesc{&healthgrpc.Health_ServiceDesc, &shardwatchv1.AdminService_ServiceDesc, &shardwatchv1.ClusterService_ServiceDesc} {
+		if of(method, later) {
+			return nil
+		}
 	}
-	switch method {
-	case etcdserverpb.KV_Range_FullMethodName, etcdserverpb.KV_RangeStream_FullMethodName,
-		shardwatchv1.CacheService_List_FullMethodName, shardwatchv1.CacheService_Get_FullMethodName:
-		err = caller.MaySome(ctx, policy.Read)
-	case etcdserverpb.KV_Put_FullMethodName, etcdserverpb.KV_DeleteRange_FullMethodName:
-		err = caller.MaySome(ctx, policy.Write)
-	case etcdserverpb.KV_Txn_FullMethodName:
-		err = caller.Known(ctx)
+	caller, err := s.cfg.Access.Caller(ctx)
+	if err == nil {
+		err = mayNeed(ctx, caller, method)
 	}
 	if err == nil {
 		return nil
 	}
-	if of(method, &etcdserverpb.KV_ServiceDesc) {
-		err = etcdview.InEtcdsWords(err)
-	} else {
+	if of(method, &shardwatchv1.CacheService_ServiceDesc) {
 		err = wire.Status(err)
+	} else {
+		err = etcdview.InEtcdsWords(err)
 	}
 	s.called.count(method, err)
 	return err
+}
+
+// mayNeed fails unless the caller has some right that a method needs for any request.
+func mayNeed(ctx context.Context, caller *authz.Caller, method string) error {
+	switch method {
+	case etcdserverpb.KV_Range_FullMethodName, etcdserverpb.KV_RangeStream_FullMethodName,
+		shardwatchv1.CacheService_List_FullMethodName, shardwatchv1.CacheService_Get_FullMethodName:
+		return caller.MaySome(ctx, policy.Read)
+	case etcdserverpb.KV_Put_FullMethodName, etcdserverpb.KV_DeleteRange_FullMethodName:
+		return caller.MaySome(ctx, policy.Write)
+	}
+	return caller.Known(ctx)
 }
 
 // failed slows down a caller that is refused again and again.

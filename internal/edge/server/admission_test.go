@@ -3,6 +3,7 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"io"
 	"log/slog"
@@ -12,6 +13,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
+	"google.golang.org/grpc/metadata"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -148,17 +153,17 @@ func TestRefusedCallsWait(t *testing.T) {
 	}
 }
 
-// A caller without any right to what a call needs is refused before its request is decoded: this one
-// cannot be.
+// A caller without any right to what a call needs, or with a forged token, is refused before its request is
+// decoded: this one cannot be. It is counted and written down once.
 func TestRequestsOfStrangersAreNotDecoded(t *testing.T) {
 	if os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" {
 		t.Skip("grpc-go's server decodes a request before it asks")
 	}
 	p := police(t, nobody)
 	both := startBoth(t, func(c *server.Config) { c.Access = p.access })
-	call := func(method string) error {
+	call := func(method string, header ...string) error {
 		request := &wire.Encoded{Buffers: mem.BufferSlice{mem.SliceBuffer(bytes.Repeat([]byte{0xff}, 1<<20))}}
-		s, err := both.conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, method, grpc.ForceCodecV2(wire.NewCodec()))
+		s, err := both.conn.NewStream(metadata.AppendToOutgoingContext(t.Context(), header...), &grpc.StreamDesc{ServerStreams: true}, method, grpc.ForceCodecV2(wire.NewCodec()))
 		if err == nil {
 			err = s.SendMsg(request)
 		}
@@ -175,19 +180,39 @@ func TestRequestsOfStrangersAreNotDecoded(t *testing.T) {
 		pb.CacheService_Get_FullMethodName, pb.CacheService_List_FullMethodName,
 	}
 	writes := []string{etcdserverpb.KV_Put_FullMethodName, etcdserverpb.KV_DeleteRange_FullMethodName}
-	for _, method := range slices.Concat(reads, writes, []string{etcdserverpb.KV_Txn_FullMethodName}) {
+	others := []string{
+		etcdserverpb.KV_Txn_FullMethodName, etcdserverpb.KV_Compact_FullMethodName, etcdserverpb.Lease_LeaseGrant_FullMethodName,
+		v3lockpb.Lock_Lock_FullMethodName, v3electionpb.Election_Observe_FullMethodName, etcdserverpb.Auth_Authenticate_FullMethodName,
+	}
+	all := slices.Concat(reads, writes, others)
+	count := func(of codes.Code, want int) {
+		t.Helper()
+		counted := 0
+		both.server.Calls(func(_, code string, times int64) {
+			if code == of.String() {
+				counted += int(times)
+			}
+		})
+		if counted != want {
+			t.Errorf("%d calls with %v are counted, want %d", counted, of, want)
+		}
+	}
+	for _, method := range all {
 		wantCode(t, "a stranger calls "+method, call(method), codes.PermissionDenied)
 	}
-	counted := int64(0)
-	both.server.Calls(func(_, code string, times int64) {
-		if code == codes.PermissionDenied.String() {
-			counted += times
-		}
-	})
-	if counted != 7 {
-		t.Errorf("%d refused calls are counted, want 7", counted)
+	count(codes.PermissionDenied, len(all))
+	log := p.audit.take()
+	forged := strings.Join([]string{
+		base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","kid":"1"}`)), base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"https://us","aud":"x","sub":"ann"}`)), "AAAA",
+	}, ".")
+	for _, method := range all[:3] {
+		wantCode(t, "a forger calls "+method, call(method, "authorization", "Bearer "+forged), codes.Unauthenticated)
 	}
-	if log := p.audit.take(); !strings.Contains(log, "read anything") || !strings.Contains(log, "write anything") || !strings.Contains(log, "do anything") {
+	count(codes.Unauthenticated, 3)
+	if lines := strings.Count(p.audit.take(), "\n"); lines != 3 {
+		t.Errorf("3 calls with forged tokens have %d lines in the audit log", lines)
+	}
+	if !strings.Contains(log, "read anything") || !strings.Contains(log, "write anything") || !strings.Contains(log, "do anything") {
 		t.Errorf("what was refused is not written down: %s", log)
 	}
 	p.change(t, readers)
