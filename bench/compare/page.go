@@ -72,7 +72,7 @@ func (r report) pageTable() string {
 func (x row) detail() bool {
 	one := true
 	for _, value := range x.values {
-		one = one && value == 1
+		one = one && x.unit.text(value) == "1"
 	}
 	return strings.HasPrefix(x.figure, "latency p99.9") || strings.Contains(x.figure, ", at the owner") || strings.Contains(x.figure, ", at replicas") ||
 		x.figure == figureTogether && one
