@@ -48,20 +48,8 @@ func TestARefusedRequestIsNotKept(t *testing.T) {
 	var served sync.WaitGroup
 	served.Go(func() { _ = s.Serve(l) })
 	defer func() { s.Stop(); served.Wait() }()
-	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
-		t.Fatal(err)
-	}
-	f := http2.NewFramer(conn, conn)
+	f := connectRaw(t, l.Addr().String())
 	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	_ = f.WriteSettings() // reading tells
 	c := &refusedClient{t: t, f: f}
 
 	c.send(1, make([]byte, most))
@@ -85,10 +73,11 @@ func TestARefusedRequestIsNotKept(t *testing.T) {
 		t.Errorf("the call ended with %s, want PermissionDenied", c.status)
 	}
 
-	for id, request := range map[uint32][]byte{
-		3: make([]byte, most+messageHead+1),                                         // empty messages
-		5: append([]byte{0}, binary.BigEndian.AppendUint32(nil, uint32(most+1))...), // the head of a longer one
+	for i, request := range [][]byte{
+		make([]byte, most+messageHead+1),                                         // empty messages
+		append([]byte{0}, binary.BigEndian.AppendUint32(nil, uint32(most+1))...), // the head of a longer one
 	} {
+		id := uint32(2*i + 3)
 		c.status = ""
 		c.send(id, request)
 		c.until(func(frame http2.Frame) bool {
@@ -122,17 +111,11 @@ type refusedClient struct {
 // send begins a stream with a request, without its end.
 func (c *refusedClient) send(id uint32, request []byte) {
 	c.t.Helper()
-	var block headerBlock
-	for _, h := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", "/s/Call"}, {":authority", "node"}, {"content-type", "application/grpc"}, {"te", "trailers"},
-	} {
-		block.add(h[0], h[1])
-	}
 	if c.stream == 0 {
 		c.whole = initialWindow
 	}
 	c.stream, c.window = id, initialWindow
-	_ = c.f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.bytes(), EndHeaders: true})
+	callRaw(c.f, id, "/s/Call", false)
 	for len(request) > 0 {
 		k := min(len(request), maxFrame, c.window, c.whole)
 		if k == 0 {

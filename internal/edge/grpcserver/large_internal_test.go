@@ -95,15 +95,15 @@ func allBlocked(t *testing.T, one *stream, streams int) {
 	}
 }
 
-// answersTo makes calls on one connection, and returns the streams of the DATA frames that came.
-// Once the connection's first window is used up it calls blocked, and extends it.
-func answersTo(t *testing.T, address string, blocked func(), paths ...string) (order []uint32) {
+// connectRaw opens a connection for a minute, until the test ends. Errors of writing show when it is
+// read.
+func connectRaw(t *testing.T, address string, settings ...http2.Setting) *http2.Framer {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { _ = conn.Close() })
 	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
@@ -111,15 +111,28 @@ func answersTo(t *testing.T, address string, blocked func(), paths ...string) (o
 		t.Fatal(err)
 	}
 	f := http2.NewFramer(conn, conn)
-	_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}) // reading tells
+	_ = f.WriteSettings(settings...)
+	return f
+}
+
+// callRaw begins a call; end: its request is empty.
+func callRaw(f *http2.Framer, stream uint32, path string, end bool) {
+	var block headerBlock
+	for _, h := range [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", "node"}, {"content-type", "application/grpc"}, {"te", "trailers"},
+	} {
+		block.add(h[0], h[1])
+	}
+	_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.bytes(), EndHeaders: true, EndStream: end})
+}
+
+// answersTo makes calls on one connection, and returns the streams of the DATA frames that came.
+// Once the connection's first window is used up it calls blocked, and extends it.
+func answersTo(t *testing.T, address string, blocked func(), paths ...string) (order []uint32) {
+	t.Helper()
+	f := connectRaw(t, address, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
 	for i, path := range paths {
-		var block headerBlock
-		for _, h := range [][2]string{
-			{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", "node"}, {"content-type", "application/grpc"}, {"te", "trailers"},
-		} {
-			block.add(h[0], h[1])
-		}
-		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: block.bytes(), EndHeaders: true, EndStream: true})
+		callRaw(f, uint32(2*i+1), path, true)
 	}
 	for open, window := len(paths), initialWindow; open > 0; {
 		frame, err := f.ReadFrame()
