@@ -350,7 +350,7 @@ func TestQuietRangeMakesProgressByItself(t *testing.T) {
 func TestFollowFromTheFuture(t *testing.T) {
 	s := etcdtest.Start(t)
 	cfg := testConfig(s.Endpoint())
-	cfg.SilenceLimit = 150 * time.Millisecond // etcd owes no answer before the first revision
+	cfg.SilenceLimit = 2 * time.Second // etcd owes no answer before the first revision, and after it one by then
 	c := newClient(t, cfg)
 	now, err := c.Revision(t.Context())
 	if err != nil {
