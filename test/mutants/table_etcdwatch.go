@@ -149,7 +149,15 @@ func etcdwatchGroup() Group {
 		},
 		{
 			Name: "progress-for-the-future", Bug: "answers a progress request for a watch that begins in the future", File: "progress.go",
-			Old: `never || w.start > wanted ||`, New: `never ||`, Tests: "TestProgressIsNotAnsweredForAWatchInTheFuture", Package: "internal/edge/etcdapi",
+			Old: `never || w.start > wanted`, New: `never`, Tests: "TestProgressIsNotAnsweredForAWatchInTheFuture", Package: "internal/edge/etcdapi",
+		},
+		{
+			Name: "progress-while-behind", Bug: "forgets a progress request while a watch catches up", File: "progress.go",
+			Old: `never = never || w.start > wanted`, New: `never = never || w.start > wanted || w.live && !w.joined()`, Tests: "TestWatchFromBeforeTheWindow", Package: "internal/edge/etcdapi",
+		},
+		{
+			Name: "progress-not-looked-at", Bug: "does not answer a progress request once the watch has caught up", File: "progress.go",
+			Old: `func (p *progress) caughtUp() { p.task.Wake() }`, New: `func (p *progress) caughtUp() {}`, Tests: "TestWatchFromBeforeTheWindow", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "notified-before-start", Bug: "notifies a watch of progress before its first revision", File: "progress.go",

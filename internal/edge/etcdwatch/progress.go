@@ -179,21 +179,31 @@ func (p *progress) tell(watches []*watch) {
 
 // answer answers the request once all watches have reached its revision.
 // As at etcd, there is no answer while there is no watch, or one that begins in
-// the future.
+// the future. Nor does etcd answer while a watch catches up, but its watch has caught up
+// when the last event of that is sent. Ours looks for the window then, so the
+// request waits: a client that has read all events gets its answer from both.
 //
 // The answer speaks for all watches, and clientv3 resumes each of them after it: it
 // must not be below a revision that was sent on any. So watches that are ahead wait
 // for those that lag. It follows the answers to all cancels, since a client
 // takes it to speak for each watch that it does not know to be cancelled.
 func (p *progress) answer(watches []*watch, answered bool, wanted kv.Revision) {
-	target, never := max(wanted, p.hold, p.s.sent), len(watches) == 0
+	target, never, catchingUp := max(wanted, p.hold, p.s.sent), len(watches) == 0, false
 	for _, w := range watches {
-		// etcd says nothing while a watch catches up, either.
-		never = never || w.start > wanted || w.live && !w.joined()
+		never = never || w.start > wanted
+		catchingUp = catchingUp || w.live && !w.joined()
+	}
+	switch {
+	case never:
+		p.answered(watches)
+		return
+	case catchingUp: // it may take long: nobody is held, and caughtUp follows
+		p.release(watches)
+		return
 	}
 	reached, behind := kv.Revision(math.MaxInt64), !answered
 	for _, w := range watches {
-		if never || !w.live || w.ending.Load() != nil {
+		if !w.live || w.ending.Load() != nil {
 			behind = true
 			continue
 		}
@@ -204,19 +214,24 @@ func (p *progress) answer(watches []*watch, answered bool, wanted kv.Revision) {
 		}
 		reached = min(reached, at)
 	}
-	switch {
-	case never:
-	case behind:
+	if behind {
 		p.wait(watches, target)
 		return
-	default:
-		p.s.send(&etcdserverpb.WatchResponse{Header: p.s.of.view.Header(reached), WatchId: invalidID})
 	}
+	p.s.send(&etcdserverpb.WatchResponse{Header: p.s.of.view.Header(reached), WatchId: invalidID})
+	p.answered(watches)
+}
+
+// answered ends the request, with an answer or without.
+func (p *progress) answered(watches []*watch) {
 	p.release(watches)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.answeredLocked()
 }
+
+// caughtUp looks at the request again: a watch that was catching up does so no longer.
+func (p *progress) caughtUp() { p.task.Wake() }
 
 // wait looks again soon. Until then nothing above target is sent, but for a
 // while after that failed.

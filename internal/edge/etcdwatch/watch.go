@@ -271,6 +271,8 @@ func (w *watch) release() {
 	w.s.of.past.leave(w)
 	if w.reader != nil {
 		w.reader.remove(w)
+	} else {
+		w.s.progress.caughtUp()
 	}
 	w.live = false
 }
