@@ -68,7 +68,7 @@ func defaults() config {
 		modes: []string{modeShared, modeStream, modeConnection}, whats: []string{whatPrefix, whatFolder, whatKeys},
 		watches: []int{1_000, 10_000}, sizes: []int{256, 1 << 10, 16 << 10}, paces: []string{pacePaced, paceSaturated},
 		deliver: 6 * time.Second, deliveries: 4_000_000, revisions: 2_000, held: 100_000,
-		keys: []int{10_000, 100_000}, valueSize: 1 << 10, clients: []int{1, 10, 50}, listed: 500_000, page: 500, gets: 20_000,
+		keys: []int{10_000, 100_000}, valueSize: 1 << 10, clients: []int{1, 50}, listed: 500_000, page: 500, gets: 20_000,
 		rest: 2 * time.Second,
 		say:  func(string, ...any) {},
 	}

@@ -49,8 +49,9 @@ Examples:
   # What fits in a quarter of an hour on two cores
   make bench
 
-  # Everything: more than an hour, and 20 GiB of memory, for etcd. An interrupted
-  # run reports what it has; the standard loads come first
+  # Everything: up to 90 minutes, and 20 GiB of memory, for etcd. Loads that are not
+  # standard leave out proxy and grpc. An interrupted run reports what it has; the
+  # standard loads come first
   make bench ARGS=--full
 
   # One load, as the table names it
@@ -80,7 +81,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(io.Discard)
 	flags.SortFlags = false
 	flags.StringVar(&cfg.only, "only", "", "`pattern` of the loads to run (default: the standard ones)")
-	flags.BoolVar(&cfg.full, "full", false, "run all loads that differ from the usual in one or two ways")
+	flags.BoolVar(&cfg.full, "full", false, "run all loads that differ from the usual in one or two ways; those that are not standard without proxy and grpc")
 	names := flags.Bool("list", false, "print the names of all loads and end; * are the standard ones, + those of --full")
 	out := flags.String("report", "dist/bench", "`path` of the report, without its ending: .json, .md and .svg are written; empty: none")
 	var copies copies

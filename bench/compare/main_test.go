@@ -403,7 +403,7 @@ func TestPageTable(t *testing.T) {
 	}
 }
 
-// What everyone reads runs first, so that an interrupted run has it.
+// What everyone reads runs first, so that an interrupted run has it, and on all sides.
 func TestStandardLoadsComeFirst(t *testing.T) {
 	c := defaults()
 	c.full = true
@@ -411,6 +411,12 @@ func TestStandardLoadsComeFirst(t *testing.T) {
 	first := slices.IndexFunc(list, func(l load) bool { return !l.standard })
 	if first < 1 || slices.ContainsFunc(list[first:], func(l load) bool { return l.standard }) {
 		t.Errorf("%d loads, and the first that is not standard is number %d", len(list), first)
+	}
+	for i, l := range list {
+		proxy := slices.Contains(l.sides, sideProxy)
+		if i >= first && proxy || i < first && !proxy && strings.HasPrefix(l.name, "watch/") {
+			t.Errorf("%s runs on %v", l.name, l.sides)
+		}
 	}
 }
 

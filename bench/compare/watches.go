@@ -35,7 +35,8 @@ const (
 
 // watchLoads are all combinations of the properties of watches. Those that differ
 // from the usual one in one property, other than the watched range and its
-// size, are standard; with --full, those that differ in two.
+// size, are standard. --full adds those that differ in two, without those of other value sizes,
+// which say nothing new, and of a part of the keys as fast as possible, where etcd's writes are the limit.
 func watchLoads(c *config) (out []load) {
 	for i, mode := range c.modes {
 		for j, what := range c.whats {
@@ -54,7 +55,7 @@ func watchLoads(c *config) (out []load) {
 						sides = append(sides, w.messaging()...)
 						out = append(out, load{
 							name: fmt.Sprintf("watch/%s/%s/%d/%dB/%s", mode, what, watches, size, pace), sides: sides, run: w.run, setup: everywhere(),
-							standard: ways <= 1 && j == 0 && l == 0, whole: ways <= 2,
+							standard: ways <= 1 && j == 0 && l == 0, whole: ways <= 1 || ways == 2 && l == 0 && (j == 0 || m == 0),
 						})
 					}
 				}
