@@ -197,7 +197,7 @@ func (p *progress) answer(watches []*watch, answered bool, wanted kv.Revision) {
 	case never:
 		p.answered(watches)
 		return
-	case catchingUp: // it may take long: nobody is held, and caughtUp follows
+	case catchingUp: // it may take long: no watch is held, and caughtUp follows
 		p.release(watches)
 		return
 	}
