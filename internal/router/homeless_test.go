@@ -26,6 +26,36 @@ func (r *relaying) Relay(ctx context.Context, id shard.ID) (*cache.Cache, func()
 	return r.relay(ctx, id)
 }
 
+// A watch waits for a relay until the time that its caller gives, or as long as the context lets it.
+func TestAWatchWaitsForItsRelayUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := cachetest.New()
+		n := cachetest.NewNode("here", h, nil)
+		defer n.Stop()
+		var relay context.Context
+		r := router.New(router.Config{Shards: &relaying{Node: n, relay: func(ctx context.Context, _ shard.ID) (*cache.Cache, func(), error) {
+			relay = ctx
+			<-ctx.Done()
+			return nil, nil, &kv.UnavailableError{Why: kv.NotReady, Detail: "there does not answer"}
+		}}, Clock: h, Self: "here"})
+		n.Use(cachetest.Map(1, nil, "there"))
+		for _, c := range []struct {
+			until, ctx, want time.Duration
+		}{{time.Second, time.Minute, time.Second}, {0, time.Minute, time.Minute}, {time.Hour, time.Minute, time.Minute}} {
+			began := time.Now()
+			req := router.WatchRequest{From: h.Now() + 1}
+			if c.until > 0 {
+				req.Until = began.Add(c.until)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), c.ctx)
+			if _, err := r.Watch(ctx, req, newBell()); !isNotReady(err) || time.Since(began) != c.want || relay.Err() == nil {
+				t.Errorf("until %v, context %v: %v after %v", c.until, c.ctx, err, time.Since(began))
+			}
+			cancel()
+		}
+	})
+}
+
 // A relay of another lineage, or of less than the shard, is not watched, and is given
 // back.
 func TestARelayThatDoesNotFitIsNotWatched(t *testing.T) {

@@ -88,6 +88,9 @@ type WatchRequest struct {
 	// Lineage is the history that From belongs to; 0: the cluster's
 	// current one.
 	Lineage uint64
+	// Until bounds the wait for relays, beside the context: without one, it costs no timer. The zero Time bounds
+	// nothing.
+	Until time.Time
 }
 
 // Watch returns a watch. The waker is called when Next may have something. It
@@ -128,7 +131,7 @@ func (r *Router) open(ctx context.Context, req WatchRequest, waker cache.Waker) 
 	var several [16]home // on the stack
 	homes := several[:0]
 	for i := range shards {
-		h, err := r.home(ctx, m.Lineage, &shards[i], req.Range)
+		h, err := r.home(ctx, m.Lineage, &shards[i], req.Range, req.Until)
 		if err != nil {
 			p.drop(r)
 			return 0, place{}, Soon(&shards[i], err)
@@ -145,13 +148,18 @@ func (r *Router) open(ctx context.Context, req WatchRequest, waker cache.Waker) 
 	return m.Lineage, p, nil
 }
 
-// home finds the shard's part of a range: here, or at a relay.
-func (r *Router) home(ctx context.Context, lineage uint64, s *shard.Shard, rng kv.Range) (home, error) {
+// home finds the shard's part of a range: here, or at a relay, until the given time.
+func (r *Router) home(ctx context.Context, lineage uint64, s *shard.Shard, rng kv.Range, until time.Time) (home, error) {
 	h := home{shard: s.ID, whole: s.Range}
 	h.rng, _ = s.Range.Intersect(rng)
 	h.cache = r.cfg.Shards.Replica(s.ID)
 	var err error
 	if !serves(h.cache, lineage, h.rng) {
+		if !until.IsZero() {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, until)
+			defer cancel()
+		}
 		if h.cache, h.release, err = r.cfg.Shards.Relay(ctx, s.ID); err != nil {
 			return h, err
 		}

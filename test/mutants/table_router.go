@@ -3,6 +3,14 @@ package mutants
 func routerGroup() Group {
 	return Group{Package: "internal/router", Mutants: []Mutant{
 		{
+			Name: "relay-without-until", Bug: "a watch waits for its relay as long as its context lets it", File: "watch.go",
+			Old: `if !until.IsZero() {`, New: `if false {`, Tests: "TestAWatchWaitsForItsRelayUntil",
+		},
+		{
+			Name: "relay-until-never", Bug: "a watch without a bound does not wait for its relay", File: "watch.go",
+			Old: `if !until.IsZero() {`, New: `if true {`, Tests: "TestAWatchWaitsForItsRelayUntil",
+		},
+		{
 			Name: "merged-look-allocates", Bug: "a watch allocates with each look at its merged window", File: "watch.go",
 			Old: "err == nil || w.place.merged == nil || !errors.As", New: "w.place.merged == nil || !errors.As", Tests: "TestWatchesOfTheSameShardsAreWokenOnce",
 		},

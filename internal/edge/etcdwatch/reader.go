@@ -1,7 +1,6 @@
 package etcdwatch
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"time"
@@ -60,9 +59,12 @@ func newReader(w *watch) *reader {
 	return r
 }
 
-// open opens the window from a revision on. It fails as router.Watch does.
-func (r *reader) open(ctx context.Context, from kv.Revision) (err error) {
-	r.inner, err = r.s.of.cfg.Router.Watch(ctx, router.WatchRequest{Range: r.rng, From: from, Lineage: r.lineage}, r)
+// open opens the window from a revision on, if its shards have homes by now or soon. It fails as
+// router.Watch does.
+func (r *reader) open(from kv.Revision) (err error) {
+	r.inner, err = r.s.of.cfg.Router.Watch(r.s.ctx, router.WatchRequest{
+		Range: r.rng, From: from, Lineage: r.lineage, Until: time.Now().Add(homeLook),
+	}, r)
 	return err
 }
 

@@ -226,10 +226,8 @@ func (w *watch) from() (from, now kv.Revision, err error) {
 
 // lookForHome opens the watch's reader, if its shards have homes by now or soon.
 func (w *watch) lookForHome(from kv.Revision) (*reader, error) {
-	ctx, cancel := context.WithTimeout(w.s.ctx, homeLook)
-	defer cancel()
 	r := newReader(w)
-	if err := r.open(ctx, from); err != nil {
+	if err := r.open(from); err != nil {
 		return nil, err
 	}
 	return r, nil
