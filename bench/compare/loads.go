@@ -56,7 +56,7 @@ func loads(c *config) []load {
 }
 
 // chosen are the loads to run. With --full, those that are not standard leave out the sides whose
-// cost the standard ones show, so that the run ends within 90 minutes.
+// cost the standard ones show, which shortens a run of hours.
 func chosen(c *config) (out []load) {
 	only := regexp.MustCompile(c.only)
 	for _, l := range loads(c) {

@@ -49,7 +49,7 @@ Examples:
   # What fits in a quarter of an hour on two cores
   make bench
 
-  # Everything: up to 90 minutes, and 20 GiB of memory, for etcd. Loads that are not
+  # Everything: more than an hour, and 20 GiB of memory, for etcd. Loads that are not
   # standard leave out proxy and grpc. An interrupted run reports what it has; the
   # standard loads come first
   make bench ARGS=--full
