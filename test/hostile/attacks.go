@@ -54,8 +54,8 @@ func Attacks() []Attack {
 		{"catch-up-native", "the same through the native API", nativeAPI, reader, catchUp(nativeAPI)},
 		{"catch-up-keys", "watches of 100 other keys since the beginning per second, which are read: each makes etcd read all of its log", etcdAPI, reader, catchUpKeys},
 		{"long-keys", "watches on keys of 1.9 MiB, 600 at a time", etcdAPI, reader, longKeys},
-		{"create-cancel", "10,000 watches created and cancelled per second", etcdAPI, reader, createCancel},
-		{"refused-creates", "10,000 watches per second that the caller has no right to, and cancels of watches that do not exist", etcdAPI, nameless, refusedCreates},
+		{"create-cancel", "10,000 watches created and cancelled per second", etcdAPI, reader, createCancel(everything, everythingEnd)},
+		{"refused-creates", "10,000 watches per second that the caller has no right to, and cancels of watches that do not exist", etcdAPI, nameless, createCancel("/forbidden/", "/forbidden0")},
 		{"gzip-watches", "500 watches of all that is written on 10 connections, by a client that compresses its requests", etcdAPI, reader, gzipWatches},
 		{"lists", "lists of everything, 50 at a time, which are read", etcdAPI, reader, lists(etcdAPI, true)},
 		{"lists-unread", "lists of everything, 500 streams that are not read", etcdAPI, reader, lists(etcdAPI, false)},
@@ -242,7 +242,22 @@ func catchUpAtEtcd(ctx context.Context, a *attacker) error {
 // longKeys keeps watches on long keys open, as many as are taken.
 func longKeys(ctx context.Context, a *attacker) error {
 	const watches, size = 600, 19 << 20 / 10
-	return a.many(ctx, 6, func(ctx context.Context, i int) error {
+	return a.onStreams(ctx, 6, func(ctx context.Context, i int, s grpc.ClientStream) error {
+		for n := range watches / 6 {
+			key := everything + strings.Repeat("k", size) + fmt.Sprintf("%d-%d", i, n)
+			if err := s.SendMsg(raw(createRequest(etcdAPI, 0, key, "", 0))); err != nil {
+				return err
+			}
+		}
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// onStreams calls attack with so many Watch streams of etcd's API at a time, each on a connection of its own.
+// The answers are read and counted.
+func (a *attacker) onStreams(ctx context.Context, streams int, attack func(ctx context.Context, i int, s grpc.ClientStream) error) error {
+	return a.many(ctx, streams, func(ctx context.Context, i int) error {
 		conn, err := a.dial()
 		if err != nil {
 			return err
@@ -255,63 +270,24 @@ func longKeys(ctx context.Context, a *attacker) error {
 			return err
 		}
 		go a.countWatches(s)
-		for n := range watches / 6 {
-			key := everything + strings.Repeat("k", size) + fmt.Sprintf("%d-%d", i, n)
-			if err := s.SendMsg(raw(createRequest(etcdAPI, 0, key, "", 0))); err != nil {
-				return err
-			}
-		}
-		<-ctx.Done()
-		return nil
+		return attack(ctx, i, s)
 	})
 }
 
-// createCancel creates watches and cancels each at once.
-func createCancel(ctx context.Context, a *attacker) error {
+// createCancel creates 10,000 watches per second of the range, and cancels each at once.
+func createCancel(key, end string) func(context.Context, *attacker) error {
 	const streams, rate = 10, 10_000
-	return a.many(ctx, streams, func(ctx context.Context, _ int) error {
-		conn, err := a.dial()
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		s, err := watch(ctx, conn, etcdAPI)
-		if err != nil {
-			return err
-		}
-		go a.countWatches(s)
-		return each(ctx, rate/streams, func(n int64) error {
-			cancel := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: n + 1}}}
-			if err := s.SendMsg(raw(createRequest(etcdAPI, n+1, everything, everythingEnd, 0))); err != nil {
-				return err
-			}
-			return s.SendMsg(raw(encoded(cancel)))
+	return func(ctx context.Context, a *attacker) error {
+		return a.onStreams(ctx, streams, func(ctx context.Context, _ int, s grpc.ClientStream) error {
+			return each(ctx, rate/streams, func(n int64) error {
+				cancel := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: n + 1}}}
+				if err := s.SendMsg(raw(createRequest(etcdAPI, n+1, key, end, 0))); err != nil {
+					return err
+				}
+				return s.SendMsg(raw(encoded(cancel)))
+			})
 		})
-	})
-}
-
-// refusedCreates creates watches without a right to them, and cancels watches that do not exist.
-func refusedCreates(ctx context.Context, a *attacker) error {
-	const streams, rate = 10, 10_000
-	return a.many(ctx, streams, func(ctx context.Context, _ int) error {
-		conn, err := a.dial()
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		s, err := watch(ctx, conn, etcdAPI)
-		if err != nil {
-			return err
-		}
-		go a.countWatches(s)
-		return each(ctx, rate/streams, func(n int64) error {
-			cancel := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: n + 1}}}
-			if err := s.SendMsg(raw(createRequest(etcdAPI, n+1, "/forbidden/", "/forbidden0", 0))); err != nil {
-				return err
-			}
-			return s.SendMsg(raw(encoded(cancel)))
-		})
-	})
+	}
 }
 
 // gzipWatches watches the keys of the crowd's writer, and compresses its requests, so that a

@@ -113,17 +113,7 @@ func healthWatches(ctx context.Context, a *attacker) error {
 // manyWatches creates watches that are quiet, on streams that are read.
 func manyWatches(ctx context.Context, a *attacker) error {
 	const streams, each = 20, 50_000
-	return a.many(ctx, streams, func(ctx context.Context, _ int) error {
-		conn, err := a.dial()
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		s, err := watch(ctx, conn, etcdAPI)
-		if err != nil {
-			return err
-		}
-		go a.countWatches(s)
+	return a.onStreams(ctx, streams, func(ctx context.Context, _ int, s grpc.ClientStream) error {
 		for range each {
 			if err := s.SendMsg(raw(createRequest(etcdAPI, 0, everything, everythingEnd, 0))); err != nil {
 				return err
