@@ -26,9 +26,9 @@ const (
 	// etcdWaits is how long a read waits in the mean before etcd begins with it, which costs etcd nothing: it looks for watches that
 	// need its log each 0.1 s (mvcc/watchable_store.go, watchResyncPeriod). How long one has waited is not
 	// known. What exceeds the mean counts, or revisionCosts for each revision that
-	// etcd has read, if that is more: it is a half to a fifth of what etcd takes.
+	// etcd has read, if that is more: etcd takes 2 to 5 µs.
 	etcdWaits     = 60 * time.Millisecond
-	revisionCosts = time.Microsecond
+	revisionCosts = 2 * time.Microsecond
 	// endTogether is how much later than the first one a part ends that shares its read.
 	endTogether = 20 * time.Millisecond
 	// paceBurst is the part of the pause that a client need not make which has not read for a

@@ -9,7 +9,7 @@ import (
 // another one is not delayed, and one that stops is forgotten.
 func TestReadsOfTheLogArePaced(t *testing.T) {
 	const short, long = etcdWaits / 2, etcdWaits + 60*time.Millisecond // its pause is below maxPace
-	const revisions = 10_000
+	const revisions = 5_000
 	for took, costs := range map[time.Duration]time.Duration{short: revisions * revisionCosts, long: long - etcdWaits} {
 		p := make(paces)
 		start := time.Unix(1000, 0)
