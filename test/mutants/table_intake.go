@@ -1,0 +1,38 @@
+package mutants
+
+func intakeGroup() Group {
+	return Group{Package: "internal/edge/intake", Mutants: []Mutant{
+		{
+			Name: "unfinished-unbounded", Bug: "never closes the connection of the oldest unfinished request", File: "intake.go",
+			Old: `in.endOldest(c.holder, capped)`, New: `_ = capped`, Tests: "TestRequestsThatNeverEndAreBounded",
+		},
+		{
+			Name: "unfinished-at-their-parts", Bug: "takes bytes for the parts of a request alone", File: "intake.go",
+			Old: `r.headN == messageHeader && int64(r.left) <= in.maxMessage`, New: `false`, Tests: "TestRequestsThatNeverEndAreBounded",
+		},
+		{
+			Name: "unfinished-small-unbounded", Bug: "any number of calls may lack their message", File: "intake.go",
+			Old: `if in.smalls.Len() > maxSmall {`, New: `if false {`, Tests: "TestCallsThatNeverBeginAreBounded",
+		},
+		{
+			Name: "unfinished-for-nobody", Bug: "requests that are not complete count for no client", File: "intake.go",
+			Old: `Name: netlimit.SourceOf(raw.RemoteAddr())`, New: `Name: netlimit.SourceOf(nil)`, Tests: "TestOneAddressLeavesRoomForRequestsOfOthers",
+		},
+		{
+			Name: "unfinished-of-others-end", Bug: "a client that has its part ends the requests of others", File: "intake.go",
+			Old: `!own || `, New: `true || `, Tests: "TestOneAddressEndsItsOwnRequests",
+		},
+		{
+			Name: "unfinished-kept", Bug: "keeps the bytes of a connection that is closed", File: "intake.go",
+			Old: `e != nil && c.known > 0;`, New: `e != nil && c.known < 0;`, Tests: "TestRequestsThatNeverEndAreBounded",
+		},
+		{
+			Name: "unfinished-given-up-kept", Bug: "keeps a request that its client gives up", File: "frames.go",
+			Old: `case f.kind == typeReset, f.kind`, New: `case f.kind`, Tests: "TestWhatIsOpen",
+		},
+		{
+			Name: "unfinished-padding-free", Bug: "takes padding for data", File: "frames.go",
+			Old: "			f.left -= f.padding\n", New: "", Tests: "TestWhatIsOpen",
+		},
+	}}
+}
