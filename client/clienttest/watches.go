@@ -245,6 +245,8 @@ func (w *watchStream) create(r *pb.CreateWatch) error {
 		return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_COMPACTED, Message: "compacted", Floor: floor})
 	}
 	w.c.watches.Add(1)
+	w.n.waiting.Add(1) // before the client hears of it, and may count
+	w.watches = append(w.watches, x)
 	created := &pb.Created{Revision: x.next - 1, ClusterId: w.c.cfg.ID, Lineage: lineage, Node: w.n.Name}
 	if foreign {
 		created.Revision = 0
@@ -257,8 +259,6 @@ func (w *watchStream) create(r *pb.CreateWatch) error {
 	case foreign:
 		err = w.state(x, pb.SyncKind_SYNC_KIND_RESYNC, visible)
 	}
-	w.watches = append(w.watches, x)
-	w.n.waiting.Add(1)
 	return err
 }
 
