@@ -64,11 +64,12 @@ type Server struct {
 }
 
 // Keepalive: a client or peer that vanished without a word is noticed within
-// keepaliveTime + keepaliveTimeout. Clients may ping every keepaliveLeast
-// (grpc-go's server cuts those that ping more often, by default than every
-// 5 min).
+// keepaliveTime + keepaliveTimeout. kube-apiserver pings etcd after 30 s without
+// an answer: a later ping of ours is for other clients only. Clients may ping every
+// keepaliveLeast (grpc-go's server cuts those that ping more often, by default
+// than every 5 min).
 const (
-	keepaliveTime    = 30 * time.Second
+	keepaliveTime    = 45 * time.Second
 	keepaliveTimeout = 10 * time.Second
 	keepaliveLeast   = 5 * time.Second
 )

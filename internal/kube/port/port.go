@@ -22,12 +22,13 @@ import (
 )
 
 // Bounds of the HTTPS server. Watches, logs and uploads have no time; a write that a
-// client does not take for writeTime ends its request.
+// client does not take for writeTime ends its request. client-go pings a connection that has
+// brought nothing for 30 s: a later ping of ours is for other clients only.
 const (
 	headerTime = 10 * time.Second
 	idleTime   = 3 * time.Minute
 	maxHeader  = 64 << 10
-	pingAfter  = 30 * time.Second
+	pingAfter  = 45 * time.Second
 	pingTime   = 15 * time.Second
 	pingLeast  = time.Second
 
