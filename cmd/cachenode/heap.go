@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -9,11 +10,21 @@ import (
 	"github.com/shardwatch/shardwatch/internal/beat"
 )
 
-// heapFloor is the size of memory that a node allocates and never touches: it takes none of the
-// machine's. To the garbage collector it is live: a node with few keys has a heap of some 5 MiB,
-// and would be collected each time it has allocated as much. With four times as much, collections
-// cost no less CPU that can be measured, and the memory of a busy node grows.
-const heapFloor = 8 << 20
+// heapFloor is the size of memory that a node allocates and never touches, in bytes: it takes none of
+// the machine's. To the garbage collector it is live, so that collections are as far apart as
+// in a heap of that size. A node with few keys has a heap of some 5 MiB, and requests that allocate as much
+// several times a second would have it collected as often. Each collection delays the watches and requests of
+// all clients. The memory of a busy node grows by as much; returnMemory returns it.
+const heapFloor = 64 << 20
+
+// allocateFloor returns memory for the caller to keep. Go's limit of memory is raised by it: the limit is
+// for memory that the node uses.
+func allocateFloor() []byte {
+	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64-heapFloor {
+		debug.SetMemoryLimit(limit + heapFloor)
+	}
+	return make([]byte, heapFloor)
+}
 
 const (
 	// heapLooks is how many beats a node must be at rest: one second.
@@ -28,14 +39,15 @@ const (
 // heapState is the state of Go's heap, in bytes.
 type heapState struct {
 	allocated uint64 // since the process began
-	live      uint64 // at the end of the last collection
+	live      uint64 // at the end of the last collection, without the floor
 }
 
 // readHeap does not stop the program.
 func readHeap() heapState {
 	read := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
 	metrics.Read(read)
-	return heapState{read[0].Value.Uint64(), read[1].Value.Uint64()}
+	live := read[1].Value.Uint64()
+	return heapState{read[0].Value.Uint64(), live - min(live, heapFloor)}
 }
 
 // due reports whether the heap should be collected: the node has been at rest since before, which

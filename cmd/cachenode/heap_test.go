@@ -1,13 +1,17 @@
 package main
 
 import (
+	"math"
+	"os"
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/beat"
+	"github.com/shardwatch/shardwatch/internal/testing/proc"
 )
 
 func TestWhenTheHeapIsCollectedAtRest(t *testing.T) {
@@ -32,6 +36,33 @@ func TestWhenTheHeapIsCollectedAtRest(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
+}
+
+// The floor takes no memory, and no room below the limit.
+func TestTheFloorOfTheHeap(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+	for limit, want := range map[int64]int64{1 << 30: 1<<30 + heapFloor, math.MaxInt64: math.MaxInt64} {
+		debug.SetMemoryLimit(limit)
+		before := used(t)
+		floor := allocateFloor()
+		if got := debug.SetMemoryLimit(-1); got != want {
+			t.Errorf("the limit of %d is %d now, want %d", limit, got, want)
+		}
+		runtime.GC()
+		if now := used(t); now > before+heapFloor/2 {
+			t.Errorf("the process has %d bytes of memory, %d before", now, before)
+		}
+		runtime.KeepAlive(floor)
+	}
+}
+
+func used(t *testing.T) int64 {
+	t.Helper()
+	n, err := proc.Memory([]int{os.Getpid()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // resident returns the bytes of Go's heap that the system has not got back.

@@ -43,7 +43,7 @@ func runNode(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	if cfg.Zone == "" && cfg.Kube.Listen == "" {
 		log.Info("no failure domain is set: replicas and voters are not spread for this node; see --zone")
 	}
-	floor := make([]byte, heapFloor)
+	floor := allocateFloor()
 	defer runtime.KeepAlive(floor)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
