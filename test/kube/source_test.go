@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +36,12 @@ type followed struct {
 // follow runs a cache of config maps until the test ends.
 func (c *cluster) follow(t *testing.T, enc object.Encoding, servers ...string) *followed {
 	t.Helper()
+	return c.followOf(t, source.Resource{Version: "v1", Name: "configmaps", Encoding: enc}, servers...)
+}
+
+// followOf runs a cache of a resource until the test ends.
+func (c *cluster) followOf(t *testing.T, r source.Resource, servers ...string) *followed {
+	t.Helper()
 	cfg := source.Defaults()
 	cfg.Servers, cfg.HTTP, cfg.Token = servers, c.client, func() (string, error) { return c.token, nil }
 	cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -42,7 +49,7 @@ func (c *cluster) follow(t *testing.T, enc object.Encoding, servers ...string) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &followed{client: client, r: source.Resource{Version: "v1", Name: "configmaps", Encoding: enc}}
+	f := &followed{client: client, r: r}
 	held := cache.Defaults()
 	held.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	held.Range = f.r.InNamespace("")
@@ -218,4 +225,44 @@ func TestQuietResourceHasProgress(t *testing.T) {
 		}
 	}
 	f.equals(t, set)
+}
+
+// TestEventsThatExpireTogether deletes Events in one revision of etcd, as the end of a lease does.
+// Their apiserver sends a delete of the same version for each.
+func TestEventsThatExpireTogether(t *testing.T) {
+	c := newCluster(t)
+	a := c.apiserver(t)
+	set := c.clients(t, a.url, nil)
+	var all []*followed
+	for _, enc := range []object.Encoding{object.JSON, object.Protobuf} {
+		all = append(all, c.followOf(t, source.Resource{Version: "v1", Name: "events", Encoding: enc}, a.url))
+		<-all[len(all)-1].Ready()
+	}
+	const events = 20
+	for n := range events {
+		e := &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("e-%d", n)},
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "p"},
+		}
+		if _, err := set.CoreV1().Events("default").Create(t.Context(), e, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{c.etcd.Endpoint()}, DialTimeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer etcd.Close()
+	gone, err := etcd.Delete(t.Context(), "/registry/events/default/", clientv3.WithPrefix())
+	if err != nil || gone.Deleted != events {
+		t.Fatalf("%v, %v", gone, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, f := range all {
+		state, err := f.At(ctx, kv.Revision(gone.Header.Revision))
+		if err != nil || state.Len() != 0 {
+			t.Errorf("%v: %d of %d Events are left, %v", f.r, state.Len(), events, err)
+		}
+	}
 }

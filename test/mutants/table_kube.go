@@ -113,7 +113,11 @@ func kubeSourceGroup() Group {
 	return Group{Package: "internal/kube/source", Mutants: []Mutant{
 		{
 			Name: "kube-source-event-twice", Bug: "an event that two watches bring is told twice", File: "follow.go",
-			Old: `if item.ModRevision() <= f.at {`, New: `if false {`, Tests: "TestAStreamedListIsTheStateAtItsBookmark",
+			Old: `case item.ModRevision() <= f.at:`, New: `case false:`, Tests: "TestAStreamedListIsTheStateAtItsBookmark",
+		},
+		{
+			Name: "kube-source-one-of-a-version", Bug: "of the Events that expire in one version the first is deleted alone", File: "follow.go",
+			Old: `case event.Type == kv.Delete && f.s.r.IsEvents():`, New: `case false:`, Tests: "TestEventsThatExpireTogetherAreAllDeleted",
 		},
 		{
 			Name: "kube-source-progress-back", Bug: "an older bookmark takes progress back", File: "follow.go",

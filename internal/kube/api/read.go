@@ -193,10 +193,10 @@ func (a *answer) state(ctx context.Context) (*keytree.Snapshot, error) {
 	return state, err
 }
 
-// waitProgress waits until the cache has a version. Apiservers have no watch cache of events,
-// and so send no bookmarks that would show progress. An apiserver answers if the cache is older.
+// waitProgress waits until the cache has a version. Of Events no bookmarks come that would show
+// progress: an apiserver answers if the cache is older.
 func (a *answer) waitProgress(ctx context.Context, want kv.Revision) error {
-	if a.f.r.Name == "events" && (a.f.r.Group == "" || a.f.r.Group == "events.k8s.io") && a.f.cache.Progress() < want {
+	if a.f.r.IsEvents() && a.f.cache.Progress() < want {
 		return errUpstream
 	}
 	return a.f.cache.WaitProgress(ctx, want)

@@ -144,6 +144,8 @@ type follower struct {
 
 	moved bool        // an update came: another server would have to resume from at
 	at    kv.Revision // everything up to it was emitted
+	// held are deletes of one version of Events, of which more may come; see [Resource.IsEvents].
+	held []kv.Event
 
 	mu    sync.Mutex
 	want  kv.Revision // guarded by mu; progress that the consumer waits for
@@ -187,6 +189,8 @@ func (f *follower) run(ctx context.Context) error {
 	}
 	start(main)
 	defer f.req.Want.Serve(f.at, f.ask)()
+	whole := time.NewTimer(0)
+	<-whole.C
 	var probe *watch
 	for {
 		if probe == nil && f.wants() {
@@ -199,6 +203,10 @@ func (f *follower) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-f.asked:
+		case <-whole.C:
+			if err := f.release(); err != nil {
+				return err
+			}
 		case a := <-arrivals:
 			if a.err != nil && a.from == probe && a.from != main {
 				probe = nil // its time was over
@@ -210,9 +218,15 @@ func (f *follower) run(ctx context.Context) error {
 			if err := f.take(a.event); err != nil {
 				return err
 			}
+			if len(f.held) > 0 {
+				whole.Reset(wholeAfter)
+			}
 		}
 	}
 }
+
+// wholeAfter is after what time without events the deletes of a version are taken for all of them.
+const wholeAfter = time.Second
 
 // begin emits Begin and the state, and returns the watch that continues.
 func (f *follower) begin(ctx context.Context) (*watch, error) {
@@ -248,6 +262,9 @@ func (f *follower) take(e object.Event) error {
 		if err != nil || kv.Revision(version) <= f.at {
 			return err
 		}
+		if err := f.release(); err != nil || kv.Revision(version) == f.at {
+			return err
+		}
 		f.at, f.moved = kv.Revision(version), true
 		return f.emit(kv.Update{Kind: kv.UpdateProgress, Revision: f.at})
 	}
@@ -263,11 +280,35 @@ func (f *follower) take(e object.Event) error {
 	default:
 		return fmt.Errorf("%w: a watch event of type %.20q", object.ErrMalformed, e.Type)
 	}
-	if item.ModRevision() <= f.at {
+	if len(f.held) > 0 && item.ModRevision() > f.held[0].KV.ModRevision() {
+		if err := f.release(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case item.ModRevision() <= f.at:
+		return nil
+	case event.Type == kv.Delete && f.s.r.IsEvents():
+		f.held = append(f.held, event)
 		return nil
 	}
-	f.at, f.moved = item.ModRevision(), true
-	return f.emit(kv.Update{Kind: kv.UpdateBatch, Batch: kv.Batch{Revision: f.at, Events: []kv.Event{event}, Received: time.Now()}})
+	return f.batch(event)
+}
+
+// release emits the deletes that are held.
+func (f *follower) release() error {
+	held := f.held
+	if len(held) == 0 {
+		return nil
+	}
+	f.held = nil
+	return f.batch(held...)
+}
+
+// batch emits events of one version.
+func (f *follower) batch(events ...kv.Event) error {
+	f.at, f.moved = events[0].KV.ModRevision(), true
+	return f.emit(kv.Update{Kind: kv.UpdateBatch, Batch: kv.Batch{Revision: f.at, Events: events, Received: time.Now()}})
 }
 
 // errEnded reports that an apiserver has closed a watch, as it does at the end of

@@ -20,6 +20,13 @@ func (r Resource) String() string {
 	return fmt.Sprintf("%s.%s.%s/%v", r.Name, r.Version, r.Group, r.Encoding)
 }
 
+// IsEvents reports whether the objects are Kubernetes' Events. Apiservers have no watch cache of
+// these, and so send no bookmarks. They expire with leases of etcd, each of which deletes many in one
+// version.
+func (r Resource) IsEvents() bool {
+	return r.Name == "events" && (r.Group == "" || r.Group == "events.k8s.io")
+}
+
 // Path returns the path of the resource in all namespaces.
 func (r Resource) Path() string {
 	if r.Group == "" {

@@ -80,6 +80,11 @@ const gone = `{"kind":"Status","apiVersion":"v1","code":410,"reason":"Expired","
 
 func follow(t *testing.T, gap source.Gap, servers ...*apiserver) *source.Source {
 	t.Helper()
+	return followOf(t, source.Resource{Version: "v1", Name: "things"}, gap, servers...)
+}
+
+func followOf(t *testing.T, r source.Resource, gap source.Gap, servers ...*apiserver) *source.Source {
+	t.Helper()
 	cfg := source.Defaults()
 	cfg.HTTP = servers[0].client
 	for _, a := range servers {
@@ -89,7 +94,7 @@ func follow(t *testing.T, gap source.Gap, servers ...*apiserver) *source.Source 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c.Source(source.Resource{Version: "v1", Name: "things"}, gap)
+	return c.Source(r, gap)
 }
 
 // collect follows until an update is enough, or an error.
@@ -230,6 +235,39 @@ func TestWantedProgressIsProbed(t *testing.T) {
 	told, err := collect(t, follow(t, nil, a), kv.FollowRequest{From: 9, Want: want}, progress(30))
 	if err != nil || !slices.Equal(told, []string{"begin 8 leap=false", "PUT //v1/things//a@25", "progress 30"}) {
 		t.Errorf("told %q, %v", told, err)
+	}
+}
+
+// The lease of Events deletes many in one version. All of them are one batch, whether a later
+// version, a bookmark or a pause comes after them: a batch of its own for each of them would be dropped
+// as one that is known. Without its end, the source begins before that version again.
+func TestEventsThatExpireTogetherAreAllDeleted(t *testing.T) {
+	for name, after := range map[string]string{
+		"another event": event("ADDED", item("d", 10)), "a bookmark": bookmark(10, false), "a bookmark of the version": bookmark(9, false), "a pause": "",
+	} {
+		for _, group := range []string{"", "events.k8s.io"} {
+			a := serve(t, map[string]func(http.ResponseWriter, *http.Request){
+				"resourceVersion=8&watch=1": sends(200, true, event("DELETED", item("a", 9)), event("DELETED", item("b", 9)), event("DELETED", item("c", 9)), after),
+			})
+			var deleted []string
+			s := followOf(t, source.Resource{Group: group, Version: "v1", Name: "events"}, nil, a)
+			_, err := collect(t, s, kv.FollowRequest{From: 9}, func(u kv.Update) bool {
+				for _, e := range u.Batch.Events {
+					deleted = append(deleted, fmt.Sprintf("%v %s@%d", e.Type, e.KV.Key()[strings.LastIndexByte(string(e.KV.Key()), '/'):], u.Batch.Revision))
+				}
+				return len(u.Batch.Events) > 0
+			})
+			if want := []string{"DELETE /a@9", "DELETE /b@9", "DELETE /c@9"}; err != nil || !slices.Equal(deleted, want) {
+				t.Errorf("%s of %q after them: %q, %v", name, group, deleted, err)
+			}
+		}
+	}
+	a := serve(t, map[string]func(http.ResponseWriter, *http.Request){
+		"resourceVersion=8&watch=1": sends(200, false, event("DELETED", item("a", 9))),
+	})
+	told, err := collect(t, followOf(t, source.Resource{Version: "v1", Name: "events"}, nil, a), kv.FollowRequest{From: 9}, progress(12))
+	if want := []string{"begin 8 leap=false"}; err == nil || !slices.Equal(told, want) {
+		t.Errorf("a watch that ends among them: %q, %v", told, err)
 	}
 }
 
