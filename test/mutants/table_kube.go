@@ -120,6 +120,11 @@ func kubeSourceGroup() Group {
 			Old: `case event.Type == kv.Delete && f.s.r.IsEvents():`, New: `case false:`, Tests: "TestEventsThatExpireTogetherAreAllDeleted",
 		},
 		{
+			Name: "kube-source-malformed", Bug: "requests for a resource whose versions are not numbers fail for ever", File: "client.go",
+			Old: `return (code < 400 || code >= 500) && !errors.Is(err, object.ErrMalformed)`, New: `return code < 400 || code >= 500`,
+			Tests: "TestMalformedEventsEndTheSource",
+		},
+		{
 			Name: "kube-source-progress-back", Bug: "an older bookmark takes progress back", File: "follow.go",
 			Old: `if err != nil || kv.Revision(version) <= f.at {`, New: `if err != nil {`, Tests: "TestAStreamedListIsTheStateAtItsBookmark",
 		},

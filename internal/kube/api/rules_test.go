@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -35,8 +36,14 @@ func (everyone) Post(_ context.Context, path string, _, out any) error {
 // unreached returns a server whose apiservers cannot be followed. Upstream answers with 418.
 func unreached(t *testing.T, secrets bool) *Server {
 	t.Helper()
+	return before(t, gone(), func(cfg *Config) { cfg.Secrets, cfg.Patience = secrets, time.Millisecond })
+}
+
+// before returns a server before an apiserver. Upstream answers with 418.
+func before(t *testing.T, apiserver string, set func(*Config)) *Server {
+	t.Helper()
 	upstream := source.Defaults()
-	upstream.Servers, upstream.HTTP = []string{gone()}, &http.Client{}
+	upstream.Servers, upstream.HTTP = []string{apiserver}, httptest.NewTLSServer(nil).Client()
 	client, err := source.New(upstream)
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +54,8 @@ func unreached(t *testing.T, secrets bool) *Server {
 	if cfg.Guard, err = guard.New(reviews); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Source, cfg.Budget, cfg.Secrets, cfg.Patience = client, budget.New(1<<20), secrets, time.Millisecond
+	cfg.Source, cfg.Budget = client, budget.New(1<<20)
+	set(&cfg)
 	cfg.Upstream = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
 	s, err := New(cfg)
 	if err != nil {
@@ -96,6 +104,31 @@ func TestAResourceThatCannotBeLoadedIsTriedAgain(t *testing.T) {
 		s.ServeHTTP(w, r)
 		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), `"retryAfterSeconds":1`) {
 			t.Errorf("%s: %d %v %s", path, w.Code, w.Header(), w.Body)
+		}
+	}
+}
+
+// TestAResourceThatCannotBeFollowedIsPassedOn has requests go to the apiserver for what it refuses, and for
+// what it sends in a form that no feed can hold, as some aggregated APIs do.
+func TestAResourceThatCannotBeFollowedIsPassedOn(t *testing.T) {
+	for name, answer := range map[string][3]string{
+		"refused":                  {"403", "application/json", `{"kind":"Status","apiVersion":"v1","code":403}`},
+		"another encoding":         {"200", "text/html", "<p>"},
+		"a version of two numbers": {"200", "application/json", `{"type":"ADDED","object":{"kind":"Thing","metadata":{"name":"a","resourceVersion":"1/2"}}}` + "\n"},
+		"no version":               {"200", "application/json", `{"type":"ADDED","object":{"kind":"Thing","metadata":{"name":"a"}}}` + "\n"},
+	} {
+		to := record(t, func(w http.ResponseWriter, _ *http.Request) {
+			code, _ := strconv.Atoi(answer[0])
+			w.Header().Set("Content-Type", answer[1])
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, answer[2])
+		})
+		s := before(t, to.url, func(*Config) {})
+		r := get("/apis/example.com/v1/things", "")
+		r.Header.Set("Authorization", "Bearer a")
+		w := httptest.NewRecorder()
+		if s.ServeHTTP(w, r); w.Code != http.StatusTeapot {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
 		}
 	}
 }

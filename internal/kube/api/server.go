@@ -299,7 +299,7 @@ func (s *Server) ready(ctx context.Context, f *feed) (source.Kind, error) {
 		case <-f.cache.Ready():
 			return f.kind(ctx, s.cfg.Source)
 		case err := <-failed:
-			if code := source.CodeOf(err); code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusGone && code != http.StatusUnauthorized {
+			if !source.MayFollow(err) {
 				return source.Kind{}, fmt.Errorf("%w: %w", errNotFollowed, err)
 			}
 		case <-f.ended: // another request has dropped it

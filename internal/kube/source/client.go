@@ -227,7 +227,7 @@ const maxFailure = 64 << 10
 // failure returns the error of a response that is not the requested one.
 func failure(server string, resp *http.Response, mediaType string) error {
 	if resp.StatusCode == http.StatusOK {
-		return fmt.Errorf("%s sent %q; the resource may not be served in this encoding", server, mediaType)
+		return fmt.Errorf("%w: %s sent %q; the resource may not be served in this encoding", object.ErrMalformed, server, mediaType)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxFailure))
 	if err != nil {
@@ -250,6 +250,18 @@ func CodeOf(err error) int {
 		return status.Code
 	}
 	return 0
+}
+
+// MayFollow reports whether a resource may be followed later, after a failure of Follow: not if
+// apiservers refuse, do not know it, or send what is no object with a number as its version, as some
+// aggregated APIs do.
+func MayFollow(err error) bool {
+	switch code := CodeOf(err); code {
+	case http.StatusTooManyRequests, http.StatusGone, http.StatusUnauthorized:
+		return true
+	default:
+		return (code < 400 || code >= 500) && !errors.Is(err, object.ErrMalformed)
+	}
 }
 
 // list reads a page of a list.
