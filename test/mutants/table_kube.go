@@ -204,11 +204,8 @@ func kubeGuardGroup() Group {
 		},
 		{
 			Name: "kube-guard-starting", Bug: "an apiserver that has just started takes rights away", File: "guard.go",
-			Old: `	if !held {
-		return nil
-	}`, New: `	if held || !held {
-		return nil
-	}`, Tests: "TestAnApiserverThatStartsWithdrawsNothing",
+			Old: `if err := g.cfg.Apiservers.Ready(ctx); err != nil {`, New: `if err := g.cfg.Apiservers.Ready(ctx); err != nil && ctx == nil {`,
+			Tests: "TestAnApiserverThatStartsWithdrawsNothing",
 		},
 		{
 			Name: "kube-guard-rejected", Bug: "a token that was rejected counts again when no apiserver answers", File: "guard.go",

@@ -130,7 +130,7 @@ func (g *Guard) Identify(r *http.Request) (*Identity, *object.Status) {
 	}
 	held := known && time.Since(at) <= g.cfg.Stale
 	v, err := g.ask(r.Context(), "token", k, func(ctx context.Context) (any, error) {
-		found, err := g.reviewToken(ctx, token, held)
+		found, err := g.reviewToken(ctx, token)
 		switch {
 		case err != nil:
 			return nil, err
@@ -165,7 +165,7 @@ func (g *Guard) Allow(ctx context.Context, id *Identity, a *Attributes) (bool, *
 	}
 	held := known && allowed && time.Since(at) <= g.cfg.Stale
 	v, err := g.ask(ctx, "access", k, func(ctx context.Context) (any, error) {
-		found, err := g.reviewAccess(ctx, id, a, held)
+		found, err := g.reviewAccess(ctx, id, a)
 		if err != nil {
 			return nil, err
 		}
@@ -234,13 +234,9 @@ func (g *Guard) ask(ctx context.Context, kind string, k key, question func(conte
 	}
 }
 
-// withdrawn decides about a refusal of something that was allowed before. An
-// apiserver that has just started knows neither roles nor service accounts and
-// refuses everything, until it is ready.
-func (g *Guard) withdrawn(ctx context.Context, held bool) error {
-	if !held {
-		return nil
-	}
+// refusal decides whether a refusal counts. An apiserver that has just started knows
+// neither roles nor service accounts and refuses everything, until it is ready.
+func (g *Guard) refusal(ctx context.Context) error {
 	if err := g.cfg.Apiservers.Ready(ctx); err != nil {
 		return fmt.Errorf("refused by an apiserver that is not ready: %w", err)
 	}

@@ -214,6 +214,13 @@ func TestAnApiserverThatStartsWithdrawsNothing(t *testing.T) {
 		time.Sleep(time.Minute)
 		identified(t, g, r, "alice")
 		may(t, g, alice, pods, http.StatusOK)
+		// Nor does it refuse what this node has not asked about before, such as a renewed token.
+		time.Sleep(pause)
+		if _, status := g.Identify(withToken("renewed")); status == nil || status.Code != http.StatusTooManyRequests {
+			t.Errorf("a token that is not known: %v", status)
+		}
+		time.Sleep(pause)
+		may(t, g, &Identity{User: "bob"}, pods, http.StatusTooManyRequests)
 		s.set(func() { s.notReady = nil })
 		time.Sleep(pause)
 		identified(t, g, r, "")

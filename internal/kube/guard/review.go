@@ -59,7 +59,7 @@ type accessReview struct {
 }
 
 // reviewToken returns the identity of a token; nil: it is not valid.
-func (g *Guard) reviewToken(ctx context.Context, token string, held bool) (*Identity, error) {
+func (g *Guard) reviewToken(ctx context.Context, token string) (*Identity, error) {
 	in, out := tokenReview{typeMeta: typeMeta{"authentication.k8s.io/v1", "TokenReview"}}, tokenReview{}
 	in.Spec.Token = token
 	err := g.cfg.Apiservers.Post(ctx, tokenReviews, &in, &out)
@@ -69,13 +69,13 @@ func (g *Guard) reviewToken(ctx context.Context, token string, held bool) (*Iden
 	g.tokens.Add(1)
 	u := &out.Status.User
 	if !out.Status.Authenticated || u.Username == "" {
-		return nil, g.withdrawn(ctx, held)
+		return nil, g.refusal(ctx)
 	}
 	return &Identity{User: u.Username, UID: u.UID, Groups: u.Groups, Extra: u.Extra}, nil
 }
 
 // reviewAccess reports whether an apiserver allows a request.
-func (g *Guard) reviewAccess(ctx context.Context, id *Identity, a *Attributes, held bool) (bool, error) {
+func (g *Guard) reviewAccess(ctx context.Context, id *Identity, a *Attributes) (bool, error) {
 	in, out := accessReview{typeMeta: typeMeta{"authorization.k8s.io/v1", "SubjectAccessReview"}}, accessReview{}
 	in.Spec.User, in.Spec.UID, in.Spec.Groups, in.Spec.Extra = id.User, id.UID, id.Groups, id.Extra
 	in.Spec.Resource = resourceAttributes{
@@ -88,7 +88,7 @@ func (g *Guard) reviewAccess(ctx context.Context, id *Identity, a *Attributes, h
 	}
 	g.accesses.Add(1)
 	if !out.Status.Allowed {
-		return false, g.withdrawn(ctx, held)
+		return false, g.refusal(ctx)
 	}
 	return true, nil
 }
