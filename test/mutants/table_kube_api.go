@@ -192,6 +192,10 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 			Old: `return !q.watch && text == "" && match == "" && q.parseContinue(token)`, New: `return true`, Tests: "TestRequestsForAnApiserver",
 		},
 		{
+			Name: "kube-api-refusal-of-starting", Bug: "a refusal by an apiserver that starts is passed on", File: "upstream.go",
+			Old: `err = u.refusal(r, server, resp)`, New: ``, Tests: "TestARefusalByAnApiserverThatStarts",
+		},
+		{
 			Name: "kube-api-forged-user", Bug: "a client names its own user to the apiserver", File: "upstream.go",
 			Old: `		if strings.HasPrefix(name, remote) {`, New: `		if name == "" {`, Tests: "TestTheApiserverSeesTheSender",
 		},

@@ -193,6 +193,9 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 			out.Body = io.NopCloser(body)
 		}
 		resp, err := u.transport(r).RoundTrip(out)
+		if err == nil && body == nil {
+			err = u.refusal(r, server, resp)
+		}
 		if err == nil {
 			body = nil // the transport reads it, until the response is closed
 			return resp, nil
@@ -208,6 +211,26 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		errs = append(errs, err)
 	}
 	return nil, errors.Join(errs...)
+}
+
+// refusal fails if an apiserver that is not ready refuses a list or watch: one that has just started
+// knows neither roles nor service accounts, and a reflector that is refused lists.
+func (u *upstream) refusal(r *http.Request, server string, resp *http.Response) error {
+	if resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden || !listsOrWatches(r) {
+		return nil
+	}
+	err := u.cfg.Source.ServerReady(r.Context(), server)
+	if err != nil {
+		_ = resp.Body.Close()
+		return fmt.Errorf("%d by an apiserver that is not ready: %w", resp.StatusCode, err)
+	}
+	return nil
+}
+
+// listsOrWatches reports whether a request is one of a reflector.
+func listsOrWatches(r *http.Request) bool {
+	var q request
+	return r.Method == http.MethodGet && q.parsePath(r.URL.Path) && q.name == ""
 }
 
 func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
@@ -262,8 +285,7 @@ func modify(resp *http.Response) error {
 	default:
 		return nil
 	}
-	var q request
-	if resp.Request.Method != http.MethodGet || !q.parsePath(resp.Request.URL.Path) || q.name != "" {
+	if !listsOrWatches(resp.Request) {
 		return nil
 	}
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // as much of the reason as came

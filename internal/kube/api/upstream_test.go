@@ -22,12 +22,12 @@ import (
 func passing(t *testing.T, token func() (string, error), servers ...string) http.Handler {
 	t.Helper()
 	cfg := source.Defaults()
-	cfg.Servers, cfg.HTTP = servers, &http.Client{}
+	transport := httptest.NewTLSServer(nil).Client().Transport
+	cfg.Servers, cfg.HTTP = servers, &http.Client{Transport: transport}
 	client, err := source.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport := httptest.NewTLSServer(nil).Client().Transport
 	return NewUpstream(UpstreamConfig{Source: client, Streams: transport, Upgrades: transport, Token: token, Impersonate: token != nil})
 }
 
@@ -178,6 +178,38 @@ func TestAFailureOfAListIsTriedAgain(t *testing.T) {
 		}
 		if (w.Header().Get("Retry-After") != "") != (w.Code == 429) {
 			t.Errorf("%s %s: Retry-After %q", c.method, c.path, w.Header().Get("Retry-After"))
+		}
+	}
+}
+
+// An apiserver that is not ready refuses what it would allow later: another one is asked, and without one
+// the reflector is to try again. It lists after 401 and 403.
+func TestARefusalByAnApiserverThatStarts(t *testing.T) {
+	refuses := func(code, ready int) string {
+		return record(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/readyz" {
+				w.WriteHeader(ready)
+				return
+			}
+			w.WriteHeader(code)
+		}).url
+	}
+	for _, c := range []struct {
+		method, path string
+		servers      []string
+		want         int
+	}{
+		{http.MethodGet, "/api/v1/secrets?watch=1", []string{refuses(403, 500)}, 429},
+		{http.MethodGet, "/api/v1/secrets", []string{refuses(401, 403)}, 429},
+		{http.MethodGet, "/api/v1/secrets", []string{refuses(401, 500), record(t, nil).url}, 200},
+		{http.MethodGet, "/api/v1/secrets", []string{refuses(403, 200), record(t, nil).url}, 403},
+		{http.MethodGet, "/api/v1/namespaces/a/secrets/b", []string{refuses(403, 500)}, 403},
+		{http.MethodPost, "/api/v1/namespaces/a/secrets", []string{refuses(403, 500)}, 403},
+	} {
+		w := httptest.NewRecorder()
+		passing(t, nil, c.servers...).ServeHTTP(w, httptest.NewRequest(c.method, c.path, http.NoBody))
+		if w.Code != c.want {
+			t.Errorf("%s %s: %d %s, want %d", c.method, c.path, w.Code, w.Body, c.want)
 		}
 	}
 }

@@ -188,8 +188,10 @@ func (c *Client) uid(ctx context.Context, server, path string) (string, error) {
 }
 
 // Ready fails while the apiserver that is asked first is not ready.
-func (c *Client) Ready(ctx context.Context) error {
-	server := c.Servers()[0]
+func (c *Client) Ready(ctx context.Context) error { return c.ServerReady(ctx, c.Servers()[0]) }
+
+// ServerReady fails while an apiserver is not ready.
+func (c *Client) ServerReady(ctx context.Context, server string) error {
 	resp, err := c.do(ctx, http.MethodGet, strings.TrimSuffix(server, "/")+"/readyz", "*/*", http.NoBody)
 	if err != nil {
 		return err
