@@ -197,7 +197,8 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 			err = u.refusal(r, server, resp)
 		}
 		if err == nil {
-			body = nil // the transport reads it, until the response is closed
+			body = nil       // the transport reads it, until the response is closed
+			resp.Request = r // whose path is that of the API, also where the server's URL has one
 			return resp, nil
 		}
 		if r.Context().Err() != nil {

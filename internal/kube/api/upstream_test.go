@@ -171,13 +171,15 @@ func TestAFailureOfAListIsTriedAgain(t *testing.T) {
 			w.WriteHeader(c.code)
 			_, _ = io.WriteString(w, "the reason")
 		})
-		w := httptest.NewRecorder()
-		passing(t, nil, to.url).ServeHTTP(w, httptest.NewRequest(c.method, c.path, http.NoBody))
-		if w.Code != c.want || !bytes.Contains(w.Body.Bytes(), []byte("the reason")) {
-			t.Errorf("%s %s with %d: %d %s, want %d", c.method, c.path, c.code, w.Code, w.Body, c.want)
-		}
-		if (w.Header().Get("Retry-After") != "") != (w.Code == 429) {
-			t.Errorf("%s %s: Retry-After %q", c.method, c.path, w.Header().Get("Retry-After"))
+		for _, path := range []string{"", "/k8s/clusters/a"} { // of the server's URL
+			w := httptest.NewRecorder()
+			passing(t, nil, to.url+path).ServeHTTP(w, httptest.NewRequest(c.method, c.path, http.NoBody))
+			if w.Code != c.want || !bytes.Contains(w.Body.Bytes(), []byte("the reason")) {
+				t.Errorf("%s %s%s with %d: %d %s, want %d", c.method, path, c.path, c.code, w.Code, w.Body, c.want)
+			}
+			if (w.Header().Get("Retry-After") != "") != (w.Code == 429) {
+				t.Errorf("%s %s%s: Retry-After %q", c.method, path, c.path, w.Header().Get("Retry-After"))
+			}
 		}
 	}
 }
