@@ -174,12 +174,7 @@ func (s *feeds) startedLocked(r source.Resource) *feed {
 		cfg.Source = f.tier
 	}
 	cfg.Applied = f.past.Applied
-	cfg.OtherHistory = func(e *kv.ContradictionError) {
-		// The versions of the resource went back: etcd was restored. A new feed
-		// begins with the next request, and positions of this one end.
-		s.cfg.Logger.Warn("resource has another history than before: dropping its cache", "resource", r.String(), "error", e)
-		s.drop(f)
-	}
+	cfg.OtherHistory = func(e *kv.ContradictionError) { s.otherHistory(f, e) }
 	f.cache = cache.New(cfg)
 	f.fan = newFan(f)
 	s.all[r] = f
@@ -189,6 +184,13 @@ func (s *feeds) startedLocked(r source.Resource) *feed {
 	})
 	s.cfg.Logger.Info("following resource", "resource", r.String())
 	return f
+}
+
+// otherHistory drops a feed whose versions went back: etcd was restored. A new feed begins with
+// the next request, and positions of this one end.
+func (s *feeds) otherHistory(f *feed, why error) {
+	s.cfg.Logger.Warn("resource has another history than before: dropping its cache", "resource", f.r.String(), "error", why)
+	s.drop(f)
 }
 
 // drop ends a feed. Its requests end, too.

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -170,7 +171,7 @@ func (a *answer) state(ctx context.Context) (*keytree.Snapshot, error) {
 		exact = want
 	case a.q.unset:
 		var err error
-		if want, err = a.s.cfg.Source.Current(ctx, a.f.r); err != nil {
+		if want, err = a.current(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -191,6 +192,19 @@ func (a *answer) state(ctx context.Context) (*keytree.Snapshot, error) {
 		return nil, errUpstream
 	}
 	return state, err
+}
+
+// current returns the newest version of the resource, as an apiserver reads it from etcd. If the
+// cache was ahead of it, etcd was restored: the feed ends, and an apiserver answers. A watch from the
+// cache's version would not show that.
+func (a *answer) current(ctx context.Context) (kv.Revision, error) {
+	before := a.f.cache.Progress()
+	now, err := a.s.cfg.Source.Current(ctx, a.f.r)
+	if err == nil && now < before {
+		a.s.feeds.otherHistory(a.f, fmt.Errorf("an apiserver is at version %d, and was at %d", now, before))
+		return 0, errUpstream
+	}
+	return now, err
 }
 
 // waitProgress waits until the cache has a version. Of Events no bookmarks come that would show

@@ -133,6 +133,32 @@ func TestAResourceThatCannotBeFollowedIsPassedOn(t *testing.T) {
 	}
 }
 
+// TestARestoredClusterIsNoticed has a list and a watch without a version find an apiserver whose etcd has
+// gone back. The watch that the node has there would stay silent. The apiserver answers, and the feed ends.
+func TestARestoredClusterIsNoticed(t *testing.T) {
+	for _, query := range []string{"", "?watch=1"} {
+		to := record(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if r.URL.Query().Get("watch") == "" {
+				_, _ = io.WriteString(w, `{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"12"},"items":[]}`)
+				return
+			}
+			_, _ = w.Write(object.AppendEvent(nil, object.JSON, object.Bookmark, object.NewBookmark(object.JSON, "v1", "Thing", 20, true)))
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		})
+		s := before(t, to.url, func(*Config) {})
+		r := get("/apis/example.com/v1/things"+query, "")
+		r.Header.Set("Authorization", "Bearer a")
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		q, _ := parse(r)
+		if w.Code != http.StatusTeapot || s.feeds.find(q.resource) != nil {
+			t.Fatalf("%q: %d %s, held: %t", query, w.Code, w.Body, s.feeds.find(q.resource) != nil)
+		}
+	}
+}
+
 // TestOneFeedForEachResourceAndEncoding has many requests at a time share what is followed.
 func TestOneFeedForEachResourceAndEncoding(t *testing.T) {
 	s := unreached(t, false)

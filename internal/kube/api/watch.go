@@ -144,7 +144,7 @@ func (s *stream) fromState(ctx context.Context) (*keytree.Snapshot, error) {
 	want := s.q.version
 	if s.q.unset {
 		var err error
-		if want, err = s.s.cfg.Source.Current(ctx, s.f.r); err != nil {
+		if want, err = s.current(ctx); err != nil {
 			return nil, err
 		}
 	}
