@@ -200,6 +200,10 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 			Old: `if err == nil && now < before {`, New: `if false {`, Tests: "TestARestoredClusterIsNoticed",
 		},
 		{
+			Name: "kube-api-selector-of-get", Bug: "a get is judged with a selector, which it does not apply", File: "request.go",
+			Old: ` || q.name != "" && q.labels+q.fields != "" {`, New: ` {`, Tests: "TestRequestsForAnApiserver",
+		},
+		{
 			Name: "kube-api-forged-user", Bug: "a client names its own user to the apiserver", File: "upstream.go",
 			Old: `		if strings.HasPrefix(name, remote) {`, New: `		if name == "" {`, Tests: "TestTheApiserverSeesTheSender",
 		},

@@ -60,8 +60,8 @@ func parse(r *http.Request) (*request, bool) {
 	}
 	var err error
 	q.labels, q.fields = query.Get("labelSelector"), query.Get("fieldSelector")
-	if q.selector, err = selector.Parse(q.labels, q.fields); err != nil {
-		return nil, false
+	if q.selector, err = selector.Parse(q.labels, q.fields); err != nil || q.name != "" && q.labels+q.fields != "" {
+		return nil, false // apiservers ignore the selector of a get, also when they judge it
 	}
 	q.forms = accepted(r.Header.Values("Accept"), !q.watch && q.name == "")
 	if q.socket {

@@ -69,7 +69,7 @@ func TestRequestsForAnApiserver(t *testing.T) {
 		"/api/v1/namespaces/a/pods/b/status", "/api/v1//pods", "/api/v1/pods?x=1", "/api/v1/pods?watch=x", "/api/v1/pods?limit=-1", "/api/v1/pods?resourceVersion=a",
 		"/api/v1/pods?resourceVersion=5&limit=2", "/api/v1/pods?resourceVersionMatch=Exact", "/api/v1/pods?resourceVersionMatch=Maybe&resourceVersion=1", "/api/v1/pods?continue=abc",
 		"/api/v1/pods?watch=1&sendInitialEvents=true", "/api/v1/pods?labelSelector=a=b=c", "/api/v1/pods?limit=1&limit=2", "/api/v1/pods?watch=1&resourceVersionMatch=Exact&resourceVersion=4",
-		"/api/v1/pods/a?watch=1",
+		"/api/v1/pods/a?watch=1", "/api/v1/namespaces/a/pods/b?resourceVersion=0&labelSelector=c", "/api/v1/namespaces/a/pods/b?resourceVersion=0&fieldSelector=spec.nodeName%3Dn",
 	} {
 		if q, ok := parse(get(path, "")); ok {
 			t.Errorf("%s: %+v", path, q)
