@@ -89,7 +89,7 @@ func (p *labelParser) requirement() (r requirement, err error) {
 		p.next()
 	}
 	key, ok := p.word()
-	if !ok {
+	if !ok || !isKey(key) {
 		return r, p.invalid()
 	}
 	r.key = key
@@ -122,7 +122,38 @@ func (p *labelParser) requirement() (r requirement, err error) {
 	default:
 		return r, p.invalid()
 	}
+	if err == nil && slices.ContainsFunc(r.values, func(v string) bool { return v != "" && !isName(v) }) {
+		err = p.invalid()
+	}
 	return r, err
+}
+
+// isKey reports whether a label may have a key: a name, perhaps after a DNS name and a slash.
+func isKey(key string) bool {
+	domain, name, two := strings.Cut(key, "/")
+	if !two {
+		return isName(key)
+	}
+	if len(domain) > 253 || strings.ContainsFunc(domain, func(r rune) bool { return r == '_' || r >= 'A' && r <= 'Z' }) {
+		return false
+	}
+	for part := range strings.SplitSeq(domain, ".") {
+		if !isName(part) {
+			return false
+		}
+	}
+	return isName(name)
+}
+
+// isName reports whether a label may have a name or a value other than the empty one.
+func isName(text string) bool {
+	isLetter := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
+	for i := range len(text) {
+		if !isLetter(text[i]) && (i == 0 || i == len(text)-1 || strings.IndexByte("-_.", text[i]) < 0) {
+			return false
+		}
+	}
+	return text != "" && len(text) <= 63
 }
 
 // value returns one value, which may be empty.
@@ -134,7 +165,7 @@ func (p *labelParser) value() []string {
 func (p *labelParser) number() (int64, error) {
 	v, _ := p.word()
 	n, err := strconv.ParseInt(v, 10, 64)
-	if err != nil {
+	if err != nil || !isName(v) { // -1 is no value
 		return 0, p.invalid()
 	}
 	return n, nil

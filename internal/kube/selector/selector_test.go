@@ -36,6 +36,8 @@ func TestSelectors(t *testing.T) {
 		{"n>7", "", false},
 		{"n<7", "", false},
 		{"app>1", "", false},
+		{"app!=,example.com/A_b.c!=D-e_f.g", "", true},
+		{"app=,x=" + strings.Repeat("v", 63), "", false},
 		{"", "spec.nodeName=x", true},
 		{"", "spec.nodeName!=x", false},
 		{"app=a", "spec.nodeName=x,metadata.name=q", false},
@@ -51,7 +53,28 @@ func TestSelectors(t *testing.T) {
 }
 
 func TestSelectorsAreForAnApiserver(t *testing.T) {
-	for _, c := range [][2]string{{"app in a", ""}, {"a=b=c", ""}, {"", "name"}, {strings.Repeat("a", selector.MaxBytes+1), ""}} {
+	for _, c := range [][2]string{
+		{"app in a", ""},
+		{"a=b=c", ""},
+		{"", "name"},
+		{strings.Repeat("a", selector.MaxBytes+1), ""},
+		{"a=b:c", ""},
+		{"a=b/c", ""},
+		{"a!=-b", ""},
+		{"a in (b, c.)", ""},
+		{"a$", ""},
+		{"/a", ""},
+		{"a/", ""},
+		{"a/b/c", ""},
+		{"!a..b/c", ""},
+		{"A/b", ""},
+		{"a_b/c", ""},
+		{"a=" + strings.Repeat("b", 64), ""},
+		{strings.Repeat("a", 64), ""},
+		{strings.Repeat("a", 254) + "/b", ""},
+		{"a>-1", ""},
+		{"a<+1", ""},
+	} {
 		if _, err := selector.Parse(c[0], c[1]); !errors.Is(err, selector.ErrInvalid) {
 			t.Errorf("%.40q %q: %v", c[0], c[1], err)
 		}
