@@ -208,6 +208,10 @@ func kubeGuardGroup() Group {
 			Tests: "TestAnApiserverThatStartsWithdrawsNothing",
 		},
 		{
+			Name: "kube-guard-whole-held", Bug: "the review of an open watch does not count for its next request", File: "guard.go",
+			Old: `if held || (!known || allowed) && g.holdsWhole(id, a) {`, New: `if held {`, Tests: "TestAWatchOfAPartComesBackWhileNoApiserverAnswers",
+		},
+		{
 			Name: "kube-guard-rejected", Bug: "a token that was rejected counts again when no apiserver answers", File: "guard.go",
 			Old: `			g.identities.drop(k)
 `, New: ``, Tests: "TestTokens|TestAnApiserverThatStartsWithdrawsNothing",

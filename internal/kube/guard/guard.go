@@ -173,7 +173,7 @@ func (g *Guard) Allow(ctx context.Context, id *Identity, a *Attributes) (bool, *
 		return found, nil
 	})
 	if err != nil {
-		if held {
+		if held || (!known || allowed) && g.holdsWhole(id, a) {
 			g.stale.Add(1)
 			return true, nil
 		}
@@ -197,6 +197,14 @@ func (g *Guard) AllowStill(ctx context.Context, id *Identity, a *Attributes) (bo
 		}
 	}
 	return g.Allow(ctx, id, a)
+}
+
+// holdsWhole reports whether the last decision about all of the resource was an allow that counts
+// while no apiserver answers: open watches may have had no other review for long.
+func (g *Guard) holdsWhole(id *Identity, a *Attributes) bool {
+	whole := a.Whole()
+	allowed, at, known := g.decisions.get(keyOf(id, &whole))
+	return known && allowed && time.Since(at) <= g.cfg.Stale
 }
 
 // wholeAgain is after what time it is asked again whether an identity may watch all of a

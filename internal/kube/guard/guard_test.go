@@ -234,6 +234,28 @@ func TestAnApiserverThatStartsWithdrawsNothing(t *testing.T) {
 	})
 }
 
+// A watch of a part of a resource is reviewed by the right to all of it. When it comes back while no
+// apiserver answers, that review counts, not the one that it began with.
+func TestAWatchOfAPartComesBackWhileNoApiserverAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &apiservers{allowed: map[string]bool{"alice": true}}
+		g := newGuard(t, s, nil)
+		may(t, g, alice, pods, http.StatusOK)
+		for range 60 {
+			time.Sleep(time.Minute)
+			if allowed, status := g.AllowStill(t.Context(), alice, pods); !allowed || status != nil {
+				t.Fatalf("%v, %v", allowed, status)
+			}
+		}
+		s.set(func() { s.fails = errDown })
+		time.Sleep(4 * time.Minute)
+		may(t, g, alice, pods, http.StatusOK)
+		may(t, g, alice, &Attributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: "n"}, http.StatusTooManyRequests)
+		time.Sleep(time.Minute + time.Second)
+		may(t, g, alice, pods, http.StatusTooManyRequests)
+	})
+}
+
 func withToken(token string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", http.NoBody)
 	r.Header.Set("Authorization", "Bearer "+token)
