@@ -204,6 +204,14 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 			Old: ` || q.name != "" && q.labels+q.fields != "" {`, New: ` {`, Tests: "TestRequestsForAnApiserver",
 		},
 		{
+			Name: "kube-api-slow-state", Bug: "a client that reads the initial events slowly holds their state", File: "watch.go",
+			Old: `!s.encodeEvent(object.Added, o) || port.TooSlow(began, bytes, writeTime) {`, New: `!s.encodeEvent(object.Added, o) || false && port.TooSlow(began, bytes, writeTime) {`, Tests: "TestAStateIsNotHeldForASlowClient",
+		},
+		{
+			Name: "kube-api-slow-difference", Bug: "a client that reads a difference slowly holds its objects", File: "difference.go",
+			Old: `!s.encodeEvent(c.typ, &o) || port.TooSlow(began, bytes, writeTime) {`, New: `!s.encodeEvent(c.typ, &o) || false && port.TooSlow(began, bytes, writeTime) {`, Tests: "TestAStateIsNotHeldForASlowClient",
+		},
+		{
 			Name: "kube-api-forged-user", Bug: "a client names its own user to the apiserver", File: "upstream.go",
 			Old: `		if strings.HasPrefix(name, remote) {`, New: `		if name == "" {`, Tests: "TestTheApiserverSeesTheSender",
 		},

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/credentials/insecure"
@@ -19,9 +20,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/port"
 	"github.com/shardwatch/shardwatch/internal/kube/selector"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
@@ -335,5 +338,60 @@ func TestAWatchBeginsWithItsBookmark(t *testing.T) {
 	}
 	if len(w.calls) != 1 || !strings.HasPrefix(w.calls[0], `{"type":"BOOKMARK"`) {
 		t.Errorf("the watch begins with %q", w.calls)
+	}
+}
+
+// dripping is a ResponseWriter to a client that takes a part of each write just in time.
+type dripping struct {
+	calling
+	takes time.Duration
+}
+
+func (r *dripping) Write(b []byte) (int, error) {
+	time.Sleep(r.takes)
+	return r.calling.Write(b)
+}
+
+// TestAStateIsNotHeldForASlowClient has the initial events of a watch, and those of a difference, end for a
+// client that takes them too slowly, though no write takes too long: the state that they are from is held
+// meanwhile.
+func TestAStateIsNotHeldForASlowClient(t *testing.T) {
+	const objects = 40
+	for takes, ends := range map[time.Duration]bool{writeTime - time.Second: true, time.Millisecond: false} {
+		for _, below := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				x := newFanned(t)
+				for i := range objects {
+					x.change(t, &pod{"n0", fmt.Sprintf("p%d", i), "a1", strings.Repeat("h", 20_000), 0}, false)
+				}
+				cfg := Defaults()
+				cfg.Budget = budget.New(1 << 30)
+				w := &dripping{calling{header: http.Header{}, flushed: func() {}}, takes}
+				s := &stream{
+					answer: &answer{s: &Server{cfg: cfg}, f: x.feed, q: &request{resource: pods()}, kind: source.Kind{APIVersion: "v1", Kind: "Pod"}, client: budget.Client{Name: "a", Max: budget.HalfOfTotal}},
+					w:      w, ctx: t.Context(), control: http.NewResponseController(w), wake: wait.NewBell(),
+				}
+				s.stuck = port.NewWatchdog(s.control, writeTime)
+				defer s.stuck.End()
+				defer s.close()
+				state, err := x.cache.At(t.Context(), 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var complete bool
+				if below {
+					if err := s.catchUp(t.Context(), 10); err != nil {
+						t.Fatal(err)
+					}
+					complete = s.encodeDifference()
+				} else {
+					complete = s.initial(state)
+				}
+				if complete == ends {
+					t.Errorf("a client that takes %v for each event, of a difference: %t: all events were sent: %t", takes, below, complete)
+				}
+				x.stop()
+			})
+		}
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/port"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -110,6 +112,7 @@ func (s *stream) encodeDifference() bool {
 	if d == nil {
 		return true
 	}
+	began, bytes := time.Now(), 0
 	for _, c := range d.rest {
 		o, err := object.Parse(s.f.r.Encoding, c.object)
 		if err == nil && c.typ == object.Deleted {
@@ -118,7 +121,8 @@ func (s *stream) encodeDifference() bool {
 		if err != nil {
 			return false
 		}
-		if !s.encodeEvent(c.typ, &o) {
+		bytes += len(o.Raw)
+		if !s.encodeEvent(c.typ, &o) || port.TooSlow(began, bytes, writeTime) { // its objects are held meanwhile
 			return false
 		}
 	}

@@ -165,8 +165,10 @@ func (s *stream) fromState(ctx context.Context) (*keytree.Snapshot, error) {
 
 // initial sends a state as events. It returns false if the watch cannot continue.
 func (s *stream) initial(state *keytree.Snapshot) bool {
+	began, bytes := time.Now(), 0
 	err := s.each(state, s.f.r.InNamespace(s.q.namespace), func() error { return nil }, func(_ []byte, o *object.Object) (bool, error) {
-		if !s.encodeEvent(object.Added, o) {
+		bytes += len(o.Raw)
+		if !s.encodeEvent(object.Added, o) || port.TooSlow(began, bytes, writeTime) { // the state is held meanwhile
 			return false, errStuck
 		}
 		return true, nil

@@ -10,6 +10,12 @@ import (
 // of a write is over: an unread list keeps the state that it was made from.
 const slowest = 16 << 10
 
+// TooSlow reports whether a client has taken fewer than 16 KiB a second of so many bytes, apart from a
+// first time.
+func TooSlow(since time.Time, bytes int, first time.Duration) bool {
+	return time.Since(since) > first+time.Duration(bytes)*time.Second/slowest
+}
+
 // patient is the writer of NewPatient.
 type patient struct {
 	w       http.ResponseWriter
