@@ -40,11 +40,11 @@ func kubeObjectGroup() Group {
 		},
 		{
 			Name: "kube-object-untyped-metadata", Bug: "items of a list of metadata have no kind", File: "list.go",
-			Old: `if string(kind) == partialKind {`, New: `if len(kind) == 0 {`, Tests: "TestItemsOfAListAreAnApiservers",
+			Old: `scratch, end = append(scratch, partialHead...), "}"`, New: `scratch, end = append(scratch, "{\"metadata\":"...), "}"`, Tests: "TestAListOfMetadataCopiesNone",
 		},
 		{
 			Name: "kube-object-empty-metadata", Bug: "the items of an empty list of pods are null", File: "list.go",
-			Old: ` && m.Kind == partialKind+"List"`, New: ``, Tests: "TestEmptyListsAreAnApiservers",
+			Old: `len(items) == 0 && m.partial()`, New: `len(items) == 0`, Tests: "TestEmptyListsAreAnApiservers",
 		},
 	}}
 }
@@ -123,6 +123,10 @@ func kubeSourceGroup() Group {
 			Name: "kube-source-malformed", Bug: "requests for a resource whose versions are not numbers fail for ever", File: "client.go",
 			Old: `return (code < 400 || code >= 500) && !errors.Is(err, object.ErrMalformed)`, New: `return code < 400 || code >= 500`,
 			Tests: "TestMalformedEventsEndTheSource",
+		},
+		{
+			Name: "kube-events-group", Bug: "a resource of another group is taken for events", File: "resource.go",
+			Old: ` && (r.Group == "" || r.Group == "events.k8s.io")`, New: ``, Tests: "TestAVersionOfEventsIsNotWaitedFor", Package: "internal/kube/api",
 		},
 		{
 			Name: "kube-source-progress-back", Bug: "an older bookmark takes progress back", File: "follow.go",

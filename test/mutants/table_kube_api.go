@@ -20,11 +20,7 @@ func kubeAPIGroup() Group {
 		},
 		{
 			Name: "kube-events-wait", Bug: "a request waits for a version of events", File: "read.go",
-			Old: `a.f.r.Name == "events" && `, New: `a.f.r.Name == "" && `, Tests: "TestAVersionOfEventsIsNotWaitedFor",
-		},
-		{
-			Name: "kube-events-group", Bug: "a resource of another group is taken for events", File: "read.go",
-			Old: ` && (a.f.r.Group == "" || a.f.r.Group == "events.k8s.io")`, New: ``, Tests: "TestAVersionOfEventsIsNotWaitedFor",
+			Old: `a.f.r.IsEvents() && `, New: `false && `, Tests: "TestAVersionOfEventsIsNotWaitedFor",
 		},
 		{
 			Name: "kube-dropped-feed", Bug: "a request waits for a resource that another one has dropped", File: "server.go",
@@ -247,7 +243,7 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 		},
 		{
 			Name: "kube-api-failed-write", Bug: "the failure of a write has the client send it again", File: "upstream.go",
-			Old: `resp.Request.Method != http.MethodGet || `, New: ``, Tests: "TestAFailureOfAListIsTriedAgain",
+			Old: `r.Method == http.MethodGet && q.parsePath(`, New: `q.parsePath(`, Tests: "TestAFailureOfAListIsTriedAgain",
 		},
 		{
 			Name: "kube-api-secrets", Bug: "Secrets are held in memory", File: "server.go",

@@ -61,9 +61,12 @@ func (a *answer) read(ctx context.Context, w http.ResponseWriter) error {
 			}
 			return false, nil
 		}
-		item, err := a.item(o)
-		items = append(items, item)
-		return true, err
+		if a.q.form.partial {
+			items = append(items, o.PartialItem())
+		} else {
+			items = append(items, o.Item())
+		}
+		return true, nil
 	})
 	if end(); err != nil {
 		return err
@@ -79,19 +82,14 @@ func (a *answer) read(ctx context.Context, w http.ResponseWriter) error {
 const (
 	// listBuffer is how many bytes of a list are written at a time.
 	listBuffer = 64 << 10
-	// itemBytes is the memory of a list per object, which is the cache's, and partialBytes
-	// that of a copy of the object's metadata.
-	itemBytes    = 32
-	partialBytes = 1 << 10
+	// itemBytes is the memory of a list per object, whose bytes are the cache's.
+	itemBytes = 32
 )
 
 // listBytes returns the most memory that a list of so many objects makes the node hold.
 func (a *answer) listBytes(objects int) int64 {
 	if a.q.limit > 0 {
 		objects = min(objects, a.q.limit)
-	}
-	if a.q.form.partial {
-		return listBuffer + int64(objects)*partialBytes
 	}
 	return listBuffer + int64(objects)*itemBytes
 }
@@ -122,15 +120,6 @@ func (a *answer) each(state *keytree.Snapshot, keys kv.Range, step func() error,
 		return more && err == nil
 	})
 	return err
-}
-
-// item returns an object as a list in the client's form has it.
-func (a *answer) item(o *object.Object) ([]byte, error) {
-	if !a.q.form.partial {
-		return o.Item(), nil
-	}
-	p, err := object.Parse(o.Encoding, o.Partial())
-	return p.Item(), err
 }
 
 // get answers a get that need not be newer than the cache. An object that the cache lacks

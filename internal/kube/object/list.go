@@ -24,24 +24,32 @@ type ListMeta struct {
 	Remaining        int64 // items after this chunk; 0: not known, or none
 }
 
-// WriteList writes a list of items, which are as [Object.Item] returns them.
+// WriteList writes a list of items, which are as [Object.Item] returns them; those of a list of
+// PartialObjectMetadata are as [Object.PartialItem] does.
 func WriteList(w io.Writer, enc Encoding, meta ListMeta, items [][]byte) error {
 	head := meta.appendHead(nil, enc, items)
 	if _, err := w.Write(head); err != nil {
 		return err
 	}
-	scratch := make([]byte, 0, 16)
+	scratch := make([]byte, 0, 2*len(partialHead))
 	for i, item := range items {
 		scratch = scratch[:0]
+		end := ""
 		switch enc {
 		case Protobuf:
 			scratch = protowire.AppendTag(scratch, listItems, protowire.BytesType)
-			scratch = protowire.AppendVarint(scratch, uint64(len(item)))
+			scratch = protowire.AppendVarint(scratch, uint64(meta.itemSize(item))) //nolint:gosec // a length
+			if meta.partial() {
+				scratch = protowire.AppendTag(scratch, objectMeta, protowire.BytesType)
+				scratch = protowire.AppendVarint(scratch, uint64(len(item)))
+			}
 		default:
 			if i > 0 {
 				scratch = append(scratch, ',')
 			}
-			if rest, ok := untyped(item); ok {
+			if meta.partial() {
+				scratch, end = append(scratch, partialHead...), "}"
+			} else if rest, ok := untyped(item); ok {
 				scratch, item = append(scratch, '{'), rest
 			}
 		}
@@ -49,6 +57,9 @@ func WriteList(w io.Writer, enc Encoding, meta ListMeta, items [][]byte) error {
 			return err
 		}
 		if _, err := w.Write(item); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(w, end); err != nil {
 			return err
 		}
 	}
@@ -65,15 +76,12 @@ func WriteList(w io.Writer, enc Encoding, meta ListMeta, items [][]byte) error {
 
 // untyped returns the rest of a JSON object after the kind and version of a built-in resource,
 // which apiservers leave out of the items of a list. Built-in resources have them first, in
-// this order; custom ones do not, and keep them, as metadata does.
+// this order; custom ones do not, and keep them.
 func untyped(item []byte) (rest []byte, ok bool) {
 	if rest, ok = bytes.CutPrefix(item, []byte(`{"kind":"`)); !ok {
 		return nil, false
 	}
-	kind, rest, _ := bytes.Cut(rest, []byte(`"`))
-	if string(kind) == partialKind {
-		return nil, false
-	}
+	_, rest, _ = bytes.Cut(rest, []byte(`"`))
 	if rest, ok = bytes.CutPrefix(rest, []byte(`,"apiVersion":"`)); !ok {
 		return nil, false
 	}
@@ -86,7 +94,7 @@ func (m *ListMeta) appendHead(dst []byte, enc Encoding, items [][]byte) []byte {
 		meta := m.protobuf()
 		size := fieldSize(len(meta))
 		for _, item := range items {
-			size += fieldSize(len(item))
+			size += fieldSize(m.itemSize(item))
 		}
 		dst = appendEnvelopeHead(dst, m.APIVersion, m.Kind, size)
 		return appendField(dst, objectMeta, meta)
@@ -113,7 +121,18 @@ func (m *ListMeta) appendHead(dst []byte, enc Encoding, items [][]byte) []byte {
 
 // noItems reports whether apiservers send null for the items: of metadata alone.
 func (m *ListMeta) noItems(items [][]byte) bool {
-	return len(items) == 0 && m.Kind == partialKind+"List"
+	return len(items) == 0 && m.partial()
+}
+
+// partial reports whether the items are metadata alone.
+func (m *ListMeta) partial() bool { return m.Kind == partialKind+"List" }
+
+// itemSize returns the length of an item in protobuf.
+func (m *ListMeta) itemSize(item []byte) int {
+	if m.partial() {
+		return fieldSize(len(item))
+	}
+	return len(item)
 }
 
 func (m *ListMeta) protobuf() []byte {

@@ -123,21 +123,27 @@ func (o *Object) WithVersion(version int64) []byte {
 	return o.withVersionJSON(digits)
 }
 
-const partialKind = "PartialObjectMetadata"
+const (
+	partialKind    = "PartialObjectMetadata"
+	partialVersion = "meta.k8s.io/v1"
+	partialHead    = `{"kind":"` + partialKind + `","apiVersion":"` + partialVersion + `","metadata":`
+)
 
 // Partial returns the object as a PartialObjectMetadata of meta.k8s.io/v1.
 func (o *Object) Partial() []byte {
-	const version = "meta.k8s.io/v1"
 	if o.Encoding == Protobuf {
-		return appendEnvelope(nil, version, partialKind, appendField(nil, objectMeta, o.meta))
+		return appendEnvelope(nil, partialVersion, partialKind, appendField(nil, objectMeta, o.meta))
 	}
-	out := append([]byte(`{"kind":"`+partialKind+`","apiVersion":"`+version+`","metadata":`), o.meta...)
-	return append(out, '}')
+	return append(append([]byte(partialHead), o.meta...), '}')
 }
 
 // Item returns the object as a list has it: without the envelope that names its
 // kind in protobuf.
 func (o *Object) Item() []byte { return o.body }
+
+// PartialItem returns the object as a list of PartialObjectMetadata has it, for WriteList: its metadata,
+// without a copy.
+func (o *Object) PartialItem() []byte { return o.meta }
 
 // FromItem returns an item of a list as an object of its own.
 func FromItem(enc Encoding, apiVersion, kind string, item []byte) ([]byte, error) {

@@ -140,13 +140,12 @@ func TestAnObjectOfAListIsNotRead(t *testing.T) {
 // their kind, which a list says, those of custom resources with it.
 func TestItemsOfAListAreAnApiservers(t *testing.T) {
 	for item, want := range map[string]string{
-		`{"kind":"Pod","apiVersion":"v1","metadata":{}}`:                               `{"metadata":{}}`,
-		`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{}}`:                `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{}}`,
-		`{"kind":"Pod","metadata":{},"apiVersion":"v1"}`:                               `{"kind":"Pod","metadata":{},"apiVersion":"v1"}`,
-		`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{}}`: `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{}}`,
-		`{"kind":"Pod","apiVersion":"v1"}`:                                             `{"kind":"Pod","apiVersion":"v1"}`,
-		`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"kind"}}`:            `{"metadata":{"name":"kind"}}`,
-		`{"kind":"Job","apiVersion":"batch/v1","metadata":{},"status":null}`:           `{"metadata":{},"status":null}`,
+		`{"kind":"Pod","apiVersion":"v1","metadata":{}}`:                     `{"metadata":{}}`,
+		`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{}}`:      `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{}}`,
+		`{"kind":"Pod","metadata":{},"apiVersion":"v1"}`:                     `{"kind":"Pod","metadata":{},"apiVersion":"v1"}`,
+		`{"kind":"Pod","apiVersion":"v1"}`:                                   `{"kind":"Pod","apiVersion":"v1"}`,
+		`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"kind"}}`:  `{"metadata":{"name":"kind"}}`,
+		`{"kind":"Job","apiVersion":"batch/v1","metadata":{},"status":null}`: `{"metadata":{},"status":null}`,
 	} {
 		var list bytes.Buffer
 		meta := object.ListMeta{APIVersion: "v1", Kind: "List", ResourceVersion: "7"}
@@ -155,6 +154,34 @@ func TestItemsOfAListAreAnApiservers(t *testing.T) {
 		}
 		if want := `{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[` + want + "," + want + "]}\n"; list.String() != want {
 			t.Errorf("got  %s\nwant %s", list.String(), want)
+		}
+	}
+}
+
+// TestAListOfMetadataCopiesNone has its items be those of the metadata of each object, from the bytes that are
+// held: a list of metadata may be as large as that of its objects.
+func TestAListOfMetadataCopiesNone(t *testing.T) {
+	for enc, raw := range map[object.Encoding][]byte{object.Protobuf: protobufPod(t), object.JSON: []byte(widget)} {
+		o, err := object.Parse(enc, raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		item := o.PartialItem()
+		if at := bytes.Index(raw, item); at < 0 || &raw[at] != &item[0] {
+			t.Errorf("%s: the metadata is a copy", enc)
+		}
+		var list bytes.Buffer
+		meta := object.ListMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList", ResourceVersion: "7"}
+		if err := object.WriteList(&list, enc, meta, [][]byte{item, item}); err != nil {
+			t.Fatal(err)
+		}
+		read, items, err := object.ParseList(enc, list.Bytes())
+		if err != nil || read != meta || len(items) != 2 {
+			t.Fatalf("%s: %+v, %d items, %v", enc, read, len(items), err)
+		}
+		want, err := object.Parse(enc, o.Partial())
+		if err != nil || !bytes.Equal(items[0], want.Item()) || !bytes.Equal(items[1], want.Item()) {
+			t.Errorf("%s: items %q, want %q, %v", enc, items, want.Item(), err)
 		}
 	}
 }
