@@ -1,12 +1,14 @@
 package source
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -289,7 +291,9 @@ func (f *follower) take(e object.Event) error {
 	case item.ModRevision() <= f.at:
 		return nil
 	case event.Type == kv.Delete && f.s.r.IsEvents():
-		f.held = append(f.held, event)
+		if !slices.ContainsFunc(f.held, func(h kv.Event) bool { return bytes.Equal(h.KV.Key(), event.KV.Key()) }) {
+			f.held = append(f.held, event)
+		}
 		return nil
 	}
 	return f.batch(event)

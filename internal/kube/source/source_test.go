@@ -262,6 +262,22 @@ func TestEventsThatExpireTogetherAreAllDeleted(t *testing.T) {
 			}
 		}
 	}
+	twice := event("DELETED", item("a", 9)) + event("DELETED", item("b", 9))
+	both := serve(t, map[string]func(http.ResponseWriter, *http.Request){
+		"resourceVersion=8&watch=1": sends(200, true, twice),
+		"limit=1":                   sends(200, false, `{"kind":"EventList","apiVersion":"v1","metadata":{"resourceVersion":"30"},"items":[]}`),
+		"resourceVersion=8&timeoutSeconds=4&watch=1": sends(200, false, twice, bookmark(30, false)),
+	})
+	want := new(kv.Demand)
+	want.Ask(30)
+	deleted := 0
+	_, err := collect(t, followOf(t, source.Resource{Version: "v1", Name: "events"}, nil, both), kv.FollowRequest{From: 9, Want: want}, func(u kv.Update) bool {
+		deleted += len(u.Batch.Events)
+		return u.Kind == kv.UpdateProgress && u.Revision == 30
+	})
+	if err != nil || deleted != 2 {
+		t.Errorf("two watches bring the same: %d deletes, %v", deleted, err)
+	}
 	a := serve(t, map[string]func(http.ResponseWriter, *http.Request){
 		"resourceVersion=8&watch=1": sends(200, false, event("DELETED", item("a", 9))),
 	})
