@@ -86,6 +86,7 @@ func (s *stream) serve(r *http.Request) {
 	s.timer = time.AfterFunc(time.Until(s.ends), func() { s.ask(askEnd) })
 	s.unwatch = context.AfterFunc(s.ctx, func() { s.ask(askGone) })
 	s.s.rounds.add(s)
+	s.s.counts.watches.Add(1)
 	if parks {
 		p.Park()
 		s.finish = p.End
@@ -188,6 +189,7 @@ func (s *stream) byItself() {
 // end releases what the watch holds, and ends the answer.
 func (s *stream) end() {
 	s.s.rounds.remove(s)
+	s.s.counts.watches.Add(-1)
 	s.timer.Stop()
 	s.unwatch()
 	s.pumped.Close()

@@ -11,7 +11,7 @@ import (
 
 // counts are the counters of a server.
 type counts struct {
-	watches                   atomic.Int64 // that are open
+	watches                   atomic.Int64 // that are open, and have sent their first state
 	cached, passed, failed    atomic.Int64 // requests
 	events, bytes             atomic.Int64 // sent to watches
 	differences, undifferable atomic.Int64 // of watches below the window

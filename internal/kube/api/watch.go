@@ -75,7 +75,6 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	}
 	s := &stream{answer: a, w: w, held: held, ctx: r.Context(), control: http.NewResponseController(w), began: time.Now(), wake: wait.NewBell()}
 	s.stuck = port.NewWatchdog(s.control, writeTime)
-	a.s.counts.watches.Add(1)
 	a.f.users.Add(1)
 	var state *keytree.Snapshot
 	var err error
@@ -105,12 +104,11 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	return nil
 }
 
-// free releases what an open watch holds.
+// free releases what a watch holds.
 func (s *stream) free() {
 	s.close()
 	s.releaseLarge()
 	s.s.cfg.Budget.Give(s.client, budget.Watches, s.held)
-	s.s.counts.watches.Add(-1)
 	s.f.release()
 }
 
