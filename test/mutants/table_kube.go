@@ -112,6 +112,10 @@ func kubeTierGroup() Group {
 func kubeSourceGroup() Group {
 	return Group{Package: "internal/kube/source", Mutants: []Mutant{
 		{
+			Name: "kube-source-asks-the-starting", Bug: "an apiserver that is not ready is asked again and again", File: "client.go",
+			Old: `if err != nil && !errors.Is(ctx.Err(), context.Canceled) {`, New: `if false {`, Tests: "TestAnApiserverThatIsNotReadyIsAvoided",
+		},
+		{
 			Name: "kube-source-event-twice", Bug: "an event that two watches bring is told twice", File: "follow.go",
 			Old: `case item.ModRevision() <= f.at:`, New: `case false:`, Tests: "TestAStreamedListIsTheStateAtItsBookmark",
 		},
@@ -187,6 +191,10 @@ func kubeConfigGroup() Group {
 func kubeGuardGroup() Group {
 	return Group{Package: "internal/kube/guard", Mutants: []Mutant{
 		{
+			Name: "kube-guard-one-queue", Bug: "a client waits for the reviews of another one's tokens", File: "guard.go",
+			Old: `g.ask(r.Context(), address(r), "token"`, New: `g.ask(r.Context(), "", "token"`, Tests: "TestQuestionsTakeTurns",
+		},
+		{
 			Name: "kube-guard-remembers-forever", Bug: "an open watch is not reviewed again", File: "again.go",
 			Old: `return ok && allowed && now.Sub(at) < g.cfg.Fresh`, New: `return ok && allowed && now.Sub(at) >= 0`, Tests: "TestRemembers",
 		},
@@ -208,7 +216,7 @@ func kubeGuardGroup() Group {
 		},
 		{
 			Name: "kube-guard-starting", Bug: "an apiserver that has just started takes rights away", File: "guard.go",
-			Old: `if err := g.cfg.Apiservers.Ready(ctx); err != nil {`, New: `if err := g.cfg.Apiservers.Ready(ctx); err != nil && ctx == nil {`,
+			Old: `if err := g.cfg.Apiservers.Ready(ctx, server); err != nil {`, New: `if err := g.cfg.Apiservers.Ready(ctx); err != nil && ctx == nil {`,
 			Tests: "TestAnApiserverThatStartsWithdrawsNothing",
 		},
 		{

@@ -23,14 +23,14 @@ import (
 // everyone are apiservers that know one user and allow everything.
 type everyone struct{}
 
-func (everyone) Ready(context.Context) error { return nil }
+func (everyone) Ready(context.Context, string) error { return nil }
 
-func (everyone) Post(_ context.Context, path string, _, out any) error {
+func (everyone) Post(_ context.Context, path string, _, out any) (string, error) {
 	answer := `{"status":{"allowed":true}}`
 	if strings.HasSuffix(path, "/tokenreviews") {
 		answer = `{"status":{"authenticated":true,"user":{"username":"alice"}}}`
 	}
-	return json.Unmarshal([]byte(answer), out)
+	return "", json.Unmarshal([]byte(answer), out)
 }
 
 // unreached returns a server whose apiservers cannot be followed. Upstream answers with 418.

@@ -220,7 +220,7 @@ func (u *upstream) refusal(r *http.Request, server string, resp *http.Response) 
 	if resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden || !listsOrWatches(r) {
 		return nil
 	}
-	err := u.cfg.Source.ServerReady(r.Context(), server)
+	err := u.cfg.Source.Ready(r.Context(), server)
 	if err != nil {
 		_ = resp.Body.Close()
 		return fmt.Errorf("%d by an apiserver that is not ready: %w", resp.StatusCode, err)

@@ -9,7 +9,7 @@ import (
 
 // Again returns a request with only the parts of r that Identify needs.
 func Again(r *http.Request) *http.Request {
-	out := &http.Request{Header: http.Header{}}
+	out := &http.Request{Header: http.Header{}, RemoteAddr: r.RemoteAddr}
 	if values := r.Header["Authorization"]; len(values) > 0 {
 		out.Header["Authorization"] = values
 	}

@@ -6,22 +6,25 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
 
+	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 )
 
 // Apiservers are asked for decisions; a [source.Client].
 type Apiservers interface {
-	// Post creates an object that is answered and not stored.
-	Post(ctx context.Context, path string, in, out any) error
-	// Ready fails while the apiserver that is asked first is not ready to serve.
-	Ready(ctx context.Context) error
+	// Post creates an object that is answered and not stored. It returns the apiserver that has
+	// answered.
+	Post(ctx context.Context, path string, in, out any) (server string, err error)
+	// Ready fails while an apiserver is not ready to serve, and has another one asked first.
+	Ready(ctx context.Context, server string) error
 }
 
 // Config configures a Guard.
@@ -71,7 +74,7 @@ type Guard struct {
 	rejected   *memory[struct{}]  // tokens; apart, so that they push no identity out
 	decisions  *memory[bool]
 	asking     singleflight.Group
-	room       chan struct{} // for questions at a time
+	turns      *fair.Gate // for questions: one client's do not wait for all of another's
 	// silent is when the last question was not answered, in nanoseconds of Unix.
 	silent atomic.Int64
 
@@ -79,7 +82,7 @@ type Guard struct {
 }
 
 const (
-	// atATime bounds how many questions are open.
+	// atATime bounds how many questions are open. Those that wait are bounded by their time.
 	atATime = 64
 	// pause is for how long no apiserver is asked after one has not answered: a
 	// request must not wait for each timeout.
@@ -95,7 +98,7 @@ func New(cfg Config) (*Guard, error) {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &Guard{
-		cfg: cfg, room: make(chan struct{}, atATime),
+		cfg: cfg, turns: fair.NewGate(atATime, 0),
 		rejected:   newMemory[struct{}](cfg.Bytes / rejectedPart),
 		identities: newMemory[*Identity](cfg.Bytes / identitiesPart),
 		decisions:  newMemory[bool](cfg.Bytes - cfg.Bytes/rejectedPart - cfg.Bytes/identitiesPart),
@@ -129,7 +132,7 @@ func (g *Guard) Identify(r *http.Request) (*Identity, *object.Status) {
 		return id, nil
 	}
 	held := known && time.Since(at) <= g.cfg.Stale
-	v, err := g.ask(r.Context(), "token", k, func(ctx context.Context) (any, error) {
+	v, err := g.ask(r.Context(), address(r), "token", k, func(ctx context.Context) (any, error) {
 		found, err := g.reviewToken(ctx, token)
 		switch {
 		case err != nil:
@@ -164,7 +167,7 @@ func (g *Guard) Allow(ctx context.Context, id *Identity, a *Attributes) (bool, *
 		return allowed, nil
 	}
 	held := known && allowed && time.Since(at) <= g.cfg.Stale
-	v, err := g.ask(ctx, "access", k, func(ctx context.Context) (any, error) {
+	v, err := g.ask(ctx, "user "+id.User, "access", k, func(ctx context.Context) (any, error) {
 		found, err := g.reviewAccess(ctx, id, a)
 		if err != nil {
 			return nil, err
@@ -211,8 +214,17 @@ func (g *Guard) holdsWhole(id *Identity, a *Attributes) bool {
 // resource: a refusal costs one review for each of its watches.
 const wholeAgain = 5 * time.Minute
 
-// ask asks one question once for all that wait for its answer.
-func (g *Guard) ask(ctx context.Context, kind string, k key, question func(context.Context) (any, error)) (any, error) {
+// address returns the client of a request whose sender is not known.
+func address(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// ask asks one question, in its client's turn, once for all that wait for its answer.
+func (g *Guard) ask(ctx context.Context, client, kind string, k key, question func(context.Context) (any, error)) (any, error) {
 	if time.Since(time.Unix(0, g.silent.Load())) < pause {
 		return nil, errors.New("no apiserver answers")
 	}
@@ -220,12 +232,11 @@ func (g *Guard) ask(ctx context.Context, kind string, k key, question func(conte
 		// Not the caller's context: others wait, too.
 		ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Timeout)
 		defer cancel()
-		select {
-		case g.room <- struct{}{}:
-			defer func() { <-g.room }()
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		leave, err := g.turns.Wait(ctx, client)
+		if err != nil {
+			return nil, err
 		}
+		defer leave()
 		v, err := question(ctx)
 		if err != nil {
 			g.failures.Add(1)
@@ -244,8 +255,8 @@ func (g *Guard) ask(ctx context.Context, kind string, k key, question func(conte
 
 // refusal decides whether a refusal counts. An apiserver that has just started knows
 // neither roles nor service accounts and refuses everything, until it is ready.
-func (g *Guard) refusal(ctx context.Context) error {
-	if err := g.cfg.Apiservers.Ready(ctx); err != nil {
+func (g *Guard) refusal(ctx context.Context, server string) error {
+	if err := g.cfg.Apiservers.Ready(ctx, server); err != nil {
 		return fmt.Errorf("refused by an apiserver that is not ready: %w", err)
 	}
 	return nil

@@ -44,12 +44,12 @@ func (s *apiservers) questions() int {
 	return len(s.asked)
 }
 
-func (s *apiservers) Post(_ context.Context, path string, in, out any) error {
+func (s *apiservers) Post(_ context.Context, path string, in, out any) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	body, err := json.Marshal(in)
 	if err != nil {
-		return err
+		return "", err
 	}
 	s.asked = append(s.asked, string(body))
 	takes := s.takes
@@ -57,7 +57,7 @@ func (s *apiservers) Post(_ context.Context, path string, in, out any) error {
 	time.Sleep(takes)
 	s.mu.Lock()
 	if s.fails != nil {
-		return s.fails
+		return "", s.fails
 	}
 	var answer string
 	switch q := in.(type) {
@@ -67,12 +67,15 @@ func (s *apiservers) Post(_ context.Context, path string, in, out any) error {
 	case *accessReview:
 		answer = fmt.Sprintf(`{"status":{"allowed":%t}}`, s.allowed[q.Spec.User] && (!s.partly || strings.Contains(string(body), `"labelSelector"`)))
 	default:
-		return fmt.Errorf("question at %s", path)
+		return "", fmt.Errorf("question at %s", path)
 	}
-	return json.Unmarshal([]byte(answer), out)
+	return "one", json.Unmarshal([]byte(answer), out)
 }
 
-func (s *apiservers) Ready(context.Context) error {
+func (s *apiservers) Ready(_ context.Context, server string) error {
+	if server != "one" {
+		return fmt.Errorf("%q has not answered", server)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.notReady
@@ -96,6 +99,34 @@ func newGuard(t *testing.T, s *apiservers, change func(*Config)) *Guard {
 		t.Fatal(err)
 	}
 	return g
+}
+
+// TestQuestionsTakeTurns has one client send many tokens that are not known. Another client waits for the questions
+// that are open, and not for those that wait.
+func TestQuestionsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &apiservers{users: map[string]string{"b": "bob"}, takes: time.Second}
+		g := newGuard(t, s, func(cfg *Config) { cfg.Timeout = time.Minute })
+		var all sync.WaitGroup
+		for i := range 10 * atATime {
+			all.Go(func() {
+				r := withToken(fmt.Sprint("unknown", i))
+				r.RemoteAddr = fmt.Sprintf("192.0.2.1:%d", 1024+i)
+				_, _ = g.Identify(Again(r))
+			})
+		}
+		synctest.Wait()
+		began := time.Now()
+		r := withToken("b")
+		r.RemoteAddr = "192.0.2.2:1024"
+		if id, status := g.Identify(r); status != nil || id.User != "bob" {
+			t.Errorf("%v, %v", id, status)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("the other client waited for %v", took)
+		}
+		all.Wait()
+	})
 }
 
 // may asks for one decision and compares: 200 is allowed, 403 not, else the status.

@@ -62,14 +62,14 @@ type accessReview struct {
 func (g *Guard) reviewToken(ctx context.Context, token string) (*Identity, error) {
 	in, out := tokenReview{typeMeta: typeMeta{"authentication.k8s.io/v1", "TokenReview"}}, tokenReview{}
 	in.Spec.Token = token
-	err := g.cfg.Apiservers.Post(ctx, tokenReviews, &in, &out)
+	server, err := g.cfg.Apiservers.Post(ctx, tokenReviews, &in, &out)
 	if err != nil && !decisive(err) {
 		return nil, err
 	}
 	g.tokens.Add(1)
 	u := &out.Status.User
 	if !out.Status.Authenticated || u.Username == "" {
-		return nil, g.refusal(ctx)
+		return nil, g.refusal(ctx, server)
 	}
 	return &Identity{User: u.Username, UID: u.UID, Groups: u.Groups, Extra: u.Extra}, nil
 }
@@ -82,13 +82,13 @@ func (g *Guard) reviewAccess(ctx context.Context, id *Identity, a *Attributes) (
 		Namespace: a.Namespace, Verb: a.Verb, Group: a.Group, Version: a.Version, Resource: a.Resource, Name: a.Name,
 		Fields: selectorOf(a.FieldSelector), Labels: selectorOf(a.LabelSelector),
 	}
-	err := g.cfg.Apiservers.Post(ctx, accessReviews, &in, &out)
+	server, err := g.cfg.Apiservers.Post(ctx, accessReviews, &in, &out)
 	if err != nil && !decisive(err) {
 		return false, err
 	}
 	g.accesses.Add(1)
 	if !out.Status.Allowed {
-		return false, g.refusal(ctx)
+		return false, g.refusal(ctx, server)
 	}
 	return true, nil
 }

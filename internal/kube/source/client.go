@@ -112,22 +112,22 @@ func (c *Client) get(ctx context.Context, server string, r Resource, query url.V
 
 // Post creates an object at an apiserver that answers, and reads the answer into
 // out. Both are JSON. It is for objects that no apiserver stores, such as
-// reviews: with a failure another one is asked.
-func (c *Client) Post(ctx context.Context, path string, in, out any) error {
+// reviews: with a failure another one is asked. It returns the one that has answered.
+func (c *Client) Post(ctx context.Context, path string, in, out any) (server string, err error) {
 	body, err := json.Marshal(in)
 	if err != nil {
-		return err
+		return "", err
 	}
 	var errs []error
 	for _, server := range c.Servers() {
 		err := c.post(ctx, server, path, body, out)
 		if code := CodeOf(err); err == nil || code >= 400 && code < 500 && code != http.StatusTooManyRequests {
-			return err
+			return server, err
 		}
 		errs = append(errs, err)
 		c.Avoid(server)
 	}
-	return errors.Join(errs...)
+	return "", errors.Join(errs...)
 }
 
 func (c *Client) post(ctx context.Context, server, path string, body []byte, out any) error {
@@ -187,11 +187,13 @@ func (c *Client) uid(ctx context.Context, server, path string) (string, error) {
 	return found.Metadata.UID, nil
 }
 
-// Ready fails while the apiserver that is asked first is not ready.
-func (c *Client) Ready(ctx context.Context) error { return c.ServerReady(ctx, c.Servers()[0]) }
-
-// ServerReady fails while an apiserver is not ready.
-func (c *Client) ServerReady(ctx context.Context, server string) error {
+// Ready fails while an apiserver is not ready, and has another one asked first.
+func (c *Client) Ready(ctx context.Context, server string) (err error) {
+	defer func() {
+		if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+			c.Avoid(server)
+		}
+	}()
 	resp, err := c.do(ctx, http.MethodGet, strings.TrimSuffix(server, "/")+"/readyz", "*/*", http.NoBody)
 	if err != nil {
 		return err

@@ -367,3 +367,34 @@ func TestTheNewestFailureIsKnown(t *testing.T) {
 		t.Errorf("follows, and says %v: %v", s.Failure(), err)
 	}
 }
+
+// An apiserver that refuses while it starts is asked last, until others fail.
+func TestAnApiserverThatIsNotReadyIsAvoided(t *testing.T) {
+	var servers []string
+	cfg := source.Defaults()
+	for _, code := range []int{http.StatusForbidden, http.StatusOK} {
+		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/readyz" {
+				w.WriteHeader(code)
+				return
+			}
+			_, _ = io.WriteString(w, "{}")
+		}))
+		defer s.Close()
+		servers, cfg.HTTP = append(servers, s.URL), s.Client() // all of them have one certificate
+	}
+	cfg.Servers = servers
+	c, err := source.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, ready := range []bool{false, true, true} {
+		server, err := c.Post(t.Context(), "/reviews", struct{}{}, &struct{}{})
+		if want := servers[min(i, 1)]; err != nil || server != want {
+			t.Fatalf("%q has answered, want %q: %v", server, want, err)
+		}
+		if err := c.Ready(t.Context(), server); (err == nil) != ready {
+			t.Errorf("%q: %v", server, err)
+		}
+	}
+}
