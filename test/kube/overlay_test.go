@@ -26,6 +26,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
@@ -198,6 +199,11 @@ clusters: [{name: a, cluster: {server: %q, certificate-authority: ca.pem}}], use
 // rights are the rights of rules, one text for each.
 func rights(rules []rbacv1.PolicyRule) (all []string) {
 	for _, r := range rules {
+		for _, url := range r.NonResourceURLs {
+			for _, verb := range r.Verbs {
+				all = append(all, verb+" "+url)
+			}
+		}
 		for _, group := range r.APIGroups {
 			for _, resource := range r.Resources {
 				for _, verb := range r.Verbs {
@@ -234,6 +240,8 @@ func audited(t *testing.T, log string) (rights, refused []string) {
 			refused = append(refused, fmt.Sprintf("%d %s %s", e.ResponseStatus.Code, e.Verb, e.RequestURI))
 		case ref.Resource != "":
 			rights = append(rights, strings.TrimSpace(e.Verb+" "+path.Join(ref.APIGroup, ref.Resource)+" "+ref.Name))
+		default:
+			rights = append(rights, e.Verb+" "+e.RequestURI)
 		}
 	}
 }
@@ -278,6 +286,13 @@ rules: [{level: Metadata, users: ["system:serviceaccount:%s:%s"]}, {level: None}
 		if err := client.RESTClient().Get().AbsPath(at).SetHeader("Accept", "application/vnd.kubernetes.protobuf").Do(ctx).Error(); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+	unknown := c.clients(t, url, func(cfg *rest.Config) {
+		trust(cfg)
+		cfg.BearerToken = "unknown"
+	})
+	if err := unknown.RESTClient().Get().AbsPath("/api/v1/pods").Do(ctx).Error(); !apierrors.IsUnauthorized(err) {
+		t.Errorf("a token that is not valid: %v", err)
 	}
 	want := rights(one(t, all, "ClusterRole").Rules)
 	eventually(ctx, t, "the nodes use each right", func() error {
