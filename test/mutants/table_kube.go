@@ -112,6 +112,10 @@ func kubeTierGroup() Group {
 func kubeSourceGroup() Group {
 	return Group{Package: "internal/kube/source", Mutants: []Mutant{
 		{
+			Name: "kube-source-restored", Bug: "a watch goes on at an etcd that was restored", File: "follow.go",
+			Old: `case now < f.at:`, New: `case false:`, Tests: "TestAWatchOfARestoredEtcdDoesNotBegin",
+		},
+		{
 			Name: "kube-source-asks-the-starting", Bug: "an apiserver that is not ready is asked again and again", File: "client.go",
 			Old: `if err != nil && !errors.Is(ctx.Err(), context.Canceled) {`, New: `if false {`, Tests: "TestAnApiserverThatIsNotReadyIsAvoided",
 		},

@@ -290,17 +290,23 @@ func (c *Client) list(ctx context.Context, server string, r Resource, query url.
 func (c *Client) Current(ctx context.Context, r Resource) (kv.Revision, error) {
 	var errs []error
 	for _, server := range c.Servers() {
-		meta, _, err := c.list(ctx, server, r, url.Values{"limit": {"1"}})
+		version, err := c.currentAt(ctx, server, r)
 		if err == nil {
-			var version kv.Revision
-			if version, err = versionOf(meta.ResourceVersion); err == nil {
-				return version, nil
-			}
+			return version, nil
 		}
 		errs = append(errs, err)
 		c.Avoid(server)
 	}
 	return 0, fmt.Errorf("current version of %s: %w", r, errors.Join(errs...))
+}
+
+// currentAt is Current at one apiserver.
+func (c *Client) currentAt(ctx context.Context, server string, r Resource) (kv.Revision, error) {
+	meta, _, err := c.list(ctx, server, r, url.Values{"limit": {"1"}})
+	if err != nil {
+		return 0, err
+	}
+	return versionOf(meta.ResourceVersion)
 }
 
 // KindOf returns the type of a resource's objects, as an apiserver reports it.

@@ -235,6 +235,13 @@ func (f *follower) begin(ctx context.Context) (*watch, error) {
 	if f.req.From == 0 {
 		return f.load(ctx)
 	}
+	// After a restore etcd has older versions. A watch from one that it does not have yet is silent.
+	switch now, err := f.s.c.currentAt(ctx, f.server, f.s.r); {
+	case err != nil:
+		return nil, err
+	case now < f.at:
+		return nil, f.older(now, f.at)
+	}
 	w, err := f.watch(ctx, f.at, 0)
 	if err != nil {
 		return nil, err
@@ -243,6 +250,11 @@ func (f *follower) begin(ctx context.Context) (*watch, error) {
 		return nil, err
 	}
 	return w, f.emit(kv.Update{Kind: kv.UpdateReady})
+}
+
+// older returns the error of an apiserver whose version is below one that the consumer has.
+func (f *follower) older(now, before kv.Revision) error {
+	return &kv.ContradictionError{Ahead: true, Detail: fmt.Sprintf("%s is at version %d, and was at %d", f.s.r, now, before)}
 }
 
 // take emits an event. Two watches may bring it. Each is complete up to its

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -184,7 +183,7 @@ func (f *follower) emitState(items []*kv.KeyValue) error {
 	state := kv.Update{Kind: kv.UpdateState, Revision: f.at, KVs: items}
 	if f.req.Held != nil {
 		if f.at < f.req.HeldAt {
-			return &kv.ContradictionError{Ahead: true, Detail: fmt.Sprintf("%s is at version %d, and was at %d", f.s.r, f.at, f.req.HeldAt)}
+			return f.older(f.at, f.req.HeldAt)
 		}
 		begin.Leap = true
 		state.KVs, state.Gone = f.differs(items)

@@ -36,8 +36,12 @@ func serve(t *testing.T, script map[string]func(http.ResponseWriter, *http.Reque
 		query.Del("allowWatchBookmarks")
 		query.Del("resourceVersionMatch")
 		a.mu.Lock()
-		a.asked = append(a.asked, query.Encode())
 		answer := a.script[query.Encode()]
+		if answer == nil && query.Encode() == "limit=1" {
+			answer = sends(200, false, current(1<<20)) // it has no older versions than others
+		} else {
+			a.asked = append(a.asked, query.Encode())
+		}
 		a.mu.Unlock()
 		if answer == nil {
 			t.Errorf("unexpected request %s", r.URL)
@@ -70,6 +74,11 @@ func item(name string, version int) string {
 
 func event(typ, object string) string {
 	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", typ, object)
+}
+
+// current is a list of one page at a version.
+func current(version int) string {
+	return fmt.Sprintf(`{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[]}`, version)
 }
 
 func bookmark(version int, end bool) string {
@@ -221,6 +230,24 @@ func TestALeapTellsWhatWasHeld(t *testing.T) {
 	_, err = collect(t, s, kv.FollowRequest{Held: held, HeldAt: 21}, ready)
 	if !errors.Is(err, kv.ErrOtherHistory) {
 		t.Errorf("a state that is older than the held one: %v", err)
+	}
+}
+
+// A watch from a version that a restored etcd does not have yet would be silent.
+func TestAWatchOfARestoredEtcdDoesNotBegin(t *testing.T) {
+	a := serve(t, map[string]func(http.ResponseWriter, *http.Request){
+		"limit=1":                   sends(200, false, current(7)),
+		"resourceVersion=8&watch=1": sends(200, true),
+	})
+	ready := func(u kv.Update) bool { return u.Kind == kv.UpdateReady }
+	_, err := collect(t, follow(t, nil, a), kv.FollowRequest{From: 9}, ready)
+	var found *kv.ContradictionError
+	if !errors.As(err, &found) || !found.Ahead {
+		t.Errorf("%v", err)
+	}
+	a.script["limit=1"] = sends(200, false, current(8))
+	if _, err := collect(t, follow(t, nil, a), kv.FollowRequest{From: 9}, ready); err != nil {
+		t.Error(err)
 	}
 }
 
