@@ -1,6 +1,6 @@
 // Package observability compares dashboards, alerts and docs with the metrics of nodes:
-// docs/metrics.md, the alerts in deploy/prometheus and the dashboard in deploy/grafana have no
-// metric that is not there, and every one that is there is documented.
+// docs/metrics.md, docs/kubernetes.md, the alerts in deploy/prometheus and the dashboards in
+// deploy/grafana have no metric that is not there, and every one that is there is documented.
 //
 // UPDATE=1 go test ./test/observability writes docs/metrics.md from three nodes.
 package observability

@@ -193,17 +193,7 @@ func scrape(ctx context.Context, t *testing.T, nodes []*nodetest.Node) map[strin
 	t.Helper()
 	out := map[string]*dto.MetricFamily{}
 	for _, n := range nodes {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTP+"/metrics", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		parser := expfmt.NewTextParser(model.LegacyValidation)
-		families, err := parser.TextToMetricFamilies(resp.Body)
-		_ = resp.Body.Close()
+		families, err := metricsAt(ctx, n.HTTP)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -216,6 +206,21 @@ func scrape(ctx context.Context, t *testing.T, nodes []*nodetest.Node) map[strin
 		}
 	}
 	return out
+}
+
+// metricsAt returns what the node with an address of its HTTP port tells.
+func metricsAt(ctx context.Context, address string) (map[string]*dto.MetricFamily, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	return parser.TextToMetricFamilies(resp.Body)
 }
 
 const tableHead = "| metric | type | unit | labels | meaning |\n|---|---|---|---|---|\n"
