@@ -134,34 +134,6 @@ func kubeAPIGroup() Group {
 	d.rest`, Tests: "TestAnUnknownDifferenceIsForAnApiserver",
 		},
 		{
-			Name: "kube-past-of-another-node", Bug: "forgets what a difference of another node replaces", File: "past.go",
-			Old: `slices.AppendSeq(held, maps.Values(rest))`, New: `slices.AppendSeq(held[:0], maps.Values(rest))`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
-		},
-		{
-			Name: "kube-past-whole-state", Bug: "forgets what a whole state of another node replaces", File: "past.go",
-			Old: `u.Leap || req.From == 0 && req.Held != nil`, New: `u.Leap`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
-		},
-		{
-			Name: "kube-past-whole-state-gone", Bug: "forgets what a whole state of another node does not have", File: "past.go",
-			Old: `slices.AppendSeq(held, maps.Values(rest))`, New: `slices.AppendSeq(held, maps.Values(rest))[:len(held)]`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
-		},
-		{
-			Name: "kube-past-first-state", Bug: "takes the first state of all for a gap", File: "past.go",
-			Old: `req.From == 0 && req.Held != nil`, New: `req.From == 0`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
-		},
-		{
-			Name: "kube-past-resumed", Bug: "takes a stream that resumes for a gap", File: "past.go",
-			Old: `req.From == 0 && req.Held != nil`, New: `true`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
-		},
-		{
-			Name: "kube-past-unchanged", Bug: "takes an object that has not changed for a former version", File: "past.go",
-			Old: ` && old.ModRevision() != item.ModRevision()`, New: ``, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
-		},
-		{
-			Name: "kube-past-window-deletes", Bug: "forgets the deletes in another node's window", File: "past.go",
-			Old: `f.past.Applied(&u.Batch)`, New: ``, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
-		},
-		{
 			Name: "kube-api-subresource", Bug: "a subresource is answered as its object", File: "request.go",
 			Old: `return len(parts) <= 2`, New: `return true`, Tests: "TestRequestsForAnApiserver",
 		},
@@ -300,6 +272,34 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 
 func kubePastGroup() Group {
 	return Group{Package: "internal/kube/past", Mutants: []Mutant{
+		{
+			Name: "kube-past-of-another-node", Bug: "forgets what a difference of another node replaces", File: "observe.go",
+			Old: `slices.AppendSeq(held, maps.Values(rest))`, New: `slices.AppendSeq(held[:0], maps.Values(rest))`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+		},
+		{
+			Name: "kube-past-whole-state", Bug: "forgets what a whole state of another node replaces", File: "observe.go",
+			Old: `u.Leap || req.From == 0 && req.Held != nil`, New: `u.Leap`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+		},
+		{
+			Name: "kube-past-whole-state-gone", Bug: "forgets what a whole state of another node does not have", File: "observe.go",
+			Old: `slices.AppendSeq(held, maps.Values(rest))`, New: `slices.AppendSeq(held, maps.Values(rest))[:len(held)]`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+		},
+		{
+			Name: "kube-past-first-state", Bug: "takes the first state of all for a gap", File: "observe.go",
+			Old: `req.From == 0 && req.Held != nil`, New: `req.From == 0`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+		},
+		{
+			Name: "kube-past-resumed", Bug: "takes a stream that resumes for a gap", File: "observe.go",
+			Old: `req.From == 0 && req.Held != nil`, New: `true`, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+		},
+		{
+			Name: "kube-past-unchanged", Bug: "takes an object that has not changed for a former version", File: "observe.go",
+			Old: ` && old.ModRevision() != item.ModRevision()`, New: ``, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+		},
+		{
+			Name: "kube-past-window-deletes", Bug: "forgets the deletes in another node's window", File: "observe.go",
+			Old: `p.Applied(&u.Batch)`, New: ``, Tests: "TestFormerVersionsAreKnownOfWhatAnotherNodeSends",
+		},
 		{
 			Name: "kube-api-past-bound", Bug: "former versions are kept without a bound", File: "past.go",
 			Old: `for p.bytes > p.maxBytes {`, New: `for false {`, Tests: "TestThePastHasABound",

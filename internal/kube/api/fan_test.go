@@ -47,6 +47,10 @@ func (s spoken) Follow(ctx context.Context, _ kv.FollowRequest) iter.Seq2[kv.Upd
 	}
 }
 
+func item(key, value string, version kv.Revision) *kv.KeyValue {
+	return kv.NewKeyValue(kv.Fields{Key: []byte(key), Value: []byte(value), ModRevision: version})
+}
+
 // pod is a pod of a test.
 type pod struct {
 	namespace, name, app, node string

@@ -170,7 +170,7 @@ func (s *feeds) startedLocked(r source.Resource) *feed {
 	cfg := s.cfg.Cache
 	cfg.Range, cfg.Source, cfg.Logger = r.InNamespace(""), f.src, s.cfg.Logger
 	if s.cfg.Tier != nil {
-		f.tier = s.cfg.Tier.Source(r, f.src, f.observe)
+		f.tier = s.cfg.Tier.Source(r, f.src, func(req kv.FollowRequest) func(*kv.Update) { return f.past.Observe(f.cache, req) })
 		cfg.Source = f.tier
 	}
 	cfg.Applied = f.past.Applied

@@ -1,4 +1,4 @@
-package api
+package past
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
-	"github.com/shardwatch/shardwatch/internal/kube/past"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -24,23 +23,21 @@ func (s state) Follow(ctx context.Context, _ kv.FollowRequest) iter.Seq2[kv.Upda
 	}
 }
 
-func item(key, value string, version kv.Revision) *kv.KeyValue {
-	return kv.NewKeyValue(kv.Fields{Key: []byte(key), Value: []byte(value), ModRevision: version})
-}
+func of(key, value string, version kv.Revision) *kv.KeyValue { return old(key, version, value) }
 
 // A node that takes a window or a difference from another node knows the former versions
 // of the objects: without them, a watch below its window would have to list.
 func TestFormerVersionsAreKnownOfWhatAnotherNodeSends(t *testing.T) {
 	cfg := cache.Defaults()
-	cfg.Source = state{item("a", "a-5", 5), item("b", "b-6", 6), item("c", "c-7", 7)}
-	f := &feed{past: past.New(1 << 20), cache: cache.New(cfg)}
+	cfg.Source = state{of("a", "a-5", 5), of("b", "b-6", 6), of("c", "c-7", 7)}
+	p, c := New(1<<20), cache.New(cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { defer close(ended); _ = f.cache.Run(ctx) }()
+	go func() { defer close(ended); _ = c.Run(ctx) }()
 	defer func() { cancel(); <-ended }()
-	<-f.cache.Ready()
-	see := f.observe(kv.FollowRequest{From: 11})
-	gone := kv.Event{Type: kv.Delete, KV: item("d", "d-9", 9), Prev: item("d", "d-4", 4)}
+	<-c.Ready()
+	see := p.Observe(c, kv.FollowRequest{From: 11})
+	gone := kv.Event{Type: kv.Delete, KV: of("d", "d-9", 9), Prev: of("d", "d-4", 4)}
 	for _, u := range []kv.Update{
 		{Kind: kv.UpdateBegin, Revision: 10, Floor: 11},
 		{Kind: kv.UpdateHistory, Batch: kv.Batch{Revision: 9, Events: []kv.Event{gone}}},
@@ -48,10 +45,10 @@ func TestFormerVersionsAreKnownOfWhatAnotherNodeSends(t *testing.T) {
 	} {
 		see(&u)
 	}
-	if object, known := f.past.At("d", 8); !known || string(object) != "d-9" {
+	if object, known := p.At("d", 8); !known || string(object) != "d-9" {
 		t.Errorf("a deleted object of the window: %q, %v", object, known)
 	}
-	if object, known := f.past.At("a", 10); known {
+	if object, known := p.At("a", 10); known {
 		t.Errorf("a stream without a gap sends the version before it: %q", object)
 	}
 	held := func(yield func(*kv.KeyValue) bool) {
@@ -68,39 +65,39 @@ func TestFormerVersionsAreKnownOfWhatAnotherNodeSends(t *testing.T) {
 	}{
 		{"a difference", kv.FollowRequest{From: 11}, []kv.Update{
 			{Kind: kv.UpdateBegin, Revision: 20, Leap: true},
-			{Kind: kv.UpdateState, KVs: []*kv.KeyValue{item("a", "a-19", 19), item("c", "c-7", 7)}, Gone: []string{"b", "x"}},
+			{Kind: kv.UpdateState, KVs: []*kv.KeyValue{of("a", "a-19", 19), of("c", "c-7", 7)}, Gone: []string{"b", "x"}},
 			{Kind: kv.UpdateReady},
 		}},
 		{"a whole state", kv.FollowRequest{Held: held, HeldAt: 10}, []kv.Update{
 			{Kind: kv.UpdateBegin, Revision: 20, Floor: 21},
-			{Kind: kv.UpdateState, KVs: []*kv.KeyValue{item("a", "a-19", 19)}},
-			{Kind: kv.UpdateState, KVs: []*kv.KeyValue{item("c", "c-7", 7)}},
+			{Kind: kv.UpdateState, KVs: []*kv.KeyValue{of("a", "a-19", 19)}},
+			{Kind: kv.UpdateState, KVs: []*kv.KeyValue{of("c", "c-7", 7)}},
 			{Kind: kv.UpdateReady},
 		}},
 	} {
-		f.past = past.New(1 << 20)
-		see := f.observe(test.req)
+		p = New(1 << 20)
+		see := p.Observe(c, test.req)
 		for _, u := range test.state {
 			see(&u)
 		}
 		for key, want := range map[string]string{"a": "a-5", "b": "b-6"} {
-			if object, known := f.past.At(key, 10); !known || string(object) != want {
+			if object, known := p.At(key, 10); !known || string(object) != want {
 				t.Errorf("%s: %s before it: %q, %v; want %q", test.name, key, object, known, want)
 			}
 		}
-		if object, known := f.past.At("x", 10); !known || object != nil {
+		if object, known := p.At("x", 10); !known || object != nil {
 			t.Errorf("%s: an object that did not exist before it: %q, %v", test.name, object, known)
 		}
-		if f.past.Last("c") != nil {
+		if p.Last("c") != nil {
 			t.Errorf("%s: an object that has not changed has a former version", test.name)
 		}
 	}
-	f.past = past.New(1 << 20)
-	see = f.observe(kv.FollowRequest{})
-	for _, u := range []kv.Update{{Kind: kv.UpdateBegin, Revision: 20, Floor: 21}, {Kind: kv.UpdateState, KVs: []*kv.KeyValue{item("a", "a-19", 19)}}, {Kind: kv.UpdateReady}} {
+	p = New(1 << 20)
+	see = p.Observe(c, kv.FollowRequest{})
+	for _, u := range []kv.Update{{Kind: kv.UpdateBegin, Revision: 20, Floor: 21}, {Kind: kv.UpdateState, KVs: []*kv.KeyValue{of("a", "a-19", 19)}}, {Kind: kv.UpdateReady}} {
 		see(&u)
 	}
-	if _, known := f.past.At("x", f.cache.Progress()); known {
+	if _, known := p.At("x", c.Progress()); known {
 		t.Error("the first state of all is a gap")
 	}
 }

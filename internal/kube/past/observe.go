@@ -1,18 +1,19 @@
-package api
+package past
 
 import (
 	"context"
 	"maps"
 	"slices"
 
+	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// observe returns a function that notes former versions in the updates of one stream of another node:
-// the deletes of its window, and the held objects that its state replaces. Nodes answer a
+// Observe returns a function that notes former versions in the updates of one stream of another node:
+// the deletes of its window, and the objects in c that its state replaces. Nodes answer a
 // request without a version by their whole state, also when an older one is held: the
 // versions between the two are a gap.
-func (f *feed) observe(req kv.FollowRequest) func(*kv.Update) {
+func (p *Past) Observe(c *cache.Cache, req kv.FollowRequest) func(*kv.Update) {
 	var begin *kv.Update // of a state that replaces the held one
 	var after kv.Revision
 	var held []*kv.KeyValue
@@ -21,7 +22,7 @@ func (f *feed) observe(req kv.FollowRequest) func(*kv.Update) {
 		switch u.Kind {
 		case kv.UpdateBegin:
 			if begin = nil; u.Leap || req.From == 0 && req.Held != nil {
-				begin, after, held, rest = u, f.cache.Progress(), nil, map[string]*kv.KeyValue{}
+				begin, after, held, rest = u, c.Progress(), nil, map[string]*kv.KeyValue{}
 			}
 			if begin != nil && !u.Leap {
 				for item := range req.Held {
@@ -29,18 +30,18 @@ func (f *feed) observe(req kv.FollowRequest) func(*kv.Update) {
 				}
 			}
 		case kv.UpdateHistory:
-			f.past.Applied(&u.Batch)
+			p.Applied(&u.Batch)
 		case kv.UpdateState:
 			if begin == nil {
 				return
 			}
-			held = append(held, f.replaced(u)...)
+			held = append(held, replaced(c, u)...)
 			for _, item := range u.KVs {
 				delete(rest, string(item.Key()))
 			}
 		case kv.UpdateReady:
 			if begin != nil {
-				f.past.Gap(after, begin.Revision, slices.AppendSeq(held, maps.Values(rest)))
+				p.Gap(after, begin.Revision, slices.AppendSeq(held, maps.Values(rest)))
 			}
 			begin, held, rest = nil, nil, nil
 		}
@@ -48,8 +49,8 @@ func (f *feed) observe(req kv.FollowRequest) func(*kv.Update) {
 }
 
 // replaced returns the held objects that an update of a state changes or deletes.
-func (f *feed) replaced(u *kv.Update) (held []*kv.KeyValue) {
-	state, err := f.cache.At(context.Background(), 0)
+func replaced(c *cache.Cache, u *kv.Update) (held []*kv.KeyValue) {
+	state, err := c.At(context.Background(), 0)
 	if err != nil {
 		return nil // it is not loaded
 	}
