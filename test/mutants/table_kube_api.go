@@ -99,6 +99,10 @@ func kubeAPIGroup() Group {
 			Old: `len(s.out) > 0 && len(s.out)+bytes > ownBytes && !s.flush()`, New: `false`, Tests: "TestAWatchBelowTheWindowGetsTheDifference",
 		},
 		{
+			Name: "kube-difference-off", Bug: "--kube-delta off sends differences", File: "difference.go",
+			Old: `if s.s.cfg.NoDelta {`, New: `if false {`, Tests: "TestWithoutDifferencesAWatchBelowTheWindowGets410",
+		},
+		{
 			Name: "kube-difference-order", Bug: "deletes of a difference come last", File: "difference.go",
 			Old: `append(d.rest, after...)`, New: `append(after, d.rest...)`, Tests: "TestAWatchBelowTheWindowGetsTheDifference",
 		},

@@ -41,6 +41,9 @@ const changeBytes = 64
 // reach further back, and otherwise it tells the client to list. So the node computes
 // the whole difference before it sends any of it.
 func (s *stream) catchUp(ctx context.Context, since kv.Revision) error {
+	if s.s.cfg.NoDelta {
+		return expired(since, "")
+	}
 	keys := s.f.r.InNamespace(s.q.namespace)
 	changes, err := s.f.cache.Changes(ctx, keys, since, 0)
 	var compacted *kv.CompactedError

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -158,6 +159,32 @@ func TestADifferenceTakesMemoryOfItsClient(t *testing.T) {
 	if err := p.catchUp(ctx, since); !errors.As(err, &limit) {
 		t.Errorf("a client may make the node hold any difference: %v", err)
 	}
+}
+
+// TestWithoutDifferencesAWatchBelowTheWindowGets410 has watches begin below the window and get there, with
+// known and unknown differences, at a node that sends none. One in the window goes on.
+func TestWithoutDifferencesAWatchBelowTheWindowGets410(t *testing.T) {
+	x, p, since, _ := below(t)
+	p.s.cfg.NoDelta = true
+	for _, labels := range []string{"", "app=a2"} {
+		p.q.selector, _ = selector.Parse(labels, "")
+		p.q.version = since
+		err := p.fromVersion(t.Context())
+		if status, ok := errors.AsType[*object.Status](err); !ok || status.Code != http.StatusGone || status.Reason != "Expired" || status.RetryAfter != 0 {
+			t.Errorf("with labels %q: got %+v", labels, err)
+		}
+		if p.alone(since) || p.watcher != nil || p.behind != nil {
+			t.Errorf("with labels %q: a watch that has fallen behind goes on", labels)
+		}
+	}
+	if p.s.counts.undifferable.Load() != 0 {
+		t.Error("watches are counted as passed on")
+	}
+	p.q.version = x.cache.Progress()
+	if err := p.fromVersion(t.Context()); err != nil {
+		t.Errorf("a watch in the window: %v", err)
+	}
+	p.close()
 }
 
 // TestAnUnknownDifferenceIsForAnApiserver has watches with selectors: whether objects matched

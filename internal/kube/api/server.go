@@ -39,6 +39,8 @@ type Config struct {
 	// Secrets are answered from caches, too; otherwise they are passed on, and
 	// never held.
 	Secrets bool
+	// NoDelta has watches below the window get 410 instead of the difference.
+	NoDelta bool
 	// Recheck is the interval of reviews whether the sender of an open watch may
 	// still have it.
 	Recheck time.Duration

@@ -163,6 +163,8 @@ type Kube struct {
 	Secrets bool
 	// AllowStale is for how long an allow counts while no apiserver answers.
 	AllowStale time.Duration
+	// Delta is the answer to a watch below the window: one of KubeDeltas.
+	Delta string
 }
 
 // Listen are host:port; an empty host means all addresses of the machine.
@@ -259,6 +261,9 @@ func ClientServers() []string { return []string{ServerOwn, ServerGRPCGo} }
 // shards begin while all clients may read all keys, always with these keys, or no page.
 func StatusPages() []string { return []string{"on", "with-keys", "off"} }
 
+// KubeDeltas returns the values of --kube-delta: the difference, and 410 always.
+func KubeDeltas() []string { return []string{"on", "off"} }
+
 // The TLS flags, for errors of package tlsconf.
 var (
 	etcdTLSNames   = tlsconf.Names{Cert: "--etcd-cert", Key: "--etcd-key", CA: "--etcd-ca"}
@@ -274,7 +279,7 @@ var (
 func Defaults() Config {
 	return Config{
 		Etcd: Etcd{Endpoints: []string{"http://127.0.0.1:2379"}},
-		Kube: Kube{AllowStale: 5 * time.Minute},
+		Kube: Kube{AllowStale: 5 * time.Minute, Delta: "on"},
 		Listen: Listen{
 			Client: ":7400",
 			Peer:   ":7401",

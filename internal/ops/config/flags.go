@@ -166,6 +166,7 @@ func (c *Config) kubeFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&k.Preload, "kube-preload", nil, "`resource` to follow from the start, such as pods.v1, deployments.v1.apps or leases.v1.coordination.k8s.io, with /json for JSON instead of protobuf; repeatable (default: resources are followed while clients use them)")
 	fs.BoolVar(&k.Secrets, "kube-serve-secrets", false, "serve Secrets from memory, too; otherwise they are passed on and never held")
 	fs.DurationVar(&k.AllowStale, "kube-allow-stale", k.AllowStale, "how long the last permission for an identity and request counts while no apiserver answers; afterwards the request fails with 429")
+	fs.StringVar(&k.Delta, "kube-delta", k.Delta, "`answer` to a watch from a version below the window: on (the difference; an apiserver answers if it is not known) or off (410, after which informers list again)")
 }
 
 // expertFlags have defaults that should do: they are for measurements and rare cases.

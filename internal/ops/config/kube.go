@@ -40,6 +40,7 @@ func (c Config) validateNoKube(m *mistakes) {
 		{"kube-preload", len(k.Preload) > 0},
 		{"kube-serve-secrets", k.Secrets},
 		{"kube-allow-stale", k.AllowStale != Defaults().Kube.AllowStale},
+		{"kube-delta", k.Delta != Defaults().Kube.Delta},
 	} {
 		if g.is {
 			m.addf("--%s is given without --kube-listen, which has the node serve Kubernetes' API", g.flag)
@@ -77,6 +78,9 @@ func (c Config) validateKube(m *mistakes) {
 	}
 	if k.AllowStale < 0 || k.AllowStale > maxAllowStale {
 		m.addf("--kube-allow-stale %s: use 0s to %s", k.AllowStale, maxAllowStale)
+	}
+	if !slices.Contains(KubeDeltas(), k.Delta) {
+		m.addf("--kube-delta %q: use %s", k.Delta, strings.Join(KubeDeltas(), " or "))
 	}
 	c.validateExposures(m)
 }
