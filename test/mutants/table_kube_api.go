@@ -99,6 +99,14 @@ func kubeAPIGroup() Group {
 			Old: `len(s.out) > 0 && len(s.out)+bytes > ownBytes && !s.flush()`, New: `false`, Tests: "TestAWatchBelowTheWindowGetsTheDifference",
 		},
 		{
+			Name: "kube-api-withdrawn-resource", Bug: "a resource that is not served any more is frozen", File: "feed.go",
+			Old: `errors.Is(err, source.ErrWithdrawn)`, New: `false && errors.Is(err, source.ErrWithdrawn)`, Tests: "TestAResourceThatIsNotServedAnyMoreIsPassedOn",
+		},
+		{
+			Name: "kube-api-withdrawn-preload", Bug: "a preloaded resource that is not served any more takes the node out of service", File: "feed.go",
+			Old: ` || s.over[r]`, New: ``, Tests: "TestAResourceThatIsNotServedAnyMoreIsPassedOn",
+		},
+		{
 			Name: "kube-difference-off", Bug: "--kube-delta off sends differences", File: "difference.go",
 			Old: `if s.s.cfg.NoDelta {`, New: `if false {`, Tests: "TestWithoutDifferencesAWatchBelowTheWindowGets410",
 		},

@@ -2,7 +2,10 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,7 +88,9 @@ type feeds struct {
 
 	mu  sync.Mutex
 	all map[source.Resource]*feed // guarded by mu
-	run sync.WaitGroup
+	// over are preloaded resources that were withdrawn once.
+	over map[source.Resource]bool // guarded by mu
+	run  sync.WaitGroup
 }
 
 // use returns the feed of a resource, which the caller releases, and starts it
@@ -131,10 +136,12 @@ func (s *feeds) used(now time.Time, idle time.Duration) (out []source.Resource) 
 	return out
 }
 
-// loaded reports whether a resource has its state.
+// loaded reports whether a resource has its state, or was withdrawn when it had.
 func (s *feeds) loaded(r source.Resource) bool {
-	f := s.find(r)
-	return f != nil && f.loaded()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.all[r]
+	return f != nil && f.loaded() || s.over[r]
 }
 
 // waits returns why a resource has no state yet, in a line of some hundred bytes.
@@ -168,9 +175,10 @@ func (s *feeds) startedLocked(r source.Resource) *feed {
 	f := &feed{r: r, past: past.New(s.cfg.PastBytes), stop: stop, ended: ctx.Done()}
 	f.src = s.cfg.Source.Source(r, f.past.Gap)
 	cfg := s.cfg.Cache
-	cfg.Range, cfg.Source, cfg.Logger = r.InNamespace(""), f.src, s.cfg.Logger
+	direct := ending{f.src, func(why error) { s.withdrawn(f, why) }}
+	cfg.Range, cfg.Source, cfg.Logger = r.InNamespace(""), direct, s.cfg.Logger
 	if s.cfg.Tier != nil {
-		f.tier = s.cfg.Tier.Source(r, f.src, func(req kv.FollowRequest) func(*kv.Update) { return f.past.Observe(f.cache, req) })
+		f.tier = s.cfg.Tier.Source(r, direct, func(req kv.FollowRequest) func(*kv.Update) { return f.past.Observe(f.cache, req) })
 		cfg.Source = f.tier
 	}
 	cfg.Applied = f.past.Applied
@@ -190,6 +198,38 @@ func (s *feeds) startedLocked(r source.Resource) *feed {
 // the next request, and positions of this one end.
 func (s *feeds) otherHistory(f *feed, why error) {
 	s.cfg.Logger.Warn("resource has another history than before: dropping its cache", "resource", f.r.String(), "error", why)
+	s.drop(f)
+}
+
+// ending is the source of a feed that ends with its resource.
+type ending struct {
+	*source.Source
+	end func(why error)
+}
+
+// Follow implements cache.Source.
+func (e ending) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
+	return func(yield func(kv.Update, error) bool) {
+		for u, err := range e.Source.Follow(ctx, req) {
+			if errors.Is(err, source.ErrWithdrawn) {
+				e.end(err)
+			}
+			if !yield(u, err) {
+				return
+			}
+		}
+	}
+}
+
+// withdrawn drops a feed that can get no events any more. An apiserver answers its requests. One that is
+// preloaded does not keep the node from being ready.
+func (s *feeds) withdrawn(f *feed, why error) {
+	s.cfg.Logger.Warn("resource is not served any more: dropping its cache", "resource", f.r.String(), "error", why)
+	if slices.Contains(s.cfg.Preload, f.r) {
+		s.mu.Lock()
+		s.over[f.r] = true
+		s.mu.Unlock()
+	}
 	s.drop(f)
 }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,6 +157,65 @@ func TestARestoredClusterIsNoticed(t *testing.T) {
 		if w.Code != http.StatusTeapot || s.feeds.find(q.resource) != nil {
 			t.Fatalf("%q: %d %s, held: %t", query, w.Code, w.Body, s.feeds.find(q.resource) != nil)
 		}
+	}
+}
+
+// TestAResourceThatIsNotServedAnyMoreIsPassedOn has an apiserver answer 404 for a resource that is followed:
+// while it is not ready, as one that has just started, the feed stays; afterwards its watches end, and
+// requests go to the apiserver. A preloaded resource does not take the node out of service.
+func TestAResourceThatIsNotServedAnyMoreIsPassedOn(t *testing.T) {
+	var refuses, ready atomic.Bool
+	var refused atomic.Int32
+	end := make(chan struct{})
+	to := record(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Path == "/readyz":
+			if refused.Add(1); !ready.Load() {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		case refuses.Load():
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			_, _ = w.Write(object.AppendEvent(nil, object.JSON, object.Bookmark, object.NewBookmark(object.JSON, "v1", "Thing", 20, true)))
+			_ = http.NewResponseController(w).Flush()
+			<-end
+		}
+	})
+	things := source.Resource{Group: "example.com", Version: "v1", Name: "things", Encoding: object.JSON}
+	s := before(t, to.url, func(cfg *Config) { cfg.Preload = []source.Resource{things} })
+	ask := func(query string) *httptest.ResponseRecorder {
+		r := get("/apis/example.com/v1/things"+query, "")
+		r.Header.Set("Authorization", "Bearer a")
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		return w
+	}
+	s.preload()
+	if w := ask("?resourceVersion=0"); w.Code != http.StatusOK {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	f := s.feeds.find(things)
+	watched := make(chan int)
+	go func() { watched <- ask("?watch=1&resourceVersion=20").Code }()
+	refuses.Store(true)
+	close(end)
+	for refused.Load() < 2 { // an apiserver that has just started
+		time.Sleep(time.Millisecond)
+	}
+	if s.feeds.find(things) != f {
+		t.Error("an apiserver that is not ready ends the feed")
+	}
+	ready.Store(true)
+	if code := <-watched; code != http.StatusOK && code != http.StatusTeapot { // it may begin after the end
+		t.Errorf("the watch ends with %d", code)
+	}
+	<-f.ended
+	if w := ask("?resourceVersion=0"); w.Code != http.StatusTeapot {
+		t.Errorf("a list is not passed on: %d %s", w.Code, w.Body)
+	}
+	if why := s.NotReady(); len(why) > 0 {
+		t.Errorf("the node is not ready: %q", why)
 	}
 }
 

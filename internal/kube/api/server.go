@@ -118,7 +118,7 @@ func New(cfg Config) (*Server, error) {
 	cfg.Turns = cmp.Or(cfg.Turns, fair.NewTurns())
 	s := &Server{cfg: cfg, draining: make(chan struct{}), rounds: rounds{all: map[sender]*reviewed{}}}
 	ctx, stop := context.WithCancel(context.Background())
-	s.stop, s.feeds = stop, &feeds{cfg: &s.cfg, ctx: ctx, all: map[source.Resource]*feed{}}
+	s.stop, s.feeds = stop, &feeds{cfg: &s.cfg, ctx: ctx, all: map[source.Resource]*feed{}, over: map[source.Resource]bool{}}
 	return s, nil
 }
 

@@ -115,10 +115,14 @@ func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 
 func (s *Source) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.Update) error) error {
 	var errs []error
-	expired := false
+	expired, withdrawn := false, false
 	for _, server := range s.c.Servers() {
 		f := &follower{s: s, server: server, req: req, emit: emit, at: req.From - 1, asked: wait.NewBell()}
 		err := f.run(ctx)
+		if s.refuses(f, err) && s.c.ServerReady(ctx, server) == nil {
+			err = f.run(ctx) // it may have become ready after it had refused
+			withdrawn = withdrawn || s.refuses(f, err)
+		}
 		if errors.Is(err, errEnough) || errors.Is(err, errEnded) || ctx.Err() != nil {
 			return err
 		}
@@ -134,7 +138,19 @@ func (s *Source) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.
 		// The floor is above the request but unknown: apiservers do not report it.
 		return &kv.CompactedError{Requested: req.From, Floor: req.From + 1}
 	}
+	if withdrawn {
+		return fmt.Errorf("%w: %w", ErrWithdrawn, errors.Join(errs...))
+	}
 	return errors.Join(errs...)
+}
+
+// ErrWithdrawn reports that a resource was followed before, that an apiserver that is ready does not serve
+// it any more, or not to this node, and that no other one does.
+var ErrWithdrawn = errors.New("apiservers do not serve the resource any more")
+
+// refuses reports whether a server refuses what was followed before.
+func (s *Source) refuses(f *follower, err error) bool {
+	return !f.moved && (f.req.From > 0 || f.req.Held != nil) && CodeOf(err) != 0 && !MayFollow(err)
 }
 
 // follower follows a resource at one server.
