@@ -119,7 +119,7 @@ func (s *Source) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.
 	for _, server := range s.c.Servers() {
 		f := &follower{s: s, server: server, req: req, emit: emit, at: req.From - 1, asked: wait.NewBell()}
 		err := f.run(ctx)
-		if s.refuses(f, err) && s.c.ServerReady(ctx, server) == nil {
+		if s.refuses(f, err) && s.c.Ready(ctx, server) == nil {
 			err = f.run(ctx) // it may have become ready after it had refused
 			withdrawn = withdrawn || s.refuses(f, err)
 		}
