@@ -87,6 +87,7 @@ func (s *stream) serve(r *http.Request) {
 	s.unwatch = context.AfterFunc(s.ctx, func() { s.ask(askGone) })
 	s.s.rounds.add(s)
 	s.s.counts.watches.Add(1)
+	s.f.watches.Add(1)
 	if parks {
 		p.Park()
 		s.finish = p.End
@@ -190,6 +191,7 @@ func (s *stream) byItself() {
 func (s *stream) end() {
 	s.s.rounds.remove(s)
 	s.s.counts.watches.Add(-1)
+	s.f.watches.Add(-1)
 	s.timer.Stop()
 	s.unwatch()
 	s.pumped.Close()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -31,9 +32,10 @@ type feed struct {
 	stop  context.CancelFunc
 	ended <-chan struct{} // closed when the feed ends
 
-	users atomic.Int64 // requests that use it
-	used  atomic.Int64 // when the last of them ended, in nanoseconds of Unix; 0: there was none
-	kept  atomic.Int64 // when another node used it last, as used
+	users   atomic.Int64 // requests that use it
+	watches atomic.Int64 // that are open, and have sent their first state
+	used    atomic.Int64 // when the last request ended, in nanoseconds of Unix; 0: there was none
+	kept    atomic.Int64 // when another node used it last, as used
 }
 
 // idle reports whether neither clients nor other nodes have used a feed for a time.
@@ -243,23 +245,11 @@ func (s *feeds) drop(f *feed) {
 	f.stop()
 }
 
-// feedsStatus is the sum over all feeds.
-type feedsStatus struct{ feeds, direct, objects, bytes, losses int64 }
-
-func (s *feeds) status() (sum feedsStatus) {
+// every returns the feeds.
+func (s *feeds) every() []*feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range s.all {
-		st := f.cache.Status()
-		sum.feeds++
-		if direct, _ := f.direct(); direct {
-			sum.direct++
-		}
-		sum.objects += int64(st.Keys)
-		sum.bytes += st.StateBytes + st.RootsBytes + st.WindowBytes
-		sum.losses += st.Resets + st.Leaps
-	}
-	return sum
+	return slices.Collect(maps.Values(s.all))
 }
 
 // sweep ends the feeds that no request has used for a time.

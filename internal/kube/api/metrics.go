@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -18,7 +19,8 @@ type counts struct {
 	withdrawn                 atomic.Int64 // watches whose sender lost the right
 }
 
-// Register registers the metrics of a server.
+// Register registers the metrics of a server. Those of resources have a series for each resource and
+// encoding that is followed: at most Config.MaxFeeds, of resources that apiservers have or that are preloaded.
 func (s *Server) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	watches := in.Gauge("shardwatch.kube.watches", "{watch}", "Open watches of Kubernetes' API that are served from caches.")
@@ -41,7 +43,6 @@ func (s *Server) Register(m metric.Meter) error {
 		return metric.WithAttributes(attribute.String(name, value))
 	}
 	return in.Observe(func(o metric.Observer) {
-		o.ObserveInt64(watches, s.counts.watches.Load())
 		o.ObserveInt64(requests, s.counts.cached.Load(), label("answer", "cache"))
 		o.ObserveInt64(requests, s.counts.passed.Load(), label("answer", "apiserver"))
 		o.ObserveInt64(requests, s.counts.failed.Load(), label("answer", "failed"))
@@ -50,12 +51,24 @@ func (s *Server) Register(m metric.Meter) error {
 		o.ObserveInt64(differences, s.counts.differences.Load(), label("result", "continued"))
 		o.ObserveInt64(differences, s.counts.undifferable.Load(), label("result", "passed on"))
 		o.ObserveInt64(withdrawn, s.counts.withdrawn.Load())
-		all := s.feeds.status()
-		o.ObserveInt64(feeds, all.feeds)
-		o.ObserveInt64(direct, all.direct)
-		o.ObserveInt64(objects, all.objects)
-		o.ObserveInt64(held, all.bytes)
-		o.ObserveInt64(resets, all.losses)
+		all := s.feeds.every()
+		o.ObserveInt64(feeds, int64(len(all)))
+		following := int64(0)
+		for _, f := range all {
+			if is, _ := f.direct(); is {
+				following++
+			}
+			if !f.loaded() && !slices.Contains(s.cfg.Preload, f.r) {
+				continue // apiservers may not have it: its name would be a client's
+			}
+			of := metric.WithAttributes(attribute.String("resource", f.r.Plain()), attribute.String("encoding", f.r.Encoding.String()))
+			st := f.cache.Status()
+			o.ObserveInt64(watches, f.watches.Load(), of)
+			o.ObserveInt64(objects, int64(st.Keys), of)
+			o.ObserveInt64(held, st.StateBytes+st.RootsBytes+st.WindowBytes, of)
+			o.ObserveInt64(resets, st.Resets+st.Leaps, of)
+		}
+		o.ObserveInt64(direct, following)
 		g := s.cfg.Guard.Stats()
 		o.ObserveInt64(reviews, g.TokenReviews, label("review", "token"))
 		o.ObserveInt64(reviews, g.AccessReviews, label("review", "access"))

@@ -235,8 +235,8 @@ func TestOneFeedForEachResourceAndEncoding(t *testing.T) {
 		})
 	}
 	requests.Wait()
-	if len(found) != 2 || s.feeds.status().feeds != 2 {
-		t.Errorf("%d feeds for two encodings, %d of them held", len(found), s.feeds.status().feeds)
+	if len(found) != 2 || len(s.feeds.every()) != 2 {
+		t.Errorf("%d feeds for two encodings, %d of them held", len(found), len(s.feeds.every()))
 	}
 }
 

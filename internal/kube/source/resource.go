@@ -17,7 +17,16 @@ type Resource struct {
 
 // String returns the resource for logs.
 func (r Resource) String() string {
-	return fmt.Sprintf("%s.%s.%s/%v", r.Name, r.Version, r.Group, r.Encoding)
+	return r.Plain() + "/" + r.Encoding.String()
+}
+
+// Plain returns the resource without its encoding, as --kube-preload has it: pods.v1, or
+// deployments.v1.apps.
+func (r Resource) Plain() string {
+	if r.Group == "" {
+		return r.Name + "." + r.Version
+	}
+	return r.Name + "." + r.Version + "." + r.Group
 }
 
 // IsEvents reports whether the objects are Kubernetes' Events. Apiservers have no watch cache of
