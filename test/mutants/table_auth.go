@@ -191,7 +191,7 @@ func accessGroup() Group {
 			Old: `len(l.known) < l.max || l.dropLocked()`, New: `true`, Tests: "TestIdentitiesAreBounded",
 		},
 		{
-			Name: "certificate-names-nobody", Bug: "a verified certificate names nobody", File: "presence.go",
+			Name: "certificate-without-identity", Bug: "a verified certificate gives no identity", File: "presence.go",
 			Old: `return policy.CertificateNames(state.VerifiedChains[0][0])
 `, New: `return nil
 `, Tests: "TestACertificateThatWasNotVerifiedNamesNobody",

@@ -15,7 +15,7 @@ func intakeGroup() Group {
 			Old: `if in.smalls.Len() > maxSmall {`, New: `if false {`, Tests: "TestCallsThatNeverBeginAreBounded",
 		},
 		{
-			Name: "unfinished-for-nobody", Bug: "requests that are not complete count for no client", File: "intake.go",
+			Name: "unfinished-without-client", Bug: "requests that are not complete count for no client", File: "intake.go",
 			Old: `Name: netlimit.SourceOf(raw.RemoteAddr())`, New: `Name: netlimit.SourceOf(nil)`, Tests: "TestOneAddressLeavesRoomForRequestsOfOthers",
 		},
 		{

@@ -207,8 +207,8 @@ func (f *follower) run(ctx context.Context) error {
 	}
 	start(main)
 	defer f.req.Want.Serve(f.at, f.ask)()
-	whole := time.NewTimer(0)
-	<-whole.C
+	whole := time.NewTimer(wholeAfter)
+	defer whole.Stop()
 	var probe *watch
 	for {
 		if probe == nil && f.wants() {
