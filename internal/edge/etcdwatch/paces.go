@@ -7,10 +7,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// paces are when clients may have etcd read its log. etcd holds its writes for as long as it reads, so that
-// the reads of a client take a three-hundredth of the time, beside a burst, or one read in maxPace where the log is large: one write
-// in a hundred waits for reads of up to 0.1 s at the most, also where etcd has a backlog after each. All watches of a client that wait meanwhile
-// share its next read. The zero paces let all clients read.
+// paces bound how often clients have etcd read its log. etcd holds its writes while it reads, so the reads of
+// one client take at most 1/300 of the time after a burst, or one read in maxPace where the log is large. Then one
+// write in a hundred waits at most 0.1 s for reads, also where etcd has a backlog after each of them. All watches of
+// a client that wait share its next read. In the zero paces every client may read.
 type paces map[string]pace
 
 // pace is when one client may read, when its newest read ended, and how many parts it reads now: reads that run at the
@@ -21,14 +21,16 @@ type pace struct {
 }
 
 const (
-	// paceRatio is how long a client pauses after a read, in times of what the read has cost etcd.
+	// paceRatio is how long a client pauses after a read, in multiples of what the read has cost etcd.
 	paceRatio = 300
-	// etcdWaits is how long a read waits in the mean before etcd begins with it, which costs etcd nothing: it looks for watches that
-	// need its log each 0.1 s (mvcc/watchable_store.go, watchResyncPeriod). How long one has waited is not
-	// known. What exceeds the mean counts, or revisionCosts for each revision that
-	// etcd has read, if that is more: etcd takes 2 to 5 µs.
-	etcdWaits     = 60 * time.Millisecond
-	revisionCosts = 2 * time.Microsecond
+	// etcdWaits is the mean time until etcd begins to read, which costs etcd nothing: it looks every 0.1 s for
+	// watches that need its log (mvcc/watchable_store.go, watchResyncPeriod). The time beyond it is the cost of
+	// the read, within revisionCosts and revisionCostsMost for each revision that etcd has read. etcd takes 2 to
+	// 5 µs for small values, and about 10 µs more for each 10 KiB of a larger one. What a read takes beyond that
+	// is the wait for a busy processor or disk: it is no work of this client.
+	etcdWaits         = 60 * time.Millisecond
+	revisionCosts     = 2 * time.Microsecond
+	revisionCostsMost = 25 * time.Microsecond
 	// endTogether is how much later than the first one a part ends that shares its read.
 	endTogether = 20 * time.Millisecond
 	// paceBurst is the part of the pause that a client need not make which has not read for a
@@ -68,7 +70,8 @@ func (p paces) took(client string, took time.Duration, ended time.Time, revision
 		x.next = free
 	}
 	if alone := ended.Sub(x.ended); alone > endTogether {
-		x.next = x.next.Add(paceRatio * max(min(took, alone)-etcdWaits, time.Duration(revisions)*revisionCosts))
+		least, most := time.Duration(revisions)*revisionCosts, time.Duration(revisions)*revisionCostsMost
+		x.next = x.next.Add(paceRatio * min(max(min(took, alone)-etcdWaits, least), most))
 	}
 	if most := ended.Add(maxPace); x.next.After(most) {
 		x.next = most

@@ -32,7 +32,12 @@ func TestReadsOfTheLogArePaced(t *testing.T) {
 		}
 	}
 	p, now := make(paces), time.Unix(1000, 0)
-	p.took("many", time.Hour, now, 1)
+	p.took("few", time.Hour, now, 300) // on a busy machine
+	if pause := p.begin("few", now); pause > 0 {
+		t.Errorf("after a long read of a short log: a pause of %v", pause)
+	}
+	p = make(paces)
+	p.took("many", time.Hour, now, 1_000_000)
 	if pause := p.begin("many", now); pause != maxPace {
 		t.Errorf("after a long read: a pause of %v, want %v", pause, maxPace)
 	}
@@ -65,9 +70,9 @@ func TestPartsBeyondOneReadWait(t *testing.T) {
 	if pause := p.begin("many", now); pause != beginAgain {
 		t.Errorf("after another client's read, one more pauses for %v, want %v", pause, beginAgain)
 	}
-	const cost = 50 * time.Millisecond
+	const cost, revisions = 50 * time.Millisecond, 5_000
 	now = now.Add(time.Second)
-	p.took("many", cost+etcdWaits, now, 1)
+	p.took("many", cost+etcdWaits, now, revisions)
 	pause := p.begin("many", now)
 	if want := paceRatio*cost - paceBurst; pause != want {
 		t.Errorf("after the read, one more pauses for %v, want %v", pause, want)
