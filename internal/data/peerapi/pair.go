@@ -152,9 +152,9 @@ func (p *pair) arrivedLocked(f *followed) {
 //
 // A ping sends the events that idle streams have held back, and so does a question for
 // progress: a report counts once the events before it have arrived. The next ping says
-// which streams are idle then.
+// which streams are idle then. The answer comes after that.
 func (p *pair) hear(m *peerv1.BeatRequest) {
-	defer p.holdBack(m.GetIdleFollowIds())
+	p.holdBack(m.GetIdleFollowIds())
 	p.mu.Lock()
 	if want := kv.Revision(m.GetWantProgress()); want > 0 {
 		p.wantLocked(m.GetWantFollowId(), want)

@@ -369,6 +369,18 @@ func TestIdleStreamsAreSentLater(t *testing.T) {
 		}
 		return revisions
 	}
+	// together reads revisions from two messages at most: the stream may be at work when it is
+	// asked to hold events back, and sends those that come meanwhile.
+	together := func(when string, want []int64) {
+		t.Helper()
+		got := next()
+		if len(got) < len(want) {
+			got = append(got, next()...)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%s: two messages have %v, want %v", when, got, want)
+		}
+	}
 	next() // the end of the beginning
 	b.until(cachetest.Start, 1)
 	home := r.node.Replica(1)
@@ -402,9 +414,7 @@ func TestIdleStreamsAreSentLater(t *testing.T) {
 			t.Fatalf("%d streams hold back %d bytes, want one with all", streams, bytes)
 		}
 		flush()
-		if got := next(); !slices.Equal(got, want) {
-			t.Fatalf("%s: one message has %v, want %v", name, got, want)
-		}
+		together(name, want)
 		ping()
 		for range 3 {
 			if got, want := next, commit(1, 10); !slices.Equal(got(), want) {
@@ -429,7 +439,5 @@ func TestIdleStreamsAreSentLater(t *testing.T) {
 	if err := b.rpc.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
-	if got := next(); !slices.Equal(got, want) {
-		t.Fatalf("without pings: one message has %v, want %v", got, want)
-	}
+	together("without pings", want)
 }
