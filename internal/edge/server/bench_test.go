@@ -80,7 +80,7 @@ func BenchmarkDeliver(b *testing.B) {
 	for _, batch := range []int{1, 32} {
 		b.Run(fmt.Sprintf("server=pump/batch=%d", batch), func(b *testing.B) {
 			h := cachetest.New()
-			r := start(b, h, options{server: quiet})
+			r := start(b, h, options{})
 			value := strings.Repeat("v", benchValue)
 			deliver(b, r.conn, batch, func() { h.Commit(cachetest.Put("a", value)) })
 		})

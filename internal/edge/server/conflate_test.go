@@ -83,7 +83,7 @@ func TestConflatedSendsTheLatest(t *testing.T) {
 // A big unit comes in parts, between which others have their turn.
 func TestConflatedInParts(t *testing.T) {
 	h := cachetest.New()
-	r := start(t, h, options{server: func(c *server.Config) { quiet(c); c.FragmentBytes = 4 << 10 }})
+	r := start(t, h, options{server: func(c *server.Config) { c.FragmentBytes = 4 << 10 }})
 	f := follow(t, h, kv.Range{})
 	f.allow.Conflate = durationpb.New(10 * time.Millisecond)
 	s := f.on(r.watch())

@@ -84,7 +84,7 @@ func BenchmarkCrowd(b *testing.B) {
 
 func benchmarkCrowd(b *testing.B, client bool, watches, batch int, together bool) {
 	h := cachetest.New()
-	r := start(b, h, options{server: quiet, shards: cachetest.Map(1, nil, "here")})
+	r := start(b, h, options{shards: cachetest.Map(1, nil, "here")})
 	var left, messages atomic.Int64
 	done := make(chan struct{}, 1)
 	told := func(watches int) { // called one at a time
@@ -156,7 +156,7 @@ func BenchmarkCrowdReplay(b *testing.B) {
 	for _, fan := range []string{"each", "together"} {
 		b.Run("fan="+fan, func(b *testing.B) {
 			h := cachetest.New()
-			r := start(b, h, options{server: quiet, shards: cachetest.Map(1, nil, "here")})
+			r := start(b, h, options{shards: cachetest.Map(1, nil, "here")})
 			value := strings.Repeat("v", 256)
 			for range revisions {
 				h.Commit(cachetest.Put("a", value))

@@ -124,7 +124,7 @@ func TestCrowdSeesEverythingOnce(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 0))
 			h := cachetest.New()
 			r := start(t, h, options{server: func(cfg *server.Config) {
-				if quiet(cfg); c.fragment > 0 {
+				if c.fragment > 0 {
 					cfg.FragmentBytes = c.fragment
 				}
 			}})
@@ -342,7 +342,7 @@ func TestCrowdGetsOneMessage(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("together=%t", c.together), func(t *testing.T) {
 			h := cachetest.New()
-			r := start(t, h, options{server: quiet})
+			r := start(t, h, options{})
 			messages, deliveries := map[int64]int{}, map[int64]int{}
 			done := make(chan struct{})
 			created := make(chan struct{}, 200)
@@ -412,7 +412,7 @@ func TestCrowdGetsOneMessage(t *testing.T) {
 func TestCrowdWithABacklog(t *testing.T) {
 	const watches, rounds = 200, 10
 	h := cachetest.New()
-	r := start(t, h, options{server: quiet, shards: cachetest.Map(1, nil, "here")})
+	r := start(t, h, options{shards: cachetest.Map(1, nil, "here")})
 	at := map[int64]int64{}
 	left := watches * rounds
 	done, created := make(chan struct{}), make(chan struct{}, watches+1)
@@ -468,7 +468,7 @@ func TestCrowdWithABacklog(t *testing.T) {
 // A revision in fragments is whole for each watch that gets them together.
 func TestCrowdGetsFragments(t *testing.T) {
 	h := cachetest.New()
-	r := start(t, h, options{server: func(c *server.Config) { quiet(c); c.FragmentBytes = 1 << 10 }})
+	r := start(t, h, options{server: func(c *server.Config) { c.FragmentBytes = 1 << 10 }})
 	s := r.watch()
 	s.together(true)
 	for id := range int64(3) {
@@ -494,7 +494,7 @@ func TestCrowdGetsFragments(t *testing.T) {
 // The account of a watch has its share of what went to several.
 func TestCrowdShareIsAccounted(t *testing.T) {
 	h := cachetest.New()
-	r := start(t, h, options{server: quiet})
+	r := start(t, h, options{})
 	s := r.watch()
 	s.together(true)
 	const watches = 10

@@ -157,12 +157,12 @@ func BenchmarkConnections(b *testing.B) {
 
 func benchmarkConnections(b *testing.B, secure bool, connections, streams int) {
 	var forClient *tls.Config
-	settings := func(c *server.Config) { quiet(c) }
+	var settings func(*server.Config)
 	if secure {
 		ca := certtest.NewCA(b, "ca")
 		forServer := &tls.Config{Certificates: []tls.Certificate{ca.Issue(b, "server").Pair}, MinVersion: tls.VersionTLS13}
 		forClient = &tls.Config{RootCAs: certtest.Pool(ca), ServerName: "localhost", MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}}
-		settings = func(c *server.Config) { quiet(c); c.ClientTLS = forServer }
+		settings = func(c *server.Config) { c.ClientTLS = forServer }
 	}
 	h := cachetest.New()
 	r := start(b, h, options{server: settings, shards: cachetest.Map(1, nil, "here")})

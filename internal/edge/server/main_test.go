@@ -94,6 +94,7 @@ func startStopped(tb testing.TB, h *cachetest.Script, o options, change func(*se
 	}
 	r := router.New(router.Config{Shards: n, Clock: h, Self: o.self, MaxStaleness: time.Minute})
 	cfg := server.Defaults()
+	cfg.ProgressInterval = 10 * time.Minute // a slow test is not to meet progress that it has not asked for
 	cfg.Node, cfg.Router, cfg.Self = node{n}, r, o.self
 	cfg.GRPCGo = os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" // .ci/run grpcgo
 	if o.server != nil {

@@ -18,7 +18,7 @@ import (
 // than fit into one message, and resumes from it; one that does not ask is sent none.
 func TestProgressBringsTokens(t *testing.T) {
 	h := cachetest.New()
-	r := start(t, h, options{server: quiet})
+	r := start(t, h, options{})
 	s := r.watch()
 	const watches = 1001
 	for id := int64(1); id <= watches; id++ {

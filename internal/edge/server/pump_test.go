@@ -9,13 +9,11 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
-	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/files/testseed"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
@@ -110,7 +108,7 @@ func TestStreamThatIsNotRead(t *testing.T) {
 func TestStuckStreamServesAllItsWatches(t *testing.T) {
 	const watches = 50
 	h := cachetest.New()
-	r := start(t, h, options{server: quiet})
+	r := start(t, h, options{})
 	value := string(bytes.Repeat([]byte("v"), 8<<10))
 	for i := range 6 {
 		stuck, other := r.watch(), r.watch()
@@ -140,9 +138,6 @@ func TestStuckStreamServesAllItsWatches(t *testing.T) {
 		testkit.Eventually(t, "the streams are gone", func() bool { return r.server.Status().GetWatches() == 0 })
 	}
 }
-
-// quiet has streams say nothing by themselves.
-func quiet(c *server.Config) { c.ProgressInterval = 10 * time.Minute }
 
 // Streams that end in every way, at any time, leave nothing behind.
 func TestStreamsThatEndAtAnyTime(t *testing.T) {

@@ -93,7 +93,7 @@ func TestWatchesOfAStreamShareAReader(t *testing.T) {
 	for _, lists := range []bool{true, false} {
 		t.Run(fmt.Sprintf("lists=%t", lists), func(t *testing.T) {
 			rnd := testseed.Rand(t)
-			r := start(t, cachetest.New(), options{server: quiet, shards: cachetest.Map(1, nil, "here")})
+			r := start(t, cachetest.New(), options{shards: cachetest.Map(1, nil, "here")})
 			s := &shared{r.watch(), r, make(map[int64]int64)}
 			s.together(lists)
 			s.put()
@@ -141,7 +141,7 @@ func soon(t *testing.T, from <-chan *pb.WatchResponse) *pb.WatchResponse {
 // gets a reader that has a window.
 func TestWatchesThatShareAReaderFallTogether(t *testing.T) {
 	r := start(t, cachetest.New(), options{
-		server: quiet, shards: cachetest.Map(1, nil, "here"), cache: func(c *cache.Config) { c.WindowBytes = 2 << 10 },
+		shards: cachetest.Map(1, nil, "here"), cache: func(c *cache.Config) { c.WindowBytes = 2 << 10 },
 	})
 	<-r.node.Replica(1).Ready()
 	events, answers := make(chan *pb.WatchResponse, 1000), make(chan *pb.WatchResponse, 1000)

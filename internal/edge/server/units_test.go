@@ -119,7 +119,7 @@ func TestUnitsThatAreNotRead(t *testing.T) {
 // for the state as well as those who need it.
 func TestUnitsWaitForAPlace(t *testing.T) {
 	h := full(100)
-	r := start(t, h, options{server: func(c *server.Config) { quiet(c); c.MaxResyncs = 1 }})
+	r := start(t, h, options{server: func(c *server.Config) { c.MaxResyncs = 1 }})
 	r.serving()
 	r.node.Gate(1).Limit(h.Now())
 	h.Commit(cachetest.Put("a/late", "1")) // nobody gets that, yet

@@ -293,7 +293,7 @@ func TestStateFirst(t *testing.T) {
 // ranges too; a client that asks and asks gets fewer answers than it asked.
 func TestRequestProgress(t *testing.T) {
 	h := cachetest.New()
-	r := start(t, h, options{server: quiet})
+	r := start(t, h, options{})
 	s := r.watch()
 	s.requestProgress()
 	if p := s.next().GetProgress(); p == nil || p.GetRevision() != 0 {

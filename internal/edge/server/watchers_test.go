@@ -168,7 +168,7 @@ func TestListWatchersAsSomebody(t *testing.T) {
 func BenchmarkListWatchers(b *testing.B) {
 	const streams, each = 10, 10_000
 	h := cachetest.New()
-	r := start(b, h, options{server: func(c *server.Config) { quiet(c); c.MaxWatchesPerStream = each }})
+	r := start(b, h, options{server: func(c *server.Config) { c.MaxWatchesPerStream = each }})
 	for range streams {
 		s := r.watch()
 		for id := range int64(each) {
