@@ -47,7 +47,7 @@ func floors() [][]string {
 		{"internal/etcd/etcdclock"},
 		{"internal/etcd", "internal/replica", "internal/membership", "internal/control/placement", "internal/kube/source"},
 		{"internal/cache", "internal/auth/etcdauth", "internal/auth/authz", "internal/edge/gateway", "internal/kube/guard", "internal/kube/port", "internal/kube/transition"},
-		{"internal/testing/cachetest", "internal/control/roster", "internal/history", "internal/data/verify", "internal/data/lineage", "internal/data/copies", "internal/control/mapfollow", "internal/data/peers"},
+		{"internal/testing/cachetest", "internal/control/roster", "internal/history", "internal/data/verify", "internal/data/lineage", "internal/data/copies", "internal/control/mapfollow", "internal/data/peers", "internal/kube/upstream"},
 		{"internal/router", "internal/edge/pump"},
 		{"internal/ops/watchstats", "internal/data/peerapi", "internal/edge/etcdview"},
 		{"internal/edge/etcdwatch", "internal/kube/tier", "internal/kube/past"},

@@ -24,6 +24,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 	"github.com/shardwatch/shardwatch/internal/kube/tier"
+	"github.com/shardwatch/shardwatch/internal/kube/upstream"
 	"github.com/shardwatch/shardwatch/internal/membership"
 	"github.com/shardwatch/shardwatch/internal/node"
 	"github.com/shardwatch/shardwatch/internal/ops/config"
@@ -206,7 +207,7 @@ func (n *kubeNode) account() (*kubeconfig.Account, error) {
 
 // upstream passes requests on: as a front proxy, or as this node, which impersonates.
 func (n *kubeNode) upstream(client *source.Client, account *kubeconfig.Account) http.Handler {
-	cfg := api.UpstreamConfig{Source: client, Logger: n.log}
+	cfg := upstream.Config{Source: client, Logger: n.log}
 	secure := account.TLS.Clone()
 	if n.proxy != nil {
 		secure.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -219,9 +220,9 @@ func (n *kubeNode) upstream(client *source.Client, account *kubeconfig.Account) 
 	// HTTP/2 has no upgrades.
 	upgrades.ForceAttemptHTTP2 = false
 	streams := kubeconfig.Transport(secure)
-	streams.HTTP2.MaxReceiveBufferPerStream = api.UpstreamWindow
+	streams.HTTP2.MaxReceiveBufferPerStream = upstream.Window
 	cfg.Streams, cfg.Upgrades = streams, upgrades
-	return api.NewUpstream(cfg)
+	return upstream.New(cfg)
 }
 
 // kubePorts are the open ports of a node that serves Kubernetes' API.

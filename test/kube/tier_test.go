@@ -30,6 +30,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
+	"github.com/shardwatch/shardwatch/internal/kube/upstream"
 )
 
 // tier is the tier's API before apiservers, with a count of its requests.
@@ -64,14 +65,14 @@ func (c *cluster) tier(t *testing.T, change func(*api.Config), tune func(*guard.
 	proxy := c.front.Issue(t, "front-proxy")
 	upgrades := c.transport(t, proxy)
 	upgrades.ForceAttemptHTTP2 = false
-	upstream := api.NewUpstream(api.UpstreamConfig{Source: client, Streams: c.transport(t, proxy), Upgrades: upgrades, Logger: logger})
+	passes := upstream.New(upstream.Config{Source: client, Streams: c.transport(t, proxy), Upgrades: upgrades, Logger: logger})
 	cfg := api.Defaults()
 	cfg.Source, cfg.Logger = client, logger
 	cfg.Upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		tier.mu.Lock()
 		tier.passed[r.Method+" "+r.URL.String()+" "+r.Header.Get("Accept")]++
 		tier.mu.Unlock()
-		upstream.ServeHTTP(w, r)
+		passes.ServeHTTP(w, r)
 	})
 	cfg.Guard, cfg.Budget = guards, budget.New(64<<20)
 	if change != nil {

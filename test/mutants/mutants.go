@@ -62,7 +62,7 @@ func Groups() []Group {
 		grpcserverGroup(), receiveGroup(), rawconnGroup(),
 		pumpGroup(),
 		yieldGroup(),
-		kubeObjectGroup(), kubeSelectorGroup(), kubeSourceGroup(), kubeTierGroup(), kubeConfigGroup(), kubeGuardGroup(), kubeAPIGroup(), kubePastGroup(), kubeTransitionGroup(), kubePortGroup(),
+		kubeObjectGroup(), kubeSelectorGroup(), kubeSourceGroup(), kubeTierGroup(), kubeConfigGroup(), kubeGuardGroup(), kubeAPIGroup(), kubeUpstreamGroup(), kubePastGroup(), kubeTransitionGroup(), kubePortGroup(),
 		accessGroup(),
 		policyGroup(),
 		clientGroup(), clientCallsGroup(), clientIndexGroup(), clientMapfollowGroup(), clientNodesGroup(), clientConnectGroup(), clientOutcomeGroup(), clientShardmapGroup(), clientRetryGroup(),

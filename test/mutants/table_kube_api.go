@@ -146,8 +146,8 @@ func kubeAPIGroup() Group {
 	d.rest`, Tests: "TestAnUnknownDifferenceIsForAnApiserver",
 		},
 		{
-			Name: "kube-api-subresource", Bug: "a subresource is answered as its object", File: "request.go",
-			Old: `return len(parts) <= 2`, New: `return true`, Tests: "TestRequestsForAnApiserver",
+			Name: "kube-api-subresource", Bug: "a subresource is answered as its object", File: "../source/resource.go",
+			Old: `return r, namespace, name, len(parts) <= 2`, New: `return r, namespace, name, true`, Tests: "TestRequestsForAnApiserver",
 		},
 		{
 			Name: "kube-api-unknown-parameter", Bug: "a parameter that is not known is ignored", File: "request.go",
@@ -172,10 +172,6 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 			Old: `return !q.watch && text == "" && match == "" && q.parseContinue(token)`, New: `return true`, Tests: "TestRequestsForAnApiserver",
 		},
 		{
-			Name: "kube-api-refusal-of-starting", Bug: "a refusal by an apiserver that starts is passed on", File: "upstream.go",
-			Old: `err = u.refusal(r, server, resp)`, New: ``, Tests: "TestARefusalByAnApiserverThatStarts",
-		},
-		{
 			Name: "kube-api-restored", Bug: "a node serves what it has of a cluster whose etcd went back", File: "read.go",
 			Old: `if err == nil && now < before {`, New: `if false {`, Tests: "TestARestoredClusterIsNoticed",
 		},
@@ -192,42 +188,16 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 			Old: `!s.encodeEvent(c.typ, &o) || port.TooSlow(began, bytes, writeTime) {`, New: `!s.encodeEvent(c.typ, &o) || false && port.TooSlow(began, bytes, writeTime) {`, Tests: "TestAStateIsNotHeldForASlowClient",
 		},
 		{
-			Name: "kube-api-forged-user", Bug: "a client names its own user to the apiserver", File: "upstream.go",
-			Old: `		if strings.HasPrefix(name, remote) {`, New: `		if name == "" {`, Tests: "TestTheApiserverSeesTheSender",
-		},
-		{
-			Name: "kube-api-sent-twice", Bug: "a write that may have been carried out is sent to another apiserver", File: "upstream.go",
-			Old: `; !again && (!errors.As(err, &dialed) || dialed.Op != "dial") {`, New: `; !again && !errors.As(err, &dialed) && false {`, Tests: "TestAFailureSaysWhetherTheRequestWasSent",
-		},
-		{
-			Name: "kube-api-write-again", Bug: "429 has a client repeat a write that may have been carried out", File: "upstream.go",
-			Old: `!reads(r) && !errors.Is(err, errNotSent) {`, New: `false {`, Tests: "TestAFailureSaysWhetherTheRequestWasSent",
-		},
-		{
-			Name: "kube-api-watch-reset", Bug: "a watch is reset when the apiserver that serves it dies", File: "upstream.go",
-			Old: `	return n, io.EOF
-}`, New: `	return n, err
-}`, Tests: "TestAWatchAtAnApiserverThatDies",
-		},
-		{
 			Name: "kube-api-named-object", Bug: "a role for one object does not count for a list of it", File: "request.go",
 			Old: `	if name, ok := q.selector.Exact("metadata.name"); ok && q.name == "" {`, New: `	if name, ok := q.selector.Exact("metadata.name"); !ok && q.name == "" {`, Tests: "TestAttributesAreAnApiservers",
 		},
 		{
-			Name: "kube-api-unavailable", Bug: "a resource that is not loaded is answered with 503", File: "server.go",
+			Name: "kube-api-unavailable", Bug: "a resource that is not loaded is answered with 503", File: "../object/status.go",
 			Old: `Code: http.StatusTooManyRequests, Reason: "TooManyRequests"`, New: `Code: http.StatusServiceUnavailable, Reason: "ServiceUnavailable"`, Tests: "TestAResourceThatCannotBeLoadedIsTriedAgain",
 		},
 		{
 			Name: "kube-api-no-retry-after", Bug: "429 comes without Retry-After", File: "server.go",
 			Old: `w.Header().Set("Retry-After", fmt.Sprint(status.RetryAfter))`, New: `w.Header().Del("Retry-After")`, Tests: "TestAResourceThatCannotBeLoadedIsTriedAgain",
-		},
-		{
-			Name: "kube-api-passed-failure", Bug: "a 503 of an apiserver is passed on to an informer", File: "upstream.go",
-			Old: `case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable:`, New: `case http.StatusInternalServerError, http.StatusBadGateway:`, Tests: "TestAFailureOfAListIsTriedAgain",
-		},
-		{
-			Name: "kube-api-failed-write", Bug: "the failure of a write has the client send it again", File: "upstream.go",
-			Old: `r.Method == http.MethodGet && q.parsePath(`, New: `q.parsePath(`, Tests: "TestAFailureOfAListIsTriedAgain",
 		},
 		{
 			Name: "kube-api-secrets", Bug: "Secrets are held in memory", File: "server.go",
@@ -273,11 +243,7 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 		},
 		{
 			Name: "kube-watch-too-short", Bug: "a watch may end within its first second", File: "watch.go",
-			Old: `wait.Sleep(ctx, shortestWatch-time.Since(s.began))`, New: `wait.Sleep(ctx, 0)`, Tests: "TestNoWatchEndsWithinItsFirstSecond",
-		},
-		{
-			Name: "kube-passed-watch-too-short", Bug: "a watch at an apiserver that dies ends within its first second", File: "upstream.go",
-			Old: `wait.Sleep(p.ctx, shortestWatch-time.Since(p.began))`, New: `wait.Sleep(p.ctx, 0)`, Tests: "TestNoWatchEndsWithinItsFirstSecond",
+			Old: `wait.Sleep(ctx, upstream.ShortestWatch-time.Since(s.began))`, New: `wait.Sleep(ctx, 0*upstream.ShortestWatch)`, Tests: "TestNoWatchEndsWithinItsFirstSecond",
 		},
 	}}
 }
@@ -375,6 +341,45 @@ func kubeTransitionGroup() Group {
 		{
 			Name: "kube-transition-shared-type", Bug: "a frame is shared by watches to which the event has other types", File: "event.go",
 			Old: `k := frameKey{typ, partial}`, New: `k := frameKey{"", partial}`, Tests: "TestEachWatchGetsItsEventsOnce", Package: "internal/kube/api",
+		},
+	}}
+}
+
+func kubeUpstreamGroup() Group {
+	return Group{Package: "internal/kube/upstream", Mutants: []Mutant{
+		{
+			Name: "kube-api-refusal-of-starting", Bug: "a refusal by an apiserver that starts is passed on", File: "upstream.go",
+			Old: `err = u.refusal(r, server, resp)`, New: ``, Tests: "TestARefusalByAnApiserverThatStarts",
+		},
+		{
+			Name: "kube-api-forged-user", Bug: "a client names its own user to the apiserver", File: "upstream.go",
+			Old: `		if strings.HasPrefix(name, remote) {`, New: `		if name == "" {`, Tests: "TestTheApiserverSeesTheSender",
+		},
+		{
+			Name: "kube-api-sent-twice", Bug: "a write that may have been carried out is sent to another apiserver", File: "upstream.go",
+			Old: `; !again && (!errors.As(err, &dialed) || dialed.Op != "dial") {`, New: `; !again && !errors.As(err, &dialed) && false {`, Tests: "TestAFailureSaysWhetherTheRequestWasSent",
+		},
+		{
+			Name: "kube-api-write-again", Bug: "429 has a client repeat a write that may have been carried out", File: "upstream.go",
+			Old: `!reads(r) && !errors.Is(err, errNotSent) {`, New: `false {`, Tests: "TestAFailureSaysWhetherTheRequestWasSent",
+		},
+		{
+			Name: "kube-api-watch-reset", Bug: "a watch is reset when the apiserver that serves it dies", File: "upstream.go",
+			Old: `	return n, io.EOF
+}`, New: `	return n, err
+}`, Tests: "TestAWatchAtAnApiserverThatDies",
+		},
+		{
+			Name: "kube-api-passed-failure", Bug: "a 503 of an apiserver is passed on to an informer", File: "upstream.go",
+			Old: `case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable:`, New: `case http.StatusInternalServerError, http.StatusBadGateway:`, Tests: "TestAFailureOfAListIsTriedAgain",
+		},
+		{
+			Name: "kube-api-failed-write", Bug: "the failure of a write has the client send it again", File: "upstream.go",
+			Old: `r.Method == http.MethodGet && ok`, New: `ok`, Tests: "TestAFailureOfAListIsTriedAgain",
+		},
+		{
+			Name: "kube-passed-watch-too-short", Bug: "a watch at an apiserver that dies ends within its first second", File: "upstream.go",
+			Old: `wait.Sleep(p.ctx, ShortestWatch-time.Since(p.began))`, New: `wait.Sleep(p.ctx, 0)`, Tests: "TestNoPassedWatchEndsWithinItsFirstSecond",
 		},
 	}}
 }

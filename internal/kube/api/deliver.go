@@ -9,6 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/port"
+	"github.com/shardwatch/shardwatch/internal/kube/upstream"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
@@ -70,7 +71,7 @@ func (s *stream) serve(r *http.Request) {
 	if length == 0 {
 		length = 30*time.Minute + rand.N(30*time.Minute) // as apiservers do
 	}
-	s.ends = s.began.Add(max(length, shortestWatch))
+	s.ends = s.began.Add(max(length, upstream.ShortestWatch))
 	s.ctx, s.again = r.Context(), guard.Again(r)
 	s.marked = s.began
 	s.to.s, s.to.waits = s, s.to.waiting

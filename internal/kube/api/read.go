@@ -41,7 +41,7 @@ func (a *answer) read(ctx context.Context, w http.ResponseWriter) error {
 	}
 	held, err := a.s.cfg.Budget.Reserve(ctx, a.client, budget.Lists, a.listBytes(state.Len()))
 	if err != nil {
-		return later(err)
+		return object.Later(err)
 	}
 	defer held.Release()
 	keys := a.f.r.InNamespace(a.q.namespace)

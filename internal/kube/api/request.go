@@ -48,8 +48,9 @@ type request struct {
 // parse reads a request. It returns false for those that are for an apiserver,
 // which also reports their errors.
 func parse(r *http.Request) (*request, bool) {
-	q := &request{}
-	if r.Method != http.MethodGet || !q.overSocket(r) || !q.parsePath(r.URL.Path) {
+	resource, namespace, name, ok := source.ParsePath(r.URL.Path)
+	q := &request{resource: resource, namespace: namespace, name: name}
+	if !ok || r.Method != http.MethodGet || !q.overSocket(r) {
 		return nil, false
 	}
 	query := r.URL.Query()
@@ -71,36 +72,6 @@ func parse(r *http.Request) (*request, bool) {
 		return nil, false
 	}
 	return q, q.parseVersion(query)
-}
-
-// parsePath reads /api/v1/pods, /apis/apps/v1/namespaces/a/deployments/b and the
-// like. Subresources are for an apiserver.
-func (q *request) parsePath(path string) bool {
-	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
-	switch {
-	case len(parts) >= 3 && parts[0] == "api":
-		q.resource.Version, parts = parts[1], parts[2:]
-	case len(parts) >= 4 && parts[0] == "apis":
-		q.resource.Group, q.resource.Version, parts = parts[1], parts[2], parts[3:]
-	default:
-		return false
-	}
-	for _, part := range parts {
-		if part == "" || part == "watch" || part == "proxy" {
-			return false // the watch paths of old clients, and what proxies cut
-		}
-	}
-	if parts[0] == "namespaces" && len(parts) > 2 {
-		q.namespace, parts = parts[1], parts[2:]
-	}
-	q.resource.Name = parts[0]
-	if q.resource.Name == "status" || q.resource.Name == "finalize" { // of a namespace
-		return false
-	}
-	if len(parts) == 2 {
-		q.name = parts[1]
-	}
-	return len(parts) <= 2
 }
 
 // attributes returns the attributes by which an apiserver authorizes a request.

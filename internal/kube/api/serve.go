@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kube/port"
+	"github.com/shardwatch/shardwatch/internal/kube/upstream"
 )
 
 // Serve answers on ln until ctx ends. Then it drains, within a time: it takes no more
@@ -19,7 +20,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, secure *tls.Config,
 	cfg := port.Config{Handler: s, TLS: secure, Budget: s.cfg.Budget, Logger: s.cfg.Logger, Drain: drain, Draining: func() {
 		end = time.Now().Add(drain)
 		s.cfg.Logger.Info("draining: ending the watches", "watches", s.counts.watches.Load(), "within", drain)
-		s.spread.Store(int64(max(0, drain-2*shortestWatch)))
+		s.spread.Store(int64(max(0, drain-2*upstream.ShortestWatch)))
 		close(s.draining)
 		s.rounds.drain()
 	}}

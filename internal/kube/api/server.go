@@ -19,6 +19,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 	"github.com/shardwatch/shardwatch/internal/kube/tier"
+	"github.com/shardwatch/shardwatch/internal/kube/upstream"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
@@ -31,7 +32,7 @@ type Config struct {
 	// Guard says who sent a request, and whether caches may answer it. If not, the
 	// apiserver judges it.
 	Guard *guard.Guard
-	// Upstream answers what caches do not; see NewUpstream.
+	// Upstream answers what caches do not; see upstream.New.
 	Upstream http.Handler
 	// Impersonates: Upstream impersonates the sender, so that a request cannot
 	// impersonate another user.
@@ -179,7 +180,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = guard.With(r, id)
-	if impersonates(r) {
+	if upstream.Impersonates(r) {
 		if s.cfg.Impersonates {
 			s.counts.failed.Add(1)
 			fail(w, &object.Status{Code: http.StatusForbidden, Reason: "Forbidden", Message: "this node impersonates its clients, which cannot impersonate others: ask an apiserver"})
@@ -217,13 +218,13 @@ func (s *Server) mayHold(r source.Resource) bool {
 
 // pass passes a request on, once there is memory for it.
 func (s *Server) pass(w http.ResponseWriter, r *http.Request) {
-	use, n := passedBytes(r)
+	use, n := upstream.Bytes(r)
 	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Patience)
 	defer cancel()
 	held, err := s.cfg.Budget.Reserve(ctx, clientOf(r), use, n)
 	if err != nil {
 		s.counts.failed.Add(1)
-		fail(w, later(err))
+		fail(w, object.Later(err))
 		return
 	}
 	defer held.Release()
@@ -262,7 +263,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, q *request) bool
 		return false
 	case err != nil:
 		s.counts.failed.Add(1)
-		fail(w, later(err))
+		fail(w, object.Later(err))
 		return true
 	case !q.selector.Supports(kind.APIVersion, kind.Kind):
 		return false
@@ -314,14 +315,6 @@ func (s *Server) ready(ctx context.Context, f *feed) (source.Kind, error) {
 	}
 }
 
-// retryAfter is the Retry-After of failed requests, in seconds.
-const retryAfter = 1
-
-// later returns the status of a request that cannot be answered now.
-func later(err error) *object.Status {
-	return &object.Status{Code: http.StatusTooManyRequests, Reason: "TooManyRequests", Message: err.Error(), RetryAfter: retryAfter}
-}
-
 // expired returns the status of a version that is not known any more, and a token with which a
 // list may continue.
 func expired(version kv.Revision, token string) *object.Status {
@@ -331,7 +324,7 @@ func expired(version kv.Revision, token string) *object.Status {
 // tooLarge returns the status of a version that is not there yet.
 func tooLarge(version, current kv.Revision) *object.Status {
 	return &object.Status{
-		Code: http.StatusGatewayTimeout, Reason: "Timeout", Cause: "ResourceVersionTooLarge", RetryAfter: retryAfter,
+		Code: http.StatusGatewayTimeout, Reason: "Timeout", Cause: "ResourceVersionTooLarge", RetryAfter: 1,
 		Message: fmt.Sprintf("Too large resource version: %d, current: %d", version, current),
 	}
 }
@@ -340,7 +333,7 @@ func statusOf(err error) *object.Status {
 	if status, ok := errors.AsType[*object.Status](err); ok {
 		return status
 	}
-	return later(err)
+	return object.Later(err)
 }
 
 // fail sends a failure.

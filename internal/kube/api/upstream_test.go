@@ -2,61 +2,16 @@ package api
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
-	"github.com/shardwatch/shardwatch/internal/kube/source"
 )
-
-// passing passes requests on to servers, over HTTP/1.1.
-func passing(t *testing.T, token func() (string, error), servers ...string) http.Handler {
-	t.Helper()
-	cfg := source.Defaults()
-	transport := httptest.NewTLSServer(nil).Client().Transport
-	cfg.Servers, cfg.HTTP = servers, &http.Client{Transport: transport}
-	client, err := source.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return NewUpstream(UpstreamConfig{Source: client, Streams: transport, Upgrades: transport, Token: token, Impersonate: token != nil})
-}
-
-// recorder is an apiserver that notes what it gets.
-type recorder struct {
-	url string
-
-	mu      sync.Mutex
-	headers []http.Header // guarded by mu
-	bodies  []string      // guarded by mu
-	paths   []string      // guarded by mu
-}
-
-func record(t *testing.T, answer http.HandlerFunc) *recorder {
-	t.Helper()
-	c := &recorder{}
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		c.mu.Lock()
-		c.headers, c.bodies, c.paths = append(c.headers, r.Header), append(c.bodies, string(body)), append(c.paths, r.URL.RequestURI())
-		c.mu.Unlock()
-		if answer != nil {
-			answer(w, r)
-		}
-	}))
-	t.Cleanup(s.Close)
-	c.url = s.URL
-	return c
-}
 
 // gone returns the URL of a server that cannot be reached.
 func gone() string {
@@ -65,183 +20,18 @@ func gone() string {
 	return s.URL
 }
 
-func TestTheApiserverSeesTheSender(t *testing.T) {
-	id := &guard.Identity{User: "carol", UID: "7", Groups: []string{"a", "b"}, Extra: map[string][]string{"authentication.kubernetes.io/pod-name": {"p"}}}
-	send := func(token func() (string, error), id *guard.Identity) (*recorder, http.Header) {
-		to := record(t, nil)
-		r := httptest.NewRequest(http.MethodGet, "/apis/x//y%2Fz?q=1", http.NoBody)
-		r.Header.Set("Authorization", "Bearer client")
-		r.Header.Set("X-Remote-User", "root")
-		r.Header.Set("X-Remote-Group", "system:masters")
-		r.Header.Set("X-Remote-Extra-Scopes", "all")
-		if id != nil {
-			r = guard.With(r, id)
-		}
-		passing(t, token, to.url).ServeHTTP(httptest.NewRecorder(), r)
-		return to, to.headers[0]
-	}
-	to, h := send(nil, id)
-	want := http.Header{"X-Remote-User": {"carol"}, "X-Remote-Uid": {"7"}, "X-Remote-Group": {"a", "b"}, "X-Remote-Extra-Authentication.kubernetes.io%2fpod-Name": {"p"}}
-	for name, values := range h {
-		if strings.HasPrefix(name, "X-Remote-") && !slices.Equal(values, want[name]) {
-			t.Errorf("%s: %q, want %q", name, values, want[name])
-		}
-		delete(want, name)
-	}
-	if len(want) > 0 || h.Get("Authorization") != "" {
-		t.Errorf("missing %v; Authorization %q", want, h.Get("Authorization"))
-	}
-	if to.paths[0] != "/apis/x//y%2Fz?q=1" {
-		t.Errorf("path %s", to.paths[0])
-	}
-	_, h = send(func() (string, error) { return "node", nil }, id)
-	if h.Get("Impersonate-User") != "carol" || !slices.Equal(h.Values("Impersonate-Group"), id.Groups) || h.Get("Authorization") != "Bearer node" || h.Get("X-Remote-User") != "" {
-		t.Errorf("impersonated: %v", h)
-	}
-	if _, h = send(nil, nil); h.Get("X-Remote-User") != "system:anonymous" || h.Get("X-Remote-Group") != "system:unauthenticated" {
-		t.Errorf("without an identity: %v", h)
-	}
-}
-
-func TestAnotherApiserverGetsTheRequest(t *testing.T) {
-	to := record(t, nil)
-	h := passing(t, nil, gone(), to.url)
-	for range 2 {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/a/pods", strings.NewReader("a pod")))
-		if w.Code != http.StatusOK {
-			t.Errorf("status %d: %s", w.Code, w.Body)
-		}
-	}
-	if !slices.Equal(to.bodies, []string{"a pod", "a pod"}) {
-		t.Errorf("bodies %q", to.bodies)
-	}
-}
-
-// TestAFailureSaysWhetherTheRequestWasSent: 429 has a client repeat its request.
-func TestAFailureSaysWhetherTheRequestWasSent(t *testing.T) {
-	dies := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
-	for _, c := range []struct {
-		method  string
-		servers []string
-		want    string
-	}{
-		{http.MethodGet, []string{gone()}, "429"},
-		{http.MethodPost, []string{gone(), gone()}, "429"},
-		{http.MethodGet, []string{record(t, dies).url}, "429"},
-		{http.MethodPost, []string{record(t, dies).url}, "cut"},
-		{http.MethodDelete, []string{record(t, dies).url, record(t, nil).url}, "cut"},
-		{http.MethodGet, []string{record(t, dies).url, record(t, nil).url}, "200"},
-	} {
-		w := httptest.NewRecorder()
-		var body io.Reader
-		if c.method != http.MethodGet {
-			body = strings.NewReader("body")
-		}
-		got := func() (got string) {
-			defer func() {
-				if err, ok := recover().(error); ok && errors.Is(err, http.ErrAbortHandler) {
-					got = "cut"
-				}
-			}()
-			passing(t, nil, c.servers...).ServeHTTP(w, httptest.NewRequest(c.method, "/api/v1/pods", body))
-			return fmt.Sprint(w.Code)
-		}()
-		if got != c.want || got == "429" && w.Header().Get("Retry-After") != "1" {
-			t.Errorf("%s with %d servers: %s, want %s; Retry-After %q", c.method, len(c.servers), got, c.want, w.Header().Get("Retry-After"))
-		}
-	}
-}
-
-func TestAFailureOfAListIsTriedAgain(t *testing.T) {
-	for _, c := range []struct {
-		method, path string
-		code, want   int
-	}{
-		{http.MethodGet, "/api/v1/pods", 500, 429},
-		{http.MethodGet, "/api/v1/pods?watch=1", 503, 429},
-		{http.MethodGet, "/apis/apps/v1/deployments", 502, 429},
-		{http.MethodGet, "/api/v1/pods", 504, 504},
-		{http.MethodGet, "/api/v1/pods", 410, 410},
-		{http.MethodGet, "/api/v1/namespaces/a/pods/b", 503, 503},
-		{http.MethodGet, "/healthz", 500, 500},
-		{http.MethodPost, "/api/v1/namespaces/a/pods", 500, 500},
-	} {
-		to := record(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(c.code)
-			_, _ = io.WriteString(w, "the reason")
-		})
-		for _, path := range []string{"", "/k8s/clusters/a"} { // of the server's URL
-			w := httptest.NewRecorder()
-			passing(t, nil, to.url+path).ServeHTTP(w, httptest.NewRequest(c.method, c.path, http.NoBody))
-			if w.Code != c.want || !bytes.Contains(w.Body.Bytes(), []byte("the reason")) {
-				t.Errorf("%s %s%s with %d: %d %s, want %d", c.method, path, c.path, c.code, w.Code, w.Body, c.want)
-			}
-			if (w.Header().Get("Retry-After") != "") != (w.Code == 429) {
-				t.Errorf("%s %s%s: Retry-After %q", c.method, path, c.path, w.Header().Get("Retry-After"))
-			}
-		}
-	}
-}
-
-// An apiserver that is not ready refuses what it would allow later: another one is asked, and without one
-// the reflector is to try again. It lists after 401 and 403.
-func TestARefusalByAnApiserverThatStarts(t *testing.T) {
-	refuses := func(code, ready int) string {
-		return record(t, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/readyz" {
-				w.WriteHeader(ready)
-				return
-			}
-			w.WriteHeader(code)
-		}).url
-	}
-	for _, c := range []struct {
-		method, path string
-		servers      []string
-		want         int
-	}{
-		{http.MethodGet, "/api/v1/secrets?watch=1", []string{refuses(403, 500)}, 429},
-		{http.MethodGet, "/api/v1/secrets", []string{refuses(401, 403)}, 429},
-		{http.MethodGet, "/api/v1/secrets", []string{refuses(401, 500), record(t, nil).url}, 200},
-		{http.MethodGet, "/api/v1/secrets", []string{refuses(403, 200), record(t, nil).url}, 403},
-		{http.MethodGet, "/api/v1/namespaces/a/secrets/b", []string{refuses(403, 500)}, 403},
-		{http.MethodPost, "/api/v1/namespaces/a/secrets", []string{refuses(403, 500)}, 403},
-	} {
-		w := httptest.NewRecorder()
-		passing(t, nil, c.servers...).ServeHTTP(w, httptest.NewRequest(c.method, c.path, http.NoBody))
-		if w.Code != c.want {
-			t.Errorf("%s %s: %d %s, want %d", c.method, c.path, w.Code, w.Body, c.want)
-		}
-	}
-}
-
-// An apiserver that dies ends a watch that it serves as if its time were over: a reflector
-// lists again after a stream that is reset. A list that is cut off still fails.
-func TestAWatchAtAnApiserverThatDies(t *testing.T) {
-	to := record(t, func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "an event")
-		_ = http.NewResponseController(w).Flush()
-		panic(http.ErrAbortHandler)
-	})
-	front := httptest.NewServer(passing(t, nil, to.url))
-	defer front.Close()
-	for path, resumes := range map[string]bool{"/api/v1/pods?watch=1": true, "/api/v1/pods?watch=true": true, "/api/v1/pods?watch=0": false, "/api/v1/pods": false} {
-		resp, err := http.Get(front.URL + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if string(body) != "an event" || (err == nil) != resumes {
-			t.Errorf("%s: %q, %v", path, body, err)
-		}
-	}
+// answering returns the URL of an apiserver.
+func answering(t *testing.T, answer http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewTLSServer(answer)
+	t.Cleanup(s.Close)
+	return s.URL
 }
 
 // A request that is passed on takes memory for its answer and its body from the budget, in a use of
 // its own for watches. Without enough of it, the client is told to come back.
 func TestAPassedRequestTakesMemoryFromTheBudget(t *testing.T) {
+	const passBytes, bodyBytes = 80 << 10, 512 << 10
 	b := budget.New(16 << 20) // 3 MiB for JSON, half of it for one client
 	s := &Server{cfg: Config{Budget: b, Patience: time.Millisecond}}
 	request := func(method, path string, body io.Reader) *http.Request {

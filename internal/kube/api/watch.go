@@ -14,13 +14,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/port"
 	"github.com/shardwatch/shardwatch/internal/kube/transition"
+	"github.com/shardwatch/shardwatch/internal/kube/upstream"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
-
-// shortestWatch is for how long a watch stays open at least: a reflector that sees
-// one end within a second, without an event, lists again.
-const shortestWatch = 1500 * time.Millisecond
 
 // writeTime is how long a client may read nothing.
 const writeTime = 30 * time.Second
@@ -71,7 +68,7 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	}
 	held := int64(watchBytes + selectorFactor*(len(a.q.labels)+len(a.q.fields)) + len(r.Header.Get("Authorization")))
 	if err := a.s.cfg.Budget.Take(a.client, budget.Watches, held, 0); err != nil {
-		return later(err)
+		return object.Later(err)
 	}
 	s := &stream{answer: a, w: w, held: held, ctx: r.Context(), control: http.NewResponseController(w), began: time.Now(), wake: wait.NewBell()}
 	s.stuck = port.NewWatchdog(s.control, writeTime)
@@ -222,7 +219,7 @@ func (s *stream) last(ctx context.Context) {
 	if !s.flush() {
 		return
 	}
-	wait.Sleep(ctx, shortestWatch-time.Since(s.began))
+	wait.Sleep(ctx, upstream.ShortestWatch-time.Since(s.began))
 }
 
 // errStuck reports that the client reads nothing.

@@ -3,6 +3,7 @@ package object
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -34,6 +35,12 @@ type Status struct {
 	RetryAfter int
 	// Continue is the token of the rest of a list that has expired; empty: none.
 	Continue string
+}
+
+// Later returns the status of a request that cannot be answered now: its client tries again after a
+// second.
+func Later(err error) *Status {
+	return &Status{Code: http.StatusTooManyRequests, Reason: "TooManyRequests", Message: err.Error(), RetryAfter: 1}
 }
 
 func (s *Status) Error() string {

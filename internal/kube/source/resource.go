@@ -44,6 +44,36 @@ func (r Resource) Path() string {
 	return "/apis/" + r.Group + "/" + r.Version + "/" + r.Name
 }
 
+// ParsePath reads /api/v1/pods, /apis/apps/v1/namespaces/a/deployments/b and the like; name is
+// empty for all objects. It returns false for subresources and other paths.
+func ParsePath(path string) (r Resource, namespace, name string, ok bool) {
+	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	switch {
+	case len(parts) >= 3 && parts[0] == "api":
+		r.Version, parts = parts[1], parts[2:]
+	case len(parts) >= 4 && parts[0] == "apis":
+		r.Group, r.Version, parts = parts[1], parts[2], parts[3:]
+	default:
+		return r, "", "", false
+	}
+	for _, part := range parts {
+		if part == "" || part == "watch" || part == "proxy" {
+			return r, "", "", false // the watch paths of old clients, and what proxies cut
+		}
+	}
+	if parts[0] == "namespaces" && len(parts) > 2 {
+		namespace, parts = parts[1], parts[2:]
+	}
+	r.Name = parts[0]
+	if r.Name == "status" || r.Name == "finalize" { // of a namespace
+		return r, "", "", false
+	}
+	if len(parts) == 2 {
+		name = parts[1]
+	}
+	return r, namespace, name, len(parts) <= 2
+}
+
 // Key returns the key of an object. Objects without a namespace have an empty
 // one. No part has a slash, so keys of two objects differ.
 func (r Resource) Key(namespace, name string) string {

@@ -1,4 +1,7 @@
-package api
+// Package upstream passes requests of Kubernetes' API on to an apiserver.
+//
+// Read [New] first. Its handler may be called by many goroutines at once.
+package upstream
 
 import (
 	"bytes"
@@ -8,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -24,8 +28,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// UpstreamConfig configures the forwarding of requests.
-type UpstreamConfig struct {
+// Config configures the forwarding of requests.
+type Config struct {
 	// Source knows the apiservers, and which one answers.
 	Source *source.Client
 	// Streams sends requests over HTTP/2, and Upgrades those that change the
@@ -38,10 +42,10 @@ type UpstreamConfig struct {
 	Logger      *slog.Logger
 }
 
-// NewUpstream returns a handler that passes requests on to an apiserver, as the
+// New returns a handler that passes requests on to an apiserver, as the
 // identity that guard.With has put into their context. While no apiserver answers,
 // it answers 429: a reflector that sees 502 or 503 lists again.
-func NewUpstream(cfg UpstreamConfig) http.Handler {
+func New(cfg Config) http.Handler {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	u := &upstream{cfg}
 	return &httputil.ReverseProxy{
@@ -55,24 +59,24 @@ func NewUpstream(cfg UpstreamConfig) http.Handler {
 	}
 }
 
-type upstream struct{ cfg UpstreamConfig }
+type upstream struct{ cfg Config }
 
-// UpstreamWindow is how many bytes of an answer UpstreamConfig.Streams should take before the
+// Window is how many bytes of an answer Config.Streams should take before the
 // client reads them.
-const UpstreamWindow = 64 << 10
+const Window = 64 << 10
 
 const (
 	// copyBytes is how many bytes of an answer are passed on at a time.
 	copyBytes = 8 << 10
 	// passBytes is the memory of a request that is passed on, without its body.
-	passBytes = UpstreamWindow + copyBytes + 8<<10
+	passBytes = Window + copyBytes + 8<<10
 	// bodyBytes is the memory for a body whose length is not known: net/http reads it in pieces
 	// as large as the apiserver's frames, and at most so large (http2clientStream.frameScratchBufferLen).
 	bodyBytes = 512 << 10
 )
 
-// passedBytes returns the memory that a request takes while it is passed on, and its use.
-func passedBytes(r *http.Request) (budget.Use, int64) {
+// Bytes returns the memory that a request takes while it is passed on, and its use.
+func Bytes(r *http.Request) (budget.Use, int64) {
 	if watches(r) {
 		return budget.Watches, passBytes
 	}
@@ -114,8 +118,8 @@ const (
 	impersonate = "Impersonate-"
 )
 
-// impersonates reports whether a request is to be judged as one of another user.
-func impersonates(r *http.Request) bool {
+// Impersonates reports whether a request is to be judged as one of another user.
+func Impersonates(r *http.Request) bool {
 	for name := range r.Header {
 		if strings.HasPrefix(name, impersonate) {
 			return true
@@ -230,8 +234,8 @@ func (u *upstream) refusal(r *http.Request, server string, resp *http.Response) 
 
 // listsOrWatches reports whether a request is one of a reflector.
 func listsOrWatches(r *http.Request) bool {
-	var q request
-	return r.Method == http.MethodGet && q.parsePath(r.URL.Path) && q.name == ""
+	_, _, name, ok := source.ParsePath(r.URL.Path)
+	return r.Method == http.MethodGet && ok && name == ""
 }
 
 func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
@@ -270,7 +274,10 @@ func (u *upstream) failed(w http.ResponseWriter, r *http.Request, err error) {
 		// As an apiserver that dies: 429 would mean that the request had no effect.
 		panic(http.ErrAbortHandler)
 	}
-	fail(w, later(fmt.Errorf("apiserver does not answer: %w", err)))
+	status, header, body := answer(fmt.Errorf("apiserver does not answer: %w", err))
+	maps.Copy(w.Header(), header)
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the client may have gone
 }
 
 // modify turns a passing failure of a list or watch into one that has the client
@@ -291,15 +298,24 @@ func modify(resp *http.Response) error {
 	}
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // as much of the reason as came
 	_ = resp.Body.Close()
-	status := later(fmt.Errorf("apiserver fails with %d: %s", resp.StatusCode, bytes.TrimSpace(text)))
-	body := status.Encode(object.JSON)
-	resp.StatusCode, resp.Status = status.Code, ""
-	resp.Header = http.Header{
-		"Content-Type": {object.JSON.MediaType()}, "Retry-After": {strconv.Itoa(status.RetryAfter)}, "Content-Length": {strconv.Itoa(len(body))},
-	}
+	status, header, body := answer(fmt.Errorf("apiserver fails with %d: %s", resp.StatusCode, bytes.TrimSpace(text)))
+	resp.StatusCode, resp.Status, resp.Header = status, "", header
 	resp.ContentLength, resp.Body = int64(len(body)), io.NopCloser(bytes.NewReader(body))
 	return nil
 }
+
+// answer returns the answer to a request that an apiserver should get again later.
+func answer(why error) (status int, header http.Header, body []byte) {
+	later := object.Later(why)
+	body = later.Encode(object.JSON)
+	return later.Code, http.Header{
+		"Content-Type": {object.JSON.MediaType()}, "Retry-After": {strconv.Itoa(later.RetryAfter)}, "Content-Length": {strconv.Itoa(len(body))},
+	}, body
+}
+
+// ShortestWatch is for how long a watch stays open at least: a reflector that sees
+// one end within a second, without an event, lists again.
+const ShortestWatch = 1500 * time.Millisecond
 
 // passedWatch is a watch that an apiserver serves. If the apiserver dies, the watch ends as
 // one whose time is over, which a reflector resumes; a stream that is reset, or that ends
@@ -316,6 +332,6 @@ func (p *passedWatch) Read(b []byte) (int, error) {
 	if err == nil || p.ctx.Err() != nil {
 		return n, err
 	}
-	wait.Sleep(p.ctx, shortestWatch-time.Since(p.began))
+	wait.Sleep(p.ctx, ShortestWatch-time.Since(p.began))
 	return n, io.EOF
 }
