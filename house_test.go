@@ -38,7 +38,7 @@ func floors() [][]string {
 	return [][]string{
 		{"internal/beat", "internal/wait", "internal/protofields", "internal/edge/rawconn", "internal/edge/grpcserver/callhead", "internal/edge/dispatch", "internal/yield", "internal/testing/testkit", "internal/files/testseed"},
 		{"internal/edge/grpcserver/socket"},
-		{"internal/kv", "internal/fair", "internal/edge/farewell", "internal/edge/keybrowser", "internal/edge/receive", "internal/files/tlsconf", "internal/version", "internal/ops/telemetry", "internal/files/reload", "internal/edge/grpcserver", "internal/files/durable", "internal/files/certtest", "internal/kube/object", "internal/kube/kubeconfig"},
+		{"internal/kv", "internal/fair", "internal/edge/farewell", "internal/edge/keybrowser", "internal/edge/receive", "internal/files/tlsconf", "internal/version", "internal/ops/telemetry", "internal/files/reload", "internal/edge/grpcserver", "internal/files/durable", "internal/files/certtest", "internal/kube/object", "internal/kube/kubeconfig", "internal/kube/report"},
 		{"internal/edge/netlimit", "internal/shard", "internal/auth/etcdroles", "internal/ops/revtrace", "internal/budget", "internal/kube/selector", "internal/ops/config", "internal/testing/check", "internal/testing/sim/memetcd", "internal/etcd/etcddemand"},
 		{"internal/testing/maptest", "internal/control/planner", "internal/data/keytree", "internal/control/mapfile", "internal/edge/intake"},
 		{"internal/control/mapchange"},

@@ -133,6 +133,7 @@ func (n *kubeNode) load() (err error) {
 	n.budget = budget.New(int64(n.cfg.Limits.ClientBytes))
 	n.budget.BoundWatches(int64(n.cfg.Limits.WatchBytes))
 	n.turns = fair.NewTurns()
+	cfg.Node, cfg.Zone = n.cfg.Name, n.cfg.Zone
 	cfg.Source, cfg.Budget, cfg.Turns, cfg.Logger = client, n.budget, n.turns, n.log
 	cfg.Upstream, cfg.Impersonates = n.upstream(client, account), n.proxy == nil
 	cfg.Secrets, cfg.NoDelta = n.cfg.Kube.Secrets, n.cfg.Kube.Delta == "off"

@@ -137,6 +137,14 @@ func kubeSourceGroup() Group {
 			Old: ` && (r.Group == "" || r.Group == "events.k8s.io")`, New: ``, Tests: "TestAVersionOfEventsIsNotWaitedFor", Package: "internal/kube/api",
 		},
 		{
+			Name: "kube-source-refusal-avoided", Bug: "an apiserver that refuses a request is reported as failed", File: "client.go",
+			Old: `code >= 400 && code < 500 || errors.Is(err, object.ErrMalformed)`, New: `code == 404`, Tests: "TestAvoidedServers",
+		},
+		{
+			Name: "kube-source-avoided-for-ever", Bug: "an apiserver that has failed once is reported as avoided for ever", File: "client.go",
+			Old: `return i >= 0 && time.Since(time.Unix(0, c.failed[i].Load())) < avoidedFor`, New: `return i >= 0 && c.failed[i].Load() > 0`, Tests: "TestAvoidedServers",
+		},
+		{
 			Name: "kube-source-progress-back", Bug: "an older bookmark takes progress back", File: "follow.go",
 			Old: `if err != nil || kv.Revision(version) <= f.at {`, New: `if err != nil {`, Tests: "TestAStreamedListIsTheStateAtItsBookmark",
 		},

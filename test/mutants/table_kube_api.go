@@ -245,6 +245,32 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 			Name: "kube-watch-too-short", Bug: "a watch may end within its first second", File: "watch.go",
 			Old: `wait.Sleep(ctx, upstream.ShortestWatch-time.Since(s.began))`, New: `wait.Sleep(ctx, 0*upstream.ShortestWatch)`, Tests: "TestNoWatchEndsWithinItsFirstSecond",
 		},
+		{
+			Name: "kube-report-failing", Bug: "a resource that is not followed is reported as ready", File: "report.go",
+			Old: `out.State, out.Error = report.Failing,`, New: `out.State, out.Error = report.Ready,`, Tests: "TestTheReportOfANode",
+		},
+		{
+			Name: "kube-report-withdrawn", Bug: "a preloaded resource that was withdrawn is reported as loading", File: "report.go",
+			Old: `State: report.Withdrawn})`, New: `State: report.Loading})`, Tests: "TestAResourceThatIsNotServedAnyMoreIsPassedOn",
+		},
+		{
+			Name: "kube-report-ended", Bug: "a resource is reported as failing between two watches", File: "report.go",
+			Old: `case source.Ended(failure):`, New: `case source.Ended(failure) && false:`, Tests: "TestTheReportOfANode",
+		},
+		{
+			Name: "kube-report-watches", Bug: "the watches of a resource are not counted", File: "deliver.go",
+			Old: `	s.f.watches.Add(1)
+`, New: ``, Tests: "TestTheReportOfANode",
+		},
+		{
+			Name: "kube-report-from", Bug: "a resource is reported as followed at an apiserver that has failed", File: "../source/follow.go",
+			Old: `		s.server.CompareAndSwap(&server, nil) // another call may follow
+`, New: ``, Tests: "TestTheReportOfANode",
+		},
+		{
+			Name: "kube-metrics-names", Bug: "the name of any resource that a client asks for is in the metrics", File: "metrics.go",
+			Old: `if !f.loaded() && !slices.Contains(s.cfg.Preload, f.r) {`, New: `if !f.loaded() && slices.Contains(s.cfg.Preload, f.r) {`, Tests: "TestTheReportOfANode",
+		},
 	}}
 }
 

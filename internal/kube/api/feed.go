@@ -150,10 +150,15 @@ func (s *feeds) loaded(r source.Resource) bool {
 func (s *feeds) waits(r source.Resource) error {
 	if f := s.find(r); f != nil {
 		if err := f.src.Failure(); err != nil {
-			return fmt.Errorf("%s is not loaded yet: %.*s", r, maxWhy, strings.ReplaceAll(err.Error(), "\n", "; "))
+			return fmt.Errorf("%s is not loaded yet: %s", r, line(err))
 		}
 	}
 	return fmt.Errorf("%s is not loaded yet", r)
+}
+
+// line returns the text of a failure in a line of some hundred bytes.
+func line(err error) string {
+	return fmt.Sprintf("%.*s", maxWhy, strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
 // maxWhy bounds the reported cause of a failure, in characters.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/report"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 	"github.com/shardwatch/shardwatch/internal/kube/upstream"
 )
@@ -217,6 +219,9 @@ func TestAResourceThatIsNotServedAnyMoreIsPassedOn(t *testing.T) {
 	}
 	if why := s.NotReady(); len(why) > 0 {
 		t.Errorf("the node is not ready: %q", why)
+	}
+	if got, want := s.Report().Resources, []report.Resource{{Name: "things.v1.example.com", Encoding: "json", State: report.Withdrawn}}; !slices.Equal(got, want) {
+		t.Errorf("reported as %+v", got)
 	}
 }
 

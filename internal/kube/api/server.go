@@ -25,6 +25,8 @@ import (
 
 // Config configures a Server.
 type Config struct {
+	// Node and Zone are those of this node, for its report.
+	Node, Zone string
 	// Source follows the resources.
 	Source *source.Client
 	// Tier has other nodes that follow the same resources; nil: there is only this node.
@@ -97,12 +99,13 @@ func (c *Config) Validate() error {
 
 // Server answers requests from caches.
 type Server struct {
-	cfg    Config
-	feeds  *feeds
-	stop   context.CancelFunc
-	counts counts
-	rounds rounds
-	pumps  pump.Pumps
+	cfg     Config
+	started time.Time
+	feeds   *feeds
+	stop    context.CancelFunc
+	counts  counts
+	rounds  rounds
+	pumps   pump.Pumps
 
 	draining chan struct{}  // closed when the watches have to end
 	spread   atomic.Int64   // the time that they have for it, in nanoseconds
@@ -117,7 +120,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	cfg.Turns = cmp.Or(cfg.Turns, fair.NewTurns())
-	s := &Server{cfg: cfg, draining: make(chan struct{}), rounds: rounds{all: map[sender]*reviewed{}}}
+	s := &Server{cfg: cfg, started: time.Now(), draining: make(chan struct{}), rounds: rounds{all: map[sender]*reviewed{}}}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop, s.feeds = stop, &feeds{cfg: &s.cfg, ctx: ctx, all: map[source.Resource]*feed{}, over: map[source.Resource]bool{}}
 	return s, nil

@@ -11,9 +11,11 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kv"
@@ -64,6 +66,8 @@ type Client struct {
 	cfg Config
 	// preferred is the index of the server that is asked first.
 	preferred atomic.Uint32
+	// failed has when each server failed last, in nanoseconds of Unix; 0: it has answered since.
+	failed []atomic.Int64
 }
 
 // New returns a client. It connects when it is used.
@@ -72,7 +76,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	return &Client{cfg: cfg}, nil
+	return &Client{cfg: cfg, failed: make([]atomic.Int64, len(cfg.Servers))}, nil
 }
 
 // Servers returns the URLs of the servers, the one to ask first at the front.
@@ -82,23 +86,49 @@ func (c *Client) Servers() []string {
 	return append(append(make([]string, 0, n), c.cfg.Servers[first:]...), c.cfg.Servers[:first]...)
 }
 
-// Avoid has another server asked first, if this one was.
+// Avoid has another server asked first, if this one was: it has failed.
 func (c *Client) Avoid(server string) {
+	if i := slices.Index(c.cfg.Servers, server); i >= 0 {
+		c.failed[i].Store(time.Now().UnixNano())
+	}
+	c.next(server)
+}
+
+// avoid is Avoid, of a server that was asked and err came of it. One that refuses has not failed, and no
+// answer was waited for if the one who asked has gone.
+func (c *Client) avoid(server string, err error) {
+	if code := CodeOf(err); code >= 400 && code < 500 || errors.Is(err, object.ErrMalformed) || errors.Is(err, context.Canceled) {
+		c.next(server)
+		return
+	}
+	c.Avoid(server)
+}
+
+func (c *Client) next(server string) {
 	at := c.preferred.Load()
 	if c.cfg.Servers[int(at)%len(c.cfg.Servers)] == server {
 		c.preferred.CompareAndSwap(at, at+1)
 	}
 }
 
+// avoidedFor is for how long a server that has failed is reported as avoided. Without another
+// failure it is not asked meanwhile.
+const avoidedFor = time.Minute
+
+// Avoided reports whether a server has failed within the last minute, and has not answered since.
+func (c *Client) Avoided(server string) bool {
+	i := slices.Index(c.cfg.Servers, server)
+	return i >= 0 && time.Since(time.Unix(0, c.failed[i].Load())) < avoidedFor
+}
+
 // get sends a request to a server. A failure that the server reports is an
 // *object.Status.
 func (c *Client) get(ctx context.Context, server string, r Resource, query url.Values) (*http.Response, error) {
-	u := strings.TrimSuffix(server, "/") + r.Path() + "?" + query.Encode()
 	accept := r.Encoding.MediaType()
 	if query.Get("watch") != "" {
 		accept = r.Encoding.WatchType()
 	}
-	resp, err := c.do(ctx, http.MethodGet, u, accept, http.NoBody)
+	resp, err := c.do(ctx, http.MethodGet, server, r.Path()+"?"+query.Encode(), accept, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
@@ -125,13 +155,13 @@ func (c *Client) Post(ctx context.Context, path string, in, out any) (server str
 			return server, err
 		}
 		errs = append(errs, err)
-		c.Avoid(server)
+		c.avoid(server, err)
 	}
 	return "", errors.Join(errs...)
 }
 
 func (c *Client) post(ctx context.Context, server, path string, body []byte, out any) error {
-	resp, err := c.do(ctx, http.MethodPost, strings.TrimSuffix(server, "/")+path, object.JSON.MediaType(), bytes.NewReader(body))
+	resp, err := c.do(ctx, http.MethodPost, server, path, object.JSON.MediaType(), bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -164,7 +194,7 @@ func (c *Client) Cluster(ctx context.Context) (string, error) {
 }
 
 func (c *Client) uid(ctx context.Context, server, path string) (string, error) {
-	resp, err := c.do(ctx, http.MethodGet, strings.TrimSuffix(server, "/")+path, object.JSON.MediaType(), http.NoBody)
+	resp, err := c.do(ctx, http.MethodGet, server, path, object.JSON.MediaType(), http.NoBody)
 	if err != nil {
 		return "", err
 	}
@@ -194,7 +224,7 @@ func (c *Client) Ready(ctx context.Context, server string) (err error) {
 			c.Avoid(server)
 		}
 	}()
-	resp, err := c.do(ctx, http.MethodGet, strings.TrimSuffix(server, "/")+"/readyz", "*/*", http.NoBody)
+	resp, err := c.do(ctx, http.MethodGet, server, "/readyz", "*/*", http.NoBody)
 	if err != nil {
 		return err
 	}
@@ -206,8 +236,8 @@ func (c *Client) Ready(ctx context.Context, server string) (err error) {
 }
 
 // do sends a request with the token.
-func (c *Client) do(ctx context.Context, method, url, accept string, body io.Reader) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, body)
+func (c *Client) do(ctx context.Context, method, server, path, accept string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(server, "/")+path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +252,11 @@ func (c *Client) do(ctx context.Context, method, url, accept string, body io.Rea
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	return c.cfg.HTTP.Do(req)
+	resp, err := c.cfg.HTTP.Do(req)
+	if i := slices.Index(c.cfg.Servers, server); i >= 0 && err == nil && resp.StatusCode < http.StatusInternalServerError {
+		c.failed[i].Store(0)
+	}
+	return resp, err
 }
 
 // maxFailure bounds the bytes read of an error response.
@@ -295,7 +329,7 @@ func (c *Client) Current(ctx context.Context, r Resource) (kv.Revision, error) {
 			return version, nil
 		}
 		errs = append(errs, err)
-		c.Avoid(server)
+		c.avoid(server, err)
 	}
 	return 0, fmt.Errorf("current version of %s: %w", r, errors.Join(errs...))
 }
@@ -318,7 +352,7 @@ func (c *Client) KindOf(ctx context.Context, r Resource) (Kind, error) {
 			return kindOf(&meta), nil
 		}
 		errs = append(errs, err)
-		c.Avoid(server)
+		c.avoid(server, err)
 	}
 	return Kind{}, fmt.Errorf("kind of %s: %w", r, errors.Join(errs...))
 }

@@ -30,6 +30,7 @@ type Source struct {
 
 	failed  chan error // the newest failure of Follow that was not taken
 	failure atomic.Pointer[error]
+	server  atomic.Pointer[string] // that is followed; nil: none is
 }
 
 // Gap is called, from within Follow, before a source leaps over versions of
@@ -70,6 +71,17 @@ func (s *Source) Failure() error {
 	}
 	return nil
 }
+
+// Server returns the URL of the apiserver that is followed; "": none is.
+func (s *Source) Server() string {
+	if server := s.server.Load(); server != nil {
+		return *server
+	}
+	return ""
+}
+
+// Ended reports whether a failure is the end of a watch's time, after which the next one begins.
+func Ended(failure error) bool { return errors.Is(failure, errEnded) }
 
 // fails notes a failure.
 func (s *Source) fails(err error) {
@@ -117,22 +129,27 @@ func (s *Source) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.
 	var errs []error
 	expired, withdrawn := false, false
 	for _, server := range s.c.Servers() {
-		f := &follower{s: s, server: server, req: req, emit: emit, at: req.From - 1, asked: wait.NewBell()}
+		follows := func(u kv.Update) error {
+			s.server.Store(&server)
+			return emit(u)
+		}
+		f := &follower{s: s, server: server, req: req, emit: follows, at: req.From - 1, asked: wait.NewBell()}
 		err := f.run(ctx)
 		if s.refuses(f, err) && s.c.Ready(ctx, server) == nil {
 			err = f.run(ctx) // it may have become ready after it had refused
 			withdrawn = withdrawn || s.refuses(f, err)
 		}
+		s.server.CompareAndSwap(&server, nil) // another call may follow
 		if errors.Is(err, errEnough) || errors.Is(err, errEnded) || ctx.Err() != nil {
 			return err
 		}
 		if f.moved {
-			s.c.Avoid(server)
+			s.c.avoid(server, err)
 			return err
 		}
 		expired = expired || CodeOf(err) == http.StatusGone
 		errs = append(errs, err)
-		s.c.Avoid(server)
+		s.c.avoid(server, err)
 	}
 	if expired && req.From > 0 {
 		// The floor is above the request but unknown: apiservers do not report it.

@@ -140,6 +140,16 @@ func (t *Tier) nodes() []shard.NodeID {
 	return live(t.members.Members(), id)
 }
 
+// Members returns the live nodes of the tier, this one among them, in the order of their names.
+func (t *Tier) Members() []shard.Member {
+	id := t.cluster()
+	all := slices.DeleteFunc(slices.Clone(t.members.Members()), func(m shard.Member) bool {
+		return m.State != shard.Alive && m.State != shard.Suspect || m.ClusterID != id
+	})
+	slices.SortFunc(all, func(a, b shard.Member) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
 // Nodes returns how many nodes may own resources.
 func (t *Tier) Nodes() int { return len(t.nodes()) }
 
