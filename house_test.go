@@ -55,7 +55,7 @@ func floors() [][]string {
 		{"internal/edge/callers"},
 		{"internal/edge/admin", "internal/edge/native"},
 		{"internal/edge/server", "internal/ops/statuspage", "internal/kube/api"},
-		{"internal/ops/delivery", "internal/control/drain", "internal/control/operator"},
+		{"internal/ops/delivery", "internal/control/drain", "internal/control/operator", "internal/kube/page"},
 		{"internal/node"},
 		{"internal/testing/devetcd", "internal/testing/sim"},
 		{"cmd/cachenode"},

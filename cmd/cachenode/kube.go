@@ -22,6 +22,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 	"github.com/shardwatch/shardwatch/internal/kube/kubeconfig"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kube/page"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 	"github.com/shardwatch/shardwatch/internal/kube/tier"
 	"github.com/shardwatch/shardwatch/internal/kube/upstream"
@@ -90,7 +91,7 @@ func serveKube(ctx context.Context, cfg config.Config, log *slog.Logger, hangups
 		defer context.AfterFunc(ctx, n.tier.Drain)()
 	}
 	g.Go(func() error {
-		return telemetry.Serve(running, ports.http, tel.Handler(n.api.NotReady, nil), ports.httpTLS, nil)
+		return telemetry.Serve(running, ports.http, n.pages(tel), ports.httpTLS, nil)
 	})
 	g.Go(func() error {
 		defer stop()
@@ -99,6 +100,14 @@ func serveKube(ctx context.Context, cfg config.Config, log *slog.Logger, hangups
 		return err
 	})
 	return g.Wait()
+}
+
+// pages are what the HTTP port serves.
+func (n *kubeNode) pages(tel *telemetry.Telemetry) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", tel.Handler(n.api.NotReady, nil))
+	page.New(n.api.Report).Register(mux)
+	return mux
 }
 
 // load reads the files and makes the API of them.
