@@ -142,7 +142,7 @@ func kubeSourceGroup() Group {
 		},
 		{
 			Name: "kube-source-avoided-for-ever", Bug: "an apiserver that has failed once is reported as avoided for ever", File: "client.go",
-			Old: `return i >= 0 && time.Since(time.Unix(0, c.failed[i].Load())) < avoidedFor`, New: `return i >= 0 && c.failed[i].Load() > 0`, Tests: "TestAvoidedServers",
+			Old: `f != nil && time.Since(f.at) < avoidedFor`, New: `f != nil && avoidedFor > 0`, Tests: "TestAvoidedServers",
 		},
 		{
 			Name: "kube-source-progress-back", Bug: "an older bookmark takes progress back", File: "follow.go",

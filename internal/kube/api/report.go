@@ -21,7 +21,11 @@ func (s *Server) Report() report.Report {
 		Resources:  s.feeds.report(),
 	}
 	for _, server := range s.cfg.Source.Servers() {
-		out.Apiservers = append(out.Apiservers, report.Apiserver{URL: server, Avoided: s.cfg.Source.Avoided(server)})
+		a := report.Apiserver{URL: server}
+		if why := s.cfg.Source.Avoided(server); why != nil {
+			a.Avoided, a.Error = true, line(why)
+		}
+		out.Apiservers = append(out.Apiservers, a)
 	}
 	if s.cfg.Tier != nil {
 		for _, m := range s.cfg.Tier.Members() {

@@ -139,7 +139,7 @@ func TestTheReportOfANode(t *testing.T) {
 	x.phase.Store(1)
 	close(x.cut)
 	failing := reported(t, s, "the apiserver fails", func(r *report.Report) bool { return r.Resources[1].State == report.Failing })
-	if got := failing.Resources[1]; got.Objects != 2 || got.From != "" || got.Error == "" || !failing.Apiservers[0].Avoided {
+	if got := failing.Resources[1]; got.Objects != 2 || got.From != "" || got.Error == "" || !failing.Apiservers[0].Avoided || failing.Apiservers[0].Error == "" {
 		t.Errorf("while the apiserver fails: %+v, apiservers %+v", got, failing.Apiservers)
 	}
 	x.phase.Store(2)

@@ -28,6 +28,8 @@ type Apiserver struct {
 	URL string `json:"url"`
 	// Avoided: it has failed not long ago, and the others are asked first.
 	Avoided bool `json:"avoided,omitempty"`
+	// Error is that failure.
+	Error string `json:"error,omitempty"`
 }
 
 // Member is a node of the tier.

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -22,20 +23,20 @@ func TestAvoidedServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.avoid("https://a", &object.Status{Code: http.StatusForbidden})
-		if c.Avoided("https://a") || c.Servers()[0] != "https://b" {
-			t.Errorf("a server that has refused is avoided: %t; order %v", c.Avoided("https://a"), c.Servers())
+		if c.Avoided("https://a") != nil || c.Servers()[0] != "https://b" {
+			t.Errorf("a server that has refused is avoided: %v; order %v", c.Avoided("https://a"), c.Servers())
 		}
 		c.avoid("https://b", fmt.Errorf("a client went away: %w", context.Canceled))
-		if c.Avoided("https://b") {
+		if c.Avoided("https://b") != nil {
 			t.Error("a server whose answer nobody waits for is avoided")
 		}
 		c.avoid("https://b", &object.Status{Code: http.StatusServiceUnavailable})
-		c.Avoid("https://elsewhere")
-		if c.Avoided("https://a") || !c.Avoided("https://b") || c.Avoided("https://elsewhere") {
+		c.Avoid("https://elsewhere", io.EOF)
+		if c.Avoided("https://a") != nil || CodeOf(c.Avoided("https://b")) != http.StatusServiceUnavailable || c.Avoided("https://elsewhere") != nil {
 			t.Error("the server that has failed is not the one that is avoided")
 		}
 		time.Sleep(avoidedFor)
-		if c.Avoided("https://b") {
+		if c.Avoided("https://b") != nil {
 			t.Error("a server is reported as avoided for more than a minute")
 		}
 	})

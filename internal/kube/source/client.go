@@ -66,8 +66,14 @@ type Client struct {
 	cfg Config
 	// preferred is the index of the server that is asked first.
 	preferred atomic.Uint32
-	// failed has when each server failed last, in nanoseconds of Unix; 0: it has answered since.
-	failed []atomic.Int64
+	// failed has the last failure of each server; nil: it has answered since.
+	failed []atomic.Pointer[failed]
+}
+
+// failed is a server's failure.
+type failed struct {
+	at  time.Time
+	why error
 }
 
 // New returns a client. It connects when it is used.
@@ -76,7 +82,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	return &Client{cfg: cfg, failed: make([]atomic.Int64, len(cfg.Servers))}, nil
+	return &Client{cfg: cfg, failed: make([]atomic.Pointer[failed], len(cfg.Servers))}, nil
 }
 
 // Servers returns the URLs of the servers, the one to ask first at the front.
@@ -87,9 +93,9 @@ func (c *Client) Servers() []string {
 }
 
 // Avoid has another server asked first, if this one was: it has failed.
-func (c *Client) Avoid(server string) {
+func (c *Client) Avoid(server string, why error) {
 	if i := slices.Index(c.cfg.Servers, server); i >= 0 {
-		c.failed[i].Store(time.Now().UnixNano())
+		c.failed[i].Store(&failed{time.Now(), why})
 	}
 	c.next(server)
 }
@@ -101,7 +107,7 @@ func (c *Client) avoid(server string, err error) {
 		c.next(server)
 		return
 	}
-	c.Avoid(server)
+	c.Avoid(server, err)
 }
 
 func (c *Client) next(server string) {
@@ -115,10 +121,15 @@ func (c *Client) next(server string) {
 // failure it is not asked meanwhile.
 const avoidedFor = time.Minute
 
-// Avoided reports whether a server has failed within the last minute, and has not answered since.
-func (c *Client) Avoided(server string) bool {
-	i := slices.Index(c.cfg.Servers, server)
-	return i >= 0 && time.Since(time.Unix(0, c.failed[i].Load())) < avoidedFor
+// Avoided returns how a server has failed within the last minute, if it has not answered since; nil: it is
+// not avoided.
+func (c *Client) Avoided(server string) error {
+	if i := slices.Index(c.cfg.Servers, server); i >= 0 {
+		if f := c.failed[i].Load(); f != nil && time.Since(f.at) < avoidedFor {
+			return f.why
+		}
+	}
+	return nil
 }
 
 // get sends a request to a server. A failure that the server reports is an
@@ -221,7 +232,7 @@ func (c *Client) uid(ctx context.Context, server, path string) (string, error) {
 func (c *Client) Ready(ctx context.Context, server string) (err error) {
 	defer func() {
 		if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
-			c.Avoid(server)
+			c.Avoid(server, err)
 		}
 	}()
 	resp, err := c.do(ctx, http.MethodGet, server, "/readyz", "*/*", http.NoBody)
@@ -254,7 +265,7 @@ func (c *Client) do(ctx context.Context, method, server, path, accept string, bo
 	}
 	resp, err := c.cfg.HTTP.Do(req)
 	if i := slices.Index(c.cfg.Servers, server); i >= 0 && err == nil && resp.StatusCode < http.StatusInternalServerError {
-		c.failed[i].Store(0)
+		c.failed[i].Store(nil)
 	}
 	return resp, err
 }

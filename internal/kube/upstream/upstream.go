@@ -208,7 +208,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		if r.Context().Err() != nil {
 			return nil, err
 		}
-		u.cfg.Source.Avoid(server)
+		u.cfg.Source.Avoid(server, err)
 		var dialed *net.OpError
 		if again := reads(r) && body == nil; !again && (!errors.As(err, &dialed) || dialed.Op != "dial") {
 			return nil, err // it may have been carried out
