@@ -106,7 +106,7 @@ func serveKube(ctx context.Context, cfg config.Config, log *slog.Logger, hangups
 func (n *kubeNode) pages(tel *telemetry.Telemetry) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", tel.Handler(n.api.NotReady, nil))
-	page.New(n.api.Report).Register(mux)
+	page.New(n.api.Report).Register(mux, n.cfg.StatusPage != string(node.StatusPageOff))
 	return mux
 }
 

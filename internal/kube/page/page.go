@@ -1,29 +1,52 @@
 package page
 
 import (
+	"bytes"
+	_ "embed"
 	"encoding/json"
+	"html/template"
 	"net/http"
+	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kube/report"
+	"github.com/shardwatch/shardwatch/internal/ops/statuspage"
 )
 
-// maxReaders is how many reports are made at a time; more requests get 503.
-const maxReaders = 4
+const (
+	// maxReaders is how many reports are made and sent at a time; more requests get 503.
+	maxReaders = 4
+	// writeTimeout is how long a client may take to read a report.
+	writeTimeout = 10 * time.Second
+)
+
+//go:embed assets/kube.html
+var html string
+
+//go:embed assets/kube.js
+var script string
 
 // Page serves a node's reports.
 type Page struct {
 	report  func() report.Report
 	readers chan struct{} // one for each request that is answered
+	html    *template.Template
 }
 
 // New returns a page of reports. The function may be called from any goroutine, at most four times at a time.
 func New(report func() report.Report) *Page {
-	return &Page{report: report, readers: make(chan struct{}, maxReaders)}
+	return &Page{report: report, readers: make(chan struct{}, maxReaders), html: template.Must(template.New("").Parse(html))}
 }
 
-// Register adds GET /kube to mux, the report as JSON.
-func (p *Page) Register(mux *http.ServeMux) {
+// Register adds to mux:
+//
+//   - GET /kube, the report as JSON;
+//   - /, the page, and its files below /status/, if pages is true.
+func (p *Page) Register(mux *http.ServeMux, pages bool) {
 	mux.HandleFunc("GET "+report.Path, p.bounded(p.json))
+	if pages {
+		mux.HandleFunc("GET /{$}", p.bounded(p.page))
+		statuspage.Look(mux, map[string]string{"kube.js": script})
+	}
 }
 
 // bounded answers requests beyond the bound with 503.
@@ -41,7 +64,30 @@ func (p *Page) bounded(answer http.HandlerFunc) http.HandlerFunc {
 }
 
 func (p *Page) json(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(p.report()) // the client went away
+	send(w, "application/json", func(out *bytes.Buffer) error { return json.NewEncoder(out).Encode(p.report()) })
+}
+
+func (p *Page) page(w http.ResponseWriter, r *http.Request) {
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	send(w, "text/html; charset=utf-8", func(out *bytes.Buffer) error {
+		now := p.report()
+		return p.html.Execute(out, viewOf(&now, time.Now(), scheme))
+	})
+}
+
+// send sends what is made, whole.
+func send(w http.ResponseWriter, kind string, make func(*bytes.Buffer) error) {
+	var out bytes.Buffer
+	if err := make(&out); err != nil { // a report has nothing that cannot be encoded
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	h := statuspage.Guard(w)
+	h.Set("Content-Type", kind)
+	h.Set("Cache-Control", "no-store")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // not possible in tests without a connection
+	_, _ = w.Write(out.Bytes())                                                      // the client went away
 }

@@ -241,18 +241,22 @@ type file struct {
 	body, kind, tag string
 }
 
-// load reads the embedded files, by path.
-func load() map[string]file {
+func newFile(name, body string) file {
 	kinds := map[string]string{
 		".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 		".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 	}
+	sum := sha256.Sum256([]byte(body))
+	return file{body: body, kind: kinds[path.Ext(name)], tag: `"` + hex.EncodeToString(sum[:8]) + `"`}
+}
+
+// load reads the embedded files, by path.
+func load() map[string]file {
 	out := make(map[string]file)
 	entries, _ := assets.ReadDir("assets") // embedded
 	for _, e := range entries {
 		body, _ := assets.ReadFile("assets/" + e.Name())
-		sum := sha256.Sum256(body)
-		out[e.Name()] = file{body: string(body), kind: kinds[path.Ext(e.Name())], tag: `"` + hex.EncodeToString(sum[:8]) + `"`}
+		out[e.Name()] = newFile(e.Name(), string(body))
 	}
 	return out
 }
@@ -264,10 +268,10 @@ func load() map[string]file {
 //     seldom when they are large, as server-sent events;
 //   - /status.json, one View.
 func (p *Page) Register(mux *http.ServeMux) {
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { p.file(w, r, "index.html") })
-	for name := range p.files {
+	mux.Handle("GET /{$}", p.files["index.html"])
+	for name, f := range p.files {
 		if name != "index.html" {
-			mux.HandleFunc("GET /status/"+name, func(w http.ResponseWriter, r *http.Request) { p.file(w, r, name) })
+			mux.Handle("GET /status/"+name, f)
 		}
 	}
 	mux.HandleFunc("GET /status/stream", p.stream)
@@ -278,7 +282,8 @@ func (p *Page) Register(mux *http.ServeMux) {
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-func guard(w http.ResponseWriter) http.Header {
+// Guard sets the headers of a page that loads only files of this node, and returns them.
+func Guard(w http.ResponseWriter) http.Header {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -287,12 +292,25 @@ func guard(w http.ResponseWriter) http.Header {
 	return h
 }
 
-func (p *Page) file(w http.ResponseWriter, r *http.Request, name string) {
-	f, h := p.files[name], guard(w)
+// ServeHTTP sends the file.
+func (f file) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := Guard(w)
 	h.Set("Content-Type", f.kind)
 	h.Set("Cache-Control", "no-cache") // ask each time: a node that was upgraded has other files
 	h.Set("ETag", f.tag)
-	http.ServeContent(w, r, name, time.Time{}, strings.NewReader(f.body))
+	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(f.body))
+}
+
+// Look adds to mux what another page of a node needs to look like this one, /status/page.css and
+// /status/icon.svg, and its own files below /status/.
+func Look(mux *http.ServeMux, own map[string]string) {
+	shared := load()
+	for _, name := range []string{"page.css", "icon.svg"} {
+		mux.Handle("GET /status/"+name, shared[name])
+	}
+	for name, body := range own {
+		mux.Handle("GET /status/"+name, newFile(name, body))
+	}
 }
 
 func tooMany(w http.ResponseWriter) {
@@ -310,7 +328,7 @@ func (p *Page) one(w http.ResponseWriter, r *http.Request) {
 	for {
 		latest, changed := p.view()
 		if latest != nil {
-			h := guard(w)
+			h := Guard(w)
 			h.Set("Content-Type", "application/json")
 			h.Set("Cache-Control", "no-store")
 			_, _ = w.Write(append(latest[:len(latest):len(latest)], '\n')) // the client went away
@@ -329,7 +347,7 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer p.leave()
-	h := guard(w)
+	h := Guard(w)
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // a proxy is to pass each view on

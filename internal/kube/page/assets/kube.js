@@ -1,0 +1,25 @@
+// Shows the newest state: the node makes the page, this replaces what it shows.
+"use strict";
+
+const every = 2000; // milliseconds
+
+function say(live, text) {
+  document.getElementById("live").dataset.live = live;
+  document.getElementById("live-text").textContent = text;
+  document.body.classList.toggle("lost", live === "lost");
+}
+
+async function renew() {
+  try {
+    const resp = await fetch("/", { cache: "no-store", signal: AbortSignal.timeout(5 * every) });
+    if (!resp.ok) throw new Error(resp.statusText);
+    const page = new DOMParser().parseFromString(await resp.text(), "text/html");
+    for (const part of ["main", "footer"]) document.querySelector(part).replaceWith(page.querySelector(part));
+    say("on", "live");
+  } catch {
+    say("lost", "no answer");
+  }
+  setTimeout(renew, every);
+}
+
+setTimeout(renew, every);
