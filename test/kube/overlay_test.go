@@ -34,6 +34,7 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/files/certtest"
 	"github.com/shardwatch/shardwatch/internal/freeport"
+	"github.com/shardwatch/shardwatch/internal/kube/report"
 )
 
 // manifest is what the tests read of an object of deploy/k8s.
@@ -263,6 +264,17 @@ rules: [{level: Metadata, users: ["system:serviceaccount:%s:%s"]}, {level: None}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	nodes, ca := c.overlayNodes(t, all, apply(ctx, t, writer, all), at.url)
+	stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: certtest.Pool(ca), ServerName: "shardwatch-kube.shardwatch-kube.svc"}}}
+	defer stranger.CloseIdleConnections()
+	for _, path := range []string{"/", "/metrics", report.Path} {
+		if text, err := nodes[0].get(ctx, path); err != nil {
+			t.Errorf("%s with a certificate: %v %s", path, err, text)
+		}
+		anyone := &node{http: nodes[0].http, pages: stranger}
+		if text, err := anyone.get(ctx, path); err == nil || !strings.HasPrefix(err.Error(), "403 ") {
+			t.Errorf("%s without a certificate: %v %s", path, err, text)
+		}
+	}
 	r := mathrand.New(mathrand.NewPCG(19, 20))
 	churn(t, writer, r, 40)
 	var lists listing

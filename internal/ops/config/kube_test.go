@@ -49,6 +49,7 @@ func TestANodeOfKubernetesIsValidated(t *testing.T) {
 		{func(c *config.Config) { c.Kube.Preload = []string{"pods"} }, "--kube-preload \"pods\""},
 		{func(c *config.Config) { c.Kube.AllowStale = 6 * time.Minute }, "--kube-allow-stale 6m0s"},
 		{func(c *config.Config) { c.Kube.Delta = "no" }, `--kube-delta "no": use on or off`},
+		{func(c *config.Config) { c.StatusPage = "no" }, `--status-page "no": use on, with-keys, off`},
 		{func(c *config.Config) { c.Kube.Listen, c.Kube.Delta = "", "off" }, "--kube-delta is given without --kube-listen"},
 		{func(c *config.Config) { c.Etcd.Endpoints = []string{"a:1"} }, "--etcd has no effect with --kube-listen"},
 		{func(c *config.Config) { c.BootstrapExpect = 1 }, "--bootstrap-expect has no effect"},

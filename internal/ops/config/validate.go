@@ -309,6 +309,9 @@ func (e Elastic) validate(m *mistakes) {
 
 // validateShared checks the bounds common to all nodes.
 func (c Config) validateShared(m *mistakes) {
+	if !slices.Contains(StatusPages(), c.StatusPage) {
+		m.addf("--status-page %q: use %s", c.StatusPage, strings.Join(StatusPages(), ", "))
+	}
 	if c.WindowBytes < minWindowBytes {
 		m.addf("--window-bytes %s: at least %s", c.WindowBytes, minWindowBytes)
 	}
@@ -352,9 +355,6 @@ func (c Config) validateBounds(m *mistakes) {
 	}
 	if v := c.VerifyEtcdInterval; v < 0 || v > 0 && v < minVerifyEtcd {
 		m.addf("--verify-etcd-interval %s: at least %s, or 0 for never: each time all keys are read from etcd", v, minVerifyEtcd)
-	}
-	if !slices.Contains(StatusPages(), c.StatusPage) {
-		m.addf("--status-page %q: use %s", c.StatusPage, strings.Join(StatusPages(), ", "))
 	}
 	if c.MaxStaleness < 0 {
 		m.addf("--max-staleness %s: cannot be negative; 0 means any age", c.MaxStaleness)
