@@ -254,6 +254,24 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 			Old: `State: report.Withdrawn})`, New: `State: report.Loading})`, Tests: "TestAResourceThatIsNotServedAnyMoreIsPassedOn",
 		},
 		{
+			Name: "kube-page-unbounded", Bug: "any number of reports is made at a time", File: "../page/page.go", Package: "internal/kube/page",
+			Old: `			defer func() { <-p.readers }()
+`, New: `			<-p.readers
+`, Tests: "TestReportsAreBounded",
+		},
+		{
+			Name: "kube-page-always", Bug: "a node has a page although it is off", File: "../page/page.go", Package: "internal/kube/page",
+			Old: `	if pages {`, New: `	if pages || true {`, Tests: "TestThePageForPeople",
+		},
+		{
+			Name: "kube-page-calm", Bug: "the page does not say that a resource gets no changes", File: "../page/view.go", Package: "internal/kube/page",
+			Old: `case x.State == report.Failing:`, New: `case x.State == report.Failing && x.Bytes < 0:`, Tests: "TestTheVerdict",
+		},
+		{
+			Name: "kube-page-green", Bug: "the page of a node that is not ready is amber", File: "../page/view.go", Package: "internal/kube/page",
+			Old: `if v.Level != "bad" {`, New: `if true {`, Tests: "TestTheVerdict",
+		},
+		{
 			Name: "kube-report-ended", Bug: "a resource is reported as failing between two watches", File: "report.go",
 			Old: `case source.Ended(failure):`, New: `case source.Ended(failure) && false:`, Tests: "TestTheReportOfANode",
 		},
