@@ -72,7 +72,7 @@ type Resource struct {
 	Objects int64  `json:"objects"`
 	// Bytes are those of its objects and window.
 	Bytes int64 `json:"bytes"`
-	// Floor is the oldest version from which a watch continues without a difference, Progress
+	// A watch from Floor-1 or a later version continues without a difference. Progress is
 	// the newest version that the node has.
 	Floor    int64 `json:"floor"`
 	Progress int64 `json:"progress"`
