@@ -61,7 +61,7 @@ func open(t *testing.T, url string) *tab {
 		case *runtime.EventExceptionThrown:
 			t.Errorf("the page: %s", ev.ExceptionDetails.Text)
 		case *log.EventEntryAdded:
-			if e := ev.Entry; !strings.Contains(e.URL, "/status/stream") && !strings.Contains(e.URL, "/v1/") { // a node that died or refuses is no mistake of the page
+			if e := ev.Entry; !strings.Contains(e.URL, "/status/stream") && !strings.Contains(e.URL, "/v1/") && !strings.HasSuffix(e.URL, "/") { // a node that died or refuses is no mistake of the page
 				t.Errorf("the browser: %s %s", e.Text, e.URL)
 			}
 		}
