@@ -98,6 +98,7 @@ func beside() map[string][]string {
 		"cmd/cachectl/internal/cli":            {"client", "client/admin", "cmd/cachectl/internal/document", "internal/files/tlsconf", "internal/files/durable"},
 		"cmd/cachectl/internal/keys":           {"client", "client/follow", "cmd/cachectl/internal/cli", "cmd/cachectl/internal/document"},
 		"cmd/cachectl/internal/cluster":        {"client", "client/admin", "cmd/cachectl/internal/cli", "cmd/cachectl/internal/document", "internal/version"},
+		"cmd/cachectl/internal/kube":           {"cmd/cachectl/internal/cli", "cmd/cachectl/internal/document", "internal/kube/report"}, // the form of nodes' reports
 		"cmd/cachectl/internal/changes":        {"client", "client/admin", "cmd/cachectl/internal/cli", "cmd/cachectl/internal/cluster", "cmd/cachectl/internal/document"},
 		"examples":                             {}, // counts the lines of the programs below
 		"examples/...":                         {"client", "client/follow", "client/mirror"},

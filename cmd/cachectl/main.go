@@ -1,6 +1,7 @@
 // Command cachectl watches, reads and writes keys through a Shardwatch cluster,
 // and shows what the cluster is made of. It asks the cluster by the public client
-// alone.
+// alone. Nodes that serve Kubernetes' API are no part of a cluster: kube asks these at their
+// HTTP ports for their reports.
 //
 // Exit codes: 0 success, 1 failure (or the key does not exist), 2 the command
 // line is wrong, 3 a change of the shard map was accepted and continues, 4 the voters

@@ -10,6 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cluster"
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/keys"
+	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/kube"
 )
 
 func newRoot(p cli.Process) *cobra.Command {
@@ -18,7 +19,8 @@ func newRoot(p cli.Process) *cobra.Command {
 		Short: "Watch and read keys through a Shardwatch cluster",
 		Long: `cachectl watches, reads and writes keys through a Shardwatch cluster, and shows the
 state of the cluster. Any node can be the endpoint: cachectl learns the other nodes
-from it, and a watch resumes on another node if its node dies.
+from it, and a watch resumes on another node if its node dies. cachectl kube shows the nodes
+that serve Kubernetes' API.
 
 Exit codes: 0 success, 1 failure (or the key does not exist), 2 wrong command line,
 3 a change of the shard map was accepted and continues, 4 the voters have no leader,
@@ -30,6 +32,7 @@ Exit codes: 0 success, 1 failure (or the key does not exist), 2 wrong command li
   cachectl watchers                         open watches and their lag
   cachectl drain node-3                     move all shards off a node
   cachectl trace 4711                       the delivery times of a revision
+  cachectl kube status --http kube-1:7480   nodes that serve Kubernetes' API
   cachectl --endpoints node-1:7400,node-2:7400 members -o json`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -48,7 +51,7 @@ Exit codes: 0 success, 1 failure (or the key does not exist), 2 wrong command li
 	root.AddCommand(keys.Commands(s)...)
 	root.AddCommand(cluster.Commands(s)...)
 	root.AddCommand(changes.Commands(s)...)
-	root.AddCommand(newConnectCommand(s), cli.NewConfigCommand(s), newCompletionCommand())
+	root.AddCommand(kube.NewCommand(s), newConnectCommand(s), cli.NewConfigCommand(s), newCompletionCommand())
 	for _, cmd := range root.Commands() {
 		if _, key, _ := strings.Cut(cmd.Use, " "); strings.HasPrefix(key, "KEY") {
 			cmd.ValidArgsFunction = cli.CompletesKey(s)

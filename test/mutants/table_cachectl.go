@@ -43,5 +43,59 @@ func cachectlGroup() Group {
 			Name: "wait-for-older", Bug: "takes the change before the one that is waited for", File: "internal/keys/wait.go",
 			Old: `kv.ModRevision >= f.revision`, New: `kv.ModRevision+1 >= f.revision`, Tests: "TestScripts",
 		},
+		{
+			Name: "kube-silence-without-a-row", Bug: "a node without a report is left out if no report names it", File: "internal/kube/ask.go",
+			Old: `if n.silence != nil && !members[n.address] {`, New: `if n.silence != nil && len(nodes) == 0 {`, Tests: "TestKubeWithoutANode",
+		},
+		{
+			Name: "kube-silence-succeeds", Bug: "the exit code is 0 although a node sent no report", File: "internal/kube/commands.go",
+			Old: `if len(silent) > 0 {
+		return`, New: `if len(silent) < 0 {
+		return`, Tests: "TestKubeWithoutANode",
+		},
+		{
+			Name: "kube-another-node-answers", Bug: "a node is left out if another one answers at its address", File: "internal/kube/ask.go",
+			Old: `other.silence = &silence{answer.report.Node + " answers at its address", adviceReach}`, New: `continue`, Tests: "TestKubeKnowsAnotherNodeAtAnAddress",
+		},
+		{
+			Name: "kube-asks-twice", Bug: "asks a node that has answered at a forwarded port at its own address", File: "internal/kube/ask.go",
+			Old: `if members[m.HTTP] = true; seen[m.Name] {`, New: `if members[m.HTTP] = true; seen[m.Name] && at[m.HTTP].report != nil {`, Tests: "TestKubeByForwardedPorts",
+		},
+		{
+			Name: "kube-asks-in-turn", Bug: "asks one node after the other", File: "internal/kube/ask.go",
+			Old: `asking.Go(func() { nodes[i].report, nodes[i].silence = a.ask(ctx, nodes[i].address) })`, New: `nodes[i].report, nodes[i].silence = a.ask(ctx, nodes[i].address)`, Tests: "TestAsksAllAtTheSameTime", Package: "cmd/cachectl/internal/kube",
+		},
+		{
+			Name: "kube-answer-without-end", Bug: "reads an answer of any length", File: "internal/kube/ask.go",
+			Old: `io.LimitReader(resp.Body, maxReport+1)`, New: `io.Reader(resp.Body)`, Tests: "TestKubeAnswerAboveTheBound",
+		},
+		{
+			Name: "kube-name-of-addresses", Bug: "verifies the host of each address although --tls-server-name is given", File: "internal/kube/commands.go",
+			Old: `secured.ServerName = c.serverName`, New: `_ = c.serverName`, Tests: "TestKubeByCertificatesOfTheOverlay",
+		},
+		{
+			Name: "kube-follows-redirects", Bug: "asks another server because an answer names it", File: "internal/kube/ask.go",
+			Old: `return http.ErrUseLastResponse`, New: `return nil`, Tests: "TestKubeSaysWhatHelps",
+		},
+		{
+			Name: "kube-loading-lags", Bug: "a node that loads a resource lags by all versions", File: "internal/kube/resources.go",
+			Old: `return c.State != string(report.Loading) && `, New: `return `, Tests: "TestKubeResources",
+		},
+		{
+			Name: "kube-withdrawn-lags", Bug: "a node without a withdrawn resource lags by all versions", File: "internal/kube/resources.go",
+			Old: ` && c.State != string(report.Withdrawn)
+}`, New: `
+}`, Tests: "TestKubeResources",
+		},
+		{
+			Name: "kube-lag-behind-itself", Bug: "a single node is compared with itself only", File: "internal/kube/resources.go",
+			Old: `if c.serves() {
+			newest`, New: `if c.serves() && (only == "" || c.Node == only) {
+			newest`, Tests: "TestKubeResources",
+		},
+		{
+			Name: "kube-any-number-of-nodes", Bug: "asks every node that a report names", File: "internal/kube/ask.go",
+			Old: `case len(answers)+len(next) >= maxNodes:`, New: `case len(answers) < 0:`, Tests: "TestBoundOfNodes", Package: "cmd/cachectl/internal/kube",
+		},
 	}}
 }

@@ -45,21 +45,30 @@ func (e *nobodyError) Error() string {
 // advice is the remedy. gRPC reports the failure of a handshake as text only.
 func (e *nobodyError) advice() string {
 	text := e.err.Error()
-	switch {
-	case strings.Contains(text, "first record does not look like a TLS handshake"):
-		return "The nodes do not speak TLS: leave out --tls, --cacert, --cert and --key."
-	case strings.Contains(text, "tls: certificate required"):
-		return "The nodes require a certificate of the CA in their --tls-client-ca: see --cert and --key."
-	case strings.Contains(text, "remote error: tls: "):
-		return "The nodes refuse the certificate of --cert; their log says why."
-	case strings.Contains(text, "tls: failed to verify certificate"):
-		return "The certificate of the nodes is not one of --cacert's, or not one for this address."
+	switch advice := AdviceOnTLS(text); {
+	case advice != "":
+		return advice
 	case e.tls && hungUp(text): // a write may fail before the reason is read
 		return "The endpoint closes the connection: if the nodes require a certificate, give --cert and --key."
 	case strings.Contains(text, "error reading server preface"):
 		return "The endpoint closes the connection: if the nodes speak TLS, give --cacert (or --tls)."
 	}
 	return "Start a cluster with 'cachenode dev', or name one with --endpoints, CACHECTL_ENDPOINTS or a context (cachectl config)."
+}
+
+// AdviceOnTLS returns the remedy for the text of an error of a handshake; "": it is another error.
+func AdviceOnTLS(text string) string {
+	switch {
+	case strings.Contains(text, "first record does not look like a TLS handshake") || strings.Contains(text, "server gave HTTP response to HTTPS client"):
+		return `The nodes do not speak TLS: leave out --tls, --cacert, --cert and --key, or the context that has them (--context "").`
+	case strings.Contains(text, "tls: certificate required"):
+		return "The nodes require a certificate of the CA in their --tls-client-ca: see --cert and --key."
+	case strings.Contains(text, "remote error: tls: "):
+		return "The nodes refuse the certificate of --cert; their log says why."
+	case strings.Contains(text, "tls: failed to verify certificate"):
+		return "The certificate of the nodes is not one of --cacert's, or not one for this address."
+	}
+	return ""
 }
 
 // hungUp reports whether text describes a connection that was established, and ended.

@@ -145,14 +145,8 @@ func (s *Session) config() (client.Config, error) {
 			cfg.Endpoints = append(cfg.Endpoints, e)
 		}
 	}
-	errs := []error{cfg.Validate()}
-	if _, err := tlsconf.Load(tlsconf.Files{CA: s.CACert, Cert: s.Cert, Key: s.Key}, tlsconf.Names{CA: "--cacert", Cert: "--cert", Key: "--key"}); err != nil {
-		errs = append(errs, err)
-	}
-	if s.Timeout <= 0 {
-		errs = append(errs, fmt.Errorf("--timeout (%v) must be positive", s.Timeout))
-	}
-	if err := errors.Join(errs...); err != nil {
+	_, err := s.files()
+	if err := errors.Join(cfg.Validate(), err); err != nil {
 		return client.Config{}, err
 	}
 	cfg.TLSFiles = client.TLSFiles{CA: s.CACert, Cert: s.Cert, Key: s.Key}
@@ -160,6 +154,25 @@ func (s *Session) config() (client.Config, error) {
 		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	return cfg, nil
+}
+
+// files reads the files of TLS, and validates the flags of all connections.
+func (s *Session) files() (*tlsconf.Material, error) {
+	m, err := tlsconf.Load(tlsconf.Files{CA: s.CACert, Cert: s.Cert, Key: s.Key}, tlsconf.Names{CA: "--cacert", Cert: "--cert", Key: "--key"})
+	if s.Timeout <= 0 {
+		err = errors.Join(err, fmt.Errorf("--timeout (%v) must be positive", s.Timeout))
+	}
+	return m, err
+}
+
+// TLSConfig returns the configuration of connections that are not those of a client; nil: no
+// TLS. Its errors name flags, --timeout among them.
+func (s *Session) TLSConfig() (*tls.Config, error) {
+	files, err := s.files()
+	if err != nil || !s.Secure() {
+		return nil, err
+	}
+	return files.Client(tls.VersionTLS12), nil
 }
 
 // Span is the range that KEY, --prefix and --range-end name.

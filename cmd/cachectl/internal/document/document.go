@@ -101,7 +101,7 @@ func encode(v any) ([]byte, error) {
 func items(text []byte) []json.RawMessage {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(text, &fields) == nil {
-		for _, name := range []string{"kvs", "members", "nodes", "shards", "watchers", "voters", "contexts"} {
+		for _, name := range []string{"kvs", "members", "nodes", "shards", "watchers", "voters", "resources", "contexts"} {
 			list := []json.RawMessage{}
 			if err := json.Unmarshal(fields[name], &list); err == nil && list != nil && (len(list) == 0 || list[0][0] == '{') {
 				return list
