@@ -63,16 +63,19 @@ func TestMain(m *testing.M) {
 }
 
 // binary builds cachenode, once.
-var binary = sync.OnceValues(func() (string, error) {
-	bin := filepath.Join(built, "cachenode")
-	cmd := exec.Command("go", "build", "-o", bin, "./cmd/cachenode")
+var binary = sync.OnceValues(func() (string, error) { return build("cachenode") })
+
+// build builds a program of this repository.
+func build(name string) (string, error) {
+	bin := filepath.Join(built, name)
+	cmd := exec.Command("go", "build", "-o", bin, "./cmd/"+name)
 	cmd.Dir = "../.." // a module of its own
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("build cachenode: %w\n%s", err, out)
+		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}
 	return bin, nil
-})
+}
 
 // access writes a kubeconfig with the cluster's token.
 func (c *cluster) access(t *testing.T, server string) string {

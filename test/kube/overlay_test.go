@@ -317,8 +317,10 @@ rules: [{level: Metadata, users: ["system:serviceaccount:%s:%s"]}, {level: None}
 		}
 		return nil
 	})
+	overlayShown(ctx, t, nodes, ca, at.url, writer, len(readers))
 	first := lists.n.Load()
 	nodes[0].kill()
+	overlaySilent(ctx, t, nodes[0], nodes[1], ca)
 	churn(t, writer, r, 30)
 	for _, n := range readers {
 		n.equals(ctx, t, writer)
