@@ -15,6 +15,20 @@ func grpcserverGroup() Group {
 			Old: `s.got > messageHead+most || len(s.in) == messageHead &&`, New: `s.got > messageHead+most || s.got < 0 &&`, Tests: "TestARefusedRequestIsNotKept",
 		},
 		{
+			Name: "first-streams-before-the-keepalive", Bug: "a drain cuts a connection that opens its first streams", File: "conn.go",
+			Old: `		err = c.settle() // before the first stream: see drain
+	}
+	if err != nil {
+		return err
+	}
+	return c.readAll(r)`, New: `		err = c.readAll(r)
+	}
+	if err != nil {
+		return err
+	}
+	return c.settle()`, Tests: "TestDrainOfFirstStreams",
+		},
+		{
 			Name: "web-broken-answer-ends", Bug: "ends an answer that its handler has broken off as if it were whole", File: "web.go",
 			Old: `c.resetLocked(w.id, http2.ErrCodeInternal)`, New: `c.resetLocked(w.id, http2.ErrCodeNo)`, Tests: "TestWebRequestsThatFail",
 		},

@@ -115,7 +115,10 @@ func (c *conn) begin() error {
 			err = c.handle(f)
 		}
 	}
-	if err = c.failed(err); err != nil {
+	if err = c.failed(err); err == nil {
+		err = c.settle() // before the first stream: see drain
+	}
+	if err != nil {
 		return err
 	}
 	return c.readAll(r)
@@ -123,11 +126,7 @@ func (c *conn) begin() error {
 
 // serve reads the connection until it rests or ends.
 func (c *conn) serve() {
-	err := c.begin()
-	if err == nil {
-		err = c.settle()
-	}
-	if err != nil {
+	if err := c.begin(); err != nil {
 		c.end(err)
 		return
 	}

@@ -59,9 +59,7 @@ func (k *keepalive) stop() {
 // startKeepaliveLocked begins to watch.
 func (c *conn) startKeepaliveLocked() {
 	c.heard.Store(time.Now().UnixNano())
-	if len(c.streams) == 0 {
-		c.keep.idle = time.Now()
-	}
+	c.keep.idle = time.Now()
 	if c.err != nil {
 		return
 	}

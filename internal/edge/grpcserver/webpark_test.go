@@ -2,14 +2,18 @@ package grpcserver_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
 )
@@ -90,6 +94,46 @@ func TestParkedAnswer(t *testing.T) {
 	case <-stopped: // it waits for handlers
 	case <-time.After(time.Minute):
 		t.Fatal("an answer that has ended holds the server up")
+	}
+}
+
+// A server that drains while a connection opens its first streams serves those, too.
+func TestDrainOfFirstStreams(t *testing.T) {
+	drained := make(chan error, 1)
+	over, cancel := context.WithCancel(t.Context())
+	cancel() // Drain asks the connections and returns
+	var s *grpcserver.Server
+	cfg := config()
+	cfg.HTTP = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case err := <-drained:
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("with an open stream: %v", err)
+			}
+		case <-r.Context().Done():
+		}
+	})
+	var once sync.Once
+	cfg.Turn = func(context.Context, net.Addr) (func(), error) { // among the frames that come with the greeting
+		once.Do(func() { drained <- s.Drain(over) })
+		return func() {}, nil
+	}
+	var address string
+	address, s = serve(t, cfg)
+	c := connect(t, address)
+	first := bytes.NewBufferString(http2.ClientPreface)
+	all := http2.NewFramer(first, nil)
+	c.must(all.WriteSettings())
+	get := c.block(":method", http.MethodGet, ":scheme", "http", ":path", "/", ":authority", "x")
+	c.must(all.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: get, EndStream: true, EndHeaders: true}))
+	for range 100 {
+		c.must(all.WriteWindowUpdate(0, 1))
+	}
+	c.write(first.Bytes())
+	for {
+		if f, ok := c.next().(*http2.DataFrame); ok && f.StreamEnded() {
+			return
+		}
 	}
 }
 
