@@ -116,6 +116,10 @@ func kubeSourceGroup() Group {
 			Old: `case now < f.at:`, New: `case false:`, Tests: "TestAWatchOfARestoredEtcdDoesNotBegin",
 		},
 		{
+			Name: "kube-source-refused-node-decides", Bug: "an apiserver that does not know the node decides a review", File: "client.go",
+			Old: `	case http.StatusUnauthorized, http.StatusForbidden: // this node's credentials, or its rights`, New: `	case http.StatusPaymentRequired:`, Tests: "TestAnApiserverThatRefusesTheNodeDoesNotDecide",
+		},
+		{
 			Name: "kube-source-asks-the-starting", Bug: "an apiserver that is not ready is asked again and again", File: "client.go",
 			Old: `if err != nil && !errors.Is(ctx.Err(), context.Canceled) {`, New: `if false {`, Tests: "TestAnApiserverThatIsNotReadyIsAvoided",
 		},

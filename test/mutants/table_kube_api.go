@@ -392,6 +392,16 @@ func kubeTransitionGroup() Group {
 func kubeUpstreamGroup() Group {
 	return Group{Package: "internal/kube/upstream", Mutants: []Mutant{
 		{
+			Name: "kube-api-refusal-of-the-node", Bug: "an apiserver's 401 to the node is passed on to its client", File: "upstream.go",
+			Old: `	if resp.StatusCode == http.StatusUnauthorized {
+		return true
+	}`, New: ``, Tests: "TestARefusalByAnApiserverThatStarts",
+		},
+		{
+			Name: "kube-api-refused-impersonation", Bug: "that the node may not impersonate is passed on to its client", File: "upstream.go",
+			Old: `return bytes.Contains(text, []byte("cannot impersonate resource"))`, New: `return text == nil`, Tests: "TestARefusalByAnApiserverThatStarts",
+		},
+		{
 			Name: "kube-api-refusal-of-starting", Bug: "a refusal by an apiserver that starts is passed on", File: "upstream.go",
 			Old: `err = u.refusal(r, server, resp)`, New: ``, Tests: "TestARefusalByAnApiserverThatStarts",
 		},

@@ -15,7 +15,6 @@ import (
 
 	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
-	"github.com/shardwatch/shardwatch/internal/kube/source"
 )
 
 // Apiservers are asked for decisions; a [source.Client].
@@ -270,15 +269,4 @@ func unauthorized(why string) *object.Status {
 func (g *Guard) later(err error) *object.Status {
 	g.refused.Add(1)
 	return &object.Status{Code: http.StatusTooManyRequests, Reason: "TooManyRequests", RetryAfter: 1, Message: fmt.Sprintf("who may read this cannot be decided now: %v", err)}
-}
-
-// decisive reports whether a failure of a review is an answer: the apiserver
-// does not take the question, and will not take it later.
-func decisive(err error) bool {
-	switch code := source.CodeOf(err); code {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusRequestTimeout:
-		return false // ours, or for a while
-	default:
-		return code >= 400 && code < 500
-	}
 }

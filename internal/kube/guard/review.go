@@ -1,6 +1,10 @@
 package guard
 
-import "context"
+import (
+	"context"
+
+	"github.com/shardwatch/shardwatch/internal/kube/source"
+)
 
 // The paths of reviews.
 const (
@@ -63,7 +67,7 @@ func (g *Guard) reviewToken(ctx context.Context, token string) (*Identity, error
 	in, out := tokenReview{typeMeta: typeMeta{"authentication.k8s.io/v1", "TokenReview"}}, tokenReview{}
 	in.Spec.Token = token
 	server, err := g.cfg.Apiservers.Post(ctx, tokenReviews, &in, &out)
-	if err != nil && !decisive(err) {
+	if err != nil && !source.Decisive(err) {
 		return nil, err
 	}
 	g.tokens.Add(1)
@@ -83,7 +87,7 @@ func (g *Guard) reviewAccess(ctx context.Context, id *Identity, a *Attributes) (
 		Fields: selectorOf(a.FieldSelector), Labels: selectorOf(a.LabelSelector),
 	}
 	server, err := g.cfg.Apiservers.Post(ctx, accessReviews, &in, &out)
-	if err != nil && !decisive(err) {
+	if err != nil && !source.Decisive(err) {
 		return false, err
 	}
 	g.accesses.Add(1)

@@ -162,7 +162,7 @@ func (c *Client) Post(ctx context.Context, path string, in, out any) (server str
 	var errs []error
 	for _, server := range c.Servers() {
 		err := c.post(ctx, server, path, body, out)
-		if code := CodeOf(err); err == nil || code >= 400 && code < 500 && code != http.StatusTooManyRequests {
+		if err == nil || Decisive(err) {
 			return server, err
 		}
 		errs = append(errs, err)
@@ -299,6 +299,19 @@ func CodeOf(err error) int {
 		return status.Code
 	}
 	return 0
+}
+
+// Decisive reports whether a failure of a Post is an answer: the apiserver does not take the object, and
+// will not take it later.
+func Decisive(err error) bool {
+	switch code := CodeOf(err); code {
+	case http.StatusUnauthorized, http.StatusForbidden: // this node's credentials, or its rights
+		return false
+	case http.StatusTooManyRequests, http.StatusRequestTimeout:
+		return false
+	default:
+		return code >= 400 && code < 500
+	}
 }
 
 // MayFollow reports whether a resource may be followed later, after a failure of Follow: not if

@@ -425,3 +425,37 @@ func TestAnApiserverThatIsNotReadyIsAvoided(t *testing.T) {
 		}
 	}
 }
+
+// An apiserver that does not take this node's credentials, or does not answer for a while, does not decide
+// about an object: another one is asked, and asked first from then on.
+func TestAnApiserverThatRefusesTheNodeDoesNotDecide(t *testing.T) {
+	for code, decides := range map[int]bool{401: false, 403: false, 408: false, 429: false, 500: false, 400: true, 404: true, 422: true} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			var asked [2]int
+			cfg := source.Defaults()
+			for i := range asked {
+				s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					if asked[i]++; i == 0 {
+						w.WriteHeader(code)
+					}
+					_, _ = io.WriteString(w, "{}")
+				}))
+				defer s.Close()
+				cfg.Servers, cfg.HTTP = append(cfg.Servers, s.URL), s.Client() // all of them have one certificate
+			}
+			c, err := source.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				server, err := c.Post(t.Context(), "/reviews", struct{}{}, &struct{}{})
+				if decides && (server != cfg.Servers[0] || source.CodeOf(err) != code) || !decides && (server != cfg.Servers[1] || err != nil) {
+					t.Errorf("%q has answered: %v", server, err)
+				}
+			}
+			if want := map[bool][2]int{true: {2, 0}, false: {1, 2}}[decides]; asked != want {
+				t.Errorf("apiservers were asked %v times, want %v", asked, want)
+			}
+		})
+	}
+}

@@ -218,18 +218,37 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errors.Join(errs...)
 }
 
-// refusal fails if an apiserver that is not ready refuses a list or watch: one that has just started
-// knows neither roles nor service accounts, and a reflector that is refused lists.
+// refusal fails if a list or watch is refused for a reason that is not the client's: a reflector that is
+// refused lists. An apiserver that has just started knows neither roles nor service accounts.
 func (u *upstream) refusal(r *http.Request, server string, resp *http.Response) error {
 	if resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden || !listsOrWatches(r) {
 		return nil
 	}
-	err := u.cfg.Source.Ready(r.Context(), server)
+	var err error
+	if refusesNode(resp) {
+		err = errors.New("the apiserver does not take this node's credentials")
+	} else if err = u.cfg.Source.Ready(r.Context(), server); err != nil {
+		err = fmt.Errorf("the apiserver is not ready: %w", err)
+	}
 	if err != nil {
 		_ = resp.Body.Close()
-		return fmt.Errorf("%d by an apiserver that is not ready: %w", resp.StatusCode, err)
+		return fmt.Errorf("%s: %d: %w", server, resp.StatusCode, err)
 	}
 	return nil
+}
+
+// refusesNode reports whether an apiserver refuses this node, and not its client: that one is known, so
+// 401 is never for it. Apiservers refuse an impersonation in these words.
+func refusesNode(resp *http.Response) bool {
+	if resp.StatusCode == http.StatusUnauthorized {
+		return true
+	}
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // a failure comes again with the rest
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(text), resp.Body), resp.Body}
+	return bytes.Contains(text, []byte("cannot impersonate resource"))
 }
 
 // listsOrWatches reports whether a request is one of a reflector.

@@ -185,22 +185,30 @@ func TestAFailureOfAListIsTriedAgain(t *testing.T) {
 }
 
 // An apiserver that is not ready refuses what it would allow later: another one is asked, and without one
-// the reflector is to try again. It lists after 401 and 403.
+// the reflector is to try again. It lists after 401 and 403. An apiserver that refuses this node is as one
+// that does not answer.
 func TestARefusalByAnApiserverThatStarts(t *testing.T) {
-	refuses := func(code, ready int) string {
+	answers := func(code, ready int, why string) string {
 		return record(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/readyz" {
 				w.WriteHeader(ready)
 				return
 			}
 			w.WriteHeader(code)
+			_, _ = io.WriteString(w, why)
 		}).url
 	}
+	refuses := func(code, ready int) string { return answers(code, ready, `User "a" cannot list resource "secrets"`) }
+	notTheNode := answers(403, 200, `User "the-node" cannot impersonate resource "users"`)
 	for _, c := range []struct {
 		method, path string
 		servers      []string
 		want         int
 	}{
+		{http.MethodGet, "/api/v1/secrets", []string{refuses(401, 200)}, 429},
+		{http.MethodGet, "/api/v1/secrets?watch=1", []string{refuses(401, 200), record(t, nil).url}, 200},
+		{http.MethodGet, "/api/v1/secrets", []string{notTheNode}, 429},
+		{http.MethodGet, "/api/v1/secrets?watch=1", []string{notTheNode, record(t, nil).url}, 200},
 		{http.MethodGet, "/api/v1/secrets?watch=1", []string{refuses(403, 500)}, 429},
 		{http.MethodGet, "/api/v1/secrets", []string{refuses(401, 403)}, 429},
 		{http.MethodGet, "/api/v1/secrets", []string{refuses(401, 500), record(t, nil).url}, 200},
@@ -212,6 +220,12 @@ func TestARefusalByAnApiserverThatStarts(t *testing.T) {
 		passing(t, nil, c.servers...).ServeHTTP(w, httptest.NewRequest(c.method, c.path, http.NoBody))
 		if w.Code != c.want {
 			t.Errorf("%s %s: %d %s, want %d", c.method, c.path, w.Code, w.Body, c.want)
+		}
+		if w.Code == 403 && !strings.Contains(w.Body.String(), "cannot list") {
+			t.Errorf("%s %s: refused with %q, not with the apiserver's reason", c.method, c.path, w.Body)
+		}
+		if (w.Header().Get("Retry-After") != "") != (w.Code == 429) {
+			t.Errorf("%s %s: Retry-After %q", c.method, c.path, w.Header().Get("Retry-After"))
 		}
 	}
 }
