@@ -54,6 +54,10 @@ func pumpGroup() Group {
 			Old: `if c.first != nil || c.woken.Load() != nil {`, New: `if c.first != nil {`, Tests: "TestATaskThatIsWokenAsAVisitEnds",
 		},
 		{
+			Name: "pump-late-wake-stays", Bug: "a wake after the last stream was closed keeps pumps from the next one", File: "pump.go",
+			Old: `if p.streams == 1 && p.due.any() {`, New: `if false {`, Tests: "TestAWakeAfterTheLastStream",
+		},
+		{
 			Name: "pump-writes-each-turn", Bug: "writes after each stream's turn", File: "pump.go",
 			Old: `	s.out.own = nil
 `, New: `	s.out.own = nil

@@ -2,17 +2,7 @@ package pump
 
 // OpenAt is Open of a stream that a transport carries and gRPC does not. Its client reads the
 // bytes of SendBytes, and no messages.
-func (p *Pumps) OpenAt(client string, to Transport) *Stream {
-	s := &Stream{out: output{to: to}}
-	s.conn = to.Attach(func() any { return p.newConn() }).(*Conn) //nolint:forcetypeassert // nothing else is attached
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.work.L = &p.mu
-	p.streams++
-	s.client = p.due.open(client)
-	s.conn.client = s.client
-	return s
-}
+func (p *Pumps) OpenAt(client string, to Transport) *Stream { return p.open(client, &Stream{}, to) }
 
 // SendBytes sends bytes at the end of the turn at the latest, as Send does messages.
 func (s *Stream) SendBytes(b []byte) error {

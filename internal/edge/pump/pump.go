@@ -156,11 +156,21 @@ func (p *Pumps) Open(ctx context.Context, client string, plain Messages) *Stream
 	transport := grpc.ServerTransportStreamFromContext(ctx)
 	s.out.says, _ = transport.(Announcer)
 	if t, ok := transport.(Transport); ok {
-		s.out.to = t
-		s.conn = t.Attach(func() any { return p.newConn() }).(*Conn) //nolint:forcetypeassert // nothing else is attached
-	} else {
-		s.conn = p.newConn()
+		return p.open(client, s, t)
 	}
+	s.conn = p.newConn()
+	return p.enter(client, s)
+}
+
+// open opens a stream that a transport carries.
+func (p *Pumps) open(client string, s *Stream, to Transport) *Stream {
+	s.out.to = to
+	s.conn = to.Attach(func() any { return p.newConn() }).(*Conn) //nolint:forcetypeassert // nothing else is attached
+	return p.enter(client, s)
+}
+
+// enter counts a stream in.
+func (p *Pumps) enter(client string, s *Stream) *Stream {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.work.L = &p.mu

@@ -456,24 +456,32 @@ func TestStreamsThatComeAndGoLeaveNoPumps(t *testing.T) {
 
 // A task that is woken after its stream was closed, as by an event that comes at the same time,
 // starts no pump: nothing orders it before Wait, and the race detector reports it. A stream
-// that is opened later, of the same connection or another, is served.
+// that is opened later, of the same connection or another, is served, of gRPC or not.
 func TestAWakeAfterTheLastStream(t *testing.T) {
 	var pumps pump.Pumps
 	c := new(connection)
-	for i := range 200 {
-		s := open(&pumps, c, nil)
-		task := newCounter(s)
-		task.ran = make(chan int64)
-		task.task.Start()
-		<-task.ran
+	for i := range 400 {
+		var s *stream
+		if i < 200 {
+			s = open(&pumps, c, nil)
+		} else {
+			s = &stream{Stream: pumps.OpenAt("", &transport{c: c})}
+		}
+		tasks := [2]*counter{newCounter(s), newCounter(s)}
+		for _, task := range tasks {
+			task.ran = make(chan int64)
+			task.task.Start()
+			<-task.ran
+		}
 		s.Close()
 		if i%2 > 0 {
 			c = new(connection)
 		}
 		var late sync.WaitGroup
-		late.Go(task.task.Wake)
+		late.Go(tasks[0].task.Wake)
 		pumps.Wait()
 		late.Wait()
+		tasks[1].task.Wake() // no pump is left to see it
 	}
 }
 
