@@ -35,7 +35,8 @@ import (
 
 // tier is the tier's API before apiservers, with a count of its requests.
 type tier struct {
-	url string
+	url    string
+	server *api.Server
 
 	mu     sync.Mutex
 	lists  map[string]int // guarded by mu; by User-Agent: lists, and watches that begin with the state
@@ -82,6 +83,7 @@ func (c *cluster) tier(t *testing.T, change func(*api.Config), tune func(*guard.
 	if err != nil {
 		t.Fatal(err)
 	}
+	tier.server = server
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {

@@ -33,6 +33,17 @@ func grpcserverGroup() Group {
 			Old: `c.resetLocked(w.id, http2.ErrCodeInternal)`, New: `c.resetLocked(w.id, http2.ErrCodeNo)`, Tests: "TestWebRequestsThatFail",
 		},
 		{
+			Name: "web-cut-resets", Bug: "an answer that is cut ends with a reset", File: "web.go",
+			Old: `		w.endLocked()
+	} else if`, New: `		w.conn.resetLocked(w.id, http2.ErrCodeInternal)
+		w.conn.flushLocked()
+	} else if`, Tests: "TestCutAnswer",
+		},
+		{
+			Name: "web-cut-without-headers", Bug: "a request whose answer is cut before its headers fails", File: "web.go",
+			Old: `http2.ErrCodeRefusedStream`, New: `http2.ErrCodeInternal`, Tests: "TestCutBeforeTheAnswer",
+		},
+		{
 			Name: "web-without-deadline", Bug: "waits without end for a client that does not read an answer", File: "web.go",
 			Old: `w.at(1, at, w.abort)`, New: `w.at(1, at, func() {})`, Tests: "TestWebRequestsThatFail",
 		},

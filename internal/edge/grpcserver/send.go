@@ -40,7 +40,10 @@ func (s *stream) send(now bool, wait func(), parts ...[]byte) error {
 			return err
 		}
 	}
-	left := sizeOf(parts)
+	left := 0
+	for _, p := range parts {
+		left += len(p)
+	}
 	large := left > maxOut && wait == nil
 	for burst := 0; left > 0; {
 		if burst == 0 || burst >= maxOut || !s.canSendLocked() {
@@ -64,13 +67,6 @@ func (s *stream) send(now bool, wait func(), parts ...[]byte) error {
 		c.flushLocked()
 	}
 	return nil
-}
-
-func sizeOf(parts [][]byte) (n int) {
-	for _, p := range parts {
-		n += len(p)
-	}
-	return n
 }
 
 // canSendLocked reports whether the stream may send something, were no other one waiting.

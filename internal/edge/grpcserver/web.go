@@ -3,7 +3,6 @@ package grpcserver
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"os"
 	"strconv"
@@ -52,7 +51,7 @@ func (w *web) requestOf(f *http2.MetaHeadersFrame, r *callhead.Request) *http.Re
 	}
 	out.RemoteAddr = w.conn.net.RemoteAddr().String()
 	if !f.StreamEnded() {
-		out.Body = w.body()
+		out.Body = webBody{w}
 	}
 	if p, ok := peer.FromContext(w.ctx); ok {
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
@@ -115,7 +114,7 @@ func (w *web) sendHeaderLocked(code int) error {
 	b.Field(":status", strconv.Itoa(code))
 	for name, values := range w.header {
 		name = strings.ToLower(name)
-		if ofConnection(name) {
+		if callhead.OfConnection(name) {
 			continue
 		}
 		for _, v := range values {
@@ -126,15 +125,6 @@ func (w *web) sendHeaderLocked(code int) error {
 		return w.overflowLocked()
 	}
 	return nil
-}
-
-// ofConnection reports whether HTTP/2 has no such header: RFC 9113, 8.2.2.
-func ofConnection(name string) bool {
-	switch name {
-	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade", "trailer":
-		return true
-	}
-	return false
 }
 
 // Write implements http.ResponseWriter. It waits while the client does not take the bytes.
@@ -204,9 +194,13 @@ func (w *web) end() {
 	c := w.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w.waitForRoomLocked(); w.gone {
-		return
+	if w.waitForRoomLocked(); !w.gone {
+		w.endLocked()
 	}
+}
+
+func (w *web) endLocked() {
+	c := w.conn
 	c.out.head(http2.FrameData, http2.FlagDataEndStream, w.id, 0)
 	c.keep.sent()
 	if w.halfClosed {
@@ -215,6 +209,19 @@ func (w *web) end() {
 		c.resetLocked(w.id, http2.ErrCodeNo) // the client need not send the rest: RFC 9113, 8.1
 	}
 	c.flushLocked()
+}
+
+// Cut ends the answer where it is, as if it were whole: the end of a stream needs no window. A write that waits
+// fails. Without headers the client is to send its request again. Any goroutine may call it until the end.
+func (w *web) Cut() {
+	w.conn.mu.Lock()
+	defer w.conn.mu.Unlock()
+	if w.headed && !w.gone {
+		w.endLocked()
+	} else if !w.gone {
+		w.conn.resetLocked(w.id, http2.ErrCodeRefusedStream)
+		w.conn.flushLocked()
+	}
 }
 
 // abort ends the stream so that the client recognizes an incomplete answer.
@@ -227,8 +234,6 @@ func (w *web) abort() {
 		c.flushLocked()
 	}
 }
-
-func (w *web) body() io.ReadCloser { return webBody{w} }
 
 // webBody is the body of a request.
 type webBody struct{ *web }

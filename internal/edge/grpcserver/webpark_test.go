@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -22,6 +23,8 @@ import (
 type parkedAnswer interface {
 	http.ResponseWriter
 	FlushError() error
+	SendFramed(wait func(), parts ...[]byte) error
+	Cut()
 	Park()
 	End()
 }
@@ -88,12 +91,97 @@ func TestParkedAnswer(t *testing.T) {
 	if lines.Scan() || lines.Err() != nil {
 		t.Errorf("after the end: %q, %v", lines.Text(), lines.Err())
 	}
+	stop(t, s)
+}
+
+// TestCutAnswer has answers whose clients read nothing end like whole ones, where they are. None of them
+// holds the server up.
+func TestCutAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		window uint32 // of the client, in bytes
+		bytes  int    // that the answer has; more than the client takes, or none
+	}{
+		"at rest":              {window: 1 << 16},
+		"the window is closed": {window: 1 << 16, bytes: 1 << 20},
+		"the socket is full":   {window: 1 << 30, bytes: 64 << 20},
+	} {
+		for _, reads := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, reads %t", name, reads), func(t *testing.T) { testCut(t, c.window, c.bytes, reads) })
+		}
+	}
+}
+
+func testCut(t *testing.T, window uint32, bytes int, reads bool) {
+	_, url, s, answers := startParking(t)
+	client := greet(t, strings.TrimPrefix(url, "http://"), http2.Setting{ID: http2.SettingInitialWindowSize, Val: window})
+	client.must(client.WriteWindowUpdate(0, window))
+	client.open(1, true, ":method", http.MethodGet, ":scheme", "http", ":path", "/", ":authority", "x")
+	p := <-answers
+	if err := p.FlushError(); err != nil {
+		t.Fatal(err)
+	}
+	wrote := make(chan error, 1)
+	if bytes > 0 {
+		waits := make(chan struct{})
+		announce := sync.OnceFunc(func() { close(waits) })
+		go func() { wrote <- p.SendFramed(announce, make([]byte, bytes)) }()
+		<-waits
+	} else {
+		wrote <- io.EOF
+	}
+	p.Cut()
+	select {
+	case err := <-wrote:
+		if err == nil {
+			t.Error("a write that waits for the client succeeds")
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("a write still waits for the client")
+	}
+	p.Cut() // nothing is left to end
+	p.End()
+	if reads {
+		if _, content, reset := client.answer(1); reset != 0 || bytes > 0 && (len(content) == 0 || len(content) >= bytes) {
+			t.Errorf("the client reads %d bytes of %d, and a reset with %v", len(content), bytes, reset)
+		}
+		client.alive()
+	}
+	stop(t, s)
+}
+
+// stop fails unless a server stops.
+func stop(t *testing.T, s *grpcserver.Server) {
+	t.Helper()
 	stopped := make(chan struct{})
 	go func() { s.Stop(); close(stopped) }()
 	select {
 	case <-stopped: // it waits for handlers
 	case <-time.After(time.Minute):
 		t.Fatal("an answer that has ended holds the server up")
+	}
+}
+
+// A request whose answer is cut before its headers is sent again.
+func TestCutBeforeTheAnswer(t *testing.T) {
+	requests := 0
+	cfg := config()
+	cfg.HTTP = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if requests++; requests == 1 {
+			w.(parkedAnswer).Cut()
+		}
+	})
+	address, _ := serve(t, cfg)
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	client := &http.Client{Transport: &http.Transport{Protocols: &protocols}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Get("http://" + address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if requests != 2 || resp.StatusCode != http.StatusOK {
+		t.Errorf("%d requests, the last one with %s", requests, resp.Status)
 	}
 }
 

@@ -371,7 +371,7 @@ func TestAStateIsNotHeldForASlowClient(t *testing.T) {
 					answer: &answer{s: &Server{cfg: cfg}, f: x.feed, q: &request{resource: pods()}, kind: source.Kind{APIVersion: "v1", Kind: "Pod"}, client: budget.Client{Name: "a", Max: budget.HalfOfTotal}},
 					w:      w, ctx: t.Context(), control: http.NewResponseController(w), wake: wait.NewBell(),
 				}
-				s.stuck = port.NewWatchdog(s.control, writeTime)
+				s.stuck = port.NewWatchdog(w, s.control, writeTime)
 				defer s.stuck.End()
 				defer s.close()
 				state, err := x.cache.At(t.Context(), 0)

@@ -153,7 +153,7 @@ func (x *fanned) view(t *testing.T, namespace, labels, fields string, from int, 
 	}
 	v := &viewer{matches: func(p *pod) bool { return p != nil && (namespace == "" || p.namespace == namespace) && matches(p) }, from: from}
 	v.stream = &stream{answer: &answer{s: &Server{}, f: x.feed, q: q, kind: source.Kind{APIVersion: "v1", Kind: "Pod"}}, w: v, control: http.NewResponseController(v), wake: wait.NewBell()}
-	v.stuck = port.NewWatchdog(v.control, time.Hour)
+	v.stuck = port.NewWatchdog(v, v.control, time.Hour)
 	v.sent = kv.Revision(10 + from)
 	if v.watcher, err = x.cache.Watch(pods().InNamespace(namespace), v.sent+1, v.wake); err != nil {
 		t.Fatal(err)

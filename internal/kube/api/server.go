@@ -66,7 +66,9 @@ type Config struct {
 	Patience time.Duration
 	// BookmarkEvery is the interval between bookmarks of a watch.
 	BookmarkEvery time.Duration
-	Logger        *slog.Logger
+	// WriteTime is for how long the client of a watch may read nothing. The watch then ends.
+	WriteTime time.Duration
+	Logger    *slog.Logger
 }
 
 // Defaults returns the Config of a production node, without Source, Guard,
@@ -74,7 +76,7 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		Cache: cache.Defaults(), PastBytes: 32 << 20, MaxFeeds: 200, Idle: 10 * time.Minute,
-		Patience: 10 * time.Second, BookmarkEvery: time.Minute,
+		Patience: 10 * time.Second, BookmarkEvery: time.Minute, WriteTime: writeTime,
 		// With a guard's 10 seconds and the time of a review: less than 15 seconds.
 		Recheck: 3 * time.Second,
 	}
@@ -88,7 +90,7 @@ func (c *Config) Validate() error {
 	}
 	for name, value := range map[string]int64{
 		"PastBytes": c.PastBytes, "MaxFeeds": int64(c.MaxFeeds), "Idle": int64(c.Idle), "Patience": int64(c.Patience), "BookmarkEvery": int64(c.BookmarkEvery),
-		"Recheck": int64(c.Recheck),
+		"Recheck": int64(c.Recheck), "WriteTime": int64(c.WriteTime),
 	} {
 		if value <= 0 {
 			errs = append(errs, fmt.Errorf("kube: %s must be above 0", name))

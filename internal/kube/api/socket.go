@@ -42,7 +42,7 @@ func (s *stream) serveSocket(r *http.Request, state *keytree.Snapshot) {
 		})
 		s.w = port.NewSocket(conn)
 		s.control = http.NewResponseController(s.w)
-		s.stuck = port.NewWatchdog(s.control, writeTime)
+		s.stuck = port.NewWatchdog(s.w, s.control, s.s.cfg.WriteTime)
 		defer s.stuck.End()
 		if served = state == nil || s.initial(state); served {
 			s.serve(r.WithContext(ctx))

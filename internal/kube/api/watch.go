@@ -19,7 +19,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// writeTime is how long a client may read nothing.
+// writeTime is how long a client may read nothing; see Config.WriteTime.
 const writeTime = 30 * time.Second
 
 // stream is a watch that is being served.
@@ -71,7 +71,7 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return object.Later(err)
 	}
 	s := &stream{answer: a, w: w, held: held, ctx: r.Context(), control: http.NewResponseController(w), began: time.Now(), wake: wait.NewBell()}
-	s.stuck = port.NewWatchdog(s.control, writeTime)
+	s.stuck = port.NewWatchdog(w, s.control, s.s.cfg.WriteTime)
 	a.f.users.Add(1)
 	var state *keytree.Snapshot
 	var err error

@@ -12,7 +12,7 @@ func TestAWriteThatTakesTooLongEnds(t *testing.T) {
 	ended := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		defer close(ended)
-		d := NewWatchdog(http.NewResponseController(w), 10*time.Millisecond)
+		d := NewWatchdog(w, http.NewResponseController(w), 10*time.Millisecond)
 		d.Begin()
 		var err error
 		for err == nil {
@@ -45,7 +45,7 @@ func (d *deadlines) SetWriteDeadline(at time.Time) error {
 // returned.
 func TestAWatchdogThatEndsLeavesTheWriterAlone(t *testing.T) {
 	w := &deadlines{set: make(chan time.Time, 10)}
-	d := NewWatchdog(http.NewResponseController(w), time.Hour)
+	d := NewWatchdog(w, http.NewResponseController(w), time.Hour)
 	d.bark()
 	if len(w.set) != 1 {
 		t.Fatal("the write did not end")
@@ -54,5 +54,26 @@ func TestAWatchdogThatEndsLeavesTheWriterAlone(t *testing.T) {
 	d.bark()
 	if len(w.set) != 1 {
 		t.Error("the writer of a handler that has returned is used")
+	}
+}
+
+// cut is a writer over HTTP/2.
+type cut struct {
+	*deadlines
+	ends chan struct{}
+}
+
+func (c *cut) Cut() { close(c.ends) }
+
+// TestAWatchOverHTTP2IsNotReset has a watchdog end an answer without a deadline, at which its stream would
+// be reset.
+func TestAWatchOverHTTP2IsNotReset(t *testing.T) {
+	w := &cut{&deadlines{httptest.NewRecorder(), make(chan time.Time, 10)}, make(chan struct{})}
+	d := NewWatchdog(w, http.NewResponseController(w), time.Millisecond)
+	d.Begin()
+	<-w.ends
+	d.End()
+	if len(w.set) > 0 {
+		t.Error("the answer has a deadline")
 	}
 }

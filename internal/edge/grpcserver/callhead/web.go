@@ -34,3 +34,12 @@ func (r *Request) Web(f *http2.MetaHeadersFrame) *http.Request {
 	}
 	return out
 }
+
+// OfConnection reports whether HTTP/2 has no such header: RFC 9113, 8.2.2.
+func OfConnection(name string) bool {
+	switch name {
+	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade", "trailer":
+		return true
+	}
+	return false
+}
