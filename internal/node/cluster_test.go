@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 
 // patience is how long a test waits for what must come. It is never used up
 // when all is well.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // cluster is some nodes in this process, with real sockets, in front of an
 // etcd.

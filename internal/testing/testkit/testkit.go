@@ -9,7 +9,7 @@ import (
 
 // Patience bounds the wait of a test for an expected condition. A passing test never waits that
 // long.
-const Patience = time.Minute
+const Patience = 2 * time.Minute
 
 // pause is the time between two looks.
 const pause = 5 * time.Millisecond
