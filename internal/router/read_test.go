@@ -815,6 +815,12 @@ func TestRouterReportsItsState(t *testing.T) {
 			t.Errorf("present elsewhere: %d, %v", got, err)
 		}
 		n.Gate(1).Limit(0)
+		small := n.r.RevisionSize()
+		now = n.h.Commit(cachetest.Put("a", strings.Repeat("v", 1<<20)))
+		synctest.Wait()
+		if large := n.r.RevisionSize(); small <= 0 || small > 1<<10 || large < 1<<15 {
+			t.Errorf("revisions have %d bytes, and %d after one of 1 MiB", small, large)
+		}
 		n.Gate(3).Limit(now)
 		ahead := n.h.Commit(cachetest.Put("a", "2"))
 		synctest.Wait()
@@ -838,7 +844,7 @@ func TestRouterReportsItsState(t *testing.T) {
 		}
 	})
 	r := router.New(router.Config{Shards: cachetest.NewNode("here", cachetest.New(), nil), Clock: cachetest.New(), Self: "here"})
-	if r.Newest() != 0 || r.History() != (kv.HistoryID{}) || r.Elsewhere(kv.Range{}) != nil || r.Here(kv.Range{}) {
+	if r.Newest() != 0 || r.RevisionSize() != 0 || r.History() != (kv.HistoryID{}) || r.Elsewhere(kv.Range{}) != nil || r.Here(kv.Range{}) {
 		t.Error("a router without a map knows something")
 	}
 	_, err := r.Read(t.Context(), router.ReadRequest{})

@@ -224,6 +224,24 @@ func (r *Router) Newest() kv.Revision {
 	return newest
 }
 
+// RevisionSize returns the mean size of a revision in the windows of this node, in bytes, or of a key
+// in its states if that is more; 0 when it has none.
+func (r *Router) RevisionSize() int64 {
+	m := r.cfg.Shards.Map()
+	if m == nil {
+		return 0
+	}
+	var window, batches, state, keys int64
+	for i := range m.Shards {
+		if c := r.cfg.Shards.Replica(m.Shards[i].ID); c != nil {
+			s := c.Status()
+			window, batches = window+s.WindowBytes, batches+s.WindowBatches
+			state, keys = state+s.StateBytes, keys+int64(s.Keys)
+		}
+	}
+	return max(window/max(batches, 1), state/max(keys, 1))
+}
+
 // History returns the history that the cluster is at; the zero one while that is
 // not known.
 func (r *Router) History() kv.HistoryID {

@@ -116,6 +116,10 @@ func etcdwatchGroup() Group {
 			Old: `min(max(min(took, alone)-etcdWaits, least), most)`, New: `max(min(took, alone)-etcdWaits, least, 0*most)`, Tests: "TestReadsOfTheLogArePaced",
 		},
 		{
+			Name: "catch-up-large-values-cheap", Bug: "a read of large values counts no more than one of small ones", File: "paces.go",
+			Old: `time.Duration(size)*byteCostsMost`, New: `0*time.Duration(size)`, Tests: "TestReadsOfTheLogArePaced",
+		},
+		{
 			Name: "catch-up-parts-small", Bug: "a watch that is far behind has etcd read its log for each 64 KiB", File: "past.go",
 			Old: `p.of.cfg.Budget.Grow(x.holder, budget.CatchUps, int64(size-x.size), int64(x.size))`, New: `false`, Tests: "TestPartsOfTheLogKeepWhatFits",
 		},

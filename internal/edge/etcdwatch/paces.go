@@ -26,11 +26,12 @@ const (
 	// etcdWaits is the mean time until etcd begins to read, which costs etcd nothing: it looks every 0.1 s for
 	// watches that need its log (mvcc/watchable_store.go, watchResyncPeriod). The time beyond it is the cost of
 	// the read, within revisionCosts and revisionCostsMost for each revision that etcd has read. etcd takes 2 to
-	// 5 µs for small values, and about 10 µs more for each 10 KiB of a larger one. What a read takes beyond that
-	// is the wait for a busy processor or disk: it is no work of this client.
+	// 5 µs for a revision, and about a nanosecond for each of its bytes, byteCostsMost. What a read takes beyond
+	// that is the wait for a busy processor or disk, which is no work of this client.
 	etcdWaits         = 60 * time.Millisecond
 	revisionCosts     = 2 * time.Microsecond
 	revisionCostsMost = 25 * time.Microsecond
+	byteCostsMost     = time.Nanosecond
 	// endTogether is how much later than the first one a part ends that shares its read.
 	endTogether = 20 * time.Millisecond
 	// paceBurst is the part of the pause that a client need not make which has not read for a
@@ -60,8 +61,8 @@ func (p paces) begin(client string, now time.Time) (pause time.Duration) {
 	return 0
 }
 
-// took notes that a read of a client has ended, for which etcd has read so many revisions.
-func (p paces) took(client string, took time.Duration, ended time.Time, revisions kv.Revision) {
+// took notes that a read of a client has ended, for which etcd has read so many revisions of so many bytes each.
+func (p paces) took(client string, took time.Duration, ended time.Time, revisions kv.Revision, size int64) {
 	free := ended.Add(-paceBurst)
 	maps.DeleteFunc(p, func(_ string, x pace) bool { return x.next.Before(free) && x.begun == 0 })
 	x := p[client]
@@ -70,7 +71,7 @@ func (p paces) took(client string, took time.Duration, ended time.Time, revision
 		x.next = free
 	}
 	if alone := ended.Sub(x.ended); alone > endTogether {
-		least, most := time.Duration(revisions)*revisionCosts, time.Duration(revisions)*revisionCostsMost
+		least, most := time.Duration(revisions)*revisionCosts, time.Duration(revisions)*(revisionCostsMost+time.Duration(size)*byteCostsMost)
 		x.next = x.next.Add(paceRatio * min(max(min(took, alone)-etcdWaits, least), most))
 	}
 	if most := ended.Add(maxPace); x.next.After(most) {

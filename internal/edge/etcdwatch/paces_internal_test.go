@@ -19,7 +19,7 @@ func TestReadsOfTheLogArePaced(t *testing.T) {
 				now = now.Add(pause)
 			}
 			for _, later := range []time.Duration{0, endTogether / 10, endTogether / 5} { // parts of one read count once
-				p.took("many", took, now.Add(took+later), revisions)
+				p.took("many", took, now.Add(took+later), revisions, 0)
 			}
 			now = now.Add(took)
 			reads++
@@ -32,23 +32,27 @@ func TestReadsOfTheLogArePaced(t *testing.T) {
 		}
 	}
 	p, now := make(paces), time.Unix(1000, 0)
-	p.took("few", time.Hour, now, 300) // on a busy machine
+	p.took("few", time.Hour, now, 300, 0) // on a busy machine
 	if pause := p.begin("few", now); pause > 0 {
 		t.Errorf("after a long read of a short log: a pause of %v", pause)
 	}
+	p.took("large", time.Hour, now, 300, 1<<20) // 300 MiB keep etcd busy for longer
+	if pause := p.begin("large", now); pause != maxPace {
+		t.Errorf("after a long read of large values: a pause of %v, want %v", pause, maxPace)
+	}
 	p = make(paces)
-	p.took("many", time.Hour, now, 1_000_000)
+	p.took("many", time.Hour, now, 1_000_000, 0)
 	if pause := p.begin("many", now); pause != maxPace {
 		t.Errorf("after a long read: a pause of %v, want %v", pause, maxPace)
 	}
 	now = now.Add(maxPace)
-	p.took("other", short, now.Add(short), revisions)
+	p.took("other", short, now.Add(short), revisions, 0)
 	if pause := p.begin("other", now.Add(short)); pause > 0 {
 		t.Errorf("after one short read: a pause of %v", pause)
 	}
-	p.took("other", 0, now, 0)
+	p.took("other", 0, now, 0, 0)
 	now = now.Add(maxPace)
-	p.took("third", 0, now, 0)
+	p.took("third", 0, now, 0, 0)
 	if len(p) != 1 {
 		t.Errorf("%d clients are kept, want the one that reads", len(p))
 	}
@@ -66,13 +70,13 @@ func TestPartsBeyondOneReadWait(t *testing.T) {
 	if pause := p.begin("many", now); pause != beginAgain {
 		t.Errorf("one more pauses for %v, want %v", pause, beginAgain)
 	}
-	p.took("other", 0, now, 0)
+	p.took("other", 0, now, 0, 0)
 	if pause := p.begin("many", now); pause != beginAgain {
 		t.Errorf("after another client's read, one more pauses for %v, want %v", pause, beginAgain)
 	}
 	const cost, revisions = 50 * time.Millisecond, 5_000
 	now = now.Add(time.Second)
-	p.took("many", cost+etcdWaits, now, revisions)
+	p.took("many", cost+etcdWaits, now, revisions, 0)
 	pause := p.begin("many", now)
 	if want := paceRatio*cost - paceBurst; pause != want {
 		t.Errorf("after the read, one more pauses for %v, want %v", pause, want)

@@ -383,9 +383,10 @@ func (p *past) readPaced(x *part) (etcd.LogPage, error) {
 	if x.ctx.Err() != nil { // etcd reads on
 		took = time.Since(began)
 	}
+	size := p.of.cfg.Router.RevisionSize()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.paces.took(x.holder.Name, took, time.Now(), max(p.of.cfg.Router.Newest(), x.from)-x.from)
+	p.paces.took(x.holder.Name, took, time.Now(), max(p.of.cfg.Router.Newest(), x.from)-x.from, size)
 	return h, err
 }
 

@@ -69,7 +69,7 @@ func TestACatchUpWaitsForItsClientsPace(t *testing.T) {
 		log := new(counted)
 		p := newPast(&Streams{cfg: Config{Log: log}})
 		w := &watch{s: &stream{of: p.of, holder: budget.Client{Name: "busy"}}, readerKind: readerKind{rng: kv.Prefix("/a/")}, next: 5, before: 10}
-		p.paces.took("busy", time.Second, time.Now(), 100_000)
+		p.paces.took("busy", time.Second, time.Now(), 100_000, 0)
 		if _, _, ok := p.take(w); ok {
 			t.Fatal("there is something to take")
 		}
@@ -91,7 +91,7 @@ func TestACatchUpDoesNotWaitForAnotherClientsPace(t *testing.T) {
 		watchOf := func(client string) *watch {
 			return &watch{s: &stream{of: p.of, holder: budget.Client{Name: client}}, readerKind: readerKind{rng: kv.Prefix("/a/")}, next: 5, before: 10}
 		}
-		p.paces.took("busy", time.Second, time.Now(), 100_000)
+		p.paces.took("busy", time.Second, time.Now(), 100_000, 0)
 		busy, other := watchOf("busy"), watchOf("other")
 		p.take(busy)
 		synctest.Wait()
