@@ -104,7 +104,7 @@ func kubeAPIGroup() Group {
 		},
 		{
 			Name: "kube-api-withdrawn-preload", Bug: "a preloaded resource that is not served any more takes the node out of service", File: "feed.go",
-			Old: ` || s.over[r]`, New: ``, Tests: "TestAResourceThatIsNotServedAnyMoreIsPassedOn",
+			Old: `return s.over[r]`, New: `return false`, Tests: "TestAResourceThatIsNotServedAnyMoreIsPassedOn",
 		},
 		{
 			Name: "kube-difference-off", Bug: "--kube-delta off sends differences", File: "difference.go",
@@ -393,13 +393,26 @@ func kubeUpstreamGroup() Group {
 	return Group{Package: "internal/kube/upstream", Mutants: []Mutant{
 		{
 			Name: "kube-api-refusal-of-the-node", Bug: "an apiserver's 401 to the node is passed on to its client", File: "upstream.go",
-			Old: `	if resp.StatusCode == http.StatusUnauthorized {
-		return true
-	}`, New: ``, Tests: "TestARefusalByAnApiserverThatStarts",
+			Old: `return own.StatusCode == http.StatusUnauthorized`, New: `return false`, Tests: "TestARefusalByAnApiserverThatStarts",
+		},
+		{
+			Name: "kube-api-refusal-behind", Bug: "a 401 of the server behind an aggregated API counts as one to the node", File: "upstream.go",
+			Old: `return own.StatusCode == http.StatusUnauthorized`, New: `return true`, Tests: "TestARefusalByAnApiserverThatStarts",
+		},
+		{
+			Name: "kube-api-impersonation-of-the-client", Bug: "the refused impersonation of a client counts as one of the node", File: "upstream.go",
+			Old: `	if !u.cfg.Impersonate {
+		return false
+	}
+	text`, New: `	text`, Tests: "TestARefusalByAnApiserverThatStarts",
+		},
+		{
+			Name: "kube-api-avoided-for-a-minute", Bug: "an apiserver that answers what is passed on is told as avoided", File: "upstream.go",
+			Old: `u.cfg.Source.Answered(server, resp.StatusCode)`, New: ``, Tests: "TestAnAnswerEndsAvoidance",
 		},
 		{
 			Name: "kube-api-refused-impersonation", Bug: "that the node may not impersonate is passed on to its client", File: "upstream.go",
-			Old: `return bytes.Contains(text, []byte("cannot impersonate resource"))`, New: `return text == nil`, Tests: "TestARefusalByAnApiserverThatStarts",
+			Old: `return err == nil && refusedImpersonation.MatchString(status.Message)`, New: `return err == nil && status == nil`, Tests: "TestARefusalByAnApiserverThatStarts",
 		},
 		{
 			Name: "kube-api-refusal-of-starting", Bug: "a refusal by an apiserver that starts is passed on", File: "upstream.go",

@@ -264,10 +264,18 @@ func (c *Client) do(ctx context.Context, method, server, path, accept string, bo
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := c.cfg.HTTP.Do(req)
-	if i := slices.Index(c.cfg.Servers, server); i >= 0 && err == nil && resp.StatusCode < http.StatusInternalServerError {
-		c.failed[i].Store(nil)
+	if err == nil {
+		c.Answered(server, resp.StatusCode)
 	}
 	return resp, err
+}
+
+// Answered notes that a server has answered with a status: it is not avoided any more, unless it
+// reports a failure of its own.
+func (c *Client) Answered(server string, code int) {
+	if i := slices.Index(c.cfg.Servers, server); i >= 0 && code < http.StatusInternalServerError {
+		c.failed[i].Store(nil)
+	}
 }
 
 // maxFailure bounds the bytes read of an error response.

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -201,6 +202,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 			err = u.refusal(r, server, resp)
 		}
 		if err == nil {
+			u.cfg.Source.Answered(server, resp.StatusCode)
 			body = nil       // the transport reads it, until the response is closed
 			resp.Request = r // whose path is that of the API, also where the server's URL has one
 			return resp, nil
@@ -225,7 +227,7 @@ func (u *upstream) refusal(r *http.Request, server string, resp *http.Response) 
 		return nil
 	}
 	var err error
-	if refusesNode(resp) {
+	if u.refusesNode(r, server, resp) {
 		err = errors.New("the apiserver does not take this node's credentials")
 	} else if err = u.cfg.Source.Ready(r.Context(), server); err != nil {
 		err = fmt.Errorf("the apiserver is not ready: %w", err)
@@ -237,19 +239,42 @@ func (u *upstream) refusal(r *http.Request, server string, resp *http.Response) 
 	return nil
 }
 
-// refusesNode reports whether an apiserver refuses this node, and not its client: that one is known, so
-// 401 is never for it. Apiservers refuse an impersonation in these words.
-func refusesNode(resp *http.Response) bool {
+// refusesNode reports whether an apiserver refuses this node, and not its client. The client is known, so 401 is
+// not for it, but may come from the server behind an aggregated API: then the apiserver itself does not answer 401.
+func (u *upstream) refusesNode(r *http.Request, server string, resp *http.Response) bool {
 	if resp.StatusCode == http.StatusUnauthorized {
-		return true
+		version := r.Clone(r.Context())
+		version.URL = &url.URL{Path: "/version"}
+		out, err := u.at(server, version)
+		if err != nil {
+			return true
+		}
+		own, err := u.cfg.Streams.RoundTrip(out)
+		if err != nil {
+			return true
+		}
+		_ = own.Body.Close()
+		return own.StatusCode == http.StatusUnauthorized
+	}
+	if !u.cfg.Impersonate {
+		return false
 	}
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // a failure comes again with the rest
 	resp.Body = struct {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(text), resp.Body), resp.Body}
-	return bytes.Contains(text, []byte("cannot impersonate resource"))
+	enc := object.JSON
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), object.Protobuf.MediaType()) {
+		enc = object.Protobuf
+	}
+	status, err := object.ParseStatus(enc, text)
+	return err == nil && refusedImpersonation.MatchString(status.Message)
 }
+
+// refusedImpersonation is what apiservers say of an impersonation (apiserver/pkg/endpoints/filters/impersonation.go and
+// apiserver/pkg/endpoints/handlers/responsewriters). What a client has named is quoted there, with its quotes escaped.
+var refusedImpersonation = regexp.MustCompile(`(^|: )User "[^"\\]*" cannot impersonate resource "`)
 
 // listsOrWatches reports whether a request is one of a reflector.
 func listsOrWatches(r *http.Request) bool {

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,13 @@ import (
 // passing passes requests on to servers, over HTTP/1.1.
 func passing(t *testing.T, token func() (string, error), servers ...string) http.Handler {
 	t.Helper()
+	h, _ := passingBy(t, token, servers...)
+	return h
+}
+
+// passingBy is passing, and returns the client that knows the servers.
+func passingBy(t *testing.T, token func() (string, error), servers ...string) (http.Handler, *source.Client) {
+	t.Helper()
 	cfg := source.Defaults()
 	transport := httptest.NewTLSServer(nil).Client().Transport
 	cfg.Servers, cfg.HTTP = servers, &http.Client{Transport: transport}
@@ -28,7 +36,20 @@ func passing(t *testing.T, token func() (string, error), servers ...string) http
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(Config{Source: client, Streams: transport, Upgrades: transport, Token: token, Impersonate: token != nil})
+	return New(Config{Source: client, Streams: transport, Upgrades: transport, Token: token, Impersonate: token != nil}), client
+}
+
+// A server that has failed is not avoided any more once it has answered a request that was passed on.
+func TestAnAnswerEndsAvoidance(t *testing.T) {
+	for code, avoided := range map[int]bool{200: false, 404: false, 500: true} {
+		to := record(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
+		h, client := passingBy(t, nil, to.url)
+		client.Avoid(to.url, io.ErrUnexpectedEOF)
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody))
+		if why := client.Avoided(to.url); (why != nil) != avoided {
+			t.Errorf("after %d: avoided for %v", code, why)
+		}
+	}
 }
 
 // recorder is an apiserver that notes what it gets.
@@ -188,6 +209,7 @@ func TestAFailureOfAListIsTriedAgain(t *testing.T) {
 // the reflector is to try again. It lists after 401 and 403. An apiserver that refuses this node is as one
 // that does not answer.
 func TestARefusalByAnApiserverThatStarts(t *testing.T) {
+	impersonates := func() (string, error) { return "node", nil }
 	answers := func(code, ready int, why string) string {
 		return record(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/readyz" {
@@ -198,13 +220,33 @@ func TestARefusalByAnApiserverThatStarts(t *testing.T) {
 			_, _ = io.WriteString(w, why)
 		}).url
 	}
-	refuses := func(code, ready int) string { return answers(code, ready, `User "a" cannot list resource "secrets"`) }
-	notTheNode := answers(403, 200, `User "the-node" cannot impersonate resource "users"`)
+	forbids := func(ready int, why string) string {
+		status, err := json.Marshal(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "message": why})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answers(403, ready, string(status))
+	}
+	refuses := func(code, ready int) string {
+		if code == 403 {
+			return forbids(ready, `secrets is forbidden: User "a" cannot list resource "secrets" in API group "" at the cluster scope`)
+		}
+		return answers(code, ready, "Unauthorized")
+	}
+	notTheNode := forbids(200, `users "a" is forbidden: User "the-node" cannot impersonate resource "users" in API group "" at the cluster scope`)
+	notTheClient := forbids(200, `secrets is forbidden: User "a" cannot list resource "secrets" in API group "" in the namespace ": User \"a\" cannot impersonate resource \""`)
+	behind := record(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/apis/metrics.k8s.io/") {
+			w.WriteHeader(401)
+		}
+	}).url
 	for _, c := range []struct {
 		method, path string
 		servers      []string
 		want         int
 	}{
+		{http.MethodGet, "/apis/metrics.k8s.io/v1beta1/pods", []string{behind, refuses(401, 200)}, 401},
+		{http.MethodGet, "/api/v1/secrets", []string{notTheClient, record(t, nil).url}, 403},
 		{http.MethodGet, "/api/v1/secrets", []string{refuses(401, 200)}, 429},
 		{http.MethodGet, "/api/v1/secrets?watch=1", []string{refuses(401, 200), record(t, nil).url}, 200},
 		{http.MethodGet, "/api/v1/secrets", []string{notTheNode}, 429},
@@ -217,16 +259,22 @@ func TestARefusalByAnApiserverThatStarts(t *testing.T) {
 		{http.MethodPost, "/api/v1/namespaces/a/secrets", []string{refuses(403, 500)}, 403},
 	} {
 		w := httptest.NewRecorder()
-		passing(t, nil, c.servers...).ServeHTTP(w, httptest.NewRequest(c.method, c.path, http.NoBody))
+		passing(t, impersonates, c.servers...).ServeHTTP(w, httptest.NewRequest(c.method, c.path, http.NoBody))
 		if w.Code != c.want {
 			t.Errorf("%s %s: %d %s, want %d", c.method, c.path, w.Code, w.Body, c.want)
 		}
-		if w.Code == 403 && !strings.Contains(w.Body.String(), "cannot list") {
+		if w.Code == 403 && !strings.Contains(w.Body.String(), "is forbidden") {
 			t.Errorf("%s %s: refused with %q, not with the apiserver's reason", c.method, c.path, w.Body)
 		}
 		if (w.Header().Get("Retry-After") != "") != (w.Code == 429) {
 			t.Errorf("%s %s: Retry-After %q", c.method, c.path, w.Header().Get("Retry-After"))
 		}
+	}
+	// A front proxy does not impersonate: the client that does is refused itself.
+	w := httptest.NewRecorder()
+	passing(t, nil, notTheNode, record(t, nil).url).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/secrets", http.NoBody))
+	if w.Code != http.StatusForbidden {
+		t.Errorf("the impersonation of a client: %d, want 403", w.Code)
 	}
 }
 
