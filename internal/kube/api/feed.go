@@ -90,7 +90,7 @@ type feeds struct {
 
 	mu  sync.Mutex
 	all map[source.Resource]*feed // guarded by mu
-	// over are preloaded resources that were withdrawn once.
+	// over are preloaded resources that were withdrawn, and not loaded since.
 	over map[source.Resource]bool // guarded by mu
 	run  sync.WaitGroup
 }
@@ -142,8 +142,15 @@ func (s *feeds) used(now time.Time, idle time.Duration) (out []source.Resource) 
 func (s *feeds) loaded(r source.Resource) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.all[r]
-	return f != nil && f.loaded() || s.over[r]
+	return s.loadedLocked(r)
+}
+
+func (s *feeds) loadedLocked(r source.Resource) bool {
+	if f := s.all[r]; f != nil && f.loaded() {
+		delete(s.over, r) // apiservers serve it again
+		return true
+	}
+	return s.over[r]
 }
 
 // waits returns why a resource has no state yet, in a line of some hundred bytes.

@@ -39,13 +39,14 @@ func (s *Server) Report() report.Report {
 // names.
 func (s *feeds) report() []report.Resource {
 	s.mu.Lock()
-	over, all := maps.Clone(s.over), slices.Collect(maps.Values(s.all))
+	all := slices.Collect(maps.Values(s.all))
+	for _, f := range all {
+		s.loadedLocked(f.r)
+	}
+	over := maps.Clone(s.over)
 	s.mu.Unlock()
 	out := make([]report.Resource, 0, len(all)+len(over))
 	for _, f := range all {
-		if f.loaded() {
-			delete(over, f.r) // apiservers serve it again
-		}
 		if !over[f.r] {
 			out = append(out, f.report())
 		}

@@ -149,7 +149,7 @@ func TestTheVerdict(t *testing.T) {
 		level, says string
 	}{
 		{report.Report{}, "ok", "is ready"},
-		{one(report.Resource{State: report.Loading}), "ok", "is ready"},
+		{one(report.Resource{State: report.Loading}), "ok", "is ready, and loads 1 of 2 resources"},
 		{one(report.Resource{State: report.Loading, Error: "refused"}), "warn", "1 of 2 resources cannot be loaded"},
 		{one(report.Resource{State: report.Failing}), "warn", "1 of 2 resources are served as they were"},
 		{one(report.Resource{State: report.Withdrawn}), "warn", "1 of 2 resources are preloaded, but"},

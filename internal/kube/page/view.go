@@ -65,7 +65,7 @@ func viewOf(r *report.Report, now time.Time, scheme string) *view {
 
 // judge says in sentences what needs attention.
 func (v *view) judge() {
-	var failing, unloaded, withdrawn, avoided int
+	var failing, unloaded, loading, withdrawn, avoided int
 	for i := range v.Report.Resources {
 		switch x := &v.Report.Resources[i]; {
 		case x.State == report.Failing:
@@ -74,6 +74,8 @@ func (v *view) judge() {
 			withdrawn++
 		case x.State == report.Loading && x.Error != "":
 			unloaded++
+		case x.State == report.Loading:
+			loading++
 		}
 	}
 	for _, a := range v.Apiservers {
@@ -96,7 +98,7 @@ func (v *view) judge() {
 		what string
 	}{
 		{failing, "%d of %d resources are served as they were: nothing sends their changes at present."},
-		{unloaded, "%d of %d resources cannot be loaded. Their requests fail, and clients repeat them."},
+		{unloaded, "%d of %d resources cannot be loaded at present."},
 		{withdrawn, "%d of %d resources are preloaded, but no apiserver serves them any more."},
 	} {
 		if x.n > 0 {
@@ -106,8 +108,12 @@ func (v *view) judge() {
 	if avoided > 0 {
 		add("warn", fmt.Sprintf("%d of %d apiservers have failed within the last minute, and not answered since.", avoided, len(v.Apiservers)))
 	}
-	if len(v.Verdict) == 0 {
-		v.Verdict = []string{"This node is ready, and its resources are up to date."}
+	switch {
+	case len(v.Verdict) > 0:
+	case loading > 0:
+		v.Verdict = []string{fmt.Sprintf("This node is ready, and loads %d of %d resources.", loading, len(v.Report.Resources))}
+	default:
+		v.Verdict = []string{"This node is ready, and its resources are followed."}
 	}
 }
 

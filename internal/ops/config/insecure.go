@@ -107,5 +107,9 @@ func (c Config) httpExposure() []exposure {
 	if c.HTTPTLS.Cert+c.HTTPTLS.Key != "" || err != nil || loopback(host) {
 		return nil
 	}
-	return []exposure{{PortHTTP, "--http-listen " + c.Listen.HTTP, "--http-tls-cert and --http-tls-key", "can see which nodes serve and which clients watch which keys"}}
+	shows := "which nodes serve and which clients watch which keys"
+	if c.Kube.Listen != "" {
+		shows = "the apiservers, the other nodes, and which resources this node follows"
+	}
+	return []exposure{{PortHTTP, "--http-listen " + c.Listen.HTTP, "--http-tls-cert and --http-tls-key", "can see " + shows}}
 }

@@ -30,7 +30,7 @@ and, since the node started, requests:
 
   CACHED            answered from memory
   PASSED            passed on to an apiserver
-  FAILED            answered with 429`,
+  FAILED            refused by the node itself: 401, 403, 410, 429 or 504`,
 		Example: `  cachectl kube status --http kube-1:7480
   cachectl kube status -o jsonpath='$.nodes[?@.ready == false].name'`,
 		Args: cli.Takes(),
@@ -44,8 +44,8 @@ and, since the node started, requests:
 	}
 }
 
-// The JSON form of kube status; its field names are a promise. Of a node that sent no report it
-// has name, http and error.
+// The JSON form of kube status; its field names are a promise. A node that sent no report has an error,
+// and is not ready.
 type (
 	nodeJSON struct {
 		Name       string          `json:"name,omitempty"`

@@ -14,7 +14,10 @@ async function renew() {
     const resp = await fetch("/", { cache: "no-store", signal: AbortSignal.timeout(5 * every) });
     if (!resp.ok) throw new Error(resp.statusText);
     const page = new DOMParser().parseFromString(await resp.text(), "text/html");
-    for (const part of ["main", "footer"]) document.querySelector(part).replaceWith(page.querySelector(part));
+    for (const part of ["main", "footer"]) {
+      const [shown, now] = [document.querySelector(part), page.querySelector(part)];
+      if (shown.outerHTML !== now.outerHTML) shown.replaceWith(now); // or a selection would be lost
+    }
     say("on", "live");
   } catch {
     say("lost", "no answer");
