@@ -136,7 +136,7 @@ func nativeGroup() Group {
 		},
 		{
 			Name: "token-of-the-stream", Bug: "sends tokens to a client that did not ask for them", File: "progress.go",
-			Old: `if p.tokens.Load() {`, New: `if true {`, Tests: "TestProgressBringsTokens", Package: "internal/edge/server",
+			Old: `if tokens {`, New: `if true {`, Tests: "TestProgressBringsTokens", Package: "internal/edge/server",
 		},
 		{
 			Name: "token-without-position", Bug: "sends a token of a watch that has no position", File: "progress.go",
