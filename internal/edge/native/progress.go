@@ -143,7 +143,7 @@ func (p *progress) run(*pump.Scratch) (again bool) {
 	if reached.revision < p.before {
 		m.HeldBackByShard = uint64(reached.last)
 	}
-	tokens := p.tokens.Load() // who asks for them after the answer gets them with the next one
+	tokens := p.tokens.Load() // a client that asks for tokens after this answer gets them with the next one
 	p.s.send(&shardwatchv1.WatchResponse{Detail: &shardwatchv1.WatchResponse_Progress{Progress: m}})
 	for _, w := range p.s.list() {
 		w.told(reached.revision)

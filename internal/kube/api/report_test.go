@@ -10,11 +10,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 	"github.com/shardwatch/shardwatch/internal/kube/report"
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // flaky is an apiserver with two things, and slow things that never come. It works, fails, works again,
@@ -66,24 +66,23 @@ func newFlaky(t *testing.T) *flaky {
 }
 
 // reported waits until a report is as it is expected.
-func reported(t *testing.T, s *Server, what string, is func(*report.Report) bool) report.Report {
+func reported(t *testing.T, s *Server, what string, is func(*report.Report) bool) (out report.Report) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	testkit.Succeeds(t, what, func() error {
 		sent, err := json.Marshal(s.Report())
-		var out report.Report
-		if err == nil {
-			err = json.Unmarshal(sent, &out)
-		}
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
-		if is(&out) {
-			return out
+		out = report.Report{}
+		if err := json.Unmarshal(sent, &out); err != nil {
+			return err
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: %s", what, sent)
+		if !is(&out) {
+			return fmt.Errorf("the report is %s", sent)
 		}
-	}
+		return nil
+	})
+	return out
 }
 
 // TestTheReportOfANode follows a resource through the failure of the apiserver.

@@ -22,6 +22,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/report"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 	"github.com/shardwatch/shardwatch/internal/kube/upstream"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // everyone are apiservers that know one user and allow everything.
@@ -203,9 +204,7 @@ func TestAResourceThatIsNotServedAnyMoreIsPassedOn(t *testing.T) {
 	go func() { watched <- ask("?watch=1&resourceVersion=20").Code }()
 	refuses.Store(true)
 	close(end)
-	for refused.Load() < 2 { // an apiserver that has just started
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Eventually(t, "an apiserver that has just started refuses twice", func() bool { return refused.Load() >= 2 })
 	if s.feeds.find(things) != f {
 		t.Error("an apiserver that is not ready ends the feed")
 	}

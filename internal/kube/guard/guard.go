@@ -268,5 +268,5 @@ func unauthorized(why string) *object.Status {
 // later returns the status of a request that cannot be decided now.
 func (g *Guard) later(err error) *object.Status {
 	g.refused.Add(1)
-	return &object.Status{Code: http.StatusTooManyRequests, Reason: "TooManyRequests", RetryAfter: 1, Message: fmt.Sprintf("who may read this cannot be decided now: %v", err)}
+	return object.Later(fmt.Errorf("who may read this cannot be decided now: %w", err))
 }

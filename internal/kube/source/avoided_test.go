@@ -28,7 +28,7 @@ func TestAvoidedServers(t *testing.T) {
 		}
 		c.avoid("https://b", fmt.Errorf("a client went away: %w", context.Canceled))
 		if c.Avoided("https://b") != nil {
-			t.Error("a server whose answer nobody waits for is avoided")
+			t.Error("a server is avoided after a request that was canceled")
 		}
 		c.avoid("https://b", &object.Status{Code: http.StatusServiceUnavailable})
 		c.Avoid("https://elsewhere", io.EOF)

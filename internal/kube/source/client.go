@@ -117,8 +117,7 @@ func (c *Client) next(server string) {
 	}
 }
 
-// avoidedFor is for how long a server that has failed is reported as avoided. Without another
-// failure it is not asked meanwhile.
+// avoidedFor is for how long a server that has failed is reported as avoided.
 const avoidedFor = time.Minute
 
 // Avoided returns how a server has failed within the last minute, if it has not answered since; nil: it is
