@@ -170,11 +170,7 @@ func (n *kubeNode) load() (err error) {
 
 // newTier returns this node's part in a tier.
 func (n *kubeNode) newTier(client *source.Client) (*tier.Tier, error) {
-	local, err := config.LocalAddresses()
-	if err != nil {
-		return nil, err
-	}
-	at, err := n.cfg.Advertised(local)
+	at, err := n.cfg.Advertised(config.LocalAddresses)
 	if err != nil {
 		return nil, err
 	}

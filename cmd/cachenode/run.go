@@ -174,11 +174,7 @@ func elastic(e config.Elastic, nc *node.Config) {
 const anyAge = time.Duration(math.MaxInt64)
 
 func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.Config, error) {
-	local, err := config.LocalAddresses()
-	if err != nil {
-		return node.Config{}, fmt.Errorf("addresses of this machine: %w", err)
-	}
-	at, err := cfg.Advertised(local)
+	at, err := cfg.Advertised(config.LocalAddresses)
 	if err != nil {
 		return node.Config{}, err
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 )
@@ -13,12 +14,13 @@ type Advertised struct {
 
 // Advertised returns the addresses to announce to others. The host of the clients' address is
 // AdvertiseClients when that is set. Else the host of an address is Advertise, else the host that the listener is bound to, else
-// the best of local, which are the machine's own addresses: a private one
-// before a public one, IPv4 before IPv6. c is valid.
+// the best of local's, which are the machine's own addresses: a private one
+// before a public one, IPv4 before IPv6. c is valid. LocalAddresses is local outside of tests;
+// it is only called if it is needed.
 //
 // It fails when a listener is bound to all addresses and local has none that
 // others could reach.
-func (c Config) Advertised(local []netip.Addr) (Advertised, error) {
+func (c Config) Advertised(local func() ([]netip.Addr, error)) (Advertised, error) {
 	var out [5]string
 	for i, l := range c.listeners() {
 		host, port, err := net.SplitHostPort(l.address)
@@ -31,7 +33,11 @@ func (c Config) Advertised(local []netip.Addr) (Advertised, error) {
 		case c.Advertise != "":
 			host = c.Advertise
 		case anyHost(host):
-			ip, ok := reachable(local)
+			own, err := local()
+			if err != nil {
+				return Advertised{}, fmt.Errorf("--advertise: list the addresses of this machine: %w; name one", err)
+			}
+			ip, ok := reachable(own)
 			if !ok {
 				return Advertised{}, errors.New("--advertise: found no address of this machine that others could reach; name one, or listen on a certain address")
 			}

@@ -2,11 +2,13 @@ package config_test
 
 import (
 	"encoding/base64"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -289,7 +291,7 @@ func TestAdvertised(t *testing.T) {
 			for _, l := range []*string{&cfg.Listen.Peer, &cfg.Listen.Raft, &cfg.Listen.Gossip, &cfg.Listen.HTTP} {
 				*l = "127.0.0.1" + *l
 			}
-			got, err := cfg.Advertised(c.local)
+			got, err := cfg.Advertised(func() ([]netip.Addr, error) { return c.local, nil })
 			if got.Client != c.want || (err == nil) != (c.want != "") {
 				t.Errorf("got %q, %v; want %q", got.Client, err, c.want)
 			}
@@ -303,9 +305,14 @@ func TestAdvertised(t *testing.T) {
 func TestClientsAreToldAnotherName(t *testing.T) {
 	cfg := valid(t)
 	cfg.Advertise, cfg.AdvertiseClients = "10.1.2.3", "node-0.example"
-	got, err := cfg.Advertised(nil)
+	forbidden := func() ([]netip.Addr, error) { return nil, syscall.EAFNOSUPPORT } // without AF_NETLINK
+	got, err := cfg.Advertised(forbidden)
 	if err != nil || got.Client != "node-0.example:7400" || got.Peer != "10.1.2.3:7401" || got.Gossip != "10.1.2.3:7946" {
 		t.Errorf("%+v, %v", got, err)
+	}
+	cfg.Advertise = ""
+	if _, err := cfg.Advertised(forbidden); !errors.Is(err, syscall.EAFNOSUPPORT) || !strings.Contains(err.Error(), "--advertise") {
+		t.Errorf("without --advertise: %v", err)
 	}
 }
 
