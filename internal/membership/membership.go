@@ -142,7 +142,7 @@ func (m *Membership) start(ctx context.Context) (*memberlist.Memberlist, *observ
 	}
 	transport := m.cfg.Transport
 	if transport == nil {
-		s, err := listenSockets(ctx, m.cfg.BindAddr, m.cfg.Streams, logger)
+		s, err := listenSockets(ctx, m.cfg.BindAddr, host, m.cfg.Streams, logger)
 		if err != nil {
 			return nil, nil, err
 		}

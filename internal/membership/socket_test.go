@@ -2,6 +2,7 @@ package membership
 
 import (
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,21 @@ func joining(nodes ...*running) func(*Config) {
 		for _, n := range nodes {
 			c.Join = append(c.Join, n.address)
 		}
+	}
+}
+
+// Pods of an IPv6 cluster announce their address, and listen on all.
+func TestSocketsIPv6(t *testing.T) {
+	probe, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skipf("no IPv6: %v", err)
+	}
+	probe.Close()
+	everywhere := func(c *Config) { c.BindAddr, c.AdvertiseAddr = ":0", "::1" }
+	a := socketNode(t, "a", everywhere)
+	b := socketNode(t, "b", func(c *Config) { everywhere(c); joining(a)(c) })
+	for _, n := range []*running{a, b} {
+		testkit.Eventually(t, "two alive", func() bool { return n.states()[shard.Alive] == 2 })
 	}
 }
 

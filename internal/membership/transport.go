@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,13 +50,18 @@ const maxState = 4 << 20
 // taken for UDP.
 const bindAttempts = 10
 
-func listenSockets(ctx context.Context, bind string, limit *netlimit.Limit, logger *log.Logger) (*socketTransport, error) {
+// listenSockets listens on bind, host:port. An empty host means all addresses: of IPv4, and of IPv6,
+// too, if advertised, the IP address that others use, is one.
+func listenSockets(ctx context.Context, bind, advertised string, limit *netlimit.Limit, logger *log.Logger) (*socketTransport, error) {
 	host, port, err := net.SplitHostPort(bind)
 	if err != nil {
 		return nil, fmt.Errorf("--gossip-listen: listen for gossip on %s: %w", bind, err)
 	}
 	if host == "" {
 		host = "0.0.0.0"
+		if ip, err := netip.ParseAddr(advertised); err == nil && ip.Is6() {
+			host = "::" // Go's net takes IPv4 there, too
+		}
 	}
 	n, err := strconv.Atoi(port)
 	if err != nil {
