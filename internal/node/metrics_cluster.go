@@ -44,10 +44,9 @@ func (n *Node) registerCluster(m metric.Meter) error {
 		o.ObserveInt64(isolated, telemetry.Bool(n.clock.isolation.off.Load()))
 		all := n.members.Members()
 		states, noZone := map[shard.State]int64{}, int64(0)
-		living, votes := map[shard.NodeID]bool{}, map[shard.NodeID]bool{}
+		votes := map[shard.NodeID]bool{}
 		for i := range all {
 			states[all[i].State]++
-			living[all[i].Name] = all[i].State == shard.Alive
 			votes[all[i].Name] = all[i].State == shard.Alive && all[i].Voter // not one that lost its disk
 			noZone += telemetry.Bool(all[i].State == shard.Alive && all[i].Zone == "")
 		}
@@ -58,7 +57,7 @@ func (n *Node) registerCluster(m metric.Meter) error {
 		m := n.placement.Map()
 		o.ObserveInt64(version, int64(versionOf(m))) //nolint:gosec // a count of changes
 		if m != nil {
-			few, none := shortOf(m, living)
+			few, none := shortOf(m, all)
 			o.ObserveInt64(shards, int64(len(m.Shards)))
 			o.ObserveInt64(short, few)
 			o.ObserveInt64(lost, none)
@@ -93,23 +92,26 @@ func versionOf(m *shard.Map) uint64 {
 }
 
 // shortOf counts the shards of a map that have fewer living replicas than there
-// should be, as far as there are nodes for them, and those that have none.
-func shortOf(m *shard.Map, living map[shard.NodeID]bool) (short, lost int64) {
-	could := 0
-	for _, lives := range living {
-		if lives {
-			could++
+// should be, as far as there are nodes for them, and those that have none. As in the
+// planner, nodes that drain hold none unless there are no others.
+func shortOf(m *shard.Map, members []shard.Member) (short, lost int64) {
+	living, could := map[shard.NodeID]bool{}, 0
+	for i := range members {
+		if n := &members[i]; n.State == shard.Alive {
+			living[n.Name] = true
+			could += int(telemetry.Bool(!n.Draining && !m.IsDrained(n.Name)))
 		}
 	}
-	want := min(m.Spec.Replicas, could)
+	if could == 0 {
+		could = len(living)
+	}
 	for i := range m.Shards {
+		s := &m.Shards[i]
 		have := 0
-		for _, r := range m.Shards[i].Replicas {
-			if living[r] {
-				have++
-			}
+		for _, r := range s.Replicas {
+			have += int(telemetry.Bool(living[r]))
 		}
-		short += telemetry.Bool(have < want)
+		short += telemetry.Bool(have < min(s.Wanted(m.Spec), could))
 		lost += telemetry.Bool(have == 0)
 	}
 	return short, lost
