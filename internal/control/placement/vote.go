@@ -140,6 +140,12 @@ func (p *Placement) open(log raftLogger) (disk *storage, generation uint64, err 
 		return nil, 0, err
 	}
 	id, err := disk.clusterID()
+	if err == nil && generation == 0 {
+		var founded bool
+		if founded, err = raft.HasExistingState(disk.logs, disk.stable, disk.snaps); !founded {
+			id = "" // a run ended after it had written the ID, and before the log: the cluster is not founded
+		}
+	}
 	if err != nil {
 		return nil, 0, errors.Join(err, disk.close())
 	}
@@ -176,7 +182,6 @@ func (v *raftRun) bootstrap(ctx context.Context) error {
 	if has || v.generation > 0 {
 		return nil // later generations begin with Recover: the leader adds the other voters
 	}
-	v.setCluster("") // it may have been written, and the log not
 	if id := v.ClusterID(); id != "" {
 		v.log.Info("the raft log is empty, the map file is not: waiting to be added again", "cluster", id)
 		return nil
