@@ -22,7 +22,7 @@ const completeWithin = time.Second
 func Completes(s *Session, words func(admin.ClusterStatus) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		var out []string
-		complete(s, cmd, func(ctx context.Context, c *client.Client) error {
+		Complete(s, cmd, func(ctx context.Context, c *client.Client) error {
 			status, err := admin.New(c).ClusterStatus(ctx, s.Timeout/2)
 			out = words(status)
 			return err
@@ -33,9 +33,9 @@ func Completes(s *Session, words func(admin.ClusterStatus) []string) cobra.Compl
 	}
 }
 
-// complete asks the cluster for words, as long as a shell waits. An error leaves them
+// Complete asks the cluster for words, as long as a shell waits. An error leaves them
 // out: the command reports it when it runs.
-func complete(s *Session, cmd *cobra.Command, ask func(context.Context, *client.Client) error) {
+func Complete(s *Session, cmd *cobra.Command, ask func(context.Context, *client.Client) error) {
 	_ = s.Resolve(cmd)
 	s.Timeout = min(s.Timeout, completeWithin)
 	_ = s.Within(cmd, ask)
@@ -73,7 +73,7 @@ func CompletesKey(s *Session) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		var keys []string
-		complete(s, cmd, func(ctx context.Context, c *client.Client) (err error) {
+		Complete(s, cmd, func(ctx context.Context, c *client.Client) (err error) {
 			keys, err = branches(typed, func(r client.Range) ([]string, error) {
 				var page []string
 				for kv, err := range c.List(ctx, r, client.KeysOnly(), client.Limit(completeKeys), client.Serializable(0)).All() {

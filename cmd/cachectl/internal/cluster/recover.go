@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"slices"
@@ -70,12 +69,8 @@ func recoverVoters(ctx context.Context, s *cli.Session, c *client.Client, yes, d
 		_, err := fmt.Fprint(s.Process.Stdout, describe(plan))
 		return err //nolint:wrapcheck // standard output is gone
 	case !yes:
-		if _, err := fmt.Fprint(s.Process.Stderr, describe(plan)+"Continue? [yes/no] "); err != nil {
-			return fmt.Errorf("ask: %w", err)
-		}
-		answer, _ := bufio.NewReader(s.Process.Stdin).ReadString('\n') // nothing is no
-		if strings.TrimSpace(answer) != "yes" {
-			return cli.ErrNotConfirmed
+		if err := s.Confirm(ctx, describe(plan)); err != nil {
+			return err //nolint:wrapcheck // says what to do
 		}
 	}
 	done, err := admin.New(c).RecoverVoters(ctx, plan)

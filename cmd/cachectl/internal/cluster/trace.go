@@ -61,7 +61,7 @@ func completesRevision(s *cli.Session) cobra.CompletionFunc {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		_ = s.Within(cmd, func(ctx context.Context, c *client.Client) error { // without an answer there is nothing to offer
+		cli.Complete(s, cmd, func(ctx context.Context, c *client.Client) error {
 			status, err := admin.New(c).Status(ctx, "")
 			if err == nil {
 				out = append(out, cli.Number(status.EtcdRevision))

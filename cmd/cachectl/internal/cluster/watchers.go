@@ -125,7 +125,7 @@ func (f *watchersFlags) filter(cmd *cobra.Command) (out admin.WatcherFilter, err
 // completesNodes completes a flag with the names of the nodes.
 func completesNodes(s *cli.Session) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
-		_ = s.Within(cmd, func(ctx context.Context, c *client.Client) error { // without an answer there is nothing to offer
+		cli.Complete(s, cmd, func(ctx context.Context, c *client.Client) error {
 			members, err := admin.New(c).Members(ctx)
 			for _, m := range members {
 				names = append(names, m.Name)
