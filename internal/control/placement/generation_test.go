@@ -217,6 +217,31 @@ func TestRaftEndsWithItsGeneration(t *testing.T) {
 // A node is about to found a cluster, and others have been faster: its raft log is theirs.
 // They may have begun with other voters, so the node forgets the ID of its own cluster,
 // which would keep it from starting again.
+// A founder that ended between writing the cluster's ID and its log is in no cluster.
+func TestAFounderThatWroteTheIDAlone(t *testing.T) {
+	logger := newRaftLogger(slog.New(slog.DiscardHandler))
+	logs := diskLogs{raftDir(t.TempDir())}
+	disk, err := logs.open(0, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(disk.setClusterID("x"), disk.close()); err != nil {
+		t.Fatal(err)
+	}
+	p := &Placement{cfg: Defaults(), log: slog.New(slog.DiscardHandler), self: "a/u", maps: new(versions), opened: make(chan struct{}), logs: logs}
+	disk, _, err = p.open(logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer disk.close()
+	if id := p.ClusterID(); id != "" {
+		t.Errorf("it shows cluster %q", id)
+	}
+	if id, err := disk.clusterID(); id != "x" || err != nil {
+		t.Errorf("the disk says %q, %v", id, err)
+	}
+}
+
 func TestAClusterThatIsNotFoundedLeavesNoID(t *testing.T) {
 	logger := newRaftLogger(slog.New(slog.DiscardHandler))
 	disk, err := NewMemDisk().open(0, logger)
