@@ -51,6 +51,10 @@ func (s *Server) admitStream(stream grpc.ServerStream, info *grpc.StreamServerIn
 		s.called.count(method, err)
 		return nil, nil, err
 	}
+	if !info.IsClientStream {
+		keeps, end := &keeping{ServerStream: stream, budget: s.cfg.Budget, caller: caller}, done
+		stream, done = keeps, func() { keeps.end(); end() }
+	}
 	if caller.Bounded() {
 		stream = &bounded{stream, caller}
 	}
@@ -218,15 +222,57 @@ func fits(caller *authz.Caller, message any) error {
 	if !caller.Bounded() {
 		return nil
 	}
-	size := 0
+	return wire.Status(caller.Fits(sizeOf(message)))
+}
+
+// sizeOf returns the bytes of an encoded message.
+func sizeOf(message any) int {
 	switch m := message.(type) {
 	case *wire.Encoded:
-		size = m.Buffers.Len()
+		return m.Buffers.Len()
 	case proto.Message:
-		size = proto.Size(m)
+		return proto.Size(m)
 	}
-	return wire.Status(caller.Fits(size))
+	return 0
 }
+
+// keeping is the stream of a call with one request: lists, and watches of the shard map and of health.
+// Its handler keeps the request's keys until it ends, and so the budget counts them.
+type keeping struct {
+	grpc.ServerStream
+	budget *budget.Budget
+	caller *authz.Caller
+	holder budget.Client
+	held   int64
+}
+
+const (
+	// freeRequest is the largest request that takes nothing from the budget, in bytes.
+	freeRequest = 8 << 10
+	// copies is how often a handler has the keys of its request, at most: in the request, and the ends of
+	// their range.
+	copies = 3
+)
+
+// RecvMsg implements grpc.ServerStream.
+func (k *keeping) RecvMsg(m any) error {
+	if err := k.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	size := int64(sizeOf(m))
+	if size <= freeRequest {
+		return nil
+	}
+	k.holder = authz.Holder(k.Context(), k.caller)
+	if err := k.budget.Take(k.holder, budget.Requests, copies*size, k.held); err != nil {
+		return wire.Status(err)
+	}
+	k.held += copies * size
+	return nil
+}
+
+// end gives the bytes back.
+func (k *keeping) end() { k.budget.Give(k.holder, budget.Requests, k.held) }
 
 // bounded is a stream whose messages may have so many bytes as the policy lets the caller
 // send.

@@ -1,18 +1,23 @@
 package server_test
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // changing is a node whose map and members change.
@@ -218,4 +223,38 @@ func TestClientsAreSentTheShardsOfTheirRanges(t *testing.T) {
 	if m, err := same.Recv(); err != nil || m.GetMap() != nil {
 		t.Errorf("a client that has all is sent %v, %v", m, err)
 	}
+}
+
+// What calls with one request keep of it counts until they end.
+func TestRequestsCountUntilTheirCallsEnd(t *testing.T) {
+	b := budget.New(128 << 20) // 16 of which are for requests, 8 for each client
+	r := start(t, cachetest.New(), options{server: func(c *server.Config) { c.Budget = b }})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	long := strings.Repeat("k", 1<<20)
+	follow := func() error {
+		s, err := pb.NewClusterServiceClient(r.conn).WatchShardMap(ctx, &pb.WatchShardMapRequest{Ranges: []*pb.KeyRange{{Key: []byte(long)}}})
+		if err == nil {
+			_, err = s.Recv()
+		}
+		return err
+	}
+	if err := follow(); err != nil {
+		t.Fatal(err)
+	}
+	health, err := healthgrpc.NewHealthClient(r.conn).Watch(ctx, &healthgrpc.HealthCheckRequest{Service: long})
+	if err == nil {
+		_, err = health.Recv()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held := b.Held(budget.Requests); held < 6<<20 {
+		t.Errorf("two calls hold %d bytes", held)
+	}
+	if err := follow(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a third one: %v", err)
+	}
+	cancel()
+	testkit.Eventually(t, "all bytes are given back", func() bool { return b.Held(budget.Requests) == 0 })
 }
