@@ -212,7 +212,7 @@ func (a *API) answer(ctx context.Context, r *etcdserverpb.RangeRequest, reading 
 	if reading.Here() { // it computes alone
 		l.turns, l.ctx = a.cfg.Turns, ctx
 	}
-	count, more, err := how.scan(ctx, reading, l.add)
+	count, more, err := how.scan(ctx, reading, l)
 	if err == nil {
 		err = l.finish()
 	}

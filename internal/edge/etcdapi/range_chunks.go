@@ -234,6 +234,8 @@ type list struct {
 	buffers mem.BufferSlice // of the chunks that are complete
 	own     int64           // bytes in buffers
 
+	kept, taken int64 // bytes of the keys of keep, and what is taken of the budget for them
+
 	turns *fair.Turns     // nil: it needs no turn
 	ctx   context.Context //nolint:containedctx // ends the wait for the turn
 	left  func()          // ends the turn; nil: it has none
@@ -339,10 +341,28 @@ func (l *list) turn() (err error) {
 	return err
 }
 
-// leave ends the turn.
+// keepStep is how many bytes keep takes from the budget at a time.
+const keepStep = 256 << 10
+
+// keep counts a key of another node that is held until leave.
+func (l *list) keep(item *kv.KeyValue) error {
+	l.kept += int64(len(item.Encoded()))
+	for l.kept > freeAnswer && l.kept > l.taken {
+		if err := l.s.budget.Take(l.holder(), budget.Fetches, keepStep, l.taken); err != nil {
+			return final{wire.Status(err)}
+		}
+		l.taken += keepStep
+	}
+	return nil
+}
+
+// leave ends the turn, and gives back what keep has taken.
 func (l *list) leave() {
 	if l.left != nil {
 		l.left()
+	}
+	if l.taken > 0 {
+		l.s.budget.Give(l.holder(), budget.Fetches, l.taken)
 	}
 }
 

@@ -339,3 +339,30 @@ func BenchmarkChunks(b *testing.B) {
 		})
 	}
 }
+
+// Keys of other nodes that wait to be sorted count for their client.
+func TestKeptKeysAreBounded(t *testing.T) {
+	s := newChunks(budget.New(64 << 20)) // 4 of which are for keys of other nodes, 2 for each client
+	client := func() budget.Client { return budget.Client{Name: "a", Max: budget.HalfOfTotal} }
+	fill := func() (l *list, kept int, err error) {
+		l = s.list(wire.WholeItem, client)
+		for ; err == nil && kept < 100; kept++ {
+			err = l.keep(listItem(kept, 1, 100<<10))
+		}
+		return l, kept, err
+	}
+	alone, kept, err := fill()
+	if err != nil || s.budget.Held(budget.Fetches) < 10_000_000 {
+		t.Errorf("%d keys of a list alone: %v, %d bytes", kept, err, s.budget.Held(budget.Fetches))
+	}
+	second, kept, err := fill()
+	var full final
+	if !errors.As(err, &full) || status.Code(full.error) != codes.ResourceExhausted || kept > 2 {
+		t.Errorf("%d keys beside it: %v", kept, err)
+	}
+	alone.leave()
+	second.leave()
+	if held := s.budget.Held(budget.Fetches); held != 0 {
+		t.Errorf("%d bytes are still held", held)
+	}
+}

@@ -300,3 +300,26 @@ func TestListsTakeTurns(t *testing.T) {
 	all.Wait()
 	testkit.Eventually(t, "all turns are given back", func() bool { running, waiting := n.api.Waiting(); return running == 0 && waiting == 0 })
 }
+
+// Lists that look at many keys before the first that they answer take turns, too.
+func TestSortedListsTakeTurns(t *testing.T) {
+	n, _ := startScripted(t, 5000)
+	leave := n.api.HoldTurns(t)
+	var all sync.WaitGroup
+	list := func(want int, r *etcdserverpb.RangeRequest) {
+		all.Go(func() {
+			if got, err := n.kv.Range(within(t), r); err != nil || len(got.GetKvs()) != want || got.GetCount() != 5000 {
+				t.Errorf("%v: %d keys of %d, %v", r, len(got.GetKvs()), got.GetCount(), err)
+			}
+		})
+	}
+	newest, none := pods(), pods()
+	newest.SortTarget, newest.SortOrder, newest.Limit = etcdserverpb.RangeRequest_MOD, etcdserverpb.RangeRequest_DESCEND, 1
+	none.MinModRevision = 1 << 40
+	list(1, newest)
+	list(0, none)
+	testkit.Eventually(t, "both wait", func() bool { _, waiting := n.api.Waiting(); return waiting == 2 })
+	leave()
+	all.Wait()
+	testkit.Eventually(t, "all turns are given back", func() bool { running, waiting := n.api.Waiting(); return running == 0 && waiting == 0 })
+}
