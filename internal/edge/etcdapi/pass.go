@@ -179,7 +179,10 @@ func (a *API) passStream(name string, desc grpc.StreamDesc) grpc.StreamHandler {
 				cancel(err)
 			}
 		}()
-		err = answers(etcd, client)
+		err = a.answers(client, func() (*wire.Encoded, error) {
+			m := new(wire.Encoded)
+			return m, etcd.RecvMsg(m)
+		})
 		if cause := context.Cause(ctx); cause != nil && client.Context().Err() == nil {
 			return cause // a request that could not be read, and not that we gave up for it
 		}
@@ -210,17 +213,32 @@ func (a *API) requests(ctx context.Context, client grpc.ServerStream, etcd grpc.
 	}
 }
 
-// answers forwards etcd's messages until etcd ends the stream.
-func answers(etcd grpc.ClientStream, client grpc.ServerStream) error {
+// answers forwards the messages that receive returns until etcd ends the stream. One is held while the client
+// does not read, and counts against the client's share of the budget.
+func (a *API) answers(client grpc.ServerStream, receive func() (*wire.Encoded, error)) error {
+	holder := a.holder(client.Context())
 	for {
-		m := new(wire.Encoded)
-		if err := etcd.RecvMsg(m); errors.Is(err, io.EOF) {
+		m, err := receive()
+		if errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		if err := client.SendMsg(m); err != nil {
+		if err := a.sendHeld(holder, client, m, m.Buffers.Len()); err != nil {
 			return err
 		}
 	}
+}
+
+// sendHeld sends a message of size bytes, which count against holder's share of the budget meanwhile.
+func (a *API) sendHeld(holder func() budget.Client, client grpc.ServerStream, m any, size int) error {
+	if size <= freeAnswer {
+		return client.SendMsg(m)
+	}
+	who, n := holder(), int64(size)
+	if err := a.cfg.Budget.Take(who, budget.Lists, n, 0); err != nil {
+		return wire.Status(err)
+	}
+	defer a.cfg.Budget.Give(who, budget.Lists, n)
+	return client.SendMsg(m)
 }

@@ -79,12 +79,11 @@ func (a *API) once(ctx context.Context, name string, request any) (*wire.Encoded
 // An answer that is larger than all lists together may be is lost, though etcd has
 // executed the request.
 func (a *API) onceWide(ctx context.Context, name string, request any) (*wire.Encoded, error) {
-	select {
-	case a.reads.wide <- struct{}{}:
-		defer func() { <-a.reads.wide }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	leave, err := a.reads.wide.Wait(ctx, a.holder(ctx)().Name)
+	if err != nil {
+		return nil, err
 	}
+	defer leave()
 	share := a.cfg.Budget.Share(budget.Lists)
 	answer, err := a.onceWith(ctx, name, request, grpc.MaxCallRecvMsgSize(int(min(share, math.MaxInt32))))
 	if _, large := wire.TooLarge(err); large {

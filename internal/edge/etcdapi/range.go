@@ -15,6 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
+	"github.com/shardwatch/shardwatch/internal/fair"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
 	"github.com/shardwatch/shardwatch/internal/wire"
@@ -23,10 +24,10 @@ import (
 // reads has the state of Range and RangeStream beside the API's.
 type reads struct {
 	chunks *chunks
-	// detours has a place for each list that etcd answers because we cannot.
-	detours chan struct{}
-	// wide has a place for each write with etcd whose answer may be large.
-	wide chan struct{}
+	// detours admits the lists that etcd answers because we cannot.
+	detours *fair.Gate
+	// wide admits the writes with etcd whose answer may be large.
+	wide *fair.Gate
 }
 
 // maxDetours bounds the lists that etcd answers at a time because we cannot:
@@ -34,7 +35,7 @@ type reads struct {
 const maxDetours = 16
 
 func newReads(b *budget.Budget) reads {
-	return reads{chunks: newChunks(b), detours: make(chan struct{}, maxDetours), wide: make(chan struct{}, maxWide)}
+	return reads{chunks: newChunks(b), detours: fair.NewGate(maxDetours, 0), wide: fair.NewGate(maxWide, 0)}
 }
 
 // Range implements etcd's KV.Range.
@@ -229,20 +230,15 @@ func (a *API) answer(ctx context.Context, r *etcdserverpb.RangeRequest, reading 
 	return answer.Encode(), nil
 }
 
-// detour waits for a place among the lists that etcd answers in our stead, and returns how to
-// leave it. Reads of single keys cost etcd little, and reads of ranges that are not served here
+// detour waits for the caller's turn among the lists that etcd answers in our stead, and returns how to
+// leave. Reads of single keys cost etcd little, and reads of ranges that are not served here
 // are forwarded like all other calls: neither needs a place.
 func (a *API) detour(ctx context.Context, rng kv.Range, why error) (leave func(), err error) {
 	if rng.IsSingle() || errors.As(why, new(*kv.NotServedError)) {
 		return func() {}, nil
 	}
 	a.cfg.Logger.Debug("a list is answered by etcd", "range", rng, "error", why)
-	select {
-	case a.reads.detours <- struct{}{}:
-		return func() { <-a.reads.detours }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return a.reads.detours.Wait(ctx, a.holder(ctx)().Name)
 }
 
 // forward has etcd answer.

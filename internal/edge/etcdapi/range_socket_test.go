@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -266,6 +267,48 @@ func TestUnreadListsAreBounded(t *testing.T) {
 	if _, err = n.kv.Range(within(t), pods()); err != nil {
 		t.Errorf("when they are gone: %v", err)
 	}
+}
+
+// Clients that do not read what etcd sends in our stead leave its places to others.
+func TestUnreadDetoursLeaveRoom(t *testing.T) {
+	e := etcdtest.Start(t)
+	put := func(value string) (revision int64) {
+		t.Helper()
+		for i := range 300 {
+			r, err := e.Client().Put(within(t), fmt.Sprintf("/%03d", i), strings.Repeat(value, 1000))
+			if err != nil {
+				t.Fatal(err)
+			}
+			revision = r.Header.Revision
+		}
+		return revision
+	}
+	n := startReadsOf(t, "here", serving([]string{"/1"}, "here"), e.Endpoint(), func(c *cache.Config) { c.RootsBytes = 0 })
+	old := &etcdserverpb.RangeRequest{Key: []byte("/"), RangeEnd: []byte("0"), Revision: put("a")}
+	put("b")
+	var (
+		all     sync.WaitGroup
+		unread  atomic.Int64
+		reading = make(chan struct{})
+	)
+	const streams = 40 // more than etcd answers at a time
+	for range streams {
+		all.Go(func() {
+			out := &slowReader{recorder: recorder{t: t, ctx: within(t)}, between: func(int) {
+				unread.Add(1)
+				<-reading
+			}}
+			if err := n.api.RangeStream(old, out); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	testkit.Eventually(t, "no client reads its list", func() bool { return unread.Load() == streams })
+	if r, err := n.kv.Range(within(t), old); err != nil || len(r.GetKvs()) != 300 {
+		t.Errorf("a list beside them: %d keys, %v", len(r.GetKvs()), err)
+	}
+	close(reading)
+	all.Wait()
 }
 
 // Lists of more than a chunk are made in turns. Small ones need none, and a list that is given

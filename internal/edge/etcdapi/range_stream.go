@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
@@ -45,7 +47,7 @@ func (a *API) RangeStream(r *etcdserverpb.RangeRequest, gs grpc.ServerStream) er
 	if !ok || r.GetSortTarget() != etcdserverpb.RangeRequest_KEY && !r.GetCountOnly() {
 		// etcd sorts each of its chunks by the target, and continues after the
 		// last one's last key: only etcd can define the result.
-		return a.forwardStream(ctx, r, gs)
+		return a.forwardStream(ctx, r, gs, func() {})
 	}
 	if err := a.mayRead(ctx, rng); err != nil {
 		return err
@@ -62,11 +64,13 @@ func (a *API) RangeStream(r *etcdserverpb.RangeRequest, gs grpc.ServerStream) er
 	if err != nil {
 		return err
 	}
+	// Until etcd's first message: the client decides when it reads that.
+	leave = sync.OnceFunc(leave)
 	defer leave()
 	if out.sent == 0 {
-		return a.forwardStream(ctx, r, gs)
+		return a.forwardStream(ctx, r, gs, leave)
 	}
-	return out.finishAtEtcd(ctx)
+	return out.finishAtEtcd(ctx, leave)
 }
 
 // chunkSender sends a range in chunks.
@@ -184,24 +188,26 @@ func (s *chunkSender) send(a *wire.RangeAnswer) error {
 	return nil
 }
 
-// finishAtEtcd has etcd send the remaining keys, at the same revision.
-func (s *chunkSender) finishAtEtcd(ctx context.Context) error {
+// finishAtEtcd has etcd send the remaining keys, at the same revision. It calls begun at its first message.
+func (s *chunkSender) finishAtEtcd(ctx context.Context, begun func()) error {
 	ctx, cancel := context.WithCancel(s.api.cfg.Access.Forward(ctx))
 	defer cancel()
 	key, end := s.left.Etcd()
 	rest, err := etcdserverpb.NewKVClient(s.api.cfg.Etcd.ProxyConn()).RangeStream(ctx, &etcdserverpb.RangeRequest{
 		Key: key, RangeEnd: end, Revision: int64(s.revision), Limit: s.total - s.sent, KeysOnly: s.r.GetKeysOnly(), Serializable: s.r.GetSerializable(),
 	})
+	holder := s.api.holder(s.out.Context())
 	for err == nil {
 		var m *etcdserverpb.RangeStreamResponse
 		if m, err = rest.Recv(); err != nil {
 			break
 		}
+		begun()
 		if chunk := m.GetRangeResponse(); chunk.GetHeader() != nil { // the last one
 			chunk.Header = s.api.view.Header(s.header.Revision)
 			chunk.More, chunk.Count = s.count > s.total, s.count
 		}
-		err = s.out.SendMsg(m)
+		err = s.api.sendHeld(holder, s.out, m, proto.Size(m))
 	}
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -209,8 +215,8 @@ func (s *chunkSender) finishAtEtcd(ctx context.Context) error {
 	return err
 }
 
-// forwardStream has etcd answer.
-func (a *API) forwardStream(ctx context.Context, r *etcdserverpb.RangeRequest, out grpc.ServerStream) error {
+// forwardStream has etcd answer. It calls begun at etcd's first message.
+func (a *API) forwardStream(ctx context.Context, r *etcdserverpb.RangeRequest, out grpc.ServerStream, begun func()) error {
 	caller, err := a.view.Caller(ctx)
 	if err == nil {
 		err = a.judge(ctx, caller, etcdserverpb.KV_RangeStream_FullMethodName, r)
@@ -234,5 +240,10 @@ func (a *API) forwardStream(ctx context.Context, r *etcdserverpb.RangeRequest, o
 	if err := in.CloseSend(); err != nil {
 		return err
 	}
-	return answers(in, out)
+	return a.answers(out, func() (*wire.Encoded, error) {
+		m := new(wire.Encoded)
+		err := in.RecvMsg(m)
+		begun()
+		return m, err
+	})
 }
