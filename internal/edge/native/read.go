@@ -9,6 +9,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/auth/authz"
+	"github.com/shardwatch/shardwatch/internal/budget"
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
 	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/router"
@@ -84,7 +86,7 @@ func (s *service) list(ctx context.Context, r *shardwatchv1.ListRequest, out grp
 	}
 	var token []byte
 	if !r.GetCountOnly() {
-		next, err := sendPage(ctx, reading, options, of, out)
+		next, err := s.sendPage(ctx, caller, reading, options, of, out)
 		if err != nil {
 			return err
 		}
@@ -139,15 +141,25 @@ func (s *service) listRequest(r *shardwatchv1.ListRequest, here history) (req ro
 	return req, options, err
 }
 
+// copiedChunk bounds a chunk of a list whose keys are copied for it alone, in bytes. Others hold keys that
+// the node holds anyway.
+const copiedChunk = 64 << 10
+
 // sendPage sends the keys of a page, and returns the first key of the next one; "": this
-// is the last.
-func sendPage(ctx context.Context, reading *router.Reading, options router.Options, of kv.HistoryID, out grpc.ServerStream) (next string, err error) {
+// is the last. Chunks of keys without values, or from other nodes, count against the caller's share of the
+// budget until the client reads them.
+func (s *service) sendPage(ctx context.Context, caller *authz.Caller, reading *router.Reading, options router.Options, of kv.HistoryID, out grpc.ServerStream) (next string, err error) {
 	limit := options.Limit
 	// One key more than requested shows whether there is another page.
 	if limit > 0 && limit < math.MaxInt64 {
 		options.Limit++
 	}
 	left := limit
+	copied := !s.local && (options.KeysOnly || !reading.Here())
+	if copied {
+		options.ChunkBytes = min(options.ChunkBytes, copiedChunk)
+	}
+	holder := authz.Holder(ctx, caller)
 	err = reading.Each(ctx, options, func(chunk []*kv.KeyValue) error {
 		if limit > 0 {
 			if int64(len(chunk)) > left {
@@ -159,9 +171,25 @@ func sendPage(ctx context.Context, reading *router.Reading, options router.Optio
 		if len(chunk) == 0 {
 			return nil
 		}
+		if copied {
+			size := sizeOf(chunk)
+			if err := s.api.cfg.Budget.Take(holder, budget.Lists, size, 0); err != nil {
+				return err
+			}
+			defer s.api.cfg.Budget.Give(holder, budget.Lists, size)
+		}
 		return out.SendMsg(wire.ListChunk(reading.Revision, of, chunk))
 	})
 	return next, err //nolint:wrapcheck // the caller makes a status of it
+}
+
+// sizeOf returns about how many bytes the keys of a chunk hold.
+func sizeOf(chunk []*kv.KeyValue) (size int64) {
+	const each = 128 // of a key's structures
+	for _, item := range chunk {
+		size += int64(len(item.Encoded())) + each
+	}
+	return size
 }
 
 // learnedHere fails with a *kv.LineageError when a read's revision was learned in
