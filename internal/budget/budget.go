@@ -552,6 +552,14 @@ func (b *Budget) Share(u Use) int64 {
 	return b.accounts[u].most
 }
 
+// Part returns the most bytes of a use that a client may hold; without a bound math.MaxInt64.
+func (b *Budget) Part(c Client, u Use) int64 {
+	if b == nil {
+		return math.MaxInt64
+	}
+	return b.partOf(u, c)
+}
+
 // Held returns the bytes that a use holds.
 func (b *Budget) Held(u Use) int64 {
 	if b == nil {

@@ -98,9 +98,12 @@ func (x *exchange) endTurn() {
 }
 
 // hold reserves n bytes for an answer in place of the bytes reserved for the one
-// before. The only one waits for them for a while, or not; one of a stream until ctx ends.
+// before. The only one waits for them for a while, or not; one of a stream until ctx ends. It reserves at most
+// half of the client's part, so that an answer of any size can be had: the requests of open watches hold some of the part
+// as long as these are open.
 func (x *exchange) hold(ctx context.Context, n int64, only bool) error {
 	x.wrote()
+	n = min(n, x.memory.Part(x.holder, budget.JSON)/2)
 	if only {
 		var cancel context.CancelFunc
 		waits := patience

@@ -96,6 +96,33 @@ func TestATurnEndsBeforeAWaitForMemory(t *testing.T) {
 	})
 }
 
+// An answer of any size can be had, beside the requests of watches that stay open.
+func TestAnAnswerLargerThanItsPart(t *testing.T) {
+	memory := budget.New(16 << 10) // 3 KiB of which are for JSON
+	client := budget.Client{Name: "a", Max: budget.HalfOfTotal}
+	watch, err := memory.Reserve(t.Context(), client, budget.JSON, objectCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, only := range []bool{false, true} {
+		x := &exchange{memory: memory, holder: client}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		if err := x.hold(ctx, 1<<20, only); err != nil {
+			t.Errorf("only %t: %v", only, err)
+		}
+		cancel()
+		x.writing(100)
+		if held := memory.Held(budget.JSON); held != objectCost+100 {
+			t.Errorf("only %t: %d bytes are held for 100 that are left", only, held)
+		}
+		x.end()
+	}
+	watch.Release()
+	if held := memory.Held(budget.JSON); held != 0 {
+		t.Errorf("%d bytes are still held", held)
+	}
+}
+
 // An answer is written in turns, and has none while it waits for its client.
 func TestAnswersWaitWithoutATurn(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
