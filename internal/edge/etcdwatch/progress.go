@@ -101,7 +101,7 @@ func (p *progress) fire(what *bool, rearm func()) {
 // request answers once everything up to etcd's present revision was sent, if
 // there is a watch.
 func (p *progress) request() {
-	if len(p.s.list()) == 0 {
+	if p.s.count() == 0 {
 		return
 	}
 	p.mu.Lock()
