@@ -57,9 +57,13 @@ func Attacks() []Attack {
 		{"create-cancel", "10,000 watches created and cancelled per second", etcdAPI, reader, createCancel(everything, everythingEnd)},
 		{"refused-creates", "10,000 watches per second that the caller has no right to, and cancels of watches that do not exist", etcdAPI, nameless, createCancel("/forbidden/", "/forbidden0")},
 		{"gzip-watches", "500 watches of all that is written on 10 connections, by a client that compresses its requests", etcdAPI, reader, gzipWatches},
-		{"lists", "lists of everything, 50 at a time, which are read", etcdAPI, reader, lists(etcdAPI, true)},
-		{"lists-unread", "lists of everything, 500 streams that are not read", etcdAPI, reader, lists(etcdAPI, false)},
-		{"lists-unread-native", "the same through the native API", nativeAPI, reader, lists(nativeAPI, false)},
+		{"lists", "lists of everything, 50 at a time, which are read", etcdAPI, reader, list(etcdAPI).read(50)},
+		{"lists-unread", "lists of everything, 500 streams that are not read", etcdAPI, reader, list(etcdAPI).unread},
+		{"lists-unread-native", "the same through the native API", nativeAPI, reader, list(nativeAPI).unread},
+		{"lists-keys-unread-native", "lists of all keys without values through the native API, 500 streams that are not read", nativeAPI, reader, listKeys().unread},
+		{"lists-old-unread", "lists of everything at a revision that only etcd has, 500 streams that are not read", etcdAPI, reader, streamOld().unread},
+		{"lists-sorted", "lists of the key that was written last, 1,000 at a time, which are read", etcdAPI, reader, listNewest().read(1000)},
+		{"watches-map", "500 watches of the shard map with keys of 1.9 MiB", nativeAPI, reader, watchMaps},
 		{"watches-unread", "1,000 watches of all that is written, on streams that are not read", etcdAPI, reader, unreadWatches(10, 100)},
 		{"watches-connections", "watches of all that is written on 900 connections, one each, that are not read", etcdAPI, reader, unreadWatches(900, 1)},
 		{"watches-many", "quiet watches, as many as the node takes", etcdAPI, reader, manyWatches},
@@ -318,44 +322,104 @@ func gzipWatches(ctx context.Context, a *attacker) error {
 	})
 }
 
-// lists lists everything. Lists that are not read keep their streams open: the node may
-// send all of each.
-func lists(api string, read bool) func(context.Context, *attacker) error {
-	method, request := etcdserverpb.KV_Range_FullMethodName, encoded(&etcdserverpb.RangeRequest{Key: []byte(everything), RangeEnd: []byte(everythingEnd)})
+// oneCall is a call with one request.
+type oneCall struct {
+	method  string
+	request proto.Message
+}
+
+// list lists everything through an API.
+func list(api string) oneCall {
 	if api == nativeAPI {
-		method, request = pb.CacheService_List_FullMethodName, encoded(&pb.ListRequest{Key: []byte(everything), RangeEnd: []byte(everythingEnd)})
+		return oneCall{pb.CacheService_List_FullMethodName, &pb.ListRequest{Key: []byte(everything), RangeEnd: []byte(everythingEnd)}}
 	}
-	if read {
-		return func(ctx context.Context, a *attacker) error {
-			conn, err := a.dial()
-			if err != nil {
-				return err
-			}
-			return a.many(ctx, 50, func(ctx context.Context, _ int) error {
-				var answer wire.Encoded
-				err := conn.Invoke(ctx, method, raw(request), &answer)
-				answer.Buffers.Free()
-				a.was("lists", err)
-				return nil
-			})
-		}
-	}
+	return oneCall{etcdserverpb.KV_Range_FullMethodName, &etcdserverpb.RangeRequest{Key: []byte(everything), RangeEnd: []byte(everythingEnd)}}
+}
+
+// listNewest lists the key that was written last: all keys are sorted for it.
+func listNewest() oneCall {
+	return oneCall{etcdserverpb.KV_Range_FullMethodName, &etcdserverpb.RangeRequest{
+		Key: []byte(everything), RangeEnd: []byte(everythingEnd), Limit: 1,
+		SortTarget: etcdserverpb.RangeRequest_MOD, SortOrder: etcdserverpb.RangeRequest_DESCEND,
+	}}
+}
+
+// listKeys lists the keys of everything, which are copied for it.
+func listKeys() oneCall {
+	return oneCall{pb.CacheService_List_FullMethodName, &pb.ListRequest{Key: []byte(everything), RangeEnd: []byte(everythingEnd), KeysOnly: true}}
+}
+
+// streamOld lists everything at a revision that only etcd has.
+func streamOld() oneCall {
+	return oneCall{etcdserverpb.KV_RangeStream_FullMethodName, &etcdserverpb.RangeRequest{Key: []byte(everything), RangeEnd: []byte(everythingEnd), Revision: 10_000}}
+}
+
+// read makes so many calls at a time, and reads their answers.
+func (c oneCall) read(calls int) func(context.Context, *attacker) error {
+	request := encoded(c.request)
 	return func(ctx context.Context, a *attacker) error {
-		return a.many(ctx, 5, func(ctx context.Context, _ int) error {
-			h, err := a.h2(ctx)
-			if err != nil {
-				return err
-			}
-			defer h.conn.Close()
-			for range 100 {
-				h.call(method, request, false)
-			}
-			if err := h.send(); err != nil {
-				return err
-			}
-			a.did("lists", 100)
-			<-ctx.Done()
+		conn, err := a.dial()
+		if err != nil {
+			return err
+		}
+		return a.many(ctx, calls, func(ctx context.Context, _ int) error {
+			var answer wire.Encoded
+			err := conn.Invoke(ctx, c.method, raw(request), &answer)
+			answer.Buffers.Free()
+			a.was("lists", err)
 			return nil
 		})
 	}
+}
+
+// unread makes 500 calls on 5 connections, and reads no answer. Their streams stay open: the node may
+// send all of each.
+func (c oneCall) unread(ctx context.Context, a *attacker) error {
+	request := encoded(c.request)
+	return a.many(ctx, 5, func(ctx context.Context, _ int) error {
+		h, err := a.h2(ctx)
+		if err != nil {
+			return err
+		}
+		defer h.conn.Close()
+		for range 100 {
+			h.call(c.method, request, false)
+		}
+		if err := h.send(); err != nil {
+			return err
+		}
+		a.did("calls", 100)
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// watchMaps watches the shard of a key of 1.9 MiB, 500 times, as far as the node takes that.
+func watchMaps(ctx context.Context, a *attacker) error {
+	const conns, streams = 5, 100
+	request := encoded(&pb.WatchShardMapRequest{Ranges: []*pb.KeyRange{{Key: []byte(everything + strings.Repeat("k", 19<<20/10))}}})
+	return a.many(ctx, conns, func(ctx context.Context, _ int) error {
+		conn, err := a.dial()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		for range streams {
+			s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, pb.ClusterService_WatchShardMap_FullMethodName)
+			if err == nil {
+				err = s.SendMsg(raw(request))
+			}
+			if err == nil {
+				err = s.CloseSend()
+			}
+			if err == nil {
+				var first wire.Encoded
+				err = s.RecvMsg(&first)
+				first.Buffers.Free()
+			}
+			a.was("watches", err)
+		}
+		<-ctx.Done()
+		return nil
+	})
 }
