@@ -1,5 +1,7 @@
 package router
 
+import "github.com/shardwatch/shardwatch/internal/kv"
+
 // Shared returns how many merged windows there are, how many watches use them, and how
 // many of those read them.
 func (r *Router) Shared() (windows, users, readers int) {
@@ -27,6 +29,17 @@ func (r *Router) ShortenMerged() { r.perWindow = 1 }
 
 // MergeAlone has watches over several shards merge alone.
 func (r *Router) MergeAlone() { r.ended = true }
+
+// LookAlone is the first half of Next of a watch that merges alone: it returns the next revision, if
+// all shards have come to it. WaitAlone is the second half, after a first half without a revision: it
+// reports whether the watch waits for one.
+func (w *Watch) LookAlone() (kv.Revision, error) {
+	revision, _, err := w.place.alone.next(nil)
+	return revision, err
+}
+
+// WaitAlone is described at LookAlone.
+func (w *Watch) WaitAlone() bool { return w.place.alone.waits() }
 
 // MaxMerged is how many merged windows there are at most.
 const MaxMerged = maxMerged

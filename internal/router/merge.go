@@ -113,14 +113,26 @@ func (c *cursor) progress() kv.Revision {
 	return c.watcher.Progress()
 }
 
+// waits has the merge's waker called when next may return the revision that it holds back. It
+// reports false when next may return it already: a shard has come to it since, and a shard that
+// comes by progress alone wakes no watcher.
+func (m *merge) waits() bool {
+	held := m.held()
+	return held == 0 || m.wakeAt(held)
+}
+
 // wakeAt has the merge's waker called by each shard that is below revision,
-// once it reaches it; the sources are asked for it.
-func (m *merge) wakeAt(revision kv.Revision) {
+// once it reaches it; the sources are asked for it. A shard whose next revision is taken counts,
+// too: it may still be below revision when that is delivered. wakeAt reports false when no shard is
+// below revision: then the waker is not called.
+func (m *merge) wakeAt(revision kv.Revision) (waits bool) {
 	for i := range m.cursors {
-		if c := &m.cursors[i]; c.lags(revision) {
-			c.watcher.WakeAt(revision)
+		if w := m.cursors[i].watcher; w.Progress() < revision {
+			w.WakeAt(revision)
+			waits = true
 		}
 	}
+	return waits
 }
 
 // behind returns the shard that is furthest behind. It counts taken events.

@@ -221,6 +221,118 @@ func TestWakeAt(t *testing.T) {
 	}
 }
 
+// A shard may come to the revision that it holds back after the watch has looked at it, and before
+// the watch waits for it. It comes by progress alone, which wakes no watcher: the watch looks again, and
+// a watch that is asked to wake there is woken.
+func TestAMergeDoesNotWaitForAShardThatHasCome(t *testing.T) {
+	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
+		r.MergeAlone()
+		b := newBell()
+		w := watch(t, r, kv.Range{}, h.Now()+1, b)
+		defer w.Close()
+		comes := func() (at kv.Revision) {
+			t.Helper()
+			n.Gate(2).Limit(h.Now())
+			at = h.Commit(cachetest.Put("a", "1"))
+			synctest.Wait()
+			if revision, err := w.LookAlone(); revision != 0 || err != nil {
+				t.Fatalf("got %d, %v, though shard 2 may have something before it", revision, err)
+			}
+			b.heard()
+			n.Gate(2).Limit(0)
+			n.Replica(2).Demand(at)
+			synctest.Wait()
+			if n.Replica(2).Progress() < at || b.heard() {
+				t.Fatal("the test wants shard 2 to come without a wake-up")
+			}
+			return at
+		}
+		delivers := func(at kv.Revision) {
+			t.Helper()
+			if revision, events, err := w.Next(nil); revision != at || len(events) != 1 || err != nil {
+				t.Fatalf("got %d with %d events, %v, want %d", revision, len(events), err, at)
+			}
+		}
+		at := comes()
+		if w.WaitAlone() {
+			t.Error("waits for a shard that has come")
+		}
+		delivers(at)
+		at = comes()
+		w.WakeAt(at)
+		if !b.heard() {
+			t.Error("not woken at a revision that all shards have come to, and whose events were not returned")
+		}
+		delivers(at)
+		if revision, _, err := w.Next(nil); revision != 0 || err != nil || !w.WaitAlone() {
+			t.Errorf("after the end: %d, %v", revision, err)
+		}
+	})
+}
+
+// A merge that is asked to wake at a revision waits for each shard that is below it: for one that has
+// brought an event which another shard holds back, too.
+func TestAMergeWaitsForAShardWithAnEventThatIsHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := cachetest.New()
+		n := cachetest.NewNode("here", h, nil)
+		n.Use(cachetest.Map(1, []string{"h", "p"}, "here"))
+		for id := shard.ID(1); id <= 3; id++ {
+			<-n.Replica(id).Ready()
+		}
+		r := start(t, h, n)
+		r.MergeAlone()
+		b := newBell()
+		w := watch(t, r, kv.Range{}, h.Now()+1, b)
+		defer w.Close()
+		began := h.Now()
+		n.Gate(1).Limit(began + 3)
+		n.Gate(2).Limit(began)
+		at := h.Commit(cachetest.Put("a", "1"))
+		for range 9 {
+			h.Commit() // elsewhere
+		}
+		wanted := h.Now()
+		n.Replica(1).Demand(at + 2)
+		n.Replica(3).Demand(wanted)
+		synctest.Wait()
+		if revision, _, err := w.Next(nil); revision != 0 || err != nil {
+			t.Fatalf("got %d, %v, though shard 2 may have something before it", revision, err)
+		}
+		w.WakeAt(wanted)
+		synctest.Wait()
+		b.heard()
+		n.Gate(2).Limit(0)
+		synctest.Wait()
+		if !b.heard() {
+			t.Fatal("not woken when the event can be delivered")
+		}
+		if revision, _, err := w.Next(nil); revision != at || err != nil {
+			t.Fatalf("got %d, %v, want %d", revision, err, at)
+		}
+		if revision, _, err := w.Next(nil); revision != 0 || err != nil {
+			t.Fatalf("got %d, %v", revision, err)
+		}
+		if progress, behind := w.Progress(); progress != at+2 || behind != 1 {
+			t.Fatalf("progress %d, shard %d is behind; want %d and shard 1", progress, behind, at+2)
+		}
+		b.heard()
+		w.WakeAt(wanted)
+		synctest.Wait()
+		if b.heard() {
+			t.Error("woken before shard 1 has come")
+		}
+		n.Gate(1).Limit(0)
+		synctest.Wait()
+		if !b.heard() {
+			t.Error("not woken at the revision, which all shards have come to")
+		}
+		if progress, _ := w.Progress(); progress != wanted {
+			t.Errorf("progress %d, want %d", progress, wanted)
+		}
+	})
+}
+
 // Of several revisions that a merge is asked to wake at, the lowest counts.
 func TestWakeAtTheLowest(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {

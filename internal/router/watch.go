@@ -283,10 +283,7 @@ func (w *Watch) read(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 		if revision, dst, err := alone.next(dst); revision > 0 || err != nil {
 			return revision, dst, err
 		}
-		if !w.join() {
-			if held := alone.held(); held > 0 {
-				alone.wakeAt(held)
-			}
+		if !w.join() && alone.waits() {
 			return 0, dst, nil
 		}
 	}
@@ -389,10 +386,11 @@ func (w *Watch) WakeAt(revision kv.Revision) {
 		return
 	}
 	p.wished = revision
-	if p.alone != nil {
-		p.alone.wakeAt(revision)
-	} else if p.one != nil {
+	switch {
+	case p.one != nil:
 		p.one.WakeAt(revision)
+	case p.alone != nil && !p.alone.wakeAt(revision):
+		w.waker.Wake() // for the events that Next held back
 	}
 }
 

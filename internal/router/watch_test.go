@@ -150,8 +150,11 @@ func TestWatchAgainstHistory(t *testing.T) {
 		h := cachetest.New()
 		n := cachetest.NewNode("here", h, nil)
 		r := start(t, h, n)
-		if round%2 == 1 {
+		switch round % 3 {
+		case 1:
 			r.ShortenMerged() // watches leave merged windows and come back
+		case 2:
+			r.MergeAlone()
 		}
 		m := someMap(rng, 1)
 		n.Use(m)

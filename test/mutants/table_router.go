@@ -113,6 +113,18 @@ func routerGroup() Group {
 			Old: `p.wished > at && p.wished <= revision`, New: `p.wished > at`, Tests: "TestWakeAtTheLowest",
 		},
 		{
+			Name: "merge-waits-for-what-has-come", Bug: "a watch that merges alone waits for a shard that has come to its revision", File: "merge.go",
+			Old: `return held == 0 || m.wakeAt(held)`, New: `return held == 0 || m.wakeAt(held) || true`, Tests: "TestAMergeDoesNotWaitForAShardThatHasCome",
+		},
+		{
+			Name: "wake-at-what-has-come", Bug: "a watch that merges alone is not woken at a revision that its shards have come to", File: "watch.go",
+			Old: `w.waker.Wake() // for the events that Next held back`, New: ``, Tests: "TestAMergeDoesNotWaitForAShardThatHasCome",
+		},
+		{
+			Name: "merge-waits-for-idle-shards-only", Bug: "does not wait for progress of a shard that has an event which another one holds back", File: "merge.go",
+			Old: `if w := m.cursors[i].watcher; w.Progress() < revision {`, New: `if w := m.cursors[i].watcher; m.cursors[i].lags(revision) {`, Tests: "TestAMergeWaitsForAShardWithAnEventThatIsHeldBack",
+		},
+		{
 			Name: "youngest-shard-age", Bug: "the age of a watch is that of its freshest shard", File: "merge.go",
 			Old: `out = max(out, one)`, New: `out = one`, Tests: "TestTheAgeOfAMerge",
 		},
