@@ -188,7 +188,9 @@ func TestWakeAt(t *testing.T) {
 				b.heard()
 				n.Gate(1).Limit(h.Now())
 				at := h.Commit(cachetest.Put("z", "1"))
-				w.WakeAt(at)
+				if w.WakeAt(at) {
+					t.Error("at the revision, though a shard has not reached it")
+				}
 				synctest.Wait()
 				if b.heard() {
 					t.Error("woken though a shard has not reached the revision")
@@ -210,8 +212,9 @@ func TestWakeAt(t *testing.T) {
 				}
 				b.heard()
 				progress, _ := w.Progress()
-				w.WakeAt(progress)
-				w.WakeAt(progress - 1)
+				if progress < at || !w.WakeAt(progress) || !w.WakeAt(progress-1) {
+					t.Errorf("waits for a revision that is reached; progress %d, want %d at least", progress, at)
+				}
 				synctest.Wait()
 				if b.heard() {
 					t.Error("woken for a revision that is reached")
@@ -259,8 +262,7 @@ func TestAMergeDoesNotWaitForAShardThatHasCome(t *testing.T) {
 		}
 		delivers(at)
 		at = comes()
-		w.WakeAt(at)
-		if !b.heard() {
+		if w.WakeAt(at) || !b.heard() {
 			t.Error("not woken at a revision that all shards have come to, and whose events were not returned")
 		}
 		delivers(at)

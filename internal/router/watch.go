@@ -377,13 +377,18 @@ func (w *Watch) Furthest() kv.Revision {
 	return w.delivered
 }
 
-// WakeAt has the waker called when every shard has reached revision, or
-// earlier; the sources are asked for it. Of several revisions the lowest counts.
-func (w *Watch) WakeAt(revision kv.Revision) {
+// WakeAt reports whether everything up to revision was returned by Next, as Progress does. If not, it
+// has the waker called when every shard has reached revision, or earlier; the sources are asked for it.
+// Of several revisions the lowest counts. A caller that waits must go by the result: a Progress of
+// before the call may have been passed since, and then the waker is not called.
+func (w *Watch) WakeAt(revision kv.Revision) (reached bool) {
 	at, _ := w.Progress()
 	p := &w.place
-	if w.state.Load() != settled || at >= revision || p.wished > at && p.wished <= revision {
-		return
+	if at >= revision {
+		return true
+	}
+	if w.state.Load() != settled || p.wished > at && p.wished <= revision {
+		return false
 	}
 	p.wished = revision
 	switch {
@@ -392,6 +397,7 @@ func (w *Watch) WakeAt(revision kv.Revision) {
 	case p.alone != nil && !p.alone.wakeAt(revision):
 		w.waker.Wake() // for the events that Next held back
 	}
+	return false
 }
 
 // leave gives up the place and has the router find new ones.

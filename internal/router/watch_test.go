@@ -18,6 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
+	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
 const letters = "abcdefghijklmnop"
@@ -204,6 +205,54 @@ func TestWatchAgainstHistory(t *testing.T) {
 			x.w.Close()
 		}
 		testkit.Eventually(t, "all watchers and relays are given back", func() bool { return n.Idle() == nil })
+	}
+}
+
+// A watch that waits for one revision after the other gets to each, though its shards come to it while
+// the watch decides whether to wait. It reads only when it was woken: a lost wake-up fails the test.
+func TestNoWakeUpIsLost(t *testing.T) {
+	for name, alone := range map[string]bool{"merged window": false, "alone": true} {
+		t.Run(name, func(t *testing.T) {
+			h := cachetest.New()
+			n := cachetest.NewNode("here", h, nil)
+			n.Use(cachetest.Map(1, []string{"h"}, "here"))
+			<-n.Replica(1).Ready()
+			<-n.Replica(2).Ready()
+			r := start(t, h, n)
+			if alone {
+				r.MergeAlone()
+			}
+			woken := wait.NewBell()
+			w, err := r.Watch(t.Context(), router.WatchRequest{From: h.Now() + 1, Lineage: 1}, woken)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			patience := time.After(testkit.Patience)
+			for i := range 2000 {
+				var ops []cachetest.Op
+				if i%2 == 0 {
+					ops = append(ops, cachetest.Put("a", "1"))
+				}
+				at := h.Commit(ops...)
+				n.Replica(2).Demand(at) // quiet: it comes by progress alone
+				for !w.WakeAt(at) {
+					select {
+					case <-woken:
+					case <-patience:
+						t.Fatalf("not woken at %d: shards at %d and %d", at, n.Replica(1).Progress(), n.Replica(2).Progress())
+					}
+					for revision := kv.Revision(1); revision > 0; {
+						if revision, _, err = w.Next(nil); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				if progress, _ := w.Progress(); progress < at {
+					t.Fatalf("progress %d, though %d is said to be reached", progress, at)
+				}
+			}
+		})
 	}
 }
 

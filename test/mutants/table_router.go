@@ -121,6 +121,10 @@ func routerGroup() Group {
 			Old: `w.waker.Wake() // for the events that Next held back`, New: ``, Tests: "TestAMergeDoesNotWaitForAShardThatHasCome",
 		},
 		{
+			Name: "waits-for-what-is-reached", Bug: "a conflated watch waits for a revision that it has come to since it looked", File: "watch.go",
+			Old: "\tif at >= revision {\n\t\treturn true", New: "\tif at >= revision {\n\t\treturn false", Tests: "TestWakeAt",
+		},
+		{
 			Name: "merge-waits-for-idle-shards-only", Bug: "does not wait for progress of a shard that has an event which another one holds back", File: "merge.go",
 			Old: `if w := m.cursors[i].watcher; w.Progress() < revision {`, New: `if w := m.cursors[i].watcher; m.cursors[i].lags(revision) {`, Tests: "TestAMergeWaitsForAShardWithAnEventThatIsHeldBack",
 		},

@@ -108,12 +108,10 @@ func (w *watch) conflate(own *pump.Scratch) (again bool) {
 		looked += 1 + len(events)
 		clear(events)
 		if revision == 0 {
-			at, _ := w.inner.Progress()
-			if at < l.upTo { // a shard holds the others back: it is asked to come
-				w.inner.WakeAt(l.upTo)
+			if !w.inner.WakeAt(l.upTo) { // a shard holds the others back: it is asked to come
 				return false
 			}
-			revision = at
+			revision, _ = w.inner.Progress()
 		}
 		if l.revision = max(l.revision, revision); revision >= l.upTo {
 			return w.collected()
