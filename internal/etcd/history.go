@@ -223,6 +223,9 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead, fragment bool)
 		if err != nil {
 			return etcdconn.Broken("receive", err)
 		}
+		// A cut is behind a whole revision. As a fragment, the response would leave that to the next
+		// one, which is not read: a page without an event begins again at the same revision.
+		r.fragment = r.fragment && !r.cut
 		about := concerned(batch, r, answered)
 		if r.created {
 			if answered++; answered == len(batch) {

@@ -236,6 +236,31 @@ func TestHistoryOfLargeValues(t *testing.T) {
 	}
 }
 
+// A page that is smaller than one value has the revision of that value, also where etcd sends it in a
+// fragment together with the next one: a reader of the pages gets on.
+func TestSmallPagesOfLargeValues(t *testing.T) {
+	s := etcdtest.Start(t)
+	const values = 8
+	value := strings.Repeat("v", 700<<10) // two in a fragment of 2 MiB
+	for i := range values {
+		if _, err := s.Client().Put(t.Context(), fmt.Sprintf("/%d", i), value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := testConfig(s.Endpoint())
+	cfg.MaxResponseBytes = 4 << 20 // the least
+	c := newClient(t, cfg)
+	for next := kv.Revision(2); next < 2+values; next++ {
+		h, err := c.History(t.Context(), HistoryRequest{From: next, Before: 2 + values, MaxBytes: 512 << 10})
+		if err != nil || len(h.Batches) != 1 || h.Batches[0].Revision != next || h.Next != next+1 {
+			t.Fatalf("%d revisions from %d up to %d, %v; want one", len(h.Batches), next, h.Next, err)
+		}
+	}
+	if n := c.Stats().Histories; n != values+1 {
+		t.Errorf("%d streams for %d pages, want one more: all but the first attempt are in fragments", n, values)
+	}
+}
+
 // Whether a response is large is known of the revisions that it may contain, and of no others.
 func TestLargePast(t *testing.T) {
 	at := func(from ...kv.Revision) (batch []*pastRead) {

@@ -251,6 +251,10 @@ func etcdGroup() Group {
 			Old: `r.cut = err == nil && e.KV.ModRevision() != r.events[len(r.events)-1].KV.ModRevision()`, New: `r.cut = err == nil`, Tests: "TestAResponseIsCut",
 		},
 		{
+			Name: "history-cut-as-fragment", Bug: "a page that ends in a fragment has no event, and is read again for ever", File: "history.go",
+			Old: `r.fragment = r.fragment && !r.cut`, New: ``, Tests: "TestSmallPagesOfLargeValues",
+		},
+		{
 			Name: "history-large-again", Bug: "asks again in one piece for what was too large", File: "history.go",
 			Old: `		c.largePast = spanOf(batch)`, New: ``, Tests: "TestHistoryOfLargeValues",
 		},
