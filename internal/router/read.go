@@ -78,20 +78,43 @@ func (g *Reading) Age() (age time.Duration, known bool) {
 }
 
 // Read fixes the revision and the state of every shard that is here. It fails
-// with a *kv.CompactedError, *kv.FutureError, *kv.NotServedError,
-// *kv.NotHereError or *kv.UnavailableError.
+// with a *kv.CompactedError if the request names a revision, with a *kv.FutureError,
+// *kv.NotServedError, *kv.NotHereError or *kv.UnavailableError.
 //
-// Read looks again for shards that are split, merged or moved meanwhile.
+// Read looks again, for changeTimeout, for shards that are split, merged or moved meanwhile. It does so
+// with a later revision when the request names none, and a shard has dropped the state of the one
+// that was chosen: after one revision with many keys (see cache.Config.RootsBytes), or because the
+// shard has just come here.
 func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 	began := time.Now()
+	var failed time.Time // for the first time
 	for {
 		out, err := r.read(ctx, req, began)
-		if !errors.Is(err, errReplaced) || time.Since(began) > changeTimeout {
-			return out, err
+		if err == nil {
+			return out, nil
 		}
-		if !wait.Sleep(ctx, changeRetry) {
-			return out, err
+		dropped := req.Revision == 0 && errors.As(err, new(*kv.CompactedError))
+		if !dropped && !errors.Is(err, errReplaced) {
+			return nil, err
 		}
+		if failed.IsZero() {
+			failed = time.Now()
+		}
+		if time.Since(failed) > changeTimeout || !wait.Sleep(ctx, changeRetry) {
+			if dropped {
+				err = unkept(err)
+			}
+			return nil, err
+		}
+	}
+}
+
+// unkept reports to a client that named no revision that the chosen one was dropped: err is a
+// *kv.CompactedError, which would be final for the client.
+func unkept(err error) error {
+	return &kv.UnavailableError{
+		Why: kv.NotReady, RetryAfter: kv.RetrySoon,
+		Detail: fmt.Sprintf("the state at the chosen revision was dropped before it was read: %v", err),
 	}
 }
 
@@ -161,6 +184,9 @@ func (r *Router) read(ctx context.Context, req ReadRequest, began time.Time) (*R
 			}
 		case errors.Is(err, cache.ErrRetired):
 			return nil, fmt.Errorf("%w: %w", errReplaced, Soon(s, err))
+		case errors.As(err, new(*kv.CompactedError)) && req.Revision == 0:
+			behind(homes, homes[i].Progress()) // a serializable read chooses the lowest revision of them
+			return nil, err
 		case errors.As(err, new(*kv.CompactedError)) && !req.Local && len(s.Replicas) > 1:
 			p.home = nil // it came here lately: another node may have kept the state
 		default:

@@ -760,6 +760,94 @@ func TestAReadSurvivesASplit(t *testing.T) {
 	})
 }
 
+// deletesOf are the deletes of 20,000 keys with a prefix. A cache that has applied them keeps
+// no state of before: the nodes of its tree that they replace are more than RootsBytes.
+func deletesOf(prefix string) (ops []cachetest.Op) {
+	for i := range 20_000 {
+		ops = append(ops, cachetest.Delete(fmt.Sprintf("%s/%05d", prefix, i)))
+	}
+	return ops
+}
+
+// A read that names no revision chooses one before a large transaction, and a shard comes to it together
+// with that transaction, which leaves no state of it: the read is of a later revision. No other node is
+// asked, which has applied the transaction, too.
+func TestAReadOutlivesALargeTransaction(t *testing.T) {
+	for what, replicas := range map[string][]shard.NodeID{"without another node": {"here"}, "with another node": {"here", "y"}} {
+		t.Run(what, func(t *testing.T) {
+			reading(t, func(t *testing.T, n *reads) {
+				n.pretend.Shards[0].Replicas, n.pretend.Shards[2].Replicas = replicas, replicas
+				n.Gate(1).Limit(n.h.Now())
+				chosen := n.h.Commit(cachetest.Put("i", "new")) // in shard 3
+				go func() {
+					time.Sleep(2 * time.Second)
+					n.h.Commit(deletesOf("a")...)
+					n.Gate(1).Limit(0)
+				}()
+				g, err := n.r.Read(t.Context(), router.ReadRequest{Range: inFirst})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, err := keys(t, g, nothing); err != nil || got != "abc" || g.Revision != chosen+1 || !g.Here() {
+					t.Errorf("%s at %d, here %v, %v; want revision %d", got, g.Revision, g.Here(), err, chosen+1)
+				}
+				if _, err := n.r.Read(t.Context(), router.ReadRequest{Range: inFirst, Revision: chosen, Local: true}); !errors.As(err, new(*kv.CompactedError)) {
+					t.Errorf("at revision %d itself: %v; the test wants its state to be dropped", chosen, err)
+				}
+				// A serializable read is of the revision of the shard that is furthest behind: that one is
+				// asked to come.
+				at := n.h.Commit(deletesOf("i")...)
+				synctest.Wait()
+				if first, third := n.Replica(1).Progress(), n.Replica(3).Progress(); first >= at || third != at {
+					t.Fatalf("the shards are at %d and %d, want the third alone at %d", first, third, at)
+				}
+				if g, err = n.r.Read(t.Context(), router.ReadRequest{Serializable: true, MaxStaleness: router.AnyAge}); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := keys(t, g, nothing); err != nil || got != "abcdefghij" || g.Revision != at {
+					t.Errorf("%s at %d, %v; want revision %d", got, g.Revision, err, at)
+				}
+				for _, req := range n.y.asked {
+					if rng, err := kv.RangeFromEtcd(req.GetKey(), req.GetRangeEnd()); err != nil || rng != away {
+						t.Errorf("y was asked for %v, %v", rng, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// stopped is a clock of etcd that stays at a revision.
+type stopped kv.Revision
+
+func (c stopped) Revision(context.Context) (kv.Revision, error) { return kv.Revision(c), nil }
+
+// A read that names no revision, and finds the state dropped of each one that it chooses, gives up
+// after a second, and can be tried again: it is not told that a revision of its own is gone.
+func TestAReadThatFindsNoKeptRevisionCanBeTriedAgain(t *testing.T) {
+	reading(t, func(t *testing.T, n *reads) {
+		old := n.h.Now() - 1
+		n.h.Commit(cachetest.Put("a", "new"))
+		synctest.Wait()
+		r := router.New(router.Config{Shards: n, Clock: stopped(old), Self: "here"})
+		began := time.Now()
+		_, err := r.Read(t.Context(), router.ReadRequest{Range: inFirst})
+		unavailable(t, "of a revision that is gone each time", err, kv.NotReady, "was dropped before it was read")
+		if errors.As(err, new(*kv.CompactedError)) {
+			t.Errorf("final for the client: %v", err)
+		}
+		if took := time.Since(began); took < time.Second || took > 2*time.Second {
+			t.Errorf("gave up after %v", took)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		began = time.Now()
+		if _, err := r.Read(gone, router.ReadRequest{Range: inFirst}); err == nil || time.Since(began) > 0 {
+			t.Errorf("a caller that is gone waited %v: %v", time.Since(began), err)
+		}
+	})
+}
+
 // A revision that a shard's copy here no longer has is read from another node,
 // except for a caller that is a node itself, and where there is no other node.
 func TestARevisionThatIsGoneHereIsReadElsewhere(t *testing.T) {

@@ -62,7 +62,8 @@ const (
 	// progressTimeout bounds a read's wait for a shard.
 	progressTimeout = 3 * time.Second
 	// changeTimeout bounds a read's wait for a change of the shard map, which some
-	// nodes come to later than others; changeRetry is its first pause.
+	// nodes come to later than others, and for a revision whose state all shards keep;
+	// changeRetry is its first pause.
 	changeTimeout = time.Second
 	changeRetry   = 10 * time.Millisecond
 	// homelessTimeout is how long a watch looks for a new home before its client

@@ -218,7 +218,23 @@ func routerGroup() Group {
 		},
 		{
 			Name: "split-fails-reads", Bug: "a read fails when its shard is split", File: "read.go",
-			Old: `if !errors.Is(err, errReplaced) || time.Since`, New: `if true || time.Since`, Tests: "TestAReadSurvivesASplit",
+			Old: `if !dropped && !errors.Is(err, errReplaced) {`, New: `if !dropped {`, Tests: "TestAReadSurvivesASplit",
+		},
+		{
+			Name: "large-transaction-fails-reads", Bug: "a read without a revision fails as compacted when its shard applies a large transaction", File: "read.go",
+			Old: `if !dropped && !errors.Is(err, errReplaced) {`, New: `if !errors.Is(err, errReplaced) {`, Tests: "TestAReadOutlivesALargeTransaction",
+		},
+		{
+			Name: "dropped-revision-read-elsewhere", Bug: "asks another node for a revision that a large transaction has dropped there, too", File: "read.go",
+			Old: `new(*kv.CompactedError)) && req.Revision == 0:`, New: `new(*kv.CompactedError)) && false:`, Tests: "TestAReadOutlivesALargeTransaction",
+		},
+		{
+			Name: "serializable-read-asks-nobody", Bug: "a serializable read chooses the same dropped revision again and again", File: "read.go",
+			Old: `behind(homes, homes[i].Progress())`, New: ``, Tests: "TestAReadOutlivesALargeTransaction",
+		},
+		{
+			Name: "dropped-revision-is-final", Bug: "a read without a revision is told that its revision is gone", File: "read.go",
+			Old: `err = unkept(err)`, New: ``, Tests: "TestAReadThatFindsNoKeptRevisionCanBeTriedAgain",
 		},
 		{
 			Name: "delta-from-some-shards", Bug: "a delta omits a shard that does not reach back far enough", File: "changes.go",

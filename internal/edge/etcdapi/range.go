@@ -145,11 +145,6 @@ func (a *API) read(ctx context.Context, r *etcdserverpb.RangeRequest, rng kv.Ran
 		return a.readAt(ctx, req, kv.Revision(r.GetRevision()))
 	}
 	reading, err = a.cfg.Router.Read(ctx, req)
-	if errors.As(err, new(*kv.CompactedError)) {
-		// A busy shard has dropped the revision while another one was waited
-		// for. The next one may be luckier.
-		reading, err = a.cfg.Router.Read(ctx, req)
-	}
 	return reading, 0, err
 }
 
