@@ -108,7 +108,8 @@ func (b *Body) End(at Place) bool {
 
 // Hold returns all keys of the reading. Those of other nodes are fetched, once
 // for all identical reads, and are held until the Body is released. It fails with a
-// *kv.LimitError when Bodies hold too many of them.
+// *kv.LimitError when Bodies hold too many of them, and with a *kv.CompactedError when another node
+// has dropped the revision, also if the request names none.
 func (g *Reading) Hold(ctx context.Context) (_ *Body, err error) {
 	out := &Body{Lineage: g.Lineage, load: load{budget: g.r.cfg.Budget, holder: g.req.Holder}}
 	defer func() {

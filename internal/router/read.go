@@ -118,6 +118,14 @@ func unkept(err error) error {
 	}
 }
 
+// retriable returns the error of another node's part of a reading for a client: see unkept.
+func (g *Reading) retriable(err error) error {
+	if g.req.Revision == 0 && errors.As(err, new(*kv.CompactedError)) {
+		return unkept(err)
+	}
+	return err
+}
+
 // errReplaced reports that a shard was split, merged or moved while it was read.
 var errReplaced = errors.New("the shard map has changed")
 
@@ -277,7 +285,7 @@ type Options struct {
 }
 
 // Each calls fn with the keys in order, in chunks. fn must not keep the slice.
-// When it returns, Revision is known even if another node chose it.
+// When it returns, Revision is known even if another node chose it. It fails as Read does.
 func (g *Reading) Each(ctx context.Context, o Options, fn func([]*kv.KeyValue) error) error {
 	left := o.Limit
 	for i := range g.parts {
@@ -342,12 +350,12 @@ func local(s *keytree.Snapshot, rng kv.Range, limit int64, o Options, fn func([]
 func (g *Reading) eachRemote(ctx context.Context, s *shard.Shard, rng kv.Range, limit int64, o Options, fn func([]*kv.KeyValue) error) error {
 	key, end := rng.Etcd()
 	req := &shardwatchv1.ListRequest{Key: key, RangeEnd: end, Limit: limit, KeysOnly: o.KeysOnly}
-	return g.remote(ctx, s, req, func(m *wire.ListMessage) error {
+	return g.retriable(g.remote(ctx, s, req, func(m *wire.ListMessage) error {
 		if len(m.KVs) == 0 {
 			return nil
 		}
 		return fn(m.KVs)
-	})
+	}))
 }
 
 // remote asks the first of a shard's nodes that will do, at the reading's

@@ -409,9 +409,10 @@ func TestACopyThatDoesNotFitIsNotServed(t *testing.T) {
 // this one, and not after one has begun to answer.
 func TestAShardElsewhereIsReadFromItsNodes(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
+		var req router.ReadRequest
 		list := func() (string, error) {
 			n.x.asked, n.y.asked = nil, nil
-			g, err := n.r.Read(t.Context(), router.ReadRequest{})
+			g, err := n.r.Read(t.Context(), req)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -466,7 +467,8 @@ func TestAShardElsewhereIsReadFromItsNodes(t *testing.T) {
 		if err := g.Each(t.Context(), nothing, func([]*kv.KeyValue) error { calls++; return stop }); !errors.Is(err, stop) || calls != 1 {
 			t.Errorf("the reader stops: %v after %d calls", err, calls)
 		}
-		// A compacted revision says more than a node that is away, in either order.
+		// A compacted revision says more than a node that is away, in either order. A client that did
+		// not ask for it may retry.
 		compacted := wire.Status(&kv.CompactedError{Requested: 3, Floor: 12})
 		fail := func(err error) func(int, *shardwatchv1.ListRequest) ([]*wire.Encoded, error) {
 			return func(int, *shardwatchv1.ListRequest) ([]*wire.Encoded, error) { return nil, err }
@@ -475,10 +477,23 @@ func TestAShardElsewhereIsReadFromItsNodes(t *testing.T) {
 		for what, both := range map[string][2]error{"x has compacted": {compacted, down}, "y has compacted": {down, compacted}} {
 			n.x.answer, n.y.answer = fail(both[0]), fail(both[1])
 			var c *kv.CompactedError
+			req.Revision = n.h.Now()
 			if _, err := list(); !errors.As(err, &c) || c.Floor != 12 {
 				t.Errorf("%s: %v", what, err)
 			}
 			counts(what, 1, 1)
+			req.Revision = 0
+			_, err := list()
+			unavailable(t, what+", list", err, kv.NotReady, "revision 3 is gone")
+			counts(what, 1, 1)
+			if g, err = n.r.Read(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			_, err = g.Count(t.Context())
+			unavailable(t, what+", count", err, kv.NotReady, "revision 3 is gone")
+			if _, err = g.Hold(t.Context()); !errors.As(err, &c) || c.Floor != 12 {
+				t.Errorf("%s, hold: %v", what, err)
+			}
 		}
 		n.x.answer, n.y.answer = fail(down), fail(down)
 		_, err = list()

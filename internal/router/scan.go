@@ -33,8 +33,8 @@ type ScanOptions struct {
 }
 
 // Scan calls fn with the keys in order, as they are held, and returns how many
-// the range has, regardless of the limit. It stops at fn's first error. When it
-// returns, Revision is known even if another node chose it.
+// the range has, regardless of the limit. It stops at fn's first error, and fails as
+// Read does. When it returns, Revision is known even if another node chose it.
 func (g *Reading) Scan(ctx context.Context, o ScanOptions, fn func(*kv.KeyValue) error) (count int64, err error) {
 	left := o.Limit
 	each := func(item *kv.KeyValue) error {
@@ -50,6 +50,7 @@ func (g *Reading) Scan(ctx context.Context, o ScanOptions, fn func(*kv.KeyValue)
 			n, err = p.scan(left, each)
 		} else {
 			n, err = g.scanRemote(ctx, p, left, o.KeysOnly, each)
+			err = g.retriable(err)
 		}
 		if err != nil {
 			return 0, err

@@ -237,6 +237,10 @@ func routerGroup() Group {
 			Old: `err = unkept(err)`, New: ``, Tests: "TestAReadThatFindsNoKeptRevisionCanBeTriedAgain",
 		},
 		{
+			Name: "revision-dropped-elsewhere-is-final", Bug: "a read without a revision is told that another node has dropped its revision", File: "read.go",
+			Old: `if g.req.Revision == 0 && errors.As`, New: `if false && errors.As`, Tests: "TestAShardElsewhereIsReadFromItsNodes",
+		},
+		{
 			Name: "delta-from-some-shards", Bug: "a delta omits a shard that does not reach back far enough", File: "changes.go",
 			Old: `if floor > 0 {`, New: `if floor < 0 {`, Tests: "TestChangesOfSeveralShards",
 		},
