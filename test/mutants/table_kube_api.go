@@ -23,6 +23,10 @@ func kubeAPIGroup() Group {
 			Old: `a.f.r.IsEvents() && `, New: `false && `, Tests: "TestAVersionOfEventsIsNotWaitedFor",
 		},
 		{
+			Name: "kube-stale-refusal", Bug: "a request drops a loaded resource for a refusal that came later", File: "server.go",
+			Old: `!f.loaded() && !source.MayFollow(err)`, New: `!source.MayFollow(err)`, Tests: "TestAResourceThatIsNotServedAnyMoreIsPassedOn",
+		},
+		{
 			Name: "kube-dropped-feed", Bug: "a request waits for a resource that another one has dropped", File: "server.go",
 			Old: `case <-f.ended:`, New: `case <-make(chan struct{}):`, Tests: "TestRequestsOfADroppedFeedDoNotWait",
 		},

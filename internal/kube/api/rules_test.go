@@ -205,8 +205,10 @@ func TestAResourceThatIsNotServedAnyMoreIsPassedOn(t *testing.T) {
 	refuses.Store(true)
 	close(end)
 	testkit.Eventually(t, "an apiserver that has just started refuses twice", func() bool { return refused.Load() >= 2 })
-	if s.feeds.find(things) != f {
-		t.Error("an apiserver that is not ready ends the feed")
+	for range 30 { // the failure and the state are there, in no order
+		if w := ask("?resourceVersion=0"); w.Code != http.StatusOK || s.feeds.find(things) != f {
+			t.Fatalf("an apiserver that is not ready ends the feed: %d %s", w.Code, w.Body)
+		}
 	}
 	ready.Store(true)
 	if code := <-watched; code != http.StatusOK && code != http.StatusTeapot { // it may begin after the end

@@ -307,7 +307,8 @@ func (s *Server) ready(ctx context.Context, f *feed) (source.Kind, error) {
 		case <-f.cache.Ready():
 			return f.kind(ctx, s.cfg.Source)
 		case err := <-failed:
-			if !source.MayFollow(err) {
+			// A loaded feed fails, too, when it resumes. It ends only if it is withdrawn.
+			if !f.loaded() && !source.MayFollow(err) {
 				return source.Kind{}, fmt.Errorf("%w: %w", errNotFollowed, err)
 			}
 		case <-f.ended: // another request has dropped it
