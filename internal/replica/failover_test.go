@@ -515,6 +515,17 @@ func TestFailover(t *testing.T) {
 			time.Sleep(patience + 3*time.Second)
 			b.check(t, Etcd)
 		},
+		"a node that is not ready is not waited for if a better one refuses": func(t *testing.T) {
+			b := newBench(0, func(b *bench) {
+				b.owner.err, b.second.err = &kv.InvalidError{Field: "key", Reason: "refused"}, &kv.NotHereError{}
+			})
+			defer b.stop()
+			time.Sleep(100 * time.Millisecond)
+			b.check(t, Etcd)
+			if owner, second := b.owner.asked(), b.second.asked(); owner != 1 || second != 1 {
+				t.Errorf("before etcd, owner was asked %d times, second %d times", owner, second)
+			}
+		},
 		"state comes from a node that has it": func(t *testing.T) {
 			b := newBench(0, func(b *bench) { b.warm = []Candidate{{Name: "second", Source: b.second}} })
 			defer b.stop()

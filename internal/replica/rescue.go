@@ -75,14 +75,16 @@ func answered(err error) bool {
 	return errors.Is(err, errNoFurther) || errors.Is(err, ErrStale) || errors.As(err, &compacted) || errors.As(err, &elsewhere) || errors.As(err, &unavailable)
 }
 
-// verdict collects the candidates' answers about missing history in one round.
+// verdict collects the candidates' answers in one round: about missing history, and about the request.
 type verdict struct {
 	compacted *kv.CompactedError
 	direct    bool // etcd itself says so
 	open      bool // a node did not answer, and may have it
+	refused   bool // a node answers that the request is invalid
 }
 
 func (v *verdict) add(c Candidate, err error) {
+	v.refused = v.refused || errors.As(err, new(*kv.InvalidError))
 	var gone *kv.CompactedError
 	switch {
 	case errors.Is(err, errNoFurther), errors.Is(err, ErrStale): // it answers, and has nothing more

@@ -199,9 +199,10 @@ func (r *run) round(ctx context.Context) bool {
 		if err != nil {
 			r.f.Logger.Debug("source rejected", "source", c.Name, "range", r.req.Range, "error", err)
 		}
-		if r.from.Load() == 0 && notReady(err) && time.Since(r.began) < r.patience() {
+		if r.from.Load() == 0 && notReady(err) && !gone.refused && time.Since(r.began) < r.patience() {
 			// It lives and is loading: wait for it rather than have every
-			// replica list the same keys at etcd.
+			// replica list the same keys at etcd. It cannot load what a better
+			// candidate refuses.
 			return true
 		}
 	}

@@ -124,6 +124,10 @@ func replicaGroup() Group {
 			Old: `if r.from.Load() == 0 && notReady(err) &&`, New: `if notReady(err) &&`, Tests: "TestWhatFollowsAFailure",
 		},
 		{
+			Name: "refused-range-waited-for", Bug: "waits for a node that is not ready although a better one refuses", File: "run.go",
+			Old: ` && !gone.refused`, New: ``, Tests: "TestFailover",
+		},
+		{
 			Name: "state-at-own-position", Bug: "begins anew with a state that is no further than what is held", File: "handover.go",
 			Old: `u.Revision <= req.HeldAt`, New: `u.Revision < req.HeldAt`, Tests: "TestAStateThatTheFollowerHasIsPassedOver",
 		},
