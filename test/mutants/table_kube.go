@@ -116,6 +116,10 @@ func kubeSourceGroup() Group {
 			Old: `case now < f.at:`, New: `case false:`, Tests: "TestAWatchOfARestoredEtcdDoesNotBegin",
 		},
 		{
+			Name: "kube-source-refused-not-there", Bug: "a resource that is defined later counts as refused", File: "follow.go",
+			Old: ` && (resumes(f.req) || code != http.StatusNotFound)`, New: ``, Tests: "TestWhatARefusalIs",
+		},
+		{
 			Name: "kube-source-refused-node-decides", Bug: "an apiserver that does not know the node decides a review", File: "client.go",
 			Old: `	case http.StatusUnauthorized, http.StatusForbidden: // this node's credentials, or its rights`, New: `	case http.StatusPaymentRequired:`, Tests: "TestAnApiserverThatRefusesTheNodeDoesNotDecide",
 		},

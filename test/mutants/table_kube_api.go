@@ -27,6 +27,14 @@ func kubeAPIGroup() Group {
 			Old: `!f.loaded() && !source.MayFollow(err)`, New: `!source.MayFollow(err)`, Tests: "TestAResourceThatIsNotServedAnyMoreIsPassedOn",
 		},
 		{
+			Name: "kube-refusal-forgotten", Bug: "each request has a resource that is refused watched again", File: "feed.go",
+			Old: ` || s.refusedLocked(r)`, New: ``, Tests: "TestARefusedResourceIsNotTriedByEachRequest",
+		},
+		{
+			Name: "kube-refusals-unbounded", Bug: "clients make a node remember any number of refusals", File: "feed.go",
+			Old: ` || len(s.refused) >= s.cfg.MaxFeeds`, New: ``, Tests: "TestRefusalsAreForgotten",
+		},
+		{
 			Name: "kube-dropped-feed", Bug: "a request waits for a resource that another one has dropped", File: "server.go",
 			Old: `case <-f.ended:`, New: `case <-make(chan struct{}):`, Tests: "TestRequestsOfADroppedFeedDoNotWait",
 		},

@@ -16,7 +16,10 @@ func (s *Server) Copy(ctx context.Context, r source.Resource, follow bool) (peer
 	if follow && s.mayHold(r) {
 		f = s.feeds.keep(r)
 	}
-	if f == nil || !follow && !f.loaded() {
+	switch {
+	case f == nil && s.feeds.refuses(r):
+		return peerapi.Resource{}, &kv.InvalidError{Field: "key", Reason: errNotFollowed.Error()}
+	case f == nil, !follow && !f.loaded():
 		return peerapi.Resource{}, &kv.NotHereError{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Patience)
@@ -24,7 +27,7 @@ func (s *Server) Copy(ctx context.Context, r source.Resource, follow bool) (peer
 	_, err := s.ready(ctx, f)
 	switch {
 	case errors.Is(err, errNotFollowed):
-		s.feeds.drop(f)
+		s.feeds.refuse(f, err)
 		return peerapi.Resource{}, &kv.InvalidError{Field: "key", Reason: err.Error()}
 	case err != nil:
 		return peerapi.Resource{}, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: err.Error()}

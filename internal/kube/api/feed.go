@@ -92,11 +92,16 @@ type feeds struct {
 	all map[source.Resource]*feed // guarded by mu
 	// over are preloaded resources that were withdrawn, and not loaded since.
 	over map[source.Resource]bool // guarded by mu
-	run  sync.WaitGroup
+	// refused are resources that this node cannot follow, MaxFeeds at most, and until when that counts.
+	refused map[source.Resource]time.Time // guarded by mu
+	run     sync.WaitGroup
 }
 
+// refusedFor is for how long a resource that cannot be followed is not tried again.
+const refusedFor = 30 * time.Second
+
 // use returns the feed of a resource, which the caller releases, and starts it
-// if there is none; nil: there are too many.
+// if there is none; nil: there are too many, or it cannot be followed.
 func (s *feeds) use(r source.Resource) *feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +113,8 @@ func (s *feeds) use(r source.Resource) *feed {
 	return f
 }
 
-// keep follows a resource that other nodes use, and returns its feed; nil: there are too many.
+// keep follows a resource that other nodes use, and returns its feed; nil: there are too many, or it
+// cannot be followed.
 func (s *feeds) keep(r source.Resource) *feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,16 +186,17 @@ func (f *feed) release() {
 	f.users.Add(-1)
 }
 
-// startedLocked returns the feed of a resource, and starts it if there is none; nil: there are too many.
+// startedLocked returns the feed of a resource, and starts it if there is none; nil: there are too many, or
+// it cannot be followed.
 func (s *feeds) startedLocked(r source.Resource) *feed {
-	if f := s.all[r]; f != nil || len(s.all) >= s.cfg.MaxFeeds || s.ctx.Err() != nil {
+	if f := s.all[r]; f != nil || len(s.all) >= s.cfg.MaxFeeds || s.refusedLocked(r) || s.ctx.Err() != nil {
 		return f
 	}
 	ctx, stop := context.WithCancel(s.ctx)
 	f := &feed{r: r, past: past.New(s.cfg.PastBytes), stop: stop, ended: ctx.Done()}
 	f.src = s.cfg.Source.Source(r, f.past.Gap)
 	cfg := s.cfg.Cache
-	direct := ending{f.src, func(why error) { s.withdrawn(f, why) }}
+	direct := ending{f.src, func(err error) { s.failed(f, err) }}
 	cfg.Range, cfg.Source, cfg.Logger = r.InNamespace(""), direct, s.cfg.Logger
 	if s.cfg.Tier != nil {
 		f.tier = s.cfg.Tier.Source(r, direct, func(req kv.FollowRequest) func(*kv.Update) { return f.past.Observe(f.cache, req) })
@@ -218,15 +225,15 @@ func (s *feeds) otherHistory(f *feed, why error) {
 // ending is the source of a feed that ends with its resource.
 type ending struct {
 	*source.Source
-	end func(why error)
+	failed func(err error)
 }
 
 // Follow implements cache.Source.
 func (e ending) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
 		for u, err := range e.Source.Follow(ctx, req) {
-			if errors.Is(err, source.ErrWithdrawn) {
-				e.end(err)
+			if err != nil {
+				e.failed(err)
 			}
 			if !yield(u, err) {
 				return
@@ -234,6 +241,48 @@ func (e ending) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.U
 		}
 	}
 }
+
+// failed ends a feed that can get no events any more, or no state. One that is preloaded tries again.
+func (s *feeds) failed(f *feed, err error) {
+	switch {
+	case errors.Is(err, source.ErrWithdrawn):
+		s.withdrawn(f, err)
+	case !f.loaded() && !source.MayFollow(err) && !slices.Contains(s.cfg.Preload, f.r):
+		s.refuse(f, err)
+	}
+}
+
+// refuse drops a feed that has no state, because of a failure. If that will last, the next requests do not try
+// again, each with a watch that is refused. It does not last if no apiserver has the resource: its definition may
+// come, and a watch that was passed on then would stay at the apiserver.
+func (s *feeds) refuse(f *feed, why error) {
+	lasts := errors.Is(why, source.ErrRefused) || errors.Is(why, object.ErrMalformed)
+	if lasts && !slices.Contains(s.cfg.Preload, f.r) && s.remember(f.r, time.Now()) {
+		s.cfg.Logger.Info("resource cannot be followed: passing its requests on", "resource", f.r.String(), "for", refusedFor, "error", why)
+	}
+	s.drop(f)
+}
+
+// remember notes that a resource cannot be followed. It returns false if that was known, or there are too many.
+func (s *feeds) remember(r source.Resource, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.refused, func(_ source.Resource, until time.Time) bool { return !now.Before(until) })
+	if _, known := s.refused[r]; known || len(s.refused) >= s.cfg.MaxFeeds {
+		return false
+	}
+	s.refused[r] = now.Add(refusedFor)
+	return true
+}
+
+// refuses reports whether it is known that a resource cannot be followed.
+func (s *feeds) refuses(r source.Resource) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refusedLocked(r)
+}
+
+func (s *feeds) refusedLocked(r source.Resource) bool { return time.Now().Before(s.refused[r]) }
 
 // withdrawn drops a feed that can get no events any more. An apiserver answers its requests. One that is
 // preloaded does not keep the node from being ready.

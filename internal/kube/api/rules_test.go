@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -22,6 +23,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/report"
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 	"github.com/shardwatch/shardwatch/internal/kube/upstream"
+	"github.com/shardwatch/shardwatch/internal/kv"
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
@@ -136,6 +138,70 @@ func TestAResourceThatCannotBeFollowedIsPassedOn(t *testing.T) {
 			t.Errorf("%s: %d %s", name, w.Code, w.Body)
 		}
 	}
+}
+
+// TestARefusedResourceIsNotTriedByEachRequest has an apiserver refuse a resource to the node, or send no objects:
+// the feed that another node asks for ends, and requests are passed on without another try. An apiserver that is
+// not ready, or does not have the resource yet, is asked again.
+func TestARefusedResourceIsNotTriedByEachRequest(t *testing.T) {
+	things := source.Resource{Group: "example.com", Version: "v1", Name: "things", Encoding: object.JSON}
+	for name, c := range map[string]struct {
+		code, ready int
+		again       bool
+	}{
+		"refused":                          {http.StatusForbidden, http.StatusOK, false},
+		"refused by one that is not ready": {http.StatusForbidden, http.StatusInternalServerError, true},
+		"not there":                        {http.StatusNotFound, http.StatusOK, true},
+		"no objects":                       {http.StatusOK, http.StatusOK, false},
+	} {
+		var tries atomic.Int32
+		to := answering(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/readyz" {
+				w.WriteHeader(c.ready)
+				return
+			}
+			tries.Add(1)
+			w.WriteHeader(c.code)
+		})
+		s := before(t, to, func(*Config) {})
+		s.Keep(things)
+		testkit.Eventually(t, name+": the feed ends", func() bool { return s.feeds.find(things) == nil })
+		tried := tries.Load()
+		if _, err := s.Copy(t.Context(), things, false); errors.As(err, new(*kv.InvalidError)) == c.again {
+			t.Errorf("%s: another node gets %v", name, err)
+		}
+		r := get("/apis/example.com/v1/things", "")
+		r.Header.Set("Authorization", "Bearer a")
+		w := httptest.NewRecorder()
+		if s.ServeHTTP(w, r); w.Code != http.StatusTeapot || (tries.Load() > tried) != c.again {
+			t.Errorf("%s: %d after %d tries, and %d before", name, w.Code, tries.Load(), tried)
+		}
+	}
+}
+
+// TestRefusalsAreForgotten has more resources refused than may be followed, and their time end.
+func TestRefusalsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &feeds{cfg: &Config{MaxFeeds: 2, Logger: slog.New(slog.DiscardHandler)}, refused: map[source.Resource]time.Time{}}
+		all := []source.Resource{{Name: "a"}, {Name: "b"}, {Name: "c"}}
+		known := func() (out []bool) {
+			for _, r := range all {
+				out = append(out, s.refuses(r))
+			}
+			return out
+		}
+		for _, r := range all {
+			s.refuse(&feed{r: r, stop: func() {}}, source.ErrRefused)
+		}
+		if got := known(); !slices.Equal(got, []bool{true, true, false}) {
+			t.Errorf("of three refusals, two are remembered at most: %v", got)
+		}
+		time.Sleep(refusedFor)
+		s.refuse(&feed{r: all[2], stop: func() {}}, source.ErrRefused)
+		if got := known(); !slices.Equal(got, []bool{false, false, true}) {
+			t.Errorf("after their time: %v", got)
+		}
+	})
 }
 
 // TestARestoredClusterIsNoticed has a list and a watch without a version find an apiserver whose etcd has

@@ -124,7 +124,7 @@ func New(cfg Config) (*Server, error) {
 	cfg.Turns = cmp.Or(cfg.Turns, fair.NewTurns())
 	s := &Server{cfg: cfg, started: time.Now(), draining: make(chan struct{}), rounds: rounds{all: map[sender]*reviewed{}}}
 	ctx, stop := context.WithCancel(context.Background())
-	s.stop, s.feeds = stop, &feeds{cfg: &s.cfg, ctx: ctx, all: map[source.Resource]*feed{}, over: map[source.Resource]bool{}}
+	s.stop, s.feeds = stop, &feeds{cfg: &s.cfg, ctx: ctx, all: map[source.Resource]*feed{}, over: map[source.Resource]bool{}, refused: map[source.Resource]time.Time{}}
 	return s, nil
 }
 
@@ -264,7 +264,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, q *request) bool
 	kind, err := s.ready(ctx, f)
 	switch {
 	case errors.Is(err, errNotFollowed):
-		s.feeds.drop(f)
+		s.feeds.refuse(f, err)
 		return false
 	case err != nil:
 		s.counts.failed.Add(1)
@@ -311,7 +311,7 @@ func (s *Server) ready(ctx context.Context, f *feed) (source.Kind, error) {
 			if !f.loaded() && !source.MayFollow(err) {
 				return source.Kind{}, fmt.Errorf("%w: %w", errNotFollowed, err)
 			}
-		case <-f.ended: // another request has dropped it
+		case <-f.ended: // its failure, or another request, has dropped it
 			return source.Kind{}, errNotFollowed
 		case <-ctx.Done():
 			return source.Kind{}, s.feeds.waits(f.r)

@@ -127,7 +127,7 @@ func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 
 func (s *Source) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.Update) error) error {
 	var errs []error
-	expired, withdrawn := false, false
+	expired, refused := false, false
 	for _, server := range s.c.Servers() {
 		follows := func(u kv.Update) error {
 			s.server.Store(&server)
@@ -137,7 +137,7 @@ func (s *Source) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.
 		err := f.run(ctx)
 		if s.refuses(f, err) && s.c.Ready(ctx, server) == nil {
 			err = f.run(ctx) // it may have become ready after it had refused
-			withdrawn = withdrawn || s.refuses(f, err)
+			refused = refused || s.refuses(f, err)
 		}
 		s.server.CompareAndSwap(&server, nil) // another call may follow
 		if errors.Is(err, errEnough) || errors.Is(err, errEnded) || ctx.Err() != nil {
@@ -155,19 +155,33 @@ func (s *Source) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.
 		// The floor is above the request but unknown: apiservers do not report it.
 		return &kv.CompactedError{Requested: req.From, Floor: req.From + 1}
 	}
-	if withdrawn {
-		return fmt.Errorf("%w: %w", ErrWithdrawn, errors.Join(errs...))
+	err := errors.Join(errs...)
+	switch {
+	case !refused:
+		return err
+	case resumes(req):
+		return fmt.Errorf("%w: %w", ErrWithdrawn, err)
+	default:
+		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	return errors.Join(errs...)
 }
 
-// ErrWithdrawn reports that a resource was followed before, that an apiserver that is ready does not serve
-// it any more, or not to this node, and that no other one does.
-var ErrWithdrawn = errors.New("apiservers do not serve the resource any more")
+var (
+	// ErrWithdrawn reports that a resource was followed before, that an apiserver that is ready does not serve
+	// it any more, or not to this node, and that no other one does.
+	ErrWithdrawn = errors.New("apiservers do not serve the resource any more")
+	// ErrRefused reports that a resource was not followed before, that an apiserver that is ready refuses it,
+	// to this node or in this encoding, and that no other one serves it. 404 is no such refusal.
+	ErrRefused = errors.New("apiservers do not let this node follow the resource")
+)
 
-// refuses reports whether a server refuses what was followed before.
+// resumes reports whether the resource was followed before.
+func resumes(req kv.FollowRequest) bool { return req.From > 0 || req.Held != nil }
+
+// refuses reports whether a server refuses what was followed before, or a resource that it has.
 func (s *Source) refuses(f *follower, err error) bool {
-	return !f.moved && (f.req.From > 0 || f.req.Held != nil) && CodeOf(err) != 0 && !MayFollow(err)
+	code := CodeOf(err)
+	return !f.moved && code != 0 && !MayFollow(err) && (resumes(f.req) || code != http.StatusNotFound)
 }
 
 // follower follows a resource at one server.

@@ -374,6 +374,7 @@ func TestAResourceIsNamedByThePrefixOfItsKeys(t *testing.T) {
 func TestTheNewestFailureIsKnown(t *testing.T) {
 	a := serve(t, map[string]func(http.ResponseWriter, *http.Request){
 		stream: sends(http.StatusForbidden, false, `{"kind":"Status","apiVersion":"v1","code":403,"reason":"Forbidden","message":"things are not for you"}`),
+		"":     sends(http.StatusOK, false), // of /readyz
 	})
 	s := follow(t, nil, a)
 	if err := s.Failure(); err != nil {
@@ -392,6 +393,24 @@ func TestTheNewestFailureIsKnown(t *testing.T) {
 	ready := func(u kv.Update) bool { return u.Kind == kv.UpdateReady }
 	if _, err := collect(t, s, kv.FollowRequest{}, ready); err != nil || s.Failure() != nil {
 		t.Errorf("follows, and says %v: %v", s.Failure(), err)
+	}
+}
+
+// A refusal is one of an apiserver that is ready, and that has the resource.
+func TestWhatARefusalIs(t *testing.T) {
+	for _, c := range []struct {
+		code, ready int
+		refused     bool
+	}{
+		{http.StatusForbidden, http.StatusOK, true},
+		{http.StatusForbidden, http.StatusInternalServerError, false},
+		{http.StatusNotFound, http.StatusOK, false},
+	} {
+		a := serve(t, map[string]func(http.ResponseWriter, *http.Request){stream: sends(c.code, false), "": sends(c.ready, false)})
+		_, err := collect(t, follow(t, nil, a), kv.FollowRequest{}, progress(12))
+		if errors.Is(err, source.ErrRefused) != c.refused || source.CodeOf(err) != c.code {
+			t.Errorf("%d of an apiserver whose /readyz is %d: %v", c.code, c.ready, err)
+		}
 	}
 }
 
