@@ -192,6 +192,10 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 			Old: ` || q.name != "" && q.labels+q.fields != "" {`, New: ` {`, Tests: "TestRequestsForAnApiserver",
 		},
 		{
+			Name: "kube-api-newest-object", Bug: "a get of the newest object waits for a resource that does not have it", File: "request.go",
+			Old: ` && (q.name == "" || !q.unset)`, New: ``, Tests: "TestAGetWithoutAVersionIsPassedOn",
+		},
+		{
 			Name: "kube-api-slow-state", Bug: "a client that reads the initial events slowly holds their state", File: "watch.go",
 			Old: `!s.encodeEvent(object.Added, o) || port.TooSlow(began, bytes, writeTime) {`, New: `!s.encodeEvent(object.Added, o) || false && port.TooSlow(began, bytes, writeTime) {`, Tests: "TestAStateIsNotHeldForASlowClient",
 		},

@@ -125,7 +125,7 @@ func (a *answer) each(state *keytree.Snapshot, keys kv.Range, step func() error,
 // get answers a get that need not be newer than the cache. An object that the cache lacks
 // may exist by now, so an apiserver answers.
 func (a *answer) get(w http.ResponseWriter) error {
-	if a.q.unset || a.q.version > a.f.cache.Progress() {
+	if a.q.version > a.f.cache.Progress() {
 		return errUpstream
 	}
 	state, err := a.f.cache.At(context.Background(), 0)

@@ -71,7 +71,8 @@ func parse(r *http.Request) (*request, bool) {
 	if len(q.forms) == 0 || q.socket && !q.watch {
 		return nil, false
 	}
-	return q, q.parseVersion(query)
+	// A get without a version is for the newest object, which caches do not know.
+	return q, q.parseVersion(query) && (q.name == "" || !q.unset)
 }
 
 // attributes returns the attributes by which an apiserver authorizes a request.

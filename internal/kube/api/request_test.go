@@ -25,8 +25,8 @@ func TestRequestsThatCachesAnswer(t *testing.T) {
 		"/api/v1/namespaces/a/pods?limit=5":             "v1.pods. ns=a limit=5 unset",
 		"/api/v1/namespaces/a/pods/b?resourceVersion=0": "v1.pods. ns=a name=b",
 		"/api/v1/namespaces":                            "v1.namespaces.",
-		"/api/v1/namespaces/a":                          "v1.namespaces. name=a",
-		"/api/v1/nodes/n":                               "v1.nodes. name=n",
+		"/api/v1/namespaces/a?resourceVersion=0":        "v1.namespaces. name=a",
+		"/api/v1/nodes/n?resourceVersion=0":             "v1.nodes. name=n",
 		"/apis/apps/v1/namespaces/a/deployments":        "v1.deployments.apps ns=a",
 		"/apis/apps/v1/deployments?watch=1&resourceVersion=5&allowWatchBookmarks=true&timeoutSeconds=9&timeout=1m3s": "v1.deployments.apps watch 5",
 		"/api/v1/pods?resourceVersion=5&resourceVersionMatch=Exact&limit=2":                                          "v1.pods. exact 5 limit=2",
@@ -69,7 +69,7 @@ func TestRequestsForAnApiserver(t *testing.T) {
 		"/api/v1/namespaces/a/pods/b/status", "/api/v1//pods", "/api/v1/pods?x=1", "/api/v1/pods?watch=x", "/api/v1/pods?limit=-1", "/api/v1/pods?resourceVersion=a",
 		"/api/v1/pods?resourceVersion=5&limit=2", "/api/v1/pods?resourceVersionMatch=Exact", "/api/v1/pods?resourceVersionMatch=Maybe&resourceVersion=1", "/api/v1/pods?continue=abc",
 		"/api/v1/pods?watch=1&sendInitialEvents=true", "/api/v1/pods?labelSelector=a=b=c", "/api/v1/pods?limit=1&limit=2", "/api/v1/pods?watch=1&resourceVersionMatch=Exact&resourceVersion=4",
-		"/api/v1/pods/a?watch=1", "/api/v1/namespaces/a/pods/b?resourceVersion=0&labelSelector=c", "/api/v1/namespaces/a/pods/b?resourceVersion=0&fieldSelector=spec.nodeName%3Dn",
+		"/api/v1/pods/a?watch=1", "/api/v1/namespaces/a/pods/b", "/api/v1/nodes/n?continue=" + continueAt(-1, nil), "/api/v1/namespaces/a/pods/b?resourceVersion=0&labelSelector=c", "/api/v1/namespaces/a/pods/b?resourceVersion=0&fieldSelector=spec.nodeName%3Dn",
 	} {
 		if q, ok := parse(get(path, "")); ok {
 			t.Errorf("%s: %+v", path, q)
@@ -154,7 +154,7 @@ func TestAttributesAreAnApiservers(t *testing.T) {
 		"/api/v1/pods":                                                 "list /v1/pods  ",
 		"/api/v1/namespaces/a/pods?watch=1":                            "watch /v1/pods a ",
 		"/api/v1/namespaces/a/pods/b?resourceVersion=0":                "get /v1/pods a b",
-		"/api/v1/namespaces/a":                                         "get /v1/namespaces a a",
+		"/api/v1/namespaces/a?resourceVersion=0":                       "get /v1/namespaces a a",
 		"/api/v1/namespaces":                                           "list /v1/namespaces  ",
 		"/apis/apps/v1/namespaces/a/deployments":                       "list apps/v1/deployments a ",
 		"/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Dn":        "watch /v1/nodes  n metadata.name=n",

@@ -115,6 +115,18 @@ func TestAResourceThatCannotBeLoadedIsTriedAgain(t *testing.T) {
 	}
 }
 
+// TestAGetWithoutAVersionIsPassedOn has a get for the newest object go to an apiserver at once: caches do not know
+// it, and nothing is followed for it.
+func TestAGetWithoutAVersionIsPassedOn(t *testing.T) {
+	s := unreached(t, false)
+	r := get("/api/v1/namespaces/a/pods/b", "")
+	r.Header.Set("Authorization", "Bearer a")
+	w := httptest.NewRecorder()
+	if s.ServeHTTP(w, r); w.Code != http.StatusTeapot || len(s.feeds.every()) > 0 {
+		t.Errorf("%d %s, %d resources followed", w.Code, w.Body, len(s.feeds.every()))
+	}
+}
+
 // TestAResourceThatCannotBeFollowedIsPassedOn has requests go to the apiserver for what it refuses, and for
 // what it sends in a form that no feed can hold, as some aggregated APIs do.
 func TestAResourceThatCannotBeFollowedIsPassedOn(t *testing.T) {
