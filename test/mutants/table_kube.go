@@ -120,6 +120,10 @@ func kubeSourceGroup() Group {
 			Old: ` && (resumes(f.req) || code != http.StatusNotFound)`, New: ``, Tests: "TestWhatARefusalIs",
 		},
 		{
+			Name: "kube-source-whole-time", Bug: "an apiserver that hangs takes all of the time of a review", File: "client.go",
+			Old: `time.Until(end)/time.Duration(min(parts, 2))`, New: `time.Until(end)`, Tests: "TestAnApiserverThatHangsLeavesTimeForTheNext",
+		},
+		{
 			Name: "kube-source-refused-node-decides", Bug: "an apiserver that does not know the node decides a review", File: "client.go",
 			Old: `	case http.StatusUnauthorized, http.StatusForbidden: // this node's credentials, or its rights`, New: `	case http.StatusPaymentRequired:`, Tests: "TestAnApiserverThatRefusesTheNodeDoesNotDecide",
 		},

@@ -2,9 +2,12 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,6 +41,81 @@ func TestAvoidedServers(t *testing.T) {
 		time.Sleep(avoidedFor)
 		if c.Avoided("https://b") != nil {
 			t.Error("a server is reported as avoided for more than a minute")
+		}
+	})
+}
+
+// transport answers requests.
+type transport func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+// hanging returns a client of two servers: a does not answer, and b does. asked has those that were asked.
+func hanging(t *testing.T) (c *Client, asked *[]string) {
+	t.Helper()
+	asked = new([]string)
+	cfg := Defaults()
+	cfg.Servers = []string{"https://a", "https://b"}
+	cfg.HTTP = &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+		if *asked = append(*asked, r.URL.Host); r.URL.Host == "a" {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}
+		const answer = `{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"7","uid":"u"},"items":[]}`
+		return &http.Response{
+			StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {object.JSON.MediaType()}}, Body: io.NopCloser(strings.NewReader(answer)), Request: r,
+		}, nil
+	})}
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, asked
+}
+
+// An apiserver that accepts requests and does not answer leaves time for the next one, which is asked first from
+// then on.
+func TestAnApiserverThatHangsLeavesTimeForTheNext(t *testing.T) {
+	things := Resource{Version: "v1", Name: "things"}
+	for name, ask := range map[string]func(context.Context, *Client) error{
+		"review": func(ctx context.Context, c *Client) error {
+			_, err := c.Post(ctx, "/reviews", struct{}{}, &struct{}{})
+			return err
+		},
+		"cluster": func(ctx context.Context, c *Client) error { _, err := c.Cluster(ctx); return err },
+		"version": func(ctx context.Context, c *Client) error { _, err := c.Current(ctx, things); return err },
+		"kind":    func(ctx context.Context, c *Client) error { _, err := c.KindOf(ctx, things); return err },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, asked := hanging(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			if err := ask(ctx, c); err != nil || !slices.Equal(*asked, []string{"a", "b"}) {
+				t.Errorf("%s: %v, asked %q", name, err, *asked)
+			}
+			if c.Avoided("https://a") == nil || c.Avoided("https://b") != nil || c.Servers()[0] != "https://b" {
+				t.Errorf("%s: avoids %v and %v; order %q", name, c.Avoided("https://a"), c.Avoided("https://b"), c.Servers())
+			}
+		})
+	}
+}
+
+// A request that its sender gives up, and one whose time is over, do not count against an apiserver.
+func TestARequestThatIsGivenUpAvoidsNoServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, asked := hanging(t)
+		canceled, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		over, end := context.WithTimeout(t.Context(), 0)
+		defer end()
+		for _, ctx := range []context.Context{canceled, over} {
+			if _, err := c.Post(ctx, "/reviews", struct{}{}, &struct{}{}); err == nil || !errors.Is(err, ctx.Err()) {
+				t.Errorf("%v instead of %v", err, ctx.Err())
+			}
+		}
+		if !slices.Equal(*asked, []string{"a"}) || c.Avoided("https://a") != nil || c.Servers()[0] != "https://a" {
+			t.Errorf("asked %q, avoids %v; order %q", *asked, c.Avoided("https://a"), c.Servers())
 		}
 	})
 }

@@ -158,16 +158,52 @@ func (c *Client) Post(ctx context.Context, path string, in, out any) (server str
 	if err != nil {
 		return "", err
 	}
-	var errs []error
-	for _, server := range c.Servers() {
-		err := c.post(ctx, server, path, body, out)
+	var answer error
+	err = c.each(ctx, func(ctx context.Context, at string) error {
+		err := c.post(ctx, at, path, body, out)
 		if err == nil || Decisive(err) {
-			return server, err
+			server, answer = at, err
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return server, answer
+}
+
+// each asks one server after the other, and fails if none answers. Each has its part of the time that is left:
+// one that hangs leaves time for the next.
+func (c *Client) each(ctx context.Context, ask func(ctx context.Context, server string) error) error {
+	var errs []error
+	servers := c.Servers()
+	for i, server := range servers {
+		if err := ctx.Err(); err != nil {
+			errs = append(errs, err) // this one has not failed
+			break
+		}
+		err := askOne(ctx, len(servers)-i, server, ask)
+		if err == nil {
+			return nil
 		}
 		errs = append(errs, err)
-		c.avoid(server, err)
+		if !errors.Is(ctx.Err(), context.Canceled) {
+			c.avoid(server, err)
+		}
 	}
-	return "", errors.Join(errs...)
+	return errors.Join(errs...)
+}
+
+// askOne asks one server, within half of the time of ctx, or all of it if it is the last one: a review
+// may take a second everywhere.
+func askOne(ctx context.Context, parts int, server string, ask func(ctx context.Context, server string) error) error {
+	if end, ok := ctx.Deadline(); ok {
+		part, cancel := context.WithTimeout(ctx, time.Until(end)/time.Duration(min(parts, 2)))
+		defer cancel()
+		ctx = part
+	}
+	return ask(ctx, server)
 }
 
 func (c *Client) post(ctx context.Context, server, path string, body []byte, out any) error {
@@ -190,17 +226,16 @@ func (c *Client) post(ctx context.Context, server, path string, body []byte, out
 const maxAnswer = 1 << 20
 
 // Cluster returns the UID of the cluster: that of its namespace kube-system.
-func (c *Client) Cluster(ctx context.Context) (string, error) {
+func (c *Client) Cluster(ctx context.Context) (uid string, err error) {
 	const path = "/api/v1/namespaces/kube-system"
-	var errs []error
-	for _, server := range c.Servers() {
-		uid, err := c.uid(ctx, server, path)
-		if err == nil {
-			return uid, nil
-		}
-		errs = append(errs, err)
+	err = c.each(ctx, func(ctx context.Context, server string) (err error) {
+		uid, err = c.uid(ctx, server, path)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("identify the cluster by %s: %w", path, err)
 	}
-	return "", fmt.Errorf("identify the cluster by %s: %w", path, errors.Join(errs...))
+	return uid, nil
 }
 
 func (c *Client) uid(ctx context.Context, server, path string) (string, error) {
@@ -352,17 +387,15 @@ func (c *Client) list(ctx context.Context, server string, r Resource, query url.
 
 // Current returns a version of a resource that is not older than the call: an
 // apiserver reads it from etcd.
-func (c *Client) Current(ctx context.Context, r Resource) (kv.Revision, error) {
-	var errs []error
-	for _, server := range c.Servers() {
-		version, err := c.currentAt(ctx, server, r)
-		if err == nil {
-			return version, nil
-		}
-		errs = append(errs, err)
-		c.avoid(server, err)
+func (c *Client) Current(ctx context.Context, r Resource) (version kv.Revision, err error) {
+	err = c.each(ctx, func(ctx context.Context, server string) (err error) {
+		version, err = c.currentAt(ctx, server, r)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("current version of %s: %w", r, err)
 	}
-	return 0, fmt.Errorf("current version of %s: %w", r, errors.Join(errs...))
+	return version, nil
 }
 
 // currentAt is Current at one apiserver.
@@ -375,17 +408,18 @@ func (c *Client) currentAt(ctx context.Context, server string, r Resource) (kv.R
 }
 
 // KindOf returns the type of a resource's objects, as an apiserver reports it.
-func (c *Client) KindOf(ctx context.Context, r Resource) (Kind, error) {
-	var errs []error
-	for _, server := range c.Servers() {
+func (c *Client) KindOf(ctx context.Context, r Resource) (kind Kind, err error) {
+	err = c.each(ctx, func(ctx context.Context, server string) error {
 		meta, _, err := c.list(ctx, server, r, url.Values{"limit": {"1"}})
 		if err == nil {
-			return kindOf(&meta), nil
+			kind = kindOf(&meta)
 		}
-		errs = append(errs, err)
-		c.avoid(server, err)
+		return err
+	})
+	if err != nil {
+		return Kind{}, fmt.Errorf("kind of %s: %w", r, err)
 	}
-	return Kind{}, fmt.Errorf("kind of %s: %w", r, errors.Join(errs...))
+	return kind, nil
 }
 
 func kindOf(list *object.ListMeta) Kind {
