@@ -46,6 +46,8 @@ type kubeNode struct {
 	// proxy; nil: none.
 	server, peer, proxy, http *tlsconf.Material
 	gossip                    *netlimit.Limit
+	access                    *kubeconfig.Account // the node's own, to the apiservers
+	apiservers                []*kubeconfig.Renewed
 }
 
 // serveKube runs a node that serves Kubernetes' API until ctx ends, and drains it.
@@ -116,6 +118,7 @@ func (n *kubeNode) load() (err error) {
 	n.server, n.proxy, err1 = n.cfg.KubeMaterial()
 	n.http, err2 = n.cfg.HTTPMaterial()
 	account, err3 := n.account()
+	n.access = account
 	peer, err4 := n.cfg.PeerMaterial()
 	if n.peer = peer; len(n.cfg.Join) == 0 {
 		n.peer = nil
@@ -128,7 +131,7 @@ func (n *kubeNode) load() (err error) {
 	if len(from.Servers) == 0 {
 		from.Servers = []string{account.Server}
 	}
-	from.HTTP = &http.Client{Transport: kubeconfig.Transport(account.TLS)}
+	from.HTTP = &http.Client{Transport: n.transport(account.TLS, nil)}
 	client, err := source.New(from)
 	if err != nil {
 		return err
@@ -211,6 +214,13 @@ func (n *kubeNode) account() (*kubeconfig.Account, error) {
 	return account, nil
 }
 
+// transport returns a transport to apiservers, which parts renews.
+func (n *kubeNode) transport(secure *tls.Config, change func(*http.Transport)) http.RoundTripper {
+	t := kubeconfig.NewRenewed(secure, change)
+	n.apiservers = append(n.apiservers, t)
+	return t
+}
+
 // upstream passes requests on: as a front proxy, or as this node, which impersonates.
 func (n *kubeNode) upstream(client *source.Client, account *kubeconfig.Account) http.Handler {
 	cfg := upstream.Config{Source: client, Logger: n.log}
@@ -222,12 +232,9 @@ func (n *kubeNode) upstream(client *source.Client, account *kubeconfig.Account) 
 	} else {
 		cfg.Impersonate, cfg.Token = true, account.Token
 	}
-	upgrades := kubeconfig.Transport(secure.Clone())
 	// HTTP/2 has no upgrades.
-	upgrades.ForceAttemptHTTP2 = false
-	streams := kubeconfig.Transport(secure)
-	streams.HTTP2.MaxReceiveBufferPerStream = upstream.Window
-	cfg.Streams, cfg.Upgrades = streams, upgrades
+	cfg.Upgrades = n.transport(secure, func(t *http.Transport) { t.ForceAttemptHTTP2 = false })
+	cfg.Streams = n.transport(secure, func(t *http.Transport) { t.HTTP2.MaxReceiveBufferPerStream = upstream.Window })
 	return upstream.New(cfg)
 }
 
@@ -311,11 +318,27 @@ func (n *kubeNode) parts() (parts []reload.Part) {
 		*tlsconf.Material
 	}{{"kube-tls", n.server}, {"kube-proxy-tls", n.proxy}, {"peer-tls", n.peer}, {"http-tls", n.http}} {
 		if p.Material != nil {
-			parts = append(parts, reload.Part{What: p.what, Files: p.Paths, Load: p.Reload, Expires: p.Expires, Issued: p.Issued})
+			parts = append(parts, reload.Part{What: p.what, Files: p.Paths, Load: n.renewing(p.Reload), Expires: p.Expires, Issued: p.Issued})
 		}
+	}
+	if len(n.access.Files()) > 0 {
+		parts = append(parts, reload.Part{What: "kubeconfig", Files: n.access.Files, Load: n.renewing(n.access.Reload)})
 	}
 	if n.tier != nil && n.cfg.GossipKeyFile != "" {
 		parts = append(parts, gossipKeys(n.cfg, n.tier.SetGossipKeys))
 	}
 	return parts
+}
+
+// renewing returns a load after which requests to apiservers use the certificates of that moment.
+func (n *kubeNode) renewing(load func() error) func() error {
+	return func() error {
+		if err := load(); err != nil {
+			return err
+		}
+		for _, t := range n.apiservers {
+			t.Renew()
+		}
+		return nil
+	}
 }

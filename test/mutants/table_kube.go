@@ -202,6 +202,10 @@ func kubeConfigGroup() Group {
 			Old: `if u.TokenFile == "" {`, New: `if u.Token != "" {`, Tests: "TestCertificatesAndTokensOfFilesAndData",
 		},
 		{
+			Name: "kube-config-old-connections", Bug: "requests show a certificate that was renewed, on the connections that are open", File: "kubeconfig.go",
+			Old: `if bytes.Equal(leaf, t.leaf) {`, New: `if true {`, Tests: "TestFilesAreReadAgain",
+		},
+		{
 			Name: "kube-config-unverified", Bug: "an apiserver is trusted although the file says not to verify it", File: "kubeconfig.go",
 			Old: `case c.Insecure:`, New: `case false:`, Tests: "TestMistakesAreErrors",
 		},

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -23,11 +24,34 @@ import (
 type Account struct {
 	// Server is the URL of an apiserver.
 	Server string
-	// TLS verifies apiservers, and has the client certificate. It is read from
-	// its files with each handshake.
+	// TLS verifies apiservers, and has the client certificate, as it was read last.
 	TLS *tls.Config
 	// Token returns the bearer token, as its file is now; nil: there is none.
 	Token func() (string, error)
+
+	user *user
+	cert atomic.Pointer[tls.Certificate] // nil: none
+}
+
+// Files returns the files that Reload reads: of the client certificate. There are none if it is in the
+// kubeconfig, or there is no certificate.
+func (a *Account) Files() (names []string) {
+	if a.user.Cert != "" && len(a.user.CertData) == 0 {
+		names = append(names, a.user.Cert)
+	}
+	if a.user.Key != "" && len(a.user.KeyData) == 0 {
+		names = append(names, a.user.Key)
+	}
+	return names
+}
+
+// Reload reads the client certificate again, for later handshakes. With an error the one before stays in use.
+func (a *Account) Reload() error {
+	cert, err := a.user.certificate()
+	if err == nil {
+		a.cert.Store(cert)
+	}
+	return err
 }
 
 // file has the used fields of a kubeconfig.
@@ -187,7 +211,7 @@ func inCluster(getenv func(string) string, dir string) (*Account, error) {
 }
 
 func newAccount(c *cluster, u *user) (*Account, error) {
-	a := &Account{Server: c.Server, TLS: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.TLSServerName}}
+	a := &Account{Server: c.Server, user: u, TLS: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.TLSServerName}}
 	ca, err := contents(c.CA, c.CAData)
 	if err != nil {
 		return nil, err
@@ -198,10 +222,10 @@ func newAccount(c *cluster, u *user) (*Account, error) {
 		}
 	}
 	if u.Cert != "" || len(u.CertData) > 0 {
-		if _, err := u.certificate(); err != nil {
+		if err := a.Reload(); err != nil {
 			return nil, err
 		}
-		a.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return u.certificate() }
+		a.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return a.cert.Load(), nil }
 	}
 	// As client-go does, a file wins: its content is renewed.
 	if u.TokenFile != "" || u.Token != "" {
@@ -272,6 +296,59 @@ func Transport(secure *tls.Config) *http.Transport {
 		ForceAttemptHTTP2:   true,
 		HTTP2:               &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 	}
+}
+
+// Renewed is a transport that leaves its connections when the client certificate has changed: an apiserver
+// verifies the one that a connection was opened with in each request. RoundTrip may be called concurrently, also
+// with Renew.
+type Renewed struct {
+	secure *tls.Config
+	change func(*http.Transport) // nil: none
+	leaf   []byte                // the certificate, nil: none; owned by Renew
+	now    atomic.Pointer[http.Transport]
+}
+
+// NewRenewed returns a transport that is made as by [Transport], and changed if change is not nil.
+func NewRenewed(secure *tls.Config, change func(*http.Transport)) *Renewed {
+	t := &Renewed{secure: secure, change: change, leaf: leafOf(secure)}
+	t.now.Store(t.fresh())
+	return t
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *Renewed) RoundTrip(r *http.Request) (*http.Response, error) {
+	return t.now.Load().RoundTrip(r)
+}
+
+// Renew has later requests use new connections if the client certificate has changed. Requests under way, such
+// as watches, keep theirs. One goroutine calls it at a time.
+func (t *Renewed) Renew() {
+	leaf := leafOf(t.secure)
+	if bytes.Equal(leaf, t.leaf) {
+		return
+	}
+	t.leaf = leaf
+	t.now.Swap(t.fresh()).CloseIdleConnections()
+}
+
+func (t *Renewed) fresh() *http.Transport {
+	transport := Transport(t.secure.Clone())
+	if t.change != nil {
+		t.change(transport)
+	}
+	return transport
+}
+
+// leafOf returns the client certificate that a handshake would send now; nil: none.
+func leafOf(secure *tls.Config) []byte {
+	if secure.GetClientCertificate == nil {
+		return nil
+	}
+	cert, err := secure.GetClientCertificate(&tls.CertificateRequestInfo{})
+	if err != nil || len(cert.Certificate) == 0 {
+		return nil
+	}
+	return cert.Certificate[0]
 }
 
 // dial connects to an apiserver. A watch brings a few bytes at a time: package rawconn has why their reads

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -25,6 +26,7 @@ func server(t *testing.T, ca *certtest.CA) string {
 		}
 		fmt.Fprint(w, " ", r.Header.Get("Authorization"))
 	}))
+	s.EnableHTTP2 = true
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{ca.Issue(t, "apiserver").Pair}, ClientCAs: certtest.Pool(ca), ClientAuth: tls.VerifyClientCertIfGiven}
 	s.StartTLS()
 	t.Cleanup(s.Close)
@@ -36,6 +38,12 @@ func asks(t *testing.T, a *Account) string {
 	t.Helper()
 	transport := Transport(a.TLS)
 	defer transport.CloseIdleConnections()
+	return asksOver(t, a, transport)
+}
+
+// asksOver returns what the server sees of an account over a transport.
+func asksOver(t *testing.T, a *Account, transport http.RoundTripper) string {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.Server, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
@@ -52,12 +60,11 @@ func asks(t *testing.T, a *Account) string {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var body strings.Builder
-	if err := resp.Write(&body); err != nil {
-		t.Fatal(err)
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.ProtoMajor != 2 {
+		t.Fatalf("%s: %v", resp.Proto, err)
 	}
-	_, text, _ := strings.Cut(body.String(), "\r\n\r\n")
-	return strings.TrimSpace(text)
+	return strings.TrimSpace(string(text))
 }
 
 func put(t *testing.T, name string, content []byte) string {
@@ -111,7 +118,7 @@ func TestCertificatesAndTokensOfFilesAndData(t *testing.T) {
 }
 
 // TestFilesAreReadAgain replaces a certificate and a token that an account was
-// loaded with.
+// loaded with, while its transport has a connection. A certificate without its key changes nothing.
 func TestFilesAreReadAgain(t *testing.T) {
 	ca := certtest.NewCA(t, "kubernetes")
 	url, dir := server(t, ca), t.TempDir()
@@ -128,11 +135,32 @@ func TestFilesAreReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range []string{"1", "2"} {
-		renew(n)
-		if got, want := asks(t, a), "tier-"+n+" Bearer "+n; got != want {
+	transport := NewRenewed(a.TLS, nil)
+	defer func() { transport.now.Load().CloseIdleConnections() }()
+	sees := func(want string) {
+		t.Helper()
+		if got := asksOver(t, a, transport); got != want {
 			t.Errorf("the server saw %q, want %q", got, want)
 		}
+	}
+	sees("tier-1 Bearer 1")
+	renew("2")
+	if err := a.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	sees("tier-1 Bearer 2")
+	was := transport.now.Load()
+	transport.Renew()
+	sees("tier-2 Bearer 2")
+	is := transport.now.Load()
+	put(t, filepath.Join(dir, "tier.pem"), ca.Issue(t, "tier-3").Cert)
+	if err := a.Reload(); err == nil {
+		t.Error("a certificate without its key is taken")
+	}
+	transport.Renew()
+	sees("tier-2 Bearer 2")
+	if now := transport.now.Load(); was == is || now != is {
+		t.Error("a certificate that is the same has new connections")
 	}
 	put(t, filepath.Join(dir, "token"), nil)
 	if token, err := a.Token(); err == nil {
