@@ -196,6 +196,10 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 			Old: ` && (q.name == "" || !q.unset)`, New: ``, Tests: "TestAGetWithoutAVersionIsPassedOn",
 		},
 		{
+			Name: "kube-api-nodes-of-namespace", Bug: "the nodes of a namespace are an empty list", File: "server.go",
+			Old: `case q.namespace != "" && f.clusterScoped(ctx):`, New: `case false:`, Tests: "TestNodesOfANamespaceArePassedOn",
+		},
+		{
 			Name: "kube-api-slow-state", Bug: "a client that reads the initial events slowly holds their state", File: "watch.go",
 			Old: `!s.encodeEvent(object.Added, o) || port.TooSlow(began, bytes, writeTime) {`, New: `!s.encodeEvent(object.Added, o) || false && port.TooSlow(began, bytes, writeTime) {`, Tests: "TestAStateIsNotHeldForASlowClient",
 		},

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -81,6 +82,20 @@ func (f *feed) kind(ctx context.Context, apiservers *source.Client) (source.Kind
 	}
 	f.src.SetKind(kind)
 	return kind, nil
+}
+
+// clusterScoped reports whether the objects are in no namespace. Without objects that is not known, and it is false.
+// The feed is loaded.
+func (f *feed) clusterScoped(ctx context.Context) (is bool) {
+	state, err := f.cache.At(ctx, 0)
+	if err != nil {
+		return false
+	}
+	state.Ascend(f.cache.Range(), func(first *kv.KeyValue) bool {
+		is = bytes.HasPrefix(first.Key(), []byte(f.r.Key("", "")))
+		return false
+	})
+	return is
 }
 
 // feeds has the followed resources.

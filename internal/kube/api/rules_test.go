@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -214,6 +215,37 @@ func TestRefusalsAreForgotten(t *testing.T) {
 			t.Errorf("after their time: %v", got)
 		}
 	})
+}
+
+// TestNodesOfANamespaceArePassedOn has lists and watches below a namespace of objects that are in none, for which
+// apiservers answer 404, go to an apiserver.
+func TestNodesOfANamespaceArePassedOn(t *testing.T) {
+	for _, c := range []struct {
+		namespace, path string // of an object, of the request
+		want            int
+	}{
+		{"", "things?resourceVersion=0", http.StatusOK},
+		{"", "namespaces/a/things?resourceVersion=0", http.StatusTeapot},
+		{"", "namespaces/a/things?watch=1&resourceVersion=0", http.StatusTeapot},
+		{"a", "namespaces/a/things?resourceVersion=0", http.StatusOK},
+		{"b", "namespaces/a/things?resourceVersion=0", http.StatusOK},
+	} {
+		to := answering(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			thing := fmt.Appendf(nil, `{"kind":"Thing","apiVersion":"v1","metadata":{"name":"b","namespace":%q,"resourceVersion":"12"}}`, c.namespace)
+			out := object.AppendEvent(nil, object.JSON, object.Added, thing)
+			_, _ = w.Write(object.AppendEvent(out, object.JSON, object.Bookmark, object.NewBookmark(object.JSON, "v1", "Thing", 20, true)))
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		})
+		s := before(t, to, func(*Config) {})
+		r := get("/apis/example.com/v1/"+c.path, "")
+		r.Header.Set("Authorization", "Bearer a")
+		w := httptest.NewRecorder()
+		if s.ServeHTTP(w, r); w.Code != c.want {
+			t.Errorf("%s with an object in the namespace %q: %d %s", c.path, c.namespace, w.Code, w.Body)
+		}
+	}
 }
 
 // TestARestoredClusterIsNoticed has a list and a watch without a version find an apiserver whose etcd has

@@ -272,6 +272,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, q *request) bool
 		return true
 	case !q.selector.Supports(kind.APIVersion, kind.Kind):
 		return false
+	case q.namespace != "" && f.clusterScoped(ctx):
+		return false // apiservers do not have the path
 	}
 	a := &answer{s: s, f: f, q: q, kind: kind, client: clientOf(r)}
 	if q.watch {
