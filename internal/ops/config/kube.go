@@ -26,6 +26,8 @@ func (c Config) ofEtcd() []given {
 		{"audit-log", c.AuditLog != ""},
 		{"tls-cert", !c.ClientTLS.IsZero()},
 		{"max-connection-age", c.Limits.ConnectionAge != 0},
+		// Excess connections would be closed, and informers whose connection is closed list again.
+		{"address-handshakes", c.Limits.AddressHandshakes != Defaults().Limits.AddressHandshakes},
 	}
 }
 

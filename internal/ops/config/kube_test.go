@@ -63,6 +63,7 @@ func TestANodeOfKubernetesIsValidated(t *testing.T) {
 		{func(c *config.Config) { c.Join, c.PeerTLS = []string{"a:1"}, c.Kube.TLS }, "nodes authenticate each other"},
 		{func(c *config.Config) { c.Policy = c.Kube.Kubeconfig }, "--policy has no effect"},
 		{func(c *config.Config) { c.Limits.ConnectionAge = time.Hour }, "--max-connection-age has no effect"},
+		{func(c *config.Config) { c.Limits.AddressHandshakes = 0 }, "--address-handshakes has no effect"},
 		{func(c *config.Config) { c.WindowBytes = 1 }, "--window-bytes"},
 		{func(c *config.Config) { c.Limits.Connections = 0 }, "--max-connections"},
 		{func(c *config.Config) { c.Kube.Listen = "" }, "--kubeconfig is given without --kube-listen"},

@@ -327,9 +327,6 @@ func (c Config) validateShared(m *mistakes) {
 	if r := c.Limits.AddressRate; r != 0 && r < minAddressRate {
 		m.addf("--address-rate %s: at least %s, or 0 for no bound", r, minAddressRate)
 	}
-	if c.Limits.AddressHandshakes < 0 {
-		m.addf("--address-handshakes %d: at least 1, or 0 for any number", c.Limits.AddressHandshakes)
-	}
 	if c.Limits.ClientBytes < minClientBytes {
 		m.addf("--max-client-bytes %s: at least %s", c.Limits.ClientBytes, minClientBytes)
 	}
@@ -341,6 +338,9 @@ func (c Config) validateShared(m *mistakes) {
 func (c Config) validateBounds(m *mistakes) {
 	c.Elastic.validate(m)
 	c.validateShared(m)
+	if c.Limits.AddressHandshakes < 0 {
+		m.addf("--address-handshakes %d: at least 1, or 0 for any number", c.Limits.AddressHandshakes)
+	}
 	if c.HistoryBytes != 0 && c.HistoryBytes < minHistory {
 		m.addf("--history-bytes %s: must be at least %s, or 0 to keep nothing", c.HistoryBytes, minHistory)
 	}
