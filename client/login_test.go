@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,6 +103,49 @@ func TestTokenOfAStreamExpires(t *testing.T) {
 	if s := c.Stats(); s.Streams != 2 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// Writes outlast a login that another call has begun and that takes longer than an
+// attempt: nothing was sent for them yet, so they are tried again.
+func TestWritesOutlastASlowLogin(t *testing.T) {
+	cluster := start(t, clienttest.Config{Nodes: 1})
+	cluster.Authenticate(map[string]string{"ann": "secret"})
+	const writes = 5
+	var slow atomic.Bool
+	var late atomic.Int64 // attempts
+	done := make(chan struct{})
+	c := connect(t, cluster, func(c *client.Config) {
+		c.AttemptTimeout = time.Second
+		c.Username, c.PasswordFrom = "ann", func() (string, error) {
+			if slow.Load() {
+				<-done
+			}
+			return "secret", nil
+		}
+		c.Observer.Attempt = func(a client.Attempt) {
+			if slow.Load() && a.Err != nil && !errors.Is(a.Err, client.ErrUnauthenticated) {
+				late.Add(1)
+			}
+		}
+	})
+	if _, err := c.Put(deadline(t), "/a", nil); err != nil {
+		t.Fatal(err)
+	}
+	slow.Store(true)
+	cluster.Expire()
+	var all sync.WaitGroup
+	defer all.Wait()
+	release := sync.OnceFunc(func() { close(done) })
+	defer release()
+	for range writes {
+		all.Go(func() {
+			if _, err := c.Put(deadline(t), "/a", nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	eventually(t, "all but one have waited in vain", func() bool { return late.Load() >= writes-1 })
+	release()
 }
 
 // A password that is replaced in its file is used at the next login; while the

@@ -414,6 +414,14 @@ func clientConnectGroup() Group {
 			Old: `return method != etcdserverpb.Auth_Authenticate_FullMethodName &&`, New: `return !strings.Contains(method, "ClusterService") && method != etcdserverpb.Auth_Authenticate_FullMethodName &&`,
 			Package: "client", Tests: "TestTheMapIsFollowedAsAUser",
 		},
+		{
+			Name: "login-wait-is-final", Bug: "a write fails for good while another call's login is slow", File: "login.go",
+			Old: `context.WithTimeoutCause(ctx, timeout, outcome.ErrSlow)`, New: `context.WithTimeout(ctx, timeout)`, Tests: "TestAWaitForAnotherLoginIsTriedAgain",
+		},
+		{
+			Name: "login-wait-blames-node", Bug: "a node is blamed for the login of another call", File: "login.go",
+			Old: `if errors.Is(err, outcome.ErrSlow) {`, New: `if false {`, Tests: "TestAWaitForAnotherLoginIsTriedAgain",
+		},
 	}}
 }
 

@@ -89,12 +89,13 @@ func needsToken(method string) bool {
 	return method != etcdserverpb.Auth_Authenticate_FullMethodName && method != healthgrpc.Health_Check_FullMethodName
 }
 
-// Ready logs in at the node if need be.
+// Ready logs in at the node if need be, for timeout at most. It fails with
+// [outcome.ErrLogin] when another call was logging in all that time.
 func (l *Login) Ready(ctx context.Context, conn *grpc.ClientConn, timeout time.Duration) error {
 	if l.user == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, outcome.ErrSlow)
 	defer cancel()
 	_, err := l.get(ctx, conn)
 	return err
@@ -109,7 +110,11 @@ func (l *Login) get(ctx context.Context, conn *grpc.ClientConn) (string, error) 
 	case l.turn <- struct{}{}:
 		defer func() { <-l.turn }()
 	case <-ctx.Done():
-		return "", fmt.Errorf("log in as %q: %w", l.user, context.Cause(ctx))
+		err := context.Cause(ctx)
+		if errors.Is(err, outcome.ErrSlow) { // the time for the attempt; its node was not asked
+			err = outcome.ErrLogin
+		}
+		return "", fmt.Errorf("log in as %q: %w", l.user, err)
 	}
 	if token, ok := l.kept(); ok {
 		return token, nil

@@ -38,7 +38,7 @@ type Verdict struct {
 func Judge(err error) Verdict {
 	v := Verdict{Err: err}
 	switch {
-	case errors.Is(err, ErrLags):
+	case errors.Is(err, ErrLags), errors.Is(err, ErrLogin):
 		v.Retry = true
 		return v
 	case errors.Is(err, ErrSlow), errors.Is(err, ErrRefused):

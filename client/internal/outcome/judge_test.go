@@ -42,6 +42,7 @@ func TestJudge(t *testing.T) {
 		"lineage":    {fail(codes.FailedPrecondition, "WRONG_LINEAGE", nil, 0), false, false, "", 0, ErrLineage},
 		"cluster":    {fail(codes.FailedPrecondition, "WRONG_LINEAGE", map[string]string{"foreign": "page token"}, 0), false, false, "", 0, ErrCluster},
 		"invalid":    {fail(codes.InvalidArgument, "INVALID_REQUEST", nil, 0), false, false, "", 0, ErrInvalid},
+		"login":      {fmt.Errorf("log in: %w", ErrLogin), true, false, "", 0, ErrLogin},
 		"not gRPC's": {errors.New("x"), false, false, "", 0, nil},
 	} {
 		v := Judge(c.err)

@@ -12,6 +12,7 @@ var (
 	ErrEnded    = errors.New("node ended the stream")
 	ErrRefused  = errors.New("connection refused or broken")
 	ErrSlow     = errors.New("node did not answer in time")
+	ErrLogin    = errors.New("another call has begun to log in, which takes too long")
 	ErrLags     = errors.New("node has not caught up to the list's revision")
 	ErrForeign  = errors.New("node belongs to another cluster")
 	ErrHome     = errors.New("the preferred node serves again")

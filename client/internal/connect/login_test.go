@@ -1,0 +1,37 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/client/internal/outcome"
+)
+
+// A call that waits in vain for the login of another one is tried again, and its own node,
+// which was not asked, is not blamed. The end of the call itself keeps its cause.
+func TestAWaitForAnotherLoginIsTriedAgain(t *testing.T) {
+	l := NewLogin("ann", func() (string, error) { return "secret", nil })
+	l.turn <- struct{}{} // another call logs in
+	for what, wait := range map[string]func() error{
+		"before a write": func() error { return l.Ready(t.Context(), nil, time.Millisecond) },
+		"in a read": func() error {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, outcome.ErrSlow)
+			defer cancel()
+			_, err := l.get(ctx, nil)
+			return err
+		},
+	} {
+		err := wait()
+		if v := outcome.Judge(err); !errors.Is(err, outcome.ErrLogin) || !v.Retry || v.Penalise {
+			t.Errorf("%s: %v: %+v", what, err, v)
+		}
+	}
+	left := errors.New("the program has changed its mind")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(left)
+	if err := l.Ready(ctx, nil, time.Minute); !errors.Is(err, left) {
+		t.Error(err)
+	}
+}
