@@ -151,7 +151,10 @@ func (l *Listing) attempt(n *nodes.Node, a *calls.Attempts, yield func(KeyValue,
 			return nil
 		}
 		patience.Stop()
-		a.Worked()
+		// The last key again is no progress: a node may have no more than that of the rest.
+		if kvs := r.GetKvs(); l.last == "" || len(kvs) == 0 || string(kvs[len(kvs)-1].GetKey()) > l.last {
+			a.Worked()
+		}
 		at := Position{r.GetClusterId(), r.GetLineage(), r.GetRevision()}
 		if l.at.Revision == 0 {
 			l.at = at
@@ -186,9 +189,9 @@ func (l *Listing) attempt(n *nodes.Node, a *calls.Attempts, yield func(KeyValue,
 	}
 }
 
-// request asks for what is missing. A page that broke is asked for again whole,
-// as its token, and the next one, belong to the range as it was; the keys that
-// were yielded are skipped. Without a limit the range starts behind them.
+// request asks for what is missing. A page that broke is asked for again whole, as its
+// token, and the next one, belong to the range as it was. Without a limit the range starts at
+// the last key that was yielded: behind it may be no more, and nodes refuse an empty range.
 func (l *Listing) request() *pb.ListRequest {
 	r := l.rng
 	req := &pb.ListRequest{
@@ -207,7 +210,7 @@ func (l *Listing) request() *pb.ListRequest {
 		req.Consistency, req.MaxStaleness = pb.Consistency_CONSISTENCY_UNSPECIFIED, nil
 	}
 	if l.last != "" && l.o.limit == 0 {
-		r.Start = l.last + "\x00"
+		r.Start = l.last
 		req.Revision, req.PageToken = l.at.Revision, nil
 	}
 	req.Key, req.RangeEnd = r.wire()

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -114,8 +116,8 @@ func TestReadsAskForWhatTheProgramWants(t *testing.T) {
 	}
 }
 
-// A list that broke goes on in the same history and at the same revision: behind the
-// last key without a limit, and with one from the page that broke.
+// A list that broke goes on in the same history and at the same revision: from its
+// last key on without a limit, and with one from the page that broke.
 func TestAListGoesOnWhereItBroke(t *testing.T) {
 	at := Position{Cluster: "c", Lineage: 2, Revision: 7}
 	for name, test := range map[string]struct {
@@ -124,10 +126,10 @@ func TestAListGoesOnWhereItBroke(t *testing.T) {
 		want *pb.ListRequest
 	}{
 		"before the first key": {[]ListOption{Serializable(time.Second)}, "", &pb.ListRequest{Key: []byte("a"), RangeEnd: []byte("z"), Revision: 7}},
-		"after a key":          {nil, "k", &pb.ListRequest{Key: []byte("k\x00"), RangeEnd: []byte("z"), Revision: 7}},
+		"after a key":          {nil, "k", &pb.ListRequest{Key: []byte("k"), RangeEnd: []byte("z"), Revision: 7}},
 		"with a limit":         {[]ListOption{Limit(3)}, "k", &pb.ListRequest{Key: []byte("a"), RangeEnd: []byte("z"), Revision: 7, Limit: 3}},
 		"a page":               {[]ListOption{Page([]byte("p")), Limit(3)}, "k", &pb.ListRequest{Key: []byte("a"), RangeEnd: []byte("z"), PageToken: []byte("p"), Limit: 3}},
-		"a page to the end":    {[]ListOption{Page([]byte("p"))}, "k", &pb.ListRequest{Key: []byte("k\x00"), RangeEnd: []byte("z"), Revision: 7}},
+		"a page to the end":    {[]ListOption{Page([]byte("p"))}, "k", &pb.ListRequest{Key: []byte("k"), RangeEnd: []byte("z"), Revision: 7}},
 	} {
 		l := (&Client{}).List(t.Context(), Between("a", "z"), test.opts...)
 		l.at, l.last = at, test.last
@@ -135,6 +137,22 @@ func TestAListGoesOnWhereItBroke(t *testing.T) {
 		if r := l.request(); !proto.Equal(r, test.want) {
 			t.Errorf("%s: asks for %v, want %v", name, r, test.want)
 		}
+	}
+}
+
+// A node that can send nothing but the last key again makes no progress: the list fails in the end.
+func TestAListThatDoesNotGoOnFails(t *testing.T) {
+	s := &scripted{parts: func(_ *pb.ListRequest, send func(*pb.ListResponse) error) error {
+		if err := send(&pb.ListResponse{ClusterId: "c", Lineage: 2, Revision: 7, Kvs: []*pb.KeyValue{{Key: []byte("k"), ModRevision: 7}}}); err != nil {
+			return err
+		}
+		return status.Error(codes.Unavailable, "the rest is on another node, which is away")
+	}}
+	c := s.client(t, func(cfg *Config) { cfg.RetryFor = time.Second })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := drained(c.List(ctx, Between("a", "z"))); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("it ends with %v", err)
 	}
 }
 
@@ -220,25 +238,55 @@ func TestANodeThatNeverSendsItsMapIsLeft(t *testing.T) {
 	}
 }
 
-// A list whose node falls silent in the middle goes on behind the last key.
-func TestAListLeavesANodeThatFallsSilent(t *testing.T) {
-	at := func(keys ...string) *pb.ListResponse {
-		r := &pb.ListResponse{ClusterId: "c", Lineage: 2, Revision: 7}
-		for _, k := range keys {
-			r.Kvs = append(r.Kvs, &pb.KeyValue{Key: []byte(k), ModRevision: 3})
-		}
-		return r
+// listed is a part of a list.
+func listed(keys ...string) *pb.ListResponse {
+	r := &pb.ListResponse{ClusterId: "c", Lineage: 2, Revision: 7}
+	for _, k := range keys {
+		r.Kvs = append(r.Kvs, &pb.KeyValue{Key: []byte(k), ModRevision: 3})
 	}
+	return r
+}
+
+// A list whose node fails after the last key of the range, before it says that this was
+// all, is completed at the next one: what it asks for is a range that nodes accept.
+func TestAListMayBreakAfterItsLastKey(t *testing.T) {
+	for last, rng := range map[string]Range{"a": Key("a"), "b": Between("a", "b\x00")} {
+		s, calls := &scripted{}, 0
+		s.parts = func(r *pb.ListRequest, send func(*pb.ListResponse) error) error {
+			calls++
+			if calls > 1 && (string(r.GetKey()) != last || len(r.GetRangeEnd()) > 0) {
+				return status.Errorf(codes.InvalidArgument, "asked for %v", r)
+			}
+			if err := send(listed(last)); err != nil || calls > 1 {
+				return err
+			}
+			return status.Error(codes.Unavailable, "the node dies")
+		}
+		var keys string
+		for kv, err := range s.client(t).List(t.Context(), rng).All() {
+			if err != nil {
+				t.Fatalf("%v: %v", rng, err)
+			}
+			keys += string(kv.Key)
+		}
+		if keys != last || calls != 2 {
+			t.Errorf("%v: listed %q in %d calls", rng, keys, calls)
+		}
+	}
+}
+
+// A list whose node falls silent in the middle goes on from the last key.
+func TestAListLeavesANodeThatFallsSilent(t *testing.T) {
 	silent, calls := make(chan struct{}), 0
 	s := &scripted{}
 	s.parts = func(r *pb.ListRequest, send func(*pb.ListResponse) error) error {
 		if calls++; calls > 1 {
-			if string(r.GetKey()) != "b\x00" || r.GetRevision() != 7 {
+			if string(r.GetKey()) != "b" || r.GetRevision() != 7 {
 				t.Errorf("asked for %v", r)
 			}
-			return send(at("c"))
+			return send(listed("b", "c"))
 		}
-		if err := errors.Join(send(at("a")), send(at("b"))); err != nil {
+		if err := errors.Join(send(listed("a")), send(listed("b"))); err != nil {
 			return err
 		}
 		<-silent

@@ -101,6 +101,10 @@ func clientGroup() Group {
 			Old: `if l.last != "" && l.o.limit == 0 {`, New: `if l.last != "" {`, Tests: "TestAListGoesOnWhereItBroke",
 		},
 		{
+			Name: "list-resumes-past-its-end", Bug: "a list that broke after its last key asks for an empty range", File: "list.go",
+			Old: `r.Start = l.last`, New: `r.Start = l.last + "\x00"`, Tests: "TestAListMayBreakAfterItsLastKey",
+		},
+		{
 			Name: "get-of-any-age", Bug: "Get does not pass on how old its answer may be", File: "get.go",
 			Old: `if o.maxStaleness > 0 {`, New: `if false {`, Tests: "TestReadsAskForWhatTheProgramWants",
 		},
