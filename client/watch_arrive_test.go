@@ -55,6 +55,30 @@ func TestUpdatesWaitUntilTheyAreTaken(t *testing.T) {
 	}, "a:1")
 }
 
+// A watch that is at no node holds nothing of a unit that has arrived in part: neither while
+// it waits for another node, nor once it has ended.
+func TestAUnitInPartIsDroppedWithItsNode(t *testing.T) {
+	onBench(t, func(b *bench) {
+		for what, leave := range map[string]func(*Watcher){
+			"closed": (*Watcher).Close,
+			"waits":  func(w *Watcher) { w.lost(w.on, w.id, outcome.Verdict{Err: outcome.ErrSilent, After: time.Minute}, 0) },
+		} {
+			w := b.watch(WithState())
+			b.begin(w, "n1", 10)
+			b.answer(w, &pb.WatchResponse{Detail: &pb.WatchResponse_Sync{Sync: &pb.Sync{
+				Kind: pb.SyncKind_SYNC_KIND_STATE, Begin: true, Revision: 10, Kvs: []*pb.KeyValue{{Key: []byte("a"), ModRevision: 3}},
+			}}})
+			if len(w.asm.partial.KVs) != 1 || w.asm.size == 0 {
+				t.Fatalf("%s: %+v has arrived", what, w.asm.partial)
+			}
+			leave(w)
+			if p := w.asm.partial; w.at() != "" || p.Kind != 0 || p.KVs != nil || w.asm.size != 0 {
+				t.Errorf("%s: at %q, holds %+v, %d bytes", what, w.at(), p, w.asm.size)
+			}
+		}
+	}, "a:1")
+}
+
 // OnResume names the node that served the watch before and why the watch left that one,
 // not what went wrong on the way; LastError is set only while no node serves the watch.
 func TestOnResumeNamesTheReasonWhyTheWatchMoved(t *testing.T) {

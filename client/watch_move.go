@@ -126,6 +126,7 @@ func (w *Watcher) detachLocked(reason error, tell bool) {
 	w.tried.Add(w.on.Addr())
 	w.on.Remove(w.id, tell)
 	w.on, w.id = nil, 0
+	w.asm.partial, w.asm.size = Update{}, 0 // up to Config.MaxUnit, and of no use to the next node
 }
 
 // placed is the watcher as streams see it.

@@ -157,6 +157,10 @@ func clientGroup() Group {
 			Old: `if w.asm.created && time.Since(w.since) > retry.Settled {`, New: `if w.asm.created {`, Tests: "TestAWatchThatRanForAWhileIsPlacedAtOnce",
 		},
 		{
+			Name: "client-keeps-unit-in-part", Bug: "a watch that has ended keeps up to 1 GiB of a unit", File: "watch_move.go",
+			Old: `w.asm.partial, w.asm.size = Update{}, 0`, New: `_ = tell`, Tests: "TestAUnitInPartIsDroppedWithItsNode",
+		},
+		{
 			Name: "client-left-node-first", Bug: "a watch goes back to the node that it has just left", File: "watch_move.go",
 			Old: "\tw.tried.Add(w.on.Addr())\n", New: ``, Tests: "TestAWatchThatRanForAWhileIsPlacedAtOnce|TestAMovedWatchIgnoresItsFormerPlace",
 		},
