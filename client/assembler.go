@@ -72,6 +72,14 @@ func (a *assembler) begin() *pb.CreateWatch {
 // startOver asks for the state: the position is of no use any more.
 func (a *assembler) startOver() { a.wantState, a.over, a.token = true, true, nil }
 
+// next returns the revision that comes next; 0: only the nodes know, from a token.
+func (a *assembler) next() int64 {
+	if !a.positioned {
+		return 0
+	}
+	return a.position + 1
+}
+
 // start handles the answer to begin's request. It returns ErrLineage or ErrCluster when
 // the node follows another history and may not say so by a unit, outcome.ErrBehind when
 // it has not heard of ours yet, and an outcome.ErrProtocol when it skips revisions.

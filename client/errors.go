@@ -10,21 +10,14 @@ import (
 // CompactedError reports that the history a watch or read needs is gone. A watch
 // ends with it only if it was started with [WithoutResync].
 type CompactedError struct {
-	// Requested is the revision asked for.
+	// Requested is the revision asked for; 0: not known, as after a token.
 	Requested int64
 	// Floor is the oldest revision that can be asked for; 0 when the server
 	// did not tell.
 	Floor int64
 }
 
-func (e *CompactedError) Error() string {
-	oldest := ""
-	if e.Floor > 0 {
-		oldest = fmt.Sprintf(", the oldest that can be asked for is %d", e.Floor)
-	}
-	return fmt.Sprintf("revision %d is gone%s: read the state again "+
-		"(client.WithState, or List and watch from its revision plus one)", e.Requested, oldest)
-}
+func (e *CompactedError) Error() string { return (*outcome.Compacted)(e).Error() }
 
 // FutureRevisionError reports that a read asked for a revision that does not
 // exist yet. Current is the newest revision; 0 when the server did not tell.
@@ -32,12 +25,7 @@ type FutureRevisionError struct {
 	Requested, Current int64
 }
 
-func (e *FutureRevisionError) Error() string {
-	if e.Current == 0 {
-		return fmt.Sprintf("revision %d does not exist yet", e.Requested)
-	}
-	return fmt.Sprintf("revision %d does not exist yet: the newest is %d", e.Requested, e.Current)
-}
+func (e *FutureRevisionError) Error() string { return (*outcome.Future)(e).Error() }
 
 // OutcomeUnknownError reports that a write was sent to a node which did not confirm
 // it: etcd may have made the change, or may still make it. Read the key to learn

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/shardwatch/shardwatch/client"
@@ -104,6 +105,27 @@ func TestARunningWatchHasAToken(t *testing.T) {
 			t.Errorf("got %+v, %v", u, err)
 		}
 		_ = c.Close()
+	}
+}
+
+// What a token asked for is gone: the error names the oldest revision that is to be had, and
+// none that the program has not asked for.
+func TestATokenBelowTheFloorIsNoRevision(t *testing.T) {
+	cluster := start(t, clienttest.Config{})
+	first := cluster.Put("/demo/a", "1")
+	c := connect(t, cluster)
+	w := c.Watch(t.Context(), demo, client.FromRevision(first))
+	if _, err := w.Next(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	token := w.Token()
+	w.Close()
+	floor := cluster.Put("/demo/a", "2") + 1
+	cluster.Compact(floor)
+	_, err := c.Watch(t.Context(), demo, client.FromToken(token), client.WithoutResync()).Next(deadline(t))
+	compacted, ok := errors.AsType[*client.CompactedError](err)
+	if !ok || *compacted != (client.CompactedError{Floor: floor}) || strings.Contains(err.Error(), "revision 0") || strings.Contains(err.Error(), "revision 1 ") {
+		t.Errorf("got %v", err)
 	}
 }
 

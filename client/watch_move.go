@@ -208,7 +208,7 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 			case !nowhere:
 				return
 			case w.asm.noResync:
-				w.endLocked(because(&CompactedError{Requested: w.asm.position + 1, Floor: floor}))
+				w.endLocked(because(&CompactedError{Requested: w.asm.next(), Floor: floor}))
 				return
 			}
 			w.asm.startOver() // a server that knows no units
@@ -250,7 +250,7 @@ func (w *Watcher) compactedLocked(e *pb.Ended) (floor int64, nowhere bool) {
 				continue
 			}
 			w.floors[addr] = math.MaxInt64 // asked once, also when it does not answer
-			w.detachLocked(fmt.Errorf("%s does not have revision %d any more", w.on.Addr(), w.asm.position+1), false)
+			w.detachLocked(fmt.Errorf("%s does not have what comes next any more", w.on.Addr()), false)
 			w.tried, w.hints = nil, []string{addr}
 			w.retryLocked(0, 0)
 			return 0, false

@@ -305,12 +305,16 @@ func clientGroup() Group {
 			Old: `case errors.Is(err, rpctypes.ErrGRPCFutureRev):`, New: `case false:`, Tests: "TestCount",
 		},
 		{
-			Name: "client-oldest-is-zero", Bug: "an unknown oldest revision is printed as 0", File: "errors.go",
+			Name: "client-oldest-is-zero", Bug: "an unknown oldest revision is printed as 0", File: "internal/outcome/errors.go",
 			Old: `if e.Floor > 0 {`, New: `if true {`, Tests: "TestCount",
 		},
 		{
-			Name: "client-newest-is-zero", Bug: "an unknown newest revision is printed as 0", File: "errors.go",
+			Name: "client-newest-is-zero", Bug: "an unknown newest revision is printed as 0", File: "internal/outcome/errors.go",
 			Old: `if e.Current == 0 {`, New: `if false {`, Tests: "TestCount",
+		},
+		{
+			Name: "client-token-is-revision-1", Bug: "the error of a token that is too old names revision 1", File: "assembler.go",
+			Old: `if !a.positioned {`, New: `if false {`, Tests: "TestATokenBelowTheFloorIsNoRevision",
 		},
 		{
 			Name: "client-last-change-lost", Bug: "a mirror that ends drops its last change", Package: "client/mirror", File: "mirror/mirror.go",

@@ -1,6 +1,9 @@
 package outcome
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // The errors that package client shows to programs under the same names.
 var (
@@ -17,12 +20,26 @@ var (
 // Compacted is client.CompactedError.
 type Compacted struct{ Requested, Floor int64 }
 
-func (*Compacted) Error() string { return "revision is gone" }
+func (e *Compacted) Error() string {
+	what, oldest := "what was asked for", ""
+	if e.Requested > 0 {
+		what = fmt.Sprintf("revision %d", e.Requested)
+	}
+	if e.Floor > 0 {
+		oldest = fmt.Sprintf(", the oldest that can be asked for is %d", e.Floor)
+	}
+	return what + " is gone" + oldest + ": read the state again (client.WithState, or List and watch from its revision plus one)"
+}
 
 // Future is client.FutureRevisionError.
 type Future struct{ Requested, Current int64 }
 
-func (*Future) Error() string { return "revision does not exist yet" }
+func (e *Future) Error() string {
+	if e.Current == 0 {
+		return fmt.Sprintf("revision %d does not exist yet", e.Requested)
+	}
+	return fmt.Sprintf("revision %d does not exist yet: the newest is %d", e.Requested, e.Current)
+}
 
 // Invalid is client.InvalidError.
 type Invalid struct{ Field, Reason string }
