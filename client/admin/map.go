@@ -115,7 +115,8 @@ func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	return out, nil
 }
 
-// maxMap bounds a shard map: 100,000 shards take some 21 MB.
+// maxMap bounds a shard map, and the status of a cluster, which contains it: 100,000 shards
+// take some 21 MB.
 const maxMap = 64 << 20
 
 // ShardMap returns the shard map of the node that answers.

@@ -159,17 +159,20 @@ func (c *Client) Status(ctx context.Context, address string) (NodeStatus, error)
 	return out, nil
 }
 
+// maxStatusWait is how long nodes wait for the status of members at most.
+const maxStatusWait = 30 * time.Second
+
 // ClusterStatus asks any node for the status of every member. A member that
-// does not answer within wait (0: the node's default, 2 s; at most 30 s) is
-// returned with an error.
+// does not answer within wait (0: the node's default, 2 s; more than 30 s: 30 s)
+// is returned with an error.
 func (c *Client) ClusterStatus(ctx context.Context, wait time.Duration) (ClusterStatus, error) {
 	var out ClusterStatus
 	req := &pb.ClusterStatusRequest{}
-	if wait > 0 {
+	if wait = min(wait, maxStatusWait); wait > 0 {
 		req.Timeout = durationpb.New(wait)
 	}
 	err := c.anyNode(ctx, wait, func(ctx context.Context, node pb.AdminServiceClient) error {
-		r, err := node.ClusterStatus(ctx, req)
+		r, err := node.ClusterStatus(ctx, req, grpc.MaxCallRecvMsgSize(maxMap))
 		if err != nil {
 			return err //nolint:wrapcheck // judged by Call, wrapped below
 		}

@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -32,5 +33,19 @@ func TestStatusOfNodesAndCluster(t *testing.T) {
 	}
 	if _, err := c.Status(deadline(t), cluster.Endpoints()[2]); err == nil {
 		t.Error("status of a dead node")
+	}
+}
+
+// The status of a cluster may be as large as its map, and is asked for with any patience.
+func TestStatusOfALargeCluster(t *testing.T) {
+	var cuts []string
+	for c := 'a'; c < 'j'; c++ {
+		cuts = append(cuts, strings.Repeat(string(c), 1<<20)) // the map has each twice
+	}
+	c := connect(t, start(t, clienttest.Config{Nodes: 1, Cuts: cuts}))
+	for _, wait := range []time.Duration{0, time.Hour} {
+		if cs, err := c.ClusterStatus(deadline(t), wait); err != nil || len(cs.Map.Shards) != len(cuts)+1 {
+			t.Errorf("wait %v: %d shards, %v", wait, len(cs.Map.Shards), err)
+		}
 	}
 }

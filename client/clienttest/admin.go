@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -119,7 +120,10 @@ type adminServer struct {
 	n *Node
 }
 
-func (s *adminServer) ClusterStatus(context.Context, *pb.ClusterStatusRequest) (*pb.ClusterStatusResponse, error) {
+func (s *adminServer) ClusterStatus(_ context.Context, r *pb.ClusterStatusRequest) (*pb.ClusterStatusResponse, error) {
+	if r.GetTimeout().AsDuration() > 30*time.Second { // as nodes do
+		return nil, failure(codes.InvalidArgument, "INVALID_REQUEST", "timeout: must lie between 0 and 30s", map[string]string{"field": "timeout", "reason": "must lie between 0 and 30s"})
+	}
 	c := s.n.c
 	c.mu.Lock()
 	out := &pb.ClusterStatusResponse{Map: c.shardMap, Settings: &pb.ClusterSettings{Replicas: c.shardMap.GetReplicas(), Served: c.placing.served}}

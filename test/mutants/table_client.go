@@ -330,6 +330,10 @@ func adminGroup() Group {
 			Old: `case info.GetReason() == "STALE_MAP":`, New: `case false:`, Tests: "TestAStaleMapIsARefusal",
 		},
 		{
+			Name: "admin-status-waits-too-long", Bug: "a status is asked for with a wait that nodes refuse", File: "status.go",
+			Old: `wait = min(wait, maxStatusWait); wait > 0`, New: `wait > 0`, Tests: "TestStatusOfALargeCluster",
+		},
+		{
 			Name: "admin-force-not-offered", Bug: "a refusal does not say that force overrides it", File: "errors.go",
 			Old: `Force: meta["force"] == "true"}`, New: `Force: false}`, Tests: "TestRefusedChange",
 		},
