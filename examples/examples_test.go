@@ -1,10 +1,14 @@
 package examples_test
 
 import (
+	"bytes"
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -31,6 +35,25 @@ func TestProgramsAreShort(t *testing.T) {
 		}
 		if lines > most {
 			t.Errorf("%s has %d lines, more than %d", path, lines, most)
+		}
+	}
+}
+
+// TestProgramsSayHowTheyAreUsed starts each program with no argument, and with too few.
+func TestProgramsSayHowTheyAreUsed(t *testing.T) {
+	dir := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "./...").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for name, args := range map[string]string{"differences": "PREFIX", "settings": "PREFIX", "worker": "FILE PREFIX"} {
+		for _, given := range [][]string{nil, strings.Fields(args)} {
+			cmd := exec.CommandContext(t.Context(), filepath.Join(dir, name), given...)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			exit, ok := errors.AsType[*exec.ExitError](cmd.Run())
+			if !ok || exit.ExitCode() != 2 || stderr.String() != "usage: "+name+" "+args+" ENDPOINT...\n" {
+				t.Errorf("%s %q: %v, says %q", name, given, exit, &stderr)
+			}
 		}
 	}
 }

@@ -5,18 +5,18 @@ package main
 import (
 	"context"
 	"log"
-	"os"
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
 func main() {
-	c, err := client.New(client.Config{Endpoints: os.Args[2:]})
+	prefix, endpoints := arguments()
+	c, err := client.New(client.Config{Endpoints: endpoints})
 	if err != nil {
 		log.Fatal(err)
 	}
-	local := mirror.New(context.Background(), c, client.Prefix(os.Args[1]))
+	local := mirror.New(context.Background(), c, client.Prefix(prefix))
 	for change, err := range local.Changes(context.Background()) {
 		if err != nil {
 			log.Fatal(err)

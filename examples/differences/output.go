@@ -2,12 +2,22 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"log"
 	"os"
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/mirror"
 )
+
+// arguments returns those of the command line. It ends the program if one is missing.
+func arguments() (prefix string, endpoints []string) {
+	if len(os.Args) < 3 {
+		fmt.Fprintln(os.Stderr, "usage: differences PREFIX ENDPOINT...")
+		os.Exit(2)
+	}
+	return os.Args[1], os.Args[2:]
+}
 
 // step is a line of the output. Events has one for each key that differs from the line before.
 type step struct {

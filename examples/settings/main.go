@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"log"
-	"os"
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/mirror"
@@ -16,11 +15,12 @@ type setting struct {
 }
 
 func main() {
-	c, err := client.New(client.Config{Endpoints: os.Args[2:]})
+	prefix, endpoints := arguments()
+	c, err := client.New(client.Config{Endpoints: endpoints})
 	if err != nil {
 		log.Fatal(err)
 	}
-	settings := mirror.NewTyped(context.Background(), c, client.Prefix(os.Args[1]), mirror.Config[setting]{OnChange: changed, OnInvalid: invalid})
+	settings := mirror.NewTyped(context.Background(), c, client.Prefix(prefix), mirror.Config[setting]{OnChange: changed, OnInvalid: invalid})
 	<-settings.Done()
 	log.Fatal(settings.Raw().Err())
 }

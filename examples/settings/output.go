@@ -2,11 +2,21 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"log"
 	"os"
 
 	"github.com/shardwatch/shardwatch/client"
 )
+
+// arguments returns those of the command line. It ends the program if one is missing.
+func arguments() (prefix string, endpoints []string) {
+	if len(os.Args) < 3 {
+		fmt.Fprintln(os.Stderr, "usage: settings PREFIX ENDPOINT...")
+		os.Exit(2)
+	}
+	return os.Args[1], os.Args[2:]
+}
 
 // line is a line of the output: a setting before and after a change, nil if there is none, or
 // a value that is no setting.

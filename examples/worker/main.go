@@ -5,14 +5,14 @@ package main
 import (
 	"context"
 	"log"
-	"os"
 
 	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/follow"
 )
 
 func main() {
-	c, err := client.New(client.Config{Endpoints: os.Args[3:]})
+	file, prefix, endpoints := arguments()
+	c, err := client.New(client.Config{Endpoints: endpoints})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -23,5 +23,5 @@ func main() {
 		}
 		return did.output(u)
 	}
-	log.Fatal(follow.Run(context.Background(), c, client.Prefix(os.Args[2]), follow.File(os.Args[1]), work))
+	log.Fatal(follow.Run(context.Background(), c, client.Prefix(prefix), follow.File(file), work))
 }

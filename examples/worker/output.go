@@ -2,10 +2,20 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 
 	"github.com/shardwatch/shardwatch/client"
 )
+
+// arguments returns those of the command line. It ends the program if one is missing.
+func arguments() (file, prefix string, endpoints []string) {
+	if len(os.Args) < 4 {
+		fmt.Fprintln(os.Stderr, "usage: worker FILE PREFIX ENDPOINT...")
+		os.Exit(2)
+	}
+	return os.Args[1], os.Args[2], os.Args[3:]
+}
 
 // job is a line of the output.
 type job struct {
