@@ -141,6 +141,15 @@ a restart of any process.`,
 	return cmd
 }
 
+// bumpJSON is what a bump would do.
+type bumpJSON struct {
+	Ends    uint64 `json:"ends"`
+	Lineage uint64 `json:"lineage"`
+	Nodes   int    `json:"nodes"`
+	Shards  int    `json:"shards"`
+	Watches int64  `json:"watches"`
+}
+
 func bump(ctx context.Context, s *cli.Session, c *client.Client, reason, accept string, yes, dryRun bool) error {
 	within, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
@@ -148,17 +157,18 @@ func bump(ctx context.Context, s *cli.Session, c *client.Client, reason, accept 
 	if err != nil {
 		return err //nolint:wrapcheck // says what it did
 	}
-	watches, nodes := int64(0), 0
+	plan := bumpJSON{Ends: status.Map.Lineage, Lineage: status.Map.Lineage + 1, Shards: len(status.Map.Shards)}
 	for _, m := range status.Members {
 		if m.Status != nil {
-			nodes++
-			watches += m.Status.Watches
+			plan.Nodes++
+			plan.Watches += m.Status.Watches
 		}
 	}
-	ended := status.Map.Lineage
 	will := fmt.Sprintf("lineage %d ends, lineage %d begins: %d nodes reload %d shards, %d watches end or get the whole state\n",
-		ended, ended+1, nodes, len(status.Map.Shards), watches)
+		plan.Ends, plan.Lineage, plan.Nodes, plan.Shards, plan.Watches)
 	switch {
+	case dryRun && s.Structured():
+		return s.Document(plan)
 	case dryRun:
 		_, err := fmt.Fprint(s.Process.Stdout, will)
 		return err //nolint:wrapcheck // standard output is gone
@@ -169,7 +179,7 @@ func bump(ctx context.Context, s *cli.Session, c *client.Client, reason, accept 
 	}
 	within, cancel = context.WithTimeout(ctx, s.Timeout) // the question took its time
 	defer cancel()
-	begun, err := admin.New(c).BumpLineage(within, ended, reason, accept)
+	begun, err := admin.New(c).BumpLineage(within, plan.Ends, reason, accept)
 	if err != nil {
 		return err //nolint:wrapcheck // says what it did
 	}
