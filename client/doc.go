@@ -43,9 +43,9 @@
 //	                  │ silent, broken, ended
 //	                  └─▶ every watcher of it is placed again, from its position
 //
-// A watch that had to leave its preferred node moves back when that serves again:
-// after half a minute at the earliest, one watch of the client first and then a
-// tenth of them at a time, and ever more seldom if it does not stay there. It
+// A watch that had to leave its preferred node moves back when that serves again, in one of
+// the rounds that follow every 15 to 45 s: one watch of the client first, then up to a tenth
+// of all its watches in a round, and ever more seldom if it does not stay there. It
 // resumes from its position, as after any move.
 //
 // # Operators
