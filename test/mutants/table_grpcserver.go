@@ -80,6 +80,10 @@ func grpcserverGroup() Group {
 			Old: "large := left > maxOut && wait == nil", New: "large := left < 0 && wait == nil", Tests: "TestLargeAnswersTakeTurns",
 		},
 		{
+			Name: "grpc-waits-for-headers-unannounced", Bug: "a pump keeps its place while it waits for room for a stream's headers", File: "send.go",
+			Old: "			if wait != nil {\n				wait()\n			}\n			c.room.Wait()", New: "			c.room.Wait()", Tests: "TestAFirstMessageAnnouncesThatItWaits",
+		},
+		{
 			Name: "grpc-frame-by-frame", Bug: "streams of a connection take turns with every frame", File: "send.go",
 			Old: "burst >= maxOut ||", New: "burst >= 0 ||", Tests: "TestLargeAnswersTakeTurns",
 		},

@@ -51,7 +51,7 @@ func (s *stream) SendHeader(md metadata.MD) error {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := s.sendHeaderLocked(md)
+	err := s.sendHeaderLocked(md, nil)
 	c.flushLocked()
 	return err
 }

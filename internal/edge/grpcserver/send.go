@@ -32,9 +32,9 @@ func (s *stream) send(now bool, wait func(), parts ...[]byte) error {
 	if !s.headed {
 		var err error
 		if s.web != nil {
-			err = s.web.sendHeaderLocked(http.StatusOK)
+			err = s.web.sendHeaderLocked(http.StatusOK, wait)
 		} else {
-			err = s.sendHeaderLocked(nil)
+			err = s.sendHeaderLocked(nil, wait)
 		}
 		if err != nil {
 			return err
@@ -136,19 +136,23 @@ func (s *stream) flushLocked(large bool) bool {
 	return true
 }
 
-// waitForRoomLocked waits until a header block has room in the output, or the stream is gone.
-func (s *stream) waitForRoomLocked() {
+// waitForRoomLocked waits until a header block has room in the output, or the stream is gone. It calls
+// wait before, unless that is nil.
+func (s *stream) waitForRoomLocked(wait func()) {
 	c := s.conn
 	for !s.gone && len(c.out) >= maxPending {
 		if !c.flushLocked() {
+			if wait != nil {
+				wait()
+			}
 			c.room.Wait()
 		}
 	}
 }
 
-// sendHeaderLocked sends the response headers.
-func (s *stream) sendHeaderLocked(md metadata.MD) error {
-	s.waitForRoomLocked()
+// sendHeaderLocked sends the response headers. wait is as with waitForRoomLocked.
+func (s *stream) sendHeaderLocked(md metadata.MD, wait func()) error {
+	s.waitForRoomLocked(wait)
 	switch {
 	case s.gone:
 		return contextStatus(s.ctx)
@@ -178,7 +182,7 @@ func (s *stream) finish(outcome *status.Status) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.waitForRoomLocked(); !s.gone {
+	if s.waitForRoomLocked(nil); !s.gone {
 		s.finishLocked(outcome)
 	}
 }

@@ -100,13 +100,13 @@ func (w *web) WriteHeader(code int) {
 	c := w.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_ = w.sendHeaderLocked(code) // writes fail from now on
+	_ = w.sendHeaderLocked(code, nil) // writes fail from now on
 }
 
-// sendHeaderLocked sends the response headers.
-func (w *web) sendHeaderLocked(code int) error {
+// sendHeaderLocked sends the response headers. wait is as with waitForRoomLocked.
+func (w *web) sendHeaderLocked(code int, wait func()) error {
 	c := w.conn
-	if w.waitForRoomLocked(); w.gone {
+	if w.waitForRoomLocked(wait); w.gone {
 		return contextStatus(w.ctx)
 	}
 	w.headed = true
@@ -194,7 +194,7 @@ func (w *web) end() {
 	c := w.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w.waitForRoomLocked(); !w.gone {
+	if w.waitForRoomLocked(nil); !w.gone {
 		w.endLocked()
 	}
 }
