@@ -260,6 +260,18 @@ func grpcserverGroup() Group {
 			Old: `if !now.Before(cut) {`, New: `if false {`, Tests: "TestAge",
 		},
 		{
+			Name: "grpc-closes-before-the-client-has-read", Bug: "closes a connection in peace while its client reads the last answer", File: "conn.go",
+			Old: `errors.Is(why, errIdle) && closeWrite(c.net)`, New: `errors.Is(why, errOld) && closeWrite(c.net)`, Tests: "TestALastAnswerIsReadToItsEnd",
+		},
+		{
+			Name: "grpc-lingers-for-ever", Bug: "keeps a connection that has ended for as long as its client does", File: "conn.go",
+			Old: `discard(c, c.srv.cfg.PingTimeout, `, New: `discard(c, time.Hour, `, Tests: "TestAClientThatStaysIsNotWaitedFor",
+		},
+		{
+			Name: "grpc-ends-twice", Bug: "a flush after the end in peace cuts the time that the client has to read", File: "output.go",
+			Old: `c.bye.over && c.err == nil && `, New: `c.bye.over && `, Tests: "TestAFlushAfterTheEndCutsNothing",
+		},
+		{
 			Name: "grpc-late-stream", Bug: "serves streams that begin after the last one", File: "open.go",
 			Old: `if c.bye.last {`, New: `if c.bye.last && f.Truncated {`, Tests: "TestIdle",
 		},

@@ -70,7 +70,8 @@ type Config struct {
 	// Grace to end.
 	Age, Grace time.Duration
 	// PingAfter is the silence after which a client is pinged. PingTimeout ends the
-	// connection when nothing arrives after a ping.
+	// connection when nothing arrives after a ping. It also bounds how long a connection that ends
+	// in peace is kept for its client to read the last answer and to close.
 	PingAfter, PingTimeout time.Duration
 	// PingLeast is the least interval of a client's pings. The connection of a client that
 	// pings more often ends with ENHANCE_YOUR_CALM.

@@ -72,7 +72,8 @@ const (
 	restBuffer = 256
 	// linger and lingerBytes bound how long and how far a connection that failed is read,
 	// so that the client gets the GOAWAY frame: closing a socket with unread bytes
-	// discards those that were sent.
+	// discards those that were sent, and so does each byte that arrives later. One that ends in
+	// peace is read for PingTimeout: its client opens windows while it reads the last answer.
 	linger      = time.Second
 	lingerBytes = 1 << 20
 )
@@ -225,12 +226,16 @@ func (c *conn) end(err error) {
 		c.out.goAway(c.maxID, code, debug)
 		c.flushLocked()
 	}
+	why := c.err
 	c.mu.Unlock()
 	if tell && code == http2.ErrCodeEnhanceYourCalm && c.srv.cfg.Flooded != nil {
 		c.srv.cfg.Flooded(c.raw)
 	}
-	if tell && code != http2.ErrCodeNo {
-		discard(c.net)
+	switch {
+	case tell && code != http2.ErrCodeNo:
+		discard(c, linger, lingerBytes)
+	case errors.Is(why, errIdle) && closeWrite(c.net):
+		discard(c, c.srv.cfg.PingTimeout, lingerBytes+c.srv.cfg.ConnWindow)
 	}
 	c.mu.Lock()
 	c.closed = true
@@ -239,13 +244,37 @@ func (c *conn) end(err error) {
 	c.srv.left(c)
 }
 
-// discard reads and discards until the client closes.
-func discard(from net.Conn) {
+// closeWrite ends our side of a connection: that of TLS, then that of the lowest layer. It reports whether
+// the latter could. Otherwise the client learns of the end when the connection is closed.
+func closeWrite(c net.Conn) (done bool) {
+	for c != nil {
+		half, ok := c.(interface{ CloseWrite() error })
+		done = ok && half.CloseWrite() == nil
+		inner, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		c = inner.NetConn()
+	}
+	return done
+}
+
+// discard reads and discards until the client closes, for some time and so many bytes at most, or until
+// Stop. It reads the socket beneath TLS, and beneath internal/edge/intake, which would wait for memory.
+func discard(c *conn, most time.Duration, left int) {
+	c.mu.Lock()
+	select {
+	case <-c.srv.stopping: // its deadline may have been set before
+		c.mu.Unlock()
+		return
+	default:
+	}
+	err := c.socket.SetReadDeadline(time.Now().Add(most))
+	c.mu.Unlock()
 	buf := make([]byte, restBuffer)
-	err := from.SetReadDeadline(time.Now().Add(linger))
-	for left := lingerBytes; left > 0 && err == nil; {
+	for left > 0 && err == nil {
 		var n int
-		n, err = from.Read(buf)
+		n, err = c.socket.Read(buf)
 		left -= n
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -27,5 +28,34 @@ func TestNoStreamsOnAConnectionThatHasEnded(t *testing.T) {
 	}
 	if s, err := c.open(headers); s != nil || !errors.Is(err, errStopped) || len(c.streams) > 0 {
 		t.Errorf("opened %v on a connection that has ended, error %v", s, err)
+	}
+}
+
+// deadlines counts those of reads.
+type deadlines struct {
+	net.Conn
+	n int
+}
+
+// SetReadDeadline implements net.Conn.
+func (d *deadlines) SetReadDeadline(time.Time) error {
+	d.n++
+	return nil
+}
+
+// A connection that ends in peace ends once: a later flush, such as a pump's, does not cut the time that its
+// client has to read the last answer.
+func TestAFlushAfterTheEndCutsNothing(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	at := &deadlines{Conn: near}
+	here := socket.New(at)
+	c := newConn(&Server{}, here, here, false, &peer.Peer{})
+	c.bye.over = true
+	for range 2 {
+		c.flush()
+		if !errors.Is(c.err, errIdle) || at.n != 1 {
+			t.Errorf("the end is %v, and reads had %d deadlines", c.err, at.n)
+		}
 	}
 }

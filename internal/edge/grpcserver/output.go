@@ -134,7 +134,7 @@ func (c *conn) flushLocked() bool {
 
 // leaveIfOverLocked ends a connection after its GOAWAY, once all is written.
 func (c *conn) leaveIfOverLocked() {
-	if c.bye.over && !c.writing && !c.stalled && len(c.out) == 0 {
+	if c.bye.over && c.err == nil && !c.writing && !c.stalled && len(c.out) == 0 {
 		c.failLocked(errIdle)
 	}
 }
