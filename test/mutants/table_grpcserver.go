@@ -108,6 +108,10 @@ func grpcserverGroup() Group {
 			Old: "streams >= leastStreams && c.early > streams/2", New: "streams < 0", Tests: "TestFloodsOfResetsAndSettings",
 		},
 		{
+			Name: "grpc-provoked-resets", Bug: "does not count the resets that a client provokes", File: "conn.go",
+			Old: "return open.wasResetLocked()", New: "return nil", Tests: "TestFloodsOfResetsAndSettings",
+		},
+		{
 			Name: "grpc-late-resets", Bug: "takes streams that are reset later for a flood", File: "frames.go",
 			Old: "if c.heard.Load()-s.opened < int64(earlyReset) {", New: "if s.opened > 0 {", Tests: "TestFloodsOfResetsAndSettings",
 		},

@@ -61,7 +61,7 @@ type conn struct {
 	received int                // guarded by mu; bytes of DATA that are not given back to the connection's window
 	attached any                // guarded by mu; see stream.Attach
 
-	early         int       // guarded by mu; streams that the client has reset at once
+	early         int       // guarded by mu; streams that were reset at once, by the client or because of it
 	settings      int       // guarded by mu; SETTINGS frames since settingsSince
 	settingsSince time.Time // guarded by mu
 }
@@ -188,7 +188,11 @@ func (c *conn) failed(err error) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.maxID = max(c.maxID, s.StreamID)
+		open := c.streams[s.StreamID]
 		c.resetLocked(s.StreamID, s.Code)
+		if open != nil && s.Code != http2.ErrCodeEnhanceYourCalm { // that is for our lack of memory; see Config.Hold
+			return open.wasResetLocked()
+		}
 		return nil
 	}
 	return err

@@ -74,6 +74,13 @@ func (c *conn) onReset(f *http2.RSTStreamFrame) error {
 		return nil
 	}
 	c.leaveLocked(s)
+	return s.wasResetLocked()
+}
+
+// wasResetLocked counts the reset of a stream that was open, by the client or because of it, and judges the
+// connection by its resets.
+func (s *stream) wasResetLocked() error {
+	c := s.conn
 	if c.heard.Load()-s.opened < int64(earlyReset) {
 		c.early++
 	}
@@ -96,8 +103,8 @@ const (
 )
 
 var (
-	// errResets ends connections most of whose streams are reset at once (CVE-2023-44487).
-	// Envoy judges so, too.
+	// errResets ends connections most of whose streams are reset at once, by their clients
+	// (CVE-2023-44487) or by us because of a frame that is wrong (CVE-2025-8671). Envoy judges so, too.
 	errResets = fmt.Errorf("%w: most streams are reset at once", errFlood)
 	// errSettings ends connections whose clients change their settings all the time.
 	errSettings = fmt.Errorf("%w: too many settings", errFlood)

@@ -257,8 +257,8 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 	}
 }
 
-// A client that resets its streams at once, or changes its settings all the time, loses the
-// connection, and its address is named. One that resets streams later, or a few, does not.
+// A client that resets its streams at once, or has the server reset them, or changes its settings all the
+// time, loses the connection, and its address is named. One that resets streams later, or a few, does not.
 func TestFloodsOfResetsAndSettings(t *testing.T) {
 	var flooded atomic.Bool
 	cfg := config()
@@ -291,6 +291,14 @@ func TestFloodsOfResetsAndSettings(t *testing.T) {
 			go func() {
 				for n := id; r.WriteHeaders(http2.HeadersFrameParam{StreamID: n, BlockFragment: r.block(call(duplexMethod)...), EndHeaders: true}) == nil &&
 					r.WriteRSTStream(n, http2.ErrCodeCancel) == nil; n += 2 {
+				}
+			}()
+			ends(t, r)
+		},
+		"resets by the server": func(t *testing.T, r *raw) {
+			go func() {
+				for n := id; n < 2000 && r.WriteHeaders(http2.HeadersFrameParam{StreamID: n, BlockFragment: r.block(call(duplexMethod)...), EndHeaders: true}) == nil &&
+					r.WriteRawFrame(http2.FrameWindowUpdate, 0, n, make([]byte, 4)) == nil; n += 2 { // by 0: RFC 9113, 6.9
 				}
 			}()
 			ends(t, r)
