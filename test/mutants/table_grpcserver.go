@@ -112,6 +112,10 @@ func grpcserverGroup() Group {
 			Old: "return open.wasResetLocked()", New: "return nil", Tests: "TestFloodsOfResetsAndSettings",
 		},
 		{
+			Name: "grpc-resets-untold", Bug: "does not tell the connection of the streams that it resets", File: "output.go",
+			Old: "		f.Forget(id)\n", New: "		_ = f\n", Tests: "TestResetStreamsAreForgotten",
+		},
+		{
 			Name: "grpc-late-resets", Bug: "takes streams that are reset later for a flood", File: "frames.go",
 			Old: "if c.heard.Load()-s.opened < int64(earlyReset) {", New: "if s.opened > 0 {", Tests: "TestFloodsOfResetsAndSettings",
 		},

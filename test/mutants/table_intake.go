@@ -31,6 +31,26 @@ func intakeGroup() Group {
 			Old: `case f.kind == typeReset, f.kind`, New: `case f.kind`, Tests: "TestWhatIsOpen",
 		},
 		{
+			Name: "unfinished-reset-kept", Bug: "keeps a request whose stream the server resets", File: "intake.go",
+			Old: `streamOf{c, stream}]; r != nil {`, New: `streamOf{c, stream}]; r != nil && c.gone {`, Tests: "TestRequestsOfResetStreamsHoldNothing",
+		},
+		{
+			Name: "unfinished-reset-counted", Bug: "counts what still arrives of a request whose stream was reset", File: "intake.go",
+			Old: `if r.in == nil && r.listed {`, New: `if r.in == nil && c.gone {`, Tests: "TestRequestsOfResetStreamsHoldNothing",
+		},
+		{
+			Name: "unfinished-resets-known", Bug: "knows all streams of a connection that were ever reset", File: "intake.go",
+			Old: `len(c.resets) > keptResets {`, New: `len(c.resets) < 0 {`, Tests: "TestRequestsOfResetStreamsHoldNothing",
+		},
+		{
+			Name: "unfinished-reset-waits", Bug: "closes the connection of the oldest request for one whose stream was reset", File: "intake.go",
+			Old: `if !in.waits(r) {`, New: `if false {`, Tests: "TestAResetRequestWaitsForNoOther",
+		},
+		{
+			Name: "unfinished-reset-takes", Bug: "keeps the bytes that a request has waited for whose stream was reset", File: "intake.go",
+			Old: "	if r.in == nil {\n		in.budget.Give(", New: "	if c.gone {\n		in.budget.Give(", Tests: "TestAResetRequestWaitsForNoOther",
+		},
+		{
 			Name: "unfinished-padding-free", Bug: "takes padding for data", File: "frames.go",
 			Old: "			f.left -= f.padding\n", New: "", Tests: "TestWhatIsOpen",
 		},

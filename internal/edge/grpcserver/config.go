@@ -16,7 +16,8 @@ import (
 
 // Config configures a Server.
 type Config struct {
-	// Credentials shake hands with each connection.
+	// Credentials shake hands with each connection. If their connections have a method Forget(stream uint32),
+	// it is called with each stream that the server resets; it must not block.
 	Credentials credentials.TransportCredentials
 	// Codec encodes messages of all content-subtypes.
 	Codec encoding.CodecV2

@@ -83,11 +83,20 @@ func appendUint32(b []byte, n uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, n)
 }
 
+// forgetter is a connection that counts what clients have not sent to its end.
+type forgetter interface {
+	// Forget says that a stream was reset: its client sends no more of it. It must not block.
+	Forget(stream uint32)
+}
+
 // resetLocked sends RST_STREAM, and ends the stream if it is open.
 func (c *conn) resetLocked(id uint32, code http2.ErrCode) {
 	c.out.reset(id, code)
 	if s := c.streams[id]; s != nil {
 		c.leaveLocked(s)
+	}
+	if f, ok := c.net.(forgetter); ok {
+		f.Forget(id)
 	}
 }
 

@@ -158,10 +158,9 @@ func (s *stream) take(need int) ([]byte, error) {
 	}
 }
 
-// discard waits until the client has sent its request, of one message, and keeps none of it. A reset
-// would not do: a client that has queued all of its request does not answer it, and internal/edge/intake
-// would take the request for one that is not complete. A request that is too long is not received to its
-// end, as that of a call that is served.
+// discard waits until the client has sent its request, of one message, and keeps none of it. After a reset, the
+// frames that a client has queued would be answered with a reset each. A request that is too long is not
+// received to its end, as that of a call that is served.
 func (s *stream) discard() {
 	c := s.conn
 	c.mu.Lock()

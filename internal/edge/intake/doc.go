@@ -14,5 +14,8 @@
 //
 // A request that arrives whole costs only the look at its frames.
 //
+// The server says which streams it resets: their clients say nothing more of them. The connections of an Intake
+// have a method Forget for that.
+//
 // All methods of Intake may be called from any goroutine.
 package intake

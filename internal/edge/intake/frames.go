@@ -52,7 +52,8 @@ type request struct {
 	left  int // bytes of the message that have not arrived, once its header has
 
 	touched bool
-	listed  bool // it has been in a list of the Intake's
+	listed  bool   // it has been in a list of the Intake's
+	stream  uint32 // not changed while it is in a list
 
 	entry // guarded by Intake.mu
 }
@@ -177,6 +178,7 @@ func (f *frames) request() *request {
 	if f.free = nil; r == nil {
 		r = new(request)
 	}
+	r.stream = f.stream
 	f.open[f.stream] = r
 	return r
 }

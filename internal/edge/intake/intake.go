@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -23,6 +24,9 @@ const (
 	// patience is how long the oldest of the larger ones may make others wait for bytes
 	// until its connection is closed.
 	patience = 2 * time.Second
+	// keptResets is how many requests of reset streams a connection knows, so that bytes of them that were
+	// on their way are not counted.
+	keptResets = 16
 	// quiet is how long closed connections are not logged again.
 	quiet = 10 * time.Second
 )
@@ -35,14 +39,21 @@ type Intake struct {
 	maxMessage int64
 
 	mu     sync.Mutex
-	smalls list.List // of *request, the oldest first; guarded by mu
-	larges list.List // of *request, the oldest first; guarded by mu
-	told   time.Time // when a closed connection was logged last; guarded by mu
+	smalls list.List             // of *request, the oldest first; guarded by mu
+	larges list.List             // of *request, the oldest first; guarded by mu
+	listed map[streamOf]*request // those in either list; guarded by mu
+	told   time.Time             // when a closed connection was logged last; guarded by mu
+}
+
+// streamOf is a stream of a connection.
+type streamOf struct {
+	conn   *conn
+	stream uint32
 }
 
 // New returns an Intake of requests whose messages have at most so many bytes.
 func New(b *budget.Budget, maxMessage int, logger *slog.Logger) *Intake {
-	return &Intake{budget: b, maxMessage: int64(maxMessage), logger: logger}
+	return &Intake{budget: b, maxMessage: int64(maxMessage), logger: logger, listed: make(map[streamOf]*request)}
 }
 
 // Credentials returns inner with connections whose received bytes the Intake parses.
@@ -83,8 +94,10 @@ type conn struct {
 	once   sync.Once
 	closed chan struct{}
 
-	known int  // requests that are in a list; guarded by in.mu
-	gone  bool // guarded by in.mu
+	known  int         // requests that are in a list; guarded by in.mu
+	resets []uint32    // streams that were forgotten, and whose requests frames may have, in order; guarded by in.mu
+	stale  atomic.Bool // there are too many resets
+	gone   bool        // guarded by in.mu
 }
 
 // entry is a request's place in the lists of an Intake.
@@ -99,6 +112,9 @@ type entry struct {
 // Read implements net.Conn. It waits while the budget lacks bytes for the data read.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	if c.stale.Load() {
+		c.drop()
+	}
 	c.frames.feed(p[:n], c.done)
 	c.frames.news(func(r *request) {
 		if err == nil {
@@ -106,6 +122,32 @@ func (c *conn) Read(p []byte) (int, error) {
 		}
 	})
 	return n, err
+}
+
+// Forget takes the news that the server has reset a stream: its request holds nothing from now on. The client
+// sends no more of it, not even a reset (RFC 9113, 5.1). Any goroutine may call it, for any stream.
+func (c *conn) Forget(stream uint32) {
+	c.in.mu.Lock()
+	defer c.in.mu.Unlock()
+	if r := c.in.listed[streamOf{c, stream}]; r != nil {
+		c.in.forgetLocked(r)
+		if c.resets = append(c.resets, stream); len(c.resets) > keptResets {
+			c.stale.Store(true)
+		}
+	}
+}
+
+// drop drops the requests of all but the last streams that were forgotten.
+func (c *conn) drop() {
+	c.in.mu.Lock()
+	n := len(c.resets) - keptResets
+	old := c.resets[:n]
+	c.resets = c.resets[n:]
+	c.stale.Store(false)
+	c.in.mu.Unlock()
+	for _, stream := range old {
+		c.frames.end(stream, c.done)
+	}
 }
 
 // Close implements net.Conn. It may be called again.
@@ -148,6 +190,9 @@ func (in *Intake) note(c *conn, r *request) error {
 		case <-c.closed:
 			return net.ErrClosed
 		default:
+			if !in.waits(r) {
+				return nil
+			}
 			in.endOldest(c.holder, capped)
 		}
 	}
@@ -165,6 +210,9 @@ func (in *Intake) list(c *conn, r *request) (need int64, err error) {
 	if c.gone {
 		return 0, net.ErrClosed
 	}
+	if r.in == nil && r.listed { // it was forgotten
+		return 0, nil
+	}
 	to := &in.smalls
 	if total > small {
 		to, need = &in.larges, max(total-r.held, 0)
@@ -174,6 +222,7 @@ func (in *Intake) list(c *conn, r *request) (need int64, err error) {
 	}
 	if r.in == nil {
 		r.listed, r.conn, r.since = true, c, time.Now()
+		in.listed[streamOf{c, r.stream}] = r
 		c.known++
 	} else {
 		r.in.Remove(r.place)
@@ -185,13 +234,24 @@ func (in *Intake) list(c *conn, r *request) (need int64, err error) {
 	return need, nil
 }
 
-// settle notes that a request holds n bytes more.
+// waits reports whether a request still needs its bytes, and was not forgotten.
+func (in *Intake) waits(r *request) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return r.in != nil
+}
+
+// settle notes that a request holds n bytes more, unless it was forgotten.
 func (in *Intake) settle(c *conn, r *request, n int64) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if c.gone {
 		in.budget.Give(c.holder, budget.Requests, n)
 		return net.ErrClosed
+	}
+	if r.in == nil {
+		in.budget.Give(c.holder, budget.Requests, n)
+		return nil
 	}
 	r.held += n
 	return nil
@@ -213,6 +273,7 @@ func (in *Intake) forgetLocked(r *request) {
 	}
 	r.in.Remove(r.place)
 	r.in, r.place = nil, nil
+	delete(in.listed, streamOf{r.conn, r.stream})
 	r.conn.known--
 	in.budget.Give(r.conn.holder, budget.Requests, r.held)
 	r.held = 0
