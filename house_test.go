@@ -36,7 +36,7 @@ type pkg struct {
 // the floors below its own, and none beside or above it.
 func floors() [][]string {
 	return [][]string{
-		{"internal/beat", "internal/wait", "internal/protofields", "internal/edge/rawconn", "internal/edge/grpcserver/callhead", "internal/edge/dispatch", "internal/yield", "internal/testing/testkit", "internal/files/testseed"},
+		{"internal/beat", "internal/wait", "internal/protofields", "internal/edge/rawconn", "internal/edge/grpcserver/callhead", "internal/edge/grpcserver/services", "internal/edge/dispatch", "internal/yield", "internal/testing/testkit", "internal/files/testseed"},
 		{"internal/edge/grpcserver/socket"},
 		{"internal/kv", "internal/fair", "internal/edge/farewell", "internal/edge/keybrowser", "internal/edge/receive", "internal/files/tlsconf", "internal/version", "internal/ops/telemetry", "internal/files/reload", "internal/edge/grpcserver", "internal/files/durable", "internal/files/certtest", "internal/kube/object", "internal/kube/kubeconfig", "internal/kube/report"},
 		{"internal/edge/netlimit", "internal/shard", "internal/auth/etcdroles", "internal/ops/revtrace", "internal/budget", "internal/kube/selector", "internal/ops/config", "internal/testing/check", "internal/testing/sim/memetcd", "internal/etcd/etcddemand"},
@@ -142,8 +142,8 @@ func doors() []door {
 		{"github.com/hashicorp/raft-boltdb", []string{"internal/control/placement"}, false, nil},
 		// Each to a file of its own; nothing of bbolt's leaves the two.
 		{"go.etcd.io/bbolt", []string{"internal/history", "internal/control/placement"}, false, nil},
-		{"google.golang.org/grpc/codes", []string{"internal/wire", "internal/edge/grpcserver", "internal/edge/grpcserver/callhead", "internal/edge/grpcserver/interoptest", "client", "client/...", "api/..."}, true, nil},
-		{"google.golang.org/grpc/status", []string{"internal/wire", "internal/edge/grpcserver", "internal/edge/grpcserver/callhead", "internal/edge/grpcserver/interoptest", "client", "client/...", "api/..."}, true, nil},
+		{"google.golang.org/grpc/codes", []string{"internal/wire", "internal/edge/grpcserver", "internal/edge/grpcserver/callhead", "internal/edge/grpcserver/services", "internal/edge/grpcserver/interoptest", "client", "client/...", "api/..."}, true, nil},
+		{"google.golang.org/grpc/status", []string{"internal/wire", "internal/edge/grpcserver", "internal/edge/grpcserver/callhead", "internal/edge/grpcserver/services", "internal/edge/grpcserver/interoptest", "client", "client/...", "api/..."}, true, nil},
 		{"github.com/go-jose/go-jose/v4", []string{"internal/auth/policy"}, true, nil},
 		{"github.com/spf13/cobra", []string{"cmd/cachenode", "cmd/cachectl", "cmd/cachectl/internal/..."}, false, nil},
 	}
@@ -419,7 +419,7 @@ func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
 		"etcd in a test":             {inTest("internal/node", "go.etcd.io/etcd/client/v3"), ""},
 		"memberlist in a test":       {inTest("internal/node", "github.com/hashicorp/memberlist"), "only internal/membership may"},
 		"raft's store":               {in("internal/node", "github.com/hashicorp/raft-boltdb/v2"), "only internal/control/placement may"},
-		"status codes":               {in("internal/edge/server", "google.golang.org/grpc/status"), "only internal/wire, internal/edge/grpcserver, internal/edge/grpcserver/callhead, internal/edge/grpcserver/interoptest, client, client/..., api/... may"},
+		"status codes":               {in("internal/edge/server", "google.golang.org/grpc/status"), "only internal/wire, internal/edge/grpcserver, internal/edge/grpcserver/callhead, internal/edge/grpcserver/services, internal/edge/grpcserver/interoptest, client, client/..., api/... may"},
 		"status codes at their door": {in("internal/wire", "google.golang.org/grpc/status"), ""},
 		"a decision with a socket":   {in("internal/control/mapchange", "internal/shard", "net"), "internal/control/mapchange imports net: a pure package has no I/O"},
 		"a decision on values":       {in("internal/control/mapchange", "internal/shard", "internal/kv", "slices"), ""},

@@ -1,13 +1,9 @@
 package grpcserver
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
-	"reflect"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +15,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/services"
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/socket"
 	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
 	"github.com/shardwatch/shardwatch/internal/yield"
@@ -31,10 +28,10 @@ const maxAccepts = 4
 
 // Server serves gRPC. Create it with New, register services, then call Serve.
 type Server struct {
+	*services.Registry // not changed once Serve is called
+
 	cfg      Config
-	preface  []byte              // what we send first
-	services map[string]*service // by name; not changed once Serve is called
-	unary    grpc.UnaryServerInterceptor
+	preface  []byte        // what we send first
 	work     chan task     // to goroutines that wait for another task
 	stopping chan struct{} // closed by Stop
 
@@ -51,20 +48,13 @@ type Server struct {
 	stopped   bool                      // guarded by mu
 }
 
-// service is one that is registered.
-type service struct {
-	impl    any
-	methods map[string]*grpc.StreamDesc
-	info    grpc.ServiceInfo
-}
-
 // New returns a Server without services.
 func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("grpc server: %w", err)
 	}
 	s := &Server{
-		cfg: cfg, services: make(map[string]*service), unary: chainUnary(cfg.Unary),
+		Registry: services.New(cfg.Unary), cfg: cfg,
 		work: make(chan task), stopping: make(chan struct{}),
 		listeners: make(map[net.Listener]struct{}), pending: make(map[net.Conn]struct{}), conns: make(map[*conn]struct{}),
 	}
@@ -88,46 +78,6 @@ func preface(cfg *Config) []byte {
 		b = appendUint32(appendFrame(b, http2.FrameWindowUpdate, 0, 0, 4), uint32(more)) //nolint:gosec // validated
 	}
 	return b
-}
-
-// RegisterService implements grpc.ServiceRegistrar. It panics when the implementation does
-// not have the service's type, as grpc-go's server does.
-func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
-	if err := implements(desc, impl); err != nil {
-		panic(err)
-	}
-	sv := &service{impl: impl, methods: make(map[string]*grpc.StreamDesc), info: grpc.ServiceInfo{Metadata: desc.Metadata}}
-	add := func(d *grpc.StreamDesc) {
-		sv.methods[d.StreamName] = d
-		sv.info.Methods = append(sv.info.Methods, grpc.MethodInfo{Name: d.StreamName, IsClientStream: d.ClientStreams, IsServerStream: d.ServerStreams})
-	}
-	for i := range desc.Methods {
-		add(s.asStream(&desc.Methods[i]))
-	}
-	for i := range desc.Streams {
-		add(&desc.Streams[i])
-	}
-	s.services[desc.ServiceName] = sv
-}
-
-// asStream returns a unary method as one of a single message each way.
-func (s *Server) asStream(m *grpc.MethodDesc) *grpc.StreamDesc {
-	return &grpc.StreamDesc{StreamName: m.MethodName, Handler: func(impl any, stream grpc.ServerStream) error {
-		answer, err := m.Handler(impl, stream.Context(), stream.RecvMsg, s.unary)
-		if err != nil {
-			return err
-		}
-		return stream.SendMsg(answer)
-	}}
-}
-
-// GetServiceInfo returns the registered services, for reflection.
-func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo {
-	all := make(map[string]grpc.ServiceInfo, len(s.services))
-	for name, sv := range s.services {
-		all[name] = sv.info
-	}
-	return all
 }
 
 // Serve accepts connections until Stop. It closes the listener, and returns
@@ -364,7 +314,7 @@ func (s *Server) serve(st *stream) (ended bool) {
 
 // begin calls the handler of a call.
 func (s *Server) begin(st *stream) error {
-	sv, desc, unknown := s.find(st.method)
+	impl, desc, unknown := s.Find(st.method)
 	if unknown != nil {
 		return unknown.Err()
 	}
@@ -381,7 +331,7 @@ func (s *Server) begin(st *stream) error {
 		}
 	}
 	if s.cfg.Stream == nil || !desc.ClientStreams && !desc.ServerStreams {
-		return desc.Handler(sv.impl, &st.call)
+		return desc.Handler(impl, &st.call)
 	}
 	info := &grpc.StreamServerInfo{FullMethod: st.method, IsClientStream: desc.ClientStreams, IsServerStream: desc.ServerStreams}
 	admitted, over, err := s.cfg.Stream(&st.call, info)
@@ -389,46 +339,5 @@ func (s *Server) begin(st *stream) error {
 		return err
 	}
 	st.over = over
-	return desc.Handler(sv.impl, admitted)
-}
-
-// find returns the method of a path, or why there is none, in grpc-go's words.
-func (s *Server) find(path string) (*service, *grpc.StreamDesc, *status.Status) {
-	at := strings.LastIndexByte(path, '/')
-	if at <= 0 || path[0] != '/' {
-		return nil, nil, status.Newf(codes.Unimplemented, "malformed method name: %q", path)
-	}
-	name, method := path[1:at], path[at+1:]
-	sv := s.services[name]
-	if sv == nil {
-		return nil, nil, status.Newf(codes.Unimplemented, "unknown service %v", name)
-	}
-	if d := sv.methods[method]; d != nil {
-		return sv, d, nil
-	}
-	return nil, nil, status.Newf(codes.Unimplemented, "unknown method %v for service %v", method, name)
-}
-
-func chainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
-	if len(all) == 0 {
-		return nil
-	}
-	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		for _, inner := range slices.Backward(all[1:]) {
-			next := handler
-			handler = func(ctx context.Context, request any) (any, error) { return inner(ctx, request, info, next) }
-		}
-		return all[0](ctx, request, info, handler)
-	}
-}
-
-// implements compares an implementation with the type of its service.
-func implements(desc *grpc.ServiceDesc, impl any) error {
-	if impl == nil || desc.HandlerType == nil {
-		return nil
-	}
-	if want := reflect.TypeOf(desc.HandlerType).Elem(); !reflect.TypeOf(impl).Implements(want) {
-		return fmt.Errorf("%s is registered with a %T, which is not a %v", desc.ServiceName, impl, want)
-	}
-	return nil
+	return desc.Handler(impl, admitted)
 }
