@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +31,9 @@ type members struct {
 	mu    sync.Mutex
 	marks []kv.Mark
 	gate  chan struct{} // set: answers wait for it
+	hangs int           // the ID of a member that answers no read; 0: none
+
+	asked atomic.Int64 // for the index
 }
 
 type member struct {
@@ -49,8 +53,12 @@ func (m *member) header() (*etcdserverpb.ResponseHeader, kv.Mark) {
 func (m *member) Range(ctx context.Context, _ *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
 	h, _ := m.header()
 	m.all.mu.Lock()
-	gate := m.all.gate
+	gate, hangs := m.all.gate, m.all.hangs == m.id+1
 	m.all.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if gate != nil {
 		select {
 		case <-gate:
@@ -61,6 +69,7 @@ func (m *member) Range(ctx context.Context, _ *etcdserverpb.RangeRequest) (*etcd
 }
 
 func (m *member) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) {
+	m.all.asked.Add(1)
 	h, k := m.header()
 	return &etcdserverpb.StatusResponse{Header: h, RaftIndex: k.Index}, nil
 }
@@ -74,24 +83,52 @@ func (m *members) set(marks ...kv.Mark) {
 // startMembers returns members that all tell the mark, and a client of them.
 func startMembers(t *testing.T, n int, mark kv.Mark) (*members, *Client) {
 	t.Helper()
-	all := &members{}
 	listeners := map[string]*bufconn.Listener{}
+	all, endpoints := serveMembers(t, n, mark, func(i int) (net.Listener, string) {
+		name := fmt.Sprintf("m%d:1", i)
+		listeners[name] = bufconn.Listen(1 << 16)
+		return listeners[name], name
+	})
+	cfg := testConfig(endpoints...)
+	cfg.Dialer = func(ctx context.Context, addr string) (net.Conn, error) { return listeners[addr].DialContext(ctx) }
+	return all, newClient(t, cfg)
+}
+
+// startTCPMembers is startMembers by TCP, which names the connections: a process that has told its
+// index is not asked again. change may change the client's config.
+func startTCPMembers(t *testing.T, n int, mark kv.Mark, change func(*Config)) (*members, *Client) {
+	t.Helper()
+	all, endpoints := serveMembers(t, n, mark, func(int) (net.Listener, string) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l, l.Addr().String()
+	})
+	cfg := testConfig(endpoints...)
+	if change != nil {
+		change(&cfg)
+	}
+	return all, newClient(t, cfg)
+}
+
+func serveMembers(t *testing.T, n int, mark kv.Mark, listen func(i int) (net.Listener, string)) (*members, []string) {
+	t.Helper()
+	all := &members{}
 	var endpoints []string
 	for i := range n {
 		m := &member{all: all, id: i}
 		all.marks = append(all.marks, mark)
-		l, g := bufconn.Listen(1<<16), grpc.NewServer()
+		l, name := listen(i)
+		g := grpc.NewServer()
 		etcdserverpb.RegisterMaintenanceServer(g, m)
 		etcdserverpb.RegisterKVServer(g, m)
 		ended := make(chan error, 1)
 		go func() { ended <- g.Serve(l) }()
 		t.Cleanup(func() { g.Stop(); <-ended })
-		name := fmt.Sprintf("m%d:1", i)
-		listeners[name], endpoints = l, append(endpoints, name)
+		endpoints = append(endpoints, name)
 	}
-	cfg := testConfig(endpoints...)
-	cfg.Dialer = func(ctx context.Context, addr string) (net.Conn, error) { return listeners[addr].DialContext(ctx) }
-	return all, newClient(t, cfg)
+	return all, endpoints
 }
 
 var before = kv.Mark{Cluster: 1, Term: 4, Index: 50, Revision: 30}
@@ -201,6 +238,102 @@ func TestOneMemberIsNoRestore(t *testing.T) {
 				t.Error("nobody was told of it")
 			}
 		})
+	}
+}
+
+// Members take turns, and each has told its index when etcd was at another revision. The
+// index that is inferred for one does not contradict what the others told since.
+func TestMembersDoNotContradictTheMarkInTurn(t *testing.T) {
+	m, c := startTCPMembers(t, 3, before, nil)
+	c.Adopt(1, kv.Mark{Cluster: 1})
+	const looks = 30
+	now, last := before, uint64(0)
+	for range looks {
+		got, err := c.Look(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Index < last || got.Index > now.Index {
+			t.Errorf("index %d after %d, etcd is at %d", got.Index, last, now.Index)
+		}
+		last = got.Index
+		now.Index, now.Revision = now.Index+1, now.Revision+1
+		m.set(now, now, now)
+	}
+	if n := c.Stats().Disagreements; n != 0 {
+		t.Errorf("%d looks were contradicted", n)
+	}
+	if last < before.Index+looks/2 {
+		t.Errorf("index %d after %d more revisions", last, looks)
+	}
+	if n := m.asked.Load(); n >= looks { // up to six times for each member
+		t.Errorf("%d looks asked for the index %d times", looks, n)
+	}
+}
+
+// A look finds that the index went back, and cannot ask each member. The next look finds it
+// again: nothing is inferred from what a process of another history has told.
+func TestContradictoryIndexIsFoundAgain(t *testing.T) {
+	var cut atomic.Bool // no new connections
+	restored := kv.Mark{Cluster: 1, Term: 4, Index: 49, Revision: 31}
+	_, c := startTCPMembers(t, 1, restored, func(cfg *Config) {
+		cfg.Dialer = func(ctx context.Context, addr string) (net.Conn, error) {
+			if cut.Load() {
+				return nil, errors.New("no route")
+			}
+			return new(net.Dialer).DialContext(ctx, "tcp", addr)
+		}
+	})
+	c.Adopt(1, before)
+	if _, err := c.Revision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cut.Store(true)
+	if got, err := c.Look(t.Context()); !errors.Is(err, etcdconn.ErrUnavailable) || errors.Is(err, kv.ErrOtherHistory) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	cut.Store(false)
+	for range 2 { // the second shows etcd's own index, too
+		if got, err := c.Look(t.Context()); !errors.Is(err, kv.ErrOtherHistory) || got.Mark() != restored {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+}
+
+// A mark that was not read here may be ahead of a process that has told its index.
+func TestAdoptedMarkIsComparedWithTheIndex(t *testing.T) {
+	_, c := startTCPMembers(t, 1, before, nil)
+	c.Adopt(1, kv.Mark{Cluster: 1})
+	if got, err := c.Look(t.Context()); err != nil || got.Mark() != before {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	c.Adopt(1, kv.Mark{Index: before.Index + 1})
+	var found *kv.HistoryError
+	if got, err := c.Look(t.Context()); !errors.As(err, &found) || found.Cause != kv.CauseIndex || got.Mark() != before {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// A member contradicts the others, one of which hangs while its connections stand. The answer of
+// the third one decides.
+func TestLookDoesNotWaitForAMemberThatHangs(t *testing.T) {
+	m, c := startTCPMembers(t, 3, before, func(cfg *Config) { cfg.CallTimeout = time.Hour })
+	c.Adopt(1, before)
+	odd := before
+	odd.Index = 20
+	m.set(before, odd, before)
+	m.mu.Lock()
+	m.hangs = 3
+	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for c.Stats().Disagreements == 0 { // they take turns
+		if _, err := c.Look(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, why, _ := c.Ended(); why != nil {
+		t.Errorf("the lineage has ended: %v", why)
 	}
 }
 

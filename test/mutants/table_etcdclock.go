@@ -29,7 +29,23 @@ func etcdclockGroup() Group {
 		},
 		{
 			Name: "index-asked-always", Bug: "asks a process for its raft index with each look", File: "lineage.go",
-			Old: `clock.Index != 0 {`, New: `false {`, Tests: "TestIndexIsAskedForOnce", Package: "internal/etcd",
+			Old: `told != 0 {`, New: `false {`, Tests: "TestIndexIsAskedForOnce", Package: "internal/etcd",
+		},
+		{
+			Name: "index-of-one-member", Bug: "takes the index that a member told for one that contradicts what other members told later", File: "lineage.go",
+			Old: `clock.Index = max(told, known.Index)`, New: `clock.Index = told`, Tests: "TestMembersDoNotContradictTheMarkInTurn", Package: "internal/etcd",
+		},
+		{
+			Name: "index-does-not-grow", Bug: "infers no index from a revision", File: "lineage.go",
+			Old: `return r.index + uint64(clock.Revision-r.revision)`, New: `return r.index`, Tests: "TestMembersDoNotContradictTheMarkInTurn", Package: "internal/etcd",
+		},
+		{
+			Name: "index-of-another-history", Bug: "infers the index of the history from what a restored etcd has told", File: "lineage.go",
+			Old: `if known.Judge(clock.Mark()) == nil { // else`, New: `if true { // else`, Tests: "TestContradictoryIndexIsFoundAgain", Package: "internal/etcd",
+		},
+		{
+			Name: "index-from-before-a-mark", Bug: "does not compare a mark that is adopted with the index of etcd", File: "lineage.go",
+			Old: "\tc.indexes.forget() // they", New: "\t// they", Tests: "TestAdoptedMarkIsComparedWithTheIndex", Package: "internal/etcd",
 		},
 		{
 			Name: "index-of-another-process", Bug: "does not ask a new process of a member for its raft index", File: "lineage.go",
@@ -105,7 +121,15 @@ func etcdclockGroup() Group {
 		},
 		{
 			Name: "one-member-is-a-restore", Bug: "takes one member that contradicts the others for a restore", File: "lineage.go",
-			Old: `if before.mark.Judge(answer.Mark()) == nil {`, New: `if false {`, Tests: "TestOneMemberIsNoRestore", Package: "internal/etcd",
+			Old: `if agrees {`, New: `if false {`, Tests: "TestOneMemberIsNoRestore", Package: "internal/etcd",
+		},
+		{
+			Name: "any-answer-is-no-restore", Bug: "takes any answer of a member for one that agrees with the history", File: "lineage.go",
+			Old: `if err == nil && mark.Judge(clock.Mark()) == nil {`, New: `if err == nil {`, Tests: "TestAnotherHistoryIsFound", Package: "internal/etcd",
+		},
+		{
+			Name: "look-waits-for-all", Bug: "a look waits for a member that hangs though another one has decided it", File: "lineage.go",
+			Old: "agreeing <- clock\n\t\t\tenough()\n", New: "agreeing <- clock\n", Tests: "TestLookDoesNotWaitForAMemberThatHangs", Package: "internal/etcd",
 		},
 		{
 			Name: "floor-is-compacted", Bug: "calls the compact revision itself compacted", File: "check_revision.go",

@@ -29,9 +29,10 @@ type Clock struct {
 	Term, Member uint64
 	// Cluster is the cluster's ID. It may survive a restore.
 	Cluster uint64
-	// Index is that of an entry of raft's log which the member knows to be committed, not
-	// below the last one by more than its entries without a revision within indexEvery; 0:
-	// not known. Only Look sets it.
+	// Index is that of an entry of raft's log which the member has committed; 0: not known.
+	// Within one history it is not below that of any look before. It may lack entries of the
+	// last indexEvery: those without a revision, and those between the member's answer to the
+	// question for its index and the next look at the member. Only Look sets it.
 	Index uint64
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,6 +104,7 @@ func (c *Reader) Adopt(lineage uint64, mark kv.Mark) {
 	h := &c.lineage
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	c.indexes.forget() // they were not compared with mark
 	if h.number == lineage {
 		h.mark = h.mark.Join(mark)
 		return
@@ -110,7 +112,6 @@ func (c *Reader) Adopt(lineage uint64, mark kv.Mark) {
 	h.number, h.mark = lineage, mark
 	h.setLocked(nil)
 	c.past.forget()
-	c.indexes.forget()
 	if mark.Cluster != 0 {
 		c.cluster.Store(mark.Cluster)
 	}
@@ -191,46 +192,54 @@ var errDisagree = errors.New("etcd's members contradict each other")
 
 func (c *Reader) look(ctx context.Context) (sight, error) {
 	before := c.lineage.now()
-	clock, err := c.survey(ctx)
+	clock, err := c.survey(ctx, before.mark)
 	if err != nil {
 		return sight{}, err
 	}
 	found := before.mark.Judge(clock.Mark())
 	if found != nil {
-		answers, err := c.surveyEach(ctx)
+		answer, agrees, err := c.surveyEach(ctx, before.mark)
 		if err != nil {
 			return sight{}, err
 		}
-		for _, answer := range answers {
-			if before.mark.Judge(answer.Mark()) == nil {
-				c.disagree(found)
-				clock, found = answer, nil
-				break
-			}
+		if agrees {
+			c.disagree(found)
+			clock, found = answer, nil
 		}
 	}
 	return c.conclude(before, clock, found)
 }
 
-// surveyEach asks all endpoints in parallel, each by its own connection, and returns
-// the reports of those that answer. A single member may be wrong: one that took its
-// state from another and has applied nothing since reports an old term.
-func (c *Reader) surveyEach(ctx context.Context) ([]Clock, error) {
+// surveyEach asks all endpoints in parallel, each by its own connection, and reports whether
+// one agrees with mark, with its answer. A single member may be wrong: one that took its
+// state from another and has applied nothing since reports an old term. The first answer
+// that agrees ends the calls to the others, of which one may hang. If none agrees, all have
+// answered, or failed within CallTimeout.
+func (c *Reader) surveyEach(ctx context.Context, mark kv.Mark) (answer Clock, agrees bool, err error) {
 	token, err := c.conns.Token(ctx)
 	if err != nil {
-		return nil, err
+		return Clock{}, false, err
 	}
-	clocks, failed := etcdconn.Each(etcdconn.WithLeader(etcdconn.WithToken(ctx, token)), c.conns, c.surveyOne)
-	var out []Clock
-	for i := range clocks {
-		if failed[i] == nil {
-			out = append(out, clocks[i])
+	ctx, enough := context.WithCancel(ctx)
+	defer enough()
+	agreeing := make(chan Clock, c.conns.Members()) // in their order: the first one is complete
+	_, failed := etcdconn.Each(etcdconn.WithLeader(etcdconn.WithToken(ctx, token)), c.conns, func(ctx context.Context, conn *grpc.ClientConn) (Clock, error) {
+		clock, err := c.surveyOne(ctx, conn)
+		if err == nil && mark.Judge(clock.Mark()) == nil {
+			agreeing <- clock
+			enough()
 		}
+		return clock, err
+	})
+	select {
+	case answer = <-agreeing:
+		return answer, true, nil
+	default:
 	}
-	if len(out) == 0 {
-		return nil, etcdconn.Unavailable("check etcd's history", errors.Join(failed...))
+	if !slices.Contains(failed, nil) {
+		return Clock{}, false, etcdconn.Unavailable("check etcd's history", errors.Join(failed...))
 	}
-	return out, nil
+	return Clock{}, false, nil
 }
 
 func (c *Reader) surveyOne(ctx context.Context, conn *grpc.ClientConn) (Clock, error) {
@@ -289,13 +298,19 @@ func (c *Clock) Mark() kv.Mark {
 // survey reads the clock, and the index of raft's log at the process that
 // answered: what that has committed is not below what any member had committed
 // before. A process that has told its index a moment ago is not asked again: see indexes.
-func (c *Reader) survey(ctx context.Context) (Clock, error) {
+// known is how far the history had come before the call.
+func (c *Reader) survey(ctx context.Context, known kv.Mark) (Clock, error) {
 	var at peer.Peer
 	clock, err := c.read(ctx, "check etcd's history", 0, grpc.Peer(&at))
 	if err != nil {
 		return Clock{}, err
 	}
-	if clock.Index = c.indexes.infer(at, clock); clock.Index != 0 {
+	if told := c.indexes.infer(at, clock); told != 0 {
+		// Other members may have told of later entries. This process is of their history: its
+		// own index was not below the mark, and it still runs, while a restored etcd is another
+		// process, which has told none. So its read, which began after those entries were
+		// committed, waited until it had committed them, too.
+		clock.Index = max(told, known.Index)
 		return clock, nil
 	}
 	// The endpoints take turns.
@@ -314,7 +329,9 @@ func (c *Reader) survey(ctx context.Context) (Clock, error) {
 		}
 		if connOf(at) == connOf(also) && status.GetHeader().GetMemberId() == clock.Member {
 			clock.Index = status.GetRaftIndex()
-			c.indexes.note(also, clock)
+			if known.Judge(clock.Mark()) == nil { // else it may be of another history
+				c.indexes.note(also, clock)
+			}
 			break
 		}
 	}
@@ -343,7 +360,8 @@ const indexEvery = 10 * time.Second
 // indexes are what processes of etcd have told of the index of their raft log. While a
 // process lives, its index does not go back and grows by at least one with each revision,
 // and the connections to it do not outlive it: a restored etcd is at the other end of new
-// ones. So the index of a process that has told it before follows from its revision.
+// ones. So the index of a process that has told it before follows from its revision. No index
+// is kept that was below the mark.
 type indexes struct {
 	mu   sync.Mutex
 	told map[process]report // guarded by mu
