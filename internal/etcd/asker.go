@@ -41,9 +41,7 @@ type asker struct {
 	announced chan kv.Revision // etcd's revision when the first watch was created, once
 	joined    chan kv.Revision // etcd's revision when the same watch was created on the shared stream
 	progress  atomic.Int64     // how far the watches of the stream are
-	// receiving is when the current wait for a response began, as the time
-	// since began; 0 while the consumer is busy with the last one.
-	receiving atomic.Int64
+	reception etcddemand.Reception
 
 	// stuck, if set, is called when a consumer waits and etcd has not answered
 	// since: see mux.shed.
@@ -69,18 +67,18 @@ func (c *Client) newAsker(stream *watchStream, out *outbox) *asker {
 		a.remote = at.Addr
 	}
 	a.demand = etcddemand.New(cfg.ProgressCoalesce, cfg.ProgressEvery, cfg.ProgressIdle, a.began)
-	a.receiving.Store(1)
+	a.reception.Ready(0)
 	return a
 }
 
 // receive returns the next response of the stream.
 func (a *asker) receive() (*watchResponse, error) {
-	a.receiving.Store(int64(max(1, time.Since(a.began))))
+	a.reception.Ready(time.Since(a.began))
 	r, err := a.stream.receive()
-	a.receiving.Store(0)
 	if err != nil {
 		return nil, etcdconn.Broken("receive", err)
 	}
+	a.reception.Got(r.revision, len(r.events) > 0)
 	return r, nil
 }
 
@@ -192,7 +190,7 @@ func (a *asker) step(ctx context.Context, now time.Time) (time.Duration, error) 
 	if a.stuck != nil && a.created {
 		a.stuck(since)
 	}
-	quiet := a.quiet(now, since)
+	quiet := a.reception.Quiet(now.Sub(a.began), since.Sub(a.began))
 	if quiet >= limit {
 		if a.created && a.ahead(ctx) {
 			a.waitAgain(now) // etcd has not come to the first revision: it owes no answer
@@ -245,29 +243,20 @@ func (a *asker) inquire(quiet time.Duration) time.Duration {
 	return slow
 }
 
-// leaveHung fails when the member, which is said to hang, has sent nothing of late.
+// leaveHung fails when the member, which is said to hang, has sent nothing of late, or
+// nothing new though a consumer waits: one whose disk stalls answers each question for
+// progress with the revision at which that began.
 func (a *asker) leaveHung(now time.Time) error {
-	waits, enough := a.waits(now), a.c.SlowAfter()/2
-	if !a.created || waits >= enough {
+	at, enough := now.Sub(a.began), a.c.SlowAfter()/2
+	waits := a.reception.Waits(at)
+	a.mu.Lock()
+	unmet, since := a.demand.Unmet(a.done()), a.demand.Since()
+	a.mu.Unlock()
+	if !a.created || waits >= enough || unmet && a.reception.Stale(at, since.Sub(a.began)) >= enough {
 		return fmt.Errorf("%w: %v does not answer", errSilent, a.remote)
 	}
-	a.hung, a.notYetHung = nil, time.After(enough-waits) // it has just sent something
+	a.hung, a.notYetHung = nil, time.After(enough-waits)
 	return nil
-}
-
-// waits returns for how long the consumer has waited for the next response.
-func (a *asker) waits(now time.Time) time.Duration {
-	receiving := time.Duration(a.receiving.Load())
-	if receiving == 0 {
-		return 0
-	}
-	return now.Sub(a.began) - receiving
-}
-
-// quiet returns for how long nothing has come though the consumer was ready
-// for it and waited since.
-func (a *asker) quiet(now, since time.Time) time.Duration {
-	return min(a.waits(now), now.Sub(since))
 }
 
 // ahead reports whether the watch begins beyond etcd's current revision. When

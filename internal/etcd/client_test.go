@@ -276,21 +276,6 @@ func TestSilentWatchIsGivenUp(t *testing.T) {
 	}
 }
 
-// A consumer that takes its time is not a watch that is silent.
-func TestSlowConsumerIsNotSilence(t *testing.T) {
-	w := &asker{began: time.Now().Add(-time.Hour)}
-	if got := w.quiet(time.Now(), w.began); got != 0 {
-		t.Errorf("quiet for %v while the consumer is busy", got)
-	}
-	w.receiving.Store(int64(30 * time.Minute))
-	if got := w.quiet(w.began.Add(31*time.Minute), w.began); got != time.Minute {
-		t.Errorf("quiet for %v, want the time since it receives", got)
-	}
-	if got := w.quiet(w.began.Add(31*time.Minute), w.began.Add(31*time.Minute-time.Second)); got != time.Second {
-		t.Errorf("quiet for %v, want the time since somebody waits", got)
-	}
-}
-
 // withAuth turns on etcd's authentication: root may do all, reader may read
 // /mine/.
 func withAuth(t *testing.T, cli *clientv3.Client) {

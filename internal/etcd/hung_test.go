@@ -15,15 +15,18 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/shardwatch/shardwatch/internal/etcd/etcdconn"
+	"github.com/shardwatch/shardwatch/internal/etcd/etcddemand"
 	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
 // slowMember is a member of etcd that may hang: it takes requests and answers none. One
-// without a leader answers reads of its own state only.
+// without a leader answers reads of its own state only. One that stalls is always at the
+// same revision, and answers questions for progress.
 type slowMember struct {
 	fake
-	hangs, leaderless atomic.Bool
-	reads, opens      atomic.Int64
+	hangs, leaderless, stalls atomic.Bool
+	reads, opens              atomic.Int64
 }
 
 func (m *slowMember) Range(ctx context.Context, r *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
@@ -41,7 +44,25 @@ func (m *slowMember) Watch(stream etcdserverpb.Watch_WatchServer) error {
 		<-stream.Context().Done()
 		return stream.Context().Err()
 	}
-	return m.fake.Watch(stream)
+	if !m.stalls.Load() {
+		return m.fake.Watch(stream)
+	}
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		answer := &etcdserverpb.WatchResponse{Header: &etcdserverpb.ResponseHeader{Revision: 100}, WatchId: anyWatch}
+		switch {
+		case r.GetCreateRequest() != nil:
+			answer.Created, answer.WatchId = true, 0
+		case r.GetProgressRequest() == nil:
+			continue
+		}
+		if err := stream.Send(answer); err != nil {
+			return err
+		}
+	}
 }
 
 func startMember(t *testing.T) (m *slowMember, endpoint string) {
@@ -202,5 +223,84 @@ func TestWatchIsCreatedAtAMemberThatHangs(t *testing.T) {
 		if !errors.Is(err, errSilent) || !strings.Contains(err.Error(), one+" does not answer") {
 			t.Errorf("ended: %v", err)
 		}
+	}
+}
+
+// The disk of a member stalls: it reaches the leader no more, and answers each question for
+// progress with the revision at which that began. A watch whose consumer waits for a later
+// revision leaves it.
+func TestMemberWhoseDiskStalls(t *testing.T) {
+	stalled, one := startMember(t)
+	_, two := startMember(t)
+	stalled.stalls.Store(true)
+	cfg := testConfig(one, two)
+	cfg.SilenceLimit = time.Hour
+	c := newClient(t, cfg)
+	ended := make(chan error, 1000)
+	want := new(kv.Demand)
+	for stalled.opens.Load() == 0 { // by turns
+		f := follow(t, c, kv.FollowRequest{From: 200, Want: want}).begun(200)
+		go func() {
+			select {
+			case err := <-f.err:
+				ended <- err
+			case <-t.Context().Done():
+			}
+		}()
+	}
+	stalled.leaderless.Store(true)
+	want.Ask(300)
+	left := stalled.opens.Load()
+	testkit.Eventually(t, "the watches leave the member whose disk stalls", func() bool {
+		if _, err := c.Revision(t.Context()); err != nil { // the member is found
+			t.Fatal(err)
+		}
+		for ; len(ended) > 0; left-- {
+			if err := <-ended; !errors.Is(err, errSilent) || !strings.Contains(err.Error(), one+" does not answer") {
+				t.Errorf("ended: %v", err)
+			}
+		}
+		return left == 0
+	})
+}
+
+// A member that is said to hang keeps a watch as long as it sends what the consumer waits for.
+func TestMemberThatSendsIsKept(t *testing.T) {
+	c := newClient(t, testConfig("m1:1", "m2:1"))
+	now := time.Now()
+	began, late, short := now.Add(-time.Hour), 2*c.SlowAfter(), c.SlowAfter()/10
+	for name, x := range map[string]struct {
+		new            bool // the watch is not created yet
+		receives, news time.Duration
+		wants          kv.Revision
+		waits          time.Duration
+		leaves         bool
+	}{
+		"nothing comes":               {receives: late, news: late, leaves: true},
+		"the watch is not created":    {new: true, receives: short, news: short, leaves: true},
+		"answers without news":        {receives: short, news: late, wants: 300, waits: late, leaves: true},
+		"something new has come":      {receives: short, news: short, wants: 300, waits: late},
+		"nobody waits":                {receives: short, news: late, wants: 200, waits: late},
+		"the consumer waits a moment": {receives: short, news: late, wants: 300, waits: short},
+		"the consumer is busy":        {receives: 0, news: late, wants: 300, waits: late},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &asker{c: c, began: began, created: !x.new, demand: etcddemand.New(time.Second, time.Second, time.Second, began)}
+			a.progress.Store(200)
+			a.reception.Got(100, false)
+			a.reception.Ready(time.Hour - x.news)
+			a.reception.Got(100, false)
+			if x.receives > 0 {
+				a.reception.Ready(time.Hour - x.receives)
+			}
+			a.demand.Add(x.wants, 200, now.Add(-x.waits))
+			err := a.leaveHung(now)
+			if left := errors.Is(err, errSilent); left != x.leaves || (err != nil) != left {
+				t.Errorf("%v", err)
+			}
+			if (a.notYetHung != nil) == x.leaves {
+				t.Error("it does not look again, or does though it has left")
+			}
+		})
 	}
 }

@@ -246,6 +246,13 @@ func TestOneMemberIsNoRestore(t *testing.T) {
 func TestMembersDoNotContradictTheMarkInTurn(t *testing.T) {
 	m, c := startTCPMembers(t, 3, before, nil)
 	c.Adopt(1, kv.Mark{Cluster: 1})
+	for seen := map[uint64]bool{}; len(seen) < 3; { // all are connected: they take turns
+		clock, err := c.Clock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[clock.Member] = true
+	}
 	const looks = 30
 	now, last := before, uint64(0)
 	for range looks {
@@ -317,7 +324,7 @@ func TestAdoptedMarkIsComparedWithTheIndex(t *testing.T) {
 // A member contradicts the others, one of which hangs while its connections stand. The answer of
 // the third one decides.
 func TestLookDoesNotWaitForAMemberThatHangs(t *testing.T) {
-	m, c := startTCPMembers(t, 3, before, func(cfg *Config) { cfg.CallTimeout = time.Hour })
+	m, c := startTCPMembers(t, 3, before, func(cfg *Config) { cfg.CallTimeout, cfg.KeepaliveTime = time.Hour, time.Hour })
 	c.Adopt(1, before)
 	odd := before
 	odd.Index = 20

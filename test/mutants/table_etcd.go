@@ -127,6 +127,34 @@ func etcdGroup() Group {
 			Old: `on.r == r && on.used == len(places)`, New: `on.used >= len(places)`, Tests: "TestRunGoesOnWithoutOneOfItsRanges",
 		},
 		{
+			Name: "stalled-member-kept", Bug: "keeps a watch at a member that answers without progress", File: "asker.go",
+			Old: `unmet && a.reception.Stale(`, New: `unmet && false && a.reception.Stale(`, Tests: "TestMemberThatSendsIsKept",
+		},
+		{
+			Name: "hung-left-at-rest", Bug: "leaves a member that is said to hang though no consumer waits", File: "asker.go",
+			Old: `unmet && a.reception.Stale(`, New: `(unmet || true) && a.reception.Stale(`, Tests: "TestMemberThatSendsIsKept",
+		},
+		{
+			Name: "hung-left-for-slow-consumer", Bug: "leaves a member because the consumer is busy", File: "etcddemand/reception.go",
+			Old: "if r.ready.Load() == 0 {", New: `if false {`, Tests: "TestReception", Package: "internal/etcd/etcddemand",
+		},
+		{
+			Name: "busy-counts-as-silence", Bug: "takes a slow consumer for a silent stream", File: "etcddemand/reception.go",
+			Old: "if ready == 0 {", New: `if false {`, Tests: "TestReception", Package: "internal/etcd/etcddemand",
+		},
+		{
+			Name: "repeated-answer-is-new", Bug: "takes a repeated answer for progress", File: "etcddemand/reception.go",
+			Old: `revision > r.newest`, New: `revision >= r.newest`, Tests: "TestReception", Package: "internal/etcd/etcddemand",
+		},
+		{
+			Name: "old-events-are-not-new", Bug: "does not count the events that a watch lacks as new", File: "etcddemand/reception.go",
+			Old: `events || revision > r.newest`, New: `revision > r.newest`, Tests: "TestReception", Package: "internal/etcd/etcddemand",
+		},
+		{
+			Name: "need-counts-from-news", Bug: "leaves a member at once when a consumer begins to wait", File: "etcddemand/reception.go",
+			Old: `min(at-time.Duration(r.news.Load()), at-since)`, New: `at - time.Duration(r.news.Load())`, Tests: "TestReception", Package: "internal/etcd/etcddemand",
+		},
+		{
 			Name: "history-unbounded", Bug: "reads any number of revisions of etcd's log", File: "since.go",
 			Old: `from = max(from, nothing-kv.Revision(c.cfg.MaxHistory))`, New: ``, Tests: "TestFollowTellsWhatHappenedSince",
 		},

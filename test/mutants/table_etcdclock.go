@@ -121,7 +121,7 @@ func etcdclockGroup() Group {
 		},
 		{
 			Name: "one-member-is-a-restore", Bug: "takes one member that contradicts the others for a restore", File: "lineage.go",
-			Old: `if agrees {`, New: `if false {`, Tests: "TestOneMemberIsNoRestore", Package: "internal/etcd",
+			Old: `if agrees {`, New: `if agrees && false {`, Tests: "TestOneMemberIsNoRestore", Package: "internal/etcd",
 		},
 		{
 			Name: "any-answer-is-no-restore", Bug: "takes any answer of a member for one that agrees with the history", File: "lineage.go",

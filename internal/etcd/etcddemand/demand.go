@@ -1,4 +1,5 @@
-// Package etcddemand decides when etcd is asked for the progress of a watch stream.
+// Package etcddemand decides when etcd is asked for the progress of a watch stream, and measures
+// for how long the stream is silent.
 package etcddemand
 
 import (

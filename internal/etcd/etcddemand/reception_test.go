@@ -1,0 +1,51 @@
+package etcddemand
+
+import (
+	"testing"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+// A consumer that takes its time is not a stream that is silent, and an answer with the
+// revision of the one before tells nothing new.
+func TestReception(t *testing.T) {
+	var r Reception
+	expect := func(what string, at, since, quiet, stale time.Duration) {
+		t.Helper()
+		if q, s := r.Quiet(at, since), r.Stale(at, since); q != quiet || s != stale {
+			t.Errorf("%s: quiet for %v and stale for %v, want %v and %v", what, q, s, quiet, stale)
+		}
+	}
+	expect("before the first wait", 60, 0, 0, 0)
+	r.Ready(0)
+	if r.Waits(1) != 0 || r.Waits(31) != 30 {
+		t.Errorf("it waits for %v and %v", r.Waits(1), r.Waits(31))
+	}
+	expect("nothing came yet", 31, 1, 30, 30)
+	r.Got(100, false)
+	expect("the consumer is busy", 90, 0, 0, 0)
+	r.Ready(100)
+	expect("an answer came", 105, 0, 5, 5)
+	last := time.Duration(100) // after the last one that told something new
+	for i, x := range []struct {
+		what     string
+		revision kv.Revision
+		events   bool
+		isNew    bool
+	}{
+		{"the same revision again", 100, false, false},
+		{"a later one", 101, false, true},
+		{"the same again", 101, false, false},
+		{"events of a revision before", 50, true, true},
+		{"an answer of a revision between", 100, false, false},
+	} {
+		r.Got(x.revision, x.events)
+		at := time.Duration(200 + 100*i)
+		if r.Ready(at); x.isNew {
+			last = at
+		}
+		expect(x.what, at+5, 0, 5, at+5-last)
+		expect(x.what+", needed of late", at+5, at+2, 3, 3)
+	}
+}
