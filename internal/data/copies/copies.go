@@ -385,6 +385,8 @@ func (s *Set) start(ctx context.Context, m *shard.Map, sh *shard.Shard, seed *ca
 func (s *Set) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache.Config, source *replica.Failover) *Copy {
 	cfg.Source = source
 	cfg.Logger = source.Logger
+	// Not cfg in the functions below: they would keep its seed and its history as long as the copy runs.
+	lineage, relay := cfg.Lineage, cfg.Stateless
 	var h *Copy // set before the cache runs
 	cfg.OtherHistory = func(found *kv.ContradictionError) { s.cfg.Contradicted(h, found) }
 	cfg.Applied = func(b *kv.Batch) {
@@ -392,8 +394,8 @@ func (s *Set) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache.C
 		if from == string(s.cfg.Self) { // its predecessors have told
 			return
 		}
-		s.cfg.Trace.Applied(cfg.Lineage, b.Revision, revtrace.Hop{
-			Shard: uint64(id), Relay: cfg.Stateless, Source: from, Received: b.Received, Applied: time.Now(),
+		s.cfg.Trace.Applied(lineage, b.Revision, revtrace.Hop{
+			Shard: uint64(id), Relay: relay, Source: from, Received: b.Received, Applied: time.Now(),
 		})
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -412,7 +414,7 @@ func (s *Set) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache.C
 	s.running.Go(func() {
 		select {
 		case <-h.Cache.Ready():
-			source.Logger.Debug("shard loaded", "range", cfg.Range, "relay", cfg.Stateless,
+			source.Logger.Debug("shard loaded", "range", h.Cache.Range(), "relay", relay,
 				"revision", h.Cache.Progress(), "floor", h.Cache.Floor(), "took", time.Since(began))
 		case <-h.done:
 		}

@@ -1,0 +1,67 @@
+package copies
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/shardwatch/shardwatch/internal/cache"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/replica"
+	"github.com/shardwatch/shardwatch/internal/testing/testkit"
+)
+
+// silent is the clock of an etcd that has not answered yet.
+type silent struct{ Clock }
+
+func (silent) Last() (kv.Revision, time.Time, uint64) { return 0, time.Time{}, 0 }
+func (silent) LookNow()                               {}
+
+// A copy takes what it needs of a saved history, or of the seed of its predecessors. The rest is
+// freed once it is loaded, and not when it ends.
+func TestARunningCopyFreesWhatItHasStartedWith(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	s := New(Config{Clock: silent{}})
+	defer s.running.Wait()
+	defer stop()
+	launch := func(cfg cache.Config) *Copy {
+		return s.launch(ctx, 1, 1, cfg, &replica.Failover{
+			Candidates: func() []replica.Candidate {
+				return []replica.Candidate{{Name: replica.Etcd, Direct: true, Source: empty{}}}
+			},
+			Warm:   func() []replica.Candidate { return nil },
+			Logger: slog.New(slog.DiscardHandler),
+		})
+	}
+	restarted := func() (*Copy, weak.Pointer[cache.Past]) {
+		cfg := cache.Defaults()
+		cfg.History = &cache.Past{Progress: 5, Floor: 4, DeltaFloor: 4}
+		return launch(cfg), weak.Make(cfg.History)
+	}
+	inheriting := func() (*Copy, weak.Pointer[cache.Seed]) {
+		cfg := cache.Defaults()
+		cfg.Stateless, cfg.Seed = true, cache.Empty(5)
+		return launch(cfg), weak.Make(cfg.Seed)
+	}
+
+	h, past := restarted()
+	<-h.Cache.Ready()
+	if floor := h.Cache.Floor(); floor != 4 {
+		t.Errorf("the floor is %d: the history is not used", floor)
+	}
+	testkit.Eventually(t, "the history is freed", func() bool {
+		runtime.GC()
+		return past.Value() == nil
+	})
+	heir, seed := inheriting()
+	<-heir.Cache.Ready()
+	testkit.Eventually(t, "the seed is freed", func() bool {
+		runtime.GC()
+		return seed.Value() == nil
+	})
+	runtime.KeepAlive(h)
+	runtime.KeepAlive(heir)
+}
