@@ -2,10 +2,12 @@ package placement
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/hashicorp/raft"
 
@@ -199,4 +201,37 @@ func TestTheFSMReportsConfigurations(t *testing.T) {
 	if told != 1 {
 		t.Error("not notified that the voters may have changed")
 	}
+}
+
+// The report of one node, which is asked because it is to vote, says nothing of the copies of the
+// others. A leader that never asks has nothing to wait for.
+func TestOneReportIsNoSurvey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &Placement{maps: new(versions)}
+		l := &leader{raftRun: &raftRun{Placement: p, r: new(raft.Raft)}}
+		if !l.knowsCopies([]shard.Member{{Draining: true}}) {
+			t.Error("waits for reports that never come")
+		}
+		p.cfg.Members = func() []shard.Member {
+			return []shard.Member{{Name: "a", State: shard.Alive}, {Name: "b", State: shard.Alive}}
+		}
+		p.cfg.Reports = func(_ context.Context, nodes []shard.NodeID) (out []planner.Report) {
+			for _, n := range nodes {
+				out = append(out, planner.Report{Node: n})
+			}
+			return out
+		}
+		l.askReport(t.Context(), "a")
+		if l.reported() == nil || l.knowsCopies([]shard.Member{{Draining: true}}) {
+			t.Error("one report is taken for all")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		go l.askReports(ctx)
+		synctest.Wait()
+		if !l.knowsCopies([]shard.Member{{Draining: true}}) {
+			t.Error("all nodes were asked, and it waits")
+		}
+	})
 }

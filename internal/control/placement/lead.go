@@ -24,6 +24,7 @@ type leader struct {
 
 	reportMu sync.Mutex
 	reports  *planner.Reports // guarded by reportMu
+	surveyed bool             // guarded by reportMu; all nodes were asked for reports
 	filling  []shard.NodeID   // guarded by reportMu; the nodes that are asked for reports often
 }
 
@@ -109,8 +110,7 @@ func (l *leader) placeShards(ctx context.Context) {
 				l.log.Warn("cannot found the cluster yet, retrying", "err", err)
 				told = err.Error()
 			}
-		} else {
-			members, now := l.ourMembers(), time.Now()
+		} else if members, now := l.ourMembers(), time.Now(); l.knowsCopies(members) { // else askReports notifies members
 			h = h.Observe(m, members, l.reported(), now)
 			d := rules.Decide(m, members, h, now)
 			again = d.Again

@@ -30,6 +30,7 @@ func (l *leader) askReports(ctx context.Context) {
 			reports := l.askNodes(ctx, asked)
 			l.reportMu.Lock()
 			l.reports = l.reports.Add(time.Now(), index, reports)
+			l.surveyed = true // the first time all nodes are asked, however few answer
 			l.reportMu.Unlock()
 			l.members.Notify()
 		}
@@ -43,6 +44,16 @@ func (l *leader) reported() *planner.Reports {
 	l.reportMu.Lock()
 	defer l.reportMu.Unlock()
 	return l.reports
+}
+
+// knowsCopies reports whether this leader has asked all nodes for reports, if it asks any, or none of
+// the members drains. Before that, copies that load look like whole ones, and nodes that were not
+// asked like those that do not answer: a node that drains could give up the last whole copy of a shard.
+// After the end of a node nothing waits for reports.
+func (l *leader) knowsCopies(members []shard.Member) bool {
+	l.reportMu.Lock()
+	defer l.reportMu.Unlock()
+	return l.surveyed || l.cfg.Reports == nil || !slices.ContainsFunc(members, func(m shard.Member) bool { return m.Draining })
 }
 
 // awaitFills has those asked often that were given shards lately.
