@@ -383,6 +383,23 @@ func TestPlansComeTrue(t *testing.T) {
 	}
 }
 
+// A rebalance ends a move to fewer nodes: the shard has as many replicas as the others again.
+func TestRebalanceEndsAMoveToFewerNodes(t *testing.T) {
+	c := cluster(t)
+	move, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Move{Shard: 2, To: replicas(t, c, 2)[:1]}, Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	follow(t, c, move)
+	if got := replicas(t, c, 2); len(got) != 1 {
+		t.Fatalf("moved to one node, and on %v", got)
+	}
+	follow(t, c, judge(t, c, mapchange.Rebalance{}))
+	if got := replicas(t, c, 2); len(got) != c.Map.Spec.Replicas {
+		t.Errorf("rebalanced, and on %v", got)
+	}
+}
+
 // A copy that a node has to fetch is told with its size, or that nobody knows it.
 func TestWhatIsCopied(t *testing.T) {
 	c := cluster(t)

@@ -49,10 +49,11 @@ func sameNodes(a, b []shard.NodeID) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(n shard.NodeID) bool { return !slices.Contains(b, n) })
 }
 
-// Loosen returns the change that drops all pins and ends all merges that are not
-// made yet, so that hashing alone places the shards. It has no homes when there is
-// nothing to do. Shards that splits and merges have left in place stay there, as
-// balanced as all others.
+// Loosen returns the change that drops all pins, with the numbers of replicas of pinned
+// shards, and ends all merges that are not made yet, so that hashing alone places the
+// shards. It has no homes when there is nothing to do. Shards that splits and merges have
+// left in place stay there, as balanced as all others, and shards that are not pinned keep
+// the replicas that they have more than others for their load.
 func Loosen(m *shard.Map) shard.Rehome {
 	seats := make(map[shard.ID]int, len(m.Shards))
 	for i := range m.Shards {
@@ -62,11 +63,13 @@ func Loosen(m *shard.Map) shard.Rehome {
 	for i := range m.Shards {
 		s := &m.Shards[i]
 		h := s.Home
-		h.Pins = nil
+		if len(h.Pins) > 0 || h.Replicas < m.Spec.Replicas { // fewer without pins: left by an older version
+			h.Pins, h.Replicas = nil, 0
+		}
 		if seats[s.Seat()] > 1 {
 			h.Seat = 0
 		}
-		if h.Seat != s.Home.Seat || len(s.Home.Pins) > 0 {
+		if h.Seat != s.Home.Seat || len(s.Home.Pins) > 0 || h.Replicas != s.Home.Replicas {
 			r.Homes = append(r.Homes, shard.ShardHome{Shard: s.ID, Home: h})
 		}
 	}

@@ -69,15 +69,41 @@ func TestLoosen(t *testing.T) {
 	}
 	m = change(t, m, together)
 	m = change(t, m, shard.Rehome{Homes: []shard.ShardHome{{Shard: 3, Home: shard.Home{Pins: []shard.NodeID{"node-00"}, Replicas: 5}}}})
-	m = change(t, settle(t, m, ms), planner.Loosen(m))
-	if got := m.Shards[2].Home; !reflect.DeepEqual(got, shard.Home{Replicas: 5}) {
-		t.Errorf("shard 3 is left with %+v", got)
-	}
-	m = settle(t, change(t, m, shard.Rehome{Homes: []shard.ShardHome{{Shard: 3}}}), ms)
+	m = settle(t, change(t, settle(t, m, ms), planner.Loosen(m)), ms)
 	for i := range m.Shards {
 		if !sameSet(m.Shards[i].Replicas, want.Shards[i].Replicas) || !m.Shards[i].Home.IsZero() {
 			t.Errorf("%+v, want %+v", m.Shards[i], want.Shards[i])
 		}
+	}
+}
+
+// A shard that was moved to fewer or to more nodes than the others have gets as many as these once
+// it is loosened, and so does one that an older version has left with fewer. More replicas of a
+// shard that is not pinned are for its load, and stay.
+func TestLoosenedShardsHaveAsManyReplicasAsOthers(t *testing.T) {
+	ms := nodes(6)
+	m := change(t, withShards(t, 4, 3), shard.Rehome{Homes: []shard.ShardHome{
+		{Shard: 1, Home: shard.Home{Pins: []shard.NodeID{"node-00"}, Replicas: 1}},
+		{Shard: 2, Home: shard.Home{Pins: []shard.NodeID{"node-00", "node-01", "node-02", "node-03", "node-04"}, Replicas: 5}},
+		{Shard: 3, Home: shard.Home{Replicas: 1}},
+		{Shard: 4, Home: shard.Home{Replicas: 4}},
+	}})
+	counts := func(m *shard.Map) (out []int) {
+		for i := range m.Shards {
+			out = append(out, len(m.Shards[i].Replicas))
+		}
+		return out
+	}
+	m = settle(t, m, ms)
+	if got, want := counts(m), []int{1, 5, 1, 4}; !slices.Equal(got, want) {
+		t.Fatalf("before: %v replicas, want %v", got, want)
+	}
+	m = settle(t, change(t, m, planner.Loosen(m)), ms)
+	if got, want := counts(m), []int{3, 3, 3, 4}; !slices.Equal(got, want) {
+		t.Errorf("loosened: %v replicas, want %v", got, want)
+	}
+	if r := planner.Loosen(m); len(r.Homes) > 0 {
+		t.Errorf("loosened again: %+v", r)
 	}
 }
 
