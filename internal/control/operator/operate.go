@@ -98,7 +98,10 @@ func (o *Operator) agree(ctx context.Context, order mapchange.Order) (*mapchange
 			return &mapchange.Plan{Version: before}, nil
 		case err != nil:
 			return nil, err
-		case made, order.DryRun, plan.Change == nil:
+		case made:
+			plan.Version = max(plan.Version, before) // the map of the change may not have come here yet
+			return plan, nil
+		case order.DryRun, plan.Change == nil:
 			return plan, nil
 		}
 		version, err := o.propose(ctx, shard.Command{RequestID: order.ID, IfVersion: m.Version, Change: plan.Change})
