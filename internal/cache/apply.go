@@ -108,11 +108,26 @@ func (c *Cache) settle(v *view) {
 	c.wakeups.reached(v.progress, v.retired)
 }
 
-// retire ends the cache. Its contents stay readable for Split.
+// retire ends the cache. Its contents stay, for Inherit and Since.
 func (c *Cache) retire() {
 	v := *c.view.Load()
 	v.retired = true
 	c.view.Store(&v)
 	c.wakeups.all(v.win.next) // at its end: idle, they have seen everything
 	c.settle(&v)
+}
+
+// Release frees what a cache holds whose Run has returned, except for its window: there are the
+// positions of its watchers, and one that is not read, because its client reads nothing, can keep
+// the cache for long. The cache counts as not loaded then: it has nothing more for Inherit and
+// Since.
+func Release(c *Cache) {
+	v := *c.view.Load()
+	v.ready, v.root = false, nil
+	c.view.Store(&v)
+	c.settled.Store(&v)
+	// Only now: readers with a view of before, who may miss some of this, see that the cache is retired.
+	c.tree, c.cfg.History = nil, nil
+	c.roots.Clear()
+	c.changes.reset(keytree.New(), nil, v.progress+1, time.Now())
 }

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -53,6 +54,92 @@ func TestSlowWatcherPinsNothing(t *testing.T) {
 	}
 	runtime.KeepAlive(slow)
 	runtime.KeepAlive(read)
+}
+
+// A cache that has ended has its contents until it is released. Then a watcher whose client reads
+// nothing keeps no more of it than the window, and still knows its position.
+func TestAReleasedCacheKeepsItsWindowOnly(t *testing.T) {
+	s := newScript()
+	c := New(small(s))
+	stop := run(t, c)
+	old := func() weak.Pointer[kv.KeyValue] {
+		unchanged := item("a", "of long ago", 5)
+		s.play(begin(10, 11), state(unchanged), ready(), live(puts(11, "b")), live(puts(12, "b")))
+		return weak.Make(unchanged)
+	}()
+	follows(t, c, 12)
+	slow := watch(t, c, all, 11, &wakes{})
+	if revision, _, err := slow.Next(nil); revision != 11 || err != nil {
+		t.Fatalf("revision %d, %v", revision, err)
+	}
+	stop()
+	if Inherit(all, false, c) == nil || len(c.Claims()) == 0 {
+		t.Error("what has ended is gone before it is released")
+	}
+	position := slow.Position()
+	Release(c)
+	testkit.Eventually(t, "the state is freed", func() bool {
+		runtime.GC()
+		return old.Value() == nil
+	})
+	if got := slow.Position(); got != position || got.Revision != 11 || got.Newest != 12 || slow.Progress() != 11 {
+		t.Errorf("at %+v, %d; before %+v", got, slow.Progress(), position)
+	}
+	if revision, _, err := slow.Next(nil); revision != 0 || !errors.Is(err, ErrRetired) {
+		t.Errorf("revision %d, %v", revision, err)
+	}
+	if _, err := c.At(t.Context(), 0); !errors.Is(err, ErrRetired) {
+		t.Error(err)
+	}
+	if _, _, err := Since(all, 11, c); !errors.Is(err, ErrNotReady) {
+		t.Error(err)
+	}
+	if Inherit(all, false, c) != nil || c.Claims() != nil {
+		t.Error("there is something left to inherit")
+	}
+	c.held(func(*kv.KeyValue) bool { t.Error("a key is held"); return true })
+	runtime.KeepAlive(slow)
+}
+
+// Whoever reads while a cache ends gets what there was, or is told that it has ended.
+func TestReadsWhileACacheIsReleased(t *testing.T) {
+	for range 100 {
+		c := loaded(small(nil), 10)
+		for revision := kv.Revision(11); revision <= 30; revision++ {
+			b := puts(revision, "a")
+			c.apply(&b)
+		}
+		var readers sync.WaitGroup
+		begun := make(chan struct{}, 4)
+		for range 2 {
+			readers.Go(func() {
+				for {
+					got, err := c.Changes(t.Context(), all, 15, 20)
+					if err == nil && (len(got.Changed) != 1 || got.Changed[0].ModRevision() != 20) || err != nil && !errors.Is(err, ErrRetired) {
+						t.Errorf("changes %+v, %v", got, err)
+					}
+					if err != nil {
+						return
+					}
+					select {
+					case begun <- struct{}{}:
+					default:
+					}
+				}
+			})
+			readers.Go(func() {
+				for seed := Inherit(all, false, c); seed != nil; seed = Inherit(all, false, c) {
+					if seed.past.Progress != 30 || seed.tree.Len() != 1 && seed.base > 10 {
+						t.Errorf("inherits %d keys at %d, up to %d", seed.tree.Len(), seed.base, seed.past.Progress)
+					}
+				}
+			})
+		}
+		<-begun
+		c.retire()
+		Release(c)
+		readers.Wait()
+	}
 }
 
 // A delete of very many keys is one revision for whoever watches one of them,

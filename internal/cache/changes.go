@@ -248,7 +248,10 @@ func (c *Cache) Changes(ctx context.Context, r kv.Range, since, at kv.Revision) 
 	// byMod and deletes are as of the same moment as state, or later: they name the
 	// keys to look up, and state has their versions.
 	byMod, deletes, err := c.changes.since(since)
-	if err != nil {
+	switch {
+	case c.view.Load().retired: // it may have been released meanwhile, and know none
+		return nil, ErrRetired
+	case err != nil:
 		return nil, err
 	}
 	out := &Changes{Revision: state.Revision}

@@ -123,7 +123,11 @@ func outOfTurn(u kv.Update) error {
 }
 
 // held yields the keys of the state, in key order.
-func (c *Cache) held(yield func(*kv.KeyValue) bool) { c.view.Load().root.Scan(yield) }
+func (c *Cache) held(yield func(*kv.KeyValue) bool) {
+	if root := c.view.Load().root; root != nil { // nil: released, and a source does not know it yet
+		root.Scan(yield)
+	}
+}
 
 // suspect reports err to OtherHistory when the source contradicts the cache's
 // contents. While the cache has no state, it also drops cfg.History: the next state

@@ -29,6 +29,9 @@ func (c *Cache) At(ctx context.Context, revision kv.Revision) (*keytree.Snapshot
 	}
 	root, oldest := c.rootAt(v, revision)
 	if root == nil {
+		if c.view.Load().retired { // it may have been released meanwhile
+			return nil, ErrRetired
+		}
 		return nil, &kv.CompactedError{Requested: revision, Floor: oldest}
 	}
 	return &keytree.Snapshot{Revision: revision, Root: root}, nil

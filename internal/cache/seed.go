@@ -157,9 +157,9 @@ func Empty(at kv.Revision) *Seed {
 // nothing. For a stateless cache the state is left out, and caches without one
 // will do.
 //
-// Of caches that overlap the first ones are taken. They may run. It is nil when
-// they do not cover r, are not loaded, or are so far apart that the caches ahead no
-// longer keep the state at the revisions of the others.
+// Of caches that overlap the first ones are taken. They may run, and they may have ended.
+// It is nil when they do not cover r, are not loaded or are released, or are so far apart
+// that the caches ahead no longer keep the state at the revisions of the others.
 func Inherit(r kv.Range, stateless bool, from ...*Cache) *Seed {
 	parts := cover(r, stateless, from)
 	if parts == nil {
@@ -238,6 +238,9 @@ func rootsOf(parts []part, from, to kv.Revision) (roots []*keytree.Tree, at kv.R
 		next := at
 		for _, p := range parts {
 			v := p.c.view.Load()
+			if !v.ready { // released meanwhile
+				return nil, 0
+			}
 			root, oldest := p.c.rootAt(v, at)
 			roots, next = append(roots, root), max(next, oldest)
 		}

@@ -409,7 +409,8 @@ func (s *Set) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache.C
 	began := time.Now()
 	s.running.Go(func() {
 		defer close(h.done)
-		_ = h.Cache.Run(ctx) // ends with ctx only
+		_ = h.Cache.Run(ctx)   // ends with ctx only
+		cache.Release(h.Cache) // its successors have inherited
 	})
 	s.running.Go(func() {
 		select {

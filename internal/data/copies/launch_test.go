@@ -21,8 +21,8 @@ func (silent) Last() (kv.Revision, time.Time, uint64) { return 0, time.Time{}, 0
 func (silent) LookNow()                               {}
 
 // A copy takes what it needs of a saved history, or of the seed of its predecessors. The rest is
-// freed once it is loaded, and not when it ends.
-func TestARunningCopyFreesWhatItHasStartedWith(t *testing.T) {
+// freed once it is loaded, and its own contents when it ends.
+func TestACopyFreesWhatItNoLongerNeeds(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	s := New(Config{Clock: silent{}})
 	defer s.running.Wait()
@@ -64,4 +64,13 @@ func TestARunningCopyFreesWhatItHasStartedWith(t *testing.T) {
 	})
 	runtime.KeepAlive(h)
 	runtime.KeepAlive(heir)
+
+	if cache.Inherit(h.Cache.Range(), false, h.Cache) == nil {
+		t.Error("nothing can be inherited of a copy that runs")
+	}
+	h.stop()
+	<-h.done
+	if cache.Inherit(h.Cache.Range(), false, h.Cache) != nil {
+		t.Error("a copy that has ended is not released")
+	}
 }
