@@ -166,6 +166,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 { // a connection of HTTP/1 is paced itself
 		w = &pacedWriter{ResponseWriter: w, pace: pace{turn: g.turnOf(r.Context(), clientOf(r))}}
 	}
+	if rest, beta := strings.CutPrefix(r.URL.Path, "/v3beta/"); beta {
+		r.URL.Path = "/v3/" + rest // its name in etcd 3.3, which etcd still knows
+	}
 	if !g.hosts.allow(r) {
 		http.Error(w, unknownHost(r.Host), http.StatusMisdirectedRequest)
 		return

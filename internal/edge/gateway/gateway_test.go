@@ -202,6 +202,15 @@ func TestBothOnOnePort(t *testing.T) {
 	}
 }
 
+// Clients of etcd 3.3 use paths below /v3beta/, which etcd still serves.
+func TestPathsOfEtcd33(t *testing.T) {
+	addr := start(t, nil)
+	defer http.DefaultClient.CloseIdleConnections()
+	if code, body := post(t, http.DefaultClient, "http://"+addr+"/v3beta/kv/range", `{"key":"Zm9v"}`); code != http.StatusOK || !strings.Contains(body, `"Zm9v"`) {
+		t.Errorf("%d %s", code, body)
+	}
+}
+
 // A watch is a line of JSON for each response, as it comes, and ends with the
 // client.
 func TestWatchOverJSON(t *testing.T) {
