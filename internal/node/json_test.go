@@ -476,7 +476,7 @@ func TestProbesAreAsAtEtcd(t *testing.T) {
 		if _, err := maintenance.Alarm(within(t), alarm); err != nil {
 			t.Fatal(err)
 		}
-		compare("/livez", "/readyz", "/health", "/health?exclude="+kind.String())
+		compare("/livez", "/readyz", "/health", "/health?serializable=true", "/health?exclude="+kind.String())
 		alarm.Action = etcdserverpb.AlarmRequest_DEACTIVATE
 		if _, err := maintenance.Alarm(within(t), alarm); err != nil {
 			t.Fatal(err)

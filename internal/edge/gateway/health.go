@@ -134,19 +134,17 @@ func (g *Gateway) version(w http.ResponseWriter, r *http.Request) {
 	}{s.GetVersion(), cluster, s.GetStorageVersion()})
 }
 
-// health reports whether a read gets through: of etcd, which must have no alarm but those
-// that the parameter exclude names, or with serializable=true of this node.
+// health reports whether etcd has no alarm but those that the parameter exclude names, and a read
+// gets through: of etcd, or with serializable=true of this node.
 func (g *Gateway) health(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
 	defer cancel()
 	local := r.URL.Query().Get("serializable") == "true"
 	why := ""
-	if !local {
-		s, _ := g.status(ctx) // the read shows whether etcd answers
-		for _, kind := range []etcdserverpb.AlarmType{etcdserverpb.AlarmType_NOSPACE, etcdserverpb.AlarmType_CORRUPT} {
-			if why == "" && raised(s, kind) && !slices.Contains(r.URL.Query()["exclude"], kind.String()) {
-				why = "ALARM " + kind.String()
-			}
+	s, _ := g.status(ctx) // the read shows whether etcd answers
+	for _, kind := range []etcdserverpb.AlarmType{etcdserverpb.AlarmType_NOSPACE, etcdserverpb.AlarmType_CORRUPT} {
+		if why == "" && raised(s, kind) && !slices.Contains(r.URL.Query()["exclude"], kind.String()) {
+			why = "ALARM " + kind.String()
 		}
 	}
 	if why == "" {
