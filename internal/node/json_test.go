@@ -61,12 +61,22 @@ func startBefore(t *testing.T, change func(*node.Config)) (c *cluster, etcd stri
 	c.etcdURL = "http://" + p.Endpoint()
 	c.nodes[0].start()
 	c.ready()
-	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{p.Endpoint()}, DialTimeout: patience})
+	return c, p.Endpoint(), atEtcd(t, p, "")
+}
+
+// atEtcd returns a client of an etcd that comes as user; "": without one.
+func atEtcd(t *testing.T, p *etcdtest.Process, user string) *clientv3.Client {
+	t.Helper()
+	cfg := clientv3.Config{Endpoints: []string{p.Endpoint()}, DialTimeout: patience}
+	if user != "" {
+		cfg.Username, cfg.Password = user, etcdtest.Password
+	}
+	cli, err := clientv3.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cli.Close() })
-	return c, p.Endpoint(), cli
+	return cli
 }
 
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
@@ -440,10 +450,15 @@ func TestWebSocketsEnd(t *testing.T) {
 	<-drained
 }
 
-// /livez, /readyz and /health answer as etcd's do.
+// /livez, /readyz, /health and /version answer as etcd's do: to anyone, also when etcd's
+// authentication is on.
 func TestProbesAreAsAtEtcd(t *testing.T) {
 	t.Parallel()
-	c, etcd, cli := startBefore(t, shards(1, 1))
+	p := etcdtest.StartProcess(t)
+	c := newCluster(t, 1, 1, shards(1, 1))
+	c.account, c.etcdURL = "root", "http://"+p.Endpoint()
+	c.nodes[0].start()
+	c.ready()
 	inOrder := func(text string) string { // etcd's checks come in any order
 		lines := strings.Split(text, "\n")
 		slices.Sort(lines)
@@ -456,16 +471,20 @@ func TestProbesAreAsAtEtcd(t *testing.T) {
 			if m, p, ok := strings.Cut(path, " "); ok {
 				method, path = m, p
 			}
-			wantCode, want, wantHeader := ask(t, method, "http://"+etcd+path, "", nil)
-			code, got, header := ask(t, method, "http://"+c.nodes[0].clients+path, "", nil)
-			if code != wantCode || inOrder(got) != inOrder(want) || header.Get("Allow") != wantHeader.Get("Allow") {
-				t.Errorf("%s %s: %d %q, etcd says %d %q", method, path, code, got, wantCode, want)
-			}
+			wantCode, want, wantHeader := ask(t, method, "http://"+p.Endpoint()+path, "", nil)
+			testkit.Succeeds(t, method+" "+path, func() error { // probes share answers, for a second
+				code, got, header := ask(t, method, "http://"+c.nodes[0].clients+path, "", nil)
+				if code != wantCode || inOrder(got) != inOrder(want) || header.Get("Allow") != wantHeader.Get("Allow") {
+					return fmt.Errorf("%d %q, etcd says %d %q", code, got, wantCode, want)
+				}
+				return nil
+			})
 		}
 	}
 	compare("/livez", "/livez?verbose", "/livez/serializable_read", "/livez/data_corruption", "/livez?exclude=serializable_read&verbose",
 		"/readyz", "/readyz?verbose", "/readyz/linearizable_read?verbose", "/readyz/non_learner", "/readyz/none", "/readyz?exclude=non_learner&exclude=x&verbose",
 		"/health", "/health?serializable=true", "POST /livez", "POST /readyz/serializable_read", "POST /health", "/version")
+	cli := atEtcd(t, p, "")
 	members, err := cli.MemberList(within(t))
 	if err != nil {
 		t.Fatal(err)
@@ -482,6 +501,17 @@ func TestProbesAreAsAtEtcd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	etcdtest.Permit(t, cli, "root")
+	if _, err := cli.AuthEnable(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Succeeds(t, "the node knows that authentication is on", func() error {
+		if code, body, _ := ask(t, http.MethodPost, "http://"+c.nodes[0].clients+"/v3/kv/range", `{"key":"YQ==","serializable":true}`, nil); code == http.StatusOK {
+			return fmt.Errorf("a stranger reads %s", body)
+		}
+		return nil
+	})
+	compare("/version")
 }
 
 // Lists in JSON are etcd's, whatever is in them.

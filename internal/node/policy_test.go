@@ -599,6 +599,7 @@ func TestTheJSONAPIObeysThePolicy(t *testing.T) {
 		says              string
 	}{
 		{"/health", "", "", http.StatusOK, `"health":"true"`},
+		{"/version", "", "", http.StatusOK, `"etcdserver":"3.`},
 		{"/v3/kv/range", `{"key":"L3dlYi8x"}`, "", http.StatusForbidden, "the policy does not let anonymous read"},
 		{"/v3/kv/range", `{"key":"L3dlYi8x"}`, p.token("web", time.Hour), http.StatusOK, "header"},
 		{"/v3/kv/put", `{"key":"L290aGVy","value":"eA=="}`, p.token("web", time.Hour), http.StatusForbidden, "the policy does not let sub:web write"},

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
 	"github.com/shardwatch/shardwatch/internal/auth/authz"
@@ -27,6 +28,8 @@ type Upstream interface {
 	// ProxyConn returns a connection for forwarded calls. Each call carries the token of
 	// the incoming call and its request for a leader.
 	ProxyConn() grpc.ClientConnInterface
+	// Status returns the status of one of etcd's members, under the node's own account.
+	Status(ctx context.Context) (*etcdserverpb.StatusResponse, error)
 }
 
 // EtcdAuth knows the read rights of a caller if etcd's authentication is on. All methods may be

@@ -45,6 +45,10 @@ type scripted struct {
 
 func (*scripted) Identity() (cluster, term uint64)    { return 7, 3 }
 func (*scripted) ProxyConn() grpc.ClientConnInterface { return nil }
+func (*scripted) Status(context.Context) (*etcdserverpb.StatusResponse, error) {
+	return &etcdserverpb.StatusResponse{}, nil
+}
+
 func (s *scripted) CheckRevision(ctx context.Context, revision kv.Revision) (kv.Revision, error) {
 	if s.allow != nil {
 		select {

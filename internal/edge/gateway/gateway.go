@@ -57,6 +57,9 @@ type Config struct {
 	// nothing is.
 	Unary  grpc.UnaryServerInterceptor
 	Stream grpc.StreamServerInterceptor
+	// EtcdStatus returns the status of a member of etcd, for /version and the health checks. These need
+	// no rights, so its errors must not name addresses or accounts. Required.
+	EtcdStatus func(ctx context.Context) (*etcdserverpb.StatusResponse, error)
 	// Turn returns when the client at an address may have the CPU for a while: to have a large
 	// request decoded, or to write a part of an answer, of 64 KiB at most. leave ends that. It
 	// fails when ctx ends before. nil: at once.
@@ -73,6 +76,9 @@ type Gateway struct {
 	*services
 	mux     *runtime.ServeMux
 	own     *http.ServeMux // /version, /health and others beside the API
+	status  *shared[*etcdserverpb.StatusResponse]
+	life    context.Context //nolint:containedctx // of what probes ask for; ends with Run
+	end     context.CancelFunc
 	origins *http.CrossOriginProtection
 	hosts   hosts
 	web     *http.Server
@@ -113,6 +119,7 @@ func New(cfg Config) (*Gateway, error) {
 	); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
+	g.life, g.end = context.WithCancel(ctx)
 	g.addHealth()
 	g.own.Handle("/ui/", keybrowser.Handler())
 	g.web = &http.Server{
@@ -141,6 +148,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	stopped := context.AfterFunc(ctx, func() { _ = g.web.Close() }) // a connection that fails to close is closed
 	defer stopped()
 	err := g.web.Serve(g.arrive)
+	g.end()
 	g.open.Wait()
 	if err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("gateway: %w", err)

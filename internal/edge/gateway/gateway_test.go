@@ -86,7 +86,10 @@ func (backend) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserver
 // start serves a backend, with TLS when cfg is not nil, and returns its address.
 func start(t *testing.T, cfg *tls.Config) string {
 	t.Helper()
-	g, err := gateway.New(gateway.Config{MaxRequest: 1 << 20})
+	g, err := gateway.New(gateway.Config{
+		MaxRequest: 1 << 20,
+		EtcdStatus: func(ctx context.Context) (*etcdserverpb.StatusResponse, error) { return backend{}.Status(ctx, nil) },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

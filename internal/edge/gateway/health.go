@@ -16,6 +16,7 @@ import (
 
 // addHealth adds the paths that etcd serves beside its API (etcdhttp).
 func (g *Gateway) addHealth() {
+	g.status = newShared(g.life, statusTimeout, g.EtcdStatus)
 	g.own.HandleFunc("GET /version", g.version)
 	g.own.HandleFunc("/health", onlyGet(g.health))
 	local := check{"serializable_read", func(ctx context.Context) error { return g.read(ctx, true) }}
@@ -88,10 +89,17 @@ func (g *Gateway) read(ctx context.Context, serializable bool) error {
 	return unlessDenied(err)
 }
 
-// status is etcd's; empty when the caller may not know it.
-func (g *Gateway) status(ctx context.Context) (*etcdserverpb.StatusResponse, error) {
-	s, err := etcdserverpb.NewMaintenanceClient(g).Status(ctx, &etcdserverpb.StatusRequest{})
-	return s, unlessDenied(err)
+// statusTimeout is how long etcd's status is waited for, which a member has in memory: without an answer,
+// the last one counts.
+const statusTimeout = 500 * time.Millisecond
+
+// member returns the last status of a member of etcd. It fails if there was none.
+func (g *Gateway) member(ctx context.Context) (*etcdserverpb.StatusResponse, error) {
+	s, err := g.status.get(ctx)
+	if s != nil {
+		return s, nil
+	}
+	return nil, err
 }
 
 // raised reports whether etcd's status has an alarm. (To list alarms, etcd's
@@ -101,7 +109,7 @@ func raised(s *etcdserverpb.StatusResponse, kind etcdserverpb.AlarmType) bool {
 }
 
 func (g *Gateway) corrupt(ctx context.Context) error {
-	s, err := g.status(ctx)
+	s, err := g.member(ctx)
 	if err == nil && raised(s, etcdserverpb.AlarmType_CORRUPT) {
 		err = errors.New("alarm activated: CORRUPT")
 	}
@@ -109,16 +117,16 @@ func (g *Gateway) corrupt(ctx context.Context) error {
 }
 
 func (g *Gateway) learner(ctx context.Context) error {
-	s, err := g.status(ctx)
+	s, err := g.member(ctx)
 	if err == nil && s.GetIsLearner() {
 		err = errors.New("not supported for learner")
 	}
 	return err
 }
 
-// version says which etcd is behind the cache, as etcd does.
+// version says which etcd is behind the cache, as etcd does: to anyone.
 func (g *Gateway) version(w http.ResponseWriter, r *http.Request) {
-	s, err := etcdserverpb.NewMaintenanceClient(g).Status(r.Context(), &etcdserverpb.StatusRequest{})
+	s, err := g.member(r.Context())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -141,7 +149,7 @@ func (g *Gateway) health(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	local := r.URL.Query().Get("serializable") == "true"
 	why := ""
-	s, _ := g.status(ctx) // the read shows whether etcd answers
+	s, _ := g.member(ctx) // the read shows whether etcd answers
 	for _, kind := range []etcdserverpb.AlarmType{etcdserverpb.AlarmType_NOSPACE, etcdserverpb.AlarmType_CORRUPT} {
 		if why == "" && raised(s, kind) && !slices.Contains(r.URL.Query()["exclude"], kind.String()) {
 			why = "ALARM " + kind.String()

@@ -33,6 +33,10 @@ type upstream struct{ h *cachetest.Script }
 
 func (upstream) Identity() (cluster, term uint64)    { return 7, 3 }
 func (upstream) ProxyConn() grpc.ClientConnInterface { return nil }
+func (upstream) Status(context.Context) (*etcdserverpb.StatusResponse, error) {
+	return &etcdserverpb.StatusResponse{}, nil
+}
+
 func (u upstream) CheckRevision(context.Context, kv.Revision) (kv.Revision, error) {
 	return u.h.Now(), nil
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/data/peerapi"
 	"github.com/shardwatch/shardwatch/internal/edge/admin"
 	"github.com/shardwatch/shardwatch/internal/edge/callers"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/edge/etcdwatch"
 	"github.com/shardwatch/shardwatch/internal/edge/farewell"
 	"github.com/shardwatch/shardwatch/internal/edge/gateway"
@@ -98,6 +99,7 @@ func New(cfg Config) (*Server, error) {
 		var err error
 		if s.gateway, err = gateway.New(gateway.Config{
 			MaxRequest: 2 * cfg.MaxMessageBytes, // base64, in JSON
+			EtcdStatus: etcdapi.HealthOf(cfg.Etcd).EtcdStatus,
 			Memory:     cfg.Budget, Hosts: cfg.JSONHosts, Admit: s.admitJSON, Unary: s.unaryJSON, Stream: s.streamJSON, Turn: s.turn, Logger: cfg.Logger,
 		}); err != nil {
 			return nil, fmt.Errorf("server: %w", err)
