@@ -451,7 +451,7 @@ func TestWebSocketsEnd(t *testing.T) {
 }
 
 // /livez, /readyz, /health and /version answer as etcd's do: to anyone, also when etcd's
-// authentication is on.
+// authentication is on. They were healthy then, whatever happened.
 func TestProbesAreAsAtEtcd(t *testing.T) {
 	t.Parallel()
 	p := etcdtest.StartProcess(t)
@@ -489,18 +489,22 @@ func TestProbesAreAsAtEtcd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []etcdserverpb.AlarmType{etcdserverpb.AlarmType_NOSPACE, etcdserverpb.AlarmType_CORRUPT} {
-		alarm := &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: members.Members[0].ID, Alarm: kind}
-		maintenance := etcdserverpb.NewMaintenanceClient(cli.ActiveConnection())
-		if _, err := maintenance.Alarm(within(t), alarm); err != nil {
-			t.Fatal(err)
-		}
-		compare("/livez", "/readyz", "/health", "/health?serializable=true", "/health?exclude="+kind.String())
-		alarm.Action = etcdserverpb.AlarmRequest_DEACTIVATE
-		if _, err := maintenance.Alarm(within(t), alarm); err != nil {
-			t.Fatal(err)
+	compareAlarmed := func(by *clientv3.Client) {
+		t.Helper()
+		maintenance := etcdserverpb.NewMaintenanceClient(by.ActiveConnection())
+		for _, kind := range []etcdserverpb.AlarmType{etcdserverpb.AlarmType_NOSPACE, etcdserverpb.AlarmType_CORRUPT} {
+			alarm := &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: members.Members[0].ID, Alarm: kind}
+			if _, err := maintenance.Alarm(within(t), alarm); err != nil {
+				t.Fatal(err)
+			}
+			compare("/livez", "/readyz", "/health", "/health?serializable=true", "/health?exclude="+kind.String())
+			alarm.Action = etcdserverpb.AlarmRequest_DEACTIVATE
+			if _, err := maintenance.Alarm(within(t), alarm); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
+	compareAlarmed(cli)
 	etcdtest.Permit(t, cli, "root")
 	if _, err := cli.AuthEnable(within(t)); err != nil {
 		t.Fatal(err)
@@ -511,7 +515,28 @@ func TestProbesAreAsAtEtcd(t *testing.T) {
 		}
 		return nil
 	})
-	compare("/version")
+	compare("/version", "/readyz?verbose")
+	compareAlarmed(atEtcd(t, p, "root"))
+	compare("/health", "/health?serializable=true")
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"/health":                   "RANGE ERROR:etcdserver: request timed out",
+		"/health?serializable=true": "RANGE ERROR:etcdserver: no leader",
+		"/livez":                    "[-]serializable_read failed: etcdserver: no leader",
+		"/readyz/linearizable_read": "[-]linearizable_read failed: etcdserver: request timed out",
+	} {
+		testkit.Succeeds(t, path+" without etcd", func() error {
+			if code, body, _ := ask(t, http.MethodGet, "http://"+c.nodes[0].clients+path, "", nil); code != http.StatusServiceUnavailable || !strings.Contains(body, want) {
+				return fmt.Errorf("%d %q, want %q", code, body, want)
+			}
+			return nil
+		})
+	}
+	if code, body, _ := ask(t, http.MethodGet, "http://"+c.nodes[0].clients+"/version", "", nil); code != http.StatusOK {
+		t.Errorf("/version without etcd: %d %s", code, body)
+	}
 }
 
 // Lists in JSON are etcd's, whatever is in them.

@@ -117,7 +117,7 @@ func (s *services) call(ctx context.Context, name string) (*exchange, *method, e
 		return nil, nil, wire.Unimplemented("unknown method " + name)
 	}
 	x := exchangeOf(ctx)
-	if x == nil || x.method != nil && x.method != m {
+	if x == nil || x.method != m {
 		return nil, nil, fmt.Errorf("%s is called without admission", name)
 	}
 	return x, m, nil

@@ -47,7 +47,7 @@ const (
 type exchange struct {
 	memory *budget.Budget
 	holder budget.Client // of what the exchange holds
-	method *method       // the one that may be called; nil: any, with the node's own requests
+	method *method       // the one that may be called
 	pace   *pace         // of the connection that only this exchange writes to; nil: there is none, or its writes wait
 
 	streams sync.WaitGroup // handlers that run

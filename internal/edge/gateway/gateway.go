@@ -58,8 +58,11 @@ type Config struct {
 	Unary  grpc.UnaryServerInterceptor
 	Stream grpc.StreamServerInterceptor
 	// EtcdStatus returns the status of a member of etcd, for /version and the health checks. These need
-	// no rights, so its errors must not name addresses or accounts. Required.
+	// no rights, so its errors must not name addresses or accounts. Required, as is Probe.
 	EtcdStatus func(ctx context.Context) (*etcdserverpb.StatusResponse, error)
+	// Probe fails unless a read gets through: of etcd's present state, or when serializable of this node's. The
+	// same holds for its errors.
+	Probe func(ctx context.Context, serializable bool) error
 	// Turn returns when the client at an address may have the CPU for a while: to have a large
 	// request decoded, or to write a part of an answer, of 64 KiB at most. leave ends that. It
 	// fails when ctx ends before. nil: at once.
@@ -77,7 +80,8 @@ type Gateway struct {
 	mux     *runtime.ServeMux
 	own     *http.ServeMux // /version, /health and others beside the API
 	status  *shared[*etcdserverpb.StatusResponse]
-	life    context.Context //nolint:containedctx // of what probes ask for; ends with Run
+	reads   map[bool]*shared[struct{}] // by whether they are serializable
+	life    context.Context            //nolint:containedctx // of what probes ask for; ends with Run
 	end     context.CancelFunc
 	origins *http.CrossOriginProtection
 	hosts   hosts
@@ -191,9 +195,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !strings.HasPrefix(r.URL.Path, "/v3/") {
-		x := &exchange{memory: g.Memory}
-		defer x.end()
-		g.own.ServeHTTP(w, r.WithContext(x.in(r.Context())))
+		g.own.ServeHTTP(w, r)
 		return
 	}
 	r.Header.Del("X-HTTP-Method-Override") // all methods are POST

@@ -89,6 +89,7 @@ func start(t *testing.T, cfg *tls.Config) string {
 	g, err := gateway.New(gateway.Config{
 		MaxRequest: 1 << 20,
 		EtcdStatus: func(ctx context.Context) (*etcdserverpb.StatusResponse, error) { return backend{}.Status(ctx, nil) },
+		Probe:      func(context.Context, bool) error { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -17,13 +17,18 @@ import (
 // addHealth adds the paths that etcd serves beside its API (etcdhttp).
 func (g *Gateway) addHealth() {
 	g.status = newShared(g.life, statusTimeout, g.EtcdStatus)
+	g.reads = make(map[bool]*shared[struct{}])
+	for _, serializable := range []bool{false, true} {
+		g.reads[serializable] = newShared(g.life, checkTimeout, func(ctx context.Context) (none struct{}, err error) {
+			return none, g.Probe(ctx, serializable)
+		})
+	}
 	g.own.HandleFunc("GET /version", g.version)
 	g.own.HandleFunc("/health", onlyGet(g.health))
 	local := check{"serializable_read", func(ctx context.Context) error { return g.read(ctx, true) }}
 	g.addChecks("/livez", local)
-	g.addChecks("/readyz", check{"data_corruption", g.corrupt}, local,
-		check{"linearizable_read", func(ctx context.Context) error { return g.read(ctx, false) }},
-		check{"non_learner", g.learner})
+	g.addChecks("/readyz", check{"data_corruption", g.corrupt}, check{"non_learner", g.learner}, local,
+		check{"linearizable_read", func(ctx context.Context) error { return g.read(ctx, false) }}) // it may take all of the time
 }
 
 // check is one of the checks of /livez and /readyz.
@@ -55,7 +60,7 @@ func (g *Gateway) addChecks(path string, all ...check) {
 	}
 }
 
-// checkTimeout bounds checks.
+// checkTimeout bounds checks, together and each by itself.
 const checkTimeout = 5 * time.Second
 
 func runChecks(w http.ResponseWriter, r *http.Request, checks []check) {
@@ -66,7 +71,7 @@ func runChecks(w http.ResponseWriter, r *http.Request, checks []check) {
 	for _, c := range checks {
 		if err := c.run(ctx); err != nil {
 			failed = true
-			fmt.Fprintf(&told, "[-]%s failed: %v\n", c.name, err)
+			fmt.Fprintf(&told, "[-]%s failed: %s\n", c.name, rpctypes.ErrorDesc(err))
 		} else {
 			fmt.Fprintf(&told, "[+]%s ok\n", c.name)
 		}
@@ -83,10 +88,10 @@ func runChecks(w http.ResponseWriter, r *http.Request, checks []check) {
 	_, _ = fmt.Fprint(w, "ok\n")
 }
 
-// read fails unless a read gets through: of etcd, or of this node.
+// read fails unless a read got through within sharedFor: of etcd, or of this node.
 func (g *Gateway) read(ctx context.Context, serializable bool) error {
-	_, err := etcdserverpb.NewKVClient(g).Range(ctx, &etcdserverpb.RangeRequest{Key: []byte("health"), CountOnly: true, Serializable: serializable})
-	return unlessDenied(err)
+	_, err := g.reads[serializable].get(ctx)
+	return err
 }
 
 // statusTimeout is how long etcd's status is waited for, which a member has in memory: without an answer,
@@ -157,7 +162,7 @@ func (g *Gateway) health(w http.ResponseWriter, r *http.Request) {
 	}
 	if why == "" {
 		if err := g.read(ctx, local); err != nil {
-			why = "RANGE ERROR:" + err.Error()
+			why = "RANGE ERROR:" + rpctypes.ErrorDesc(err)
 		}
 	}
 	if why != "" {
@@ -172,17 +177,4 @@ func answer(w http.ResponseWriter, what any) {
 	w.Header().Set("Content-Type", "application/json")
 	b, _ := json.Marshal(what)
 	_, _ = w.Write(b) // the client is gone
-}
-
-// unlessDenied returns err unless the caller's rights are the reason: that is an answer
-// of a healthy node, too.
-func unlessDenied(err error) error {
-	if err != nil && slices.ContainsFunc([]error{
-		rpctypes.ErrGRPCPermissionDenied, rpctypes.ErrGRPCUserEmpty, rpctypes.ErrGRPCInvalidAuthToken,
-	}, func(known error) bool { // the refusal of a policy is followed by its reason
-		return strings.HasPrefix(rpctypes.ErrorDesc(err), rpctypes.ErrorDesc(known))
-	}) {
-		return nil
-	}
-	return err
 }

@@ -99,8 +99,8 @@ func New(cfg Config) (*Server, error) {
 		var err error
 		if s.gateway, err = gateway.New(gateway.Config{
 			MaxRequest: 2 * cfg.MaxMessageBytes, // base64, in JSON
-			EtcdStatus: etcdapi.HealthOf(cfg.Etcd).EtcdStatus,
-			Memory:     cfg.Budget, Hosts: cfg.JSONHosts, Admit: s.admitJSON, Unary: s.unaryJSON, Stream: s.streamJSON, Turn: s.turn, Logger: cfg.Logger,
+			EtcdStatus: etcdapi.HealthOf(cfg.Etcd).EtcdStatus, Probe: etcdapi.HealthOf(cfg.Etcd).Read,
+			Memory: cfg.Budget, Hosts: cfg.JSONHosts, Admit: s.admitJSON, Unary: s.unaryJSON, Stream: s.streamJSON, Turn: s.turn, Logger: cfg.Logger,
 		}); err != nil {
 			return nil, fmt.Errorf("server: %w", err)
 		}
