@@ -132,6 +132,14 @@ func etcdwatchGroup() Group {
 			Old: `case x.state == partLoaded && w.next < x.next:`, New: `case x.state == partLoaded && w.next < x.next && len(p.parts) == 0:`, Tests: "TestCatchUpsShareWhatTheyRead", Package: "internal/edge/etcdapi",
 		},
 		{
+			Name: "catch-up-without-leader", Bug: "a watch that requires a leader waits for ever for an etcd that is away", File: "progress.go",
+			Old: `if w.live && p.s.of.past.away(w) > p.s.of.cfg.MaxStaleness {`, New: `if false {`, Tests: "TestCatchUpWithoutLeader", Package: "internal/edge/etcdapi",
+		},
+		{
+			Name: "catch-up-pace-is-no-leader", Bug: "a watch that waits for its client's pace takes etcd for away", File: "past.go",
+			Old: `w.rides.state != partFailed || w.away.IsZero()`, New: `w.away.IsZero()`, Tests: "TestHowLongEtcdIsAwayForACatchUp",
+		},
+		{
 			Name: "catch-up-kept", Bug: "holds what was read of etcd's log for ever", File: "past.go",
 			Old: `		x.idle.Reset(keepSpare)`, New: ``, Tests: "TestSparePartsOfTheLog",
 		},

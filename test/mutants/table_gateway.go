@@ -7,6 +7,14 @@ func gatewayGroup() Group {
 			Old: "&yield.Reader{Reader: r, Part: quick}", New: "&yield.Reader{Reader: r, Part: 1 << 30}", Tests: "TestDecodingYields",
 		},
 		{
+			Name: "probes-unshared", Bug: "asks etcd for each probe", File: "shared.go",
+			Old: `time.Since(s.at) >= sharedFor`, New: `time.Since(s.at) >= 0`, Tests: "TestProbesShareAnswers",
+		},
+		{
+			Name: "probes-cancelled", Bug: "a probe that leaves ends the read of all others", File: "shared.go",
+			Old: `context.WithTimeout(s.life, s.timeout)`, New: `context.WithTimeout(ctx, s.timeout)`, Tests: "TestAnAttemptOutlivesItsProbe",
+		},
+		{
 			Name: "json-deep", Bug: "decodes requests as deep as the decoder can", File: "exchange.go",
 			Old: "case b.nesting.deepest > maxDepth:", New: "case b.nesting.deepest > 1<<30:", Tests: "TestDeepRequestsAreRefused",
 		},

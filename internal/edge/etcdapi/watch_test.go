@@ -697,6 +697,38 @@ func TestWatchWithoutLeader(t *testing.T) {
 	}
 }
 
+// A client that requires a leader was told nothing for ever while etcd's log could not be read for a watch that
+// catches up. Another one waits for etcd.
+func TestCatchUpWithoutLeader(t *testing.T) {
+	r := startWatches(t, rigOptions{
+		cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 },
+		api:   func(c *etcdapi.Config) { c.MaxStaleness = time.Millisecond },
+	})
+	var last kv.Revision
+	for i := range 30 { // all but the last few are out of the window
+		last = r.h.Commit(cachetest.Put("a", fmt.Sprint(i)+strings.Repeat("x", 1024)))
+	}
+	if err := r.node.Replica(1).WaitProgress(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	away := func(err error) {
+		r.etcd.mu.Lock()
+		defer r.etcd.mu.Unlock()
+		r.etcd.away = err
+	}
+	away(&kv.UnavailableError{Why: kv.EtcdUnavailable, Detail: "no endpoint answers"})
+	strict, easy := r.watch(requireLeader...), r.watch()
+	for _, s := range []*watchStream{strict, easy} {
+		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+		s.created(0)
+	}
+	strict.fails(rpctypes.ErrGRPCNoLeader)
+	away(nil)
+	if m := easy.next(); m.GetHeader().GetRevision() != first || len(m.GetEvents()) != 1 {
+		t.Errorf("got %v", m)
+	}
+}
+
 // rights is a Guard.
 type rights struct {
 	mu      sync.Mutex

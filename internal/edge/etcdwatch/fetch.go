@@ -37,6 +37,7 @@ func (w *watch) catchUp(own *pump.Scratch) (again bool) {
 		case f.reader != nil:
 			w.reader = f.reader
 			w.follow()
+			w.s.of.past.caughtUp(w)
 			w.s.progress.caughtUp()
 			return false
 		}

@@ -123,7 +123,7 @@ func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
 		switch {
 		case w.next < x.from:
 		case x.state == partLoaded && w.next < x.next:
-			x.spare = false
+			x.spare, w.away = false, time.Time{}
 			x.idle.Reset(keepPart)
 			batches, next = x.cut(w.next)
 			return batches, next, true
@@ -280,8 +280,35 @@ func (p *past) expire(x *part) func() {
 // failLocked has the riders try again in a while.
 func (p *past) failLocked(x *part, err error) {
 	x.state = partFailed
+	var unavailable *kv.UnavailableError
+	away := errors.As(err, &unavailable) && unavailable.Why == kv.EtcdUnavailable
+	for w := range x.riders {
+		if !away {
+			w.away = time.Time{}
+		} else if w.away.IsZero() {
+			w.away = time.Now()
+		}
+	}
 	x.idle = time.AfterFunc(fetchRetry, p.expire(x))
 	p.of.cfg.Logger.Debug("watches wait for etcd's log", "range", x.key.rng, "from", x.from, "error", err)
+}
+
+// away returns for how long reads for w have failed because etcd is away, of which the last has just failed; 0:
+// it has not, or w waits for its client's pace, for memory or for the window.
+func (p *past) away(w *watch) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w.rides == nil || w.rides.state != partFailed || w.away.IsZero() {
+		return 0
+	}
+	return time.Since(w.away)
+}
+
+// caughtUp says that w has come to the window.
+func (p *past) caughtUp(w *watch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.away = time.Time{}
 }
 
 // load reads the part, which has its bytes.
@@ -322,6 +349,9 @@ func (p *past) load(x *part) {
 	default:
 		x.state, x.batches, x.next = partLoaded, h.Batches, h.Next
 		x.idle = time.AfterFunc(keepPart, p.rest(x))
+		for w := range x.riders {
+			w.away = time.Time{}
+		}
 		if x.wakeLocked(); h.Next == x.from { // others had more: once more
 			p.dropLocked(x)
 		}

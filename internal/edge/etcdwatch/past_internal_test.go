@@ -106,6 +106,76 @@ func TestACatchUpDoesNotWaitForAnotherClientsPace(t *testing.T) {
 	})
 }
 
+// failing is a script whose reads fail with err, if there is one.
+type failing struct {
+	script
+	err error
+}
+
+func (l *failing) History(ctx context.Context, r etcd.HistoryRequest) (etcd.LogPage, error) {
+	if l.err != nil {
+		return etcd.LogPage{}, l.err
+	}
+	return l.script.History(ctx, r)
+}
+
+// For a watch that catches up, etcd is away from the first read that finds it so until one that does not. What else
+// the watch waits for says nothing of etcd.
+func TestHowLongEtcdIsAwayForACatchUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := &kv.UnavailableError{Why: kv.EtcdUnavailable, Detail: "no endpoint answers"}
+		log := &failing{script: script{first: 5, n: 10}, err: errors.New("it is not there")}
+		p := newPast(&Streams{cfg: Config{Log: log, Budget: budget.New(64 << 20), Router: router.New(router.Config{Shards: noMap{}}), Logger: slog.New(slog.DiscardHandler)}})
+		client := budget.Client{Name: "client", Max: budget.HalfOfTotal}
+		w := &watch{s: &stream{of: p.of, holder: client}, readerKind: readerKind{rng: kv.Prefix("/a/")}, next: 5, before: 15}
+		want := func(when string, age time.Duration) {
+			t.Helper()
+			synctest.Wait()
+			if got := p.away(w); got != age {
+				t.Errorf("%s: etcd is away for %v, want %v", when, got, age)
+			}
+		}
+		read := func() { // after the pause of the read before
+			time.Sleep(fetchRetry) // of synctest
+			synctest.Wait()
+			p.take(w)
+		}
+		p.take(w)
+		want("a read that fails otherwise", 0)
+		log.err = gone
+		read()
+		time.Sleep(fetchRetry / 2)
+		want("the first read", fetchRetry/2)
+		time.Sleep(fetchRetry / 2)
+		want("before the next read", 0)
+		p.take(w)
+		want("the second read", fetchRetry)
+		p.paces[client.Name] = pace{next: time.Now().Add(2 * fetchRetry)}
+		read()
+		want("its client's pause", 0)
+		time.Sleep(fetchRetry)
+		want("the third read", 3*fetchRetry)
+		log.err = errors.New("it is not there")
+		read()
+		want("another failure", 0)
+		log.err = gone
+		read()
+		time.Sleep(fetchRetry / 2)
+		want("from the beginning", fetchRetry/2)
+		log.err = nil
+		time.Sleep(fetchRetry / 2)
+		synctest.Wait()
+		p.take(w)
+		synctest.Wait()
+		if _, _, ok := p.take(w); !ok || !w.away.IsZero() {
+			t.Errorf("a read succeeds: %t, and etcd is away since %v", ok, w.away)
+		}
+		time.Sleep(keepPart + keepSpare)
+		synctest.Wait()
+		p.running.Wait()
+	})
+}
+
 // A part of the log that no watch reads is kept for those that come back, and has etcd read its log again
 // only after a minute, or when another part has needed its bytes.
 func TestSparePartsOfTheLog(t *testing.T) {

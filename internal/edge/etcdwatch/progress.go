@@ -267,10 +267,13 @@ func (p *progress) release(watches []*watch) {
 func (p *progress) holds(revision kv.Revision) bool { return p.hold > 0 && revision > p.hold }
 
 // stale reports whether the data of one of the watches is older than data may
-// be.
+// be, or etcd has not told what one has missed for as long.
 func (p *progress) stale(watches []*watch) bool {
 	for _, w := range watches {
 		if !w.joined() {
+			if w.live && p.s.of.past.away(w) > p.s.of.cfg.MaxStaleness {
+				return true
+			}
 			continue
 		}
 		if age, known := w.reader.inner.Age(); known && age > p.s.of.cfg.MaxStaleness {

@@ -69,6 +69,7 @@ type watch struct {
 
 	fetched atomic.Pointer[fetched] // see catchUp
 	rides   *part                   // guarded by past.mu: the part of the log that it waits for
+	away    time.Time               // guarded by past.mu: since when each read of the log has found etcd away; zero: the last one did not
 	stats   watchstats.Watch        // for operators
 
 	caller string
