@@ -34,6 +34,37 @@ func conforms(t *testing.T, client conformance.Client) {
 	}
 }
 
+// exits runs the case of a get with a client whose program must end after its answer, because it
+// has closed the client.
+func exits(t *testing.T, client conformance.Client) {
+	t.Helper()
+	ends := func(ctx context.Context, task conformance.Task, emit func(conformance.Update)) error {
+		var got []conformance.Update
+		if err := client(ctx, task, func(u conformance.Update) { got = append(got, u) }); err != nil {
+			return err
+		}
+		for _, u := range got {
+			emit(u)
+		}
+		return nil
+	}
+	if err := conformance.Run(t.Context(), caseOf(t, "get"), ends, limit); err != nil {
+		t.Error(err)
+	}
+}
+
+// caseOf returns the conformance case with a name.
+func caseOf(t *testing.T, name string) conformance.Case {
+	t.Helper()
+	for _, c := range conformance.Cases() {
+		if c.Name == name {
+			return c
+		}
+	}
+	t.Fatalf("there is no case %s", name)
+	return conformance.Case{}
+}
+
 // survives kills the node that serves a client's watch while keys are written, so many times:
 // each event arrives once, in order, and nothing is listed again.
 func survives(t *testing.T, client conformance.Client, kills int) {

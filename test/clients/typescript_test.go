@@ -30,5 +30,6 @@ func TestTypeScript(t *testing.T) {
 	})
 	client := conformance.Command("node", filepath.Join(dir, "node_modules", "shardwatch", "dist", "conformance.js"))
 	t.Run("conformance", func(t *testing.T) { conforms(t, client) })
+	t.Run("exit", func(t *testing.T) { exits(t, client) })
 	t.Run("chaos", func(t *testing.T) { survives(t, client, 1) })
 }

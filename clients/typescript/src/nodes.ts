@@ -1,5 +1,6 @@
 import { createHash, randomBytes } from "node:crypto";
-import { type ChannelCredentials, Client, credentials, type Metadata } from "@grpc/grpc-js";
+import { type ChannelCredentials, Client, type ClientReadableStream, credentials, type Metadata } from "@grpc/grpc-js";
+import { ShardwatchError } from "./errors.js";
 import { type Member, MemberState, type Shard, WatchShardMapRequest, WatchShardMapResponse } from "./proto/shardwatch/v1/cluster.js";
 import type { Range } from "./types.js";
 
@@ -28,6 +29,7 @@ export class Nodes {
   readonly #clients = new Map<string, Client>();
   readonly #boxed = new Map<string, { failures: number; until: number }>();
   #version = 0n;
+  #following: ClientReadableStream<WatchShardMapResponse> | undefined; // open calls keep the process alive
   #closed = false;
 
   constructor(endpoints: string[], tls: ChannelCredentials | undefined) {
@@ -36,6 +38,7 @@ export class Nodes {
   }
 
   client(address: string): Client {
+    if (this.#closed) throw new ShardwatchError("unavailable", "the client is closed");
     let client = this.#clients.get(address);
     if (!client) {
       client = new Client(address, this.#credentials, { "grpc.max_receive_message_length": maxMessage });
@@ -52,6 +55,7 @@ export class Nodes {
 
   close(): void {
     this.#closed = true;
+    this.#following?.cancel();
     for (const address of [...this.#clients.keys()]) this.drop(address);
   }
 
@@ -128,6 +132,7 @@ export class Nodes {
         metadata(),
       );
       call.on("error", () => {});
+      this.#following = call;
       try {
         for await (const r of call as AsyncIterable<WatchShardMapResponse>) {
           this.#learn(r);
