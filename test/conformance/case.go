@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"reflect"
 	"time"
+
+	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
 // The range that the clients watch, and the history that the nodes serve.
@@ -84,6 +86,8 @@ type Case struct {
 	task   Task // Run fills in Case, Endpoints and the fields that are the same for all
 	want   []Update
 	script func(s *script) error
+	view   func(from, member *node) pb.MemberState // of the script
+	deaf   bool                                    // the first endpoint accepts connections and reads nothing
 }
 
 // errWant reports that the client has handed out something else.
@@ -93,7 +97,7 @@ var errWant = errors.New("the client handed out something else")
 func Run(ctx context.Context, c Case, client Client, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	s, err := newScript(ctx)
+	s, err := newScript(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 // Cases returns the table of cases.
 func Cases() []Case {
 	var out []Case
-	for _, group := range [][]Case{startCases(), resumeCases(), moveCases(), unitCases(), historyCases(), endCases(), readCases()} {
+	for _, group := range [][]Case{startCases(), resumeCases(), moveCases(), unitCases(), historyCases(), endCases(), readCases(), mapCases()} {
 		out = append(out, group...)
 	}
 	for i := range out {

@@ -33,22 +33,37 @@ type script struct {
 	refuse  atomic.Pointer[error] // the next stream is refused with it
 	refused chan struct{}         // a value for each refused stream
 	handed  chan struct{}         // a value for each update that the client has handed out
+	// view returns the state in which a node sees a member; nil: all are alive.
+	view     func(from, member *node) pb.MemberState
+	followed chan *node   // a value for each shard map that a node has sent
+	deaf     net.Listener // nil, or the first endpoint: it accepts connections and reads nothing
 }
 
 const (
 	nodes = 3
 	// maxUpdates bounds the updates of a case.
 	maxUpdates = 16
+	// maxFollowed bounds the shard maps of a case that its script counts.
+	maxFollowed = 16
 )
 
-func newScript(ctx context.Context) (*script, error) {
-	addresses, err := freeport.Take(nodes)
+func newScript(ctx context.Context, c Case) (*script, error) {
+	addresses, err := freeport.Take(nodes + 1)
 	if err != nil {
 		return nil, err
 	}
-	s := &script{ctx: ctx, creates: make(chan *watch), reads: make(chan *read), refused: make(chan struct{}, 1), handed: make(chan struct{}, maxUpdates)}
-	for i, address := range addresses {
-		n := &node{s: s, name: fmt.Sprintf("n%d", i+1), address: address, grpc: grpc.NewServer()}
+	s := &script{
+		ctx: ctx, creates: make(chan *watch), reads: make(chan *read), refused: make(chan struct{}, 1), handed: make(chan struct{}, maxUpdates),
+		view: c.view, followed: make(chan *node, maxFollowed),
+	}
+	if c.deaf {
+		if s.deaf, err = new(net.ListenConfig).Listen(ctx, "tcp", addresses[nodes]); err != nil {
+			return nil, err
+		}
+	}
+	for i, address := range addresses[:nodes] {
+		n := &node{s: s, name: fmt.Sprintf("n%d", i+1), address: address}
+		n.grpc = grpc.NewServer(grpc.UnaryInterceptor(n.unary))
 		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 		if err != nil {
 			s.close()
@@ -67,9 +82,15 @@ func (s *script) close() {
 	for _, n := range s.nodes {
 		n.kill()
 	}
+	if s.deaf != nil {
+		_ = s.deaf.Close()
+	}
 }
 
 func (s *script) addresses() (out []string) {
+	if s.deaf != nil {
+		out = append(out, s.deaf.Addr().String())
+	}
 	for _, n := range s.nodes {
 		out = append(out, n.address)
 	}
@@ -109,6 +130,20 @@ func (s *script) resume(lineage uint64, revision int64) (*watch, error) {
 	return w, w.resumes(lineage, revision)
 }
 
+// follow waits until a node has sent the shard map that is not among those, and returns it.
+func (s *script) follow(not ...*node) (*node, error) {
+	for {
+		select {
+		case n := <-s.followed:
+			if !slices.Contains(not, n) {
+				return n, nil
+			}
+		case <-s.ctx.Done():
+			return nil, errors.New("the client did not follow the shard map")
+		}
+	}
+}
+
 // node is a scripted node.
 type node struct {
 	pb.UnimplementedCacheServiceServer
@@ -116,7 +151,16 @@ type node struct {
 	name, address string
 	grpc          *grpc.Server
 	serving       sync.WaitGroup
-	mute          atomic.Bool // sends no more signs of life
+	mute          atomic.Bool // sends no more signs of life, no shard map, and answers no calls
+}
+
+// unary leaves calls with one answer open at a mute node.
+func (n *node) unary(ctx context.Context, r any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if n.mute.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return handle(ctx, r)
 }
 
 // kill closes the connections and the port. The last sent bytes may be lost.
@@ -355,8 +399,14 @@ func (m *members) WatchShardMap(_ *pb.WatchShardMapRequest, out pb.ClusterServic
 		one.Replicas = append(one.Replicas, n.name)
 	}
 	r.Map = &pb.ShardMap{Lineage: 1, Version: 1, ClusterId: cluster, Replicas: nodes, Shards: []*pb.Shard{one}}
-	if err := out.Send(r); err != nil {
-		return err
+	if !m.node.mute.Load() {
+		if err := out.Send(r); err != nil {
+			return err
+		}
+		select {
+		case m.node.s.followed <- m.node:
+		default:
+		}
 	}
 	<-out.Context().Done()
 	return nil
@@ -364,7 +414,11 @@ func (m *members) WatchShardMap(_ *pb.WatchShardMapRequest, out pb.ClusterServic
 
 func (m *members) list() (out []*pb.Member) {
 	for _, n := range m.node.s.nodes {
-		out = append(out, &pb.Member{Name: n.name, ClientAddress: n.address, State: pb.MemberState_MEMBER_STATE_ALIVE})
+		state := pb.MemberState_MEMBER_STATE_ALIVE
+		if m.node.s.view != nil {
+			state = m.node.s.view(m.node, n)
+		}
+		out = append(out, &pb.Member{Name: n.name, ClientAddress: n.address, State: state})
 	}
 	return out
 }

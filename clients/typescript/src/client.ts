@@ -1,13 +1,12 @@
 import { type ChannelCredentials, type ClientDuplexStream, Metadata, type ServiceError, status } from "@grpc/grpc-js";
 import { Assembler, keyValue } from "./assembler.js";
-import { judge, Leave, ShardwatchError } from "./errors.js";
-import { backoff, Nodes, sleep } from "./nodes.js";
+import { judge, Leave, ShardwatchError, Silent } from "./errors.js";
+import { backoff, Nodes, settles, sleep } from "./nodes.js";
 import {
   Consistency, type Ended, EndReason, GetRequest, GetResponse, ListRequest, ListResponse, WatchRequest, WatchResponse,
 } from "./proto/shardwatch/v1/cache.js";
 import { type Bytes, type Got, key as keyRange, type KeyValue, type Listing, type Position, type Range, type Update, wire } from "./types.js";
 
-const slices = 6; // a silence is counted in so many parts: one part at most while the process stood still
 const startTimeout = 5_000, stateTimeout = 60_000; // milliseconds for Created
 const settled = 1_000; // milliseconds that a watch must have worked for its next failure to be the first one
 const maxAsked = 5; // nodes that are asked for history before it counts as gone
@@ -71,7 +70,7 @@ export class Client {
     if (config.endpoints.length === 0) throw new ShardwatchError("invalid", "no endpoints: name the host:port of at least one node");
     if ((config.silenceMs ?? 1000) < 300) throw new ShardwatchError("invalid", "silenceMs must be at least 300: nodes give a sign of life every 100 ms at most");
     this.#c = { silenceMs: 1000, timeoutMs: 4000, retryForMs: 10_000, maxUnit: 0, ...config };
-    this.#nodes = new Nodes(config.endpoints, config.credentials);
+    this.#nodes = new Nodes(config.endpoints, config.credentials, this.#c.silenceMs);
     this.#learned = new Promise((learned) => void this.#nodes.follow(() => this.#metadata(), learned));
   }
 
@@ -138,8 +137,11 @@ export class Client {
   }
 
   async #read<T>(range: Range, ask: (address: string) => Promise<T>): Promise<T> {
-    await this.#learned;
     const deadline = performance.now() + this.#c.retryForMs;
+    const first = Math.max(this.#c.retryForMs, this.#c.timeoutMs); // as long as one attempt, at least
+    if (!(await settles(this.#learned, first))) {
+      throw new ShardwatchError("unavailable", `no node sent the shard map within ${first} ms`);
+    }
     let hints: string[] = [], tried: string[] = [];
     for (let failures = 1; ; failures++) {
       const address = this.#nodes.pick(range, hints, tried);
@@ -183,7 +185,7 @@ export class Client {
     const assembler = new Assembler({
       range, state, position, token: token && Buffer.from(token), units, conflateMs, prevKv, maxUnit: this.#c.maxUnit,
     });
-    await this.#learned;
+    await this.#mapped(signal);
     const floors = new Map<string, bigint>();
     let failures = 0, hints: string[] = [], tried: string[] = [];
     while (!this.#closed && !signal?.aborted) {
@@ -211,11 +213,21 @@ export class Client {
     }
   }
 
+  /** Waits until the map is known or takes long, or signal is aborted. */
+  async #mapped(signal: AbortSignal | undefined): Promise<void> {
+    let abort = () => {};
+    const aborted = new Promise<void>((done) => (abort = done));
+    signal?.addEventListener("abort", abort);
+    if (!signal?.aborted) await Promise.race([this.#learned, aborted]);
+    signal?.removeEventListener("abort", abort);
+  }
+
   /** Watches at one node, until it has to be left. */
   async *#attempt(
     address: string, assembler: Assembler, units: boolean, floors: Map<string, bigint>, signal: AbortSignal | undefined,
   ): AsyncGenerator<Update, void, undefined> {
-    const call = this.#nodes.client(address).makeBidiStreamRequest(
+    const client = this.#nodes.client(address);
+    const call = client.makeBidiStreamRequest(
       "/shardwatch.v1.CacheService/Watch",
       (r: WatchRequest) => Buffer.from(WatchRequest.encode(r).finish()),
       (b) => WatchResponse.decode(b),
@@ -233,9 +245,14 @@ export class Client {
       call.write(WatchRequest.fromPartial({ request: { $case: "create", create: assembler.begin() } }));
       const messages = (call as AsyncIterable<WatchResponse>)[Symbol.asyncIterator]();
       for (;;) {
-        const next = await this.#next(messages, address);
-        if (next.done) return;
-        const r = next.value;
+        const next = messages.next();
+        if (!(await settles(next, this.#c.silenceMs))) {
+          this.#nodes.drop(address, client);
+          throw new Silent();
+        }
+        const got = await next;
+        if (got.done) return;
+        const r = got.value;
         let update: Update | undefined;
         if (r.detail?.$case === "created") {
           if (this.#nodes.cluster && this.#nodes.cluster !== r.detail.created.clusterId) {
@@ -257,24 +274,6 @@ export class Client {
       this.#calls.delete(call);
       call.cancel();
     }
-  }
-
-  /** Returns the next message. A node that is silent for too long is left. */
-  async #next(messages: AsyncIterator<WatchResponse>, address: string): Promise<IteratorResult<WatchResponse>> {
-    const next = messages.next();
-    next.catch(() => {});
-    for (let i = 0; i < slices; i++) {
-      let timer: NodeJS.Timeout | undefined;
-      const quiet = new Promise<undefined>((done) => (timer = setTimeout(() => done(undefined), this.#c.silenceMs / slices)));
-      try {
-        const first = await Promise.race([next, quiet]);
-        if (first) return first;
-      } finally {
-        clearTimeout(timer);
-      }
-    }
-    this.#nodes.drop(address);
-    throw new Leave("node is silent", { penalise: 0 });
   }
 
   /** Returns what Ended means (docs/protocol.md, section 8). */

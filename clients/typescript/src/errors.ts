@@ -30,6 +30,13 @@ export class Leave extends Error {
   }
 }
 
+/** A node has not answered in time. */
+export class Silent extends Leave {
+  constructor() {
+    super("node is silent", { penalise: 0 });
+  }
+}
+
 /** Returns the fields of a message: number, and content if it is length-delimited. */
 function* fields(b: Uint8Array): Generator<[number, Uint8Array | bigint]> {
   const r = new BinaryReader(b);

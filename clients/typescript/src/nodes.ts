@@ -1,12 +1,27 @@
 import { createHash, randomBytes } from "node:crypto";
-import { type ChannelCredentials, Client, type ClientReadableStream, credentials, type Metadata } from "@grpc/grpc-js";
-import { ShardwatchError } from "./errors.js";
+import { type ChannelCredentials, Client, type ClientReadableStream, type ClientUnaryCall, credentials, type Metadata, status } from "@grpc/grpc-js";
+import { ShardwatchError, Silent } from "./errors.js";
 import { type Member, MemberState, type Shard, WatchShardMapRequest, WatchShardMapResponse } from "./proto/shardwatch/v1/cluster.js";
 import type { Range } from "./types.js";
 
 const maxMessage = 64 << 20; // bytes; a list's chunk is about 512 KiB, a shard map may be larger
+const slices = 6; // a silence is counted in so many parts: one part at most while the process stood still
+const probeEvery = 5_000; // milliseconds that the shard map may be quiet before its node is asked whether it is there
 
 export const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
+
+/** Waits until a promise has settled, for so many milliseconds in which this process runs. */
+export async function settles(p: Promise<unknown>, ms: number): Promise<boolean> {
+  const settled = p.then(() => true, () => true);
+  for (let i = 0; i < slices; i++) {
+    let timer: NodeJS.Timeout | undefined;
+    const quiet = new Promise<boolean>((done) => (timer = setTimeout(() => done(false), ms / slices)));
+    const first = await Promise.race([settled, quiet]);
+    clearTimeout(timer);
+    if (first) return true;
+  }
+  return false;
+}
 
 /**
  * Returns the milliseconds to wait before the next attempt: none before the first retry, then a
@@ -31,9 +46,11 @@ export class Nodes {
   #version = 0n;
   #following: ClientReadableStream<WatchShardMapResponse> | undefined; // open calls keep the process alive
   #closed = false;
+  readonly #silenceMs: number;
 
-  constructor(endpoints: string[], tls: ChannelCredentials | undefined) {
+  constructor(endpoints: string[], tls: ChannelCredentials | undefined, silenceMs: number) {
     this.#endpoints = endpoints;
+    this.#silenceMs = silenceMs;
     this.#credentials = tls ?? credentials.createInsecure();
   }
 
@@ -47,16 +64,17 @@ export class Nodes {
     return client;
   }
 
-  /** Closes the connection to a node that is silent. */
-  drop(address: string): void {
-    this.#clients.get(address)?.close();
+  /** Closes the connection to a node that is silent, unless there is another one by now. */
+  drop(address: string, client: Client): void {
+    if (this.#clients.get(address) !== client) return;
     this.#clients.delete(address);
+    client.close();
   }
 
   close(): void {
     this.#closed = true;
     this.#following?.cancel();
-    for (const address of [...this.#clients.keys()]) this.drop(address);
+    for (const [address, client] of [...this.#clients]) this.drop(address, client);
   }
 
   penalise(address: string, atLeast: number): void {
@@ -118,13 +136,17 @@ export class Nodes {
     this.cluster = r.map.clusterId;
   }
 
-  /** Keeps the shard map and the members, at one node after the other, until close. */
+  /**
+   * Keeps the shard map and the members, at one node after the other, until close. learned is called
+   * when the map is known, or when it takes long.
+   */
   async follow(metadata: () => Metadata, learned: () => void): Promise<void> {
     let failures = 0;
     let tried: string[] = [];
     while (!this.#closed) {
       const address = this.pick(undefined, [], tried);
-      const call = this.client(address).makeServerStreamRequest(
+      const client = this.client(address);
+      const call = client.makeServerStreamRequest(
         "/shardwatch.v1.ClusterService/WatchShardMap",
         (r: WatchShardMapRequest) => Buffer.from(WatchShardMapRequest.encode(r).finish()),
         (b) => WatchShardMapResponse.decode(b),
@@ -134,20 +156,57 @@ export class Nodes {
       call.on("error", () => {});
       this.#following = call;
       try {
-        for await (const r of call as AsyncIterable<WatchShardMapResponse>) {
+        for await (const r of this.#messages(call, client, learned)) {
           this.#learn(r);
           learned();
           failures = 0;
           tried = [];
           this.praise(address);
         }
-      } catch {
+      } catch (err) {
+        if (err instanceof Silent) this.drop(address, client);
         if (!this.#closed) this.penalise(address, 0);
+      } finally {
+        call.cancel();
       }
       learned(); // watches go on with the endpoints
       failures++;
       tried.push(address);
       if (!this.#closed) await sleep(backoff(failures));
     }
+  }
+
+  /**
+   * Yields the messages of the shard map. Whenever it is quiet, the node is asked whether it is there: a
+   * map that does not change sends nothing, and a large one takes a while.
+   */
+  async *#messages(call: AsyncIterable<WatchShardMapResponse>, client: Client, learned: () => void): AsyncGenerator<WatchShardMapResponse> {
+    const messages = call[Symbol.asyncIterator]();
+    for (let quiet = this.#silenceMs; ; quiet = probeEvery) {
+      const next = messages.next();
+      while (!(await settles(next, quiet))) {
+        await this.#probe(client);
+        learned(); // watches start with the endpoints
+      }
+      const { done, value } = await next;
+      if (done) return;
+      yield value;
+    }
+  }
+
+  /** Asks a node, over a connection, whether it is there, which any answer shows. */
+  async #probe(client: Client): Promise<void> {
+    let call!: ClientUnaryCall;
+    const answer = new Promise<void>((there, gone) => {
+      call = client.makeUnaryRequest(
+        "/grpc.health.v1.Health/Check", (b: Buffer) => b, (b) => b, Buffer.alloc(0),
+        (err) => (err?.code === status.UNAVAILABLE ? gone(err) : there()),
+      );
+    });
+    if (!(await settles(answer, this.#silenceMs))) {
+      call.cancel();
+      throw new Silent();
+    }
+    await answer;
   }
 }

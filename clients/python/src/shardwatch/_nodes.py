@@ -6,13 +6,18 @@ import asyncio
 import hashlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import grpc
 
+from .errors import Silent
 from .types import Range
 from .v1 import cluster_pb2
 
+_T = TypeVar("_T")
+_SLICES = 6  # a silence is counted in so many parts: one part at most while the process stood still
+_PROBE_EVERY = 5.0  # seconds that the shard map may be quiet before its node is asked whether it is there
 _MAX_MESSAGE = 64 << 20  # bytes; a list's chunk is about 512 KiB, a shard map may be larger
 _OPTIONS = [("grpc.max_receive_message_length", _MAX_MESSAGE)]
 
@@ -24,6 +29,31 @@ def backoff(failures: int, after: float = 0) -> float:
         return 0
     bound = min(0.05 * 2.0 ** min(max(failures - 2, 0), 8), 2.0)
     return after + random.random() * max(bound, after) + 0.001
+
+
+async def arrives(message: asyncio.Future[_T], within: float) -> bool:
+    """Waits for a message for so many seconds in which this process runs."""
+    for _ in range(_SLICES):
+        if (await asyncio.wait({message}, timeout=within / _SLICES))[0]:
+            return True
+    return False
+
+
+async def bounded(call: Awaitable[_T], within: float) -> _T:
+    """Awaits a call, or a part of one, for so many seconds. Then it is cancelled, and the node is Silent."""
+    answer = asyncio.ensure_future(call)
+    try:
+        if not await arrives(answer, within):
+            raise Silent
+    finally:
+        await _end(answer)
+    return answer.result()
+
+
+async def _end(call: asyncio.Future[_T]) -> None:
+    if not call.done():
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
 
 
 class Nodes:
@@ -110,8 +140,9 @@ class Nodes:
         self._shards.update((s.id, s) for s in r.map.shards)
         self.version, self.cluster = r.map.version, r.map.cluster_id
 
-    async def follow(self, metadata: Callable[[], list[tuple[str, str]]], learned: asyncio.Event) -> None:
-        """Keeps the shard map and the members, at one node after the other."""
+    async def follow(self, metadata: Callable[[], list[tuple[str, str]]], learned: asyncio.Event, silence: float) -> None:
+        """Keeps the shard map and the members, at one node after the other. learned is set when the
+        map is known, or when it takes long."""
         failures, tried = 0, list[str]()
         while True:
             address = self.pick(None, [], tried)
@@ -121,11 +152,15 @@ class Nodes:
                 response_deserializer=cluster_pb2.WatchShardMapResponse.FromString,
             )
             try:
-                async for r in watch(cluster_pb2.WatchShardMapRequest(), metadata=metadata()):
+                call, quiet = watch(cluster_pb2.WatchShardMapRequest(), metadata=metadata()), silence
+                while (r := await self._next(call, quiet, address, learned, silence)) is not grpc.aio.EOF:
                     self._learn(r)
                     learned.set()
-                    failures, tried = 0, []
+                    failures, tried, quiet = 0, [], _PROBE_EVERY
                     self.praise(address)
+            except Silent:
+                self.penalise(address, 0)
+                await self.drop(address)
             except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
                 self.penalise(address, 0)
             finally:
@@ -133,3 +168,25 @@ class Nodes:
             failures += 1
             tried.append(address)
             await asyncio.sleep(backoff(failures))
+
+    async def _next(self, call: Any, quiet: float, address: str, learned: asyncio.Event, silence: float) -> Any:
+        """Returns the next message of the shard map. Whenever that has been quiet for so many
+        seconds, the node is asked whether it is there: a map that does not change sends nothing,
+        and a large one takes a while."""
+        message = asyncio.ensure_future(call.read())
+        try:
+            while not await arrives(message, quiet):
+                await self._probe(address, silence)
+                learned.set()  # watches start with the endpoints
+        finally:
+            await _end(message)
+        return message.result()
+
+    async def _probe(self, address: str, silence: float) -> None:
+        """Asks a node whether it is there, which any answer shows."""
+        check: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel(address).unary_unary("/grpc.health.v1.Health/Check")
+        try:
+            await bounded(check(b""), silence)
+        except grpc.aio.AioRpcError as err:
+            if err.code() is grpc.StatusCode.UNAVAILABLE:
+                raise

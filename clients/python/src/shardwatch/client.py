@@ -12,13 +12,14 @@ import grpc
 
 from . import types
 from ._assembler import Assembler, key_value
-from ._nodes import Nodes, backoff
-from .errors import CompactedError, DeniedError, InvalidError, Leave, LineageError, UnauthenticatedError, UnavailableError, judge
+from ._nodes import Nodes, backoff, bounded
+from .errors import (
+    CompactedError, DeniedError, InvalidError, Leave, LineageError, Silent, UnauthenticatedError, UnavailableError, judge,
+)
 from .types import Got, KeyValue, Kind, Listing, Position, Range, Update
 from .v1 import cache_pb2
 
 _T = TypeVar("_T")
-_SLICES = 6  # a silence is counted in so many parts: one part at most while the process stood still
 _START_TIMEOUT, _STATE_TIMEOUT = 5.0, 60.0  # seconds for Created
 _SETTLED = 1.0  # seconds that a watch must have worked for its next failure to be the first one
 _MAX_ASKED = 5  # nodes that are asked for history before it counts as gone
@@ -48,7 +49,7 @@ class Client:
         self._follower: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Client:
-        self._follower = asyncio.create_task(self._nodes.follow(self._metadata, self._learned))
+        self._follower = asyncio.create_task(self._nodes.follow(self._metadata, self._learned, self._silence))
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, err: BaseException | None, tb: TracebackType | None) -> None:
@@ -110,9 +111,13 @@ class Client:
         return await self._read(rng, ask)
 
     async def _read(self, rng: Range, ask: Callable[[grpc.aio.Channel], Awaitable[_T]]) -> _T:
-        await self._learned.wait()
         loop = asyncio.get_running_loop()
         deadline, failures, tried, hints = loop.time() + self._retry_for, 0, list[str](), list[str]()
+        first = max(self._retry_for, self._timeout)  # as long as one attempt, at least
+        try:
+            await asyncio.wait_for(self._learned.wait(), first)
+        except asyncio.TimeoutError:
+            raise UnavailableError(f"no node sent the shard map within {first} s") from None
         while True:
             address = self._nodes.pick(rng, hints, tried)
             try:
@@ -193,8 +198,8 @@ class Client:
         try:
             options, create = cache_pb2.StreamOptions(), asm.begin()
             options.progress_interval.FromNanoseconds(int(self._silence / 3 * 1e9))
-            await call.write(cache_pb2.WatchRequest(options=options))
-            await call.write(cache_pb2.WatchRequest(create=create))
+            await bounded(call.write(cache_pb2.WatchRequest(options=options)), self._silence)
+            await bounded(call.write(cache_pb2.WatchRequest(create=create)), self._silence)
             late = loop.time() + (_STATE_TIMEOUT if create.state_first else _START_TIMEOUT)
             while (r := await self._next(call, address)) is not grpc.aio.EOF:
                 detail = r.WhichOneof("detail")
@@ -217,17 +222,11 @@ class Client:
 
     async def _next(self, call: Any, address: str) -> Any:
         """Returns the next message. A node that is silent for too long is left."""
-        read = asyncio.ensure_future(call.read())
         try:
-            for _ in range(_SLICES):
-                if (await asyncio.wait({read}, timeout=self._silence / _SLICES))[0]:
-                    return read.result()
-        finally:
-            if not read.done():
-                read.cancel()
-                await asyncio.gather(read, return_exceptions=True)
-        await self._nodes.drop(address)
-        raise Leave("node is silent", penalise=0)
+            return await bounded(call.read(), self._silence)
+        except Silent:
+            await self._nodes.drop(address)
+            raise
 
     def _ended(self, e: cache_pb2.Ended, asm: Assembler, address: str, floors: dict[str, int]) -> Exception:
         """Returns what Ended means (docs/protocol.md, section 8)."""

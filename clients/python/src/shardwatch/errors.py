@@ -79,6 +79,13 @@ class Leave(Exception):
         self.stay = stay  # the node itself is as good as any
 
 
+class Silent(Leave):
+    """A node has not answered in time."""
+
+    def __init__(self) -> None:
+        super().__init__("node is silent", penalise=0)
+
+
 @dataclass
 class _Details:
     reason: str = ""
