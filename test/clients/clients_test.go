@@ -34,9 +34,9 @@ func conforms(t *testing.T, client conformance.Client) {
 	}
 }
 
-// exits runs the case of a get with a client whose program must end after its answer, because it
-// has closed the client.
-func exits(t *testing.T, client conformance.Client) {
+// exits runs a case with a client whose program must end after the last update, because it has
+// closed the client.
+func exits(t *testing.T, name string, client conformance.Client) {
 	t.Helper()
 	ends := func(ctx context.Context, task conformance.Task, emit func(conformance.Update)) error {
 		var got []conformance.Update
@@ -48,7 +48,7 @@ func exits(t *testing.T, client conformance.Client) {
 		}
 		return nil
 	}
-	if err := conformance.Run(t.Context(), caseOf(t, "get"), ends, limit); err != nil {
+	if err := conformance.Run(t.Context(), caseOf(t, name), ends, limit); err != nil {
 		t.Error(err)
 	}
 }

@@ -35,6 +35,9 @@ func TestPython(t *testing.T) {
 	t.Run("interop", func(t *testing.T) { interoperates(t, nil, python, filepath.Join("testdata", "interop.py")) })
 	client := conformance.Command(python, "-m", "shardwatch.conformance")
 	t.Run("conformance", func(t *testing.T) { conforms(t, client) })
-	t.Run("exit", func(t *testing.T) { exits(t, client) })
+	t.Run("exit", func(t *testing.T) { exits(t, "get", client) })
+	t.Run("close", func(t *testing.T) {
+		exits(t, "start-now", conformance.Command(python, filepath.Join("testdata", "watch.py")))
+	})
 	t.Run("chaos", func(t *testing.T) { survives(t, client, 1) })
 }

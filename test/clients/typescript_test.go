@@ -28,8 +28,12 @@ func TestTypeScript(t *testing.T) {
 	t.Run("interop", func(t *testing.T) {
 		interoperates(t, []string{"NODE_PATH=" + filepath.Join(dir, "node_modules")}, "node", filepath.Join("testdata", "interop.cjs"))
 	})
-	client := conformance.Command("node", filepath.Join(dir, "node_modules", "shardwatch", "dist", "conformance.js"))
+	dist := filepath.Join(dir, "node_modules", "shardwatch", "dist")
+	client := conformance.Command("node", filepath.Join(dist, "conformance.js"))
 	t.Run("conformance", func(t *testing.T) { conforms(t, client) })
-	t.Run("exit", func(t *testing.T) { exits(t, client) })
+	t.Run("exit", func(t *testing.T) { exits(t, "get", client) })
+	t.Run("close", func(t *testing.T) {
+		exits(t, "start-now", conformance.Command("node", filepath.Join("testdata", "watch.mjs"), filepath.Join(dist, "index.js")))
+	})
 	t.Run("chaos", func(t *testing.T) { survives(t, client, 1) })
 }

@@ -21,7 +21,8 @@ const (
 type Task struct {
 	// Case is the name of the case.
 	Case string `json:"case"`
-	// Op is "watch", "list" or "get". A get is of Key.
+	// Op is "watch", "list" or "get". A get is of Key. "together" is two watches and a get, at the
+	// same time and in one client.
 	Op string `json:"op"`
 	// Endpoints are host:port of the nodes.
 	Endpoints []string `json:"endpoints"`

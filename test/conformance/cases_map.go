@@ -14,20 +14,85 @@ func othersFirst(from, member *node) pb.MemberState {
 	return pb.MemberState_MEMBER_STATE_ALIVE
 }
 
+// selfFirst has each node suspect all others, so that watches are where the shard map is followed.
+func selfFirst(from, member *node) pb.MemberState {
+	if from != member {
+		return pb.MemberState_MEMBER_STATE_SUSPECT
+	}
+	return pb.MemberState_MEMBER_STATE_ALIVE
+}
+
+// silenced has two watches, a get and the shard map of a client at one node, which falls silent.
+func silenced(s *script) error {
+	from, err := s.follow()
+	if err != nil {
+		return err
+	}
+	for range 2 {
+		w, err := began(s)
+		if err == nil && w.node != from {
+			err = errors.New("watches at a suspect, another node is alive")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	r, err := s.read()
+	if err == nil && r.node != from {
+		err = errors.New("reads at a suspect, another node is alive")
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.handedOut(2); err != nil {
+		return err
+	}
+	from.mute.Store(true)
+	for resumed := 0; resumed < 2; {
+		w, err := s.resume(1, 42)
+		if err != nil {
+			return err
+		}
+		if w.node == from {
+			continue // it has forgotten that the node is silent, and leaves it again
+		}
+		if err := errors.Join(w.created(1, 42), w.put(43, "b")); err != nil {
+			return err
+		}
+		resumed++
+	}
+	if err := s.handedOut(2); err != nil {
+		return err
+	}
+	if err := answer(s); err != nil {
+		return err
+	}
+	_, err = s.follow(from)
+	return err
+}
+
+// answer answers a get.
+func answer(s *script) error {
+	r, err := s.read()
+	if err != nil {
+		return err
+	}
+	r.answer = &pb.GetResponse{Revision: 50, Lineage: 1, ClusterId: cluster, Kv: keyValue(50, rangeStart)}
+	r.reply()
+	return nil
+}
+
 func mapCases() []Case {
+	got := Update{Kind: "get", Position: at(50), KVs: []KeyValue{{rangeStart, "50"}}}
 	return []Case{
 		{
 			Name: "map-deaf", Rule: "reads at another node if the first endpoint accepts connections and does not answer",
-			task: Task{Op: "get"}, deaf: true, want: []Update{{Kind: "get", Position: at(50), KVs: []KeyValue{{rangeStart, "50"}}}},
-			script: func(s *script) error {
-				r, err := s.read()
-				if err != nil {
-					return err
-				}
-				r.answer = &pb.GetResponse{Revision: 50, Lineage: 1, ClusterId: cluster, Kv: keyValue(50, rangeStart)}
-				r.reply()
-				return nil
-			},
+			task: Task{Op: "get"}, deaf: true, want: []Update{got}, script: answer,
+		},
+		{
+			Name: "silence-together", Rule: "resumes all watches and reads, and follows the shard map, at other nodes when their node is silent",
+			task: Task{Op: "together"}, view: selfFirst,
+			want: []Update{batch(at(42), "a"), batch(at(42), "a"), batch(at(43), "b"), batch(at(43), "b"), got}, script: silenced,
 		},
 		{
 			Name: "map-silent", Rule: "follows the shard map at another node when its node no longer answers, without a watch there",

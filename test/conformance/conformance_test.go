@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -56,6 +57,17 @@ func goClient(ctx context.Context, task conformance.Task, emit func(conformance.
 			kvs = append(kvs, kv)
 		}
 		emit(update("list", l.Position(), nil, kvs, nil))
+	case "together":
+		var g sync.WaitGroup
+		for range 2 {
+			g.Go(func() { watch(ctx, c, rng, task, emit) })
+		}
+		defer g.Wait()
+		r, err := c.Get(ctx, task.Key)
+		if err != nil {
+			return err
+		}
+		emit(update("get", r.Position(), nil, []client.KeyValue{*r.KV}, nil))
 	default:
 		watch(ctx, c, rng, task, emit)
 	}

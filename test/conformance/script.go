@@ -130,6 +130,18 @@ func (s *script) resume(lineage uint64, revision int64) (*watch, error) {
 	return w, w.resumes(lineage, revision)
 }
 
+// handedOut waits until the client has handed out so many further updates.
+func (s *script) handedOut(updates int) error {
+	for range updates {
+		select {
+		case <-s.handed:
+		case <-s.ctx.Done():
+			return errors.New("the client did not hand out the updates")
+		}
+	}
+	return nil
+}
+
 // follow waits until a node has sent the shard map that is not among those, and returns it.
 func (s *script) follow(not ...*node) (*node, error) {
 	for {

@@ -3,7 +3,7 @@ import { createInterface } from "node:readline";
 import { between, Client, type KeyValue, type Position, ShardwatchError, type WatchOptions } from "./index.js";
 
 interface Task {
-  op: "watch" | "list" | "get";
+  op: "watch" | "list" | "get" | "together";
   endpoints: string[];
   key: string;
   range_end: string;
@@ -32,24 +32,29 @@ function optionsOf(task: Task): WatchOptions {
   return o;
 }
 
+async function get(client: Client, task: Task): Promise<void> {
+  const got = await client.get(task.key);
+  print("get", got.position, { kvs: text(got.kv ? [got.kv] : []) });
+}
+
+async function list(client: Client, task: Task): Promise<void> {
+  const listing = await client.list(between(task.key, task.range_end));
+  print("list", listing.position, { kvs: text(listing.kvs) });
+}
+
+async function watch(client: Client, task: Task): Promise<void> {
+  for await (const u of client.watch(between(task.key, task.range_end), optionsOf(task))) {
+    const events = u.events.map((e) => ({ type: e.deleted ? "DELETE" : "PUT", key: e.kv.key.toString(), value: e.kv.value.toString() }));
+    print(u.kind, u.position, { events, kvs: text(u.kvs), deleted: u.deleted.map(String) });
+  }
+}
+
+const ops = { get: [get], list: [list], watch: [watch], together: [watch, watch, get] };
+
 async function run(task: Task): Promise<void> {
   const client = new Client({ endpoints: task.endpoints });
   try {
-    if (task.op === "get") {
-      const got = await client.get(task.key);
-      print("get", got.position, { kvs: text(got.kv ? [got.kv] : []) });
-      return;
-    }
-    const range = between(task.key, task.range_end);
-    if (task.op === "list") {
-      const listing = await client.list(range);
-      print("list", listing.position, { kvs: text(listing.kvs) });
-      return;
-    }
-    for await (const u of client.watch(range, optionsOf(task))) {
-      const events = u.events.map((e) => ({ type: e.deleted ? "DELETE" : "PUT", key: e.kv.key.toString(), value: e.kv.value.toString() }));
-      print(u.kind, u.position, { events, kvs: text(u.kvs), deleted: u.deleted.map(String) });
-    }
+    await Promise.all(ops[task.op].map((op) => op(client, task)));
   } catch (err) {
     if (!(err instanceof ShardwatchError)) throw err;
     console.log(JSON.stringify({ error: err.code }));

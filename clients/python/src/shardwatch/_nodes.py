@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from .errors import Silent
+from .errors import Leave, Silent, UnavailableError
 from .types import Range
 from .v1 import cluster_pb2
 
@@ -47,13 +47,21 @@ async def bounded(call: Awaitable[_T], within: float) -> _T:
             raise Silent
     finally:
         await _end(answer)
-    return answer.result()
+    return _result(answer)
 
 
 async def _end(call: asyncio.Future[_T]) -> None:
     if not call.done():
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
+
+
+def _result(call: asyncio.Future[_T]) -> _T:
+    """Returns the result of a call. gRPC cancels the calls of a connection that is closed, which is
+    no cancellation of the task that waits for them."""
+    if call.cancelled():
+        raise Leave("the connection was closed")
+    return call.result()
 
 
 class Nodes:
@@ -67,8 +75,11 @@ class Nodes:
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._boxed: dict[str, tuple[int, float]] = {}  # address: failures in a row, until
         self.version, self.cluster = 0, ""
+        self.closed = False
 
     def channel(self, address: str) -> grpc.aio.Channel:
+        if self.closed:
+            raise UnavailableError("the client is closed")
         if address not in self._channels:
             if self._credentials:
                 self._channels[address] = grpc.aio.secure_channel(address, self._credentials, options=_OPTIONS)
@@ -76,14 +87,16 @@ class Nodes:
                 self._channels[address] = grpc.aio.insecure_channel(address, options=_OPTIONS)
         return self._channels[address]
 
-    async def drop(self, address: str) -> None:
-        """Closes the connection to a node that is silent."""
-        if channel := self._channels.pop(address, None):
+    async def drop(self, address: str, channel: grpc.aio.Channel) -> None:
+        """Closes the connection to a node that is silent, unless there is another one by now."""
+        if self._channels.get(address) is channel:
+            del self._channels[address]
             await channel.close()
 
     async def close(self) -> None:
-        for address in list(self._channels):
-            await self.drop(address)
+        self.closed = True
+        for address, channel in list(self._channels.items()):
+            await self.drop(address, channel)
 
     def penalise(self, address: str, at_least: float) -> None:
         failures = self._boxed.get(address, (0, 0.0))[0] + 1
@@ -146,21 +159,24 @@ class Nodes:
         failures, tried = 0, list[str]()
         while True:
             address = self.pick(None, [], tried)
-            watch = self.channel(address).unary_stream(
+            channel = self.channel(address)
+            watch = channel.unary_stream(
                 "/shardwatch.v1.ClusterService/WatchShardMap",
                 request_serializer=cluster_pb2.WatchShardMapRequest.SerializeToString,
                 response_deserializer=cluster_pb2.WatchShardMapResponse.FromString,
             )
             try:
                 call, quiet = watch(cluster_pb2.WatchShardMapRequest(), metadata=metadata()), silence
-                while (r := await self._next(call, quiet, address, learned, silence)) is not grpc.aio.EOF:
+                while (r := await self._next(call, quiet, channel, learned, silence)) is not grpc.aio.EOF:
                     self._learn(r)
                     learned.set()
                     failures, tried, quiet = 0, [], _PROBE_EVERY
                     self.praise(address)
             except Silent:
                 self.penalise(address, 0)
-                await self.drop(address)
+                await self.drop(address, channel)
+            except Leave:
+                pass  # what closed the connection has penalised the node
             except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
                 self.penalise(address, 0)
             finally:
@@ -169,22 +185,22 @@ class Nodes:
             tried.append(address)
             await asyncio.sleep(backoff(failures))
 
-    async def _next(self, call: Any, quiet: float, address: str, learned: asyncio.Event, silence: float) -> Any:
+    async def _next(self, call: Any, quiet: float, channel: grpc.aio.Channel, learned: asyncio.Event, silence: float) -> Any:
         """Returns the next message of the shard map. Whenever that has been quiet for so many
         seconds, the node is asked whether it is there: a map that does not change sends nothing,
         and a large one takes a while."""
         message = asyncio.ensure_future(call.read())
         try:
             while not await arrives(message, quiet):
-                await self._probe(address, silence)
+                await self._probe(channel, silence)
                 learned.set()  # watches start with the endpoints
         finally:
             await _end(message)
-        return message.result()
+        return _result(message)
 
-    async def _probe(self, address: str, silence: float) -> None:
+    async def _probe(self, channel: grpc.aio.Channel, silence: float) -> None:
         """Asks a node whether it is there, which any answer shows."""
-        check: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel(address).unary_unary("/grpc.health.v1.Health/Check")
+        check: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/grpc.health.v1.Health/Check")
         try:
             await bounded(check(b""), silence)
         except grpc.aio.AioRpcError as err:

@@ -74,7 +74,7 @@ class Client:
                 "/shardwatch.v1.CacheService/Get", request_serializer=cache_pb2.GetRequest.SerializeToString,
                 response_deserializer=cache_pb2.GetResponse.FromString,
             )
-            r = await call(request, metadata=self._metadata(), timeout=self._timeout)
+            r = await bounded(call(request, metadata=self._metadata(), timeout=self._timeout), self._timeout)
             kv = key_value(r.kv) if r.HasField("kv") else None
             return Got(Position(r.cluster_id, r.lineage, r.revision), kv)
 
@@ -99,7 +99,7 @@ class Client:
             )(request, metadata=self._metadata())
             try:
                 kvs, last = list[KeyValue](), cache_pb2.ListResponse()
-                while (r := await asyncio.wait_for(call.read(), self._timeout)) is not grpc.aio.EOF:
+                while (r := await bounded(call.read(), self._timeout)) is not grpc.aio.EOF:
                     last = r
                     kvs.extend(key_value(m) for m in r.kvs)
                 if await call.code() is not grpc.StatusCode.OK:  # read raises it
@@ -142,8 +142,8 @@ class Client:
             if isinstance(verdict, Leave):
                 return verdict
             raise verdict from err
-        if isinstance(err, (asyncio.TimeoutError, grpc.aio.UsageError, asyncio.InvalidStateError)):
-            return Leave("no answer in time", penalise=0)
+        if isinstance(err, (grpc.aio.UsageError, asyncio.InvalidStateError)):
+            return Leave("the connection was closed", penalise=0)
         if isinstance(err, Leave):
             return err
         raise err
@@ -177,6 +177,8 @@ class Client:
                         yield update
                 leave = Leave("node ended the stream", penalise=0)
             except Exception as err:
+                if self._nodes.closed:
+                    return
                 leave = self._judged(err)
             if asm.created and loop.time() - began > _SETTLED:
                 failures, tried = 0, []
@@ -191,7 +193,8 @@ class Client:
     async def _attempt(self, address: str, asm: Assembler, floors: dict[str, int]) -> AsyncIterator[Update]:
         """Watches at one node, until it has to be left."""
         loop = asyncio.get_running_loop()
-        call = self._nodes.channel(address).stream_stream(
+        channel = self._nodes.channel(address)
+        call = channel.stream_stream(
             "/shardwatch.v1.CacheService/Watch", request_serializer=cache_pb2.WatchRequest.SerializeToString,
             response_deserializer=cache_pb2.WatchResponse.FromString,
         )(metadata=self._metadata())
@@ -201,7 +204,7 @@ class Client:
             await bounded(call.write(cache_pb2.WatchRequest(options=options)), self._silence)
             await bounded(call.write(cache_pb2.WatchRequest(create=create)), self._silence)
             late = loop.time() + (_STATE_TIMEOUT if create.state_first else _START_TIMEOUT)
-            while (r := await self._next(call, address)) is not grpc.aio.EOF:
+            while (r := await self._next(call, address, channel)) is not grpc.aio.EOF:
                 detail = r.WhichOneof("detail")
                 if detail == "created":
                     if self._nodes.cluster not in ("", r.created.cluster_id):
@@ -220,12 +223,12 @@ class Client:
         finally:
             call.cancel()
 
-    async def _next(self, call: Any, address: str) -> Any:
+    async def _next(self, call: Any, address: str, channel: grpc.aio.Channel) -> Any:
         """Returns the next message. A node that is silent for too long is left."""
         try:
             return await bounded(call.read(), self._silence)
         except Silent:
-            await self._nodes.drop(address)
+            await self._nodes.drop(address, channel)
             raise
 
     def _ended(self, e: cache_pb2.Ended, asm: Assembler, address: str, floors: dict[str, int]) -> Exception:

@@ -27,25 +27,34 @@ def _update(u: Update) -> None:
     _print(u.kind.value, u.position, events=events, kvs=_kvs(u.kvs), deleted=[key.decode() for key in u.deleted])
 
 
-async def _run(task: dict[str, Any]) -> None:
+async def _get(client: Client, task: dict[str, Any]) -> None:
+    got = await client.get(task["key"])
+    _print("get", got.position, kvs=_kvs([got.kv] if got.kv else []))
+
+
+async def _list(client: Client, task: dict[str, Any]) -> None:
+    listing = await client.list(between(task["key"], task["range_end"]))
+    _print("list", listing.position, kvs=_kvs(listing.kvs))
+
+
+async def _watch(client: Client, task: dict[str, Any]) -> None:
     start = task["start"]
+    updates = client.watch(
+        between(task["key"], task["range_end"]), state=start == "state",
+        position=Position(**task["position"]) if start == "position" else None,
+        token=base64.b64decode(task["token"]) if start == "token" else None, units=task["units"],
+        conflate=task["conflate_ms"] / 1000,
+    )
+    async for update in updates:
+        _update(update)
+
+
+_OPS = {"get": [_get], "list": [_list], "watch": [_watch], "together": [_watch, _watch, _get]}
+
+
+async def _run(task: dict[str, Any]) -> None:
     async with Client(task["endpoints"]) as client:
-        if task["op"] == "get":
-            got = await client.get(task["key"])
-            _print("get", got.position, kvs=_kvs([got.kv] if got.kv else []))
-            return
-        rng = between(task["key"], task["range_end"])
-        if task["op"] == "list":
-            listing = await client.list(rng)
-            _print("list", listing.position, kvs=_kvs(listing.kvs))
-            return
-        updates = client.watch(
-            rng, state=start == "state", position=Position(**task["position"]) if start == "position" else None,
-            token=base64.b64decode(task["token"]) if start == "token" else None, units=task["units"],
-            conflate=task["conflate_ms"] / 1000,
-        )
-        async for update in updates:
-            _update(update)
+        await asyncio.gather(*(op(client, task) for op in _OPS[task["op"]]))
 
 
 def main() -> None:
