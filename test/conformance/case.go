@@ -15,6 +15,7 @@ const (
 	rangeStart = "/c/"
 	rangeEnd   = "/c0"
 	cluster    = "conformance"
+	rebuilt    = "rebuilt" // the cluster of nodes that were rebuilt
 )
 
 // Task is the task of a client.

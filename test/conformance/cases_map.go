@@ -82,6 +82,40 @@ func answer(s *script) error {
 	return nil
 }
 
+// foreign has all nodes rebuilt but that of the shard map, which still answers.
+func foreign(s *script) error {
+	from, err := s.follow()
+	if err != nil {
+		return err
+	}
+	w, err := began(s)
+	if err != nil {
+		return err
+	}
+	for _, n := range s.nodes {
+		n.rebuilt.Store(n != from)
+	}
+	if err := s.handedOut(1); err != nil {
+		return err
+	}
+	w.end <- nil
+	for { // until the client has the map of the rebuilt nodes, and takes what they send
+		select {
+		case w := <-s.creates:
+			if w.node == from {
+				_ = w.ended(&pb.Ended{Reason: pb.EndReason_END_REASON_UNAVAILABLE})
+				continue
+			}
+			resync := &pb.Sync{Kind: pb.SyncKind_SYNC_KIND_RESYNC, Begin: true, End: true, Revision: 20, Kvs: kvs(20, "z")}
+			_ = errors.Join(w.created(1, 0), w.sync(resync)) // fails when the client has left
+		case <-s.handed:
+			return nil
+		case <-s.ctx.Done():
+			return errors.New("the client took nothing from the rebuilt nodes")
+		}
+	}
+}
+
 func mapCases() []Case {
 	got := Update{Kind: "get", Position: at(50), KVs: []KeyValue{{rangeStart, "50"}}}
 	return []Case{
@@ -115,6 +149,11 @@ func mapCases() []Case {
 				}
 				return w.put(43, "b")
 			},
+		},
+		{
+			Name: "map-foreign", Rule: "follows the shard map at another node when a node turns out to be of another cluster than the map",
+			view: othersFirst,
+			want: []Update{batch(at(42), "a"), unit("resync", Position{rebuilt, 1, 20}, "z")}, script: foreign,
 		},
 	}
 }

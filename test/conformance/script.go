@@ -164,6 +164,15 @@ type node struct {
 	grpc          *grpc.Server
 	serving       sync.WaitGroup
 	mute          atomic.Bool // sends no more signs of life, no shard map, and answers no calls
+	rebuilt       atomic.Bool // belongs to another cluster
+}
+
+// cluster returns the ID of the node's cluster.
+func (n *node) cluster() string {
+	if n.rebuilt.Load() {
+		return rebuilt
+	}
+	return cluster
 }
 
 // unary leaves calls with one answer open at a mute node.
@@ -284,7 +293,7 @@ func token(lineage uint64, revision int64) []byte {
 
 func (w *watch) created(lineage uint64, revision int64) error {
 	return w.send(&pb.WatchResponse{WatchId: w.req.GetWatchId(), Detail: &pb.WatchResponse_Created{Created: &pb.Created{
-		Revision: revision, Lineage: lineage, ClusterId: cluster, Node: w.node.name, ResumeToken: token(lineage, revision),
+		Revision: revision, Lineage: lineage, ClusterId: w.node.cluster(), Node: w.node.name, ResumeToken: token(lineage, revision),
 	}}})
 }
 
@@ -410,7 +419,7 @@ func (m *members) WatchShardMap(_ *pb.WatchShardMapRequest, out pb.ClusterServic
 	for _, n := range m.node.s.nodes {
 		one.Replicas = append(one.Replicas, n.name)
 	}
-	r.Map = &pb.ShardMap{Lineage: 1, Version: 1, ClusterId: cluster, Replicas: nodes, Shards: []*pb.Shard{one}}
+	r.Map = &pb.ShardMap{Lineage: 1, Version: 1, ClusterId: m.node.cluster(), Replicas: nodes, Shards: []*pb.Shard{one}}
 	if !m.node.mute.Load() {
 		if err := out.Send(r); err != nil {
 			return err
@@ -442,5 +451,5 @@ func (m *members) ListMembers(context.Context, *pb.ListMembersRequest) (*pb.List
 
 // Status implements pb.ClusterServiceServer.
 func (m *members) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
-	return &pb.StatusResponse{ClusterId: cluster, Lineage: 1, MapVersion: 1}, nil
+	return &pb.StatusResponse{ClusterId: m.node.cluster(), Lineage: 1, MapVersion: 1}, nil
 }

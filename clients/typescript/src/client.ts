@@ -256,6 +256,7 @@ export class Client {
         let update: Update | undefined;
         if (r.detail?.$case === "created") {
           if (this.#nodes.cluster && this.#nodes.cluster !== r.detail.created.clusterId) {
+            this.#nodes.doubt();
             throw new Leave("the node belongs to another cluster than the shard map", { after: 50 });
           }
           update = assembler.start(r.detail.created);

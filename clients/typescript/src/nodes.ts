@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from "node:crypto";
-import { type ChannelCredentials, Client, type ClientReadableStream, type ClientUnaryCall, credentials, type Metadata, status } from "@grpc/grpc-js";
+import { type ChannelCredentials, Client, type ClientReadableStream, type ClientUnaryCall, credentials, type Metadata, type ServiceError, status } from "@grpc/grpc-js";
 import { ShardwatchError, Silent } from "./errors.js";
 import { type Member, MemberState, type Shard, WatchShardMapRequest, WatchShardMapResponse } from "./proto/shardwatch/v1/cluster.js";
 import type { Range } from "./types.js";
@@ -45,6 +45,7 @@ export class Nodes {
   readonly #boxed = new Map<string, { failures: number; until: number }>();
   #version = 0n;
   #following: ClientReadableStream<WatchShardMapResponse> | undefined; // open calls keep the process alive
+  #heard = false; // from the call that is #following
   #closed = false;
   readonly #silenceMs: number;
 
@@ -159,14 +160,16 @@ export class Nodes {
         for await (const r of this.#messages(call, client, learned)) {
           this.#learn(r);
           learned();
+          this.#heard = true;
           failures = 0;
           tried = [];
           this.praise(address);
         }
       } catch (err) {
         if (err instanceof Silent) this.drop(address, client);
-        if (!this.#closed) this.penalise(address, 0);
+        if (!this.#closed && (err as ServiceError).code !== status.CANCELLED) this.penalise(address, 0);
       } finally {
+        this.#heard = false;
         call.cancel();
       }
       learned(); // watches go on with the endpoints
@@ -174,6 +177,11 @@ export class Nodes {
       tried.push(address);
       if (!this.#closed) await sleep(backoff(failures));
     }
+  }
+
+  /** Has the map followed at another node: a node has turned out to be of another cluster. */
+  doubt(): void {
+    if (this.#heard) this.#following?.cancel();
   }
 
   /**

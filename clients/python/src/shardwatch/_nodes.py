@@ -76,6 +76,7 @@ class Nodes:
         self._boxed: dict[str, tuple[int, float]] = {}  # address: failures in a row, until
         self.version, self.cluster = 0, ""
         self.closed = False
+        self._following: Any = None  # the call whose map we have
 
     def channel(self, address: str) -> grpc.aio.Channel:
         if self.closed:
@@ -170,7 +171,7 @@ class Nodes:
                 while (r := await self._next(call, quiet, channel, learned, silence)) is not grpc.aio.EOF:
                     self._learn(r)
                     learned.set()
-                    failures, tried, quiet = 0, [], _PROBE_EVERY
+                    failures, tried, quiet, self._following = 0, [], _PROBE_EVERY, call
                     self.praise(address)
             except Silent:
                 self.penalise(address, 0)
@@ -180,10 +181,16 @@ class Nodes:
             except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
                 self.penalise(address, 0)
             finally:
+                self._following = None
                 learned.set()  # watches go on with the endpoints
             failures += 1
             tried.append(address)
             await asyncio.sleep(backoff(failures))
+
+    def doubt(self) -> None:
+        """Has the map followed at another node: a node has turned out to be of another cluster."""
+        if self._following:
+            self._following.cancel()
 
     async def _next(self, call: Any, quiet: float, channel: grpc.aio.Channel, learned: asyncio.Event, silence: float) -> Any:
         """Returns the next message of the shard map. Whenever that has been quiet for so many

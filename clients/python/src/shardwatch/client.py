@@ -208,6 +208,7 @@ class Client:
                 detail = r.WhichOneof("detail")
                 if detail == "created":
                     if self._nodes.cluster not in ("", r.created.cluster_id):
+                        self._nodes.doubt()
                         raise Leave("the node belongs to another cluster than the shard map", after=0.05)
                     update = asm.start(r.created)
                     self._nodes.praise(address)
