@@ -37,7 +37,10 @@ func TestPython(t *testing.T) {
 	t.Run("conformance", func(t *testing.T) { conforms(t, client) })
 	t.Run("exit", func(t *testing.T) { exits(t, "get", client) })
 	t.Run("close", func(t *testing.T) {
-		exits(t, "start-now", conformance.Command(python, filepath.Join("testdata", "watch.py")))
+		exits(t, "start-now", conformance.Command(python, filepath.Join("testdata", "watch.py"), "1"))
+	})
+	t.Run("token", func(t *testing.T) { // the map is followed, although there was no token at first
+		exits(t, "map-silent", conformance.Command(python, filepath.Join("testdata", "watch.py"), "2"))
 	})
 	t.Run("chaos", func(t *testing.T) { survives(t, client, 1) })
 }

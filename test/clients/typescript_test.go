@@ -33,7 +33,10 @@ func TestTypeScript(t *testing.T) {
 	t.Run("conformance", func(t *testing.T) { conforms(t, client) })
 	t.Run("exit", func(t *testing.T) { exits(t, "get", client) })
 	t.Run("close", func(t *testing.T) {
-		exits(t, "start-now", conformance.Command("node", filepath.Join("testdata", "watch.mjs"), filepath.Join(dist, "index.js")))
+		exits(t, "start-now", conformance.Command("node", filepath.Join("testdata", "watch.mjs"), filepath.Join(dist, "index.js"), "1"))
+	})
+	t.Run("token", func(t *testing.T) { // the map is followed, although there was no token at first
+		exits(t, "map-silent", conformance.Command("node", filepath.Join("testdata", "watch.mjs"), filepath.Join(dist, "index.js"), "2"))
 	})
 	t.Run("chaos", func(t *testing.T) { survives(t, client, 1) })
 }

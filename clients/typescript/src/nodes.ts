@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from "node:crypto";
-import { type ChannelCredentials, Client, type ClientReadableStream, type ClientUnaryCall, credentials, type Metadata, type ServiceError, status } from "@grpc/grpc-js";
+import { type ChannelCredentials, Client, type ClientReadableStream, type ClientUnaryCall, credentials, type Metadata, status } from "@grpc/grpc-js";
 import { ShardwatchError, Silent } from "./errors.js";
 import { type Member, MemberState, type Shard, WatchShardMapRequest, WatchShardMapResponse } from "./proto/shardwatch/v1/cluster.js";
 import type { Range } from "./types.js";
@@ -147,17 +147,8 @@ export class Nodes {
     while (!this.#closed) {
       const address = this.pick(undefined, [], tried);
       const client = this.client(address);
-      const call = client.makeServerStreamRequest(
-        "/shardwatch.v1.ClusterService/WatchShardMap",
-        (r: WatchShardMapRequest) => Buffer.from(WatchShardMapRequest.encode(r).finish()),
-        (b) => WatchShardMapResponse.decode(b),
-        WatchShardMapRequest.create(),
-        metadata(),
-      );
-      call.on("error", () => {});
-      this.#following = call;
       try {
-        for await (const r of this.#messages(call, client, learned)) {
+        for await (const r of this.#messages(client, metadata(), learned)) {
           this.#learn(r);
           learned();
           this.#heard = true;
@@ -166,15 +157,14 @@ export class Nodes {
           this.praise(address);
         }
       } catch (err) {
+        // Neither a token function that fails nor our own cancel is a fault of the node.
+        const failed = err instanceof Error && "code" in err && typeof err.code === "number" && err.code !== status.CANCELLED;
         if (err instanceof Silent) this.drop(address, client);
-        if (!this.#closed && (err as ServiceError).code !== status.CANCELLED) this.penalise(address, 0);
-      } finally {
-        this.#heard = false;
-        call.cancel();
+        if (err instanceof Silent || failed) this.penalise(address, 0);
       }
       learned(); // watches go on with the endpoints
       failures++;
-      tried.push(address);
+      tried = [...tried.filter((a) => a !== address), address];
       if (!this.#closed) await sleep(backoff(failures));
     }
   }
@@ -188,17 +178,31 @@ export class Nodes {
    * Yields the messages of the shard map. Whenever it is quiet, the node is asked whether it is there: a
    * map that does not change sends nothing, and a large one takes a while.
    */
-  async *#messages(call: AsyncIterable<WatchShardMapResponse>, client: Client, learned: () => void): AsyncGenerator<WatchShardMapResponse> {
-    const messages = call[Symbol.asyncIterator]();
-    for (let quiet = this.#silenceMs; ; quiet = probeEvery) {
-      const next = messages.next();
-      while (!(await settles(next, quiet))) {
-        await this.#probe(client);
-        learned(); // watches start with the endpoints
+  async *#messages(client: Client, metadata: Metadata, learned: () => void): AsyncGenerator<WatchShardMapResponse> {
+    const call = client.makeServerStreamRequest(
+      "/shardwatch.v1.ClusterService/WatchShardMap",
+      (r: WatchShardMapRequest) => Buffer.from(WatchShardMapRequest.encode(r).finish()),
+      (b) => WatchShardMapResponse.decode(b),
+      WatchShardMapRequest.create(),
+      metadata,
+    );
+    call.on("error", () => {});
+    this.#following = call;
+    try {
+      const messages = (call as AsyncIterable<WatchShardMapResponse>)[Symbol.asyncIterator]();
+      for (let quiet = this.#silenceMs; ; quiet = probeEvery) {
+        const next = messages.next();
+        while (!(await settles(next, quiet))) {
+          await this.#probe(client);
+          learned(); // watches start with the endpoints
+        }
+        const got = await next;
+        if (got.done) return;
+        yield got.value;
       }
-      const { done, value } = await next;
-      if (done) return;
-      yield value;
+    } finally {
+      this.#heard = false;
+      call.cancel();
     }
   }
 

@@ -176,15 +176,15 @@ class Nodes:
             except Silent:
                 self.penalise(address, 0)
                 await self.drop(address, channel)
-            except Leave:
-                pass  # what closed the connection has penalised the node
             except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
                 self.penalise(address, 0)
+            except Exception:
+                pass  # the connection was closed, or there is no token: reads and watches report that
             finally:
                 self._following = None
                 learned.set()  # watches go on with the endpoints
             failures += 1
-            tried.append(address)
+            tried = [a for a in tried if a != address] + [address]
             await asyncio.sleep(backoff(failures))
 
     def doubt(self) -> None:
