@@ -38,5 +38,10 @@ func TestTypeScript(t *testing.T) {
 	t.Run("token", func(t *testing.T) { // the map is followed, although there was no token at first
 		exits(t, "map-silent", conformance.Command("node", filepath.Join("testdata", "watch.mjs"), filepath.Join(dist, "index.js"), "2"))
 	})
+	t.Run("keys that are not UTF-8", func(t *testing.T) {
+		if err := in(".", "node", filepath.Join("testdata", "mirror.mjs"), filepath.Join(dist, "index.js")); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("chaos", func(t *testing.T) { survives(t, client, 1) })
 }

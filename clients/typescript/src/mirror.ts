@@ -1,16 +1,30 @@
+import { isUtf8 } from "node:buffer";
 import type { Client } from "./client.js";
 import type { KeyValue, Position, Range, Update } from "./types.js";
 
 /** What has become of a key: before is undefined if it is new, after if it was deleted. */
 export interface Change {
+  /** The name, as in Mirror.data; before and after have the bytes. */
   readonly key: string;
   readonly before: KeyValue | undefined;
   readonly after: KeyValue | undefined;
 }
 
+/**
+ * Returns the name of a key. Keys that are not UTF-8 must not get the name of another one: their bytes
+ * from 0x80 on become lone surrogates, which are in no UTF-8.
+ */
+function nameOf(key: Buffer): string {
+  if (isUtf8(key)) return key.toString();
+  return key.toString("latin1").replace(/[\x80-\xff]/g, (c) => String.fromCharCode(0xdc00 + c.charCodeAt(0)));
+}
+
 /** A copy of a range. changes applies what arrives, and yields the differences. */
 export class Mirror {
-  /** The keys, by their name as UTF-8. */
+  /**
+   * The keys, by their name as UTF-8. In the name of a key that is not UTF-8, each byte from 0x80 to
+   * 0xff is a code unit from 0xdc80 to 0xdcff.
+   */
   readonly data = new Map<string, KeyValue>();
   /** undefined: nothing has arrived yet. */
   position: Position | undefined;
@@ -30,9 +44,9 @@ export class Mirror {
   #apply(u: Update): Change[] {
     const after = new Map<string, KeyValue | undefined>();
     if (u.kind === "state" || u.kind === "resync") for (const key of this.data.keys()) after.set(key, undefined);
-    for (const key of u.deleted) after.set(key.toString(), undefined);
-    for (const kv of u.kvs) after.set(kv.key.toString(), kv);
-    for (const e of u.events) after.set(e.kv.key.toString(), e.deleted ? undefined : e.kv);
+    for (const key of u.deleted) after.set(nameOf(key), undefined);
+    for (const kv of u.kvs) after.set(nameOf(kv.key), kv);
+    for (const e of u.events) after.set(nameOf(e.kv.key), e.deleted ? undefined : e.kv);
     const changes: Change[] = [];
     for (const [key, now] of [...after].sort(([a], [b]) => (a < b ? -1 : 1))) {
       const before = this.data.get(key);
