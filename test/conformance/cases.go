@@ -158,6 +158,8 @@ func readCases() []Case {
 				switch from := string(r.list.GetKey()); {
 				case from == rangeStart: // again, from the beginning
 					r.chunks = []*pb.ListResponse{page("a", "b"), page("c")}
+				case from == rangeStart+"b" && r.list.GetRevision() == 50:
+					r.chunks = []*pb.ListResponse{page("b", "c")}
 				case from > rangeStart+"b" && from <= rangeStart+"c" && r.list.GetRevision() == 50:
 					r.chunks = []*pb.ListResponse{page("c")}
 				default:
