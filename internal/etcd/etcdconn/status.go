@@ -4,12 +4,19 @@ import (
 	"context"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/metadata"
 )
 
 // Status returns the status of one of etcd's members, under the account of this client. Alarms
 // are those of the cluster.
 func (c *Conns) Status(ctx context.Context) (status *etcdserverpb.StatusResponse, err error) {
 	err = c.Call(ctx, "read etcd's status", c.cfg.CallTimeout, func(ctx context.Context) (err error) {
+		if asked, ok := metadata.FromOutgoingContext(ctx); ok { // a member tells its status without a leader, too
+			asked = asked.Copy()
+			asked.Delete(rpctypes.MetadataRequireLeaderKey)
+			ctx = metadata.NewOutgoingContext(ctx, asked)
+		}
 		status, err = c.Maintenance.Status(ctx, &etcdserverpb.StatusRequest{})
 		return err
 	})
