@@ -30,6 +30,9 @@ type ScanOptions struct {
 	Limit int64
 	// KeysOnly lets other nodes leave the values out.
 	KeysOnly bool
+	// Fetched is called with each key of another node before fn; nil: it is not. Scan stops at its first error.
+	// The budget has such a key only until fn returns.
+	Fetched func(*kv.KeyValue) error
 }
 
 // Scan calls fn with the keys in order, as they are held, and returns how many
@@ -43,13 +46,22 @@ func (g *Reading) Scan(ctx context.Context, o ScanOptions, fn func(*kv.KeyValue)
 		}
 		return fn(item)
 	}
+	fetched := each
+	if o.Fetched != nil {
+		fetched = func(item *kv.KeyValue) error {
+			if err := o.Fetched(item); err != nil {
+				return err
+			}
+			return each(item)
+		}
+	}
 	for i := range g.parts {
 		p := &g.parts[i]
 		var n int64
 		if p.snapshot != nil {
 			n, err = p.scan(left, each)
 		} else {
-			n, err = g.scanRemote(ctx, p, left, o.KeysOnly, each)
+			n, err = g.scanRemote(ctx, p, left, o.KeysOnly, fetched)
 			err = g.retriable(err)
 		}
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -148,6 +149,17 @@ func TestScan(t *testing.T) {
 			if err != nil || keys != c.want || count != int64(len(c.want)) {
 				t.Errorf("%v: %q of %d, %v", c.r, keys, count, err)
 			}
+		}
+		fetched := ""
+		keys, _, err := scan(t.Context(), r, router.ReadRequest{}, router.ScanOptions{Fetched: func(item *kv.KeyValue) error {
+			fetched += string(item.Key())
+			return nil
+		}})
+		if err != nil || fetched == "" || len(fetched) >= len(keys) || !strings.Contains(keys, fetched) {
+			t.Errorf("%q of %q are said to come from another node, %v", fetched, keys, err)
+		}
+		if _, _, err := scan(t.Context(), r, router.ReadRequest{}, router.ScanOptions{Fetched: func(*kv.KeyValue) error { return io.ErrShortBuffer }}); !errors.Is(err, io.ErrShortBuffer) {
+			t.Errorf("without room for a key of another node: %v", err)
 		}
 		h.Commit(cachetest.Delete("e"), cachetest.Delete("b"))
 		stop := errors.New("enough")

@@ -234,7 +234,8 @@ type list struct {
 	buffers mem.BufferSlice // of the chunks that are complete
 	own     int64           // bytes in buffers
 
-	kept, taken int64 // bytes of the keys of keep, and what is taken of the budget for them
+	kept, taken int64         // bytes of the keys of keep, and what is taken of the budget for them
+	taker       budget.Client // has taken; a token may end meanwhile
 
 	turns *fair.Turns     // nil: it needs no turn
 	ctx   context.Context //nolint:containedctx // ends the wait for the turn
@@ -344,12 +345,15 @@ func (l *list) turn() (err error) {
 // keepStep is how many bytes keep takes from the budget at a time.
 const keepStep = 256 << 10
 
-// keep counts a key of another node that is held until leave.
+// keep counts a key of another node that is held until leave. It fails with a *kv.LimitError.
 func (l *list) keep(item *kv.KeyValue) error {
 	l.kept += int64(len(item.Encoded()))
 	for l.kept > freeAnswer && l.kept > l.taken {
-		if err := l.s.budget.Take(l.holder(), budget.Fetches, keepStep, l.taken); err != nil {
-			return final{wire.Status(err)}
+		if l.taken == 0 {
+			l.taker = l.holder()
+		}
+		if err := l.s.budget.Take(l.taker, budget.Fetches, keepStep, l.taken); err != nil {
+			return err
 		}
 		l.taken += keepStep
 	}
@@ -362,7 +366,7 @@ func (l *list) leave() {
 		l.left()
 	}
 	if l.taken > 0 {
-		l.s.budget.Give(l.holder(), budget.Fetches, l.taken)
+		l.s.budget.Give(l.taker, budget.Fetches, l.taken)
 	}
 }
 

@@ -70,7 +70,8 @@ const turnKeys = 1000
 // the limit.
 //
 // Keys that are sorted or filtered are looked at before the first is added: that takes turns, too, so that only
-// the lists whose turn it is hold more than turnKeys of them. Those of other nodes count against the budget.
+// the lists whose turn it is hold more than turnKeys of them. Those of other nodes count against the budget; when that
+// has no room, etcd sorts.
 func (s selection) scan(ctx context.Context, reading *router.Reading, l *list) (count int64, more bool, err error) {
 	limit := max(0, s.r.GetLimit())
 	o := router.ScanOptions{KeysOnly: s.form() == wire.KeyItem}
@@ -86,17 +87,19 @@ func (s selection) scan(ctx context.Context, reading *router.Reading, l *list) (
 		o.Limit = limit + 1
 	}
 	var found []*kv.KeyValue
-	here, looked := reading.Here(), 0
+	looked := 0
+	o.Fetched = func(item *kv.KeyValue) error {
+		if !s.keeps(item) {
+			return nil
+		}
+		return l.keep(item)
+	}
 	count, err = reading.Scan(ctx, o, func(item *kv.KeyValue) (err error) {
 		if looked++; looked%turnKeys == 0 {
 			err = l.turn()
 		}
-		if err != nil || !s.keeps(item) {
-			return err
-		}
-		found = append(found, item)
-		if !here {
-			err = l.keep(item)
+		if err == nil && s.keeps(item) {
+			found = append(found, item)
 		}
 		return err
 	})
