@@ -33,6 +33,8 @@ type Config struct {
 	OpenQueue *fair.Gate
 	// Budget bounds the memory that clients can make the node hold; nil: no bound.
 	Budget *budget.Budget
+	// Turns are those of large work.
+	Turns *fair.Turns
 	// Stopping is closed when no watch may begin any more.
 	Stopping <-chan struct{}
 	// Happened is called with events of watches for operators. It must not

@@ -143,7 +143,8 @@ func (s *service) listRequest(r *shardwatchv1.ListRequest, here history) (req ro
 
 // copiedChunk bounds a chunk of a list whose keys are copied for it alone, in bytes. Others hold keys that
 // the node holds anyway.
-const copiedChunk = 64 << 10
+// One takes some 0.3 ms to copy.
+const copiedChunk = 16 << 10
 
 // sendPage sends the keys of a page, and returns the first key of the next one; "": this
 // is the last. Chunks of keys without values, or from other nodes, count against the caller's share of the
@@ -159,7 +160,21 @@ func (s *service) sendPage(ctx context.Context, caller *authz.Caller, reading *r
 	if copied {
 		options.ChunkBytes = min(options.ChunkBytes, copiedChunk)
 	}
-	holder := authz.Holder(ctx, caller)
+	holder, leave := authz.Holder(ctx, caller), func() {}
+	turn := func() error { return nil }
+	if copied && reading.Here() { // each chunk is copied in the client's turn
+		turn = func() error {
+			end, err := s.api.cfg.Turns.Take(ctx, holder.Name)
+			if err == nil {
+				leave = end
+			}
+			return err
+		}
+	}
+	if err := turn(); err != nil {
+		return "", err
+	}
+	defer func() { leave() }()
 	err = reading.Each(ctx, options, func(chunk []*kv.KeyValue) error {
 		if limit > 0 {
 			if int64(len(chunk)) > left {
@@ -178,7 +193,12 @@ func (s *service) sendPage(ctx context.Context, caller *authz.Caller, reading *r
 			}
 			defer s.api.cfg.Budget.Give(holder, budget.Lists, size)
 		}
-		return out.SendMsg(wire.ListChunk(reading.Revision, of, chunk))
+		leave()
+		leave = func() {}
+		if err := out.SendMsg(wire.ListChunk(reading.Revision, of, chunk)); err != nil {
+			return err
+		}
+		return turn()
 	})
 	return next, err //nolint:wrapcheck // the caller makes a status of it
 }

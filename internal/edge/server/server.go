@@ -90,7 +90,7 @@ func New(cfg Config) (*Server, error) {
 	s.webPumps.Turn = s.webTurn
 	s.native = native.New(native.Config{
 		Router: cfg.Router, Callers: s.callers, Guard: cfg.Guard, Access: cfg.Access, Audit: cfg.Audit, OpenQueue: cfg.OpenQueue,
-		Budget: cfg.Budget, Stopping: s.stopping, Happened: cfg.Happened, Self: cfg.Self,
+		Budget: cfg.Budget, Turns: cfg.Turns, Stopping: s.stopping, Happened: cfg.Happened, Self: cfg.Self,
 		MaxWatchesPerStream: cfg.MaxWatchesPerStream, MaxResyncs: cfg.MaxResyncs, ResyncRate: cfg.ResyncRate, Patience: cfg.Patience,
 		FragmentBytes: cfg.FragmentBytes, ProgressInterval: cfg.ProgressInterval,
 	})
