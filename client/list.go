@@ -191,7 +191,7 @@ func (l *Listing) attempt(n *nodes.Node, a *calls.Attempts, yield func(KeyValue,
 
 // request asks for what is missing. A page that broke is asked for again whole, as its
 // token, and the next one, belong to the range as it was. Without a limit the range starts at
-// the last key that was yielded: behind it may be no more, and nodes refuse an empty range.
+// the last key that was yielded: there may be no key after it, and nodes refuse an empty range.
 func (l *Listing) request() *pb.ListRequest {
 	r := l.rng
 	req := &pb.ListRequest{

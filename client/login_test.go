@@ -144,7 +144,7 @@ func TestWritesOutlastASlowLogin(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all but one have waited in vain", func() bool { return late.Load() >= writes-1 })
+	eventually(t, "all but one have waited until their attempt ended", func() bool { return late.Load() >= writes-1 })
 	release()
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
-// A call that waits in vain for the login of another one is tried again, and its own node,
+// A call that waits too long for the login of another one is tried again, and its own node,
 // which was not asked, is not blamed. The end of the call itself keeps its cause.
 func TestAWaitForAnotherLoginIsTriedAgain(t *testing.T) {
 	l := NewLogin("ann", func() (string, error) { return "secret", nil })
