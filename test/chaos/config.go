@@ -78,7 +78,7 @@ func Defaults() Config {
 	return Config{
 		Cycles: 20, Faults: []string{"kill"}, Seed: 1,
 		Duration: 20 * time.Second, Short: 1,
-		Rate: 650, MinRate: 500,
+		Rate: 350, MinRate: 200,
 		Watches: 500, Clients: 10, Mix: Mix{Prefixes: 25, Everything: 5},
 		APIs: APIs(), Passed: 15, Big: 1, Joiners: 4, Compact: true,
 		Nodes: 5, Shards: 3, Replicas: 3, AutoOwners: true, Members: 1, Window: 30 * time.Second,
