@@ -63,6 +63,11 @@ func (m *Map) Shard(id ID) (Shard, bool) {
 	return Shard{}, false
 }
 
+// Holds reports whether the node is a replica of some shard.
+func (m *Map) Holds(n NodeID) bool {
+	return slices.ContainsFunc(m.Shards, func(s Shard) bool { return slices.Contains(s.Replicas, n) })
+}
+
 // Clone returns a copy that shares nothing with m. The clone of nil is nil.
 func (m *Map) Clone() *Map {
 	if m == nil {

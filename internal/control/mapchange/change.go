@@ -226,7 +226,7 @@ func (r Drain) change(c *Cluster) (shard.Change, []*RefusedError, error) {
 	}
 	var fresh []shard.NodeID
 	for _, n := range r.Nodes {
-		if _, err := c.memberNamed("nodes", n); err != nil && !c.holds(n) {
+		if _, err := c.memberNamed("nodes", n); err != nil && !c.Map.Holds(n) {
 			return nil, nil, err
 		}
 		if !c.Map.IsDrained(n) {

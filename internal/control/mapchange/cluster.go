@@ -80,11 +80,6 @@ func (c *Cluster) memberNamed(field string, node shard.NodeID) (shard.Member, er
 	return shard.Member{}, &kv.InvalidError{Field: field, Reason: fmt.Sprintf("there is no node %q; there are %s", node, names(known))}
 }
 
-// holds reports whether the node has a shard, as the map says.
-func (c *Cluster) holds(node shard.NodeID) bool {
-	return slices.ContainsFunc(c.Map.Shards, func(s shard.Shard) bool { return slices.Contains(s.Replicas, node) })
-}
-
 // takes reports whether the member can have shards.
 func (c *Cluster) takes(m *shard.Member) bool {
 	return (m.State == shard.Alive || m.State == shard.Suspect) && !m.Draining && !c.Map.IsDrained(m.Name)

@@ -209,7 +209,7 @@ func TestOneReportIsNoSurvey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &Placement{maps: new(versions)}
 		l := &leader{raftRun: &raftRun{Placement: p, r: new(raft.Raft)}}
-		if !l.knowsCopies([]shard.Member{{Draining: true}}) {
+		if !l.knowsCopies(new(shard.Map), []shard.Member{{Draining: true}}) {
 			t.Error("waits for reports that never come")
 		}
 		p.cfg.Members = func() []shard.Member {
@@ -222,15 +222,21 @@ func TestOneReportIsNoSurvey(t *testing.T) {
 			return out
 		}
 		l.askReport(t.Context(), "a")
-		if l.reported() == nil || l.knowsCopies([]shard.Member{{Draining: true}}) {
+		if l.reported() == nil || l.knowsCopies(new(shard.Map), []shard.Member{{Draining: true}}) {
 			t.Error("one report is taken for all")
+		}
+		m := &shard.Map{Shards: []shard.Shard{{Replicas: []shard.NodeID{"b"}}}, Drained: []shard.NodeID{"a", "b"}}
+		for node, waits := range map[shard.NodeID]bool{"a": false, "b": true, "c": false} {
+			if l.knowsCopies(m, []shard.Member{{Name: node}}) == waits {
+				t.Errorf("a and b drain by the map, b has a shard: waits for reports because of %s: %v", node, !waits)
+			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer cancel()
 		go l.askReports(ctx)
 		synctest.Wait()
-		if !l.knowsCopies([]shard.Member{{Draining: true}}) {
+		if !l.knowsCopies(new(shard.Map), []shard.Member{{Draining: true}}) {
 			t.Error("all nodes were asked, and it waits")
 		}
 	})

@@ -110,7 +110,7 @@ func (l *leader) placeShards(ctx context.Context) {
 				l.log.Warn("cannot found the cluster yet, retrying", "err", err)
 				told = err.Error()
 			}
-		} else if members, now := l.ourMembers(), time.Now(); l.knowsCopies(members) { // else askReports notifies members
+		} else if members, now := l.ourMembers(), time.Now(); l.knowsCopies(m, members) { // else askReports notifies members
 			h = h.Observe(m, members, l.reported(), now)
 			d := rules.Decide(m, members, h, now)
 			again = d.Again

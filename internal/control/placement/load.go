@@ -47,13 +47,14 @@ func (l *leader) reported() *planner.Reports {
 }
 
 // knowsCopies reports whether this leader has asked all nodes for reports, if it asks any, or none of
-// the members drains. Before that, copies that load look like whole ones, and nodes that were not
+// the members with copies drains. Before that, copies that load look like whole ones, and nodes that were not
 // asked like those that do not answer: a node that drains could give up the last whole copy of a shard.
 // After the end of a node nothing waits for reports.
-func (l *leader) knowsCopies(members []shard.Member) bool {
+func (l *leader) knowsCopies(m *shard.Map, members []shard.Member) bool {
 	l.reportMu.Lock()
 	defer l.reportMu.Unlock()
-	return l.surveyed || l.cfg.Reports == nil || !slices.ContainsFunc(members, func(m shard.Member) bool { return m.Draining })
+	drains := func(n shard.Member) bool { return n.Draining || m.IsDrained(n.Name) && m.Holds(n.Name) }
+	return l.surveyed || l.cfg.Reports == nil || !slices.ContainsFunc(members, drains)
 }
 
 // awaitFills has those asked often that were given shards lately.
