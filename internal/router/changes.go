@@ -161,7 +161,7 @@ func (g *Reading) Changes(ctx context.Context, since kv.Revision) (_ *Body, err 
 		case errors.As(err, &compacted) && compacted.Requested == since+1:
 			floor = max(floor, compacted.Floor) // the others' may be higher
 		case err != nil:
-			return nil, err
+			return nil, g.retriable(err)
 		default:
 			out.sections = append(out.sections, section{items: found.Changed})
 			out.deleted = append(out.deleted, found.Deleted...)

@@ -189,9 +189,11 @@ func TestChangesOfSeveralShards(t *testing.T) {
 			return nil, wire.Status(&kv.CompactedError{Requested: now, Floor: now + 5})
 		}
 		n.pretend.Shards[1].Replicas = []shard.NodeID{"x"}
-		if _, err = changes(router.ReadRequest{Range: away}, since); !errors.As(err, &gone) || gone.Requested != now || gone.Floor != now+5 {
-			t.Errorf("the revision of the reading itself is gone: %v", err)
+		if _, err = changes(router.ReadRequest{Range: away, Revision: now}, since); !errors.As(err, &gone) || gone.Requested != now || gone.Floor != now+5 {
+			t.Errorf("the requested revision is gone: %v", err)
 		}
+		_, err = changes(router.ReadRequest{Range: away}, since)
+		unavailable(t, "the chosen revision is gone", err, kv.NotReady, "was dropped before it was read")
 		n.pretend.Shards[1].Replicas = []shard.NodeID{"y"}
 		var other *kv.LineageError
 		if _, err = changes(router.ReadRequest{Range: away}, since); !errors.As(err, &other) {

@@ -84,12 +84,13 @@ func (g *Reading) Age() (age time.Duration, known bool) {
 // Read looks again, for changeTimeout, for shards that are split, merged or moved meanwhile. It does so
 // with a later revision when the request names none, and a shard has dropped the state of the one
 // that was chosen: after one revision with many keys (see cache.Config.RootsBytes), or because the
-// shard has just come here.
+// shard has just come here. The last look takes such a shard from another node: while etcd is away, no
+// later revision comes.
 func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 	began := time.Now()
 	var failed time.Time // for the first time
-	for {
-		out, err := r.read(ctx, req, began)
+	for last := false; ; {
+		out, err := r.read(ctx, req, began, last)
 		if err == nil {
 			return out, nil
 		}
@@ -100,12 +101,13 @@ func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 		if failed.IsZero() {
 			failed = time.Now()
 		}
-		if time.Since(failed) > changeTimeout || !wait.Sleep(ctx, changeRetry) {
+		if last || !wait.Sleep(ctx, changeRetry) {
 			if dropped {
 				err = unkept(err)
 			}
 			return nil, err
 		}
+		last = time.Since(failed) > changeTimeout
 	}
 }
 
@@ -129,7 +131,8 @@ func (g *Reading) retriable(err error) error {
 // errReplaced reports that a shard was split, merged or moved while it was read.
 var errReplaced = errors.New("the shard map has changed")
 
-func (r *Router) read(ctx context.Context, req ReadRequest, began time.Time) (*Reading, error) {
+// read looks once. elsewhere has other nodes read shards that have dropped the chosen revision here.
+func (r *Router) read(ctx context.Context, req ReadRequest, began time.Time, elsewhere bool) (*Reading, error) {
 	m, shards, err := r.parts(req.Range)
 	if err != nil {
 		return nil, err
@@ -192,7 +195,7 @@ func (r *Router) read(ctx context.Context, req ReadRequest, began time.Time) (*R
 			}
 		case errors.Is(err, cache.ErrRetired):
 			return nil, fmt.Errorf("%w: %w", errReplaced, Soon(s, err))
-		case errors.As(err, new(*kv.CompactedError)) && req.Revision == 0:
+		case errors.As(err, new(*kv.CompactedError)) && req.Revision == 0 && !elsewhere:
 			behind(homes, homes[i].Progress()) // a serializable read chooses the lowest revision of them
 			return nil, err
 		case errors.As(err, new(*kv.CompactedError)) && !req.Local && len(s.Replicas) > 1:

@@ -494,6 +494,8 @@ func TestAShardElsewhereIsReadFromItsNodes(t *testing.T) {
 			if _, err = g.Hold(t.Context()); !errors.As(err, &c) || c.Floor != 12 {
 				t.Errorf("%s, hold: %v", what, err)
 			}
+			_, err = g.Changes(t.Context(), 7)
+			unavailable(t, what+", changes", err, kv.NotReady, "revision 3 is gone")
 		}
 		n.x.answer, n.y.answer = fail(down), fail(down)
 		_, err = list()
@@ -859,6 +861,29 @@ func TestAReadThatFindsNoKeptRevisionCanBeTriedAgain(t *testing.T) {
 		began = time.Now()
 		if _, err := r.Read(gone, router.ReadRequest{Range: inFirst}); err == nil || time.Since(began) > 0 {
 			t.Errorf("a caller that is gone waited %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// While no shard comes to a later revision, as when etcd is away, a serializable read takes the shard that
+// has dropped the revision of the others from another node, which may have kept it.
+func TestASerializableReadTakesADroppedRevisionFromAnotherNode(t *testing.T) {
+	reading(t, func(t *testing.T, n *reads) {
+		n.pretend.Shards[2].Replicas = []shard.NodeID{"here", "y"}
+		n.x.answer, n.y.answer = n.lists(1, -1), n.lists(1, -1)
+		old := n.h.Now()
+		n.Gate(1).Limit(old)
+		n.h.Commit(deletesOf("i")...)
+		synctest.Wait()
+		g, err := n.r.Read(t.Context(), router.ReadRequest{Serializable: true, MaxStaleness: router.AnyAge})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := keys(t, g, nothing); err != nil || got != "abcdefghij" || g.Revision != old {
+			t.Errorf("%s at %d, %v; want revision %d", got, g.Revision, err, old)
+		}
+		if len(n.y.asked) != 1 || n.y.asked[0].GetRevision() != int64(old) {
+			t.Errorf("y was asked for %v", n.y.asked)
 		}
 	})
 }

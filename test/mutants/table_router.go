@@ -226,11 +226,17 @@ func routerGroup() Group {
 		},
 		{
 			Name: "dropped-revision-read-elsewhere", Bug: "asks another node for a revision that a large transaction has dropped there, too", File: "read.go",
-			Old: `new(*kv.CompactedError)) && req.Revision == 0:`, New: `new(*kv.CompactedError)) && false:`, Tests: "TestAReadOutlivesALargeTransaction",
+			Old: `new(*kv.CompactedError)) && req.Revision == 0 && !elsewhere:`, New: `new(*kv.CompactedError)) && false:`, Tests: "TestAReadOutlivesALargeTransaction",
 		},
 		{
 			Name: "serializable-read-asks-nobody", Bug: "a serializable read chooses the same dropped revision again and again", File: "read.go",
 			Old: `behind(homes, homes[i].Progress())`, New: ``, Tests: "TestAReadOutlivesALargeTransaction",
+		},
+		{
+			Name: "dropped-revision-read-here-alone", Bug: "while etcd is away, a serializable read fails for a revision that another node has", File: "read.go",
+			Old: `last = time.Since(failed) > changeTimeout`, New: `if time.Since(failed) > changeTimeout {
+			return nil, unkept(err)
+		}`, Tests: "TestASerializableReadTakesADroppedRevisionFromAnotherNode",
 		},
 		{
 			Name: "dropped-revision-is-final", Bug: "a read without a revision is told that its revision is gone", File: "read.go",
