@@ -3,6 +3,22 @@ package mutants
 func peerapiGroup() Group {
 	return Group{Package: "internal/data/peerapi", Mutants: []Mutant{
 		{
+			Name: "watcher-outlives-broken-stream", Bug: "a stream that breaks while it sends the state leaves its watcher", File: "follow.go",
+			Old: `	defer func() {
+		if f.watcher != nil { // begin opens it, and may fail afterwards
+			f.watcher.Close()
+		}
+	}()
+	if err := f.begin(ctx); err != nil {
+		return err
+	}
+`, New: `	if err := f.begin(ctx); err != nil {
+		return err
+	}
+	defer f.watcher.Close()
+`, Tests: "TestAStreamThatBreaksInItsBeginning",
+		},
+		{
 			Name: "held-back-all-streams", Bug: "counts streams that hold nothing back", File: "service.go",
 			Old: "n, deferred := f.watcher.Deferred(); deferred {", New: "n, _ := f.watcher.Deferred(); true {", Tests: "TestIdleStreamsAreSentLater",
 		},

@@ -169,10 +169,14 @@ func (f *follower) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if f.watcher != nil { // begin opens it, and may fail afterwards
+			f.watcher.Close()
+		}
+	}()
 	if err := f.begin(ctx); err != nil {
 		return err
 	}
-	defer f.watcher.Close()
 	defer f.srv.enter(f)()
 	pair, leave := f.srv.pairs.join(f.req.GetSession())
 	defer leave()

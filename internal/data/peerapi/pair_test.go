@@ -317,6 +317,27 @@ func TestStreamsComeAndGo(t *testing.T) {
 	}
 }
 
+// A stream that its follower leaves before it has the state leaves no watcher: the cache would not
+// rest again.
+func TestAStreamThatBreaksInItsBeginning(t *testing.T) {
+	h := cachetest.New()
+	for i := range 64 { // more than the windows of the connection take
+		h.Commit(cachetest.Put(fmt.Sprint("a", i), strings.Repeat("x", 256<<10)))
+	}
+	r := start(t, h, options{})
+	ctx, leave := context.WithCancel(t.Context())
+	_, m, err := r.follows(ctx, func(f *peerv1.FollowRequest) { f.FromRevision, f.WantState = 0, true })
+	if err != nil || m.GetBegin() == nil {
+		t.Fatalf("%v, %v; want the beginning", m, err)
+	}
+	home := r.node.Replica(1)
+	if n := home.Status().Watchers; n != 1 {
+		t.Fatalf("%d watchers while the state is sent, want 1", n)
+	}
+	leave()
+	testkit.Eventually(t, "the watcher ends", func() bool { return home.Status().Watchers == 0 })
+}
+
 // What one session follows is not reported to another, and without a session nothing is.
 // No two heartbeats have one session.
 func TestSessionsAreApart(t *testing.T) {
