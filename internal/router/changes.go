@@ -124,7 +124,7 @@ func (g *Reading) Hold(ctx context.Context) (_ *Body, err error) {
 			continue
 		}
 		var items []*kv.KeyValue
-		if _, err := g.scanRemote(ctx, p, 0, false, func(item *kv.KeyValue) error {
+		if _, err := g.scanRemote(ctx, p, 0, false, func() {}, func(item *kv.KeyValue) error {
 			items = append(items, item)
 			return nil
 		}); err != nil {

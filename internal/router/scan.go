@@ -33,6 +33,8 @@ type ScanOptions struct {
 	// Fetched is called with each key of another node before fn; nil: it is not. Scan stops at its first error.
 	// The budget has such a key only until fn returns.
 	Fetched func(*kv.KeyValue) error
+	// Waits is called before Scan waits for another node, so that the caller can give up its turn; nil: it is not.
+	Waits func()
 }
 
 // Scan calls fn with the keys in order, as they are held, and returns how many
@@ -45,6 +47,10 @@ func (g *Reading) Scan(ctx context.Context, o ScanOptions, fn func(*kv.KeyValue)
 			left--
 		}
 		return fn(item)
+	}
+	waits := o.Waits
+	if waits == nil {
+		waits = func() {}
 	}
 	fetched := each
 	if o.Fetched != nil {
@@ -61,7 +67,7 @@ func (g *Reading) Scan(ctx context.Context, o ScanOptions, fn func(*kv.KeyValue)
 		if p.snapshot != nil {
 			n, err = p.scan(left, each)
 		} else {
-			n, err = g.scanRemote(ctx, p, left, o.KeysOnly, fetched)
+			n, err = g.scanRemote(ctx, p, left, o.KeysOnly, waits, fetched)
 			err = g.retriable(err)
 		}
 		if err != nil {
@@ -103,17 +109,18 @@ func (p *part) scan(limit int64, fn func(*kv.KeyValue) error) (count int64, err 
 }
 
 // scanRemote reads a part that is elsewhere. Readings of one revision share
-// a fetch.
-func (g *Reading) scanRemote(ctx context.Context, p *part, limit int64, keysOnly bool, fn func(*kv.KeyValue) error) (count int64, err error) {
+// a fetch. It calls waits before it waits for the other node.
+func (g *Reading) scanRemote(ctx context.Context, p *part, limit int64, keysOnly bool, waits func(), fn func(*kv.KeyValue) error) (count int64, err error) {
+	waits()
 	key, end := p.rng.Etcd()
 	req := &shardwatchv1.ListRequest{Key: key, RangeEnd: end, KeysOnly: keysOnly, Limit: max(0, limit), Count: true, CountOnly: limit < 0}
 	if g.Revision == 0 || limit < 0 || p.rng.IsSingle() {
-		return g.scanNode(ctx, p, req, fn)
+		return g.scanNode(ctx, p, req, waits, fn)
 	}
 	k := fetchKey{shard: p.shard.ID, lineage: g.Lineage, revision: g.Revision, rng: p.rng, limit: limit, keysOnly: keysOnly}
 	f, leave, err := g.r.fetches.get(ctx, k, func(f *fetch) (err error) {
 		f.load = load{budget: g.r.cfg.Budget, over: g.r.over}
-		f.count, err = g.scanNode(ctx, p, req, func(item *kv.KeyValue) error {
+		f.count, err = g.scanNode(ctx, p, req, func() {}, func(item *kv.KeyValue) error {
 			f.items = append(f.items, item)
 			return f.load.add(ctx, item)
 		})
@@ -131,8 +138,8 @@ func (g *Reading) scanRemote(ctx context.Context, p *part, limit int64, keysOnly
 	return f.count, nil
 }
 
-// scanNode reads a part from another node.
-func (g *Reading) scanNode(ctx context.Context, p *part, req *shardwatchv1.ListRequest, fn func(*kv.KeyValue) error) (count int64, err error) {
+// scanNode reads a part from another node. It calls waits before it waits for the next message.
+func (g *Reading) scanNode(ctx context.Context, p *part, req *shardwatchv1.ListRequest, waits func(), fn func(*kv.KeyValue) error) (count int64, err error) {
 	count = -1
 	err = g.remote(ctx, p.shard, req, func(m *wire.ListMessage) error {
 		for _, item := range m.KVs {
@@ -141,6 +148,7 @@ func (g *Reading) scanNode(ctx context.Context, p *part, req *shardwatchv1.ListR
 			}
 		}
 		count = max(count, m.Count)
+		waits()
 		return nil
 	})
 	if err == nil && count < 0 {

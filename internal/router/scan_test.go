@@ -161,10 +161,17 @@ func TestScan(t *testing.T) {
 		if _, _, err := scan(t.Context(), r, router.ReadRequest{}, router.ScanOptions{Fetched: func(*kv.KeyValue) error { return io.ErrShortBuffer }}); !errors.Is(err, io.ErrShortBuffer) {
 			t.Errorf("without room for a key of another node: %v", err)
 		}
-		h.Commit(cachetest.Delete("e"), cachetest.Delete("b"))
-		stop := errors.New("enough")
+		seen, waited := 0, ""
 		reading, err := r.Read(t.Context(), router.ReadRequest{})
 		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := reading.Scan(t.Context(), router.ScanOptions{Waits: func() { waited += fmt.Sprint(seen) }}, func(*kv.KeyValue) error { seen++; return nil }); err != nil || waited != "3" {
+			t.Errorf("waits for the other node after %s keys, want 3 of 10, %v", waited, err)
+		}
+		h.Commit(cachetest.Delete("e"), cachetest.Delete("b"))
+		stop := errors.New("enough")
+		if reading, err = r.Read(t.Context(), router.ReadRequest{}); err != nil {
 			t.Fatal(err)
 		}
 		for _, at := range []string{"a", "d", "f", "j"} {

@@ -205,9 +205,7 @@ func (a *API) refusal(ctx context.Context, err error) error {
 func (a *API) answer(ctx context.Context, r *etcdserverpb.RangeRequest, reading *router.Reading, now kv.Revision) (*wire.Encoded, error) {
 	how := selectionOf(r)
 	l := a.reads.chunks.list(how.form(), a.holder(ctx))
-	if reading.Here() { // it computes alone
-		l.turns, l.ctx = a.cfg.Turns, ctx
-	}
+	l.turns, l.ctx = a.cfg.Turns, ctx
 	count, more, err := how.scan(ctx, reading, l)
 	if err == nil {
 		err = l.finish()

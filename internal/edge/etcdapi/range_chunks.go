@@ -234,7 +234,7 @@ type list struct {
 	buffers mem.BufferSlice // of the chunks that are complete
 	own     int64           // bytes in buffers
 
-	kept, taken int64         // bytes of the keys of keep, and what is taken of the budget for them
+	kept, taken int64         // bytes of keep, and what is taken of the budget for them
 	taker       budget.Client // has taken; a token may end meanwhile
 
 	turns *fair.Turns     // nil: it needs no turn
@@ -345,9 +345,9 @@ func (l *list) turn() (err error) {
 // keepStep is how many bytes keep takes from the budget at a time.
 const keepStep = 256 << 10
 
-// keep counts a key of another node that is held until leave. It fails with a *kv.LimitError.
-func (l *list) keep(item *kv.KeyValue) error {
-	l.kept += int64(len(item.Encoded()))
+// keep counts bytes that are held until leave. It fails with a *kv.LimitError.
+func (l *list) keep(bytes int) error {
+	l.kept += int64(bytes)
 	for l.kept > freeAnswer && l.kept > l.taken {
 		if l.taken == 0 {
 			l.taker = l.holder()
@@ -360,11 +360,17 @@ func (l *list) keep(item *kv.KeyValue) error {
 	return nil
 }
 
-// leave ends the turn, and gives back what keep has taken.
-func (l *list) leave() {
+// rest ends the turn. The next call of turn waits for another one.
+func (l *list) rest() {
 	if l.left != nil {
 		l.left()
+		l.left = nil
 	}
+}
+
+// leave ends the turn, and gives back what keep has taken.
+func (l *list) leave() {
+	l.rest()
 	if l.taken > 0 {
 		l.s.budget.Give(l.taker, budget.Fetches, l.taken)
 	}

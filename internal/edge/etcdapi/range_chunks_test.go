@@ -347,7 +347,7 @@ func TestKeptKeysAreBounded(t *testing.T) {
 	fill := func() (l *list, kept int, err error) {
 		l = s.list(wire.WholeItem, client)
 		for ; err == nil && kept < 100; kept++ {
-			err = l.keep(listItem(kept, 1, 100<<10))
+			err = l.keep(len(listItem(kept, 1, 100<<10).Encoded()))
 		}
 		return l, kept, err
 	}

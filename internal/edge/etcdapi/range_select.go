@@ -65,16 +65,20 @@ func (s selection) form() wire.ItemForm {
 // turnKeys is after how many keys that are looked at, or compared, a list takes a turn: some 0.05 ms.
 const turnKeys = 1000
 
+// foundBytes is how many bytes a list takes for each key that it has found: a pointer, twice while their
+// slice grows.
+const foundBytes = 16
+
 // scan adds the keys that are answered to l, in that order, and returns
 // how many the range has, selected or not, and whether there are more than
 // the limit.
 //
 // Keys that are sorted or filtered are looked at before the first is added: that takes turns, too, so that only
-// the lists whose turn it is hold more than turnKeys of them. Those of other nodes count against the budget; when that
-// has no room, etcd sorts.
+// the lists whose turn it is hold more than turnKeys of them. A list gives up its turn while it waits for another
+// node: what it holds then counts against the budget. When that has no room, etcd sorts.
 func (s selection) scan(ctx context.Context, reading *router.Reading, l *list) (count int64, more bool, err error) {
 	limit := max(0, s.r.GetLimit())
-	o := router.ScanOptions{KeysOnly: s.form() == wire.KeyItem}
+	o := router.ScanOptions{KeysOnly: s.form() == wire.KeyItem, Waits: l.rest}
 	switch {
 	case s.r.GetCountOnly():
 		count, err = reading.Count(ctx)
@@ -92,16 +96,21 @@ func (s selection) scan(ctx context.Context, reading *router.Reading, l *list) (
 		if !s.keeps(item) {
 			return nil
 		}
-		return l.keep(item)
+		return l.keep(len(item.Encoded()))
+	}
+	place := foundBytes
+	if reading.Here() {
+		place = 0 // it keeps its turn
 	}
 	count, err = reading.Scan(ctx, o, func(item *kv.KeyValue) (err error) {
 		if looked++; looked%turnKeys == 0 {
 			err = l.turn()
 		}
-		if err == nil && s.keeps(item) {
-			found = append(found, item)
+		if err != nil || !s.keeps(item) {
+			return err
 		}
-		return err
+		found = append(found, item)
+		return l.keep(place)
 	})
 	if err == nil {
 		err = s.sort(found, l.turn)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -365,4 +366,65 @@ func TestSortedListsTakeTurns(t *testing.T) {
 	leave()
 	all.Wait()
 	testkit.Eventually(t, "all turns are given back", func() bool { running, waiting := n.api.Waiting(); return running == 0 && waiting == 0 })
+}
+
+// slow is a connection with a node whose streams begin once it is released.
+type slow struct {
+	grpc.ClientConnInterface
+	released chan struct{}
+}
+
+func (c slow) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, options ...grpc.CallOption) (grpc.ClientStream, error) {
+	select {
+	case <-c.released:
+	case <-ctx.Done():
+	}
+	return c.ClientConnInterface.NewStream(ctx, desc, method, options...)
+}
+
+// A list that is sorted takes turns for its keys here when it has others of another node, too. While it waits
+// for that node, it has no turn, and the budget has the keys that it has found.
+func TestSortedListsOfSeveralNodesTakeTurns(t *testing.T) {
+	e := etcdtest.Start(t)
+	const keys = 6000
+	for i := 0; i < keys; i += 100 {
+		var puts []clientv3.Op
+		for k := i; k < i+100; k++ {
+			puts = append(puts, clientv3.OpPut(fmt.Sprintf("/1/%05d", k), ""))
+		}
+		if _, err := e.Client().Txn(within(t)).Then(puts...).Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := e.Client().Put(within(t), "/7", ""); err != nil {
+		t.Fatal(err)
+	}
+	m, b := serving([]string{"/5"}, "here", "there"), budget.New(1<<30)
+	here := startReads(t, "here", m, e.Endpoint(), func(c *etcdapi.Config) { c.Budget = b })
+	there := startReads(t, "there", m, e.Endpoint())
+	other := slow{dialPlain(t, there.peer), make(chan struct{})}
+	here.node.Connect("there", other)
+	leave := here.api.HoldTurns(t)
+	newest := &etcdserverpb.RangeRequest{Key: []byte("/"), RangeEnd: []byte("0"), SortTarget: etcdserverpb.RangeRequest_MOD, SortOrder: etcdserverpb.RangeRequest_DESCEND, Limit: 1}
+	var list sync.WaitGroup
+	list.Go(func() {
+		if got, err := here.kv.Range(within(t), newest); err != nil || len(got.GetKvs()) != 1 || string(got.GetKvs()[0].GetKey()) != "/7" || got.GetCount() != keys+1 {
+			t.Errorf("%v, %v", got, err)
+		}
+	})
+	testkit.Eventually(t, "it waits for its turn", func() bool { _, waiting := here.api.Waiting(); return waiting == 1 })
+	leave()
+	testkit.Eventually(t, "it waits for the other node", func() bool {
+		running, waiting := here.api.Waiting()
+		return running == 0 && waiting == 0 && b.Held(budget.Fetches) > 0
+	})
+	close(other.released)
+	list.Wait()
+	testkit.Eventually(t, "all is given back", func() bool {
+		running, waiting := here.api.Waiting()
+		return running == 0 && waiting == 0 && b.Held(budget.Fetches) == 0
+	})
+	if n := here.etcd.reads.Load(); n != 0 {
+		t.Errorf("etcd was asked %d times", n)
+	}
 }
