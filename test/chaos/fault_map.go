@@ -177,7 +177,7 @@ func scale(ctx context.Context, s *Scene) (heal, error) {
 		}
 	}
 	leave := func(context.Context) error { return errors.Join(soft.Kill(), hard.Kill(), soft.Wipe(), hard.Wipe()) }
-	if err := s.Cluster.await(ctx, "both to own shards", func(m *shard.Map) error { return owns(m, soft, hard) }); err != nil {
+	if err := s.Cluster.await(ctx, "both to have shards", func(m *shard.Map) error { return have(m, soft, hard) }); err != nil {
 		return leave, err
 	}
 	// No shard moves any more: the next changes are about leaving.
@@ -199,10 +199,11 @@ func scale(ctx context.Context, s *Scene) (heal, error) {
 	return leave, err
 }
 
-func owns(m *shard.Map, nodes ...*Node) error {
+// have fails if one of the nodes is no replica of any shard. None need be an owner: that may be few nodes.
+func have(m *shard.Map, nodes ...*Node) error {
 	for _, n := range nodes {
-		if !slices.ContainsFunc(m.Shards, func(s shard.Shard) bool { return string(s.Owner()) == n.Name }) {
-			return fmt.Errorf("%s owns no shard", n.Name)
+		if !m.Holds(shard.NodeID(n.Name)) {
+			return fmt.Errorf("%s has no shard", n.Name)
 		}
 	}
 	return nil
