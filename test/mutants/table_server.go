@@ -3,6 +3,14 @@ package mutants
 func serverGroup() Group {
 	return Group{Package: "internal/edge/server", Mutants: append(serverChecks(), []Mutant{
 		{
+			Name: "drained-clients-come-back", Bug: "clients keep the connection with a node that drains, and come back by it", File: "drain.go",
+			Old: `call.GoAway(); end()`, New: `_ = call; end()`, Tests: "TestADrainingNodeSendsClientsOffTheirConnections",
+		},
+		{
+			Name: "stops-amid-calls", Bug: "cuts calls that have begun", File: "drain.go",
+			Old: `if s.clients.Drain(ctx) != nil {`, New: `if ctx.Err() != nil {`, Tests: "TestCallsEndBeforeTheServer",
+		},
+		{
 			Name: "turn-kept-after-the-handshake", Bug: "keeps a connection's turn after its handshake", File: "handshake.go",
 			Old: "\tnetlimit.Shaken(raw)\n", New: "\t_ = netlimit.Shaken\n", Tests: "TestHandshakesEndTheirTurn",
 		},

@@ -70,6 +70,7 @@ func (d *Drainer) Drain(ctx context.Context) {
 	watches, stop := context.WithDeadline(ctx, began.Add(5*d.cfg.Timeout/6))
 	d.cfg.Server.Drain(watches)
 	stop()
+	d.cfg.Server.Finish(ctx)
 	d.cfg.Save(ctx)
 	if err := d.cfg.Members.Leave(ctx); err != nil {
 		d.cfg.Logger.Warn("leaving the cluster not confirmed by all nodes: they will detect it", "error", err)

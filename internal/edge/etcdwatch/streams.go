@@ -141,7 +141,7 @@ func (x *Streams) Drain() {
 func (x *Streams) Farewells() []farewell.Farewell {
 	var out []farewell.Farewell
 	for _, s := range x.list() {
-		out = append(out, farewell.Farewell{Client: s.from, Watches: s.count(), End: func() { s.fail(etcdview.ErrStopped) }, Open: s.isOpen})
+		out = append(out, farewell.Farewell{Client: s.from, Call: s.ctx, Watches: s.count(), End: func() { s.fail(etcdview.ErrStopped) }, Open: s.isOpen})
 	}
 	return out
 }

@@ -27,6 +27,7 @@ const unreadTimeout = 5 * time.Second
 type Farewell struct {
 	Client  net.Addr // nil: not known
 	Watches int
+	Call    context.Context //nolint:containedctx // of the watch's stream
 	// End ends it: its client resumes on another node, after its last revision. Open reports
 	// whether it has not ended yet: it cannot while its client does not read.
 	End  func()

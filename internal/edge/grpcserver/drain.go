@@ -22,11 +22,8 @@ func (s *Server) Drain(ctx context.Context) error {
 	for c := range s.pending {
 		_ = c.Close()
 	}
-	conns := slices.Collect(maps.Keys(s.conns))
 	s.mu.Unlock()
-	for _, c := range conns {
-		drain(c)
-	}
+	s.GoAway()
 	often := time.NewTicker(drainEvery)
 	defer often.Stop()
 	for {
@@ -43,6 +40,20 @@ func (s *Server) Drain(ctx context.Context) error {
 		}
 	}
 }
+
+// GoAway asks the clients of the open connections to begin no more streams on these. Streams that have
+// begun go on, and new connections are taken.
+func (s *Server) GoAway() {
+	s.mu.Lock()
+	conns := slices.Collect(maps.Keys(s.conns))
+	s.mu.Unlock()
+	for _, c := range conns {
+		drain(c)
+	}
+}
+
+// GoAway is the Server's for the connection of this stream.
+func (s *stream) GoAway() { drain(s.conn) }
 
 // drain ends a connection in peace.
 func drain(c *conn) {

@@ -19,7 +19,7 @@ func (a *API) Farewells(ranges []kv.Range, why error) (out []farewell.Farewell) 
 			if !slices.ContainsFunc(ranges, w.rng.Overlaps) {
 				continue
 			}
-			out = append(out, farewell.Farewell{Client: st.from, Watches: 1, End: func() { w.sendElsewhere(why) }, Open: func() bool { return st.has(w) }})
+			out = append(out, farewell.Farewell{Client: st.from, Call: st.ctx, Watches: 1, End: func() { w.sendElsewhere(why) }, Open: func() bool { return st.has(w) }})
 		}
 	}
 	return out

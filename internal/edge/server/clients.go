@@ -25,14 +25,34 @@ type grpcServer interface {
 type clientServer interface {
 	grpcServer
 	reflection.GRPCServer
+	// Drain takes no more connections, and waits until all calls have ended, or ctx has.
+	Drain(ctx context.Context) error
+}
+
+// grpcGo is grpc-go's server as a clientServer.
+type grpcGo struct{ *grpc.Server }
+
+// Drain implements clientServer.
+func (g grpcGo) Drain(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		g.GracefulStop() // Stop ends it
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // newClientServer returns the server of the client port, without services.
 func (s *Server) newClientServer(creds credentials.TransportCredentials) (clientServer, error) {
 	creds = told(creds, s.cfg.ClientFailed)
 	if s.cfg.GRPCGo {
-		return grpc.NewServer(append(s.options(creds, idleTimeout),
-			grpc.ChainUnaryInterceptor(s.called.unary, s.admitUnary), grpc.StreamInterceptor(s.interceptStream))...), nil
+		return grpcGo{grpc.NewServer(append(s.options(creds, idleTimeout),
+			grpc.ChainUnaryInterceptor(s.called.unary, s.admitUnary), grpc.StreamInterceptor(s.interceptStream))...)}, nil
 	}
 	var web http.Handler
 	if s.gateway != nil { // not the nil of another type

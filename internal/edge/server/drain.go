@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/shardwatch/shardwatch/internal/edge/farewell"
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
@@ -27,7 +29,8 @@ func (s *Server) cutUnread(ctx context.Context, all []farewell.Farewell) {
 // Drain asks every watch to resume on another node, at a pace that the
 // other nodes bear and within half of the time that ctx leaves; the other half
 // is for clients to read it. It refuses new watches at once, and returns when
-// none is left or ctx ends.
+// none is left or ctx ends. Clients are asked to make all next calls on other
+// connections. Call Finish afterwards.
 func (s *Server) Drain(ctx context.Context) {
 	native := s.native.Drain()
 	s.mu.Lock()
@@ -45,6 +48,9 @@ func (s *Server) Drain(ctx context.Context) {
 	all := s.farewells(kv.ShuttingDown())
 	told, late := farewell.Send(ctx, slices.Clone(all), s.pace)
 	told += farewell.EndAll(late)
+	if c, ok := s.clients.(away); ok {
+		c.GoAway() // those without a watch
+	}
 	s.cutUnread(ctx, all)
 	poll := time.NewTicker(farewell.Tick)
 	defer poll.Stop()
@@ -63,11 +69,38 @@ func (s *Server) Drain(ctx context.Context) {
 	}
 }
 
-// farewells returns the watches and streams that have to end, of either API.
+// lastCalls is how long the calls of clients may take after Drain. Streams that never end by themselves
+// wait for all of it: those that renew leases, or watch the node's health.
+const lastCalls = 2 * time.Second
+
+// Finish takes no more connections of clients, and waits until their calls have ended, for lastCalls and
+// until ctx ends at most. Writes and reads that have begun get their answers so: call it while
+// etcd and the caches can still give them.
+func (s *Server) Finish(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lastCalls)
+	defer cancel()
+	if s.clients.Drain(ctx) != nil {
+		s.cfg.Logger.Info("connections closed: some calls of their clients have not ended", "waited", lastCalls)
+	}
+}
+
+// away is a call, or a server, that has clients make their next calls on other connections (GOAWAY:
+// RFC 9113, 6.8). grpc-go's server cannot.
+type away interface{ GoAway() }
+
+// farewells returns the watches and streams that have to end, of either API. Their clients leave the
+// connection, too: where one address stands for several nodes, as that of a Service of Kubernetes does, they
+// would come back to this node by it.
 func (s *Server) farewells(why error) []farewell.Farewell {
 	out := s.native.Farewells([]kv.Range{{}}, why)
 	if s.cfg.Etcd != nil {
 		out = append(out, s.cfg.Etcd.Farewells()...)
+	}
+	for i := range out {
+		if call, ok := grpc.ServerTransportStreamFromContext(out[i].Call).(away); ok {
+			end := out[i].End
+			out[i].End = func() { call.GoAway(); end() }
+		}
 	}
 	return farewell.ByClient(out)
 }

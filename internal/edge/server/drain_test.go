@@ -3,20 +3,28 @@ package server_test
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"net"
+	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
+	"github.com/shardwatch/shardwatch/internal/edge/etcdapi"
 	"github.com/shardwatch/shardwatch/internal/edge/server"
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
@@ -105,6 +113,157 @@ func TestDrainIsPaced(t *testing.T) {
 	gone.Wait()
 	if err := <-knows; err == nil {
 		t.Error("the map is still told")
+	}
+}
+
+// slowEtcd is a connection with etcd whose answers wait until they are released.
+type slowEtcd struct {
+	grpc.ClientConnInterface
+	begun, released chan struct{}
+}
+
+func (c slowEtcd) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.CallOption) error {
+	c.begun <- struct{}{}
+	select {
+	case <-c.released:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// holding is an upstream with such a connection.
+type holding struct {
+	upstream
+	conn slowEtcd
+}
+
+func (h holding) ProxyConn() grpc.ClientConnInterface { return h.conn }
+
+// A call that has begun when the node shuts down gets its answer, though a stream of the same client does not
+// end; a write whose connection is cut may or may not have happened.
+func TestCallsEndBeforeTheServer(t *testing.T) {
+	conn := slowEtcd{begun: make(chan struct{}), released: make(chan struct{})}
+	r := startBoth(t, func(c *server.Config) {
+		ac := etcdapi.Defaults()
+		ac.Router, ac.Etcd, ac.Self = c.Router, holding{upstream{cachetest.New()}, conn}, c.Self
+		var err error
+		if c.Etcd, err = etcdapi.New(ac); err != nil {
+			t.Fatal(err)
+		}
+	})
+	health, err := healthgrpc.NewHealthClient(r.conn).Watch(t.Context(), &healthgrpc.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := health.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	put := make(chan error, 1)
+	go func() {
+		_, err := etcdserverpb.NewKVClient(r.conn).Put(t.Context(), &etcdserverpb.PutRequest{Key: []byte("a")})
+		put <- err
+	}()
+	<-conn.begun
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		r.server.Drain(t.Context())
+		r.server.Finish(t.Context())
+		r.stop()
+	}()
+	testkit.Eventually(t, "it takes no more connections", func() bool {
+		c, err := net.Dial("tcp", r.clients)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	})
+	close(conn.released)
+	if err := <-put; err != nil {
+		t.Errorf("a put that had begun: %v", err)
+	}
+	<-stopped
+	for err == nil {
+		_, err = health.Recv()
+	}
+}
+
+// An etcd client whose only address is that of several nodes, as a Service of Kubernetes is, goes on at another
+// node while one drains: it leaves the connection, by which it would come back.
+func TestADrainingNodeSendsClientsOffTheirConnections(t *testing.T) {
+	if os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" {
+		t.Skip("grpc-go's server sends no GOAWAY while it takes connections")
+	}
+	a, b := startBoth(t), startBoth(t)
+	var to atomic.Pointer[string]
+	to.Store(&a.clients)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var copies sync.WaitGroup
+	t.Cleanup(copies.Wait)
+	t.Cleanup(func() { _ = l.Close() })
+	copies.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			node, err := net.Dial("tcp", *to.Load())
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			for _, c := range [][2]net.Conn{{client, node}, {node, client}} {
+				copies.Go(func() {
+					_, _ = io.Copy(c[0], c[1]) // until either side closes
+					_, _ = client.Close(), node.Close()
+				})
+			}
+		}
+	})
+	const clients, each = 3, 100
+	var events [clients]clientv3.WatchChan
+	for i := range clients {
+		client, err := clientv3.New(clientv3.Config{Endpoints: []string{l.Addr().String()}, Logger: zap.NewNop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		for range each {
+			events[i] = client.Watch(t.Context(), "", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+			if m := <-events[i]; !m.Created {
+				t.Fatal(m)
+			}
+		}
+	}
+	to.Store(&b.clients)
+	a.server.SetPace(1) // all of them take minutes
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var drained sync.WaitGroup
+	drained.Go(func() { a.server.Drain(ctx) })
+	testkit.Eventually(t, "the watches of the first client go on at the other node", func() bool { return b.server.Status().GetWatches() == each })
+	if left := a.server.Status().GetWatches(); left != (clients-1)*each {
+		t.Errorf("%d watches are left, want those of %d clients, %d each", left, clients-1, each)
+	}
+	cancel() // no time is left: all go
+	drained.Wait()
+	testkit.Eventually(t, "all go on", func() bool { return b.server.Status().GetWatches() == clients*each })
+	b.h.Commit(cachetest.Put("a", "new"))
+	for i := range events {
+		got := ""
+		for got != "new" {
+			m, open := <-events[i]
+			if !open {
+				t.Fatalf("a watch of client %d has ended", i)
+			}
+			for _, e := range m.Events {
+				got = string(e.Kv.Value)
+			}
+		}
 	}
 }
 
