@@ -16,7 +16,7 @@ import (
 func loadFaults() []Fault {
 	return []Fault{{
 		Name: "hot", About: "writes to one prefix make the cluster split its shard automatically; after they stop, it merges as many",
-		Stall: 500 * time.Millisecond, Shards: 2, Flags: hotFlags, Inject: heat,
+		Stall: 500 * time.Millisecond, Shards: 12, Flags: hotFlags, Inject: heat, // 12: see hotShards
 	}}
 }
 
@@ -29,14 +29,19 @@ const mostSplits = 2
 const quiet = 25 * time.Second
 
 func hotFlags(c Config) []string {
-	return []string{"--split-events", strconv.Itoa(hotBound(c.Rate, c.Shards)), "--split-after", "10s", "--merge-after", "10s"}
+	shards := hotShards(c)
+	return []string{"--shards", strconv.Itoa(shards), "--split-events", strconv.Itoa(hotBound(c.Rate, shards)), "--split-after", "10s", "--merge-after", "10s"}
 }
+
+// hotShards is the number of shards at first: one for each prefix. With few, as usual, more events would be
+// too many for a shard than two cores can write and watch.
+func hotShards(c Config) int { return max(c.Shards, c.Prefixes) }
 
 // hotBound is the events per second that are too many for a shard: about five times
 // the usual writes of each. So the rate of one is less than the quarter up to
 // which two are merged, and that of two is more, when etcd takes the writes as fast
 // as they are meant to come.
-func hotBound(rate, shards int) int { return max(1, 6*rate/shards) }
+func hotBound(rate, shards int) int { return max(1, 5*rate/shards) }
 
 // heat makes a prefix hot and lets it cool down again.
 func heat(ctx context.Context, s *Scene) (heal, error) {
