@@ -185,7 +185,11 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 		},
 		{
 			Name: "kube-api-restored", Bug: "a node serves what it has of a cluster whose etcd went back", File: "read.go",
-			Old: `if err == nil && now < before {`, New: `if false {`, Tests: "TestARestoredClusterIsNoticed",
+			Old: `case now < before:`, New: `case false:`, Tests: "TestARestoredClusterIsNoticed",
+		},
+		{
+			Name: "kube-api-failure-of-node", Bug: "an apiserver's answer to the node's own request is sent to the client", File: "read.go",
+			Old: `		return 0, object.Later(err)`, New: `		return 0, err`, Tests: "TestAFailureOfTheNodesOwnRequestIsNotTheClients",
 		},
 		{
 			Name: "kube-api-selector-of-get", Bug: "a get is judged with a selector, which it does not apply", File: "request.go",

@@ -186,14 +186,22 @@ func (a *answer) state(ctx context.Context) (*keytree.Snapshot, error) {
 // current returns the newest version of the resource, as an apiserver reads it from etcd. If the
 // cache was ahead of it, etcd was restored: the feed ends, and an apiserver answers. A watch from the
 // cache's version would not show that.
+//
+// A refusal is of this node, not of the client: an apiserver answers the client's own request. After any
+// other failure the client tries again.
 func (a *answer) current(ctx context.Context) (kv.Revision, error) {
 	before := a.f.cache.Progress()
 	now, err := a.s.cfg.Source.Current(ctx, a.f.r)
-	if err == nil && now < before {
+	switch {
+	case err != nil && !source.MayFollow(err):
+		return 0, errUpstream
+	case err != nil:
+		return 0, object.Later(err)
+	case now < before:
 		a.s.feeds.otherHistory(a.f, fmt.Errorf("an apiserver is at version %d, and was at %d", now, before))
 		return 0, errUpstream
 	}
-	return now, err
+	return now, nil
 }
 
 // waitProgress waits until the cache has a version. Of Events no bookmarks come that would show

@@ -274,6 +274,42 @@ func TestARestoredClusterIsNoticed(t *testing.T) {
 	}
 }
 
+// TestAFailureOfTheNodesOwnRequestIsNotTheClients has lists and watches without a version, for which the node
+// asks an apiserver itself. If that refuses, the client's own request is passed on; after another failure
+// the client tries again, and never gets the node's answer, after which an informer lists.
+func TestAFailureOfTheNodesOwnRequestIsNotTheClients(t *testing.T) {
+	var code atomic.Int32
+	to := answering(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("watch") == "" {
+			n := int(code.Load())
+			w.WriteHeader(n)
+			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","reason":"OfTheNode","code":%d}`, n)
+			return
+		}
+		_, _ = w.Write(object.AppendEvent(nil, object.JSON, object.Bookmark, object.NewBookmark(object.JSON, "v1", "Thing", 20, true)))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	s := before(t, to, func(*Config) {})
+	for answered, want := range map[int]int{
+		http.StatusForbidden: http.StatusTeapot, http.StatusNotFound: http.StatusTeapot,
+		http.StatusUnauthorized: http.StatusTooManyRequests, http.StatusRequestTimeout: http.StatusTooManyRequests, http.StatusTooManyRequests: http.StatusTooManyRequests,
+		http.StatusInternalServerError: http.StatusTooManyRequests, http.StatusServiceUnavailable: http.StatusTooManyRequests, http.StatusGatewayTimeout: http.StatusTooManyRequests,
+	} {
+		code.Store(int32(answered))
+		for _, query := range []string{"", "?watch=1", "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"} {
+			r := get("/apis/example.com/v1/things"+query, "")
+			r.Header.Set("Authorization", "Bearer a")
+			w := httptest.NewRecorder()
+			s.ServeHTTP(w, r)
+			if after := w.Header().Get("Retry-After"); w.Code != want || (after != "") != (want == http.StatusTooManyRequests) {
+				t.Errorf("%d for the node, and %q gets %d, Retry-After %q: %s", answered, query, w.Code, after, w.Body)
+			}
+		}
+	}
+}
+
 // TestAResourceThatIsNotServedAnyMoreIsPassedOn has an apiserver answer 404 for a resource that is followed:
 // while it is not ready, as one that has just started, the feed stays; afterwards its watches end, and
 // requests go to the apiserver. A preloaded resource does not take the node out of service.

@@ -361,7 +361,7 @@ func Decisive(err error) bool {
 // aggregated APIs do.
 func MayFollow(err error) bool {
 	switch code := CodeOf(err); code {
-	case http.StatusTooManyRequests, http.StatusGone, http.StatusUnauthorized:
+	case http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusGone, http.StatusUnauthorized:
 		return true
 	default:
 		return (code < 400 || code >= 500) && !errors.Is(err, object.ErrMalformed)

@@ -405,6 +405,7 @@ func TestWhatARefusalIs(t *testing.T) {
 		{http.StatusForbidden, http.StatusOK, true},
 		{http.StatusForbidden, http.StatusInternalServerError, false},
 		{http.StatusNotFound, http.StatusOK, false},
+		{http.StatusRequestTimeout, http.StatusOK, false},
 	} {
 		a := serve(t, map[string]func(http.ResponseWriter, *http.Request){stream: sends(c.code, false), "": sends(c.ready, false)})
 		_, err := collect(t, follow(t, nil, a), kv.FollowRequest{}, progress(12))
