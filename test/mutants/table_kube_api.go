@@ -188,6 +188,10 @@ func (q *request) parseVersion`, Tests: "TestRequestsForAnApiserver",
 			Old: `case now < before:`, New: `case false:`, Tests: "TestARestoredClusterIsNoticed",
 		},
 		{
+			Name: "kube-api-next-form", Bug: "a request that is passed on loads its resource in each encoding", File: "server.go",
+			Old: `if !errors.Is(err, errNotFollowed) {`, New: `if errors.Is(err, context.Canceled) {`, Tests: "TestAPassedRequestLoadsNoOtherEncoding",
+		},
+		{
 			Name: "kube-api-failure-of-node", Bug: "an apiserver's answer to the node's own request is sent to the client", File: "read.go",
 			Old: `		return 0, object.Later(err)`, New: `		return 0, err`, Tests: "TestAFailureOfTheNodesOwnRequestIsNotTheClients",
 		},

@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -152,7 +153,7 @@ func (q *request) parseVersion(query url.Values) bool {
 	return false
 }
 
-// accepted returns the forms of an Accept header that caches have, of a list or of an
+// accepted returns the forms of an Accept header that caches have, each once, of a list or of an
 // object, up to the first that they have not: a client that prefers a table gets it from
 // an apiserver.
 func accepted(headers []string, list bool) (forms []form) {
@@ -165,7 +166,9 @@ func accepted(headers []string, list bool) (forms []form) {
 		if !ok {
 			return forms
 		}
-		forms = append(forms, f)
+		if !slices.Contains(forms, f) {
+			forms = append(forms, f)
+		}
 	}
 	return forms
 }

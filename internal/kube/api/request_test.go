@@ -109,6 +109,7 @@ func TestTheFirstAcceptedFormsCount(t *testing.T) {
 		"*/*": {{enc: object.JSON}},
 		"application/vnd.kubernetes.protobuf, */*": {{enc: object.Protobuf}, {enc: object.JSON}},
 		"application/json;stream=watch":            {{enc: object.JSON}},
+		"application/json, */*":                    {{enc: object.JSON}},
 		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,text/plain": {{enc: object.Protobuf, partial: true}},
 		"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1":                          nil,
 		"application/yaml,application/json":                                                          nil,

@@ -153,6 +153,56 @@ func TestAResourceThatCannotBeFollowedIsPassedOn(t *testing.T) {
 	}
 }
 
+// TestAPassedRequestLoadsNoOtherEncoding has requests in protobuf or JSON that caches cannot answer in either: the
+// resource is held in protobuf alone. An apiserver that has no protobuf of it is asked for JSON.
+func TestAPassedRequestLoadsNoOtherEncoding(t *testing.T) {
+	for _, c := range []struct {
+		path     string
+		protobuf bool // the apiserver has it
+		want     int
+	}{
+		{"things?watch=1&resourceVersion=5", true, http.StatusTeapot}, // it is below the window, and the difference is not known
+		{"things?resourceVersion=5&resourceVersionMatch=Exact", true, http.StatusTeapot},
+		{"things?resourceVersion=0&fieldSelector=spec.a%3Db", true, http.StatusTeapot},
+		{"namespaces/a/things?resourceVersion=0", true, http.StatusTeapot},
+		{"things?resourceVersion=0", true, http.StatusOK},
+		{"things?resourceVersion=0", false, http.StatusOK},
+	} {
+		var asked [2]atomic.Int32 // by encoding
+		to := answering(t, func(w http.ResponseWriter, r *http.Request) {
+			enc := object.JSON
+			if strings.Contains(r.Header.Get("Accept"), object.Protobuf.MediaType()) {
+				enc = object.Protobuf
+			}
+			asked[enc].Add(1)
+			if enc == object.Protobuf && !c.protobuf {
+				w.WriteHeader(http.StatusNotAcceptable)
+				return
+			}
+			w.Header().Set("Content-Type", enc.WatchType())
+			thing, err := object.FromItem(enc, "v1", "Thing", []byte([]string{
+				object.JSON: `{"metadata":{"name":"b","resourceVersion":"12"}}`, object.Protobuf: "\x0a\x07\x0a\x01b\x32\x0212",
+			}[enc]))
+			if err != nil {
+				t.Error(err)
+			}
+			out := object.AppendEvent(nil, enc, object.Added, thing)
+			_, _ = w.Write(object.AppendEvent(out, enc, object.Bookmark, object.NewBookmark(enc, "v1", "Thing", 20, true)))
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		})
+		s := before(t, to, func(*Config) {})
+		r := get("/apis/example.com/v1/"+c.path, "application/vnd.kubernetes.protobuf, */*")
+		r.Header.Set("Authorization", "Bearer a")
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		held := s.feeds.find(source.Resource{Group: "example.com", Version: "v1", Name: "things", Encoding: object.JSON}) != nil
+		if w.Code != c.want || held == c.protobuf || (asked[object.JSON].Load() > 0) == c.protobuf || asked[object.Protobuf].Load() == 0 {
+			t.Errorf("%s with protobuf=%t: %d, JSON held: %t, asked for %d times: %s", c.path, c.protobuf, w.Code, held, asked[object.JSON].Load(), w.Body)
+		}
+	}
+}
+
 // TestARefusedResourceIsNotTriedByEachRequest has an apiserver refuse a resource to the node, or send no objects:
 // the feed that another node asks for ends, and requests are passed on without another try. An apiserver that is
 // not ready, or does not have the resource yet, is asked again.

@@ -208,8 +208,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if allowed {
 		for _, q.form = range q.forms {
 			q.resource.Encoding = q.form.enc
-			if s.answer(w, r, q) {
+			err := s.answer(w, r, q)
+			if err == nil {
 				return
+			}
+			if !errors.Is(err, errNotFollowed) {
+				break // it would be the same in another form, whose resource would be loaded for it
 			}
 		}
 	}
@@ -251,12 +255,12 @@ func (s *Server) mayStill(r *http.Request, q *request) bool {
 	return allowed && status == nil
 }
 
-// answer answers a request in one form. It returns false, and has sent nothing,
-// if another form or an apiserver has to.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, q *request) bool {
+// answer answers a request in one form. It has sent nothing if it returns an error: errNotFollowed if
+// another form may be tried, otherwise errUpstream.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, q *request) error {
 	f := s.feeds.use(q.resource)
 	if f == nil {
-		return false
+		return errNotFollowed
 	}
 	defer f.release()
 	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Patience)
@@ -265,15 +269,15 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, q *request) bool
 	switch {
 	case errors.Is(err, errNotFollowed):
 		s.feeds.refuse(f, err)
-		return false
+		return errNotFollowed
 	case err != nil:
 		s.counts.failed.Add(1)
 		fail(w, object.Later(err))
-		return true
+		return nil
 	case !q.selector.Supports(kind.APIVersion, kind.Kind):
-		return false
+		return errUpstream
 	case q.namespace != "" && f.clusterScoped(ctx):
-		return false // apiservers do not have the path
+		return errUpstream // apiservers do not have the path
 	}
 	a := &answer{s: s, f: f, q: q, kind: kind, client: clientOf(r)}
 	if q.watch {
@@ -283,14 +287,14 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, q *request) bool
 	}
 	switch {
 	case errors.Is(err, errUpstream):
-		return false
+		return errUpstream
 	case err != nil:
 		s.counts.failed.Add(1)
 		fail(w, statusOf(err))
 	default:
 		s.counts.cached.Add(1)
 	}
-	return true
+	return nil
 }
 
 var (
