@@ -136,6 +136,14 @@ func kubeSourceGroup() Group {
 			Old: `case item.ModRevision() <= f.at:`, New: `case false:`, Tests: "TestAStreamedListIsTheStateAtItsBookmark",
 		},
 		{
+			Name: "kube-source-probe-fails", Bug: "a probe that fails ends the watch", File: "probe.go",
+			Old: `if CodeOf(err) != 0 && !MayFollow(err) {`, New: `if CodeOf(err) != 0 {`, Tests: "TestAWatchGoesOnWhileProbesFail",
+		},
+		{
+			Name: "kube-source-probe-refused", Bug: "a resource that is withdrawn is followed for ever", File: "probe.go",
+			Old: `if CodeOf(err) != 0 && !MayFollow(err) {`, New: `if CodeOf(err) < 0 {`, Tests: "TestARefusedProbeEndsTheWatch",
+		},
+		{
 			Name: "kube-source-one-of-a-version", Bug: "of the Events that expire in one version the first is deleted alone", File: "follow.go",
 			Old: `case event.Type == kv.Delete && f.s.r.IsEvents():`, New: `case false:`, Tests: "TestEventsThatExpireTogetherAreAllDeleted",
 		},

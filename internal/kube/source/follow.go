@@ -105,7 +105,7 @@ var errEnough = errors.New("the consumer has had enough")
 // of its own. If none can it fails with a *kv.CompactedError.
 //
 // The range and the lineage of req are the caller's business. Want brings
-// progress within some seconds; see [follower.probe].
+// progress within some seconds; see [prober].
 func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
 		emit := func(u kv.Update) error {
@@ -229,45 +229,40 @@ func (f *follower) run(ctx context.Context) error {
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	defer cancel()
-	start := func(w *watch) {
-		readers.Go(func() { w.read(ctx, arrivals) })
-	}
 	main, err := f.begin(ctx)
 	if err != nil {
 		return err
 	}
-	start(main)
+	readers.Go(func() { main.read(ctx, arrivals) })
 	defer f.req.Want.Serve(f.at, f.ask)()
 	whole := time.NewTimer(wholeAfter)
 	defer whole.Stop()
-	var probe *watch
+	probes := prober{f: f, to: arrivals, running: &readers}
 	for {
-		if probe == nil && f.wants() {
-			if probe, err = f.probe(ctx); err != nil {
-				return err
-			}
-			start(probe)
-		}
+		probes.start(ctx)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-f.asked:
+		case <-probes.pause:
+			probes.pause = nil
 		case <-whole.C:
 			if err := f.release(); err != nil {
 				return err
 			}
 		case a := <-arrivals:
-			if a.err != nil && a.from == probe && a.from != main {
-				probe = nil // its time was over
-				continue
+			switch {
+			case a.from != main:
+				err = probes.arrived(a)
+			case a.err != nil:
+				err = fmt.Errorf("%s: watch %s from %d: %w", f.server, f.s.r, f.at, a.err)
+			default:
+				err = f.take(a.event)
 			}
-			if a.err != nil {
-				return fmt.Errorf("%s: watch %s from %d: %w", f.server, f.s.r, f.at, a.err)
-			}
-			if err := f.take(a.event); err != nil {
+			if err != nil {
 				return err
 			}
-			if len(f.held) > 0 {
+			if len(f.held) > 0 && a.err == nil && a.event.Type != object.Error {
 				whole.Reset(wholeAfter)
 			}
 		}

@@ -16,11 +16,6 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// probeTime is the timeout of a probe. An apiserver sends a bookmark two
-// seconds before the end of a watch (bookmarkFrequency and nextBookmarkTime in
-// k8s.io/apiserver/pkg/storage/cacher).
-const probeTime = 4 * time.Second
-
 // pageItems is the number of items in a page of a list.
 const pageItems = 500
 
@@ -39,19 +34,6 @@ func (f *follower) open(ctx context.Context, query url.Values) (*watch, error) {
 		return nil, err
 	}
 	return &watch{body: resp.Body, frames: object.NewFrames(f.s.r.Encoding, resp.Body, f.s.c.cfg.MaxEventBytes)}, nil
-}
-
-// probe begins a second, short watch after the last emitted event. Its
-// bookmark is progress of the resource: an apiserver sends one at once in no other
-// way, and on a quiet resource a minute passes until the main watch gets one.
-//
-// The list before it has this apiserver ask etcd for its version: bookmarks do
-// not go beyond the version of its own cache, and other writers move the version.
-func (f *follower) probe(ctx context.Context) (*watch, error) {
-	if _, _, err := f.s.c.list(ctx, f.server, f.s.r, url.Values{"limit": {"1"}}); err != nil {
-		return nil, err
-	}
-	return f.watch(ctx, f.at, probeTime)
 }
 
 // load lists, emits the state, and returns the watch that continues after it.

@@ -1,0 +1,115 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kv"
+)
+
+const (
+	// probeTime is the timeout of a probe's watch. An apiserver sends a bookmark two
+	// seconds before the end of a watch (bookmarkFrequency and nextBookmarkTime in
+	// k8s.io/apiserver/pkg/storage/cacher).
+	probeTime = 4 * time.Second
+	// probeWithin is how long an apiserver may take to begin a probe, and again for its watch.
+	probeWithin = 5 * time.Second
+	// probeAgain is the pause after a probe that has failed, or has brought nothing.
+	probeAgain = time.Second
+)
+
+// prober runs probes, one at a time: second, short watches after the last emitted event. The
+// bookmark of one is progress of the resource: an apiserver sends one at once in no other
+// way, and on a quiet resource a minute passes until the main watch gets one.
+//
+// A probe runs beside the main watch. It may hang or fail, as at an apiserver that is overloaded, without
+// an effect on that.
+type prober struct {
+	f       *follower
+	to      chan<- arrival
+	running *sync.WaitGroup
+
+	// Owned by run.
+	now   *watch             // the probe; nil: none runs
+	after kv.Revision        // where it begins
+	end   context.CancelFunc // ends it
+	pause <-chan time.Time   // has a value when the next one may begin; nil: now
+}
+
+// start begins a probe if the consumer waits for progress.
+func (p *prober) start(ctx context.Context) {
+	if p.now != nil || p.pause != nil || !p.f.wants() {
+		return
+	}
+	ctx, p.end = context.WithCancel(ctx)
+	w, after := &watch{}, p.f.at
+	p.now, p.after = w, after
+	p.running.Go(func() { p.f.probe(ctx, w, after, p.to) })
+}
+
+// arrived takes what a probe has sent. It fails if the main watch has to end.
+func (p *prober) arrived(a arrival) error {
+	if a.from != p.now {
+		return nil // it was ended
+	}
+	err := a.err
+	if err == nil {
+		err = p.f.take(a.event)
+		if a.event.Type != object.Error {
+			return err
+		}
+	}
+	if CodeOf(err) != 0 && !MayFollow(err) {
+		return err
+	}
+	over := errors.Is(err, errEnded)
+	if !over {
+		p.f.s.c.cfg.Logger.Debug("probe failed", "resource", p.f.s.r.String(), "error", err)
+	}
+	p.ended(over)
+	return nil
+}
+
+// ended ends the probe. The next one may begin at once if there was progress, and the probe has not failed.
+func (p *prober) ended(well bool) {
+	p.end()
+	if p.now = nil; !well || p.f.at == p.after {
+		p.pause = time.After(probeAgain)
+	}
+}
+
+// probe runs a probe, and sends its events and its failure until ctx ends.
+func (f *follower) probe(ctx context.Context, w *watch, after kv.Revision, to chan<- arrival) {
+	limited, cancel := context.WithCancel(ctx)
+	defer cancel()
+	limit := time.AfterFunc(probeWithin, cancel)
+	defer limit.Stop()
+	opened, err := f.openProbe(limited, after)
+	if err == nil {
+		limit.Reset(probeWithin)
+		*w = *opened
+		w.read(ctx, to)
+		return
+	}
+	if limited.Err() != nil {
+		err = fmt.Errorf("%s: no answer within %v", f.server, probeWithin)
+	}
+	select {
+	case to <- arrival{from: w, err: err}:
+	case <-ctx.Done():
+	}
+}
+
+// openProbe begins the watch of a probe. The list before it has this apiserver ask etcd for its version:
+// bookmarks do not go beyond the version of its own cache, and other writers move the version.
+func (f *follower) openProbe(ctx context.Context, after kv.Revision) (*watch, error) {
+	if _, _, err := f.s.c.list(ctx, f.server, f.s.r, url.Values{"limit": {"1"}}); err != nil {
+		return nil, err
+	}
+	return f.watch(ctx, after, probeTime)
+}

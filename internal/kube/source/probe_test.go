@@ -1,0 +1,158 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/shardwatch/shardwatch/internal/kube/object"
+	"github.com/shardwatch/shardwatch/internal/kv"
+	"github.com/shardwatch/shardwatch/internal/wait"
+)
+
+// isProbe reports whether a watch is a probe's; the main watch has no end.
+func isProbe(query url.Values) bool { return query.Get("timeoutSeconds") != "" }
+
+// asking returns a source of things whose apiserver answers the requests for them with answer, and /readyz with 200.
+func asking(t *testing.T, answer func(r *http.Request, query url.Values) *http.Response) *Source {
+	t.Helper()
+	cfg := Defaults()
+	cfg.Servers = []string{"https://a"}
+	cfg.HTTP = &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+		resp := response(http.StatusOK, "")
+		if r.URL.Path != "/readyz" {
+			resp = answer(r, r.URL.Query())
+		}
+		if err := r.Context().Err(); err != nil {
+			return nil, err
+		}
+		resp.Request = r
+		return resp, nil
+	})}
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Source(Resource{Version: "v1", Name: "things"}, nil)
+}
+
+func response(code int, body string) *http.Response {
+	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {object.JSON.MediaType()}}, Body: io.NopCloser(strings.NewReader(body))}
+}
+
+// streaming returns the answer to a watch that sends what write writes, and stays open until its client ends it.
+func streaming(r *http.Request, write func(w io.Writer)) *http.Response {
+	out, in := io.Pipe()
+	context.AfterFunc(r.Context(), func() { _ = in.CloseWithError(r.Context().Err()) })
+	go write(in)
+	resp := response(http.StatusOK, "")
+	resp.Body = out
+	return resp
+}
+
+func listAt(version int) string {
+	return fmt.Sprintf(`{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[]}`, version)
+}
+
+func sendBookmark(w io.Writer, version int64) {
+	_, _ = w.Write(object.AppendEvent(nil, object.JSON, object.Bookmark, object.NewBookmark(object.JSON, "v1", "Thing", version, false)))
+}
+
+// TestAWatchGoesOnWhileProbesFail has an apiserver that is overloaded: it does not answer the list of a probe,
+// refuses the next two, and breaks the watch of the fourth off. Its watch brings events meanwhile, and ends neither
+// then nor later.
+func TestAWatchGoesOnWhileProbesFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const last = 1 << 20
+		watches, lists, version := 0, 0, 9
+		var events atomic.Int32
+		var before, meanwhile int32 // events when the list that hangs comes, and when it is given up
+		s := asking(t, func(r *http.Request, query url.Values) *http.Response {
+			if query.Get("watch") == "" {
+				lists++
+				switch lists {
+				case 2:
+					before = events.Load()
+					<-r.Context().Done()
+					meanwhile = events.Load()
+				case 3:
+					return response(http.StatusTooManyRequests, "")
+				case 4:
+					return response(http.StatusGatewayTimeout, "")
+				}
+				return response(http.StatusOK, listAt(last))
+			}
+			if isProbe(query) {
+				if lists == 5 {
+					return response(http.StatusOK, string(object.AppendEvent(nil, object.JSON, object.Error, []byte(`{"kind":"Status","apiVersion":"v1","code":500}`))))
+				}
+				return streaming(r, func(w io.Writer) { sendBookmark(w, last) })
+			}
+			watches++
+			return streaming(r, func(w io.Writer) {
+				for ; wait.Sleep(r.Context(), 50*time.Millisecond); version++ {
+					thing := fmt.Appendf(nil, `{"kind":"Thing","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"%d"}}`, version)
+					if _, err := w.Write(object.AppendEvent(nil, object.JSON, object.Modified, thing)); err != nil {
+						return
+					}
+				}
+			})
+		})
+		want := new(kv.Demand)
+		want.Ask(last)
+		for u, err := range s.Follow(t.Context(), kv.FollowRequest{From: 9, Want: want}) {
+			if err != nil {
+				t.Fatalf("after %d events: %v", events.Load(), err)
+			}
+			if u.Kind == kv.UpdateBatch {
+				events.Add(1)
+			}
+			if u.Kind == kv.UpdateProgress {
+				break
+			}
+		}
+		if watches != 1 || lists != 6 || meanwhile-before < 50 {
+			t.Errorf("%d watches, %d lists, %d events while one did not answer", watches, lists, meanwhile-before)
+		}
+	})
+}
+
+// TestARefusedProbeEndsTheWatch has an apiserver refuse the list of a probe: the resource may be withdrawn, which a
+// watch does not show.
+func TestARefusedProbeEndsTheWatch(t *testing.T) {
+	for _, code := range []int{http.StatusForbidden, http.StatusNotFound} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			lists := 0
+			s := asking(t, func(r *http.Request, query url.Values) *http.Response {
+				if query.Get("watch") != "" {
+					return streaming(r, func(io.Writer) {})
+				}
+				switch lists++; lists {
+				case 1:
+					return response(http.StatusOK, listAt(8))
+				case 10:
+					cancel() // it would be asked for ever
+				}
+				return response(code, "")
+			})
+			want := new(kv.Demand)
+			want.Ask(30)
+			var failure error
+			for _, err := range s.Follow(ctx, kv.FollowRequest{From: 9, Want: want}) {
+				failure = err
+			}
+			if CodeOf(failure) != code {
+				t.Errorf("%d to a probe: %v", code, failure)
+			}
+		})
+	}
+}
