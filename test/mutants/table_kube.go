@@ -137,11 +137,19 @@ func kubeSourceGroup() Group {
 		},
 		{
 			Name: "kube-source-probe-fails", Bug: "a probe that fails ends the watch", File: "probe.go",
-			Old: `if CodeOf(err) != 0 && !MayFollow(err) {`, New: `if CodeOf(err) != 0 {`, Tests: "TestAWatchGoesOnWhileProbesFail",
+			Old: `if CodeOf(err) != 0 && !MayFollow(err) || errors`, New: `if CodeOf(err) != 0 || errors`, Tests: "TestAWatchGoesOnWhileProbesFail",
 		},
 		{
 			Name: "kube-source-probe-refused", Bug: "a resource that is withdrawn is followed for ever", File: "probe.go",
-			Old: `if CodeOf(err) != 0 && !MayFollow(err) {`, New: `if CodeOf(err) < 0 {`, Tests: "TestARefusedProbeEndsTheWatch",
+			Old: `if CodeOf(err) != 0 && !MayFollow(err) || errors`, New: `if errors`, Tests: "TestARefusedProbeEndsTheWatch",
+		},
+		{
+			Name: "kube-source-stays", Bug: "the watch of an apiserver that has lost etcd is kept, though another one answers", File: "probe.go",
+			Old: `if last && f.othersAnswer(ctx) {`, New: `if last && f == nil {`, Tests: "TestAnApiserverWithoutEtcdIsLeft",
+		},
+		{
+			Name: "kube-source-moves", Bug: "a watch ends for another apiserver that does not answer either", File: "probe.go",
+			Old: `if last && f.othersAnswer(ctx) {`, New: `if last {`, Tests: "TestAnApiserverWithoutEtcdIsLeft",
 		},
 		{
 			Name: "kube-source-one-of-a-version", Bug: "of the Events that expire in one version the first is deleted alone", File: "follow.go",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,14 +22,20 @@ const (
 	probeWithin = 5 * time.Second
 	// probeAgain is the pause after a probe that has failed, or has brought nothing.
 	probeAgain = time.Second
+	// probeFails is how many probes in a row fail before other apiservers are asked whether they answer.
+	probeFails = 3
 )
+
+// errBehind reports that an apiserver answers no probes, and that another one answers. The first may
+// have lost etcd: its watch then stays open, without events.
+var errBehind = errors.New("another apiserver answers")
 
 // prober runs probes, one at a time: second, short watches after the last emitted event. The
 // bookmark of one is progress of the resource: an apiserver sends one at once in no other
 // way, and on a quiet resource a minute passes until the main watch gets one.
 //
 // A probe runs beside the main watch. It may hang or fail, as at an apiserver that is overloaded, without
-// an effect on that.
+// an effect on that, unless another apiserver answers.
 type prober struct {
 	f       *follower
 	to      chan<- arrival
@@ -39,6 +46,7 @@ type prober struct {
 	after kv.Revision        // where it begins
 	end   context.CancelFunc // ends it
 	pause <-chan time.Time   // has a value when the next one may begin; nil: now
+	fails int                // probes in a row that have failed
 }
 
 // start begins a probe if the consumer waits for progress.
@@ -47,9 +55,9 @@ func (p *prober) start(ctx context.Context) {
 		return
 	}
 	ctx, p.end = context.WithCancel(ctx)
-	w, after := &watch{}, p.f.at
+	w, after, last := &watch{}, p.f.at, p.fails >= probeFails-1
 	p.now, p.after = w, after
-	p.running.Go(func() { p.f.probe(ctx, w, after, p.to) })
+	p.running.Go(func() { p.f.probe(ctx, w, after, last, p.to) })
 }
 
 // arrived takes what a probe has sent. It fails if the main watch has to end.
@@ -64,7 +72,7 @@ func (p *prober) arrived(a arrival) error {
 			return err
 		}
 	}
-	if CodeOf(err) != 0 && !MayFollow(err) {
+	if CodeOf(err) != 0 && !MayFollow(err) || errors.Is(err, errBehind) {
 		return err
 	}
 	over := errors.Is(err, errEnded)
@@ -78,13 +86,17 @@ func (p *prober) arrived(a arrival) error {
 // ended ends the probe. The next one may begin at once if there was progress, and the probe has not failed.
 func (p *prober) ended(well bool) {
 	p.end()
+	if p.fails++; well {
+		p.fails = 0
+	}
 	if p.now = nil; !well || p.f.at == p.after {
 		p.pause = time.After(probeAgain)
 	}
 }
 
-// probe runs a probe, and sends its events and its failure until ctx ends.
-func (f *follower) probe(ctx context.Context, w *watch, after kv.Revision, to chan<- arrival) {
+// probe runs a probe, and sends its events and its failure until ctx ends. If it is the last one that may fail,
+// other apiservers are asked then.
+func (f *follower) probe(ctx context.Context, w *watch, after kv.Revision, last bool, to chan<- arrival) {
 	limited, cancel := context.WithCancel(ctx)
 	defer cancel()
 	limit := time.AfterFunc(probeWithin, cancel)
@@ -99,6 +111,9 @@ func (f *follower) probe(ctx context.Context, w *watch, after kv.Revision, to ch
 	if limited.Err() != nil {
 		err = fmt.Errorf("%s: no answer within %v", f.server, probeWithin)
 	}
+	if last && f.othersAnswer(ctx) {
+		err = fmt.Errorf("%w: %w", errBehind, err)
+	}
 	select {
 	case to <- arrival{from: w, err: err}:
 	case <-ctx.Done():
@@ -112,4 +127,20 @@ func (f *follower) openProbe(ctx context.Context, after kv.Revision) (*watch, er
 		return nil, err
 	}
 	return f.watch(ctx, after, probeTime)
+}
+
+// othersAnswer reports whether another apiserver reads the resource from etcd.
+func (f *follower) othersAnswer(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, probeWithin)
+	defer cancel()
+	servers := slices.DeleteFunc(f.s.c.Servers(), func(server string) bool { return server == f.server })
+	for i, server := range servers {
+		if askOne(ctx, len(servers)-i, server, func(ctx context.Context, server string) error {
+			_, err := f.s.c.currentAt(ctx, server, f.s.r)
+			return err
+		}) == nil {
+			return true
+		}
+	}
+	return false
 }

@@ -20,11 +20,12 @@ import (
 // isProbe reports whether a watch is a probe's; the main watch has no end.
 func isProbe(query url.Values) bool { return query.Get("timeoutSeconds") != "" }
 
-// asking returns a source of things whose apiserver answers the requests for them with answer, and /readyz with 200.
-func asking(t *testing.T, answer func(r *http.Request, query url.Values) *http.Response) *Source {
+// asking returns a source of things whose apiservers, a and others, answer the requests for them with answer,
+// and /readyz with 200.
+func asking(t *testing.T, answer func(r *http.Request, query url.Values) *http.Response, others ...string) *Source {
 	t.Helper()
 	cfg := Defaults()
-	cfg.Servers = []string{"https://a"}
+	cfg.Servers = append([]string{"https://a"}, others...)
 	cfg.HTTP = &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
 		resp := response(http.StatusOK, "")
 		if r.URL.Path != "/readyz" {
@@ -152,6 +153,44 @@ func TestARefusedProbeEndsTheWatch(t *testing.T) {
 			}
 			if CodeOf(failure) != code {
 				t.Errorf("%d to a probe: %v", code, failure)
+			}
+		})
+	}
+}
+
+// TestAnApiserverWithoutEtcdIsLeft has the apiserver that is followed fail each probe, while its watch stays open. The
+// source moves to another one that answers. While none does, it keeps the watch.
+func TestAnApiserverWithoutEtcdIsLeft(t *testing.T) {
+	for _, answers := range []bool{true, false} { // the other one
+		synctest.Test(t, func(t *testing.T) {
+			watches, lists := map[string]int{}, map[string]int{}
+			s := asking(t, func(r *http.Request, query url.Values) *http.Response {
+				at := r.URL.Host
+				switch {
+				case isProbe(query):
+					return streaming(r, func(w io.Writer) { sendBookmark(w, 30) })
+				case query.Get("watch") != "":
+					watches[at]++
+					return streaming(r, func(io.Writer) {})
+				}
+				lists[at]++
+				if at == "b" && !answers || at == "a" && lists[at] > 1 && lists[at] < 6 {
+					return response(http.StatusServiceUnavailable, "")
+				}
+				return response(http.StatusOK, listAt(30))
+			}, "https://b")
+			want := new(kv.Demand)
+			want.Ask(30)
+			for u, err := range s.Follow(t.Context(), kv.FollowRequest{From: 9, Want: want}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if u.Kind == kv.UpdateProgress {
+					break
+				}
+			}
+			if answers && (watches["a"] != 1 || lists["a"] != 1+probeFails || watches["b"] != 1) || !answers && (watches["a"] != 1 || lists["a"] != 6 || watches["b"] != 0) {
+				t.Errorf("another one answers: %t; %v watches, %v lists", answers, watches, lists)
 			}
 		})
 	}
