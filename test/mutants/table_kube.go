@@ -152,6 +152,11 @@ func kubeSourceGroup() Group {
 			Old: `if last && f.othersAnswer(ctx) {`, New: `if last {`, Tests: "TestAnApiserverWithoutEtcdIsLeft",
 		},
 		{
+			Name: "kube-source-probe-held", Bug: "the next probe begins when an apiserver closes the last one", File: "probe.go",
+			Old: `			p.ended(true)
+			return err`, New: `			return err`, Tests: "TestAReaderDoesNotWaitForTheEndOfAProbe",
+		},
+		{
 			Name: "kube-source-one-of-a-version", Bug: "of the Events that expire in one version the first is deleted alone", File: "follow.go",
 			Old: `case event.Type == kv.Delete && f.s.r.IsEvents():`, New: `case false:`, Tests: "TestEventsThatExpireTogetherAreAllDeleted",
 		},

@@ -68,7 +68,12 @@ func (p *prober) arrived(a arrival) error {
 	err := a.err
 	if err == nil {
 		err = p.f.take(a.event)
-		if a.event.Type != object.Error {
+		switch a.event.Type {
+		case object.Error:
+		case object.Bookmark: // no other one comes in the two seconds that an apiserver keeps the watch open
+			p.ended(true)
+			return err
+		default:
 			return err
 		}
 	}

@@ -195,3 +195,44 @@ func TestAnApiserverWithoutEtcdIsLeft(t *testing.T) {
 		})
 	}
 }
+
+// TestAReaderDoesNotWaitForTheEndOfAProbe has a reader ask for progress when a probe has brought what an earlier one
+// asked for, and the apiserver keeps that probe's watch open: the next probe begins at once. A probe
+// without progress has a pause after it.
+func TestAReaderDoesNotWaitForTheEndOfAProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		probes := 0
+		var began []time.Duration // of probes, since the last progress
+		var progress time.Time
+		s := asking(t, func(r *http.Request, query url.Values) *http.Response {
+			if query.Get("watch") == "" {
+				return response(http.StatusOK, listAt(50))
+			}
+			if !isProbe(query) {
+				return streaming(r, func(io.Writer) {})
+			}
+			probes++
+			began = append(began, time.Since(progress))
+			version := map[int]int64{1: 30, 2: 40, 3: 40, 4: 50}[probes]
+			return streaming(r, func(w io.Writer) { sendBookmark(w, version) })
+		})
+		want := new(kv.Demand)
+		want.Ask(30)
+		for u, err := range s.Follow(t.Context(), kv.FollowRequest{From: 9, Want: want}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if u.Kind != kv.UpdateProgress {
+				continue
+			}
+			if u.Revision == 50 {
+				break
+			}
+			progress = time.Now()
+			want.Ask(u.Revision + 10)
+		}
+		if len(began) != 4 || began[1] != 0 || began[2] != 0 || began[3] != probeAgain {
+			t.Errorf("the probes after progress began after %v", began[1:])
+		}
+	})
+}
