@@ -149,7 +149,7 @@ func (n *kubeNode) load() (err error) {
 	cfg.Source, cfg.Budget, cfg.Turns, cfg.Logger = client, n.budget, n.turns, n.log
 	cfg.Upstream, cfg.Impersonates = n.upstream(client, account), n.proxy == nil
 	cfg.Secrets, cfg.NoDelta = n.cfg.Kube.Secrets, n.cfg.Kube.Delta == "off"
-	cfg.Cache.WindowBytes, cfg.Cache.WindowTime = int64(n.cfg.WindowBytes), n.cfg.WindowTime
+	cfg.SetWindow(int64(n.cfg.WindowBytes), n.cfg.WindowTime)
 	preload, err := n.cfg.KubePreload()
 	if err != nil {
 		return err

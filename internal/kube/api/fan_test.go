@@ -123,7 +123,7 @@ func (x *fanned) change(t *testing.T, now *pod, remove bool) {
 		delete(x.there, key)
 	}
 	x.events = append(x.events, seen)
-	x.source <- kv.Batch{Revision: now.version, Events: []kv.Event{e}}
+	x.source <- kv.Batch{Revision: now.version, Events: []kv.Event{e}, Received: time.Now()}
 	if err := x.cache.WaitProgress(t.Context(), now.version); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/shardwatch/shardwatch/internal/cache"
 	"github.com/shardwatch/shardwatch/internal/kube/object"
@@ -42,6 +44,59 @@ func TestAnExpiredListContinuesAtTheNewestVersion(t *testing.T) {
 	for _, version := range []kv.Revision{0, -2} {
 		if q, ok := parse(get("/api/v1/pods?continue="+continueAt(version, nil), "")); ok {
 			t.Errorf("version %d: %+v", version, q)
+		}
+	}
+}
+
+// TestAListInChunksHasMinutes has a client read the second chunk of a busy resource's list some minutes after the first: it
+// may take as long as at an apiserver, or as the window goes back.
+func TestAListInChunksHasMinutes(t *testing.T) {
+	for _, c := range []struct{ window, known, gone time.Duration }{
+		{10 * time.Minute, 4*time.Minute + 50*time.Second, 5*time.Minute + 10*time.Second},
+		{time.Minute, 50 * time.Second, 70 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			x := newFanned(t, func(cfg *cache.Config) {
+				own := Defaults()
+				own.SetWindow(1<<20, c.window)
+				own.Cache.Range, own.Cache.Source, own.Cache.Applied = cfg.Range, cfg.Source, cfg.Applied
+				*cfg = own.Cache
+			})
+			defer x.stop()
+			x.change(t, &pod{namespace: "n0", name: "p0"}, false)
+			began, version := time.Now(), x.cache.Progress()
+			next := func() error {
+				q, ok := parse(get("/api/v1/pods?limit=2&continue="+continueAt(version, []byte(x.r.Key("n0", "p0"))), ""))
+				if !ok {
+					t.Fatal("the token is for an apiserver")
+				}
+				_, err := (&answer{f: x.feed, q: q}).state(t.Context())
+				return err
+			}
+			until := func(after time.Duration) {
+				for time.Since(began) < after {
+					x.change(t, &pod{namespace: "n0", name: "p0"}, false)
+					time.Sleep(time.Second)
+				}
+			}
+			until(c.known)
+			if err := next(); err != nil {
+				t.Errorf("a window of %v: the second chunk after %v: %v", c.window, c.known, err)
+			}
+			until(c.gone)
+			if status, ok := errors.AsType[*object.Status](next()); !ok || status.Code != http.StatusGone {
+				t.Errorf("a window of %v: the second chunk after %v: %v", c.window, c.gone, status)
+			}
+		})
+	}
+}
+
+// TestOlderStatesHaveABound has the states of older versions take a part of the window's bytes.
+func TestOlderStatesHaveABound(t *testing.T) {
+	for window, want := range map[int64]int64{1 << 20: 32 << 20, 256 << 20: 64 << 20, 4 << 30: 1 << 30} {
+		var cfg Config
+		if cfg.SetWindow(window, time.Minute); cfg.Cache.RootsBytes != want {
+			t.Errorf("a window of %d bytes: older states have %d, want %d", window, cfg.Cache.RootsBytes, want)
 		}
 	}
 }

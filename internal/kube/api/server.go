@@ -74,12 +74,22 @@ type Config struct {
 // Defaults returns the Config of a production node, without Source, Guard,
 // Upstream and Budget.
 func Defaults() Config {
-	return Config{
+	c := Config{
 		Cache: cache.Defaults(), PastBytes: 32 << 20, MaxFeeds: 200, Idle: 10 * time.Minute,
 		Patience: 10 * time.Second, BookmarkEvery: time.Minute, WriteTime: writeTime,
 		// With a guard's 10 seconds and the time of a review: less than 15 seconds.
 		Recheck: 3 * time.Second,
 	}
+	c.SetWindow(c.Cache.WindowBytes, c.Cache.WindowTime)
+	return c
+}
+
+// SetWindow bounds the window of each resource, in bytes and in time. Lists may be at versions of that time, of
+// 5 minutes at most, as at apiservers, which compact etcd every 5 minutes. The states of these versions take
+// at most a quarter of bytes in addition, or 32 MiB if that is more.
+func (c *Config) SetWindow(bytes int64, age time.Duration) {
+	c.Cache.WindowBytes, c.Cache.WindowTime = bytes, age
+	c.Cache.RootsBytes, c.Cache.RootsTime = max(32<<20, bytes/4), min(age, 5*time.Minute)
 }
 
 // Validate returns every mistake, joined.
