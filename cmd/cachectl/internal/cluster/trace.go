@@ -121,7 +121,9 @@ func trace(ctx context.Context, s *cli.Session, c *client.Client, revision int64
 		return cmp.Or(a.trace.Received.Compare(b.trace.Received), cmp.Compare(a.node, b.node))
 	})
 	if s.Structured() {
-		return printTraceJSON(s, revision, known, silent)
+		if err := printTraceJSON(s, revision, known, silent); err != nil || len(known) > 0 {
+			return err
+		}
 	}
 	if len(known) == 0 {
 		return forgotten(revision, answers)
