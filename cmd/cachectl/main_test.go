@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -262,6 +264,45 @@ func TestInterruptedChangeGoesOn(t *testing.T) {
 	code := execute(ctx, p, []string{"drain", "n1", "--endpoints", strings.Join(c.Endpoints(), ",")})
 	if text := told.String(); code != exitGoesOn || !strings.HasPrefix(text, "1 shard left, loading: 1 at n3 50 %\n") || !strings.Contains(text, "cachectl: interrupted: the change continues; ") {
 		t.Errorf("exit code %d: %s", code, text)
+	}
+}
+
+// Ctrl-C and SIGTERM end a command that reads a standard input without an end, and nothing is written.
+func TestAnInterruptEndsTheReadOfStandardInput(t *testing.T) {
+	c, err := clienttest.Start(clienttest.Config{Nodes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	for text, args := range map[string][]string{
+		"half of a value": {"put", "/a", "-"},
+		`{"export":1,"start":"","end":""}` + "\n" + `{"key":"/a","value":"1"}` + "\n": {"import", "-"},
+	} {
+		t.Run(args[0], func(t *testing.T) {
+			in, feed := io.Pipe()
+			defer func() { _ = feed.Close() }()
+			ctx, interrupt := context.WithCancelCause(t.Context())
+			defer interrupt(nil)
+			var out, errOut bytes.Buffer
+			code := make(chan int, 1)
+			go func() {
+				p := cli.Process{Getenv: func(string) string { return "" }, Stdin: in, Stdout: &out, Stderr: &errOut}
+				code <- execute(ctx, p, append(args, "--endpoints", c.Endpoints()[0]))
+				_ = in.Close()
+			}()
+			if _, err := io.WriteString(feed, text); err != nil { // returns when it has been read
+				t.Fatal(err)
+			}
+			interrupt(errors.New("interrupted"))
+			select {
+			case got := <-code:
+				if got != exitFailed || !strings.Contains(errOut.String(), "interrupted") || c.Revision() != 1 {
+					t.Errorf("exit code %d at revision %d: %s", got, c.Revision(), errOut.String())
+				}
+			case <-time.After(time.Minute):
+				t.Fatal("it still waits for standard input")
+			}
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -56,17 +57,21 @@ func (s *Session) Confirm(ctx context.Context, will string) error {
 	if _, err := fmt.Fprint(s.Process.Stderr, will+"Continue? [yes/no] "); err != nil {
 		return fmt.Errorf("ask: %w", err)
 	}
-	answers := make(chan string, 1)
-	go func() { // nothing ends a read of a terminal
-		answer, _ := bufio.NewReader(s.Process.Stdin).ReadString('\n') // nothing is no
-		answers <- answer
-	}()
-	select {
-	case answer := <-answers:
-		if strings.TrimSpace(answer) == "yes" {
-			return nil
-		}
-	case <-ctx.Done():
+	answer, _ := bufio.NewReader(Input(ctx, s.Process.Stdin)).ReadString('\n') // nothing is no
+	if strings.TrimSpace(answer) != "yes" || ctx.Err() != nil {
+		return ErrNotConfirmed
 	}
-	return ErrNotConfirmed
+	return nil
+}
+
+// Input returns what is read from a terminal, pipe or file; once ctx ends, its reads fail with the
+// cause of that. It reads ahead.
+func Input(ctx context.Context, from io.Reader) io.Reader {
+	read, write := io.Pipe()
+	go func() { // nothing ends a read of a terminal
+		_, err := io.Copy(write, from)
+		_ = write.CloseWithError(err) // nil: from has ended
+	}()
+	context.AfterFunc(ctx, func() { _ = write.CloseWithError(context.Cause(ctx)) })
+	return read
 }

@@ -83,7 +83,7 @@ FILE is checked to its end before anything is written; standard input is not.`,
 			}
 			return s.With(cmd, func(ctx context.Context, c *client.Client) error {
 				i.c = c
-				return i.run(ctx, in)
+				return i.run(ctx, cli.Input(ctx, in))
 			})
 		},
 	}

@@ -47,7 +47,7 @@ with 0 if the key does not exist. If not, it changes nothing and exits with 5.`,
 			}
 			op := client.Op{Key: args[0], Value: []byte(args[1]), Lease: lease}
 			if args[1] == "-" {
-				if op.Value, err = io.ReadAll(s.Process.Stdin); err != nil {
+				if op.Value, err = io.ReadAll(cli.Input(cmd.Context(), s.Process.Stdin)); err != nil {
 					return fmt.Errorf("read the value: %w", err)
 				}
 			}
