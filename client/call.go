@@ -42,10 +42,11 @@ func (c *Client) callConfig() calls.Config {
 // It calls f with one node after the other, until f returns nil or an error that
 // another node would return too, or for [Config.RetryFor]. One call of f has
 // [Config.AttemptTimeout] and extra. f returns the RPC's error as it is; Call returns
-// what [ErrorFrom] makes of it.
+// what [ErrorFrom] makes of it. A stream that f opens breaks when its node is silent for some
+// 5 s and [Config.Silence], also after f has returned.
 func (c *Client) Call(ctx context.Context, extra time.Duration, f func(ctx context.Context, node grpc.ClientConnInterface) error) error {
 	return c.read(ctx, Range{}, extra, func(ctx context.Context, n *nodes.Node) error {
-		err := f(ctx, n.Conn)
+		err := f(ctx, c.pool.Probed(n))
 		if err != nil && errors.Is(context.Cause(ctx), outcome.ErrSlow) {
 			return outcome.ErrSlow
 		}

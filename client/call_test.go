@@ -17,7 +17,7 @@ import (
 
 func address(t testing.TB, node grpc.ClientConnInterface) string {
 	t.Helper()
-	conn, ok := node.(*grpc.ClientConn)
+	conn, ok := node.(interface{ Target() string })
 	if !ok {
 		t.Fatalf("connection of type %T", node)
 	}

@@ -161,7 +161,7 @@ func (c *Client) pick(r Range, hints []string, tried retry.Tried) string {
 // followConfig says how the client follows the shard map.
 func (c *Client) followConfig() mapfollow.Config {
 	return mapfollow.Config{
-		Pool: c.pool, Pulse: c.pulse, Connect: &c.connect, Logger: c.cfg.Logger, Endpoints: c.cfg.Endpoints, Silence: c.cfg.Silence,
+		Pool: c.pool, Pulse: c.pulse, Connect: &c.connect, Logger: c.cfg.Logger, Endpoints: c.cfg.Endpoints,
 		Pick:    func(tried retry.Tried) string { return c.pick(Range{}, nil, tried) },
 		Watches: watches{c},
 	}

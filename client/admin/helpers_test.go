@@ -1,10 +1,13 @@
 package admin_test
 
 import (
+	"slices"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/shardwatch/shardwatch/client"
 	"github.com/shardwatch/shardwatch/client/admin"
 	"github.com/shardwatch/shardwatch/client/clienttest"
 	"github.com/shardwatch/shardwatch/client/internal/scripted"
@@ -20,4 +23,23 @@ var (
 func connect(t testing.TB, cluster *clienttest.Cluster) *admin.Client {
 	t.Helper()
 	return admin.New(scripted.Connect(t, cluster))
+}
+
+// connectApart is connect for a client that follows the shard map at n1, and asks the node of zone
+// b: the connection to that is watched over by nothing else. last returns the node that has answered last.
+func connectApart(t testing.TB, cluster *clienttest.Cluster) (c *admin.Client, last func() *clienttest.Node) {
+	t.Helper()
+	var answered atomic.Value
+	c = admin.New(scripted.Connect(t, cluster, func(cfg *client.Config) {
+		cfg.Endpoints, cfg.Zone = cluster.Endpoints()[:1], "b"
+		cfg.Observer.Attempt = func(a client.Attempt) {
+			if a.Err == nil {
+				answered.Store(a.Node)
+			}
+		}
+	}))
+	return c, func() *clienttest.Node {
+		nodes := cluster.Nodes()
+		return nodes[slices.IndexFunc(nodes, func(n *clienttest.Node) bool { return n.Addr() == answered.Load() })]
+	}
 }

@@ -3,6 +3,7 @@ package admin_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/shardwatch/shardwatch/client"
@@ -140,6 +141,25 @@ func TestFollowingAChange(t *testing.T) {
 	})
 	if err != nil {
 		t.Errorf("with two nodes killed: %v", err)
+	}
+}
+
+// Who follows a change at a node that falls silent, on an open connection, goes on at another one.
+func TestFollowingAChangeAtASilentNode(t *testing.T) {
+	t.Parallel() // it waits until the node counts as silent
+	cluster := start(t, clienttest.Config{Cuts: []string{"/m"}, Replicas: 1, Zones: []string{"a", "b"}})
+	c, followed := connectApart(t, cluster)
+	cluster.HoldFilling(true)
+	run, err := c.ChangePlacement(deadline(t), admin.DrainNodes{Nodes: []string{"n1"}}, admin.ChangeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stall := sync.OnceFunc(func() {
+		followed().Stall()
+		cluster.HoldFilling(false)
+	})
+	if err := run.Wait(func(admin.PlacementProgress) { stall() }); err != nil {
+		t.Errorf("with a silent node: %v", err)
 	}
 }
 

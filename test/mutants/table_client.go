@@ -499,6 +499,22 @@ func clientNodesGroup() Group {
 			Name: "client-watched-connection-closed", Bug: "closes connections that watches use", File: "pool.go",
 			Old: `if !known[addr] && len(n.streams) == 0 {`, New: `if !known[addr] {`, Tests: "TestConnectionsToFormerNodesAreClosed",
 		},
+		{
+			Name: "silent-map-waited-for", Bug: "waits for ever for a node that never sends its map", File: "probe.go",
+			Old: `if pulse.Ran()-began > p.cfg.Silence {`, New: `if pulse.Ran() < began {`, Package: "client", Tests: "TestANodeThatNeverSendsItsMapIsLeft",
+		},
+		{
+			Name: "own-stall-leaves-the-map", Bug: "leaves the node of the map because the client itself stood still", File: "probe.go",
+			Old: `return false, !stalled`, New: `return false, true`, Tests: "TestAProbeShowsWhoIsSilent",
+		},
+		{
+			Name: "probe-unsent-counts", Bug: "a probe that was not sent for want of a token shows that the node is there", File: "probe.go",
+			Old: "return false, false\n\tdefault", New: "return true, false\n\tdefault", Tests: "TestAProbeShowsWhoIsSilent",
+		},
+		{
+			Name: "silent-stream-waited-for", Bug: "waits for ever for the stream of a call at a silent node", File: "probe.go",
+			Old: `p.Drop(c.node)`, New: `_ = c.node`, Package: "client/admin", Tests: "TestFollowingAChangeAtASilentNode",
+		},
 	}}
 }
 
@@ -507,18 +523,6 @@ func clientMapfollowGroup() Group {
 		{
 			Name: "map-with-expired-token", Bug: "asks for the shard map with an expired token for ever", File: "follow.go",
 			Old: `f.cfg.Connect.Renewed(v, began)`, New: `_ = v`, Package: "client", Tests: "TestTheMapIsFollowedAsAUser",
-		},
-		{
-			Name: "silent-map-waited-for", Bug: "waits for ever for a node that never sends its map", File: "follow.go",
-			Old: `if f.cfg.Pulse.Ran()-began > f.cfg.Silence {`, New: `if f.cfg.Pulse.Ran() < began {`, Package: "client", Tests: "TestANodeThatNeverSendsItsMapIsLeft",
-		},
-		{
-			Name: "own-stall-leaves-the-map", Bug: "leaves the node of the map because the client itself stood still", File: "follow.go",
-			Old: `return false, !stalled`, New: `return false, true`, Tests: "TestAProbeShowsWhoIsSilent",
-		},
-		{
-			Name: "probe-unsent-counts", Bug: "a probe that was not sent for want of a token shows that the node is there", File: "follow.go",
-			Old: "return false, false\n\tdefault", New: "return true, false\n\tdefault", Tests: "TestAProbeShowsWhoIsSilent",
 		},
 		{
 			Name: "client-doubts-another-map", Bug: "a map that was never compared is doubted", File: "follow.go",

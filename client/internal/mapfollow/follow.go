@@ -15,9 +15,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
 
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/client/internal/connect"
@@ -27,10 +24,6 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
-
-// probeEvery is how long the map may be quiet before its node is asked
-// whether it is still there: a map that does not change sends nothing.
-const probeEvery = 5 * time.Second
 
 // maxMap bounds a shard map: 100,000 shards take some 21 MB.
 const maxMap = 64 << 20
@@ -58,7 +51,6 @@ type Config struct {
 	Connect   *connect.Options
 	Logger    *slog.Logger
 	Endpoints []string // of which connections are kept
-	Silence   time.Duration
 	// Pick returns the address of the node to ask next.
 	Pick    func(tried retry.Tried) string
 	Watches Watches
@@ -141,37 +133,16 @@ func (f *Follower) followAt(parent context.Context, addr string, got func()) err
 	}
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
-	cluster, health := pb.NewClusterServiceClient(n.Conn), healthgrpc.NewHealthClient(n.Conn)
+	cluster := pb.NewClusterServiceClient(n.Conn)
 	defer f.Following(nil)
 
-	var heard atomic.Int64 // on the pulse; 0: nothing yet
+	var heard atomic.Int64 // on the pulse; 0: nothing yet. A map that does not change sends nothing
 	var g sync.WaitGroup
 	defer g.Wait()
 	defer cancel(nil)
 	g.Go(func() {
-		began := f.cfg.Pulse.Ran()
-		for retry.Sleep(ctx, min(f.cfg.Silence, probeEvery)) {
-			at := heard.Load()
-			if at == 0 {
-				if f.cfg.Pulse.Ran()-began > f.cfg.Silence {
-					cancel(outcome.ErrSilent)
-				}
-				continue
-			}
-			if f.cfg.Pulse.Ran()-time.Duration(at) < probeEvery {
-				continue
-			}
-			wait := f.cfg.Pulse.Wait()
-			probe, done := context.WithTimeout(ctx, f.cfg.Silence)
-			_, err := health.Check(probe, &healthgrpc.HealthCheckRequest{})
-			done()
-			switch there, silent := judgeProbe(status.Code(err), f.cfg.Pulse.Stalled(wait)); {
-			case silent:
-				cancel(outcome.ErrSilent)
-				return
-			case there:
-				heard.Store(int64(f.cfg.Pulse.Ran()))
-			}
+		if f.cfg.Pool.Probe(ctx, n, &heard) {
+			cancel(outcome.ErrSilent)
 		}
 	})
 
@@ -191,21 +162,6 @@ func (f *Follower) followAt(parent context.Context, addr string, got func()) err
 		return fmt.Errorf("%s: %w than others", addr, outcome.ErrForeign)
 	}
 	return fmt.Errorf("%s: follow the shard map: %w", addr, err)
-}
-
-// judgeProbe says what a probe shows of a node: that it is there, that it is silent, or
-// neither. stalled: this process stood still meanwhile.
-func judgeProbe(code codes.Code, stalled bool) (there, silent bool) {
-	switch code {
-	case codes.DeadlineExceeded: // which a process that stood still finds at any node
-		return false, !stalled
-	case codes.Unavailable:
-		return false, true
-	case codes.Unauthenticated: // perhaps it was not even sent
-		return false, false
-	default:
-		return true, false
-	}
 }
 
 // followPart keeps that part of the topology that the client needs from one node, until

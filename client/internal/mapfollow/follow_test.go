@@ -5,37 +5,11 @@ import (
 	"slices"
 	"testing"
 
-	"google.golang.org/grpc/codes"
-
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 	"github.com/shardwatch/shardwatch/client/internal/keyrange"
 	"github.com/shardwatch/shardwatch/client/internal/nodes"
 	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
-
-// The node of the shard map is left when a probe shows that it is silent: not when the
-// program itself stood still, nor when the probe could not be sent for want of a token.
-func TestAProbeShowsWhoIsSilent(t *testing.T) {
-	for _, test := range []struct {
-		code          codes.Code
-		stalled       bool
-		there, silent bool
-	}{
-		{code: codes.OK, there: true},
-		{code: codes.OK, stalled: true, there: true},
-		{code: codes.PermissionDenied, there: true},
-		{code: codes.Unimplemented, there: true},
-		{code: codes.DeadlineExceeded, silent: true},
-		{code: codes.DeadlineExceeded, stalled: true},
-		{code: codes.Unavailable, silent: true},
-		{code: codes.Unavailable, stalled: true, silent: true},
-		{code: codes.Unauthenticated},
-	} {
-		if there, silent := judgeProbe(test.code, test.stalled); there != test.there || silent != test.silent {
-			t.Errorf("%+v: there %v, silent %v", test, there, silent)
-		}
-	}
-}
 
 // noted are watches that note what is asked of them.
 type noted struct{ regrouped []string }
