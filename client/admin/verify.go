@@ -84,7 +84,8 @@ const verifyTime = 24 * time.Hour
 
 // Verify compares the copies of shards with each other, and with etcd if asked to,
 // and calls fn with each shard as it is done. An error of fn ends it and comes back
-// unchanged. A wrong copy is reloaded by its node.
+// unchanged. A wrong copy is reloaded by its node. It fails with [client.ErrUnavailable] when no
+// node could answer, or the one that compares goes away after its first shard.
 func (c *Client) Verify(caller context.Context, r VerifyRequest, fn func(VerifiedShard) error) error {
 	var own error // what ends it permanently
 	err := c.anyNode(caller, verifyTime, func(ctx context.Context, node pb.AdminServiceClient) error {
@@ -100,7 +101,10 @@ func (c *Client) Verify(caller context.Context, r VerifyRequest, fn func(Verifie
 			case errors.Is(err, io.EOF):
 				return nil
 			case err != nil && told && caller.Err() == nil: // another node would begin again
-				fault, _ := client.ErrorFrom(err)
+				fault, retry := client.ErrorFrom(err)
+				if retry {
+					fault = fmt.Errorf("%w: %w", client.ErrUnavailable, fault)
+				}
 				own = fmt.Errorf("verify: %w", fault)
 				return nil
 			case err != nil:

@@ -88,14 +88,14 @@ var errDiffers = errors.New("copies differ, or could not be compared")
 
 func verify(ctx context.Context, s *cli.Session, c *client.Client, r admin.VerifyRequest) error {
 	out := []verifiedJSON{}
-	bad := 0
+	done, bad := 0, 0
 	if !s.Structured() {
 		if _, err := fmt.Fprintf(s.Process.Stdout, "%-8s %-12s %-10s %-10s %s\n", "SHARD", "REVISION", "KEYS", "SIZE", "RESULT"); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
 	}
 	err := admin.New(c).Verify(ctx, r, func(v admin.VerifiedShard) error {
-		if !sound(v) || r.Etcd && !v.Etcd {
+		if done++; !sound(v) || r.Etcd && !v.Etcd {
 			bad++
 		}
 		if s.Structured() {
@@ -104,6 +104,9 @@ func verify(ctx context.Context, s *cli.Session, c *client.Client, r admin.Verif
 		}
 		return printVerified(s, v, r.Etcd)
 	})
+	if done > 0 && errors.Is(err, client.ErrUnavailable) { // not because no node answers
+		return fmt.Errorf("the node that compares went away before all shards were done; run verify again: %v", err) //nolint:errorlint // see above
+	}
 	if err != nil {
 		return err //nolint:wrapcheck // says what it did
 	}
