@@ -38,6 +38,8 @@ type Task struct {
 	Units bool `json:"units"`
 	// ConflateMS is the interval of conflation in milliseconds; 0: none.
 	ConflateMS int `json:"conflate_ms"`
+	// Bearer is the token that the client's source of tokens always returns; empty: it has none.
+	Bearer string `json:"bearer,omitempty"`
 }
 
 // Position is a revision in its history.

@@ -143,6 +143,26 @@ func readCases() []Case {
 			},
 		},
 		{
+			Name: "get-refused", Rule: "reports UNAUTHENTICATED of a read, perhaps after it has asked again, if its source has no other token",
+			task: Task{Op: "get", Bearer: "expired"}, want: []Update{{Error: "unauthenticated"}},
+			script: func(s *script) error {
+				r, err := s.read()
+				if err == nil && r.bearer != "Bearer expired" {
+					return fmt.Errorf("authenticates with %q, want the token of the task", r.bearer)
+				}
+				if err != nil {
+					return err
+				}
+				go func() { // until the case ends
+					for ; err == nil; r, err = s.read() {
+						r.err = fault(codes.Unauthenticated, "UNAUTHENTICATED", 0, nil)
+						r.reply()
+					}
+				}()
+				return nil
+			},
+		},
+		{
 			Name: "list", Rule: "completes a list that breaks at the same revision, each key once",
 			task: Task{Op: "list"}, want: []Update{unit("list", at(50), "a", "b", "c")},
 			script: func(s *script) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -333,6 +335,7 @@ type read struct {
 	node   *node
 	list   *pb.ListRequest
 	get    *pb.GetRequest
+	bearer string // the header authorization
 	chunks []*pb.ListResponse
 	answer *pb.GetResponse
 	err    error
@@ -353,6 +356,7 @@ func (r *read) reply() { close(r.done) }
 
 func (n *node) wait(ctx context.Context, r *read) error {
 	r.node, r.done = n, make(chan struct{})
+	r.bearer = strings.Join(metadata.ValueFromIncomingContext(ctx, "authorization"), ", ")
 	select {
 	case n.s.reads <- r:
 	case <-ctx.Done():

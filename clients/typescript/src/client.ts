@@ -158,7 +158,7 @@ export class Client {
       tried = [...tried.filter((a) => a !== address), address];
       const wait = backoff(failures, leave.after);
       if (performance.now() + wait > deadline || this.#closed) {
-        throw new ShardwatchError("unavailable", `no node answered within ${this.#c.retryForMs} ms: ${address}: ${leave.message}`);
+        throw leave.error ?? new ShardwatchError("unavailable", `no node answered within ${this.#c.retryForMs} ms: ${address}: ${leave.message}`);
       }
       await sleep(wait);
     }

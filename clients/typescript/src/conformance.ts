@@ -12,6 +12,7 @@ interface Task {
   token?: string;
   units: boolean;
   conflate_ms: number;
+  bearer?: string;
 }
 
 const text = (kvs: KeyValue[]) => kvs.map((kv) => ({ key: kv.key.toString(), value: kv.value.toString() }));
@@ -52,7 +53,8 @@ async function watch(client: Client, task: Task): Promise<void> {
 const ops = { get: [get], list: [list], watch: [watch], together: [watch, watch, get] };
 
 async function run(task: Task): Promise<void> {
-  const client = new Client({ endpoints: task.endpoints });
+  const { endpoints, bearer } = task;
+  const client = new Client({ endpoints, token: bearer === undefined ? undefined : () => bearer });
   try {
     await Promise.all(ops[task.op].map((op) => op(client, task)));
   } catch (err) {

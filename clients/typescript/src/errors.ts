@@ -23,8 +23,10 @@ export class Leave extends Error {
   after = 0;
   /** The node itself is as good as any. */
   stay = false;
+  /** The error for the application of a read that is given up; undefined: no node could answer. */
+  error: ShardwatchError | undefined;
 
-  constructor(why: string, how: Partial<Pick<Leave, "penalise" | "hints" | "after" | "stay">> = {}) {
+  constructor(why: string, how: Partial<Pick<Leave, "penalise" | "hints" | "after" | "stay" | "error">> = {}) {
     super(why);
     Object.assign(this, how);
   }
@@ -108,8 +110,10 @@ export function judge(err: ServiceError, mayRenew: boolean): ShardwatchError | L
       return new Leave(message);
     case status.RESOURCE_EXHAUSTED:
       return d.after || d.reason === "LIMIT" ? new Leave(message, { after: d.after }) : new ShardwatchError("invalid", message);
-    case status.UNAUTHENTICATED:
-      return mayRenew ? new Leave(message, { stay: true, after: 1000 }) : new ShardwatchError("unauthenticated", message);
+    case status.UNAUTHENTICATED: {
+      const error = new ShardwatchError("unauthenticated", message);
+      return mayRenew ? new Leave(message, { stay: true, after: 1000, error }) : error;
+    }
     case status.PERMISSION_DENIED:
       return new ShardwatchError("denied", message);
     case status.OUT_OF_RANGE:

@@ -132,7 +132,7 @@ class Client:
             tried = [a for a in tried if a != address] + [address]
             wait = backoff(failures, leave.after)
             if loop.time() + wait > deadline:
-                raise UnavailableError(f"no node answered within {self._retry_for} s: {address}: {leave}")
+                raise leave.error or UnavailableError(f"no node answered within {self._retry_for} s: {address}: {leave}")
             await asyncio.sleep(wait)
 
     def _judged(self, err: Exception) -> Leave:

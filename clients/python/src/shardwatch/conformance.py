@@ -53,7 +53,8 @@ _OPS = {"get": [_get], "list": [_list], "watch": [_watch], "together": [_watch, 
 
 
 async def _run(task: dict[str, Any]) -> None:
-    async with Client(task["endpoints"]) as client:
+    bearer = task.get("bearer")
+    async with Client(task["endpoints"], token=(lambda: bearer) if bearer else None) as client:
         await asyncio.gather(*(op(client, task) for op in _OPS[task["op"]]))
 
 

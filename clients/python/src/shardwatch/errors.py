@@ -70,13 +70,15 @@ class Leave(Exception):
     """A node is left, for another one or for a while. Not for applications."""
 
     def __init__(
-        self, why: str, *, penalise: float | None = None, hints: list[str] | None = None, after: float = 0, stay: bool = False
+        self, why: str, *, penalise: float | None = None, hints: list[str] | None = None, after: float = 0, stay: bool = False,
+        error: Error | None = None,
     ) -> None:
         super().__init__(why)
         self.penalise = penalise  # seconds at least; None: no penalty
         self.hints = hints or []
         self.after = after
         self.stay = stay  # the node itself is as good as any
+        self.error = error  # the application's, of a read that is given up; None: no node could answer
 
 
 class Silent(Leave):
@@ -124,7 +126,8 @@ def judge(err: grpc.aio.AioRpcError, may_renew: bool) -> Error | Leave:
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and (details.after or reason == "LIMIT"):
         return Leave(text, after=details.after)
     if code is grpc.StatusCode.UNAUTHENTICATED:
-        return Leave(text, stay=True, after=1) if may_renew else UnauthenticatedError(text)
+        refused = UnauthenticatedError(text)
+        return Leave(text, stay=True, after=1, error=refused) if may_renew else refused
     if code is grpc.StatusCode.PERMISSION_DENIED:
         return DeniedError(text)
     if code is grpc.StatusCode.OUT_OF_RANGE and reason == "FUTURE_REVISION":
