@@ -43,5 +43,10 @@ func TestTypeScript(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("a node that hangs", func(t *testing.T) {
+		if err := in(".", "node", filepath.Join("testdata", "reads.mjs"), filepath.Join(dist, "index.js")); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("chaos", func(t *testing.T) { survives(t, client, 1) })
 }

@@ -117,7 +117,11 @@ export class Client {
         request, this.#metadata(),
       );
       call.on("error", () => {});
-      const late = () => call.cancel();
+      let silent = false;
+      const late = () => {
+        silent = true;
+        call.cancel();
+      };
       let timer = setTimeout(late, this.#c.timeoutMs);
       try {
         const kvs: KeyValue[] = [];
@@ -129,6 +133,8 @@ export class Client {
           last = r;
         }
         return { position: positionOf(last), kvs, nextPage: last.nextPageToken };
+      } catch (err) {
+        throw silent ? new Silent() : err;
       } finally {
         clearTimeout(timer);
         call.cancel();
