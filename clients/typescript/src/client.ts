@@ -1,4 +1,4 @@
-import { type ChannelCredentials, type ClientDuplexStream, Metadata, type ServiceError, status } from "@grpc/grpc-js";
+import { type ChannelCredentials, Metadata, type ServiceError, status } from "@grpc/grpc-js";
 import { Assembler, keyValue } from "./assembler.js";
 import { judge, Leave, ShardwatchError, Silent } from "./errors.js";
 import { backoff, Nodes, settles, sleep } from "./nodes.js";
@@ -56,14 +56,12 @@ export interface ListOptions {
   serializable?: boolean;
 }
 
-type Stream = ClientDuplexStream<WatchRequest, WatchResponse>;
-
 /** Watches and reads keys through a cluster. Close it at the end. */
 export class Client {
   readonly #c: Required<Omit<Config, "credentials" | "token">> & Pick<Config, "token">;
   readonly #nodes: Nodes;
   readonly #learned: Promise<void>;
-  readonly #calls = new Set<Stream>();
+  readonly #calls = new Set<{ cancel(): void }>(); // those that are open
   #closed = false;
 
   constructor(config: Config) {
@@ -74,7 +72,7 @@ export class Client {
     this.#learned = new Promise((learned) => void this.#nodes.follow(() => this.#metadata(), learned));
   }
 
-  /** Closes all connections, and ends the watches. */
+  /** Closes all connections, and ends the watches and reads. */
   close(): void {
     this.#closed = true;
     for (const call of this.#calls) call.cancel();
@@ -92,13 +90,18 @@ export class Client {
     const range = keyRange(name);
     const request = GetRequest.fromPartial({ key: range.start, consistency: consistency(options.serializable) });
     return this.#read(range, (address) => new Promise((done, failed) => {
-      this.#nodes.client(address).makeUnaryRequest(
+      const call = this.#nodes.client(address).makeUnaryRequest(
         "/shardwatch.v1.CacheService/Get",
         (r: GetRequest) => Buffer.from(GetRequest.encode(r).finish()),
         (b) => GetResponse.decode(b),
         request, this.#metadata(), { deadline: Date.now() + this.#c.timeoutMs },
-        (err, r) => (err ? failed(err) : done({ position: positionOf(r!), kv: r!.kv && keyValue(r!.kv) })),
+        (err, r) => {
+          this.#calls.delete(call);
+          if (err) failed(err);
+          else done({ position: positionOf(r!), kv: r!.kv && keyValue(r!.kv) });
+        },
       );
+      this.#calls.add(call);
     }));
   }
 
@@ -117,6 +120,7 @@ export class Client {
         request, this.#metadata(),
       );
       call.on("error", () => {});
+      this.#calls.add(call);
       let silent = false;
       const late = () => {
         silent = true;
@@ -137,6 +141,7 @@ export class Client {
         throw silent ? new Silent() : err;
       } finally {
         clearTimeout(timer);
+        this.#calls.delete(call);
         call.cancel();
       }
     });
@@ -159,11 +164,12 @@ export class Client {
       } catch (err) {
         leave = this.#judged(err);
       }
+      if (this.#closed) throw new ShardwatchError("unavailable", "the client is closed");
       if (leave.penalise !== undefined) this.#nodes.penalise(address, leave.penalise);
       hints = leave.hints;
       tried = [...tried.filter((a) => a !== address), address];
       const wait = backoff(failures, leave.after);
-      if (performance.now() + wait > deadline || this.#closed) {
+      if (performance.now() + wait > deadline) {
         throw leave.error ?? new ShardwatchError("unavailable", `no node answered within ${this.#c.retryForMs} ms: ${address}: ${leave.message}`);
       }
       await sleep(wait);
