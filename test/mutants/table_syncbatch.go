@@ -7,8 +7,12 @@ func syncbatchGroup() Group {
 			Old: "router.ReadRequest{Range: key.Range, Holder: holder}", New: "router.ReadRequest{Range: key.Range}", Tests: "TestBatchesOfOneClientLeaveRoomForOthers",
 		},
 		{
+			Name: "cancelled-units-of-nobody", Bug: "what is loaded for a watch that was cancelled at once counts for no client", File: "queue.go",
+			Old: `first, _ := x.holderLocked(nil)`, New: `var first budget.Client`, Tests: "TestACancelledBatchCountsForItsClient",
+		},
+		{
 			Name: "units-refused-for-another", Bug: "refuses a unit to a client because another one has its part", File: "queue.go",
-			Old: "if errors.As(err, new(*kv.LimitError)) {\n\t\tif other", New: "if err == nil {\n\t\tif other", Tests: "TestBatchesOfOneClientLeaveRoomForOthers",
+			Old: "if errors.As(err, new(*kv.LimitError)) {\n\t\tq.mu", New: "if err == nil {\n\t\tq.mu", Tests: "TestBatchesOfOneClientLeaveRoomForOthers",
 		},
 		{
 			Name: "shares-older-unit", Bug: "a watch shares a unit that is older than it needs", File: "queue.go",
@@ -41,6 +45,22 @@ func syncbatchGroup() Group {
 		{
 			Name: "place-kept-when-through", Bug: "a unit that was sent whole keeps its place", File: "queue.go",
 			Old: `through || len(x.watches) == 0`, New: `len(x.watches) == 0`, Tests: "TestPlaceOfABatchIsGivenBackOnce",
+		},
+		{
+			Name: "place-left-while-loading", Bug: "a unit without watches leaves its place to another one while it is loaded", File: "queue.go",
+			Old: ` && x.state != Loads {`, New: ` {`, Tests: "TestCancelledBatchesAreLoadedOneByOne",
+		},
+		{
+			Name: "place-left-while-a-state-loads", Bug: "a state that is dropped leaves its place to another one while it is loaded", File: "queue.go",
+			Old: "\t\tx.cancel() // load gives the place back: it still reads\n", New: "\t\tx.cancel()\n\t\tq.freeLocked(x)\n", Tests: "TestCancelledBatchesAreLoadedOneByOne",
+		},
+		{
+			Name: "place-kept-after-loading", Bug: "a unit whose watches left while it was loaded keeps its place", File: "queue.go",
+			Old: `if err != nil || len(x.watches) == 0 {`, New: `if err != nil {`, Tests: "TestCancelledBatchesAreLoadedOneByOne",
+		},
+		{
+			Name: "place-kept-by-dropped", Bug: "a unit that was dropped while it was loaded keeps its place", File: "queue.go",
+			Old: "\t\tq.freeLocked(x)\n\t\tbody.Release()", New: "\t\tbody.Release()", Tests: "TestCancelledBatchesAreLoadedOneByOne",
 		},
 		{
 			Name: "unit-of-other-lineage", Bug: "brings a watch up to date with another lineage than it was promised", File: "queue.go",

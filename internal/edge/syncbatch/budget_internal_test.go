@@ -23,8 +23,9 @@ import (
 // far is a connection to a node that lists a history's keys when it is let to.
 type far struct {
 	grpc.ClientConnInterface
-	h   *cachetest.Script
-	let chan struct{}
+	h    *cachetest.Script
+	let  chan struct{}
+	deaf bool // a list that is cancelled does not end before it is let to
 }
 
 func (f *far) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -56,9 +57,13 @@ func (l *farList) RecvMsg(m any) error {
 	into, _ := m.(*wire.Encoded)
 	switch l.sent++; l.sent {
 	case 1:
+		cancelled := l.ctx.Done()
+		if l.far.deaf {
+			cancelled = nil
+		}
 		select {
 		case <-l.far.let:
-		case <-l.ctx.Done():
+		case <-cancelled:
 			return l.ctx.Err()
 		}
 		into.Buffers = wire.ListChunk(at, history, items).Buffers
@@ -68,6 +73,25 @@ func (l *farList) RecvMsg(m any) error {
 		return io.EOF
 	}
 	return nil
+}
+
+// farQueue returns a Queue, which does not run yet, of a node that has the keys up to m. f's node has the others.
+func farQueue(t *testing.T, f *far, places int) (*Queue, *budget.Budget) {
+	t.Helper()
+	m := cachetest.Map(1, []string{"m"}, "here")
+	m.Shards[1].Replicas = []shard.NodeID{"there"}
+	n := cachetest.NewNode("here", f.h, nil)
+	t.Cleanup(n.Stop)
+	n.Connect("there", f)
+	n.Use(m)
+	<-n.Replica(1).Ready()
+	b := budget.New(64 << 20) // 4 MiB of them for this, and 2 MiB for each client
+	q := New(Config{Patience: UsualPatience(), MaxResyncs: places, Budget: b, Router: router.New(router.Config{Shards: n, Clock: f.h, Self: "here", Budget: b})})
+	t.Cleanup(func() {
+		q.running.Wait()
+		q.dropAll()
+	})
+	return q, b
 }
 
 // What a batch holds of other nodes' keys is given back when no watch needs it any more, whoever
@@ -100,16 +124,8 @@ func TestBatchesGiveTheirBytesBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := cachetest.New()
 				h.Commit(cachetest.Put("a", "here"), cachetest.Put("z", strings.Repeat("v", 1<<20)))
-				m := cachetest.Map(1, []string{"m"}, "here")
-				m.Shards[1].Replicas = []shard.NodeID{"there"}
-				n := cachetest.NewNode("here", h, nil)
-				defer n.Stop()
 				let := make(chan struct{})
-				n.Connect("there", &far{h: h, let: let})
-				n.Use(m)
-				<-n.Replica(1).Ready()
-				b := budget.New(64 << 20)
-				q := New(Config{Patience: UsualPatience(), MaxResyncs: 1, Budget: b, Router: router.New(router.Config{Shards: n, Clock: h, Self: "here", Budget: b})})
+				q, b := farQueue(t, &far{h: h, let: let}, 1)
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() {
@@ -141,16 +157,8 @@ func TestBatchesOfOneClientLeaveRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
 		h.Commit(cachetest.Put("a", "here"), cachetest.Put("y", strings.Repeat("v", 2<<20)), cachetest.Put("z", strings.Repeat("v", 1<<20)))
-		m := cachetest.Map(1, []string{"m"}, "here")
-		m.Shards[1].Replicas = []shard.NodeID{"there"}
-		n := cachetest.NewNode("here", h, nil)
-		defer n.Stop()
 		let := make(chan struct{})
-		n.Connect("there", &far{h: h, let: let})
-		n.Use(m)
-		<-n.Replica(1).Ready()
-		b := budget.New(64 << 20) // 4 MiB of them for this, and 2 MiB for each client
-		q := New(Config{Patience: UsualPatience(), MaxResyncs: 3, Budget: b, Router: router.New(router.Config{Shards: n, Clock: h, Self: "here", Budget: b})})
+		q, b := farQueue(t, &far{h: h, let: let}, 3)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -181,6 +189,68 @@ func TestBatchesOfOneClientLeaveRoomForOthers(t *testing.T) {
 		}
 		if x := board("z", "greedy", "other"); x.err != nil || b.Held(budget.Fetches) < 3<<20 {
 			t.Errorf("another client needs it, too: %v, %d bytes are held", x.err, b.Held(budget.Fetches))
+		}
+	})
+}
+
+// A client that created watches and cancelled them at once had any number of batches loaded at a time: each
+// left its place to the next one while it was still loaded.
+func TestCancelledBatchesAreLoadedOneByOne(t *testing.T) {
+	for _, kind := range []shardwatchv1.SyncKind{shardwatchv1.SyncKind_SYNC_KIND_RESYNC, shardwatchv1.SyncKind_SYNC_KIND_STATE} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &far{h: cachetest.New(), let: make(chan struct{}), deaf: true}
+			q, _ := farQueue(t, f, 1)
+			join := func(key string) (w *quiet, x *Batch) {
+				w = &quiet{}
+				x = q.Join(w, Key{Kind: kind, Range: kv.Single(key), Lineage: 1}, f.h.Now(), "")
+				q.begin(t.Context())
+				return w, x
+			}
+			first, cancelled := join("y")
+			synctest.Wait() // it is being loaded
+			q.Leave(cancelled, first, false)
+			second, next := join("z")
+			if s := q.Stats(); s.Begun != 1 || s.Running != 1 || next.state != Waits {
+				t.Errorf("%v: %d batches have begun and %d have a place, while the only place's is being loaded", kind, s.Begun, s.Running)
+			}
+			close(f.let)
+			synctest.Wait()
+			if running := q.Stats().Running; running != 0 {
+				t.Errorf("%v: %d batches have a place after the load of a cancelled one", kind, running)
+			}
+			q.begin(t.Context())
+			synctest.Wait()
+			if s := q.Stats(); s.Begun != 2 || s.Running != 1 || next.state != Ready || next.err != nil {
+				t.Errorf("%v: %d batches have begun, %d have a place, the second one: %v, %v", kind, s.Begun, s.Running, next.state, next.err)
+			}
+			q.Leave(next, second, false)
+			if running := q.Stats().Running; running != 0 {
+				t.Errorf("%v: %d batches have a place after all watches have left", kind, running)
+			}
+		})
+	}
+}
+
+// What is loaded for a watch that is cancelled at once counts for its client, too.
+func TestACancelledBatchCountsForItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &far{h: cachetest.New(), let: make(chan struct{})}
+		f.h.Commit(cachetest.Put("y", strings.Repeat("v", 2<<20)), cachetest.Put("z", strings.Repeat("v", 1<<20)))
+		close(f.let)
+		q, b := farQueue(t, f, 2)
+		load := func(key string) *Batch {
+			w := &quiet{of: budget.Client{Name: "greedy", Max: budget.HalfOfTotal}} // 2 MiB
+			x := q.Join(w, Key{Kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC, Range: kv.Single(key), Lineage: 1}, f.h.Now(), "")
+			q.begin(t.Context())
+			q.Leave(x, w, false)
+			synctest.Wait()
+			return x
+		}
+		if x := load("y"); x.err != nil || b.Held(budget.Fetches) < 2<<20 {
+			t.Fatalf("one batch larger than the part: %v, %d bytes are held", x.err, b.Held(budget.Fetches))
+		}
+		if x := load("z"); !errors.As(x.err, new(*kv.LimitError)) {
+			t.Errorf("more than the part: %v", x.err)
 		}
 	})
 }

@@ -240,7 +240,7 @@ func (q *Queue) Leave(x *Batch, w Watch, through bool) {
 	if through && x.placed && q.cfg.Done != nil {
 		q.cfg.Done(x.key, x.begun, x.body.Revision)
 	}
-	if through || len(x.watches) == 0 { // it has been made once, or is not being made
+	if through || len(x.watches) == 0 && x.state != Loads { // it has been made once, or is not being made
 		q.freeLocked(x)
 	}
 	if len(x.watches) == 0 && (x.err != nil || !q.sharesLocked(x, time.Now())) {
@@ -277,24 +277,28 @@ func (q *Queue) begin(ctx context.Context) {
 				q.stats.Waited += now.Sub(since)
 			}
 			least := x.least
-			q.running.Go(func() { q.load(x, least) })
+			first, _ := x.holderLocked(nil) // now: the watches may leave before the load looks
+			q.running.Go(func() { q.load(x, least, first) })
 		}
 	}
 }
 
-// load loads the content of a batch.
-func (q *Queue) load(x *Batch, least kv.Revision) {
-	body, err := q.read(x, least)
+// load loads the content of a batch, which has its place meanwhile, also when all watches have left.
+func (q *Queue) load(x *Batch, least kv.Revision, first budget.Client) {
+	body, err := q.read(x, least, first)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if x.state == Gone {
+		q.freeLocked(x)
 		body.Release()
 		return
 	}
 	x.state, x.body, x.err, x.taken = Ready, body, err, time.Now()
 	x.parts = make([]part, 1)
-	if err != nil {
+	if err != nil || len(x.watches) == 0 {
 		q.freeLocked(x)
+	}
+	if err != nil {
 		q.unshareLocked(x)
 	}
 	for w := range x.watches {
@@ -302,25 +306,25 @@ func (q *Queue) load(x *Batch, least kv.Revision) {
 	}
 }
 
-// read reads the content of a batch. Its bytes count for the client of the watch that has waited
-// longest. If they do not fit, they count for another client's that waits: it is not to be refused
-// because of the first.
-func (q *Queue) read(x *Batch, least kv.Revision) (*router.Body, error) {
-	first, _ := q.holder(x, nil)
+// read reads the content of a batch. Its bytes count for first, the client of the watch that had waited
+// longest when the batch began. If they do not fit, they count for another client's that waits: it is not
+// to be refused because of the first.
+func (q *Queue) read(x *Batch, least kv.Revision, first budget.Client) (*router.Body, error) {
 	body, err := q.cfg.find(x.ctx, x.key, least, first)
 	if errors.As(err, new(*kv.LimitError)) {
-		if other, ok := q.holder(x, &first); ok {
+		q.mu.Lock()
+		other, ok := x.holderLocked(&first)
+		q.mu.Unlock()
+		if ok {
 			return q.cfg.find(x.ctx, x.key, least, other)
 		}
 	}
 	return body, err
 }
 
-// holder returns the client of the watch that has waited longest, of those of another client
+// holderLocked returns the client of the watch that has waited longest, of those of another client
 // than the one given; false: there is none.
-func (q *Queue) holder(x *Batch, but *budget.Client) (holder budget.Client, ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+func (x *Batch) holderLocked(but *budget.Client) (holder budget.Client, ok bool) {
 	var longest time.Time
 	for w, since := range x.watches {
 		if of := w.Holder(); (but == nil || of.Name != but.Name) && (!ok || since.Before(longest)) {
@@ -356,10 +360,12 @@ func (q *Queue) dropLocked(x *Batch) {
 	case Waits:
 		delete(q.waiting, x.key)
 		q.queues[x.key.queue()].Remove(x.entry)
-	case Loads, Ready:
+	case Loads:
+		x.cancel() // load gives the place back: it still reads
+	case Ready:
 		x.cancel()
+		q.freeLocked(x)
 	}
-	q.freeLocked(x)
 	q.unshareLocked(x)
 	delete(q.begun, x)
 	for i := range x.parts {
