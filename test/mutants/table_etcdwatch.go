@@ -157,23 +157,43 @@ func etcdwatchGroup() Group {
 		},
 		{
 			Name: "progress-below-sent", Bug: "answers a progress request below an event that was sent", File: "progress.go",
-			Old: `max(wanted, p.hold, p.s.sent)`, New: `max(wanted, p.hold)`, Tests: "TestProgressAnswerIsNotBelowAnEventThatOvertookIt", Package: "internal/edge/etcdapi",
+			Old: `max(wanted.revision, p.hold, p.s.sent)`, New: `max(wanted.revision, p.hold)`, Tests: "TestProgressAnswerIsNotBelowAnEventThatOvertookIt", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "progress-below-notified", Bug: "answers a progress request below a notification that was sent", File: "progress.go",
-			Old: `p.s.sent = max(p.s.sent, at)`, New: `_ = at`, Tests: "TestProgressAnswerIsNotBelowANotification", Package: "internal/edge/etcdapi",
+			Old: `p.s.noteSent(r.lineage, at)`, New: `_ = at`, Tests: "TestProgressAnswerIsNotBelowANotification", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "progress-for-the-future", Bug: "answers a progress request for a watch that begins in the future", File: "progress.go",
-			Old: `never || w.start > wanted`, New: `never`, Tests: "TestProgressIsNotAnsweredForAWatchInTheFuture", Package: "internal/edge/etcdapi",
+			Old: `never || w.start > wanted.revision && !w.outlived(wanted.lineage)`, New: `never`, Tests: "TestProgressIsNotAnsweredForAWatchInTheFuture", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "progress-while-behind", Bug: "forgets a progress request while a watch catches up", File: "progress.go",
-			Old: `never = never || w.start > wanted`, New: `never = never || w.start > wanted || w.live && !w.joined()`, Tests: "TestWatchFromBeforeTheWindow", Package: "internal/edge/etcdapi",
+			Old: `never = never || w.start`, New: `never = never || w.live && !w.joined() || w.start`, Tests: "TestWatchFromBeforeTheWindow", Package: "internal/edge/etcdapi",
 		},
 		{
 			Name: "progress-not-looked-at", Bug: "does not answer a progress request once the watch has caught up", File: "progress.go",
 			Old: `func (p *progress) caughtUp() { p.task.Wake() }`, New: `func (p *progress) caughtUp() {}`, Tests: "TestWatchFromBeforeTheWindow", Package: "internal/edge/etcdapi",
+		},
+		{
+			Name: "progress-below-the-old-lineage", Bug: "answers no progress request below what was sent of an older lineage", File: "stream.go",
+			Old: `s.lineage, s.sent = lineage, 0`, New: `s.lineage = lineage`, Tests: "TestProgressIsAnsweredAfterARestore|TestProgressIsAnsweredAcrossARestore", Package: "internal/edge/etcdapi",
+		},
+		{
+			Name: "progress-of-the-old-lineage", Bug: "a progress request waits for a revision of an older lineage", File: "progress.go",
+			Old: `if w.live && w.lineage > wanted.lineage {`, New: `if false {`, Tests: "TestProgressIsAnsweredAcrossARestore", Package: "internal/edge/etcdapi",
+		},
+		{
+			Name: "progress-given-up-for-the-old-lineage", Bug: "gives up a progress request for a watch of an older lineage", File: "progress.go",
+			Old: ` && !w.outlived(wanted.lineage)`, New: ``, Tests: "TestProgressWaitsForWatchesOfAnOldLineage",
+		},
+		{
+			Name: "progress-for-the-old-lineage", Bug: "an answer to a progress request speaks for watches of an older lineage", File: "progress.go",
+			Old: `!w.live || w.outlived(wanted.lineage) ||`, New: `!w.live ||`, Tests: "TestProgressWaitsForWatchesOfAnOldLineage",
+		},
+		{
+			Name: "sent-of-the-old-lineage", Bug: "answers no progress request below late events of an older lineage", File: "stream.go",
+			Old: `if s.turnTo(lineage); lineage == s.lineage {`, New: `if s.turnTo(lineage); true {`, Tests: "TestProgressWaitsForWatchesOfAnOldLineage",
 		},
 		{
 			Name: "notified-before-start", Bug: "notifies a watch of progress before its first revision", File: "progress.go",

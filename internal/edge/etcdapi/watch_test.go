@@ -538,11 +538,9 @@ func TestCompactedBeforeASharedRead(t *testing.T) {
 // next lineage. The watch ends, and is sent nothing of it.
 func TestALineageEndsDuringARead(t *testing.T) {
 	held := &heldHistory{asked: make(chan struct{}, 1), release: make(chan struct{})}
-	m := cachetest.Map(1, []string{"h", "p"}, "here")
 	r := startWatches(t, rigOptions{
-		shards: m,
-		cache:  func(c *cache.Config) { c.WindowBytes = 4 << 10 },
-		api:    func(c *etcdapi.Config) { held.scripted = c.Etcd.(*scripted); c.Etcd = held },
+		cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 },
+		api:   func(c *etcdapi.Config) { held.scripted = c.Etcd.(*scripted); c.Etcd = held },
 	})
 	var last kv.Revision
 	for i := range 30 {
@@ -555,12 +553,92 @@ func TestALineageEndsDuringARead(t *testing.T) {
 	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
 	s.created(0)
 	<-held.asked
-	restored := *m
-	restored.Version, restored.Lineage = m.Version+1, m.Lineage+1
-	r.node.Use(&restored)
+	r.restored(last)
 	close(held.release)
 	if got := s.canceled(0); got.GetCompactRevision() != first {
 		t.Errorf("got %v, want a compact revision of %d", got, first)
+	}
+}
+
+// restored has etcd be restored from a snapshot of a revision, and the node follow.
+func (r *watchRig) restored(to kv.Revision) {
+	r.tb.Helper()
+	m := *r.shards
+	m.Version, m.Lineage = m.Version+1, m.Lineage+1
+	r.h.Restore(to)
+	r.node.Use(&m)
+}
+
+// After a restore of etcd, clients whose streams went on got no answer to requests for progress until etcd
+// had passed its old revision.
+func TestProgressIsAnsweredAfterARestore(t *testing.T) {
+	r := startWatches(t, rigOptions{})
+	s := r.watch()
+	s.create(whole())
+	s.created(0)
+	for range 5 {
+		at := r.h.Commit(cachetest.Put("a", "1"))
+		if m := s.next(); m.GetHeader().GetRevision() != int64(at) {
+			t.Fatalf("got %v, want the event of revision %d", m, at)
+		}
+	}
+	r.restored(cachetest.Start)
+	s.canceled(0)
+	s.create(whole())
+	s.created(1)
+	s.requestProgress()
+	if m := s.next(); m.GetWatchId() != -1 || m.GetHeader().GetRevision() != int64(cachetest.Start) {
+		t.Errorf("got %v, want progress at %d", m, cachetest.Start)
+	}
+}
+
+// lettingClock is a router.Clock whose answers, which are as old as the question, arrive when they are let to.
+type lettingClock struct {
+	*cachetest.Script
+	asked chan (chan<- struct{}) // closing a value lets an answer arrive
+}
+
+func (c *lettingClock) Revision(ctx context.Context) (kv.Revision, error) {
+	revision, err := c.Script.Revision(ctx)
+	let := make(chan struct{})
+	select {
+	case c.asked <- let:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	select {
+	case <-let:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	return revision, err
+}
+
+// etcd is restored while a request for progress waits for a watch that is being created. The request waited
+// for etcd's old revision then, and was answered when etcd had passed it.
+func TestProgressIsAnsweredAcrossARestore(t *testing.T) {
+	clock := &lettingClock{asked: make(chan (chan<- struct{}))}
+	r := startWatches(t, rigOptions{clock: func(h *cachetest.Script) router.Clock { clock.Script = h; return clock }})
+	s := r.watch()
+	s.create(whole())
+	close(<-clock.asked)
+	s.created(0)
+	at := r.h.Commit(cachetest.Put("a", "1"))
+	if m := s.next(); m.GetHeader().GetRevision() != int64(at) {
+		t.Fatalf("got %v, want the event of revision %d", m, at)
+	}
+	s.create(whole())
+	created := <-clock.asked
+	s.requestProgress()
+	close(<-clock.asked)
+	r.restored(cachetest.Start)
+	s.canceled(0)
+	close(created)
+	close(<-clock.asked) // the watch begins again, in the new lineage
+	s.created(1)
+	close(<-clock.asked) // so does the request
+	if m := s.next(); m.GetWatchId() != -1 || m.GetHeader().GetRevision() != int64(cachetest.Start) {
+		t.Errorf("got %v, want progress at %d", m, cachetest.Start)
 	}
 }
 

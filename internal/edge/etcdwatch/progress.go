@@ -29,15 +29,21 @@ type progress struct {
 	task pump.Task
 
 	mu      sync.Mutex
-	quiet   *time.Timer // guarded by mu; the interval of notifications; nil while no watch wants them
-	age     *time.Timer // guarded by mu; the next look at the data's age; nil: none
-	poll    *time.Timer // guarded by mu; the next look while a request waits
-	stopped bool        // guarded by mu
-	due     bool        // guarded by mu; notifications are
-	aging   bool        // guarded by mu; a look at the age is due
-	asking  bool        // guarded by mu; a request is being answered
-	again   bool        // guarded by mu; another came meanwhile
-	wanted  kv.Revision // guarded by mu; the revision that the request waits for; 0: not known yet
+	quiet   *time.Timer    // guarded by mu; the interval of notifications; nil while no watch wants them
+	age     *time.Timer    // guarded by mu; the next look at the data's age; nil: none
+	poll    *time.Timer    // guarded by mu; the next look while a request waits
+	stopped bool           // guarded by mu
+	due     bool           // guarded by mu; notifications are
+	aging   bool           // guarded by mu; a look at the age is due
+	asking  bool           // guarded by mu; a request is being answered
+	again   bool           // guarded by mu; another came meanwhile
+	wanted  wantedRevision // guarded by mu; what the request waits for; the zero one: not known yet
+}
+
+// wantedRevision is etcd's revision when progress was requested. The lineage is its own, or an older one.
+type wantedRevision struct {
+	revision kv.Revision
+	lineage  uint64
 }
 
 const (
@@ -117,12 +123,13 @@ func (p *progress) askLocked() {
 	if p.stopped {
 		return
 	}
-	p.asking, p.again, p.wanted = true, false, 0
+	p.asking, p.again, p.wanted = true, false, wantedRevision{}
 	p.s.spawn(func() {
+		lineage := p.s.of.cfg.Router.History().Lineage // before the revision: see answer
 		now, err := p.s.of.view.Now(p.s.ctx)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.wanted = now; err != nil {
+		if p.wanted = (wantedRevision{revision: now, lineage: lineage}); err != nil {
 			p.answeredLocked() // as etcd: unknown, so no answer is sent
 			return
 		}
@@ -131,7 +138,7 @@ func (p *progress) askLocked() {
 }
 
 func (p *progress) answeredLocked() {
-	p.asking, p.wanted = false, 0
+	p.asking, p.wanted = false, wantedRevision{}
 	if p.again {
 		p.askLocked()
 	}
@@ -143,7 +150,7 @@ func (p *progress) run(*pump.Scratch) (again bool) {
 	due, aging, wanted := p.due, p.aging, p.wanted
 	p.due, p.aging = false, false
 	p.mu.Unlock()
-	if !due && !aging && wanted == 0 {
+	if !due && !aging && wanted.revision == 0 {
 		return false
 	}
 	watches, answered := p.s.state()
@@ -154,7 +161,7 @@ func (p *progress) run(*pump.Scratch) (again bool) {
 	if due {
 		p.tell(watches)
 	}
-	if wanted > 0 {
+	if wanted.revision > 0 {
 		p.answer(watches, answered, wanted)
 	}
 	return false
@@ -170,7 +177,7 @@ func (p *progress) tell(watches []*watch) {
 		}
 		r := w.reader
 		if at := r.reached(); w.quiet && w.sends == r.sends && at >= w.start && at > 0 {
-			p.s.sent = max(p.s.sent, at)
+			p.s.noteSent(r.lineage, at)
 			p.s.send(&etcdserverpb.WatchResponse{Header: p.s.of.view.Header(at), WatchId: w.id})
 		}
 		w.quiet, w.sends = true, r.sends
@@ -187,12 +194,21 @@ func (p *progress) tell(watches []*watch) {
 // must not be below a revision that was sent on any. So watches that are ahead wait
 // for those that lag. It follows the answers to all cancels, since a client
 // takes it to speak for each watch that it does not know to be cancelled.
-func (p *progress) answer(watches []*watch, answered bool, wanted kv.Revision) {
-	target, never, catchingUp := max(wanted, p.hold, p.s.sent), len(watches) == 0, false
+//
+// It is of the newest lineage. It waits for watches of older ones to end, and etcd is asked again if
+// its revision may be of an older one: watches of the new one might never reach that.
+func (p *progress) answer(watches []*watch, answered bool, wanted wantedRevision) {
+	never, catchingUp := len(watches) == 0, false
 	for _, w := range watches {
-		never = never || w.start > wanted
+		if w.live && w.lineage > wanted.lineage {
+			p.askAgain(watches)
+			return
+		}
+		never = never || w.start > wanted.revision && !w.outlived(wanted.lineage)
 		catchingUp = catchingUp || w.live && !w.joined()
 	}
+	p.s.turnTo(wanted.lineage)
+	target := max(wanted.revision, p.hold, p.s.sent)
 	switch {
 	case never:
 		p.answered(watches)
@@ -203,7 +219,7 @@ func (p *progress) answer(watches []*watch, answered bool, wanted kv.Revision) {
 	}
 	reached, behind := kv.Revision(math.MaxInt64), !answered
 	for _, w := range watches {
-		if !w.live || w.ending.Load() != nil {
+		if !w.live || w.outlived(wanted.lineage) || w.ending.Load() != nil {
 			behind = true
 			continue
 		}
@@ -220,6 +236,14 @@ func (p *progress) answer(watches []*watch, answered bool, wanted kv.Revision) {
 	}
 	p.s.send(&etcdserverpb.WatchResponse{Header: p.s.of.view.Header(reached), WatchId: invalidID})
 	p.answered(watches)
+}
+
+// askAgain asks etcd for its revision again.
+func (p *progress) askAgain(watches []*watch) {
+	p.release(watches)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.askLocked()
 }
 
 // answered ends the request, with an answer or without.

@@ -54,7 +54,10 @@ type stream struct {
 
 	// The fields that each delivery reads are adjacent.
 	failed bool        // owned by the pump that is at it: sending does not work
-	sent   kv.Revision // owned by the pump: the highest revision of events and notifications sent
+	sent   kv.Revision // owned by the pump: the highest revision of events and notifications sent, of lineage
+	// lineage is the newest one that events, notifications or answers to requests for progress were
+	// of, owned by the pump.
+	lineage uint64
 	// readers has the reader of each kind that others join, owned by the pump; nil while the
 	// stream has had one watch at most.
 	readers map[readerKind]*reader
@@ -395,6 +398,20 @@ func (s *stream) answer(*pump.Scratch) (again bool) {
 // the stream works.
 func (s *stream) send(m any) bool {
 	return !s.failed && s.check(s.tasks.Send(m))
+}
+
+// noteSent notes that a revision of a lineage is sent, as that of events or of a notification.
+func (s *stream) noteSent(lineage uint64, revision kv.Revision) {
+	if s.turnTo(lineage); lineage == s.lineage {
+		s.sent = max(s.sent, revision)
+	}
+}
+
+// turnTo forgets what was sent, if the lineage is a newer one: its revisions may be lower.
+func (s *stream) turnTo(lineage uint64) {
+	if lineage > s.lineage {
+		s.lineage, s.sent = lineage, 0
+	}
 }
 
 // check reports whether the stream works, after something was sent.

@@ -305,6 +305,9 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 // joined reports whether the watch is sent the window's events.
 func (w *watch) joined() bool { return w.live && w.reader != nil }
 
+// outlived reports whether the watch, which ends soon, is of an older lineage than the one given.
+func (w *watch) outlived(lineage uint64) bool { return w.live && w.lineage < lineage }
+
 // finish ends the watch with a last message, unless the client has cancelled it
 // and waits for the answer to that.
 func (w *watch) finish(m *etcdserverpb.WatchResponse) {
@@ -327,7 +330,7 @@ func (s *stream) events(own *pump.Scratch, revision kv.Revision, kind *readerKin
 		return nil
 	}
 	s.of.view.Saw(revision)
-	s.sent = max(s.sent, revision)
+	s.noteSent(kind.lineage, revision)
 	if kind.fragment {
 		_ = wire.Fragments(events, prev, s.of.cfg.MaxMessageBytes, one)
 	} else {

@@ -62,6 +62,14 @@ func (h *Script) Commit(ops ...Op) kv.Revision {
 	return revision
 }
 
+// Restore takes all revisions after one back, as a restore of etcd from a snapshot does. Caches that have
+// them keep them.
+func (h *Script) Restore(to kv.Revision) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.batches = slices.Clip(h.batches[:to-Start]) // others read what is behind
+}
+
 // Now returns the newest revision.
 func (h *Script) Now() kv.Revision {
 	now, _ := h.watch()
