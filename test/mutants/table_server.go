@@ -86,6 +86,10 @@ func serverGroup() Group {
 			Old: "s.audit(ctx, caller, info.FullMethod, request, err)\n\t\treturn", New: "return", Tests: "TestThePolicyAdmitsCalls",
 		},
 		{
+			Name: "request-held-after-its-call", Bug: "a request that arrives when its call has just ended holds bytes for ever", File: "admission.go",
+			Old: "\tif k.ended {\n", New: "\tif false {\n", Tests: "TestARequestAfterTheEndOfItsCallHoldsNothing",
+		},
+		{
 			Name: "drain-ends-early", Bug: "a drain returns before all watches have ended", File: "drain.go",
 			Old: `if left == 0 {`, New: `if true {`, Tests: "TestDrainWaitsForClientsThatDoNotRead",
 		},

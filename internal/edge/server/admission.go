@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"strings"
+	"sync"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -242,8 +243,11 @@ type keeping struct {
 	grpc.ServerStream
 	budget *budget.Budget
 	caller *authz.Caller
-	holder budget.Client
-	held   int64
+
+	mu     sync.Mutex
+	ended  bool          // guarded by mu; nothing is taken any more
+	holder budget.Client // guarded by mu
+	held   int64         // guarded by mu
 }
 
 const (
@@ -254,7 +258,8 @@ const (
 	copies = 3
 )
 
-// RecvMsg implements grpc.ServerStream.
+// RecvMsg implements grpc.ServerStream. A call that is passed on to etcd receives beside its handler, and so
+// may have its request after the call has ended: it fails then.
 func (k *keeping) RecvMsg(m any) error {
 	if err := k.ServerStream.RecvMsg(m); err != nil {
 		return err
@@ -262,6 +267,11 @@ func (k *keeping) RecvMsg(m any) error {
 	size := int64(sizeOf(m))
 	if size <= freeRequest {
 		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ended {
+		return wire.Status(context.Canceled)
 	}
 	k.holder = authz.Holder(k.Context(), k.caller)
 	if err := k.budget.Take(k.holder, budget.Requests, copies*size, k.held); err != nil {
@@ -272,7 +282,13 @@ func (k *keeping) RecvMsg(m any) error {
 }
 
 // end gives the bytes back.
-func (k *keeping) end() { k.budget.Give(k.holder, budget.Requests, k.held) }
+func (k *keeping) end() {
+	k.mu.Lock()
+	k.ended = true
+	holder, held := k.holder, k.held
+	k.mu.Unlock()
+	k.budget.Give(holder, budget.Requests, held)
+}
 
 // bounded is a stream whose messages may have so many bytes as the policy lets the caller
 // send.
