@@ -33,6 +33,7 @@ type clock struct {
 	mu       sync.Mutex
 	revision kv.Revision  // guarded by mu; etcd's, as compared last
 	at       time.Time    // guarded by mu; before that was read
+	first    time.Time    // guarded by mu; when the caches were first compared; zero: never
 	own      time.Time    // guarded by mu; before this node's last read of etcd
 	told     time.Time    // guarded by mu; when another node was last told the newest look
 	other    replica.Look // guarded by mu; the last one that another node told
@@ -217,6 +218,9 @@ func (c *clock) compare(ctx context.Context, look replica.Look, reached map[*cop
 	lineage, revision, at := look.Lineage, look.Revision, look.At
 	c.mu.Lock()
 	c.revision, c.at = revision, at
+	if c.first.IsZero() {
+		c.first = time.Now()
+	}
 	c.mu.Unlock()
 	var stuck []kv.Range // ranges of relays here that receive no data
 	for _, h := range c.n.copies.All() {
@@ -327,6 +331,13 @@ func (c *clock) Last() (kv.Revision, time.Time, uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.revision, c.at, c.id
+}
+
+// First returns when etcd's revision was first known here; zero: never so far.
+func (c *clock) First() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.first
 }
 
 // register registers the metrics of how old etcd's revision is here.

@@ -232,9 +232,10 @@ func (n *Node) announce(ctx context.Context) error {
 // readyEvery is the interval of checks whether the node is ready.
 const readyEvery = 250 * time.Millisecond
 
-// owedWait is how long after its start a node stays unready until it has the shards that
-// are assigned to it, so that a rolling restart waits until they are
-// safe again. It is bounded, since they come only while the voters have a majority.
+// owedWait is how long a node stays unready, from when it first knows etcd's revision, until it has
+// the shards that are assigned to it, so that a rolling restart waits until they are safe again.
+// It is bounded, since they come only while the voters have a majority. Before that nothing
+// bounds the wait: the leader gives shards to no node that does not know etcd's revision.
 const owedWait = 30 * time.Second
 
 // NotReady returns the reasons why the node does not serve yet; none when it serves. Once ready,
@@ -307,9 +308,13 @@ func (n *Node) missing() []string {
 	case l.Ageless > 0:
 		return []string{fmt.Sprintf("the age of %d of %d shards is not known yet: etcd's revision must be read first", l.Ageless, l.All)}
 	}
-	if m := n.copies.Acted(); m != nil && time.Since(n.started) < owedWait {
-		if owed := n.placement.Owed(m); owed > 0 {
-			return []string{fmt.Sprintf("%d shards with too few live replicas are about to move to this node; it waits for them until %s after its start", owed, owedWait)}
+	first := n.clock.First()
+	if m := n.copies.Acted(); m != nil && (first.IsZero() || time.Since(first) < owedWait) {
+		switch owed := n.placement.Owed(m); {
+		case owed > 0 && first.IsZero():
+			return []string{fmt.Sprintf("%d shards with too few live replicas move to this node once it has read etcd's revision", owed)}
+		case owed > 0:
+			return []string{fmt.Sprintf("%d shards with too few live replicas are about to move to this node; it waits for them until %s after it first read etcd's revision", owed, owedWait)}
 		}
 	}
 	if trouble := n.etcdAuth.Trouble(); trouble != "" {

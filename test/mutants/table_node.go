@@ -29,6 +29,11 @@ func nodeGroup() Group {
 			Tests: "TestNodesAtRestReadLittleAtEtcd", Package: "internal/testing/sim",
 		},
 		{
+			Name: "ready-without-etcd", Bug: "a node that is owed shards and has never reached etcd is ready", File: "node.go",
+			Old: `(first.IsZero() || time.Since(first) < owedWait)`, New: `time.Since(n.started) < owedWait`,
+			Tests: "TestARollingRestartWithoutEtcdStopsBeforeTheLastCopies", Package: "internal/testing/sim",
+		},
+		{
 			Name: "old-look-borrowed", Bug: "takes an old read of another node for its own", File: "clock.go",
 			Old: `now.Sub(look.At) < borrowedFor`, New: `true`, Tests: "TestALookIsBorrowed",
 		},

@@ -134,6 +134,68 @@ func TestANodeIsReadyWhenItsShardsAreBack(t *testing.T) {
 	})
 }
 
+// forgotten is how long after a node's end its last report no longer counts for the leader.
+const forgotten = 75 * time.Second
+
+// A node that cannot reach etcd is given no shards. Whoever waits for it to be ready does not go on to the
+// nodes that have the last copies.
+func TestANodeThatIsOwedShardsIsNotReadyBeforeItReachesEtcd(t *testing.T) {
+	run(t, sim.Config{}, func(t *testing.T, c *sim.Cluster) {
+		c.Stop("n3")
+		c.Cut("n3", sim.Etcd)
+		time.Sleep(forgotten)
+		c.Restart("n3")
+		time.Sleep(2 * time.Minute)
+		for _, s := range c.Map().Shards {
+			if len(s.Replicas) != 2 {
+				t.Fatalf("shard %d is on %v: nothing is owed to n3", s.ID, s.Replicas)
+			}
+		}
+		if len(c.Node("n3").NotReady()) == 0 {
+			t.Error("n3 is ready without a shard: the next node may stop")
+		}
+		c.Heal("n3", sim.Etcd)
+		c.AwaitReady()
+		for _, s := range c.Map().Shards {
+			if c.Node("n3").Replica(s.ID) == nil {
+				t.Errorf("ready without shard %d", s.ID)
+			}
+		}
+	})
+}
+
+func TestARollingRestartWithoutEtcdStopsBeforeTheLastCopies(t *testing.T) {
+	run(t, sim.Config{}, func(t *testing.T, c *sim.Cluster) {
+		c.Etcd.Stop()
+		names := c.Names()
+		slices.Reverse(names) // as a StatefulSet's pods
+		for _, n := range names {
+			c.Stop(n)
+			time.Sleep(forgotten)
+			c.Restart(n)
+			ready := func() bool { return len(c.Node(n).NotReady()) == 0 }
+			for end := time.Now().Add(2 * time.Minute); !ready() && time.Now().Before(end); {
+				time.Sleep(time.Second)
+			}
+			if !ready() {
+				break
+			}
+		}
+		for _, s := range c.Map().Shards {
+			if !slices.ContainsFunc(names, func(n string) bool {
+				r := c.Node(n).Replica(s.ID)
+				return r != nil && r.Status().Ready
+			}) {
+				t.Errorf("no node has shard %d any more", s.ID)
+			}
+		}
+		if err := c.Etcd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		c.AwaitReady()
+	})
+}
+
 func TestANodeThatSlept(t *testing.T) {
 	run(t, sim.Config{}, func(t *testing.T, c *sim.Cluster) {
 		several(c)
