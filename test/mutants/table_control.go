@@ -183,7 +183,15 @@ func plannerGroup() Group {
 		},
 		{
 			Name: "unheard-voter-is-away", Bug: "a voter that has not reported yet counts as away", File: "voters.go",
-			Old: `!reports.heard(n) || reports.caughtUp(n)`, New: `reports.caughtUp(n)`, Tests: "TestAVoterWhoseLogDoesNotFollowIsAway",
+			Old: ` || (s.Votes && !reports.told(n))`, New: ``, Tests: "TestAVoterWhoseLogDoesNotFollowIsAway",
+		},
+		{
+			Name: "silent-learner-awaited", Bug: "a learner that reports nothing is awaited for ever", File: "voters.go",
+			Old: `(s.Votes && !reports.told(n))`, New: `!reports.told(n)`, Tests: "TestALearnerThatReportsNothingIsNotAwaitedForEver",
+		},
+		{
+			Name: "log-without-etcd-does-not-count", Bug: "ignores the raft logs of nodes that have not reached etcd", File: "reports.go",
+			Old: `if report.NoEtcd {`, New: `if delete(next.logs, report.Node); report.NoEtcd {`, Tests: "TestOfANodeWithoutEtcdOnlyTheRaftLogCounts",
 		},
 		{
 			Name: "heir-shuts-down", Bug: "waits for a node that shuts down to take the vote", File: "voters.go",

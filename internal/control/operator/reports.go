@@ -10,15 +10,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Reports returns the nodes' reports of their copies, for the leader. A node that cannot be reached in time,
-// or has not reached etcd, is missing: it is given no shards.
+// Reports returns the nodes' reports of their copies, for the leader. A node that cannot be reached in time
+// is missing: it is given no shards.
 func (o *Operator) Reports(ctx context.Context, nodes []shard.NodeID) []planner.Report {
 	var mu sync.Mutex
 	var out []planner.Report // guarded by mu
 	o.ask(ctx, nodes, func(node shard.NodeID, s *shardwatchv1.StatusResponse) {
-		if s.GetEtcdRevision() == 0 {
-			return
-		}
 		mu.Lock()
 		defer mu.Unlock()
 		out = append(out, report(node, s))
@@ -27,7 +24,7 @@ func (o *Operator) Reports(ctx context.Context, nodes []shard.NodeID) []planner.
 }
 
 func report(node shard.NodeID, s *shardwatchv1.StatusResponse) planner.Report {
-	r := planner.Report{Node: node, RaftIndex: s.GetRaftIndex(), MapVersion: s.GetMapVersion()}
+	r := planner.Report{Node: node, RaftIndex: s.GetRaftIndex(), MapVersion: s.GetMapVersion(), NoEtcd: s.GetEtcdRevision() == 0}
 	for _, c := range s.GetReplicas() {
 		r.Shards = append(r.Shards, planner.ShardReport{
 			Shard: shard.ID(c.GetShardId()), Ready: c.GetReady() && !c.GetRelay(),

@@ -25,6 +25,8 @@ type Report struct {
 	// MapVersion is that of the node's map. If it is below the leader's generation, the
 	// raft log is of an older generation.
 	MapVersion uint64
+	// NoEtcd: the node has not reached etcd. Only its raft log counts: it is given no shards.
+	NoEtcd bool
 }
 
 // ShardReport is one copy of a shard.
@@ -53,14 +55,19 @@ type Load struct {
 // Reports are the newest reports of all nodes. A value: Add returns a new one, and
 // nil is none.
 type Reports struct {
-	by map[shard.NodeID]nodeReport
+	by   map[shard.NodeID]nodeReport
+	logs map[shard.NodeID]logReport // also of nodes that have not reached etcd
 }
 
 type nodeReport struct {
-	at       time.Time
-	shards   map[shard.ID]copyReport
-	hasLog   bool // of raft
-	caughtUp bool // with the raft log
+	at     time.Time
+	shards map[shard.ID]copyReport
+}
+
+// logReport is about a node's raft log.
+type logReport struct {
+	at           time.Time
+	any, current bool // it has one, as new as the leader's
 }
 
 type copyReport struct {
@@ -85,17 +92,20 @@ const caughtUpWithin = 8
 // Add returns the reports with those made at now, when the leader had applied the
 // raft log up to index, and without those that are too old.
 func (r *Reports) Add(now time.Time, index uint64, reports []Report) *Reports {
-	next := &Reports{by: make(map[shard.NodeID]nodeReport)}
+	next := &Reports{by: make(map[shard.NodeID]nodeReport), logs: make(map[shard.NodeID]logReport)}
 	if r != nil {
 		maps.Copy(next.by, r.by)
+		maps.Copy(next.logs, r.logs)
 		maps.DeleteFunc(next.by, func(_ shard.NodeID, n nodeReport) bool { return now.Sub(n.at) > reportLife })
+		maps.DeleteFunc(next.logs, func(_ shard.NodeID, l logReport) bool { return now.Sub(l.at) > reportLife })
 	}
 	for _, report := range reports {
-		before := next.by[report.Node]
-		node := nodeReport{
-			at: now, hasLog: report.RaftIndex > 0, caughtUp: report.RaftIndex > 0 && report.RaftIndex+caughtUpWithin >= index,
-			shards: make(map[shard.ID]copyReport, len(report.Shards)),
+		next.logs[report.Node] = logReport{at: now, any: report.RaftIndex > 0, current: report.RaftIndex > 0 && report.RaftIndex+caughtUpWithin >= index}
+		if report.NoEtcd {
+			continue
 		}
+		before := next.by[report.Node]
+		node := nodeReport{at: now, shards: make(map[shard.ID]copyReport, len(report.Shards))}
 		for _, s := range report.Shards {
 			c := node.shards[s.Shard] // a relay may stand beside the replica
 			c.Shard, c.Ready = s.Shard, c.Ready || s.Ready
@@ -156,10 +166,11 @@ func (r *Reports) loaded(id shard.ID, nodes []shard.NodeID, since time.Time) boo
 	})
 }
 
-// hasLog reports whether the node has told that it has a raft log, and caughtUp
-// whether that was as new as the leader's.
-func (r *Reports) hasLog(n shard.NodeID) bool   { return r != nil && r.by[n].hasLog }
-func (r *Reports) caughtUp(n shard.NodeID) bool { return r != nil && r.by[n].caughtUp }
+// hasLog reports whether the node has told that it has a raft log, and caughtUp whether that was
+// as new as the leader's; told reports whether it has told either.
+func (r *Reports) hasLog(n shard.NodeID) bool   { return r != nil && r.logs[n].any }
+func (r *Reports) caughtUp(n shard.NodeID) bool { return r != nil && r.logs[n].current }
+func (r *Reports) told(n shard.NodeID) bool     { return r != nil && !r.logs[n].at.IsZero() }
 
 // Loads returns the known loads of shards.
 func (r *Reports) Loads() map[shard.ID]Load {

@@ -37,6 +37,27 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// The leader gives no shards to a node that has not reached etcd, as if it had not heard of it. The raft log
+// needs no etcd.
+func TestOfANodeWithoutEtcdOnlyTheRaftLogCounts(t *testing.T) {
+	now, a := time.Unix(1000, 0), []shard.NodeID{"a"}
+	report := Report{Node: "a", RaftIndex: 100, NoEtcd: true, Shards: []ShardReport{{Shard: 1, Ready: true, Bytes: 10}, {Shard: 2}}}
+	r := (*Reports)(nil).Add(now, 100, []Report{report})
+	if !r.hasLog("a") || !r.caughtUp("a") || !r.told("a") {
+		t.Error("its raft log does not count")
+	}
+	if r.heard("a") || r.loaded(1, a, now.Add(-time.Second)) || r.loading(2, a) || len(r.Loads()) > 0 {
+		t.Error("its shards count")
+	}
+	if r = r.Add(now.Add(2*reportLife), 100, nil); r.told("a") {
+		t.Error("what it told of its log counts for ever")
+	}
+	report.NoEtcd = false
+	if r = r.Add(now.Add(2*reportLife), 100, []Report{report}); !r.heard("a") || !r.loading(2, a) {
+		t.Error("it is not heard of once it has reached etcd")
+	}
+}
+
 // A node on which something loads is asked once a second. What comes to it in bursts
 // is no more for that.
 func TestBurstsAreNotTakenForTheRate(t *testing.T) {

@@ -302,8 +302,8 @@ type Absence struct {
 
 // Observe takes the members and reports of now into account, and returns for how long
 // each of the servers is away: gossip calls it dead, or it reports that its raft log does
-// not follow the leader's. Gossip does not see a raft port that is closed, or a disk
-// that hangs.
+// not follow the leader's, or it is a learner that reports nothing. Gossip does not see a raft
+// port that is closed, or a disk that hangs.
 func (a *Absence) Observe(servers []Server, members []shard.Member, reports *Reports, now time.Time) func(shard.NodeID) time.Duration {
 	states := stateOf(members)
 	since := make(map[shard.NodeID]time.Time)
@@ -311,7 +311,7 @@ func (a *Absence) Observe(servers []Server, members []shard.Member, reports *Rep
 		n := s.ID.Node()
 		m, seen := states[n]
 		alive := serves(states, n)
-		if n == a.Self || (alive && (reports == nil || !reports.heard(n) || reports.caughtUp(n))) {
+		if n == a.Self || (alive && (reports == nil || reports.caughtUp(n) || (s.Votes && !reports.told(n)))) {
 			continue
 		}
 		at, ok := a.since[n]

@@ -171,6 +171,35 @@ func TestAVoterWhoseLogDoesNotFollowIsAway(t *testing.T) {
 	}
 }
 
+// One that learns and cannot report, because the leader does not reach it, is no better than one
+// whose log does not follow: another node learns.
+func TestALearnerThatReportsNothingIsNotAwaitedForEver(t *testing.T) {
+	start := time.Unix(1000, 0)
+	var members []shard.Member
+	for _, n := range []shard.NodeID{"a", "b", "d", "e"} {
+		members = append(members, member(n, shard.Alive, start))
+	}
+	server := func(n shard.NodeID, votes bool) Server {
+		return Server{ID: NewVoterID(n, "u-"+string(n)), Address: string(n) + ":1", Votes: votes}
+	}
+	servers := []Server{server("a", true), server("b", true), server("d", false)}
+	absent := &Absence{Self: "a"}
+	for _, tc := range []struct {
+		after int
+		want  string
+	}{{0, "await d/u-d"}, {31, "learn e/u-e"}} {
+		now := start.Add(time.Duration(tc.after) * time.Second)
+		reports := (*Reports)(nil).Add(now, 100, []Report{{Node: "b", RaftIndex: 100}, {Node: "e", RaftIndex: 100}})
+		c, _ := Voters{
+			Servers: servers, Self: "a/u-a", Expect: 3, Members: members, Reports: reports, Now: now,
+			Away: absent.Observe(servers, members, reports, now), LostAfter: 10 * time.Minute,
+		}.Next()
+		if got := fmt.Sprintf("%s %s", c.Do, c.ID); got != tc.want {
+			t.Errorf("after %d s: %q, want %q", tc.after, got, tc.want)
+		}
+	}
+}
+
 // A vote has an heir if a node that may vote lives, has no vote, and stays.
 func TestWhoCanTakeAVote(t *testing.T) {
 	heir := member("heir", shard.Alive, time.Time{})

@@ -331,6 +331,28 @@ func TestAWipedDiskRejoins(t *testing.T) {
 	})
 }
 
+// Raft needs no etcd: nor does the return of a vote.
+func TestAWipedDiskVotesAgainWithoutEtcd(t *testing.T) {
+	run(t, sim.Config{}, func(_ *testing.T, c *sim.Cluster) {
+		c.Etcd.Stop()
+		c.Kill("n1")
+		c.Wipe("n1")
+		c.Restart("n1")
+		voters := func() (names []string) {
+			for _, m := range c.Node("n2").Members() {
+				if m.GetVoter() {
+					names = append(names, m.GetName())
+				}
+			}
+			return names
+		}
+		c.Await(time.Minute, "the old identity is gone", func() bool { return !slices.Contains(voters(), "n1") })
+		c.Await(time.Minute, "n1 votes", func() bool { return slices.Contains(voters(), "n1") })
+		_ = c.Etcd.Start()
+		c.AwaitReady()
+	})
+}
+
 func TestEtcdIsAway(t *testing.T) {
 	for _, away := range []time.Duration{10 * time.Second, 5 * time.Minute} {
 		for name, fault := range map[string]struct{ begin, end func(c *sim.Cluster) }{
