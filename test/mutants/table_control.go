@@ -202,6 +202,10 @@ func plannerGroup() Group {
 			Old: ` && !slices.Contains(voters, o.Name)`, New: ` && len(voters) > 0`, Tests: "TestWhoCanTakeAVote",
 		},
 		{
+			Name: "silent-node-blocks-repair", Bug: "plans shards for a node that does not answer the leader, and so gives them to none", File: "owners.go",
+			Old: `return p.bars(s, slot) })`, New: `return p.bars(nil, slot) })`, Tests: "TestASilentNodeDoesNotBlockTheRepairOfShards",
+		},
+		{
 			Name: "unheard-copy-is-warm", Bug: "takes the last copy that is known to be loaded, for one of a node that has not reported", File: "rules.go",
 			Old: `&& reports.heard(n) &&`, New: `&&`, Tests: "TestTheLastLoadedCopyIsKnownByReports",
 		},

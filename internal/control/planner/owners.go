@@ -46,6 +46,9 @@ func (p *Planner) units(m *shard.Map) []unit {
 	for group := range m.MergeGroups() {
 		s := &group[0]
 		u := unit{shards: group, wanted: p.belongs(s, s.Wanted(m.Spec)), holder: -1}
+		if slices.ContainsFunc(u.wanted, func(slot int32) bool { return p.bars(s, slot) }) {
+			u.wanted = p.choose(s.Seat(), s.Wanted(m.Spec), s.Home.Pins, s)
+		}
 		if len(u.wanted) == 0 {
 			continue
 		}

@@ -63,6 +63,7 @@ type Planner struct {
 	weighted    bool // the candidates have different weights
 	owners      int  // of the map's specification
 	live, drain map[shard.NodeID]bool
+	barred      map[shard.NodeID]bool
 	scratch     []zoneScratch
 }
 
@@ -109,7 +110,13 @@ type pick struct {
 
 // Plan is the function [Plan].
 func (p *Planner) Plan(m *shard.Map, members []shard.Member) []shard.Move {
+	return p.plan(m, members, nil)
+}
+
+// plan is Plan, and gives no further shards to nodes that are barred.
+func (p *Planner) plan(m *shard.Map, members []shard.Member, barred map[shard.NodeID]bool) []shard.Move {
 	p.meet(m, members)
+	p.barred = barred
 	var moves []shard.Move
 	units := p.units(m)
 	for i := range units {
@@ -263,11 +270,11 @@ func (p *Planner) keep(s *shard.Shard) shard.NodeID {
 // belongs returns where the shard belongs, in order of preference.
 func (p *Planner) belongs(s *shard.Shard, count int) []int32 {
 	if len(s.Home.Pins) > 0 {
-		return p.choose(s.Seat(), count, s.Home.Pins)
+		return p.choose(s.Seat(), count, s.Home.Pins, nil)
 	}
 	b := p.known[s.ID]
 	if b == nil || b.seat != s.Seat() || b.count != count || !p.holds(b) {
-		b = &belonging{seat: s.Seat(), count: count, nodes: p.choose(s.Seat(), count, nil)}
+		b = &belonging{seat: s.Seat(), count: count, nodes: p.choose(s.Seat(), count, nil, nil)}
 		if p.known == nil {
 			p.known = make(map[shard.ID]*belonging)
 		}
@@ -324,8 +331,8 @@ func (p *Planner) displaces(b *belonging, n *planNode) bool {
 
 // choose returns the pins that are candidates, and of all others those with the
 // highest scores, always one from a zone with the fewest: count in all, as far as
-// there are.
-func (p *Planner) choose(seat shard.ID, count int, pins []shard.NodeID) []int32 {
+// there are. Of those that are barred it returns only those that have the shard; nil: all.
+func (p *Planner) choose(seat shard.ID, count int, pins []shard.NodeID, barring *shard.Shard) []int32 {
 	out := make([]int32, 0, min(count, len(p.candidates)))
 	alone := len(p.zones) // the last is for those without a zone: always one from none
 	for len(p.scratch) <= alone {
@@ -336,7 +343,7 @@ func (p *Planner) choose(seat shard.ID, count int, pins []shard.NodeID) []int32 
 		zones[z].best, zones[z].next, zones[z].taken = zones[z].best[:0], 0, 0
 	}
 	for _, n := range pins {
-		if slot, ok := p.slots[n]; ok {
+		if slot, ok := p.slots[n]; ok && !p.bars(barring, slot) {
 			out = append(out, slot)
 			if z := p.nodes[slot].zone; z >= 0 {
 				zones[z].taken++
@@ -352,7 +359,7 @@ func (p *Planner) choose(seat shard.ID, count int, pins []shard.NodeID) []int32 
 		best, s := zones[z].best, p.score(start, c.lane, c.weight)
 		if full := len(best) == count; full && s <= best[count-1].score {
 			continue // most end here
-		} else if slices.Contains(out[:pinned], c.slot) {
+		} else if slices.Contains(out[:pinned], c.slot) || p.bars(barring, c.slot) {
 			continue
 		} else if full {
 			best = best[:count-1]
@@ -371,6 +378,9 @@ func (p *Planner) choose(seat shard.ID, count int, pins []shard.NodeID) []int32 
 				from = o
 			}
 		}
+		if from == nil {
+			break // others are barred
+		}
 		out = append(out, from.best[from.next].slot)
 		from.next++
 		if from != &zones[alone] {
@@ -378,6 +388,11 @@ func (p *Planner) choose(seat shard.ID, count int, pins []shard.NodeID) []int32 
 		}
 	}
 	return out
+}
+
+// bars reports whether the node must not be given the shard; nil: none.
+func (p *Planner) bars(s *shard.Shard, slot int32) bool {
+	return s != nil && p.barred[p.nodes[slot].name] && !slices.Contains(s.Replicas, p.nodes[slot].name)
 }
 
 // before reports whether a is to be chosen before b when their zones do not tell.

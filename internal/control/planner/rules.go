@@ -220,7 +220,8 @@ func moved(m *shard.Map, moves []shard.Move) iter.Seq2[*shard.Shard, shard.Move]
 // until it lives for longer and longer (see presence).
 //
 // A node that is suspect, or dead for less than DeadGrace, or that gossips but does
-// not answer the leader, keeps its shards and gets none.
+// not answer the leader, keeps its shards and gets none. In place of one that is held down or
+// does not answer, which may last, other nodes get them.
 //
 // A shard goes to at most MaxFills newcomers at a time in the cluster, and from or
 // to one node at most MaxNodeFills times: those first that have the fewest live
@@ -237,14 +238,14 @@ func (r Rules) Decide(m *shard.Map, members []shard.Member, h Observations, now 
 		}
 		return true
 	}
-	view, shaky := r.view(m, members, h, wait)
+	view, shaky, barred := r.view(m, members, h, wait)
 	states := stateOf(view)
 	plans := r.Planner
 	if plans == nil {
 		plans = new(Planner)
 	}
 	var due []dueMove
-	for s, mv := range moved(m, plans.Plan(m, view)) {
+	for s, mv := range moved(m, plans.plan(m, view, barred)) {
 		if trusts(s.Replicas, mv.Replicas, shaky) && !wait(r.notBefore(m.Spec, s, mv, states, h, now)) {
 			due = append(due, dueMove{s, mv})
 		}
@@ -254,15 +255,16 @@ func (r Rules) Decide(m *shard.Map, members []shard.Member, h Observations, now 
 }
 
 // view returns the members that the planner plans with, and those of them that are
-// given nothing: for the planner they are suspect. It calls wait with the time at which that changes.
-func (r Rules) view(m *shard.Map, members []shard.Member, h Observations, wait func(time.Time) bool) (view []shard.Member, shaky map[shard.NodeID]bool) {
+// given nothing: for the planner they are suspect. Of these, barred are those for which that may last.
+// It calls wait with the time at which that changes.
+func (r Rules) view(m *shard.Map, members []shard.Member, h Observations, wait func(time.Time) bool) (view []shard.Member, shaky, barred map[shard.NodeID]bool) {
 	holds := make(map[shard.NodeID]bool)
 	for _, s := range m.Shards {
 		for _, n := range s.Replicas {
 			holds[n] = true
 		}
 	}
-	shaky = make(map[shard.NodeID]bool)
+	shaky, barred = make(map[shard.NodeID]bool), make(map[shard.NodeID]bool)
 	for _, n := range members {
 		n.Draining = n.Draining || m.IsDrained(n.Name)
 		switch n.State {
@@ -273,7 +275,7 @@ func (r Rules) view(m *shard.Map, members []shard.Member, h Observations, wait f
 				continue
 			}
 			if !heard || (settle > r.Settle && wait(n.Since.Add(settle))) {
-				shaky[n.Name] = true
+				shaky[n.Name], barred[n.Name] = true, true
 				n.State = shard.Suspect
 			}
 		case shard.Suspect:
@@ -295,7 +297,7 @@ func (r Rules) view(m *shard.Map, members []shard.Member, h Observations, wait f
 			view = append(view, shard.Member{Name: n, State: shard.Suspect})
 		}
 	}
-	return view, shaky
+	return view, shaky, barred
 }
 
 // dueMove is a move that may be made now as far as its shard goes.

@@ -551,6 +551,61 @@ func TestNodesThatAreNotHeardOfGetNothing(t *testing.T) {
 	}
 }
 
+// A node that has shards and does not answer the leader keeps them. Others that lack a copy, and would come
+// to it, go to a free node.
+func TestASilentNodeDoesNotBlockTheRepairOfShards(t *testing.T) {
+	start := time.Unix(1000, 0)
+	now := start.Add(2 * time.Hour)
+	var members []shard.Member
+	for _, n := range []shard.NodeID{"a", "b", "d", "x"} {
+		members = append(members, member(n, shard.Alive, start))
+	}
+	members = append(members, member("c", shard.Dead, now.Add(-time.Hour)))
+	for name, test := range map[string]struct {
+		zones map[shard.NodeID]string
+		pins  []shard.NodeID
+		want  []shard.NodeID
+	}{
+		"plain":  {want: []shard.NodeID{"a", "b", "d"}},
+		"zones":  {zones: map[shard.NodeID]string{"a": "1", "b": "2", "d": "2", "x": "3"}, want: []shard.NodeID{"a", "b", "d"}},
+		"pinned": {pins: []shard.NodeID{"a", "b", "x"}, want: []shard.NodeID{"a", "b", "d"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i := range members {
+				members[i].Zone = test.zones[members[i].Name]
+			}
+			m := maptest.Pair(t, "a", "b", "c")
+			m.Spec.Replicas = 3
+			m.Shards[1].Replicas = []shard.NodeID{"a", "b", "x"}
+			m.Shards[1].Home = shard.Home{Pins: m.Shards[1].Replicas, Replicas: 3}
+			s := &m.Shards[0]
+			s.Home = shard.Home{Pins: test.pins, Replicas: 3}
+			belongs := func(n shard.NodeID) bool {
+				return slices.ContainsFunc(Plan(m, members), func(mv shard.Move) bool { return mv.Shard == s.ID && slices.Contains(mv.Replicas, n) })
+			}
+			for !belongs("x") {
+				s.Home.Seat++
+			}
+			var h Observations
+			loaded := []ShardReport{{Shard: 1, Ready: true}, {Shard: 2, Ready: true}}
+			for _, n := range []shard.NodeID{"a", "b", "d"} {
+				h.reports = h.reports.Add(now, 0, []Report{{Node: n, Shards: loaded}})
+			}
+			var got []shard.NodeID
+			for _, mv := range DefaultRules().Decide(m, members, h, now).Moves {
+				if mv.Shard == s.ID {
+					got = slices.Sorted(slices.Values(mv.Replicas))
+				} else {
+					t.Errorf("shard %d moves to %v, though its node may be well", mv.Shard, mv.Replicas)
+				}
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("the shard goes to %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
 // A leader that is new does not know what the one before has moved, and waits as
 // that one would.
 func TestANewLeaderWaitsForWhatLoads(t *testing.T) {
