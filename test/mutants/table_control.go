@@ -140,6 +140,10 @@ func plannerGroup() Group {
 			Old: `n, patience = min(fit(2*events), have), l.MergePatience`, New: `patience = l.MergePatience`, Tests: "TestOwnersFollowTheEvents",
 		},
 		{
+			Name: "owners-of-too-many-ranges", Bug: "proposes for ever a number of owners that the map refuses", File: "balance.go",
+			Old: ` || len(l.m.Spec.Ranges) > shard.MaxRanges {`, New: ` {`, Tests: "TestOwnersFollowTheEvents",
+		},
+		{
 			Name: "owners-follow-others", Bug: "has fewer nodes own all shards while one is gone that owned none", File: "balance.go",
 			Old: `least := max(1, fewestOwners(l.m))`, New: `least := 1`, Tests: "TestOwnersFollowTheEvents",
 		},

@@ -334,7 +334,7 @@ func (l *look) resize(s *shard.Shard) {
 // the second bound the planner would need more owners than the map says, and give them up as soon as
 // a node is gone: it has its number of owners changed only after the patience.
 func (l *look) owners() {
-	if l.m.FinalLevel() < shard.LevelSettings {
+	if l.m.FinalLevel() < shard.LevelSettings || len(l.m.Spec.Ranges) > shard.MaxRanges { // the map refuses to be changed so
 		return
 	}
 	have := l.m.Spec.Owners

@@ -649,8 +649,18 @@ func TestOwnersFollowTheEvents(t *testing.T) {
 	if a := watched(b, apart, loads(0, 0, 0, 0), 0, time.Hour); a.Owners != nil {
 		t.Errorf("two owners with copies of different shards become %d", *a.Owners)
 	}
-	// A new reason begins anew.
+	// A change of a map that was founded with more ranges than can be configured would be refused for ever,
+	// and those behind it would never be made.
 	m := shardsOf(t, 4)
+	m.Finalized, m.Spec.Owners = shard.LevelSettings, 4
+	for ranges, proposed := range map[int]bool{shard.MaxRanges: true, shard.MaxRanges + 1: false} {
+		m.Spec.Ranges = make([]kv.Range, ranges)
+		if a := watched(b, m, loads(0, 0, 0, 0), 0, time.Hour); (a.Owners != nil) != proposed {
+			t.Errorf("with %d served ranges the number of owners changes: %v, want %v", ranges, a.Owners != nil, proposed)
+		}
+	}
+	// A new reason begins anew.
+	m = shardsOf(t, 4)
 	m.Finalized, m.Spec.Owners = shard.LevelSettings, 2
 	var tr Trend
 	for at, l := range []map[shard.ID]Load{loads(0, 0, 0, 0), loads(99, 99, 99, 99), loads(0, 0, 0, 0), loads(25, 25, 25, 20), loads(0, 0, 0, 0)} {

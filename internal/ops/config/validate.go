@@ -22,6 +22,7 @@ import (
 const (
 	maxShards      = 4096
 	maxReplicas    = 64      // of one shard
+	maxPrefixes    = 256     // shard.MaxRanges
 	maxMaxShards   = 100_000 // a leader plans so many in less than a second
 	minSplitBytes  = MiB
 	minSplitAfter  = 10 * time.Second // the leader looks that often
@@ -262,6 +263,9 @@ func (c Config) validateKeys(m *mistakes) {
 				m.addf("--prefix %q and --prefix %q overlap: keep the shorter one", q, p)
 			}
 		}
+	}
+	if len(c.Prefixes) > maxPrefixes {
+		m.addf("%d --prefix: use %d at most; in a cluster that was founded with more, omit them", len(c.Prefixes), maxPrefixes)
 	}
 	switch {
 	case c.Shards < 0 || c.Shards > maxShards:

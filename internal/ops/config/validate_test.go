@@ -3,6 +3,7 @@ package config_test
 import (
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -130,6 +131,10 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 			func(c *config.Config) { c.Prefixes = []string{"/a/", "/b/", "/a/b/", "/b/", ""} },
 			[]string{`--prefix "/a/" and --prefix "/a/b/" overlap`, `--prefix "/b/" is given twice`, `--prefix "" means all keys`},
 		},
+		"too many prefixes": {
+			func(c *config.Config) { c.Prefixes = numbered(257) },
+			[]string{"257 --prefix: use 256 at most"},
+		},
 		"fewer shards than prefixes": {
 			func(c *config.Config) { c.Prefixes, c.Shards = []string{"/a/", "/b/", "/c/"}, 2 },
 			[]string{"--shards (2) is below the number of --prefix (3)"},
@@ -194,12 +199,20 @@ func TestValidateNamesEveryMistakeAtOnce(t *testing.T) {
 	}
 }
 
+func numbered(n int) (prefixes []string) {
+	for i := range n {
+		prefixes = append(prefixes, fmt.Sprintf("/%03d/", i))
+	}
+	return prefixes
+}
+
 func TestValidateAccepts(t *testing.T) {
 	for name, change := range map[string]func(*config.Config){
 		"the defaults":           func(*config.Config) {},
 		"a joining node":         func(c *config.Config) { c.BootstrapExpect, c.Join = 0, []string{"a", "b:1", "::1", "[::1]:7946"} },
 		"one port, two hosts":    func(c *config.Config) { c.Listen.Client, c.Listen.Peer = "127.0.0.1:7400", "127.0.0.2:7400" },
 		"bare etcd endpoints":    func(c *config.Config) { c.Etcd.Endpoints = []string{"a:1", "[::1]:2379"} },
+		"many prefixes":          func(c *config.Config) { c.Prefixes = numbered(256) },
 		"prefixes side by side":  func(c *config.Config) { c.Prefixes = []string{"/a/", "/b/", "/ab/"} },
 		"an advertised IPv6":     func(c *config.Config) { c.Advertise = "fd00::1" },
 		"etcd over https":        func(c *config.Config) { c.Etcd.Endpoints = []string{"https://a:1/"} },
