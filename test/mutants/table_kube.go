@@ -244,6 +244,16 @@ func kubeGuardGroup() Group {
 			Old: `g.ask(r.Context(), address(r), "token"`, New: `g.ask(r.Context(), "", "token"`, Tests: "TestQuestionsTakeTurns",
 		},
 		{
+			Name: "kube-guard-late", Bug: "a review that did not get its turn in time counts as one that no apiserver answers", File: "guard.go",
+			Old: `	return nil, errBusy
+`, New: `	return nil, errSilent
+`, Tests: "TestNoAllowCountsBecauseTooManyReviewsWait",
+		},
+		{
+			Name: "kube-guard-hang", Bug: "no allow counts for those who wait while all apiservers hang", File: "guard.go",
+			Old: `case g.answered.Load() < began:`, New: `case began < 0:`, Tests: "TestNoAllowCountsBecauseTooManyReviewsWait",
+		},
+		{
 			Name: "kube-guard-remembers-forever", Bug: "an open watch is not reviewed again", File: "again.go",
 			Old: `return ok && allowed && now.Sub(at) < g.cfg.Fresh`, New: `return ok && allowed && now.Sub(at) >= 0`, Tests: "TestRemembers",
 		},
@@ -270,7 +280,7 @@ func kubeGuardGroup() Group {
 		},
 		{
 			Name: "kube-guard-whole-held", Bug: "the review of an open watch does not count for its next request", File: "guard.go",
-			Old: `if held || (!known || allowed) && g.holdsWhole(id, a) {`, New: `if held {`, Tests: "TestAWatchOfAPartComesBackWhileNoApiserverAnswers",
+			Old: `(held || (!known || allowed) && g.holdsWhole(id, a)) {`, New: `held {`, Tests: "TestAWatchOfAPartComesBackWhileNoApiserverAnswers",
 		},
 		{
 			Name: "kube-guard-rejected", Bug: "a token that was rejected counts again when no apiserver answers", File: "guard.go",

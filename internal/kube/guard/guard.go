@@ -32,7 +32,7 @@ type Config struct {
 	// Fresh is for how long a decision is used, Stale for how long an allow is
 	// while no apiserver answers.
 	Fresh, Stale time.Duration
-	// Timeout bounds the time of one question.
+	// Timeout bounds the time of one question, from its turn on. It waits for its turn for half of that at most.
 	Timeout time.Duration
 	// Bytes bounds the decisions that are kept, and the identities of tokens.
 	Bytes  int64
@@ -74,8 +74,8 @@ type Guard struct {
 	decisions  *memory[bool]
 	asking     singleflight.Group
 	turns      *fair.Gate // for questions: one client's do not wait for all of another's
-	// silent is when the last question was not answered, in nanoseconds of Unix.
-	silent atomic.Int64
+	// silent is when the last question was not answered, answered when one was, in nanoseconds of Unix.
+	silent, answered atomic.Int64
 
 	tokens, accesses, failures, stale, refused atomic.Int64
 }
@@ -145,7 +145,7 @@ func (g *Guard) Identify(r *http.Request) (*Identity, *object.Status) {
 		return found, nil
 	})
 	if err != nil {
-		if held {
+		if held && !errors.Is(err, errBusy) {
 			g.stale.Add(1)
 			return id, nil
 		}
@@ -175,7 +175,7 @@ func (g *Guard) Allow(ctx context.Context, id *Identity, a *Attributes) (bool, *
 		return found, nil
 	})
 	if err != nil {
-		if held || (!known || allowed) && g.holdsWhole(id, a) {
+		if !errors.Is(err, errBusy) && (held || (!known || allowed) && g.holdsWhole(id, a)) {
 			g.stale.Add(1)
 			return true, nil
 		}
@@ -222,27 +222,51 @@ func address(r *http.Request) string {
 	return host
 }
 
+var (
+	errSilent = errors.New("no apiserver answers")
+	// errBusy is for a question that did not get its turn in time while others were answered. It says
+	// nothing about the apiservers: the client's last allow does not count, and other clients are not refused.
+	errBusy = errors.New("too many reviews wait")
+)
+
+// turn waits for a client's turn.
+func (g *Guard) turn(client string) (leave func(), err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Timeout/2)
+	defer cancel()
+	began := time.Now().UnixNano()
+	leave, err = g.turns.Wait(ctx, client)
+	switch {
+	case err == nil:
+		return leave, nil
+	case g.answered.Load() < began: // all that have a turn hang
+		return nil, errSilent
+	}
+	return nil, errBusy
+}
+
 // ask asks one question, in its client's turn, once for all that wait for its answer.
 func (g *Guard) ask(ctx context.Context, client, kind string, k key, question func(context.Context) (any, error)) (any, error) {
 	if time.Since(time.Unix(0, g.silent.Load())) < pause {
-		return nil, errors.New("no apiserver answers")
+		return nil, errSilent
 	}
 	answer := g.asking.DoChan(kind+string(k[:]), func() (any, error) {
-		// Not the caller's context: others wait, too.
-		ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Timeout)
-		defer cancel()
-		leave, err := g.turns.Wait(ctx, client)
+		leave, err := g.turn(client)
 		if err != nil {
 			return nil, err
 		}
 		defer leave()
+		// Not the caller's context: others wait, too.
+		ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Timeout)
+		defer cancel()
 		v, err := question(ctx)
 		if err != nil {
 			g.failures.Add(1)
 			g.silent.Store(time.Now().UnixNano())
 			g.cfg.Logger.Warn("no apiserver answers a review", "review", kind, "error", err)
+			return nil, err
 		}
-		return v, err
+		g.answered.Store(time.Now().UnixNano())
+		return v, nil
 	})
 	select {
 	case a := <-answer:

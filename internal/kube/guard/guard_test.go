@@ -44,7 +44,7 @@ func (s *apiservers) questions() int {
 	return len(s.asked)
 }
 
-func (s *apiservers) Post(_ context.Context, path string, in, out any) (string, error) {
+func (s *apiservers) Post(ctx context.Context, path string, in, out any) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	body, err := json.Marshal(in)
@@ -54,8 +54,14 @@ func (s *apiservers) Post(_ context.Context, path string, in, out any) (string, 
 	s.asked = append(s.asked, string(body))
 	takes := s.takes
 	s.mu.Unlock()
-	time.Sleep(takes)
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+	}
 	s.mu.Lock()
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
 	if s.fails != nil {
 		return "", s.fails
 	}
@@ -101,32 +107,80 @@ func newGuard(t *testing.T, s *apiservers, change func(*Config)) *Guard {
 	return g
 }
 
+// flood has one client send tokens that are not known, until the test ends: more than are answered in time.
+func flood(t *testing.T, g *Guard) {
+	var all sync.WaitGroup
+	for i := range 10 * atATime {
+		all.Go(func() {
+			r := withToken(fmt.Sprint("unknown", i))
+			r.RemoteAddr = fmt.Sprintf("192.0.2.1:%d", 1024+i)
+			_, _ = g.Identify(Again(r))
+		})
+	}
+	t.Cleanup(all.Wait)
+}
+
 // TestQuestionsTakeTurns has one client send many tokens that are not known. Another client waits for the questions
-// that are open, and not for those that wait.
+// that are open, and not for those that wait. That not all of them got their turn in time does not mean that no
+// apiserver answers.
 func TestQuestionsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &apiservers{users: map[string]string{"b": "bob"}, takes: time.Second}
-		g := newGuard(t, s, func(cfg *Config) { cfg.Timeout = time.Minute })
-		var all sync.WaitGroup
-		for i := range 10 * atATime {
-			all.Go(func() {
-				r := withToken(fmt.Sprint("unknown", i))
-				r.RemoteAddr = fmt.Sprintf("192.0.2.1:%d", 1024+i)
-				_, _ = g.Identify(Again(r))
-			})
-		}
+		s := &apiservers{users: map[string]string{"b": "bob", "c": "bob"}, takes: 700 * time.Millisecond}
+		g := newGuard(t, s, nil)
+		flood(t, g)
 		synctest.Wait()
-		began := time.Now()
-		r := withToken("b")
-		r.RemoteAddr = "192.0.2.2:1024"
-		if id, status := g.Identify(r); status != nil || id.User != "bob" {
-			t.Errorf("%v, %v", id, status)
+		for _, token := range []string{"b", "c"} {
+			began := time.Now()
+			r := withToken(token)
+			r.RemoteAddr = "192.0.2.2:1024"
+			identified(t, g, r, "bob")
+			if took := time.Since(began); took > 1400*time.Millisecond {
+				t.Errorf("the other client waited for %v", took)
+			}
+			time.Sleep(1700 * time.Millisecond) // 3.1 s after the flood, the second time
 		}
-		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("the other client waited for %v", took)
+		if st := g.Stats(); st.Failures != 0 || st.Refused == 0 {
+			t.Errorf("stats %+v, want no failure, and refusals", st)
 		}
-		all.Wait()
 	})
+}
+
+// A client that has too many reviews wait keeps nothing by that: its last allows do not count. They do while
+// no apiserver answers, however many wait.
+func TestNoAllowCountsBecauseTooManyReviewsWait(t *testing.T) {
+	for answers, want := range map[bool]int{true: http.StatusTooManyRequests, false: http.StatusOK} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &apiservers{allowed: map[string]bool{"alice": true}, users: map[string]string{"a": "alice"}}
+			g := newGuard(t, s, nil)
+			r := withToken("a")
+			r.RemoteAddr = "192.0.2.1:1024"
+			identified(t, g, r, "alice")
+			may(t, g, alice, pods, http.StatusOK)
+			s.set(func() {
+				if s.takes, s.users, s.allowed = time.Hour, nil, nil; answers {
+					s.takes = 700 * time.Millisecond
+				}
+			})
+			time.Sleep(10 * time.Second)
+			flood(t, g)
+			var all sync.WaitGroup
+			for i := range 10 * atATime {
+				all.Go(func() {
+					_, _ = g.Allow(t.Context(), alice, &Attributes{Verb: "watch", Version: "v1", Resource: "pods", Namespace: fmt.Sprint(i)})
+				})
+			}
+			synctest.Wait()
+			all.Go(func() { may(t, g, alice, pods, want) })
+			got := http.StatusOK
+			if _, status := g.Identify(r); status != nil {
+				got = status.Code
+			}
+			if got != want {
+				t.Errorf("apiservers answer: %v: the token gets %d, want %d", answers, got, want)
+			}
+			all.Wait()
+		})
+	}
 }
 
 // may asks for one decision and compares: 200 is allowed, 403 not, else the status.
