@@ -41,6 +41,10 @@ func etcdapiGroup() Group {
 			Old: `case s.split:`, New: `case false:`, Tests: "TestNestedTransactions",
 		},
 		{
+			Name: "malformed-txn-passed", Bug: "passes a transaction that cannot be read on to etcd", File: "pass_txn.go",
+			Old: `case s.malformed:`, New: `case false:`, Tests: "TestMalformedTransactionsAreRefused",
+		},
+		{
 			Name: "other-branch-forgotten", Bug: "forgets what the other branch of a transaction deletes", File: "pass_txn.go",
 			Old: `return lower(success, failure)`, New: `return success`, Tests: "TestDeadlyTransactionsAreRefused",
 		},

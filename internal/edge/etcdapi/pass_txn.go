@@ -3,6 +3,7 @@ package etcdapi
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -35,12 +36,16 @@ func (a *API) guardedTxn() method {
 		switch {
 		case s.split:
 			return nil, wire.Status(errSplit())
-		case s.deadly && !s.malformed:
+		case s.deep:
+			return nil, wire.Status(errDeepTxn)
+		case s.malformed:
+			return nil, wire.Status(errMalformedTxn)
+		case s.deadly:
 			return nil, rpctypes.ErrGRPCDuplicateKey
 		}
 		send := a.once
 		switch {
-		case !s.writes && !s.malformed:
+		case !s.writes:
 			send = a.ask
 		case s.wide:
 			send = a.onceWide
@@ -49,14 +54,20 @@ func (a *API) guardedTxn() method {
 	})
 }
 
+// What etcd 3.7 says to a request that cannot be read. etcd 3.5 and 3.6 take some that scanTxn cannot read, such
+// as field numbers beyond 32 bits: a deadly transaction could be in one.
+var (
+	errMalformedTxn = errors.New("grpc: failed to unmarshal the received message: proto: cannot parse invalid wire-format data")
+	errDeepTxn      = errors.New("grpc: failed to unmarshal the received message: proto: exceeded maximum recursion depth")
+)
+
 // errSplit is for an operation with more than one request in its encoding.
 func errSplit() error {
 	return &kv.InvalidError{Field: "request", Reason: "an operation of the transaction holds more than one request: send each request as a separate operation"}
 }
 
 // scanTxn finds the operations of an encoded TxnRequest that crash etcd. It reads the encoding
-// itself: decoded, a transaction of many small operations takes forty times its size. A request
-// that is not a TxnRequest is left to etcd, which refuses it.
+// itself: decoded, a transaction of many small operations takes forty times its size.
 func scanTxn(txn []byte) txnScan {
 	var s txnScan
 	s.txn(txn, nil, 0)
@@ -85,6 +96,7 @@ const maxTxnDepth = 5_000
 type txnScan struct {
 	deadly    bool
 	malformed bool
+	deep      bool // malformed, because of too many transactions within one another
 	split     bool // an operation has several parts
 	writes    bool // there is a put or a delete
 	wide      bool // an operation answers with the keys of a range
@@ -94,7 +106,7 @@ type txnScan struct {
 // own: either branch may be taken.
 func (s *txnScan) txn(b []byte, deleted []byte, depth int) []byte {
 	if depth > maxTxnDepth {
-		s.malformed = true
+		s.malformed, s.deep = true, true
 		return deleted
 	}
 	success, failure := deleted, deleted

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -158,6 +159,48 @@ func TestDeadlyTransactionsAreRefused(t *testing.T) {
 			t.Errorf("%s\netcd:    %s\nthrough: %s", name, got[0], got[1])
 		}
 	}
+}
+
+// What is no proto does not get through, as etcd 3.7 refuses it: etcd 3.5 and 3.6 cut field numbers to 32 bits, and
+// the bits of a varint to 64.
+func TestMalformedTransactionsAreRefused(t *testing.T) {
+	direct := dialPlain(t, etcdtest.Start(t).Endpoint())
+	through := startPass(t, "127.0.0.1:1", func(c *etcdapi.Config) { c.Etcd = unasked{c.Etcd, t} }).conn
+	op, err := proto.Marshal(ops{}.delFrom("a")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	put, err := proto.Marshal(&etcdserverpb.TxnRequest{Success: ops{}.keepValue("b")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const success = 2<<3 | 2
+	for name, tag := range map[string][]byte{
+		"a field number beyond 32 bits": protowire.AppendVarint(nil, 1<<35|success),
+		"a varint beyond 64 bits":       {0x80 | success, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 2},
+	} {
+		b := slices.Concat(protowire.AppendBytes(tag, op), put)
+		var got []string
+		for _, conn := range []*grpc.ClientConn{direct, through} {
+			request := &wire.Encoded{Buffers: mem.BufferSlice{mem.SliceBuffer(b)}}
+			err := conn.Invoke(within(t), etcdserverpb.KV_Txn_FullMethodName, request, new(wire.Encoded), grpc.ForceCodecV2(newCodec()))
+			got = append(got, outcome(new(etcdserverpb.TxnResponse), err))
+		}
+		if got[0] != got[1] || !strings.Contains(got[0], "Internal") {
+			t.Errorf("%s\netcd:    %s\nthrough: %s", name, got[0], got[1])
+		}
+	}
+}
+
+// unasked is an etcd that must not be asked.
+type unasked struct {
+	etcdapi.Upstream
+	t *testing.T
+}
+
+func (u unasked) ProxyConn() grpc.ClientConnInterface {
+	u.t.Error("etcd is asked")
+	return u.Upstream.ProxyConn()
 }
 
 // kills is isDeadly on what was decoded, one path through the branches after
