@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -130,6 +131,18 @@ func (r *rig) connect() (ctx context.Context, gone func()) {
 	return peer.NewContext(context.Background(), &peer.Peer{Addr: near.RemoteAddr(), AuthInfo: info}), func() { _ = conn.Close() }
 }
 
+// certified returns the context of calls on a new connection with a certificate.
+func (r *rig) certified(name string) context.Context {
+	r.t.Helper()
+	_, near := net.Pipe()
+	shown := credentials.TLSInfo{State: tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: name}}}}}}
+	_, told, err := r.a.Credentials(&shows{info: shown}).ServerHandshake(near)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return peer.NewContext(r.t.Context(), &peer.Peer{Addr: near.RemoteAddr(), AuthInfo: told})
+}
+
 // token is one of subject's, which ends after a time.
 func (r *rig) token(subject string, ends time.Duration) string {
 	r.t.Helper()
@@ -211,6 +224,24 @@ func TestWhoACallerIs(t *testing.T) {
 		if err != nil || caller.Name() != c.want {
 			t.Errorf("%s: %s, %v", name, caller.Name(), err)
 		}
+	}
+	// A token that does not say that it is of the issuer is none here: the certificate counts.
+	certified := r.certified("ops")
+	part := base64.RawURLEncoding.EncodeToString
+	unsigned := part([]byte(`{"alg":"none"}`)) + "." + part([]byte(`{"iss":"https://us","sub":"ann","aud":"shardwatch","exp":9999999999}`)) + "."
+	foreign, err := jwt.Signed(r.signer).Claims(jwt.Claims{Issuer: "https://them", Subject: "ann", Audience: jwt.Audience{"shardwatch"}}).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for token, want := range map[string]string{
+		"": "cn:ops", unsigned: "cn:ops", foreign: "cn:ops", r.token(strings.Repeat("ann", 8<<10), time.Hour): "cn:ops", ann: "sub:ann",
+	} {
+		if caller, err := r.a.Caller(with(certified, "authorization", "Bearer "+token)); err != nil || caller.Name() != want {
+			t.Errorf("with a certificate and %.200s: %s, %v, want %s", token, caller.Name(), err, want)
+		}
+	}
+	if _, err := r.a.Caller(with(certified, "token", ann[:len(ann)-10]+"AAAAAAAAAA")); !errors.As(err, new(*kv.UnauthenticatedError)) {
+		t.Errorf("with a certificate and a forged token: %v", err)
 	}
 	// A call that did not come through the handshake is nobody's.
 	if _, err := r.a.Caller(t.Context()); !errors.As(err, new(*kv.UnauthenticatedError)) {
