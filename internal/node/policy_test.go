@@ -322,6 +322,76 @@ func TestThePolicyHoldsAtBothAPIs(t *testing.T) {
 	}
 }
 
+// What an administrator does through etcd's API is written down, without passwords. A look is not, and what is
+// refused is written down as such.
+func TestAdministrationThroughEtcdsAPIIsWrittenDown(t *testing.T) {
+	t.Parallel()
+	p := startPoliced(t, policyHead+webMay)
+	ctx := within(t)
+	ops, web := p.etcdV3(who{name: "ops"}), p.etcdV3(who{name: "web"})
+	browser := &http.Client{Transport: &http.Transport{TLSClientConfig: p.tls(who{name: "ops"}), DisableKeepAlives: true}}
+	inJSON := func(path, body string) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+p.nodes[0].clients+path, strings.NewReader(body))
+		if err != nil {
+			return err
+		}
+		answer, err := browser.Do(r)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = answer.Body.Close() }()
+		if answer.StatusCode != http.StatusOK {
+			return errors.New(answer.Status)
+		}
+		return nil
+	}
+	_, putErr := web.Put(ctx, "/web/1", "x")
+	_, alarmsErr := ops.AlarmList(ctx)
+	_, usersErr := ops.UserList(ctx)
+	_, leasesErr := ops.Leases(ctx)
+	for what, err := range map[string]error{"put": putErr, "alarms": alarmsErr, "users": usersErr, "leases": leasesErr} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := web.UserAdd(ctx, "eve", "hunter2"); err == nil {
+		t.Error("a client without the right adds a user")
+	}
+	if p.audit.count("msg=administration") != 0 || p.audit.count("msg=refused", "audit.identity=cn:web") == 0 {
+		t.Errorf("audit log: %s", p.audit.tail(10_000))
+	}
+	for _, c := range []struct {
+		do            func() error
+		method, tells string
+	}{
+		{func() error { _, err := ops.UserAdd(ctx, "ann", "hunter2"); return err }, "Auth/UserAdd", "ann"},
+		{func() error { _, err := ops.UserChangePassword(ctx, "ann", "hunter2"); return err }, "Auth/UserChangePassword", "ann"},
+		{func() error { return inJSON("/v3/auth/user/add", `{"name":"bob","password":"hunter2"}`) }, "Auth/UserAdd", "bob"},
+		{func() error { _, err := ops.RoleAdd(ctx, "r1"); return err }, "Auth/RoleAdd", "r1"},
+		{func() error {
+			_, err := ops.AlarmDisarm(ctx, &clientv3.AlarmMember{Alarm: etcdserverpb.AlarmType_NOSPACE, MemberID: 7})
+			return err
+		}, "Maintenance/Alarm", "DEACTIVATE"},
+		{func() error { _, err := ops.Compact(ctx, 2); return err }, "KV/Compact", "revision"},
+	} {
+		if err := c.do(); err != nil {
+			t.Errorf("%s: %v", c.method, err)
+		}
+		if p.audit.count("msg=administration", "audit.identity=cn:ops", "audit.client=127.0.0.1:", c.method, c.tells, "audit.code=OK") != 1 {
+			t.Errorf("%s of %s is not written down once: %s", c.method, c.tells, p.audit.tail(10_000))
+		}
+	}
+	if err := inJSON("/v3/kv/compaction", `{"revision":"1000000"}`); err == nil {
+		t.Error("compacted to a revision that is not there yet")
+	}
+	if p.audit.count("msg=administration", "KV/Compact", "1000000", "audit.code=OutOfRange") != 1 {
+		t.Errorf("what failed is not written down once: %s", p.audit.tail(10_000))
+	}
+	if p.audit.count("hunter2") != 0 {
+		t.Errorf("a password is written down: %s", p.audit.tail(10_000))
+	}
+}
+
 // A lease is ended by who may write all of its keys.
 func TestALeaseOfAnothersKeysIsNotEnded(t *testing.T) {
 	t.Parallel()

@@ -35,6 +35,9 @@ const (
 	refusalBurst = 100
 )
 
+// maxRequest bounds the part of a request that is recorded, in bytes.
+const maxRequest = 2 << 10
+
 // NewAudit returns an Audit whose records go to log.
 func NewAudit(log *slog.Logger) *Audit {
 	return &Audit{log: log, refusals: rate.NewLimiter(refusalRate, refusalBurst)}
@@ -42,7 +45,7 @@ func NewAudit(log *slog.Logger) *Audit {
 
 // Admin records the request of an administrator and its result: the code of the
 // response, and the reason. If the caller has no identity, as without a policy, the
-// record has the name in its certificate.
+// record has the name in its certificate. Of the request it has 2 KiB at most.
 func (a *Audit) Admin(ctx context.Context, who, method, request string, err error) {
 	if a == nil {
 		return
@@ -53,7 +56,7 @@ func (a *Audit) Admin(ctx context.Context, who, method, request string, err erro
 	}
 	a.written.Add(1)
 	a.log.Log(ctx, level, "administration", "identity", cmp.Or(who, ShownBy(ctx)), "client", clientOf(ctx),
-		"method", method, "request", request, "code", wire.CodeName(err), "result", result)
+		"method", method, "request", request[:min(len(request), maxRequest)], "code", wire.CodeName(err), "result", result)
 }
 
 // Refused records a refused call; who may be "", as in Admin.

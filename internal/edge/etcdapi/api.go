@@ -52,7 +52,7 @@ type Config struct {
 	Etcd   Upstream
 	Guard  EtcdAuth // nil: no authentication
 	// Access is the policy, which applies in addition to etcd's rights; nil: it allows everything.
-	// Audit records refusals; nil: no audit.
+	// Audit records refusals, and the actions of administrators; nil: no audit.
 	Access *authz.Authorizer
 	Audit  *authz.Audit
 	// OpenQueue lets in the watches of both APIs that are being opened; nil: a gate

@@ -137,7 +137,10 @@ func (a *API) passBy(ctx context.Context, name string, request any, send func(ct
 		return nil, err
 	}
 	defer a.cfg.Budget.Give(holder, budget.Requests, carried)
-	return send(ctx, name, request)
+	over := a.cfg.administered(ctx, caller, name, request)
+	answer, err := send(ctx, name, request)
+	over(err)
+	return answer, err
 }
 
 // freeRequest is the largest request that takes nothing from the budget, in bytes.

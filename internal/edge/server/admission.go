@@ -188,9 +188,6 @@ func audited(method string) bool {
 	return of(method, &shardwatchv1.AdminService_ServiceDesc)
 }
 
-// maxAudited bounds the part of a request that the audit log records, in bytes.
-const maxAudited = 2 << 10
-
 func (s *Server) audit(ctx context.Context, caller *authz.Caller, method string, request any, err error) {
 	if !audited(method) {
 		return
@@ -198,7 +195,7 @@ func (s *Server) audit(ctx context.Context, caller *authz.Caller, method string,
 	text := ""
 	if m, ok := request.(proto.Message); ok {
 		b, _ := protojson.Marshal(m) // empty if m cannot be encoded
-		text = string(b[:min(len(b), maxAudited)])
+		text = string(b)
 	}
 	s.cfg.Audit.Admin(ctx, s.callers.Name(ctx, caller), method, text, err)
 }
