@@ -246,8 +246,12 @@ func kubeGuardGroup() Group {
 		{
 			Name: "kube-guard-late", Bug: "a review that did not get its turn in time counts as one that no apiserver answers", File: "guard.go",
 			Old: `	return nil, errBusy
-`, New: `	return nil, errSilent
+`, New: `	return nil, errLate
 `, Tests: "TestNoAllowCountsBecauseTooManyReviewsWait",
+		},
+		{
+			Name: "kube-guard-many-clients", Bug: "clients with one review each lose their watches when many come at a time", File: "guard.go",
+			Old: `case others < fewWaiting:`, New: `case others < 0:`, Tests: "TestManyClientsKeepTheirAllows",
 		},
 		{
 			Name: "kube-guard-hang", Bug: "no allow counts for those who wait while all apiservers hang", File: "guard.go",

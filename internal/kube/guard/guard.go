@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -74,6 +75,7 @@ type Guard struct {
 	decisions  *memory[bool]
 	asking     singleflight.Group
 	turns      *fair.Gate // for questions: one client's do not wait for all of another's
+	waiting    waiting    // for a turn
 	// silent is when the last question was not answered, answered when one was, in nanoseconds of Unix.
 	silent, answered atomic.Int64
 
@@ -131,7 +133,11 @@ func (g *Guard) Identify(r *http.Request) (*Identity, *object.Status) {
 		return id, nil
 	}
 	held := known && time.Since(at) <= g.cfg.Stale
-	v, err := g.ask(r.Context(), address(r), "token", k, func(ctx context.Context) (any, error) {
+	client := address(r)
+	if known { // others may come from its address
+		client = clientOf(id)
+	}
+	v, err := g.ask(r.Context(), client, "token", k, func(ctx context.Context) (any, error) {
 		found, err := g.reviewToken(ctx, token)
 		switch {
 		case err != nil:
@@ -166,7 +172,7 @@ func (g *Guard) Allow(ctx context.Context, id *Identity, a *Attributes) (bool, *
 		return allowed, nil
 	}
 	held := known && allowed && time.Since(at) <= g.cfg.Stale
-	v, err := g.ask(ctx, "user "+id.User, "access", k, func(ctx context.Context) (any, error) {
+	v, err := g.ask(ctx, clientOf(id), "access", k, func(ctx context.Context) (any, error) {
 		found, err := g.reviewAccess(ctx, id, a)
 		if err != nil {
 			return nil, err
@@ -213,6 +219,9 @@ func (g *Guard) holdsWhole(id *Identity, a *Attributes) bool {
 // resource: a refusal costs one review for each of its watches.
 const wholeAgain = 5 * time.Minute
 
+// clientOf returns the client of a sender.
+func clientOf(id *Identity) string { return "user " + id.User }
+
 // address returns the client of a request whose sender is not known.
 func address(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
@@ -224,22 +233,51 @@ func address(r *http.Request) string {
 
 var (
 	errSilent = errors.New("no apiserver answers")
-	// errBusy is for a question that did not get its turn in time while others were answered. It says
-	// nothing about the apiservers: the client's last allow does not count, and other clients are not refused.
+	// errLate is for a question that did not get its turn in time, because many clients have some.
+	errLate = errors.New("the reviews of many clients wait")
+	// errBusy is for a question that did not get its turn in time because of others of its client, while
+	// some were answered. The client's last allow does not count: it could keep it by that.
 	errBusy = errors.New("too many reviews wait")
 )
+
+// fewWaiting is how many questions of a client may wait without being the reason that one gets no turn.
+const fewWaiting = 16
+
+// waiting counts questions by client.
+type waiting struct {
+	mu sync.Mutex
+	n  map[string]int // guarded by mu
+}
+
+// add counts more of a client's, and returns how many there are then.
+func (w *waiting) add(client string, more int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.n == nil {
+		w.n = make(map[string]int)
+	}
+	n := w.n[client] + more
+	if w.n[client] = n; n == 0 {
+		delete(w.n, client)
+	}
+	return n
+}
 
 // turn waits for a client's turn.
 func (g *Guard) turn(client string) (leave func(), err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Timeout/2)
 	defer cancel()
 	began := time.Now().UnixNano()
+	before := g.waiting.add(client, 1) - 1
 	leave, err = g.turns.Wait(ctx, client)
+	others := max(before, g.waiting.add(client, -1))
 	switch {
 	case err == nil:
 		return leave, nil
 	case g.answered.Load() < began: // all that have a turn hang
 		return nil, errSilent
+	case others < fewWaiting:
+		return nil, errLate
 	}
 	return nil, errBusy
 }
