@@ -47,7 +47,10 @@ func (p *Planner) units(m *shard.Map) []unit {
 		s := &group[0]
 		u := unit{shards: group, wanted: p.belongs(s, s.Wanted(m.Spec)), holder: -1}
 		if slices.ContainsFunc(u.wanted, func(slot int32) bool { return p.bars(s, slot) }) {
-			u.wanted = p.choose(s.Seat(), s.Wanted(m.Spec), s.Home.Pins, s)
+			live := len(slices.DeleteFunc(slices.Clone(s.Replicas), func(n shard.NodeID) bool { return !p.live[n] }))
+			if free := p.choose(s.Seat(), s.Wanted(m.Spec), s.Home.Pins, s); len(free) >= live { // else one that drains waits with its copy
+				u.wanted = free
+			}
 		}
 		if len(u.wanted) == 0 {
 			continue

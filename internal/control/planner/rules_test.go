@@ -606,6 +606,31 @@ func TestASilentNodeDoesNotBlockTheRepairOfShards(t *testing.T) {
 	}
 }
 
+// A node that drains keeps its copy until the node that is to have it answers, if no other is free.
+func TestANodeThatDrainsWaitsForASilentOne(t *testing.T) {
+	start := time.Unix(1000, 0)
+	now := start.Add(time.Hour)
+	members := []shard.Member{member("a", shard.Alive, start), member("b", shard.Alive, start), member("d", shard.Alive, start), member("x", shard.Alive, start)}
+	members[2].Draining = true
+	m := maptest.Pair(t, "a", "b", "d")
+	m.Spec.Replicas = 3
+	m.Shards[0].Home = shard.Home{Pins: []shard.NodeID{"a", "b", "x"}, Replicas: 3}
+	m.Shards[1].Replicas = []shard.NodeID{"a", "b", "x"}
+	m.Shards[1].Home = shard.Home{Pins: m.Shards[1].Replicas, Replicas: 3}
+	var h Observations
+	loaded := []ShardReport{{Shard: 1, Ready: true}, {Shard: 2, Ready: true}}
+	for _, n := range []shard.NodeID{"a", "b", "d"} {
+		h.reports = h.reports.Add(now, 0, []Report{{Node: n, Shards: loaded}})
+	}
+	if d := DefaultRules().Decide(m, members, h, now); len(d.Moves) > 0 {
+		t.Errorf("x does not answer, and d gives up its copy: %+v", d.Moves)
+	}
+	h.reports = h.reports.Add(now, 0, []Report{{Node: "x", Shards: loaded}})
+	if d := DefaultRules().Decide(m, members, h, now); len(d.Moves) != 1 || !slices.Contains(d.Moves[0].Replicas, "x") {
+		t.Errorf("x answers, and the moves are %+v", d.Moves)
+	}
+}
+
 // A leader that is new does not know what the one before has moved, and waits as
 // that one would.
 func TestANewLeaderWaitsForWhatLoads(t *testing.T) {
