@@ -152,6 +152,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	stopped := context.AfterFunc(ctx, func() { _ = g.web.Close() }) // a connection that fails to close is closed
 	defer stopped()
 	err := g.web.Serve(g.arrive)
+	if errors.Is(err, http.ErrServerClosed) {
+		<-ctx.Done() // Drain waits for requests
+	}
 	g.end()
 	g.open.Wait()
 	if err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -159,6 +162,10 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Drain takes no more requests over HTTP/1, and waits until those that are open have been answered, or ctx ends.
+// Requests over HTTP/2 are of the gRPC server, and WebSockets are not waited for.
+func (g *Gateway) Drain(ctx context.Context) error { return g.web.Shutdown(ctx) }
 
 // count counts the connections, so that Run can wait for the last. A WebSocket counts
 // itself.

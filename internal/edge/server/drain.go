@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
 	"github.com/shardwatch/shardwatch/internal/edge/farewell"
@@ -79,7 +80,12 @@ const lastCalls = 2 * time.Second
 func (s *Server) Finish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lastCalls)
 	defer cancel()
-	if s.clients.Drain(ctx) != nil {
+	var all errgroup.Group
+	all.Go(func() error { return s.clients.Drain(ctx) })
+	if s.gateway != nil {
+		all.Go(func() error { return s.gateway.Drain(ctx) })
+	}
+	if all.Wait() != nil {
 		s.cfg.Logger.Info("connections closed: some calls of their clients have not ended", "waited", lastCalls)
 	}
 }

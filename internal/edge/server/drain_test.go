@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -159,11 +160,22 @@ func TestCallsEndBeforeTheServer(t *testing.T) {
 	if _, err := health.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	put := make(chan error, 1)
+	put := make(chan error, 2)
 	go func() {
 		_, err := etcdserverpb.NewKVClient(r.conn).Put(t.Context(), &etcdserverpb.PutRequest{Key: []byte("a")})
 		put <- err
 	}()
+	go func() { // HTTP/1
+		resp, err := http.Post("http://"+r.clients+"/v3/kv/put", "application/json", strings.NewReader(`{"key":"YQ=="}`)) //nolint:noctx // it ends with the server
+		if err == nil {
+			err = resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				err = errors.New(resp.Status)
+			}
+		}
+		put <- err
+	}()
+	<-conn.begun
 	<-conn.begun
 	stopped := make(chan struct{})
 	go func() {
@@ -180,8 +192,10 @@ func TestCallsEndBeforeTheServer(t *testing.T) {
 		return err != nil
 	})
 	close(conn.released)
-	if err := <-put; err != nil {
-		t.Errorf("a put that had begun: %v", err)
+	for range 2 {
+		if err := <-put; err != nil {
+			t.Errorf("a put that had begun: %v", err)
+		}
 	}
 	<-stopped
 	for err == nil {
