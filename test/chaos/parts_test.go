@@ -242,7 +242,7 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 	c.Big = -1
 	c.Faults, c.Nodes, c.Rate, c.Watches, c.APIs, c.Passed = []string{"kil"}, 2, 10, 0, []string{"http"}, 100
 	err := c.Validate()
-	for _, want := range []string{`"kil"`, "nodes (2)", "min rate (500)", "watches (0)", `"http"`, "(100 %)", "big (-1)", "dir is empty"} {
+	for _, want := range []string{`"kil"`, "nodes (2)", "min rate (200)", "watches (0)", `"http"`, "(100 %)", "big (-1)", "dir is empty"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %s", err, want)
 		}

@@ -241,7 +241,7 @@ func kubeGuardGroup() Group {
 	return Group{Package: "internal/kube/guard", Mutants: []Mutant{
 		{
 			Name: "kube-guard-one-queue", Bug: "a client waits for the reviews of another one's tokens", File: "guard.go",
-			Old: `g.ask(r.Context(), address(r), "token"`, New: `g.ask(r.Context(), "", "token"`, Tests: "TestQuestionsTakeTurns",
+			Old: `client := address(r)`, New: `client := address(r)[:0]`, Tests: "TestQuestionsTakeTurns",
 		},
 		{
 			Name: "kube-guard-late", Bug: "a review that did not get its turn in time counts as one that no apiserver answers", File: "guard.go",
