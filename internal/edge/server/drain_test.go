@@ -166,7 +166,7 @@ func TestCallsEndBeforeTheServer(t *testing.T) {
 		put <- err
 	}()
 	go func() { // HTTP/1
-		resp, err := http.Post("http://"+r.clients+"/v3/kv/put", "application/json", strings.NewReader(`{"key":"YQ=="}`)) //nolint:noctx // it ends with the server
+		resp, err := http.Post("http://"+r.clients+"/v3/kv/put", "application/json", strings.NewReader(`{"key":"YQ=="}`))
 		if err == nil {
 			err = resp.Body.Close()
 			if resp.StatusCode != http.StatusOK {
