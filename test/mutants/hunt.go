@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -26,9 +27,21 @@ type Result struct {
 // Hunter builds and runs the tests of mutants. Its methods may be called
 // concurrently.
 type Hunter struct {
-	// Root is the module's directory, absolute; Dir is for what is built.
+	// Root is the module's directory, Dir the one for overlays and test binaries; both absolute.
 	Root, Dir string
+
+	mu   sync.Mutex
+	took map[string]time.Duration // guarded by mu; of each test without a bug, by package and name
 }
+
+// Time limits of tests.
+const (
+	// soundLimit is for all tests of a package without a bug.
+	soundLimit = 5 * time.Minute
+	// A mutant's tests may take longer than without a bug before they count as hanging: they run
+	// on a machine that may also build another mutant.
+	leastLimit, limitFactor = 20 * time.Second, 5
+)
 
 // Sound returns an error if one of the tests fails or is missing without a bug:
 // such a test would kill any mutant.
@@ -39,7 +52,7 @@ func (h *Hunter) Sound(ctx context.Context, pkg string, among []Mutant) error {
 	if err := h.build(ctx, pkg, bin); err != nil {
 		return err
 	}
-	by, out, err := h.run(ctx, pkg, bin, strings.Join(tests, "|"))
+	by, out, err := h.run(ctx, pkg, bin, strings.Join(tests, "|"), soundLimit)
 	switch {
 	case err != nil:
 		return err
@@ -47,14 +60,41 @@ func (h *Hunter) Sound(ctx context.Context, pkg string, among []Mutant) error {
 		return fmt.Errorf("%s fails in %s without a bug:\n%s", by, pkg, out)
 	}
 	for _, name := range tests {
-		if !strings.Contains(out, "--- PASS: "+name+" ") {
+		m := regexp.MustCompile(`(?m)^--- PASS: ` + name + ` \((\S+)\)`).FindStringSubmatch(out)
+		if m == nil {
 			return fmt.Errorf("%s of %s did not run:\n%s", name, pkg, out)
 		}
+		took, err := time.ParseDuration(m[1])
+		if err != nil {
+			return fmt.Errorf("%s of %s: %w", name, pkg, err)
+		}
+		h.keep(pkg+" "+name, took)
 	}
 	return nil
 }
 
-// Hunt builds the mutant's package with the bug in it and runs its tests.
+func (h *Hunter) keep(test string, took time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.took == nil {
+		h.took = make(map[string]time.Duration)
+	}
+	h.took[test] = took
+}
+
+// limit returns the time after which a mutant's tests count as hanging.
+func (h *Hunter) limit(m Mutant) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	limit := leastLimit
+	for name := range strings.SplitSeq(m.Tests, "|") {
+		limit += limitFactor * h.took[m.Package+" "+name]
+	}
+	return limit
+}
+
+// Hunt builds the mutant's package with the bug in it and runs its tests. Tests that take
+// more than 20 s and five times as long as in Sound count as hanging, which kills the mutant.
 func (h *Hunter) Hunt(ctx context.Context, m Mutant) (Result, error) {
 	began := time.Now()
 	text, err := m.Apply(h.Root)
@@ -75,7 +115,7 @@ func (h *Hunter) Hunt(ctx context.Context, m Mutant) (Result, error) {
 	if err := h.build(ctx, m.Package, bin, "-overlay", overlay); err != nil {
 		return Result{}, fmt.Errorf("mutant %s: %w", m.Name, err)
 	}
-	by, _, err := h.run(ctx, m.Package, bin, m.Tests)
+	by, _, err := h.run(ctx, m.Package, bin, m.Tests, h.limit(m))
 	return Result{Mutant: m, By: by, Took: time.Since(began)}, err
 }
 
@@ -94,9 +134,9 @@ func (h *Hunter) build(ctx context.Context, pkg, bin string, flags ...string) er
 	return nil
 }
 
-// run runs tests, and returns the first that failed.
-func (h *Hunter) run(ctx context.Context, pkg, bin, tests string) (failed, out string, err error) {
-	cmd := exec.CommandContext(ctx, bin, "-test.run", "^("+tests+")$", "-test.timeout", "2m", "-test.failfast", "-test.v")
+// run runs tests, and returns the first that failed, also by the time limit of all of them.
+func (h *Hunter) run(ctx context.Context, pkg, bin, tests string, limit time.Duration) (failed, out string, err error) {
+	cmd := exec.CommandContext(ctx, bin, "-test.run", "^("+tests+")$", "-test.timeout", limit.String(), "-test.failfast", "-test.v")
 	cmd.Dir = filepath.Join(h.Root, pkg)
 	var b bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &b, &b
