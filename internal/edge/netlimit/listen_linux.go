@@ -2,12 +2,12 @@ package netlimit
 
 import "syscall"
 
-// silence is how long a client may be connected before its first byte, in seconds, and not be accepted:
-// it is what a burst of some ten thousand clients takes to send them, several times over.
+// silence is how long the kernel holds back a connection without bytes, in seconds: several times what a
+// burst of ten thousand clients takes to send its first bytes.
 const silence = 3
 
-// awaitBytes has the kernel accept connections when their first bytes have arrived. A kernel
-// that cannot accepts them at once.
+// awaitBytes makes the kernel report connections only after their first bytes have arrived. A kernel
+// without this option reports them at once.
 func awaitBytes(fd uintptr) {
-	_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_DEFER_ACCEPT, silence) // as above
+	_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_DEFER_ACCEPT, silence) // an error leaves it as without the option
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 )
 
-// Clients that connect at the same time, and send later, do not push each other out: more of them than
-// may be pending all get in.
+// Clients that connect at the same time and send later do not displace each other: all are admitted,
+// although there are more than may be pending.
 func TestClientsThatConnectAtTheSameTimeGetIn(t *testing.T) {
 	for {
 		began := time.Now()
@@ -26,8 +26,8 @@ func TestClientsThatConnectAtTheSameTimeGetIn(t *testing.T) {
 	}
 }
 
-// burst has so many clients connect, and then has each send a byte and read it. It returns how many of them were
-// dropped.
+// burst connects the given number of clients; each then sends a byte and reads it. It returns how many of them
+// were dropped.
 func burst(t *testing.T, clients int, cfg netlimit.Config) int64 {
 	t.Helper()
 	inner, err := netlimit.Listen(t.Context(), "127.0.0.1:0")

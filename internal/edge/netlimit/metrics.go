@@ -17,7 +17,7 @@ func Register(m metric.Meter, limits ...*Limit) error {
 	refused, err3 := m.Int64ObservableCounter("shardwatch.net.refused", metric.WithUnit("{connection}"),
 		metric.WithDescription("Connections refused or closed at a port: too many, too long in their handshake while others waited, or a failed handshake."))
 	waits, err4 := m.Int64ObservableCounter("shardwatch.net.handshake.waits", metric.WithUnit("{wait}"),
-		metric.WithDescription("TLS handshakes at a port that had to queue: those of all clients use half of the cores, and those of one address begin at --address-handshakes."))
+		metric.WithDescription("TLS handshakes at a port that had to queue: all clients share half of the cores, and --address-handshakes bounds the rate of one address."))
 	paced, err5 := m.Int64ObservableCounter("shardwatch.net.receive.waits", metric.WithUnit("{wait}"),
 		metric.WithDescription("Reads at a port that waited because the clients of their address had sent more than --address-rate."))
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {

@@ -15,31 +15,31 @@ import (
 type Config struct {
 	// Port names the port of the connections, in logs and as a label.
 	Port string
-	// Max bounds the settled connections. At the bound, new ones are
-	// closed at once; those that are pending by then still settle.
+	// Max bounds the settled connections. At the bound, new connections are
+	// closed at once; pending connections still settle.
 	Max int
-	// Evict closes an old connection in place of a new one: the oldest settled one when
-	// there are Max, and the oldest of an address that has MaxPerAddress. Use it where
-	// connections are short, so that old ones that are held open keep no probe out.
+	// Evict closes an old connection instead of a new one: the oldest settled connection at
+	// Max, and the oldest connection of an address at MaxPerAddress. Use it where connections
+	// are short, so that connections that are held open do not lock out probes.
 	Evict bool
 	// MaxPerAddress bounds the connections, settled or pending, of one address: excess
-	// ones are closed at once. 0: any number. The addresses of a NetworkOf are one.
+	// connections are closed at once. 0: any number. All addresses of a NetworkOf count as one.
 	MaxPerAddress int
-	// MaxPending bounds the pending ones. An excess one ends the oldest of the address that has
-	// the most.
+	// MaxPending bounds the pending connections. An excess connection closes the oldest of the
+	// address with the most pending connections.
 	MaxPending int
-	// BytesPerSecond bounds what the clients of one address send. Connections that exceed it
-	// wait. 0: any number.
+	// BytesPerSecond bounds the bytes that the clients of one address send. Connections that
+	// exceed it wait. 0: any number.
 	BytesPerSecond int64
-	// HandshakesPerSecond bounds the connections of one address that begin, after a burst of a quarter of it:
-	// further ones wait for up to 5 s before their first byte is read, and excess ones are closed at
-	// once. 0: any number.
+	// HandshakesPerSecond bounds the new connections of one address, after a burst of a quarter of it.
+	// Further connections wait up to 5 s before their first byte is read; excess connections are closed
+	// at once. 0: any number.
 	HandshakesPerSecond int
-	// Turns are those of the handshakes; nil: as many compute at a time as there are.
+	// Turns bound the handshakes that compute at a time; nil: no bound.
 	Turns *Turns
-	// Advice is logged when there are more than Max; it may be empty.
+	// Advice is logged with refused connections; it may be empty.
 	Advice string
-	// Logger logs refusals, at intervals for each kind.
+	// Logger logs refusals, at most once per interval and kind.
 	Logger *slog.Logger
 }
 
@@ -54,11 +54,11 @@ type Limit struct {
 	settled list.List            // of *Conn, the oldest first; guarded by mu
 	pending list.List            // of *Conn, the oldest first; guarded by mu
 	from    map[netip.Prefix]int // connections of each NetworkOf; guarded by mu
-	shaking map[netip.Prefix]int // those of them that are pending; guarded by mu
-	told    map[string]time.Time // when each kind was logged last; guarded by mu
+	shaking map[netip.Prefix]int // pending connections of each NetworkOf; guarded by mu
+	told    map[string]time.Time // when each message was last logged; guarded by mu
 }
 
-// less counts one connection less of an address.
+// less subtracts one connection of an address.
 func less(m map[netip.Prefix]int, network netip.Prefix) {
 	if m[network]--; m[network] == 0 {
 		delete(m, network)
@@ -73,21 +73,21 @@ func New(cfg Config) *Limit {
 	return &Limit{cfg: cfg, paces: paces{burst: paceBurst}, shakes: paces{burst: shakeBurst}, from: make(map[netip.Prefix]int), shaking: make(map[netip.Prefix]int), told: make(map[string]time.Time)}
 }
 
-// Stats are the figures of a port.
+// Stats are the counters of a port.
 type Stats struct {
 	Port string
-	// Settled and Pending are open connections.
+	// Settled and Pending count open connections.
 	Settled, Pending int
-	// Refused were one too many, Dropped did not get through their handshake
-	// before others came, Failed failed in it.
+	// Refused connections exceeded a bound, Dropped ones were displaced during their
+	// handshake, Failed ones failed in it.
 	Refused, Dropped, Failed int64
-	// Waits counts waits of handshakes for their turn, and for the pace of their address.
+	// Waits counts handshakes that waited for a turn, or for the rate of their address.
 	Waits int64
-	// Paced counts waits of connections because their address had sent too much.
+	// Paced counts reads that waited because their address had sent too many bytes.
 	Paced int64
 }
 
-// Stats returns the figures as they are now.
+// Stats returns the current counters.
 func (l *Limit) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +97,7 @@ func (l *Limit) Stats() Stats {
 	}
 }
 
-// Listener returns inner with its connections counted in.
+// Listener returns inner with its connections counted and bounded by l.
 func (l *Limit) Listener(inner net.Listener) net.Listener { return &listener{inner, l} }
 
 type listener struct {
@@ -118,7 +118,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Admit counts a connection in, as pending. When there are too many it closes it
+// Admit counts a new connection as pending. If it exceeds a bound, Admit closes it
 // and returns false.
 func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 	network := NetworkOf(c.RemoteAddr())
@@ -131,14 +131,14 @@ func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 	crowded := l.cfg.MaxPerAddress > 0 && network.IsValid() && l.from[network] >= l.cfg.MaxPerAddress
 	if crowded && !l.cfg.Evict {
 		l.mu.Unlock()
-		l.refuse(c, "connections are refused: there are too many from one address", l.cfg.MaxPerAddress)
+		l.refuse(c, "connection refused: too many from one address", l.cfg.MaxPerAddress)
 		return nil, false
 	}
 	var oldest *Conn
 	full := l.settled.Len() >= l.cfg.Max
 	if full && !l.cfg.Evict {
 		l.mu.Unlock()
-		l.refuse(c, "connections are refused: there are too many", l.cfg.Max)
+		l.refuse(c, "connection refused: too many connections", l.cfg.Max)
 		return nil, false
 	}
 	switch {
@@ -166,15 +166,15 @@ func (l *Limit) Admit(c net.Conn) (*Conn, bool) {
 	case crowded:
 		l.refused.Add(1)
 		_ = oldest.Close()
-		l.tell("too many connections from one address: its oldest are closed", "max", l.cfg.MaxPerAddress, "from", address(oldest))
+		l.tell("oldest connection closed: too many from one address", "max", l.cfg.MaxPerAddress, "from", address(oldest))
 	case full:
 		l.refused.Add(1)
 		_ = oldest.Close()
-		l.tell("too many connections: the oldest are closed", "max", l.cfg.Max, "from", address(oldest))
+		l.tell("oldest connection closed: too many connections", "max", l.cfg.Max, "from", address(oldest))
 	default:
 		l.dropped.Add(1)
 		_ = oldest.Close()
-		l.tell("too many connections have not completed their handshake: the oldest are closed", "max", l.cfg.MaxPending, "from", address(oldest))
+		l.tell("oldest pending connection closed: too many incomplete handshakes", "max", l.cfg.MaxPending, "from", address(oldest))
 	}
 	return out, true
 }
@@ -189,10 +189,10 @@ func (l *Limit) oldestLocked(network netip.Prefix) *Conn {
 			}
 		}
 	}
-	return nil // not of a network that is counted
+	return nil // the network has no connections
 }
 
-// pendingLocked returns the oldest pending connection of the address that has the most.
+// pendingLocked returns the oldest pending connection of the address with the most of them.
 func (l *Limit) pendingLocked() *Conn {
 	var crowd netip.Prefix
 	most := 0
@@ -208,7 +208,7 @@ func (l *Limit) pendingLocked() *Conn {
 	}
 }
 
-// refuse closes a connection that is one too many.
+// refuse closes a connection that exceeds a bound.
 func (l *Limit) refuse(c net.Conn, why string, most int) {
 	l.refused.Add(1)
 	attrs := []any{"max", most, "from", address(c)}
@@ -219,9 +219,9 @@ func (l *Limit) refuse(c net.Conn, why string, most int) {
 	_ = c.Close()
 }
 
-// NetworkOf returns the addresses that count as one client's: an address of IPv4, or a
-// /64 of IPv6, which is the least that a host is given (RFC 6177), with 2^64 addresses to
-// come from. For other addresses than TCP it is the zero Prefix.
+// NetworkOf returns the addresses that count as one client: an IPv4 address, or an IPv6 /64,
+// which is the smallest assignment to a host (RFC 6177) and gives it 2^64 source addresses.
+// For addresses other than TCP it is the zero Prefix.
 func NetworkOf(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -232,11 +232,11 @@ func NetworkOf(a net.Addr) netip.Prefix {
 	if ip = ip.Unmap(); ip.Is4() {
 		bits = 32
 	}
-	p, _ := ip.Prefix(bits) // without an address the zero Prefix
+	p, _ := ip.Prefix(bits) // zero Prefix without an address
 	return p
 }
 
-// SourceOf names a NetworkOf; for other addresses than TCP it is empty.
+// SourceOf returns NetworkOf as text; it is empty for addresses other than TCP.
 func SourceOf(a net.Addr) string {
 	network := NetworkOf(a)
 	switch {
@@ -249,10 +249,10 @@ func SourceOf(a net.Addr) string {
 	}
 }
 
-// Failed takes the news that a connection did not get through its handshake.
+// Failed counts and logs a failed handshake.
 func (l *Limit) Failed(from net.Addr, err error) {
 	l.failed.Add(1)
-	l.tell("a connection was refused", "from", from.String(), "error", err)
+	l.tell("connection refused: handshake failed", "from", from.String(), "error", err)
 }
 
 func (l *Limit) tell(what string, attrs ...any) {
@@ -280,13 +280,13 @@ func address(c net.Conn) string {
 type Conn struct {
 	net.Conn
 	limit   *Limit
-	network netip.Prefix  // that it counts for
-	unpaced int           // bytes that were read and not counted; owned by Read
-	place   *list.Element // among those of its stage; guarded by limit.mu
+	network netip.Prefix  // of the remote address
+	unpaced int           // bytes read but not yet counted in the rate; owned by Read
+	place   *list.Element // in the list of its stage; guarded by limit.mu
 	stage   stage         // guarded by limit.mu
 	turn    turn          // guarded by the Turns' mu
 	shaken  atomic.Bool   // its handshake is over
-	penalty *wayIn        // nil: it may begin at once
+	penalty *wayIn        // nil: its handshake may begin at once
 }
 
 // stage is the stage of a connection.
@@ -298,7 +298,7 @@ const (
 	gone
 )
 
-// Settle says that the connection has got through its handshake. It may be
+// Settle marks the handshake of the connection as complete. It may be
 // called again.
 func (c *Conn) Settle() {
 	c.shook()
@@ -312,8 +312,8 @@ func (c *Conn) Settle() {
 	}
 }
 
-// Read implements net.Conn. While the connection is in its handshake, Read returns in its
-// turn, and later at the pace of its address.
+// Read implements net.Conn. During the handshake, Read waits for the connection's turn;
+// afterwards it keeps to the rate of the address.
 func (c *Conn) Read(p []byte) (int, error) {
 	turns := c.limit.cfg.Turns
 	if c.shaken.Load() {
@@ -335,7 +335,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pace counts bytes that were read, and waits while its address has sent too many.
+// pace counts n received bytes, and waits while the address exceeds its rate.
 func (c *Conn) pace(n int) {
 	if c.unpaced += n; c.unpaced < paceStep || c.limit.cfg.BytesPerSecond == 0 {
 		return
@@ -346,19 +346,19 @@ func (c *Conn) pace(n int) {
 		return
 	}
 	c.limit.paced.Add(1)
-	c.limit.tell("clients of one address send too many bytes: they wait", "max_per_second", c.limit.cfg.BytesPerSecond, "from", address(c), "advice", "see --address-rate")
+	c.limit.tell("reads delayed: clients of one address send too many bytes", "max_per_second", c.limit.cfg.BytesPerSecond, "from", address(c), "advice", "see --address-rate")
 	time.Sleep(wait)
 }
 
-// Shaken says that a connection beneath c, if it is counted, has got through the part of
-// its handshake that costs CPU, or has failed in it. It may be called again.
+// Shaken reports to the counted connection beneath c, if there is one, that the part of
+// the handshake that costs CPU has completed or failed. It may be called again.
 func Shaken(c net.Conn) {
 	if counted := countedOf(c); counted != nil {
 		counted.shook()
 	}
 }
 
-// shook gives the turn back permanently.
+// shook releases the turn; the connection needs no other.
 func (c *Conn) shook() {
 	if c.shaken.Swap(true) {
 		return
@@ -371,10 +371,10 @@ func (c *Conn) shook() {
 	}
 }
 
-// NetConn returns the connection that is counted.
+// NetConn returns the connection beneath.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
-// SetDeadline implements net.Conn. No deadline settles the connection.
+// SetDeadline implements net.Conn. Clearing the deadline settles the connection.
 func (c *Conn) SetDeadline(t time.Time) error {
 	if t.IsZero() {
 		c.Settle()

@@ -116,7 +116,7 @@ func TestHalfOpenConnectionsPushOutTheirOwn(t *testing.T) {
 	if _, err := io.ReadFull(honest, make([]byte, 1)); err != nil {
 		t.Error(err)
 	}
-	// Both places are taken now: who comes is turned away, until somebody goes.
+	// Both places are taken: further clients are refused until one disconnects.
 	for range 3 {
 		away, err := net.Dial("tcp", p.l.Addr().String())
 		if err != nil {
@@ -131,7 +131,7 @@ func TestHalfOpenConnectionsPushOutTheirOwn(t *testing.T) {
 		_ = server.Close()
 	}
 	p.expect(netlimit.Stats{Port: "client", Settled: 1, Pending: 1, Dropped: 1, Refused: 3})
-	if n := strings.Count(log.String(), "connections are refused: there are too many"); n != 1 || !strings.Contains(log.String(), "raise it") {
+	if n := strings.Count(log.String(), "connection refused: too many connections"); n != 1 || !strings.Contains(log.String(), "raise it") {
 		t.Errorf("%d lines:\n%s", n, log.String())
 	}
 }
@@ -172,7 +172,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// One address has so many connections, settled or not, and others have the rest.
+// One address has a bounded number of connections, settled or not; others get the rest.
 func TestOneAddressDoesNotTakeAll(t *testing.T) {
 	var log lines
 	p := listen(t, netlimit.Config{Port: "client", Max: 10, MaxPending: 10, MaxPerAddress: 2, Advice: "raise it", Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -225,8 +225,8 @@ func TestOneAddressDoesNotTakeAll(t *testing.T) {
 	p.expect(netlimit.Stats{Port: "client", Settled: 1, Pending: 2, Refused: 1})
 }
 
-// Connections that are held open keep no new one out of a port of short connections:
-// the oldest ends.
+// Connections that are held open do not lock new ones out of a port of short connections:
+// the oldest is closed.
 func TestHeldConnectionsKeepNoProbeOut(t *testing.T) {
 	p := listen(t, netlimit.Config{Port: "http", Max: 2, MaxPending: 2, Evict: true})
 	settle := func() (client net.Conn) {
@@ -254,8 +254,8 @@ type remote struct {
 
 func (r remote) RemoteAddr() net.Addr { return r.from }
 
-// A host of IPv6 has 2^64 addresses: they count as one. Each of IPv4 counts for itself, at
-// a socket of IPv6 too.
+// An IPv6 host has 2^64 addresses: they count as one. Each IPv4 address counts on its own, also
+// at an IPv6 socket.
 func TestANetworkOfIPv6CountsAsOneAddress(t *testing.T) {
 	l := netlimit.New(netlimit.Config{Port: "client", Max: 10, MaxPending: 10, MaxPerAddress: 2, Logger: slog.New(slog.DiscardHandler)})
 	for _, c := range []struct {
@@ -283,8 +283,8 @@ func TestANetworkOfIPv6CountsAsOneAddress(t *testing.T) {
 	}
 }
 
-// Connections of one address that are held open push out their own, settled or not, and none
-// of another address.
+// Connections of one address that are held open displace only connections of that address,
+// settled or not.
 func TestAnAddressPushesOutItsOwn(t *testing.T) {
 	l := netlimit.New(netlimit.Config{Port: "http", Max: 4, MaxPending: 4, MaxPerAddress: 2, Evict: true, Logger: slog.New(slog.DiscardHandler)})
 	come := func(ip string) (far net.Conn, c *netlimit.Conn) {
@@ -326,7 +326,7 @@ func TestAnAddressPushesOutItsOwn(t *testing.T) {
 	}
 }
 
-// One more pending connection ends the oldest of the address that has the most, not one of
+// An excess pending connection closes the oldest of the address with the most, not one of
 // another client that waits for its handshake.
 func TestPendingConnectionsPushOutThoseOfTheLargestCrowd(t *testing.T) {
 	p := listen(t, netlimit.Config{Port: "client", Max: 10, MaxPending: 3, Logger: slog.New(slog.DiscardHandler)})

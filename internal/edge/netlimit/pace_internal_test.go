@@ -16,8 +16,8 @@ func network(n int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), 32)
 }
 
-// An address may send a burst, then waits as long as its bytes take at its rate, by whatever
-// connections they come. Others do not wait for it.
+// An address may send a burst, then waits as long as its bytes take at its rate, over all its
+// connections. Other addresses do not wait for it.
 func TestAnAddressSendsAtItsRate(t *testing.T) {
 	p := paces{burst: paceBurst}
 	now := time.Now()
@@ -41,7 +41,7 @@ func TestAnAddressSendsAtItsRate(t *testing.T) {
 	}
 }
 
-// So many addresses are counted and no more, while each has sent something of late.
+// The counted addresses are bounded while each of them has sent something recently.
 func TestPacesAreBounded(t *testing.T) {
 	p := paces{burst: paceBurst}
 	now := time.Now()
@@ -57,7 +57,7 @@ func TestPacesAreBounded(t *testing.T) {
 	}
 }
 
-// What a connection sends after its handshake is read at the pace of its address.
+// After the handshake, bytes of a connection are read at the rate of its address.
 func TestConnectionsAreReadAtTheirPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, rate = 4 << 20, 1 << 20
@@ -142,7 +142,7 @@ func TestHandshakesOfAnAddressArePaced(t *testing.T) {
 			t.Error("a connection is refused that would not wait")
 		}
 		<-read
-		if !strings.Contains(log.String(), "begins too many TLS handshakes") {
+		if !strings.Contains(log.String(), "too many TLS handshakes from one address") {
 			t.Errorf("logged %s", log.String())
 		}
 	})

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// penalties slow down the addresses whose connections were ended because they flooded the
-// node: such a client comes back at once, and each time costs a handshake and the flood
-// until it is noticed. While an address has a penalty, its connections begin at a bounded
-// rate, so that clients which share the address with it still get in. Its open connections
-// are left alone. The zero penalties are none.
+// penalties slow down addresses whose connections were closed for flooding the node.
+// A flooding client reconnects at once, and each time costs a handshake and the flood
+// until it is detected. While an address has a penalty, its new connections begin at a
+// bounded rate, so that other clients of the address are still served. Its open connections
+// are not affected. The zero penalties has no penalty.
 type penalties struct {
 	mu   sync.Mutex
 	of   map[netip.Prefix]*list.Element // guarded by mu; maxPenalties at most
-	list list.List                      // of *penalty, that of the latest flood last; guarded by mu
+	list list.List                      // of *penalty, the latest flood last; guarded by mu
 }
 
-// penalty is an address's.
+// penalty is the penalty of one address.
 type penalty struct {
 	network netip.Prefix
 	ends    time.Time
@@ -27,17 +27,17 @@ type penalty struct {
 }
 
 const (
-	// penaltyTime is the duration of a penalty after the latest flood.
+	// penaltyTime is how long a penalty lasts after the latest flood.
 	penaltyTime = 30 * time.Second
 	// penaltyPace is the time between two connections of an address with a penalty, and
-	// penaltyQueue how many of them may wait. Excess ones are closed at once.
+	// penaltyQueue is how many of them may wait. Excess connections are closed at once.
 	penaltyPace  = 200 * time.Millisecond
 	penaltyQueue = 10
-	// maxPenalties bounds the addresses with a penalty. An excess one ends the oldest penalty.
+	// maxPenalties bounds the addresses with a penalty. An excess penalty ends the oldest.
 	maxPenalties = 4096
 )
 
-// punish gives an address a penalty, or prolongs the one that it has.
+// punish gives an address a penalty, or extends its penalty.
 func (p *penalties) punish(network netip.Prefix, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +59,7 @@ func (p *penalties) endLocked(e *list.Element) {
 	delete(p.of, p.list.Remove(e).(*penalty).network) //nolint:forcetypeassert // all are
 }
 
-// enter returns how long a new connection of an address has to wait, and false when too
+// enter returns how long a new connection of an address must wait, and false when too
 // many wait.
 func (p *penalties) enter(network netip.Prefix, now time.Time) (wait time.Duration, ok bool) {
 	p.mu.Lock()
@@ -83,8 +83,8 @@ func (p *penalties) enter(network netip.Prefix, now time.Time) (wait time.Durati
 	return wait, true
 }
 
-// Punish slows down new connections of the address of a connection that has flooded the
-// node, at the connection's port. c may wrap a connection that is counted.
+// Punish slows down new connections from the address of c, at the port of c, because c has
+// flooded the node. c may wrap a counted connection.
 func Punish(c net.Conn) {
 	counted := countedOf(c)
 	if counted == nil {
@@ -92,12 +92,12 @@ func Punish(c net.Conn) {
 	}
 	if network := NetworkOf(counted.RemoteAddr()); network.IsValid() {
 		l := counted.limit
-		l.tell("a connection was ended because its client floods the node: more from its address are slowed down", "from", address(counted))
+		l.tell("connection closed: its client floods the node; new connections from its address are delayed", "from", address(counted))
 		l.penalties.punish(network, time.Now())
 	}
 }
 
-// countedOf returns the counted connection beneath c; nil: there is none.
+// countedOf returns the counted connection beneath c, or nil.
 func countedOf(c net.Conn) *Conn {
 	for c != nil {
 		if counted, ok := c.(*Conn); ok {
@@ -112,13 +112,13 @@ func countedOf(c net.Conn) *Conn {
 	return nil
 }
 
-// wayIn delays the first read of a connection whose address has a penalty.
+// wayIn delays the first read of a connection whose address has a penalty or begins too many handshakes.
 type wayIn struct {
 	after  time.Time
-	closed chan struct{} // closed when it need not wait any longer
+	closed chan struct{} // closed when the connection need not wait any longer
 }
 
-// wait returns when the connection may begin, or has ended.
+// wait waits until the connection may begin or ends.
 func (w *wayIn) wait() {
 	timer := time.NewTimer(time.Until(w.after))
 	defer timer.Stop()

@@ -9,45 +9,45 @@ import (
 	"github.com/shardwatch/shardwatch/internal/fair"
 )
 
-// Turns bound the CPU that handshakes of TLS take: about 1 ms each, for clients that are not
-// authenticated yet. A connection computes in its turn, and gives the turn back
-// while it waits for its client. Addresses take turns, and connections that have begun
-// come before those that have not, so that an overload delays handshakes and fails none
-// halfway. Ports may share Turns. Create them with NewTurns or TurnsOfNode.
+// Turns bound the CPU of TLS handshakes: about 1 ms each, for clients that are not
+// authenticated yet. A connection computes during its turn, and releases the turn
+// while it waits for its client. Turns rotate among addresses. Handshakes that have begun
+// take precedence over new ones, so that an overload delays handshakes but does not fail
+// them halfway. Ports may share Turns. Create them with NewTurns or TurnsOfNode.
 type Turns struct {
 	atATime int
-	large   *fair.Turns // of all large work; nil: none
+	large   *fair.Turns // shared with all large work; nil: none
 
 	mu           sync.Mutex
 	running      int               // guarded by mu
-	begun, fresh fair.Queue[*Conn] // guarded by mu; as many as are pending
+	begun, fresh fair.Queue[*Conn] // guarded by mu; bounded by the pending connections
 }
 
-// NewTurns returns Turns of so many connections at a time.
+// NewTurns returns Turns that let atATime connections compute at a time.
 func NewTurns(atATime int) *Turns { return &Turns{atATime: atATime} }
 
 // TurnsOfNode returns the Turns of all ports of a process: its handshakes get half of the
-// cores. Each also takes one of the turns of large work, unless large is nil: a handshake beside a list
-// that is written, on two processors of Go, would leave none that looks at the network in time. A
-// handshake does not yield: 5,000 connections a second that send one byte take a turn each.
+// cores. Each handshake also takes a turn of large work, unless large is nil: with GOMAXPROCS=2, a
+// handshake and a list that is being written would leave no processor to poll the network in time. A
+// handshake does not yield: 5,000 connections a second that send one byte each take a turn.
 func TurnsOfNode(large *fair.Turns) *Turns {
 	t := NewTurns(max(1, runtime.GOMAXPROCS(0)/2))
 	t.large = large
 	return t
 }
 
-// turnPause is the time between the end of a turn and the next one that waited for it. It lets an
-// otherwise idle process look at the network, and goroutines that serve clients go first.
-// While it is busy all the time, Go looks there every 10 ms only.
+// turnPause is the time between the end of a turn and the next turn that waited for it. It lets an
+// otherwise idle process poll the network, and lets goroutines that serve clients go first.
+// In a process that is always busy, Go polls the network only every 10 ms.
 const turnPause = 100 * time.Microsecond
 
-// turn is a connection's, guarded by Turns.mu.
+// turn is the state of a connection in Turns, guarded by Turns.mu.
 type turn struct {
 	stage turnStage
 	begun bool
 	entry *fair.Entry[*Conn] // while it waits
-	ready chan struct{}      // closed when it need not wait any longer
-	leave func()             // ends its turn of large work; nil: it has none
+	ready chan struct{}      // closed when the connection need not wait any longer
+	leave func()             // ends its turn of large work; nil: no turn
 }
 
 type turnStage uint8
@@ -68,21 +68,21 @@ func (t *Turns) take(c *Conn) {
 	if !needed || t.large == nil {
 		return
 	}
-	// A connection that is closed meanwhile waits all the same: at most atATime do.
+	// A connection that is closed meanwhile still waits: at most atATime of them do.
 	leave, err := t.large.Take(context.Background(), SourceOf(c.RemoteAddr()))
 	if err != nil {
-		return // it does not fail without an end of its context
+		return // unreachable: the context does not end
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if c.turn.stage != hasTurn { // it was closed
+	if c.turn.stage != hasTurn { // closed meanwhile
 		leave()
 		return
 	}
 	c.turn.leave = leave
 }
 
-// takeOwn waits for a turn among handshakes. It reports whether the connection needed one, and
+// takeOwn waits for a turn among handshakes. It reports whether the connection needed a turn, and
 // whether it had to wait.
 func (t *Turns) takeOwn(c *Conn) (needed, waited bool) {
 	t.mu.Lock()
@@ -108,8 +108,8 @@ func (t *Turns) takeOwn(c *Conn) (needed, waited bool) {
 	return true, true
 }
 
-// give takes a connection's turn, or its place in the queue, from it. Then its stage is
-// the one given.
+// give releases the turn of a connection, or its place in the queue, and sets its stage
+// to next.
 func (t *Turns) give(c *Conn, next turnStage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

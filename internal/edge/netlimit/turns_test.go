@@ -34,7 +34,7 @@ func (p *port) dialFrom(ip net.IP) *shaking {
 	return &shaking{p.t, client, server, make(chan error, 1)}
 }
 
-// hello has the client say something, and the server read it.
+// hello has the client send something, and the server read it.
 func (s *shaking) hello() {
 	s.t.Helper()
 	s.read()
@@ -64,7 +64,7 @@ func (s *shaking) proceeds() {
 	}
 }
 
-// waits returns when so many handshakes have had to wait.
+// waits returns when n handshakes have had to wait.
 func (p *port) waits(n int64) {
 	p.t.Helper()
 	for end := time.Now().Add(time.Minute); p.Stats().Waits < n; time.Sleep(time.Millisecond) {
@@ -80,8 +80,8 @@ func turns(t *testing.T) *port {
 
 func home(n byte) net.IP { return net.IPv4(127, 0, 0, n) }
 
-// Addresses take turns: one that begins many handshakes delays another by one. A handshake
-// that has begun goes before those that have not.
+// Addresses take turns: an address that begins many handshakes delays another by one. A handshake
+// that has begun takes precedence over new ones.
 func TestHandshakesTakeTurns(t *testing.T) {
 	p := turns(t)
 	first := p.dialFrom(home(2))
@@ -126,7 +126,7 @@ func TestClosedConnectionsGiveTheirTurnBack(t *testing.T) {
 	all[2].proceeds()
 }
 
-// After its handshake a connection needs no turn, through whatever it is wrapped in.
+// After its handshake a connection needs no turn, even if it is wrapped.
 func TestNoTurnsAfterTheHandshake(t *testing.T) {
 	for name, end := range map[string]func(*shaking){
 		"shaken":  func(s *shaking) { netlimit.Shaken(wrapped{wrapped{s.server}}) },
