@@ -5,7 +5,7 @@ import "encoding/binary"
 // prefaceLength is the size of HTTP/2's connection preface, in bytes.
 const prefaceLength = 24
 
-// The parts of HTTP/2 that mark the begin and end of requests (RFC 9113, 4.1 and 6).
+// The parts of HTTP/2 that mark the beginning and end of requests (RFC 9113, 4.1 and 6).
 const (
 	frameHeader = 9
 
@@ -14,17 +14,17 @@ const (
 	flagEndStream, flagPadded = 0x1, 0x8
 )
 
-// messageHeader is the size of the header of each gRPC message: a flag for compression,
-// and the length.
+// messageHeader is the size of the header of a gRPC message: the compression flag and
+// the length.
 const messageHeader = 5
 
-// frameCost is gRPC's approximate overhead for each DATA frame beside its bytes, in bytes.
+// frameCost is gRPC's approximate overhead of each DATA frame, in bytes.
 const frameCost = 64
 
 // frames parses the frames of a client on one connection. It is owned by the goroutine that reads
 // the connection.
 type frames struct {
-	skip int // bytes that are not looked at
+	skip int // bytes that need no parsing
 
 	head  [frameHeader]byte
 	headN int
@@ -34,26 +34,26 @@ type frames struct {
 	size        int // of the frame's payload
 	left        int // of the payload, without padding
 	padding     int
-	padded      bool // the byte with the length of the padding comes next
+	padded      bool // the next byte is the length of the padding
 
-	open    map[uint32]*request // that have begun, by stream
-	touched []uint32            // streams whose requests have begun or grown since the last look
-	free    *request            // used again
+	open    map[uint32]*request // incomplete requests, by stream
+	touched []uint32            // streams whose requests have begun or grown since the last call of news
+	free    *request            // for reuse
 }
 
-// request is a message that a client has not sent to its end, or the call whose first
+// request is a message that a client has not sent completely, or a call whose first
 // message has not begun.
 type request struct {
-	frames int // DATA frames it is in
-	bytes  int // payload of these, with padding
+	frames int // DATA frames of the message
+	bytes  int // payload of these frames, with padding
 
 	head  [messageHeader]byte
 	headN int
-	left  int // bytes of the message that have not arrived, once its header has
+	left  int // missing bytes of the message, once its header has arrived
 
 	touched bool
-	listed  bool   // it has been in a list of the Intake's
-	stream  uint32 // not changed while it is in a list
+	listed  bool   // it is or was in a list of the Intake
+	stream  uint32 // constant while the request is in a list
 
 	entry // guarded by Intake.mu
 }
@@ -63,7 +63,7 @@ func (r *request) cost() int64 { return int64(r.bytes + r.frames*frameCost) }
 
 func newFrames() *frames { return &frames{skip: prefaceLength, open: make(map[uint32]*request)} }
 
-// feed parses the next bytes. It calls done for each request that is complete or given up.
+// feed parses the next bytes. It calls done for each request that is complete or abandoned.
 func (f *frames) feed(p []byte, done func(*request)) {
 	for len(p) > 0 {
 		switch {
@@ -79,7 +79,7 @@ func (f *frames) feed(p []byte, done func(*request)) {
 			}
 		case f.padded:
 			f.padded = false
-			f.padding = min(int(p[0]), f.left) // more is an error, for which gRPC ends the connection
+			f.padding = min(int(p[0]), f.left) // more padding is an error: gRPC closes the connection
 			f.left -= f.padding
 			p = p[1:]
 			f.data(nil, done)
@@ -92,7 +92,7 @@ func (f *frames) feed(p []byte, done func(*request)) {
 	}
 }
 
-// begin looks at the header of a frame.
+// begin handles the header of a frame.
 func (f *frames) begin(done func(*request)) {
 	f.size = int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2])
 	f.kind, f.flags = f.head[3], f.head[4]
@@ -126,7 +126,7 @@ func (f *frames) begin(done func(*request)) {
 	}
 }
 
-// data takes data of the frame's stream, and ends the frame after its last byte.
+// data handles data of the frame, and ends the frame after its last byte.
 func (f *frames) data(p []byte, done func(*request)) {
 	r := f.open[f.stream]
 	for len(p) > 0 && r != nil {
@@ -145,7 +145,7 @@ func (f *frames) data(p []byte, done func(*request)) {
 			break
 		}
 		f.end(f.stream, done)
-		if r = nil; len(p) > 0 || f.left > 0 { // another message begins in this frame
+		if r = nil; len(p) > 0 || f.left > 0 { // the next message begins in this frame
 			r = f.request()
 			r.frames, r.bytes = 1, len(p)+f.left
 			f.touch(r)
@@ -160,7 +160,7 @@ func (f *frames) data(p []byte, done func(*request)) {
 	}
 }
 
-// end forgets the request of a stream.
+// end removes the request of a stream.
 func (f *frames) end(stream uint32, done func(*request)) {
 	r := f.open[stream]
 	if r == nil {
@@ -172,7 +172,7 @@ func (f *frames) end(stream uint32, done func(*request)) {
 	f.free = r
 }
 
-// request returns a new one, of the frame's stream.
+// request returns a new request for the stream of the frame.
 func (f *frames) request() *request {
 	r := f.free
 	if f.free = nil; r == nil {

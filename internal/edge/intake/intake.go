@@ -14,25 +14,24 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 )
 
-// Bounds of requests that are not complete.
+// Bounds of incomplete requests.
 const (
-	// maxSmall bounds the small ones of a port. An excess one closes the connection
-	// with the oldest.
+	// maxSmall bounds the number of small requests of a port. An excess request closes the
+	// connection with the oldest one.
 	maxSmall = 8192
-	// small bounds each of these, in bytes; a larger one takes its bytes from the budget.
+	// small is the largest small request, in bytes; larger requests take their bytes from the budget.
 	small = 8 << 10
-	// patience is how long the oldest of the larger ones may make others wait for bytes
-	// until its connection is closed.
+	// patience is the age at which the oldest larger request, if others wait for bytes, has its
+	// connection closed.
 	patience = 2 * time.Second
-	// keptResets is how many requests of reset streams a connection knows, so that bytes of them that were
-	// on their way are not counted.
+	// keptResets is how many requests of reset streams a connection remembers, so that bytes that the
+	// client sent before the reset are not counted.
 	keptResets = 16
-	// quiet is how long closed connections are not logged again.
+	// quiet is the least interval between log lines.
 	quiet = 10 * time.Second
 )
 
-// Intake knows the requests that have begun and are not complete, of a port. Create it
-// with New.
+// Intake tracks the incomplete requests of a port. Create it with New.
 type Intake struct {
 	budget     *budget.Budget
 	logger     *slog.Logger
@@ -41,8 +40,8 @@ type Intake struct {
 	mu     sync.Mutex
 	smalls list.List             // of *request, the oldest first; guarded by mu
 	larges list.List             // of *request, the oldest first; guarded by mu
-	listed map[streamOf]*request // those in either list; guarded by mu
-	told   time.Time             // when a closed connection was logged last; guarded by mu
+	listed map[streamOf]*request // requests in either list; guarded by mu
+	told   time.Time             // when a closed connection was last logged; guarded by mu
 }
 
 // streamOf is a stream of a connection.
@@ -51,7 +50,7 @@ type streamOf struct {
 	stream uint32
 }
 
-// New returns an Intake of requests whose messages have at most so many bytes.
+// New returns an Intake of requests with messages of at most maxMessage bytes.
 func New(b *budget.Budget, maxMessage int, logger *slog.Logger) *Intake {
 	return &Intake{budget: b, maxMessage: int64(maxMessage), logger: logger, listed: make(map[streamOf]*request)}
 }
@@ -88,28 +87,28 @@ func (c *creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 type conn struct {
 	net.Conn
 	in     *Intake
-	holder budget.Client  // of its requests that are not complete
+	holder budget.Client  // of its incomplete requests
 	frames *frames        // owned by Read
 	done   func(*request) // owned by Read
 	once   sync.Once
 	closed chan struct{}
 
-	known  int         // requests that are in a list; guarded by in.mu
-	resets []uint32    // streams that were forgotten, and whose requests frames may have, in order; guarded by in.mu
-	stale  atomic.Bool // there are too many resets
+	known  int         // its requests in a list; guarded by in.mu
+	resets []uint32    // forgotten streams whose requests may still be in frames, in order; guarded by in.mu
+	stale  atomic.Bool // resets has more than keptResets
 	gone   bool        // guarded by in.mu
 }
 
 // entry is a request's place in the lists of an Intake.
 type entry struct {
 	conn  *conn
-	in    *list.List // nil: in none
+	in    *list.List // nil: in no list
 	place *list.Element
 	since time.Time
 	held  int64 // bytes from the budget
 }
 
-// Read implements net.Conn. It waits while the budget lacks bytes for the data read.
+// Read implements net.Conn. It waits while the budget has too few bytes for the data that it read.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if c.stale.Load() {
@@ -124,8 +123,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Forget takes the news that the server has reset a stream: its request holds nothing from now on. The client
-// sends no more of it, not even a reset (RFC 9113, 5.1). Any goroutine may call it, for any stream.
+// Forget releases the request of a stream that the server has reset. The client sends nothing more on the
+// stream, not even a reset (RFC 9113, 5.1). Any goroutine may call it, for any stream.
 func (c *conn) Forget(stream uint32) {
 	c.in.mu.Lock()
 	defer c.in.mu.Unlock()
@@ -137,7 +136,7 @@ func (c *conn) Forget(stream uint32) {
 	}
 }
 
-// drop drops the requests of all but the last streams that were forgotten.
+// drop removes the requests of all forgotten streams but the last keptResets.
 func (c *conn) drop() {
 	c.in.mu.Lock()
 	n := len(c.resets) - keptResets
@@ -162,8 +161,8 @@ func (c *conn) Close() error {
 // NetConn returns the connection beneath.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// note takes the news that a request has begun or grown. It fails when the connection
-// is closed.
+// note takes bytes from the budget for a request that has begun or grown. It fails when the
+// connection is closed.
 func (in *Intake) note(c *conn, r *request) error {
 	need, err := in.list(c, r)
 	if need == 0 || err != nil {
@@ -198,19 +197,19 @@ func (in *Intake) note(c *conn, r *request) error {
 	}
 }
 
-// list puts a request in the list that it belongs to, and returns how many bytes more it
+// list puts a request into the list of its size, and returns how many more bytes it
 // needs from the budget.
 func (in *Intake) list(c *conn, r *request) (need int64, err error) {
 	total := r.cost()
 	if whole := int64(r.left) + total; r.headN == messageHeader && int64(r.left) <= in.maxMessage {
-		total = whole // at once: requests that hold a part each cannot wait for each other
+		total = whole // at once, so that partial requests do not wait for each other
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if c.gone {
 		return 0, net.ErrClosed
 	}
-	if r.in == nil && r.listed { // it was forgotten
+	if r.in == nil && r.listed { // forgotten
 		return 0, nil
 	}
 	to := &in.smalls
@@ -234,14 +233,14 @@ func (in *Intake) list(c *conn, r *request) (need int64, err error) {
 	return need, nil
 }
 
-// waits reports whether a request still needs its bytes, and was not forgotten.
+// waits reports whether a request still needs its bytes: it was not forgotten.
 func (in *Intake) waits(r *request) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return r.in != nil
 }
 
-// settle notes that a request holds n bytes more, unless it was forgotten.
+// settle adds n bytes to a request, or returns them to the budget if the request was forgotten.
 func (in *Intake) settle(c *conn, r *request, n int64) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -257,7 +256,7 @@ func (in *Intake) settle(c *conn, r *request, n int64) error {
 	return nil
 }
 
-// forget takes the news that a request is complete or given up.
+// forget releases a request that is complete or abandoned.
 func (in *Intake) forget(r *request) {
 	if !r.listed {
 		return
@@ -279,7 +278,7 @@ func (in *Intake) forgetLocked(r *request) {
 	r.held = 0
 }
 
-// leave forgets the requests of a connection that is closed.
+// leave releases the requests of a closed connection.
 func (in *Intake) leave(c *conn) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -298,8 +297,8 @@ func (in *Intake) leaveLocked(c *conn) {
 	}
 }
 
-// oldestLocked returns the oldest of the larger requests, or of a client's own; nil: there is
-// none.
+// oldestLocked returns the oldest larger request, or nil; if own is set, it considers only
+// requests of the client.
 func (in *Intake) oldestLocked(client budget.Client, own bool) *list.Element {
 	for e := in.larges.Front(); e != nil; e = e.Next() {
 		if r, _ := e.Value.(*request); !own || r.conn.holder == client {
@@ -309,8 +308,8 @@ func (in *Intake) oldestLocked(client budget.Client, own bool) *list.Element {
 	return nil
 }
 
-// oldestEnds returns how long the oldest of the larger requests may continue. own says that the
-// client has its part of the bytes, so that its own requests are in the way.
+// oldestEnds returns how long the oldest larger request may continue. own is set if the
+// client has reached its share of the budget, so that it waits for its own requests.
 func (in *Intake) oldestEnds(client budget.Client, own bool) time.Duration {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -321,8 +320,8 @@ func (in *Intake) oldestEnds(client budget.Client, own bool) time.Duration {
 	return patience
 }
 
-// endOldest closes the connection with the oldest of the larger requests, when that has
-// had its time. own is as with oldestEnds.
+// endOldest closes the connection with the oldest larger request, if that is at least patience
+// old. own is as in oldestEnds.
 func (in *Intake) endOldest(client budget.Client, own bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -342,5 +341,5 @@ func (in *Intake) closeLocked(e *list.Element) {
 		in.logger.Warn("connection closed: too many incomplete requests at once", "from", c.RemoteAddr().String(), "age", now.Sub(r.since))
 	}
 	in.leaveLocked(c)
-	go func() { _ = c.Close() }() // with TLS it writes
+	go func() { _ = c.Close() }() // TLS writes an alert, which may block
 }

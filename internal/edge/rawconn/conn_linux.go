@@ -12,28 +12,28 @@ import (
 	"unsafe"
 )
 
-// Conn is a TCP connection. As net's, it has one reader and one writer at a time, and others
-// wait for these.
+// Conn is a TCP connection. As in package net, one goroutine at a time reads it and one writes it;
+// others wait.
 type Conn struct {
 	*net.TCPConn
 	raw syscall.RawConn
 	haste
 	rest    rest
 	in, out transfer
-	reading sync.Mutex // in's
-	writing sync.Mutex // out's
+	reading sync.Mutex // held by Read; guards in
+	writing sync.Mutex // held by Write; guards out
 	pull    func(fd uintptr) (done bool)
 	push    func(fd uintptr) (done bool)
 }
 
-// transfer is one read or write. It lives in the connection, so that it allocates nothing.
+// transfer is one read or write. It is a field of the connection, so that it allocates nothing.
 type transfer struct {
 	p   []byte
 	n   int
 	err error
 }
 
-// Wrap returns a TCP connection as a *Conn, and any other unchanged.
+// Wrap returns a TCP connection as a *Conn, and any other connection unchanged.
 func Wrap(c net.Conn) net.Conn {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
@@ -93,18 +93,18 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// failed returns the error of a call as net has it.
+// failed returns the error of a system call in the form of package net.
 func (c *Conn) failed(deed string, err error) error {
 	return &net.OpError{Op: deed, Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: os.NewSyscallError(deed, err)}
 }
 
-// read reads once. It asks to be called again when there is nothing to read, unless the connection is hasty.
+// read reads once. If nothing has arrived, it returns false to be called again, unless Hasty is set.
 func (c *Conn) read(fd uintptr) (done bool) {
 	c.in.n, c.in.err = call(syscall.SYS_READ, fd, c.in.p)
 	return c.Hasty || !errors.Is(c.in.err, syscall.EAGAIN)
 }
 
-// write writes all. It asks to be called again when the kernel takes no more for now.
+// write writes all bytes. If the kernel takes no more for now, it returns false to be called again.
 func (c *Conn) write(fd uintptr) (done bool) {
 	for c.out.n < len(c.out.p) {
 		n, err := Write(fd, c.out.p[c.out.n:])
@@ -123,13 +123,13 @@ func (c *Conn) write(fd uintptr) (done bool) {
 	return true
 }
 
-// Write is write(2) on a descriptor that does not block; see the package.
+// Write is write(2) on a non-blocking descriptor, without the announcement; see the package comment.
 func Write(fd uintptr, p []byte) (int, error) { return call(syscall.SYS_WRITE, fd, p) }
 
-// call makes a system call with some bytes, again when a signal interrupts it.
+// call makes a system call on p, and repeats it when a signal interrupts it.
 func call(trap, fd uintptr, p []byte) (int, error) {
 	for {
-		n, _, errno := syscall.RawSyscall(trap, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p))) //nolint:gosec // what package syscall does, without the announcement
+		n, _, errno := syscall.RawSyscall(trap, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p))) //nolint:gosec // as in package syscall, without the announcement
 		switch errno {
 		case 0:
 			return int(n), nil

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Conn is a TCP connection that can rest. The race detector needs package syscall's calls: they
-// order what happens before a write and after the read of its bytes.
+// Conn is a TCP connection that can rest. It uses the calls of package syscall, because only they tell the
+// race detector that a write happens before the read of its bytes.
 type Conn struct {
 	*net.TCPConn
 	raw syscall.RawConn
@@ -27,7 +27,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // net's
 }
 
-// waits reports whether nothing has arrived: Read would wait.
+// waits reports whether Read would wait, because nothing has arrived.
 func (c *Conn) waits() bool {
 	waits := false
 	err := c.raw.Control(func(fd uintptr) {
@@ -37,7 +37,7 @@ func (c *Conn) waits() bool {
 	return err == nil && waits
 }
 
-// Wrap returns a TCP connection as a *Conn, and any other unchanged.
+// Wrap returns a TCP connection as a *Conn, and any other connection unchanged.
 func Wrap(c net.Conn) net.Conn {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {

@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// ErrNothing is the error of a read that would wait. TLS takes it as one after which it can read
-// on, since it is temporary.
+// ErrNothing is the error of a read that would wait. It is temporary, so that TLS can continue to
+// read after it.
 var ErrNothing error = nothing{}
 
 type nothing struct{}
@@ -15,22 +15,22 @@ func (nothing) Error() string   { return "nothing has arrived" }
 func (nothing) Timeout() bool   { return true }
 func (nothing) Temporary() bool { return true }
 
-// haste is whether a connection's reads wait. Its reader owns it.
+// haste controls whether the reads of a connection wait. Its reader owns it.
 type haste struct {
-	// Hasty: Read returns ErrNothing where it would wait. After a read that has left room in its buffer
-	// it does so once without a look: [Rester.Rest] finds what has arrived since.
+	// Hasty makes Read return ErrNothing instead of waiting. After a read that did not fill its buffer,
+	// Read does so once without a system call: [Rester.Rest] finds bytes that have arrived since.
 	Hasty   bool
-	drained bool // the last read has left room in its buffer
+	drained bool // the last read did not fill its buffer
 }
 
-// idle reports whether a read need not look.
+// idle reports whether a read can skip the system call.
 func (h *haste) idle() bool {
 	idle := h.Hasty && h.drained
 	h.drained = false
 	return idle
 }
 
-// Listener returns inner with connections as Wrap returns them.
+// Listener returns inner with its connections wrapped by Wrap.
 func Listener(inner net.Listener) net.Listener { return listener{inner} }
 
 type listener struct{ net.Listener }

@@ -10,39 +10,39 @@ import (
 	"unsafe"
 )
 
-// Rester waits for connections that rest: one goroutine for all of them, where each would have one
-// that waits in Read. It has an epoll instance of its own, beside the runtime's. The zero Rester is
-// ready; Close it.
+// Rester waits for bytes on connections that rest. It needs one goroutine for all of them, instead of one
+// per connection that waits in Read, and an epoll instance besides the runtime's. The zero Rester is
+// ready for use. Close it.
 type Rester struct {
 	mu     sync.Mutex
-	epoll  *os.File        // guarded by mu; nil: none rests yet
-	raw    syscall.RawConn // guarded by mu; epoll's
-	conns  map[int32]*Conn // guarded by mu; those that it knows, by descriptor
+	epoll  *os.File        // guarded by mu; nil: no connection has rested yet
+	raw    syscall.RawConn // guarded by mu; of epoll
+	conns  map[int32]*Conn // guarded by mu; registered with epoll, by descriptor
 	closed bool            // guarded by mu
 	over   sync.WaitGroup
 }
 
-// rest is a connection's part in it.
+// rest is the state of one connection in its Rester.
 type rest struct {
 	mu     sync.Mutex
 	ready  func()  // guarded by mu; nil: the connection does not rest
-	of     *Rester // guarded by mu; the one that knows it; nil: none
-	fd     int32   // guarded by mu; as of knows it
+	of     *Rester // guarded by mu; has registered the connection; nil: none
+	fd     int32   // guarded by mu; the registered descriptor
 	closed bool    // guarded by mu
 }
 
-// interest has the events that end a rest, once: bytes, the peer's end, an error.
+// interest are the events that end a rest, once: bytes, the end of the peer's data, an error.
 const interest = syscall.EPOLLIN | syscall.EPOLLRDHUP | syscall.EPOLLONESHOT
 
-// batch is how many connections are woken before the kernel is asked for more.
+// batch is the number of events of one poll.
 const batch = 128
 
-// errClosed says that a Rester is closed.
+// errClosed is the error of Rest after Close.
 var errClosed = errors.New("the rester is closed")
 
-// Rest has ready called, once, when the next Read may have something to return: bytes, the end of
-// the connection, its Close, or a new deadline. It may be called without a reason, and must not
-// block. A connection has one Rester for all its life. After an error ready is not called.
+// Rest arranges one call of ready when the next Read may return something: bytes, the end of the
+// connection, its Close, or a new deadline. Spurious calls are possible. ready must not block; it is not
+// called if Rest returns an error. A connection uses the same Rester for its whole life.
 func (r *Rester) Rest(c *Conn, ready func()) error {
 	at := &c.rest
 	at.mu.Lock()
@@ -61,7 +61,7 @@ func (r *Rester) Rest(c *Conn, ready func()) error {
 	return err
 }
 
-// armLocked has the kernel report on a connection once. The caller holds c.rest.mu.
+// armLocked makes the kernel report the next event of a connection, once. The caller holds c.rest.mu.
 func (r *Rester) armLocked(c *Conn, fd int32) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +86,7 @@ func (r *Rester) armLocked(c *Conn, fd int32) error {
 	return os.NewSyscallError("epoll_ctl", err)
 }
 
-// startLocked starts the goroutine, unless it runs.
+// startLocked starts the goroutine, unless it is running.
 func (r *Rester) startLocked() error {
 	switch {
 	case r.closed:
@@ -98,7 +98,7 @@ func (r *Rester) startLocked() error {
 	if err != nil {
 		return os.NewSyscallError("epoll_create1", err)
 	}
-	if err := syscall.SetNonblock(fd, true); err != nil { // so that the runtime waits for it
+	if err := syscall.SetNonblock(fd, true); err != nil { // so that the runtime can wait for it
 		_ = syscall.Close(fd)
 		return fmt.Errorf("set an epoll instance up: %w", err)
 	}
@@ -119,13 +119,13 @@ func (r *Rester) run(raw syscall.RawConn) {
 	n := 0
 	look := func(fd uintptr) bool {
 		n = poll(fd, events[:])
-		return n > 0 // else the runtime waits: it learns of the next one
+		return n > 0 // else the runtime waits for the next event
 	}
 	var woken []*Conn
 	for raw.Read(look) == nil {
 		r.mu.Lock()
 		for _, e := range events[:n] {
-			if c := r.conns[e.Fd]; c != nil { // else it was closed meanwhile
+			if c := r.conns[e.Fd]; c != nil { // nil: closed meanwhile
 				woken = append(woken, c)
 			}
 		}
@@ -138,10 +138,10 @@ func (r *Rester) run(raw syscall.RawConn) {
 	}
 }
 
-// poll is epoll_wait(2) that does not wait, without the announcement; see the package.
+// poll is epoll_wait(2) without waiting and without the announcement; see the package comment.
 func poll(fd uintptr, events []syscall.EpollEvent) int {
 	for {
-		n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, fd, uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0) //nolint:gosec // what package syscall does
+		n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, fd, uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0) //nolint:gosec // as in package syscall
 		switch errno {
 		case 0:
 			return int(n)
@@ -152,7 +152,7 @@ func poll(fd uintptr, events []syscall.EpollEvent) int {
 	}
 }
 
-// forget takes a connection off the list, before its descriptor is another's.
+// forget removes a connection from the list, before its descriptor is reused.
 func (r *Rester) forget(c *Conn, fd int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,7 +161,7 @@ func (r *Rester) forget(c *Conn, fd int32) {
 	}
 }
 
-// Close ends the goroutine. No connection must rest any more, or begin to.
+// Close ends the goroutine. No connection may rest during or after Close.
 func (r *Rester) Close() {
 	r.mu.Lock()
 	r.closed = true
@@ -173,7 +173,7 @@ func (r *Rester) Close() {
 	r.over.Wait()
 }
 
-// wake ends the rest of the connection, if it rests.
+// wake ends the rest of the connection, if it is resting.
 func (c *Conn) wake() {
 	c.rest.mu.Lock()
 	ready := c.rest.ready

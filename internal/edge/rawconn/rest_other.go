@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// Conn is a connection that can rest. There is none on this system.
+// Conn is a connection that can rest. This system has none.
 type Conn struct {
 	*net.TCPConn
 	haste
@@ -16,7 +16,7 @@ type Conn struct {
 // Wrap returns the connection unchanged.
 func Wrap(c net.Conn) net.Conn { return c }
 
-// Rester is for systems with epoll.
+// Rester needs epoll: this one does nothing.
 type Rester struct{}
 
 // Rest fails.
