@@ -20,10 +20,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Calls of clients are admitted in two steps. Checks that need no keys are made
-// here, before the call is served: the caller, its number of calls, and
-// whether it is an operator. Checks of keys are made after the keys are known: in
-// permit, here and in package etcdapi.
+// Calls of clients are admitted in two steps. This file checks the caller, its number
+// of calls and whether it is an operator, before the call is served. Packages native and
+// etcdapi check the keys, after they have the request.
 
 // admitUnary admits every unary call at the client port.
 func (s *Server) admitUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
@@ -41,8 +40,8 @@ func (s *Server) admitUnary(ctx context.Context, request any, info *grpc.UnarySe
 	return answer, err
 }
 
-// admitStream is admitUnary for streams: it is called before a stream is served. over takes
-// the outcome of the call.
+// admitStream is admitUnary for streams: it is called before a stream is served. The caller
+// passes the outcome of the call to over.
 func (s *Server) admitStream(stream grpc.ServerStream, info *grpc.StreamServerInfo) (admitted grpc.ServerStream, over func(error), err error) {
 	ctx, method := stream.Context(), info.FullMethod
 	caller, done, err := s.admit(ctx, method)
@@ -84,9 +83,9 @@ func (s *Server) interceptStream(srv any, stream grpc.ServerStream, info *grpc.S
 	return err
 }
 
-// admit lets a call in, until done, or says why not.
+// admit admits a call, until done is called, or returns the reason for its refusal.
 func (s *Server) admit(ctx context.Context, method string) (caller *authz.Caller, done func(), err error) {
-	if method == healthgrpc.Health_Check_FullMethodName { // probes have no name
+	if method == healthgrpc.Health_Check_FullMethodName { // probes do not authenticate
 		return nil, func() {}, nil
 	}
 	if caller, err = s.cfg.Access.Caller(ctx); err != nil {
@@ -111,9 +110,9 @@ func (s *Server) admit(ctx context.Context, method string) (caller *authz.Caller
 	return caller, done, err
 }
 
-// before refuses a call before its request is received, if its caller is not known or the policy gives it
-// no right that the method could need: a request of 2 MiB costs the node its bytes and the collection of their
-// garbage. Calls to operators' services are refused later, because the audit log has their requests.
+// before refuses a call before its request is received, if its caller is unknown or has none of the rights
+// that the method could need: a request of 2 MiB costs the node memory and garbage collection.
+// Calls to the operators' services are refused later, because the audit log includes their requests.
 func (s *Server) before(ctx context.Context, method string) error {
 	for _, later := range []*grpc.ServiceDesc{&healthgrpc.Health_ServiceDesc, &shardwatchv1.AdminService_ServiceDesc, &shardwatchv1.ClusterService_ServiceDesc} {
 		if of(method, later) {
@@ -136,7 +135,7 @@ func (s *Server) before(ctx context.Context, method string) error {
 	return err
 }
 
-// mayNeed fails unless the caller has some right that a method needs for any request.
+// mayNeed fails unless the caller has a right without which the method refuses every request.
 func mayNeed(ctx context.Context, caller *authz.Caller, method string) error {
 	switch method {
 	case etcdserverpb.KV_Range_FullMethodName, etcdserverpb.KV_RangeStream_FullMethodName,
@@ -148,7 +147,7 @@ func mayNeed(ctx context.Context, caller *authz.Caller, method string) error {
 	return caller.Known(ctx)
 }
 
-// failed slows down a caller that is refused again and again.
+// failed slows down a caller that is refused repeatedly.
 func (s *Server) failed(ctx context.Context, err error) {
 	if !wire.IsDenied(err) {
 		return
@@ -158,8 +157,8 @@ func (s *Server) failed(ctx context.Context, err error) {
 	}
 }
 
-// admitJSON is admit for a call of the JSON API, before its request is read. A caller
-// without a token is refused then, too, where etcd's authentication is on.
+// admitJSON is admit for a call of the JSON API, before its request is read. It also refuses
+// callers without a token if etcd's authentication is on.
 func (s *Server) admitJSON(ctx context.Context, method string) (holder budget.Client, done func(), err error) {
 	caller, done, err := s.admit(ctx, method)
 	if err != nil {
@@ -172,13 +171,13 @@ func (s *Server) admitJSON(ctx context.Context, method string) (holder budget.Cl
 	return authz.Holder(ctx, caller), done, nil
 }
 
-// of reports whether a method is one of the service.
+// of reports whether a method belongs to the service.
 func of(method string, service *grpc.ServiceDesc) bool {
 	return strings.HasPrefix(method, "/"+service.ServiceName+"/")
 }
 
-// audited reports whether a call is an order of an operator, whose outcome is
-// written down, and not a look at the cluster, which is repeated again and again.
+// audited reports whether the audit log records a call: it does for changes by operators,
+// but not for reads of the cluster, which are repeated often.
 func audited(method string) bool {
 	switch method {
 	case shardwatchv1.AdminService_ClusterStatus_FullMethodName, shardwatchv1.AdminService_ListWatchers_FullMethodName,
@@ -200,7 +199,7 @@ func (s *Server) audit(ctx context.Context, caller *authz.Caller, method string,
 	s.cfg.Audit.Admin(ctx, s.callers.Name(ctx, caller), method, text, err)
 }
 
-// overheard is a stream whose first request is remembered.
+// overheard is a stream that keeps its first request for the audit log.
 type overheard struct {
 	grpc.ServerStream
 	first any
@@ -223,7 +222,7 @@ func fits(caller *authz.Caller, message any) error {
 	return wire.Status(caller.Fits(sizeOf(message)))
 }
 
-// sizeOf returns the bytes of an encoded message.
+// sizeOf returns the size of an encoded message, in bytes.
 func sizeOf(message any) int {
 	switch m := message.(type) {
 	case *wire.Encoded:
@@ -234,15 +233,15 @@ func sizeOf(message any) int {
 	return 0
 }
 
-// keeping is the stream of a call with one request: lists, and watches of the shard map and of health.
-// Its handler keeps the request's keys until it ends, and so the budget counts them.
+// keeping is the stream of a call with one request: a list, or a watch of the shard map or of health.
+// Its handler keeps the keys of the request until it ends, so the budget counts them.
 type keeping struct {
 	grpc.ServerStream
 	budget *budget.Budget
 	caller *authz.Caller
 
 	mu     sync.Mutex
-	ended  bool          // guarded by mu; nothing is taken any more
+	ended  bool          // guarded by mu; RecvMsg takes no more bytes
 	holder budget.Client // guarded by mu
 	held   int64         // guarded by mu
 }
@@ -250,13 +249,13 @@ type keeping struct {
 const (
 	// freeRequest is the largest request that takes nothing from the budget, in bytes.
 	freeRequest = 8 << 10
-	// copies is how often a handler has the keys of its request, at most: in the request, and the ends of
+	// copies bounds how many copies of the keys a handler has: in the request, and in the ends of
 	// their range.
 	copies = 3
 )
 
-// RecvMsg implements grpc.ServerStream. A call that is passed on to etcd receives beside its handler, and so
-// may have its request after the call has ended: it fails then.
+// RecvMsg implements grpc.ServerStream. A call that is forwarded to etcd receives concurrently with its
+// handler. RecvMsg fails if the request arrives after the call has ended.
 func (k *keeping) RecvMsg(m any) error {
 	if err := k.ServerStream.RecvMsg(m); err != nil {
 		return err
@@ -278,7 +277,7 @@ func (k *keeping) RecvMsg(m any) error {
 	return nil
 }
 
-// end gives the bytes back.
+// end returns the bytes to the budget.
 func (k *keeping) end() {
 	k.mu.Lock()
 	k.ended = true
@@ -287,8 +286,7 @@ func (k *keeping) end() {
 	k.budget.Give(holder, budget.Requests, held)
 }
 
-// bounded is a stream whose messages may have so many bytes as the policy lets the caller
-// send.
+// bounded is a stream whose received messages are bounded by the policy of the caller.
 type bounded struct {
 	grpc.ServerStream
 	caller *authz.Caller
@@ -302,8 +300,7 @@ func (b *bounded) RecvMsg(m any) error {
 	return fits(b.caller, m)
 }
 
-// unaryJSON and streamJSON are called around the calls of the JSON API, which admitJSON
-// has let in.
+// unaryJSON and streamJSON intercept the calls of the JSON API that admitJSON has admitted.
 func (s *Server) unaryJSON(ctx context.Context, request any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
 	return s.called.unary(ctx, request, info, func(ctx context.Context, request any) (any, error) {
 		caller, err := s.cfg.Access.Caller(ctx)

@@ -10,9 +10,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// calls counts the calls of a port that have ended, by method and outcome. Those
-// of a stream count when it ends: a message costs nothing. Both are few: gRPC
-// answers for methods that there are not.
+// calls counts the ended calls of a port, by method and outcome. A stream counts once,
+// when it ends; its messages cost nothing. The number of keys is small, because gRPC itself
+// answers calls of unknown methods.
 type calls struct{ ended sync.Map } // of callKey, an *atomic.Int64
 
 type callKey struct{ method, code string }
@@ -32,7 +32,7 @@ func (c *calls) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	return out, err
 }
 
-// Calls calls fn with how many calls of clients have ended, by method and status
+// Calls calls fn with the number of ended calls of clients, by method and status
 // code.
 func (s *Server) Calls(fn func(method, code string, times int64)) {
 	s.called.ended.Range(func(key, n any) bool {

@@ -21,15 +21,15 @@ type grpcServer interface {
 	Stop()
 }
 
-// clientServer is the one of the client port.
+// clientServer is the server of the client port.
 type clientServer interface {
 	grpcServer
 	reflection.GRPCServer
-	// Drain takes no more connections, and waits until all calls have ended, or ctx has.
+	// Drain accepts no more connections, and waits until all calls or ctx have ended.
 	Drain(ctx context.Context) error
 }
 
-// grpcGo is grpc-go's server as a clientServer.
+// grpcGo adapts grpc-go's server to clientServer.
 type grpcGo struct{ *grpc.Server }
 
 // Drain implements clientServer.
@@ -37,7 +37,7 @@ func (g grpcGo) Drain(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		g.GracefulStop() // Stop ends it
+		g.GracefulStop() // returns on Stop at the latest
 	}()
 	select {
 	case <-done:
@@ -55,7 +55,7 @@ func (s *Server) newClientServer(creds credentials.TransportCredentials) (client
 			grpc.ChainUnaryInterceptor(s.called.unary, s.admitUnary), grpc.StreamInterceptor(s.interceptStream))...)}, nil
 	}
 	var web http.Handler
-	if s.gateway != nil { // not the nil of another type
+	if s.gateway != nil { // else web would be a non-nil interface of a nil pointer
 		web = s.gateway
 	}
 	return grpcserver.New(grpcserver.Config{
@@ -68,20 +68,20 @@ func (s *Server) newClientServer(creds credentials.TransportCredentials) (client
 	})
 }
 
-// turn waits for a client's turn to compute, which it has by its address: the caller may not
-// be known yet.
+// turn waits for the turn of a client to compute. Turns are per address, because the caller
+// may not be known yet.
 func (s *Server) turn(ctx context.Context, from net.Addr) (leave func(), err error) {
 	return s.cfg.Turns.Take(ctx, netlimit.SourceOf(from))
 }
 
-// webTurn is turn for a pump that serves a client's watches in JSON.
+// webTurn is turn for a pump that serves the JSON watches of a client.
 func (s *Server) webTurn(client string) (leave func()) {
-	leave, _ = s.cfg.Turns.Take(context.Background(), client) // it fails when a context ends
+	leave, _ = s.cfg.Turns.Take(context.Background(), client) // fails only if the context ends
 	return leave
 }
 
-// holdUnread takes bytes from the budget for what calls have not read of their requests, or
-// gives them back. They count for an address: the caller may not be known yet.
+// holdUnread takes bytes from the budget for unread parts of requests, or returns them if n is
+// negative. They count for the address, because the caller may not be known yet.
 func (s *Server) holdUnread(from net.Addr, n int) bool {
 	return s.cfg.Budget.Unread(budget.Client{Name: netlimit.SourceOf(from), Max: budget.HalfOfTotal}, n)
 }

@@ -32,49 +32,49 @@ type Node interface {
 	Status() *shardwatchv1.StatusResponse
 }
 
-// EtcdAuth knows callers' read rights if etcd's authentication is on, and shares them with
-// other nodes.
+// EtcdAuth checks the read rights of callers if etcd's authentication is on, and shares them
+// with other nodes.
 type EtcdAuth interface {
 	callers.EtcdAuth
 	peerapi.EtcdAuth
 }
 
-// Config configures a Server. Set the parts; Defaults gives the rest.
+// Config configures a Server. Defaults returns the settings; the caller adds the parts.
 type Config struct {
 	Node   Node
 	Router *router.Router
-	// Etcd serves etcd's API to clients; nil: it is not served.
+	// Etcd serves etcd's API to clients; nil: not served.
 	Etcd *etcdapi.API
-	// Guard decides clients' read rights; nil: clients may read everything, as nodes may.
+	// Guard decides clients' read rights; nil: clients may read everything, like nodes.
 	Guard EtcdAuth
 	// Access decides clients' rights; nil: clients may do everything. Audit records
 	// refusals, and the actions of administrators; nil: no audit.
 	Access *authz.Authorizer
 	Audit  *authz.Audit
-	// OpenQueue lets in the watches of both APIs that are being opened; nil: a gate
-	// of its own does.
+	// OpenQueue bounds the watches of both APIs that are opening at a time; nil: the server
+	// creates one.
 	OpenQueue *fair.Gate
-	// Turns share the CPU time of large work among clients; nil: turns of its own.
+	// Turns share the CPU time of large work among clients; nil: the server creates them.
 	Turns *fair.Turns
-	// Budget bounds the memory that clients can make the node hold; nil: there is no bound.
+	// Budget bounds the memory that the node holds for clients; nil: no bound.
 	Budget *budget.Budget
 	// Permits grants permits to other nodes; nil: none.
 	Permits peerapi.Permits
-	// Verifier compares copies; nil: they cannot be.
+	// Verifier compares copies of shards; nil: not available.
 	Verifier interface {
 		admin.Verifier
 		peerapi.Verifier
 	}
-	// Lineage begins new lineages for operators; nil: none can be begun.
+	// Lineage begins new lineages for operators; nil: not available.
 	Lineage admin.Lineage
-	// Operator changes the shard map for operators; nil: it cannot be changed.
+	// Operator changes the shard map for operators; nil: not available.
 	Operator interface {
 		admin.Operator
 		peerapi.Voting
 	}
 	// Trace records sent revisions, and returns them; nil: not recorded.
 	Trace *revtrace.Trace
-	// Happened is called with events of watches for operators. It must not
+	// Happened is called with the watch events that operators see. It must not
 	// block; nil: not called.
 	Happened func(native.Happening)
 	Self     shard.NodeID
@@ -82,11 +82,10 @@ type Config struct {
 
 	// ClientTLS and PeerTLS are for the two ports; nil: no TLS.
 	ClientTLS, PeerTLS *tls.Config
-	// PeerSpeaks fails unless the other side of a connection to the peer port may
-	// speak as a node; nil: it may.
+	// PeerSpeaks fails unless the certificate of a connection to the peer port may
+	// act as the named node; nil: every connection may.
 	PeerSpeaks func(state *tls.ConnectionState, node string) error
-	// ClientFailed and PeerFailed are called with connections that fail in their
-	// handshake; nil: not called.
+	// ClientFailed and PeerFailed are called after failed handshakes; nil: not called.
 	ClientFailed, PeerFailed func(from net.Addr, err error)
 
 	// JSONHosts are the names under which clients of the JSON API without TLS reach the
@@ -96,26 +95,26 @@ type Config struct {
 	// streams.
 	MaxWatchesPerStream     int
 	MaxStreamsPerConnection int
-	// MaxConnectionAge is how long a client's connection lives, give or take a tenth. 0: any
-	// time.
+	// MaxConnectionAge is the lifetime of a client's connection, give or take a tenth.
+	// 0: no bound.
 	MaxConnectionAge time.Duration
-	// GRPCGo serves clients with grpc-go's server, in place of internal/edge/grpcserver.
+	// GRPCGo serves clients with grpc-go's server, instead of internal/edge/grpcserver.
 	GRPCGo bool
 	// MaxMessageBytes bounds a request. etcd accepts 1.5 MiB by default.
 	MaxMessageBytes int
-	// MaxResyncs is how many units of each sort, deltas and states, begin at a
+	// MaxResyncs bounds the units of each kind, deltas and states, that begin at a
 	// time. Others wait.
 	MaxResyncs int
-	// ResyncRate is how many bytes per second the chunks of units may come to that
-	// are made; what watches share counts once. 0: any number.
+	// ResyncRate bounds the bytes per second of the chunks of units that are built;
+	// shared chunks count once. 0: no bound.
 	ResyncRate int64
 	// Patience is how long units wait for watches that come later or do not read.
 	Patience syncbatch.Patience
-	// FragmentBytes is about the size at which a revision or a list is cut
+	// FragmentBytes is the approximate size from which a revision or a list is split
 	// into several messages.
 	FragmentBytes int
-	// ProgressInterval is how often a stream gets its progress when it does
-	// not say.
+	// ProgressInterval is the interval of progress messages on streams that do not
+	// request another one.
 	ProgressInterval time.Duration
 }
 
@@ -133,7 +132,7 @@ func Defaults() Config {
 	}
 }
 
-// Validate names every mistake.
+// Validate returns an error that names every mistake.
 func (c *Config) Validate() error {
 	var errs []error
 	atLeast := func(name string, got, least int) {

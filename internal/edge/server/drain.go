@@ -12,9 +12,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// cutUnread waits until all have ended, and cuts the connections of those whose clients
-// do not read: nothing else ends their streams. The caller of Drain ends them when ctx
-// ends before.
+// cutUnread waits until all streams have ended, and closes the connections of clients that
+// do not read: nothing else ends their streams. If ctx ends before, it leaves them to the
+// caller of Drain.
 func (s *Server) cutUnread(ctx context.Context, all []farewell.Farewell) {
 	unread, cut := farewell.Unread(ctx, all), 0
 	for _, f := range unread {
@@ -27,11 +27,11 @@ func (s *Server) cutUnread(ctx context.Context, all []farewell.Farewell) {
 	}
 }
 
-// Drain asks every watch to resume on another node, at a pace that the
-// other nodes bear and within half of the time that ctx leaves; the other half
-// is for clients to read it. It refuses new watches at once, and returns when
-// none is left or ctx ends. Clients are asked to make all next calls on other
-// connections. Call Finish afterwards.
+// Drain asks every watch to resume on another node, at a pace that does not overload the
+// other nodes, and within half of the time until the deadline of ctx; the other half
+// is for clients to read the request. It refuses new watches at once, asks clients to make
+// all further calls on other connections, and returns when no watch is left or ctx ends.
+// Call Finish afterwards.
 func (s *Server) Drain(ctx context.Context) {
 	native := s.native.Drain()
 	s.mu.Lock()
@@ -50,7 +50,7 @@ func (s *Server) Drain(ctx context.Context) {
 	told, late := farewell.Send(ctx, slices.Clone(all), s.pace)
 	told += farewell.EndAll(late)
 	if c, ok := s.clients.(away); ok {
-		c.GoAway() // those without a watch
+		c.GoAway() // reaches connections without a watch, too
 	}
 	s.cutUnread(ctx, all)
 	poll := time.NewTicker(farewell.Tick)
@@ -70,13 +70,13 @@ func (s *Server) Drain(ctx context.Context) {
 	}
 }
 
-// lastCalls is how long the calls of clients may take after Drain. Streams that never end by themselves
-// wait for all of it: those that renew leases, or watch the node's health.
+// lastCalls bounds how long the calls of clients may take after Drain. Streams that never end on their own,
+// such as lease renewals and watches of the node's health, use all of it.
 const lastCalls = 2 * time.Second
 
-// Finish takes no more connections of clients, and waits until their calls have ended, for lastCalls and
-// until ctx ends at most. Writes and reads that have begun get their answers so: call it while
-// etcd and the caches can still give them.
+// Finish accepts no more connections of clients, and waits until their calls have ended, for at most
+// lastCalls and until ctx ends. So pending reads and writes still get their answers: call Finish while
+// etcd and the caches are available.
 func (s *Server) Finish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lastCalls)
 	defer cancel()
@@ -90,13 +90,13 @@ func (s *Server) Finish(ctx context.Context) {
 	}
 }
 
-// away is a call, or a server, that has clients make their next calls on other connections (GOAWAY:
+// away is a call or a server that can ask clients to make their next calls on other connections (GOAWAY:
 // RFC 9113, 6.8). grpc-go's server cannot.
 type away interface{ GoAway() }
 
-// farewells returns the watches and streams that have to end, of either API. Their clients leave the
-// connection, too: where one address stands for several nodes, as that of a Service of Kubernetes does, they
-// would come back to this node by it.
+// farewells returns the watches and streams of both APIs, which must end. Their clients are also asked to
+// leave the connection: if one address serves several nodes, such as a Kubernetes Service, they would
+// return to this node over the open connection.
 func (s *Server) farewells(why error) []farewell.Farewell {
 	out := s.native.Farewells([]kv.Range{{}}, why)
 	if s.cfg.Etcd != nil {
@@ -112,20 +112,20 @@ func (s *Server) farewells(why error) []farewell.Farewell {
 }
 
 // Abandon asks the native watches whose range overlaps one of ranges to resume on
-// another node from their positions, because nothing arrives here for these ranges;
-// at Drain's pace, and within ctx. It returns how many there were. New watches are
-// accepted: a client that reaches no other node is no worse off here. Watches of
-// etcd's API stay: with WithRequireLeader they are notified when data is too old, as by
+// another node from their positions, because this node receives no events for these ranges.
+// It does so at Drain's pace and until ctx ends, and returns the number of these watches. New
+// watches are accepted: a client that reaches no other node is no worse off here. Watches of
+// etcd's API stay: with WithRequireLeader they get "no leader" when data is too old, as by
 // etcd.
 func (s *Server) Abandon(ctx context.Context, ranges []kv.Range, why error) (watches int) {
 	told, late := farewell.Send(ctx, farewell.ByClient(s.native.Farewells(ranges, why)), s.pace)
 	return told + farewell.EndAll(late)
 }
 
-// SendOn sends every watch, of either API, to another node with its position,
-// and then followers of the shard map, because this node is to have no
-// clients; at Drain's pace, and no more of them once ctx ends. New ones are let
-// in, and those that come back: they may reach no other node.
+// SendOn asks every watch of both APIs to resume on another node from its position, and
+// then the followers of the shard map to reconnect, because this node is to have no clients.
+// It works at Drain's pace and stops when ctx ends. It accepts new and returning
+// watches: their clients may reach no other node.
 func (s *Server) SendOn(ctx context.Context) (watches int) {
 	all := s.farewells(kv.SentOn())
 	told, left := farewell.Send(ctx, slices.Clone(all), s.pace)
@@ -137,5 +137,5 @@ func (s *Server) SendOn(ctx context.Context) (watches int) {
 	return told
 }
 
-// goOn is closed when SendOn has sent on all watches of that time.
+// goOn returns a channel that the next complete SendOn closes, for followers of the shard map.
 func (s *Server) goOn() <-chan struct{} { return s.moved.Wait() }

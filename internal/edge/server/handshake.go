@@ -11,24 +11,24 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 )
 
-// handshakeTimeout bounds the time from the connection to the end of its
-// handshakes, TLS's and HTTP/2's.
+// handshakeTimeout bounds the time from the connection to the end of its TLS and HTTP/2
+// handshakes.
 const handshakeTimeout = 10 * time.Second
 
-// maxHeader bounds the headers of a call, in bytes: a token, a trace and
-// little else. gRPC's own bound is 16 MiB.
+// maxHeader bounds the headers of a call, in bytes: a token, a trace context and
+// little else. gRPC's default is 16 MiB.
 const maxHeader = 64 << 10
 
-// idleTimeout is how long a client may be connected without a call. It connects
-// again when it has one; gRPC does so automatically.
+// idleTimeout is how long a client may be connected without a call. gRPC clients
+// reconnect automatically for their next call.
 const idleTimeout = 5 * time.Minute
 
-// ageGrace is how long calls of a connection that is too old may continue.
+// ageGrace is how long calls may continue on a connection that has reached its maximum age.
 const ageGrace = 30 * time.Second
 
-// handshakes reports handshakes that fail: gRPC does not, and an operator whose
+// handshakes reports failed handshakes. gRPC does not report them, and an operator whose
 // certificate is refused would look for the reason at the wrong end. After a handshake
-// the connection gives its turn back; see netlimit.Turns.
+// the connection releases its turn; see netlimit.Turns.
 type handshakes struct {
 	credentials.TransportCredentials
 	failed func(from net.Addr, err error)

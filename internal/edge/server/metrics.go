@@ -17,7 +17,7 @@ func (s *Server) Register(m metric.Meter) error {
 	return errors.Join(s.registerWatches(m), s.registerCalls(m), s.registerHeldBack(m))
 }
 
-// registerHeldBack registers the metrics of events that streams to other nodes hold back.
+// registerHeldBack registers the metrics of the events that streams to other nodes delay.
 func (s *Server) registerHeldBack(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	streams := in.Gauge("shardwatch.server.held_back_streams", "{stream}", "Streams of shards to other nodes that send events with each ping, every 200 ms, since no client there watches or reads the shard.")
@@ -38,7 +38,7 @@ func (s *Server) registerWatches(m metric.Meter) error {
 		connections = gauge("shardwatch.server.connections", "{connection}", "Open connections of clients and nodes.")
 
 		modes = gauge("shardwatch.server.watches_by_mode", "{watch}", "Open watches of clients by serve mode: window, delta, resync, conflated, or etcd's log.")
-		lag   = gauge("shardwatch.server.watch_lag", "{revision}", "Revisions at this node that a watch was not sent yet, as a maximum over half of the watches, 99 % and all.")
+		lag   = gauge("shardwatch.server.watch_lag", "{revision}", "Revisions at this node that were not yet sent to a watch: median, 99th percentile and maximum over the watches.")
 		units = counter("shardwatch.server.units", "{unit}", "Units sent to watches: changes (delta, conflated) or the whole state (state, resync).")
 		keys  = counter("shardwatch.server.unit_keys", "{key}", "Keys sent in units.")
 		bytes = counter("shardwatch.server.unit_sent", "By", "Bytes sent in units.")
@@ -46,10 +46,10 @@ func (s *Server) registerWatches(m metric.Meter) error {
 		begun = counter("shardwatch.server.units_begun", "{unit}", "Units begun; units shared by watches count once.")
 		queue = gauge("shardwatch.server.units_waiting", "{watch}", "Watches waiting for a unit to begin.")
 		opens = gauge("shardwatch.server.watches_opening", "{watch}", "New watches of both APIs that are opening and need etcd or other nodes.")
-		stand = gauge("shardwatch.server.watches_waiting", "{watch}", "New watches that are queued before that.")
+		stand = gauge("shardwatch.server.watches_waiting", "{watch}", "New watches of both APIs that are queued to open.")
 		runs  = gauge("shardwatch.server.units_running", "{unit}", "Units that are being sent to the first of their watches.")
 
-		behind = seconds("shardwatch.server.watch_behind", "Age of the oldest revision at this node that a watch was not sent yet, as a maximum over half of the watches, 99 % and all.")
+		behind = seconds("shardwatch.server.watch_behind", "Age of the oldest revision at this node that was not yet sent to a watch: median, 99th percentile and maximum over the watches.")
 		waited = total("shardwatch.server.units_waited", "Total time that watches have waited for a unit to begin.")
 	)
 	return in.Observe(func(o metric.Observer) {

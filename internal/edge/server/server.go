@@ -47,28 +47,28 @@ type Server struct {
 	peers    *grpc.Server
 	gateway  *gateway.Gateway // nil without etcd's API
 	health   *health.Server
-	pumps    pump.Pumps // of the watches in gRPC
-	webPumps pump.Pumps // of those in JSON, in turns of large work: those in gRPC do not wait for them
+	pumps    pump.Pumps // serve the watches in gRPC
+	webPumps pump.Pumps // of the watches in JSON; they use turns of large work, so that gRPC watches do not wait for them
 	native   *native.API
-	stopping chan struct{} // closed by Drain: nothing new begins, and peers go elsewhere
-	left     chan struct{} // closed when Drain has sent all watches elsewhere
+	stopping chan struct{} // closed by Drain: nothing new begins, and peers use other nodes
+	left     chan struct{} // closed when Drain has sent all watches to other nodes
 	heldBack func() (streams int, bytes int64)
-	pace     int // watches that Drain and SendOn send elsewhere per second
+	pace     int // watches per second that Drain and SendOn send to other nodes
 
 	conns  connections
 	called calls // of clients
 
 	mu       sync.Mutex
 	draining bool         // guarded by mu
-	moved    wait.Signal  // of SendOn
-	sampled  [2]time.Time // guarded by mu; when the last sample but one was taken, and the last
+	moved    wait.Signal  // notified by SendOn
+	sampled  [2]time.Time // guarded by mu; the times of the last two samples
 }
 
-// Keepalive: a client or peer that vanished without a word is noticed within
+// Keepalive: a client or peer that vanishes without closing its connection is detected within
 // keepaliveTime + keepaliveTimeout. kube-apiserver pings etcd after 30 s without
-// an answer: a later ping of ours is for other clients only. Clients may ping every
-// keepaliveLeast (grpc-go's server cuts those that ping more often, by default
-// than every 5 min).
+// an answer, so that our later ping is only for other clients. Clients may ping every
+// keepaliveLeast. (grpc-go's server closes connections of clients that ping more often than
+// every 5 min, by default.)
 const (
 	keepaliveTime    = 45 * time.Second
 	keepaliveTimeout = 10 * time.Second
@@ -149,7 +149,7 @@ func (s *Server) adminService() *admin.Service {
 	})
 }
 
-// plain returns the credentials of a port without a gateway; nil TLS: none.
+// plain returns the credentials of a port without a gateway; nil: without TLS.
 func plain(t *tls.Config) credentials.TransportCredentials {
 	if t == nil {
 		return insecure.NewCredentials()
@@ -158,26 +158,26 @@ func plain(t *tls.Config) credentials.TransportCredentials {
 }
 
 // Flow control of messages from clients and other nodes, in bytes. By default, gRPC
-// would measure it, with a ping for incoming data. streamWindow is the data of a stream
-// that its handler has not read: the least that gRPC has. If a handler waits for a larger
+// would measure the windows, with a ping for incoming data. streamWindow bounds the unread
+// data of a stream; it is the smallest window of gRPC. If a handler waits for a larger
 // message, gRPC extends the window automatically.
 const (
 	streamWindow = 64 << 10
 	connWindow   = 4 << 20
 )
 
-// readBuffer is every connection's buffer for reads, in bytes. gRPC needs none only if
-// it knows the connection's type, and ours are wrapped to count their bytes. Clients
+// readBuffer is the size of each connection's read buffer, in bytes. gRPC avoids the buffer only
+// for connection types that it knows, but ours are wrapped to count their bytes. Clients
 // send little; larger messages bypass the buffer.
 const readBuffer = 4 << 10
 
-// options are those of a server whose connections without a call end after idle;
-// 0: they do not.
+// options returns the options of a server that closes connections without a call after idle;
+// 0: never.
 func (s *Server) options(creds credentials.TransportCredentials, idle time.Duration) []grpc.ServerOption {
 	return append(uncompressed(),
 		grpc.Creds(creds),
 		grpc.ForceServerCodecV2(wire.NewCodec()),
-		grpc.WaitForHandlers(true), // they use pumps
+		grpc.WaitForHandlers(true), // because handlers use pumps
 		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes),
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connWindow),
@@ -190,7 +190,7 @@ func (s *Server) options(creds credentials.TransportCredentials, idle time.Durat
 	)
 }
 
-// SetReady reports whether the node serves, for gRPC's health protocol.
+// SetReady sets whether the node is serving, for gRPC's health protocol.
 func (s *Server) SetReady(ready bool) {
 	now := healthgrpc.HealthCheckResponse_NOT_SERVING
 	if ready {
@@ -200,7 +200,7 @@ func (s *Server) SetReady(ready bool) {
 	s.health.SetServingStatus(shardwatchv1.CacheService_ServiceDesc.ServiceName, now)
 }
 
-// Run serves until ctx ends. Streams that are open then are cut: call Drain
+// Run serves until ctx ends. It cuts streams that are still open then: call Drain
 // before.
 func (s *Server) Run(ctx context.Context, clients, peers net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
@@ -249,21 +249,21 @@ func (s *Server) etcdWatches() int {
 	return s.cfg.Etcd.Watches()
 }
 
-// connections are those that are open, of clients and peers. A connection is known by its
-// remote address, the very pointer, as its calls have it
+// connections are the open connections of clients and peers. The key of a connection is its
+// remote address as an interface value, which its calls share: not the text of the address.
 type connections struct {
 	mu   sync.Mutex
 	open map[net.Addr]net.Conn // guarded by mu
 }
 
-// count returns how many are open.
+// count returns the number of open connections.
 func (c *connections) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.open)
 }
 
-// cut closes the connection of an address, and reports whether it was open.
+// cut closes the connection from an address, and reports whether it was open.
 func (c *connections) cut(from net.Addr) bool {
 	c.mu.Lock()
 	conn := c.open[from]
@@ -275,7 +275,7 @@ func (c *connections) cut(from net.Addr) bool {
 	return true
 }
 
-// listener is one whose connections are among them.
+// listener registers the connections that it accepts.
 type listener struct {
 	net.Listener
 	conns *connections
@@ -303,7 +303,7 @@ type counted struct {
 	from  net.Addr
 }
 
-// NetConn returns the connection that is counted.
+// NetConn returns the connection beneath.
 func (c *counted) NetConn() net.Conn { return c.Conn }
 
 // Close implements net.Conn.

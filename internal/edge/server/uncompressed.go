@@ -7,9 +7,9 @@ import (
 	"google.golang.org/grpc/encoding"
 )
 
-// uncompressed has answers sent as they are. gRPC would answer a client that
-// compresses its requests with the same encoding, each message for each stream, at the
-// node's expense. Compressed requests are read.
+// uncompressed makes gRPC send answers uncompressed. By default, gRPC answers a client that
+// compresses its requests with the same encoding, and compresses each message for each stream,
+// at the node's expense. Compressed requests are still accepted.
 func uncompressed() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {

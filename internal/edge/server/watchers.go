@@ -13,18 +13,18 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// The two APIs that a watch may come by.
+// The two APIs of watches.
 const (
 	nativeAPI = shardwatchv1.WatcherAPI_WATCHER_API_NATIVE
 	etcdAPI   = shardwatchv1.WatcherAPI_WATCHER_API_ETCD
 )
 
-// sampleEvery is how often it is noted how much each watch was sent: rates are
-// those of the last one or two intervals.
+// sampleEvery is the interval of the samples of each watch's counters: rates cover
+// the last one or two intervals.
 const sampleEvery = 5 * time.Second
 
-// watchers returns the open watches of clients. It blocks no other caller,
-// and may include some that have just ended.
+// watchers returns the open watches of clients. It does not block other callers,
+// and may include watches that have just ended.
 func (s *Server) watchers() iter.Seq2[shardwatchv1.WatcherAPI, watchstats.Watcher] {
 	return func(yield func(shardwatchv1.WatcherAPI, watchstats.Watcher) bool) {
 		for w := range s.native.Watchers() {
@@ -43,8 +43,8 @@ func (s *Server) watchers() iter.Seq2[shardwatchv1.WatcherAPI, watchstats.Watche
 	}
 }
 
-// Ending counts the watches that would end if only the given ranges were served, which
-// are in the order of their keys.
+// Ending counts the watches that would end if only the ranges in served, which are in key
+// order, were served.
 func (s *Server) Ending(served []kv.Range) (e mapchange.Ending) {
 	then := shard.Spec{Ranges: served}
 	for api, w := range s.watchers() {
@@ -59,7 +59,7 @@ func (s *Server) Ending(served []kv.Range) (e mapchange.Ending) {
 	return e
 }
 
-// sample records the watches' messages, until ctx ends.
+// sample samples the counters of all watches, until ctx ends.
 func (s *Server) sample(ctx context.Context) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
@@ -78,7 +78,7 @@ func (s *Server) sample(ctx context.Context) {
 	}
 }
 
-// figures returns the counts of a watch's account at a time.
+// figures returns a function that returns the current counters of a watch.
 func (s *Server) figures() func(w *watchstats.Watch) watchstats.Figures {
 	s.mu.Lock()
 	sampled := s.sampled[0]
@@ -87,18 +87,17 @@ func (s *Server) figures() func(w *watchstats.Watch) watchstats.Figures {
 	return func(w *watchstats.Watch) watchstats.Figures { return w.Figures(now, newest, sampled) }
 }
 
-// WatchSummary has the metrics of the open watches of one API.
+// WatchSummary is a summary of the open watches of one API.
 type WatchSummary struct {
 	API string
-	// Modes counts the watches by how they are served; index watchstats.Mode.
+	// Modes counts the watches by serve mode.
 	Modes map[watchstats.Mode]int64
-	// Lag and Behind are the lags of watches, in revisions and in time: of half
-	// of them, of 99 %, and of all, no watch lags more.
+	// Lag and Behind are the Quantiles of the lags of watches, in revisions and in time.
 	Lag    [3]kv.Revision
 	Behind [3]time.Duration
 }
 
-// Quantiles are those of WatchSummary.
+// Quantiles returns the quantiles of WatchSummary: median, 99th percentile and maximum.
 func Quantiles() [3]float64 { return [3]float64{0.5, 0.99, 1} }
 
 // WatchSummaries returns a summary for each API.
