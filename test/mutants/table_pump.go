@@ -44,7 +44,7 @@ func pumpGroup() Group {
 		},
 		{
 			Name: "pump-wake-of-a-run-lost", Bug: "a task that is woken while it runs does not run again", File: "pump.go",
-			Old: `		t.queued.Store(false) // a wake from now on is one for the next turn
+			Old: `		t.queued.Store(false) // later wakes are for the next turn
 		if t.run(own) {`, New: `		again := t.run(own)
 		t.queued.Store(false)
 		if again {`, Tests: "TestATaskThatIsWokenWhileItRuns",

@@ -1,10 +1,10 @@
 package pump
 
-// OpenAt is Open of a stream that a transport carries and gRPC does not. Its client reads the
-// bytes of SendBytes, and no messages.
+// OpenAt is Open for a stream on a transport without gRPC. Its client reads the bytes of SendBytes,
+// not messages.
 func (p *Pumps) OpenAt(client string, to Transport) *Stream { return p.open(client, &Stream{}, to) }
 
-// SendBytes sends bytes at the end of the turn at the latest, as Send does messages.
+// SendBytes is Send for bytes: they leave at the end of the turn at the latest.
 func (s *Stream) SendBytes(b []byte) error {
 	o := &s.out
 	own := o.own

@@ -1,26 +1,26 @@
 package pump
 
-// clients are the connections with streams to serve that no pump is at. Clients take turns, and
-// each one's connections are served first come, first served: a client with ten thousand
-// connections delays those of others by one visit. A turn is one visit of up to visitBytes: after a
-// visit that was as large as several, the client lets others have that many turns first (deficit
-// round robin). So a client with fifty messages for each of its connections delays those of others
-// by one visit, too. The zero clients has none. All of it is guarded by the Pumps' mu.
+// clients are the connections with work that no pump visits. Clients take turns, and the
+// connections of a client are served first come, first served: a client with ten thousand
+// connections delays other clients by one visit. A turn is one visit of up to visitBytes. After a
+// larger visit, the client waits for that many turns of others (deficit
+// round robin). So a client with fifty messages for each of its connections also delays others
+// by only one visit. The zero clients is empty. All fields are guarded by the Pumps' mu.
 type clients struct {
 	byName      map[string]*client
-	first, last *client // those with connections in the list
+	first, last *client // clients with connections in the list
 }
 
-// client is one that has streams, or connections in the list.
+// client is a client with streams, or with connections in the list.
 type client struct {
 	name        string
 	streams     int
 	first, last *Conn
 	next        *client
-	owes        int // turns that others have before its next one
+	owes        int // turns of others before its next turn
 }
 
-// open counts a stream of a client in.
+// open adds a stream of a client.
 func (cs *clients) open(name string) *client {
 	if cs.byName == nil {
 		cs.byName = make(map[string]*client)
@@ -34,17 +34,17 @@ func (cs *clients) open(name string) *client {
 	return cl
 }
 
-// close counts it out.
+// close removes a stream of a client.
 func (cs *clients) close(cl *client) {
 	if cl.streams--; cl.streams == 0 {
 		delete(cs.byName, cl.name)
 	}
 }
 
-// any reports whether there is a connection.
+// any reports whether a connection is in the list.
 func (cs *clients) any() bool { return cs.first != nil }
 
-// push adds a connection, which is not in the list.
+// push adds a connection that is not in the list.
 func (cs *clients) push(c *Conn) {
 	cl := c.client
 	if cl.first != nil {
@@ -55,7 +55,7 @@ func (cs *clients) push(c *Conn) {
 	cs.append(cl)
 }
 
-// pop takes the next connection; nil: there is none.
+// pop removes and returns the next connection, or nil.
 func (cs *clients) pop() *Conn {
 	cl := cs.first
 	for cl != nil && cl.owes > 0 && cl.next != nil {
@@ -67,7 +67,7 @@ func (cs *clients) pop() *Conn {
 	if cl == nil {
 		return nil
 	}
-	cl.owes = 0 // it may be the only one
+	cl.owes = 0 // the only client need not wait
 	cs.first, cl.next = cl.next, nil
 	c := cl.first
 	if cl.first, c.next = c.next, nil; cl.first != nil {

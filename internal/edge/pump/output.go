@@ -15,23 +15,23 @@ type Messages interface {
 	SendMsg(m any) error
 }
 
-// Announcer is a grpc.ServerTransportStream of Messages that announce when they wait. Others may wait
-// in each SendMsg, so that a pump leaves its place to another one before it: a goroutine for each message.
+// Announcer is a grpc.ServerTransportStream of Messages that announce when they block. Without it, each SendMsg
+// may block, so that another pump must replace the caller beforehand: a goroutine for each message.
 type Announcer interface {
-	// Announce has each SendMsg from now on call wait before it waits for the client to read. The
-	// goroutine that calls SendMsg calls it. nil: none wants to know.
+	// Announce sets the function that each later SendMsg calls before it waits for the client to
+	// read; nil: none. The goroutine that calls SendMsg calls Announce.
 	Announce(wait func())
 }
 
-// Transport is a grpc.ServerTransportStream that takes bytes. To gRPC a stream is a sequence
-// of bytes in which each message has its length before it
+// Transport is a grpc.ServerTransportStream that takes bytes. A gRPC stream is a sequence
+// of bytes in which a length precedes each message
 // (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md), so messages need not
 // be handed over one by one. One goroutine at a time uses it.
 type Transport interface {
 	// SendFramed sends whole messages, each with its head, at the next Flush or before. It
-	// keeps none of the bytes, and calls wait before it waits for the client to read.
+	// does not retain the bytes, and calls wait before it waits for the client to read.
 	SendFramed(wait func(), parts ...[]byte) error
-	// Flush writes the bytes that the connection's streams have sent. It does not wait.
+	// Flush writes the bytes that the connection's streams have sent. It does not block.
 	Flush()
 	// Attach returns the value that is attached to the stream's connection. The first call
 	// attaches the result of create.
@@ -39,29 +39,29 @@ type Transport interface {
 }
 
 const (
-	// handOver is the most that is copied together before it is handed over, in bytes:
-	// the content of a frame.
+	// handOver bounds the messages that are copied into one buffer before they are handed over, in
+	// bytes: the content of a frame.
 	handOver = 16 << 10
-	// copied is the size, in bytes, from which a message is handed over uncopied: copying
-	// it twice is not cheaper.
+	// copied is the largest message, in bytes, that is copied: larger messages are handed over as
+	// they are, because a second copy is not cheaper.
 	copied = 4 << 10
-	// messageHead is the size of a message's head: whether it is compressed, and
-	// its length.
+	// messageHead is the size of the head of a message: the compression flag and
+	// the length.
 	messageHead = 1 + 4
 )
 
-// output leads from a stream's tasks to its client. The pump that is at the stream owns it.
+// output carries messages from the tasks of a stream to its client. The pump that serves the stream owns it.
 type output struct {
-	own   *Scratch  // of the pump that is at the stream
+	own   *Scratch  // of the pump that serves the stream
 	to    Transport // nil: messages go to plain
-	err   error     // of the first send that has failed
-	says  Announcer // of plain; nil: it does not announce when it waits
+	err   error     // of the first failed send
+	says  Announcer // of plain; nil: SendMsg does not announce when it waits
 	plain Messages
 }
 
 // Send sends a *wire.Encoded or a proto message, at the end of the turn at the latest. It
-// may block while the client does not read, and fails when the stream has ended. Only the
-// stream's tasks may call it.
+// may block while the client does not read, and fails after the stream has ended. Only the
+// tasks of the stream may call it.
 func (s *Stream) Send(m any) error {
 	o := &s.out
 	switch {
@@ -79,7 +79,7 @@ func (s *Stream) Send(m any) error {
 	return o.err
 }
 
-// SendShared is Send of a message to each of several watches of its API, by their IDs.
+// SendShared is Send of one message to several watches of its API, given by ID.
 func (s *Stream) SendShared(m *wire.Shared, ids ...int64) error {
 	o := &s.out
 	for _, id := range ids {
@@ -97,7 +97,7 @@ func (s *Stream) SendShared(m *wire.Shared, ids ...int64) error {
 	return o.err
 }
 
-// SendTo is Send of a message to a recipient.
+// SendTo is Send of a shared message to one recipient.
 func (s *Stream) SendTo(to wire.Recipient, m *wire.Shared) error {
 	o := &s.out
 	switch {
@@ -110,7 +110,7 @@ func (s *Stream) SendTo(to wire.Recipient, m *wire.Shared) error {
 	return o.err
 }
 
-// send sends a message of so many bytes.
+// send sends a message of size bytes.
 func (o *output) send(size int, begin []byte, rest mem.BufferSlice) {
 	own := o.own
 	own.sent += size
@@ -139,7 +139,7 @@ func (o *output) send(size int, begin []byte, rest mem.BufferSlice) {
 	o.handOver()
 }
 
-// flush hands over the messages that were sent.
+// flush hands the messages in the buffer over to the transport.
 func (o *output) flush() {
 	if own := o.own; len(own.buf) > 0 {
 		own.parts = append(own.parts[:0], own.buf)
@@ -147,7 +147,7 @@ func (o *output) flush() {
 	}
 }
 
-// handOver hands over the pump's parts, of which its buffer is the first.
+// handOver hands the pump's parts over to the transport. The first part is its buffer.
 func (o *output) handOver() {
 	own := o.own
 	if o.err == nil {

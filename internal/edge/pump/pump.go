@@ -14,58 +14,58 @@ import (
 	"github.com/shardwatch/shardwatch/internal/yield"
 )
 
-// Pumps serve the streams of all connections: a goroutine for each processor but one, which is
-// left to all other work, as long as there are streams. The zero Pumps is ready.
+// Pumps serve the streams of all connections while there are any, with one goroutine fewer than
+// processors: one processor remains for all other work. The zero Pumps is ready for use.
 type Pumps struct {
-	// Trace records which revisions are sent to watches; nil: none does. Set it before
+	// Trace records the revisions that are sent to watches; nil: not recorded. Set it before
 	// the first Open.
 	Trace *revtrace.Trace
-	// Turn returns when a pump may visit a connection of a client; leave ends the turn, after the
-	// visit or before a send waits. It is for streams whose messages cost much CPU. nil: at once.
+	// Turn waits until a pump may visit a connection of a client; leave ends the turn, after the
+	// visit or before a send waits. It is for streams whose messages cost much CPU. nil: no wait.
 	// Set it before the first Open.
 	Turn func(client string) (leave func())
 
 	fan wire.Fan // an event is encoded once for all connections
 	all sync.WaitGroup
 
-	spare sync.Pool // of *Scratch; pumps that sends have held up have left them
+	spare sync.Pool // of *Scratch, of pumps that have ended
 
 	mu      sync.Mutex
 	work    sync.Cond // idle pumps wait on it
 	due     clients   // guarded by mu
 	streams int       // guarded by mu
-	running int       // guarded by mu; pumps, without those that a send holds up
-	idle    int       // guarded by mu; pumps that wait
+	running int       // guarded by mu; pumps, without those blocked in a send
+	idle    int       // guarded by mu; pumps that wait for work
 }
 
-// Conn is a connection: its streams that have something to do. One pump at a time is at it.
+// Conn is a connection: the list of its ready streams. One pump at a time visits it.
 type Conn struct {
 	pumps  *Pumps
 	client *client // guarded by pumps.mu; of the stream that was opened last
 	next   *Conn   // guarded by pumps.mu
 
-	// woken are the tasks that were woken since collectLocked took them, the last one first. A
-	// revision wakes a connection's tasks while a pump is at it, so a wake takes no lock.
+	// woken are the tasks that were woken since the last collectLocked, the latest first. A
+	// revision wakes the tasks of a connection while a pump visits it, so a wake takes no lock.
 	woken atomic.Pointer[Task]
-	due   atomic.Bool // changed under mu; it is on the pumps' list, or a pump is at it
+	due   atomic.Bool // changed under mu; the connection is on the pumps' list, or a pump visits it
 
 	mu          sync.Mutex
-	first, last *Stream   // guarded by mu; those with tasks to run that no pump is at, first come first served
-	left        sync.Cond // Close waits on it for a stream's busy to end
+	first, last *Stream   // guarded by mu; ready streams that no pump serves, first come, first served
+	left        sync.Cond // Stream.Close waits on it while the stream is busy
 }
 
-// Stream is one stream of a connection. One pump at a time is at it.
+// Stream is one stream of a connection. One pump at a time serves it.
 type Stream struct {
 	conn   *Conn
-	next   *Stream     // guarded by conn.mu; the next one that is ready
-	ready  tasks       // guarded by conn.mu; to run
-	busy   bool        // guarded by conn.mu; a pump is at it
-	closed atomic.Bool // set under conn.mu; no task of it begins again
+	next   *Stream     // guarded by conn.mu; the next ready stream
+	ready  tasks       // guarded by conn.mu; tasks to run
+	busy   bool        // guarded by conn.mu; a pump serves it
+	closed atomic.Bool // set under conn.mu; its tasks no longer run
 	out    output
 	client *client
 }
 
-// tasks are queued ones, first come first served.
+// tasks is a queue of tasks, first come, first served.
 type tasks struct{ first, last *Task }
 
 func (ts *tasks) push(t *Task) {
@@ -93,64 +93,64 @@ func (ts *tasks) putFirst(others tasks) {
 	ts.first = others.first
 }
 
-// Task is something to do for a stream, again and again: one run at a time for
-// each stream. Init it before use; it must not be copied afterwards.
+// Task is recurring work for a stream. Each stream runs one task at a time.
+// Init it before use; it must not be copied afterwards.
 type Task struct {
 	s       *Stream
 	started atomic.Bool
-	queued  atomic.Bool // from the wake to the run; the one that sets it puts the task on a list
-	next    *Task       // in conn.woken, then in the stream's tasks
+	queued  atomic.Bool // from the wake to the run; the caller that sets it puts the task on a list
+	next    *Task       // in conn.woken, then in stream.ready
 	run     func(*Scratch) (again bool)
 }
 
-// Scratch is the memory that a pump lends to every task it runs.
+// Scratch is the memory that a pump lends to every task that it runs.
 type Scratch struct {
 	Events []*kv.Event
-	// Lent is what the tasks of one API keep here from a turn to the next one, in place of each stream: no task
-	// finds it as it has left it. A task that finds another type replaces it.
+	// Lent is memory that the tasks of one API reuse, instead of memory per stream. Other tasks
+	// change its content between two runs of a task. A task that finds another type replaces it.
 	Lent any
-	// Fan is that of all connections.
+	// Fan is shared by all connections.
 	Fan *wire.Fan
-	// Trace records which revisions are sent to watches.
+	// Trace records the revisions that are sent to watches.
 	Trace revtrace.Turn
 
 	codec  wire.Codec
-	conn   *Conn       // where the pump is
+	conn   *Conn       // the visited connection
 	visits yield.Steps // in a row
-	heldUp bool        // a send waits, or has waited: another pump continues in its place
+	heldUp bool        // a send has blocked: another pump has replaced this one
 	wait   func()      // holdUp, allocated once
-	leave  func()      // ends the pump's turn; nil: it has none
+	leave  func()      // ends the turn of Pumps.Turn; nil: no turn
 	again  []*Task
-	buf    []byte   // messages that are not handed over
-	parts  [][]byte // of messages that are handed over
-	sent   int      // bytes of the turn, with taskBytes for each run
+	buf    []byte   // messages that are not yet handed over
+	parts  [][]byte // arguments of SendFramed
+	sent   int      // bytes of the turn, plus taskBytes for each run
 }
 
-// Bounds of a pump's work before others have their turn.
+// Bounds of a pump's work before other work gets its turn.
 const (
-	// maxVisits is how many visits a pump makes in a row before other goroutines and threads go
-	// first: some 0.3 ms. To yield more often costs a switch of threads each time, and Linux puts a thread that
-	// yields behind all others that are ready.
+	// maxVisits is how many visits a pump makes in a row before it yields to other goroutines and threads:
+	// some 0.3 ms. Each yield costs a thread switch, and Linux queues a thread that yields after all
+	// other ready threads.
 	maxVisits = 32
-	// visitBytes is how many bytes of a visit count as a turn of its client more, and as visitSteps visits: a pump
-	// with large messages yields after 64 KiB.
+	// visitBytes is how many bytes of a visit count as one more turn of its client, and as visitSteps more visits:
+	// a pump with large messages yields after 64 KiB.
 	visitBytes = 8 << 10
 	visitSteps = 4
-	// taskBytes is as how many bytes each run of a task counts, beside those that it sends: some 0.6 µs.
+	// taskBytes is the cost of each run of a task in bytes, in addition to the sent bytes: some 0.6 µs.
 	taskBytes = 512
-	// turnSteps is as how many visits one in a turn counts, whose messages cost more CPU: a pump yields after two.
+	// turnSteps is the cost of a visit in a turn of Pumps.Turn, in visits: a pump yields after two of them.
 	turnSteps = 16
-	// maxVisit bounds the streams of a connection that are served before its bytes leave.
+	// maxVisit bounds the stream turns of a visit, before its bytes leave.
 	maxVisit = 256
-	// turnBytes is how much a turn of a stream sends before it ends.
+	// turnBytes is how many bytes a turn of a stream, and a visit, send before they end.
 	turnBytes = 256 << 10
-	// maxAgain bounds the list of a turn's tasks that is kept for the next one.
+	// maxAgain bounds the capacity of the task list that a turn leaves to the next one.
 	maxAgain = 1024
 )
 
-// Open returns a new stream, of the connection that the call of ctx came by, and of a client,
-// whose connections share its turns. Close it. Messages go to the transport of the call, if
-// that takes bytes, or else to plain.
+// Open returns a new stream on the connection of the call of ctx. All connections of the client
+// share its turns. Messages go to the transport of the call if it is a Transport, else to plain.
+// Close the stream.
 func (p *Pumps) Open(ctx context.Context, client string, plain Messages) *Stream {
 	s := &Stream{out: output{plain: plain}}
 	transport := grpc.ServerTransportStreamFromContext(ctx)
@@ -162,14 +162,14 @@ func (p *Pumps) Open(ctx context.Context, client string, plain Messages) *Stream
 	return p.enter(client, s)
 }
 
-// open opens a stream that a transport carries.
+// open opens a stream on a transport.
 func (p *Pumps) open(client string, s *Stream, to Transport) *Stream {
 	s.out.to = to
 	s.conn = to.Attach(func() any { return p.newConn() }).(*Conn) //nolint:forcetypeassert // nothing else is attached
 	return p.enter(client, s)
 }
 
-// enter counts a stream in.
+// enter adds a stream.
 func (p *Pumps) enter(client string, s *Stream) *Stream {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,7 +177,7 @@ func (p *Pumps) enter(client string, s *Stream) *Stream {
 	p.streams++
 	s.client = p.due.open(client)
 	s.conn.client = s.client
-	if p.streams == 1 && p.due.any() { // woken since the last stream was closed
+	if p.streams == 1 && p.due.any() { // tasks were woken since the last stream was closed
 		p.wakeLocked()
 	}
 	return s
@@ -189,13 +189,12 @@ func (p *Pumps) newConn() *Conn {
 	return c
 }
 
-// Wait returns when no pump runs any more. All streams must be closed. Tasks of closed streams may
-// be woken meanwhile.
+// Wait waits until all pumps have ended. All streams must be closed. Tasks of closed streams may
+// still be woken.
 func (p *Pumps) Wait() { p.all.Wait() }
 
-// Close returns when no pump is at the stream any more, and none comes back.
-// Close waits for a send that has begun: it ends when the client reads, or with its
-// connection. Call it once.
+// Close waits until no pump serves the stream; no task of it runs afterwards. If a send
+// blocks, Close waits until the client reads or the connection ends. Call Close once.
 func (s *Stream) Close() {
 	c := s.conn
 	c.mu.Lock()
@@ -214,17 +213,17 @@ func (s *Stream) Close() {
 	}
 }
 
-// Init makes t a task of s. run reports whether there is more to do at once;
+// Init makes t a task of s. run reports whether it has more to do at once;
 // it is not called before Start.
 func (t *Task) Init(s *Stream, run func(*Scratch) (again bool)) { t.s, t.run = s, run }
 
-// Start has the task run, now and whenever it is woken.
+// Start runs the task, now and after every Wake.
 func (t *Task) Start() {
 	t.started.Store(true)
 	t.Wake()
 }
 
-// Wake has the task run soon, if it was started. It does not block.
+// Wake makes the task run soon, if it was started. It does not block.
 func (t *Task) Wake() {
 	if !t.started.Load() || !t.queued.CompareAndSwap(false, true) {
 		return
@@ -244,7 +243,7 @@ func (t *Task) Wake() {
 	c.callLocked()
 }
 
-// callLocked has a pump come to the connection, unless one does.
+// callLocked queues the connection for a visit, unless it is queued or visited.
 func (c *Conn) callLocked() {
 	if !c.due.Load() {
 		c.due.Store(true)
@@ -252,7 +251,7 @@ func (c *Conn) callLocked() {
 	}
 }
 
-// collectLocked puts the tasks that were woken on their streams' lists, in the order of the wakes.
+// collectLocked moves woken tasks to their streams, in the order of the wakes.
 func (c *Conn) collectLocked() {
 	if c.woken.Load() == nil {
 		return
@@ -271,7 +270,7 @@ func (c *Conn) collectLocked() {
 	}
 }
 
-// enqueueLocked puts a queued task on its stream's list.
+// enqueueLocked puts a woken task on the list of its stream.
 func (c *Conn) enqueueLocked(t *Task) {
 	s := t.s
 	if s.closed.Load() {
@@ -279,12 +278,12 @@ func (c *Conn) enqueueLocked(t *Task) {
 	}
 	first := s.ready.first == nil
 	s.ready.push(t)
-	if first && !s.busy { // else it is on the list, or comes there from its pump
+	if first && !s.busy { // else it is on the list, or turnLocked puts it there
 		c.readyLocked(s)
 	}
 }
 
-// readyLocked puts the stream on the list, and the connection on the pumps'.
+// readyLocked puts a stream on the list, and queues the connection for a visit.
 func (c *Conn) readyLocked(s *Stream) {
 	if c.first == nil {
 		c.first = s
@@ -295,7 +294,7 @@ func (c *Conn) readyLocked(s *Stream) {
 	c.callLocked()
 }
 
-// takeLocked takes the first stream off the list; nil: there is none.
+// takeLocked removes and returns the first stream of the list, or nil.
 func (c *Conn) takeLocked() *Stream {
 	if c.first == nil {
 		c.collectLocked()
@@ -311,8 +310,8 @@ func (c *Conn) takeLocked() *Stream {
 	return nil
 }
 
-// add has a pump come to the connection. A pump that takes one while there are more wakes
-// the next pump: a revision for many connections wakes as many as it keeps busy.
+// add queues a connection for a visit. A pump that takes a connection while more are queued
+// wakes the next pump: a revision for many connections wakes as many pumps as it keeps busy.
 func (p *Pumps) add(c *Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -322,8 +321,8 @@ func (p *Pumps) add(c *Conn) {
 	}
 }
 
-// wakeLocked wakes or starts a pump, unless there are enough, or no streams: a late wake of a closed
-// one must not start a pump after Wait.
+// wakeLocked wakes or starts a pump, unless enough are running. Without streams it does nothing: a late
+// wake of a closed stream must not start a pump after Wait.
 func (p *Pumps) wakeLocked() {
 	switch {
 	case p.streams == 0:
@@ -335,8 +334,8 @@ func (p *Pumps) wakeLocked() {
 	}
 }
 
-// run is a pump. It ends with the last stream, or in favor of the pump that has taken its
-// place.
+// run is a pump. It ends with the last stream, or after another pump has replaced
+// it.
 func (p *Pumps) run() {
 	own, _ := p.spare.Get().(*Scratch)
 	if own == nil {
@@ -378,8 +377,8 @@ func (p *Pumps) run() {
 	}
 }
 
-// visit gives the connection's streams a turn each, and has the messages that they send written
-// together. It returns how many bytes they have, with taskBytes for each task that ran.
+// visit gives the ready streams a turn each, and writes their messages together. It returns the
+// bytes that they sent, plus taskBytes for each task that ran.
 func (c *Conn) visit(own *Scratch) (sent int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -395,7 +394,7 @@ func (c *Conn) visit(own *Scratch) (sent int) {
 			to = s.out.to
 		case s.out.says != nil:
 			s.out.says.Announce(own.wait)
-		default: // it may wait, and does not say so
+		default: // SendMsg may block without an announcement
 			c.leaveLocked(own)
 		}
 		c.turnLocked(s, own)
@@ -416,28 +415,28 @@ func (c *Conn) visit(own *Scratch) (sent int) {
 	return sent
 }
 
-// goOnLocked is the end of a pump's being at the connection.
+// goOnLocked ends the visit of a pump, and queues the connection again if it has more work.
 func (c *Conn) goOnLocked() {
 	c.due.Store(false)
-	if c.first != nil || c.woken.Load() != nil { // in this order: a waker that found a pump here did nothing
+	if c.first != nil || c.woken.Load() != nil { // after due is cleared: Wake leaves tasks to a visiting pump
 		c.callLocked()
 	}
 }
 
-// holdUp is called before a send waits. The pump's connection continues without the stream,
-// and another pump comes in its place.
+// holdUp is called before a send blocks. Another pump replaces this one, and serves the
+// connection's other streams.
 func (own *Scratch) holdUp() {
 	if own.heldUp {
 		return
 	}
-	own.Trace.Flush() // the bytes of the other streams do not wait
+	own.Trace.Flush() // the bytes of other streams do not wait for this client
 	c := own.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leaveLocked(own)
 }
 
-// endTurn ends the pump's turn, if it has one.
+// endTurn ends the turn of Pumps.Turn, if there is one.
 func (own *Scratch) endTurn() {
 	if own.leave != nil {
 		own.leave()
@@ -457,17 +456,17 @@ func (c *Conn) leaveLocked(own *Scratch) {
 	}
 }
 
-// turnLocked runs the stream's tasks that are ready, without the lock: one after
-// the other, then their messages are handed over.
+// turnLocked runs the ready tasks of a stream one after the other, without the lock, and
+// hands their messages over.
 func (c *Conn) turnLocked(s *Stream, own *Scratch) {
 	s.busy = true
 	turn := s.ready
 	s.ready = tasks{}
 	if c.run(s, own, &turn); !s.closed.Load() {
-		s.ready.putFirst(turn) // those that had no place in it stay where they were
+		s.ready.putFirst(turn) // tasks beyond turnBytes keep their position
 	}
 	if len(own.again) > 0 || s.ready.first != nil {
-		c.collectLocked() // those that were woken meanwhile go first
+		c.collectLocked() // tasks that were woken meanwhile go first
 	}
 	for _, t := range own.again {
 		if t.queued.CompareAndSwap(false, true) {
@@ -485,8 +484,8 @@ func (c *Conn) turnLocked(s *Stream, own *Scratch) {
 	c.left.Broadcast()
 }
 
-// run runs the tasks that have a place in the turn, and takes them off the list; own.again are
-// those that have more to do.
+// run runs tasks up to turnBytes, and removes them from the list. own.again are the tasks with
+// more to do.
 func (c *Conn) run(s *Stream, own *Scratch, turn *tasks) {
 	c.mu.Unlock()
 	defer c.mu.Lock()
@@ -494,7 +493,7 @@ func (c *Conn) run(s *Stream, own *Scratch, turn *tasks) {
 	for turn.first != nil && own.sent < turnBytes && !s.closed.Load() {
 		t := turn.pop()
 		own.sent += taskBytes
-		t.queued.Store(false) // a wake from now on is one for the next turn
+		t.queued.Store(false) // later wakes are for the next turn
 		if t.run(own) {
 			own.again = append(own.again, t)
 		}
