@@ -17,18 +17,18 @@ import (
 	"github.com/shardwatch/shardwatch/internal/yield"
 )
 
-// call is a stream as its handler sees it: a grpc.ServerStream.
+// call is the handler's view of a stream: a grpc.ServerStream.
 type call struct {
 	*stream
 	desc       *grpc.StreamDesc
-	decompress encoding.Compressor // nil: messages are as they are
+	decompress encoding.Compressor // nil: messages are not compressed
 
 	// Owned by the receiver.
-	rest  []byte // bytes that have arrived after the last message
+	rest  []byte // received bytes after the last message
 	first bool   // a message was received
 }
 
-// messageHead is the size of a message's head: whether it is compressed, and its length.
+// messageHead is the size of the head of a message: the compression flag and the length.
 const messageHead = 1 + 4
 
 // Method implements grpc.ServerTransportStream.
@@ -40,7 +40,7 @@ func (s *stream) SetHeader(md metadata.MD) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s.headed || s.gone {
-		return status.Error(codes.Internal, "transport: the stream is done or WriteHeader was already called") // as grpc-go says it
+		return status.Error(codes.Internal, "transport: the stream is done or WriteHeader was already called") // grpc-go's text
 	}
 	s.header = metadata.Join(s.header, md)
 	return nil
@@ -66,16 +66,16 @@ func (s *stream) SetTrailer(md metadata.MD) error {
 }
 
 // SendFramed sends whole messages, each with its head, at the next Flush or before. It calls
-// wait, with the connection locked, before it waits for the client to read. It keeps none of
+// wait, with the connection locked, before it waits for the client to read. It does not retain
 // the bytes.
 func (s *stream) SendFramed(wait func(), parts ...[]byte) error {
 	return s.send(false, wait, parts...)
 }
 
-// Flush writes the connection's output. It does not wait.
+// Flush writes the connection's output. It does not block.
 func (s *stream) Flush() { s.conn.flush() }
 
-// Attach returns the value that is attached to the connection. The first call attaches the
+// Attach returns the value attached to the connection. The first call attaches the
 // result of create.
 func (s *stream) Attach(create func() any) any {
 	c := s.conn
@@ -91,7 +91,7 @@ func (s *stream) Attach(create func() any) any {
 func (c *call) Context() context.Context { return c.ctx }
 
 // SetTrailer implements grpc.ServerStream.
-func (c *call) SetTrailer(md metadata.MD) { _ = c.stream.SetTrailer(md) } // it does not fail
+func (c *call) SetTrailer(md metadata.MD) { _ = c.stream.SetTrailer(md) } // never fails
 
 // SendMsg implements grpc.ServerStream.
 func (c *call) SendMsg(m any) error {
@@ -111,7 +111,7 @@ func (c *call) SendMsg(m any) error {
 	for _, b := range data {
 		parts = append(parts, b.ReadOnlyData())
 	}
-	return c.send(c.desc.ServerStreams, nil, parts...) // a single answer leaves with its outcome
+	return c.send(c.desc.ServerStreams, nil, parts...) // a single answer is written with its status
 }
 
 // maxMessage is the largest message that gRPC can frame, in bytes.
@@ -123,7 +123,7 @@ func (c *call) RecvMsg(m any) error {
 	switch {
 	case err == nil && c.desc.ClientStreams:
 		return nil
-	case err == nil: // this must be the only one
+	case err == nil: // there must be no other message
 		if err = c.receive(m); errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -134,7 +134,7 @@ func (c *call) RecvMsg(m any) error {
 		err = status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
 	case errors.Is(err, io.EOF):
 		return io.EOF
-	case errors.Is(err, errDeaf): // the outcome is the handler's
+	case errors.Is(err, errDeaf): // the handler decides the outcome
 		return err
 	}
 	return c.broken(err)
@@ -146,7 +146,7 @@ func (c *call) broken(err error) error {
 	return err
 }
 
-// receive receives one message. It returns io.EOF when the client has sent all.
+// receive receives one message. It returns io.EOF after the last one.
 func (c *call) receive(m any) error {
 	compressed, data, err := c.message()
 	if err != nil {
@@ -166,7 +166,7 @@ func (c *call) receive(m any) error {
 	return nil
 }
 
-// message returns the next message as sent, perhaps compressed.
+// message returns the next message as sent, which may be compressed.
 func (c *call) message() (compressed bool, data []byte, err error) {
 	for len(c.rest) < messageHead {
 		more, err := c.take(messageHead - len(c.rest))
@@ -189,7 +189,7 @@ func (c *call) message() (compressed bool, data []byte, err error) {
 	data = c.rest[messageHead : messageHead+n : messageHead+n]
 	c.keep(c.rest[messageHead+n:])
 	if n < size {
-		// Config.Hold is not asked: internal/edge/intake takes bytes for all that has arrived.
+		// Without Config.Hold: internal/edge/intake takes budget for the whole message.
 		data, err = c.whole(data, size)
 		if errors.Is(err, io.EOF) {
 			err = status.Error(codes.Internal, io.ErrUnexpectedEOF.Error())
@@ -201,14 +201,14 @@ func (c *call) message() (compressed bool, data []byte, err error) {
 	return form == 1, data, nil
 }
 
-// keep keeps the bytes of the next message, and no array if there are none.
+// keep keeps the bytes of the next message; it releases the array if there are none.
 func (c *call) keep(rest []byte) {
 	if c.rest = rest; len(rest) == 0 {
 		c.rest = nil
 	}
 }
 
-// admit judges the head of a message.
+// admit checks the head of a message.
 func (c *call) admit(form byte, size int) error {
 	switch {
 	case form > 1:
@@ -221,7 +221,7 @@ func (c *call) admit(form byte, size int) error {
 	return nil
 }
 
-// unpack decompresses a message, up to the limit. The caller frees it.
+// unpack decompresses a message, up to the limit. The caller frees the result.
 func (c *call) unpack(data []byte) (mem.BufferSlice, error) {
 	leave, err := c.conn.turn(c.ctx)
 	if err != nil {
@@ -245,5 +245,5 @@ func (c *call) unpack(data []byte) (mem.BufferSlice, error) {
 	return out, nil
 }
 
-// yieldAfter is some 0.1 ms of decompression, in bytes.
+// yieldAfter is how many bytes are decompressed without a turn: some 0.1 ms.
 const yieldAfter = 256 << 10

@@ -16,27 +16,27 @@ import (
 
 // Config configures a Server.
 type Config struct {
-	// Credentials shake hands with each connection. If their connections have a method Forget(stream uint32),
-	// it is called with each stream that the server resets; it must not block.
+	// Credentials do the handshake of each connection. If their connections have a method Forget(stream uint32),
+	// the server calls it with each stream that it resets; it must not block.
 	Credentials credentials.TransportCredentials
 	// Codec encodes messages of all content-subtypes.
 	Codec encoding.CodecV2
-	// Before is called before the request of a call is received, if the call has one request only. Its error
-	// is the outcome of the call, which the client gets when it has sent the request: it is not kept. nil: it
-	// is not called.
+	// Before is called before the request of a call with a single request is received. Its error is the
+	// outcome of the call. The client gets it after it has sent the request, which is discarded. nil: not
+	// called.
 	Before func(ctx context.Context, method string) error
-	// Unary intercepts unary calls, the first one outermost.
+	// Unary intercepts unary calls, the first interceptor outermost.
 	Unary []grpc.UnaryServerInterceptor
-	// Stream is called before the handler of each other call; nil: it is not. The handler gets
-	// the stream that it returns, and over, unless nil, is called with the call's outcome. An
-	// interceptor would need a goroutine for as long as the call lives; see Park.
+	// Stream is called before the handler of each streaming call; nil: not called. The handler gets
+	// the returned stream, and over, unless nil, is called with the outcome of the call. An
+	// interceptor would need a goroutine for the whole life of the call; see Park.
 	Stream func(stream grpc.ServerStream, info *grpc.StreamServerInfo) (admitted grpc.ServerStream, over func(error), err error)
-	// Failed is called with the error of each call, after its handler and before its client has the
-	// outcome. It may wait: the handler's stack and its request are gone. nil: it is not called.
+	// Failed is called with the error of each failed call, after its handler has returned and before its
+	// client has the outcome. It may block: stack and request of the handler are released. nil: not called.
 	Failed func(ctx context.Context, err error)
 
 	// HTTP answers requests whose content type is not gRPC's; nil: they get 415. Their context
-	// has the peer.Peer of the connection. They have no trailers and cannot be hijacked, and a
+	// has the peer.Peer of the connection. They have no trailers and cannot be hijacked. A
 	// panic with http.ErrAbortHandler resets the stream.
 	HTTP http.Handler
 
@@ -44,45 +44,45 @@ type Config struct {
 	MaxReceive int
 	// MaxStreams bounds the open streams of a connection, and its running handlers.
 	MaxStreams int
-	// MaxHeader bounds the header list of a request, in bytes, as RFC 9113, 6.5.2 counts.
+	// MaxHeader bounds the header list of a request, in bytes, as defined by RFC 9113, 6.5.2.
 	MaxHeader int
-	// StreamWindow is how many bytes a client may send on a stream before its handler
-	// reads them, ConnWindow on all streams of a connection before they arrive here.
+	// StreamWindow is how many bytes a client may send on a stream before its handler reads
+	// them. ConnWindow is how many bytes of a connection may be in flight.
 	StreamWindow, ConnWindow int
-	// Hold is asked before n bytes more are kept that a stream's handler has not read,
-	// beyond 8 KiB of each stream. If it returns false, the stream is reset with
-	// ENHANCE_YOUR_CALM. With a negative n it takes bytes back; its answer does not matter
-	// then. It must not block; nil: the windows are the bound.
+	// Hold is called before n more unread bytes of a stream are kept, beyond 8 KiB of each
+	// stream. If it returns false, the stream is reset with ENHANCE_YOUR_CALM. A negative n
+	// returns bytes; the result is ignored then. Hold must not block; nil: only the windows
+	// bound unread bytes.
 	Hold func(client net.Addr, n int) bool
-	// Turn returns when a client may have the CPU for a longer time, to decompress a message, to
-	// write 64 KiB of an answer that is larger or to begin calls that arrive together, and leave
-	// ends that. It fails when ctx ends before. nil: after the goroutines that are ready.
+	// Turn waits until a client may use the CPU for a longer time: to decompress a message, to write
+	// 64 KiB of a larger answer, or to begin calls that arrive together; leave ends the turn. It fails
+	// when ctx ends before. nil: only goroutines that are ready go first.
 	Turn func(ctx context.Context, client net.Addr) (leave func(), err error)
-	// Flooded is called with connections that end with ENHANCE_YOUR_CALM, as they were
-	// accepted; nil: none is. It must not block.
+	// Flooded is called with the accepted net.Conn of connections that end with
+	// ENHANCE_YOUR_CALM; nil: not called. It must not block.
 	Flooded func(net.Conn)
 
 	// HandshakeTimeout bounds the time from Accept to the client's SETTINGS frame.
 	HandshakeTimeout time.Duration
-	// Idle ends connections that had no stream for so long; 0: never.
+	// Idle ends connections that have had no stream for this time; 0: never.
 	Idle time.Duration
-	// Age ends connections that are so old, give or take a tenth, so that clients spread over
-	// the servers again, and not all at once; 0: never. Calls that are open then have
-	// Grace to end.
+	// Age ends connections at this age, give or take a tenth, so that clients spread over
+	// the servers again, but not all at once; 0: never. Grace is the time for open calls
+	// to end.
 	Age, Grace time.Duration
 	// PingAfter is the silence after which a client is pinged. PingTimeout ends the
-	// connection when nothing arrives after a ping. It also bounds how long a connection that ends
-	// in peace is kept for its client to read the last answer and to close.
+	// connection when nothing arrives after a ping. It also bounds how long a gracefully closed
+	// connection remains for its client to read the last answer and to close.
 	PingAfter, PingTimeout time.Duration
-	// PingLeast is the least interval of a client's pings. The connection of a client that
+	// PingLeast is the least interval between pings of a client. The connection of a client that
 	// pings more often ends with ENHANCE_YOUR_CALM.
 	PingLeast time.Duration
 }
 
-// The smallest windows: what HTTP/2 begins with.
+// initialWindow is the smallest window: HTTP/2's default.
 const initialWindow = 65535
 
-// Validate returns every mistake.
+// Validate returns an error that names every mistake.
 func (c *Config) Validate() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

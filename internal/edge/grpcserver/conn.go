@@ -20,60 +20,60 @@ import (
 	"github.com/shardwatch/shardwatch/internal/yield"
 )
 
-// conn is a client's connection. One goroutine reads it; see serve. Each frame is handled,
-// and each one appended to the output, under mu.
+// conn is a client's connection. One goroutine reads it; see serve. Frames are handled, and
+// appended to the output, under mu.
 type conn struct {
-	// The fields that each write to the client needs are adjacent, as those of stream.
+	// The fields that each write needs are adjacent, as in stream.
 	mu      sync.Mutex
 	socket  *socket.Socket // beneath net
-	net     net.Conn       // with its handshake
-	sealed  bool           // TLS, or a layer that we do not know, lies between net and socket
-	writing bool           // guarded by mu; a goroutine writes
-	stalled bool           // guarded by mu; a goroutine drains the socket
-	sized   bool           // guarded by mu; a header block has said that our encoder has no table
-	passing bool           // guarded by mu; one of the blocked senders was let go, and has not gone yet
-	window  int64          // guarded by mu; bytes of DATA that the client takes
-	initial int64          // guarded by mu; the window that the client gives new streams
-	out     output         // guarded by mu; frames that are not written
+	net     net.Conn       // after the handshake
+	sealed  bool           // TLS, or an unknown layer, is between net and socket
+	writing bool           // guarded by mu; a goroutine is writing
+	stalled bool           // guarded by mu; a goroutine is draining the socket
+	sized   bool           // guarded by mu; a header block has set the size of our encoder's table to 0
+	passing bool           // guarded by mu; a blocked sender was released, but has not continued yet
+	window  int64          // guarded by mu; bytes of DATA that the client accepts
+	initial int64          // guarded by mu; the client's window for new streams
+	out     output         // guarded by mu; frames to write
 	blocked list.List      // guarded by mu; of *stream, senders that wait for room or for the connection's window
-	room    sync.Cond      // the reader waits on it for room in the output, and for handlers to end; handlers for room
+	room    sync.Cond      // readers and handlers wait on it for room in the output; the reader also for handlers to end
 	bye     goodbye        // guarded by mu
 	probe   probe          // guarded by mu
 	keep    keepalive      // guarded by mu
 
 	srv    *Server
-	raw    net.Conn // the accepted one
+	raw    net.Conn // the accepted connection
 	base   context.Context
 	decode *hpack.Decoder // owned by the reader
-	heard  atomic.Int64   // when something was read last, in ns since the epoch
-	burst  yield.Burst    // owned by the reader; of frames that have arrived together
+	heard  atomic.Int64   // time of the last read, in ns since the epoch
+	burst  yield.Burst    // owned by the reader; frames that have arrived together
 
-	streams  map[uint32]*stream // guarded by mu; those open
-	running  int                // guarded by mu; handlers, also of streams that are gone
-	parked   int                // guarded by mu; those of them that are parked
-	patient  bool               // guarded by mu; the reader waits for bytes, and keeps its goroutine
-	roused   bool               // guarded by mu; it was asked to look whether the connection may rest
+	streams  map[uint32]*stream // guarded by mu; open streams
+	running  int                // guarded by mu; handlers, including those of ended streams
+	parked   int                // guarded by mu; parked handlers
+	patient  bool               // guarded by mu; the reader waits for bytes in its goroutine
+	roused   bool               // guarded by mu; the reader was woken to check whether the connection may rest
 	restless bool               // guarded by mu; the connection cannot rest
-	closed   bool               // guarded by mu; the reader has left
-	maxID    uint32             // guarded by mu; the highest stream that a client opened
-	headers  uint32             // guarded by mu; the largest header list that the client takes
-	err      error              // guarded by mu; why the connection ends; nil: it does not
-	received int                // guarded by mu; bytes of DATA that are not given back to the connection's window
+	closed   bool               // guarded by mu; the reader has ended
+	maxID    uint32             // guarded by mu; the highest stream that the client has opened
+	headers  uint32             // guarded by mu; the largest header list that the client accepts
+	err      error              // guarded by mu; why the connection ends; nil: it is open
+	received int                // guarded by mu; bytes of DATA not yet returned to the connection's window
 	attached any                // guarded by mu; see stream.Attach
 
-	early         int       // guarded by mu; streams that were reset at once, by the client or because of it
+	early         int       // guarded by mu; streams reset within earlyReset, by the client or for its errors
 	settings      int       // guarded by mu; SETTINGS frames since settingsSince
 	settingsSince time.Time // guarded by mu
 }
 
 const (
-	// restBuffer is the size of an idle connection's buffer: enough for the small frames of a
-	// call.
+	// restBuffer is the size of the buffer that a reader waits with: enough for the small frames
+	// of a call.
 	restBuffer = 256
-	// linger and lingerBytes bound how long and how far a connection that failed is read,
-	// so that the client gets the GOAWAY frame: closing a socket with unread bytes
-	// discards those that were sent, and so does each byte that arrives later. One that ends in
-	// peace is read for PingTimeout: its client opens windows while it reads the last answer.
+	// linger and lingerBytes bound the time and the bytes for which a failed connection is read,
+	// so that the client gets the GOAWAY frame: unread bytes at the close of a socket, and bytes
+	// that arrive later, discard the bytes that were sent. A connection that closes gracefully
+	// is read for PingTimeout: its client opens windows while it reads the last answer.
 	linger      = time.Second
 	lingerBytes = 1 << 20
 )
@@ -89,7 +89,7 @@ func newConn(srv *Server, nc net.Conn, s *socket.Socket, sealed bool, p *peer.Pe
 	return c
 }
 
-// errStopped ends the connections of a server that stops.
+// errStopped ends the connections of a stopped server.
 var errStopped = errors.New("the server stops")
 
 // begin sends our preface and reads the client's: RFC 9113, 3.4.
@@ -104,7 +104,7 @@ func (c *conn) begin() error {
 		return err
 	}
 	if !bytes.Equal(got, []byte(http2.ClientPreface)) {
-		return fmt.Errorf("the client's preface is not that of HTTP/2: %q", got)
+		return fmt.Errorf("invalid HTTP/2 client preface: %q", got)
 	}
 	r := startReader(c, nil, cfg.MaxHeader)
 	f, err := r.next()
@@ -134,7 +134,7 @@ func (c *conn) serve() {
 	(*resting)(c).do()
 }
 
-// settle ends the time limit of the handshakes.
+// settle clears the deadline of the handshakes.
 func (c *conn) settle() error {
 	if err := c.raw.SetDeadline(time.Time{}); err != nil {
 		return err
@@ -142,10 +142,10 @@ func (c *conn) settle() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.startKeepaliveLocked()
-	return c.err // fail's deadline may have been the one that was taken off
+	return c.err // SetDeadline may have cleared the deadline of fail
 }
 
-// readAll handles the frames that have begun to arrive, and gives the reader back.
+// readAll handles the frames that have begun to arrive, and releases the reader.
 func (c *conn) readAll(r *reader) error {
 	defer c.burst.End()
 	for r.buffered() {
@@ -167,12 +167,12 @@ func (c *conn) readAll(r *reader) error {
 	return nil
 }
 
-// maxTurn is how many frames are handled in a turn, and how many need none. Without it, thousands
-// of calls would begin, each a ready goroutine, before the scheduler looks at the network.
+// maxTurn is how many frames are handled per turn, and how many are handled without one. Without turns,
+// thousands of calls, each a ready goroutine, would begin before the scheduler polls the network.
 const maxTurn = 32
 
-// turn waits for a turn of the connection's client; see Config.Turn. The handlers that the last turn
-// has made ready go first, also when no other client wants a turn.
+// turn waits for a turn of the connection's client; see Config.Turn. Handlers that the last turn has made
+// ready go first, even if no other client waits for a turn.
 func (c *conn) turn(ctx context.Context) (leave func(), err error) {
 	yield.Network()
 	if c.srv.cfg.Turn == nil {
@@ -181,8 +181,8 @@ func (c *conn) turn(ctx context.Context) (leave func(), err error) {
 	return c.srv.cfg.Turn(ctx, c.raw.RemoteAddr())
 }
 
-// failed takes the error of a frame. It resets the stream of a stream error, and returns
-// what ends the connection.
+// failed handles the error of a frame. It resets the stream of a stream error, and returns
+// an error that ends the connection.
 func (c *conn) failed(err error) error {
 	if s := (http2.StreamError{}); errors.As(err, &s) {
 		c.mu.Lock()
@@ -190,7 +190,7 @@ func (c *conn) failed(err error) error {
 		c.maxID = max(c.maxID, s.StreamID)
 		open := c.streams[s.StreamID]
 		c.resetLocked(s.StreamID, s.Code)
-		if open != nil && s.Code != http2.ErrCodeEnhanceYourCalm { // that is for our lack of memory; see Config.Hold
+		if open != nil && s.Code != http2.ErrCodeEnhanceYourCalm { // not our lack of memory: Config.Hold
 			return open.wasResetLocked()
 		}
 		return nil
@@ -198,8 +198,8 @@ func (c *conn) failed(err error) error {
 	return err
 }
 
-// codeOf returns the error code for the client of a connection that ends with err, and false if
-// the client gets none.
+// codeOf returns the error code that the client gets when its connection ends with err, and false
+// if it gets none.
 func codeOf(err error) (http2.ErrCode, bool) {
 	var c http2.ConnectionError
 	switch {
@@ -215,8 +215,8 @@ func codeOf(err error) (http2.ErrCode, bool) {
 	return 0, false
 }
 
-// end ends the connection: its streams, and after a GOAWAY frame that the client can
-// read, its socket.
+// end ends the streams of the connection, and closes its socket after a GOAWAY frame that the
+// client can read.
 func (c *conn) end(err error) {
 	c.mu.Lock()
 	c.endLocked(err)
@@ -225,7 +225,7 @@ func (c *conn) end(err error) {
 	if tell {
 		debug := ""
 		if errors.Is(c.err, errPings) {
-			debug = "too_many_pings" // as grpc-go's client expects it
+			debug = "too_many_pings" // expected by grpc-go's client
 		}
 		c.out.goAway(c.maxID, code, debug)
 		c.flushLocked()
@@ -248,8 +248,8 @@ func (c *conn) end(err error) {
 	c.srv.left(c)
 }
 
-// closeWrite ends our side of a connection: that of TLS, then that of the lowest layer. It reports whether
-// the latter could. Otherwise the client learns of the end when the connection is closed.
+// closeWrite closes the write side of a connection: first of TLS, then of the lowest layer. It reports whether
+// the lowest layer succeeded. Otherwise the client sees the end only when the connection is closed.
 func closeWrite(c net.Conn) (done bool) {
 	for c != nil {
 		half, ok := c.(interface{ CloseWrite() error })
@@ -263,12 +263,12 @@ func closeWrite(c net.Conn) (done bool) {
 	return done
 }
 
-// discard reads and discards until the client closes, for some time and so many bytes at most, or until
-// Stop. It reads the socket beneath TLS, and beneath internal/edge/intake, which would wait for memory.
+// discard reads and discards at most left bytes, until the client closes, the time is over, or Stop is
+// called. It reads the socket beneath TLS and internal/edge/intake, because intake could wait for memory.
 func discard(c *conn, most time.Duration, left int) {
 	c.mu.Lock()
 	select {
-	case <-c.srv.stopping: // its deadline may have been set before
+	case <-c.srv.stopping: // Stop may have set its deadline already, which must stay
 		c.mu.Unlock()
 		return
 	default:
@@ -283,7 +283,7 @@ func discard(c *conn, most time.Duration, left int) {
 	}
 }
 
-// endLocked begins no more streams. The reader ends the open ones. The first error stays.
+// endLocked allows no more streams. The reader ends the open streams. The first error stays.
 func (c *conn) endLocked(err error) {
 	if c.err != nil {
 		return
@@ -293,8 +293,8 @@ func (c *conn) endLocked(err error) {
 	c.room.Broadcast()
 }
 
-// leaveAllLocked ends the streams, many of them in turns: each makes its handler ready. The
-// lock is free in between.
+// leaveAllLocked ends all streams, in turns if there are many, because each end makes a handler
+// ready. It releases the lock between turns.
 func (c *conn) leaveAllLocked() {
 	defer c.burst.End()
 	for len(c.streams) > 0 {
@@ -311,22 +311,22 @@ func (c *conn) leaveAllLocked() {
 	}
 }
 
-// fail ends the connection from any goroutine but the reader, which sees it then.
+// fail ends the connection from any goroutine but the reader, and wakes the reader.
 func (c *conn) fail(err error) {
 	c.mu.Lock()
 	c.failLocked(err)
 	c.mu.Unlock()
 }
 
-// failLocked is fail; the reader closes the connection.
+// failLocked is fail. The reader closes the connection.
 func (c *conn) failLocked(err error) {
 	c.endLocked(err)
-	// The socket beneath, since TLS writes as it closes.
+	// Not the TLS connection, because it writes an alert when it closes.
 	_ = c.socket.SetReadDeadline(time.Unix(1, 0))
 }
 
-// waitForRoom waits while the client does not take our answers, and while more handlers
-// run than the client may have streams: those of streams that it has reset.
+// waitForRoom waits while the client does not read our answers, and while the handlers of reset
+// streams fill the client's bound of streams.
 func (c *conn) waitForRoom() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -339,8 +339,8 @@ func (c *conn) waitForRoom() error {
 	return c.err
 }
 
-// crowdedLocked reports whether handlers of streams that are gone hold the places of new
-// ones. They are canceled, and end soon.
+// crowdedLocked reports whether handlers of ended streams fill the bound of streams.
+// They are canceled, and end soon.
 func (c *conn) crowdedLocked() bool {
 	return c.running >= c.srv.cfg.MaxStreams && len(c.streams) < c.srv.cfg.MaxStreams
 }

@@ -10,7 +10,7 @@ import (
 // drainEvery is the interval at which Drain checks whether the connections have ended.
 const drainEvery = 20 * time.Millisecond
 
-// Drain takes no more connections and asks the clients of the open ones to begin no more
+// Drain accepts no more connections, and asks the clients of open connections to begin no more
 // streams. It returns when all connections have ended, or with the error of ctx. Call Stop
 // afterwards.
 func (s *Server) Drain(ctx context.Context) error {
@@ -41,8 +41,8 @@ func (s *Server) Drain(ctx context.Context) error {
 	}
 }
 
-// GoAway asks the clients of the open connections to begin no more streams on these. Streams that have
-// begun go on, and new connections are taken.
+// GoAway asks the clients of open connections to begin no more streams on them. Open streams continue,
+// and new connections are accepted.
 func (s *Server) GoAway() {
 	s.mu.Lock()
 	conns := slices.Collect(maps.Keys(s.conns))
@@ -52,16 +52,16 @@ func (s *Server) GoAway() {
 	}
 }
 
-// GoAway is the Server's for the connection of this stream.
+// GoAway is Server.GoAway for the connection of this stream.
 func (s *stream) GoAway() { drain(s.conn) }
 
-// drain ends a connection in peace.
+// drain begins the graceful end of a connection.
 func drain(c *conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.err != nil || !c.bye.begun.IsZero():
-	case c.keep.timer == nil: // the client has not said anything yet
+	case c.keep.timer == nil: // the client has not sent its settings yet
 		c.failLocked(errStopped)
 	default:
 		c.drainLocked(time.Now())

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// handle takes a frame of the client's. A http2.StreamError resets the stream; any other
+// handle handles a frame of the client. An http2.StreamError resets the stream; any other
 // error ends the connection.
 func (c *conn) handle(f http2.Frame) error {
 	switch f := f.(type) {
@@ -28,10 +28,10 @@ func (c *conn) handle(f http2.Frame) error {
 		return c.onPing(f)
 	case *http2.WindowUpdateFrame:
 		return c.onWindowUpdate(f)
-	case *http2.PushPromiseFrame: // a client must not: RFC 9113, 8.4
+	case *http2.PushPromiseFrame: // forbidden for clients: RFC 9113, 8.4
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
-	return nil // GOAWAY, and types that we do not know: RFC 9113, 5.5
+	return nil // GOAWAY, and unknown types: RFC 9113, 5.5
 }
 
 // idleLocked reports whether a stream was never opened.
@@ -46,8 +46,8 @@ func (c *conn) onData(f *http2.DataFrame) error {
 	if c.idleLocked(f.StreamID) {
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
-	// The length counts with its padding: RFC 9113, 6.1. The connection's window is given
-	// back as bytes arrive: each stream bounds its unread bytes.
+	// Padding counts towards the window: RFC 9113, 6.1. The connection's window is restored when
+	// bytes arrive, because each stream bounds its unread bytes.
 	size := int(f.Length)
 	if c.received += size; c.received > c.srv.cfg.ConnWindow {
 		return http2.ConnectionError(http2.ErrCodeFlowControl)
@@ -77,8 +77,8 @@ func (c *conn) onReset(f *http2.RSTStreamFrame) error {
 	return s.wasResetLocked()
 }
 
-// wasResetLocked counts the reset of a stream that was open, by the client or because of it, and judges the
-// connection by its resets.
+// wasResetLocked counts the reset of an open stream, by the client or for an error of the client. It fails if
+// too many streams of the connection were reset early.
 func (s *stream) wasResetLocked() error {
 	c := s.conn
 	if c.heard.Load()-s.opened < int64(earlyReset) {
@@ -91,22 +91,22 @@ func (s *stream) wasResetLocked() error {
 }
 
 const (
-	// leastStreams is from how many streams on a connection is judged by its resets, and
-	// earlyReset how soon after its beginning a reset counts: sooner than honest clients
-	// run out of time.
+	// leastStreams is the number of streams from which the resets of a connection are checked.
+	// earlyReset is the age of a stream below which its reset counts: shorter than the timeouts
+	// of honest clients.
 	leastStreams = 500
 	earlyReset   = 100 * time.Millisecond
-	// maxSettings bounds the SETTINGS frames that a client may send within settingsTime. It
-	// needs one, and a few others as it measures the path.
+	// maxSettings bounds the SETTINGS frames of a client within settingsTime. A client needs one,
+	// and a few more when it measures the path.
 	maxSettings  = 100
 	settingsTime = time.Minute
 )
 
 var (
-	// errResets ends connections most of whose streams are reset at once, by their clients
-	// (CVE-2023-44487) or by us because of a frame that is wrong (CVE-2025-8671). Envoy judges so, too.
+	// errResets ends connections if most of their streams are reset early, by the client
+	// (CVE-2023-44487) or by us for an invalid frame (CVE-2025-8671). Envoy has the same rule.
 	errResets = fmt.Errorf("%w: most streams are reset at once", errFlood)
-	// errSettings ends connections whose clients change their settings all the time.
+	// errSettings ends connections whose clients change their settings too often.
 	errSettings = fmt.Errorf("%w: too many settings", errFlood)
 )
 
@@ -133,8 +133,8 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 		case http2.SettingMaxHeaderListSize:
 			c.headers = s.Val
 		}
-		// HEADER_TABLE_SIZE: our encoder has no table. MAX_FRAME_SIZE: our frames have
-		// the least that it may be. ENABLE_PUSH: we do not push.
+		// HEADER_TABLE_SIZE: our encoder has no table. MAX_FRAME_SIZE: our frames never exceed
+		// its minimum. ENABLE_PUSH: we do not push.
 		return nil
 	})
 	if err != nil {
@@ -195,7 +195,7 @@ func (c *conn) onWindowUpdate(f *http2.WindowUpdateFrame) error {
 	}
 	s := c.streams[f.StreamID]
 	if s == nil {
-		return nil // it may have crossed the end of the stream: RFC 9113, 5.1
+		return nil // the stream may have ended meanwhile: RFC 9113, 5.1
 	}
 	if s.added += int64(f.Increment); s.windowLocked() > maxWindow {
 		return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeFlowControl}

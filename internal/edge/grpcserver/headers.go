@@ -8,8 +8,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/callhead"
 )
 
-// headerTable is the size of HPACK's table for the headers of clients, in bytes: HTTP/2's default.
-// Our encoder has no table: connections then share it, and clients keep none for us.
+// headerTable is the size of the HPACK table for the headers of clients, in bytes: HTTP/2's default.
+// Our encoder has no table, so that connections can share it and clients need no table for us.
 const headerTable = 4 << 10
 
 var blocks = sync.Pool{New: func() any { return callhead.NewBlock() }} //nolint:gochecknoglobals // a pool of the process
@@ -22,19 +22,19 @@ func startBlock(c *conn) *callhead.Block {
 	return b
 }
 
-// appendBlockLocked appends a header block in as many frames as it needs, and gives it
-// back. It reports false, and appends nothing, when the client does not take so much.
+// appendBlockLocked appends a header block in as many frames as it needs, and releases the
+// block. It appends nothing and returns false if the block is larger than the client accepts.
 func (c *conn) appendBlockLocked(b *callhead.Block, id uint32, flags http2.Flags) bool {
 	defer blocks.Put(b)
 	if b.Size() > c.headers {
-		c.sized = false // the block that would have said it
+		c.sized = false // the dropped block may have been the first one
 		return false
 	}
 	kind, rest := http2.FrameHeaders, b.Bytes()
 	for {
 		part := rest[:min(len(rest), maxFrame)]
 		if rest = rest[len(part):]; len(rest) == 0 {
-			flags |= http2.FlagHeadersEndHeaders // CONTINUATION's is the same bit
+			flags |= http2.FlagHeadersEndHeaders // CONTINUATION uses the same bit
 		}
 		c.out.frame(kind, flags, id, part...)
 		if len(rest) == 0 {

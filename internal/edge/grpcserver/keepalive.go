@@ -8,21 +8,21 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// keepalive watches over a connection with one timer. It is guarded by the conn's mu.
+// keepalive supervises a connection with one timer. It is guarded by conn.mu.
 type keepalive struct {
-	strikes int // pings of the client's that came too early, since we last sent a message
+	strikes int // early pings of the client since we last sent a message
 	timer   *time.Timer
-	pinged  time.Time // when our last ping was sent; zero: it is answered
-	old     time.Time // when the connection is too old; zero: never
-	idle    time.Time // since when there is no stream; zero: there is one
-	asked   time.Time // when the client pinged last
+	pinged  time.Time // when our last ping was sent; zero: answered
+	old     time.Time // when the connection reaches its age; zero: never
+	idle    time.Time // when the last stream ended; zero: a stream is open
+	asked   time.Time // when the client last pinged
 }
 
-// goodbye is the end of a connection in peace: RFC 9113, 6.8. It is guarded by the conn's mu.
+// goodbye is the graceful end of a connection: RFC 9113, 6.8. It is guarded by conn.mu.
 type goodbye struct {
 	over  bool      // all of the last streams have ended
-	last  bool      // the client knows which streams are the last ones
-	begun time.Time // when the client was asked to open no more streams; zero: it was not
+	last  bool      // the final GOAWAY was sent: it names the last stream
+	begun time.Time // when the client was asked to open no more streams; zero: not asked
 }
 
 var (
@@ -31,14 +31,14 @@ var (
 	errOld    = errors.New("calls are open that began before the connection was too old")
 )
 
-// drainPing is the ping that follows the first GOAWAY frame. Its answer says that the
-// client has read it.
+// drainPing is the ping after the first GOAWAY frame. Its answer shows that the client has
+// read that frame.
 var drainPing = [8]byte{'g', 'o', 'o', 'd', 'b', 'y', 'e', '!'} //nolint:gochecknoglobals // a constant
 
-// maxStrikes is how many early pings a client may send, as in grpc-go.
+// maxStrikes bounds the early pings of a client, as in grpc-go.
 const maxStrikes = 2
 
-// tooOften takes a ping of the client's, and reports whether there are too many.
+// tooOften counts a ping of the client, and reports whether there were too many early pings.
 func (k *keepalive) tooOften(now time.Time, least time.Duration) bool {
 	if now.Sub(k.asked) < least {
 		k.strikes++
@@ -47,7 +47,7 @@ func (k *keepalive) tooOften(now time.Time, least time.Duration) bool {
 	return k.strikes > maxStrikes
 }
 
-// sent forgives: a client pings more often while messages come, to measure the path.
+// sent resets the strikes: clients ping more often while they receive messages, to measure the path.
 func (k *keepalive) sent() { k.strikes = 0 }
 
 func (k *keepalive) stop() {
@@ -56,7 +56,7 @@ func (k *keepalive) stop() {
 	}
 }
 
-// startKeepaliveLocked begins to watch.
+// startKeepaliveLocked starts the timer.
 func (c *conn) startKeepaliveLocked() {
 	c.heard.Store(time.Now().UnixNano())
 	c.keep.idle = time.Now()
@@ -82,7 +82,7 @@ func jittered(d time.Duration) time.Duration {
 }
 
 // look pings a silent client, and ends the connection of a client that stays silent, has
-// had no stream for too long, or is connected for too long.
+// had no stream for too long, or has been connected for too long.
 func (c *conn) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,14 +126,14 @@ func (c *conn) look() {
 		}
 	}
 	if !c.bye.begun.IsZero() && !c.bye.last && now.Sub(c.bye.begun) >= cfg.PingTimeout {
-		c.drainedLocked() // the ping's answer is not waited for any longer
+		c.drainedLocked() // stop waiting for the answer to the ping
 	}
-	(*resting)(c).rouseLocked() // a call that has ended since left others that are parked
+	(*resting)(c).rouseLocked() // maybe only parked calls have remained
 	c.keep.timer.Reset(next.Sub(now))
 	c.flushLocked()
 }
 
-// dueLocked returns when the connection is to end in peace; zero: at no time that is known.
+// dueLocked returns when the graceful end of the connection is due; zero: no time is known.
 func (c *conn) dueLocked(now time.Time) time.Time {
 	due, idle := c.keep.old, c.srv.cfg.Idle
 	if idle == 0 {
@@ -149,7 +149,7 @@ func (c *conn) dueLocked(now time.Time) time.Time {
 	return due
 }
 
-// drainLocked asks the client to begin no more streams. Those that are on their way are
+// drainLocked asks the client to begin no more streams. Streams that it has already sent are
 // still served.
 func (c *conn) drainLocked(now time.Time) {
 	c.bye.begun = now
@@ -157,7 +157,7 @@ func (c *conn) drainLocked(now time.Time) {
 	c.out.frame(http2.FramePing, 0, 0, drainPing[:]...)
 }
 
-// drainedLocked says which streams are the last ones. The connection ends after them.
+// drainedLocked sends the final GOAWAY with the last stream. The connection ends after the open streams.
 func (c *conn) drainedLocked() {
 	if c.bye.begun.IsZero() || c.bye.last {
 		return

@@ -21,7 +21,7 @@ func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 	return err
 }
 
-// open opens the stream of a header list; nil: it is answered, or refused.
+// open opens the stream of a header list; nil: the request was answered or refused.
 func (c *conn) open(f *http2.MetaHeadersFrame) (*stream, error) {
 	id := f.StreamID
 	c.mu.Lock()
@@ -40,7 +40,7 @@ func (c *conn) open(f *http2.MetaHeadersFrame) (*stream, error) {
 	}
 	c.maxID = id
 	if c.bye.last {
-		return nil, nil //nolint:nilnil // the client knows that it is not served: RFC 9113, 6.8
+		return nil, nil //nolint:nilnil // the GOAWAY frame has refused it: RFC 9113, 6.8
 	}
 	if f.Truncated {
 		return nil, http2.StreamError{StreamID: id, Code: http2.ErrCodeFrameSize}
@@ -57,7 +57,7 @@ func (c *conn) open(f *http2.MetaHeadersFrame) (*stream, error) {
 		s = c.openWebLocked(f, r)
 	} else if answer, httpStatus := r.Refusal(); answer != nil {
 		c.answerLocked(id, r.Subtype, httpStatus, answer, f.StreamEnded())
-		return nil, nil //nolint:nilnil // it is answered
+		return nil, nil //nolint:nilnil // answered
 	} else {
 		s = newStream(c, id, r)
 	}
@@ -94,9 +94,9 @@ func newStream(c *conn, id uint32, r *callhead.Request) *stream {
 	return s
 }
 
-// expire ends a stream whose time is over. The client gets the outcome of the call: grpc-js takes
-// RST_STREAM for a cancellation. It gets RST_STREAM in the middle of a message, and if
-// it does not read.
+// expire ends a stream at its deadline. The client gets the status of the call, because grpc-js treats
+// RST_STREAM as a cancellation. It gets RST_STREAM in the middle of a message, or if it
+// does not read.
 func (s *stream) expire() {
 	c := s.conn
 	c.mu.Lock()
@@ -111,7 +111,7 @@ func (s *stream) expire() {
 	}
 }
 
-// leaveLocked takes a stream off its connection. Its handler may still run.
+// leaveLocked removes a stream from its connection. Its handler may still run.
 func (c *conn) leaveLocked(s *stream) {
 	delete(c.streams, s.id)
 	s.gone = true
@@ -134,7 +134,7 @@ func (c *conn) leaveLocked(s *stream) {
 	}
 }
 
-// ended takes the end of a handler.
+// ended counts the end of a handler.
 func (c *conn) ended() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +143,7 @@ func (c *conn) ended() {
 	}
 }
 
-// trailersLocked takes a second header list of a stream. gRPC has none, HTTP/2 does.
+// trailersLocked handles the second header list of a stream. HTTP/2 allows it, gRPC does not use it.
 func (s *stream) trailersLocked(f *http2.MetaHeadersFrame) error {
 	switch {
 	case s.halfClosed:
@@ -154,7 +154,7 @@ func (s *stream) trailersLocked(f *http2.MetaHeadersFrame) error {
 	return s.receiveLocked(nil, 0, true)
 }
 
-// contextStatus is the error of a call whose stream is gone.
+// contextStatus returns the error of a call whose stream has ended.
 func contextStatus(ctx context.Context) error {
 	err := ctx.Err()
 	if err == nil {
@@ -163,9 +163,9 @@ func contextStatus(ctx context.Context) error {
 	return status.FromContextError(err).Err()
 }
 
-// toStatus returns the status that a handler's error means.
+// toStatus returns the status of a handler's error.
 func toStatus(err error) *status.Status {
-	if s, ok := status.FromError(err); ok { // of nil: nil, which is OK
+	if s, ok := status.FromError(err); ok { // nil for nil: OK
 		return s
 	}
 	return status.FromContextError(err)

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// maxOut is the output from which senders of data wait, in bytes.
+	// maxOut is the size of the output from which senders of data wait, in bytes.
 	maxOut = 64 << 10
-	// maxPending is the output from which the reader waits as well: one frame and a
-	// few thousand answers more.
+	// maxPending is the size of the output from which the reader waits as well: room for
+	// one frame and a few thousand answers above maxOut.
 	maxPending = socket.MaxWrite
 )
 
-// output are the frames that a connection has not written. Its array comes from a pool, and it has
-// one only while bytes wait.
+// output holds the unwritten frames of a connection. It has an array, from a pool, only while
+// there are any.
 type output []byte
 
 // add appends bytes.
@@ -34,7 +34,7 @@ func (o *output) frame(kind http2.FrameType, flags http2.Flags, id uint32, paylo
 	*o = append(*o, payload...)
 }
 
-// head appends the header of a frame whose payload has so many bytes.
+// head appends the header of a frame with a payload of size bytes.
 func (o *output) head(kind http2.FrameType, flags http2.Flags, id uint32, size int) {
 	if *o == nil {
 		*o = socket.GetBuffer()
@@ -57,7 +57,7 @@ func (o *output) reset(id uint32, code http2.ErrCode) {
 	*o = appendUint32(*o, uint32(code))
 }
 
-// data appends a DATA frame with n bytes of parts, and returns the others.
+// data appends a DATA frame with the first n bytes of parts, and returns the remaining parts.
 func (o *output) data(id uint32, parts [][]byte, n int) [][]byte {
 	o.head(http2.FrameData, 0, id, n)
 	for n > 0 {
@@ -78,14 +78,14 @@ func appendFrame(b []byte, kind http2.FrameType, flags http2.Flags, id uint32, s
 		byte(id>>24), byte(id>>16), byte(id>>8), byte(id)) //nolint:gosec // as above
 }
 
-// appendUint32 appends a number as frames have it.
+// appendUint32 appends a number in network byte order.
 func appendUint32(b []byte, n uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, n)
 }
 
-// forgetter is a connection that counts what clients have not sent to its end.
+// forgetter is a connection that tracks incomplete requests; see package intake.
 type forgetter interface {
-	// Forget says that a stream was reset: its client sends no more of it. It must not block.
+	// Forget reports the reset of a stream: its client sends no more on it. It must not block.
 	Forget(stream uint32)
 }
 
@@ -100,14 +100,14 @@ func (c *conn) resetLocked(id uint32, code http2.ErrCode) {
 	}
 }
 
-// flush writes the output, unless another goroutine does.
+// flush writes the output, unless another goroutine is writing it.
 func (c *conn) flush() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.flushLocked()
 }
 
-// flushLocked is flush. It gives mu away while it writes, and reports whether it did.
+// flushLocked is flush. It releases mu while it writes, and reports whether it did.
 func (c *conn) flushLocked() bool {
 	if c.writing || c.stalled || len(c.out) == 0 {
 		c.leaveIfOverLocked()
@@ -141,14 +141,14 @@ func (c *conn) flushLocked() bool {
 	return true
 }
 
-// leaveIfOverLocked ends a connection after its GOAWAY, once all is written.
+// leaveIfOverLocked ends a connection after its GOAWAY, when all output is written.
 func (c *conn) leaveIfOverLocked() {
 	if c.bye.over && c.err == nil && !c.writing && !c.stalled && len(c.out) == 0 {
 		c.failLocked(errIdle)
 	}
 }
 
-// drain writes the socket's backlog, then the bytes that were added to the output meanwhile.
+// drain writes the backlog of the socket, then the output that was added meanwhile.
 func (c *conn) drain() {
 	err := c.socket.Drain()
 	c.mu.Lock()
@@ -161,7 +161,7 @@ func (c *conn) drain() {
 	c.flushLocked()
 }
 
-// roomLocked wakes the senders that wait for room in the output.
+// roomLocked wakes goroutines that wait for room in the output.
 func (c *conn) roomLocked() {
 	if len(c.out) < maxPending {
 		c.room.Broadcast()
@@ -169,8 +169,8 @@ func (c *conn) roomLocked() {
 	c.grantLocked()
 }
 
-// grantLocked lets the first of the blocked senders continue, when it can send. The next one
-// follows when that one has sent: until then, no other sender takes the window that it waited for.
+// grantLocked releases the first blocked sender if it can send. The next sender follows after this one
+// has sent, so that no other sender takes its window.
 func (c *conn) grantLocked() {
 	first := c.blocked.Front()
 	if first == nil || c.passing || c.window <= 0 || len(c.out) >= maxOut {

@@ -3,17 +3,17 @@ package grpcserver
 import "errors"
 
 var (
-	// errParked is the error of a handler whose call continues without it.
+	// errParked is the error of a handler that returns while its call continues.
 	errParked = errors.New("the handler is parked")
 	// errDeaf is RecvMsg's error after StopReceiving.
 	errDeaf = errors.New("the handler receives no more messages")
 )
 
-// Park lets the handler of a stream return while its call continues: without a goroutine while
-// the client sends nothing. next is called in the handler's place once there is something to
-// receive, the stream is gone, or StopReceiving was called. The handler must return the error
-// of Park at once; nil: it has one of these reasons to continue. After RecvMsg has returned
-// io.EOF, that is no longer a reason.
+// Park lets the handler of a stream return while its call continues, without a goroutine while
+// the client sends nothing. next replaces the handler when there is something to receive, the
+// stream has ended, or StopReceiving was called. If Park returns an error, the handler must
+// return it at once. If it returns nil, one of these conditions holds already. The end of the
+// client's messages is no condition after RecvMsg has returned io.EOF.
 func (s *stream) Park(next func() error) error {
 	c := s.conn
 	c.mu.Lock()
@@ -31,7 +31,7 @@ func (s *stream) Park(next func() error) error {
 	}
 }
 
-// StopReceiving makes RecvMsg fail from now on, also one that waits, and resumes a parked
+// StopReceiving makes pending and later calls of RecvMsg fail, and resumes a parked
 // handler. The call continues until its handler returns.
 func (s *stream) StopReceiving() {
 	c := s.conn
@@ -41,7 +41,7 @@ func (s *stream) StopReceiving() {
 	s.wakeLocked()
 }
 
-// wakeLocked has the receiver look again, or resumes a parked handler.
+// wakeLocked wakes a waiting receiver, or resumes a parked handler.
 func (s *stream) wakeLocked() {
 	s.arrived.Signal()
 	if s.parked != nil {

@@ -12,23 +12,23 @@ import (
 // reader parses frames. A connection has one only while a frame arrives.
 type reader struct {
 	conn   *conn
-	head   []byte // bytes that were read before
+	head   []byte // bytes read earlier, to parse first
 	buf    *bufio.Reader
 	framer *http2.Framer
-	left   int // bytes that the frame being read may have, with its CONTINUATION frames
+	left   int // bytes that the current frame may still have, with its CONTINUATION frames
 }
 
 const (
-	// readBuffer is the size of a reader's buffer, in bytes. The rest of larger frames
+	// readBuffer is the size of a reader's buffer, in bytes. The remainder of larger frames
 	// bypasses it.
 	readBuffer = 4 << 10
 	// frameHeader is the size of a frame's header.
 	frameHeader = 9
-	// maxFrame is the largest frame's payload, here and there: HTTP/2's least.
+	// maxFrame is the largest payload of a frame, in both directions: HTTP/2's minimum.
 	maxFrame = 16 << 10
 )
 
-// errFlood ends connections whose frames cost much and say little.
+// errFlood ends connections whose frames cost much CPU but have little content.
 var errFlood = errors.New("too many frames without content")
 
 var readers = sync.Pool{New: func() any { //nolint:gochecknoglobals // a pool of the process
@@ -49,7 +49,7 @@ func startReader(c *conn, head []byte, maxHeader int) *reader {
 	return r
 }
 
-// stop gives the reader back. Do not call it after an error: it may be in the middle of a
+// stop releases the reader. Do not call it after an error: the reader may be in the middle of a
 // frame.
 func (r *reader) stop() {
 	r.conn, r.head, r.framer.ReadMetaHeaders = nil, nil, nil
@@ -59,7 +59,7 @@ func (r *reader) stop() {
 // buffered reports whether another frame has begun to arrive.
 func (r *reader) buffered() bool { return len(r.head) > 0 || r.buf.Buffered() > 0 }
 
-// next returns the next frame, with all of its header block.
+// next returns the next frame, with its complete header block.
 func (r *reader) next() (http2.Frame, error) {
 	r.left = frameHeader + maxFrame + 4*int(r.framer.MaxHeaderListSize)
 	h, err := r.framer.ReadFrameHeader()
@@ -69,13 +69,13 @@ func (r *reader) next() (http2.Frame, error) {
 	f, err := r.framer.ReadFrameForHeader(h)
 	var s http2.StreamError
 	if h.Type == http2.FrameHeaders && errors.As(err, &s) && s.Cause == nil {
-		// A header block that was not decoded: HPACK's table is no longer the client's.
+		// A header block was not decoded: our HPACK table differs from the client's.
 		return nil, http2.ConnectionError(s.Code)
 	}
 	return f, err
 }
 
-// arriving is the reader as the source of its buffer.
+// arriving is the reader as the source of buf.
 type arriving reader
 
 // Read implements io.Reader.
@@ -89,8 +89,8 @@ func (r *arriving) Read(p []byte) (int, error) {
 	return r.conn.net.Read(p)
 }
 
-// framed is the reader as the source of its framer. It ends a header block of many small
-// CONTINUATION frames, which the framer does not bound.
+// framed is the reader as the source of framer. It bounds the CONTINUATION frames of a header
+// block, which the framer does not.
 type framed reader
 
 // Read implements io.Reader.

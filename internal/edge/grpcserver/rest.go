@@ -10,15 +10,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
 )
 
-// resting is a connection as its reader sees it. It rests while all of its calls are parked and its
-// client sends nothing: its reader returns, and continues in another goroutine once the socket
-// can be read. So a connection at rest has neither a goroutine nor a buffer.
+// resting is the reader's view of a connection. The connection rests while all its calls are parked and
+// its client sends nothing: its reader returns, and continues in another goroutine when the socket
+// becomes readable. So a connection at rest has neither a goroutine nor a buffer.
 //
-// A connection whose handlers run, or that has no call, keeps its reader: the next request comes
+// A connection with running handlers, or without calls, keeps its reader: the next request arrives
 // soon, or the connection ends.
 type resting conn
 
-// restBuffers are read buffers of connections for the small frames of a call.
+// restBuffers are the buffers that readers wait with.
 var restBuffers = sync.Pool{New: func() any { return new([restBuffer]byte) }} //nolint:gochecknoglobals // a pool of the process
 
 // do reads the connection until it rests or ends.
@@ -26,7 +26,7 @@ func (c *resting) do() {
 	buf := restBuffers.Get().(*[restBuffer]byte) //nolint:forcetypeassert // nothing else is in it
 	rests, err := c.readOn(buf[:])
 	restBuffers.Put(buf)
-	if rests { // it may be another goroutine's by now
+	if rests { // another goroutine may own it by now
 		return
 	}
 	(*conn)(c).end(err)
@@ -56,7 +56,7 @@ func (c *resting) readOn(buf []byte) (rests bool, err error) {
 	}
 }
 
-// beforeRead has the next read wait unless the connection may rest. It returns why the connection ends.
+// beforeRead makes the next read wait, unless the connection may rest. It returns the error of an ended connection.
 func (c *resting) beforeRead() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +66,7 @@ func (c *resting) beforeRead() error {
 	return c.err
 }
 
-// hasten has reads wait, or not.
+// hasten sets whether reads return an error instead of waiting.
 func (c *resting) hasten(hasty bool) {
 	if c.socket.Low != nil {
 		c.socket.Low.Hasty = hasty
@@ -79,17 +79,17 @@ func (c *resting) afterRead() (roused bool) {
 	defer c.mu.Unlock()
 	roused = c.roused
 	if c.patient, c.roused = false, false; roused && c.err == nil {
-		_ = c.socket.SetReadDeadline(time.Time{}) // of a closed one: the next read fails
+		_ = c.socket.SetReadDeadline(time.Time{}) // after an error of a closed socket, the next read fails
 	}
 	return roused
 }
 
-// mayRestLocked reports whether there are calls, all of them parked.
+// mayRestLocked reports whether there are calls and all are parked.
 func (c *resting) mayRestLocked() bool {
 	return c.running > 0 && c.running == c.parked && !c.restless
 }
 
-// rouseLocked has the reader look whether the connection may rest.
+// rouseLocked wakes the reader if the connection may rest now.
 func (c *resting) rouseLocked() {
 	if c.patient && !c.roused && c.err == nil && c.mayRestLocked() {
 		c.roused = true
@@ -97,8 +97,8 @@ func (c *resting) rouseLocked() {
 	}
 }
 
-// rest gives the connection to the rester, and reports whether it did: another goroutine may read
-// it then. A connection that ends meanwhile is woken by failLocked's deadline.
+// rest passes the connection to the rester, and reports whether it did: from then on another goroutine may
+// read the connection. If the connection ends meanwhile, the deadline of failLocked wakes it.
 func (c *resting) rest() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,11 +106,11 @@ func (c *resting) rest() bool {
 		return false
 	}
 	if err := c.srv.rester.Rest(c.socket.Low, c.rise); err != nil {
-		c.restless = true // it keeps its goroutine
+		c.restless = true // the reader keeps its goroutine
 		return false
 	}
 	return true
 }
 
-// rise has a goroutine continue to read.
+// rise continues to read in another goroutine.
 func (c *resting) rise() { c.srv.dispatch(c) }

@@ -12,12 +12,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/callhead"
 )
 
-// windowLocked returns how many bytes the client takes on the stream.
+// windowLocked returns how many bytes the client accepts on the stream.
 func (s *stream) windowLocked() int64 { return s.conn.initial + s.added - s.sent }
 
-// send sends bytes, after the response headers. It waits while the client does not take
-// them, and calls wait before, unless that is nil. Without now, they may leave with a later
-// flush.
+// send sends bytes, after the response headers. It waits while the client does not accept
+// them, and calls wait before it does, unless wait is nil. Unless now is set, bytes may remain for a
+// later flush.
 func (s *stream) send(now bool, wait func(), parts ...[]byte) error {
 	if !s.sending.TryLock() {
 		if wait != nil {
@@ -69,16 +69,15 @@ func (s *stream) send(now bool, wait func(), parts ...[]byte) error {
 	return nil
 }
 
-// canSendLocked reports whether the stream may send something, were no other one waiting.
+// canSendLocked reports whether the stream may send something, apart from other waiting senders.
 func (s *stream) canSendLocked() bool {
 	return !s.gone && s.windowLocked() > 0 && s.conn.window > 0 && len(s.conn.out) < maxOut
 }
 
 // waitLocked waits until the stream may send something. Senders that wait for the output or
-// for the connection's window continue in order of arrival: while there are any, a new
-// sender waits after them, and each lets the next one go when it leaves here to send, when
-// its stream is gone, or when it waits for its stream's window. A large message is written in
-// turns of the client.
+// for the connection's window continue in order of arrival: a new sender queues after them. A
+// released sender releases the next one after it has sent, when its stream has ended, or when
+// it waits for the window of its stream. A large message is written in turns of the client.
 func (s *stream) waitLocked(wait func(), large bool) error {
 	c := s.conn
 	announce := func() {
@@ -105,7 +104,7 @@ func (s *stream) waitLocked(wait func(), large bool) error {
 		default:
 			s.place = c.blocked.PushBack(s)
 			c.grantLocked()
-			s.flushLocked(large) // after its place: others send meanwhile, and it writes for them
+			s.flushLocked(large) // after it has queued: it also writes the frames of others
 			if s.place != nil {
 				announce()
 			}
@@ -119,8 +118,8 @@ func (s *stream) waitLocked(wait func(), large bool) error {
 	}
 }
 
-// flushLocked writes the connection's output, that of a large message in a turn of the client.
-// It reports whether it gave mu away.
+// flushLocked writes the connection's output, for a large message in a turn of the client.
+// It reports whether it released mu.
 func (s *stream) flushLocked(large bool) bool {
 	c := s.conn
 	if !large || len(c.out) < maxOut/2 || c.writing || c.stalled {
@@ -129,15 +128,15 @@ func (s *stream) flushLocked(large bool) bool {
 	c.mu.Unlock()
 	leave, err := c.turn(s.ctx)
 	c.mu.Lock()
-	if err == nil { // else the stream is about to end
+	if err == nil { // otherwise the stream is ending
 		defer leave()
 	}
 	c.flushLocked()
 	return true
 }
 
-// waitForRoomLocked waits until a header block has room in the output, or the stream is gone. It calls
-// wait before, unless that is nil.
+// waitForRoomLocked waits until a header block has room in the output, or the stream has ended. It calls
+// wait before it waits, unless wait is nil.
 func (s *stream) waitForRoomLocked(wait func()) {
 	c := s.conn
 	for !s.gone && len(c.out) >= maxPending {
@@ -150,14 +149,14 @@ func (s *stream) waitForRoomLocked(wait func()) {
 	}
 }
 
-// sendHeaderLocked sends the response headers. wait is as with waitForRoomLocked.
+// sendHeaderLocked sends the response headers. wait is as in waitForRoomLocked.
 func (s *stream) sendHeaderLocked(md metadata.MD, wait func()) error {
 	s.waitForRoomLocked(wait)
 	switch {
 	case s.gone:
 		return contextStatus(s.ctx)
 	case s.headed:
-		return status.Error(codes.Internal, "transport: SendHeader called multiple times") // as grpc-go says it
+		return status.Error(codes.Internal, "transport: SendHeader called multiple times") // grpc-go's text
 	}
 	s.headed = true
 	s.header = metadata.Join(s.header, md)
@@ -170,14 +169,14 @@ func (s *stream) sendHeaderLocked(md metadata.MD, wait func()) error {
 	return nil
 }
 
-// overflowLocked ends a stream whose headers are more than the client takes.
+// overflowLocked ends a stream whose headers are larger than the client accepts.
 func (s *stream) overflowLocked() error {
 	s.conn.resetLocked(s.id, http2.ErrCodeInternal)
 	s.conn.flushLocked()
 	return status.Error(codes.Internal, "transport: the headers are larger than the peer's maximum size")
 }
 
-// finish sends the outcome of the call, and ends the stream.
+// finish sends the status of the call, and ends the stream.
 func (s *stream) finish(outcome *status.Status) {
 	c := s.conn
 	c.mu.Lock()
@@ -201,7 +200,7 @@ func (s *stream) finishLocked(outcome *status.Status) {
 			return
 		}
 		b = startBlock(c)
-	default: // trailers alone
+	default: // trailers only
 		b.Begin(200, s.subtype)
 	}
 	b.Status(outcome)

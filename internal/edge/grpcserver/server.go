@@ -22,25 +22,25 @@ import (
 )
 
 // maxAccepts is how many connections are accepted in a row before other goroutines and threads go
-// first. Accept does not wait while connections arrive, so a client that connects thousands of times
-// would delay all others by a time slice, 3 ms of the kernel's or 10 ms of Go's.
+// first. Accept does not block while connections arrive, so a client that connects thousands of times
+// would delay all others by a time slice: 3 ms of the kernel or 10 ms of Go.
 const maxAccepts = 4
 
 // Server serves gRPC. Create it with New, register services, then call Serve.
 type Server struct {
-	*services.Registry // not changed once Serve is called
+	*services.Registry // not changed after Serve is called
 
 	cfg      Config
-	preface  []byte        // what we send first
-	work     chan task     // to goroutines that wait for another task
+	preface  []byte        // the first bytes of each connection
+	work     chan task     // received by waiting goroutines
 	stopping chan struct{} // closed by Stop
 
-	goroutines sync.WaitGroup // of connections; those that rest count
+	goroutines sync.WaitGroup // of connections, including those at rest
 	rester     rawconn.Rester
 	handlers   sync.WaitGroup
 
 	mu        sync.Mutex
-	waiting   int                       // guarded by mu; goroutines that wait for another task
+	waiting   int                       // guarded by mu; goroutines that wait for a task
 	listeners map[net.Listener]struct{} // guarded by mu
 	pending   map[net.Conn]struct{}     // guarded by mu; in their handshake
 	conns     map[*conn]struct{}        // guarded by mu
@@ -80,8 +80,8 @@ func preface(cfg *Config) []byte {
 	return b
 }
 
-// Serve accepts connections until Stop. It closes the listener, and returns
-// grpc.ErrServerStopped then.
+// Serve accepts connections until Stop or Drain, and then returns grpc.ErrServerStopped. It
+// closes the listener.
 func (s *Server) Serve(l net.Listener) error {
 	defer l.Close()
 	if !s.listen(l) {
@@ -99,7 +99,7 @@ func (s *Server) Serve(l net.Listener) error {
 			accepted.Did(1, maxAccepts)
 		case s.isStopped():
 			return grpc.ErrServerStopped
-		case errors.As(err, &passing) && passing.Temporary(): // too many descriptors, say
+		case errors.As(err, &passing) && passing.Temporary(): // for example, too many descriptors
 			backOff = min(max(2*backOff, 5*time.Millisecond), time.Second)
 			select {
 			case <-time.After(backOff):
@@ -136,15 +136,15 @@ func (s *Server) accept(raw net.Conn) {
 	s.goroutines.Go(func() { s.handshake(raw) })
 }
 
-// handshake ends with a goroutine that reads the connection. That one has a small stack, and
-// not the one that TLS needs.
+// handshake starts another goroutine that reads the connection, because its own stack has grown
+// to the size that TLS needs.
 func (s *Server) handshake(raw net.Conn) {
 	c, err := s.shake(raw)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pending, raw)
 	switch {
-	case errors.Is(err, credentials.ErrConnDispatched): // it is another's now
+	case errors.Is(err, credentials.ErrConnDispatched): // the credentials own it now
 	case err != nil:
 		_ = raw.Close()
 	case s.stopped, s.draining:
@@ -156,7 +156,7 @@ func (s *Server) handshake(raw net.Conn) {
 	}
 }
 
-// left takes the end of a connection.
+// left removes an ended connection.
 func (s *Server) left(c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c)
@@ -164,7 +164,7 @@ func (s *Server) left(c *conn) {
 	s.goroutines.Done()
 }
 
-// shake shakes hands with a client, all but HTTP/2's.
+// shake does all handshakes with a client but HTTP/2's.
 func (s *Server) shake(raw net.Conn) (*conn, error) {
 	if err := raw.SetDeadline(time.Now().Add(s.cfg.HandshakeTimeout)); err != nil {
 		return nil, err
@@ -186,8 +186,8 @@ func (s *Server) shake(raw net.Conn) (*conn, error) {
 	return c, nil
 }
 
-// Listener returns a listener in place of l that allows TLS between its connections and the Server. It is
-// needed if connections are wrapped before they come to Serve.
+// Listener returns l with connections that Server can use beneath TLS. It is needed if connections are
+// wrapped before they reach Serve.
 func Listener(l net.Listener) net.Listener { return listener{l} }
 
 type listener struct{ net.Listener }
@@ -228,20 +228,20 @@ func (s *Server) Stop() {
 	s.rester.Close()
 }
 
-// task is the handler of a stream, or the reader of a connection that has rested. A goroutine does one after the
-// other: its stack has grown to the size that they need.
+// task is the handler of a stream, or the reader of a connection that has rested. A goroutine runs many tasks
+// one after the other, because its stack has already grown to the size that they need.
 type task interface{ do() }
 
-// maxWaiting bounds the goroutines that wait for another task.
+// maxWaiting bounds the goroutines that wait for a task.
 const maxWaiting = 64
 
-// start has a stream served.
+// start serves a stream in another goroutine.
 func (s *Server) start(st *stream) {
 	s.handlers.Add(1)
 	s.dispatch(st)
 }
 
-// dispatch has a goroutine do a task. It does not block.
+// dispatch runs a task in a waiting or new goroutine. It does not block.
 func (s *Server) dispatch(t task) {
 	select {
 	case s.work <- t:
@@ -250,7 +250,7 @@ func (s *Server) dispatch(t task) {
 	}
 }
 
-// doAll does tasks, one after the other.
+// doAll runs t and further tasks, one after the other.
 func (s *Server) doAll(t task) {
 	for t != nil {
 		t.do()
@@ -267,7 +267,7 @@ func (s *stream) do() {
 	}
 }
 
-// another waits for another task; nil: enough goroutines wait.
+// another waits for another task; nil: enough goroutines wait, or the server has stopped.
 func (s *Server) another() task {
 	s.mu.Lock()
 	if s.waiting >= maxWaiting || s.stopped {
@@ -287,8 +287,8 @@ func (s *Server) another() task {
 	return t
 }
 
-// serve serves a call until its handler is parked, or to its end: it reports which. The stream
-// of a parked handler may be another goroutine's by then.
+// serve serves a call until its handler parks or the call ends, and reports whether it has ended. Another
+// goroutine may already own the stream of a parked handler.
 func (s *Server) serve(st *stream) (ended bool) {
 	if st.web != nil {
 		return st.web.serve(s.cfg.HTTP)

@@ -14,54 +14,54 @@ import (
 
 // stream is one call. It is the grpc.ServerTransportStream of its context.
 type stream struct {
-	// The fields that each message to the client needs are adjacent: with thousands of streams, most of a
-	// message is waiting for memory. Those from gone on are guarded by conn.mu.
+	// The fields that each message to the client needs are adjacent: with thousands of streams, most of
+	// the time of a message is cache misses. The fields from gone on are guarded by conn.mu.
 	conn        *conn
 	id          uint32
 	sending     sync.Mutex
-	gone        bool  // it is over, for the client at least
-	headed      bool  // response headers are sent
-	partial     bool  // the last message is not sent whole
-	starved     bool  // the sender waits for its window
-	granted     bool  // it was among the blocked senders, and may continue
-	added, sent int64 // to and of its window, beside what new streams have
+	gone        bool  // it has ended, at least for the client
+	headed      bool  // response headers were sent
+	partial     bool  // only a part of the last message was sent
+	starved     bool  // the sender waits for the stream's window
+	granted     bool  // the sender was blocked, and may continue
+	added, sent int64 // bytes added to, and used of, the initial window
 
 	method   string
 	subtype  string
 	encoding string
 	ctx      context.Context //nolint:containedctx // the call's own
 	cancel   context.CancelFunc
-	unwatch  func() bool // ends the watch over its deadline; nil: it has none
-	opened   int64       // when, as conn.heard
+	unwatch  func() bool // stops the wait for its deadline; nil: no deadline
+	opened   int64       // the value of conn.heard at its start
 	call     call
-	over     func(error)  // takes the call's outcome; nil: nothing wants it
-	resume   func() error // owned by the handler; nil: it has not been parked
-	web      *web         // a request that is no call; nil: it is one
+	over     func(error)  // called with the call's outcome; may be nil
+	resume   func() error // owned by the handler; nil: never parked
+	web      *web         // a request that is not a call; nil: a call
 
 	arrived  sync.Cond // the receiver waits on it
 	sendable sync.Cond // the sender waits on it
 
-	// All below is guarded by conn.mu.
+	// The fields below are guarded by conn.mu.
 
 	halfClosed bool          // the client sends no more
 	drained    bool          // the handler has received io.EOF
 	deaf       bool          // see StopReceiving
-	refused    bool          // of the request only the head of its message is kept, in in; see discard
-	parked     func() error  // see Park; nil: it is not
-	in         []byte        // bytes that the handler has not read
-	message    []byte        // of size bytes, as far as it has arrived; the next bytes belong to it
-	size       int           // 0: the next bytes belong to in
-	held       int           // bytes of it that Config.Hold has granted
+	refused    bool          // the request is discarded but for its message head, in in; see discard
+	parked     func() error  // see Park; nil: not parked
+	in         []byte        // unread bytes
+	message    []byte        // the arrived part of a message of size bytes; further bytes go there
+	size       int           // 0: further bytes go to in
+	held       int           // bytes of in that Config.Hold has granted
 	allowed    int           // bytes that the client may still send
-	length     int64         // bytes that the request said it would have; -1: none said
-	got        int64         // bytes that have arrived, without padding
+	length     int64         // the request's Content-Length; -1: absent
+	got        int64         // received bytes, without padding
 	empty      int           // DATA frames without content
-	place      *list.Element // among the blocked senders; nil: it is none
+	place      *list.Element // in conn.blocked; nil: not blocked
 	header     metadata.MD
 	trailer    metadata.MD
 }
 
-// receiveLocked takes the content of a DATA frame. size is its length with its padding.
+// receiveLocked receives the content of a DATA frame. size is its length with padding.
 func (s *stream) receiveLocked(data []byte, size int, end bool) error {
 	s.got += int64(len(data))
 	padded := len(data) < size
@@ -96,11 +96,11 @@ func (s *stream) receiveLocked(data []byte, size int, end bool) error {
 	return nil
 }
 
-// freeUnread bounds the bytes of a stream that may wait for its handler without Config.Hold:
-// the requests of most calls.
+// freeUnread is how many unread bytes a stream may have without Config.Hold: the requests
+// of most calls.
 const freeUnread = 8 << 10
 
-// holdLocked notes how many bytes wait for the handler. It reports whether they may.
+// holdLocked passes the number of unread bytes to Config.Hold, and reports whether it grants them.
 func (s *stream) holdLocked(unread int) bool {
 	hold := s.conn.srv.cfg.Hold
 	more := max(unread-freeUnread, 0) - s.held
@@ -114,8 +114,8 @@ func (s *stream) holdLocked(unread int) bool {
 	return true
 }
 
-// allowLocked opens the window such that the client may send a message's next bytes, need of
-// them, and at least the stream's window.
+// allowLocked opens the window so that the client may send the next need bytes of a message,
+// and at least StreamWindow.
 func (s *stream) allowLocked(need int) {
 	if s.halfClosed || s.gone {
 		return
@@ -128,7 +128,7 @@ func (s *stream) allowLocked(need int) {
 	}
 }
 
-// take returns all bytes that have arrived. It waits for some while need are missing, and
+// take returns all unread bytes. If there are none, it waits, with a window for need bytes, and
 // returns io.EOF when the client sends no more.
 func (s *stream) take(need int) ([]byte, error) {
 	c := s.conn
@@ -158,9 +158,9 @@ func (s *stream) take(need int) ([]byte, error) {
 	}
 }
 
-// discard waits until the client has sent its request, of one message, and keeps none of it. After a reset, the
-// frames that a client has queued would be answered with a reset each. A request that is too long is not
-// received to its end, as that of a call that is served.
+// discard receives and discards a request of one message. A reset instead would require another
+// reset for each frame that the client has queued. A request that is too long is not received to
+// its end, as for calls that are served.
 func (s *stream) discard() {
 	c := s.conn
 	c.mu.Lock()
@@ -174,7 +174,7 @@ func (s *stream) discard() {
 	}
 }
 
-// discardLocked takes the content of a DATA frame of a refused request.
+// discardLocked discards the content of a DATA frame of a refused request.
 func (s *stream) discardLocked(data []byte, end bool) {
 	s.in = append(s.in, data[:min(len(data), messageHead-len(s.in))]...)
 	s.halfClosed = end
@@ -185,19 +185,19 @@ func (s *stream) discardLocked(data []byte, end bool) {
 	s.allowLocked(0)
 }
 
-// tooLongLocked reports whether a refused request has more bytes, or announces more, than one message may
+// tooLongLocked reports whether a refused request has, or announces, more bytes than one message may
 // have.
 func (s *stream) tooLongLocked() bool {
 	most := int64(s.conn.srv.cfg.MaxReceive)
 	return s.got > messageHead+most || len(s.in) == messageHead && int64(binary.BigEndian.Uint32(s.in[1:])) > most
 }
 
-// part is the fraction of a message that must have arrived before all of it has an array. Otherwise a
-// client could have nodes allocate 2 MiB for each header that it sends, faster than they collect it.
+// part is the fraction of a message that must arrive before it gets its full array. Otherwise a
+// client could make nodes allocate 2 MiB per message head, faster than they collect garbage.
 const part = 16
 
-// extend appends the next bytes of a message of so many bytes. It copies one part again: to collect a
-// message of 1 MiB in an array that grows with it costs five times as much.
+// extend appends the next bytes of a message of size bytes. It copies only one part again: collecting a
+// message of 1 MiB in a growing array costs five times as much.
 func extend(message, next []byte, size int) []byte {
 	if need := len(message) + len(next); need > cap(message) {
 		if need <= size/part {
@@ -208,8 +208,8 @@ func extend(message, next []byte, size int) []byte {
 	return append(message, next...)
 }
 
-// whole waits until a message of so many bytes has arrived, of which begin has, and returns it. It returns
-// io.EOF when the client sends no more. Bytes go there from their frames.
+// whole waits for a message of size bytes that starts with begin, and returns it. It returns io.EOF when the
+// client sends no more. Frames are copied directly into the message.
 func (s *stream) whole(begin []byte, size int) ([]byte, error) {
 	c := s.conn
 	c.mu.Lock()

@@ -17,8 +17,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/callhead"
 )
 
-// web is a request that is no gRPC call, as Config.HTTP sees it: its http.ResponseWriter and
-// its body. http.ResponseController knows its Flush and deadlines.
+// web is a request for Config.HTTP, which is not a gRPC call: its http.ResponseWriter and its
+// body. http.ResponseController supports its Flush and deadlines.
 type web struct {
 	*stream
 	request *http.Request // nil: its path is malformed
@@ -27,13 +27,13 @@ type web struct {
 	header http.Header
 	wrote  bool   // WriteHeader was called
 	parked bool   // see Park
-	rest   []byte // received and unread bytes of the body
+	rest   []byte // unread bytes of the body
 
 	mu   sync.Mutex
-	late [2]*time.Timer // guarded by mu; end reading and writing; nil: there was no deadline yet
+	late [2]*time.Timer // guarded by mu; deadlines of reading and writing; nil: never set
 }
 
-// openWebLocked opens the stream of a request that is no gRPC call.
+// openWebLocked opens the stream of a request that is not a gRPC call.
 func (c *conn) openWebLocked(f *http2.MetaHeadersFrame, r *callhead.Request) *stream {
 	s := newStream(c, f.StreamID, &callhead.Request{Path: r.Path, Length: r.Length})
 	s.cancel()
@@ -93,17 +93,17 @@ func (w *web) Header() http.Header { return w.header }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *web) WriteHeader(code int) {
-	if w.wrote || code < http.StatusOK { // interim answers are not sent
+	if w.wrote || code < http.StatusOK { // informational responses are not sent
 		return
 	}
 	w.wrote = true
 	c := w.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_ = w.sendHeaderLocked(code, nil) // writes fail from now on
+	_ = w.sendHeaderLocked(code, nil) // after an error, writes fail
 }
 
-// sendHeaderLocked sends the response headers. wait is as with waitForRoomLocked.
+// sendHeaderLocked sends the response headers. wait is as in waitForRoomLocked.
 func (w *web) sendHeaderLocked(code int, wait func()) error {
 	c := w.conn
 	if w.waitForRoomLocked(wait); w.gone {
@@ -127,14 +127,14 @@ func (w *web) sendHeaderLocked(code int, wait func()) error {
 	return nil
 }
 
-// Write implements http.ResponseWriter. It waits while the client does not take the bytes.
+// Write implements http.ResponseWriter. It waits while the client does not accept the bytes.
 func (w *web) Write(p []byte) (int, error) {
 	if !w.parked && (w.request == nil || w.request.Method == http.MethodHead) || len(p) == 0 {
 		w.WriteHeader(http.StatusOK)
 		return len(p), nil
 	}
-	if !w.wrote { // a pump may read it, once the answer is parked
-		w.wrote = true // the headers leave with the bytes: a connection that breaks has sent both or none
+	if !w.wrote { // once the answer is parked, a pump may read wrote
+		w.wrote = true // headers and bytes leave together: a broken connection has sent both or neither
 	}
 	if err := w.send(false, nil, p); err != nil {
 		return 0, err
@@ -152,14 +152,14 @@ func (w *web) FlushError() error {
 	return nil
 }
 
-// SetReadDeadline has reads of the body fail from then on; the zero time: they do not.
+// SetReadDeadline makes reads of the body fail from then on; the zero time: never.
 func (w *web) SetReadDeadline(at time.Time) error {
 	w.at(0, at, w.StopReceiving)
 	return nil
 }
 
-// SetWriteDeadline has the stream end at a time, unless that is moved before; the zero time:
-// it does not.
+// SetWriteDeadline ends the stream at a time, unless the deadline is moved before; the zero time:
+// never.
 func (w *web) SetWriteDeadline(at time.Time) error {
 	w.at(1, at, w.abort)
 	return nil
@@ -211,8 +211,8 @@ func (w *web) endLocked() {
 	c.flushLocked()
 }
 
-// Cut ends the answer where it is, as if it were whole: the end of a stream needs no window. A write that waits
-// fails. Without headers the client is to send its request again. Any goroutine may call it until the end.
+// Cut ends an incomplete answer as if it were complete: the end of a stream needs no window. A waiting write
+// fails. If no headers were sent, the client may retry the request. Any goroutine may call Cut until the end.
 func (w *web) Cut() {
 	w.conn.mu.Lock()
 	defer w.conn.mu.Unlock()
@@ -224,7 +224,7 @@ func (w *web) Cut() {
 	}
 }
 
-// abort ends the stream so that the client recognizes an incomplete answer.
+// abort resets the stream, so that the client detects the incomplete answer.
 func (w *web) abort() {
 	c := w.conn
 	c.mu.Lock()
@@ -255,5 +255,5 @@ func (b webBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close implements io.Closer. Unread bytes are dropped with the stream.
+// Close implements io.Closer. Unread bytes are discarded with the stream.
 func (webBody) Close() error { return nil }

@@ -1,8 +1,8 @@
 package grpcserver
 
-// Park has the answer continue after its handler has returned, without a goroutine, until End is
-// called. Only the handler may call it. The handler must not use the request after it: the stream keeps
-// no part of it.
+// Park lets the answer continue after its handler has returned, without a goroutine, until End is
+// called. Only the handler may call it. Afterwards the handler must not use the request: the stream
+// no longer holds it.
 func (w *web) Park() {
 	w.parked, w.request, w.header = true, nil, nil
 }

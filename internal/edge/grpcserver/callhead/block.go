@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Block is a header block that is being encoded, without a table.
+// Block is an encoder of one header block, without a dynamic table.
 type Block struct {
 	buf     bytes.Buffer
 	encoder *hpack.Encoder
@@ -24,7 +24,7 @@ func NewBlock() *Block {
 	b := new(Block)
 	b.encoder = hpack.NewEncoder(&b.buf)
 	b.encoder.SetMaxDynamicTableSize(0)
-	b.Field(":status", "200") // the first block says that the table has no room
+	b.Field(":status", "200") // this first block sets the table size to 0
 	b.Reset(false)
 	return b
 }
@@ -32,7 +32,7 @@ func NewBlock() *Block {
 // noTable is the instruction that sets the table's size to 0: RFC 7541, 6.3.
 const noTable = 0x20
 
-// Reset empties the block. The first one of a connection says that the table has no room.
+// Reset empties the block. The first block of a connection sets the table size to 0.
 func (b *Block) Reset(first bool) {
 	b.buf.Reset()
 	b.size = 0
@@ -41,20 +41,20 @@ func (b *Block) Reset(first bool) {
 	}
 }
 
-// Size returns the size of the header list, as RFC 9113, 6.5.2 counts.
+// Size returns the size of the header list, as defined by RFC 9113, 6.5.2.
 func (b *Block) Size() uint32 { return b.size }
 
-// Bytes returns the block, until Reset.
+// Bytes returns the block. It is valid until Reset.
 func (b *Block) Bytes() []byte { return b.buf.Bytes() }
 
 // Field adds a header.
 func (b *Block) Field(name, value string) {
 	f := hpack.HeaderField{Name: name, Value: value}
 	b.size += f.Size()
-	_ = b.encoder.WriteField(f) // to a bytes.Buffer
+	_ = b.encoder.WriteField(f) // a bytes.Buffer never fails
 }
 
-// Begin adds what every answer begins with.
+// Begin adds the first headers of every answer.
 func (b *Block) Begin(httpStatus int, subtype string) {
 	b.Field(":status", strconv.Itoa(httpStatus))
 	b.Field("content-type", ContentType(subtype))
@@ -75,7 +75,7 @@ func (b *Block) Metadata(md metadata.MD) {
 	}
 }
 
-// DetailsHeader carries a status with details.
+// DetailsHeader is the header of a status with details.
 const DetailsHeader = "grpc-status-details-bin"
 
 // Status adds the outcome of a call.

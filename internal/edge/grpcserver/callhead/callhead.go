@@ -1,5 +1,5 @@
-// Package callhead reads the header list of a gRPC call on HTTP/2, and encodes those of
-// its answer.
+// Package callhead parses the header list of a gRPC call on HTTP/2, and encodes the header
+// blocks of its answer.
 package callhead
 
 import (
@@ -23,17 +23,17 @@ import (
 type Request struct {
 	HTTP     string // the HTTP method
 	Path     string
-	Subtype  string // of the content
-	Encoding string // of compressed messages
+	Subtype  string // of the content type
+	Encoding string // compression of the messages
 	Timeout  time.Duration
-	Timed    bool  // there is a timeout
-	Length   int64 // of the content, in bytes; -1: not said
+	Timed    bool  // Timeout is set
+	Length   int64 // Content-Length in bytes; -1: absent
 	MD       metadata.MD
-	// Malformed: HTTP/2 has no such request (RFC 9113, 8.1.1).
+	// Malformed is set for requests that HTTP/2 does not allow (RFC 9113, 8.1.1).
 	Malformed bool
 
 	scheme string
-	kind   string // the content type, when it is not gRPC's
+	kind   string // the content type; empty: gRPC's
 	bad    *status.Status
 }
 
@@ -84,7 +84,7 @@ func (r *Request) field(name, value string) {
 	}
 }
 
-// meta takes what handlers see as metadata.
+// meta adds a header to the metadata for handlers.
 func (r *Request) meta(name, value string) {
 	if Reserved(name) && name != ":authority" && name != "user-agent" {
 		return
@@ -97,11 +97,11 @@ func (r *Request) meta(name, value string) {
 		}
 		value = string(b)
 	}
-	r.MD[name] = append(r.MD[name], value) // HTTP/2's names are in lower case
+	r.MD[name] = append(r.MD[name], value) // HTTP/2 names are lower case
 }
 
-// Refusal returns the answer to a request that is no call, and its HTTP status; nil: it is
-// a call. It finds the call's authority: https://github.com/grpc/proposal, A41.
+// Refusal returns the answer to a request that is not a valid call, and its HTTP status; nil: it is
+// a call. It also finds the authority of the call: https://github.com/grpc/proposal, A41.
 func (r *Request) Refusal() (answer *status.Status, httpStatus int) {
 	authority, host := r.MD[":authority"], r.MD["host"]
 	switch {
@@ -129,7 +129,7 @@ func (r *Request) Refusal() (answer *status.Status, httpStatus int) {
 
 const grpcType = "application/grpc"
 
-// isGRPC reports whether a content type is gRPC's: with a subtype or without.
+// isGRPC reports whether a content type is gRPC's, with or without a subtype.
 func isGRPC(kind string) bool {
 	rest, ok := strings.CutPrefix(kind, grpcType)
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
@@ -162,7 +162,7 @@ func Reserved(name string) bool {
 	return false
 }
 
-// decodeBinary decodes a binary header, with padding or without.
+// decodeBinary decodes a binary header, with or without padding.
 func decodeBinary(v string) ([]byte, error) {
 	if len(v)%4 == 0 {
 		return base64.StdEncoding.DecodeString(v)
@@ -170,7 +170,7 @@ func decodeBinary(v string) ([]byte, error) {
 	return base64.RawStdEncoding.DecodeString(v)
 }
 
-// parseTimeout decodes a timeout: at most eight digits and a unit.
+// parseTimeout parses a timeout: at most eight digits and a unit.
 func parseTimeout(v string) (time.Duration, error) {
 	if len(v) < 2 || len(v) > 9 {
 		return 0, fmt.Errorf("timeout %q has a length of %d, want 2 to 9", v, len(v))
@@ -191,7 +191,7 @@ func parseTimeout(v string) (time.Duration, error) {
 	case 'n':
 		unit = time.Nanosecond
 	default:
-		return 0, fmt.Errorf("timeout %q has no unit that is known", v)
+		return 0, fmt.Errorf("timeout %q has no known unit", v)
 	}
 	n, err := strconv.ParseUint(digits, 10, 32)
 	if err != nil {

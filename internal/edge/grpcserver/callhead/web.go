@@ -7,7 +7,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// Web returns the request of a header list that is no call, without its body and connection; nil:
+// Web returns the request of a header list that is not a call, without body and connection; nil:
 // its path is malformed.
 func (r *Request) Web(f *http2.MetaHeadersFrame) *http.Request {
 	at, err := url.ParseRequestURI(r.Path)
@@ -35,7 +35,7 @@ func (r *Request) Web(f *http2.MetaHeadersFrame) *http.Request {
 	return out
 }
 
-// OfConnection reports whether HTTP/2 has no such header: RFC 9113, 8.2.2.
+// OfConnection reports whether a header is specific to a connection, which HTTP/2 forbids: RFC 9113, 8.2.2.
 func OfConnection(name string) bool {
 	switch name {
 	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade", "trailer":

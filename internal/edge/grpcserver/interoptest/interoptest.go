@@ -1,4 +1,4 @@
-// Package interoptest has the server of gRPC's interop cases, for tests of a gRPC server with
+// Package interoptest implements the server of gRPC's interop cases, for tests of a gRPC server with
 // clients in several languages:
 // https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md
 package interoptest
@@ -15,12 +15,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Service implements grpc.testing.TestService. The zero Service is ready.
+// Service implements grpc.testing.TestService. The zero Service is ready for use.
 type Service struct {
 	pb.UnimplementedTestServiceServer
 }
 
-// echo sends back the metadata that the interop cases send.
+// echo returns the metadata that the interop cases send.
 func echo(ctx context.Context) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	if v := md["x-grpc-test-echo-initial"]; len(v) > 0 {
@@ -57,7 +57,7 @@ func (*Service) StreamingOutputCall(in *pb.StreamingOutputCallRequest, out pb.Te
 	return nil
 }
 
-// StreamingInputCall returns how many bytes of payload it received.
+// StreamingInputCall returns the number of received payload bytes.
 func (*Service) StreamingInputCall(in pb.TestService_StreamingInputCallServer) error {
 	var sum int32
 	for {

@@ -1,4 +1,4 @@
-// Package services keeps the services that are registered with a server of gRPC.
+// Package services is the registry of the services of a gRPC server.
 package services
 
 import (
@@ -13,28 +13,28 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Registry has services. It is a grpc.ServiceRegistrar, and a reflection.GRPCServer. Create it with New. It
-// must not be changed concurrently.
+// Registry holds registered services. It is a grpc.ServiceRegistrar and a reflection.GRPCServer. Create it
+// with New. It must not be changed concurrently.
 type Registry struct {
 	all   map[string]*service // by name
 	unary grpc.UnaryServerInterceptor
 }
 
-// service is one that is registered.
+// service is a registered service.
 type service struct {
 	impl    any
 	methods map[string]*grpc.StreamDesc
 	info    grpc.ServiceInfo
 }
 
-// New returns a Registry without services. The interceptors are called around the handlers of unary
-// calls, the first one outermost.
+// New returns a Registry without services. The interceptors wrap the handlers of unary calls, the first
+// interceptor outermost.
 func New(unary []grpc.UnaryServerInterceptor) *Registry {
 	return &Registry{all: make(map[string]*service), unary: chain(unary)}
 }
 
-// RegisterService implements grpc.ServiceRegistrar. It panics when the implementation does
-// not have the service's type, as grpc-go's server does.
+// RegisterService implements grpc.ServiceRegistrar. Like grpc-go's server, it panics if the
+// implementation does not implement the service.
 func (r *Registry) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	if err := implements(desc, impl); err != nil {
 		panic(err)
@@ -53,7 +53,7 @@ func (r *Registry) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	r.all[desc.ServiceName] = sv
 }
 
-// asStream returns a unary method as one of a single message each way.
+// asStream returns a unary method as a streaming method with one message in each direction.
 func (r *Registry) asStream(m *grpc.MethodDesc) *grpc.StreamDesc {
 	return &grpc.StreamDesc{StreamName: m.MethodName, Handler: func(impl any, stream grpc.ServerStream) error {
 		answer, err := m.Handler(impl, stream.Context(), stream.RecvMsg, r.unary)
@@ -73,7 +73,7 @@ func (r *Registry) GetServiceInfo() map[string]grpc.ServiceInfo {
 	return all
 }
 
-// Find returns the method of a path and its implementation, or why there is none, in grpc-go's words.
+// Find returns the method of a path and its implementation, or the error status in grpc-go's wording.
 func (r *Registry) Find(path string) (impl any, desc *grpc.StreamDesc, unknown *status.Status) {
 	at := strings.LastIndexByte(path, '/')
 	if at <= 0 || path[0] != '/' {
@@ -103,7 +103,7 @@ func chain(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	}
 }
 
-// implements compares an implementation with the type of its service.
+// implements checks an implementation against the type of its service.
 func implements(desc *grpc.ServiceDesc, impl any) error {
 	if impl == nil || desc.HandlerType == nil {
 		return nil

@@ -2,18 +2,18 @@ package socket
 
 import "sync"
 
-// buffers are those of outputs and backlogs. A connection has one only while bytes wait.
+// buffers are for outputs and backlogs. A connection has a buffer only while it has unwritten bytes.
 var buffers = sync.Pool{New: func() any { return &buffer{make([]byte, 0, smallBuffer)} }} //nolint:gochecknoglobals // a pool of the process
 
-// boxes are buffers without bytes: to put bytes into a pool allocates nothing.
+// boxes are empty buffer structs: with them, putting bytes into the pool allocates nothing.
 var boxes = sync.Pool{New: func() any { return new(buffer) }} //nolint:gochecknoglobals // a pool of the process
 
 type buffer struct{ b []byte }
 
 const (
-	// smallBuffer is the capacity that a buffer begins with.
+	// smallBuffer is the initial capacity of a buffer.
 	smallBuffer = 4 << 10
-	// largeBuffer is the capacity above which a buffer is not kept.
+	// largeBuffer is the capacity above which a buffer is not reused.
 	largeBuffer = 2 * MaxWrite
 )
 
@@ -26,7 +26,7 @@ func GetBuffer() []byte {
 	return b
 }
 
-// PutBuffer takes a buffer back, or none. A part that was cut off at the front is lost.
+// PutBuffer returns a buffer, which may be nil, for reuse. Capacity cut off at its front is lost.
 func PutBuffer(b []byte) {
 	if cap(b) >= smallBuffer/2 && cap(b) <= largeBuffer {
 		box := boxes.Get().(*buffer) //nolint:forcetypeassert // nothing else is in it

@@ -1,5 +1,5 @@
-// Package socket has the lowest layer of connections: their reads and writes wait or not, as its
-// user says, also beneath TLS.
+// Package socket is the lowest layer of connections. Its user controls whether reads and writes
+// block, also beneath TLS.
 //
 // A [Socket] belongs to one connection. Its Write may be called from any goroutine.
 package socket
@@ -14,24 +14,23 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
 )
 
-// Socket is the lowest layer of a connection, beneath TLS. Once it is owned, Write does not
-// block: the bytes that the kernel does not take are its backlog, until Drain has written
-// them.
+// Socket is the lowest layer of a connection, beneath TLS. After Own, Write does not block: bytes
+// that the kernel does not accept are its backlog, until Drain has written them.
 type Socket struct {
 	mu      sync.Mutex
 	owned   bool            // guarded by mu
-	held    bool            // guarded by mu; Write adds to the backlog alone
+	held    bool            // guarded by mu; Write only appends to the backlog
 	backlog []byte          // guarded by mu
-	raw     syscall.RawConn // nil: the connection is not the kernel's
+	raw     syscall.RawConn // nil: the connection has no descriptor
 	attempt attempt         // guarded by mu
 
 	net.Conn
-	Low *rawconn.Conn // the lowest one; nil: it cannot rest
+	Low *rawconn.Conn // the lowest connection; nil: it cannot rest
 }
 
-// attempt is one write(2). It lives in the socket, so that a write allocates nothing.
+// attempt is one write(2). It is a field of the socket, so that a write allocates nothing.
 type attempt struct {
-	p    []byte // that are left
+	p    []byte // the remaining bytes
 	err  error
 	call func(fd uintptr)
 }
@@ -39,11 +38,11 @@ type attempt struct {
 // MaxWrite is the largest output that is written at once, in bytes.
 const MaxWrite = 96 << 10
 
-// record is the size of the largest record of TLS: fewer bytes leave in one write without being held.
+// record is the size of the largest TLS record: fewer bytes leave in one write without hold.
 const record = 16 << 10
 
-// maxBacklog bounds a socket's backlog, in bytes: the largest output that is written at
-// once, with the overhead of TLS.
+// maxBacklog bounds the backlog of a socket, in bytes: the largest single output, with the
+// overhead of TLS.
 const maxBacklog = 2 * MaxWrite
 
 var errBacklog = errors.New("the peer does not read, and the backlog is full")
@@ -76,7 +75,7 @@ func New(c net.Conn) *Socket {
 func (s *Socket) NetConn() net.Conn { return s.Conn }
 
 // Of returns the socket beneath a connection, and whether TLS is between the two; nil:
-// there is no socket.
+// there is none.
 func Of(c net.Conn) (s *Socket, sealed bool) {
 	for c != nil {
 		switch at := c.(type) {
@@ -128,9 +127,9 @@ func (s *Socket) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Send writes bytes without blocking: to the kernel, or to the backlog. If TLS is above the
-// socket, they go through the connection above it, which seals them. Else nothing above the
-// socket changes them.
+// Send writes bytes without blocking, to the kernel or to the backlog. If sealed, it writes them
+// to above, which encrypts them. Otherwise no layer above the socket changes bytes, and Send bypasses
+// these layers.
 func (s *Socket) Send(above net.Conn, sealed bool, p []byte) error {
 	if !sealed {
 		_, err := s.Write(p)
@@ -148,7 +147,7 @@ func (s *Socket) Send(above net.Conn, sealed bool, p []byte) error {
 	return err
 }
 
-// hold gathers writes until release: the records of TLS leave in one system call.
+// hold collects writes until release, so that several TLS records leave in one system call.
 func (s *Socket) hold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +164,7 @@ func (s *Socket) release() error {
 	return err
 }
 
-// Stalled reports whether there is a backlog. Call Drain then.
+// Stalled reports whether there is a backlog. If so, call Drain.
 func (s *Socket) Stalled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +188,7 @@ func (s *Socket) Drain() error {
 	return nil
 }
 
-// takenLocked notes that the first n bytes of the backlog are written.
+// takenLocked removes the first n bytes of the backlog, which are written.
 func (s *Socket) takenLocked(n int) {
 	if n < len(s.backlog) {
 		s.backlog = s.backlog[n:]
@@ -199,7 +198,7 @@ func (s *Socket) takenLocked(n int) {
 	s.backlog = nil
 }
 
-// tryLocked writes as much as the kernel takes.
+// tryLocked writes as many bytes as the kernel accepts.
 func (s *Socket) tryLocked(p []byte) (int, error) {
 	if s.raw == nil || len(p) == 0 {
 		return 0, nil
@@ -215,8 +214,8 @@ func (s *Socket) tryLocked(p []byte) (int, error) {
 	return n, err
 }
 
-// do is the system call, once the descriptor is known. It never waits, so that Control is enough:
-// Write would prepare the runtime's poller for a wait.
+// do makes the system call on the descriptor. It never waits, so RawConn.Control suffices:
+// RawConn.Write would prepare the runtime's poller for a wait.
 func (a *attempt) do(fd uintptr) {
 	n, err := rawconn.Write(fd, a.p)
 	switch {
