@@ -136,7 +136,7 @@ func TestConnectionWindowIsShared(t *testing.T) {
 	}
 }
 
-// A sender whose stream is canceled lets the next one go on.
+// A sender whose stream is canceled lets the next one continue.
 func TestCanceledSenderPassesItsTurn(t *testing.T) {
 	address, _ := serve(t, config())
 	r := greet(t, address, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})

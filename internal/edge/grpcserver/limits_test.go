@@ -345,7 +345,7 @@ func TestFloodOfContinuation(t *testing.T) {
 	}
 }
 
-// A header list above the limit is refused, and the connection goes on; one far above ends it.
+// A header list above the limit is refused, and the connection continues; one far above ends it.
 func TestLargeHeaders(t *testing.T) {
 	address, _ := serve(t, config())
 	r := greet(t, address)

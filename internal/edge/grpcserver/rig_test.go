@@ -86,7 +86,7 @@ type testService = interoptest.Service
 
 func payload(n int32) *pb.Payload { return &pb.Payload{Body: make([]byte, n)} }
 
-// raw is a client of HTTP/2 that says what it likes.
+// raw is an HTTP/2 client that sends arbitrary frames.
 type raw struct {
 	*http2.Framer
 	t    testing.TB

@@ -136,7 +136,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// What a request that arrives whole costs: its headers, its message, and the end.
+// The cost of a request that arrives whole: its headers, its message, and the end.
 func BenchmarkWholeRequest(b *testing.B) {
 	for _, size := range []int{100, 10_000} {
 		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {

@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// announcer is the transport of a stream that says when it waits.
+// announcer is the transport of a stream that announces when it waits.
 type announcer struct{ wait func() }
 
 func (*announcer) Method() string               { return "" }
@@ -22,7 +22,7 @@ func (a *announcer) Announce(wait func())       { a.wait = wait }
 // SendMsg implements pump.Messages.
 func (*announcer) SendMsg(any) error { return nil }
 
-// A stream that says when it waits knows whom to tell during its turns, and not afterwards.
+// A stream that announces when it waits has a function to call during its turns, but not afterwards.
 func TestStreamsAnnounceThatTheyWait(t *testing.T) {
 	var pumps pump.Pumps
 	a := new(announcer)

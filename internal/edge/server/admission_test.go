@@ -224,8 +224,8 @@ func TestRequestsOfStrangersAreNotDecoded(t *testing.T) {
 	}
 }
 
-// What a caller may do is decided before a call is served: administration for
-// administrators, the cluster for callers who may do anything, probes for all.
+// The rights of a caller are checked before a call is served: administration needs an
+// administrator, the cluster a caller with any right; probes need none.
 func TestThePolicyAdmitsCalls(t *testing.T) {
 	p := police(t, readers)
 	members := func() error {
@@ -292,8 +292,8 @@ func TestThePolicyAdmitsCalls(t *testing.T) {
 	wantCode(t, "a probe", probe(), codes.OK)
 }
 
-// What a caller has open counts until it has ended: calls, watches that were
-// cancelled, and those of a stream that is gone.
+// Calls and watches of a caller count until they end, including canceled watches and
+// those of an ended stream.
 func TestWhatHasEndedIsNotCounted(t *testing.T) {
 	p := police(t, readers)
 	some := func(id int64) *pb.CreateWatch {
@@ -329,7 +329,7 @@ func TestWhatHasEndedIsNotCounted(t *testing.T) {
 	testkit.Eventually(t, "the stream's watches and its call are given back", func() bool {
 		next := p.watch()
 		defer next.end()
-		// A stream that is refused may have ended before: Recv tells.
+		// A refused stream may have ended before: Recv returns the error.
 		_ = next.rpc.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: some(1)}})
 		m, err := next.rpc.Recv()
 		return err == nil && m.GetCreated() != nil

@@ -42,8 +42,8 @@ func (r *running) endOf(l *pb.ListRequest) *pb.ListResponse {
 	return last
 }
 
-// An answer tells how old it may be: the shard whose data is oldest counts, on
-// whichever node it is.
+// An answer reports how old it may be: the age of the shard with the oldest data, on
+// any node.
 func TestAnswersTellTheirAge(t *testing.T) {
 	h := cachetest.New()
 	here, there := pair(t, h)

@@ -42,11 +42,11 @@ func TestLineageEndsDuringAUnit(t *testing.T) {
 	t.Error("the unit of the old history was sent to its end")
 }
 
-// clouded is a guard that cannot tell who may read while etcd is away.
+// clouded is a guard that cannot check read rights while etcd is unavailable.
 type clouded struct {
 	*warden
 	away   atomic.Bool
-	rounds atomic.Int32 // times that somebody began to wait for changes
+	rounds atomic.Int32 // how often a watch began to wait for changes
 }
 
 func (g *clouded) MayRead(caller string, r kv.Range) error {

@@ -18,8 +18,8 @@ import (
 
 const conflated = pb.SyncKind_SYNC_KIND_CONFLATED
 
-// A conflated watch that was quiet is told of a change at once, and then of
-// nothing until the interval is over: its position stays.
+// A conflated watch that was quiet gets a change at once, and then nothing
+// until the interval is over: its position stays.
 func TestConflatedOncePerInterval(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{server: brief})
@@ -103,7 +103,7 @@ func TestConflatedInParts(t *testing.T) {
 	}
 }
 
-// What is wrong with a watch of units says which field it is.
+// The error of an invalid watch of units names the field.
 func TestUnitsRefused(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})

@@ -106,7 +106,7 @@ func (g *got) check(h *cachetest.Script, cut string, upTo kv.Revision) error {
 // A hundred watches of overlapping ranges on one stream, whether their client
 // understands lists or not or changes its mind, while others of them are created
 // and cancelled: each sees every revision once, whole and in order, and neither
-// progress nor an end overtakes what it is about.
+// progress nor an end overtakes the events that it covers.
 func TestCrowdSeesEverythingOnce(t *testing.T) {
 	const cut = "h"
 	for _, c := range []struct {

@@ -32,9 +32,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// A node that goes away moves its clients one after the other, through whichever
-// API they came: when the first has left, others are still served, and know the
-// map, while nobody new is let in.
+// A node that drains sends its clients to other nodes one after the other, in all
+// APIs. After the first has left, others are still served and know the map, but new
+// clients are refused.
 func TestDrainIsPaced(t *testing.T) {
 	r := startBoth(t)
 	r.server.SetPace(1) // all of them take minutes
@@ -203,8 +203,8 @@ func TestCallsEndBeforeTheServer(t *testing.T) {
 	}
 }
 
-// An etcd client whose only address is that of several nodes, as a Service of Kubernetes is, goes on at another
-// node while one drains: it leaves the connection, by which it would come back.
+// An etcd client with one address for several nodes, such as a Kubernetes Service, resumes on another
+// node while one drains: it leaves the connection, which would lead it back.
 func TestADrainingNodeSendsClientsOffTheirConnections(t *testing.T) {
 	if os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" {
 		t.Skip("grpc-go's server sends no GOAWAY while it takes connections")
@@ -282,7 +282,7 @@ func TestADrainingNodeSendsClientsOffTheirConnections(t *testing.T) {
 }
 
 // A node that an operator has drained sends its clients on one after the other,
-// by either API, and stops when that is undone; who comes to it is served.
+// in both APIs, and stops when that is undone; clients that connect are served.
 func TestClientsAreSentOn(t *testing.T) {
 	r := startBoth(t)
 	r.server.SetPace(1) // each watch waits for a second
@@ -401,7 +401,7 @@ func TestDrainsEndStreamsThatAreNotRead(t *testing.T) {
 					t.Fatal(m, err)
 				}
 			}
-			reader := r.watch() // who reads is not cut
+			reader := r.watch() // clients that read keep their connection
 			reader.create(all(1, int64(r.h.Now())+1))
 			reader.created(1)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*deadline)

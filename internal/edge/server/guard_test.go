@@ -30,7 +30,7 @@ type warden struct {
 	mu      sync.Mutex
 	table   *etcdroles.Table // nil: authentication is off; guarded by mu
 	changed chan struct{}    // guarded by mu
-	asked   chan struct{}    // if set: who asks says so, and waits for another word
+	asked   chan struct{}    // if set: callers send to it, and wait for a second value
 	shared  map[string]string
 	rereads atomic.Int32
 }
@@ -267,8 +267,8 @@ func TestWatchesAreGuarded(t *testing.T) {
 	}
 }
 
-// The right goes while it is found out who asks: the watch must not slip
-// through, and what else the stream asks for does not wait.
+// A right is revoked while the caller is identified: the watch must be refused, and
+// other requests of the stream do not wait.
 func TestRightIsLostWhileAWatchOpens(t *testing.T) {
 	r, g := guarded(t)
 	g.grant(map[string]string{"ann": "a"})
@@ -319,8 +319,8 @@ func TestNodesShareWhatTheyKnowOfTokens(t *testing.T) {
 }
 
 // While etcd's authentication is on, shard map, members and status are for etcd's users,
-// whatever these may read; other nodes need no user. Who follows the map and is no user
-// any more is told.
+// whatever these may read; other nodes need no user. A follower of the map gets an error
+// when its user is removed.
 func TestTheClusterIsShownToUsers(t *testing.T) {
 	r, g := guarded(t)
 	follow := func(token string) pb.ClusterService_WatchShardMapClient {

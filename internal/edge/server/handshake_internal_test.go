@@ -66,8 +66,8 @@ func (f failing) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, erro
 }
 func (f failing) Clone() credentials.TransportCredentials { return f }
 
-// The operator is told of a certificate that is refused, also by a copy of the
-// credentials, and not of every probe that connects and goes.
+// Refused certificates are reported to the operator, also by a copy of the
+// credentials, but not probes that connect and disconnect.
 func TestFailedHandshakesAreReported(t *testing.T) {
 	bad := errors.New("bad certificate")
 	for _, x := range []struct {

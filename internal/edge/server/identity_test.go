@@ -15,9 +15,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// The position of another cluster is good for a resync and only for that, although
-// its lineage is ours and its revision is one that we have. Until the resync ends, the
-// client is where it was.
+// The position of another cluster allows only a resync, although its lineage is ours
+// and we have its revision. Until the resync ends, the client keeps its last position.
 func TestAnotherClustersPositionResyncs(t *testing.T) {
 	h := cachetest.New()
 	write(h, testseed.Rand(t), 100)

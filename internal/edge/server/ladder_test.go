@@ -248,10 +248,9 @@ func pairOf(t *testing.T, h *cachetest.Script, tune func(*cache.Config)) (here, 
 	return here, there
 }
 
-// The modes, for one key, one shard, several, and shards at other nodes: what the
-// window holds is replayed, what it does not hold any more comes as a delta, and
-// where nobody knows what was deleted, as the whole state. Then come the events
-// behind it.
+// The serve modes, for one key, one shard, several shards, and shards at other nodes:
+// events in the window are replayed, evicted ones arrive as a delta, and if the
+// deletions are unknown, the whole state is sent. The later events follow.
 func TestLadder(t *testing.T) {
 	const replay, delta, resync = pb.SyncKind_SYNC_KIND_UNSPECIFIED, pb.SyncKind_SYNC_KIND_DELTA, pb.SyncKind_SYNC_KIND_RESYNC
 	for _, x := range []struct {
@@ -408,8 +407,8 @@ func TestSlowReaderFallsOntoDeltas(t *testing.T) {
 	}
 }
 
-// A client that loses its node in the middle of a unit, and goes to another one,
-// begins the unit again: from where it was before.
+// A client that loses its node in the middle of a unit begins the unit again on another
+// node, from its position before the unit.
 func TestUnitBeginsAgainElsewhere(t *testing.T) {
 	rng := testseed.Rand(t)
 	h := cachetest.New()

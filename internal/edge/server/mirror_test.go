@@ -113,8 +113,8 @@ func numbered(n int) *shard.Map {
 	return cachetest.Map(1, cuts, "here")
 }
 
-// What a write costs two nodes, of which one follows all shards of the other and waits
-// until they have come to it: messages between the two, and processor time of both.
+// The cost of a write for two nodes, if one follows all shards of the other and waits
+// for their events: messages between the two, and processor time of both.
 func BenchmarkPair(b *testing.B) {
 	for _, n := range []int{1, 16, 64} {
 		b.Run(fmt.Sprint("shards=", n), func(b *testing.B) {
@@ -135,7 +135,7 @@ func BenchmarkPair(b *testing.B) {
 	}
 }
 
-// What a write costs two nodes, of which one follows the other and is not read, or has a
+// The cost of a write for two nodes, if one follows the other and has no reader, or one
 // watch: messages between the two, and processor time of both, with a write each 5 ms.
 func BenchmarkUnwatched(b *testing.B) {
 	for _, watched := range []bool{false, true} {
@@ -187,9 +187,9 @@ func TestMessagesOfAWrite(t *testing.T) {
 	}
 }
 
-// Whatever happens, a follower has all events up to the revision that it says: while
-// there are writes to several shards at a time, streams begin and end, and windows are so
-// short that followers are sent what has changed.
+// A follower always has all events up to the revision that it reports, while several
+// shards are written at a time, streams begin and end, and windows are so short that
+// followers get deltas.
 func TestFollowersHaveWhatTheySay(t *testing.T) {
 	const n = 4
 	rnd := testseed.Rand(t)

@@ -25,7 +25,7 @@ func TestNewWatchesTakeTurns(t *testing.T) {
 	r := start(t, cachetest.New(), options{server: func(c *server.Config) { c.Guard, c.OpenQueue = g, fair.NewGate(1, 6) }})
 	g.grant(map[string]string{"ann": "a"})
 	g.asked = make(chan struct{})
-	t.Cleanup(func() { // who still asks must not keep the server
+	t.Cleanup(func() { // pending callers must not keep the server
 		go func() {
 			for {
 				select {

@@ -65,7 +65,7 @@ func TestNodesOfAnotherClusterAreNotServed(t *testing.T) {
 			}
 		}
 	}
-	// The map says itself whose it is: a node that has joined the wrong cluster is told.
+	// The map names its cluster: a node that has joined the wrong cluster may read it, and detects that.
 	maps, err := peer.FollowMap(wire.NameCluster(t.Context(), "rebuilt"), &peerv1.FollowMapRequest{})
 	if err == nil {
 		_, err = maps.Recv()

@@ -46,9 +46,9 @@ func (s *stream) takes(watches int, first, last int64) error {
 	return nil
 }
 
-// A stream that nobody reads, between others of the same connection: they get
-// everything while it stands, it holds no memory to speak of, and when it is
-// read it gets everything too.
+// A stream that its client does not read, between others of the same connection: the
+// others get everything meanwhile, it holds little memory, and when it is read it gets
+// everything too.
 func TestStreamThatIsNotRead(t *testing.T) {
 	const streams, watches, revisions = 4, 10, 3000
 	h := cachetest.New()
@@ -236,8 +236,8 @@ func TestClientClosesItsSide(t *testing.T) {
 	}
 }
 
-// Drain tells every watch its position, also those that are created meanwhile,
-// and does not wait for streams that are gone.
+// Drain sends every watch its position, including watches that are created meanwhile,
+// and does not wait for ended streams.
 func TestDrain(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})

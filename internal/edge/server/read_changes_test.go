@@ -100,9 +100,8 @@ func TestListChangesModel(t *testing.T) {
 	}
 }
 
-// What cannot be answered says why: which field is wrong, that the revision does
-// not exist, and from where on one may ask, which is the most that a shard asks
-// for.
+// Refusals give the reason: the invalid field, a revision that does not exist, or the
+// oldest possible start, which is the highest of all shards.
 func TestListChangesRefused(t *testing.T) {
 	h := cachetest.New()
 	write(h, testseed.Rand(t), 50)

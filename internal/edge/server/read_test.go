@@ -261,7 +261,7 @@ func TestListEdges(t *testing.T) {
 	if get, err = pb.NewCacheServiceClient(here.conn).Get(t.Context(), &pb.GetRequest{Key: []byte("none")}); err != nil || get.GetKv() != nil || get.GetRevision() < now {
 		t.Errorf("get of nothing: %v, %v", get, err)
 	}
-	// A node's peer port answers for what is there and asks nobody.
+	// A node's peer port answers from its own shards and asks no other node.
 	var notHere *kv.NotHereError
 	if _, err := list(t, dial(t, here.peers), everything()); !errors.As(err, &notHere) || notHere.Shard != 3 || !slices.Contains(notHere.Endpoints, "there:7400") {
 		t.Errorf("at the peer port: %v", err)

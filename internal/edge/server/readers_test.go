@@ -88,7 +88,7 @@ func (s *shared) readBy(readers int) {
 
 // Watches of one stream that want the same share a reader once they are at the same
 // revision, however they begin, whether or not the client understands lists of watches.
-// Each still gets every revision once, ends where it is, and counts as a watch.
+// Each still gets every revision once, ends at its position, and counts as a watch.
 func TestWatchesOfAStreamShareAReader(t *testing.T) {
 	for _, lists := range []bool{true, false} {
 		t.Run(fmt.Sprintf("lists=%t", lists), func(t *testing.T) {
@@ -136,8 +136,8 @@ func soon(t *testing.T, from <-chan *pb.WatchResponse) *pb.WatchResponse {
 	}
 }
 
-// Watches that share a reader fall behind the window together. Each that understands units
-// gets what it missed, each other one ends where it is, and a watch that is created then
+// Watches that share a reader fall behind the window together. Watches that understand units
+// get the missed changes, others end at their position, and a watch that is created then
 // gets a reader that has a window.
 func TestWatchesThatShareAReaderFallTogether(t *testing.T) {
 	r := start(t, cachetest.New(), options{

@@ -37,7 +37,7 @@ func full(keys int) *cachetest.Script {
 }
 
 // A herd of clients that need the same state shares one: its chunks are encoded
-// once. Those who come a little later share it, too.
+// once. Clients that arrive a little later share it, too.
 func TestAHerdSharesAUnit(t *testing.T) {
 	const clients, keys = 30, 1000
 	for name, tune := range map[string]func(*cache.Config){"resync": forgetful, "delta": short} {
@@ -79,8 +79,8 @@ func TestAHerdSharesAUnit(t *testing.T) {
 }
 
 // A client that does not read keeps the only place for a moment; then others have
-// their turn, and when it reads again it goes on where it was, or begins anew
-// when the unit is held no more.
+// their turn. When it reads again, it continues from its last position, or restarts
+// if the unit is no longer held.
 func TestUnitsThatAreNotRead(t *testing.T) {
 	for name, hold := range map[string]time.Duration{"held": time.Hour, "dropped": time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -115,8 +115,8 @@ func TestUnitsThatAreNotRead(t *testing.T) {
 	}
 }
 
-// At most so many units are on their way; the others wait in turn, those who ask
-// for the state as well as those who need it.
+// The units in flight are bounded; other watches wait in turn, both those that request
+// the state and those that need it.
 func TestUnitsWaitForAPlace(t *testing.T) {
 	h := full(100)
 	r := start(t, h, options{server: func(c *server.Config) { c.MaxResyncs = 1 }})

@@ -44,7 +44,7 @@ func (i inspector) Verify(ctx context.Context, ids []shard.ID, _ bool, tell func
 	}})
 }
 
-// Who may not read a key is told that more differ, and not which.
+// Callers without the right to read a key learn that more keys differ, but not which.
 func TestVerifyNamesKeysToThoseWhoMayReadThem(t *testing.T) {
 	g := newWarden()
 	r := start(t, cachetest.New(), options{server: func(c *server.Config) { c.Guard, c.Verifier = g, inspector{} }})
@@ -76,8 +76,8 @@ func TestVerifyNamesKeysToThoseWhoMayReadThem(t *testing.T) {
 	}
 }
 
-// Reading all of etcd is for who may read everything, where etcd has rights; and only
-// so many comparisons go on at a time.
+// Reading all of etcd needs the right to read everything, if etcd has rights; and the
+// comparisons at a time are bounded.
 func TestVerifyIsBounded(t *testing.T) {
 	g, may := newWarden(), make(chan struct{})
 	r := start(t, cachetest.New(), options{server: func(c *server.Config) { c.Guard, c.Verifier = g, inspector{may} }})

@@ -22,8 +22,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// What is wrong with a watch ends the watch, with a reason and a message that
-// says what to do; the stream goes on.
+// An error in a watch ends the watch, with a reason and a message that names the
+// remedy; the stream continues.
 func TestWatchRefused(t *testing.T) {
 	h := cachetest.New()
 	m := cachetest.Map(1, []string{"h"}, "here")
@@ -91,7 +91,7 @@ func TestWatchRefused(t *testing.T) {
 	}
 }
 
-// What cannot be answered to a watch ends the stream, with a message.
+// Errors that belong to no watch end the stream, with a message.
 func TestStreamRefused(t *testing.T) {
 	r := start(t, cachetest.New(), options{server: func(c *server.Config) { c.MaxMessageBytes = 64 << 10 }})
 	create := func(c *pb.CreateWatch) *pb.WatchRequest {
@@ -379,7 +379,7 @@ func TestHeldBackShardIsNamed(t *testing.T) {
 	}
 }
 
-// A watch that nobody answers for says where to go.
+// A watch without an available owner ends with the nodes to use instead.
 func TestWatchUnavailableNamesOthers(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{shards: cachetest.Map(1, nil, "there")})

@@ -38,9 +38,8 @@ func watchers(ctx context.Context, conn *grpc.ClientConn, r *pb.ListWatchersRequ
 	return out, err
 }
 
-// Every open watch is told of, by whichever API it came: who has it, what it
-// watches and was sent, and how far it lags, also while its client does not
-// read.
+// Every open watch of both APIs is listed: its client, range, sent messages and lag,
+// also while its client does not read.
 func TestListWatchers(t *testing.T) {
 	r := startBoth(t)
 	native := r.watch()
@@ -67,7 +66,7 @@ func TestListWatchers(t *testing.T) {
 	if m, err := etcd.Recv(); err != nil || !m.GetCreated() {
 		t.Fatal(m, err)
 	}
-	stuck := watchOn(t, dial(t, r.clients)) // nobody reads it
+	stuck := watchOn(t, dial(t, r.clients)) // its client does not read
 	c = all(3, first)
 	c.Key = []byte("z")
 	stuck.create(c)
