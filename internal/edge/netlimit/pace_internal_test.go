@@ -138,10 +138,9 @@ func TestHandshakesOfAnAddressArePaced(t *testing.T) {
 		if s := l.Stats(); s.Waits != wait || s.Refused != 2*wait-burst-wait {
 			t.Errorf("%+v", s)
 		}
-		if !arrive(1) {
-			t.Error("a connection is refused that would not wait")
+		if want := time.Duration(wait+1) * time.Second / rate; !arrive(1) || <-read != want {
+			t.Errorf("the next handshake does not begin after %v: refused connections took its turn", want)
 		}
-		<-read
 		if !strings.Contains(log.String(), "too many TLS handshakes from one address") {
 			t.Errorf("logged %s", log.String())
 		}
