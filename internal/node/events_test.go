@@ -237,11 +237,11 @@ func TestKeysAreListed(t *testing.T) {
 	for query, says := range map[string]string{
 		"":                                  "name a prefix or a key",
 		"prefix=a&key=b":                    "name a prefix or a key",
-		"prefix=a&range_end=b":              "goes with key",
+		"prefix=a&range_end=b":              "use it with key",
 		"key=b&range_end=a":                 "is not after",
-		"prefix=a&limit=-1":                 "no number above 0",
+		"prefix=a&limit=-1":                 "not a number above 0",
 		"prefix=a&keys_only=perhaps":        "neither true nor false",
-		"prefix=a&page=!":                   "no next_page",
+		"prefix=a&page=!":                   "not the next_page",
 		"prefix=/other/&page=" + page.Token: "another kind",
 	} {
 		if code, answer, _ := ask(t, http.MethodGet, base+"/v1/keys?"+query, "", nil); code != http.StatusBadRequest || !strings.Contains(answer, says) {
@@ -249,9 +249,9 @@ func TestKeysAreListed(t *testing.T) {
 		}
 	}
 	for query, says := range map[string]string{
-		"prefix=a&conflate=often":        "no duration",
+		"prefix=a&conflate=often":        "not a duration",
 		"prefix=a&conflate=1ms":          "must lie between",
-		"prefix=a&token=!":               "no id of an event",
+		"prefix=a&token=!":               "not the id of an event",
 		"prefix=/b/&token=" + page.Token: "made for another key",
 		"prefix=a&progress=1ns":          "must lie between",
 	} {

@@ -22,25 +22,23 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// services calls the methods of gRPC services within the process. It is the
-// grpc.ServiceRegistrar that they are added to, and the grpc.ClientConnInterface
-// through which the translation calls them. A call has the peer of its HTTP connection,
-// and nothing is shared between the calls of two connections: there is no gRPC
-// connection in between.
+// services calls the methods of gRPC services within the process. It is the grpc.ServiceRegistrar of these
+// services, and the grpc.ClientConnInterface through which the translation calls them. A call has the peer of
+// its HTTP connection. There is no gRPC connection in between, so calls of two connections share nothing.
 type services struct {
 	Config
 	codec   wire.Codec
-	paths   map[string]*method // by path of HTTP
+	paths   map[string]*method // by HTTP path
 	methods map[string]*method // by full name
-	// Messages that are written without being decoded: lists and messages of watches.
+	// Messages that are translated without being decoded: lists and watch messages.
 	list, watch *form
 	translators translators
 }
 
-// method is a method that can be called.
+// method is a callable gRPC method.
 type method struct {
-	name string // as gRPC has it: /package.Service/Method
-	// many says that a request has any number of messages.
+	name string // in gRPC's form: /package.Service/Method
+	// many: a request is a stream of messages.
 	many bool
 	// limit bounds each message of a request, in bytes of JSON.
 	limit int
@@ -52,8 +50,7 @@ type method struct {
 	desc   grpc.StreamServerInfo
 }
 
-// RegisterService implements grpc.ServiceRegistrar. A method's path is the one that its
-// google.api.http option names.
+// RegisterService implements grpc.ServiceRegistrar. The google.api.http option of a method gives its path.
 func (s *services) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	for _, m := range desc.Methods {
 		name := "/" + desc.ServiceName + "/" + m.MethodName
@@ -70,7 +67,7 @@ func (s *services) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	}
 }
 
-// newServices returns services without a method.
+// newServices returns services without methods.
 func newServices(cfg Config) *services {
 	return &services{
 		Config: cfg, codec: wire.NewCodec(), paths: make(map[string]*method), methods: make(map[string]*method),
@@ -79,8 +76,8 @@ func newServices(cfg Config) *services {
 	}
 }
 
-// translate writes an answer that was kept. An answer of a stream is in an object of its
-// own, as the translation has it.
+// translate writes a kept answer. Each answer of a stream is wrapped in an object {"result": …}, as
+// grpc-gateway does.
 func (s *services) translate(to io.Writer, m mem.BufferSlice, f *form) error {
 	if f == s.watch {
 		return s.translators.translate(to, f, m, `{"result":`, `}`)
@@ -88,7 +85,7 @@ func (s *services) translate(to io.Writer, m mem.BufferSlice, f *form) error {
 	return s.translators.translate(to, f, m, "", "")
 }
 
-// small is the room, in bytes, for requests without keys and values, or with little else.
+// small bounds requests that carry few or no keys and values, in bytes.
 const small = 64 << 10
 
 func (s *services) add(service, name string, m *method) {
@@ -100,7 +97,7 @@ func (s *services) add(service, name string, m *method) {
 	s.methods[m.name] = m
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service + "." + name))
 	if err != nil {
-		return // nothing of it in HTTP
+		return // it has no HTTP binding
 	}
 	rule, _ := proto.GetExtension(d.Options(), annotations.E_Http).(*annotations.HttpRule)
 	for _, rule := range append(rule.GetAdditionalBindings(), rule) {
@@ -110,7 +107,7 @@ func (s *services) add(service, name string, m *method) {
 	}
 }
 
-// call returns the method of a call that the client of the exchange may make.
+// call returns the exchange of ctx and the named method, if the exchange was admitted for it.
 func (s *services) call(ctx context.Context, name string) (*exchange, *method, error) {
 	m := s.methods[name]
 	if m == nil {
@@ -189,8 +186,8 @@ func (s *services) NewStream(ctx context.Context, _ *grpc.StreamDesc, name strin
 	return st, nil
 }
 
-// served returns the context of a handler: with the peer and the metadata of the caller,
-// and nothing else of its values. cancel must be called.
+// served returns the context of a handler, with only the peer, metadata and deadline of the caller. cancel must
+// be called.
 func served(caller context.Context, t *transport) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stop := context.AfterFunc(caller, cancel)
@@ -205,23 +202,22 @@ func served(caller context.Context, t *transport) (context.Context, context.Canc
 	return ctx, func() { stop(); cancel() }
 }
 
-// withDeadline is context.WithDeadline; the returned function calls before, too.
+// withDeadline is context.WithDeadline; the returned function also calls before.
 func withDeadline(ctx context.Context, end time.Time, before func()) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithDeadline(ctx, end)
 	return ctx, func() { cancel(); before() }
 }
 
-// transport takes a handler's headers and trailers. It is the
-// grpc.ServerTransportStream of a call.
+// transport collects the headers and trailers of a handler. It is the grpc.ServerTransportStream of a call.
 type transport struct {
 	name string
 
 	mu              sync.Mutex
 	header, trailer metadata.MD   // guarded by mu
-	sent            chan struct{} // closed when the header does not change any more
+	sent            chan struct{} // closed when the header is final
 	isSent          bool          // guarded by mu
 
-	wait func() // owned by the goroutine that sends; see Announce. nil: none wants to know
+	wait func() // owned by the sending goroutine; see Announce. nil: not set
 }
 
 func newTransport(name string) *transport { return &transport{name: name, sent: make(chan struct{})} }
@@ -259,7 +255,7 @@ func (t *transport) SetTrailer(md metadata.MD) error {
 	return nil
 }
 
-// send says that the header is as it stays.
+// send marks the header as final.
 func (t *transport) send() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -269,10 +265,10 @@ func (t *transport) send() {
 	}
 }
 
-// Announce has each SendMsg of the handler call wait before it waits: see pump.Announcer.
+// Announce has each SendMsg of the handler call wait before it blocks: see pump.Announcer.
 func (t *transport) Announce(wait func()) { t.wait = wait }
 
-// tell gives the caller of a unary method the headers and trailers that the handler has set.
+// tell passes the handler's headers and trailers to the caller of a unary method.
 func (t *transport) tell(opts []grpc.CallOption) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -286,8 +282,8 @@ func (t *transport) tell(opts []grpc.CallOption) {
 	}
 }
 
-// stream joins a caller with a handler. It is the caller's grpc.ClientStream. Messages
-// are handed over one at a time: a side that does not receive holds back the other one.
+// stream connects a caller with a handler. It is the caller's grpc.ClientStream. Channels are unbuffered: a
+// side that does not receive blocks the other one.
 type stream struct {
 	services       *services
 	x              *exchange
@@ -297,8 +293,8 @@ type stream struct {
 	toServer  chan mem.BufferSlice
 	toClient  chan message
 	wrote     func()
-	written   chan struct{} // has a value when a message that was sent in a turn is written, or waits for the client
-	closed    chan struct{} // the caller sends nothing more
+	written   chan struct{} // receives a value once a message sent in a turn is written, or its write waits for the client
+	closed    chan struct{} // the caller has closed its side
 	closeSend func()
 	done      chan struct{} // the handler has returned
 	err       error         // of the handler; set before done is closed
@@ -313,8 +309,8 @@ func (st *stream) CloseSend() error {
 	return nil
 }
 
-// Header implements grpc.ClientStream. Of a handler that has failed there is none, and
-// RecvMsg returns why.
+// Header implements grpc.ClientStream. If the handler has failed, there is no header, and RecvMsg returns the
+// error.
 func (st *stream) Header() (metadata.MD, error) {
 	select {
 	case <-st.transport.sent:
@@ -353,7 +349,7 @@ func (st *stream) SendMsg(m any) error {
 
 // RecvMsg implements grpc.ClientStream.
 func (st *stream) RecvMsg(into any) error {
-	st.x.endTurn() // the message before has been written
+	st.x.endTurn() // the previous message has been written
 	select {
 	case m := <-st.toClient:
 		data := m.data
@@ -396,12 +392,12 @@ func (s serverStream) SetTrailer(md metadata.MD) { _ = s.st.transport.SetTrailer
 // message is a message on its way to the caller.
 type message struct {
 	data mem.BufferSlice
-	// inTurn: the sender is in a turn, and waits until the message is written or has to wait.
+	// inTurn: the sender holds a turn, and waits until the message is written or its write blocks.
 	inTurn bool
 }
 
-// SendMsg implements grpc.ServerStream. It blocks while the client does not read. A pump has the message
-// written before it continues, so that one of the two computes at a time.
+// SendMsg implements grpc.ServerStream. It blocks while the client does not read. A pump waits until the
+// message is written, so that only one of pump and writer computes at a time.
 func (s serverStream) SendMsg(m any) error {
 	data, err := s.st.services.codec.Marshal(m)
 	if err != nil {
@@ -411,7 +407,7 @@ func (s serverStream) SendMsg(m any) error {
 	announce := s.st.transport.wait
 	inTurn := announce != nil && s.st.x.pace != nil
 	select {
-	case s.st.toClient <- message{data, inTurn}: // its client has read all before
+	case s.st.toClient <- message{data, inTurn}: // the client has read all previous messages
 		if inTurn {
 			wait.For(s.st.server, s.st.written)
 		}

@@ -19,12 +19,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/yield"
 )
 
-// Credentials returns the transport credentials of the gRPC server: TLS when cfg is not
-// nil. greet, if set, wraps the credentials that shake hands, and so counts all
-// connections. HTTP/1 connections go to the gateway.
+// Credentials returns the transport credentials of the gRPC server: TLS if cfg is not nil. If greet is set, it
+// wraps the credentials that do the handshake, and so counts all connections. HTTP/1 connections go to the
+// gateway.
 //
-// With TLS the client says which it speaks (ALPN); otherwise HTTP/2's preface
-// does (RFC 9113, 3.4).
+// With TLS, ALPN selects the protocol; otherwise HTTP/2's preface does (RFC 9113, 3.4).
 func (g *Gateway) Credentials(cfg *tls.Config, greet func(credentials.TransportCredentials) credentials.TransportCredentials) credentials.TransportCredentials {
 	shake := &handshake{TransportCredentials: insecure.NewCredentials()}
 	if cfg != nil {
@@ -43,7 +42,7 @@ func (g *Gateway) Credentials(cfg *tls.Config, greet func(credentials.TransportC
 	return c
 }
 
-// splitter hands HTTP/1 connections over, after their handshake.
+// splitter passes HTTP/1 connections to the gateway after their handshake.
 type splitter struct {
 	credentials.TransportCredentials
 	g *Gateway
@@ -55,7 +54,7 @@ func (c *splitter) Clone() credentials.TransportCredentials {
 }
 
 // ServerHandshake implements credentials.TransportCredentials. grpc-go bounds
-// its time with a deadline on the connection.
+// the handshake with a deadline on the connection.
 func (c *splitter) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
@@ -83,12 +82,12 @@ func (c *handshake) Clone() credentials.TransportCredentials {
 	return &handshake{c.TransportCredentials.Clone(), c.tls}
 }
 
-// ServerHandshake implements credentials.TransportCredentials. raw must come from a
-// Listener of the gateway's. It is handed to the gateway if it speaks HTTP/1.
+// ServerHandshake implements credentials.TransportCredentials. raw must come from [Gateway.Listener]. It goes
+// to the gateway if the client speaks HTTP/1.
 func (c *handshake) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, ok := raw.(*sniffed)
 	if !ok {
-		return nil, nil, errors.New("the connection has not come in at the gateway's listener")
+		return nil, nil, errors.New("connection was not accepted by the gateway's listener")
 	}
 	if c.tls != nil {
 		return c.secure(conn)
@@ -119,49 +118,48 @@ func (c *handshake) secure(raw *sniffed) (net.Conn, credentials.AuthInfo, error)
 	}, nil
 }
 
-// web is a connection of the gateway's. A client that reads nothing for a while, or too
-// slowly, is cut.
+// web is an HTTP/1 connection. A client that reads nothing for a while, or too slowly, is disconnected.
 type web struct {
 	net.Conn
 	info credentials.AuthInfo
-	pace pace // owned by the one that writes
+	pace pace // owned by the writer
 }
 
-// A client has to read something of an answer in such a time, and so many bytes per
-// second while there are some.
+// A client that has unread bytes of an answer must read some within pieceTimeout, and leastRate bytes per
+// second on average.
 const (
 	pieceTimeout = 30 * time.Second
 	piece        = 64 << 10
-	record       = 16 << 10 // is written at a time to a socket that takes what the kernel does not: a record of TLS
+	record       = 16 << 10 // bytes per write to a socket with a backlog: one TLS record
 	leastRate    = 16 << 10
 )
 
-// unsentMost is how many bytes the kernel takes before it has sent them. Without a bound it
-// takes megabytes for a client that does not read, and a watch of such a client would
-// be served event by event as long as there is room. A watch that waits is a position.
+// unsentMost bounds the unsent bytes that the kernel buffers for a connection. By default it buffers megabytes
+// for a client that does not read, and a watch of this client would be served event by event until the buffer
+// is full. A blocked watch costs only its position.
 const unsentMost = 64 << 10
 
-// turnOf returns what waits for a turn in which a client may write.
+// turnOf returns a function that waits for the client's turn to write.
 func (g *Gateway) turnOf(ctx context.Context, client net.Addr) func() (leave func(), err error) {
 	return func() (func(), error) { return g.Turn(ctx, client) }
 }
 
-// pace holds a client to that. A piece is written in a turn, which ends before anything that waits
-// for the client: a turn for each piece, or that of the pump that has sent a message. So at most as many
-// writers are ready to run as there are turns.
+// pace enforces pieceTimeout and leastRate on a client. A piece is written in a turn of its own, or in the turn
+// of the pump that has sent the message. The turn ends before the writer blocks on the client. So at most as
+// many writers are ready to run as there are turns.
 type pace struct {
-	waited time.Duration                    // all that writes took
+	waited time.Duration                    // in all writes
 	wrote  int64                            // bytes
-	turn   func() (leave func(), err error) // waits for a turn for a piece; nil: none is needed
-	leave  func()                           // ends the turn that the one that writes has; nil: it has none
-	socket *socket.Socket                   // takes what the kernel does not; nil: writes wait for the client, and come after their turn
+	turn   func() (leave func(), err error) // waits for a turn to write a piece; nil: none is needed
+	leave  func()                           // ends the writer's turn; nil: it has none
+	socket *socket.Socket                   // keeps a backlog of the bytes that the kernel does not take; nil: writes block, outside of a turn
 	steps  yield.Steps                      // bytes
 }
 
 type paceKey struct{}
 
-// paceOf returns the pace of a request's connection; nil: it is not the request's alone, or its writes
-// wait for the client.
+// paceOf returns the pace of a request's connection; nil: the connection is shared by several requests, or its
+// writes block.
 func paceOf(ctx context.Context) *pace {
 	if c, _ := ctx.Value(paceKey{}).(*pace); c != nil && c.socket != nil {
 		return c
@@ -177,7 +175,7 @@ func (c *pace) end() {
 	}
 }
 
-// write writes p to w, whose writes can have a deadline.
+// write writes p to w, whose write deadline deadline sets.
 func (c *pace) write(w io.Writer, deadline func(time.Time) error, p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		own := c.leave == nil
@@ -208,7 +206,7 @@ func (c *pace) write(w io.Writer, deadline func(time.Time) error, p []byte) (n i
 	return n, err
 }
 
-// timed calls f, which waits for the client, with the deadline that the client has.
+// timed calls f, which blocks on the client, with the client's deadline.
 func (c *pace) timed(deadline func(time.Time) error, f func() error) error {
 	began := time.Now()
 	grace := pieceTimeout + time.Duration(c.wrote)*time.Second/leastRate - c.waited
@@ -224,7 +222,7 @@ func (c *web) Write(p []byte) (n int, err error) {
 	return c.pace.write(c.Conn, c.SetWriteDeadline, p)
 }
 
-// pacedWriter is the answer of a stream of HTTP/2, held to that by itself.
+// pacedWriter is the answer on an HTTP/2 stream, with a pace of its own.
 type pacedWriter struct {
 	http.ResponseWriter
 	pace pace
@@ -233,7 +231,7 @@ type pacedWriter struct {
 // Unwrap is for http.ResponseController.
 func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Write implements http.ResponseWriter. Without a write under way there is no deadline.
+// Write implements http.ResponseWriter. There is a deadline only during a write.
 func (w *pacedWriter) Write(p []byte) (n int, err error) {
 	deadline := http.NewResponseController(w.ResponseWriter).SetWriteDeadline
 	defer func() { err = errors.Join(err, deadline(time.Time{})) }()
@@ -243,7 +241,7 @@ func (w *pacedWriter) Write(p []byte) (n int, err error) {
 // preface begins every HTTP/2 connection, and no HTTP/1 request.
 const preface = "PRI "
 
-// listener accepts connections whose protocol can be detected.
+// listener accepts connections and allows their protocol to be detected.
 type listener struct{ net.Listener }
 
 // Listener returns the listener that the gRPC server must serve in place of l.
@@ -258,7 +256,7 @@ func (l listener) Accept() (net.Conn, error) {
 	return &sniffed{Conn: c}, nil
 }
 
-// sniffed is a connection whose first bytes may have been read.
+// sniffed is a connection whose first bytes may have been read to detect the protocol.
 type sniffed struct {
 	net.Conn
 	head   []byte
@@ -282,15 +280,16 @@ func (s *sniffed) sniff() (bool, error) {
 	return true, nil
 }
 
-// hand returns the connection for another user, without gRPC's deadline. gRPC
-// takes it off once it has heard of that; by then, it may be the other's.
+// hand returns the connection without gRPC's deadline, for use by the gateway. gRPC clears its deadline only
+// after it has learned of the handover, when the gateway may have set one: SetDeadline ignores gRPC from now
+// on.
 func (s *sniffed) hand() net.Conn {
 	s.handed.Store(true)
-	_ = s.Conn.SetDeadline(time.Time{}) // of a closed one: the next read fails
+	_ = s.Conn.SetDeadline(time.Time{}) // if closed, the next read fails
 	return &sniffed{Conn: s.Conn, head: s.head}
 }
 
-// NetConn returns the connection beneath.
+// NetConn returns the underlying connection.
 func (s *sniffed) NetConn() net.Conn { return s.Conn }
 
 // Read implements net.Conn.

@@ -16,11 +16,10 @@ import (
 )
 
 // A watch as server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html.
-// The id of an event is the resume token of a client that has applied all up to this event:
-// a fragment of a revision, and a part of a unit but the last, have none.
+// The id of an event is the resume token of a client that has applied everything up to this event. Fragments of
+// a revision have none, and neither have the parts of a resync before the last.
 
-// keyJSON is a key with its value and revisions. Bytes that are not UTF-8 are in base64, under
-// another name.
+// keyJSON is a key with its value and revisions. Bytes that are not UTF-8 are base64 in a field of their own.
 type keyJSON struct {
 	Type           string   `json:"type,omitempty"`
 	Key            string   `json:"key,omitempty"`
@@ -100,7 +99,7 @@ func (g *Gateway) watchKeys(w http.ResponseWriter, r *http.Request, x *exchange)
 		err = errors.Join(rpc.Send(&shardwatchv1.WatchRequest{Request: &shardwatchv1.WatchRequest_Options{Options: options}}),
 			rpc.Send(&shardwatchv1.WatchRequest{Request: &shardwatchv1.WatchRequest_Create{Create: create}}))
 	}
-	if err != nil && !errors.Is(err, io.EOF) { // else Recv returns the reason
+	if err != nil && !errors.Is(err, io.EOF) { // after io.EOF, Recv returns the reason
 		g.fail(w, r, err)
 		return
 	}
@@ -123,8 +122,8 @@ func (g *Gateway) watchKeys(w http.ResponseWriter, r *http.Request, x *exchange)
 	}
 }
 
-// watch returns the requests of a watch: after a resume token, which last, the id of the
-// last event that a client has had, has before the parameter token.
+// watch returns the messages that start a watch. It resumes from last, the Last-Event-ID of the client, or else
+// from the parameter token.
 func (q *query) watch(last string) (*shardwatchv1.CreateWatch, *shardwatchv1.StreamOptions) {
 	create := &shardwatchv1.CreateWatch{WatchId: 1, AllowSync: true, PrevKv: q.flag("prev_kv"), Conflate: q.duration("conflate")}
 	create.Key, create.RangeEnd = q.keys()
@@ -135,7 +134,7 @@ func (q *query) watch(last string) (*shardwatchv1.CreateWatch, *shardwatchv1.Str
 	case last != "":
 		token, err := base64.RawURLEncoding.DecodeString(last)
 		if err != nil {
-			q.wrong("token", "it is no id of an event")
+			q.wrong("token", "not the id of an event")
 		}
 		create.Start = &shardwatchv1.CreateWatch_ResumeToken{ResumeToken: token}
 	case q.flag("state"):
@@ -146,19 +145,19 @@ func (q *query) watch(last string) (*shardwatchv1.CreateWatch, *shardwatchv1.Str
 	return create, &shardwatchv1.StreamOptions{ProgressInterval: q.duration("progress")}
 }
 
-// eventWriter writes the events of one watch, and follows the client's position.
+// eventWriter writes the events of one watch, and tracks the client's position.
 type eventWriter struct {
 	w       http.ResponseWriter
 	rng     kv.Range
 	begun   bool   // the header has been sent
-	cluster string // of the history that all belongs to
+	cluster string // of the history of all revisions
 	lineage uint64
 	at      int64 // the client's position
-	whole   bool  // it has no position before a unit has ended
-	partial bool  // a revision or a unit is not complete
+	whole   bool  // the client has no position until a resync has ended
+	partial bool  // a revision or resync is incomplete
 }
 
-// begin takes a response before the watch has started. It fails with the error that ends the watch.
+// begin handles a response before the watch has started. If the watch ends, it returns the reason as an error.
 func (e *eventWriter) begin(m *shardwatchv1.WatchResponse) error {
 	if m.GetEnded() != nil {
 		return refusal(m.GetEnded())
@@ -175,13 +174,13 @@ func (e *eventWriter) begin(m *shardwatchv1.WatchResponse) error {
 	if !e.whole {
 		id = c.GetResumeToken()
 	}
-	e.whole = e.whole || c.GetRevision() == 0 // of another history: a resync follows
+	e.whole = e.whole || c.GetRevision() == 0 // the token is of another history: a resync follows
 	return e.write("created", id, &eventJSON{
 		Cluster: e.cluster, Lineage: e.lineage, Node: c.GetNode(), Revision: c.GetRevision(), Age: c.GetAge().AsDuration().Seconds(),
 	})
 }
 
-// send writes a response.
+// send writes a response as an event.
 func (e *eventWriter) send(m *shardwatchv1.WatchResponse) error {
 	switch {
 	case m.GetSync() != nil:
@@ -228,8 +227,7 @@ func (e *eventWriter) sync(s *shardwatchv1.Sync) error {
 	return e.write(kind, e.moved(s.GetRevision(), s.GetEnd()), out)
 }
 
-// moved returns the id of an event with which the client comes to a revision; none if it
-// is not complete.
+// moved returns the id of an event that completes a revision; nil if the revision is not complete.
 func (e *eventWriter) moved(revision int64, complete bool) []byte {
 	if e.partial = !complete; !complete {
 		return nil

@@ -14,29 +14,27 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// The cost of a message to a node beside its wire form, in bytes for each of its own: its
-// fields in memory, and its JSON, which grows as it is written. A list of small keys
-// takes seven times its wire form.
+// answerCost is the memory of a decoded message per byte of its wire form, in bytes: its fields, and its JSON
+// in a growing buffer. A list of small keys takes seven times its wire form.
 const answerCost = 8
 
-// The cost of a request, in bytes for each byte of JSON and for each object in it: an
-// empty one, {}, takes three bytes in a list and becomes a message of some hundred.
+// The memory of a request, in bytes, per byte of JSON and per object: an empty object, {}, takes three bytes in
+// a list and becomes a message of some hundred bytes.
 const (
 	byteCost   = 6
 	objectCost = 512
 )
 
-// maxObjects bounds the objects of a message of a request. etcd takes 128 operations in
-// a transaction unless it is configured otherwise.
+// maxObjects bounds the objects of a request message. By default, etcd accepts 128 operations in a transaction.
 const maxObjects = 16 << 10
 
-// maxDepth bounds how deeply objects and lists of a request are nested: 199 transactions, of three
-// each. The decoder is recursive: 3,300 transactions, the deepest that encoding/json accepts, take
-// 11 to 15 ms and a stack of 8 MiB, which grows by copying it.
+// maxDepth bounds the nesting of objects and lists in a request: 199 transactions of three levels each. The
+// decoder is recursive: 3,300 transactions, the deepest that encoding/json accepts, take 11 to 15 ms and a
+// stack of 8 MiB, which grows by copying it.
 const maxDepth = 600
 
-// A request, and an answer of at most so many bytes in all, waits for memory for a while.
-// A larger answer does not: it is there already.
+// A request, and an answer of at most little bytes, waits for memory for patience. A larger answer does not
+// wait: it is in memory already.
 const (
 	patience = 2 * time.Second
 	little   = 64 << 10
@@ -46,11 +44,11 @@ const (
 // clients until both are done.
 type exchange struct {
 	memory *budget.Budget
-	holder budget.Client // of what the exchange holds
-	method *method       // the one that may be called
-	pace   *pace         // of the connection that only this exchange writes to; nil: there is none, or its writes wait
+	holder budget.Client // owner of the reservations
+	method *method       // the admitted method
+	pace   *pace         // of a connection that only this exchange writes to; nil: none, or its writes block
 
-	streams sync.WaitGroup // handlers that run
+	streams sync.WaitGroup // running handlers
 
 	mu       sync.Mutex
 	request  *budget.Reservation // guarded by mu
@@ -68,12 +66,12 @@ func exchangeOf(ctx context.Context) *exchange {
 	return x
 }
 
-// in returns ctx as that of the exchange.
+// in returns ctx with the exchange attached.
 func (x *exchange) in(ctx context.Context) context.Context {
 	return context.WithValue(ctx, exchangeKey{}, x)
 }
 
-// end gives everything back. The handlers must be about to return.
+// end releases all memory. The handlers must be about to return.
 func (x *exchange) end() {
 	x.endTurn()
 	x.streams.Wait()
@@ -89,18 +87,17 @@ func (x *exchange) end() {
 	}
 }
 
-// endTurn ends the turn in which a message of a watch is written, if there is one. The HTTP handler
-// calls it.
+// endTurn ends the turn in which a watch message is written, if there is one. The HTTP handler calls it.
 func (x *exchange) endTurn() {
 	if x.pace != nil {
 		x.pace.end()
 	}
 }
 
-// hold reserves n bytes for an answer in place of the bytes reserved for the one
-// before. The only one waits for them for a while, or not; one of a stream until ctx ends. It reserves at most
-// half of the client's part, so that an answer of any size can be had: the requests of open watches hold some of the part
-// as long as these are open.
+// hold reserves n bytes for an answer, in place of the reservation for the previous one. If only is set, the
+// answer is the call's only one and waits at most patience; an answer of a stream waits until ctx ends. hold
+// reserves at most half of the client's part, so that answers of any size are possible: the requests of open
+// watches hold some of the part.
 func (x *exchange) hold(ctx context.Context, n int64, only bool) error {
 	x.wrote()
 	n = min(n, x.memory.Part(x.holder, budget.JSON)/2)
@@ -119,7 +116,7 @@ func (x *exchange) hold(ctx context.Context, n int64, only bool) error {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.finished { // the client has gone
+	if x.finished { // the client has left
 		r.Release()
 		return context.Canceled
 	}
@@ -127,17 +124,17 @@ func (x *exchange) hold(ctx context.Context, n int64, only bool) error {
 	return nil
 }
 
-// writing says that of an answer only n bytes of JSON are left.
+// writing shrinks the reservation to the n bytes of JSON that are left of an answer.
 func (x *exchange) writing(n int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if n := int64(n); n < x.held {
-		_ = x.answer.Resize(n) // it does not grow
+		_ = x.answer.Resize(n) // shrinking cannot fail
 		x.held = n
 	}
 }
 
-// wrote says that the answer has been written.
+// wrote releases the reservation of a written answer.
 func (x *exchange) wrote() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -147,8 +144,7 @@ func (x *exchange) wrote() {
 	}
 }
 
-// asks reserves memory for a message of the request: so many bytes with so many
-// objects. It does not wait.
+// asks reserves memory for a request message of the given bytes and objects. It does not wait.
 func (x *exchange) asks(bytes, objects int) error {
 	n := byteCost*int64(bytes) + objectCost*int64(objects)
 	x.mu.Lock()
@@ -159,9 +155,8 @@ func (x *exchange) asks(bytes, objects int) error {
 	return x.request.Resize(n)
 }
 
-// keep keeps a list, or a message of a watch, in its wire form until it is written:
-// one that its client does not read costs as much as those of other clients, which may share
-// it. only is as with hold.
+// keep keeps a list or a watch message in its wire form until it is written. While the client does not read, it
+// costs no more than for gRPC clients, which may share it. only is as with hold.
 func (x *exchange) keep(ctx context.Context, f *form, m mem.BufferSlice, only bool) error {
 	n := int64(m.Len())
 	if err := x.hold(ctx, n+min(answerCost*n, translatorBytes), only); err != nil {
@@ -173,26 +168,25 @@ func (x *exchange) keep(ctx context.Context, f *form, m mem.BufferSlice, only bo
 	return nil
 }
 
-// body is the body of a request. It bounds each message in it.
+// body is the body of a request. It bounds the size, nesting and reading time of each message.
 type body struct {
 	io.ReadCloser
 	x     *exchange
 	limit int
 	due   func(time.Time) // sets the deadline of reading
-	// Of the message that is being read.
+	// Of the current message.
 	bytes, objects int
 	begun          bool
 	nesting        nesting // of all messages
 }
 
-// messageTimeout bounds the time from the first byte of a message of a request to its
-// last.
+// messageTimeout bounds the time from the first to the last byte of a request message.
 const messageTimeout = 30 * time.Second
 
-// next says that a message has been read.
+// next resets the bounds after a message has been read.
 func (b *body) next() {
 	b.bytes, b.objects, b.begun = 0, 0, false
-	b.due(time.Time{}) // another one may come at any time, or none
+	b.due(time.Time{}) // the next message may come at any time, or never
 }
 
 // Read implements io.Reader.
@@ -213,7 +207,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	b.bytes += n
 	if err != nil {
-		b.due(time.Time{}) // net/http reads on, to see whether the client goes
+		b.due(time.Time{}) // net/http reads on, to notice when the client leaves
 	}
 	switch {
 	case b.bytes > b.limit:
@@ -229,11 +223,10 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// nesting measures how deeply objects and lists of JSON are nested, byte by byte. It does not
-// validate the JSON.
+// nesting measures the depth of nested JSON objects and lists, byte by byte. It does not validate the JSON.
 type nesting struct {
 	depth, deepest  int
-	quoted, escaped bool // within a string, after a backslash in it
+	quoted, escaped bool // within a string; after a backslash in it
 }
 
 func (d *nesting) add(c byte) {
@@ -252,15 +245,14 @@ func (d *nesting) add(c byte) {
 	}
 }
 
-// answerWriter writes an answer. It holds memory of the exchange for the
-// bytes that its client has not read.
+// answerWriter writes an answer. The exchange holds memory for the bytes that the client has not read.
 type answerWriter struct {
 	http.ResponseWriter
 	x *exchange
 	g *Gateway
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Write implements io.Writer. It blocks while the client does not read.

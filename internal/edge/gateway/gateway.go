@@ -32,8 +32,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/yield"
 )
 
-// headerTimeout is how long a client may take to send a request's header,
-// idleTimeout how long it may stay without another request.
+// headerTimeout bounds the time a client takes to send a request's header, idleTimeout its time between
+// requests.
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
@@ -41,54 +41,48 @@ const (
 
 // Config configures a Gateway.
 type Config struct {
-	// MaxRequest bounds a message of a request that may carry values, in bytes of JSON.
-	// Others may have 64 KiB.
+	// MaxRequest bounds each message of a request that may carry values, in bytes of JSON. Other messages may
+	// have 64 KiB.
 	MaxRequest int
 	// Memory bounds the memory of requests and answers; nil: no bound.
 	Memory *budget.Budget
-	// Hosts are the names under which clients without TLS reach the node; see
-	// hosts.
+	// Hosts are the host names that clients without TLS may use; see hosts.
 	Hosts []string
-	// Admit lets a call of a method in, until done, or says why not: before its
-	// request is read. The call's memory counts for holder. ctx is that of a gRPC
-	// server's handler. nil: all are let in.
+	// Admit admits a call of a method until done is called, or returns an error, before the request is read.
+	// The call's memory counts for holder. ctx is that of a gRPC server's handler. nil: all calls are admitted.
 	Admit func(ctx context.Context, method string) (holder budget.Client, done func(), err error)
-	// Unary and Stream are called around each call, as a gRPC server calls them; nil:
-	// nothing is.
+	// Unary and Stream are called around each call, as by a gRPC server; nil: no interceptor.
 	Unary  grpc.UnaryServerInterceptor
 	Stream grpc.StreamServerInterceptor
-	// EtcdStatus returns the status of a member of etcd, for /version and the health checks. These need
-	// no rights, so its errors must not name addresses or accounts. Required, as is Probe.
+	// EtcdStatus returns the status of an etcd member, for /version and the health checks. These need no
+	// rights, so its errors must not name addresses or accounts. Required, as is Probe.
 	EtcdStatus func(ctx context.Context) (*etcdserverpb.StatusResponse, error)
-	// Probe fails unless a read gets through: of etcd's present state, or when serializable of this node's. The
-	// same holds for its errors.
+	// Probe makes a test read: a linearizable one of etcd, or, if serializable, one of this node. Its errors
+	// must not name addresses or accounts either.
 	Probe func(ctx context.Context, serializable bool) error
-	// Turn returns when the client at an address may have the CPU for a while: to have a large
-	// request decoded, or to write a part of an answer, of 64 KiB at most. leave ends that. It
-	// fails when ctx ends before. nil: at once.
+	// Turn returns when the client at an address may use the CPU: to have a large request decoded, or to write
+	// up to 64 KiB of an answer. leave ends the turn. Turn fails if ctx ends first. nil: it returns at once.
 	Turn   func(ctx context.Context, client net.Addr) (leave func(), err error)
-	Logger *slog.Logger // nil: nothing is logged
+	Logger *slog.Logger // nil: no logging
 }
 
-// Gateway answers HTTP requests with calls of gRPC services in this process: those of HTTP/1
-// connections, which it takes from the gRPC server's listener, and those that a server of
-// HTTP/2 passes to ServeHTTP. Create
-// it with New, add the services with RegisterService before the first request, and Run
-// it.
+// Gateway answers HTTP requests with calls of gRPC services in this process: requests of HTTP/1 connections,
+// which it takes from the gRPC server's listener, and those that an HTTP/2 server passes to ServeHTTP. Create
+// it with New, add the services with RegisterService before the first request, and Run it.
 type Gateway struct {
 	*services
 	mux     *runtime.ServeMux
-	own     *http.ServeMux // /version, /health and others beside the API
+	own     *http.ServeMux // /version, /health and other paths outside of the API
 	status  *shared[*etcdserverpb.StatusResponse]
-	reads   map[bool]*shared[struct{}] // by whether they are serializable
-	life    context.Context            //nolint:containedctx // of what probes ask for; ends with Run
+	reads   map[bool]*shared[struct{}] // by serializable
+	life    context.Context            //nolint:containedctx // of probes; ends with Run
 	end     context.CancelFunc
 	origins *http.CrossOriginProtection
 	hosts   hosts
 	web     *http.Server
 	open    sync.WaitGroup // connections
 	arrive  *dispatch.Listener
-	sending sync.Pool // buffers of WebSockets
+	sending sync.Pool // send buffers of WebSockets
 }
 
 // New returns a gateway.
@@ -106,7 +100,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g.mux = runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.HTTPBodyMarshaler{
 		Marshaler: &marshaler{runtime.JSONPb{
-			MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true}, // as in the proto files: etcd's (embed/serve.go)
+			MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true}, // proto names, as etcd does (embed/serve.go)
 			UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
 		}},
 	}))
@@ -144,7 +138,7 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// Run serves until ctx ends. Requests that are open then are cut.
+// Run serves until ctx ends. It aborts requests that are open then.
 func (g *Gateway) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -163,12 +157,11 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return nil
 }
 
-// Drain takes no more requests over HTTP/1, and waits until those that are open have been answered, or ctx ends.
-// Requests over HTTP/2 are of the gRPC server, and WebSockets are not waited for.
+// Drain accepts no more requests over HTTP/1, and waits until the open ones are answered, or ctx ends. It does
+// not handle requests over HTTP/2, which belong to the gRPC server, and does not wait for WebSockets.
 func (g *Gateway) Drain(ctx context.Context) error { return g.web.Shutdown(ctx) }
 
-// count counts the connections, so that Run can wait for the last. A WebSocket counts
-// itself.
+// count counts the connections, so that Run can wait for the last one. WebSockets count themselves.
 func (g *Gateway) count(_ net.Conn, s http.ConnState) {
 	switch s {
 	case http.StateNew:
@@ -182,11 +175,11 @@ func (g *Gateway) count(_ net.Conn, s http.ConnState) {
 // ServeHTTP implements http.Handler. The context of a request has the peer.Peer of its
 // connection.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.ProtoMajor == 2 { // a connection of HTTP/1 is paced itself
+	if r.ProtoMajor == 2 { // an HTTP/1 connection has its own pace
 		w = &pacedWriter{ResponseWriter: w, pace: pace{turn: g.turnOf(r.Context(), clientOf(r))}}
 	}
 	if rest, beta := strings.CutPrefix(r.URL.Path, "/v3beta/"); beta {
-		r.URL.Path = "/v3/" + rest // its name in etcd 3.3, which etcd still knows
+		r.URL.Path = "/v3/" + rest // the prefix of etcd 3.3, which etcd still accepts
 	}
 	if !g.hosts.allow(r) {
 		http.Error(w, unknownHost(r.Host), http.StatusMisdirectedRequest)
@@ -212,13 +205,13 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if m == nil || r.Method != http.MethodPost {
 		r.Body = http.NoBody
-		g.mux.ServeHTTP(w, r) // says so, as etcd does
+		g.mux.ServeHTTP(w, r) // responds as etcd does
 		return
 	}
 	g.serve(w, r, m, socket)
 }
 
-// clientOf returns the address of a request's client; nil: it is not known.
+// clientOf returns the address of a request's client; nil: unknown.
 func clientOf(r *http.Request) net.Addr {
 	if p, ok := peer.FromContext(r.Context()); ok {
 		return p.Addr
@@ -226,7 +219,7 @@ func clientOf(r *http.Request) net.Addr {
 	return nil
 }
 
-// asWrite returns a WebSocket's request as one that may write.
+// asWrite returns the request of a WebSocket as a POST: for the origin check, it may write.
 func asWrite(r *http.Request, socket bool) *http.Request {
 	if socket {
 		r = r.Clone(r.Context())
@@ -235,7 +228,7 @@ func asWrite(r *http.Request, socket bool) *http.Request {
 	return r
 }
 
-// serve answers a request for a method.
+// serve answers a request by calling a method.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, m *method, socket bool) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -246,7 +239,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, m *method, socke
 	}
 	defer end()
 	defer cancel()
-	if !socket { // a WebSocket has two that write
+	if !socket { // a WebSocket has two writers
 		x.pace = paceOf(ctx)
 	}
 	r = r.WithContext(x.in(ctx))
@@ -268,7 +261,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, m *method, socke
 	g.mux.ServeHTTP(&answerWriter{ResponseWriter: w, x: x, g: g}, r)
 }
 
-// begin admits a call, and reserves the memory of its request. end gives both back.
+// begin admits a call, and reserves the memory of its request. end releases both.
 func (g *Gateway) begin(ctx context.Context, r *http.Request, m *method) (x *exchange, end func(), err error) {
 	holder, done, err := g.admit(ctx, r, m)
 	if err != nil {
@@ -284,7 +277,7 @@ func (g *Gateway) begin(ctx context.Context, r *http.Request, m *method) (x *exc
 	return x, func() { x.end(); done() }, nil
 }
 
-// admit asks whether the call may be made, by its headers alone.
+// admit asks Admit for the call, by the headers alone.
 func (g *Gateway) admit(ctx context.Context, r *http.Request, m *method) (holder budget.Client, done func(), err error) {
 	ctx, err = runtime.AnnotateContext(ctx, g.mux, r, m.name)
 	if err != nil {
@@ -295,17 +288,17 @@ func (g *Gateway) admit(ctx context.Context, r *http.Request, m *method) (holder
 	return g.Admit(ctx, m.name)
 }
 
-// fail answers with an error as the translation does.
+// fail answers with an error in grpc-gateway's format.
 func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	_, out := runtime.MarshalerForRequest(g.mux, r)
 	runtime.HTTPError(r.Context(), g.mux, out, w, r, wire.Status(err))
 }
 
-// marshaler is etcd's, and knows bodies.
+// marshaler is etcd's JSON marshaler, with bounded request bodies.
 type marshaler struct{ runtime.JSONPb }
 
-// Marshal implements runtime.Marshaler. Of a message of a watch it makes nothing: that one
-// was kept, and answerWriter writes it.
+// Marshal implements runtime.Marshaler. It returns nothing for a watch message: answerWriter writes the kept
+// one.
 func (m *marshaler) Marshal(v any) ([]byte, error) {
 	if part, ok := v.(map[string]any); ok {
 		if _, kept := part["result"].(*etcdserverpb.WatchResponse); kept {
@@ -342,11 +335,11 @@ func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return m.JSONPb.NewDecoder(r)
 }
 
-// quick is how much JSON is decoded without a turn, and how much in a row within one, in bytes: in
-// some 0.1 ms.
+// quick is the JSON that is decoded without a turn, and between two yields within a turn, in bytes: some 0.1
+// ms.
 const quick = 4 << 10
 
-// whole is the body of a request of one message, all of which is there.
+// whole is the completely received body of a request of one message.
 type whole struct {
 	*bytes.Reader
 	turn func() (leave func(), err error)

@@ -14,7 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// addHealth adds the paths that etcd serves beside its API (etcdhttp).
+// addHealth adds the paths that etcd serves outside of its API (etcdhttp).
 func (g *Gateway) addHealth() {
 	g.status = newShared(g.life, statusTimeout, g.EtcdStatus)
 	g.reads = make(map[bool]*shared[struct{}])
@@ -28,7 +28,7 @@ func (g *Gateway) addHealth() {
 	local := check{"serializable_read", func(ctx context.Context) error { return g.read(ctx, true) }}
 	g.addChecks("/livez", local)
 	g.addChecks("/readyz", check{"data_corruption", g.corrupt}, check{"non_learner", g.learner}, local,
-		check{"linearizable_read", func(ctx context.Context) error { return g.read(ctx, false) }}) // it may take all of the time
+		check{"linearizable_read", func(ctx context.Context) error { return g.read(ctx, false) }}) // last, because it may take all of checkTimeout
 }
 
 // check is one of the checks of /livez and /readyz.
@@ -48,8 +48,8 @@ func onlyGet(then http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// addChecks serves checks together, without those that the parameter exclude names, and
-// each by itself.
+// addChecks serves each check on a path of its own, and all of them together except those named by the
+// parameter exclude.
 func (g *Gateway) addChecks(path string, all ...check) {
 	g.own.HandleFunc(path, onlyGet(func(w http.ResponseWriter, r *http.Request) {
 		excluded := r.URL.Query()["exclude"]
@@ -60,7 +60,7 @@ func (g *Gateway) addChecks(path string, all ...check) {
 	}
 }
 
-// checkTimeout bounds checks, together and each by itself.
+// checkTimeout bounds the checks of a request, together.
 const checkTimeout = 5 * time.Second
 
 func runChecks(w http.ResponseWriter, r *http.Request, checks []check) {
@@ -88,17 +88,17 @@ func runChecks(w http.ResponseWriter, r *http.Request, checks []check) {
 	_, _ = fmt.Fprint(w, "ok\n")
 }
 
-// read fails unless a read got through within sharedFor: of etcd, or of this node.
+// read fails unless a read succeeded within sharedFor: of etcd, or of this node.
 func (g *Gateway) read(ctx context.Context, serializable bool) error {
 	_, err := g.reads[serializable].get(ctx)
 	return err
 }
 
-// statusTimeout is how long etcd's status is waited for, which a member has in memory: without an answer,
-// the last one counts.
+// statusTimeout bounds the wait for etcd's status, which a member has in memory. After it, the last status
+// counts.
 const statusTimeout = 500 * time.Millisecond
 
-// member returns the last status of a member of etcd. It fails if there was none.
+// member returns the last status of an etcd member. It fails if there was none.
 func (g *Gateway) member(ctx context.Context) (*etcdserverpb.StatusResponse, error) {
 	s, err := g.status.get(ctx)
 	if s != nil {
@@ -107,8 +107,7 @@ func (g *Gateway) member(ctx context.Context) (*etcdserverpb.StatusResponse, err
 	return nil, err
 }
 
-// raised reports whether etcd's status has an alarm. (To list alarms, etcd's
-// members would have to agree.)
+// raised reports whether etcd's status has an alarm. (Listing the alarms needs a quorum of etcd.)
 func raised(s *etcdserverpb.StatusResponse, kind etcdserverpb.AlarmType) bool {
 	return slices.ContainsFunc(s.GetErrors(), func(e string) bool { return strings.Contains(e, "alarm:"+kind.String()) })
 }
@@ -129,7 +128,7 @@ func (g *Gateway) learner(ctx context.Context) error {
 	return err
 }
 
-// version says which etcd is behind the cache, as etcd does: to anyone.
+// version returns the version of etcd, to any caller, as etcd does.
 func (g *Gateway) version(w http.ResponseWriter, r *http.Request) {
 	s, err := g.member(r.Context())
 	if err != nil {
@@ -147,8 +146,8 @@ func (g *Gateway) version(w http.ResponseWriter, r *http.Request) {
 	}{s.GetVersion(), cluster, s.GetStorageVersion()})
 }
 
-// health reports whether etcd has no alarm but those that the parameter exclude names, and a read
-// gets through: of etcd, or with serializable=true of this node.
+// health reports whether a read succeeds, of etcd or with serializable=true of this node, and etcd has no alarm
+// except those named by the parameter exclude.
 func (g *Gateway) health(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
 	defer cancel()

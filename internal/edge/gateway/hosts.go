@@ -10,18 +10,18 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// hosts are the names that the Host header of a request without TLS may have, *.example.org
-// for all of a domain, and * for any. Addresses and localhost are always allowed: no
-// name that an attacker controls leads to them. Without a list, any name is allowed but
-// at loopback, where only programs of the same machine, browsers among them, connect.
+// hosts are the names allowed in the Host header of a request without TLS: *.example.org for all of a domain, *
+// for any. Addresses and localhost are always allowed, because no attacker controls their resolution. Without a
+// list, any name is allowed except on loopback connections, which come only from programs of the same machine,
+// such as browsers.
 type hosts []string
 
-// allow reports whether a request names a host that it may. A page in a browser whose
-// name is made to lead to a node (DNS rebinding) names its own.
+// allow reports whether the host name of a request is allowed. In a DNS rebinding attack, a page resolves its
+// own name to a node, and the browser sends this name.
 func (h hosts) allow(r *http.Request) bool {
 	at, ok := peer.FromContext(r.Context())
 	if ok && at.AuthInfo != nil && at.AuthInfo.AuthType() == "tls" {
-		return true // its certificate has been checked
+		return true // the client has checked the certificate
 	}
 	name := strings.TrimSuffix(strings.ToLower(hostOf(r.Host)), ".")
 	if _, err := netip.ParseAddr(name); err == nil || name == "localhost" || strings.HasSuffix(name, ".localhost") {
@@ -52,5 +52,5 @@ func hostOf(hostport string) string {
 }
 
 func unknownHost(host string) string {
-	return fmt.Sprintf("this node does not accept the host name %q without TLS: use TLS or an address, or name it with --json-hosts (this keeps pages in browsers from reaching the node under a name of theirs)", hostOf(host))
+	return fmt.Sprintf("this node does not accept the host name %q without TLS: use TLS or an address, or name it with --json-hosts (this protects the node from DNS rebinding by pages in browsers)", hostOf(host))
 }

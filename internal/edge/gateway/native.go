@@ -19,12 +19,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// The native API for programs without gRPC: GET /v1/watch sends events (events.go), and GET
-// /v1/keys lists. Both are calls of the native service in this process, admitted as those
-// of etcd's JSON API are.
+// The native API for programs without gRPC: GET /v1/watch sends events (events.go), and GET /v1/keys lists
+// keys. Both are calls of the native service in this process, admitted like those of etcd's JSON API.
 
-// native returns the handler of a path of the native API, and the method that it calls; nil:
-// it is no such path.
+// native returns the handler of a path of the native API, and the method that it calls; nil: the path is not
+// part of it.
 func (g *Gateway) native(path string) (*method, func(http.ResponseWriter, *http.Request, *exchange)) {
 	switch path {
 	case "/v1/watch":
@@ -59,7 +58,7 @@ func (g *Gateway) serveNative(w http.ResponseWriter, r *http.Request, m *method,
 	answer(w, r.WithContext(x.in(ctx)), x)
 }
 
-// query is the parameters of a request. Its methods note the first that is wrong.
+// query is the parameters of a request. Its methods record the first error.
 type query struct {
 	values url.Values
 	err    error
@@ -94,7 +93,7 @@ func (q *query) number(name string) int64 {
 	}
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil || n <= 0 {
-		q.wrong(name, fmt.Sprintf("%q is no number above 0", v))
+		q.wrong(name, fmt.Sprintf("%q is not a number above 0", v))
 	}
 	return n
 }
@@ -106,19 +105,19 @@ func (q *query) duration(name string) *durationpb.Duration {
 	}
 	d, err := time.ParseDuration(v)
 	if err != nil {
-		q.wrong(name, fmt.Sprintf("%q is no duration, such as 500ms", v))
+		q.wrong(name, fmt.Sprintf("%q is not a duration, such as 500ms", v))
 	}
 	return durationpb.New(d)
 }
 
-// keys returns the range that prefix, or key and perhaps range_end, name.
+// keys returns the range given by prefix, or by key and the optional range_end.
 func (q *query) keys() (key, end []byte) {
 	prefix, one := q.values.Get("prefix"), q.values.Get("key")
 	switch {
 	case q.values.Has("prefix") == q.values.Has("key"):
 		q.wrong("prefix", "name a prefix or a key")
 	case q.values.Has("prefix") && q.values.Has("range_end"):
-		q.wrong("range_end", "goes with key, not with prefix")
+		q.wrong("range_end", "use it with key, not with prefix")
 	case q.values.Has("prefix"):
 		r := kv.Prefix(prefix)
 		return r.Etcd()
@@ -128,7 +127,7 @@ func (q *query) keys() (key, end []byte) {
 	return []byte(one), nil
 }
 
-// listKeys writes the keys of a range as they arrive. A list that breaks ends the connection.
+// listKeys writes the keys of a range as they arrive. If the list fails midway, it aborts the connection.
 func (g *Gateway) listKeys(w http.ResponseWriter, r *http.Request, x *exchange) {
 	q := &query{values: r.URL.Query()}
 	request := q.list()
@@ -158,7 +157,7 @@ func (g *Gateway) listKeys(w http.ResponseWriter, r *http.Request, x *exchange) 
 		for _, one := range m.GetKvs() {
 			b, wrong := json.Marshal(keyValueOf(one, !request.GetKeysOnly()))
 			if _, err = fmt.Fprintf(w, "%s%s", between, b); err != nil || wrong != nil {
-				panic(http.ErrAbortHandler) // the client has gone
+				panic(http.ErrAbortHandler) // the client has left
 			}
 			between = ",\n"
 		}
@@ -172,7 +171,7 @@ func (g *Gateway) listKeys(w http.ResponseWriter, r *http.Request, x *exchange) 
 	panic(http.ErrAbortHandler) // the list was not written completely
 }
 
-// list returns the request of a list.
+// list returns the list request.
 func (q *query) list() *shardwatchv1.ListRequest {
 	out := &shardwatchv1.ListRequest{Limit: q.number("limit"), Revision: q.number("revision"), KeysOnly: q.flag("keys_only")}
 	out.Key, out.RangeEnd = q.keys()
@@ -181,7 +180,7 @@ func (q *query) list() *shardwatchv1.ListRequest {
 	}
 	page, err := base64.RawURLEncoding.DecodeString(q.values.Get("page"))
 	if out.PageToken = page; err != nil {
-		q.wrong("page", "it is no next_page of a list")
+		q.wrong("page", "not the next_page of a list")
 	}
 	return out
 }

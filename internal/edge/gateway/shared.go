@@ -8,14 +8,14 @@ import (
 // sharedFor is how long the answer to a probe is shared.
 const sharedFor = time.Second
 
-// shared is a question of probes. Anyone may send these, as often as connections allow: those that
-// come within sharedFor share the answer, and there is one attempt at a time.
+// shared is the answer to a health probe. Anyone may send probes, as often as connections allow: those within
+// sharedFor share one answer, and there is one attempt at a time.
 type shared[T any] struct {
 	ask     func(context.Context) (T, error)
 	life    context.Context //nolint:containedctx // of the gateway
 	timeout time.Duration   // of an attempt
 
-	turn chan struct{} // held by the one that asks, and owns the fields below
+	turn chan struct{} // held by the asking probe, which owns the fields below
 	at   time.Time     // when the last attempt ended
 	last T             // of the last attempt that succeeded
 	err  error         // of the last attempt
@@ -25,7 +25,7 @@ func newShared[T any](life context.Context, timeout time.Duration, ask func(cont
 	return &shared[T]{ask: ask, life: life, timeout: timeout, turn: make(chan struct{}, 1)}
 }
 
-// get returns the last answer. With an error, that is older than sharedFor, or the zero T if there was
+// get returns the last answer. If err is not nil, the answer is older than sharedFor, or zero if there was
 // none.
 func (s *shared[T]) get(ctx context.Context) (last T, err error) {
 	select {
@@ -35,7 +35,7 @@ func (s *shared[T]) get(ctx context.Context) (last T, err error) {
 	}
 	defer func() { <-s.turn }()
 	if s.at.IsZero() || time.Since(s.at) >= sharedFor {
-		// Not with ctx: clients that leave at once would begin one attempt after the other.
+		// Not with ctx: clients that leave at once would start one attempt after the other.
 		asking, cancel := context.WithTimeout(s.life, s.timeout)
 		defer cancel()
 		answer, err := s.ask(asking)

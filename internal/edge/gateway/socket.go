@@ -11,18 +11,17 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// A WebSocket carries one call, as at etcd (grpc-websocket-proxy): each message of the
-// client's is one of the request, and each of the node's one of the answer, which looks
-// as in HTTP. Browsers cannot set headers of a WebSocket, so that a token may come as the
-// subprotocol "Bearer, TOKEN" or in the cookie "token".
+// A WebSocket carries one call, as in etcd (grpc-websocket-proxy): each message of the client is one of the
+// request, and each message of the node is one of the answer, in the same format as over HTTP. Browsers cannot
+// set headers of a WebSocket, so a token may come as the subprotocol "Bearer, TOKEN" or in the cookie "token".
 
 // isSocket reports whether a request opens a WebSocket.
 func isSocket(r *http.Request) bool { return websocket.IsWebSocketUpgrade(r) }
 
-// bearer is the subprotocol that a token follows.
+// bearer is the subprotocol that precedes a token.
 const bearer = "Bearer"
 
-// fromSocket returns the request of a WebSocket as that of the call.
+// fromSocket turns the request of a WebSocket into that of the call.
 func fromSocket(r *http.Request) *http.Request {
 	r = r.Clone(r.Context())
 	r.Method = http.MethodPost
@@ -48,7 +47,7 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request, m *method,
 	defer g.open.Done()
 	upgrade := websocket.Upgrader{
 		ReadBufferSize: socketBuffer, WriteBufferSize: sendBuffer, WriteBufferPool: &g.sending,
-		CheckOrigin: func(*http.Request) bool { return true }, // it has been checked
+		CheckOrigin: func(*http.Request) bool { return true }, // checked by ServeHTTP
 		Error:       func(w http.ResponseWriter, _ *http.Request, code int, why error) { http.Error(w, why.Error(), code) },
 	}
 	var header http.Header
@@ -58,7 +57,7 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request, m *method,
 	r.Method = http.MethodGet
 	conn, err := upgrade.Upgrade(w, r, header)
 	if err != nil {
-		return // the client has been told
+		return // Upgrade has sent the error
 	}
 	r.Method = http.MethodPost
 	conn.SetReadLimit(int64(m.limit))
@@ -72,19 +71,19 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request, m *method,
 	reading := make(chan struct{})
 	go func() {
 		defer close(reading)
-		defer end() // the client has gone
+		defer end() // the client has left
 		_ = write.CloseWithError(receive(conn, write, m.many))
 	}()
 	out := &socketWriter{conn: conn, header: make(http.Header)}
 	g.mux.ServeHTTP(&answerWriter{ResponseWriter: out, x: b.x, g: g}, r)
-	_ = out.end() // of a client that has gone
+	_ = out.end() // fails if the client has left
 	_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
 	_ = conn.Close()
 	_ = messages.Close()
 	<-reading
 }
 
-// receive passes on the messages of a client until it goes, or only the first.
+// receive forwards the messages of a client until it leaves, or only the first unless many.
 func receive(conn *websocket.Conn, to *io.PipeWriter, many bool) error {
 	buffer := make([]byte, socketBuffer)
 	for sent := false; ; sent = true {
@@ -93,7 +92,7 @@ func receive(conn *websocket.Conn, to *io.PipeWriter, many bool) error {
 			return io.EOF
 		}
 		if sent && !many {
-			continue // there is no other request
+			continue // the call takes one request message
 		}
 		if _, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{m}, buffer); err != nil {
 			return err
@@ -107,18 +106,18 @@ func receive(conn *websocket.Conn, to *io.PipeWriter, many bool) error {
 	}
 }
 
-// socketWriter sends written data as messages. Each line is a message, and so are the last
-// bytes without an end of a line.
+// socketWriter sends the written data as messages, one per line. A last line without a newline is a message,
+// too.
 type socketWriter struct {
 	conn    *websocket.Conn
 	header  http.Header
-	message io.WriteCloser // nil: none has begun
+	message io.WriteCloser // nil: no message is open
 }
 
 // Header implements http.ResponseWriter. A WebSocket has none.
 func (w *socketWriter) Header() http.Header { return w.header }
 
-// WriteHeader implements http.ResponseWriter. The message says what it says.
+// WriteHeader implements http.ResponseWriter. The message itself reports errors.
 func (w *socketWriter) WriteHeader(int) {}
 
 // Flush implements http.Flusher.
@@ -143,7 +142,7 @@ func (w *socketWriter) Write(p []byte) (n int, err error) {
 	return len(p), err
 }
 
-// end ends the message, if one has begun.
+// end ends the open message, if any.
 func (w *socketWriter) end() error {
 	m := w.message
 	if m == nil {

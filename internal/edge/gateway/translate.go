@@ -16,9 +16,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// form is how messages of a type are written as JSON.
+// form describes how messages of a type are written as JSON.
 type form struct {
-	fields []formField // by number; those without a name are not known
+	fields []formField // by number; unknown fields have no name
 }
 
 type formField struct {
@@ -29,8 +29,8 @@ type formField struct {
 	form *form // of a message
 }
 
-// formOf returns the form of a type. Its numbers must be below 64, its lists those of
-// messages: an answer of etcd's has no others.
+// formOf returns the form of a type. Field numbers must be below 64, and lists must be of messages: etcd's
+// answers have no others.
 func formOf(d protoreflect.MessageDescriptor) *form {
 	f := new(form)
 	for i := range d.Fields().Len() {
@@ -51,8 +51,8 @@ func formOf(d protoreflect.MessageDescriptor) *form {
 	return f
 }
 
-// translator writes a message in its wire form as JSON, as it reads it: it holds no value
-// whole. To decode a message and encode it takes twenty times as long.
+// translator translates a message from its wire form to JSON as it reads it, and never holds a whole value. To
+// decode the message and encode it takes twenty times as long.
 type translator struct {
 	in   *bufio.Reader // has all of the message
 	left int           // bytes of the message that is being read
@@ -61,19 +61,17 @@ type translator struct {
 	err  error // of reading and writing
 }
 
-// Bounds of what a translator holds, in bytes: JSON that is not written, and the part of a
-// value that is encoded at a time, which is divisible by three: base64 has no padding in
-// the middle.
+// Bounds of a translator's buffers, in bytes: JSON not yet written, and the part of a value that is encoded at
+// a time. The latter is divisible by three, because base64 must not have padding in the middle.
 const (
 	translatorBytes = 32 << 10
 	valuePart       = 3 << 10
 )
 
-// translators keeps translators without their buffers of JSON when these are large.
+// translators pools translators, without JSON buffers that have become large.
 type translators struct{ pool sync.Pool }
 
-// translate writes a message of a form to a writer. Fields come in the order in which they
-// are encoded.
+// translate writes a message of a form as JSON. Its fields keep the order of their encoding.
 func (t *translators) translate(to io.Writer, f *form, message mem.BufferSlice, prefix, suffix string) error {
 	w, ok := t.pool.Get().(*translator)
 	if !ok {
@@ -98,13 +96,13 @@ func (t *translators) translate(to io.Writer, f *form, message mem.BufferSlice, 
 	return nil
 }
 
-// errTwice is for a field before the items of a list and after them, or one that comes
-// twice. Its JSON would be there twice; neither etcd nor this node encodes messages so.
-var errTwice = errors.New("a field comes twice")
+// errTwice reports a field that occurs twice, or both before and after the items of a list. Its JSON key would
+// occur twice. Neither etcd nor this node encodes messages so.
+var errTwice = errors.New("a field occurs twice")
 
-// message writes a message that takes all that is left.
+// message writes a message that takes all bytes left.
 func (w *translator) message(f *form) {
-	var seen uint64 // numbers, as bits
+	var seen uint64 // bit set of field numbers
 	list := -1      // the number of the list that is open
 	w.json = append(w.json, '{')
 	for first := true; w.left > 0 && w.err == nil; {
@@ -128,7 +126,7 @@ func (w *translator) message(f *form) {
 			w.value(field, value, int(size))
 		case seen&(1<<number) != 0:
 			w.err = errTwice
-		case field.form == nil && value == 0 && size == 0: // JSON has no defaults
+		case field.form == nil && value == 0 && size == 0: // JSON omits default values
 			seen |= 1 << number
 		default:
 			seen |= 1 << number
@@ -152,7 +150,7 @@ func (w *translator) message(f *form) {
 	w.json = append(w.json, '}')
 }
 
-// wire returns how the field's values are encoded.
+// wire returns the wire type of the field's values.
 func (f *formField) wire() protowire.Type {
 	switch f.kind {
 	case protoreflect.MessageKind, protoreflect.BytesKind, protoreflect.StringKind:
@@ -162,7 +160,7 @@ func (f *formField) wire() protowire.Type {
 	}
 }
 
-// value writes a value: a number, or size bytes that are to be read.
+// value writes a value: a number, or the next size bytes.
 func (w *translator) value(f *formField, number uint64, size int) {
 	switch f.kind {
 	case protoreflect.MessageKind:
@@ -198,7 +196,7 @@ func (w *translator) value(f *formField, number uint64, size int) {
 	w.flush(translatorBytes)
 }
 
-// flush writes the JSON if it is more than so many bytes.
+// flush writes the JSON if it has more than most bytes.
 func (w *translator) flush(most int) {
 	if w.err == nil && len(w.json) > most {
 		_, w.err = w.out.Write(w.json)
@@ -206,7 +204,7 @@ func (w *translator) flush(most int) {
 	}
 }
 
-// read calls f with the next bytes, part by part.
+// read calls f with the next size bytes, part by part.
 func (w *translator) read(size int, f func([]byte)) {
 	for size > 0 && w.err == nil {
 		var p []byte
@@ -215,7 +213,7 @@ func (w *translator) read(size int, f func([]byte)) {
 			return
 		}
 		f(p)
-		_, _ = w.in.Discard(n) // it is there
+		_, _ = w.in.Discard(n) // Peek has buffered it
 		size -= n
 		w.left -= n
 		w.flush(translatorBytes)
@@ -231,7 +229,7 @@ func (w *translator) ReadByte() (byte, error) {
 	return w.in.ReadByte()
 }
 
-// varint reads a number.
+// varint reads a varint.
 func (w *translator) varint() uint64 {
 	n, err := binary.ReadUvarint(w)
 	if err != nil && w.err == nil {
@@ -240,7 +238,7 @@ func (w *translator) varint() uint64 {
 	return n
 }
 
-// skip reads a value that is not known.
+// skip skips the value of an unknown field.
 func (w *translator) skip(kind protowire.Type) {
 	size := 0
 	switch kind {

@@ -8,15 +8,15 @@ import (
 // tcpNotSentLowat is TCP_NOTSENT_LOWAT of linux/tcp.h, which package syscall does not have.
 const tcpNotSentLowat = 25
 
-// boundUnsent has writes to a connection wait while the kernel has unsentMost bytes of it that
-// were not sent. Bytes that were sent and are not acknowledged do not count, so that a fast
-// client far away is as fast as before. A connection that is not the kernel's is left alone.
+// boundUnsent makes writes to a connection block while the kernel holds unsentMost unsent bytes of it. Bytes
+// sent but not acknowledged do not count, so a fast client far away is as fast as before. Connections without a
+// socket of the kernel are left alone.
 func boundUnsent(c net.Conn) {
 	for c != nil {
 		if own, ok := c.(syscall.Conn); ok {
 			raw, err := own.SyscallConn()
 			if err == nil {
-				_ = raw.Control(func(fd uintptr) { // of a closed one: the next write fails
+				_ = raw.Control(func(fd uintptr) { // if closed, the next write fails
 					_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpNotSentLowat, unsentMost)
 				})
 			}

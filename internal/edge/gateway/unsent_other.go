@@ -4,5 +4,5 @@ package gateway
 
 import "net"
 
-// boundUnsent leaves the bound to the system.
+// boundUnsent does nothing: the system's default applies.
 func boundUnsent(net.Conn) {}
