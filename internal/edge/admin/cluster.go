@@ -81,7 +81,7 @@ func (s *adminService) ClusterStatus(ctx context.Context, r *shardwatchv1.Cluste
 	}
 	_ = g.Wait() // each failure is reported with its member
 	for _, m := range out.GetMembers() {
-		if self := m.GetStatus().GetSelf(); self != nil { // a node that does not vote does not know the voters
+		if self := m.GetStatus().GetSelf(); self != nil { // only voters know the voters and the leader
 			m.Member.Voter, m.Member.Leader = self.GetVoter(), self.GetLeader()
 		}
 	}

@@ -11,13 +11,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// maxMapRanges bounds the ranges of a request for the map.
+// maxMapRanges bounds the ranges of a WatchShardMap request.
 const maxMapRanges = 1024
 
 // keyRanges are ranges of keys, in order and disjoint.
 type keyRanges []kv.Range
 
-// newKeyRanges reads the ranges of a request. field names them in errors.
+// newKeyRanges merges the ranges of a request. field names them in errors.
 func newKeyRanges(field string, asked []*shardwatchv1.KeyRange) (keyRanges, error) {
 	if n := len(asked); n > maxMapRanges {
 		return nil, &kv.InvalidError{Field: field, Reason: fmt.Sprintf("%d ranges; at most %d, or none to follow all shards", n, maxMapRanges)}

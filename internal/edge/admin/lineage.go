@@ -40,7 +40,7 @@ func (s *adminService) bumpLineage(ctx context.Context, r *shardwatchv1.BumpLine
 	if id := r.GetEtcdClusterId(); id != "" {
 		var err error
 		if accept, err = strconv.ParseUint(id, 16, 64); err != nil || accept == 0 {
-			return 0, &kv.InvalidError{Field: "etcd_cluster_id", Reason: fmt.Sprintf("%q is no ID as etcdctl prints it, in hex", id)}
+			return 0, &kv.InvalidError{Field: "etcd_cluster_id", Reason: fmt.Sprintf("%q is not a cluster ID as etcdctl prints it, in hex", id)}
 		}
 	}
 	who, err := s.mayAdminister(ctx)

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Bounds of a part of a listing of watches.
+// Bounds of a ListWatchers message.
 const (
 	watchersPart      = 1000
 	watchersPartBytes = 256 << 10
@@ -69,7 +69,7 @@ func (s *adminService) listWatchers(r *shardwatchv1.ListWatchersRequest, out grp
 			}
 		}
 	}
-	return send() // also reports that there are none
+	return send() // also if there are none
 }
 
 func watcherMessage(api shardwatchv1.WatcherAPI, w watchstats.Watcher, f watchstats.Figures) *shardwatchv1.WatcherStatus {

@@ -17,8 +17,8 @@ import (
 
 // Bounds of ChangePlacement.
 const (
-	maxRequestID = 128 // bytes: voters remember it
-	maxOrders    = 64  // that are followed at a time
+	maxRequestID = 128 // bytes; the voters store it
+	maxOrders    = 64  // followed at a time
 )
 
 // ChangePlacement implements shardwatchv1.AdminServiceServer.
@@ -87,9 +87,8 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 	return err
 }
 
-// mayAdminister returns the caller of ctx, for logs. While etcd's authentication
-// is on, operators need etcd's root role: the right to read or write keys does not include
-// changes of the cluster.
+// mayAdminister returns the caller's name, for logs. While etcd's authentication is on, operators need etcd's
+// root role: the right to read or write keys does not include changes of the cluster.
 func (s *adminService) mayAdminister(ctx context.Context) (who string, err error) {
 	caller, err := s.srv.cfg.Callers.Access.Caller(ctx)
 	if err != nil {

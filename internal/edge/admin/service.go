@@ -18,13 +18,12 @@ import (
 
 // Node is the service's view of the node. All methods may be called from any goroutine.
 type Node interface {
-	// Map returns the shard map; nil while it is not known.
+	// Map returns the shard map; nil if unknown.
 	Map() *shard.Map
-	// MapSince returns the shard map, and the delta from a version of that cluster's map; nil: the
-	// delta is too large, or this node does not have it.
+	// MapSince returns the shard map, and the delta from a version of that cluster's map; nil: the delta is too
+	// large, or unknown to this node.
 	MapSince(cluster string, version uint64) (*shard.Map, *shard.Delta)
-	// Changes returns a channel that is closed at the next change of map or
-	// members.
+	// Changes returns a channel that is closed at the next change of the map or the members.
 	Changes() <-chan struct{}
 	// Members returns gossip's view of the members, ordered by name.
 	Members() []*shardwatchv1.Member
@@ -34,17 +33,16 @@ type Node interface {
 
 // Lineage begins new lineages.
 type Lineage interface {
-	// BumpLineage begins a new lineage because an operator says so, and returns
-	// it. It fails with a *kv.LineageError when ended is not the present one, and
-	// with a *kv.InvalidError when etcd is of another cluster than before which
-	// accept does not name (0: none).
+	// BumpLineage begins a new lineage on an operator's request, and returns it. It fails with a
+	// *kv.LineageError if ended is not the current lineage, and with a *kv.InvalidError if etcd's cluster ID
+	// has changed and is not accept (0: none).
 	BumpLineage(ctx context.Context, ended uint64, reason string, accept uint64) (lineage uint64, err error)
 }
 
 // Verifier compares the copies of shards.
 type Verifier interface {
-	// Verify compares all copies of the given shards (none: of all shards) and calls tell
-	// with the result of each. It fails with a *kv.InvalidError for an unknown shard ID.
+	// Verify compares all copies of the given shards (none: of all shards) and calls tell with each result. It
+	// fails with a *kv.InvalidError for an unknown shard ID.
 	Verify(ctx context.Context, ids []shard.ID, etcd bool, tell func(*shardwatchv1.VerifyResponse) error) error
 }
 
@@ -56,8 +54,8 @@ type Operator interface {
 	// *kv.UnavailableError, with the error of planned or progress, and when ctx ends. An
 	// accepted change continues after such an error.
 	ChangeMap(ctx context.Context, o mapchange.Order, planned func(*mapchange.Plan) error, progress func(*mapchange.Progress) error) error
-	// RecoverVoters plans a recovery of the voters and, except in a dry run, carries it
-	// out: version is that of the map with which the single voter begins. It fails with a *mapchange.RefusedError or a *kv.UnavailableError.
+	// RecoverVoters plans a recovery of the voters and, except in a dry run, carries it out: version is the
+	// first map version of the single voter. It fails with a *mapchange.RefusedError or a *kv.UnavailableError.
 	RecoverVoters(ctx context.Context, o mapchange.RecoverOrder) (plan *mapchange.Recovery, version uint64, err error)
 }
 
@@ -70,38 +68,37 @@ type Config struct {
 	Callers *callers.Checker
 	// Verifier compares copies; nil: Verify is not available.
 	Verifier Verifier
-	// Lineage begins new lineages; nil: none can be begun.
+	// Lineage begins new lineages; nil: not available.
 	Lineage Lineage
-	// Operator changes the shard map; nil: it cannot be changed.
+	// Operator changes the shard map; nil: not available.
 	Operator Operator
 	// Trace returns the trace of a revision; nil: not recorded.
 	Trace *revtrace.Trace
 	// Watchers returns the open watches of clients, and Figures the current statistics of one.
 	Watchers func() iter.Seq2[shardwatchv1.WatcherAPI, watchstats.Watcher]
 	Figures  func() func(*watchstats.Watch) watchstats.Figures
-	// Stopping is closed when the node drains, Left when it has sent all watches
-	// elsewhere. GoOn returns a channel that is closed when an operator has had all
-	// watches of that time sent elsewhere.
+	// Stopping is closed when the node drains, Left when it has moved all watches to other nodes. GoOn returns
+	// a channel that is closed once an operator has had all current watches moved to other nodes.
 	Stopping, Left <-chan struct{}
 	GoOn           func() <-chan struct{}
 	Self           shard.NodeID
 	Logger         *slog.Logger
 }
 
-// Service serves operators, and followers of the shard map. Create it with New.
+// Service serves operators and followers of the shard map. Create it with New.
 type Service struct {
 	cfg        Config
 	mapParts   mapParts   // for clients that follow
 	memberFeed memberFeed // for clients that follow
 
-	orders   atomic.Int64 // of operators, that are followed
-	verifies atomic.Int64 // running calls of Verify
+	orders   atomic.Int64 // shard map changes followed for operators
+	verifies atomic.Int64 // running Verify calls
 }
 
 // New returns a service.
 func New(cfg Config) *Service { return &Service{cfg: cfg} }
 
-// Register registers the services of the two ports.
+// Register registers the services on the ports for clients and peers.
 func (s *Service) Register(clients, peers grpc.ServiceRegistrar) {
 	shardwatchv1.RegisterAdminServiceServer(clients, &adminService{srv: s})
 	shardwatchv1.RegisterClusterServiceServer(clients, &clusterService{srv: s, callers: s.cfg.Callers})

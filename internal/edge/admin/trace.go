@@ -35,7 +35,7 @@ func (s *adminService) TraceRevision(_ context.Context, r *shardwatchv1.TraceRev
 			Received: durationpb.New(h.Received.Sub(began)), Applied: durationpb.New(h.Applied.Sub(began)),
 		}
 		switch h.Source {
-		case "": // it was lost meanwhile
+		case "": // the source has been lost since
 		case replica.Etcd:
 			m.Source = shardwatchv1.ReplicaSource_REPLICA_SOURCE_ETCD
 		default:

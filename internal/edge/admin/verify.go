@@ -14,9 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// maxVerifies is the number of calls of Verify that may run at a time: they share a twentieth of a
-// CPU with the periodic comparisons, and the permits for large reads of etcd with nodes that load
-// shards.
+// maxVerifies bounds the concurrent Verify calls: they share a twentieth of a CPU with the periodic
+// comparisons, and the permits for large reads of etcd with nodes that load shards.
 const maxVerifies = 4
 
 var errNoVerifier = &kv.UnavailableError{Why: kv.NotReady, Detail: "this node compares no copies"}
@@ -26,8 +25,8 @@ func (s *adminService) Verify(r *shardwatchv1.VerifyRequest, out grpc.ServerStre
 	return wire.Status(s.verify(r, out))
 }
 
-// verify names to a caller the keys that the caller may read, and no others. To have
-// reading all of etcd needs the right to read all of it.
+// verify reports only keys that the caller may read. A comparison with etcd reads all of etcd, and needs the
+// right to.
 func (s *adminService) verify(r *shardwatchv1.VerifyRequest, out grpc.ServerStreamingServer[shardwatchv1.VerifyResponse]) error {
 	v := s.srv.cfg.Verifier
 	if v == nil {

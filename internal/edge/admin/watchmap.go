@@ -18,21 +18,18 @@ import (
 
 // Bounds of WatchShardMap.
 const (
-	// mapPace is the least time between two messages on a stream: changes that come
-	// in between are sent as one.
+	// mapPace is the minimum time between two messages on a stream: changes in between are sent as one.
 	mapPace = 200 * time.Millisecond
-	// wholeMap is the greatest number of shards of a map that is sent whole, for any
-	// ranges: it takes some 20 KB.
+	// wholeMap is the largest number of shards of a map that is always sent whole: it takes some 20 KB.
 	wholeMap = 128
-	// maxGoneMembers is how many members that are gone are remembered.
+	// maxGoneMembers bounds the remembered removals of members.
 	maxGoneMembers = 1024
 )
 
-// memberFeed numbers the changes of the members, so that each stream is sent those
-// that it has not seen.
+// memberFeed numbers the changes of the members, so that each stream is sent only changes new to it.
 type memberFeed struct {
 	mu      sync.Mutex
-	seen    <-chan struct{}        // of Node.Changes, when looked at last; guarded by mu
+	seen    <-chan struct{}        // of Node.Changes at the last take; guarded by mu
 	version uint64                 // guarded by mu
 	floor   uint64                 // removals up to it are forgotten; guarded by mu
 	members []*shardwatchv1.Member // guarded by mu; each is never changed
@@ -40,7 +37,7 @@ type memberFeed struct {
 	gone    map[string]uint64      // guarded by mu
 }
 
-// take brings the feed up to date, once for each change.
+// take updates the feed, once for each change.
 func (f *memberFeed) take(changed <-chan struct{}, members func() []*shardwatchv1.Member) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -49,7 +46,7 @@ func (f *memberFeed) take(changed <-chan struct{}, members func() []*shardwatchv
 	}
 	f.seen = changed
 	if f.at == nil {
-		// Another process, also one of this node, begins elsewhere.
+		// Other processes, also earlier ones of this node, begin with other versions.
 		f.version, f.at, f.gone = uint64(time.Now().UnixNano()), make(map[string]uint64), make(map[string]uint64)
 		f.floor = f.version
 	}
@@ -82,7 +79,7 @@ func (f *memberFeed) take(changed <-chan struct{}, members func() []*shardwatchv
 	f.members = next
 }
 
-// since puts the changes after a version into r, and reports whether there are any.
+// since adds the changes after a version to r, and reports whether there are any.
 func (f *memberFeed) since(version uint64, r *shardwatchv1.WatchShardMapResponse) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,8 +105,7 @@ func (f *memberFeed) since(version uint64, r *shardwatchv1.WatchShardMapResponse
 	return true
 }
 
-// mapParts has the newest map and its delta from the map before, encoded for clients once for all
-// streams.
+// mapParts has the newest map and its delta from the previous map, encoded once for all streams.
 type mapParts struct {
 	mu    sync.Mutex
 	of    *shard.Map             // guarded by mu
@@ -118,8 +114,8 @@ type mapParts struct {
 	part  *shardwatchv1.ShardMap // guarded by mu; never changed
 }
 
-// get returns the map, or with a delta its changed shards and their neighbours: whether a shard is
-// about to be merged depends on its neighbours.
+// get returns the map, or with a delta the changed shards and their neighbours: whether a shard is about to be
+// merged depends on its neighbours.
 func (p *mapParts) get(m *shard.Map, d *shard.Delta) *shardwatchv1.ShardMap {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,11 +145,11 @@ func (p *mapParts) get(m *shard.Map, d *shard.Delta) *shardwatchv1.ShardMap {
 type mapFollower struct {
 	srv     *Service
 	only    bool
-	ranges  keyRanges // with only: those of the shards to be sent
-	fresh   keyRanges // those of ranges of which the client has no shards
+	ranges  keyRanges // if only: the ranges of the shards to send
+	fresh   keyRanges // ranges whose shards the client does not have yet
 	cluster string
-	version uint64                 // of the map that the client has
-	seen    uint64                 // since version nothing has changed for the client up to this one
+	version uint64                 // of the client's map
+	seen    uint64                 // no change for the client between version and seen
 	head    *shardwatchv1.ShardMap // the client's map without its shards; nil: not known
 	members uint64
 }
@@ -173,7 +169,7 @@ func newMapFollower(s *Service, r *shardwatchv1.WatchShardMapRequest) (*mapFollo
 	return f, nil
 }
 
-// next returns the changes that the client does not have; nil: none.
+// next returns the changes that are new to the client; nil: none.
 func (f *mapFollower) next(changed <-chan struct{}) *shardwatchv1.WatchShardMapResponse {
 	f.srv.memberFeed.take(changed, f.srv.cfg.Node.Members)
 	out := new(shardwatchv1.WatchShardMapResponse)
@@ -187,8 +183,8 @@ func (f *mapFollower) next(changed <-chan struct{}) *shardwatchv1.WatchShardMapR
 	return nil
 }
 
-// nextMap puts the map's changes that the client does not have into out, and reports whether there
-// are any. Changes of shards that the client does not follow do not count.
+// nextMap adds the map's changes that are new to the client to out, and reports whether there are any. It
+// ignores changes of shards that the client does not follow.
 func (f *mapFollower) nextMap(out *shardwatchv1.WatchShardMapResponse) bool {
 	m, d := f.srv.cfg.Node.MapSince(f.cluster, f.seen)
 	if m == nil {
@@ -229,7 +225,7 @@ func (f *mapFollower) nextMap(out *shardwatchv1.WatchShardMapResponse) bool {
 	return true
 }
 
-// changed returns the part of a delta to m about shards that the client follows.
+// changed returns the part of a delta to m for the shards that the client follows.
 func (f *mapFollower) changed(m *shard.Map, d *shard.Delta) (shards []*shardwatchv1.Shard, removed []uint64) {
 	for _, s := range f.srv.mapParts.get(m, d).GetShards() {
 		if r, err := kv.RangeFromEtcd(s.GetKey(), s.GetRangeEnd()); err == nil && f.ranges.want(r) {
@@ -244,8 +240,7 @@ func (f *mapFollower) changed(m *shard.Map, d *shard.Delta) (shards []*shardwatc
 	return shards, removed
 }
 
-// addFresh adds the shards of m that the client does not have yet to a message that
-// may have some of them.
+// addFresh adds the shards of m in fresh ranges to a message, except those that it has.
 func (f *mapFollower) addFresh(m *shard.Map, to *shardwatchv1.ShardMap) {
 	has := make(map[uint64]bool, len(to.GetShards()))
 	for _, s := range to.GetShards() {
@@ -255,7 +250,7 @@ func (f *mapFollower) addFresh(m *shard.Map, to *shardwatchv1.ShardMap) {
 	to.Shards = append(to.Shards, wire.MapPart(m, func(i int) bool { return wanted(i) && !has[uint64(m.Shards[i].ID)] }).GetShards()...)
 }
 
-// sameHead reports whether two maps say the same beside their shards and versions.
+// sameHead reports whether two maps differ at most in their shards and versions.
 func sameHead(a, b *shardwatchv1.ShardMap) bool {
 	return a != nil && a.GetLineage() == b.GetLineage() && a.GetReplicas() == b.GetReplicas() &&
 		slices.Equal(a.GetDrained(), b.GetDrained()) && proto.Equal(a.GetOrigin(), b.GetOrigin())
@@ -277,7 +272,7 @@ func (s *clusterService) WatchShardMap(r *shardwatchv1.WatchShardMapRequest, out
 	}
 	goOn := s.srv.cfg.GoOn()
 	for first := true; ; first = false {
-		changed, policyChanged := s.srv.cfg.Node.Changes(), s.callers.Access.Changed() // before the values: nothing is missed
+		changed, policyChanged := s.srv.cfg.Node.Changes(), s.callers.Access.Changed() // before reading the values, to miss no change
 		if err := caller.Known(out.Context()); err != nil {
 			return wire.Status(err)
 		}
@@ -288,7 +283,7 @@ func (s *clusterService) WatchShardMap(r *shardwatchv1.WatchShardMapRequest, out
 		var pace <-chan time.Time
 		m := f.next(changed)
 		if m == nil && first {
-			m = new(shardwatchv1.WatchShardMapResponse) // the client has all: it must know
+			m = new(shardwatchv1.WatchShardMapResponse) // confirms that the client's map is current
 		}
 		if m != nil {
 			if err := out.Send(m); err != nil {
@@ -311,13 +306,13 @@ func (s *clusterService) WatchShardMap(r *shardwatchv1.WatchShardMapRequest, out
 	}
 }
 
-// looksOn fails when the caller, which followed the map as a user of etcd, may not see it
-// any more. changed is closed when that may have changed; nil: it does not.
+// looksOn fails if the caller, which follows the map as an etcd user, may not read it any more. changed is
+// closed when that may have changed; nil: it cannot change.
 func (s *clusterService) looksOn(caller *authz.Caller, user string) (changed <-chan struct{}, err error) {
 	if s.callers.Guard == nil || caller.Named() {
 		return changed, nil
 	}
-	changed = s.callers.Guard.Changed() // before the guard is asked: nothing is missed
+	changed = s.callers.Guard.Changed() // before asking the guard, to miss no change
 	if err = s.callers.Guard.MayLook(user); wire.IsUnavailable(err) {
 		err = nil
 	}

@@ -39,8 +39,8 @@ func TestBumpLineage(t *testing.T) {
 		{"no lineage", &pb.BumpLineageRequest{Reason: "r"}, "lineage: name the lineage"},
 		{"no reason", &pb.BumpLineageRequest{Lineage: 1}, "reason: give a reason"},
 		{"a long reason", &pb.BumpLineageRequest{Lineage: 1, Reason: strings.Repeat("r", 1025)}, "at most 1024 bytes"},
-		{"no ID", &pb.BumpLineageRequest{Lineage: 1, Reason: "r", EtcdClusterId: "xyz"}, `"xyz" is no ID`},
-		{"the ID of no cluster", &pb.BumpLineageRequest{Lineage: 1, Reason: "r", EtcdClusterId: "0"}, `"0" is no ID`},
+		{"no ID", &pb.BumpLineageRequest{Lineage: 1, Reason: "r", EtcdClusterId: "xyz"}, `"xyz" is not a cluster ID`},
+		{"the ID of no cluster", &pb.BumpLineageRequest{Lineage: 1, Reason: "r", EtcdClusterId: "0"}, `"0" is not a cluster ID`},
 		{"another lineage", &pb.BumpLineageRequest{Lineage: 7, Reason: "r"}, "belongs to lineage 7"},
 	} {
 		if _, err := admin.BumpLineage(t.Context(), c.r); err == nil || !strings.Contains(wire.Error(err).Error(), c.want) {
