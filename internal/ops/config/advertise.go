@@ -7,19 +7,17 @@ import (
 	"net/netip"
 )
 
-// Advertised are the addresses under which others reach a node, host:port.
+// Advertised are the addresses, host:port, at which others reach a node.
 type Advertised struct {
 	Client, Peer, Raft, Gossip, HTTP string
 }
 
-// Advertised returns the addresses to announce to others. The host of the clients' address is
-// AdvertiseClients when that is set. Else the host of an address is Advertise, else the host that the listener is bound to, else
-// the best of local's, which are the machine's own addresses: a private one
-// before a public one, IPv4 before IPv6. c is valid. LocalAddresses is local outside of tests;
-// it is only called if it is needed.
+// Advertised returns the addresses to announce to others. The host of an address is, in this order:
+// AdvertiseClients, for the clients' address; Advertise; the host of the listener; the best of local's, which
+// are the machine's own addresses: a private one before a public one, IPv4 before IPv6. c is valid. local is
+// LocalAddresses, except in tests; it is only called if needed.
 //
-// It fails when a listener is bound to all addresses and local has none that
-// others could reach.
+// It fails if a listener is bound to all addresses and local has none that others can reach.
 func (c Config) Advertised(local func() ([]netip.Addr, error)) (Advertised, error) {
 	var out [5]string
 	for i, l := range c.listeners() {
@@ -39,7 +37,7 @@ func (c Config) Advertised(local func() ([]netip.Addr, error)) (Advertised, erro
 			}
 			ip, ok := reachable(own)
 			if !ok {
-				return Advertised{}, errors.New("--advertise: found no address of this machine that others could reach; name one, or listen on a certain address")
+				return Advertised{}, errors.New("--advertise: found no address of this machine that others can reach; name one, or listen on a specific address")
 			}
 			host = ip.String()
 		}
@@ -48,8 +46,8 @@ func (c Config) Advertised(local func() ([]netip.Addr, error)) (Advertised, erro
 	return Advertised{Client: out[0], Peer: out[1], Raft: out[2], Gossip: out[3], HTTP: out[4]}, nil
 }
 
-// Joins returns Join as host:port. Where no port is given it is our own of gossip:
-// nodes are usually alike. c is valid.
+// Joins returns Join as host:port. The default port is the node's own gossip port: nodes are usually alike. c
+// is valid.
 func (c Config) Joins() []string {
 	_, port, _ := net.SplitHostPort(c.Listen.Gossip)
 	out := make([]string, 0, len(c.Join))
@@ -62,8 +60,7 @@ func (c Config) Joins() []string {
 	return out
 }
 
-// LocalAddresses returns the addresses of this machine's interfaces, in the
-// system's order.
+// LocalAddresses returns the addresses of this machine's interfaces, in the system's order.
 func LocalAddresses() ([]netip.Addr, error) {
 	found, err := net.InterfaceAddrs()
 	if err != nil {

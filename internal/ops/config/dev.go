@@ -13,7 +13,7 @@ import (
 
 // Dev is a cluster in one process on loopback, with an etcd of its own.
 type Dev struct {
-	// Nodes is how many cache nodes there are.
+	// Nodes is the number of cache nodes.
 	Nodes int
 	// Demo keeps a small workload running under /demo/.
 	Demo bool
@@ -22,13 +22,12 @@ type Dev struct {
 	DataDir string
 	// EtcdPort is etcd's client port.
 	EtcdPort int
-	// ClientPort and HTTPPort are the first node's. Each further node's are
-	// devStride higher. A node's peer, raft and gossip ports follow its client
-	// port.
+	// ClientPort and HTTPPort are the first node's. Those of each further node are devStride higher. A node's
+	// peer, raft and gossip ports follow its client port.
 	ClientPort, HTTPPort int
 	// Shards and Replicas are as in Config; Shards 0: one for each node.
 	Shards, Replicas int
-	// LogLevel is the least level that is logged.
+	// LogLevel is the lowest level to log.
 	LogLevel slog.Level
 }
 
@@ -38,7 +37,7 @@ const (
 	maxDevNodes = 50
 )
 
-// DevDefaults returns the settings of a cluster of which nothing is set.
+// DevDefaults returns the default settings of a dev cluster.
 func DevDefaults() Dev {
 	d := Defaults()
 	return Dev{
@@ -67,7 +66,7 @@ func (d *Dev) Flags(fs *pflag.FlagSet) {
 
 // Port is one port that a dev cluster listens on.
 type Port struct {
-	// Flag moves it.
+	// Flag is the flag that changes it.
 	Flag string
 	// Use names its user, such as "node-2 raft".
 	Use string
@@ -94,7 +93,7 @@ func (d Dev) Ports() []Port {
 	return ports
 }
 
-// Validate names every mistake at once, each with its flag. It opens no socket.
+// Validate reports all mistakes together, each with its flag. It opens no socket.
 func (d Dev) Validate() error {
 	var m mistakes
 	if d.Nodes < 1 || d.Nodes > maxDevNodes {
@@ -125,8 +124,7 @@ func (d Dev) validateNode() error {
 	return errors.Join(m...)
 }
 
-// Node returns the settings of node i, from 0, with its data under dir. d is
-// valid.
+// Node returns the settings of node i, from 0, with its data in dir. d is valid.
 func (d Dev) Node(i int, dir string) Config {
 	client := d.ClientPort + i*devStride
 	c := Defaults()
@@ -150,7 +148,7 @@ func (d Dev) Node(i int, dir string) Config {
 		c.Shards = d.Nodes
 	}
 	c.Replicas = min(d.Replicas, d.Nodes)
-	c.Elastic.AutoOwners = false // each node shows what an owner does
+	c.Elastic.AutoOwners = false // so that each node is an owner
 	c.LogLevel = d.LogLevel
 	return c
 }
@@ -158,8 +156,7 @@ func (d Dev) Node(i int, dir string) Config {
 // EtcdEndpoint returns the URL of the cluster's etcd.
 func (d Dev) EtcdEndpoint() string { return "http://" + onLoopback(d.EtcdPort) }
 
-// voters is how many nodes found the cluster: the most of 1, 3 and 5 that
-// there are, but no more than 3 of fewer than 7 nodes.
+// voters returns the number of founding nodes: 5 of at least 7 nodes, 3 of at least 3, else 1.
 func (d Dev) voters() int {
 	switch {
 	case d.Nodes >= 7:

@@ -11,24 +11,24 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// entry is one setting, read outside the command line.
+// entry is one setting from the file or the environment.
 type entry struct {
 	flag string
-	// value is the text of a single value, or of a comma separated list; list
-	// the items of a YAML sequence. One of them is set.
+	// value is the text of a single value or of a comma separated list; list is the items of a YAML sequence.
+	// One of them is set.
 	value string
 	list  []string
 	// place is file:line, or the name of a variable.
 	place string
 }
 
-// parseFile reads YAML: one mapping from flag names to values. It returns the
-// entries it understood, and an error that names every other with its line.
+// parseFile parses YAML: one mapping from flag names to values. It returns the valid entries, and an error that
+// names every other one with its line.
 func parseFile(path string, data []byte, fs *pflag.FlagSet) ([]entry, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil, nil // an empty file, or one of comments
+		return nil, nil // an empty file, or only comments
 	} else if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -72,7 +72,7 @@ func parseFile(path string, data []byte, fs *pflag.FlagSet) ([]entry, error) {
 	return entries, errors.Join(errs...)
 }
 
-// read takes the value of one key.
+// read reads the value of one key.
 func (e *entry) read(n *yaml.Node, f *pflag.Flag) error {
 	_, isList := f.Value.(pflag.SliceValue)
 	switch {

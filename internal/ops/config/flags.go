@@ -43,8 +43,8 @@ func grouped(fs *pflag.FlagSet, group string, add func(*pflag.FlagSet)) {
 	fs.AddFlagSet(part)
 }
 
-// Usages describes the flags of fs by groups, for a terminal of so many columns.
-// Flags for experts are there only if all is true.
+// Usages describes the flags of fs by groups, wrapped to a number of columns. It includes expert flags only if
+// all is true.
 func Usages(fs *pflag.FlagSet, all bool, columns int) string {
 	var out strings.Builder
 	titles := []string{groupBasic, groupSecurity, groupLimits, groupElasticity, groupKube, groupExpert, ""}
@@ -66,7 +66,7 @@ func Usages(fs *pflag.FlagSet, all bool, columns int) string {
 	return out.String()
 }
 
-// basicFlags are those that an operator sets, or reads, first.
+// basicFlags are the flags that operators set, or read, first.
 func (c *Config) basicFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Name, "name", c.Name, "the node's `name`, unique in the cluster (default: the hostname)")
 	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "`directory` for identity, raft log and shard map; required")
@@ -99,7 +99,7 @@ func (c *Config) basicFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "maximum time from SIGTERM to the exit")
 }
 
-// securityFlags are those of authentication and authorization.
+// securityFlags configure authentication and authorization.
 func (c *Config) securityFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.ClientTLS.Cert, "tls-cert", "", "certificate `file` of the client port; turns TLS on")
 	fs.StringVar(&c.ClientTLS.Key, "tls-key", "", "private key `file` of --tls-cert")
@@ -125,18 +125,18 @@ func (c *Config) securityFlags(fs *pflag.FlagSet) {
 // limitFlags bound the resources that clients can use.
 func (c *Config) limitFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Limits.Connections, "max-connections", c.Limits.Connections, "`number` of connections of all clients together")
-	fs.IntVar(&c.Limits.ConnectionsPerAddress, "max-connections-per-address", c.Limits.ConnectionsPerAddress, "`number` of those from one address, or one /64 of IPv6; 0: any")
+	fs.IntVar(&c.Limits.ConnectionsPerAddress, "max-connections-per-address", c.Limits.ConnectionsPerAddress, "`number` of connections from one address, or one /64 of IPv6; 0: any")
 	fs.DurationVar(&c.Limits.ConnectionAge, "max-connection-age", c.Limits.ConnectionAge, "age, give or take a tenth, at which a client's connection is closed, so that clients spread over the nodes again; open calls have 30s to end, and watches resume; 0: never")
-	fs.Var(&c.Limits.AddressRate, "address-rate", "maximum bytes per second that the clients of one such address send, at the client and at the HTTP port; excess bytes are read later; 0: no bound")
-	fs.IntVar(&c.Limits.AddressHandshakes, "address-handshakes", c.Limits.AddressHandshakes, "`number` of TLS handshakes per second that the clients of one such address begin, at the client and at the HTTP port, after a burst of a quarter of it; further ones wait for up to 5s, and excess ones are closed; 0: any")
-	fs.Var(&c.Limits.ClientBytes, "max-client-bytes", "maximum bytes that all clients together can make the node hold: keys of watches, unread lists and replies, catch-ups, JSON; each has a fixed share")
-	fs.Var(&c.Limits.WatchBytes, "max-watch-bytes", "maximum bytes of their open watches in addition, about 5 KiB each, 32 KiB at the Kubernetes port; one client may use half")
+	fs.Var(&c.Limits.AddressRate, "address-rate", "maximum bytes per second that the clients of one address, or /64, send to the client and HTTP ports; excess bytes are read later; 0: no bound")
+	fs.IntVar(&c.Limits.AddressHandshakes, "address-handshakes", c.Limits.AddressHandshakes, "`number` of TLS handshakes per second that the clients of one address, or /64, begin at the client and HTTP ports, after a burst of a quarter of it; further handshakes wait for up to 5s, and excess connections are closed; 0: any")
+	fs.Var(&c.Limits.ClientBytes, "max-client-bytes", "maximum bytes of memory for all clients together: keys of watches, unread lists and replies, catch-ups, JSON; each use has a fixed share")
+	fs.Var(&c.Limits.WatchBytes, "max-watch-bytes", "maximum bytes of all open watches, in addition to --max-client-bytes: about 5 KiB each, 32 KiB at the Kubernetes port; one client may use half")
 	fs.IntVar(&c.Limits.WatchesPerStream, "max-watches-per-stream", c.Limits.WatchesPerStream, "`number` of watches that one stream may carry")
 	fs.IntVar(&c.Limits.StreamsPerConnection, "max-streams-per-connection", c.Limits.StreamsPerConnection, "`number` of streams that one connection may carry at a time")
 	fs.Var(&c.Limits.MessageBytes, "max-message-bytes", "maximum size of a request")
 }
 
-// elasticFlags say when the shard map follows the load.
+// elasticFlags configure how the shard map adapts to the load.
 func (c *Config) elasticFlags(fs *pflag.FlagSet) {
 	e := &c.Elastic
 	fs.BoolVar(&e.AutoSplit, "auto-split", e.AutoSplit, "split overloaded shards; see --split-bytes, --split-events, --split-watches, --split-after")
@@ -151,11 +151,11 @@ func (c *Config) elasticFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&e.ReplaceVoterAfter, "replace-voter-after", e.ReplaceVoterAfter, "how long a voter is gone before another node with --bootstrap-expect replaces it; 0: never replaced")
 }
 
-// kubeFlags are those of a node that serves Kubernetes' API.
+// kubeFlags configure a node that serves Kubernetes' API.
 func (c *Config) kubeFlags(fs *pflag.FlagSet) {
 	k := &c.Kube
 	fs.StringVar(&k.Listen, "kube-listen", "", "`address` for clients of Kubernetes' API. The node then serves that API in front of apiservers, and no etcd. With --join the nodes of a tier share one watch for each resource; it needs no data directory (docs/kubernetes.md)")
-	fs.StringSliceVar(&k.Servers, "kube-server", nil, "`URL` of an apiserver of the cluster; repeatable: another one is used when one fails (default: the one of --kubeconfig)")
+	fs.StringSliceVar(&k.Servers, "kube-server", nil, "`URL` of an apiserver of the cluster; repeatable: if one fails, another is used (default: the server of --kubeconfig)")
 	fs.StringVar(&k.Kubeconfig, "kubeconfig", "", "`file` with this node's own access to the apiservers: certificates, token or tokenFile (default: the service account of its pod)")
 	fs.StringVar(&k.TLS.Cert, "kube-tls-cert", "", "certificate `file` of --kube-listen; required")
 	fs.StringVar(&k.TLS.Key, "kube-tls-key", "", "private key `file` of --kube-tls-cert")
@@ -169,14 +169,14 @@ func (c *Config) kubeFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&k.Delta, "kube-delta", k.Delta, "`answer` to a watch from a version below the window: on (the difference; an apiserver answers if it is not known) or off (410, after which informers list again)")
 }
 
-// expertFlags have defaults that should do: they are for measurements and rare cases.
+// expertFlags have defaults that suit nearly all clusters: they are for measurements and rare cases.
 func (c *Config) expertFlags(fs *pflag.FlagSet) {
 	e := &c.Elastic
 	fs.StringSliceVar(&c.JSONHosts, "json-hosts", nil, "`names`, such as *.example.org, accepted in the Host header of the JSON API without TLS, besides addresses and localhost; *: any; repeatable (default: any, and none at loopback addresses)")
 	fs.DurationVar(&e.SplitAfter, "split-after", e.SplitAfter, "how long a shard must be overloaded before it is split, or have enough watches before it gets another replica")
 	fs.DurationVar(&e.MergeAfter, "merge-after", e.MergeAfter, "how long neighbours must have little load before they are merged (they must exist for twice as long), or a shard few watches before it loses a replica")
 	fs.IntVar(&e.MaxMoves, "max-moves", e.MaxMoves, "`number` of replicas loaded concurrently because shards move; 0: any")
-	fs.IntVar(&e.MaxNodeMoves, "max-node-moves", e.MaxNodeMoves, "`number` of those that one node may send or receive; 0: any")
+	fs.IntVar(&e.MaxNodeMoves, "max-node-moves", e.MaxNodeMoves, "`number` of these replicas that one node may send or receive; 0: any")
 	fs.Var(&c.TombstoneBytes, "tombstone-bytes", "maximum bytes of deleted keys that a shard keeps, for deltas to clients that were away for longer than the window")
 	fs.DurationVar(&c.TombstoneTime, "tombstone-time", c.TombstoneTime, "maximum time that a shard keeps a deleted key")
 	fs.Var(&c.HistoryBytes, "history-bytes", "maximum bytes of history in --data-dir, used after a restart of all nodes; 0: no history is kept")
@@ -185,11 +185,11 @@ func (c *Config) expertFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.VerifyEtcdInterval, "verify-etcd-interval", c.VerifyEtcdInterval, "how often a copy of each shard is compared with etcd; 0: never")
 	fs.DurationVar(&c.MaxStaleness, "max-staleness", c.MaxStaleness, "maximum age of the data for reads without a bound; 0: any")
 	fs.IntVar(&c.Limits.Resyncs, "max-resyncs", c.Limits.Resyncs, "`number` of deltas, and of states, built concurrently for watches; excess ones queue")
-	fs.Var(&c.Limits.ResyncRate, "resync-rate", "maximum bytes per second of such deltas and states; shared ones count once; 0: no bound")
-	fs.StringVar(&c.ClientServer, "client-server", c.ClientServer, "HTTP/2 `server` of the client port: own, or grpc-go, the one of earlier releases")
+	fs.Var(&c.Limits.ResyncRate, "resync-rate", "maximum bytes per second of deltas and states for watches; shared ones count once; 0: no bound")
+	fs.StringVar(&c.ClientServer, "client-server", c.ClientServer, "HTTP/2 `server` of the client port: own, or grpc-go, the server of earlier releases")
 	fs.StringVar(&c.TLSMinVersion, "tls-min-version", "", "minimum `version` of TLS at the client and HTTP ports, TLS1.2 or TLS1.3 (default: TLS1.2; between nodes always TLS1.3)")
-	fs.StringVar(&c.TLSMaxVersion, "tls-max-version", "", "maximum `version` of TLS there, TLS1.2 or TLS1.3 (default: the newest)")
-	fs.StringSliceVar(&c.CipherSuites, "cipher-suites", nil, "cipher `suites` of TLS 1.2 there, by the names that etcd uses, such as TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256; comma separated or repeated (default: Go's choice)")
+	fs.StringVar(&c.TLSMaxVersion, "tls-max-version", "", "maximum `version` of TLS at these ports, TLS1.2 or TLS1.3 (default: the newest)")
+	fs.StringSliceVar(&c.CipherSuites, "cipher-suites", nil, "cipher `suites` of TLS 1.2 at these ports, by the names that etcd uses, such as TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256; comma separated or repeated (default: Go's choice)")
 	fs.BoolVar(&c.Pprof, "pprof", c.Pprof, "serve Go's profiler at /debug/pprof/ of --http-listen, to callers that may read /metrics")
 }
 

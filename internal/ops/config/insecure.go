@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Ports names the node's ports by their purpose: PortClient, PortPeer, PortGossip and PortHTTP. As
-// a flag without a value it names all.
+// Ports names the node's ports by their purpose: PortClient, PortPeer, PortGossip and PortHTTP. As a flag
+// without a value it means all of them.
 type Ports []string
 
 // The names of ports. PortPeer is the port for other nodes and raft's.
@@ -35,7 +35,7 @@ func (p *Ports) Set(text string) error {
 // Append implements pflag.SliceValue.
 func (p *Ports) Append(name string) error {
 	switch {
-	case name == allPorts || name == "true": // as a word of YAML and the environment
+	case name == allPorts || name == "true": // from YAML or the environment
 		*p = portNames()
 	case name == "none" || name == "false" || name == "":
 	case !slices.Contains(portNames(), name):
@@ -61,11 +61,11 @@ func (p *Ports) String() string { return strings.Join(*p, ",") }
 // Type is the word for the value in --help.
 func (p *Ports) Type() string { return "ports" }
 
-// exposure is a port that other machines reach and nothing protects.
+// exposure is an unprotected port that other machines reach.
 type exposure struct {
 	port string
-	// listener names the port, missing the protection that it lacks, and risk the actions
-	// that any client at the port can take.
+	// listener names the port, missing the flags that would protect it, and risk the actions that any client at
+	// the port can take.
 	listener, missing, risk string
 }
 
@@ -90,7 +90,7 @@ func (c Config) exposures() (out []exposure) {
 
 const peerMissing = "--peer-tls-cert, --peer-tls-key and --peer-tls-ca"
 
-// exposed adds those of the listeners that other machines reach, unless they are secured.
+// exposed adds the listeners that other machines reach, unless they are secured.
 func (c Config) exposed(out []exposure, secured bool, port, missing, risk string, listeners ...listener) []exposure {
 	for _, l := range listeners {
 		host, _, err := splitAddress(l.address)
@@ -101,7 +101,7 @@ func (c Config) exposed(out []exposure, secured bool, port, missing, risk string
 	return out
 }
 
-// httpExposure returns the HTTP port if it is one.
+// httpExposure returns the HTTP port if it is exposed.
 func (c Config) httpExposure() []exposure {
 	host, _, err := splitAddress(c.Listen.HTTP)
 	if c.HTTPTLS.Cert+c.HTTPTLS.Key != "" || err != nil || loopback(host) {

@@ -16,7 +16,7 @@ type given struct {
 	is   bool
 }
 
-// ofEtcd are settings that have a meaning for a node that serves etcd alone.
+// ofEtcd are settings that apply only to a node that serves etcd.
 func (c Config) ofEtcd() []given {
 	return []given{
 		{"etcd", !slices.Equal(c.Etcd.Endpoints, Defaults().Etcd.Endpoints)},
@@ -26,7 +26,7 @@ func (c Config) ofEtcd() []given {
 		{"audit-log", c.AuditLog != ""},
 		{"tls-cert", !c.ClientTLS.IsZero()},
 		{"max-connection-age", c.Limits.ConnectionAge != 0},
-		// Excess connections would be closed, and informers whose connection is closed list again.
+		// Excess connections are closed, which makes their informers list again.
 		{"address-handshakes", c.Limits.AddressHandshakes != Defaults().Limits.AddressHandshakes},
 	}
 }
@@ -50,7 +50,7 @@ func (c Config) validateNoKube(m *mistakes) {
 	}
 }
 
-// maxAllowStale bounds for how long a right that was taken away counts, at most.
+// maxAllowStale bounds how long a revoked right counts.
 const maxAllowStale = 5 * time.Minute
 
 func (c Config) validateKube(m *mistakes) {
@@ -87,7 +87,7 @@ func (c Config) validateKube(m *mistakes) {
 	c.validateExposures(m)
 }
 
-// validateTier reports mistakes in the ports, and in how the node finds others.
+// validateTier reports mistakes in the ports and the peer settings.
 func (c Config) validateTier(m *mistakes) {
 	listeners := []listener{{"kube-listen", c.Kube.Listen}, {"http-listen", c.Listen.HTTP}}
 	if len(c.Join) > 0 {
@@ -112,12 +112,12 @@ func (c Config) kubeWarnings() (w []string) {
 		w = append(w, fmt.Sprintf("%s is open (--insecure): any client that can reach it %s", e.listener, e.risk))
 	}
 	if c.Kube.TLS.CA == "" {
-		w = append(w, "--kube-client-ca is not given: clients are known by tokens alone")
+		w = append(w, "--kube-client-ca is not given: clients are identified by tokens alone")
 	}
 	return w
 }
 
-// Preload is a resource that is followed from the start.
+// Preload is a resource to follow from the start.
 type Preload struct {
 	Group, Version, Name string
 	JSON                 bool // instead of protobuf

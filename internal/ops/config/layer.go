@@ -10,18 +10,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// EnvPrefix starts the name of every environment variable that is read.
+// EnvPrefix is the prefix of all environment variables of the program.
 const EnvPrefix = "CACHENODE_"
 
-// FileFlag is the flag that names the configuration file. It has no place in
-// the file itself.
+// FileFlag is the flag that names the configuration file. The file cannot set it.
 const FileFlag = "config"
 
-// HelpAllFlag is the flag that shows the help with all flags. It is no setting.
+// HelpAllFlag is the flag that shows the help with all flags. It is not a setting.
 const HelpAllFlag = "help-all"
 
-// Env returns the environment variable of a flag: CACHENODE_DATA_DIR for
-// data-dir.
+// Env returns the environment variable of a flag: CACHENODE_DATA_DIR for data-dir.
 func Env(flag string) string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
@@ -31,18 +29,16 @@ type Layered struct {
 	// Source of each setting that is not a default: "--name", "CACHENODE_NAME"
 	// or "node.yaml:3".
 	Source map[string]string
-	// Unknown are variables that start with EnvPrefix and set nothing, sorted.
-	// They are not refused: Kubernetes makes such names from Services.
+	// Unknown are variables that start with EnvPrefix but belong to no flag, sorted. They are not refused:
+	// Kubernetes derives such names from Services.
 	Unknown []string
 }
 
-// Layer completes fs, which has parsed the command line, from the environment
-// (as os.Environ returns it) and from the YAML file that its FileFlag names. A
-// flag wins over the environment, the environment over the file, the file over
-// the default; a list is replaced as a whole. A variable that is set to nothing
-// counts as not set.
+// Layer completes fs, which has parsed the command line, from the environment (as os.Environ returns it) and
+// from the YAML file that its FileFlag names. Flags override the environment, the environment the file, the
+// file the defaults; a list is replaced as a whole. An empty variable counts as not set.
 //
-// The error names everything that cannot be read, each with its place.
+// The error names all invalid settings, each with its place.
 func Layer(fs *pflag.FlagSet, environ []string) (Layered, error) {
 	l := Layered{Source: map[string]string{}}
 	fs.Visit(func(f *pflag.Flag) { l.Source[f.Name] = "--" + f.Name })
@@ -95,13 +91,13 @@ func (l *Layered) set(fs *pflag.FlagSet, e entry) error {
 	}
 	before := f.Value.String()
 	if err := f.Value.Set(e.value); err != nil {
-		_ = f.Value.Set(before) // pflag stores a zero: one mistake would be named as two
+		_ = f.Value.Set(before) // pflag stores a zero, which Validate would report as a second mistake
 		return fmt.Errorf("%s: %s: %w", e.place, e.flag, plain(err, e.value))
 	}
 	return nil
 }
 
-// plain turns strconv's words, which name Go functions, into a reader's.
+// plain replaces errors of strconv and time, which name Go functions, by plain text.
 func plain(err error, value string) error {
 	if strings.HasPrefix(err.Error(), "strconv.ParseBool") {
 		return fmt.Errorf("%q is neither true nor false", value)
@@ -115,8 +111,8 @@ func plain(err error, value string) error {
 	return err
 }
 
-// settings are the names of the flags that can be set everywhere, in the order
-// of fs: all but FileFlag and the flags for help.
+// settings returns the names of the flags that can be set everywhere, in the order of fs: all but FileFlag and
+// the flags for help.
 func settings(fs *pflag.FlagSet) (names []string) {
 	fs.VisitAll(func(f *pflag.Flag) {
 		if f.Name != FileFlag && f.Name != "help" && f.Name != HelpAllFlag {

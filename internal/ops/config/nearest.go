@@ -7,8 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ExplainFlagError adds the nearest known flag to an error about an unknown
-// one.
+// ExplainFlagError adds the nearest known flag to an error about an unknown flag.
 func ExplainFlagError(fs *pflag.FlagSet, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -17,8 +16,7 @@ func ExplainFlagError(fs *pflag.FlagSet, err error) error {
 	return fmt.Errorf("%w%s", err, didYouMean(unknown.GetSpecifiedName(), append(settings(fs), FileFlag), "--"))
 }
 
-// didYouMean names the known word nearest to word, or returns "" when none is
-// near.
+// didYouMean suggests the known word nearest to word; "": none is near.
 func didYouMean(word string, known []string, mark string) string {
 	best, at := "", max(2, len(word)/3)+1
 	for _, k := range known {
@@ -32,8 +30,7 @@ func didYouMean(word string, known []string, mark string) string {
 	return fmt.Sprintf("; did you mean %s%s?", mark, best)
 }
 
-// distance is Levenshtein's: how many bytes to insert, drop or change to turn a
-// into b.
+// distance is the Levenshtein distance in bytes.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

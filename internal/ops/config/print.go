@@ -43,9 +43,8 @@ func valueNode(v pflag.Value) *yaml.Node {
 	return n
 }
 
-// scalarNode writes s plain if that reads back as s: 16 rather than "16", since
-// every value is read as text, whatever its YAML type. Only null must differ from the
-// empty string.
+// scalarNode writes s unquoted if it is read back as s: 16 rather than "16", since every value is read as text,
+// whatever its YAML type. Only null must differ from the empty string.
 func scalarNode(s string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: s}
 	if n.ShortTag() == "!!null" {

@@ -23,8 +23,7 @@ type unit struct {
 	bytes Size
 }
 
-// units are those that Size.Set reads and, the first four, that Size.String
-// writes, the greatest first.
+// units are the units that Size.Set parses. Size.String writes the first four, which come largest first.
 func units() []unit {
 	return []unit{
 		{"GiB", GiB},
@@ -37,8 +36,7 @@ func units() []unit {
 	}
 }
 
-// Set reads a size. A negative size, a fraction and one past 2^63-1 bytes are
-// refused.
+// Set parses a size. It refuses negative sizes, fractions, and sizes above 2^63-1 bytes.
 func (s *Size) Set(text string) error {
 	number := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
 	suffix := strings.TrimSpace(text[len(number):])
@@ -54,7 +52,7 @@ func (s *Size) Set(text string) error {
 			continue
 		}
 		if n > math.MaxInt64/int64(u.bytes) {
-			return fmt.Errorf("%q is more than this program can count", text)
+			return fmt.Errorf("%q is too large", text)
 		}
 		*s = Size(n) * u.bytes
 		return nil
@@ -62,7 +60,7 @@ func (s *Size) Set(text string) error {
 	return fmt.Errorf("%q is not a size: there is no unit %q; use B, KiB, MiB or GiB", text, suffix)
 }
 
-// String writes the size with the greatest unit that leaves a whole number.
+// String writes the size in the largest unit that leaves a whole number.
 func (s Size) String() string {
 	for _, u := range units()[:4] {
 		if s != 0 && s%u.bytes == 0 {

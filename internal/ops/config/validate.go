@@ -23,9 +23,9 @@ const (
 	maxShards      = 4096
 	maxReplicas    = 64      // of one shard
 	maxPrefixes    = 256     // shard.MaxRanges
-	maxMaxShards   = 100_000 // a leader plans so many in less than a second
+	maxMaxShards   = 100_000 // a leader plans these in less than a second
 	minSplitBytes  = MiB
-	minSplitAfter  = 10 * time.Second // the leader looks that often
+	minSplitAfter  = 10 * time.Second // the leader's planning interval
 	maxNameBytes   = 63               // a DNS label: names become host names in Kubernetes
 	minWindowBytes = MiB
 	minWindowTime  = time.Second
@@ -49,8 +49,8 @@ func (m *mistakes) addf(format string, args ...any) { *m = append(*m, fmt.Errorf
 
 func (m *mistakes) add(err error) { *m = append(*m, err) }
 
-// Validate names every mistake at once, each with its flag. It looks whether
-// the files that are named can be opened, and opens no socket.
+// Validate reports all mistakes together, each with its flag. It checks that the named files can be opened, and
+// opens no socket.
 func (c Config) Validate() error {
 	var m mistakes
 	c.validateProcess(&m)
@@ -114,7 +114,7 @@ func (c Config) validateIdentity(m *mistakes) {
 		}
 	case 1, 3, 5:
 	default:
-		m.addf("--bootstrap-expect %d: use 1, 3 or 5 (an even number of voters survives no more losses than one less), or 0 to join a cluster that exists", c.BootstrapExpect)
+		m.addf("--bootstrap-expect %d: use 1, 3 or 5 (an even number of voters tolerates no more failures than the next lower odd number), or 0 to join a cluster that exists", c.BootstrapExpect)
 	}
 }
 
@@ -156,13 +156,13 @@ func validateListeners(m *mistakes, listeners []listener) {
 	}
 }
 
-// validateHosts reports mistakes in the hosts under which nodes are reached.
+// validateHosts reports mistakes in the advertised hosts and in --join.
 func (c Config) validateHosts(m *mistakes) {
 	for _, a := range []struct{ flag, host string }{{"advertise", c.Advertise}, {"advertise-clients", c.AdvertiseClients}} {
 		switch {
 		case a.host == "":
 		case anyHost(a.host):
-			m.addf("--%s %s: others cannot dial \"any address\"; give one of this machine's", a.flag, a.host)
+			m.addf("--%s %s: others cannot dial an unspecified address; give one of this machine", a.flag, a.host)
 		case strings.ContainsAny(a.host, "/ ") || (strings.Contains(a.host, ":") && !isIP(a.host)):
 			m.addf("--%s %q: want a host alone; the ports are those of the listeners", a.flag, a.host)
 		}
@@ -177,8 +177,7 @@ func (c Config) validateHosts(m *mistakes) {
 	}
 }
 
-// splitAddress takes host:port apart. Port 0 is refused: with it
-// the node could not announce its address before it listens.
+// splitAddress splits host:port. It refuses port 0: the node could not announce its address before it listens.
 func splitAddress(address string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil || strings.ContainsAny(host, "/ ") {
@@ -286,7 +285,7 @@ func (e Elastic) validate(m *mistakes) {
 		m.addf("--max-shards %d: use 1 to %d", e.MaxShards, maxMaxShards)
 	}
 	if e.SplitAfter < minSplitAfter {
-		m.addf("--split-after %s: at least %s, which is how often the load is looked at", e.SplitAfter, minSplitAfter)
+		m.addf("--split-after %s: at least %s, the interval at which the load is checked", e.SplitAfter, minSplitAfter)
 	}
 	if e.MergeAfter < e.SplitAfter {
 		m.addf("--merge-after (%s) must not be shorter than --split-after (%s)", e.MergeAfter, e.SplitAfter)
@@ -307,7 +306,7 @@ func (e Elastic) validate(m *mistakes) {
 		}
 	}
 	if e.ReplaceVoterAfter < 0 {
-		m.addf("--replace-voter-after %s: cannot be negative; 0 means for ever", e.ReplaceVoterAfter)
+		m.addf("--replace-voter-after %s: cannot be negative; 0 means never", e.ReplaceVoterAfter)
 	}
 }
 
@@ -352,7 +351,7 @@ func (c Config) validateBounds(m *mistakes) {
 		m.addf("--max-etcd-lists %d: must be at least 1", c.MaxEtcdLists)
 	}
 	if c.TombstoneTime < 0 {
-		m.addf("--tombstone-time %s: cannot be negative; 0 remembers nothing", c.TombstoneTime)
+		m.addf("--tombstone-time %s: cannot be negative; 0 keeps no deletes", c.TombstoneTime)
 	}
 	if v := c.VerifyInterval; v < 0 || v > 0 && v < minVerify {
 		m.addf("--verify-interval %s: at least %s, or 0 for never", v, minVerify)
@@ -425,13 +424,12 @@ func (c Config) validateExposures(m *mistakes) {
 	}
 }
 
-// maxGossipKeys bounds the gossip keys: each packet is tried with each key.
+// maxGossipKeys bounds the gossip keys: decryption tries each key for each packet.
 const maxGossipKeys = 8
 
-// GossipKeys reads the keys that gossip is encrypted with, 16, 24 or 32 bytes
-// each: one a line in base64, without empty lines and those that begin with #.
-// The first encrypts, all decrypt. It returns none when no file is named. The
-// error names file and line, and never quotes the line.
+// GossipKeys reads the keys that encrypt gossip, 16, 24 or 32 bytes each: one a line in base64, without empty
+// lines and comments (#). The first encrypts, all decrypt. It returns none if no file is named. The error names
+// file and line, and never quotes the line.
 func (c Config) GossipKeys() ([][]byte, error) {
 	if c.GossipKeyFile == "" {
 		return nil, nil

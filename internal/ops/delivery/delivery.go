@@ -24,13 +24,13 @@ import (
 // Config configures a Recorder. Its functions may be called from any goroutine.
 type Config struct {
 	Self shard.NodeID
-	// Trace has the way of the newest revisions through this node.
+	// Trace has the traces of the newest revisions.
 	Trace *revtrace.Trace
-	// Cluster returns the cluster's ID; "": not known yet.
+	// Cluster returns the cluster's ID; "": unknown yet.
 	Cluster func() string
-	// Leaving reports whether a node drains or has left: it hands its shards on.
+	// Leaving reports whether a node drains or has left: it hands over its shards.
 	Leaving func(shard.NodeID) bool
-	// Spans sends spans to a collector, Meter has the histograms; nil: none.
+	// Spans sends spans to a collector, nil: none. Meter creates the histograms, nil: not exported.
 	Spans  *telemetry.Spans
 	Meter  metric.Meter
 	Logger *slog.Logger
@@ -49,8 +49,8 @@ type Recorder struct {
 	counts map[replica.What]int64 // guarded by mu; notices of the sources of shards
 }
 
-// A revision is recorded when it has had some time to reach all watches. Later sends are
-// in the lag of watches.
+// A revision is recorded settle after its arrival, when it should have reached all watches. Later sends show in
+// the lag of watches.
 const (
 	recordEvery = 2 * time.Second
 	settle      = 3 * time.Second
@@ -114,9 +114,8 @@ func (s *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// revision sends the spans of a revision, if it is one of those that are sampled:
-// one of the node, and within it one of each step. If the node received the revision
-// from another node, its span is a child of that node's: both know its ID.
+// revision sends the spans of a sampled revision: one for the node, and within it one for each step. If another
+// node sent the revision, this node's span is a child of that node's span: both nodes derive the same ID.
 func (s *Recorder) revision(w *revtrace.Entry) {
 	if !s.cfg.Spans.On() {
 		return
@@ -165,7 +164,7 @@ func (s *Recorder) revision(w *revtrace.Entry) {
 	s.cfg.Spans.Tell(all)
 }
 
-// Happened returns a function that records events of a client's watch; nil without a collector.
+// Happened returns a function that records events of client watches; nil without a collector.
 func (s *Recorder) Happened() func(native.Happening) {
 	if !s.cfg.Spans.On() {
 		return nil

@@ -1,6 +1,5 @@
-// Package delivery records how revisions pass through this node, and changes of the
-// sources of its shards: as metrics, as spans, and as log lines for many shards at a
-// time.
+// Package delivery records how revisions pass through this node, and changes of the sources of its shards: as
+// metrics, as spans, and as log lines that sum up many shards.
 //
 // Read [Recorder] first. All its methods may be called from any goroutine.
 package delivery

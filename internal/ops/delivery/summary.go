@@ -11,15 +11,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// summary sums up events that concern many shards at a time. The loss of a node gives
-// one line for each kind of reaction of the other nodes, and not one per shard.
+// summary sums up events of many shards. The loss of a node gives one log line for each kind of reaction, not
+// one for each shard.
 type summary struct {
 	log *slog.Logger
 
 	mu    sync.Mutex
 	sums  map[event]*figures // guarded by mu
-	order []event            // guarded by mu; of sums, as they came
-	some  wait.Bell          // there are sums
+	order []event            // guarded by mu; keys of sums, in order of arrival
+	some  wait.Bell          // wakes run
 }
 
 type event struct {
@@ -33,15 +33,15 @@ type figures struct {
 	longest time.Duration
 }
 
-// summaryEvery is for how long things are collected.
+// summaryEvery is how long events are collected for a line.
 const summaryEvery = time.Second
 
 func newSummary(log *slog.Logger) *summary {
 	return &summary{log: log, sums: make(map[event]*figures), some: wait.NewBell()}
 }
 
-// add does not block. Handing shards over is part of a drain, which is reported by
-// the node that drains; this node reports the new source instead.
+// add does not block. It ignores handovers: they are part of a drain, which the draining node reports. This
+// node reports the new source instead.
 func (d *summary) add(id shard.ID, n replica.Notice) {
 	if n.What == replica.HandedOn {
 		return

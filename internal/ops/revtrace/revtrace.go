@@ -9,22 +9,21 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Slots is how many revisions are remembered: each has the place of its number,
-// until another one needs it.
+// Slots is the number of traces kept. A revision uses the slot of its remainder, until another revision
+// overwrites it.
 const Slots = 4096
 
 // maxHops bounds the hops recorded for one revision.
 const maxHops = 64
 
-// Hop is a revision's way into one cache of the node.
+// Hop is the arrival of a revision in one cache of the node.
 type Hop struct {
 	Shard uint64
-	// Relay: the cache is a window for clients of the node, and no replica.
+	// Relay: the cache is a relay, not a replica.
 	Relay bool
-	// Source is the node that it came from, or "etcd".
+	// Source is the node that sent the revision, or "etcd".
 	Source string
-	// Received is when the revision was here in full; Applied when it could be
-	// read.
+	// Received is when the revision had arrived completely; Applied when it became readable.
 	Received, Applied time.Time
 }
 
@@ -48,14 +47,14 @@ func (s *Sent) add(times int64, first, last time.Time) {
 type Entry struct {
 	Lineage  uint64
 	Revision kv.Revision
-	// Hops are in the order in which the caches applied it.
+	// Hops are in the order in which the caches applied the revision.
 	Hops []Hop
-	// Nodes is about other nodes that follow this one, Watches about watches of
-	// clients. Late deliveries count while the entry is kept.
+	// Nodes counts sends to nodes that follow this one, Watches sends to watches of clients. Late sends count
+	// while the entry is kept.
 	Nodes, Watches Sent
 }
 
-// Received returns when the node had the revision first.
+// Received returns when the node first received the revision.
 func (w *Entry) Received() time.Time {
 	first := w.Hops[0].Received
 	for _, h := range w.Hops[1:] {
@@ -69,10 +68,10 @@ func (w *Entry) Received() time.Time {
 // Trace keeps the newest entries. The zero Trace is empty; a nil one records nothing.
 type Trace struct{ slots [Slots]slot }
 
-// slot is the place of every revision with the same remainder.
+// slot keeps the entry of one revision of those with the same remainder.
 type slot struct {
-	revision atomic.Int64 // that of way: finds an overwritten entry without the lock
-	begun    atomic.Bool  // some watch was sent it
+	revision atomic.Int64 // of way: detects an overwritten entry without the lock
+	begun    atomic.Bool  // it was sent to a watch
 
 	mu   sync.Mutex
 	way  Entry // guarded by mu
@@ -81,8 +80,8 @@ type slot struct {
 
 func (t *Trace) slot(revision kv.Revision) *slot { return &t.slots[uint64(revision)%Slots] } //nolint:gosec // never negative
 
-// Applied notes that a cache has applied a revision. A revision that is older
-// than the one in its slot, or of an older lineage, is not recorded.
+// Applied records that a cache has applied a revision, unless it is older than the one in its slot, or of an
+// older lineage.
 func (t *Trace) Applied(lineage uint64, revision kv.Revision, h Hop) {
 	if t == nil || revision <= 0 {
 		return
@@ -105,7 +104,7 @@ func (t *Trace) Applied(lineage uint64, revision kv.Revision, h Hop) {
 	}
 }
 
-// SentToNode notes that a revision was sent to another node.
+// SentToNode records that a revision was sent to another node.
 func (t *Trace) SentToNode(revision kv.Revision) {
 	if t == nil {
 		return
@@ -114,7 +113,7 @@ func (t *Trace) SentToNode(revision kv.Revision) {
 	t.sent(revision, func(w *Entry) { w.Nodes.add(1, now, now) })
 }
 
-// sent changes the way of a revision, if it is remembered.
+// sent changes the entry of a revision, if it is kept.
 func (t *Trace) sent(revision kv.Revision, change func(*Entry)) {
 	s := t.slot(revision)
 	if s.revision.Load() != int64(revision) {
@@ -127,7 +126,7 @@ func (t *Trace) sent(revision kv.Revision, change func(*Entry)) {
 	}
 }
 
-// Of returns the way of a revision, and false when it is not remembered.
+// Of returns the trace of a revision, and whether it is kept.
 func (t *Trace) Of(revision kv.Revision) (Entry, bool) {
 	if t == nil || revision <= 0 {
 		return Entry{}, false
@@ -143,9 +142,8 @@ func (t *Trace) Of(revision kv.Revision) (Entry, bool) {
 	return w, true
 }
 
-// Settled calls told once for the trace of each revision that was here before a
-// time, in no order. Traces that were overwritten before are left out. The entry is
-// valid until told returns. One goroutine at a time may call Settled.
+// Settled calls told once for the trace of each revision that arrived before a time, in any order, except those
+// overwritten since. The entry is valid until told returns. One goroutine at a time may call Settled.
 func (t *Trace) Settled(before time.Time, told func(*Entry)) {
 	var w Entry
 	for i := range t.slots {
@@ -155,7 +153,7 @@ func (t *Trace) Settled(before time.Time, told func(*Entry)) {
 	}
 }
 
-// settle copies the way of a slot to w; false when it is not its turn.
+// settle copies the entry of a slot to w; false: it is not due, or was told before.
 func (s *slot) settle(before time.Time, w *Entry) bool {
 	if s.revision.Load() == 0 {
 		return false
@@ -172,8 +170,7 @@ func (s *slot) settle(before time.Time, w *Entry) bool {
 	return true
 }
 
-// Bounds returns the oldest and the newest revision that are remembered; 0: none
-// is. Not every one between them is.
+// Bounds returns the oldest and the newest kept revision; 0: none. Revisions between them may be missing.
 func (t *Trace) Bounds() (oldest, newest kv.Revision) {
 	if t == nil {
 		return 0, 0
@@ -188,16 +185,16 @@ func (t *Trace) Bounds() (oldest, newest kv.Revision) {
 	return oldest, newest
 }
 
-// Turn collects a pump's messages to watches in a turn, so that the clock is looked at once and
-// not for every event. It belongs to one goroutine. The zero Turn notes nothing.
+// Turn collects the messages that a pump sends to watches in a turn, so that it reads the clock once and not
+// for every event. It belongs to one goroutine. The zero Turn records nothing.
 type Turn struct {
 	trace *Trace
-	first time.Time // when the turn began, if it is the first with a revision
+	first time.Time // of the turn's first revision that was not sent before; zero: none
 	marks [turnMarks]mark
 	n     int
 }
 
-// turnMarks is how many revisions of a turn are noted at a time.
+// turnMarks is the number of revisions that a turn collects before it flushes.
 const turnMarks = 8
 
 type mark struct {
@@ -208,7 +205,7 @@ type mark struct {
 // Turn returns a collector for a pump.
 func (t *Trace) Turn() Turn { return Turn{trace: t} }
 
-// Sent notes that a revision was sent to so many watches.
+// Sent records that a revision was sent to a number of watches.
 func (t *Turn) Sent(revision kv.Revision, watches int) {
 	for i := t.n - 1; i >= 0; i-- {
 		if t.marks[i].revision == revision {
@@ -219,14 +216,14 @@ func (t *Turn) Sent(revision kv.Revision, watches int) {
 	t.begin(revision, watches)
 }
 
-// begin notes a revision that is new in the turn.
+// begin records the first send of a revision in the turn.
 func (t *Turn) begin(revision kv.Revision, watches int) {
 	if t.trace == nil {
 		return
 	}
 	s := t.trace.slot(revision)
 	if s.revision.Load() != int64(revision) {
-		return // an old one: a watch catches up
+		return // overwritten: a watch catches up
 	}
 	if t.n == turnMarks {
 		t.Flush()
@@ -238,7 +235,7 @@ func (t *Turn) begin(revision kv.Revision, watches int) {
 	t.n++
 }
 
-// Flush ends the turn: the noted revisions are sent now.
+// Flush ends the turn, and records its revisions as sent now.
 func (t *Turn) Flush() {
 	if t.n == 0 {
 		return

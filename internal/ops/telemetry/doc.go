@@ -1,18 +1,17 @@
-// Package telemetry measures: OpenTelemetry instruments, read as Prometheus
-// metrics, and the HTTP endpoints that an operator and a load balancer ask.
+// Package telemetry has OpenTelemetry instruments, exported as Prometheus metrics, and the HTTP endpoints for
+// operators and load balancers.
 //
 // Read [Telemetry] first. All methods may be called concurrently.
 //
 // # How to name an instrument
 //
 // A package has its instruments in one struct in metrics.go, built from a
-// [go.opentelemetry.io/otel/metric.Meter] (in tests: the noop package's
-// meter). The instrument is called
+// [go.opentelemetry.io/otel/metric.Meter] (in tests: the noop package's meter). Names have the form
 //
 //	shardwatch.<subsystem>.<what>     dots between, underscores within words
 //
-// without unit and without "total": the exporter adds both. What becomes of
-// it (exporter 0.69, TestNames holds this table):
+// without unit and without "total": the exporter adds both. The exporter (0.69) translates them as follows
+// (TestNames holds this table):
 //
 //	instrument                          kind            unit      Prometheus
 //	shardwatch.cache.events             Counter         {event}   shardwatch_cache_events_total
@@ -23,20 +22,17 @@
 //	shardwatch.cache.hits               Gauge           1         shardwatch_cache_hits_ratio
 //	shardwatch.etcd.revision_fetch      Histogram       s         shardwatch_etcd_revision_fetch_seconds
 //
-// So: seconds ("s") and bytes ("By"), never milliseconds or kilobytes; counts
-// of things in braces, which name the thing and add nothing; {bool} for a value of
-// 0 or 1; "1" for a ratio from 0 to 1 and for nothing else, since a gauge with it
-// ends in _ratio.
+// So: seconds ("s") and bytes ("By"), never milliseconds or kilobytes; for counts the counted thing in braces,
+// which adds nothing to the name; {bool} for a value of 0 or 1; "1" only for a ratio from 0 to 1, since the
+// name of a gauge with it ends in _ratio.
 //
-// A histogram without boundaries of its own gets those for durations in
-// seconds ([DurationBuckets]). One of anything else gives its own with
-// WithExplicitBucketBoundaries.
+// A histogram without boundaries of its own gets those for durations in seconds ([DurationBuckets]). Histograms
+// of other units set theirs with WithExplicitBucketBoundaries.
 //
-// Labels (attributes) have few values, known beforehand: a shard's ID, a
-// reason, a method. Never a key, a client's address or an error's text. An
-// instrument keeps at most [MaxSeries] combinations; further ones are added up
-// under otel_metric_overflow="true".
+// Labels (attributes) have few values, known beforehand: a shard's ID, a reason, a method. Never use a key, a
+// client's address or an error's text. An instrument keeps at most [MaxSeries] combinations; further ones are
+// added up under otel_metric_overflow="true".
 //
-// There is no target_info and no otel_scope_... label. Who and which version
-// this is, shardwatch_build_info says once.
+// There is no target_info and no otel_scope_... label: shardwatch_build_info identifies program, version and
+// node.
 package telemetry

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Bounds of /metrics: more scrapes at a time, or longer ones, get 503.
+// Bounds of /metrics: excess concurrent scrapes, and longer ones, get 503.
 const (
 	maxScrapes    = 4
 	scrapeTimeout = 20 * time.Second
@@ -25,18 +25,18 @@ const (
 //     accepts application/json;
 //   - /debug/pprof/, if the configuration enables it.
 //
-// ready returns why the node is not ready, nothing when it is. It is called
-// with each request and must not block. nil: always ready. stuck returns why the
-// process must be restarted, "" while it works; nil: it is not known.
+// ready returns the reasons why the node is not ready, none if it is ready. It is called with each request and
+// must not block. nil: always ready. stuck returns why the process must be restarted, "" while it works; nil:
+// not checked.
 func (t *Telemetry) Handler(ready func() []string, stuck func() string) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{
-		// One broken metric should not take the others with it.
+		// One broken metric must not hide the others.
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxScrapes,
 		Timeout:             scrapeTimeout,
 	}))
-	// Anyone may ask for these two, as often as connections allow: each carries one probe.
+	// Anyone may send probes, as often as connections allow: each connection carries one.
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Connection", "close")
 		if stuck != nil {
@@ -65,7 +65,7 @@ func (t *Telemetry) Handler(ready func() []string, stuck func() string) http.Han
 	return mux
 }
 
-// readiness is /readyz as JSON.
+// readiness is the JSON answer of /readyz.
 type readiness struct {
 	Ready   bool     `json:"ready"`
 	Reasons []string `json:"reasons"`
@@ -74,7 +74,7 @@ type readiness struct {
 func serveReady(w http.ResponseWriter, r *http.Request, reasons []string) {
 	lines := make([]string, 0, len(reasons))
 	for _, reason := range reasons {
-		// A joined error has several lines.
+		// A joined error has several lines; answers have one line per reason.
 		lines = append(lines, strings.ReplaceAll(strings.TrimSpace(reason), "\n", "; "))
 	}
 	status := http.StatusOK

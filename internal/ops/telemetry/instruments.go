@@ -7,9 +7,9 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Instruments are the metrics of one part that are observed at each scrape: nothing
-// is counted twice, and nothing costs the hot path. One goroutine at a time may use
-// it. Errors of its methods are returned by Observe.
+// Instruments are the metrics of one component, observed at each scrape: they keep no counts of their own, and
+// cost nothing on the hot path. One goroutine at a time may use it. Observe returns the errors of its other
+// methods.
 type Instruments struct {
 	meter metric.Meter
 	all   []metric.Observable
@@ -63,7 +63,7 @@ func (in *Instruments) Observe(observe func(metric.Observer)) error {
 	return err
 }
 
-// Bool is 1 for true and 0 for false, as metrics have it.
+// Bool returns the metric value of a bool: 1 for true and 0 for false.
 func Bool(is bool) int64 {
 	if is {
 		return 1

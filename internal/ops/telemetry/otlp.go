@@ -21,20 +21,18 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// usualRatio is the part of the revisions that is traced unless the environment
-// says otherwise.
+// usualRatio is the default sampling ratio of revisions.
 const usualRatio = 0.01
 
-// push has the settings of the collector, as --otlp-endpoint and the standard
-// environment variables say. The exporters read the rest of those by themselves:
-// headers, timeouts, certificates, intervals.
+// push has the collector's settings, from --otlp-endpoint and the standard environment variables. The exporters
+// read other variables themselves: headers, timeouts, certificates, intervals.
 type push struct {
 	metrics, traces bool
-	endpoint        string // "": the exporters' own variables say
+	endpoint        string // "": from the exporters' own variables
 	ratio           float64
 }
 
-// pushOf reads the collector's address. A mistake is reported with the variable's name.
+// pushOf reads the collector's settings. Errors name the variable.
 func pushOf(endpoint string, getenv func(string) string) (push, error) {
 	p := push{endpoint: endpoint, ratio: usualRatio}
 	if strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") {
@@ -53,7 +51,7 @@ func pushOf(endpoint string, getenv func(string) string) (push, error) {
 		for _, variable := range []string{"OTEL_EXPORTER_OTLP_" + name + "_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 			if by := getenv(variable); wanted && by != "" {
 				if by != "grpc" {
-					errs = append(errs, fmt.Errorf("%s=%s: only grpc is spoken, usually on port 4317", variable, by))
+					errs = append(errs, fmt.Errorf("%s=%s: only grpc is supported, usually on port 4317", variable, by))
 				}
 				break
 			}
@@ -70,8 +68,8 @@ func pushOf(endpoint string, getenv func(string) string) (push, error) {
 	return p, errors.Join(errs...)
 }
 
-// ratioOf reads a sampler. The SDK does as well, and keeps it to itself; but here
-// every node must judge a revision alike.
+// ratioOf parses a sampler. The SDK parses it too, but does not export it, and every node must sample the same
+// revisions.
 func ratioOf(sampler, arg string) (float64, error) {
 	switch strings.TrimPrefix(sampler, "parentbased_") {
 	case "":
@@ -117,10 +115,10 @@ func resourceOf(ctx context.Context, cfg *Config) (*resource.Resource, error) {
 	)
 }
 
-// complainEvery is how often refusals of a collector are logged.
+// complainEvery is the minimum time between two logged errors of a collector.
 const complainEvery = time.Minute
 
-// complain has errors of the collector logged: the SDK has one place for that in a process.
+// complain logs errors of the collector. The SDK has one error handler per process.
 func complain(log *slog.Logger) {
 	var last atomic.Int64
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {

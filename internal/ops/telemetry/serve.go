@@ -16,21 +16,20 @@ import (
 const (
 	headerTimeout = 5 * time.Second
 	readTimeout   = 10 * time.Second
-	// Long enough for a profile, which takes 30 s unless told otherwise.
+	// Long enough for a profile, which takes 30 s by default.
 	writeTimeout = 90 * time.Second
 	idleTimeout  = 60 * time.Second
 	maxHeader    = 16 << 10
-	// endTimeout is how long requests under way may take when the server ends.
+	// endTimeout bounds open requests when the server ends.
 	endTimeout = 2 * time.Second
 )
 
-// Serve answers on ln with h until ctx ends; then it returns nil after all
-// requests have ended, which are cut after two seconds. It closes ln.
+// Serve answers on ln with h until ctx ends. Then it ends open requests after endTimeout, and returns nil. It
+// closes ln.
 //
-// secure is for TLS; nil: none. permit fails for requests that are not allowed,
-// which are answered with 403 and the reason. It does not count for the probes, /healthz and
-// /readyz: a kubelet shows no certificate. Without a permit, all requests are allowed,
-// and with client CAs in secure those of clients with a certificate of theirs.
+// secure configures TLS; nil: no TLS. Requests for which permit fails are answered with 403 and the reason,
+// except the probes, /healthz and /readyz: a kubelet has no certificate. If permit is nil, all requests are
+// allowed, or with client CAs in secure those with a verified client certificate.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler, secure *tls.Config, permit func(*http.Request) error) error {
 	if permit == nil && secure != nil && secure.ClientCAs != nil {
 		permit = certified
@@ -47,7 +46,7 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, secure *tls.Con
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		// Mistakes of clients on this port are not logged.
+		// Errors of clients on this port are not logged.
 		ErrorLog:    log.New(io.Discard, "", 0),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
@@ -87,13 +86,13 @@ func settle(c net.Conn, s http.ConnState) {
 	}
 }
 
-// permitted lets requests that are not permitted through to the probes only.
+// permitted answers 403 to requests without permission, except probes.
 func permitted(h http.Handler, permit func(*http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		probe := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
 		if !probe {
 			if err := permit(r); err != nil {
-				w.Header().Set("Connection", "close") // as a probe's
+				w.Header().Set("Connection", "close") // as with probes
 				writeText(w, http.StatusForbidden, err.Error())
 				return
 			}

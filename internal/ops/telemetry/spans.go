@@ -13,20 +13,18 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Span describes a completed operation. It is exported afterwards, so that the
-// operation does not wait for it. It holds revisions, shards and nodes, never keys or
-// values.
+// Span describes a completed operation. It is exported afterwards, so the operation does not wait for it. It
+// holds revisions, shards and nodes, never keys or values.
 type Span struct {
 	// Name is the operation; it has few values.
 	Name       string
 	Begin, End time.Time
-	// Trace names the trace, so that nodes that know of the same thing tell of it
-	// in the same trace without communication; "": a new trace.
+	// Trace names the trace: nodes that record the same event derive the same trace without communication; "":
+	// a new trace.
 	Trace string
-	// ID names the span within the trace, Parent the span that it is a part of,
-	// which another node may tell; "": none.
+	// ID names the span within the trace, Parent its parent span, which may be another node's; "": none.
 	ID, Parent string
-	// Always: it is exported at any sampling rate.
+	// Always exports the span at any sampling rate.
 	Always     bool
 	Attributes []attribute.KeyValue
 	Err        error
@@ -39,8 +37,7 @@ type Spans struct {
 	sampler  sdktrace.Sampler
 }
 
-// newSpans exports a part of all traces, chosen by their names alone: each node
-// chooses the same.
+// newSpans exports a fraction of all traces, chosen by their names alone: each node chooses the same.
 func newSpans(ratio float64, options ...sdktrace.TracerProviderOption) *Spans {
 	s := &Spans{sampler: sdktrace.TraceIDRatioBased(ratio)}
 	s.provider = sdktrace.NewTracerProvider(append(options,
@@ -50,7 +47,7 @@ func newSpans(ratio float64, options ...sdktrace.TracerProviderOption) *Spans {
 	return s
 }
 
-// On reports whether spans are sent at all.
+// On reports whether spans are sent.
 func (s *Spans) On() bool { return s != nil }
 
 // Samples reports whether spans of a trace are sent.
@@ -62,8 +59,7 @@ func (s *Spans) Samples(name string) bool {
 	return s.sampler.ShouldSample(p).Decision == sdktrace.RecordAndSample
 }
 
-// Tell exports a span. It does not block: spans that the collector does not take soon enough is
-// dropped.
+// Tell exports a span. It does not block: if the collector is too slow, spans are dropped.
 func (s *Spans) Tell(x Span) { //nolint:gocritic // a value, built for the call
 	if s == nil {
 		return
@@ -102,7 +98,7 @@ func (c chosen) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingRes
 	return c.Sampler.ShouldSample(p)
 }
 
-// named gives traces and spans the IDs that their names come to.
+// named derives the IDs of traces and spans from their names.
 type named struct{}
 
 // NewIDs implements sdktrace.IDGenerator.

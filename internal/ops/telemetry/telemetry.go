@@ -19,8 +19,8 @@ import (
 // MaxSeries bounds the label combinations of one instrument.
 const MaxSeries = 2000
 
-// DurationBuckets returns the upper bounds, in seconds, of a histogram that gives none: from 100
-// µs, the time of a delivery, to 10 s.
+// DurationBuckets returns the default upper bounds of histograms, in seconds: from 100 µs, the time of a
+// delivery, to 10 s.
 func DurationBuckets() []float64 {
 	return []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 }
@@ -33,20 +33,19 @@ type Config struct {
 	// Registry collects everything; nil: a new one. In one process each
 	// Telemetry needs its own.
 	Registry *prometheus.Registry
-	// Endpoint is the URL of a collector that metrics and traces are sent to by
-	// OTLP over gRPC; "": the standard environment variables (OTEL_...) say, and
-	// none is when they do not. Getenv reads those; nil: there are none.
+	// Endpoint is the URL of a collector for metrics and traces, with OTLP over gRPC; "": the standard
+	// environment variables (OTEL_...) apply, and without them nothing is sent. Getenv reads these variables;
+	// nil: none are set.
 	Endpoint string
 	Getenv   func(string) string
-	// Logger logs that the collector accepts nothing; nil: no log. One process
-	// has one.
+	// Logger logs errors of the collector; nil: no log. A process has only one.
 	Logger *slog.Logger
-	// Pprof serves the profiler under /debug/pprof/. It shows memory and
-	// command line to every client that can reach the port.
+	// Pprof serves the profiler under /debug/pprof/. It shows memory and command line to every client that can
+	// reach the port.
 	Pprof bool
 }
 
-// Validate names every mistake at once.
+// Validate reports all mistakes together.
 func (c *Config) Validate() error {
 	var errs []error
 	if c.ServiceName == "" {
@@ -71,8 +70,7 @@ type Telemetry struct {
 	spans    *Spans // nil: none are sent
 }
 
-// New returns a Telemetry for cfg, with the Go runtime's and the process'
-// metrics in it. It starts nothing.
+// New returns a Telemetry for cfg, with the metrics of the Go runtime and the process. It starts nothing.
 func New(cfg Config) (*Telemetry, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("telemetry: %w", err)
@@ -117,7 +115,7 @@ func New(cfg Config) (*Telemetry, error) {
 
 // collect makes the providers, with an export to a collector if one is configured.
 func (t *Telemetry) collect(exporter sdk.Reader) error {
-	ctx := context.Background() // nothing is waited for
+	ctx := context.Background() // New does not block
 	getenv := t.cfg.Getenv
 	if getenv == nil {
 		getenv = func(string) string { return "" }
@@ -152,7 +150,7 @@ func (t *Telemetry) collect(exporter sdk.Reader) error {
 	return nil
 }
 
-// aggregation gives histograms our buckets; those of an instrument go first.
+// aggregation gives histograms DurationBuckets, unless the instrument sets its own.
 func aggregation(kind sdk.InstrumentKind) sdk.Aggregation {
 	if kind == sdk.InstrumentKindHistogram {
 		return sdk.AggregationExplicitBucketHistogram{Boundaries: DurationBuckets()}
@@ -163,14 +161,14 @@ func aggregation(kind sdk.InstrumentKind) sdk.Aggregation {
 // Meter returns the meter of one package, to build its instruments from.
 func (t *Telemetry) Meter(name string) metric.Meter { return t.provider.Meter(name) }
 
-// Spans returns the exporter of spans; nil when no collector is named.
+// Spans returns the exporter of spans; nil: no collector is configured.
 func (t *Telemetry) Spans() *Spans { return t.spans }
 
 // Registry returns the registry that collects all metrics.
 func (t *Telemetry) Registry() *prometheus.Registry { return t.registry }
 
-// Shutdown sends the pending data until ctx ends, and stops measuring.
-// /metrics then has only the process' own.
+// Shutdown sends the pending data until ctx ends, and stops measuring. /metrics then has only the metrics of
+// the process.
 func (t *Telemetry) Shutdown(ctx context.Context) error {
 	var errs []error
 	if t.spans != nil {

@@ -17,7 +17,7 @@ type Mode int32
 const (
 	Window    Mode = iota + 1 // events from the window
 	Delta                     // a delta since its position
-	Resync                    // the whole state, or waits for it
+	Resync                    // the whole state, or a wait for it
 	Conflated                 // the latest values, at an interval
 	Log                       // events from etcd's log that the window no longer has
 
@@ -35,7 +35,7 @@ func (r Mode) String() string {
 // Modes returns all modes.
 func Modes() []Mode { return []Mode{Window, Delta, Resync, Conflated, Log} }
 
-// Watch is the account of one watch. The zero Watch is none: Open it.
+// Watch is the statistics of one watch. The zero Watch is unused: Open it.
 type Watch struct {
 	since time.Time
 
@@ -43,21 +43,21 @@ type Watch struct {
 	shared          atomic.Pointer[share]
 	deltas, resyncs atomic.Int32
 	mode            atomic.Int32
-	// The watch that the window is read by; nil while it is not: then the watch
-	// has been at a revision since a time (in Unix nanoseconds).
+	// The window's watch; nil while the watch is not served from the window: then it has been at revision at
+	// since left (Unix nanoseconds).
 	window   atomic.Pointer[router.Watch]
 	at, left atomic.Int64
-	// Bytes at the last sample, and at the one before.
+	// Bytes at the last sample, and at the previous one.
 	sample, before atomic.Int64
 }
 
-// Open begins the account.
+// Open starts the statistics.
 func (w *Watch) Open(now time.Time) { w.since = now }
 
-// Since returns when the account was opened.
+// Since returns the time of Open.
 func (w *Watch) Since() time.Time { return w.since }
 
-// Mode returns how the watch is served; 0: it has not begun.
+// Mode returns the current mode; 0: not served yet.
 func (w *Watch) Mode() Mode { return Mode(w.mode.Load()) }
 
 // Sent counts bytes.
@@ -67,14 +67,14 @@ func (w *Watch) Sent(bytes int) { w.bytes.Add(int64(bytes)) }
 // Messages is ready.
 type Messages struct{ number, bytes atomic.Int64 }
 
-// Sent counts a message of so many bytes to each watch.
+// Sent counts a message of a number of bytes to each watch.
 func (m *Messages) Sent(bytes int) {
 	m.number.Add(1)
 	m.bytes.Add(int64(bytes))
 }
 
-// share counts messages that a watch gets in common with others: those of of, of so many bytes
-// more each, and base. It does not change.
+// share counts the messages that a watch shares with others: base bytes, plus the messages of of with more
+// additional bytes each. It does not change.
 type share struct {
 	of         *Messages
 	more, base int64
@@ -87,15 +87,15 @@ func (s *share) bytes() int64 {
 	return s.base + s.of.bytes.Load() + s.more*s.of.number.Load()
 }
 
-// Share makes the watch count the messages of m from now on, and no longer those that the last one
-// counted. A message takes so many bytes more than m counts.
+// Share makes the watch count the messages of m from now on, instead of those of the previous Share. Each
+// message takes more bytes in addition to those that m counts.
 func (w *Watch) Share(m *Messages, more int) {
 	s := &share{of: m, more: int64(more)}
 	s.base = w.shared.Load().bytes() - s.bytes()
 	w.shared.Store(s)
 }
 
-// sent returns the bytes that the watch was sent.
+// sent returns the bytes sent to the watch.
 func (w *Watch) sent() int64 { return w.bytes.Load() + w.shared.Load().bytes() }
 
 // Follow records that the watch is served from the window, by inner.
@@ -104,8 +104,7 @@ func (w *Watch) Follow(inner *router.Watch) {
 	w.mode.Store(int32(Window))
 }
 
-// Begin records that the watch enters another mode: each Delta and Resync is a
-// unit more.
+// Begin records that the watch enters another mode, and counts deltas and resyncs.
 func (w *Watch) Begin(r Mode) {
 	switch r {
 	case Delta:
@@ -117,27 +116,24 @@ func (w *Watch) Begin(r Mode) {
 	w.mode.Store(int32(r))
 }
 
-// Wait records that the watch waits for another mode, or is served by it without
-// units that are counted.
+// Wait records that the watch waits for another mode, or is served by it without counted deltas or resyncs.
 func (w *Watch) Wait(r Mode) { w.mode.Store(int32(r)) }
 
-// Leave records that the watch is not served from the window any more, and that
-// everything up to a revision was sent.
+// Leave records that the watch is no longer served from the window, and has been sent everything up to a
+// revision.
 func (w *Watch) Leave(at kv.Revision, now time.Time) {
 	w.at.Store(int64(at))
 	w.left.Store(now.UnixNano())
 	w.window.Store(nil)
 }
 
-// Reached records that everything up to a revision was sent, while the watch is
-// not served from the window.
+// Reached records that a watch outside of the window has been sent everything up to a revision.
 func (w *Watch) Reached(at kv.Revision) { w.at.Store(int64(at)) }
 
-// Sample notes the bytes sent so far, for the rate. Call it at regular
-// intervals.
+// Sample records the bytes sent so far, for the rate. Call it at regular intervals.
 func (w *Watch) Sample() { w.before.Store(w.sample.Swap(w.sent())) }
 
-// Figures is an account at one moment.
+// Figures is a snapshot of the statistics.
 type Figures struct {
 	Mode Mode
 	// Revision: everything up to it was sent. Lag is the number of revisions between
@@ -145,16 +141,14 @@ type Figures struct {
 	Revision, Lag kv.Revision
 	Behind        time.Duration
 	Since         time.Time
-	// Bytes were sent in all, Rate of them per second since the last sample but
-	// one.
+	// Bytes is the total sent, Rate the bytes per second since the second-last sample.
 	Bytes           int64
 	Rate            float64
 	Deltas, Resyncs int64
 }
 
-// Figures returns the account. newest is the newest revision of the node, for a
-// watch that is not served from the window; sampled is when the last sample but
-// one was taken.
+// Figures returns a snapshot. newest is the newest revision of the node, for a watch that is not served from
+// the window; sampled is the time of the second-last sample.
 func (w *Watch) Figures(now time.Time, newest kv.Revision, sampled time.Time) Figures {
 	f := Figures{
 		Mode: w.Mode(), Since: w.since, Bytes: w.sent(),
@@ -186,8 +180,8 @@ func (w *Watch) Figures(now time.Time, newest kv.Revision, sampled time.Time) Fi
 
 // Watcher is a watch of a client: its owner, its range, and its statistics.
 type Watcher struct {
-	Client net.Addr // the client's address; nil: not known
-	User   string   // etcd's, while its authentication is on
+	Client net.Addr // nil: unknown
+	User   string   // etcd user, while etcd's authentication is on
 	ID     int64    // on its stream
 	Range  kv.Range
 	*Watch
