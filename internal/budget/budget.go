@@ -18,30 +18,28 @@ const (
 	WatchFlag = "--max-watch-bytes"
 )
 
-// Use is a purpose for which clients make a node hold memory.
+// Use is a purpose of memory held for clients.
 type Use uint8
 
-// The uses, and the reserved bytes of each.
+// The uses, and the bytes that each covers.
 const (
 	// WatchKeys are the keys of open watches of both APIs.
 	WatchKeys Use = iota
-	// Lists are the answers to large lists of etcd's API that are being sent or wait
-	// for their clients to read them.
+	// Lists are the answers to large lists of etcd's API that are being sent, or that clients have not read
+	// yet.
 	Lists
-	// CatchUps are the parts of etcd's log that watches of etcd's API need which start
-	// before the window.
+	// CatchUps are the parts of etcd's log for watches of etcd's API that start before the window.
 	CatchUps
-	// Replies are the answers of etcd's Watch streams to creates and cancels that wait
-	// for their clients to read them.
+	// Replies are the answers to creates and cancels on etcd's Watch streams that clients have not read yet.
 	Replies
 	// JSON are requests and answers of the JSON API.
 	JSON
-	// Requests are those of gRPC that have arrived in part, or wait for etcd's answer.
+	// Requests are gRPC requests that are incomplete, or wait for etcd's answer.
 	Requests
-	// Fetches are keys of shards that are on other nodes, for lists and native watches.
+	// Fetches are keys of other nodes' shards, for lists and native watches.
 	Fetches
-	// Watches are open watches of both APIs, without their keys. Their bytes are no share of
-	// the total; see BoundWatches.
+	// Watches are open watches of both APIs, without their keys. They have no share of the total; see
+	// BoundWatches.
 	Watches
 
 	uses
@@ -52,7 +50,7 @@ func (u Use) String() string {
 	return [...]string{"watch_keys", "lists", "catch_ups", "replies", "json", "requests", "fetches", "watches"}[u]
 }
 
-// text is the use in errors.
+// text returns the use as errors name it.
 func (u Use) text() string {
 	return [...]string{
 		"the keys of watches", "lists that clients have not read yet", "watches that catch up",
@@ -61,29 +59,28 @@ func (u Use) text() string {
 	}[u]
 }
 
-// sixteenths is the use's share of the total. The shares add up to all of it.
+// sixteenths returns the use's share of the total. The shares add up to 16.
 func (u Use) sixteenths() int64 { return [...]int64{3, 4, 2, 1, 3, 2, 1, 0}[u] }
 
-// maxWaiting bounds the callers that wait for bytes, of each use.
+// maxWaiting bounds the callers waiting for bytes, for each use.
 const maxWaiting = 10_000
 
 // retryAfter is the retry delay after a refusal.
 const retryAfter = time.Second
 
-// Client is the owner of held bytes, as nodes tell clients apart: an identity, or else an address.
-// The zero Client is none: its bytes count for the node alone.
+// Client is the owner of held bytes: an identity, or else an address. The zero Client is anonymous: its bytes
+// count for the node alone.
 type Client struct {
 	Name string
-	// Max bounds the client's bytes, of each use with the share that the use has of the
-	// total. HalfOfTotal: half of the total; 0: as much as all clients together.
+	// Max bounds the client's bytes: in each use, to the use's share of Max. HalfOfTotal: half of the total; 0:
+	// the bound of all clients together.
 	Max int64
 }
 
-// HalfOfTotal is the default Max of a client: no client keeps all
-// others from a use.
+// HalfOfTotal is the default Max of a client: no client can exhaust a use alone.
 const HalfOfTotal = -1
 
-// Budget is a number of bytes, shared by all uses. Create it with New.
+// Budget is a number of bytes, divided among the uses. Create it with New.
 type Budget struct {
 	max      int64
 	accounts [uses]account
@@ -95,9 +92,9 @@ type account struct {
 
 	mu      sync.Mutex
 	held    int64               // guarded by mu
-	waiting fair.Queue[*Waiter] // guarded by mu; each has its bytes of its client's part
-	parts   map[string]*part    // guarded by mu; those with bytes or waiters, by client
-	behind  int                 // guarded by mu; waiters of all parts
+	waiting fair.Queue[*Waiter] // guarded by mu; each holds its bytes of its client's part
+	parts   map[string]*part    // guarded by mu; parts with bytes or waiters, by client
+	behind  int                 // guarded by mu; waiters in all parts
 	waited  int64               // guarded by mu; callers that had to wait
 	refused int64               // guarded by mu; callers that were refused
 	capped  int64               // guarded by mu; callers that waited or were refused because of their client's part
@@ -106,7 +103,7 @@ type account struct {
 // part is one client's share of a use. account.mu guards it.
 type part struct {
 	held    int64
-	waiting fair.Queue[*Waiter] // for bytes of the part, before those of the account
+	waiting fair.Queue[*Waiter] // for bytes of the part, before bytes of the account
 }
 
 // Waiter waits for bytes; see Wait.
@@ -117,11 +114,11 @@ type Waiter struct {
 	n      int64
 	got    func()
 	// Guarded by account.mu.
-	entry  *fair.Entry[*Waiter] // nil: it did not have to wait
+	entry  *fair.Entry[*Waiter] // nil: its bytes were free at once
 	capped bool                 // it waits for its client's part
 }
 
-// New returns a Budget of so many bytes, 1 at least, and of any number of watches.
+// New returns a Budget of limit bytes, at least 1, and without a bound for watches.
 func New(limit int64) *Budget {
 	b := &Budget{max: limit}
 	for u := range uses {
@@ -131,10 +128,10 @@ func New(limit int64) *Budget {
 	return b
 }
 
-// BoundWatches bounds the bytes of Watches. Call it before anything is taken.
+// BoundWatches bounds the bytes of Watches. Call it before the first Take.
 func (b *Budget) BoundWatches(limit int64) { b.accounts[Watches].most = limit }
 
-// partOf returns how many bytes of a use a client may have. Its Max is not about Watches.
+// partOf returns the bytes of a use that a client may hold. A positive Max does not apply to Watches.
 func (b *Budget) partOf(u Use, c Client) int64 {
 	switch {
 	case c.Max == 0:
@@ -145,10 +142,9 @@ func (b *Budget) partOf(u Use, c Client) int64 {
 	return c.Max / 16 * u.sixteenths()
 }
 
-// Take takes n bytes for a client, or fails with a *kv.LimitError. own are the bytes of the use
-// that the caller holds already: one that holds all of them may take more than the share, and one
-// that holds all of its client's more than that one's part, so that a request above the share
-// succeeds when it is the only one.
+// Take takes n bytes for a client, or fails with a *kv.LimitError. own are the bytes of the use that the caller
+// holds already. If the caller holds all bytes of the use, it may exceed the share, and if it holds all of its
+// client's, the part: so a request above the share succeeds if it is the only one.
 func (b *Budget) Take(c Client, u Use, n, own int64) error {
 	if b == nil {
 		return nil
@@ -168,8 +164,7 @@ func (b *Budget) Take(c Client, u Use, n, own int64) error {
 	return nil
 }
 
-// Grow is Take for bytes that the caller can do without. It reports whether they are taken, and
-// counts no refusal.
+// Grow is Take for optional bytes. It reports whether they were taken, and counts no refusal.
 func (b *Budget) Grow(c Client, u Use, n, own int64) bool {
 	if b == nil {
 		return true
@@ -185,8 +180,8 @@ func (b *Budget) Grow(c Client, u Use, n, own int64) bool {
 	return true
 }
 
-// Unread holds n bytes more that a client has sent and its requests have not read, or gives -n of
-// them back. It reports whether the budget has them.
+// Unread takes n bytes that a client has sent and its requests have not read, or releases -n of them. It
+// reports whether the budget had them.
 func (b *Budget) Unread(c Client, n int) bool {
 	if n < 0 {
 		b.Give(c, Requests, int64(-n))
@@ -195,7 +190,7 @@ func (b *Budget) Unread(c Client, n int) bool {
 	return b.Take(c, Requests, int64(n), 0) == nil
 }
 
-// Give gives n bytes of a client back.
+// Give releases n bytes of a client.
 func (b *Budget) Give(c Client, u Use, n int64) {
 	if b == nil {
 		return
@@ -208,9 +203,8 @@ func (b *Budget) Give(c Client, u Use, n int64) {
 	b.wakeLocked(u, c)
 }
 
-// TakePart takes n bytes of a client's part alone: of bytes that several clients share, the
-// node holds one copy, taken for no client, and each client's part bears all of it. own
-// is as with Take.
+// TakePart takes n bytes of a client's part alone, for bytes that several clients share: the node holds one
+// copy, taken for no client, and each client's part counts all of it. own is as with Take.
 func (b *Budget) TakePart(c Client, u Use, n, own int64) error {
 	if b == nil {
 		return nil
@@ -225,7 +219,7 @@ func (b *Budget) TakePart(c Client, u Use, n, own int64) error {
 	return nil
 }
 
-// GivePart gives n bytes of a client's part back.
+// GivePart releases n bytes of a client's part.
 func (b *Budget) GivePart(c Client, u Use, n int64) {
 	if b == nil {
 		return
@@ -237,11 +231,10 @@ func (b *Budget) GivePart(c Client, u Use, n int64) {
 	b.wakeLocked(u, c)
 }
 
-// Settle changes n held bytes to m: it adds bytes that were unknown when they were taken, and
-// releases the excess. It never fails; take more than enough.
+// Settle changes n held bytes to m, once the exact size is known. It never fails; take more than enough before.
 func (b *Budget) Settle(c Client, u Use, n, m int64) { b.Give(c, u, n-m) }
 
-// countLocked adds n bytes to a client's part, which is there as long as it is needed.
+// countLocked adds n bytes to a client's part, which exists while it has bytes or waiters.
 func (a *account) countLocked(c Client, n int64) {
 	if c.Name == "" {
 		return
@@ -255,15 +248,15 @@ func (a *account) countLocked(c Client, n int64) {
 	a.dropLocked(c, p)
 }
 
-// dropLocked forgets a part that is not needed.
+// dropLocked deletes a part without bytes and waiters.
 func (a *account) dropLocked(c Client, p *part) {
 	if p.held == 0 && p.waiting.Len() == 0 {
 		delete(a.parts, c.Name)
 	}
 }
 
-// wakeLocked gives waiting callers the free bytes, in turn: first of the
-// client's part, then of the use's share.
+// wakeLocked gives the free bytes to waiting callers, in turn: first those of the client's part, then those of
+// the use's share.
 func (b *Budget) wakeLocked(u Use, c Client) {
 	a := &b.accounts[u]
 	if p := a.parts[c.Name]; p != nil {
@@ -290,7 +283,7 @@ func (b *Budget) wakeLocked(u Use, c Client) {
 	}
 }
 
-// fitsLocked reports whether n bytes more are within the share, or the caller is alone.
+// fitsLocked reports whether n more bytes fit into the share, or the caller holds all bytes of the use.
 func (a *account) fitsLocked(n, own int64) bool {
 	return a.held+n <= a.most || a.held <= own
 }
@@ -301,8 +294,7 @@ func (b *Budget) fitsPartLocked(u Use, c Client, n, own int64) bool {
 	return p == nil || p.held+n <= b.partOf(u, c) || p.held <= own
 }
 
-// cappedLocked counts that a client was refused because of its part, and returns the
-// error.
+// cappedLocked counts a refusal because of the client's part, and returns the error.
 func (b *Budget) cappedLocked(u Use, c Client) error {
 	a := &b.accounts[u]
 	a.refused++
@@ -318,7 +310,7 @@ func (b *Budget) cappedLocked(u Use, c Client) error {
 	}
 }
 
-// limitOf returns the setting that a use's bytes come from.
+// limitOf returns the flag that limits a use, and its value.
 func (b *Budget) limitOf(u Use) (flag string, limit int64) {
 	if u == Watches {
 		return WatchFlag, b.accounts[u].most
@@ -326,7 +318,7 @@ func (b *Budget) limitOf(u Use) (flag string, limit int64) {
 	return Flag, b.max
 }
 
-// advice is the remedy for a client that has used its share.
+// advice returns the remedy for a client that has used its share.
 func (u Use) advice() string {
 	if u == Watches || u == WatchKeys {
 		return "end some of them"
@@ -334,11 +326,10 @@ func (u Use) advice() string {
 	return "read the pending responses"
 }
 
-// Wait takes n bytes for a client and calls got, now or when they are free. Clients that wait take
-// turns, regardless of the number of callers of each. A caller whose client has its part waits for that
-// one's bytes alone and delays no other client. got must not block, nor use the Budget. The bytes
-// must be given back, but not when Cancel reports that got is not called. It fails with a
-// *kv.LimitError when too many wait.
+// Wait takes n bytes for a client and calls got, now or when they are free. Waiting clients take turns,
+// regardless of the number of callers of each. A caller whose client has used its part waits for bytes of this
+// part, and delays no other client. got must not block, nor use the Budget. Release the bytes with Give, unless
+// Cancel reports that got is not called. Wait fails with a *kv.LimitError if too many callers wait.
 func (b *Budget) Wait(c Client, u Use, n int64, got func()) (*Waiter, error) {
 	w := &Waiter{b: b, client: c, use: u, n: n, got: got}
 	if b == nil {
@@ -395,8 +386,7 @@ func (w *Waiter) Waited() bool {
 	return w.entry != nil
 }
 
-// Cancel ends the wait. It reports whether that was in time: got is not called, and
-// nothing is held.
+// Cancel ends the wait. It reports whether got was not and will not be called: then nothing is held.
 func (w *Waiter) Cancel() bool {
 	if w.b == nil {
 		return false
@@ -418,11 +408,11 @@ func (w *Waiter) Cancel() bool {
 		}
 		a.countLocked(w.client, -w.n)
 	}
-	w.b.wakeLocked(w.use, w.client) // it may have been the one that the others waited for
+	w.b.wakeLocked(w.use, w.client) // the others may have waited for this entry
 	return true
 }
 
-// full is the error of a refusal.
+// full returns the error of a use that is exhausted.
 func (b *Budget) full(u Use) error {
 	limit, most := b.limitOf(u)
 	return &kv.LimitError{
@@ -431,9 +421,9 @@ func (b *Budget) full(u Use) error {
 	}
 }
 
-// Reserve takes n bytes for a client, as a reservation that must be released. It waits for them
-// in the client's turn. When the deadline of ctx passes, or too many wait, it
-// fails with a *kv.LimitError; when ctx is cancelled, with its cause.
+// Reserve takes n bytes for a client, as a reservation that must be released. It waits for them in the client's
+// turn. It fails with a *kv.LimitError if the deadline of ctx passes or too many callers wait, and with the
+// cause of ctx if ctx is cancelled.
 func (b *Budget) Reserve(ctx context.Context, c Client, u Use, n int64) (*Reservation, error) {
 	return b.ReserveAnnounced(ctx, c, u, n, func() {})
 }
@@ -456,7 +446,7 @@ func (b *Budget) ReserveAnnounced(ctx context.Context, c Client, u Use, n int64,
 	case <-ctx.Done():
 	}
 	capped := w.Capped()
-	if !w.Cancel() { // they were there at once, or came in the same moment
+	if !w.Cancel() { // got was called at once, or meanwhile
 		return &Reservation{b: b, client: c, use: u, n: n}, nil
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -477,7 +467,7 @@ func (b *Budget) refuse(u Use, c Client, capped bool) error {
 	return b.full(u)
 }
 
-// Reservation is a number of bytes that is held. One goroutine at a time may use it.
+// Reservation is a number of held bytes. One goroutine at a time may use it.
 type Reservation struct {
 	b      *Budget
 	client Client
@@ -485,8 +475,8 @@ type Reservation struct {
 	n      int64
 }
 
-// Resize makes the reservation one of n bytes. It does not wait, and fails with a
-// *kv.LimitError, and changes nothing, when more are not there.
+// Resize changes the reservation to n bytes. It does not wait: if the additional bytes are not free, it fails
+// with a *kv.LimitError and changes nothing.
 func (r *Reservation) Resize(n int64) error {
 	switch {
 	case n > r.n:
@@ -500,7 +490,7 @@ func (r *Reservation) Resize(n int64) error {
 	return nil
 }
 
-// Release gives the bytes back. It may be called twice.
+// Release releases the bytes. It may be called twice.
 func (r *Reservation) Release() {
 	if n := r.n; n > 0 {
 		r.n = 0
@@ -508,21 +498,21 @@ func (r *Reservation) Release() {
 	}
 }
 
-// Status is one use for metrics.
+// Status is the state of one use, for metrics.
 type Status struct {
 	Use Use
-	// Held and Most are bytes: those that are held, and the use's share.
+	// Held and Most are the held bytes and the use's share.
 	Held, Most int64
-	// Waiting is how many callers wait at present; Waited how many had to since the
-	// start, Refused how many were refused.
+	// Waiting counts the callers that wait now, Waited those that had to wait since the start, Refused those
+	// that were refused.
 	Waiting, Waited, Refused int64
-	// Clients is how many clients hold bytes or wait, Largest the most bytes that one of
-	// them holds. Capped is how many callers had to wait or were refused since the start
-	// because their client had its part.
+	// Clients counts the clients that hold bytes or wait; Largest is the maximum held by one client. Capped
+	// counts the callers that had to wait or were refused since the start because their client had used its
+	// part.
 	Clients, Largest, Capped int64
 }
 
-// Status returns all uses. A nil Budget has none.
+// Status returns the state of all uses; none for a nil Budget.
 func (b *Budget) Status() []Status {
 	if b == nil {
 		return nil
@@ -544,7 +534,7 @@ func (b *Budget) Status() []Status {
 	return out
 }
 
-// Share returns the most bytes that a use may hold; without a bound math.MaxInt64.
+// Share returns the maximum bytes of a use; math.MaxInt64 without a bound.
 func (b *Budget) Share(u Use) int64 {
 	if b == nil {
 		return math.MaxInt64
@@ -552,7 +542,7 @@ func (b *Budget) Share(u Use) int64 {
 	return b.accounts[u].most
 }
 
-// Part returns the most bytes of a use that a client may hold; without a bound math.MaxInt64.
+// Part returns the maximum bytes of a use for a client; math.MaxInt64 without a bound.
 func (b *Budget) Part(c Client, u Use) int64 {
 	if b == nil {
 		return math.MaxInt64

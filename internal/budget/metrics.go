@@ -7,11 +7,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 )
 
-// Register registers the metrics of the memory that clients make the node hold.
+// Register registers the metrics of the budget.
 func (b *Budget) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	var (
-		held    = in.Gauge("shardwatch.budget.held", "By", "Bytes that clients make the node hold, by use: watches and their keys, catch-ups, incomplete requests, keys from other nodes, and lists, replies and JSON that clients have not read yet.")
+		held    = in.Gauge("shardwatch.budget.held", "By", "Bytes held for clients, by use: watches and their keys, catch-ups, incomplete requests, keys from other nodes, and lists, replies and JSON that clients have not read yet.")
 		share   = in.Gauge("shardwatch.budget.share", "By", "Maximum bytes of each use: its share of --max-client-bytes, and for watches --max-watch-bytes.")
 		waiting = in.Gauge("shardwatch.budget.waiting", "{caller}", "Callers waiting for bytes of a use.")
 		waits   = in.Counter("shardwatch.budget.waits", "{caller}", "Callers that had to wait for bytes of a use.")

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Gate admits operations of clients, a bounded number at a time. Clients that wait take turns.
-// Create it with NewGate. All methods may be called from any goroutine.
+// Gate bounds the concurrent operations of clients. Waiting clients take turns. Create it with NewGate. All
+// methods may be called from any goroutine.
 type Gate struct {
 	atATime, maxWaiting int
 
@@ -26,9 +26,9 @@ const (
 // NewGate returns a Gate that admits atATime operations at a time and queues maxWaiting.
 func NewGate(atATime, maxWaiting int) *Gate { return &Gate{atATime: atATime, maxWaiting: maxWaiting} }
 
-// Enter calls begin, now or in the client's turn. begin must not block nor use the Gate; it
-// reports whether it has begun an operation, which must end with Leave. If the queue is full, begin
-// is not called, ok is false, and comeAgain is about the time until the queue is empty.
+// Enter calls begin, now or in the client's turn. begin must not block nor use the Gate; it reports whether it
+// has begun an operation, which must end with Leave. If the queue is full, begin is not called, ok is false,
+// and comeAgain is the approximate time until the queue is empty.
 func (g *Gate) Enter(client string, begin func() bool) (comeAgain time.Duration, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -45,8 +45,8 @@ func (g *Gate) Enter(client string, begin func() bool) (comeAgain time.Duration,
 	return 0, true
 }
 
-// Wait is Enter for a goroutine: it returns in the client's turn, and leave ends the operation. It
-// fails when ctx ends before. The queue has no bound.
+// Wait is Enter for a goroutine: it returns in the client's turn, and leave ends the operation. It fails if ctx
+// ends first. It ignores maxWaiting.
 func (g *Gate) Wait(ctx context.Context, client string) (leave func(), err error) {
 	in := make(chan time.Time, 1)
 	begin := func() bool {
@@ -70,7 +70,7 @@ func (g *Gate) Wait(ctx context.Context, client string) (leave func(), err error
 	g.mu.Lock()
 	gone := entry != nil && g.waiting.Remove(entry)
 	g.mu.Unlock()
-	if !gone { // its turn has come at the same time
+	if !gone { // its turn has come meanwhile
 		g.Leave(time.Since(<-in))
 	}
 	return nil, context.Cause(ctx)

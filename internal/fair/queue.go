@@ -2,22 +2,22 @@ package fair
 
 import "slices"
 
-// Queue is the queue. The zero Queue is empty. One goroutine at a time may use it.
+// Queue is a queue in which clients take turns. The zero Queue is empty. One goroutine at a time may use it.
 type Queue[T any] struct {
-	turns  []string // the clients that have entries, in turn
+	turns  []string // clients with entries, the next one first
 	queues map[string][]*Entry[T]
-	length int // of all queues
-	gone   int // removed entries that are still in them
+	length int // of all queues, with removed entries
+	gone   int // removed entries still in the queues
 }
 
-// Entry is one that waits.
+// Entry is a queued value.
 type Entry[T any] struct {
 	value  T
 	queued bool // neither popped nor removed
 }
 
-// Push appends an entry of a client. The name is that of all its connections: one that
-// opens more of them has no more turns.
+// Push appends an entry of a client. All connections of a client use the same name: more connections give no
+// more turns.
 func (q *Queue[T]) Push(client string, value T) *Entry[T] {
 	if q.queues == nil {
 		q.queues = make(map[string][]*Entry[T])
@@ -31,10 +31,10 @@ func (q *Queue[T]) Push(client string, value T) *Entry[T] {
 	return e
 }
 
-// Len returns how many entries wait.
+// Len returns the number of waiting entries.
 func (q *Queue[T]) Len() int { return q.length - q.gone }
 
-// Pop takes the next entry; false when none waits.
+// Pop removes the next entry and returns its value; false: none waits.
 func (q *Queue[T]) Pop() (value T, ok bool) {
 	for len(q.turns) > 0 && !ok {
 		client := q.turns[0]
@@ -62,7 +62,7 @@ func (q *Queue[T]) Pop() (value T, ok bool) {
 	return value, ok
 }
 
-// Peek returns the next entry and leaves it there; false when none waits.
+// Peek returns the value of the next entry without removing it; false: none waits.
 func (q *Queue[T]) Peek() (value T, ok bool) {
 	for len(q.turns) > 0 {
 		client := q.turns[0]
@@ -83,9 +83,8 @@ func (q *Queue[T]) Peek() (value T, ok bool) {
 	return value, false
 }
 
-// Remove takes an entry out; false when it is no longer there. Removed entries hold
-// some bytes until half of the queue is removed ones, and no more than that: a client
-// that comes and goes leaves nothing.
+// Remove removes an entry; false: it was removed or popped before. Removed entries keep some bytes until they
+// are half of the queue, so a client that comes and goes leaves nothing behind for long.
 func (q *Queue[T]) Remove(e *Entry[T]) bool {
 	if !e.queued {
 		return false
@@ -109,10 +108,10 @@ func (q *Queue[T]) Remove(e *Entry[T]) bool {
 	return true
 }
 
-// keepGone is how many removed entries are kept before they are looked for.
+// keepGone is the number of removed entries below which they are not cleared.
 const keepGone = 1000
 
-// forget lets go of the value.
+// forget releases the value.
 func (e *Entry[T]) forget() {
 	var none T
 	e.value = none

@@ -1,5 +1,5 @@
-// Package protofields reads the fields of encoded protobuf messages, where a decoded message
-// would take too much memory or lose the bytes that it came in.
+// Package protofields reads the fields of encoded protobuf messages, if decoding would take too much memory or
+// lose the original bytes.
 package protofields
 
 import (
@@ -13,9 +13,9 @@ import (
 type Field struct {
 	Number protowire.Number
 	Type   protowire.Type
-	At     int    // where its tag begins
-	End    int    // where the next field begins
-	Bytes  []byte // of a field of bytes: a part of the message, without room to append
+	At     int    // offset of its tag
+	End    int    // offset of the next field
+	Bytes  []byte // of a length-delimited field: a slice of the message with no spare capacity
 	Uint   uint64 // of a varint
 }
 
@@ -26,7 +26,7 @@ func (f *Field) Next(b []byte, malformed error) (bool, error) {
 	if at >= len(b) {
 		return false, nil
 	}
-	number, typ, n := protowire.Number(b[at]>>3), protowire.Type(b[at]&7), 1 // of a tag of one byte
+	number, typ, n := protowire.Number(b[at]>>3), protowire.Type(b[at]&7), 1 // for a one-byte tag
 	if b[at] >= 1<<7 || number < protowire.MinValidNumber {
 		number, typ, n = protowire.ConsumeTag(b[at:])
 	}
@@ -52,8 +52,8 @@ func (f *Field) Next(b []byte, malformed error) (bool, error) {
 	return true, nil
 }
 
-// All yields the fields of a message, and at the first malformed one an error, which wraps
-// malformed, and nothing after it.
+// All yields the fields of a message. At the first malformed field, it yields an error that wraps malformed,
+// and stops.
 func All(b []byte, malformed error) iter.Seq2[Field, error] {
 	return func(yield func(Field, error) bool) {
 		var f Field

@@ -1,4 +1,4 @@
-// Package version says which Shardwatch this is, and how it was built. Read [Get].
+// Package version reports the version and build of the program. Read [Get].
 package version
 
 import (
@@ -11,9 +11,8 @@ import (
 type Info struct {
 	// Version is the result of String.
 	Version string `json:"version"`
-	// Commit and Date are those of the commit that was built, the date as in RFC
-	// 3339; "" when the build does not know, as of a module without its
-	// repository. Modified: the work tree differed from it.
+	// Commit and Date identify the commit of the build, the date as in RFC 3339; "" if unknown, as for a module
+	// built without its repository. Modified: the work tree differed from the commit.
 	Commit   string `json:"commit,omitempty"`
 	Date     string `json:"date,omitempty"`
 	Modified bool   `json:"modified,omitempty"`
@@ -45,9 +44,8 @@ func get(info *debug.BuildInfo) Info {
 	}
 }
 
-// String returns the version of the running program: that of the module
-// (v1.2.3), or, in a build from a work tree, "devel" with the commit where the
-// Go command recorded one. It never fails and never returns "".
+// String returns the version of the running program: that of the module (v1.2.3), or, in a build from a work
+// tree, "devel" with the commit if the Go command recorded it. It never fails and never returns "".
 func String() string { return Get().Version }
 
 func of(info *debug.BuildInfo) string {

@@ -1,5 +1,5 @@
-// Package wait has what goroutines wait with: a [Signal] wakes any number of them, a [Bell]
-// wakes one, and the end of a context ends [For] and [Sleep].
+// Package wait has primitives for goroutines that wait: a [Signal] wakes any number of them, a [Bell] wakes
+// one, and the end of a context ends [For] and [Sleep].
 package wait
 
 import (
@@ -15,8 +15,8 @@ type Signal struct {
 	ch chan struct{} // guarded by mu
 }
 
-// Wait returns a channel that is closed at the next Notify. Take it before you look at
-// the state that it is about, and no change is missed.
+// Wait returns a channel that is closed at the next Notify. Call it before reading the state that it guards, to
+// miss no change.
 func (s *Signal) Wait() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,7 +26,7 @@ func (s *Signal) Wait() <-chan struct{} {
 	return s.ch
 }
 
-// Notify closes the channel that Wait has returned.
+// Notify closes the channel returned by Wait.
 func (s *Signal) Notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +42,8 @@ type Bell chan struct{}
 // NewBell returns a Bell that has not rung.
 func NewBell() Bell { return make(Bell, 1) }
 
-// Wake has the goroutine receive once more. It does not block: calls of Wake before that become one.
+// Wake makes the goroutine receive once more. It does not block: calls before the goroutine receives count
+// once.
 func (b Bell) Wake() {
 	select {
 	case b <- struct{}{}:
@@ -50,7 +51,7 @@ func (b Bell) Wake() {
 	}
 }
 
-// For waits until c can be received from. It returns false if ctx ends before.
+// For waits until c is ready to receive. It returns false if ctx ends first.
 func For(ctx context.Context, c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -60,7 +61,7 @@ func For(ctx context.Context, c <-chan struct{}) bool {
 	}
 }
 
-// Sleep waits for a time. It returns false if ctx ends before.
+// Sleep waits for d. It returns false if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

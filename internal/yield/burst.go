@@ -2,16 +2,17 @@ package yield
 
 import "context"
 
-// Burst gives turns to a goroutine that does short work, and then very much of it: as a
-// connection's reader, to which its client sends ten thousand requests at once. The first
-// steps need no turn. The zero Burst has had none. One goroutine at a time may use it.
+// Burst takes turns for a goroutine that usually does short work, but sometimes very much of it, such as a
+// connection's reader whose client sends ten thousand requests at once. The first steps need no turn. The zero
+// Burst is ready. One goroutine at a time may use it.
 type Burst struct {
 	steps int
-	leave func() // ends its turn; nil: it has none
+	leave func() // ends the turn; nil: there is none
 }
 
-// Step is called before each step. After each most steps in a row, and before the next one if
-// the turn has been given away, it calls take, which returns in the client's turn. It continues without a turn if that fails.
+// Step is called before each step. After most steps without a turn, it calls take, which returns in the
+// client's turn; it does so again after each most steps, and after a Pause. If take fails, it continues without
+// a turn.
 func (b *Burst) Step(ctx context.Context, most int, take func(context.Context) (leave func(), err error)) {
 	b.steps++
 	if b.steps <= most || b.leave != nil && b.steps%most != 0 {
@@ -23,7 +24,7 @@ func (b *Burst) Step(ctx context.Context, most int, take func(context.Context) (
 	}
 }
 
-// Pause gives the turn away, if there is one. Call it before anything that may wait.
+// Pause ends the turn, if there is one. Call it before operations that may block.
 func (b *Burst) Pause() {
 	if b.leave != nil {
 		b.leave()
@@ -31,7 +32,7 @@ func (b *Burst) Pause() {
 	}
 }
 
-// End is Pause after the last step in a row.
+// End ends the burst, after its last step.
 func (b *Burst) End() {
 	b.Pause()
 	b.steps = 0

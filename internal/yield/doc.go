@@ -1,3 +1,3 @@
-// Package yield has long work let short work go first, in Go and in the kernel. Work that
-// computes calls [Now] every 0.1 ms or so, or counts its [Steps].
+// Package yield lets short work run before long work, in Go and in the kernel. Long work calls [Now] about
+// every 0.1 ms, or counts its [Steps].
 package yield

@@ -8,9 +8,9 @@ import (
 	"unsafe"
 )
 
-// lookAtNetwork returns when Go's scheduler has looked at the network, which makes the goroutines ready
-// that wait for it. The scheduler does so only when no goroutine is ready, or every 10 ms: a goroutine
-// that calls runtime.Gosched is ready. It costs some 2 µs of CPU. Without descriptors it returns at once.
+// lookAtNetwork returns after Go's scheduler has polled the network, which makes the goroutines that wait for
+// it ready. The scheduler polls only when no goroutine is ready, or every 10 ms: a goroutine that calls
+// runtime.Gosched is ready. It costs some 2 µs of CPU. Without free descriptors it returns at once.
 func lookAtNetwork() {
 	w, ok := waits.Get().(*wait)
 	if !ok {
@@ -20,15 +20,15 @@ func lookAtNetwork() {
 		}
 	}
 	w.asked = false
-	_ = w.raw.Read(w.look) // it is never closed
+	_ = w.raw.Read(w.look) // the file is never closed
 	waits.Put(w)
 }
 
-// waits are those of lookAtNetwork. One that the pool loses is closed with its file.
+// waits is the pool of lookAtNetwork. If the pool drops a wait, its file's finalizer closes it.
 var waits sync.Pool //nolint:gochecknoglobals // a pool of the process
 
-// wait is a file of the network poller that is never read: each write makes its reader ready, once the
-// scheduler has looked at the network.
+// wait is a file of the network poller that is never read: each write makes its reader ready once the scheduler
+// has polled the network.
 type wait struct {
 	file  *os.File
 	raw   syscall.RawConn // file's
@@ -46,12 +46,13 @@ func newWait() (*wait, error) {
 	var err error
 	if w.raw, err = w.file.SyscallConn(); err != nil {
 		_ = w.file.Close()
-		return nil, fmt.Errorf("set an eventfd up: %w", err)
+		return nil, fmt.Errorf("set up an eventfd: %w", err)
 	}
 	return w, nil
 }
 
-// ask writes to the file once, and has the poller wait for that. The counter has room for 2^64 of them.
+// ask writes to the file once, and then makes the poller wait for the write. The counter has room for 2^64
+// writes.
 func (w *wait) ask(fd uintptr) (done bool) {
 	if w.asked {
 		return true

@@ -5,7 +5,7 @@ import "io"
 // Steps counts the steps of a goroutine since it last yielded.
 type Steps int
 
-// Did adds n steps, and calls Now once they are most.
+// Did adds n steps, and calls Now when there are most or more.
 func (s *Steps) Did(n, most int) {
 	if *s += Steps(n); *s >= Steps(most) {
 		*s = 0
@@ -13,8 +13,8 @@ func (s *Steps) Did(n, most int) {
 	}
 }
 
-// Reader reads from a Reader a part at a time, and calls Now after each: for a Reader that computes,
-// and for readers that compute.
+// Reader reads from a Reader a part at a time, and calls Now after each part: for readers that compute, or
+// whose users do.
 type Reader struct {
 	io.Reader
 	Part int // the size of a part, in bytes

@@ -2,9 +2,9 @@ package yield
 
 import "syscall"
 
-// threads yields to threads on this core that are ready to run. Linux would let a busy thread finish its
-// time slice, about 3 ms, before another one of the process that has become ready (EEVDF;
+// threads yields to threads on this core that are ready to run. Without it, Linux lets a busy thread finish its
+// time slice, about 3 ms, before another thread of the process that has become ready (EEVDF;
 // kernel/sched/fair.c, RUN_TO_PARITY).
 func threads() {
-	_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) // does not fail: sched_yield(2)
+	_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) // cannot fail: sched_yield(2)
 }

@@ -11,20 +11,19 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Event is something that has happened.
+// Event is an observed change.
 type Event struct {
-	// At is when this node saw it, ID its number here.
+	// At is when this node observed it, ID its number on this node.
 	ID    uint64    `json:"id"`
 	At    time.Time `json:"at"`
 	Level Level     `json:"level"`
 	Text  string    `json:"text"`
 }
 
-// maxNews is how many events are kept.
+// maxNews bounds the kept events.
 const maxNews = 100
 
-// news returns the changes between two observations, as sentences. What many shards have in common
-// is one event.
+// news returns the changes between two observations, as sentences. A change of many shards is one event.
 func news(before, after *observed) []Event {
 	var out []Event
 	say := func(l Level, format string, args ...any) {
@@ -151,12 +150,12 @@ func copiesOf(n int) string {
 
 func orNobody(n shard.NodeID) shard.NodeID {
 	if n == "" {
-		return "nobody"
+		return "no node"
 	}
 	return n
 }
 
-// ids names a few shards.
+// ids lists the shards, or counts them if there are many.
 func ids(list []shard.ID) string {
 	const most = 4
 	if len(list) > most {
@@ -172,8 +171,7 @@ func ids(list []shard.ID) string {
 	return "shards " + strings.Join(names, ", ")
 }
 
-// sourceNews returns the news that nodes report of themselves: the sources of their events, and
-// whether they serve.
+// sourceNews reports changes in the nodes' own statuses: the sources of their events, and whether they serve.
 func sourceNews(before, after *observed, say sayer) {
 	owners := make(map[uint64]string)
 	if after.shards != nil {

@@ -25,13 +25,13 @@ import (
 
 // Cluster is the data of the page; internal/node implements it.
 type Cluster interface {
-	// Map returns the shard map; nil while it is not known.
+	// Map returns the shard map; nil if unknown.
 	Map() *shard.Map
-	// Members returns the members as gossip sees them.
+	// Members returns gossip's view of the members.
 	Members() []*shardwatchv1.Member
-	// Changes is closed when map or members change.
+	// Changes returns a channel that is closed when the map or the members change.
 	Changes() <-chan struct{}
-	// Status returns this node's own account, StatusOf another node's.
+	// Status returns this node's status, StatusOf another node's.
 	Status() *shardwatchv1.StatusResponse
 	StatusOf(ctx context.Context, node shard.NodeID) (*shardwatchv1.StatusResponse, error)
 }
@@ -40,45 +40,44 @@ type Cluster interface {
 type Config struct {
 	Cluster Cluster
 	Self    shard.NodeID
-	// ClientTLS: clients need TLS, and so does the key browser that the page leads to.
+	// ClientTLS: the client port has TLS, and so has the key browser that the page links to.
 	ClientTLS bool
-	// ShowKeys reports whether every client that reaches the port may see at which
-	// keys shards begin; nil: none may.
+	// ShowKeys reports whether every client that reaches the port may see the start keys of shards; nil: none
+	// may.
 	ShowKeys func() bool
 	Logger   *slog.Logger
 }
 
-// Bounds and rhythm.
+// Bounds and intervals.
 const (
-	// MaxViewers is how many browsers may look at a time; more get 503.
+	// MaxViewers bounds the browsers at a time; excess ones get 503.
 	MaxViewers = 64
-	// every is how often the nodes are asked while the page is open, soonest how soon
-	// again when something has changed.
+	// every is the interval at which the nodes are asked while the page is open, soonest the minimum interval
+	// after a change.
 	every   = time.Second
 	soonest = 200 * time.Millisecond
-	// bytesPerSecond bounds the data sent to each browser, before compression: the more there is
-	// to show, the more seldom.
+	// bytesPerSecond bounds the data sent to each browser, before compression: the larger the views, the rarer.
 	bytesPerSecond = 256 << 10
-	// askTimeout is how long a node has to answer, askAtATime how many are asked.
+	// askTimeout bounds the wait for a node's status, askAtATime the nodes asked concurrently.
 	askTimeout = 500 * time.Millisecond
 	askAtATime = 32
-	// writeTimeout is how long a browser may take to read a view; aliveEvery is
-	// how often an idle reader is sent a sign of life.
+	// writeTimeout bounds the time a browser takes to read a view; aliveEvery is the interval of keepalives
+	// while there is no new view.
 	writeTimeout = 10 * time.Second
 	aliveEvery   = 10 * time.Second
 )
 
-// Page serves the page. Create it with New; Run keeps it up to date. Its handlers
-// may be called before Run, and wait for it.
+// Page serves the page. Create it with New; Run updates it. Its handlers may be called before Run, and wait for
+// it.
 type Page struct {
 	cfg   Config
 	files map[string]file
 
-	come wait.Bell // a reader has come that may be the first
+	come wait.Bell // wakes Run for the first viewer
 
 	mu      sync.Mutex
 	viewers int         // guarded by mu
-	latest  []byte      // guarded by mu; a View as JSON; nil: none that is fresh
+	latest  []byte      // guarded by mu; a View as JSON; nil: no fresh one
 	changed wait.Signal // of latest
 
 	// Owned by Run.
@@ -96,9 +95,9 @@ func New(cfg Config) *Page {
 // Run follows the cluster until ctx ends.
 func (p *Page) Run(ctx context.Context) error {
 	for {
-		changed := p.cfg.Cluster.Changes() // before the values: nothing is missed
+		changed := p.cfg.Cluster.Changes() // before reading the values, to miss no change
 		pause := p.observe(ctx)
-		var next <-chan time.Time // no reader: nothing to do until something changes
+		var next <-chan time.Time // nil without viewers: wait for a change
 		if pause > 0 {
 			next = time.After(pause)
 		}
@@ -115,8 +114,8 @@ func (p *Page) Run(ctx context.Context) error {
 	}
 }
 
-// observe records events and, while the page is open, makes the view. It
-// returns the time until that is to be done again; 0: the page is not open.
+// observe records events and, while the page is open, makes the view. It returns the time until the next one;
+// 0: the page is not open.
 func (p *Page) observe(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	looking := p.viewers > 0
@@ -140,8 +139,8 @@ func (p *Page) observe(ctx context.Context) time.Duration {
 	v := o.view(p.cfg.ShowKeys != nil && p.cfg.ShowKeys())
 	v.News, v.KeysPage = p.news, o.keysPage(p.cfg.ClientTLS)
 	b, err := json.Marshal(v)
-	if err != nil { // a View has nothing that cannot be encoded
-		p.cfg.Logger.Error("the status page cannot be encoded", "error", err)
+	if err != nil { // cannot happen with the fields of View
+		p.cfg.Logger.Error("status page not encoded", "error", err)
 		return every
 	}
 	pause := max(every, time.Duration(len(b))*time.Second/bytesPerSecond)
@@ -197,7 +196,7 @@ func (p *Page) publish(b []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.viewers == 0 {
-		b = nil // the last one has left meanwhile
+		b = nil // the last viewer has left meanwhile
 	}
 	if b == nil && p.latest == nil {
 		return
@@ -212,7 +211,7 @@ func (p *Page) view() (latest []byte, changed <-chan struct{}) {
 	return p.latest, p.changed.Wait()
 }
 
-// enter counts a viewer in; false when there are too many.
+// enter admits a viewer; false: there are too many.
 func (p *Page) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,14 +228,14 @@ func (p *Page) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.viewers--; p.viewers == 0 {
-		p.latest = nil // the next reader gets no outdated view
+		p.latest = nil // the next viewer must not get an outdated view
 	}
 }
 
 //go:embed assets
 var assets embed.FS
 
-// file is one of the page's.
+// file is an asset of the page.
 type file struct {
 	body, kind, tag string
 }
@@ -250,7 +249,7 @@ func newFile(name, body string) file {
 	return file{body: body, kind: kinds[path.Ext(name)], tag: `"` + hex.EncodeToString(sum[:8]) + `"`}
 }
 
-// load reads the embedded files, by path.
+// load returns the embedded files, by name.
 func load() map[string]file {
 	out := make(map[string]file)
 	entries, _ := assets.ReadDir("assets") // embedded
@@ -296,13 +295,13 @@ func Guard(w http.ResponseWriter) http.Header {
 func (f file) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := Guard(w)
 	h.Set("Content-Type", f.kind)
-	h.Set("Cache-Control", "no-cache") // ask each time: a node that was upgraded has other files
+	h.Set("Cache-Control", "no-cache") // revalidate: an upgraded node has other files
 	h.Set("ETag", f.tag)
 	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(f.body))
 }
 
-// Look adds to mux what another page of a node needs to look like this one, /status/page.css and
-// /status/icon.svg, and its own files below /status/.
+// Look adds the files shared with other pages of a node, /status/page.css and /status/icon.svg, and the page's
+// own files below /status/ to mux.
 func Look(mux *http.ServeMux, own map[string]string) {
 	shared := load()
 	for _, name := range []string{"page.css", "icon.svg"} {
@@ -331,7 +330,7 @@ func (p *Page) one(w http.ResponseWriter, r *http.Request) {
 			h := Guard(w)
 			h.Set("Content-Type", "application/json")
 			h.Set("Cache-Control", "no-store")
-			_, _ = w.Write(append(latest[:len(latest):len(latest)], '\n')) // the client went away
+			_, _ = w.Write(append(latest[:len(latest):len(latest)], '\n')) // the client has left
 			return
 		}
 		if !wait.For(r.Context(), changed) {
@@ -340,7 +339,7 @@ func (p *Page) one(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream sends views until the client goes away or the node ends.
+// stream sends views until the client leaves or the node ends.
 func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	if !p.enter() {
 		tooMany(w)
@@ -350,9 +349,9 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	h := Guard(w)
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // a proxy is to pass each view on
+	h.Set("X-Accel-Buffering", "no") // proxies must forward each view at once
 	out := &eventStream{w: w, c: http.NewResponseController(w)}
-	// The server's deadline is for requests that end: it would cut this one.
+	// The server's read deadline would end this long request.
 	_ = out.c.SetReadDeadline(time.Time{})
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		h.Set("Content-Encoding", "gzip")
@@ -380,16 +379,16 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// eventStream is a response that continues.
+// eventStream is a response of server-sent events.
 type eventStream struct {
 	w   io.Writer
 	zip *gzip.Writer // nil: not compressed
 	c   *http.ResponseController
 }
 
-// send writes text through to the client.
+// send writes text and flushes it to the client.
 func (s *eventStream) send(text ...string) error {
-	_ = s.c.SetWriteDeadline(time.Now().Add(writeTimeout)) // not possible in tests without a connection
+	_ = s.c.SetWriteDeadline(time.Now().Add(writeTimeout)) // fails in tests without a connection
 	for _, t := range text {
 		if _, err := io.WriteString(s.w, t); err != nil {
 			return err

@@ -48,7 +48,7 @@ func shardState(list []Copy) State {
 	return Fine
 }
 
-// judge returns the state of the cluster.
+// judge returns the state of the cluster, and the verdict.
 func (v *View) judge() (Level, string) {
 	if v.MapVersion == 0 {
 		return Bad, "There is no shard map yet: the cluster is being founded, or this node reaches no other."
@@ -118,7 +118,7 @@ func (v *View) living() int {
 	return n
 }
 
-// are begins a sentence about so many things.
+// are returns the beginning of a sentence about n things.
 func are(n int, what string) string {
 	if n == 1 {
 		return "1 " + what + " is"

@@ -12,11 +12,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// maxGroups bounds the groups of a View: a screen has no room for more.
+// maxGroups bounds the groups of a View to those that fit on a screen.
 const maxGroups = 512
 
-// stale is the age from which on data is called stale. It is the default bound of
-// reads that name none, unless the operator has set another one.
+// stale is the age above which data is called stale. It is the default of --max-staleness.
 const stale = 5 * time.Second
 
 // Level is the severity of a finding.
@@ -29,24 +28,22 @@ const (
 	Bad  Level = "bad"
 )
 
-// State is how a copy, or a shard, is doing.
+// State is the state of a copy or a shard.
 type State string
 
-// The states, the best first: of a group the last one that a shard of it has.
+// The states, the best first. A group has the worst state of its shards.
 const (
-	// Fine: it serves, and its data is fresh.
+	// Fine: it serves fresh data.
 	Fine State = "ok"
-	// Thin, of a shard: it is served, and not all of its copies serve.
+	// Thin, of a shard: some of its copies do not serve, or are not fresh.
 	Thin State = "thin"
-	// Loading, of a copy: its state is on the way.
+	// Loading, of a copy: it is being loaded.
 	Loading State = "loading"
-	// TakenOver, of a shard: its owner does not serve it, and another node reads
-	// etcd in its place.
+	// TakenOver, of a shard: its owner does not serve it, and another node reads etcd instead.
 	TakenOver State = "taken over"
-	// Stale: etcd, or the source, has said nothing for a while. It serves.
+	// Stale: it serves, but etcd or its source has been silent for a while.
 	Stale State = "stale"
-	// Quarantined, of a copy: it was found to differ from the others, serves
-	// no client, and is reloaded.
+	// Quarantined, of a copy: it differs from the other copies, serves no client, and is reloaded.
 	Quarantined State = "quarantined"
 	// Away, of a copy: its node does not answer, or does not have it.
 	Away State = "away"
@@ -58,26 +55,26 @@ func (s State) rank() int {
 	return slices.Index([]State{Fine, Thin, Loading, TakenOver, Stale, Quarantined, Away, Down}, s)
 }
 
-// View is all that the page shows, of one moment.
+// View is the content of the page at one moment.
 type View struct {
-	// Self is the reporting node, at time At.
+	// Self is the reporting node, At its time.
 	Self string    `json:"self"`
 	At   time.Time `json:"at"`
-	// Next is the time until the next view, about, in seconds.
+	// Next is the approximate time until the next view, in seconds.
 	Next       float64 `json:"next_seconds"`
 	Cluster    string  `json:"cluster_id,omitempty"`
 	Lineage    uint64  `json:"lineage"`
 	MapVersion uint64  `json:"map_version"`
-	// FeatureLevel is the one that is finalized; 0 while there is no map.
+	// FeatureLevel is the finalized one; 0 while there is no map.
 	FeatureLevel int   `json:"feature_level"`
 	Level        Level `json:"level"`
-	// Verdict is how the cluster is doing, in a sentence or two.
+	// Verdict is the state of the cluster in a sentence or two.
 	Verdict string `json:"verdict"`
 	Etcd    Etcd   `json:"etcd"`
 	Totals  Totals `json:"totals"`
 	Nodes   []Node `json:"nodes"`
-	// Groups are the shards in the order of their keys, each alone or, when there
-	// are more than fit, several neighbours together.
+	// Groups are the shards in key order: one per group or, if there are more than maxGroups, several
+	// neighbours.
 	Groups []Group `json:"groups"`
 	// News has the latest events, newest first.
 	News []Event `json:"news"`
@@ -90,21 +87,21 @@ type View struct {
 // Etcd is the state of etcd as the node with the newest data reports it.
 type Etcd struct {
 	Revision int64 `json:"revision"`
-	// Age is the time since it was read, in seconds. Nothing while Known is false.
+	// Age is the time since it was read, in seconds; 0 if not Known.
 	Age   float64 `json:"age_seconds"`
 	Known bool    `json:"known"`
 }
 
-// Totals are sums over all nodes that answer.
+// Totals are sums over all answering nodes.
 type Totals struct {
 	Shards int `json:"shards"`
-	// Copies serve; Wanted is how many the map names.
+	// Copies is the number of serving copies, Wanted the number of copies in the map.
 	Copies  int   `json:"copies"`
 	Wanted  int   `json:"wanted_copies"`
 	Watches int64 `json:"watches"`
-	// Direct is how many watches the nodes have at etcd.
+	// Direct is the number of the nodes' watches at etcd.
 	Direct int   `json:"etcd_watches"`
-	Keys   int64 `json:"keys"` // of each shard once
+	Keys   int64 `json:"keys"` // each shard counts once
 	Bytes  int64 `json:"bytes"`
 }
 
@@ -115,8 +112,8 @@ type Node struct {
 	Level   Level  `json:"level"`
 	Zone    string `json:"zone,omitempty"`
 	Version string `json:"version,omitempty"`
-	// FeatureLevel is the newest that its software understands; 0: from before
-	// nodes reported it. Weight is its part of the shards beside other nodes.
+	// FeatureLevel is the newest that its software supports; 0: its release does not report it. Weight is its
+	// share of the shards relative to other nodes.
 	FeatureLevel int32 `json:"feature_level,omitempty"`
 	Weight       int32 `json:"weight"`
 
@@ -124,20 +121,20 @@ type Node struct {
 	Voter    bool   `json:"voter,omitempty"`
 	Leader   bool   `json:"leader,omitempty"`
 	Draining bool   `json:"draining,omitempty"`
-	// Answers: the node answers, and the following fields are its own report. Otherwise Note has
-	// the reason; with Answers, Note lists the reasons why it is not ready.
+	// Answers: the node answers, and the following fields are its own report. If not, Note has the reason; if
+	// so, Note lists the reasons why the node is not ready.
 	Answers bool   `json:"answers"`
 	Note    string `json:"note,omitempty"`
 
 	Owned    int `json:"owned"`
 	Replicas int `json:"replicas"`
 	Relays   int `json:"relays"`
-	// Direct is how many shards it reads from etcd.
+	// Direct is the number of shards that it reads from etcd.
 	Direct      int   `json:"direct"`
 	Watches     int64 `json:"watches"`
 	Connections int64 `json:"connections"`
-	// Lag is that of the copy that is furthest behind the other copies, in
-	// revisions; Age that of its oldest data, in seconds.
+	// Lag is the largest of its copies behind the other nodes' copies, in revisions; Age is that of its oldest
+	// data, in seconds.
 	Lag int64   `json:"lag"`
 	Age float64 `json:"age_seconds"`
 	// Bytes is the memory of its copies and relays.
@@ -145,41 +142,39 @@ type Node struct {
 	Uptime float64 `json:"uptime_seconds"`
 }
 
-// Group is one shard, or neighbours.
+// Group is one shard, or several neighbours.
 type Group struct {
-	// First is the ID of the first, Count how many there are.
+	// First is the ID of the first shard, Count the number of shards.
 	First uint64 `json:"id"`
 	Count int    `json:"count"`
-	// From and To are the keys that it begins and ends at; "" at the ends of the
-	// key space. Both are left out if keys are not shown.
+	// From and To are its first key and the key after its end; "" at the ends of the key space. Both are
+	// omitted if keys are not shown.
 	From  *string `json:"from,omitempty"`
 	To    *string `json:"to,omitempty"`
-	Epoch uint64  `json:"epoch"` // of a shard alone
+	Epoch uint64  `json:"epoch"` // if it is one shard
 	State State   `json:"state"`
-	// Copies by node, those of the map in its order, then relays.
+	// Copies by node: replicas in the map's order, then relays.
 	Copies []Copy `json:"copies"`
 }
 
-// Copy is one node's copies of a group. Lag and Age are the greatest of its shards, Span the
-// shortest; the rest are sums.
+// Copy is one node's copies of a group. Lag and Age are the maximum of its shards, Span is the minimum; the
+// other numbers are sums.
 type Copy struct {
 	Node    int `json:"node"` // index of View.Nodes
 	Owned   int `json:"owned,omitempty"`
 	Replica int `json:"replica,omitempty"`
 	Relay   int `json:"relay,omitempty"`
-	// Direct is the number of shards that it reads from etcd; Source is the source of
-	// a single shard.
+	// Direct is the number of shards read from etcd; Source is the source of a single shard.
 	Direct int    `json:"direct,omitempty"`
 	Source string `json:"source,omitempty"`
 	State  State  `json:"state"`
-	// Lag is how many revisions behind the furthest copy of the shard, Age how old
-	// the data may be, in seconds.
+	// Lag is the number of revisions behind the furthest copy of the shard, Age the maximum age of the data, in
+	// seconds.
 	Lag int64   `json:"lag,omitempty"`
 	Age float64 `json:"age_seconds,omitempty"`
-	// Span is how far back the window reaches, in seconds.
+	// Span is the time covered by the window, in seconds.
 	Span float64 `json:"span_seconds,omitempty"`
-	// Verified is the time since it was found to be equal to another copy, in
-	// seconds; 0: it was not.
+	// Verified is the time since it last matched another copy, in seconds; 0: never.
 	Verified float64 `json:"verified_seconds,omitempty"`
 	Keys     int64   `json:"keys,omitempty"`
 	Bytes    int64   `json:"bytes,omitempty"`
@@ -190,10 +185,10 @@ type Copy struct {
 type observed struct {
 	self    string
 	at      time.Time
-	shards  *shard.Map // nil while it is not known
+	shards  *shard.Map // nil if unknown
 	members []*shardwatchv1.Member
-	// status has the answers, silent why others gave none. Both are nil when
-	// no node was asked: then there is no view of it.
+	// status has the answers, silent the reasons of nodes without one. Both are nil if no node was asked: then
+	// there is no view.
 	status map[string]*shardwatchv1.StatusResponse
 	silent map[string]string
 }
@@ -241,7 +236,7 @@ func bytesOf(r *shardwatchv1.ReplicaStatus) int64 {
 	return r.GetStateBytes() + r.GetWindowBytes() + r.GetRootsBytes() + r.GetTombstoneBytes()
 }
 
-// keysPage returns the address of this node's key browser, "" while it is not known.
+// keysPage returns the address of this node's key browser; "": unknown.
 func (o *observed) keysPage(secure bool) string {
 	scheme := "http://"
 	if secure {
@@ -283,7 +278,7 @@ func (o *observed) node(m *shardwatchv1.Member) Node {
 	return n
 }
 
-// group sums shards up, and adds them to the nodes and the totals.
+// group sums up shards, and adds them to the nodes and the totals.
 func (v *View) group(shards []shard.Shard, index map[string]int, copies map[shard.ID]map[int]*shardwatchv1.ReplicaStatus, keys bool) Group {
 	g := Group{First: uint64(shards[0].ID), Count: len(shards), State: Fine, Copies: []Copy{}}
 	if g.Count == 1 {
@@ -324,7 +319,7 @@ func (v *View) group(shards []shard.Shard, index map[string]int, copies map[shar
 	return g
 }
 
-// copies returns the copies of one shard: those of the map, then relays.
+// copies returns the copies of one shard: replicas in the map's order, then relays.
 func (v *View) copies(s *shard.Shard, index map[string]int, status map[int]*shardwatchv1.ReplicaStatus) []Copy {
 	furthest := int64(0)
 	for _, r := range status {
@@ -334,7 +329,7 @@ func (v *View) copies(s *shard.Shard, index map[string]int, status map[int]*shar
 	named := make(map[int]bool)
 	for i, name := range s.Replicas {
 		at, ok := index[string(name)]
-		if !ok { // not known to gossip yet, or no more
+		if !ok { // not yet known to gossip, or forgotten
 			continue
 		}
 		named[at] = true
@@ -404,8 +399,7 @@ func (c *Copy) add(o *Copy) {
 	c.State, c.Source = worse(c.State, o.State), ""
 }
 
-// show is a key for people: as it is when it can be read, quoted as Go quotes
-// when not.
+// show returns a key for display: unchanged if printable, else quoted in Go's syntax.
 func show(key string) string {
 	if utf8.ValidString(key) && strings.IndexFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
 		return key
