@@ -15,27 +15,26 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Audit records administrative actions and refused calls: the identity,
-// from where, what, and how it ended; never a value, a token or a password. Of
-// refusals there may be a flood: beyond a rate they are counted, and the next
-// the next written one has their number. A nil Audit writes nothing.
+// Audit records administrative actions and refused calls: identity, address, action and result; never a value,
+// a token or a password. Refusals beyond a rate are only counted, and the next written refusal has their
+// number. A nil Audit writes nothing.
 type Audit struct {
 	log      *slog.Logger
 	refusals *rate.Limiter
 
 	mu         sync.Mutex
-	suppressed int64 // guarded by mu; since the last that was written
+	suppressed int64 // guarded by mu; refusals since the last written one
 
 	written, dropped atomic.Int64
 }
 
-// Refusals are written at this rate, per second; so many may come at once.
+// Refusals are written at this rate, per second, after a burst.
 const (
 	refusalRate  = 10
 	refusalBurst = 100
 )
 
-// maxRequest bounds the part of a request that is recorded, in bytes.
+// maxRequest bounds the recorded part of a request, in bytes.
 const maxRequest = 2 << 10
 
 // NewAudit returns an Audit whose records go to log.
@@ -43,9 +42,9 @@ func NewAudit(log *slog.Logger) *Audit {
 	return &Audit{log: log, refusals: rate.NewLimiter(refusalRate, refusalBurst)}
 }
 
-// Admin records the request of an administrator and its result: the code of the
-// response, and the reason. If the caller has no identity, as without a policy, the
-// record has the name in its certificate. Of the request it has 2 KiB at most.
+// Admin records the request of an administrator and its result: the code of the response, and the reason. If
+// the caller has no identity, as without a policy, it records the name in the certificate. It records at most 2
+// KiB of the request.
 func (a *Audit) Admin(ctx context.Context, who, method, request string, err error) {
 	if a == nil {
 		return
@@ -84,8 +83,7 @@ func (a *Audit) refused(ctx context.Context, who string, err error) {
 	a.log.WarnContext(ctx, "refused", "identity", cmp.Or(who, ShownBy(ctx)), "client", clientOf(ctx), "reason", wire.Plain(err), "suppressed", suppressed)
 }
 
-// Figures returns how many records were written, and how many refusals were
-// not.
+// Figures returns the numbers of written records and of suppressed refusals.
 func (a *Audit) Figures() (written, suppressed int64) {
 	if a == nil {
 		return 0, 0
@@ -93,7 +91,7 @@ func (a *Audit) Figures() (written, suppressed int64) {
 	return a.written.Load(), a.dropped.Load()
 }
 
-// ShownBy is the first name of the certificate that the caller has shown, or "".
+// ShownBy returns the first name of the caller's certificate, or "".
 func ShownBy(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok {
 		if names := namesOf(p.AuthInfo); len(names) > 0 {
@@ -103,7 +101,7 @@ func ShownBy(ctx context.Context) string {
 	return ""
 }
 
-// clientOf is where a call comes from.
+// clientOf returns the address of the caller.
 func clientOf(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok {
 		return p.Addr.String()

@@ -16,22 +16,22 @@ import (
 
 // Config configures an Authorizer. Set File; Defaults gives the rest.
 type Config struct {
-	// File is the policy's.
+	// File is the policy file.
 	File string
 	// Audit records refusals; nil: no audit.
 	Audit *Audit
-	// MaxIdentities bounds the identities with limits of their own. When so many are connected,
-	// all further identities share one account.
+	// MaxIdentities bounds the identities with limits of their own. While so many are connected, all others
+	// share one set of limits.
 	MaxIdentities int
-	// RefusalsPerSecond is how many calls of one identity are answered with a refusal each second, a
-	// tenth of them at once; see Caller.Refused.
+	// RefusalsPerSecond bounds the refusals that an identity receives each second, with a burst of a tenth; see
+	// Caller.Refused.
 	RefusalsPerSecond int
 }
 
 // Defaults returns the Config of a production node, without its file.
 func Defaults() Config { return Config{MaxIdentities: 10_000, RefusalsPerSecond: 1000} }
 
-// Authorizer is a policy in force. Create it with New.
+// Authorizer applies a policy. Create it with New.
 type Authorizer struct {
 	cfg   Config
 	state atomic.Pointer[state]
@@ -47,8 +47,8 @@ type Authorizer struct {
 // state is a policy in force, with the keys of its tokens.
 type state struct {
 	policy *policy.Policy
-	keys   *policy.Keys // nil: no tokens are taken
-	// content identifies the policy as read.
+	keys   *policy.Keys // nil: no tokens are accepted
+	// content is the hash of the files.
 	content [sha256.Size]byte
 }
 
@@ -59,7 +59,7 @@ type counters struct {
 	delayed atomic.Int64
 }
 
-// New reads the policy. It fails, with every mistake, when that is wrong.
+// New reads the policy. Its error has all mistakes in it.
 func New(cfg Config) (*Authorizer, error) {
 	a := &Authorizer{cfg: cfg}
 	a.usage.init(&a.cfg)
@@ -71,7 +71,7 @@ func New(cfg Config) (*Authorizer, error) {
 	return a, nil
 }
 
-// Check reads a policy and the keys that it names, and returns every mistake.
+// Check reads a policy and its keys. Its error has all mistakes in them.
 func Check(file string) (*policy.Policy, error) {
 	s, err := read(file)
 	if err != nil {
@@ -80,7 +80,7 @@ func Check(file string) (*policy.Policy, error) {
 	return s.policy, nil
 }
 
-// read reads the files.
+// read reads and parses the files.
 func read(file string) (*state, error) {
 	data, err := os.ReadFile(file) //nolint:gosec // the operator names it
 	if err != nil {
@@ -91,7 +91,7 @@ func read(file string) (*state, error) {
 		return nil, err
 	}
 	if t := s.policy.Tokens; t != nil {
-		keys, err := os.ReadFile(t.KeysFile) //nolint:gosec // the same operator names it, in the file
+		keys, err := os.ReadFile(t.KeysFile) //nolint:gosec // the operator names it in the file
 		if err != nil {
 			return nil, fmt.Errorf("%s: tokens.keys: %w", file, unreadable(t.KeysFile, err))
 		}
@@ -112,8 +112,7 @@ func unreadable(file string, err error) error {
 	return fmt.Errorf("%s: %w", file, err)
 }
 
-// Files are those that were read: the policy's, and the keys of tokens. A nil
-// Authorizer has none.
+// Files returns the files in use: the policy, and the keys of tokens. A nil Authorizer has none.
 func (a *Authorizer) Files() []string {
 	if a == nil {
 		return nil
@@ -125,9 +124,8 @@ func (a *Authorizer) Files() []string {
 	return files
 }
 
-// Reload reads the files again. When they are wrong, the policy stays as it was,
-// and the error names every mistake. Connections of identities that had rights and
-// have none any more end within farewell.
+// Reload reads the files again. If they have mistakes, the policy stays as it was, and the error has all of
+// them. Connections of identities that have lost their last right end after farewell.
 func (a *Authorizer) Reload() error {
 	if a == nil {
 		return nil
@@ -145,12 +143,11 @@ func (a *Authorizer) Reload() error {
 	return nil
 }
 
-// TakesTokens reports whether the policy takes bearer tokens. A nil Authorizer takes
-// none.
+// TakesTokens reports whether the policy accepts bearer tokens. A nil Authorizer accepts none.
 func (a *Authorizer) TakesTokens() bool { return a != nil && a.state.Load().keys != nil }
 
-// Changed is closed when the policy changes: the new policy may deny calls that this one allows.
-// Take the channel before you check a right. For a nil Authorizer it is nil.
+// Changed returns a channel that is closed when the policy changes: the new policy may deny calls that this one
+// allows. Call it before checking a right. For a nil Authorizer it returns nil.
 func (a *Authorizer) Changed() <-chan struct{} {
 	if a == nil {
 		return nil
@@ -162,18 +159,18 @@ func (a *Authorizer) Changed() <-chan struct{} {
 type Status struct {
 	// Denied counts calls and watches that were refused or ended, by verb.
 	Denied map[string]int64
-	// Unauthenticated counts calls whose token was not taken.
+	// Unauthenticated counts calls with a rejected token.
 	Unauthenticated int64
 	// Limited counts requests refused by a limit, by the limit's name.
 	Limited map[string]int64
 	// Delayed counts refused calls whose answer had to wait; see Caller.Refused.
 	Delayed int64
-	// Identities is the number whose use is counted, Shared that of connections
-	// on the common account.
+	// Identities is the number of identities with counts of their own, Shared the number of connections that
+	// share one set of limits.
 	Identities, Shared int64
 }
 
-// Status returns figures; those of a nil Authorizer are zero.
+// Status returns the figures; a nil Authorizer has zeros.
 func (a *Authorizer) Status() Status {
 	s := Status{Denied: make(map[string]int64), Limited: make(map[string]int64)}
 	if a == nil {

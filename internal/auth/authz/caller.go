@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// Caller is the identity of the calls on a connection. Each check uses the policy that is in
-// force at that moment. A nil Caller has all rights.
+// Caller is the identity of the calls on a connection. Each check uses the current policy. A nil Caller has all
+// rights.
 type Caller struct {
 	a     *Authorizer
 	names policy.Names
@@ -38,7 +38,7 @@ func (c *Caller) resolve(s *state) *policy.Identity {
 
 func (c *Caller) identity() *policy.Identity { return c.resolve(c.a.state.Load()) }
 
-// Name is the caller's, for logs; "" for a nil Caller.
+// Name returns the caller's name, for logs; "" for a nil Caller.
 func (c *Caller) Name() string {
 	if c == nil {
 		return ""
@@ -46,12 +46,11 @@ func (c *Caller) Name() string {
 	return c.identity().Name
 }
 
-// Named reports whether the caller has proved a name, by a certificate or a token. A nil
-// Caller has none.
+// Named reports whether the caller has proved a name, by a certificate or a token. A nil Caller has not.
 func (c *Caller) Named() bool { return c != nil && len(c.names) > 0 }
 
-// May fails with a *kv.DeniedError unless the caller may use the verb on all
-// keys of r. It is counted and audited: ask when something is to be done.
+// May fails with a *kv.DeniedError unless the caller may use the verb on all keys of r. Denials are counted and
+// audited: call it only for actual requests.
 func (c *Caller) May(ctx context.Context, v policy.Verb, r kv.Range) error {
 	if c == nil || c.identity().May(v, r) {
 		return nil
@@ -71,7 +70,7 @@ func (c *Caller) MaySome(ctx context.Context, v policy.Verb) error {
 	return c.denied(ctx, v, fmt.Sprintf("%s anything", v))
 }
 
-// Known fails with a *kv.DeniedError unless the caller may do anything at all.
+// Known fails with a *kv.DeniedError unless the caller has some right.
 func (c *Caller) Known(ctx context.Context) error {
 	if c == nil || c.identity().Known() {
 		return nil
@@ -89,10 +88,10 @@ func (c *Caller) denied(ctx context.Context, v policy.Verb, what string) error {
 	return err
 }
 
-// comeAgain is the retry delay at a limit that is not a rate.
+// comeAgain is the retry delay after a limit that is not a rate.
 const comeAgain = time.Second
 
-// exceeded is the error of a limit.
+// exceeded counts a refusal by a limit, and returns its error.
 func (c *Caller) exceeded(l limit, most int64, after time.Duration) error {
 	c.a.count.limited[l].Add(1)
 	return &kv.LimitError{
@@ -114,11 +113,11 @@ func (c *Caller) take(l limit, n int64) error {
 	return nil
 }
 
-// Bounded reports whether the caller's messages have a bound beside the node's own.
+// Bounded reports whether the caller's messages have a bound besides the node's own.
 func (c *Caller) Bounded() bool { return c != nil && c.most(requestBytes) > 0 }
 
-// Fits fails with a *kv.InvalidError when a message of a request, of so many bytes, is
-// larger than the caller may send. A retry would not help.
+// Fits fails with a *kv.InvalidError if a request message of this size is larger than the caller may send. A
+// retry does not help.
 func (c *Caller) Fits(bytes int) error {
 	if c == nil {
 		return nil
@@ -131,7 +130,7 @@ func (c *Caller) Fits(bytes int) error {
 	return &kv.InvalidError{Field: "request", Reason: fmt.Sprintf("%d bytes: the policy's request_bytes lets %s send %d in a message", bytes, c.Name(), most)}
 }
 
-// Call counts a call in, until done. It fails with a *kv.LimitError.
+// Call counts an open call, until done. It fails with a *kv.LimitError.
 func (c *Caller) Call() (done func(), err error) {
 	if c == nil {
 		return func() {}, nil
@@ -142,9 +141,9 @@ func (c *Caller) Call() (done func(), err error) {
 	return func() { c.use.give(streams, 1) }, nil
 }
 
-// Refused waits before the caller gets the refusal of a call, so that an identity gets a bounded number
-// of them a second (Config.RefusalsPerSecond): each costs the node as much CPU as a read. The call counts
-// as an open one while it waits. It does not wait beyond the limit of open calls or the end of ctx.
+// Refused delays the refusal of a call, so that an identity receives a bounded number per second
+// (Config.RefusalsPerSecond): each costs the node as much CPU as a read. The call counts as open while it
+// waits. It does not wait beyond the limit of open calls or the end of ctx.
 func (c *Caller) Refused(ctx context.Context) {
 	if c == nil || !c.use.take(streams, 1, c.most(streams)) {
 		return
@@ -161,7 +160,7 @@ func (c *Caller) Refused(ctx context.Context) {
 	}
 }
 
-// Watch counts a watch in, until WatchesEnded. It fails with a *kv.LimitError.
+// Watch counts an open watch, until WatchesEnded. It fails with a *kv.LimitError.
 func (c *Caller) Watch() error {
 	if c == nil {
 		return nil
@@ -176,7 +175,7 @@ func (c *Caller) WatchesEnded(n int) {
 	}
 }
 
-// Create fails with a *kv.LimitError when watches are created too fast.
+// Create fails with a *kv.LimitError if watches are created too fast.
 func (c *Caller) Create() error {
 	if c == nil {
 		return nil
@@ -189,8 +188,8 @@ func (c *Caller) Create() error {
 	return nil
 }
 
-// WaitCreate waits until another watch may be created, for clients that cannot
-// be told to retry. It fails when ctx ends.
+// WaitCreate waits until another watch may be created, for clients that cannot be told to retry. It fails if
+// ctx ends.
 func (c *Caller) WaitCreate(ctx context.Context) error {
 	if c == nil {
 		return nil
@@ -198,8 +197,7 @@ func (c *Caller) WaitCreate(ctx context.Context) error {
 	return c.use.rate(c.most(creates)).Wait(ctx)
 }
 
-// List counts the bytes of a list in, until done. It fails with a
-// *kv.LimitError.
+// List counts the bytes of an open list, until done. It fails with a *kv.LimitError.
 func (c *Caller) List(bytes int64) (done func(), err error) {
 	if c == nil {
 		return func() {}, nil

@@ -13,11 +13,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// farewell is how long a connection stands after its identity has lost its last right:
-// its watches end first, with the reason for the client.
+// farewell is how long a connection stays open after its identity has lost its last right: its watches end
+// first, and tell the client the reason.
 const farewell = time.Second
 
-// connected are the connections that stand.
+// connected are the open connections.
 type connected struct {
 	mu  sync.Mutex
 	all map[*presence]struct{} // guarded by mu
@@ -48,12 +48,11 @@ func (c *connected) list() []*presence {
 	return out
 }
 
-// cut ends the connections on which an identity came that had rights then, and has
-// none by the policy in force. Others that share such a connection, as behind a proxy,
-// connect again.
+// cut ends the connections with an identity that had rights when it arrived and has none under the current
+// policy. Other identities on the connection, as with a proxy, connect again.
 func (a *Authorizer) cut() {
 	s := a.state.Load()
-	verdicts := make(map[string]bool) // whether callers have rights, by their names: many are alike
+	verdicts := make(map[string]bool) // whether callers have rights, by names: many share theirs
 	for _, p := range a.connected.list() {
 		who := p.lost(func(names policy.Names) bool {
 			key := strings.Join(names, "\x00")
@@ -73,8 +72,7 @@ func (a *Authorizer) cut() {
 	}
 }
 
-// lost returns one of the identities of the connection that had rights, and has none
-// any more; "": there is none such.
+// lost returns an identity of the connection that had rights and has none any more; "": there is none.
 func (p *presence) lost(known func(policy.Names) bool) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,10 +7,9 @@
 //	call      ─▶ Caller: the names in its token, else those in the certificate
 //	policy    ─▶ what these names may do; Reload reads it again
 //
-// A Caller is resolved once for each connection and token. It decides when a call or a
-// watch starts; the delivery of an event makes no check. A nil [*Authorizer] and a nil
-// [*Caller] belong to a node without a policy and grant all rights. [Audit] records
-// refused requests and the actions of administrators.
+// A Caller is resolved once for each connection and token. Rights are checked when a call or a watch starts,
+// not for each event. A nil [*Authorizer] and a nil [*Caller] belong to a node without a policy and grant all
+// rights. [Audit] records refused requests and the actions of administrators.
 //
 // All types are safe for concurrent use.
 package authz

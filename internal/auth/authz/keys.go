@@ -11,12 +11,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// MaxWatchKey bounds each end of a watch's range, in bytes. etcd has no such bound but
-// that of a request; keys that programs use have some hundred bytes.
+// MaxWatchKey bounds each end of a watch's range, in bytes. etcd bounds only the whole request; keys in
+// practice have some hundred bytes.
 const MaxWatchKey = 8 << 10
 
-// CheckWatchKey fails with a *kv.InvalidError when a key is too long for a watch. Ask
-// before anything is kept.
+// CheckWatchKey fails with a *kv.InvalidError if a key is too long for a watch. Call it before keeping the key.
 func CheckWatchKey(field string, key []byte) error {
 	if len(key) <= MaxWatchKey {
 		return nil
@@ -31,9 +30,8 @@ const watchBytes = 5 << 10
 // sizeOf returns the bytes of a watch's keys.
 func sizeOf(r kv.Range) int64 { return int64(len(r.Start) + len(r.End)) }
 
-// OpenWatch counts a watch and its keys in, until CloseWatch, for the node's budget, in
-// which holder has them, and for the caller. Both may be nil. It fails with a
-// *kv.LimitError.
+// OpenWatch counts a watch and its keys, until CloseWatch, in holder's part of the node's budget and for the
+// caller. Both may be nil. It fails with a *kv.LimitError.
 func OpenWatch(b *budget.Budget, holder budget.Client, c *Caller, r kv.Range) error {
 	if err := b.Take(holder, budget.Watches, watchBytes, 0); err != nil {
 		return err
@@ -45,7 +43,7 @@ func OpenWatch(b *budget.Budget, holder budget.Client, c *Caller, r kv.Range) er
 	return err
 }
 
-// openKeys counts the n bytes of a watch's keys in, and the caller's watch.
+// openKeys counts the n bytes of a watch's keys, and the caller's watch.
 func openKeys(b *budget.Budget, holder budget.Client, c *Caller, n int64) error {
 	if err := b.Take(holder, budget.WatchKeys, n, 0); err != nil {
 		return err
@@ -62,7 +60,7 @@ func openKeys(b *budget.Budget, holder budget.Client, c *Caller, n int64) error 
 	return err
 }
 
-// CloseWatch records that a watch has ended.
+// CloseWatch releases the counts of OpenWatch.
 func CloseWatch(b *budget.Budget, holder budget.Client, c *Caller, r kv.Range) {
 	n := sizeOf(r)
 	b.Give(holder, budget.Watches, watchBytes)
@@ -73,8 +71,8 @@ func CloseWatch(b *budget.Budget, holder budget.Client, c *Caller, r kv.Range) {
 	}
 }
 
-// Holder returns the client in whose share of the budget a call's bytes count: the identity of the
-// policy's, or else the certificate's name, or the address, of IPv6 the /64. c may be nil.
+// Holder returns the client whose part of the budget a call uses: the identity in the policy, or else the
+// certificate's name, or the address, of IPv6 the /64. c may be nil.
 func Holder(ctx context.Context, c *Caller) budget.Client {
 	if c != nil {
 		id := c.identity()
@@ -83,7 +81,7 @@ func Holder(ctx context.Context, c *Caller) budget.Client {
 	name := ShownBy(ctx)
 	if p, ok := peer.FromContext(ctx); ok && name == "" {
 		if name = netlimit.SourceOf(p.Addr); name == "" {
-			name = p.Addr.String() // not of TCP: a test's
+			name = p.Addr.String() // not TCP: in tests
 		}
 	}
 	return budget.Client{Name: name, Max: budget.HalfOfTotal}

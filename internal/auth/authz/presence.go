@@ -17,8 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Credentials returns inner with connections that the Authorizer counts. For a nil
-// Authorizer that is inner.
+// Credentials returns inner with connections counted by the Authorizer. For a nil Authorizer it returns inner.
 func (a *Authorizer) Credentials(inner credentials.TransportCredentials) credentials.TransportCredentials {
 	if a == nil {
 		return inner
@@ -55,8 +54,8 @@ func (g *greeter) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	return &present{conn, sync.OnceFunc(p.leave)}, p, nil
 }
 
-// arrive counts a connection before it has a call. A caller without a certificate may
-// show a token with the first call, and is counted then where the policy takes tokens.
+// arrive counts a connection before its first call. If the policy accepts tokens, a connection without a
+// certificate is counted with its first call, which may have a token.
 func (p *presence) arrive() error {
 	s := p.a.state.Load()
 	if len(p.names) == 0 && s.keys != nil {
@@ -66,8 +65,7 @@ func (p *presence) arrive() error {
 	return err
 }
 
-// namesOf returns the names of the certificate that a client has shown, if it
-// was verified.
+// namesOf returns the names of the client's verified certificate, if any.
 func namesOf(info credentials.AuthInfo) policy.Names {
 	t, ok := info.(credentials.TLSInfo)
 	if !ok {
@@ -98,7 +96,7 @@ func (c *present) Close() error {
 	return c.Conn.Close()
 }
 
-// presence is one connection. It is the credentials.AuthInfo of its calls.
+// presence is a connection and the identities of its calls. It is the credentials.AuthInfo of these calls.
 type presence struct {
 	credentials.AuthInfo
 	a     *Authorizer
@@ -108,23 +106,22 @@ type presence struct {
 	last atomic.Pointer[arrival]
 
 	mu     sync.Mutex
-	usages map[string]*usage // guarded by mu; by identity; nil: the connection has ended
-	// trusted are the names of those identities that had rights when they came.
+	usages map[string]*usage // guarded by mu; by identity; nil: connection closed
+	// trusted has the names of the identities that had rights when they arrived.
 	trusted map[string]policy.Names // guarded by mu; by identity, as usages
 }
 
-// arrival is an identified caller: most calls of a connection are of the same.
+// arrival is the last identified caller: most calls of a connection have the same.
 type arrival struct {
-	tokens [2]string // as they came
+	tokens [2]string // as received
 	state  *state
-	ends   time.Time // of the token; zero: none
+	ends   time.Time // expiry of the token; zero: none
 	caller *Caller
 }
 
-// Caller returns the caller of ctx. It fails with a
-// *kv.UnauthenticatedError when a token of the policy's issuer is not taken, and
-// with a *kv.LimitError when the identity has too many connections. For a nil
-// Authorizer the Caller is nil.
+// Caller returns the caller of ctx. It fails with a *kv.UnauthenticatedError if a token of the policy's issuer
+// is invalid, and with a *kv.LimitError if the identity has too many connections. For a nil Authorizer the
+// Caller is nil.
 func (a *Authorizer) Caller(ctx context.Context) (*Caller, error) {
 	if a == nil {
 		return nil, nil //nolint:nilnil // nil is the caller with all rights
@@ -158,8 +155,7 @@ func (a *Authorizer) Caller(ctx context.Context) (*Caller, error) {
 	return c, nil
 }
 
-// Forward returns ctx without bearer tokens of the policy's issuer: they are not
-// for etcd, which would take them for its own.
+// Forward returns ctx without bearer tokens of the policy's issuer: etcd would take them for its own.
 func (a *Authorizer) Forward(ctx context.Context) context.Context {
 	if a == nil {
 		return ctx
@@ -179,8 +175,7 @@ func (a *Authorizer) Forward(ctx context.Context) context.Context {
 	return ctx
 }
 
-// tokenKeys are where a bearer token of the policy's issuer may be: where HTTP
-// has it, and where clients of etcd put a JWT.
+// tokenKeys are the metadata keys of bearer tokens: HTTP's, and the one that etcd's clients use.
 func tokenKeys() [2]string { return [...]string{"authorization", "token"} }
 
 // tokensOf returns the possible bearer tokens, in the order of tokenKeys.
@@ -196,8 +191,8 @@ func tokensOf(ctx context.Context) (tokens [2]string) {
 	return tokens
 }
 
-// identify returns the names of a caller: those of its token, when it shows one
-// of the issuer's, and else those of its certificate.
+// identify returns the names of a caller: those of its token, if it is the issuer's, else those of its
+// certificate.
 func (s *state) identify(certificate policy.Names, tokens [2]string) (names policy.Names, ends time.Time, err error) {
 	for _, token := range tokens {
 		if token == "" || !s.policy.Tokens.Ours(token) {
@@ -212,11 +207,10 @@ func (s *state) identify(certificate policy.Names, tokens [2]string) (names poli
 	return certificate, time.Time{}, nil
 }
 
-// maxIdentities bounds the identities that use one connection at a time. The
-// clients of a proxy share one.
+// maxIdentities bounds the identities on one connection at a time. All clients of a proxy share one connection.
 const maxIdentities = 1000
 
-// enter counts the connection as one of the identity's.
+// enter counts the connection for the identity of names.
 func (p *presence) enter(names policy.Names, s *state) (*Caller, error) {
 	c := &Caller{a: p.a, names: names}
 	id := c.resolve(s)
@@ -227,7 +221,7 @@ func (p *presence) enter(names policy.Names, s *state) (*Caller, error) {
 	}
 	if c.use = p.usages[id.Name]; c.use != nil {
 		if id.Known() {
-			p.trusted[id.Name] = names // by a policy that was read since
+			p.trusted[id.Name] = names // under a policy read since
 		}
 		return c, nil
 	}
@@ -246,8 +240,7 @@ func (p *presence) enter(names policy.Names, s *state) (*Caller, error) {
 	return c, nil
 }
 
-// dropLocked forgets an identity that has nothing open, and reports whether it
-// found one.
+// dropLocked removes an identity without open calls, and reports whether it found one.
 func (p *presence) dropLocked() bool {
 	for name, u := range p.usages {
 		if u.idle() {
@@ -261,7 +254,7 @@ func (p *presence) dropLocked() bool {
 	return false
 }
 
-// leave records that the connection has ended.
+// leave releases the counts of a closed connection.
 func (p *presence) leave() {
 	p.a.connected.remove(p)
 	p.mu.Lock()

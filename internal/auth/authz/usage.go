@@ -7,7 +7,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// limit is one of policy.Limits.
+// limit is a limit of policy.Limits.
 type limit uint8
 
 const (
@@ -29,19 +29,19 @@ func (l limit) String() string {
 
 // usage counts the connections, watches and bytes of one identity at this node.
 type usage struct {
-	open    [limits]atomic.Int64 // those that are counted, and not a rate
+	open    [limits]atomic.Int64 // counts of limits that are not rates
 	creates atomic.Pointer[rate.Limiter]
-	refused *rate.Limiter // calls that are answered with a refusal
+	refused *rate.Limiter // rate of refusals
 
-	conns int // guarded by ledger.mu; connections that know it
+	conns int // guarded by ledger.mu; connections with this usage
 }
 
 func newUsage(refusals int) *usage {
 	return &usage{refused: rate.NewLimiter(rate.Limit(refusals), max(1, refusals/10))}
 }
 
-// take adds n to a count unless the sum would exceed most; 0: no limit. A first item may exceed
-// most alone, because it would otherwise be refused forever.
+// take adds n to a count unless the sum would exceed most; 0: no limit. The first item may exceed most, because
+// it would otherwise be refused forever.
 func (u *usage) take(l limit, n, most int64) bool {
 	for {
 		have := u.open[l].Load()
@@ -54,7 +54,7 @@ func (u *usage) take(l limit, n, most int64) bool {
 	}
 }
 
-// rate returns the limiter of creates. Another limit than before starts again.
+// rate returns the limiter of creates. A changed limit starts a new limiter.
 func (u *usage) rate(most int64) *rate.Limiter {
 	want := rate.Inf
 	if most > 0 {
@@ -64,27 +64,27 @@ func (u *usage) rate(most int64) *rate.Limiter {
 	if l == nil || l.Limit() != want {
 		fresh := rate.NewLimiter(want, int(min(most, 1<<30)))
 		if !u.creates.CompareAndSwap(l, fresh) {
-			return u.creates.Load() // as new
+			return u.creates.Load() // another goroutine's, as new
 		}
 		l = fresh
 	}
 	return l
 }
 
-// idle reports whether no call is open: nothing else is open then.
+// idle reports whether no call is open: then nothing else is open.
 func (u *usage) idle() bool { return u.open[streams].Load() == 0 }
 
 func (u *usage) give(l limit, n int64) { u.open[l].Add(-n) }
 
-// ledger finds the usage of identities. It keeps that of identities that have left for as
-// long as there is room: coming back must not pay.
+// ledger has the usage of identities. It keeps the usage of disconnected identities while there is room, so
+// that reconnecting does not reset limits.
 type ledger struct {
 	max      int
 	refusals int // see Config.RefusalsPerSecond
 
 	mu     sync.Mutex
 	known  map[string]*usage // guarded by mu
-	others *usage            // of all identities beyond MaxIdentities
+	others *usage            // shared by all identities beyond MaxIdentities
 }
 
 func (l *ledger) init(cfg *Config) {
@@ -92,7 +92,7 @@ func (l *ledger) init(cfg *Config) {
 	l.known, l.others = make(map[string]*usage), newUsage(l.refusals)
 }
 
-// join returns an identity's usage for another connection, which must leave.
+// join returns an identity's usage for another connection. Call leave when the connection ends.
 func (l *ledger) join(name string) *usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,10 +113,10 @@ func (l *ledger) leave(u *usage) {
 	u.conns--
 }
 
-// maxLooks bounds the search for an identity to forget.
+// maxLooks bounds the search of dropLocked.
 const maxLooks = 64
 
-// dropLocked forgets an identity that has left, and reports whether it found one.
+// dropLocked removes a disconnected identity, and reports whether it found one.
 func (l *ledger) dropLocked() bool {
 	looks := 0
 	for name, u := range l.known {
@@ -131,8 +131,7 @@ func (l *ledger) dropLocked() bool {
 	return false
 }
 
-// size returns the number of identities, and of connections on the common
-// account.
+// size returns the numbers of identities and of connections that share one usage.
 func (l *ledger) size() (identities, shared int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

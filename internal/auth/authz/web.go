@@ -12,10 +12,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Web fails unless the caller of an HTTP request may look at the node: metrics, the
-// status page and profiles are for callers with operator:read. A caller proves itself
-// as at the client port, by a certificate that TLS has verified or by a bearer token.
-// a is not nil.
+// Web fails unless the caller of an HTTP request has operator:read, which metrics, the status page and profiles
+// require. As at the client port, a verified certificate or a bearer token identifies the caller. a is not nil.
 func (a *Authorizer) Web(r *http.Request) error {
 	ctx := metadata.NewIncomingContext(r.Context(), metadata.MD{tokenKeys()[0]: r.Header.Values("Authorization")})
 	if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {

@@ -16,21 +16,20 @@ import (
 // holder is the user of a token.
 type holder struct {
 	user string
-	// claimed: the token says so itself. Else etcd gave it to the user through
-	// one of the nodes.
+	// claimed: the user is a claim of the token. Otherwise etcd issued the token to the user through a node.
 	claimed bool
-	// taken is when etcd took the token last; zero: not yet.
+	// taken is when etcd last accepted the token; zero: not yet.
 	taken time.Time
-	// revision is that of users and roles which etcd had reached by then at
-	// least; 0: not known. Tokens may end with each change of them.
+	// revision is the minimum revision of users and roles at etcd at that time; 0: unknown. Each change of them
+	// may invalidate tokens.
 	revision uint64
 }
 
-// How badly a token wants to be confirmed.
+// need is how urgently etcd must confirm a token.
 type need int
 
 const (
-	fresh need = iota // not at all
+	fresh need = iota // no need
 	due               // by one caller, while others continue
 	must              // before any caller continues
 )
@@ -38,7 +37,7 @@ const (
 func (g *Checker) need(h holder, revision uint64) need {
 	age := time.Since(h.taken)
 	switch {
-	case h.revision < revision, age > g.cfg.Confirm*3/2: // also of a token that etcd has not taken yet
+	case h.revision < revision, age > g.cfg.Confirm*3/2: // also if etcd has not accepted the token yet
 		return must
 	case age > g.cfg.Confirm:
 		return due
@@ -46,9 +45,9 @@ func (g *Checker) need(h holder, revision uint64) need {
 	return fresh
 }
 
-// trusted reports whether the token is good while etcd is away: etcd took it once. The claims of a
-// token are valid only as long as the users and roles for which etcd accepted it: before them
-// etcd's authentication may have been off, when it takes all tokens.
+// trusted reports whether the token is valid while etcd is unavailable: etcd accepted it before. A claimed user
+// is valid only for the users and roles at which etcd accepted the token: earlier, etcd's authentication may
+// have been off, when etcd accepts all tokens.
 func (h holder) trusted(revision uint64) bool {
 	return !h.taken.IsZero() && (!h.claimed || h.revision >= revision)
 }
@@ -61,25 +60,25 @@ type refusal struct {
 
 const (
 	maxRefused = 10_000
-	// refusedFor is short: another node may hear of the token's login.
+	// refusedFor is short: another node may learn the token's user from a login.
 	refusedFor = 3 * time.Second
 )
 
-// inquiry is a question about a token, which all its callers share.
+// inquiry is a lookup of a token, shared by all its callers.
 type inquiry struct {
 	done   chan struct{} // closed when the fields below are set
 	user   string
 	err    error
-	gaveUp bool // its caller did: others may ask
+	gaveUp bool // its caller's context ended: others may retry
 }
 
-// identify returns the user of the token, as of a revision of users and roles.
+// identify returns the user of the token, valid at a revision of users and roles.
 func (g *Checker) identify(ctx context.Context, token string, revision uint64) (string, error) {
 	id := idOf(token)
 	for {
 		h, _ := g.tokens.get(id)
 		need := g.need(h, revision)
-		if need == fresh { // and so known
+		if need == fresh { // confirmed recently
 			return h.user, nil
 		}
 		if r, _ := g.refused.get(id); time.Now().Before(r.until) {
@@ -87,7 +86,7 @@ func (g *Checker) identify(ctx context.Context, token string, revision uint64) (
 		}
 		q, mine := g.inquire(id)
 		if mine {
-			// An earlier caller may have had the answer since the check.
+			// Another inquiry may have ended since the check.
 			h, ok := g.tokens.get(id)
 			if g.need(h, revision) == fresh {
 				q.user = h.user
@@ -110,8 +109,7 @@ func (g *Checker) identify(ctx context.Context, token string, revision uint64) (
 	}
 }
 
-// inquire returns the running inquiry about a token, or a new one, which
-// is the caller's to answer.
+// inquire returns the running inquiry about a token, or a new one, which the caller must answer.
 func (g *Checker) inquire(id tokenID) (q *inquiry, mine bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -130,7 +128,7 @@ func (g *Checker) answer(id tokenID, q *inquiry) {
 	close(q.done)
 }
 
-// find looks up the user of the token, if it is not known, and has etcd confirm the token.
+// find looks up the user of the token if ok is false, and has etcd confirm the token.
 func (g *Checker) find(ctx context.Context, token string, id tokenID, h holder, ok bool, revision uint64) (string, error) {
 	began := time.Now()
 	if !ok {
@@ -176,7 +174,7 @@ func (g *Checker) find(ctx context.Context, token string, id tokenID, h holder, 
 // unknownPatience bounds the wait of a caller whose token etcd has not accepted yet.
 const unknownPatience = 5 * time.Second
 
-// lookup finds the user of a token that is new to this node. etcd must still confirm its result.
+// lookup finds the user of a token that is new to this node. etcd must still confirm the token.
 func (g *Checker) lookup(ctx context.Context, token string, id tokenID) (holder, error) {
 	if len(token) > maxToken {
 		return holder{}, rpctypes.ErrGRPCInvalidAuthToken
@@ -196,13 +194,11 @@ func (g *Checker) lookup(ctx context.Context, token string, id tokenID) (holder,
 	if user, ok := claim(token); ok {
 		return holder{user: user, claimed: true}, nil
 	}
-	// etcd may know the token, but its user stays unknown here. Its holder logs
-	// in again, as etcd's clients do after this error.
+	// etcd may accept the token, but its user is unknown here. After this error, etcd's clients log in again.
 	return holder{}, rpctypes.ErrGRPCInvalidAuthToken
 }
 
-// refuse remembers for a while that etcd does not take a token, and returns
-// err.
+// refuse caches err if etcd has rejected the token, and returns it.
 func (g *Checker) refuse(id tokenID, err error) error {
 	if isRefusal(err) {
 		g.refused.put(id, refusal{err: err, until: time.Now().Add(refusedFor)})
@@ -210,7 +206,7 @@ func (g *Checker) refuse(id tokenID, err error) error {
 	return err
 }
 
-// isRefusal reports whether err says that etcd does not take a token.
+// isRefusal reports whether err is etcd's rejection of a token.
 func isRefusal(err error) bool {
 	return errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken) || errors.Is(err, rpctypes.ErrGRPCAuthOldRevision) || errors.Is(err, rpctypes.ErrGRPCUserEmpty)
 }

@@ -18,28 +18,28 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// Checker identifies callers and their read rights. Create it with New; it knows
-// nothing, and denies all reads, until Run has heard of etcd.
+// Checker identifies callers and checks their rights. Create it with New. It denies all reads until Run has an
+// answer of etcd.
 type Checker struct {
 	cfg Config
 
 	rights  atomic.Pointer[known]
 	changed wait.Signal
-	turn    chan struct{} // held while the rights of users are read from etcd
+	turn    chan struct{} // held while rights are read from etcd
 
 	tokens  *memory[holder]
 	refused *memory[refusal]
-	lookups chan struct{} // a place for each new token
+	lookups chan struct{} // semaphore of lookups of new tokens
 
 	mu        sync.Mutex
-	looks     uint64               // begun so far; guarded by mu
+	looks     uint64               // looks begun so far; guarded by mu
 	inquiries map[tokenID]*inquiry // guarded by mu
-	awayUntil time.Time            // until when etcd is not asked about tokens it has taken before; guarded by mu
+	awayUntil time.Time            // until then, tokens that etcd has accepted are not confirmed again; guarded by mu
 
 	count counters
 }
 
-// New returns a Checker. It fails when the Config is wrong.
+// New returns a Checker. It fails if the Config is invalid.
 func New(cfg Config) (*Checker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("guard: %w", err)
@@ -57,8 +57,8 @@ func New(cfg Config) (*Checker, error) {
 	return g, nil
 }
 
-// Caller returns the user of the call of ctx; "", with the right to read everything, while etcd's
-// authentication is off. The errors are etcd's.
+// Caller returns the user of the call of ctx; "", which may read everything, while etcd's authentication is
+// off. The errors are etcd's.
 func (g *Checker) Caller(ctx context.Context) (string, error) {
 	now := g.rights.Load()
 	switch {
@@ -78,8 +78,8 @@ func (g *Checker) Caller(ctx context.Context) (string, error) {
 	return user, err
 }
 
-// MayRead fails, with etcd's error, when the caller may not read all of r. A
-// range that ends before it begins needs the right to read its key.
+// MayRead fails, with etcd's error, unless the caller may read all of r. A range that ends before it begins
+// needs the right to read its start key.
 func (g *Checker) MayRead(caller string, r kv.Range) error {
 	return g.may(g.rights.Load(), caller, func(t *etcdroles.Table) bool { return t.MayRead(caller, r) })
 }
@@ -89,12 +89,12 @@ func (g *Checker) MayAdminister(caller string) error {
 	return g.may(g.rights.Load(), caller, func(t *etcdroles.Table) bool { return t.Root(caller) })
 }
 
-// MayLook fails, with etcd's error, unless the caller is one of etcd's users: shard map,
-// members and status are for users alone, while etcd's authentication is on.
+// MayLook fails, with etcd's error, unless the caller is an etcd user: while etcd's authentication is on, only
+// users may read shard map, members and status.
 func (g *Checker) MayLook(caller string) error {
 	now := g.rights.Load()
 	if !now.on && !g.cfg.Etcd.Account() {
-		return nil // also while the rights are not known
+		return nil // also while the rights are unknown
 	}
 	return g.may(now, caller, func(t *etcdroles.Table) bool { return t.Has(caller) })
 }
@@ -106,7 +106,7 @@ func (g *Checker) may(now *known, caller string, has func(*etcdroles.Table) bool
 		return now.denied
 	case !now.on:
 		return nil
-	case caller == "": // of before it was on
+	case caller == "": // from before it was on
 		return rpctypes.ErrGRPCUserEmpty
 	case !has(now.table):
 		g.count.denied.Add(1)
@@ -115,7 +115,7 @@ func (g *Checker) may(now *known, caller string, has func(*etcdroles.Table) bool
 	return nil
 }
 
-// Trouble explains why all reads are denied; "": they are not.
+// Trouble returns the reason why all reads are denied; "": they are not.
 func (g *Checker) Trouble() string {
 	if denied := g.rights.Load().denied; denied != nil {
 		return rpctypes.ErrorDesc(denied)
@@ -123,17 +123,17 @@ func (g *Checker) Trouble() string {
 	return ""
 }
 
-// Changed is closed when rights may have changed. Take it before you ask.
+// Changed returns a channel that is closed when rights may have changed. Call it before checking a right.
 func (g *Checker) Changed() <-chan struct{} { return g.changed.Wait() }
 
-// Run keeps up with etcd until ctx ends.
+// Run follows etcd's users and roles until ctx ends.
 func (g *Checker) Run(ctx context.Context) error {
 	for {
 		_, ended := g.cfg.Etcd.AuthOff()
 		pause := beat.Until(g.cfg.Poll)
 		if !g.proven() {
 			g.Reread(ctx)
-			pause = g.cfg.Poll - rand.N(g.cfg.Poll/8) // or all nodes ask at once
+			pause = g.cfg.Poll - rand.N(g.cfg.Poll/8) // spreads the nodes' questions
 		}
 		if now := g.rights.Load(); now.denied != nil && !now.on {
 			pause = min(pause, soon)
@@ -150,35 +150,34 @@ func (g *Checker) Run(ctx context.Context) error {
 	}
 }
 
-// proven reports whether another read has proved that authentication is off, as is known here.
-// The nodes' reads of etcd's revision do so every two seconds; a quarter of Poll is for late ones.
+// proven reports whether this node knows that authentication is off, and another read of etcd has proved it
+// recently. The nodes read etcd's revision every two seconds; a quarter of Poll allows for late reads.
 func (g *Checker) proven() bool {
 	now := g.rights.Load()
 	at, _ := g.cfg.Etcd.AuthOff()
 	return now.denied == nil && !now.on && time.Since(at) < g.cfg.Poll*5/4
 }
 
-// soon is how soon it is tried again while nothing is known.
+// soon is the retry interval while etcd's authentication is unknown.
 const soon = time.Second
 
 // Status is the state of a Checker.
 type Status struct {
-	// Known reports whether etcd has said whether authentication is on; On whether
-	// it is.
+	// Known reports whether the state of etcd's authentication is known; On whether it is on.
 	Known, On bool
 	// Revision is that of etcd's users and roles, Users their number.
 	Revision uint64
 	Users    int
-	// Tokens is the number of tokens that are remembered.
+	// Tokens is the number of known tokens.
 	Tokens int
-	// Counts since the start: tokens looked up because they were new here, tokens confirmed by
-	// etcd, calls with a rejected token, and denied reads.
+	// Counts since the start: lookups of new tokens, tokens confirmed by etcd, calls with a rejected token, and
+	// denied reads.
 	Lookups, Confirmations, Refused, Denied int64
 }
 
 type counters struct{ lookups, confirmations, refused, denied atomic.Int64 }
 
-// Status returns the state as of now.
+// Status returns the current state.
 func (g *Checker) Status() Status {
 	now := g.rights.Load()
 	s := Status{
@@ -199,7 +198,7 @@ func (g *Checker) away() bool {
 	return time.Now().Before(g.awayUntil)
 }
 
-// heard notes whether etcd answers.
+// heard records whether etcd answers.
 func (g *Checker) heard(answers bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -209,6 +208,5 @@ func (g *Checker) heard(answers bool) {
 	}
 }
 
-// awayFor is how long calls do not wait for an etcd that did not answer. It is
-// asked again meanwhile, by the poll.
+// awayFor is how long calls do not wait for etcd after it did not answer. The poll continues to ask it.
 const awayFor = 5 * time.Second

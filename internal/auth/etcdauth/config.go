@@ -14,62 +14,54 @@ import (
 
 // Etcd is the part of etcd that a Checker uses; internal/etcd implements it.
 type Etcd interface {
-	// Account reports whether we have an account at etcd: authentication is to be
-	// expected there.
+	// Account reports whether this node has an etcd account: then etcd is expected to have authentication on.
 	Account() bool
 	// Authenticated reports whether authentication is on, cheaply.
 	Authenticated(ctx context.Context) (bool, error)
-	// AuthOff returns when the last other read began that proved that authentication is off, zero:
-	// none has since Authenticated has found so; and a channel that is closed when one finds that it
-	// is on.
+	// AuthOff returns when the last other read began that proved that authentication is off, zero: none since
+	// Authenticated found it off; and a channel that is closed when a read finds that it is on.
 	AuthOff() (at time.Time, ended <-chan struct{})
 	// AuthStatus reports the same as Authenticated with the revision of users and roles.
 	AuthStatus(ctx context.Context) (on bool, revision uint64, err error)
-	// Grants reads users and roles, which may be of different times. It fails
-	// with etcdroles.ErrUnreadable when our account may not.
+	// Grants reads users and roles, not necessarily at one revision. It fails with etcdroles.ErrUnreadable if
+	// our account has no right to.
 	Grants(ctx context.Context) (etcdroles.Grants, error)
-	// Confirm fails with etcd's own error when etcd does not take the token, and
-	// with another one when etcd does not say.
+	// Confirm fails with etcd's error if etcd rejects the token, and with another error if etcd does not
+	// answer.
 	Confirm(ctx context.Context, token string) error
-	// ConfirmUser is Confirm for a token that claims to be user's.
+	// ConfirmUser is Confirm, and fails as well unless the token is user's.
 	ConfirmUser(ctx context.Context, token, user string) error
 }
 
-// Config configures a Checker. Set the parts; Defaults gives the rest.
+// Config configures a Checker. Set the first three fields; Defaults gives the rest.
 type Config struct {
 	Etcd Etcd
-	// Peers returns ways to the other nodes' peer ports; nil: there are none.
+	// Peers returns connections to the other nodes' peer ports; nil: there are none.
 	Peers  func() []grpc.ClientConnInterface
 	Logger *slog.Logger
 
-	// Poll is how often etcd is asked whether its users or roles have changed:
-	// a revoked right still holds for that long, plus the time to read them. While other reads
-	// prove as often that authentication is off, etcd is not asked.
+	// Poll is the interval at which etcd is asked for changes of its users and roles: a revoked right is valid
+	// for that long, plus the time to read them. If other reads prove as often that authentication is off, etcd
+	// is not asked.
 	Poll time.Duration
-	// Reread is how often users and roles are read though etcd says that they
-	// have not changed: a backup that was restored may be at the same revision
-	// with others.
+	// Reread is the interval at which users and roles are read even without a change of their revision: a
+	// restored backup may have the same revision with other users.
 	Reread time.Duration
-	// Confirm is how often etcd is asked whether it still takes a token that is
-	// in use. It keeps the token alive there, too.
+	// Confirm is the interval at which etcd confirms a token in use, which also keeps the token alive at etcd.
 	Confirm time.Duration
-	// Patience is how long a caller is held up for that, when etcd has taken the
-	// token before.
+	// Patience bounds the wait of a caller for this confirmation, if etcd has accepted the token before.
 	Patience time.Duration
-	// PeerTimeout bounds a round of questions to the other nodes.
+	// PeerTimeout bounds a round of queries to the other nodes.
 	PeerTimeout time.Duration
-	// RefreshTimeout bounds how long a change of users or roles is held up until
-	// they were read again.
+	// RefreshTimeout bounds how long a change of users or roles waits until they are read again.
 	RefreshTimeout time.Duration
-	// MaxTokens bounds the number of remembered tokens. A caller with a forgotten token must log
-	// in again.
+	// MaxTokens bounds the known tokens. A caller with a forgotten token must log in again.
 	MaxTokens int
-	// MaxLookups bounds the tokens that are being looked up at a time: those
-	// that are new to this node.
+	// MaxLookups bounds the concurrent lookups of tokens new to this node.
 	MaxLookups int
 }
 
-// Defaults returns the Config of a production node, without its parts.
+// Defaults returns the Config of a production node, without the first three fields.
 func Defaults() Config {
 	return Config{
 		Poll:        2 * time.Second,
@@ -84,7 +76,7 @@ func Defaults() Config {
 	}
 }
 
-// Validate names every mistake.
+// Validate returns all mistakes.
 func (c *Config) Validate() error {
 	var errs []error
 	if c.Etcd == nil {

@@ -1,6 +1,5 @@
-// Package etcdauth identifies the caller and checks its read rights while etcd's
-// authentication is on. etcd does not see reads that are served from memory, so this
-// package makes the check in etcd's place.
+// Package etcdauth identifies callers and checks their read rights while etcd's authentication is on: reads
+// served from memory do not reach etcd, which would check them.
 //
 // Read [Checker.Caller] and [Checker.MayRead] first. A Checker keeps two bounded
 // tables, and etcd can revoke both:
@@ -11,7 +10,7 @@
 //	                       nodes, or from the token itself; etcd has to accept the
 //	                       token before its first use and then once a minute (caller.go)
 //
-// In doubt, a read is denied. While etcd does not answer, its last answers hold.
+// In doubt, a read is denied. While etcd does not answer, its last answers apply.
 //
 // A Checker is safe for concurrent use. Its only goroutines are queries to other nodes,
 // which end before the call does.

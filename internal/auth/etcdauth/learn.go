@@ -9,9 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/etcdroles"
 )
 
-// Learn is called with the token that etcd has given to user, before the user has it:
-// when it returns, the token is known here, and at the other nodes as far as
-// they answer in time.
+// Learn is called with a token that etcd has issued to user, before it is sent to the user. When it returns,
+// this node knows the token, and so do the other nodes that have answered in time.
 //
 // The caller has only the login's answer. A client could make the node decode it differently from
 // etcd, so Learn asks etcd for the user of the token.
@@ -29,7 +28,7 @@ func (g *Checker) Learn(ctx context.Context, user, token string) {
 	g.remember(id, user)
 	request := &peerv1.ShareTokenRequest{TokenSha256: id[:], User: user}
 	g.ask(ctx, func(ctx context.Context, peer peerv1.PeerServiceClient) bool {
-		_, _ = peer.ShareToken(ctx, request) // a node that does not hear of it asks when the token comes
+		_, _ = peer.ShareToken(ctx, request) // a node that misses this asks when it first sees the token
 		return false
 	})
 }
@@ -41,15 +40,15 @@ func (g *Checker) Share(tokenSHA256 []byte, user string) {
 	}
 }
 
-// remember stores the user of a token that etcd has just issued. etcd must still confirm it at its
-// first use here; if etcd is away, the token is good.
+// remember stores the user of a token that etcd has just issued. etcd must still confirm it at its first use
+// here, unless etcd is unavailable.
 func (g *Checker) remember(id tokenID, user string) {
 	g.tokens.put(id, holder{user: user, taken: time.Now()})
 	g.refused.drop(id)
 }
 
-// Identify returns the user of a token, for another node; "": this node has not seen the login.
-// The claims within a token are left out, because the other node can read them itself.
+// Identify returns the user of a token, for another node; "": this node has not seen the login. It ignores
+// claims of tokens, because the other node can read them itself.
 func (g *Checker) Identify(tokenSHA256 []byte) (user string) {
 	if id, ok := sharedID(tokenSHA256); ok {
 		if h, ok := g.tokens.get(id); ok && !h.claimed {
@@ -105,9 +104,8 @@ func (g *Checker) Rights() *peerv1.ReadRightsResponse {
 	return out
 }
 
-// newer reports whether r says more of etcd's users than than, which is nil for
-// nothing: users and roles of a later revision, and any rather than that
-// authentication is off.
+// newer reports whether r is more recent than than (nil: none): it has a later revision of users and roles, or
+// authentication is on only in r.
 func newer(r, than *peerv1.ReadRightsResponse) bool {
 	switch {
 	case than == nil:
@@ -118,8 +116,8 @@ func newer(r, than *peerv1.ReadRightsResponse) bool {
 	return r.GetRevision() > than.GetRevision()
 }
 
-// askRights requests the read rights of etcd's users from other nodes; nil: none knows.
-// Of several answers it takes the newest.
+// askRights requests the read rights of etcd's users from other nodes, and returns the newest; nil: no node
+// knows them.
 func (g *Checker) askRights(ctx context.Context) *known {
 	var mu sync.Mutex // for best
 	var best *peerv1.ReadRightsResponse
@@ -153,8 +151,8 @@ func (g *Checker) askRights(ctx context.Context) *known {
 	return &known{on: true, revision: best.GetRevision(), grants: grants, table: grants.Table()}
 }
 
-// ask calls do with every other node, at once, and returns when all have
-// answered, one has answered so that do returned true, or the time is up.
+// ask calls do with all other nodes concurrently, and returns when all have answered, do has returned true, or
+// the time is up.
 func (g *Checker) ask(ctx context.Context, do func(context.Context, peerv1.PeerServiceClient) bool) {
 	if g.cfg.Peers == nil {
 		return

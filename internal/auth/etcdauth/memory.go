@@ -5,19 +5,18 @@ import (
 	"sync"
 )
 
-// tokenID stands for a token. Nothing can be opened with it.
+// tokenID is the hash of a token. It gives no access.
 type tokenID [sha256.Size]byte
 
 func idOf(token string) tokenID { return sha256.Sum256([]byte(token)) }
 
-// memory keeps something for each of the tokens used last, of at most max.
+// memory keeps a value for each of the at most max tokens used last.
 type memory[V any] struct {
 	max int
 
 	mu sync.Mutex
-	// young are those used since old were. When they are half of max, they take
-	// the place of old, which are forgotten: as good as the exact order, and two
-	// maps. Invariant: no token is in both.
+	// young are the tokens used since the last rotation. When they reach half of max, they replace old, which
+	// are forgotten: an approximate LRU with two maps. Invariant: no token is in both.
 	young, old map[tokenID]V // guarded by mu
 }
 

@@ -14,16 +14,16 @@ import (
 
 // known is the state of etcd's authentication. It is immutable.
 type known struct {
-	denied error // set: all reads are denied, and why
+	denied error // set: the reason why all reads are denied
 	on     bool
 	// If on: the revision of users and roles, their content, and the table derived from them.
 	revision uint64
 	grants   etcdroles.Grants
 	table    *etcdroles.Table
-	at       time.Time // when that was read
+	at       time.Time // time of reading
 }
 
-// errUnknown is the answer to every caller before etcd has answered.
+// errUnknown returns the error of every call before etcd has answered.
 func errUnknown() error {
 	return wire.Status(&kv.UnavailableError{
 		Why: kv.EtcdUnavailable, RetryAfter: soon,
@@ -34,9 +34,8 @@ func errUnknown() error {
 // unreadable is the advice for operators, in the log and in errors.
 const unreadable = "etcd's authentication is on, and this node cannot read etcd's users and roles: --etcd-user must name a user with the role root"
 
-// Reread updates the read rights of users from etcd, as of a moment after the
-// call. Calls that wait at the same time share one look. When etcd does not answer,
-// or ctx ends, the known state stays.
+// Reread updates the read rights of users from etcd, as of a moment after the call. Concurrent calls share one
+// look. If etcd does not answer, or ctx ends, the known rights stay.
 func (g *Checker) Reread(ctx context.Context) {
 	asked := g.begun()
 	select {
@@ -45,7 +44,7 @@ func (g *Checker) Reread(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	if g.begun() > asked { // by another call, which has ended
+	if g.begun() > asked { // another call has looked since
 		return
 	}
 	g.mu.Lock()
@@ -54,23 +53,23 @@ func (g *Checker) Reread(ctx context.Context) {
 	g.look(ctx)
 }
 
-// begun returns how many looks have begun.
+// begun returns the number of looks begun so far.
 func (g *Checker) begun() uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.looks
 }
 
-// Refresh is Reread, here and at the other nodes: a change of users or roles has
-// passed through this one. It returns when this node has read them, and the others
-// have, too, or have not answered within Config.PeerTimeout.
+// Refresh is Reread, here and at the other nodes, after a change of users or roles through this node. It
+// returns when this node has read them, and each other node has, too, or has not answered within
+// Config.PeerTimeout.
 func (g *Checker) Refresh(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.RefreshTimeout)
 	defer cancel()
 	var told sync.WaitGroup
 	told.Go(func() {
 		g.ask(ctx, func(ctx context.Context, peer peerv1.PeerServiceClient) bool {
-			_, _ = peer.RereadRights(ctx, &peerv1.RereadRightsRequest{}) // a node that does not hear of it looks by itself, within Config.Poll
+			_, _ = peer.RereadRights(ctx, &peerv1.RereadRightsRequest{}) // a node that misses this looks within Config.Poll
 			return false
 		})
 	})
@@ -78,13 +77,11 @@ func (g *Checker) Refresh(ctx context.Context) {
 	told.Wait()
 }
 
-// look asks etcd for changes. Without an answer the state stays. The caller has
-// the turn.
+// look asks etcd for changes. Without an answer, the rights stay. The caller holds the turn.
 func (g *Checker) look(ctx context.Context) {
 	before := g.rights.Load()
 	if !before.on {
-		// The cheap question suffices: a node that knows of no users has none to be
-		// out of date.
+		// The cheap query suffices: this node has no users that could be outdated.
 		switch on, err := g.cfg.Etcd.Authenticated(ctx); {
 		case err != nil:
 			g.trouble(ctx, err)
@@ -113,8 +110,7 @@ func (g *Checker) look(ctx context.Context) {
 	}
 }
 
-// read replaces the rights with those of etcd's current users and roles. They were at the given
-// revision a moment ago.
+// read replaces the rights with those of etcd's current users and roles, whose revision was read just before.
 func (g *Checker) read(ctx context.Context, revision uint64) {
 	var last *etcdroles.Grants
 	for {
@@ -134,8 +130,8 @@ func (g *Checker) read(ctx context.Context, revision uint64) {
 		case after == revision:
 			g.set(&known{on: true, revision: revision, grants: grants, table: grants.Table(), at: at})
 		case last != nil:
-			// They change faster than they can be read. Rights in both readings are safe to grant,
-			// and as the revision has passed, they are read again at the next look.
+			// They change faster than they can be read. Rights in both readings are safe to grant. As the
+			// revision is outdated, the next look reads them again.
 			grants = grants.Common(*last)
 			g.set(&known{on: true, revision: revision, grants: grants, table: grants.Table(), at: at})
 		default:
@@ -146,8 +142,8 @@ func (g *Checker) read(ctx context.Context, revision uint64) {
 	}
 }
 
-// deny denies all reads: there are rights, but they are not known.
-// Until the revision is another one, it is not tried again.
+// deny denies all reads: authentication is on, but the rights are unreadable. It retries only after the
+// revision has changed.
 func (g *Checker) deny(revision uint64, err error) {
 	g.heard(true)
 	if before := g.rights.Load(); before.on && before.denied != nil {
@@ -160,8 +156,8 @@ func (g *Checker) deny(revision uint64, err error) {
 	g.set(&known{on: true, revision: revision, denied: wire.Denied(unreadable), at: time.Now()})
 }
 
-// trouble notes that etcd did not answer. (The client of etcd logs it.)
-// A node that knows nothing yet asks the others.
+// trouble records that etcd did not answer (etcd's client logs it). If the rights are unknown, it asks the
+// other nodes.
 func (g *Checker) trouble(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -173,7 +169,7 @@ func (g *Checker) trouble(ctx context.Context, err error) {
 	}
 }
 
-// set replaces the known rights and wakes all waiters.
+// set replaces the known rights and notifies all waiters.
 func (g *Checker) set(now *known) {
 	before := g.rights.Swap(now)
 	switch {
@@ -187,7 +183,7 @@ func (g *Checker) set(now *known) {
 	}
 }
 
-// borrow takes over the rights that another node has read.
+// borrow uses the rights that another node has read.
 func (g *Checker) borrow(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.PeerTimeout)
 	defer cancel()

@@ -13,8 +13,8 @@ import (
 // maxToken bounds a token: signed ones have a few hundred bytes.
 const maxToken = 8 << 10
 
-// tokenOf returns the token of the incoming call of ctx, where etcd looks for
-// it (auth/store.go, AuthInfoFromCtx), and false when there is none.
+// tokenOf returns the token of the incoming call of ctx, from the metadata where etcd expects it
+// (auth/store.go, AuthInfoFromCtx); false: there is none.
 func tokenOf(ctx context.Context) (string, bool) {
 	for _, key := range []string{rpctypes.TokenFieldNameGRPC, rpctypes.TokenFieldNameSwagger} {
 		if values := metadata.ValueFromIncomingContext(ctx, key); len(values) > 0 {
@@ -24,11 +24,11 @@ func tokenOf(ctx context.Context) (string, bool) {
 	return "", false
 }
 
-// claim returns the user that a signed token (JWT) says to be of. That is
-// worth nothing until etcd, which knows the key, takes the token.
+// claim returns the user that a signed token (JWT) claims. The claim counts only once etcd, which has the key,
+// accepts the token.
 func claim(token string) (user string, ok bool) {
 	parts := strings.Split(token, ".")
-	if len(parts) != 3 || strings.ContainsAny(token, "\r\n") { // which base64 passes over
+	if len(parts) != 3 || strings.ContainsAny(token, "\r\n") { // which base64 ignores
 		return "", false
 	}
 	var payload []byte
@@ -41,7 +41,7 @@ func claim(token string) (user string, ok bool) {
 			payload = b
 		}
 	}
-	var claims map[string]any // and no struct, which would take "Username", too
+	var claims map[string]any // not a struct, which would accept "Username"
 	if json.Unmarshal(payload, &claims) != nil {
 		return "", false
 	}

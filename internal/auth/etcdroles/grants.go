@@ -6,22 +6,19 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// RootRole is the role that may do everything, by its name alone (etcd's
-// auth/store.go).
+// RootRole is the role with all rights, by its name alone (etcd's auth/store.go).
 const RootRole = "root"
 
-// Permission is one permission of a role, as etcd keeps it.
+// Permission is a permission of a role, as etcd stores it.
 type Permission struct {
-	// Key and RangeEnd are etcd's: a RangeEnd that is empty means the one key,
-	// "\x00" everything from the key on.
+	// Key and RangeEnd are etcd's: an empty RangeEnd means the one key, "\x00" all keys from Key on.
 	Key, RangeEnd string
-	// Read reports whether it lets its keys be read; there are others, to write.
+	// Read: it allows reads; other permissions allow only writes.
 	Read bool
 }
 
-// readable returns the keys that p lets be read, and false when there are
-// none. A range that is none, which only an etcd of old could have stored, is
-// no permission.
+// readable returns the keys that p allows to read; false: none. An invalid range, which only an old etcd could
+// have stored, is no permission.
 func (p Permission) readable() (kv.Range, bool) {
 	if !p.Read {
 		return kv.Range{}, false
@@ -32,8 +29,7 @@ func (p Permission) readable() (kv.Range, bool) {
 
 // Grants are etcd's users and roles.
 type Grants struct {
-	// Users has the roles of each user, Roles the permissions of each role. A
-	// role that is missing grants nothing.
+	// Users has the roles of each user, Roles the permissions of each role. A missing role grants nothing.
 	Users map[string][]string
 	Roles map[string][]Permission
 }
@@ -69,6 +65,5 @@ func common[T comparable](a, b []T) (both []T) {
 	return both
 }
 
-// ErrUnreadable reports that the account with which we come to etcd may not read
-// its users and roles.
+// ErrUnreadable reports that this node's etcd account may not read etcd's users and roles.
 var ErrUnreadable = errors.New("the account may not read etcd's users and roles")

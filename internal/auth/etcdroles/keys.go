@@ -10,8 +10,7 @@ import (
 
 // Keys is a set of keys, as ranges. The zero Keys has none.
 type Keys struct {
-	// Invariant: ascending, and apart: between two of them lies a key that is
-	// not in the set. None is empty.
+	// Invariant: ascending, not empty, and apart: between two of them lies a key that is not in the set.
 	ranges []kv.Range
 }
 
@@ -24,12 +23,11 @@ func KeysOf(ranges []kv.Range) Keys {
 	return Keys{ranges: union(all)}
 }
 
-// Cover reports whether every key of r is in the set. A range that ends before
-// it begins is covered by a right to its key.
+// Cover reports whether every key of r is in the set. For a range that ends before it begins, its start key
+// must be.
 func (k Keys) Cover(r kv.Range) bool {
 	r = normal(r)
-	// The ranges are apart, so that r lies in one of them or is not covered:
-	// only the last that does not begin behind r can be it.
+	// The ranges are apart, so r is covered only by one of them: the last that does not begin after r.
 	i := sort.Search(len(k.ranges), func(i int) bool { return k.ranges[i].Start > r.Start })
 	return i > 0 && k.ranges[i-1].Covers(r)
 }
@@ -47,7 +45,7 @@ func (k Keys) Without(other Keys) (left Keys) {
 			if r.Start = cut.End; r.End != "" && r.Start >= r.End {
 				r.Start = ""
 			}
-			if r.Start == "" { // no key is left of it: the start of a normal range is not ""
+			if r.Start == "" { // no key of it is left: a normal range does not start with ""
 				break
 			}
 		}
@@ -61,13 +59,12 @@ func (k Keys) Without(other Keys) (left Keys) {
 // None reports whether the set is empty.
 func (k Keys) None() bool { return len(k.ranges) == 0 }
 
-// lowest is the lowest key there can be.
+// lowest is the lowest possible key.
 const lowest = "\x00"
 
-// normal returns r with its start at a key that can be, because "" and lowest
-// begin the same ranges, and the one key for a range that ends before it
-// begins: such an empty range needs the right to read its key. (etcd
-// says so, too, or denies it, as its tree happens to stand.)
+// normal returns r with its start at a possible key, because "" and lowest begin the same ranges. It returns
+// the start key alone for a range that ends before it begins: an empty range needs the right to read this key.
+// (etcd requires this right, too, or denies the request, depending on its tree.)
 func normal(r kv.Range) kv.Range {
 	r.Start = max(r.Start, lowest)
 	if r.End != "" && r.End <= r.Start {
@@ -76,8 +73,7 @@ func normal(r kv.Range) kv.Range {
 	return r
 }
 
-// union returns the keys that are in any of the ranges, which are normal, as
-// ranges that ascend and are apart.
+// union returns the keys in any of the ranges, which are normal, as ranges that ascend and are apart.
 func union(all []kv.Range) (apart []kv.Range) {
 	slices.SortFunc(all, func(a, b kv.Range) int { return cmp.Compare(a.Start, b.Start) })
 	for _, r := range all {
@@ -87,7 +83,7 @@ func union(all []kv.Range) (apart []kv.Range) {
 		}
 		last := &apart[len(apart)-1]
 		switch {
-		case last.End == "": // it has all that follows
+		case last.End == "": // it has no end
 		case r.Start > last.End:
 			apart = append(apart, r)
 		case r.End == "" || r.End > last.End:

@@ -7,7 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Table answers which user may read which keys. The zero Table denies everything.
+// Table has the keys that each user may read. The zero Table denies everything.
 type Table struct {
 	users map[string]*set
 }
@@ -18,19 +18,19 @@ func (t *Table) Root(user string) bool {
 	return s != nil && s.root
 }
 
-// Has reports whether there is such a user.
+// Has reports whether the user exists.
 func (t *Table) Has(user string) bool { return t.users[user] != nil }
 
-// set is the set of ranges that some users may read.
+// set is the keys that a user may read.
 type set struct {
 	root bool // everything
 	keys Keys
 }
 
-// Table returns the grants, ready to be asked.
+// Table returns the grants as a Table.
 func (g Grants) Table() *Table {
 	t := &Table{users: make(map[string]*set, len(g.Users))}
-	sets := make(map[string]*set) // by the roles: many users have the same
+	sets := make(map[string]*set) // by roles: many users have the same
 	for name, roles := range g.Users {
 		roles = slices.Sorted(slices.Values(roles))
 		id := fmt.Sprintf("%q", roles)
@@ -61,7 +61,7 @@ func (g Grants) set(roles []string) *set {
 	return s
 }
 
-// Users is the number of users.
+// Users returns the number of users.
 func (t *Table) Users() int { return len(t.users) }
 
 // MayRead reports whether user may read all of r. A user outside the table may read nothing.

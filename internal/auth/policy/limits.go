@@ -10,25 +10,25 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/config"
 )
 
-// Limits bound what one identity may have open at one node. 0: no bound.
+// Limits bound the resources of one identity at one node. 0: no bound.
 type Limits struct {
-	// Connections that have calls of the identity.
+	// Connections are connections with calls of the identity.
 	Connections int64
 	// Streams are open calls of all kinds.
 	Streams int64
-	// Watches of both APIs.
+	// Watches are open watches of both APIs.
 	Watches int64
-	// CreatesPerSecond are watches that begin; a second's worth may come at once. Each costs a
-	// node some 40 µs and 3 KB of garbage, and all that wait for one answer of etcd run together.
+	// CreatesPerSecond are new watches, with a burst of a second's worth. Each costs a node some 40 µs and 3 KB
+	// of garbage, and all that wait for the same answer of etcd run together.
 	CreatesPerSecond int64
-	// ListBytes are bytes of lists that are being made or sent.
+	// ListBytes are bytes of lists being built or sent.
 	ListBytes int64
 	// WatchKeyBytes are bytes of the keys of open watches.
 	WatchKeyBytes int64
 	// RequestBytes is the size of the largest message of a request.
 	RequestBytes int64
-	// PendingBytes are bytes that the node holds until the identity reads them or ends
-	// the call that needs them; HalfOfBudget: half of the budget for all clients.
+	// PendingBytes are bytes that the node holds until the identity reads them or ends their call;
+	// HalfOfBudget: half of the budget for all clients.
 	PendingBytes int64
 }
 
@@ -57,12 +57,12 @@ func (l Limits) String() string {
 		l.Connections, l.Streams, l.Watches, l.CreatesPerSecond, config.Size(l.ListBytes), config.Size(l.WatchKeyBytes), request, pending)
 }
 
-// partial are limits of which some are set.
+// partial is a set of limits; nil: not set.
 type partial struct {
 	connections, streams, watches, creates, listBytes, watchKeyBytes, requestBytes, pendingBytes *int64
 }
 
-// over returns the limits with those that are set in their place.
+// over returns l with the limits of p that are set.
 func (p partial) over(l Limits) Limits {
 	for _, f := range []struct{ set, at *int64 }{
 		{p.connections, &l.Connections},

@@ -32,8 +32,7 @@ func kinds() []string { return []string{kindURI, kindDNS, kindCN, kindSubject} }
 // maxNames bounds the names taken from one certificate.
 const maxNames = 32
 
-// CertificateNames returns the names of a certificate that was verified: its URI
-// and DNS names, then its common name.
+// CertificateNames returns the names of a verified certificate: its URI and DNS names, then its common name.
 func CertificateNames(c *x509.Certificate) (n Names) {
 	for _, u := range c.URIs {
 		n = append(n, kindURI+u.String())
@@ -47,7 +46,7 @@ func CertificateNames(c *x509.Certificate) (n Names) {
 	return n[:min(len(n), maxNames)]
 }
 
-// First is the name for logs and limits.
+// First returns the name for logs and limits.
 func (n Names) First() string {
 	if len(n) == 0 {
 		return Anonymous
@@ -55,9 +54,8 @@ func (n Names) First() string {
 	return n[0]
 }
 
-// pattern matches names: one name, those that begin with what stands before a
-// "*" at the end, those with one label for the "*" in "dns:*.", or one of the
-// words.
+// pattern matches names: an exact name; all names with the prefix before a final "*"; one label for the "*" in
+// "dns:*."; or the word anonymous or authenticated.
 type pattern string
 
 func parsePattern(text string) (pattern, error) {
@@ -84,7 +82,7 @@ func parsePattern(text string) (pattern, error) {
 	return pattern(text), nil
 }
 
-// kind returns the kind of names that p matches; "": words.
+// kind returns the kind of names that p matches; "": p is a word.
 func (p pattern) kind() string {
 	kind, _, ok := strings.Cut(string(p), ":")
 	if !ok {
@@ -93,7 +91,7 @@ func (p pattern) kind() string {
 	return kind + ":"
 }
 
-// matches reports whether any of the names is meant.
+// matches reports whether p matches any of the names.
 func (p pattern) matches(n Names) bool {
 	switch p {
 	case Anonymous:

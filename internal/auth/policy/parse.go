@@ -14,12 +14,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// MaxBytes bounds a policy's file.
+// MaxBytes bounds a policy file.
 const MaxBytes = 4 << 20
 
-// Parse reads a policy, which is YAML, or JSON, that YAML includes. The file's
-// name is for errors and for relative names in it. The error names every mistake
-// with its line and field.
+// Parse parses a policy, which is YAML or its subset JSON. file is used in errors, and as the base of relative
+// file names. The error has all mistakes with their lines and fields.
 func Parse(file string, data []byte) (*Policy, error) {
 	if len(data) > MaxBytes {
 		return nil, fmt.Errorf("%s: has %d bytes: at most %d", file, len(data), MaxBytes)
@@ -42,14 +41,14 @@ func Parse(file string, data []byte) (*Policy, error) {
 	return r.p, nil
 }
 
-// reader turns nodes into a policy, and collects the mistakes.
+// reader turns YAML nodes into a policy, and collects mistakes.
 type reader struct {
 	file string
 	p    *Policy
 	errs []error
 }
 
-// failf notes a mistake; field is where, such as roles.pods[0].verbs.
+// failf records a mistake; field is its place, such as roles.pods[0].verbs.
 func (r *reader) failf(n *yaml.Node, field, format string, args ...any) {
 	what := fmt.Sprintf(format, args...)
 	if field != "" {
@@ -58,7 +57,7 @@ func (r *reader) failf(n *yaml.Node, field, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s:%d: %s", r.file, n.Line, what))
 }
 
-// field is how one field of a mapping is read.
+// field is a field of a mapping, with its parser.
 type field struct {
 	name string
 	read func(n *yaml.Node, field string)
@@ -79,7 +78,7 @@ func (r *reader) fields(n *yaml.Node, at string, known ...field) {
 	})
 }
 
-// mapping calls each for every field of a mapping, and fails when n is none.
+// mapping calls each for every field of a mapping; it records a mistake if n is no mapping.
 func (r *reader) mapping(n *yaml.Node, at, want string, each func(key, value *yaml.Node, field string)) {
 	if n.Kind != yaml.MappingNode {
 		r.failf(n, at, "want %s", want)
@@ -101,7 +100,7 @@ func (r *reader) mapping(n *yaml.Node, at, want string, each func(key, value *ya
 	}
 }
 
-// list calls each for every item of a list that is not empty.
+// list calls each for every item of a non-empty list.
 func (r *reader) list(n *yaml.Node, at string, each func(n *yaml.Node, field string)) {
 	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
 		r.failf(n, at, "want a list with at least one item")
@@ -112,7 +111,7 @@ func (r *reader) list(n *yaml.Node, at string, each func(n *yaml.Node, field str
 	}
 }
 
-// text returns a value that is one word or line; false when it is none.
+// text returns the text of a non-empty scalar; false: n is none.
 func (r *reader) text(n *yaml.Node, at string) (string, bool) {
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == "" {
 		r.failf(n, at, "want a text that is not empty")
@@ -145,13 +144,13 @@ func (r *reader) policy(n *yaml.Node) {
 	}
 	if roles != nil {
 		r.mapping(roles, "roles", "names of roles, each with a list of rules", func(key, value *yaml.Node, at string) {
-			r.p.roles[key.Value] = nil // known, even if its rules are wrong
+			r.p.roles[key.Value] = nil // known, even if its rules have mistakes
 			r.list(value, at, func(n *yaml.Node, at string) {
 				r.p.roles[key.Value] = append(r.p.roles[key.Value], r.rule(n, at))
 			})
 		})
 	}
-	if identities != nil { // behind roles and tokens, which they speak of
+	if identities != nil { // after roles and tokens, to which they refer
 		r.list(identities, "identities", r.entry)
 	}
 }
@@ -179,7 +178,7 @@ func (r *reader) tokens(n *yaml.Node, at string) {
 
 func (r *reader) rule(n *yaml.Node, at string) rule {
 	out := rule{line: n.Line}
-	var keyed []string // the fields about keys that are there
+	var keyed []string // fields for keys that are set
 	keys := func(read func(n *yaml.Node, field string)) func(*yaml.Node, string) {
 		return func(n *yaml.Node, field string) {
 			keyed = append(keyed, field)
@@ -233,7 +232,7 @@ func (r *reader) rule(n *yaml.Node, at string) rule {
 		r.failf(n, at, "a rule allows verbs or denies them: give deny a rule of its own")
 	case !verbsAt && !denyAt:
 		r.failf(n, at, "verbs is needed, or deny: some of %s", strings.Join(verbNames(), ", "))
-	case !some: // told already
+	case !some: // reported already
 	case ofKeys && ofOperators:
 		r.failf(n, at, "%s and %s are not about keys: give them a rule of their own", OperatorRead, OperatorWrite)
 	case ofOperators && len(keyed) > 0:
@@ -244,7 +243,7 @@ func (r *reader) rule(n *yaml.Node, at string) rule {
 	return out
 }
 
-// span reads a range: from a key up to and without another one, or to the end.
+// span reads a range: from a key, and up to but without another key or to the end.
 func (r *reader) span(n *yaml.Node, at string) (out kv.Range) {
 	from := false
 	r.fields(n, at,
@@ -271,7 +270,7 @@ func (r *reader) entry(n *yaml.Node, at string) {
 				case err != nil:
 					r.failf(n, at, "%v", err)
 				case p.kind() == kindSubject && r.p.Tokens == nil:
-					r.failf(n, at, "%s names come from bearer tokens, and there is no tokens: section that says which are taken", kindSubject)
+					r.failf(n, at, "%s names come from bearer tokens, and there is no tokens: section that says which are accepted", kindSubject)
 				}
 				e.match = append(e.match, p)
 			})

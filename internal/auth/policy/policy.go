@@ -22,12 +22,12 @@ type Policy struct {
 // Tokens configures the accepted bearer tokens (JWTs).
 type Tokens struct {
 	Issuer, Audience string
-	// KeysFile holds the issuer's public keys, as a JSON Web Key Set. A name that
-	// is not absolute is relative to the policy's file.
+	// KeysFile holds the issuer's public keys, as a JSON Web Key Set. A relative name is relative to the policy
+	// file.
 	KeysFile string
 }
 
-// rule lets verbs be used on keys, or denies it.
+// rule allows or denies verbs on keys.
 type rule struct {
 	line  int
 	deny  bool
@@ -42,7 +42,7 @@ func (r *rule) word() string {
 	return "allows"
 }
 
-// entry gives roles and limits to those whose names match.
+// entry gives roles and limits to callers with a matching name.
 type entry struct {
 	line   int
 	match  []pattern
@@ -50,10 +50,10 @@ type entry struct {
 	limits partial
 }
 
-// Identity is a caller's part of a policy.
+// Identity is the rights and limits of a caller.
 type Identity struct {
-	// Name is for logs and limits: the name that the first entry matches that
-	// speaks of certain names, else the caller's first.
+	// Name is for logs and limits: the name matched by the first entry that matches by a name, else the
+	// caller's first name.
 	Name   string
 	Names  Names
 	Limits Limits
@@ -61,7 +61,7 @@ type Identity struct {
 	Roles []string
 
 	keys [OperatorRead]etcdroles.Keys
-	acts [verbs]bool // of those that are not about keys
+	acts [verbs]bool // of verbs without keys
 }
 
 // Identity returns the rights and limits of a caller with those names: the roles of every entry
@@ -69,7 +69,7 @@ type Identity struct {
 // rule of the roles denies is denied, even if other rules allow it.
 func (p *Policy) Identity(names Names) *Identity {
 	id := &Identity{Name: names.First(), Names: names, Limits: p.limits.over(DefaultLimits())}
-	for _, e := range slices.Backward(p.entries) { // the first has the last word on limits
+	for _, e := range slices.Backward(p.entries) { // the first entry overrides the limits of later ones
 		if e.matches(names) {
 			id.Roles = append(id.Roles, e.roles...)
 			id.Limits = e.limits.over(id.Limits)
@@ -94,13 +94,13 @@ func (p *Policy) Identity(names Names) *Identity {
 	return id
 }
 
-// granted is what rules are about, by verb.
+// granted has the keys and acts of rules, by verb.
 type granted struct {
 	keys [OperatorRead][]kv.Range
 	acts [verbs]bool
 }
 
-// rules returns the ranges that the rules of roles allow or deny.
+// rules returns the keys and acts that the rules of roles allow or deny.
 func (p *Policy) rules(roles []string, deny bool) (out granted) {
 	for _, role := range roles {
 		for _, r := range p.roles[role] {
@@ -125,7 +125,7 @@ func (e *entry) matches(names Names) bool {
 	return slices.ContainsFunc(e.match, func(p pattern) bool { return p.matches(names) })
 }
 
-// named returns which of the names the entry matches; false: it speaks of none.
+// named returns the first name that the entry matches by a name; false: there is none.
 func (e *entry) named(names Names) (string, bool) {
 	for _, p := range e.match {
 		if p.kind() == "" {
@@ -138,9 +138,8 @@ func (e *entry) named(names Names) (string, bool) {
 	return "", false
 }
 
-// May reports whether the caller may use the verb on all keys of r, which means
-// nothing for verbs that do not apply to keys. An empty range is for callers that may
-// use the verb on its key.
+// May reports whether the caller may use the verb on all keys of r, which is ignored for verbs without keys. An
+// empty range needs the right to its start key.
 func (id *Identity) May(v Verb, r kv.Range) bool {
 	if !v.OfKeys() {
 		return id.acts[v]
@@ -148,7 +147,7 @@ func (id *Identity) May(v Verb, r kv.Range) bool {
 	return id.keys[v].Cover(r)
 }
 
-// Some reports whether there are keys on which the caller may use the verb.
+// Some reports whether the caller may use the verb on any key.
 func (id *Identity) Some(v Verb) bool {
 	if !v.OfKeys() {
 		return id.acts[v]
@@ -156,7 +155,7 @@ func (id *Identity) Some(v Verb) bool {
 	return !id.keys[v].None()
 }
 
-// Known reports whether the caller may do anything at all.
+// Known reports whether the caller has some right.
 func (id *Identity) Known() bool {
 	for v := range verbs {
 		if id.Some(v) {
@@ -166,8 +165,7 @@ func (id *Identity) Known() bool {
 	return false
 }
 
-// Roles are the names of the policy's roles, and Identities the number of its
-// entries.
+// Roles returns the names of the policy's roles, sorted.
 func (p *Policy) Roles() []string {
 	names := make([]string, 0, len(p.roles))
 	for name := range p.roles {
@@ -177,14 +175,13 @@ func (p *Policy) Roles() []string {
 	return names
 }
 
-// Limits are the default limits of an identity.
+// Limits returns the limits of an identity without limits of its own.
 func (p *Policy) Limits() Limits { return p.limits.over(DefaultLimits()) }
 
-// Identities is the number of entries.
+// Identities returns the number of entries.
 func (p *Policy) Identities() int { return len(p.entries) }
 
-// Explain reports whether a caller may use a verb on all keys of r, and because of
-// which lines of the policy.
+// Explain reports whether a caller may use a verb on all keys of r, and the lines of the policy that decide it.
 func (p *Policy) Explain(names Names, v Verb, r kv.Range) (allowed bool, because []string) {
 	id := p.Identity(names)
 	for _, e := range p.entries {
@@ -230,7 +227,7 @@ func (p *Policy) Explain(names Names, v Verb, r kv.Range) (allowed bool, because
 	return allowed, because
 }
 
-// of describes a request for a range, for people.
+// of describes the use of the verb on a range, for messages.
 func (v Verb) of(r kv.Range) string {
 	if !v.OfKeys() {
 		return v.String()

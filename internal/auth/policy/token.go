@@ -16,8 +16,8 @@ import (
 // Keys are an issuer's public keys.
 type Keys struct{ set jose.JSONWebKeySet }
 
-// ParseKeys reads a JSON Web Key Set, as `kubectl get --raw /openid/v1/jwks`
-// writes it. The file's name is for errors.
+// ParseKeys parses a JSON Web Key Set, as printed by `kubectl get --raw /openid/v1/jwks`. file is used in
+// errors.
 func ParseKeys(file string, data []byte) (*Keys, error) {
 	k := &Keys{}
 	if err := json.Unmarshal(data, &k.set); err != nil {
@@ -40,8 +40,7 @@ func ParseKeys(file string, data []byte) (*Keys, error) {
 	return k, nil
 }
 
-// algorithms are those with a public and a private key: with a symmetric one, every verifier could
-// forge tokens.
+// algorithms are the asymmetric ones: with a symmetric algorithm, every verifier could forge tokens.
 func algorithms() []jose.SignatureAlgorithm {
 	return []jose.SignatureAlgorithm{
 		jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
@@ -51,12 +50,12 @@ func algorithms() []jose.SignatureAlgorithm {
 const (
 	// maxToken bounds a token, in bytes.
 	maxToken = 16 << 10
-	// leeway is how far the issuer's clock may be from ours.
+	// leeway is the tolerated difference between the issuer's clock and ours.
 	leeway = 30 * time.Second
 )
 
-// Ours reports whether a token is one of the issuer's, by its own words: others,
-// such as etcd's, are not for us to judge.
+// Ours reports whether a token claims to be the issuer's. Other tokens, such as etcd's, are not for this
+// package to check.
 func (t *Tokens) Ours(token string) bool {
 	if len(token) > maxToken {
 		return false
@@ -69,8 +68,8 @@ func (t *Tokens) Ours(token string) bool {
 	return parsed.UnsafeClaimsWithoutVerification(&claims) == nil && claims.Issuer == t.Issuer
 }
 
-// Verify returns the name of a token's holder, and when the token ends. It fails
-// unless the issuer has signed the token for our audience, and it is valid now.
+// Verify returns the name of a token's holder, and when the token expires. It fails unless the issuer has
+// signed the token for our audience, and the token is valid now.
 func (t *Tokens) Verify(token string, keys *Keys, now time.Time) (name string, ends time.Time, err error) {
 	if len(token) > maxToken {
 		return "", time.Time{}, fmt.Errorf("the token has %d bytes: at most %d", len(token), maxToken)

@@ -9,13 +9,13 @@ import (
 // Verb is a kind of access.
 type Verb uint8
 
-// The verbs. Those of operators are not about keys.
+// The verbs. Those of operators do not apply to keys.
 const (
 	Read          Verb = iota // get and list
 	Watch                     // watch
 	Write                     // forwarded requests that change keys or leases
 	OperatorRead              // status, watchers and traces; metrics, the status page and profiles
-	OperatorWrite             // orders: shards, lineages, voters; calls that act on etcd as a whole
+	OperatorWrite             // shard map changes, lineages, voters; calls that act on etcd as a whole
 
 	verbs
 )
@@ -30,10 +30,10 @@ func verbNames() []string {
 // String returns the verb as policies name it.
 func (v Verb) String() string { return verbNames()[v] }
 
-// OfKeys reports whether the verb is about keys.
+// OfKeys reports whether the verb applies to keys.
 func (v Verb) OfKeys() bool { return v < OperatorRead }
 
-// ParseVerb returns the verb of a name.
+// ParseVerb returns the verb with a name.
 func ParseVerb(name string) (Verb, error) {
 	i := slices.Index(verbNames(), name)
 	if i < 0 {
