@@ -33,7 +33,7 @@ func budgetGroup() Group {
 		},
 		{
 			Name: "budget-given-up-kept", Bug: "holds what a caller that gave up waited for", File: "budget.go",
-			Old: "	w.b.wakeLocked(w.use, w.client) // it may have been the one that the others waited for\n", New: "", Tests: "TestWhoGivesUpHoldsNothing",
+			Old: "	w.b.wakeLocked(w.use, w.client) // the others may have waited for this entry\n", New: "", Tests: "TestWhoGivesUpHoldsNothing",
 		},
 	}}
 }

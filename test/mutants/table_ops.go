@@ -29,7 +29,7 @@ func telemetryGroup() Group {
 	return Group{Package: "internal/ops/telemetry", Mutants: []Mutant{
 		{
 			Name: "refusals-on-one-connection", Bug: "a connection carries any number of requests that are refused", File: "serve.go",
-			Old: "				w.Header().Set(\"Connection\", \"close\") // as a probe's\n", New: "", Tests: "TestAConnectionCarriesOneProbe",
+			Old: "				w.Header().Set(\"Connection\", \"close\") // as with probes\n", New: "", Tests: "TestAConnectionCarriesOneProbe",
 		},
 	}}
 }

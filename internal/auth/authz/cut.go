@@ -14,7 +14,7 @@ import (
 )
 
 // farewell is how long a connection stays open after its identity has lost its last right: its watches end
-// first, and tell the client the reason.
+// first, with the reason for the client.
 const farewell = time.Second
 
 // connected are the open connections.

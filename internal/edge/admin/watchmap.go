@@ -272,7 +272,7 @@ func (s *clusterService) WatchShardMap(r *shardwatchv1.WatchShardMapRequest, out
 	}
 	goOn := s.srv.cfg.GoOn()
 	for first := true; ; first = false {
-		changed, policyChanged := s.srv.cfg.Node.Changes(), s.callers.Access.Changed() // before reading the values, to miss no change
+		changed, policyChanged := s.srv.cfg.Node.Changes(), s.callers.Access.Changed() // first, to miss no change
 		if err := caller.Known(out.Context()); err != nil {
 			return wire.Status(err)
 		}

@@ -152,7 +152,7 @@ type pace struct {
 	wrote  int64                            // bytes
 	turn   func() (leave func(), err error) // waits for a turn to write a piece; nil: none is needed
 	leave  func()                           // ends the writer's turn; nil: it has none
-	socket *socket.Socket                   // keeps a backlog of the bytes that the kernel does not take; nil: writes block, outside of a turn
+	socket *socket.Socket                   // keeps a backlog; nil: writes block, outside of a turn
 	steps  yield.Steps                      // bytes
 }
 

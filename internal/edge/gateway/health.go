@@ -28,7 +28,7 @@ func (g *Gateway) addHealth() {
 	local := check{"serializable_read", func(ctx context.Context) error { return g.read(ctx, true) }}
 	g.addChecks("/livez", local)
 	g.addChecks("/readyz", check{"data_corruption", g.corrupt}, check{"non_learner", g.learner}, local,
-		check{"linearizable_read", func(ctx context.Context) error { return g.read(ctx, false) }}) // last, because it may take all of checkTimeout
+		check{"linearizable_read", func(ctx context.Context) error { return g.read(ctx, false) }}) // last: may take all of checkTimeout
 }
 
 // check is one of the checks of /livez and /readyz.
