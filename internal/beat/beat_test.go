@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Whoever asks, and whenever: the next beat is the same moment for all, and what
-// is done more seldom is done at one.
+// The next beat is the same moment for all callers, and rarer tasks run at a beat.
 func TestBeatsFallTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const seldom = 3 * Every
@@ -28,7 +27,7 @@ func TestBeatsFallTogether(t *testing.T) {
 	})
 }
 
-// Work that is due between two beats is done with the beat before, as often.
+// Tasks due between two beats run at the previous beat, as often.
 func TestOtherIntervalsFallOnBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const every = Every*2 + Every/2

@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// none is a client that is none: its bytes count for the node alone.
+// none is the anonymous client: its bytes count for the node alone.
 var none budget.Client
 
 // refused fails the test unless err is a refusal that names the flag.
@@ -41,8 +41,7 @@ func figures(t *testing.T, b *budget.Budget, u budget.Use) budget.Status {
 	return budget.Status{}
 }
 
-// The shares of all uses are the total, and what one use holds costs the others
-// nothing.
+// The shares of all uses add up to the total, and a use does not reduce the share of another.
 func TestUsesDoNotStarveEachOther(t *testing.T) {
 	t.Parallel()
 	const total, watches = 1 << 20, 1000
@@ -85,8 +84,7 @@ func TestWhatIsLargerThanTheShareIsHadAlone(t *testing.T) {
 	refused(t, "with a part of it", b.Take(none, budget.Lists, 1, 19_999))
 }
 
-// Callers that wait get bytes in the order in which they came: a large request is
-// not overtaken for ever by small ones.
+// Waiting callers get bytes in order of arrival: small requests do not overtake a large one for ever.
 func TestWaitersAreServedInTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -144,7 +142,7 @@ func TestClientsTakeTurnsAtAUse(t *testing.T) {
 	})
 }
 
-// A caller that gives up leaves nothing in the queue, and those after it go on.
+// A caller that stops waiting leaves nothing in the queue, and later callers proceed.
 func TestWhoGivesUpHoldsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -221,7 +219,7 @@ func TestReservationsAreResized(t *testing.T) {
 	free.Release()
 }
 
-// Bytes that are there are had at once, by a caller that does not wait, too.
+// Free bytes are available at once, also to a caller that does not wait.
 func TestACallerThatDoesNotWaitGetsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	b := budget.New(1 << 20)
@@ -251,8 +249,8 @@ func capped(t *testing.T, what string, err error, limit, client string) {
 	}
 }
 
-// A client has half of each use at most, or what the policy says, and a client that has
-// its part keeps no other one from its own.
+// A client has at most half of each use, or the policy's limit, and a client that has used its part does not
+// reduce the parts of others.
 func TestOneClientDoesNotTakeAll(t *testing.T) {
 	t.Parallel()
 	b := budget.New(1600) // 300 for JSON
@@ -288,7 +286,7 @@ func TestOneClientDoesNotTakeAll(t *testing.T) {
 	}
 }
 
-// What is larger than a client's part can be had if the client has nothing else.
+// A request above a client's part succeeds if the client holds nothing else.
 func TestWhatIsLargerThanThePartIsHadAlone(t *testing.T) {
 	t.Parallel()
 	b := budget.New(1600)
@@ -322,8 +320,8 @@ func TestSharedBytesCountForEachClient(t *testing.T) {
 	}
 }
 
-// Callers of a client that has its part wait for its bytes, in turn, and no other client
-// waits for them; nor does one of them that gives up hold anything.
+// Callers of a client that has used its part wait for bytes of the part, in turn, and delay no other client. A
+// caller that stops waiting holds nothing.
 func TestAClientWaitsForItsOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -374,8 +372,8 @@ func TestAClientWaitsForItsOwn(t *testing.T) {
 	})
 }
 
-// A client whose turn in its own queue has come waits for the share as all others do, and
-// holds its part meanwhile; if it gives up then, the part is free.
+// A caller whose turn in its client's queue has come waits for the share like all others, and holds its part
+// meanwhile; if it stops waiting, the part is free.
 func TestAClientWaitsForTheShareAfterItsOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

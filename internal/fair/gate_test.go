@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/fair"
 )
 
-// A gate lets in so many at a time, in the turn of their clients, passes over those
-// that have nothing to do any more, and refuses when too many wait.
+// A gate bounds concurrent operations, serves clients in turn, skips operations that are no longer needed, and
+// refuses when too many wait.
 func TestGate(t *testing.T) {
 	g := fair.NewGate(1, 4)
 	a, b := client(1), client(2)
@@ -49,8 +49,8 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// Goroutines that wait are let in in the turn of their clients. One whose context ends leaves
-// the queue, or gives back the turn that it has got at the same time.
+// Waiting goroutines enter in the turn of their clients. If its context ends, a goroutine leaves the queue, or
+// ends the turn that it got meanwhile.
 func TestGateWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := fair.NewGate(1, 0)

@@ -64,8 +64,8 @@ func TestRemovedEntriesAreGone(t *testing.T) {
 	}
 }
 
-// Whatever is pushed, popped and removed, each client's entries come in their order,
-// and a client with entries is passed over by no other one twice.
+// For any sequence of operations, each client's entries keep their order, and no client is served twice before
+// another waiting one.
 func TestQueueAgainstAModel(t *testing.T) {
 	rng := testseed.Rand(t)
 	type item struct{ client, n int }

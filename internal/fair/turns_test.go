@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/fair"
 )
 
-// Turns leave a processor to others, and go from client to client. What passes waits for its
-// turn, and has none afterwards.
+// Turns leave one processor free, and alternate between clients. A caller waits for its turn, and holds none
+// afterwards.
 func TestTurns(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // one turn at a time
 	synctest.Test(t, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// Clients that take one turn after another yield to other goroutines now and then.
+// Clients that take turns continuously yield to other goroutines regularly.
 func TestTurnsYield(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	turns := fair.NewTurns()
@@ -99,8 +99,8 @@ func TestTurnsYield(t *testing.T) {
 	}
 }
 
-// Work of many steps gives its turn away after each n of them, to another client that waits, and
-// has none after its end.
+// Work of many steps ends its turn after each n steps, for another waiting client, and holds none after its
+// end.
 func TestTurnsOfManySteps(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // one turn at a time
 	synctest.Test(t, func(t *testing.T) {

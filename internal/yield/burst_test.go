@@ -8,8 +8,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/yield"
 )
 
-// Short work takes no turn. Long work takes one after each so many steps, keeps it in between,
-// and takes it again before the next step when it has given it away.
+// Short work takes no turn. Long work takes one after each n steps, keeps it in between, and takes a new one
+// before the next step after a Pause.
 func TestBurst(t *testing.T) {
 	var b yield.Burst
 	taken, left := 0, 0

@@ -8,8 +8,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/yield"
 )
 
-// A goroutine whose connection has bytes runs while Network yields. With Now it would when the scheduler
-// looks at the network next.
+// A goroutine whose connection has bytes runs while Network yields. With Now it would run only after the
+// scheduler's next poll.
 func TestNetworkLetsAConnectionBeRead(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	here, there := pair(t)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A goroutine that is ready runs while Now yields, when no other processor can take it: at the second
-// time at the latest, since Go's scheduler begins with the goroutine that yields every 61st time.
+// A ready goroutine runs while Now yields, if no other processor can take it: at the second call at the latest,
+// since Go's scheduler starts with the yielding goroutine every 61st time.
 func TestNowLetsAReadyGoroutineRun(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for range 100 {
@@ -22,7 +22,7 @@ func TestNowLetsAReadyGoroutineRun(t *testing.T) {
 	}
 }
 
-// A goroutine stays when none is ready and a processor is idle, which takes the next one that is.
+// A goroutine does not yield if none is ready and a processor is idle, which takes the next ready one.
 func TestCrowded(t *testing.T) {
 	for _, c := range []struct {
 		ready, running uint64
@@ -35,7 +35,7 @@ func TestCrowded(t *testing.T) {
 		{1, 1, 2, true},
 		{3, 2, 2, true},
 		{0, 7, 8, false},
-		{0, 1, 9, true}, // to look at so many costs more than to yield
+		{0, 1, 9, true}, // reading the counts costs more than yielding
 	} {
 		if got := crowded(c.processors, func() (uint64, uint64) { return c.ready, c.running }); got != c.want {
 			t.Errorf("%d ready, %d running on %d processors: %v, want %v", c.ready, c.running, c.processors, got, c.want)

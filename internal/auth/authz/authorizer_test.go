@@ -43,8 +43,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is an Authorizer with a policy in a directory that is mounted as Kubernetes
-// mounts a Secret: the files are links through one link that is changed.
+// rig is an Authorizer with a policy in a directory mounted as Kubernetes mounts a Secret: the files are links
+// through one link, which is replaced.
 type rig struct {
 	t      *testing.T
 	a      *authz.Authorizer
@@ -56,8 +56,7 @@ type rig struct {
 
 const tokens = "tokens: {issuer: https://us, audience: shardwatch, keys: jwks.json}\n"
 
-// granting is a policy in which anybody may read a prefix, and ann is an
-// administrator.
+// granting returns a policy in which any client may read a prefix, and ann is an administrator.
 func granting(prefix, more string) string {
 	return tokens + more + fmt.Sprintf(`
 roles:
@@ -119,7 +118,7 @@ func (r *rig) mount(text, keys string) {
 	must(os.Rename(filepath.Join(r.dir, "..tmp"), filepath.Join(r.dir, "..data")))
 }
 
-// connect returns the context of calls on a new connection, and how it ends.
+// connect returns the context of calls on a new connection, and a function that ends it.
 func (r *rig) connect() (ctx context.Context, gone func()) {
 	r.t.Helper()
 	far, near := net.Pipe()
@@ -143,7 +142,7 @@ func (r *rig) certified(name string) context.Context {
 	return peer.NewContext(r.t.Context(), &peer.Peer{Addr: near.RemoteAddr(), AuthInfo: told})
 }
 
-// token is one of subject's, which ends after a time.
+// token returns a token of subject that expires after a time.
 func (r *rig) token(subject string, ends time.Duration) string {
 	r.t.Helper()
 	token, err := jwt.Signed(r.signer).Claims(jwt.Claims{
@@ -159,7 +158,7 @@ func with(ctx context.Context, pairs ...string) context.Context {
 	return metadata.NewIncomingContext(ctx, metadata.Pairs(pairs...))
 }
 
-// caller is the caller of ctx, who is known.
+// caller returns the caller of ctx.
 func (r *rig) caller(ctx context.Context) *authz.Caller {
 	r.t.Helper()
 	c, err := r.a.Caller(ctx)
@@ -225,7 +224,7 @@ func TestWhoACallerIs(t *testing.T) {
 			t.Errorf("%s: %s, %v", name, caller.Name(), err)
 		}
 	}
-	// A token that does not say that it is of the issuer is none here: the certificate counts.
+	// A token without the issuer's claim is ignored: the certificate counts.
 	certified := r.certified("ops")
 	part := base64.RawURLEncoding.EncodeToString
 	unsigned := part([]byte(`{"alg":"none"}`)) + "." + part([]byte(`{"iss":"https://us","sub":"ann","aud":"shardwatch","exp":9999999999}`)) + "."
@@ -243,18 +242,18 @@ func TestWhoACallerIs(t *testing.T) {
 	if _, err := r.a.Caller(with(certified, "token", ann[:len(ann)-10]+"AAAAAAAAAA")); !errors.As(err, new(*kv.UnauthenticatedError)) {
 		t.Errorf("with a certificate and a forged token: %v", err)
 	}
-	// A call that did not come through the handshake is nobody's.
+	// A call without a handshake is refused.
 	if _, err := r.a.Caller(t.Context()); !errors.As(err, new(*kv.UnauthenticatedError)) {
 		t.Errorf("past the port: %v", err)
 	}
-	// etcd is not shown our tokens, and its own are left alone.
+	// Tokens of the policy's issuer are not forwarded to etcd, and etcd's own are.
 	md, _ := metadata.FromIncomingContext(r.a.Forward(with(ctx, "token", "abc.12", "authorization", "Bearer "+ann)))
 	if len(md.Get("authorization")) != 0 || len(md.Get("token")) != 1 {
 		t.Errorf("forwarded: %v", md)
 	}
 }
 
-// A token that was good is not taken behind its end.
+// A token is refused after its expiry.
 func TestATokenEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, granting("/a/", ""), nil)
@@ -269,7 +268,7 @@ func TestATokenEnds(t *testing.T) {
 	})
 }
 
-// What is allowed follows the file; a file that is wrong changes nothing.
+// Rights follow the file; a file with mistakes changes nothing.
 func TestReload(t *testing.T) {
 	r := start(t, granting("/a/", ""), nil)
 	ctx, gone := r.connect()
@@ -358,7 +357,7 @@ func TestLimits(t *testing.T) {
 	if err := c.Watch(); err != nil {
 		t.Error(err)
 	}
-	listed, err := c.List(1000) // alone, a list may be larger
+	listed, err := c.List(1000) // a single list may be larger
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +405,7 @@ func TestCreatesPerSecond(t *testing.T) {
 		if took := time.Since(began); took < 900*time.Millisecond || took > 1100*time.Millisecond {
 			t.Errorf("five took %v", took)
 		}
-		// A reconnect does not pay, and a reload counts at once.
+		// A reconnect does not reset the limits, and a reload applies at once.
 		gone()
 		ctx, gone = r.connect()
 		defer gone()
@@ -426,8 +425,7 @@ func TestCreatesPerSecond(t *testing.T) {
 	})
 }
 
-// An identity that is refused again and again waits for each refusal. Others do not, and neither do its
-// calls that are allowed.
+// An identity with many refusals waits for each refusal. Other identities and its allowed calls do not wait.
 func TestRefusalsAreSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, tokens+"limits: {streams: 3}\nroles: {r: [{verbs: [read], prefixes: [/a/]}]}\nidentities: [{match: [\"sub:ann\", \"sub:bob\"], roles: [r]}]\n", func(c *authz.Config) { c.RefusalsPerSecond = 20 })
@@ -453,12 +451,12 @@ func TestRefusalsAreSlow(t *testing.T) {
 		gone()
 		ctx, gone = r.connect()
 		ann = as("ann")
-		refused(t.Context(), ann, 1, 50*time.Millisecond) // a reconnect does not pay
+		refused(t.Context(), ann, 1, 50*time.Millisecond) // a reconnect does not reset the rate
 
 		short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		refused(short, ann, 1, 10*time.Millisecond)
-		refused(t.Context(), ann, 1, 40*time.Millisecond) // the one that was given up takes no turn
+		refused(t.Context(), ann, 1, 40*time.Millisecond) // the abandoned call uses no token of the rate
 		for range 3 {
 			if _, err := ann.Call(); err != nil {
 				t.Fatal(err)
@@ -472,8 +470,7 @@ func TestRefusalsAreSlow(t *testing.T) {
 	})
 }
 
-// The identities that are counted apart are bounded; those for whom there is no
-// room share an account.
+// Identities with counts of their own are bounded; all others share one set of limits.
 func TestIdentitiesAreBounded(t *testing.T) {
 	r := start(t, granting("/a/", ""), func(c *authz.Config) { c.MaxIdentities = 2 })
 	arrive := func(name string) (gone func()) {
@@ -495,8 +492,7 @@ func TestIdentitiesAreBounded(t *testing.T) {
 	}
 }
 
-// One connection carries many identities, one after the other: the JSON API's
-// clients all come by one that never ends.
+// One connection carries many identities, one after the other, as with a proxy of the JSON API.
 func TestIdentitiesOfOneConnectionMakeRoom(t *testing.T) {
 	const atATime = 1000
 	r := start(t, granting("/a/", "limits: {connections: 1}\n"), nil)
@@ -526,7 +522,7 @@ func TestIdentitiesOfOneConnectionMakeRoom(t *testing.T) {
 	}
 }
 
-// Refusals are written down with who and what, and a flood of them is counted.
+// Refusals are recorded with identity and request; suppressed ones are counted.
 func TestAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -573,7 +569,7 @@ func TestAudit(t *testing.T) {
 	})
 }
 
-// Without a policy nobody has looked at the certificate; the log still tells it.
+// Without a policy the certificate gives no rights; the audit log still has its name.
 func TestAuditNamesWhoTheCertificateDoes(t *testing.T) {
 	var out bytes.Buffer
 	shown := credentials.TLSInfo{State: tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "ops"}}}}}}
@@ -586,7 +582,7 @@ func TestAuditNamesWhoTheCertificateDoes(t *testing.T) {
 	}
 }
 
-// A caller is not believed what it says of where it comes from.
+// The client's own claims about its address are ignored.
 func TestAuditTellsWhereACallComesFrom(t *testing.T) {
 	from := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7}
 	for _, told := range [][]string{nil, {"192.0.2.2"}} {
@@ -599,7 +595,7 @@ func TestAuditTellsWhereACallComesFrom(t *testing.T) {
 	}
 }
 
-// The result of what was refused is its reason, not how gRPC writes it down.
+// The recorded result of a refusal is its reason, not gRPC's format.
 func TestAuditTellsResultsInPlainWords(t *testing.T) {
 	for want, err := range map[string]error{
 		`code=OK result=done`: nil,
@@ -630,8 +626,8 @@ func TestAFileThatIsWrongIsNotStartedWith(t *testing.T) {
 	}
 }
 
-// Metrics, the status page and profiles are for callers with operator:read, who prove
-// themselves by certificate or token, as long as the policy says so.
+// Metrics, the status page and profiles need operator:read, by a certificate or a token, as the current policy
+// says.
 func TestWhoMayLookOverHTTP(t *testing.T) {
 	may := func(name string) string {
 		return tokens + fmt.Sprintf("roles: {r: [{verbs: [operator:read]}], w: [{verbs: [operator:write]}]}\nidentities: [{match: [%q], roles: [r]}, {match: [\"cn:robot\"], roles: [w]}]\n", name)

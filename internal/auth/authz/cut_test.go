@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// A connection ends a moment after its identity has lost its last right, and not when
-// it loses some, or the right is back by then.
+// A connection ends a moment after its identity has lost its last right; not when it loses some, or regains one
+// by then.
 func TestAnIdentityWithoutRightsIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, granting("/a/", ""), nil)

@@ -15,8 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// The keys of all watches of a node are bounded without a policy, too, and count until
-// their watch ends.
+// The keys of all watches of a node are bounded even without a policy, and count until their watch ends.
 func TestWatchKeysAreBounded(t *testing.T) {
 	b := budget.New(400)
 	r := kv.Range{Start: strings.Repeat("a", 30), End: strings.Repeat("b", 30)}
@@ -40,8 +39,7 @@ func TestWatchKeysAreBounded(t *testing.T) {
 	authz.CloseWatch(nil, budget.Client{}, nil, r)
 }
 
-// Watches themselves are bounded beside their keys; one that is refused for its keys, or
-// has ended, holds nothing.
+// Watches are bounded besides their keys; a watch that was refused for its keys, or has ended, holds nothing.
 func TestWatchesAreBounded(t *testing.T) {
 	const each = 5 << 10
 	b := budget.New(64 << 10)
@@ -73,8 +71,8 @@ func TestWatchesAreBounded(t *testing.T) {
 	}
 }
 
-// The keys of a caller's watches count against its limit until their watch ends, and a
-// watch that is refused leaves nothing behind: neither itself nor its keys.
+// The keys of a caller's watches count against its limit until their watch ends. A refused watch counts neither
+// itself nor its keys.
 func TestWatchKeysOfACallerAreBounded(t *testing.T) {
 	r := start(t, granting("/a/", "limits: {watches: 2, watch_key_bytes: 100}\n"), nil)
 	ctx, gone := r.connect()
@@ -93,7 +91,7 @@ func TestWatchKeysOfACallerAreBounded(t *testing.T) {
 	opens("the first", long, "")
 	opens("too many keys", long, "watch_key_bytes")
 	opens("too many keys, again", long, "watch_key_bytes")
-	opens("the second", short, "") // the refused ones count as no watches
+	opens("the second", short, "") // refused watches do not count
 	opens("too many watches", short, "watches")
 	if held := b.Held(budget.WatchKeys); held != 62 {
 		t.Errorf("%d bytes are held", held)
@@ -107,7 +105,7 @@ func TestWatchKeysOfACallerAreBounded(t *testing.T) {
 	}
 }
 
-// A key of the greatest length is taken.
+// A key of the maximum length is accepted.
 func TestTheLongestWatchKey(t *testing.T) {
 	if err := authz.CheckWatchKey("key", make([]byte, authz.MaxWatchKey)); err != nil {
 		t.Error(err)
@@ -118,7 +116,7 @@ func TestTheLongestWatchKey(t *testing.T) {
 	}
 }
 
-// A message may be as large as the policy lets its sender send it, and no larger.
+// A message may be exactly as large as the policy allows.
 func TestMessagesOfACallerAreBounded(t *testing.T) {
 	r := start(t, granting("/a/", "limits: {request_bytes: 100}\n"), nil)
 	ctx, gone := r.connect()
@@ -140,8 +138,8 @@ func TestMessagesOfACallerAreBounded(t *testing.T) {
 	}
 }
 
-// What a call makes the node hold counts for its identity, with the policy's limit, or
-// else for its address, whichever port that has, or its network of IPv6.
+// The memory of a call counts for its identity, with the policy's limit, or else for its address without the
+// port, or its IPv6 network.
 func TestWhomBytesCountFor(t *testing.T) {
 	r := start(t, granting("/a/", "limits: {pending_bytes: 1MiB}\n"), nil)
 	ctx, gone := r.connect()

@@ -37,7 +37,7 @@ func (s *shows) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 	return raw, s.info, s.err
 }
 
-// A client is its certificate's only if that was verified.
+// A client is identified only by a verified certificate.
 func TestACertificateThatWasNotVerifiedNamesNobody(t *testing.T) {
 	cert := &x509.Certificate{Subject: pkix.Name{CommonName: "ops"}}
 	r := start(t, granting("/a/", ""), nil)
@@ -108,7 +108,7 @@ func TestACallOfAnotherOrOfNoConnectionIsRefused(t *testing.T) {
 	}
 }
 
-// A policy without tokens takes none, and passes them on to etcd as they come.
+// A policy without tokens accepts none, and forwards them to etcd unchanged.
 func TestTokensAreForWhoeverIssuedThem(t *testing.T) {
 	r := start(t, granting("/a/", ""), nil)
 	ctx, gone := r.connect()
@@ -141,7 +141,7 @@ func TestTokensAreForWhoeverIssuedThem(t *testing.T) {
 	}
 }
 
-// New keys are a change of the policy, though its own file is as it was.
+// New keys are a change of the policy, even if its own file is unchanged.
 func TestNewKeysAreAChange(t *testing.T) {
 	r := start(t, granting("/a/", ""), nil)
 	changed := r.a.Changed()
@@ -170,7 +170,7 @@ func TestNewKeysAreAChange(t *testing.T) {
 	}
 }
 
-// What the policy denies is counted by verb, and is said in words.
+// Denials are counted by verb, and reported in plain words.
 func TestWhatIsDenied(t *testing.T) {
 	r := start(t, granting("/a/", ""), nil)
 	ctx, gone := r.connect()
@@ -202,8 +202,7 @@ func TestWhatIsDenied(t *testing.T) {
 	}
 }
 
-// A create that is refused costs nothing: the next one is in time as if it had not
-// been tried.
+// A refused create costs nothing: the next one is admitted as if it had not been tried.
 func TestARefusedCreateCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, granting("/a/", "limits: {creates_per_second: 5}\n"), nil)
@@ -233,7 +232,7 @@ func TestARefusedCreateCostsNothing(t *testing.T) {
 		if err := c.WaitCreate(gave); err == nil {
 			t.Error("a caller that has gone may create")
 		}
-		// A limit that is changed counts at once, in both directions.
+		// A changed limit applies at once, in both directions.
 		r.mount(granting("/a/", "limits: {creates_per_second: 2}\n"), r.keys)
 		if err := r.a.Reload(); err != nil {
 			t.Fatal(err)
@@ -317,7 +316,7 @@ func TestARefusedConnectionIsForgotten(t *testing.T) {
 	}
 }
 
-// An identity that made room on one connection may come by another one.
+// An identity that was dropped from one connection may use another one.
 func TestAnIdentityThatMadeRoomMayComeAgain(t *testing.T) {
 	const atATime = 1000
 	r := start(t, granting("/a/", "limits: {connections: 1}\n"), nil)
@@ -339,8 +338,8 @@ func TestAnIdentityThatMadeRoomMayComeAgain(t *testing.T) {
 	}
 }
 
-// Without an audit log nothing is written, and what is no refusal is not written as
-// one. The number of suppressed records is since the last that was written.
+// Without an audit log nothing is written, and other errors are not written as refusals. The number of
+// suppressed records counts from the last written one.
 func TestAuditWritesRefusalsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var none *authz.Audit

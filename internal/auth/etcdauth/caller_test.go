@@ -25,7 +25,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// raw is etcd without a client of its own: what is sent is what the test says.
+// raw is etcd's API without clientv3: requests are sent unchanged.
 func raw(t *testing.T, s *etcdtest.Server) etcdserverpb.KVClient {
 	t.Helper()
 	conn, err := grpc.NewClient(s.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -36,13 +36,13 @@ func raw(t *testing.T, s *etcdtest.Server) etcdserverpb.KVClient {
 	return etcdserverpb.NewKVClient(conn)
 }
 
-// signed returns a token that looks signed, and is not.
+// signed returns a token with an invalid signature.
 func signed(payload string) string {
 	part := base64.RawURLEncoding.EncodeToString
 	return part([]byte(`{"alg":"HS256","typ":"JWT"}`)) + "." + part([]byte(payload)) + "." + part([]byte("signature"))
 }
 
-// Whatever comes with a call, the verdict on a read is etcd's, to the letter.
+// For all metadata of a call, the result of a read is exactly etcd's.
 func TestVerdictsAreEtcds(t *testing.T) {
 	for _, kind := range []string{"simple", "jwt"} {
 		t.Run(kind, func(t *testing.T) {
@@ -94,8 +94,7 @@ func TestVerdictsAreEtcds(t *testing.T) {
 				compare("ann before the other name", "token", ann, "authorization", boss)
 				compare("root", "token", boss)
 			}
-			// What etcd's documents call a change of users or roles, and what it
-			// does to tokens, is etcd's to say.
+			// etcd decides which requests change users or roles, and which tokens that invalidates.
 			_, err := root.UserChangePassword(t.Context(), "ann", "another")
 			if err != nil {
 				t.Fatal(err)
@@ -117,8 +116,7 @@ func TestVerdictsAreEtcds(t *testing.T) {
 	}
 }
 
-// Three nodes: a token got through one is good at all, and at one that comes
-// later.
+// Three nodes: a token from a login through one is valid at all, and at a node that joins later.
 func TestTokensAreShared(t *testing.T) {
 	s := etcdtest.Start(t)
 	root := s.AuthOn()
@@ -152,17 +150,17 @@ func TestTokensAreShared(t *testing.T) {
 	if user, err := late.Caller(calling(t, "token", token)); user != "ann" || err != nil {
 		t.Errorf("later: %q, %v", user, err)
 	}
-	// A token that etcd knows and none of us has seen given out.
+	// A valid token of etcd from a login through no node.
 	direct := s.Token("ann")
 	if _, err := late.Caller(calling(t, "token", direct)); !errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken) {
 		t.Errorf("of elsewhere: %v", err)
 	}
-	// It is not forgotten that it was refused, until it is given out here.
+	// The refusal is cached until a login through this node.
 	late.Learn(t.Context(), "ann", direct)
 	if user, err := late.Caller(calling(t, "token", direct)); user != "ann" || err != nil {
 		t.Errorf("learnt: %q, %v", user, err)
 	}
-	// Nobody can have another's token taken for their own.
+	// No user can claim another user's token.
 	roots := s.Token("root")
 	late.Learn(t.Context(), "ann", roots) // root's may be taken for less
 	if user, err := late.Caller(calling(t, "token", roots)); user != "ann" || err != nil {
@@ -181,7 +179,7 @@ func TestTokensAreShared(t *testing.T) {
 	}
 }
 
-// A signed token names its user: nobody need have seen it before.
+// A signed token names its user: no node needs to have seen its login.
 func TestSignedTokens(t *testing.T) {
 	s := etcdtest.Start(t, etcdtest.WithJWT(t))
 	root := s.AuthOn()
@@ -220,8 +218,8 @@ func TestSignedTokens(t *testing.T) {
 
 func (id tokenID) bytes() []byte { return id[:] }
 
-// While etcd is away, a token that it took before is good, also at a node that
-// heard of it from another.
+// While etcd is unavailable, tokens that it accepted before are valid, also at a node that learned of them from
+// another.
 func TestEtcdAwayTokensStay(t *testing.T) {
 	s := etcdtest.Start(t)
 	root := s.AuthOn()
@@ -285,7 +283,7 @@ func guarded(t *testing.T, e *fake, change func(*Config)) *Checker {
 	return g
 }
 
-// A thousand calls with one token cost etcd one question.
+// A thousand calls with one token send etcd one request.
 func TestOneQuestionForAll(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})
 	e := &fake{confirm: func(context.Context, string) error {
@@ -311,8 +309,7 @@ func TestOneQuestionForAll(t *testing.T) {
 	}
 }
 
-// The one who asks gives up: another one takes over, and nobody gets an error
-// that is not theirs.
+// If the asking caller stops waiting, another one asks, and no caller gets another caller's error.
 func TestTheOneWhoAsksGivesUp(t *testing.T) {
 	asked := make(chan struct{}, 2)
 	answer := make(chan struct{})
@@ -346,8 +343,8 @@ func TestTheOneWhoAsksGivesUp(t *testing.T) {
 	all.Wait()
 }
 
-// A token is to be confirmed again: one caller asks, the others go on. When it
-// has been left too long, or the users have changed, they wait for the answer.
+// If a confirmation is due, one caller asks and the others continue. If it is overdue, or the users have
+// changed, they wait.
 func TestConfirmedAgain(t *testing.T) {
 	e := &fake{confirm: func(context.Context, string) error { return nil }}
 	g := guarded(t, e, func(c *Config) { c.Confirm = time.Hour })
@@ -418,8 +415,8 @@ func TestConfirmedAgain(t *testing.T) {
 	}
 }
 
-// etcd hangs: a caller whose token it took before is held up for the patience
-// at most, and then nobody is for a while.
+// etcd hangs: a caller with an accepted token waits at most for the patience, and then no caller waits for a
+// while.
 func TestEtcdHangs(t *testing.T) {
 	e := &fake{confirm: func(ctx context.Context, _ string) error {
 		<-ctx.Done()
@@ -435,7 +432,7 @@ func TestEtcdHangs(t *testing.T) {
 	if n := e.count("confirm"); n != 1 {
 		t.Errorf("asked %d times", n)
 	}
-	// Strangers do not make etcd seem to be away.
+	// Unknown tokens do not make etcd count as unavailable.
 	g.heard(true)
 	ctx, cancel := context.WithTimeout(calling(t, "token", signed(`{"username":"ann"}`)), 10*time.Millisecond)
 	defer cancel()
@@ -447,8 +444,8 @@ func TestEtcdHangs(t *testing.T) {
 	}
 }
 
-// What a token says of itself holds no longer than the users and roles at which
-// etcd took it: it may have taken it while authentication was off.
+// A claimed user is valid only for the users and roles at which etcd accepted the token: it may have accepted
+// it while authentication was off.
 func TestClaimsDoNotOutliveAChange(t *testing.T) {
 	e := &fake{confirm: func(context.Context, string) error { return nil }}
 	g := guarded(t, e, nil)
@@ -472,8 +469,7 @@ func TestClaimsDoNotOutliveAChange(t *testing.T) {
 	}
 }
 
-// Tokens that nobody knows wait for each other, not for those that are known;
-// one of them asked about again and again is looked up once.
+// Unknown tokens wait for each other, but do not delay known ones; repeated calls with one are looked up once.
 func TestStrangersAreBounded(t *testing.T) {
 	e := &fake{confirm: func(context.Context, string) error { return nil }}
 	g := guarded(t, e, func(c *Config) { c.MaxLookups = 1 })

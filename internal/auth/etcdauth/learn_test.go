@@ -33,8 +33,8 @@ func knowing(t *testing.T, revision uint64, key string) *Checker {
 	return g
 }
 
-// A node that knows nothing borrows the newest users and roles that others know, and
-// no rights to write as rights to read; one that knows something borrows nothing.
+// A node without rights borrows the newest users and roles that other nodes have, without write permissions; a
+// node with rights borrows none.
 func TestTheNewestRightsAreBorrowed(t *testing.T) {
 	old, newest := knowing(t, 7, "old"), knowing(t, 9, "new")
 	for _, order := range [][]*Checker{{old, newest}, {newest, old}} {
@@ -65,8 +65,8 @@ func TestTheNewestRightsAreBorrowed(t *testing.T) {
 	}
 }
 
-// Nodes answer in any order: the newest answer counts, and one that denies rather than
-// one that says that authentication is off.
+// Nodes answer in any order: the newest answer counts, and one with authentication on rather than one with it
+// off.
 func TestWhichRightsAreNewer(t *testing.T) {
 	off := &peerv1.ReadRightsResponse{Known: true, Revision: 12}
 	on := func(revision uint64) *peerv1.ReadRightsResponse {
@@ -90,8 +90,7 @@ func TestWhichRightsAreNewer(t *testing.T) {
 	}
 }
 
-// What does not name a token and its user is not learnt, nor is a token that etcd
-// does not say is the user's.
+// Incomplete shares are not stored, nor is a token that etcd does not confirm as the user's.
 func TestWhatIsNotLearnt(t *testing.T) {
 	e := &fake{confirm: accepted}
 	other := guarded(t, &fake{confirm: accepted}, nil)
@@ -121,7 +120,7 @@ func TestWhatIsNotLearnt(t *testing.T) {
 	if user := other.Identify(id[:]); user != "ann" {
 		t.Errorf("shared for %q", user)
 	}
-	// What a token says of itself is not told as if etcd had said so.
+	// A claim of a token is not shared as etcd's answer.
 	token := signed(`{"username":"ann"}`)
 	if _, err := g.Caller(calling(t, "token", token)); err != nil {
 		t.Fatal(err)
@@ -132,7 +131,7 @@ func TestWhatIsNotLearnt(t *testing.T) {
 	}
 }
 
-// A token that was refused is taken at once after its login.
+// A refused token is accepted at once after its login.
 func TestALearntTokenIsNotRefusedAnyMore(t *testing.T) {
 	e := &fake{confirm: refusedToken}
 	g := guarded(t, e, nil)
@@ -148,8 +147,7 @@ func TestALearntTokenIsNotRefusedAnyMore(t *testing.T) {
 	}
 }
 
-// A token is known to the node that asked others for it, even if etcd then does not
-// answer.
+// A node keeps the user that another node has returned, even if etcd then does not answer.
 func TestAnAnswerOfAnotherNodeIsRemembered(t *testing.T) {
 	other := guarded(t, &fake{confirm: accepted}, nil)
 	id := idOf("x")
@@ -166,7 +164,7 @@ func TestAnAnswerOfAnotherNodeIsRemembered(t *testing.T) {
 	}
 }
 
-// Rights tells what is known: nothing, that there are no users, or who they are.
+// Rights reports the known state: unknown, off, or the users.
 func TestRightsForOtherNodes(t *testing.T) {
 	g := knowing(t, 7, "k")
 	r := g.Rights()
@@ -179,7 +177,7 @@ func TestRightsForOtherNodes(t *testing.T) {
 	}
 }
 
-// Names of tokens are complete: a shorter one is not taken for one with zeros.
+// Token hashes must be complete: a shorter one is not padded with zeros.
 func TestHalfTheNameOfATokenNamesNone(t *testing.T) {
 	g := guarded(t, &fake{confirm: accepted}, nil)
 	var zero tokenID
@@ -199,7 +197,7 @@ func TestHalfTheNameOfATokenNamesNone(t *testing.T) {
 	}
 }
 
-// answers is a connection to a node that says after a while whose a token is.
+// answers is a connection to a node that returns the user of a token after a while.
 type answers struct {
 	grpc.ClientConnInterface
 	after time.Duration
@@ -218,7 +216,7 @@ func (a answers) Invoke(ctx context.Context, _ string, _, reply any, _ ...grpc.C
 	return nil
 }
 
-// The answer of a node that knows whose a token is counts, whoever answers before.
+// An answer with a user counts, even if other nodes answer first.
 func TestTheNodeThatKnowsATokenIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := guarded(t, &fake{confirm: accepted}, func(c *Config) {

@@ -26,11 +26,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must come. It is never used up
-// when all is well.
+// patience bounds the wait of a test for an event. Passing tests never reach it.
 const patience = 60 * time.Second
 
-// account returns our way to etcd, as a user or, with "", as nobody.
+// account returns a client of etcd, as a user or, with "", without a user.
 func account(t *testing.T, s *etcdtest.Server, user string) *etcd.Client {
 	t.Helper()
 	cfg := etcd.Defaults()
@@ -103,7 +102,7 @@ func calling(t *testing.T, pairs ...string) context.Context {
 	return metadata.NewIncomingContext(t.Context(), metadata.Pairs(pairs...))
 }
 
-// peer is another node: a guard, and what serves it on the peer port.
+// peer is another node: a guard and the service on its peer port.
 type peer struct {
 	peerv1.UnimplementedPeerServiceServer
 	*Checker
@@ -127,7 +126,7 @@ func (p peer) RereadRights(ctx context.Context, _ *peerv1.RereadRightsRequest) (
 	return &peerv1.RereadRightsResponse{}, nil
 }
 
-// serve opens the guard's peer port and returns the way to it.
+// serve opens the guard's peer port and returns a connection to it.
 func serve(t *testing.T, g *Checker) grpc.ClientConnInterface {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -148,7 +147,7 @@ func serve(t *testing.T, g *Checker) grpc.ClientConnInterface {
 	return conn
 }
 
-// lines is a log that counts.
+// lines is a log that counts its lines.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer

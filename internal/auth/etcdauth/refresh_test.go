@@ -15,8 +15,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// A change of users or roles that has passed through a node holds there, and at the
-// nodes that it reaches, when it is acknowledged: none of them looks by itself here.
+// A change of users or roles through a node applies there, and at the nodes that it reaches, when it is
+// acknowledged: no node polls in this test.
 func TestRefreshBringsAChangeToAllNodes(t *testing.T) {
 	s := etcdtest.Start(t)
 	cfg := quick(account(t, s, "root"))
@@ -51,8 +51,8 @@ func TestRefreshBringsAChangeToAllNodes(t *testing.T) {
 	expect("authentication is off", "", nil)
 }
 
-// A look that had begun before a change may have missed it. So the change is followed
-// by a look of its own, and changes that wait for it share that one.
+// A look that began before a change may have missed it. So the change starts a look of its own, shared by all
+// changes that wait for it.
 func TestRereadBeginsAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fake{on: true, revision: 1}
@@ -74,7 +74,7 @@ func TestRereadBeginsAfterTheCall(t *testing.T) {
 		}
 		var all sync.WaitGroup
 		all.Go(func() { g.Reread(t.Context()) })
-		synctest.Wait() // it has read what is no longer so
+		synctest.Wait() // it has read outdated rights
 		for range 5 {
 			all.Go(func() {
 				g.Reread(t.Context())

@@ -18,8 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Before etcd has said anything nobody may read, and they are told to come
-// again.
+// Before etcd has answered, all reads fail with a retryable error.
 func TestNothingKnown(t *testing.T) {
 	g, err := New(quick(&fake{}))
 	if err != nil {
@@ -76,7 +75,7 @@ func TestRights(t *testing.T) {
 			t.Errorf("%q, %v: %v, want %v", c.caller, c.r, err, c.want)
 		}
 	}
-	// The right goes, and that is told.
+	// The right is revoked, and waiters are notified.
 	before = g.Changed()
 	began := time.Now()
 	if _, err := root.UserRevokeRole(t.Context(), "ann", "ann"); err != nil {
@@ -103,8 +102,7 @@ func TestRights(t *testing.T) {
 	})
 }
 
-// Without an account that may read them, there are rights and nobody knows
-// which.
+// If the account may not read users and roles, all reads are denied.
 func TestAccountMayNotReadUsers(t *testing.T) {
 	for _, user := range []string{"", "ann", "none such"} {
 		t.Run("as "+user, func(t *testing.T) {
@@ -158,7 +156,7 @@ func TestAccountMayNotReadUsers(t *testing.T) {
 	}
 }
 
-// While etcd is away, what it said last holds.
+// While etcd is unavailable, its last answer applies.
 func TestEtcdAwayRightsStay(t *testing.T) {
 	s := etcdtest.Start(t)
 	g := start(t, quick(account(t, s, "root")))
@@ -180,7 +178,7 @@ func TestEtcdAwayRightsStay(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A node that starts now hears it from one that knows.
+	// A node that starts now gets the rights from another node.
 	late := quick(account(t, s, "root"))
 	late.Peers = peersOf(t, g)
 	g2 := start(t, late)
@@ -207,8 +205,7 @@ func TestEtcdAwayRightsStay(t *testing.T) {
 	}
 }
 
-// A node that knows nothing has nothing to tell, and one without authentication
-// says so.
+// A node without rights shares none, and a node without authentication reports that.
 func TestBorrowed(t *testing.T) {
 	nothing, err := New(quick(&fake{}))
 	if err != nil {
@@ -240,8 +237,7 @@ func TestBorrowed(t *testing.T) {
 	}
 }
 
-// Users and roles that change while they are read: what was never granted all
-// at once must not come out.
+// If users and roles change while they are read, rights that were never granted together must not result.
 func TestRightsReadWhileTheyChange(t *testing.T) {
 	e := &fake{on: true, revision: 1}
 	read := func(key string) []etcdroles.Permission { return []etcdroles.Permission{{Key: key, Read: true}} }
@@ -310,8 +306,8 @@ func TestOffIsCheap(t *testing.T) {
 	}
 }
 
-// A node that knows that authentication is off asks no other node when etcd is away, and
-// one at which it is turned off tells its watches.
+// A node with authentication off asks no other node while etcd is unavailable; a node at which it is turned off
+// notifies its watches.
 func TestOffIsKnown(t *testing.T) {
 	e := &fake{on: true, revision: 3, grants: func() (etcdroles.Grants, error) { return etcdroles.Grants{}, nil }}
 	cfg := quick(e)
@@ -339,7 +335,7 @@ func TestOffIsKnown(t *testing.T) {
 	}
 }
 
-// To administer is for etcd's root role; other users are counted as denied.
+// Only etcd's root role may administer; other users are counted as denied.
 func TestRootAdministers(t *testing.T) {
 	g := knowing(t, 3, "k")
 	table := etcdroles.Grants{Users: map[string][]string{"ann": {"r"}, "op": {etcdroles.RootRole}}}.Table()
@@ -359,9 +355,9 @@ func TestRootAdministers(t *testing.T) {
 	}
 }
 
-// The cluster is shown to etcd's users, whatever these may read. Before etcd has said
-// anything, a node with an account expects authentication to be on, and one without an
-// account, which could serve nothing then, shows it.
+// All etcd users may read the shard map, whatever their rights. Before etcd has answered, a node with an
+// account expects authentication to be on; a node without an account, which could serve no reads then, allows
+// it.
 func TestUsersLook(t *testing.T) {
 	g := knowing(t, 3, "k")
 	for user, want := range map[string]error{"ann": nil, "nobody": rpctypes.ErrGRPCPermissionDenied, "": rpctypes.ErrGRPCUserEmpty} {

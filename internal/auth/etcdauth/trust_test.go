@@ -17,8 +17,7 @@ func accepted(context.Context, string) error     { return nil }
 func refusedToken(context.Context, string) error { return rpctypes.ErrGRPCInvalidAuthToken }
 func silent(context.Context, string) error       { return errors.New("etcd does not answer") }
 
-// A token that etcd has refused is forgotten: when etcd goes away later, nobody may
-// read with it on the strength of the time before.
+// A token that etcd has rejected is forgotten: it gives no reads while etcd is unavailable later.
 func TestRefusedTokenIsNotTrustedWhileEtcdIsAway(t *testing.T) {
 	for name, token := range map[string]string{"given out": "x", "signed": signed(`{"username":"ann"}`)} {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +48,7 @@ func TestRefusedTokenIsNotTrustedWhileEtcdIsAway(t *testing.T) {
 	}
 }
 
-// A refusal holds for a moment only: the token may be given out elsewhere meanwhile.
+// A refusal is cached only briefly: another node may get the token meanwhile.
 func TestRefusalIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fake{confirm: refusedToken}
@@ -72,8 +71,7 @@ func TestRefusalIsShort(t *testing.T) {
 	})
 }
 
-// A confirmation counts from its beginning, and for the users and roles that were
-// known then: etcd may have judged by those.
+// A confirmation counts from its start, and for the users and roles known then: etcd may have judged by those.
 func TestConfirmationCountsFromItsBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := new(fake)
@@ -118,8 +116,8 @@ func TestConfirmationCountsFromItsBeginning(t *testing.T) {
 	})
 }
 
-// After etcd has been silent, trusted tokens pass without it for a while, and only
-// trusted ones; then it is asked again, or as soon as it answers anything.
+// After etcd has not answered, trusted tokens pass without it for a while, and only those; then it is asked
+// again, or as soon as it answers anything.
 func TestSilenceOfEtcdIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fake{confirm: accepted}
@@ -151,7 +149,7 @@ func TestSilenceOfEtcdIsRemembered(t *testing.T) {
 	})
 }
 
-// How soon etcd is asked about a token again, at each bound.
+// The intervals of confirmations, at each bound.
 func TestWhenATokenIsConfirmedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := guarded(t, new(fake), func(c *Config) { c.Confirm = time.Hour })
@@ -196,7 +194,7 @@ func TestWhenATokenIsConfirmedAgain(t *testing.T) {
 	})
 }
 
-// A token longer than any of etcd's is refused without looking into it.
+// A token longer than any of etcd's is refused without parsing it.
 func TestALongTokenIsRefused(t *testing.T) {
 	e := &fake{confirm: accepted}
 	g := guarded(t, e, nil)

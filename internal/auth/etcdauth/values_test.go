@@ -30,8 +30,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// The memory against one that forgets nothing: what it has is right, what was
-// used last is there, and it never has more than its bound.
+// Compares the memory with one that forgets nothing: its values are right, it has the most recently used ones,
+// and it never exceeds its bound.
 func TestMemory(t *testing.T) {
 	rng := testseed.Rand(t)
 	const most = 20

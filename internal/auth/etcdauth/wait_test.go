@@ -22,8 +22,7 @@ type outcome struct {
 	err  error
 }
 
-// Callers with one token wait for one answer of etcd, whatever it is; one that gives
-// up waiting does not change it.
+// Callers with the same token share one answer of etcd; one that stops waiting does not change it.
 func TestWaitingCallersShareTheAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer error
@@ -70,8 +69,7 @@ func TestWaitingCallersShareTheAnswer(t *testing.T) {
 	}
 }
 
-// After a change of users and roles nobody reads on the strength of the time before
-// while etcd is asked.
+// After a change of users and roles, no caller reads with an earlier confirmation while etcd is asked.
 func TestCallersWaitAfterAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer := make(chan error)
@@ -106,8 +104,8 @@ func TestCallersWaitAfterAChange(t *testing.T) {
 	})
 }
 
-// etcd hangs: a token that it took is trusted after the patience, another one is
-// refused after five seconds.
+// etcd hangs: a token that it has accepted is trusted after the patience, any other is refused after five
+// seconds.
 func TestPatienceWithAnEtcdThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fake{confirm: func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }}
@@ -125,7 +123,7 @@ func TestPatienceWithAnEtcdThatHangs(t *testing.T) {
 	})
 }
 
-// etcd says whose a signed token is once, and confirms it again and again.
+// The user of a signed token is confirmed once, the token itself repeatedly.
 func TestWhoseASignedTokenIsIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fake{confirm: accepted}
@@ -148,7 +146,7 @@ func TestWhoseASignedTokenIsIsAskedOnce(t *testing.T) {
 
 func refusedToken3(context.Context, string, string) error { return rpctypes.ErrGRPCInvalidAuthToken }
 
-// The longest token that is looked up has as many bytes as the bound says.
+// A token of the maximum length is looked up.
 func TestTheLongestToken(t *testing.T) {
 	g := guarded(t, &fake{confirm: accepted}, nil)
 	for bytes, lookups := range map[int]int64{maxToken: 1, maxToken + 1: 0} {
@@ -162,8 +160,7 @@ func TestTheLongestToken(t *testing.T) {
 	}
 }
 
-// A call without a token is refused while authentication is on, and what is refused
-// is counted.
+// A call without a token is refused while authentication is on, and refusals are counted.
 func TestACallWithoutATokenIsRefused(t *testing.T) {
 	g := guarded(t, &fake{confirm: accepted}, nil)
 	g.Learn(t.Context(), "ann", "x")
@@ -187,7 +184,7 @@ func TestACallWithoutATokenIsRefused(t *testing.T) {
 	}
 }
 
-// That a caller gave up says nothing about its token.
+// A caller that stops waiting does not make its token refused.
 func TestGivingUpIsNoRefusal(t *testing.T) {
 	g := guarded(t, &fake{confirm: accepted}, func(c *Config) { c.MaxLookups = 1 })
 	token := signed(`{"username":"ann"}`)
@@ -203,7 +200,7 @@ func TestGivingUpIsNoRefusal(t *testing.T) {
 	}
 }
 
-// Each error with which etcd refuses a token ends the trust in it.
+// Each error with which etcd rejects a token ends the trust in it.
 func TestEveryRefusalOfEtcdEndsTrust(t *testing.T) {
 	for _, refusal := range []error{rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCAuthOldRevision, rpctypes.ErrGRPCUserEmpty} {
 		synctest.Test(t, func(t *testing.T) {
@@ -227,7 +224,7 @@ func TestEveryRefusalOfEtcdEndsTrust(t *testing.T) {
 	}
 }
 
-// A guard that knows nothing asks etcd every second; one that knows asks once a poll.
+// A guard asks etcd every second until it has an answer, then once a poll.
 func TestHowOftenEtcdIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fake{away: errors.New("etcd does not answer")}
@@ -257,8 +254,8 @@ func TestHowOftenEtcdIsAsked(t *testing.T) {
 	})
 }
 
-// Etcd is not asked while other reads prove often enough that authentication is off, and at once
-// when one finds that it is on.
+// etcd is not asked while other reads prove often enough that authentication is off; it is asked at once after
+// a read that finds it on.
 func TestOtherReadsSpareTheQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fake{grants: func() (etcdroles.Grants, error) { return etcdroles.Grants{}, nil }}

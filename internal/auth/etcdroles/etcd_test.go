@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// The model knows what etcd says in its documents; this is what it does.
+// The model implements etcd's documentation; this is etcd's actual behavior.
 func TestVerdictsOfEtcd(t *testing.T) {
 	rng := testseed.Rand(t)
 	s := etcdtest.Start(t)
@@ -68,7 +68,7 @@ func TestVerdictsOfEtcd(t *testing.T) {
 			}
 			got := table.MayRead("u", requested(key, end))
 			if end != "" && end != "\x00" && end <= key && got && err != nil {
-				continue // a range of nothing: etcd's verdict hangs on the shape of its tree
+				continue // an empty range: etcd's verdict depends on the shape of its tree
 			}
 			if got != (err == nil) {
 				t.Errorf("%#v with %q: got %v, etcd says %v", permissions, []string{key, end}, got, err)

@@ -9,8 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// What etcd means by a key and a range end, too simple to be wrong: the keys
-// are counted.
+// A model of etcd's keys and range ends, too simple to be wrong: it enumerates the keys.
 //
 // Ends are up to endLength long. Wherever one range has a key that another has
 // not, so has it an end, or an end and a zero byte: that is in the universe.
@@ -35,7 +34,7 @@ func universe() (keys []string) {
 	return keys
 }
 
-// has reports whether etcd counts k to what key and end say.
+// has reports whether k is in the range of etcd's key and end.
 func has(key, end, k string) bool {
 	switch end {
 	case "":
@@ -46,8 +45,7 @@ func has(key, end, k string) bool {
 	return key <= k && k < end
 }
 
-// allowed is the verdict, key by key. A range of nothing is read with the right
-// to its key.
+// allowed returns the verdict, key by key. An empty range needs the right to its start key.
 func allowed(permissions []etcdroles.Permission, key, end string) bool {
 	if end != "" && end != "\x00" && end <= key {
 		end = ""
@@ -67,7 +65,7 @@ func allowed(permissions []etcdroles.Permission, key, end string) bool {
 	return true
 }
 
-// requested returns the range that etcd's key and end are in our words.
+// requested returns the range of etcd's key and end.
 func requested(key, end string) kv.Range {
 	if r, err := kv.RangeFromEtcd([]byte(key), []byte(end)); err == nil {
 		return r
@@ -79,7 +77,7 @@ func one(permissions []etcdroles.Permission) *etcdroles.Table {
 	return etcdroles.Grants{Users: map[string][]string{"u": {"r"}}, Roles: map[string][]etcdroles.Permission{"r": permissions}}.Table()
 }
 
-// randomEnd returns a key, or what may end a range.
+// randomEnd returns a key or a range end.
 func randomEnd(rng *rand.Rand, least int) string {
 	b := make([]byte, least+rng.IntN(endLength-least+1))
 	for i := range b {
@@ -88,7 +86,7 @@ func randomEnd(rng *rand.Rand, least int) string {
 	return string(b)
 }
 
-// randomPermissions returns some that etcd takes.
+// randomPermissions returns permissions that etcd accepts.
 func randomPermissions(rng *rand.Rand) (permissions []etcdroles.Permission) {
 	for range rng.IntN(6) {
 		p := etcdroles.Permission{Key: randomEnd(rng, 1), RangeEnd: randomEnd(rng, 0), Read: rng.IntN(5) > 0}
@@ -136,7 +134,7 @@ func FuzzMayRead(f *testing.F) {
 		var permissions []etcdroles.Permission
 		for i := 2; i+1 < len(ends); i += 2 {
 			p := etcdroles.Permission{Key: ends[i], RangeEnd: ends[i+1], Read: true}
-			// What etcd of today takes; the rest must not grant anything.
+			// Permissions that current etcd accepts; all others must not grant anything.
 			if p.Key != "" && (p.RangeEnd == "" || p.RangeEnd == "\x00" || p.RangeEnd > p.Key) {
 				permissions = append(permissions, p)
 			} else if one([]etcdroles.Permission{p}).MayRead("u", kv.Single("a")) {

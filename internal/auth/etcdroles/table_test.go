@@ -47,7 +47,7 @@ func TestMayRead(t *testing.T) {
 		{"one inside another", []etcdroles.Permission{read("a", "z"), read("b", "c")}, kv.Range{Start: "b", End: "y"}, true},
 		{"nothing, from a readable key", []etcdroles.Permission{read("b", "c")}, kv.Range{Start: "b", End: "a"}, true},
 		{"nothing, from another key", []etcdroles.Permission{read("a", "b")}, kv.Range{Start: "b", End: "a"}, false},
-		// What no etcd of today stores.
+		// Permissions that current etcd does not store.
 		{"no key", []etcdroles.Permission{read("", "\x00")}, kv.Single("a"), false},
 		{"a range turned round", []etcdroles.Permission{read("z", "a")}, kv.Single("m"), false},
 	} {

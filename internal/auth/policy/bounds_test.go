@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 )
 
-// A name matches the pattern that means it, and nothing near it.
+// A pattern matches exactly its names, and no similar ones.
 func TestEdgesOfPatterns(t *testing.T) {
 	for pattern, names := range map[string]map[string]bool{
 		"dns:*.Example.com":   {"dns:a.example.com": true, "dns:.example.com": false, "dns:a.b.example.com": false, "dns:example.com": false, "cn:a.example.com": false},
@@ -32,8 +32,8 @@ func TestEdgesOfPatterns(t *testing.T) {
 	}
 }
 
-// The name for logs and limits is the one that the first entry means which speaks of
-// certain names, whatever words come before it; a role that two entries give counts once.
+// The name for logs and limits is the one matched by the first entry that matches by a name, regardless of
+// words before it; a role given by two entries counts once.
 func TestTheNameThatIsMeant(t *testing.T) {
 	p := parse(t, `
 roles: {r: [{verbs: [read], all: true}]}
@@ -59,7 +59,7 @@ identities:
 	}
 }
 
-// Edges of what a policy may say.
+// Edge cases of valid policies.
 func TestEdgesOfAPolicy(t *testing.T) {
 	const roles, identities = "roles: {r: [{verbs: [read], all: true}]}\n", "identities: [{match: [anonymous], roles: [r]}]\n"
 	if l := parse(t, roles+identities+"limits: {watches: 0}\n").Identity(nil).Limits; l.Watches != 0 {
@@ -79,8 +79,8 @@ func TestEdgesOfAPolicy(t *testing.T) {
 	}
 }
 
-// A token that is too long is not looked at, though its issuer has signed it; keys in an
-// absolute place stay there.
+// A token that is too long is not parsed, even if its issuer has signed it; absolute names of key files stay as
+// they are.
 func TestALongTokenIsNotOurs(t *testing.T) {
 	i := newIssuer(t, "https://kubernetes.default.svc.cluster.local", "k")
 	p := parse(t, example)

@@ -32,8 +32,7 @@ identities:
     roles: [all]
 `
 
-// A rule that denies wins over all that allow, whichever role or entry they stand in,
-// and a range with one denied key is denied.
+// A deny overrides all rules that allow, in whichever role or entry, and a range with one denied key is denied.
 func TestADenyRuleWins(t *testing.T) {
 	p := parse(t, denying)
 	for _, c := range []struct {

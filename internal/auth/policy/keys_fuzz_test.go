@@ -12,8 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 )
 
-// Whatever is in the file of keys, it is refused or holds public keys; and a token that
-// none of them has signed is not taken.
+// Any file of keys is refused or holds public keys, and a token signed by none of them is refused.
 func FuzzParseKeys(f *testing.F) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

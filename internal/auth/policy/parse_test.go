@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Every mistake is named, with its file, line and field.
+// All mistakes are reported, with file, line and field.
 func TestMistakesAreNamed(t *testing.T) {
 	const (
 		roles      = "roles: {r: [{verbs: [read], all: true}]}\n"
@@ -101,8 +101,7 @@ func TestTokensKeysAreNextToThePolicy(t *testing.T) {
 	}
 }
 
-// Whatever is in the file, it is read or refused; and what is read lets nobody
-// in who has no entry.
+// Any file is parsed or refused, and no parsed policy gives rights to a caller without an entry.
 func FuzzParse(f *testing.F) {
 	f.Add(example, "cn:ops")
 	f.Add("roles: {r: [{verbs: [read], ranges: [{from: a}]}]}\nidentities: [{match: ['dns:*.x'], roles: [r]}]", "dns:a.x")

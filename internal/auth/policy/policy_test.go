@@ -133,7 +133,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A name that many certificates have beside their own does not make them one.
+// A shared name of many certificates does not give them one identity.
 func TestAnIdentityHasTheNameThatThePolicySpeaksOf(t *testing.T) {
 	p := parse(t, example)
 	for names, want := range map[string]string{

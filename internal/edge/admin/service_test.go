@@ -20,7 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// obedient does what it is told.
+// obedient accepts all changes.
 type obedient struct{}
 
 func (obedient) ChangeMap(_ context.Context, _ mapchange.Order, planned func(*mapchange.Plan) error, _ func(*mapchange.Progress) error) error {
@@ -35,7 +35,7 @@ func (obedient) RecoverVoters(_ context.Context, o mapchange.RecoverOrder) (*map
 	return plan, 100, plan.Confirms(o)
 }
 
-// Without a policy the log names an operator as the certificate does.
+// Without a policy the log names an operator by its certificate.
 func TestOrdersNameWhoTheCertificateDoes(t *testing.T) {
 	var out bytes.Buffer
 	srv := New(Config{Callers: &callers.Checker{}, Operator: obedient{}, Logger: slog.New(slog.NewTextHandler(&out, nil))})
@@ -50,8 +50,7 @@ func TestOrdersNameWhoTheCertificateDoes(t *testing.T) {
 	}
 }
 
-// What an operator asks for is passed on, with what the plan was; the audit log names
-// the recovery, not the look at its plan.
+// The request of an operator is forwarded with its plan; the audit log has the recovery, not the dry run.
 func TestRecoverVoters(t *testing.T) {
 	var out bytes.Buffer
 	srv := New(Config{Callers: &callers.Checker{}, Operator: obedient{}, Logger: slog.New(slog.NewTextHandler(&out, nil))})

@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// A send to a client that waits for a message is not announced; one that waits for the client is.
+// A send is announced only if it waits for the client.
 func TestSendsAnnounceThatTheyWait(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

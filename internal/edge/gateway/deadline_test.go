@@ -15,7 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/gateway"
 )
 
-// noting is a connection that knows whether what is written has a deadline.
+// noting is a connection that records whether its writes have a deadline.
 type noting struct {
 	net.Conn
 	bound *atomic.Bool
@@ -39,8 +39,8 @@ func (l *notingListener) Accept() (net.Conn, error) {
 	return noting{c, &l.bound}, nil
 }
 
-// gRPC puts a deadline on each new connection, for its handshake. A watch of the
-// JSON API ended with it.
+// gRPC sets a deadline on each new connection for its handshake. This deadline used to end watches of the JSON
+// API.
 func TestTheHandshakesDeadlineIsNotTheWatches(t *testing.T) {
 	g, err := gateway.New(gateway.Config{MaxRequest: 1 << 20})
 	if err != nil {

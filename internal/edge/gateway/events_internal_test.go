@@ -13,8 +13,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// An event has an id only if a client that has applied all events up to this one may resume
-// after it, and then the id is that position.
+// An event has an id only if a client that has applied all events up to it may resume there; the id is that
+// position.
 func TestEventIDs(t *testing.T) {
 	rng := kv.Range{Start: "a", End: "b"}
 	here := wire.Position{Cluster: wire.ClusterKey("c"), Lineage: 2, Range: rng}
@@ -82,7 +82,7 @@ func TestEventIDs(t *testing.T) {
 	}
 }
 
-// An end is the last event, and says when to come again.
+// An end is the last event, and has the retry delay.
 func TestEndOfEvents(t *testing.T) {
 	w := httptest.NewRecorder()
 	e := &eventWriter{w: w, begun: true}

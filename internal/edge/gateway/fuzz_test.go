@@ -13,8 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/gateway"
 )
 
-// Whatever a client sends, it gets an answer in JSON, and nothing of the node's memory is
-// held when it has it.
+// Every request gets a JSON answer, and no memory stays reserved afterwards.
 func FuzzRequest(f *testing.F) {
 	memory := budget.New(64 << 20)
 	g, err := gateway.New(gateway.Config{MaxRequest: 1 << 20, Memory: memory})

@@ -47,7 +47,7 @@ func TestDeepRequestsAreRefused(t *testing.T) {
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// backend answers so that one sees what it was asked.
+// backend returns its requests in its answers.
 type backend struct {
 	etcdserverpb.UnimplementedKVServer
 	etcdserverpb.UnimplementedWatchServer
@@ -124,7 +124,7 @@ func start(t *testing.T, cfg *tls.Config) string {
 	return l.Addr().String()
 }
 
-// certificate returns one for 127.0.0.1, and who trusts it.
+// certificate returns a certificate for 127.0.0.1, and the pool that trusts it.
 func certificate(t *testing.T) (*tls.Config, *x509.CertPool) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(nil)
@@ -238,7 +238,7 @@ func TestWatchOverJSON(t *testing.T) {
 	}
 }
 
-// What etcd says beside its API.
+// etcd's paths outside of its API.
 func TestVersionAndHealth(t *testing.T) {
 	addr := start(t, nil)
 	for path, want := range map[string]string{
@@ -261,7 +261,7 @@ func TestVersionAndHealth(t *testing.T) {
 	}
 }
 
-// Connections that say nothing, or nonsense, harm nobody.
+// Silent connections and invalid bytes do no harm.
 func TestNonsense(t *testing.T) {
 	addr := start(t, nil)
 	for _, text := range []string{"", "P", "PRI", "PRI * HTTP/3.0\r\n\r\n", "\x16\x03\x01", "GET\r\n\r\n"} {

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Each piece of an answer waits until its client may write it, and is not written if it may not.
+// Each piece of an answer waits for the client's turn, and is not written without one.
 func TestPiecesOfAnswersPass(t *testing.T) {
 	var passed, left int
 	var refused error
@@ -34,7 +34,7 @@ func TestPiecesOfAnswersPass(t *testing.T) {
 	}
 }
 
-// The answers of HTTP/2 pass by the address of their client.
+// Answers over HTTP/2 take turns by the address of their client.
 func TestAnswersPassByAddress(t *testing.T) {
 	client := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}
 	var asked []net.Addr

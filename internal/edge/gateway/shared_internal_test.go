@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Probes that come within a second share an answer. While there is no newer one, the last stays known.
+// Probes within a second share an answer. If a later attempt fails, the last answer remains.
 func TestProbesShareAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -38,8 +38,8 @@ func TestProbesShareAnswers(t *testing.T) {
 	})
 }
 
-// A client that leaves does not end the attempt that others wait for, and others do not wait longer than
-// they want to. The end of the gateway ends it.
+// A client that leaves does not end the attempt that others wait for, and others wait only until their own
+// deadline. The end of the gateway ends the attempt.
 func TestAnAttemptOutlivesItsProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		life, end := context.WithCancel(t.Context())

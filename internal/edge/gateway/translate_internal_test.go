@@ -26,7 +26,7 @@ func inPieces(b []byte, size int) (out mem.BufferSlice) {
 	return out
 }
 
-// forget removes the fields that are not known.
+// forget removes unknown fields.
 func forget(m protoreflect.Message) {
 	m.SetUnknown(nil)
 	m.Range(func(d protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -70,7 +70,7 @@ func fuzzTranslate(f *testing.F, form *form, empty proto.Message, seeds ...proto
 	})
 }
 
-// A list that is written as it is read is the same as one that is written at once.
+// The translation of a list is the same as encoding the decoded list.
 func FuzzTranslateList(f *testing.F) {
 	fuzzTranslate(f, newServices(Config{}).list, &etcdserverpb.RangeResponse{},
 		&etcdserverpb.RangeResponse{Count: 3},
@@ -82,7 +82,7 @@ func FuzzTranslateList(f *testing.F) {
 	)
 }
 
-// So is a message of a watch.
+// The same for a watch message.
 func FuzzTranslateWatch(f *testing.F) {
 	fuzzTranslate(f, newServices(Config{}).watch, &etcdserverpb.WatchResponse{},
 		&etcdserverpb.WatchResponse{Header: &etcdserverpb.ResponseHeader{Revision: 5}, WatchId: 3, Created: true},
@@ -96,7 +96,7 @@ func FuzzTranslateWatch(f *testing.F) {
 	)
 }
 
-// A message of a watch looks as etcd writes it, without fields that have their default.
+// A watch message looks as etcd writes it, without fields with default values.
 func TestAWatchIsWrittenAsAtEtcd(t *testing.T) {
 	b, err := proto.Marshal(&etcdserverpb.WatchResponse{
 		Header: &etcdserverpb.ResponseHeader{ClusterId: 7, Revision: 9}, Created: true,

@@ -17,8 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/socket"
 )
 
-// A pump has a message written before it continues. It does not wait for a client that does not
-// read.
+// A pump waits until its message is written. It does not wait for a client that does not read.
 func TestAPumpWaitsUntilItsMessageIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -96,7 +95,7 @@ func TestATurnEndsBeforeAWaitForMemory(t *testing.T) {
 	})
 }
 
-// An answer of any size can be had, beside the requests of watches that stay open.
+// Answers of any size are possible besides the requests of open watches.
 func TestAnAnswerLargerThanItsPart(t *testing.T) {
 	memory := budget.New(16 << 10) // 3 KiB of which are for JSON
 	client := budget.Client{Name: "a", Max: budget.HalfOfTotal}
@@ -123,7 +122,7 @@ func TestAnAnswerLargerThanItsPart(t *testing.T) {
 	}
 }
 
-// An answer is written in turns, and has none while it waits for its client.
+// An answer is written in turns, and holds none while it waits for its client.
 func TestAnswersWaitWithoutATurn(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The kernel takes little for a client of HTTP/1 that does not read, so that its watch waits as
-// a position. By itself Linux takes more than 2 MiB at once on loopback.
+// The kernel buffers little for an HTTP/1 client that does not read, so its watch waits as a position. By
+// default, Linux buffers more than 2 MiB on loopback.
 func TestTheKernelHoldsLittleForClientsThatDoNotRead(t *testing.T) {
 	g, err := New(Config{MaxRequest: 1 << 20})
 	if err != nil {

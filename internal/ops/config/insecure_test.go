@@ -7,7 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/config"
 )
 
-// What other machines reach is protected, or said to be open.
+// Ports that other machines reach are protected, or reported as open.
 func TestOpenPortsAreSpelledOut(t *testing.T) {
 	files := func(c *config.Config) {
 		f := testFile(t)
@@ -62,7 +62,7 @@ func TestOpenPortsAreSpelledOut(t *testing.T) {
 	}
 }
 
-// match compares lines with how they begin.
+// match compares lines with their prefixes.
 func match(t *testing.T, what string, lines, want []string) {
 	t.Helper()
 	if len(lines) != len(want) {

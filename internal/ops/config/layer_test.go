@@ -159,7 +159,7 @@ func TestFilesThatAreNotAConfiguration(t *testing.T) {
 	}
 }
 
-// Whatever can be set is printed so that it reads back the same.
+// All settings are printed so that they read back the same.
 func TestPrintReadsBack(t *testing.T) {
 	first, fs, l, err := read(t,
 		[]string{"--name", "null", "--zone", "a: b #c", "--prefix", "/x/", "--prefix", "~", "--window-bytes", "3MB", "--log-level", "warn"},
@@ -190,8 +190,7 @@ func TestPrintReadsBack(t *testing.T) {
 	}
 }
 
-// Each flag must reach the Config: one that is registered and bound to nothing
-// would be read and ignored.
+// Each flag must be bound to a field of Config.
 func TestEveryFlagTurnsSomething(t *testing.T) {
 	values := map[string]string{"string": "x", "int": "9", "size": "9MiB", "duration": "9s", "level": "debug", "stringSlice": "x", "ports": "http"}
 	c := config.Defaults()

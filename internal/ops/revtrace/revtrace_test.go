@@ -41,8 +41,7 @@ func TestTheWayOfARevision(t *testing.T) {
 	}
 }
 
-// What is remembered is bounded: a revision has the place of the one that is so
-// many older, and of the same number in an older lineage.
+// The traces are bounded: a revision replaces an older one in its slot, and the same one of an older lineage.
 func TestOldRevisionsAreForgotten(t *testing.T) {
 	var tr revtrace.Trace
 	tr.Applied(1, 5, hop(1))
@@ -93,7 +92,7 @@ func TestATurnOfManyRevisions(t *testing.T) {
 	}
 }
 
-// Each way is told once, when it is old enough.
+// Each trace is reported once, when it is old enough.
 func TestSettled(t *testing.T) {
 	var tr revtrace.Trace
 	for r := kv.Revision(1); r <= 3; r++ {
@@ -159,7 +158,7 @@ func TestManyAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// Remembering allocates nothing, once every place was used.
+// Recording allocates nothing once every slot has been used.
 func TestNoAllocations(t *testing.T) {
 	var tr revtrace.Trace
 	h, turn, r := hop(1), tr.Turn(), kv.Revision(0)
@@ -179,7 +178,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// What it costs a batch, a turn, and a watch more in the turn.
+// The cost of a trace for each batch, turn and additional watch in a turn.
 func BenchmarkTrail(b *testing.B) {
 	b.Run("applied", func(b *testing.B) {
 		var tr revtrace.Trace

@@ -32,8 +32,7 @@ const (
 	left    = shardwatchv1.MemberState_MEMBER_STATE_LEFT
 )
 
-// world is a cluster that the test makes up. Its methods may be called from any
-// goroutine.
+// world is a simulated cluster. Its methods may be called from any goroutine.
 type world struct {
 	mu      sync.Mutex
 	shards  *shard.Map
@@ -43,7 +42,7 @@ type world struct {
 	asked   int
 }
 
-// newWorld is three nodes that all have n shards, owned in turn, and are fine.
+// newWorld returns three healthy nodes with n shards each, owned in turn.
 func newWorld(n int) *world {
 	w := &world{status: make(map[string]*shardwatchv1.StatusResponse), changed: make(chan struct{})}
 	nodes := []string{"a", "b", "c"}
@@ -102,7 +101,7 @@ func (w *world) StatusOf(_ context.Context, node shard.NodeID) (*shardwatchv1.St
 	return nil, errors.New("connection refused")
 }
 
-// change changes the world and rings.
+// change changes the world and notifies the page.
 func (w *world) change(f func(*world)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,7 +120,7 @@ func (w *world) member(name string, change func(*shardwatchv1.Member)) {
 	}
 }
 
-// kill is the death of a node that gossip has noticed.
+// kill makes a node dead in gossip.
 func (w *world) kill(name string) {
 	delete(w.status, name)
 	w.member(name, func(m *shardwatchv1.Member) { m.State = dead })
@@ -294,7 +293,7 @@ func TestTheStreamIsCompressed(t *testing.T) {
 	}
 }
 
-// A user who may see the page need not have the right to read keys.
+// A viewer of the page need not have the right to read keys.
 func TestKeysAreShownToThoseWhoMaySeeThem(t *testing.T) {
 	for _, keys := range []bool{true, false} {
 		body, err := io.ReadAll(get(t, served(t, newWorld(4), keys)+"/status.json").Body)
@@ -366,7 +365,7 @@ func TestManyShardsAreGroups(t *testing.T) {
 	}
 }
 
-// An upgrade that is not finalized and the weights of nodes can be seen.
+// The page shows the weights of nodes and an upgrade that is not finalized.
 func TestLevelsAndWeightsAreShown(t *testing.T) {
 	w := newWorld(4)
 	w.member("b", func(m *shardwatchv1.Member) { m.FeatureLevel, m.Weight = shard.Level, 4 })
@@ -374,7 +373,7 @@ func TestLevelsAndWeightsAreShown(t *testing.T) {
 	if v.FeatureLevel != shard.LevelWatches || v.Nodes[1].FeatureLevel != shard.Level || v.Nodes[1].Weight != 4 {
 		t.Errorf("level %d, node %+v", v.FeatureLevel, v.Nodes[1])
 	}
-	if v.Nodes[0].Weight != 1 { // as nodes are that do not tell
+	if v.Nodes[0].Weight != 1 { // as of nodes that do not report it
 		t.Errorf("node %+v", v.Nodes[0])
 	}
 	w.shards.Finalized = shard.Level
@@ -491,7 +490,7 @@ func TestNews(t *testing.T) {
 	}
 }
 
-// edit is another version of the map.
+// edit makes a new version of the map.
 func (w *world) edit(f func(*shard.Map)) {
 	m := *w.shards
 	m.Shards = append([]shard.Shard(nil), m.Shards...)

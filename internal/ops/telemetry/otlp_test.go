@@ -85,8 +85,7 @@ func env(pairs ...string) func(string) string {
 	}
 }
 
-// Two nodes tell of one revision, without a word to each other, in one trace; one
-// span is a part of the other.
+// Two nodes record one revision in one trace, without communication; one span is the parent of the other.
 func TestSpansOfTwoNodesMeet(t *testing.T) {
 	c := startCollector(t)
 	began := time.Now().Add(-time.Second)
@@ -145,7 +144,7 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// What happens while no collector is named costs nothing.
+// Without a collector, spans cost nothing.
 func TestNoSpansAllocateNothing(t *testing.T) {
 	var none *Spans
 	if n := testing.AllocsPerRun(1000, func() {

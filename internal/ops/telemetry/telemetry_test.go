@@ -214,8 +214,8 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A connection carries one probe, or one request that is refused: one that sends many, and
-// reads no answer, would have the node answer as fast as it can.
+// A connection carries one probe, or one refused request: otherwise a client that sends many, without reading
+// answers, could keep the node busy.
 func TestAConnectionCarriesOneProbe(t *testing.T) {
 	s := httptest.NewServer(permitted(newTelemetry(t, nil).Handler(nil, nil), func(*http.Request) error { return errors.New("no") }))
 	defer s.Close()
