@@ -175,7 +175,7 @@ func (c *pace) end() {
 	}
 }
 
-// write writes p to w, whose write deadline deadline sets.
+// write writes p to w in pieces. deadline sets the write deadline of w.
 func (c *pace) write(w io.Writer, deadline func(time.Time) error, p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		own := c.leave == nil
