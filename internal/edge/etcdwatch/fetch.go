@@ -9,20 +9,20 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// A watch may begin before the oldest revision of the window: clientv3
-// resumes one that was quiet for a day at the revision of its creation. etcd would continue
-// with it as long as nothing is compacted, and so does a node: it sends the events
-// before the window from etcd's log, see past, then those of the window.
+// A watch may begin before the oldest revision of the window: clientv3 resumes a
+// watch that was quiet for a day at the revision of its creation. etcd serves it
+// unless that revision is compacted, and so does a node: it sends the older events
+// from etcd's log, see past, then the events of the window.
 
-// fetched is the result for which a watch without a window has waited.
+// fetched is the result of opening the window for a watch that catches up.
 type fetched struct {
-	reader *reader     // of the window, from the watch's next revision on
-	before kv.Revision // else, without err: the window's first revision
-	err    error       // instead: why the watch must end
+	reader *reader     // reads the window from the watch's next revision on
+	before kv.Revision // without reader and err: the window's first revision
+	err    error       // the reason why the watch must end
 }
 
-// catchUp sends events that the window has evicted, up to a pass's worth, and
-// then looks for the window. It reports whether there is more to do at once.
+// catchUp sends the events that the window has evicted, within the bounds of a pass,
+// and then opens the window. It reports whether to run again at once.
 func (w *watch) catchUp(own *pump.Scratch) (again bool) {
 	if f := w.fetched.Swap(nil); f != nil {
 		w.fetching = false
@@ -52,12 +52,12 @@ func (w *watch) catchUp(own *pump.Scratch) (again bool) {
 		}
 		batches, next, ok := w.s.of.past.take(w)
 		if !ok {
-			return false // woken when there is more
+			return false // woken when more events arrive
 		}
 		for i := range batches {
 			n, held := w.sendPast(own, &batches[i])
 			if held {
-				return false // woken when it may go
+				return false // woken when it may be sent
 			}
 			sent += n
 		}
@@ -71,8 +71,8 @@ func (w *watch) catchUp(own *pump.Scratch) (again bool) {
 	return false
 }
 
-// sendPast sends a revision of the log, and returns its size; held says that it must
-// wait.
+// sendPast sends a revision of the log, and returns its size. held reports that the
+// revision must wait; see progress.hold.
 func (w *watch) sendPast(own *pump.Scratch, b *kv.Batch) (size int, held bool) {
 	if w.next = b.Revision; w.s.progress.holds(b.Revision) {
 		return 0, true
@@ -94,7 +94,7 @@ func (w *watch) sendPast(own *pump.Scratch, b *kv.Batch) (size int, held bool) {
 	return size, false
 }
 
-// deliver has the pump take f. It does not block.
+// deliver passes f to the pump. It does not block.
 func (w *watch) deliver(f *fetched) {
 	w.fetched.Store(f)
 	if w.over.Load() {
@@ -103,8 +103,8 @@ func (w *watch) deliver(f *fetched) {
 	w.task.Wake()
 }
 
-// rejoin looks for the window from a revision on, or for where it begins. It tries
-// for as long as the watch is wanted and its keys are served.
+// rejoin opens the window from a revision on, or finds its first revision. It retries
+// until the watch ends or its keys are no longer served.
 func (w *watch) rejoin(from kv.Revision) {
 	for {
 		r, err := w.home(from)
@@ -114,7 +114,7 @@ func (w *watch) rejoin(from kv.Revision) {
 			w.deliver(&fetched{reader: r})
 			return
 		case overtaken(err):
-			w.deliver(&fetched{err: &kv.CompactedError{Requested: from, Floor: from}}) // with its lineage
+			w.deliver(&fetched{err: &kv.CompactedError{Requested: from, Floor: from}}) // its lineage has ended
 			return
 		case errors.As(err, &compacted) && compacted.Floor > from:
 			w.deliver(&fetched{before: compacted.Floor})
@@ -133,7 +133,7 @@ func (w *watch) rejoin(from kv.Revision) {
 	}
 }
 
-// forget gives back the result that the watch has waited for, or waits for.
+// forget releases the result of rejoin, if there is one.
 func (w *watch) forget() {
 	if f := w.fetched.Swap(nil); f != nil && f.reader != nil {
 		f.reader.inner.Close()

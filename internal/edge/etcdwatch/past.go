@@ -15,16 +15,16 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// past has the parts of etcd's log that watches need, read once for all watches of a range. Its
-// bytes are of the budget. Some are reserved before etcd is asked: a watch that waits for
-// them is an entry in a list, and clients take turns. A read that brings more keeps as much
-// as the budget has.
+// past has the parts of etcd's log that watches need. A part is read once for all watches of a range,
+// and its bytes count against the budget. leastPart bytes are reserved before the read: a watch that
+// waits for them is an entry in a list, and clients take turns. A larger result is kept as far as the
+// budget allows.
 //
-// A watch holds no part of it: it takes a message's worth at a time, when its client
-// reads. A part of which no watch has taken events for a while is spare: it is dropped as soon as another
-// part needs its bytes, and read again if a watch needs it. So a client that does not read holds
-// one message for each of its streams, independent of its watches, and clients that come back to the
-// same revisions again and again cost etcd one read a minute.
+// A watch holds no part: it takes one message's worth at a time, when its client reads. A part
+// is spare if no watch has taken events from it for a while: it is dropped as soon as another part
+// needs its bytes, and read again if a watch needs it. So a client that does not read holds
+// one message for each of its streams, independent of its watches, and clients that resume at the
+// same revisions repeatedly cost etcd one read per minute.
 //
 //	want ─▶ waiting ─budget─▶ loading ─▶ loaded ─keepPart─▶ spare ─keepSpare─▶ gone
 //	                             └─▶ failed ─fetchRetry─▶ gone
@@ -32,10 +32,10 @@ type past struct {
 	of *Streams
 
 	mu      sync.Mutex
-	closed  bool                // guarded by mu; nothing more is read
+	closed  bool                // guarded by mu; no new reads
 	paces   paces               // guarded by mu
 	parts   map[pastKey][]*part // guarded by mu
-	running sync.WaitGroup      // parts that wait or load; not after closed
+	running sync.WaitGroup      // waiting and loading parts; none is added after closed
 }
 
 // pastKey identifies the watches that can share a part.
@@ -48,20 +48,20 @@ type pastKey struct {
 // part is a part of the log. past.mu guards all of it; the contents of batches never change.
 type part struct {
 	key pastKey
-	// from is the first revision. When it is loaded, all before next is in batches;
-	// till then, next is the first revision that is not wanted.
+	// from is the first revision. When the part is loaded, batches has all revisions
+	// before next; until then, next is the end of the requested revisions.
 	from, next kv.Revision
 	batches    []kv.Batch
 
 	state  partState
-	size   int                     // bytes of the budget, once it has them
-	holder budget.Client           // of those bytes: the client of the first watch that wanted them
-	riders map[*watch]kv.Revision  // to be woken, and their next revisions
-	wait   *budget.Waiter          // for those bytes
-	paced  bool                    // its holder's pause is not over
+	size   int                     // bytes reserved in the budget
+	holder budget.Client           // the client whose budget has these bytes: of the first watch
+	riders map[*watch]kv.Revision  // the waiting watches, and their next revisions
+	wait   *budget.Waiter          // waits for these bytes
+	paced  bool                    // waits for the end of its holder's pause
 	ctx    context.Context         //nolint:containedctx // ends with its riders
-	cancel context.CancelCauseFunc // ends loading
-	spare  bool                    // it is loaded, and others may have its bytes
+	cancel context.CancelCauseFunc // stops loading
+	spare  bool                    // it is loaded, and may be dropped for other parts
 	idle   *time.Timer             // makes it spare, and drops it
 }
 
@@ -76,21 +76,21 @@ const (
 )
 
 const (
-	// leastPart is how many bytes are reserved for a part, and mostPart how many it may have,
-	// but for one revision that is larger. For each part etcd reads all of its log from the
-	// part's first revision on, and holds its writes meanwhile. So a part keeps all that has come,
-	// if there is memory for it, and a client that does not read causes one read.
+	// leastPart is the number of bytes reserved for a part. mostPart is the maximum size of a part,
+	// except for a single revision that is larger. For each part etcd reads its whole log from the
+	// part's first revision on, and blocks writes meanwhile. So a part keeps everything that was read
+	// if the budget allows it, and a client that does not read causes one read.
 	leastPart = 64 << 10
 	mostPart  = 8 << 20
 	// shareWithin is the distance in revisions within which a watch waits for a part
 	// that begins before its own next revision.
 	shareWithin = 1000
-	// keepPart is how long a part is kept for certain after a watch last took events of it, and
-	// keepSpare how long it is kept then, unless another part needs its bytes. For each read etcd holds its
-	// writes for a while, so that the log is not to be read again for every client that comes back.
+	// keepPart is the time for which a part is kept after a watch last took events from it.
+	// keepSpare is the time for which it is then kept as spare, unless another part needs its bytes. Each
+	// read blocks etcd's writes for a while, so avoid a read for every client that resumes.
 	keepPart  = 3 * time.Second
 	keepSpare = time.Minute
-	// fetchRetry is the pause after an attempt that etcd did not answer.
+	// fetchRetry is the pause after a failed read.
 	fetchRetry = time.Second
 )
 
@@ -98,7 +98,7 @@ func newPast(x *Streams) *past {
 	return &past{of: x, parts: make(map[pastKey][]*part), paces: make(paces)}
 }
 
-// run ends all reads when ctx ends, and waits for them.
+// run stops all reads when ctx ends, and waits for them.
 func (p *past) run(ctx context.Context) {
 	<-ctx.Done()
 	p.mu.Lock()
@@ -112,9 +112,9 @@ func (p *past) run(ctx context.Context) {
 	p.running.Wait()
 }
 
-// take returns the events in w's range from its next revision on, about a message's
-// worth, and the revision to continue with. If there are none yet, w is woken when they arrive, or
-// when their read fails; see watch.fetched. For the pump that is at w.
+// take returns the events in w's range from its next revision on, about one message's
+// worth, and the revision to continue from. If they are not read yet, w is woken when they are, or
+// when their read fails; see watch.fetched. Called by the stream's pump.
 func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
 	key := pastKey{rng: w.rng, prev: w.prev, lineage: w.lineage}
 	p.mu.Lock()
@@ -128,9 +128,9 @@ func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
 			batches, next = x.cut(w.next)
 			return batches, next, true
 		case x.state == partWaits && x.holder.Name != w.s.holder.Name && x.wait.Capped():
-			// Another client must not wait for one that does not read.
+			// No client waits for the memory of another one, which may not read.
 		case x.paced && x.holder.Name != w.s.holder.Name:
-			// Nor for the pause of one that has read.
+			// No client waits for the pause of another one.
 		case x.state != partLoaded && w.next < min(x.next, x.from+shareWithin):
 			p.rideLocked(x, w)
 			return nil, 0, false
@@ -155,7 +155,7 @@ func (p *past) take(w *watch) (batches []kv.Batch, next kv.Revision, ok bool) {
 	return nil, 0, false
 }
 
-// dropSpareLocked drops all spare parts: another one needs their bytes.
+// dropSpareLocked drops all spare parts, because another part needs their bytes.
 func (p *past) dropSpareLocked() {
 	for _, list := range p.parts {
 		for _, x := range slices.Clone(list) {
@@ -166,8 +166,8 @@ func (p *past) dropSpareLocked() {
 	}
 }
 
-// rest makes a part spare when no watch has taken events of it for keepPart, and drops it later, or at
-// once if another part waits for bytes.
+// rest returns the function of the part's idle timer: it makes the part spare after keepPart, or drops
+// it if another part waits for bytes. It drops a spare part after keepSpare.
 func (p *past) rest(x *part) func() {
 	return func() {
 		p.mu.Lock()
@@ -187,8 +187,8 @@ func (p *past) rest(x *part) func() {
 	}
 }
 
-// cut returns a message's worth of the part from a revision on, one revision at least,
-// and the revision to continue with.
+// cut returns one message's worth of the part from a revision on, at least one revision,
+// and the revision to continue from.
 func (x *part) cut(from kv.Revision) ([]kv.Batch, kv.Revision) {
 	i, _ := slices.BinarySearchFunc(x.batches, from, func(b kv.Batch, r kv.Revision) int { return int(b.Revision - r) })
 	rest := x.batches[i:]
@@ -200,7 +200,7 @@ func (x *part) cut(from kv.Revision) ([]kv.Batch, kv.Revision) {
 	return rest, x.next
 }
 
-// rideLocked has w woken when the part is there or has failed.
+// rideLocked makes w wait for the part: it is woken when the part is loaded or dropped.
 func (p *past) rideLocked(x *part, w *watch) {
 	if w.rides != nil && w.rides != x {
 		p.leaveLocked(w)
@@ -208,7 +208,7 @@ func (p *past) rideLocked(x *part, w *watch) {
 	w.rides, x.riders[w] = x, w.next
 }
 
-// leave says that w wants nothing more.
+// leave ends w's wait for a part.
 func (p *past) leave(w *watch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,7 +226,7 @@ func (p *past) leaveLocked(w *watch) {
 	}
 }
 
-// wakeLocked wakes all riders.
+// wakeLocked wakes all waiting watches.
 func (x *part) wakeLocked() {
 	for w := range x.riders {
 		w.rides = nil
@@ -235,7 +235,7 @@ func (x *part) wakeLocked() {
 	clear(x.riders)
 }
 
-// dropLocked lets go of the part. Its riders, if there are any, want another one.
+// dropLocked drops the part. It wakes its waiting watches, if any, which then take another part.
 func (p *past) dropLocked(x *part) {
 	was := x.state
 	if was == partGone {
@@ -254,21 +254,22 @@ func (p *past) dropLocked(x *part) {
 	case partWaits:
 		if x.wait.Cancel() {
 			p.running.Done()
-		} // else load does
-	case partLoads: // load gives back its bytes
+		} // else load calls Done
+	case partLoads: // load releases its bytes
 	default:
 		p.of.cfg.Budget.Give(x.holder, budget.CatchUps, int64(x.size))
 	}
 	x.batches = nil
 	if was == partFailed {
 		for w := range x.riders {
-			w.deliver(&fetched{}) // the window reports whether its keys are still served
+			w.deliver(&fetched{}) // opening the window shows whether its keys are still served
 		}
 	}
 	x.wakeLocked()
 }
 
-// expire drops a part that has failed, when it is time to try again.
+// expire returns the function of a failed part's idle timer: it drops the part, so that its
+// watches retry.
 func (p *past) expire(x *part) func() {
 	return func() {
 		p.mu.Lock()
@@ -277,7 +278,7 @@ func (p *past) expire(x *part) func() {
 	}
 }
 
-// failLocked has the riders try again in a while.
+// failLocked makes the waiting watches retry after fetchRetry.
 func (p *past) failLocked(x *part, err error) {
 	x.state = partFailed
 	var unavailable *kv.UnavailableError
@@ -293,8 +294,8 @@ func (p *past) failLocked(x *part, err error) {
 	p.of.cfg.Logger.Debug("watches wait for etcd's log", "range", x.key.rng, "from", x.from, "error", err)
 }
 
-// away returns for how long reads for w have failed because etcd is away, of which the last has just failed; 0:
-// it has not, or w waits for its client's pace, for memory or for the window.
+// away returns the time since which all reads for w have failed because etcd is unavailable; 0: the
+// last read has not, or w waits for its client's pace, for memory or for the window.
 func (p *past) away(w *watch) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -304,14 +305,14 @@ func (p *past) away(w *watch) time.Duration {
 	return time.Since(w.away)
 }
 
-// caughtUp says that w has come to the window.
+// caughtUp records that w has reached the window.
 func (p *past) caughtUp(w *watch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w.away = time.Time{}
 }
 
-// load reads the part, which has its bytes.
+// load reads the part. Its bytes are reserved.
 func (p *past) load(x *part) {
 	defer p.running.Done()
 	p.mu.Lock()
@@ -327,7 +328,7 @@ func (p *past) load(x *part) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if gone || x.state == partGone { // no watch needs it any more
+	if gone || x.state == partGone { // no watch needs it anymore
 		p.of.cfg.Budget.Give(x.holder, budget.CatchUps, int64(x.size))
 		return
 	}
@@ -352,14 +353,14 @@ func (p *past) load(x *part) {
 		for w := range x.riders {
 			w.away = time.Time{}
 		}
-		if x.wakeLocked(); h.Next == x.from { // others had more: once more
+		if x.wakeLocked(); h.Next == x.from { // the shared read returned no revision of this part: retry
 			p.dropLocked(x)
 		}
 	}
 }
 
-// keepLocked takes the bytes of all that was read. Without them it keeps as many revisions as the
-// reserved bytes hold, and one at least.
+// keepLocked reserves the bytes of all that was read. If that fails, it keeps the revisions that fit
+// into the bytes reserved before, and at least one.
 func (p *past) keepLocked(x *part, h *etcd.LogPage) {
 	size := partOverhead
 	for i := range h.Batches {
@@ -381,7 +382,7 @@ func (p *past) keepLocked(x *part, h *etcd.LogPage) {
 	for last := len(h.Batches) - 1; size > x.size && last > 0; last-- {
 		size -= h.Batches[last].Size()
 		h.Next = h.Batches[last].Revision
-		h.Batches = slices.Delete(h.Batches, last, last+1) // it clears the last one
+		h.Batches = slices.Delete(h.Batches, last, last+1) // slices.Delete clears the freed element
 	}
 	p.of.cfg.Budget.Settle(x.holder, budget.CatchUps, int64(x.size), int64(size))
 	x.size = size
@@ -390,8 +391,8 @@ func (p *past) keepLocked(x *part, h *etcd.LogPage) {
 // partOverhead is the size of a part without its batches, in bytes.
 const partOverhead = 512
 
-// readPaced reads the part when its client may, and notes how long that took etcd. All that has happened
-// meanwhile is read with it, or the window would have moved on when the watch comes back to it.
+// readPaced reads the part once its client may read, and records how long etcd took. It reads up to
+// the newest revision, so that the window has not moved past the part when the watch reaches it.
 func (p *past) readPaced(x *part) (etcd.LogPage, error) {
 	begin := func() time.Duration {
 		p.mu.Lock()
@@ -410,7 +411,7 @@ func (p *past) readPaced(x *part) (etcd.LogPage, error) {
 	began := time.Now()
 	h, err := p.read(x)
 	took := h.Took
-	if x.ctx.Err() != nil { // etcd reads on
+	if x.ctx.Err() != nil { // etcd does not stop reading
 		took = time.Since(began)
 	}
 	size := p.of.cfg.Router.RevisionSize()
@@ -420,12 +421,12 @@ func (p *past) readPaced(x *part) (etcd.LogPage, error) {
 	return h, err
 }
 
-// read reads the part from etcd. A *kv.CompactedError is etcd's, or says that the
+// read reads the part from etcd. A *kv.CompactedError is etcd's, or reports that the
 // lineage has ended.
 func (p *past) read(x *part) (etcd.LogPage, error) {
 	h, err := p.of.cfg.Log.History(x.ctx, etcd.HistoryRequest{Range: x.key.rng, From: x.from, Before: x.next, PrevKV: x.key.prev, MaxBytes: mostPart})
 	if p.of.cfg.Router.History().Lineage != x.key.lineage || overtaken(err) {
-		return etcd.LogPage{}, &kv.CompactedError{Requested: x.from, Floor: x.from} // the read events may be of the next
+		return etcd.LogPage{}, &kv.CompactedError{Requested: x.from, Floor: x.from} // the events may be of the next lineage
 	}
 	if errors.As(err, new(*kv.CompactedError)) {
 		if _, newest := p.of.view.CheckRevision(x.ctx, x.from); errors.As(newest, new(*kv.CompactedError)) {

@@ -13,15 +13,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// progress reports to a stream's client how far its watches are: each of those that
-// want it when it is quiet, and all of them together on request. Requests that
-// come while one is being answered share the next answer, so that a client that
-// asks and does not read costs nothing. It also ends a stream that requires a
-// leader when our data is as old as that of a member without one.
+// progress reports the positions of a stream's watches to its client: of each quiet
+// watch with notifications at an interval, and of all watches together on request.
+// Requests that arrive while one is being answered share the next answer, so that a
+// client that requests and does not read costs nothing. progress also ends a stream that
+// requires a leader when the data is older than MaxStaleness.
 type progress struct {
-	// Owned by the pump: nothing above hold is sent until the request is
-	// answered, or for maxHold; 0: all may be sent. since is when that began
-	// last.
+	// Owned by the pump: no revision above hold is sent until the request is
+	// answered, or for maxHold; 0: no limit. since is the time when hold was
+	// set last.
 	hold  kv.Revision
 	since time.Time
 
@@ -29,18 +29,18 @@ type progress struct {
 	task pump.Task
 
 	mu      sync.Mutex
-	quiet   *time.Timer    // guarded by mu; the interval of notifications; nil while no watch wants them
-	age     *time.Timer    // guarded by mu; the next look at the data's age; nil: none
-	poll    *time.Timer    // guarded by mu; the next look while a request waits
+	quiet   *time.Timer    // guarded by mu; the interval of notifications; nil until a watch requests them
+	age     *time.Timer    // guarded by mu; the next check of the data's age; nil: no checks
+	poll    *time.Timer    // guarded by mu; the next check of a waiting request
 	stopped bool           // guarded by mu
-	due     bool           // guarded by mu; notifications are
-	aging   bool           // guarded by mu; a look at the age is due
+	due     bool           // guarded by mu; notifications are due
+	aging   bool           // guarded by mu; a check of the age is due
 	asking  bool           // guarded by mu; a request is being answered
-	again   bool           // guarded by mu; another came meanwhile
-	wanted  wantedRevision // guarded by mu; what the request waits for; the zero one: not known yet
+	again   bool           // guarded by mu; another request has arrived meanwhile
+	wanted  wantedRevision // guarded by mu; the revision that the request waits for; zero: not known yet
 }
 
-// wantedRevision is etcd's revision when progress was requested. The lineage is its own, or an older one.
+// wantedRevision is etcd's revision when progress was requested. lineage is the revision's, or an older one.
 type wantedRevision struct {
 	revision kv.Revision
 	lineage  uint64
@@ -49,8 +49,8 @@ type wantedRevision struct {
 const (
 	// pollProgress is the interval of checks of a request that waits for shards.
 	pollProgress = 10 * time.Millisecond
-	// maxHold bounds how long a stream's watches wait for the one that is
-	// furthest behind, so that a request can be answered.
+	// maxHold bounds the time for which a stream's watches wait for the watch
+	// that is furthest behind, so that a request can be answered.
 	maxHold = 100 * time.Millisecond
 	// lookAtAge is the interval at which the age of a stream's data is checked.
 	lookAtAge = 500 * time.Millisecond
@@ -79,20 +79,20 @@ func (p *progress) stop() {
 	}
 }
 
-// notify says that a watch wants notifications.
+// notify starts the notifications of the stream.
 func (p *progress) notify() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.quiet != nil || p.stopped {
 		return
 	}
-	// Spread, as etcd does: clients come in crowds.
+	// Add jitter, as etcd does, because many clients connect at once.
 	interval := p.s.of.cfg.ProgressNotifyInterval
 	interval += rand.N(interval/10 + 1)
 	p.quiet = time.AfterFunc(interval, func() { p.fire(&p.due, func() { p.quiet.Reset(interval) }) })
 }
 
-// fire sets what, which is guarded by mu, and has the pump look at it.
+// fire sets what, which is guarded by mu, and wakes the pump to handle it.
 func (p *progress) fire(what *bool, rearm func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,8 +104,8 @@ func (p *progress) fire(what *bool, rearm func()) {
 	p.task.Wake()
 }
 
-// request answers once everything up to etcd's present revision was sent, if
-// there is a watch.
+// request requests an answer once everything up to etcd's current revision is sent.
+// Without a watch there is no answer.
 func (p *progress) request() {
 	if p.s.count() == 0 {
 		return
@@ -130,7 +130,7 @@ func (p *progress) askLocked() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.wanted = (wantedRevision{revision: now, lineage: lineage}); err != nil {
-			p.answeredLocked() // as etcd: unknown, so no answer is sent
+			p.answeredLocked() // the revision is unknown: as at etcd, there is no answer
 			return
 		}
 		p.task.Wake()
@@ -144,7 +144,7 @@ func (p *progress) answeredLocked() {
 	}
 }
 
-// run is the stream's own turn: for the pump that is at it.
+// run checks the data's age, and sends the progress that is due. Called by the stream's pump.
 func (p *progress) run(*pump.Scratch) (again bool) {
 	p.mu.Lock()
 	due, aging, wanted := p.due, p.aging, p.wanted
@@ -167,9 +167,9 @@ func (p *progress) run(*pump.Scratch) (again bool) {
 	return false
 }
 
-// tell sends the due notifications: to watches that got no message
-// since the last one. No answer to a request may be below a notification: clientv3 resumes
-// after the last of the two.
+// tell sends the due notifications: to watches that have had no message since the last
+// notification. No answer to a request may be below a notification: clientv3 resumes
+// after the last one of the two.
 func (p *progress) tell(watches []*watch) {
 	for _, w := range watches {
 		if !w.notify || !w.joined() {
@@ -185,18 +185,18 @@ func (p *progress) tell(watches []*watch) {
 }
 
 // answer answers the request once all watches have reached its revision.
-// As at etcd, there is no answer while there is no watch, or one that begins in
-// the future. Nor does etcd answer while a watch catches up, but its watch has caught up
-// when the last event of that is sent. Ours looks for the window then, so the
-// request waits: a client that has read all events gets its answer from both.
+// As at etcd, there is no answer if there is no watch, or if a watch begins in
+// the future. etcd does not answer while a watch catches up either, but its watch has
+// caught up as soon as the last old event is sent. Ours must still open the window, so the
+// request waits: a client that has read all events gets an answer from both.
 //
-// The answer speaks for all watches, and clientv3 resumes each of them after it: it
-// must not be below a revision that was sent on any. So watches that are ahead wait
-// for those that lag. It follows the answers to all cancels, since a client
-// takes it to speak for each watch that it does not know to be cancelled.
+// The answer applies to all watches, and clientv3 resumes each of them after it: it
+// must not be below a revision that was sent to any of them. So watches that are ahead
+// wait for watches that lag. It follows the answers to all cancels, since a client
+// applies it to each watch whose cancel is not confirmed yet.
 //
-// It is of the newest lineage. It waits for watches of older ones to end, and etcd is asked again if
-// its revision may be of an older one: watches of the new one might never reach that.
+// It is of the newest lineage. It waits until the watches of older lineages have ended. If the requested
+// revision may be of an older lineage, etcd is asked again: watches of the new one may never reach it.
 func (p *progress) answer(watches []*watch, answered bool, wanted wantedRevision) {
 	never, catchingUp := len(watches) == 0, false
 	for _, w := range watches {
@@ -213,7 +213,7 @@ func (p *progress) answer(watches []*watch, answered bool, wanted wantedRevision
 	case never:
 		p.answered(watches)
 		return
-	case catchingUp: // it may take long: no watch is held, and caughtUp follows
+	case catchingUp: // this may take long, so no watch is held; caughtUp wakes the task later
 		p.release(watches)
 		return
 	}
@@ -254,11 +254,11 @@ func (p *progress) answered(watches []*watch) {
 	p.answeredLocked()
 }
 
-// caughtUp looks at the request again: a watch that was catching up does so no longer.
+// caughtUp makes the pump check the request again, after a watch has caught up or ended.
 func (p *progress) caughtUp() { p.task.Wake() }
 
-// wait looks again soon. Until then nothing above target is sent, but for a
-// while after that failed.
+// wait schedules the next check. Until then no revision above target is sent, except
+// for a while after a hold has timed out.
 func (p *progress) wait(watches []*watch, target kv.Revision) {
 	switch now := time.Now(); {
 	case p.hold > 0 && now.Sub(p.since) > maxHold:
@@ -273,7 +273,7 @@ func (p *progress) wait(watches []*watch, target kv.Revision) {
 	}
 }
 
-// release lets the watches continue.
+// release ends the hold, and wakes the watches.
 func (p *progress) release(watches []*watch) {
 	if p.hold == 0 {
 		return
@@ -290,8 +290,8 @@ func (p *progress) release(watches []*watch) {
 // holds reports whether a revision must not be sent yet.
 func (p *progress) holds(revision kv.Revision) bool { return p.hold > 0 && revision > p.hold }
 
-// stale reports whether the data of one of the watches is older than data may
-// be, or etcd has not told what one has missed for as long.
+// stale reports whether the data of any watch is older than MaxStaleness, or a
+// watch could not read its missed events from etcd for that time.
 func (p *progress) stale(watches []*watch) bool {
 	for _, w := range watches {
 		if !w.joined() {

@@ -13,13 +13,13 @@ import (
 )
 
 // reader reads the window for watches of a stream that are at the same revision of the
-// same range. An event is read, filtered and encoded once for all of them, and touches
-// only the ID of a watch: with many watches, waiting for memory is most of what a
-// delivery costs.
+// same range. An event is read, filtered and encoded once for all of them, and a delivery
+// accesses only the IDs of the watches: with many watches, memory access is most of the
+// cost of a delivery.
 //
-// Each watch that reaches the window has a reader of its own. When a reader has nothing
-// more to send, its watches join another reader of the same kind, if that is at the same
-// revision: both have sent everything up to it, and nothing after it.
+// Each watch that reaches the window has its own reader. Once a reader has sent everything,
+// its watches join another reader of the same kind that is at the same revision: both have
+// sent everything up to it, and nothing after it.
 type reader struct {
 	s     *stream
 	task  pump.Task
@@ -29,11 +29,11 @@ type reader struct {
 	readerKind
 	begun   bool
 	bare    kv.Revision         // events of this revision have no previous values
-	held    held                // taken from inner, and not to be sent yet
-	watches []*watch            // that are live
-	ids     []int64             // theirs
-	left    uint64              // of s.left, when watches were looked through last
-	sends   uint64              // how often events were sent
+	held    held                // read from inner, and not to be sent yet
+	watches []*watch            // all live
+	ids     []int64             // of watches
+	left    uint64              // s.left at the last check of watches; see leavers
+	sends   uint64              // number of times that events were sent
 	sent    watchstats.Messages // for operators
 }
 
@@ -46,21 +46,21 @@ type readerKind struct {
 	noDelete       bool
 }
 
-// held is a revision that must wait; see progress.hold. The zero held is none.
+// held is a revision that must wait; see progress.hold. The zero held is empty.
 type held struct {
 	revision kv.Revision
 	events   []*kv.Event
 }
 
-// newReader returns a reader for w. Open it before it is used.
+// newReader returns a reader for w. Open it before use.
 func newReader(w *watch) *reader {
 	r := &reader{s: w.s, readerKind: w.readerKind, bare: w.bare, watches: []*watch{w}, ids: []int64{w.id}}
 	r.task.Init(w.s.tasks, r.run)
 	return r
 }
 
-// open opens the window from a revision on, if its shards have homes by now or soon. It fails as
-// router.Watch does.
+// open opens the window from a revision on. It waits up to homeLook for shards without a source, and
+// fails as router.Watch does.
 func (r *reader) open(from kv.Revision) (err error) {
 	r.inner, err = r.s.of.cfg.Router.Watch(r.s.ctx, router.WatchRequest{
 		Range: r.rng, From: from, Lineage: r.lineage, Until: time.Now().Add(homeLook),
@@ -80,7 +80,7 @@ func (r *reader) begin() {
 	}
 }
 
-// close gives up the window.
+// close releases the window.
 func (r *reader) close() {
 	r.inner.Close()
 	if r.s.readers[r.readerKind] == r {
@@ -95,7 +95,7 @@ func (r *reader) giveUp() {
 	r.watches, r.ids = nil, nil
 }
 
-// remove takes a watch off the list. The last one closes the reader.
+// remove removes a watch. The reader closes with its last watch.
 func (r *reader) remove(w *watch) {
 	last := len(r.watches) - 1
 	if i := w.place; i <= last && r.watches[i] == w {
@@ -110,7 +110,7 @@ func (r *reader) remove(w *watch) {
 	}
 }
 
-// leavers takes the watches off the list that are ending or cancelled.
+// leavers removes the watches that are ending or cancelled.
 func (r *reader) leavers() {
 	at := r.s.left.Load()
 	if r.left == at {
@@ -124,8 +124,8 @@ func (r *reader) leavers() {
 	}
 }
 
-// join moves the reader's watches to the other reader of their kind, if both are at the same
-// revision. Otherwise this reader becomes the other one: of two readers, the second one to
+// join merges the reader into the offered reader of its kind, if both are at the same
+// revision. Otherwise this reader is offered in its place: of two readers, the second one to
 // reach a revision finds the first. Watches that request fragments do not join: the fragments of
 // a response must be consecutive on the stream (clientv3/watch.go joins consecutive ones).
 func (r *reader) join() {
@@ -150,7 +150,7 @@ func (r *reader) join() {
 	r.inner.Close()
 }
 
-// offer lets other watches join a reader. The only watch of a stream costs no map: its reader is
+// offer lets other readers merge into r. A stream with a single watch needs no map: the reader is
 // offered when it is next idle after another watch was created.
 func (s *stream) offer(r *reader) {
 	if s.readers == nil {
@@ -162,7 +162,7 @@ func (s *stream) offer(r *reader) {
 	s.readers[r.readerKind] = r
 }
 
-// run is the reader's turn.
+// run runs one turn of the reader.
 func (r *reader) run(own *pump.Scratch) (again bool) {
 	r.leavers()
 	if len(r.watches) == 0 || r.s.failed {
@@ -178,11 +178,10 @@ func (r *reader) run(own *pump.Scratch) (again bool) {
 	return r.events(own)
 }
 
-// events sends pending revisions, up to the size of a pass. Small revisions share a message, as
-// etcd sends the events of a watch that catches up (mvcc/watchable_store.go, syncWatchers). No
-// revision is split.
+// events sends pending revisions, within the bounds of a pass. Small revisions share a message, as
+// in etcd when a watch catches up (mvcc/watchable_store.go, syncWatchers). No revision is split.
 func (r *reader) events(own *pump.Scratch) (again bool) {
-	ready, last, size := own.Events[:0], kv.Revision(0), 0 // taken, and not sent yet
+	ready, last, size := own.Events[:0], kv.Revision(0), 0 // read, and not sent yet
 	sent := 0
 	send := func() {
 		if last > 0 {
@@ -208,7 +207,7 @@ func (r *reader) events(own *pump.Scratch) (again bool) {
 			r.held = held{revision: revision, events: slices.Clone(kept)}
 			clear(kept)
 			send()
-			return false // woken when it may go
+			return false // woken when it may be sent
 		}
 		more := 0
 		for _, e := range kept {
@@ -217,17 +216,17 @@ func (r *reader) events(own *pump.Scratch) (again bool) {
 		if size+more > messageBytes {
 			send()
 		}
-		ready = append(ready, kept...) // where they are, unless send has made room
+		ready = append(ready, kept...) // in place, unless send has emptied ready
 		if last, size = revision, size+more; revision == r.bare {
-			send() // without previous values
+			send() // alone, because it has no previous values
 		}
 	}
 	send()
 	return !r.s.failed
 }
 
-// idle ends a turn without pending events, or after the error of the window. It reports whether
-// there is more to do at once.
+// idle ends a turn without pending events, or after an error of the window. It reports whether
+// to run again at once.
 func (r *reader) idle(err error) (again bool) {
 	switch {
 	case r.s.failed:
@@ -239,7 +238,7 @@ func (r *reader) idle(err error) (again bool) {
 	return false
 }
 
-// reached returns the revision up to which everything was sent.
+// reached returns the revision up to which everything is sent.
 func (r *reader) reached() kv.Revision {
 	if r.held.revision > 0 {
 		return r.held.revision - 1
@@ -248,7 +247,7 @@ func (r *reader) reached() kv.Revision {
 	return at
 }
 
-// filter returns the events that the clients want, in the same slice.
+// filter returns the events that pass the filters, in the same slice.
 func (k *readerKind) filter(events []*kv.Event) []*kv.Event {
 	if !k.noPut && !k.noDelete {
 		return events
@@ -258,7 +257,7 @@ func (k *readerKind) filter(events []*kv.Event) []*kv.Event {
 	})
 }
 
-// send sends events, whose last revision is given, to all watches, and returns their size.
+// send sends events up to revision to all watches, and returns their size.
 // etcd splits its messages only for clients that request it (v3rpc/watch.go).
 func (r *reader) send(own *pump.Scratch, revision kv.Revision, events []*kv.Event) (size int) {
 	r.sends++
@@ -269,9 +268,9 @@ func (r *reader) send(own *pump.Scratch, revision kv.Revision, events []*kv.Even
 	})
 }
 
-// leave releases the window, for the reason err. Watches below the window get the missed events from
-// etcd's log. If the lineage has ended, its watches end as compacted. Watches of keys that the cluster no longer
-// serves end alone. Otherwise the stream ends, and the client resumes on another node.
+// leave handles the error err of the window. Watches below the window get the missed events from
+// etcd's log. If the lineage has ended, its watches end as compacted. If the cluster no longer serves the
+// keys, only these watches end. Otherwise the stream ends, and the client resumes on another node.
 func (r *reader) leave(err error) {
 	at := r.reached()
 	var compacted *kv.CompactedError

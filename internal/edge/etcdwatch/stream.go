@@ -22,7 +22,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// invalidID is the watch ID of answers that are about no watch
+// invalidID is the watch ID of answers that do not refer to one watch
 // (clientv3.InvalidWatchID).
 const invalidID = -1
 
@@ -32,20 +32,20 @@ const (
 	reasonDuplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
 )
 
-// maxReplies bounds the answers to a client's requests that wait to be sent:
-// with more, its requests are no longer read.
+// maxReplies bounds the pending answers to a client's requests. At the bound,
+// no more requests are read.
 const maxReplies = 1024
 
-// replyBytes is the approximate size of an answer that waits to be sent. The first
-// freeReplies of a stream are part of the stream's own size.
+// replyBytes is the approximate size of a pending answer. The first freeReplies
+// answers of a stream are part of the stream's own size.
 const (
 	replyBytes  = 512
 	freeReplies = 16
 )
 
-// stream is one client's Watch stream. Its requests are handled in order, and
-// answered in that order: a watch that needs time to open holds back the
-// answers after it, not the work.
+// stream is one client's Watch stream. Its requests are handled and answered in
+// order: a watch that needs time to open delays the answers after it, but not
+// their work.
 type stream struct {
 	of       *Streams
 	tasks    *pump.Stream
@@ -53,48 +53,48 @@ type stream struct {
 	cancel   context.CancelFunc // of ctx
 
 	// The fields that each delivery reads are adjacent.
-	failed bool        // owned by the pump that is at it: sending does not work
+	failed bool        // owned by the pump; a send has failed
 	sent   kv.Revision // owned by the pump: the highest revision of events and notifications sent, of lineage
-	// lineage is the newest one that events, notifications or answers to requests for progress were
-	// of, owned by the pump.
+	// lineage is the newest lineage of sent events, notifications and answers to requests for
+	// progress, owned by the pump.
 	lineage uint64
-	// readers has the reader of each kind that others join, owned by the pump; nil while the
-	// stream has had one watch at most.
+	// readers has the offered reader of each kind, owned by the pump; nil until the stream has
+	// several watches.
 	readers map[readerKind]*reader
-	several atomic.Bool   // it has had more than one watch at a time; set under mu
-	left    atomic.Uint64 // number of watches that were asked to end
+	several atomic.Bool   // the stream has had several watches at a time; set under mu
+	left    atomic.Uint64 // number of ends and cancels of watches
 
 	progress progress
-	from     net.Addr        // where the client is
+	from     net.Addr        // the client's address
 	caller   *authz.Caller   // by the policy
-	holder   budget.Client   // of the memory that the stream makes the node hold
+	holder   budget.Client   // the client whose budget the stream uses
 	ctx      context.Context //nolint:containedctx // the stream's life is the context's
-	leader   bool            // the client wants an error when there is no leader
+	leader   bool            // the client requires a leader
 	answers  pump.Task
-	slots    chan struct{}  // a place for each answer that waits
-	working  sync.WaitGroup // goroutines that wait for etcd and others; see spawn
+	slots    chan struct{}  // a slot for each pending answer
+	working  sync.WaitGroup // goroutines that wait for etcd or other nodes; see spawn
 	nextID   int64          // owned by Handle
 
 	mu      sync.Mutex
-	watches map[int64]*watch // guarded by mu; those that the client may cancel
+	watches map[int64]*watch // guarded by mu; the client may cancel them
 	replies []*reply         // guarded by mu
-	cancels int              // guarded by mu; replies to cancels among them
+	cancels int              // guarded by mu; number of replies to cancels
 
-	reserved int64         // guarded by mu; answers whose bytes are of the budget
-	closing  bool          // guarded by mu; no goroutine starts any more
+	reserved int64         // guarded by mu; answers whose bytes are reserved in the budget
+	closing  bool          // guarded by mu; no goroutine may start
 	gone     chan struct{} // closed after the last use of the stream
 }
 
 // reply is an answer to a request.
 type reply struct {
 	m     *etcdserverpb.WatchResponse
-	ready bool // guarded by stream.mu; m is there
-	// created and gone are the watch that begins with the answer, or has ended
-	// with it.
+	ready bool // guarded by stream.mu; m is set
+	// created is the watch that begins with the answer, gone the watch that the
+	// answer ends.
 	created, gone *watch
 }
 
-// watchService is etcd's Watch service.
+// watchService implements etcd's Watch service.
 type watchService struct {
 	etcdserverpb.UnimplementedWatchServer
 	of    *Streams
@@ -142,8 +142,8 @@ func (s *stream) End(reason error) error {
 	return reason
 }
 
-// spawn runs f beside the stream, which waits for it when it closes. It reports
-// whether it does: a stream that is closing runs nothing more.
+// spawn runs f in a goroutine that the stream waits for when it closes. It reports
+// false if the stream is closing: then f does not run.
 func (s *stream) spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,10 +154,10 @@ func (s *stream) spawn(f func()) bool {
 	return true
 }
 
-// fail ends the stream. The first reason stays.
+// fail ends the stream. The first reason wins.
 func (s *stream) fail(err error) { s.requests.Stop(err) }
 
-// Handle implements receive.Handler: it carries out a request of the client.
+// Handle implements receive.Handler: it executes a request of the client.
 func (s *stream) Handle(m *etcdserverpb.WatchRequest) error {
 	switch r := m.GetRequestUnion().(type) {
 	case *etcdserverpb.WatchRequest_CreateRequest:
@@ -172,11 +172,11 @@ func (s *stream) Handle(m *etcdserverpb.WatchRequest) error {
 	case *etcdserverpb.WatchRequest_ProgressRequest:
 		s.progress.request()
 	}
-	return nil // etcd ignores requests that it does not know
+	return nil // as etcd does with unknown requests
 }
 
-// slot takes a place for an answer, and its bytes. It waits for the client to read;
-// false when the stream ends.
+// slot takes a slot for an answer, and its bytes. It waits until the client reads
+// earlier answers; false: the stream ends.
 func (s *stream) slot() bool {
 	select {
 	case s.slots <- struct{}{}:
@@ -207,7 +207,7 @@ func (s *stream) slot() bool {
 	return true
 }
 
-// gaveUp ends the wait for an answer's bytes.
+// gaveUp cancels the wait for an answer's bytes.
 func (s *stream) gaveUp(wait *budget.Waiter) bool {
 	if !wait.Cancel() {
 		s.of.cfg.Budget.Give(s.holder, budget.Replies, replyBytes)
@@ -215,14 +215,14 @@ func (s *stream) gaveUp(wait *budget.Waiter) bool {
 	return false
 }
 
-// create starts a watch, or says why not: as etcd does, on the stream.
+// create starts a watch, or refuses it with a response on the stream, as etcd does.
 func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 	rng, empty, err := watchedRange(r)
 	if err != nil {
 		s.refuse(err.Error())
 		return
 	}
-	// etcd's API has no word for "too fast": the stream waits.
+	// etcd's API has no error for an exceeded rate: the stream waits.
 	if err := s.caller.WaitCreate(s.ctx); err != nil {
 		s.give()
 		return
@@ -257,10 +257,10 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 		s.refuse(refused)
 		return
 	}
-	w.recheck() // the right may have gone before the watch was on the list
-	// When a node dies, its clients come all at once. etcd's API has no word for
-	// "later", so the stream waits in line for one place at a time. The requests that it
-	// does not read stay with its client.
+	w.recheck() // the right may be lost since Permit, before s.watches had the watch
+	// When a node dies, all its clients connect to others at once. etcd's API has no
+	// retry delay, so the stream queues for one watch at a time. Its unread requests
+	// stay at the client.
 	let := make(chan struct{})
 	w.openInTurn(&opening{answer: answer, until: time.Now().Add(s.of.cfg.HomeTimeout)}, func() { close(let) })
 	select {
@@ -270,8 +270,8 @@ func (s *stream) create(r *etcdserverpb.WatchCreateRequest) {
 	}
 }
 
-// watchedRange returns the range of a request, or why etcd refuses the request. empty:
-// the range holds no key.
+// watchedRange returns the range of a request, or etcd's reason to refuse the request.
+// empty: the range contains no key.
 func watchedRange(r *etcdserverpb.WatchCreateRequest) (rng kv.Range, empty bool, err error) {
 	key, end := r.GetKey(), r.GetRangeEnd()
 	if len(key) == 0 {
@@ -284,11 +284,11 @@ func watchedRange(r *etcdserverpb.WatchCreateRequest) (rng kv.Range, empty bool,
 		return rng, false, err //nolint:wrapcheck // it is the client's answer
 	}
 	rng, err = kv.RangeFromEtcd(key, end)
-	return rng, err != nil, nil // a range that RangeFromEtcd refuses holds no key
+	return rng, err != nil, nil // a range that RangeFromEtcd refuses contains no key
 }
 
-// enter puts a watch on the list by the ID that the client chose, 0: the server does, and
-// returns its answer, or why the watch is refused.
+// enter registers a watch under the client's ID, or under a new ID if that is 0. It
+// returns the answer to fill in, or the reason why the watch is refused.
 func (s *stream) enter(w *watch, id int64) (answer *reply, refused string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -313,7 +313,7 @@ func (s *stream) enter(w *watch, id int64) (answer *reply, refused string) {
 	return answer, ""
 }
 
-// refuse answers that a watch is not created.
+// refuse answers that a watch is not created. The caller has a slot.
 func (s *stream) refuse(reason string) {
 	m := &etcdserverpb.WatchResponse{
 		Header: s.of.view.Header(s.of.view.Newest()), WatchId: invalidID, Created: true, Canceled: true, CancelReason: reason,
@@ -325,13 +325,13 @@ func (s *stream) refuse(reason string) {
 }
 
 // cancelWatch ends a watch at the client's request. As at etcd, the answer needs
-// only this node. It is queued in the moment in which the watch leaves the
-// list: see progress.answer.
+// only this node. It is queued in the same critical section that removes the watch:
+// see progress.answer.
 func (s *stream) cancelWatch(id int64) {
 	m := &etcdserverpb.WatchResponse{Header: s.of.view.Header(s.of.view.Newest()), WatchId: id, Canceled: true}
 	s.mu.Lock()
 	w := s.watches[id]
-	if w == nil { // it has already ended
+	if w == nil { // the watch has already ended
 		s.mu.Unlock()
 		s.give()
 		return
@@ -346,7 +346,7 @@ func (s *stream) cancelWatch(id int64) {
 	s.answers.Wake()
 }
 
-// ready says that m answers r.
+// ready sets m as the answer r.
 func (s *stream) ready(r *reply, m *etcdserverpb.WatchResponse) {
 	s.mu.Lock()
 	r.m, r.ready = m, true
@@ -354,7 +354,7 @@ func (s *stream) ready(r *reply, m *etcdserverpb.WatchResponse) {
 	s.answers.Wake()
 }
 
-// give gives a place back.
+// give releases a slot.
 func (s *stream) give() {
 	<-s.slots
 	s.mu.Lock()
@@ -365,7 +365,7 @@ func (s *stream) give() {
 	}
 }
 
-// answer sends the answers that are ready: for the pump that is at the stream.
+// answer sends the answers that are ready. Called by the stream's pump.
 func (s *stream) answer(*pump.Scratch) (again bool) {
 	for {
 		s.mu.Lock()
@@ -382,7 +382,7 @@ func (s *stream) answer(*pump.Scratch) (again bool) {
 		s.mu.Unlock()
 		s.give()
 		if r.gone != nil {
-			r.gone.release() // nothing follows its answer
+			r.gone.release() // before its answer, after which nothing may follow
 		}
 		if !s.send(r.m) {
 			return false
@@ -394,29 +394,29 @@ func (s *stream) answer(*pump.Scratch) (again bool) {
 	}
 }
 
-// send sends a message. For the pump that is at the stream. It reports whether
-// the stream works.
+// send sends a message. It reports whether the stream still works. Called by the
+// stream's pump.
 func (s *stream) send(m any) bool {
 	return !s.failed && s.check(s.tasks.Send(m))
 }
 
-// noteSent notes that a revision of a lineage is sent, as that of events or of a notification.
+// noteSent records the revision of sent events or of a notification, and its lineage.
 func (s *stream) noteSent(lineage uint64, revision kv.Revision) {
 	if s.turnTo(lineage); lineage == s.lineage {
 		s.sent = max(s.sent, revision)
 	}
 }
 
-// turnTo forgets what was sent, if the lineage is a newer one: its revisions may be lower.
+// turnTo switches to a newer lineage, and resets sent: the revisions of the new lineage may be lower.
 func (s *stream) turnTo(lineage uint64) {
 	if lineage > s.lineage {
 		s.lineage, s.sent = lineage, 0
 	}
 }
 
-// check reports whether the stream works, after something was sent.
+// check records the result of a send, and reports whether the stream still works.
 func (s *stream) check(err error) bool {
-	s.failed = err != nil // the handler learns it from Recv
+	s.failed = err != nil // the handler gets the error from Recv
 	return !s.failed
 }
 
@@ -426,8 +426,8 @@ func (s *stream) lookup(id int64) *watch {
 	return s.watches[id]
 }
 
-// drop takes a watch off the list; false when it is no longer there, because
-// the client has cancelled it.
+// drop removes a watch; false if it is already removed, because the client has
+// cancelled it.
 func (s *stream) drop(w *watch) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -445,8 +445,8 @@ func (s *stream) list() []*watch {
 	return watches
 }
 
-// state returns the stream's watches, and whether all cancels are answered: no
-// client takes any other watch to be open then.
+// state returns the stream's watches, and whether all cancels are answered: then
+// these are exactly the watches that the client regards as open.
 func (s *stream) state() (watches []*watch, answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -457,8 +457,8 @@ func (s *stream) state() (watches []*watch, answered bool) {
 	return watches, s.cancels == 0
 }
 
-// close ends all watches and waits until no pump is at the stream: the gRPC
-// handler must not return before.
+// close ends all watches and waits until no pump serves the stream: the gRPC
+// handler must not return earlier.
 func (s *stream) close() {
 	defer close(s.gone)
 	s.mu.Lock()
@@ -478,7 +478,7 @@ func (s *stream) close() {
 	clear(s.watches)
 	s.of.cfg.Budget.Give(s.holder, budget.Replies, s.reserved*replyBytes)
 	s.reserved = 0
-	for _, r := range s.replies { // cancelled, and not yet reported
+	for _, r := range s.replies { // release the watches whose cancel is not answered yet
 		if r.gone != nil {
 			r.gone.release()
 		}

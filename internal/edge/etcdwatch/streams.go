@@ -39,13 +39,13 @@ type Config struct {
 	Log    Log
 	Guard  etcdview.EtcdAuth // nil: no authentication
 	Access *authz.Authorizer // nil: everything is allowed
-	// OpenQueue lets in the watches that are being opened.
+	// OpenQueue limits the watches that are being opened at a time.
 	OpenQueue *fair.Gate
-	// Budget bounds the memory that clients can make the node hold; nil: there is no bound.
+	// Budget bounds the memory that the node uses for clients; nil: no bound.
 	Budget *budget.Budget
 	Logger *slog.Logger
 
-	// For the rest see etcdapi.Config.
+	// The remaining fields are documented in etcdapi.Config.
 	MaxWatchesPerStream    int
 	MaxMessageBytes        int
 	ProgressNotifyInterval time.Duration
@@ -76,17 +76,17 @@ func (x *Streams) Service(pumps *pump.Pumps) etcdserverpb.WatchServer {
 	return &watchService{of: x, pumps: pumps}
 }
 
-// Bounds of the watches of a node that are being opened with the help of etcd or other
-// nodes, and that wait for that.
+// Bounds of the watches of a node that are being opened with etcd or other nodes, and of
+// the watches that wait to be opened.
 const (
 	maxOpens        = 1000
 	MaxOpensWaiting = 100_000
 )
 
-// NewOpenQueue returns the gate for the watches of a node, of both APIs.
+// NewOpenQueue returns the gate that both APIs of a node share to open watches.
 func NewOpenQueue() *fair.Gate { return fair.NewGate(maxOpens, MaxOpensWaiting) }
 
-// enter counts a stream in; false when the node drains.
+// enter registers a stream; false if the node drains.
 func (x *Streams) enter(s *stream) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -113,7 +113,7 @@ func (x *Streams) list() []*stream {
 	return out
 }
 
-// Watches returns the number of watches that are open.
+// Watches returns the number of open watches.
 func (x *Streams) Watches() int {
 	n := 0
 	for _, s := range x.list() {
@@ -137,7 +137,7 @@ func (x *Streams) Drain() {
 	x.draining = true
 }
 
-// Farewells returns the watch streams that are open.
+// Farewells returns the open watch streams. Ending one makes its client resume on another node.
 func (x *Streams) Farewells() []farewell.Farewell {
 	var out []farewell.Farewell
 	for _, s := range x.list() {
@@ -147,7 +147,7 @@ func (x *Streams) Farewells() []farewell.Farewell {
 }
 
 // Run ends the watches of users that lose the right to read their range,
-// until ctx ends. (etcd itself asks once, when a watch is created.)
+// until ctx ends. (etcd checks the right only when a watch is created.)
 func (x *Streams) Run(ctx context.Context) error {
 	defer x.past.run(ctx)
 	for {
@@ -168,14 +168,14 @@ func (x *Streams) Run(ctx context.Context) error {
 	}
 }
 
-// recheck ends the watches whose callers may not read their ranges any more.
+// recheck ends the watches whose callers have lost the right to read their ranges.
 func (s *stream) recheck() {
 	for _, w := range s.list() {
 		w.recheck()
 	}
 }
 
-// recheck ends the watch if its caller may not read its range any more.
+// recheck ends the watch if its caller has lost the right to read its range.
 func (w *watch) recheck() {
 	x := w.s.of
 	var err error

@@ -17,11 +17,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Bounds of one pass of the pump for one watch before the
-// connection's others have their turn: about so many bytes, and not more
-// revisions than are remembered in their encoded form until the others send
-// them, too. Revisions that are ready together share a message up to
-// messageBytes: the limit of a frame, and of a remembered encoding.
+// Bounds of one pass of the pump for one watch, before the other watches of the
+// connection run: about passBytes, and at most passRevisions, so that the other
+// watches can reuse the cached encodings. Revisions that are ready together share a
+// message of up to messageBytes: the limit of a frame, and of a cached encoding.
 const (
 	passBytes     = 256 << 10
 	passRevisions = 32
@@ -30,56 +29,55 @@ const (
 
 // Bounds of waiting for a watch's start.
 const (
-	// verifyTimeout bounds the question whether etcd still has the start
-	// revision. Without an answer, what we have counts.
+	// verifyTimeout bounds the check whether etcd still has the start
+	// revision. Without an answer, the node's own data counts.
 	verifyTimeout = time.Second
-	// homeTimeout bounds the search for a home after a watch has caught up with the log,
-	// homeLook one attempt of it, and homeRetry is the pause before the next
-	// attempt.
+	// homeTimeout bounds the search for a shard's source after a watch has read the log
+	// to the window, homeLook bounds one attempt, and homeRetry is the pause before the
+	// next attempt.
 	homeTimeout = 5 * time.Second
 	homeLook    = 250 * time.Millisecond
 	homeRetry   = 100 * time.Millisecond
 )
 
-// watch is one watch of a stream. It is opened by a goroutine of its own, then
-// belongs to the pump that is at the stream.
+// watch is one watch of a stream. A separate goroutine opens it, then the stream's
+// pump owns it.
 type watch struct {
 	task      pump.Task
 	s         *stream
-	reader    *reader                                    // see next
+	reader    *reader                                    // nil: the watch reads the log; see next
 	ending    atomic.Pointer[etcdserverpb.WatchResponse] // the response with which the watch must end
 	id        int64
 	cancelled atomic.Bool // by the client: nothing more is sent
 
 	// Owned by the pump.
 	live     bool // created was sent, and the watch has not ended
-	fetching bool // rejoin is on its way
+	fetching bool // rejoin is running
 	quiet    bool // only the reader has sent events since the last progress notification was due
-	// sends is how often the reader had sent events when the last notification was due, or when
-	// the watch has come to it.
+	// sends is reader.sends when the last notification was due, or when the watch joined the
+	// reader.
 	sends uint64
-	place int // in the reader's list
+	place int // index in reader.watches
 
 	notify bool
-	// readerKind must equal that of the reader. The lineage is the one that the watch
-	// began in, and ends with: set before the start is looked for, because revisions say
-	// nothing in another one.
+	// readerKind must equal the reader's. The watch begins in lineage and ends with it. It is
+	// set before the start revision is determined, because revisions have no meaning in
+	// another lineage.
 	readerKind
 	bare kv.Revision // events of this revision have no previous values
 
 	fetched atomic.Pointer[fetched] // see catchUp
-	rides   *part                   // guarded by past.mu: the part of the log that it waits for
-	away    time.Time               // guarded by past.mu: since when each read of the log has found etcd away; zero: the last one did not
+	rides   *part                   // guarded by past.mu; the part of the log that the watch waits for
+	away    time.Time               // guarded by past.mu; the first of consecutive reads that failed without etcd; zero: none
 	stats   watchstats.Watch        // for operators
 
 	caller string
-	start  kv.Revision // as asked for; 0: now
+	start  kv.Revision // as requested; 0: now
 	over   atomic.Bool // released
 
-	// Set before the answer is ready, then owned by the pump. Everything below
-	// next was sent, except events of the window: the reader knows these. Without
-	// a reader, events before the window, which begins at before or later, come
-	// from etcd's log.
+	// Set before the answer is ready, then owned by the pump. Without a reader,
+	// everything below next is sent, and the events below before come from etcd's log:
+	// the window begins at before or later. With a reader, the reader has the position.
 	next, before kv.Revision
 }
 
@@ -103,16 +101,16 @@ func newWatch(s *stream, r *etcdserverpb.WatchCreateRequest, rng kv.Range, calle
 // opening is a watch that is being opened.
 type opening struct {
 	answer *reply
-	until  time.Time // a home is looked for till then
-	// from and now are the first revision to send and etcd's present one, once found
-	// is set.
+	until  time.Time // the end of the search for the shards' sources
+	// from is the first revision to send, now is etcd's current revision; both are valid
+	// once found is set.
 	from, now kv.Revision
 	found     bool
 }
 
-// openInTurn opens the watch beside its stream, now or in the turn of its client,
-// and again until its keys have a home: a watch that waits for one holds no place at the
-// gate. let is called once it has had its turn, or its stream is closing.
+// openInTurn opens the watch in a goroutine, now or in the turn of its client, and
+// retries while a shard has no source: between attempts the watch holds no slot of the
+// gate. let is called at the first turn, even if the stream is closing.
 func (w *watch) openInTurn(o *opening, let func()) {
 	gate := w.s.of.cfg.OpenQueue
 	again, ok := gate.Enter(w.s.holder.Name, func() bool {
@@ -126,14 +124,14 @@ func (w *watch) openInTurn(o *opening, let func()) {
 			}
 		})
 	})
-	if !ok { // etcd's API has no retry delay: the stream waits
+	if !ok { // the queue is full, and etcd's API has no retry delay: the stream waits
 		time.AfterFunc(again, func() { w.openInTurn(o, let) })
 	}
 }
 
-// open finds the watch's start, and answers the request. Events that the window has
-// evicted are read from etcd's log once the watch has been announced. It
-// reports whether it is done: a shard that is just being loaded or moved has no home.
+// open determines the watch's start, and answers the request. Events that the window has
+// evicted are read from etcd's log after the answer. It reports whether it is done: a
+// shard that is just being loaded or moved may have no source yet.
 func (w *watch) open(o *opening) (opened bool) {
 	s := w.s
 	answer := o.answer
@@ -182,9 +180,9 @@ func (w *watch) open(o *opening) (opened bool) {
 	return true
 }
 
-// from returns the first revision to send, and etcd's present one for the
-// header. It fails with a *kv.CompactedError when etcd has compacted the
-// first; its Floor is etcd's compact revision then.
+// from returns the first revision to send, and etcd's current revision for the
+// header. It fails with a *kv.CompactedError if etcd has compacted the first
+// revision; Floor is then etcd's compact revision.
 func (w *watch) from() (from, now kv.Revision, err error) {
 	view := w.s.of.view
 	if w.start == 0 {
@@ -192,7 +190,7 @@ func (w *watch) from() (from, now kv.Revision, err error) {
 			if w.s.leader {
 				return 0, 0, etcdview.ErrNoLeader
 			}
-			// As at a member that has lost its leader: after its newest event.
+			// Start after the newest event, as an etcd member without a leader does.
 			if now = view.Newest(); now == 0 {
 				return 0, 0, err
 			}
@@ -201,8 +199,8 @@ func (w *watch) from() (from, now kv.Revision, err error) {
 	}
 	ctx, cancel := context.WithTimeout(w.s.ctx, verifyTimeout)
 	defer cancel()
-	// The revision before: where that is gone, a watch from the first is fine,
-	// but etcd has no previous values for it.
+	// Check the revision before: if only that is compacted, the watch can start,
+	// but etcd has no previous values for its first revision.
 	now, err = view.CheckRevision(ctx, w.start-1)
 	var compacted *kv.CompactedError
 	var future *kv.FutureError
@@ -225,7 +223,7 @@ func (w *watch) from() (from, now kv.Revision, err error) {
 	return w.start, now, nil
 }
 
-// lookForHome opens the watch's reader, if its shards have homes by now or soon.
+// lookForHome opens the watch's reader. It waits up to homeLook for shards without a source.
 func (w *watch) lookForHome(from kv.Revision) (*reader, error) {
 	r := newReader(w)
 	if err := r.open(from); err != nil {
@@ -234,20 +232,20 @@ func (w *watch) lookForHome(from kv.Revision) (*reader, error) {
 	return r, nil
 }
 
-// follow has the watch be served by its new reader.
+// follow makes the watch use its new reader.
 func (w *watch) follow() {
 	w.place, w.sends = 0, 0
 	w.stats.Share(&w.reader.sent, wire.RecipientSize(w.id))
 	w.stats.Follow(w.reader.inner)
 }
 
-// homeless reports whether err says that a shard has no home for now.
+// homeless reports whether err means that a shard has no source at the moment.
 func (w *watch) homeless(err error) bool {
 	return errors.As(err, new(*kv.UnavailableError)) && (!overtaken(err) || w.start == 0)
 }
 
-// home opens the watch's reader. It waits for a shard that is just being
-// loaded or moved.
+// home opens the watch's reader. It waits up to homeTimeout for a shard that is
+// just being loaded or moved.
 func (w *watch) home(from kv.Revision) (*reader, error) {
 	ctx, cancel := context.WithTimeout(w.s.ctx, homeTimeout)
 	defer cancel()
@@ -262,8 +260,8 @@ func (w *watch) home(from kv.Revision) (*reader, error) {
 	}
 }
 
-// release gives back the watch's resources. The task must be closed, or be the
-// caller, or another one of the stream.
+// release releases the watch's resources. The task must be closed, or the caller
+// must be a task of the stream.
 func (w *watch) release() {
 	w.over.Store(true)
 	w.forget()
@@ -276,15 +274,15 @@ func (w *watch) release() {
 	w.live = false
 }
 
-// end has the pump end the watch with a last message. The first one stays.
+// end makes the pump end the watch with a last message. The first message wins.
 func (w *watch) end(m *etcdserverpb.WatchResponse) {
 	w.ending.CompareAndSwap(nil, m)
 	w.s.left.Add(1)
 	w.task.Wake()
 }
 
-// run is the watch's turn: it ends the watch, or sends the events that the window has
-// evicted. The rest is its reader's.
+// run runs one turn of the watch: it ends the watch, or sends the events that the window has
+// evicted. The reader sends all other events.
 func (w *watch) run(own *pump.Scratch) (again bool) {
 	switch ending := w.ending.Load(); {
 	case !w.live || w.s.failed || w.cancelled.Load():
@@ -302,14 +300,14 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 	return again
 }
 
-// joined reports whether the watch is sent the window's events.
+// joined reports whether the watch reads the window.
 func (w *watch) joined() bool { return w.live && w.reader != nil }
 
-// outlived reports whether the watch, which ends soon, is of an older lineage than the one given.
+// outlived reports whether the watch is of a lineage older than the given one, and so ends soon.
 func (w *watch) outlived(lineage uint64) bool { return w.live && w.lineage < lineage }
 
-// finish ends the watch with a last message, unless the client has cancelled it
-// and waits for the answer to that.
+// finish ends the watch with a last message. After a cancel by the client, the answer
+// to the cancel is the last message instead.
 func (w *watch) finish(m *etcdserverpb.WatchResponse) {
 	w.release()
 	if w.s.drop(w) {
@@ -317,8 +315,8 @@ func (w *watch) finish(m *etcdserverpb.WatchResponse) {
 	}
 }
 
-// events sends events of one revision or several, of which the last is given, and returns
-// their size. send gets each message.
+// events sends the events of one or more revisions, of which revision is the last, and
+// returns their size. It calls send for each message.
 func (s *stream) events(own *pump.Scratch, revision kv.Revision, kind *readerKind, withPrev bool, events []*kv.Event, send func(*wire.Shared) error) (size int) {
 	h, prev := s.of.view.WireHeader(revision), kind.prev && withPrev
 	one := func(run []*kv.Event, more bool) error {
@@ -339,23 +337,23 @@ func (s *stream) events(own *pump.Scratch, revision kv.Revision, kind *readerKin
 	return size
 }
 
-// overtaken reports whether err says that the lineage of a watch has ended, or
-// that its history has: then it ends as compacted, regardless of its state.
+// overtaken reports whether err means that the lineage or the history of a watch has
+// ended. The watch then ends as compacted, regardless of its state.
 func overtaken(err error) bool {
 	return errors.As(err, new(*kv.LineageError)) || errors.Is(err, kv.ErrOtherHistory)
 }
 
-// compacted is the last response of a watch whose next revision is gone. As at etcd,
-// the header has no revision, and there is no reason.
+// compacted returns the last response of a watch whose next revision is compacted. As
+// at etcd, the header has no revision, and there is no reason.
 func (w *watch) compacted(floor kv.Revision) *etcdserverpb.WatchResponse {
 	return &etcdserverpb.WatchResponse{
 		Header: w.s.of.view.Header(0), WatchId: w.id, Canceled: true, CompactRevision: int64(max(floor, 1)),
 	}
 }
 
-// unserved is the last response of a watch whose keys are no longer among the served
-// ones. etcd itself would serve them, but the stream ends here: the
-// reason says so, and there is no revision to list at.
+// unserved returns the last response of a watch whose keys the cluster no longer serves.
+// etcd itself would serve them, so the watch ends with a reason, and without a
+// revision to list at.
 func (w *watch) unserved(err error) *etcdserverpb.WatchResponse {
 	return &etcdserverpb.WatchResponse{Header: w.s.of.view.Header(0), WatchId: w.id, Canceled: true, CancelReason: err.Error()}
 }

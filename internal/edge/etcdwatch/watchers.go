@@ -7,7 +7,7 @@ import (
 )
 
 // Watchers returns the open watches. It blocks no other caller, and may
-// include some that have just ended.
+// include watches that have just ended.
 func (x *Streams) Watchers() iter.Seq[watchstats.Watcher] {
 	return func(yield func(watchstats.Watcher) bool) {
 		for _, s := range x.list() {

@@ -10,18 +10,18 @@ import (
 	"github.com/shardwatch/shardwatch/internal/router"
 )
 
-// minWatchStaleness is the least max_staleness of a watch: the age of data that
-// is perfectly well moves between nothing and about that.
+// minWatchStaleness is the smallest max_staleness of a watch. In normal operation
+// the age of data varies between zero and about this.
 const minWatchStaleness = 100 * time.Millisecond
 
-// How often the ages of watches with a bound are looked at: twice within the
-// smallest bound of a stream, but not more often nor less often than that.
+// Bounds of the interval at which the ages of watches with a staleness bound are
+// checked. The interval is half the smallest bound of the stream.
 const (
 	minLookAtAge = 50 * time.Millisecond
 	maxLookAtAge = time.Second
 )
 
-// watchStaleness returns the maximum age of the data that a watch is sent; 0: any age.
+// watchStaleness returns the maximum age of data sent to a watch; 0: any age.
 func watchStaleness(bound *durationpb.Duration) (time.Duration, error) {
 	switch {
 	case bound == nil:
@@ -32,7 +32,7 @@ func watchStaleness(bound *durationpb.Duration) (time.Duration, error) {
 	return bound.AsDuration(), nil
 }
 
-// ageOf returns how old a reading may be; below 0: not known.
+// ageOf returns the maximum age of a reading; below 0: unknown.
 func ageOf(reading *router.Reading) time.Duration {
 	if age, known := reading.Age(); known {
 		return age
@@ -40,7 +40,7 @@ func ageOf(reading *router.Reading) time.Duration {
 	return -1
 }
 
-// ageMessage is an age as the API has it.
+// ageMessage converts an age for the API; nil: unknown.
 func ageMessage(age time.Duration, known bool) *durationpb.Duration {
 	if !known {
 		return nil
@@ -48,9 +48,8 @@ func ageMessage(age time.Duration, known bool) *durationpb.Duration {
 	return durationpb.New(age)
 }
 
-// age returns the age of the oldest data that the stream's watches are sent. It is unknown while
-// that of any watch is unknown, and before the first watch has begun. For the pump that is at the
-// stream.
+// age returns the age of the oldest data of the stream's watches. It is unknown while the age of
+// any live watch is unknown, and while there is no live watch. Called by the stream's pump.
 func (s *stream) age() (age time.Duration, known bool) {
 	for _, w := range s.list() {
 		if w.phase != live {
@@ -65,11 +64,11 @@ func (s *stream) age() (age time.Duration, known bool) {
 	return age, known
 }
 
-// endStale ends the watches whose data is older than they allow. For the pump
-// that is at the stream.
+// endStale ends the watches whose data is older than they allow. Called by the
+// stream's pump.
 func (s *stream) endStale() {
 	for _, w := range s.list() {
-		if w.maxStaleness == 0 || w.phase != live { // a unit that is being sent keeps its age
+		if w.maxStaleness == 0 || w.phase != live { // the age of a unit is fixed while it is sent
 			continue
 		}
 		if err := w.stale(time.Now()); err != nil {
@@ -78,9 +77,9 @@ func (s *stream) endStale() {
 	}
 }
 
-// stale fails when the watch's data is older than it allows. While the age is
-// not known, as on the way to a new home, the last known age
-// grows. For the owner of the watch.
+// stale fails if the watch's data is older than the watch allows. While the age is
+// unknown, for example while a shard moves to another node, the last known age
+// keeps growing. Called by the owner of the watch.
 func (w *watch) stale(now time.Time) error {
 	if w.maxStaleness == 0 {
 		return nil
@@ -101,7 +100,7 @@ func (w *watch) stale(now time.Time) error {
 	}
 }
 
-// bound makes the checks of ages frequent enough for a watch with that bound.
+// bound makes the age checks frequent enough for a watch with this bound.
 func (p *progress) bound(maxStaleness time.Duration) {
 	every := min(max(maxStaleness/2, minLookAtAge), maxLookAtAge)
 	p.mu.Lock()
@@ -129,7 +128,7 @@ func (p *progress) lookAtAge() {
 	p.look()
 }
 
-// agingNow reports whether the ages are to be looked at.
+// agingNow reports whether an age check is due, and resets it.
 func (p *progress) agingNow() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -22,27 +22,27 @@ import (
 // Config configures an API. All fields are required, except where nil is explained.
 type Config struct {
 	Router *router.Router
-	// Callers knows the callers. Guard knows the read rights of clients; nil: they may read
+	// Callers identifies callers. Guard checks the read rights of clients; nil: they may read
 	// everything.
 	Callers *callers.Checker
 	Guard   callers.EtcdAuth
 	// Access is the policy; nil: it allows everything. Audit records refusals; nil: no audit.
 	Access *authz.Authorizer
 	Audit  *authz.Audit
-	// OpenQueue lets in the watches that are being opened.
+	// OpenQueue limits the watches that are being opened at a time.
 	OpenQueue *fair.Gate
-	// Budget bounds the memory that clients can make the node hold; nil: no bound.
+	// Budget bounds the memory that the node uses for clients; nil: no bound.
 	Budget *budget.Budget
-	// Turns are those of large work.
+	// Turns schedules expensive work fairly among clients.
 	Turns *fair.Turns
-	// Stopping is closed when no watch may begin any more.
+	// Stopping is closed once no new watch may start.
 	Stopping <-chan struct{}
-	// Happened is called with events of watches for operators. It must not
+	// Happened is called with operator events about watches. It must not
 	// block; nil: not called.
 	Happened func(Happening)
 	Self     shard.NodeID
 
-	// For the rest see server.Config.
+	// The remaining fields are documented in server.Config.
 	MaxWatchesPerStream int
 	MaxResyncs          int
 	ResyncRate          int64
@@ -77,18 +77,18 @@ func New(cfg Config) *API {
 	return a
 }
 
-// ForClients returns the service for clients, whose watches pumps serve. ForNodes returns the one for
-// other nodes: it answers for the shards that are here and forwards nothing.
+// ForClients returns the service for clients, whose watches pumps serve. ForNodes returns the service
+// for other nodes: it serves only this node's shards and forwards nothing.
 func (a *API) ForClients(pumps *pump.Pumps) shardwatchv1.CacheServiceServer {
 	return &service{api: a, pumps: pumps}
 }
 
-// ForNodes is documented at ForClients.
+// ForNodes is documented with ForClients.
 func (a *API) ForNodes(pumps *pump.Pumps) shardwatchv1.CacheServiceServer {
 	return &service{api: a, pumps: pumps, local: true}
 }
 
-// Run makes sync batches, and ends the watches that callers may not have any more, until
+// Run builds sync batches, and ends watches whose callers have lost their rights, until
 // ctx ends.
 func (a *API) Run(ctx context.Context) {
 	var wg sync.WaitGroup
@@ -102,8 +102,8 @@ func (a *API) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// Drain refuses new streams from now on. left returns how many watches the streams that
-// are open now still have.
+// Drain refuses new streams from now on. left returns the number of remaining watches on
+// the streams that were open at the time of the call.
 func (a *API) Drain() (left func() int) {
 	a.mu.Lock()
 	a.draining = true
@@ -117,7 +117,7 @@ func (a *API) Drain() (left func() int) {
 	}
 }
 
-// Watches returns how many watches are open.
+// Watches returns the number of open watches.
 func (a *API) Watches() (n int) {
 	for _, st := range a.allStreams() {
 		n += st.count()
@@ -126,7 +126,7 @@ func (a *API) Watches() (n int) {
 }
 
 // Watchers returns the open watches of clients. It blocks no other caller,
-// and may return some that have just ended.
+// and may include watches that have just ended.
 func (a *API) Watchers() iter.Seq[watchstats.Watcher] {
 	return func(yield func(watchstats.Watcher) bool) {
 		for _, st := range a.allStreams() {
@@ -146,7 +146,7 @@ func (a *API) Watchers() iter.Seq[watchstats.Watcher] {
 	}
 }
 
-// Batches returns counts of sync batches since the start, by outcome.
+// Batches returns the counts of sync batches since the start, by outcome.
 func (a *API) Batches() syncbatch.Stats { return a.batches.Stats() }
 
 // allStreams returns the Watch streams.
@@ -168,7 +168,7 @@ func (a *API) tooMany() error {
 	}
 }
 
-// enter counts a stream in; false when the node drains.
+// enter registers a stream; false if the node drains.
 func (a *API) enter(st *stream) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

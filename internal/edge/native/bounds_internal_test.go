@@ -12,8 +12,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// A position is good in its own cluster and lineage only; one that names no lineage
-// is of any lineage of its cluster.
+// A position is valid only in its own cluster and lineage. A position without a lineage
+// is valid in any lineage of its cluster.
 func TestJudgeAPosition(t *testing.T) {
 	here := historyOf(kv.HistoryID{Cluster: "one", Lineage: 3})
 	other := wire.ClusterKey("other")
@@ -47,8 +47,8 @@ type silent struct{}
 
 func (silent) Wake() {}
 
-// A watch is stale when its data is older than it allows, and not before; while it has
-// no home its data grows older.
+// A watch is stale once its data is older than it allows, and not before. While it has no
+// source, the age of its data grows.
 func TestAWatchIsStaleAfterItsBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 10 * time.Second

@@ -18,8 +18,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// The streams of a client share its turn, by whatever connections they come; other nodes,
-// whose streams hold nothing for a client, have one for each connection.
+// The streams of a client share its turn, on all its connections. Other nodes, whose
+// streams use no client's budget, have a turn for each connection.
 func TestStreamsOfAClientShareItsTurn(t *testing.T) {
 	at := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: port} }
 	alice := budget.Client{Name: "alice"}
@@ -36,8 +36,8 @@ func TestStreamsOfAClientShareItsTurn(t *testing.T) {
 	}
 }
 
-// While a unit is on its way, progress does not pass the client's position, and a
-// watch without a position in this history holds progress back altogether.
+// While a unit is being sent, progress does not pass the client's position. A watch
+// without a position in this history keeps progress at 0.
 func TestProgressStaysAtTheClientsPosition(t *testing.T) {
 	here := history{1, 1}
 	for name, x := range map[string]struct {
@@ -66,8 +66,7 @@ func TestProgressStaysAtTheClientsPosition(t *testing.T) {
 	}
 }
 
-// A stream's progress is that of the watch that is furthest behind, among those that
-// were created.
+// A stream's progress is the progress of the created watch that is furthest behind.
 func TestProgressOfAStream(t *testing.T) {
 	at := func(p phase, revision kv.Revision) *watch { return &watch{phase: p, at: revision} }
 	for name, x := range map[string]struct {
@@ -99,8 +98,8 @@ func TestProgressOfAStream(t *testing.T) {
 	}
 }
 
-// A request for progress is answered once the stream has all of etcd's present
-// revision, and at once when there is no watch.
+// A request for progress is answered once the stream has reached etcd's current
+// revision, and at once if there is no watch.
 func TestProgressRequestIsAnswered(t *testing.T) {
 	for name, x := range map[string]struct {
 		known   bool
@@ -125,8 +124,8 @@ func TestProgressRequestIsAnswered(t *testing.T) {
 	}
 }
 
-// The age of a stream is that of its oldest watch, and not known while that of one is
-// not.
+// The age of a stream is the age of its oldest watch, and unknown while the age of any
+// watch is unknown.
 func TestAgeOfAStreamIsThatOfItsOldestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()

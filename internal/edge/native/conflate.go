@@ -17,8 +17,8 @@ const (
 	maxConflate = time.Hour
 )
 
-// conflation returns the least time between two units that a watch asks for; 0:
-// it asks for events.
+// conflation returns the requested minimum interval between two units; 0: the
+// watch is not conflated.
 func conflation(r *shardwatchv1.CreateWatch) (time.Duration, error) {
 	d := r.GetConflate()
 	wrong := func(format string, args ...any) (time.Duration, error) {
@@ -37,24 +37,24 @@ func conflation(r *shardwatchv1.CreateWatch) (time.Duration, error) {
 	return d.AsDuration(), nil
 }
 
-// latest has the next update of a conflated watch. While the watch waits for the interval to end,
-// latest holds nothing: the watch is a position in the window, like other watches, and takes the
-// ladder when the window moves past it.
+// latest collects the next unit of a conflated watch. While the watch waits for the interval to
+// end, latest is empty: the watch is only a position in the window, and like any other watch it
+// joins a sync batch when the window evicts its position.
 type latest struct {
 	timer    *time.Timer
-	next     time.Time               // when the next unit may be sent
-	keys     map[string]*kv.KeyValue // being collected; a nil value is a key that was deleted
-	revision kv.Revision             // up to which they are
-	upTo     kv.Revision             // how far some shard was when it was begun: all must be
+	next     time.Time               // the earliest time of the next unit
+	keys     map[string]*kv.KeyValue // being collected; a nil value is a deleted key
+	revision kv.Revision             // keys are collected up to this revision
+	upTo     kv.Revision             // all shards must reach it: the newest revision when collecting began
 	body     *router.Body            // being sent
 	place    router.Place
 }
 
-// collectEvents is how many events are examined before the connection's other
-// watches have their turn.
+// collectEvents is the number of events examined before the connection's other
+// watches run.
 const collectEvents = 10_000
 
-// collecting reports whether the window was read further than the client knows.
+// collecting reports whether events were read from the window that the client has not received.
 func (l *latest) collecting() bool { return l.keys != nil || l.body != nil }
 
 // drop discards the collected keys.
@@ -67,7 +67,7 @@ func (l *latest) stop() {
 	}
 }
 
-// sentNow says that a unit was sent.
+// sentNow records that a unit was sent, and starts the next interval.
 func (l *latest) sentNow(interval time.Duration) {
 	if interval > 0 {
 		l.next = time.Now().Add(interval)
@@ -108,7 +108,7 @@ func (w *watch) conflate(own *pump.Scratch) (again bool) {
 		looked += 1 + len(events)
 		clear(events)
 		if revision == 0 {
-			if !w.inner.WakeAt(l.upTo) { // a shard holds the others back: it is asked to come
+			if !w.inner.WakeAt(l.upTo) { // a shard lags: WakeAt has asked it for its progress
 				return false
 			}
 			revision, _ = w.inner.Progress()
@@ -154,10 +154,10 @@ func (w *watch) sendLatest() (again bool) {
 	}
 	m := wire.WatchSync(w.id, wire.NewSyncPart(part))
 	w.s.api.batches.Sent(part.Kind, units, len(chunk.KVs)+len(chunk.Deleted), m.Buffers.Len())
-	return w.put(m) // there may be more, now or when the interval is over
+	return w.put(m) // more may follow, now or after the interval
 }
 
-// bodyOf is a unit of one watch.
+// bodyOf returns the unit of one watch.
 func bodyOf(lineage uint64, revision kv.Revision, latest map[string]*kv.KeyValue) *router.Body {
 	var changed []*kv.KeyValue
 	var deleted []string

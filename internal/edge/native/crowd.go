@@ -12,32 +12,32 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// A crowd is the readers of a stream's watches that are sent every event: those that were
-// woken are read one after the other, and events for several of them share one parcel.
-// A parcel is one message for all its watches, if the client understands lists of watches,
-// else one for each.
+// A crowd reads the events of a stream's watches that are not conflated. Its turn reads the
+// woken readers one after the other, and puts equal events of several readers into one parcel.
+// A parcel is one message for all its watches if the client understands lists of watches,
+// else one message for each watch.
 //
 //	cache ─Wake─▶ reader ─▶ crowd.woken ─▶ pump: Watch.Next of each → parcels → message of each
 //
-// A turn that ends has sent all it has read: nothing that is sent between two
-// turns can overtake a watch's events.
+// A turn sends everything that it has read before it ends, so no message sent between
+// two turns can overtake a watch's events.
 type crowd struct {
 	s    *stream
 	task pump.Task
 	on   atomic.Bool // the client understands lists
 
 	mu    sync.Mutex
-	woken []*reader // guarded by mu; have something to read
-	round uint64    // guarded by mu; how often woken was taken; see reader.round
-	awake bool      // guarded by mu; a turn is due, or at it
+	woken []*reader // guarded by mu; have events to read
+	round uint64    // guarded by mu; one more at each take of woken; see reader.round
+	awake bool      // guarded by mu; a turn is due or running
 
 	// Owned by the pump.
-	spare   []*reader              // the next woken
-	readers map[readerKind]*reader // that other watches can join; see reader.join; nil while the stream has had one watch at most
+	spare   []*reader              // the next list for woken, empty
+	readers map[readerKind]*reader // offered to other readers, see reader.join; nil until the stream has several watches
 }
 
-// Bounds of a turn, beside passBytes: a parcel counts once for bytes, and for
-// deliveries once for each watch.
+// Bounds of a turn, in addition to passBytes. The bytes of a parcel count once, its
+// deliveries count once for each watch.
 const (
 	crowdBytes      = 4 * passBytes
 	crowdDeliveries = 16 << 10
@@ -49,10 +49,10 @@ func (c *crowd) start(s *stream) {
 	c.task.Start()
 }
 
-// add has the crowd read r soon. It does not block.
+// add queues r for the next turn. It does not block.
 func (c *crowd) add(r *reader) {
 	c.mu.Lock()
-	if r.round == c.round { // it is there
+	if r.round == c.round { // already queued
 		c.mu.Unlock()
 		return
 	}
@@ -66,8 +66,8 @@ func (c *crowd) add(r *reader) {
 	}
 }
 
-// take returns the added readers. If there are none, the turn ends with the events that it has read. Give
-// the list back after use.
+// take returns the queued readers; nil: none, and the turn ends with the events that it has read. The
+// caller returns the list with giveBack.
 func (c *crowd) take() []*reader {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,8 +86,8 @@ func (c *crowd) giveBack(list []*reader) {
 	c.spare = list[:0]
 }
 
-// rest ends a turn: readers that could not read come first in the next one, those with
-// more to read last. It reports whether one is due.
+// rest ends a turn. The next turn begins with the unread readers and ends with the unfinished
+// ones. It reports whether a next turn is due.
 func (c *crowd) rest(unread, unfinished []*reader) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,17 +102,17 @@ func (c *crowd) rest(unread, unfinished []*reader) bool {
 	return c.awake
 }
 
-// run is the crowd's turn.
+// run runs one turn of the crowd.
 func (c *crowd) run(own *pump.Scratch) (again bool) {
 	if c.s.failed {
 		return false
 	}
 	p := parcelsOf(own)
 	c.read(p, own)
-	// The first is woken, and read, before the cache has woken the others that the
-	// same revision concerns. They are looked for as long as they add only
-	// themselves.
-	all := false // is read, or the next event wakes the task again
+	// The cache wakes the readers of a revision one after the other, and the first is
+	// read before the others are woken. So read the others, too, as long as they add no
+	// new parcel.
+	all := false // everything is read; the next event wakes the task again
 	for n := len(p.list); !all && len(p.unread)+len(p.unfinished) == 0 && len(p.list) == n; {
 		all = !c.read(p, own)
 	}
@@ -125,15 +125,15 @@ func (c *crowd) run(own *pump.Scratch) (again bool) {
 	return again && !c.s.failed
 }
 
-// read reads all that were woken, up to a turn's worth. It reports whether there
+// read reads the woken readers, within the bounds of a turn. It reports whether there
 // were any.
 func (c *crowd) read(p *parcels, own *pump.Scratch) bool {
 	list := c.take()
 	if list == nil {
 		return false
 	}
-	// So many revisions of each: more of them would not be sent soon, fewer would
-	// be sent apart to watchers at the same position.
+	// depth is the number of revisions to read from each reader. More would delay the
+	// first ones, fewer would split the parcels of watches at the same position.
 	depth := max(1, crowdDeliveries/2/max(1, len(list)))
 	for i, r := range list {
 		if p.bytes >= crowdBytes || p.deliveries >= crowdDeliveries {
@@ -146,13 +146,13 @@ func (c *crowd) read(p *parcels, own *pump.Scratch) bool {
 	return true
 }
 
-// readOne reads for the watches of a reader, up to the turn's horizon.
+// readOne reads the events of one reader, up to the turn's horizon.
 func (c *crowd) readOne(r *reader, depth int, p *parcels, own *pump.Scratch) {
-	if len(r.watches) == 0 { // it has closed its window
+	if len(r.watches) == 0 { // the reader is closed
 		return
 	}
 	if !r.live {
-		r.watches[0].task.Wake() // the only one
+		r.watches[0].task.Wake() // its only watch starts first
 		return
 	}
 	for n := 1; ; n++ {
@@ -178,7 +178,7 @@ func (c *crowd) readOne(r *reader, depth int, p *parcels, own *pump.Scratch) {
 	}
 }
 
-// send sends all parcels, by revision.
+// send sends all parcels in order of revision.
 func (c *crowd) send(p *parcels, own *pump.Scratch) {
 	p.sort()
 	for i := range p.list {
@@ -188,7 +188,7 @@ func (c *crowd) send(p *parcels, own *pump.Scratch) {
 	p.sent()
 }
 
-// sendOne sends a parcel, and returns how many watches that is for.
+// sendOne sends a parcel, and returns the number of its watches.
 func (c *crowd) sendOne(x *parcel, p *parcels, own *pump.Scratch) (watches int) {
 	for _, r := range x.to {
 		watches += len(r.ids)
@@ -201,7 +201,7 @@ func (c *crowd) sendOne(x *parcel, p *parcels, own *pump.Scratch) (watches int) 
 	_ = wire.Fragments(p.eventsOf(x), x.prev, c.s.api.cfg.FragmentBytes, func(run []*kv.Event, more bool) error {
 		if together {
 			m := own.Fan.WatchShared(x.revision, more, run, x.prev)
-			// Each answers for its share, to the byte above: all of them for the
+			// Each watch counts its share, rounded up, so that the sum covers the
 			// sent bytes.
 			share := (m.SizeTo(to) + watches - 1) / watches
 			for _, r := range x.to {
@@ -212,7 +212,7 @@ func (c *crowd) sendOne(x *parcel, p *parcels, own *pump.Scratch) (watches int) 
 		}
 		for _, r := range x.to {
 			m := own.Fan.WatchShared(x.revision, more, run, x.prev)
-			r.sent.Sent(m.Size() + wire.RecipientSize(r.ids[0])) // the others' IDs are as long, or nearly
+			r.sent.Sent(m.Size() + wire.RecipientSize(r.ids[0])) // the other IDs have about the same size
 			c.s.sendShared(m, r.ids)
 		}
 		return nil
@@ -224,35 +224,35 @@ func (c *crowd) sendOne(x *parcel, p *parcels, own *pump.Scratch) (watches int) 
 type parcel struct {
 	revision kv.Revision
 	prev     bool
-	from, n  int       // of parcels.events
-	next     int32     // the next one of the slot, plus one; 0: none
+	from, n  int       // the events are parcels.events[from:from+n]
+	next     int32     // index of the next parcel of the slot, plus one; 0: none
 	to       []*reader // at least one
 }
 
-// parcels are the events that a turn has read and not sent yet. Each reader's revisions are in
-// them in order. A pump has them, and not each stream: one with a single watch would touch more memory for
-// them than for all else.
+// parcels has the events that a turn has read and not sent yet. The revisions of each reader are in
+// order. It belongs to a pump rather than to a stream: a stream with a single watch would otherwise
+// touch more memory for parcels than for everything else.
 type parcels struct {
 	list   []parcel
 	events []*kv.Event
-	last   int                // of list: where add was last
-	slots  [parcelSlots]int32 // of list: the first one of the revision's slot, plus one; 0: none
+	last   int                // index in list: the last one found or added
+	slots  [parcelSlots]int32 // index in list: the first parcel of the revision's slot, plus one; 0: none
 	ids    []int64            // scratch
 
-	// Of the turn. horizon is the revision at which watches stop reading.
+	// State of the turn. horizon is the revision at which readers stop.
 	bytes, deliveries  int
 	horizon            kv.Revision
 	unread, unfinished []*reader
-	done               []*reader // that have read everything
+	done               []*reader // have read everything
 }
 
-// parcelSlots is how many revisions are found without a search.
+// parcelSlots is the number of hash slots of find: so many consecutive revisions do not collide.
 const parcelSlots = 64
 
 // keptParcels is the capacity in parcels that a pump keeps.
 const keptParcels = 64
 
-// parcelsOf returns the parcels of a pump, of which there are none between turns.
+// parcelsOf returns the pump's parcels, which are empty between turns.
 func parcelsOf(own *pump.Scratch) *parcels {
 	p, _ := own.Lent.(*parcels)
 	if p == nil {
@@ -264,7 +264,7 @@ func parcelsOf(own *pump.Scratch) *parcels {
 
 func (p *parcels) eventsOf(x *parcel) []*kv.Event { return p.events[x.from : x.from+x.n] }
 
-// recipients returns the watches of a parcel.
+// recipients returns the watches of a parcel as a message names them.
 func (p *parcels) recipients(x *parcel) wire.Recipient {
 	if len(x.to) == 1 {
 		return x.to[0].recipients()
@@ -276,7 +276,7 @@ func (p *parcels) recipients(x *parcel) wire.Recipient {
 	return wire.NewRecipients(p.ids)
 }
 
-// add adds r to the receivers of the last read: events are p.events with those
+// add adds the events that r has just read. events is p.events with the new ones
 // appended.
 func (p *parcels) add(r *reader, revision kv.Revision, events []*kv.Event) {
 	from := len(p.events)
@@ -289,7 +289,7 @@ func (p *parcels) add(r *reader, revision kv.Revision, events []*kv.Event) {
 	}
 	p.events = events
 	if n := len(p.list); n < cap(p.list) {
-		p.list = p.list[:n+1] // with its list of watches
+		p.list = p.list[:n+1] // reuses the old parcel's list of readers
 	} else {
 		p.list = append(p.list, parcel{})
 	}
@@ -303,13 +303,13 @@ func (p *parcels) add(r *reader, revision kv.Revision, events []*kv.Event) {
 	}
 }
 
-// find returns the parcel with these events, or nil. Events that are the same
-// are the same in memory: the window's.
+// find returns the parcel with these events, or nil. Equal events are the same
+// pointers, into the window.
 func (p *parcels) find(revision kv.Revision, prev bool, events []*kv.Event) *parcel {
 	is := func(x *parcel) bool {
 		return x.revision == revision && x.prev == prev && slices.Equal(p.eventsOf(x), events)
 	}
-	// Readers at the same place read the same revisions, one after the other.
+	// Readers at the same position read the same revisions in the same order.
 	for _, i := range [...]int{p.last, p.last + 1} {
 		if i < len(p.list) && is(&p.list[i]) {
 			p.last = i
@@ -325,8 +325,8 @@ func (p *parcels) find(revision kv.Revision, prev bool, events []*kv.Event) *par
 	return nil
 }
 
-// sort puts the parcels into the order in which they are sent. Nothing can be
-// found any more.
+// sort puts the parcels into the order in which they are sent. find does not work
+// afterwards.
 func (p *parcels) sort() {
 	for i := range p.list {
 		p.slots[p.list[i].revision%parcelSlots] = 0
@@ -337,7 +337,7 @@ func (p *parcels) sort() {
 	}
 }
 
-// sent forgets the parcels.
+// sent discards the parcels.
 func (p *parcels) sent() {
 	for i := range p.list {
 		clear(p.list[i].to)

@@ -1,5 +1,5 @@
-// Package native is the native API: it turns requests into reads and watches of the
-// router's, and what these return into messages.
+// Package native implements the native API: it translates requests into reads and
+// watches of package router, and their results into messages.
 //
 // Read [API], then stream.go. The watches of all connections are served by a few goroutines; see
 // package pump. The cache wakes a reader, which reads once for all watches of one stream over the
@@ -11,6 +11,6 @@
 // A conflated watch has its own reader. A watch that the window cannot serve is brought
 // up to date by a batch of package syncbatch.
 //
-// A client that closes its side of a Watch stream says that it will ask for
-// nothing more. Its watches continue; the stream ends with the last of them.
+// A client that closes its side of a Watch stream sends no more requests. Its
+// watches continue; the stream ends with its last watch.
 package native

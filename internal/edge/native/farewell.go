@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Farewells returns the watches whose range overlaps one of ranges: each can be sent to
-// another node, for the reason why.
+// Farewells returns the watches whose range overlaps one of ranges. Ending one makes its
+// client resume on another node, with why as the reason.
 func (a *API) Farewells(ranges []kv.Range, why error) (out []farewell.Farewell) {
 	for _, st := range a.allStreams() {
 		for _, w := range st.list() {
@@ -25,7 +25,7 @@ func (a *API) Farewells(ranges []kv.Range, why error) (out []farewell.Farewell) 
 	return out
 }
 
-// sendElsewhere ends the watch because any other node will do better for a while.
+// sendElsewhere ends the watch so that its client resumes on another node.
 func (w *watch) sendElsewhere(why error) {
 	w.end(&shardwatchv1.Ended{
 		Reason: shardwatchv1.EndReason_END_REASON_DRAINING, Message: why.Error(),

@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// guard returns the authority on the read rights of the service's callers; nil: they
-// may read everything. Other nodes have asked for their clients.
+// guard returns the checker of the callers' read rights; nil: they may read everything.
+// Other nodes have already checked the rights of their clients.
 func (s *service) guard() callers.EtcdAuth {
 	if s.local {
 		return nil
@@ -21,7 +21,7 @@ func (s *service) guard() callers.EtcdAuth {
 }
 
 // caller returns the caller of ctx, by the policy. Other nodes have
-// asked for their clients.
+// already checked the rights of their clients.
 func (s *service) caller(ctx context.Context) (*authz.Caller, error) {
 	if s.local {
 		return nil, nil //nolint:nilnil // nil is the caller with all rights
@@ -47,8 +47,8 @@ func (s *service) permit(ctx context.Context, r kv.Range) (*authz.Caller, error)
 	return caller, err
 }
 
-// permit fails unless the watch may be opened. From then on recheck looks after
-// it. It may wait for etcd.
+// permit fails unless the watch may be opened. From then on recheck checks the
+// rights again when they change. It may wait for etcd.
 func (w *watch) permit(ctx context.Context) error {
 	g := w.s.guard
 	if g == nil {
@@ -69,11 +69,11 @@ func (w *watch) permit(ctx context.Context) error {
 	return err
 }
 
-// recheck ends the watches whose callers have lost the right to them, whenever
-// rights have changed, until ctx ends.
+// recheck ends the watches whose callers have lost their read rights, at each
+// change of rights until ctx ends.
 func (a *API) recheck(ctx context.Context) {
 	for {
-		changed := a.cfg.Guard.Changed() // before they are asked: no change is missed
+		changed := a.cfg.Guard.Changed() // before the check, so that no change is missed
 		for _, st := range a.allStreams() {
 			if st.guard == nil {
 				continue
@@ -92,17 +92,17 @@ func (a *API) recheck(ctx context.Context) {
 	}
 }
 
-// enforce ends the watches that the policy no longer allows, whenever it has
-// changed, until ctx ends.
+// enforce ends the watches that the policy no longer allows, at each change of
+// the policy until ctx ends.
 func (a *API) enforce(ctx context.Context) {
 	for {
-		changed := a.cfg.Access.Changed() // before they are asked: no change is missed
+		changed := a.cfg.Access.Changed() // before the check, so that no change is missed
 		for _, st := range a.allStreams() {
 			for _, w := range st.list() {
 				if st.caller.Allows(policy.Watch, w.rng) {
 					continue
 				}
-				if err := st.caller.May(st.ctx, policy.Watch, w.rng); err != nil { // or it may again, by now
+				if err := st.caller.May(st.ctx, policy.Watch, w.rng); err != nil { // the policy may have changed back
 					w.end(ended(err, nil))
 				}
 			}

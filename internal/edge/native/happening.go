@@ -7,15 +7,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Happening is something that has happened to watches of clients, and is over.
+// Happening is a completed event in the life of a client's watch.
 type Happening struct {
-	// What is "resume", or the serve mode by which a watch caught up.
+	// What is "resume", or the serve mode by which the watch caught up.
 	What  string
 	Began time.Time
-	// From is the revision that the client had, Revision the one that it was
-	// brought to, or can be.
+	// From is the client's revision before, Revision its revision after, or the
+	// one that it can reach.
 	From, Revision kv.Revision
-	// Often: it may happen to all watches at once.
+	// Often reports that it may happen to all watches at once.
 	Often bool
 	Err   error
 }

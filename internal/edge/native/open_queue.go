@@ -21,7 +21,7 @@ func (a *API) openInTurn(x queuedOpen) error {
 	again, ok := a.cfg.OpenQueue.Enter(x.w.s.turns(), func() bool {
 		return x.w.s.spawn(func() {
 			began := time.Now()
-			if x.w.ending.Load() != nil { // while it waited
+			if x.w.ending.Load() != nil { // it was ended while it waited
 				x.w.task.Start()
 			} else {
 				x.w.open(x.w.s.ctx, x.at)

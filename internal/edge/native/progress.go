@@ -14,8 +14,8 @@ import (
 )
 
 // progress reports a stream's position to its client: at an interval, and on
-// request. Requests that come while one is being answered share the next answer,
-// so that a client that asks and does not read costs nothing.
+// request. Requests that arrive while another one is being answered share the next
+// answer, so that a client that requests and does not read costs nothing.
 type progress struct {
 	s      *stream
 	task   pump.Task
@@ -23,20 +23,21 @@ type progress struct {
 
 	mu       sync.Mutex
 	timer    *time.Timer   // guarded by mu; the interval
-	poll     *time.Timer   // guarded by mu; the next look while a request waits
+	poll     *time.Timer   // guarded by mu; the next check of a waiting request
 	interval time.Duration // guarded by mu
 	stopped  bool          // guarded by mu
-	due      bool          // guarded by mu; the interval is over
-	age      *time.Timer   // guarded by mu; the next look at the ages; nil: no watch bounds its own
-	ageEvery time.Duration // guarded by mu; how often that is
-	aging    bool          // guarded by mu; a look at the ages is due
+	due      bool          // guarded by mu; the interval has ended
+	age      *time.Timer   // guarded by mu; the next check of ages; nil: no watch has a bound
+	ageEvery time.Duration // guarded by mu; the interval of age checks
+	aging    bool          // guarded by mu; a check of ages is due
 	asking   bool          // guarded by mu; a request is being answered
-	again    bool          // guarded by mu; another came meanwhile
+	again    bool          // guarded by mu; another request has arrived meanwhile
 	known    bool          // guarded by mu; wanted is set
 	wanted   kv.Revision   // guarded by mu; the revision that the request waits for
 
-	// Owned by the pump: how far the furthest shard was at markAt, and at a
-	// time at least heldBack ago, to find whether another one lags.
+	// Owned by the pump. The revision of the furthest shard: mark at markAt, before at
+	// the mark before that, more than heldBack earlier. A position below before shows
+	// that a shard lags.
 	mark, before kv.Revision
 	markAt       time.Time
 }
@@ -45,7 +46,7 @@ type progress struct {
 // progress takes a round trip to etcd.
 const pollProgress = 10 * time.Millisecond
 
-// heldBack is how long a watch must have lagged before its shard is named.
+// heldBack is the time after which the shard of a lagging watch is named.
 const heldBack = time.Second
 
 func (p *progress) start(s *stream, interval time.Duration) {
@@ -93,8 +94,8 @@ func (p *progress) fire() {
 
 func (p *progress) look() { p.task.Wake() }
 
-// request answers once everything up to etcd's present revision was sent; if etcd does
-// not report that revision, it answers with the stream's position.
+// request answers once everything up to etcd's current revision is sent. If that
+// revision is not available, the answer has the stream's position.
 func (p *progress) request() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +120,7 @@ func (p *progress) askLocked() {
 	})
 }
 
-// run is the stream's own turn: for the pump that is at it.
+// run ends stale watches, and sends the progress that is due. Called by the stream's pump.
 func (p *progress) run(*pump.Scratch) (again bool) {
 	if p.agingNow() {
 		p.s.endStale()
@@ -157,7 +158,7 @@ func (p *progress) run(*pump.Scratch) (again bool) {
 // tokensPerMessage bounds a message with tokens, of which each has at most 50 bytes.
 const tokensPerMessage = 1000
 
-// sendTokens sends the positions of the stream's watches: for the pump that is at it.
+// sendTokens sends the resume tokens of the stream's watches. Called by the stream's pump.
 func (p *progress) sendTokens(revision kv.Revision) {
 	for watches := range slices.Chunk(p.s.list(), tokensPerMessage) {
 		m := &shardwatchv1.Progress{Revision: int64(revision)}
@@ -175,8 +176,8 @@ func (p *progress) sendTokens(revision kv.Revision) {
 	}
 }
 
-// dueAt reports whether an answer is due, and the revision that a request
-// still waits for (0: none).
+// dueAt reports whether an answer is due, and the revision that a pending request
+// waits for (0: none).
 func (p *progress) dueAt(r reached) (answer bool, waiting kv.Revision) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,15 +200,15 @@ func (p *progress) dueAt(r reached) (answer bool, waiting kv.Revision) {
 
 // reached is the common position of a stream's watches.
 type reached struct {
-	revision kv.Revision // everything up to it was sent, for all that have started
+	revision kv.Revision // everything up to it is sent to all watches that have started
 	last     shard.ID    // the shard that is furthest behind
-	furthest kv.Revision // how far the shard that is furthest ahead is
-	idle     bool        // there is no watch, nor one that is about to start
+	furthest kv.Revision // the progress of the shard that is furthest ahead
+	idle     bool        // the stream has no watch
 }
 
-// reached returns the common position of the watches: for the pump that is at the stream.
-// While a unit of a watch is being sent, the watch counts with its position before the unit, or 0 if
-// it had none. The position is 0, too, while none has started.
+// reached returns the common position of the watches. While a unit is being sent, its watch
+// counts with its position before the unit, or 0 if it had none. The position is also 0 while
+// no watch has started. Called by the stream's pump.
 func (s *stream) reached() reached {
 	watches := s.list()
 	r := reached{revision: math.MaxInt64, idle: len(watches) == 0}
@@ -222,7 +223,7 @@ func (s *stream) reached() reached {
 			if at = min(at, w.reached()); at < r.revision {
 				r.revision, r.last = at, behind
 			}
-			// One that waits for a revision in the future does not show the
+			// A watch that waits for a future revision does not show the
 			// position of the shards.
 			if furthest := w.inner.Furthest(); furthest > w.begin {
 				r.furthest = max(r.furthest, furthest)

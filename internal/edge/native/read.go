@@ -17,8 +17,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// service serves clients; with local set it serves other nodes: then it answers from this node's
-// shards only and forwards nothing.
+// service serves clients. With local set it serves other nodes: it answers only from this node's
+// shards and forwards nothing.
 type service struct {
 	shardwatchv1.UnimplementedCacheServiceServer
 	api   *API
@@ -65,7 +65,7 @@ func (s *service) list(ctx context.Context, r *shardwatchv1.ListRequest, out grp
 	if err != nil {
 		return err
 	}
-	done, err := caller.List(int64(s.api.cfg.FragmentBytes)) // a chunk is made at a time
+	done, err := caller.List(int64(s.api.cfg.FragmentBytes)) // one chunk exists at a time
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (s *service) list(ctx context.Context, r *shardwatchv1.ListRequest, out grp
 	return out.SendMsg(wire.ListEnd(reading.Revision, of, token, count, ageOf(reading)))
 }
 
-// listRequest checks a request, and returns that for the router. here is the history that this
+// listRequest checks a request, and translates it for the router. here is the history that this
 // node serves.
 func (s *service) listRequest(r *shardwatchv1.ListRequest, here history) (req router.ReadRequest, options router.Options, err error) {
 	rng, err := wire.Range(r.GetKey(), r.GetRangeEnd())
@@ -141,14 +141,13 @@ func (s *service) listRequest(r *shardwatchv1.ListRequest, here history) (req ro
 	return req, options, err
 }
 
-// copiedChunk bounds a chunk of a list whose keys are copied for it alone, in bytes. Others hold keys that
-// the node holds anyway.
-// One takes some 0.3 ms to copy.
+// copiedChunk bounds a chunk of a list whose keys are copied for that list, in bytes; copying it takes
+// about 0.3 ms. Other chunks refer to keys that the node holds anyway.
 const copiedChunk = 16 << 10
 
-// sendPage sends the keys of a page, and returns the first key of the next one; "": this
-// is the last. Chunks of keys without values, or from other nodes, count against the caller's share of the
-// budget until the client reads them.
+// sendPage sends the keys of a page, and returns the first key of the next page; "": this
+// is the last page. Chunks of keys without values, or from other nodes, count against the caller's
+// share of the budget until the client reads them.
 func (s *service) sendPage(ctx context.Context, caller *authz.Caller, reading *router.Reading, options router.Options, of kv.HistoryID, out grpc.ServerStream) (next string, err error) {
 	limit := options.Limit
 	// One key more than requested shows whether there is another page.
@@ -162,7 +161,7 @@ func (s *service) sendPage(ctx context.Context, caller *authz.Caller, reading *r
 	}
 	holder, leave := authz.Holder(ctx, caller), func() {}
 	turn := func() error { return nil }
-	if copied && reading.Here() { // each chunk is copied in the client's turn
+	if copied && reading.Here() { // chunks are copied only in the client's turn
 		turn = func() error {
 			end, err := s.api.cfg.Turns.Take(ctx, holder.Name)
 			if err == nil {
@@ -200,12 +199,12 @@ func (s *service) sendPage(ctx context.Context, caller *authz.Caller, reading *r
 		}
 		return turn()
 	})
-	return next, err //nolint:wrapcheck // the caller makes a status of it
+	return next, err //nolint:wrapcheck // the caller converts it into a status
 }
 
-// sizeOf returns about how many bytes the keys of a chunk hold.
+// sizeOf returns the approximate size of a chunk's keys in bytes.
 func sizeOf(chunk []*kv.KeyValue) (size int64) {
-	const each = 128 // of a key's structures
+	const each = 128 // overhead of one key
 	for _, item := range chunk {
 		size += int64(len(item.Encoded())) + each
 	}
@@ -217,7 +216,7 @@ func sizeOf(chunk []*kv.KeyValue) (size int64) {
 func (s *service) learnedHere(clusterID string, lineage uint64) error {
 	here := historyOf(s.api.cfg.Router.History())
 	if here.lineage == 0 {
-		return nil // no shard map: the read fails for that
+		return nil // no shard map yet: the read itself fails
 	}
 	return claimed(clusterID, lineage, here).judge(here, "revision")
 }

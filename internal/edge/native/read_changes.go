@@ -12,8 +12,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// checkChangedSince fails when a list asks for changes in a way that it cannot
-// be answered. Another node, for which local stands, passes a client's question on.
+// checkChangedSince fails if changed_since does not fit the other fields of a list.
+// local: another node forwards a client's request.
 func checkChangedSince(r *shardwatchv1.ListRequest, local bool) error {
 	since := r.GetChangedSince()
 	if since == 0 {
@@ -41,8 +41,8 @@ func checkChangedSince(r *shardwatchv1.ListRequest, local bool) error {
 	return nil
 }
 
-// listChanges sends the changes since a revision. If the node has not reached that revision, it
-// returns an error that says so.
+// listChanges sends the changes since a revision. It fails if the node has not reached that
+// revision.
 func (s *service) listChanges(ctx context.Context, reading *router.Reading, cluster string, since kv.Revision, out grpc.ServerStream) error {
 	body, err := reading.Changes(ctx, since)
 	if err != nil {

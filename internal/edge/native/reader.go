@@ -11,29 +11,28 @@ import (
 )
 
 // reader reads the window for watches of a stream that are at the same revision of the
-// same range: an event is read once for all of them, without access to a watch. It
-// is the native API's counterpart of the reader of package etcdwatch.
+// same range. An event is read once for all of them, without access to any watch.
+// It is the native API's counterpart of the reader in package etcdwatch.
 //
-// Each watch has a reader of its own when it opens the window. When a reader has nothing
-// more to send, its watches join another reader of the same kind, if that is at the same
-// revision: both have sent everything up to it, and nothing after it. A conflated watch
-// keeps its own.
+// Each watch opens the window with its own reader. Once a reader has sent everything, its
+// watches join another reader of the same kind that is at the same revision: both have sent
+// everything up to it, and nothing after it. A conflated watch keeps its own reader.
 type reader struct {
 	*router.Watch // set before a watch owns the reader
 
 	s         *stream
-	conflated *watch // the one watch, if that is conflated; nil
-	round     uint64 // guarded by the crowd's mu: of the crowd, when the reader was added last
+	conflated *watch // the reader's only watch, if it is conflated; else nil
+	round     uint64 // guarded by the crowd's mu; crowd.round when the reader was added last
 
-	// Owned by the pump. Those that each event needs come first.
-	live    bool                // its watches are: it has one at most before
-	at      kv.Revision         // of the last event that was sent; 0: none
+	// Owned by the pump. The fields used for each event come first.
+	live    bool                // its watches are live; before, it has at most one
+	at      kv.Revision         // of the last sent event; 0: none
 	ids     []int64             // of watches
 	sent    watchstats.Messages // for operators
 	watches []*watch
 	readerKind
-	to    wire.Recipient // all of them
-	stale bool           // to is not that of ids
+	to    wire.Recipient // all watches
+	stale bool           // to does not match ids
 }
 
 // readerKind identifies the watches that share a reader.
@@ -66,7 +65,7 @@ func (r *reader) Wake() {
 	}
 }
 
-// remove takes a watch off the list. The last one closes the reader.
+// remove removes a watch. The reader closes with its last watch.
 func (r *reader) remove(w *watch) {
 	last := len(r.watches) - 1
 	if i := w.place; i <= last && r.watches[i] == w {
@@ -85,8 +84,8 @@ func (r *reader) remove(w *watch) {
 	}
 }
 
-// fall continues each watch with a unit, or ends it, when the window has failed.
-// Everything that was read must be sent.
+// fall continues each watch with a unit, or ends it, after the window has failed.
+// All events that were read must have been sent.
 func (r *reader) fall(err error) {
 	for _, w := range slices.Clone(r.watches) {
 		if w.fall(err) {
@@ -95,15 +94,15 @@ func (r *reader) fall(err error) {
 	}
 }
 
-// join moves the reader's watches to the other reader of their kind, if both are at the same
-// revision. Otherwise this reader becomes the other one: of two readers, the second one to
-// reach a revision finds the first. Everything that was read must have been sent.
+// join merges the reader into the offered reader of its kind, if both are at the same
+// revision. Otherwise this reader is offered in its place: of two readers, the second one to
+// reach a revision finds the first. All events that were read must have been sent.
 func (r *reader) join() {
-	if len(r.watches) == 0 { // it has closed its window
+	if len(r.watches) == 0 { // the reader is closed
 		return
 	}
 	c := &r.s.crowd
-	if c.readers == nil && !r.s.several.Load() { // it is offered at its next turn after another watch was created
+	if c.readers == nil && !r.s.several.Load() { // it is offered in a later turn, once there is another watch
 		return
 	}
 	reached, _ := r.Progress()
@@ -137,7 +136,7 @@ func (r *reader) mergeInto(other *reader) {
 	r.Close()
 }
 
-// recipients returns the reader's watches as a message names them.
+// recipients returns the reader's watches in the form for messages.
 func (r *reader) recipients() wire.Recipient {
 	if r.stale {
 		r.to, r.stale = wire.NewRecipients(r.ids), false

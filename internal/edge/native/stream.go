@@ -26,30 +26,30 @@ type stream struct {
 	// The fields that each delivery reads are adjacent.
 	api     *API
 	tasks   *pump.Stream
-	failed  bool        // owned by the pump that is at it: sending does not work
-	several atomic.Bool // it has had more than one watch at a time; set under mu
+	failed  bool        // owned by the pump; a send has failed
+	several atomic.Bool // the stream has had several watches at a time; set under mu
 	crowd   crowd
 
 	requests *receive.Requests[shardwatchv1.WatchRequest]
 	cancel   context.CancelFunc // of ctx
-	from     net.Addr           // where the client is: the very same for all streams of its connection
-	guard    callers.EtcdAuth   // of the watches; nil: all are permitted
+	from     net.Addr           // the client's address: the same value for all streams of its connection
+	guard    callers.EtcdAuth   // checks the watches; nil: all are permitted
 	caller   *authz.Caller      // by the policy
 	holder   budget.Client      // the client whose budget the stream uses; none: another node
 	ctx      context.Context    //nolint:containedctx // the stream's life is the context's
 
 	mu         sync.Mutex
 	watches    map[int64]*watch // guarded by mu
-	refused    int              // guarded by mu; watches over the limit that were not reported yet
+	refused    int              // guarded by mu; watches over the limit whose end is not sent yet
 	halfClosed bool             // guarded by mu; the client sends no more requests
 	opening    sync.WaitGroup   // goroutines that open watches
-	closing    bool             // guarded by mu; no goroutine starts any more
+	closing    bool             // guarded by mu; no goroutine may start
 
 	progress progress
 }
 
-// turns returns the client for the fair queue: the one whose budget the stream uses, or the other
-// node.
+// turns returns the client's name in fair queues: the owner of the stream's budget, or the address
+// of the other node.
 func (s *stream) turns() string {
 	switch {
 	case s.holder.Name != "":
@@ -142,17 +142,17 @@ func (s *stream) Handle(m *shardwatchv1.WatchRequest) error {
 }
 
 // maxRefused bounds the watches over the limit whose end the client has not
-// read yet; the next one ends the stream.
+// read yet; one more ends the stream.
 const maxRefused = 1000
 
-// create starts a watch. An error ends the watch, not the stream, except for an invalid ID, to
-// which no answer can refer.
+// create starts a watch. An error ends the watch, not the stream, except for an invalid ID,
+// because no answer could refer to it.
 func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	id := r.GetWatchId()
 	if id <= 0 {
 		return &kv.InvalidError{Field: "create.watch_id", Reason: fmt.Sprintf("%d: must be greater than 0", id)}
 	}
-	var rng kv.Range // a key that is too long is not kept
+	var rng kv.Range // empty if a key is too long, so that it is not kept
 	wrong := cmp.Or(authz.CheckWatchKey("key", r.GetKey()), authz.CheckWatchKey("range_end", r.GetRangeEnd()))
 	if wrong == nil {
 		rng, wrong = wire.Range(r.GetKey(), r.GetRangeEnd())
@@ -171,7 +171,7 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	}
 	if full != nil {
 		s.refused++
-		w.rng = kv.Range{} // it is kept until the client reads the answer
+		w.rng = kv.Range{} // frees its keys: the watch stays until the client reads the answer
 	} else {
 		s.watches[id] = w
 		s.several.CompareAndSwap(false, len(s.watches) > 1)
@@ -187,7 +187,7 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 		return nil
 	}
 	select {
-	case <-s.api.cfg.Stopping: // after it is on the list: Drain finds it there, or this does
+	case <-s.api.cfg.Stopping: // checked after s.watches has it, so that Drain cannot miss it
 		w.refuse(kv.ShuttingDown())
 		return nil
 	default:
@@ -199,7 +199,7 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	w.allowSync = r.GetAllowSync()
 	var start start
 	err := s.caller.Create()
-	if err == nil { // the watch is on the list, so that enforce sees every later change
+	if err == nil { // s.watches has the watch already, so that enforce sees every later change
 		err = s.caller.May(s.ctx, policy.Watch, rng)
 	}
 	if err == nil {
@@ -216,8 +216,8 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 		return nil
 	}
 	if start.fetch || !s.api.cfg.Router.Here(rng) || !callers.Open(s.guard, rng) {
-		// Waits for etcd or other nodes: not in the way of the stream's other
-		// requests.
+		// Opening waits for etcd or other nodes, and must not delay the stream's
+		// other requests.
 		if err := s.api.openInTurn(queuedOpen{w, start}); err != nil {
 			w.refuse(err)
 		}
@@ -227,24 +227,24 @@ func (s *stream) create(r *shardwatchv1.CreateWatch) error {
 	return nil
 }
 
-// start says where a watch begins.
+// start is the start position of a watch.
 type start struct {
-	from    kv.Revision // when neither fetch nor state is set
-	fetch   bool        // from etcd's present revision, or with the state at it
+	from    kv.Revision // if neither fetch nor state is set
+	fetch   bool        // start at etcd's current revision, or with the state at it
 	state   bool
-	in      history // that from belongs to; of lineage 0: any of that cluster
-	foreign error   // a *kv.LineageError when that is not the one that the cluster is at
+	in      history // the history of from; lineage 0: any of that cluster
+	foreign error   // a *kv.LineageError if in is not the cluster's current history
 }
 
-// history is a kv.HistoryID as tokens carry it.
+// history is a kv.HistoryID in the form of tokens.
 type history struct{ cluster, lineage uint64 }
 
 func historyOf(h kv.HistoryID) history {
 	return history{cluster: wire.ClusterKey(h.Cluster), lineage: h.Lineage}
 }
 
-// judge returns a *kv.LineageError when a position in the history is none in here;
-// what names the position.
+// judge returns a *kv.LineageError if a position in h is not valid in here. what names
+// the position.
 func (h history) judge(here history, what string) error {
 	switch {
 	case h.cluster != here.cluster:
@@ -292,8 +292,8 @@ func (s *stream) startOf(r *shardwatchv1.CreateWatch, rng kv.Range) (start, erro
 	return out, nil
 }
 
-// spawn runs f beside the stream, which waits for it when it closes. It reports
-// whether it does: a stream that has ended runs nothing more.
+// spawn runs f in a goroutine that the stream waits for when it closes. It reports
+// false if the stream has ended: then f does not run.
 func (s *stream) spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -304,14 +304,14 @@ func (s *stream) spawn(f func()) bool {
 	return true
 }
 
-// forget takes an ended watch off the stream.
+// forget removes an ended watch, and ends a half-closed stream with its last watch.
 func (s *stream) forget(w *watch) {
 	if s.forgotten(w) {
 		s.requests.Stop(nil)
 	}
 }
 
-// forgotten is forget without the end of the stream. It reports whether that is due.
+// forgotten removes an ended watch. It reports whether the stream must end.
 func (s *stream) forgotten(w *watch) (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -326,7 +326,7 @@ func (s *stream) forgotten(w *watch) (last bool) {
 	return len(s.watches) == 0 && s.halfClosed
 }
 
-// count returns how many watches the stream has.
+// count returns the number of the stream's watches.
 func (s *stream) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -351,16 +351,16 @@ func (s *stream) list() []*watch {
 	return out
 }
 
-// close ends all watches and waits until no pump is at the stream: the gRPC
-// handler must not return before. A send that hangs ends with the client's
-// connection, or when the client reads.
+// close ends all watches and waits until no pump serves the stream: the gRPC
+// handler must not return earlier. A blocked send ends when the client reads, or
+// with the client's connection.
 func (s *stream) close() {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
 	s.progress.stop()
 	s.tasks.Close()
-	s.opening.Wait() // after both: nothing opens any more
+	s.opening.Wait() // last, because no watch opens any more
 	for _, w := range s.list() {
 		w.release()
 	}
@@ -372,24 +372,24 @@ func (s *stream) close() {
 	s.mu.Unlock()
 }
 
-// send sends a message. For the pump that is at the stream. It reports whether
-// the stream works.
+// send sends a message. It reports whether the stream still works. Called by the
+// stream's pump.
 func (s *stream) send(m any) bool {
 	return !s.failed && s.check(s.tasks.Send(m))
 }
 
-// sendTo is send for a message that others get as well.
+// sendTo sends a shared message to a recipient, like send.
 func (s *stream) sendTo(to wire.Recipient, m *wire.Shared) bool {
 	return !s.failed && s.check(s.tasks.SendTo(to, m))
 }
 
-// sendShared is send of a message to each of several watches.
+// sendShared sends a shared message to each of several watches, like send.
 func (s *stream) sendShared(m *wire.Shared, ids []int64) bool {
 	return !s.failed && s.check(s.tasks.SendShared(m, ids...))
 }
 
-// check reports whether the stream works, after something was sent.
+// check records the result of a send, and reports whether the stream still works.
 func (s *stream) check(err error) bool {
-	s.failed = err != nil // the handler learns it from Recv
+	s.failed = err != nil // the handler gets the error from Recv
 	return !s.failed
 }

@@ -29,7 +29,7 @@ import (
 type resync struct {
 	batch  *syncbatch.Batch // pending, or being sent
 	key    syncbatch.Key
-	since  kv.Revision // the watch had sent all up to it when it fell behind
+	since  kv.Revision // the watch had sent everything up to it when it fell behind
 	least  kv.Revision // the window could continue after it at that time
 	begun  bool        // the first part was sent
 	part   int         // the next chunk
@@ -43,8 +43,8 @@ type opened struct {
 	err   error
 }
 
-// syncKey returns the sync batch that a watch needs after err, and false if none
-// helps. A change of lineage ends a running watch: the client learns the new
+// syncKey returns the sync batch that a watch needs after err; false: none helps.
+// A change of lineage ends a running watch: the client learns the new
 // lineage when it creates the watch again, from the same position.
 func (w *watch) syncKey(err error) (syncbatch.Key, bool) {
 	var compacted *kv.CompactedError
@@ -52,7 +52,7 @@ func (w *watch) syncKey(err error) (syncbatch.Key, bool) {
 	switch {
 	case !w.allowSync:
 	case errors.As(err, &compacted):
-		w.in = w.follows // if it was not known
+		w.in = w.follows // in.lineage is 0 if the client named none
 		w.resync.least = max(w.at, w.resync.since, compacted.Floor-1)
 		return w.delta(), true
 	case errors.As(err, &lineage) && w.phase == creating:
@@ -71,7 +71,7 @@ func (w *watch) delta() syncbatch.Key {
 	return syncbatch.Key{Kind: kind, Since: max(w.at, w.resync.since)}
 }
 
-// fall continues with a unit, or ends the watch, when the window has failed.
+// fall continues the watch with a unit, or ends it, after the window has failed.
 func (w *watch) fall(err error) (again bool) {
 	w.resync.since, _ = w.position()
 	w.at = max(w.at, w.inner.at)
@@ -111,13 +111,13 @@ func (w *watch) rejoin(key syncbatch.Key) {
 	w.join(key)
 }
 
-// owesState reports whether the initial state is not sent yet.
+// owesState reports whether the initial state is still to be sent.
 func (w *watch) owesState() bool {
 	return w.resync.batch != nil && w.resync.key.Kind == shardwatchv1.SyncKind_SYNC_KIND_STATE
 }
 
-// stateReady reports whether to confirm the watch: at once, or after the revision
-// of its initial state is known.
+// stateReady reports whether to confirm the watch: a watch with an initial state is
+// confirmed once the revision of that state is known.
 func (w *watch) stateReady() (bool, error) {
 	if !w.owesState() {
 		return true, nil
@@ -146,7 +146,7 @@ func (w *watch) sync() (again bool) {
 		err = &kv.LineageError{Requested: w.follows.lineage, Current: lineage}
 	}
 	switch {
-	case errors.As(err, new(*kv.CompactedError)): // the deleted keys are not known
+	case errors.As(err, new(*kv.CompactedError)): // the deleted keys are unknown
 		w.rejoin(syncbatch.Key{Kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC})
 		return true
 	case err != nil:
@@ -170,7 +170,7 @@ func (w *watch) sync() (again bool) {
 	}
 	part, gone := units.Take(c.batch, w, c.part)
 	if part == nil {
-		return gone // or woken with it
+		return gone // else woken once it is ready
 	}
 	c.part++
 	kind := int32(c.key.Kind)

@@ -17,12 +17,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// passBytes bounds what one pass of the pump reads for one watch before the others have
-// their turn.
+// passBytes bounds the bytes that one pass of the pump reads for one watch before other
+// watches run.
 const passBytes = 256 << 10
 
-// watch is one watch of a stream. It is opened by the stream, then belongs to
-// the pump that is at the stream.
+// watch is one watch of a stream. The stream opens it, then the stream's pump
+// owns it.
 type watch struct {
 	id   int64
 	s    *stream
@@ -31,30 +31,30 @@ type watch struct {
 	task pump.Task
 	// stats is for operators.
 	stats watchstats.Watch
-	// refused: over the stream's limit, and not on its list.
+	// refused: the watch is over the stream's limit, and not in stream.watches.
 	refused bool
 	// maxStaleness is the maximum age of sent data; 0: any age.
 	maxStaleness time.Duration
 	// allowSync: the client understands units.
 	allowSync bool
-	// interval is the least time between two units of a conflated watch; 0: it is
-	// sent every event.
+	// interval is the minimum time between two units of a conflated watch; 0: the
+	// watch is not conflated.
 	interval time.Duration
 
 	// Set before the task first runs, then owned by the pump.
 	inner   *reader
-	place   int // of inner.watches
+	place   int // index in inner.watches
 	phase   phase
 	begin   kv.Revision // everything after it is delivered
-	at      kv.Revision // the client's position, by all sent messages
-	in      history     // the one that at belongs to
-	follows history     // the one that all that is sent belongs to
-	cluster string      // the ID of the cluster of follows
+	at      kv.Revision // the client's position after all sent messages
+	in      history     // the history of at
+	follows history     // the history of everything that is sent
+	cluster string      // the cluster ID of follows
 	freshAt time.Time   // the data was fresh then, when maxStaleness is set
 	resync  resync
 	latest  latest
 
-	caller atomic.Pointer[string]             // whose it is, for the guard; nil while that is being found out
+	caller atomic.Pointer[string]             // the user, for the guard; nil until determined
 	ending atomic.Pointer[shardwatchv1.Ended] // why the watch must end
 }
 
@@ -62,8 +62,8 @@ type phase uint8
 
 const (
 	creating phase = iota
-	syncing        // waits for a unit, or is sent one
-	opening        // has the batch; the window after it is being opened
+	syncing        // a unit is awaited or being sent
+	opening        // the unit is sent; the window after it is being opened
 	live
 	over
 )
@@ -78,10 +78,10 @@ func newWatch(s *stream, id int64, rng kv.Range, prev bool) *watch {
 // Wake implements syncbatch.Member.
 func (w *watch) Wake() { w.task.Wake() }
 
-// Holder returns the client that the watch counts for.
+// Holder returns the client whose budget the watch uses.
 func (w *watch) Holder() budget.Client { return w.s.holder }
 
-// end has the pump end the watch. The first reason stays.
+// end makes the pump end the watch. The first reason wins.
 func (w *watch) end(why *shardwatchv1.Ended) {
 	w.ending.CompareAndSwap(nil, why)
 	w.task.Wake()
@@ -93,8 +93,8 @@ func (w *watch) refuse(err error) {
 	w.task.Start()
 }
 
-// open finds out whether the watch is permitted, its start and its home. It may
-// wait for etcd and for a relay.
+// open checks the rights, determines the start and opens the window. It may wait for
+// etcd and for a relay.
 func (w *watch) open(ctx context.Context, at start) {
 	if err := w.permit(ctx); err != nil {
 		w.refuse(err)
@@ -112,7 +112,7 @@ func (w *watch) open(ctx context.Context, at start) {
 	case at.fetch:
 		var now kv.Revision
 		if now, err = r.Now(ctx); err == nil {
-			from, at.in = now+1, w.follows // now may be of a history that has ended since
+			from, at.in = now+1, w.follows // openReader fails if now is of a later history
 		}
 	default:
 		err = at.foreign
@@ -149,8 +149,8 @@ func (w *watch) resumed(at start) {
 	}
 }
 
-// put sends a message of the watch. Only the goroutine that pumps the stream calls it. It reports
-// whether the stream works.
+// put sends a message of the watch. It reports whether the stream still works. Called by the
+// stream's pump.
 func (w *watch) put(m *wire.Encoded) bool {
 	w.stats.Sent(m.Buffers.Len())
 	return w.s.send(m)
@@ -165,7 +165,7 @@ func (w *watch) begins(key syncbatch.Key) {
 	w.task.Start()
 }
 
-// release releases the resources of the watch. The task must be closed, or be the caller.
+// release releases the resources of the watch. The task must be closed or be the caller.
 func (w *watch) release() {
 	w.leave()
 	w.latest.stop()
@@ -176,7 +176,7 @@ func (w *watch) release() {
 	w.phase = over
 }
 
-// close gives up the window.
+// close releases the window.
 func (w *watch) close() {
 	if w.inner != nil {
 		w.inner.remove(w)
@@ -184,7 +184,7 @@ func (w *watch) close() {
 	}
 }
 
-// run is the watch's turn.
+// run runs one turn of the watch.
 func (w *watch) run(own *pump.Scratch) (again bool) {
 	ending := w.ending.Load()
 	switch {
@@ -219,8 +219,8 @@ func (w *watch) run(own *pump.Scratch) (again bool) {
 	return false
 }
 
-// created returns the start of the watch. A position of another history has no revision in
-// this one; then the token is that of the client's position.
+// created returns the message that starts the watch. It has no revision if the client's
+// position is of another history; the token is of that position.
 func (w *watch) created() *shardwatchv1.WatchResponse {
 	c := &shardwatchv1.Created{
 		Revision: int64(w.begin), ClusterId: w.cluster, Lineage: w.follows.lineage, Node: string(w.s.api.cfg.Self),
