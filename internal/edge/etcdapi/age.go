@@ -9,12 +9,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/router"
 )
 
-// ageHeader is the header that reports how old the answer to a serializable read
-// may be, in milliseconds. etcd's API has no field for it.
+// ageHeader is the header with the maximum age of the answer to a serializable read,
+// in milliseconds. etcd's API has no field for it.
 const ageHeader = "shardwatch-age"
 
-// tellAge sets the header, if the age is known and says something: a read that
-// is linearizable, or at a revision, is as old as the caller wants it.
+// tellAge sets the header if the age is known. Linearizable reads and reads at a
+// revision have no age header: the request fixes their age.
 func tellAge(r *etcdserverpb.RangeRequest, reading *router.Reading, set func(metadata.MD) error) {
 	if !r.GetSerializable() || r.GetRevision() > 0 {
 		return

@@ -32,21 +32,21 @@ type Upstream interface {
 	Status(ctx context.Context) (*etcdserverpb.StatusResponse, error)
 }
 
-// EtcdAuth knows the read rights of a caller if etcd's authentication is on. All methods may be
-// called from any goroutine. Errors are etcd's own.
+// EtcdAuth checks the read rights of callers while etcd's authentication is on. All methods may
+// be called from any goroutine. Errors are etcd's own.
 type EtcdAuth interface {
 	etcdview.EtcdAuth
 }
 
-// Member is a node as etcd's clients see it: a member of the cluster.
+// Member is a node in the member list for etcd's clients.
 type Member struct {
 	Name shard.NodeID
-	// Client and Peer are host:port; TLS says how Client is spoken to.
+	// Client and Peer are host:port. TLS: Client requires TLS.
 	Client, Peer string
 	TLS          bool
 }
 
-// Config configures an API. Set the parts; Defaults gives the rest.
+// Config configures an API. Defaults returns the values of the settings; set the components.
 type Config struct {
 	Router *router.Router
 	Etcd   Upstream
@@ -55,15 +55,15 @@ type Config struct {
 	// Audit records refusals, and the actions of administrators; nil: no audit.
 	Access *authz.Authorizer
 	Audit  *authz.Audit
-	// OpenQueue lets in the watches of both APIs that are being opened; nil: a gate
-	// of its own does.
+	// OpenQueue limits the watches of both APIs that are being opened at a time; nil: a
+	// new gate.
 	OpenQueue *fair.Gate
-	// Turns share the CPU time of large work among clients; nil: turns of its own.
+	// Turns shares the CPU time of expensive work among clients; nil: new Turns.
 	Turns *fair.Turns
-	// Budget bounds the memory that clients can make the node hold; nil: no bound.
+	// Budget bounds the memory that the node uses for clients; nil: no bound.
 	Budget *budget.Budget
-	// Learn, if set, is called with the token that etcd gave a user, before the user
-	// has it.
+	// Learn, if set, is called with each token that etcd issues to a user, before the
+	// user gets it.
 	Learn func(ctx context.Context, user, token string)
 	Self  shard.NodeID
 	// Members returns the nodes, ordered by name.
@@ -72,26 +72,26 @@ type Config struct {
 
 	// MaxWatchesPerStream bounds the watches of one stream.
 	MaxWatchesPerStream int
-	// MaxMessageBytes is the size at which a watch that asked for fragments gets
-	// them, and about that of a chunk of RangeStream.
+	// MaxMessageBytes is the size above which a watch that requested fragments gets
+	// them, and the approximate size of a chunk of RangeStream.
 	MaxMessageBytes int
 	// ProgressNotifyInterval is the interval between progress notifications of a quiet
 	// watch created with progress_notify.
 	ProgressNotifyInterval time.Duration
-	// MaxStaleness is the age from which on our data counts as an etcd member
-	// without a leader: serializable reads, and streams that require a leader,
-	// are refused. 0: any age.
+	// MaxStaleness is the age above which this node behaves like an etcd member
+	// without a leader: it refuses serializable reads, and streams that require a
+	// leader. 0: any age.
 	MaxStaleness time.Duration
-	// HomeTimeout bounds the search for a home of a new watch. After it, the stream is sent
-	// to another node.
+	// HomeTimeout bounds the search for the shards' sources of a new watch. After it, the
+	// stream ends, and its client resumes on another node.
 	HomeTimeout time.Duration
 }
 
-// Defaults returns the Config of a production node, without its parts.
+// Defaults returns the Config of a production node, without its components.
 func Defaults() Config {
 	return Config{
 		MaxWatchesPerStream: 100_000,
-		// etcd's --max-request-bytes and its allowance for overhead.
+		// etcd's --max-request-bytes plus etcd's allowance for overhead.
 		MaxMessageBytes:        3<<19 + 512<<10,
 		ProgressNotifyInterval: 10 * time.Minute, // etcd's --watch-progress-notify-interval
 		MaxStaleness:           5 * time.Second,
@@ -99,10 +99,10 @@ func Defaults() Config {
 	}
 }
 
-// minProgressNotify is the shortest interval etcd takes (v3rpc/watch.go).
+// minProgressNotify is the shortest interval that etcd accepts (v3rpc/watch.go).
 const minProgressNotify = 100 * time.Millisecond
 
-// Validate names every mistake.
+// Validate returns all mistakes at once.
 func (c *Config) Validate() error {
 	var errs []error
 	if c.MaxWatchesPerStream < 1 {
@@ -126,10 +126,10 @@ type API struct {
 	cfg                Config
 	reads              reads
 	view               *etcdview.View
-	*etcdwatch.Streams // its watches
+	*etcdwatch.Streams // the Watch service
 }
 
-// New returns an API. It fails when the Config is wrong.
+// New returns an API. It fails if the Config is invalid.
 func New(cfg Config) (*API, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("etcd API: %w", err)

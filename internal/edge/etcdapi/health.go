@@ -10,20 +10,20 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Health answers probes, which come without credentials: it asks as the node itself, and its
-// errors tell nothing of addresses and accounts.
+// Health answers probes, which have no credentials: it uses the node's own account, and its
+// errors do not reveal addresses or accounts.
 type Health struct{ api *API }
 
 // HealthOf returns the Health of an API.
 func HealthOf(a *API) Health { return Health{a} }
 
-var errNoStatus = errors.New("etcd does not tell this node its status: the node's log says why")
+var errNoStatus = errors.New("etcd's status is not available: see the node's log at level debug")
 
 // EtcdStatus returns the status of one of etcd's members.
 func (h Health) EtcdStatus(ctx context.Context) (*etcdserverpb.StatusResponse, error) {
 	s, err := h.api.cfg.Etcd.Status(ctx)
 	if err != nil {
-		h.api.cfg.Logger.Debug("a probe does not learn etcd's status", "error", err)
+		h.api.cfg.Logger.Debug("probe of etcd's status failed", "error", err)
 		return nil, errNoStatus
 	}
 	return s, nil
@@ -34,8 +34,8 @@ const probedKey = "health"
 
 var errNotReady = errors.New("this node cannot answer reads now: see /readyz of its HTTP port, and its log at level debug")
 
-// Read fails unless the node answers a read of one key itself: a serializable one from data that is not older than
-// Config.MaxStaleness, another one after a read of etcd's revision. Errors are etcd's where it has one for
+// Read fails unless the node itself can answer a read of one key: a serializable read from data not older than
+// Config.MaxStaleness, a linearizable read after a read of etcd's revision. Errors are etcd's if it has one for
 // the reason.
 func (h Health) Read(ctx context.Context, serializable bool) error {
 	r := &etcdserverpb.RangeRequest{Serializable: serializable}
@@ -53,6 +53,6 @@ func (h Health) Read(ctx context.Context, serializable bool) error {
 	if refusal := h.api.refusal(ctx, err); refusal != nil {
 		return refusal
 	}
-	h.api.cfg.Logger.Debug("a probe's read fails", "error", err)
+	h.api.cfg.Logger.Debug("probe read failed", "error", err)
 	return errNotReady
 }

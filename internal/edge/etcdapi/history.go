@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// The headers that name the history of a passed call's revision. etcd's
+// The headers that name the history of a forwarded call's revision. etcd's
 // API has no fields for it: the cluster ID in its headers is a hash of etcd's flags,
 // and may be the same after etcd was rebuilt.
 const (
@@ -16,14 +16,14 @@ const (
 	lineageHeader = "shardwatch-lineage"
 )
 
-// tellHistory sets the headers, before the call is passed: if the lineage ends while
-// the call is under way, its revision must not count as one of the next lineage.
+// tellHistory sets the headers before the call is forwarded: if the lineage ends during
+// the call, the revision must not count as one of the next lineage.
 func (a *API) tellHistory(ctx context.Context) {
 	if a.cfg.Router == nil {
 		return
 	}
 	if h := a.cfg.Router.History(); h.Lineage != 0 {
-		// Fails when the call has ended.
+		// Fails if the call has ended.
 		_ = grpc.SetHeader(ctx, metadata.Pairs(clusterHeader, h.Cluster, lineageHeader, strconv.FormatUint(h.Lineage, 10)))
 	}
 }

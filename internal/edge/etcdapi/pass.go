@@ -20,11 +20,10 @@ import (
 // Register adds etcd's services to a gRPC server, which must use wire.Codec.
 // Watches are served by pumps.
 //
-// Methods that are not named here go to etcd and back unchanged, byte for byte:
-// fields that we do not know survive, and errors are etcd's. Only reads
-// are retried: a write may have been applied. Messages of a stream that the
-// client does not read stay at etcd, by gRPC's flow control; other answers take their
-// bytes from the budget.
+// Methods that are not named here are forwarded unchanged, byte for byte, in both
+// directions: unknown fields are kept, and errors are etcd's. Only reads
+// are retried: a write may have been applied. Unread messages of a stream stay at
+// etcd, by gRPC's flow control; other answers count against the budget.
 func (a *API) Register(r grpc.ServiceRegistrar, pumps *pump.Pumps) {
 	for _, s := range []struct {
 		desc *grpc.ServiceDesc
@@ -45,10 +44,10 @@ func (a *API) Register(r grpc.ServiceRegistrar, pumps *pump.Pumps) {
 	etcdserverpb.RegisterWatchServer(r, a.Service(pumps))
 }
 
-// methods are those of a service that do not simply go to etcd, by name.
+// methods are the methods of a service that are not simply forwarded to etcd, by name.
 type methods map[string]method
 
-// method serves one RPC: a unary one by answer, others by stream.
+// method serves one RPC: a unary RPC by answer, a streaming RPC by stream.
 type method struct {
 	request func() any // returns the message into which the request is decoded
 	answer  func(ctx context.Context, request any) (any, error)
@@ -70,8 +69,8 @@ func refused(why string) method {
 	return m
 }
 
-// serve returns the service that desc describes: own methods, and all others
-// passed on. It keeps what reflection needs.
+// serve returns the service that desc describes: with own methods, and all others
+// forwarded. It keeps desc.Metadata, which reflection needs.
 func (a *API) serve(desc *grpc.ServiceDesc, own methods) *grpc.ServiceDesc {
 	out := &grpc.ServiceDesc{ServiceName: desc.ServiceName, Metadata: desc.Metadata}
 	for _, m := range desc.Methods {
@@ -95,7 +94,7 @@ func (a *API) serve(desc *grpc.ServiceDesc, own methods) *grpc.ServiceDesc {
 	return out
 }
 
-// unary returns the method as gRPC wants it.
+// unary returns the handler of a unary method for gRPC.
 func (m method) unary(name string) grpc.MethodHandler {
 	return func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 		request := m.request()
@@ -109,12 +108,12 @@ func (m method) unary(name string) grpc.MethodHandler {
 	}
 }
 
-// pass sends a request to etcd and returns its answer.
+// pass forwards a request to etcd and returns its answer.
 func (a *API) pass(ctx context.Context, name string, request any) (*wire.Encoded, error) {
 	return a.passBy(ctx, name, request, a.once)
 }
 
-// passBy is pass for a request that send sends.
+// passBy forwards a request with send, after the checks.
 func (a *API) passBy(ctx context.Context, name string, request any, send func(ctx context.Context, name string, request any) (*wire.Encoded, error)) (*wire.Encoded, error) {
 	caller, err := a.view.Caller(ctx)
 	forward := a.cfg.Access.Forward(ctx)
@@ -146,7 +145,7 @@ func (a *API) passBy(ctx context.Context, name string, request any, send func(ct
 // freeRequest is the largest request that takes nothing from the budget, in bytes.
 const freeRequest = 64 << 10
 
-// carry takes the bytes of a request that is passed on: it is held until etcd has answered.
+// carry reserves the bytes of a forwarded request, which is kept until etcd has answered.
 func (a *API) carry(holder budget.Client, request any) (size int64, err error) {
 	if e, ok := request.(*wire.Encoded); ok {
 		size = int64(e.Buffers.Len())
@@ -160,7 +159,7 @@ func (a *API) carry(holder budget.Client, request any) (size int64, err error) {
 	return size, nil
 }
 
-// passStream joins a client's stream with one at etcd, message by message.
+// passStream forwards the messages between a client's stream and a stream to etcd.
 func (a *API) passStream(name string, desc grpc.StreamDesc) grpc.StreamHandler {
 	return func(_ any, client grpc.ServerStream) error {
 		caller, err := a.view.Caller(client.Context())
@@ -176,7 +175,7 @@ func (a *API) passStream(name string, desc grpc.StreamDesc) grpc.StreamHandler {
 		if err != nil {
 			return err
 		}
-		// Ends with the handler at the latest: both streams fail then.
+		// Ends with the handler at the latest, because then both streams fail.
 		go func() {
 			if err := a.requests(ctx, client, etcd, caller, name, cancel); err != nil {
 				cancel(err)
@@ -187,7 +186,7 @@ func (a *API) passStream(name string, desc grpc.StreamDesc) grpc.StreamHandler {
 			return m, etcd.RecvMsg(m)
 		})
 		if cause := context.Cause(ctx); cause != nil && client.Context().Err() == nil {
-			return cause // a request that could not be read, and not that we gave up for it
+			return cause // the error of the requests, not the cancellation that it has caused
 		}
 		return err
 	}
@@ -211,13 +210,13 @@ func (a *API) requests(ctx context.Context, client grpc.ServerStream, etcd grpc.
 			a.observed(ctx, caller, m, end)
 		}
 		if err := etcd.SendMsg(m); err != nil {
-			return nil //nolint:nilerr // etcd has ended the stream: receiving says why
+			return nil //nolint:nilerr // etcd has ended the stream: RecvMsg returns the reason
 		}
 	}
 }
 
-// answers forwards the messages that receive returns until etcd ends the stream. One is held while the client
-// does not read, and counts against the client's share of the budget.
+// answers forwards the messages that receive returns until etcd ends the stream. While the client does not
+// read, one message is kept, and counts against the client's share of the budget.
 func (a *API) answers(client grpc.ServerStream, receive func() (*wire.Encoded, error)) error {
 	holder := a.holder(client.Context())
 	for {
@@ -233,7 +232,7 @@ func (a *API) answers(client grpc.ServerStream, receive func() (*wire.Encoded, e
 	}
 }
 
-// sendHeld sends a message of size bytes, which count against holder's share of the budget meanwhile.
+// sendHeld sends a message of size bytes, which count against holder's share of the budget until it is sent.
 func (a *API) sendHeld(holder func() budget.Client, client grpc.ServerStream, m any, size int) error {
 	if size <= freeAnswer {
 		return client.SendMsg(m)

@@ -15,9 +15,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// administered looks at a call before it is passed on, which uses up the request and may change who the caller
-// is, and returns how to tell the audit log its outcome. What etcd denies counts as a refusal, of which there may
-// be a flood.
+// administered returns the function that records the outcome of a call in the audit log. Call it before the call
+// is forwarded, because that consumes the request and may change the caller's identity. A call that etcd denies
+// is recorded as a refusal: there may be many of them.
 func (c *Config) administered(ctx context.Context, caller *authz.Caller, name string, request any) (over func(error)) {
 	e, ok := request.(*wire.Encoded)
 	if c.Audit == nil || !ok || !administers(name, e) {
@@ -37,8 +37,8 @@ func (c *Config) administered(ctx context.Context, caller *authz.Caller, name st
 	}
 }
 
-// administers reports whether a call is the action of an administrator: one that changes more than keys and
-// leases. A method that is not known here counts as one, as in weigh.
+// administers reports whether a call is the action of an administrator: it changes more than keys and
+// leases. An unknown method counts as such an action, as in weigh.
 func administers(name string, request *wire.Encoded) bool {
 	switch name {
 	case etcdserverpb.KV_Range_FullMethodName, etcdserverpb.KV_RangeStream_FullMethodName, etcdserverpb.KV_Put_FullMethodName,
@@ -59,7 +59,7 @@ func administers(name string, request *wire.Encoded) bool {
 	return false // leases, locks and elections
 }
 
-// described returns a request as JSON, without passwords; "": it cannot be read.
+// described returns a request as JSON, without passwords; "": it cannot be decoded.
 func described(name string, request *wire.Encoded) string {
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(strings.ReplaceAll(name[1:], "/", ".")))
 	if err != nil {

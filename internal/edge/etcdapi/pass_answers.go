@@ -16,24 +16,24 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Answers of etcd's that are passed on may be as large as its database, and are held
-// until their clients have read them. Above freeAnswer they take their bytes from the
-// budget, as lists do that are answered here.
+// Forwarded answers of etcd may be as large as its database, and are kept until their
+// clients have read them. Above freeAnswer they count against the budget, like lists that
+// this node answers.
 
 const (
-	// freeAnswer is up to which size answers take nothing, in bytes.
+	// freeAnswer is the largest answer that takes nothing from the budget, in bytes.
 	freeAnswer = leastChunk
-	// askTries is how often a request is sent if its answer grows.
+	// askTries bounds the attempts of a request whose answer grows.
 	askTries = 5
-	// leastPooled is the least capacity of a buffer that gRPC gives back.
+	// leastPooled is the smallest capacity of a buffer that gRPC returns to its pool.
 	leastPooled = 2 << 10
-	// maxWide bounds the concurrent writes at etcd whose answers may be large:
-	// their answers are counted on arrival.
+	// maxWide bounds the concurrent writes to etcd whose answers may be large:
+	// the budget counts their answers only on arrival.
 	maxWide = 4
 )
 
-// ask puts a question to etcd, which changes nothing. etcd's answer is refused unread if
-// it is larger than was reserved; its size is reserved then, and etcd is asked again.
+// ask forwards a read-only request to etcd. If the answer is larger than the reserved
+// bytes, it is dropped unread, its size is reserved, and the request is sent again.
 func (a *API) ask(ctx context.Context, name string, request any) (*wire.Encoded, error) {
 	held := &heldAnswer{budget: a.cfg.Budget, holder: a.holder(ctx)()}
 	limit := int64(freeAnswer)
@@ -59,7 +59,7 @@ func (a *API) ask(ctx context.Context, name string, request any) (*wire.Encoded,
 	return nil, wire.Status(&kv.UnavailableError{Why: kv.NotReady, Detail: "the response grows faster than the client reads it: request less"})
 }
 
-// again returns a copy of a request that can be sent once more.
+// again returns a copy of a request, so that the original can be sent again.
 func again(request any) any {
 	e, ok := request.(*wire.Encoded)
 	if !ok {
@@ -70,14 +70,14 @@ func again(request any) any {
 }
 
 // once forwards a call that may write, and so must not be sent twice. Its answer counts against
-// the budget when it has arrived.
+// the budget from its arrival.
 func (a *API) once(ctx context.Context, name string, request any) (*wire.Encoded, error) {
 	return a.onceWith(ctx, name, request)
 }
 
-// onceWide is once for a request whose answer may be large. Few are with etcd at a time.
-// An answer that is larger than all lists together may be is lost, though etcd has
-// executed the request.
+// onceWide is once for a request whose answer may be large. At most maxWide are sent to
+// etcd at a time. An answer that exceeds the budget of all lists together is lost, though
+// etcd has executed the request.
 func (a *API) onceWide(ctx context.Context, name string, request any) (*wire.Encoded, error) {
 	leave, err := a.reads.wide.Wait(ctx, a.holder(ctx)().Name)
 	if err != nil {
@@ -108,8 +108,8 @@ func (a *API) onceWith(ctx context.Context, name string, request any, opts ...gr
 	return answer, nil
 }
 
-// heldAnswer is the reservation of an answer of etcd in the budget. It is the mem.BufferPool of a
-// part of the answer: gRPC gives that back when it is sent.
+// heldAnswer is the reservation of an answer of etcd in the budget. It ends when gRPC returns a
+// buffer of the sent answer; see answerLease.
 type heldAnswer struct {
 	budget *budget.Budget
 	holder budget.Client
@@ -117,7 +117,7 @@ type heldAnswer struct {
 	n      int64 // guarded by mu
 }
 
-// resize makes it n bytes. When they are not there it holds nothing.
+// resize changes the reservation to n bytes. If it fails, nothing is reserved.
 func (h *heldAnswer) resize(n int64) error {
 	h.release()
 	if err := h.budget.Take(h.holder, budget.Lists, n, 0); err != nil {
@@ -138,9 +138,9 @@ func (h *heldAnswer) release() {
 	h.n = 0
 }
 
-// attach has the bytes given back with the last buffer of the answer, or when the
-// garbage collector finds that: gRPC does not give back the buffers of streams whose
-// connection breaks.
+// attach releases the reservation with the last buffer of the answer, or when the
+// garbage collector frees that buffer: gRPC does not return the buffers of streams
+// whose connection breaks.
 func (h *heldAnswer) attach(answer *wire.Encoded) {
 	last := len(answer.Buffers) - 1
 	if h.n == 0 || last < 0 {
@@ -180,7 +180,7 @@ func wideDelete(b []byte) bool {
 	return end && previous
 }
 
-// guardedDelete passes deletes on.
+// guardedDelete forwards deletes.
 func (a *API) guardedDelete() method {
 	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
 		b := request.Buffers.MaterializeToBuffer(mem.DefaultBufferPool())
@@ -193,7 +193,7 @@ func (a *API) guardedDelete() method {
 	})
 }
 
-// asked serves a method that changes nothing.
+// asked forwards a read-only method.
 func (a *API) asked(name string) method {
 	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
 		return a.passBy(ctx, name, request, a.ask)

@@ -10,12 +10,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// learning passes logins on to etcd, and reports each token's user to Config.Learn before
+// learning forwards logins to etcd, and reports each token's user to Config.Learn before
 // the client can use the token.
 func (a *API) learning() method {
 	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
 		var login etcdserverpb.AuthenticateRequest
-		known := peek(request, &login) // before it is sent: that uses it up
+		known := peek(request, &login) // before the send, which consumes the request
 		answer, err := a.pass(ctx, etcdserverpb.Auth_Authenticate_FullMethodName, request)
 		var given etcdserverpb.AuthenticateResponse
 		if err == nil && known && a.cfg.Learn != nil && peek(answer, &given) {
@@ -25,8 +25,8 @@ func (a *API) learning() method {
 	})
 }
 
-// refreshing passes a change of users or roles on to etcd. When the caller has the
-// answer, it is in force at the nodes, too.
+// refreshing forwards a change of users or roles to etcd. When the caller gets the
+// answer, the change is in effect on the nodes, too.
 func (a *API) refreshing(name string) method {
 	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
 		answer, err := a.pass(ctx, name, request)
@@ -37,15 +37,14 @@ func (a *API) refreshing(name string) method {
 	})
 }
 
-// mayHaveChanged reports whether etcd has made a change, or may have: a call that is
-// cut off may be applied all the same.
+// mayHaveChanged reports whether etcd has or may have applied a change: an
+// interrupted call may have been applied.
 func mayHaveChanged(err error) bool {
 	return err == nil || wire.IsUnavailable(err) || wire.IsTimeout(err) || wire.IsCanceled(err)
 }
 
-// auth are the methods of etcd's Auth service that are not merely passed on: the
-// login, and all that change something. A method of a newer etcd counts as one that
-// does.
+// auth returns the methods of etcd's Auth service that are not simply forwarded: the
+// login and all changes. A method of a newer etcd counts as a change.
 func (a *API) auth() methods {
 	out := methods{}
 	for _, m := range etcdserverpb.Auth_ServiceDesc.Methods {
@@ -61,12 +60,12 @@ func (a *API) auth() methods {
 	return out
 }
 
-// peek decodes a message that is passed on unchanged. It reports whether it
-// could be decoded.
+// peek decodes a message that is forwarded unchanged. It reports whether the
+// message could be decoded.
 func peek(e *wire.Encoded, m any) bool { return wire.NewCodec().Unmarshal(e.Buffers, m) == nil }
 
 // Nameless refuses a call without a token while etcd's authentication is on, unless
-// etcd serves it to anyone. etcd would refuse it, too; the error is etcd's own.
+// etcd serves the method without one. etcd would refuse it, too; the error is etcd's own.
 func (a *API) Nameless(ctx context.Context, name string) error {
 	if a.cfg.Guard == nil || name == etcdserverpb.Auth_Authenticate_FullMethodName || name == etcdserverpb.Auth_AuthStatus_FullMethodName {
 		return nil

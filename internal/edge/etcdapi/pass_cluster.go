@@ -8,8 +8,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/etcdview"
 )
 
-// cluster is the Cluster service: clients that keep their endpoints in step
-// with the members (clientv3's Sync) shall stay with the cache.
+// cluster returns the methods of the Cluster service. The member list has the cache
+// nodes, so that clients that sync their endpoints (clientv3's Sync) stay with the cache.
 func (a *API) cluster() methods {
 	const why = "a cache node is not a member of etcd: send the call to etcd"
 	return methods{
@@ -18,7 +18,7 @@ func (a *API) cluster() methods {
 	}
 }
 
-// memberMaintenance lists the methods of the Maintenance service that concern one member of etcd:
+// memberMaintenance returns the methods of the Maintenance service that act on one member of etcd:
 // through a node, a client could not choose the member.
 func memberMaintenance() methods {
 	const why = "it acts on one member of etcd: send the call to etcd"

@@ -15,18 +15,18 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// guardedTxn passes transactions on to etcd, but for those that kill it.
+// guardedTxn forwards transactions to etcd, except for transactions that crash it.
 //
-// etcd refuses a transaction that deletes a key and puts it, as
-// ErrGRPCDuplicateKey. It overlooks deletes with an open end: their range_end,
-// "\x00", looks to it like one below their key (v3rpc/key.go, checkIntervals).
+// etcd refuses a transaction that both deletes and puts a key, as
+// ErrGRPCDuplicateKey. It overlooks deletes with an open end, because their range_end
+// "\x00" compares as below their key (v3rpc/key.go, checkIntervals).
 //
-// A put that is to keep the value or lease of a key so deleted finds none
-// (txn/put.go, put) and panics on every member, and on each again when it
-// starts, since the transaction is in the raft log. Any other put leaves the key
-// with two lives in one revision; when that is compacted, etcd drops the second
-// one's value and keeps it in its index, and the next read of it is fatal
-// (mvcc/kvstore_txn.go, rangeKeys). etcd 3.5.33 to 3.7.3 do so. We refuse
+// After such a delete, a put that keeps the key's value or lease finds no key
+// (txn/put.go, put). It panics on every member, and again on each start of a member,
+// since the transaction is in the raft log. Any other put creates the key twice
+// in one revision. When that revision is compacted, etcd drops the second value but
+// keeps it in the index, and the next read of the key is fatal
+// (mvcc/kvstore_txn.go, rangeKeys). etcd 3.5.33 to 3.7.3 are affected. We refuse
 // both, as etcd intends to. An operation in several parts is refused, too; see txnScan.operation.
 func (a *API) guardedTxn() method {
 	return answered(func(ctx context.Context, request *wire.Encoded) (*wire.Encoded, error) {
@@ -54,28 +54,28 @@ func (a *API) guardedTxn() method {
 	})
 }
 
-// What etcd 3.7 says to a request that cannot be read. etcd 3.5 and 3.6 take some that scanTxn cannot read, such
-// as field numbers beyond 32 bits: a deadly transaction could be in one.
+// The errors of etcd 3.7 for a request that cannot be decoded. etcd 3.5 and 3.6 accept some requests that scanTxn
+// cannot decode, such as field numbers beyond 32 bits: they could contain a deadly transaction.
 var (
 	errMalformedTxn = errors.New("grpc: failed to unmarshal the received message: proto: cannot parse invalid wire-format data")
 	errDeepTxn      = errors.New("grpc: failed to unmarshal the received message: proto: exceeded maximum recursion depth")
 )
 
-// errSplit is for an operation with more than one request in its encoding.
+// errSplit returns the error for an operation with more than one request in its encoding.
 func errSplit() error {
 	return &kv.InvalidError{Field: "request", Reason: "an operation of the transaction holds more than one request: send each request as a separate operation"}
 }
 
-// scanTxn finds the operations of an encoded TxnRequest that crash etcd. It reads the encoding
-// itself: decoded, a transaction of many small operations takes forty times its size.
+// scanTxn finds the operations of an encoded TxnRequest that crash etcd. It scans the encoding,
+// because a decoded transaction of many small operations takes forty times its size.
 func scanTxn(txn []byte) txnScan {
 	var s txnScan
 	s.txn(txn, nil, 0)
 	return s
 }
 
-// Tags of the fields that are looked at: the number and the wire type. A test
-// holds them against the generated code.
+// Tags of the scanned fields: number and wire type. A test compares them with the
+// generated code.
 const (
 	length = uint64(protowire.BytesType)
 
@@ -87,8 +87,8 @@ const (
 	deletePrevious                 = 3<<3 | uint64(protowire.VarintType)
 )
 
-// maxTxnDepth is more than etcd takes: messages within messages are 10,000 deep
-// at most, and each transaction within one is two of them.
+// maxTxnDepth is more than etcd accepts: messages are nested at most 10,000 levels
+// deep, and each nested transaction is two levels.
 const maxTxnDepth = 5_000
 
 // txnScan is the result of a scan. Of the deletes with an open end before an operation, only the
@@ -96,14 +96,14 @@ const maxTxnDepth = 5_000
 type txnScan struct {
 	deadly    bool
 	malformed bool
-	deep      bool // malformed, because of too many transactions within one another
+	deep      bool // malformed, because transactions are nested too deeply
 	split     bool // an operation has several parts
-	writes    bool // there is a put or a delete
-	wide      bool // an operation answers with the keys of a range
+	writes    bool // it has a put or a delete
+	wide      bool // an operation returns the keys of a range
 }
 
-// txn checks a TxnRequest after the deletes so far, and returns them with its
-// own: either branch may be taken.
+// txn checks a TxnRequest after the given deletes, and returns them with the
+// deletes of both branches: either one may be taken.
 func (s *txnScan) txn(b []byte, deleted []byte, depth int) []byte {
 	if depth > maxTxnDepth {
 		s.malformed, s.deep = true, true
@@ -136,7 +136,7 @@ func (s *txnScan) operation(b []byte) (kind uint64, body []byte) {
 	return kind, body
 }
 
-// op looks at a RequestOp.
+// op checks a RequestOp.
 func (s *txnScan) op(b []byte, deleted []byte, depth int) []byte {
 	switch kind, body := s.operation(b); kind {
 	case opRange:
@@ -181,7 +181,7 @@ func (s *txnScan) del(b []byte, deleted []byte) []byte {
 	return lower(deleted, key)
 }
 
-// lower returns the lower one of two keys that are there.
+// lower returns the lower one of two keys; empty keys do not count.
 func lower(a, b []byte) []byte {
 	if len(a) == 0 || (len(b) > 0 && bytes.Compare(b, a) < 0) {
 		return b
@@ -189,8 +189,8 @@ func lower(a, b []byte) []byte {
 	return a
 }
 
-// fields calls fn with the fields of an encoded message, and their tags. After a split operation
-// it calls nothing any more: the transaction is refused.
+// fields calls fn with the fields of an encoded message, and their tags. It stops after a split
+// operation, because the transaction is refused then.
 func (s *txnScan) fields(b []byte, fn func(tag uint64, f protofields.Field)) {
 	var f protofields.Field
 	for !s.split {

@@ -22,8 +22,8 @@ import (
 // The policy applies to this API as to the native one. etcd checks its own rights in addition for
 // forwarded calls.
 
-// judge fails unless the policy lets the caller make a call that is passed on.
-// A method that is not known here is for administrators.
+// judge fails unless the policy allows the caller's forwarded call. An unknown
+// method requires the rights of an administrator.
 func (a *API) judge(ctx context.Context, c *authz.Caller, method string, request any) error {
 	if c == nil {
 		return nil
@@ -59,7 +59,7 @@ func (a *API) weigh(ctx context.Context, c *authz.Caller, method string, request
 			return a.weighLease(ctx, c, policy.Write, m.GetID())
 		})
 	case etcdserverpb.Lease_LeaseRevoke_FullMethodName:
-		// It deletes the keys of the lease.
+		// A revocation deletes the keys of the lease.
 		return read(request, func(m *etcdserverpb.LeaseRevokeRequest) error {
 			return a.weighLease(ctx, c, policy.Write, m.GetID())
 		})
@@ -97,16 +97,16 @@ func (a *API) weigh(ctx context.Context, c *authz.Caller, method string, request
 	return on(policy.OperatorWrite, kv.Range{})
 }
 
-// within returns the keys of locks and elections of a name (etcd's
+// within returns the key range of the locks or elections with a name (etcd's
 // client/v3/concurrency).
 func within(name []byte) kv.Range { return kv.Prefix(string(name) + "/") }
 
-// observed ends an observation of an election, which is a watch at etcd, when
+// observed ends the Observe call of an election, which is a watch at etcd, when
 // the policy no longer allows it.
 func (a *API) observed(ctx context.Context, c *authz.Caller, request *wire.Encoded, end context.CancelCauseFunc) {
 	var m v3electionpb.LeaderRequest
 	if !peek(request, &m) {
-		return // as judged
+		return // judge has refused it
 	}
 	keys := within(m.GetName())
 	// Ends with the call.
@@ -114,7 +114,7 @@ func (a *API) observed(ctx context.Context, c *authz.Caller, request *wire.Encod
 		for {
 			changed := a.cfg.Access.Changed()
 			if !c.Allows(policy.Watch, keys) {
-				if err := c.May(ctx, policy.Watch, keys); err != nil { // or it may again, by now
+				if err := c.May(ctx, policy.Watch, keys); err != nil { // the policy may have changed back
 					end(etcdview.InEtcdsWords(err))
 					return
 				}
@@ -127,11 +127,11 @@ func (a *API) observed(ctx context.Context, c *authz.Caller, request *wire.Encod
 }
 
 // weighLease fails unless the caller may use the verb on all keys of a lease, as etcd
-// does by its own rights (apply/auth.go, checkLeasePutsKeys): a lease that is kept
-// alive by others, or has keys of theirs, could not be ended by its holder. etcd
-// reports the keys. If it does not, because there is no such lease or the caller has
-// no right to know, it does not serve the call either. A caller that may use the verb on
-// all keys costs etcd nothing.
+// checks its own rights (apply/auth.go, checkLeasePutsKeys): the holder could not end a
+// lease that other callers keep alive, or that has their keys. etcd reports the keys of
+// the lease. If it fails, because the lease does not exist or the caller lacks the
+// right, etcd does not serve the call either. For a caller with the right to all keys,
+// etcd is not asked.
 func (a *API) weighLease(ctx context.Context, c *authz.Caller, v policy.Verb, lease int64) error {
 	if c.Allows(v, kv.Range{}) {
 		return nil
@@ -145,16 +145,16 @@ func (a *API) weighLease(ctx context.Context, c *authz.Caller, v policy.Verb, le
 	}
 	for _, key := range t.GetKeys() {
 		if err := c.May(ctx, v, kv.Single(string(key))); err != nil {
-			// The error hides the keys of a lease from callers without a right to them; the
-			// audit log has them.
+			// The error does not reveal the keys of the lease to a caller without the right
+			// to them; the audit log has them.
 			return &kv.DeniedError{Detail: fmt.Sprintf("the policy does not let %s %s all keys of the lease", c.Name(), v)}
 		}
 	}
 	return nil
 }
 
-// errRequest is for requests that cannot be read: it is not known whether they are
-// allowed.
+// errRequest is the error for requests that cannot be decoded, so that their rights
+// cannot be checked.
 var errRequest = &kv.InvalidError{Field: "request", Reason: "cannot be read"}
 
 // read decodes a request for weigh.
@@ -173,11 +173,11 @@ func read[M any](request any, weigh func(*M) error) error {
 	return weigh(m)
 }
 
-// maxLeases bounds the leases of one request: each costs a call to etcd. It is as many
-// as etcd allows operations (--max-txn-ops) by default.
+// maxLeases bounds the leases of one request: each costs a call to etcd. It equals etcd's
+// default limit of operations (--max-txn-ops).
 const maxLeases = 128
 
-// weighed fails unless the caller may do all that an encoded request does.
+// weighed fails unless the caller has the rights for all operations of an encoded request.
 func (a *API) weighed(ctx context.Context, c *authz.Caller, request any, look func(*operations, []byte)) error {
 	e, ok := request.(*wire.Encoded)
 	if !ok {
@@ -205,16 +205,16 @@ func (a *API) weighed(ctx context.Context, c *authz.Caller, request any, look fu
 	return nil
 }
 
-// operations finds the operations of an encoded request, as txnScan does: it skips values and
+// operations checks the operations of an encoded request. Like txnScan, it skips values and
 // decodes nothing, so that many small operations need no memory.
 type operations struct {
-	txnScan // for its reading
+	txnScan // scans the encoding
 	may     func(policy.Verb, kv.Range) error
-	err     error              // the first
-	leases  map[int64]struct{} // that keys are attached to; at most maxLeases+1
+	err     error              // the first error
+	leases  map[int64]struct{} // leases of puts; at most maxLeases+1
 }
 
-// Tags of more fields; see txnSuccess.
+// Tags of further fields; see txnSuccess.
 const (
 	txnCompare             = 1<<3 | length
 	compareKey, compareEnd = 3<<3 | length, 64<<3 | length
@@ -223,16 +223,16 @@ const (
 	putPrev, deletePrev    = 4<<3 | uint64(protowire.VarintType), 3<<3 | uint64(protowire.VarintType)
 )
 
-// on notes whether the verb is allowed.
+// on checks the right to the verb on a range, and keeps the first error.
 func (o *operations) on(v policy.Verb, key, end []byte) {
 	if o.err == nil {
 		o.err = o.may(v, spanned(key, end))
 	}
 }
 
-// spanned returns the range that a request reads at etcd. For a range that etcd takes as empty,
-// the caller needs the right for its key. The result shares the request's bytes, which may be returned to a
-// pool when the request has been judged.
+// spanned returns the range of a request at etcd. For a range that etcd regards as empty, the caller
+// needs the right to its key. The result shares the request's bytes, which may return to a pool
+// after the check.
 func spanned(key, end []byte) kv.Range {
 	r, err := kv.RangeFromEtcd(shared(key), shared(end))
 	if err != nil {
@@ -261,7 +261,7 @@ func (o *operations) put(b []byte) {
 		o.leases[int64(lease)] = struct{}{}
 	}
 	o.on(policy.Write, key, nil)
-	if prev { // it returns the previous value
+	if prev { // the put returns the previous value
 		o.on(policy.Read, key, nil)
 	}
 }
@@ -275,7 +275,7 @@ func (o *operations) del(b []byte) {
 	}
 }
 
-// span returns the two ends of a message about a range.
+// span returns the key and range end in a message.
 func (o *operations) span(b []byte, keyTag, endTag uint64, other func(tag uint64)) (key, end []byte) {
 	o.fields(b, func(tag uint64, f protofields.Field) {
 		switch tag {
@@ -292,7 +292,7 @@ func (o *operations) span(b []byte, keyTag, endTag uint64, other func(tag uint64
 
 func (o *operations) txn(b []byte) { o.within(b, 0) }
 
-// within looks at a transaction, and at those in it.
+// within checks a transaction, and the transactions nested in it.
 func (o *operations) within(b []byte, depth int) {
 	if depth > maxTxnDepth {
 		o.malformed = true
@@ -321,8 +321,8 @@ func (o *operations) within(b []byte, depth int) {
 	})
 }
 
-// unknown leaves operations that are not known here, of an etcd that is newer, to
-// administrators.
+// unknown requires the rights of an administrator for unknown operations, which a newer
+// etcd may have.
 func (o *operations) unknown(op []byte) {
 	o.fields(op, func(tag uint64, _ protofields.Field) {
 		switch tag {

@@ -21,17 +21,17 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// reads has the state of Range and RangeStream beside the API's.
+// reads has the state of Range and RangeStream.
 type reads struct {
 	chunks *chunks
-	// detours admits the lists that etcd answers because we cannot.
+	// detours limits the lists that etcd answers because this node cannot.
 	detours *fair.Gate
-	// wide admits the writes with etcd whose answer may be large.
+	// wide limits the writes to etcd whose answers may be large.
 	wide *fair.Gate
 }
 
-// maxDetours bounds the lists that etcd answers at a time because we cannot:
-// when a shard is away, the herd that waits here must not fall on etcd at once.
+// maxDetours bounds the concurrent lists that etcd answers because this node cannot:
+// while a shard is unavailable, all its waiting lists must not reach etcd at once.
 const maxDetours = 16
 
 func newReads(b *budget.Budget) reads {
@@ -40,8 +40,8 @@ func newReads(b *budget.Budget) reads {
 
 // Range implements etcd's KV.Range.
 //
-// It is answered from memory when all of the range is served. etcd answers all other requests:
-// ranges that are not served, revisions that are no longer kept, shards that do not come to the
+// It is answered from memory if the whole range is served. etcd answers all other requests:
+// ranges that are not served, revisions that are no longer kept, and shards that do not reach the
 // revision in time.
 func (a *API) Range(ctx context.Context, r *etcdserverpb.RangeRequest) (*wire.Encoded, error) {
 	if err := checkRange(r); err != nil {
@@ -87,8 +87,8 @@ func checkRange(r *etcdserverpb.RangeRequest) error {
 	return nil
 }
 
-// rangeOf returns the requested range, and false if it can hold no key. etcd answers such a
-// request, because there it is no error, and decides which rights it needs.
+// rangeOf returns the requested range; false if it cannot contain a key. etcd answers such a
+// request, because it is valid there, and decides which rights it needs.
 func rangeOf(r *etcdserverpb.RangeRequest) (kv.Range, bool) {
 	if end := r.GetRangeEnd(); len(end) > 0 && !bytes.Equal(end, []byte{0}) && bytes.Compare(r.GetKey(), end) >= 0 {
 		return kv.Range{}, false
@@ -113,13 +113,13 @@ func (a *API) holder(ctx context.Context) func() budget.Client {
 		}
 		caller, err := a.cfg.Access.Caller(ctx)
 		if err != nil {
-			caller = nil // a token that has ended meanwhile: the address counts
+			caller = nil // the token has expired meanwhile: use the address
 		}
 		return authz.Holder(ctx, caller)
 	}
 }
 
-// mayRead fails when the caller may not read all of rng.
+// mayRead fails unless the caller may read all of rng.
 func (a *API) mayRead(ctx context.Context, rng kv.Range) error {
 	caller, err := a.view.Caller(ctx)
 	if err == nil {
@@ -131,25 +131,25 @@ func (a *API) mayRead(ctx context.Context, rng kv.Range) error {
 	return err
 }
 
-// final is an error that is the answer: etcd is not asked for another one.
+// final is an error that is the final answer: the request is not forwarded to etcd.
 type final struct{ error }
 
-// read fixes the revision of the read. now is the revision of the answer's header; 0: that of the
-// reading.
+// read fixes the revision of the read. now is the revision of the answer's header; 0: the reading's
+// revision.
 func (a *API) read(ctx context.Context, r *etcdserverpb.RangeRequest, rng kv.Range) (reading *router.Reading, now kv.Revision, err error) {
 	req := router.ReadRequest{Range: rng, Serializable: r.GetSerializable(), MaxStaleness: a.cfg.MaxStaleness}
 	if req.MaxStaleness == 0 {
 		req.MaxStaleness = router.AnyAge
 	}
-	if r.GetRevision() > 0 { // below 0 is now, too (mvcc/kvstore_txn.go)
+	if r.GetRevision() > 0 { // below 0 means now, too (mvcc/kvstore_txn.go)
 		return a.readAt(ctx, req, kv.Revision(r.GetRevision()))
 	}
 	reading, err = a.cfg.Router.Read(ctx, req)
 	return reading, 0, err
 }
 
-// readAt is read at an older revision. etcd decides whether there is such a
-// one; its present revision goes into the header.
+// readAt is read at an older revision. etcd decides whether the revision exists;
+// etcd's current revision goes into the header.
 func (a *API) readAt(ctx context.Context, req router.ReadRequest, revision kv.Revision) (*router.Reading, kv.Revision, error) {
 	now, err := a.cfg.Etcd.CheckRevision(ctx, revision)
 	switch {
@@ -160,7 +160,7 @@ func (a *API) readAt(ctx context.Context, req router.ReadRequest, revision kv.Re
 	case err != nil && !req.Serializable:
 		return nil, 0, err
 	case err != nil:
-		// The state of this node decides, as in a member that has lost its quorum.
+		// The state of this node decides, as at a member that has lost its quorum.
 		present, err := a.cfg.Router.Read(ctx, req)
 		if err != nil {
 			return nil, 0, err
@@ -174,15 +174,15 @@ func (a *API) readAt(ctx context.Context, req router.ReadRequest, revision kv.Re
 	return reading, now, err
 }
 
-// refusal returns the answer that err is, or nil when etcd may know a better
-// one.
+// refusal returns the error for the client, or nil if the request must be forwarded to
+// etcd.
 func (a *API) refusal(ctx context.Context, err error) error {
 	var answer final
 	if errors.As(err, &answer) {
 		return answer.error
 	}
 	if ctx.Err() != nil {
-		return context.Cause(ctx) // gRPC makes a status of it, as at etcd
+		return context.Cause(ctx) // gRPC converts it into a status, as at etcd
 	}
 	var unavailable *kv.UnavailableError
 	if !errors.As(err, &unavailable) {
@@ -201,7 +201,7 @@ func (a *API) refusal(ctx context.Context, err error) error {
 	return nil
 }
 
-// answer reads and encodes. now is as read returns it.
+// answer reads the keys and encodes the answer. now is the result of read.
 func (a *API) answer(ctx context.Context, r *etcdserverpb.RangeRequest, reading *router.Reading, now kv.Revision) (*wire.Encoded, error) {
 	how := selectionOf(r)
 	l := a.reads.chunks.list(how.form(), a.holder(ctx))
@@ -223,18 +223,18 @@ func (a *API) answer(ctx context.Context, r *etcdserverpb.RangeRequest, reading 
 	return answer.Encode(), nil
 }
 
-// detour waits for the caller's turn among the lists that etcd answers in our stead, and returns how to
-// leave. Reads of single keys cost etcd little, and reads of ranges that are not served here
-// are forwarded like all other calls: neither needs a place.
+// detour waits for the caller's turn among the lists that etcd answers instead of this node; leave ends
+// the turn. Reads of single keys cost etcd little, and reads of ranges that are not served
+// are forwarded like all other calls: neither needs a turn.
 func (a *API) detour(ctx context.Context, rng kv.Range, why error) (leave func(), err error) {
 	if rng.IsSingle() || errors.As(why, new(*kv.NotServedError)) {
 		return func() {}, nil
 	}
-	a.cfg.Logger.Debug("a list is answered by etcd", "range", rng, "error", why)
+	a.cfg.Logger.Debug("list forwarded to etcd", "range", rng, "error", why)
 	return a.reads.detours.Wait(ctx, a.holder(ctx)().Name)
 }
 
-// forward has etcd answer.
+// forward forwards the request to etcd.
 func (a *API) forward(ctx context.Context, r *etcdserverpb.RangeRequest) (*wire.Encoded, error) {
 	return a.passBy(ctx, etcdserverpb.KV_Range_FullMethodName, r, a.ask)
 }

@@ -17,42 +17,42 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// chunks lets big answers share their bytes. A list is cut into chunks of keys,
-// each encoded once and sent in all answers that hold the very same keys at the
-// same versions there: fifty clients that list a hundred thousand keys at once
-// cost the memory of one, and after a write one chunk is encoded again.
+// chunks lets large answers share their bytes. A list is cut into chunks of keys. A
+// chunk is encoded once, and sent in all answers with the same keys at the same
+// versions: fifty clients that list a hundred thousand keys at once cost the memory
+// of one, and after a write one chunk is encoded again.
 //
-// Where a list is cut depends on the keys around the cut alone, so that lists
-// of other ranges and of other revisions are cut at the same keys.
+// A cut depends only on the keys around it, so that lists of other ranges and of other
+// revisions are cut at the same keys.
 //
-// A chunk has no owner: it is freed when the last answer that holds it has been sent
-// or dropped. The garbage collector notices either; gRPC does not give back the
-// buffers of streams whose connection breaks.
+// A chunk has no owner: the garbage collector frees it when the last answer with it has
+// been sent or dropped. gRPC does not return the buffers of streams whose connection
+// breaks.
 type chunks struct {
-	// least and most bound a chunk in bytes, but for a single key that is larger; usual is the
+	// least and most bound a chunk in bytes, except for a single larger key; usual is the
 	// average distance between least and a cut.
 	least, usual, most int
-	// budget has the bytes of chunks that answers hold, those that the garbage
-	// collector has not noticed yet included. Shared chunks count once; one
-	// answer alone may be larger than their share.
+	// budget counts the bytes of chunks in answers, including chunks that are not
+	// collected yet. Shared chunks count once; a single answer may exceed the share
+	// of lists.
 	budget *budget.Budget
 
-	collected atomic.Int64 // when the garbage was last collected because space was short
+	collected atomic.Int64 // time of the last garbage collection for lack of budget
 
 	mu   sync.Mutex
 	live map[chunkKey]weak.Pointer[chunk] // guarded by mu
 }
 
-// chunkKey finds a chunk by its beginning. Ends of answers, which are cut
-// short, are kept apart: they would push aside the chunks that continue.
+// chunkKey identifies a chunk by its first key. Short chunks at the ends of answers have
+// separate keys: they would replace the full chunks with the same first key.
 type chunkKey struct {
 	first *kv.KeyValue
 	form  wire.ItemForm
 	end   bool
 }
 
-// The sizes of chunks: big enough that their number does not matter, small
-// enough that a write spoils little.
+// The sizes of chunks: large enough that their number does not matter, small
+// enough that a write invalidates little.
 const (
 	leastChunk = 64 << 10
 	usualChunk = 128 << 10
@@ -74,11 +74,11 @@ type chunk struct {
 
 	once   sync.Once
 	parts  [][]byte // set by once
-	anchor int      // the largest part: its holder holds the chunk; set by once
+	anchor int      // index of the largest part, whose buffer keeps the chunk; set by once
 }
 
-// loan is a chunk in an answer, until that has been sent or dropped: it is the
-// mem.BufferPool of the chunk's bytes there, and gRPC gives them back when they are sent.
+// loan is a chunk in an answer until the answer is sent or dropped. It is the
+// mem.BufferPool of the chunk's bytes there: gRPC returns them when they are sent.
 type loan struct {
 	c    *chunk
 	debt *debt
@@ -105,7 +105,7 @@ func (*loan) Get(length int) *[]byte { b := make([]byte, length); return &b }
 // Put implements mem.BufferPool: the answer has been sent or dropped.
 func (l *loan) Put(*[]byte) { l.debt.pay() }
 
-// hold counts the answers that hold a chunk. It outlives the chunk.
+// hold counts the answers with a chunk. It outlives the chunk.
 type hold struct {
 	size int64
 
@@ -121,7 +121,7 @@ func (s *chunks) find(first *kv.KeyValue, form wire.ItemForm) *chunk {
 	return s.live[chunkKey{first: first, form: form}].Value()
 }
 
-// get returns the chunk of just these items.
+// get returns the chunk of exactly these items.
 func (s *chunks) get(items []*kv.KeyValue, size int, form wire.ItemForm, end bool) *chunk {
 	key := chunkKey{first: items[0], form: form, end: end}
 	s.mu.Lock()
@@ -144,7 +144,7 @@ func (s *chunks) forget(key chunkKey) {
 	}
 }
 
-// lend lends a chunk to an answer of a holder that has so many bytes already.
+// lend lends a chunk to an answer of holder. The answer has own bytes already.
 func (s *chunks) lend(c *chunk, holder budget.Client, own int64) (*loan, error) {
 	if err := s.acquire(c.hold, holder, own); err != nil {
 		return nil, err
@@ -154,9 +154,9 @@ func (s *chunks) lend(c *chunk, holder budget.Client, own int64) (*loan, error) 
 	return l, nil
 }
 
-// acquire adds a reference, for an answer that holds so many bytes already. It fails
-// when answers hold too much, or those of the holder do. Shared chunks count once
-// for the node, and once for each holder.
+// acquire adds a reference for an answer that has own bytes already. It fails if all
+// answers, or the holder's answers, exceed their share of the budget. Shared chunks
+// count once for the node, and once for each holder.
 func (s *chunks) acquire(h *hold, holder budget.Client, own int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -177,7 +177,7 @@ func (s *chunks) acquire(h *hold, holder budget.Client, own int64) error {
 	return nil
 }
 
-// release takes a reference of a holder away.
+// release removes a reference of a holder.
 func (s *chunks) release(h *hold, holder budget.Client) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -190,17 +190,17 @@ func (s *chunks) release(h *hold, holder budget.Client) {
 	}
 }
 
-// collectEvery is the least time between two such collections.
+// collectEvery is the minimum time between two garbage collections by collect.
 const collectEvery = time.Second
 
-// full returns the answer that err is, which says that answers hold too much.
+// full collects garbage after answers have exceeded the budget, and returns err as the final answer.
 func (s *chunks) full(err error) error {
 	s.collect()
 	return final{wire.Status(err)}
 }
 
-// collect has the collector run: chunks of answers may be garbage that it has not noticed
-// yet.
+// collect runs the garbage collector: answers that count against the budget may be garbage
+// already.
 func (s *chunks) collect() {
 	now, last := time.Now().UnixNano(), s.collected.Load()
 	if now-last > int64(collectEvery) && s.collected.CompareAndSwap(last, now) {
@@ -208,7 +208,7 @@ func (s *chunks) collect() {
 	}
 }
 
-// encode makes the bytes, once.
+// encode encodes the chunk, once.
 func (c *chunk) encode() {
 	c.once.Do(func() {
 		c.parts = wire.RangeItems(c.items, c.form)
@@ -220,33 +220,33 @@ func (c *chunk) encode() {
 	})
 }
 
-// list returns an empty answer. If it has many bytes, they count for the client that holder
-// returns.
+// list returns an empty answer. The bytes of a large answer count against the budget of the
+// client that holder returns.
 func (s *chunks) list(form wire.ItemForm, holder func() budget.Client) *list {
 	return &list{s: s, form: form, holder: holder}
 }
 
-// list is an answer, or a message of a streamed one, being built.
+// list is an answer, or a message of a streamed answer, that is being built.
 type list struct {
 	s       *chunks
 	form    wire.ItemForm
 	holder  func() budget.Client
-	buffers mem.BufferSlice // of the chunks that are complete
+	buffers mem.BufferSlice // the complete chunks
 	own     int64           // bytes in buffers
 
-	kept, taken int64         // bytes of keep, and what is taken of the budget for them
-	taker       budget.Client // has taken; a token may end meanwhile
+	kept, taken int64         // bytes of keep, and bytes reserved in the budget for them
+	taker       budget.Client // has reserved taken; the caller's token may expire meanwhile
 
-	turns *fair.Turns     // nil: it needs no turn
+	turns *fair.Turns     // nil: no turn is needed
 	ctx   context.Context //nolint:containedctx // ends the wait for the turn
-	left  func()          // ends the turn; nil: it has none
+	left  func()          // ends the turn; nil: no turn
 
-	// items are those of the chunk being built, and size their bytes. Once they
-	// turn out to be the first n of a chunk that is there already, n is all that
-	// is kept, and the keys themselves need not be looked at.
+	// items are the items of the chunk being built, and size their bytes. If they
+	// are the first n items of an existing chunk, same, then only n is kept, and the
+	// keys need not be read.
 	items  []*kv.KeyValue
 	size   int
-	looked bool // for such a chunk
+	looked bool // an existing chunk was searched for
 	same   *chunk
 	n      int
 }
@@ -263,7 +263,7 @@ func (l *list) add(item *kv.KeyValue) error {
 	size := wire.RangeItemSize(item, l.form)
 	l.items = append(l.items, item)
 	l.size += size
-	// Small answers do not look.
+	// Small answers do not search.
 	if !l.looked && l.size >= l.s.least/8 {
 		l.looked = true
 		if c := l.s.find(l.items[0], l.form); c != nil && len(c.items) >= len(l.items) && slices.Equal(c.items[:len(l.items)], l.items) {
@@ -278,7 +278,7 @@ func (l *list) add(item *kv.KeyValue) error {
 	return nil
 }
 
-// matched takes the chunk that is there already if all of it is in the answer.
+// matched takes the existing chunk if the answer has all its items.
 func (l *list) matched() error {
 	if l.n < len(l.same.items) {
 		return nil
@@ -288,7 +288,7 @@ func (l *list) matched() error {
 	return l.take(c)
 }
 
-// diverge continues with separate items.
+// diverge continues with separate items, because the answer differs from the existing chunk.
 func (l *list) diverge() {
 	l.items = append(l.items, l.same.items[:l.n]...)
 	for _, item := range l.items {
@@ -297,27 +297,27 @@ func (l *list) diverge() {
 	l.same, l.n = nil, 0
 }
 
-// cuts reports whether a chunk of so many bytes ends after an item: it is
-// large enough, and the item is one that chunks end with. Those are chosen by
-// their create revision, which writes do not change, the more often the larger
-// they are.
+// cuts reports whether a chunk of so many bytes ends after an item: the chunk is
+// large enough, and the item is an end of chunks. The ends are chosen by a hash of
+// the create revision, which writes do not change, with a probability proportional
+// to the item's size.
 func (s *chunks) cuts(item *kv.KeyValue, size, chunk int) bool {
 	if chunk < s.least || chunk >= s.most {
 		return chunk >= s.most
 	}
-	const golden = 0x9e3779b97f4a7c15                    // spreads numbers that follow one another
+	const golden = 0x9e3779b97f4a7c15                    // spreads consecutive numbers
 	hash := uint64(item.CreateRevision()) * golden >> 32 //nolint:gosec // any number will do
 	return hash < uint64(size)<<32/uint64(s.usual)       //nolint:gosec // sizes
 }
 
-// close ends the chunk being built; end says that the answer ends there, too.
+// close ends the chunk being built. end: the answer ends there, too.
 func (l *list) close(end bool) error {
 	c := l.s.get(l.items, l.size, l.form, end)
 	l.items, l.size, l.looked = l.items[:0], 0, false
 	return l.take(c)
 }
 
-// finish ends the answer. items holds less than a chunk.
+// finish ends the answer. A rest that is smaller than a chunk stays in items.
 func (l *list) finish() error {
 	if l.same != nil {
 		l.diverge()
@@ -328,8 +328,8 @@ func (l *list) finish() error {
 	return l.close(true)
 }
 
-// turn waits for the client's turn, before the first chunk. Before each other one it lets
-// others run: a list of 40 MB takes milliseconds.
+// turn waits for the client's turn before the first chunk. Before each further chunk it
+// yields to other clients: a list of 40 MB takes milliseconds.
 func (l *list) turn() (err error) {
 	switch {
 	case l.turns == nil:
@@ -342,10 +342,10 @@ func (l *list) turn() (err error) {
 	return err
 }
 
-// keepStep is how many bytes keep takes from the budget at a time.
+// keepStep is the number of bytes that keep reserves at a time.
 const keepStep = 256 << 10
 
-// keep counts bytes that are held until leave. It fails with a *kv.LimitError.
+// keep counts bytes that are kept until leave, and reserves them. It fails with a *kv.LimitError.
 func (l *list) keep(bytes int) error {
 	l.kept += int64(bytes)
 	for l.kept > freeAnswer && l.kept > l.taken {
@@ -368,7 +368,7 @@ func (l *list) rest() {
 	}
 }
 
-// leave ends the turn, and gives back what keep has taken.
+// leave ends the turn, and releases the bytes that keep has reserved.
 func (l *list) leave() {
 	l.rest()
 	if l.taken > 0 {
@@ -376,8 +376,8 @@ func (l *list) leave() {
 	}
 }
 
-// take adds a chunk to the answer. It fails when answers hold too much already, or those
-// of the holder do, unless this one holds all of it: a list of any size can be had alone.
+// take adds a chunk to the answer. It fails if all answers, or the holder's answers, exceed
+// their share of the budget, unless this is the only answer: then a list may have any size.
 func (l *list) take(c *chunk) error {
 	if err := l.turn(); err != nil {
 		return err

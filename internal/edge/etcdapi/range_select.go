@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// selection is a request's filter, order and limit. It does the same as etcd's txn/range.go.
+// selection applies a request's filters, order and limit. It follows etcd's txn/range.go.
 type selection struct {
 	r *etcdserverpb.RangeRequest
 }
@@ -29,13 +29,13 @@ func (s selection) inOrder() bool {
 		s.r.GetSortTarget() == etcdserverpb.RangeRequest_KEY && order == etcdserverpb.RangeRequest_ASCEND
 }
 
-// filtered reports whether keys are left out by their revisions.
+// filtered reports whether keys are filtered by their revisions.
 func (s selection) filtered() bool {
 	return s.r.GetMinModRevision() != 0 || s.r.GetMaxModRevision() != 0 ||
 		s.r.GetMinCreateRevision() != 0 || s.r.GetMaxCreateRevision() != 0
 }
 
-// sorted returns the order in which the keys are sorted; NONE: they are not.
+// sorted returns the order in which the keys are sorted; NONE: not sorted.
 func (s selection) sorted() etcdserverpb.RangeRequest_SortOrder {
 	order := s.r.GetSortOrder()
 	if s.r.GetSortTarget() != etcdserverpb.RangeRequest_KEY {
@@ -50,8 +50,8 @@ func (s selection) sorted() etcdserverpb.RangeRequest_SortOrder {
 	return order
 }
 
-// form returns how the keys are answered. Without values etcd reads its index,
-// which knows no leases, unless it needs the values for the order.
+// form returns the form of the keys in the answer. Without values etcd reads its index,
+// which has no leases, unless it needs the values for the order.
 func (s selection) form() wire.ItemForm {
 	switch {
 	case !s.r.GetKeysOnly():
@@ -62,20 +62,20 @@ func (s selection) form() wire.ItemForm {
 	return wire.KeyItem
 }
 
-// turnKeys is after how many keys that are looked at, or compared, a list takes a turn: some 0.05 ms.
+// turnKeys is the number of keys that a list examines or compares between two turns: about 0.05 ms.
 const turnKeys = 1000
 
-// foundBytes is how many bytes a list takes for each key that it has found: a pointer, twice while their
-// slice grows.
+// foundBytes is the memory of a list for each selected key, in bytes: a pointer, twice while the slice
+// grows.
 const foundBytes = 16
 
-// scan adds the keys that are answered to l, in that order, and returns
-// how many the range has, selected or not, and whether there are more than
-// the limit.
+// scan adds the selected keys to l, in the requested order. It returns the number of
+// keys in the range, selected or not, and whether more keys are selected than the
+// limit.
 //
-// Keys that are sorted or filtered are looked at before the first is added: that takes turns, too, so that only
-// the lists whose turn it is hold more than turnKeys of them. A list gives up its turn while it waits for another
-// node: what it holds then counts against the budget. When that has no room, etcd sorts.
+// To sort or filter, all keys are examined before the first one is added. That takes turns, too, so that only
+// the lists that have a turn keep more than turnKeys keys. A list ends its turn while it waits for another
+// node, so its keys then count against the budget. If the budget is exhausted, etcd sorts.
 func (s selection) scan(ctx context.Context, reading *router.Reading, l *list) (count int64, more bool, err error) {
 	limit := max(0, s.r.GetLimit())
 	o := router.ScanOptions{KeysOnly: s.form() == wire.KeyItem, Waits: l.rest}
@@ -100,7 +100,7 @@ func (s selection) scan(ctx context.Context, reading *router.Reading, l *list) (
 	}
 	place := foundBytes
 	if reading.Here() {
-		place = 0 // it keeps its turn
+		place = 0 // the list keeps its turn
 	}
 	count, err = reading.Scan(ctx, o, func(item *kv.KeyValue) (err error) {
 		if looked++; looked%turnKeys == 0 {
@@ -129,7 +129,7 @@ func (s selection) scan(ctx context.Context, reading *router.Reading, l *list) (
 	return count, more, nil
 }
 
-// keeps reports whether the filters let the item through.
+// keeps reports whether the item passes the filters.
 func (s selection) keeps(item *kv.KeyValue) bool {
 	mod, create := int64(item.ModRevision()), int64(item.CreateRevision())
 	return (s.r.GetMaxModRevision() == 0 || mod <= s.r.GetMaxModRevision()) &&
@@ -138,7 +138,7 @@ func (s selection) keeps(item *kv.KeyValue) bool {
 		(s.r.GetMinCreateRevision() == 0 || create >= s.r.GetMinCreateRevision())
 }
 
-// sort sorts as etcd does, ties included: with the same algorithm over the same
+// sort sorts as etcd does, including ties: it uses the same algorithm on the same
 // input, which is in key order. It calls turn after each turnKeys comparisons, and returns its first error.
 func (s selection) sort(items []*kv.KeyValue, turn func() error) error {
 	by := &sorter{items: items, turn: turn}
@@ -164,7 +164,7 @@ func (s selection) sort(items []*kv.KeyValue, turn func() error) error {
 	return by.err
 }
 
-// sorter is a sort.Interface: package slices sorts ties otherwise.
+// sorter is a sort.Interface: package slices orders ties differently.
 type sorter struct {
 	items []*kv.KeyValue
 	turn  func() error

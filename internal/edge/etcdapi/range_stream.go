@@ -30,7 +30,7 @@ func (a *API) streamedRange() method {
 //
 // Between two chunks only the next key is kept: a client that does not
 // read holds one chunk, by gRPC's flow control, and no old state. If the
-// revision is gone when it reads on, etcd sends the rest.
+// revision is no longer kept when it reads again, etcd sends the rest.
 func (a *API) RangeStream(r *etcdserverpb.RangeRequest, gs grpc.ServerStream) error {
 	if err := checkRange(r); err != nil {
 		return err
@@ -45,8 +45,8 @@ func (a *API) RangeStream(r *etcdserverpb.RangeRequest, gs grpc.ServerStream) er
 	ctx := gs.Context()
 	rng, ok := rangeOf(r)
 	if !ok || r.GetSortTarget() != etcdserverpb.RangeRequest_KEY && !r.GetCountOnly() {
-		// etcd sorts each of its chunks by the target, and continues after the
-		// last one's last key: only etcd can define the result.
+		// etcd sorts each of its chunks by the target, and continues after the last
+		// key of the last chunk: only etcd can define the result.
 		return a.forwardStream(ctx, r, gs, func() {})
 	}
 	if err := a.mayRead(ctx, rng); err != nil {
@@ -64,7 +64,7 @@ func (a *API) RangeStream(r *etcdserverpb.RangeRequest, gs grpc.ServerStream) er
 	if err != nil {
 		return err
 	}
-	// Until etcd's first message: the client decides when it reads that.
+	// Hold the turn only until etcd's first message: the client may read it late.
 	leave = sync.OnceFunc(leave)
 	defer leave()
 	if out.sent == 0 {
@@ -83,7 +83,7 @@ type chunkSender struct {
 	revision kv.Revision // the revision of the read
 	header   wire.Header
 	count    int64    // keys of the whole range
-	total    int64    // keys to send: those, or the limit
+	total    int64    // keys to send: count or the limit
 	sent     int64    // keys
 	left     kv.Range // not sent yet
 }
@@ -91,7 +91,7 @@ type chunkSender struct {
 // errChunk reports that a chunk is complete, and that there may be more.
 var errChunk = errors.New("the chunk is complete")
 
-// errMiscounted reports that there are fewer keys than were counted.
+// errMiscounted reports that there are fewer keys than counted.
 var errMiscounted = errors.New("keys are missing that were counted")
 
 // run sends all of the range.
@@ -100,7 +100,7 @@ func (s *chunkSender) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Counted now, because etcd sends the count at the end.
+	// Count now, because the count is sent at the end, as etcd does.
 	if s.count, err = reading.Count(ctx); err != nil {
 		return err
 	}
@@ -121,8 +121,8 @@ func (s *chunkSender) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// The reading is not looked at again: while the client does not read, it
-		// holds no old state.
+		// The reading is not used again, so that a client that does not read holds no
+		// old state.
 		if err := s.send(chunk); err != nil || s.sent == s.total {
 			return err
 		}
@@ -133,8 +133,8 @@ func (s *chunkSender) run(ctx context.Context) error {
 	}
 }
 
-// remoteKeys bounds a chunk of keys that come from another node: it sends no
-// more than that though we may not take all.
+// remoteKeys bounds the keys of a chunk from another node: the chunk may end before,
+// and the other node should not send many keys in excess.
 const remoteKeys = 2000
 
 // chunk returns the next chunk. If it fails, the sender is unchanged.
@@ -188,7 +188,7 @@ func (s *chunkSender) send(a *wire.RangeAnswer) error {
 	return nil
 }
 
-// finishAtEtcd has etcd send the remaining keys, at the same revision. It calls begun at its first message.
+// finishAtEtcd forwards the remaining keys from etcd, at the same revision. It calls begun at etcd's first message.
 func (s *chunkSender) finishAtEtcd(ctx context.Context, begun func()) error {
 	ctx, cancel := context.WithCancel(s.api.cfg.Access.Forward(ctx))
 	defer cancel()
@@ -215,7 +215,7 @@ func (s *chunkSender) finishAtEtcd(ctx context.Context, begun func()) error {
 	return err
 }
 
-// forwardStream has etcd answer. It calls begun at etcd's first message.
+// forwardStream forwards the request to etcd. It calls begun at etcd's first message.
 func (a *API) forwardStream(ctx context.Context, r *etcdserverpb.RangeRequest, out grpc.ServerStream, begun func()) error {
 	caller, err := a.view.Caller(ctx)
 	if err == nil {
@@ -234,7 +234,7 @@ func (a *API) forwardStream(ctx context.Context, r *etcdserverpb.RangeRequest, o
 	if err != nil {
 		return err
 	}
-	if err := in.SendMsg(r); err != nil && !errors.Is(err, io.EOF) { // EOF: receiving says why
+	if err := in.SendMsg(r); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg returns the reason
 		return err
 	}
 	if err := in.CloseSend(); err != nil {

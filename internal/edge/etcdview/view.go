@@ -1,4 +1,4 @@
-// Package etcdview is etcd as clients of its API see it at this node: its current
+// Package etcdview presents etcd to the clients of its API at this node: its current
 // revision, the headers of answers, and the read rights.
 //
 // Read [View] first. All methods may be called from any goroutine.
@@ -29,7 +29,7 @@ import (
 // goroutine.
 type Upstream interface {
 	// Identity returns etcd's cluster ID and the newest raft term seen; zeros
-	// while they are not known.
+	// while they are unknown.
 	Identity() (cluster, term uint64)
 	// CheckRevision returns etcd's revision, from a linearizable read that begins after the call.
 	// It fails with a *kv.CompactedError, whose Floor is etcd's compact revision, or a
@@ -37,18 +37,18 @@ type Upstream interface {
 	CheckRevision(ctx context.Context, revision kv.Revision) (now kv.Revision, err error)
 }
 
-// EtcdAuth knows the read rights of a caller if etcd's authentication is on. All methods may be
-// called from any goroutine. Errors are etcd's own.
+// EtcdAuth checks the read rights of callers while etcd's authentication is on. All methods may
+// be called from any goroutine. Errors are etcd's own.
 type EtcdAuth interface {
-	// Caller returns the user of the call of ctx. Without
-	// authentication at etcd, callers have no name and may read everything.
+	// Caller returns the user of the call of ctx. Without authentication at etcd,
+	// callers have no name and may read everything.
 	Caller(ctx context.Context) (string, error)
-	// MayRead fails when the caller may not read all of the range.
+	// MayRead fails unless the caller may read all of the range.
 	MayRead(caller string, r kv.Range) error
 	// Changed is closed when rights may have changed.
 	Changed() <-chan struct{}
 	// Refresh reads changed users and roles again, here and at the other nodes. It returns when
-	// they are in force, or when the read fails.
+	// they are in effect, or when the read fails.
 	Refresh(ctx context.Context)
 }
 
@@ -64,21 +64,21 @@ type Config struct {
 	Self   shard.NodeID
 }
 
-// View is etcd as this node knows it. Create it with New.
+// View is this node's knowledge of etcd. Create it with New.
 type View struct {
 	cfg Config
 	// member is this node's ID as a member of the cluster.
 	member uint64
-	seen   atomic.Int64 // the newest revision of etcd's that was seen
-	// seenIn is the lineage in which Newest looked at that last.
+	seen   atomic.Int64 // the newest etcd revision seen
+	// seenIn is the lineage at the last call of Newest.
 	seenIn atomic.Uint64
 }
 
 // New returns a View.
 func New(cfg Config) *View { return &View{cfg: cfg, member: MemberID(cfg.Self)} }
 
-// The errors with which streams end, in etcd's words: every client of etcd then resumes
-// on another node.
+// The errors that end streams, equal to etcd's: every client of etcd then resumes on
+// another node.
 var (
 	ErrStopped  = rpctypes.ErrGRPCStopped
 	ErrNoLeader = rpctypes.ErrGRPCNoLeader
@@ -99,8 +99,8 @@ func (v *View) Header(revision kv.Revision) *etcdserverpb.ResponseHeader {
 	}
 }
 
-// Permit returns the caller, or why it may not read the range. An empty range
-// shows nothing: for that one it is enough to be known.
+// Permit returns the caller, or the reason why it may not read the range. An empty
+// range reveals nothing: it requires only an authenticated caller.
 func (v *View) Permit(ctx context.Context, rng kv.Range, empty bool) (caller string, err error) {
 	if v.cfg.Guard == nil {
 		return "", nil
@@ -120,13 +120,13 @@ func (v *View) Caller(ctx context.Context) (*authz.Caller, error) {
 	return c, wire.Status(err)
 }
 
-// IsAway reports whether err says to ask another node.
+// IsAway reports whether err means that the client should use another node.
 func IsAway(err error) bool {
 	var away *kv.UnavailableError
 	return errors.As(err, &away) || wire.IsUnavailable(err)
 }
 
-// Now returns etcd's revision, read after the call.
+// Now returns etcd's revision, from a read that begins after the call.
 func (v *View) Now(ctx context.Context) (kv.Revision, error) {
 	now, err := v.cfg.Router.Now(ctx)
 	if err == nil {
@@ -144,7 +144,7 @@ func (v *View) checkRevision(ctx context.Context, revision kv.Revision) (kv.Revi
 	return now, err
 }
 
-// Saw notes that etcd is at least at a revision.
+// Saw records that etcd has reached a revision.
 func (v *View) Saw(revision kv.Revision) {
 	for {
 		old := v.seen.Load()
@@ -154,12 +154,12 @@ func (v *View) Saw(revision kv.Revision) {
 	}
 }
 
-// Newest returns the newest revision that this node knows, for headers. It may lag, as that of an
-// etcd member may.
+// Newest returns the newest revision that this node knows, for headers. It may lag, as at an
+// etcd member.
 func (v *View) Newest() kv.Revision {
 	lineage := v.cfg.Router.History().Lineage
 	if was := v.seenIn.Swap(lineage); was != 0 && was != lineage {
-		v.seen.Store(0) // that was of another history
+		v.seen.Store(0) // seen was of another history
 	}
 	return max(kv.Revision(v.seen.Load()), v.cfg.Router.Newest())
 }
@@ -185,7 +185,7 @@ func (v *View) CheckRevision(ctx context.Context, revision kv.Revision) (now kv.
 	return now, compacted
 }
 
-// InEtcdsWords returns an error of the policy as clients of etcd know it.
+// InEtcdsWords converts an error of the policy into etcd's error.
 func InEtcdsWords(err error) error {
 	var denied *kv.DeniedError
 	if errors.As(err, &denied) {
@@ -202,12 +202,12 @@ func ClientOf(ctx context.Context) net.Addr {
 	return nil
 }
 
-// MemberID is the ID under which a node is a member of the cluster: it follows
-// from its name, so that all nodes say the same.
+// MemberID returns the member ID of a node: a hash of its name, so that all nodes
+// report the same ID.
 func MemberID(name shard.NodeID) uint64 { return xxhash.Sum64String(string(name)) }
 
-// WantsLeader reports whether the call asks to be refused, or ended, while
-// there is no leader.
+// WantsLeader reports whether the call requires a leader: it is refused or ended while
+// there is none.
 func WantsLeader(ctx context.Context) bool {
 	md, _ := metadata.FromIncomingContext(ctx)
 	v := md.Get(rpctypes.MetadataRequireLeaderKey)

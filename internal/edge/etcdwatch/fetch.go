@@ -123,7 +123,7 @@ func (w *watch) rejoin(from kv.Revision) {
 			w.deliver(&fetched{err: err})
 			return
 		}
-		w.s.of.cfg.Logger.Debug("a watch waits for the window", "range", w.rng, "from", from, "error", err)
+		w.s.of.cfg.Logger.Debug("watch waits for the window", "range", w.rng, "from", from, "error", err)
 		if !wait.Sleep(w.s.ctx, fetchRetry) {
 			return
 		}
