@@ -14,44 +14,44 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// EtcdAuth knows callers' read rights if etcd's authentication is on; see internal/auth/etcdauth.
+// EtcdAuth checks callers' rights while etcd's authentication is on; see internal/auth/etcdauth.
 // All methods may be called from any goroutine.
 type EtcdAuth interface {
 	etcdapi.EtcdAuth
-	// MayAdminister fails when the caller does not have etcd's root role, while
-	// etcd's authentication is on.
+	// MayAdminister fails if etcd's authentication is on and the caller does not have
+	// etcd's root role.
 	MayAdminister(caller string) error
-	// MayLook fails when the caller may not see the shard map, the members and their
-	// status: a caller that is no user of etcd, while etcd's authentication is on.
+	// MayLook fails if the caller may not see the shard map, the members and their
+	// status: etcd's authentication is on, and the caller is not a user of etcd.
 	MayLook(caller string) error
 }
 
-// Reader knows which ranges callers may read.
+// Reader checks which ranges callers may read.
 type Reader interface {
 	MayRead(caller string, r kv.Range) error
 }
 
-// Checker checks calls by the policy and by etcd's rights. The zero Checker lets every
-// call pass, as those of other nodes.
+// Checker checks calls by the policy and by etcd's rights. The zero Checker allows every
+// call, as for other nodes.
 type Checker struct {
 	// Access decides clients' rights; nil: clients may do everything.
 	Access *authz.Authorizer
-	// Guard knows the read rights of etcd's users; nil: etcd's authentication is not followed.
+	// Guard checks the rights of etcd's users; nil: etcd's authentication is not enforced.
 	Guard EtcdAuth
-	// Audit is told of refused calls; nil: nothing is written down.
+	// Audit records refused calls; nil: no audit.
 	Audit *authz.Audit
 }
 
-// User returns etcd's user of the caller of ctx. Guard must be set. Tokens of the policy's issuer
-// are not for etcd.
+// User returns the etcd user of the caller of ctx. Guard must be set. Tokens of the policy's issuer
+// are not sent to etcd.
 func (c *Checker) User(ctx context.Context) (string, error) {
 	return c.Guard.Caller(c.Access.Forward(ctx))
 }
 
 // MayLook fails unless the caller of ctx may see the shard map, the members and their
-// status. A name that the policy knows will do, also while etcd is away; without one the
-// caller must be a user of etcd's, while etcd's authentication is on. It returns that
-// user; "": none was needed.
+// status. A caller with a name in the policy may, even while etcd is unavailable. Any other
+// caller must be a user of etcd while etcd's authentication is on. It returns that
+// user; "": none was required.
 func (c *Checker) MayLook(ctx context.Context, caller *authz.Caller) (user string, err error) {
 	g := c.Guard
 	if g == nil || caller.Named() || g.MayLook("") == nil {
@@ -65,11 +65,11 @@ func (c *Checker) MayLook(ctx context.Context, caller *authz.Caller) (user strin
 	return user, err
 }
 
-// Open reports whether every client may read r: etcd's authentication is off.
+// Open reports whether every client may read r, because etcd's authentication is off.
 func Open(g Reader, r kv.Range) bool { return g == nil || g.MayRead("", r) == nil }
 
-// Error returns an error of the guard's, which are etcd's, as our own API has
-// it.
+// Error converts an error of the guard, which is etcd's own, into an error of the
+// native API.
 func Error(err error) error {
 	switch {
 	case err == nil:
@@ -84,8 +84,8 @@ func Error(err error) error {
 	return err
 }
 
-// Name names the caller of ctx for logs: as the policy does, or etcd, or else the
-// certificate; "" when none of them does.
+// Name returns the name of the caller of ctx for logs: from the policy, etcd or the
+// certificate, in this order; "": no name.
 func (c *Checker) Name(ctx context.Context, caller *authz.Caller) string {
 	if name := caller.Name(); name != "" {
 		return name
@@ -98,7 +98,7 @@ func (c *Checker) Name(ctx context.Context, caller *authz.Caller) string {
 	return authz.ShownBy(ctx)
 }
 
-// Address returns where a call comes from; nil when that is not known.
+// Address returns the remote address of a call; nil: unknown.
 func Address(ctx context.Context) net.Addr {
 	if p, ok := peer.FromContext(ctx); ok {
 		return p.Addr

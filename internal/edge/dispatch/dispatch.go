@@ -24,9 +24,9 @@ func New(at net.Addr) *Listener {
 	return l
 }
 
-// Put waits until the connection is accepted here. It returns [credentials.ErrConnDispatched],
-// which makes a gRPC server forget the connection, or [net.ErrClosed] after Close, and closes the
-// connection then.
+// Put waits until Accept has returned the connection. It returns [credentials.ErrConnDispatched],
+// which makes the calling gRPC server release the connection. After Close it closes the connection
+// and returns [net.ErrClosed].
 func (l *Listener) Put(c net.Conn) error {
 	select {
 	case l.conns <- c:

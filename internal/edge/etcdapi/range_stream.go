@@ -133,8 +133,8 @@ func (s *chunkSender) run(ctx context.Context) error {
 	}
 }
 
-// remoteKeys bounds the keys of a chunk from another node: the chunk may end before,
-// and the other node should not send many keys in excess.
+// remoteKeys bounds the keys of a chunk from another node: the chunk may end earlier,
+// and the keys after its end are sent in excess.
 const remoteKeys = 2000
 
 // chunk returns the next chunk. If it fails, the sender is unchanged.

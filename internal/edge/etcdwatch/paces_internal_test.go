@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A client that has etcd read its log again and again has a three-hundredth of etcd's time, after a burst;
-// another one is not delayed, and one that stops is forgotten.
+// A client that makes etcd read its log repeatedly gets a three-hundredth of etcd's time, after a burst.
+// Another client is not delayed, and the entry of a client that stops is dropped.
 func TestReadsOfTheLogArePaced(t *testing.T) {
 	const short, long = etcdWaits / 2, etcdWaits + 60*time.Millisecond // its pause is below maxPace
 	const revisions = 5_000
@@ -58,7 +58,7 @@ func TestReadsOfTheLogArePaced(t *testing.T) {
 	}
 }
 
-// One read is for so many parts of a client as etcd reads its log for at a time; the others wait for the next one.
+// At most maxParts parts of a client share one read of etcd's log; the others wait for the next read.
 func TestPartsBeyondOneReadWait(t *testing.T) {
 	p := make(paces)
 	now := time.Unix(1000, 0)

@@ -16,8 +16,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// A watch waits with those of its own client for the part of the log that a client which
-// has its part of the memory waits for, and not with those of another one.
+// A client that has used its part of the memory waits for a part of the log. Its own watches
+// wait with it, the watches of another client do not.
 func TestACatchUpDoesNotWaitForAnotherClient(t *testing.T) {
 	b := budget.New(1 << 20)
 	all := b.Share(budget.CatchUps)
@@ -62,8 +62,8 @@ func (l *counted) History(context.Context, etcd.HistoryRequest) (etcd.LogPage, e
 	return etcd.LogPage{}, errors.New("it is not there")
 }
 
-// A watch whose client has just had etcd read its log waits before etcd reads it again, and
-// stops waiting when it is not wanted any more.
+// A watch whose client has just made etcd read its log waits before the next read, and
+// stops waiting when it ends.
 func TestACatchUpWaitsForItsClientsPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(counted)
@@ -83,7 +83,7 @@ func TestACatchUpWaitsForItsClientsPace(t *testing.T) {
 	})
 }
 
-// A watch does not wait for the pause of another client that wants the same part of the log.
+// A watch does not wait for the pause of another client that needs the same part of the log.
 func TestACatchUpDoesNotWaitForAnotherClientsPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(counted)
@@ -119,8 +119,8 @@ func (l *failing) History(ctx context.Context, r etcd.HistoryRequest) (etcd.LogP
 	return l.script.History(ctx, r)
 }
 
-// For a watch that catches up, etcd is away from the first read that finds it so until one that does not. What else
-// the watch waits for says nothing of etcd.
+// For a watch that catches up, etcd is unavailable from the first read that finds it so until a read that does not.
+// Other waits of the watch do not count.
 func TestHowLongEtcdIsAwayForACatchUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := &kv.UnavailableError{Why: kv.EtcdUnavailable, Detail: "no endpoint answers"}
@@ -176,8 +176,8 @@ func TestHowLongEtcdIsAwayForACatchUp(t *testing.T) {
 	})
 }
 
-// A part of the log that no watch reads is kept for those that come back, and has etcd read its log again
-// only after a minute, or when another part has needed its bytes.
+// A part of the log that no watch reads is kept for watches that resume. etcd reads its log again only after a
+// minute, or when another part has needed the bytes.
 func TestSparePartsOfTheLog(t *testing.T) {
 	for name, c := range map[string]struct {
 		free  int  // bytes of the budget for parts, beside those that are reserved for one
@@ -257,8 +257,8 @@ func (l script) History(_ context.Context, r etcd.HistoryRequest) (h etcd.LogPag
 	return h, nil
 }
 
-// For each part of the log, etcd reads all of it from the part's first revision on. So a part keeps
-// all that a read has brought if there is memory for it, and else what its reserved bytes hold.
+// For each part of the log, etcd reads its whole log from the part's first revision on. So a part keeps
+// the whole result if the budget allows it, else as much as fits into its reserved bytes.
 func TestPartsOfTheLogKeepWhatFits(t *testing.T) {
 	const first, revisions = 5, 1000
 	for name, free := range map[string]bool{"free": true, "taken": false} {

@@ -7,7 +7,7 @@ import (
 )
 
 // After a restore of etcd, a request for progress waits until the watches of the old lineage have ended. Their
-// revisions do not compare with its own: an answer now would speak for them, too, and a client would
+// revisions do not compare with the new ones: an earlier answer would apply to them, too, and a client would
 // continue them in the new lineage, where they have missed events.
 func TestProgressWaitsForWatchesOfAnOldLineage(t *testing.T) {
 	s := new(stream)

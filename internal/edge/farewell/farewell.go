@@ -1,6 +1,7 @@
-// Package farewell sends open watches to other nodes, at a pace that these nodes bear.
+// Package farewell ends open watches at a bounded pace, so that their clients resume on
+// other nodes without overloading them.
 //
-// The APIs return a [Farewell] for each watch or stream that can end; [Send] ends them.
+// The APIs return a [Farewell] for each watch or stream to end; [Send] ends them.
 package farewell
 
 import (
@@ -12,30 +13,30 @@ import (
 	"time"
 )
 
-// Pace is how many watches a second are sent elsewhere, unless there is
-// too little time: a herd would come down on the other nodes all at once.
+// Pace is the number of watches that are ended per second, unless the deadline requires
+// more: ended all at once, they would overload the other nodes.
 const Pace = 1000
 
-// Tick is how often some are.
+// Tick is the interval at which watches are ended.
 const Tick = 10 * time.Millisecond
 
-// unreadTimeout is how long a stream that was told to end may take to write that.
+// unreadTimeout bounds the time in which an ending stream must send its end.
 const unreadTimeout = 5 * time.Second
 
 // Farewell is a unit that drains together: a watch of the native API, or a stream of etcd's API,
 // which has no way to end one watch.
 type Farewell struct {
-	Client  net.Addr // nil: not known
+	Client  net.Addr // nil: unknown
 	Watches int
 	Call    context.Context //nolint:containedctx // of the watch's stream
 	// End ends it: its client resumes on another node, after its last revision. Open reports
-	// whether it has not ended yet: it cannot while its client does not read.
+	// whether it has not ended yet: it stays open while its client does not read.
 	End  func()
 	Open func() bool
 }
 
-// Unread waits until all have ended. It returns those that have not after unreadTimeout:
-// their clients do not read. It returns none when ctx ends before.
+// Unread waits until all have ended. It returns the farewells that are open after
+// unreadTimeout, because their clients do not read; none if ctx ends before.
 func Unread(ctx context.Context, all []Farewell) []Farewell {
 	tick, late := time.NewTicker(Tick), time.NewTimer(unreadTimeout)
 	defer tick.Stop()
@@ -54,8 +55,8 @@ func Unread(ctx context.Context, all []Farewell) []Farewell {
 	}
 }
 
-// ByClient puts all in a random order of clients, one client's after the other's, so that
-// each client moves once.
+// ByClient sorts all by client, with the clients in random order, so that each client
+// moves once.
 func ByClient(all []Farewell) []Farewell {
 	place := make(map[net.Addr]int64)
 	for i := range all {
@@ -67,8 +68,8 @@ func ByClient(all []Farewell) []Farewell {
 	return all
 }
 
-// Send ends them, in their order, so many watches per second or within half of the time that ctx
-// leaves, until ctx ends. It returns the number of ended watches and the remaining farewells.
+// Send ends them in order, at pace watches per second, or faster to finish within half of the time
+// until ctx's deadline. It returns the number of ended watches, and the farewells that remain if ctx ends.
 func Send(ctx context.Context, all []Farewell, pace int) (told int, left []Farewell) {
 	watches := 0
 	for i := range all {
@@ -95,7 +96,7 @@ func Send(ctx context.Context, all []Farewell, pace int) (told int, left []Farew
 	return told, nil
 }
 
-// EndAll ends them at once, and returns how many watches that were.
+// EndAll ends them at once, and returns the number of their watches.
 func EndAll(all []Farewell) (watches int) {
 	for i := range all {
 		watches += all[i].Watches
@@ -104,7 +105,7 @@ func EndAll(all []Farewell) (watches int) {
 	return watches
 }
 
-// dueBy returns how many of all are due when some of the time is over.
+// dueBy returns the number of watches that must have ended after elapsed of the time took.
 func dueBy(all int, elapsed, took time.Duration) int {
 	if elapsed >= took {
 		return all

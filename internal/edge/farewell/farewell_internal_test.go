@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Watches are told at the pace, or faster if half of the time that is left asks for it; what
-// is left when the time is over is returned, not forgotten.
+// Watches are ended at the pace, or faster to finish within half of the remaining time. The
+// watches that remain when the time is over are returned.
 func TestTheTimeThatAFarewellTakes(t *testing.T) {
 	for name, c := range map[string]struct {
 		deadline, want time.Duration
@@ -56,7 +56,7 @@ func TestTheTimeThatAFarewellTakes(t *testing.T) {
 	}
 }
 
-// One client's watches are told one after the other.
+// One client's watches are ended one after the other.
 func TestFarewellsGoClientByClient(t *testing.T) {
 	var all []Farewell
 	for i := range 60 {

@@ -1,5 +1,5 @@
-// Package receive receives the requests of a stream whose client mostly listens: on a
-// transport that can park its handler, a stream at rest has no goroutine.
+// Package receive receives the requests of a stream whose client rarely sends any: on a
+// transport that can park its handler, an idle stream has no goroutine.
 package receive
 
 import (
@@ -22,7 +22,7 @@ type Handler[M any] interface {
 	End(reason error) error
 }
 
-// Requests are those of a stream. Create them with New.
+// Requests receives the requests of a stream. Create it with New.
 type Requests[M any] struct {
 	recv    func() (*M, error)
 	from    transport
@@ -32,20 +32,20 @@ type Requests[M any] struct {
 
 	mu   sync.Mutex
 	over bool  // guarded by mu
-	err  error // guarded by mu; the reason, when over
+	err  error // guarded by mu; the reason, once over
 }
 
-// transport is a grpc.ServerTransportStream that can park its handler. grpc-go's cannot; see
-// beside.
+// transport is a grpc.ServerTransportStream that can park its handler. grpc-go's cannot park;
+// see beside.
 type transport interface {
-	// Park returns nil if the handler has something to do, or calls next in its place once it
-	// has; the handler must return what Park returns then.
+	// Park returns nil if a request or the end of the stream is pending. Else it returns an
+	// error, which the handler must return at once, and calls next when one is.
 	Park(next func() error) error
 	// StopReceiving makes RecvMsg fail, and resumes a parked handler.
 	StopReceiving()
 }
 
-// New returns the requests of a stream. Call Serve next.
+// New returns the Requests of a stream. Call Serve next.
 func New[M, R any](gs grpc.BidiStreamingServer[M, R]) *Requests[M] {
 	r := &Requests[M]{recv: gs.Recv, stopped: make(chan struct{})}
 	r.resume = r.run
@@ -65,7 +65,7 @@ func (r *Requests[M]) Serve(h Handler[M]) error {
 	return r.run()
 }
 
-// Stop ends the stream; its End gets the reason. The first reason stays. It does not block.
+// Stop ends the stream; End gets the reason. The first reason wins. Stop does not block.
 func (r *Requests[M]) Stop(reason error) {
 	r.mu.Lock()
 	first := !r.over
@@ -105,7 +105,7 @@ func (r *Requests[M]) run() error {
 	}
 }
 
-// beside receives in another goroutine, on a transport whose RecvMsg ends with the call alone.
+// beside receives in a separate goroutine, on a transport whose RecvMsg ends only with the call.
 type beside[M any] struct {
 	recv    func() (*M, error)
 	ctx     context.Context //nolint:containedctx // the stream's
@@ -118,7 +118,7 @@ type arrival[M any] struct {
 	err error
 }
 
-// run ends with the call: RecvMsg fails then.
+// run receives until the call ends, when RecvMsg fails.
 func (b *beside[M]) run() {
 	for {
 		m, err := b.recv()
@@ -139,7 +139,7 @@ func (b *beside[M]) next() (*M, error) {
 	case a := <-b.arrived:
 		return a.m, a.err
 	case <-b.stopped:
-		return nil, context.Canceled // the reason is known
+		return nil, context.Canceled // Stop has the reason
 	case <-b.ctx.Done():
 		return nil, b.ctx.Err()
 	}
@@ -147,4 +147,4 @@ func (b *beside[M]) next() (*M, error) {
 
 func (b *beside[M]) Park(func() error) error { return nil }
 
-func (b *beside[M]) StopReceiving() {} // stopped says it
+func (b *beside[M]) StopReceiving() {} // next waits for stopped

@@ -152,7 +152,7 @@ func TestRequestsInOrder(t *testing.T) {
 	})
 }
 
-// A stream goes on after its client has closed its side, until it is stopped.
+// A stream continues after its client has closed its side, until it is stopped.
 func TestHalfClosedStreamIsStopped(t *testing.T) {
 	servers(t, func(t *testing.T, e *echo, client etcdserverpb.WatchClient) {
 		for _, reason := range []error{nil, status.Error(codes.Aborted, "stopped")} {
@@ -170,7 +170,7 @@ func TestHalfClosedStreamIsStopped(t *testing.T) {
 				t.Fatalf("%v, %v", m, err)
 			}
 			s.requests.Stop(reason)
-			s.requests.Stop(errRefused) // the first reason stays
+			s.requests.Stop(errRefused) // the first reason wins
 			if got := <-e.over; !errors.Is(got, reason) {
 				t.Errorf("the stream ended with %v, want %v", got, reason)
 			}

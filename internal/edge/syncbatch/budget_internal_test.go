@@ -20,12 +20,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// far is a connection to a node that lists a history's keys when it is let to.
+// far is a connection to a node that lists a history's keys when the test allows it.
 type far struct {
 	grpc.ClientConnInterface
 	h    *cachetest.Script
 	let  chan struct{}
-	deaf bool // a list that is cancelled does not end before it is let to
+	deaf bool // a cancelled list does not end before the test allows it
 }
 
 func (f *far) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -94,8 +94,8 @@ func farQueue(t *testing.T, f *far, places int) (*Queue, *budget.Budget) {
 	return q, b
 }
 
-// What a batch holds of other nodes' keys is given back when no watch needs it any more, whoever
-// ends: the watch, before the batch is loaded or afterwards, or the node.
+// The bytes of other nodes' keys in a batch are released when no watch needs them, whether
+// the watch ends before or after the load, or the node ends.
 func TestBatchesGiveTheirBytesBack(t *testing.T) {
 	for name, end := range map[string]func(q *Queue, x *Batch, w Watch, let chan struct{}, stop func()){
 		"the watch has had all of it": func(q *Queue, x *Batch, w Watch, let chan struct{}, _ func()) {
@@ -151,8 +151,8 @@ func TestBatchesGiveTheirBytesBack(t *testing.T) {
 	}
 }
 
-// A client whose watches have its part of the bytes for keys of other nodes is refused more.
-// Another client that needs the same keys is not.
+// A client whose watches use its part of the bytes for keys of other nodes is refused more.
+// Another client that needs the same keys is not refused.
 func TestBatchesOfOneClientLeaveRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -193,8 +193,8 @@ func TestBatchesOfOneClientLeaveRoomForOthers(t *testing.T) {
 	})
 }
 
-// A client that created watches and cancelled them at once had any number of batches loaded at a time: each
-// left its place to the next one while it was still loaded.
+// A client that created watches and cancelled them at once loaded an unbounded number of batches: each one
+// released its slot while it was still being loaded.
 func TestCancelledBatchesAreLoadedOneByOne(t *testing.T) {
 	for _, kind := range []shardwatchv1.SyncKind{shardwatchv1.SyncKind_SYNC_KIND_RESYNC, shardwatchv1.SyncKind_SYNC_KIND_STATE} {
 		synctest.Test(t, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestCancelledBatchesAreLoadedOneByOne(t *testing.T) {
 	}
 }
 
-// What is loaded for a watch that is cancelled at once counts for its client, too.
+// The batch of a watch that is cancelled at once counts against its client's budget, too.
 func TestACancelledBatchCountsForItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &far{h: cachetest.New(), let: make(chan struct{})}

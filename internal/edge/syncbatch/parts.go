@@ -13,12 +13,12 @@ import (
 // content.
 type part struct {
 	at     router.Place
-	made   *Part // nil: not yet, or not any more
+	made   *Part // nil: not built yet, or dropped
 	making bool
-	wanted []Watch // woken when it is made
+	wanted []Watch // woken when it is built
 }
 
-// Part is a chunk as it is sent.
+// Part is a chunk in the form for messages.
 type Part struct {
 	Encoded *wire.SyncPart
 	Keys    int
@@ -32,7 +32,7 @@ func (p *part) wakeLocked() {
 	p.wanted = nil
 }
 
-// keptPart is a chunk that was made and not dropped yet.
+// keptPart is a chunk that is built and not dropped yet.
 type keptPart struct {
 	batch *Batch
 	index int
@@ -47,8 +47,8 @@ func (q *Queue) Result(x *Batch) (body *router.Body, state State, err error) {
 	return x.body, x.state, x.err
 }
 
-// Take returns the chunk with that number, or has w woken when it is made. Gone
-// means that the batch must begin again.
+// Take returns the chunk with this index. If the chunk is not built yet, w is woken when
+// it is. gone: the batch is dropped, and w must join one again.
 func (q *Queue) Take(x *Batch, w Watch, index int) (part *Part, gone bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -64,12 +64,12 @@ func (q *Queue) Take(x *Batch, w Watch, index int) (part *Part, gone bool) {
 	}
 	made := p.made
 	if !made.Last && x.parts[index+1].made == nil {
-		q.makeLocked(x, index+1) // while this one is sent
+		q.makeLocked(x, index+1) // built while this chunk is sent
 	}
 	return made, false
 }
 
-// makeLocked has a chunk made, when the pace allows.
+// makeLocked starts to build a chunk, as soon as the pace allows.
 func (q *Queue) makeLocked(x *Batch, index int) {
 	p := &x.parts[index]
 	if p.making || q.closed {
@@ -137,13 +137,13 @@ type pace struct {
 	perSecond int64
 
 	mu   sync.Mutex
-	free time.Time // guarded by mu; all that was reserved is made by then
+	free time.Time // guarded by mu; the time at which all reserved bytes are used
 }
 
-// burst is how much may be made at once after a time in which nothing was.
+// burst bounds the bytes that may be built at once after an idle time, as a duration.
 const burst = 100 * time.Millisecond
 
-// reserve returns how long to wait before so many bytes are made.
+// reserve returns the time to wait before so many bytes may be built.
 func (p *pace) reserve(bytes int) time.Duration {
 	if p.perSecond == 0 {
 		return 0
@@ -159,7 +159,7 @@ func (p *pace) reserve(bytes int) time.Duration {
 	return max(0, wait)
 }
 
-// correct says that it were so many bytes more than were reserved.
+// correct adds so many bytes to the last reservation; they may be negative.
 func (p *pace) correct(bytes int) {
 	if p.perSecond == 0 {
 		return

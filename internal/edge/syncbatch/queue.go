@@ -18,70 +18,68 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// Queue makes the batches that bring watches up to date which the window cannot serve:
-// deltas and states. Making one costs memory and time, and when they are needed, many
-// watches need them at once. So
+// Queue builds the batches for watches that the window cannot serve: deltas and states.
+// A batch costs memory and time, and usually many watches need one at once. So
 //
-//   - they begin at a bounded number at a time, one for each connection in turn;
-//     a watch that waits is an entry in a list;
-//   - watches that need the same one share it: its revision, and the bytes of its
-//     chunks, which are made once, or again for a watch that comes so late that they
+//   - the number of running batches is bounded, and clients take turns;
+//     a waiting watch is an entry in a list;
+//   - watches that need the same batch share its revision and the bytes of its chunks,
+//     which are built once, and again only for a watch that is so late that they
 //     were dropped;
-//   - chunks are made at a bounded rate.
+//   - chunks are built at a bounded rate.
 //
-// Deltas do not wait for states: they are small.
+// Deltas do not wait for states, because they are small.
 type Queue struct {
 	cfg  Config
-	keep int // bytes of chunks that are kept for others to share
+	keep int // bytes of chunks that are kept for other watches
 	kick wait.Bell
 	pace pace
 
 	mu      sync.Mutex
 	closed  bool
 	queues  [2]fairQueue        // guarded by mu
-	waiting map[Key]*Batch      // guarded by mu; not begun
-	shared  map[Key]*Batch      // guarded by mu; begun, the newest
+	waiting map[Key]*Batch      // guarded by mu; batches that have not begun
+	shared  map[Key]*Batch      // guarded by mu; the newest begun batch of each key
 	begun   map[*Batch]struct{} // guarded by mu
-	kept    []keptPart          // guarded by mu; the oldest first
+	kept    []keptPart          // guarded by mu; oldest first
 	bytes   int                 // guarded by mu; of kept
 	stats   Stats               // guarded by mu
-	running sync.WaitGroup      // loads and chunks being made; not after closed
+	running sync.WaitGroup      // loads and chunks being built; none is added after closed
 }
 
 // Bounds of a Queue.
 const (
-	// holdFactor bounds how many batches without a place there are, as a multiple of
-	// those with one.
+	// holdFactor bounds the batches without a slot, as a multiple of MaxResyncs.
 	holdFactor = 4
-	// keepBytes bounds the chunks that are kept for others to share; so does the share of
-	// the budget that is for keys of other nodes.
+	// keepBytes bounds the chunks that are kept for other watches, together with the budget's
+	// share for keys of other nodes.
 	keepBytes = 64 << 20
-	// loadTries is how often a batch is tried whose revision is gone before all shards have
-	// returned their part of it.
+	// loadTries bounds the attempts to load a batch whose revision is compacted before all
+	// shards have returned their part.
 	loadTries = 5
 )
 
-// Patience is how long batches wait for watches that come later or do not read.
+// Patience has the times for which batches wait for watches that join later or do not read.
 type Patience struct {
-	// Share is how long others may still join a batch that has begun, and how long it
-	// is held for them: the older it is, the more events follow it.
+	// Share is the time for which other watches may join a batch that has begun, and for
+	// which it is kept for them: the older it is, the more events follow it.
 	Share time.Duration
-	// Stalled is when a batch that none of its watches takes more of gives its
-	// place to another one.
+	// Stalled is the time after which a batch loses its slot if none of its watches
+	// takes a part.
 	Stalled time.Duration
-	// Hold is how long such a batch is held for watches that may continue: then they
-	// begin again.
+	// Hold is the time for which a stalled batch is kept for watches that may continue.
+	// After it they must join a new batch.
 	Hold time.Duration
-	// Sweep is how often stalled watches are looked for.
+	// Sweep is the interval of checks for stalled batches.
 	Sweep time.Duration
 }
 
-// UsualPatience is that of a production node.
+// UsualPatience returns the Patience of a production node.
 func UsualPatience() Patience {
 	return Patience{Share: 10 * time.Second, Stalled: 5 * time.Second, Hold: time.Minute, Sweep: time.Second}
 }
 
-// fairQueue is where batches wait, and how many have left it for a place and still have it.
+// fairQueue has the waiting batches, and the number of batches with a slot.
 type fairQueue struct {
 	fair.Queue[*Batch]
 
@@ -92,7 +90,7 @@ type fairQueue struct {
 type Key struct {
 	Kind    shardwatchv1.SyncKind
 	Range   kv.Range
-	Lineage uint64      // the history that it brings up to date with
+	Lineage uint64      // the lineage of its content
 	Since   kv.Revision // of deltas
 }
 
@@ -101,7 +99,7 @@ func (k *Key) Delta() bool {
 	return k.Kind == shardwatchv1.SyncKind_SYNC_KIND_DELTA || k.Kind == shardwatchv1.SyncKind_SYNC_KIND_CONFLATED
 }
 
-// Mode is the serve mode, for operators, of a watch that has such a batch.
+// Mode returns the serve mode, for operators, of a watch with this batch.
 func (k *Key) Mode() watchstats.Mode {
 	if k.Delta() {
 		return watchstats.Delta
@@ -109,7 +107,7 @@ func (k *Key) Mode() watchstats.Mode {
 	return watchstats.Resync
 }
 
-// queue returns which of the queues the batch waits in.
+// queue returns the index of the batch's queue.
 func (k *Key) queue() int {
 	if k.Delta() {
 		return 0
@@ -120,27 +118,27 @@ func (k *Key) queue() int {
 // Batch is a delta or a state at one revision. Queue.mu guards all of it; body's contents never change.
 type Batch struct {
 	key     Key
-	watches map[Watch]time.Time // and since when they wait
-	least   kv.Revision         // of the watches that waited for it to begin
+	watches map[Watch]time.Time // with the time at which each one joined
+	least   kv.Revision         // the highest least of the watches that joined before it began
 
 	entry  *fair.Entry[*Batch] // while it waits
 	state  State
-	placed bool // it counts among those that its queue lets run
+	placed bool // it has a slot of its queue
 	begun  time.Time
-	taken  time.Time       // when a watch has last asked for a part
+	taken  time.Time       // time of the last request for a part
 	ctx    context.Context //nolint:containedctx // ends with the batch
 	cancel context.CancelFunc
-	making int // chunks that are being made
+	making int // number of chunks being built
 
 	body  *router.Body
 	err   error
-	parts []part // as far as it is known where they begin
+	parts []part // the parts whose begin is known
 }
 
-// State is how far a batch is.
+// State is the state of a batch.
 type State uint8
 
-// A batch waits for its turn, is loaded, can be read, and is released.
+// A batch waits for its turn, is loaded, can be read, and is dropped.
 const (
 	Waits State = iota
 	Loads
@@ -152,28 +150,28 @@ const (
 type Config struct {
 	Router *router.Router
 	Budget *budget.Budget
-	// MaxResyncs is how many batches of each sort, deltas and states, begin at a time.
+	// MaxResyncs bounds the running batches of each of the two kinds, deltas and states.
 	MaxResyncs int
-	// ResyncRate bounds the bytes per second of the chunks that are made; 0: any number.
+	// ResyncRate bounds the chunks that are built, in bytes per second; 0: no bound.
 	ResyncRate int64
-	// FragmentBytes is about the size of a chunk.
+	// FragmentBytes is the approximate size of a chunk.
 	FragmentBytes int
-	// Done is called when the first of a batch's watches has had all of it; nil: not
-	// called. It must not block.
+	// Done is called when the first watch has taken a whole batch; nil: not called. It
+	// must not block.
 	Done func(key Key, began time.Time, revision kv.Revision)
-	// Patience is how long batches wait for their watches.
+	// Patience has the times for which batches wait for their watches.
 	Patience Patience
 }
 
 // Watch is a watch that needs a batch.
 type Watch interface {
-	// Wake has the watch look at its batch. It does not block.
+	// Wake makes the watch check its batch. It does not block.
 	Wake()
-	// Holder is the client that the batch's keys of other nodes count for.
+	// Holder returns the client whose budget the batch's keys of other nodes use.
 	Holder() budget.Client
 }
 
-// New returns a Queue. Run makes its batches.
+// New returns a Queue. Run runs its batches.
 func New(cfg Config) *Queue {
 	return &Queue{
 		cfg: cfg, keep: int(min(keepBytes, cfg.Budget.Share(budget.Fetches))), kick: wait.NewBell(), pace: pace{perSecond: cfg.ResyncRate},
@@ -181,7 +179,7 @@ func New(cfg Config) *Queue {
 	}
 }
 
-// Run lets batches begin until ctx ends.
+// Run starts batches until ctx ends.
 func (q *Queue) Run(ctx context.Context) {
 	sweep := time.NewTimer(beat.Until(q.cfg.Patience.Sweep))
 	defer sweep.Stop()
@@ -203,9 +201,9 @@ func (q *Queue) Run(ctx context.Context) {
 	}
 }
 
-// Join has w wait for the batch of a key, or share the one that is there. w is
-// woken when it is ready. The batch's revision is least or a later one, unless it
-// has begun and is being read. Every batch must be left.
+// Join adds w to the batch of a key: a waiting batch, or a begun batch that can be shared.
+// w is woken when the batch is ready. The batch's revision is least or a later one, unless
+// it is already being loaded. Every joined batch must be left.
 func (q *Queue) Join(w Watch, key Key, least kv.Revision, client string) *Batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -226,7 +224,7 @@ func (q *Queue) Join(w Watch, key Key, least kv.Revision, client string) *Batch 
 	return x
 }
 
-// Leave takes w off the batch; through: it has had all of it.
+// Leave removes w from the batch; through: w has taken all of it.
 func (q *Queue) Leave(x *Batch, w Watch, through bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -240,7 +238,7 @@ func (q *Queue) Leave(x *Batch, w Watch, through bool) {
 	if through && x.placed && q.cfg.Done != nil {
 		q.cfg.Done(x.key, x.begun, x.body.Revision)
 	}
-	if through || len(x.watches) == 0 && x.state != Loads { // it has been made once, or is not being made
+	if through || len(x.watches) == 0 && x.state != Loads { // a load keeps its slot
 		q.freeLocked(x)
 	}
 	if len(x.watches) == 0 && (x.err != nil || !q.sharesLocked(x, time.Now())) {
@@ -248,13 +246,13 @@ func (q *Queue) Leave(x *Batch, w Watch, through bool) {
 	}
 }
 
-// sharesLocked reports whether others may join. Not a state that was asked for:
-// it sees everything before the question.
+// sharesLocked reports whether other watches may join. A requested initial state is not
+// shared: it must contain everything before the request.
 func (q *Queue) sharesLocked(x *Batch, now time.Time) bool {
 	return x.state != Waits && x.key.Kind != shardwatchv1.SyncKind_SYNC_KIND_STATE && now.Sub(x.begun) < q.cfg.Patience.Share
 }
 
-// begin lets batches begin while there are places.
+// begin starts batches while there are free slots.
 func (q *Queue) begin(ctx context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -277,13 +275,13 @@ func (q *Queue) begin(ctx context.Context) {
 				q.stats.Waited += now.Sub(since)
 			}
 			least := x.least
-			first, _ := x.holderLocked(nil) // now: the watches may leave before the load looks
+			first, _ := x.holderLocked(nil) // now, because the watches may leave before the load begins
 			q.running.Go(func() { q.load(x, least, first) })
 		}
 	}
 }
 
-// load loads the content of a batch, which has its place meanwhile, also when all watches have left.
+// load loads the content of a batch, which keeps its slot meanwhile, even if all watches have left.
 func (q *Queue) load(x *Batch, least kv.Revision, first budget.Client) {
 	body, err := q.read(x, least, first)
 	q.mu.Lock()
@@ -306,9 +304,9 @@ func (q *Queue) load(x *Batch, least kv.Revision, first budget.Client) {
 	}
 }
 
-// read reads the content of a batch. Its bytes count for first, the client of the watch that had waited
-// longest when the batch began. If they do not fit, they count for another client's that waits: it is not
-// to be refused because of the first.
+// read reads the content of a batch. Its bytes count against the budget of first, the client of the watch
+// that had waited longest when the batch began. If first exceeds its share, they count against another
+// waiting client's: that client must not be refused because of first.
 func (q *Queue) read(x *Batch, least kv.Revision, first budget.Client) (*router.Body, error) {
 	body, err := q.cfg.find(x.ctx, x.key, least, first)
 	if errors.As(err, new(*kv.LimitError)) {
@@ -322,8 +320,8 @@ func (q *Queue) read(x *Batch, least kv.Revision, first budget.Client) (*router.
 	return body, err
 }
 
-// holderLocked returns the client of the watch that has waited longest, of those of another client
-// than the one given; false: there is none.
+// holderLocked returns the client of the watch that has waited longest, except for the client but; false:
+// there is none.
 func (x *Batch) holderLocked(but *budget.Client) (holder budget.Client, ok bool) {
 	var longest time.Time
 	for w, since := range x.watches {
@@ -334,7 +332,7 @@ func (x *Batch) holderLocked(but *budget.Client) (holder budget.Client, ok bool)
 	return holder, ok
 }
 
-// freeLocked gives the batch's place to another one.
+// freeLocked releases the batch's slot.
 func (q *Queue) freeLocked(x *Batch) {
 	if x.placed {
 		x.placed = false
@@ -349,8 +347,7 @@ func (q *Queue) unshareLocked(x *Batch) {
 	}
 }
 
-// dropLocked lets go of all that the batch holds. Watches that are on it find it
-// gone.
+// dropLocked drops the batch and its content. The remaining watches find its state Gone.
 func (q *Queue) dropLocked(x *Batch) {
 	was := x.state
 	x.state = Gone
@@ -361,7 +358,7 @@ func (q *Queue) dropLocked(x *Batch) {
 		delete(q.waiting, x.key)
 		q.queues[x.key.queue()].Remove(x.entry)
 	case Loads:
-		x.cancel() // load gives the place back: it still reads
+		x.cancel() // load releases the slot when it has ended
 	case Ready:
 		x.cancel()
 		q.freeLocked(x)
@@ -375,15 +372,15 @@ func (q *Queue) dropLocked(x *Batch) {
 	x.body, x.parts = nil, nil
 }
 
-// sweep takes places back from batches that have stalled, and drops those that
-// no watch has continued with.
+// sweep releases the slots of stalled batches, and drops batches that no watch has
+// continued to read.
 func (q *Queue) sweep(now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var held []*Batch
 	for x := range q.begun {
 		if x.state != Ready || x.making > 0 {
-			continue // it is at work
+			continue // it is being loaded or built
 		}
 		idle := now.Sub(x.taken)
 		if idle > q.cfg.Patience.Stalled {
@@ -405,7 +402,7 @@ func (q *Queue) sweep(now time.Time) {
 	}
 }
 
-// dropAll lets go of all batches, when none begins any more.
+// dropAll drops all batches, after the last one has begun.
 func (q *Queue) dropAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -414,8 +411,8 @@ func (q *Queue) dropAll() {
 	}
 }
 
-// find reads the keys of a batch: at one revision over all shards, which is least, known to exist,
-// or a later one. Keys of other nodes count for holder.
+// find reads the keys of a batch, at one revision over all shards: least, which is known to exist, or
+// a later one. Keys of other nodes count against holder's budget.
 func (c *Config) find(ctx context.Context, key Key, least kv.Revision, holder budget.Client) (*router.Body, error) {
 	for try := 1; ; try++ {
 		body, err := c.findOnce(ctx, key, least, holder)
@@ -457,16 +454,16 @@ func (c *Config) findOnce(ctx context.Context, key Key, least kv.Revision, holde
 
 // Stats counts batches since the start.
 type Stats struct {
-	// Waiting is how many watches wait for a batch to begin, Running how many batches have begun
-	// and were not sent completely to any watch yet.
+	// Waiting is the number of watches that wait for a batch to begin, Running the number of batches
+	// that have begun and are not sent completely to any watch yet.
 	Waiting, Running int
-	// Begun is how many have begun, Waited how long watches have waited for that,
-	// together.
+	// Begun is the number of begun batches, Waited the total time that watches have
+	// waited for them to begin.
 	Begun  int64
 	Waited time.Duration
-	// Abandoned is how many watches have not read on for so long that they begin again.
+	// Abandoned is the number of watches that lost their batch because they did not read.
 	Abandoned int64
-	// Made are the bytes of the chunks that were made. What several watches share
+	// Made is the number of bytes of built chunks. A chunk that several watches share
 	// counts once.
 	Made int64
 	// Sent counts the sent updates of watches, by kind.
@@ -476,12 +473,12 @@ type Stats struct {
 // kinds is one more than the highest shardwatchv1.SyncKind.
 const kinds = 5
 
-// SentBatches counts the batches of one kind that watches were sent.
+// SentBatches counts the batches of one kind that were sent to watches.
 type SentBatches struct {
 	Batches, Keys, Bytes int64
 }
 
-// Stats returns counts of batches since the start, by outcome.
+// Stats returns the counts of batches since the start, by outcome.
 func (q *Queue) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -13,13 +13,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// quiet is a watch that is woken for nothing.
+// quiet is a watch that ignores wake-ups.
 type quiet struct{ of budget.Client }
 
 func (*quiet) Wake()                   {}
 func (q *quiet) Holder() budget.Client { return q.of }
 
-// What is made comes to no more than the pace, and those who wait are in turn.
+// Chunks are built at the pace at most, and waiting builds take turns.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pace{perSecond: 1000}
@@ -46,9 +46,9 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// A watch shares a batch that has begun only if the batch is not older than it needs, has
-// begun a short time ago, and is no state that was asked for: such a state must be of
-// after the question.
+// A watch shares a begun batch only if the batch is new enough for it, has begun
+// recently, and is not a requested initial state: that must be read
+// after the request.
 func TestBatchesThatAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, x := range map[string]struct {
@@ -81,8 +81,8 @@ func TestBatchesThatAreShared(t *testing.T) {
 	})
 }
 
-// A batch that no watch takes more of gives its place to another one, is held for a while,
-// and is dropped then, or when too many are held. One that is at work stays.
+// A batch that no watch reads loses its slot, is kept for a while, and is then dropped, or
+// earlier if too many are kept. A batch that is being loaded or built stays.
 func TestWhichBatchesStall(t *testing.T) {
 	now := time.Now()
 	p := UsualPatience()
@@ -131,8 +131,8 @@ func TestWhichBatchesStall(t *testing.T) {
 	}
 }
 
-// The place of a batch is given back once: when a watch has had all of it, or when no
-// watch is left on it.
+// The slot of a batch is released once: when a watch has taken all of it, or when its
+// last watch has left.
 func TestPlaceOfABatchIsGivenBackOnce(t *testing.T) {
 	for name, x := range map[string]struct {
 		through [2]bool
@@ -180,7 +180,7 @@ func TestPlaceOfABatchIsGivenBackOnce(t *testing.T) {
 	}
 }
 
-// A batch is of the lineage that the watch was promised, and not older than the watch
+// A batch has the lineage that was announced to the watch, and is not older than the watch
 // needs.
 func TestBatchIsOfThePromisedHistory(t *testing.T) {
 	h := cachetest.New()
