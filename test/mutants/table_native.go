@@ -8,7 +8,7 @@ func nativeGroup() Group {
 		},
 		{
 			Name: "empty-reader-offered", Bug: "offers a reader that has closed its window to other watches", File: "reader.go",
-			Old: `if len(r.watches) == 0 { // it has closed its window`, New: `if false {`, Tests: "TestNoWatchJoinsAReaderWithoutWindow",
+			Old: `if len(r.watches) == 0 { // the reader is closed`, New: `if false {`, Tests: "TestNoWatchJoinsAReaderWithoutWindow",
 		},
 		{
 			Name: "native-map-for-one", Bug: "keeps a map of readers for the only watch of a stream", File: "reader.go",
@@ -216,7 +216,7 @@ func nativeGroup() Group {
 		},
 		{
 			Name: "revision-without-map", Bug: "a node without a map calls revisions foreign", File: "read.go",
-			Old: "\tif here.lineage == 0 {\n\t\treturn nil // no shard map: the read fails for that\n\t}", New: ``, Tests: "TestReadsOfAPositionWithoutAShardMap", Package: "internal/edge/server",
+			Old: "\tif here.lineage == 0 {\n\t\treturn nil // no shard map yet: the read itself fails\n\t}", New: ``, Tests: "TestReadsOfAPositionWithoutAShardMap", Package: "internal/edge/server",
 		},
 		{
 			Name: "changes-of-any-lineage", Bug: "lists changes since a revision of another history", File: "read.go",

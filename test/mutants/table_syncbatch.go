@@ -52,7 +52,7 @@ func syncbatchGroup() Group {
 		},
 		{
 			Name: "place-left-while-a-state-loads", Bug: "a state that is dropped leaves its place to another one while it is loaded", File: "queue.go",
-			Old: "\t\tx.cancel() // load gives the place back: it still reads\n", New: "\t\tx.cancel()\n\t\tq.freeLocked(x)\n", Tests: "TestCancelledBatchesAreLoadedOneByOne",
+			Old: "\t\tx.cancel() // load releases the slot when it has ended\n", New: "\t\tx.cancel()\n\t\tq.freeLocked(x)\n", Tests: "TestCancelledBatchesAreLoadedOneByOne",
 		},
 		{
 			Name: "place-kept-after-loading", Bug: "a unit whose watches left while it was loaded keeps its place", File: "queue.go",
