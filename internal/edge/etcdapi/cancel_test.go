@@ -33,7 +33,7 @@ func (c *slowClock) Revision(ctx context.Context) (kv.Revision, error) {
 	return revision, err
 }
 
-// startSlow starts a node whose etcd takes time to tell its revision.
+// startSlow starts a node whose etcd takes time to return its revision.
 func startSlow(t *testing.T) (*watchRig, *slowClock) {
 	c := new(slowClock)
 	return startWatches(t, rigOptions{clock: func(h *cachetest.Script) router.Clock { c.Script = h; return c }}), c
@@ -76,7 +76,7 @@ func TestProgressAnswerFollowsTheAnswerToACancel(t *testing.T) {
 	}
 }
 
-// A cancel behind a create that is still being opened waits for its turn, and a
+// A cancel after a create that is still opening waits for its turn, and a
 // progress answer waits for both.
 func TestProgressAnswerFollowsACancelThatWaitsItsTurn(t *testing.T) {
 	r, clock := startSlow(t)
@@ -101,8 +101,8 @@ func TestProgressAnswerFollowsACancelThatWaitsItsTurn(t *testing.T) {
 	}
 }
 
-// A cancel and a refusal need nothing of etcd: their answers carry the newest
-// revision known here, and none below what was sent.
+// A cancel and a refusal do not need etcd: their answers carry the newest
+// revision known here, which is not below any sent revision.
 func TestCancelIsAnsweredWithoutEtcd(t *testing.T) {
 	r, clock := startSlow(t)
 	s := r.watch()
@@ -122,7 +122,7 @@ func TestCancelIsAnsweredWithoutEtcd(t *testing.T) {
 	}
 }
 
-// A watch that was cancelled makes room for another one.
+// A cancelled watch does not count against the limit of watches.
 func TestCancelledWatchMakesRoom(t *testing.T) {
 	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.MaxWatchesPerStream = 2 }})
 	s := r.watch()

@@ -18,15 +18,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// /health said "healthy" for ever while etcd's authentication was on: the refusal of a caller without a token
-// was taken for the answer of a healthy node. A probe's read is the node's own, and what the node cannot
-// answer itself is not passed to etcd.
+// /health always reported "healthy" while etcd's authentication was on: the refusal of a caller without a token
+// counted as the answer of a healthy node. A probe's read uses the node's own account, and is not forwarded to
+// etcd if the node cannot answer it.
 func TestProbesLearnThatReadsFail(t *testing.T) {
 	guarded := func(_ *cache.Config, dc *etcdapi.Config, _ *router.Config) {
 		dc.Guard = &rights{allowed: "ann", changed: make(chan struct{})}
 	}
 	inBubble(t, guarded, func(b *bubble) {
-		b.fails(b.t.Context(), one("health"), rpctypes.ErrGRPCUserEmpty) // who has no token reads nothing
+		b.fails(b.t.Context(), one("health"), rpctypes.ErrGRPCUserEmpty) // a caller without a token may not read
 		read := func(serializable bool) error {
 			return etcdapi.HealthOf(b.api).Read(b.t.Context(), serializable)
 		}
@@ -63,7 +63,7 @@ func TestProbesLearnThatReadsFail(t *testing.T) {
 	})
 }
 
-// unknown is an etcd that does not tell its status, and says more in its error than everybody may know.
+// unknown is an etcd that does not return its status, and whose error has details that probes must not reveal.
 type unknown struct{ *scripted }
 
 func (unknown) Status(context.Context) (*etcdserverpb.StatusResponse, error) {

@@ -19,11 +19,11 @@ import (
 // oneAtATime has one watch opened at a time.
 func oneAtATime(c *etcdapi.Config) { c.OpenQueue = fair.NewGate(1, etcdwatch.MaxOpensWaiting) }
 
-// Streams that open watches all at once stand in line. None is refused, and one
-// that ends in between leaves no gap.
+// Streams that open watches at the same time queue. None is refused, and a stream
+// that ends while it waits does not block the queue.
 func TestNewWatchesQueue(t *testing.T) {
 	r := startWatches(t, rigOptions{api: oneAtATime})
-	r.etcd.mu.Lock() // nobody gets an answer from etcd
+	r.etcd.mu.Lock() // etcd does not answer
 	var streams []*watchStream
 	for range 4 {
 		s := r.watch()
@@ -44,11 +44,11 @@ func TestNewWatchesQueue(t *testing.T) {
 	last.created(0)
 }
 
-// Watches of a shard that no node serves wait for it without a place that watches of
+// Watches of a shard that no node serves wait for it without a slot, which watches of
 // other shards need.
 func TestAHomelessShardBlocksNoOtherWatch(t *testing.T) {
 	m := cachetest.Map(1, []string{"h"}, "here")
-	m.Shards[1].Replicas = []shard.NodeID{"there"} // which is away
+	m.Shards[1].Replicas = []shard.NodeID{"there"} // which is down
 	r := startWatches(t, rigOptions{shards: m, api: func(c *etcdapi.Config) {
 		oneAtATime(c)
 		c.HomeTimeout = time.Hour
@@ -70,7 +70,7 @@ func TestAHomelessShardBlocksNoOtherWatch(t *testing.T) {
 	}
 }
 
-// A client has one turn, whatever number of connections its watches come by.
+// A client has one turn, independent of the number of its connections.
 func TestAClientsConnectionsShareItsTurn(t *testing.T) {
 	openQueue := fair.NewGate(1, etcdwatch.MaxOpensWaiting)
 	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.OpenQueue = openQueue }})
@@ -85,7 +85,7 @@ func TestAClientsConnectionsShareItsTurn(t *testing.T) {
 		return s
 	}
 	for n := range 4 {
-		open("127.0.0.1", n) // the first is let in
+		open("127.0.0.1", n) // the first one gets the slot
 	}
 	other := open("127.0.0.2", 4)
 	for range 3 { // the first, one of those that wait, and the other client's
@@ -98,8 +98,8 @@ func TestAClientsConnectionsShareItsTurn(t *testing.T) {
 	close(r.etcd.allow)
 }
 
-// Answers that a client does not read are bounded for all streams together, and given
-// back when it reads or goes.
+// Answers that a client does not read are bounded for all streams together, and released
+// when it reads or disconnects.
 func TestUnreadRepliesAreBounded(t *testing.T) {
 	b := budget.New(1 << 20) // 64 KiB of which are for replies, half of that for one client
 	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.Budget = b }})

@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// narrow has the cluster serve no keys but those of the range.
+// narrow makes the cluster serve only the keys of the range.
 func (r *watchRig) narrow(ranges ...kv.Range) {
 	r.tb.Helper()
 	m := r.shards.Clone()
@@ -26,8 +26,8 @@ func (r *watchRig) narrow(ranges ...kv.Range) {
 	r.router.Kick()
 }
 
-// When fewer keys are served, a watch of others ends with the reason. All other
-// watches of its stream go on without a gap.
+// When fewer keys are served, a watch of the other keys ends with the reason. All other
+// watches of its stream continue without a gap.
 func TestANarrowerPrefixEndsOnlyTheWatchesOutside(t *testing.T) {
 	r := startWatches(t, rigOptions{})
 	s := r.watch()
@@ -59,7 +59,7 @@ func TestANarrowerPrefixEndsOnlyTheWatchesOutside(t *testing.T) {
 	}
 }
 
-// A watch that catches up from etcd's log ends, too: it does not ask for ever.
+// A watch that catches up from etcd's log ends, too: it does not retry forever.
 func TestANarrowerPrefixEndsAWatchThatCatchesUp(t *testing.T) {
 	r := startWatches(t, rigOptions{cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 }})
 	var last kv.Revision

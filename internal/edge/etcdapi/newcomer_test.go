@@ -11,8 +11,8 @@ import (
 )
 
 // A client that connects to a new node before the node has the shard map is
-// served as soon as the map is there: from its own revision, though the node's
-// window begins after it. It is not told that etcd has compacted anything.
+// served as soon as the map arrives, from the client's revision, although the node's
+// window begins after it. The client gets no compaction error.
 func TestWatchThatComesBeforeTheShardMap(t *testing.T) {
 	for range 20 {
 		r := startWatches(t, rigOptions{founding: true})
@@ -35,7 +35,7 @@ func TestWatchThatComesBeforeTheShardMap(t *testing.T) {
 	}
 }
 
-// While there is no map at all, the client is sent to another node.
+// If no map arrives, the client is sent to another node.
 func TestWatchWithoutAShardMap(t *testing.T) {
 	t.Parallel()
 	r := startWatches(t, rigOptions{founding: true})

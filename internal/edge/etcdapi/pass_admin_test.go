@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// records are those of an audit log.
+// records are the records of an audit log.
 type records chan string
 
 func (r records) Write(p []byte) (int, error) {
@@ -21,7 +21,7 @@ func (r records) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Without a policy etcd decides who administers. What it denies is written down as a refusal, of which not all are.
+// Without a policy etcd decides who may administer. Its denials are recorded as refusals, of which only some are.
 func TestWhatEtcdDeniesAnAdministratorIsARefusal(t *testing.T) {
 	e := etcdtest.Start(t)
 	root := e.AuthOn()
@@ -39,7 +39,7 @@ func TestWhatEtcdDeniesAnAdministratorIsARefusal(t *testing.T) {
 			t.Errorf("%s: %v", c.want, err)
 		}
 		select {
-		case got := <-log: // it is written before the call is answered
+		case got := <-log: // written before the call is answered
 			if !strings.Contains(got, c.want) || !strings.Contains(got, "Auth/UserAdd") || strings.Contains(got, "hunter2") {
 				t.Errorf("%s: %s", c.want, got)
 			}

@@ -44,7 +44,7 @@ func wideRig(t *testing.T) (*passRig, *budget.Budget) {
 	return rig, b
 }
 
-// unread makes a call whose answer is not read, on a connection of its own.
+// unread makes a call whose answer is not read, on a separate connection.
 func (r *passRig) unread(ctx context.Context, t *testing.T, method string, request proto.Message) grpc.ClientStream {
 	t.Helper()
 	conn, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(64<<10))
@@ -65,9 +65,9 @@ func (r *passRig) unread(ctx context.Context, t *testing.T, method string, reque
 	return s
 }
 
-// Answers of etcd's that are passed on and not read hold bytes of the budget, whether they
-// could be refused in time or are counted when they are there. Further lists are refused,
-// and what is read or dropped makes room.
+// Forwarded answers of etcd that are not read count against the budget, whether their size
+// is reserved before or only on arrival. Further lists are refused until answers are read
+// or dropped.
 func TestAnswersOfEtcdsAreBounded(t *testing.T) {
 	t.Parallel()
 	list := &etcdserverpb.TxnRequest{Success: ops{}.list("/k/", "/k0")}
@@ -105,8 +105,8 @@ func TestAnswersOfEtcdsAreBounded(t *testing.T) {
 	}
 }
 
-// A write whose answer is larger than all lists may be is executed, and its client is told
-// so; a read of that size can be had alone.
+// A write whose answer exceeds the budget of all lists is executed, and the error reports
+// this; a read of that size succeeds if it is the only one.
 func TestAnswersLargerThanTheBudget(t *testing.T) {
 	t.Parallel()
 	rig, b := wideRig(t)

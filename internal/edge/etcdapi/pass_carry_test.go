@@ -15,8 +15,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// While etcd hangs, a node holds large requests up to their share and refuses others;
-// small ones wait. All that were taken are answered.
+// While etcd hangs, a node keeps large requests up to their share of the budget and refuses
+// more; small ones wait. All accepted requests are answered.
 func TestRequestsThatWaitForEtcdAreBounded(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.StartProcess(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// IsDeadly reports whether etcd would not survive an encoded transaction.
+// IsDeadly reports whether an encoded transaction would crash etcd.
 func IsDeadly(txn []byte) bool {
 	s := scanTxn(txn)
 	return s.deadly && !s.malformed
@@ -16,10 +16,10 @@ func IsDeadly(txn []byte) bool {
 // IsSplit reports whether an operation of an encoded transaction has several parts.
 func IsSplit(txn []byte) bool { return scanTxn(txn).split }
 
-// IsMalformed reports whether what was looked at of an encoded transaction is none.
+// IsMalformed reports whether the scanned part of an encoded transaction is malformed.
 func IsMalformed(txn []byte) bool { return scanTxn(txn).malformed }
 
-// CountOperations returns how often the policy is asked about a transaction.
+// CountOperations returns the number of policy checks for a transaction.
 func CountOperations(txn []byte) (n int) {
 	o := &operations{may: func(policy.Verb, kv.Range) error {
 		n++
@@ -29,8 +29,8 @@ func CountOperations(txn []byte) (n int) {
 	return n
 }
 
-// Operations returns what an encoded transaction does, in its order, as the
-// policy is asked about it; false: it cannot be read.
+// Operations returns the policy checks for the operations of an encoded transaction,
+// in order; false: it cannot be decoded.
 func Operations(txn []byte) (did []string, ok bool) {
 	o := &operations{may: func(v policy.Verb, r kv.Range) error {
 		did = append(did, fmt.Sprintf("%v %v", v, r))

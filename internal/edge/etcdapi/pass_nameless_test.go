@@ -12,11 +12,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// Where etcd's authentication is on, a call without a token does not reach etcd, which
-// could take the name in our certificate for the caller's. The exceptions are the login
-// and the status of authentication. A token is etcd's to judge.
+// While etcd's authentication is on, a call without a token does not reach etcd, which
+// could authenticate it by the name in the node's certificate. The exceptions are the login
+// and the status of authentication. etcd checks tokens.
 func TestNobodyIsServedByEtcdWithoutAName(t *testing.T) {
-	e := etcdtest.Start(t) // takes anything, as one that takes our certificate's name
+	e := etcdtest.Start(t) // accepts every call, like an etcd that accepts the node's certificate
 	g := &rights{changed: make(chan struct{})}
 	r := startPass(t, e.Endpoint(), func(c *etcdapi.Config) { c.Guard = g })
 	kv, lease := etcdserverpb.NewKVClient(r.conn), etcdserverpb.NewLeaseClient(r.conn)

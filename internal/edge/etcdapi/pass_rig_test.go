@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/etcd"
 )
 
-// passRig is an API in front of an etcd, for what is passed through: there is
-// no cache.
+// passRig is an API without a cache in front of an etcd, for tests of forwarded
+// calls.
 type passRig struct {
 	up   *etcd.Client
 	addr string
@@ -69,7 +69,7 @@ func dialPlain(tb testing.TB, address string) *grpc.ClientConn {
 	return c
 }
 
-// within returns a context for what ought to happen.
+// within returns a context with the timeout of the tests.
 func within(tb testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	tb.Cleanup(cancel)

@@ -36,8 +36,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// passedOn are the services whose calls go to etcd, and those of their methods
-// that do not.
+// passedOn are the services whose calls go to etcd, with their methods that do not.
 func passedOn() (services []*grpc.ServiceDesc, but []string) {
 	services = []*grpc.ServiceDesc{
 		&etcdserverpb.KV_ServiceDesc, &etcdserverpb.Lease_ServiceDesc, &etcdserverpb.Auth_ServiceDesc,
@@ -52,12 +51,12 @@ func passedOn() (services []*grpc.ServiceDesc, but []string) {
 	return services, but
 }
 
-// call is one request, with the token of whoever makes it.
+// call is one request, with the token of its caller.
 type call struct {
 	method  string
 	request proto.Message
 	answer  proto.Message
-	as      string // the name in tokens; "": nobody
+	as      string // the name in tokens; "": no user
 }
 
 // of makes a call from a method's name and its messages.
@@ -70,16 +69,16 @@ func of[Answer any, P interface {
 
 func (c call) by(user string) call { c.as = user; return c }
 
-// outcome is what a call came to, in words. Who answered, and what is random,
-// is left out.
+// outcome is the result of a call as text, without random values and the answering
+// member.
 func outcome(m proto.Message, err error) string {
 	if s, _ := status.FromError(err); err != nil {
-		// protobuf's errors have one or another kind of space, by the program.
+		// protobuf's errors have different kinds of spaces in different programs.
 		return fmt.Sprintf("%v %q %v", s.Code(), strings.ReplaceAll(s.Message(), "\u00a0", " "), s.Details())
 	}
 	m = proto.Clone(m)
 	if r, ok := m.(*etcdserverpb.LeaseTimeToLiveResponse); ok && r.GetTTL() > 0 {
-		r.TTL = 1 // what is left of it
+		r.TTL = 1 // the remaining time differs
 	}
 	forget(m.ProtoReflect())
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
@@ -89,7 +88,7 @@ func outcome(m proto.Message, err error) string {
 	return fmt.Sprintf("%v %x", m, b)
 }
 
-// forget clears the fields that two etcds never agree on.
+// forget clears the fields that differ between any two etcds.
 func forget(m protoreflect.Message) {
 	unlike := []protoreflect.Name{"member_id", "cluster_id", "raft_term", "token", "leader", "raftIndex", "raftTerm", "raftAppliedIndex", "dbSize", "dbSizeInUse", "storageVersion"}
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -103,8 +102,8 @@ func forget(m protoreflect.Message) {
 	})
 }
 
-// Every call that is passed on comes to what it comes to at etcd: answers field
-// by field, errors by code, text and details.
+// Every forwarded call has the same result as at etcd: answers field by field, errors
+// by code, text and details.
 func TestPassedOnIsEtcd(t *testing.T) {
 	direct, behind := etcdtest.StartProcess(t), etcdtest.StartProcess(t)
 	conns := []*grpc.ClientConn{dialPlain(t, direct.Endpoint()), startPass(t, behind.Endpoint()).conn}
@@ -142,7 +141,7 @@ func TestPassedOnIsEtcd(t *testing.T) {
 	}
 }
 
-// script is a story in which every unary call occurs, most with a failure.
+// script is a sequence with every unary call, most of them with a failure.
 func script() []call {
 	put := func(r *etcdserverpb.PutRequest) call {
 		return of[etcdserverpb.PutResponse](etcdserverpb.KV_Put_FullMethodName, r)
@@ -256,7 +255,7 @@ func script() []call {
 		auth("RoleGet", &etcdserverpb.AuthRoleGetRequest{Role: "r"}, &etcdserverpb.AuthRoleGetResponse{}).by("root"),
 		auth("RoleRevokePermission", &etcdserverpb.AuthRoleRevokePermissionRequest{Role: "r", Key: a}, &etcdserverpb.AuthRoleRevokePermissionResponse{}).by("root"),
 		auth("UserChangePassword", &etcdserverpb.AuthUserChangePasswordRequest{Name: "u", Password: "new"}, &etcdserverpb.AuthUserChangePasswordResponse{}).by("root"),
-		login("root", "secret"), // the change made the old token old
+		login("root", "secret"), // the change has invalidated the old token
 		auth("UserRevokeRole", &etcdserverpb.AuthUserRevokeRoleRequest{Name: "u", Role: "r"}, &etcdserverpb.AuthUserRevokeRoleResponse{}).by("root"),
 		login("root", "secret"),
 		auth("UserDelete", &etcdserverpb.AuthUserDeleteRequest{Name: "u"}, &etcdserverpb.AuthUserDeleteResponse{}).by("root"),
@@ -270,7 +269,7 @@ func script() []call {
 // keepAlive opens a stream.
 func keepAlive(t *testing.T, conn *grpc.ClientConn) (etcdserverpb.Lease_LeaseKeepAliveClient, context.CancelFunc) {
 	t.Helper()
-	// A test may fill all windows with small messages, and take them again.
+	// A test may fill all windows with small messages, and read them later.
 	ctx, cancel := context.WithTimeout(t.Context(), 5*deadline)
 	s, err := etcdserverpb.NewLeaseClient(conn).LeaseKeepAlive(ctx)
 	if err != nil {
@@ -279,8 +278,8 @@ func keepAlive(t *testing.T, conn *grpc.ClientConn) (etcdserverpb.Lease_LeaseKee
 	return s, cancel
 }
 
-// A keepalive stream goes both ways, ends as the client or etcd ends it, and
-// what is not kept alive expires.
+// A keepalive stream works in both directions and ends when the client or etcd ends
+// it, and a lease without keepalives expires.
 func TestKeepAlive(t *testing.T) {
 	s := etcdtest.Start(t)
 	conn := startPass(t, s.Endpoint()).conn
@@ -358,8 +357,8 @@ func withRoot(t *testing.T, conn *grpc.ClientConn) {
 	}
 }
 
-// A client that asks and does not read is not read from: it costs a bounded
-// number of bytes, and goes on where it was when it reads.
+// The node does not read from a client that requests and does not read: it costs a bounded
+// number of bytes, and continues when it reads again.
 func TestKeepAliveThatIsNotRead(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills the windows of three connections with small messages")
@@ -395,7 +394,7 @@ func TestKeepAliveThatIsNotRead(t *testing.T) {
 		t.Errorf("%d requests were taken from a client that reads no answers", last)
 	}
 	t.Logf("%d requests were taken", last)
-	// Others are not held up by it.
+	// It does not delay other clients.
 	if _, err := etcdserverpb.NewLeaseClient(rig.conn).LeaseGrant(within(t), &etcdserverpb.LeaseGrantRequest{TTL: 5}); err != nil {
 		t.Error(err)
 	}
@@ -406,10 +405,10 @@ func TestKeepAliveThatIsNotRead(t *testing.T) {
 	}
 }
 
-// Who waits for a lock or an election and goes away, waits no more at etcd: it
-// was only etcd that knew of it.
+// When a client that waits for a lock or an election disconnects, its wait at etcd ends,
+// too: only etcd has the waiters.
 func TestWaitersGoAway(t *testing.T) {
-	s := etcdtest.StartProcess(t) // the embedded one leaves its locks behind
+	s := etcdtest.StartProcess(t) // the embedded etcd does not remove its locks
 	rig := startPass(t, s.Endpoint())
 	lease := etcdserverpb.NewLeaseClient(rig.conn)
 	for id := range int64(3) {
@@ -484,8 +483,8 @@ func TestWaitersGoAway(t *testing.T) {
 	}
 }
 
-// The token that a user is given is known before the user has it. A login that
-// fails tells nothing.
+// The token of a user is learned before the user gets it. A failed login teaches
+// no token.
 func TestLearnTokens(t *testing.T) {
 	s := etcdtest.Start(t)
 	learnt := make(chan string, 1)
@@ -517,7 +516,7 @@ func TestLearnTokens(t *testing.T) {
 	}
 }
 
-// echo is an etcd that sends back what it gets.
+// echo is an etcd that returns each request as its answer.
 func echo(t *testing.T) etcd.Config {
 	t.Helper()
 	l := bufconn.Listen(1 << 16)
@@ -543,7 +542,7 @@ func echo(t *testing.T) etcd.Config {
 	return cfg
 }
 
-// What we do not know, fields and whole messages, goes there and back as it is.
+// Unknown fields and messages are forwarded unchanged in both directions.
 func TestUnknownFieldsSurvive(t *testing.T) {
 	conn := startPassOf(t, echo(t)).conn
 	known, err := proto.Marshal(&etcdserverpb.TxnRequest{Success: ops{}.put(&etcdserverpb.PutRequest{Key: []byte("a"), Value: bytes.Repeat([]byte("v"), 100_000)})})
@@ -551,7 +550,7 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 		t.Fatal(err)
 	}
 	unknown := protowire.AppendString(protowire.AppendTag(known, 12345, protowire.BytesType), "from the future")
-	wrong := []byte{0xff, 0xff, 0xff} // no proto at all: etcd shall say so, but not of transactions
+	wrong := []byte{0xff, 0xff, 0xff} // not a proto: refused by etcd, except for transactions
 	send := func(b []byte) *wire.Encoded { return &wire.Encoded{Buffers: mem.BufferSlice{mem.SliceBuffer(b)}} }
 	for _, b := range [][]byte{unknown, wrong, nil} {
 		for _, method := range []string{etcdserverpb.KV_Put_FullMethodName, etcdserverpb.KV_Txn_FullMethodName, etcdserverpb.Auth_Authenticate_FullMethodName} {
@@ -577,7 +576,7 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 	}
 }
 
-// A message on a stream that is larger than is taken ends it, with the reason.
+// A message that is larger than the limit ends its stream, with the reason.
 func TestStreamRefusesLargeMessages(t *testing.T) {
 	conn := startPassOf(t, echo(t)).conn
 	s, err := conn.NewStream(within(t), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, etcdserverpb.Lease_LeaseKeepAlive_FullMethodName, grpc.ForceCodecV2(newCodec()))
@@ -592,9 +591,9 @@ func TestStreamRefusesLargeMessages(t *testing.T) {
 	}
 }
 
-// What is not offered says what to do instead.
+// The error of a method that is not offered names the alternative.
 func TestRefused(t *testing.T) {
-	conn := startPassOf(t, echo(t)).conn // whatever gets through is answered
+	conn := startPassOf(t, echo(t)).conn // answers every forwarded call
 	refused := 0
 	for _, service := range []*grpc.ServiceDesc{&etcdserverpb.Maintenance_ServiceDesc, &etcdserverpb.Cluster_ServiceDesc} {
 		check := func(name string, do func(name string) error) {
@@ -616,7 +615,7 @@ func TestRefused(t *testing.T) {
 			check(s.StreamName, func(name string) error {
 				stream, err := conn.NewStream(within(t), &s, name, grpc.ForceCodecV2(newCodec()))
 				if err == nil {
-					_ = stream.SendMsg(&wire.Encoded{}) // receiving says why
+					_ = stream.SendMsg(&wire.Encoded{}) // RecvMsg returns the reason
 					err = stream.RecvMsg(&wire.Encoded{})
 				}
 				return err
@@ -628,7 +627,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Clients that ask for the members are told the cache nodes, so that they stay.
+// The member list has the cache nodes, so that clients stay with the cache.
 func TestMemberList(t *testing.T) {
 	s := etcdtest.Start(t)
 	rig := startPass(t, s.Endpoint(), func(c *etcdapi.Config) {
@@ -665,7 +664,7 @@ func TestMemberList(t *testing.T) {
 	}
 }
 
-// While etcd is away, what is passed through fails, and soon.
+// While etcd is unavailable, forwarded calls fail, and soon.
 func TestEtcdAway(t *testing.T) {
 	s := etcdtest.Start(t)
 	conn := startPass(t, s.Endpoint()).conn

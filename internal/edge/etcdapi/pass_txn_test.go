@@ -23,7 +23,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// ops are operations of a transaction, built in the order of its words.
+// ops are operations of a transaction, in the order of the method calls that add them.
 type ops []*etcdserverpb.RequestOp
 
 func (o ops) delFrom(key string) ops { return o.del(key, "\x00") }
@@ -58,8 +58,7 @@ func (o ops) txn(then, other ops) ops {
 	return append(o, &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestTxn{RequestTxn: &etcdserverpb.TxnRequest{Success: then, Failure: other}}})
 }
 
-// deadly are transactions that etcd 3.7.3 does not survive, when it has a, b
-// and c.
+// deadly are transactions that crash etcd 3.7.3 if it has a, b and c.
 func deadly() map[string]ops {
 	return map[string]ops{
 		"keeps the value":           ops{}.delFrom("a").keepValue("b"),
@@ -76,8 +75,8 @@ func deadly() map[string]ops {
 	}
 }
 
-// deadlyOnceCompacted are transactions that etcd 3.7.3 does not survive when it
-// is compacted to their revision, and then read.
+// deadlyOnceCompacted are transactions that crash etcd 3.7.3 at a read after a
+// compaction to their revision.
 func deadlyOnceCompacted() map[string]ops {
 	return map[string]ops{
 		"a new value":         ops{}.delFrom("a").putValue("b"),
@@ -87,8 +86,7 @@ func deadlyOnceCompacted() map[string]ops {
 	}
 }
 
-// harmless are transactions that look like those and are not: etcd does them,
-// or refuses them itself.
+// harmless are similar transactions that etcd executes, or refuses itself.
 func harmless() map[string]ops {
 	return map[string]ops{
 		"a key below":               ops{}.delFrom("b").keepValue("a"),
@@ -105,9 +103,8 @@ func harmless() map[string]ops {
 	}
 }
 
-// etcd does not survive some transactions, and never again once it has one of
-// them. They do not get through; all others do, and come to what they come to
-// at etcd.
+// Some transactions crash etcd, and again at each start. They are refused; all others
+// are forwarded, and have the same result as at etcd.
 func TestDeadlyTransactionsAreRefused(t *testing.T) {
 	direct, behind := etcdtest.Start(t), etcdtest.Start(t)
 	through := etcdserverpb.NewKVClient(startPass(t, behind.Endpoint()).conn)
@@ -118,7 +115,7 @@ func TestDeadlyTransactionsAreRefused(t *testing.T) {
 	fill := ops{}.putValue("a").putValue("b").putValue("c")
 	all := deadly()
 	maps.Copy(all, deadlyOnceCompacted())
-	// Which branch etcd takes is not known here.
+	// The node does not know which branch etcd takes.
 	all["a delete in the other branch"] = ops{}.txn(nil, ops{}.delFrom("a")).keepValue("b")
 	all["the lower delete in the other branch"] = ops{}.txn(ops{}.delFrom("c"), ops{}.delFrom("a")).keepValue("b")
 	all["a put in the other branch"] = ops{}.delFrom("a").txn(nil, ops{}.keepValue("b"))
@@ -161,8 +158,8 @@ func TestDeadlyTransactionsAreRefused(t *testing.T) {
 	}
 }
 
-// What is no proto does not get through, as etcd 3.7 refuses it: etcd 3.5 and 3.6 cut field numbers to 32 bits, and
-// the bits of a varint to 64.
+// A transaction that is not a valid proto is refused, as by etcd 3.7: etcd 3.5 and 3.6 truncate field numbers to 32
+// bits, and varints to 64 bits.
 func TestMalformedTransactionsAreRefused(t *testing.T) {
 	direct := dialPlain(t, etcdtest.Start(t).Endpoint())
 	through := startPass(t, "127.0.0.1:1", func(c *etcdapi.Config) { c.Etcd = unasked{c.Etcd, t} }).conn
@@ -203,8 +200,8 @@ func (u unasked) ProxyConn() grpc.ClientConnInterface {
 	return u.Upstream.ProxyConn()
 }
 
-// kills is isDeadly on what was decoded, one path through the branches after
-// the other: choices has one for each transaction that comes.
+// kills is isDeadly for a decoded transaction, on one path through the branches:
+// choices has the branch of each next transaction.
 func kills(txn *etcdserverpb.TxnRequest, choices uint, deleted *[]string) (rest uint, yes bool) {
 	branch := txn.GetSuccess()
 	if choices&1 == 1 {
@@ -230,7 +227,7 @@ func kills(txn *etcdserverpb.TxnRequest, choices uint, deleted *[]string) (rest 
 	return choices, false
 }
 
-// transactions returns how many there are in a transaction, itself included.
+// transactions returns the number of transactions in a transaction, including itself.
 func transactions(txn *etcdserverpb.TxnRequest) int {
 	n := 1
 	for _, op := range slices.Concat(txn.GetSuccess(), txn.GetFailure()) {
@@ -241,8 +238,8 @@ func transactions(txn *etcdserverpb.TxnRequest) int {
 	return n
 }
 
-// What the encoding says is what the decoded transaction says, however it is
-// encoded, unless an operation has several parts.
+// The scan of the encoding has the same result as the decoded transaction, for all
+// encodings, unless an operation has several parts.
 func FuzzDeadlyTransactions(f *testing.F) {
 	for _, all := range []map[string]ops{deadly(), deadlyOnceCompacted(), harmless()} {
 		for _, o := range all {
@@ -276,7 +273,7 @@ func FuzzDeadlyTransactions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r etcdserverpb.TxnRequest
 		if proto.Unmarshal(b, &r) != nil {
-			etcdapi.IsDeadly(b) // must come back
+			etcdapi.IsDeadly(b) // must return
 			return
 		}
 		n := transactions(&r)
@@ -301,8 +298,8 @@ func FuzzDeadlyTransactions(f *testing.F) {
 	})
 }
 
-// A transaction of the largest size costs its size to look at, whatever is in
-// it, and comes to an end.
+// The scan of a transaction of the largest size is linear in its size, for all
+// contents.
 func TestLargeTransactionsAreLookedAtCheaply(t *testing.T) {
 	many := bytes.Repeat([]byte{0x12, 0}, 1<<20) // empty operations
 	parts := append(protowire.AppendVarint([]byte{0x12}, 2<<20), bytes.Repeat([]byte{0x12, 2, 0x28, 1}, 1<<19)...)
@@ -328,8 +325,8 @@ func TestLargeTransactionsAreLookedAtCheaply(t *testing.T) {
 	}
 }
 
-// What is refused for an operation in several parts is not looked at any further: 1 MiB of
-// empty operations within it would cost more than to receive it.
+// The scan stops at an operation in several parts: 1 MiB of empty operations within it
+// would cost more than to receive it.
 func TestNothingIsLookedAtAfterASplitOperation(t *testing.T) {
 	broken := []byte{0x12, 0x7f} // more bytes than there are
 	if b := nest(3, nil, broken); etcdapi.IsSplit(b) || !etcdapi.IsMalformed(b) {
@@ -362,9 +359,9 @@ func nest(levels int, part, inner []byte) []byte {
 	return out
 }
 
-// Legal transactions within transactions come to what they come to at etcd, and too
-// many levels are refused as etcd does. An operation in several parts, which no client
-// encodes, is refused before it costs anything.
+// Valid nested transactions have the same result as at etcd, and too many levels are
+// refused as by etcd. An operation in several parts, which no client encodes, is
+// refused before it costs anything.
 func TestNestedTransactions(t *testing.T) {
 	e := etcdtest.Start(t)
 	direct, through := dialPlain(t, e.Endpoint()), startPass(t, e.Endpoint()).conn
@@ -399,8 +396,8 @@ func TestNestedTransactions(t *testing.T) {
 	}
 }
 
-// The reason for refusing anything: an etcd that gets one of them is gone, and
-// does not come back. When this fails, etcd has learnt to refuse them itself.
+// The reason for the refusals: such a transaction crashes etcd, and again at each start.
+// If this test fails, etcd refuses the transactions itself.
 func TestDeadlyTransactionsAreDeadly(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts many etcds")
@@ -415,7 +412,7 @@ func TestDeadlyTransactionsAreDeadly(t *testing.T) {
 			if r, err := kv.Txn(within(t), &etcdserverpb.TxnRequest{Success: o}); status.Code(err) != codes.Unavailable {
 				t.Fatalf("etcd lives: %v, %v", r, err)
 			}
-			_ = p.Kill() // it is dead, but p does not know
+			_ = p.Kill() // it has crashed, but p does not know
 			if err := p.Start(within(t)); err == nil {
 				t.Error("etcd came back")
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// does returns what a decoded transaction does: the model.
+// does returns the policy checks for a decoded transaction: the model.
 func does(txn *etcdserverpb.TxnRequest) (did []string) {
 	on := func(v policy.Verb, key, end []byte) {
 		r, err := kv.RangeFromEtcd(key, end)
@@ -62,7 +62,7 @@ func TestUnknownOperationsAreForAdministrators(t *testing.T) {
 	}
 }
 
-// Whatever etcd would do for a transaction, the policy is asked about.
+// The policy checks every operation that etcd may execute for a transaction.
 func FuzzThePolicyIsAskedAboutAllOfATransaction(f *testing.F) {
 	for _, o := range []ops{
 		nil,

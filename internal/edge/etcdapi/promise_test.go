@@ -18,8 +18,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// gatedClock is a router.Clock that tells when etcd's revision was read, and
-// delivers it when it is let go.
+// gatedClock is a router.Clock that reports when etcd's revision was read, and
+// returns it when the test releases it.
 type gatedClock struct {
 	*cachetest.Script
 	armed         atomic.Bool // the next read is taken apart
@@ -42,8 +42,8 @@ func startGated(t *testing.T) (*watchRig, *gatedClock) {
 }
 
 // A progress request is answered with a revision that is not below any event sent
-// on the stream, also when that was written after etcd's revision was read: a
-// client resumes all its watches behind the answer.
+// on the stream, even if the event was written after etcd's revision was read: a
+// client resumes all its watches after the answer.
 func TestProgressAnswerIsNotBelowAnEventThatOvertookIt(t *testing.T) {
 	r, clock := startGated(t)
 	r.h.Commit(cachetest.Put("m", "x")) // else first is in the future
@@ -62,8 +62,8 @@ func TestProgressAnswerIsNotBelowAnEventThatOvertookIt(t *testing.T) {
 		t.Fatalf("got %v", m)
 	}
 	clock.deliver <- struct{}{}
-	// The answer must wait for the other shard. An answer that does not is under
-	// way before the event of this write is.
+	// The answer must wait for the other shard. A wrong answer is sent before the
+	// event of this write.
 	again := r.h.Commit(cachetest.Put("a", "y"))
 	for event := false; !event; {
 		m := s.next()
@@ -78,7 +78,7 @@ func TestProgressAnswerIsNotBelowAnEventThatOvertookIt(t *testing.T) {
 }
 
 // As at etcd, progress is not answered while a watch of the stream begins in the
-// future: an answer would speak for revisions that this watch did not ask for.
+// future: the answer would cover revisions before this watch's start.
 func TestProgressIsNotAnsweredForAWatchInTheFuture(t *testing.T) {
 	r, clock := startGated(t)
 	s := r.watch()
@@ -106,9 +106,9 @@ func TestProgressIsNotAnsweredForAWatchInTheFuture(t *testing.T) {
 	}
 }
 
-// Watches that a caller may have at a time are counted by identity, over its
-// streams: those that were refused, cancelled, ended by the server or left with
-// their stream make room.
+// The watches of a caller are counted by identity, over all its streams. Watches that
+// are refused, cancelled, ended by the server or closed with their stream no longer
+// count.
 func TestWatchesThatHaveEndedMakeRoomForTheirCaller(t *testing.T) {
 	const most = 3
 	file := filepath.Join(t.TempDir(), "policy.yaml")
@@ -123,7 +123,7 @@ func TestWatchesThatHaveEndedMakeRoomForTheirCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.Access, c.MaxWatchesPerStream = policy, 2 }})
-	// room fails unless the caller can open just so many more watches.
+	// room fails unless the caller can open exactly so many more watches.
 	room := func(what string, want int) {
 		t.Helper()
 		for got := 0; ; got++ {
@@ -184,8 +184,7 @@ func TestWatchesThatHaveEndedMakeRoomForTheirCaller(t *testing.T) {
 	func() { room("after the stream was left", most) }()
 }
 
-// leave ends the stream, and waits until the node has none of its watches any
-// more.
+// leave ends the stream, and waits until the node has none of its watches.
 func (s *watchStream) leave(r *watchRig) {
 	s.tb.Helper()
 	before := r.api.Watches()

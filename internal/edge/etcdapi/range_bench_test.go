@@ -23,9 +23,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// BenchmarkRange lists keys of 1 KiB through etcd's API, so many clients at a
-// time, from a process of its own: what counts is its CPU per key and its peak
-// of memory. The same of etcd beside it.
+// BenchmarkRange lists keys of 1 KiB through etcd's API, with concurrent clients,
+// from a separate server process: it measures the CPU time per key and the peak
+// memory of that process, and of etcd for comparison.
 //
 //	go test ./internal/edge/etcdapi -run '^$' -bench BenchmarkRange/ -benchtime 5x
 func BenchmarkRange(b *testing.B) {
@@ -60,7 +60,7 @@ func benchLists(b *testing.B, server, rpc string, keys, concurrent int) {
 		b.Fatal(err)
 	}
 	idle := memory(b, pid, "VmRSS")
-	// What the start needed does not count.
+	// The start does not count.
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
 		b.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func benchLists(b *testing.B, server, rpc string, keys, concurrent int) {
 	b.ReportMetric(float64(memory(b, pid, "VmHWM"))/(1<<20), "peak-MiB")
 }
 
-// cpu returns what a process has used.
+// cpu returns the CPU time of a process.
 func cpu(b *testing.B, pid int) time.Duration {
 	b.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -95,7 +95,7 @@ func cpu(b *testing.B, pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// memory returns bytes that a process's status tells.
+// memory returns a value in bytes from a process's status.
 func memory(b *testing.B, pid int, field string) int64 {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -112,7 +112,7 @@ func memory(b *testing.B, pid int, field string) int64 {
 	return 0
 }
 
-// benchServer has this test binary be a cache node with so many keys.
+// benchServer runs this test binary as a cache node with so many keys.
 const benchServer = "SHARDWATCH_BENCH_SERVER"
 
 func startCacheProcess(b *testing.B, keys int) (address string, pid int) {
@@ -179,8 +179,8 @@ func startEtcdProcess(b *testing.B, keys int) (address string, pid int) {
 	return p.Endpoint(), p.PID()
 }
 
-// discarding is a gRPC client that looks at no answer and holds none: just
-// enough of HTTP/2, so that the server is all that is measured.
+// discarding is a gRPC client that discards all answers: a minimal HTTP/2 client, so
+// that the benchmark measures only the server.
 type discarding struct {
 	conn   net.Conn
 	in     *bufio.Reader
@@ -226,7 +226,7 @@ func frame(b []byte, kind, flags byte, stream uint32, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// call makes a call and returns how many bytes were answered.
+// call makes a call and returns the size of the answer in bytes.
 func (c *discarding) call(method string, request []byte) (answered int64, err error) {
 	text := func(b []byte, s string) []byte { return append(append(b, byte(len(s))), s...) }
 	headers := []byte{0x83, 0x86}                  // POST, http
@@ -266,8 +266,8 @@ func (c *discarding) call(method string, request []byte) (answered int64, err er
 	}
 }
 
-// BenchmarkGet is a get of one key at the API, without gRPC and without etcd's
-// answer to what its revision is.
+// BenchmarkGet measures a get of one key at the API, without gRPC and without the read
+// of etcd's revision.
 func BenchmarkGet(b *testing.B) {
 	for _, serializable := range []bool{true, false} {
 		b.Run(fmt.Sprintf("keys=100000/serializable=%v", serializable), func(b *testing.B) {

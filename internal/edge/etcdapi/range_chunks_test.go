@@ -26,10 +26,10 @@ func listItem(i, version, size int) *kv.KeyValue {
 	})
 }
 
-// noClient is the holder of bytes that count for the node alone.
+// noClient is the holder of bytes that count only for the node.
 func noClient() budget.Client { return budget.Client{} }
 
-// build makes an answer of the items.
+// build builds an answer with the items.
 func build(tb testing.TB, s *chunks, items []*kv.KeyValue, form wire.ItemForm) *list {
 	tb.Helper()
 	l := s.list(form, noClient)
@@ -48,7 +48,7 @@ func (l *list) answer() *wire.RangeAnswer {
 	return &wire.RangeAnswer{Header: &wire.Header{}, Encoded: l.buffers, Items: l.items, Form: l.form}
 }
 
-// distinct returns the bytes that the answers hold, shared ones once.
+// distinct returns the bytes of the answers; shared bytes count once.
 func distinct(lists []*list) (total int) {
 	seen := make(map[*byte]bool)
 	for _, l := range lists {
@@ -62,7 +62,7 @@ func distinct(lists []*list) (total int) {
 	return total
 }
 
-// eventuallyHeld waits for the garbage collector to notice.
+// eventuallyHeld waits until the garbage collector has freed the answers.
 func eventuallyHeld(tb testing.TB, s *chunks, want int64) {
 	tb.Helper()
 	for range 1000 {
@@ -74,8 +74,8 @@ func eventuallyHeld(tb testing.TB, s *chunks, want int64) {
 	tb.Fatalf("%d bytes are held, want %d", s.budget.Held(budget.Lists), want)
 }
 
-// Whatever is listed, from wherever and in whatever order, an answer is made of
-// the bytes that encoding it afresh makes, though most of it is shared.
+// For all ranges, positions and orders, an answer has the same bytes as a new encoding,
+// although most of it is shared.
 func TestChunksAreTheirItems(t *testing.T) {
 	rng := testseed.Rand(t)
 	s := newChunks(budget.New(1 << 40))
@@ -139,8 +139,8 @@ func TestChunksAreTheirItems(t *testing.T) {
 	t.Error("chunks that no list holds are not forgotten")
 }
 
-// A herd of lists holds the bytes of one, encoded once; after some writes, what
-// another one adds is little; ends of pages are shared, too.
+// Many equal lists take the memory of one, encoded once. After some writes, another
+// list adds little. Ends of pages are shared, too.
 func TestAHerdSharesItsBytes(t *testing.T) {
 	s := newChunks(budget.New(1 << 40))
 	var state []*kv.KeyValue
@@ -187,7 +187,7 @@ func TestAHerdSharesItsBytes(t *testing.T) {
 	}
 }
 
-// Answers that gRPC forgets to give back do not count for ever.
+// Answers whose buffers gRPC does not return do not count forever.
 func TestForgottenAnswersAreNoticed(t *testing.T) {
 	s := newChunks(budget.New(1 << 40))
 	func() {
@@ -202,8 +202,8 @@ func TestForgottenAnswersAreNoticed(t *testing.T) {
 	eventuallyHeld(t, s, 0)
 }
 
-// Answers that hold too much are refused, but for a list alone; what they share
-// counts once, and what they give back makes room.
+// Answers that exceed the budget are refused, except for a single list. Shared bytes
+// count once, and released bytes can be used again.
 func TestAnswersAreBounded(t *testing.T) {
 	s := newChunks(budget.New(16 << 20)) // 4 of which are for lists
 	state := make([][]*kv.KeyValue, 3)
@@ -253,8 +253,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// A client that does not read its lists has its part of the memory for lists, and other
-// clients get theirs. What one client's answers share counts once for the client.
+// A client that does not read its lists uses only its part of the memory for lists, and other
+// clients get theirs. Bytes that answers of one client share count once for the client.
 func TestOneClientsListsLeaveRoom(t *testing.T) {
 	s := newChunks(budget.New(32 << 20)) // 8 of which are for lists, 4 for each client
 	add := func(who string, version int) (*list, error) {
@@ -340,7 +340,7 @@ func BenchmarkChunks(b *testing.B) {
 	}
 }
 
-// Keys of other nodes that wait to be sorted count for their client.
+// Keys of other nodes that wait to be sorted count against their client's budget.
 func TestKeptKeysAreBounded(t *testing.T) {
 	s := newChunks(budget.New(64 << 20)) // 4 of which are for keys of other nodes, 2 for each client
 	client := func() budget.Client { return budget.Client{Name: "a", Max: budget.HalfOfTotal} }

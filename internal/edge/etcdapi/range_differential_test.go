@@ -39,7 +39,7 @@ func (d *differ) key() []byte {
 	return fmt.Appendf(nil, "%s%02d", prefix, d.rng.IntN(40))
 }
 
-// write changes etcd.
+// write makes a random change at etcd.
 func (d *differ) write() {
 	ctx := within(d.t)
 	var err error
@@ -77,7 +77,7 @@ func (d *differ) value() []byte {
 	return []byte(strings.Repeat(string(rune('a'+d.rng.IntN(3))), size)) // many alike
 }
 
-// revision returns one around those that there are.
+// revision returns a revision in or near the existing ones.
 func (d *differ) revision() int64 {
 	switch d.rng.IntN(12) {
 	case 0:
@@ -94,7 +94,7 @@ func (d *differ) revision() int64 {
 	return 0
 }
 
-// request returns any request whatever.
+// request returns a random request.
 func (d *differ) request() *etcdserverpb.RangeRequest {
 	r := &etcdserverpb.RangeRequest{
 		Revision: d.revision(), Serializable: d.rng.IntN(2) == 0,
@@ -148,7 +148,7 @@ func (d *differ) request() *etcdserverpb.RangeRequest {
 	return r
 }
 
-// normal drops what may differ: which member has answered.
+// normal drops the answering member, which may differ.
 func normal(r *etcdserverpb.RangeResponse) *etcdserverpb.RangeResponse {
 	if r.GetHeader() != nil {
 		r.Header.MemberId = 0
@@ -156,7 +156,7 @@ func normal(r *etcdserverpb.RangeResponse) *etcdserverpb.RangeResponse {
 	return r
 }
 
-// same fails unless both have said the same.
+// same fails unless both results are equal.
 func (d *differ) same(what string, r *etcdserverpb.RangeRequest, got, want *etcdserverpb.RangeResponse, err, wantErr error) {
 	d.t.Helper()
 	if wantErr != nil || err != nil {
@@ -180,7 +180,7 @@ func brief(r *etcdserverpb.RangeResponse) string {
 	return b.String()
 }
 
-// streamed reads a stream of chunks as one answer.
+// streamed joins a stream of chunks into one answer.
 func streamed(ctx context.Context, c etcdserverpb.KVClient, r *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, int, error) {
 	s, err := c.RangeStream(ctx, proto.CloneOf(r))
 	if err != nil {
@@ -206,9 +206,8 @@ func streamed(ctx context.Context, c etcdserverpb.KVClient, r *etcdserverpb.Rang
 	}
 }
 
-// Random requests of all shapes get from an API, whose shards are here and at
-// another node, what the etcd behind it says, while it changes and is
-// compacted.
+// An API with shards on this and another node answers random requests of all kinds
+// like the etcd behind it, while etcd changes and is compacted.
 func TestRangeAgainstEtcd(t *testing.T) {
 	seed := testseed.Of(t)
 	e := etcdtest.Start(t)
@@ -266,8 +265,8 @@ func TestRangeAgainstEtcd(t *testing.T) {
 	}
 }
 
-// where checks that a request which was answered was so from memory, if that is
-// possible, and counts.
+// where checks that an answered request was answered from memory if that is
+// possible, and counts it.
 func (d *differ) where(node *readNode, r *etcdserverpb.RangeRequest) {
 	d.t.Helper()
 	asked := node.etcd.reads.Swap(0)
@@ -278,8 +277,8 @@ func (d *differ) where(node *readNode, r *etcdserverpb.RangeRequest) {
 	}
 }
 
-// settle has every cache come to etcd's revision, and know that it is fresh:
-// serializable reads are compared, too.
+// settle waits until every cache has reached etcd's revision and knows that it is fresh,
+// because serializable reads are compared, too.
 func (d *differ) settle() {
 	now := time.Now()
 	for _, n := range d.nodes {

@@ -7,13 +7,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 )
 
-// CutLists has lists cut into chunks of so many bytes.
+// CutLists sets the sizes of the chunks of lists in bytes.
 func (a *API) CutLists(least, usual, most int) {
 	c := a.reads.chunks
 	c.least, c.usual, c.most = least, usual, most
 }
 
-// Held returns the bytes of chunks that answers hold, once garbage is gone.
+// Held returns the bytes of chunks in answers, after a garbage collection.
 func (a *API) Held() int64 {
 	runtime.GC()
 	return a.cfg.Budget.Held(budget.Lists)
@@ -36,5 +36,5 @@ func (a *API) HoldTurns(tb testing.TB) (leave func()) {
 	}
 }
 
-// Waiting returns how many lists have a turn, and how many wait for one.
+// Waiting returns the number of lists with a turn, and of lists that wait for one.
 func (a *API) Waiting() (running, waiting int) { return a.cfg.Turns.Figures() }

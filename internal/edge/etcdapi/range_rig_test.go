@@ -28,11 +28,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// served is what the nodes of the tests serve of an etcd.
+// served is the range of etcd's keys that the nodes of the tests serve.
 func served() kv.Range { return kv.Prefix("/") }
 
-// serving returns a map of what is served, cut into shards that are on the
-// given nodes in turn.
+// serving returns a map of the served range, cut into shards that are on the given
+// nodes in turn.
 func serving(cuts []string, nodes ...shard.NodeID) *shard.Map {
 	m := cachetest.Map(1, cuts, nodes[0])
 	m.Spec.Ranges = []kv.Range{served()}
@@ -44,7 +44,7 @@ func serving(cuts []string, nodes ...shard.NodeID) *shard.Map {
 	return m
 }
 
-// counting is an etcd that counts the reads it is asked to answer itself.
+// counting is an etcd that counts the reads that are forwarded to it.
 type counting struct {
 	etcdapi.Upstream
 	reads atomic.Int64
@@ -83,7 +83,7 @@ type readNode struct {
 	peer string                // address of the peer port
 }
 
-// peerNode is what the native API needs to know.
+// peerNode has the methods of a node that the native API needs.
 type peerNode struct{ *cachetest.Node }
 
 func (peerNode) Changes() <-chan struct{}                { return nil }
@@ -104,7 +104,7 @@ func startReads(tb testing.TB, self shard.NodeID, m *shard.Map, endpoint string,
 	return startReadsOf(tb, self, m, endpoint, func(*cache.Config) {}, tune...)
 }
 
-// startReadsOf is startReads with caches as they are tuned.
+// startReadsOf is startReads with tuned caches.
 func startReadsOf(tb testing.TB, self shard.NodeID, m *shard.Map, endpoint string, caches func(*cache.Config), tune ...func(*etcdapi.Config)) *readNode {
 	tb.Helper()
 	ec := etcd.Defaults()

@@ -53,8 +53,8 @@ func pods() *etcdserverpb.RangeRequest {
 	return &etcdserverpb.RangeRequest{Key: []byte("/registry/pods/"), RangeEnd: []byte("/registry/pods0")}
 }
 
-// A get, list or stream at any node sees all earlier writes through any
-// other one.
+// A get, list or stream at any node sees all earlier writes through any other
+// node.
 func TestReadsSeeEarlierWrites(t *testing.T) {
 	e := etcdtest.Start(t)
 	m := serving([]string{"/5"}, "here", "there")
@@ -96,8 +96,8 @@ func TestReadsSeeEarlierWrites(t *testing.T) {
 	wg.Wait()
 }
 
-// Calls with large and small keys at the same time, on one connection, do not get at each other's bytes:
-// ranges share those of their requests.
+// Concurrent calls with large and small keys on one connection do not overwrite each other's bytes: ranges
+// share the bytes of their requests.
 func TestLargeAndSmallRequestsTogether(t *testing.T) {
 	e := etcdtest.Start(t)
 	n := startReads(t, "here", serving([]string{"/5"}, "here"), e.Endpoint())
@@ -132,7 +132,7 @@ func TestLargeAndSmallRequestsTogether(t *testing.T) {
 	wg.Wait()
 }
 
-// A stream of chunks is what Range answers, in messages that clients take.
+// A stream of chunks equals the answer of Range, in messages that clients accept.
 func TestRangeStreamsInChunks(t *testing.T) {
 	n, _ := startScripted(t, 6000)
 	want, err := n.kv.Range(within(t), pods())
@@ -167,8 +167,8 @@ func (r *slowReader) SendMsg(m any) error {
 	return nil
 }
 
-// A client that reads its stream slowly gets one revision to the end, though the
-// cache forgets it meanwhile: nothing is kept for the client, and etcd sends the
+// A client that reads its stream slowly gets one revision to the end, although the
+// cache drops it meanwhile: no state is kept for the client, and etcd sends the
 // rest.
 func TestRangeStreamToASlowClient(t *testing.T) {
 	e := etcdtest.Start(t)
@@ -220,8 +220,8 @@ func TestRangeStreamToASlowClient(t *testing.T) {
 	}
 }
 
-// Clients that do not read their lists hold a bounded number of bytes, and give
-// them back when they go.
+// Clients that do not read their lists use a bounded number of bytes, which are released
+// when they disconnect.
 func TestUnreadListsAreBounded(t *testing.T) {
 	const limit = 8 << 20
 	n, h := startScripted(t, 5000, func(c *etcdapi.Config) { c.Budget = budget.New(limit / 5 * 16) })
@@ -270,7 +270,7 @@ func TestUnreadListsAreBounded(t *testing.T) {
 	}
 }
 
-// Clients that do not read what etcd sends in our stead leave its places to others.
+// Clients that do not read forwarded lists of etcd do not block the slots for such lists.
 func TestUnreadDetoursLeaveRoom(t *testing.T) {
 	e := etcdtest.Start(t)
 	put := func(value string) (revision int64) {
@@ -312,8 +312,8 @@ func TestUnreadDetoursLeaveRoom(t *testing.T) {
 	all.Wait()
 }
 
-// Lists of more than a chunk are made in turns. Small ones need none, and a list that is given
-// up leaves its place.
+// Lists of more than a chunk are built in turns. Small lists need no turn, and a cancelled list
+// releases its turn.
 func TestListsTakeTurns(t *testing.T) {
 	n, h := startScripted(t, 5000)
 	var ops []cachetest.Op
@@ -345,7 +345,7 @@ func TestListsTakeTurns(t *testing.T) {
 	testkit.Eventually(t, "all turns are given back", func() bool { running, waiting := n.api.Waiting(); return running == 0 && waiting == 0 })
 }
 
-// Lists that look at many keys before the first that they answer take turns, too.
+// Lists that examine many keys before the first selected one take turns, too.
 func TestSortedListsTakeTurns(t *testing.T) {
 	n, _ := startScripted(t, 5000)
 	leave := n.api.HoldTurns(t)
@@ -368,7 +368,7 @@ func TestSortedListsTakeTurns(t *testing.T) {
 	testkit.Eventually(t, "all turns are given back", func() bool { running, waiting := n.api.Waiting(); return running == 0 && waiting == 0 })
 }
 
-// slow is a connection with a node whose streams begin once it is released.
+// slow is a connection to a node whose streams begin once it is released.
 type slow struct {
 	grpc.ClientConnInterface
 	released chan struct{}
@@ -382,8 +382,8 @@ func (c slow) NewStream(ctx context.Context, desc *grpc.StreamDesc, method strin
 	return c.ClientConnInterface.NewStream(ctx, desc, method, options...)
 }
 
-// A list that is sorted takes turns for its keys here when it has others of another node, too. While it waits
-// for that node, it has no turn, and the budget has the keys that it has found.
+// A sorted list with keys of this and another node takes turns for the keys of this node. While it waits
+// for the other node, it has no turn, and the keys that it has found count against the budget.
 func TestSortedListsOfSeveralNodesTakeTurns(t *testing.T) {
 	e := etcdtest.Start(t)
 	const keys = 6000

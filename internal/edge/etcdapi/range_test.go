@@ -28,7 +28,7 @@ import (
 )
 
 // bubble is an API over scripted caches and a scripted etcd, called directly, so
-// that all of it can live on fake time.
+// that all of it can run on fake time.
 type bubble struct {
 	t    *testing.T
 	h    *cachetest.Script
@@ -60,7 +60,7 @@ func (p proxyConn) Invoke(ctx context.Context, _ string, _, reply any, _ ...grpc
 	return passed(reply)
 }
 
-// passed fills in an answer that is told from ours by its count.
+// passed fills in an answer whose count shows that it is etcd's.
 func passed(reply any) error {
 	b, err := proto.Marshal(&etcdserverpb.RangeResponse{Header: &etcdserverpb.ResponseHeader{Revision: 99}, Count: -1})
 	reply.(*wire.Encoded).Buffers = mem.BufferSlice{mem.SliceBuffer(b)}
@@ -134,7 +134,7 @@ func (b *bubble) get(ctx context.Context, r *etcdserverpb.RangeRequest) (*etcdse
 	return &out, nil
 }
 
-// byEtcd expects an answer to be etcd's.
+// byEtcd expects an answer of etcd.
 func (b *bubble) byEtcd(r *etcdserverpb.RangeRequest) {
 	b.t.Helper()
 	before := b.passed.Load()
@@ -143,7 +143,7 @@ func (b *bubble) byEtcd(r *etcdserverpb.RangeRequest) {
 	}
 }
 
-// byUs expects an answer of ours.
+// byUs expects an answer of the node.
 func (b *bubble) byUs(r *etcdserverpb.RangeRequest, header kv.Revision, values ...string) {
 	b.t.Helper()
 	before := b.passed.Load()
@@ -183,8 +183,8 @@ func serializable(r *etcdserverpb.RangeRequest) *etcdserverpb.RangeRequest {
 
 func one(key string) *etcdserverpb.RangeRequest { return &etcdserverpb.RangeRequest{Key: []byte(key)} }
 
-// A read that waits for a shard longer than three seconds is answered by etcd;
-// one that waits less is not.
+// A read that waits longer than three seconds for a shard is answered by etcd, a
+// read with a shorter wait is not.
 func TestRangeOfAShardThatIsHeldBack(t *testing.T) {
 	inBubble(t, nil, func(b *bubble) {
 		now := b.h.Now()
@@ -197,7 +197,7 @@ func TestRangeOfAShardThatIsHeldBack(t *testing.T) {
 				t.Errorf("%v: waited %v", r, waited)
 			}
 		}
-		// Others do not wait for it, nor do those that take what there is.
+		// Other shards' reads do not wait for it, nor do serializable reads.
 		b.byUs(one("a"), now+1, "3")
 		b.observe()
 		b.byUs(serializable(all()), now, "2", "2", "2")
@@ -213,8 +213,8 @@ func TestRangeOfAShardThatIsHeldBack(t *testing.T) {
 	})
 }
 
-// A busy shard may have dropped the revision at which a read wants it: the read
-// tries the next ones for a second, and then etcd answers.
+// A busy shard may have dropped the revision of a read: the read tries newer
+// revisions for a second, and then etcd answers.
 func TestRangeOfARevisionThatIsGone(t *testing.T) {
 	const now = cachetest.Start + 2
 	var clock fakeClock
@@ -230,7 +230,7 @@ func TestRangeOfARevisionThatIsGone(t *testing.T) {
 	})
 }
 
-// fakeClock says what it is told to, in turn, and then the last of it.
+// fakeClock returns the given results in order, and then repeats the last one.
 type fakeClock struct{ say []kv.Revision }
 
 func (c *fakeClock) Revision(context.Context) (kv.Revision, error) {
@@ -258,8 +258,7 @@ func TestRangeAtRevisions(t *testing.T) {
 	})
 }
 
-// Without etcd, what is here and fresh is served to those who do not ask for
-// more.
+// Without etcd, serializable reads are served from fresh local data.
 func TestRangeWithoutEtcd(t *testing.T) {
 	away := &kv.UnavailableError{Why: kv.EtcdUnavailable, Detail: "no endpoint answers"}
 	inBubble(t, nil, func(b *bubble) {
@@ -288,7 +287,7 @@ func TestRangeWithoutEtcd(t *testing.T) {
 	})
 }
 
-// What this node cannot answer for is etcd's to answer.
+// etcd answers the requests that this node cannot answer.
 func TestRangeElsewhere(t *testing.T) {
 	inBubble(t, nil, func(b *bubble) {
 		b.byEtcd(&etcdserverpb.RangeRequest{Key: []byte("b"), RangeEnd: []byte("a")})
@@ -347,8 +346,8 @@ func (g *guard) MayRead(caller string, r kv.Range) error {
 	return rpctypes.ErrGRPCPermissionDenied
 }
 
-// Who may not read a range is told so before anything is read, whatever form
-// the range has; etcd decides about what it answers itself.
+// A caller without the right to a range is refused before anything is read, for all
+// forms of ranges; etcd checks the rights of the requests that it answers.
 func TestRangeIsGuarded(t *testing.T) {
 	g := &guard{may: kv.Range{Start: "a", End: "j"}}
 	inBubble(t, func(_ *cache.Config, dc *etcdapi.Config, _ *router.Config) { dc.Guard = g }, func(b *bubble) {
@@ -377,8 +376,8 @@ func TestRangeIsGuarded(t *testing.T) {
 	})
 }
 
-// While a shard is away, lists fall on etcd a few at a time; gets are not held
-// up by them.
+// While a shard is unavailable, only a few lists at a time are forwarded to etcd, and
+// they do not delay gets.
 func TestListsDoNotAllFallOnEtcd(t *testing.T) {
 	inBubble(t, nil, func(b *bubble) {
 		b.hold = make(chan struct{})

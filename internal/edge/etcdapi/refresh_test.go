@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// Every change of users or roles that passes through is read again before it is
-// acknowledged; questions and refusals are not.
+// After every forwarded change of users or roles, the node reads them again before it
+// acknowledges the change; not after reads and refusals.
 func TestChangesOfRightsAreReadAgain(t *testing.T) {
 	e := etcdtest.Start(t)
 	g := &known{&rights{changed: make(chan struct{})}}
@@ -19,7 +19,7 @@ func TestChangesOfRightsAreReadAgain(t *testing.T) {
 	for _, c := range []struct {
 		what string
 		call func() error
-		want int32 // how often they are read
+		want int32 // number of refreshes
 	}{
 		{"add a user", func() error {
 			_, err := auth.UserAdd(ctx, &etcdserverpb.AuthUserAddRequest{Name: "root", Password: etcdtest.Password})

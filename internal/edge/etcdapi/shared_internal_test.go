@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// The range of a request, and one that the policy judges, share the request's bytes.
+// The range of a request, and the range that the policy checks, share the request's bytes.
 func TestRangesShareTheirRequest(t *testing.T) {
 	key, end := bytes.Repeat([]byte("k"), 1000), bytes.Repeat([]byte("l"), 1000)
 	r := &etcdserverpb.RangeRequest{Key: key, RangeEnd: end}

@@ -32,11 +32,11 @@ import (
 )
 
 // BenchmarkWatch delivers events of 256 bytes to watches through etcd's API, to
-// a client in a process of its own: what counts is this process's CPU for each
-// delivery, and what it holds for each watch while nothing happens. Beside it,
-// grpc-go alone: bytes that are encoded once, one goroutine a connection.
-// Paced, each event waits for the one before to have been received by all;
-// saturated, 64 are under way.
+// a client in a separate process. It measures this process's CPU time for each
+// delivery, and its memory for each idle watch. For comparison it measures grpc-go
+// alone: bytes that are encoded once, one goroutine for each connection.
+// Paced: each event is sent after all watches have received the event before.
+// Saturated: 64 events are in flight.
 //
 //	go test ./internal/edge/etcdapi -run '^$' -bench BenchmarkWatch/ -benchtime 1000x
 func BenchmarkWatch(b *testing.B) {
@@ -114,7 +114,7 @@ func mallocs() uint64 {
 func held() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what is pooled goes with the second
+	runtime.GC() // the second collection frees pooled memory
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc + m.StackInuse
 }
@@ -124,8 +124,8 @@ const (
 	benchBytes = 256
 )
 
-// startWatched serves watches as a node does, and returns what has them sent an
-// event.
+// startWatched serves watches as a node does, and returns the function that sends them
+// an event.
 func startWatched(b *testing.B, c *crowd) (event func()) {
 	r := startWatches(b, rigOptions{shards: cachetest.Map(1, nil, "here")})
 	c.Address = r.conn.Target()
@@ -164,7 +164,7 @@ func startBare(b *testing.B, c *crowd) (event func()) {
 	return bare.event
 }
 
-// bareServer is the least that a server of watches can be.
+// bareServer is a minimal server of watches.
 type bareServer struct {
 	etcdserverpb.UnimplementedWatchServer
 	message []byte
@@ -228,11 +228,11 @@ type crowd struct {
 	Connections, Streams, Watches int
 }
 
-// benchCrowd has this test binary be a crowd.
+// benchCrowd runs this test binary as a crowd.
 const benchCrowd = "SHARDWATCH_BENCH_CROWD"
 
-// join starts the crowd in a process of its own. When all watches have been
-// created it returns where a byte comes for every event that all have received.
+// join starts the crowd in a separate process. When all watches are created, it returns
+// the reader of one byte for each event that all watches have received.
 func (c *crowd) join(b *testing.B) *bufio.Reader {
 	b.Helper()
 	config, err := json.Marshal(c)
@@ -285,8 +285,8 @@ func TestBenchCrowd(t *testing.T) {
 	}
 }
 
-// run opens the watches, and says when that is done and when an event more has
-// come to all of them.
+// run opens the watches, and reports when they are open and when all of them have
+// received another event.
 func (c *crowd) run(ctx context.Context) error {
 	watches := int64(c.Connections * c.Streams * c.Watches)
 	var created, delivered atomic.Int64
@@ -340,8 +340,7 @@ func (c *crowd) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// counted is a WatchResponse of which nothing but the number of events is
-// looked at.
+// counted is a WatchResponse of which only the events are counted.
 type counted struct{ events int64 }
 
 // countingCodec is a codec that receives a *counted.

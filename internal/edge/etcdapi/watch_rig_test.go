@@ -27,13 +27,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// deadline is when something that ought to happen has not.
+// deadline is the timeout of the tests.
 const deadline = 60 * time.Second
 
 // first is the first revision with an event.
 const first = int64(cachetest.Start) + 1
 
-// scripted is an Upstream that is a history.
+// scripted is an Upstream with a scripted history.
 type scripted struct {
 	script    *cachetest.Script
 	allow     chan struct{} // a value for each CheckRevision that may begin; nil: all may
@@ -115,7 +115,7 @@ type rigOptions struct {
 	api    func(*etcdapi.Config)
 	cache  func(*cache.Config)
 	clock  func(*cachetest.Script) router.Clock // nil: the history itself
-	// founding has the node begin without the shard map: see node.Use.
+	// founding makes the node begin without the shard map; see node.Use.
 	founding bool
 }
 

@@ -32,8 +32,8 @@ const (
 	duplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
 )
 
-// text writes events down: p:key=value or d:key, with the previous value behind
-// a comma.
+// text formats events as p:key=value or d:key, with the previous value after a
+// comma.
 func text(m *etcdserverpb.WatchResponse) string {
 	var out []string
 	for _, e := range m.GetEvents() {
@@ -49,8 +49,8 @@ func text(m *etcdserverpb.WatchResponse) string {
 	return strings.Join(out, " ")
 }
 
-// IDs are given out as etcd does, refusals are etcd's, and answers come in the
-// order of the requests.
+// IDs are assigned as by etcd, refusals equal etcd's, and answers have the order of
+// the requests.
 func TestWatchIDsAndRefusals(t *testing.T) {
 	r := startWatches(t, rigOptions{})
 	s := r.watch()
@@ -79,7 +79,7 @@ func TestWatchIDsAndRefusals(t *testing.T) {
 	s.refused(emptyRange)
 	s.refused(emptyRange)
 	s.created(3)
-	// Cancelled IDs are free again, but the server's own go on.
+	// Cancelled IDs are free again, but the server's own IDs only grow.
 	s.cancel(0)
 	s.cancel(99) // unknown: no answer
 	s.create(chosen(1))
@@ -89,8 +89,8 @@ func TestWatchIDsAndRefusals(t *testing.T) {
 	s.created(4)
 }
 
-// Events come whole over several shards, with previous values and without what
-// is filtered; a response in which nothing is left is not sent.
+// A watch over several shards gets whole revisions, with previous values and without
+// filtered events; a response without events is not sent.
 func TestWatchEvents(t *testing.T) {
 	r := startWatches(t, rigOptions{})
 	s := r.watch()
@@ -174,8 +174,8 @@ func TestWatchStart(t *testing.T) {
 	}
 }
 
-// Revisions that a watch has to catch up with share messages, whole and up to a
-// size. One that is large is alone, and so is one without previous values.
+// Revisions share messages while a watch catches up, whole and up to a size. A large
+// revision has its own message, and so has a revision without previous values.
 func TestWatchCatchesUpInFewMessages(t *testing.T) {
 	r := startWatches(t, rigOptions{})
 	for i := range 100 {
@@ -183,7 +183,7 @@ func TestWatchCatchesUpInFewMessages(t *testing.T) {
 	}
 	r.h.Commit(cachetest.Put("a", strings.Repeat("x", 20_000)))
 	last := int64(r.h.Commit(cachetest.Put("a", "last")))
-	for _, id := range []shard.ID{1, 2, 3} { // all is ready before anybody asks
+	for _, id := range []shard.ID{1, 2, 3} { // everything is ready before the watches begin
 		if err := r.node.Replica(id).WaitProgress(t.Context(), kv.Revision(last)); err != nil {
 			t.Fatal(err)
 		}
@@ -227,8 +227,8 @@ func TestWatchCatchesUpInFewMessages(t *testing.T) {
 	}
 }
 
-// A cancelled watch is not heard of after the answer, and one that the client
-// has half closed goes on.
+// A cancelled watch sends nothing after the answer, and a half-closed stream
+// continues.
 func TestWatchCancelAndHalfClose(t *testing.T) {
 	r := startWatches(t, rigOptions{})
 	s := r.watch()
@@ -250,8 +250,8 @@ func TestWatchCancelAndHalfClose(t *testing.T) {
 	}
 }
 
-// What is compacted at etcd, or gone here, ends a watch as at etcd: created,
-// then cancelled with the compact revision. Its ID is free then.
+// A watch from a compacted revision ends as at etcd: it is created, then cancelled
+// with the compact revision. Its ID is free then.
 func TestWatchCompacted(t *testing.T) {
 	r := startWatches(t, rigOptions{cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 }})
 	for range 10 {
@@ -283,8 +283,8 @@ func TestWatchCompacted(t *testing.T) {
 	}
 	s.cancel(0)
 	s.canceled(0)
-	// From the compact revision itself on: etcd has no value from before it. The
-	// tests of kube-apiserver's storage look at this.
+	// From the compact revision itself: etcd has no previous values for it. The
+	// tests of kube-apiserver's storage check this.
 	with := since(first + 5)
 	with.PrevKv = true
 	s.create(with)
@@ -296,8 +296,8 @@ func TestWatchCompacted(t *testing.T) {
 	}
 }
 
-// What the window does not hold any more, or never did, is etcd's to tell: as
-// long as that has not compacted it, a watch goes on.
+// Events that the window has evicted or never had come from etcd: a watch continues
+// unless etcd has compacted them.
 func TestWatchFromBeforeTheWindow(t *testing.T) {
 	r := startWatches(t, rigOptions{cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 }})
 	var last kv.Revision
@@ -329,7 +329,7 @@ func TestWatchFromBeforeTheWindow(t *testing.T) {
 	}
 	r.h.Commit(cachetest.Put("a", "live"))
 	reads(0, int64(last)+1, int64(last)+1)
-	// A key that was quiet for long costs one question.
+	// A key that was quiet for long costs one read of the log.
 	r.etcd.mu.Lock()
 	before := r.etcd.histories
 	r.etcd.mu.Unlock()
@@ -345,12 +345,12 @@ func TestWatchFromBeforeTheWindow(t *testing.T) {
 	if n := r.etcd.histories - before; n != 1 {
 		t.Errorf("%d questions", n)
 	}
-	// While etcd is away, the watch waits, and others go on.
+	// While etcd is unavailable, the watch waits, and others continue.
 	r.etcd.away = errors.New("away")
 	r.etcd.mu.Unlock()
 	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: int64(last) - 20, PrevKv: true})
 	s.created(2)
-	s.requestProgress() // answered after what that watch misses
+	s.requestProgress() // answered after the events that this watch misses
 	for i := range 20 {
 		r.h.Commit(cachetest.Put("b", "1"))
 		reads(1, int64(last)+3+int64(i), int64(last)+3+int64(i))
@@ -362,7 +362,7 @@ func TestWatchFromBeforeTheWindow(t *testing.T) {
 	if m := s.next(); m.GetWatchId() != -1 || m.GetHeader().GetRevision() < int64(last)+22 {
 		t.Fatalf("got %v", m)
 	}
-	// Compacted at etcd meanwhile: then it ends.
+	// If etcd has compacted meanwhile, the watch ends.
 	r.etcd.compact(last - 10)
 	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: int64(last) - 20})
 	s.created(3)
@@ -371,7 +371,7 @@ func TestWatchFromBeforeTheWindow(t *testing.T) {
 	}
 }
 
-// A client that reads so slowly that the window passes it by is not cut, and
+// A client that reads so slowly that the window evicts its position is not cut off, and
 // misses nothing.
 func TestWatchSlowerThanTheWindow(t *testing.T) {
 	const revisions = 400
@@ -401,7 +401,7 @@ func TestWatchSlowerThanTheWindow(t *testing.T) {
 }
 
 // A progress request is answered once for all watches, not before everything is
-// delivered, and not at all where etcd says nothing.
+// delivered, and not at all if etcd would not answer.
 func TestWatchProgressRequest(t *testing.T) {
 	r := startWatches(t, rigOptions{})
 	s := r.watch()
@@ -419,7 +419,7 @@ func TestWatchProgressRequest(t *testing.T) {
 	if m := s.next(); m.GetWatchId() != -1 || m.GetHeader().GetRevision() < now || m.GetCreated() || m.GetCanceled() || len(m.GetEvents()) != 0 {
 		t.Fatalf("got %v", m)
 	}
-	// While a shard is behind, there is none; then the events come first.
+	// No answer while a shard lags; then the events come first.
 	r.node.Gate(3).Limit(kv.Revision(now))
 	last := int64(r.h.Commit(cachetest.Put("z", "2")))
 	s.requestProgress()
@@ -440,7 +440,7 @@ func TestWatchProgressRequest(t *testing.T) {
 	}
 }
 
-// progress_notify tells those who want it, when they are quiet.
+// Quiet watches with progress_notify get notifications.
 func TestWatchProgressNotify(t *testing.T) {
 	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.ProgressNotifyInterval = 100 * time.Millisecond }})
 	s := r.watch()
@@ -480,8 +480,8 @@ func (h *heldHistory) History(ctx context.Context, r etcd.HistoryRequest) (etcd.
 }
 
 // Watches wait for one read of etcd's log, and etcd is compacted before it begins. A watch
-// from below the compact revision ends, and those from the compact revision on, which etcd
-// still has, go on.
+// from below the compact revision ends. Watches from the compact revision on, which etcd
+// still has, continue.
 func TestCompactedBeforeASharedRead(t *testing.T) {
 	held := &heldHistory{asked: make(chan struct{}, 1), release: make(chan struct{})}
 	r := startWatches(t, rigOptions{
@@ -534,8 +534,8 @@ func TestCompactedBeforeASharedRead(t *testing.T) {
 	}
 }
 
-// The lineage ends while a watch waits for a part of etcd's log: what is read may be of the
-// next lineage. The watch ends, and is sent nothing of it.
+// The lineage ends while a watch waits for a part of etcd's log: the read events may be of
+// the next lineage. The watch ends, and gets none of them.
 func TestALineageEndsDuringARead(t *testing.T) {
 	held := &heldHistory{asked: make(chan struct{}, 1), release: make(chan struct{})}
 	r := startWatches(t, rigOptions{
@@ -560,7 +560,7 @@ func TestALineageEndsDuringARead(t *testing.T) {
 	}
 }
 
-// restored has etcd be restored from a snapshot of a revision, and the node follow.
+// restored restores etcd from a snapshot of a revision, and makes the node follow.
 func (r *watchRig) restored(to kv.Revision) {
 	r.tb.Helper()
 	m := *r.shards
@@ -569,7 +569,7 @@ func (r *watchRig) restored(to kv.Revision) {
 	r.node.Use(&m)
 }
 
-// After a restore of etcd, clients whose streams went on got no answer to requests for progress until etcd
+// After a restore of etcd, clients whose streams continued got no answer to requests for progress until etcd
 // had passed its old revision.
 func TestProgressIsAnsweredAfterARestore(t *testing.T) {
 	r := startWatches(t, rigOptions{})
@@ -592,7 +592,7 @@ func TestProgressIsAnsweredAfterARestore(t *testing.T) {
 	}
 }
 
-// lettingClock is a router.Clock whose answers, which are as old as the question, arrive when they are let to.
+// lettingClock is a router.Clock that fixes its answers at the call, and returns them when the test allows it.
 type lettingClock struct {
 	*cachetest.Script
 	asked chan (chan<- struct{}) // closing a value lets an answer arrive
@@ -642,7 +642,7 @@ func TestProgressIsAnsweredAcrossARestore(t *testing.T) {
 	}
 }
 
-// tellingClock is a router.Clock that tells which revisions it has returned.
+// tellingClock is a router.Clock that reports the revisions that it has returned.
 type tellingClock struct {
 	*cachetest.Script
 	returned chan kv.Revision
@@ -656,9 +656,9 @@ func (c *tellingClock) Revision(ctx context.Context) (kv.Revision, error) {
 	return revision, err
 }
 
-// clientv3 resumes a watch after the progress that it was told last, even where it was
-// told more before. So an answer to a progress request is not below what any watch was
-// notified of while the request waited for a shard.
+// clientv3 resumes a watch after the last reported progress, even if an earlier report was
+// higher. So an answer to a progress request is not below any notification sent while the
+// request waited for a shard.
 func TestProgressAnswerIsNotBelowANotification(t *testing.T) {
 	clock := &tellingClock{returned: make(chan kv.Revision, 100)}
 	r := startWatches(t, rigOptions{
@@ -691,7 +691,7 @@ func TestProgressAnswerIsNotBelowANotification(t *testing.T) {
 	for told < int64(r.h.Now()) {
 		next()
 	}
-	r.node.Gate(3).Limit(asked) // the shard gets what the request asked for
+	r.node.Gate(3).Limit(asked) // the shard reaches the requested revision
 	for range 6 {               // the request is looked at between two of them
 		if id := next(); id == -1 {
 			t.Fatalf("answered with %d, and the shard is at %d", told, asked)
@@ -702,7 +702,7 @@ func TestProgressAnswerIsNotBelowANotification(t *testing.T) {
 	}
 }
 
-// A revision is cut for those who ask for it, and only for them.
+// A revision is fragmented only for clients that request it.
 func TestWatchFragments(t *testing.T) {
 	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.MaxMessageBytes = 8 << 10 }})
 	s := r.watch()
@@ -739,7 +739,7 @@ func TestWatchFragments(t *testing.T) {
 	}
 }
 
-// A node that goes away ends its streams so that clients go on elsewhere.
+// A node that stops ends its streams so that clients resume on another node.
 func TestWatchDrain(t *testing.T) {
 	r := startWatches(t, rigOptions{})
 	s := r.watch()
@@ -758,8 +758,8 @@ func TestWatchDrain(t *testing.T) {
 	s.fails(rpctypes.ErrGRPCStopped)
 }
 
-// A client that requires a leader is told when our data is too old; another one
-// goes on.
+// The stream of a client that requires a leader ends when the node's data is too old;
+// other streams continue.
 func TestWatchWithoutLeader(t *testing.T) {
 	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.MaxStaleness = time.Millisecond }})
 	strict, easy := r.watch(requireLeader...), r.watch()
@@ -775,8 +775,8 @@ func TestWatchWithoutLeader(t *testing.T) {
 	}
 }
 
-// A client that requires a leader was told nothing for ever while etcd's log could not be read for a watch that
-// catches up. Another one waits for etcd.
+// The stream of a client that requires a leader never ended while etcd's log could not be read for a watch that
+// catches up. Other clients wait for etcd.
 func TestCatchUpWithoutLeader(t *testing.T) {
 	r := startWatches(t, rigOptions{
 		cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 },
@@ -810,7 +810,7 @@ func TestCatchUpWithoutLeader(t *testing.T) {
 // rights is a Guard.
 type rights struct {
 	mu      sync.Mutex
-	allowed string        // guarded by mu; who may read keys below "m"
+	allowed string        // guarded by mu; the user that may read keys below "m"
 	changed chan struct{} // guarded by mu
 
 	refreshed atomic.Int32
@@ -851,13 +851,13 @@ func (g *rights) allow(who string) {
 	g.changed = make(chan struct{})
 }
 
-// known is a Guard to which everybody is "ann".
+// known is a Guard for which every caller is "ann".
 type known struct{ *rights }
 
 func (known) Caller(context.Context) (string, error) { return "ann", nil }
 
-// fickle is a Guard that lets ann read once: who is told of the change behind
-// the first question looks at no watch yet.
+// fickle is a Guard that lets ann read once: at the change after the first check,
+// the watch is not registered yet.
 type fickle struct {
 	*rights
 	asked atomic.Bool
@@ -872,8 +872,8 @@ func (g *fickle) MayRead(caller string, r kv.Range) error {
 	return g.rights.MayRead(caller, r)
 }
 
-// Without the right to read a range, no watch of it; and one that runs ends
-// when the right is gone.
+// A watch requires the right to read its range, and ends when the right is
+// lost.
 func TestWatchRights(t *testing.T) {
 	g := &rights{allowed: "ann", changed: make(chan struct{})}
 	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.Guard = known{g} }})
@@ -896,7 +896,7 @@ func TestWatchRights(t *testing.T) {
 		t.Errorf("got %v", m)
 	}
 
-	// The right goes while the watch is being created.
+	// The right is lost while the watch is being created.
 	quick := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.Guard = &fickle{rights: g} }}).watch()
 	g.allow("ann")
 	quick.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a")})
@@ -910,7 +910,7 @@ func TestWatchRights(t *testing.T) {
 	nobody.refused(rpctypes.ErrGRPCUserEmpty.Error())
 }
 
-// A client that asks and does not read costs a bounded number of answers.
+// A client that sends requests and does not read costs a bounded number of answers.
 func TestWatchAnswersThatAreNotRead(t *testing.T) {
 	r := startWatches(t, rigOptions{})
 	s := r.watch()
@@ -946,14 +946,14 @@ func TestWatchAnswersThatAreNotRead(t *testing.T) {
 		}
 	})
 	for range 2 * n {
-		s.refused(emptyRange) // and it goes on when the client reads
+		s.refused(emptyRange) // and it continues when the client reads
 	}
 	s.end()
 	sending.Wait()
 }
 
-// The answer to a progress request does not lie below what was sent on any
-// watch of the stream: clientv3 would resume that one in the past, and deliver
+// The answer to a progress request is not below any revision sent on the stream:
+// otherwise clientv3 would resume a watch in the past, and deliver events
 // twice.
 func TestWatchProgressIsNotBelowWhatWasSent(t *testing.T) {
 	r := startWatches(t, rigOptions{})

@@ -19,10 +19,10 @@ import (
 // none after the answer to a cancel.
 type received struct {
 	*watchStream
-	next map[int64]int64 // the revision that each open watch gets next
+	next map[int64]int64 // the next revision of each open watch
 }
 
-// upTo reads until each watch has had everything up to a revision.
+// upTo reads until each watch has received everything up to a revision.
 func (s *received) upTo(last int64) {
 	s.tb.Helper()
 	for {
@@ -65,8 +65,8 @@ func (r *watchRig) put() int64 {
 	return int64(r.h.Commit(cachetest.Put("a", fmt.Sprint(int64(r.h.Now())+1))))
 }
 
-// Watches of one stream that want the same share a reader once they are at the same
-// revision, however they begin. Each still gets every revision once, and counts as a watch.
+// Watches of one stream with equal requests share a reader once they are at the same
+// revision, for all starts. Each still gets every revision once, and counts as a watch.
 func TestWatchesOfAStreamAreReadTogether(t *testing.T) {
 	rnd := testseed.Rand(t)
 	r := startWatches(t, rigOptions{shards: cachetest.Map(1, nil, "here")})
@@ -98,7 +98,7 @@ func TestWatchesOfAStreamAreReadTogether(t *testing.T) {
 	if got := status(); got.Readers != 2 || got.Watchers != len(s.next) {
 		t.Fatalf("%d watches of two kinds count as %d, and are read by %d", len(s.next), got.Watchers, got.Readers)
 	}
-	// The readers go with their last watches.
+	// The readers end with their last watches.
 	for id := range s.next {
 		s.cancel(id)
 		r.put()
@@ -114,7 +114,7 @@ func TestWatchesOfAStreamAreReadTogether(t *testing.T) {
 	}
 }
 
-// together opens watches of one kind on a stream, and has them share a reader.
+// together opens watches of one kind on a stream, so that they share a reader.
 func together(r *watchRig, watches int64) *received {
 	r.tb.Helper()
 	s := &received{r.watch(), make(map[int64]int64)}
@@ -133,8 +133,8 @@ func together(r *watchRig, watches int64) *received {
 	}
 }
 
-// The fragments of a response follow each other on the stream, also if another watch wants
-// the same.
+// The fragments of a response are consecutive on the stream, even if another watch has the
+// same request.
 func TestFragmentsOfEqualWatchesAreNotMixed(t *testing.T) {
 	r := startWatches(t, rigOptions{shards: cachetest.Map(1, nil, "here"), api: func(c *etcdapi.Config) { c.MaxMessageBytes = 8 << 10 }})
 	s := &received{r.watch(), make(map[int64]int64)}
@@ -198,7 +198,7 @@ func TestWatchesThatAreReadTogetherFallBehind(t *testing.T) {
 	}
 }
 
-// A watch that shares a reader is quiet when it was sent nothing, and not when another was.
+// A watch that shares a reader is quiet if no message was sent to it, even if other watches got messages.
 func TestWatchesThatAreReadTogetherAreNotified(t *testing.T) {
 	r := startWatches(t, rigOptions{
 		shards: cachetest.Map(1, nil, "here"),
@@ -217,8 +217,8 @@ func TestWatchesThatAreReadTogetherAreNotified(t *testing.T) {
 	}
 }
 
-// A watch that begins in the future has nothing to send, as others have, but is not where they
-// are: it gets nothing below its first revision.
+// A watch that begins in the future has nothing to send, like others, but is not at their
+// position: it gets nothing below its first revision.
 func TestAWatchInTheFutureIsNotReadWithOthers(t *testing.T) {
 	r := startWatches(t, rigOptions{shards: cachetest.Map(1, nil, "here")})
 	s := together(r, 2)

@@ -6,8 +6,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/router"
 )
 
-// A reader that has no watches any more is offered to none to join, even if it has one
-// more turn because an event woke it meanwhile: they would get nothing any more.
+// A reader without watches is not offered to others, even if an event has woken it for one
+// more turn: watches that join it would get no events.
 func TestNoWatchJoinsAReaderWithoutWindow(t *testing.T) {
 	s := &stream{}
 	s.several.Store(true)
@@ -25,7 +25,7 @@ func TestNoWatchJoinsAReaderWithoutWindow(t *testing.T) {
 	}
 }
 
-// The only watch of a stream costs no map of readers.
+// A stream with a single watch has no map of readers.
 func TestTheOnlyWatchHasNoMapOfReaders(t *testing.T) {
 	s := &stream{}
 	r := &reader{s: s, Watch: new(router.Watch), ids: []int64{1}}

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// deaf is the way to a client that does not read.
+// deaf is the stream to a client that does not read.
 type deaf struct{ ctx context.Context }
 
 func (d deaf) SendMsg(any) error {
@@ -37,8 +37,8 @@ func TestRefusalsThatAreNotRead(t *testing.T) {
 	create := func(id int64) error {
 		return st.Handle(&shardwatchv1.WatchRequest{Request: &shardwatchv1.WatchRequest_Create{Create: &shardwatchv1.CreateWatch{WatchId: id, Key: []byte("k")}}})
 	}
-	// What the client does not read of is one watch, the refusals that it is not
-	// told, and the one that may be on its way.
+	// Unread are one watch, maxRefused refusals, and one message that may be in
+	// flight.
 	last := int64(3 + maxRefused)
 	var err error
 	for id := int64(1); id <= last && err == nil; id++ {
