@@ -13,14 +13,13 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
-// assembler turns the responses of one watch, over all the nodes it lives
-// through, into updates: whole revisions and whole units, each once, in order.
-// It is a value without a clock or a lock.
+// assembler turns the responses of one watch, from all the nodes that serve it in turn,
+// into updates: whole revisions and whole units, each once, in order. It is a value
+// without a clock or a lock.
 //
-// Invariant: everything up to position, and nothing behind it, has been
-// returned by step (when positioned), or was not asked for. Position, lineage
-// and cluster change together, and in a unit with its last part only: an attempt
-// that breaks off leaves them as they were.
+// Invariant: step has returned everything up to position and nothing after it (when
+// positioned), or it was not requested. Position, lineage and cluster change together,
+// and in a unit only with its last part: an attempt that fails leaves them unchanged.
 type assembler struct {
 	rng          Range
 	prevKV       bool
@@ -29,23 +28,23 @@ type assembler struct {
 	maxStaleness time.Duration
 	maxUnit      int // bytes; 0: any
 
-	wantState  bool   // the state is asked for and is not complete
-	over       bool   // it takes the place of what was told before
-	token      []byte // where to start; position only repeats it until it is nil
-	positioned bool   // position means something
+	wantState  bool   // the state is requested and not yet complete
+	over       bool   // the state replaces everything returned before
+	token      []byte // the start; until it is nil, position only repeats it
+	positioned bool   // position is valid
 	position   int64
-	history            // that position belongs to; of lineage 0: not known
-	newest     history // the highest lineage that a node of the last cluster has told
+	history            // of position; lineage 0: not known
+	newest     history // the highest lineage that a node of the last cluster reported
 
-	// Of the attempt at a node. It is dropped by begin.
+	// The current attempt at a node; begin resets it.
 	created bool
-	there   history // the node's; ours once we are there
-	behind  bool    // only a unit can bring us to where the node continues
-	partial Update  // what has arrived of an update that is not complete; Kind 0: none
+	there   history // the node's; becomes ours with the first update
+	behind  bool    // only a unit can bridge the gap to the node's start
+	partial Update  // the parts of an incomplete update so far; Kind 0: none
 	size    int     // bytes of partial
 }
 
-// begin starts an attempt at a node, and returns how to ask for the rest.
+// begin starts an attempt at a node, and returns the request for the remaining updates.
 func (a *assembler) begin() *pb.CreateWatch {
 	a.created, a.behind = false, false
 	a.partial, a.size = Update{}, 0
@@ -69,10 +68,10 @@ func (a *assembler) begin() *pb.CreateWatch {
 	return r
 }
 
-// startOver asks for the state: the position is of no use any more.
+// startOver requests the state: the position is no longer usable.
 func (a *assembler) startOver() { a.wantState, a.over, a.token = true, true, nil }
 
-// next returns the revision that comes next; 0: only the nodes know, from a token.
+// next returns the next revision; 0: only the nodes know it, from a token.
 func (a *assembler) next() int64 {
 	if !a.positioned {
 		return 0
@@ -81,11 +80,12 @@ func (a *assembler) next() int64 {
 }
 
 // start handles the answer to begin's request. It returns ErrLineage or ErrCluster when
-// the node follows another history and may not say so by a unit, outcome.ErrBehind when
-// it has not heard of ours yet, and an outcome.ErrProtocol when it skips revisions.
+// the node follows another history and may not report that by a unit, outcome.ErrBehind
+// when the node does not know our lineage yet, and an outcome.ErrProtocol when it skips
+// revisions.
 func (a *assembler) start(c *pb.Created) error {
 	a.there = history{c.GetClusterId(), c.GetLineage()}
-	if a.newest.cluster != a.there.cluster { // each counts its own lineages
+	if a.newest.cluster != a.there.cluster { // each cluster counts its own lineages
 		a.newest = a.there
 	}
 	a.newest.lineage = max(a.newest.lineage, a.there.lineage)
@@ -95,8 +95,8 @@ func (a *assembler) start(c *pb.Created) error {
 	case a.wantState:
 		a.behind = true
 	case !a.positioned, a.token != nil:
-		// A token's history is the server's to compare: when it is another one a
-		// unit follows, until when the token stays what is asked for.
+		// The server compares a token's history: when it is another one, a unit
+		// follows. Until it arrives, requests use the token.
 		a.positioned, a.position, a.history = true, c.GetRevision(), a.there
 	case a.lineage == 0 && (a.cluster == "" || a.cluster == a.there.cluster):
 		a.history = a.there
@@ -115,8 +115,8 @@ func (a *assembler) start(c *pb.Created) error {
 	return nil
 }
 
-// step takes the next response, one with events, a sync or progress, and
-// returns the update it completes, if any.
+// step handles the next response (events, a sync or progress) and returns the update
+// that it completes, if any.
 func (a *assembler) step(r *nodes.Response) (Update, bool, error) {
 	if !a.created {
 		return Update{}, false, fmt.Errorf("%w: data before the start of the watch", outcome.ErrProtocol)
@@ -129,7 +129,7 @@ func (a *assembler) step(r *nodes.Response) (Update, bool, error) {
 	case len(r.GetEvents()) > 0:
 		return a.events(r)
 	}
-	return Update{}, false, nil // a kind of a newer server: nothing that moves a position
+	return Update{}, false, nil // a newer server's kind: it does not move the position
 }
 
 func (a *assembler) events(r *nodes.Response) (Update, bool, error) {
@@ -138,7 +138,7 @@ func (a *assembler) events(r *nodes.Response) (Update, bool, error) {
 		return Update{}, false, fmt.Errorf("%w: events before the unit that they continue", outcome.ErrProtocol)
 	case a.partial.Kind != 0 && (a.partial.Kind != KindBatch || a.partial.Revision != r.GetRevision()):
 		return Update{}, false, fmt.Errorf("%w: revision %d before %v at revision %d was complete", outcome.ErrProtocol, r.GetRevision(), a.partial.Kind, a.partial.Revision)
-	case r.GetRevision() <= a.position: // seen elsewhere, from the same log
+	case r.GetRevision() <= a.position: // already received from another node, from the same log
 		return Update{}, false, nil
 	}
 	a.partial.Kind, a.partial.Revision = KindBatch, r.GetRevision()
@@ -160,7 +160,7 @@ func (a *assembler) events(r *nodes.Response) (Update, bool, error) {
 	return a.complete(), true, nil
 }
 
-// check refuses a key that was not asked for.
+// check rejects a key outside the requested range.
 func (a *assembler) check(key []byte) error {
 	if len(key) == 0 || !a.rng.has(key) {
 		return fmt.Errorf("%w: key %q is not in %v", outcome.ErrProtocol, key, a.rng)
@@ -212,8 +212,8 @@ func (a *assembler) comparable() bool {
 	return a.positioned && a.token == nil && a.there == a.history
 }
 
-// unitKind says what a unit is to the consumer: the state that a watch starts
-// with, or one that replaces what it was told before.
+// unitKind returns what a unit means to the consumer: the state that a watch starts
+// with, or one that replaces everything returned before.
 func (a *assembler) unitKind(k pb.SyncKind) UpdateKind {
 	switch k {
 	case pb.SyncKind_SYNC_KIND_STATE:
@@ -231,7 +231,7 @@ func (a *assembler) unitKind(k pb.SyncKind) UpdateKind {
 	return 0
 }
 
-// beginUnit checks that a unit fits to where we are.
+// beginUnit checks that a unit fits the position.
 func (a *assembler) beginUnit(s *pb.Sync) error {
 	kind := a.unitKind(s.GetKind())
 	isState := s.GetKind() == pb.SyncKind_SYNC_KIND_STATE
@@ -249,7 +249,7 @@ func (a *assembler) beginUnit(s *pb.Sync) error {
 	case s.GetFromRevision() > a.position && (kind == KindDelta || kind == KindConflated):
 		return fmt.Errorf("%w: %v from revision %d, we are at %d", outcome.ErrProtocol, kind, s.GetFromRevision(), a.position)
 	}
-	// A unit that was not complete is void: the node begins again.
+	// An incomplete unit is discarded: the node begins again.
 	a.partial, a.size = Update{Kind: kind, Revision: s.GetRevision()}, 0
 	if kind == KindDelta || kind == KindConflated {
 		a.partial.From = a.position
@@ -257,8 +257,8 @@ func (a *assembler) beginUnit(s *pb.Sync) error {
 	return nil
 }
 
-// sort puts the keys of a unit in order. A key that comes twice is an error:
-// it would be unknown which one holds.
+// sort puts the keys of a unit in order. A duplicate key is an error: it is unknown
+// which value holds.
 func (u *Update) sort() error {
 	byKey := func(a, b KeyValue) int { return bytes.Compare(a.Key, b.Key) }
 	if u.Kind == KindDelta || u.Kind == KindConflated {
@@ -287,11 +287,11 @@ func (u *Update) sort() error {
 	return nil
 }
 
-// steady says that nothing is on its way but what comes next.
+// steady reports that no unit and no part of a revision is pending.
 func (a *assembler) steady() bool { return a.created && !a.behind && a.partial.Kind == 0 }
 
-// progress of a stream may arrive in the middle of a unit: it does not hold
-// for what is not complete.
+// progress handles progress, which may arrive in the middle of a unit: then it does not
+// apply to the incomplete update.
 func (a *assembler) progress(revision int64) (Update, bool, error) {
 	if !a.steady() || revision <= a.position {
 		return Update{}, false, nil
@@ -300,7 +300,7 @@ func (a *assembler) progress(revision int64) (Update, bool, error) {
 	return a.at(), true, nil
 }
 
-// at is an update that says where we are.
+// at returns a progress update for the position.
 func (a *assembler) at() Update {
 	return Update{Kind: KindProgress, Revision: a.position, Lineage: a.lineage, Cluster: a.cluster}
 }

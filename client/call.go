@@ -14,13 +14,13 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
-// read asks node after node until one answers. An attempt may take
-// Config.AttemptTimeout, and extra.
+// read tries one node after another until one answers. An attempt may take
+// Config.AttemptTimeout plus extra.
 func (c *Client) read(ctx context.Context, r Range, extra time.Duration, ask func(context.Context, *nodes.Node) error) error {
 	return c.calls.Read(ctx, r.keys(), extra, ask) //nolint:wrapcheck // the caller does
 }
 
-// callConfig says how calls are tried.
+// callConfig returns the configuration of calls.
 func (c *Client) callConfig() calls.Config {
 	cfg := calls.Config{
 		Pool: c.pool, Pulse: c.pulse, Connect: &c.connect, AttemptTimeout: c.cfg.AttemptTimeout, Silence: c.cfg.Silence, RetryFor: c.cfg.RetryFor,
@@ -38,12 +38,12 @@ func (c *Client) callConfig() calls.Config {
 	return cfg
 }
 
-// Call makes RPCs that this package has no method for; package admin is built on it.
-// It calls f with one node after the other, until f returns nil or an error that
-// another node would return too, or for [Config.RetryFor]. One call of f has
-// [Config.AttemptTimeout] and extra. f returns the RPC's error as it is; Call returns
-// what [ErrorFrom] makes of it. A stream that f opens breaks when its node is silent for some
-// 5 s and [Config.Silence], also after f has returned.
+// Call makes RPCs that this package has no method for; package admin is built on it. It calls
+// f with one node after another, for [Config.RetryFor] at most, until f returns nil or an
+// error that any node would return. One call of f may take [Config.AttemptTimeout] plus
+// extra. f returns the RPC's error unchanged; Call converts it as [ErrorFrom] does. A stream
+// that f opens breaks when its node is silent for about 5 s plus [Config.Silence], also after
+// f has returned.
 func (c *Client) Call(ctx context.Context, extra time.Duration, f func(ctx context.Context, node grpc.ClientConnInterface) error) error {
 	return c.read(ctx, Range{}, extra, func(ctx context.Context, n *nodes.Node) error {
 		err := f(ctx, c.pool.Probed(n))
@@ -59,8 +59,9 @@ func (c *Client) CallNode(ctx context.Context, address string, extra time.Durati
 	return c.calls.At(ctx, address, extra, func(ctx context.Context, n *nodes.Node) error { return f(ctx, n.Conn) }) //nolint:wrapcheck // the caller does
 }
 
-// ErrorFrom returns the error of this package for that of an RPC, or err itself if
-// there is none, and whether another node, or the same one later, may do better.
+// ErrorFrom converts the error of an RPC to this package's error for it, or returns err
+// itself if there is none, and reports whether a retry, at another node or later, may
+// succeed.
 func ErrorFrom(err error) (fault error, retry bool) {
 	v := judge(err)
 	return v.Err, v.Retry

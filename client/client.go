@@ -20,36 +20,35 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
 
-// Client is a program's door to a cluster. One is enough for a program: its
-// watches share connections and streams. Close it when done.
+// Client connects a program to a cluster. One is enough for a program: its watches
+// share connections and streams. Close it when done.
 type Client struct {
 	cfg     Config
 	connect connect.Options
 	pool    *nodes.Pool
 	calls   *calls.Caller
 	prefers shardmap.Preference
-	pulse   *retry.Pulse // what nodes are timed by
+	pulse   *retry.Pulse // the clock for the silence of nodes
 
-	ctx    context.Context // ends with Close; for what outlives a call
+	ctx    context.Context // ends with Close; for work that outlives a call
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // every goroutine and timer of the client
 
 	follower *mapfollow.Follower
 
-	// The order of locks: Watcher.mu, then mu or those of the pool. Nothing is locked
-	// while unitsMu, or the follower's mu, is held.
+	// The order of locks: Watcher.mu, then mu or those of the pool. No other lock is
+	// taken while unitsMu, or the follower's mu, is held.
 	mu       sync.Mutex
 	closed   bool                  // guarded by mu
-	watchers map[*Watcher]struct{} // those that have not ended; guarded by mu
+	watchers map[*Watcher]struct{} // that have not ended; guarded by mu
 
 	starts, resumes, lists atomic.Int64
 	unitsMu                sync.Mutex
 	units                  Units // guarded by unitsMu
 }
 
-// New returns a client of the cluster that the endpoints belong to. It
-// connects in the background: an error is about the configuration alone, and the
-// files that it names.
+// New returns a client of the cluster that the endpoints belong to. It connects in the
+// background: it fails only if the configuration, or a file that it names, is invalid.
 func New(cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("client: %w", err)
@@ -69,7 +68,7 @@ func New(cfg Config) (*Client, error) {
 	c.pool = nodes.New(nodes.Config{Connect: c.connect, Pulse: c.pulse, Logger: cfg.Logger, Silence: cfg.Silence, AttemptTimeout: cfg.AttemptTimeout})
 	c.follower = mapfollow.New(c.followConfig())
 	c.calls = calls.New(c.callConfig())
-	slices.SortStableFunc(cfg.Endpoints, func(a, b string) int { // clients spread before they know the map, too
+	slices.SortStableFunc(cfg.Endpoints, func(a, b string) int { // spreads clients that have no map yet, too
 		return cmp.Compare(shardmap.Score(c.prefers.Seed, b), shardmap.Score(c.prefers.Seed, a))
 	})
 	c.wg.Go(func() { c.pulse.Run(ctx) })
@@ -81,14 +80,14 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Close ends all watchers, mirrors and calls and closes all connections. It
-// returns when nothing of the client runs any more but functions given to
-// [OnResume], always nil, and may be called twice.
+// Close ends all watchers, mirrors and calls and closes all connections. It waits for
+// all goroutines of the client except functions given to [OnResume]. It always returns
+// nil, and may be called twice.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	for _, w := range c.living() { // no others come
+	for _, w := range c.living() { // closed prevents new ones
 		w.end(ErrClosed)
 	}
 	c.cancel()
@@ -98,8 +97,8 @@ func (c *Client) Close() error {
 }
 
 // Go runs f in a goroutine that [Client.Close] waits for, as package mirror does: f must
-// return once the client's watches have ended, and not call Close. It returns false, and
-// does not run f, when the client is closed.
+// return once the client's watches have ended, and must not call Close. If the client is
+// closed, Go returns false and does not run f.
 func (c *Client) Go(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,12 +120,12 @@ type Stats struct {
 	// Resumes counts the times a watcher resumed on a node, the same one or
 	// another, after it had been started before.
 	Resumes int64
-	// Units are those of all watchers so far.
+	// Units counts the units of all watchers so far.
 	Units
-	// Lists counts the lists asked of nodes, those asked again included.
+	// Lists counts the lists requested from nodes, including retries.
 	Lists int64
-	// TLSError is why what is in [Config.TLSFiles] is not in use, but what was read
-	// before; nil: it is in use.
+	// TLSError is the reason why the current content of [Config.TLSFiles] is not in
+	// use, and the previous content still is; nil: it is in use.
 	TLSError error
 }
 
@@ -151,14 +150,14 @@ func (c *Client) count(u *Update) {
 	c.units.add(u)
 }
 
-// pick returns the address to ask about r: one of hints, else a member by the
-// map, else an endpoint. Those in the penalty box, and those tried, come last.
+// pick returns the address of the node to try for r: one of hints, else a member by the
+// map, else an endpoint. Penalised nodes and those already tried come last.
 func (c *Client) pick(r Range, hints []string, tried retry.Tried) string {
 	addrs := slices.Concat(hints, c.follower.Topology.Load().Candidates(r.keys(), c.prefers), c.cfg.Endpoints)
 	return c.pool.Choose(addrs, tried)
 }
 
-// followConfig says how the client follows the shard map.
+// followConfig returns the configuration of the follower of the shard map.
 func (c *Client) followConfig() mapfollow.Config {
 	return mapfollow.Config{
 		Pool: c.pool, Pulse: c.pulse, Connect: &c.connect, Logger: c.cfg.Logger, Endpoints: c.cfg.Endpoints,
@@ -167,7 +166,7 @@ func (c *Client) followConfig() mapfollow.Config {
 	}
 }
 
-// watches are the watches of a client as the follower of the map sees them.
+// watches implements [mapfollow.Watches] for the client's watches.
 type watches struct{ c *Client }
 
 // Ranges implements [mapfollow.Watches].
@@ -194,7 +193,7 @@ func (ws watches) Mapped(t *shardmap.Topology) {
 }
 
 // Regroup implements [mapfollow.Watches]. The watches resume with their positions, which
-// say that they are of another cluster.
+// name the other cluster.
 func (ws watches) Regroup(cluster string) {
 	living := ws.c.living()
 	for _, w := range living {

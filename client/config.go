@@ -12,67 +12,64 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Config says how to reach a cluster. The zero value of a field other than
-// Endpoints stands for its default.
+// Config configures a client. The zero value of a field other than Endpoints stands for
+// its default.
 type Config struct {
-	// Endpoints are host:port of some nodes, at least one. The others are
-	// learned. A name may resolve to several addresses.
+	// Endpoints are host:port of some nodes, at least one. The client discovers the
+	// others. A name may resolve to several addresses.
 	Endpoints []string
 	// Zone is the failure domain that this program runs in, as nodes name theirs
-	// (cachenode --zone): of the nodes that have keys of a range, those of the zone are
-	// preferred, and the others serve while none of them does. "": none is preferred.
+	// (cachenode --zone): of the nodes that have keys of a range, the client prefers
+	// those of the zone, and uses the others while none of them serves. "": no
+	// preference.
 	Zone string
-	// TLS is used for every connection; nil: no TLS, unless TLSFiles say so. What
-	// it holds is what was read when it was made: a program that runs for longer
-	// than its certificates are good names files instead.
+	// TLS is used for every connection; nil: no TLS, unless TLSFiles is set. It is
+	// never reloaded: a program that outlives its certificates uses TLSFiles instead.
 	TLS *tls.Config
-	// TLSFiles name the files of certificates and CAs, which are read again when
-	// they change; the zero value: none. It excludes TLS.
+	// TLSFiles names the files of certificates and CAs, which are reloaded when they
+	// change; the zero value: none. It excludes TLS.
 	TLSFiles TLSFiles
-	// Username and Password are etcd's, where its authentication is on: every
-	// call then carries a token, got through a node and again when it expires.
-	// Without TLS the password can be read on the way.
+	// Username and Password are those of an etcd user, if etcd's authentication is on:
+	// every call then carries a token, which the client gets through a node and renews
+	// when it expires. Without TLS the password is sent unencrypted.
 	Username, Password string
-	// PasswordFrom returns the password, in place of Password. It is asked each
-	// time that a token is got, from any goroutine: [PasswordFile] is for a
-	// password that something else renews. While it fails, or etcd refuses the
-	// password, watches keep trying and reads do for RetryFor.
+	// PasswordFrom returns the password, in place of Password. It is called each time a
+	// token is needed, from any goroutine; use [PasswordFile] for a password that is
+	// renewed. While it fails, or etcd rejects the password, watches keep retrying, and
+	// reads retry for RetryFor.
 	PasswordFrom func() (string, error)
-	// Token returns the bearer token that a call carries, a JWT, where the nodes
-	// have a policy that takes tokens; nil: calls carry none. It is asked for each
-	// call, from any goroutine: [TokenFile] is for tokens that something else
-	// renews. While it fails, or nodes do not take the token, watches keep trying
-	// ([WatcherStats].LastError tells) and reads do for RetryFor. Without TLS the
-	// token can be read on the way.
+	// Token returns the bearer token (a JWT) of each call, if the policy of the nodes
+	// accepts tokens; nil: none. It is called for each call, from any goroutine; use
+	// [TokenFile] for tokens that are renewed. While it fails, or nodes reject the
+	// token, watches keep retrying ([WatcherStats].LastError has the reason), and reads
+	// retry for RetryFor. Without TLS the token is sent unencrypted.
 	Token func() (string, error)
 	// Dialer opens connections; nil: TCP.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 	// DialOptions are added to those of the client.
 	DialOptions []grpc.DialOption
-	// Logger hears when the cluster is lost and found again, and when TLSFiles
-	// are reloaded or cannot be used; nil: no log.
+	// Logger receives a message when the cluster is lost and found again, and when
+	// TLSFiles are reloaded or cannot be used; nil: no log.
 	Logger *slog.Logger
-	// Observer learns of attempts, resumes and units; the zero value: nothing does.
+	// Observer is called for attempts, resumes and units; the zero value: it is not.
 	Observer Observer
-	// Silence is how long a node may say nothing before its watches move to
-	// another one. Time in which this process does not run does not count. Nodes
-	// are asked for a sign of life three times as often.
-	// Default 1 s, at least 300 ms.
+	// Silence is how long a node may send nothing before its watches move to another
+	// node. Time in which this process does not run does not count. Nodes send a sign
+	// of life three times as often. Default 1 s, at least 300 ms.
 	Silence time.Duration
 	// AttemptTimeout is how long one node may take to answer a read, or to
 	// send the next chunk of a list. Default 4 s.
 	AttemptTimeout time.Duration
-	// RetryFor is how long a read is tried at one node after the other.
-	// Default 10 s. The context may end it earlier.
+	// RetryFor is how long a read is retried at one node after another. Default 10 s.
+	// The context may end it earlier.
 	RetryFor time.Duration
-	// Buffer is how many bytes a watcher holds for a consumer that does not
-	// keep up, besides one revision or unit. Default 4 MiB.
+	// Buffer is how many bytes a watcher buffers for a slow consumer, besides one
+	// revision or unit. Default 4 MiB.
 	Buffer int
-	// MaxUnit is how many bytes one unit of a watch may have: a watch that is
-	// sent a bigger one ends with [ErrTooBig]. A unit is held whole, and a resync
-	// is all that the range holds, also for a watch that did not ask for the
-	// state. Default 1 GiB, of which keys take 96 bytes each besides their content. Negative:
-	// any size.
+	// MaxUnit is the maximum size of one unit of a watch in bytes: a bigger one ends the
+	// watch with [ErrTooBig]. The watcher buffers a whole unit. A resync has the full state
+	// of the range, even if the watch did not request the state. Default 1 GiB, in which each
+	// key counts 96 bytes besides its content. Negative: no limit.
 	MaxUnit int
 }
 
@@ -98,8 +95,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate names every mistake in the configuration at once. It reads no files:
-// [New] does.
+// Validate reports every mistake in the configuration at once. It reads no files: [New]
+// does.
 func (c Config) Validate() error {
 	var errs []error
 	if len(c.Endpoints) == 0 {

@@ -11,10 +11,9 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/nodes"
 )
 
-// Count returns how many keys a range has, and at which revision. It transfers no
-// keys. It takes neither [AtPosition] nor the age of [Serializable]: etcd's API, by which
-// it asks, knows nothing of them. It tries one node after the other for Config.RetryFor,
-// then fails with [ErrUnavailable].
+// Count returns how many keys a range has, and at which revision. It transfers no keys.
+// It uses etcd's API, which supports neither [AtPosition] nor the age of [Serializable].
+// It tries one node after another for Config.RetryFor, then fails with [ErrUnavailable].
 func (c *Client) Count(ctx context.Context, r Range, opts ...ReadOption) (keys, revision int64, err error) {
 	if err := r.validate(); err != nil {
 		return 0, 0, fmt.Errorf("count: %w", err)

@@ -2,24 +2,22 @@ package client
 
 import "github.com/shardwatch/shardwatch/client/internal/connect"
 
-// TLSFiles are PEM files that a client's connections are secured with. They are
-// looked at every five seconds: a connection that begins afterwards uses what
-// they hold then, and open ones continue. So certificates and CAs may be
-// replaced under a program that runs, in place or as Kubernetes swaps the volume
-// of a Secret.
+// TLSFiles are the PEM files that secure a client's connections. The client checks them
+// every five seconds: new connections use the new content, and open ones continue. So
+// certificates and CAs may be replaced while a program runs, in place or as Kubernetes
+// swaps the volume of a Secret.
 //
-// [New] fails when they are not good. Later, what cannot be used changes nothing:
-// what was read before stays in use, [Config.Logger] hears why, once for each
-// content, and [Stats].TLSError tells it until it is mended.
+// [New] fails if they are invalid. Later, invalid content changes nothing: the previous
+// content stays in use, [Config.Logger] receives the reason, once for each content, and
+// [Stats].TLSError has it until it is corrected.
 type TLSFiles struct {
-	// CA holds the certificates that those of the nodes must come from; "": the
-	// system's.
+	// CA holds the certificates that verify those of the nodes; "": the system's.
 	CA string
-	// Cert holds the certificate that nodes are shown, followed by its
-	// intermediates, and Key its private key; both or neither.
+	// Cert holds the client certificate, followed by its intermediates, and Key its
+	// private key; both or neither.
 	Cert, Key string
-	// ServerName is what the certificate of every node must be good for; "": the
-	// host that is dialled, an endpoint's or the one that a node advertises.
+	// ServerName is the name that the certificate of every node must have; "": the host
+	// of the address, which is an endpoint's or the one that a node advertises.
 	ServerName string
 }
 
@@ -36,12 +34,12 @@ func (f TLSFiles) open() (*connect.Files, error) {
 // Kubernetes does with the token of a service account.
 func TokenFile(name string) func() (string, error) { return connect.TokenFile(name) }
 
-// PasswordFile returns a function for [Config.PasswordFrom] that reads the
-// password from a file each time, without the end of its last line: the file may
-// be replaced at any time.
+// PasswordFile returns a function for [Config.PasswordFrom] that reads the password
+// from a file each time, without the final line break: the file may be replaced at any
+// time.
 func PasswordFile(name string) func() (string, error) { return connect.PasswordFile(name) }
 
-// connection says how the client connects.
+// connection returns the options of the client's connections.
 func (c Config) connection(files *connect.Files) connect.Options {
 	password := c.PasswordFrom
 	if password == nil {

@@ -11,25 +11,25 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/nodes"
 )
 
-// GetResult is one key, or that it does not exist, at a revision.
+// GetResult is the state of one key, which may not exist, at a revision.
 type GetResult struct {
 	// KV is nil when the key does not exist.
 	KV *KeyValue
-	// Revision is that at which the key was read.
+	// Revision is the revision at which the key was read.
 	Revision int64
 	// Lineage is the history the revision belongs to, as Cluster counts it.
 	Lineage uint64
 	Cluster string
-	// FreshAt is a time at which etcd had nothing newer; the zero time: not
-	// known, or a revision was asked for.
+	// FreshAt is a time at which etcd had no newer revision; the zero time: not known,
+	// or an exact revision was requested.
 	FreshAt time.Time
 }
 
 // Position returns Revision with the history it belongs to.
 func (r *GetResult) Position() Position { return Position{r.Cluster, r.Lineage, r.Revision} }
 
-// Get reads one key. A key that does not exist is no error. It tries one node
-// after the other for Config.RetryFor, then fails with [ErrUnavailable].
+// Get reads one key. A key that does not exist is no error. It tries one node after
+// another for Config.RetryFor, then fails with [ErrUnavailable].
 func (c *Client) Get(ctx context.Context, key string, opts ...ReadOption) (GetResult, error) {
 	r := Key(key)
 	if err := r.validate(); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
 
-// mover returns what moves the client's watches to their homes.
+// mover returns the mover of the client's watches to the nodes that they prefer.
 func (c *Client) mover() *homing.Mover {
 	return &homing.Mover{
 		Pool: c.pool, Silence: c.cfg.Silence, Topology: c.follower.Topology.Load, Starts: c.starts.Load,
@@ -43,8 +43,8 @@ func (w placed) Home(t *shardmap.Topology) string {
 	return home
 }
 
-// MoveTo implements [homing.Watch]. The watch stays while it is in the middle of a unit, or a
-// recent move failed.
+// MoveTo implements [homing.Watch]. The watch stays if a unit is incomplete, or a recent move
+// failed.
 func (w placed) MoveTo(addr string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -4,8 +4,8 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// KeyValue is one key at one revision. Its bytes are shared with other
-// readers: do not change them.
+// KeyValue is one key at one revision. Its bytes are shared with other readers: do not
+// change them.
 type KeyValue struct {
 	// Key is never empty.
 	Key []byte
@@ -21,14 +21,14 @@ type KeyValue struct {
 	Lease int64
 }
 
-// EventType says what happened to a key.
+// EventType is the kind of a change.
 type EventType uint8
 
 // The types of events.
 const (
 	// EventPut: the key was created or changed.
 	EventPut EventType = iota
-	// EventDelete: the key was deleted, by a request or by its lease's end.
+	// EventDelete: the key was deleted, by a request or because its lease ended.
 	EventDelete
 )
 
@@ -46,12 +46,11 @@ type Event struct {
 	// KV is the key after the change. In a Delete only Key and ModRevision
 	// are set.
 	KV KeyValue
-	// Prev is the key before the change: with [WithPrevKV], and when there
-	// was one.
+	// Prev is the key before the change, if [WithPrevKV] is set and the key existed.
 	Prev *KeyValue
 }
 
-// overhead is what an event or key/value costs in memory besides its bytes.
+// overhead is the memory cost of an event or key/value besides its bytes.
 const overhead = 96
 
 func (kv *KeyValue) size() int { return overhead + len(kv.Key) + len(kv.Value) }

@@ -16,7 +16,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
-// Listing is a list of a range at one revision, read as it arrives. It serves
+// Listing is a list of a range at one revision, which is read as it arrives. It serves
 // one goroutine.
 type Listing struct {
 	c   *Client
@@ -31,10 +31,10 @@ type Listing struct {
 	freshAt  time.Time
 }
 
-// List lists a range in key order, all at one revision. Nothing is read until
-// [Listing.All] is ranged over. A list that breaks continues on another node, at
-// the same revision, behind the last key; one with [ChangedSince] is yielded when
-// it is whole.
+// List lists a range in key order, all at one revision. Reading starts when
+// [Listing.All] is ranged over. A list that breaks resumes on another node, at the same
+// revision, after the last key; one with [ChangedSince] yields its keys once it is
+// complete.
 func (c *Client) List(ctx context.Context, r Range, opts ...ListOption) *Listing {
 	l := &Listing{c: c, ctx: ctx, rng: r}
 	for _, o := range opts {
@@ -43,27 +43,27 @@ func (c *Client) List(ctx context.Context, r Range, opts ...ListOption) *Listing
 	return l
 }
 
-// Revision returns the revision of the list; 0 before the first key, or the
-// end, has arrived.
+// Revision returns the revision of the list; 0 until the first key, or the end, has
+// arrived.
 func (l *Listing) Revision() int64 { return l.at.Revision }
 
 // Position returns [Listing.Revision] with the history it belongs to.
 func (l *Listing) Position() Position { return l.at }
 
-// NextPage returns the token with which [Page] continues, once [Listing.All] has ended
-// and [Limit] cut the list; nil when there is nothing more.
+// NextPage returns the token for [Page] to continue with, once [Listing.All] has ended
+// and if [Limit] cut the list; nil if the list is complete.
 func (l *Listing) NextPage() []byte { return l.nextPage }
 
-// Deleted returns the keys that do not exist at the revision and may have
-// existed since that of [ChangedSince], once [Listing.All] has ended.
+// Deleted returns the keys that do not exist at the revision but may have existed after
+// the position of [ChangedSince], once [Listing.All] has ended.
 func (l *Listing) Deleted() [][]byte { return l.deleted }
 
-// FreshAt returns a time at which etcd had nothing newer than the list, once
-// [Listing.All] has ended; the zero time when that is not known.
+// FreshAt returns a time at which etcd had no revision newer than the list's, once
+// [Listing.All] has ended; the zero time if it is not known.
 func (l *Listing) FreshAt() time.Time { return l.freshAt }
 
-// All yields the keys, in order but with [ChangedSince], and at most one error,
-// the last. It may be ranged over once.
+// All yields the keys, in order except with [ChangedSince], and at most one error,
+// last. It may be ranged over once.
 func (l *Listing) All() iter.Seq2[KeyValue, error] {
 	return func(yield func(KeyValue, error) bool) {
 		if err := l.run(yield); err != nil {
@@ -106,7 +106,7 @@ func (l *Listing) run(yield func(KeyValue, error) bool) error {
 		case err == nil:
 			return nil
 		case l.at.Revision != 0 && errors.As(judge(err).Err, &future):
-			// The list was there at another node: this one lags.
+			// Another node served the list's revision: this one lags.
 			err = outcome.ErrLags
 		}
 		if err := a.Failed(l.ctx, err); err != nil {
@@ -115,7 +115,7 @@ func (l *Listing) run(yield func(KeyValue, error) bool) error {
 	}
 }
 
-// attempt reads from one node what is missing.
+// attempt reads the rest of the list from one node.
 func (l *Listing) attempt(n *nodes.Node, a *calls.Attempts, yield func(KeyValue, error) bool) error {
 	ctx, cancel := context.WithCancelCause(l.ctx)
 	defer cancel(nil)
@@ -151,7 +151,7 @@ func (l *Listing) attempt(n *nodes.Node, a *calls.Attempts, yield func(KeyValue,
 			return nil
 		}
 		patience.Stop()
-		// The last key again is no progress: a node may have no more than that of the rest.
+		// The last key again is no progress: a node may send only that one.
 		if kvs := r.GetKvs(); l.last == "" || len(kvs) == 0 || string(kvs[len(kvs)-1].GetKey()) > l.last {
 			a.Worked()
 		}
@@ -178,7 +178,7 @@ func (l *Listing) attempt(n *nodes.Node, a *calls.Attempts, yield func(KeyValue,
 			continue
 		}
 		for _, p := range r.GetKvs() {
-			if kv := keyValueFrom(p); string(kv.Key) > l.last { // others were yielded before it broke
+			if kv := keyValueFrom(p); string(kv.Key) > l.last { // others were yielded before the break
 				l.last = string(kv.Key)
 				if !yield(kv, nil) {
 					return errStop
@@ -189,9 +189,9 @@ func (l *Listing) attempt(n *nodes.Node, a *calls.Attempts, yield func(KeyValue,
 	}
 }
 
-// request asks for what is missing. A page that broke is asked for again whole, as its
-// token, and the next one, belong to the range as it was. Without a limit the range starts at
-// the last key that was yielded: there may be no key after it, and nodes refuse an empty range.
+// request returns the request for the rest. A page that broke is requested again whole, as its
+// token, and the next one, belong to the original range. Without a limit the range starts at
+// the last yielded key: there may be no key after it, and nodes reject an empty range.
 func (l *Listing) request() *pb.ListRequest {
 	r := l.rng
 	req := &pb.ListRequest{
@@ -202,7 +202,7 @@ func (l *Listing) request() *pb.ListRequest {
 	if l.o.maxStaleness > 0 {
 		req.MaxStaleness = durationpb.New(l.o.maxStaleness)
 	}
-	if l.at.Revision != 0 { // what is missing is of the same history
+	if l.at.Revision != 0 { // the rest belongs to the same history
 		req.ClusterId, req.Lineage = l.at.Cluster, l.at.Lineage
 	}
 	if l.at.Revision != 0 && l.o.page == nil {

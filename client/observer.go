@@ -2,36 +2,37 @@ package client
 
 import "time"
 
-// Observer learns what a client does, for metrics and traces. A function that is nil is
-// not called. The functions are called by the goroutines that do the work, several at
-// once: they must return at once, and not call methods of the client, its watchers or its
-// mirrors.
+// Observer receives the actions of a client, for metrics and traces. A nil function is
+// not called. The client's goroutines call the functions while they work, several at
+// once: a function must return at once, and must not call methods of the client, its
+// watchers or its mirrors.
 type Observer struct {
 	// Attempt is called after each attempt of a read, a write or [Client.Call] at a node.
 	Attempt func(Attempt)
-	// Resume is called when a watch has resumed at a node, for every watch of the client.
+	// Resume is called when any watch of the client has resumed on a node.
 	Resume func(Range, Resume)
-	// Unit is called when a unit has arrived whole: a state, delta, resync or conflated one,
-	// with the number of its keys.
+	// Unit is called when a unit (a state, delta, resync or conflated one) has arrived
+	// whole, with the number of its keys.
 	Unit func(r Range, kind UpdateKind, keys int)
 }
 
 // Attempt is one attempt of a call at a node.
 type Attempt struct {
-	// Range holds the keys that the call is about.
+	// Range holds the keys of the call.
 	Range Range
 	// Node is the address of the node.
 	Node string
-	// Took is how long the attempt took: a list's until its last key was taken.
+	// Took is the duration of the attempt; for a list, until the consumer took its last
+	// key.
 	Took time.Duration
-	// Err is why it failed; nil: the node answered.
+	// Err is the reason why the attempt failed; nil: the node answered.
 	Err error
 }
 
-// observeLocked has f called once the watcher's lock is released.
+// observeLocked registers f to be called once the watcher's lock is released.
 func (w *Watcher) observeLocked(f func()) { w.observed = append(w.observed, f) }
 
-// takeObservedLocked returns what is to be called without the lock.
+// takeObservedLocked returns the functions to be called without the lock.
 func (w *Watcher) takeObservedLocked() []func() {
 	out := w.observed
 	w.observed = nil

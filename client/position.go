@@ -8,19 +8,19 @@ import (
 )
 
 // Position is a revision with the history it belongs to. Revisions of different
-// histories cannot be compared: etcd that was restored goes back, and etcd that was
-// rebuilt starts again, behind the same addresses.
+// histories cannot be compared: after a restore etcd goes back to an earlier revision,
+// and a rebuilt etcd starts again, at the same addresses.
 type Position struct {
 	// Cluster is the ID of the cluster of nodes (admin.ShardMap.ClusterID), which is
-	// random. Lineage is counted by each cluster, from 1. When both are zero, the
-	// history is not known, and not compared.
+	// random. Each cluster counts its lineages from 1. If both are zero, the history is
+	// not known and not compared.
 	Cluster string
 	Lineage uint64
-	// Revision is etcd's.
+	// Revision is etcd's revision.
 	Revision int64
 }
 
-// String returns the position for people.
+// String returns the position as readable text.
 func (p Position) String() string {
 	if p.history() == (history{}) {
 		return fmt.Sprintf("revision %d", p.Revision)
@@ -30,18 +30,18 @@ func (p Position) String() string {
 
 func (p Position) history() history { return history{p.Cluster, p.Lineage} }
 
-// history is what a revision is counted in.
+// history is the cluster and lineage that a revision belongs to.
 type history struct {
 	cluster string
 	lineage uint64
 }
 
-// fits reports whether h, of which parts may not be known, can be o.
+// fits reports whether h, parts of which may be unknown, can be o.
 func (h history) fits(o history) bool {
 	return (h.cluster == "" || h.cluster == o.cluster) && (h.lineage == 0 || h.lineage == o.lineage)
 }
 
-// wrong returns the error of a position of history h where the history is o.
+// wrong returns the error for a position of history h if the actual history is o.
 func (h history) wrong(o history) error {
 	if h.cluster != "" && h.cluster != o.cluster {
 		return ErrCluster
@@ -49,8 +49,8 @@ func (h history) wrong(o history) error {
 	return ErrLineage
 }
 
-// The headers of answers to writes, which pass through to etcd: its API has no
-// fields for a history.
+// The headers of answers to writes, which pass through to etcd: its API has no fields
+// for a history.
 const (
 	clusterHeader = "shardwatch-cluster"
 	lineageHeader = "shardwatch-lineage"

@@ -7,9 +7,9 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/keyrange"
 )
 
-// Range is a set of keys in byte order: those k with Start <= k < End, or
-// every k >= Start when End is empty. The zero Range is the whole key space.
-// [Key], [Prefix] and [Between] build the usual ones.
+// Range is a set of keys in byte order: all k with Start <= k < End, or every k >=
+// Start if End is empty. The zero Range is the whole key space. [Key], [Prefix] and
+// [Between] build the usual ones.
 type Range struct {
 	Start string
 	End   string
@@ -18,8 +18,8 @@ type Range struct {
 // Key returns the range that holds one key.
 func Key(key string) Range { return Range{Start: key, End: key + "\x00"} }
 
-// Prefix returns the range of all keys that begin with prefix. Of an empty
-// prefix that is the whole key space.
+// Prefix returns the range of all keys that begin with prefix; for an empty prefix, the
+// whole key space.
 func Prefix(prefix string) Range {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] < 0xff {
@@ -29,8 +29,8 @@ func Prefix(prefix string) Range {
 	return Range{Start: prefix}
 }
 
-// Between returns the range of all keys from start on and below end. An empty
-// end means the end of the key space.
+// Between returns the range of all keys k with start <= k < end. An empty end means the
+// end of the key space.
 func Between(start, end string) Range { return Range{Start: start, End: end} }
 
 // Contains reports whether the range holds key.
@@ -41,7 +41,7 @@ func (r Range) has(key []byte) bool {
 	return string(key) >= r.Start && (r.End == "" || string(key) < r.End)
 }
 
-// String writes the range for people: one key as itself, others as [a, b).
+// String returns the range as readable text: one key as itself, others as [a, b).
 func (r Range) String() string {
 	switch r.End {
 	case r.Start + "\x00":
@@ -65,5 +65,5 @@ func (r Range) validate() error {
 	return nil
 }
 
-// wire returns the range as etcd's API writes it.
+// wire returns the range in the form of etcd's API.
 func (r Range) wire() (key, end []byte) { return keyrange.Encode(r.Start, r.End) }

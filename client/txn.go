@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
-// Condition is true while a key has a mod revision.
+// Condition is true if a key has a given mod revision.
 type Condition struct {
 	Key string
 	// ModRevision is the revision of the key's last change; 0: it does not exist.
@@ -47,16 +47,16 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("key %q should %s and %s: nothing was changed", e.Key, want, is)
 }
 
-// PutIf writes a key if the revision of its last change is modRevision, or with 0 if it
-// does not exist. Otherwise it fails with [*ConflictError]. As for other errors, see
+// PutIf writes a key if the revision of its last change is modRevision, or for 0 if the
+// key does not exist. Otherwise it fails with [*ConflictError]. For other errors, see
 // [Client.Put].
 func (c *Client) PutIf(ctx context.Context, key string, value []byte, modRevision int64) (Position, error) {
 	return c.Txn(ctx, []Condition{{Key: key, ModRevision: modRevision}}, Op{Key: key, Value: value})
 }
 
 // Txn makes all changes in one revision if all conditions are true, and returns its
-// position. Otherwise it fails with [*ConflictError]. etcd bounds a transaction: by
-// default 128 conditions, 128 changes and 1.5 MiB. As for other errors, see
+// position. Otherwise it fails with [*ConflictError]. etcd limits a transaction, by
+// default to 128 conditions, 128 changes and 1.5 MiB. For other errors, see
 // [Client.Put].
 func (c *Client) Txn(ctx context.Context, conditions []Condition, ops ...Op) (Position, error) {
 	if len(ops) == 0 {
@@ -107,8 +107,8 @@ func (o Op) request() *etcdserverpb.RequestOp {
 	}}
 }
 
-// conflict returns the error of a transaction that changed nothing. Its answer has
-// the key of each condition.
+// conflict returns the error of a transaction that changed nothing. The answer has the
+// key of each condition.
 func conflict(conditions []Condition, response *etcdserverpb.TxnResponse) error {
 	for i, r := range response.GetResponses() {
 		var current int64
@@ -119,5 +119,5 @@ func conflict(conditions []Condition, response *etcdserverpb.TxnResponse) error 
 			return &ConflictError{conditions[i], current}
 		}
 	}
-	return fmt.Errorf("%w: etcd found a condition false and named none", outcome.ErrProtocol)
+	return fmt.Errorf("%w: etcd refused the transaction although all conditions are true", outcome.ErrProtocol)
 }

@@ -2,7 +2,7 @@ package client
 
 import "time"
 
-// UpdateKind says what an [Update] is.
+// UpdateKind is the kind of an [Update].
 type UpdateKind uint8
 
 // The kinds of updates.
@@ -10,27 +10,26 @@ const (
 	// KindBatch: Events are all changes of the range at Revision, in etcd's
 	// order.
 	KindBatch UpdateKind = iota + 1
-	// KindState: KVs are all keys of the range at Revision. Comes once, first,
-	// and only with [WithState].
+	// KindState: KVs are all keys of the range at Revision. Delivered once, first, and
+	// only with [WithState].
 	KindState
 	// KindProgress: everything up to Revision has been delivered. Only with
 	// [WithProgress].
 	KindProgress
-	// KindDelta: the events behind From are no longer to be had one by one. KVs
-	// are the keys that have changed since, as they are at Revision, and Deleted
-	// those that do not exist and may have existed.
+	// KindDelta: the events after From are no longer available one by one. KVs are the
+	// keys that have changed since, as they are at Revision, and Deleted the keys that
+	// do not exist but may have existed.
 	KindDelta
-	// KindResync: no node knows what has changed, or the history is another one:
-	// etcd was restored, or another cluster answers. Then Lineage or Cluster is
-	// another one, and Revision may be lower than before.
-	// KVs are all keys of the range at Revision: what was known of any other key
-	// no longer holds.
+	// KindResync: no node knows the changes, or the history is another one: etcd was
+	// restored, or another cluster answers. Then Lineage or Cluster differs, and
+	// Revision may be lower than before. KVs are all keys of the range at Revision: no
+	// other key is known to exist.
 	KindResync
-	// KindConflated: as KindDelta, because [WithConflation] asked for it.
+	// KindConflated: as KindDelta, but requested by [WithConflation].
 	KindConflated
 )
 
-// String returns the kind in small letters.
+// String returns the kind in lower case.
 func (k UpdateKind) String() string {
 	switch k {
 	case KindBatch:
@@ -49,17 +48,15 @@ func (k UpdateKind) String() string {
 	return "nothing"
 }
 
-// Update is one step of a watch, always whole: a unit (a state, delta, resync
-// or conflated one) is handed out when its last key has arrived, so that none
-// is ever seen torn, whatever happens to nodes in its middle. Revisions strictly
-// increase from each to the next within one lineage of one cluster. Its contents are shared, with
-// other watchers of the client, too: do not change them. Appending to them is
-// safe.
+// Update is one step of a watch, always whole: a unit (a state, delta, resync or conflated one)
+// is returned when its last key has arrived, even if nodes fail in its middle. Revisions strictly
+// increase from update to update within one lineage of one cluster. The contents are shared, also
+// with other watchers of the client: do not change them. Appending to them is safe.
 type Update struct {
 	Kind UpdateKind
-	// Revision is where the watcher stands after the update.
+	// Revision is the watcher's position after the update.
 	Revision int64
-	// From is where it stood before; only in a delta and a conflated unit.
+	// From is the position before the update; only in a delta and a conflated unit.
 	From int64
 	// Lineage is the history that Revision belongs to, as Cluster counts it.
 	Lineage uint64
@@ -71,20 +68,20 @@ type Update struct {
 	// Deleted are keys of a delta or conflated unit, in key order, none of
 	// them in KVs.
 	Deleted [][]byte
-	// FreshAt, of a progress, is a time at which etcd had nothing newer: what
-	// the watcher has is not older than that. The zero time: not known.
+	// FreshAt is a time at which etcd had no newer revision; only in a progress update.
+	// The zero time: not known.
 	FreshAt time.Time
 }
 
-// Position returns where the watcher stands after the update.
+// Position returns the watcher's position after the update.
 func (u *Update) Position() Position { return Position{u.Cluster, u.Lineage, u.Revision} }
 
-// Apply brings a copy of the range up to date, whatever the kind of the update. For a
-// state and a resync it calls reset first: no key that the copy has so far is known to
-// exist. Then it calls put for each key that was created or changed, and remove for each
-// key that was deleted, events in etcd's order. A key to remove need not be in the copy.
-// Apply returns the first error of a function, and calls none after it: the copy is then
-// brought up to date in part, and applying the same update again completes it.
+// Apply brings a copy of the range up to date, for an update of any kind. For a state or
+// resync it calls reset first: no key in the copy is then known to exist. It calls put
+// for each key that was created or changed, and remove for each key that was deleted;
+// events in etcd's order. A key to remove need not be in the copy. Apply stops at the
+// first error of a function and returns it: the copy is then partly up to date, and
+// applying the same update again completes it.
 func (u *Update) Apply(put func(kv KeyValue) error, remove func(key []byte) error, reset func() error) error {
 	if u.Kind == KindState || u.Kind == KindResync {
 		if err := reset(); err != nil {
@@ -133,14 +130,13 @@ func (u *Update) size() int {
 
 // Units counts units that have arrived whole, and the keys in them.
 type Units struct {
-	// States were asked for by [WithState].
+	// States were requested by [WithState].
 	States, StateKeys int64
-	// Deltas tell what changed: their keys are those that did, changed and
-	// deleted.
+	// Deltas have the changes: their keys are the changed and the deleted ones.
 	Deltas, DeltaKeys int64
-	// Resyncs send the whole state: no node knew the difference.
+	// Resyncs have the full state: no node knew the difference.
 	Resyncs, ResyncKeys int64
-	// Conflated units were asked for by [WithConflation].
+	// Conflated units were requested by [WithConflation].
 	Conflated, ConflatedKeys int64
 }
 

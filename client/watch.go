@@ -14,13 +14,13 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/token"
 )
 
-// Watcher is a watch of one range: a position that lives on one node after
-// another. Read it with [Watcher.Next] or [Watcher.Updates] from one
-// goroutine at a time, and close it, or end its context, when done.
+// Watcher is a watch of one range, served by one node after another. Read it with
+// [Watcher.Next] or [Watcher.Updates] from one goroutine at a time, and close it, or
+// end its context, when done.
 type Watcher struct {
 	c       *Client
 	opts    watchOptions
-	started chan struct{} // closed with the first start or the end
+	started chan struct{} // closed at the first start or the end
 	wake    chan struct{} // capacity 1: the queue or err has changed
 	stop    func() bool   // detaches from the context
 
@@ -29,39 +29,39 @@ type Watcher struct {
 	asm      assembler
 	queue    []Update
 	bytes    int           // of queue
-	read     Update        // the consumer's position: the start, then the last update taken; no contents
+	read     Update        // the consumer's position: the start, then that of the last update taken; no contents
 	taken    bool          // the consumer has taken an update
-	on       *nodes.Stream // nil: nowhere
-	id       int64         // of the watch on the stream
+	on       *nodes.Stream // nil: none
+	id       int64         // the watch's on the stream
 	paused   bool          // the queue was full; placed again when it is empty
 	timer    *time.Timer
-	awaited  bool      // it has waited for the shards of its range
-	unmapped bool      // it does, until timer
+	awaited  bool      // the watch has waited for the shards of its range
+	unmapped bool      // the watch waits for them, until timer
 	failures int       // attempts in a row that failed
 	since    time.Time // when the node started the watch
 	tried    retry.Tried
-	hints    []string // addresses named by the last node
-	// floors are the nodes that no longer have what comes next, and from where
-	// on they have it. One that was reloaded has less than others.
+	hints    []string // addresses that the last node named
+	// floors has the nodes that no longer have the next revision, with their floors. A
+	// node that was reloaded has a higher floor than others.
 	floors   map[string]int64
 	moves    homing.Moves
-	nodeName string    // the node that started it last
-	reason   error     // why it left that node
+	nodeName string    // the node that started the watch last
+	reason   error     // why the watch left that node
 	lastErr  error     // why the last attempt failed; nil while a node serves it
-	freshAt  time.Time // what has arrived is not older; zero: not known
+	freshAt  time.Time // the watch has everything up to this time; zero: not known
 	resumes  int
-	untold   *Resume // to be told to OnResume; nil: none
-	telling  bool    // tell runs; no update is taken meanwhile
+	untold   *Resume // to be reported to OnResume; nil: none
+	telling  bool    // tell runs; no update is returned meanwhile
 	units    Units
 	observed []func() // to be called without mu
-	err      error    // why it ended; nil while it lives
+	err      error    // why the watch ended; nil until then
 }
 
-// Watch follows a range. It returns at once; the watch starts in the
-// background, and resumes on one node after the other until ctx ends or the
-// watcher is closed. What is wrong with the request is returned by
-// [Watcher.Next]. Be ready for units, which take the place of events that are
-// no longer to be had ([KindDelta], [KindResync]), or say [WithoutResync].
+// Watch follows a range. It returns at once; the watch starts in the background, and
+// resumes on one node after another until ctx ends or the watcher is closed.
+// [Watcher.Next] returns the error of an invalid request. The caller must handle units,
+// which replace events that are no longer available ([KindDelta], [KindResync]), or use
+// [WithoutResync].
 func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watcher {
 	w := &Watcher{
 		c: c, started: make(chan struct{}), wake: make(chan struct{}, 1),
@@ -79,7 +79,7 @@ func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watch
 	if w.opts.from > 0 {
 		w.asm.positioned, w.asm.position = true, w.opts.from-1
 	}
-	if w.opts.token != nil && len(w.opts.token) == 0 { // it stands for no position
+	if w.opts.token != nil && len(w.opts.token) == 0 { // it means no position
 		w.opts.token = nil
 		w.asm.startOver()
 	}
@@ -99,17 +99,17 @@ func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watch
 	select {
 	case <-c.follower.First:
 		w.place()
-	default: // open closes first and then places all watchers, this one among them
+	default: // the follower closes First and then places all watchers, including this one
 	}
 	return w
 }
 
-// Next returns the next update. It waits for one until ctx ends, which does
-// not end the watch. Once the watch has ended, and what had arrived before has
-// been returned, it returns why: the cause of the watch's context,
-// [ErrClosed], [ErrInvalid], [ErrDenied], [ErrTooBig], [ErrUnauthenticated] (only
-// if the client has no source of further credentials: neither Config.Token nor
-// Config.PasswordFrom), and [WithoutResync] also [*CompactedError] or [ErrLineage].
+// Next returns the next update. It waits for one until ctx ends, which does not end the
+// watch. Once the watch has ended and all updates received before have been returned,
+// it returns the reason: the cause of the watch's context, [ErrClosed], [ErrInvalid],
+// [ErrDenied], [ErrTooBig], [ErrUnauthenticated] (only if the client cannot get other
+// credentials: neither Config.Token nor Config.PasswordFrom is set), and with
+// [WithoutResync] also [*CompactedError] or [ErrLineage].
 func (w *Watcher) Next(ctx context.Context) (Update, error) {
 	for {
 		u, ok, err := w.take()
@@ -124,9 +124,8 @@ func (w *Watcher) Next(ctx context.Context) (Update, error) {
 	}
 }
 
-// Updates returns the updates one after the other, and, unless the watcher
-// was closed, at last why the watch ended. Leaving the loop does not end the
-// watch.
+// Updates yields the updates, and, unless the watcher was closed, the error that ended
+// the watch last. Leaving the loop does not end the watch.
 func (w *Watcher) Updates() iter.Seq2[Update, error] {
 	return func(yield func(Update, error) bool) {
 		for {
@@ -146,7 +145,7 @@ func (w *Watcher) take() (Update, bool, error) {
 		return Update{}, false, w.err
 	}
 	u := w.queue[0]
-	w.queue[0] = Update{} // lets go of its bytes
+	w.queue[0] = Update{} // releases its bytes
 	w.queue = w.queue[1:]
 	w.bytes -= u.size()
 	w.taken = true
@@ -165,43 +164,43 @@ func (w *Watcher) take() (Update, bool, error) {
 	return u, true, nil
 }
 
-// Close ends the watch and lets go of what it holds. It may be called twice.
+// Close ends the watch and releases its updates. It may be called twice.
 func (w *Watcher) Close() { w.end(ErrClosed) }
 
-// Started is closed once a node has started the watch for the first time: what
-// is written from then on will be delivered. It is also closed when the watch ends
-// before that; [Watcher.Err] says why.
+// Started is closed once a node has started the watch for the first time: every later
+// change will be delivered. It is also closed when the watch ends before that;
+// [Watcher.Err] returns the reason.
 func (w *Watcher) Started() <-chan struct{} { return w.started }
 
-// Err returns why the watch has ended, nil while it lives. Updates that arrived
-// before may still be waiting.
+// Err returns the error that ended the watch, nil until then. Updates received before
+// may still be pending.
 func (w *Watcher) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// Revision returns the revision up to which everything has been read by the
-// consumer, or was not asked for; 0 when the watch has not started. A watch
-// that resumes on another node starts at the revision after it.
+// Revision returns the revision up to which the consumer has read everything that was
+// requested; 0 if the watch has not started. A watch that moves to another node resumes
+// after this revision.
 func (w *Watcher) Revision() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.positionLocked().Revision
 }
 
-// Position returns [Watcher.Revision] with the history it belongs to; the zero
-// one when the watch has not started.
+// Position returns [Watcher.Revision] with the history it belongs to; the zero Position
+// if the watch has not started.
 func (w *Watcher) Position() Position {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.positionLocked()
 }
 
-// Token returns the consumer's position for [FromToken], which resumes after it
-// in another process, too, and after the cluster was restarted. It is about what
-// [Watcher.Next] has returned: keep it once that is dealt with. It holds for this
-// range, and is no secret. Nil while the watch has not started.
+// Token returns the consumer's position for [FromToken], which resumes after it, also
+// in another process and after a restart of the cluster. It covers the updates that
+// [Watcher.Next] has returned: store it once they are processed. It is valid for this
+// range, and no secret. Nil if the watch has not started.
 func (w *Watcher) Token() []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -215,7 +214,7 @@ func (w *Watcher) Token() []byte {
 	return token.Of(w.asm.rng.keys(), at.Cluster, at.Lineage, at.Revision)
 }
 
-// positionLocked returns how far the consumer is, and in which history.
+// positionLocked returns the consumer's position.
 func (w *Watcher) positionLocked() Position {
 	if len(w.queue) == 0 && w.asm.positioned {
 		return Position{w.asm.cluster, w.asm.lineage, w.asm.position}
@@ -227,21 +226,22 @@ func (w *Watcher) positionLocked() Position {
 type WatcherStats struct {
 	// Node is the name of the node that serves the watch, or served it last.
 	Node string
-	// Attached: a node serves the watch now. Otherwise one is being looked
-	// for, or the consumer does not keep up.
+	// Attached: a node serves the watch now. Otherwise the client searches for one, or
+	// the consumer does not keep up.
 	Attached bool
-	// LastError is why the last attempt at a node failed, or why the last node no
-	// longer serves the watch; nil while one does. The watch keeps retrying.
+	// LastError is the reason why the last attempt at a node failed, or why the last
+	// node no longer serves the watch; nil while one does. The watch keeps retrying.
 	LastError error
-	// Resumes counts the times it resumed after its first start.
+	// Resumes counts the resumes of the watch after its first start.
 	Resumes int
-	// Updates and Bytes wait for the consumer.
+	// Updates and Bytes count the pending updates.
 	Updates, Bytes int
-	// Units are those that have arrived so far.
+	// Units counts the units that have arrived so far.
 	Units
-	// FreshAt is a time at which etcd had nothing newer than what has arrived:
-	// that is not older than time.Since(FreshAt). The zero time: not known. It
-	// moves with the nodes' signs of life, about three times in Config.Silence.
+	// FreshAt is a time at which etcd had no newer revision than the watch has
+	// received: its data is not older than time.Since(FreshAt). The zero time: not
+	// known. It advances with the nodes' signs of life, about three times per
+	// Config.Silence.
 	FreshAt time.Time
 }
 
@@ -266,7 +266,7 @@ func (w *Watcher) RequestProgress() {
 	}
 }
 
-// setStop keeps what detaches the watcher from its context.
+// setStop stores the function that detaches the watcher from its context.
 func (w *Watcher) setStop(stop func() bool) {
 	w.mu.Lock()
 	ended := w.err != nil
@@ -277,7 +277,7 @@ func (w *Watcher) setStop(stop func() bool) {
 	}
 }
 
-// end ends the watch permanently. What has arrived can still be read, unless the
+// end ends the watch permanently. Updates received before can still be read, unless the
 // watcher was closed.
 func (w *Watcher) end(err error) {
 	w.mu.Lock()

@@ -10,10 +10,10 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
-// What arrives for a watch: the assembler makes updates of it, which wait for
-// the consumer.
+// Received messages of a watch: the assembler converts them to updates, which are
+// queued for the consumer.
 
-// handle takes a response of the watch id on stream s.
+// handle handles a response for the watch id on stream s.
 func (w *Watcher) handle(s *nodes.Stream, id int64, r *nodes.Response) {
 	w.mu.Lock()
 	if w.on != s || w.id != id {
@@ -35,8 +35,8 @@ func (w *Watcher) handle(s *nodes.Stream, id int64, r *nodes.Response) {
 	}
 }
 
-// resumedLocked counts a resume and has it told. Those that follow while one is
-// reported are reported as one: so few are kept, whatever the function does.
+// resumedLocked counts a resume and reports it to OnResume. Resumes during a report are
+// merged into one, so that few are kept however long the function takes.
 func (w *Watcher) resumedLocked(r Resume) {
 	w.resumes++
 	w.c.resumes.Add(1)
@@ -76,7 +76,7 @@ func (w *Watcher) tell() {
 
 func (w *Watcher) createdLocked(c *pb.Created) {
 	if t := w.c.follower.Topology.Load(); t != nil && t.ClusterID != c.GetClusterId() {
-		w.c.follower.Doubt(t) // the node was rebuilt, or the map's was
+		w.c.follower.Doubt(t) // this node was rebuilt, or the one that sent the map
 		w.brokenLocked(fmt.Errorf("%w: %s, the shard map is of %s", outcome.ErrForeign, c.GetClusterId(), t.ClusterID))
 		return
 	}
@@ -127,7 +127,7 @@ func (w *Watcher) stepLocked(r *nodes.Response) {
 	case whole:
 		w.pushLocked(u)
 	case w.asm.partial.Kind == KindBatch && len(w.queue) > 0 && w.bytes+w.asm.size > w.opts.buffer:
-		w.pauseLocked() // never in a unit: it costs the servers more than a revision
+		w.pauseLocked() // never in a unit: the servers spend more on one than on a revision
 	}
 }
 
@@ -145,7 +145,7 @@ func (w *Watcher) pushLocked(u Update) {
 			return
 		}
 	case KindResync:
-		w.freshAt = time.Time{} // it may be another history's
+		w.freshAt = time.Time{} // it may belong to another history
 		fallthrough
 	case KindState, KindDelta, KindConflated:
 		w.units.add(&u)
@@ -170,8 +170,8 @@ func (w *Watcher) pauseLocked() {
 	w.failures, w.tried = 0, nil // it is not the node's fault
 }
 
-// eventsOf returns the events of a message, decoded once for all its watches. Appending
-// to them makes a copy.
+// eventsOf returns the events of a message, which is decoded once for all its watches.
+// Appending to them copies them.
 func eventsOf(r *nodes.Response) []Event {
 	decoded, _ := r.Decoded.([]Event)
 	if n := len(r.GetEvents()); decoded == nil && n > 0 {

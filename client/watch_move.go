@@ -13,12 +13,12 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/shardmap"
 )
 
-// Where a watch lives: on a stream to one node, until that is lost or ends it,
-// then on another one, or for a while nowhere.
+// The placement of a watch: on a stream to one node, until the stream breaks or the
+// node ends the watch; then on another node, or for a while on none.
 //
-//	place ─▶ on a stream ─detach─▶ nowhere ─retry─▶ place
+//	place ─▶ on a stream ─detach─▶ on none ─retry─▶ place
 
-// place puts the watch on a stream, if it lives and is on none.
+// place puts the watch on a stream, unless it has ended or is on one.
 func (w *Watcher) place() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -46,8 +46,8 @@ func (w *Watcher) placeLocked() {
 	w.on, w.id = s, id
 }
 
-// retryLocked places the watch again after its next backoff: when the node asked
-// to wait for after, not before that. Spread comes on top.
+// retryLocked places the watch again after its next backoff, at the earliest after the
+// delay that the node requested (after), plus spread.
 func (w *Watcher) retryLocked(after, spread time.Duration) {
 	if w.err != nil || w.timer != nil {
 		return
@@ -63,8 +63,8 @@ func (w *Watcher) retryLocked(after, spread time.Duration) {
 
 // placeLaterLocked places the watch after d.
 func (w *Watcher) placeLaterLocked(d time.Duration) {
-	// The client's Close ends every watcher before it waits: until then the
-	// group may grow.
+	// The client's Close ends every watcher before it waits: until then the group may
+	// grow.
 	w.c.wg.Add(1)
 	w.timer = time.AfterFunc(d, func() {
 		defer w.c.wg.Done()
@@ -75,15 +75,15 @@ func (w *Watcher) placeLaterLocked(d time.Duration) {
 	})
 }
 
-// awaitMapLocked has the watch placed once the shards of its range are known, or after
-// mapWait, if they are not. A watch waits for that once.
+// awaitMapLocked delays the placement until the shards of the range are known, for
+// mapWait at most. A watch waits for them once. It reports whether the watch waits.
 func (w *Watcher) awaitMapLocked() bool {
 	w.stopAwaitingLocked()
 	if w.awaited || w.c.follower.Topology.Load() == nil || len(w.hints) > 0 {
 		return false
 	}
 	w.awaited, w.unmapped = true, true
-	w.c.follower.Unmapped.Add(1) // before the look: learn looks here after it has stored a topology
+	w.c.follower.Unmapped.Add(1) // before Covers: learn reads this after it has stored a topology
 	if w.c.follower.Topology.Load().Covers(w.asm.rng.keys()) {
 		w.stopAwaitingLocked()
 		return false
@@ -100,7 +100,7 @@ func (w *Watcher) stopAwaitingLocked() {
 	}
 }
 
-// mapped places a watch that waits for shards that t has.
+// mapped places the watch if it waits for shards that t has.
 func (w *Watcher) mapped(t *shardmap.Topology) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -126,10 +126,10 @@ func (w *Watcher) detachLocked(reason error, tell bool) {
 	w.tried.Add(w.on.Addr())
 	w.on.Remove(w.id, tell)
 	w.on, w.id = nil, 0
-	w.asm.partial, w.asm.size = Update{}, 0 // up to Config.MaxUnit, and of no use to the next node
+	w.asm.partial, w.asm.size = Update{}, 0 // up to Config.MaxUnit, and useless for the next node
 }
 
-// placed is the watcher as streams see it.
+// placed implements the interfaces of the streams and the mover for a watcher.
 type placed struct{ *Watcher }
 
 // Begin implements [nodes.Watch].
@@ -147,8 +147,8 @@ func (w placed) Lost(s *nodes.Stream, id int64, v outcome.Verdict, spread time.D
 // End implements [nodes.Watch].
 func (w placed) End(err error) { w.end(public(err)) }
 
-// lost says that a stream, or the watch on it, came to nothing. The watch comes
-// back after spread, besides its backoff.
+// lost handles the failure of a stream, or of the watch on it. The watch is placed
+// again after its backoff plus spread.
 func (w *Watcher) lost(s *nodes.Stream, id int64, v outcome.Verdict, spread time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -160,20 +160,20 @@ func (w *Watcher) lost(s *nodes.Stream, id int64, v outcome.Verdict, spread time
 	w.retryLocked(v.After, spread)
 }
 
-// follow leaves a node of another cluster than the map's, after spread.
+// follow leaves a node that is not of the map's cluster, after spread.
 func (w *Watcher) follow(cluster string, spread time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.on == nil || !w.asm.created || w.asm.there.cluster == cluster {
-		return // createdLocked compares what is under way
+		return // createdLocked compares the cluster of a watch that is starting
 	}
 	w.detachLocked(fmt.Errorf("%s: %w", w.on.Addr(), outcome.ErrForeign), true)
 	w.tried = nil
 	w.retryLocked(0, spread)
 }
 
-// brokenLocked leaves a node that lags, is of another cluster, or does not keep to
-// the protocol.
+// brokenLocked leaves a node that lags, belongs to another cluster, or violates the
+// protocol.
 func (w *Watcher) brokenLocked(err error) {
 	if !errors.Is(err, outcome.ErrBehind) && !errors.Is(err, outcome.ErrForeign) {
 		w.c.cfg.Logger.Warn("leaving a node", "node", w.on.Addr(), "range", w.asm.rng.String(), "error", err)
@@ -197,12 +197,12 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 			w.endLocked(because(err))
 			return
 		}
-		w.on.Retire() // a stream's token is that of its beginning
+		w.on.Retire() // a stream keeps the token that it was opened with
 		w.detachLocked(fmt.Errorf("%s: %w", w.on.Addr(), err), false)
 		w.retryLocked(e.GetRetryAfter().AsDuration(), 0)
 		return
 	case pb.EndReason_END_REASON_COMPACTED:
-		if !w.asm.wantState { // else it is about the state's revision: the next one will do
+		if !w.asm.wantState { // else the state's revision is compacted: the next attempt gets a newer one
 			floor, nowhere := w.compactedLocked(e)
 			switch {
 			case !nowhere:
@@ -211,7 +211,7 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 				w.endLocked(because(&CompactedError{Requested: w.asm.next(), Floor: floor}))
 				return
 			}
-			w.asm.startOver() // a server that knows no units
+			w.asm.startOver() // a server without units
 		}
 	case pb.EndReason_END_REASON_LINEAGE:
 		switch {
@@ -219,14 +219,14 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 		case w.asm.noResync:
 			w.endLocked(because(fmt.Errorf("%w: %s", outcome.Lineage(e.GetForeign()), e.GetMessage())))
 			return
-		case w.asm.created: // this node has what all are about to ask for
+		case w.asm.created: // this node has the history that all nodes will follow
 			addr := w.on.Addr()
 			w.detachLocked(fmt.Errorf("%s: %w", addr, ErrLineage), false)
 			w.tried, w.hints = nil, []string{addr}
 			w.retryLocked(e.GetRetryAfter().AsDuration(), retry.Herd(nodes.MaxWatches))
 			return
 		default:
-			w.asm.startOver() // a server that knows no units
+			w.asm.startOver() // a server without units
 		}
 	case pb.EndReason_END_REASON_DRAINING:
 		w.c.pool.Penalise(w.on.Addr(), drainPenalty)
@@ -237,8 +237,8 @@ func (w *Watcher) endedLocked(e *pb.Ended) {
 	w.retryLocked(e.GetRetryAfter().AsDuration(), 0)
 }
 
-// compactedLocked resumes on a node that was not asked yet. When a few have
-// said that what comes next is gone, it is: then it returns the lowest floor.
+// compactedLocked resumes on a node that was not asked yet. If several nodes have
+// reported the next revision compacted, it returns the lowest floor instead.
 func (w *Watcher) compactedLocked(e *pb.Ended) (floor int64, nowhere bool) {
 	if w.floors == nil {
 		w.floors = make(map[string]int64)
@@ -249,8 +249,8 @@ func (w *Watcher) compactedLocked(e *pb.Ended) (floor int64, nowhere bool) {
 			if _, asked := w.floors[addr]; asked {
 				continue
 			}
-			w.floors[addr] = math.MaxInt64 // asked once, also when it does not answer
-			w.detachLocked(fmt.Errorf("%s does not have what comes next any more", w.on.Addr()), false)
+			w.floors[addr] = math.MaxInt64 // asked once, even if it does not answer
+			w.detachLocked(fmt.Errorf("%s no longer has the next revision", w.on.Addr()), false)
 			w.tried, w.hints = nil, []string{addr}
 			w.retryLocked(0, 0)
 			return 0, false
@@ -263,13 +263,13 @@ func (w *Watcher) compactedLocked(e *pb.Ended) (floor int64, nowhere bool) {
 	return floor, true
 }
 
-// maxAsked is how many nodes are asked for history before it counts as gone:
-// more than a shard has replicas.
+// maxAsked is how many nodes are asked for history before it counts as compacted: more
+// than a shard has replicas.
 const maxAsked = 5
 
-// drainPenalty is how long a node that drains is left alone, if it does not answer again.
+// drainPenalty is how long a draining node is avoided, unless it answers again.
 const drainPenalty = 5 * time.Second
 
-// mapWait is how long a new watch waits for the shards of its range. Any node serves it
-// after that, and it moves home later.
+// mapWait is how long a new watch waits for the shards of its range. After that any
+// node serves it, and the mover moves it to its preferred node later.
 const mapWait = 250 * time.Millisecond

@@ -12,7 +12,7 @@ import (
 )
 
 // Put writes a key through to etcd and returns the position of the change, which
-// WaitFor of a mirror takes. When the node that it was sent to does not confirm it, it
+// WaitFor of a mirror accepts. If the node that it was sent to does not confirm it, it
 // fails with [*OutcomeUnknownError]. After any other error nothing was changed.
 func (c *Client) Put(ctx context.Context, key string, value []byte) (Position, error) {
 	if err := Key(key).validate(); err != nil {
@@ -31,8 +31,8 @@ func (c *Client) Put(ctx context.Context, key string, value []byte) (Position, e
 	return at, nil
 }
 
-// Delete deletes all keys of a range in etcd, in one revision. It returns its
-// position and how many keys there were. As for errors, see [Client.Put].
+// Delete deletes all keys of a range in etcd, in one revision. It returns the position
+// and the number of deleted keys. For errors, see [Client.Put].
 func (c *Client) Delete(ctx context.Context, r Range) (at Position, deleted int64, err error) {
 	if err := r.validate(); err != nil {
 		return Position{}, 0, fmt.Errorf("delete: %w", err)
@@ -50,7 +50,7 @@ func (c *Client) Delete(ctx context.Context, r Range) (at Position, deleted int6
 	return at, deleted, nil
 }
 
-// write sends a write to one node after the other until one takes it; see [calls.Caller.Write].
+// write sends a write to one node after another until one accepts it; see [calls.Caller.Write].
 func (c *Client) write(ctx context.Context, r Range, send func(context.Context, etcdserverpb.KVClient) error) error {
 	return c.calls.Write(ctx, r.keys(), func(ctx context.Context, n *nodes.Node) error { //nolint:wrapcheck // the caller does
 		return send(ctx, etcdserverpb.NewKVClient(n.Conn))

@@ -210,7 +210,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-freshness-over-resync", Bug: "another history counts as fresh as the last one", File: "watch_arrive.go",
-			Old: `w.freshAt = time.Time{} // it may be another history's`, New: `_ = time.Time{}`, Tests: "TestFreshnessMovesForwardOnly",
+			Old: `w.freshAt = time.Time{} // it may belong to another history`, New: `_ = time.Time{}`, Tests: "TestFreshnessMovesForwardOnly",
 		},
 		{
 			Name: "client-progress-not-merged", Bug: "each progress waits by itself", File: "watch_arrive.go",
