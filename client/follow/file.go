@@ -13,10 +13,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/durable"
 )
 
-// File keeps the position of one range in a file, as cachectl watch
-// --resume-file does. A file that does not exist has no position. A position is saved
-// atomically: after a crash of the machine the file has the new one or the one before.
-// Load fails if the file is of another range or no position file.
+// File keeps the position of one range in a file, as cachectl watch --resume-file does.
+// A missing file means no position. A position is saved atomically: after a crash of
+// the machine the file has the new position or the previous one. Load fails if the file
+// belongs to another range or is not a position file.
 func File(path string) Store { return file(path) }
 
 type file string

@@ -1,6 +1,6 @@
 // Package follow calls a function for each update of a range of keys, at least once and in order,
-// over restarts of the program: [Run] saves the position of its watch in a [Store] and resumes
-// after it. Package client has the watches.
+// across restarts of the program: [Run] saves the position of its watch in a [Store] and resumes
+// after it. Package client describes watches.
 package follow
 
 import (
@@ -12,47 +12,47 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// Store keeps positions for [Run]. [File] is one. A program whose apply writes to a database
-// can keep the position in the same transaction; its Save does nothing then.
+// Store keeps positions for [Run]; [File] is an implementation. A program whose apply writes
+// to a database can save the position in the same transaction; its Save then does nothing.
 type Store interface {
-	// Load returns the position that was saved last for the range; the zero one if
-	// there is none.
+	// Load returns the last saved position of the range; the zero Position if there is
+	// none.
 	Load(ctx context.Context, r client.Range) (client.Position, error)
-	// Save replaces the position of the range. When it has returned nil, the position
-	// survives all that the program is to survive.
+	// Save replaces the position of the range. Once it has returned nil, the position
+	// must be as durable as the program needs.
 	Save(ctx context.Context, r client.Range, p client.Position) error
 }
 
-// How long a position may wait to be saved: while more updates wait, and when no key of
-// the range has changed.
+// The longest delays before a position is saved: while more updates are pending, and
+// while no key of the range changes.
 const (
 	saveBusy = 100 * time.Millisecond
 	saveIdle = time.Second
 )
 
-// lastSave bounds the time of the save after the end of Run's context.
+// lastSave bounds the save after the end of Run's context.
 const lastSave = 4 * time.Second
 
-// Run calls apply for each update of a range, one at a time and in order, and has the
-// store save the position afterwards. It begins after the position in the store; without
-// one, with the state ([client.KindState]). It returns when ctx ends, or with the error of
-// apply or the store, or when the watch ends as [client.Watcher.Next] says.
+// Run calls apply for each update of a range, one at a time and in order, and then saves
+// the position in the store. It starts after the position in the store; without one, with
+// the state ([client.KindState]). It returns when ctx ends, or with the error of apply, of
+// the store, or of the watch ([client.Watcher.Next]).
 //
-// Each update is applied at least once, whatever happens to this program, the nodes and
-// etcd, and in this order:
+// Each update is applied at least once, even if this program, nodes or etcd fail, and
+// in this order:
 //
-//   - An update is passed to apply whole, never before all updates before it were applied.
-//     [client.Update.Apply] deals with every kind; [client.KindProgress] is not passed.
+//   - apply gets whole updates, each after all updates before it were applied.
+//     [client.Update.Apply] handles every kind; [client.KindProgress] is not passed.
 //   - The position is saved only after apply has returned nil: at once if no other update
-//     waits, else at most every 100 ms, and when Run returns, for up to 4 s after the end of
-//     ctx. While no key of the range changes it is saved once a second at most.
+//     is pending, else at most every 100 ms, and when Run returns, which takes up to 4 s
+//     after the end of ctx. While no key of the range changes it is saved at most once a second.
 //   - After an error of apply, or a crash, the next Run with the store passes the updates
-//     after the saved position again: those that the nodes still have unchanged, else one
+//     after the saved position again: unchanged if the nodes still have them, else one
 //     [client.KindDelta] or [client.KindResync] in their place, also when etcd was restored
 //     or rebuilt.
 //
-// So apply must have the same effect when it is called again for an update that it has
-// dealt with, in part or whole.
+// So apply must be idempotent: it may be called again for an update that it has
+// processed.
 func Run(ctx context.Context, c *client.Client, r client.Range, store Store, apply func(ctx context.Context, u client.Update) error, opts ...client.MirrorOption) (err error) {
 	defer func() {
 		if err != nil {
@@ -67,7 +67,7 @@ func Run(ctx context.Context, c *client.Client, r client.Range, store Store, app
 	if at != (client.Position{}) {
 		begin = client.FromPosition(at)
 	}
-	own := []client.WatchOption{begin, client.WithProgress()} // a range without changes has a position, too
+	own := []client.WatchOption{begin, client.WithProgress()} // the position advances without changes, too
 	for _, o := range opts {
 		own = append(own, o)
 	}
@@ -80,7 +80,7 @@ func Run(ctx context.Context, c *client.Client, r client.Range, store Store, app
 	}()
 	for {
 		u, err := w.Next(ctx)
-		if ctx.Err() != nil { // updates may wait still
+		if ctx.Err() != nil { // updates may still be pending
 			return context.Cause(ctx)
 		}
 		if err != nil {
@@ -97,7 +97,7 @@ func Run(ctx context.Context, c *client.Client, r client.Range, store Store, app
 	}
 }
 
-// Saver saves the position of a range in a store as [Run] does: for a program that reads a
+// Saver saves the position of a range in a store as [Run] does, for a program that reads a
 // [client.Watcher] itself. It serves one goroutine.
 type Saver struct {
 	store Store
@@ -107,9 +107,9 @@ type Saver struct {
 	when  time.Time
 }
 
-// NewSaver returns a saver and the position in the store to resume after; the zero
-// one: there is none. The watch needs [client.WithProgress], so that a range without changes has
-// a position, too.
+// NewSaver returns a saver and the position in the store to resume after, zero if there is
+// none. The watch needs [client.WithProgress] for a position that advances without changes,
+// too.
 func NewSaver(ctx context.Context, store Store, r client.Range) (*Saver, client.Position, error) {
 	at, err := store.Load(ctx, r)
 	if err != nil {
@@ -118,9 +118,9 @@ func NewSaver(ctx context.Context, store Store, r client.Range) (*Saver, client.
 	return &Saver{store: store, rng: r, at: at, saved: at}, at, nil
 }
 
-// Passed moves the position after an update that was applied, and saves it: at once,
-// within 100 ms if more updates wait, or within a second if no key of the range has
-// changed. It returns the store's error.
+// Passed advances the position after an update that was applied, and saves it: at once,
+// within 100 ms if more updates are pending, or within a second if no key of the range
+// has changed. It returns the store's error.
 func (s *Saver) Passed(ctx context.Context, u *client.Update, more bool) error {
 	s.at = u.Position()
 	wait := time.Duration(0)
@@ -136,7 +136,8 @@ func (s *Saver) Passed(ctx context.Context, u *client.Update, more bool) error {
 	return s.Flush(ctx)
 }
 
-// Flush saves the position if the store does not have it. A program calls it at its end.
+// Flush saves the position if the store does not have it. A program calls it before it
+// ends.
 func (s *Saver) Flush(ctx context.Context) error {
 	if s.at == s.saved {
 		return nil

@@ -1,10 +1,10 @@
-// Package mirror keeps copies of ranges in memory: reads cost no network, and a reader
-// never sees a part of a revision. [New] starts a [Mirror] of the keys as they are in
-// etcd, which reports the difference after each step. [NewTyped] starts a [Typed] one,
-// whose values are decoded.
+// Package mirror keeps copies of ranges in memory: reads need no network, and a reader
+// never sees part of a revision. [New] starts a [Mirror] of the keys as they are in
+// etcd, which reports the difference after each step. [NewTyped] starts a [Typed]
+// mirror, whose values are decoded.
 //
-// A mirror is a watch with one goroutine of its own, a typed one with two. It ends with its
-// context, its Close, or the Close of its client.
+// A mirror runs a watch and one goroutine, a typed one two. It ends with its context, its
+// Close, or the Close of its client.
 package mirror
 
 import (
@@ -22,12 +22,12 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/tree"
 )
 
-// Mirror is a local copy of a range, kept in step: reading it costs no
-// network. Every revision appears in it at once, and so does every unit that
-// takes the place of revisions which are no longer to be had: a reader never
-// sees half of one. When etcd was restored, and has another history, the mirror
-// changes over to that in one step, and [Mirror.Changes] tells what differs,
-// deletes among it that no server could tell; until then it keeps what it has.
+// Mirror is a local copy of a range, kept up to date: reads need no network. A revision
+// becomes visible at once, and so does a unit that replaces revisions which are no
+// longer available: readers never see a partial update. If the history changes, because
+// etcd was restored, the mirror switches to the new history in one step and keeps its
+// content until then; [Mirror.Changes] yields the difference, including deletes that no
+// server could report.
 type Mirror struct {
 	c      *client.Client
 	rng    client.Range
@@ -35,12 +35,12 @@ type Mirror struct {
 	w      *client.Watcher
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has returned
-	ready  chan struct{} // closed with the first state or the end
+	ready  chan struct{} // closed at the first state or the end
 
 	mu      sync.RWMutex
 	view    View          // guarded by mu
 	changed chan struct{} // closed and replaced whenever view is; guarded by mu
-	err     error         // why it ended; guarded by mu
+	err     error         // why the mirror ended; guarded by mu
 }
 
 // View is the content of a mirror at one revision. It never changes.
@@ -75,21 +75,21 @@ func New(ctx context.Context, c *client.Client, r client.Range, opts ...client.M
 	return m
 }
 
-// Close ends the mirror; what it holds can still be read. It returns when
-// nothing of the mirror runs any more, always nil, and may be called twice.
+// Close ends the mirror; its content can still be read. It waits for all goroutines of
+// the mirror, always returns nil, and may be called twice.
 func (m *Mirror) Close() error {
 	m.cancel()
 	<-m.done
 	return nil
 }
 
-// Ready is closed once the mirror holds the state for the first time. It is also
-// closed when the mirror ends before that; [Mirror.Err] says why.
+// Ready is closed once the mirror has the state for the first time. It is also closed
+// when the mirror ends before that; [Mirror.Err] returns the reason.
 func (m *Mirror) Ready() <-chan struct{} { return m.ready }
 
-// Sync waits until the mirror holds the state for the first time. Otherwise it returns
-// the reason: why the mirror has ended, or the cause of ctx and, as far as it is known,
-// why no node serves the mirror's watch.
+// Sync waits until the mirror has the state for the first time. Otherwise it returns
+// the error that ended the mirror, or the cause of ctx and, if known, the reason why no
+// node serves the mirror's watch.
 func (m *Mirror) Sync(ctx context.Context) error {
 	select {
 	case <-m.ready:
@@ -106,24 +106,23 @@ func (m *Mirror) Sync(ctx context.Context) error {
 	}
 }
 
-// Done is closed once the mirror has ended; [Mirror.Err] says why.
+// Done is closed once the mirror has ended; [Mirror.Err] returns the reason.
 func (m *Mirror) Done() <-chan struct{} { return m.done }
 
-// Err returns why the mirror has ended, nil while it lives.
+// Err returns the error that ended the mirror, nil until then.
 func (m *Mirror) Err() error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.err
 }
 
-// View returns the content as it is now. Several reads of one view fit
-// together.
+// View returns the current content. All reads of one view see the same revision.
 func (m *Mirror) View() View {
 	v, _ := m.now()
 	return v
 }
 
-// Get returns a key, and whether it exists.
+// Get returns a key and whether it exists.
 func (m *Mirror) Get(key string) (client.KeyValue, bool) { return m.View().Get(key) }
 
 // All yields all keys in order, all at one revision.
@@ -135,18 +134,17 @@ func (m *Mirror) Range(r client.Range) iter.Seq[client.KeyValue] { return m.View
 // Len returns the number of keys.
 func (m *Mirror) Len() int { return m.View().Len() }
 
-// Revision returns the revision up to which the mirror has everything; 0
-// before it is ready.
+// Revision returns the revision up to which the mirror is complete; 0 before it is
+// ready.
 func (m *Mirror) Revision() int64 { return m.View().Revision() }
 
-// Stats returns the figures of the mirror's watch as they are now.
+// Stats returns the current statistics of the mirror's watch.
 func (m *Mirror) Stats() client.WatcherStats { return m.w.Stats() }
 
-// Resyncs counts how often the whole state had to be read again after the first
-// time.
+// Resyncs returns how often the full state was read again after the first time.
 func (m *Mirror) Resyncs() int { return int(m.Stats().Resyncs) }
 
-// Get returns a key, and whether it exists.
+// Get returns a key and whether it exists.
 func (v View) Get(key string) (client.KeyValue, bool) {
 	kv := v.root.Get(key)
 	if kv == nil {
@@ -174,23 +172,23 @@ func (v View) Revision() int64 { return v.at.Revision }
 // Position returns the revision with the history it belongs to.
 func (v View) Position() client.Position { return v.at }
 
-// held says that it is the content of a mirror that holds the state.
+// held reports whether the view is of a mirror that has the state.
 func (v View) held() bool { return v.at.Revision > 0 }
 
-// Changed returns a channel that is closed when the mirror moves on from what
-// it holds now, be it by a change or by progress.
+// Changed returns a channel that is closed when the content or its revision changes, by
+// events or by progress.
 func (m *Mirror) Changed() <-chan struct{} {
 	_, changed := m.now()
 	return changed
 }
 
-// progressEvery is how often WaitFor asks for progress while the range is quiet.
+// progressEvery is how often WaitFor requests progress while the range is quiet.
 const progressEvery = 100 * time.Millisecond
 
-// WaitFor waits until the mirror has everything up to a position: after a Put
-// returned it, the mirror shows that. It fails when ctx ends, or the mirror, and
-// with [client.ErrLineage] when the mirror has gone on to another history: what was written
-// then may be lost. A position without a history is compared by its revision alone.
+// WaitFor waits until the mirror has everything up to a position: with the position that a
+// Put returned, the mirror then shows that change. It fails when ctx or the mirror ends,
+// and with [client.ErrLineage] when the mirror has switched to another history: the write
+// may be lost. A position without a history is compared by its revision alone.
 func (m *Mirror) WaitFor(ctx context.Context, p client.Position) error {
 	ask := time.NewTicker(progressEvery)
 	defer ask.Stop()
@@ -215,7 +213,7 @@ func (m *Mirror) WaitFor(ctx context.Context, p client.Position) error {
 			looked = time.Now()
 			if cluster, err := m.clusterNow(ctx); err == nil && cluster != p.Cluster {
 				return failed(at, client.ErrCluster)
-			} // else the mirror is about to change over
+			} // else the mirror is about to switch to the history
 		}
 		m.w.RequestProgress()
 		select {
@@ -229,7 +227,7 @@ func (m *Mirror) WaitFor(ctx context.Context, p client.Position) error {
 	}
 }
 
-// fits reports whether at can be of the history of p, of which parts may not be known.
+// fits reports whether at can belong to the history of p, parts of which may be unknown.
 func fits(p, at client.Position) bool {
 	return (p.Cluster == "" || p.Cluster == at.Cluster) && (p.Lineage == 0 || p.Lineage == at.Lineage)
 }
@@ -249,23 +247,23 @@ func (m *Mirror) clusterNow(ctx context.Context) (string, error) {
 type Change struct {
 	// View is the content after the change.
 	View View
-	// Events is one for each key that differs, in key order, with its value
-	// before. What happened in between is merged: a key that came and went
-	// does not appear, and when a key was deleted is not known.
+	// Events has one event for each key that differs, in key order, with its value
+	// before. Intermediate changes are merged: a key that was created and deleted in
+	// between is left out, and the revision of a delete is not known.
 	Events []client.Event
 	// Initial: it is the first change, and Events has a put for each key of View.
 	Initial bool
-	// Resync: since the last change the whole state was sent again ([client.KindResync]).
-	// Events has all the same only the keys that differ; the history may be another
-	// one ([View.Position]).
+	// Resync: the full state was sent again since the last change ([client.KindResync]).
+	// Events still has only the keys that differ; the history may be another one
+	// ([View.Position]).
 	Resync bool
 }
 
-// Changes yields the whole content once the mirror holds the state, even if the
-// range is empty. After that it yields the difference to the last change, as fast
-// as the consumer takes it: a slow consumer gets fewer, bigger changes, and the
-// newest value of each key. A resync is yielded even if no key differs. At last it
-// yields the error that ended ctx or the mirror.
+// Changes yields the whole content once the mirror has the state, even if the range is
+// empty. After that it yields the difference to the last change, as fast as the
+// consumer reads: a slow consumer gets fewer, bigger changes, with the newest value of
+// each key. A resync is yielded even if no key differs. Last it yields the error that
+// ended ctx or the mirror.
 func (m *Mirror) Changes(ctx context.Context) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		var last View
@@ -332,7 +330,7 @@ func (m *Mirror) run() {
 	}
 }
 
-// end says that nothing of the mirror runs any more.
+// end marks the mirror as ended.
 func (m *Mirror) end(err error) {
 	m.mu.Lock()
 	m.err = err
@@ -372,8 +370,7 @@ func apply(h tree.Hasher, v View, u *client.Update) View {
 	return v
 }
 
-// put returns t with a copy of kv, which does not hold on to the update that it
-// came with.
+// put returns t with a copy of kv, which does not keep the update in memory.
 func put(h tree.Hasher, t *tree.Tree, kv client.KeyValue) *tree.Tree {
 	return t.Put(h, (*tree.KeyValue)(&kv))
 }

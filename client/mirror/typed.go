@@ -16,14 +16,14 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/tree"
 )
 
-// Decoder makes a T of a key's value. It may be called from any goroutine, and must not
-// change the bytes.
+// Decoder decodes a key's value to a T. It may be called from any goroutine, and must
+// not change the bytes.
 type Decoder[T any] func(value []byte) (T, error)
 
 // JSON is a [Decoder] of JSON.
 func JSON[T any](value []byte) (T, error) { return Unmarshal[T](json.Unmarshal)(value) }
 
-// Proto is a [Decoder] of a protobuf message; T is the pointer type that is generated.
+// Proto is a [Decoder] of a protobuf message; T is the generated pointer type.
 func Proto[T proto.Message](value []byte) (T, error) {
 	var none T
 	m := none.ProtoReflect().New().Interface()
@@ -33,8 +33,8 @@ func Proto[T proto.Message](value []byte) (T, error) {
 	return m.(T), nil //nolint:forcetypeassert // it is of none's type
 }
 
-// Unmarshal returns a [Decoder] that calls a function such as those of YAML and TOML
-// libraries: mirror.Unmarshal[Route](yaml.Unmarshal).
+// Unmarshal returns a [Decoder] that calls an unmarshal function, such as those of YAML
+// and TOML libraries: mirror.Unmarshal[Route](yaml.Unmarshal).
 func Unmarshal[T any](unmarshal func(data []byte, into any) error) Decoder[T] {
 	return func(value []byte) (T, error) {
 		var v T
@@ -43,28 +43,27 @@ func Unmarshal[T any](unmarshal func(data []byte, into any) error) Decoder[T] {
 	}
 }
 
-// Config says what a [Typed] makes of its range. The zero value decodes JSON.
+// Config configures a [Typed] mirror. The zero value decodes JSON.
 type Config[T any] struct {
-	// Decode makes a T of a value; nil: [JSON].
+	// Decode decodes a value; nil: [JSON].
 	Decode Decoder[T]
-	// OnChange is called for each key that was created, changed or deleted, in key order,
-	// once the mirror shows all changes of that step. There is no value before (nil) if the
-	// key is new, and none after it if the key is deleted. The first calls are for the state; Sync returns
-	// after them. One call runs at a time. Meanwhile the mirror stays as it is, and further
-	// changes are merged: before is always what the last call for the key had as after. It
-	// must not call Close.
+	// OnChange is called for each key that was created, changed or deleted, in key order, once
+	// readers see all changes of that step. before is nil if the key is new, after if it is
+	// deleted. The first calls are for the state; Sync returns after them. Calls do not overlap.
+	// During a call the mirror does not change, and further changes are merged: before is always
+	// the after of the last call for the key. It must not call Close.
 	OnChange func(key string, before, after *T)
-	// OnInvalid is called with each value that Decode has refused, before OnChange. The
-	// mirror keeps the last good value of the key, if there is one, until the key has a
-	// value that is good, or is deleted. It must not call Close.
+	// OnInvalid is called with each value that Decode rejects, before OnChange. The
+	// mirror keeps the last valid value of the key, if there is one, until the key gets
+	// a valid value or is deleted. It must not call Close.
 	OnInvalid func(kv client.KeyValue, err error)
-	// Indexes are functions by name. Each returns the terms by which [Typed.By] finds
-	// a value. They must not call methods of the mirror.
+	// Indexes has the index functions by name. Each returns the terms by which
+	// [Typed.By] finds a value. They must not call methods of the mirror.
 	Indexes map[string]func(key string, value T) []string
 }
 
-// Typed is a [Mirror] whose values are decoded. Readers see all changes of a
-// revision at once. What it returns is shared: do not change it.
+// Typed is a [Mirror] whose values are decoded. Readers see all changes of a revision
+// at once. The returned values are shared: do not change them.
 type Typed[T any] struct {
 	raw     *Mirror
 	cfg     Config[T]
@@ -73,8 +72,8 @@ type Typed[T any] struct {
 	ready   chan struct{} // closed once OnChange has returned for the state
 
 	mu      sync.RWMutex
-	view    View          // what has been decoded; guarded by mu
-	values  map[string]*T // the last good ones; guarded by mu
+	view    View          // the decoded content; guarded by mu
+	values  map[string]*T // the last valid ones; guarded by mu
 	changed chan struct{} // closed and replaced whenever view is; guarded by mu
 }
 
@@ -102,23 +101,23 @@ func NewTyped[T any](ctx context.Context, c *client.Client, r client.Range, cfg 
 	return m
 }
 
-// Close ends the mirror; what it holds can still be read. It returns when nothing of the
-// mirror runs any more, always nil, and may be called twice.
+// Close ends the mirror; its content can still be read. It waits for all goroutines of
+// the mirror, always returns nil, and may be called twice.
 func (m *Typed[T]) Close() error {
 	_ = m.raw.Close()
 	<-m.done
 	return nil
 }
 
-// Raw returns the mirror of the values as they are in etcd: for statistics, mod revisions,
-// and values that cannot be decoded. It may be ahead.
+// Raw returns the mirror of the undecoded values: for statistics, mod revisions, and
+// values that cannot be decoded. It may be ahead.
 func (m *Typed[T]) Raw() *Mirror { return m.raw }
 
-// Done is closed once the mirror has ended; the Err of [Typed.Raw] says why.
+// Done is closed once the mirror has ended; the Err of [Typed.Raw] returns the reason.
 func (m *Typed[T]) Done() <-chan struct{} { return m.done }
 
-// Sync waits until the mirror holds the state and OnChange has returned for each key of
-// it. Otherwise it returns the reason, as [Mirror.Sync] does.
+// Sync waits until the mirror has the state and OnChange has returned for each of its
+// keys. Otherwise it returns the reason, as [Mirror.Sync] does.
 func (m *Typed[T]) Sync(ctx context.Context) error {
 	if err := m.raw.Sync(ctx); err != nil {
 		return err
@@ -131,7 +130,7 @@ func (m *Typed[T]) Sync(ctx context.Context) error {
 	}
 }
 
-// Get returns the value of a key, and whether there is one.
+// Get returns the value of a key and whether there is one.
 func (m *Typed[T]) Get(key string) (T, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -163,7 +162,7 @@ func (m *Typed[T]) Range(r client.Range) iter.Seq2[string, T] {
 }
 
 // By yields the values that an index finds by a term, in key order, all at one revision.
-// Nothing is found by an index that [Config] does not name.
+// An index that is not in [Config] finds nothing.
 func (m *Typed[T]) By(name, term string) iter.Seq2[string, T] {
 	return func(yield func(string, T) bool) {
 		m.mu.RLock()
@@ -195,7 +194,7 @@ func (m *Typed[T]) Len() int {
 	return len(m.values)
 }
 
-// Position returns how far the values have been decoded; the zero one before the state.
+// Position returns the position of the decoded values; the zero one before the state.
 func (m *Typed[T]) Position() client.Position {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -225,7 +224,7 @@ func (m *Typed[T]) WaitFor(ctx context.Context, p client.Position) error {
 	}
 }
 
-// run decodes what the mirror gets until that has ended.
+// run decodes the content of the raw mirror until that ends.
 func (m *Typed[T]) run() {
 	defer close(m.done)
 	var last View
@@ -253,7 +252,7 @@ type revised[T any] struct {
 	before, after *T
 }
 
-// step shows a view in place of the last one, and reports what differs.
+// step replaces the last view by v and reports the differences.
 func (m *Typed[T]) step(last, v View) {
 	var all []revised[T]
 	tree.Diff(last.root, v.root, func(before, after *tree.KeyValue) {
@@ -282,7 +281,7 @@ func (m *Typed[T]) step(last, v View) {
 	}
 }
 
-// show replaces what readers see.
+// show replaces the values and the view that readers see.
 func (m *Typed[T]) show(v View, all []revised[T]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
