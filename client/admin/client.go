@@ -14,18 +14,18 @@ import (
 // Client operates the cluster that a client of package client is connected to.
 type Client struct{ c *client.Client }
 
-// New returns a Client that uses the connections of c, and lives as long.
+// New returns a Client that uses the connections of c, until c is closed.
 func New(c *client.Client) *Client { return &Client{c} }
 
-// anyNode asks node after node until one answers an RPC of the admin service. An
-// attempt may take extra beyond the client's own time.
+// anyNode tries one node after another until one answers an RPC of the admin service.
+// An attempt may take extra beyond the client's AttemptTimeout.
 func (c *Client) anyNode(ctx context.Context, extra time.Duration, ask func(context.Context, pb.AdminServiceClient) error) error {
 	return refused(c.c.Call(ctx, extra, func(ctx context.Context, node grpc.ClientConnInterface) error {
 		return ask(ctx, pb.NewAdminServiceClient(node))
 	}))
 }
 
-// rangeFrom reads a range of the API.
+// rangeFrom converts a range of the API.
 func rangeFrom(key, end []byte) client.Range {
 	start, stop := keyrange.Decode(key, end)
 	return client.Between(start, stop)

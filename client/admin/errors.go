@@ -7,12 +7,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// RefusedError reports why a change of the shard map is not made.
+// RefusedError reports why a shard map change was rejected.
 type RefusedError struct {
-	// Field is the part of the request that it is about, as the API names it;
-	// empty when it is about none.
+	// Field is the rejected part of the request, by its name in the API; empty if there
+	// is none.
 	Field, Reason string
-	// Force: with [ChangeOptions].Force it is made all the same.
+	// Force: [ChangeOptions].Force overrides the rejection.
 	Force bool
 }
 
@@ -26,7 +26,7 @@ func (e *RefusedError) Error() string {
 // errProtocol reports that a node ended a stream before it had sent all of it.
 var errProtocol = errors.New("node broke the protocol")
 
-// refused returns the [*RefusedError] that err is about, if it is, else err.
+// refused converts err to the [*RefusedError] that it carries, else returns err.
 func refused(err error) error {
 	st, _ := status.FromError(err)
 	for _, detail := range st.Details() {

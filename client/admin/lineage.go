@@ -8,18 +8,18 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// LineageOrigin is how a lineage came about: etcd was restored or replaced.
+// LineageOrigin describes the start of a lineage: etcd was restored or replaced.
 type LineageOrigin struct {
-	// Cause is by what that was recognised: "cluster", "revision", "term",
-	// "index", "content" or "operator".
+	// Cause is the evidence: "cluster", "revision", "term", "index", "content" or
+	// "operator".
 	Cause string
-	// Reason is what was found, or what the operator gave as reason.
+	// Reason describes the finding, or is the reason that the operator gave.
 	Reason string
-	// Node is the node that found it, At the time there.
+	// Node is the node that detected it, At the time there.
 	Node string
 	At   time.Time
-	// RevisionBefore is the newest revision known of the history before, Revision
-	// where the new one was; 0: not known.
+	// RevisionBefore is the newest known revision of the previous history, Revision the
+	// one at which the new history was found; 0: not known.
 	RevisionBefore, Revision int64
 }
 
@@ -33,16 +33,16 @@ func originFrom(o *pb.LineageOrigin) *LineageOrigin {
 	}
 }
 
-// BumpLineage begins a new lineage in the place of ended: all nodes load
-// everything again, etcd's watches end as compacted and those of this API are
-// sent the whole state. It returns the new one, and fails with [client.ErrLineage] when
-// ended is not the present one. reason is for logs.
+// BumpLineage begins a new lineage that replaces ended: all nodes reload everything,
+// watches of etcd's API end as compacted, and those of the native API receive the full
+// state. It returns the new lineage, and fails with [client.ErrLineage] if ended is not
+// the current one. reason is for logs.
 //
-// etcdClusterID, in hex as etcdctl prints it, is needed when etcd's cluster has
-// another ID than before, and else empty.
+// etcdClusterID, in hex as etcdctl prints it, is required if the ID of the etcd cluster
+// has changed, and empty otherwise.
 func (c *Client) BumpLineage(ctx context.Context, ended uint64, reason, etcdClusterID string) (uint64, error) {
 	var out uint64
-	// Repeated, it is refused: the lineage that ends is named.
+	// A repetition is rejected, because ended is no longer current.
 	err := c.anyNode(ctx, 0, func(ctx context.Context, node pb.AdminServiceClient) error {
 		r, err := node.BumpLineage(ctx, &pb.BumpLineageRequest{Lineage: ended, Reason: reason, EtcdClusterId: etcdClusterID})
 		out = r.GetLineage()

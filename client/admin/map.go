@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// MemberState is what gossip thinks of a member. The values are those of the
+// MemberState is the state of a member according to gossip. The values are those of the
 // API.
 type MemberState int
 
@@ -22,7 +22,7 @@ const (
 	MemberLeft    MemberState = 4
 )
 
-// String returns the state in small letters.
+// String returns the state in lower case.
 func (s MemberState) String() string {
 	switch s {
 	case MemberAlive:
@@ -45,11 +45,11 @@ type Member struct {
 	State                                   MemberState
 	Voter, Leader, Draining                 bool
 	Zone, Version                           string
-	// FeatureLevel is the newest feature level that the node's software understands;
-	// 0: not known.
+	// FeatureLevel is the newest feature level that the node's software supports; 0:
+	// not known.
 	FeatureLevel int
-	// Weight is how many shards the node is to have beside others: with 2, twice as
-	// many as with 1. 0: its software does not know weights.
+	// Weight is the node's share of shards: with 2, it gets twice as many as with 1. 0:
+	// its software does not support weights.
 	Weight int
 }
 
@@ -58,19 +58,18 @@ type Shard struct {
 	ID    uint64
 	Range client.Range
 	Epoch uint64
-	// Replicas are names of members; the first is the owner.
+	// Replicas has names of members; the first is the owner.
 	Replicas []string
-	// Pins are those that an operator wants to have it, in order of preference.
+	// Pins has the members that an operator assigned to it, in order of preference.
 	Pins []string
-	// WantedReplicas is how many should have it; 0: as many as ShardMap.Replicas
-	// says.
+	// WantedReplicas is the desired number of replicas; 0: ShardMap.Replicas.
 	WantedReplicas int
-	// Joins: it is about to become one with a neighbour.
+	// Joins: the shard is about to be merged with a neighbour.
 	Joins bool
 }
 
-// Owner returns the name of the node that watches etcd for the shard; empty
-// when there is none.
+// Owner returns the name of the node that watches etcd for the shard; empty if there is
+// none.
 func (s Shard) Owner() string {
 	if len(s.Replicas) == 0 {
 		return ""
@@ -82,26 +81,25 @@ func (s Shard) Owner() string {
 type ShardMap struct {
 	Lineage, Version uint64
 	ClusterID        string
-	// Origin is how the lineage came about; nil for the first.
+	// Origin describes the start of the lineage; nil for the first.
 	Origin *LineageOrigin
 	// Shards are ordered by key and disjoint.
 	Shards []Shard
-	// Replicas is how many nodes should have each shard.
+	// Replicas is the desired number of replicas of each shard.
 	Replicas int
-	// Drained are the names of nodes that an operator has drained: they are given
-	// no shards.
+	// Drained has the names of nodes that an operator has drained: they get no shards.
 	Drained []string
-	// FeatureLevel is the one that is finalized: features of newer levels are not used
-	// yet. 0: the node's software is from before levels were finalized.
+	// FeatureLevel is the finalized level: features of newer levels are not used yet.
+	// 0: the node's software predates finalized levels.
 	FeatureLevel int
-	// Generation names the group of voters that changes the map: 0 for the one that
-	// founded the cluster; else the version that the map had when the voters were
-	// recovered last, after a majority of them was lost.
+	// Generation identifies the group of voters that changes the map: 0 for the group
+	// that founded the cluster; else the version that the map had when the voters were
+	// last recovered, after a majority of them was lost.
 	Generation uint64
 }
 
-// Members returns the members as the gossip of the node that answers sees
-// them, ordered by name.
+// Members returns the members, ordered by name, as the gossip of the answering node
+// reports them.
 func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	var out []Member
 	err := c.c.Call(ctx, 0, func(ctx context.Context, node grpc.ClientConnInterface) error {

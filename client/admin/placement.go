@@ -16,60 +16,58 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/keyrange"
 )
 
-// PlacementChange is what an operator wants of the shard map: [SplitShard],
+// PlacementChange is a shard map change that an operator requests: [SplitShard],
 // [MergeShards], [MoveShard], [DrainNodes], [UndrainNodes], [Rebalance],
 // [FinalizeUpgrade] or [ChangeSettings].
 type PlacementChange interface {
 	put(r *pb.ChangePlacementRequest)
 }
 
-// SplitShard cuts a shard in parts: new shards on the same nodes.
+// SplitShard splits a shard into new shards on the same nodes.
 type SplitShard struct {
 	Shard uint64
-	// At are the first keys of the parts behind the first. None: one, so that both
-	// parts have about as many keys.
+	// At has the first keys of the second and later parts. Empty: the shard is split
+	// into two parts with about as many keys.
 	At []string
 }
 
-// MergeShards makes one shard of two that touch.
+// MergeShards merges two adjacent shards into one.
 type MergeShards struct{ Shard, With uint64 }
 
-// MoveShard says which nodes have a shard, until it is moved again, or
-// [Rebalance].
+// MoveShard assigns nodes to a shard, until it is moved again, or [Rebalance].
 type MoveShard struct {
 	Shard uint64
-	// To are names of nodes, in order of preference: the first watches etcd. Owner
-	// says only who does. One of them is set.
+	// To has names of nodes, in order of preference: the first watches etcd. Owner only
+	// names the node that watches etcd. One of them is set.
 	To    []string
 	Owner string
 }
 
-// DrainNodes takes all shards from nodes, and gives them none until
-// [UndrainNodes].
+// DrainNodes moves all shards off nodes, and gives them none until [UndrainNodes].
 type DrainNodes struct{ Nodes []string }
 
-// UndrainNodes ends what [DrainNodes] began.
+// UndrainNodes ends the effect of [DrainNodes].
 type UndrainNodes struct{ Nodes []string }
 
-// Rebalance brings all shards where the planner wants them, also those that were
-// moved by hand.
+// Rebalance moves all shards to the nodes that the planner chooses, also those moved by
+// hand.
 type Rebalance struct{}
 
-// FinalizeUpgrade makes a feature level the cluster's own: its features can be used,
-// and nodes of software that does not know it cannot come back. It is refused while a
-// member that has not left does not understand the level.
+// FinalizeUpgrade finalizes a feature level: its features can be used, and nodes whose
+// software does not support it cannot rejoin. It is rejected while a member that has
+// not left does not support the level.
 type FinalizeUpgrade struct {
-	// Level; 0: the newest that a member understands.
+	// Level; 0: the newest that a member supports.
 	Level int
 }
 
 // ChangeSettings changes the settings of the cluster, which are part of the shard map:
-// the flags --replicas and --prefix of nodes count only when a cluster is founded.
+// the flags --replicas and --prefix of nodes apply only when a cluster is founded.
 type ChangeSettings struct {
-	// Replicas is how many nodes have each shard; 0: as many as now.
+	// Replicas is the number of replicas of each shard; 0: unchanged.
 	Replicas int
-	// Served are the keys that are served, in any order; none: the same as now. The
-	// zero Range is all keys. Watches of keys that are no longer served end with
+	// Served has the ranges of keys to serve, in any order; none: unchanged. The zero
+	// Range is all keys. Watches of keys that are no longer served end with
 	// [client.ErrInvalid].
 	Served []client.Range
 }
@@ -115,55 +113,54 @@ func (c ChangeSettings) put(r *pb.ChangePlacementRequest) {
 	r.Change = &pb.ChangePlacementRequest_Settings{Settings: settings}
 }
 
-// ChangeOptions say how a change is meant. The zero ChangeOptions is fine.
+// ChangeOptions are options of a shard map change. The zero value is valid.
 type ChangeOptions struct {
-	// RequestID names the request, in 128 bytes at most: it is carried out once
-	// however often it is sent. Empty: the client makes one. Repeated says that it
-	// was sent before, by any client, and that its result is unknown.
+	// RequestID identifies the request, in 128 bytes at most: it is executed once
+	// however often it is sent. Empty: the client generates one. Repeated means that
+	// the request was sent before, by any client, and that its result is unknown.
 	RequestID string
 	Repeated  bool
-	// IfVersion is the version that the shard map must have; 0: any.
+	// IfVersion is the required version of the shard map; 0: any.
 	IfVersion uint64
-	// DryRun wants the plan alone.
+	// DryRun requests only the plan.
 	DryRun bool
-	// Force does what is refused for the operator's own good: see
-	// [RefusedError].
+	// Force overrides the safety checks: see [RefusedError].
 	Force bool
 }
 
-// PlacementPlan is what a change comes to.
+// PlacementPlan has the effects of a change.
 type PlacementPlan struct {
-	// MapVersion is that of the map with the change; of a dry run, without it.
+	// MapVersion is the version of the map with the change; for a dry run, without it.
 	MapVersion uint64
-	// Steps are what becomes of which shards. Those that are not named stay as
-	// they are.
+	// Steps has the changes of shards. Shards that are not in it stay unchanged.
 	Steps []PlacementStep
-	// Warnings are what force has overridden, and what else the operator should know.
+	// Warnings has the checks that force overrode, and other warnings for the operator.
 	Warnings []string
 }
 
-// PlacementStep is what becomes of a shard, or of two that are merged.
+// PlacementStep is the change of a shard, or of two that are merged.
 type PlacementStep struct {
-	// From is the shard as it is, or the two; To as it will be, or the parts. The
-	// IDs of parts are those that they get if nothing else happens before; that of
-	// a merged shard is 0. Keys that are not served yet have none in From, those that
-	// are no longer served none in To.
+	// From is the current shard, or the two to merge; To is the resulting shard, or the
+	// parts. The IDs of parts are those that they get if no other change comes first;
+	// that of a merged shard is 0. Keys that become served have no shard in From, and
+	// keys that are no longer served none in To.
 	From, To []Shard
-	// Filling are the nodes that have to fetch it from others, Bytes about how much
-	// that is for all of them; -1: not known.
+	// Filling has the nodes that must copy the shard from others, Bytes about the total
+	// size of these copies; -1: not known.
 	Filling []string
 	Bytes   int64
-	// Freed is about how many bytes the nodes hold that lose it; -1: not known.
+	// Freed is about how many bytes the nodes that lose the shard release; -1: not
+	// known.
 	Freed int64
 }
 
-// PlacementProgress is how far a change has come.
+// PlacementProgress is the progress of a change.
 type PlacementProgress struct {
 	MapVersion uint64
-	// ShardsLeft are those of the plan that are not yet what they will be, or not
-	// loaded where they will be.
+	// ShardsLeft is the number of shards of the plan that do not have their final
+	// replicas yet, or are not loaded there.
 	ShardsLeft int
-	// Filling are replicas that are being loaded, 100 at most.
+	// Filling has replicas that are being loaded, 100 at most.
 	Filling []ReplicaFilling
 }
 
@@ -171,14 +168,15 @@ type PlacementProgress struct {
 type ReplicaFilling struct {
 	Shard uint64
 	Node  string
-	// Bytes it has of OfBytes that the owner has, about; 0: not known.
+	// Bytes is about how many bytes the replica has loaded, of OfBytes at the owner; 0:
+	// not known.
 	Bytes, OfBytes int64
 }
 
-// PlacementRun is a change that the voters have agreed on, or that was planned
-// only. It serves one goroutine.
+// PlacementRun is a change that the voters have accepted, or a dry run. It serves one
+// goroutine.
 type PlacementRun struct {
-	// Plan is what it comes to.
+	// Plan has the effects of the change.
 	Plan PlacementPlan
 
 	c      *client.Client
@@ -186,23 +184,24 @@ type PlacementRun struct {
 	req    *pb.ChangePlacementRequest
 	stream pb.AdminService_ChangePlacementClient
 	stop   context.CancelFunc
-	next   *pb.PlacementProgress // received and not yet told
+	next   *pb.PlacementProgress // received and not yet returned
 }
 
-// agreeTimeout is how long a node may take until the voters agree, beyond
+// agreeTimeout is how long a node may wait for the agreement of the voters, beyond
 // [client.Config].AttemptTimeout.
 const agreeTimeout = 12 * time.Second
 
-// ChangePlacement asks any node for a change of the shard map, and returns once
-// the voters have agreed: the change continues whether or not a caller waits for it.
-// A node that goes away meanwhile costs a repetition at another one: with the
-// request's ID it is done once.
+// ChangePlacement requests a shard map change from any node, and returns once the
+// voters have accepted it: the change then continues whether or not a caller waits for
+// it. If the node fails meanwhile, the request is repeated at another node; the request
+// ID ensures that it is executed once.
 //
-// It fails with a [*RefusedError] when the change makes no sense or needs force,
-// with a [*client.InvalidError] when it names what is not there, and with
-// [client.ErrUnavailable] when no node could answer; then it may have been made, and
-// ChangeOptions.Repeated tells. ctx is also that of [PlacementRun.Wait]; when it
-// ends, or with [PlacementRun.Close], the run is given up, and not the change.
+// It fails with a [*RefusedError] if the change makes no sense or needs force, with a
+// [*client.InvalidError] if it names a shard or node that does not exist, and with
+// [client.ErrUnavailable] if no node answered; then the change may have been made, and
+// a repetition with ChangeOptions.Repeated reports it. ctx also applies to
+// [PlacementRun.Wait]; its end, or [PlacementRun.Close], ends the run but not the
+// change.
 func (c *Client) ChangePlacement(ctx context.Context, change PlacementChange, o ChangeOptions) (*PlacementRun, error) {
 	r := &PlacementRun{c: c.c, ctx: ctx, req: &pb.ChangePlacementRequest{
 		RequestId: o.RequestID, Repeated: o.Repeated, IfVersion: o.IfVersion, DryRun: o.DryRun, Force: o.Force,
@@ -217,10 +216,10 @@ func (c *Client) ChangePlacement(ctx context.Context, change PlacementChange, o 
 	return r, nil
 }
 
-// RequestID returns the name of the request, for a repetition.
+// RequestID returns the ID of the request, for a repetition.
 func (r *PlacementRun) RequestID() string { return r.req.GetRequestId() }
 
-// open asks node after node until one answers with a plan.
+// open tries one node after another until one answers with a plan.
 func (r *PlacementRun) open(first bool) error {
 	err := r.c.Call(r.ctx, agreeTimeout, func(ctx context.Context, node grpc.ClientConnInterface) error {
 		plan, err := r.begin(ctx, node)
@@ -236,8 +235,8 @@ func (r *PlacementRun) open(first bool) error {
 	return refused(err)
 }
 
-// begin asks one node, and receives the plan until ctx ends. The stream stays open after
-// that, until r is closed.
+// begin sends the request to one node, and receives the plan until ctx ends. The stream
+// then stays open until r is closed.
 func (r *PlacementRun) begin(ctx context.Context, node grpc.ClientConnInterface) (plan PlacementPlan, err error) {
 	run, stop := context.WithCancel(r.ctx)
 	r.stop = stop
@@ -269,9 +268,9 @@ func (r *PlacementRun) begin(ctx context.Context, node grpc.ClientConnInterface)
 	}
 }
 
-// Wait waits until all of the plan is done, and calls report, which may be nil,
-// whenever something has changed. It returns at once for a dry run. It fails when
-// the context of [Client.ChangePlacement] ends, and with [client.ErrUnavailable]; the
+// Wait waits until the whole plan is done, and calls report, which may be nil, after
+// each change of the progress. It returns at once for a dry run. It fails when the
+// context of [Client.ChangePlacement] ends, and with [client.ErrUnavailable]; the
 // change continues.
 func (r *PlacementRun) Wait(report func(PlacementProgress)) error {
 	if r.req.GetDryRun() {
@@ -292,7 +291,7 @@ func (r *PlacementRun) Wait(report func(PlacementProgress)) error {
 	}
 }
 
-// receive returns what comes next, from another node when this one goes away.
+// receive returns the next progress, from another node if this one fails.
 func (r *PlacementRun) receive() (*pb.PlacementProgress, error) {
 	for r.next == nil {
 		part, err := r.stream.Recv()
@@ -317,7 +316,7 @@ func (r *PlacementRun) receive() (*pb.PlacementProgress, error) {
 	return m, nil
 }
 
-// Close ends the run, and not the change. It may be called twice.
+// Close ends the run, but not the change. It may be called twice.
 func (r *PlacementRun) Close() {
 	if r.stop != nil {
 		r.stop()

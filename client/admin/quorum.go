@@ -2,26 +2,27 @@ package admin
 
 import "slices"
 
-// Quorum is how the nodes that vote on the shard map are doing.
+// Quorum is the state of the nodes that vote on the shard map.
 type Quorum struct {
-	// Voters are the voters, ordered by name; empty: no node that answered knows.
+	// Voters has the voters, ordered by name; empty: no node that answered knows them.
 	Voters []string
-	// Alive are those of them that gossip sees and that can vote: a voter that lost its
-	// disk is back under its name without a vote.
+	// Alive has the voters that gossip sees and that can vote: a voter that lost its
+	// disk rejoins under its name without a vote.
 	Alive []string
-	// Leader is the voter that leads; "": none. Without a leader every shard is
-	// served as it is, and none can be moved, also from a node that dies.
+	// Leader is the leader of the voters; "": none. Without a leader every shard is
+	// served from its current replicas, and none can be moved, not even from a node
+	// that failed.
 	Leader string
 }
 
 // Needed is how many voters must be alive for a majority.
 func (q Quorum) Needed() int { return len(q.Voters)/2 + 1 }
 
-// Spare is how many more voters may be lost; below 0 so many are missing.
+// Spare is how many more voters may fail; negative: as many are missing for a majority.
 func (q Quorum) Spare() int { return len(q.Alive) - q.Needed() }
 
-// Quorum puts together what the nodes report of the voters. The node with the newest
-// raft log knows who they are.
+// Quorum combines the nodes' reports of the voters. The node with the newest raft log
+// has the current list.
 func (s ClusterStatus) Quorum() Quorum {
 	var q Quorum
 	alive := map[string]bool{}

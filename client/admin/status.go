@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// ReplicaSource says where a replica gets its events from.
+// ReplicaSource is the source of a replica's events.
 type ReplicaSource int
 
 // The sources of a replica. The values are those of the API.
@@ -22,7 +22,7 @@ const (
 	SourcePeer ReplicaSource = 2
 )
 
-// String returns the source in small letters.
+// String returns the source in lower case.
 func (s ReplicaSource) String() string {
 	switch s {
 	case SourceEtcd:
@@ -40,81 +40,80 @@ type ReplicaStatus struct {
 	Node   string
 	Ready  bool
 	Source ReplicaSource
-	// SourceNode is the node the events come from, with SourcePeer.
+	// SourceNode is the node that sends the events, with SourcePeer.
 	SourceNode string
-	// Progress: everything up to this revision is there.
+	// Progress: the replica has everything up to this revision.
 	Progress int64
 	// Floor is the oldest revision a watch may start from.
 	Floor int64
-	// DeltaFloor is the oldest revision from which on the node knows what was
-	// deleted, by Tombstones in TombstoneBytes: a watch from there on is brought
-	// up to date by what has changed. 0: none.
+	// DeltaFloor is the oldest revision from which on the node knows all deletes, by
+	// Tombstones in TombstoneBytes: a watch from there gets a delta. 0: none.
 	DeltaFloor, Tombstones, TombstoneBytes int64
-	// Age is how old the data may be.
+	// Age is the maximum age of the data.
 	Age time.Duration
-	// Keys are held in StateBytes, with their values and the indexes over them.
-	// While the replica is not Ready, StateBytes, WindowBytes and TombstoneBytes are
-	// what has come so far.
+	// Keys is the number of keys, which take StateBytes with their values and indexes.
+	// Until the replica is Ready, StateBytes, WindowBytes and TombstoneBytes count the
+	// data loaded so far.
 	Keys, StateBytes int64
-	// Roots are states of older revisions, kept for reads at exactly these, in
-	// RootsBytes beside the newest state.
+	// Roots is the number of older states that are kept for reads at their revisions;
+	// they take RootsBytes in addition to the newest state.
 	Roots, RootsBytes int64
-	// WindowBatches are the revisions in the window, in WindowBytes.
+	// WindowBatches is the number of revisions in the window, which take WindowBytes.
 	WindowBatches, WindowBytes int64
-	// WindowSpan is the time between the window's oldest batch and now.
+	// WindowSpan is the time since the window's oldest batch.
 	WindowSpan time.Duration
 	Watchers   int64
 	// Relay: a window without state, kept for clients of the node.
 	Relay bool
 }
 
-// NodeStatus is a node's own account of itself.
+// NodeStatus is a node's report about itself.
 type NodeStatus struct {
 	Self                Member
 	ClusterID           string
 	Lineage, MapVersion uint64
 	EtcdClusterID       string
-	// EtcdRevision is etcd's revision as the node saw it last, EtcdAge ago.
+	// EtcdRevision is the last revision of etcd that the node saw, EtcdAge ago.
 	EtcdRevision int64
 	EtcdAge      time.Duration
-	// NotReady is empty when the node serves; otherwise what it waits for.
+	// NotReady has the conditions that the node waits for; empty: it serves.
 	NotReady []string
-	// Refusal is why the node refuses reads and watches though it is ready: etcd
-	// has another history than that of the lineage. Empty: it does not.
+	// Refusal is the reason why the node rejects reads and watches although it is
+	// ready: etcd has another history than the lineage. Empty: it does not.
 	Refusal              string
 	Watches, Connections int64
 	Uptime               time.Duration
 	Replicas             []ReplicaStatus
-	// Voters are the voters as the node's raft log has them, RaftIndex is its newest
-	// entry, and RaftLeader the node that leads them, as far as the node knows. Nodes
-	// that do not vote know nothing of that.
+	// Voters has the voters in the node's raft log, RaftIndex is its newest entry, and
+	// RaftLeader the leader, as far as the node knows. Nodes that do not vote do not
+	// know them.
 	Voters     []string
 	RaftIndex  uint64
 	RaftLeader string
-	// OverruledFlags are flags that the node was started with and that are not in
-	// force, because the settings of the cluster are others: "--replicas 5".
+	// OverruledFlags has flags that the node was started with but that the settings of
+	// the cluster override: "--replicas 5".
 	OverruledFlags []string
-	// NewLevels are feature levels that the node's software understands and that are
+	// NewLevels has the feature levels that the node's software supports and that are
 	// not finalized.
 	NewLevels []FeatureLevel
 }
 
-// FeatureLevel is what can be used once a level is finalized.
+// FeatureLevel describes the features that a finalized level enables.
 type FeatureLevel struct {
 	Level int
-	// Adds is what it adds, for people.
+	// Adds describes the features, as readable text.
 	Adds string
 }
 
-// MemberStatus is a member and its answer.
+// MemberStatus is a member and its status.
 type MemberStatus struct {
 	Member Member
-	// Status is nil when the member gave no answer; Error says why.
+	// Status is nil if the member did not answer; Error has the reason.
 	Status *NodeStatus
 	Error  string
 }
 
-// ClusterStatus is every member's status, and the map of the node that asked
+// ClusterStatus has every member's status, and the shard map of the node that asked
 // them.
 type ClusterStatus struct {
 	Map      ShardMap
@@ -124,9 +123,9 @@ type ClusterStatus struct {
 
 // ClusterSettings are the settings that all nodes share: see [ChangeSettings].
 type ClusterSettings struct {
-	// Replicas is how many nodes should have each shard that says nothing else.
+	// Replicas is the desired number of replicas of each shard without its own.
 	Replicas int
-	// Served are the keys that are served, in order.
+	// Served has the ranges of keys that are served, in order.
 	Served []client.Range
 }
 
@@ -138,8 +137,7 @@ func settingsFrom(m *pb.ClusterSettings) ClusterSettings {
 	return out
 }
 
-// Status asks the node at one address, or any node when it is empty, about
-// itself.
+// Status requests the status of the node at an address, or of any node if it is empty.
 func (c *Client) Status(ctx context.Context, address string) (NodeStatus, error) {
 	var out NodeStatus
 	ask := func(ctx context.Context, node grpc.ClientConnInterface) error {
@@ -159,12 +157,12 @@ func (c *Client) Status(ctx context.Context, address string) (NodeStatus, error)
 	return out, nil
 }
 
-// maxStatusWait is how long nodes wait for the status of members at most.
+// maxStatusWait bounds how long a node waits for the status of members.
 const maxStatusWait = 30 * time.Second
 
-// ClusterStatus asks any node for the status of every member. A member that
-// does not answer within wait (0: the node's default, 2 s; more than 30 s: 30 s)
-// is returned with an error.
+// ClusterStatus requests the status of every member from any node. A member that does
+// not answer within wait (0: the node's default, 2 s; more than 30 s: 30 s) is returned
+// with an error.
 func (c *Client) ClusterStatus(ctx context.Context, wait time.Duration) (ClusterStatus, error) {
 	var out ClusterStatus
 	req := &pb.ClusterStatusRequest{}

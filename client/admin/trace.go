@@ -10,41 +10,41 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// RevisionTrace is the way of a revision through a node, as far as it remembers.
-// Received is the time of the node's own clock; durations count from it, and are
+// RevisionTrace has the times of a revision at a node, as far as the node has kept
+// them. Received is the time of the node's own clock; durations count from it, and are
 // exact.
 type RevisionTrace struct {
 	Node string
-	// Oldest and Newest are the bounds of what the node remembers; 0: nothing. Of
-	// what lies between them, only what has changed its shards.
+	// Oldest and Newest bound the revisions that the node has kept; 0: none. Between
+	// them it has only the revisions that changed its shards.
 	Oldest, Newest int64
-	// Received is when the node had the revision; zero: it does not remember it.
+	// Received is when the node received the revision; zero: it has not kept it.
 	Received time.Time
 	Hops     []RevisionHop
-	// Nodes and Watches are its way on to other nodes and to watches of clients.
+	// Nodes and Watches are when it was sent to other nodes and to watches of clients.
 	Nodes, Watches RevisionSent
 }
 
-// RevisionHop is a revision's way into a node's copy of one shard.
+// RevisionHop has the times of a revision in a node's copy of one shard.
 type RevisionHop struct {
 	Shard uint64
 	// Relay: the copy is a window without state, kept for clients of the node.
 	Relay  bool
 	Source ReplicaSource
-	// SourceNode is the node that it came from, with SourcePeer.
+	// SourceNode is the node that sent the revision, with SourcePeer.
 	SourceNode string
-	// Received is when it was there in full, Applied when it could be read.
+	// Received is when it had arrived completely, Applied when reads could see it.
 	Received, Applied time.Duration
 }
 
-// RevisionSent says when a revision was sent on: so many times, to the first and,
-// as yet, to the last.
+// RevisionSent has how many times a revision was forwarded, and when for the first and,
+// so far, the last time.
 type RevisionSent struct {
 	Times       int64
 	First, Last time.Duration
 }
 
-// TraceRevision asks the node at an address for the way of a revision.
+// TraceRevision requests the trace of a revision from the node at an address.
 func (c *Client) TraceRevision(ctx context.Context, address string, revision int64) (RevisionTrace, error) {
 	var r *pb.TraceRevisionResponse
 	err := c.c.CallNode(ctx, address, 0, func(ctx context.Context, node grpc.ClientConnInterface) (err error) {

@@ -11,28 +11,28 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// VerifyRequest says which copies to compare.
+// VerifyRequest selects the copies to compare.
 type VerifyRequest struct {
-	// Shards are the shards; none: all.
+	// Shards has the IDs of the shards; none: all.
 	Shards []uint64
-	// Etcd compares with etcd, too, which reads all keys of these shards from it.
+	// Etcd also compares with etcd, which reads all keys of these shards from it.
 	Etcd bool
 }
 
-// VerifiedShard is what came of comparing the copies of one shard.
+// VerifiedShard is the result of comparing the copies of one shard.
 type VerifiedShard struct {
-	// Checked is how many shards were compared with this one, of Total.
+	// Checked is how many shards of Total were compared, including this one.
 	Checked, Total int64
 	Shard          uint64
-	// Revision is the one at which all copies were compared.
+	// Revision is the revision at which the copies were compared.
 	Revision int64
 	Copies   []VerifiedCopy
-	// Etcd: one of them was compared with etcd. EtcdError says why not though it
-	// was asked for.
+	// Etcd: one of the copies was compared with etcd. EtcdError is the reason why not,
+	// although it was requested.
 	Etcd      bool
 	EtcdError string
-	// Differences are the first keys that differ, of those that the caller may
-	// read; More differ.
+	// Differences has the first differing keys that the caller may read. More: further
+	// keys differ.
 	Differences []KeyDifference
 	More        bool
 }
@@ -50,18 +50,18 @@ func (v *VerifiedShard) Differs() bool {
 // VerifiedCopy is one copy of a shard.
 type VerifiedCopy struct {
 	Node string
-	// Keys are in it, in Bytes as etcd encodes them.
+	// Keys is the number of keys, and Bytes their size as etcd encodes them.
 	Keys, Bytes int64
 	// Digest is equal for equal copies.
 	Digest uint64
-	// Wrong: it has keys otherwise than etcd, or, when etcd did not answer, than
-	// most copies. Its node loads it again.
+	// Wrong: the copy differs from etcd or, if etcd did not answer, from most copies.
+	// Its node reloads it.
 	Wrong bool
-	// Error reports why it was not compared. Empty: it was.
+	// Error is the reason why the copy was not compared; empty: it was.
 	Error string
 }
 
-// Err returns why the copy was not compared, or nil.
+// Err returns the reason why the copy was not compared, or nil.
 func (c *VerifiedCopy) Err() error {
 	if c.Error == "" {
 		return nil
@@ -69,25 +69,25 @@ func (c *VerifiedCopy) Err() error {
 	return fmt.Errorf("the copy at %s was not compared: %s", c.Node, c.Error)
 }
 
-// KeyDifference is a key that a copy has otherwise than it should.
+// KeyDifference is a key that is wrong in a copy.
 type KeyDifference struct {
 	Key []byte
-	// Node has the copy; empty: it is unknown which copy is wrong.
+	// Node is the node of the copy; empty: it is unknown which copy is wrong.
 	Node string
-	// ModRevision is the revision of the key's last change in that copy; 0: it is
-	// not there.
+	// ModRevision is the revision of the key's last change in that copy; 0: the copy
+	// does not have the key.
 	ModRevision int64
 }
 
-// verifyTime is how long a node may take to compare everything.
+// verifyTime bounds the comparison of all shards.
 const verifyTime = 24 * time.Hour
 
-// Verify compares the copies of shards with each other, and with etcd if asked to,
-// and calls fn with each shard as it is done. An error of fn ends it and comes back
-// unchanged. A wrong copy is reloaded by its node. It fails with [client.ErrUnavailable] when no
-// node could answer, or the one that compares goes away after its first shard.
+// Verify compares the copies of shards with each other, and with etcd if requested, and calls fn
+// with each shard as it is done. An error of fn ends it and is returned unchanged. Nodes reload
+// their wrong copies. Verify fails with [client.ErrUnavailable] if no node answered, or if the
+// comparing node fails after its first shard.
 func (c *Client) Verify(caller context.Context, r VerifyRequest, fn func(VerifiedShard) error) error {
-	var own error // what ends it permanently
+	var own error // the error that ends it without a retry
 	err := c.anyNode(caller, verifyTime, func(ctx context.Context, node pb.AdminServiceClient) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -100,7 +100,7 @@ func (c *Client) Verify(caller context.Context, r VerifyRequest, fn func(Verifie
 			switch {
 			case errors.Is(err, io.EOF):
 				return nil
-			case err != nil && told && caller.Err() == nil: // another node would begin again
+			case err != nil && told && caller.Err() == nil: // another node would start again
 				fault, retry := client.ErrorFrom(err)
 				if retry {
 					fault = fmt.Errorf("%w: %w", client.ErrUnavailable, fault)
@@ -110,7 +110,7 @@ func (c *Client) Verify(caller context.Context, r VerifyRequest, fn func(Verifie
 			case err != nil:
 				return err //nolint:wrapcheck // judged by Call, wrapped below
 			case m.GetShardId() == 0:
-				continue // there is none
+				continue // no shard
 			}
 			if own = fn(verifiedFrom(m)); own != nil {
 				return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/keyrange"
 )
 
-// WatcherAPI is the API that a watch came by.
+// WatcherAPI is the API that a watch uses.
 type WatcherAPI int32
 
 // The APIs. The values are those of the API.
@@ -23,7 +23,7 @@ const (
 	EtcdAPI   WatcherAPI = 2
 )
 
-// String returns the API in small letters.
+// String returns the API in lower case.
 func (a WatcherAPI) String() string {
 	switch a {
 	case NativeAPI:
@@ -34,24 +34,24 @@ func (a WatcherAPI) String() string {
 	return "unknown"
 }
 
-// ServeMode says how a watch is served.
+// ServeMode is the way a watch is served.
 type ServeMode int32
 
 // The modes. The values are those of the API.
 const (
-	// ServeWindow: it is sent events from the window.
+	// ServeWindow: the watch gets events from the window.
 	ServeWindow ServeMode = 1
-	// ServeDelta: it is sent what has changed since its position.
+	// ServeDelta: the watch gets the changes since its position.
 	ServeDelta ServeMode = 2
-	// ServeResync: it is sent, or waits for, the whole state.
+	// ServeResync: the watch gets, or waits for, the full state.
 	ServeResync ServeMode = 3
-	// ServeConflated: it is sent the latest values at an interval, as it asked for.
+	// ServeConflated: the watch gets the latest values at the interval that it requested.
 	ServeConflated ServeMode = 4
-	// ServeLog: it is sent what etcd's log has and the window has not.
+	// ServeLog: the watch gets events from etcd's log that the window does not have.
 	ServeLog ServeMode = 5
 )
 
-// String returns the mode in small letters.
+// String returns the mode in lower case.
 func (r ServeMode) String() string {
 	switch r {
 	case ServeWindow:
@@ -68,44 +68,42 @@ func (r ServeMode) String() string {
 	return "unknown"
 }
 
-// WatcherStatus is one watch of a client, as the node that serves it tells.
+// WatcherStatus is one watch of a client, as the node that serves it reports it.
 type WatcherStatus struct {
 	Node string
-	// Client is host:port that it comes from; User is etcd's, while its
+	// Client is the host:port of the client; User is the etcd user, if etcd's
 	// authentication is on.
 	Client, User string
 	API          WatcherAPI
 	// ID is the watch's on its stream.
 	ID    int64
 	Range client.Range
-	// Revision: everything up to it was sent. Lag is how many revisions of the
-	// store lie between that and the newest that the node has, and Behind for how
-	// long some have.
+	// Revision: everything up to it was sent. Lag is how many revisions of the store
+	// lie between it and the node's newest, and Behind how long the watch has lagged.
 	Revision, Lag int64
 	Behind        time.Duration
-	// Bytes were sent in all, BytesPerSecond lately.
+	// Bytes is how many bytes were sent in total, BytesPerSecond the recent rate.
 	Bytes          int64
 	BytesPerSecond float64
 	Mode           ServeMode
-	// Since is when it began at this node.
+	// Since is when the watch started at this node.
 	Since time.Time
-	// Deltas and Resyncs are how often it was sent what has changed, and the
-	// whole state.
+	// Deltas and Resyncs count the deltas and full states that were sent.
 	Deltas, Resyncs int64
 }
 
-// WatcherFilter narrows what [Client.Watchers] returns. The zero WatcherFilter
-// takes all.
+// WatcherFilter limits the result of [Client.Watchers]. The zero WatcherFilter selects
+// all.
 type WatcherFilter struct {
-	// Range: only watches that touch it.
+	// Range selects watches that overlap it.
 	Range client.Range
-	// MinLag: only watches that lag by at least so many revisions.
+	// MinLag selects watches that lag by at least so many revisions.
 	MinLag int64
 }
 
-// Watchers asks the node at an address for the watches that it serves, those of
-// etcd's API too. Where etcd's authentication is on, it tells of those whose
-// keys the caller may read. They come in no order.
+// Watchers lists the watches that the node at an address serves, including those of
+// etcd's API, in no order. If etcd's authentication is on, it lists only those whose
+// keys the caller may read.
 func (c *Client) Watchers(ctx context.Context, address string, f WatcherFilter) ([]WatcherStatus, error) {
 	var out []WatcherStatus
 	err := c.c.CallNode(ctx, address, listTime, func(ctx context.Context, node grpc.ClientConnInterface) (err error) {

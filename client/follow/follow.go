@@ -52,7 +52,7 @@ const lastSave = 4 * time.Second
 //     or rebuilt.
 //
 // So apply must be idempotent: it may be called again for an update that it has
-// processed.
+// processed, in part or whole.
 func Run(ctx context.Context, c *client.Client, r client.Range, store Store, apply func(ctx context.Context, u client.Update) error, opts ...client.MirrorOption) (err error) {
 	defer func() {
 		if err != nil {
