@@ -79,10 +79,9 @@ func (a *assembler) next() int64 {
 	return a.position + 1
 }
 
-// start handles the answer to begin's request. It returns ErrLineage or ErrCluster when
-// the node follows another history and may not report that by a unit, outcome.ErrBehind
-// when the node does not know our lineage yet, and an outcome.ErrProtocol when it skips
-// revisions.
+// start handles the answer to begin's request. It returns ErrLineage or ErrCluster when the
+// node follows another history and may not report that by a unit, outcome.ErrBehind when the
+// node does not know our lineage yet, and an outcome.ErrProtocol when it skips revisions.
 func (a *assembler) start(c *pb.Created) error {
 	a.there = history{c.GetClusterId(), c.GetLineage()}
 	if a.newest.cluster != a.there.cluster { // each cluster counts its own lineages

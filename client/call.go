@@ -38,12 +38,11 @@ func (c *Client) callConfig() calls.Config {
 	return cfg
 }
 
-// Call makes RPCs that this package has no method for; package admin is built on it. It calls
-// f with one node after another, for [Config.RetryFor] at most, until f returns nil or an
-// error that any node would return. One call of f may take [Config.AttemptTimeout] plus
-// extra. f returns the RPC's error unchanged; Call converts it as [ErrorFrom] does. A stream
-// that f opens breaks when its node is silent for about 5 s plus [Config.Silence], also after
-// f has returned.
+// Call makes RPCs that this package has no method for; package admin is built on it. It calls f
+// with one node after another, for [Config.RetryFor] at most, until f returns nil or an error
+// that any node would return. One call of f may take [Config.AttemptTimeout] plus extra. f
+// returns the RPC's error unchanged; Call converts it as [ErrorFrom] does. A stream that f opens
+// breaks when its node is silent for about 5 s plus [Config.Silence], also after f has returned.
 func (c *Client) Call(ctx context.Context, extra time.Duration, f func(ctx context.Context, node grpc.ClientConnInterface) error) error {
 	return c.read(ctx, Range{}, extra, func(ctx context.Context, n *nodes.Node) error {
 		err := f(ctx, c.pool.Probed(n))
@@ -59,9 +58,8 @@ func (c *Client) CallNode(ctx context.Context, address string, extra time.Durati
 	return c.calls.At(ctx, address, extra, func(ctx context.Context, n *nodes.Node) error { return f(ctx, n.Conn) }) //nolint:wrapcheck // the caller does
 }
 
-// ErrorFrom converts the error of an RPC to this package's error for it, or returns err
-// itself if there is none, and reports whether a retry, at another node or later, may
-// succeed.
+// ErrorFrom converts the error of an RPC to this package's error for it, or returns err itself
+// if there is none, and reports whether a retry, at another node or later, may succeed.
 func ErrorFrom(err error) (fault error, retry bool) {
 	v := judge(err)
 	return v.Err, v.Retry

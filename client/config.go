@@ -19,9 +19,8 @@ type Config struct {
 	// others. A name may resolve to several addresses.
 	Endpoints []string
 	// Zone is the failure domain that this program runs in, as nodes name theirs
-	// (cachenode --zone): of the nodes that have keys of a range, the client prefers
-	// those of the zone, and uses the others while none of them serves. "": no
-	// preference.
+	// (cachenode --zone): of the nodes that have keys of a range, the client prefers those
+	// of the zone, and uses the others while none of them serves. "": no preference.
 	Zone string
 	// TLS is used for every connection; nil: no TLS, unless TLSFiles is set. It is
 	// never reloaded: a program that outlives its certificates uses TLSFiles instead.
@@ -95,8 +94,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports every mistake in the configuration at once. It reads no files: [New]
-// does.
+// Validate reports every mistake in the configuration at once. It reads no files: [New] does.
 func (c Config) Validate() error {
 	var errs []error
 	if len(c.Endpoints) == 0 {

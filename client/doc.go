@@ -47,8 +47,7 @@
 //
 // # Operators
 //
-// Package client/admin reports and changes the state of a cluster: nodes, shards,
-// voters, lineage.
+// Package client/admin reports and changes the state of a cluster: nodes, shards, voters, lineage.
 //
 // # Certificates
 //

@@ -32,8 +32,7 @@ func (e *FutureRevisionError) Error() string { return (*outcome.Future)(e).Error
 type OutcomeUnknownError struct {
 	// Node is the address that the write was sent to.
 	Node string
-	// Err is the reason why there is no answer: if the caller's context ended first,
-	// its cause.
+	// Err is the reason why there is no answer: if the caller's context ended first, its cause.
 	Err error
 }
 

@@ -34,9 +34,8 @@ func (f TLSFiles) open() (*connect.Files, error) {
 // Kubernetes does with the token of a service account.
 func TokenFile(name string) func() (string, error) { return connect.TokenFile(name) }
 
-// PasswordFile returns a function for [Config.PasswordFrom] that reads the password
-// from a file each time, without the final line break: the file may be replaced at any
-// time.
+// PasswordFile returns a function for [Config.PasswordFrom] that reads the password from
+// a file each time, without the final line break: the file may be replaced at any time.
 func PasswordFile(name string) func() (string, error) { return connect.PasswordFile(name) }
 
 // connection returns the options of the client's connections.

@@ -31,10 +31,9 @@ type Listing struct {
 	freshAt  time.Time
 }
 
-// List lists a range in key order, all at one revision. Reading starts when
-// [Listing.All] is ranged over. A list that breaks resumes on another node, at the same
-// revision, after the last key; one with [ChangedSince] yields its keys once it is
-// complete.
+// List lists a range in key order, all at one revision. Reading starts when [Listing.All]
+// is ranged over. A list that breaks resumes on another node, at the same revision, after
+// the last key; one with [ChangedSince] yields its keys once it is complete.
 func (c *Client) List(ctx context.Context, r Range, opts ...ListOption) *Listing {
 	l := &Listing{c: c, ctx: ctx, rng: r}
 	for _, o := range opts {
@@ -43,8 +42,7 @@ func (c *Client) List(ctx context.Context, r Range, opts ...ListOption) *Listing
 	return l
 }
 
-// Revision returns the revision of the list; 0 until the first key, or the end, has
-// arrived.
+// Revision returns the revision of the list; 0 until the first key, or the end, has arrived.
 func (l *Listing) Revision() int64 { return l.at.Revision }
 
 // Position returns [Listing.Revision] with the history it belongs to.

@@ -22,8 +22,7 @@ type Attempt struct {
 	Range Range
 	// Node is the address of the node.
 	Node string
-	// Took is the duration of the attempt; for a list, until the consumer took its last
-	// key.
+	// Took is the duration of the attempt; for a list, until the consumer took its last key.
 	Took time.Duration
 	// Err is the reason why the attempt failed; nil: the node answered.
 	Err error

@@ -9,8 +9,7 @@ import (
 // WatchOption changes what [Client.Watch] delivers.
 type WatchOption interface{ watch(o *watchOptions) }
 
-// MirrorOption is a [WatchOption] that mirrors (package mirror) and follow.Run also
-// accept.
+// MirrorOption is a [WatchOption] that mirrors (package mirror) and follow.Run also accept.
 type MirrorOption interface {
 	WatchOption
 	mirror()

@@ -47,17 +47,15 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("key %q should %s and %s: nothing was changed", e.Key, want, is)
 }
 
-// PutIf writes a key if the revision of its last change is modRevision, or for 0 if the
-// key does not exist. Otherwise it fails with [*ConflictError]. For other errors, see
-// [Client.Put].
+// PutIf writes a key if the revision of its last change is modRevision, or for 0 if the key
+// does not exist. Otherwise it fails with [*ConflictError]. For other errors, see [Client.Put].
 func (c *Client) PutIf(ctx context.Context, key string, value []byte, modRevision int64) (Position, error) {
 	return c.Txn(ctx, []Condition{{Key: key, ModRevision: modRevision}}, Op{Key: key, Value: value})
 }
 
 // Txn makes all changes in one revision if all conditions are true, and returns its
 // position. Otherwise it fails with [*ConflictError]. etcd limits a transaction, by
-// default to 128 conditions, 128 changes and 1.5 MiB. For other errors, see
-// [Client.Put].
+// default to 128 conditions, 128 changes and 1.5 MiB. For other errors, see [Client.Put].
 func (c *Client) Txn(ctx context.Context, conditions []Condition, ops ...Op) (Position, error) {
 	if len(ops) == 0 {
 		return Position{}, fmt.Errorf("transaction: %w: it changes nothing", ErrInvalid)

@@ -58,10 +58,9 @@ type Watcher struct {
 }
 
 // Watch follows a range. It returns at once; the watch starts in the background, and
-// resumes on one node after another until ctx ends or the watcher is closed.
-// [Watcher.Next] returns the error of an invalid request. The caller must handle units,
-// which replace events that are no longer available ([KindDelta], [KindResync]), or use
-// [WithoutResync].
+// resumes on one node after another until ctx ends or the watcher is closed. [Watcher.Next]
+// returns the error of an invalid request. The caller must handle units, which replace
+// events that are no longer available ([KindDelta], [KindResync]), or use [WithoutResync].
 func (c *Client) Watch(ctx context.Context, r Range, opts ...WatchOption) *Watcher {
 	w := &Watcher{
 		c: c, started: make(chan struct{}), wake: make(chan struct{}, 1),
@@ -238,10 +237,9 @@ type WatcherStats struct {
 	Updates, Bytes int
 	// Units counts the units that have arrived so far.
 	Units
-	// FreshAt is a time at which etcd had no newer revision than the watch has
-	// received: its data is not older than time.Since(FreshAt). The zero time: not
-	// known. It advances with the nodes' signs of life, about three times per
-	// Config.Silence.
+	// FreshAt is a time at which etcd had no newer revision than the watch has received:
+	// its data is not older than time.Since(FreshAt). The zero time: not known. It
+	// advances with the nodes' signs of life, about three times per Config.Silence.
 	FreshAt time.Time
 }
 

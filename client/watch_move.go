@@ -63,8 +63,7 @@ func (w *Watcher) retryLocked(after, spread time.Duration) {
 
 // placeLaterLocked places the watch after d.
 func (w *Watcher) placeLaterLocked(d time.Duration) {
-	// The client's Close ends every watcher before it waits: until then the group may
-	// grow.
+	// The client's Close ends every watcher before it waits: until then the group may grow.
 	w.c.wg.Add(1)
 	w.timer = time.AfterFunc(d, func() {
 		defer w.c.wg.Done()
@@ -172,8 +171,7 @@ func (w *Watcher) follow(cluster string, spread time.Duration) {
 	w.retryLocked(0, spread)
 }
 
-// brokenLocked leaves a node that lags, belongs to another cluster, or violates the
-// protocol.
+// brokenLocked leaves a node that lags, belongs to another cluster, or violates the protocol.
 func (w *Watcher) brokenLocked(err error) {
 	if !errors.Is(err, outcome.ErrBehind) && !errors.Is(err, outcome.ErrForeign) {
 		w.c.cfg.Logger.Warn("leaving a node", "node", w.on.Addr(), "range", w.asm.rng.String(), "error", err)

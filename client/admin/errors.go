@@ -9,8 +9,7 @@ import (
 
 // RefusedError reports why a shard map change was rejected.
 type RefusedError struct {
-	// Field is the rejected part of the request, by its name in the API; empty if there
-	// is none.
+	// Field is the rejected part of the request, by its name in the API; empty if there is none.
 	Field, Reason string
 	// Force: [ChangeOptions].Force overrides the rejection.
 	Force bool

@@ -10,8 +10,7 @@ import (
 
 // LineageOrigin describes the start of a lineage: etcd was restored or replaced.
 type LineageOrigin struct {
-	// Cause is the evidence: "cluster", "revision", "term", "index", "content" or
-	// "operator".
+	// Cause is the evidence: "cluster", "revision", "term", "index", "content" or "operator".
 	Cause string
 	// Reason describes the finding, or is the reason that the operator gave.
 	Reason string

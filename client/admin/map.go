@@ -10,8 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// MemberState is the state of a member according to gossip. The values are those of the
-// API.
+// MemberState is the state of a member according to gossip. The values are those of the API.
 type MemberState int
 
 // The states of a member.
@@ -45,8 +44,7 @@ type Member struct {
 	State                                   MemberState
 	Voter, Leader, Draining                 bool
 	Zone, Version                           string
-	// FeatureLevel is the newest feature level that the node's software supports; 0:
-	// not known.
+	// FeatureLevel is the newest feature level that the node's software supports; 0: not known.
 	FeatureLevel int
 	// Weight is the node's share of shards: with 2, it gets twice as many as with 1. 0:
 	// its software does not support weights.
@@ -68,8 +66,7 @@ type Shard struct {
 	Joins bool
 }
 
-// Owner returns the name of the node that watches etcd for the shard; empty if there is
-// none.
+// Owner returns the name of the node that watches etcd for the shard; empty if there is none.
 func (s Shard) Owner() string {
 	if len(s.Replicas) == 0 {
 		return ""
@@ -98,8 +95,7 @@ type ShardMap struct {
 	Generation uint64
 }
 
-// Members returns the members, ordered by name, as the gossip of the answering node
-// reports them.
+// Members returns the members, ordered by name, as the gossip of the answering node reports them.
 func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	var out []Member
 	err := c.c.Call(ctx, 0, func(ctx context.Context, node grpc.ClientConnInterface) error {

@@ -49,8 +49,7 @@ type DrainNodes struct{ Nodes []string }
 // UndrainNodes ends the effect of [DrainNodes].
 type UndrainNodes struct{ Nodes []string }
 
-// Rebalance moves all shards to the nodes that the planner chooses, also those moved by
-// hand.
+// Rebalance moves all shards to the nodes that the planner chooses, also those moved by hand.
 type Rebalance struct{}
 
 // FinalizeUpgrade finalizes a feature level: its features can be used, and nodes whose
@@ -149,8 +148,7 @@ type PlacementStep struct {
 	// size of these copies; -1: not known.
 	Filling []string
 	Bytes   int64
-	// Freed is about how many bytes the nodes that lose the shard release; -1: not
-	// known.
+	// Freed is about how many bytes the nodes that lose the shard release; -1: not known.
 	Freed int64
 }
 
@@ -168,13 +166,11 @@ type PlacementProgress struct {
 type ReplicaFilling struct {
 	Shard uint64
 	Node  string
-	// Bytes is about how many bytes the replica has loaded, of OfBytes at the owner; 0:
-	// not known.
+	// Bytes is about how many bytes the replica has loaded, of OfBytes at the owner; 0: not known.
 	Bytes, OfBytes int64
 }
 
-// PlacementRun is a change that the voters have accepted, or a dry run. It serves one
-// goroutine.
+// PlacementRun is a change that the voters have accepted, or a dry run. It serves one goroutine.
 type PlacementRun struct {
 	// Plan has the effects of the change.
 	Plan PlacementPlan
@@ -198,10 +194,9 @@ const agreeTimeout = 12 * time.Second
 //
 // It fails with a [*RefusedError] if the change makes no sense or needs force, with a
 // [*client.InvalidError] if it names a shard or node that does not exist, and with
-// [client.ErrUnavailable] if no node answered; then the change may have been made, and
-// a repetition with ChangeOptions.Repeated reports it. ctx also applies to
-// [PlacementRun.Wait]; its end, or [PlacementRun.Close], ends the run but not the
-// change.
+// [client.ErrUnavailable] if no node answered; then the change may have been made, and a
+// repetition with ChangeOptions.Repeated reports it. ctx also applies to
+// [PlacementRun.Wait]; its end, or [PlacementRun.Close], ends the run but not the change.
 func (c *Client) ChangePlacement(ctx context.Context, change PlacementChange, o ChangeOptions) (*PlacementRun, error) {
 	r := &PlacementRun{c: c.c, ctx: ctx, req: &pb.ChangePlacementRequest{
 		RequestId: o.RequestID, Repeated: o.Repeated, IfVersion: o.IfVersion, DryRun: o.DryRun, Force: o.Force,
@@ -268,10 +263,9 @@ func (r *PlacementRun) begin(ctx context.Context, node grpc.ClientConnInterface)
 	}
 }
 
-// Wait waits until the whole plan is done, and calls report, which may be nil, after
-// each change of the progress. It returns at once for a dry run. It fails when the
-// context of [Client.ChangePlacement] ends, and with [client.ErrUnavailable]; the
-// change continues.
+// Wait waits until the whole plan is done, and calls report, which may be nil, after each
+// change of the progress. It returns at once for a dry run. It fails when the context of
+// [Client.ChangePlacement] ends, and with [client.ErrUnavailable]; the change continues.
 func (r *PlacementRun) Wait(report func(PlacementProgress)) error {
 	if r.req.GetDryRun() {
 		return nil

@@ -9,9 +9,8 @@ type Quorum struct {
 	// Alive has the voters that gossip sees and that can vote: a voter that lost its
 	// disk rejoins under its name without a vote.
 	Alive []string
-	// Leader is the leader of the voters; "": none. Without a leader every shard is
-	// served from its current replicas, and none can be moved, not even from a node
-	// that failed.
+	// Leader is the leader of the voters; "": none. Without a leader every shard is served
+	// from its current replicas, and none can be moved, not even from a node that failed.
 	Leader string
 }
 

@@ -19,8 +19,7 @@ type VoterRecovery struct {
 	AnnouncedVersion uint64
 	// Voters has the known voters, Reachable those of them that still vote.
 	Voters, Reachable []string
-	// NewVersion is the version of the map that the new voter started with; 0 in a
-	// plan.
+	// NewVersion is the version of the map that the new voter started with; 0 in a plan.
 	NewVersion uint64
 }
 
@@ -34,9 +33,8 @@ func (c *Client) PlanVoterRecovery(ctx context.Context) (VoterRecovery, error) {
 	return c.recoverVoters(ctx, &pb.RecoverVotersRequest{DryRun: true})
 }
 
-// RecoverVoters executes a plan of [Client.PlanVoterRecovery]. It fails with a
-// [RefusedError] if the plan has changed since. Watches, positions and the lineage are
-// not affected.
+// RecoverVoters executes a plan of [Client.PlanVoterRecovery]. It fails with a [RefusedError]
+// if the plan has changed since. Watches, positions and the lineage are not affected.
 func (c *Client) RecoverVoters(ctx context.Context, plan VoterRecovery) (VoterRecovery, error) {
 	return c.recoverVoters(ctx, &pb.RecoverVotersRequest{Node: plan.Node, MapVersion: plan.MapVersion})
 }

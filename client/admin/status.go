@@ -51,9 +51,8 @@ type ReplicaStatus struct {
 	DeltaFloor, Tombstones, TombstoneBytes int64
 	// Age is the maximum age of the data.
 	Age time.Duration
-	// Keys is the number of keys, which take StateBytes with their values and indexes.
-	// Until the replica is Ready, StateBytes, WindowBytes and TombstoneBytes count the
-	// data loaded so far.
+	// Keys is the number of keys, which take StateBytes with their values and indexes. Until the
+	// replica is Ready, StateBytes, WindowBytes and TombstoneBytes count the data loaded so far.
 	Keys, StateBytes int64
 	// Roots is the number of older states that are kept for reads at their revisions;
 	// they take RootsBytes in addition to the newest state.
@@ -85,8 +84,7 @@ type NodeStatus struct {
 	Uptime               time.Duration
 	Replicas             []ReplicaStatus
 	// Voters has the voters in the node's raft log, RaftIndex is its newest entry, and
-	// RaftLeader the leader, as far as the node knows. Nodes that do not vote do not
-	// know them.
+	// RaftLeader the leader, as far as the node knows. Nodes that do not vote do not know them.
 	Voters     []string
 	RaftIndex  uint64
 	RaftLeader string
@@ -113,8 +111,7 @@ type MemberStatus struct {
 	Error  string
 }
 
-// ClusterStatus has every member's status, and the shard map of the node that asked
-// them.
+// ClusterStatus has every member's status, and the shard map of the node that asked them.
 type ClusterStatus struct {
 	Map      ShardMap
 	Members  []MemberStatus
@@ -160,9 +157,8 @@ func (c *Client) Status(ctx context.Context, address string) (NodeStatus, error)
 // maxStatusWait bounds how long a node waits for the status of members.
 const maxStatusWait = 30 * time.Second
 
-// ClusterStatus requests the status of every member from any node. A member that does
-// not answer within wait (0: the node's default, 2 s; more than 30 s: 30 s) is returned
-// with an error.
+// ClusterStatus requests the status of every member from any node. A member that does not answer
+// within wait (0: the node's default, 2 s; more than 30 s: 30 s) is returned with an error.
 func (c *Client) ClusterStatus(ctx context.Context, wait time.Duration) (ClusterStatus, error) {
 	var out ClusterStatus
 	req := &pb.ClusterStatusRequest{}

@@ -10,9 +10,8 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// RevisionTrace has the times of a revision at a node, as far as the node has kept
-// them. Received is the time of the node's own clock; durations count from it, and are
-// exact.
+// RevisionTrace has the times of a revision at a node, as far as the node has kept them.
+// Received is the time of the node's own clock; durations count from it, and are exact.
 type RevisionTrace struct {
 	Node string
 	// Oldest and Newest bound the revisions that the node has kept; 0: none. Between

@@ -92,8 +92,7 @@ type WatcherStatus struct {
 	Deltas, Resyncs int64
 }
 
-// WatcherFilter limits the result of [Client.Watchers]. The zero WatcherFilter selects
-// all.
+// WatcherFilter limits the result of [Client.Watchers]. The zero WatcherFilter selects all.
 type WatcherFilter struct {
 	// Range selects watches that overlap it.
 	Range client.Range

@@ -15,8 +15,7 @@ import (
 // Store keeps positions for [Run]; [File] is an implementation. A program whose apply writes
 // to a database can save the position in the same transaction; its Save then does nothing.
 type Store interface {
-	// Load returns the last saved position of the range; the zero Position if there is
-	// none.
+	// Load returns the last saved position of the range; the zero Position if there is none.
 	Load(ctx context.Context, r client.Range) (client.Position, error)
 	// Save replaces the position of the range. Once it has returned nil, the position
 	// must be as durable as the program needs.
@@ -107,9 +106,8 @@ type Saver struct {
 	when  time.Time
 }
 
-// NewSaver returns a saver and the position in the store to resume after, zero if there is
-// none. The watch needs [client.WithProgress] for a position that advances without changes,
-// too.
+// NewSaver returns a saver and the position in the store to resume after, zero if there is none.
+// The watch needs [client.WithProgress] for a position that advances without changes, too.
 func NewSaver(ctx context.Context, store Store, r client.Range) (*Saver, client.Position, error) {
 	at, err := store.Load(ctx, r)
 	if err != nil {
@@ -136,8 +134,7 @@ func (s *Saver) Passed(ctx context.Context, u *client.Update, more bool) error {
 	return s.Flush(ctx)
 }
 
-// Flush saves the position if the store does not have it. A program calls it before it
-// ends.
+// Flush saves the position if the store does not have it. A program calls it before it ends.
 func (s *Saver) Flush(ctx context.Context) error {
 	if s.at == s.saved {
 		return nil

@@ -134,8 +134,7 @@ func (m *Mirror) Range(r client.Range) iter.Seq[client.KeyValue] { return m.View
 // Len returns the number of keys.
 func (m *Mirror) Len() int { return m.View().Len() }
 
-// Revision returns the revision up to which the mirror is complete; 0 before it is
-// ready.
+// Revision returns the revision up to which the mirror is complete; 0 before it is ready.
 func (m *Mirror) Revision() int64 { return m.View().Revision() }
 
 // Stats returns the current statistics of the mirror's watch.
@@ -253,9 +252,8 @@ type Change struct {
 	Events []client.Event
 	// Initial: it is the first change, and Events has a put for each key of View.
 	Initial bool
-	// Resync: the full state was sent again since the last change ([client.KindResync]).
-	// Events still has only the keys that differ; the history may be another one
-	// ([View.Position]).
+	// Resync: the full state was sent again since the last change ([client.KindResync]). Events
+	// still has only the keys that differ; the history may be another one ([View.Position]).
 	Resync bool
 }
 

@@ -1,6 +1,6 @@
-// Package calls tries a call at one node after the other.
+// Package calls retries a call at one node after another.
 //
-// Read [Caller] first. It may be used from several goroutines; an [Attempts] serves one.
+// Start with [Caller]. It is safe for use by several goroutines; an [Attempts] serves one.
 package calls
 
 import (
@@ -19,19 +19,19 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
-// Config says what a [Caller] needs. All fields but Observe must be set.
+// Config configures a [Caller]. All fields but Observe must be set.
 type Config struct {
 	Pool    *nodes.Pool
-	Pulse   *retry.Pulse // what nodes are timed by
+	Pulse   *retry.Pulse // the clock for the silence of nodes
 	Connect *connect.Options
-	// AttemptTimeout is how long one node may take, RetryFor how long nodes are tried, and
-	// Silence how long a connection may take before a write is sent.
+	// AttemptTimeout is how long one node may take, RetryFor how long a call is retried,
+	// and Silence how long a connection may take before a write is sent.
 	AttemptTimeout, RetryFor, Silence time.Duration
 	Ready                             <-chan struct{} // closed once nodes can be chosen
 	Closed                            context.Context //nolint:containedctx // of the client; ends with Close
-	// Judge reads the error of a node.
+	// Judge interprets the error of a node.
 	Judge func(error) outcome.Verdict
-	// Unknown returns the error of a write that a node was sent and did not confirm, for err.
+	// Unknown returns the error for a write that was sent but, because of err, not confirmed.
 	Unknown func(node string, err error) error
 	// Pick returns the address of the node to ask next.
 	Pick func(r keyrange.Range, hints []string, tried retry.Tried) string
@@ -45,8 +45,8 @@ type Caller struct{ cfg Config }
 // New returns a caller.
 func New(cfg Config) *Caller { return &Caller{cfg} }
 
-// Read asks node after node until one answers. An attempt may take
-// Config.AttemptTimeout, and extra.
+// Read tries one node after another until one answers. An attempt may take
+// Config.AttemptTimeout plus extra.
 func (c *Caller) Read(ctx context.Context, r keyrange.Range, extra time.Duration, ask func(context.Context, *nodes.Node) error) error {
 	a, err := c.Begin(ctx, r)
 	if err != nil {
@@ -70,7 +70,7 @@ func (c *Caller) Read(ctx context.Context, r keyrange.Range, extra time.Duration
 	}
 }
 
-// At asks the node at an address, once.
+// At sends a call to the node at an address, once.
 func (c *Caller) At(ctx context.Context, addr string, extra time.Duration, ask func(context.Context, *nodes.Node) error) error {
 	n, err := c.cfg.Pool.Get(addr)
 	if err == nil {
@@ -87,7 +87,7 @@ func (c *Caller) At(ctx context.Context, addr string, extra time.Duration, ask f
 	return c.cfg.Judge(err).Err
 }
 
-// Attempts goes through the nodes that may serve a range, for one read.
+// Attempts has the state of one call, which tries the nodes that may serve a range.
 type Attempts struct {
 	cfg      *Config
 	rng      keyrange.Range
@@ -100,14 +100,13 @@ type Attempts struct {
 	deadline time.Duration // on the pulse
 }
 
-// answer is why an attempt failed that the end of the call did not interrupt.
+// answer is the error of an attempt that the end of the call did not interrupt.
 type answer struct {
 	addr string // of the node
 	err  error
 }
 
-// Begin starts a call that is about a range. It waits until the map is known, or cannot
-// be had.
+// Begin starts a call for a range. It waits for the shard map, or for the first failure to get it.
 func (c *Caller) Begin(ctx context.Context, r keyrange.Range) (*Attempts, error) {
 	select {
 	case <-c.cfg.Ready:
@@ -124,14 +123,13 @@ func (a *Attempts) Node() (*nodes.Node, error) {
 	return a.cfg.Pool.Get(a.addr) //nolint:wrapcheck // it names the address
 }
 
-// Worked notes that the node has answered.
+// Worked records that the node has answered.
 func (a *Attempts) Worked() {
 	a.cfg.Pool.Praise(a.addr)
 	a.tried, a.failures, a.deadline = nil, 0, a.cfg.Pulse.Ran()+a.cfg.RetryFor
 }
 
-// Failed waits for the next attempt. It returns the error for the caller when
-// there is none.
+// Failed waits for the next attempt, or returns the error for the caller if there is none.
 func (a *Attempts) Failed(ctx context.Context, err error) error {
 	switch {
 	case a.cfg.Closed.Err() != nil:
@@ -164,9 +162,8 @@ func (a *Attempts) Failed(ctx context.Context, err error) error {
 	return nil
 }
 
-// ended returns the error of a call whose context ended in or after an attempt that
-// failed with err. An attempt that the deadline interrupts says nothing about its node:
-// then the error names the answer before.
+// ended returns the error of a call whose context ended in or after an attempt that failed
+// with err. If the deadline interrupted the attempt, the error has the previous answer.
 func (a *Attempts) ended(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return Ended(ctx)
@@ -179,7 +176,7 @@ func (a *Attempts) ended(ctx context.Context, err error) error {
 }
 
 // Ended returns the error of a call whose context ended: the cause, and after a
-// deadline that no node could answer until then.
+// deadline also that no node answered in time.
 func Ended(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(ctx.Err(), context.Canceled) {

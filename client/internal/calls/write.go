@@ -9,10 +9,10 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/outcome"
 )
 
-// Write sends a write to a node whose connection stands. Looking for one, and
-// logging in there, may take several attempts, as may a node that refuses it.
-// Sending takes Config.AttemptTimeout, and is not repeated when its outcome is
-// not known: Write fails with Config.Unknown then.
+// Write sends a write to a node with an established connection. Connecting and logging
+// in may take several attempts, as may nodes that reject the write. Sending may take
+// Config.AttemptTimeout, and is not repeated if its outcome is unknown: Write then
+// fails with Config.Unknown.
 func (c *Caller) Write(ctx context.Context, r keyrange.Range, send func(context.Context, *nodes.Node) error) error {
 	a, err := c.Begin(ctx, r)
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *Caller) prepare(ctx context.Context, n *nodes.Node) error {
 	return ctx.Err()
 }
 
-// unknown returns the error of a write that was sent and not confirmed.
+// unknown returns the error of a write that was sent but not confirmed.
 func (c *Caller) unknown(ctx context.Context, addr string, err error) error {
 	v := c.cfg.Judge(err)
 	switch {

@@ -12,11 +12,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// tokenFor is how long a token that was read from a file is used. Kubernetes
-// renews a Pod's long before it ends.
+// tokenFor is how long a token from a file is used. Kubernetes renews the token of a
+// Pod long before it expires.
 const tokenFor = 10 * time.Second
 
-// TokenFile is client.TokenFile.
+// TokenFile implements client.TokenFile.
 func TokenFile(name string) func() (string, error) {
 	var mu sync.Mutex
 	var token string

@@ -1,8 +1,8 @@
 // Package connect makes connections to nodes, secured and with the credentials of a program:
-// TLS from files ([Files]), bearer tokens, and the tokens of etcd's users ([Login]).
+// TLS from files ([Files]), bearer tokens, and the tokens of etcd users ([Login]).
 //
-// Read [Dial] first. A Login and Files are shared by all connections of a client, and may
-// be used from several goroutines.
+// Start with [Dial]. A Login and Files are shared by all connections of a client, and are
+// safe for use by several goroutines.
 package connect
 
 import (
@@ -28,19 +28,19 @@ import (
 // twice etcd's request limit (1.5 MiB).
 const maxMessage = 16 << 20
 
-// Options say how to connect. The zero value of a field other than Login stands for none.
+// Options configure connections. The zero value of a field other than Login means none.
 type Options struct {
 	TLS         *tls.Config
 	Files       *Files // in place of TLS
 	Token       func() (string, error)
 	Login       *Login
-	Renews      bool // the program may give other credentials later
+	Renews      bool // the program may provide other credentials later
 	Dialer      func(ctx context.Context, address string) (net.Conn, error)
 	DialOptions []grpc.DialOption // added to those of the client
 }
 
-// Renewed notes that a call or stream, which began at a time, has failed with v. It
-// reports whether it lacked valid credentials and others can be had.
+// Renewed records that a call or stream, which began at a time, has failed with v. It
+// reports whether it lacked valid credentials and others are available.
 func (o *Options) Renewed(v outcome.Verdict, began time.Time) bool {
 	if !errors.Is(v.Err, outcome.ErrUnauthenticated) {
 		return false
@@ -81,8 +81,8 @@ func Dial(addr string, o Options) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// Connected waits until the connection stands. It fails when the first
-// attempt does, or when ctx ends.
+// Connected waits until the connection is established. It fails when the first attempt
+// does, or when ctx ends.
 func Connected(ctx context.Context, conn *grpc.ClientConn, addr string) error {
 	for {
 		state := conn.GetState()

@@ -11,11 +11,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 )
 
-// Files are the certificates and CAs of files, as they are in use. Nil: none.
+// Files has the certificates and CAs of files that are in use. Nil: none.
 type Files struct {
 	*tlsconf.Material
 	serverName string
-	err        atomic.Pointer[error] // of the last reading; nil: none yet
+	err        atomic.Pointer[error] // of the last reload; nil: none yet
 }
 
 // OpenFiles reads the files. An error names client.Config.TLSFiles.
@@ -27,14 +27,14 @@ func OpenFiles(ca, cert, key, serverName string) (*Files, error) {
 	return &Files{Material: m, serverName: serverName}, nil
 }
 
-// config is for one connection.
+// config returns the configuration of one connection.
 func (f *Files) config() *tls.Config {
 	c := f.Client(tls.VersionTLS12)
 	c.ServerName = f.serverName
 	return c
 }
 
-// Follow reads the files again when they change, until ctx ends.
+// Follow reloads the files when they change, until ctx ends.
 func (f *Files) Follow(ctx context.Context, log *slog.Logger) {
 	load := func() error {
 		err := f.Reload()
@@ -45,7 +45,7 @@ func (f *Files) Follow(ctx context.Context, log *slog.Logger) {
 	_ = w.Run(ctx, nil) // always nil
 }
 
-// Failing returns why the content of the files is not in use; nil: it is.
+// Failing returns the reason why the content of the files is not in use; nil: it is.
 func (f *Files) Failing() error {
 	if f == nil {
 		return nil

@@ -19,8 +19,8 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
-// Login gets a token of etcd's authentication, through any node, and keeps it:
-// it is good at all of them. Without a user it does nothing.
+// Login gets a token of etcd's authentication through any node, and keeps it: it is
+// valid at all nodes. Without a user it does nothing.
 type Login struct {
 	user     string
 	password func() (string, error)
@@ -33,22 +33,21 @@ type Login struct {
 	wrong refusal   // guarded by mu
 }
 
-// refusal is a password that etcd refused: it is not sent again before a time,
-// because to check one costs etcd much.
+// refusal is a password that etcd rejected: it is not sent again before a time, because
+// checking a password is expensive for etcd.
 type refusal struct {
 	password string
-	err      error // nil: none was refused
+	err      error // nil: none was rejected
 	times    int
 	until    time.Time
 }
 
-// NewLogin returns a login of a user whose password is asked for each time; user "": it
-// does nothing.
+// NewLogin returns a login of a user that calls password each time; user "": it does nothing.
 func NewLogin(user string, password func() (string, error)) *Login {
 	return &Login{user: user, password: password, turn: make(chan struct{}, 1)}
 }
 
-// options returns what makes a connection carry the token.
+// options returns the options that add the token to the calls of a connection.
 func (l *Login) options() []grpc.DialOption {
 	if l.user == "" {
 		return nil
@@ -71,7 +70,7 @@ func (l *Login) options() []grpc.DialOption {
 	}
 }
 
-// carry adds the token to the calls for which etcd's users count.
+// carry adds the token to the calls that etcd's authentication applies to.
 func (l *Login) carry(ctx context.Context, method string, conn *grpc.ClientConn) (context.Context, error) {
 	if !needsToken(method) {
 		return ctx, nil
@@ -83,14 +82,14 @@ func (l *Login) carry(ctx context.Context, method string, conn *grpc.ClientConn)
 	return metadata.AppendToOutgoingContext(ctx, rpctypes.TokenFieldNameGRPC, token), nil
 }
 
-// needsToken reports whether a call is for etcd's users, while etcd's authentication is
-// on: all but the login and the question whether a node answers.
+// needsToken reports whether etcd's authentication applies to a call: to all but the
+// login and the health check.
 func needsToken(method string) bool {
 	return method != etcdserverpb.Auth_Authenticate_FullMethodName && method != healthgrpc.Health_Check_FullMethodName
 }
 
-// Ready logs in at the node if need be, for timeout at most. It fails with
-// [outcome.ErrLogin] when another call was logging in all that time.
+// Ready logs in at the node if necessary, within timeout. It fails with
+// [outcome.ErrLogin] if another call was logging in all that time.
 func (l *Login) Ready(ctx context.Context, conn *grpc.ClientConn, timeout time.Duration) error {
 	if l.user == "" {
 		return nil
@@ -111,7 +110,7 @@ func (l *Login) get(ctx context.Context, conn *grpc.ClientConn) (string, error) 
 		defer func() { <-l.turn }()
 	case <-ctx.Done():
 		err := context.Cause(ctx)
-		if errors.Is(err, outcome.ErrSlow) { // the time for the attempt; its node was not asked
+		if errors.Is(err, outcome.ErrSlow) { // the attempt timed out; its node was not asked
 			err = outcome.ErrLogin
 		}
 		return "", fmt.Errorf("log in as %q: %w", l.user, err)
@@ -136,7 +135,7 @@ func (l *Login) get(ctx context.Context, conn *grpc.ClientConn) (string, error) 
 	return l.token, nil
 }
 
-// refused returns the error of a password that etcd refused a moment ago.
+// refused returns the error of a password that etcd rejected recently.
 func (l *Login) refused(password string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,7 +145,7 @@ func (l *Login) refused(password string) error {
 	return nil
 }
 
-// failed notes that a password was refused, if that is what err says.
+// failed records that a password was rejected, if err reports that.
 func (l *Login) failed(password string, err error) error {
 	if !errors.Is(outcome.Judge(err).Err, outcome.ErrUnauthenticated) {
 		return err
@@ -167,8 +166,8 @@ func (l *Login) kept() (token string, ok bool) {
 	return l.token, l.known
 }
 
-// Again notes that a node did not accept the token of a call that began at a time: the
-// token is dropped, unless it is newer. It reports whether another one can be had.
+// Again records that a node rejected the token of a call that began at a time: the token
+// is dropped, unless it is newer. It reports whether another one can be requested.
 func (l *Login) Again(began time.Time) bool {
 	if l.user == "" {
 		return false
@@ -181,7 +180,7 @@ func (l *Login) Again(began time.Time) bool {
 	return true
 }
 
-// PasswordFile is client.PasswordFile.
+// PasswordFile implements client.PasswordFile.
 func PasswordFile(name string) func() (string, error) {
 	return func() (string, error) {
 		text, err := os.ReadFile(name) //nolint:gosec // the program names it

@@ -1,8 +1,8 @@
-// Package homing moves watches back to the nodes that the shard map prefers for them, their homes.
+// Package homing moves watches back to their homes: the nodes that the shard map prefers.
 //
-// After a rolling restart the watches of every client are on the nodes that were restarted first,
-// and the last one has none. So watches move back: slowly, a few at a time, and at a time of its
-// own for each client. A move is a resume from the watch's position.
+// After a rolling restart the watches of every client are on the nodes that restarted first, and
+// the last one has none. The mover therefore moves watches back gradually, a few at a time, and
+// at different times for each client. A move is a resume from the watch's position.
 package homing
 
 import (
@@ -19,29 +19,27 @@ import (
 )
 
 const (
-	// every is the mean time between two rounds. A round comes after half to one and a
-	// half of it.
+	// every is the mean time between two rounds: the actual time is 0.5 to 1.5 times as long.
 	every = 30 * time.Second
-	// maxLooked bounds the watches that one round looks at, or a tenth of all.
+	// maxLooked bounds the watches that one round checks, unless a tenth of all is more.
 	maxLooked = 1000
-	// part is the part of the watches that one round moves, at least one and at most a
-	// stream's.
+	// part is the divisor for the watches that one round moves: a tenth of all, at
+	// least one and at most a stream's.
 	part = 10
-	// maxWait bounds how long a watch waits that was moved and did not stay; each move
+	// maxWait bounds the wait of a watch that was moved and did not stay; each move
 	// doubles the wait.
 	maxWait = time.Hour
-	// settled is how long a watch must have stayed for the next wait to be the first one
-	// again.
+	// settled is how long a watch must stay before its wait is reset.
 	settled = 10 * time.Minute
 )
 
-// Moves are the recent moves of a watch to its home, and when it may be moved again.
+// Moves has the recent moves of a watch to its home, and when it may be moved again.
 type Moves struct {
 	n     int
 	after time.Time
 }
 
-// Add notes a move.
+// Add records a move.
 func (m *Moves) Add(now time.Time) {
 	m.after = now.Add(min(every<<min(m.n, 10), maxWait))
 	m.n++
@@ -50,7 +48,7 @@ func (m *Moves) Add(now time.Time) {
 // Wait reports whether the watch must not be moved yet.
 func (m *Moves) Wait(now time.Time) bool { return now.Before(m.after) }
 
-// Home notes that the watch has been at its home since a time.
+// Home records that the watch has been at its home since a time.
 func (m *Moves) Home(since time.Time) {
 	if time.Since(since) > settled {
 		*m = Moves{}
@@ -59,29 +57,28 @@ func (m *Moves) Home(since time.Time) {
 
 // Watch is a watch that may move.
 type Watch interface {
-	// Home returns the address of the node that should serve the watch, if another one
-	// does. Empty: the watch is at home, or on no node, or its home is about to go or not
-	// known.
+	// Home returns the address of the node that should serve the watch, if another one does.
+	// Empty: the watch is at home or on no node, or its home is unknown, suspect or drains.
 	Home(t *shardmap.Topology) string
-	// MoveTo has the watch resume at a node, and reports whether it does.
+	// MoveTo moves the watch to a node, and reports whether it did.
 	MoveTo(addr string) bool
 }
 
 // Mover moves the watches of a client. All fields must be set.
 type Mover struct {
 	Pool *nodes.Pool
-	// Silence bounds the check of a node that watches are to move to.
+	// Silence bounds the health check of a target node.
 	Silence  time.Duration
 	Topology func() *shardmap.Topology // nil: not known
-	// Starts counts the starts of watches: after one, a watch may be away from its home.
+	// Starts counts the starts of watches: after a start, a watch may be away from its home.
 	Starts func() int64
-	// Some returns up to most(all) watches, in any order, and the number of all.
+	// Some returns up to most(all) watches, in any order, and the total number.
 	Some func(most func(all int) int) (some []Watch, all int)
 }
 
 // Run moves watches until ctx ends.
 func (m *Mover) Run(ctx context.Context) {
-	var seen *shardmap.Topology // at the last round, if that found all watches at home
+	var seen *shardmap.Topology // of the last round, if it found all watches at home
 	var starts int64
 	for retry.Sleep(ctx, every/2+rand.N(every)) {
 		t, n := m.Topology(), m.Starts()
@@ -95,7 +92,7 @@ func (m *Mover) Run(ctx context.Context) {
 	}
 }
 
-// Round moves some watches to their homes. It reports whether all were there.
+// Round moves some watches to their homes. It reports whether all were there already.
 func (m *Mover) Round(ctx context.Context, t *shardmap.Topology) bool {
 	some, all := m.Some(func(all int) int { return min(all, max(maxLooked, all/part)) })
 	away := map[string][]Watch{}
@@ -116,8 +113,8 @@ func (m *Mover) Round(ctx context.Context, t *shardmap.Topology) bool {
 	return len(away) == 0 && len(some) == all
 }
 
-// room returns how many watches may move to a node: none when it cannot be reached, one
-// when it serves none of this client yet.
+// room returns how many watches may move to a node: none if it cannot be reached, one
+// if it serves no watch of this client yet.
 func (m *Mover) room(ctx context.Context, addr string) int {
 	n, err := m.Pool.Get(addr)
 	if err != nil {

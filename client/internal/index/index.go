@@ -1,4 +1,4 @@
-// Package index finds the keys of a mirror by terms. An [Index] is guarded by its owner.
+// Package index finds the keys of a mirror by terms. The owner of an [Index] guards it.
 package index
 
 import (

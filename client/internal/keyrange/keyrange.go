@@ -1,6 +1,6 @@
-// Package keyrange converts ranges of keys, those k with start <= k < end or every
-// k >= start if end is empty, from and to the form that etcd's API and ours have, and
-// computes with sets of them. All of it is values.
+// Package keyrange converts ranges of keys (start <= k < end, or k >= start if end is
+// empty) to and from the form of etcd's API and ours, and computes with sets of them.
+// All types are values.
 package keyrange
 
 import (
@@ -11,7 +11,7 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// Encode returns the range as etcd writes it: an empty end for a single key,
+// Encode returns the range in the form of etcd's API: an empty end for a single key,
 // "\x00" for an open end, and "\x00" for the lowest key.
 func Encode(start, end string) (key, rangeEnd []byte) {
 	key = []byte(start)
@@ -27,7 +27,7 @@ func Encode(start, end string) (key, rangeEnd []byte) {
 	return key, []byte(end)
 }
 
-// Decode reads what [Encode] writes.
+// Decode is the inverse of [Encode].
 func Decode(key, rangeEnd []byte) (start, end string) {
 	start, end = string(key), string(rangeEnd)
 	switch {
@@ -37,7 +37,7 @@ func Decode(key, rangeEnd []byte) (start, end string) {
 		end = ""
 	}
 	if start == "\x00" && len(rangeEnd) > 0 {
-		start = "" // no key lies below "\x00"
+		start = "" // no key is below "\x00"
 	}
 	return start, end
 }
@@ -50,7 +50,7 @@ func (r Range) Overlaps(o Range) bool {
 	return (r.End == "" || o.Start < r.End) && (o.End == "" || r.Start < o.End)
 }
 
-// Message returns the ranges as the API has them.
+// Message returns the ranges in the form of the API.
 func Message(ranges []Range) []*pb.KeyRange {
 	var out []*pb.KeyRange
 	for _, r := range ranges {
@@ -61,8 +61,8 @@ func Message(ranges []Range) []*pb.KeyRange {
 	return out
 }
 
-// Union returns the keys of ranges as ordered, disjoint ranges, most of them at
-// most. Beyond that neighbours become one, with the keys between them.
+// Union returns the keys of ranges as ordered, disjoint ranges. If there are more than
+// most, it merges neighbours, including the keys between them.
 func Union(ranges []Range, most int) []Range {
 	ranges = slices.SortedFunc(slices.Values(ranges), func(a, b Range) int { return cmp.Compare(a.Start, b.Start) })
 	var out []Range
@@ -85,19 +85,19 @@ func Union(ranges []Range, most int) []Range {
 	return fewer
 }
 
-// at returns the first of ordered, disjoint ranges that ends after start; len(ranges):
-// none.
+// at returns the index of the first of ordered, disjoint ranges that ends after start;
+// len(ranges): none.
 func at(ranges []Range, start string) int {
 	return sort.Search(len(ranges), func(i int) bool { return ranges[i].End == "" || ranges[i].End > start })
 }
 
-// Covers reports whether one of ordered, disjoint ranges has all keys of r.
+// Covers reports whether one of ordered, disjoint ranges contains r.
 func Covers(ranges []Range, r Range) bool {
 	i := at(ranges, r.Start)
 	return i < len(ranges) && ranges[i].Start <= r.Start && (ranges[i].End == "" || r.End != "" && r.End <= ranges[i].End)
 }
 
-// Touches reports whether ordered, disjoint ranges have keys of r.
+// Touches reports whether one of ordered, disjoint ranges overlaps r.
 func Touches(ranges []Range, r Range) bool {
 	i := at(ranges, r.Start)
 	return i < len(ranges) && ranges[i].Overlaps(r)

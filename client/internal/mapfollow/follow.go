@@ -1,7 +1,7 @@
-// Package mapfollow follows the shard map and the members at one node after the other, as
-// far as the watches of a client need them.
+// Package mapfollow follows the shard map and the members at one node after another,
+// limited to the shards that the watches of a client need.
 //
-// Read [Follower] first. It may be used from several goroutines.
+// Start with [Follower]. It is safe for use by several goroutines.
 package mapfollow
 
 import (
@@ -28,36 +28,35 @@ import (
 // maxMap bounds a shard map: 100,000 shards take some 21 MB.
 const maxMap = 64 << 20
 
-// narrowEvery is how often a client looks for shards that it need not follow any
-// more.
+// narrowEvery is how often a client checks for shards that it no longer needs to follow.
 const narrowEvery = time.Minute
 
 // Watches are the watches of a client.
 type Watches interface {
-	// Ranges returns the ranges of those that have not ended.
+	// Ranges returns the ranges of the watches that have not ended.
 	Ranges() []keyrange.Range
-	// Open places all of them: the map is known, or the first attempt has failed.
+	// Open places all watches: the map is known, or the first attempt to get it has failed.
 	Open()
-	// Mapped places those that wait for shards that t has.
+	// Mapped places the watches that wait for shards that t has.
 	Mapped(t *shardmap.Topology)
-	// Regroup has them leave nodes of other clusters.
+	// Regroup makes the watches leave nodes of other clusters.
 	Regroup(cluster string)
 }
 
-// Config says what a [Follower] needs. All fields must be set.
+// Config configures a [Follower]. All fields must be set.
 type Config struct {
 	Pool      *nodes.Pool
-	Pulse     *retry.Pulse // what nodes are timed by
+	Pulse     *retry.Pulse // the clock for the silence of nodes
 	Connect   *connect.Options
 	Logger    *slog.Logger
-	Endpoints []string // of which connections are kept
+	Endpoints []string // connections to these are kept
 	// Pick returns the address of the node to ask next.
 	Pick    func(tried retry.Tried) string
 	Watches Watches
 }
 
-// Follower follows the shard map at one node after the other, as far as the client's
-// watches need it.
+// Follower follows the shard map at one node after another, limited to the shards that
+// the client's watches need.
 type Follower struct {
 	cfg Config
 
@@ -67,15 +66,15 @@ type Follower struct {
 	grown    chan struct{}                     // capacity 1: a watch needs shards that are not known
 
 	mu       sync.Mutex
-	unfollow func() // has the map followed at another node; guarded by mu
+	unfollow func() // switches to another node; guarded by mu
 }
 
-// New returns a follower that knows nothing yet.
+// New returns a follower without a map.
 func New(cfg Config) *Follower {
 	return &Follower{cfg: cfg, First: make(chan struct{}), grown: make(chan struct{}, 1)}
 }
 
-// Run keeps the topology until ctx ends.
+// Run keeps the topology up to date until ctx ends.
 func (f *Follower) Run(ctx context.Context) {
 	var failures int
 	var tried retry.Tried
@@ -90,7 +89,7 @@ func (f *Follower) Run(ctx context.Context) {
 			got = true
 			if lost {
 				lost = false
-				f.cfg.Logger.Info("cluster found again", "node", addr)
+				f.cfg.Logger.Info("cluster reachable again", "node", addr)
 			}
 			opened()
 		})
@@ -118,14 +117,13 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
-// open lets those go that wait for the first map.
+// open releases the calls and watches that wait for the first map.
 func (f *Follower) open() {
 	close(f.First)
 	f.cfg.Watches.Open()
 }
 
-// followAt keeps the topology from one node, until that fails; got is called
-// for every answer.
+// followAt follows the map and members at one node until that fails; got is called for messages.
 func (f *Follower) followAt(parent context.Context, addr string, got func()) error {
 	n, err := f.cfg.Pool.Get(addr)
 	if err != nil {
@@ -149,7 +147,7 @@ func (f *Follower) followAt(parent context.Context, addr string, got func()) err
 	for err == nil {
 		err = f.followPart(ctx, cluster, addr, func() {
 			heard.Store(int64(f.cfg.Pulse.Ran()))
-			f.Following(func() { cancel(outcome.ErrForeign) }) // not before: a map that is on its way is not doubted
+			f.Following(func() { cancel(outcome.ErrForeign) }) // not before: a map that has not arrived cannot be doubted
 			f.cfg.Pool.Praise(addr)
 			got()
 		})
@@ -164,8 +162,8 @@ func (f *Follower) followAt(parent context.Context, addr string, got func()) err
 	return fmt.Errorf("%s: follow the shard map: %w", addr, err)
 }
 
-// followPart keeps that part of the topology that the client needs from one node, until
-// it needs another part. got is called for every answer.
+// followPart follows the part of the topology that the client needs at one node, until
+// the client needs another part. got is called for every message.
 func (f *Follower) followPart(ctx context.Context, cluster pb.ClusterServiceClient, addr string, got func()) error {
 	in := f.interest()
 	t := f.Topology.Load().Narrowed(in)
@@ -197,7 +195,7 @@ func (f *Follower) followPart(ctx context.Context, cluster pb.ClusterServiceClie
 	return err //nolint:wrapcheck // wrapped by followAt
 }
 
-// learn takes over what a node has sent.
+// learn applies a message of a node to the topology.
 func (f *Follower) learn(addr string, in shardmap.Interest, r *pb.WatchShardMapResponse) error {
 	old := f.Topology.Load()
 	t, err := old.With(addr, in, r)
@@ -215,16 +213,16 @@ func (f *Follower) learn(addr string, in shardmap.Interest, r *pb.WatchShardMapR
 	return nil
 }
 
-// Following keeps the function by which [Follower.Doubt] has the map followed at another
-// node; nil: it is followed nowhere.
+// Following sets the function with which [Follower.Doubt] switches to another node; nil:
+// no node is followed.
 func (f *Follower) Following(unfollow func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unfollow = unfollow
 }
 
-// Doubt has the map followed at another node, if it is still t: a node has turned
-// out to be of another cluster.
+// Doubt follows the map at another node if t is still current: a node turned out to
+// belong to another cluster.
 func (f *Follower) Doubt(t *shardmap.Topology) {
 	f.mu.Lock()
 	unfollow := f.unfollow
@@ -234,13 +232,12 @@ func (f *Follower) Doubt(t *shardmap.Topology) {
 	}
 }
 
-// interest returns what the client needs of the map.
+// interest returns the part of the map that the client needs.
 func (f *Follower) interest() shardmap.Interest {
 	return f.Topology.Load().Need(f.cfg.Watches.Ranges())
 }
 
-// outgrown returns when what was asked for is not what the client needs, or when ctx
-// ends.
+// outgrown returns when the client needs another part of the map than requested, or when ctx ends.
 func (f *Follower) outgrown(ctx context.Context, in shardmap.Interest) {
 	tick := time.NewTicker(narrowEvery)
 	defer tick.Stop()
@@ -261,7 +258,7 @@ func (f *Follower) outgrown(ctx context.Context, in shardmap.Interest) {
 	}
 }
 
-// Grow has the shards of further ranges followed.
+// Grow requests the shards of further ranges.
 func (f *Follower) Grow() {
 	select {
 	case f.grown <- struct{}{}:

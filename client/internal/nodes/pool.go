@@ -15,7 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
-// MaxWatches bounds the watches of one stream; more open another one.
+// MaxWatches bounds the watches of one stream; further watches open another one.
 const MaxWatches = 1000
 
 // Watch is a watch that streams carry. Its methods do not wait for a consumer.
@@ -23,21 +23,21 @@ type Watch interface {
 	// Begin returns the request that starts or resumes the watch. The caller of
 	// [Pool.Join] holds the watch's lock.
 	Begin() *pb.CreateWatch
-	// Handle takes a message for the watch id on a stream.
+	// Handle handles a message for the watch id on a stream.
 	Handle(s *Stream, id int64, r *Response)
-	// Lost reports that a stream, or the watch id on it, has failed. The watch comes back
-	// after spread, besides its backoff.
+	// Lost reports that a stream, or the watch id on it, has failed. The watch is placed
+	// again after its backoff plus spread.
 	Lost(s *Stream, id int64, v outcome.Verdict, spread time.Duration)
 	// End ends the watch: no node can serve it.
 	End(err error)
 }
 
-// Config says what a [Pool] needs. All fields but Serve must be set.
+// Config configures a [Pool]. All fields but Serve must be set.
 type Config struct {
 	Connect connect.Options
-	Pulse   *retry.Pulse // what nodes are timed by
+	Pulse   *retry.Pulse // the clock for the silence of nodes
 	Logger  *slog.Logger
-	// Silence is how long a node may say nothing; AttemptTimeout bounds a login.
+	// Silence is how long a node may send nothing; AttemptTimeout bounds a login.
 	Silence, AttemptTimeout time.Duration
 	// Serve is called with each stream in place of serving it; nil: streams are served.
 	Serve func(*Stream)
@@ -51,7 +51,7 @@ type Node struct {
 	streams []*Stream // guarded by Pool.mu
 }
 
-// Pool is the connections of a client, their streams, and which nodes fail.
+// Pool has the connections of a client, their streams, and the penalties of nodes.
 type Pool struct {
 	cfg    Config
 	ctx    context.Context //nolint:containedctx // of the streams; ends with Close
@@ -71,8 +71,7 @@ func New(cfg Config) *Pool {
 	return &Pool{cfg: cfg, ctx: ctx, cancel: cancel, nodes: map[string]*Node{}}
 }
 
-// Close closes all connections and returns when no stream runs any more. The watches have
-// ended before.
+// Close closes all connections and waits for the streams. The watches must have ended before.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -91,7 +90,7 @@ func (p *Pool) Close() {
 	p.wg.Wait()
 }
 
-// Count returns how many connections and streams there are.
+// Count returns the numbers of connections and streams.
 func (p *Pool) Count() (connections, streams int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +100,7 @@ func (p *Pool) Count() (connections, streams int) {
 	return len(p.nodes), streams
 }
 
-// Choose returns the best of addrs: those in the penalty box, and those tried, come last.
+// Choose returns the best of addrs: penalised nodes and those already tried come last.
 func (p *Pool) Choose(addrs []string, tried retry.Tried) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,8 +130,8 @@ func (p *Pool) getLocked(addr string) (*Node, error) {
 	return n, nil
 }
 
-// Join puts a watch on a stream to addr that has room, a new one if none has. The caller
-// holds the watch's lock.
+// Join puts a watch on a stream to addr that has room, or on a new one. The caller holds
+// the watch's lock.
 func (p *Pool) Join(w Watch, addr string) (*Stream, int64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,36 +155,36 @@ func (p *Pool) Join(w Watch, addr string) (*Stream, int64, error) {
 	return s, id, nil
 }
 
-// leave takes a stream that ended off its node.
+// leave removes a stream that ended from its node.
 func (p *Pool) leave(s *Stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.node.streams = slices.DeleteFunc(s.node.streams, func(o *Stream) bool { return o == s })
 }
 
-// Penalise puts a node into the penalty box.
+// Penalise adds a failure of a node: Choose avoids the node for a while.
 func (p *Pool) Penalise(addr string, atLeast time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.penalties.Add(addr, time.Now(), atLeast)
 }
 
-// Praise takes a node out of the penalty box.
+// Praise ends the penalty of a node, and forgets its failures.
 func (p *Pool) Praise(addr string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.penalties.Clear(addr)
 }
 
-// Boxed reports whether a node is in the penalty box.
+// Boxed reports whether a node is penalised.
 func (p *Pool) Boxed(addr string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.penalties.Boxed(addr, time.Now())
 }
 
-// Room returns how many watches may move to a node: none while it is in the penalty box,
-// one if it serves none of this client yet, else those of a stream.
+// Room returns how many watches may move to a node: none while it is penalised, one if
+// it serves no watch of this client yet, else those of a stream.
 func (p *Pool) Room(n *Node) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -198,7 +197,7 @@ func (p *Pool) Room(n *Node) int {
 	return MaxWatches
 }
 
-// Drop closes the connection to a node, and with it all that uses it.
+// Drop closes the connection to a node, and thus its streams and calls.
 func (p *Pool) Drop(n *Node) {
 	p.mu.Lock()
 	if p.nodes[n.Addr] == n {
@@ -208,7 +207,7 @@ func (p *Pool) Drop(n *Node) {
 	_ = n.Conn.Close()
 }
 
-// Forget drops connections without streams to addresses that are not known.
+// Forget drops connections to unknown addresses that have no streams.
 func (p *Pool) Forget(known map[string]bool) {
 	p.mu.Lock()
 	var gone []*Node

@@ -15,13 +15,13 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
-// probeEvery is how long a stream without signs of life may be quiet before its node is asked
-// whether it is still there.
+// probeEvery is how long a stream without signs of life may be quiet before a health check of
+// its node.
 const probeEvery = 5 * time.Second
 
-// Probe asks a node, over its connection, whether it is still there whenever nothing has arrived
-// from it for 5 s. heard is when something arrived last, on the pulse; 0: nothing yet, for which
-// the node has Config.Silence. It returns true when the node is silent, and false when ctx ends.
+// Probe checks the health of a node, over its connection, whenever nothing has arrived from it
+// for 5 s. heard is the time of the last message, on the pulse; 0: none yet, which the node must
+// send within Config.Silence. It returns true when the node is silent, and false when ctx ends.
 func (p *Pool) Probe(ctx context.Context, n *Node, heard *atomic.Int64) (silent bool) {
 	pulse, health := p.cfg.Pulse, healthgrpc.NewHealthClient(n.Conn)
 	began := pulse.Ran()
@@ -50,23 +50,23 @@ func (p *Pool) Probe(ctx context.Context, n *Node, heard *atomic.Int64) (silent 
 	return false
 }
 
-// judgeProbe says what a probe shows of a node: that it is there, that it is silent, or
-// neither. stalled: this process stood still meanwhile.
+// judgeProbe interprets a health check: the node is there, it is silent, or neither is
+// known. stalled: this process was not running for most of that time.
 func judgeProbe(code codes.Code, stalled bool) (there, silent bool) {
 	switch code {
-	case codes.DeadlineExceeded: // which a process that stood still finds at any node
+	case codes.DeadlineExceeded: // which a process that was stopped finds at any node
 		return false, !stalled
 	case codes.Unavailable:
 		return false, true
-	case codes.Unauthenticated: // perhaps it was not even sent
+	case codes.Unauthenticated: // it may not have been sent
 		return false, false
 	default:
 		return true, false
 	}
 }
 
-// Probed returns the connection to a node. A stream that is opened on it ends with CANCELLED when
-// its node is silent; then the node is penalised, and the connection closed.
+// Probed returns the connection to a node. A stream on it ends with CANCELLED when the node is
+// silent; then the node is penalised, and the connection closed.
 func (p *Pool) Probed(n *Node) grpc.ClientConnInterface { return &probed{n.Conn, p, n} }
 
 type probed struct {
@@ -105,14 +105,14 @@ func (c *probed) NewStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	return s, nil
 }
 
-// probedStream is a stream whose node is asked whether it is there while nothing arrives.
+// probedStream is a stream with health checks of its node while nothing arrives.
 type probedStream struct {
 	grpc.ClientStream
 
 	pulse  *retry.Pulse
 	node   *Node
-	heard  atomic.Int64 // when something arrived last, on the pulse
-	silent atomic.Bool  // the node is
+	heard  atomic.Int64 // time of the last message, on the pulse
+	silent atomic.Bool  // the node is silent
 }
 
 // RecvMsg implements [grpc.ClientStream].
@@ -124,7 +124,7 @@ func (s *probedStream) RecvMsg(m any) error {
 	return nil
 }
 
-// why returns the error of the stream, for that of gRPC.
+// why converts the error of gRPC to that of the stream.
 func (s *probedStream) why(err error) error {
 	if s.silent.Load() {
 		return status.Errorf(codes.Canceled, "%s: %v", s.node.Addr, outcome.ErrSilent)

@@ -18,24 +18,23 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/retry"
 )
 
-// Stream is one Watch stream to one node, shared by many watchers. It lives
-// from its first watch to its last, or until it breaks; then every watcher on
-// it is placed again.
+// Stream is one Watch stream to one node, shared by many watchers. It exists from its
+// first watch to its last, or until it breaks; then every watcher on it is placed again.
 type Stream struct {
 	pool  *Pool
 	node  *Node
 	began time.Time
-	heard atomic.Int64 // when something arrived last, on the pulse
+	heard atomic.Int64 // time of the last message, on the pulse
 
-	wake   chan struct{} // capacity 1: there is something to send
+	wake   chan struct{} // capacity 1: out has requests
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
-	told []target // of the last response; owned by serve
+	told []target // targets of the last response; owned by serve
 
 	mu      sync.Mutex
-	dead    bool                 // takes no watches any more; guarded by mu
-	retired bool                 // takes no further watches; guarded by mu
+	dead    bool                 // has ended: accepts no watches; guarded by mu
+	retired bool                 // accepts no further watches; guarded by mu
 	watches map[int64]Watch      // guarded by mu
 	pending map[int64]*startWait // not created yet; guarded by mu
 	lastID  int64                // guarded by mu
@@ -49,15 +48,14 @@ type target struct {
 	w  Watch
 }
 
-// startWait is a watch that has been asked for and has not started, and until when
-// that may take, on the pulse.
+// startWait is a requested watch that has not started. until is its deadline, on the pulse.
 type startWait struct{ until time.Duration }
 
 const (
 	// startTimeout is how long a node that is alive may take to start a watch.
 	startTimeout = 5 * time.Second
-	// stateTimeout is that for a watch that begins with the state, which waits
-	// for its turn: to ask elsewhere is to wait again, and doubles the work.
+	// stateTimeout is the same for a watch that begins with the state, which is queued
+	// at the node: a request to another node would be queued again, and double the work.
 	stateTimeout = time.Minute
 )
 
@@ -74,7 +72,7 @@ func newStream(p *Pool, n *Node) *Stream {
 	return s
 }
 
-// add puts a watch on the stream; false when the stream is full or dead.
+// add puts a watch on the stream; it returns false if the stream is full or dead.
 func (s *Stream) add(w Watch) (int64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,15 +92,15 @@ func (s *Stream) add(w Watch) (int64, bool) {
 	return s.lastID, true
 }
 
-// Retire keeps further watches off the stream. Those that are on it continue.
+// Retire prevents further watches on the stream. Its current watches continue.
 func (s *Stream) Retire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.retired = true
 }
 
-// Remove takes a watch off the stream. With tell, it has the node end the watch.
-// The last one ends the stream.
+// Remove removes a watch from the stream. With tell, it also ends the watch at the
+// node. The last watch ends the stream.
 func (s *Stream) Remove(id int64, tell bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,14 +119,14 @@ func (s *Stream) Remove(id int64, tell bool) {
 	}
 }
 
-// Started says that the node has started a watch.
+// Started records that the node has started a watch.
 func (s *Stream) Started(id int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pending, id)
 }
 
-// AskProgress asks the node for progress, at most every 100 ms.
+// AskProgress requests progress from the node, at most every 100 ms.
 func (s *Stream) AskProgress() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +144,7 @@ func (s *Stream) sendLocked(r *pb.WatchRequest) {
 	}
 }
 
-// run serves the stream until it ends, and sends its watchers elsewhere.
+// run serves the stream until it ends, and then returns its watchers to the client.
 func (s *Stream) run() {
 	err := s.serve()
 	s.mu.Lock()
@@ -176,12 +174,12 @@ func (s *Stream) run() {
 	}
 }
 
-// serve opens the stream and hands out what arrives. It returns why it ended.
+// serve opens the stream and handles its messages. It returns the reason for its end.
 func (s *Stream) serve() error {
 	var g sync.WaitGroup
 	defer g.Wait()
 	defer s.cancel(nil)
-	// Before silence counts: to check a password takes etcd its time.
+	// Before silence counts: checking a password takes etcd some time.
 	if err := s.pool.cfg.Connect.Login.Ready(s.ctx, s.node.Conn, s.pool.cfg.AttemptTimeout); err != nil {
 		return fmt.Errorf("%s: watch: %w", s.node.Addr, err)
 	}
@@ -208,7 +206,7 @@ func (s *Stream) serve() error {
 	return fmt.Errorf("%s: watch: %w", s.node.Addr, err)
 }
 
-// send sends what is asked for, in order.
+// send sends the requests, in order.
 func (s *Stream) send(rpc pb.CacheService_WatchClient) {
 	for {
 		s.mu.Lock()
@@ -217,7 +215,7 @@ func (s *Stream) send(rpc pb.CacheService_WatchClient) {
 		s.mu.Unlock()
 		for _, r := range out {
 			if rpc.Send(r) != nil {
-				return // Recv tells why
+				return // Recv returns the reason
 			}
 		}
 		select {
@@ -228,8 +226,8 @@ func (s *Stream) send(rpc pb.CacheService_WatchClient) {
 	}
 }
 
-// listen ends the stream when the node is silent for too long, and the wait
-// of a watch that the node does not start.
+// listen ends the stream when the node is silent for too long, and the wait of watches
+// that the node does not start.
 func (s *Stream) listen() {
 	for retry.Sleep(s.ctx, s.pool.cfg.Silence/6) {
 		if s.pool.cfg.Pulse.Ran()-time.Duration(s.heard.Load()) > s.pool.cfg.Silence {
@@ -242,7 +240,7 @@ func (s *Stream) listen() {
 	}
 }
 
-// overdue returns the watches whose start has been waited for too long.
+// overdue returns the watches that have not started in time.
 func (s *Stream) overdue() map[int64]Watch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,8 +259,7 @@ func (s *Stream) overdue() map[int64]Watch {
 
 func (s *Stream) heardNow() { s.heard.Store(int64(s.pool.cfg.Pulse.Ran())) }
 
-// Handle hands a response to the watchers it is about. It never waits for a
-// consumer.
+// Handle passes a response to its watchers. It never waits for a consumer.
 func (s *Stream) Handle(m *pb.WatchResponse) {
 	r := &Response{WatchResponse: m}
 	s.told = s.about(m, s.told[:0])
@@ -272,8 +269,7 @@ func (s *Stream) Handle(m *pb.WatchResponse) {
 	clear(s.told)
 }
 
-// about appends the watchers that a response is about. One that has left the
-// stream may still be named.
+// about appends the watchers that a response is for. The response may name one that has left.
 func (s *Stream) about(r *pb.WatchResponse, to []target) []target {
 	ids := r.GetWatchIds()
 	if p := r.GetProgress(); p != nil && len(ids) == 0 {
@@ -289,7 +285,7 @@ func (s *Stream) about(r *pb.WatchResponse, to []target) []target {
 	switch {
 	case r.GetWatchId() != 0:
 		add(r.GetWatchId())
-	case len(ids) == 0 && r.GetProgress() != nil: // of the whole stream
+	case len(ids) == 0 && r.GetProgress() != nil: // for the whole stream
 		for id := range s.watches {
 			if s.pending[id] == nil {
 				add(id)
@@ -306,7 +302,7 @@ func (s *Stream) about(r *pb.WatchResponse, to []target) []target {
 // Response is a message of a node, for one watch or for several.
 type Response struct {
 	*pb.WatchResponse
-	// Decoded is kept by the first watch that decodes the message, for the others.
+	// Decoded is set by the first watch that decodes the message, for the others.
 	Decoded any
 }
 

@@ -1,3 +1,3 @@
-// Package outcome names the reasons why a client leaves a node, and reads the errors of
-// RPCs. All of it is values.
+// Package outcome has the reasons why a client leaves a node, and interprets the errors
+// of RPCs. All types are values.
 package outcome

@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// The errors that package client shows to programs under the same names.
+// The errors that package client exports under the same names.
 var (
 	ErrLineage = errors.New("the position belongs to another history of etcd (restored or replaced, or of another cluster): " +
-		"forget what you know and read the state again (client.WithState)")
+		"discard the local state and read it again (client.WithState)")
 	ErrCluster         error = clusterError{}
 	ErrInvalid               = errors.New("invalid request")
 	ErrUnauthenticated       = errors.New("not authenticated")
@@ -17,21 +17,21 @@ var (
 	ErrDenied                = errors.New("not allowed")
 )
 
-// Compacted is client.CompactedError.
+// Compacted implements client.CompactedError.
 type Compacted struct{ Requested, Floor int64 }
 
 func (e *Compacted) Error() string {
-	what, oldest := "what was asked for", ""
+	what, oldest := "the requested revision", ""
 	if e.Requested > 0 {
 		what = fmt.Sprintf("revision %d", e.Requested)
 	}
 	if e.Floor > 0 {
-		oldest = fmt.Sprintf(", the oldest that can be asked for is %d", e.Floor)
+		oldest = fmt.Sprintf(", the oldest available is %d", e.Floor)
 	}
 	return what + " is gone" + oldest + ": read the state again (client.WithState, or List and watch from its revision plus one)"
 }
 
-// Future is client.FutureRevisionError.
+// Future implements client.FutureRevisionError.
 type Future struct{ Requested, Current int64 }
 
 func (e *Future) Error() string {
@@ -41,7 +41,7 @@ func (e *Future) Error() string {
 	return fmt.Sprintf("revision %d does not exist yet: the newest is %d", e.Requested, e.Current)
 }
 
-// Invalid is client.InvalidError.
+// Invalid stands for client.InvalidError.
 type Invalid struct{ Field, Reason string }
 
 func (*Invalid) Error() string { return "invalid request" }
@@ -52,7 +52,7 @@ func (*Invalid) Unwrap() error { return ErrInvalid }
 type clusterError struct{}
 
 func (clusterError) Error() string {
-	return "the position was issued by another cluster: check the endpoints, or forget what you know and read the state again (client.WithState)"
+	return "the position was issued by another cluster: check the endpoints, or discard the local state and read it again (client.WithState)"
 }
 
 // Unwrap returns ErrLineage.

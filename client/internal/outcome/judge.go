@@ -13,28 +13,27 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Domain marks the details of errors that Shardwatch itself gave; see
-// CacheService in api/proto.
+// Domain marks the error details that Shardwatch itself sets; see CacheService in api/proto.
 const Domain = "shardwatch.dev"
 
-// Verdict is what an RPC's error means for the next step.
+// Verdict is the meaning of an RPC's error for the next step.
 type Verdict struct {
 	// Err is the error for the caller: [*Compacted], [*Future] and [*Invalid] stand for
-	// those of package client.
+	// the types of package client.
 	Err error
-	// Retry: another node, or a later time, may do better.
+	// Retry: another node, or a later attempt, may succeed.
 	Retry bool
-	// Refused: the node did not take the token of the call, and did nothing.
+	// Refused: the node rejected the token of the call, and did nothing.
 	Refused bool
-	// Penalise: the node itself is in trouble, for all clients.
+	// Penalise: the node itself fails, for all clients.
 	Penalise bool
-	// Hints are addresses the node named, best first.
+	// Hints has addresses that the node named, best first.
 	Hints []string
-	// After is how long the node asked to wait.
+	// After is the delay that the node requested.
 	After time.Duration
 }
 
-// Judge reads an RPC's error. The caller's own context has not ended.
+// Judge interprets an RPC's error. The caller's own context must not have ended.
 func Judge(err error) Verdict {
 	v := Verdict{Err: err}
 	switch {
@@ -62,7 +61,7 @@ func Judge(err error) Verdict {
 		}
 	}
 	number := func(name string) int64 {
-		n, _ := strconv.ParseInt(meta[name], 10, 64) // 0 when it is not told
+		n, _ := strconv.ParseInt(meta[name], 10, 64) // 0 if it is missing
 		return n
 	}
 	switch st.Code() {
@@ -82,11 +81,11 @@ func Judge(err error) Verdict {
 		case "", "DRAINING":
 			v.Penalise = true
 		}
-	case codes.Canceled: // the caller did not: the connection was given up
+	case codes.Canceled: // not by the caller: the connection was dropped
 		v.Retry = true
 	case codes.DeadlineExceeded, codes.Internal:
 		v.Retry, v.Penalise = true, true
-	case codes.ResourceExhausted: // without a delay it is about the message's size
+	case codes.ResourceExhausted: // without a delay the message is too large
 		v.Retry = v.After > 0 || reason == "LIMIT"
 	case codes.OutOfRange:
 		switch reason {
@@ -100,7 +99,7 @@ func Judge(err error) Verdict {
 		if meta["field"] != "" && meta["reason"] != "" {
 			v.Err = &Invalid{Field: meta["field"], Reason: meta["reason"]}
 		}
-		switch { // what is passed through to etcd is answered in its words
+		switch { // calls passed through to etcd fail with its errors
 		case errors.Is(err, rpctypes.ErrGRPCUserEmpty), errors.Is(err, rpctypes.ErrGRPCAuthOldRevision):
 			v.Refused, v.Err = true, fmt.Errorf("%w (%s)", ErrUnauthenticated, st.Message())
 		case errors.Is(err, rpctypes.ErrGRPCAuthFailed):
@@ -114,8 +113,8 @@ func Judge(err error) Verdict {
 	return v
 }
 
-// Lineage returns the error of a position of another history; foreign: what another
-// cluster has issued.
+// Lineage returns the error for a position of another history; foreign: the part that
+// another cluster issued.
 func Lineage(foreign string) error {
 	if foreign != "" {
 		return ErrCluster
@@ -123,17 +122,17 @@ func Lineage(foreign string) error {
 	return ErrLineage
 }
 
-// Unconfirmed reports whether a write, which failed with err, may have been done.
+// Unconfirmed reports whether a write that failed with err may have been made.
 func Unconfirmed(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Unknown, codes.Aborted, codes.DataLoss:
 		return true
-	default: // refused before anything was done
+	default: // rejected before any change
 		return false
 	}
 }
 
-// Brief returns the text of an error for people: of a gRPC error without its code's name.
+// Brief returns the readable text of an error: for a gRPC error, without the name of its code.
 func Brief(err error) string {
 	if st, ok := status.FromError(err); ok && st.Code() != codes.OK {
 		return st.Message()

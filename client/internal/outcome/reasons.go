@@ -2,7 +2,7 @@ package outcome
 
 import "errors"
 
-// The reasons why a node is given up.
+// The reasons why a client leaves a node.
 var (
 	ErrSilent   = errors.New("node is silent")
 	ErrIdle     = errors.New("no watches left")
@@ -12,9 +12,9 @@ var (
 	ErrEnded    = errors.New("node ended the stream")
 	ErrRefused  = errors.New("connection refused or broken")
 	ErrSlow     = errors.New("node did not answer in time")
-	ErrLogin    = errors.New("another call has begun to log in, which takes too long")
+	ErrLogin    = errors.New("timed out waiting for the login of another call")
 	ErrLags     = errors.New("node has not caught up to the list's revision")
 	ErrForeign  = errors.New("node belongs to another cluster")
 	ErrHome     = errors.New("the preferred node serves again")
-	ErrBehind   = errors.New("node has not caught up to where the watch is")
+	ErrBehind   = errors.New("node has not caught up to the watch's position")
 )

@@ -1,7 +1,6 @@
-// Package retry decides when a client tries a node again: after which backoff ([Backoff],
-// [Herd]), which of several nodes first ([Penalties]), and how long a node may be silent
-// while this process may stand still itself ([Pulse]).
+// Package retry decides when a client retries a node: after which backoff ([Backoff],
+// [Herd]), which of several nodes first ([Penalties]), and how long a node may be silent,
+// without the time in which this process does not run ([Pulse]).
 //
-// Penalties and Tried are values that their owner guards. A Pulse may be used from several
-// goroutines.
+// The owners of Penalties and Tried guard them. A Pulse is safe for use by several goroutines.
 package retry

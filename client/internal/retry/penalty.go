@@ -10,27 +10,25 @@ const (
 	penaltyMax  = 10 * time.Second
 )
 
-// Penalty returns how long to leave alone what has failed so many times in a row: a
-// second after the first failure, twice as long after each further one, up to 10 s.
+// Penalty returns how long to avoid a node after so many failures in a row: a second
+// after the first failure, twice as long after each further one, up to 10 s.
 func Penalty(failures int) time.Duration {
 	return min(penaltyBase<<min(max(failures-1, 0), 5), penaltyMax)
 }
 
-// penalty is a node's time in the penalty box: it is asked only when no node
-// else is left.
+// penalty is the penalty of a node: until it ends, the node is used only if no other is left.
 type penalty struct {
 	failures int
 	until    time.Time
 }
 
-// Penalties is the box, by address. The zero value is empty. It is a value
-// without a clock: the caller locks, and brings the time.
+// Penalties has the penalised nodes, by address. The zero value is empty. It is a value
+// without a clock: the caller locks, and passes the time.
 type Penalties struct {
 	box map[string]penalty
 }
 
-// Add puts an address into the box, longer with every failure in a row and
-// for atLeast.
+// Add penalises an address, longer with every failure in a row and at least for atLeast.
 func (p *Penalties) Add(addr string, now time.Time, atLeast time.Duration) {
 	if p.box == nil {
 		p.box = map[string]penalty{}
@@ -41,15 +39,14 @@ func (p *Penalties) Add(addr string, now time.Time, atLeast time.Duration) {
 	p.box[addr] = b
 }
 
-// Boxed reports whether an address is in the box.
+// Boxed reports whether an address is penalised.
 func (p *Penalties) Boxed(addr string, now time.Time) bool { return now.Before(p.box[addr].until) }
 
-// Clear reports that an address works.
+// Clear ends the penalty of an address that works.
 func (p *Penalties) Clear(addr string) { delete(p.box, addr) }
 
-// Choose returns the best of addrs: the first that is neither in the box nor
-// among those tried; else the one that was tried longest ago; else the one that
-// leaves the box first. Empty when addrs is.
+// Choose returns the best of addrs: the first that is neither penalised nor tried; else the
+// one that was tried longest ago; else the one whose penalty ends first. Empty if addrs is.
 func (p *Penalties) Choose(addrs []string, tried Tried, now time.Time) string {
 	var second, last string
 	var soonest time.Time
@@ -74,7 +71,7 @@ func (p *Penalties) Choose(addrs []string, tried Tried, now time.Time) string {
 	return last
 }
 
-// Tried are the addresses that have failed since the last success, the latest last.
+// Tried has the addresses that have failed since the last success, the latest last.
 type Tried []string
 
 // Add adds an address, or makes it the latest.

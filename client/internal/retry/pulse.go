@@ -6,22 +6,21 @@ import (
 	"time"
 )
 
-// Pulse is a clock that stands still while the process does not run: stopped by a
-// signal, throttled, or suspended with its machine. Time without an answer is held
-// against a node only as far as this clock has moved, since nothing could be read
-// while the process stood still.
+// Pulse is a clock that stops while the process does not run: stopped by a signal,
+// throttled, or suspended with its machine. The time without an answer from a node is
+// measured by this clock, since a stopped process cannot read.
 //
-// It beats, and counts the time between two beats for two regular intervals at
-// most. The longer the process stands still, the later the next beat.
+// It ticks, and counts the time between two ticks as two regular intervals at most. The
+// longer the process stops, the later the next tick.
 type Pulse struct {
 	interval time.Duration
 
 	mu   sync.Mutex
-	ran  time.Duration // until the last beat; guarded by mu
-	last time.Time     // the last beat; guarded by mu
+	ran  time.Duration // until the last tick; guarded by mu
+	last time.Time     // the last tick; guarded by mu
 }
 
-// NewPulse returns a clock that starts now and beats at an interval once [Pulse.Run] runs.
+// NewPulse returns a clock that starts now and ticks at an interval once [Pulse.Run] runs.
 func NewPulse(interval time.Duration, now time.Time) *Pulse {
 	return &Pulse{interval: interval, last: now}
 }
@@ -43,7 +42,7 @@ func (p *Pulse) beat(now time.Time) {
 	p.ran, p.last = p.atLocked(now), now
 }
 
-// Run beats until ctx ends.
+// Run ticks until ctx ends.
 func (p *Pulse) Run(ctx context.Context) {
 	for Sleep(ctx, p.interval) {
 		p.beat(time.Now())
@@ -53,14 +52,14 @@ func (p *Pulse) Run(ctx context.Context) {
 // Ran returns for how long the process has run since [NewPulse].
 func (p *Pulse) Ran() time.Duration { return p.at(time.Now()) }
 
-// Wait measures how long something takes.
+// Wait is the start of a measured wait.
 type Wait struct {
 	Began time.Time
 	Ran   time.Duration // of the pulse
 }
 
-// Wait begins to measure.
+// Wait starts to measure a wait.
 func (p *Pulse) Wait() Wait { return Wait{time.Now(), p.Ran()} }
 
-// Stalled reports whether the process has stood still for most of the time since w began.
+// Stalled reports whether the process was stopped for most of the time since w began.
 func (p *Pulse) Stalled(w Wait) bool { return p.Ran()-w.Ran < time.Since(w.Began)/2 }

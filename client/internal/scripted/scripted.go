@@ -1,5 +1,5 @@
 // Package scripted starts scripted clusters ([clienttest.Cluster]) and clients of them, for tests
-// of client and the packages below it. A test ends all that it has started.
+// of client and the packages below it. They end with their test.
 package scripted
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
-// Patience bounds each wait of a test; it says nothing about speed.
+// Patience bounds each wait of a test; it is no measure of speed.
 const Patience = 60 * time.Second
 
 // Start starts a cluster.
@@ -41,7 +41,7 @@ func Rebuild(t testing.TB, old *clienttest.Cluster, n int) *clienttest.Cluster {
 	return cluster
 }
 
-// Connect returns a client of all nodes of a cluster, with the changes to its Config.
+// Connect returns a client of all nodes of a cluster, after the changes to its Config.
 func Connect(t testing.TB, cluster *clienttest.Cluster, change ...func(*client.Config)) *client.Client {
 	t.Helper()
 	cfg := client.Config{Endpoints: cluster.Endpoints(), RetryFor: Patience}

@@ -10,20 +10,19 @@ import (
 const (
 	// followAll is how many shards a map may have for a client to follow all of it.
 	followAll = 128
-	// maxInterest bounds the ranges of which shards are followed. Neighbours become
-	// one range beyond that.
+	// maxInterest bounds the ranges whose shards are followed. Beyond that neighbours are merged.
 	maxInterest = 256
 )
 
-// Interest is what a client asks a node to send of the map.
+// Interest is the part of the map that a client requests from a node.
 type Interest struct {
 	All    bool             // all shards
 	Ranges []keyrange.Range // shards with keys of these; ordered, disjoint
-	fresh  []keyrange.Range // those of Ranges whose shards are not known
+	fresh  []keyrange.Range // those of Ranges whose shards are unknown
 }
 
-// Need returns what a client needs of the map: the shards that ranges are in, or all if
-// they are few.
+// Need returns the part of the map that a client needs: the shards that overlap ranges,
+// or all if they are few.
 func (t *Topology) Need(ranges []keyrange.Range) Interest {
 	if t != nil && t.all && len(t.Shards) <= followAll {
 		return Interest{All: true}
@@ -41,8 +40,7 @@ func (t *Topology) Need(ranges []keyrange.Range) Interest {
 	return in
 }
 
-// Narrower reports whether a client that follows an interest may follow less: that is
-// what it needs now.
+// Narrower reports whether a client that follows in may follow less, because it needs only now.
 func (t *Topology) Narrower(in, now Interest) bool {
 	return !now.All && (t.all || !slices.Equal(now.Ranges, in.Ranges))
 }
@@ -52,8 +50,8 @@ func (t *Topology) Covers(r keyrange.Range) bool {
 	return t != nil && (t.all || keyrange.Covers(t.known, r))
 }
 
-// widened returns r up to the bounds of the known shards that it lies in: further
-// watches there need no further shards.
+// widened returns r, extended to the bounds of the known shards that it overlaps:
+// further watches within them need no further shards.
 func (t *Topology) widened(r keyrange.Range) keyrange.Range {
 	if t == nil {
 		return r
@@ -73,8 +71,7 @@ func (t *Topology) widened(r keyrange.Range) keyrange.Range {
 	return r
 }
 
-// Narrowed returns t without the shards that in is not about: they are not followed
-// any more.
+// Narrowed returns t without the shards outside of in, which are no longer followed.
 func (t *Topology) Narrowed(in Interest) *Topology {
 	if t == nil || in.All {
 		return t

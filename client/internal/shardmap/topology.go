@@ -1,8 +1,8 @@
 // Package shardmap has the shard map and the members as a client knows them: a value that
-// takes what nodes send of them ([Topology.With]), says which part a client needs
+// applies the messages of nodes ([Topology.With]), computes the part that a client needs
 // ([Topology.Need]), and ranks the nodes for a range ([Topology.Candidates]).
 //
-// Read [Topology] first. Values do not change, and may be used from several goroutines.
+// Start with [Topology]. Values are immutable, and safe for use by several goroutines.
 package shardmap
 
 import (
@@ -38,24 +38,24 @@ type Shard struct {
 // Topology is a shard map and the members at one time. It is immutable; nil: nothing is
 // known yet.
 type Topology struct {
-	// ClusterID is of the cluster whose map it is, Version the map's.
+	// ClusterID is the cluster of the map, Version the version of the map.
 	ClusterID string
 	Version   uint64
 	// Shards are ordered by key and disjoint, without those that the client does not follow.
 	Shards  []Shard
 	Members []Member
 
-	// all: Shards has all shards. Else it has those with keys of the known ranges, and
-	// perhaps others.
+	// all: Shards is complete. Else it has the shards with keys of the known ranges,
+	// and perhaps others.
 	all   bool
 	known []keyrange.Range // ordered, disjoint
 
-	// from is the address of the node that has sent the members, of that version.
+	// from is the address of the node that sent the members, of version membersVersion.
 	from           string
 	membersVersion uint64
 }
 
-// Request asks a node for what t does not have.
+// Request returns the request for the updates that t does not have.
 func (t *Topology) Request(addr string, in Interest) *pb.WatchShardMapRequest {
 	r := new(pb.WatchShardMapRequest)
 	if t != nil {
@@ -73,9 +73,8 @@ func (t *Topology) Request(addr string, in Interest) *pb.WatchShardMapRequest {
 	return r
 }
 
-// With returns the topology with what the node at addr has sent of an interest. A map
-// that is older than the one known is passed over: a node that was asleep may still
-// have it.
+// With returns the topology after a message from the node at addr for an interest. An
+// older map than the known one is ignored: a node that was suspended may still have it.
 func (t *Topology) With(addr string, in Interest, r *pb.WatchShardMapResponse) (*Topology, error) {
 	next := new(Topology)
 	if t != nil {
@@ -140,15 +139,13 @@ func changed(shards []Shard, r *pb.WatchShardMapResponse) []Shard {
 // Preference decides between nodes that could serve a client equally well.
 type Preference struct {
 	Zone string // the client's; "": not known
-	Seed string // gives each client an order of its own
+	Seed string // gives each client its own order
 }
 
-// Candidates returns the addresses of the members that may serve r, best
-// first: those of the client's zone that have any of its Shards before others, then
-// those that have most of its Shards, and among equals
-// an order of its own for every seed, so that clients spread and each keeps to
-// few nodes. Members that are suspect or drain come last; those that are gone
-// not at all.
+// Candidates returns the addresses of the members that may serve r, best first: those of
+// the client's zone with any of its shards, then those with most of its shards, and among
+// equals in an order that depends on the seed, so that clients spread and each uses few
+// nodes. Members that are suspect or drain come last; those that are gone are left out.
 func (t *Topology) Candidates(r keyrange.Range, p Preference) []string {
 	if t == nil {
 		return nil
@@ -161,8 +158,7 @@ func (t *Topology) Candidates(r keyrange.Range, p Preference) []string {
 	return addrs
 }
 
-// Home returns the address of the first candidate for r; empty when that is
-// suspect or drains.
+// Home returns the address of the first candidate for r; empty if it is suspect or drains.
 func (t *Topology) Home(r keyrange.Range, p Preference) string {
 	if cs := t.rank(r, p); len(cs) > 0 && cs[0].worse == 0 {
 		return cs[0].addr
@@ -207,8 +203,8 @@ func (t *Topology) rank(r keyrange.Range, p Preference) []candidate {
 	return cs
 }
 
-// Score is rendezvous hashing: the order of the names by score is random for
-// every seed, and does not change when other names come or go.
+// Score is rendezvous hashing: the order of the names by score is random for every
+// seed, and does not change when other names are added or removed.
 func Score(seed, name string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(seed))

@@ -9,11 +9,11 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/keyrange"
 )
 
-// Of returns the token of a revision in a lineage of a cluster, for a range. Nodes check
-// it. It has a version, a kind, a checksum over all else, the cluster and the range,
-// lineage, and revision.
+// Of returns the token of a revision in a lineage of a cluster, for a range. Nodes
+// verify it. It has a version, a kind, a checksum over all else, the cluster, the range,
+// the lineage, and the revision.
 func Of(r keyrange.Range, cluster string, lineage uint64, revision int64) []byte {
-	r.Start, r.End = keyrange.Decode(keyrange.Encode(r.Start, r.End)) // ranges of the same keys are one
+	r.Start, r.End = keyrange.Decode(keyrange.Encode(r.Start, r.End)) // equal ranges have one form
 	var sum xxhash.Digest
 	sum.Reset()
 	_, _ = sum.WriteString(r.Start)

@@ -1,7 +1,7 @@
-// Package tree has sorted maps of keys that never change: a changed one shares all it can
-// with the one before, so that the two can be compared at the price of what differs.
+// Package tree has immutable sorted maps of keys: a changed map shares most nodes with
+// the one before, so that comparing the two costs only the differences.
 //
-// Read [Tree] first. Trees are values, and may be read from several goroutines.
+// Start with [Tree]. Trees are values, and may be read from several goroutines.
 package tree
 
 import (
@@ -11,18 +11,17 @@ import (
 	"github.com/shardwatch/shardwatch/client/internal/keyrange"
 )
 
-// KeyValue has the fields of client.KeyValue: pointers to the two convert into each other.
+// KeyValue has the fields of client.KeyValue: pointers to them can be converted.
 type KeyValue struct {
 	Key, Value                           []byte
 	CreateRevision, ModRevision, Version int64
 	Lease                                int64
 }
 
-// Tree is a sorted map from keys to key/values, immutable: changing it returns
-// another one that shares all it can. It is a treap whose priorities are a hash
-// of the key, so that its shape follows from its keys alone, whatever the
-// order of the changes: two trees that came from each other share most
-// subtrees, and comparing them costs what differs.
+// Tree is an immutable sorted map from keys to key/values: a change returns another
+// tree that shares most nodes. It is a treap whose priorities are a hash of the key, so
+// that its shape depends only on its keys, not on the order of the changes: related
+// trees share most subtrees, and comparing them costs only the differences.
 //
 // The nil tree is empty.
 type Tree struct {
@@ -32,11 +31,11 @@ type Tree struct {
 	size        int
 }
 
-// Hasher gives the priorities. Its seed is private to a mirror: no client can choose
+// Hasher computes the priorities. Its seed is private to a mirror: no client can choose
 // keys that make the tree deep.
 type Hasher struct{ seed maphash.Seed }
 
-// NewHasher returns a hasher with a seed of its own.
+// NewHasher returns a hasher with its own seed.
 func NewHasher() Hasher { return Hasher{maphash.MakeSeed()} }
 
 func (h Hasher) prio(key []byte) uint64 { return maphash.Bytes(h.seed, key) }
@@ -61,7 +60,7 @@ func (t *Tree) above(prio uint64, key []byte) bool {
 	return bytes.Compare(key, t.kv.Key) > 0
 }
 
-// Get returns a key; nil: it is not there.
+// Get returns a key; nil: it does not exist.
 func (t *Tree) Get(key string) *KeyValue {
 	for t != nil {
 		switch { // string(b) in a comparison does not copy
@@ -76,8 +75,7 @@ func (t *Tree) Get(key string) *KeyValue {
 	return nil
 }
 
-// split returns the keys below key and those above it. key itself is in
-// neither.
+// split returns the keys below key and those above it, without key itself.
 func (t *Tree) split(key []byte) (below, above *Tree) {
 	if t == nil {
 		return nil, nil
@@ -164,8 +162,8 @@ func (t *Tree) Walk(r keyrange.Range, yield func(*KeyValue) bool) bool {
 	return !inEnd || t.right.Walk(r, yield)
 }
 
-// Diff yields, in key order, what makes b out of a: the key/value before
-// (nil: created) and after (nil: deleted).
+// Diff yields, in key order, the changes from a to b: the key/value before (nil:
+// created) and after (nil: deleted).
 func Diff(a, b *Tree, yield func(before, after *KeyValue)) {
 	switch {
 	case a == b:
@@ -179,7 +177,7 @@ func Diff(a, b *Tree, yield func(before, after *KeyValue)) {
 			yield(a.kv, b.kv)
 		}
 		Diff(a.right, b.right, yield)
-	case b.above(a.prio, a.kv.Key): // were a's root in b, it would be b's root
+	case b.above(a.prio, a.kv.Key): // a's root is not in b, or it would be b's root
 		l, r := b.split(a.kv.Key)
 		Diff(a.left, l, yield)
 		yield(a.kv, nil)
@@ -197,9 +195,8 @@ func same(a, b *KeyValue) bool {
 		a.Version == b.Version && a.Lease == b.Lease && bytes.Equal(a.Value, b.Value)
 }
 
-// Replace returns the tree of n keys in order, the i-th of which is at(i). It shares with
-// t what is the same, so that the two can be compared at the price of what differs. It
-// holds on to copies only.
+// Replace returns the tree of n keys in order, the i-th of which is at(i). It shares equal
+// parts with t, so that comparing the two costs only the differences. It keeps only copies.
 func (t *Tree) Replace(h Hasher, n int, at func(i int) *KeyValue) *Tree {
 	root, i := t, 0
 	put := func() {
