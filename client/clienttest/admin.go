@@ -58,8 +58,7 @@ func (s *clusterServer) Status(context.Context, *pb.StatusRequest) (*pb.StatusRe
 	return s.n.status(), nil
 }
 
-// status returns figures that depend on the history alone, and so are the
-// same in every run.
+// status returns figures that depend only on the history, and so are the same in every run.
 func (n *Node) status() *pb.StatusResponse {
 	self := n.member()
 	n.c.mu.Lock()
@@ -152,7 +151,7 @@ type kvServer struct {
 	n *Node
 }
 
-// tellHistory tells which history a write belongs to, as nodes do.
+// tellHistory reports the history of a write in the headers, as nodes do.
 func (s *kvServer) tellHistory(ctx context.Context) {
 	_ = grpc.SetHeader(ctx, metadata.Pairs("shardwatch-cluster", s.n.c.cfg.ID, "shardwatch-lineage", strconv.FormatUint(s.n.c.Lineage(), 10)))
 }

@@ -16,7 +16,7 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// accounts are the users of a cluster, their tokens and their rights.
+// accounts has the users of a cluster, their tokens and their rights.
 type accounts struct {
 	mu     sync.Mutex
 	users  map[string]string // passwords; nil: authentication is off; guarded by mu
@@ -25,7 +25,7 @@ type accounts struct {
 	logins int               // guarded by mu
 }
 
-// Authenticate turns authentication on: only users, with their passwords, may
+// Authenticate turns authentication on: only these users, with their passwords, may
 // read and write, and see the shard map and members. nil turns it off.
 func (c *Cluster) Authenticate(users map[string]string) {
 	c.accounts.mu.Lock()
@@ -97,14 +97,14 @@ func (a *accounts) permit(ctx context.Context) error {
 	return nil
 }
 
-// ofCluster reports whether a method is about the cluster, and not about keys.
+// ofCluster reports whether a method concerns the cluster rather than keys.
 func ofCluster(method string) bool {
 	return strings.Contains(method, pb.ClusterService_ServiceDesc.ServiceName) || strings.Contains(method, pb.AdminService_ServiceDesc.ServiceName)
 }
 
 func (a *accounts) checkCall(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if strings.Contains(info.FullMethod, etcdserverpb.KV_ServiceDesc.ServiceName) {
-		switch status.Code(a.permit(ctx)) { // in etcd's words
+		switch status.Code(a.permit(ctx)) { // with etcd's errors
 		case codes.Unauthenticated:
 			return nil, rpctypes.ErrGRPCUserEmpty
 		case codes.PermissionDenied:

@@ -12,37 +12,35 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// Config says what cluster to make. The zero value of a field stands for its
-// default.
+// Config configures a cluster. The zero value of a field stands for its default.
 type Config struct {
-	// Nodes is their number. Default: one for each of Addresses, else 3.
+	// Nodes is the number of nodes. Default: one for each of Addresses, else 3.
 	Nodes int
-	// Addresses are host:port of the first nodes, for a cluster that takes the
-	// place of another one. The others listen on free ports.
+	// Addresses are host:port of the first nodes, for a cluster that replaces another
+	// one. The others listen on free ports.
 	Addresses []string
-	// ID is the cluster's ID. Default: one that no other cluster has.
+	// ID is the cluster's ID. Default: a unique one.
 	ID string
-	// Cuts are the keys at which the key space is cut into shards. Default:
-	// one shard.
+	// Cuts has the keys at which the key space is cut into shards. Default: one shard.
 	Cuts []string
 	// Replicas is how many nodes have each shard. Default: all.
 	Replicas int
-	// Zones are those of the first nodes, in order.
+	// Zones has the zones of the first nodes, in order.
 	Zones []string
 	// FragmentEvents is how many events a response carries at most; 0: all.
 	FragmentEvents int
 	// ChunkKeys is how many keys a chunk of a state or list carries at most;
 	// 0: all.
 	ChunkKeys int
-	// Stopped leaves the nodes stopped, with nothing at their addresses, until each
+	// Stopped leaves the nodes stopped, with no listener at their addresses, until each
 	// is restarted.
 	Stopped bool
-	// NoUnits makes nodes that know no units but states, as older ones did:
-	// they end watches that allow units as if they did not.
+	// NoUnits makes nodes that support no units but states, as older ones did: they end
+	// watches that allow units as if they did not.
 	NoUnits bool
 }
 
-// Cluster is some nodes over one history.
+// Cluster has some nodes that share one history.
 type Cluster struct {
 	cfg Config
 
@@ -50,13 +48,13 @@ type Cluster struct {
 
 	mu       sync.Mutex
 	hist     history       // guarded by mu
-	past     []history     // those of earlier lineages, the first first; guarded by mu
+	past     []history     // of earlier lineages, the oldest first; guarded by mu
 	lineage  uint64        // guarded by mu
 	shardMap *pb.ShardMap  // immutable; replaced under mu
-	changed  chan struct{} // closed and replaced with every change of anything; guarded by mu
+	changed  chan struct{} // closed and replaced with every change; guarded by mu
 	nodes    []*Node
 	placing  placing           // guarded by mu
-	corrupt  map[string]string // keys that nodes have wrong; guarded by mu
+	corrupt  map[string]string // keys that are wrong at nodes; guarded by mu
 
 	recovered string // the only voter since the voters were recovered; "": they were not; guarded by mu
 
@@ -131,7 +129,7 @@ func (c *Cluster) Endpoints() []string {
 // Nodes returns the nodes n1, n2, … in order.
 func (c *Cluster) Nodes() []*Node { return slices.Clone(c.nodes) }
 
-// Node returns a node by its name, nil when there is none.
+// Node returns a node by its name, nil if there is none.
 func (c *Cluster) Node(name string) *Node {
 	for _, n := range c.nodes {
 		if n.Name == name {
@@ -168,8 +166,8 @@ func (c *Cluster) Compact(floor int64) {
 	c.hist.floor = floor
 }
 
-// ForgetDeletes drops the deletes below floor: a client that comes from an
-// older revision that is compacted, too, gets a resync.
+// ForgetDeletes drops the deletes below floor: a client that resumes from an older,
+// compacted revision gets a resync.
 func (c *Cluster) ForgetDeletes(floor int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,8 +192,8 @@ func (c *Cluster) Restore(revision int64) {
 	c.broadcastLocked()
 }
 
-// historyLocked returns the history of a lineage: a watch that is being served
-// while etcd is restored has that of before until it is ended.
+// historyLocked returns the history of a lineage: a watch that is served while etcd is
+// restored keeps the previous one until it is ended.
 func (c *Cluster) historyLocked(lineage uint64) *history {
 	if lineage < c.lineage {
 		return &c.past[lineage-1]
@@ -203,7 +201,7 @@ func (c *Cluster) historyLocked(lineage uint64) *history {
 	return &c.hist
 }
 
-// SetReplicas gives a shard to other nodes, by name.
+// SetReplicas moves a shard to other nodes, by name.
 func (c *Cluster) SetReplicas(shard uint64, names ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,21 +242,21 @@ func (c *Cluster) Watches() int64 { return c.watches.Load() }
 // Lists returns how many lists and states have been begun, at all nodes.
 func (c *Cluster) Lists() int64 { return c.lists.Load() }
 
-// Deltas and Resyncs return how many units have been begun, at all nodes.
+// Deltas returns how many deltas have been begun, at all nodes.
 func (c *Cluster) Deltas() int64 { return c.deltas.Load() }
 
-// Resyncs is documented at Deltas.
+// Resyncs returns how many resyncs have been begun, at all nodes.
 func (c *Cluster) Resyncs() int64 { return c.resyncs.Load() }
 
 // ID returns the cluster's ID.
 func (c *Cluster) ID() string { return c.cfg.ID }
 
-// At returns the position of a revision in the present history.
+// At returns the position of a revision in the current history.
 func (c *Cluster) At(revision int64) client.Position {
 	return client.Position{Cluster: c.cfg.ID, Lineage: c.Lineage(), Revision: revision}
 }
 
-// Lineage returns the number of the history.
+// Lineage returns the current lineage.
 func (c *Cluster) Lineage() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,7 +1,6 @@
-// Package clienttest is a cluster for tests: nodes that speak the native API
-// on loopback over one history in memory, and that can be killed, stopped,
-// drained, made to lag, and cut at the worst moment. Read [Cluster] first.
+// Package clienttest is a cluster for tests: nodes with the native API on loopback that
+// share one history in memory, and that can be killed, stopped, drained, made to lag,
+// and cut at the worst moment. Start with [Cluster].
 //
-// It is as simple as can be, not fast, and keeps every revision until
-// [Cluster.Compact].
+// It is simple rather than fast, and keeps every revision until [Cluster.Compact].
 package clienttest

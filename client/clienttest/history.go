@@ -13,25 +13,25 @@ type Op struct {
 	Delete     bool
 }
 
-// Batch is all events of one revision, with previous values.
+// Batch has all events of one revision, with previous values.
 type Batch struct {
 	Revision int64
 	Events   []*pb.Event
 }
 
-// history is everything that ever happened. Revisions start at 2, as etcd's.
-// Its batches are immutable. The caller locks.
+// history has all changes so far. Revisions start at 2, as etcd's. Its batches are
+// immutable. The caller locks.
 type history struct {
 	batches []Batch
 	keys    map[string]*pb.KeyValue
-	floor   int64 // the oldest revision that can be asked for
+	floor   int64 // the oldest available revision
 	deletes int64 // the oldest revision from which on deletes are known
 }
 
 func (h *history) revision() int64 { return int64(len(h.batches)) + 1 }
 
-// apply makes one revision of ops and returns it; deletes of keys that do not
-// exist are left out, and nothing happens when nothing is left.
+// apply makes one revision of ops and returns it. It ignores deletes of keys that do
+// not exist, and makes no revision if no operation remains.
 func (h *history) apply(ops []Op) int64 {
 	b := Batch{Revision: h.revision() + 1}
 	for _, op := range ops {
@@ -81,8 +81,8 @@ func (h *history) events(revision int64, start, end string, prev bool) []*pb.Eve
 	return out
 }
 
-// changes returns the keys of [start, end) that have changed behind since, as
-// they are at a revision, and those that were deleted.
+// changes returns the keys of [start, end) that have changed after since, as they are
+// at a revision, and those that were deleted.
 func (h *history) changes(since, revision int64, start, end string) (changed []*pb.KeyValue, deleted [][]byte) {
 	last := map[string]*pb.Event{}
 	for _, b := range h.batches[max(since-1, 0) : revision-1] {
@@ -130,7 +130,7 @@ func (h *history) state(revision int64, start, end string) []*pb.KeyValue {
 
 func contains(start, end, key string) bool { return key >= start && (end == "" || key < end) }
 
-// span reads a range as etcd writes it; false when it is wrong.
+// span decodes a range of etcd's API; false if it is invalid.
 func span(key, rangeEnd []byte) (start, end string, ok bool) {
 	start, end = string(key), string(rangeEnd)
 	switch {

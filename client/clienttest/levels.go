@@ -1,7 +1,7 @@
 package clienttest
 
-// SetLevels sets the feature level that is finalized, and those that the nodes
-// understand, in the order of the nodes. At first nodes tell none.
+// SetLevels sets the finalized feature level, and the levels that the nodes support, in
+// the order of the nodes. Initially nodes report none.
 func (c *Cluster) SetLevels(final int32, understood ...int32) {
 	for i, level := range understood {
 		n := c.nodes[i]

@@ -10,7 +10,7 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// BumpLineage begins a new lineage with the history there is.
+// BumpLineage begins a new lineage with the current history.
 func (s *adminServer) BumpLineage(_ context.Context, r *pb.BumpLineageRequest) (*pb.BumpLineageResponse, error) {
 	c := s.n.c
 	c.mu.Lock()
@@ -22,7 +22,7 @@ func (s *adminServer) BumpLineage(_ context.Context, r *pb.BumpLineageRequest) (
 	c.Restore(revision)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.shardMap = proto.CloneOf(c.shardMap) // streams still send the other one
+	c.shardMap = proto.CloneOf(c.shardMap) // streams still send the old one
 	c.shardMap.Origin = &pb.LineageOrigin{Cause: "operator", Reason: r.GetReason(), Node: s.n.Name, RevisionBefore: revision, Revision: revision}
 	return &pb.BumpLineageResponse{Lineage: c.lineage}, nil
 }

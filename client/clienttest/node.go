@@ -26,16 +26,16 @@ type Node struct {
 	waiting atomic.Int64 // open watches
 
 	mu       sync.Mutex
-	addr     string       // kept over restarts; guarded by mu
+	addr     string       // kept across restarts; guarded by mu
 	server   *grpc.Server // nil: killed; guarded by mu
 	served   chan struct{}
 	gate     *gate         // of the running server; guarded by mu
 	draining bool          // guarded by mu
-	level    int32         // the feature level that its software understands; guarded by mu
-	held     int64         // the newest revision it has; 0: all; guarded by mu
+	level    int32         // the feature level that its software supports; guarded by mu
+	held     int64         // the newest revision that it has; 0: all; guarded by mu
 	refusal  *pb.Ended     // answer to new watches; nil: start them; guarded by mu
 	readonly error         // answer to writes; nil: do them; guarded by mu
-	notHere  []string      // nodes with the data it lacks; nil: it has everything; guarded by mu
+	notHere  []string      // nodes with the data that it lacks; nil: it has all data; guarded by mu
 	age      time.Duration // how old its data is; guarded by mu
 }
 
@@ -46,7 +46,7 @@ func (n *Node) Addr() string {
 	return n.addr
 }
 
-// Restart starts the node if it is not running, as new: awake, not draining.
+// Restart starts the node, if it is not running, in its initial state: not stalled, not draining.
 func (n *Node) Restart() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -59,7 +59,7 @@ func (n *Node) Restart() error {
 	}
 	var l net.Listener
 	var err error
-	for range 50 { // the port may be in use for a moment by a connection that is going away
+	for range 50 { // a closing connection may still use the port for a moment
 		if l, err = net.Listen("tcp", addr); err == nil {
 			break
 		}
@@ -105,22 +105,21 @@ func (n *Node) Kill() {
 	<-served
 }
 
-// Stall stops the node as SIGSTOP does: it accepts connections and answers
-// nothing.
+// Stall stops the node as SIGSTOP does: it accepts connections but does not answer.
 func (n *Node) Stall() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.gate.close()
 }
 
-// Continue is the end of Stall.
+// Continue ends Stall.
 func (n *Node) Continue() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.gate.open()
 }
 
-// Drain ends the node's watches with REASON_DRAINING, and refuses new ones.
+// Drain ends the node's watches with REASON_DRAINING, and rejects new ones.
 func (n *Node) Drain() {
 	n.mu.Lock()
 	n.draining = true
@@ -131,8 +130,7 @@ func (n *Node) Drain() {
 	n.c.broadcastLocked()
 }
 
-// Hold makes the node lag: it gets nothing behind the given revision. 0 ends
-// it.
+// Hold makes the node lag: it gets no revision after the given one. 0 ends it.
 func (n *Node) Hold(revision int64) {
 	n.mu.Lock()
 	n.held = revision
@@ -167,16 +165,15 @@ func (n *Node) NotHere(endpoints ...string) {
 	n.notHere = endpoints
 }
 
-// CutAfter breaks the stream that sends the node's n-th response from now on,
-// instead of sending it. Responses with events, chunks of states and of lists
-// count.
+// CutAfter breaks the stream that would send the node's n-th response from now on,
+// instead of sending it. Responses with events, and chunks of states and of lists, count.
 func (n *Node) CutAfter(responses int64) { n.cut.Store(responses) }
 
-// Garble spoils the node's n-th response from now on: it is sent twice, or is
-// not what the protocol allows. The same responses count as for CutAfter.
+// Garble spoils the node's n-th response from now on: it is sent twice, or violates the
+// protocol. The same responses count as for CutAfter.
 func (n *Node) Garble(responses int64) { n.garble.Store(responses) }
 
-// SetAge says how old the node's data is. Watches that want it fresher end.
+// SetAge sets the age of the node's data. Watches that need fresher data end.
 func (n *Node) SetAge(age time.Duration) {
 	n.mu.Lock()
 	n.age = age
@@ -193,7 +190,7 @@ func (n *Node) ageNow() time.Duration {
 // Watches returns how many watches are open at the node.
 func (n *Node) Watches() int64 { return n.waiting.Load() }
 
-// due counts a response down; true: this is the one.
+// due counts a response down, and reports whether it is the n-th.
 func due(count *atomic.Int64) bool {
 	for {
 		left := count.Load()
@@ -231,7 +228,7 @@ func (n *Node) member() *pb.Member {
 	}
 }
 
-// gate stops all that goes through it while it is closed.
+// gate blocks all messages while it is closed.
 type gate struct {
 	dead chan struct{} // closed: the node was killed
 
@@ -256,7 +253,7 @@ func (g *gate) open() {
 	}
 }
 
-// pass waits while the gate is closed; false when the node was killed.
+// pass waits while the gate is closed; it returns false if the node was killed.
 func (g *gate) pass(closed <-chan struct{}) bool {
 	g.mu.Lock()
 	shut := g.shut

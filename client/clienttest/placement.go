@@ -11,17 +11,17 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// placing is how changes of the map go.
+// placing controls the changes of the map.
 type placing struct {
-	done   map[string]uint64   // the version that each request made
-	served []*pb.KeyRange      // what Settings has set; nil: all keys
-	flags  map[string][]string // that nodes were started with and that are not in force
+	done   map[string]uint64   // the map version of each request
+	served []*pb.KeyRange      // as set by Settings; nil: all keys
+	flags  map[string][]string // of nodes, that the settings override
 	hold   bool                // replicas stay half loaded
-	lose   int                 // how many answers get lost once the change is made
+	lose   int                 // how many answers are lost after the change is made
 }
 
-// HoldFilling keeps replicas that a change moves half loaded, so that the change
-// does not end, until it is called with false.
+// HoldFilling keeps replicas that a change moves half loaded, so that the change does
+// not end until HoldFilling(false).
 func (c *Cluster) HoldFilling(hold bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -29,15 +29,14 @@ func (c *Cluster) HoldFilling(hold bool) {
 	c.broadcastLocked()
 }
 
-// LoseChanges has the answers to the next n changes get lost: they are made, and
-// the call fails.
+// LoseChanges drops the answers to the next n changes: they are made, and the call fails.
 func (c *Cluster) LoseChanges(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.placing.lose = n
 }
 
-// Overrule has a node report flags that are not in force.
+// Overrule makes a node report flags that the settings override.
 func (c *Cluster) Overrule(node string, flags ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +46,7 @@ func (c *Cluster) Overrule(node string, flags ...string) {
 	c.placing.flags[node] = flags
 }
 
-// ChangePlacement makes a change at once. It knows the commonest refusals.
+// ChangePlacement makes a change at once. It implements the most common rejections.
 func (s *adminServer) ChangePlacement(r *pb.ChangePlacementRequest, stream pb.AdminService_ChangePlacementServer) error {
 	c := s.n.c
 	c.mu.Lock()
@@ -101,7 +100,7 @@ func (c *Cluster) progressLocked(plan *pb.PlacementPlan) *pb.PlacementProgress {
 	return out
 }
 
-// changeLocked judges and, unless it is a dry run, makes a change.
+// changeLocked checks a change and, unless it is a dry run, makes it.
 func (c *Cluster) changeLocked(r *pb.ChangePlacementRequest) (*pb.PlacementPlan, error) {
 	if version, ok := c.placing.done[r.GetRequestId()]; ok {
 		return &pb.PlacementPlan{MapVersion: version}, nil
@@ -137,7 +136,7 @@ func (c *Cluster) changeLocked(r *pb.ChangePlacementRequest) (*pb.PlacementPlan,
 	return plan, nil
 }
 
-// alteration is a change of the map before it is made, under the cluster's lock.
+// alteration is a change of the map before it is applied, under the cluster's lock.
 type alteration struct {
 	c    *Cluster
 	m    *pb.ShardMap // the next map; a copy
@@ -152,7 +151,7 @@ func newAlteration(c *Cluster) *alteration {
 	return a
 }
 
-// find returns the place of the shard that a field of the request names.
+// find returns the index of the shard that a field of the request names.
 func (a *alteration) find(field string, id uint64) (int, error) {
 	i := slices.IndexFunc(a.m.GetShards(), func(s *pb.Shard) bool { return s.GetId() == id })
 	if i < 0 {
@@ -305,9 +304,9 @@ func (a *alteration) set(replicas int32, served []*pb.KeyRange, dryRun bool) err
 	return nil
 }
 
-// place gives each shard its replicas: its pins first, then those that it
-// has, unless all are placed again, then the nodes that follow its own in their
-// order, and none that is drained.
+// place assigns the replicas of each shard: its pins first, then its current replicas,
+// unless all are placed again (anew), then the nodes that follow its own in order.
+// Drained nodes get none.
 func (a *alteration) place(anew bool) {
 	for i, s := range a.m.GetShards() {
 		var names []string
@@ -333,8 +332,8 @@ func (a *alteration) place(anew bool) {
 	}
 }
 
-// tile returns shards that cover what is served: those of before as far as they lie in
-// it, and new ones for the rest, with IDs from next on.
+// tile returns shards that cover the served keys: the previous shards as far as they
+// overlap them, and new ones for the rest, with IDs from next on.
 func tile(shards []*pb.Shard, served []*pb.KeyRange, next uint64) (out []*pb.Shard) {
 	fresh := func(key, end string, of *pb.Shard) {
 		s := &pb.Shard{Id: next, Key: []byte(key), RangeEnd: []byte(end), Epoch: 1, Replicas: of.GetReplicas(), Pins: of.GetPins()}
@@ -376,8 +375,8 @@ func tile(shards []*pb.Shard, served []*pb.KeyRange, next uint64) (out []*pb.Sha
 	return out
 }
 
-// steps returns what becomes of which shards: one step for each part of the key space
-// that no shard reaches out of.
+// steps returns the changes of the shards: one step for each part of the key space
+// whose bounds no shard crosses.
 func steps(from, to []*pb.Shard) (out []*pb.PlacementStep) {
 	overlap := func(a, b *pb.Shard) bool {
 		aStart, aEnd, _ := span(a.GetKey(), a.GetRangeEnd())

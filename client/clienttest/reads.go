@@ -82,7 +82,7 @@ func (s *cacheServer) Get(ctx context.Context, r *pb.GetRequest) (*pb.GetRespons
 	return out, nil
 }
 
-// judge refuses a revision that was learned in another history, as nodes do.
+// judge rejects a revision of another history, as nodes do.
 func (s *cacheServer) judge(revision int64, cluster string, lineage uint64) error {
 	current := s.n.c.Lineage()
 	if revision == 0 || (cluster == "" || cluster == s.n.c.cfg.ID) && (lineage == 0 || lineage == current) {
@@ -150,7 +150,7 @@ func (s *cacheServer) List(r *pb.ListRequest, stream pb.CacheService_ListServer)
 	return nil
 }
 
-// changes lists what has changed since a revision.
+// changes lists the changes since a revision.
 func (s *cacheServer) changes(since, rev int64, lineage uint64, start, end string, stream pb.CacheService_ListServer) error {
 	c := s.n.c
 	c.mu.Lock()
@@ -187,7 +187,7 @@ type chunk[T any] struct {
 	first, last bool
 }
 
-// chunks cuts all into parts of n (0: one part); always at least one.
+// chunks splits all into parts of n (0: one part); at least one.
 func chunks[T any](all []T, n int) func(func(chunk[T]) bool) {
 	return func(yield func(chunk[T]) bool) {
 		if n <= 0 {

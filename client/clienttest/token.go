@@ -7,14 +7,14 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// position is what a resume token says.
+// position is the content of a resume token.
 type position struct {
 	ours     bool // issued by this cluster
 	lineage  uint64
 	revision int64
 }
 
-// parseToken reads a resume token as nodes do.
+// parseToken parses a resume token as nodes do.
 func parseToken(b []byte, clusterID, start, end string) (position, error) {
 	const head = 10 // version, kind, checksum
 	if start == "\x00" {

@@ -10,9 +10,8 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// TraceRevision tells of the same way in every run, for each revision that there
-// is: from etcd to the first node, from there to the others 200 µs later each, and
-// from each to ten watches.
+// TraceRevision reports the same path in every run, for each revision that exists: from etcd
+// to the first node, from there to the others 200 µs later each, and from each to ten watches.
 func (s *adminServer) TraceRevision(_ context.Context, r *pb.TraceRevisionRequest) (*pb.TraceRevisionResponse, error) {
 	c := s.n.c
 	c.mu.Lock()

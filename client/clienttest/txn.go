@@ -8,7 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// Range counts keys. What else etcd's API reads the client reads by the native one.
+// Range counts keys. The client uses the native API for all other reads.
 func (s *kvServer) Range(_ context.Context, r *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
 	if !r.GetCountOnly() {
 		return nil, rpctypes.ErrGRPCNotCapable
@@ -34,8 +34,7 @@ func (s *kvServer) Range(_ context.Context, r *etcdserverpb.RangeRequest) (*etcd
 	}, nil
 }
 
-// Txn compares mod revisions for equality, and puts and deletes single keys. Leases
-// are not kept.
+// Txn compares mod revisions for equality, and puts and deletes single keys. It ignores leases.
 func (s *kvServer) Txn(ctx context.Context, r *etcdserverpb.TxnRequest) (*etcdserverpb.TxnResponse, error) {
 	if err := s.n.writable(); err != nil {
 		return nil, err

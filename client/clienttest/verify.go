@@ -9,7 +9,7 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// Corrupt has the copy of a node be found wrong in a key, by the next Verify.
+// Corrupt makes the next Verify find a key wrong in the copy of a node.
 func (c *Cluster) Corrupt(node, key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -19,8 +19,7 @@ func (c *Cluster) Corrupt(node, key string) {
 	c.corrupt[node] = key
 }
 
-// Verify tells of copies that are equal but for what Corrupt has named, which is
-// healed by that.
+// Verify reports copies that are equal except for the keys of Corrupt, which it repairs.
 func (s *adminServer) Verify(r *pb.VerifyRequest, out pb.AdminService_VerifyServer) error {
 	for _, m := range s.verified(r) {
 		if m == nil {
@@ -33,7 +32,7 @@ func (s *adminServer) Verify(r *pb.VerifyRequest, out pb.AdminService_VerifyServ
 	return nil
 }
 
-// verified returns the answers; one that is nil: there is no such shard.
+// verified returns the answers; a nil answer: there is no such shard.
 func (s *adminServer) verified(r *pb.VerifyRequest) (out []*pb.VerifyResponse) {
 	c := s.n.c
 	c.mu.Lock()

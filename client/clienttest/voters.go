@@ -7,8 +7,8 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// votersLocked returns the voters, and those of them that run. All nodes vote until
-// the voters are recovered.
+// votersLocked returns the voters, and those of them that run. All nodes vote until the
+// voters are recovered.
 func (c *Cluster) votersLocked() (voters, run []string) {
 	for _, n := range c.nodes {
 		if c.recovered != "" && n.Name != c.recovered {
@@ -24,8 +24,7 @@ func (c *Cluster) votersLocked() (voters, run []string) {
 	return voters, run
 }
 
-// leaderLocked returns the first voter that runs, when a majority of the voters does,
-// or "".
+// leaderLocked returns the first running voter if a majority of the voters runs, else "".
 func (c *Cluster) leaderLocked() string {
 	if voters, run := c.votersLocked(); 2*len(run) > len(voters) {
 		return run[0]
@@ -33,12 +32,10 @@ func (c *Cluster) leaderLocked() string {
 	return ""
 }
 
-// recoveredStep is by how much the version of the map grows when the voters are
-// recovered.
+// recoveredStep is the increase of the map version when the voters are recovered.
 const recoveredStep = 1 << 32
 
-// RecoverVoters makes the first node that runs the only voter, once most voters do not
-// run.
+// RecoverVoters makes the first running node the only voter if no majority of voters runs.
 func (s *adminServer) RecoverVoters(_ context.Context, r *pb.RecoverVotersRequest) (*pb.RecoverVotersResponse, error) {
 	c := s.n.c
 	c.mu.Lock()

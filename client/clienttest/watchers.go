@@ -9,8 +9,8 @@ import (
 	pb "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// ListWatchers tells of the same watches in every run: n1 has one that lags, and
-// all but the last node have one of etcd's API. It heeds the filter.
+// ListWatchers reports the same watches in every run: n1 has one that lags, and all but
+// the last node have one of etcd's API. It applies the filter.
 func (s *adminServer) ListWatchers(r *pb.ListWatchersRequest, out pb.AdminService_ListWatchersServer) error {
 	from, to, filtered := span(r.GetKey(), r.GetRangeEnd())
 	for _, w := range s.n.watchers() {

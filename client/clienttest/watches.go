@@ -32,16 +32,16 @@ type watchStream struct {
 	c         *Cluster
 	rpc       pb.CacheService_WatchServer
 	watches   []*watch
-	later     <-chan time.Time // something is to be delivered then
-	lists     bool             // the client understands lists of watches
+	later     <-chan time.Time // the next delivery that is due
+	lists     bool             // the client supports lists of watches
 	cancelled int64            // the watch that was cancelled last; 0: none
 	left      int              // revisions that may be sent before requests are read
-	from      int64            // where deliverTogether continues, so that no watch waits for one that is further behind
-	behind    bool             // deliver has left something
+	from      int64            // where deliverTogether continues, so that no watch waits for one that lags more
+	behind    bool             // deliver has more to send
 }
 
-// turn is how many revisions are sent before requests are read: else a watch that
-// was cancelled would be sent all that there is, again and again.
+// turn is how many revisions are sent before requests are read: otherwise a cancelled
+// watch would be sent all revisions again and again.
 const turn = 16
 
 func (s *cacheServer) Watch(rpc pb.CacheService_WatchServer) error {
@@ -105,8 +105,8 @@ func (w *watchStream) send(r *pb.WatchResponse) error {
 	return w.rpc.Send(r) //nolint:wrapcheck // gRPC's own
 }
 
-// garbled sends a response twice, or spoils it. A watch that accepted it
-// would have something twice, or what it did not ask for.
+// garbled sends a response twice, or spoils it. A watch that accepted it would deliver
+// duplicates, or data outside its request.
 func (w *watchStream) garbled(r *pb.WatchResponse) error {
 	switch sync := r.GetSync(); rand.IntN(4) {
 	case 0:
@@ -122,7 +122,7 @@ func (w *watchStream) garbled(r *pb.WatchResponse) error {
 		}
 	case 2:
 		if r = proto.CloneOf(r); sync != nil {
-			r.GetSync().Begin = false // a begin too many would void what was sent
+			r.GetSync().Begin = false // an extra begin would discard the parts sent before
 			r.GetSync().Revision++
 		} else {
 			r.Events[0].Kv = nil
@@ -143,7 +143,7 @@ func (w *watchStream) ended(id int64, e *pb.Ended) error {
 	return w.send(&pb.WatchResponse{WatchId: id, Detail: &pb.WatchResponse_Ended{Ended: e}})
 }
 
-// head returns what the node has, and what tells of the next change.
+// head returns the node's data bounds, and a channel that reports the next change.
 func (w *watchStream) head() (visible int64, lineage uint64, floor int64, changed <-chan struct{}) {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
@@ -245,7 +245,7 @@ func (w *watchStream) create(r *pb.CreateWatch) error {
 		return w.ended(id, &pb.Ended{Reason: pb.EndReason_END_REASON_COMPACTED, Message: "compacted", Floor: floor})
 	}
 	w.c.watches.Add(1)
-	w.n.waiting.Add(1) // before the client hears of it, and may count
+	w.n.waiting.Add(1) // before the client gets Created and may read the count
 	w.watches = append(w.watches, x)
 	created := &pb.Created{Revision: x.next - 1, ClusterId: w.c.cfg.ID, Lineage: lineage, Node: w.n.Name}
 	if foreign {
@@ -276,7 +276,7 @@ func (w *watchStream) state(x *watch, kind pb.SyncKind, revision int64) error {
 	return w.unit(x, &pb.Sync{Kind: kind, Revision: revision}, kvs, nil)
 }
 
-// changes sends what has changed behind a watch's position.
+// changes sends the changes after a watch's position.
 func (w *watchStream) changes(x *watch, kind pb.SyncKind, revision int64) error {
 	w.c.mu.Lock()
 	kvs, deleted := w.c.historyLocked(x.lineage).changes(x.next-1, revision, x.start, x.end)
@@ -286,7 +286,7 @@ func (w *watchStream) changes(x *watch, kind pb.SyncKind, revision int64) error 
 	if kind == pb.SyncKind_SYNC_KIND_DELTA {
 		w.c.deltas.Add(1)
 	}
-	// What went by without an event for it must be told before a unit starts there.
+	// Revisions without an event for the watch must be reported before a unit starts there.
 	err := w.send(&pb.WatchResponse{Detail: &pb.WatchResponse_Progress{Progress: &pb.Progress{Revision: from, WatchIds: []int64{x.id}}}})
 	if err != nil || kind == pb.SyncKind_SYNC_KIND_CONFLATED && len(kvs) == 0 && len(deleted) == 0 {
 		return err
@@ -294,7 +294,7 @@ func (w *watchStream) changes(x *watch, kind pb.SyncKind, revision int64) error 
 	return w.unit(x, &pb.Sync{Kind: kind, Revision: revision, FromRevision: from}, kvs, deleted)
 }
 
-// unit sends a unit in parts: keys, and beside them deleted ones.
+// unit sends a unit in parts, each with keys and deleted keys.
 func (w *watchStream) unit(x *watch, head *pb.Sync, kvs []*pb.KeyValue, deleted [][]byte) error {
 	for c := range chunks(kvs, w.c.cfg.ChunkKeys) {
 		part := proto.CloneOf(head)
@@ -314,8 +314,7 @@ func (w *watchStream) unit(x *watch, head *pb.Sync, kvs []*pb.KeyValue, deleted 
 	return nil
 }
 
-// deliver sends every watch what it has not seen, and returns what tells of
-// the next change.
+// deliver sends every watch its new events, and returns a channel that reports the next change.
 func (w *watchStream) deliver() (<-chan struct{}, error) {
 	visible, lineage, floor, changed := w.head()
 	draining, age := w.n.isDraining(), w.n.ageNow()
@@ -359,9 +358,9 @@ func closedChannel() <-chan struct{} {
 	return c
 }
 
-// deliverTogether sends what several watches get once, with the list of them. It
-// also names the one that was cancelled last, as a node does that has not heard
-// of that yet.
+// deliverTogether sends the events of several watches once, with the list of the
+// watches. The list includes the last cancelled watch, as from a node that has not
+// received the cancel yet.
 func (w *watchStream) deliverTogether(watches []*watch, visible int64) error {
 	next := visible + 1
 	for _, x := range watches {
@@ -394,8 +393,7 @@ func (w *watchStream) deliverTogether(watches []*watch, visible int64) error {
 	return nil
 }
 
-// responses takes the watches that are there past a revision, and returns what
-// they get of it.
+// responses advances the watches that are at a revision, and returns the responses for it.
 func (w *watchStream) responses(watches []*watch, revision int64) (out []*pb.WatchResponse) {
 	for _, x := range watches {
 		if x.next != revision {
