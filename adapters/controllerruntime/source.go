@@ -1,5 +1,5 @@
-// Package controllerruntime makes a mirror a source of sigs.k8s.io/controller-runtime: a
-// controller reconciles the keys of a range.
+// Package controllerruntime makes a mirror a source of sigs.k8s.io/controller-runtime,
+// whose controller reconciles the keys of a range.
 package controllerruntime
 
 import (
@@ -15,9 +15,9 @@ import (
 	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
-// Keys returns a source that requests a reconciliation for each key that the mirror has at first,
-// and for each key that is created, changed or deleted after that. requests maps a key to the
-// objects that depend on it. The mirror is the caller's to close; the reconciler reads it.
+// Keys returns a source that requests a reconciliation for each key in the mirror's state, and
+// for each key that is created, changed or deleted after that. requests maps a key to the objects
+// that depend on it. The caller closes the mirror; the reconciler reads it.
 //
 //	ctrl.NewControllerManagedBy(manager).Named("routes").
 //		WatchesRawSource(controllerruntime.Keys(mirror, requests)).Complete(reconciler)
@@ -25,7 +25,7 @@ func Keys(m *mirror.Mirror, requests func(key string) []reconcile.Request) sourc
 	return &keys{mirror: m, requests: requests}
 }
 
-var errStartedTwice = errors.New("a source is started once: make another one with Keys")
+var errStartedTwice = errors.New("the source was already started: create another one with Keys")
 
 type keys struct {
 	mirror   *mirror.Mirror
@@ -43,7 +43,7 @@ func (k *keys) Start(ctx context.Context, queue workqueue.TypedRateLimitingInter
 		for change, err := range k.mirror.Changes(ctx) {
 			if err != nil {
 				if ctx.Err() == nil {
-					log.FromContext(ctx).Error(err, "the source ended: changes are not reconciled any more")
+					log.FromContext(ctx).Error(err, "source ended; changes are no longer reconciled")
 				}
 				return
 			}
@@ -57,7 +57,7 @@ func (k *keys) Start(ctx context.Context, queue workqueue.TypedRateLimitingInter
 	return nil
 }
 
-// WaitForSync implements source.SyncingSource: it waits until the mirror holds the state.
+// WaitForSync implements source.SyncingSource: it waits until the mirror has the state.
 func (k *keys) WaitForSync(ctx context.Context) error { return k.mirror.Sync(ctx) }
 
 // String names the source in controller-runtime's logs.

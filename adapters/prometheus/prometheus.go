@@ -1,4 +1,4 @@
-// Package prometheus makes metrics of Prometheus of what a client does.
+// Package prometheus exports the actions of a client as Prometheus metrics.
 package prometheus
 
 import (
@@ -10,15 +10,15 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// Observer registers metrics and returns an observer that counts in them, for
-// [client.Config]. Clients of one program share an observer.
+// Observer registers metrics and returns an observer for [client.Config] that records
+// in them. Clients of one program share an observer.
 func Observer(registerer prometheus.Registerer) (client.Observer, error) {
 	attempts := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "shardwatch_client_attempt_duration_seconds", Help: "Duration of each attempt of a read or write at a node, and whether it failed.",
 		Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9), // 0.5 ms to 33 s
 	}, []string{"node", "failed"})
 	resumes := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "shardwatch_client_resumes_total", Help: "Watches that resumed at a node after they had lost one.",
+		Name: "shardwatch_client_resumes_total", Help: "Watches that resumed on a node after they lost one.",
 	})
 	units := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "shardwatch_client_units_total", Help: "States, deltas, resyncs and conflated units that arrived whole.",

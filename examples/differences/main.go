@@ -1,5 +1,5 @@
-// Command differences prints how the keys below a prefix change, a line of JSON for each
-// step: differences PREFIX ENDPOINT...
+// Command differences prints the changes of the keys under a prefix, one line of JSON
+// for each step: differences PREFIX ENDPOINT...
 package main
 
 import (

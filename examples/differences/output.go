@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/mirror"
 )
 
-// arguments returns those of the command line. It ends the program if one is missing.
+// arguments returns the command line arguments. It ends the program if one is missing.
 func arguments() (prefix string, endpoints []string) {
 	if len(os.Args) < 3 {
 		fmt.Fprintln(os.Stderr, "usage: differences PREFIX ENDPOINT...")
@@ -19,7 +19,8 @@ func arguments() (prefix string, endpoints []string) {
 	return os.Args[1], os.Args[2:]
 }
 
-// step is a line of the output. Events has one for each key that differs from the line before.
+// step is a line of the output. Events has one event for each key that changed since
+// the last line.
 type step struct {
 	client.Position
 	Initial, Resync bool

@@ -1,5 +1,5 @@
-// Command settings keeps the keys below a prefix as decoded values and prints each change, as a
-// line of JSON: settings PREFIX ENDPOINT...
+// Command settings keeps the keys under a prefix as decoded values and prints each change, one
+// line of JSON each: settings PREFIX ENDPOINT...
 package main
 
 import (

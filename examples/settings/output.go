@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// arguments returns those of the command line. It ends the program if one is missing.
+// arguments returns the command line arguments. It ends the program if one is missing.
 func arguments() (prefix string, endpoints []string) {
 	if len(os.Args) < 3 {
 		fmt.Fprintln(os.Stderr, "usage: settings PREFIX ENDPOINT...")
@@ -18,8 +18,8 @@ func arguments() (prefix string, endpoints []string) {
 	return os.Args[1], os.Args[2:]
 }
 
-// line is a line of the output: a setting before and after a change, nil if there is none, or
-// a value that is no setting.
+// line is a line of the output: a setting before and after a change, nil if it does not
+// exist, or an invalid value.
 type line struct {
 	Key           string
 	Before, After *setting

@@ -1,4 +1,4 @@
-// Command worker prints each update of the keys below a prefix, a line of JSON for each. When it
+// Command worker prints each update of the keys under a prefix, one line of JSON each. When it
 // is started again, it resumes after the position in FILE: worker FILE PREFIX ENDPOINT...
 package main
 

@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// arguments returns those of the command line. It ends the program if one is missing.
+// arguments returns the command line arguments. It ends the program if one is missing.
 func arguments() (file, prefix string, endpoints []string) {
 	if len(os.Args) < 4 {
 		fmt.Fprintln(os.Stderr, "usage: worker FILE PREFIX ENDPOINT...")
@@ -22,7 +22,7 @@ type job struct {
 	client.Position
 	Kind  string
 	From  int64 // of a delta: the revision of the update before
-	Reset bool  // keys of former lines are not known to exist
+	Reset bool  // keys of earlier lines are not known to exist
 	Steps []step
 }
 
