@@ -10,7 +10,7 @@ const units = new Map<SyncKind, Kind>([
   [SyncKind.SYNC_KIND_CONFLATED, "conflated"],
 ]);
 
-const overhead = 96; // bytes that a key takes beside its own
+const overhead = 96; // bytes of memory for a key besides its content
 
 export function keyValue(m: PbKeyValue): KeyValue {
   const { key, value, createRevision, modRevision, version, lease } = m;
@@ -46,9 +46,9 @@ export interface AssemblerOptions {
 }
 
 /**
- * Turns the responses of a watch, over all the nodes it lives through, into updates.
- * Everything up to its position, and nothing after it, has been returned by step. An attempt
- * that breaks off leaves it as it was.
+ * Turns the responses of a watch, from all the nodes that serve it in turn, into updates. step has
+ * returned everything up to its position and nothing after it. An attempt that fails leaves it
+ * unchanged.
  */
 export class Assembler {
   readonly #o: AssemblerOptions;
@@ -58,7 +58,7 @@ export class Assembler {
   #token: Buffer | undefined;
   #newest: Position | undefined; // its history is the newest of the last cluster
   #there: Position | undefined;
-  #behind = false; // only a unit can bring us to where the node goes on
+  #behind = false; // only a unit can bridge the gap to the node's start
   #partial: Partial | undefined;
 
   constructor(o: AssemblerOptions) {
@@ -68,7 +68,7 @@ export class Assembler {
     this.#token = o.token;
   }
 
-  /** Starts an attempt, and returns how to ask for the rest. */
+  /** Starts an attempt, and returns the request for the remaining updates. */
   begin(): CreateWatch {
     this.created = this.#behind = false;
     this.#there = this.#partial = undefined;
@@ -85,7 +85,7 @@ export class Assembler {
     return r;
   }
 
-  /** Takes Created. Returns the first position of a watch that begins now. */
+  /** Handles Created. Returns the first position of a watch that starts at the current revision. */
   start(c: Created): Update | undefined {
     const there: Position = { cluster: c.clusterId, lineage: c.lineage, revision: c.revision };
     if (!this.#newest || this.#newest.cluster !== there.cluster || this.#newest.lineage < there.lineage) this.#newest = there;
@@ -107,13 +107,13 @@ export class Assembler {
       if (!this.#o.units) throw new ShardwatchError("lineage", "the position belongs to another history");
       this.#behind = true;
     } else if (there.revision > this.#position.revision) {
-      if (!this.#o.units) throw broken(`starts after revision ${there.revision}, was asked for ${this.#position.revision}`);
+      if (!this.#o.units) throw broken(`starts after revision ${there.revision}, requested ${this.#position.revision}`);
       this.#behind = true;
     }
     return undefined;
   }
 
-  /** Takes a response with events, a unit or progress, and returns what it completes. */
+  /** Handles a response with events, a unit or progress, and returns the update that it completes. */
   step(r: WatchResponse): Update | undefined {
     if (!this.created && r.detail?.$case !== "progress") throw broken("data before Created");
     switch (r.detail?.$case) {
@@ -131,7 +131,7 @@ export class Assembler {
     if (p && (p.kind !== "batch" || p.revision !== r.revision)) {
       throw broken(`revision ${r.revision} before ${p.kind} at revision ${p.revision} was complete`);
     }
-    if (this.#position && r.revision <= this.#position.revision) return undefined; // another node has sent it
+    if (this.#position && r.revision <= this.#position.revision) return undefined; // already received from another node
     this.#partial ??= { kind: "batch", revision: r.revision, events: [], kvs: [], deleted: [], size: 0 };
     for (const m of r.events) {
       this.#check(m.kv?.key);
@@ -141,7 +141,7 @@ export class Assembler {
   }
 
   #check(key: Buffer | undefined): void {
-    if (!key?.length || !contains(this.#o.range, key)) throw broken(`key ${key} is outside of the range`);
+    if (!key?.length || !contains(this.#o.range, key)) throw broken(`key ${key} is outside the range`);
   }
 
   #sync(s: Sync): Update | undefined {
@@ -180,9 +180,9 @@ export class Assembler {
     const changes = kind === "delta" || kind === "conflated";
     if (this.#partial?.kind === "batch") throw broken("a unit before a revision was complete");
     if (!kind || (kind === "state") !== this.wantState || (!this.#o.units && kind !== "state")) {
-      throw broken("a unit that was not asked for");
+      throw broken("a unit that was not requested");
     }
-    if (kind === "conflated" && !this.#o.conflateMs) throw broken("conflation that was not asked for");
+    if (kind === "conflated" && !this.#o.conflateMs) throw broken("conflation that was not requested");
     if (changes && !this.#comparable()) throw broken(`${kind} from one history to another`);
     if (this.#comparable() && s.revision < this.#position!.revision) throw new Leave("the node has not caught up", { after: 50 });
     if (changes && s.fromRevision > this.#position!.revision) {

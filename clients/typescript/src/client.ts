@@ -8,23 +8,23 @@ import {
 import { type Bytes, type Got, key as keyRange, type KeyValue, type Listing, type Position, type Range, type Update, wire } from "./types.js";
 
 const startTimeout = 5_000, stateTimeout = 60_000; // milliseconds for Created
-const settled = 1_000; // milliseconds that a watch must have worked for its next failure to be the first one
-const maxAsked = 5; // nodes that are asked for history before it counts as gone
+const settled = 1_000; // milliseconds that a watch must work for its next failure to count as the first
+const maxAsked = 5; // nodes that are asked for history before it counts as compacted
 
 export interface Config {
-  /** host:port of some nodes; the others are learned. */
+  /** host:port of some nodes; the client discovers the others. */
   endpoints: string[];
   /** TLS, as grpc.credentials.createSsl returns it; default: no TLS. */
   credentials?: ChannelCredentials;
   /** Returns the bearer token of each call. */
   token?: () => string;
-  /** How long a node may say nothing before a watch leaves it. Default 1,000. */
+  /** How long a node may send nothing before a watch leaves it. Default 1,000. */
   silenceMs?: number;
   /** How long one node may take to answer a read. Default 4,000. */
   timeoutMs?: number;
-  /** How long a read is tried at one node after the other. Default 10,000. */
+  /** How long a read is retried at one node after another. Default 10,000. */
   retryForMs?: number;
-  /** Most bytes of a unit; default 0: any size. */
+  /** Maximum bytes of a unit; default 0: any size. */
   maxUnit?: number;
 }
 
@@ -34,9 +34,9 @@ export interface WatchOptions {
   /** Resume after a position, or a resume token, of an earlier watch. */
   position?: Position;
   token?: Uint8Array;
-  /** false: end with "compacted" or "lineage" in place of a delta or resync. */
+  /** false: end with "compacted" or "lineage" instead of a delta or resync. */
   units?: boolean;
-  /** The least time between two units, in place of events. */
+  /** Replaces events by units: the minimum time between two. */
   conflateMs?: number;
   prevKv?: boolean;
   /** Also yield positions alone. */
@@ -47,21 +47,21 @@ export interface WatchOptions {
 
 export interface ListOptions {
   limit?: number;
-  /** nextPage of the page before. */
+  /** nextPage of the previous page. */
   page?: Uint8Array;
   keysOnly?: boolean;
   /** The exact position to list at. */
   at?: Position;
-  /** What a node has, in place of a linearizable list. */
+  /** Reads the data of one node instead of a linearizable list. */
   serializable?: boolean;
 }
 
-/** Watches and reads keys through a cluster. Close it at the end. */
+/** Watches and reads keys through a cluster. Close it when done. */
 export class Client {
   readonly #c: Required<Omit<Config, "credentials" | "token">> & Pick<Config, "token">;
   readonly #nodes: Nodes;
   readonly #learned: Promise<void>;
-  readonly #calls = new Set<{ cancel(): void }>(); // those that are open
+  readonly #calls = new Set<{ cancel(): void }>(); // open calls
   #closed = false;
 
   constructor(config: Config) {
@@ -85,7 +85,7 @@ export class Client {
     return m;
   }
 
-  /** Returns one key: linearizable, or what a node has. */
+  /** Returns one key: linearizable, or from the data of one node. */
   async get(name: Bytes, options: { serializable?: boolean } = {}): Promise<Got> {
     const range = keyRange(name);
     const request = GetRequest.fromPartial({ key: range.start, consistency: consistency(options.serializable) });
@@ -105,7 +105,7 @@ export class Client {
     }));
   }
 
-  /** Returns the keys of a range at one revision. A list that breaks is read again. */
+  /** Returns the keys of a range at one revision. A list that breaks is read again from the start. */
   async list(range: Range, options: ListOptions = {}): Promise<Listing> {
     const { limit = 0, page, keysOnly = false, at } = options;
     const request = ListRequest.fromPartial({ ...wire(range), limit: BigInt(limit), keysOnly });
@@ -149,7 +149,7 @@ export class Client {
 
   async #read<T>(range: Range, ask: (address: string) => Promise<T>): Promise<T> {
     const deadline = performance.now() + this.#c.retryForMs;
-    const first = Math.max(this.#c.retryForMs, this.#c.timeoutMs); // as long as one attempt, at least
+    const first = Math.max(this.#c.retryForMs, this.#c.timeoutMs); // at least as long as one attempt
     if (!(await settles(this.#learned, first))) {
       throw new ShardwatchError("unavailable", `no node sent the shard map within ${first} ms`);
     }
@@ -176,7 +176,7 @@ export class Client {
     }
   }
 
-  /** Returns how to go on after an error, or throws the application's. */
+  /** Returns the next step after an error, or throws the error for the application. */
   #judged(err: unknown): Leave {
     if (err instanceof Leave) return err;
     if (err instanceof Error && "code" in err && typeof err.code === "number" && status[err.code] !== undefined) {
@@ -187,8 +187,8 @@ export class Client {
   }
 
   /**
-   * Yields the changes of a range, whatever happens to nodes: from now, from the state, or after a
-   * position or resume token. A gap in the nodes' history is bridged by a delta or resync.
+   * Yields the changes of a range, even if nodes fail: from now, from the state, or after a position
+   * or resume token. A delta or resync replaces history that the nodes no longer have.
    */
   async *watch(range: Range, options: WatchOptions = {}): AsyncGenerator<Update, void, undefined> {
     const { state = false, position, token, units = true, conflateMs = 0, prevKv = false, progress = false, signal } = options;
@@ -225,7 +225,7 @@ export class Client {
     }
   }
 
-  /** Waits until the map is known or takes long, or signal is aborted. */
+  /** Waits until the map is known or takes too long, or signal is aborted. */
   async #mapped(signal: AbortSignal | undefined): Promise<void> {
     let abort = () => {};
     const aborted = new Promise<void>((done) => (abort = done));
@@ -234,7 +234,7 @@ export class Client {
     signal?.removeEventListener("abort", abort);
   }
 
-  /** Watches at one node, until it has to be left. */
+  /** Watches at one node, until the watch must leave it. */
   async *#attempt(
     address: string, assembler: Assembler, units: boolean, floors: Map<string, bigint>, signal: AbortSignal | undefined,
   ): AsyncGenerator<Update, void, undefined> {
@@ -289,7 +289,7 @@ export class Client {
     }
   }
 
-  /** Returns what Ended means (docs/protocol.md, section 8). */
+  /** Returns the meaning of Ended (docs/protocol.md, section 8). */
   #ended(e: Ended, assembler: Assembler, units: boolean, address: string, floors: Map<string, bigint>): Error {
     const after = e.retryAfter ? Number(e.retryAfter.seconds) * 1000 + e.retryAfter.nanos / 1e6 : 0;
     const leave = new Leave(e.message, { hints: e.endpoints, after });

@@ -1,4 +1,4 @@
-// Does one task of the conformance cases (docs/protocol.md, section 12).
+// Executes one task of the conformance cases (docs/protocol.md, section 12).
 import { createInterface } from "node:readline";
 import { between, Client, type KeyValue, type Position, ShardwatchError, type WatchOptions } from "./index.js";
 

@@ -1,29 +1,29 @@
 import { BinaryReader } from "@bufbuild/protobuf/wire";
 import { type ServiceError, status } from "@grpc/grpc-js";
 
-/** What is wrong with a request or a position, as a word. */
+/** The kind of an error, as a word. */
 export type Code =
   "invalid" | "denied" | "unauthenticated" | "compacted" | "future" | "lineage" | "unavailable" | "too big";
 
 /** An error for the application. */
 export class ShardwatchError extends Error {
   override readonly name = "ShardwatchError";
-  /** floor is the oldest revision that can be asked for; with compacted, if a node told it. */
+  /** floor is the oldest available revision; with compacted, if a node reported it. */
   constructor(readonly code: Code, message: string, readonly floor = 0n) {
     super(message);
   }
 }
 
-/** A node is left, for another one or for a while. Not for applications. */
+/** Makes the client leave a node, for another one or for a while. Not for applications. */
 export class Leave extends Error {
-  /** Milliseconds of penalty at least; undefined: none. */
+  /** Minimum penalty in milliseconds; undefined: none. */
   penalise: number | undefined;
   hints: string[] = [];
-  /** Milliseconds that the node asked to wait. */
+  /** The delay that the node requested, in milliseconds. */
   after = 0;
-  /** The node itself is as good as any. */
+  /** Do not avoid the node itself. */
   stay = false;
-  /** The error for the application of a read that is given up; undefined: no node could answer. */
+  /** The error for the application, if a read gives up; undefined: no node answered. */
   error: ShardwatchError | undefined;
 
   constructor(why: string, how: Partial<Pick<Leave, "penalise" | "hints" | "after" | "stay" | "error">> = {}) {
@@ -32,7 +32,7 @@ export class Leave extends Error {
   }
 }
 
-/** A node has not answered in time. */
+/** A node did not answer in time. */
 export class Silent extends Leave {
   constructor() {
     super("node is silent", { penalise: 0 });
@@ -94,7 +94,7 @@ function readInfo(value: Uint8Array, out: Details): void {
   if (domain === "shardwatch.dev") Object.assign(out, { reason, metadata });
 }
 
-/** Returns the error for the application, or how to go on (docs/protocol.md, section 10). */
+/** Returns the error for the application, or the next step (docs/protocol.md, section 10). */
 export function judge(err: ServiceError, mayRenew: boolean): ShardwatchError | Leave {
   const d = details(err);
   const message = err.details || err.message;

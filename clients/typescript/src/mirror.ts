@@ -2,7 +2,7 @@ import { isUtf8 } from "node:buffer";
 import type { Client } from "./client.js";
 import type { KeyValue, Position, Range, Update } from "./types.js";
 
-/** What has become of a key: before is undefined if it is new, after if it was deleted. */
+/** The change of a key: before is undefined if it is new, after if it was deleted. */
 export interface Change {
   /** The name, as in Mirror.data; before and after have the bytes. */
   readonly key: string;
@@ -11,15 +11,15 @@ export interface Change {
 }
 
 /**
- * Returns the name of a key. Keys that are not UTF-8 must not get the name of another one: their bytes
- * from 0x80 on become lone surrogates, which are in no UTF-8.
+ * Returns the name of a key. Keys that are not UTF-8 must not get the name of another key: their bytes
+ * from 0x80 on become lone surrogates, which no UTF-8 text has.
  */
 function nameOf(key: Buffer): string {
   if (isUtf8(key)) return key.toString();
   return key.toString("latin1").replace(/[\x80-\xff]/g, (c) => String.fromCharCode(0xdc00 + c.charCodeAt(0)));
 }
 
-/** A copy of a range. changes applies what arrives, and yields the differences. */
+/** A copy of a range. changes applies the updates, and yields the differences. */
 export class Mirror {
   /**
    * The keys, by their name as UTF-8. In the name of a key that is not UTF-8, each byte from 0x80 to
@@ -31,7 +31,7 @@ export class Mirror {
 
   constructor(private readonly client: Client, private readonly range: Range) {}
 
-  /** Yields the differences of each update; first all keys, an empty list if there are none. */
+  /** Yields the differences of each update. The first list has all keys, and may be empty. */
   async *changes(signal?: AbortSignal): AsyncGenerator<Change[], void, undefined> {
     const start = this.position ? { position: this.position } : { state: true };
     for await (const u of this.client.watch(this.range, signal ? { ...start, signal } : start)) {

@@ -5,12 +5,12 @@ import { type Member, MemberState, type Shard, WatchShardMapRequest, WatchShardM
 import type { Range } from "./types.js";
 
 const maxMessage = 64 << 20; // bytes; a list's chunk is about 512 KiB, a shard map may be larger
-const slices = 6; // a silence is counted in so many parts: one part at most while the process stood still
-const probeEvery = 5_000; // milliseconds that the shard map may be quiet before its node is asked whether it is there
+const slices = 6; // parts of a silence: time in which the process is stopped counts as one part at most
+const probeEvery = 5_000; // milliseconds that the shard map may be quiet before a health check of its node
 
 export const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
 
-/** Waits until a promise has settled, for so many milliseconds in which this process runs. */
+/** Waits until a promise has settled, for the given milliseconds in which this process runs. */
 export async function settles(p: Promise<unknown>, ms: number): Promise<boolean> {
   const settled = p.then(() => true, () => true);
   for (let i = 0; i < slices; i++) {
@@ -25,7 +25,7 @@ export async function settles(p: Promise<unknown>, ms: number): Promise<boolean>
 
 /**
  * Returns the milliseconds to wait before the next attempt: none before the first retry, then a
- * random time below a bound that doubles, and what the node asked for on top.
+ * random time below a bound that doubles, plus the delay that the node requested.
  */
 export function backoff(failures: number, after = 0): number {
   if (failures <= 1 && !after) return 0;
@@ -33,7 +33,7 @@ export function backoff(failures: number, after = 0): number {
   return after + Math.random() * Math.max(bound, after) + 1;
 }
 
-/** The nodes of a cluster, as they are known: the shard map, penalties and connections. */
+/** The known nodes of a cluster: the shard map, penalties and connections. */
 export class Nodes {
   cluster = "";
   readonly #endpoints: string[];
@@ -65,7 +65,7 @@ export class Nodes {
     return client;
   }
 
-  /** Closes the connection to a node that is silent, unless there is another one by now. */
+  /** Closes the connection to a silent node, unless a new one has replaced it. */
   drop(address: string, client: Client): void {
     if (this.#clients.get(address) !== client) return;
     this.#clients.delete(address);
@@ -129,7 +129,7 @@ export class Nodes {
     if (r.allMembers) this.#members.clear();
     for (const name of r.removedMembers) this.#members.delete(name);
     for (const m of r.members) this.#members.set(m.name, m);
-    if (!r.map || (r.map.clusterId === this.cluster && r.map.version < this.#version)) return; // the node was asleep
+    if (!r.map || (r.map.clusterId === this.cluster && r.map.version < this.#version)) return; // the node was suspended
     if (!r.fromVersion) this.#shards.clear();
     for (const id of r.removedShards) this.#shards.delete(id);
     for (const s of r.map.shards) this.#shards.set(s.id, s);
@@ -138,8 +138,8 @@ export class Nodes {
   }
 
   /**
-   * Keeps the shard map and the members, at one node after the other, until close. learned is called
-   * when the map is known, or when it takes long.
+   * Follows the shard map and the members at one node after another, until close. learned is called
+   * when the map is known, or when it takes too long.
    */
   async follow(metadata: () => Metadata, learned: () => void): Promise<void> {
     let failures = 0;
@@ -157,26 +157,26 @@ export class Nodes {
           this.praise(address);
         }
       } catch (err) {
-        // Neither a token function that fails nor our own cancel is a fault of the node.
+        // Neither a failing token function nor our own cancel is a fault of the node.
         const failed = err instanceof Error && "code" in err && typeof err.code === "number" && err.code !== status.CANCELLED;
         if (err instanceof Silent) this.drop(address, client);
         if (err instanceof Silent || failed) this.penalise(address, 0);
       }
-      learned(); // watches go on with the endpoints
+      learned(); // watches use the endpoints
       failures++;
       tried = [...tried.filter((a) => a !== address), address];
       if (!this.#closed) await sleep(backoff(failures));
     }
   }
 
-  /** Has the map followed at another node: a node has turned out to be of another cluster. */
+  /** Follows the map at another node: a node turned out to belong to another cluster. */
   doubt(): void {
     if (this.#heard) this.#following?.cancel();
   }
 
   /**
-   * Yields the messages of the shard map. Whenever it is quiet, the node is asked whether it is there: a
-   * map that does not change sends nothing, and a large one takes a while.
+   * Yields the messages of the shard map. While it is quiet, it checks the health of the node: a map
+   * that does not change sends nothing, and a large one takes a while.
    */
   async *#messages(client: Client, metadata: Metadata, learned: () => void): AsyncGenerator<WatchShardMapResponse> {
     const call = client.makeServerStreamRequest(
@@ -206,7 +206,7 @@ export class Nodes {
     }
   }
 
-  /** Asks a node, over a connection, whether it is there, which any answer shows. */
+  /** Checks the health of a node over a connection: any answer shows that it is alive. */
   async #probe(client: Client): Promise<void> {
     let call!: ClientUnaryCall;
     const answer = new Promise<void>((there, gone) => {

@@ -27,7 +27,7 @@ export function prefix(name: Bytes): Range {
   return { start, end: Buffer.alloc(0) };
 }
 
-/** Returns the range of the keys from start on and below end. */
+/** Returns the range of the keys k with start <= k < end. */
 export function between(start: Bytes, end: Bytes): Range {
   return { start: bytes(start), end: bytes(end) };
 }
@@ -73,7 +73,7 @@ export interface KeyValue {
   readonly lease: bigint;
 }
 
-/** One change of one key. Of a deleted key, kv has key and modRevision only. */
+/** One change of one key. For a deleted key, kv has only key and modRevision. */
 export interface Event {
   readonly deleted: boolean;
   readonly kv: KeyValue;
@@ -81,13 +81,13 @@ export interface Event {
 }
 
 /**
- * What an update is:
+ * The kind of an update:
  * - batch: events are all changes of the range at the position's revision
- * - state: kvs are all keys of the range; it comes first, if it was asked for
- * - delta: kvs and deleted are what has changed since the last update
- * - resync: kvs are all keys of the range, in place of everything known
- * - conflated: as delta, because conflation was asked for
- * - progress: nothing but a position; only if it was asked for
+ * - state: kvs are all keys of the range; it comes first, if requested
+ * - delta: kvs and deleted are the changes since the last update
+ * - resync: kvs are all keys of the range, replacing all known ones
+ * - conflated: as delta, because conflation was requested
+ * - progress: only a position; only if requested
  */
 export type Kind = "batch" | "state" | "delta" | "resync" | "conflated" | "progress";
 
@@ -107,7 +107,7 @@ export interface Listing {
   readonly nextPage: Buffer;
 }
 
-/** The answer of a get. */
+/** The result of a get. */
 export interface Got {
   readonly position: Position;
   readonly kv: KeyValue | undefined;

@@ -1,4 +1,4 @@
-"""Turns the responses of a watch, over all the nodes it lives through, into updates."""
+"""Turns the responses of a watch, from all the nodes that serve it in turn, into updates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNITS = {
     cache_pb2.SYNC_KIND_CONFLATED: Kind.CONFLATED,
 }
 
-_OVERHEAD = 96  # bytes that a key takes beside its own
+_OVERHEAD = 96  # bytes of memory for a key besides its content
 
 
 def key_value(m: kv_pb2.KeyValue) -> KeyValue:
@@ -33,7 +33,7 @@ def _broken(why: str) -> Leave:
 
 @dataclass
 class _Partial:
-    """An update that is not complete."""
+    """An incomplete update."""
 
     kind: Kind
     revision: int
@@ -44,8 +44,8 @@ class _Partial:
 
 
 class Assembler:
-    """Holds the position of a watch. Everything up to it, and nothing after it, has been
-    returned by step. An attempt that breaks off leaves it as it was."""
+    """Holds the position of a watch. step has returned everything up to it and nothing
+    after it. An attempt that fails leaves it unchanged."""
 
     def __init__(
         self, rng: Range, *, state: bool, position: Position | None, token: bytes | None,
@@ -56,11 +56,11 @@ class Assembler:
         self.newest: Position | None = None  # its history is the newest of the last cluster
         self.created = False
         self._there: Position | None = None
-        self._behind = False  # only a unit can bring us to where the node goes on
+        self._behind = False  # only a unit can bridge the gap to the node's start
         self._partial: _Partial | None = None
 
     def begin(self) -> cache_pb2.CreateWatch:
-        """Starts an attempt, and returns how to ask for the rest."""
+        """Starts an attempt, and returns the request for the remaining updates."""
         self.created, self._there, self._behind, self._partial = False, None, False, None
         start, end = self.rng.wire()
         r = cache_pb2.CreateWatch(watch_id=1, key=start, range_end=end, prev_kv=self.prev_kv, allow_sync=self.units)
@@ -76,7 +76,7 @@ class Assembler:
         return r
 
     def start(self, c: cache_pb2.Created) -> Update | None:
-        """Takes Created. Returns the first position of a watch that begins now."""
+        """Handles Created. Returns the first position of a watch that starts at the current revision."""
         there = Position(c.cluster_id, c.lineage, c.revision)
         if self.newest is None or self.newest.cluster != there.cluster or self.newest.lineage < there.lineage:
             self.newest = there
@@ -101,12 +101,12 @@ class Assembler:
             self._behind = True
         elif there.revision > self.position.revision:
             if not self.units:
-                raise _broken(f"starts after revision {there.revision}, was asked for {self.position.revision}")
+                raise _broken(f"starts after revision {there.revision}, requested {self.position.revision}")
             self._behind = True
         return None
 
     def step(self, r: cache_pb2.WatchResponse) -> Update | None:
-        """Takes a response with events, a unit or progress, and returns what it completes."""
+        """Handles a response with events, a unit or progress, and returns the update that it completes."""
         detail = r.WhichOneof("detail")
         if not self.created and detail != "progress":
             raise _broken("data before Created")
@@ -123,7 +123,7 @@ class Assembler:
         if p and (p.kind is not Kind.BATCH or p.revision != r.revision):
             raise _broken(f"revision {r.revision} before {p.kind.value} at revision {p.revision} was complete")
         if self.position and r.revision <= self.position.revision:
-            return None  # another node has sent it
+            return None  # already received from another node
         p = self._partial = p or _Partial(Kind.BATCH, r.revision, [], [], [])
         for m in r.events:
             self._check(m.kv.key)
@@ -132,7 +132,7 @@ class Assembler:
 
     def _check(self, key: bytes) -> None:
         if not key or key not in self.rng:
-            raise _broken(f"key {key!r} is outside of the range")
+            raise _broken(f"key {key!r} is outside the range")
 
     def _sync(self, s: cache_pb2.Sync) -> Update | None:
         kind = _UNITS.get(s.kind)
@@ -170,9 +170,9 @@ class Assembler:
         if self._partial and self._partial.kind is Kind.BATCH:
             raise _broken("a unit before a revision was complete")
         if kind is None or (kind is Kind.STATE) != self.want_state or (not self.units and kind is not Kind.STATE):
-            raise _broken("a unit that was not asked for")
+            raise _broken("a unit that was not requested")
         if kind is Kind.CONFLATED and not self.conflate:
-            raise _broken("conflation that was not asked for")
+            raise _broken("conflation that was not requested")
         if changes and not self._comparable():
             raise _broken(f"{kind.value} from one history to another")
         if self.position and self._comparable() and s.revision < self.position.revision:

@@ -1,4 +1,4 @@
-"""Which node to ask: the shard map, penalties, and the connections."""
+"""Selects nodes: the shard map, penalties, and the connections."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .types import Range
 from .v1 import cluster_pb2
 
 _T = TypeVar("_T")
-_SLICES = 6  # a silence is counted in so many parts: one part at most while the process stood still
-_PROBE_EVERY = 5.0  # seconds that the shard map may be quiet before its node is asked whether it is there
+_SLICES = 6  # parts of a silence: time in which the process is stopped counts as one part at most
+_PROBE_EVERY = 5.0  # seconds that the shard map may be quiet before a health check of its node
 _MAX_MESSAGE = 64 << 20  # bytes; a list's chunk is about 512 KiB, a shard map may be larger
 _OPTIONS = [("grpc.max_receive_message_length", _MAX_MESSAGE)]
 
 
 def backoff(failures: int, after: float = 0) -> float:
     """Returns the seconds to wait before the next attempt: none before the first retry, then
-    a random time below a bound that doubles, and what the node asked for on top."""
+    a random time below a bound that doubles, plus the delay that the node requested."""
     if failures <= 1 and not after:
         return 0
     bound = min(0.05 * 2.0 ** min(max(failures - 2, 0), 8), 2.0)
@@ -32,7 +32,7 @@ def backoff(failures: int, after: float = 0) -> float:
 
 
 async def arrives(message: asyncio.Future[_T], within: float) -> bool:
-    """Waits for a message for so many seconds in which this process runs."""
+    """Waits for a message, for the given seconds in which this process runs."""
     for _ in range(_SLICES):
         if (await asyncio.wait({message}, timeout=within / _SLICES))[0]:
             return True
@@ -40,7 +40,7 @@ async def arrives(message: asyncio.Future[_T], within: float) -> bool:
 
 
 async def bounded(call: Awaitable[_T], within: float) -> _T:
-    """Awaits a call, or a part of one, for so many seconds. Then it is cancelled, and the node is Silent."""
+    """Awaits a call, or a part of one, for the given seconds. Then it cancels the call and raises Silent."""
     answer = asyncio.ensure_future(call)
     try:
         if not await arrives(answer, within):
@@ -57,15 +57,15 @@ async def _end(call: asyncio.Future[_T]) -> None:
 
 
 def _result(call: asyncio.Future[_T]) -> _T:
-    """Returns the result of a call. gRPC cancels the calls of a connection that is closed, which is
-    no cancellation of the task that waits for them."""
+    """Returns the result of a call. gRPC cancels the calls of a closed connection, which does not
+    cancel the task that waits for them."""
     if call.cancelled():
         raise Leave("the connection was closed")
     return call.result()
 
 
 class Nodes:
-    """The nodes of a cluster, as they are known. Owned by one event loop."""
+    """The known nodes of a cluster. Owned by one event loop."""
 
     def __init__(self, endpoints: list[str], credentials: grpc.ChannelCredentials | None) -> None:
         self._endpoints, self._credentials = endpoints, credentials
@@ -76,7 +76,7 @@ class Nodes:
         self._boxed: dict[str, tuple[int, float]] = {}  # address: failures in a row, until
         self.version, self.cluster = 0, ""
         self.closed = False
-        self._following: Any = None  # the call whose map we have
+        self._following: Any = None  # the call that sent the current map
 
     def channel(self, address: str) -> grpc.aio.Channel:
         if self.closed:
@@ -89,7 +89,7 @@ class Nodes:
         return self._channels[address]
 
     async def drop(self, address: str, channel: grpc.aio.Channel) -> None:
-        """Closes the connection to a node that is silent, unless there is another one by now."""
+        """Closes the connection to a silent node, unless a new one has replaced it."""
         if self._channels.get(address) is channel:
             del self._channels[address]
             await channel.close()
@@ -146,7 +146,7 @@ class Nodes:
         if not r.HasField("map"):
             return
         if r.map.cluster_id == self.cluster and r.map.version < self.version:
-            return  # the node was asleep
+            return  # the node was suspended
         if not r.from_version:
             self._shards.clear()
         for shard in r.removed_shards:
@@ -155,8 +155,8 @@ class Nodes:
         self.version, self.cluster = r.map.version, r.map.cluster_id
 
     async def follow(self, metadata: Callable[[], list[tuple[str, str]]], learned: asyncio.Event, silence: float) -> None:
-        """Keeps the shard map and the members, at one node after the other. learned is set when the
-        map is known, or when it takes long."""
+        """Follows the shard map and the members at one node after another. learned is set when the
+        map is known, or when it takes too long."""
         failures, tried = 0, list[str]()
         while True:
             address = self.pick(None, [], tried)
@@ -182,20 +182,20 @@ class Nodes:
                 pass  # the connection was closed, or there is no token: reads and watches report that
             finally:
                 self._following = None
-                learned.set()  # watches go on with the endpoints
+                learned.set()  # watches use the endpoints
             failures += 1
             tried = [a for a in tried if a != address] + [address]
             await asyncio.sleep(backoff(failures))
 
     def doubt(self) -> None:
-        """Has the map followed at another node: a node has turned out to be of another cluster."""
+        """Follows the map at another node: a node turned out to belong to another cluster."""
         if self._following:
             self._following.cancel()
 
     async def _next(self, call: Any, quiet: float, channel: grpc.aio.Channel, learned: asyncio.Event, silence: float) -> Any:
-        """Returns the next message of the shard map. Whenever that has been quiet for so many
-        seconds, the node is asked whether it is there: a map that does not change sends nothing,
-        and a large one takes a while."""
+        """Returns the next message of the shard map. After the given seconds without one, it checks
+        the health of the node: a map that does not change sends nothing, and a large one takes
+        a while."""
         message = asyncio.ensure_future(call.read())
         try:
             while not await arrives(message, quiet):
@@ -206,7 +206,7 @@ class Nodes:
         return _result(message)
 
     async def _probe(self, channel: grpc.aio.Channel, silence: float) -> None:
-        """Asks a node whether it is there, which any answer shows."""
+        """Checks the health of a node: any answer shows that it is alive."""
         check: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/grpc.health.v1.Health/Check")
         try:
             await bounded(check(b""), silence)

@@ -1,4 +1,4 @@
-"""The client: watches, lists, gets and mirrors."""
+"""The client: watches, lists and gets."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from .v1 import cache_pb2
 
 _T = TypeVar("_T")
 _START_TIMEOUT, _STATE_TIMEOUT = 5.0, 60.0  # seconds for Created
-_SETTLED = 1.0  # seconds that a watch must have worked for its next failure to be the first one
-_MAX_ASKED = 5  # nodes that are asked for history before it counts as gone
+_SETTLED = 1.0  # seconds that a watch must work for its next failure to count as the first
+_MAX_ASKED = 5  # nodes that are asked for history before it counts as compacted
 
 
 class Client:
     """Watches and reads keys through a cluster. Use it as an async context manager.
 
-    endpoints are host:port of some nodes; the others are learned. token returns the bearer
-    token of each call. silence is how many seconds a node may say nothing before a watch
-    leaves it. retry_for is how many seconds a read is tried at one node after the other, and
-    timeout what one node may take. max_unit bounds the bytes of a unit; 0: any size.
+    endpoints are host:port of some nodes; the client discovers the others. token returns the
+    bearer token of each call. silence is how many seconds a node may send nothing before a
+    watch leaves it. retry_for is how many seconds a read is retried at one node after another,
+    and timeout how many one node may take. max_unit bounds the bytes of a unit; 0: any size.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Client:
         return [("authorization", "Bearer " + self._token())] if self._token else []
 
     async def get(self, key: str | bytes, *, serializable: bool = False) -> Got:
-        """Returns one key: linearizable, or with serializable what a node has."""
+        """Returns one key: linearizable, or with serializable from the data of one node."""
         request = cache_pb2.GetRequest(key=types.key(key).start, consistency=_consistency(serializable))
 
         async def ask(channel: grpc.aio.Channel) -> Got:
@@ -84,7 +84,7 @@ class Client:
         self, rng: Range, *, limit: int = 0, page: bytes = b"", keys_only: bool = False,
         at: Position | None = None, serializable: bool = False,
     ) -> Listing:
-        """Returns the keys of a range at one revision. A list that breaks is read again."""
+        """Returns the keys of a range at one revision. A list that breaks is read again from the start."""
         start, end = rng.wire()
         request = cache_pb2.ListRequest(key=start, range_end=end, limit=limit, page_token=page, keys_only=keys_only)
         if at:
@@ -113,7 +113,7 @@ class Client:
     async def _read(self, rng: Range, ask: Callable[[grpc.aio.Channel], Awaitable[_T]]) -> _T:
         loop = asyncio.get_running_loop()
         deadline, failures, tried, hints = loop.time() + self._retry_for, 0, list[str](), list[str]()
-        first = max(self._retry_for, self._timeout)  # as long as one attempt, at least
+        first = max(self._retry_for, self._timeout)  # at least as long as one attempt
         try:
             await asyncio.wait_for(self._learned.wait(), first)
         except asyncio.TimeoutError:
@@ -136,7 +136,7 @@ class Client:
             await asyncio.sleep(wait)
 
     def _judged(self, err: Exception) -> Leave:
-        """Returns how to go on after an error, or raises the application's."""
+        """Returns the next step after an error, or raises the error for the application."""
         if isinstance(err, grpc.aio.AioRpcError):
             verdict = judge(err, self._token is not None)
             if isinstance(verdict, Leave):
@@ -152,12 +152,12 @@ class Client:
         self, rng: Range, *, state: bool = False, position: Position | None = None, token: bytes | None = None,
         units: bool = True, conflate: float = 0, prev_kv: bool = False, progress: bool = False,
     ) -> AsyncIterator[Update]:
-        """Yields the changes of a range, whatever happens to nodes: from now, from the state, or
-        after a position or resume token of an earlier watch.
+        """Yields the changes of a range, even if nodes fail: from now, from the state, or after a
+        position or resume token of an earlier watch.
 
-        With units, a gap in the nodes' history is bridged by a DELTA or RESYNC. Without, the
-        watch ends with CompactedError or LineageError. conflate is the least time between two
-        units, in seconds, in place of events. progress also yields positions alone.
+        With units, a DELTA or RESYNC replaces history that the nodes no longer have. Without, the
+        watch ends with CompactedError or LineageError. conflate replaces events by units and is
+        the minimum time between two, in seconds. progress also yields positions alone.
         """
         if sum((state, position is not None, token is not None)) > 1:
             raise InvalidError("state, position and token exclude each other")
@@ -191,7 +191,7 @@ class Client:
             await asyncio.sleep(backoff(failures, leave.after) + random.random() * 0.02)
 
     async def _attempt(self, address: str, asm: Assembler, floors: dict[str, int]) -> AsyncIterator[Update]:
-        """Watches at one node, until it has to be left."""
+        """Watches at one node, until the watch must leave it."""
         loop = asyncio.get_running_loop()
         channel = self._nodes.channel(address)
         call = channel.stream_stream(
@@ -225,7 +225,7 @@ class Client:
             call.cancel()
 
     async def _next(self, call: Any, address: str, channel: grpc.aio.Channel) -> Any:
-        """Returns the next message. A node that is silent for too long is left."""
+        """Returns the next message. If the node is silent for too long, it drops the connection."""
         try:
             return await bounded(call.read(), self._silence)
         except Silent:
@@ -233,7 +233,7 @@ class Client:
             raise
 
     def _ended(self, e: cache_pb2.Ended, asm: Assembler, address: str, floors: dict[str, int]) -> Exception:
-        """Returns what Ended means (docs/protocol.md, section 8)."""
+        """Returns the meaning of Ended (docs/protocol.md, section 8)."""
         leave = Leave(e.message, hints=list(e.endpoints), after=e.retry_after.ToNanoseconds() / 1e9)
         if e.reason == cache_pb2.END_REASON_INVALID:
             return InvalidError(e.message)

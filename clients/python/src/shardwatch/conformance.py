@@ -1,4 +1,4 @@
-"""Does one task of the conformance cases (docs/protocol.md, section 12)."""
+"""Executes one task of the conformance cases (docs/protocol.md, section 12)."""
 
 from __future__ import annotations
 

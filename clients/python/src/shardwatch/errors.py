@@ -1,4 +1,4 @@
-"""Errors for the application, and what an error of a call means for the next attempt."""
+"""Errors for the application, and the meaning of a call's error for the next attempt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Error(Exception):
 
 
 class InvalidError(Error):
-    """A request was wrong. Trying again does not help."""
+    """A request was invalid. A retry does not help."""
 
     word = "invalid"
 
@@ -33,7 +33,7 @@ class UnauthenticatedError(Error):
 
 
 class CompactedError(Error):
-    """The revision is gone; floor is the oldest that can be asked for, 0 if unknown."""
+    """The revision is gone; floor is the oldest available one, 0 if unknown."""
 
     word = "compacted"
 
@@ -67,7 +67,7 @@ class TooBigError(Error):
 
 
 class Leave(Exception):
-    """A node is left, for another one or for a while. Not for applications."""
+    """Makes the client leave a node, for another one or for a while. Not for applications."""
 
     def __init__(
         self, why: str, *, penalise: float | None = None, hints: list[str] | None = None, after: float = 0, stay: bool = False,
@@ -77,12 +77,12 @@ class Leave(Exception):
         self.penalise = penalise  # seconds at least; None: no penalty
         self.hints = hints or []
         self.after = after
-        self.stay = stay  # the node itself is as good as any
-        self.error = error  # the application's, of a read that is given up; None: no node could answer
+        self.stay = stay  # do not avoid the node itself
+        self.error = error  # for the application, if a read gives up; None: no node answered
 
 
 class Silent(Leave):
-    """A node has not answered in time."""
+    """A node did not answer in time."""
 
     def __init__(self) -> None:
         super().__init__("node is silent", penalise=0)
@@ -113,7 +113,7 @@ def _details(err: grpc.aio.AioRpcError) -> _Details:
 
 
 def judge(err: grpc.aio.AioRpcError, may_renew: bool) -> Error | Leave:
-    """Returns the error for the application, or how to go on (docs/protocol.md, section 10)."""
+    """Returns the error for the application, or the next step (docs/protocol.md, section 10)."""
     details, text = _details(err), err.details() or err.code().name
     code, reason = err.code(), details.reason
     if code is grpc.StatusCode.UNAVAILABLE:

@@ -11,7 +11,7 @@ from .types import Kind, KeyValue, Position, Range, Update
 
 @dataclass(frozen=True)
 class Change:
-    """What has become of a key: before is None if it is new, after if it was deleted."""
+    """The change of a key: before is None if it is new, after if it was deleted."""
 
     key: bytes
     before: KeyValue | None
@@ -19,7 +19,7 @@ class Change:
 
 
 class Mirror:
-    """Holds a range's keys. changes applies what arrives, and yields the differences:
+    """Holds a range's keys. changes applies the updates, and yields the differences:
 
         mirror = Mirror(client, prefix("/app/"))
         async for changes in mirror.changes():
@@ -32,7 +32,7 @@ class Mirror:
         self.position: Position | None = None  # None: nothing has arrived yet
 
     async def changes(self) -> AsyncIterator[list[Change]]:
-        """Yields the differences of each update; first all keys, an empty list if there are none."""
+        """Yields the differences of each update. The first list has all keys, and may be empty."""
         updates = self._client.watch(self._rng, position=self.position, state=self.position is None)
         async for update in updates:
             changes = self._apply(update)

@@ -40,7 +40,7 @@ def prefix(name: str | bytes) -> Range:
 
 
 def between(start: str | bytes, end: str | bytes) -> Range:
-    """Returns the range of the keys from start on and below end."""
+    """Returns the range of the keys k with start <= k < end."""
     return Range(_bytes(start), _bytes(end))
 
 
@@ -79,7 +79,7 @@ class KeyValue:
 
 @dataclass(frozen=True)
 class Event:
-    """One change of one key. Of a deleted key, kv has key and mod_revision only."""
+    """One change of one key. For a deleted key, kv has only key and mod_revision."""
 
     deleted: bool
     kv: KeyValue
@@ -87,14 +87,14 @@ class Event:
 
 
 class Kind(str, enum.Enum):
-    """What an update is."""
+    """The kind of an update."""
 
     BATCH = "batch"  # events: all changes of the range at the position's revision
-    STATE = "state"  # kvs: all keys of the range; first, if it was asked for
-    DELTA = "delta"  # kvs and deleted: what has changed since the last update
-    RESYNC = "resync"  # kvs: all keys of the range, in place of everything known
-    CONFLATED = "conflated"  # as DELTA, because conflation was asked for
-    PROGRESS = "progress"  # nothing but a position; only if it was asked for
+    STATE = "state"  # kvs: all keys of the range; first, if requested
+    DELTA = "delta"  # kvs and deleted: the changes since the last update
+    RESYNC = "resync"  # kvs: all keys of the range, replacing all known ones
+    CONFLATED = "conflated"  # as DELTA, because conflation was requested
+    PROGRESS = "progress"  # only a position; only if requested
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Got:
-    """The answer of a get; kv is None if the key does not exist."""
+    """The result of a get; kv is None if the key does not exist."""
 
     position: Position
     kv: KeyValue | None
