@@ -109,7 +109,7 @@ func (c *Client) Go(f func()) bool {
 	return true
 }
 
-// Stats are the client's figures.
+// Stats has a client's statistics.
 type Stats struct {
 	// Connections is the number of nodes connected to, or being dialled.
 	Connections int
@@ -129,7 +129,7 @@ type Stats struct {
 	TLSError error
 }
 
-// Stats returns the client's figures as they are now.
+// Stats returns the client's current statistics.
 func (c *Client) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

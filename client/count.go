@@ -32,7 +32,7 @@ func (c *Client) Count(ctx context.Context, r Range, opts ...ReadOption) (keys, 
 		keys, revision = response.GetCount(), response.GetHeader().GetRevision()
 		return err //nolint:wrapcheck // judged and wrapped by read
 	})
-	switch { // etcd's API does not say which revisions there are
+	switch { // etcd's API does not report the available revisions
 	case errors.Is(err, rpctypes.ErrGRPCCompacted):
 		err = &CompactedError{Requested: o.revision}
 	case errors.Is(err, rpctypes.ErrGRPCFutureRev):

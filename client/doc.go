@@ -1,6 +1,6 @@
 // Package client watches and reads keys through a Shardwatch cluster.
 //
-// Start with [Client]: [New] creates one from the addresses of any nodes. The client
+// Read [Client] first: [New] creates one from the addresses of any nodes. The client
 // fetches the shard map and the members, connects directly to a node that has the keys,
 // and resumes on another node if that node fails:
 //

@@ -221,7 +221,7 @@ func (w *Watcher) positionLocked() Position {
 	return w.read.Position()
 }
 
-// WatcherStats are a watcher's figures.
+// WatcherStats has a watcher's statistics.
 type WatcherStats struct {
 	// Node is the name of the node that serves the watch, or served it last.
 	Node string
@@ -243,7 +243,7 @@ type WatcherStats struct {
 	FreshAt time.Time
 }
 
-// Stats returns the watcher's figures as they are now.
+// Stats returns the watcher's current statistics.
 func (w *Watcher) Stats() WatcherStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -57,7 +57,7 @@ func (w *Watcher) resumedLocked(r Resume) {
 	}
 }
 
-// tell calls the OnResume function. Updates wait until it has returned.
+// tell calls the OnResume function. No update is returned until it has returned.
 func (w *Watcher) tell() {
 	for {
 		w.mu.Lock()

@@ -3,7 +3,7 @@
 // and the lineage, and changes them. cachectl is built on it. Programs that only watch
 // and read keys need package client alone.
 //
-// Start with [Client]: [New] creates one from a client of package client, whose
+// Read [Client] first: [New] creates one from a client of package client, whose
 // connections and credentials it uses.
 //
 //	c, err := client.New(client.Config{Endpoints: []string{"127.0.0.1:7400"}})

@@ -22,7 +22,7 @@ func (e *RefusedError) Error() string {
 	return e.Field + ": " + e.Reason
 }
 
-// errProtocol reports that a node ended a stream before it had sent all of it.
+// errProtocol reports that a node ended a stream too early.
 var errProtocol = errors.New("node broke the protocol")
 
 // refused converts err to the [*RefusedError] that it carries, else returns err.

@@ -58,7 +58,7 @@ func (s *clusterServer) Status(context.Context, *pb.StatusRequest) (*pb.StatusRe
 	return s.n.status(), nil
 }
 
-// status returns figures that depend only on the history, and so are the same in every run.
+// status returns a status that depends only on the history: it is the same in every run.
 func (n *Node) status() *pb.StatusResponse {
 	self := n.member()
 	n.c.mu.Lock()

@@ -270,7 +270,7 @@ func clientGroup() Group {
 		},
 		{
 			Name: "client-foreign-node-not-doubted", Bug: "the map is not followed elsewhere when a node contradicts it", File: "watch_arrive.go",
-			Old: `w.c.follower.Doubt(t) // the`, New: `_ = t // the`, Tests: "TestWatchesFollowTheClusterOfTheMap",
+			Old: `w.c.follower.Doubt(t) // this`, New: `_ = t // the`, Tests: "TestWatchesFollowTheClusterOfTheMap",
 		},
 		{
 			Name: "client-regroup-moves-all", Bug: "a map of another cluster moves watches that are in it", File: "watch_move.go",

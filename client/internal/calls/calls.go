@@ -1,6 +1,6 @@
 // Package calls retries a call at one node after another.
 //
-// Start with [Caller]. It is safe for use by several goroutines; an [Attempts] serves one.
+// Read [Caller] first. It is safe for use by several goroutines; an [Attempts] serves one.
 package calls
 
 import (

@@ -1,7 +1,7 @@
 // Package connect makes connections to nodes, secured and with the credentials of a program:
 // TLS from files ([Files]), bearer tokens, and the tokens of etcd users ([Login]).
 //
-// Start with [Dial]. A Login and Files are shared by all connections of a client, and are
+// Read [Dial] first. A Login and Files are shared by all connections of a client, and are
 // safe for use by several goroutines.
 package connect
 

@@ -1,7 +1,7 @@
 // Package mapfollow follows the shard map and the members at one node after another,
 // limited to the shards that the watches of a client need.
 //
-// Start with [Follower]. It is safe for use by several goroutines.
+// Read [Follower] first. It is safe for use by several goroutines.
 package mapfollow
 
 import (

@@ -3,6 +3,6 @@
 // the client, and its node is avoided for a while. Streams of other calls have no signs of
 // life: a health check shows whether their node still answers ([Pool.Probed]).
 //
-// Start with [Pool], then [Stream]. Both are safe for use by several goroutines. Locks
+// Read [Pool] first, then [Stream]. Both are safe for use by several goroutines. Locks
 // are taken in this order: the watch's own, Pool.mu, Stream.mu.
 package nodes

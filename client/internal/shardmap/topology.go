@@ -2,7 +2,7 @@
 // applies the messages of nodes ([Topology.With]), computes the part that a client needs
 // ([Topology.Need]), and ranks the nodes for a range ([Topology.Candidates]).
 //
-// Start with [Topology]. Values are immutable, and safe for use by several goroutines.
+// Read [Topology] first. Values are immutable, and safe for use by several goroutines.
 package shardmap
 
 import (

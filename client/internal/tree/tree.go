@@ -1,7 +1,7 @@
 // Package tree has immutable sorted maps of keys: a changed map shares most nodes with
 // the one before, so that comparing the two costs only the differences.
 //
-// Start with [Tree]. Trees are values, and may be read from several goroutines.
+// Read [Tree] first. Trees are values, and may be read from several goroutines.
 package tree
 
 import (

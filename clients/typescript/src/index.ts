@@ -1,5 +1,5 @@
 /**
- * Watches and reads etcd keys through a Shardwatch cluster. Start with Client.watch, and with Mirror
+ * Watches and reads etcd keys through a Shardwatch cluster. Read Client.watch first, and Mirror
  * for a copy of a range.
  */
 export { Client, type Config, type ListOptions, type WatchOptions } from "./client.js";

@@ -4,7 +4,7 @@
         async for update in client.watch(prefix("/demo/"), state=True):
             ...
 
-Start with Client.watch, and with Mirror for a copy of a range.
+Read Client.watch first, and Mirror for a copy of a range.
 """
 
 from .client import Client
