@@ -19,8 +19,7 @@ func arguments() (prefix string, endpoints []string) {
 	return os.Args[1], os.Args[2:]
 }
 
-// step is a line of the output. Events has one event for each key that changed since
-// the last line.
+// step is a line of the output. Events has one event for each key that differs from the last line.
 type step struct {
 	client.Position
 	Initial, Resync bool
