@@ -15,7 +15,7 @@ import (
 const maxClaims = 16
 
 // agree fails with a *kv.ContradictionError when the events of h cannot have led to
-// state as of revision: etcd was restored since, or one of the two is wrong.
+// state at revision: etcd was restored since, or one of the two is wrong.
 func (h *Past) agree(state *keytree.Tree, revision kv.Revision) error {
 	upTo := min(h.Progress, revision)
 	last := h.last(upTo)
@@ -28,7 +28,7 @@ func (h *Past) agree(state *keytree.Tree, revision kv.Revision) error {
 		claims = append(claims, claim)
 		return len(claims) < maxClaims
 	}
-	left := maps.Clone(last) // keys of last that state does not have
+	left := maps.Clone(last) // keys of last that are not in state
 	state.Scan(func(item *kv.KeyValue) bool {
 		key := string(item.Key())
 		e := last[key]
@@ -69,7 +69,7 @@ func (h *Past) last(upTo kv.Revision) map[string]*kv.Event {
 	return out
 }
 
-// leaves returns the key as an event leaves it; nil after a delete.
+// leaves returns the key/value after an event; nil after a delete.
 func leaves(e *kv.Event) *kv.KeyValue {
 	if e.Type == kv.Delete {
 		return nil
@@ -77,7 +77,7 @@ func leaves(e *kv.Event) *kv.KeyValue {
 	return e.KV
 }
 
-// claims returns the last versions in h of the keys that have changed last.
+// claims returns the newest versions in h of the most recently changed keys.
 func (h *Past) claims() []kv.Claim {
 	last := h.last(h.Progress)
 	newest := slices.SortedFunc(maps.Values(last), func(a, b *kv.Event) int { return cmp.Compare(b.KV.ModRevision(), a.KV.ModRevision()) })
@@ -88,8 +88,8 @@ func (h *Past) claims() []kv.Claim {
 	return out
 }
 
-// Claims returns the versions that the cache holds of the keys that have changed last, for
-// a comparison with etcd; nothing when it has no state.
+// Claims returns the versions that the cache holds of the most recently changed keys, for
+// a comparison with etcd; nil if the cache has no state.
 func (c *Cache) Claims() []kv.Claim {
 	v := c.view.Load()
 	if !v.ready || c.cfg.Stateless {
@@ -98,13 +98,13 @@ func (c *Cache) Claims() []kv.Claim {
 	var out []kv.Claim
 	for _, key := range c.changes.newest(maxClaims) {
 		held, _ := v.root.Get(keytree.Pivot(key))
-		// As of the last change: the state is the same from there to the progress.
+		// As of the last change: the state is the same from that revision to the progress.
 		out = append(out, kv.Claim{Key: key, Revision: v.changed, Held: held})
 	}
 	return out
 }
 
-// newest returns the keys that were put or deleted last, half of each.
+// newest returns the most recently put or deleted keys; at most half of them are deleted.
 func (l *changeLog) newest(most int) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

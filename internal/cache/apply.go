@@ -11,7 +11,7 @@ import (
 func (c *Cache) apply(b *kv.Batch) {
 	old := c.view.Load()
 	if b.Revision <= old.progress {
-		// Two sources at a change-over may both bring it. Never twice.
+		// When the source changes, both sources may send a batch. It is applied once.
 		c.counters.late.Add(1)
 		return
 	}
@@ -30,8 +30,8 @@ func (c *Cache) apply(b *kv.Batch) {
 			e.Prev = prev
 			c.changes.noteLocked(e, prev, b)
 			if prev != nil && prev.ModRevision() == b.Revision {
-				// A second change of the key within the revision: as etcd has it,
-				// the previous value is that of the revision before.
+				// A second change of the key within the revision: as in etcd, the
+				// previous value is the value at the revision before.
 				e.Prev, _ = old.root.Get(e.KV)
 			}
 			replaced += keytree.RootOverhead
@@ -62,7 +62,7 @@ func (c *Cache) apply(b *kv.Batch) {
 	c.settle(v)
 }
 
-// advance notes progress.
+// advance records progress, and at most once per second trims by age.
 func (c *Cache) advance(revision kv.Revision) {
 	old := c.view.Load()
 	now := time.Now()
@@ -89,7 +89,7 @@ func (c *Cache) advance(revision kv.Revision) {
 // complainEvery is how often the early eviction of deletes is logged.
 const complainEvery = time.Hour
 
-// complain says so when deletes are evicted early.
+// complain logs the early eviction of deletes.
 func (c *Cache) complain(now time.Time) {
 	_, bytes, floor, squeezed := c.changes.status()
 	if squeezed == c.squeezed || now.Sub(c.complained) < complainEvery && c.squeezed > 0 {
@@ -108,25 +108,25 @@ func (c *Cache) settle(v *view) {
 	c.wakeups.reached(v.progress, v.retired)
 }
 
-// retire ends the cache. Its contents stay, for Inherit and Since.
+// retire ends the cache. Its contents remain, for Inherit and Since.
 func (c *Cache) retire() {
 	v := *c.view.Load()
 	v.retired = true
 	c.view.Store(&v)
-	c.wakeups.all(v.win.next) // at its end: idle, they have seen everything
+	c.wakeups.all(v.win.next) // at the end of the window: idle watchers have read all batches
 	c.settle(&v)
 }
 
-// Release frees what a cache holds whose Run has returned, except for its window: there are the
-// positions of its watchers, and one that is not read, because its client reads nothing, can keep
-// the cache for long. The cache counts as not loaded then: it has nothing more for Inherit and
-// Since.
+// Release frees the memory of a cache whose Run has returned, except for its window, because
+// watchers have positions in it. A watcher whose client does not read can keep the cache reachable
+// for long. After Release the cache counts as not loaded: it has no data for Inherit and Since.
 func Release(c *Cache) {
 	v := *c.view.Load()
 	v.ready, v.root = false, nil
 	c.view.Store(&v)
 	c.settled.Store(&v)
-	// Only now: readers with a view of before, who may miss some of this, see that the cache is retired.
+	// Only after the view is stored: a reader with an older view that misses some of this data then
+	// finds the cache retired.
 	c.tree, c.cfg.History = nil, nil
 	c.roots.Clear()
 	c.changes.reset(keytree.New(), nil, v.progress+1, time.Now())

@@ -14,12 +14,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Source brings one range's state and history. etcd is one, a peer's stream
-// another.
+// Source delivers the state and the history of one range. etcd and the stream
+// of a peer are sources.
 //
 // Follow yields updates as kv.FollowRequest and kv.Update describe them, until
-// the context ends, the caller breaks off, or it fails: then it yields one
-// error and ends. A *kv.CompactedError says that it cannot start at From.
+// the context ends, the caller breaks the loop, or it fails: then it yields one
+// error and ends. A *kv.CompactedError means that it cannot start at From.
 type Source interface {
 	Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error]
 }
@@ -31,12 +31,12 @@ var ErrNotReady = errors.New("the shard is still being loaded")
 type Config struct {
 	// Range is the part of the key space to hold.
 	Range kv.Range
-	// Source brings it.
+	// Source delivers the state and the history of the range.
 	Source Source
 	// Lineage is the history the source's revisions belong to.
 	Lineage uint64
 	// Stateless keeps the window only: for a relay, which serves watches and
-	// no reads. Previous values then are those the source sends.
+	// no reads. Previous values are then those that the source sends.
 	Stateless bool
 	// Seed is the initial state and history; nil: none.
 	Seed *Seed
@@ -101,8 +101,8 @@ func (c *Config) Validate() error {
 type Cache struct {
 	cfg   Config
 	start time.Time                 // the zero of freshAt
-	want  atomic.Pointer[kv.Demand] // that of the current Follow
-	ready chan struct{}             // closed once the state is there
+	want  atomic.Pointer[kv.Demand] // the demand of the current Follow
+	ready chan struct{}             // closed once the state is loaded
 
 	view    atomic.Pointer[view] // the view that readers use
 	settled atomic.Pointer[view] // the newest view whose watchers have all been woken
@@ -119,21 +119,21 @@ type Cache struct {
 	win      window
 	trimmed  time.Time
 	demanded time.Time // when the source was last reminded
-	// How many deletes were forgotten early when that was last said.
+	// The number of early evictions of deletes when they were last logged.
 	squeezed   int64
 	complained time.Time
 }
 
-// view is all that readers see, of one moment.
+// view is the data that readers see, as of one moment.
 //
 // Invariants: root is the state at every revision in [changed, progress]; the
-// window holds every batch with floor <= revision <= progress, and may be
-// ahead of progress by nothing.
+// window holds every batch with floor <= revision <= progress, and none after
+// progress.
 type view struct {
 	win      windowView
 	root     *keytree.Tree
 	changed  kv.Revision // revision of the newest batch in root
-	progress kv.Revision // everything up to it is here
+	progress kv.Revision // all events up to it are here
 	ready    bool
 	retired  bool
 }
@@ -150,8 +150,8 @@ type counters struct {
 	late    atomic.Int64
 }
 
-// New returns a cache with the contents of cfg.Seed. It follows cfg.Source once
-// it runs.
+// New returns a cache with the contents of cfg.Seed. Run makes it follow
+// cfg.Source.
 func New(cfg Config) *Cache {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	c := &Cache{
@@ -172,10 +172,10 @@ func New(cfg Config) *Cache {
 	return c
 }
 
-// Range returns the part of the key space that is held.
+// Range returns the part of the key space that the cache holds.
 func (c *Cache) Range() kv.Range { return c.cfg.Range }
 
-// WindowBounds returns how many bytes the window has at most, and how long it keeps them.
+// WindowBounds returns the bounds of the window in bytes and in time.
 func (c *Cache) WindowBounds() (bytes int64, age time.Duration) {
 	return c.cfg.WindowBytes, c.cfg.WindowTime
 }
@@ -183,11 +183,11 @@ func (c *Cache) WindowBounds() (bytes int64, age time.Duration) {
 // Lineage returns the history that the revisions belong to.
 func (c *Cache) Lineage() uint64 { return c.cfg.Lineage }
 
-// Ready is closed once the state is loaded.
+// Ready returns a channel that is closed once the state is loaded.
 func (c *Cache) Ready() <-chan struct{} { return c.ready }
 
-// Progress returns the revision up to which everything is here; 0 before the
-// state is.
+// Progress returns the revision up to which the cache has all events; 0 before
+// the state is loaded.
 func (c *Cache) Progress() kv.Revision { return c.view.Load().progress }
 
 // Floor returns the oldest revision that a watch may start from.

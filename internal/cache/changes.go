@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// changeLog knows the changes since a revision, for much longer than the window:
-// the live keys by the revision of their last change, and the deletes. One lock
+// changeLog finds the changes since a revision, for much longer than the window: it
+// has the live keys by the revision of their last change, and the deletes. One lock
 // guards both, so that a reader sees them as of one moment.
 type changeLog struct {
 	maxBytes int64
@@ -23,30 +23,30 @@ type changeLog struct {
 
 	mu      sync.Mutex
 	byMod   *keytree.Tree  // guarded by mu; the live keys, by mod revision
-	deletes []kv.Tombstone // guarded by mu; by revision; never changed, only appended to and cut
-	floor   kv.Revision    // guarded by mu; deletes are known from here on
+	deletes []kv.Tombstone // guarded by mu; by revision; elements are appended and cut, never changed
+	floor   kv.Revision    // guarded by mu; all deletes from it on are known
 	bytes   int64          // guarded by mu; of deletes
-	marks   []mark         // guarded by mu; when the deletes came
+	marks   []mark         // guarded by mu; the times of the deletes
 	holes   []hole         // guarded by mu; by revision
-	squeeze int64          // guarded by mu; deletes forgotten for their bytes, before their time
+	squeeze int64          // guarded by mu; deletes evicted because of maxBytes, before maxAge
 }
 
-// hole says that the cache has leapt from one revision to another: it knows
-// which of the keys that it held are gone, but not what was created and deleted
-// between. So the deletes since then are not known for positions in between.
+// hole is a leap of the cache from one revision to another: the cache knows which
+// of its keys were deleted between the two, but not which keys were created and
+// deleted there. So it cannot list the deletes since a revision in the hole.
 type hole struct{ after, before kv.Revision }
 
-// maxHoles is how many leaps are remembered.
+// maxHoles bounds the number of recorded leaps.
 const maxHoles = 16
 
-// mark says that the deletes up to a revision came before a time.
+// mark dates the deletes up to a revision, from the previous mark on: the first of
+// them came at the time at, the others less than maxAge/marksPerAge later.
 type mark struct {
 	revision kv.Revision
 	at       time.Time
 }
 
-// marksPerAge is into how many parts the time is cut for which deletes are
-// kept.
+// marksPerAge is the number of marks per maxAge.
 const marksPerAge = 64
 
 func newByMod() *keytree.Tree {
@@ -63,8 +63,8 @@ func behindPivot(since kv.Revision) *kv.KeyValue {
 	return kv.NewKeyValue(kv.Fields{ModRevision: since + 1})
 }
 
-// reset starts again, with a state and with the deletes from floor on, by
-// revision.
+// reset replaces the contents by a state and the deletes from floor on, in order
+// of revision.
 func (l *changeLog) reset(state *keytree.Tree, deletes []kv.Tombstone, floor kv.Revision, now time.Time) {
 	byMod := indexByMod(state)
 	l.mu.Lock()
@@ -73,8 +73,8 @@ func (l *changeLog) reset(state *keytree.Tree, deletes []kv.Tombstone, floor kv.
 	l.buryLocked(now, deletes...)
 }
 
-// leap continues with another state, over a hole, with the keys that were lost in
-// it and the deletes behind it.
+// leap continues with another state after a hole: lost are the keys deleted in the
+// hole, deletes the deletes after it.
 func (l *changeLog) leap(state *keytree.Tree, over hole, lost []string, deletes []kv.Tombstone, now time.Time) {
 	byMod := indexByMod(state)
 	l.mu.Lock()
@@ -113,7 +113,7 @@ func indexByMod(state *keytree.Tree) *keytree.Tree {
 	return byMod
 }
 
-// noteLocked notes an event of a revision, and the version that it has replaced.
+// noteLocked records an event of b, and the version that it has replaced.
 func (l *changeLog) noteLocked(e *kv.Event, replaced *kv.KeyValue, b *kv.Batch) {
 	if replaced != nil {
 		l.byMod.Delete(replaced)
@@ -125,7 +125,7 @@ func (l *changeLog) noteLocked(e *kv.Event, replaced *kv.KeyValue, b *kv.Batch) 
 	}
 }
 
-// buryLocked adds deletes, which are by revision, and at or above those before.
+// buryLocked adds deletes in order of revision, none of them below an earlier one.
 func (l *changeLog) buryLocked(now time.Time, deletes ...kv.Tombstone) {
 	if len(deletes) == 0 {
 		return
@@ -184,7 +184,7 @@ func (l *changeLog) trimLocked(now time.Time) {
 	}
 }
 
-// since returns the live keys by mod revision, and the deletes behind a
+// since returns the live keys by mod revision, and the deletes after a
 // revision; both must only be read. It fails with a *kv.CompactedError.
 func (l *changeLog) since(revision kv.Revision) (byMod *keytree.Tree, deletes []kv.Tombstone, err error) {
 	l.mu.Lock()
@@ -201,8 +201,8 @@ func (l *changeLog) since(revision kv.Revision) (byMod *keytree.Tree, deletes []
 	return l.byMod.Copy(), l.deletes[from:len(l.deletes):len(l.deletes)], nil
 }
 
-// all returns the deletes that are known without a hole, and from which
-// revision on they are.
+// all returns the deletes after the last hole, and the revision from which on
+// they are complete.
 func (l *changeLog) all() (deletes []kv.Tombstone, floor kv.Revision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -214,8 +214,8 @@ func (l *changeLog) all() (deletes []kv.Tombstone, floor kv.Revision) {
 	return l.deletes[from:len(l.deletes):len(l.deletes)], floor
 }
 
-// status returns the number of deletes that are known, their bytes, from which
-// revision on they are, and how many were forgotten for their bytes.
+// status returns the number and the bytes of the known deletes, the floor, and
+// the number of deletes that were evicted because of maxBytes.
 func (l *changeLog) status() (n int, bytes int64, floor kv.Revision, squeezed int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -224,12 +224,12 @@ func (l *changeLog) status() (n int, bytes int64, floor kv.Revision, squeezed in
 
 // Changes holds the changes of a range between two revisions.
 type Changes struct {
-	// Revision is the later one: all is as of it.
+	// Revision is the later revision, at which Changed and Deleted hold.
 	Revision kv.Revision
 	// Changed are the keys that have changed and exist, each once, in no
 	// particular order.
 	Changed []*kv.KeyValue
-	// Deleted are keys that do not exist and may have existed, each once.
+	// Deleted are keys that do not exist and may have existed before, each once.
 	Deleted []string
 }
 
@@ -249,7 +249,7 @@ func (c *Cache) Changes(ctx context.Context, r kv.Range, since, at kv.Revision) 
 	// keys to look up, and state has their versions.
 	byMod, deletes, err := c.changes.since(since)
 	switch {
-	case c.view.Load().retired: // it may have been released meanwhile, and know none
+	case c.view.Load().retired: // it may have been released meanwhile, and have no deletes
 		return nil, ErrRetired
 	case err != nil:
 		return nil, err
@@ -262,7 +262,7 @@ func (c *Cache) Changes(ctx context.Context, r kv.Range, since, at kv.Revision) 
 		}
 	}
 	out.changed(r, since, state, byMod, gone)
-	// In the order of the log, so that the answer does not depend on chance.
+	// In the order of the log, so that the result is deterministic.
 	for i := range deletes {
 		key := deletes[i].Key
 		before, is := gone[key]
@@ -280,8 +280,8 @@ func (c *Cache) Changes(ctx context.Context, r kv.Range, since, at kv.Revision) 
 	return out, nil
 }
 
-// changed collects the live keys, and takes those that exist in state out of
-// gone.
+// changed collects the changed live keys, and removes the keys that exist in
+// state from gone.
 func (out *Changes) changed(r kv.Range, since kv.Revision, state *keytree.Snapshot, byMod *keytree.Tree, gone map[string]bool) {
 	take := func(item *kv.KeyValue) {
 		if item.ModRevision() > since {
@@ -317,10 +317,9 @@ func (out *Changes) changed(r kv.Range, since kv.Revision, state *keytree.Snapsh
 	})
 }
 
-// DeltaFloor returns the oldest revision from which on all deletes are known:
-// Changes reach back to the revision before it. If the cache has leapt over
-// revisions that its source no longer had, Changes do not reach back to one of
-// these. 0: nothing is known yet.
+// DeltaFloor returns the oldest revision from which on all deletes are known; 0:
+// none are known yet. Changes reach back to the revision before it, but not to
+// revisions that the cache has leapt over because its source no longer had them.
 func (c *Cache) DeltaFloor() kv.Revision {
 	_, _, floor, _ := c.changes.status()
 	return floor

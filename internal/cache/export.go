@@ -8,8 +8,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Export is a consistent cut of the cache. Another cache can become its equal from
-// it.
+// Export is the contents of a cache at one moment. Another cache can be loaded
+// from it.
 type Export struct {
 	Snapshot *keytree.Snapshot
 	Floor    kv.Revision
@@ -19,7 +19,7 @@ type Export struct {
 	deletes    []kv.Tombstone // below Floor
 }
 
-// Export returns the cache's content at its present progress. It fails with
+// Export returns the cache's contents at its current progress. It fails with
 // ErrRetired and ErrNotReady.
 func (c *Cache) Export() (*Export, error) {
 	switch {
@@ -31,14 +31,14 @@ func (c *Cache) Export() (*Export, error) {
 	return c.export()
 }
 
-// export is Export for a cache that may be retired, and may be stateless: then
-// there is only the window.
+// export is Export for a cache that may be retired or stateless. The export of
+// a stateless cache has only the window.
 func (c *Cache) export() (*Export, error) {
 	v := c.view.Load()
 	if !v.ready {
 		return nil, ErrNotReady
 	}
-	// Taken later, they are those below the view's floor and more.
+	// Read after the view, so that no delete below its floor is missing.
 	deletes, floor := c.changes.all()
 	x := &Export{
 		Snapshot: &keytree.Snapshot{Revision: v.progress, Root: v.root},
@@ -59,7 +59,7 @@ func (x *Export) History() iter.Seq[*kv.Batch] {
 	}
 }
 
-// Since returns the batches of the window behind a revision, oldest first.
+// Since returns the batches of the window after a revision, oldest first.
 func (x *Export) Since(revision kv.Revision) iter.Seq[*kv.Batch] {
 	return func(yield func(*kv.Batch) bool) {
 		for seq := x.window.seek(revision + 1); seq < x.window.next; seq++ {
@@ -73,7 +73,7 @@ func (x *Export) Since(revision kv.Revision) iter.Seq[*kv.Batch] {
 // Tombstones returns the deletes that are older than the window, oldest first.
 func (x *Export) Tombstones() iter.Seq[kv.Tombstone] { return slices.Values(x.deletes) }
 
-// Past returns window and tombstones in one.
+// Past returns the window and the tombstones as a Past.
 func (x *Export) Past() *Past {
 	return &Past{
 		Progress: x.Snapshot.Revision, Floor: x.Floor, Batches: slices.Collect(x.History()),

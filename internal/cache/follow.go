@@ -54,8 +54,8 @@ func (c *Cache) follow(ctx context.Context) error {
 	case !c.cfg.Stateless:
 		req.Held, req.HeldAt = c.held, c.view.Load().progress
 	}
-	// The requests to the last source end with it. A merged window waits without a request of
-	// its own, and requests further revisions when this one is here.
+	// Requests for progress end with their source: repeat the lowest. Waiters without a request
+	// count too: a merged window (see router) requests further revisions once this one is reached.
 	c.want.Store(req.Want)
 	if revision := c.wakeups.nearest(true); revision > 0 {
 		c.Demand(revision)
@@ -108,7 +108,7 @@ func (c *Cache) follow(ctx context.Context) error {
 				return outOfTurn(u)
 			}
 			if u.Kind == kv.UpdateBatch {
-				b := u.Batch // the window keeps it, and not all of u
+				b := u.Batch // a copy, because the window keeps it
 				c.apply(&b)
 				continue
 			}
@@ -124,7 +124,7 @@ func outOfTurn(u kv.Update) error {
 
 // held yields the keys of the state, in key order.
 func (c *Cache) held(yield func(*kv.KeyValue) bool) {
-	if root := c.view.Load().root; root != nil { // nil: released, and a source does not know it yet
+	if root := c.view.Load().root; root != nil { // nil: released while a source still reads
 		root.Scan(yield)
 	}
 }

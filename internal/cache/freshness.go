@@ -7,33 +7,33 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// freshness knows how old the data may be. A node that is cut from etcd looks
-// healthy to every observer; only this shows it. See Age.
+// freshness tracks how old the data may be; see Age. Only this shows that a node
+// is cut off from etcd: otherwise the node looks healthy.
 type freshness struct {
 	mu      sync.Mutex
 	known   bool          // guarded by mu
 	freshAt time.Duration // guarded by mu; since the cache's start
 	reach   kv.Revision   // guarded by mu; the newest progress
-	// Observations of etcd that progress has not reached yet: the one that it will
-	// reach first, so that one is reached even when progress always lags, and the
-	// newest of the others. They come from several nodes, and not in order.
+	// Observations of etcd above progress: the lowest revision, so that one
+	// observation is reached even if progress always lags, and the newest of the
+	// others. They come from several nodes, and not in order.
 	first, newest *observation // guarded by mu
 }
 
-// observation: at that time, etcd was at that revision.
+// observation is a revision that etcd had at a time.
 type observation struct {
 	at       time.Duration
 	revision kv.Revision
 }
 
-// confirmLocked notes that the data is not older than at.
+// confirmLocked records that the data is not older than at.
 func (f *freshness) confirmLocked(at time.Duration) {
 	if !f.known || at > f.freshAt {
 		f.known, f.freshAt = true, at
 	}
 }
 
-// reached notes progress.
+// reached records progress.
 func (f *freshness) reached(progress kv.Revision) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,8 +48,8 @@ func (f *freshness) reached(progress kv.Revision) {
 	}
 }
 
-// observe notes that etcd was at revision at that time. It reports whether
-// progress has to catch up first.
+// observe records that etcd had the revision at that time. It reports whether
+// progress is still below it.
 func (f *freshness) observe(at time.Duration, revision kv.Revision) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -74,8 +74,8 @@ func (f *freshness) observe(at time.Duration, revision kv.Revision) bool {
 	return true
 }
 
-// since returns when all that etcd had acknowledged by then was known to be here,
-// for a cache that started at start; zero while that is not known.
+// since returns the newest time for which the cache has all changes that etcd had
+// acknowledged; zero while none is known. The cache started at start.
 func (f *freshness) since(start time.Time) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,14 +85,14 @@ func (f *freshness) since(start time.Time) time.Time {
 	return start.Add(f.freshAt)
 }
 
-// Observe reports to the cache that etcd, read linearizably after the time at, was
-// at revision. Once the cache has everything up to it, the data is as fresh as
-// that. It reports whether the cache has to get there first: see Demand.
+// Observe records that etcd, read linearizably after the time at, was at revision.
+// Once the cache has all events up to it, the data is not older than at. Observe
+// reports whether the cache is still behind the revision; see Demand.
 func (c *Cache) Observe(at time.Time, revision kv.Revision) (behind bool) {
 	return c.freshness.observe(at.Sub(c.start), revision)
 }
 
-// Age returns how old the data may be, and false while that is not known.
+// Age returns how old the data may be, and false while its age is unknown.
 func (c *Cache) Age() (time.Duration, bool) {
 	c.freshness.mu.Lock()
 	defer c.freshness.mu.Unlock()

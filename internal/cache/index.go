@@ -15,12 +15,12 @@ type index struct {
 	single map[string]*watchers
 	ranges *node
 	byKey  map[kv.Range]*watchers // the entries of the tree
-	// readers is how many watchers there are, count for how many watches.
+	// readers is the number of watchers, count the number of watches that they serve.
 	readers, count int
 }
 
-// watchers are those of one range. A watcher knows its place in the list, so
-// that it leaves in O(1).
+// watchers are the watchers of one range. Each records its place in the list, so
+// that it is removed in O(1).
 type watchers struct {
 	r    kv.Range
 	list []*Watcher
@@ -46,7 +46,7 @@ func (x *index) add(w *Watcher) {
 			x.ranges = x.ranges.insert(&node{entry: e, maxEnd: w.r.End, priority: rand.Uint32()})
 		}
 	}
-	w.r = e.r // the same in memory for all of them: it is compared for each event
+	w.r = e.r // one copy for all watchers of the range, because each event is compared with it
 
 	w.entry, w.place = e, int32(len(e.list)) //nolint:gosec // a count of watchers in memory
 	e.list = append(e.list, w)
@@ -102,8 +102,8 @@ func (x *index) all(fn func(*watchers)) {
 	}
 }
 
-// node is a node of an interval tree: a treap ordered by (start, end), each
-// node knowing the greatest end below it. See Cormen et al., Introduction to
+// node is a node of an interval tree: a treap ordered by (start, end); each
+// node has the greatest end of its subtree. See Cormen et al., Introduction to
 // Algorithms, chapter 14.3, and Seidel and Aragon, "Randomized search trees"
 // (1996).
 type node struct {
@@ -191,7 +191,7 @@ func (n *node) remove(r kv.Range) *node {
 }
 
 // stab calls fn for every range below n that holds one of keys, which are in
-// order. It visits a node once however many of them lie below it.
+// order. It visits a node at most once, even if its subtree matches several keys.
 func (n *node) stab(keys [][]byte, fn func(*watchers)) {
 	for ; n != nil && len(keys) > 0; n = n.right {
 		if n.maxEnd != "" {

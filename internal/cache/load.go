@@ -9,17 +9,17 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// firstRevision is that of an etcd to which nothing was written yet.
+// firstRevision is the revision of an etcd without any write.
 const firstRevision = 1
 
 // loading is a state that is being received.
 type loading struct {
-	had       *keytree.Tree // the state held meanwhile; nil: none, or none of use
-	at        kv.Revision   // up to which it goes
+	had       *keytree.Tree // the state held meanwhile; nil: none, or a stateless cache
+	at        kv.Revision   // the revision of had
 	tree      *keytree.Tree
 	leap      bool // tree begins as had: the source sends the differences
 	stateless bool
-	gone      []string // by a leap: keys that are not in tree
+	gone      []string // keys that a leap deleted from tree
 	past      Past
 	count     *counters
 }
@@ -49,11 +49,11 @@ func (c *Cache) newLoading(begin kv.Update) *loading {
 	return l
 }
 
-// add takes in a part. It fails with kv.ErrOtherHistory.
+// add adds a part of the state or the history. It fails with kv.ErrOtherHistory.
 func (l *loading) add(u kv.Update) error {
 	switch u.Kind {
 	case kv.UpdateHistory:
-		b := u.Batch // it is kept, and not all of u
+		b := u.Batch // a copy, because the window keeps it
 		l.past.Batches = append(l.past.Batches, &b)
 		l.count.loadedWindow.Add(int64(b.Size()))
 	case kv.UpdateTombstones:
@@ -136,14 +136,14 @@ func (c *Cache) finish(l *loading) error {
 		c.load(l.tree, &l.past)
 		return nil
 	}
-	// The events between are not known, but their result is.
+	// The events in between are not known, but their result is.
 	over := hole{after: past.Progress, before: l.past.DeltaFloor - 1}
 	c.changes.leap(l.tree, over, l.lost(), l.past.tombstones(), time.Now())
 	c.replace(l.tree, &l.past)
 	return nil
 }
 
-// lost returns the keys that were held and do not exist any more.
+// lost returns the keys of the held state that no longer exist.
 func (l *loading) lost() []string {
 	if l.leap {
 		return l.gone
@@ -158,9 +158,9 @@ func (l *loading) lost() []string {
 	return out
 }
 
-// load replaces all there is.
+// load replaces state, window and change log.
 func (c *Cache) load(t *keytree.Tree, past *Past) {
-	if past.Progress <= firstRevision { // nothing can have happened before
+	if past.Progress <= firstRevision { // there were no events before
 		past.Floor, past.DeltaFloor = min(past.Floor, firstRevision), min(past.DeltaFloor, firstRevision)
 	}
 	if !c.cfg.Stateless {
@@ -169,8 +169,7 @@ func (c *Cache) load(t *keytree.Tree, past *Past) {
 	c.replace(t, past)
 }
 
-// replace replaces state and window. Watchers from before have a gap, and are
-// told.
+// replace replaces state and window. Existing watchers have a gap, and are woken.
 func (c *Cache) replace(t *keytree.Tree, past *Past) {
 	if c.view.Load().ready {
 		c.counters.resets.Add(1)
@@ -196,7 +195,7 @@ func (c *Cache) replace(t *keytree.Tree, past *Past) {
 	c.counters.stateBytes.Store(bytes)
 	v := &view{win: c.win.view(), root: t.Copy(), changed: changed, progress: past.Progress, ready: true}
 	c.view.Store(v)
-	c.wakeups.all(before) // below the new window: they have a gap
+	c.wakeups.all(before) // a position below the new window: Next finds the gap
 	c.settle(v)
 	select {
 	case <-c.ready:

@@ -6,19 +6,19 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Position is how far a watcher is.
+// Position is the progress of a watcher, and of its cache.
 type Position struct {
-	// Revision: everything up to it was returned by Next.
+	// Revision is the revision up to which Next has returned all events.
 	Revision kv.Revision
-	// Newest is the revision up to which the cache has everything.
+	// Newest is the revision up to which the cache has all events.
 	Newest kv.Revision
-	// Since is when the oldest batch came in that the watcher has to look at;
-	// zero when there is none.
+	// Since is the time at which the oldest batch that Next has yet to read was
+	// received; zero when there is none.
 	Since time.Time
 }
 
-// Position returns how far the watcher is, as Progress does, but to anybody:
-// it moves nothing.
+// Position returns the progress of the watcher, like Progress. Unlike Progress, any
+// goroutine may call it: it changes nothing.
 func (w *Watcher) Position() Position {
 	settled := w.c.settled.Load().progress // before the state, as in Progress
 	state := w.state.Load()
@@ -50,8 +50,8 @@ func (w *Watcher) Batch(revision kv.Revision) *kv.Batch {
 	return nil
 }
 
-// Received returns when the first batch at or above revision came in; zero when
-// there is none yet.
+// Received returns the time at which the first batch at or above revision was
+// received; zero when there is none yet.
 func (w *Watcher) Received(revision kv.Revision) time.Time {
 	v := w.c.view.Load()
 	if pos := v.win.seek(revision); pos < v.win.next {
@@ -61,9 +61,9 @@ func (w *Watcher) Received(revision kv.Revision) time.Time {
 }
 
 // Quiet returns a part of the range's history without events: after since and up to
-// progress, the revision up to which the cache is complete. A revision whose events
-// are not known counts as an event. So a follower that has everything up to since, from
-// this cache or another, has everything up to progress.
+// progress, the cache's progress. A revision whose events are not known counts as an
+// event. So a follower that has all events up to since, from this cache or another, has
+// all events up to progress.
 func (c *Cache) Quiet() (since, progress kv.Revision) {
 	v := c.view.Load()
 	return v.changed, v.progress

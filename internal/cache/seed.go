@@ -97,11 +97,10 @@ func (h *Past) Part(r kv.Range) *Past {
 	return out
 }
 
-// Unite returns the history of ranges that lie side by side, from theirs in key
-// order, which it may change. It goes as far as the one that goes least far, and
-// is complete from the revision from which on all of them are. The events of a
-// revision in several of them become one batch again. Unite returns nil when they
-// have no revision in common.
+// Unite returns the joint history of adjacent ranges from their histories in key
+// order, which it may change. Its progress is the lowest of theirs, and its floors
+// are the highest of theirs. The events of a revision in several of them become one
+// batch again. Unite returns nil when they have no revision in common.
 func Unite(parts ...*Past) *Past {
 	out := &Past{Progress: math.MaxInt64}
 	for _, h := range parts {
@@ -140,26 +139,25 @@ func Unite(parts ...*Past) *Past {
 type Seed struct {
 	tree    *keytree.Tree // the state at base
 	base    kv.Revision   // the revision of the new cache's oldest kept root
-	past    *Past         // on both sides of base
-	freshAt time.Time     // all that etcd had acknowledged by then is here; zero: not known
+	past    *Past         // before and after base
+	freshAt time.Time     // all changes that etcd had acknowledged by then are here; zero: not known
 }
 
-// Empty returns the seed of a stateless cache that has everything up to a revision
-// and holds none of it.
+// Empty returns the seed of a stateless cache that has reached a revision and has
+// no batches.
 func Empty(at kv.Revision) *Seed {
 	return &Seed{tree: keytree.New(), base: at, past: &Past{Progress: at, Floor: at + 1, DeltaFloor: at + 1}}
 }
 
 // Inherit returns the contents of caches in r, for a shard that a split, a merge, or
-// both create: state and history as of the revision that all of them have
-// reached, and the states of revisions before it that all of them keep. Watchers
-// of theirs that are ahead of that are so of the new cache, too, and miss
-// nothing. For a stateless cache the state is left out, and caches without one
-// will do.
+// both create: state and history at the newest revision that all of them have
+// reached, and the states at earlier revisions that all of them keep. A watcher that
+// was ahead of that revision can resume on the new cache, and misses no events. The
+// seed of a stateless cache has no state, and may come from stateless caches.
 //
-// Of caches that overlap the first ones are taken. They may run, and they may have ended.
-// It is nil when they do not cover r, are not loaded or are released, or are so far apart
-// that the caches ahead no longer keep the state at the revisions of the others.
+// Where caches overlap, the first one in from is used. The caches may run or be retired.
+// The seed is nil when they do not cover r, are not loaded or are released, or are so far
+// apart that the caches ahead no longer keep the state at the revisions of the others.
 func Inherit(r kv.Range, stateless bool, from ...*Cache) *Seed {
 	parts := cover(r, stateless, from)
 	if parts == nil {
@@ -168,7 +166,7 @@ func Inherit(r kv.Range, stateless bool, from ...*Cache) *Seed {
 	histories := make([]*Past, len(parts))
 	fresh := make([]time.Time, len(parts))
 	for i, p := range parts {
-		fresh[i] = p.c.freshness.since(p.c.start) // before the export that it describes
+		fresh[i] = p.c.freshness.since(p.c.start) // read before the export: it holds for the export too
 		x, err := p.c.export()
 		if err != nil {
 			return nil
@@ -180,7 +178,7 @@ func Inherit(r kv.Range, stateless bool, from ...*Cache) *Seed {
 		return nil
 	}
 	for i, h := range histories {
-		// The cache with the least progress was that fresh at exactly this revision.
+		// This freshness holds at the common revision only for the caches that were exactly there.
 		if h.Progress == s.past.Progress && fresh[i].After(s.freshAt) {
 			s.freshAt = fresh[i]
 		}
@@ -203,7 +201,7 @@ func Inherit(r kv.Range, stateless bool, from ...*Cache) *Seed {
 }
 
 // Since returns the events in r from a revision on, and the revision up to which they
-// are complete, from caches that cover r together. They may run. It fails with
+// are complete, from caches that together cover r and may run. It fails with
 // ErrNotReady when they do not cover r, and with a *kv.CompactedError when they do not
 // reach back to from.
 func Since(r kv.Range, from kv.Revision, caches ...*Cache) (batches []*kv.Batch, progress kv.Revision, err error) {
@@ -224,14 +222,14 @@ func Since(r kv.Range, from kv.Revision, caches ...*Cache) (batches []*kv.Batch,
 		known[i] = h.Part(p.r)
 	}
 	all := Unite(known...)
-	if all == nil { // they have not come to from
+	if all == nil { // they have not reached from
 		return nil, from - 1, nil
 	}
 	return all.Batches, all.Progress, nil
 }
 
-// rootsOf returns the states of the oldest revision in [from, to] that all parts
-// keep, and that; nil when there is none.
+// rootsOf returns the states at the oldest revision in [from, to] that all parts
+// keep, and that revision; nil when there is none.
 func rootsOf(parts []part, from, to kv.Revision) (roots []*keytree.Tree, at kv.Revision) {
 	for at = from; at <= to; {
 		roots = roots[:0]
@@ -258,8 +256,8 @@ type part struct {
 	r kv.Range
 }
 
-// cover returns caches that have r, side by side and in key order; nil when
-// they do not.
+// cover returns adjacent parts of the caches that together cover r, in key order;
+// nil when there are none.
 func cover(r kv.Range, stateless bool, from []*Cache) []part {
 	var out []part
 	for {
@@ -278,8 +276,8 @@ func cover(r kv.Range, stateless bool, from []*Cache) []part {
 	}
 }
 
-// inherit starts with a seed. It replays the batches after the seed's base, so that
-// there are roots of all revisions since.
+// inherit loads a seed. It replays the batches after the seed's base, so that the
+// cache keeps the roots of all revisions since.
 func (c *Cache) inherit(s *Seed) {
 	known := cutBatches(s.past.Batches, s.base+1)
 	c.load(s.tree, &Past{
@@ -287,7 +285,7 @@ func (c *Cache) inherit(s *Seed) {
 		DeltaFloor: s.past.DeltaFloor, Tombstones: s.past.Tombstones,
 	})
 	tell := c.cfg.Applied
-	c.cfg.Applied = nil // nothing of this is new
+	c.cfg.Applied = nil // these batches are not new
 	for _, b := range s.past.Batches[known:] {
 		c.apply(b)
 	}

@@ -11,7 +11,7 @@ import (
 type Status struct {
 	Ready           bool
 	Progress, Floor kv.Revision
-	// Age is how old the data may be, when AgeKnown.
+	// Age is how old the data may be; valid if AgeKnown.
 	Age      time.Duration
 	AgeKnown bool
 	// Keys is the number of keys in the state. StateBytes is their size with the trees
@@ -28,19 +28,19 @@ type Status struct {
 	WindowBatches int64
 	WindowBytes   int64
 	WindowSpan    time.Duration
-	// Watchers are the watches; those that are read together have one of the Readers.
+	// Watchers counts the watches. Watches that are read together share one of the Readers.
 	Watchers, Readers int
-	// DeltaFloor is the oldest revision from which on deletes are known;
-	// Tombstones of them are remembered, in TombstoneBytes.
+	// DeltaFloor is the oldest revision from which on deletes are known.
+	// Tombstones is the number of kept deletes, TombstoneBytes their size.
 	DeltaFloor     kv.Revision
 	Tombstones     int
 	TombstoneBytes int64
-	// TombstonesSqueezed were forgotten before their time, because they took too
-	// many bytes.
+	// TombstonesSqueezed counts the deletes evicted before their time, because
+	// of their bytes.
 	TombstonesSqueezed int64
-	// Batches and Events were applied since the start; Late ones came twice
-	// and were dropped; Resets counts how often the window was lost, Leaps how
-	// often the state continued over that.
+	// Since the start: Batches and Events that were applied, Late batches that came
+	// twice and were dropped, Resets of the window, and Leaps, by which the state
+	// continued after a reset.
 	Batches, Events, Late, Resets, Leaps int64
 }
 

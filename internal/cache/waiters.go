@@ -18,7 +18,7 @@ type waiter struct {
 	place    int      // in the heap; -1: not in it
 	owner    *Watcher // the waiter is removed with its owner; may be nil
 	next     *waiter  // of the same owner
-	idle     bool     // content to wait: the source is not asked
+	idle     bool     // waits without a request to the source
 }
 
 func (h waiters) Len() int           { return len(h) }
@@ -45,16 +45,16 @@ func (h *waiters) Pop() any {
 // wait adds w to the waiters, or wakes it at once. It asks the source
 // for progress unless w is idle.
 //
-// An owner waits once for each revision, and for nothing once it is closed:
-// so the waiters are bounded even if their revision is never reached.
+// An owner has at most one waiter per revision, and none once it is closed: so
+// the waiters are bounded even if their revision is never reached.
 func (c *Cache) wait(w *waiter) *waiter {
 	revision, waker, owner := w.revision, w.waker, w.owner
 	if !w.idle {
 		defer c.Demand(revision)
 	}
 	c.wakeups.mu.Lock()
-	// Under the lock that the writer takes after it has settled: it either
-	// finds the waiter or had settled before this.
+	// Under the lock that the writer takes after it has settled: the writer
+	// either finds the waiter or has settled before this load.
 	if v := c.settled.Load(); v.retired || v.ready && v.progress >= revision {
 		c.wakeups.mu.Unlock()
 		waker.Wake()
@@ -76,15 +76,15 @@ func (c *Cache) wait(w *waiter) *waiter {
 	return w
 }
 
-// WakeAt has waker called once the cache has all events up to revision and has
-// woken their watchers, or when it is retired; it asks the source to reach the
-// revision soon. It may call waker before it returns. forget takes the call back.
+// WakeAt calls waker once the cache has all events up to revision and has woken
+// their watchers, or when it is retired; it asks the source to reach the revision
+// soon. It may call waker before it returns. forget cancels the call.
 func (c *Cache) WakeAt(revision kv.Revision, waker Waker) (forget func()) {
 	w := c.wait(&waiter{revision: revision, waker: waker, place: -1})
 	return func() { c.wakeups.forget(w) }
 }
 
-// NotifyAt is WakeAt without asking the source for anything.
+// NotifyAt is WakeAt without a request to the source.
 func (c *Cache) NotifyAt(revision kv.Revision, waker Waker) (forget func()) {
 	w := c.wait(&waiter{revision: revision, waker: waker, place: -1, idle: true})
 	return func() { c.wakeups.forget(w) }
@@ -97,27 +97,27 @@ func (c *Cache) Reached(revision kv.Revision) (reached, retired bool) {
 	return v.retired || v.ready && v.progress >= revision, v.retired
 }
 
-// demandEvery is the least time between two reminders of the source.
+// demandEvery is the minimum time between two reminders to the source.
 const demandEvery = 100 * time.Millisecond
 
-// demandAgain reminds the source of the nearest revision that a caller waits
-// for: a source that begins is asked for the nearest one only.
+// demandAgain repeats the request for the lowest awaited revision: a new source
+// gets a request for the lowest one only.
 func (c *Cache) demandAgain() {
 	if revision := c.wakeups.nearest(false); revision > 0 {
 		c.Demand(revision)
 	}
 }
 
-// Demand asks the source for progress of revision soon. It does not block.
+// Demand asks the source to reach revision soon. It does not block.
 func (c *Cache) Demand(revision kv.Revision) {
 	if c.view.Load().progress < revision {
 		c.want.Load().Ask(revision)
 	}
 }
 
-// WaitProgress waits until the cache has everything up to revision. It fails
-// with the context's error and with ErrRetired. A cache that is still being
-// loaded is waited for.
+// WaitProgress waits until the cache has all events up to revision, also while
+// the cache is still being loaded. It fails with the context's error and with
+// ErrRetired.
 func (c *Cache) WaitProgress(ctx context.Context, revision kv.Revision) error {
 	for {
 		v := c.view.Load()

@@ -14,7 +14,7 @@ type wakeups struct {
 	mu      sync.Mutex
 	index   index   // guarded by mu
 	waiting waiters // guarded by mu
-	arrived func()  // guarded by mu; called once with the next use; see Cache.Idle
+	arrived func()  // guarded by mu; called once, at the next use; see Cache.Idle
 
 	used atomic.Bool // read since Idle was called last
 
@@ -24,8 +24,8 @@ type wakeups struct {
 }
 
 // matching wakes the idle watchers whose range the batch touches. It visits
-// each of them once: a revision may have 10,000 events, and readers that come or
-// go wait for the lock.
+// each of them once: a revision may have 10,000 events, and new and closing
+// watchers wait for the lock.
 func (u *wakeups) matching(added *entry, seq uint64) {
 	keys := added.keys(u.keys[:0])
 	u.mu.Lock()
@@ -45,14 +45,14 @@ func (u *wakeups) matching(added *entry, seq uint64) {
 	}
 }
 
-// Capacities up to which the writer's scratch slices are used again.
+// Capacities up to which the writer's scratch slices are reused.
 const (
 	maxKeys  = 1 << 10
 	maxWoken = 1 << 16
 )
 
-// all wakes every idle watcher at position seq, and those that have deferred it, to be
-// told something.
+// all wakes every idle watcher at position seq, and the watchers with deferred wakeups, so
+// that their readers call Next.
 func (u *wakeups) all(seq uint64) {
 	u.mu.Lock()
 	u.index.all(func(e *watchers) {
@@ -78,7 +78,7 @@ func (u *wakeups) callWoken() {
 	}
 }
 
-// forget takes the waiter out, when it is still in.
+// forget removes the waiter if it still waits.
 func (u *wakeups) forget(w *waiter) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -101,7 +101,7 @@ func (u *wakeups) forgetLocked(w *waiter) {
 	}
 }
 
-// use notes a read.
+// use records a read.
 func (u *wakeups) use() {
 	if u.used.Load() || u.used.Swap(true) {
 		return
@@ -137,8 +137,8 @@ func (u *wakeups) reached(progress kv.Revision, retired bool) {
 	}
 }
 
-// nearest returns the lowest revision that a waiter wants from the source, or with idle waits
-// for; 0: none.
+// nearest returns the lowest revision that a waiter has requested from the source, or, with
+// idle, that any waiter waits for; 0: none.
 func (u *wakeups) nearest(idle bool) kv.Revision {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -9,30 +9,30 @@ import (
 )
 
 // ErrRetired reports that the cache no longer serves its range: the shard was
-// split or moved, or the node stops. The position stays good: ask the router
-// for another watcher from there.
+// split or moved, or the node stops. The position remains valid: the router
+// provides another watcher from it.
 var ErrRetired = errors.New("the shard is no longer served here")
 
-// Waker is told that a watcher has something to read, or something to be told.
-// Wake must not block and must not call back into the cache.
+// Waker is called when a watcher has events or an error to read, or has reached
+// an awaited revision. Wake must not block and must not call back into the cache.
 type Waker interface{ Wake() }
 
 // Watcher is a position in a cache's window. One goroutine at a time may use
 // it; Close may be called from any.
 //
-// It is idle or active. Active, its reader owns the position. Idle, everything
-// the cache has matched is behind it, and the writer moves it straight to the
-// next batch that touches its range, makes it active and calls Wake; see
-// staysIdle for the moment between the two. So an
-// idle watcher never falls behind the floor, and batches that do not concern
-// it cost nothing.
+// A watcher is active or idle. While it is active, its reader owns the
+// position. While it is idle, it has returned all matching batches of the cache,
+// and the writer moves it straight to the next batch that touches its range,
+// makes it active and calls Wake; see staysIdle for the race between the two.
+// So an idle watcher never falls behind the floor, and batches outside its
+// range cost nothing.
 type Watcher struct {
 	c *Cache
 	// state is the position (sequence number of the next batch to look at)
 	// shifted left by one, and the idle bit.
 	state atomic.Uint64
-	// deferral is from how many pending bytes on the waker is called, pending how many
-	// there are since the watcher became active; 0: it is called with the first batch.
+	// The waker is called when pending reaches deferral; 0: with the first batch. pending
+	// counts the bytes of the batches since the watcher became active.
 	deferral, pending int64 // guarded by c.wakeups.mu
 
 	from  kv.Revision // nothing below it is delivered; owned by the reader
@@ -79,7 +79,7 @@ func (c *Cache) Watch(r kv.Range, from kv.Revision, waker Waker) (*Watcher, erro
 	return nil, err
 }
 
-// Close ends the watcher. It may be called twice. A Wake that is on its way
+// Close ends the watcher. It may be called twice. A Wake that has already begun
 // may still arrive.
 func (w *Watcher) Close() {
 	w.c.wakeups.mu.Lock()
@@ -90,9 +90,9 @@ func (w *Watcher) Close() {
 	}
 }
 
-// Defer has the waker called when batches of that many bytes are pending, and no longer
-// with the first one; 0: with the first one. The caller may read pending
-// batches before, at any time. It reports whether batches may be pending now.
+// Defer delays the call of the waker from the first pending batch until batches of that
+// many bytes are pending; 0 ends the delay. The caller may read pending batches at any
+// time. Defer reports whether batches may be pending now.
 func (w *Watcher) Defer(bytes int64) (pending bool) {
 	w.c.wakeups.mu.Lock()
 	defer w.c.wakeups.mu.Unlock()
@@ -100,8 +100,8 @@ func (w *Watcher) Defer(bytes int64) (pending bool) {
 	return w.state.Load()&idleBit == 0
 }
 
-// Deferred reports whether the waker is called later, and returns the bytes of the batches
-// that are pending meanwhile.
+// Deferred reports whether the call of the waker is delayed, and returns the bytes of the
+// batches that are pending.
 func (w *Watcher) Deferred() (bytes int64, deferred bool) {
 	w.c.wakeups.mu.Lock()
 	defer w.c.wakeups.mu.Unlock()
@@ -111,8 +111,8 @@ func (w *Watcher) Deferred() (bytes int64, deferred bool) {
 	return bytes, w.deferral > 0
 }
 
-// pendsLocked notes that a batch is pending, the first since the watcher was idle or one
-// more, and reports whether the waker is to be called for it.
+// pendsLocked counts a pending batch, and reports whether to call the waker for it. first is
+// set for the first batch since the watcher was idle.
 func (w *Watcher) pendsLocked(first bool, bytes int64) bool {
 	if w.deferral == 0 {
 		return first
@@ -138,8 +138,8 @@ func (w *Watcher) waitsLocked(revision kv.Revision) *waiter {
 // Age returns how old the cache's data may be; see Cache.Age.
 func (w *Watcher) Age() (time.Duration, bool) { return w.c.Age() }
 
-// Serves sets how many watches the watcher counts as in the cache's status: one at first. It may
-// be called at any time, also after Close, when it has no effect.
+// Serves sets the number of watches that the watcher counts as in the cache's status, initially
+// one. It may be called at any time, and has no effect after Close.
 func (w *Watcher) Serves(watches int) {
 	w.c.wakeups.mu.Lock()
 	defer w.c.wakeups.mu.Unlock()
@@ -154,7 +154,7 @@ func (w *Watcher) Range() kv.Range { return w.r }
 
 // Next returns the next revision that has events in the range, with those
 // events appended to dst, and moves the position past it. It does not block:
-// revision 0 means that there is nothing now and that Wake will be called.
+// revision 0 means that no events are pending and that Wake will be called.
 //
 // A watcher that has fallen behind the floor gets a *kv.CompactedError; when
 // the cache stops, ErrRetired. After either, another watcher may resume at
@@ -197,14 +197,14 @@ func (w *Watcher) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 }
 
 // staysIdle reports whether a watcher that has just gone idle at pos may stay
-// so. If not, it is active at pos again.
+// idle. If not, staysIdle makes it active at pos again.
 //
 // The writer publishes, then looks for idle watchers; the reader goes idle,
-// then checks the published view. One of the two sees the other. When the
-// reader sees a batch, it takes its own position back even if the writer has
-// moved it meanwhile: the writer knows only the batches that it published after the
-// watcher had gone idle, not those between the reader's last look and that
-// moment.
+// then checks the published view. At least one of the two sees the other. If
+// the reader sees a new batch, it restores its own position even if the writer
+// has moved it meanwhile: the writer considers only the batches that it
+// published after the watcher had gone idle, not those published between the
+// reader's last check and that moment.
 func (w *Watcher) staysIdle(pos uint64) bool {
 	if v := w.c.view.Load(); v.win.next == pos && !v.retired {
 		return true
@@ -213,11 +213,11 @@ func (w *Watcher) staysIdle(pos uint64) bool {
 	return false
 }
 
-// Progress returns the revision up to which everything in the range has been
-// returned by Next. It never goes back. A watcher from a revision in the
-// future starts with the one before it, for it wants nothing below.
+// Progress returns the revision up to which Next has returned all events in
+// the range. It never goes back. For a watcher from a future revision it begins
+// with the revision before, because the watcher needs no events below.
 //
-// It moves past batches that do not concern the watcher when Next does.
+// While the watcher is active, only Next moves Progress past batches outside the range.
 func (w *Watcher) Progress() kv.Revision {
 	// Load settled before state: a match up to settled has already made the watcher
 	// active, unless the reader has consumed the batch since.
@@ -228,7 +228,7 @@ func (w *Watcher) Progress() kv.Revision {
 		case pos >= v.win.next:
 			progress = v.progress
 		case pos < v.win.first:
-			progress = v.win.passedBy(pos).reached // Next finds out whether something is missing
+			progress = v.win.passedBy(pos).reached // Next checks whether events are missing
 		default:
 			progress = v.win.at(pos).Revision - 1
 		}
@@ -237,21 +237,21 @@ func (w *Watcher) Progress() kv.Revision {
 	return w.from - 1
 }
 
-// WakeAt has the waker called once the cache has everything up to revision,
-// and asks the source to get there soon, even when the range is quiet. Closing
-// the watcher takes it back.
+// WakeAt arranges a call of the waker once the cache has all events up to
+// revision, and asks the source to reach it soon, even if the range is quiet.
+// Close cancels the call.
 func (w *Watcher) WakeAt(revision kv.Revision) {
 	w.c.wait(&waiter{revision: revision, waker: w.waker, place: -1, owner: w})
 }
 
-// NotifyAt is WakeAt without asking the source for anything.
+// NotifyAt is WakeAt without a request to the source.
 func (w *Watcher) NotifyAt(revision kv.Revision) {
 	w.c.wait(&waiter{revision: revision, waker: w.waker, place: -1, owner: w, idle: true})
 }
 
-// wakeFor makes an idle watcher active at the batch with number seq; there
-// need not be one yet. It reports whether its waker must be called. For the
-// writer only.
+// wakeFor makes an idle watcher active at the batch with number seq, which need
+// not exist yet. It reports whether the waker must be called. Only the writer
+// may call it.
 func (w *Watcher) wakeFor(seq uint64) bool {
 	state := w.state.Load()
 	return state&idleBit != 0 && w.state.CompareAndSwap(state, seq<<1)

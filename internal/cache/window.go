@@ -10,11 +10,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A window is the newest batches of a range, oldest first, each with a
+// A window holds the newest batches of a range, oldest first, each with a
 // sequence number. It is kept in segments; a segment's batches are written
 // once, by the one writer, and become visible to readers only through a view
-// published afterwards. Old batches leave by whole segments, so a reader that
-// holds an old view pins a bounded amount.
+// published afterwards. Old batches are evicted by whole segments, so a reader
+// that holds an old view pins a bounded amount of memory.
 //
 // Invariants: revisions strictly increase; sequence numbers increase by one;
 // floor <= the first batch's revision.
@@ -29,8 +29,8 @@ type window struct {
 	passed   []passed // positions below the window, by number; appended to, and never changed in place
 }
 
-// segmentBatches bounds a segment in number, segmentShare in bytes: it closes
-// at that part of the window's bytes, so that dropping one drops little.
+// A segment is full when it has segmentBatches batches, or 1/segmentShare of the
+// window's bytes. So evicting one segment drops little.
 const (
 	segmentBatches = 256
 	segmentShare   = 32
@@ -43,18 +43,18 @@ type segment struct {
 	batches [segmentBatches]entry
 }
 
-// entry is a batch in the window. When it has many events, a watcher need not
-// look at all of them: they are in key order themselves, as those of a deleted
-// range are, or byKey is.
+// entry is a batch in the window. If it has many events, watchers search them by
+// key instead of reading all: either the events are in key order, as after the
+// delete of a range, or byKey is.
 type entry struct {
 	*kv.Batch
 	byKey   []int32 // positions of the events, by key, then position; or nil
-	inOrder bool    // the events are many, and in key order
+	inOrder bool    // there are many events, and they are in key order
 }
 
 const (
-	manyEvents = 16  // from here on a batch gets an order by key
-	fewMatches = 256 // up to here, events found by the order by key are put back into etcd's order
+	manyEvents = 16  // batches with at least this many events are searched by key
+	fewMatches = 256 // at most this many events found by key are sorted back into etcd's order
 )
 
 func newEntry(b *kv.Batch) entry {
@@ -93,8 +93,8 @@ func (e *entry) keys(dst [][]byte) [][]byte {
 }
 
 // match appends the events of the batch that lie in r to dst, in etcd's order.
-// A key may have two: etcd refuses to change a key twice in one transaction,
-// but for a put under an open-ended delete.
+// A key may have two events: etcd refuses to change a key twice in one
+// transaction, except for a put under an open-ended delete.
 func (e *entry) match(r kv.Range, dst []*kv.Event) []*kv.Event {
 	switch {
 	case e.inOrder:
@@ -123,7 +123,7 @@ func (e *entry) match(r kv.Range, dst []*kv.Event) []*kv.Event {
 	return dst
 }
 
-// span returns the part of the events in r, when key returns their keys in order.
+// span returns the positions of the events in r; key returns the keys in order.
 func (e *entry) span(r kv.Range, key func(i int) []byte) (from, to int) {
 	n := len(e.Events)
 	from = sort.Search(n, func(i int) bool { return string(key(i)) >= r.Start })
@@ -133,9 +133,8 @@ func (e *entry) span(r kv.Range, key func(i int) []byte) (from, to int) {
 	return from, from + sort.Search(n-from, func(i int) bool { return string(key(from+i)) >= r.End })
 }
 
-// reset empties the window, of which everything up to reached was known. Every
-// sequence number given out before lies below the new first one, so that no watcher
-// can mistake the gap for nothing.
+// reset empties the window, which was complete up to reached. The new first sequence
+// number is above all earlier ones, so that every watcher detects the gap.
 func (w *window) reset(floor, reached kv.Revision) {
 	for _, s := range w.segments {
 		w.pass(s)
@@ -146,9 +145,9 @@ func (w *window) reset(floor, reached kv.Revision) {
 }
 
 // passed is the progress of watchers whose next batch is no longer in the window: a
-// watcher whose next batch had the number seq, or a later one below that of the next
-// passed, has everything up to reached, and no batch received at received or later.
-// The time is zero when no later batch had been received.
+// watcher whose next batch had the number seq, or a later number below the next record's
+// seq, has all events up to reached, and no batch received at the time received or
+// later. That time is zero when no later batch had been received.
 type passed struct {
 	seq      uint64
 	reached  kv.Revision
@@ -156,11 +155,11 @@ type passed struct {
 }
 
 // maxPassed bounds the number of records of batches that have left the window. Beyond
-// it each second one is dropped: the known progress of a watcher is then less exact,
-// and never too high.
+// it every second record is dropped: the known progress of a watcher is then less exact,
+// but never too high.
 const maxPassed = 1 << 9
 
-// pass notes the progress of a watcher whose next batch is in a segment that leaves.
+// pass records the progress of the watchers whose next batch is in an evicted segment.
 func (w *window) pass(s *segment) {
 	first := &s.batches[0]
 	w.note(passed{seq: s.first, reached: first.Revision - 1, received: first.Received})
@@ -168,7 +167,7 @@ func (w *window) pass(s *segment) {
 
 func (w *window) note(p passed) {
 	if len(w.passed) == maxPassed {
-		half := make([]passed, 0, maxPassed) // views have the old one
+		half := make([]passed, 0, maxPassed) // views have the old slice
 		for i := 0; i < maxPassed; i += 2 {
 			half = append(half, w.passed[i])
 		}
@@ -178,7 +177,7 @@ func (w *window) note(p passed) {
 }
 
 // append adds a batch, and returns its entry. Its revision must be above all
-// before.
+// earlier ones.
 func (w *window) append(b *kv.Batch) *entry {
 	size := int64(b.Size())
 	var last *segment
@@ -227,8 +226,8 @@ func (w *window) view() windowView {
 	return windowView{segments: w.segments, first: first, next: w.next, floor: w.floor, passed: w.passed}
 }
 
-// windowView is a window at one moment. Readers must not look at batches at or
-// behind next.
+// windowView is a window at one moment. Readers must not read batches at or
+// after next.
 type windowView struct {
 	segments    []*segment
 	first, next uint64
@@ -246,7 +245,7 @@ func (v *windowView) passedBy(seq uint64) passed {
 	return v.passed[after-1]
 }
 
-// at returns the batch with the sequence number, which must lie in
+// at returns the batch with the sequence number seq, which must lie in
 // [first, next).
 func (v *windowView) at(seq uint64) *entry {
 	s := v.segments[v.segment(seq)]
