@@ -12,12 +12,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Body is the result of a reading. It is complete: it needs no other node any
-// more. It never changes, and may be used from any goroutine.
+// Body is the complete result of a reading: using it needs no other node. It
+// never changes, and may be used from any goroutine.
 type Body struct {
-	// Revision is that of everything in it.
+	// Revision is the revision of all keys in it.
 	Revision kv.Revision
-	// Lineage is the history it belongs to.
+	// Lineage is the history that Revision belongs to.
 	Lineage uint64
 
 	sections []section
@@ -25,8 +25,7 @@ type Body struct {
 	load     load // of keys from other nodes
 }
 
-// Release gives back the bytes that the Body holds of the budget. It must not be called
-// concurrently.
+// Release returns the Body's bytes to the budget. It must not be called concurrently.
 func (b *Body) Release() {
 	if b != nil {
 		b.load.release()
@@ -38,7 +37,7 @@ func NewBody(lineage uint64, revision kv.Revision, changed []*kv.KeyValue, delet
 	return &Body{Revision: revision, Lineage: lineage, sections: []section{{items: changed}}, deleted: deleted}
 }
 
-// section is one shard's share: the keys of a range of a snapshot, or items.
+// section is the part of one shard: the keys of a range in a snapshot, or items.
 type section struct {
 	snapshot *keytree.Snapshot
 	rng      kv.Range
@@ -48,8 +47,8 @@ type section struct {
 // Place is a position in a Body. The zero Place is its beginning.
 type Place struct {
 	section int
-	from    string // in a snapshot, the first key that was not read
-	item    int    // among items, the same
+	from    string // in a snapshot, the first unread key
+	item    int    // in items, the first unread one
 	deleted int
 }
 
@@ -59,8 +58,8 @@ type Chunk struct {
 	Deleted []string
 }
 
-// Chunk returns the items at a place, about so many bytes of them, and the
-// place after them. The same place always has the same chunk.
+// Chunk returns approximately the given number of bytes of items from a place on, and
+// the place after them. Equal arguments always return the same chunk.
 func (b *Body) Chunk(at Place, bytes int) (Chunk, Place) {
 	var out Chunk
 	take := func(item *kv.KeyValue) (taken bool) {
@@ -106,10 +105,10 @@ func (b *Body) End(at Place) bool {
 	return at.section >= len(b.sections) && at.deleted >= len(b.deleted)
 }
 
-// Hold returns all keys of the reading. Those of other nodes are fetched, once
-// for all identical reads, and are held until the Body is released. It fails with a
-// *kv.LimitError when Bodies hold too many of them, and with a *kv.CompactedError when another node
-// has dropped the revision, also if the request names none.
+// Hold returns all keys of the reading. Keys from other nodes are fetched once for
+// all identical reads, and are held until the Body is released. It fails with a
+// *kv.LimitError when Bodies hold too many of them, and with a *kv.CompactedError when another
+// node has dropped the revision, even if the request names none.
 func (g *Reading) Hold(ctx context.Context) (_ *Body, err error) {
 	out := &Body{Lineage: g.Lineage, load: load{budget: g.r.cfg.Budget, holder: g.req.Holder}}
 	defer func() {
@@ -143,9 +142,9 @@ func (g *Reading) Hold(ctx context.Context) (_ *Body, err error) {
 // with its value at the reading's revision, and the deleted keys. If a local shard does
 // not reach back so far, another node is asked for its changes.
 //
-// It fails with a *kv.CompactedError that requests since+1 when some shard does
-// not reach back anywhere, its Floor being the highest that was heard of; with a
-// *kv.FutureError when since is ahead; with a *kv.LimitError as Hold does; and as Read does.
+// If no node reaches back to since for some shard, it fails with a *kv.CompactedError with
+// Requested since+1 and the highest Floor that a shard has reported. It fails with a
+// *kv.FutureError when since is ahead, with a *kv.LimitError as Hold does, and as Read does.
 func (g *Reading) Changes(ctx context.Context, since kv.Revision) (_ *Body, err error) {
 	out := &Body{Lineage: g.Lineage, load: load{budget: g.r.cfg.Budget, holder: g.req.Holder}}
 	defer func() {
@@ -159,7 +158,7 @@ func (g *Reading) Changes(ctx context.Context, since kv.Revision) (_ *Body, err 
 		var compacted *kv.CompactedError
 		switch {
 		case errors.As(err, &compacted) && compacted.Requested == since+1:
-			floor = max(floor, compacted.Floor) // the others' may be higher
+			floor = max(floor, compacted.Floor) // other shards may have a higher one
 		case err != nil:
 			return nil, g.retriable(err)
 		default:
@@ -174,7 +173,7 @@ func (g *Reading) Changes(ctx context.Context, since kv.Revision) (_ *Body, err 
 	return out, nil
 }
 
-// changes returns one shard's share.
+// changes returns the changes in one shard.
 func (g *Reading) changes(ctx context.Context, p *part, since kv.Revision, held *load) (*cache.Changes, error) {
 	if p.home == nil {
 		return g.changesElsewhere(ctx, p, since, held)
@@ -192,7 +191,7 @@ func (g *Reading) changes(ctx context.Context, p *part, since kv.Revision, held 
 
 // changesElsewhere asks the shard's other nodes.
 func (g *Reading) changesElsewhere(ctx context.Context, p *part, since kv.Revision, held *load) (*cache.Changes, error) {
-	if since == 0 { // a request cannot say it: that would be a list of everything
+	if since == 0 { // in a request 0 means a list of all keys
 		return nil, &kv.CompactedError{Requested: 1, Floor: 2}
 	}
 	key, end := p.rng.Etcd()
@@ -209,10 +208,10 @@ func (g *Reading) changesElsewhere(ctx context.Context, p *part, since kv.Revisi
 	return out, nil
 }
 
-// Present returns the newest revision that a shard of rng has reached here, or
-// etcd's own when none is here: it is known to exist, and no watch of rng that
-// starts after it starts too early. It fails with a *kv.UnavailableError and a
-// *kv.NotServedError.
+// Present returns the newest revision that a shard of rng has reached on this node,
+// or etcd's revision when no shard of rng is here. The revision is known to exist,
+// and a watch of rng from the next revision does not start too early. It fails with a
+// *kv.UnavailableError or a *kv.NotServedError.
 func (r *Router) Present(ctx context.Context, rng kv.Range) (kv.Revision, error) {
 	m, shards, err := r.parts(rng)
 	if err != nil {

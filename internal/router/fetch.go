@@ -10,9 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// fetches lets readings share data of other nodes: many clients that list
-// a remote shard fetch it once, and hold it once. The zero
-// fetches are empty.
+// fetches lets readings share data of other nodes: if many clients list a remote
+// shard, it is fetched once and held once. The zero value is empty.
 type fetches struct {
 	mu     sync.Mutex
 	live   map[fetchKey]*fetch          // guarded by mu
@@ -37,7 +36,7 @@ type fetch struct {
 	load   load
 	count  int64
 	err    error
-	gaveUp bool // the reading that fetched it was given up: err says nothing
+	gaveUp bool // the reading that fetched was canceled: err does not count for others
 }
 
 // fetchesOfShard are the big fetches of a shard.
@@ -51,13 +50,13 @@ const (
 	// maxFetches bounds the concurrent big fetches of a shard: each
 	// holds the shard's keys at its own revision.
 	maxFetches = 2
-	// smallFetch is the limit up to which a fetch is no big one.
+	// smallFetch is the highest limit of a small fetch.
 	smallFetch = 10_000
 )
 
 // get returns the items that do fetches for the key, in this call or in a concurrent
-// one, and a function that releases them. One of the callers runs do; if that caller
-// is canceled, another one does.
+// call, and a function that releases them. One of the callers runs do; if that caller
+// is canceled, another caller does.
 func (s *fetches) get(ctx context.Context, key fetchKey, do func(*fetch) error) (f *fetch, leave func(), err error) {
 	for {
 		f, first := s.join(key)
@@ -85,7 +84,7 @@ func (s *fetches) get(ctx context.Context, key fetchKey, do func(*fetch) error) 
 	}
 }
 
-// run fetches, when there is a place.
+// run waits for a place if the fetch is big, then fetches.
 func (s *fetches) run(ctx context.Context, key fetchKey, f *fetch, do func(*fetch) error) error {
 	if key.limit > 0 && key.limit <= smallFetch {
 		return do(f)
@@ -117,7 +116,7 @@ func (s *fetches) run(ctx context.Context, key fetchKey, f *fetch, do func(*fetc
 	return do(f)
 }
 
-// join returns the fetch of a key, and whether it is a new one.
+// join returns the fetch of a key, and whether it is new.
 func (s *fetches) join(key fetchKey) (f *fetch, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +143,7 @@ func (s *fetches) leave(key fetchKey, f *fetch) {
 	}
 }
 
-// drop has the next one fetch afresh.
+// drop removes a failed fetch, so that the next caller fetches again.
 func (s *fetches) drop(key fetchKey, f *fetch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

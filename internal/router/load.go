@@ -13,8 +13,8 @@ import (
 type load struct {
 	budget *budget.Budget
 	holder budget.Client // the zero Client: several clients share the items
-	// over has a place for one load that is larger than the free budget; nil: such a load
-	// fails.
+	// over has a place for one load that is larger than the free budget; nil: a larger
+	// load fails.
 	over chan struct{}
 
 	size, taken int64
@@ -22,14 +22,14 @@ type load struct {
 }
 
 const (
-	// freeLoad is up to which size a load takes nothing, in bytes.
+	// freeLoad is the size in bytes up to which a load takes nothing from the budget.
 	freeLoad = 64 << 10
-	// loadStep is how many bytes a load takes from the budget at a time.
+	// loadStep is the number of bytes that a load takes from the budget at a time.
 	loadStep = 256 << 10
 )
 
-// add counts keys in. When their bytes are not there it waits until this load alone may
-// exceed the share, or fails with a *kv.LimitError.
+// add accounts for keys. If the budget does not have their bytes, it waits until this load
+// alone may exceed the share, or, without over, fails with a *kv.LimitError.
 func (l *load) add(ctx context.Context, items ...*kv.KeyValue) error {
 	for _, item := range items {
 		l.size += int64(len(item.Encoded()))
@@ -60,7 +60,7 @@ func (l *load) add(ctx context.Context, items ...*kv.KeyValue) error {
 	return nil
 }
 
-// release gives all bytes back. It may be called twice, and of nil.
+// release returns all bytes to the budget. It may be called twice, and on nil.
 func (l *load) release() {
 	if l == nil {
 		return

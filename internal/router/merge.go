@@ -10,11 +10,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// merge makes one sequence of revisions of those of several shards. One goroutine at
-// a time may use it; position may be called from any.
+// merge merges the revisions of several shards into one sequence. One goroutine at a
+// time may use it; position may be called from any.
 type merge struct {
 	cursors []cursor
-	taken   atomic.Int64 // the lowest revision that the cursors hold back; 0: none
+	taken   atomic.Int64 // the lowest revision that next holds back; 0: none
 }
 
 // cursor is the position in one shard.
@@ -25,11 +25,11 @@ type cursor struct {
 	// delivered; 0: none.
 	revision kv.Revision
 	events   []*kv.Event
-	gave     kv.Revision // the last one that was delivered
+	gave     kv.Revision // the last delivered revision
 }
 
 // newMerge returns a merge of the events of the homes in their ranges from a revision on.
-// It fails as cache.Watch does, with the home that it fails at.
+// It fails as cache.Watch does, and returns the home that failed.
 func newMerge(homes []home, from kv.Revision, waker cache.Waker) (*merge, *home, error) {
 	m := &merge{cursors: make([]cursor, 0, len(homes))}
 	for i := range homes {
@@ -50,8 +50,8 @@ func (m *merge) close() {
 	}
 }
 
-// next returns the lowest revision that the shards have, once all of them are
-// known to have nothing below it and all of it; until then 0, and held returns it.
+// next returns the lowest pending revision of the shards, once all of them are complete
+// up to it; until then it returns 0, and held returns the revision.
 func (m *merge) next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 	lowest := kv.Revision(math.MaxInt64)
 	for i := range m.cursors {
@@ -87,8 +87,8 @@ func (m *merge) next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 	return lowest, dst, nil
 }
 
-// lags reports whether the shard may have something up to a revision that was not
-// taken.
+// lags reports whether the shard may have events up to a revision that were not taken
+// from the watcher.
 func (c *cursor) lags(revision kv.Revision) bool {
 	return c.revision == 0 && c.watcher.Progress() < revision
 }
@@ -96,7 +96,7 @@ func (c *cursor) lags(revision kv.Revision) bool {
 // held returns the revision that next holds back; 0: none.
 func (m *merge) held() kv.Revision { return kv.Revision(m.taken.Load()) }
 
-// progress returns the revision up to which everything was returned by next.
+// progress returns the revision up to which next has returned all events.
 func (m *merge) progress() kv.Revision {
 	progress := kv.Revision(math.MaxInt64)
 	for i := range m.cursors {
@@ -105,7 +105,7 @@ func (m *merge) progress() kv.Revision {
 	return progress
 }
 
-// progress returns the revision up to which the shard has nothing more.
+// progress returns the revision up to which the shard has no undelivered events.
 func (c *cursor) progress() kv.Revision {
 	if c.revision > 0 {
 		return c.revision - 1
@@ -113,18 +113,18 @@ func (c *cursor) progress() kv.Revision {
 	return c.watcher.Progress()
 }
 
-// waits has the merge's waker called when next may return the revision that it holds back. It
-// reports false when next may return it already: a shard has come to it since, and a shard that
-// comes by progress alone wakes no watcher.
+// waits arranges a call of the waker for the time when next may return the revision that it holds
+// back. It reports false if next may return the revision already: the last shard has reached it
+// meanwhile, by progress without events, which wakes no watcher.
 func (m *merge) waits() bool {
 	held := m.held()
 	return held == 0 || m.wakeAt(held)
 }
 
-// wakeAt has the merge's waker called by each shard that is below revision,
-// once it reaches it; the sources are asked for it. A shard whose next revision is taken counts,
-// too: it may still be below revision when that is delivered. wakeAt reports false when no shard is
-// below revision: then the waker is not called.
+// wakeAt makes each shard below revision call the merge's waker once it reaches the revision, and asks
+// the sources for it. This includes shards with a taken revision: they may still be below revision
+// when the taken one is delivered. wakeAt reports false when no shard is below revision: then the
+// waker is not called.
 func (m *merge) wakeAt(revision kv.Revision) (waits bool) {
 	for i := range m.cursors {
 		if w := m.cursors[i].watcher; w.Progress() < revision {
@@ -135,7 +135,7 @@ func (m *merge) wakeAt(revision kv.Revision) (waits bool) {
 	return waits
 }
 
-// behind returns the shard that is furthest behind. It counts taken events.
+// behind returns the shard that is furthest behind; taken events count as delivered.
 func (m *merge) behind() shard.ID {
 	lowest, behind := kv.Revision(math.MaxInt64), shard.ID(0)
 	for i := range m.cursors {
@@ -146,7 +146,7 @@ func (m *merge) behind() shard.ID {
 	return behind
 }
 
-// furthest returns the revision that the shard which is furthest ahead has reached.
+// furthest returns the highest revision that one of the watchers has reached.
 func (m *merge) furthest() (furthest kv.Revision) {
 	for i := range m.cursors {
 		furthest = max(furthest, m.cursors[i].watcher.Progress())
@@ -154,7 +154,7 @@ func (m *merge) furthest() (furthest kv.Revision) {
 	return furthest
 }
 
-// newest returns the newest revision that one of the shards has.
+// newest returns the newest revision that one of the shards has reached.
 func (m *merge) newest() (newest kv.Revision) {
 	for i := range m.cursors {
 		newest = max(newest, m.cursors[i].watcher.Position().Newest)
@@ -167,7 +167,7 @@ func (m *merge) age() (time.Duration, bool) {
 	return oldest(len(m.cursors), func(i int) (time.Duration, bool) { return m.cursors[i].watcher.Age() })
 }
 
-// oldest returns the greatest of n ages, and false when one is not known.
+// oldest returns the greatest of n ages, and false when one of them is not known.
 func oldest(n int, age func(i int) (time.Duration, bool)) (out time.Duration, known bool) {
 	for i := range n {
 		one, known := age(i)
@@ -179,8 +179,8 @@ func oldest(n int, age func(i int) (time.Duration, bool)) (out time.Duration, kn
 	return out, true
 }
 
-// position returns the position of the merge. Its callers may be any goroutine. Newest is the
-// deliverable revision: that of the shard which is furthest behind.
+// position returns the position of the merge. Any goroutine may call it. Newest is the
+// deliverable revision: the revision of the shard that is furthest behind.
 func (m *merge) position() cache.Position {
 	p := cache.Position{Revision: math.MaxInt64, Newest: math.MaxInt64}
 	for i := range m.cursors {

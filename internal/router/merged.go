@@ -17,46 +17,46 @@ import (
 
 // Bounds of merged windows.
 const (
-	// maxMerged bounds their number. Watches over further sets of shards merge alone.
+	// maxMerged bounds their number. Watches over further sets of shards merge separately.
 	maxMerged = 64
-	// mergedBytes bounds one, in bytes of batches. These are shared with the windows
-	// of the shards, which hold them longer: a merged window has at most half the bytes
-	// of the smallest of them, and keeps nothing for longer.
+	// mergedBytes bounds a merged window, in bytes of batches. The shards' windows share
+	// the batches and hold them longer: a merged window has at most half the bytes of the
+	// smallest of these windows, and keeps no batch longer than any of them.
 	mergedBytes = 2 << 20
 )
 
-// merged is shared by the watches over the same shards. It is a window of the revisions of
-// all these shards, a cache whose source are the shards' caches. One goroutine merges
-// them, and a watch is a watcher of the window as it is of a shard's: it is woken once
-// for each revision, and costs the same, however many shards there are.
+// merged is a merged window, shared by the watches over the same shards: a cache with the
+// revisions of all these shards, whose source is the shards' caches. One goroutine merges
+// them. A watch is a watcher of this window as of a shard's window: it is woken once per
+// revision, at the same cost for any number of shards.
 //
-// The window is short. A watch that is below it merges the shards on its own until it
+// The window is short. A watch that is below it merges the shards separately until it
 // has caught up. See Watch.
 type merged struct {
 	homes  []home
 	window *cache.Cache
 	stop   context.CancelFunc
 	users  int                  // guarded by the router's mu
-	held   atomic.Pointer[held] // nil: all that was taken was delivered
+	held   atomic.Pointer[held] // nil: the merge holds no revision back
 }
 
-// held is a revision that some shards have brought and others have not come to.
+// held is a revision that some shards have delivered and others have not yet reached.
 type held struct {
 	revision kv.Revision
 	since    time.Time
 }
 
-// home is the cache that has a watch's part of a shard.
+// home is the source of one shard for a watch: a cache that has the watch's part of it.
 type home struct {
 	shard   shard.ID
 	cache   *cache.Cache
 	rng     kv.Range // the watch's part of the shard
 	whole   kv.Range // the shard
-	release func()   // gives a relay back; may be nil
+	release func()   // releases a relay; may be nil
 }
 
-// merged returns the merged window of the homes' shards, of which there are several,
-// or nil when they have none. Leave it when it is no longer used.
+// merged returns the merged window of the homes' shards, which are several, or nil when
+// they cannot have one. The caller ends its use with leave.
 func (r *Router) merged(homes []home) *merged {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,7 +80,7 @@ func (r *Router) merged(homes []home) *merged {
 		bytes, age := h.cache.WindowBounds()
 		cfg.WindowBytes, cfg.WindowTime = min(cfg.WindowBytes, bytes/2), min(cfg.WindowTime, age)
 	}
-	cfg.Seed = cache.Empty(m.start()) // it serves at once
+	cfg.Seed = cache.Empty(m.start()) // so that it serves at once
 	m.window = cache.New(cfg)
 	var ctx context.Context
 	ctx, m.stop = context.WithCancel(context.Background()) // until the last watch leaves, or a shard ends
@@ -90,7 +90,7 @@ func (r *Router) merged(homes []home) *merged {
 	return m
 }
 
-// isOf reports whether the window is that of the homes' shards.
+// isOf reports whether the window merges the homes' shards.
 func (m *merged) isOf(homes []home) bool {
 	return slices.EqualFunc(m.homes, homes, func(a, b home) bool { return a.cache == b.cache && a.whole == b.whole })
 }
@@ -111,7 +111,7 @@ func (r *Router) leave(m *merged) {
 	r.nWindows--
 }
 
-// endMerged ends all merged windows, and waits for that. No new ones begin after it.
+// endMerged ends all merged windows, and waits for their end. No new ones begin after it.
 func (r *Router) endMerged() {
 	r.mu.Lock()
 	r.ended = true
@@ -124,7 +124,7 @@ func (r *Router) endMerged() {
 	r.merging.Wait()
 }
 
-// part returns the homes of a watch of rng.
+// part returns the homes for a watch of rng.
 func (m *merged) part(rng kv.Range) []home {
 	homes := slices.Clone(m.homes)
 	for i := range homes {
@@ -133,8 +133,8 @@ func (m *merged) part(rng kv.Range) []home {
 	return homes
 }
 
-// behind returns the shard that is furthest behind, and furthest how far the one is
-// that is furthest ahead.
+// behind returns the shard that is furthest behind, and the revision of the shard that is
+// furthest ahead.
 func (m *merged) behind() (behind shard.ID, furthest kv.Revision) {
 	lowest := kv.Revision(math.MaxInt64)
 	for i := range m.homes {
@@ -151,8 +151,8 @@ func (m *merged) age() (time.Duration, bool) {
 	return oldest(len(m.homes), func(i int) (time.Duration, bool) { return m.homes[i].cache.Age() })
 }
 
-// Follow implements cache.Source: it merges the shards. When one of them ends, so does
-// the window, and its watches look for the shards' new homes.
+// Follow implements cache.Source: it merges the shards. When the cache of one of them
+// retires, so does the window, and the router finds new sources for its watches.
 func (m *merged) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
 		f := &following{m: m, bell: wait.NewBell(), at: req.From - 1}
@@ -171,7 +171,7 @@ func (m *merged) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 	}
 }
 
-// start returns a revision after which all shards have every event.
+// start returns a revision after which the windows of all shards are complete.
 func (m *merged) start() kv.Revision {
 	at, floor := kv.Revision(math.MaxInt64), kv.Revision(0)
 	for i := range m.homes {
@@ -180,18 +180,18 @@ func (m *merged) start() kv.Revision {
 	return max(at, floor-1)
 }
 
-// following is the filling of a merged window. One goroutine uses it.
+// following fills a merged window. One goroutine uses it.
 type following struct {
 	m     *merged
 	merge *merge
 	bell  wait.Bell   // wakes the goroutine
-	at    kv.Revision // everything up to it is in the window
-	next  *arrival    // of all shards at a revision after at
+	at    kv.Revision // the window has all events up to it
+	next  *arrival    // of all shards at a revision above at
 	read  []*kv.Event // scratch
 }
 
-// arrival rings the bell once, when all shards have come to a revision or are retired.
-// Each of the caches calls it once.
+// arrival rings the bell once, when all shards have reached a revision or are retired.
+// Each of their caches calls Wake once.
 type arrival struct {
 	revision kv.Revision
 	missing  atomic.Int32
@@ -206,7 +206,7 @@ func (a *arrival) Wake() {
 	}
 }
 
-// run merges until it fails, ctx ends or the window takes no more.
+// run merges until it fails, ctx ends or yield returns false.
 func (f *following) run(ctx context.Context, yield func(kv.Update) bool) error {
 	var err error
 	if f.merge, _, err = newMerge(f.m.homes, f.at+1, f.bell); err != nil {
@@ -226,8 +226,8 @@ func (f *following) run(ctx context.Context, yield func(kv.Update) bool) error {
 	}
 }
 
-// fill puts into the window the deliverable events, and the progress of the shard that
-// is furthest behind. It reports whether the window has room for more.
+// fill yields the deliverable events, and the progress of the shard that is furthest
+// behind. It reports whether yield accepts more.
 func (f *following) fill(yield func(kv.Update) bool) (more bool, err error) {
 	for {
 		revision, events, err := f.merge.next(f.read[:0])
@@ -254,11 +254,11 @@ func (f *following) fill(yield func(kv.Update) bool) (more bool, err error) {
 	return true, nil
 }
 
-// maxRead bounds the scratch that is used again, in events.
+// maxRead bounds the reused scratch, in events.
 const maxRead = 1 << 10
 
-// batch returns the events of a revision as one batch: that of the shard, if there is
-// but one, or else one that shares its keys and values with those of the shards.
+// batch returns the events of a revision as one batch: the shard's own events if a whole batch
+// of one shard is delivered, otherwise copies that share its keys and values.
 func (f *following) batch(revision kv.Revision, events []*kv.Event) kv.Batch {
 	out := kv.Batch{Revision: revision}
 	for i := range f.merge.cursors {
@@ -266,7 +266,7 @@ func (f *following) batch(revision kv.Revision, events []*kv.Event) kv.Batch {
 			continue
 		}
 		b := f.merge.cursors[i].watcher.Batch(revision)
-		if b == nil { // it has left the window of the shard since
+		if b == nil { // evicted from the shard's window meanwhile
 			continue
 		}
 		out.Received = earlier(out.Received, b.Received)
@@ -274,7 +274,7 @@ func (f *following) batch(revision kv.Revision, events []*kv.Event) kv.Batch {
 			out.Events = b.Events
 		}
 	}
-	if out.Received.IsZero() { // it has left the shard's window since
+	if out.Received.IsZero() { // as above
 		out.Received = time.Now()
 	}
 	if out.Events == nil {
@@ -286,8 +286,8 @@ func (f *following) batch(revision kv.Revision, events []*kv.Event) kv.Batch {
 	return out
 }
 
-// await has the bell rung when all shards have moved on, and asks those for it that
-// hold a revision back.
+// await arranges for the bell to ring when all shards have passed at. If a revision is held
+// back, it asks the shards that have not reached it.
 func (f *following) await() {
 	if f.next == nil || f.next.revision <= f.at {
 		a := &arrival{revision: f.at + 1, bell: f.bell}
@@ -332,8 +332,8 @@ func callAll(list []func()) {
 	}
 }
 
-// HoldingBack returns for how long merged windows have been waiting for a cache to come
-// to a revision that others have brought; caches that hold back no watch are not in it.
+// HoldingBack returns how long merged windows have waited for each cache to reach a
+// revision that others have delivered. Caches that hold back no watch are left out.
 func (r *Router) HoldingBack() map[*cache.Cache]time.Duration {
 	out := make(map[*cache.Cache]time.Duration)
 	for _, m := range r.allMerged() {
@@ -354,10 +354,10 @@ func (r *Router) HoldingBack() map[*cache.Cache]time.Duration {
 // Merged counts merged windows and their watches.
 type Merged struct {
 	Windows int
-	// Bytes are those of the batches in them, which the shards' windows hold, too.
+	// Bytes is the size of the batches in them, which the shards' windows hold, too.
 	Bytes int64
-	// Readers are the watches that read them; Watches are those of each cache, which
-	// are no watchers of its own. A window is one.
+	// Readers is the number of watches that read them. Watches is the number per cache that
+	// its own status does not count: there, a window counts as one watch.
 	Readers int
 	Watches map[*cache.Cache]int
 }

@@ -8,12 +8,12 @@ import (
 )
 
 // Position returns the position of the watch, and false after its end. Any goroutine may call it.
-// Newest is the deliverable revision: that of the shard which is furthest behind.
-// While the watch looks for a new home, Since is the start of this search.
+// Newest is the deliverable revision: the revision of the shard that is furthest behind.
+// While the watch has no source, Since is the start of the search for a new one.
 func (w *Watch) Position() (cache.Position, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.state.Load() != settled { // delivered has no owner then
+	if w.state.Load() != settled { // then delivered does not change
 		return cache.Position{Revision: w.delivered, Newest: max(w.delivered, w.r.Newest()), Since: w.since}, !w.closed
 	}
 	p, ok := w.place.position()
@@ -23,8 +23,8 @@ func (w *Watch) Position() (cache.Position, bool) {
 	return p, ok
 }
 
-// Newest returns the newest revision that one of the shards has: the others get
-// there when they are asked to. For the user of the watch.
+// Newest returns the newest revision that one of the shards has reached; the others
+// reach it on request. Only the user of the watch may call it.
 func (w *Watch) Newest() kv.Revision {
 	p := &w.place
 	switch {

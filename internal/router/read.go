@@ -24,52 +24,52 @@ import (
 // ReadRequest selects the keys and revision of a read.
 type ReadRequest struct {
 	Range kv.Range
-	// Revision is the exact revision; 0: as Serializable says. Exists says that
-	// it is known to exist: etcd is not asked whether it is in the future.
+	// Revision is the exact revision; 0: Serializable decides. With Exists it is
+	// known to exist: etcd is not asked whether it is in the future.
 	Revision kv.Revision
 	Exists   bool
-	// Serializable reads local data if it is not older than MaxStaleness (0:
-	// the router's default; AnyAge: however old it is); otherwise the read sees
+	// Serializable reads local data if it is not older than MaxStaleness (0: the
+	// router's default; AnyAge: no maximum). Without Serializable the read sees
 	// every write that etcd acknowledged before the call.
 	Serializable bool
 	MaxStaleness time.Duration
-	// Local refuses to ask other nodes: the caller is one.
+	// Local prevents requests to other nodes: the caller is itself another node.
 	Local bool
-	// Holder is the client for which a Body of the reading holds keys of other nodes; the
+	// Holder is the client for which a Body of the reading holds keys from other nodes; the
 	// zero Client: none.
 	Holder budget.Client
 }
 
-// AnyAge is the MaxStaleness of a read that takes what there is.
+// AnyAge is the MaxStaleness of a read that accepts data of any age.
 const AnyAge = time.Duration(math.MaxInt64)
 
 // Reading is a list at one revision, not yet read.
 type Reading struct {
-	// Revision is that of the list.
+	// Revision is the revision of the list.
 	Revision kv.Revision
-	// Lineage is the history it belongs to.
+	// Lineage is the history that Revision belongs to.
 	Lineage uint64
 
-	cluster string // the ID of the cluster that Lineage is counted by
+	cluster string // the ID of the cluster that numbers Lineage
 	r       *Router
 	req     ReadRequest
 	parts   []part
 	freshAt time.Time // see Age; zero: not known
 }
 
-// part is one shard's share.
+// part is the part of a reading in one shard.
 type part struct {
-	shard    *shard.Shard // part of the map
+	shard    *shard.Shard // points into the map
 	rng      kv.Range
 	home     *cache.Cache      // nil: on another node
 	snapshot *keytree.Snapshot // of home
 }
 
-// Age returns the greatest possible age of the data: it includes everything that etcd
-// acknowledged longer ago than that. The shard whose data is oldest counts. It is
-// not known when the request names a revision, when it takes data of any age
-// and that of a shard is not known, and, when all shards are on other nodes,
-// before the first of them has answered.
+// Age returns the greatest possible age of the data: the data includes every write that
+// etcd acknowledged longer ago than that. The shard whose data is oldest counts. The age
+// is unknown when the request names a revision, when it accepts data of any age and the
+// age of a shard is unknown, and, when all shards are on other nodes, before the first
+// of them has answered.
 func (g *Reading) Age() (age time.Duration, known bool) {
 	if g.freshAt.IsZero() {
 		return 0, false
@@ -81,14 +81,14 @@ func (g *Reading) Age() (age time.Duration, known bool) {
 // with a *kv.CompactedError if the request names a revision, with a *kv.FutureError,
 // *kv.NotServedError, *kv.NotHereError or *kv.UnavailableError.
 //
-// Read looks again, for changeTimeout, for shards that are split, merged or moved meanwhile. It does so
-// with a later revision when the request names none, and a shard has dropped the state of the one
-// that was chosen: after one revision with many keys (see cache.Config.RootsBytes), or because the
-// shard has just come here. The last look takes such a shard from another node: while etcd is away, no
-// later revision comes.
+// If a shard is split, merged or moved meanwhile, Read retries for changeTimeout. It also retries, with
+// a later revision, if the request names none and a shard has dropped the state at the chosen one:
+// after one revision with many keys (see cache.Config.RootsBytes), or because the shard has just moved
+// to this node. The last attempt reads that shard from another node, because no later revision comes
+// while etcd is unavailable.
 func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 	began := time.Now()
-	var failed time.Time // for the first time
+	var failed time.Time // the first failure
 	for last := false; ; {
 		out, err := r.read(ctx, req, began, last)
 		if err == nil {
@@ -111,8 +111,8 @@ func (r *Router) Read(ctx context.Context, req ReadRequest) (*Reading, error) {
 	}
 }
 
-// unkept reports to a client that named no revision that the chosen one was dropped: err is a
-// *kv.CompactedError, which would be final for the client.
+// unkept returns an error for a client that named no revision, when the chosen one was dropped. err is
+// a *kv.CompactedError, which the client would not retry.
 func unkept(err error) error {
 	return &kv.UnavailableError{
 		Why: kv.NotReady, RetryAfter: kv.RetrySoon,
@@ -120,7 +120,7 @@ func unkept(err error) error {
 	}
 }
 
-// retriable returns the error of another node's part of a reading for a client: see unkept.
+// retriable translates an error of another node for the client: see unkept.
 func (g *Reading) retriable(err error) error {
 	if g.req.Revision == 0 && errors.As(err, new(*kv.CompactedError)) {
 		return unkept(err)
@@ -131,7 +131,7 @@ func (g *Reading) retriable(err error) error {
 // errReplaced reports that a shard was split, merged or moved while it was read.
 var errReplaced = errors.New("the shard map has changed")
 
-// read looks once. elsewhere has other nodes read shards that have dropped the chosen revision here.
+// read makes one attempt; with elsewhere, other nodes read shards that have dropped the chosen revision here.
 func (r *Router) read(ctx context.Context, req ReadRequest, began time.Time, elsewhere bool) (*Reading, error) {
 	m, shards, err := r.parts(req.Range)
 	if err != nil {
@@ -164,7 +164,7 @@ func (r *Router) read(ctx context.Context, req ReadRequest, began time.Time, els
 		}
 		out.freshAt = began
 	case away == len(shards):
-		// All on other nodes: the one that is asked first chooses.
+		// All are on other nodes: the first node that is asked chooses the revision.
 	default:
 		if out.Revision, out.freshAt, err = r.presentRevision(req, homes, shards); err != nil {
 			return nil, err
@@ -199,7 +199,7 @@ func (r *Router) read(ctx context.Context, req ReadRequest, began time.Time, els
 			behind(homes, homes[i].Progress()) // a serializable read chooses the lowest revision of them
 			return nil, err
 		case errors.As(err, new(*kv.CompactedError)) && !req.Local && len(s.Replicas) > 1:
-			p.home = nil // it came here lately: another node may have kept the state
+			p.home = nil // it has just moved here: another node may have kept the state
 		default:
 			return nil, Soon(s, err)
 		}
@@ -207,8 +207,8 @@ func (r *Router) read(ctx context.Context, req ReadRequest, began time.Time, els
 	return out, nil
 }
 
-// behind reports whether some cache has not reached revision yet. It asks all these
-// caches for it, so that they reach it concurrently.
+// behind reports whether a cache has not reached revision yet. It asks all caches that have
+// not, so that they reach it concurrently.
 func behind(homes []*cache.Cache, revision kv.Revision) bool {
 	some := false
 	for _, c := range homes {
@@ -220,7 +220,7 @@ func behind(homes []*cache.Cache, revision kv.Revision) bool {
 	return some
 }
 
-// serves reports whether the cache, which may be nil, can answer for rng.
+// serves reports whether the cache, which may be nil, can serve rng.
 func serves(c *cache.Cache, lineage uint64, rng kv.Range) bool {
 	return c != nil && wait.Over(c.Ready()) && c.Lineage() == lineage && c.Range().Covers(rng)
 }
@@ -242,10 +242,10 @@ func (r *Router) notFuture(ctx context.Context, revision kv.Revision, homes []*c
 	return nil
 }
 
-// presentRevision returns the newest revision that all shards here have, if
-// none is older than the request allows, and when the oldest was fresh; zero:
-// not known. That holds for all of the range at that revision: it is one of the
-// shards' own.
+// presentRevision returns the newest revision that all shards on this node have
+// reached, and the time at which the oldest of them was fresh; zero: not known. It
+// fails if a shard is older than the request allows. The time holds for the whole
+// range at that revision, which is the progress of one of the shards.
 func (r *Router) presentRevision(req ReadRequest, homes []*cache.Cache, shards []shard.Shard) (revision kv.Revision, freshAt time.Time, err error) {
 	bound := req.MaxStaleness
 	if bound == 0 {
@@ -256,7 +256,7 @@ func (r *Router) presentRevision(req ReadRequest, homes []*cache.Cache, shards [
 		if c == nil {
 			continue
 		}
-		age, known := c.Age() // before the progress that it speaks of
+		age, known := c.Age() // read before the progress, so that it holds for it
 		oldest, allKnown = max(oldest, age), allKnown && known
 		if bound != AnyAge && (!known || age > bound) {
 			detail := fmt.Sprintf("shard %d: the age of the data is not known yet", shards[i].ID)
@@ -283,7 +283,7 @@ type Options struct {
 	Limit int64
 	// KeysOnly lets other nodes leave the values out.
 	KeysOnly bool
-	// ChunkBytes is the size of the chunks, about.
+	// ChunkBytes is the approximate size of the chunks.
 	ChunkBytes int
 }
 
@@ -319,7 +319,7 @@ func (g *Reading) Each(ctx context.Context, o Options, fn func([]*kv.KeyValue) e
 	return nil
 }
 
-// local reads a part that is here; limit 0 is none.
+// local reads a part from this node; limit 0 is none.
 func local(s *keytree.Snapshot, rng kv.Range, limit int64, o Options, fn func([]*kv.KeyValue) error) (err error) {
 	var chunk []*kv.KeyValue
 	size, n := 0, int64(0)
@@ -345,11 +345,11 @@ func local(s *keytree.Snapshot, rng kv.Range, limit int64, o Options, fn func([]
 		}
 		return size < o.ChunkBytes || flush()
 	})
-	flush() // no keys are left after an error
+	flush() // after an error no keys are left
 	return err
 }
 
-// eachRemote reads a part that is elsewhere.
+// eachRemote reads a part from another node.
 func (g *Reading) eachRemote(ctx context.Context, s *shard.Shard, rng kv.Range, limit int64, o Options, fn func([]*kv.KeyValue) error) error {
 	key, end := rng.Etcd()
 	req := &shardwatchv1.ListRequest{Key: key, RangeEnd: end, Limit: limit, KeysOnly: o.KeysOnly}
@@ -361,10 +361,10 @@ func (g *Reading) eachRemote(ctx context.Context, s *shard.Shard, rng kv.Range, 
 	}))
 }
 
-// remote asks the first of a shard's nodes that will do, at the reading's
-// revision, and calls fn for each message of the answer. Once a node has begun
-// to answer, its failure is the read's. Nodes that do not have the shard may not
-// have come to the map that says so: they are asked again, for a while.
+// remote asks a shard's other nodes in turn, at the reading's revision, and calls
+// fn for each message of the first answer. Once a node has begun to answer, its
+// failure fails the read. Nodes that do not have the shard may not have received
+// the current shard map yet: they are asked again for changeTimeout.
 func (g *Reading) remote(ctx context.Context, s *shard.Shard, req *shardwatchv1.ListRequest, fn func(*wire.ListMessage) error) error {
 	began := time.Now()
 	for pause := changeRetry; ; pause *= 2 {
@@ -398,7 +398,7 @@ func (g *Reading) remoteOnce(ctx context.Context, s *shard.Shard, req *shardwatc
 		if err == nil || begun {
 			return err
 		}
-		if !errors.As(last, new(*kv.CompactedError)) { // a compacted revision says more than an absent node
+		if !errors.As(last, new(*kv.CompactedError)) { // a compacted revision is more specific than an absent node
 			last = err
 		}
 		if ctx.Err() != nil {
@@ -422,7 +422,7 @@ func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.
 	// Decoded by hand: key/values share the bytes of their message.
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, shardwatchv1.CacheService_List_FullMethodName, grpc.ForceCodecV2(wire.NewCodec()))
 	if err == nil {
-		if err = stream.SendMsg(req); err == nil || errors.Is(err, io.EOF) { // EOF: receiving says why
+		if err = stream.SendMsg(req); err == nil || errors.Is(err, io.EOF) { // EOF: receive returns the cause
 			err = stream.CloseSend()
 		}
 	}
@@ -439,7 +439,7 @@ func (g *Reading) ask(ctx context.Context, node shard.NodeID, req *shardwatchv1.
 		case err != nil:
 			return begun, fault(node, err)
 		}
-		if m.Cluster != g.cluster { // its lineages and revisions mean nothing here
+		if m.Cluster != g.cluster { // its lineages and revisions cannot be compared with ours
 			return begun, &kv.UnavailableError{
 				Why: kv.NotReady, RetryAfter: time.Second,
 				Detail: fmt.Sprintf("node %s answers for cluster %q, this is cluster %q: retry, the shard map will name other nodes", node, m.Cluster, g.cluster),

@@ -19,19 +19,19 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// Shards gives the router the shards of the node. All methods may be called from any
-// goroutine.
+// Shards provides the shards of the node to the router. All methods may be called from
+// any goroutine.
 type Shards interface {
-	// Map returns the shard map that Replica goes by; nil while none is known.
+	// Map returns the shard map that Replica uses; nil while none is known.
 	Map() *shard.Map
 	// Replica returns this node's copy of a shard, or nil.
 	Replica(id shard.ID) *cache.Cache
 	// Relay returns a running, ready relay of a shard that is not here, and a
-	// function that gives it back.
+	// function that releases it.
 	Relay(ctx context.Context, id shard.ID) (*cache.Cache, func(), error)
 	// Conn returns a connection to another node's peer port.
 	Conn(node shard.NodeID) (grpc.ClientConnInterface, error)
-	// Endpoints returns where clients reach the nodes, without this one.
+	// Endpoints returns the client endpoints of the nodes, without this one.
 	Endpoints(nodes []shard.NodeID) []string
 }
 
@@ -47,10 +47,10 @@ type Config struct {
 	Shards Shards
 	Clock  Clock
 	Self   shard.NodeID
-	// MaxStaleness is the age at which serializable reads that name none
-	// refuse data.
+	// MaxStaleness is the maximum age of data for serializable reads that set
+	// no maximum.
 	MaxStaleness time.Duration
-	// Budget bounds the keys of other nodes that readings hold; nil: there is no bound.
+	// Budget bounds the keys of other nodes that readings hold; nil: no bound.
 	Budget *budget.Budget
 	Logger *slog.Logger
 }
@@ -61,42 +61,43 @@ const (
 	mapTimeout = 5 * time.Second
 	// progressTimeout bounds a read's wait for a shard.
 	progressTimeout = 3 * time.Second
-	// changeTimeout bounds a read's wait for a change of the shard map, which some
-	// nodes come to later than others, and for a revision whose state all shards keep;
+	// changeTimeout bounds a read's wait for a change of the shard map, which reaches
+	// some nodes later than others, and for a revision whose state all shards keep;
 	// changeRetry is its first pause.
 	changeTimeout = time.Second
 	changeRetry   = 10 * time.Millisecond
-	// homelessTimeout is how long a watch looks for a new home before its client
-	// is sent to another node.
+	// homelessTimeout bounds the time for which a watch may be without a source
+	// before its client is sent to another node.
 	homelessTimeout = 5 * time.Second
-	// homelessRetry is the interval of its attempts while nothing changes.
+	// homelessRetry is the interval between attempts to find a source while
+	// nothing changes.
 	homelessRetry = 100 * time.Millisecond
-	// homelessWait bounds how long one try waits for a relay.
+	// homelessWait bounds the wait of one attempt for a relay.
 	homelessWait = 500 * time.Millisecond
-	// movers bounds how many watches look at a time, waitingMovers how many of
-	// those that wait.
+	// movers bounds the concurrent attempts that do not wait, waitingMovers those
+	// that wait for a relay.
 	movers        = 16
 	waitingMovers = 256
 )
 
 // Router finds shards. Create it with New; it serves at once, and Run moves
-// watches whose shards move.
+// watches whose caches have retired to new ones.
 type Router struct {
 	cfg     Config
 	kick    wait.Bell
 	fetches fetches
 	over    chan struct{} // see load
 
-	// placed is closed, by place, once there is a shard map.
+	// place closes placed once there is a shard map.
 	placed chan struct{}
 	place  func()
 
 	mu        sync.Mutex
-	homeless  map[*Watch]struct{}        // guarded by mu
-	windows   map[*cache.Cache][]*merged // guarded by mu; those in use, by their first cache
-	perWindow int64                      // mergedBytes, but for tests
+	homeless  map[*Watch]struct{}        // guarded by mu; the watches without a source
+	windows   map[*cache.Cache][]*merged // guarded by mu; the windows in use, by their first cache
+	perWindow int64                      // mergedBytes, except in tests
 	nWindows  int                        // guarded by mu
-	ended     bool                       // guarded by mu; Run is over
+	ended     bool                       // guarded by mu; Run has ended
 	merging   sync.WaitGroup             // goroutines that fill windows
 }
 
@@ -111,7 +112,7 @@ func New(cfg Config) *Router {
 	return r
 }
 
-// Kick says that the shard map or the caches have changed.
+// Kick notifies the router that the shard map or the caches have changed.
 func (r *Router) Kick() {
 	if r.cfg.Shards.Map() != nil {
 		r.place()
@@ -119,7 +120,7 @@ func (r *Router) Kick() {
 	r.kick.Wake()
 }
 
-// Run finds new homes for watches until ctx ends. Then watches over several shards
+// Run finds new sources for watches until ctx ends. Then watches over several shards
 // pause.
 func (r *Router) Run(ctx context.Context) error {
 	var waiting errgroup.Group
@@ -141,15 +142,15 @@ func (r *Router) Run(ctx context.Context) error {
 	}
 }
 
-// searching reports whether a watch is homeless.
+// searching reports whether a watch has no source.
 func (r *Router) searching() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.homeless) > 0
 }
 
-// settle gives every homeless watch a try. Those whose shards are here have it
-// before it returns; those that must wait for a relay block no other.
+// settle makes one attempt for every watch without a source. Watches whose shards are
+// on this node have a source before it returns; a wait for a relay blocks no other watch.
 func (r *Router) settle(ctx context.Context, waiting *errgroup.Group) {
 	r.mu.Lock()
 	looking := r.homeless
@@ -170,8 +171,8 @@ func (r *Router) settle(ctx context.Context, waiting *errgroup.Group) {
 	_ = g.Wait() // always nil
 }
 
-// await gives a homeless watch a try that may wait for a relay. The next one is
-// not before homelessRetry.
+// await makes one attempt that may wait for a relay. The next attempt begins
+// after homelessRetry at the earliest.
 func (r *Router) await(ctx context.Context, w *Watch) {
 	ctx, cancel := context.WithTimeout(ctx, homelessWait)
 	defer cancel()
@@ -189,7 +190,7 @@ func (r *Router) await(ctx context.Context, w *Watch) {
 	r.Kick()
 }
 
-// keep has a watch looked after again.
+// keep schedules another attempt for a watch.
 func (r *Router) keep(w *Watch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,8 +226,8 @@ func (r *Router) Newest() kv.Revision {
 	return newest
 }
 
-// RevisionSize returns the mean size of a revision in the windows of this node, in bytes, or of a key
-// in its states if that is more; 0 when it has none.
+// RevisionSize returns the mean size in bytes of a revision in the windows of this node, or of a key
+// in its states if that is larger; 0 when it has none.
 func (r *Router) RevisionSize() int64 {
 	m := r.cfg.Shards.Map()
 	if m == nil {
@@ -243,8 +244,8 @@ func (r *Router) RevisionSize() int64 {
 	return max(window/max(batches, 1), state/max(keys, 1))
 }
 
-// History returns the history that the cluster is at; the zero one while that is
-// not known.
+// History returns the current history of the cluster; the zero HistoryID while it
+// is not known.
 func (r *Router) History() kv.HistoryID {
 	m := r.cfg.Shards.Map()
 	if m == nil {
@@ -253,9 +254,9 @@ func (r *Router) History() kv.HistoryID {
 	return kv.HistoryID{Cluster: m.ClusterID, Lineage: m.Lineage}
 }
 
-// AwaitMap waits for the first shard map: before that, this node knows neither the
-// lineage of a client's position nor where its keys are. Streams wait for it before
-// anything is created on them. It fails with a *kv.UnavailableError after mapTimeout.
+// AwaitMap waits for the first shard map: without a map, this node can neither check the
+// lineage of a client's position nor find its keys. Streams wait for it before
+// they create watches. It fails with a *kv.UnavailableError after mapTimeout.
 func (r *Router) AwaitMap(ctx context.Context) error {
 	known := func() bool { return r.cfg.Shards.Map() != nil }
 	if known() {
@@ -282,7 +283,7 @@ func noMap() error {
 	}
 }
 
-// parts returns the shards that a range touches, or why it cannot be served.
+// parts returns the shards that a range touches. It fails if the range cannot be served.
 func (r *Router) parts(rng kv.Range) (*shard.Map, []shard.Shard, error) {
 	m := r.cfg.Shards.Map()
 	if m == nil {
@@ -308,12 +309,12 @@ func (r *Router) Elsewhere(rng kv.Range) []string {
 	return r.cfg.Shards.Endpoints(shards[0].Replicas)
 }
 
-// notHere names the nodes that have the shard.
+// notHere returns an error with the endpoints of the nodes that have the shard.
 func (r *Router) notHere(s *shard.Shard) error {
 	return &kv.NotHereError{Shard: uint64(s.ID), Epoch: s.Epoch, Endpoints: r.cfg.Shards.Endpoints(s.Replicas)}
 }
 
-// Soon translates a cache's ErrNotReady and ErrRetired for a client.
+// Soon translates a cache's ErrNotReady and ErrRetired into an error that a client retries.
 func Soon(s *shard.Shard, err error) error {
 	if errors.Is(err, cache.ErrNotReady) || errors.Is(err, cache.ErrRetired) {
 		return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: 100 * time.Millisecond, Detail: fmt.Sprintf("shard %d: %v", s.ID, err)}

@@ -10,35 +10,35 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// errNoCount reports that a node does not know how to count.
+// errNoCount reports that a node is too old to count keys.
 var errNoCount = errors.New("a queried node runs a version that does not count keys")
 
-// Count returns how many keys the range has. Those that are here are not
-// looked at.
+// Count returns the number of keys in the range. It does not read the keys on
+// this node one by one.
 func (g *Reading) Count(ctx context.Context) (int64, error) {
 	return g.Scan(ctx, ScanOptions{Limit: -1}, nil)
 }
 
-// Here reports whether no other node is asked.
+// Here reports whether all parts are on this node.
 func (g *Reading) Here() bool {
 	return !slices.ContainsFunc(g.parts, func(p part) bool { return p.snapshot == nil })
 }
 
-// ScanOptions narrow what Scan returns.
+// ScanOptions narrow the result of Scan.
 type ScanOptions struct {
 	// Limit bounds the number of keys; 0: all, below 0: none.
 	Limit int64
 	// KeysOnly lets other nodes leave the values out.
 	KeysOnly bool
-	// Fetched is called with each key of another node before fn; nil: it is not. Scan stops at its first error.
-	// The budget has such a key only until fn returns.
+	// Fetched is called with each key of another node before fn; may be nil. Scan stops at its first error.
+	// The budget counts the key only until fn returns.
 	Fetched func(*kv.KeyValue) error
-	// Waits is called before Scan waits for another node, so that the caller can give up its turn; nil: it is not.
+	// Waits is called before Scan waits for another node, so that the caller can give up its turn; may be nil.
 	Waits func()
 }
 
-// Scan calls fn with the keys in order, as they are held, and returns how many
-// the range has, regardless of the limit. It stops at fn's first error, and fails as
+// Scan calls fn with the keys in order, without copying them, and returns the number of
+// keys in the range, regardless of the limit. It stops at fn's first error, and fails as
 // Read does. When it returns, Revision is known even if another node chose it.
 func (g *Reading) Scan(ctx context.Context, o ScanOptions, fn func(*kv.KeyValue) error) (count int64, err error) {
 	left := o.Limit
@@ -75,14 +75,14 @@ func (g *Reading) Scan(ctx context.Context, o ScanOptions, fn func(*kv.KeyValue)
 		}
 		count += n
 		if o.Limit > 0 && left == 0 {
-			left = -1 // the others count only
+			left = -1 // the other parts are only counted
 		}
 	}
 	return count, nil
 }
 
-// scan reads a part that is here. Once it is counted, no key has to be looked
-// at to know where the range ends.
+// scan reads a part from this node. The count tells it where the range ends, without
+// a comparison of each key.
 func (p *part) scan(limit int64, fn func(*kv.KeyValue) error) (count int64, err error) {
 	if p.rng.IsSingle() {
 		item := p.snapshot.Get(p.rng.Start)
@@ -108,7 +108,7 @@ func (p *part) scan(limit int64, fn func(*kv.KeyValue) error) (count int64, err 
 	return int64(all), err
 }
 
-// scanRemote reads a part that is elsewhere. Readings of one revision share
+// scanRemote reads a part from another node. Readings of one revision share
 // a fetch. It calls waits before it waits for the other node.
 func (g *Reading) scanRemote(ctx context.Context, p *part, limit int64, keysOnly bool, waits func(), fn func(*kv.KeyValue) error) (count int64, err error) {
 	waits()

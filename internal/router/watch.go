@@ -15,15 +15,15 @@ import (
 // Watch is one watch over any number of shards. One goroutine at a time may
 // use it.
 type Watch struct {
-	// delivered is the revision up to which everything was returned by Next,
-	// counting deliveries only; Progress is more exact.
+	// delivered is a revision up to which Next has returned all events; Progress
+	// may be further.
 	delivered kv.Revision
 	state     atomic.Int32
-	// place is the user's while state is settled, the mover's while it is homeless.
-	// It and the state change under mu, too: see Position.
+	// place is owned by the user while state is settled, by the router's Run while it is
+	// homeless. Both place and state change only under mu: see Position.
 	place place
-	err   error     // why it has failed; set before state
-	since time.Time // homeless since; written under mu
+	err   error     // the reason for failed; set before state
+	since time.Time // when it became homeless; written under mu
 
 	r       *Router
 	rng     kv.Range
@@ -35,25 +35,25 @@ type Watch struct {
 	serves int  // guarded by mu; see Serves
 }
 
-// States of a watch.
+// States of a watch. A homeless watch has lost its source, and Run searches for a new one.
 const (
 	settled int32 = iota
 	homeless
 	failed
 )
 
-// place is the source of a watch: a shard, the merged window of several, or, until it has
-// caught up with that, these shards. The zero place is none.
+// place is the source of a watch: a shard, the merged window of several shards, or, until
+// the watch has caught up with that window, these shards. The zero place is no source.
 type place struct {
-	one      *cache.Watcher // of a shard or a merged window; nil: alone
-	alone    *merge         // of several shards; nil: one
-	merged   *merged        // of several shards; nil: they have none
-	shard    shard.ID       // of one
-	wished   kv.Revision    // the lowest that WakeAt was called with and that is to come
-	releases []func()       // give relays back
+	one      *cache.Watcher // of a shard or a merged window; nil: alone is used
+	alone    *merge         // of several shards; nil: one is used
+	merged   *merged        // the merged window of several shards; nil: there is none
+	shard    shard.ID       // the only shard
+	wished   kv.Revision    // the lowest pending revision of WakeAt
+	releases []func()       // release relays
 }
 
-// drop gives up the place.
+// drop releases the place.
 func (p *place) drop(r *Router) {
 	if p.one != nil {
 		p.one.Close()
@@ -68,8 +68,8 @@ func (p *place) drop(r *Router) {
 	*p = place{}
 }
 
-// position returns how far a watch at the place is, to anybody, and false when it is
-// none.
+// position returns the position of a watch at the place, and false for the zero place.
+// Any goroutine may call it.
 func (p *place) position() (cache.Position, bool) {
 	switch {
 	case p.alone != nil:
@@ -88,13 +88,13 @@ type WatchRequest struct {
 	// Lineage is the history that From belongs to; 0: the cluster's
 	// current one.
 	Lineage uint64
-	// Until bounds the wait for relays, beside the context: without one, it costs no timer. The zero Time bounds
-	// nothing.
+	// Until bounds the wait for relays in addition to the context; a timer runs only during such a wait. The
+	// zero Time is no bound.
 	Until time.Time
 }
 
-// Watch returns a watch. The waker is called when Next may have something. It
-// may have to wait for a relay, unless all is [Router.Here]. It fails with a
+// Watch returns a watch. The waker is called when Next may return events. Watch
+// may wait for relays, unless the range is [Router.Here]. It fails with a
 // *kv.CompactedError, *kv.LineageError, *kv.NotServedError or
 // *kv.UnavailableError.
 func (r *Router) Watch(ctx context.Context, req WatchRequest, waker cache.Waker) (*Watch, error) {
@@ -118,7 +118,7 @@ func (r *Router) Here(rng kv.Range) bool {
 	return err == nil
 }
 
-// open returns a place that has the request's range, and the lineage it is at.
+// open returns a place that serves the request's range, and its lineage.
 func (r *Router) open(ctx context.Context, req WatchRequest, waker cache.Waker) (lineage uint64, _ place, err error) {
 	m, shards, err := r.parts(req.Range)
 	if err != nil {
@@ -148,7 +148,8 @@ func (r *Router) open(ctx context.Context, req WatchRequest, waker cache.Waker) 
 	return m.Lineage, p, nil
 }
 
-// home finds the shard's part of a range: here, or at a relay, until the given time.
+// home finds a cache with the shard's part of a range: a replica, or a relay, for which it
+// waits until the given time.
 func (r *Router) home(ctx context.Context, lineage uint64, s *shard.Shard, rng kv.Range, until time.Time) (home, error) {
 	h := home{shard: s.ID, whole: s.Range}
 	h.rng, _ = s.Range.Intersect(rng)
@@ -164,7 +165,7 @@ func (r *Router) home(ctx context.Context, lineage uint64, s *shard.Shard, rng k
 			return h, err
 		}
 	}
-	// It may be of another map than the one we look at.
+	// The cache may belong to another map than m of the caller.
 	if !serves(h.cache, lineage, h.rng) {
 		err = cache.ErrRetired
 	} else if _, retired := h.cache.Reached(0); retired {
@@ -176,8 +177,8 @@ func (r *Router) home(ctx context.Context, lineage uint64, s *shard.Shard, rng k
 	return h, err
 }
 
-// enter opens the watch at the homes: in their merged window, if that reaches back so
-// far. It fails as cache.Watch does, with the shard that it fails at.
+// enter opens the watch on the homes: in their merged window, if that reaches back to
+// From. It fails as cache.Watch does, and returns the shard that failed.
 func (p *place) enter(r *Router, homes []home, req WatchRequest, waker cache.Waker) (at shard.ID, err error) {
 	if len(homes) == 1 {
 		p.shard = homes[0].shard
@@ -202,8 +203,8 @@ func (w *Watch) Range() kv.Range { return w.rng }
 // Lineage returns the history that the watch's revisions belong to.
 func (w *Watch) Lineage() uint64 { return w.lineage }
 
-// Serves sets how many watches of clients get the events of the watch, for the status of
-// the shards: one at first. After Close it has no effect.
+// Serves sets the number of client watches that this watch serves, for the status of the
+// shards; initially one. After Close it has no effect.
 func (w *Watch) Serves(watches int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -212,7 +213,7 @@ func (w *Watch) Serves(watches int) {
 	}
 }
 
-// serve sets how many watches the place's watchers count as.
+// serve sets the number of watches that the place's watchers count as.
 func (p *place) serve(watches int) {
 	if p.one != nil {
 		p.one.Serves(watches)
@@ -233,19 +234,19 @@ func (w *Watch) Close() {
 	}
 	w.closed = true
 	if w.state.Load() == homeless {
-		return // the mover finds it closed
+		return // settle finds it closed
 	}
 	w.place.drop(w.r)
 }
 
 // Next returns the next revision with events in the range, with those events
-// appended to dst. It does not block: revision 0 means that there is nothing
-// now and that the waker will be called. Events of one revision come in etcd's
-// order within a shard, and shard after shard in key order.
+// appended to dst. It does not block: revision 0 means that no events are
+// pending and that the waker will be called. Events of one revision come in
+// etcd's order within a shard, and shard after shard in key order.
 //
 // It fails with a *kv.CompactedError when the position is no longer in the
-// window, and with a *kv.UnavailableError when no home can be found for it;
-// the watch is over then.
+// window, and with a *kv.UnavailableError when no new source was found in time;
+// then the watch has ended.
 func (w *Watch) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 	switch w.state.Load() {
 	case homeless:
@@ -264,7 +265,8 @@ func (w *Watch) Next(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 	return revision, dst, err
 }
 
-// read returns the next revision at the place, or at the one that the watch changes to.
+// read returns the next revision at the place. If necessary it changes the place between the
+// merged window and a separate merge.
 func (w *Watch) read(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 	for {
 		if one := w.place.one; one != nil {
@@ -289,15 +291,15 @@ func (w *Watch) read(dst []*kv.Event) (kv.Revision, []*kv.Event, error) {
 	}
 }
 
-// join has a watch that has caught up continue in the merged window: after all that
-// it was given, and not from where one shard is. It reports whether it does.
+// join moves a watch that has caught up to the merged window, after all revisions that it
+// was given, however far single shards are. It reports whether it has moved the watch.
 func (w *Watch) join() bool {
 	p := &w.place
 	if p.merged == nil {
 		return false
 	}
 	one, err := p.merged.window.Watch(w.rng, p.alone.progress()+1, w.waker)
-	if err != nil { // it is being filled, or has just dropped events that the watch has not read from a shard
+	if err != nil { // the window is being filled, or has just dropped events that the watch has not read
 		return false
 	}
 	w.mu.Lock()
@@ -308,7 +310,7 @@ func (w *Watch) join() bool {
 	return true
 }
 
-// separate has a watch that is below the merged window merge on its own. It fails as
+// separate gives a watch that is below the merged window a separate merge. It fails as
 // cache.Watch does.
 func (w *Watch) separate() error {
 	p := &w.place
@@ -324,8 +326,8 @@ func (w *Watch) separate() error {
 	return nil
 }
 
-// Progress returns the revision up to which everything was returned by Next,
-// and the shard that is furthest behind.
+// Progress returns the revision up to which Next has returned all events, and
+// the shard that is furthest behind.
 func (w *Watch) Progress() (kv.Revision, shard.ID) {
 	p := &w.place
 	switch {
@@ -343,8 +345,8 @@ func (w *Watch) Progress() (kv.Revision, shard.ID) {
 }
 
 // Age returns the greatest possible age of the watch's events: the age of the shard whose
-// data is oldest. It is unknown while that of a shard is unknown, and while the watch looks
-// for a new home.
+// data is oldest. It is unknown while the age of a shard is unknown, and while the watch
+// has no source.
 func (w *Watch) Age() (age time.Duration, known bool) {
 	p := &w.place
 	switch {
@@ -360,8 +362,7 @@ func (w *Watch) Age() (age time.Duration, known bool) {
 	return 0, false
 }
 
-// Furthest returns the revision that the shard which is furthest ahead has
-// reached.
+// Furthest returns the highest revision that one of the shards has reached.
 func (w *Watch) Furthest() kv.Revision {
 	p := &w.place
 	switch {
@@ -377,10 +378,10 @@ func (w *Watch) Furthest() kv.Revision {
 	return w.delivered
 }
 
-// WakeAt reports whether everything up to revision was returned by Next, as Progress does. If not, it
-// has the waker called when every shard has reached revision, or earlier; the sources are asked for it.
-// Of several revisions the lowest counts. A caller that waits must go by the result: a Progress of
-// before the call may have been passed since, and then the waker is not called.
+// WakeAt reports whether Next has returned all events up to revision; see Progress. If not, it asks the
+// sources for the revision, and the waker is called when every shard has reached it, or earlier. Of
+// several revisions the lowest counts. A caller that waits must use this result, not that of an earlier
+// Progress: if WakeAt returns true, the waker is not called.
 func (w *Watch) WakeAt(revision kv.Revision) (reached bool) {
 	at, _ := w.Progress()
 	p := &w.place
@@ -395,12 +396,12 @@ func (w *Watch) WakeAt(revision kv.Revision) (reached bool) {
 	case p.one != nil:
 		p.one.WakeAt(revision)
 	case p.alone != nil && !p.alone.wakeAt(revision):
-		w.waker.Wake() // for the events that Next held back
+		w.waker.Wake() // Next may return the events that it held back
 	}
 	return false
 }
 
-// leave gives up the place and has the router find new ones.
+// leave releases the place and makes the router search for a new one.
 func (w *Watch) leave() {
 	w.mu.Lock()
 	w.delivered, _ = w.Progress()
@@ -414,8 +415,8 @@ func (w *Watch) leave() {
 	w.r.Kick()
 }
 
-// settle tries to find a home for the watch; wait says whether it may wait for
-// one. It reports whether the search has ended, with or without a home. Only the router's
+// settle tries to find a new source for the watch; wait: it may wait for relays. It
+// reports whether the search has ended, with or without a source. Only the router's
 // Run calls it, on homeless watches.
 func (w *Watch) settle(ctx context.Context, wait bool) bool {
 	w.mu.Lock()

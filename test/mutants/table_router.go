@@ -118,7 +118,7 @@ func routerGroup() Group {
 		},
 		{
 			Name: "wake-at-what-has-come", Bug: "a watch that merges alone is not woken at a revision that its shards have come to", File: "watch.go",
-			Old: `w.waker.Wake() // for the events that Next held back`, New: ``, Tests: "TestAMergeDoesNotWaitForAShardThatHasCome",
+			Old: `w.waker.Wake() // Next may return the events that it held back`, New: ``, Tests: "TestAMergeDoesNotWaitForAShardThatHasCome",
 		},
 		{
 			Name: "waits-for-what-is-reached", Bug: "a conflated watch waits for a revision that it has come to since it looked", File: "watch.go",
