@@ -1,7 +1,7 @@
-// Package freeport gives tests and benchmarks ports on loopback that stay theirs: while a
-// node or an etcd is down, and before it has started, no other process takes its port.
+// Package freeport reserves loopback ports for tests and benchmarks: while a node or an etcd
+// is down, and before it has started, no other process takes its port.
 //
 // Each process reserves blocks of ports and takes ports from its own blocks. The
 // reservation is a listener on the first port of the block, so it ends with the process.
-// All ports lie below those that the system gives to outgoing connections.
+// All ports are below the ports that the system assigns to outgoing connections.
 package freeport

@@ -20,9 +20,9 @@ const (
 // owned are the ports that this process has reserved.
 var owned struct {
 	sync.Mutex
-	blocks []net.Listener // guarded by Mutex; listeners that reserve, open until the process ends
-	next   int            // guarded by Mutex; of the last block
-	end    int            // guarded by Mutex; behind it
+	blocks []net.Listener // guarded by Mutex; they reserve the blocks until the process ends
+	next   int            // guarded by Mutex; the next port of the last block
+	end    int            // guarded by Mutex; the first port after the last block
 }
 
 // Take returns n addresses, each once per process, whose ports are free for TCP and UDP.
@@ -76,9 +76,9 @@ func firstEphemeral() int {
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// free reports whether no process listens at the address: those that reserve no block may.
-// While it looks, no process is started: a child has the listeners until it executes its program,
-// and the port would seem taken to its next user.
+// free reports whether no process listens at the address: processes without this package may.
+// The check excludes the start of child processes: a child inherits the listeners until it
+// executes its program, and the port would seem taken to its next user.
 func free(address string) bool {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

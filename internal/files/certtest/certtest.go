@@ -1,4 +1,4 @@
-// Package certtest makes certificates for tests. All of them are good for an
+// Package certtest makes certificates for tests. All of them are valid for an
 // hour, and for both sides of a connection.
 package certtest
 
@@ -21,7 +21,7 @@ import (
 
 // CA issues certificates.
 type CA struct {
-	// PEM is the CA's own certificate.
+	// PEM is the CA's certificate.
 	PEM  []byte
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -101,13 +101,13 @@ func (ca *CA) Make(name string, names ...string) (Leaf, error) {
 	return ca.issue(pkix.Name{CommonName: name}, time.Time{}, time.Now().Add(time.Hour), names)
 }
 
-// IssueFor is Issue for a certificate with a lifetime of its own.
+// IssueFor is Issue with the given lifetime.
 func (ca *CA) IssueFor(t testing.TB, name string, from, to time.Time) Leaf {
 	t.Helper()
 	return issued(t)(ca.issue(pkix.Name{CommonName: name}, from, to, nil))
 }
 
-// IssueIn is Issue for a member of groups, as Kubernetes reads them.
+// IssueIn is Issue for a member of groups, in Kubernetes' form.
 func (ca *CA) IssueIn(t testing.TB, name string, groups ...string) Leaf {
 	t.Helper()
 	return issued(t)(ca.issue(pkix.Name{CommonName: name, Organization: groups}, time.Time{}, time.Now().Add(time.Hour), nil))
@@ -146,7 +146,7 @@ func (ca *CA) issue(subject pkix.Name, from, to time.Time, names []string) (Leaf
 // Files are the paths of a certificate, its key, and the CAs to trust.
 type Files struct{ Cert, Key, CA string }
 
-// NewFiles writes l and the CAs to a directory of the test's.
+// NewFiles writes l and the CAs to a new directory of the test.
 func NewFiles(t testing.TB, l Leaf, cas ...*CA) Files {
 	t.Helper()
 	dir := t.TempDir()
@@ -163,7 +163,7 @@ func (f Files) Write(t testing.TB, l Leaf) {
 	write(t, f.Key, l.Key)
 }
 
-// Trust puts the CAs in place of those that are trusted.
+// Trust replaces the trusted CAs.
 func (f Files) Trust(t testing.TB, cas ...*CA) {
 	t.Helper()
 	var all []byte

@@ -2,9 +2,9 @@
 // leaves the old content or the new one, and so that a finished change survives
 // the crash.
 //
-// A file that was written and synced can still be missing after a crash: its name
-// is in the directory, and the directory is a file of its own. So each function
-// syncs the directories that it changes, too.
+// A file that was written and synced can still be missing after a crash, because
+// its name is in the directory, which is a separate file. So each function also
+// syncs the directories that it changes.
 package durable
 
 import (
@@ -22,11 +22,11 @@ func WriteFile(path string, content []byte) error { return disk{sync: syncPath}.
 // Rename renames a file within its directory.
 func Rename(from, to string) error { return disk{sync: syncPath}.rename(from, to) }
 
-// MakeDir makes a directory with all its parents, for the owner alone.
+// MakeDir makes a directory with all its parents, accessible only to the owner.
 func MakeDir(path string) error { return disk{sync: syncPath}.makeDir(path) }
 
-// SyncDir waits until the names in a directory are on the disk: for files that
-// others create.
+// SyncDir waits until the names in a directory are on the disk, for files that
+// other code creates.
 func SyncDir(path string) error { return syncPath(path) }
 
 // disk does the work; sync waits until a file or directory is on the disk.
@@ -37,7 +37,7 @@ func (d disk) write(path string, content []byte) error {
 	if err := os.WriteFile(tmp, content, 0o600); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	// The content first: the new name must not lead to a file that is empty.
+	// The content first: the new name must not refer to an empty file.
 	if err := d.sync(tmp); err != nil {
 		return err
 	}

@@ -12,16 +12,16 @@ import (
 
 // Part is something that was read from files.
 type Part struct {
-	// What names the part in one word: a label of metrics.
+	// What is the name of the part, in one word: a label of metrics.
 	What string
-	// Files returns the files that are read together; a change of any one loads the part
-	// again. It is called each time: the loaded files may name others.
+	// Files returns the files that are read together; a change of any file loads the part
+	// again. It is called before each check, because loaded files may name other files.
 	Files func() []string
-	// Load reads them again. With an error everything must be as it was before.
+	// Load reads the files again. After an error the previous contents must stay in use.
 	Load func() error
 	// Expires returns when the loaded files expire; nil: never.
 	Expires func() time.Time
-	// Issued returns since when it is good; nil: that is not known.
+	// Issued returns the start of validity; nil: not known.
 	Issued func() time.Time
 }
 
@@ -46,8 +46,8 @@ type part struct {
 	failing  bool      // the files' content is not in use; guarded by mu
 }
 
-// New returns a Watcher that checks the files at an interval. The parts have
-// been loaded before.
+// New returns a Watcher that checks the files at an interval. The caller has
+// loaded the parts before.
 func New(every time.Duration, log *slog.Logger, parts ...Part) *Watcher {
 	w := &Watcher{every: every, log: log}
 	now := time.Now()
@@ -57,9 +57,9 @@ func New(every time.Duration, log *slog.Logger, parts ...Part) *Watcher {
 	return w
 }
 
-// Run checks the files until ctx ends; then it returns nil. First it loads
-// everything again: changes since the load were not seen. With
-// each signal it does so, too, changed or not. signals may be nil.
+// Run checks the files until ctx ends; then it returns nil. At its start it
+// loads all parts again, because it does not know the changes since their first
+// load, and again at each signal, changed or not. signals may be nil.
 func (w *Watcher) Run(ctx context.Context, signals <-chan os.Signal) error {
 	for _, p := range w.parts {
 		w.load(p) // most likely unchanged
@@ -86,8 +86,8 @@ func (w *Watcher) Run(ctx context.Context, signals <-chan os.Signal) error {
 	}
 }
 
-// load loads a part, and reports whether it could. A change meanwhile is
-// seen the next time.
+// load loads a part, and reports whether it succeeded. The next check detects a
+// change in the meantime.
 func (w *Watcher) load(p *part) bool {
 	p.seen = digest(p.Files())
 	err := p.Load()

@@ -1,8 +1,8 @@
-// Package testseed gives random tests their seeds. It belongs to this module because the
-// tests of all modules use it.
+// Package testseed provides the seeds of random tests. It belongs to this module because
+// the tests of all modules use it.
 //
 // A test has the same seed in each run, so that a change fails a test only if it broke
-// something. Other seeds are for runs that look for errors: `make seeds`.
+// something. `make seeds` searches for errors with other seeds.
 package testseed
 
 import (
@@ -19,8 +19,8 @@ const Variable = "TEST_SEED"
 // Random is the value of Variable that selects a new seed at each call of Of.
 const Random = "random"
 
-// Of returns the seed of a test and logs it, as the environment variable that repeats it.
-// Without that variable the seed follows from the test's name, subtests included. Of ends the
+// Of returns the seed of a test, and logs the setting of Variable that repeats the run.
+// Without Variable the seed is derived from the test's name, subtests included. Of ends the
 // test when the variable is neither a number of 64 bits nor Random.
 func Of(tb testing.TB) uint64 {
 	tb.Helper()

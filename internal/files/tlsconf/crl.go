@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// revoked are certificates that revocation lists name: by issuer, in its encoding, and
-// serial number. A value is never changed.
+// revoked holds the certificates on revocation lists, by encoded issuer and serial number.
+// A value is never changed.
 type revoked map[certID]struct{}
 
 type certID struct{ issuer, serial string }
@@ -29,7 +29,7 @@ func (r revoked) check(shown []*x509.Certificate) error {
 }
 
 // readCRL reads revocation lists, in PEM or one in DER, each signed by one of the CAs. An outdated
-// list is accepted: a CA that is late must not lock out all clients.
+// list is accepted: a late update by the CA must not lock out all clients.
 func readCRL(file string, cas []*x509.Certificate) (revoked, error) {
 	rest, err := os.ReadFile(file) //nolint:gosec // The operator names the file.
 	if err != nil {

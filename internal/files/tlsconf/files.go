@@ -14,7 +14,7 @@ type Files struct {
 	Cert string
 	// Key is the certificate's private key, not encrypted.
 	Key string
-	// CA holds the certificates that the other side's must come from.
+	// CA holds the certificates of the CAs that may issue the other side's certificate.
 	CA string
 	// CRL holds revocation lists of these CAs, in PEM or one in DER. It needs CA.
 	CRL string
@@ -51,8 +51,8 @@ func (f Files) Validate(n Names) error {
 	return errors.Join(errs...)
 }
 
-// Readable reports, as an error that begins with name, such as that of a flag,
-// that file cannot be opened or is a directory.
+// Readable fails if file cannot be opened or is a directory. The error begins
+// with name, for example the name of a flag.
 func Readable(name, file string) error {
 	f, err := os.Open(file) //nolint:gosec // The operator names the file.
 	if err != nil {
@@ -69,8 +69,8 @@ func Readable(name, file string) error {
 	return nil
 }
 
-// cause drops the operation and path of a path error: the message around it
-// says both better.
+// cause drops the operation and path of a path error, because the message around
+// it has both.
 func cause(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {

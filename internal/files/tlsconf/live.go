@@ -6,7 +6,7 @@ import (
 	"net"
 )
 
-// A revocation ends connections that stand. They are found by the certificates that
+// A revocation ends established connections. They are found by the certificates that
 // they have shown, from their handshake to their end.
 
 // conn is a connection that reports its end to the material.
@@ -48,8 +48,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// verified refuses revoked certificates, and notes those that raw has shown. It is for
-// tls.Config.VerifyConnection.
+// verified refuses revoked certificates, and records the certificates that raw has shown.
+// It is for tls.Config.VerifyConnection.
 func (m *Material) verified(raw net.Conn, state *tls.ConnectionState) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +64,7 @@ func (m *Material) verified(raw net.Conn, state *tls.ConnectionState) error {
 	return nil
 }
 
-// within returns the connection that raw is, or wraps; nil: there is none.
+// within returns raw itself or the conn that it wraps; nil: there is none.
 func within(raw net.Conn) *conn {
 	for raw != nil {
 		switch c := raw.(type) {

@@ -38,8 +38,8 @@ type contents struct {
 	revoked revoked
 }
 
-// Load reads files. It fails as Files.Validate does, and when a file holds
-// something else than it should.
+// Load reads files. It fails as Files.Validate does, and when the content of a
+// file is invalid.
 func Load(files Files, names Names) (*Material, error) {
 	if err := files.Validate(names); err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func inTime(leaf *x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// Paths returns the files that are named.
+// Paths returns the paths of all configured files.
 func (m *Material) Paths() []string {
 	var out []string
 	for _, f := range []string{m.files.Cert, m.files.Key, m.files.CA, m.files.CRL} {
@@ -115,7 +115,7 @@ func (m *Material) Paths() []string {
 	return out
 }
 
-// Expires returns when our certificate ends; zero without one.
+// Expires returns the end of our certificate's validity; zero without a certificate.
 func (m *Material) Expires() time.Time {
 	if c := m.now.Load().cert; c != nil {
 		return c.Leaf.NotAfter
@@ -123,7 +123,7 @@ func (m *Material) Expires() time.Time {
 	return time.Time{}
 }
 
-// Issued returns when our certificate begins; zero without one.
+// Issued returns the start of our certificate's validity; zero without a certificate.
 func (m *Material) Issued() time.Time {
 	if c := m.now.Load().cert; c != nil {
 		return c.Leaf.NotBefore
@@ -132,14 +132,14 @@ func (m *Material) Issued() time.Time {
 }
 
 // Server returns the configuration of a listener that speaks p, and one of the protocols (ALPN)
-// when there are any. With a CA, auth, called in each handshake, says whether clients need a
-// certificate of that CA; without, they need none. It fails without a certificate.
+// when there are any. With a CA, auth, called in each handshake, decides whether clients need a
+// certificate of that CA; without a CA they need none. It fails without a certificate.
 func (m *Material) Server(p Protocol, auth func() tls.ClientAuthType, protocols ...string) (*tls.Config, error) {
 	if m.now.Load().cert == nil {
 		return nil, fmt.Errorf("a TLS listener needs a certificate: give %s and %s", m.names.Cert, m.names.Key)
 	}
-	// Each connection keeps the configuration of its handshake. It is the same for all that
-	// show no certificate.
+	// Each connection keeps the configuration of its handshake. Without a CA all connections
+	// share one.
 	type common struct {
 		of     *contents
 		config *tls.Config
@@ -168,7 +168,7 @@ func (m *Material) Server(p Protocol, auth func() tls.ClientAuthType, protocols 
 	}), nil
 }
 
-// renewed has every handshake of a listener ask for its configuration.
+// renewed makes every handshake of a listener fetch the current configuration.
 func renewed(now func(raw net.Conn) *tls.Config) *tls.Config {
 	c := now(nil).Clone()
 	c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return now(hello.Conn), nil }
@@ -176,11 +176,10 @@ func renewed(now func(raw net.Conn) *tls.Config) *tls.Config {
 }
 
 // Client returns the configuration of a client that speaks TLS version min or
-// newer, as the files were read last: make one for each connection, as
+// newer, from the files as last read: make one for each connection, as
 // [Credentials] does. The server's certificate must come from the CA, or,
-// without one, from the system's; it must be valid for the name that is
-// dialled. Where there is a certificate, it is shown to servers that ask for
-// one.
+// without a CA, from one of the system's; it must be valid for the dialled
+// name. The client shows its certificate, if any, to servers that ask for one.
 func (m *Material) Client(min uint16) *tls.Config {
 	now := m.now.Load()
 	c := &tls.Config{MinVersion: min, RootCAs: now.ca}
@@ -190,10 +189,10 @@ func (m *Material) Client(min uint16) *tls.Config {
 	return c
 }
 
-// Peer are the configurations of both sides of a connection between nodes: TLS
+// Peer has the configurations of both sides of a connection between nodes: TLS
 // 1.3, with certificates of the CA that carry one of the allowed names. The
-// address that is dialled is not compared with the certificate: nodes come back at
-// other ones. Where the allowed names have a place for the node's name, that is.
+// dialled address is not compared with the certificate, because nodes may return
+// at other addresses. The node's name is, if the allowed names have a place for it.
 type Peer struct {
 	m       *Material
 	allowed SANs
@@ -201,9 +200,9 @@ type Peer struct {
 }
 
 // Peer returns the configurations of the node self for connections between nodes.
-// Without allowed names they are those of our own certificate. It fails when a
-// certificate, a CA or a name is missing; so does Reload from now on. Call it
-// before Reload may be called by others.
+// Without allowed names, the names of our own certificate are allowed. It fails when
+// a certificate, a CA or a name is missing; so does Reload from now on. Call it
+// before any concurrent call of Reload.
 func (m *Material) Peer(self string, allowed SANs) (*Peer, error) {
 	now := m.now.Load()
 	if now.cert == nil || now.ca == nil {
@@ -217,7 +216,7 @@ func (m *Material) Peer(self string, allowed SANs) (*Peer, error) {
 	return p, nil
 }
 
-// accept refuses a certificate of ours that other nodes would refuse.
+// accept refuses an own certificate that other nodes would refuse.
 func (p *Peer) accept(now *contents) error {
 	names := p.names(now).of(p.self)
 	if names.Match(now.cert.Leaf) {
@@ -243,9 +242,9 @@ func (p *Peer) names(now *contents) SANs {
 }
 
 // verify refuses a certificate without a node's name. A star is a wildcard in a name
-// that the operator has given. In a name of our own certificate it is not: every
-// holder of a certificate of that domain would be a node. With node, it must be a
-// name of that one.
+// that the operator has given, but not in a name of our own certificate: otherwise every
+// holder of a certificate of that domain would be a node. If node is not empty, the
+// certificate must have a name of that node.
 func (p *Peer) verify(now *contents, state *tls.ConnectionState, node string) error {
 	names, like := p.names(now), same
 	if len(p.allowed) > 0 {
@@ -284,8 +283,8 @@ func (p *Peer) Server() *tls.Config {
 // Listener is [Material.Listener].
 func (p *Peer) Listener(inner net.Listener) net.Listener { return p.m.Listener(inner) }
 
-// Client returns a connection to another node, raw as the material sees it, and the
-// configuration of its handshake, as the files were read last. The
+// Client returns raw, a connection to another node, registered with the material, and the
+// configuration of its handshake, from the files as last read. The
 // certificate must be for node, if the allowed names have a place for its name; "": any node.
 func (p *Peer) Client(raw net.Conn, node string) (net.Conn, *tls.Config) {
 	now := p.m.now.Load()
@@ -305,7 +304,7 @@ func (p *Peer) Client(raw net.Conn, node string) (net.Conn, *tls.Config) {
 	}
 }
 
-// PeerCredentials returns the credentials of a gRPC client at a node, where client is
+// PeerCredentials returns the credentials of a gRPC client of a node; client is
 // [Peer.Client].
 func PeerCredentials(client func(raw net.Conn, node string) (net.Conn, *tls.Config), node string) credentials.TransportCredentials {
 	return &peering{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13}), client, node}

@@ -12,20 +12,20 @@ import (
 type Protocol struct {
 	// Min and Max are versions, such as tls.VersionTLS12; 0: TLS 1.2, and the newest.
 	Min, Max uint16
-	// CipherSuites are those for TLS 1.2; none: Go's choice. TLS 1.3 has its own.
+	// CipherSuites are the suites for TLS 1.2; none: Go's choice. TLS 1.3 has its own.
 	CipherSuites []uint16
 }
 
-// Versions are the names of TLS versions that may be chosen, as etcd has them.
+// Versions returns the names of the supported TLS versions, which are etcd's.
 func Versions() []string { return []string{"TLS1.2", "TLS1.3"} }
 
-// http2Suites are those of which HTTP/2 needs one with TLS 1.2 (RFC 9113, 9.2.2).
+// http2Suites returns the suites of which HTTP/2 needs one with TLS 1.2 (RFC 9113, 9.2.2).
 func http2Suites() []uint16 {
 	return []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}
 }
 
 // ParseProtocol reads versions and cipher suites by their names, which are etcd's; ""
-// and none: those of the zero Protocol. The error names the flags.
+// and none select the defaults of the zero Protocol. The error names the flags.
 func ParseProtocol(min, max string, suites []string) (p Protocol, err error) {
 	for _, v := range []struct {
 		flag, name string
@@ -65,7 +65,7 @@ func ParseProtocol(min, max string, suites []string) (p Protocol, err error) {
 
 // suiteOf returns a suite of TLS 1.2.
 func suiteOf(name string) (uint16, error) {
-	// Older names that etcd takes, too (client/pkg/tlsutil).
+	// Older names, which etcd accepts (client/pkg/tlsutil).
 	old := map[string]uint16{
 		"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305":   tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 		"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305": tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,

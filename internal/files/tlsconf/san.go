@@ -16,10 +16,10 @@ import (
 //	node.shardwatch.internal          that DNS name
 //	*.peers.shardwatch.internal       that, and every name with one label in place of the star
 //	spiffe://example.org/shardwatch   that URI
-//	spiffe://example.org/peers/*      that, and every URI that begins so
-//	{node}.peers.internal             the node's own: its name stands in the place
+//	spiffe://example.org/peers/*      that, and every URI with this prefix
+//	{node}.peers.internal             that, with the node's name in place of {node}
 //
-// IP addresses do not count: they change hands.
+// IP addresses do not count, because they can be assigned to other machines.
 type SANs []string
 
 // Validate names every entry that is neither a DNS name nor a URI.
@@ -40,10 +40,10 @@ func (s SANs) Validate(flag string) error {
 	return errors.Join(errs...)
 }
 
-// place is where a node's name stands in one of SANs.
+// place is the placeholder of a node's name in one of SANs.
 const place = "{node}"
 
-// of returns the names with the node's in its place.
+// of returns the names with the node's name in place of the placeholder.
 func (s SANs) of(node string) SANs {
 	out := make(SANs, len(s))
 	for i, want := range s {
@@ -87,8 +87,8 @@ func matches(want, name string) bool {
 	return ok && strings.HasPrefix(want, "*.") && strings.EqualFold(want[2:], parent)
 }
 
-// namesOf returns the DNS and URI names of a certificate that identify it:
-// every machine is localhost.
+// namesOf returns the DNS and URI names of a certificate that identify its holder;
+// localhost does not, because every machine is localhost.
 func namesOf(cert *x509.Certificate) []string {
 	var out []string
 	for _, name := range cert.DNSNames {
