@@ -21,7 +21,7 @@ type Script struct {
 	mu      sync.Mutex
 	batches []kv.Batch    // guarded by mu; of revision Start+1, Start+2, …
 	changed chan struct{} // guarded by mu; closed with the next revision
-	down    error         // guarded by mu; why Revision fails
+	down    error         // guarded by mu; the error of Revision, if it fails
 	floor   kv.Revision   // guarded by mu; the oldest revision that new caches get
 }
 
@@ -40,8 +40,8 @@ func Put(key, value string) Op { return Op{Key: key, Value: []byte(value)} }
 // Delete returns the Op that deletes a key.
 func Delete(key string) Op { return Op{Key: key} }
 
-// Commit makes all changes at one revision and returns it. Deletes of keys that
-// do not exist are events all the same. Keys must differ.
+// Commit makes all changes at one revision and returns it. Unlike in etcd, the
+// delete of a key that does not exist is an event. Keys must differ.
 func (h *Script) Commit(ops ...Op) kv.Revision {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,12 +62,12 @@ func (h *Script) Commit(ops ...Op) kv.Revision {
 	return revision
 }
 
-// Restore takes all revisions after one back, as a restore of etcd from a snapshot does. Caches that have
-// them keep them.
+// Restore removes all revisions after one, as a restore of etcd from a snapshot does. Caches that have
+// received them keep them.
 func (h *Script) Restore(to kv.Revision) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.batches = slices.Clip(h.batches[:to-Start]) // others read what is behind
+	h.batches = slices.Clip(h.batches[:to-Start]) // an append must not overwrite batches in use
 }
 
 // Now returns the newest revision.
@@ -90,7 +90,7 @@ func (h *Script) Revision(context.Context) (kv.Revision, error) {
 	return Start + kv.Revision(len(h.batches)), h.down
 }
 
-// Fail has Revision fail; nil ends that.
+// Fail makes Revision fail with err; nil ends that.
 func (h *Script) Fail(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,7 +161,7 @@ func (h *Script) State(r kv.Range, at kv.Revision) []*kv.KeyValue {
 	return out
 }
 
-// Gate says how far a source may go. The zero Gate is open, without a bound.
+// Gate bounds the revisions that a source delivers. The zero Gate has no bound.
 type Gate struct {
 	mu      sync.Mutex
 	upTo    kv.Revision   // guarded by mu; 0: no bound
@@ -169,10 +169,10 @@ type Gate struct {
 	closed  bool          // guarded by mu: not even the state
 }
 
-// Limit lets the source go to a revision; 0: without a bound.
+// Limit lets the source deliver up to a revision; 0: no bound.
 func (g *Gate) Limit(upTo kv.Revision) { g.set(upTo, false) }
 
-// Close has the source deliver nothing, not even the state.
+// Close makes the source deliver nothing, not even the state.
 func (g *Gate) Close() { g.set(0, true) }
 
 func (g *Gate) set(upTo kv.Revision, closed bool) {
@@ -214,7 +214,7 @@ func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 		at := req.From - 1
 		begun := false
 		var wanted kv.Revision
-		var asked atomic.Int64 // the highest revision that was asked for
+		var asked atomic.Int64 // the highest requested revision
 		rung := make(chan struct{}, 1)
 		defer req.Want.Serve(at, func(revision kv.Revision) {
 			for old := asked.Load(); int64(revision) > old && !asked.CompareAndSwap(old, int64(revision)); old = asked.Load() {

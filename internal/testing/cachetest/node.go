@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Node has caches of the shards that a map gives it, and relays of the others.
+// Node has caches of the shards that a map assigns to it, and relays of the others.
 // It is a router.Shards. Create it with NewNode; Stop ends it.
 type Node struct {
 	Self    shard.NodeID
@@ -23,12 +23,12 @@ type Node struct {
 	running sync.WaitGroup
 
 	mu       sync.Mutex
-	m, last  *shard.Map                                // guarded by mu; last is the one before
+	m, last  *shard.Map                                // guarded by mu; last is the previous map
 	replicas map[shard.ID]*held                        // guarded by mu
 	relays   map[shard.ID]*held                        // guarded by mu
 	conns    map[shard.NodeID]grpc.ClientConnInterface // guarded by mu
-	borrowed int                                       // guarded by mu; relays not yet given back
-	noRelays error                                     // guarded by mu; why there are none
+	borrowed int                                       // guarded by mu; relays not yet released
+	noRelays error                                     // guarded by mu; the error of Relay, if it fails
 	relaying chan struct{}                             // guarded by mu; Relay returns when it is closed; nil: at once
 	tune     func(*cache.Config)
 }
@@ -63,7 +63,7 @@ func Map(version uint64, cuts []string, nodes ...shard.NodeID) *shard.Map {
 	return m
 }
 
-// Use makes the node's caches those of m. Caches whose shard is gone or has another range or
+// Use starts and ends caches according to m. Caches whose shard is gone or has another range or
 // lineage end; their successors inherit from them.
 func (n *Node) Use(m *shard.Map) {
 	n.mu.Lock()
@@ -137,7 +137,7 @@ func (n *Node) Gate(id shard.ID) *Gate {
 	return &Gate{}
 }
 
-// Idle fails when a watcher or a relay is left.
+// Idle fails when a watcher or a relay is still in use.
 func (n *Node) Idle() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -149,7 +149,7 @@ func (n *Node) Idle() error {
 		}
 	}
 	if n.borrowed != 0 {
-		return fmt.Errorf("%d relays were not given back", n.borrowed)
+		return fmt.Errorf("%d relays were not released", n.borrowed)
 	}
 	return nil
 }
@@ -181,14 +181,14 @@ func (n *Node) Replica(id shard.ID) *cache.Cache {
 	return nil
 }
 
-// RefuseRelays has Relay fail; nil ends that.
+// RefuseRelays makes Relay fail with err; nil ends that.
 func (n *Node) RefuseRelays(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.noRelays = err
 }
 
-// HoldRelays has Relay wait until release is called.
+// HoldRelays makes Relay wait until release is called.
 func (n *Node) HoldRelays() (release func()) {
 	held := make(chan struct{})
 	n.mu.Lock()

@@ -7,7 +7,7 @@ import (
 )
 
 // bookmarkable compares each progress revision with the events before and after it. A created
-// watch and a state promise the same as progress: you have everything up to here.
+// watch and a state promise the same as progress: all events up to here are delivered.
 type bookmarkable struct {
 	pos    position    // delivered, or reported as progress
 	marked kv.Revision // reported as progress

@@ -13,7 +13,7 @@ type Checker struct {
 	reach  kv.Revision
 	ended  bool
 	broken []Violation
-	more   int // violations beyond broken
+	more   int // the number of violations that broken does not hold
 }
 
 // maxViolations bounds the violations that a Checker keeps.
@@ -25,8 +25,8 @@ func NewChecker(w Watch) *Checker { return &Checker{watch: w, promises: promises
 // Watch returns the watcher's request.
 func (c *Checker) Watch() Watch { return c.watch }
 
-// Feed takes the next thing the watcher saw. The checker keeps what op points
-// to until it has judged it.
+// Feed adds the next observation of the watcher. The checker keeps the values
+// that op points to until it has judged it.
 func (c *Checker) Feed(op Op) {
 	switch op.Kind {
 	case OpBatch, OpProgress, OpState, OpDelta:
@@ -69,9 +69,9 @@ func (c *Checker) judgeUpTo(h *History, head kv.Revision) {
 	}
 }
 
-// Finish judges the rest, and that the watcher has everything up to until.
-// The history must have reached until and all that the watcher can have seen.
-// More may be fed afterwards.
+// Finish judges the remaining operations, and that the watcher has everything up to
+// until. The history must have reached until and every revision that the watcher can
+// have seen. Further operations may be fed afterwards.
 func (c *Checker) Finish(h *History, until kv.Revision) {
 	c.judgeUpTo(h, 1<<62) // operations beyond the history are wrong now
 	var out []Violation
@@ -90,8 +90,8 @@ func (c *Checker) keep(out []Violation) {
 // Reached returns the newest revision that was reported to the watcher.
 func (c *Checker) Reached() kv.Revision { return c.reach }
 
-// Complete reports whether the watcher has everything up to until, as far as
-// its range is touched by it. The history must have reached until.
+// Complete reports whether the watcher has all events in its range up to until.
+// The history must have reached until.
 func (c *Checker) Complete(h *History, until kv.Revision) bool {
 	if c.reach >= until {
 		return true

@@ -6,7 +6,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// exactDeltas needs no memory: a delta says itself where it starts.
+// exactDeltas needs no memory: a delta carries its start revision.
 type exactDeltas struct{}
 
 func (exactDeltas) step(h *History, w *Watch, op *Op, out []Violation) []Violation {

@@ -6,7 +6,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// filtered needs no memory: each event must be one that was asked for.
+// filtered needs no memory: it compares each event with the request.
 type filtered struct{}
 
 func (filtered) step(_ *History, w *Watch, op *Op, out []Violation) []Violation {

@@ -1,6 +1,6 @@
 package check
 
-// finder looks events up by key. Asked in their own order it never searches.
+// finder looks events up by key. Lookups in the order of the events need no search.
 type finder struct {
 	events []Event
 	next   int

@@ -12,8 +12,8 @@ import (
 // History is the reference: the initial state and every later batch, from a watch at etcd itself.
 // It is safe for concurrent use.
 //
-// Previous values are worked out here, from the changes before, and never
-// taken from a source: so a wrong one cannot hide another.
+// Previous values are computed here from the earlier changes, and never taken
+// from a source: so one wrong value cannot hide another.
 type History struct {
 	mu sync.RWMutex
 	// Invariant: revisions strictly increase, all above base.
@@ -24,16 +24,16 @@ type History struct {
 	// Version 0.
 	keys map[string][]Item // guarded by mu
 	// The revisions that touch a range, for every range of more than one key
-	// that a checker asked about.
+	// that a checker has used.
 	touch map[kv.Range][]kv.Revision // guarded by mu
 	// Every key that is in keys.
 	names  []string // guarded by mu
 	sorted bool     // guarded by mu; names are in order
 }
 
-// NewHistory returns a history that begins with the given state at base and
-// knows nothing that happened before. The history of a fresh etcd begins with
-// nothing at revision 1.
+// NewHistory returns a history that begins with the given state at base and has
+// no earlier events. The history of a new etcd begins with an empty state at
+// revision 1.
 func NewHistory(base kv.Revision, state []Item) *History {
 	h := &History{base: base, head: base, keys: map[string][]Item{}, touch: map[kv.Range][]kv.Revision{}}
 	for _, i := range state {
@@ -43,7 +43,7 @@ func NewHistory(base kv.Revision, state []Item) *History {
 	return h
 }
 
-// Append adds the next revision's events, all of them, in etcd's order. It
+// Append adds all events of the next revision, in etcd's order. It
 // fails when the revision is not above the head, when the batch is
 // empty, or when an event carries another revision.
 func (h *History) Append(b Batch) error {
@@ -195,7 +195,7 @@ func (h *History) changes(key string, after, upTo kv.Revision) []kv.Revision {
 	return revs
 }
 
-// index begins to keep the revisions that touch r.
+// index begins to record the revisions that touch r.
 func (h *History) index(r kv.Range) []kv.Revision {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -213,7 +213,7 @@ func (h *History) index(r kv.Range) []kv.Revision {
 }
 
 // namesLocked returns the known keys of r, in order. It needs the lock for
-// writing: new keys are sorted in here, and not with every Append.
+// writing, because it sorts new keys in, instead of every Append.
 func (h *History) namesLocked(r kv.Range) []string {
 	if !h.sorted {
 		slices.Sort(h.names)

@@ -26,7 +26,7 @@ func (o *ordered) step(h *History, w *Watch, op *Op, out []Violation) []Violatio
 	return out
 }
 
-// within holds the events of one batch against etcd's order.
+// within compares the order of the events of one batch with etcd's.
 func (o *ordered) within(h *History, w *Watch, op *Op, out []Violation) []Violation {
 	truth := finder{events: w.events(h, op.Revision)}
 	last := -1

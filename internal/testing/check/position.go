@@ -8,8 +8,8 @@ type position struct {
 	known bool
 }
 
-// start places the watcher where it asked to start, or else where its first
-// OpCreated or OpState says. It reports whether the position is known.
+// start sets the position from the requested start, or else from the first
+// OpCreated or OpState. It reports whether the position is known.
 func (p *position) start(w *Watch, op *Op) bool {
 	if p.known {
 		return true

@@ -2,8 +2,8 @@ package check
 
 import "github.com/shardwatch/shardwatch/internal/kv"
 
-// promise judges one watcher by one promise, one Op at a time. It is asked
-// about an Op only when the history has reached the Op's revision.
+// promise judges one watcher by one promise, one Op at a time. It receives an
+// Op only when the history has reached the Op's revision.
 type promise interface {
 	// step judges the next Op and appends violations to out.
 	step(h *History, w *Watch, op *Op, out []Violation) []Violation
@@ -12,7 +12,7 @@ type promise interface {
 	finish(h *History, w *Watch, until kv.Revision, out []Violation) []Violation
 }
 
-// promises returns a fresh judge for each promise.
+// promises returns a new judge for each promise.
 func promises() []promise {
 	return []promise{
 		&ordered{}, &unique{}, &reliable{}, &atomic{}, &resumable{}, &bookmarkable{},
@@ -30,8 +30,8 @@ func Ordered(h *History, s Seen) []Violation { return judge(h, s, &ordered{}) }
 // Unique: no event comes twice.
 func Unique(h *History, s Seen) []Violation { return judge(h, s, &unique{}) }
 
-// Reliable: no event is missing between the start and the newest one, or s.Until, and each matches
-// the history.
+// Reliable: no event is missing between the start and the newest event, or s.Until, and each event
+// matches the history.
 func Reliable(h *History, s Seen) []Violation { return judge(h, s, &reliable{}) }
 
 // Atomic: all events of a revision come at once, in one batch.
@@ -41,21 +41,21 @@ func Atomic(h *History, s Seen) []Violation { return judge(h, s, &atomic{}) }
 // delivered.
 func Resumable(h *History, s Seen) []Violation { return judge(h, s, &resumable{}) }
 
-// Bookmarkable: once progress says R, everything up to R has come, and
-// nothing up to R comes any more.
+// Bookmarkable: when progress reports R, all events up to R have been delivered,
+// and none of them comes later.
 func Bookmarkable(h *History, s Seen) []Violation { return judge(h, s, &bookmarkable{}) }
 
-// PreviousValues: a watch that asked for previous values gets each event with
-// the key as it was before, or with none when it was not there.
+// PreviousValues: a watch that asked for previous values gets each event with the
+// key as it was before, or without a previous value if the key did not exist.
 func PreviousValues(h *History, s Seen) []Violation { return judge(h, s, &previousValues{}) }
 
-// Filtered: every event lies in the range, and is of a type, that was asked for.
+// Filtered: every event is in the requested range and of a requested type.
 func Filtered(h *History, s Seen) []Violation { return judge(h, s, &filtered{}) }
 
 // ExactStates: a state is that of its revision, whole.
 func ExactStates(h *History, s Seen) []Violation { return judge(h, s, &exactStates{}) }
 
-// ExactDeltas: a delta makes of the state it starts from the one it ends at.
+// ExactDeltas: a delta turns the state at its start into the state at its end.
 func ExactDeltas(h *History, s Seen) []Violation { return judge(h, s, &exactDeltas{}) }
 
 func judge(h *History, s Seen, ps ...promise) []Violation {

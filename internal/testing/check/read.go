@@ -11,20 +11,20 @@ type Read struct {
 	// Name describes the reader and its request, for people.
 	Name  string
 	Range kv.Range
-	// Revision is the one the answer says it was taken at.
+	// Revision is the revision that the answer reports.
 	Revision kv.Revision
-	// Items are the keys of the answer, in any order; all of them, unless
-	// Limit says otherwise.
+	// Items are the keys of the answer, in any order; all keys of the range
+	// unless Limit is set.
 	Items []Item
 	// Limit: the answer has the first so many keys of the range; 0: all.
 	Limit int
-	// At is the exact revision that was asked for; 0: none was.
+	// At is the exact requested revision; 0: none.
 	At kv.Revision
 	// NotBefore is the oldest revision that the answer may be taken at: of a
 	// linearizable read the newest write acknowledged before it began, of
 	// another the newest of max_staleness ago.
 	NotBefore kv.Revision
-	// Linearizable: the read was asked to see every acknowledged write.
+	// Linearizable: the read had to see every acknowledged write.
 	Linearizable bool
 }
 

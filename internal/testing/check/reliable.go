@@ -6,9 +6,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// reliable walks the history beside the watcher. The newest revision stays
-// open until the watcher moves on, so that one that comes in two parts (which
-// breaks another promise) is not called missing.
+// reliable follows the history along with the watcher. The newest revision stays
+// open until the watcher moves on, so that a revision that comes in two parts
+// (which breaks another promise) does not count as missing.
 type reliable struct {
 	pos  position        // everything up to here is judged
 	open kv.Revision     // above pos: the revision being delivered; 0: none
@@ -50,7 +50,7 @@ func (r *reliable) content(h *History, w *Watch, op *Op, out []Violation) []Viol
 			r.got[e.KV.Key] = true
 		}
 		if !w.Range.Contains(e.KV.Key) || !w.wants(e.Type) {
-			continue // not ours to judge
+			continue // another promise judges it
 		}
 		v := Violation{Promise: PromiseReliable, Watcher: w.Name, Revision: op.Revision, Key: e.KV.Key, Got: e.String()}
 		i, ok := truth.find(e.KV.Key)
@@ -85,7 +85,7 @@ func (r *reliable) close(h *History, w *Watch, out []Violation) []Violation {
 }
 
 func (r *reliable) finish(h *History, w *Watch, until kv.Revision, out []Violation) []Violation {
-	if !r.pos.known && w.Start > 0 { // it has seen nothing at all
+	if !r.pos.known && w.Start > 0 { // there was no observation
 		r.pos = position{rev: w.Start - 1, known: true}
 	}
 	if !r.pos.known {
@@ -105,7 +105,7 @@ func (r *reliable) finish(h *History, w *Watch, until kv.Revision, out []Violati
 	return out
 }
 
-// missing reports the events in (after, upTo], the first few one by one.
+// missing reports the missing events in (after, upTo], the first few one by one.
 func missing(p Promise, h *History, w *Watch, after, upTo kv.Revision, got string, out []Violation) []Violation {
 	const most = 3
 	revs := w.touching(h, after, upTo)

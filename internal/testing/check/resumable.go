@@ -6,7 +6,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// resumable has the position of the watcher when it broke, and waits for the
+// resumable records the position of the watcher at a break, and waits for the
 // first event after the break.
 type resumable struct {
 	pos    position

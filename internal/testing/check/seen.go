@@ -11,16 +11,16 @@ type Watch struct {
 	// Name identifies the watcher to people.
 	Name  string
 	Range kv.Range
-	// Start is the first revision asked for; 0: the watcher starts where its
-	// first OpCreated or OpState says.
+	// Start is the first requested revision; 0: the first OpCreated or OpState
+	// has the start.
 	Start kv.Revision
 	// Prev: the watcher asked for previous values.
 	Prev bool
 	// NoPuts and NoDeletes: the watcher asked to omit these.
 	NoPuts, NoDeletes bool
 	// Merged: the watch covers several shards. The order of the events within
-	// a revision is then not promised: each shard has an etcd watch of its
-	// own, and an event does not carry its position among the others.
+	// a revision is then not promised: each shard has its own etcd watch, and
+	// an event does not carry its position among the others.
 	Merged bool
 }
 
@@ -47,8 +47,7 @@ func (w *Watch) events(h *History, rev kv.Revision) []Event {
 	return out
 }
 
-// touching returns the revisions in (after, upTo] of which the watcher is to
-// see something.
+// touching returns the revisions in (after, upTo] with events for the watcher.
 func (w *Watch) touching(h *History, after, upTo kv.Revision) []kv.Revision {
 	all := h.Touching(w.Range, after, upTo)
 	if !w.NoPuts && !w.NoDeletes {
@@ -78,7 +77,7 @@ const (
 	// position moves there.
 	OpState
 	// OpResumed: the watch was broken and has resumed, on Node; Revision is the
-	// first that was asked for.
+	// first requested revision.
 	OpResumed
 	// OpEnded: the watch has ended; no operation follows.
 	OpEnded
@@ -108,19 +107,19 @@ func (k OpKind) String() string {
 	return fmt.Sprintf("OpKind(%d)", k)
 }
 
-// Op is one thing that a watcher saw.
+// Op is one observation of a watcher.
 type Op struct {
 	Kind     OpKind
 	Revision kv.Revision
 	Events   []Event
 	Items    []Item
 	Node     string
-	// From and Deleted are a delta's: where it starts from, and the keys that
-	// are not there any more.
+	// From and Deleted belong to a delta: its start revision, and the keys that
+	// no longer exist.
 	From    kv.Revision
 	Deleted []string
-	// Forgetful: previous values may be missing, as the store has compacted the
-	// revision.
+	// Forgetful: previous values may be missing, because the store has compacted
+	// the revision.
 	Forgetful bool
 }
 

@@ -27,8 +27,8 @@ func EqualState(name string, rev kv.Revision, want, got []Item) []Violation {
 	return diff(PromiseEqual, name, rev, want, got)
 }
 
-// diff reports the first few keys in which two states differ. It leaves its
-// arguments as they are.
+// diff reports the first few keys in which two states differ. It does not change
+// its arguments.
 func diff(p Promise, name string, rev kv.Revision, want, got []Item) []Violation {
 	want, got = slices.Clone(want), slices.Clone(got)
 	sortByKey(want)

@@ -2,9 +2,9 @@ package check
 
 import "github.com/shardwatch/shardwatch/internal/kv"
 
-// unique remembers the keys delivered at the newest revision. An event
-// further back is a repetition too, unless the watcher skipped it before:
-// then it is late, which is another promise's matter.
+// unique records the keys delivered at the newest revision. An event of an older
+// revision is a repetition too, unless the watcher had skipped it: then it is
+// late, which another promise judges.
 type unique struct {
 	pos     position
 	newest  kv.Revision

@@ -26,14 +26,14 @@ const (
 	PromiseEqual        Promise = "equal to etcd"
 )
 
-// Violation is one broken promise, with all one needs to look it up.
+// Violation is one broken promise, with the data to find it in the history.
 type Violation struct {
 	Promise Promise
 	// Watcher is its observer: a watcher, a reader or a mirror.
 	Watcher string
-	// Revision is that of the violation; 0: it is about no revision in particular.
+	// Revision is the revision of the violation; 0: it has none.
 	Revision kv.Revision
-	// Key is the key it is about; may be empty.
+	// Key is the key of the violation; may be empty.
 	Key           string
 	Expected, Got string
 }

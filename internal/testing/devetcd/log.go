@@ -7,8 +7,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// logger hands etcd's warnings and errors to log. It drops etcd's other messages: users
-// who did not start an etcd themselves cannot use them.
+// logger forwards etcd's warnings and errors to log. It drops etcd's other messages:
+// users who did not start an etcd themselves cannot use them.
 func logger(log *slog.Logger) *zap.Logger {
 	return zap.New(&core{LevelEnabler: zapcore.WarnLevel, log: log})
 }

@@ -47,8 +47,8 @@ func (e *AddrInUseError) Error() string {
 	return fmt.Sprintf("cannot listen on %s: the port is taken", e.Addr)
 }
 
-// startLimit is how long etcd may take to elect itself: its own disk and
-// no other process are involved.
+// startLimit bounds the time that etcd takes to elect itself. This involves its
+// disk, and no other process.
 const startLimit = time.Minute
 
 // Run runs etcd until ctx ends, then closes all connections and returns nil.
@@ -61,11 +61,11 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	defer e.Close()
 	defer func() {
-		// Close waits 7 s for calls to end, which watches do not do by themselves.
+		// Close waits 7 s for calls to end, and watches do not end on their own.
 		select {
 		case s := <-serving:
 			s.Stop()
-		default: // it never came to that
+		default: // etcd had not begun to serve
 		}
 	}()
 	limit := time.NewTimer(startLimit)
@@ -92,7 +92,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 }
 
-// start starts etcd, and hands over its gRPC server once there is one.
+// start starts etcd, and passes on its gRPC server once there is one.
 func start(cfg Config, serving chan<- *grpc.Server) (*embed.Etcd, error) {
 	if cfg.Logger == nil {
 		return nil, errors.New("embedded etcd: no logger")

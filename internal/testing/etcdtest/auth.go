@@ -16,8 +16,8 @@ import (
 // Password is that of every user of tests.
 const Password = "secret"
 
-// WithJWT makes etcd give out signed tokens, which name their user, in place of
-// random ones.
+// WithJWT makes etcd issue signed tokens, which name their user, instead of
+// random tokens.
 func WithJWT(t TB) Option {
 	file := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(file, []byte("a key for tests, of no use elsewhere"), 0o600); err != nil {
@@ -62,7 +62,7 @@ func (s *Server) AuthOn() *clientv3.Client {
 	return s.As("root")
 }
 
-// As returns a client that comes as user; it is closed when the test ends.
+// As returns a client that is logged in as user; it is closed when the test ends.
 func (s *Server) As(user string) *clientv3.Client {
 	s.t.Helper()
 	cli, err := clientv3.New(clientv3.Config{
@@ -70,7 +70,7 @@ func (s *Server) As(user string) *clientv3.Client {
 		Username: user, Password: Password,
 	})
 	if err != nil {
-		s.t.Fatalf("come to etcd as %q: %v", user, err)
+		s.t.Fatalf("log in to etcd as %q: %v", user, err)
 		return nil
 	}
 	s.t.Cleanup(func() { _ = cli.Close() })

@@ -39,7 +39,7 @@ func Binary(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("wait for others that build etcd: %w", err)
 	}
 	defer unlock()
-	if built(path) { // by the previous holder of the lock
+	if built(path) { // the previous holder of the lock has built it
 		return path, nil
 	}
 	unfinished := path + ".part"

@@ -2,7 +2,7 @@ package etcdtest
 
 import "syscall"
 
-// child makes the kernel kill etcd when this process dies, however it does.
+// child makes the kernel kill etcd when this process dies, for any reason.
 func child() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

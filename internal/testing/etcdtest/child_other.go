@@ -4,6 +4,6 @@ package etcdtest
 
 import "syscall"
 
-// child returns no attributes, since this system cannot end a child with its parent: an
-// etcd outlives a test that is killed.
+// child returns no attributes, because this system cannot end a child with its parent: an
+// etcd outlives a killed test.
 func child() *syscall.SysProcAttr { return nil }

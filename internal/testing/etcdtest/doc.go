@@ -1,8 +1,8 @@
-// Package etcdtest gives tests and the chaos runner real etcds.
+// Package etcdtest runs real etcds for tests and for the chaos runner.
 //
-//   - [Start] runs one inside the test's process: quick, and stopped and
-//     started again at will.
-//   - [NewProcess] runs one in a process of its own, which can be killed and
+//   - [Start] runs one inside the test's process: it starts quickly, and can be
+//     stopped and restarted.
+//   - [NewProcess] runs one in a separate process, which can be killed and
 //     paused. [Binary] builds it from the module, at the version in go.mod.
 //   - [Scrape] reads etcd's counters of watchers and range requests.
 package etcdtest

@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/devetcd"
 )
 
-// TB is the part of testing.TB that is needed, so that runners outside of
-// `go test` can give their own.
+// TB is the required part of testing.TB, so that runners outside of `go test` can
+// implement it.
 type TB interface {
 	Helper()
 	Fatalf(format string, args ...any)

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// lock waits until this process alone holds the lock on a file. It ends with
-// the process too.
+// lock waits until this process alone holds the lock on a file. The end of the
+// process also releases the lock.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -25,11 +25,11 @@ type ProcessConfig struct {
 	Binary string
 	// Dir is its data directory. Required.
 	Dir string
-	// ClientAddr is its address for clients; empty: a free loopback port. PeerAddr is
-	// that for other members, alike.
+	// ClientAddr is its address for clients, PeerAddr its address for other members;
+	// empty: a free loopback port.
 	ClientAddr, PeerAddr string
-	// Cluster is etcd's --initial-cluster, and Name the member's in it; empty: a
-	// cluster of its own.
+	// Cluster is etcd's --initial-cluster, and Name the member's name in it; empty: a
+	// cluster of one member.
 	Cluster, Name string
 	// Args are further arguments.
 	Args []string
@@ -37,8 +37,8 @@ type ProcessConfig struct {
 	Log io.Writer
 }
 
-// Process is an etcd of one member in a process of its own. Its methods may be
-// called from any goroutine, one at a time.
+// Process is an etcd member in a separate process. Its methods may be called
+// from any goroutine, one at a time.
 type Process struct {
 	cfg  ProcessConfig
 	addr string
@@ -107,7 +107,7 @@ func StartProcess(t TB) *Process {
 	return p
 }
 
-// Endpoint returns host:port. It stays over every kind of restart.
+// Endpoint returns host:port. It does not change with restarts.
 func (p *Process) Endpoint() string { return p.addr }
 
 // PID returns the process ID, or 0 while it is stopped.
@@ -127,7 +127,7 @@ func (p *Process) Start(ctx context.Context) error {
 	if p.run != nil {
 		return errors.New("etcd is running already")
 	}
-	// Another etcd there would answer for this one.
+	// Another etcd at the same address would answer for this one.
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", p.addr)
 	if err != nil {
 		return fmt.Errorf("start etcd: %w", err)
@@ -168,7 +168,7 @@ func (p *Process) Start(ctx context.Context) error {
 	return nil
 }
 
-// serves waits until etcd says that it is healthy.
+// serves waits until etcd reports that it is healthy.
 func (p *Process) serves(ctx context.Context, run *running) error {
 	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	for {
@@ -192,14 +192,14 @@ func (p *Process) serves(ctx context.Context, run *running) error {
 	}
 }
 
-// Stop ends etcd in an orderly way. A stopped one stays so.
+// Stop ends etcd gracefully. It has no effect on a stopped etcd.
 func (p *Process) Stop() error { return p.end(syscall.SIGTERM) }
 
-// Kill ends etcd at once, also while it is paused. A stopped one stays so.
+// Kill ends etcd at once, also while it is paused. It has no effect on a stopped etcd.
 func (p *Process) Kill() error { return p.end(syscall.SIGKILL) }
 
-// end sends a signal that ends the process and waits until it is gone. An
-// orderly end that takes longer than 10 s is no longer orderly.
+// end sends a signal that ends the process and waits until it is gone. After 10 s
+// it kills the process and fails.
 func (p *Process) end(sig os.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -221,7 +221,7 @@ func (p *Process) end(sig os.Signal) error {
 	}
 }
 
-// Pause stops etcd's process: its connections stay.
+// Pause suspends etcd's process; its connections stay open.
 func (p *Process) Pause() error { return p.signal(syscall.SIGSTOP) }
 
 // Cont resumes a paused etcd.

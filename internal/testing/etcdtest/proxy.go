@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Proxy is a way to an etcd that can be cut, or held: then no bytes pass, and
-// none are lost.
+// Proxy forwards connections to an etcd. It can be cut, or held: while it is held,
+// no bytes pass, and none are lost.
 type Proxy struct {
 	target  string
 	l       net.Listener
@@ -16,11 +16,11 @@ type Proxy struct {
 
 	mu    sync.Mutex
 	cut   bool                  // guarded by mu
-	held  chan struct{}         // closed when it is let go; nil: it is not held; guarded by mu
+	held  chan struct{}         // closed by LetGo; nil: not held; guarded by mu
 	conns map[net.Conn]struct{} // guarded by mu; both halves of each
 }
 
-// NewProxy returns a way to the etcd at target, host:port, until the test ends.
+// NewProxy returns a proxy of the etcd at target, host:port, until the test ends.
 func NewProxy(tb testing.TB, target string) *Proxy {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -37,10 +37,10 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 	return p
 }
 
-// Endpoint returns where the way begins, as host:port.
+// Endpoint returns the address of the proxy, as host:port.
 func (p *Proxy) Endpoint() string { return p.l.Addr().String() }
 
-// Cut breaks all connections, and every one that is made until Heal.
+// Cut breaks all connections, and every new connection until Heal.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +80,7 @@ type gate struct {
 	p *Proxy
 }
 
-// Read implements io.Reader. Bytes that were read wait while the direction is blocked.
+// Read implements io.Reader. It holds the bytes back while the proxy is held.
 func (g gate) Read(b []byte) (int, error) {
 	n, err := g.Conn.Read(b)
 	g.p.mu.Lock()
@@ -92,7 +92,7 @@ func (g gate) Read(b []byte) (int, error) {
 	return n, err //nolint:wrapcheck // io.EOF must stay what it is
 }
 
-// Heal lets connections through again.
+// Heal ends Cut.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +131,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// keep notes a connection, unless the way is cut.
+// keep registers a connection, unless the proxy is cut.
 func (p *Proxy) keep(in, out net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,12 +16,12 @@ import (
 type Restore struct {
 	// Snapshot is a file that SaveSnapshot wrote.
 	Snapshot string
-	// Token is the new cluster's; empty: the default, with which a restored
-	// cluster of the same members has the ID of the one before.
+	// Token is the token of the new cluster; empty: the default, with which a
+	// restored cluster of the same members has the ID of the previous cluster.
 	Token string
-	// BumpRevision adds to the revision, and marks all up to there as compacted:
-	// what `etcdutl snapshot restore --bump-revision --mark-compacted` does. 0:
-	// neither.
+	// BumpRevision adds to the revision, and marks all revisions up to the result
+	// as compacted, like `etcdutl snapshot restore --bump-revision
+	// --mark-compacted`. 0: neither.
 	BumpRevision uint64
 }
 
@@ -63,8 +63,8 @@ func RestoreInto(r Restore, dir, name, peerURL string) error {
 	return restore(r, dir, name, peerURL, name+"="+peerURL, "etcd-cluster")
 }
 
-// Restore makes a stopped etcd begin with a snapshot when it is started again,
-// as one of the same members does: on the same address.
+// Restore makes a stopped etcd begin with a snapshot at its next start, with the
+// same members and on the same address.
 func (p *Process) Restore(r Restore) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *Server) Restore(r Restore, options ...Option) {
 	s.Restart(options...)
 }
 
-// The member as devetcd runs it: a lone one, whose peer port is not used.
+// The member as devetcd runs it: a single member, whose peer port is not used.
 const (
 	devName = "dev"
 	devPeer = "http://127.0.0.1:0"

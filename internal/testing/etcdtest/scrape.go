@@ -36,8 +36,8 @@ func Scrape(ctx context.Context, endpoint string) (Metrics, error) {
 	return families, nil
 }
 
-// Sum adds up the counters and gauges of a name that have all given labels,
-// each followed by its value.
+// Sum adds up the counters and gauges of a name that have all given labels;
+// labels alternates names and values.
 func (m Metrics) Sum(name string, labels ...string) float64 {
 	var sum float64
 	for _, metric := range m[name].GetMetric() {

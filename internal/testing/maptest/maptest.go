@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Spec returns a specification; without ranges that of all keys.
+// Spec returns a specification of the ranges; without ranges, of all keys.
 func Spec(shards, replicas int, ranges ...kv.Range) shard.Spec {
 	if len(ranges) == 0 {
 		ranges = []kv.Range{{}}
@@ -22,7 +22,7 @@ func Found(tb testing.TB, s shard.Spec, cuts ...string) *shard.Map {
 	return found(tb, shard.Found{ClusterID: "c", EtcdClusterID: 7, Spec: s, Cuts: cuts})
 }
 
-// Pair returns a map of two shards, cut at m, with the replicas each.
+// Pair returns a map of two shards, cut at m, each with the replicas.
 func Pair(tb testing.TB, replicas ...shard.NodeID) *shard.Map {
 	tb.Helper()
 	return found(tb, shard.Found{

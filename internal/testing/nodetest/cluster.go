@@ -31,14 +31,14 @@ type Config struct {
 	Args []string
 	// Env is added to this process's environment for every node.
 	Env []string
-	// Under is a program with its arguments that runs a node, whose own command
-	// follows them; empty: none.
+	// Under is a program with arguments that runs each node: the node's command
+	// is appended to it; empty: none.
 	Under []string
 	// HTTPS: the HTTP port speaks TLS, by Args. Its certificate is not verified.
 	HTTPS bool
 }
 
-// Cluster is nodes that found each other. Its methods belong to one goroutine.
+// Cluster is a cluster of node processes. Its methods belong to one goroutine.
 type Cluster struct {
 	Nodes []*Node
 }
@@ -134,7 +134,7 @@ func (c *Cluster) Logs(bytes int64) string {
 // Node is one cache node.
 type Node struct {
 	Name string
-	// Client, Peer and HTTP are host:port. They stay over restarts.
+	// Client, Peer and HTTP are host:port. They do not change with restarts.
 	Client, Peer, HTTP string
 
 	data, scheme string
@@ -144,11 +144,11 @@ type Node struct {
 // PID returns the process ID, or 0 when the node does not run.
 func (n *Node) PID() int { return n.proc.pid() }
 
-// Kill ends the node with SIGKILL and returns once it is gone. A node that
-// does not run stays so.
+// Kill ends the node with SIGKILL and returns once it is gone. It has no effect
+// if the node does not run.
 func (n *Node) Kill() { n.proc.kill() }
 
-// Start starts a node that was killed, on the data it had.
+// Start restarts a killed node with its data.
 func (n *Node) Start() error { return n.proc.start() }
 
 // Log returns the last bytes of the node's log.
@@ -171,8 +171,8 @@ func (n *Node) Wipe() error {
 	return nil
 }
 
-// WaitReady waits until the node says that it is ready. It fails when the
-// process ends before.
+// WaitReady waits until the node reports that it is ready. It fails if the
+// process ends before that.
 func (n *Node) WaitReady(ctx context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// process is a program that runs, or has run, with its output in a file. It
-// never outlives this one: the kernel kills it when we die.
+// process is a program that runs, or has run, with its output in a file. It never
+// outlives this process: the kernel kills it when this process dies.
 type process struct {
 	name, bin string
 	args, env []string // env: added to ours
@@ -24,7 +24,7 @@ type process struct {
 	err  error         // how the last one ended; guarded by mu
 }
 
-// start runs the program. It fails when it runs already.
+// start runs the program. It fails if the program already runs.
 func (p *process) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +90,7 @@ func (p *process) pid() int {
 	return p.cmd.Process.Pid
 }
 
-// reason says how the last run ended.
+// reason returns how the last run ended.
 func (p *process) reason() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -31,7 +31,7 @@ func cpuClock(pid int) int32 {
 	return int32(^pid<<3 | sched)
 }
 
-// ResetPeaks makes the present memory of the processes their peak.
+// ResetPeaks resets the peak memory of the processes to their current memory.
 func ResetPeaks(pids []int) error {
 	for _, pid := range pids {
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0o600); err != nil {
@@ -58,8 +58,8 @@ func Peaks(pids []int) ([]int64, error) {
 	return out, nil
 }
 
-// Memory adds up the memory of the processes, in bytes: what several share is
-// divided among the processes that share it (PSS).
+// Memory adds up the memory of the processes, in bytes; shared memory is divided
+// among the processes that share it (PSS).
 func Memory(pids []int) (int64, error) {
 	var sum int64
 	for _, pid := range pids {

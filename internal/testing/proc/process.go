@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Process is a program that this one has started. It never outlives this one:
-// the kernel kills it when we die.
+// Process is a program that this process has started. It never outlives this
+// process: the kernel kills it when this process dies.
 type Process struct {
 	cmd    *exec.Cmd
 	ended  chan struct{} // closed when it is gone

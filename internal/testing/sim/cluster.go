@@ -34,8 +34,8 @@ type Config struct {
 	Shards int
 	// Replicas is the number of nodes with each shard; default 3.
 	Replicas int
-	// Owners is the number of nodes that own shards at first, as far as the replicas allow so
-	// few; default 1, as --auto-owners has it.
+	// Owners is the number of nodes that own shards at first, if the replicas allow so few;
+	// default 1, as for --auto-owners.
 	Owners int
 	// Voters is the --bootstrap-expect of every node, as in deploy/k8s: that many
 	// of them vote. Default 3, or 1 when there are fewer than 3 nodes.
@@ -43,12 +43,12 @@ type Config struct {
 	// Keys are in etcd before the cluster is founded, which cuts its shards from
 	// them. nil: eight directories of eight keys, /d0/k0 to /d7/k7. Empty: none.
 	Keys []string
-	// Seed decides what gossip loses, and what [Cluster.Rand] returns.
+	// Seed is the seed of gossip's losses and of [Cluster.Rand].
 	Seed uint64
-	// Latency is that of every message but gossip and raft; default 200 µs.
+	// Latency is the latency of all messages except gossip and raft; default 200 µs.
 	Latency time.Duration
-	// Tune changes a node's configuration before it is built; nil: production's
-	// defaults, timings too.
+	// Tune changes a node's configuration before it is built; nil: the defaults of
+	// production, timings included.
 	Tune func(*node.Config)
 }
 
@@ -85,9 +85,9 @@ type Cluster struct {
 	t   *testing.T
 	cfg Config
 
-	// Net connects nodes, clients and etcd, each a host of its own name.
+	// Net connects nodes, clients and etcd, each a host with its name.
 	Net *Network
-	// Etcd is the etcd that is cached. Write to it and break it as you like.
+	// Etcd is the cached etcd. Tests may write to it and cause faults in it.
 	Etcd *memetcd.Server
 
 	rng    *rand.Rand
@@ -99,15 +99,15 @@ type Cluster struct {
 	hosts []*host // by number
 	truth truth
 
-	cuts     map[string]bool // where shards have ever begun, as far as Map was asked
+	cuts     map[string]bool // start keys of all shards that Map has seen
 	clients  []*client.Client
 	watchers []*Watcher
 	reading  sync.WaitGroup // the watchers' goroutines
 }
 
 // Start returns a cluster that is ready. It must be called in a synctest
-// bubble, and ends with the test. When the test has failed, the newest lines
-// of the nodes' logs are shown.
+// bubble, and ends with the test. If the test has failed, it logs the newest
+// lines of the nodes' logs.
 func Start(t *testing.T, cfg Config) *Cluster {
 	t.Helper()
 	cfg = cfg.withDefaults()
@@ -160,20 +160,20 @@ func (c *Cluster) stop() {
 		<-h.ended
 	}
 	c.Etcd.Stop()
-	// Raft leaves calls that end by their own timeouts: give them that
-	// time before the clock stops.
+	// Raft leaves calls behind that end by their timeouts: wait for them before
+	// the clock stops.
 	time.Sleep(time.Minute)
 	if c.t.Failed() {
 		c.t.Logf("the newest log lines:\n%s", c.log)
 	}
 }
 
-// Note writes a line into the log that is shown when the test has failed.
+// Note writes a line into the log that a failed test shows.
 func (c *Cluster) Note(format string, args ...any) {
 	slog.New(c.log.handler("test")).Info("NOTE: " + fmt.Sprintf(format, args...))
 }
 
-// Rand is the source of all that a test leaves to chance, from Config.Seed.
+// Rand returns the random source of the test, seeded with Config.Seed.
 func (c *Cluster) Rand() *rand.Rand { return c.rng }
 
 // Names returns the nodes' names.
@@ -210,8 +210,7 @@ func (c *Cluster) host(name string) *host {
 	return nil
 }
 
-// Map returns the newest shard map that a running node knows, and remembers where
-// that is cut.
+// Map returns the newest shard map that a running node has, and records its start keys.
 func (c *Cluster) Map() *shard.Map {
 	var newest *shard.Map
 	for _, h := range c.hosts {
@@ -227,7 +226,7 @@ func (c *Cluster) Map() *shard.Map {
 	return newest
 }
 
-// cut reports whether a map that was seen had several shards in r.
+// cut reports whether a map that Map has returned had several shards in r.
 func (c *Cluster) cut(r kv.Range) bool {
 	for at := range c.cuts {
 		if at > r.Start && r.Contains(at) {
@@ -263,8 +262,8 @@ func (c *Cluster) Follower(key string) string {
 	return string(s.Replicas[1])
 }
 
-// Leader returns the raft leader, as most of the running voters see it; ""
-// when they see none.
+// Leader returns the raft leader according to most of the running voters; ""
+// when they know none.
 func (c *Cluster) Leader() string {
 	votes := map[string]int{}
 	for _, h := range c.hosts {
@@ -328,8 +327,7 @@ func (c *Cluster) Txn(ops ...memetcd.Op) kv.Revision {
 	return rev
 }
 
-// Await polls until ok holds, and fails the test when it does not within d of
-// fake time.
+// Await polls until ok returns true, and fails the test after d of fake time.
 func (c *Cluster) Await(d time.Duration, what string, ok func() bool) {
 	c.t.Helper()
 	for deadline := time.Now().Add(d); !ok(); time.Sleep(20 * time.Millisecond) {
@@ -369,8 +367,8 @@ func (c *Cluster) notReady() string {
 	return ""
 }
 
-// Client returns a new client on a host of that name, which knows every node.
-// It is closed with the cluster.
+// Client returns a new client on a host of that name, with the endpoints of every
+// node. It is closed with the cluster.
 func (c *Cluster) Client(name string) *client.Client {
 	c.t.Helper()
 	cfg := client.Config{Dialer: c.Net.Dialer(name), Logger: slog.New(c.log.handler(name))}
@@ -391,7 +389,7 @@ type host struct {
 	name   string
 	number int
 	disk   *placement.MemDisk
-	wiped  int // how often its disk was
+	wiped  int // how often its disk was wiped
 
 	node   *node.Node
 	gossip membership.Transport
@@ -405,9 +403,9 @@ func (h *host) clientAddress() string { return h.name + ":" + clientPort }
 func (h *host) peerAddress() string   { return h.name + ":" + peerPort }
 func (h *host) gossipAddress() string { return gossipAddress(h.number) }
 
-// raftAddress is another one for every disk. Raft's network in memory knows
-// addresses only: at the old one the new identity would answer for the one
-// that is gone, which real transports prevent (package placement, addresses).
+// raftAddress returns a different address for every disk. Raft's network in memory
+// knows only addresses: at the old address the new identity would answer for the old
+// one, which real transports prevent (package placement, addresses).
 func (h *host) raftAddress() string { return fmt.Sprintf("%s:%d", h.name, 7402+100*h.wiped) }
 
 func gossipAddress(number int) string { return fmt.Sprintf("10.0.0.%d:7946", number) }

@@ -18,7 +18,7 @@ type conn struct {
 	net           *Network
 	local, remote Addr
 	out           link   // the direction of this end's writes
-	port          string // that was dialled
+	port          string // the dialled port
 	in, to        *pipe  // the pipes that this end reads and writes
 	dead          error  // the end is closed or reset: every call fails with it
 	readBy        time.Time
@@ -59,7 +59,7 @@ func (n *Network) resetLocked(c *conn) {
 	n.endLocked(c, syscall.ECONNRESET)
 }
 
-// endLocked makes err the answer to every call of c.
+// endLocked makes every call of c fail with err.
 func (n *Network) endLocked(c *conn, err error) {
 	if c.dead == nil {
 		c.dead = err

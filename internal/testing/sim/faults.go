@@ -12,7 +12,7 @@ func newFaults() faults {
 	return faults{cut: map[link]bool{}, silent: map[string]bool{}, dead: map[string]bool{}, raft: map[link]bool{}}
 }
 
-// open reports whether a link is; it may lead to a dead host.
+// open reports whether a link is open; it may lead to a dead host.
 func (f *faults) open(l link) bool {
 	return !f.cut[l] && !f.silent[l.from] && !f.silent[l.to]
 }
@@ -24,15 +24,15 @@ func (c *Cluster) Cut(a, b string) {
 	c.spread()
 }
 
-// CutOneWay silences what from sends to the host to. Raft's network in memory
-// knows no directions: it is cut both ways.
+// CutOneWay silences the direction from the host from to the host to. Raft's network
+// in memory has no directions: it is cut both ways.
 func (c *Cluster) CutOneWay(from, to string) {
 	c.Net.CutOneWay(from, to)
 	c.faults.cut[link{from, to}] = true
 	c.spread()
 }
 
-// Heal ends what Cut or CutOneWay did between two hosts.
+// Heal ends Cut and CutOneWay between two hosts.
 func (c *Cluster) Heal(a, b string) {
 	c.Net.Heal(a, b)
 	delete(c.faults.cut, link{a, b})
@@ -67,7 +67,7 @@ func (c *Cluster) HealAll() {
 	c.spread()
 }
 
-// spread makes gossip and raft follow the faults.
+// spread applies the faults to gossip and raft.
 func (c *Cluster) spread() {
 	for i, a := range c.hosts {
 		for _, b := range c.hosts[i+1:] {

@@ -19,8 +19,7 @@ type truth struct {
 	at      []time.Time // of each revision, from 2 on; guarded by mu
 }
 
-// History returns all that has happened in etcd so far. It may be called from
-// any goroutine.
+// History returns etcd's history so far. It may be called from any goroutine.
 func (c *Cluster) History() *check.History {
 	c.truth.mu.Lock()
 	defer c.truth.mu.Unlock()
@@ -51,7 +50,7 @@ func (c *Cluster) RevisionAt(when time.Time) kv.Revision {
 	return kv.Revision(1 + sort.Search(len(c.truth.at), func(i int) bool { return c.truth.at[i].After(when) }))
 }
 
-// Ended returns the first watch that has ended, and why; "" when all live.
+// Ended returns the first watch that has ended, and why; "" when none has ended.
 func (c *Cluster) Ended() string {
 	for _, w := range c.watchers {
 		if err := w.Err(); err != nil {
@@ -145,8 +144,8 @@ func (c *Cluster) CheckStates() {
 	}
 }
 
-// listSoon lists everything at a node, which may say "try again" for a while
-// after it was cut off from the others.
+// listSoon lists everything at a node. It retries, because a node that was cut off
+// from the others may be unavailable for a while.
 func (c *Cluster) listSoon(name string, ask Ask) (r check.Read, err error) {
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 		r, err = c.List(context.Background(), name, kv.Range{}, ask)

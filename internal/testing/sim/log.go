@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// recent keeps the newest lines of all logs: a run of minutes writes more than
-// anybody reads, and only a failed one is read at all.
+// recent keeps the newest lines of all logs: a run of minutes writes too many lines
+// to read, and only the logs of failed runs are shown.
 type recent struct {
 	mu    sync.Mutex
 	lines []string // guarded by mu
@@ -19,8 +19,8 @@ const recentLines = 2000
 
 func newRecent() *recent { return &recent{} }
 
-// handler returns one for a host's logger. With SIM_DEBUG in the environment it also takes debug
-// messages.
+// handler returns a handler for a host's logger. With SIM_DEBUG in the environment it also
+// records debug messages.
 func (r *recent) handler(host string) slog.Handler {
 	level := slog.LevelInfo
 	if os.Getenv("SIM_DEBUG") != "" {

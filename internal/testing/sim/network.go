@@ -17,7 +17,7 @@ import (
 //   - A cut link is silent: bytes, closes and connection requests on it wait
 //     until it is healed, without an error. A dial waits for its context.
 //   - A broken connection ends with ECONNRESET on both sides.
-//   - A silenced host is cut off from all others: its power is gone, or it is stopped.
+//   - A silenced host is cut off from all others, like a host without power or a stopped process.
 //   - A killed host is a process that died: its listeners are gone, its
 //     connections are reset, and dials are refused at once.
 //
@@ -33,7 +33,7 @@ type Network struct {
 	killed    map[string]bool      // hosts; guarded by mu
 	changed   signal               // any of the above; guarded by mu
 	nextPort  int                  // guarded by mu
-	sent      map[string]int64     // bytes, by the port that was dialled; guarded by mu
+	sent      map[string]int64     // bytes, by the dialled port; guarded by mu
 }
 
 // link is one direction between two hosts.
@@ -149,7 +149,8 @@ func (n *Network) Cut(a, b string) {
 	n.change(func() { n.cut[link{a, b}], n.cut[link{b, a}] = true, true })
 }
 
-// CutOneWay silences what from sends to the host to; the other way stays open.
+// CutOneWay silences the direction from the host from to the host to; the other
+// direction stays open.
 func (n *Network) CutOneWay(from, to string) {
 	n.change(func() { n.cut[link{from, to}] = true })
 }
@@ -170,8 +171,8 @@ func (n *Network) HealAll() {
 	})
 }
 
-// Break resets the connections between a and b that exist now. New ones can be
-// made.
+// Break resets the existing connections between a and b. New connections are
+// possible.
 func (n *Network) Break(a, b string) {
 	n.change(func() {
 		for c := range n.conns {
@@ -187,9 +188,9 @@ func (n *Network) Silence(host string) {
 	n.change(func() { n.silent[host] = true })
 }
 
-// Kill ends all that host has: its listeners close, its connections are reset. Connections to it
-// are refused, and it can neither dial nor listen until Revive. The other ends learn of the reset
-// when the link to them is open.
+// Kill closes the listeners of host and resets its connections. Connections to it are refused, and
+// it can neither dial nor listen until Revive. The other ends receive the reset once the link to
+// them is open.
 func (n *Network) Kill(host string) {
 	n.change(func() {
 		n.killed[host] = true

@@ -18,12 +18,12 @@ import (
 
 // Ask has the options of a read.
 type Ask struct {
-	// Linearizable: to see every write that was acknowledged before.
+	// Linearizable: the read sees every write that was acknowledged before it.
 	Linearizable bool
 	// MaxStaleness is the greatest age of a read that is not linearizable; 0:
 	// the node's own bound.
 	MaxStaleness time.Duration
-	// At is the exact revision; 0: none in particular.
+	// At is the exact revision; 0: any.
 	At kv.Revision
 }
 
@@ -76,7 +76,7 @@ func (c *Cluster) List(ctx context.Context, node string, r kv.Range, ask Ask) (c
 	}
 }
 
-// dial connects to a node's client port from a host of its own.
+// dial connects to a node's client port from a separate host.
 func (c *Cluster) dial(node string) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+c.host(node).clientAddress(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(c.Net.Dialer("reader")))

@@ -12,17 +12,17 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/check"
 )
 
-// Watcher is a client's watch, and all that it saw.
+// Watcher is a client's watch with its observations.
 type Watcher struct {
 	c     *Cluster
 	watch check.Watch
 	state bool
-	done  chan struct{} // closed when nothing comes any more
+	done  chan struct{} // closed when the watch has ended
 
 	mu      sync.Mutex
 	ops     []check.Op      // guarded by mu
-	reached kv.Revision     // guarded by mu; everything up to it has come
-	resumes []client.Resume // guarded by mu; those the consumer has not come to
+	reached kv.Revision     // guarded by mu; all events up to it were received
+	resumes []client.Resume // guarded by mu; those that the consumer has not yet reached
 	moves   []client.Resume // guarded by mu; all
 	err     error           // guarded by mu; why the watch ended
 }
@@ -53,8 +53,8 @@ func (r WatchRequest) String() string {
 	return s
 }
 
-// Watch watches a prefix from now on, by a client of its own. It returns once
-// the watch has begun.
+// Watch watches a prefix from now on, with a new client. It returns once the
+// watch has begun.
 func (c *Cluster) Watch(prefix string) *Watcher {
 	c.t.Helper()
 	w := c.WatchBy(c.Client("client"), WatchRequest{Range: kv.Prefix(prefix)})
@@ -62,7 +62,7 @@ func (c *Cluster) Watch(prefix string) *Watcher {
 	return w
 }
 
-// WatchBy watches by a client. Every Watcher is judged by [Cluster.Check].
+// WatchBy watches with a client. [Cluster.Check] judges every Watcher.
 func (c *Cluster) WatchBy(cl *client.Client, r WatchRequest) *Watcher {
 	w := &Watcher{
 		c: c, state: r.State, done: make(chan struct{}),
@@ -140,7 +140,7 @@ func (w *Watcher) saw(u client.Update) {
 		w.resumes = w.resumes[1:]
 	}
 	if len(w.ops) == 0 && w.watch.Start == 0 && !w.state && op.Kind == check.OpProgress {
-		op.Kind = check.OpCreated // from now on: this says where now was
+		op.Kind = check.OpCreated // from now on: this has the revision of now
 	}
 	w.ops = append(w.ops, op)
 	w.reached = max(w.reached, op.Revision)
@@ -156,7 +156,7 @@ func (w *Watcher) AwaitStart() {
 	})
 }
 
-// Reached returns the revision up to which everything has come.
+// Reached returns the revision up to which all events were received.
 func (w *Watcher) Reached() kv.Revision {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,7 +170,7 @@ func (w *Watcher) Moves() []client.Resume {
 	return w.moves[:len(w.moves):len(w.moves)]
 }
 
-// Err returns why the watch ended; nil while it lives.
+// Err returns why the watch ended; nil while it runs.
 func (w *Watcher) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,10 +11,10 @@ import (
 // long.
 const Patience = 2 * time.Minute
 
-// pause is the time between two looks.
+// pause is the time between two checks.
 const pause = 5 * time.Millisecond
 
-// Eventually looks again and again until ok, and ends the test after Patience.
+// Eventually polls until ok returns true, and ends the test after Patience.
 func Eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	for end := time.Now().Add(Patience); !ok(); time.Sleep(pause) {
@@ -24,8 +24,8 @@ func Eventually(tb testing.TB, what string, ok func() bool) {
 	}
 }
 
-// Succeeds tries again and again until there is no error, and ends the test with the last one
-// after Patience.
+// Succeeds retries until try returns no error, and after Patience ends the test with the last
+// error.
 func Succeeds(tb testing.TB, what string, try func() error) {
 	tb.Helper()
 	var err error
@@ -37,9 +37,9 @@ func Succeeds(tb testing.TB, what string, try func() error) {
 	tb.Fatalf("not within %v: %s: %v", Patience, what, err)
 }
 
-// Missing skips a test that lacks a program or packages, and says which. It fails the test if
-// COMPAT is in the environment, as make compat sets it: a run of everything must not pass
-// because there was nothing to run.
+// Missing skips a test that lacks a program or packages, and names them. It fails the test if
+// COMPAT is in the environment, as make compat sets it: that run must not pass because its
+// tests were skipped.
 func Missing(tb testing.TB, format string, args ...any) {
 	tb.Helper()
 	if os.Getenv("COMPAT") != "" {

@@ -53,7 +53,7 @@ func (s *Server) Txn(ops ...Op) (kv.Revision, error) {
 	return kv.Revision(resp.Header.Revision), nil
 }
 
-// Compact forbids reads below rev. It ends watches that still need them.
+// Compact forbids reads below rev. It ends watches that still need these revisions.
 func (s *Server) Compact(rev kv.Revision) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 
 // Config configures a Server.
 type Config struct {
-	// Listen opens the listener; it is called by every Start. Needed.
+	// Listen opens the listener; it is called by every Start. Required.
 	Listen func() (net.Listener, error)
 	// Version is reported by Maintenance.Status.
 	Version string
@@ -24,15 +24,15 @@ type Config struct {
 	// MaxRequestBytes bounds a write request, in bytes. A watch response larger
 	// than this and 512 KiB is sent in fragments, if the watch asked for them.
 	MaxRequestBytes int
-	// ProgressInterval is that of watches with progress_notify. etcd adds up to
-	// a tenth at random; the model does not.
+	// ProgressInterval is the interval of progress for watches with
+	// progress_notify. etcd adds up to a tenth at random; the model does not.
 	ProgressInterval time.Duration
 	// SyncInterval is how long a new watch in the past waits for its first
 	// events. etcd checks such watches at this interval.
 	SyncInterval time.Duration
 }
 
-// Defaults returns etcd's.
+// Defaults returns etcd's defaults.
 func Defaults() Config {
 	return Config{
 		Version:          "3.7.3",
@@ -83,7 +83,7 @@ type Server struct {
 
 // Counts are the requests of clients since New.
 type Counts struct {
-	// Ranges are single Range requests, Txns those of transactions.
+	// Ranges are single Range requests, Txns are transactions.
 	Ranges, Txns int
 	// Watches are watches created.
 	Watches int
@@ -152,10 +152,10 @@ func (s *Server) Stop() {
 	s.running = nil
 }
 
-// Pause makes the server answer nothing, and send nothing on watches, while its
-// connections stay: as when its disk hangs. A request that comes meanwhile is
-// done after Resume, unless its caller has given up; one that was on its way
-// may be done and its answer held back.
+// Pause makes the server answer no request, and send nothing on watches, while its
+// connections stay open, as when its disk hangs. A request that arrives meanwhile is
+// executed after Resume, unless its caller has given up; a request in progress may
+// be executed and its answer held back.
 func (s *Server) Pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,8 +191,8 @@ func (s *Server) DropProgress(drop bool) {
 	s.noProgress = drop
 }
 
-// Watches returns how many watches are open, and how many of them have not
-// been sent all there is for them.
+// Watches returns the number of open watches, and how many of them have pending
+// events.
 func (s *Server) Watches() (open, behind int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,7 +251,7 @@ func (s *Server) pausable(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
 	return resp, err
 }
 
-// header returns one for a revision.
+// headerLocked returns a header with a revision.
 func (s *Server) headerLocked(rev int64) *pb.ResponseHeader {
 	return &pb.ResponseHeader{ClusterId: s.config.ClusterID, MemberId: s.config.MemberID, RaftTerm: s.term, Revision: rev}
 }

@@ -16,7 +16,7 @@ import (
 // stays whole for a checker. It has no lock.
 type store struct {
 	versions  map[string][]*mvccpb.KeyValue // of each key, the oldest first; a tombstone has version 0
-	keys      []string                      // every key there ever was, in order
+	keys      []string                      // every key that ever existed, in order
 	batches   []batch                       // batches[i] is revision i+2
 	compacted int64                         // -1: never
 }
@@ -72,7 +72,7 @@ func (s *store) add(kv *mvccpb.KeyValue) {
 	s.versions[k] = append(s.versions[k], kv)
 }
 
-// readable says why rev cannot be read, 0 being the current revision.
+// readable fails if rev cannot be read; 0 is the current revision.
 func (s *store) readable(rev, current int64) error {
 	switch {
 	case rev > current:
@@ -119,7 +119,7 @@ func (r keyRange) contains(k string) bool {
 	return k >= r.start && k < r.end
 }
 
-// write is one transaction on its way: all it changes has revision begin+1.
+// write is one transaction in progress: all its changes have revision begin+1.
 type write struct {
 	*store
 	begin   int64
@@ -137,8 +137,8 @@ func (w *write) seen() int64 {
 	return w.begin
 }
 
-// commit makes the changes a revision. A transaction without changes is
-// none.
+// commit makes the changes a revision. A transaction without changes makes no
+// revision.
 func (w *write) commit() {
 	if len(w.changes) > 0 {
 		w.batches = append(w.batches, batch{at: w.at, events: w.changes})
@@ -209,7 +209,7 @@ func (s *store) read(r *pb.RangeRequest, current int64) (*pb.RangeResponse, erro
 	}
 	for _, kv := range kvs {
 		if r.KeysOnly {
-			// etcd answers from its index, which knows no leases, unless it must
+			// etcd answers from its index, which has no leases, unless it must
 			// sort by value.
 			short := &mvccpb.KeyValue{Key: kv.Key, CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version}
 			if r.SortTarget == pb.RangeRequest_VALUE {

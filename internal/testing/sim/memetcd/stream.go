@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// catchUpRevisions is the most that one response to a watch in the past
-	// holds (etcd: mvcc.watchBatchMaxRevs).
+	// catchUpRevisions is the maximum number of revisions in one response to a
+	// watch in the past (etcd: mvcc.watchBatchMaxRevs).
 	catchUpRevisions = 1000
 	// syncedRevisions is how far a synced watch may fall behind before it must
 	// catch up (etcd: the responses that a stream's channel holds,
@@ -38,10 +38,10 @@ type stream struct {
 type watch struct {
 	id           int64
 	keys         keyRange
-	start        int64 // as asked for
-	next         int64 // first revision not yet looked at
+	start        int64 // as requested
+	next         int64 // the first revision not yet processed
 	synced       bool
-	syncAt       time.Time // of one in the past: when etcd first looks at it
+	syncAt       time.Time // of a watch in the past: when etcd first reads for it
 	compacted    bool      // ended by compaction; etcd keeps the ID taken until it is cancelled
 	prevKV       bool
 	fragment     bool
@@ -58,7 +58,7 @@ func newStream(s *Server) *stream {
 	return st
 }
 
-// close forgets the watches.
+// close removes the watches.
 func (st *stream) close() {
 	st.server.mu.Lock()
 	defer st.server.mu.Unlock()
@@ -174,7 +174,7 @@ func (st *stream) deliver(now time.Time) (out []*pb.WatchResponse, changed <-cha
 	if st.asked && complete && len(st.watches) > 0 {
 		st.out = append(st.out, st.progressLocked(noWatch))
 	}
-	st.asked = false // one that comes too early is dropped without a word
+	st.asked = false // a request that comes too early is dropped silently
 	out, st.out = st.out, nil
 	return out, s.changed, next
 }
@@ -189,8 +189,9 @@ func (st *stream) progressLocked(id int64) *pb.WatchResponse {
 	return &pb.WatchResponse{Header: st.server.headerLocked(st.server.store.rev()), WatchId: id}
 }
 
-// advanceLocked moves w on to the revision visible. A watch in the past is sent
-// many revisions at a time, under the current one; a synced one each on its own.
+// advanceLocked advances w to the revision visible. A watch in the past is sent many
+// revisions per response, with the current revision in the header; a synced watch is
+// sent one revision per response.
 func (st *stream) advanceLocked(w *watch, visible int64) {
 	s := st.server.store
 	if w.compacted || w.next > visible {
@@ -219,7 +220,7 @@ func (st *stream) advanceLocked(w *watch, visible int64) {
 			continue
 		}
 		if revs++; revs > catchUpRevisions {
-			break // deliver comes again when this is sent
+			break // the next deliver continues
 		}
 		events = append(events, more...)
 	}
@@ -275,7 +276,7 @@ func (st *stream) sendLocked(w *watch, events []*mvccpb.Event, rev int64) {
 	}
 }
 
-// sizeOfBytes is that of n bytes after their length, as a varint.
+// sizeOfBytes is the size of n bytes with their length as a varint.
 func sizeOfBytes(n int) int {
 	size := n + 1
 	for v := n; v >= 0x80; v >>= 7 {
@@ -284,7 +285,7 @@ func sizeOfBytes(n int) int {
 	return size
 }
 
-// inOrder returns the watches by ID: a model should do the same twice.
+// inOrder returns the watches by ID, so that the model is deterministic.
 func (st *stream) inOrder() []*watch {
 	ids := slices.Sorted(maps.Keys(st.watches))
 	out := make([]*watch, len(ids))

@@ -14,7 +14,7 @@ import (
 type choice struct {
 	succeeded bool
 	ops       []*pb.RequestOp
-	nested    map[int]*choice // of those ops that are transactions
+	nested    map[int]*choice // of the ops that are transactions
 }
 
 func (s *store) choose(r *pb.TxnRequest) *choice {
@@ -33,8 +33,8 @@ func (s *store) choose(r *pb.TxnRequest) *choice {
 	return c
 }
 
-// holds compares every key of the range; no key at all compares as an empty
-// one, and never by value.
+// holds compares every key of the range. Without any key it compares an empty
+// key, and never by value.
 func (s *store) holds(c *pb.Compare) bool {
 	kvs := s.scan(rangeOf(c.Key, c.RangeEnd), s.rev())
 	if len(kvs) == 0 {
@@ -74,7 +74,7 @@ func compare(c *pb.Compare, kv *mvccpb.KeyValue) bool {
 	}
 }
 
-// check says why the chosen operations cannot be done.
+// check fails if the chosen operations cannot be executed.
 func (s *store) check(c *choice) error {
 	for i, op := range c.ops {
 		var err error
@@ -101,7 +101,7 @@ func (s *store) checkIgnored(r *pb.PutRequest) error {
 	return nil
 }
 
-// txn does the chosen operations.
+// txn executes the chosen operations.
 func (w *write) txn(c *choice) (*pb.TxnResponse, error) {
 	resp := &pb.TxnResponse{Header: &pb.ResponseHeader{}, Succeeded: c.succeeded}
 	for i, op := range c.ops {

@@ -84,10 +84,10 @@ func validateOps(r *pb.TxnRequest, most int) error {
 }
 
 // touched returns the keys and ranges that ops may change, and refuses to
-// change a key twice. It does it as etcd does, with etcd's two gaps: a key put
-// in one nested transaction and deleted in a later one is let through, and so
-// is one put beside the delete of a range without end. (With ignore_value or
-// ignore_lease on that put, etcd 3.7.3 crashes; the model puts an empty value.)
+// change a key twice. Like etcd it misses two cases: a key that one nested
+// transaction puts and a later one deletes, and a key that is put next to the
+// delete of a range without end. (With ignore_value or ignore_lease on that put,
+// etcd 3.7.3 crashes; the model puts an empty value.)
 func touched(ops []*pb.RequestOp) (puts map[string]bool, deletes []keyRange, err error) {
 	puts = map[string]bool{}
 	deleted := func(k string) bool {
@@ -118,7 +118,7 @@ func touched(ops []*pb.RequestOp) (puts map[string]bool, deletes []keyRange, err
 		if err != nil {
 			return nil, nil, err
 		}
-		for k := range no { // either of the two is done, so they may overlap
+		for k := range no { // only one of the two branches is executed, so they may overlap
 			if !yes[k] && puts[k] || deleted(k) {
 				return nil, nil, rpctypes.ErrGRPCDuplicateKey
 			}

@@ -15,8 +15,8 @@ type watchServer struct {
 	*Server
 }
 
-// Watch serves one stream with one goroutine, which alone touches the watches;
-// another only receives.
+// Watch serves one stream. One goroutine owns the watches; another one only
+// receives requests.
 func (s *watchServer) Watch(grpcStream pb.Watch_WatchServer) error {
 	ctx := grpcStream.Context()
 	requests, broken := make(chan *pb.WatchRequest), make(chan error, 1)
