@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Progress never goes back, and a cache that only hears of progress forgets what is
-// too old all the same.
+// Progress never goes back, and a cache that receives only progress still drops old
+// batches.
 func TestAQuietCacheForgetsWhatIsTooOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var applied []kv.Revision

@@ -19,7 +19,7 @@ func TestHistoryAgreesWithAState(t *testing.T) {
 	del := func(key string, r kv.Revision) kv.Event {
 		return kv.Event{Type: kv.Delete, KV: kv.NewKeyValue(kv.Fields{Key: []byte(key), ModRevision: r})}
 	}
-	// Everything from 10 up to 20: a was put, b put and deleted, c put twice.
+	// Complete from 10 up to 20: a was put, b put and deleted, c put twice.
 	h := &Past{Progress: 20, Floor: 10}
 	for _, e := range []kv.Event{put("a", 11, "1"), put("b", 12, "1"), put("c", 13, "1"), del("b", 14), put("c", 18, "2")} {
 		h.Batches = append(h.Batches, &kv.Batch{Revision: e.KV.ModRevision(), Events: []kv.Event{e}})
@@ -52,8 +52,8 @@ func TestHistoryAgreesWithAState(t *testing.T) {
 	}
 }
 
-// A contradiction names every key that etcd is to be asked about, with what is held
-// of it: two keys are a restore of etcd, one is a wrong byte.
+// A contradiction names every key to compare with etcd, with its held version: two
+// wrong keys mean a restore of etcd, one is a wrong byte.
 func TestAContradictionClaimsWhatIsHeld(t *testing.T) {
 	h := &Past{Progress: 20, Floor: 10}
 	for _, e := range []kv.Event{put("a", 11), put("b", 12), del("b", 14), put("c", 18), put("e", 20)} {
@@ -141,8 +141,8 @@ func TestClaimsAreBounded(t *testing.T) {
 	}
 }
 
-// A cache claims what it holds of the keys that have changed last, deleted ones as
-// well as others, as of its last change.
+// A cache claims the versions of the most recently changed keys, deleted keys
+// included, as of its last change.
 func TestACacheClaimsWhatChangedLast(t *testing.T) {
 	if claims := New(small(nil)).Claims(); claims != nil {
 		t.Errorf("before it is loaded: %+v", claims)

@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// sleeper is a waker that keeps what was woken, for the benchmark to read.
+// sleeper is a waker that records the woken watchers, for the benchmark to read.
 type sleeper struct {
 	w     *Watcher
 	woken *[]*Watcher
@@ -20,7 +20,7 @@ func (s *sleeper) Wake() { *s.woken = append(*s.woken, s.w) }
 
 // benchCache returns a cache with live keys and idle watchers: exact ones and
 // prefixes that hold none of its keys, and match watchers of every key that is
-// written. read has those that were woken read what there is.
+// written. read makes the woken watchers read all pending events.
 func benchCache(b *testing.B, exact, prefix, match int) (c *Cache, read func() (deliveries int)) {
 	b.Helper()
 	c = loaded(small(nil), 1)
@@ -98,9 +98,9 @@ func applied(b *testing.B, c *Cache) func() {
 	}
 }
 
-// BenchmarkAppend is what an event costs the writer: state, window, match and
+// BenchmarkAppend measures the writer's cost of an event: state, window, match and
 // wake; with match, the deliveries too, after which the watchers are idle
-// again. It must not depend on how many watchers do not match.
+// again. It must not depend on the number of watchers that do not match.
 func BenchmarkAppend(b *testing.B) {
 	for _, x := range []struct{ exact, prefix, match int }{
 		{0, 0, 0},
@@ -128,9 +128,9 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkLargeRevision is what one revision of many events costs the writer
-// beside idle watchers that it concerns, all of one range or each of a range of
-// its own.
+// BenchmarkLargeRevision measures the writer's cost of one revision of many
+// events with matching idle watchers, all of one range or each of a separate
+// range.
 func BenchmarkLargeRevision(b *testing.B) {
 	for _, x := range []struct{ events, watchers, ranges int }{
 		{100, 10_000, 1}, {10_000, 1, 1}, {10_000, 100, 1}, {10_000, 10_000, 1}, {10_000, 10_000, 10_000},
@@ -170,8 +170,8 @@ type quiet struct{}
 
 func (quiet) Wake() {}
 
-// BenchmarkMixed is what an event costs the writer of a large state, beside idle
-// watchers: updates of keys by chance, and one delete of twenty, after which the
+// BenchmarkMixed measures the writer's cost of an event in a large state, with idle
+// watchers: updates of random keys, and one delete in twenty, after which the
 // key is created again.
 func BenchmarkMixed(b *testing.B) {
 	const keys = 100_000
@@ -214,8 +214,8 @@ func BenchmarkMixed(b *testing.B) {
 	}
 }
 
-// BenchmarkApply is the same through Run, from a source that is never waited
-// for: the events per second that one shard can take.
+// BenchmarkApply is the same through Run, with a source that always has events:
+// the events per second that one shard can process.
 func BenchmarkApply(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		b.Run(fmt.Sprintf("events=%d", n), func(b *testing.B) {
@@ -251,8 +251,8 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkFanout is what a delivery costs a reader: Next of an event that is
-// there.
+// BenchmarkFanout measures the reader's cost of a delivery: Next with a pending
+// event.
 func BenchmarkFanout(b *testing.B) {
 	for _, x := range []struct {
 		name     string
@@ -305,8 +305,8 @@ func BenchmarkFanout(b *testing.B) {
 	}
 }
 
-// BenchmarkReplay is what an event costs a watcher that comes back from an old
-// revision: one that wants all of it, and one that wants a single quiet key.
+// BenchmarkReplay measures the cost of an event for a watcher that resumes from an
+// old revision: a watcher of all keys, and a watcher of a single quiet key.
 func BenchmarkReplay(b *testing.B) {
 	const history = 20_000
 	c := loaded(small(nil), 1)
@@ -339,8 +339,8 @@ func BenchmarkReplay(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleWatch is the memory of a watch that waits, its index entry
-// included, without the key's own bytes.
+// BenchmarkIdleWatch measures the memory of an idle watch with its index entry,
+// without the bytes of its key.
 func BenchmarkIdleWatch(b *testing.B) {
 	const n = 100_000
 	heap := func() uint64 {

@@ -56,8 +56,8 @@ func TestSlowWatcherPinsNothing(t *testing.T) {
 	runtime.KeepAlive(read)
 }
 
-// A cache that has ended has its contents until it is released. Then a watcher whose client reads
-// nothing keeps no more of it than the window, and still knows its position.
+// A retired cache keeps its contents until it is released. Then a watcher whose client reads
+// nothing keeps only the window in memory, and still has its position.
 func TestAReleasedCacheKeepsItsWindowOnly(t *testing.T) {
 	s := newScript()
 	c := New(small(s))
@@ -101,7 +101,7 @@ func TestAReleasedCacheKeepsItsWindowOnly(t *testing.T) {
 	runtime.KeepAlive(slow)
 }
 
-// Whoever reads while a cache ends gets what there was, or is told that it has ended.
+// A read while a cache ends returns its last contents or ErrRetired.
 func TestReadsWhileACacheIsReleased(t *testing.T) {
 	for range 100 {
 		c := loaded(small(nil), 10)
@@ -142,8 +142,8 @@ func TestReadsWhileACacheIsReleased(t *testing.T) {
 	}
 }
 
-// A delete of very many keys is one revision for whoever watches one of them,
-// a part of them, or all.
+// A delete of very many keys is one revision for watchers of one of them, of some
+// of them, and of all.
 func TestHugeRevision(t *testing.T) {
 	const keys, singles, prefixes = 50_000, 10_000, 1_000
 	c := loaded(small(nil), 10)
@@ -193,8 +193,8 @@ func TestHugeRevision(t *testing.T) {
 	}
 }
 
-// The writer appends as fast as it can, watchers fall asleep as often as they
-// can: none is forgotten, none gets anything twice.
+// The writer appends as fast as it can, watchers go idle as often as they can: no
+// watcher misses a wakeup, and no event is delivered twice.
 func TestSleepAndWakeRace(t *testing.T) {
 	const keys = 8
 	total := kv.Revision(150_000)

@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Changes since a revision have the deletes after it and not those up to it.
+// Changes since a revision include the deletes after it, and no earlier ones.
 func TestDeletesAreKnownFromARevisionOn(t *testing.T) {
 	c := loaded(small(nil), 10)
 	for i := range kv.Revision(3) {
@@ -46,8 +46,8 @@ func TestDeletesAreKnownFromARevisionOn(t *testing.T) {
 	}
 }
 
-// What was deleted since the ends of a leap is known, and since a position inside of it
-// is not. The oldest of too many leaps is forgotten with all that lies before its end.
+// The deletes since the ends of a leap are known; those since a revision inside of it are
+// not. The oldest of too many leaps is dropped with all deletes before its end.
 func TestPositionsAroundLeaps(t *testing.T) {
 	l := &changeLog{maxBytes: 1 << 20, maxAge: time.Hour}
 	now := time.Now()

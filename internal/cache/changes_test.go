@@ -12,8 +12,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// What is remembered of deletes is bounded in bytes, a revision at a time. Who
-// was away for longer is told, and so is the operator.
+// The kept deletes are bounded in bytes, by whole revisions. A client that was away
+// for longer gets an error, and the operator a log message.
 func TestDeletesAreForgottenForTheirBytes(t *testing.T) {
 	var log bytes.Buffer
 	cfg := small(nil)
@@ -46,7 +46,7 @@ func TestDeletesAreForgottenForTheirBytes(t *testing.T) {
 	}
 }
 
-// It is bounded in time, too; that is what the bound is for, and nobody is told.
+// They are also bounded in time. That is expected, and not logged.
 func TestDeletesAreForgottenInTime(t *testing.T) {
 	cfg := small(nil)
 	c := loaded(cfg, 10)
@@ -67,8 +67,8 @@ func TestDeletesAreForgottenInTime(t *testing.T) {
 	}
 }
 
-// A delta has what changed after its revision: neither a delete nor a put of that
-// revision itself, and none from a revision to come.
+// A delta has the changes after its revision: neither a delete nor a put of that
+// revision itself, and none from a future revision.
 func TestADeltaStartsAfterItsRevision(t *testing.T) {
 	c := loaded(small(nil), 10)
 	for _, b := range []kv.Batch{puts(11, "a", "b"), batch(12, del("a", 12)), puts(13, "c"), batch(14, del("b", 14))} {

@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// A list says what is there, not what was deleted: a state without history
-// holds at its own revision alone.
+// A list has the existing keys, not the deletes: a state without history is valid
+// at its revision only.
 func TestStateWithoutHistoryHoldsAtItsRevisionOnly(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -53,8 +53,8 @@ func TestStateWithoutHistoryHoldsAtItsRevisionOnly(t *testing.T) {
 	}
 }
 
-// A cache that loads tells how much has come, in the same measure as one that has
-// loaded; what a source that was lost has brought counts no more.
+// The status of a loading cache counts the received bytes as the status of a loaded
+// cache does. Bytes from a lost source no longer count.
 func TestStatusWhileLoading(t *testing.T) {
 	s := newScript()
 	c := New(small(s))
@@ -99,7 +99,7 @@ func TestResumeAfterLoss(t *testing.T) {
 		t.Fatalf("resumed from %d, not 21", r.From)
 	}
 	w := watch(t, c, all, 11, &wakes{})
-	// The new source brings some of it twice.
+	// The new source sends some batches twice.
 	s.play(begin(20, 0), ready(), live(puts(12, "a")), live(puts(20, "b")), live(puts(21, "c")), progress(15), progress(22))
 	follows(t, c, 22)
 	if got := drain(t, w); !slices.Equal(got, []kv.Revision{12, 21}) {
@@ -110,8 +110,8 @@ func TestResumeAfterLoss(t *testing.T) {
 	}
 }
 
-// What does not fit is refused, and the source asked again; nothing of it is
-// seen.
+// Updates out of turn are refused, and the source is asked again. Readers see none
+// of them.
 func TestSourceOutOfTurn(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -149,7 +149,7 @@ func TestSourceOutOfTurn(t *testing.T) {
 }
 
 // After a compaction at the source the state is loaded again. Watchers in the
-// gap are told; those that want nothing of it go on.
+// gap fail; watchers without events in the gap continue.
 func TestCompactedAtSource(t *testing.T) {
 	s := newScript()
 	c := New(small(s))
@@ -196,7 +196,7 @@ func TestCompactedAtSource(t *testing.T) {
 	}
 }
 
-// A source that is behind us cannot take us back.
+// A source that is behind the cache cannot move it back.
 func TestOlderStateIsRefused(t *testing.T) {
 	s := newScript()
 	c := New(small(s))
@@ -210,8 +210,7 @@ func TestOlderStateIsRefused(t *testing.T) {
 	}
 }
 
-// A source that says "compacted" whatever it is asked is not asked in a tight
-// loop.
+// A source that always reports a compaction is not asked in a tight loop.
 func TestCompactedWithoutEnd(t *testing.T) {
 	s := newScript()
 	c := New(small(s))
@@ -309,9 +308,9 @@ func TestRetire(t *testing.T) {
 	}
 }
 
-// A watcher whose keys are quiet has everything up to the moment in which the
-// window is replaced: it misses what was leapt over and no more, however often
-// that happens before it looks.
+// A watcher of quiet keys has all events up to the replacement of the window: it
+// misses only the leapt revisions, however often the window is replaced before it
+// calls Next.
 func TestQuietWatcherKeepsItsPositionWhenTheWindowIsReplaced(t *testing.T) {
 	for _, leaps := range []int{1, 5} {
 		s := newScript()
@@ -349,9 +348,9 @@ func TestQuietWatcherKeepsItsPositionWhenTheWindowIsReplaced(t *testing.T) {
 	}
 }
 
-// One revision is missing between what is held and what the source knows of deletes.
-// The key that was deleted in it is found missing, and positions from before it stay
-// good.
+// One revision is missing between the held state and the deletes that the source has.
+// The cache finds that the key deleted in it is missing, and earlier positions remain
+// valid.
 func TestLeapOverOneRevision(t *testing.T) {
 	s := newScript()
 	c := New(small(s))

@@ -7,8 +7,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A cache without watchers that nothing has read since the last call is idle. It says once
-// when it is used again.
+// A cache without watchers, and without a read since the last call, is idle. It calls
+// arrived once when it is used again.
 func TestIdle(t *testing.T) {
 	c := loaded(small(nil), 10)
 	arrivals := 0
@@ -55,8 +55,8 @@ func TestIdle(t *testing.T) {
 	is("after a read of changes", false, 1)
 }
 
-// A watcher that defers is woken when so many bytes are pending, once, and not before; and
-// when the cache ends. It misses nothing.
+// A deferring watcher is woken once, when the given number of bytes is pending, and when
+// the cache ends. It misses no events.
 func TestDefer(t *testing.T) {
 	c := loaded(small(nil), 10)
 	var n wakes

@@ -70,7 +70,7 @@ func TestIndexAgainstList(t *testing.T) {
 	}
 }
 
-// Ranges that come in order do not make a list of the tree.
+// Ranges that are added in order do not turn the tree into a list.
 func TestIndexStaysShallow(t *testing.T) {
 	var x index
 	const n = 10_000

@@ -25,7 +25,7 @@ func past(deltaFloor, floor, progress kv.Revision) *Past {
 	return h
 }
 
-// told returns what a history has, in words.
+// told describes a history in words.
 func told(h *Past) string {
 	if h == nil {
 		return "nothing"
@@ -40,8 +40,8 @@ func told(h *Past) string {
 	return fmt.Sprint("deletes from ", h.DeltaFloor, " ", deletes, ", batches from ", h.Floor, " ", batches)
 }
 
-// What is known from before is joined only where nothing lies between the two:
-// a gap of one revision is a gap.
+// An older history is joined only without a gap between the two: one missing
+// revision is a gap.
 func TestHistoriesJoinWithoutAGap(t *testing.T) {
 	for name, c := range map[string]struct {
 		newer, older *Past
@@ -67,8 +67,8 @@ func TestHistoriesJoinWithoutAGap(t *testing.T) {
 	}
 }
 
-// Histories of neighbours are one from where both are known, up to where both
-// go; they need one revision in common, or to meet without a gap.
+// The united history of neighbours begins where both are complete, and ends at the
+// lower progress. They need a common revision, or must meet without a gap.
 func TestNeighboursUniteWhereBothAreKnown(t *testing.T) {
 	for name, c := range map[string]struct {
 		a, b *Past
@@ -88,7 +88,7 @@ func TestNeighboursUniteWhereBothAreKnown(t *testing.T) {
 }
 
 // The floor is the oldest revision that a watch may start from, and it is
-// delivered; the one below is gone, and the answer names the floor.
+// delivered. The revision below it is gone, and the error names the floor.
 func TestTheFloorIsTheOldestRevisionToWatchFrom(t *testing.T) {
 	cfg := small(nil)
 	cfg.WindowBytes = 64 << 10
@@ -110,7 +110,7 @@ func TestTheFloorIsTheOldestRevisionToWatchFrom(t *testing.T) {
 	if _, _, err := behind.Next(nil); !errors.As(err, &compacted) || compacted.Requested != 2 || compacted.Floor != floor {
 		t.Errorf("a watcher that fell behind the floor %d: %v", floor, err)
 	}
-	// One that has all below the floor has missed nothing.
+	// A watcher that has all events below the floor has missed none.
 	at := watch(t, c, all, floor, &wakes{})
 	for old := c.Floor(); c.Floor() == old; {
 		b := batch(c.Progress()+1, put("k", c.Progress()+1))
@@ -128,7 +128,7 @@ func TestTheFloorIsTheOldestRevisionToWatchFrom(t *testing.T) {
 	}
 }
 
-// asked is a source that notes what it is asked for, and begins where told.
+// asked is a source that records its requests, and begins at a given revision.
 type asked struct {
 	requests []kv.FollowRequest
 	begin    kv.Revision
@@ -149,9 +149,9 @@ func (s *asked) Follow(_ context.Context, req kv.FollowRequest) iter.Seq2[kv.Upd
 	}
 }
 
-// A cache asks its source for the revision after the last one that it has: of
-// the past on disk when it starts, of its progress when it resumes. A source
-// that begins one revision later has a gap, and is refused.
+// A cache asks its source for the revision after its last one: after the history on
+// disk when it starts, after its progress when it resumes. A source that begins one
+// revision later leaves a gap, and is refused.
 func TestAskForTheRevisionAfterTheLast(t *testing.T) {
 	s := &asked{begin: 10, more: []kv.Update{{Kind: kv.UpdateProgress, Revision: 12}}}
 	cfg := small(s)
@@ -178,8 +178,8 @@ func TestAskForTheRevisionAfterTheLast(t *testing.T) {
 	}
 }
 
-// The data is as fresh as an observation once its revision is there, not with
-// the one before: of one observation, and of the second of two.
+// The data is as fresh as an observation once its revision is reached, not one
+// revision earlier: with one observation, and with the second of two.
 func TestFreshWithTheRevisionItself(t *testing.T) {
 	for name, c := range map[string]struct {
 		observed []kv.Revision // at 1 s, 2 s, …

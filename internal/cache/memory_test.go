@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// mostPerKey is how many bytes a key may take beside its own and its value's.
+// mostPerKey is the maximum overhead of a key in bytes.
 const mostPerKey = 150
 
 // holdings is the memory of a cache, in bytes as the heap has them.
@@ -22,8 +22,8 @@ type holdings struct {
 	status              Status
 }
 
-// hold fills a cache with keys of 64 bytes and values of 256, writes each of
-// them, by chance, rounds times, and measures what that takes.
+// hold fills a cache with keys of 64 bytes and values of 256, writes each of them
+// rounds times in random order, and measures the memory.
 func hold(tb testing.TB, keys, rounds int) (h holdings) {
 	tb.Helper()
 	key := func(i int) []byte {
@@ -41,7 +41,7 @@ func hold(tb testing.TB, keys, rounds int) (h holdings) {
 	}
 	items := make([]*kv.KeyValue, keys)
 	for i := range items {
-		// In the order of keys, as a list brings them.
+		// In key order, as in a list.
 		items[i] = item(i/(keys/1000)+i%(keys/1000)*1000, 1, kv.Revision(10_000_000+i))
 	}
 	h.items = grown() - 8*keys
@@ -81,7 +81,7 @@ func hold(tb testing.TB, keys, rounds int) (h holdings) {
 	return h
 }
 
-// A key takes no more than is promised, after a list and after much was written.
+// The overhead of a key is within the bound, after a list and after many writes.
 func TestMemoryPerKey(t *testing.T) {
 	const keys = 20_000
 	h := hold(t, keys, 3)
@@ -93,8 +93,8 @@ func TestMemoryPerKey(t *testing.T) {
 	}
 }
 
-// BenchmarkMemory is what a key takes beside its own bytes and its value's, and
-// what window and kept roots hold beside that, counted and as Status tells.
+// BenchmarkMemory measures the overhead of a key, and the additional memory of the
+// window and the kept roots, as measured and as Status reports it.
 func BenchmarkMemory(b *testing.B) {
 	for _, keys := range []int{100_000, 1_000_000} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {

@@ -19,9 +19,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// store is a model of etcd: all revisions there ever were, and the state at
-// each of them. It is a Source that misbehaves as sources may: it is lost, it
-// brings things twice, it compacts.
+// store is a model of etcd: all revisions that ever existed, and the state at
+// each of them. It is a Source with the permitted faults of sources: it breaks off,
+// sends batches twice, and compacts.
 type store struct {
 	keys  []string
 	moves int // how many random steps until it is quiet
@@ -37,7 +37,7 @@ type store struct {
 	rng *rand.Rand // owned by Follow
 }
 
-// change is what happened to one key.
+// change is the change of one key.
 type change struct{ is, was *versions }
 
 // versions is one version of a key; nil where there is none.
@@ -91,7 +91,7 @@ func (s *store) grow() {
 	s.order = append(s.order, s.current)
 }
 
-// batch returns the revision as a source would bring it.
+// batch returns the revision as a source would send it.
 func (s *store) batch(revision kv.Revision) kv.Batch {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -109,8 +109,8 @@ func (s *store) batch(revision kv.Revision) kv.Batch {
 	return b
 }
 
-// after returns the first revision >= from that touches r, and what it does
-// there; 0 when there is none.
+// after returns the first revision >= from that touches r, and its events there;
+// 0 when there is none.
 func (s *store) after(r kv.Range, from kv.Revision) (kv.Revision, map[string]change) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -165,7 +165,8 @@ func (s *store) between(from, to kv.Revision) (out []kv.Revision) {
 	return out
 }
 
-// start sends what comes before the live part, and returns up to where it goes.
+// start sends the updates before the live part, and returns the revision that they
+// reach.
 func (s *store) start(req kv.FollowRequest, send func(kv.Update) bool) (sent kv.Revision, more bool) {
 	if req.From > 0 {
 		sent = max(0, req.From-1-kv.Revision(s.rng.IntN(10))) // some of it again
@@ -190,7 +191,7 @@ func (s *store) start(req kv.FollowRequest, send func(kv.Update) bool) (sent kv.
 	return at, more
 }
 
-// leap sends how the state differs from what the follower holds.
+// leap sends the differences between the state and the follower's.
 func (s *store) leap(req kv.FollowRequest, at kv.Revision, send func(kv.Update) bool) bool {
 	u := kv.Update{Kind: kv.UpdateState}
 	now := maps.Clone(s.at(at))
@@ -264,8 +265,7 @@ func (s *store) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.U
 	}
 }
 
-// client is one who watches, over and over, and holds what comes against the
-// store.
+// client watches repeatedly, and compares the deliveries with the store.
 type client struct {
 	s    *store
 	c    *Cache
@@ -334,7 +334,7 @@ func (x *client) watch() error {
 				if compacted.Floor <= next || compacted.Requested >= compacted.Floor {
 					return fail("told without need: %w", err)
 				}
-				// A watcher that was idle has more than what it was last known to have.
+				// A watcher that was idle has reached more than its last known progress.
 				if missing, _ := x.s.after(r, next); missing != 0 && missing < compacted.Requested {
 					return fail("%d was not delivered: %w", missing, err)
 				}
@@ -353,7 +353,7 @@ func (x *client) watch() error {
 				}
 				next = revision + 1
 			}
-			// Bookmarkable: whatever the progress covers has been delivered.
+			// Bookmarkable: all events up to the progress have been delivered.
 			p := w.Progress()
 			if p < next-1 {
 				return fail("progress went back to %d", p)
@@ -381,7 +381,7 @@ func (x *client) watch() error {
 	}
 }
 
-// compare holds a delivery against the store.
+// compare compares a delivery with the store.
 func (x *client) compare(r kv.Range, next, revision kv.Revision, events []*kv.Event) error {
 	want, changes := x.s.after(r, next)
 	if revision != want {
@@ -452,8 +452,8 @@ func (x *client) read(ctx context.Context) error {
 	return err
 }
 
-// changes takes what has changed between two random revisions: put over the
-// state of the first, it must make that of the second.
+// changes reads the changes between two random revisions: applied to the state at
+// the first, they must yield the state at the second.
 func (x *client) changes(ctx context.Context) error {
 	progress, floor := x.c.Progress(), x.c.DeltaFloor()
 	since := max(1, floor-5) + kv.Revision(x.rng.Int64N(int64(max(1, progress-floor+6))))
@@ -465,7 +465,7 @@ func (x *client) changes(ctx context.Context) error {
 	return x.changesOf(ctx, x.randomRange(), since, at)
 }
 
-// changesOf takes what has changed in r between two revisions.
+// changesOf reads the changes in r between two revisions.
 func (x *client) changesOf(ctx context.Context, r kv.Range, since, at kv.Revision) error {
 	progress, floor := x.c.Progress(), x.c.DeltaFloor()
 	got, err := x.c.Changes(ctx, r, since, at)
@@ -548,7 +548,7 @@ func TestAgainstModel(t *testing.T) {
 			for i := range all {
 				all[i] = client{s: s, c: c, rng: rand.New(rand.NewPCG(clientRand.Uint64(), 2))}
 				clients.Go(func() {
-					// A few rounds are left for when nothing happens any more.
+					// A few rounds run after the last change.
 					for left := 3; left > 0 && !t.Failed(); {
 						if _, quiet := s.head(); quiet {
 							left--

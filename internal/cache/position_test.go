@@ -8,8 +8,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Anybody may ask how far a watcher is: one that is idle has missed nothing, one
-// that has not looked lags, since the first batch that it has not seen came in.
+// Any goroutine may call Position: an idle watcher does not lag; a watcher with
+// pending batches lags since the oldest of them was received.
 func TestPosition(t *testing.T) {
 	cfg := small(nil)
 	cfg.WindowBytes = 32 << 10
@@ -50,12 +50,12 @@ func TestPosition(t *testing.T) {
 		b.Received = time.Unix(int64(revision), 0)
 		c.apply(&b)
 	}
-	// Its batch has left the window since: it is where it was.
+	// Its next batch has left the window: its position is the same.
 	first := slow.Position()
 	if first.Revision < 11 || first.Revision > 20 || !first.Since.Equal(time.Unix(int64(first.Revision)+1, 0)) || first.Newest != 1499 {
 		t.Errorf("behind the floor %d: %+v", c.Floor(), first)
 	}
-	// Loaded again, with nothing in the window.
+	// Loaded again, with an empty window.
 	c.load(keytree.New(), &Past{Progress: 5000, Floor: 5001, DeltaFloor: 5001})
 	is(slow, first.Revision, 5000, first.Since)
 	is(idle, 1499, 5000, time.Time{})
@@ -65,8 +65,8 @@ func TestPosition(t *testing.T) {
 	is(idle, 1499, 5000, time.Time{})
 }
 
-// A follower with everything up to the newest events has everything up to the progress. What a
-// cache does not know of counts as events: the time before its window, and a gap.
+// A follower with all events up to the newest has all events up to the progress. Unknown
+// revisions count as events: those before the window, and those in a gap.
 func TestQuiet(t *testing.T) {
 	c := loaded(small(nil), 10)
 	is := func(since, progress kv.Revision) {

@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// script is a Source that the test speaks for, one step at a time.
+// script is a Source that the test controls step by step.
 type script struct {
 	requests chan kv.FollowRequest
 	steps    chan step
@@ -44,8 +44,8 @@ func (s *script) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 	}
 }
 
-// play hands updates to the cache. It returns when the cache has applied all
-// but the last.
+// play sends updates to the cache. It returns when the cache has applied all
+// updates except the last.
 func (s *script) play(updates ...kv.Update) {
 	for _, u := range updates {
 		s.steps <- step{update: u}
@@ -73,7 +73,7 @@ func (s *script) request(tb testing.TB) kv.FollowRequest {
 	}
 }
 
-// deadline is when something that ought to happen has not.
+// deadline fires when an expected condition has not occurred in time.
 const deadline = 30 * time.Second
 
 func begin(revision, floor kv.Revision) kv.Update {
@@ -121,8 +121,8 @@ func puts(revision kv.Revision, keys ...string) kv.Batch {
 	return b
 }
 
-// small returns the Config of a test's cache: everything, within bounds that
-// are not reached unless the test means to.
+// small returns the Config of a test's cache of all keys, with bounds that only
+// tests of them reach.
 func small(source Source) Config {
 	cfg := Defaults()
 	cfg.Source = source
@@ -153,7 +153,7 @@ func loaded(cfg Config, revision kv.Revision) *Cache {
 	return c
 }
 
-// follows waits until c has everything up to revision.
+// follows waits until c has all events up to revision.
 func follows(tb testing.TB, c *Cache, revision kv.Revision) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
@@ -179,7 +179,7 @@ func watch(tb testing.TB, c *Cache, r kv.Range, from kv.Revision, waker Waker) *
 	return w
 }
 
-// drain returns the revisions that Next has.
+// drain returns the revisions of all pending events.
 func drain(tb testing.TB, w *Watcher) (out []kv.Revision) {
 	tb.Helper()
 	for {
@@ -197,7 +197,7 @@ func drain(tb testing.TB, w *Watcher) (out []kv.Revision) {
 // all is every key.
 var all = kv.Range{}
 
-// waitersOf returns how many wait for progress of c.
+// waitersOf returns the number of waiters for progress of c.
 func waitersOf(c *Cache) int {
 	c.wakeups.mu.Lock()
 	defer c.wakeups.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A shard is split. Whoever watched the parent goes on at a child from any
-// revision that the parent could have served, and reads there the same.
+// A shard is split. A watcher of the parent can resume on a child from any revision
+// that the parent could have served, and reads the same events there.
 func TestSplitInheritsWindowAndState(t *testing.T) {
 	rng := testseed.Rand(t)
 	s := newScript()
@@ -126,8 +126,8 @@ func TestNothingToInherit(t *testing.T) {
 	}
 }
 
-// Two shards are merged that are at different revisions, and the one ahead no
-// longer knows what it was where the other is.
+// Two shards at different revisions are merged, and the shard ahead no longer has
+// its state at the revision of the other.
 func TestTooFarApartToMerge(t *testing.T) {
 	left, right := small(nil), small(nil)
 	left.Range, right.Range = kv.Range{End: "m"}, kv.Range{Start: "m"}
@@ -146,9 +146,9 @@ func TestTooFarApartToMerge(t *testing.T) {
 	}
 }
 
-// Shards are split and merged and cut anew, again and again, each as far as it
-// happens to be. Every one that comes of it holds what the model does: at each
-// revision, in its window, and of what was deleted long ago.
+// Shards are split, merged and cut differently many times, at random progress. Each
+// resulting cache agrees with the model: in its states, its window and its old
+// deletes.
 func TestHeirsAgainstModel(t *testing.T) {
 	rng := testseed.Rand(t)
 	generations := 150
@@ -223,8 +223,8 @@ func TestHeirsAgainstModel(t *testing.T) {
 	t.Logf("%d states of the past, %d replays", roots, reads)
 }
 
-// meet advances caches that have not come to where the window of another one begins:
-// nothing can be inherited of such caches (TestTooFarApartToMerge).
+// meet advances caches that have not reached the start of another one's window: no
+// cache can inherit from them (TestTooFarApartToMerge).
 func meet(s *store, caches []*Cache) {
 	for apart := true; apart; {
 		floor := kv.Revision(0)
@@ -257,7 +257,7 @@ func somePartition(rng *rand.Rand, s *store) []kv.Range {
 	return append(out, kv.Range{Start: start})
 }
 
-// advanceTo has a cache that does not run apply what happens up to a revision.
+// advanceTo applies the events up to a revision to a cache that does not run.
 func advanceTo(s *store, c *Cache, revision kv.Revision) {
 	for _, at := range s.between(c.Progress()+1, revision) {
 		whole := s.batch(at)
@@ -282,7 +282,7 @@ func (x *client) randomRangeIn(in kv.Range) kv.Range {
 	}
 }
 
-// stateAt holds the state at a revision against the store.
+// stateAt compares the state at a revision with the store.
 func (x *client) stateAt(revision kv.Revision) error {
 	snap, err := x.c.At(context.Background(), revision)
 	if err != nil {
@@ -331,8 +331,8 @@ func (x *client) replay(from kv.Revision) error {
 	}
 }
 
-// A peer that takes an export, then watches from behind it, is the cache's
-// equal at every revision both can serve.
+// A peer that loads an export, then watches from the next revision, equals the cache
+// at every revision that both can serve.
 func TestExportMakesAnEqual(t *testing.T) {
 	rng := testseed.Rand(t)
 	s := newStore(rng, 40, 1500)
@@ -389,8 +389,8 @@ func TestExportMakesAnEqual(t *testing.T) {
 	}
 }
 
-// Caches that have a range together tell what has happened in it, as far as all of
-// them are.
+// Caches that together cover a range return its events, up to the lowest progress of
+// them.
 func TestSinceIsOfOneMoment(t *testing.T) {
 	left, right := small(nil), small(nil)
 	left.Range, right.Range = kv.Range{End: "m"}, kv.Range{Start: "m"}

@@ -13,8 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Every revision that is kept reads as a full copy taken then, and no bound is
-// exceeded.
+// Every kept revision equals a full copy taken at it, and no bound is exceeded.
 func TestReadsAgainstCopies(t *testing.T) {
 	rng := testseed.Rand(t)
 	for _, bytes := range []int64{0, 20 << 10, 1 << 30} {
@@ -104,8 +103,8 @@ func TestRootsAge(t *testing.T) {
 	}
 }
 
-// A key that a transaction puts and then deletes: as at etcd, the previous
-// value of the delete is what there was before the transaction.
+// A transaction puts a key and then deletes it: as in etcd, the previous value of
+// the delete is the value before the transaction.
 func TestPreviousValueWithinARevision(t *testing.T) {
 	c := loaded(small(nil), 10)
 	w := watch(t, c, all, 11, &wakes{})

@@ -40,7 +40,7 @@ func TestWakeAt(t *testing.T) {
 	}
 }
 
-// What is woken at a revision finds the progress there.
+// A waiter that is woken at a revision finds that progress has reached it.
 func TestWakeAtFindsProgress(t *testing.T) {
 	c := loaded(small(nil), 10)
 	wake := wait.NewBell()
@@ -77,7 +77,7 @@ func TestWakeAtFindsProgress(t *testing.T) {
 	}
 }
 
-// Those who no longer wait are forgotten: nothing grows while the source is
+// Canceled waiters are removed, so that memory does not grow while the source is
 // away.
 func TestWaitersDoNotGrow(t *testing.T) {
 	c := loaded(small(nil), 10)
@@ -126,7 +126,7 @@ func requested(req kv.FollowRequest) <-chan kv.Revision {
 	return want
 }
 
-// The source gets each request at once, and the next source those that were not met.
+// The source gets each request at once, and the next source the unanswered ones.
 func TestDemand(t *testing.T) {
 	s := newScript()
 	c := New(small(s))
@@ -162,8 +162,8 @@ func TestDemand(t *testing.T) {
 	}
 }
 
-// A merged window waits for its shards without a request: it has asked for the revision before.
-// The next source is asked for it.
+// A merged window waits for its shards without a request: it has requested the revision before.
+// The next source gets a request for it.
 func TestTheNextSourceIsAskedForAnIdleWaiter(t *testing.T) {
 	s := newScript()
 	c := New(small(s))
@@ -183,8 +183,8 @@ func TestTheNextSourceIsAskedForAnIdleWaiter(t *testing.T) {
 	}
 }
 
-// Whoever waits in earnest has the source asked, once and not in vain; who is
-// content to be told does not.
+// WaitProgress, At and WakeAt send a request to the source, unless the revision is
+// reached. NotifyAt sends none.
 func TestWhoAsksTheSource(t *testing.T) {
 	c := loaded(small(nil), 10)
 	want := requested(kv.FollowRequest{Want: c.want.Load()})
@@ -256,7 +256,7 @@ func TestWaitBeforeLoaded(t *testing.T) {
 	}
 }
 
-// Who is no watcher waits alike, and can take it back.
+// Callers without a watcher can wait in the same way, and cancel it.
 func TestWakeAtWithoutWatcher(t *testing.T) {
 	c := loaded(small(nil), 10)
 	var there, taken, left wakes

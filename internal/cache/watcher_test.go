@@ -50,8 +50,8 @@ func TestWatchFrom(t *testing.T) {
 	}
 }
 
-// A watcher that waits for the future, or that has seen all there was, does
-// not fall behind with the window; one that has not looked does.
+// A watcher of future revisions, or one that has read all batches, does not fall
+// behind when the window moves; a watcher that has not called Next does.
 func TestFallBehind(t *testing.T) {
 	cfg := small(nil)
 	cfg.WindowBytes = 32 << 10
@@ -90,8 +90,8 @@ func TestFallBehind(t *testing.T) {
 	}
 }
 
-// A watcher that was woken and whose batch has left the window since misses that batch
-// and nothing from before it: it had seen that.
+// A woken watcher whose batch has left the window misses that batch, and none before
+// it, because it has read those.
 func TestAWatcherBehindTheWindowKeepsItsPosition(t *testing.T) {
 	cfg := small(nil)
 	cfg.WindowBytes = 32 << 10
@@ -125,7 +125,7 @@ func TestAWatcherBehindTheWindowKeepsItsPosition(t *testing.T) {
 	}
 }
 
-// What was woken once is not woken again before it has looked.
+// A woken watcher is not woken again before it calls Next.
 func TestOneWakeUntilRead(t *testing.T) {
 	c := loaded(small(nil), 10)
 	var n wakes
@@ -152,9 +152,9 @@ func TestOneWakeUntilRead(t *testing.T) {
 	}
 }
 
-// A batch comes after the reader's last look and before it goes idle, another
-// one after that: the writer moves the idle watcher to the second, and the
-// first must not be lost.
+// One batch comes after the reader's last check and before it goes idle, another
+// after that: the writer moves the idle watcher to the second batch, and the first
+// must not be lost.
 func TestNothingIsLostBetweenLookAndSleep(t *testing.T) {
 	c := loaded(small(nil), 10)
 	w := watch(t, c, kv.Single("a"), 11, &wakes{})
@@ -174,8 +174,8 @@ func TestNothingIsLostBetweenLookAndSleep(t *testing.T) {
 	}
 }
 
-// Between publishing a batch and waking who it concerns, the writer may be
-// held up: the idle watcher's progress does not cover the batch yet.
+// Between publishing a batch and waking its watchers, the writer may be delayed:
+// the idle watcher's progress does not cover the batch yet.
 func TestProgressWaitsForTheWake(t *testing.T) {
 	c := loaded(small(nil), 10)
 	w := watch(t, c, kv.Single("a"), 11, &wakes{})
@@ -199,8 +199,8 @@ func TestProgressWaitsForTheWake(t *testing.T) {
 	}
 }
 
-// Who watches from the very beginning of an etcd that was empty when the cache
-// came has missed nothing.
+// A watcher from the first revision of an etcd that was empty when the cache was
+// loaded misses no events.
 func TestWatchFromTheFirstRevision(t *testing.T) {
 	c := loaded(small(nil), 1)
 	w := watch(t, c, all, 1, &wakes{})

@@ -18,7 +18,7 @@ type fullWindow struct {
 	first   uint64 // sequence number of batches[0]
 }
 
-// check holds a view against the history as it was when the view was taken.
+// check compares a view with the history at the time the view was taken.
 func (m fullWindow) check(v windowView) error {
 	if next := m.first + uint64(len(m.batches)); v.next != next {
 		return fmt.Errorf("next is %d, not %d", v.next, next)
@@ -123,8 +123,8 @@ func TestWindowAgainstHistory(t *testing.T) {
 		}
 		v := w.view()
 		for seq, revision := range at {
-			// What is known of a watcher that has seen what lies before is never too
-			// much, and at most a segment too little.
+			// The recorded progress of a watcher that has read all earlier batches is
+			// never too high, and at most a segment too low.
 			if got := v.passedBy(seq).reached; seq < v.first && (got >= revision || exact && at[seq-segmentBatches] > 0 && got < at[seq-segmentBatches]-1) {
 				t.Errorf("a watcher before revision %d has everything up to %d", revision, got)
 			}
@@ -142,7 +142,7 @@ func TestWindowAgainstHistory(t *testing.T) {
 	}
 }
 
-// One batch over the bound is kept, alone: it is the newest there is.
+// A single batch over the bound is kept, because it is the newest.
 func TestWindowHoldsHugeBatch(t *testing.T) {
 	w := window{maxBytes: 64 << 10, maxAge: time.Hour, next: 1}
 	small := func(from, to kv.Revision) {
@@ -243,8 +243,8 @@ func randomRange(rng *rand.Rand) kv.Range {
 	return kv.Single(a)
 }
 
-// However much leaves the window, what is remembered of it is bounded, and what is
-// known of a watcher is never too much.
+// The records of evicted segments are bounded, and the recorded progress of a watcher is
+// never too high.
 func TestWhatIsKnownOfOldPositionsIsBounded(t *testing.T) {
 	w := window{maxBytes: 1, next: 1}
 	w.reset(1, 0)

@@ -70,7 +70,7 @@ func TestAnAnswerWithoutAMessageIsNoEmptyShard(t *testing.T) {
 }
 
 // The next node is asked when a stream cannot be opened or the request cannot be
-// sent, and an answer that explains why sending failed is heard.
+// sent; if the node has sent the cause of the failure, the error reports it.
 func TestANodeThatDoesNotTakeTheRequest(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		list := func() (string, error) {
@@ -106,8 +106,8 @@ func TestANodeThatDoesNotTakeTheRequest(t *testing.T) {
 	})
 }
 
-// A copy here that belongs to another lineage than the map is not read: a node that
-// follows the map's lineage is.
+// A local copy of another lineage than the map's is not read; a node with the map's
+// lineage is asked instead.
 func TestACopyOfAnotherLineageIsReadElsewhere(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		if g, err := n.r.Read(t.Context(), router.ReadRequest{Range: inFirst}); err != nil || !g.Here() {
@@ -126,8 +126,8 @@ func TestACopyOfAnotherLineageIsReadElsewhere(t *testing.T) {
 	})
 }
 
-// A caller that has gone is no reason to ask other nodes, neither for a shard that
-// is here nor for one that is elsewhere.
+// After the caller has gone, no other node is asked, neither for a local shard nor for
+// a remote one.
 func TestACallerThatHasGoneAsksNoNode(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		gone, cancel := context.WithCancel(t.Context())
@@ -172,8 +172,8 @@ func TestACopyThatStaysRetired(t *testing.T) {
 	})
 }
 
-// Shards that are behind are asked for the revision side by side: one that is late
-// does not keep the others waiting.
+// Shards that are behind are asked for the revision concurrently: a late shard does
+// not delay the others.
 func TestShardsThatAreBehindCatchUpConcurrently(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.Gate(1).Limit(n.h.Now())
@@ -194,8 +194,8 @@ func TestShardsThatAreBehindCatchUpConcurrently(t *testing.T) {
 	})
 }
 
-// Changes of a reading whose state is gone here come from a node that has it, and
-// those since a revision that this reading does not ask for fail as they are.
+// If a local shard no longer has the state of a reading, its changes come from a node
+// that has it. A compaction error for another revision than since+1 is returned unchanged.
 func TestChangesAtARevisionThatIsGoneHere(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.pretend.Shards[0].Replicas = []shard.NodeID{"here", "y"}
@@ -206,7 +206,7 @@ func TestChangesAtARevisionThatIsGoneHere(t *testing.T) {
 		n.y.answer = func(_ int, req *shardwatchv1.ListRequest) ([]*wire.Encoded, error) {
 			return []*wire.Encoded{wire.ListChunk(at, lineage(1), n.h.State(kv.Single("b"), at)), wire.ListEnd(at, lineage(1), nil, -1, -1)}, nil
 		}
-		// Enough writes make the copy forget the state at at.
+		// Enough writes make the copy drop the state at the revision at.
 		for range 3 {
 			n.h.Commit(cachetest.Put("a", "3"))
 			time.Sleep(2 * time.Minute)
@@ -229,8 +229,8 @@ func TestChangesAtARevisionThatIsGoneHere(t *testing.T) {
 	})
 }
 
-// Reads that leave the revision to another node share nothing: one may allow older
-// data than the other. Counts and single keys do not wait for big lists.
+// Reads whose revision another node chooses share no fetch: one may allow older data
+// than the other. Counts and single keys do not wait for big lists.
 func TestWhatIsNotShared(t *testing.T) {
 	herd(t, func(t *testing.T, r *router.Router, e *elsewhere, h *cachetest.Script) {
 		e.let = make(chan error)
@@ -279,7 +279,7 @@ func TestWhatIsNotShared(t *testing.T) {
 	})
 }
 
-// The error of the reader ends a scan of single keys, here and elsewhere.
+// The error of the reader ends a scan of single keys, local and remote.
 func TestAScanOfASingleKeyEndsWithTheReader(t *testing.T) {
 	herd(t, func(t *testing.T, r *router.Router, _ *elsewhere, _ *cachetest.Script) {
 		stop := errors.New("enough")

@@ -12,8 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// A stream that comes before the shard map is held until the map is there, but
-// not for long.
+// A stream that begins before the shard map is known waits for it for a bounded time.
 func TestAwaitMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := cachetest.NewNode("here", cachetest.New(), nil)
@@ -54,7 +53,7 @@ func TestAwaitMap(t *testing.T) {
 	})
 }
 
-// A stream is not held if the map is known, whether or not the router was told.
+// A stream does not wait if the map is known, even without a Kick.
 func TestAwaitMapLooksAtTheMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := cachetest.NewNode("here", cachetest.New(), nil)

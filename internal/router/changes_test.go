@@ -110,8 +110,8 @@ func TestHoldHasAllShards(t *testing.T) {
 	})
 }
 
-// Changes are those of all shards; a shard that does not reach back far enough
-// here is asked for elsewhere, and the highest floor is the caller's.
+// Changes include all shards. If a local shard does not reach back far enough, another
+// node is asked for it, and the caller gets the highest floor.
 func TestChangesOfSeveralShards(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		since := n.h.Now()
@@ -156,7 +156,7 @@ func TestChangesOfSeveralShards(t *testing.T) {
 			t.Errorf("since a revision to come: %v", err)
 		}
 
-		// The caches were loaded at since: they do not know what was deleted before.
+		// The caches were loaded at since: they do not have the earlier deletes.
 		if _, err = changes(router.ReadRequest{Range: inFirst}, since-1); compactedAt(err, since) != since+1 {
 			t.Errorf("too far back: %v", err)
 		}
@@ -211,7 +211,7 @@ func compactedAt(err error, requested kv.Revision) kv.Revision {
 	return 0
 }
 
-// The copies here retire while their changes are read: the caller tries again.
+// The local copies retire while their changes are read: the caller gets a temporary error.
 func TestChangesOfACopyThatRetires(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		g, err := n.r.Read(t.Context(), router.ReadRequest{Range: inFirst})
@@ -225,8 +225,8 @@ func TestChangesOfACopyThatRetires(t *testing.T) {
 	})
 }
 
-// What one fetch has used is free afterwards: failures leave no place taken, and
-// a fetch that is over is not shared.
+// A fetch releases its place, also after a failure, and a finished fetch is not
+// shared.
 func TestFetchesLeaveNothing(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.pretend.Shards[1].Replicas = []shard.NodeID{"y"}

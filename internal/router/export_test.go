@@ -2,8 +2,8 @@ package router
 
 import "github.com/shardwatch/shardwatch/internal/kv"
 
-// Shared returns how many merged windows there are, how many watches use them, and how
-// many of those read them.
+// Shared returns the number of merged windows, of the watches that use them, and of the
+// watches that read them.
 func (r *Router) Shared() (windows, users, readers int) {
 	for _, m := range r.allMerged() {
 		readers += m.window.Status().Watchers
@@ -24,15 +24,15 @@ func (r *Router) Shared() (windows, users, readers int) {
 // Joined reports whether the watch reads a merged window.
 func (w *Watch) Joined() bool { return w.place.merged != nil && w.place.one != nil }
 
-// ShortenMerged has merged windows hold a revision, or few.
+// ShortenMerged makes merged windows hold only one revision or few.
 func (r *Router) ShortenMerged() { r.perWindow = 1 }
 
-// MergeAlone has watches over several shards merge alone.
+// MergeAlone makes watches over several shards merge separately.
 func (r *Router) MergeAlone() { r.ended = true }
 
-// LookAlone is the first half of Next of a watch that merges alone: it returns the next revision, if
-// all shards have come to it. WaitAlone is the second half, after a first half without a revision: it
-// reports whether the watch waits for one.
+// LookAlone is the first half of Next of a watch that merges separately: it returns the next revision,
+// if all shards have reached it. WaitAlone is the second half, after a first half without a revision: it
+// reports whether the watch waits for a revision.
 func (w *Watch) LookAlone() (kv.Revision, error) {
 	revision, _, err := w.place.alone.next(nil)
 	return revision, err
@@ -41,16 +41,16 @@ func (w *Watch) LookAlone() (kv.Revision, error) {
 // WaitAlone is described at LookAlone.
 func (w *Watch) WaitAlone() bool { return w.place.alone.waits() }
 
-// MaxMerged is how many merged windows there are at most.
+// MaxMerged is the maximum number of merged windows.
 const MaxMerged = maxMerged
 
-// Fetches returns how many shared fetches are held, and of how many shards big
-// ones are under way.
+// Fetches returns the number of shared fetches, and the number of shards with big
+// fetches in progress.
 func (r *Router) Fetches() (live, places int) {
 	r.fetches.mu.Lock()
 	defer r.fetches.mu.Unlock()
 	return len(r.fetches.live), len(r.fetches.places)
 }
 
-// Earlier is what Position's Since is made of.
+// Earlier computes Position's Since.
 var Earlier = earlier

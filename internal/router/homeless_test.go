@@ -56,8 +56,8 @@ func TestAWatchWaitsForItsRelayUntil(t *testing.T) {
 	})
 }
 
-// A relay of another lineage, or of less than the shard, is not watched, and is given
-// back.
+// A relay of another lineage, or of a part of the shard only, is not watched, and is
+// released.
 func TestARelayThatDoesNotFitIsNotWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -86,7 +86,7 @@ func TestARelayThatDoesNotFitIsNotWatched(t *testing.T) {
 				t.Errorf("a relay of %s was given back %d times", what, back.Load())
 			}
 		}
-		// The one that fits is given back once, however often the watch is closed.
+		// The valid relay is released once, however often the watch is closed.
 		other.Use(cachetest.Map(2, nil, "there"))
 		<-other.Replica(1).Ready()
 		back.Store(0)
@@ -110,8 +110,7 @@ func TestARelayThatDoesNotFitIsNotWatched(t *testing.T) {
 	})
 }
 
-// A shard that is here is watched here, whatever lineage the client is at if it names
-// none.
+// A local shard is watched locally if the client names no lineage.
 func TestAShardThatIsHereIsWatchedHere(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		n.RefuseRelays(errors.New("no relay"))
@@ -123,8 +122,8 @@ func TestAShardThatIsHereIsWatchedHere(t *testing.T) {
 	})
 }
 
-// More watches than may look for a relay at a time lose their home: the others get
-// their turn, though nothing else happens.
+// If more watches lose their source than may wait for a relay at a time, the others
+// get their turn without any other change.
 func TestEveryHomelessWatchGetsItsTurn(t *testing.T) {
 	const watches, looking = 300, 256
 	synctest.Test(t, func(t *testing.T) {
@@ -196,8 +195,8 @@ func TestEveryHomelessWatchGetsItsTurn(t *testing.T) {
 	})
 }
 
-// A watch over two shards that waits for one of them is woken when that one is
-// retired, and moves.
+// A watch over two shards that waits for one of them is woken when that shard's cache
+// retires, and moves.
 func TestAWatchThatWaitsForARetiredShardIsWoken(t *testing.T) {
 	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		b := newBell()
@@ -229,7 +228,7 @@ func TestAWatchThatWaitsForARetiredShardIsWoken(t *testing.T) {
 	})
 }
 
-// A watch whose two shards become one waits for progress in that one alone.
+// A watch whose two shards are merged waits for progress in the merged shard alone.
 func TestAWatchWhoseShardsAreMergedIsWokenAtARevision(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		b := newBell()
@@ -276,8 +275,8 @@ func TestAWatchWhoseShardsAreMergedIsWokenAtARevision(t *testing.T) {
 	})
 }
 
-// A watch that waits for a revision keeps waiting for it when a later one is wished
-// for.
+// A watch that waits for a revision keeps waiting for it after WakeAt with a later
+// revision.
 func TestALaterWishDoesNotReplaceAnEarlierOne(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		b := newBell()
@@ -318,7 +317,7 @@ func TestALaterWishDoesNotReplaceAnEarlierOne(t *testing.T) {
 	})
 }
 
-// A watch below the window ends with the floor, and says how far it was after it is
+// A watch below the window fails with the floor, and reports its position after it is
 // closed.
 func TestAWatchThatFallsBelowTheWindowGetsTheFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -370,8 +369,8 @@ func TestHoldingBackReportsTheLongestWait(t *testing.T) {
 	})
 }
 
-// Position counts the oldest batch that can be delivered, not one that a shard has
-// taken and that waits for another shard.
+// Position counts the oldest deliverable batch, not a batch that a merge has taken
+// and that waits for another shard.
 func TestPositionOfTheOldestBatchThatCanBeDelivered(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		w := watch(t, r, kv.Range{}, h.Now()+1, newBell())

@@ -37,8 +37,8 @@ func large(t *testing.T, f func(t *testing.T, r *router.Router, b *budget.Budget
 	})
 }
 
-// Lists of keys that are on other nodes hold their bytes. One may exceed the share; others
-// wait for it, and all are served.
+// Lists of keys from other nodes take their bytes from the budget. One list may exceed the
+// share; others wait for it, and all are served.
 func TestListsOfOtherNodesAreBounded(t *testing.T) {
 	large(t, func(t *testing.T, r *router.Router, b *budget.Budget, e *elsewhere, h *cachetest.Script) {
 		read, done := make(chan struct{}), make(chan error)
@@ -63,7 +63,7 @@ func TestListsOfOtherNodesAreBounded(t *testing.T) {
 		e.let <- nil
 		e.let <- nil
 		synctest.Wait()
-		// One has all of its 3 MiB, the other has at most the share and waits.
+		// One list has all of its 3 MiB, the other has at most the share and waits.
 		if held := b.Held(budget.Fetches); held < 3<<20 || held > 4<<20+1<<18 {
 			t.Errorf("%d bytes are held", held)
 		}
@@ -79,8 +79,8 @@ func TestListsOfOtherNodesAreBounded(t *testing.T) {
 	})
 }
 
-// What watches are brought up to date with holds the keys that are on other nodes until it
-// is released: more than the share alone, but nothing beside it.
+// A Body for a resync holds the keys from other nodes until it is released. Alone it may
+// exceed the share, but not beside other holders.
 func TestStatesOfOtherNodesAreBounded(t *testing.T) {
 	large(t, func(t *testing.T, r *router.Router, b *budget.Budget, e *elsewhere, h *cachetest.Script) {
 		hold := func() (*router.Body, error) {

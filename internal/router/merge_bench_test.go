@@ -15,7 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// sharded returns a router over one node that has so many shards, all of them ready.
+// sharded returns a router over one node with that number of ready shards.
 func sharded(b *testing.B, shards int) (*cachetest.Script, *cachetest.Node, *router.Router, *shard.Map) {
 	b.Helper()
 	h := cachetest.New()
@@ -33,8 +33,8 @@ func sharded(b *testing.B, shards int) (*cachetest.Script, *cachetest.Node, *rou
 	return h, n, r, m
 }
 
-// BenchmarkMerge is what a revision costs a watch over several shards that
-// replays a window: each has an event in one of them.
+// BenchmarkMerge measures the cost of a revision for a watch over several shards
+// that replays a window: each revision has an event in one shard.
 func BenchmarkMerge(b *testing.B) {
 	const revisions = 10_000
 	for _, shards := range []int{1, 2, 16} {
@@ -78,9 +78,9 @@ func BenchmarkMerge(b *testing.B) {
 	}
 }
 
-// BenchmarkMergeFanout has 1,000 watches of everything take each event, as ten pumps
-// would: an op is one event for each of them. cpu-ns is the process's, from the
-// source of the events on.
+// BenchmarkMergeFanout delivers each event to 1,000 watches of all keys, read by ten
+// pumps: an op is one event for each watch. cpu-ns is the CPU time of the process,
+// including the source of the events.
 func BenchmarkMergeFanout(b *testing.B) {
 	const watches, pumps = 1000, 10
 	for _, shards := range []int{1, 16} {

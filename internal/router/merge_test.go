@@ -27,7 +27,7 @@ func merging(t *testing.T, f func(t *testing.T, n *cachetest.Node, r *router.Rou
 }
 
 // mergingEachWay is merging, with watches that read a merged window and with watches
-// that merge alone.
+// that merge separately.
 func mergingEachWay(t *testing.T, f func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script)) {
 	t.Helper()
 	t.Run("merged window", func(t *testing.T) { merging(t, f) })
@@ -49,7 +49,7 @@ func watch(t *testing.T, r *router.Router, rng kv.Range, from kv.Revision, b *be
 }
 
 // A revision that a merge has taken and holds back is not progress, even when all
-// shards have come to it: the client has not been sent its events.
+// shards have reached it: its events were not sent to the client.
 func TestWhatIsHeldBackIsNotProgress(t *testing.T) {
 	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		w := watch(t, r, kv.Range{}, cachetest.Start+1, newBell())
@@ -105,7 +105,7 @@ func TestWhatIsHeldBackIsNotProgress(t *testing.T) {
 	})
 }
 
-// What was taken and can be delivered is late since it was received.
+// A taken and deliverable revision counts as late from the time it was received.
 func TestAMergeIsLateSinceItCouldDeliver(t *testing.T) {
 	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		w := watch(t, r, kv.Range{}, cachetest.Start+1, newBell())
@@ -176,8 +176,8 @@ func TestTheAgeOfAMerge(t *testing.T) {
 	})
 }
 
-// WakeAt wakes once every shard of the watch has reached the revision, quiet ones
-// too, and does nothing for one that is reached.
+// WakeAt wakes once every shard of the watch has reached the revision, quiet shards
+// included, and has no effect for a revision that is already reached.
 func TestWakeAt(t *testing.T) {
 	for name, rng := range map[string]kv.Range{"one shard": {Start: "a", End: "c"}, "two shards": {Start: "a", End: "k"}} {
 		t.Run(name, func(t *testing.T) {
@@ -224,9 +224,9 @@ func TestWakeAt(t *testing.T) {
 	}
 }
 
-// A shard may come to the revision that it holds back after the watch has looked at it, and before
-// the watch waits for it. It comes by progress alone, which wakes no watcher: the watch looks again, and
-// a watch that is asked to wake there is woken.
+// A shard may reach the revision that it holds back after the watch has checked the shard, and before
+// the watch waits for it. It reaches it by progress alone, which wakes no watcher: the watch checks again,
+// and a watch with a WakeAt for that revision is woken.
 func TestAMergeDoesNotWaitForAShardThatHasCome(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		r.MergeAlone()
@@ -272,8 +272,8 @@ func TestAMergeDoesNotWaitForAShardThatHasCome(t *testing.T) {
 	})
 }
 
-// A merge that is asked to wake at a revision waits for each shard that is below it: for one that has
-// brought an event which another shard holds back, too.
+// WakeAt of a merge waits for each shard below the revision, including a shard with an event that
+// another shard holds back.
 func TestAMergeWaitsForAShardWithAnEventThatIsHeldBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -335,7 +335,7 @@ func TestAMergeWaitsForAShardWithAnEventThatIsHeldBack(t *testing.T) {
 	})
 }
 
-// Of several revisions that a merge is asked to wake at, the lowest counts.
+// Of several revisions given to WakeAt, the lowest counts.
 func TestWakeAtTheLowest(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		b := newBell()
@@ -423,7 +423,7 @@ func TestWatchesLeaveTheirWindowOneByOne(t *testing.T) {
 	})
 }
 
-// A watch without a home keeps the progress that it had, and says since when.
+// A watch without a source keeps its progress, and reports since when.
 func TestAHomelessWatchKeepsItsPosition(t *testing.T) {
 	mergingEachWay(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		for _, rng := range []kv.Range{{}, {Start: "a", End: "c"}} {

@@ -20,8 +20,8 @@ type counter struct{ n atomic.Int64 }
 
 func (c *counter) Wake() { c.n.Add(1) }
 
-// Watches over the same shards are woken once for an event, when all shards have come
-// to it, however many shards they wait for.
+// Watches over the same shards are woken once for an event, when all shards have
+// reached it, regardless of the number of shards they wait for.
 func TestWatchesOfTheSameShardsAreWokenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -94,7 +94,7 @@ func TestWatchesOfTheSameShardsAreWokenOnce(t *testing.T) {
 			}
 		}
 		for i, w := range opened {
-			// For the event, and for the progress that was wished for: most often it is one.
+			// For the event, and for the requested progress: usually these are one wakeup.
 			if woken := wakers[i].n.Load(); woken < 1 || woken > 2 {
 				t.Errorf("woken %d times", woken)
 			}
@@ -138,8 +138,8 @@ func TestWatchesOfTheSameShardsAreWokenOnce(t *testing.T) {
 	})
 }
 
-// A watch that starts below the merged window merges its shards by itself, and goes on
-// in the window when it has caught up: with what it has taken and was not given, too.
+// A watch that starts below the merged window merges its shards separately, and continues
+// in the window when it has caught up, without losing taken but undelivered events.
 func TestAWatchBelowTheMergedWindowJoinsIt(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		h.Commit(cachetest.Put("a", "0"), cachetest.Put("p", "0"))
@@ -192,8 +192,8 @@ func TestAWatchBelowTheMergedWindowJoinsIt(t *testing.T) {
 	})
 }
 
-// A watch that is slower than the merged window misses nothing of what the shards
-// have: it goes on there, and comes back.
+// A watch that is slower than the merged window misses no event that the shards have: it
+// continues with a separate merge, and returns to the window.
 func TestAWatchThatFallsBelowTheMergedWindow(t *testing.T) {
 	merging(t, func(t *testing.T, n *cachetest.Node, r *router.Router, h *cachetest.Script) {
 		r.ShortenMerged()
@@ -245,7 +245,7 @@ func TestAWatchThatFallsBelowTheMergedWindow(t *testing.T) {
 	})
 }
 
-// A watch that is slower than the windows of its shards is told what is gone.
+// A watch that is slower than the windows of its shards fails with the floor.
 func TestAWatchThatFallsBelowItsShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -270,7 +270,7 @@ func TestAWatchThatFallsBelowItsShards(t *testing.T) {
 	})
 }
 
-// Watches over more sets of shards than there are merged windows merge alone.
+// Watches over more sets of shards than there are merged windows merge separately.
 func TestFurtherSetsOfShardsMergeAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -337,7 +337,7 @@ func TestAWatchOverARetiredShard(t *testing.T) {
 	})
 }
 
-// losing is a source that loses history when it is told to.
+// losing is a source that loses history on request.
 type losing struct {
 	source cache.Source
 	gate   cachetest.Gate
@@ -371,8 +371,8 @@ func (l *losing) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 	}
 }
 
-// When a shard of a merged window has lost history, its watches are told so, the window
-// goes on behind the gap, and so does a watch that starts there.
+// When a shard of a merged window has lost history, its watches fail, the window continues
+// after the gap, and so does a watch that starts there.
 func TestAShardOfAMergedWindowLosesHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()

@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// Who asks for positions is not in the way of the watch, wherever that is, and
-// what a merge holds back is not yet delivered.
+// Position may be called concurrently with the watch in any of its states, and the
+// revision that a merge holds back counts as undelivered.
 func TestPositionOfAMerge(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)

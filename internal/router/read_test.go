@@ -188,7 +188,7 @@ var (
 	nothing = router.Options{}
 )
 
-// keys reads a list, and says which keys it has.
+// keys reads a list, and returns its keys.
 func keys(t *testing.T, g *router.Reading, o router.Options) (out string, err error) {
 	t.Helper()
 	err = g.Each(t.Context(), o, func(chunk []*kv.KeyValue) error {
@@ -211,8 +211,8 @@ func unavailable(t *testing.T, what string, err error, why kv.Unavailable, says 
 	}
 }
 
-// A linearizable read is at etcd's revision, waits for the shards, and gives up
-// when they do not get there.
+// A linearizable read is at etcd's revision, waits for the shards, and fails if
+// they do not reach it.
 func TestALinearizableReadSeesEveryWrite(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		local := kv.Range{Start: "a", End: "d"}
@@ -297,8 +297,8 @@ func TestAReadAtARevision(t *testing.T) {
 	})
 }
 
-// A serializable read refuses data that is older than it allows, or of an age
-// that is not known, and says how old its data is.
+// A serializable read refuses data that is older than it allows, or of unknown
+// age, and reports the age of its data.
 func TestASerializableReadIsNotOlderThanItAllows(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		read := func(rng kv.Range, bound time.Duration) (*router.Reading, error) {
@@ -357,8 +357,8 @@ func TestASerializableReadIsNotOlderThanItAllows(t *testing.T) {
 	})
 }
 
-// A caller that is a node is told who has a shard that is not here, and a copy of
-// another lineage, of another range or still loading is not served.
+// A caller that is a node gets the nodes of a shard that is not here. A copy of another
+// lineage or range, or one that is still being loaded, is not served.
 func TestACopyThatDoesNotFitIsNotServed(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		local := func(rng kv.Range) error {
@@ -405,8 +405,8 @@ func TestACopyThatDoesNotFitIsNotServed(t *testing.T) {
 	})
 }
 
-// The nodes of a shard that is elsewhere are asked one after the other, but not
-// this one, and not after one has begun to answer.
+// The other nodes of a remote shard are asked in turn, until one of them has begun to
+// answer.
 func TestAShardElsewhereIsReadFromItsNodes(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		var req router.ReadRequest
@@ -467,8 +467,8 @@ func TestAShardElsewhereIsReadFromItsNodes(t *testing.T) {
 		if err := g.Each(t.Context(), nothing, func([]*kv.KeyValue) error { calls++; return stop }); !errors.Is(err, stop) || calls != 1 {
 			t.Errorf("the reader stops: %v after %d calls", err, calls)
 		}
-		// A compacted revision says more than a node that is away, in either order. A client that did
-		// not ask for it may retry.
+		// A compacted revision takes precedence over a node that is away, in either order. A client that
+		// named no revision may retry.
 		compacted := wire.Status(&kv.CompactedError{Requested: 3, Floor: 12})
 		fail := func(err error) func(int, *shardwatchv1.ListRequest) ([]*wire.Encoded, error) {
 			return func(int, *shardwatchv1.ListRequest) ([]*wire.Encoded, error) { return nil, err }
@@ -606,8 +606,8 @@ func TestAnAnswerOfAnotherClusterIsRefused(t *testing.T) {
 	})
 }
 
-// Where all shards are elsewhere, the first node chooses the revision, and says
-// how old that is; the others answer at the same one.
+// If all shards are on other nodes, the first node chooses the revision, and reports
+// its age; the others answer at the same revision.
 func TestANodeElsewhereChoosesTheRevision(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		both := cachetest.Map(1, []string{"d"}, "y", "x")
@@ -666,7 +666,7 @@ func TestANodeElsewhereChoosesTheRevision(t *testing.T) {
 		if n.y.asked[1].GetMaxStaleness() != nil {
 			t.Error("a bound that the request does not name")
 		}
-		// At a revision that is fixed, what a node says of its age is not the read's.
+		// At a fixed revision, the age that a node reports is not the age of the read.
 		n.y.answer = n.lists(1, 4*time.Second)
 		if g, err = n.r.Read(t.Context(), router.ReadRequest{Range: kv.Single("a"), Revision: chosen, Exists: true}); err != nil {
 			t.Fatal(err)
@@ -680,7 +680,7 @@ func TestANodeElsewhereChoosesTheRevision(t *testing.T) {
 	})
 }
 
-// What Each's options leave out, over shards here and elsewhere.
+// The options of Each, over local and remote shards.
 func TestEachNarrows(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.y.answer = func(_ int, req *shardwatchv1.ListRequest) ([]*wire.Encoded, error) {
@@ -778,7 +778,7 @@ func TestAReadSurvivesASplit(t *testing.T) {
 }
 
 // deletesOf are the deletes of 20,000 keys with a prefix. A cache that has applied them keeps
-// no state of before: the nodes of its tree that they replace are more than RootsBytes.
+// no earlier state: the replaced nodes of its tree exceed RootsBytes.
 func deletesOf(prefix string) (ops []cachetest.Op) {
 	for i := range 20_000 {
 		ops = append(ops, cachetest.Delete(fmt.Sprintf("%s/%05d", prefix, i)))
@@ -786,9 +786,9 @@ func deletesOf(prefix string) (ops []cachetest.Op) {
 	return ops
 }
 
-// A read that names no revision chooses one before a large transaction, and a shard comes to it together
-// with that transaction, which leaves no state of it: the read is of a later revision. No other node is
-// asked, which has applied the transaction, too.
+// A read that names no revision chooses one before a large transaction. A shard receives that revision
+// together with the transaction, which drops the state at it: the read then has a later revision. No other
+// node is asked, because it has applied the transaction, too.
 func TestAReadOutlivesALargeTransaction(t *testing.T) {
 	for what, replicas := range map[string][]shard.NodeID{"without another node": {"here"}, "with another node": {"here", "y"}} {
 		t.Run(what, func(t *testing.T) {
@@ -811,8 +811,8 @@ func TestAReadOutlivesALargeTransaction(t *testing.T) {
 				if _, err := n.r.Read(t.Context(), router.ReadRequest{Range: inFirst, Revision: chosen, Local: true}); !errors.As(err, new(*kv.CompactedError)) {
 					t.Errorf("at revision %d itself: %v; the test wants its state to be dropped", chosen, err)
 				}
-				// A serializable read is of the revision of the shard that is furthest behind: that one is
-				// asked to come.
+				// A serializable read is at the revision of the shard that is furthest behind: that shard is
+				// asked to advance.
 				at := n.h.Commit(deletesOf("i")...)
 				synctest.Wait()
 				if first, third := n.Replica(1).Progress(), n.Replica(3).Progress(); first >= at || third != at {
@@ -834,13 +834,13 @@ func TestAReadOutlivesALargeTransaction(t *testing.T) {
 	}
 }
 
-// stopped is a clock of etcd that stays at a revision.
+// stopped is a clock that always returns the same revision.
 type stopped kv.Revision
 
 func (c stopped) Revision(context.Context) (kv.Revision, error) { return kv.Revision(c), nil }
 
-// A read that names no revision, and finds the state dropped of each one that it chooses, gives up
-// after a second, and can be tried again: it is not told that a revision of its own is gone.
+// A read that names no revision, and whose chosen revisions are all dropped, fails after a second with
+// an error that can be retried, not with a compaction of the client's revision.
 func TestAReadThatFindsNoKeptRevisionCanBeTriedAgain(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		old := n.h.Now() - 1
@@ -865,8 +865,8 @@ func TestAReadThatFindsNoKeptRevisionCanBeTriedAgain(t *testing.T) {
 	})
 }
 
-// While no shard comes to a later revision, as when etcd is away, a serializable read takes the shard that
-// has dropped the revision of the others from another node, which may have kept it.
+// While no shard reaches a later revision, for example without etcd, a serializable read takes the shard
+// that has dropped the revision of the others from another node, which may have kept it.
 func TestASerializableReadTakesADroppedRevisionFromAnotherNode(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		n.pretend.Shards[2].Replicas = []shard.NodeID{"here", "y"}
@@ -888,8 +888,8 @@ func TestASerializableReadTakesADroppedRevisionFromAnotherNode(t *testing.T) {
 	})
 }
 
-// A revision that a shard's copy here no longer has is read from another node,
-// except for a caller that is a node itself, and where there is no other node.
+// A revision that the local copy of a shard no longer has is read from another node,
+// unless the caller is a node itself, or there is no other node.
 func TestARevisionThatIsGoneHereIsReadElsewhere(t *testing.T) {
 	reading(t, func(t *testing.T, n *reads) {
 		old := n.h.Now() - 1

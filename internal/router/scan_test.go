@@ -194,7 +194,7 @@ func TestScan(t *testing.T) {
 	})
 }
 
-// A herd that lists a shard which is elsewhere fetches it once.
+// Many concurrent lists of a remote shard fetch it once.
 func TestAHerdFetchesOnce(t *testing.T) {
 	herd(t, func(t *testing.T, r *router.Router, e *elsewhere, h *cachetest.Script) {
 		e.let = make(chan error)
@@ -230,7 +230,7 @@ func TestAHerdFetchesOnce(t *testing.T) {
 		}
 		asked("afterwards", 0)
 
-		// The first gives up: the others do not.
+		// The first caller gives up; the others do not.
 		gone, cancel := context.WithCancel(t.Context())
 		ask(gone, at, 0)
 		ask(t.Context(), at, 0)
@@ -245,7 +245,7 @@ func TestAHerdFetchesOnce(t *testing.T) {
 		if a, b := <-done, <-done; a != nil || b != nil {
 			t.Errorf("the others: %v, %v", a, b)
 		}
-		// A follower gives up: the rest does not notice.
+		// A later caller gives up; this does not affect the others.
 		gone, cancel = context.WithCancel(t.Context())
 		ask(t.Context(), at, 0)
 		ask(gone, at, 0)
@@ -259,7 +259,7 @@ func TestAHerdFetchesOnce(t *testing.T) {
 		}
 		e.asks.Store(0)
 
-		// A failure is everybody's; whoever comes then asks again.
+		// All concurrent callers get a failure; the next caller fetches again.
 		ask(t.Context(), at, 0)
 		ask(t.Context(), at, 0)
 		e.let <- errors.New("broken")
@@ -274,7 +274,7 @@ func TestAHerdFetchesOnce(t *testing.T) {
 			t.Error(err)
 		}
 
-		// Of each revision two are fetched at a time, but small ones.
+		// At most two big fetches run at a time; small ones have no limit.
 		for i := range kv.Revision(5) {
 			h.Commit(cachetest.Put("a", "x"))
 			ask(t.Context(), router.ReadRequest{Revision: at.Revision + i, Exists: true}, 0)

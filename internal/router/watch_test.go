@@ -81,7 +81,7 @@ func open(tb testing.TB, r *router.Router, rng kv.Range, from kv.Revision) *read
 	return &reader{bell: b, w: w, rng: rng, last: from - 1}
 }
 
-// read takes what is there, if the bell has rung, and holds it against h.
+// read reads the pending events, if the bell has rung, and compares them with h.
 func (r *reader) read(tb testing.TB, h *cachetest.Script) {
 	tb.Helper()
 	if !r.bell.heard() {
@@ -107,7 +107,7 @@ func (r *reader) read(tb testing.TB, h *cachetest.Script) {
 	r.check(tb, h)
 }
 
-// check holds the watch's progress against what it has returned.
+// check compares the watch's progress with the returned events.
 func (r *reader) check(tb testing.TB, h *cachetest.Script) {
 	tb.Helper()
 	if at, open := r.w.Position(); !open || at.Revision > at.Newest || len(h.Batches(r.rng, r.last, at.Revision)) > 0 {
@@ -208,8 +208,8 @@ func TestWatchAgainstHistory(t *testing.T) {
 	}
 }
 
-// A watch that waits for one revision after the other gets to each, though its shards come to it while
-// the watch decides whether to wait. It reads only when it was woken: a lost wake-up fails the test.
+// A watch that waits for one revision after the other reaches each of them, even if its shards reach it
+// while the watch decides whether to wait. It reads only when woken: a lost wakeup fails the test.
 func TestNoWakeUpIsLost(t *testing.T) {
 	for name, alone := range map[string]bool{"merged window": false, "alone": true} {
 		t.Run(name, func(t *testing.T) {
@@ -256,8 +256,8 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	}
 }
 
-// Watches that are closed at any time, by another goroutine than the one that
-// finds them a home, leave nothing behind.
+// Watches that are closed at any time, concurrently with the search for a source,
+// leave no watchers or relays behind.
 func TestWatchClosedWhileItMoves(t *testing.T) {
 	rng := testseed.Rand(t)
 	h := cachetest.New()
@@ -310,8 +310,8 @@ func next(tb testing.TB, w *router.Watch) (revision kv.Revision, events []*kv.Ev
 	return revision, events, err
 }
 
-// A transaction over two shards arrives whole though one of them is late, and
-// the late one is named.
+// A transaction over two shards arrives whole even if one of them is late, and
+// Progress returns the late shard.
 func TestWatchWaitsForTheLateShard(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -334,8 +334,8 @@ func TestWatchWaitsForTheLateShard(t *testing.T) {
 	x.w.Close()
 }
 
-// A shard is split while it has something that another one is too late for. The
-// watch finds its new home, and is not woken again and again meanwhile.
+// A shard is split while its next revision waits for another shard. The watch finds
+// its new source, and is not woken repeatedly meanwhile.
 func TestWatchWaitsWhileAShardIsSplit(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -376,8 +376,8 @@ func TestWatchWaitsWhileAShardIsSplit(t *testing.T) {
 	x.w.Close()
 }
 
-// A watch whose shards have no home ends after a while, with an error that
-// says so and can be tried again.
+// A watch whose shards have no source ends after a while, with an error that says so
+// and can be retried.
 func TestWatchWithoutHome(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -415,8 +415,7 @@ func TestAMovedWatchBelowTheFloorIsCompacted(t *testing.T) {
 	x.w.Close()
 }
 
-// A watch does not go on in another history, however well the revisions would
-// fit.
+// A watch does not continue in another history, even if the revisions would fit.
 func TestWatchEndsWithItsLineage(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
