@@ -15,31 +15,30 @@ import (
 )
 
 // A watch at rest has no goroutine. The fan wakes its task, and a pump writes the pending
-// frames, which does not block while the client reads. All other work, such as reading from the
-// cache on its own, runs on a separate goroutine. The watch is apart then, and the pump does not
-// touch it.
+// frames, which does not block while the client reads. All other work, such as a catch-up from
+// the cache, runs on a separate goroutine. The watch is apart then, and the pump does not touch it.
 
 // The requests to a watch.
 const (
 	askBookmark  uint32 = 1 << iota
-	askEnd              // its time is over
+	askEnd              // its timeout has passed
 	askWithdrawn        // its sender lost the right
-	askGone             // its client has gone
+	askGone             // its client has disconnected
 )
 
-// parker is a ResponseWriter of an answer that can continue without its handler.
+// parker is a ResponseWriter whose response can continue after the handler has returned.
 type parker interface {
 	Park()
 	End()
 }
 
-// outlet writes to the client of a watch. The watchdog bounds a write that waits for the client.
+// outlet writes to the client of a watch. The watchdog bounds the time of a blocked write.
 type outlet struct {
 	pump.Transport
 	s     *stream
 	waits func() // o.waiting, allocated once
 	wait  func() // of the pump
-	armed bool   // the write waits
+	armed bool   // the write is blocked
 }
 
 // SendFramed implements pump.Transport.
@@ -64,8 +63,8 @@ func (o *outlet) waiting() {
 	o.wait()
 }
 
-// serve serves the watch until the client, its time, or the cache ends it. It returns
-// earlier if the answer can continue without its handler.
+// serve serves the watch until the client, its timeout or the cache ends it. It returns
+// earlier if the response can continue after the handler has returned.
 func (s *stream) serve(r *http.Request) {
 	length := s.q.timeout
 	if length == 0 {
@@ -101,7 +100,7 @@ func (s *stream) serve(r *http.Request) {
 	<-done
 }
 
-// Wake implements cache.Waker: frames wait, or something is asked for.
+// Wake implements cache.Waker: frames or requests are pending.
 func (s *stream) Wake() {
 	s.wake.Wake()
 	if s.pumped != nil {
@@ -133,7 +132,7 @@ func (s *stream) turn(*pump.Scratch) (again bool) {
 	frames, last, left := s.member.take(s.frames)
 	n := 0
 	for _, frame := range frames {
-		_ = s.pumped.SendBytes(frame) // its failure is asked for
+		_ = s.pumped.SendBytes(frame) // outlet requests askGone if it fails
 		n += len(frame)
 	}
 	s.took(frames, last, n)
@@ -188,7 +187,7 @@ func (s *stream) byItself() {
 	s.end()
 }
 
-// end releases what the watch holds, and ends the answer.
+// end releases the watch's resources, and ends the response.
 func (s *stream) end() {
 	s.s.rounds.remove(s)
 	s.s.counts.watches.Add(-1)

@@ -15,17 +15,17 @@ import (
 )
 
 // difference has the changes since a version below the window, for a watch that resumes from
-// there. Deletes come first, with the client's own version, so that a
-// client that is cut off in the middle begins again; then the changed objects in the order of
+// that version. Deletes come first, with the client's own version, so that a client that is
+// disconnected in the middle gets all of them again; then the changed objects in the order of
 // their versions, each once; then a bookmark.
 type difference struct {
 	since, upTo kv.Revision
-	rest        []change // changes that are not encoded yet
+	rest        []change // not encoded yet
 	held        *budget.Reservation
 }
 
-// change is an event of a difference; without a type there is no event. Its object is the cache's;
-// a delete has the last one.
+// change is an event of a difference; an empty type means no event. The cache owns the bytes of
+// the object; a delete has the last version of it.
 type change struct {
 	typ    string
 	object []byte
@@ -36,10 +36,10 @@ const changeBytes = 64
 
 // catchUp begins the watch with the difference since a version.
 //
-// A selector needs to know whether an object matched before. If this, or the last
-// state of a deleted object, is not known, an apiserver must answer: its window may
-// reach further back, and otherwise it tells the client to list. So the node computes
-// the whole difference before it sends any of it.
+// A selector requires the former version of an object, to decide whether it matched before. If
+// that, or the last state of a deleted object, is unknown, an apiserver must answer: its window may
+// reach further back, and otherwise it makes the client list. So the node computes the whole
+// difference before it sends any of it.
 func (s *stream) catchUp(ctx context.Context, since kv.Revision) error {
 	if s.s.cfg.NoDelta {
 		return expired(since, "")
@@ -90,7 +90,7 @@ func (s *stream) compare(ctx context.Context, changes *cache.Changes, since kv.R
 		}
 		return nil
 	}
-	for _, item := range changes.Changed { // one that does not match any more is a delete
+	for _, item := range changes.Changed { // an object that no longer matches is a delete
 		if err == nil {
 			err = add(string(item.Key()), item)
 		}
@@ -108,8 +108,8 @@ func (s *stream) compare(ctx context.Context, changes *cache.Changes, since kv.R
 	return d, nil
 }
 
-// encodeDifference encodes the rest of the difference, and writes it a piece at a time. It
-// returns false if the watch cannot continue.
+// encodeDifference encodes the rest of the difference, and writes it in pieces. It returns false
+// if the watch cannot continue.
 func (s *stream) encodeDifference() bool {
 	d := s.behind
 	if d == nil {
@@ -125,7 +125,7 @@ func (s *stream) encodeDifference() bool {
 			return false
 		}
 		bytes += len(o.Raw)
-		if !s.encodeEvent(c.typ, &o) || port.TooSlow(began, bytes, writeTime) { // its objects are held meanwhile
+		if !s.encodeEvent(c.typ, &o) || port.TooSlow(began, bytes, writeTime) { // d holds its objects in memory
 			return false
 		}
 	}
@@ -137,7 +137,7 @@ func (s *stream) encodeDifference() bool {
 	return true
 }
 
-// change returns the event of a key for a client at a version. item is the
+// change returns the event of a key for a client that is at version since. item is the
 // current object; nil: it does not exist.
 func (s *stream) change(key string, item *kv.KeyValue, since kv.Revision) (c change, err error) {
 	was, known := s.f.past.At(key, since)

@@ -19,24 +19,24 @@ import (
 // that selects one value of a field, as a kubelet does with spec.nodeName, costs nothing for
 // events with other values.
 //
-// A watch reads on its own until it has all events that the fan has distributed, and then
-// joins. It leaves, and reads on its own again, when it is too slow or when the fan falls behind
-// the window.
+// A watch reads the cache on its own until it has all events that the fan has distributed, and
+// then joins. It leaves, and reads on its own again, when it is too slow or when the fan falls
+// behind the window.
 type fan struct {
 	f    *feed
-	wake wait.Bell // something can be read
-	// queued bounds the frames that wait for a watch, in bytes. One version may always wait.
+	wake wait.Bell // events may be pending
+	// queued bounds the queued frames of a watch, in bytes. One version may always be queued.
 	queued int
 
 	mu    sync.Mutex
 	all   map[groupKey]*group    // guarded by mu
 	plain map[string][]*group    // guarded by mu; the groups without an index, by namespace
-	index map[string]*fieldIndex // guarded by mu; the others, by the field that they demand
+	index map[string]*fieldIndex // guarded by mu; the other groups, by the field that they select
 
 	watcher *cache.Watcher // guarded by mu; nil: there are no watches
 	ended   bool           // guarded by mu; no watch may join
-	at      kv.Revision    // guarded by mu; all events up to it are handed out
-	events  []*kv.Event    // guarded by mu; memory for them
+	at      kv.Revision    // guarded by mu; all events up to it are distributed
+	events  []*kv.Event    // guarded by mu; buffer for events, reused
 }
 
 // groupKey identifies a group.
@@ -45,11 +45,11 @@ type groupKey struct {
 	partial                   bool
 }
 
-// group has the watches that get the same frames.
+// group is the set of watches that get the same frames.
 type group struct {
 	key         groupKey
 	selector    selector.Selector
-	path, value string // of the field that it is found by; path "": by the namespace
+	path, value string // of the field that indexes it; path "": the namespace does
 	members     []*member
 }
 
@@ -59,21 +59,21 @@ type fieldIndex struct {
 	groups map[string][]*group
 }
 
-// member is a watch that has joined: its frames until it takes them.
+// member is a watch that has joined, with its frames until it takes them.
 type member struct {
 	wake  cache.Waker
-	group *group // guarded by fan.mu; nil: it gets no more frames
-	place int    // guarded by fan.mu; in the group
+	group *group // guarded by fan.mu; nil: it has left
+	place int    // guarded by fan.mu; index in the group
 
 	mu     sync.Mutex
 	frames [][]byte    // guarded by mu
 	bytes  int         // guarded by mu; of frames
-	last   kv.Revision // guarded by mu; it has all events up to this version
-	joined kv.Revision // it has read all events up to this version on its own
-	left   bool        // guarded by mu; it gets no more frames
+	last   kv.Revision // guarded by mu; the watch has all events up to this version
+	joined kv.Revision // the watch has read all events up to this version on its own
+	left   bool        // guarded by mu; the watch gets no more frames
 }
 
-// queuedBytes is how many bytes of shared frames may wait for a watch.
+// queuedBytes bounds the queued shared frames of a watch.
 const queuedBytes = 256 << 10
 
 func newFan(f *feed) *fan {
@@ -93,7 +93,7 @@ func (x *fan) run(ctx context.Context) {
 	}
 }
 
-// end makes all watches read on their own, which shows them that the feed ends.
+// end makes all watches read on their own, so that they notice the end of the feed.
 func (x *fan) end() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -103,7 +103,7 @@ func (x *fan) end() {
 	}
 }
 
-// progress distributes the pending events, and returns the version up to which it has.
+// progress distributes the pending events, and returns the version up to which all are distributed.
 func (x *fan) progress() kv.Revision {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -145,7 +145,7 @@ func (x *fan) handOutLocked(e *kv.Event, revision kv.Revision) error {
 		if err != nil {
 			return err
 		}
-		for i := len(g.members) - 1; i >= 0; i-- { // those that leave are replaced by later ones
+		for i := len(g.members) - 1; i >= 0; i-- { // backwards: a later member replaces one that leaves
 			if m := g.members[i]; !m.push(frame, revision, x.queued) {
 				x.removeLocked(m)
 			}
@@ -154,7 +154,7 @@ func (x *fan) handOutLocked(e *kv.Event, revision kv.Revision) error {
 	return nil
 }
 
-// concernedLocked returns the groups whose namespace and selected value an event has.
+// concernedLocked returns the groups whose namespace and selected value match an event.
 func (x *fan) concernedLocked(v *transition.Event) (groups []*group) {
 	namespace := string(v.Now.Namespace)
 	groups = append(groups, x.plain[""]...)
@@ -179,7 +179,7 @@ func (x *fan) concernedLocked(v *transition.Event) (groups []*group) {
 }
 
 // join adds a watch, which gets all events after those that it has read on its own. rest
-// reads the last of these and returns their version. join returns nil if the watch must
+// reads the remaining events and returns the version reached. join returns nil if the watch must
 // read more on its own first.
 func (x *fan) join(k groupKey, s *selector.Selector, kind source.Kind, wake cache.Waker, rest func() (kv.Revision, error)) (*member, error) {
 	x.mu.Lock()
@@ -194,7 +194,7 @@ func (x *fan) join(k groupKey, s *selector.Selector, kind source.Kind, wake cach
 			return nil, err
 		}
 		x.at = last
-		x.wake.Wake() // events may have come meanwhile
+		x.wake.Wake() // events may be pending
 	}
 	if last < x.at {
 		return nil, nil
@@ -263,16 +263,16 @@ func (x *fan) removeLocked(m *member) {
 	}
 }
 
-// without removes a group from those of a key.
+// without removes a group from the groups of a key.
 func without(groups map[string][]*group, key string, g *group) {
-	// A copy: a pass may go through the old one.
+	// A copy: a caller may be iterating over the old slice.
 	rest := slices.DeleteFunc(slices.Clone(groups[key]), func(other *group) bool { return other == g })
 	if groups[key] = rest; len(rest) == 0 {
 		delete(groups, key)
 	}
 }
 
-// releaseLocked removes all watches, which read on their own then.
+// releaseLocked removes all watches. They then read on their own.
 func (x *fan) releaseLocked() {
 	x.watcher.Close()
 	x.watcher = nil
@@ -285,15 +285,15 @@ func (x *fan) releaseLocked() {
 	}
 }
 
-// push adds a frame of a version. It returns false if the watch is too slow: from that version
-// on it reads on its own.
+// push adds a frame of a version. It returns false if the watch is too slow, and has to read on
+// its own from that version on.
 func (m *member) push(frame []byte, revision kv.Revision, most int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if revision <= m.joined {
-		return true // it has read that on its own
+		return true // the watch has read this event on its own
 	}
-	// Never between two events of one version: it could not continue there.
+	// Never between two events of one version: the watch could not resume there.
 	if revision > m.last && len(m.frames) > 0 && m.bytes+len(frame) > most {
 		m.left, m.last = true, revision-1
 		return false
@@ -305,7 +305,7 @@ func (m *member) push(frame []byte, revision kv.Revision, most int) bool {
 	return true
 }
 
-// release tells the watch that it gets no more frames, and has all events up to a version.
+// release ends the frames of the watch, which has all events up to a version.
 func (m *member) release(at kv.Revision) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -314,7 +314,7 @@ func (m *member) release(at kv.Revision) {
 }
 
 // take returns the pending frames, the version up to which the watch has all events with
-// them, and whether it has left. The memory of earlier frames is used for the next ones.
+// them, and whether it has left. memory, a slice of earlier frames, is reused for the next frames.
 func (m *member) take(memory [][]byte) (frames [][]byte, last kv.Revision, left bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -33,19 +33,19 @@ type feed struct {
 	stop  context.CancelFunc
 	ended <-chan struct{} // closed when the feed ends
 
-	users   atomic.Int64 // requests that use it
-	watches atomic.Int64 // that are open, and have sent their first state
-	used    atomic.Int64 // when the last request ended, in nanoseconds of Unix; 0: there was none
-	kept    atomic.Int64 // when another node used it last, as used
+	users   atomic.Int64 // open requests
+	watches atomic.Int64 // open watches that have sent their initial state
+	used    atomic.Int64 // when the last request ended, in Unix nanoseconds; 0: there was none
+	kept    atomic.Int64 // when another node last used it, in Unix nanoseconds
 }
 
-// idle reports whether neither clients nor other nodes have used a feed for a time.
+// idle reports whether neither clients nor other nodes have used a feed for the idle time.
 func (f *feed) idle(now time.Time, idle time.Duration) bool {
 	last := max(f.used.Load(), f.kept.Load())
 	return f.users.Load() == 0 && now.Sub(time.Unix(0, last)) >= idle
 }
 
-// usedHere reports whether clients of this node have used a feed within a time.
+// usedHere reports whether clients of this node have used a feed within the idle time.
 func (f *feed) usedHere(now time.Time, idle time.Duration) bool {
 	return f.users.Load() > 0 || now.Sub(time.Unix(0, f.used.Load())) < idle
 }
@@ -58,8 +58,8 @@ func (f *feed) direct() (bool, <-chan struct{}) {
 	return f.tier.Direct()
 }
 
-// kind returns the type of the objects. It comes from the source, or else from an object,
-// or else from an apiserver. The feed is loaded.
+// kind returns the type of the objects: from the source, else from an object, else from an
+// apiserver. The feed must be loaded.
 func (f *feed) kind(ctx context.Context, apiservers *source.Client) (source.Kind, error) {
 	if kind, ok := f.src.Kind(); ok {
 		return kind, nil
@@ -84,8 +84,8 @@ func (f *feed) kind(ctx context.Context, apiservers *source.Client) (source.Kind
 	return kind, nil
 }
 
-// clusterScoped reports whether the objects are in no namespace. Without objects that is not known, and it is false.
-// The feed is loaded.
+// clusterScoped reports whether the objects have no namespace. Without objects this is unknown, and it returns false.
+// The feed must be loaded.
 func (f *feed) clusterScoped(ctx context.Context) (is bool) {
 	state, err := f.cache.At(ctx, 0)
 	if err != nil {
@@ -98,25 +98,25 @@ func (f *feed) clusterScoped(ctx context.Context) (is bool) {
 	return is
 }
 
-// feeds has the followed resources.
+// feeds is the set of followed resources.
 type feeds struct {
 	cfg *Config
 	ctx context.Context //nolint:containedctx // ends all feeds; they outlive the request that starts them
 
 	mu  sync.Mutex
 	all map[source.Resource]*feed // guarded by mu
-	// over are preloaded resources that were withdrawn, and not loaded since.
+	// over are the preloaded resources that were withdrawn, and not loaded since.
 	over map[source.Resource]bool // guarded by mu
-	// refused are resources that this node cannot follow, MaxFeeds at most, and until when that counts.
+	// refused are the resources that this node cannot follow, MaxFeeds at most, each with the time of the next attempt.
 	refused map[source.Resource]time.Time // guarded by mu
 	run     sync.WaitGroup
 }
 
-// refusedFor is for how long a resource that cannot be followed is not tried again.
+// refusedFor is the time before the next attempt to follow a resource that cannot be followed.
 const refusedFor = 30 * time.Second
 
-// use returns the feed of a resource, which the caller releases, and starts it
-// if there is none; nil: there are too many, or it cannot be followed.
+// use returns the feed of a resource, and starts it if necessary; nil: there are too many feeds, or it
+// cannot be followed. The caller must release the feed.
 func (s *feeds) use(r source.Resource) *feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *feeds) use(r source.Resource) *feed {
 	return f
 }
 
-// keep follows a resource that other nodes use, and returns its feed; nil: there are too many, or it
+// keep follows a resource that other nodes use, and returns its feed; nil: there are too many feeds, or it
 // cannot be followed.
 func (s *feeds) keep(r source.Resource) *feed {
 	s.mu.Lock()
@@ -147,7 +147,7 @@ func (s *feeds) find(r source.Resource) *feed {
 	return s.all[r]
 }
 
-// used returns the resources that clients of this node have used within a time.
+// used returns the resources that clients of this node have used within the idle time.
 func (s *feeds) used(now time.Time, idle time.Duration) (out []source.Resource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *feeds) used(now time.Time, idle time.Duration) (out []source.Resource) 
 	return out
 }
 
-// loaded reports whether a resource has its state, or was withdrawn when it had.
+// loaded reports whether a resource is loaded, or was withdrawn after it had been loaded.
 func (s *feeds) loaded(r source.Resource) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +174,7 @@ func (s *feeds) loadedLocked(r source.Resource) bool {
 	return s.over[r]
 }
 
-// waits returns why a resource has no state yet, in a line of some hundred bytes.
+// waits returns why a resource is not loaded yet, in a line of a few hundred bytes.
 func (s *feeds) waits(r source.Resource) error {
 	if f := s.find(r); f != nil {
 		if err := f.src.Failure(); err != nil {
@@ -184,7 +184,7 @@ func (s *feeds) waits(r source.Resource) error {
 	return fmt.Errorf("%s is not loaded yet", r)
 }
 
-// line returns the text of a failure in a line of some hundred bytes.
+// line returns the text of a failure as one line of a few hundred bytes.
 func line(err error) string {
 	return fmt.Sprintf("%.*s", maxWhy, strings.ReplaceAll(err.Error(), "\n", "; "))
 }
@@ -201,7 +201,7 @@ func (f *feed) release() {
 	f.users.Add(-1)
 }
 
-// startedLocked returns the feed of a resource, and starts it if there is none; nil: there are too many, or
+// startedLocked returns the feed of a resource, and starts it if necessary; nil: there are too many feeds, or
 // it cannot be followed.
 func (s *feeds) startedLocked(r source.Resource) *feed {
 	if f := s.all[r]; f != nil || len(s.all) >= s.cfg.MaxFeeds || s.refusedLocked(r) || s.ctx.Err() != nil {
@@ -224,20 +224,20 @@ func (s *feeds) startedLocked(r source.Resource) *feed {
 	s.all[r] = f
 	s.run.Go(func() { f.fan.run(ctx) })
 	s.run.Go(func() {
-		_ = f.cache.Run(ctx) // nil, once ctx ends
+		_ = f.cache.Run(ctx) // nil when ctx ends
 	})
 	s.cfg.Logger.Info("following resource", "resource", r.String())
 	return f
 }
 
-// otherHistory drops a feed whose versions went back: etcd was restored. A new feed begins with
-// the next request, and positions of this one end.
+// otherHistory drops a feed whose versions went backwards, because etcd was restored. The next request
+// starts a new feed; positions in this feed become invalid.
 func (s *feeds) otherHistory(f *feed, why error) {
 	s.cfg.Logger.Warn("resource has another history than before: dropping its cache", "resource", f.r.String(), "error", why)
 	s.drop(f)
 }
 
-// ending is the source of a feed that ends with its resource.
+// ending is a source that reports its failures to the feed.
 type ending struct {
 	*source.Source
 	failed func(err error)
@@ -257,7 +257,7 @@ func (e ending) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.U
 	}
 }
 
-// failed ends a feed that can get no events any more, or no state. One that is preloaded tries again.
+// failed drops a feed that can no longer get events, or that cannot load. A preloaded feed retries.
 func (s *feeds) failed(f *feed, err error) {
 	switch {
 	case errors.Is(err, source.ErrWithdrawn):
@@ -267,9 +267,9 @@ func (s *feeds) failed(f *feed, err error) {
 	}
 }
 
-// refuse drops a feed that has no state, because of a failure. If that will last, the next requests do not try
-// again, each with a watch that is refused. It does not last if no apiserver has the resource: its definition may
-// come, and a watch that was passed on then would stay at the apiserver.
+// refuse drops a feed that cannot load. If the failure is lasting, the next requests are passed on without another
+// attempt, each of which would cost a refused watch. A resource that no apiserver has is not a lasting failure: its
+// definition may be added, and a watch passed on until then would stay at the apiserver.
 func (s *feeds) refuse(f *feed, why error) {
 	lasts := errors.Is(why, source.ErrRefused) || errors.Is(why, object.ErrMalformed)
 	if lasts && !slices.Contains(s.cfg.Preload, f.r) && s.remember(f.r, time.Now()) {
@@ -278,7 +278,7 @@ func (s *feeds) refuse(f *feed, why error) {
 	s.drop(f)
 }
 
-// remember notes that a resource cannot be followed. It returns false if that was known, or there are too many.
+// remember records that a resource cannot be followed. It returns false if it is recorded already, or too many are.
 func (s *feeds) remember(r source.Resource, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,7 +290,7 @@ func (s *feeds) remember(r source.Resource, now time.Time) bool {
 	return true
 }
 
-// refuses reports whether it is known that a resource cannot be followed.
+// refuses reports whether a resource is recorded as one that cannot be followed.
 func (s *feeds) refuses(r source.Resource) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,8 +299,8 @@ func (s *feeds) refuses(r source.Resource) bool {
 
 func (s *feeds) refusedLocked(r source.Resource) bool { return time.Now().Before(s.refused[r]) }
 
-// withdrawn drops a feed that can get no events any more. An apiserver answers its requests. One that is
-// preloaded does not keep the node from being ready.
+// withdrawn drops a feed whose resource is no longer served. Apiservers answer its requests. If the resource is
+// preloaded, the node is ready without it.
 func (s *feeds) withdrawn(f *feed, why error) {
 	s.cfg.Logger.Warn("resource is not served any more: dropping its cache", "resource", f.r.String(), "error", why)
 	if slices.Contains(s.cfg.Preload, f.r) {
@@ -311,7 +311,7 @@ func (s *feeds) withdrawn(f *feed, why error) {
 	s.drop(f)
 }
 
-// drop ends a feed. Its requests end, too.
+// drop ends a feed and its requests.
 func (s *feeds) drop(f *feed) {
 	s.mu.Lock()
 	if s.all[f.r] == f {
@@ -321,14 +321,14 @@ func (s *feeds) drop(f *feed) {
 	f.stop()
 }
 
-// every returns the feeds.
+// every returns all feeds.
 func (s *feeds) every() []*feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.all))
 }
 
-// sweep ends the feeds that no request has used for a time.
+// sweep ends the idle feeds.
 func (s *feeds) sweep(now time.Time, idle time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,15 +12,15 @@ import (
 
 // counts are the counters of a server.
 type counts struct {
-	watches                   atomic.Int64 // that are open, and have sent their first state
+	watches                   atomic.Int64 // open watches that have sent their initial state
 	cached, passed, failed    atomic.Int64 // requests
 	events, bytes             atomic.Int64 // sent to watches
-	differences, undifferable atomic.Int64 // of watches below the window
+	differences, undifferable atomic.Int64 // watches below the window
 	withdrawn                 atomic.Int64 // watches whose sender lost the right
 }
 
-// Register registers the metrics of a server. Those of resources have a series for each resource and
-// encoding that is followed: at most Config.MaxFeeds, of resources that apiservers have or that are preloaded.
+// Register registers the metrics of a server. Metrics of resources have one series for each followed resource and
+// encoding: at most Config.MaxFeeds, of resources that are preloaded or that apiservers have.
 func (s *Server) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	watches := in.Gauge("shardwatch.kube.watches", "{watch}", "Open watches of Kubernetes' API that are served from caches.")
@@ -59,7 +59,7 @@ func (s *Server) Register(m metric.Meter) error {
 				following++
 			}
 			if !f.loaded() && !slices.Contains(s.cfg.Preload, f.r) {
-				continue // apiservers may not have it: its name would be a client's
+				continue // apiservers may not have it: a client would choose the label
 			}
 			of := metric.WithAttributes(attribute.String("resource", f.r.Plain()), attribute.String("encoding", f.r.Encoding.String()))
 			st := f.cache.Status()

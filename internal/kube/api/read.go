@@ -20,13 +20,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// answer is one request that is being answered.
+// answer is a request that is being answered.
 type answer struct {
 	s    *Server
 	f    *feed
 	q    *request
 	kind source.Kind
-	// client is charged for the memory that the answer makes the node hold.
+	// client is charged for the memory that the answer takes.
 	client budget.Client
 }
 
@@ -56,7 +56,7 @@ func (a *answer) read(ctx context.Context, w http.ResponseWriter) error {
 	err = a.each(state, keys, step, func(key []byte, o *object.Object) (bool, error) {
 		if a.q.limit > 0 && len(items) == a.q.limit {
 			meta.Continue = continueAt(state.Revision, key)
-			if a.q.selector.Everything() { // as apiservers do: they do not count with a selector
+			if a.q.selector.Everything() { // apiservers do not count with a selector either
 				meta.Remaining = int64(state.Count(kv.Range{Start: string(key), End: keys.End}))
 			}
 			return false, nil
@@ -80,13 +80,13 @@ func (a *answer) read(ctx context.Context, w http.ResponseWriter) error {
 }
 
 const (
-	// listBuffer is how many bytes of a list are written at a time.
+	// listBuffer is the size of the writes of a list, in bytes.
 	listBuffer = 64 << 10
-	// itemBytes is the memory of a list per object, whose bytes are the cache's.
+	// itemBytes is the memory of a list per object. The bytes of objects are shared with the cache.
 	itemBytes = 32
 )
 
-// listBytes returns the most memory that a list of so many objects makes the node hold.
+// listBytes returns the most memory that a list of that many objects takes.
 func (a *answer) listBytes(objects int) int64 {
 	if a.q.limit > 0 {
 		objects = min(objects, a.q.limit)
@@ -94,7 +94,7 @@ func (a *answer) listBytes(objects int) int64 {
 	return listBuffer + int64(objects)*itemBytes
 }
 
-// perTurn is how many objects a list reads in a turn.
+// perTurn is the number of objects that a list reads in a turn.
 const perTurn = 32
 
 // each calls step for each object of a range, and then fn if the object matches the selector,
@@ -122,8 +122,8 @@ func (a *answer) each(state *keytree.Snapshot, keys kv.Range, step func() error,
 	return err
 }
 
-// get answers a get that need not be newer than the cache. An object that the cache lacks
-// may exist by now, so an apiserver answers.
+// get answers a get that need not be newer than the cache. If the cache lacks the object, an
+// apiserver answers: the object may have been created since.
 func (a *answer) get(w http.ResponseWriter) error {
 	if a.q.version > a.f.cache.Progress() {
 		return errUpstream
@@ -184,11 +184,11 @@ func (a *answer) state(ctx context.Context) (*keytree.Snapshot, error) {
 }
 
 // current returns the newest version of the resource, as an apiserver reads it from etcd. If the
-// cache was ahead of it, etcd was restored: the feed ends, and an apiserver answers. A watch from the
-// cache's version would not show that.
+// cache is ahead of it, etcd was restored: the feed ends, and an apiserver answers. A watch from the
+// cache's version would not detect the restore.
 //
-// A refusal is of this node, not of the client: an apiserver answers the client's own request. After any
-// other failure the client tries again.
+// A refusal applies to this node, not to the client: an apiserver answers the client's own request.
+// After any other failure the client retries.
 func (a *answer) current(ctx context.Context) (kv.Revision, error) {
 	before := a.f.cache.Progress()
 	now, err := a.s.cfg.Source.Current(ctx, a.f.r)
@@ -204,8 +204,8 @@ func (a *answer) current(ctx context.Context) (kv.Revision, error) {
 	return now, nil
 }
 
-// waitProgress waits until the cache has a version. Of Events no bookmarks come that would show
-// progress: an apiserver answers if the cache is older.
+// waitProgress waits until the cache has a version. Apiservers send no bookmarks for Events that
+// would show progress: an apiserver answers if the cache is older.
 func (a *answer) waitProgress(ctx context.Context, want kv.Revision) error {
 	if a.f.r.IsEvents() && a.f.cache.Progress() < want {
 		return errUpstream
@@ -213,23 +213,23 @@ func (a *answer) waitProgress(ctx context.Context, want kv.Revision) error {
 	return a.f.cache.WaitProgress(ctx, want)
 }
 
-// position is the content of a continue token. Version -1 continues at the newest version, which
-// expired tokens are exchanged for.
+// position is the content of a continue token. Version -1 continues at the newest version: it is in
+// the tokens that replace expired ones.
 type position struct {
-	Tier    int         `json:"shardwatch"` // the version of the form
+	Tier    int         `json:"shardwatch"` // the version of the token format
 	Version kv.Revision `json:"rv"`
 	Key     string      `json:"key"`
 }
 
 func continueAt(version kv.Revision, key []byte) string {
 	b, err := json.Marshal(position{1, version, string(key)})
-	if err != nil { // numbers and a string
+	if err != nil { // impossible: numbers and a string
 		return ""
 	}
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// parseContinue reads a continue token. Those of apiservers are for them.
+// parseContinue reads a continue token. It returns false for tokens of apiservers.
 func (q *request) parseContinue(token string) bool {
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	var p position

@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/version"
 )
 
-// Report returns the state of this node, its apiservers and its resources as this node knows
-// them. It asks no other process.
+// Report returns the state of this node, its apiservers and its resources, from this node's own
+// data. It queries no other process.
 func (s *Server) Report() report.Report {
 	out := report.Report{
 		Node: s.cfg.Node, Version: version.String(), Zone: s.cfg.Zone, Started: s.started, NotReady: s.NotReady(),
@@ -35,8 +35,7 @@ func (s *Server) Report() report.Report {
 	return out
 }
 
-// report returns the followed resources, and the preloaded ones that were withdrawn, in the order of their
-// names.
+// report returns the followed resources and the withdrawn preloaded resources, sorted by name.
 func (s *feeds) report() []report.Resource {
 	s.mu.Lock()
 	all := slices.Collect(maps.Values(s.all))
@@ -86,7 +85,7 @@ func (f *feed) report() report.Resource {
 	return out
 }
 
-// from returns the apiserver or node that is followed; "": none is.
+// from returns the followed apiserver or node; "": none is followed.
 func (f *feed) from() string {
 	if f.tier == nil || f.tier.Name() == tier.Apiserver {
 		return f.src.Server()

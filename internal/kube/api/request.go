@@ -15,30 +15,30 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// form is a client's requested form of objects.
+// form is an encoding of objects that a client accepts.
 type form struct {
 	enc     object.Encoding
-	partial bool // as PartialObjectMetadata
+	partial bool // PartialObjectMetadata
 }
 
 // request is a read that caches may answer.
 type request struct {
-	resource  source.Resource // of the form that is tried
+	resource  source.Resource // in the current form
 	forms     []form          // accepted by the client, in its order
 	form      form
 	namespace string
 	name      string // of a get
 	selector  selector.Selector
-	// labels and fields are the selector's text.
+	// labels and fields are the text of the selector.
 	labels, fields string
 
 	watch         bool
 	socket        bool // a watch over a WebSocket
 	bookmarks     bool
 	initialEvents bool
-	timeout       time.Duration // 0: not said
-	// unset: the client wants nothing older than its request. Otherwise version is
-	// the oldest that it takes, or the only one if exact.
+	timeout       time.Duration // 0: unset
+	// unset: the answer must not be older than the request. Otherwise version is
+	// the oldest acceptable version, or the only one if exact.
 	unset, exact bool
 	version      kv.Revision
 	limit        int
@@ -46,8 +46,8 @@ type request struct {
 	chunked      bool   // version and next are from a continue token
 }
 
-// parse reads a request. It returns false for those that are for an apiserver,
-// which also reports their errors.
+// parse reads a request. It returns false for requests that an apiserver must answer;
+// these include invalid requests.
 func parse(r *http.Request) (*request, bool) {
 	resource, namespace, name, ok := source.ParsePath(r.URL.Path)
 	q := &request{resource: resource, namespace: namespace, name: name}
@@ -63,7 +63,7 @@ func parse(r *http.Request) (*request, bool) {
 	var err error
 	q.labels, q.fields = query.Get("labelSelector"), query.Get("fieldSelector")
 	if q.selector, err = selector.Parse(q.labels, q.fields); err != nil || q.name != "" && q.labels+q.fields != "" {
-		return nil, false // apiservers ignore the selector of a get, also when they judge it
+		return nil, false // apiservers ignore the selector of a get, also for authorization
 	}
 	q.forms = accepted(r.Header.Values("Accept"), !q.watch && q.name == "")
 	if q.socket {
@@ -72,7 +72,7 @@ func parse(r *http.Request) (*request, bool) {
 	if len(q.forms) == 0 || q.socket && !q.watch {
 		return nil, false
 	}
-	// A get without a version is for the newest object, which caches do not know.
+	// A get without a version requires the newest object, which caches may not have.
 	return q, q.parseVersion(query) && (q.name == "" || !q.unset)
 }
 
@@ -89,7 +89,7 @@ func (q *request) attributes() *guard.Attributes {
 		a.Verb = "watch"
 	}
 	if name, ok := q.selector.Exact("metadata.name"); ok && q.name == "" {
-		a.Name = name // so that a role may name the object
+		a.Name = name // a role may name the object
 	}
 	if a.Group == "" && a.Resource == "namespaces" && a.Namespace == "" {
 		a.Namespace = q.name
@@ -97,7 +97,7 @@ func (q *request) attributes() *guard.Attributes {
 	return a
 }
 
-// parameter reads a query parameter. Unknown ones are for an apiserver.
+// parameter reads a query parameter. It returns false for unknown parameters.
 func (q *request) parameter(name, value string, all url.Values) bool {
 	yes, err := strconv.ParseBool(value)
 	switch name {
@@ -115,7 +115,7 @@ func (q *request) parameter(name, value string, all url.Values) bool {
 		q.timeout = time.Duration(seconds) * time.Second
 		return err == nil && seconds >= 0 && seconds < 1<<30
 	case "timeout":
-		// The client's own time for the request, which ends it itself.
+		// The client's own timeout: the client ends the request.
 		_, err := time.ParseDuration(value)
 		return err == nil
 	case "limit":
@@ -142,7 +142,7 @@ func (q *request) parseVersion(query url.Values) bool {
 	}
 	switch match {
 	case "":
-		// A list with a limit and a version has a meaning of its own, for old clients.
+		// A list with a limit and a version has a special meaning, for old clients.
 		return q.limit == 0 || q.unset || q.version == 0
 	case "NotOlderThan":
 		return !q.watch && !q.unset || q.initialEvents
@@ -154,8 +154,8 @@ func (q *request) parseVersion(query url.Values) bool {
 }
 
 // accepted returns the forms of an Accept header that caches have, each once, of a list or of an
-// object, up to the first that they have not: a client that prefers a table gets it from
-// an apiserver.
+// object, up to the first unavailable form: a client that prefers a table gets it from an
+// apiserver.
 func accepted(headers []string, list bool) (forms []form) {
 	text := strings.Join(headers, ",")
 	if strings.TrimSpace(text) == "" {

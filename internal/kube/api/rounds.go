@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/guard"
 )
 
-// rounds has the open watches. One goroutine visits them for periodic work: bookmarks, and reviews
-// of their senders' rights.
+// rounds is the set of open watches. One goroutine visits them for periodic work: bookmarks, and
+// reviews of their senders' rights.
 type rounds struct {
 	mu       sync.Mutex
 	all      map[sender]*reviewed // guarded by mu
@@ -24,10 +24,10 @@ type sender struct {
 	whole       guard.Attributes
 }
 
-// reviewed are the watches of a sender, so that a review of all of them looks at none.
+// reviewed are the watches of a sender, so that one review covers all of them without a visit to each.
 type reviewed struct {
 	sender
-	again   *http.Request        // of any of them, as stream.again
+	again   *http.Request        // stream.again of any of the watches
 	watches map[*stream]struct{} // guarded by rounds.mu
 	checked time.Time            // of the last review; owned by the rounds
 }
@@ -72,12 +72,12 @@ func (r *rounds) drain() {
 	}
 }
 
-// endsIn ends the watch after a time, or earlier if its own time is over.
+// endsIn ends the watch after d, or at its own timeout if that is earlier.
 func (s *stream) endsIn(d time.Duration) { s.timer.Reset(min(time.Until(s.ends), d)) }
 
-// round asks for due bookmarks, and reviews the senders that are due.
+// round requests the bookmarks that are due, and reviews the senders that are due.
 func (s *Server) round(now time.Time) {
-	soon := now.Add(s.cfg.every() / 2) // the next round is later than that
+	soon := now.Add(s.cfg.every() / 2) // due by then: the next round is later
 	var due []*reviewed
 	s.rounds.mu.Lock()
 	for _, by := range s.rounds.all {
@@ -98,7 +98,7 @@ func (s *Server) round(now time.Time) {
 	}
 }
 
-// review ends the watches for which their sender has lost the right. The right to watch all of the
+// review ends the watches whose sender has lost the right to them. The right to watch the whole
 // resource covers all of them.
 func (s *Server) review(by *reviewed) {
 	if s.cfg.Guard.Remembers(by.again, &by.whole) {

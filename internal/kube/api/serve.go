@@ -11,10 +11,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/upstream"
 )
 
-// Serve answers on ln until ctx ends. Then it drains, within a time: it takes no more
+// Serve answers on ln until ctx ends. Then it drains, within the given time: it accepts no more
 // connections, announces to clients that new requests need another connection, and ends
-// the watches one after the other, each after a bookmark, so that their clients
-// do not all come to another node at once.
+// the watches one after the other, each after a bookmark, so that their clients do not all
+// connect to another node at once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, secure *tls.Config, drain time.Duration) error {
 	var end time.Time
 	cfg := port.Config{Handler: s, TLS: secure, Budget: s.cfg.Budget, Logger: s.cfg.Logger, Drain: drain, Draining: func() {
@@ -29,7 +29,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, secure *tls.Config,
 	return err
 }
 
-// turn returns after what time a watch ends in a drain.
+// turn returns the random time after which a watch ends in a drain.
 func (s *Server) turn() time.Duration {
 	if spread := s.spread.Load(); spread > 0 {
 		return rand.N(time.Duration(spread))

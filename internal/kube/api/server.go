@@ -25,48 +25,48 @@ import (
 
 // Config configures a Server.
 type Config struct {
-	// Node and Zone are those of this node, for its report.
+	// Node and Zone are the name and zone of this node, for its report.
 	Node, Zone string
 	// Source follows the resources.
 	Source *source.Client
-	// Tier has other nodes that follow the same resources; nil: there is only this node.
+	// Tier is the group of nodes that follow the same resources; nil: there is only this node.
 	Tier *tier.Tier
-	// Guard says who sent a request, and whether caches may answer it. If not, the
-	// apiserver judges it.
+	// Guard identifies the sender of a request, and decides whether caches may answer it.
+	// If they may not, an apiserver authorizes it.
 	Guard *guard.Guard
-	// Upstream answers what caches do not; see upstream.New.
+	// Upstream answers the requests that caches cannot; see upstream.New.
 	Upstream http.Handler
-	// Impersonates: Upstream impersonates the sender, so that a request cannot
-	// impersonate another user.
+	// Impersonates means that Upstream impersonates the sender, so that a request
+	// cannot impersonate another user.
 	Impersonates bool
-	// Secrets are answered from caches, too; otherwise they are passed on, and
-	// never held.
+	// Secrets has secrets served from caches, too; otherwise their requests are passed
+	// on, and secrets are never held.
 	Secrets bool
-	// NoDelta has watches below the window get 410 instead of the difference.
+	// NoDelta makes watches below the window fail with 410 instead of getting the difference.
 	NoDelta bool
-	// Recheck is the interval of reviews whether the sender of an open watch may
-	// still have it.
+	// Recheck is the interval between reviews of the rights of the senders of open
+	// watches.
 	Recheck time.Duration
-	// Cache has the bounds of each resource's cache.
+	// Cache configures the cache of each resource.
 	Cache cache.Config
 	// PastBytes bounds former versions of objects, for each resource.
 	PastBytes int64
-	// Budget bounds what clients make the node hold, each and together.
+	// Budget bounds the memory that requests take, for each client and in total.
 	Budget *budget.Budget
-	// Turns share the CPU time of lists among clients; nil: turns of its own.
+	// Turns share the CPU time of lists among clients; nil: the server makes its own.
 	Turns *fair.Turns
-	// Preload are resources that are followed from the start, and always.
+	// Preload are the resources that are always followed, from the start.
 	Preload []source.Resource
-	// MaxFeeds bounds how many resources are followed; requests for others go to
+	// MaxFeeds bounds the number of followed resources; requests for others go to
 	// Upstream.
 	MaxFeeds int
-	// Idle is for how long a resource is followed that no request uses.
+	// Idle is the time without requests after which a resource is no longer followed.
 	Idle time.Duration
 	// Patience bounds how long a request waits for a version.
 	Patience time.Duration
 	// BookmarkEvery is the interval between bookmarks of a watch.
 	BookmarkEvery time.Duration
-	// WriteTime is for how long the client of a watch may read nothing. The watch then ends.
+	// WriteTime is the time after which a watch ends if its client reads nothing.
 	WriteTime time.Duration
 	Logger    *slog.Logger
 }
@@ -77,16 +77,16 @@ func Defaults() Config {
 	c := Config{
 		Cache: cache.Defaults(), PastBytes: 32 << 20, MaxFeeds: 200, Idle: 10 * time.Minute,
 		Patience: 10 * time.Second, BookmarkEvery: time.Minute, WriteTime: writeTime,
-		// With a guard's 10 seconds and the time of a review: less than 15 seconds.
+		// A lost right ends a watch within 15 seconds: Recheck, the guard's 10 seconds, and a review.
 		Recheck: 3 * time.Second,
 	}
 	c.SetWindow(c.Cache.WindowBytes, c.Cache.WindowTime)
 	return c
 }
 
-// SetWindow bounds the window of each resource, in bytes and in time. Lists may be at versions of that time, of
-// 5 minutes at most, as at apiservers, which compact etcd every 5 minutes. The states of these versions take
-// at most a quarter of bytes in addition, or 32 MiB if that is more.
+// SetWindow bounds the window of each resource, in bytes and in time. Lists may be at versions of that time, but of
+// 5 minutes at most, as at apiservers, which compact etcd every 5 minutes. The states of these versions take at
+// most a quarter of bytes, or 32 MiB if that is more, in addition.
 func (c *Config) SetWindow(bytes int64, age time.Duration) {
 	c.Cache.WindowBytes, c.Cache.WindowTime = bytes, age
 	c.Cache.RootsBytes, c.Cache.RootsTime = max(32<<20, bytes/4), min(age, 5*time.Minute)
@@ -109,7 +109,7 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Server answers requests from caches.
+// Server answers requests from caches, or passes them on.
 type Server struct {
 	cfg     Config
 	started time.Time
@@ -120,12 +120,12 @@ type Server struct {
 	pumps   pump.Pumps
 
 	draining chan struct{}  // closed when the watches have to end
-	spread   atomic.Int64   // the time that they have for it, in nanoseconds
+	spread   atomic.Int64   // the time within which they end, in nanoseconds
 	sockets  sync.WaitGroup // watches over WebSockets
 }
 
-// New returns a server. It follows resources when they are asked for, until
-// Run has ended.
+// New returns a server. It follows resources that are requested, until Run has
+// ended.
 func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -138,8 +138,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Run releases resources that are not used, until ctx ends; then it ends all
-// watches and follows nothing.
+// Run stops following idle resources until ctx ends; then it ends all watches
+// and stops following the other resources.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.feeds.run.Wait()
 	defer s.stop()
@@ -161,8 +161,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// preload uses the resources that are always followed, which starts them and
-// keeps them from being idle.
+// preload uses the resources that are always followed, which starts their feeds
+// and keeps them from becoming idle.
 func (s *Server) preload() {
 	for _, r := range s.cfg.Preload {
 		if f := s.feeds.use(r); f != nil {
@@ -171,7 +171,7 @@ func (s *Server) preload() {
 	}
 }
 
-// NotReady returns why clients should go to another node; nothing: they need not.
+// NotReady returns the reasons why clients should use another node; none: the node is ready.
 func (s *Server) NotReady() (reasons []string) {
 	select {
 	case <-s.draining:
@@ -223,14 +223,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 			if !errors.Is(err, errNotFollowed) {
-				break // it would be the same in another form, whose resource would be loaded for it
+				break // another form would fail alike, and load its resource for nothing
 			}
 		}
 	}
 	s.pass(w, r)
 }
 
-// mayHold reports whether a resource may be held in memory.
+// mayHold reports whether a resource may be cached.
 func (s *Server) mayHold(r source.Resource) bool {
 	return s.cfg.Secrets || r.Group != "" || r.Name != "secrets"
 }
@@ -255,7 +255,7 @@ func clientOf(r *http.Request) budget.Client {
 	return budget.Client{Name: guard.From(r).User, Max: budget.HalfOfTotal}
 }
 
-// mayStill reports whether the sender of a request may still have the answer.
+// mayStill reports whether the sender of a request still has the right to the answer.
 func (s *Server) mayStill(r *http.Request, q *request) bool {
 	id, status := s.cfg.Guard.Identify(r)
 	if status != nil {
@@ -265,8 +265,8 @@ func (s *Server) mayStill(r *http.Request, q *request) bool {
 	return allowed && status == nil
 }
 
-// answer answers a request in one form. It has sent nothing if it returns an error: errNotFollowed if
-// another form may be tried, otherwise errUpstream.
+// answer answers a request in one form. If it returns an error, it has sent nothing: errNotFollowed if
+// another form may succeed, otherwise errUpstream.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, q *request) error {
 	f := s.feeds.use(q.resource)
 	if f == nil {
@@ -287,7 +287,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, q *request) erro
 	case !q.selector.Supports(kind.APIVersion, kind.Kind):
 		return errUpstream
 	case q.namespace != "" && f.clusterScoped(ctx):
-		return errUpstream // apiservers do not have the path
+		return errUpstream // apiservers do not serve the path
 	}
 	a := &answer{s: s, f: f, q: q, kind: kind, client: clientOf(r)}
 	if q.watch {
@@ -308,14 +308,14 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, q *request) erro
 }
 
 var (
-	// errNotFollowed reports that an apiserver does not serve the resource in this
-	// encoding, or not to us.
+	// errNotFollowed reports that apiservers do not serve the resource in this
+	// encoding, or not to this node.
 	errNotFollowed = errors.New("the resource cannot be followed")
 	// errUpstream reports that an apiserver has to answer.
 	errUpstream = errors.New("the caches cannot answer")
 )
 
-// ready waits until a feed has its state.
+// ready waits until a feed is loaded.
 func (s *Server) ready(ctx context.Context, f *feed) (source.Kind, error) {
 	for {
 		failed := f.src.Failed()
@@ -323,11 +323,11 @@ func (s *Server) ready(ctx context.Context, f *feed) (source.Kind, error) {
 		case <-f.cache.Ready():
 			return f.kind(ctx, s.cfg.Source)
 		case err := <-failed:
-			// A loaded feed fails, too, when it resumes. It ends only if it is withdrawn.
+			// A loaded feed also fails when it resumes. It ends only if it is withdrawn.
 			if !f.loaded() && !source.MayFollow(err) {
 				return source.Kind{}, fmt.Errorf("%w: %w", errNotFollowed, err)
 			}
-		case <-f.ended: // its failure, or another request, has dropped it
+		case <-f.ended: // dropped because of its failure, or by another request
 			return source.Kind{}, errNotFollowed
 		case <-ctx.Done():
 			return source.Kind{}, s.feeds.waits(f.r)
@@ -337,13 +337,13 @@ func (s *Server) ready(ctx context.Context, f *feed) (source.Kind, error) {
 	}
 }
 
-// expired returns the status of a version that is not known any more, and a token with which a
-// list may continue.
+// expired returns the status of a version that is no longer available, with a token that continues
+// the list.
 func expired(version kv.Revision, token string) *object.Status {
 	return &object.Status{Code: http.StatusGone, Reason: "Expired", Continue: token, Message: fmt.Sprintf("version %d is too old, or of another history: list again", version)}
 }
 
-// tooLarge returns the status of a version that is not there yet.
+// tooLarge returns the status of a version that the cache has not reached.
 func tooLarge(version, current kv.Revision) *object.Status {
 	return &object.Status{
 		Code: http.StatusGatewayTimeout, Reason: "Timeout", Cause: "ResourceVersionTooLarge", RetryAfter: 1,

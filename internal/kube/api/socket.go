@@ -15,8 +15,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/port"
 )
 
-// overSocket reads whether a request asks for a watch over a WebSocket, as fabric8's client
-// does by default. It returns false for other requests that change the protocol.
+// overSocket detects a request for a watch over a WebSocket, which fabric8's client sends by
+// default. It returns false for other requests that change the protocol.
 func (q *request) overSocket(r *http.Request) bool {
 	upgrade := r.Header.Get("Upgrade")
 	q.socket = upgrade != ""
@@ -27,18 +27,18 @@ func (q *request) overSocket(r *http.Request) bool {
 func (s *stream) serveSocket(r *http.Request, state *keytree.Snapshot) {
 	s.s.sockets.Add(1)
 	defer s.s.sockets.Done()
-	s.stuck.End() // the connection gets one of its own
+	s.stuck.End() // the connection gets its own watchdog
 	served := false
 	websocket.Server{Handler: func(conn *websocket.Conn) {
 		var reading sync.WaitGroup
 		defer reading.Wait()
 		defer conn.Close()
-		// The server does not end the context of a connection that it has given away.
+		// The server does not end the context of a hijacked connection.
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		reading.Go(func() {
 			defer cancel()
-			_, _ = io.Copy(io.Discard, conn) // until the client closes; it answers pings
+			_, _ = io.Copy(io.Discard, conn) // until the client closes; reads answer pings
 		})
 		s.w = port.NewSocket(conn)
 		s.control = http.NewResponseController(s.w)
@@ -53,8 +53,8 @@ func (s *stream) serveSocket(r *http.Request, state *keytree.Snapshot) {
 	}
 }
 
-// drainSockets waits, up to a time, until the watches over WebSockets have ended, which the server
-// of the port does not know.
+// drainSockets waits, up to a time, for the end of the watches over WebSockets. The server of the
+// port does not track them.
 func (s *Server) drainSockets(end time.Time) {
 	ended := make(chan struct{})
 	go func() {
@@ -67,7 +67,7 @@ func (s *Server) drainSockets(end time.Time) {
 	}
 }
 
-// onlyJSON removes the forms that a WebSocket does not have here.
+// onlyJSON removes the forms that are not served over WebSockets.
 func onlyJSON(forms []form) []form {
 	for i, f := range forms {
 		if f.enc != object.JSON {

@@ -19,7 +19,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// writeTime is how long a client may read nothing; see Config.WriteTime.
+// writeTime is the default of Config.WriteTime.
 const writeTime = 30 * time.Second
 
 // stream is a watch that is being served.
@@ -28,40 +28,40 @@ type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	stuck   *port.Watchdog
-	held    int64               // bytes of the budget, for as long as the watch is open
-	out     []byte              // encoded for this watch alone
+	held    int64               // bytes of the budget, while the watch is open
+	out     []byte              // frames encoded for this watch alone
 	large   *budget.Reservation // for an event in out that is large, or nil
 	began   time.Time
-	wake    wait.Bell   // something can be read
+	wake    wait.Bell   // events or requests may be pending
 	sent    kv.Revision // version of the last bookmark or event
 
-	// A watch reads on its own, or has joined the others and gets their frames.
+	// A watch reads on its own, or has joined the fan and gets shared frames.
 	watcher *cache.Watcher // nil: it has joined, or cannot continue
 	member  *member        // nil: it reads on its own
-	frames  [][]byte       // memory of frames that were taken
+	frames  [][]byte       // slice of the last frames, reused
 	behind  *difference    // nil: all of it was encoded, or there was none
 
-	// While it is apart, a goroutine serves the watch, otherwise the pump does.
+	// While apart is set, a goroutine serves the watch, otherwise the pump does.
 	apart  atomic.Bool
 	asked  atomic.Uint32
-	pumped *pump.Stream // nil: it is not served yet
+	pumped *pump.Stream // nil: the watch is not served yet
 	task   pump.Task
 	to     outlet
-	left   bool // it has to read on its own
+	left   bool // the watch has to read on its own
 
 	ctx     context.Context //nolint:containedctx // of the request, whose handler has returned
-	again   *http.Request   // its parts that a review needs
-	ends    time.Time       // when its time is over
+	again   *http.Request   // the parts of the request that a review needs
+	ends    time.Time       // when its timeout passes
 	timer   *time.Timer     // until then
-	unwatch func() bool     // ends the watch over ctx
-	finish  func()          // ends the answer
+	unwatch func() bool     // stops the callback for the end of ctx
+	finish  func()          // ends the response
 
-	reviewed *reviewed   // with the others of its sender
+	reviewed *reviewed   // the watches of its sender
 	marked   time.Time   // of the last bookmark; owned by the rounds
-	checking atomic.Bool // a review runs
+	checking atomic.Bool // a review is running
 }
 
-// watch answers a watch. It returns an error only before the first byte was sent.
+// watch answers a watch. If it returns an error, it has sent nothing.
 func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	if a.q.initialEvents && !a.q.bookmarks {
 		return errUpstream
@@ -90,7 +90,7 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return nil
 	}
 	s.w.Header().Set("Content-Type", a.f.r.Encoding.WatchType())
-	// The headers leave with the first bookmark or event: a connection that breaks between the
+	// The headers are sent with the first bookmark or event: a connection that breaks between the
 	// two makes the client's reflector list.
 	if state != nil && !s.initial(state) || !s.encodeDifference() || !s.flush() {
 		s.stuck.End()
@@ -101,7 +101,7 @@ func (a *answer) watch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	return nil
 }
 
-// free releases what a watch holds.
+// free releases the resources of a watch.
 func (s *stream) free() {
 	s.close()
 	s.releaseLarge()
@@ -109,7 +109,7 @@ func (s *stream) free() {
 	s.f.release()
 }
 
-// close releases the watcher or membership of a watch, which cannot read any more. It may be called twice.
+// close releases the watcher or membership of a watch, which then cannot read. It may be called twice.
 func (s *stream) close() {
 	if s.watcher != nil {
 		s.watcher.Close()
@@ -126,15 +126,15 @@ func (s *stream) close() {
 const (
 	// watchBytes is the approximate memory of an open watch, its stream and ownBytes.
 	watchBytes = 32 << 10
-	// ownBytes is how many bytes a watch encodes for itself alone before it writes them. Larger
-	// events are taken from the budget.
+	// ownBytes bounds the frames that a watch encodes for itself before it writes them. Larger
+	// events are charged to the budget.
 	ownBytes = 16 << 10
-	// selectorFactor is the most memory of a parsed selector for a byte of its text: a term of one
+	// selectorFactor is the most memory of a parsed selector per byte of its text: a term of one
 	// byte, with its comma, takes 56 bytes.
 	selectorFactor = 32
 )
 
-// fromState returns the state after which the watch begins.
+// fromState begins the watch after the current state, and returns that state.
 func (s *stream) fromState(ctx context.Context) (*keytree.Snapshot, error) {
 	want := s.q.version
 	if s.q.unset {
@@ -163,17 +163,17 @@ func (s *stream) initial(state *keytree.Snapshot) bool {
 	began, bytes := time.Now(), 0
 	err := s.each(state, s.f.r.InNamespace(s.q.namespace), func() error { return nil }, func(_ []byte, o *object.Object) (bool, error) {
 		bytes += len(o.Raw)
-		if !s.encodeEvent(object.Added, o) || port.TooSlow(began, bytes, writeTime) { // the state is held meanwhile
+		if !s.encodeEvent(object.Added, o) || port.TooSlow(began, bytes, writeTime) { // the state stays in memory meanwhile
 			return false, errStuck
 		}
 		return true, nil
 	})
 	if err != nil {
-		return false // an object that is not one, or a client that takes nothing
+		return false // an invalid object, or a client that does not read
 	}
 	if s.q.initialEvents {
 		s.bookmark(state.Revision, true)
-		s.bookmark(state.Revision, false) // a reflector counts from here: see fromVersion
+		s.bookmark(state.Revision, false) // counts as an event for the reflector: see fromVersion
 	}
 	return true
 }
@@ -194,15 +194,15 @@ func (s *stream) fromVersion(ctx context.Context) error {
 		return s.catchUp(ctx, s.q.version)
 	}
 	if err == nil && s.q.bookmarks {
-		// A watch that breaks within its first second makes its reflector list, unless an
-		// event has come: nodes and connections can die at any time.
+		// A watch that breaks within its first second makes its reflector list, unless it has
+		// received an event: nodes and connections can die at any time.
 		s.bookmark(s.q.version, false)
 	}
 	return err
 }
 
-// ahead returns the error of a version that the cache does not reach. An apiserver knows
-// whether it belongs to another history.
+// ahead returns the error of a version that the cache does not reach. It asks an apiserver
+// whether the version belongs to another history.
 func (s *stream) ahead(cause error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.s.cfg.Patience)
 	defer cancel()
@@ -213,7 +213,7 @@ func (s *stream) ahead(cause error) error {
 	return cause
 }
 
-// last ends a watch with a bookmark, and not too early.
+// last ends a watch with a bookmark, but not before the watch has been open for its shortest time.
 func (s *stream) last(ctx context.Context) {
 	s.progress()
 	if !s.flush() {
@@ -222,11 +222,11 @@ func (s *stream) last(ctx context.Context) {
 	wait.Sleep(ctx, upstream.ShortestWatch-time.Since(s.began))
 }
 
-// errStuck reports that the client reads nothing.
+// errStuck reports that the client does not read.
 var errStuck = errors.New("the client does not read")
 
 // pending encodes and writes the pending events. If the watch cannot continue, it returns false and
-// closes the watcher, so that the last bookmark skips no event that could not be sent.
+// closes the watcher, so that the last bookmark does not skip an unsent event.
 func (s *stream) pending() bool {
 	alive := s.readable()
 	if !alive {
@@ -259,7 +259,7 @@ func (s *stream) readable() bool {
 			if !s.fellBehind() {
 				return false
 			}
-			continue // the new watcher calls no waker before it is read
+			continue // the new watcher wakes nothing before its first read
 		case err != nil:
 			return false
 		case revision == 0:
@@ -273,7 +273,7 @@ func (s *stream) readable() bool {
 }
 
 // take writes the pending frames, and reports whether the watch has to read on its own after
-// them.
+// them; ok is false if the client does not read.
 func (s *stream) take() (left, ok bool) {
 	frames, last, left := s.member.take(s.frames)
 	if len(frames) > 0 && !s.write(frames...) {
@@ -283,24 +283,24 @@ func (s *stream) take() (left, ok bool) {
 	return left, true
 }
 
-// took counts sent frames, and those of their bytes that write has not counted.
+// took counts sent frames, and the given bytes of them, which write has not counted.
 func (s *stream) took(frames [][]byte, last kv.Revision, bytes int) {
 	if len(frames) > 0 {
 		s.s.counts.events.Add(int64(len(frames)))
 		s.s.counts.bytes.Add(int64(bytes))
 		s.sent = max(s.sent, last)
 	}
-	clear(frames) // other watches may be done with them
+	clear(frames) // keep no frame in memory that the other watches have sent
 	if s.frames = frames; cap(frames) > maxFrames {
 		s.frames = nil
 	}
 }
 
-// maxFrames is the number of frames for which a watch keeps memory.
+// maxFrames bounds the capacity of the slice of frames that a watch keeps.
 const maxFrames = 8
 
-// read encodes the next events of a watch that reads on its own; version 0: there are none. waits:
-// it may wait until the client has read earlier ones.
+// read encodes the next events of a watch that reads on its own; version 0: there are none. If waits
+// is set, it may block until the client has read earlier events.
 func (s *stream) read(waits bool) (kv.Revision, error) {
 	revision, events, err := s.watcher.Next(nil)
 	for _, e := range events {
@@ -311,7 +311,7 @@ func (s *stream) read(waits bool) (kv.Revision, error) {
 	return revision, err
 }
 
-// join has the watch get the frames that the fan encodes for several watches.
+// join adds the watch to the fan, to get shared frames. It returns false if the watch cannot continue.
 func (s *stream) join() bool {
 	rest := func() (kv.Revision, error) {
 		for {
@@ -338,14 +338,14 @@ func (s *stream) join() bool {
 
 // leave removes the watch from the fan, so that it reads on its own.
 func (s *stream) leave() bool {
-	_, last, _ := s.member.take(nil) // nothing waits: it was taken after the watch had left
+	_, last, _ := s.member.take(nil) // no frames are pending: take ran after the watch had left
 	s.f.fan.leave(s.member)
 	s.member = nil
 	return s.alone(max(last, s.sent))
 }
 
 // alone makes the watch read on its own after a version, or continue with the difference if the
-// version is below the window.
+// version is below the window. It returns false if the watch cannot continue.
 func (s *stream) alone(after kv.Revision) bool {
 	var err error
 	s.watcher, err = s.f.cache.Watch(s.f.r.InNamespace(s.q.namespace), after+1, s.wake)
@@ -365,7 +365,7 @@ func (s *stream) fellBehind() bool {
 	return s.alone(at)
 }
 
-// transition encodes an event as the selector sees it; waits: it may wait for the client.
+// transition encodes an event as the selector sees it. If waits is set, it may block on the client.
 func (s *stream) transition(e *kv.Event, revision kv.Revision, waits bool) error {
 	v, err := transition.Parse(s.f.r.Encoding, e, revision)
 	if err != nil {
@@ -387,8 +387,8 @@ func (s *stream) transition(e *kv.Event, revision kv.Revision, waits bool) error
 	return nil
 }
 
-// encodeEvent encodes an event in the client's form, and writes those before it when there are
-// many. It returns false if the watch cannot continue.
+// encodeEvent encodes an event in the client's form, and first writes the encoded events if they
+// are many. It returns false if the watch cannot continue.
 func (s *stream) encodeEvent(typ string, o *object.Object) bool {
 	if !s.makeRoom(len(o.Raw)) {
 		return false
@@ -402,8 +402,8 @@ func (s *stream) encodeEvent(typ string, o *object.Object) bool {
 	return true
 }
 
-// makeRoom prepares for an event of an object with so many bytes: it writes the encoded bytes if
-// they would be too many, and takes a large event from the budget until it is written. It returns
+// makeRoom prepares for an event of an object of that many bytes: it writes the encoded bytes if
+// they would be too many, and charges a large event to the budget until it is written. It returns
 // false if the watch cannot continue.
 func (s *stream) makeRoom(bytes int) bool {
 	if len(s.out) > 0 && len(s.out)+bytes > ownBytes && !s.flush() {
@@ -430,8 +430,8 @@ func (s *stream) bookmark(version kv.Revision, initialEnd bool) {
 	s.sent = version
 }
 
-// progress encodes a bookmark if the client wants them, and all up to it was
-// encoded.
+// progress encodes a bookmark if the client wants bookmarks, and all events up to
+// it are encoded.
 func (s *stream) progress() {
 	at := s.f.fan.progress() // before the frames are taken
 	if !s.pending() || !s.q.bookmarks {
