@@ -1,12 +1,12 @@
 // Package object reads and writes the encodings of Kubernetes' API: objects,
 // lists and the frames of watches, as protobuf and as JSON.
 //
-// It decodes no object. [Parse] finds the few fields that a cache needs (name,
-// namespace, resourceVersion), [Object.Labels] and [Object.Field] those that
-// selectors need, and everything else stays the apiserver's bytes. So it has no
-// schema, and custom resources need none. [Object.WithVersion] replaces the
+// It does not decode objects. [Parse] finds the few fields that a cache needs (name,
+// namespace, resourceVersion), [Object.Labels] and [Field.Value] the fields that
+// selectors need. All other bytes stay as the apiserver sent them. So the package
+// needs no schema, not even for custom resources. [Object.WithVersion] replaces the
 // resourceVersion in the bytes.
 //
-// Read [Object] first. All of it is values: functions of bytes, safe for
-// concurrent use as long as no caller changes the bytes.
+// Read [Object] first. All functions work on values: they are safe for concurrent
+// use as long as no caller changes the bytes.
 package object

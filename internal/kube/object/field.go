@@ -8,20 +8,20 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// numbers are those of a message within an object, and of a field in it; or of a field alone, and 0.
+// numbers are the field numbers of a message within an object and of a field in it; or of a field, and 0.
 type numbers [2]protowire.Number
 
 // selectable is a field that a field selector may name.
 type selectable struct {
 	kind, path string
 	numbers    numbers
-	boolean    bool // a missing one is "false"
+	boolean    bool // a missing field is "false"
 }
 
-// selectables are the fields that field selectors may name, beside
-// metadata.name and metadata.namespace of all kinds: those of kube-apiserver
-// that are a plain field of the object. A request with another one is for an
-// apiserver to judge.
+// selectables are the fields that field selectors may name, besides
+// metadata.name and metadata.namespace of all kinds: the selectable fields of
+// kube-apiserver that are a plain field of the object. An apiserver answers
+// requests with another field.
 func selectables() []selectable {
 	return []selectable{
 		{kind: "Pod", path: "spec.nodeName", numbers: numbers{2, 10}},
@@ -40,14 +40,14 @@ func selectables() []selectable {
 	}
 }
 
-// Field says where a selectable field is.
+// Field locates a selectable field.
 type Field struct {
 	selectable
 	of func(*Object) []byte // metadata
 }
 
-// FieldOf returns the field that a selector calls path, of the objects of one
-// kind of the core group, and false if selectors on it are for an apiserver.
+// FieldOf returns the field that a selector names by path, of the objects of a
+// kind. It returns false if an apiserver has to evaluate selectors on it.
 func FieldOf(apiVersion, kind, path string) (Field, bool) {
 	switch path {
 	case "metadata.name":
@@ -63,7 +63,7 @@ func FieldOf(apiVersion, kind, path string) (Field, bool) {
 	return Field{}, false
 }
 
-// Value returns the field's value as selectors compare it.
+// Value returns the field's value in the form that selectors compare.
 func (f *Field) Value(o *Object) string {
 	switch {
 	case f.of != nil:

@@ -15,10 +15,10 @@ func skipSpace(b []byte, at int) int {
 	return at
 }
 
-// skipString returns where the string that begins at at ends.
+// skipString returns the end of the string that begins at at.
 func skipString(b []byte, at int) (end int, ok bool) {
 	for at++; at < len(b); at++ {
-		next := bytes.IndexAny(b[at:min(len(b), at+64)], `"\`) // short strings are the rule
+		next := bytes.IndexAny(b[at:min(len(b), at+64)], `"\`) // most strings are short
 		if next < 0 {
 			at += min(len(b)-at, 64) - 1
 			continue
@@ -32,8 +32,8 @@ func skipString(b []byte, at int) (end int, ok bool) {
 	return at, false
 }
 
-// skipValue returns where the value that begins at at ends. It follows strings
-// and counts brackets, without recursion, and does not judge numbers and words.
+// skipValue returns the end of the value that begins at at. It skips strings and
+// counts brackets, without recursion, and does not validate numbers and words.
 func skipValue(b []byte, at int) (end int, ok bool) {
 	depth := 0
 	for at = skipSpace(b, at); at < len(b); at = skipSpace(b, at) {
@@ -67,15 +67,15 @@ func skipValue(b []byte, at int) (end int, ok bool) {
 	return at, false
 }
 
-// member is one name and value of a JSON object.
+// member is a name and value of a JSON object.
 type member struct {
 	name  []byte
 	value []byte // as written
-	at    int    // where the value begins
+	at    int    // start of the value
 }
 
 // members yields the members of a JSON object, and an error at the first
-// malformed one. null has none.
+// malformed member. null has no members.
 func members(b []byte) iter.Seq2[member, error] {
 	return func(yield func(member, error) bool) {
 		at := skipSpace(b, 0)
@@ -131,7 +131,7 @@ func memberAt(b []byte, at int) (m member, end int, err error) {
 	return m, end, nil
 }
 
-// elements yields the elements of a JSON array, as they are written.
+// elements yields the elements of a JSON array, unchanged.
 func elements(b []byte) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		bad := fmt.Errorf("%w: not a JSON array", ErrMalformed)
@@ -169,7 +169,7 @@ func elements(b []byte) iter.Seq2[[]byte, error] {
 	}
 }
 
-// text returns the content of a JSON string. A value of another type has none.
+// text returns the content of a JSON string, and false for other values.
 func text(quoted []byte) ([]byte, bool) {
 	if len(quoted) < 2 || quoted[0] != '"' || quoted[len(quoted)-1] != '"' {
 		return nil, false
@@ -188,7 +188,7 @@ func text(quoted []byte) ([]byte, bool) {
 // appendString appends a JSON string.
 func appendString(dst []byte, s string) []byte {
 	quoted, err := json.Marshal(s)
-	if err != nil { // json.Marshal takes any string
+	if err != nil { // impossible for a string
 		return append(dst, `""`...)
 	}
 	return append(dst, quoted...)
@@ -245,7 +245,7 @@ func setMember(b []byte, name string, value []byte) []byte {
 			break
 		}
 		empty = false
-		if string(m.name) == name { // the last one counts
+		if string(m.name) == name { // the last member counts
 			from, to = m.at, m.at+len(m.value)
 		}
 	}

@@ -18,14 +18,14 @@ const (
 
 // ListMeta is the metadata of a list.
 type ListMeta struct {
-	APIVersion, Kind string // Kind is that of the list: PodList
+	APIVersion, Kind string // Kind is the kind of the list: PodList
 	ResourceVersion  string
 	Continue         string
-	Remaining        int64 // items after this chunk; 0: not known, or none
+	Remaining        int64 // items after this chunk; 0: unknown, or none
 }
 
-// WriteList writes a list of items, which are as [Object.Item] returns them; those of a list of
-// PartialObjectMetadata are as [Object.PartialItem] does.
+// WriteList writes a list of items, in the form that [Object.Item] returns; the items of a list of
+// PartialObjectMetadata are in the form of [Object.PartialItem].
 func WriteList(w io.Writer, enc Encoding, meta ListMeta, items [][]byte) error {
 	head := meta.appendHead(nil, enc, items)
 	if _, err := w.Write(head); err != nil {
@@ -75,8 +75,8 @@ func WriteList(w io.Writer, enc Encoding, meta ListMeta, items [][]byte) error {
 }
 
 // untyped returns the rest of a JSON object after the kind and version of a built-in resource,
-// which apiservers leave out of the items of a list. Built-in resources have them first, in
-// this order; custom ones do not, and keep them.
+// which apiservers omit in the items of a list. In built-in resources these come first, in this
+// order; in custom resources they do not, and the items keep them.
 func untyped(item []byte) (rest []byte, ok bool) {
 	if rest, ok = bytes.CutPrefix(item, []byte(`{"kind":"`)); !ok {
 		return nil, false
@@ -119,7 +119,7 @@ func (m *ListMeta) appendHead(dst []byte, enc Encoding, items [][]byte) []byte {
 	return append(dst, `},"items":[`...)
 }
 
-// noItems reports whether apiservers send null for the items: of metadata alone.
+// noItems reports whether apiservers send null for the items: in empty lists of metadata.
 func (m *ListMeta) noItems(items [][]byte) bool {
 	return len(items) == 0 && m.partial()
 }
@@ -146,7 +146,7 @@ func (m *ListMeta) protobuf() []byte {
 	return meta
 }
 
-// ParseList reads a list of an apiserver. The items are as it sent them; see
+// ParseList reads a list of an apiserver. The items are unchanged; see
 // [FromItem].
 func ParseList(enc Encoding, raw []byte) (meta ListMeta, items [][]byte, err error) {
 	if enc == Protobuf {

@@ -45,12 +45,12 @@ func (e Encoding) WatchType() string {
 // ErrMalformed reports that bytes are not valid in their encoding.
 var ErrMalformed = errors.New("malformed Kubernetes object")
 
-// Object is one object as an apiserver encoded it. Its fields are parts of Raw,
-// or copies where JSON has escapes. No caller may change them.
+// Object is an object as an apiserver encoded it. Its fields are parts of Raw,
+// or copies if the JSON has escapes. No caller may change them.
 type Object struct {
 	Encoding Encoding
-	// Raw is all of it: protobuf with the prefix "k8s\0" and the envelope, JSON
-	// without a newline after it.
+	// Raw is the whole object: protobuf with the prefix "k8s\0" and the envelope,
+	// JSON without a newline after it.
 	Raw []byte
 
 	APIVersion, Kind                      []byte
@@ -71,8 +71,8 @@ func Parse(enc Encoding, raw []byte) (Object, error) {
 	return o, nil
 }
 
-// Whole returns an object of which only Raw and Item are known: a list of all objects
-// needs no more, and to find the metadata of JSON takes as long as to send it.
+// Whole returns an object of which only Raw and Item are set. This is enough for a list of
+// all objects, and the search for the metadata of JSON takes as long as sending the object.
 func Whole(enc Encoding, raw []byte) (o Object, err error) {
 	o = Object{Encoding: enc, Raw: raw, body: raw}
 	if enc == Protobuf {
@@ -88,7 +88,7 @@ func (o *Object) parse() error {
 	return o.parseJSON()
 }
 
-// Version returns the resourceVersion as a number. Kubernetes promises that the
+// Version returns the resourceVersion as a number. Kubernetes guarantees that the
 // versions of one resource are ordered as decimal numbers.
 func (o *Object) Version() (int64, error) {
 	v, err := strconv.ParseInt(string(o.ResourceVersion), 10, 64)
@@ -113,8 +113,8 @@ func (o *Object) pairs(number protowire.Number, name string) iter.Seq2[[]byte, [
 	return pairsJSON(o.meta, name)
 }
 
-// WithVersion returns the object's bytes with another resourceVersion. They are
-// those that an apiserver sends for the object at that version.
+// WithVersion returns the object's bytes with another resourceVersion. An
+// apiserver sends the same bytes for the object at that version.
 func (o *Object) WithVersion(version int64) []byte {
 	digits := strconv.AppendInt(nil, version, 10)
 	if o.Encoding == Protobuf {
@@ -137,15 +137,15 @@ func (o *Object) Partial() []byte {
 	return append(append([]byte(partialHead), o.meta...), '}')
 }
 
-// Item returns the object as a list has it: without the envelope that names its
-// kind in protobuf.
+// Item returns the object as an item of a list: without the envelope that names
+// its kind in protobuf.
 func (o *Object) Item() []byte { return o.body }
 
-// PartialItem returns the object as a list of PartialObjectMetadata has it, for WriteList: its metadata,
+// PartialItem returns the object as an item of a list of PartialObjectMetadata, for WriteList: its metadata,
 // without a copy.
 func (o *Object) PartialItem() []byte { return o.meta }
 
-// FromItem returns an item of a list as an object of its own.
+// FromItem returns an item of a list as a complete object.
 func FromItem(enc Encoding, apiVersion, kind string, item []byte) ([]byte, error) {
 	if enc == Protobuf {
 		return appendEnvelope(nil, apiVersion, kind, item), nil

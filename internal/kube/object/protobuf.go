@@ -12,7 +12,7 @@ import (
 
 // Field numbers of Kubernetes' protobuf messages, from k8s.io/apimachinery:
 // pkg/runtime/generated.proto and pkg/apis/meta/v1/generated.proto. test/kube
-// compares what is made of them with the generated code.
+// compares the encoded messages with the generated code.
 const (
 	unknownType = 1 // runtime.Unknown
 	unknownRaw  = 2
@@ -40,8 +40,8 @@ const prefix = "k8s\x00"
 // fields yields the fields of a message, and an error at the first malformed one.
 func fields(b []byte) iter.Seq2[protofields.Field, error] { return protofields.All(b, ErrMalformed) }
 
-// find returns the last bytes field of a number, which is the one that counts.
-// It returns the zero field if there is none.
+// find returns the last bytes field of a number: in protobuf, the last one
+// counts. It returns the zero field if there is none.
 func find(b []byte, number protowire.Number) (found protofields.Field, err error) {
 	for f, err := range fields(b) {
 		if err != nil {
@@ -111,7 +111,7 @@ func (o *Object) parseProtobuf() error {
 	return nil
 }
 
-// appendEnvelope appends an object of its own: what apiservers send.
+// appendEnvelope appends an object in its envelope, as apiservers send it.
 func appendEnvelope(dst []byte, apiVersion, kind string, body []byte) []byte {
 	dst = appendEnvelopeHead(dst, apiVersion, kind, len(body))
 	dst = append(dst, body...)
@@ -142,8 +142,8 @@ func appendField[B ~string | ~[]byte](dst []byte, number protowire.Number, value
 // fieldSize returns the length of a field of size bytes with a number below 16.
 func fieldSize(size int) int { return 1 + protowire.SizeBytes(size) }
 
-// replaced returns a message with another value for one field: in its place, or
-// at its end if there is none.
+// replaced returns a message with another value for one field, which is appended
+// if there is none.
 func replaced(b []byte, number protowire.Number, value []byte) []byte {
 	out := make([]byte, 0, len(b)+len(value)+8)
 	f, err := find(b, number)

@@ -29,15 +29,15 @@ type Status struct {
 	Code    int
 	Reason  string
 	Message string
-	// Cause is the machine-readable reason beside Reason; empty: none.
+	// Cause is an additional machine-readable reason; empty: none.
 	Cause string
-	// RetryAfter is in seconds; 0: not said.
+	// RetryAfter is in seconds; 0: unset.
 	RetryAfter int
-	// Continue is the token of the rest of a list that has expired; empty: none.
+	// Continue is the token for the rest of a list that has expired; empty: none.
 	Continue string
 }
 
-// Later returns the status of a request that cannot be answered now: its client tries again after a
+// Later returns the status of a request that cannot be answered now: its client retries after a
 // second.
 func Later(err error) *Status {
 	return &Status{Code: http.StatusTooManyRequests, Reason: "TooManyRequests", Message: err.Error(), RetryAfter: 1}
@@ -80,7 +80,7 @@ func (s *Status) Encode(enc Encoding) []byte {
 		}
 	}
 	b, err := json.Marshal(out)
-	if err != nil { // strings and numbers alone
+	if err != nil { // impossible: strings and numbers
 		return []byte("{}")
 	}
 	return b

@@ -37,8 +37,8 @@ type Event struct {
 	Object []byte // as Parse takes it
 }
 
-// Frames reads the frames of a watch: protobuf with the length before each,
-// JSON on lines.
+// Frames reads the frames of a watch: protobuf frames with a length prefix, or
+// JSON lines.
 type Frames struct {
 	enc Encoding
 	r   *bufio.Reader
@@ -50,8 +50,8 @@ func NewFrames(enc Encoding, r io.Reader, limit int) *Frames {
 	return &Frames{enc: enc, r: bufio.NewReaderSize(r, 32<<10), max: limit}
 }
 
-// Next returns the next event. The caller may keep it. At the end of the stream
-// it returns io.EOF.
+// Next returns the next event, which the caller may keep, or io.EOF at the end of
+// the stream.
 func (f *Frames) Next() (Event, error) {
 	if f.enc == Protobuf {
 		frame, err := f.lengthDelimited()

@@ -1,3 +1,3 @@
-// Package page serves what a node that serves Kubernetes' API tells of itself, at its HTTP port: the
-// report as JSON for programs, and a page for people.
+// Package page serves the report of a node that serves Kubernetes' API, at its HTTP port: as JSON for
+// programs, and as a page for people.
 package page

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// maxReaders is how many reports are made and sent at a time; more requests get 503.
+	// maxReaders bounds the reports that are made and sent at a time; excess requests get 503.
 	maxReaders = 4
-	// writeTimeout is how long a client may take to read a report.
+	// writeTimeout bounds the time that a client takes to read a report.
 	writeTimeout = 10 * time.Second
 )
 
@@ -28,11 +28,11 @@ var script string
 // Page serves a node's reports.
 type Page struct {
 	report  func() report.Report
-	readers chan struct{} // one for each request that is answered
+	readers chan struct{} // a value for each request in progress
 	html    *template.Template
 }
 
-// New returns a page of reports. The function may be called from any goroutine, at most four times at a time.
+// New returns a page of reports. It calls report from any goroutine, at most four times concurrently.
 func New(report func() report.Report) *Page {
 	return &Page{report: report, readers: make(chan struct{}, maxReaders), html: template.Must(template.New("").Parse(html))}
 }
@@ -49,7 +49,7 @@ func (p *Page) Register(mux *http.ServeMux, pages bool) {
 	}
 }
 
-// bounded answers requests beyond the bound with 503.
+// bounded answers requests beyond maxReaders with 503.
 func (p *Page) bounded(answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -78,16 +78,16 @@ func (p *Page) page(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// send sends what is made, whole.
+// send makes the whole body, and then sends it.
 func send(w http.ResponseWriter, kind string, make func(*bytes.Buffer) error) {
 	var out bytes.Buffer
-	if err := make(&out); err != nil { // a report has nothing that cannot be encoded
+	if err := make(&out); err != nil { // impossible: every report can be encoded
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	h := statuspage.Guard(w)
 	h.Set("Content-Type", kind)
 	h.Set("Cache-Control", "no-store")
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // not possible in tests without a connection
-	_, _ = w.Write(out.Bytes())                                                      // the client went away
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // fails in tests without a connection
+	_, _ = w.Write(out.Bytes())                                                      // the client may have gone
 }

@@ -104,7 +104,7 @@ func TestThePageForPeople(t *testing.T) {
 	shown := text(body)
 	for _, want := range []string{
 		"Kubernetes' API at a in z", "This node is not ready: draining.",
-		"1 of 2 resources are served as they were", "1 of 2 apiservers have failed within the last minute",
+		"1 of 2 resources are stale", "1 of 2 apiservers have failed within the last minute",
 		"Objects 4", "Memory 5.0 MiB", "Requests 1 ", "Passed on 2 3 failed",
 		"pods.v1 protobuf ready b 4 5.0 MiB 7 6 8 9", "things.v1.example.com json failing &lt;b&gt;refused&lt;/b&gt; 0 0 B 0 0 0 0",
 		"https://one:6443 in use", "https://two:6443 avoided connection refused", "a this node z v1", "b v2",
@@ -151,7 +151,7 @@ func TestTheVerdict(t *testing.T) {
 		{report.Report{}, "ok", "is ready"},
 		{one(report.Resource{State: report.Loading}), "ok", "is ready, and loads 1 of 2 resources"},
 		{one(report.Resource{State: report.Loading, Error: "refused"}), "warn", "1 of 2 resources cannot be loaded"},
-		{one(report.Resource{State: report.Failing}), "warn", "1 of 2 resources are served as they were"},
+		{one(report.Resource{State: report.Failing}), "warn", "1 of 2 resources are stale"},
 		{one(report.Resource{State: report.Withdrawn}), "warn", "1 of 2 resources are preloaded, but"},
 		{report.Report{Apiservers: []report.Apiserver{{Avoided: true}}}, "warn", "1 of 1 apiservers have failed"},
 		{report.Report{NotReady: []string{"draining"}, Apiservers: []report.Apiserver{{Avoided: true}}}, "bad", "draining"},

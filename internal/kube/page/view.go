@@ -10,12 +10,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/report"
 )
 
-// view is a report in the words of the page.
+// view is a report in the form of the page.
 type view struct {
 	report.Report
 	Now, Up   string
 	Level     string   // ok, warn or bad
-	Verdict   []string // a sentence each
+	Verdict   []string // sentences
 	Figures   []figure
 	Resources []resource
 	Members   []member
@@ -34,7 +34,7 @@ type member struct {
 	Self bool
 }
 
-// viewOf returns what the page shows of a report. scheme is that of the nodes' HTTP ports.
+// viewOf returns the view of a report. scheme is the scheme of the nodes' HTTP ports.
 func viewOf(r *report.Report, now time.Time, scheme string) *view {
 	v := &view{
 		Report: *r, Now: now.UTC().Format("15:04:05 UTC"), Up: now.Sub(r.Started).Round(time.Second).String(),
@@ -63,7 +63,7 @@ func viewOf(r *report.Report, now time.Time, scheme string) *view {
 	return v
 }
 
-// judge says in sentences what needs attention.
+// judge sets the level, and the sentences about problems.
 func (v *view) judge() {
 	var failing, unloaded, loading, withdrawn, avoided int
 	for i := range v.Report.Resources {
@@ -97,7 +97,7 @@ func (v *view) judge() {
 		n    int
 		what string
 	}{
-		{failing, "%d of %d resources are served as they were: nothing sends their changes at present."},
+		{failing, "%d of %d resources are stale: no apiserver or node sends their changes at present."},
 		{unloaded, "%d of %d resources cannot be loaded at present."},
 		{withdrawn, "%d of %d resources are preloaded, but no apiserver serves them any more."},
 	} {
@@ -128,7 +128,7 @@ func levelOf(x *report.Resource) string {
 	}
 }
 
-// count returns a number with its thousands separated.
+// count returns a number with separators between thousands.
 func count(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	for i := len(text) - 3; i > 0; i -= 3 {

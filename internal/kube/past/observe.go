@@ -9,15 +9,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Observe returns a function that notes former versions in the updates of one stream of another node:
-// the deletes of its window, and the objects in c that its state replaces. Nodes answer a
-// request without a version by their whole state, also when an older one is held: the
-// versions between the two are a gap.
+// Observe returns a function that records former versions in the updates of one stream of another
+// node: the deletes of its window, and the objects in c that its state replaces. Nodes answer a
+// request without a version with their whole state, even if the caller holds an older state: the
+// versions between the two states are a gap.
 func (p *Past) Observe(c *cache.Cache, req kv.FollowRequest) func(*kv.Update) {
 	var begin *kv.Update // of a state that replaces the held one
 	var after kv.Revision
 	var held []*kv.KeyValue
-	var rest map[string]*kv.KeyValue // held objects that a whole state has not had yet
+	var rest map[string]*kv.KeyValue // held objects that a whole state has not confirmed yet
 	return func(u *kv.Update) {
 		switch u.Kind {
 		case kv.UpdateBegin:
@@ -52,7 +52,7 @@ func (p *Past) Observe(c *cache.Cache, req kv.FollowRequest) func(*kv.Update) {
 func replaced(c *cache.Cache, u *kv.Update) (held []*kv.KeyValue) {
 	state, err := c.At(context.Background(), 0)
 	if err != nil {
-		return nil // it is not loaded
+		return nil // c is not loaded
 	}
 	for _, item := range u.KVs {
 		if old := state.Get(string(item.Key())); old != nil && old.ModRevision() != item.ModRevision() {

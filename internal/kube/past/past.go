@@ -7,35 +7,35 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Past keeps former versions of objects, for watches that are below the window: the last one of
-// deleted objects, and those that were held when a gap began that the source has leapt over. A
-// delete without the object's labels and owners is of no use to controllers,
-// and a selector has to know what matched before.
+// Past keeps former versions of objects, for watches that are below the window: the last version of
+// each deleted object, and the versions that were held at the beginning of a gap that the source
+// leapt over. Controllers need the labels and owners of a deleted object, and a selector needs the
+// former version to decide whether it matched.
 //
-// Bounded in bytes; the oldest go first.
+// Its size is bounded in bytes; the oldest versions are evicted first.
 type Past struct {
 	maxBytes int64
 
 	mu    sync.Mutex
 	byKey map[string][]former // guarded by mu; the oldest first
-	order []string            // guarded by mu; the keys in the order in which versions came
-	first uint64              // guarded by mu; the number of order[0]
+	order []string            // guarded by mu; the key of each version, in order of arrival
+	first uint64              // guarded by mu; the sequence number of order[0]
 	bytes int64               // guarded by mu
-	// gaps are the versions at which gaps begin, each with the number that the
-	// first version of its objects has.
+	// gaps are the versions at which gaps begin, each with the sequence number of
+	// its first kept object.
 	gaps map[kv.Revision]uint64 // guarded by mu
 	// newestGap is the version at which the newest gap begins.
 	newestGap kv.Revision // guarded by mu
 }
 
-// former is a version of an object: the current one at all versions of the
-// resource in [from, until).
+// former is a version of an object, current at all versions of the resource in
+// [from, until).
 type former struct {
 	object      []byte
 	from, until kv.Revision
 }
 
-// maxGaps bounds how many gaps are known, as a cache does with its leaps.
+// maxGaps bounds the number of recorded gaps, as a cache does for its leaps.
 const maxGaps = 16
 
 // New returns a Past that holds at most maxBytes bytes.
@@ -45,9 +45,9 @@ func New(maxBytes int64) *Past {
 
 func (f *former) size(key string) int64 { return int64(128 + 2*len(key) + len(f.object)) }
 
-// Applied keeps the objects that a batch has deleted, and those that it has replaced if they
-// were held when a gap began: without them, an object that changes after a gap would
-// look like one that did not exist at its beginning.
+// Applied keeps the objects that a batch has deleted. It also keeps replaced objects that were held
+// at the beginning of a gap: without them, an object that changes after the gap would seem not to
+// have existed at its beginning.
 func (p *Past) Applied(b *kv.Batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +59,7 @@ func (p *Past) Applied(b *kv.Batch) {
 			}
 			continue
 		}
-		from := b.Revision // not known
+		from := b.Revision // unknown
 		if e.Prev != nil {
 			from = e.Prev.ModRevision()
 		}
@@ -67,8 +67,8 @@ func (p *Past) Applied(b *kv.Batch) {
 	}
 }
 
-// Gap keeps the objects that were held before a gap and changed in it, or were
-// deleted.
+// Gap keeps the objects that were held before a gap and changed or deleted in
+// it.
 func (p *Past) Gap(after, before kv.Revision, held []*kv.KeyValue) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +94,7 @@ func (p *Past) keepLocked(key string, f former) {
 		}
 		for after, first := range p.gaps {
 			if first <= p.first {
-				delete(p.gaps, after) // it is not known in full any more
+				delete(p.gaps, after) // it is no longer complete
 			}
 		}
 		p.order[0] = ""
@@ -103,8 +103,8 @@ func (p *Past) keepLocked(key string, f former) {
 	}
 }
 
-// At returns an object that has changed since a version, as it was at that
-// version; nil if it did not exist. It returns false if neither is known.
+// At returns the object of a key that has changed since a version, as of that
+// version; nil: it did not exist. known is false if this cannot be decided.
 func (p *Past) At(key string, version kv.Revision) (object []byte, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package report has what a node that serves Kubernetes' API tells of itself: GET /kube at its HTTP
-// port sends a Report as JSON, the node's page shows it, and cachectl reads it.
+// Package report has the report of a node that serves Kubernetes' API: GET /kube at its HTTP port
+// sends a Report as JSON, the node's page shows it, and cachectl reads it.
 package report
 
 import "time"
@@ -7,7 +7,7 @@ import "time"
 // Path is where nodes serve the report.
 const Path = "/kube"
 
-// Report is what a node tells of itself.
+// Report is the state of a node.
 type Report struct {
 	Node    string    `json:"node"`
 	Version string    `json:"version"`
@@ -15,20 +15,20 @@ type Report struct {
 	Started time.Time `json:"started"`
 	// NotReady are the reasons why the node is not ready; none: it is.
 	NotReady []string `json:"notReady,omitempty"`
-	// Apiservers are in the order in which they are asked.
+	// Apiservers are in order of preference.
 	Apiservers []Apiserver `json:"apiservers"`
-	// Members are the live nodes of the tier, this one among them. A node alone has none.
+	// Members are the live nodes of the tier, including this one. A node without a tier has none.
 	Members   []Member   `json:"members,omitempty"`
 	Requests  Requests   `json:"requests"`
 	Resources []Resource `json:"resources"`
 }
 
-// Apiserver is a server that the node asks.
+// Apiserver is an apiserver that the node uses.
 type Apiserver struct {
 	URL string `json:"url"`
-	// Avoided: it has failed not long ago, and the others are asked first.
+	// Avoided means that it has failed recently, and the node prefers the others.
 	Avoided bool `json:"avoided,omitempty"`
-	// Error is that failure.
+	// Error is this failure.
 	Error string `json:"error,omitempty"`
 }
 
@@ -45,7 +45,7 @@ type Member struct {
 type Requests struct {
 	Cached int64 `json:"cached"` // answered from memory
 	Passed int64 `json:"passed"` // passed on to an apiserver
-	Failed int64 `json:"failed"` // answered with 429
+	Failed int64 `json:"failed"` // refused by the node itself: 401, 403, 410, 429 or 504
 }
 
 // State is whether a resource is served.
@@ -54,26 +54,26 @@ type State string
 // The states of a resource.
 const (
 	Ready   State = "ready"
-	Loading State = "loading" // its first state has not come
-	Failing State = "failing" // it is served as it was; Error says why it does not continue
-	// Withdrawn is a preloaded resource that apiservers do not serve any more. They answer its requests.
+	Loading State = "loading" // not served yet
+	Failing State = "failing" // served, but stale; Error is the reason
+	// Withdrawn is a preloaded resource that apiservers no longer serve. They answer its requests.
 	Withdrawn State = "withdrawn"
 )
 
 // Resource is a resource in one encoding that the node follows.
 type Resource struct {
-	// Name is as that of --kube-preload: pods.v1, or deployments.v1.apps.
+	// Name is in the form of --kube-preload: pods.v1, or deployments.v1.apps.
 	Name     string `json:"name"`
 	Encoding string `json:"encoding"` // protobuf or json
 	State    State  `json:"state"`
 	Error    string `json:"error,omitempty"`
-	// From is the URL of the apiserver, or the name of the node, that it is followed at.
+	// From is the URL of the apiserver, or the name of the node, from which the node follows it.
 	From    string `json:"from,omitempty"`
 	Objects int64  `json:"objects"`
-	// Bytes are those of its objects and window.
+	// Bytes is the size of its objects and window.
 	Bytes int64 `json:"bytes"`
-	// A watch from Floor-1 or a later version continues without a difference. Progress is
-	// the newest version that the node has.
+	// Floor is the oldest version in the window: a watch from Floor-1 or later resumes without a
+	// difference. Progress is the newest version that the node has.
 	Floor    int64 `json:"floor"`
 	Progress int64 `json:"progress"`
 	Watches  int64 `json:"watches"`

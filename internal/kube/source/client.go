@@ -25,13 +25,13 @@ import (
 type Config struct {
 	// Servers are the URLs of apiservers of one cluster.
 	Servers []string
-	// HTTP sends the requests. Its transport has the certificates, and should
-	// ping connections that are quiet: a watch of a quiet resource does not
-	// notice otherwise that its apiserver is gone.
+	// HTTP sends the requests. Its transport has the certificates, and should ping
+	// idle connections: otherwise a watch of a quiet resource does not detect that
+	// its apiserver is gone.
 	HTTP *http.Client
 	// Token returns the bearer token for a request; nil: none is sent.
 	Token func() (string, error)
-	// MaxEventBytes bounds an event of a watch, MaxListBytes a page of a list.
+	// MaxEventBytes bounds the events of watches, MaxListBytes the pages of lists.
 	MaxEventBytes, MaxListBytes int
 	Logger                      *slog.Logger
 }
@@ -61,12 +61,12 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Client asks the apiservers of one cluster.
+// Client sends requests to the apiservers of one cluster.
 type Client struct {
 	cfg Config
-	// preferred is the index of the server that is asked first.
+	// preferred is the index of the first server to use.
 	preferred atomic.Uint32
-	// failed has the last failure of each server; nil: it has answered since.
+	// failed has the last failure of each server; nil: the server has answered since.
 	failed []atomic.Pointer[failed]
 }
 
@@ -76,7 +76,7 @@ type failed struct {
 	why error
 }
 
-// New returns a client. It connects when it is used.
+// New returns a client. The first request connects.
 func New(cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -85,14 +85,14 @@ func New(cfg Config) (*Client, error) {
 	return &Client{cfg: cfg, failed: make([]atomic.Pointer[failed], len(cfg.Servers))}, nil
 }
 
-// Servers returns the URLs of the servers, the one to ask first at the front.
+// Servers returns the URLs of the servers, the preferred one first.
 func (c *Client) Servers() []string {
 	n := len(c.cfg.Servers)
 	first := int(c.preferred.Load()) % n
 	return append(append(make([]string, 0, n), c.cfg.Servers[first:]...), c.cfg.Servers[:first]...)
 }
 
-// Avoid has another server asked first, if this one was: it has failed.
+// Avoid records the failure of a server, and prefers another one if this one was preferred.
 func (c *Client) Avoid(server string, why error) {
 	if i := slices.Index(c.cfg.Servers, server); i >= 0 {
 		c.failed[i].Store(&failed{time.Now(), why})
@@ -100,8 +100,8 @@ func (c *Client) Avoid(server string, why error) {
 	c.next(server)
 }
 
-// avoid is Avoid, of a server that was asked and err came of it. One that refuses has not failed, and no
-// answer was waited for if the one who asked has gone.
+// avoid calls Avoid for a request that ended with err. It records no failure if the server refused the
+// request, or the caller canceled it.
 func (c *Client) avoid(server string, err error) {
 	if code := CodeOf(err); code >= 400 && code < 500 || errors.Is(err, object.ErrMalformed) || errors.Is(err, context.Canceled) {
 		c.next(server)
@@ -117,11 +117,11 @@ func (c *Client) next(server string) {
 	}
 }
 
-// avoidedFor is for how long a server that has failed is reported as avoided.
+// avoidedFor is how long a server that has failed is reported as avoided.
 const avoidedFor = time.Minute
 
-// Avoided returns how a server has failed within the last minute, if it has not answered since; nil: it is
-// not avoided.
+// Avoided returns the failure of a server within the last minute; nil: there is none, or the server has answered
+// since.
 func (c *Client) Avoided(server string) error {
 	if i := slices.Index(c.cfg.Servers, server); i >= 0 {
 		if f := c.failed[i].Load(); f != nil && time.Since(f.at) < avoidedFor {
@@ -131,8 +131,8 @@ func (c *Client) Avoided(server string) error {
 	return nil
 }
 
-// get sends a request to a server. A failure that the server reports is an
-// *object.Status.
+// get sends a request to a server. It returns an *object.Status for a failure that
+// the server reports.
 func (c *Client) get(ctx context.Context, server string, r Resource, query url.Values) (*http.Response, error) {
 	accept := r.Encoding.MediaType()
 	if query.Get("watch") != "" {
@@ -150,9 +150,9 @@ func (c *Client) get(ctx context.Context, server string, r Resource, query url.V
 	return nil, failure(server, resp, got)
 }
 
-// Post creates an object at an apiserver that answers, and reads the answer into
-// out. Both are JSON. It is for objects that no apiserver stores, such as
-// reviews: with a failure another one is asked. It returns the one that has answered.
+// Post creates an object at an apiserver, and reads the answer into out. Both are
+// JSON. After a failure it repeats the request at another apiserver, so it is for
+// objects that are not stored, such as reviews. It returns the server that answered.
 func (c *Client) Post(ctx context.Context, path string, in, out any) (server string, err error) {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -173,14 +173,14 @@ func (c *Client) Post(ctx context.Context, path string, in, out any) (server str
 	return server, answer
 }
 
-// each asks one server after the other, and fails if none answers. Each has its part of the time that is left:
-// one that hangs leaves time for the next.
+// each calls ask for one server after the other, and fails if none answers. Each call has a part of the remaining
+// time, so that a server that hangs leaves time for the next.
 func (c *Client) each(ctx context.Context, ask func(ctx context.Context, server string) error) error {
 	var errs []error
 	servers := c.Servers()
 	for i, server := range servers {
 		if err := ctx.Err(); err != nil {
-			errs = append(errs, err) // this one has not failed
+			errs = append(errs, err) // not a failure of this server
 			break
 		}
 		err := askOne(ctx, len(servers)-i, server, ask)
@@ -195,8 +195,8 @@ func (c *Client) each(ctx context.Context, ask func(ctx context.Context, server 
 	return errors.Join(errs...)
 }
 
-// askOne asks one server, within half of the time of ctx, or all of it if it is the last one: a review
-// may take a second everywhere.
+// askOne calls ask for one server, within half of the time of ctx, or all of it for the last server: a review
+// may take a second at any server.
 func askOne(ctx context.Context, parts int, server string, ask func(ctx context.Context, server string) error) error {
 	if end, ok := ctx.Deadline(); ok {
 		part, cancel := context.WithTimeout(ctx, time.Until(end)/time.Duration(min(parts, 2)))
@@ -225,7 +225,7 @@ func (c *Client) post(ctx context.Context, server, path string, body []byte, out
 // maxAnswer bounds the answer to a Post.
 const maxAnswer = 1 << 20
 
-// Cluster returns the UID of the cluster: that of its namespace kube-system.
+// Cluster returns the UID of the cluster: the UID of its namespace kube-system.
 func (c *Client) Cluster(ctx context.Context) (uid string, err error) {
 	const path = "/api/v1/namespaces/kube-system"
 	err = c.each(ctx, func(ctx context.Context, server string) (err error) {
@@ -262,7 +262,7 @@ func (c *Client) uid(ctx context.Context, server, path string) (string, error) {
 	return found.Metadata.UID, nil
 }
 
-// Ready fails while an apiserver is not ready, and has another one asked first.
+// Ready fails while an apiserver is not ready. Another one is then preferred.
 func (c *Client) Ready(ctx context.Context, server string) (err error) {
 	defer func() {
 		if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
@@ -304,8 +304,8 @@ func (c *Client) do(ctx context.Context, method, server, path, accept string, bo
 	return resp, err
 }
 
-// Answered notes that a server has answered with a status: it is not avoided any more, unless it
-// reports a failure of its own.
+// Answered records that a server has answered with a status: it is no longer avoided, unless the
+// status is a failure of the server itself.
 func (c *Client) Answered(server string, code int) {
 	if i := slices.Index(c.cfg.Servers, server); i >= 0 && code < http.StatusInternalServerError {
 		c.failed[i].Store(nil)
@@ -315,7 +315,7 @@ func (c *Client) Answered(server string, code int) {
 // maxFailure bounds the bytes read of an error response.
 const maxFailure = 64 << 10
 
-// failure returns the error of a response that is not the requested one.
+// failure returns the error of an unexpected response.
 func failure(server string, resp *http.Response, mediaType string) error {
 	if resp.StatusCode == http.StatusOK {
 		return fmt.Errorf("%w: %s sent %q; the resource may not be served in this encoding", object.ErrMalformed, server, mediaType)
@@ -334,7 +334,7 @@ func failure(server string, resp *http.Response, mediaType string) error {
 	return fmt.Errorf("%s: %w", server, &object.Status{Code: resp.StatusCode, Reason: http.StatusText(resp.StatusCode), Message: fmt.Sprintf("%.200s", body)})
 }
 
-// CodeOf returns the HTTP status that an apiserver has failed with, or 0.
+// CodeOf returns the HTTP status of an apiserver's failure, or 0.
 func CodeOf(err error) int {
 	var status *object.Status
 	if errors.As(err, &status) {
@@ -343,8 +343,8 @@ func CodeOf(err error) int {
 	return 0
 }
 
-// Decisive reports whether a failure of a Post is an answer: the apiserver does not take the object, and
-// will not take it later.
+// Decisive reports whether a failure of a Post is final: the apiserver rejects the object, and a retry
+// would not help.
 func Decisive(err error) bool {
 	switch code := CodeOf(err); code {
 	case http.StatusUnauthorized, http.StatusForbidden: // this node's credentials, or its rights
@@ -356,9 +356,8 @@ func Decisive(err error) bool {
 	}
 }
 
-// MayFollow reports whether a resource may be followed later, after a failure of Follow: not if
-// apiservers refuse, do not know it, or send what is no object with a number as its version, as some
-// aggregated APIs do.
+// MayFollow reports whether a retry may succeed after a failure of Follow: not if apiservers refuse or
+// do not have the resource, or send objects whose version is not a number, as some aggregated APIs do.
 func MayFollow(err error) bool {
 	switch code := CodeOf(err); code {
 	case http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusGone, http.StatusUnauthorized:
@@ -385,7 +384,7 @@ func (c *Client) list(ctx context.Context, server string, r Resource, query url.
 	return object.ParseList(r.Encoding, body)
 }
 
-// Current returns a version of a resource that is not older than the call: an
+// Current returns a version of a resource that is at least as new as the call: an
 // apiserver reads it from etcd.
 func (c *Client) Current(ctx context.Context, r Resource) (version kv.Revision, err error) {
 	err = c.each(ctx, func(ctx context.Context, server string) (err error) {

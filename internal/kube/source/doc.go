@@ -1,7 +1,7 @@
-// Package source is the door to kube-apiservers: it follows one resource in one
-// encoding with a streaming list and a watch, as a source of a cache.
+// Package source reads from kube-apiservers: it follows one resource in one encoding
+// with a streaming list and a watch, as a source of a cache.
 //
 // Read [Source.Follow] first. A [Client] and its sources may be used from any
-// goroutine. A source holds no state of the resource, only one event, or a list that
-// is being read. The consumer holds the state.
+// goroutine. A source holds only the current event or list in memory. The consumer
+// holds the state.
 package source

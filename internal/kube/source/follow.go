@@ -28,14 +28,14 @@ type Source struct {
 	gap  Gap
 	kind atomic.Pointer[Kind]
 
-	failed  chan error // the newest failure of Follow that was not taken
+	failed  chan error // the newest failure of Follow that was not received
 	failure atomic.Pointer[error]
-	server  atomic.Pointer[string] // that is followed; nil: none is
+	server  atomic.Pointer[string] // the followed server; nil: none
 }
 
-// Gap is called, from within Follow, before a source leaps over versions of
-// which it has no events: with the version that its consumer holds, the one that
-// the leap ends at, and the held objects that changed between them or are gone.
+// Gap is called, from within Follow, before a source leaps over versions without
+// their events: with the version that its consumer holds, the version at which the
+// leap ends, and the held objects that changed between them or are gone.
 type Gap func(after, before kv.Revision, held []*kv.KeyValue)
 
 // Source returns a source of a resource. gap may be nil.
@@ -49,11 +49,11 @@ func (c *Client) Source(r Resource, gap Gap) *Source {
 // Resource returns the followed resource.
 func (s *Source) Resource() Resource { return s.r }
 
-// SetKind sets the result of Kind, for a consumer that has its state from elsewhere.
+// SetKind sets the result of Kind, for a consumer that gets its state from another node.
 func (s *Source) SetKind(k Kind) { s.kind.Store(&k) }
 
-// Kind returns the type of the objects. It is known once a state has come, even
-// an empty one, or SetKind was called.
+// Kind returns the type of the objects. It returns false until a state has been
+// received, even an empty one, or SetKind was called.
 func (s *Source) Kind() (Kind, bool) {
 	if k := s.kind.Load(); k != nil {
 		return *k, true
@@ -61,10 +61,10 @@ func (s *Source) Kind() (Kind, bool) {
 	return Kind{}, false
 }
 
-// Failed has the failures of Follow. One that is not taken is replaced by the next.
+// Failed delivers the failures of Follow. A failure that is not received is replaced by the next.
 func (s *Source) Failed() <-chan error { return s.failed }
 
-// Failure returns the newest failure of Follow; nil: there was none, or something has come since.
+// Failure returns the newest failure of Follow; nil: there was none, or an update has arrived since.
 func (s *Source) Failure() error {
 	if err := s.failure.Load(); err != nil {
 		return *err
@@ -72,7 +72,7 @@ func (s *Source) Failure() error {
 	return nil
 }
 
-// Server returns the URL of the apiserver that is followed; "": none is.
+// Server returns the URL of the followed apiserver; "": none is followed.
 func (s *Source) Server() string {
 	if server := s.server.Load(); server != nil {
 		return *server
@@ -80,10 +80,10 @@ func (s *Source) Server() string {
 	return ""
 }
 
-// Ended reports whether a failure is the end of a watch's time, after which the next one begins.
+// Ended reports whether a failure is the regular end of a watch, after which the next watch begins.
 func Ended(failure error) bool { return errors.Is(failure, errEnded) }
 
-// fails notes a failure.
+// fails records a failure.
 func (s *Source) fails(err error) {
 	s.failure.Store(&err)
 	select {
@@ -92,20 +92,20 @@ func (s *Source) fails(err error) {
 	}
 	select {
 	case s.failed <- err:
-	default: // another call of Follow was faster
+	default: // a concurrent call of Follow has sent its failure
 	}
 }
 
-// errEnough reports that the consumer broke off.
-var errEnough = errors.New("the consumer has had enough")
+// errEnough reports that the consumer has stopped the iteration.
+var errEnough = errors.New("the consumer has stopped")
 
-// Follow brings the resource, as cache.Source describes it. With From 0 it
-// lists; with Held it brings the difference, as a leap. With another From it
-// watches from there, at the first apiserver that still can: each has a window
-// of its own. If none can it fails with a *kv.CompactedError.
+// Follow sends the updates of the resource, as cache.Source describes. With From 0
+// it lists; with Held it sends the difference, as a leap. With another From it
+// watches from that version, at the first apiserver whose window has it. If none
+// has it, Follow fails with a *kv.CompactedError.
 //
-// The range and the lineage of req are the caller's business. Want brings
-// progress within some seconds; see [prober].
+// Follow ignores the range and the lineage of req. A request of Want gets progress
+// within a few seconds; see [prober].
 func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
 		emit := func(u kv.Update) error {
@@ -136,7 +136,7 @@ func (s *Source) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.
 		f := &follower{s: s, server: server, req: req, emit: follows, at: req.From - 1, asked: wait.NewBell()}
 		err := f.run(ctx)
 		if s.refuses(f, err) && s.c.Ready(ctx, server) == nil {
-			err = f.run(ctx) // it may have become ready after it had refused
+			err = f.run(ctx) // it may have become ready since
 			refused = refused || s.refuses(f, err)
 		}
 		s.server.CompareAndSwap(&server, nil) // another call may follow
@@ -167,18 +167,18 @@ func (s *Source) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.
 }
 
 var (
-	// ErrWithdrawn reports that a resource was followed before, that an apiserver that is ready does not serve
-	// it any more, or not to this node, and that no other one does.
+	// ErrWithdrawn reports that a resource was followed before, but that a ready apiserver no longer serves it, or not
+	// to this node, and that no other apiserver serves it either.
 	ErrWithdrawn = errors.New("apiservers do not serve the resource any more")
-	// ErrRefused reports that a resource was not followed before, that an apiserver that is ready refuses it,
-	// to this node or in this encoding, and that no other one serves it. 404 is no such refusal.
+	// ErrRefused reports that a resource was not followed before, that a ready apiserver refuses it, to this node or
+	// in this encoding, and that no other apiserver serves it. 404 does not count as a refusal.
 	ErrRefused = errors.New("apiservers do not let this node follow the resource")
 )
 
 // resumes reports whether the resource was followed before.
 func resumes(req kv.FollowRequest) bool { return req.From > 0 || req.Held != nil }
 
-// refuses reports whether a server refuses what was followed before, or a resource that it has.
+// refuses reports whether a server refuses a resource that was followed before, or that it has.
 func (s *Source) refuses(f *follower, err error) bool {
 	code := CodeOf(err)
 	return !f.moved && code != 0 && !MayFollow(err) && (resumes(f.req) || code != http.StatusNotFound)
@@ -191,9 +191,9 @@ type follower struct {
 	req    kv.FollowRequest
 	emit   func(kv.Update) error
 
-	moved bool        // an update came: another server would have to resume from at
+	moved bool        // an update was emitted: another server would have to resume from at
 	at    kv.Revision // everything up to it was emitted
-	// held are deletes of one version of Events, of which more may come; see [Resource.IsEvents].
+	// held are deletes of Events of one version, which may have more deletes; see [Resource.IsEvents].
 	held []kv.Event
 
 	mu    sync.Mutex
@@ -201,7 +201,7 @@ type follower struct {
 	asked wait.Bell   // want has grown
 }
 
-// ask notes that the consumer waits for progress of revision.
+// ask records that the consumer waits for progress up to revision.
 func (f *follower) ask(revision kv.Revision) {
 	f.mu.Lock()
 	f.want = max(f.want, revision)
@@ -225,7 +225,7 @@ type arrival struct {
 
 func (f *follower) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	arrivals := make(chan arrival) // without room: a slow consumer makes the apiserver wait
+	arrivals := make(chan arrival) // unbuffered: a slow consumer blocks the apiserver
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	defer cancel()
@@ -269,15 +269,15 @@ func (f *follower) run(ctx context.Context) error {
 	}
 }
 
-// wholeAfter is after what time without events the deletes of a version are taken for all of them.
+// wholeAfter is the time without events after which the held deletes of a version count as complete.
 const wholeAfter = time.Second
 
-// begin emits Begin and the state, and returns the watch that continues.
+// begin emits Begin and the state if one is needed, and returns the watch that continues.
 func (f *follower) begin(ctx context.Context) (*watch, error) {
 	if f.req.From == 0 {
 		return f.load(ctx)
 	}
-	// After a restore etcd has older versions. A watch from one that it does not have yet is silent.
+	// After a restore, etcd is at an older version. A watch from a future version is silent.
 	switch now, err := f.s.c.currentAt(ctx, f.server, f.s.r); {
 	case err != nil:
 		return nil, err
@@ -294,13 +294,13 @@ func (f *follower) begin(ctx context.Context) (*watch, error) {
 	return w, f.emit(kv.Update{Kind: kv.UpdateReady})
 }
 
-// older returns the error of an apiserver whose version is below one that the consumer has.
+// older returns the error of an apiserver whose version is below the consumer's version.
 func (f *follower) older(now, before kv.Revision) error {
 	return &kv.ContradictionError{Ahead: true, Detail: fmt.Sprintf("%s is at version %d, and was at %d", f.s.r, now, before)}
 }
 
-// take emits an event. Two watches may bring it. Each is complete up to its
-// newest event, so all events up to the furthest of them have been emitted.
+// take emits an event. Two watches may deliver it. Each is complete up to its
+// newest event, so all events up to the newest of both have been emitted.
 func (f *follower) take(e object.Event) error {
 	if e.Type == object.Error {
 		status, err := object.ParseStatus(f.s.r.Encoding, e.Object)
@@ -353,7 +353,7 @@ func (f *follower) take(e object.Event) error {
 	return f.batch(event)
 }
 
-// release emits the deletes that are held.
+// release emits the held deletes.
 func (f *follower) release() error {
 	held := f.held
 	if len(held) == 0 {
@@ -369,11 +369,11 @@ func (f *follower) batch(events ...kv.Event) error {
 	return f.emit(kv.Update{Kind: kv.UpdateBatch, Batch: kv.Batch{Revision: f.at, Events: events, Received: time.Now()}})
 }
 
-// errEnded reports that an apiserver has closed a watch, as it does at the end of
-// the watch's time.
+// errEnded reports that an apiserver has closed a watch, as it does at the watch's
+// timeout.
 var errEnded = errors.New("the apiserver has closed the watch")
 
-// watch is one watch at an apiserver.
+// watch is a watch at an apiserver.
 type watch struct {
 	body   io.ReadCloser
 	frames *object.Frames

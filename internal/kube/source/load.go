@@ -19,7 +19,7 @@ import (
 // pageItems is the number of items in a page of a list.
 const pageItems = 500
 
-// watch begins a watch after a version; with a time it ends after that.
+// watch begins a watch after a version; a timeout above 0 ends it.
 func (f *follower) watch(ctx context.Context, after kv.Revision, timeout time.Duration) (*watch, error) {
 	query := url.Values{"watch": {"1"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {strconv.FormatInt(int64(after), 10)}}
 	if timeout > 0 {
@@ -40,7 +40,7 @@ func (f *follower) open(ctx context.Context, query url.Values) (*watch, error) {
 func (f *follower) load(ctx context.Context) (*watch, error) {
 	w, items, err := f.stream(ctx)
 	switch CodeOf(err) {
-	case http.StatusBadRequest, http.StatusUnprocessableEntity: // an apiserver that does not stream lists
+	case http.StatusBadRequest, http.StatusUnprocessableEntity: // the apiserver does not stream lists
 		f.s.c.cfg.Logger.Info("apiserver does not stream lists: listing in pages", "server", f.server, "resource", f.s.r.String(), "error", err)
 		if items, err = f.pages(ctx); err != nil {
 			return nil, err
@@ -60,8 +60,8 @@ func (f *follower) load(ctx context.Context) (*watch, error) {
 	return w, nil
 }
 
-// stream lists by a watch that sends the state as its first events, up to a
-// bookmark. Changes that happen meanwhile come before the bookmark, too.
+// stream lists with a watch that sends the state as its first events, up to a
+// bookmark. Concurrent changes also precede the bookmark.
 func (f *follower) stream(ctx context.Context) (*watch, []*kv.KeyValue, error) {
 	w, err := f.open(ctx, url.Values{
 		"watch": {"1"}, "allowWatchBookmarks": {"true"}, "sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"},
@@ -157,7 +157,7 @@ func (f *follower) pages(ctx context.Context) (items []*kv.KeyValue, err error) 
 	}
 }
 
-// emitState emits the state at f.at, or how it differs from the one that the
+// emitState emits the state at f.at, or its difference from the state that the
 // consumer holds.
 func (f *follower) emitState(items []*kv.KeyValue) error {
 	slices.SortFunc(items, func(a, b *kv.KeyValue) int { return bytes.Compare(a.Key(), b.Key()) })
@@ -180,7 +180,7 @@ func (f *follower) emitState(items []*kv.KeyValue) error {
 }
 
 // differs returns the items whose version the consumer does not hold, and the
-// keys that it holds and that are gone. Both are in key order.
+// held keys that are gone. Both are in key order.
 func (f *follower) differs(items []*kv.KeyValue) (changed []*kv.KeyValue, gone []string) {
 	var before []*kv.KeyValue
 	next := 0

@@ -18,24 +18,24 @@ const (
 	// seconds before the end of a watch (bookmarkFrequency and nextBookmarkTime in
 	// k8s.io/apiserver/pkg/storage/cacher).
 	probeTime = 4 * time.Second
-	// probeWithin is how long an apiserver may take to begin a probe, and again for its watch.
+	// probeWithin bounds the time that an apiserver takes to begin a probe, and then the time of its watch.
 	probeWithin = 5 * time.Second
-	// probeAgain is the pause after a probe that has failed, or has brought nothing.
+	// probeAgain is the pause after a probe that has failed, or made no progress.
 	probeAgain = time.Second
-	// probeFails is how many probes in a row fail before other apiservers are asked whether they answer.
+	// probeFails is the number of failed probes in a row after which other apiservers are probed.
 	probeFails = 3
 )
 
-// errBehind reports that an apiserver answers no probes, and that another one answers. The first may
-// have lost etcd: its watch then stays open, without events.
+// errBehind reports that an apiserver does not answer probes, but another one does. The first may have
+// lost its connection to etcd: its watch then stays open without events.
 var errBehind = errors.New("another apiserver answers")
 
-// prober runs probes, one at a time: second, short watches after the last emitted event. The
-// bookmark of one is progress of the resource: an apiserver sends one at once in no other
-// way, and on a quiet resource a minute passes until the main watch gets one.
+// prober runs probes, one at a time: short watches after the last emitted event. The bookmark of a
+// probe is progress of the resource. There is no other way to get a bookmark at once: on a quiet
+// resource the main watch gets one after a minute.
 //
-// A probe runs beside the main watch. It may hang or fail, as at an apiserver that is overloaded, without
-// an effect on that, unless another apiserver answers.
+// A probe runs beside the main watch. If it hangs or fails, for example because the apiserver is overloaded, the
+// main watch continues, unless another apiserver answers.
 type prober struct {
 	f       *follower
 	to      chan<- arrival
@@ -43,10 +43,10 @@ type prober struct {
 
 	// Owned by run.
 	now   *watch             // the probe; nil: none runs
-	after kv.Revision        // where it begins
-	end   context.CancelFunc // ends it
-	pause <-chan time.Time   // has a value when the next one may begin; nil: now
-	fails int                // probes in a row that have failed
+	after kv.Revision        // the version after which the probe begins
+	end   context.CancelFunc // ends the probe
+	pause <-chan time.Time   // has a value when the next probe may begin; nil: now
+	fails int                // failed probes in a row
 }
 
 // start begins a probe if the consumer waits for progress.
@@ -60,17 +60,17 @@ func (p *prober) start(ctx context.Context) {
 	p.running.Go(func() { p.f.probe(ctx, w, after, last, p.to) })
 }
 
-// arrived takes what a probe has sent. It fails if the main watch has to end.
+// arrived handles an event or error of a probe. It fails if the main watch has to end.
 func (p *prober) arrived(a arrival) error {
 	if a.from != p.now {
-		return nil // it was ended
+		return nil // of an earlier probe, which was ended
 	}
 	err := a.err
 	if err == nil {
 		err = p.f.take(a.event)
 		switch a.event.Type {
 		case object.Error:
-		case object.Bookmark: // no other one comes in the two seconds that an apiserver keeps the watch open
+		case object.Bookmark: // the only one: the apiserver closes the watch two seconds later
 			p.ended(true)
 			return err
 		default:
@@ -88,7 +88,7 @@ func (p *prober) arrived(a arrival) error {
 	return nil
 }
 
-// ended ends the probe. The next one may begin at once if there was progress, and the probe has not failed.
+// ended ends the probe. The next one may begin at once if the probe was successful and made progress.
 func (p *prober) ended(well bool) {
 	p.end()
 	if p.fails++; well {
@@ -99,8 +99,8 @@ func (p *prober) ended(well bool) {
 	}
 }
 
-// probe runs a probe, and sends its events and its failure until ctx ends. If it is the last one that may fail,
-// other apiservers are asked then.
+// probe runs a probe, and sends its events and its failure until ctx ends. If last is set and the probe fails, it
+// probes the other apiservers.
 func (f *follower) probe(ctx context.Context, w *watch, after kv.Revision, last bool, to chan<- arrival) {
 	limited, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -125,8 +125,8 @@ func (f *follower) probe(ctx context.Context, w *watch, after kv.Revision, last 
 	}
 }
 
-// openProbe begins the watch of a probe. The list before it has this apiserver ask etcd for its version:
-// bookmarks do not go beyond the version of its own cache, and other writers move the version.
+// openProbe begins the watch of a probe. The list before it makes this apiserver read the version from etcd:
+// its bookmarks do not exceed the version of its cache, and other apiservers write to etcd, too.
 func (f *follower) openProbe(ctx context.Context, after kv.Revision) (*watch, error) {
 	if _, _, err := f.s.c.list(ctx, f.server, f.s.r, url.Values{"limit": {"1"}}); err != nil {
 		return nil, err

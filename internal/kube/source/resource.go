@@ -8,10 +8,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Resource is the subject of one source: a resource in one encoding.
+// Resource is a resource in one encoding, which one source follows.
 type Resource struct {
 	Group, Version string // Group is empty for the core group
-	Name           string // as URLs have it: pods
+	Name           string // as in URLs: pods
 	Encoding       object.Encoding
 }
 
@@ -20,7 +20,7 @@ func (r Resource) String() string {
 	return r.Plain() + "/" + r.Encoding.String()
 }
 
-// Plain returns the resource without its encoding, as --kube-preload has it: pods.v1, or
+// Plain returns the resource without its encoding, in the form of --kube-preload: pods.v1, or
 // deployments.v1.apps.
 func (r Resource) Plain() string {
 	if r.Group == "" {
@@ -29,9 +29,9 @@ func (r Resource) Plain() string {
 	return r.Name + "." + r.Version + "." + r.Group
 }
 
-// IsEvents reports whether the objects are Kubernetes' Events. Apiservers have no watch cache of
-// these, and so send no bookmarks. They expire with leases of etcd, each of which deletes many in one
-// version.
+// IsEvents reports whether the objects are Kubernetes' Events. Apiservers have no watch cache for
+// these, and so send no bookmarks. Events expire with leases of etcd, each of which deletes many of
+// them in one version.
 func (r Resource) IsEvents() bool {
 	return r.Name == "events" && (r.Group == "" || r.Group == "events.k8s.io")
 }
@@ -58,14 +58,14 @@ func ParsePath(path string) (r Resource, namespace, name string, ok bool) {
 	}
 	for _, part := range parts {
 		if part == "" || part == "watch" || part == "proxy" {
-			return r, "", "", false // the watch paths of old clients, and what proxies cut
+			return r, "", "", false // the watch paths of old clients, and paths that proxies normalize
 		}
 	}
 	if parts[0] == "namespaces" && len(parts) > 2 {
 		namespace, parts = parts[1], parts[2:]
 	}
 	r.Name = parts[0]
-	if r.Name == "status" || r.Name == "finalize" { // of a namespace
+	if r.Name == "status" || r.Name == "finalize" { // a subresource of a namespace
 		return r, "", "", false
 	}
 	if len(parts) == 2 {
@@ -74,8 +74,8 @@ func ParsePath(path string) (r Resource, namespace, name string, ok bool) {
 	return r, namespace, name, len(parts) <= 2
 }
 
-// Key returns the key of an object. Objects without a namespace have an empty
-// one. No part has a slash, so keys of two objects differ.
+// Key returns the key of an object. A cluster-scoped object has an empty
+// namespace. No part contains a slash, so the keys of two objects differ.
 func (r Resource) Key(namespace, name string) string {
 	return r.Prefix() + namespace + "/" + name
 }

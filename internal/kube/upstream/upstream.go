@@ -31,21 +31,21 @@ import (
 
 // Config configures the forwarding of requests.
 type Config struct {
-	// Source knows the apiservers, and which one answers.
+	// Source provides the apiservers, those that answer first.
 	Source *source.Client
 	// Streams sends requests over HTTP/2, and Upgrades those that change the
 	// protocol over HTTP/1.1.
 	Streams, Upgrades http.RoundTripper
-	// Impersonate is for a node that may impersonate users, with the transports'
-	// certificate or Token. Otherwise their certificate is that of a front proxy.
+	// Impersonate means that the node impersonates users, with the certificate of the
+	// transports or Token. Otherwise that certificate is a front proxy's.
 	Impersonate bool
 	Token       func() (string, error) // nil: none
 	Logger      *slog.Logger
 }
 
-// New returns a handler that passes requests on to an apiserver, as the
+// New returns a handler that passes requests on to an apiserver, with the
 // identity that guard.With has put into their context. While no apiserver answers,
-// it answers 429: a reflector that sees 502 or 503 lists again.
+// it answers 429: 502 or 503 would make a reflector list again.
 func New(cfg Config) http.Handler {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	u := &upstream{cfg}
@@ -62,21 +62,21 @@ func New(cfg Config) http.Handler {
 
 type upstream struct{ cfg Config }
 
-// Window is how many bytes of an answer Config.Streams should take before the
-// client reads them.
+// Window is the number of bytes of a response that Config.Streams should receive
+// before the client reads them.
 const Window = 64 << 10
 
 const (
-	// copyBytes is how many bytes of an answer are passed on at a time.
+	// copyBytes is the size of the buffer that copies a response.
 	copyBytes = 8 << 10
 	// passBytes is the memory of a request that is passed on, without its body.
 	passBytes = Window + copyBytes + 8<<10
-	// bodyBytes is the memory for a body whose length is not known: net/http reads it in pieces
-	// as large as the apiserver's frames, and at most so large (http2clientStream.frameScratchBufferLen).
+	// bodyBytes is the memory for a body of unknown length: net/http reads it in pieces of the
+	// apiserver's frame size, and at most of this size (http2clientStream.frameScratchBufferLen).
 	bodyBytes = 512 << 10
 )
 
-// Bytes returns the memory that a request takes while it is passed on, and its use.
+// Bytes returns the memory that a request takes while it is passed on, and the use of the budget.
 func Bytes(r *http.Request) (budget.Use, int64) {
 	if watches(r) {
 		return budget.Watches, passBytes
@@ -97,29 +97,29 @@ func watches(r *http.Request) bool {
 	return err == nil && watch && reads(r)
 }
 
-// copies are buffers for answers that are passed on.
+// copies provides the buffers that copy responses.
 type copies struct{}
 
 var copyBuffers = sync.Pool{New: func() any { return new([copyBytes]byte) }} //nolint:gochecknoglobals // a pool of the process
 
 // Get implements httputil.BufferPool.
-func (copies) Get() []byte { return copyBuffers.Get().(*[copyBytes]byte)[:] } //nolint:forcetypeassert // nothing else is in it
+func (copies) Get() []byte { return copyBuffers.Get().(*[copyBytes]byte)[:] } //nolint:forcetypeassert // the pool has only this type
 
 // Put implements httputil.BufferPool.
 func (copies) Put(b []byte) { copyBuffers.Put((*[copyBytes]byte)(b)) }
 
-// The headers of a front proxy, which kubeadm and most others configure.
+// The headers of a front proxy, as kubeadm and most distributions configure them.
 const (
 	remoteUser  = "X-Remote-User"
 	remoteUID   = "X-Remote-Uid"
 	remoteGroup = "X-Remote-Group"
 	remoteExtra = "X-Remote-Extra-"
-	// remote is the prefix of all of them, impersonate that of impersonation headers.
+	// remote is the common prefix of these headers, impersonate the prefix of impersonation headers.
 	remote      = "X-Remote-"
 	impersonate = "Impersonate-"
 )
 
-// Impersonates reports whether a request is to be judged as one of another user.
+// Impersonates reports whether a request impersonates another user.
 func Impersonates(r *http.Request) bool {
 	for name := range r.Header {
 		if strings.HasPrefix(name, impersonate) {
@@ -129,7 +129,7 @@ func Impersonates(r *http.Request) bool {
 	return false
 }
 
-// rewrite puts the sender's identity in place of the credentials.
+// rewrite replaces the sender's credentials by its identity.
 func (u *upstream) rewrite(r *httputil.ProxyRequest) {
 	r.SetXForwarded()
 	h := r.Out.Header
@@ -160,7 +160,7 @@ func (u *upstream) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// escape makes a header's name of the name of an extra.
+// escape returns the name of an extra field as part of a header name.
 func escape(name string) string {
 	var b strings.Builder
 	for i := range len(name) {
@@ -174,11 +174,11 @@ func escape(name string) string {
 	return b.String()
 }
 
-// errNotSent reports that no apiserver has got a request.
+// errNotSent reports that no apiserver has received a request.
 var errNotSent = errors.New("no apiserver can be reached")
 
-// RoundTrip sends a request to the apiserver that is asked first, or to another one
-// if it cannot be reached.
+// RoundTrip sends a request to the preferred apiserver, or to another one if it cannot
+// be reached.
 func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	body := r.Body // nil: none
 	if body != nil {
@@ -203,8 +203,8 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		if err == nil {
 			u.cfg.Source.Answered(server, resp.StatusCode)
-			body = nil       // the transport reads it, until the response is closed
-			resp.Request = r // whose path is that of the API, also where the server's URL has one
+			body = nil       // the transport reads it until the response is closed
+			resp.Request = r // has the path without a path prefix of the server's URL
 			return resp, nil
 		}
 		if r.Context().Err() != nil {
@@ -213,22 +213,22 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		u.cfg.Source.Avoid(server, err)
 		var dialed *net.OpError
 		if again := reads(r) && body == nil; !again && (!errors.As(err, &dialed) || dialed.Op != "dial") {
-			return nil, err // it may have been carried out
+			return nil, err // the apiserver may have executed it
 		}
 		errs = append(errs, err)
 	}
 	return nil, errors.Join(errs...)
 }
 
-// refusal fails if a list or watch is refused for a reason that is not the client's: a reflector that is
-// refused lists. An apiserver that has just started knows neither roles nor service accounts.
+// refusal fails if the client is not the reason why a list or watch is refused: a refusal makes a reflector
+// list again. An apiserver that has just started has not loaded roles and service accounts.
 func (u *upstream) refusal(r *http.Request, server string, resp *http.Response) error {
 	if resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden || !listsOrWatches(r) {
 		return nil
 	}
 	var err error
 	if u.refusesNode(r, server, resp) {
-		err = errors.New("the apiserver does not take this node's credentials")
+		err = errors.New("the apiserver rejects this node's credentials")
 	} else if err = u.cfg.Source.Ready(r.Context(), server); err != nil {
 		err = fmt.Errorf("the apiserver is not ready: %w", err)
 	}
@@ -239,8 +239,9 @@ func (u *upstream) refusal(r *http.Request, server string, resp *http.Response) 
 	return nil
 }
 
-// refusesNode reports whether an apiserver refuses this node, and not its client. The client is known, so 401 is
-// not for it, but may come from the server behind an aggregated API: then the apiserver itself does not answer 401.
+// refusesNode reports whether an apiserver refuses this node, and not its client. The client is authenticated, so 401
+// is not about the client. It may come from the server of an aggregated API: then the apiserver itself does not answer
+// 401.
 func (u *upstream) refusesNode(r *http.Request, server string, resp *http.Response) bool {
 	if resp.StatusCode == http.StatusUnauthorized {
 		version := r.Clone(r.Context())
@@ -259,7 +260,7 @@ func (u *upstream) refusesNode(r *http.Request, server string, resp *http.Respon
 	if !u.cfg.Impersonate {
 		return false
 	}
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // a failure comes again with the rest
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // the read of the rest fails again
 	resp.Body = struct {
 		io.Reader
 		io.Closer
@@ -272,11 +273,11 @@ func (u *upstream) refusesNode(r *http.Request, server string, resp *http.Respon
 	return err == nil && refusedImpersonation.MatchString(status.Message)
 }
 
-// refusedImpersonation is what apiservers say of an impersonation (apiserver/pkg/endpoints/filters/impersonation.go and
-// apiserver/pkg/endpoints/handlers/responsewriters). What a client has named is quoted there, with its quotes escaped.
+// refusedImpersonation matches the refusal of an impersonation (apiserver/pkg/endpoints/filters/impersonation.go and
+// apiserver/pkg/endpoints/handlers/responsewriters). Names chosen by a client are quoted there, with quotes escaped.
 var refusedImpersonation = regexp.MustCompile(`(^|: )User "[^"\\]*" cannot impersonate resource "`)
 
-// listsOrWatches reports whether a request is one of a reflector.
+// listsOrWatches reports whether a request is a list or watch, as reflectors send.
 func listsOrWatches(r *http.Request) bool {
 	_, _, name, ok := source.ParsePath(r.URL.Path)
 	return r.Method == http.MethodGet && ok && name == ""
@@ -315,7 +316,7 @@ func (u *upstream) transport(r *http.Request) http.RoundTripper {
 func (u *upstream) failed(w http.ResponseWriter, r *http.Request, err error) {
 	u.cfg.Logger.Debug("no apiserver answers a request", "method", r.Method, "path", r.URL.Path, "error", err)
 	if !reads(r) && !errors.Is(err, errNotSent) {
-		// As an apiserver that dies: 429 would mean that the request had no effect.
+		// Fail like an apiserver that dies: 429 would mean that the request had no effect.
 		panic(http.ErrAbortHandler)
 	}
 	status, header, body := answer(fmt.Errorf("apiserver does not answer: %w", err))
@@ -324,8 +325,8 @@ func (u *upstream) failed(w http.ResponseWriter, r *http.Request, err error) {
 	_, _ = w.Write(body) // the client may have gone
 }
 
-// modify turns a passing failure of a list or watch into one that has the client
-// try again. A 504 has a meaning: the version that is asked for is not there yet.
+// modify replaces a temporary failure of a list or watch by one that makes the
+// client retry. It keeps 504: the requested version is not available yet.
 func modify(resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusOK:
@@ -340,7 +341,7 @@ func modify(resp *http.Response) error {
 	if !listsOrWatches(resp.Request) {
 		return nil
 	}
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // as much of the reason as came
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // an incomplete reason is enough
 	_ = resp.Body.Close()
 	status, header, body := answer(fmt.Errorf("apiserver fails with %d: %s", resp.StatusCode, bytes.TrimSpace(text)))
 	resp.StatusCode, resp.Status, resp.Header = status, "", header
@@ -348,7 +349,7 @@ func modify(resp *http.Response) error {
 	return nil
 }
 
-// answer returns the answer to a request that an apiserver should get again later.
+// answer returns the response that makes a client retry later.
 func answer(why error) (status int, header http.Header, body []byte) {
 	later := object.Later(why)
 	body = later.Encode(object.JSON)
@@ -357,13 +358,13 @@ func answer(why error) (status int, header http.Header, body []byte) {
 	}, body
 }
 
-// ShortestWatch is for how long a watch stays open at least: a reflector that sees
-// one end within a second, without an event, lists again.
+// ShortestWatch is the least time that a watch stays open: a reflector lists again
+// if its watch ends within a second without an event.
 const ShortestWatch = 1500 * time.Millisecond
 
 // passedWatch is a watch that an apiserver serves. If the apiserver dies, the watch ends as
-// one whose time is over, which a reflector resumes; a stream that is reset, or that ends
-// within its first second, makes it list.
+// after its timeout, and a reflector resumes it; a stream that is reset, or that ends within
+// its first second, makes the reflector list.
 type passedWatch struct {
 	io.ReadCloser
 	began time.Time
