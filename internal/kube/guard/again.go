@@ -25,7 +25,7 @@ type Credentials struct {
 	chain *x509.Certificate
 }
 
-// CredentialsOf returns those of a request.
+// CredentialsOf returns the credentials of a request.
 func CredentialsOf(r *http.Request) Credentials {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		return Credentials{chain: r.TLS.VerifiedChains[0][0]}
@@ -33,13 +33,13 @@ func CredentialsOf(r *http.Request) Credentials {
 	return Credentials{token: bearer(r)}
 }
 
-// Whole returns the attributes of a request for all of the resource.
+// Whole returns the attributes of a request for the whole resource.
 func (a *Attributes) Whole() Attributes {
 	return Attributes{Verb: a.Verb, Group: a.Group, Version: a.Version, Resource: a.Resource}
 }
 
-// Remembers reports whether the sender of a request may read something, as far as that is known
-// without asking: false may also mean that it is not.
+// Remembers reports whether a recent decision lets the sender of a request read something, without
+// asking apiservers: false may also mean that there is no decision.
 func (g *Guard) Remembers(r *http.Request, a *Attributes) bool {
 	now := time.Now()
 	id := ofCertificate(r, now)

@@ -18,24 +18,24 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 )
 
-// Apiservers are asked for decisions; a [source.Client].
+// Apiservers make the decisions; a [source.Client].
 type Apiservers interface {
-	// Post creates an object that is answered and not stored. It returns the apiserver that has
+	// Post creates an object that is answered and not stored. It returns the apiserver that
 	// answered.
 	Post(ctx context.Context, path string, in, out any) (server string, err error)
-	// Ready fails while an apiserver is not ready to serve, and has another one asked first.
+	// Ready fails while an apiserver is not ready to serve. Another one is then preferred.
 	Ready(ctx context.Context, server string) error
 }
 
 // Config configures a Guard.
 type Config struct {
 	Apiservers Apiservers
-	// Fresh is for how long a decision is used, Stale for how long an allow is
+	// Fresh is how long a decision is valid, Stale how long an allow is valid
 	// while no apiserver answers.
 	Fresh, Stale time.Duration
-	// Timeout bounds the time of one question, from its turn on. It waits for its turn for half of that at most.
+	// Timeout bounds the time of a review after its turn has come. Half of it bounds the wait for the turn.
 	Timeout time.Duration
-	// Bytes bounds the decisions that are kept, and the identities of tokens.
+	// Bytes bounds the memory of decisions and of the identities of tokens.
 	Bytes  int64
 	Logger *slog.Logger
 }
@@ -57,13 +57,13 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Stats count questions and their answers.
+// Stats counts reviews and their results.
 type Stats struct {
-	TokenReviews, AccessReviews int64 // that were answered
-	Failures                    int64 // that no apiserver answered
-	Stale                       int64 // allows that counted because no apiserver answered
-	Refused                     int64 // requests that failed for the same reason
-	Bytes                       int64 // held
+	TokenReviews, AccessReviews int64 // answered reviews
+	Failures                    int64 // reviews that no apiserver answered
+	Stale                       int64 // requests allowed by an earlier decision because no apiserver answered
+	Refused                     int64 // requests that failed because no apiserver answered
+	Bytes                       int64 // memory of decisions and identities
 }
 
 // Guard asks apiservers to authenticate and authorize the senders of requests.
@@ -71,24 +71,24 @@ type Guard struct {
 	cfg Config
 
 	identities *memory[*Identity] // by token
-	rejected   *memory[struct{}]  // tokens; apart, so that they push no identity out
+	rejected   *memory[struct{}]  // tokens; separate, so that they do not evict identities
 	decisions  *memory[bool]
 	asking     singleflight.Group
-	turns      *fair.Gate // for questions: one client's do not wait for all of another's
+	turns      *fair.Gate // for reviews: clients take turns
 	waiting    waiting    // for a turn
-	// silent is when the last question was not answered, answered when one was, in nanoseconds of Unix.
+	// silent and answered are when the last review without and with an answer ended, in Unix nanoseconds.
 	silent, answered atomic.Int64
 
 	tokens, accesses, failures, stale, refused atomic.Int64
 }
 
 const (
-	// atATime bounds how many questions are open. Those that wait are bounded by their time.
+	// atATime bounds the concurrent reviews. The time that reviews wait for their turn bounds their number.
 	atATime = 64
-	// pause is for how long no apiserver is asked after one has not answered: a
-	// request must not wait for each timeout.
+	// pause is the time without reviews after one was not answered: requests must
+	// not wait for each timeout.
 	pause = time.Second
-	// rejectedPart is the part of Bytes for rejected tokens, identitiesPart that for others.
+	// The memory of rejected tokens is Bytes/rejectedPart, of identities Bytes/identitiesPart.
 	rejectedPart, identitiesPart = 16, 4
 )
 
@@ -134,7 +134,7 @@ func (g *Guard) Identify(r *http.Request) (*Identity, *object.Status) {
 	}
 	held := known && time.Since(at) <= g.cfg.Stale
 	client := address(r)
-	if known { // others may come from its address
+	if known { // fairer than the address, which other clients may share
 		client = clientOf(id)
 	}
 	v, err := g.ask(r.Context(), client, "token", k, func(ctx context.Context) (any, error) {
@@ -163,8 +163,8 @@ func (g *Guard) Identify(r *http.Request) (*Identity, *object.Status) {
 	return id, nil
 }
 
-// Allow reports whether the sender may read the requested objects. If that is not
-// known, it returns the status with which the request fails.
+// Allow reports whether the sender may read the requested objects. If this cannot be
+// decided, it returns the status with which the request fails.
 func (g *Guard) Allow(ctx context.Context, id *Identity, a *Attributes) (bool, *object.Status) {
 	k := keyOf(id, a)
 	allowed, at, known := g.decisions.get(k)
@@ -191,8 +191,8 @@ func (g *Guard) Allow(ctx context.Context, id *Identity, a *Attributes) (bool, *
 	return allowed, nil
 }
 
-// AllowStill reports whether the sender of an open watch may still have it. A sender that
-// may watch all of a resource may watch each part of it: one review serves all watches of an
+// AllowStill reports whether the sender of an open watch still has the right to it. A sender that
+// may watch a whole resource may watch each part of it: one review serves all watches of an
 // identity, with any selectors. Otherwise each watch has its own review.
 func (g *Guard) AllowStill(ctx context.Context, id *Identity, a *Attributes) (bool, *object.Status) {
 	whole := a.Whole()
@@ -207,22 +207,22 @@ func (g *Guard) AllowStill(ctx context.Context, id *Identity, a *Attributes) (bo
 	return g.Allow(ctx, id, a)
 }
 
-// holdsWhole reports whether the last decision about all of the resource was an allow that counts
-// while no apiserver answers: open watches may have had no other review for long.
+// holdsWhole reports whether the last decision about the whole resource was an allow that is valid
+// while no apiserver answers: open watches may have had no other review for a long time.
 func (g *Guard) holdsWhole(id *Identity, a *Attributes) bool {
 	whole := a.Whole()
 	allowed, at, known := g.decisions.get(keyOf(id, &whole))
 	return known && allowed && time.Since(at) <= g.cfg.Stale
 }
 
-// wholeAgain is after what time it is asked again whether an identity may watch all of a
-// resource: a refusal costs one review for each of its watches.
+// wholeAgain is the time after which a refused review of a whole resource is repeated for an
+// identity: a refusal costs one more review for each of its watches.
 const wholeAgain = 5 * time.Minute
 
 // clientOf returns the client of a sender.
 func clientOf(id *Identity) string { return "user " + id.User }
 
-// address returns the client of a request whose sender is not known.
+// address returns the client of a request whose sender is unknown.
 func address(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -233,23 +233,23 @@ func address(r *http.Request) string {
 
 var (
 	errSilent = errors.New("no apiserver answers")
-	// errLate is for a question that did not get its turn in time, because many clients have some.
-	errLate = errors.New("the reviews of many clients wait")
-	// errBusy is for a question that did not get its turn in time because of others of its client, while
-	// some were answered. The client's last allow does not count: it could keep it by that.
-	errBusy = errors.New("too many reviews wait")
+	// errLate reports that a review did not get its turn in time, because many clients have reviews.
+	errLate = errors.New("too many clients wait for reviews")
+	// errBusy reports that a review did not get its turn in time because of other reviews of its client,
+	// while reviews were answered. The last allow is not valid then: the client could prolong it this way.
+	errBusy = errors.New("too many reviews of this client wait")
 )
 
-// fewWaiting is how many questions of a client may wait without being the reason that one gets no turn.
+// fewWaiting is the number of waiting reviews of a client from which on these explain that a review gets no turn.
 const fewWaiting = 16
 
-// waiting counts questions by client.
+// waiting counts waiting reviews by client.
 type waiting struct {
 	mu sync.Mutex
 	n  map[string]int // guarded by mu
 }
 
-// add counts more of a client's, and returns how many there are then.
+// add adds to the count of a client, and returns the new count.
 func (w *waiting) add(client string, more int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -274,7 +274,7 @@ func (g *Guard) turn(client string) (leave func(), err error) {
 	switch {
 	case err == nil:
 		return leave, nil
-	case g.answered.Load() < began: // all that have a turn hang
+	case g.answered.Load() < began: // all running reviews hang
 		return nil, errSilent
 	case others < fewWaiting:
 		return nil, errLate
@@ -282,7 +282,7 @@ func (g *Guard) turn(client string) (leave func(), err error) {
 	return nil, errBusy
 }
 
-// ask asks one question, in its client's turn, once for all that wait for its answer.
+// ask makes a review in its client's turn, once for all concurrent callers with the same key.
 func (g *Guard) ask(ctx context.Context, client, kind string, k key, question func(context.Context) (any, error)) (any, error) {
 	if time.Since(time.Unix(0, g.silent.Load())) < pause {
 		return nil, errSilent
@@ -293,7 +293,7 @@ func (g *Guard) ask(ctx context.Context, client, kind string, k key, question fu
 			return nil, err
 		}
 		defer leave()
-		// Not the caller's context: others wait, too.
+		// Not the caller's context: other callers wait, too.
 		ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Timeout)
 		defer cancel()
 		v, err := question(ctx)
@@ -314,8 +314,8 @@ func (g *Guard) ask(ctx context.Context, client, kind string, k key, question fu
 	}
 }
 
-// refusal decides whether a refusal counts. An apiserver that has just started knows
-// neither roles nor service accounts and refuses everything, until it is ready.
+// refusal fails if a refusal does not count. An apiserver that has just started has not
+// loaded roles and service accounts, and refuses everything until it is ready.
 func (g *Guard) refusal(ctx context.Context, server string) error {
 	if err := g.cfg.Apiservers.Ready(ctx, server); err != nil {
 		return fmt.Errorf("refused by an apiserver that is not ready: %w", err)
@@ -330,5 +330,5 @@ func unauthorized(why string) *object.Status {
 // later returns the status of a request that cannot be decided now.
 func (g *Guard) later(err error) *object.Status {
 	g.refused.Add(1)
-	return object.Later(fmt.Errorf("who may read this cannot be decided now: %w", err))
+	return object.Later(fmt.Errorf("access cannot be reviewed now: %w", err))
 }

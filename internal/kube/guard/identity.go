@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Identity is the sender of a request as apiservers know it.
+// Identity is the identity of a sender, as apiservers authenticate it.
 type Identity struct {
 	User   string
 	UID    string
@@ -40,14 +40,14 @@ type Attributes struct {
 	Verb                     string // get, list or watch
 	Group, Version, Resource string
 	Namespace, Name          string
-	// FieldSelector and LabelSelector are as the request has them.
+	// FieldSelector and LabelSelector are the text of the request.
 	FieldSelector, LabelSelector string
 }
 
-// key is a hash of everything that a decision depends on.
+// key is a hash of all inputs of a decision.
 type key [sha256.Size]byte
 
-// hashed writes strings so that different sequences of strings give different bytes.
+// hashed writes strings so that different sequences of strings write different bytes.
 func hashed(h hash.Hash, texts ...string) {
 	var size [8]byte
 	for _, text := range texts {
@@ -81,7 +81,7 @@ func keyOf(id *Identity, a *Attributes) (k key) {
 }
 
 // ofCertificate returns the identity of a client certificate that the TLS
-// handshake has verified; nil: there is none, or its time is over.
+// handshake has verified; nil: there is none, or it has expired.
 func ofCertificate(r *http.Request, now time.Time) *Identity {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return nil

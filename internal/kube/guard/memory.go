@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// memory keeps answers of apiservers, bounded in bytes: the ones that were not used for
-// longest go first.
+// memory keeps answers of apiservers, bounded in bytes. It evicts the least recently used
+// answers first.
 type memory[V any] struct {
 	maxBytes int64
 
 	mu     sync.Mutex
 	bytes  int64                 // guarded by mu
 	byKey  map[key]*list.Element // guarded by mu
-	recent *list.List            // guarded by mu; of *entry[V], the last used first
+	recent *list.List            // guarded by mu; of *entry[V], the most recently used first
 }
 
 type entry[V any] struct {
@@ -73,7 +73,7 @@ func (m *memory[V]) dropLocked(element *list.Element) {
 	m.bytes -= e.size
 }
 
-// held returns the bytes that are held.
+// held returns the size of all entries in bytes.
 func (m *memory[V]) held() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

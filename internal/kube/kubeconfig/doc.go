@@ -1,7 +1,7 @@
-// Package kubeconfig reads how a server reaches kube-apiservers: from a
-// kubeconfig, or from the service account of its pod.
+// Package kubeconfig reads the addresses and credentials for kube-apiservers,
+// from a kubeconfig or from the service account of the pod.
 //
-// Read [Load] first. A kubeconfig is read by the subset that servers use:
-// certificates, tokens and token files. A setting beyond that is an error:
-// a node must not connect with less than its file says.
+// Read [Load] first. It supports the subset of kubeconfigs that servers use:
+// certificates, tokens and token files. Any other setting is an error: a node
+// must not ignore a security setting of its file.
 package kubeconfig

@@ -24,17 +24,17 @@ import (
 type Account struct {
 	// Server is the URL of an apiserver.
 	Server string
-	// TLS verifies apiservers, and has the client certificate, as it was read last.
+	// TLS verifies apiservers, and has the client certificate that was read last.
 	TLS *tls.Config
-	// Token returns the bearer token, as its file is now; nil: there is none.
+	// Token returns the current bearer token of its file; nil: there is none.
 	Token func() (string, error)
 
 	user *user
 	cert atomic.Pointer[tls.Certificate] // nil: none
 }
 
-// Files returns the files that Reload reads: of the client certificate. There are none if it is in the
-// kubeconfig, or there is no certificate.
+// Files returns the files of the client certificate, which Reload reads. There are none if the certificate is
+// in the kubeconfig, or there is no certificate.
 func (a *Account) Files() (names []string) {
 	if a.user.Cert != "" && len(a.user.CertData) == 0 {
 		names = append(names, a.user.Cert)
@@ -45,7 +45,7 @@ func (a *Account) Files() (names []string) {
 	return names
 }
 
-// Reload reads the client certificate again, for later handshakes. With an error the one before stays in use.
+// Reload reads the client certificate again, for later handshakes. If it fails, the previous one stays in use.
 func (a *Account) Reload() error {
 	cert, err := a.user.certificate()
 	if err == nil {
@@ -150,7 +150,7 @@ func (f *file) current() (c cluster, u user, err error) {
 			}
 		}
 		if found != 2 {
-			return c, u, fmt.Errorf("context %q: the cluster %q and the user %q must be there, once", x.Name, x.Context.Cluster, x.Context.User)
+			return c, u, fmt.Errorf("context %q: the cluster %q and the user %q must each exist exactly once", x.Name, x.Context.Cluster, x.Context.User)
 		}
 		return c, u, errors.Join(c.validate(), u.validate())
 	}
@@ -204,7 +204,7 @@ func InCluster(getenv func(string) string) (*Account, error) {
 func inCluster(getenv func(string) string, dir string) (*Account, error) {
 	host, port := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {
-		return nil, errors.New("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: the process runs in no pod")
+		return nil, errors.New("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: the process does not run in a pod")
 	}
 	c := cluster{Server: "https://" + net.JoinHostPort(host, port), CA: filepath.Join(dir, "ca.crt")}
 	return newAccount(&c, &user{TokenFile: filepath.Join(dir, "token")})
@@ -218,7 +218,7 @@ func newAccount(c *cluster, u *user) (*Account, error) {
 	}
 	if len(ca) > 0 {
 		if a.TLS.RootCAs = x509.NewCertPool(); !a.TLS.RootCAs.AppendCertsFromPEM(ca) {
-			return nil, errors.New("certificate-authority holds no certificate in PEM")
+			return nil, errors.New("certificate-authority contains no PEM certificate")
 		}
 	}
 	if u.Cert != "" || len(u.CertData) > 0 {
@@ -227,7 +227,7 @@ func newAccount(c *cluster, u *user) (*Account, error) {
 		}
 		a.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return a.cert.Load(), nil }
 	}
-	// As client-go does, a file wins: its content is renewed.
+	// As in client-go, a file takes precedence: its content is renewed.
 	if u.TokenFile != "" || u.Token != "" {
 		a.Token = u.token
 		_, err = a.Token()
@@ -266,7 +266,7 @@ func (u *user) token() (string, error) {
 	return token, nil
 }
 
-// contents returns data, or the contents of a file without them: data wins, as
+// contents returns data if there is any, otherwise the contents of the file, as
 // in client-go.
 func contents(name string, data []byte) ([]byte, error) {
 	if len(data) > 0 || name == "" {
@@ -275,8 +275,8 @@ func contents(name string, data []byte) ([]byte, error) {
 	return os.ReadFile(name) //nolint:gosec // the operator's file names it
 }
 
-// Times of a connection to an apiserver. A watch of a quiet resource notices by
-// pings alone that its apiserver is gone.
+// Times of a connection to an apiserver. Only pings detect that the apiserver of
+// a quiet watch is gone.
 const (
 	dialTimeout = 5 * time.Second
 	pingAfter   = 5 * time.Second
@@ -284,8 +284,8 @@ const (
 	idleTimeout = 90 * time.Second
 )
 
-// Transport returns a transport with a TLS configuration, for many streams at
-// a time.
+// Transport returns a transport with a TLS configuration, for many concurrent
+// streams.
 func Transport(secure *tls.Config) *http.Transport {
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -298,9 +298,8 @@ func Transport(secure *tls.Config) *http.Transport {
 	}
 }
 
-// Renewed is a transport that leaves its connections when the client certificate has changed: an apiserver
-// verifies the one that a connection was opened with in each request. RoundTrip may be called concurrently, also
-// with Renew.
+// Renewed is a transport that replaces its connections when the client certificate has changed: an apiserver
+// verifies the certificate of the connection in each request. RoundTrip may be called concurrently, also with Renew.
 type Renewed struct {
 	secure *tls.Config
 	change func(*http.Transport) // nil: none
@@ -308,7 +307,7 @@ type Renewed struct {
 	now    atomic.Pointer[http.Transport]
 }
 
-// NewRenewed returns a transport that is made as by [Transport], and changed if change is not nil.
+// NewRenewed returns a transport of [Transport], to which change is applied unless it is nil.
 func NewRenewed(secure *tls.Config, change func(*http.Transport)) *Renewed {
 	t := &Renewed{secure: secure, change: change, leaf: leafOf(secure)}
 	t.now.Store(t.fresh())
@@ -320,8 +319,8 @@ func (t *Renewed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.now.Load().RoundTrip(r)
 }
 
-// Renew has later requests use new connections if the client certificate has changed. Requests under way, such
-// as watches, keep theirs. One goroutine calls it at a time.
+// Renew makes later requests use new connections if the client certificate has changed. Requests in progress, such
+// as watches, keep their connections. Renew must not be called concurrently with itself.
 func (t *Renewed) Renew() {
 	leaf := leafOf(t.secure)
 	if bytes.Equal(leaf, t.leaf) {
@@ -351,8 +350,8 @@ func leafOf(secure *tls.Config) []byte {
 	return cert.Certificate[0]
 }
 
-// dial connects to an apiserver. A watch brings a few bytes at a time: package rawconn has why their reads
-// cost less than those of package net.
+// dial connects to an apiserver. A watch receives a few bytes at a time: package rawconn explains why its reads
+// cost less than the reads of package net.
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter}
 	c, err := d.DialContext(ctx, network, address)

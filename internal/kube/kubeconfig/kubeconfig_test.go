@@ -175,7 +175,7 @@ func TestMistakesAreErrors(t *testing.T) {
 		{"insecure-skip-tls-verify: true", "token: abc", "insecure-skip-tls-verify is not supported"},
 		{"proxy-url: http://192.0.2.1", "token: abc", "proxy-url is not supported"},
 		{"certificate-authority: missing", "token: abc", "no such file"},
-		{"certificate-authority: garbage", "token: abc", "holds no certificate"},
+		{"certificate-authority: garbage", "token: abc", "contains no PEM certificate"},
 		{"certificate-authority-data: '*'", "token: abc", "illegal base64"},
 		{"extra: 1", "exec: {command: aws}", "exec, auth-provider, username and as are not supported"},
 		{"extra: 1", "auth-provider: {name: gcp}", "exec, auth-provider, username and as are not supported"},
@@ -212,7 +212,7 @@ func TestServiceAccount(t *testing.T) {
 	if got := asks(t, a); got != "Bearer pod" {
 		t.Errorf("the server saw %q", got)
 	}
-	if _, err := InCluster(func(string) string { return "" }); err == nil || !strings.Contains(err.Error(), "runs in no pod") {
+	if _, err := InCluster(func(string) string { return "" }); err == nil || !strings.Contains(err.Error(), "does not run in a pod") {
 		t.Errorf("outside of a pod: %v", err)
 	}
 }

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// slowest is the least rate at which a client has to read, in bytes per second, once the time
-// of a write is over: an unread list keeps the state that it was made from.
+// slowest is the least rate at which a client has to read after an initial time, in bytes per
+// second: an unread list keeps its state in memory.
 const slowest = 16 << 10
 
-// TooSlow reports whether a client has taken fewer than 16 KiB a second of so many bytes, apart from a
-// first time.
+// TooSlow reports whether a client that has received so many bytes has read less than 16 KiB a second, after
+// an initial time.
 func TooSlow(since time.Time, bytes int, first time.Duration) bool {
 	return time.Since(since) > first+time.Duration(bytes)*time.Second/slowest
 }
@@ -21,11 +21,11 @@ type patient struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	each    time.Duration
-	end     time.Time // of the time for all that was written; zero: before the first write
+	end     time.Time // when the client must have read all written bytes; zero: before the first write
 }
 
-// NewPatient returns a writer to a client that may take its time, but not stop: it may take no
-// bytes for a time, and has to read 16 KiB a second after that.
+// NewPatient returns a writer to a client that may be slow, but must not stop: a write may block for
+// the given time, and after an initial time of that length the client has to read 16 KiB a second.
 func NewPatient(w http.ResponseWriter, each time.Duration) io.Writer {
 	return &patient{w: w, control: http.NewResponseController(w), each: each}
 }

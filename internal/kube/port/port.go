@@ -1,5 +1,5 @@
-// Package port is the HTTPS port of Kubernetes' API. HTTP/2 is for the server of the client port,
-// whose watches need no goroutines; HTTP/1, which upgrades need, is for net/http's.
+// Package port is the HTTPS port of Kubernetes' API. The server of the client port, whose watches
+// need no goroutines, handles HTTP/2; net/http's server handles HTTP/1, which upgrades need.
 package port
 
 import (
@@ -21,9 +21,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Bounds of the HTTPS server. Watches, logs and uploads have no time; a write that a
-// client does not take for writeTime ends its request. client-go pings a connection that has
-// brought nothing for 30 s: a later ping of ours is for other clients only.
+// Bounds of the HTTPS server. Watches, logs and uploads have no time limit; a write that
+// blocks for writeTime ends its request. client-go pings a connection that was silent for
+// 30 s: the server's later ping is for other clients only.
 const (
 	headerTime = 10 * time.Second
 	idleTime   = 3 * time.Minute
@@ -32,7 +32,7 @@ const (
 	pingTime   = 15 * time.Second
 	pingLeast  = time.Second
 
-	maxStreams   = 250 // as net/http's server
+	maxStreams   = 250 // as in net/http's server
 	streamWindow = 256 << 10
 	connWindow   = 1 << 20
 )
@@ -41,21 +41,21 @@ const (
 type Config struct {
 	Handler http.Handler
 	TLS     *tls.Config
-	// Budget bounds what clients have sent and requests have not read.
+	// Budget bounds the bytes that clients have sent and requests have not read.
 	Budget *budget.Budget
 	Logger *slog.Logger
-	// Drain bounds the time from the end of Serve's context, at which Draining is called, until
-	// all connections are cut.
+	// Drain bounds the time from the end of Serve's context, when Draining is called, to the close
+	// of all connections.
 	Drain    time.Duration
 	Draining func()
 }
 
-// Serve answers on ln until ctx ends, and drains.
+// Serve answers on ln until ctx ends, and then drains.
 func Serve(ctx context.Context, ln net.Listener, cfg *Config) error {
 	old := dispatch.New(ln.Addr())
 	h1 := &http.Server{
 		Handler: http.HandlerFunc(cfg.serve), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
-		ErrorLog:  slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug), // mistakes of clients
+		ErrorLog:  slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug), // client errors
 		ConnState: settle,
 	}
 	h2, err := grpcserver.New(grpcserver.Config{
@@ -87,7 +87,7 @@ func Serve(ctx context.Context, ln net.Listener, cfg *Config) error {
 	return nil
 }
 
-// serveStream answers a request of HTTP/2. A panic ends its stream, as net/http's server has it.
+// serveStream answers a request over HTTP/2. A panic ends its stream, as in net/http's server.
 func (c *Config) serveStream(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		v := recover()
@@ -95,21 +95,21 @@ func (c *Config) serveStream(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if v != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
-			c.Logger.Error("a request has panicked", "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+			c.Logger.Error("request panicked", "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
 		}
 		panic(http.ErrAbortHandler)
 	}()
 	c.serve(w, r)
 }
 
-// freeHead is how many bytes of headers a request may have that are not taken from the budget:
-// many clients may come from one address, that of a proxy.
+// freeHead is the size of headers up to which a request is not charged to the budget: many
+// clients may share an address, that of a proxy.
 const freeHead = 4 << 10
 
-// tokenCopies is how often the review of a token copies it: into its JSON, and into frames.
+// tokenCopies is the number of copies of a token that its review makes: in JSON, and in frames.
 const tokenCopies = 2
 
-// serve answers a request. Large headers count for its address until the handler returns.
+// serve answers a request. Large headers are charged to its address until the handler returns.
 func (c *Config) serve(w http.ResponseWriter, r *http.Request) {
 	n := headBytes(r)
 	if n <= freeHead {
@@ -127,7 +127,7 @@ func (c *Config) serve(w http.ResponseWriter, r *http.Request) {
 	c.Handler.ServeHTTP(w, r)
 }
 
-// sourceOf returns the address of a request as budgets and limits have it.
+// sourceOf returns the address of a request in the form of budgets and limits.
 func sourceOf(r *http.Request) string {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -148,8 +148,8 @@ func headBytes(r *http.Request) int64 {
 	return int64(n)
 }
 
-// holdUnread takes bytes from the budget for received bytes that requests have not read,
-// or gives them back. They count for an address: the client may not be known yet.
+// holdUnread charges the budget for received bytes that requests have not read, or releases
+// them if n is negative. The address is charged: the client may be unknown yet.
 func (c *Config) holdUnread(from net.Addr, n int) bool {
 	return c.Budget.Unread(budget.Client{Name: netlimit.SourceOf(from), Max: budget.HalfOfTotal}, n)
 }

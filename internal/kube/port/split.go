@@ -14,9 +14,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 )
 
-// splitter shakes hands with clients. Those that speak HTTP/1 go to another server.
+// splitter performs the TLS handshakes with clients. It hands HTTP/1 connections to another server.
 type splitter struct {
-	credentials.TransportCredentials // for all but ServerHandshake
+	credentials.TransportCredentials // for all methods but ServerHandshake
 	secure                           *tls.Config
 	old                              *dispatch.Listener
 }
@@ -42,8 +42,8 @@ func (c *splitter) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 	}
 	state := conn.ConnectionState()
 	if state.NegotiatedProtocol != "h2" {
-		// Each alone: no deadline at all would say that a request has come.
-		_ = raw.SetReadDeadline(time.Time{}) // of a closed one: the next read fails
+		// Not SetDeadline: netlimit treats its reset as the arrival of a request.
+		_ = raw.SetReadDeadline(time.Time{}) // fails if raw is closed: so does the next read
 		_ = raw.SetWriteDeadline(time.Time{})
 		return nil, nil, c.old.Put(conn)
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Watchdog ends the answer to a watch if a write takes too long. A deadline for each write would cost two
+// Watchdog ends the response to a watch if a write takes too long. A deadline for each write would cost two
 // messages to the connection's goroutine.
 type Watchdog struct {
 	w       http.ResponseWriter
@@ -15,14 +15,14 @@ type Watchdog struct {
 	timer   *time.Timer
 
 	mu    sync.Mutex
-	ended bool // guarded by mu; the handler returns, and the writer is not its any more
+	ended bool // guarded by mu; the handler returns, and must not use the writer any more
 }
 
-// cutter is a writer over HTTP/2. A reflector whose watch ends with a reset of its stream lists again;
-// one whose watch ends, or whose connection does, within an event or not, resumes.
+// cutter is a writer over HTTP/2. A reflector lists again if the stream of its watch is reset; it resumes
+// if the watch or the connection ends, even within an event.
 type cutter interface{ Cut() }
 
-// NewWatchdog returns a watchdog of a writer, whose writes may take a time. control is that of w.
+// NewWatchdog returns a watchdog that ends writes to w after a time. control must be the controller of w.
 func NewWatchdog(w http.ResponseWriter, control *http.ResponseController, after time.Duration) *Watchdog {
 	d := &Watchdog{w: w, control: control, after: after}
 	d.timer = time.AfterFunc(after, d.bark)
@@ -44,13 +44,13 @@ func (d *Watchdog) bark() {
 	}
 }
 
-// Begin begins a write.
+// Begin marks the begin of a write.
 func (d *Watchdog) Begin() { d.timer.Reset(d.after) }
 
-// Pause ends a write.
+// Pause marks the end of a write.
 func (d *Watchdog) Pause() { d.timer.Stop() }
 
-// End ends the use of the writer.
+// End stops the watchdog: it does not touch the writer any more.
 func (d *Watchdog) End() {
 	d.timer.Stop()
 	d.mu.Lock()

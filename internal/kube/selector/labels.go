@@ -74,7 +74,7 @@ func (p *labelParser) peek() string {
 	return token
 }
 
-// word returns the next token if it is no operator.
+// word returns the next token if it is not an operator.
 func (p *labelParser) word() (string, bool) {
 	token := p.peek()
 	if token == "" || strings.Contains(symbols, token[:1]) {
@@ -128,7 +128,7 @@ func (p *labelParser) requirement() (r requirement, err error) {
 	return r, err
 }
 
-// isKey reports whether a label may have a key: a name, perhaps after a DNS name and a slash.
+// isKey reports whether a label may have a key: a name, optionally prefixed by a DNS name and a slash.
 func isKey(key string) bool {
 	domain, name, two := strings.Cut(key, "/")
 	if !two {
@@ -145,7 +145,7 @@ func isKey(key string) bool {
 	return isName(name)
 }
 
-// isName reports whether a label may have a name or a value other than the empty one.
+// isName reports whether a text is valid as the name or the non-empty value of a label.
 func isName(text string) bool {
 	isLetter := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
 	for i := range len(text) {
@@ -165,13 +165,13 @@ func (p *labelParser) value() []string {
 func (p *labelParser) number() (int64, error) {
 	v, _ := p.word()
 	n, err := strconv.ParseInt(v, 10, 64)
-	if err != nil || !isName(v) { // -1 is no value
+	if err != nil || !isName(v) { // -1 is not a valid value
 		return 0, p.invalid()
 	}
 	return n, nil
 }
 
-// set reads values in parentheses; an empty one between commas is a value.
+// set reads values in parentheses; a value may be empty.
 func (p *labelParser) set() (values []string, err error) {
 	if p.next() != "(" {
 		return nil, p.invalid()

@@ -10,15 +10,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 )
 
-// MaxBytes bounds a selector: an open watch keeps it, and evaluates it for each event. Requests
-// with longer ones are for an apiserver.
+// MaxBytes bounds a selector: an open watch keeps it, and evaluates it for each event. An apiserver
+// serves requests with longer selectors.
 const MaxBytes = 1 << 10
 
-// ErrInvalid reports that a selector is not one that this package evaluates. An
-// apiserver may take it, or reports its error.
+// ErrInvalid reports that this package cannot evaluate a selector. An apiserver
+// evaluates it, or reports its error.
 var ErrInvalid = errors.New("selector is not supported")
 
-// operator compares the value of a label or field with those of a requirement.
+// operator compares the value of a label or field with the values of a requirement.
 type operator uint8
 
 const (
@@ -71,7 +71,7 @@ func (s *Selector) Fields(yield func(path string) bool) {
 	}
 }
 
-// Exact returns the value that the selector demands of a field, if it demands
+// Exact returns the only value of a field that the selector matches, if there is
 // one.
 func (s *Selector) Exact(path string) (value string, ok bool) {
 	for i := range s.fields {
@@ -82,8 +82,8 @@ func (s *Selector) Exact(path string) (value string, ok bool) {
 	return "", false
 }
 
-// Demanded returns a field that objects must have a value of to match, and the value: of
-// several the one that the fewest objects share. The path is "" if there is none.
+// Demanded returns a field with the only value that the selector matches: of several fields,
+// the one whose values the fewest objects share. The path is "" if there is none.
 func (s *Selector) Demanded() (path, value string) {
 	for _, path := range []string{"metadata.name", "spec.nodeName"} {
 		if value, ok := s.Exact(path); ok {
@@ -109,7 +109,7 @@ func (s *Selector) Supports(apiVersion, kind string) bool {
 	return true
 }
 
-// Matches reports whether an object has the labels and fields.
+// Matches reports whether an object matches.
 func (s *Selector) Matches(o *object.Object) bool {
 	for i := range s.fields {
 		r := &s.fields[i]
@@ -138,7 +138,7 @@ func (s *Selector) Matches(o *object.Object) bool {
 	return true
 }
 
-// holds reports whether the requirement holds for a value, or for a missing one.
+// holds reports whether the requirement holds for a value; has is false if it is missing.
 func (r *requirement) holds(value string, has bool) bool {
 	switch r.op {
 	case in:

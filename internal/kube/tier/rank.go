@@ -10,12 +10,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// rank returns the nodes in the order in which they own a resource. Without one of them
-// the order of the others is the same.
+// rank returns the nodes in the order in which they own a resource. If a node is removed,
+// the order of the others stays the same.
 func rank(nodes []shard.NodeID, r source.Resource) []shard.NodeID {
 	score := func(node shard.NodeID) uint64 {
 		d := xxhash.New()
-		_, _ = d.WriteString(string(node)) // it does not fail
+		_, _ = d.WriteString(string(node)) // never fails
 		_, _ = d.WriteString("\x00" + r.Prefix() + "\x00" + r.Encoding.MediaType())
 		return d.Sum64()
 	}
@@ -26,8 +26,8 @@ func rank(nodes []shard.NodeID, r source.Resource) []shard.NodeID {
 	return out
 }
 
-// live returns the nodes that may own resources: those of the cluster that gossip sees
-// and that do not drain.
+// live returns the nodes that may own resources: the live members of the cluster that are
+// not draining.
 func live(members []shard.Member, cluster string) (out []shard.NodeID) {
 	for i := range members {
 		m := &members[i]

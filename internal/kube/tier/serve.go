@@ -22,7 +22,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Bounds of the peer port, those of nodes that serve etcd.
+// Bounds of the peer port, as on nodes that serve etcd.
 const (
 	maxRequest       = 2 << 20
 	fragmentBytes    = 1 << 20
@@ -33,7 +33,7 @@ const (
 	keepaliveLeast   = 5 * time.Second
 )
 
-// port is the part of the peer API that these nodes have.
+// port is the part of the peer API that nodes of a tier serve.
 type port struct {
 	peerv1.UnimplementedPeerServiceServer
 	service *peerapi.Service
@@ -91,10 +91,10 @@ func (t *Tier) Resource(ctx context.Context, prefix, encoding string, follow boo
 		return peerapi.Resource{}, &kv.InvalidError{Field: "key", Reason: "it is not the prefix of a resource"}
 	}
 	if t.cluster() == "" {
-		return peerapi.Resource{}, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: "this node does not know yet which cluster its apiservers are of"}
+		return peerapi.Resource{}, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: kv.RetrySoon, Detail: "the cluster of this node's apiservers is not known yet"}
 	}
 	if nodes := rank(t.nodes(), r); len(nodes) == 0 || nodes[0] != t.cfg.Self.Name {
-		follow = false // it is another node's, which has it followed here as its clients' use
+		follow = false // another node owns it; keep copies it here while clients use it
 	}
 	return t.feeds.Copy(ctx, r, follow)
 }
@@ -107,10 +107,10 @@ func (t *Tier) Used() (out []*peerv1.KubeResource) {
 	return out
 }
 
-// view answers the questions of the peer API to a node. There are no shards.
+// view implements peerapi.Node for a node without shards.
 type view Tier
 
-// Map returns a map without shards, which names the cluster.
+// Map returns a map without shards, with the cluster's ID.
 func (v *view) Map() *shard.Map {
 	if id := (*Tier)(v).cluster(); id != "" {
 		return &shard.Map{ClusterID: id}
@@ -121,7 +121,7 @@ func (v *view) Map() *shard.Map {
 // MapSince implements peerapi.Node.
 func (v *view) MapSince(string, uint64) (*shard.Map, *shard.Delta) { return v.Map(), nil }
 
-// Changes implements peerapi.Node: the map does not change.
+// Changes implements peerapi.Node: the map never changes.
 func (v *view) Changes() <-chan struct{} { return nil }
 
 // Replica implements peerapi.Node.

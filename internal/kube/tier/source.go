@@ -13,10 +13,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// Apiserver is the name of the direct source.
+// Apiserver is the name of the direct source, an apiserver.
 const Apiserver = "apiserver"
 
-// warmSilence is for how long a node that sends its state may send nothing.
+// warmSilence bounds the silence of a node while it sends its state.
 const warmSilence = 2 * time.Second
 
 // Source follows a resource at an apiserver or at another node. It is a
@@ -27,13 +27,13 @@ type Source struct {
 }
 
 // Source returns the source of a resource. direct follows it at an apiserver. Each stream
-// of another node calls observe with its request, and the returned function with each update
-// before the consumer gets it.
+// from another node calls observe with its request, and the returned function with each update
+// before the consumer gets the update.
 func (t *Tier) Source(r source.Resource, direct replica.Source, observe func(kv.FollowRequest) func(*kv.Update)) *Source {
 	peer := func(node shard.NodeID, direct bool) (replica.Candidate, bool) {
 		link, err := t.peers.Link(node)
 		if err != nil {
-			return replica.Candidate{}, false // gossip calls it gone
+			return replica.Candidate{}, false // the node has left or is dead
 		}
 		p := &replica.Peer{Link: link, Self: t.cfg.Self.Name, Encoding: r.Encoding.MediaType(), RequireDirect: direct}
 		if !direct {
@@ -60,9 +60,9 @@ func (t *Tier) Source(r source.Resource, direct replica.Source, observe func(kv.
 	}}
 }
 
-// candidates returns the sources of a resource, best first: the nodes before this one,
-// an apiserver, and the nodes after it, for a node that reaches no apiserver. A node that
-// is not among them drains, and follows all others first.
+// candidates returns the sources of a resource, best first: the nodes ranked before this one,
+// an apiserver, and the nodes ranked after it, in case this node reaches no apiserver. A node
+// that is not ranked is draining, and prefers all other nodes to an apiserver.
 func candidates(nodes []shard.NodeID, self shard.NodeID, r source.Resource, direct replica.Candidate, peer func(shard.NodeID, bool) (replica.Candidate, bool)) (out []replica.Candidate) {
 	ranked := rank(nodes, r)
 	own := slices.Index(ranked, self)
@@ -79,8 +79,8 @@ func candidates(nodes []shard.NodeID, self shard.NodeID, r source.Resource, dire
 	return out
 }
 
-// Follow implements cache.Source. It begins when this node knows the others, or is alone:
-// the first state and window are to come from them.
+// Follow implements cache.Source. It begins when this node has found other nodes, or none in time:
+// the first state and window should come from them.
 func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
 		if !wait.For(ctx, s.t.settled) {
@@ -91,20 +91,20 @@ func (s *Source) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 }
 
 // Direct reports whether an apiserver is followed, and returns a channel that is closed
-// when that may have changed.
+// when this may have changed.
 func (s *Source) Direct() (bool, <-chan struct{}) {
-	changed := s.at.Changed() // before Current: no change is missed
+	changed := s.at.Changed() // before Current, to miss no change
 	_, direct := s.at.Current()
 	return direct, changed
 }
 
-// Name returns the name of the node that is followed, or Apiserver; "": none is.
+// Name returns the name of the followed node, or Apiserver; "": none is followed.
 func (s *Source) Name() string {
 	name, _ := s.at.Current()
 	return name
 }
 
-// observed is another node, whose updates are observed.
+// observed is a stream from another node whose updates are observed.
 type observed struct {
 	*replica.Peer
 	observe func(kv.FollowRequest) func(*kv.Update)
@@ -114,7 +114,7 @@ type observed struct {
 func (o *observed) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
 		see := o.observe(req)
-		req.Progress = nil // see gets all updates
+		req.Progress = nil // so that see gets all updates
 		for u, err := range o.Peer.Follow(ctx, req) {
 			if err == nil {
 				see(&u)

@@ -25,12 +25,12 @@ import (
 
 // Feeds are the resources that this node follows.
 type Feeds interface {
-	// Copy returns the copy of a resource that other nodes may follow, once it is loaded.
-	// Without follow it fails unless it is loaded now.
+	// Copy returns the copy of a resource, for other nodes to follow. If follow is set, it
+	// starts and waits for the copy; otherwise it fails unless the copy is loaded.
 	Copy(ctx context.Context, r source.Resource, follow bool) (peerapi.Resource, error)
-	// Used returns the resources that clients use here.
+	// Used returns the resources that clients of this node use.
 	Used() []source.Resource
-	// Keep has a copy of a resource kept here, since clients of another node use it.
+	// Keep keeps a copy of a resource that clients of another node use.
 	Keep(r source.Resource)
 }
 
@@ -56,22 +56,22 @@ type Tier struct {
 	peers   *peers.Set
 	feeds   Feeds
 
-	id       atomic.Pointer[string] // of the cluster; nil: not known
-	verified bool                   // id is by an apiserver; owned by look
-	settled  chan struct{}          // closed when the first states may be fetched
+	id       atomic.Pointer[string] // of the cluster; nil: unknown
+	verified bool                   // an apiserver has confirmed id; owned by look
+	settled  chan struct{}          // closed when the first states may be loaded
 	draining chan struct{}          // closed by Drain
 	drain    sync.Once
 }
 
 const (
-	// lookEvery is the interval of requests to the other nodes for the resources that they use.
+	// lookEvery is the interval between requests to the other nodes for their used resources.
 	lookEvery = time.Second
-	// settleTime is the wait of a node that finds no other one before it lists at an
+	// settleTime is how long a node that finds no other nodes waits before it lists at an
 	// apiserver: gossip tries to join once a second.
 	settleTime = 3 * time.Second
-	// askTime bounds a question to another node, or to an apiserver.
+	// askTime bounds a request to another node, or to an apiserver.
 	askTime = time.Second
-	// leaveTime bounds the farewell to the other nodes.
+	// leaveTime bounds the notification of the other nodes when this node leaves.
 	leaveTime = time.Second
 )
 
@@ -89,7 +89,7 @@ func New(cfg Config) (*Tier, error) {
 	return t, nil
 }
 
-// Run takes part in the tier until ctx ends. ln is the peer port, which it closes.
+// Run takes part in the tier until ctx ends. ln is the peer port. Run closes it.
 func (t *Tier) Run(ctx context.Context, feeds Feeds, ln net.Listener) error {
 	t.feeds = feeds
 	gossiping, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -103,7 +103,7 @@ func (t *Tier) Run(ctx context.Context, feeds Feeds, ln net.Listener) error {
 		leaving, done := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 		defer done()
 		if err := t.members.Leave(leaving); err != nil {
-			t.cfg.Logger.Debug("other nodes were not notified of the end of this one", "error", err)
+			t.cfg.Logger.Debug("leaving: other nodes were not notified", "error", err)
 		}
 		return err
 	})
@@ -112,7 +112,7 @@ func (t *Tier) Run(ctx context.Context, feeds Feeds, ln net.Listener) error {
 	return err
 }
 
-// Drain has the other nodes follow resources elsewhere.
+// Drain makes the other nodes stop following resources at this node.
 func (t *Tier) Drain() {
 	t.drain.Do(func() {
 		t.members.SetDraining(true)
@@ -120,10 +120,10 @@ func (t *Tier) Drain() {
 	})
 }
 
-// SetGossipKeys replaces the keys that gossip is encrypted with.
+// SetGossipKeys replaces the encryption keys of gossip.
 func (t *Tier) SetGossipKeys(keys [][]byte) error { return t.members.SetKeys(keys) }
 
-// cluster returns the UID of the cluster; "": not known yet.
+// cluster returns the UID of the cluster; "": unknown yet.
 func (t *Tier) cluster() string {
 	if id := t.id.Load(); id != nil {
 		return *id
@@ -140,7 +140,7 @@ func (t *Tier) nodes() []shard.NodeID {
 	return live(t.members.Members(), id)
 }
 
-// Members returns the live nodes of the tier, this one among them, in the order of their names.
+// Members returns the live nodes of the tier, including this one, sorted by name.
 func (t *Tier) Members() []shard.Member {
 	id := t.cluster()
 	all := slices.DeleteFunc(slices.Clone(t.members.Members()), func(m shard.Member) bool {
@@ -150,7 +150,7 @@ func (t *Tier) Members() []shard.Member {
 	return all
 }
 
-// Nodes returns how many nodes may own resources.
+// Nodes returns the number of nodes that may own resources.
 func (t *Tier) Nodes() int { return len(t.nodes()) }
 
 func (t *Tier) member(name shard.NodeID) (shard.Member, bool) {
@@ -170,7 +170,7 @@ func (t *Tier) look(ctx context.Context) error {
 	defer tick.Stop()
 	settled := false
 	for {
-		changed := t.members.Changes() // before the members: nothing is missed
+		changed := t.members.Changes() // before the members, to miss no change
 		if err := t.identify(ctx); err != nil {
 			return err
 		}
@@ -189,8 +189,8 @@ func (t *Tier) look(ctx context.Context) error {
 	}
 }
 
-// identify finds out which cluster this node serves: by an apiserver, and while none
-// answers by the other nodes. It fails when they are of different clusters.
+// identify sets the cluster that this node serves: from an apiserver, or, while none
+// answers, from the other nodes. It fails if these belong to different clusters.
 func (t *Tier) identify(ctx context.Context) error {
 	if t.verified {
 		return nil
@@ -219,8 +219,8 @@ func (t *Tier) identify(ctx context.Context) error {
 	return nil
 }
 
-// othersCluster returns the cluster of the other nodes; "": they know none. Gossip refuses
-// nodes of two.
+// othersCluster returns the cluster of the other nodes; "": unknown to them, too. Gossip refuses
+// nodes of different clusters.
 func othersCluster(members []shard.Member, self shard.NodeID) string {
 	for i := range members {
 		if m := &members[i]; m.Name != self && (m.State == shard.Alive || m.State == shard.Suspect) && m.ClusterID != "" {
@@ -246,7 +246,7 @@ func (t *Tier) keep(ctx context.Context) {
 		asking.Go(func() {
 			answer, err := peerv1.NewPeerServiceClient(conn).UsedResources(ctx, &peerv1.UsedResourcesRequest{Node: string(t.cfg.Self.Name)})
 			if err != nil {
-				return // it is asked again soon
+				return // the next round retries
 			}
 			for _, used := range answer.GetResources() {
 				if r, ok := source.ParseResource(used.GetPrefix(), used.GetEncoding()); ok {

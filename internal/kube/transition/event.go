@@ -6,12 +6,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Event is one event of a resource: the object after it, and the one before it. It encodes
-// each frame once. One goroutine at a time may use it.
+// Event is an event of a resource: the object after it, and the object before it. It encodes
+// each frame once. It is not safe for concurrent use.
 type Event struct {
-	Now     object.Object // of a delete: as the apiserver sent it
+	Now     object.Object // for a delete: as the apiserver sent it
 	Before  object.Object
-	Existed bool // there is a Before
+	Existed bool // Before is set
 
 	enc      object.Encoding
 	deleted  bool
@@ -25,7 +25,7 @@ type frameKey struct {
 	partial bool
 }
 
-// Parse reads an event, with its previous value. It fails if a value is not an object.
+// Parse reads an event and its previous value. It fails if a value is not an object.
 func Parse(enc object.Encoding, e *kv.Event, revision kv.Revision) (*Event, error) {
 	v := &Event{enc: enc, deleted: e.Type == kv.Delete, revision: revision, Existed: e.Prev != nil}
 	var err error
@@ -38,8 +38,8 @@ func Parse(enc object.Encoding, e *kv.Event, revision kv.Revision) (*Event, erro
 	return v, err
 }
 
-// TypeFor returns the type of the event as a selector sees it: an object that begins to
-// match is added, one that ends to is deleted. "": the selector does not see it.
+// TypeFor returns the type of the event for a selector: an object that begins to match is
+// added, an object that no longer matches is deleted. "": the selector does not match.
 func (v *Event) TypeFor(s *selector.Selector) string {
 	was := v.Existed && s.Matches(&v.Before)
 	is := !v.deleted && s.Matches(&v.Now)
@@ -54,7 +54,7 @@ func (v *Event) TypeFor(s *selector.Selector) string {
 	return ""
 }
 
-// Frame returns the frame of the event with a type. Watches share it; no caller may change
+// Frame returns the frame of the event with a type. Watches share it; callers must not change
 // it.
 func (v *Event) Frame(typ string, partial bool) ([]byte, error) {
 	k := frameKey{typ, partial}
@@ -80,5 +80,5 @@ func (v *Event) Frame(typ string, partial bool) ([]byte, error) {
 	return frame, nil
 }
 
-// frameHead bounds the bytes of a frame without its object.
+// frameHead bounds the size of a frame without its object, in bytes.
 const frameHead = 48
