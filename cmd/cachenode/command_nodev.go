@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newDevCommand returns a command that names the build with the real one. The image
-// leaves it out, because it includes a whole etcd.
+// newDevCommand returns a command whose error names the builds that have dev. The image
+// leaves dev out, because it includes a whole etcd.
 func newDevCommand(process) *cobra.Command {
 	return &cobra.Command{
 		Use:                "dev",
@@ -17,7 +17,7 @@ func newDevCommand(process) *cobra.Command {
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("this cachenode was built without the etcd that 'dev' runs (build tag nodev), as the one in the image is: take the binary of a release, or `go run ./cmd/cachenode dev`")
+			return errors.New("this cachenode, like the one in the image, was built without the etcd that 'dev' runs (build tag nodev): use the binary of a release, or `go run ./cmd/cachenode dev`")
 		},
 	}
 }

@@ -127,10 +127,10 @@ func (q *question) parse() (v policy.Verb, r kv.Range, err error) {
 	return v, r, err
 }
 
-// errDenied is the answer no.
+// errDenied reports that the identity is denied.
 var errDenied = errors.New("denied")
 
-// answer prints the verdict, and fails when it is no.
+// answer prints the verdict, and fails if the identity is denied.
 func (q *question) answer(w io.Writer, found *policy.Policy, v policy.Verb, r kv.Range) error {
 	allowed, because := found.Explain(q.identities, v, r)
 	verdict := "denied"

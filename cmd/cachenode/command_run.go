@@ -68,7 +68,7 @@ signal.`,
 	return cmd
 }
 
-// settings are a node's configuration on its way in.
+// settings collect a node's configuration from all its sources.
 type settings struct {
 	process process
 	cfg     config.Config
@@ -84,7 +84,7 @@ func (s *settings) flags(cmd *cobra.Command) {
 	fs.String(config.FileFlag, "", "YAML `file` with settings, under the names of these flags")
 	fs.Bool(config.HelpAllFlag, false, "show this help with all flags, including expert flags")
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
-		all, _ := fs.GetBool(config.HelpAllFlag) // it is a boolean flag
+		all, _ := fs.GetBool(config.HelpAllFlag) // fails only for a flag of another type
 		flags := config.Usages(cmd.LocalFlags(), all, helpWidth)
 		cmd.SetUsageTemplate(strings.Replace(cmd.Root().UsageTemplate(), localFlags, flags, 1))
 		cmd.Root().HelpFunc()(cmd, args)
@@ -96,8 +96,8 @@ func (s *settings) flags(cmd *cobra.Command) {
 	cobra.CheckErr(cmd.MarkFlagFilename(config.FileFlag, "yaml", "yml"))
 }
 
-// read completes cfg from all layers and validates it. Every mistake is in the
-// error; the valid settings are in cfg all the same.
+// read completes cfg from all layers and validates it. The error has every mistake;
+// cfg has the valid settings even then.
 func (s *settings) read(cmd *cobra.Command) (config.Layered, error) {
 	l, err := config.Layer(cmd.Flags(), s.process.environ)
 	if s.cfg.Name == "" {
@@ -112,7 +112,7 @@ func (s *settings) read(cmd *cobra.Command) (config.Layered, error) {
 		cmd.PrintErrf("cachenode: %s has no effect: there is no such setting\n", name)
 	}
 	err = errors.Join(err, s.cfg.Validate())
-	if tlsconf.Readable("--policy", s.cfg.Policy) == nil { // else that is among the mistakes
+	if tlsconf.Readable("--policy", s.cfg.Policy) == nil { // otherwise Validate has reported it
 		_, wrong := authz.Check(s.cfg.Policy)
 		err = errors.Join(err, wrong)
 	}

@@ -13,8 +13,8 @@ import (
 
 // levels are the feature levels of the protocols between nodes.
 type levels struct {
-	// Map is the newest feature level of shard maps and of raft's commands and
-	// snapshots; older ones are understood, too.
+	// Map is the newest supported feature level of shard maps and of raft's commands
+	// and snapshots.
 	Map int `json:"map"`
 }
 
@@ -50,7 +50,7 @@ docs/upgrade.md.`,
 	return cmd
 }
 
-// versionText is the version for people.
+// versionText returns the version as text.
 func versionText(info version.Info, l levels) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "cachenode %s %s %s\n", info.Version, info.Go, info.Platform)

@@ -12,8 +12,8 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// demo keeps a small workload running under /demo/ until ctx ends: a clock, a
-// few services whose instances come and go, and a counter.
+// demo runs a small workload under /demo/ until ctx ends: a clock, a few services
+// whose instances change, and a counter.
 func demo(ctx context.Context, endpoints []string, log *slog.Logger) error {
 	c, err := client.New(client.Config{Endpoints: endpoints, Logger: log})
 	if err != nil {

@@ -54,7 +54,7 @@ func runDev(ctx context.Context, cfg config.Dev, out io.Writer, log *slog.Logger
 	}
 	g.Go(func() error {
 		if !awaitReady(gctx, probes) {
-			return nil // the end, or a node has failed and says so
+			return nil // ctx has ended, or a node has failed and returns its error
 		}
 		banner(out, cfg, endpoints, probes, time.Since(began))
 		if cfg.Demo {
@@ -70,8 +70,8 @@ func runDev(ctx context.Context, cfg config.Dev, out io.Writer, log *slog.Logger
 	return err
 }
 
-// awaitReady waits until every node says that it is ready; false when ctx ends
-// first.
+// awaitReady waits until every node reports that it is ready. It returns false if
+// ctx ends first.
 func awaitReady(ctx context.Context, probes []string) bool {
 	for _, url := range probes {
 		for !answersOK(ctx, url) {
@@ -100,7 +100,7 @@ func answersOK(ctx context.Context, url string) bool {
 	return answer.StatusCode == http.StatusOK
 }
 
-// banner prints all addresses, and commands to try.
+// banner prints all addresses and an example command.
 func banner(out io.Writer, cfg config.Dev, endpoints, probes []string, took time.Duration) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nShardwatch is ready (%v): %d nodes in front of one etcd.\n\n", took.Round(100*time.Millisecond), cfg.Nodes)
@@ -118,12 +118,12 @@ func banner(out io.Writer, cfg config.Dev, endpoints, probes []string, took time
 		what = "watch --prefix /demo/"
 		b.WriteString("A small workload runs under /demo/.\n")
 	}
-	fmt.Fprintf(&b, "Try in another terminal:\n\n  %sgo run ./cmd/cachectl %s\n\nCtrl-C stops it all.\n", prefix, what)
-	_, _ = io.WriteString(out, b.String()) // no reader is left for an error
+	fmt.Fprintf(&b, "Try in another terminal:\n\n  %sgo run ./cmd/cachectl %s\n\nCtrl-C stops the cluster.\n", prefix, what)
+	_, _ = io.WriteString(out, b.String()) // there is no other output for an error
 }
 
-// quicker makes a cluster on one machine settle sooner than one over a network
-// should.
+// quicker shortens timings, which a cluster on one machine does not need as long
+// as a cluster on a network.
 func quicker(nc *node.Config) {
 	nc.TunePlacement = func(c *placement.Config) {
 		c.Heartbeat, c.Election = 300*time.Millisecond, 300*time.Millisecond

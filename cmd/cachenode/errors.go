@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// usageError reports that the command line or the configuration is wrong: nothing
-// was begun.
+// usageError reports that the command line or the configuration is wrong. The
+// command has done nothing.
 type usageError struct {
-	// command is what to ask --help of.
+	// command is the command whose --help the message names.
 	command string
 	err     error
 }
@@ -18,8 +18,8 @@ func (e *usageError) Error() string { return e.err.Error() }
 
 func (e *usageError) Unwrap() error { return e.err }
 
-// report returns the message for an operator when the command ends with err: mistakes in its use
-// as a line or a list, anything else as it is.
+// report returns the message for an operator when the command ends with err: usage errors as a
+// line or a list, other errors unchanged.
 func report(err error) string {
 	var usage *usageError
 	if !errors.As(err, &usage) {

@@ -39,14 +39,14 @@ type kubeNode struct {
 	cfg    config.Config
 	log    *slog.Logger
 	api    *api.Server
-	tier   *tier.Tier // nil: the node stands alone
+	tier   *tier.Tier // nil: the node has no tier
 	budget *budget.Budget
-	turns  *fair.Turns // of large work
-	// server, peer and http are the certificates of the ports, proxy those of a front
-	// proxy; nil: none.
+	turns  *fair.Turns // for large work
+	// server, peer and http are the certificates of the ports, proxy is the certificate
+	// of a front proxy; nil: none.
 	server, peer, proxy, http *tlsconf.Material
 	gossip                    *netlimit.Limit
-	access                    *kubeconfig.Account // the node's own, to the apiservers
+	access                    *kubeconfig.Account // the node's own account at the apiservers
 	apiservers                []*kubeconfig.Renewed
 }
 
@@ -79,7 +79,7 @@ func serveKube(ctx context.Context, cfg config.Config, log *slog.Logger, hangups
 		return fmt.Errorf("metrics: %w", err)
 	}
 	log.Info("starting", "node", cfg.Name, "version", version.String(), "kube", cfg.Kube.Listen)
-	// The caches, the files and the HTTP port continue while the node drains.
+	// The caches, the reload of files and the HTTP port continue while the node drains.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var g errgroup.Group
@@ -104,7 +104,7 @@ func serveKube(ctx context.Context, cfg config.Config, log *slog.Logger, hangups
 	return g.Wait()
 }
 
-// pages are what the HTTP port serves.
+// pages returns the handler of the HTTP port.
 func (n *kubeNode) pages(tel *telemetry.Telemetry) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", tel.Handler(n.api.NotReady, nil))
@@ -112,7 +112,7 @@ func (n *kubeNode) pages(tel *telemetry.Telemetry) http.Handler {
 	return mux
 }
 
-// load reads the files and makes the API of them.
+// load reads the files, and creates the API server and the tier.
 func (n *kubeNode) load() (err error) {
 	var err1, err2 error
 	n.server, n.proxy, err1 = n.cfg.KubeMaterial()
@@ -171,7 +171,7 @@ func (n *kubeNode) load() (err error) {
 	return err
 }
 
-// newTier returns this node's part in a tier.
+// newTier returns this node's membership of a tier.
 func (n *kubeNode) newTier(client *source.Client) (*tier.Tier, error) {
 	at, err := n.cfg.Advertised(config.LocalAddresses)
 	if err != nil {
@@ -179,7 +179,7 @@ func (n *kubeNode) newTier(client *source.Client) (*tier.Tier, error) {
 	}
 	cfg := tier.Config{Gossip: membership.Defaults(), Apiservers: client, Logger: n.log}
 	cfg.Self = shard.Member{
-		// The node has no directory: its name is all that it keeps.
+		// The node has no data directory: only its name persists.
 		Name: shard.NodeID(n.cfg.Name), UUID: n.cfg.Name,
 		PeerAddress: at.Peer, HTTPAddress: at.HTTP, Zone: n.cfg.Zone, Version: version.String(),
 	}
@@ -198,7 +198,7 @@ func (n *kubeNode) newTier(client *source.Client) (*tier.Tier, error) {
 	return tier.New(cfg)
 }
 
-// account returns this node's own access to the apiservers.
+// account returns this node's own account at the apiservers.
 func (n *kubeNode) account() (*kubeconfig.Account, error) {
 	if n.cfg.Kube.Kubeconfig == "" {
 		account, err := kubeconfig.InCluster(os.Getenv)
@@ -214,14 +214,14 @@ func (n *kubeNode) account() (*kubeconfig.Account, error) {
 	return account, nil
 }
 
-// transport returns a transport to apiservers, which parts renews.
+// transport returns a transport to apiservers, which is renewed when certificates are reloaded.
 func (n *kubeNode) transport(secure *tls.Config, change func(*http.Transport)) http.RoundTripper {
 	t := kubeconfig.NewRenewed(secure, change)
 	n.apiservers = append(n.apiservers, t)
 	return t
 }
 
-// upstream passes requests on: as a front proxy, or as this node, which impersonates.
+// upstream returns the handler that passes requests on, as a front proxy or by impersonation.
 func (n *kubeNode) upstream(client *source.Client, account *kubeconfig.Account) http.Handler {
 	cfg := upstream.Config{Source: client, Logger: n.log}
 	secure := account.TLS.Clone()
@@ -240,12 +240,12 @@ func (n *kubeNode) upstream(client *source.Client, account *kubeconfig.Account) 
 
 // kubePorts are the open ports of a node that serves Kubernetes' API.
 type kubePorts struct {
-	kube, http, peer net.Listener // peer is nil for a node that stands alone
+	kube, http, peer net.Listener // peer is nil without a tier
 	kubeTLS, httpTLS *tls.Config
 	limits           []*netlimit.Limit
 }
 
-// listen opens the ports, with their connections bounded.
+// listen opens the ports and bounds their connections.
 func (n *kubeNode) listen(ctx context.Context) (p kubePorts, err error) {
 	protocol, err := n.cfg.Protocol()
 	if err != nil {
@@ -270,8 +270,8 @@ func (n *kubeNode) listen(ctx context.Context) (p kubePorts, err error) {
 	}
 	limits, rate := n.cfg.Limits, int64(n.cfg.Limits.AddressRate)
 	clients := netlimit.New(netlimit.Config{
-		// Informers that lose a node come to another one at the same time. One whose connection is cut in
-		// its handshake lists again (client-go's reflector repeats a watch after a refused connection alone).
+		// Informers that lose a node connect to another one at the same time. An informer whose connection is closed
+		// during the handshake lists again (client-go's reflector repeats a watch only after a refused connection).
 		Port: "kube", Max: limits.Connections, MaxPending: limits.Connections / 2, MaxPerAddress: limits.ConnectionsPerAddress, BytesPerSecond: rate,
 		Turns: netlimit.TurnsOfNode(n.turns), Advice: "see --max-connections and --max-connections-per-address", Logger: n.log,
 	})
@@ -291,7 +291,7 @@ func (n *kubeNode) listen(ctx context.Context) (p kubePorts, err error) {
 	return p, nil
 }
 
-// listenKube opens the ports: of Kubernetes' API, of probes, and of other nodes if it has an
+// listenKube opens the ports of Kubernetes' API and of probes, and the peer port if it has an
 // address.
 func listenKube(ctx context.Context, at config.Listen) (kube, http, peer net.Listener, err error) {
 	open := func(flag, address string, listen func(context.Context, string) (net.Listener, error)) (l net.Listener) {
@@ -330,7 +330,7 @@ func (n *kubeNode) parts() (parts []reload.Part) {
 	return parts
 }
 
-// renewing returns a load after which requests to apiservers use the certificates of that moment.
+// renewing returns a function that calls load and then makes requests to apiservers use the new certificates.
 func (n *kubeNode) renewing(load func() error) func() error {
 	return func() error {
 		if err := load(); err != nil {

@@ -18,7 +18,7 @@ func newLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opts))
 }
 
-// plain has errors written for people, without gRPC's words.
+// plain replaces errors by their text without gRPC's additions.
 func plain(_ []string, a slog.Attr) slog.Attr {
 	if err, ok := a.Value.Any().(error); ok {
 		a.Value = slog.StringValue(wire.Plain(err))

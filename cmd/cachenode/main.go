@@ -23,7 +23,7 @@ const (
 	exitForced = 130
 )
 
-// process is a command's access to its process.
+// process is the part of the process that a command uses.
 type process struct {
 	environ        []string
 	hostname       func() (string, error)
@@ -50,7 +50,7 @@ func execute(ctx context.Context, p process, args []string) int {
 	if err == nil {
 		return exitDone
 	}
-	_, _ = io.WriteString(p.stderr, report(err)) // no reader is left for an error
+	_, _ = io.WriteString(p.stderr, report(err)) // there is no other output for an error
 	var usage *usageError
 	if errors.As(err, &usage) {
 		return exitUsage

@@ -14,10 +14,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/config"
 )
 
-// material is the content of the certificate files, by its purpose; nil: no TLS there.
+// material is the content of the certificate files, by purpose; nil: no TLS.
 type material struct {
 	etcd, client, peer, http *tlsconf.Material
-	// tokens: the policy accepts them, and a client with one needs no certificate.
+	// tokens means that the policy accepts tokens: a client with a token needs no certificate.
 	tokens atomic.Bool
 }
 
@@ -77,7 +77,7 @@ func (m *material) secure(cfg config.Config, nc *node.Config) (err error) {
 	return nil
 }
 
-// listeners returns the ports such that connections end whose certificates are revoked.
+// listeners returns the ports, wrapped to close the connections of revoked certificates.
 func (m *material) listeners(l node.Listeners) node.Listeners {
 	for _, p := range []struct {
 		of *tlsconf.Material
@@ -85,7 +85,7 @@ func (m *material) listeners(l node.Listeners) node.Listeners {
 	}{{m.client, []*net.Listener{&l.Client}}, {m.peer, []*net.Listener{&l.Peer, &l.Raft}}, {m.http, []*net.Listener{&l.HTTP}}} {
 		for _, at := range p.at {
 			if p.of != nil && *at != nil {
-				*at = p.of.Listener(rawconn.Listener(*at)) // a node finds no TCP connection within another one
+				*at = p.of.Listener(rawconn.Listener(*at)) // innermost: rawconn needs the TCP connection itself
 			}
 		}
 	}
@@ -117,7 +117,7 @@ func (m *material) parts(cfg config.Config, n *node.Node) (parts []reload.Part) 
 	return parts
 }
 
-// gossipKeys are the keys that gossip is encrypted with.
+// gossipKeys returns the part that reloads the encryption keys of gossip.
 func gossipKeys(cfg config.Config, set func([][]byte) error) reload.Part {
 	return reload.Part{What: "gossip-keys", Files: func() []string { return []string{cfg.GossipKeyFile} }, Load: func() error {
 		keys, err := cfg.GossipKeys()

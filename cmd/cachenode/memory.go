@@ -8,14 +8,14 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// memoryShare is the part of the cgroup's memory that Go may use before it collects
-// garbage harder. The rest is for memory that Go does not count: the pages of raft's log,
-// stacks of the kernel, a burst between two collections.
+// memoryShare is the part of the cgroup's memory limit above which Go collects garbage
+// more often. The rest is for memory that Go does not count: the pages of raft's log,
+// kernel stacks, a burst between two collections.
 const memoryShare = 0.9
 
-// limitMemory makes the limit of the process' cgroup, or what provider returns in
-// tests, the goal of Go's garbage collector, as Go itself does with its CPUs. With
-// GOMEMLIMIT in the environment it changes nothing.
+// limitMemory sets Go's memory limit from the memory limit of the process's cgroup, as
+// Go itself does for CPUs. Tests replace provider. If GOMEMLIMIT is set, it changes
+// nothing.
 func limitMemory(log *slog.Logger, provider memlimit.Provider) {
 	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare), memlimit.WithProvider(provider))
 	if err != nil {

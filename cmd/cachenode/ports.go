@@ -13,9 +13,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/config"
 )
 
-// portsFree names every port that cannot be listened on now, with the flag that
-// moves it. Another process may take one right afterwards: this is for the message,
-// not for safety.
+// portsFree returns an error that names every unavailable port, with the flag that
+// changes it. Another process may take a port right afterwards: this check is for
+// the message, not for safety.
 func portsFree(ctx context.Context, ports []config.Port) error {
 	var (
 		errs []error
@@ -33,7 +33,7 @@ func portsFree(ctx context.Context, ports []config.Port) error {
 	return errors.Join(errs...)
 }
 
-// reason is the system's word, without Go's around it.
+// reason returns the error of the system, without Go's additions.
 func reason(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

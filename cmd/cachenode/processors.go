@@ -11,30 +11,30 @@ import (
 )
 
 // With several processors (GOMAXPROCS), Go wakes another thread whenever a goroutine becomes
-// runnable while a processor is free. A node that does little has free processors, and hands an
+// runnable while a processor is idle. A node with little load has idle processors, and passes an
 // event from goroutine to goroutine: it then uses more CPU to wake threads than for its work.
 // With one processor the goroutines run one after the other on one thread. So a node uses one
-// while it needs little, and all of them while it needs more.
+// processor under low load, and all processors under higher load.
 const (
-	// quietShare is the part of one processor below which a node needs little, busyShare the
-	// part above which it needs all processors. A node that keeps one takes at most busyShare
-	// of a beat, 20 ms: that is the longest that one goroutine can wait for others that would
-	// have run beside it. In the beat of a sudden load it can wait for the whole beat.
+	// quietShare is the part of one processor below which the load is low, busyShare the part
+	// above which a node needs all processors. A node with one processor uses at most busyShare
+	// of a tick, 20 ms: this bounds the time that a goroutine waits for others that could have run
+	// in parallel. In the tick of a sudden load, it can wait for the whole tick.
 	quietShare = 0.05
 	busyShare  = 0.10
-	// quietBeats is how many beats in a row a node must need little before it uses one
-	// processor: each change stops all goroutines for a moment.
+	// quietBeats is the number of ticks in a row with low load before a node uses one
+	// processor: each change briefly stops all goroutines.
 	quietBeats = 5
 )
 
 // demand decides how many processors a node needs.
 type demand struct {
-	one   bool // one is enough
-	quiet int  // beats in a row that needed little
+	one   bool // one processor is enough
+	quiet int  // ticks in a row with low load
 }
 
-// judge takes the CPU time that the process has used within a time, and reports whether one
-// processor is enough from now on.
+// judge reports whether one processor is enough from now on, given the CPU time that the process
+// has used within the last tick.
 func (d *demand) judge(used, within time.Duration) bool {
 	share := used.Seconds() / within.Seconds()
 	if share < quietShare {
@@ -51,10 +51,10 @@ func (d *demand) judge(used, within time.Duration) bool {
 	return d.one
 }
 
-// useAllProcessors has Go use all processors that the process may use, and two where there is
-// one, as Go does in a container whose limit is below two (runtime.GOMAXPROCS). With one, a
-// process that is never idle looks at the network every 10 ms only (runtime, sysmon), so that a
-// single busy client delays all others by that. GOMAXPROCS in the environment changes it.
+// useAllProcessors makes Go use all processors that the process may use, but at least two, as Go
+// does in a container whose limit is below two (runtime.GOMAXPROCS). With one, a process that is
+// never idle polls the network only every 10 ms (runtime, sysmon): a single busy client would
+// delay all others by that time. It does nothing if GOMAXPROCS is set in the environment.
 func useAllProcessors() {
 	if fixedProcessors() {
 		return
@@ -68,8 +68,8 @@ func useAllProcessors() {
 // fixedProcessors reports whether the operator has chosen the number of processors.
 func fixedProcessors() bool { return os.Getenv("GOMAXPROCS") != "" }
 
-// adaptProcessors uses one processor or all by the CPU time that cpu returns, which the process
-// has used, until ctx ends. It changes nothing with GOMAXPROCS in the environment.
+// adaptProcessors switches between one and all processors until ctx ends. cpu returns the CPU time
+// that the process has used. It does nothing if GOMAXPROCS is set in the environment.
 func adaptProcessors(ctx context.Context, cpu func() time.Duration) {
 	if fixedProcessors() {
 		return

@@ -34,7 +34,7 @@ Start with a self-contained cluster:
 		Args:          knownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SuggestionsMinimumDistance = 2 // knownCommand asks for them, cobra would set it too late
+	root.SuggestionsMinimumDistance = 2 // for knownCommand: cobra would set it too late
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{cmd.CommandPath(), config.ExplainFlagError(cmd.Flags(), err)}
 	})
@@ -56,7 +56,7 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 	return &usageError{cmd.CommandPath(), errors.New(message)}
 }
 
-// noArgs refuses arguments that are not flags.
+// noArgs rejects arguments that are not flags.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

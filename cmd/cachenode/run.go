@@ -32,8 +32,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/version"
 )
 
-// runNode runs one node until ctx ends, drains it, and returns nil when that
-// went well. cfg is valid.
+// runNode runs one node until ctx ends, then drains it, and returns nil if this
+// succeeds. cfg is valid.
 func runNode(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	for _, w := range cfg.Warnings() {
 		log.Warn(w)
@@ -60,8 +60,8 @@ func runNode(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	return serve(ctx, cfg, log, hangups, nil)
 }
 
-// serve runs one node. With each hangup it reads its files again. tune may
-// change the timings of the configuration.
+// serve runs one node. Each hangup makes it reload its files. tune may change the
+// timings of the configuration.
 func serve(ctx context.Context, cfg config.Config, log *slog.Logger, hangups <-chan os.Signal, tune func(*node.Config)) error {
 	m, err := loadMaterial(cfg)
 	if err != nil {
@@ -130,7 +130,7 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger, hangups <-c
 	return g.Wait()
 }
 
-// telemetryLast bounds how long the end of a node waits for a collector.
+// telemetryLast bounds how long a stopping node waits for the telemetry collector.
 const telemetryLast = 2 * time.Second
 
 // openAudit opens the audit log for appending, so that log rotation may truncate it.
@@ -142,7 +142,7 @@ func openAudit(name string) (*os.File, error) {
 	return file, nil
 }
 
-// dialEtcd makes the client; etcd need not be there yet.
+// dialEtcd creates the client of etcd, which need not be reachable yet.
 func dialEtcd(cfg config.Config, material *tlsconf.Material, log *slog.Logger) (*etcd.Client, error) {
 	ec := etcd.Defaults()
 	ec.Endpoints, ec.Username, ec.Logger = cfg.Etcd.Endpoints, cfg.Etcd.User, log
@@ -159,12 +159,12 @@ func dialEtcd(cfg config.Config, material *tlsconf.Material, log *slog.Logger) (
 	return etcd.New(ec)
 }
 
-// elastic turns the settings into the leader's rules.
+// elastic sets the leader's rules from the settings.
 func elastic(e config.Elastic, nc *node.Config) {
 	b := &nc.Balance
 	b.SplitBytes, b.SplitEvents, b.SplitWatches = int64(e.SplitBytes), float64(e.SplitEvents), e.SplitWatches
 	b.Split, b.Merge, b.Owners, b.MaxShards = e.AutoSplit, e.AutoMerge, e.AutoOwners, e.MaxShards
-	// Shards that an operator has split must not be merged as soon as they are idle.
+	// MinAge: shards that an operator has split must not be merged as soon as they are idle.
 	b.Patience, b.MergePatience, b.MinAge = e.SplitAfter, e.MergeAfter, 2*e.MergeAfter
 	b.ReplicaWatches, b.MaxExtraReplicas = e.ReplicaWatches, e.MaxExtraReplicas
 	nc.MaxMoves, nc.MaxNodeMoves, nc.ReplaceVoterAfter = e.MaxMoves, e.MaxNodeMoves, e.ReplaceVoterAfter
@@ -193,7 +193,7 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	for _, p := range slices.Sorted(slices.Values(cfg.Prefixes)) {
 		nc.Spec.Ranges = append(nc.Spec.Ranges, kv.Prefix(p))
 	}
-	nc.Asked.Ranges = nc.Spec.Ranges // all keys is the default, and cannot be named
+	nc.Asked.Ranges = nc.Spec.Ranges // none: all keys, the default, which no flag names
 	if len(nc.Spec.Ranges) == 0 {
 		nc.Spec.Ranges = []kv.Range{{}}
 	}
@@ -225,7 +225,7 @@ func nodeConfig(cfg config.Config, store *etcd.Client, log *slog.Logger) (node.C
 	return nc, nil
 }
 
-// listen opens the ports, and names the flag of one that is taken.
+// listen opens the ports. Its error names the flag of an unavailable port.
 func listen(ctx context.Context, at config.Listen) (l node.Listeners, err error) {
 	var errs []error
 	open := func(flag, address string, listen func(context.Context, string) (net.Listener, error)) net.Listener {

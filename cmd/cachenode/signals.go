@@ -6,9 +6,9 @@ import (
 	"os"
 )
 
-// cancelOnSignal returns a context that ends with the first signal: time to
-// shut down in order. The second calls exit with code 130: the operator does not
-// want to wait. stop ends both and returns after the goroutine has ended.
+// cancelOnSignal returns a context that ends with the first signal, for an orderly
+// shutdown. The second signal calls exit with code 130: the operator does not want
+// to wait. stop ends the context and the goroutine, and waits for the goroutine.
 func cancelOnSignal(parent context.Context, signals <-chan os.Signal, exit func(code int)) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	quit, done := make(chan struct{}), make(chan struct{})
