@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 )
 
-// kits are the programs that connect knows to set up, in the order of its help.
+// kits are the programs that connect supports, in the order of its help.
 var kits = [...]struct {
 	name  string
 	write func(w io.Writer, e etcdEndpoints) error
@@ -24,7 +24,7 @@ var kits = [...]struct {
 	{"curl", writeCurl},
 }
 
-// etcdEndpoints are the nodes as etcd's clients name them.
+// etcdEndpoints are the nodes in the form of etcd's clients.
 type etcdEndpoints struct {
 	addresses     []string // host:port
 	scheme        string
@@ -84,7 +84,7 @@ func connect(s *cli.Session, cmd *cobra.Command, write func(io.Writer, etcdEndpo
 	})
 }
 
-// flag returns text with the file, or "" when there is none.
+// flag returns text with the file, or "" without a file.
 func flag(text, file string) string {
 	if file == "" {
 		return ""

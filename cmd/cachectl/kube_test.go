@@ -134,7 +134,7 @@ kube-1  a     1.0.0    2d1h    yes    10.0.0.1:6443, 10.0.0.2:6443 (avoided)  11
 kube-2  b     1.0.0    2d1h    no     10.0.0.1:6443                           7        1005     2.0 MiB  0       0       0
 kube-3  -     1.0.1    2d1h    yes    -                                       5        1003     5.0 MiB  0       0       0
 kube-1 avoids 10.0.0.2:6443: connection refused
-kube-2 waits: configmaps.v1 is loading; no apiserver answers
+kube-2 is not ready: configmaps.v1 is loading; no apiserver answers
 `)
 	code, out, _ = cachectl(t, nil, "kube", "status", "--http", k.address("kube-2"), "-o", "json")
 	var doc struct{ Nodes []map[string]any }
@@ -224,7 +224,7 @@ kube-1  a     1.0.0    2d1h    yes        10.0.0.1:6443, 10.0.0.2:6443 (avoided)
 kube-2  b     1.0.0    2d1h    no         10.0.0.1:6443                           7        1005     2.0 MiB  0       0       0
 kube-3  -     -        -       no report  -                                       -        -        -        -       -       -
 kube-1 avoids 10.0.0.2:6443: connection refused
-kube-2 waits: configmaps.v1 is loading; no apiserver answers
+kube-2 is not ready: configmaps.v1 is loading; no apiserver answers
 kube-3 (kube-3:7480) sent no report: dial tcp kube-3:7480: connect: connection refused
 `)
 	if !strings.HasPrefix(errOut, "cachectl: 1 of 3 nodes sent no report\n") || !strings.Contains(errOut, "kubectl port-forward") {
@@ -424,16 +424,16 @@ func TestKubeSaysWhatHelps(t *testing.T) {
 	}{
 		"refused":            {[]string{"--http", "127.0.0.1:1"}, exitFailed, []string{"no node sent a report: 127.0.0.1:1: ", "connection refused", "--http-listen", "CACHECTL_KUBE_HTTP", "kubectl port-forward"}},
 		"no answer":          {[]string{"--http", quiet.Addr().String(), "--timeout", "100ms"}, exitFailed, []string{"no answer in time (half of --timeout 100ms)", "kubectl port-forward"}},
-		"no Kubernetes API":  {[]string{"--http", status(http.StatusNotFound, "404 page not found")}, exitFailed, []string{"it serves no Kubernetes API", "--kube-listen", "cachectl status"}},
+		"no Kubernetes API":  {[]string{"--http", status(http.StatusNotFound, "404 page not found")}, exitFailed, []string{"it does not serve Kubernetes' API", "--kube-listen", "cachectl status"}},
 		"no right":           {[]string{"--http", status(http.StatusForbidden, "no right\nmore")}, exitFailed, []string{"403 Forbidden: no right\n", "--http-tls-client-ca"}},
 		"busy":               {[]string{"--http", status(http.StatusServiceUnavailable, "too many requests")}, exitFailed, []string{"503 Service Unavailable: too many requests\n"}},
 		"another failure":    {[]string{"--http", status(http.StatusBadGateway, "bad\x1b[2J")}, exitFailed, []string{`502 Bad Gateway: "bad\x1b[2J"`, "7480"}},
 		"not elsewhere":      {[]string{"--http", serve(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://"+plain, http.StatusFound) })}, exitFailed, []string{"302 Found", "--http-listen"}},
 		"no JSON":            {[]string{"--http", body("hello")}, exitFailed, []string{"is not a report: invalid character", "--http-listen"}},
-		"no name":            {[]string{"--http", plain}, exitFailed, []string{"it has no name of a node", "--http-listen"}},
+		"no name":            {[]string{"--http", plain}, exitFailed, []string{"it does not name a node", "--http-listen"}},
 		"TLS of one side":    {[]string{"--http", plain, "--tls"}, exitFailed, []string{"leave out --tls", `--context ""`}},
 		"TLS of the node":    {[]string{"--http", https}, exitFailed, []string{"give --cacert (or --tls)"}},
-		"another CA":         {[]string{"--http", https, "--cacert", same.CA}, exitFailed, []string{"is not one of --cacert's"}},
+		"another CA":         {[]string{"--http", https, "--cacert", same.CA}, exitFailed, []string{"is not signed by a CA in --cacert"}},
 		"no certificate":     {[]string{"--http", https, "--cacert", files.CA}, exitFailed, []string{"403 Forbidden: a client certificate is needed here", "give --cert and --key"}},
 		"foreign":            {[]string{"--http", https, "--cacert", files.CA, "--cert", same.Cert, "--key", same.Key}, exitFailed, []string{"403 Forbidden", "of a certificate of that CA"}},
 		"secured":            {[]string{"--http", https, "--cacert", files.CA, "--cert", files.Cert, "--key", files.Key}, exitDone, nil},

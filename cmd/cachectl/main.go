@@ -1,12 +1,12 @@
 // Command cachectl watches, reads and writes keys through a Shardwatch cluster,
-// and shows what the cluster is made of. It asks the cluster by the public client
-// alone. Nodes that serve Kubernetes' API are no part of a cluster: kube asks these at their
-// HTTP ports for their reports.
+// and shows and changes the cluster. It uses the cluster only through the public
+// client. Nodes that serve Kubernetes' API do not belong to a cluster: kube gets
+// their reports from their HTTP ports.
 //
 // Exit codes: 0 success, 1 failure (or the key does not exist), 2 the command
 // line is wrong, 3 a change of the shard map was accepted and continues, 4 the voters
-// have no leader, so that the shard map cannot change, 5 a condition did not hold: that
-// of put --if-revision, or of wait within its timeout.
+// have no leader, so that the shard map cannot change, 5 a condition did not hold:
+// put --if-revision, or wait within its timeout.
 package main
 
 import (
@@ -33,8 +33,8 @@ const (
 )
 
 func main() {
-	// A reader that left is seen in the write's error. Ignore would have commands of watch
-	// ignore it, too.
+	// If the reader of the output has exited, the write fails. signal.Ignore would make
+	// commands of watch inherit the ignored signal.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	p := cli.Process{Getenv: os.Getenv, ConfigDir: os.UserConfigDir, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
@@ -54,7 +54,7 @@ func execute(ctx context.Context, p cli.Process, args []string) int {
 	if err == nil || errors.Is(err, syscall.EPIPE) {
 		return exitDone
 	}
-	_, _ = io.WriteString(p.Stderr, cli.Report(err)) // there is no other place to report it
+	_, _ = io.WriteString(p.Stderr, cli.Report(err)) // there is no other output for an error
 	return exitCode(err)
 }
 

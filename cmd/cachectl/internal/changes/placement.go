@@ -27,15 +27,15 @@ change (exit code 3); --wait=false does not wait. Repeat the command to wait aga
 A concurrent change of the map is an error only with --if-version. -o json prints a
 line for each step: planned, progress, done.`
 
-// changing are the flags of commands that change the shard map.
+// changing has the flags of commands that change the shard map.
 type changing struct {
 	s         *cli.Session
 	options   admin.ChangeOptions
 	wait      bool
-	confirms  bool              // the plan is shown first, and the operator asked
-	yes       bool              // and answers
-	spellings map[string]string // of the API's fields that are flags
-	done      string            // what to print at the end; "": what fits the plan
+	confirms  bool              // show the plan first, and ask for confirmation
+	yes       bool              // do not ask
+	spellings map[string]string // flags of the API's fields
+	done      string            // the text at the end; "": depends on the plan
 
 	// The last reported progress, and its time.
 	left int
@@ -201,7 +201,7 @@ pending moves. Drained nodes stay drained.`,
 	return cmd
 }
 
-// shardArg is the ID that an argument names.
+// shardArg returns the ID that an argument names.
 func shardArg(cmd *cobra.Command, arg string) (uint64, error) {
 	id, err := strconv.ParseUint(arg, 10, 64)
 	if err != nil || id == 0 {
@@ -210,7 +210,7 @@ func shardArg(cmd *cobra.Command, arg string) (uint64, error) {
 	return id, nil
 }
 
-// takesSome says that a command takes one or more arguments of one kind.
+// takesSome requires one or more arguments of one kind.
 func takesSome(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -220,14 +220,14 @@ func takesSome(name string) cobra.PositionalArgs {
 	}
 }
 
-// GoesOnError reports that a change was agreed on, and is not waited for any more.
+// GoesOnError reports that a change was accepted, and continues without the command.
 type GoesOnError struct{ why string }
 
 func (e *GoesOnError) Error() string {
 	return e.why + ": the change continues; cachectl shards shows its progress, and the same command waits for it"
 }
 
-// spelledError is a refusal in the words of the command line.
+// spelledError is a refusal in terms of the command line.
 type spelledError struct {
 	text string
 	err  error
@@ -237,7 +237,7 @@ func (e *spelledError) Error() string { return e.text }
 
 func (e *spelledError) Unwrap() error { return e.err }
 
-// errTimeout is why a change is not waited for any more.
+// errTimeout reports that the wait for a change has timed out.
 var errTimeout = errors.New("--timeout has passed")
 
 // run requests the change, and reports its progress.
@@ -291,8 +291,8 @@ func (c *changing) run(cmd *cobra.Command, change admin.PlacementChange) error {
 	})
 }
 
-// ask shows the plan and asks the operator for confirmation, when the command does so.
-// The change is made for the map of that plan alone.
+// ask shows the plan and asks the operator for confirmation, if the command requires it.
+// The change is then made only if the map still has the version of that plan.
 func (c *changing) ask(ctx context.Context, cmd *cobra.Command, api *client.Client, change admin.PlacementChange) (asked bool, err error) {
 	if !c.confirms || c.yes || c.options.DryRun {
 		return false, nil
@@ -341,7 +341,7 @@ func (c *changing) spell(cmd *cobra.Command, err error) error {
 	return &spelledError{text, err}
 }
 
-// The JSON forms of a plan and its progress; their field names are a promise.
+// The JSON forms of a plan and its progress; their field names are stable.
 type (
 	plannedJSON struct {
 		Event      string     `json:"event"` // planned
@@ -355,11 +355,11 @@ type (
 		From        []plannedShardJSON `json:"from"`
 		To          []plannedShardJSON `json:"to"`
 		Filling     []string           `json:"filling,omitempty"`
-		BytesToCopy *int64             `json:"bytes_to_copy"` // null: not known
-		BytesToFree *int64             `json:"bytes_to_free"` // null: not known
+		BytesToCopy *int64             `json:"bytes_to_copy"` // null: unknown
+		BytesToFree *int64             `json:"bytes_to_free"` // null: unknown
 	}
 	plannedShardJSON struct {
-		ID       uint64   `json:"id,omitempty"` // 0: yet to come
+		ID       uint64   `json:"id,omitempty"` // 0: not assigned yet
 		Start    string   `json:"start,omitempty"`
 		End      string   `json:"end,omitempty"`
 		Replicas []string `json:"replicas"`
@@ -451,7 +451,7 @@ func (c *changing) printPlan(run *admin.PlacementRun) error {
 			if to.ID != 0 {
 				id = fmt.Sprintf("new, %d", to.ID)
 			}
-			here := "-" // once, where it is first needed
+			here := "-" // shown once, in the first row that needs it
 			if slices.ContainsFunc(to.Replicas, func(n string) bool { return slices.Contains(s.Filling, n) }) {
 				here, copied = copied, "-"
 			}
@@ -537,7 +537,7 @@ func (c *changing) printDone(cmd *cobra.Command, run *admin.PlacementRun) error 
 	case c.done != "":
 		text = c.done
 	case len(run.Plan.Steps) > 0, c.confirms && len(run.Plan.Warnings) > 0:
-	case cmd.Name() == "undrain" && len(run.Plan.Warnings) == 0: // it is not there, or is to have none
+	case cmd.Name() == "undrain" && len(run.Plan.Warnings) == 0: // the node is absent, or gets no shards
 		text = strings.Join(cmd.Flags().Args(), ", ") + ": no longer drained"
 	default:
 		text = "nothing to do"

@@ -71,7 +71,7 @@ etcd, and the native API refuses them.`,
 	return cmd
 }
 
-// settingsOf is the change that the flags ask for.
+// settingsOf returns the change that the flags request.
 func settingsOf(cmd *cobra.Command, replicas int, prefixes []string, allKeys bool) (admin.ChangeSettings, error) {
 	var change admin.ChangeSettings
 	switch {
@@ -95,7 +95,7 @@ func settingsOf(cmd *cobra.Command, replicas int, prefixes []string, allKeys boo
 	return change, nil
 }
 
-// servedPrefixes are the prefixes that are served now.
+// servedPrefixes returns the served prefixes.
 func servedPrefixes(cs admin.ClusterStatus) []string {
 	var out []string
 	for _, r := range cs.Settings.Served {
@@ -113,7 +113,7 @@ type settingsJSON struct {
 }
 
 type servedJSON struct {
-	Prefix *string `json:"prefix,omitempty"` // of all keys: ""
+	Prefix *string `json:"prefix,omitempty"` // "": all keys
 	Start  string  `json:"start,omitempty"`
 	End    string  `json:"end,omitempty"`
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// KnownCommand refuses arguments that name no command.
+// KnownCommand rejects arguments that do not name a command.
 func KnownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -20,7 +20,7 @@ func KnownCommand(cmd *cobra.Command, args []string) error {
 	return Usage(cmd, errors.New(message))
 }
 
-// Takes says which arguments a command takes, by their names.
+// Takes requires exactly the named arguments.
 func Takes(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -17,7 +17,7 @@ import (
 // completeWithin is how long a shell waits for words from the cluster.
 const completeWithin = time.Second
 
-// Completes completes arguments from the live cluster, or with nothing if no node
+// Completes completes arguments from the live cluster. It completes nothing if no node
 // answers.
 func Completes(s *Session, words func(admin.ClusterStatus) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -33,15 +33,15 @@ func Completes(s *Session, words func(admin.ClusterStatus) []string) cobra.Compl
 	}
 }
 
-// Complete asks the cluster for words, as long as a shell waits. An error leaves them
-// out: the command reports it when it runs.
+// Complete calls ask, for as long as a shell waits. It ignores errors: the command
+// reports them when it runs.
 func Complete(s *Session, cmd *cobra.Command, ask func(context.Context, *client.Client) error) {
 	_ = s.Resolve(cmd)
 	s.Timeout = min(s.Timeout, completeWithin)
 	_ = s.Within(cmd, ask)
 }
 
-// ShardIDs are those of the shards, each with its range.
+// ShardIDs returns the IDs of the shards, each with its range and owner.
 func ShardIDs(cs admin.ClusterStatus) []string {
 	var out []string
 	for _, s := range cs.Map.Shards {
@@ -50,7 +50,7 @@ func ShardIDs(cs admin.ClusterStatus) []string {
 	return out
 }
 
-// NodeNames are those of the nodes, each with its state.
+// NodeNames returns the names of the nodes, each with its state.
 func NodeNames(cs admin.ClusterStatus) []string {
 	var out []string
 	for _, m := range cs.Members {
@@ -59,14 +59,14 @@ func NodeNames(cs admin.ClusterStatus) []string {
 	return out
 }
 
-// How many keys are completed at most, and how many lists it may take to find them.
+// Bounds of the completed keys, and of the lists to find them.
 const (
 	completeKeys  = 64
 	completeLists = 8
 )
 
 // CompletesKey completes the first argument with keys of the cluster, up to the next
-// "/", as a shell does with paths; with nothing when no node answers.
+// "/", as a shell completes paths. It completes nothing if no node answers.
 func CompletesKey(s *Session) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -93,9 +93,9 @@ func CompletesKey(s *Session) cobra.CompletionFunc {
 	}
 }
 
-// branches returns the keys that begin with prefix, each cut after the first "/" that
-// follows it, once. list returns the first keys of a range. Keys that a shell cannot show
-// are left out.
+// branches returns the keys that begin with prefix, each truncated after the first "/"
+// after prefix, without duplicates. list returns the first keys of a range. Keys that a
+// shell cannot show are omitted.
 func branches(prefix string, list func(client.Range) ([]string, error)) (out []string, err error) {
 	all := client.Prefix(prefix)
 	for range completeLists {
@@ -118,7 +118,7 @@ func branches(prefix string, list func(client.Range) ([]string, error)) (out []s
 		}
 		all.Start = last + "\x00"
 		if before, _, cut := strings.Cut(last[len(prefix):], "/"); cut {
-			all.Start = client.Prefix(prefix + before + "/").End // its other keys add nothing
+			all.Start = client.Prefix(prefix + before + "/").End // skip the other keys of this branch
 		}
 		if all.End != "" && all.Start >= all.End || len(page) < completeKeys {
 			break

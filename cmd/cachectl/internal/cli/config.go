@@ -158,7 +158,7 @@ becomes the current one.`,
 	})
 }
 
-// changesContexts completes a command that changes the contexts, of which it takes one.
+// changesContexts makes cmd change a context, which its argument names.
 func (s *Session) changesContexts(cmd *cobra.Command, change func(cmd *cobra.Command, c *contexts, name, file string) error) *cobra.Command {
 	cmd.Args = Takes("NAME")
 	cmd.ValidArgsFunction = s.CompleteContexts
@@ -177,6 +177,6 @@ func (s *Session) changesContexts(cmd *cobra.Command, change func(cmd *cobra.Com
 
 // CompleteContexts completes the names of contexts.
 func (s *Session) CompleteContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	c, _, _ := s.Process.contexts() // silent: a shell shows no errors
+	c, _, _ := s.Process.contexts() // a completion shows no errors
 	return c.names(), cobra.ShellCompDirectiveNoFileComp
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/durable"
 )
 
-// connectionFlags are the flags that an environment variable or a context may set. A
-// secret is a file's path in each of them.
+// connectionFlags are the flags that an environment variable or a context may set. None
+// has a secret itself, only the path of its file.
 func connectionFlags() []string {
 	return []string{"endpoints", "timeout", "tls", "cacert", "cert", "key", "user", "password-file", "token-file", "zone"}
 }
@@ -31,17 +31,17 @@ func variable(flag string) string {
 	return "CACHECTL_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// contexts are named sets of connection flags, as the file of cachectl config has them.
+// contexts are named sets of connection flags, in the form of the file of cachectl config.
 type contexts struct {
 	// Current is the name of the context in use; "": none.
 	Current string `yaml:"current,omitempty"`
-	// Contexts have the values of flags, by the names of flags.
+	// Contexts has the values of flags, by context and flag.
 	Contexts map[string]map[string]string `yaml:"contexts"`
 }
 
 func (c contexts) names() []string { return slices.Sorted(maps.Keys(c.Contexts)) }
 
-// missing is the error of a name that no context has.
+// missing returns the error for the name of a context that does not exist.
 func (c contexts) missing(name, file string) error {
 	if len(c.Contexts) == 0 {
 		return fmt.Errorf("no context %q: %s has none; cachectl config set %s --endpoints … creates it", name, file, name)
@@ -49,20 +49,20 @@ func (c contexts) missing(name, file string) error {
 	return fmt.Errorf("no context %q in %s: use %s", name, file, strings.Join(c.names(), ", "))
 }
 
-// contextsFile returns the path of the file of contexts; "": this process has none.
+// contextsFile returns the path of the file of contexts; "": the process has none.
 func (p Process) contextsFile() string {
 	if file := p.Getenv("CACHECTL_CONFIG"); file != "" || p.ConfigDir == nil {
 		return file
 	}
 	dir, err := p.ConfigDir()
 	if err != nil {
-		return "" // no home: flags and variables are enough
+		return "" // no configuration directory: flags and variables are enough
 	}
 	return filepath.Join(dir, "shardwatch", "cachectl.yaml")
 }
 
-// contexts reads the file of contexts, and returns its path. A file that does not exist
-// has none.
+// contexts reads the file of contexts, and returns its path. A missing file means that
+// there are no contexts.
 func (p Process) contexts() (c contexts, file string, err error) {
 	if file = p.contextsFile(); file == "" {
 		return c, file, nil
@@ -104,8 +104,8 @@ func (c contexts) save(file string) error {
 	return nil
 }
 
-// Resolve gives connection flags that are not on the command line the value of their
-// environment variable, or else that of the context.
+// Resolve sets connection flags that are not on the command line from their environment
+// variables, or else from the context.
 func (s *Session) Resolve(cmd *cobra.Command) error {
 	if s.resolved {
 		return nil
@@ -158,8 +158,8 @@ func (s *Session) contextFor(cmd *cobra.Command) (settings map[string]string, fr
 // contextName matches the valid names of contexts.
 var contextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// take returns settings with the connection flags of the command line, of which those
-// that have their default are left out. Files are named by absolute paths.
+// take returns settings, updated with the connection flags of the command line: flags with
+// their default value are removed. Paths of files become absolute.
 func (s *Session) take(flags *pflag.FlagSet, settings map[string]string) (map[string]string, error) {
 	out := maps.Clone(settings)
 	if out == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// UsageError reports that the command line is wrong: nothing was begun.
+// UsageError reports that the command line is wrong. The command has done nothing.
 type UsageError struct {
 	// command is the command whose --help the message names.
 	command string
@@ -34,7 +34,7 @@ func (e *UnmetError) Unwrap() error { return e.Err }
 // nobodyError reports that no node answered at the endpoints.
 type nobodyError struct {
 	endpoints []string
-	tls       bool // was spoken to them
+	tls       bool // the client used TLS
 	err       error
 }
 
@@ -42,13 +42,13 @@ func (e *nobodyError) Error() string {
 	return fmt.Sprintf("no node answers at %s: %v\n%s", strings.Join(e.endpoints, ", "), e.err, e.advice())
 }
 
-// advice is the remedy. gRPC reports the failure of a handshake as text only.
+// advice returns the remedy. gRPC reports the failure of a handshake only as text.
 func (e *nobodyError) advice() string {
 	text := e.err.Error()
 	switch advice := AdviceOnTLS(text); {
 	case advice != "":
 		return advice
-	case e.tls && hungUp(text): // a write may fail before the reason is read
+	case e.tls && hungUp(text): // a write may fail before the alert is read
 		return "The endpoint closes the connection: if the nodes require a certificate, give --cert and --key."
 	case strings.Contains(text, "error reading server preface"):
 		return "The endpoint closes the connection: if the nodes speak TLS, give --cacert (or --tls)."
@@ -56,7 +56,7 @@ func (e *nobodyError) advice() string {
 	return "Start a cluster with 'cachenode dev', or name one with --endpoints, CACHECTL_ENDPOINTS or a context (cachectl config)."
 }
 
-// AdviceOnTLS returns the remedy for the text of an error of a handshake; "": it is another error.
+// AdviceOnTLS returns the remedy for the text of a handshake error; "": it is another error.
 func AdviceOnTLS(text string) string {
 	switch {
 	case strings.Contains(text, "first record does not look like a TLS handshake") || strings.Contains(text, "server gave HTTP response to HTTPS client"):
@@ -64,9 +64,9 @@ func AdviceOnTLS(text string) string {
 	case strings.Contains(text, "tls: certificate required"):
 		return "The nodes require a certificate of the CA in their --tls-client-ca: see --cert and --key."
 	case strings.Contains(text, "remote error: tls: "):
-		return "The nodes refuse the certificate of --cert; their log says why."
+		return "The nodes reject the certificate of --cert; their logs have the reason."
 	case strings.Contains(text, "tls: failed to verify certificate"):
-		return "The certificate of the nodes is not one of --cacert's, or not one for this address."
+		return "The certificate of the nodes is not signed by a CA in --cacert, or is not valid for this address."
 	}
 	return ""
 }
@@ -79,7 +79,7 @@ func hungUp(text string) bool {
 
 func (e *nobodyError) Unwrap() error { return e.err }
 
-// Report returns the message for a person when the command ends with err.
+// Report returns the message for the user when the command ends with err.
 func Report(err error) string {
 	text := fmt.Sprintf("cachectl: %s\n", err)
 	var usage *UsageError

@@ -7,10 +7,10 @@ import (
 	"github.com/shardwatch/shardwatch/client/admin"
 )
 
-// The JSON forms. Their field names are a promise.
+// The JSON forms. Their field names are stable.
 
-// KeyValueJSON is a key/value. Key and value are text when they are valid
-// UTF-8, and base64 in the fields of that name when not.
+// KeyValueJSON is a key/value. Key and value are text if they are valid UTF-8,
+// otherwise base64 in the base64 fields.
 type KeyValueJSON struct {
 	Key            *string `json:"key,omitempty"`
 	KeyBase64      []byte  `json:"key_base64,omitempty"`
@@ -22,7 +22,7 @@ type KeyValueJSON struct {
 	Lease          int64   `json:"lease,omitempty"`
 }
 
-// Text returns b as text, or else for a field that is base64.
+// Text returns b as text, or as bytes for a base64 field if it is not valid UTF-8.
 func Text(b []byte) (*string, []byte) {
 	if utf8.Valid(b) {
 		s := string(b)
@@ -31,7 +31,7 @@ func Text(b []byte) (*string, []byte) {
 	return nil, b
 }
 
-// KeyValueOf leaves the value out when it was not asked for.
+// KeyValueOf returns the form of a key/value; value: with its value.
 func KeyValueOf(kv client.KeyValue, value bool) KeyValueJSON {
 	out := KeyValueJSON{CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version, Lease: kv.Lease}
 	out.Key, out.KeyBase64 = Text(kv.Key)
@@ -42,8 +42,7 @@ func KeyValueOf(kv client.KeyValue, value bool) KeyValueJSON {
 }
 
 // EventJSON is a line of watch: PUT, DELETE, or STATE for a key of the state. In
-// a unit the revision of a DELETE is that of the unit, and mod_revision is left
-// out.
+// a unit, a DELETE has the revision of the unit, and no mod_revision.
 type EventJSON struct {
 	Type     string `json:"type"`
 	Revision int64  `json:"revision"`
@@ -72,8 +71,8 @@ type UnitJSON struct {
 	// From is the revision after which the keys have changed, in the BEGIN of a
 	// delta or conflated unit.
 	From int64 `json:"from_revision,omitempty"`
-	// The history that revisions belong to, and Keys, the number of lines to come,
-	// are in a BEGIN.
+	// A BEGIN has the history that revisions belong to, and Keys, the number of
+	// lines of the unit.
 	ClusterID string `json:"cluster_id,omitempty"`
 	Lineage   uint64 `json:"lineage,omitempty"`
 	Keys      *int   `json:"keys,omitempty"`
@@ -134,8 +133,8 @@ type ReplicaJSON struct {
 // ShardJSON is a shard with its replicas.
 type ShardJSON struct {
 	ID uint64 `json:"id"`
-	// Start and End are keys as Go quotes them when they are not text; an
-	// empty End is the end of the key space.
+	// Start and End are keys, quoted as in Go if they are not text; an empty
+	// End is the end of the key space.
 	Start          string        `json:"start"`
 	End            string        `json:"end"`
 	Epoch          uint64        `json:"epoch"`
@@ -146,7 +145,7 @@ type ShardJSON struct {
 	Joins          bool          `json:"joins,omitempty"` // about to be merged
 }
 
-// FailureJSON is a node that gave no answer.
+// FailureJSON is a node that did not answer.
 type FailureJSON struct {
 	Node  string `json:"node"`
 	Error string `json:"error"`

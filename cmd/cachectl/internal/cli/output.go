@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
-// Table is lines of aligned columns.
+// Table has lines of aligned columns.
 type Table struct{ Rows [][]string }
 
 // Row adds a line.
@@ -24,7 +24,7 @@ func (t *Table) Write(w io.Writer) error {
 	for _, r := range t.Rows {
 		fmt.Fprintln(tw, strings.Join(r, "\t"))
 	}
-	_ = tw.Flush() // a strings.Builder takes everything
+	_ = tw.Flush() // a strings.Builder never fails
 	for line := range strings.Lines(out.String()) {
 		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
 			return fmt.Errorf("write: %w", err)
@@ -33,7 +33,7 @@ func (t *Table) Write(w io.Writer) error {
 	return nil
 }
 
-// BytesOf is a number of bytes for people.
+// BytesOf formats a number of bytes for people.
 func BytesOf(n int64) string {
 	if n < 1024 {
 		return fmt.Sprintf("%d B", n)
@@ -47,7 +47,7 @@ func BytesOf(n int64) string {
 	return fmt.Sprintf("%.1f TiB", f/1024)
 }
 
-// TimeOf is a duration for people, to two places.
+// TimeOf formats a duration for people, with two decimal places.
 func TimeOf(d time.Duration) string {
 	switch {
 	case d >= 24*time.Hour:
@@ -62,7 +62,7 @@ func TimeOf(d time.Duration) string {
 	return fmt.Sprintf("%dms", d.Milliseconds())
 }
 
-// OrDash is s, or a dash in its place.
+// OrDash returns s, or a dash if s is empty.
 func OrDash(s string) string {
 	if s == "" {
 		return "-"
@@ -70,7 +70,7 @@ func OrDash(s string) string {
 	return s
 }
 
-// Yes is yes or a dash.
+// Yes returns yes or a dash.
 func Yes(b bool) string {
 	if b {
 		return "yes"
@@ -78,10 +78,10 @@ func Yes(b bool) string {
 	return "-"
 }
 
-// Number is n in decimal.
+// Number formats n in decimal.
 func Number(n int64) string { return strconv.FormatInt(n, 10) }
 
-// Lines writes those that are not empty.
+// Lines writes the lines that are not empty.
 func Lines(w io.Writer, all ...string) error {
 	for _, line := range all {
 		if line == "" {
@@ -94,7 +94,7 @@ func Lines(w io.Writer, all ...string) error {
 	return nil
 }
 
-// Boundary is a start or end of a range for people.
+// Boundary formats the start or end of a range for people.
 func Boundary(key string) string {
 	if key == "" {
 		return "-"
@@ -102,5 +102,5 @@ func Boundary(key string) string {
 	return document.Text([]byte(key))
 }
 
-// Seconds is s as a duration.
+// Seconds returns s seconds as a duration.
 func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -24,7 +24,7 @@ const defaultEndpoint = "127.0.0.1:7400"
 // Process is the part of its process that a command may use.
 type Process struct {
 	Getenv         func(string) string
-	ConfigDir      func() (string, error) // of the user's configuration; nil: none
+	ConfigDir      func() (string, error) // the user's configuration directory; nil: none
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
@@ -72,18 +72,18 @@ func NewSession(p Process, flags *pflag.FlagSet) *Session {
 	return s
 }
 
-// Secure reports whether TLS is spoken.
+// Secure reports whether connections use TLS.
 func (s *Session) Secure() bool { return s.tls || s.CACert != "" || s.Cert != "" || s.Key != "" }
 
-// Advise prints advice to a person; "": there is none.
+// Advise prints advice for a person; "": there is none.
 func (s *Session) Advise(advice string) {
 	if advice != "" {
 		fmt.Fprintf(s.Process.Stderr, "cachectl: %s\n", advice)
 	}
 }
 
-// With runs f with a client of the cluster. The context that f gets ends with
-// the command's, not with the timeout.
+// With runs f with a client of the cluster. The context of f ends with the
+// command's context, not with the timeout.
 func (s *Session) With(cmd *cobra.Command, f func(context.Context, *client.Client) error) error {
 	var cfg client.Config
 	err := s.Resolve(cmd)
@@ -98,14 +98,14 @@ func (s *Session) With(cmd *cobra.Command, f func(context.Context, *client.Clien
 		return fmt.Errorf("connect: %w", err)
 	}
 	err = f(cmd.Context(), c)
-	_ = c.Close() // always nil
+	_ = c.Close() // never fails
 	if errors.Is(err, client.ErrUnavailable) {
 		return &nobodyError{s.endpoints, s.Secure(), err}
 	}
 	return err
 }
 
-// Within is With, and f's context ends with the timeout.
+// Within is like With, but f's context also ends with the timeout.
 func (s *Session) Within(cmd *cobra.Command, f func(context.Context, *client.Client) error) error {
 	return s.With(cmd, func(ctx context.Context, c *client.Client) error {
 		ctx, cancel := context.WithTimeout(ctx, s.Timeout)
@@ -115,7 +115,7 @@ func (s *Session) Within(cmd *cobra.Command, f func(context.Context, *client.Cli
 }
 
 // Reach returns the ID of the cluster. It fails unless a node answers within the timeout:
-// a watch would look for one for ever.
+// a watch would search for a node indefinitely.
 func (s *Session) Reach(ctx context.Context, c *client.Client) (string, error) {
 	within, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
@@ -165,8 +165,8 @@ func (s *Session) files() (*tlsconf.Material, error) {
 	return m, err
 }
 
-// TLSConfig returns the configuration of connections that are not those of a client; nil: no
-// TLS. Its errors name flags, --timeout among them.
+// TLSConfig returns the configuration of connections that do not belong to a client; nil: no
+// TLS. It also validates --timeout. Its errors name flags.
 func (s *Session) TLSConfig() (*tls.Config, error) {
 	files, err := s.files()
 	if err != nil || !s.Secure() {
@@ -175,7 +175,7 @@ func (s *Session) TLSConfig() (*tls.Config, error) {
 	return files.Client(tls.VersionTLS12), nil
 }
 
-// Span is the range that KEY, --prefix and --range-end name.
+// Span returns the range that KEY, --prefix and --range-end name.
 func Span(key string, prefix bool, rangeEnd string) (client.Range, error) {
 	switch {
 	case prefix && rangeEnd != "":

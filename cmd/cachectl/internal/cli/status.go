@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/client/admin"
 )
 
-// StateOf is the state of a node for people.
+// StateOf returns the state of a node for people.
 func StateOf(m admin.Member) string {
 	if m.Draining && m.State != admin.MemberLeft { // a node that has left drained before
 		return m.State.String() + ", draining"
@@ -22,8 +22,8 @@ func StateOf(m admin.Member) string {
 	return m.State.String()
 }
 
-// ClusterStatus asks for half of the timeout, so that a member that is away
-// does not cost the answer.
+// ClusterStatus waits for members for half of the timeout, so that the command
+// still succeeds if a member is unreachable.
 func (s *Session) ClusterStatus(cmd *cobra.Command, print func(admin.ClusterStatus) error) error {
 	return s.Within(cmd, func(ctx context.Context, c *client.Client) error {
 		status, err := admin.New(c).ClusterStatus(ctx, s.Timeout/2)
@@ -34,10 +34,10 @@ func (s *Session) ClusterStatus(cmd *cobra.Command, print func(admin.ClusterStat
 	})
 }
 
-// LoadedShare is a part in per cent, at most 99 because the replica is still loading.
+// LoadedShare returns a share in per cent, at most 99 because the replica is still loading.
 func LoadedShare(bytes, of int64) int64 { return min(99, 100*bytes/of) }
 
-// OverruledNotes names nodes with flags that are not in force.
+// OverruledNotes returns notes about nodes whose flags have no effect.
 func OverruledNotes(cs admin.ClusterStatus) []string {
 	var notes []string
 	for _, m := range cs.Members {
@@ -49,7 +49,7 @@ func OverruledNotes(cs admin.ClusterStatus) []string {
 	return notes
 }
 
-// ErrNotConfirmed reports that the operator did not agree.
+// ErrNotConfirmed reports that the operator did not confirm.
 var ErrNotConfirmed = errors.New("nothing was changed: answer yes, or pass --yes")
 
 // Confirm asks the operator for confirmation.
@@ -57,18 +57,18 @@ func (s *Session) Confirm(ctx context.Context, will string) error {
 	if _, err := fmt.Fprint(s.Process.Stderr, will+"Continue? [yes/no] "); err != nil {
 		return fmt.Errorf("ask: %w", err)
 	}
-	answer, _ := bufio.NewReader(Input(ctx, s.Process.Stdin)).ReadString('\n') // nothing is no
+	answer, _ := bufio.NewReader(Input(ctx, s.Process.Stdin)).ReadString('\n') // an empty answer means no
 	if strings.TrimSpace(answer) != "yes" || ctx.Err() != nil {
 		return ErrNotConfirmed
 	}
 	return nil
 }
 
-// Input returns what is read from a terminal, pipe or file; once ctx ends, its reads fail with the
-// cause of that. It reads ahead.
+// Input returns a reader of a terminal, pipe or file whose reads fail with the cause of ctx once ctx
+// ends. It reads ahead.
 func Input(ctx context.Context, from io.Reader) io.Reader {
 	read, write := io.Pipe()
-	go func() { // nothing ends a read of a terminal
+	go func() { // a read of a terminal cannot be interrupted
 		_, err := io.Copy(write, from)
 		_ = write.CloseWithError(err) // nil: from has ended
 	}()

@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
-// FlagError is the error of a flag that cannot be parsed. For one that does not
-// exist it suggests another.
+// FlagError returns the error of a flag that cannot be parsed. For an unknown flag
+// it suggests another.
 func FlagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
@@ -26,8 +26,8 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return Usage(cmd, err)
 }
 
-// insteadOf suggests a replacement for a flag that cmd lacks, or a flag with a
-// similar name; "": nothing.
+// insteadOf suggests a replacement for a flag that cmd does not have, or a flag with
+// a similar name; "": none.
 func insteadOf(cmd *cobra.Command, flag string) string {
 	switch cmd.Name() + " --" + flag {
 	case "get --prefix", "get --range-end", "get --from-key", "get --keys-only", "get --limit":
@@ -41,7 +41,7 @@ func insteadOf(cmd *cobra.Command, flag string) string {
 	case "watch --prev-kv", "del --prev-kv":
 		return "cachectl watch has --prev"
 	}
-	// cobra measures how near names are, of commands alone.
+	// cobra finds similar names only for commands.
 	names := &cobra.Command{}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
@@ -51,10 +51,10 @@ func insteadOf(cmd *cobra.Command, flag string) string {
 	return didYouMean("--", commandsLike(names, flag))
 }
 
-// commandsLike returns the commands below cmd with a name that begins with name, or
-// differs in a letter or two, or that are meant by another tool's name.
+// commandsLike returns the commands below cmd whose name begins with name or differs
+// in one or two letters, or that other tools call name.
 func commandsLike(cmd *cobra.Command, name string) []string {
-	cmd.SuggestionsMinimumDistance = max(1, min(2, len(name)/2)) // most short names differ in two letters
+	cmd.SuggestionsMinimumDistance = max(1, min(2, len(name)/2)) // unrelated short names differ in two letters, too
 	near := cmd.SuggestionsFor(name)
 	slices.Sort(near)
 	return slices.Compact(near)
@@ -67,8 +67,8 @@ func didYouMean(before string, near []string) string {
 	return "did you mean " + before + strings.Join(near, " or "+before) + "?"
 }
 
-// IsPrefix returns advice for a KEY that does not exist while others begin with it;
-// "": none do, or they cannot be listed.
+// IsPrefix returns advice for a KEY that does not exist but is a prefix of other keys;
+// "": it is not, or they cannot be listed.
 func IsPrefix(ctx context.Context, c *client.Client, command, key string) string {
 	for _, err := range c.List(ctx, client.Prefix(key), client.KeysOnly(), client.Limit(1)).All() {
 		if err == nil {

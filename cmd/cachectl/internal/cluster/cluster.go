@@ -48,7 +48,7 @@ func newMembersCommand(s *cli.Session) *cobra.Command {
 func newStatusCommand(s *cli.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show how every node is doing",
+		Short: "Show the state of every node",
 		Long: `status queries every node and prints its readiness, with the missing conditions; the
 last revision of etcd that it read, and when; its replicas, watches and connections.
 The exit code is 4 when the voters have no leader: no shard can be moved then. See
@@ -98,7 +98,7 @@ func printStatus(s *cli.Session, cs admin.ClusterStatus) error {
 			ready := "yes"
 			if !n.Ready {
 				ready = "no"
-				notes = append(notes, fmt.Sprintf("%s waits: %s", m.Member.Name, strings.Join(st.NotReady, "; ")))
+				notes = append(notes, fmt.Sprintf("%s is not ready: %s", m.Member.Name, strings.Join(st.NotReady, "; ")))
 			}
 			t.Row(m.Member.Name, cli.StateOf(m.Member), ready, fmt.Sprint(st.MapVersion), cli.Number(st.EtcdRevision), cli.TimeOf(st.EtcdAge),
 				fmt.Sprint(n.Replicas), cli.Number(n.Watches), cli.Number(n.Connections), cli.TimeOf(st.Uptime))
@@ -171,7 +171,7 @@ replicas, or are about to be merged.`,
 
 // shardsOf joins the map with each node's report of its replicas.
 func shardsOf(cs admin.ClusterStatus) []cli.ShardJSON {
-	var head int64 // etcd's revision as the best informed node knows it
+	var head int64 // the newest revision of etcd that any node has read
 	byShard := map[uint64]map[string]admin.ReplicaStatus{}
 	for _, m := range cs.Members {
 		if m.Status == nil {
@@ -218,11 +218,11 @@ func shardsOf(cs admin.ClusterStatus) []cli.ShardJSON {
 	return out
 }
 
-// held is the size of the replica's data that others copy, in bytes.
+// held returns the size of the replica's data that other replicas copy, in bytes.
 func held(r cli.ReplicaJSON) int64 { return r.StateBytes + r.WindowBytes + r.TombstoneBytes }
 
 // loaded returns, after a comma, the share of the others' data that a loading replica
-// has; "" when that is not known.
+// has; "" if it is unknown.
 func loaded(s cli.ShardJSON, r cli.ReplicaJSON) string {
 	most := int64(0)
 	for _, other := range s.Replicas {
@@ -330,5 +330,5 @@ func placementNotes(cs admin.ClusterStatus) (notes []string) {
 	return notes
 }
 
-// maxNotes is how many notes a person would read.
+// maxNotes bounds the printed notes.
 const maxNotes = 20

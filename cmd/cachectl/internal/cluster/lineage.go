@@ -141,7 +141,7 @@ a restart of any process.`,
 	return cmd
 }
 
-// bumpJSON is what a bump would do.
+// bumpJSON is the effect of a bump.
 type bumpJSON struct {
 	Ends    uint64 `json:"ends"`
 	Lineage uint64 `json:"lineage"`
@@ -177,7 +177,7 @@ func bump(ctx context.Context, s *cli.Session, c *client.Client, reason, accept 
 			return err
 		}
 	}
-	within, cancel = context.WithTimeout(ctx, s.Timeout) // the question took its time
+	within, cancel = context.WithTimeout(ctx, s.Timeout) // the confirmation does not count
 	defer cancel()
 	begun, err := admin.New(c).BumpLineage(within, plan.Ends, reason, accept)
 	if err != nil {

@@ -91,7 +91,7 @@ func recoveryFrom(r admin.VoterRecovery) recoveryJSON {
 	}
 }
 
-// describe shows a plan to a person.
+// describe returns a plan as text.
 func describe(r admin.VoterRecovery) string {
 	voters := "no voter is known"
 	if len(r.Voters) > 0 {

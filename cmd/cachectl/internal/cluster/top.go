@@ -72,10 +72,10 @@ type moment struct {
 	cluster  admin.ClusterStatus
 	shards   []cli.ShardJSON
 	watchers []admin.WatcherStatus
-	revision int64 // of etcd, as the best informed node knows it
+	revision int64 // the newest revision of etcd that any node has read
 }
 
-// look asks all nodes.
+// look queries all nodes.
 func look(ctx context.Context, s *cli.Session, c *client.Client, f topFlags) (moment, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
@@ -88,7 +88,7 @@ func look(ctx context.Context, s *cli.Session, c *client.Client, f topFlags) (mo
 		return moment{}, err
 	}
 	m := moment{at: time.Now(), cluster: cs, shards: shardsOf(cs)}
-	for _, a := range answers { // those that give none are among the nodes
+	for _, a := range answers { // m.cluster shows the nodes without an answer
 		m.watchers = append(m.watchers, a.watchers...)
 	}
 	for _, n := range cs.Members {
@@ -174,7 +174,7 @@ func top(ctx context.Context, s *cli.Session, c *client.Client, f topFlags) erro
 	if _, err := fmt.Fprint(screen, enterScreen); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
-	defer func() { _, _ = fmt.Fprint(screen, leaveScreen) }() // no reader is left for an error
+	defer func() { _, _ = fmt.Fprint(screen, leaveScreen) }() // there is no other output for an error
 	tick := time.NewTicker(f.interval)
 	defer tick.Stop()
 	for before := m; ; {
@@ -204,8 +204,8 @@ func top(ctx context.Context, s *cli.Session, c *client.Client, f topFlags) erro
 	}
 }
 
-// topLines shows a moment in so many columns and lines; 0: any number. before is
-// the moment before, for rates per second.
+// topLines formats a moment for a number of columns and lines; 0: any number. before
+// is the previous moment, for rates per second.
 func topLines(m, before moment, width, height int) []string {
 	alive, watches := 0, int64(0)
 	for _, n := range m.cluster.Members {
@@ -221,7 +221,7 @@ func topLines(m, before moment, width, height int) []string {
 	out := []string{head}
 	nodes, shards, watchers := topNodes(m), topShards(m), topWatchers(m)
 	if height > 0 {
-		// Nodes first, then shards; some lines are for watches in any case.
+		// Nodes first, then shards; some lines are reserved for watches.
 		room := height - len(out)
 		fewest := min(len(watchers), 6)
 		nodes = atMost(nodes, max(3, room/2))
@@ -246,7 +246,7 @@ func topLines(m, before moment, width, height int) []string {
 	return out
 }
 
-// atMost cuts a table, and says so in its last line.
+// atMost truncates a table, and reports that in its last line.
 func atMost(rows []string, n int) []string {
 	if len(rows) <= n {
 		return rows
@@ -261,7 +261,7 @@ func aligned(rows [][]string) []string {
 	for _, r := range rows {
 		fmt.Fprintln(w, strings.Join(r, "\t"))
 	}
-	_ = w.Flush() // a strings.Builder takes everything
+	_ = w.Flush() // a strings.Builder never fails
 	out := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
 	for i := range out {
 		out[i] = strings.TrimRight(out[i], " ")
@@ -319,7 +319,7 @@ func topWatchers(m moment) []string {
 	return aligned(rows)
 }
 
-// shorten cuts s to n characters.
+// shorten truncates s to n characters.
 func shorten(s string, n int) string {
 	if r := []rune(s); len(r) > n {
 		return string(r[:n-1]) + "…"

@@ -79,12 +79,12 @@ type traceOf struct {
 	err   error
 }
 
-// alive returns the members that may answer.
+// alive returns the members that are neither dead nor left.
 func alive(members []admin.Member) []admin.Member {
 	return slices.DeleteFunc(members, func(m admin.Member) bool { return m.State == admin.MemberDead || m.State == admin.MemberLeft })
 }
 
-// askEach asks all members at once, and returns their answers in the order of the members.
+// askEach calls ask for all members concurrently, and returns the answers in the order of the members.
 func askEach[T any](members []admin.Member, ask func(admin.Member) T) []T {
 	answers := make([]T, len(members))
 	var asking sync.WaitGroup
@@ -139,7 +139,7 @@ func trace(ctx context.Context, s *cli.Session, c *client.Client, revision int64
 	return nil
 }
 
-// forgotten says why no node knows the revision.
+// forgotten returns the error of a revision that no node has a trace of, with the reason.
 func forgotten(revision int64, answers []traceOf) error {
 	var newest int64
 	var spans []string
@@ -161,7 +161,7 @@ func forgotten(revision int64, answers []traceOf) error {
 	return errors.New("no node has a trace of revision " + cli.Number(revision) + ": " + why + " (" + strings.Join(spans, ", ") + ")")
 }
 
-// drawTrace draws a tree: below each node those that had the revision from it.
+// drawTrace draws a tree: below each node, the nodes that received the revision from it.
 func drawTrace(w io.Writer, revision int64, known []traceOf) error {
 	first := known[0].trace
 	shards := map[string]bool{}
@@ -192,10 +192,10 @@ func drawTrace(w io.Writer, revision int64, known []traceOf) error {
 	return d.err
 }
 
-// etcdSource is the source of the nodes that had it first.
+// etcdSource is the source of the nodes that received the revision from etcd.
 const etcdSource = "etcd"
 
-// root draws a source that is no node, or none that remembers, and all below it.
+// root draws a source that is not a node, or a node without a trace, and all nodes below it.
 func (d *traceDrawing) root(source, text string) {
 	if !slices.ContainsFunc(d.known, func(a traceOf) bool { return a.source() == source && !d.drawn[a.node] }) {
 		return
@@ -214,7 +214,7 @@ type traceDrawing struct {
 	err   error
 }
 
-// source is the node that a had the revision from, or etcdSource.
+// source returns the node from which a received the revision, or etcdSource.
 func (a *traceOf) source() string {
 	for _, h := range a.trace.Hops {
 		if h.Source == admin.SourceEtcd {
@@ -229,7 +229,7 @@ func (a *traceOf) source() string {
 	return "a source that was lost later"
 }
 
-// below draws those that had the revision from a node.
+// below draws the nodes that received the revision from a source.
 func (d *traceDrawing) below(source, indent string) {
 	var from []traceOf
 	for _, a := range d.known {
@@ -289,7 +289,7 @@ func between(s admin.RevisionSent) string {
 	return signed(s.First) + " to " + signed(s.Last)
 }
 
-// signed is a duration from a moment, to three places.
+// signed formats a duration with its sign, with three decimal places.
 func signed(d time.Duration) string {
 	sign := "+"
 	if d < 0 {
@@ -312,7 +312,7 @@ type traceJSON struct {
 	Watches  *traceSentJSON `json:"watches,omitempty"`
 }
 
-// traceHopJSON and traceSentJSON count from the node's received.
+// traceHopJSON and traceSentJSON have times relative to the node's received.
 type traceHopJSON struct {
 	Shard           uint64  `json:"shard"`
 	Relay           bool    `json:"relay,omitempty"`

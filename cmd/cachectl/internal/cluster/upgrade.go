@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 )
 
-// The JSON form of upgrade status; its field names are a promise.
+// The JSON form of upgrade status; its field names are stable.
 type (
 	UpgradeJSON struct {
 		FinalizedLevel int                 `json:"finalized_level"`
@@ -23,7 +23,7 @@ type (
 		Name    string `json:"name"`
 		State   string `json:"state"`
 		Version string `json:"version,omitempty"`
-		Level   int    `json:"level"` // 0: not known
+		Level   int    `json:"level"` // 0: unknown
 	}
 	levelJSON struct {
 		Level int    `json:"level"`
@@ -31,7 +31,7 @@ type (
 	}
 )
 
-// UpgradeLevels is how far an upgrade is.
+// UpgradeLevels is the progress of an upgrade.
 type UpgradeLevels struct {
 	UpgradeJSON
 	lacking []string // members that do not understand the newest level
@@ -70,12 +70,12 @@ func LevelsOf(cs admin.ClusterStatus) UpgradeLevels {
 	return u
 }
 
-// pending reports whether a member understands a level that is not final.
+// pending reports whether a member understands a newer level than the final one.
 func (u UpgradeLevels) pending() bool {
 	return u.FinalizedLevel > 0 && u.NewestLevel > u.FinalizedLevel
 }
 
-// note says that an upgrade is not finalized; "" when it is.
+// note reports an upgrade that is not finalized; "": there is none.
 func (u UpgradeLevels) note() string {
 	switch {
 	case u.CanFinalize:
@@ -128,8 +128,8 @@ func (u UpgradeLevels) Print(s *cli.Session) error {
 	return cli.Lines(s.Process.Stdout, lines...)
 }
 
-// Confirm asks the operator.
+// Confirm asks the operator for confirmation.
 func (u UpgradeLevels) Confirm(ctx context.Context, s *cli.Session) error {
-	text := strings.Join(append([]string{fmt.Sprintf("feature level %d becomes final, level %d is", u.NewestLevel, u.FinalizedLevel)}, u.gain()...), "\n")
+	text := strings.Join(append([]string{fmt.Sprintf("feature level %d becomes final, in place of level %d", u.NewestLevel, u.FinalizedLevel)}, u.gain()...), "\n")
 	return s.Confirm(ctx, text+"\n")
 }

@@ -83,7 +83,7 @@ type differenceJSON struct {
 	ModRevision int64  `json:"mod_revision"`
 }
 
-// errDiffers is how verify ends when it has found something.
+// errDiffers reports that verify has found a difference or a copy that it could not compare.
 var errDiffers = errors.New("copies differ, or could not be compared")
 
 func verify(ctx context.Context, s *cli.Session, c *client.Client, r admin.VerifyRequest) error {
@@ -104,7 +104,7 @@ func verify(ctx context.Context, s *cli.Session, c *client.Client, r admin.Verif
 		}
 		return printVerified(s, v, r.Etcd)
 	})
-	if done > 0 && errors.Is(err, client.ErrUnavailable) { // not because no node answers
+	if done > 0 && errors.Is(err, client.ErrUnavailable) { // a node had answered
 		return fmt.Errorf("the node that compares went away before all shards were done; run verify again: %v", err) //nolint:errorlint // see above
 	}
 	if err != nil {
@@ -143,7 +143,7 @@ func verifiedOf(v admin.VerifiedShard) verifiedJSON {
 	return j
 }
 
-// printVerified prints a shard when it is done, so that one sees how far it is.
+// printVerified prints a shard as soon as it is compared, to show the progress.
 func printVerified(s *cli.Session, v admin.VerifiedShard, etcd bool) error {
 	var keys, size int64
 	var compared, lines []string

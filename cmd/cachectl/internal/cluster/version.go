@@ -76,7 +76,7 @@ func nodeVersions(s *cli.Session, cmd *cobra.Command) (nodes []nodeVersionJSON, 
 	return nodes, err
 }
 
-// lines are the versions for people: one line for the nodes of a version.
+// lines returns the versions for people: one line for the nodes of each version.
 func (v versionJSON) lines() []string {
 	out := []string{"cachectl " + v.Version}
 	names := map[string][]string{}

@@ -109,7 +109,7 @@ func printVoters(s *cli.Session, cs admin.ClusterStatus) error {
 	return cli.Lines(s.Process.Stdout, notes...)
 }
 
-// spareNote says how many voters may be lost.
+// spareNote reports how many voters may be lost.
 func spareNote(q admin.Quorum) string {
 	more := "after another loss, no shard can be moved"
 	if q.Spare() == 1 {
@@ -123,7 +123,7 @@ func spareNote(q admin.Quorum) string {
 // NoLeaderError reports that the shard map cannot change.
 type NoLeaderError struct {
 	quorum admin.Quorum
-	stuck  []string // shards that stay with nodes that are gone
+	stuck  []string // notes about shards assigned to dead or left nodes
 }
 
 func (e *NoLeaderError) Error() string {

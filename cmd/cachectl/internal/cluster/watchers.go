@@ -22,7 +22,7 @@ func watchersSorts() []string {
 	return []string{"lag", "behind", "bytes", "rate", "age", "resyncs", "client", "key"}
 }
 
-// watchersBy is the order of a sort: the greatest first, but for names.
+// watchersBy returns the order of a sort: the greatest first, except for names.
 func watchersBy(sort string) func(a, b admin.WatcherStatus) int {
 	return func(a, b admin.WatcherStatus) int {
 		switch sort {
@@ -143,7 +143,7 @@ type answerOf struct {
 	err      error
 }
 
-// askForWatchers asks the nodes that live, all at once.
+// askForWatchers queries the live nodes concurrently.
 func askForWatchers(ctx context.Context, c *client.Client, node string, filter admin.WatcherFilter) ([]answerOf, error) {
 	members, err := admin.New(c).Members(ctx)
 	if err != nil {
@@ -217,7 +217,7 @@ func watchersTable(s *cli.Session, all []admin.WatcherStatus) error {
 	return t.Write(s.Process.Stdout)
 }
 
-// keysOf is a range for people: a key, a prefix and "*", or [from, to).
+// keysOf formats a range for people: a key, a prefix and "*", or [from, to).
 func keysOf(r client.Range) string {
 	switch {
 	case r == client.Range{}:
@@ -238,7 +238,7 @@ type watcherJSON struct {
 	User   string `json:"user,omitempty"`
 	API    string `json:"api"`
 	ID     int64  `json:"watch_id"`
-	// The range as in keyValueJSON; an empty end is the end of the key space.
+	// The range, encoded as in cli.KeyValueJSON; an empty end is the end of the key space.
 	Start          *string   `json:"start,omitempty"`
 	StartBase64    []byte    `json:"start_base64,omitempty"`
 	End            *string   `json:"end,omitempty"`

@@ -30,7 +30,7 @@ type Printer struct {
 	path *jsonpath.Path // of the format jsonpath; nil: another format
 }
 
-// Validate fails if the format is none of Formats.
+// Validate fails if the format is not one of Formats.
 func (p *Printer) Validate() error {
 	if path, ok := strings.CutPrefix(p.Format, "jsonpath="); ok {
 		var err error
@@ -43,7 +43,7 @@ func (p *Printer) Validate() error {
 	return nil
 }
 
-// Structured reports whether documents are printed, not a table.
+// Structured reports whether the format is for documents, not for a table.
 func (p *Printer) Structured() bool { return p.Format != "table" }
 
 // Document prints the only document of a command.
@@ -52,7 +52,7 @@ func (p *Printer) Document(v any) error { return p.print(v, false) }
 // OneDocument prints one of several documents, each in one line of JSON.
 func (p *Printer) OneDocument(v any) error { return p.print(v, true) }
 
-// print prints a document; several: it is one of several.
+// print prints a document. several means that it is one of several documents.
 func (p *Printer) print(v any, several bool) error {
 	text, err := encode(v)
 	if err != nil {
@@ -96,8 +96,8 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err //nolint:wrapcheck // wrapped by print
 }
 
-// items returns the elements of the list that a document is about; a document that is
-// about no list is the only one.
+// items returns the elements of the list in a document, or the document itself if it has no
+// list.
 func items(text []byte) []json.RawMessage {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(text, &fields) == nil {
@@ -111,8 +111,8 @@ func items(text []byte) []json.RawMessage {
 	return []json.RawMessage{text}
 }
 
-// printNames prints the keys or names of the elements of a document that have one; of
-// one of several, its own.
+// printNames prints the keys or names of the elements of a document that have one, or, for
+// one of several documents, its own.
 func printNames(w io.Writer, text []byte, several bool) error {
 	all := []json.RawMessage{text}
 	if !several {
@@ -152,10 +152,10 @@ func printNames(w io.Writer, text []byte, several bool) error {
 	return nil
 }
 
-// printSelected prints the values that the path selects, each on a line: text as it is.
+// printSelected prints the values that the path selects, one per line: text unquoted.
 func (p *Printer) printSelected(w io.Writer, text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber() // leases are too long for a float
+	d.UseNumber() // a float cannot represent all lease IDs
 	var v any
 	if err := d.Decode(&v); err != nil {
 		return err //nolint:wrapcheck // wrapped by print
@@ -198,7 +198,7 @@ func yamlNode(d *json.Decoder) (*yaml.Node, error) {
 		if t == '[' {
 			n.Kind = yaml.SequenceNode
 		}
-		for d.More() { // of an object names and values
+		for d.More() { // in an object: names and values
 			child, err := yamlNode(d)
 			if err != nil {
 				return nil, err
@@ -218,8 +218,8 @@ func yamlNode(d *json.Decoder) (*yaml.Node, error) {
 	}
 }
 
-// Text returns a key or value for people: unchanged if it fits on one line and all of it
-// is visible, otherwise quoted as in Go.
+// Text formats a key or value for people: unchanged if it is one line of visible
+// characters, otherwise quoted as in Go.
 func Text(b []byte) string {
 	if !utf8.Valid(b) {
 		return strconv.Quote(string(b))

@@ -12,14 +12,14 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/document"
 )
 
-// An export is lines of JSON: an exportHead, a keyValueJSON for each key in the order of
-// keys, and an exportEnd, without which it was cut.
+// An export is lines of JSON: an exportHead, a KeyValueJSON for each key in the order of
+// keys, and an exportEnd. Without an exportEnd it is truncated.
 
 // exportVersion is the version of the format.
 const exportVersion = 1
 
-// exportLine bounds a line of an export, in bytes: etcd takes 1.5 MiB, of which JSON makes
-// six times as much at most.
+// exportLine bounds a line of an export, in bytes: etcd accepts 1.5 MiB, and JSON takes up to
+// six times as much.
 const exportLine = 16 << 20
 
 type exportHead struct {
@@ -66,7 +66,7 @@ func readExport(r io.Reader) (*exportReader, error) {
 	return e, nil
 }
 
-// next returns the next key, with its value and lease alone; false: there is none.
+// next returns the next key, with its value and lease only; false: there is none.
 func (e *exportReader) next() (kv client.KeyValue, ok bool, err error) {
 	var l struct {
 		Exported *int64 `json:"exported"`
@@ -111,7 +111,7 @@ func (e *exportReader) decode(v any) error {
 	return nil
 }
 
-// checkExport reads an export to its end and refuses data after it.
+// checkExport reads an export to its end and rejects data after it.
 func checkExport(r io.Reader) error {
 	e, err := readExport(r)
 	for ok := true; ok && err == nil; {

@@ -16,9 +16,8 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 )
 
-// handle runs a command for an update, with its lines on standard input, and waits for
-// it. A command that is running when ctx ends gets SIGTERM, and is killed after the
-// timeout.
+// handle runs a command for an update, with its lines on standard input, and waits until
+// it exits. When ctx ends, a running command gets SIGTERM, and is killed after the timeout.
 func handle(ctx context.Context, s *cli.Session, command []string, u client.Update) error {
 	all := linesOf(u)
 	if len(all) == 0 {
@@ -36,16 +35,16 @@ func handle(ctx context.Context, s *cli.Session, command []string, u client.Upda
 	if err != nil {
 		return fmt.Errorf("run %s: %w", command[0], err)
 	}
-	// Not an error: a command need not read all.
+	// Not an error: a command need not read all lines.
 	_ = writeLines(in, all)
 	_ = in.Close()
 	if err = cmd.Wait(); cmd.ProcessState != nil && cmd.ProcessState.Success() {
-		return nil // also when it has had SIGTERM
+		return nil // even after SIGTERM
 	}
 	return fmt.Errorf("%s failed for revision %d: %w", command[0], u.Revision, err)
 }
 
-// writeLines writes lines as watch -o json does.
+// writeLines writes lines in the form of watch -o json.
 func writeLines(w io.Writer, all []line) error {
 	b := bufio.NewWriter(w)
 	enc := json.NewEncoder(b)
@@ -58,14 +57,14 @@ func writeLines(w io.Writer, all []line) error {
 }
 
 // environment returns the variables that describe an update to its command. None begins
-// with CACHECTL_, which would be flags of a cachectl that the command runs.
+// with CACHECTL_: such variables would set flags of a cachectl that the command runs.
 func environment(u client.Update) []string {
 	what, key := strings.ToUpper(u.Kind.String()), ""
 	if len(u.Events) == 1 {
 		what, key = u.Events[0].Type.String(), string(u.Events[0].KV.Key)
 	}
 	out := []string{"WATCH_TYPE=" + what, "WATCH_REVISION=" + cli.Number(u.Revision)}
-	if strings.Contains(key, "\x00") { // no variable can hold it
+	if strings.Contains(key, "\x00") { // not allowed in a variable
 		key = ""
 	}
 	return append(out, "WATCH_KEY="+key)

@@ -16,13 +16,13 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 )
 
-// Bounds of a transaction: etcd takes 128 changes and 1.5 MiB by default.
+// Bounds of a transaction: etcd accepts 128 changes and 1.5 MiB by default.
 const (
 	importKeys  = 100
 	importBytes = 512 << 10
 )
 
-// importPage is how many keys of the cluster are listed at once.
+// importPage is the number of keys of the cluster in one list.
 const importPage = 500
 
 type importer struct {
@@ -36,7 +36,7 @@ type importer struct {
 	size       int // bytes of the transaction
 
 	done   importJSON
-	leases int64 // keys that had one
+	leases int64 // keys that had a lease
 }
 
 type importJSON struct {
@@ -92,8 +92,8 @@ FILE is checked to its end before anything is written; standard input is not.`,
 	return cmd
 }
 
-// rewound checks the export in a file, and returns to its beginning. A pipe cannot be read
-// twice, so it is not checked.
+// rewound checks the export in a file, and rewinds the file. A pipe cannot be read twice, so
+// it is not checked.
 func rewound(f *os.File) error {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return err //nolint:wrapcheck // it names the file
@@ -133,8 +133,8 @@ func (i *importer) run(ctx context.Context, in io.Reader) error {
 	return cli.Lines(i.s.Process.Stdout, fmt.Sprintf("%s%d created, %d changed, %d unchanged", verb, i.done.Created, i.done.Changed, i.done.Unchanged))
 }
 
-// merge goes through the keys of the export and those of the cluster, both in the order
-// of keys, and writes those that differ.
+// merge iterates over the keys of the export and of the cluster, both in the order of keys,
+// and writes the keys that differ.
 func (i *importer) merge(ctx context.Context, in io.Reader) error {
 	export, err := readExport(in)
 	if err != nil {
@@ -156,7 +156,7 @@ func (i *importer) merge(ctx context.Context, in io.Reader) error {
 		if err != nil {
 			return err
 		}
-		var at int64 // it does not exist
+		var at int64 // 0: the key does not exist
 		if more && bytes.Equal(there.Key, kv.Key) {
 			if bytes.Equal(there.Value, kv.Value) {
 				i.done.Unchanged++
@@ -170,7 +170,7 @@ func (i *importer) merge(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// keys yields the keys of a range of the cluster, listed a page at a time: an import may
+// keys yields the keys of a range of the cluster, each page at a new revision: an import may
 // take longer than old revisions are kept.
 func (i *importer) keys(ctx context.Context, rng client.Range) iter.Seq2[client.KeyValue, error] {
 	return func(yield func(client.KeyValue, error) bool) {
@@ -187,7 +187,7 @@ func (i *importer) keys(ctx context.Context, rng client.Range) iter.Seq2[client.
 	}
 }
 
-// write adds a key to the transaction; at is its mod revision, 0: it does not exist.
+// write adds a key to the transaction; at is its mod revision; 0: it does not exist.
 func (i *importer) write(ctx context.Context, kv client.KeyValue, at int64) error {
 	size := 3*len(kv.Key) + len(kv.Value)
 	if len(i.ops) == i.batch || len(i.ops) > 0 && i.size+size > importBytes {
@@ -204,7 +204,7 @@ func (i *importer) write(ctx context.Context, kv client.KeyValue, at int64) erro
 	return nil
 }
 
-// flush writes the transaction.
+// flush commits the transaction.
 func (i *importer) flush(ctx context.Context) error {
 	if len(i.ops) == 0 {
 		return nil

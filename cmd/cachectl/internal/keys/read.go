@@ -66,7 +66,7 @@ func readFlags(cmd *cobra.Command, rev *int64, serializable *bool) {
 	cmd.Flags().BoolVar(serializable, "serializable", false, "read the node's cache, if fresh enough, without asking etcd")
 }
 
-// readErr returns the error of readFlags' flags.
+// readErr validates the flags of readFlags.
 func readErr(rev int64, serializable bool) error {
 	switch {
 	case rev < 0:
@@ -157,7 +157,7 @@ func newListCommand(s *cli.Session) *cobra.Command {
 	return cmd
 }
 
-// print prints a list and returns how many keys it has.
+// print prints a list and returns the number of its keys.
 func (f *listFlags) print(s *cli.Session, l *client.Listing) (n int, err error) {
 	kvs := []cli.KeyValueJSON{}
 	t := &cli.Table{}

@@ -11,11 +11,11 @@ import (
 // resumeFile keeps the position of a watch of one range.
 type resumeFile struct {
 	path  string
-	start client.Position // the file's; zero: none
+	start client.Position // of the file; zero: none
 	saver *follow.Saver
 }
 
-// openResume reads a resume file for a range. One that does not exist has no position.
+// openResume reads a resume file for a range. A missing file has no position.
 func openResume(ctx context.Context, path string, rng client.Range) (*resumeFile, error) {
 	saver, start, err := follow.NewSaver(ctx, follow.File(path), rng)
 	if err != nil {
@@ -24,7 +24,7 @@ func openResume(ctx context.Context, path string, rng client.Range) (*resumeFile
 	return &resumeFile{path: path, start: start, saver: saver}, nil
 }
 
-// belongs fails if the file's position is of another cluster than the nodes.
+// belongs fails if the file's position belongs to another cluster.
 func (r *resumeFile) belongs(cluster string) error {
 	if r.start.Cluster == "" || r.start.Cluster == cluster {
 		return nil
@@ -33,13 +33,13 @@ func (r *resumeFile) belongs(cluster string) error {
 		"name other nodes with --endpoints, or delete the file to start over", r.path, r.start.Cluster, cluster)
 }
 
-// passed notes an update that was printed or handled. It saves the position, unless that
-// may wait; more: other updates wait.
+// passed records an update that was printed or handled. It saves the position, unless it may
+// delay this. more means that further updates are queued.
 func (r *resumeFile) passed(u *client.Update, more bool) error {
-	return r.named(r.saver.Passed(context.Background(), u, more)) // also when the watch has ended
+	return r.named(r.saver.Passed(context.Background(), u, more)) // even if the watch has ended
 }
 
-// save replaces the file, if it does not have the position yet.
+// save writes the file, unless it has the position already.
 func (r *resumeFile) save() error { return r.named(r.saver.Flush(context.Background())) }
 
 // named adds the flag to an error.

@@ -57,7 +57,7 @@ failed, for example because no node answers.`,
 	return cmd
 }
 
-// met reports whether a key, nil: it does not exist, is as it should be.
+// met reports whether a key fulfills the condition; nil: it does not exist.
 func (f *waitFlags) met(kv *client.KeyValue) bool {
 	if kv == nil || f.deleted {
 		return kv == nil && f.deleted

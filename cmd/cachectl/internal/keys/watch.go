@@ -85,7 +85,7 @@ of evicted events. Ctrl-C and SIGTERM end the watch: a running CMD gets SIGTERM 
 			if strings.HasSuffix(args[0], "/") && !f.prefix && f.rangeEnd == "" {
 				s.Advise("this watches one key; all keys that begin with it: cachectl watch --prefix " + document.Text([]byte(args[0])))
 			}
-			s.Logger = slog.New(heard{s.Process.Stderr}) // a watch continues without an answer: it must not look quiet
+			s.Logger = slog.New(heard{s.Process.Stderr}) // a watch without an answer must not look like a quiet watch
 			return s.With(cmd, func(ctx context.Context, c *client.Client) error { return f.run(ctx, s, c, rng) })
 		},
 	}
@@ -142,14 +142,14 @@ func (f *watchFlags) run(ctx context.Context, s *cli.Session, c *client.Client, 
 			return err
 		}
 		defer func() { err = errors.Join(err, resume.save()) }()
-		opts = append(opts, client.WithProgress()) // a quiet range has a position, too
+		opts = append(opts, client.WithProgress()) // to save positions of quiet ranges, too
 	}
 	w := c.Watch(ctx, rng, append(opts, f.beginning(resume))...)
 	defer w.Close()
 	left := f.count
 	for u, err := range w.Updates() {
 		if ctx.Err() != nil {
-			return nil // Ctrl-C is how a watch ends
+			return nil // Ctrl-C is the regular end of a watch
 		}
 		if err != nil {
 			return err //nolint:wrapcheck // says what it did
@@ -169,7 +169,7 @@ func (f *watchFlags) run(ctx context.Context, s *cli.Session, c *client.Client, 
 	return nil
 }
 
-// options are those of the client's watch but its beginning.
+// options returns the options of the client's watch, except its beginning.
 func (f *watchFlags) options(s *cli.Session) []client.WatchOption {
 	opts := []client.WatchOption{client.OnResume(func(r client.Resume) {
 		if r.From != r.To {
@@ -203,8 +203,8 @@ func (f *watchFlags) beginning(resume *resumeFile) client.WatchOption {
 	return client.FromRevision(f.from) // 0: now
 }
 
-// deal prints an update, or has the command deal with it. It takes the lines off left,
-// and reports whether the watch ends before the update was dealt with.
+// deal prints an update, or runs the command for it. It subtracts the printed lines from left,
+// and reports whether the watch ends before the update is handled completely.
 func (f *watchFlags) deal(ctx context.Context, s *cli.Session, u client.Update, left *int64) (ended bool, err error) {
 	all := linesOf(u)
 	if len(f.command) > 0 {
@@ -231,7 +231,7 @@ func (f *watchFlags) deal(ctx context.Context, s *cli.Session, u client.Update, 
 	return false, nil
 }
 
-// line is one line of output: of a key, or the first or last one of a unit.
+// line is a line of output: of a key, or the first or last line of a unit.
 type line struct {
 	what     string
 	revision int64
@@ -261,7 +261,7 @@ func linesOf(u client.Update) []line {
 	return append(out, line{what: "END", revision: u.Revision, unit: &u})
 }
 
-// changes reports whether a unit has the changes, and not the whole state.
+// changes reports whether a unit has changes, not the whole state.
 func changes(u client.Update) bool {
 	return u.Kind == client.KindDelta || u.Kind == client.KindConflated
 }
@@ -314,7 +314,7 @@ func (f *watchFlags) text(l line) string {
 	return text
 }
 
-// heard is a log for a person: a line for each record, without a time.
+// heard is a log handler for people: a line for each record, without a time.
 type heard struct{ w io.Writer }
 
 // Enabled implements slog.Handler.

@@ -63,7 +63,7 @@ with 0 if the key does not exist. If not, it changes nothing and exits with 5.`,
 	return cmd
 }
 
-// leaseID returns the lease that --lease names; 0: none.
+// leaseID returns the ID of --lease; 0: none.
 func (f *putFlags) leaseID() (int64, error) {
 	if f.lease == "" {
 		return 0, nil

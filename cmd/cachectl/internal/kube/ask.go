@@ -24,23 +24,23 @@ import (
 )
 
 const (
-	// maxReport bounds an answer in bytes, far above the report of a node: it follows at most 200
-	// resources.
+	// maxReport bounds an answer in bytes, far above the size of a report: a node follows at most
+	// 200 resources.
 	maxReport = 64 << 20
-	// maxNodes bounds how many nodes are asked.
+	// maxNodes bounds the queried nodes.
 	maxNodes = 1000
 )
 
 // node is a node of the tier.
 type node struct {
-	// name is from a report, its own or another node's; "": no report names the node.
+	// name is from the node's report or from another node's; "": no report names the node.
 	name    string
 	address string // host:port of its HTTP port
 	report  *report.Report
 	silence *silence // why there is no report; nil: there is one
 }
 
-// title is what to call the node.
+// title returns the node's name and address for messages.
 func (n node) title() string {
 	switch {
 	case n.name == "":
@@ -57,25 +57,25 @@ type silence struct {
 	advice string // what the user can do; "": unknown
 }
 
-// tier is the answer of all nodes.
+// tier has the answers of all nodes.
 type tier struct {
 	nodes   []node   // by name
-	unasked []string // the names of other nodes, which --local leaves out
+	unasked []string // the names of the nodes that --local excludes
 }
 
 func (t tier) silent() []node {
 	return slices.DeleteFunc(slices.Clone(t.nodes), func(n node) bool { return n.silence == nil })
 }
 
-// asker asks nodes for their reports.
+// asker queries nodes for their reports.
 type asker struct {
 	http    *http.Client
 	secure  bool
-	timeout time.Duration // of all, for messages
+	timeout time.Duration // the timeout of the command, for messages
 }
 
 // newAsker returns an asker that uses TLS unless secured is nil, and gives each node half of the
-// timeout, so that nodes that do not answer leave time for those that others name.
+// timeout, so that nodes that do not answer leave time for the nodes that reports name.
 func newAsker(secured *tls.Config, timeout time.Duration) *asker {
 	return &asker{
 		http: &http.Client{
@@ -87,8 +87,8 @@ func newAsker(secured *tls.Config, timeout time.Duration) *asker {
 	}
 }
 
-// tier asks the nodes at the addresses, then those that their reports name, until each of these was
-// asked; local: only the addresses.
+// tier queries the nodes at the addresses, then the nodes that reports name, until all are queried. With
+// local, it queries only the addresses.
 func (a *asker) tier(ctx context.Context, addresses []string, local bool) tier {
 	var round, answers []node
 	for _, address := range addresses {
@@ -110,7 +110,7 @@ func (a *asker) tier(ctx context.Context, addresses []string, local bool) tier {
 	}
 }
 
-// each asks nodes at the same time, and returns their answers in the same order.
+// each queries nodes concurrently, and returns their answers in the same order.
 func (a *asker) each(ctx context.Context, nodes []node) []node {
 	var asking sync.WaitGroup
 	for i := range nodes {
@@ -120,8 +120,8 @@ func (a *asker) each(ctx context.Context, nodes []node) []node {
 	return nodes
 }
 
-// resolve returns the nodes by name, as the answers of addresses tell of them, and those that
-// must still be asked.
+// resolve returns the nodes that the answers name, sorted by name, and the nodes that remain to be
+// queried.
 func resolve(answers []node) (nodes, next []node) {
 	at, members := map[string]node{}, map[string]bool{} // by address: the answer, and whether a report names it
 	seen := map[string]bool{}                           // names
@@ -148,7 +148,7 @@ func resolve(answers []node) (nodes, next []node) {
 			case asked:
 				other.silence = &silence{answer.report.Node + " answers at its address", adviceReach}
 			case len(answers)+len(next) >= maxNodes:
-				other.silence = &silence{why: fmt.Sprintf("it was not asked: at most %d nodes are", maxNodes)}
+				other.silence = &silence{why: fmt.Sprintf("not asked: the limit is %d nodes", maxNodes)}
 			default:
 				next = append(next, other)
 				continue
@@ -171,14 +171,14 @@ func resolve(answers []node) (nodes, next []node) {
 const (
 	adviceReach = "Name the HTTP port (--http-listen) of each node that can be reached with --http or " + variableHTTP + "; --local asks no others. " +
 		"For pods: kubectl port-forward POD 7480, then --local --http localhost:7480, with --cacert, --cert and --key if the nodes have --http-tls-cert."
-	advicePort = "--http is the HTTP port of a node (--http-listen, 7480 by default), not that of clients."
+	advicePort = "--http is the HTTP port of a node (--http-listen, 7480 by default), not the client port."
 	adviceKube = "Only nodes that run with --kube-listen have a report; cachectl status shows nodes before etcd."
 	adviceTLS  = "The nodes speak TLS: give --cacert (or --tls), and --cert and --key if they have --http-tls-client-ca."
 	adviceCert = "The nodes have --http-tls-client-ca: give --cert and --key of a certificate of that CA."
-	adviceName = "The node's certificate does not have the host of its address: give a name that it has with --tls-server-name."
+	adviceName = "The node's certificate is not valid for the host of its address: give a name that it has with --tls-server-name."
 )
 
-// ask asks the node at an address for its report.
+// ask gets the report of the node at an address.
 func (a *asker) ask(ctx context.Context, address string) (*report.Report, *silence) {
 	where := url.URL{Scheme: "http", Host: address, Path: report.Path}
 	if a.secure {
@@ -208,12 +208,12 @@ func (a *asker) ask(ctx context.Context, address string) (*report.Report, *silen
 		return nil, &silence{"its answer is not a report: " + err.Error(), advicePort}
 	}
 	if r.Node == "" {
-		return nil, &silence{"its answer is not a report: it has no name of a node", advicePort}
+		return nil, &silence{"its answer is not a report: it does not name a node", advicePort}
 	}
 	return &r, nil
 }
 
-// refusal explains an answer with another status than 200.
+// refusal explains an answer with a status other than 200.
 func refusal(status int, body []byte) *silence {
 	text, _, _ := strings.Cut(strings.TrimSpace(string(body[:min(len(body), 200)])), "\n")
 	s := &silence{why: fmt.Sprintf("%d %s", status, http.StatusText(status))}
@@ -222,12 +222,12 @@ func refusal(status int, body []byte) *silence {
 	}
 	switch {
 	case status == http.StatusNotFound:
-		s.why, s.advice = "it serves no Kubernetes API", adviceKube
+		s.why, s.advice = "it does not serve Kubernetes' API", adviceKube
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		s.advice = adviceCert
 	case strings.Contains(text, "HTTP request to an HTTPS server"):
 		s.advice = adviceTLS
-	case status == http.StatusServiceUnavailable: // too many ask at a time, as the text says
+	case status == http.StatusServiceUnavailable: // too many concurrent requests, as in the text
 	default:
 		s.advice = advicePort
 	}
@@ -238,7 +238,7 @@ func refusal(status int, body []byte) *silence {
 func (a *asker) failure(err error) *silence {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
-		err = wrapped.Err // the address is printed, too
+		err = wrapped.Err // without the URL: the message has the address
 	}
 	s := &silence{why: err.Error()}
 	var timeout net.Error

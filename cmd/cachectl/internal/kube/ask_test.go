@@ -43,7 +43,7 @@ func TestBoundOfNodes(t *testing.T) {
 	}
 	left := 0
 	for _, n := range got.silent() {
-		if strings.Contains(n.silence.why, "it was not asked") {
+		if strings.Contains(n.silence.why, "not asked") {
 			left++
 		}
 	}

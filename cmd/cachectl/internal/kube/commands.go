@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// defaultHTTP has a name, because certificates seldom have the address.
+	// defaultHTTP has a name, because certificates rarely have the IP address.
 	defaultHTTP        = "localhost:7480"
 	variableHTTP       = "CACHECTL_KUBE_HTTP"
 	variableServerName = "CACHECTL_KUBE_TLS_SERVER_NAME"
@@ -40,14 +40,14 @@ func NewCommand(s *cli.Session) *cobra.Command {
 		Short: "Show the nodes that serve Kubernetes' API, and the resources that they follow",
 		Long: `kube shows the nodes that serve Kubernetes' API (cachenode run --kube-listen). They have no
 admin API and no shards: kube asks them at their HTTP port (--http-listen, 7480), not at
---endpoints. It learns the other nodes of the tier from those of --http, and asks all of them
-at the same time, each for half of --timeout.
+--endpoints. It learns the other nodes of the tier from the nodes of --http, and asks all of
+them concurrently, each for at most half of --timeout.
 
 --tls, --cacert, --cert and --key are for HTTPS, if the nodes have --http-tls-cert. Nodes are
-asked at the addresses that they advertise: if their certificates do not have these, give a
-name that all of them have with --tls-server-name.
+asked at the addresses that they advertise: if their certificates are not valid for these, give
+a name that all certificates have with --tls-server-name.
 
-The exit code is 1 if a node sent no report; the others are shown.`,
+The exit code is 1 if a node sent no report; the reports of the others are shown.`,
 		Example: `  cachectl kube status --http kube-1:7480
   cachectl kube resources --http kube-1:7480 --cacert ca.crt --cert tls.crt --key tls.key
 
@@ -71,7 +71,7 @@ One node of deploy/k8s/overlays/kube, with files from the secret shardwatch-kube
 	return cmd
 }
 
-// ask asks the nodes for their reports. It fails if none sent one.
+// ask gets the reports of the nodes. It fails if no node sent one.
 func (c *command) ask(cmd *cobra.Command) (tier, error) {
 	asker, err := c.asker(cmd)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *command) ask(cmd *cobra.Command) (tier, error) {
 	return t, nil
 }
 
-// asker returns an asker by the flags, their environment variables and the context.
+// asker returns an asker for the flags, their environment variables and the context.
 func (c *command) asker(cmd *cobra.Command) (*asker, error) {
 	if err := c.Resolve(cmd); err != nil {
 		return nil, err //nolint:wrapcheck // names the flag
@@ -130,7 +130,7 @@ func (c *command) asker(cmd *cobra.Command) (*asker, error) {
 
 // completesNodes completes a flag with the names of the nodes.
 func (c *command) completesNodes(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
-	_ = c.Resolve(cmd) // an error leaves the words out: the command reports it when it runs
+	_ = c.Resolve(cmd) // ignored: the command reports the error when it runs
 	c.Timeout = min(c.Timeout, completeWithin)
 	t, _ := c.ask(cmd)
 	for _, n := range t.nodes {
@@ -141,8 +141,8 @@ func (c *command) completesNodes(cmd *cobra.Command, _ []string, _ string) (name
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// finish prints notes and those about nodes without a report, and fails if there is one. In
-// documents, the nodes' errors are a part of them.
+// finish prints notes, and notes about nodes without a report. It fails if there is such a node.
+// Documents already have these errors.
 func (c *command) finish(t tier, notes []string) error {
 	silent := t.silent()
 	if !c.Structured() {
@@ -183,7 +183,7 @@ func (e *silentError) Error() string {
 	return fmt.Sprintf("%d of %d nodes sent no report%s", len(e.silent), e.of, advice(e.silent))
 }
 
-// advice returns what the silence of nodes suggests, each in a line of its own.
+// advice returns the advice for silent nodes, one line for each.
 func advice(nodes []node) string {
 	var lines []string
 	for _, n := range nodes {

@@ -1,4 +1,4 @@
 // Package kube has the commands of cachectl that show the nodes that serve Kubernetes' API. These
-// have no admin API: the commands ask each of them for its [report.Report] over HTTP. Read
+// nodes have no admin API: the commands get the [report.Report] of each node over HTTP. Read
 // [NewCommand] first.
 package kube

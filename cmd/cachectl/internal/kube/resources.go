@@ -27,21 +27,21 @@ figures of each node.
   FOLLOWED BY       the node that follows it at an apiserver, and that apiserver; the other
                     nodes follow a node
   COPIES            nodes that have it, or load it
-  OBJECTS, BYTES    those of the newest copy; the bytes are those of objects and window
+  OBJECTS, BYTES    size of the newest copy; the bytes include the window
   WATCHES           open watches on all nodes
-  PROGRESS          the newest version that a node has
-  LAG               versions by which the slowest node is behind that; the nodes are not
-                    asked at one instant, so that some versions are normal
+  PROGRESS          the newest version on any node
+  LAG               versions by which the slowest node lags PROGRESS; the reports are not
+                    simultaneous, so a small lag is normal
   FLOOR             a watch from the version before this, or a later one, continues at each
                     node without a difference
-  STATE             nodes that are loading; or failing: these serve it as it was; or for
-                    which it is withdrawn: apiservers do not serve it any more
+  STATE             ready, or the nodes in another state: loading; failing, if the copy is
+                    stale; withdrawn, if apiservers no longer serve the resource
   LOSSES            how often nodes lost the window, or continued over a gap
 
-A node that is loading counts for COPIES, STATE and LOSSES only, and one for which the resource
-is withdrawn for STATE.`,
+A loading node counts only for COPIES, STATE and LOSSES; a node for which the resource is
+withdrawn, only for STATE.`,
 		Example: `  cachectl kube resources --http kube-1:7480
-  cachectl kube resources --node kube-2     that node's figures; LAG is behind all nodes
+  cachectl kube resources --node kube-2     that node's figures; LAG is relative to all nodes
   cachectl kube resources -o jsonpath='$.resources[?@.lag_versions > 1000].name'`,
 		Args: cli.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -57,7 +57,7 @@ is withdrawn for STATE.`,
 	return cmd
 }
 
-// The JSON form of kube resources; its field names are a promise.
+// The JSON form of kube resources; its field names are stable.
 type (
 	resourceJSON struct {
 		Name       string         `json:"name"`
@@ -91,13 +91,13 @@ type (
 	}
 )
 
-// serves reports whether the copy has a state.
+// serves reports whether the node serves the copy.
 func (c copyJSON) serves() bool {
 	return c.State != string(report.Loading) && c.State != string(report.Withdrawn)
 }
 
-// resourcesOf joins the reports of all nodes; only: with the copies of the node of that name
-// alone, unless it is empty.
+// resourcesOf joins the reports of all nodes. If only is not empty, it includes only the copies of
+// the node with that name.
 func resourcesOf(nodes []node, only string) []resourceJSON {
 	type key struct{ name, encoding string }
 	all := map[key]*resourceJSON{}
@@ -111,7 +111,7 @@ func resourcesOf(nodes []node, only string) []resourceJSON {
 				j = &resourceJSON{Name: r.Name, Encoding: r.Encoding, FollowedBy: []followerJSON{}}
 				all[key{r.Name, r.Encoding}] = j
 			}
-			if strings.Contains(r.From, "://") { // else it is the name of a node
+			if strings.Contains(r.From, "://") { // otherwise From is the name of a node
 				j.FollowedBy = append(j.FollowedBy, followerJSON{n.name, r.From})
 			}
 			j.Nodes = append(j.Nodes, copyJSON{
@@ -132,7 +132,7 @@ func resourcesOf(nodes []node, only string) []resourceJSON {
 	return out
 }
 
-// sum compares the copies, leaves out those of other nodes than only, and sums the rest up.
+// sum computes the lags, removes the copies of nodes other than only, and sums up the rest.
 func (r *resourceJSON) sum(only string) {
 	newest := int64(0)
 	for _, c := range r.Nodes {
@@ -158,7 +158,7 @@ func (r *resourceJSON) sum(only string) {
 	}
 }
 
-// row is the resource for people.
+// row returns the resource as a row of the table.
 func (r *resourceJSON) row() []string {
 	var followers, states []string
 	for _, f := range r.FollowedBy {

@@ -16,17 +16,17 @@ func newStatusCommand(c *command) *cobra.Command {
 		Use:        "status",
 		SuggestFor: []string{"nodes", "members", "top"},
 		Short:      "Show the nodes of the tier",
-		Long: `status prints a line for each node of the tier, and below the table why nodes are not ready
-or sent no report, and how avoided apiservers have failed:
+		Long: `status prints a line for each node of the tier. Below the table it prints the reasons why nodes
+are not ready or sent no report, and the failures of avoided apiservers.
 
   READY             whether the node's /readyz succeeds
-  APISERVERS        those that the node asks, in this order; an avoided one has failed not
-                    long ago, and the node asks the others first
+  APISERVERS        the apiservers that the node uses, in order of preference; an avoided one
+                    has failed recently, and the node prefers the others
   WATCHES           open watches that are served from memory
   OBJECTS, BYTES    the objects of all resources and encodings that the node follows; the
-                    bytes are those of objects and windows
+                    bytes include the windows
 
-and, since the node started, requests:
+Requests since the node started:
 
   CACHED            answered from memory
   PASSED            passed on to an apiserver
@@ -44,8 +44,8 @@ and, since the node started, requests:
 	}
 }
 
-// The JSON form of kube status; its field names are a promise. A node that sent no report has an error,
-// and is not ready.
+// The JSON form of kube status; its field names are stable. A node that sent no report has an error, and
+// is not ready.
 type (
 	nodeJSON struct {
 		Name       string          `json:"name,omitempty"`
@@ -74,7 +74,7 @@ type (
 	}
 )
 
-// nodeOf is the form of a node.
+// nodeOf returns the JSON form of a node.
 func nodeOf(n node, now time.Time) nodeJSON {
 	j := nodeJSON{Name: n.name, HTTP: n.address, Apiservers: []apiserverJSON{}}
 	if n.silence != nil {
@@ -113,7 +113,7 @@ func (c *command) status(t tier, now time.Time) error {
 		ready := "yes"
 		if !j.Ready {
 			ready = "no"
-			notes = append(notes, fmt.Sprintf("%s waits: %s", j.Name, strings.Join(j.NotReady, "; ")))
+			notes = append(notes, fmt.Sprintf("%s is not ready: %s", j.Name, strings.Join(j.NotReady, "; ")))
 		}
 		for _, a := range j.Apiservers {
 			if a.Error != "" {
@@ -136,7 +136,7 @@ func (c *command) status(t tier, now time.Time) error {
 	return c.finish(t, notes)
 }
 
-// apiserversOf are apiservers for people.
+// apiserversOf formats apiservers for people.
 func apiserversOf(all []report.Apiserver) string {
 	var out []string
 	for _, a := range all {
@@ -149,5 +149,5 @@ func apiserversOf(all []report.Apiserver) string {
 	return cli.OrDash(strings.Join(out, ", "))
 }
 
-// hostOf shortens the URL of an apiserver: its scheme is https.
+// hostOf returns the URL of an apiserver without its scheme, https.
 func hostOf(url string) string { return strings.TrimPrefix(url, "https://") }
