@@ -43,7 +43,7 @@ func listen(t *testing.T, c *tls.Config) string {
 	return l.Addr().String()
 }
 
-// What is wrong with TLS is said with the flag that mends it.
+// Errors of TLS name the flag that is the remedy.
 func TestAdviceAboutTLS(t *testing.T) {
 	ours, others := certtest.NewCA(t, "ours"), certtest.NewCA(t, "others")
 	files, same := certtest.NewFiles(t, ours.Issue(t, "client"), others), certtest.NewFiles(t, others.Issue(t, "client"), ours)
@@ -72,8 +72,8 @@ func TestAdviceAboutTLS(t *testing.T) {
 	}
 }
 
-// A command's flag that is called as one of all commands hides it there: with
-// one called --key nobody could show a certificate.
+// A flag of a command hides a global flag of the same name: with a flag --key, the
+// command could not use a client certificate.
 func TestNoCommandHidesAFlagOfAll(t *testing.T) {
 	root := newRoot(cli.Process{Getenv: func(string) string { return "" }})
 	for _, cmd := range root.Commands() {

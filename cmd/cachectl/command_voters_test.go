@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 )
 
-// Two of three voters are dead: status and voters print what they know, say that the
-// shard map cannot change, and exit with a code of their own.
+// Two of three voters are dead: status and voters print the known state, report that the
+// shard map cannot change, and exit with a special code.
 func TestWithoutALeaderStatusSaysSo(t *testing.T) {
 	c, err := clienttest.Start(clienttest.Config{Cuts: []string{"/m"}, Replicas: 2})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 )
 
-// A watch that no node answers goes on, and does not look like a quiet one.
+// A watch that no node answers continues, and does not look like a quiet watch.
 func TestWatchTellsThatNobodyAnswers(t *testing.T) {
 	c, err := clienttest.Start(clienttest.Config{})
 	if err != nil {

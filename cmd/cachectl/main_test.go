@@ -257,7 +257,7 @@ func TestInterruptedChangeGoesOn(t *testing.T) {
 	var out bytes.Buffer
 	told := &notice{written: make(chan struct{}, 1)}
 	go func() {
-		<-told.written // what is left: the change is agreed on
+		<-told.written // the remaining steps: the change is accepted
 		interrupt()
 	}()
 	p := cli.Process{Getenv: func(string) string { return "" }, Stdout: &out, Stderr: told}

@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
-// A watch that is killed at any moment loses nothing: what it prints, and what its
-// command has had, is every change, in order, with some of them more than once.
+// A watch that is killed at any moment loses nothing: its output, and the input of its
+// command, have every change, in order, some of them more than once.
 func TestAKilledWatchLosesNothing(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

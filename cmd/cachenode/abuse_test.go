@@ -23,7 +23,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// victim is a node of its own, with TLS for clients, that is abused over its
+// victim is a separate node, with TLS for clients, that is attacked over its
 // sockets.
 type victim struct {
 	t                          *testing.T
@@ -71,7 +71,7 @@ func newVictim(t *testing.T) *victim {
 	return v
 }
 
-// connect returns a client that means well.
+// connect returns an ordinary client.
 func (v *victim) connect() *client.Client {
 	v.t.Helper()
 	c, err := client.New(client.Config{Endpoints: []string{v.client}, RetryFor: time.Minute, TLS: &tls.Config{RootCAs: certtest.Pool(v.ca)}})
@@ -82,7 +82,7 @@ func (v *victim) connect() *client.Client {
 	return c
 }
 
-// serves checks that the node does what it is for.
+// serves checks that the node still serves clients.
 func (v *victim) serves() {
 	v.t.Helper()
 	ctx, cancel := context.WithTimeout(v.t.Context(), time.Minute)
@@ -193,8 +193,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// Somebody without a certificate, a password or manners does not take the node
-// from the others. docs/security.md has a line for each part.
+// An attacker without a certificate or a password does not stop the node from
+// serving others. docs/security.md has a line for each part.
 func TestAbuse(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs etcd, and floods a node")
@@ -311,7 +311,7 @@ func (v *victim) pingFlood(t *testing.T) {
 	v.serves()
 }
 
-// Each frame of settings is to be acknowledged. Whoever does not read the
+// Each frame of settings must be acknowledged. A client that does not read the
 // answers is not read any more.
 func (v *victim) settingsFlood(t *testing.T) {
 	a := v.attack(t)
@@ -373,7 +373,7 @@ func (v *victim) hugeHeaders(t *testing.T) {
 	v.serves()
 }
 
-// dialMany opens connections that say no more than hello.
+// dialMany opens connections that send only hello.
 func dialMany(t *testing.T, address string, n int, hello []byte) []net.Conn {
 	t.Helper()
 	var out []net.Conn
@@ -389,7 +389,7 @@ func dialMany(t *testing.T, address string, n int, hello []byte) []net.Conn {
 	return out
 }
 
-// closed reports whether the other side has closed c within a minute.
+// closed reports whether the peer closes c within a minute.
 func closed(c net.Conn) bool {
 	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 	for {

@@ -48,15 +48,15 @@ func TestTheFloorOfTheHeap(t *testing.T) {
 	}
 }
 
-// resident returns the bytes of Go's heap that the system has not got back.
+// resident returns the bytes of Go's heap that were not returned to the system.
 func resident() uint64 {
 	read := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"}}
 	metrics.Read(read)
 	return read[0].Value.Uint64() + read[1].Value.Uint64()
 }
 
-// The memory of a burst is returned to the system a second and a beat after the process has stopped to
-// allocate, even if a collection during the burst has found it in use.
+// The memory of a burst is returned to the system one second and one tick after the last allocation,
+// even if a collection during the burst has found it in use.
 func TestMemoryOfABurstIsReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const burst = 24 << 20

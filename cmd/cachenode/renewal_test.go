@@ -33,9 +33,9 @@ func newAlone(t *testing.T, files certtest.Files, more ...string) (*secureCluste
 	return c, n
 }
 
-// A client that names its files outlives its certificate and its CA: when the
-// node is started anew with others it goes on there, its watch too. With a file
-// that is broken it goes on with what that held before, and says so.
+// A client with certificate files survives the renewal of its certificate and its
+// CA: when the node restarts with other ones, the client and its watch continue. If
+// a file is broken, it continues with the previous content, and reports that.
 func TestAClientFollowsItsFiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs etcd and a node, and waits for files to be read")
@@ -125,8 +125,8 @@ func TestAClientFollowsItsFiles(t *testing.T) {
 	}
 }
 
-// Whether clients need a certificate follows the policy, as long as a node runs:
-// who may show a token needs none.
+// The policy decides whether clients need a certificate, also after a reload:
+// clients with a token need none.
 func TestTokensMayComeAndGo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs etcd and a node")

@@ -102,8 +102,8 @@ func (c *secureCluster) goesOn(ctx context.Context, o opened, value string) {
 	}
 }
 
-// When a certificate is revoked, its live connections end at every port, and it opens
-// none; those of others go on.
+// When a certificate is revoked, its live connections end at every port, and it cannot
+// open new ones; other connections continue.
 func TestARevokedCertificateIsCutOff(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs etcd and a node")
@@ -175,7 +175,7 @@ func TestARevokedCertificateIsCutOff(t *testing.T) {
 	}
 }
 
-// When an identity leaves the policy, its live connections end; those of others go on.
+// When an identity is removed from the policy, its live connections end; others continue.
 func TestAnIdentityThatLeavesThePolicyIsCutOff(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs etcd and a node")

@@ -22,9 +22,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// A node that logs all it can, and has seen passwords, tokens, keys and values,
-// good ones and bad ones, has told none of them: not in its log, its metrics or
-// its configuration.
+// A node that logs at every level, and has received valid and invalid passwords,
+// tokens, keys and values, does not reveal them in its log, its metrics or its
+// configuration.
 func TestSecretsStayOutOfLogs(t *testing.T) {
 	e := etcdtest.Start(t)
 	root := e.AuthOn()

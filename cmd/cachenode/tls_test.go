@@ -26,8 +26,8 @@ import (
 // role is the name that nodes know each other by.
 const role = "spiffe://shardwatch.test/node"
 
-// secureEtcd is an etcd process that takes none but clients with certificates
-// of a CA that it trusts.
+// secureEtcd is an etcd process that accepts only clients with certificates of a
+// CA that it trusts.
 type secureEtcd struct {
 	endpoint string
 	dir      string
@@ -231,9 +231,9 @@ func get(url string, c *tls.Config) (code int, body string) {
 	return r.StatusCode, string(text)
 }
 
-// admitted says whether a port takes a connection with l, which is shown whatever
-// CAs the port asks for; "" if so. With TLS 1.3 the refusal comes with the first
-// read.
+// admitted returns why a port rejects a connection with l, which is presented
+// whatever CAs the port requests; "": it accepts it. With TLS 1.3, the first read
+// returns the refusal.
 func admitted(address string, l certtest.Leaf, ca *certtest.CA) error {
 	cfg := &tls.Config{RootCAs: certtest.Pool(ca), MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}
 	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &l.Pair, nil }
@@ -250,8 +250,8 @@ func admitted(address string, l certtest.Leaf, ca *certtest.CA) error {
 	return nil
 }
 
-// Every connection is encrypted, and every port knows who may come: nodes at the
-// peer and raft ports, clients at the client port, everybody with a certificate
+// Every connection is encrypted, and every port authenticates its callers: nodes at
+// the peer and raft ports, clients at the client port, any client with a certificate
 // at the HTTP port, and a kubelet's probes without.
 func TestTLSOnEveryPort(t *testing.T) {
 	if testing.Short() {
@@ -302,9 +302,9 @@ func TestTLSOnEveryPort(t *testing.T) {
 	}
 }
 
-// All certificates, all CAs and the gossip keys are replaced, in the steps that
-// docs/security.md tells, while a watch runs: it sees every change, and stays on
-// its connection. Then etcd and a node are started anew, with none but the new.
+// All certificates, all CAs and the gossip keys are replaced, in the steps of
+// docs/security.md, while a watch runs: it gets every change, and stays on its
+// connection. Then etcd and a node restart, with only the new files.
 func TestEverythingIsRotatedUnderAWatch(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs etcd and three nodes")

@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// What --weight says is gossiped, and has the bound that the planner has.
+// The value of --weight is gossiped, and has the same bound as in the planner.
 func TestTheWeightIsGossiped(t *testing.T) {
 	cfg := config.Defaults()
 	cfg.Name, cfg.Advertise, cfg.Weight = "n1", "127.0.0.1", config.MaxWeight

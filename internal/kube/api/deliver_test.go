@@ -91,7 +91,7 @@ func serveWatches(t *testing.T, x *fanned, second bool) *served {
 	return v
 }
 
-// watch opens a watch, and returns what reads its answer.
+// watch opens a watch, and returns a reader of its response.
 func (v *served) watch(ctx context.Context, t *testing.T, kind, from int) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/?kind=%d&from=%d", v.url, kind, from), nil)
@@ -116,9 +116,9 @@ func (s slowly) Read(b []byte) (int, error) {
 	return s.Reader.Read(b[:min(len(b), 100)])
 }
 
-// TestServedWatchesGetTheirEventsOnce has clients of all kinds of selectors, fast and slow, read
-// their watches while pods change and watches fall back to reading by themselves. Each gets its
-// events once, in order, and no bookmark comes before an event up to its version.
+// TestServedWatchesGetTheirEventsOnce runs fast and slow clients with all kinds of selectors while
+// pods change and watches fall back to reading on their own. Each watch gets its events once, in
+// order, and no bookmark precedes an event up to its version.
 func TestServedWatchesGetTheirEventsOnce(t *testing.T) {
 	for _, second := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2=%t", second), func(t *testing.T) {
@@ -166,8 +166,8 @@ func TestServedWatchesGetTheirEventsOnce(t *testing.T) {
 	}
 }
 
-// TestServedWatchesEnd has watches end: with their client, with their time, in a drain and for a
-// right that is withdrawn. All that they had is given back.
+// TestServedWatchesEnd ends watches: by their client, by their timeout, by a drain and by a
+// withdrawn right. They release all their resources.
 func TestServedWatchesEnd(t *testing.T) {
 	for _, second := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2=%t", second), func(t *testing.T) {
@@ -229,8 +229,8 @@ func TestServedWatchesEnd(t *testing.T) {
 }
 
 // TestServedWatchesEndWithTheirCache has the node stop following a resource while watches of it
-// are open: some read the cache by themselves, others get the frames of their fan. Each ends in
-// order, so that its client goes on elsewhere.
+// are open: some read the cache on their own, others get the frames of their fan. Each ends in
+// order, so that its client resumes on another node.
 func TestServedWatchesEndWithTheirCache(t *testing.T) {
 	for _, second := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2=%t", second), func(t *testing.T) {
@@ -321,8 +321,8 @@ func (r *calling) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestAWatchBeginsWithItsBookmark has the headers of a watch leave with its bookmark. A reflector
-// lists again after headers without an event, which a node that is killed between the two leaves.
+// TestAWatchBeginsWithItsBookmark requires that the headers of a watch are sent with its bookmark. A
+// reflector lists again after headers without an event, as from a node that is killed between them.
 func TestAWatchBeginsWithItsBookmark(t *testing.T) {
 	x := newFanned(t)
 	cfg := Defaults()
@@ -352,9 +352,8 @@ func (r *dripping) Write(b []byte) (int, error) {
 	return r.calling.Write(b)
 }
 
-// TestAStateIsNotHeldForASlowClient has the initial events of a watch, and those of a difference, end for a
-// client that takes them too slowly, though no write takes too long: the state that they are from is held
-// meanwhile.
+// TestAStateIsNotHeldForASlowClient ends the initial events of a watch, and the events of a difference, for a
+// client that reads them too slowly, although no write takes too long: they keep their state in memory.
 func TestAStateIsNotHeldForASlowClient(t *testing.T) {
 	const objects = 40
 	for takes, ends := range map[time.Duration]bool{writeTime - time.Second: true, time.Millisecond: false} {

@@ -20,7 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// pieces is a viewer that notes the largest piece that was written at once.
+// pieces is a viewer that records the size of the largest write.
 type pieces struct {
 	*viewer
 	largest int
@@ -31,8 +31,8 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return p.viewer.Write(b)
 }
 
-// below has pods come, change and go until the window has left the version in their middle, and
-// returns a watch that was there then. before are the names at that version.
+// below creates, changes and deletes pods until a version in the middle is below the window, and
+// returns a watch at that version. before are the names of the pods at that version.
 func below(t *testing.T) (x *fanned, p *pieces, since kv.Revision, before []string) {
 	t.Helper()
 	x = newFanned(t, func(cfg *cache.Config) { cfg.WindowBytes, cfg.RootsBytes = 1, 1 })
@@ -126,7 +126,7 @@ func TestAWatchBelowTheWindowGetsTheDifference(t *testing.T) {
 	if !slices.Equal(has, want) {
 		t.Errorf("the client has %q, want %q", has, want)
 	}
-	// It goes on from there.
+	// The watch continues after the difference.
 	x.change(t, &pod{"n0", "p70", "a3", "h", 0}, false)
 	x.fan.progress()
 	p.step(t)
@@ -138,8 +138,8 @@ func TestAWatchBelowTheWindowGetsTheDifference(t *testing.T) {
 	p.close()
 }
 
-// TestADifferenceTakesMemoryOfItsClient has a client ask for more than it may make the node hold,
-// and one that goes before it has got all.
+// TestADifferenceTakesMemoryOfItsClient has one client whose difference exceeds its budget, and one
+// that disconnects before it has received all of it.
 func TestADifferenceTakesMemoryOfItsClient(t *testing.T) {
 	_, p, since, _ := below(t)
 	if err := p.catchUp(t.Context(), since); err != nil {
@@ -187,8 +187,8 @@ func TestWithoutDifferencesAWatchBelowTheWindowGets410(t *testing.T) {
 	p.close()
 }
 
-// TestAnUnknownDifferenceIsForAnApiserver has watches with selectors: whether objects matched
-// before is known of those that a gap has replaced.
+// TestAnUnknownDifferenceIsForAnApiserver has watches with selectors: only for objects that were
+// replaced in a gap is it known whether they matched before.
 func TestAnUnknownDifferenceIsForAnApiserver(t *testing.T) {
 	x, p, since, _ := below(t)
 	for _, labels := range []string{"app=a2", "app=a1"} { // which changed objects match now, and none of them
@@ -215,8 +215,8 @@ func TestAnUnknownDifferenceIsForAnApiserver(t *testing.T) {
 	}
 }
 
-// TestNoBookmarkPassesAnEventThatWasNotSent has an object come that cannot be read. The watches end,
-// and say of no version at or after it that the client has all up to it.
+// TestNoBookmarkPassesAnEventThatWasNotSent adds an object that cannot be parsed. The watches end,
+// and send no bookmark at or after its version.
 func TestNoBookmarkPassesAnEventThatWasNotSent(t *testing.T) {
 	x := newFanned(t)
 	joined, alone := x.view(t, "", "", "", 0, nil), x.view(t, "n0", "", "", 0, nil)

@@ -247,10 +247,10 @@ var kinds = []struct {
 	{"", "", "metadata.namespace=n0", func(p *pod) bool { return p.namespace == "n0" }},
 }
 
-// TestEachWatchGetsItsEventsOnce has watches with all kinds of selectors that come and go,
-// join, fall back and read at any time, while pods change. Each gets each event that
-// concerns it once, in order, with the type that its selector makes of it, and no bookmark
-// comes before an event up to its version.
+// TestEachWatchGetsItsEventsOnce opens and closes watches with all kinds of selectors, which
+// join, fall back and read at any time, while pods change. Each watch gets each matching
+// event once, in order, with the type for its selector, and no bookmark precedes an event up
+// to its version.
 func TestEachWatchGetsItsEventsOnce(t *testing.T) {
 	for seed := range uint64(8) {
 		x := newFanned(t)
@@ -306,8 +306,8 @@ func TestEachWatchGetsItsEventsOnce(t *testing.T) {
 	}
 }
 
-// TestAnEventComesWhileAWatchJoins has a watch read an event by itself after the fan's last pass.
-// It joins after that event, and does not get it again.
+// TestAnEventComesWhileAWatchJoins has a watch read an event on its own after the fan's last pass.
+// The watch joins after that event, and does not get it again.
 func TestAnEventComesWhileAWatchJoins(t *testing.T) {
 	x := newFanned(t)
 	v := x.view(t, "", "", "", 0, nil)
@@ -358,7 +358,7 @@ func TestWatchesShareFrames(t *testing.T) {
 }
 
 // TestAnEventConcernsTheWatchesOfItsNode has many watches of the pods of one node each: an
-// event looks at those of its node alone, and of the node before.
+// event costs only the watches of the pod's current and previous node.
 func TestAnEventConcernsTheWatchesOfItsNode(t *testing.T) {
 	x := newFanned(t)
 	for i := range 100 {
@@ -387,7 +387,7 @@ func TestAnEventConcernsTheWatchesOfItsNode(t *testing.T) {
 	}
 }
 
-// TestWatchesEndWithTheirFeed has a watch that has joined find out that its feed ends.
+// TestWatchesEndWithTheirFeed ends the feed of a watch that has joined.
 func TestWatchesEndWithTheirFeed(t *testing.T) {
 	x := newFanned(t)
 	v := x.view(t, "", "", "", 0, nil)
@@ -404,8 +404,8 @@ func TestWatchesEndWithTheirFeed(t *testing.T) {
 	v.close()
 }
 
-// TestAWatchThatTakesTooLittleLeaves has frames wait for a watch up to the bound, and one at
-// least; then it reads by itself.
+// TestAWatchThatTakesTooLittleLeaves queues frames for a watch up to the bound, and at least
+// one; then the watch reads on its own.
 func TestAWatchThatTakesTooLittleLeaves(t *testing.T) {
 	x := newFanned(t)
 	v := x.view(t, "", "", "", 0, nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 )
 
-// A node that is not ready says why a resource cannot be loaded, in one line.
+// A node that is not ready reports the reason why a resource cannot be loaded, in one line.
 func TestNotReadySaysWhy(t *testing.T) {
 	r := source.Resource{Version: "v1", Name: "things"}
 	upstream := source.Defaults()

@@ -17,8 +17,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// flaky is an apiserver with two things, and slow things that never come. It works, fails, works again,
-// and hangs.
+// flaky is an apiserver with two objects, and a resource whose list never ends. It works, fails, works
+// again, and hangs.
 type flaky struct {
 	url   string
 	phase atomic.Int32

@@ -73,8 +73,8 @@ func before(t *testing.T, apiserver string, set func(*Config)) *Server {
 	return s
 }
 
-// TestSecretsArePassedOn has requests for Secrets go to an apiserver, and no feed of them, neither for
-// clients nor for other nodes. Resources of other groups that are called so are none.
+// TestSecretsArePassedOn passes requests for Secrets on to an apiserver, and follows no Secrets, neither for
+// clients nor for other nodes. Resources of other groups with this name are not Secrets.
 func TestSecretsArePassedOn(t *testing.T) {
 	for _, c := range []struct {
 		path            string
@@ -116,8 +116,8 @@ func TestAResourceThatCannotBeLoadedIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestAGetWithoutAVersionIsPassedOn has a get for the newest object go to an apiserver at once: caches do not know
-// it, and nothing is followed for it.
+// TestAGetWithoutAVersionIsPassedOn passes a get for the newest object on to an apiserver at once: caches may not
+// have it, and no resource is followed for it.
 func TestAGetWithoutAVersionIsPassedOn(t *testing.T) {
 	s := unreached(t, false)
 	r := get("/api/v1/namespaces/a/pods/b", "")
@@ -128,8 +128,8 @@ func TestAGetWithoutAVersionIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestAResourceThatCannotBeFollowedIsPassedOn has requests go to the apiserver for what it refuses, and for
-// what it sends in a form that no feed can hold, as some aggregated APIs do.
+// TestAResourceThatCannotBeFollowedIsPassedOn passes requests on for resources that the apiserver refuses, or
+// sends in a form that a feed cannot hold, as some aggregated APIs do.
 func TestAResourceThatCannotBeFollowedIsPassedOn(t *testing.T) {
 	for name, answer := range map[string][3]string{
 		"refused":                  {"403", "application/json", `{"kind":"Status","apiVersion":"v1","code":403}`},
@@ -242,7 +242,7 @@ func TestARefusedResourceIsNotTriedByEachRequest(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreForgotten has more resources refused than may be followed, and their time end.
+// TestRefusalsAreForgotten has more resources refused than may be followed, until the refusals expire.
 func TestRefusalsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &feeds{cfg: &Config{MaxFeeds: 2, Logger: slog.New(slog.DiscardHandler)}, refused: map[source.Resource]time.Time{}}
@@ -267,8 +267,8 @@ func TestRefusalsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestNodesOfANamespaceArePassedOn has lists and watches below a namespace of objects that are in none, for which
-// apiservers answer 404, go to an apiserver.
+// TestNodesOfANamespaceArePassedOn passes lists and watches of cluster-scoped objects below a namespace on to an
+// apiserver, which answers 404.
 func TestNodesOfANamespaceArePassedOn(t *testing.T) {
 	for _, c := range []struct {
 		namespace, path string // of an object, of the request
@@ -422,7 +422,7 @@ func TestAResourceThatIsNotServedAnyMoreIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestOneFeedForEachResourceAndEncoding has many requests at a time share what is followed.
+// TestOneFeedForEachResourceAndEncoding has many concurrent requests share one feed.
 func TestOneFeedForEachResourceAndEncoding(t *testing.T) {
 	s := unreached(t, false)
 	var mu sync.Mutex
@@ -460,8 +460,8 @@ func TestAVersionThatIsNotThereYet(t *testing.T) {
 	}
 }
 
-// TestTheLastFrameOfAWatchIsABookmark has a watch end, as in a drain: its client resumes after all
-// events up to the newest version, those that its selector does not see, too.
+// TestTheLastFrameOfAWatchIsABookmark ends a watch, as in a drain: its client resumes after all
+// events up to the newest version, including events that its selector does not match.
 func TestTheLastFrameOfAWatchIsABookmark(t *testing.T) {
 	x := newFanned(t)
 	k := kinds[2]

@@ -28,8 +28,8 @@ func answering(t *testing.T, answer http.HandlerFunc) string {
 	return s.URL
 }
 
-// A request that is passed on takes memory for its answer and its body from the budget, in a use of
-// its own for watches. Without enough of it, the client is told to come back.
+// A request that is passed on takes memory for its response and its body from the budget; watches
+// have a use of their own. If there is not enough memory, the client is told to retry.
 func TestAPassedRequestTakesMemoryFromTheBudget(t *testing.T) {
 	const passBytes, bodyBytes = 80 << 10, 512 << 10
 	b := budget.New(16 << 20) // 3 MiB for JSON, half of it for one client

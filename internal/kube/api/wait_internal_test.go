@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 )
 
-// Events have no bookmarks: nothing would come that a request could wait for.
+// Events have no bookmarks: a request would wait for progress indefinitely.
 func TestAVersionOfEventsIsNotWaitedFor(t *testing.T) {
 	x := newFanned(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -28,8 +28,8 @@ func TestAVersionOfEventsIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// A failure comes to one of the requests that wait for a resource. It drops the feed, and the
-// others do not wait for their whole time.
+// One of the requests that wait for a resource receives its failure, and drops the feed. The other
+// requests then end without waiting for their timeout.
 func TestRequestsOfADroppedFeedDoNotWait(t *testing.T) {
 	upstream := source.Defaults()
 	upstream.Servers, upstream.HTTP = []string{gone()}, &http.Client{}

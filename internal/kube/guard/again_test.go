@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestRemembers asks without a question: what was allowed counts as long as a decision does, for
-// the same sender and request, and a refusal does not count.
+// TestRemembers makes no review: an allow counts while the decision is valid, for the same sender
+// and request, and a refusal does not count.
 func TestRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &apiservers{users: map[string]string{"t": "alice", "u": "bob"}, allowed: map[string]bool{"alice": true}}

@@ -107,7 +107,7 @@ func newGuard(t *testing.T, s *apiservers, change func(*Config)) *Guard {
 	return g
 }
 
-// flood has one client send tokens that are not known, until the test ends: more than are answered in time.
+// flood has one client send unknown tokens until the test ends: more than can be reviewed in time.
 func flood(t *testing.T, g *Guard) {
 	var all sync.WaitGroup
 	for i := range 10 * atATime {
@@ -120,9 +120,9 @@ func flood(t *testing.T, g *Guard) {
 	t.Cleanup(all.Wait)
 }
 
-// TestQuestionsTakeTurns has one client send many tokens that are not known. Another client waits for the questions
-// that are open, and not for those that wait. That not all of them got their turn in time does not mean that no
-// apiserver answers.
+// TestQuestionsTakeTurns has one client send many unknown tokens. Another client waits only for the running
+// reviews, not for the waiting ones. Reviews that do not get their turn in time do not mean that no apiserver
+// answers.
 func TestQuestionsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &apiservers{users: map[string]string{"b": "bob", "c": "bob"}, takes: 700 * time.Millisecond}
@@ -145,8 +145,8 @@ func TestQuestionsTakeTurns(t *testing.T) {
 	})
 }
 
-// A client that has too many reviews wait keeps nothing by that: its last allows do not count. They do while
-// no apiserver answers, however many wait.
+// A client cannot prolong its rights with too many waiting reviews: its last allows do not count. They do while
+// no apiserver answers, however many reviews wait.
 func TestNoAllowCountsBecauseTooManyReviewsWait(t *testing.T) {
 	for answers, want := range map[bool]int{true: http.StatusTooManyRequests, false: http.StatusOK} {
 		synctest.Test(t, func(t *testing.T) {
@@ -324,7 +324,7 @@ func TestAnApiserverThatStartsWithdrawsNothing(t *testing.T) {
 		time.Sleep(time.Minute)
 		identified(t, g, r, "alice")
 		may(t, g, alice, pods, http.StatusOK)
-		// Nor does it refuse what this node has not asked about before, such as a renewed token.
+		// Nor does it refuse a request without an earlier decision, such as one with a renewed token.
 		time.Sleep(pause)
 		if _, status := g.Identify(withToken("renewed")); status == nil || status.Code != http.StatusTooManyRequests {
 			t.Errorf("a token that is not known: %v", status)
@@ -344,8 +344,8 @@ func TestAnApiserverThatStartsWithdrawsNothing(t *testing.T) {
 	})
 }
 
-// A watch of a part of a resource is reviewed by the right to all of it. When it comes back while no
-// apiserver answers, that review counts, not the one that it began with.
+// The right to a whole resource covers a watch of a part of it. If the watch is opened again while no
+// apiserver answers, the review of the whole resource counts, not the review of the first request.
 func TestAWatchOfAPartComesBackWhileNoApiserverAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &apiservers{allowed: map[string]bool{"alice": true}}
@@ -451,7 +451,7 @@ func TestAQuestionIsAskedOnceAtATime(t *testing.T) {
 		if n := s.questions(); n != 1 {
 			t.Errorf("%d questions, want 1", n)
 		}
-		// A caller that goes away takes no answer from the others.
+		// A caller that gives up does not cancel the review of the others.
 		time.Sleep(10 * time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
 		all.Go(func() { g.Allow(ctx, alice, pods) })

@@ -217,7 +217,7 @@ func TestServiceAccount(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreRaw has a transport's connection be one whose reads leave the runtime's monitor asleep.
+// TestConnectionsAreRaw requires that reads of a transport's connection do not wake the runtime's monitor.
 func TestConnectionsAreRaw(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 )
 
-// widget is a custom resource: one that no schema knows. Its strings have
-// brackets, quotes and escapes.
+// widget is a custom resource, without a schema. Its strings have brackets, quotes
+// and escapes.
 const widget = `{ "apiVersion":"example.com/v1", "kind":"Widget",
  "spec":{"metadata":{"resourceVersion":"1"},"text":"}]\"\\","list":[1,{"a":null},[]],"on":true},
  "metadata":{"labels":{"app":"a\u0062","n":1},"name":"w-1","namespace":"default","annotations":{},"uid":"u","resourceVersion" : "41"}}`
@@ -136,8 +136,8 @@ func TestAnObjectOfAListIsNotRead(t *testing.T) {
 	}
 }
 
-// TestItemsOfAListAreAnApiservers has items as an apiserver's JSON has them: those of built-in resources without
-// their kind, which a list says, those of custom resources with it.
+// TestItemsOfAListAreAnApiservers expects items as in an apiserver's JSON: items of built-in resources without
+// their kind, which the list has, items of custom resources with it.
 func TestItemsOfAListAreAnApiservers(t *testing.T) {
 	for item, want := range map[string]string{
 		`{"kind":"Pod","apiVersion":"v1","metadata":{}}`:                     `{"metadata":{}}`,
@@ -158,8 +158,8 @@ func TestItemsOfAListAreAnApiservers(t *testing.T) {
 	}
 }
 
-// TestAListOfMetadataCopiesNone has its items be those of the metadata of each object, from the bytes that are
-// held: a list of metadata may be as large as that of its objects.
+// TestAListOfMetadataCopiesNone expects items that share the bytes of each object's metadata: a list of metadata
+// may be as large as the list of its objects.
 func TestAListOfMetadataCopiesNone(t *testing.T) {
 	for enc, raw := range map[object.Encoding][]byte{object.Protobuf: protobufPod(t), object.JSON: []byte(widget)} {
 		o, err := object.Parse(enc, raw)

@@ -35,7 +35,7 @@ func sample() report.Report {
 	}
 }
 
-// TestTheReportAsJSON has programs read the report of the moment, which nothing between keeps.
+// TestTheReportAsJSON has programs read the current report, which no cache may store.
 func TestTheReportAsJSON(t *testing.T) {
 	want := sample()
 	w := ask(New(sample), http.MethodGet, report.Path)
@@ -54,7 +54,7 @@ func TestTheReportAsJSON(t *testing.T) {
 	}
 }
 
-// TestReportsAreBounded has requests beyond four at a time come back later.
+// TestReportsAreBounded refuses requests beyond four at a time.
 func TestReportsAreBounded(t *testing.T) {
 	made, end := make(chan struct{}), make(chan struct{})
 	p := New(func() report.Report {
@@ -94,7 +94,7 @@ func text(html string) string {
 	return strings.Join(strings.Fields(out.String()), " ")
 }
 
-// TestThePageForPeople has the page say what the report has. What others wrote, as in failures, stays text.
+// TestThePageForPeople compares the page with the report. Texts of other programs, as in failures, stay text.
 func TestThePageForPeople(t *testing.T) {
 	w := ask(New(sample), http.MethodGet, "/")
 	body := w.Body.String()
@@ -139,7 +139,7 @@ func TestThePageForPeople(t *testing.T) {
 	}
 }
 
-// TestTheVerdict has the sentence at the top name what needs attention, and nothing else.
+// TestTheVerdict expects that the sentences at the top name the problems, and only these.
 func TestTheVerdict(t *testing.T) {
 	one := func(r report.Resource) report.Report {
 		return report.Report{Resources: []report.Resource{{State: report.Ready}, r}}

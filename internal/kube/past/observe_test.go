@@ -25,8 +25,8 @@ func (s state) Follow(ctx context.Context, _ kv.FollowRequest) iter.Seq2[kv.Upda
 
 func of(key, value string, version kv.Revision) *kv.KeyValue { return old(key, version, value) }
 
-// A node that takes a window or a difference from another node knows the former versions
-// of the objects: without them, a watch below its window would have to list.
+// A node that gets a window or a difference from another node keeps the former versions of
+// the objects: without them, a watch below its window would have to list.
 func TestFormerVersionsAreKnownOfWhatAnotherNodeSends(t *testing.T) {
 	cfg := cache.Defaults()
 	cfg.Source = state{of("a", "a-5", 5), of("b", "b-6", 6), of("c", "c-7", 7)}

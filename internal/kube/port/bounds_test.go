@@ -53,7 +53,7 @@ func (d *lastDeadline) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// A client may take nothing for a time, and after that has to keep a rate.
+// A client may read nothing for a time, and after that has to read at a minimum rate.
 func TestAPatientWriterHasAnEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &lastDeadline{ResponseWriter: httptest.NewRecorder()}

@@ -41,7 +41,7 @@ func (d *deadlines) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// TestAWatchdogThatEndsLeavesTheWriterAlone has a watchdog bark after the handler has
+// TestAWatchdogThatEndsLeavesTheWriterAlone fires a watchdog after the handler has
 // returned.
 func TestAWatchdogThatEndsLeavesTheWriterAlone(t *testing.T) {
 	w := &deadlines{set: make(chan time.Time, 10)}
@@ -65,8 +65,8 @@ type cut struct {
 
 func (c *cut) Cut() { close(c.ends) }
 
-// TestAWatchOverHTTP2IsNotReset has a watchdog end an answer without a deadline, at which its stream would
-// be reset.
+// TestAWatchOverHTTP2IsNotReset has a watchdog end a response without a deadline, which would reset its
+// stream.
 func TestAWatchOverHTTP2IsNotReset(t *testing.T) {
 	w := &cut{&deadlines{httptest.NewRecorder(), make(chan time.Time, 10)}, make(chan struct{})}
 	d := NewWatchdog(w, http.NewResponseController(w), time.Millisecond)

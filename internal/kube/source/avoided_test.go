@@ -51,7 +51,7 @@ type transport func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
-// hanging returns a client of two servers: a does not answer, and b does. asked has those that were asked.
+// hanging returns a client of two servers: a does not answer, and b does. asked receives the requested servers.
 func hanging(t *testing.T) (c *Client, asked *[]string) {
 	t.Helper()
 	asked = new([]string)
@@ -74,7 +74,7 @@ func hanging(t *testing.T) (c *Client, asked *[]string) {
 	return c, asked
 }
 
-// An apiserver that accepts requests and does not answer leaves time for the next one, which is asked first from
+// An apiserver that accepts requests and does not answer leaves time for the next one, which is preferred from
 // then on.
 func TestAnApiserverThatHangsLeavesTimeForTheNext(t *testing.T) {
 	things := Resource{Version: "v1", Name: "things"}
@@ -101,7 +101,7 @@ func TestAnApiserverThatHangsLeavesTimeForTheNext(t *testing.T) {
 	}
 }
 
-// A request that its sender gives up, and one whose time is over, do not count against an apiserver.
+// A request that its sender cancels or that times out does not count as a failure of an apiserver.
 func TestARequestThatIsGivenUpAvoidsNoServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, asked := hanging(t)

@@ -66,9 +66,8 @@ func sendBookmark(w io.Writer, version int64) {
 	_, _ = w.Write(object.AppendEvent(nil, object.JSON, object.Bookmark, object.NewBookmark(object.JSON, "v1", "Thing", version, false)))
 }
 
-// TestAWatchGoesOnWhileProbesFail has an apiserver that is overloaded: it does not answer the list of a probe,
-// refuses the next two, and breaks the watch of the fourth off. Its watch brings events meanwhile, and ends neither
-// then nor later.
+// TestAWatchGoesOnWhileProbesFail has an overloaded apiserver: it does not answer the list of a probe, refuses
+// the next two, and closes the watch of the fourth. The main watch delivers events meanwhile, and does not end.
 func TestAWatchGoesOnWhileProbesFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const last = 1 << 20
@@ -158,8 +157,8 @@ func TestARefusedProbeEndsTheWatch(t *testing.T) {
 	}
 }
 
-// TestAnApiserverWithoutEtcdIsLeft has the apiserver that is followed fail each probe, while its watch stays open. The
-// source moves to another one that answers. While none does, it keeps the watch.
+// TestAnApiserverWithoutEtcdIsLeft has the followed apiserver fail each probe, while its watch stays open. The
+// source moves to another apiserver that answers. While no other one answers, it keeps the watch.
 func TestAnApiserverWithoutEtcdIsLeft(t *testing.T) {
 	for _, answers := range []bool{true, false} { // the other one
 		synctest.Test(t, func(t *testing.T) {
@@ -196,9 +195,9 @@ func TestAnApiserverWithoutEtcdIsLeft(t *testing.T) {
 	}
 }
 
-// TestAReaderDoesNotWaitForTheEndOfAProbe has a reader ask for progress when a probe has brought what an earlier one
-// asked for, and the apiserver keeps that probe's watch open: the next probe begins at once. A probe
-// without progress has a pause after it.
+// TestAReaderDoesNotWaitForTheEndOfAProbe has a reader request progress when a probe has satisfied an earlier
+// request, and the apiserver keeps that probe's watch open: the next probe begins at once. A pause follows
+// a probe without progress.
 func TestAReaderDoesNotWaitForTheEndOfAProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		probes := 0

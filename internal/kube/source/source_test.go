@@ -265,9 +265,9 @@ func TestWantedProgressIsProbed(t *testing.T) {
 	}
 }
 
-// The lease of Events deletes many in one version. All of them are one batch, whether a later
-// version, a bookmark or a pause comes after them: a batch of its own for each of them would be dropped
-// as one that is known. Without its end, the source begins before that version again.
+// The lease of Events deletes many of them in one version. All deletes are one batch, whether a later
+// version, a bookmark or a pause follows: with one batch for each, all but the first would be dropped as
+// duplicates. If the watch ends before the batch is complete, the source resumes before that version.
 func TestEventsThatExpireTogetherAreAllDeleted(t *testing.T) {
 	for name, after := range map[string]string{
 		"another event": event("ADDED", item("d", 10)), "a bookmark": bookmark(10, false), "a bookmark of the version": bookmark(9, false), "a pause": "",
@@ -370,7 +370,7 @@ func TestAResourceIsNamedByThePrefixOfItsKeys(t *testing.T) {
 	}
 }
 
-// The newest failure is known until something comes.
+// Failure returns the newest failure until an update arrives.
 func TestTheNewestFailureIsKnown(t *testing.T) {
 	a := serve(t, map[string]func(http.ResponseWriter, *http.Request){
 		stream: sends(http.StatusForbidden, false, `{"kind":"Status","apiVersion":"v1","code":403,"reason":"Forbidden","message":"things are not for you"}`),
@@ -396,7 +396,7 @@ func TestTheNewestFailureIsKnown(t *testing.T) {
 	}
 }
 
-// A refusal is one of an apiserver that is ready, and that has the resource.
+// Only a ready apiserver that has the resource can refuse it.
 func TestWhatARefusalIs(t *testing.T) {
 	for _, c := range []struct {
 		code, ready int
@@ -415,7 +415,7 @@ func TestWhatARefusalIs(t *testing.T) {
 	}
 }
 
-// An apiserver that refuses while it starts is asked last, until others fail.
+// An apiserver that refuses requests while it starts is used last, until others fail.
 func TestAnApiserverThatIsNotReadyIsAvoided(t *testing.T) {
 	var servers []string
 	cfg := source.Defaults()
@@ -446,8 +446,8 @@ func TestAnApiserverThatIsNotReadyIsAvoided(t *testing.T) {
 	}
 }
 
-// An apiserver that does not take this node's credentials, or does not answer for a while, does not decide
-// about an object: another one is asked, and asked first from then on.
+// An apiserver that rejects this node's credentials, or does not answer for a while, does not decide about
+// an object: another one is asked, and preferred from then on.
 func TestAnApiserverThatRefusesTheNodeDoesNotDecide(t *testing.T) {
 	for code, decides := range map[int]bool{401: false, 403: false, 408: false, 429: false, 500: false, 400: true, 404: true, 422: true} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {

@@ -15,8 +15,8 @@ func pods(i int) source.Resource {
 	return source.Resource{Version: "v1", Name: fmt.Sprintf("pods%d", i), Encoding: object.Protobuf}
 }
 
-// All nodes come to the same order, the death of one moves its resources alone, and each
-// node has its part of them.
+// All nodes compute the same order, the death of a node moves only its resources, and each
+// node owns its share of them.
 func TestTheDeathOfANodeMovesItsResourcesAlone(t *testing.T) {
 	nodes := []shard.NodeID{"a", "b", "c"}
 	owned := map[shard.NodeID]int{}
@@ -79,8 +79,8 @@ func TestNodesThatMayOwnResources(t *testing.T) {
 	}
 }
 
-// A node follows those before it, an apiserver, and then those after it. A node that
-// drains follows an apiserver last.
+// A node prefers the nodes before it, then an apiserver, then the nodes after it. A draining
+// node uses an apiserver last.
 func TestCandidatesInTheOrderOfTheNodes(t *testing.T) {
 	nodes, r := []shard.NodeID{"a", "b", "c"}, pods(1)
 	order := rank(nodes, r)

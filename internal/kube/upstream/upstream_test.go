@@ -205,9 +205,9 @@ func TestAFailureOfAListIsTriedAgain(t *testing.T) {
 	}
 }
 
-// An apiserver that is not ready refuses what it would allow later: another one is asked, and without one
-// the reflector is to try again. It lists after 401 and 403. An apiserver that refuses this node is as one
-// that does not answer.
+// An apiserver that is not ready refuses requests that it would allow later: another one is used, and without
+// another one the reflector has to retry. It would list after 401 and 403. An apiserver that refuses this node
+// is treated like one that does not answer.
 func TestARefusalByAnApiserverThatStarts(t *testing.T) {
 	impersonates := func() (string, error) { return "node", nil }
 	answers := func(code, ready int, why string) string {
@@ -270,7 +270,7 @@ func TestARefusalByAnApiserverThatStarts(t *testing.T) {
 			t.Errorf("%s %s: Retry-After %q", c.method, c.path, w.Header().Get("Retry-After"))
 		}
 	}
-	// A front proxy does not impersonate: the client that does is refused itself.
+	// A front proxy does not impersonate: a refused impersonation is the client's own.
 	w := httptest.NewRecorder()
 	passing(t, nil, notTheNode, record(t, nil).url).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/secrets", http.NoBody))
 	if w.Code != http.StatusForbidden {
@@ -278,8 +278,8 @@ func TestARefusalByAnApiserverThatStarts(t *testing.T) {
 	}
 }
 
-// An apiserver that dies ends a watch that it serves as if its time were over: a reflector
-// lists again after a stream that is reset. A list that is cut off still fails.
+// If an apiserver dies, its watches end as if their timeout had passed: a reflector lists again
+// after the reset of a stream. A truncated list still fails.
 func TestAWatchAtAnApiserverThatDies(t *testing.T) {
 	to := record(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "an event")

@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 )
 
-// Whatever there is, it fits the terminal, and what was left out is said.
+// Any output fits the terminal, and reports the number of omitted rows.
 func TestTopFitsTheTerminal(t *testing.T) {
 	m := moment{at: time.Now(), revision: 5000}
 	for i := range 30 {
