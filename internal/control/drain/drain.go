@@ -1,5 +1,5 @@
 // Package drain takes a node out of service: when it shuts down, and while an operator
-// has it drained.
+// keeps it drained.
 //
 // Read [Drainer] first. Run and Drain may be called from any goroutine.
 package drain
@@ -30,12 +30,12 @@ type Config struct {
 	Server    *server.Server
 	// Changed returns a channel that is closed when the map or the members change.
 	Changed func() <-chan struct{}
-	// Leaving notes that the node shuts down, Left reports whether it does.
+	// Leaving records that the node shuts down, Left reports it.
 	Leaving func()
 	Left    func() bool
 	// Save writes the history of the caches to the disk.
 	Save func(context.Context)
-	// Released waits until no copy that a map of this version gives to others lingers.
+	// Released waits until this node has released the copies that a map of this version gives to others.
 	Released func(ctx context.Context, version uint64)
 	Logger   *slog.Logger
 }
@@ -46,8 +46,8 @@ type Drainer struct{ cfg Config }
 // New returns a Drainer.
 func New(cfg Config) *Drainer { return &Drainer{cfg: cfg} }
 
-// Drain takes the node out of service: it hands its vote and its shards over, sends
-// its watches elsewhere with their positions, and says goodbye. It takes
+// Drain takes the node out of service: it hands over its vote and its shards, sends
+// its watches to other nodes with their positions, and leaves the gossip. It takes
 // Timeout at most.
 func (d *Drainer) Drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
@@ -57,10 +57,10 @@ func (d *Drainer) Drain(ctx context.Context) {
 	d.cfg.Leaving()
 	d.cfg.Members.SetDraining(true)
 	d.cfg.Save(ctx)
-	// Others must have the shards, and be their owners, before the clients come to
-	// them: half of the time, because a node that came back a moment ago loads them
-	// a few at a time, and this one may have the only copy that is whole.
-	// (A shard that is here only needs PromoteDelay: its heir is to be warm.)
+	// Other nodes must own the shards before the clients move to them. This may take
+	// half of the time: a node that returned a moment ago loads a few shards at a
+	// time, and this node may have the only complete copy. (A shard with its only
+	// copy here needs just PromoteDelay, so that its next owner has loaded it.)
 	handOver, stop := context.WithTimeout(ctx, d.cfg.Timeout/2)
 	var vote sync.WaitGroup
 	vote.Go(func() { d.handOverVote(handOver) })
@@ -79,19 +79,19 @@ func (d *Drainer) Drain(ctx context.Context) {
 }
 
 // handOverVote waits until another node votes in place of this one: a node that is
-// scaled away with its vote takes a part of the majority with it. Two of three that leave
-// at the same time leave no majority if they end before the others have both votes.
+// removed with its vote reduces the majority. If two of three voters leave at the same
+// time and end before others have both votes, no majority is left.
 func (d *Drainer) handOverVote(ctx context.Context) {
 	if !d.cfg.Placement.HandOverVote(ctx) {
 		d.cfg.Logger.Info("the node keeps its vote while it is away", "voters", d.cfg.Placement.Voters())
 	}
 }
 
-// handOver waits until the map names this node nowhere, and others read etcd in its
-// place; there must be a node to take over.
+// handOver waits until no shard of the map names this node, and others read etcd in
+// its place. It returns at once if no other node can take over.
 func (d *Drainer) handOver(ctx context.Context) {
 	for {
-		others := d.cfg.Changed() // before the members: nothing is missed
+		others := d.cfg.Changed() // before the members are read, so that no change is missed
 		m, changed := d.cfg.Placement.Watch()
 		if m == nil || !d.cfg.Roster.Accompanied() {
 			return
@@ -121,21 +121,21 @@ func (d *Drainer) named(m *shard.Map) bool {
 	return false
 }
 
-// While an operator has this node drained and it runs on, its clients are sent
-// to other nodes once those have its shards. New ones are let in, and those that
-// come back, for they may reach no other node: they are sent on again, ever more
-// seldom.
+// While an operator keeps this node drained and it runs, it sends its clients to
+// other nodes once those have its shards. It accepts new and returning clients,
+// because they may reach no other node, and sends them on again, at growing
+// intervals.
 const (
-	// sendOnLook is how often it is looked whether others have the shards, and
-	// serve.
+	// sendOnLook is the interval at which the node checks whether others have
+	// the shards and serve.
 	sendOnLook = time.Second
-	// sendOnPause is the shortest time until clients are sent on again, and
+	// sendOnPause is the shortest pause before clients are sent on again, and
 	// sendOnLongest the longest.
 	sendOnPause   = 2 * time.Second
 	sendOnLongest = 10 * time.Minute
 )
 
-// Run sends the clients on while the map has this node drained.
+// Run sends the clients to other nodes while the map marks this node as drained.
 func (d *Drainer) Run(ctx context.Context) error {
 	for d.marked(ctx, true) {
 		drained, undrain := context.WithCancel(ctx)
@@ -148,7 +148,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	return nil
 }
 
-// marked waits until the map has this node drained, or has it no longer. It
+// marked waits until the map marks this node as drained, or no longer does. It
 // returns false when ctx ends before.
 func (d *Drainer) marked(ctx context.Context, want bool) bool {
 	for ctx.Err() == nil {
@@ -178,7 +178,7 @@ func (d *Drainer) sendOn(ctx context.Context) {
 }
 
 // replaced reports whether other nodes have the shards of this one, and one of
-// them says that it serves.
+// them serves.
 func (d *Drainer) replaced(ctx context.Context) bool {
 	m := d.cfg.Placement.Map()
 	return m != nil && !d.named(m) && !d.cfg.Left() && d.cfg.Roster.AnyAnswers(ctx, d.cfg.Roster.Heirs(), func(s healthgrpc.HealthCheckResponse_ServingStatus) bool {

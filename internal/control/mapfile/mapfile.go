@@ -1,5 +1,5 @@
-// Package mapfile keeps the last shard map on disk, so that a node serves by it before it
-// has reached the others. Read [File] first.
+// Package mapfile keeps the last shard map on disk, so that a node can serve before it
+// has reached other nodes. Read [File] first.
 package mapfile
 
 import (
@@ -34,7 +34,7 @@ func Encode(m *shard.Map) ([]byte, error) {
 	return append(b, body...), nil
 }
 
-// Decode fails with ErrInvalid and a reason.
+// Decode decodes the bytes of the file. It fails with ErrInvalid and a reason.
 func Decode(b []byte) (*shard.Map, error) {
 	rest, ok := bytes.CutPrefix(b, []byte(magic))
 	switch {
@@ -60,7 +60,7 @@ func New(dataDir string) File {
 	return File{path: filepath.Join(dataDir, "shardmap")}
 }
 
-// Load returns nil without an error when there is none.
+// Load returns the map, or nil without an error when there is no file.
 func (f File) Load() (*shard.Map, error) {
 	b, err := os.ReadFile(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,8 +76,8 @@ func (f File) Load() (*shard.Map, error) {
 	return m, nil
 }
 
-// Save replaces the file so that it is, after a crash at any point, the old
-// one or the new one.
+// Save replaces the file atomically: after a crash at any point it is the old
+// or the new one.
 func (f File) Save(m *shard.Map) error {
 	b, err := Encode(m)
 	if err != nil {
@@ -92,7 +92,7 @@ func (f File) Save(m *shard.Map) error {
 	return nil
 }
 
-// Refuse puts a file that cannot be used aside and says where it is now.
+// Refuse moves an unusable file aside and returns its new path.
 func (f File) Refuse() (string, error) {
 	to := f.path + ".refused"
 	if err := durable.Rename(f.path, to); err != nil {

@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	// mapGrace is how long a map that gossip has announced may take to come by the
-	// stream of a voter, which is faster than gossip, before it is fetched.
+	// mapGrace is how long a node waits for the stream of a voter, which is faster than
+	// gossip, to deliver a map that gossip has announced. Then it fetches the map.
 	mapGrace = 200 * time.Millisecond
 	// mapFetch bounds one attempt to fetch the map.
 	mapFetch = time.Second
-	// firstMapPause and longestMapPause are between attempts that failed.
+	// firstMapPause and longestMapPause are the pauses between failed attempts.
 	firstMapPause   = 50 * time.Millisecond
 	longestMapPause = 5 * time.Second
 )
@@ -45,10 +45,10 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Follower keeps the shard map of this node up to date. Voters have it from raft; each
-// other node follows one voter. Gossip announces new versions: a node that has not
-// received one in time fetches it from any node that has it, and follows another voter
-// from then on.
+// Follower keeps the shard map of this node up to date. Voters receive it from raft;
+// each other node follows one voter. Gossip announces new versions: a node that has
+// not received one in time fetches it from any node that has it, and follows another
+// voter from then on.
 type Follower struct {
 	cfg  Config
 	late wait.Signal // a map that gossip announced did not come in time
@@ -57,8 +57,8 @@ type Follower struct {
 // New returns a Follower that does nothing yet.
 func New(cfg Config) *Follower { return &Follower{cfg: cfg} }
 
-// Run keeps the shard map up to date until ctx ends. It ends before with the error of
-// tooOld.
+// Run keeps the shard map up to date until ctx ends. It ends earlier with the error
+// of tooOld.
 func (f *Follower) Run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -72,10 +72,10 @@ func (f *Follower) Run(ctx context.Context) error {
 	return nil
 }
 
-// tooOld returns why this node must end after it failed to take the map of another
-// one: its software does not understand the cluster's feature level. A node that only
-// waits would never be ready, or would act on an old map for ever. The other node must
-// have newer software, or its map is damaged.
+// tooOld returns an error if this node must end because its software does not
+// understand the feature level of the map that another node sent. Otherwise the node
+// would never become ready, or would act on an old map forever. The error requires
+// that the other node has newer software: if it has not, its map is damaged.
 func (f *Follower) tooOld(from shard.NodeID, err error) error {
 	if m, ok := f.member(from); !ok || m.Level <= shard.Level || !errors.Is(err, shard.ErrNewer) {
 		return nil
@@ -93,9 +93,9 @@ func (f *Follower) member(name shard.NodeID) (shard.Member, bool) {
 	return shard.Member{}, false
 }
 
-// followVoters follows one voter after the other.
+// followVoters follows one voter at a time, and another one after a failure.
 func (f *Follower) followVoters(ctx context.Context, fail context.CancelCauseFunc) {
-	var failed []shard.NodeID // since one has delivered
+	var failed []shard.NodeID // since the last stream that worked
 	pause := firstMapPause
 	for ctx.Err() == nil {
 		changed := f.cfg.Changed()
@@ -124,10 +124,10 @@ func (f *Follower) followVoters(ctx context.Context, fail context.CancelCauseFun
 	}
 }
 
-// errLateMap ends the stream of a voter that other nodes are ahead of.
+// errLateMap ends the stream of a voter whose map is older than that of other nodes.
 var errLateMap = errors.New("other nodes have newer shard maps than this voter")
 
-// followVoter takes the map from a voter while it is one, and not late.
+// followVoter follows the map of a voter until the node stops voting or is late.
 func (f *Follower) followVoter(ctx context.Context, voter shard.NodeID) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
@@ -155,7 +155,7 @@ func (f *Follower) followVoter(ctx context.Context, voter shard.NodeID) error {
 }
 
 // mapSource returns the voter to follow: none if this node votes, or while gossip
-// shows no other voter. Those that failed come last.
+// shows no other voter. Voters that failed come last.
 func (f *Follower) mapSource(failed []shard.NodeID) shard.NodeID {
 	voters := f.mapVoters()
 	if len(voters) == 0 {
@@ -166,8 +166,8 @@ func (f *Follower) mapSource(failed []shard.NodeID) shard.NodeID {
 	})
 }
 
-// mapVoters returns the other voters that may be followed, in an order of this
-// node's own, so that nodes spread over them: none if this node votes.
+// mapVoters returns the other voters that can be followed, none if this node votes.
+// Each node has its own order, which spreads the followers over the voters.
 func (f *Follower) mapVoters() []shard.NodeID {
 	if f.cfg.Placement.IsVoter(f.cfg.Self) {
 		return nil
@@ -175,8 +175,8 @@ func (f *Follower) mapVoters() []shard.NodeID {
 	return f.nodesThat(func(m *shard.Member) bool { return m.Voter && m.State != shard.Suspect })
 }
 
-// nodesThat returns the other nodes of the cluster that gossip does not call gone and
-// that ok accepts, in an order of this node's own.
+// nodesThat returns the other nodes of the cluster that ok accepts and that gossip
+// does not report as gone, in this node's own order.
 func (f *Follower) nodesThat(ok func(*shard.Member) bool) (out []shard.NodeID) {
 	cluster := f.cfg.Placement.ClusterID()
 	for _, m := range f.cfg.Members.Members() {
@@ -195,7 +195,7 @@ func (f *Follower) taste(other shard.NodeID) uint64 {
 	return h.Sum64()
 }
 
-// heedMapNews fetches the maps that gossip announces and that do not come in time.
+// heedMapNews fetches maps that gossip announces and that the stream does not deliver in time.
 func (f *Follower) heedMapNews(ctx context.Context, fail context.CancelCauseFunc) {
 	pause := firstMapPause
 	for ctx.Err() == nil {
@@ -233,8 +233,8 @@ func (f *Follower) heedMapNews(ctx context.Context, fail context.CancelCauseFunc
 	}
 }
 
-// Fetch takes the map once from nodes that may have the version, until this node
-// has it. It reports whether it did. The only error is that of tooOld.
+// Fetch fetches the map from nodes that may have the version, until this node
+// has it, and reports whether it does. The only error is that of tooOld.
 func (f *Follower) Fetch(ctx context.Context, version uint64) (bool, error) {
 	var from []shard.NodeID
 	if news, _ := f.cfg.Members.MapNews(); news.Version >= version {
@@ -271,7 +271,7 @@ func versionOf(m *shard.Map) uint64 {
 	return m.Version
 }
 
-// takeMap takes what a node has that is newer, and what it gets, unless once.
+// takeMap receives the maps that are newer than this node's: the newest one, and all later ones unless once.
 func (f *Follower) takeMap(ctx context.Context, from shard.NodeID, once bool) error {
 	conn, err := f.cfg.Conn(from)
 	if err != nil {
@@ -301,8 +301,8 @@ func (f *Follower) takeMap(ctx context.Context, from shard.NodeID, once bool) er
 	}
 }
 
-// learnMap takes a map, or what it differs in from the one that this node has. With
-// [shard.ErrOtherMap] the next stream says what that is.
+// learnMap applies a map, or a delta to the map of this node. After
+// [shard.ErrOtherMap] the next stream begins with the right delta or the whole map.
 func (f *Follower) learnMap(r *peerv1.FollowMapResponse) error {
 	if len(r.GetDelta()) > 0 {
 		d, err := shard.DecodeDelta(r.GetDelta())

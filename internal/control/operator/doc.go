@@ -1,5 +1,5 @@
-// Package operator carries out the changes of the shard map that operators order, asks
-// nodes for their copies, and recovers lost voters.
+// Package operator carries out the shard map changes that operators request, collects
+// the nodes' reports of their copies, and recovers lost voters.
 //
 // Read [Operator] first. All its methods may be called from any goroutine. The decisions
 // are in internal/control/mapchange.

@@ -26,18 +26,18 @@ import (
 )
 
 const (
-	// agreeTimeout is how long the voters are asked to agree on an operator's
-	// change.
+	// agreeTimeout bounds the attempts to have the voters agree on an
+	// operator's change.
 	agreeTimeout = 10 * time.Second
 	// surveyTimeout bounds the time in which a node reports its copies, and
 	// surveyFanOut the number of nodes asked at a time.
 	surveyTimeout = 2 * time.Second
 	surveyFanOut  = 64
-	// lookEvery is how often it is looked how far a change has come, less often
-	// when a look takes long: it takes a tenth of the time at most.
+	// lookEvery is the interval at which the progress of a change is checked. The
+	// pause is longer after a slow check: checks take a tenth of the time at most.
 	lookEvery = 250 * time.Millisecond
-	// mapPause is the time until the next attempt while no node gives the map that the
-	// leader has.
+	// mapPause is the time until the next attempt while no node returns the map
+	// version of the leader.
 	mapPause = 50 * time.Millisecond
 )
 
@@ -46,21 +46,21 @@ type Config struct {
 	Self      shard.NodeID
 	Placement *placement.Placement
 	Members   *membership.Membership
-	// Read reads the keys of this node and of others.
+	// Read reads keys from this node and from others.
 	Read func(context.Context, router.ReadRequest) (*router.Reading, error)
-	// Ending counts the watches of clients here that would end if only ranges were served.
+	// Ending counts the watches of this node's clients that would end if only the given ranges were served.
 	Ending func(served []kv.Range) mapchange.Ending
-	// Status returns this node's status, StatusOf that of another one.
+	// Status returns this node's status, StatusOf the status of another node.
 	Status   func() *shardwatchv1.StatusResponse
 	StatusOf func(ctx context.Context, node shard.NodeID) (*shardwatchv1.StatusResponse, error)
 	// Conn returns the connection to another node.
 	Conn func(shard.NodeID) (grpc.ClientConnInterface, error)
-	// FetchMap takes the shard map from nodes that may have this version of it, and
-	// reports whether this node has it then.
+	// FetchMap fetches the shard map from nodes that may have this version, and
+	// reports whether this node has it afterwards.
 	FetchMap func(ctx context.Context, version uint64) (bool, error)
 }
 
-// Operator carries out the changes of the shard map that operators order.
+// Operator carries out the shard map changes that operators request.
 type Operator struct{ cfg Config }
 
 // New returns an Operator.
@@ -78,8 +78,8 @@ func (o *Operator) ChangeMap(ctx context.Context, order mapchange.Order, planned
 	return o.followPlan(ctx, plan, progress)
 }
 
-// agree judges the order and has the voters agree on it. If the map changes
-// meanwhile, the order is judged again.
+// agree checks the order and has the voters agree on it. If the map changes
+// meanwhile, the order is checked again.
 func (o *Operator) agree(ctx context.Context, order mapchange.Order) (*mapchange.Plan, error) {
 	ctx, cancel := context.WithTimeout(ctx, agreeTimeout)
 	defer cancel()
@@ -94,12 +94,12 @@ func (o *Operator) agree(ctx context.Context, order mapchange.Order) (*mapchange
 		}
 		plan, err := o.judge(ctx, m, order)
 		switch {
-		case made && err != nil: // it names shards or nodes that are gone since
+		case made && err != nil: // a shard or node that the order names no longer exists
 			return &mapchange.Plan{Version: before}, nil
 		case err != nil:
 			return nil, err
 		case made:
-			plan.Version = max(plan.Version, before) // the map of the change may not have come here yet
+			plan.Version = max(plan.Version, before) // this node may not have received the changed map yet
 			return plan, nil
 		case order.DryRun, plan.Change == nil:
 			return plan, nil
@@ -114,7 +114,7 @@ func (o *Operator) agree(ctx context.Context, order mapchange.Order) (*mapchange
 		default:
 			return nil, err
 		}
-		if got, _ := o.cfg.FetchMap(ctx, stale.Current); got { // Run of the follower meets the same error
+		if got, _ := o.cfg.FetchMap(ctx, stale.Current); got { // Run of the follower fails with the same error
 			continue
 		}
 		select {
@@ -126,9 +126,9 @@ func (o *Operator) agree(ctx context.Context, order mapchange.Order) (*mapchange
 	}
 }
 
-// madeBefore reports whether an order that is repeated was agreed on before, and
-// the version of the map that it made. The voters know: they confirm a change that
-// they have made, and refuse a change of a map version that does not exist.
+// madeBefore reports whether the voters have already agreed on a repeated order, and the
+// version of the resulting map. It proposes the order's ID for a map version that cannot
+// exist: the voters confirm the ID of a change that they have made, and refuse any other.
 func (o *Operator) madeBefore(ctx context.Context, m *shard.Map, order mapchange.Order) (version uint64, made bool, err error) {
 	if !order.Repeated || order.ID == "" {
 		return 0, false, nil
@@ -142,7 +142,7 @@ func (o *Operator) madeBefore(ctx context.Context, m *shard.Map, order mapchange
 	return version, err == nil, err
 }
 
-// propose is placement's, with errors that the API knows.
+// propose is Placement.Propose, with errors that the API can encode.
 func (o *Operator) propose(ctx context.Context, c shard.Command) (uint64, error) {
 	version, err := o.cfg.Placement.Propose(ctx, c)
 	if err == nil || errors.Is(err, shard.ErrRefused) {
@@ -176,9 +176,8 @@ func (o *Operator) judge(ctx context.Context, m *shard.Map, order mapchange.Orde
 	return mapchange.NewPlan(c, order)
 }
 
-// middle returns the key at which to cut a range so that both parts have about as many
-// keys, "" when there are too few keys, and the number of keys. It asks the copies of
-// the range, not etcd.
+// middle returns the key that splits the keys of a range in half, "" when there are
+// too few keys, and the number of keys. It asks the copies of the range, not etcd.
 func (o *Operator) middle(ctx context.Context, r kv.Range) (at string, keys int, err error) {
 	reading, err := o.cfg.Read(ctx, router.ReadRequest{Range: r, Serializable: true, MaxStaleness: router.AnyAge})
 	if err != nil {
@@ -201,8 +200,8 @@ func (o *Operator) middle(ctx context.Context, r kv.Range) (at string, keys int,
 	return at, keys, nil
 }
 
-// voters returns the voters; nil when no node that knows them answers. A node that does
-// not vote does not know them.
+// voters returns the voters; nil when no voter answers, because only voters know the
+// list.
 func (o *Operator) voters(ctx context.Context) []shard.NodeID {
 	if voters := o.cfg.Placement.Voters(); len(voters) > 0 {
 		return voters
@@ -225,7 +224,7 @@ func (o *Operator) voters(ctx context.Context) []shard.NodeID {
 	return voters
 }
 
-// survey returns the copies of shards that nodes have.
+// survey returns the nodes' copies of shards. Nodes that do not answer are missing.
 func (o *Operator) survey(ctx context.Context, nodes []shard.NodeID) map[shard.NodeID]map[shard.ID]mapchange.Copy {
 	out := make(map[shard.NodeID]map[shard.ID]mapchange.Copy, len(nodes))
 	var mu sync.Mutex
@@ -245,7 +244,7 @@ func (o *Operator) survey(ctx context.Context, nodes []shard.NodeID) map[shard.N
 	return out
 }
 
-// ending returns how many watches of clients at nodes would end with the settings.
+// ending returns how many watches of clients at the nodes would end with the settings.
 func (o *Operator) ending(ctx context.Context, nodes []shard.NodeID, s mapchange.Settings) map[shard.NodeID]mapchange.Ending {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
@@ -277,12 +276,12 @@ func (o *Operator) ending(ctx context.Context, nodes []shard.NodeID, s mapchange
 			return nil
 		})
 	}
-	_ = g.Wait() // a node that does not answer is missing
+	_ = g.Wait() // nodes that do not answer are missing
 	return out
 }
 
-// ask calls told, from any goroutine, for each of the nodes that tells its status
-// in time.
+// ask calls told, from any goroutine, for each node that returns its status in
+// time.
 func (o *Operator) ask(ctx context.Context, nodes []shard.NodeID, told func(shard.NodeID, *shardwatchv1.StatusResponse)) {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
@@ -301,7 +300,7 @@ func (o *Operator) ask(ctx context.Context, nodes []shard.NodeID, told func(shar
 	_ = g.Wait() // nodes that do not answer are missing
 }
 
-// followPlan calls progress when something has changed, until all is done.
+// followPlan calls progress after each change of the progress, until the plan is done.
 func (o *Operator) followPlan(ctx context.Context, plan *mapchange.Plan, progress func(*mapchange.Progress) error) error {
 	var plans planner.Planner
 	told := mapchange.Progress{Left: -1}

@@ -41,8 +41,8 @@ func (o *Operator) RecoverVoters(ctx context.Context, order mapchange.RecoverOrd
 	return plan, r.GetMapVersion(), nil
 }
 
-// BeginVoting implements server.Operator. The node judges by its own view: the view of
-// the node that was asked may be smaller.
+// BeginVoting implements server.Operator. The node decides by its own view: the node
+// that received the request may see fewer nodes.
 func (o *Operator) BeginVoting(ctx context.Context, mapVersion uint64, dryRun bool) (version uint64, err error) {
 	plan, err := o.judgeRecovery(ctx)
 	if err != nil {
@@ -60,7 +60,7 @@ func (o *Operator) BeginVoting(ctx context.Context, mapVersion uint64, dryRun bo
 	return version, o.awaitLead(ctx)
 }
 
-// leadPoll is how often it is looked whether the node leads.
+// leadPoll is the interval at which awaitLead checks whether the node leads.
 const leadPoll = 20 * time.Millisecond
 
 // awaitLead waits until this node leads the voters.
@@ -79,7 +79,7 @@ func (o *Operator) awaitLead(ctx context.Context) error {
 	}
 }
 
-// judgeRecovery asks all nodes that gossip sees, and judges.
+// judgeRecovery asks all nodes that gossip sees, and plans the recovery from the answers.
 func (o *Operator) judgeRecovery(ctx context.Context) (*mapchange.Recovery, error) {
 	members := o.cfg.Members.Members()
 	var ask []shard.NodeID

@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Reports returns the nodes' reports of their copies, for the leader. A node that cannot be reached in time
-// is missing: it is given no shards.
+// Reports returns the nodes' reports of their copies, for the leader. A node that does not answer in time
+// is missing, and gets no shards.
 func (o *Operator) Reports(ctx context.Context, nodes []shard.NodeID) []planner.Report {
 	var mu sync.Mutex
 	var out []planner.Report // guarded by mu
@@ -28,14 +28,14 @@ func report(node shard.NodeID, s *shardwatchv1.StatusResponse) planner.Report {
 	for _, c := range s.GetReplicas() {
 		r.Shards = append(r.Shards, planner.ShardReport{
 			Shard: shard.ID(c.GetShardId()), Ready: c.GetReady() && !c.GetRelay(),
-			// Not the window's: its bound is that of any shard, however small.
+			// without the window, whose bound is the same for shards of any size
 			Bytes: c.GetStateBytes(), Events: c.GetEvents(), Watches: int(c.GetWatchers()),
 		})
 	}
 	return r
 }
 
-// Halve returns a key that cuts the keys of r in two, "" when they are too few.
+// Halve returns a key that splits the keys of r in half, "" when there are too few.
 func (o *Operator) Halve(ctx context.Context, r kv.Range) (string, error) {
 	at, _, err := o.middle(ctx, r)
 	return at, err

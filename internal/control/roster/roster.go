@@ -1,5 +1,5 @@
-// Package roster has the nodes of the cluster as gossip and the shard map show them
-// together: gossip knows which are alive, the map which an operator has drained.
+// Package roster combines the views of gossip and of the shard map on the nodes of the cluster:
+// gossip reports the nodes that are alive, the map those that an operator has drained.
 //
 // Read [Roster] first. All its methods may be called from any goroutine.
 package roster
@@ -21,22 +21,22 @@ type Config struct {
 	// Members returns the nodes that gossip sees, Map the newest shard map; nil: none yet.
 	Members func() []shard.Member
 	Map     func() *shard.Map
-	// Reach returns the connection to a node, even if gossip calls it gone.
+	// Reach returns the connection to a node, even if gossip reports it as gone.
 	Reach func(shard.NodeID) (grpc.ClientConnInterface, error)
-	// SignOfLife is how long other nodes have to answer whether they serve.
+	// SignOfLife bounds the time in which other nodes answer a health check.
 	SignOfLife time.Duration
 }
 
-// Roster has the nodes of the cluster.
+// Roster returns the nodes of the cluster, as gossip and the shard map show them.
 type Roster struct{ cfg Config }
 
-// asked is how many nodes AnyAnswers asks: one that answers is enough.
+// asked is the number of nodes that AnyAnswers asks. One answer is enough.
 const asked = 8
 
 // New returns a Roster.
 func New(cfg Config) *Roster { return &Roster{cfg: cfg} }
 
-// All returns the members that gossip sees. Nodes that an operator has drained are draining.
+// All returns the members that gossip sees. Nodes that an operator has drained count as draining.
 func (r *Roster) All() []shard.Member {
 	members := r.cfg.Members()
 	if m := r.cfg.Map(); m != nil && len(m.Drained) > 0 {
@@ -57,10 +57,10 @@ func (r *Roster) Member(name shard.NodeID) (shard.Member, bool) {
 	return shard.Member{}, false
 }
 
-// Accompanied reports whether others can take over what this node has.
+// Accompanied reports whether other nodes can take over the shards of this one.
 func (r *Roster) Accompanied() bool { return len(r.Heirs()) > 0 }
 
-// Heirs are the nodes that shards and clients can go to.
+// Heirs returns the other nodes that can take over shards and clients.
 func (r *Roster) Heirs() (out []shard.NodeID) {
 	for _, m := range r.All() {
 		if m.Name != r.cfg.Self && m.State == shard.Alive && !m.Draining {
@@ -70,7 +70,7 @@ func (r *Roster) Heirs() (out []shard.NodeID) {
 	return out
 }
 
-// Leaving reports whether another node drains or has left: it hands its shards on.
+// Leaving reports whether another node drains or has left, and therefore hands over its shards.
 func (r *Roster) Leaving(node shard.NodeID) bool {
 	for _, m := range r.All() {
 		if m.Name == node {
@@ -80,8 +80,8 @@ func (r *Roster) Leaving(node shard.NodeID) bool {
 	return false
 }
 
-// AnyAnswers asks some of the others whether they serve, and reports whether one
-// gives an answer that will do.
+// AnyAnswers asks some of the other nodes for their health, and reports whether
+// will accepts one of the answers.
 func (r *Roster) AnyAnswers(ctx context.Context, others []shard.NodeID, will func(healthgrpc.HealthCheckResponse_ServingStatus) bool) bool {
 	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
 	others = others[:min(len(others), asked)]
@@ -90,7 +90,7 @@ func (r *Roster) AnyAnswers(ctx context.Context, others []shard.NodeID, will fun
 	answers := make(chan bool, len(others))
 	for _, node := range others {
 		go func() {
-			conn, err := r.cfg.Reach(node) // gossip may have given up on all of them
+			conn, err := r.cfg.Reach(node) // gossip may report all of them as gone
 			var answer *healthgrpc.HealthCheckResponse
 			if err == nil {
 				answer, err = healthgrpc.NewHealthClient(conn).Check(ctx, &healthgrpc.HealthCheckRequest{})
