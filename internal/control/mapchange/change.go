@@ -11,7 +11,7 @@ import (
 )
 
 // NewPlan returns the plan of an order. It fails with a *RefusedError when the order
-// makes no sense, or only with Force, which it does not have, and with a
+// cannot be carried out, or needs Force and does not have it, and with a
 // *kv.InvalidError when it names a shard or node that does not exist.
 func NewPlan(c *Cluster, o Order) (*Plan, error) {
 	if o.IfVersion != 0 && o.IfVersion != c.Map.Version {
@@ -95,13 +95,13 @@ func (r Merge) change(c *Cluster) (shard.Change, []*RefusedError, error) {
 	case len(left.Home.Pins) > 0 && len(right.Home.Pins) > 0 && !slices.Equal(left.Home.Pins, right.Home.Pins):
 		doubts = append(doubts, doubt("with", "both were moved by hand, to different nodes: the merged shard would stay with %s", names(left.Home.Pins)))
 	case len(left.Home.Pins) == 0 && (len(right.Home.Pins) > 0 || c.bytes(right) > c.bytes(left)):
-		to, other = right, left // less is copied
+		to, other = right, left // so that fewer bytes are copied
 	}
 	change, err := planner.Together(c.Map, to.ID, other.ID)
 	return change, doubts, err
 }
 
-// neighbours names the shards with which a shard can be merged.
+// neighbours describes the shards with which a shard can be merged, for messages.
 func (c *Cluster) neighbours(s *shard.Shard) string {
 	var next []shard.ID
 	for i := range c.Map.Shards {
@@ -128,7 +128,7 @@ func (r Move) change(c *Cluster) (shard.Change, []*RefusedError, error) {
 	var doubts []*RefusedError
 	switch {
 	case len(r.To) > 0 && r.Owner != "":
-		return nil, nil, &kv.InvalidError{Field: "owner", Reason: "name it as the first of to"}
+		return nil, nil, &kv.InvalidError{Field: "owner", Reason: "name the owner as the first of to"}
 	case r.Owner != "":
 		home.Pins = append([]shard.NodeID{r.Owner}, slices.DeleteFunc(slices.Clone(s.Home.Pins), func(n shard.NodeID) bool { return n == r.Owner })...)
 		home.Pins = home.Pins[:min(len(home.Pins), c.wanted(&s))]
@@ -159,10 +159,10 @@ func (r Move) change(c *Cluster) (shard.Change, []*RefusedError, error) {
 		doubts = append(doubts, doubt("to", "shard %d would have %d of the %d replicas that the cluster wants (--replicas)", s.ID, len(r.To), c.Map.Spec.Replicas))
 	}
 	if zone := c.oneZone(r.To); zone != "" {
-		doubts = append(doubts, doubt("to", "all replicas of shard %d would be in zone %q, and there are others", s.ID, zone))
+		doubts = append(doubts, doubt("to", "all replicas of shard %d would be in zone %q, although other zones have nodes", s.ID, zone))
 	}
 	if c.joins(s.ID) {
-		home.Seat = 0 // else it would be merged after all
+		home.Seat = 0 // otherwise the planner would still merge it
 	}
 	doubts = c.rests("shard", &s, doubts)
 	if slices.Equal(home.Pins, s.Home.Pins) && home.Replicas == s.Home.Replicas && home.Seat == s.Home.Seat {
@@ -171,7 +171,7 @@ func (r Move) change(c *Cluster) (shard.Change, []*RefusedError, error) {
 	return shard.Rehome{Homes: []shard.ShardHome{{Shard: s.ID, Home: home}}}, doubts, nil
 }
 
-// wanted is how many replicas the shard is to have.
+// wanted returns how many replicas the shard should have.
 func (c *Cluster) wanted(s *shard.Shard) int {
 	if s.Home.Replicas > 0 {
 		return s.Home.Replicas
@@ -179,7 +179,7 @@ func (c *Cluster) wanted(s *shard.Shard) int {
 	return c.Map.Spec.Replicas
 }
 
-// destination adds the doubts about giving a shard to the node.
+// destination adds the doubts about a move of a shard to the node.
 func (c *Cluster) destination(field string, node shard.NodeID, doubts []*RefusedError) ([]*RefusedError, error) {
 	m, err := c.memberNamed(field, node)
 	switch {
@@ -188,7 +188,7 @@ func (c *Cluster) destination(field string, node shard.NodeID, doubts []*Refused
 	case m.State == shard.Left:
 		return nil, refused(field, "%s has left the cluster", node)
 	case m.Draining || c.Map.IsDrained(node):
-		return nil, refused(field, "%s is drained, and is given no shards: cachectl undrain %s comes first", node, node)
+		return nil, refused(field, "%s is drained, and is given no shards: run cachectl undrain %s first", node, node)
 	case m.State == shard.Dead:
 		return append(doubts, doubt(field, "%s is dead: other nodes replace it until it returns", node)), nil
 	case m.State == shard.Suspect:
@@ -197,8 +197,8 @@ func (c *Cluster) destination(field string, node shard.NodeID, doubts []*Refused
 	return doubts, nil
 }
 
-// oneZone returns the zone that all the nodes are in when two or more nodes are,
-// and others could have a shard; "": they are not.
+// oneZone returns the zone of all the nodes if two or more nodes share a single
+// zone and a node of another zone could have a shard; otherwise "".
 func (c *Cluster) oneZone(nodes []shard.NodeID) string {
 	if len(nodes) < 2 {
 		return ""
@@ -255,8 +255,8 @@ func (r Drain) change(c *Cluster) (shard.Change, []*RefusedError, error) {
 	return shard.Drain{Nodes: fresh}, doubts, nil
 }
 
-// quorum doubts a drain behind which the voters have no majority once the nodes
-// are stopped. Votes of drained nodes go to others that may vote.
+// quorum returns a doubt about a drain that leaves the voters without a majority
+// after the nodes are stopped. Votes of drained nodes go to others that may vote.
 func (r Drain) quorum(c *Cluster) *RefusedError {
 	going := func(n shard.NodeID) bool { return slices.Contains(r.Nodes, n) || c.Map.IsDrained(n) }
 	if !slices.ContainsFunc(r.Nodes, func(n shard.NodeID) bool { return slices.Contains(c.Voters, n) }) {
@@ -273,8 +273,8 @@ func (r Drain) quorum(c *Cluster) *RefusedError {
 			heirs++
 		}
 	}
-	// A voter that is dead keeps its vote until another node has it, and votes are
-	// handed over while there is a majority.
+	// A dead voter keeps its vote until another node takes it, and votes are
+	// handed over only while there is a majority.
 	if most := len(c.Voters)/2 + 1; stay+heirs < most {
 		return doubt("nodes", "%d of %s would be left once %s stopped, and %d are needed to change the shard map (cachectl members shows the voters)",
 			stay, count(len(c.Voters), "voter"), are(r.Nodes), most)
@@ -310,7 +310,7 @@ func (Rebalance) change(c *Cluster) (shard.Change, []*RefusedError, error) {
 	return loose, nil, nil
 }
 
-// count is a number of things, for people.
+// count formats a number of things for messages.
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -318,7 +318,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// are is names and their verb.
+// are formats the names with their verb.
 func are(nodes []shard.NodeID) string {
 	if len(nodes) == 1 {
 		return names(nodes) + " is"

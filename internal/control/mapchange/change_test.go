@@ -152,7 +152,7 @@ func TestRefusals(t *testing.T) {
 		"moving to a stranger":     {nil, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "x"}}, "to", `there is no node "x"; there are a, b, c, d`, false},
 		"owned by a stranger":      {nil, mapchange.Move{Shard: 1, Owner: "x"}, "owner", `there is no node "x"`, false},
 		"moving to a node twice":   {nil, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "a"}}, "to", "a is named twice", false},
-		"moving to a drained node": {drained, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "d is drained, and is given no shards: cachectl undrain d comes first", false},
+		"moving to a drained node": {drained, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "d is drained, and is given no shards: run cachectl undrain d first", false},
 		"owned by a drained node":  {drained, mapchange.Move{Shard: 1, Owner: "d"}, "owner", "d is drained", false},
 		"moving to a dead node":    {func(_ *testing.T, c *mapchange.Cluster) { state(c, "d", shard.Dead) }, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "d"}}, "to", "d is dead", true},
 		"moving to a suspect":      {func(_ *testing.T, c *mapchange.Cluster) { state(c, "d", shard.Suspect) }, mapchange.Move{Shard: 1, Owner: "d"}, "owner", "has not answered recently", true},
@@ -165,7 +165,7 @@ func TestRefusals(t *testing.T) {
 				}
 			},
 			mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "b"}},
-			"to", `all replicas of shard 1 would be in zone "east", and there are others`, true,
+			"to", `all replicas of shard 1 would be in zone "east", although other zones have nodes`, true,
 		},
 
 		"draining nobody":     {nil, mapchange.Drain{}, "nodes", "name the nodes", false},

@@ -9,29 +9,29 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Cluster is the state that an order is checked against.
+// Cluster is the cluster state that an order is checked against.
 type Cluster struct {
 	// Map is the shard map; not nil.
 	Map *shard.Map
-	// Members are those that gossip sees.
+	// Members are the nodes that gossip sees.
 	Members []shard.Member
 	// Voters are the voters; nil: not known.
 	Voters []shard.NodeID
-	// Copies are the nodes' reports of the shards that they have. A missing node was
-	// not asked, or did not answer.
+	// Copies are the nodes' reports of their shards. Missing nodes were not asked,
+	// or did not answer.
 	Copies map[shard.NodeID]map[shard.ID]Copy
-	// Ending are the watches of clients that would end on each node if the keys were
-	// served that a [Settings] names. A node that is missing was not asked, or gave
-	// no answer.
+	// Ending counts, for each node, the watches of clients that would end if only
+	// the keys of a [Settings] were served. Missing nodes were not asked, or did not
+	// answer.
 	Ending map[shard.NodeID]Ending
 }
 
-// Ending are watches that would end, by the API that they came by.
+// Ending counts watches that would end, by the API of the client.
 type Ending struct{ Native, Etcd int64 }
 
 // Copy is a node's copy of a shard.
 type Copy struct {
-	// Ready: it serves. Else it is being loaded.
+	// Ready: it serves. Otherwise it is being loaded.
 	Ready bool
 	// Keys is the number of keys, Bytes their memory with their values and history.
 	// While a copy is being loaded, Bytes is the memory of the part received so far.
@@ -50,7 +50,7 @@ func (c *Cluster) shardNamed(field string, id shard.ID) (shard.Shard, error) {
 	return shard.Shard{}, &kv.InvalidError{Field: field, Reason: why + "; there are " + shardList(c.Map)}
 }
 
-// shardList names the map's shards, as far as a person would read on.
+// shardList lists the first few shards of the map, for messages.
 func shardList(m *shard.Map) string {
 	const enough = 16
 	var out []string
@@ -80,17 +80,17 @@ func (c *Cluster) memberNamed(field string, node shard.NodeID) (shard.Member, er
 	return shard.Member{}, &kv.InvalidError{Field: field, Reason: fmt.Sprintf("there is no node %q; there are %s", node, names(known))}
 }
 
-// takes reports whether the member can have shards.
+// takes reports whether the member may be given shards.
 func (c *Cluster) takes(m *shard.Member) bool {
 	return (m.State == shard.Alive || m.State == shard.Suspect) && !m.Draining && !c.Map.IsDrained(m.Name)
 }
 
-// joins reports whether the shard is about to be merged with a neighbour.
+// joins reports whether the shard will be merged with a neighbour.
 func (c *Cluster) joins(id shard.ID) bool {
 	return c.Map.Joins(slices.IndexFunc(c.Map.Shards, func(s shard.Shard) bool { return s.ID == id }))
 }
 
-// moving says why a shard is not at rest; "": it is.
+// moving returns the reason why a shard has a pending change; "": it has none.
 func (c *Cluster) moving(s *shard.Shard) string {
 	if c.joins(s.ID) {
 		return fmt.Sprintf("shard %d is about to be merged with its neighbour", s.ID)
@@ -103,7 +103,7 @@ func (c *Cluster) moving(s *shard.Shard) string {
 	return ""
 }
 
-// rests adds a doubt when the shard is not at rest.
+// rests adds a doubt when the shard has a pending change.
 func (c *Cluster) rests(field string, s *shard.Shard, doubts []*RefusedError) []*RefusedError {
 	if why := c.moving(s); why != "" {
 		return append(doubts, doubt(field, "%s: wait until cachectl shards shows no pending change of it", why))

@@ -48,7 +48,7 @@ func (r Finalize) change(c *Cluster) (shard.Change, []*RefusedError, error) {
 	return shard.Finalize{Level: level}, nil, nil
 }
 
-// softwareOf names the software of a member that does not understand a level.
+// softwareOf describes the software of a member that does not understand a level.
 func softwareOf(m *shard.Member) string {
 	version := m.Version
 	if version == "" {

@@ -10,37 +10,37 @@ import (
 
 // Plan is the effect of an order.
 type Plan struct {
-	// Version is that of the map that it was made for.
+	// Version is the map version that the plan was made for.
 	Version uint64
-	// Change is the change to propose; nil: none, it is already made.
+	// Change is the change to propose; nil: none, because it is already made.
 	Change shard.Change
 	// Steps are the changes of shards, in key order.
 	Steps []Step
-	// Warnings are the refusals that Force has overridden, the reason why there is
-	// nothing to do, and side effects of the change.
+	// Warnings are the refusals that Force has overridden, the reason why the plan
+	// is empty, and side effects of the change.
 	Warnings []string
 }
 
-// Step is the change of one shard, or of several that become one.
+// Step is the change of one shard, or of several that are split or merged together.
 type Step struct {
-	// Range is that of From and To together.
+	// Range covers From and To.
 	Range kv.Range
-	// From are the shards as they are, To as they will be. Keys that are not served yet
-	// have none in From, keys that are no longer served none in To. The IDs of parts are those
-	// that they get if nothing else happens before; that of a merged shard is 0.
+	// From are the shards before, To the shards after the step. Keys that are not served yet
+	// have no shard in From, keys that are no longer served none in To. The IDs of split parts
+	// assume that no other change comes before; the ID of a merged shard is 0.
 	From, To []shard.Shard
-	// Filling are the nodes that have to fetch the shard from others.
+	// Filling are the nodes that have to load the shard from others.
 	Filling []shard.NodeID
-	// Bytes is about how much that is for all of them; -1: not known.
+	// Bytes estimates how much they load in total; -1: not known.
 	Bytes int64
-	// Freed is about how many bytes the nodes hold that lose their copy; -1: not known.
+	// Freed estimates the bytes of the copies that nodes drop; -1: not known.
 	Freed int64
 }
 
-// maxRounds bounds the planner's way: a move takes two, a merge two more.
+// maxRounds bounds the planner's rounds: a move takes two, a merge two more.
 const maxRounds = 8
 
-// settled returns the map after all that the planner does with it on these
+// settled returns the map after all changes that the planner makes with these
 // members.
 func settled(m *shard.Map, members []shard.Member) (*shard.Map, error) {
 	var plans planner.Planner
@@ -75,11 +75,11 @@ func (p *Plan) addSteps(c *Cluster, r Request) error {
 	if err != nil {
 		return err
 	}
-	without, err := settled(c.Map, c.Members) // the moves that the planner makes anyway
+	without, err := settled(c.Map, c.Members) // the changes that the planner makes anyway
 	if err != nil {
 		return err
 	}
-	spread := func(to shard.Shard) bool { // so that nodes own equal numbers of shards after the change
+	spread := func(to shard.Shard) bool { // moves that make nodes own equal numbers of shards after the change
 		s, ok := without.Shard(to.ID)
 		return ok && !slices.Equal(s.Replicas, to.Replicas)
 	}
@@ -99,8 +99,8 @@ func (p *Plan) addSteps(c *Cluster, r Request) error {
 	return nil
 }
 
-// diff returns a step for every part of the key space in which the maps differ: the
-// smallest parts that no shard of either map reaches out of.
+// diff returns a step for each part of the key space in which the maps differ. The
+// parts are as small as possible: each holds whole shards of both maps.
 func diff(from, to *shard.Map) (steps []Step) {
 	a, b := from.Shards, to.Shards
 	for len(a) > 0 || len(b) > 0 {
@@ -130,7 +130,7 @@ func diff(from, to *shard.Map) (steps []Step) {
 	return steps
 }
 
-// later returns the later one of two ends of ranges.
+// later returns the later of two range ends.
 func later(a, b string) string {
 	if a == "" || b == "" {
 		return ""
@@ -138,8 +138,8 @@ func later(a, b string) string {
 	return max(a, b)
 }
 
-// measure estimates the bytes to copy and the bytes freed: a part of a shard counts as
-// its share of the keys, evenly. The size of new keys is not known.
+// measure estimates the bytes to copy and the bytes freed. The keys of a shard count
+// as evenly spread over its parts. The size of new keys is not known.
 func (s *Step) measure(c *Cluster) {
 	for i := range s.To {
 		for _, n := range s.To[i].Replicas {
@@ -171,7 +171,7 @@ func (s *Step) measure(c *Cluster) {
 	}
 }
 
-// fills says that the node has to fetch so many bytes; below 0: not known.
+// fills records that the node has to load so many bytes; below 0: not known.
 func (s *Step) fills(n shard.NodeID, bytes int64) {
 	if !slices.Contains(s.Filling, n) {
 		s.Filling = append(s.Filling, n)
@@ -179,7 +179,7 @@ func (s *Step) fills(n shard.NodeID, bytes int64) {
 	s.Bytes = sum(s.Bytes, bytes)
 }
 
-// sum adds bytes of which some may not be known.
+// sum adds two byte counts, which may be unknown.
 func sum(a, b int64) int64 {
 	if a < 0 || b < 0 {
 		return -1
@@ -187,7 +187,7 @@ func sum(a, b int64) int64 {
 	return a + b
 }
 
-// bytes returns how much the shard holds; -1: not known.
+// bytes returns the size of the shard; -1: not known.
 func (c *Cluster) bytes(s *shard.Shard) int64 {
 	out := int64(-1)
 	for _, n := range s.Replicas {
@@ -218,8 +218,7 @@ func has(s *shard.Shard, nodes []shard.NodeID) bool {
 	return slices.ContainsFunc(s.Replicas, func(n shard.NodeID) bool { return slices.Contains(nodes, n) })
 }
 
-// Ask returns the nodes whose copies [NewPlan] wants to know of, in the order of
-// their names.
+// Ask returns the nodes whose copies [NewPlan] needs, sorted by name.
 func Ask(m *shard.Map, r Request) []shard.NodeID {
 	var nodes []shard.NodeID
 	for i := range m.Shards {

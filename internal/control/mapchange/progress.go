@@ -9,9 +9,9 @@ import (
 
 // Progress is how far a plan has come.
 type Progress struct {
-	// Version is that of the map.
+	// Version is the version of the map.
 	Version uint64
-	// Left are the steps that are not done.
+	// Left is the number of steps that are not done.
 	Left int
 	// Filling are replicas that are being loaded.
 	Filling []Filling
@@ -22,12 +22,12 @@ type Progress struct {
 type Filling struct {
 	Shard shard.ID
 	Node  shard.NodeID
-	// Bytes it has of OfBytes, about; 0: not known.
+	// Bytes is how much of about OfBytes it has loaded; 0: not known.
 	Bytes, OfBytes int64
 }
 
-// Progress reports how far the plan has come in c. Moves that the planner would still make
-// count as left, as does a replica that c.Copies does not know to be ready.
+// Progress compares the plan with the state c. Moves that the planner would still make
+// count as left, and so does a replica that c.Copies does not report as ready.
 func (p *Plan) Progress(c *Cluster, plans *planner.Planner) Progress {
 	out := Progress{Version: c.Map.Version}
 	moving := make(map[shard.ID]bool)
@@ -58,8 +58,8 @@ func (p *Plan) Progress(c *Cluster, plans *planner.Planner) Progress {
 	return out
 }
 
-// Ask returns the nodes of which [Plan.Progress] wants to know, in the order of
-// their names: those that have shards of the plan.
+// Ask returns the nodes whose copies [Plan.Progress] needs, sorted by name: the
+// replicas of the plan's shards.
 func (p *Plan) Ask(m *shard.Map) []shard.NodeID {
 	var nodes []shard.NodeID
 	for _, step := range p.Steps {

@@ -8,15 +8,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Witness is the state of one node that a recovery of the voters is planned from.
+// Witness is the state of one node, from which a recovery of the voters is planned.
 type Witness struct {
 	// Member is the node as gossip sees it.
 	Member shard.Member
-	// Answered: it has reported the following fields.
+	// Answered: the node has reported the following fields.
 	Answered   bool
 	MapVersion uint64
-	// Voters are the voters as its raft log has them, RaftIndex is its newest entry,
-	// and Leader the node that leads them. Nodes that do not vote know nothing of that.
+	// Voters are the voters in the node's raft log, RaftIndex is its newest entry, and
+	// Leader the leader of the voters. They are empty for nodes that do not vote.
 	Voters    []shard.NodeID
 	RaftIndex uint64
 	Leader    shard.NodeID
@@ -27,21 +27,21 @@ func (w *Witness) reachable() bool {
 	return w.Member.State == shard.Alive || w.Member.State == shard.Suspect
 }
 
-// Recovery is the plan of a recovery of the voters: after a majority of them was lost
-// permanently, one node becomes the only voter, with the map that it has.
+// Recovery is the plan of a recovery of the voters: after the permanent loss of a
+// majority, one node becomes the only voter, with its map.
 type Recovery struct {
-	// Node is the node, and MapVersion the version of its map.
+	// Node is the node that becomes the only voter, MapVersion the version of its map.
 	Node       shard.NodeID
 	MapVersion uint64
-	// Announced is the newest version of the map that any node has announced.
+	// Announced is the newest map version that any node has announced.
 	Announced uint64
-	// Voters are the voters as far as they are known, Reachable those that vote yet.
+	// Voters are the known voters, Reachable those of them that still vote.
 	Voters, Reachable []shard.NodeID
 }
 
-// NewRecovery returns the plan of a recovery. It fails with a *RefusedError while the
-// voters may elect a leader by themselves, and while no reachable node can be the
-// first voter.
+// NewRecovery returns the plan of a recovery. It fails with a *RefusedError if the
+// voters may elect a leader without it, or if no reachable node can be the first
+// voter.
 func NewRecovery(witnesses []Witness, announced uint64) (*Recovery, error) {
 	r := &Recovery{Announced: announced}
 	var newest, index uint64
@@ -69,8 +69,8 @@ func NewRecovery(witnesses []Witness, announced uint64) (*Recovery, error) {
 	return r, r.choose(witnesses)
 }
 
-// findVoters finds the voters that can still vote. A node that lost its disk is back
-// under its name and has no vote, which it announces by gossip.
+// findVoters finds the voters that can still vote. A node that lost its disk returns
+// under its old name without a vote, which it announces by gossip.
 func (r *Recovery) findVoters(witnesses []Witness) {
 	known := r.Voters != nil
 	for i := range witnesses {
@@ -86,8 +86,7 @@ func (r *Recovery) findVoters(witnesses []Witness) {
 	slices.Sort(r.Reachable)
 }
 
-// choose chooses the first voter: of the nodes that have the newest map, the first by
-// name.
+// choose chooses the first voter: the first node by name that has the newest map.
 func (r *Recovery) choose(witnesses []Witness) error {
 	var old []string
 	for i := range witnesses {
@@ -112,14 +111,14 @@ func (r *Recovery) choose(witnesses []Witness) error {
 
 // RecoverOrder asks for a recovery of the voters.
 type RecoverOrder struct {
-	// DryRun wants the plan alone.
+	// DryRun asks for the plan only.
 	DryRun bool
-	// Node and MapVersion are those of the plan that the operator has seen.
+	// Node and MapVersion are those of the plan that the operator has approved.
 	Node       shard.NodeID
 	MapVersion uint64
 }
 
-// Confirms fails with a *RefusedError when the order was made for another plan.
+// Confirms fails with a *RefusedError if the order was made for another plan.
 func (r *Recovery) Confirms(o RecoverOrder) error {
 	if o.Node == r.Node && o.MapVersion == r.MapVersion {
 		return nil
@@ -127,7 +126,7 @@ func (r *Recovery) Confirms(o RecoverOrder) error {
 	return refused("node", "the plan was for node %q with map version %d, but is now for %s with version %d: review the plan again", o.Node, o.MapVersion, r.Node, r.MapVersion)
 }
 
-// String is for logs.
+// String describes the recovery for logs.
 func (r *Recovery) String() string {
 	return fmt.Sprintf("recover the voters at %s from map version %d", r.Node, r.MapVersion)
 }

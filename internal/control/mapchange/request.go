@@ -7,18 +7,18 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Order is a request and how it is meant.
+// Order is a [Request] with its options.
 type Order struct {
 	Request Request
-	// ID names the order: it is done once however often it comes. Repeated says
-	// that it came before, and that its result is unknown.
+	// ID identifies the order, which is carried out once even if it is sent again.
+	// Repeated marks an order that was sent before, with an unknown result.
 	ID       string
 	Repeated bool
 	// IfVersion is the version that the map must have; 0: any.
 	IfVersion uint64
-	// DryRun wants the plan alone.
+	// DryRun asks for the plan only.
 	DryRun bool
-	// Force overrides refusals that are safety checks.
+	// Force overrides the safety checks.
 	Force bool
 }
 
@@ -27,46 +27,46 @@ type Order struct {
 type Request interface {
 	fmt.Stringer
 	// change returns the change to propose, nil when it is already made, and the
-	// doubts about it, which can be overridden. An error cannot.
+	// doubts about it, which Force overrides. Force does not override an error.
 	change(c *Cluster) (change shard.Change, doubts []*RefusedError, err error)
 	// about reports whether the request may change the shard, and touches whether
-	// it is the reason why a shard that is from is to be to.
+	// the request is the reason for the change of a shard from from to to.
 	about(s *shard.Shard) bool
 	touches(from, to *shard.Shard) bool
 }
 
-// Split cuts a shard in parts.
+// Split cuts a shard into parts.
 type Split struct {
 	Shard shard.ID
-	// At are the first keys of the parts behind the first, in any order. At least
-	// one: a request without a cut gets one that halves the keys.
+	// At are the first keys of all parts but the first, in any order. At least one:
+	// for a request without a cut, the operator's node adds one that halves the keys.
 	At []string
 }
 
-// Merge makes one shard of two that touch.
+// Merge merges two adjacent shards.
 type Merge struct{ Shard, With shard.ID }
 
-// Move says which nodes have a shard.
+// Move sets the nodes of a shard.
 type Move struct {
 	Shard shard.ID
-	// To are the nodes, in order of preference; or Owner is the one that is to
-	// own it.
+	// To are the nodes, in order of preference. Owner is an alternative: the
+	// node that should own the shard.
 	To    []shard.NodeID
 	Owner shard.NodeID
 }
 
-// Drain takes all shards from nodes, Undrain ends that.
+// Drain moves all shards away from nodes, Undrain ends that.
 type (
 	Drain   struct{ Nodes []shard.NodeID }
 	Undrain struct{ Nodes []shard.NodeID }
 )
 
-// Rebalance drops the placements that operators made by hand.
+// Rebalance drops the placements that operators have set by moves.
 type Rebalance struct{}
 
-// Finalize makes a feature level the cluster's own.
+// Finalize sets the feature level of the cluster.
 type Finalize struct {
-	// Level; 0: the newest that a member understands.
+	// Level is the feature level; 0: the newest that a member understands.
 	Level int
 }
 
@@ -92,7 +92,7 @@ func (Rebalance) String() string { return "rebalance" }
 
 func (r Finalize) String() string { return fmt.Sprintf("finalize feature level %d", r.Level) }
 
-// names is a list of nodes for people.
+// names formats a list of nodes for messages.
 func names[T ~string](nodes []T) string {
 	out := make([]string, len(nodes))
 	for i, n := range nodes {
@@ -101,12 +101,12 @@ func names[T ~string](nodes []T) string {
 	return strings.Join(out, ", ")
 }
 
-// RefusedError reports why an order is not carried out.
+// RefusedError reports why an order is refused.
 type RefusedError struct {
-	// Field is the part of the request that it is about, as the API names it.
+	// Field is the part of the request that is refused, as the API names it.
 	Field  string
 	Reason string
-	// Force: it is done all the same when the order says so.
+	// Force: the order is carried out all the same if its Force is set.
 	Force bool
 }
 
@@ -119,7 +119,7 @@ func refused(field, format string, args ...any) *RefusedError {
 	return &RefusedError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-// doubt is a refusal that can be overridden.
+// doubt returns a refusal that Force overrides.
 func doubt(field, format string, args ...any) *RefusedError {
 	return &RefusedError{Field: field, Reason: fmt.Sprintf(format, args...), Force: true}
 }

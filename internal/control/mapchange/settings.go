@@ -12,9 +12,9 @@ import (
 // Settings changes the settings of the cluster: the flags of nodes apply only when a
 // cluster is founded.
 type Settings struct {
-	// Replicas is how many nodes have each shard; 0: as many as now.
+	// Replicas is the number of replicas of each shard; 0: unchanged.
 	Replicas int
-	// Ranges are the keys that are served, in any order; none: the same as now.
+	// Ranges are the keys to serve, in any order; none: unchanged.
 	Ranges []kv.Range
 }
 
@@ -44,11 +44,11 @@ func (r Settings) change(c *Cluster) (shard.Change, []*RefusedError, error) {
 	}
 	var doubts []*RefusedError
 	if !slices.ContainsFunc(want.Ranges, func(w kv.Range) bool { return slices.ContainsFunc(spec.Ranges, w.Overlaps) }) {
-		doubts = append(doubts, doubt("served", "none of the keys that are served now would be: %s now, %s then", ranges(spec.Ranges), ranges(want.Ranges)))
+		doubts = append(doubts, doubt("served", "none of the keys that are served now would still be served: %s now, %s then", ranges(spec.Ranges), ranges(want.Ranges)))
 	}
 	change := shard.Configure{Replicas: want.Replicas, Owners: want.Owners, Ranges: want.Ranges}
 	if err := shard.Allows(c.Map, change, shard.LevelSettings, c.Members); err != nil {
-		return nil, nil, err // before the operator has looked at a plan
+		return nil, nil, err // fail before the operator sees a plan
 	}
 	return change, doubts, nil
 }
@@ -90,7 +90,7 @@ func (r Settings) wanted(c *Cluster) (shard.Spec, error) {
 	return spec, nil
 }
 
-// warnings returns the side effects of the change that are no reason against it.
+// warnings returns the side effects of the change that do not prevent it.
 func (r Settings) warnings(c *Cluster) (out []string) {
 	want, err := r.wanted(c)
 	if err != nil {
@@ -106,7 +106,7 @@ func (r Settings) warnings(c *Cluster) (out []string) {
 		out = append(out, fmt.Sprintf("%s can have shards now: each shard has %d of %d replicas until more nodes join", count(nodes, "node"), nodes, r.Replicas))
 	}
 	if r.Replicas == 1 {
-		out = append(out, "with one replica, a shard whose node dies is loaded again from etcd, and watches that were behind are sent the state again")
+		out = append(out, "with one replica, a shard whose node dies is loaded again from etcd, and watches that have fallen behind receive the state again")
 	}
 	if r.Replicas != 0 {
 		pinned := 0
@@ -127,7 +127,7 @@ func (r Settings) warnings(c *Cluster) (out []string) {
 	return out
 }
 
-// narrows reports whether keys that are served are not to be served any more.
+// narrows reports whether the change ends the service of some keys.
 func (r Settings) narrows(spec shard.Spec) bool {
 	if len(r.Ranges) == 0 {
 		return false
@@ -136,8 +136,8 @@ func (r Settings) narrows(spec shard.Spec) bool {
 	return slices.ContainsFunc(spec.Ranges, func(now kv.Range) bool { return !want.Covers(now) })
 }
 
-// AskEnding returns the nodes whose [Ending] watches [NewPlan] wants to know of: all of
-// them if r takes keys away.
+// AskEnding returns the nodes whose [Ending] watches [NewPlan] needs: all of them if r
+// ends the service of some keys.
 func AskEnding(m *shard.Map, members []shard.Member, r Request) (nodes []shard.NodeID) {
 	if s, ok := r.(Settings); !ok || !s.narrows(m.Spec) {
 		return nil
@@ -150,7 +150,7 @@ func AskEnding(m *shard.Map, members []shard.Member, r Request) (nodes []shard.N
 	return nodes
 }
 
-// ending says how many watches end, and which nodes were not counted.
+// ending formats how many watches end, and which nodes were not counted.
 func (c *Cluster) ending() string {
 	var all Ending
 	var silent []shard.NodeID
@@ -172,7 +172,7 @@ func (c *Cluster) ending() string {
 func (Settings) about(*shard.Shard) bool        { return true }
 func (Settings) touches(_, _ *shard.Shard) bool { return true }
 
-// ranges is a list of ranges for people.
+// ranges formats a list of ranges for messages.
 func ranges(of []kv.Range) string {
 	out := make([]string, len(of))
 	for i, r := range of {

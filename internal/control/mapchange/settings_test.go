@@ -202,7 +202,7 @@ func TestSettingsRefused(t *testing.T) {
 		"overlap":              {mapchange.Settings{Ranges: []kv.Range{kv.Prefix("/ab"), kv.Prefix("/a")}}, "served", "overlap: keep the wider one", false},
 		"too many ranges":      {mapchange.Settings{Ranges: make([]kv.Range, shard.MaxRanges+1)}, "served", "257 ranges: use 256 at most", false},
 		"too many bytes":       {mapchange.Settings{Ranges: []kv.Range{kv.Prefix(strings.Repeat("x", 40_000))}}, "served", "80000 bytes together: use 65536 at most", false},
-		"nothing that is kept": {mapchange.Settings{Ranges: []kv.Range{kv.Prefix("/u")}}, "served", `none of the keys that are served now would be: ["", "/t") now, "/u" then`, true},
+		"nothing that is kept": {mapchange.Settings{Ranges: []kv.Range{kv.Prefix("/u")}}, "served", `none of the keys that are served now would still be served: ["", "/t") now, "/u" then`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := final(t)

@@ -74,7 +74,7 @@ func (o *Operator) awaitLead(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "the voters are recovered, and this node does not lead them yet"}
+			return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: "the voters are recovered, but this node does not lead them yet"}
 		}
 	}
 }
