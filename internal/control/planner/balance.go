@@ -10,42 +10,42 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Balance says when the load of shards changes the map. The zero Balance changes
-// nothing.
+// Balance configures how the load of shards changes the map. The zero Balance
+// changes nothing.
 type Balance struct {
-	// Split lets a shard be cut in two that has taken one of these for Patience; 0:
-	// never by that.
+	// Split allows to cut a shard in two if its load has exceeded one of these
+	// bounds for Patience; 0: no bound.
 	Split        bool
 	SplitBytes   int64   // of keys and values in memory, on one node
 	SplitEvents  float64 // per second, from etcd
-	SplitWatches int     // of clients, at all nodes; a cut must part them
-	// MaxShards is how many shards splits make at most.
+	SplitWatches int     // of clients, on all nodes; a cut must divide them
+	// MaxShards is the number of shards up to which splits are made.
 	MaxShards int
-	// Merge lets two neighbours become one when both together have taken less than
-	// a mergeShare of each bound for MergePatience, as long as there are more
-	// shards than the specification asks for.
+	// Merge allows to merge two neighbours that together have had less load than a
+	// mergeShare of each bound for MergePatience, as long as there are more shards
+	// than the specification asks for.
 	Merge bool
-	// Owners lets as few nodes own shards as their events need: one for every SplitEvents.
-	// Without it, or without SplitEvents, all nodes own shards.
+	// Owners restricts ownership to as few nodes as the events need: one for every
+	// SplitEvents. Without it, or without SplitEvents, all nodes own shards.
 	Owners bool
-	// A shard has a replica for every ReplicaWatches watches, at most
-	// MaxExtraReplicas more than the specification asks for; 0: no more than that.
+	// A shard has a replica for every ReplicaWatches watches, and at most
+	// MaxExtraReplicas more than the specification asks for; 0: no extra replicas.
 	ReplicaWatches   int
 	MaxExtraReplicas int
-	// Patience, and MergePatience where less is wanted, are how long a load must last, and MinAge how old
-	// both shards of a merge must be: shards that were split by hand shall not be merged
-	// at once.
+	// Patience is how long a load must last before the map changes, MergePatience if the map shrinks.
+	// MinAge is how old both shards of a merge must be, so that shards that an operator has split are not
+	// merged at once.
 	Patience, MergePatience, MinAge time.Duration
 }
 
 const (
-	// mergeShare is far below the half that a split leaves, and after a merge it
-	// is far to the next split.
+	// mergeShare is far below the half that a split leaves, and keeps a merged
+	// shard far from the next split.
 	mergeShare = 0.25
-	// mostChanges is how many splits, and merges, one look begins.
+	// mostChanges bounds the splits, and the merges, that one call of Decide begins.
 	mostChanges = 4
-	// uncuttableFor is for how long a shard is not split again that has too few keys
-	// to be cut.
+	// uncuttableFor is the time until the next attempt to split a shard that had too
+	// few keys to be cut.
 	uncuttableFor = 10 * time.Minute
 )
 
@@ -71,21 +71,21 @@ func (b *Balance) Validate() error {
 // Trend is a leader's record of the load. The zero Trend is that of a new leader. It
 // is a value: Decide returns a new one.
 type Trend struct {
-	seen       map[shard.ID]time.Time // since when the shard is there
-	overloaded map[shard.ID]time.Time // since when it is to be split
-	idle       map[shard.ID]time.Time // since when it is to be merged with the next shard
-	replicas   map[shard.ID]wanted    // since when it is to have another number of replicas
-	owners     wanted                 // since when another number of nodes is to own shards; zero: it is not
-	uncuttable map[shard.ID]time.Time // when it was found that it cannot be cut
+	seen       map[shard.ID]time.Time // since when the shard exists
+	overloaded map[shard.ID]time.Time // since when it should be split
+	idle       map[shard.ID]time.Time // since when it should be merged with the next shard
+	replicas   map[shard.ID]wanted    // since when it should have another number of replicas
+	owners     wanted                 // since when another number of nodes should own shards; zero: the number is right
+	uncuttable map[shard.ID]time.Time // when its cut failed
 }
 
-// wanted is a number that differs from the present one.
+// wanted is a target number that differs from the present one.
 type wanted struct {
 	n     int
 	since time.Time
 }
 
-// want returns the wanted number n, and since when it is on that side of the present one.
+// want sets the target n. It restarts the clock if n is on the other side of the present number.
 func (w wanted) want(n, have int, now time.Time) wanted {
 	if w.since.IsZero() || (w.n > have) != (n > have) {
 		w.since = now
@@ -94,23 +94,23 @@ func (w wanted) want(n, have int, now time.Time) wanted {
 	return w
 }
 
-// Action has the changes that the load requires.
+// Action holds the changes that the load requires.
 type Action struct {
 	// Splits are the shards to cut in two.
 	Splits []Cut
 	// Homes begin merges, change numbers of replicas, and record the results of cuts.
 	Homes []shard.ShardHome
-	// Owners is Spec.Owners from now on; nil: as it is.
+	// Owners is the new Spec.Owners; nil: unchanged.
 	Owners *int
 }
 
-// Cut is a shard to cut in two; with Watches, to part so many watches.
+// Cut is a shard to cut in two. Watches is set for a cut that must divide this many watches.
 type Cut struct {
 	Shard   shard.ID
 	Watches int
 }
 
-// Uncuttable returns the trend after it was found that the shard cannot be cut.
+// Uncuttable returns the trend after an attempt to cut the shard has failed.
 func (t Trend) Uncuttable(id shard.ID, now time.Time) Trend {
 	found := make(map[shard.ID]time.Time, len(t.uncuttable)+1)
 	maps.Copy(found, t.uncuttable)
@@ -119,15 +119,15 @@ func (t Trend) Uncuttable(id shard.ID, now time.Time) Trend {
 	return t
 }
 
-// settleCuts returns the homes of shards of which it is known now whether the cut that
-// was to part their watches did. A client that watches all of a shard watches all of
-// each part, so that a cut only makes more watches: parts that have most of the
-// watches each are cut for them again when there are twice as many. The result
-// is stored in the map, so that the next leader does not begin again.
+// settleCuts returns the homes of shards whose last cut was made to divide their
+// watches, once its effect is known. A client that watches all of a shard watches all
+// of each part, so such a cut only adds watches. Parts that each have most of the
+// watches are cut for them again only when the watches have doubled. The result is
+// stored in the map, so that the next leader does not start over.
 func (t Trend) settleCuts(m *shard.Map, loads map[shard.ID]Load, patience time.Duration, now time.Time) (homes []shard.ShardHome) {
 	for i := 0; i < len(m.Shards); {
 		parting := m.Shards[i].Home.Parting
-		run := 1 // the parts of one cut, or of several that were alike
+		run := 1 // the parts of one cut, or of several equal ones
 		for i+run < len(m.Shards) && m.Shards[i+run].Home.Parting == parting {
 			run++
 		}
@@ -157,14 +157,14 @@ func (t Trend) settleCuts(m *shard.Map, loads map[shard.ID]Load, patience time.D
 	return homes
 }
 
-// partsWatches reports whether a cut of the shard may part its watches, as far as is
+// partsWatches reports whether a cut of the shard may divide its watches, as far as
 // known.
 func partsWatches(s *shard.Shard, watches int) bool {
 	return s.Home.Parting == 0 && (s.Home.Whole == 0 || watches >= 2*s.Home.Whole)
 }
 
-// Decide judges the known loads, and returns the changes to make and the next
-// trend.
+// Decide evaluates the known loads, and returns the changes to make and the
+// next trend.
 func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time.Time) (Action, Trend) {
 	l := look{Balance: b, m: m, loads: loads, before: t, now: now, changed: make(map[shard.ID]bool)}
 	l.after = Trend{
@@ -191,7 +191,7 @@ func (b Balance) Decide(m *shard.Map, loads map[shard.ID]Load, t Trend, now time
 	return l.Action, l.after
 }
 
-// look is one look at the loads.
+// look is the state of one call of Decide.
 type look struct {
 	Balance
 	Action
@@ -200,11 +200,11 @@ type look struct {
 	before, after Trend
 	now           time.Time
 
-	changed               map[shard.ID]bool // by this look
+	changed               map[shard.ID]bool // by this call
 	mostHomes, mostMerges int
 }
 
-// age returns for how long the shard is in a map of the trend, which is carried over.
+// age returns how long the shard has been in a map of the trend, and copies its time to after.
 func (l *look) age(before, after map[shard.ID]time.Time, id shard.ID) time.Duration {
 	at, ok := before[id]
 	if !ok {
@@ -221,7 +221,7 @@ func (l *look) rehome(homes ...shard.ShardHome) {
 	}
 }
 
-// split cuts a shard that has too much load for Patience.
+// split cuts a shard whose load has exceeded a bound for Patience.
 func (l *look) split(s *shard.Shard) {
 	load := l.loads[s.ID] // the load that a split can divide
 	watches := load.Watches
@@ -243,8 +243,8 @@ func (l *look) split(s *shard.Shard) {
 	l.changed[s.ID] = true
 }
 
-// merge begins to merge m.Shards[i] with the next shard when both are idle for
-// MergePatience.
+// merge begins to merge m.Shards[i] with the next shard when both have been
+// idle for MergePatience.
 func (l *look) merge(i int) {
 	if !l.Merge || i+1 == len(l.m.Shards) {
 		return
@@ -279,10 +279,10 @@ func (t Trend) seenSince(id shard.ID, now time.Time) time.Time {
 	return now
 }
 
-// bounded reports whether a shard can have too much load.
+// bounded reports whether the load of a shard has any bound.
 func (b Balance) bounded() bool { return b.SplitBytes > 0 || b.SplitEvents > 0 || b.SplitWatches > 0 }
 
-// utilization is the share of its bounds that the load has: 1 and more is too much.
+// utilization is the largest share that the load takes of any bound: 1 and more is too much.
 func (b Balance) utilization(l Load) (share float64) {
 	if b.SplitBytes > 0 {
 		share = max(share, float64(l.Bytes)/float64(b.SplitBytes))
@@ -296,8 +296,8 @@ func (b Balance) utilization(l Load) (share float64) {
 	return share
 }
 
-// resize gives the shard another number of replicas. One is given back when the watches
-// would have enough with half the load on each.
+// resize changes the number of replicas. It removes a replica only when the others
+// could serve twice the watches.
 func (l *look) resize(s *shard.Shard) {
 	if l.ReplicaWatches == 0 || l.MaxExtraReplicas == 0 || len(s.Home.Pins) > 0 {
 		return
@@ -329,12 +329,12 @@ func (l *look) resize(s *shard.Shard) {
 	l.rehome(shard.ShardHome{Shard: s.ID, Home: home})
 }
 
-// owners sets how many nodes own shards: one for every SplitEvents, and no fewer than it takes to have
-// a copy of each shard. One is given up when the others would do with twice the events. Without
-// the second bound the planner would need more owners than the map says, and give them up as soon as
-// a node is gone: it has its number of owners changed only after the patience.
+// owners sets how many nodes own shards: one for every SplitEvents, and at least as many as it takes
+// to have a copy of each shard. It lowers the number only when fewer owners could handle twice the
+// events. Without the bound of the copies, the planner would use more owners than the map says, and
+// drop them as soon as a node is gone. The number in the map changes only after the patience.
 func (l *look) owners() {
-	if l.m.FinalLevel() < shard.LevelSettings || len(l.m.Spec.Ranges) > shard.MaxRanges { // the map refuses to be changed so
+	if l.m.FinalLevel() < shard.LevelSettings || len(l.m.Spec.Ranges) > shard.MaxRanges { // the map refuses the change
 		return
 	}
 	have := l.m.Spec.Owners
@@ -353,7 +353,7 @@ func (l *look) owners() {
 		}
 		events += load.Events
 	}
-	if have == 0 { // all: one for each shard at most
+	if have == 0 { // all nodes own shards: at most one for each shard
 		have = len(l.m.Shards)
 	}
 	least := max(1, fewestOwners(l.m))
@@ -371,17 +371,17 @@ func (l *look) owners() {
 	}
 }
 
-// Waiting counts shards whose load requires a change that waits: for the load to
-// last, or for a bound to allow it.
+// Waiting counts shards whose load requires a change that is delayed until the
+// load has lasted, or until a bound allows it.
 type Waiting struct {
-	// Split, Merge and Replicas are to be cut, merged with a neighbour, and given
-	// another number of replicas.
+	// Split, Merge and Replicas count shards to cut, to merge with a neighbour,
+	// and to give another number of replicas.
 	Split, Merge, Replicas int
 }
 
 // Waiting returns the pending changes of a map.
 func (t Trend) Waiting(m *shard.Map) Waiting {
-	// Neighbours stay idle forever if there are no more shards than there shall be.
+	// Neighbours stay idle forever if there are no more shards than the specification asks for.
 	most := max(0, len(m.Shards)-max(m.Spec.Shards, 1))
 	return Waiting{Split: len(t.overloaded), Merge: min(len(t.idle), most), Replicas: len(t.replicas)}
 }

@@ -9,35 +9,35 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Bootstrap is the state that a voter without a log decides by whether it begins a raft
-// group.
+// Bootstrap is the state from which a voter without a log decides whether it begins a
+// raft group.
 type Bootstrap struct {
 	Self   VoterID
 	Expect int
-	// Join are the addresses that --join names.
+	// Join are the addresses of --join.
 	Join    []string
 	Settle  time.Duration
 	Members []shard.Member
 }
 
-// BootstrapDecision is how a voter without a log begins.
+// BootstrapDecision is the decision of a voter without a log.
 type BootstrapDecision struct {
 	// Servers is the configuration to bootstrap with; nil: not now.
 	Servers []Server
-	// Wait is the reason not to bootstrap, for people.
+	// Wait is the reason not to bootstrap, for logs and errors.
 	Wait string
-	// Again is when to look again though nothing changes; zero: no need.
+	// Again is when to decide again even if nothing changes; zero: no need.
 	Again time.Time
 }
 
-// Decide decides whether a voter without a log bootstraps. All voters must
-// decide alike: the first expect candidates by ordinal bootstrap, when they see each
-// other. Once a member belongs to a cluster, no node bootstraps: the leader adds the
+// Decide decides whether a voter without a log bootstraps. All voters must decide
+// alike: the first expect candidates by ordinal bootstrap, when they see each other.
+// Once a member belongs to a cluster, no node bootstraps: the leader adds the
 // missing voters.
 //
 // Two parts of a partitioned network must not bootstrap two clusters, though each
 // may have expect candidates. At most one part has the first ordinals, and at most
-// one has a majority of the nodes that --join names: see otherHalf.
+// one has a majority of the nodes in --join: see otherHalf.
 func (f *Bootstrap) Decide(now time.Time) BootstrapDecision {
 	var voters []shard.Member
 	for _, m := range f.Members {
@@ -78,9 +78,9 @@ func (f *Bootstrap) Decide(now time.Time) BootstrapDecision {
 	return BootstrapDecision{Servers: servers}
 }
 
-// otherHalf returns why another part of the network may bootstrap a cluster of its
-// own; "" when it cannot, and when names and --join give nothing to judge by. With
-// one founder the operator has said which node it is.
+// otherHalf returns the reason why another part of the network may bootstrap a
+// second cluster; "" when it cannot, and when names and --join do not allow a
+// conclusion. With one founder, the operator has chosen the node.
 func (f *Bootstrap) otherHalf(voters []shard.Member) string {
 	named, known := 0, 0
 	for _, addr := range f.Join {
@@ -134,8 +134,8 @@ func hostOf(addr string) string {
 	return host
 }
 
-// Foreign returns the cluster that most other members belong to, when it is
-// not ours and outnumbers it. Then it is this node that joined the wrong one.
+// Foreign returns the cluster of most other members if it is not ours and
+// outnumbers it. In this case this node has joined the wrong cluster.
 func Foreign(ours string, self shard.NodeID, members []shard.Member) (theirs string, member shard.NodeID) {
 	count := map[string]int{ours: 1}
 	for _, m := range members {
@@ -160,8 +160,8 @@ func Ours(cluster string, members []shard.Member) []shard.Member {
 	})
 }
 
-// Founders returns the members that a cluster is founded with: those that are alive,
-// once each has been there for settle. Until then it returns when to look again.
+// Founders returns the members that a cluster is founded with: all live members,
+// once each has been there for settle. Until then it returns when to call it again.
 func Founders(members []shard.Member, settle time.Duration, now time.Time) (alive []shard.Member, again time.Time) {
 	for _, m := range members {
 		if m.State != shard.Alive {
@@ -175,10 +175,10 @@ func Founders(members []shard.Member, settle time.Duration, now time.Time) (aliv
 	return alive, again
 }
 
-// KnowsLeader returns the nodes that may know the leader, those that gossip calls
-// voters first.
+// KnowsLeader returns the nodes that may know the leader, beginning with the
+// voters that gossip announces.
 func KnowsLeader(members []shard.Member, self shard.NodeID) []shard.NodeID {
-	var voters, others []shard.NodeID // ordered by name, as the members
+	var voters, others []shard.NodeID // ordered by name, like the members
 	for _, m := range members {
 		switch {
 		case m.Name == self || m.State != shard.Alive && m.State != shard.Suspect:

@@ -8,19 +8,19 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// minKeys is how many keys a part must hold before it is cut off. A cut of the
-// founding stays (no merge leaves fewer shards than the specification asks for), so
-// the first few keys of an empty etcd shall not decide the shards of all others.
+// minKeys is how many keys a part must hold before it is cut off. Cuts made at the
+// founding are permanent (no merge leaves fewer shards than the specification asks for),
+// so the first few keys of an empty etcd must not decide the shards of all later keys.
 const minKeys = 4
 
 // Cutter finds the cuts that divide ranges into about n parts with about equal numbers
 // of keys. The starts of ranges already count as cuts, so it finds at most
 // n-len(ranges) cuts. Keys outside the ranges are ignored.
 //
-// A cut is where a directory starts (a prefix of a key that ends in '/') when
-// there is one within a quarter part of the ideal place, the highest in the
-// tree first; otherwise a whole key. No cut equals a range's start, and on
-// both sides of each there is a key. No keys: no cuts.
+// A cut is the start of a directory (a prefix of a key that ends in '/') if there is
+// one within a quarter part of the ideal position, preferably the highest in the tree;
+// otherwise it is a whole key. No cut equals a range's start, and there are keys on
+// both sides of each cut. Without keys there are no cuts.
 //
 // It keeps a bounded number of keys: positions are exact to a 64th of a part.
 type Cutter struct {
@@ -62,8 +62,8 @@ func (c *Cutter) Cuts() []string {
 	return cuts
 }
 
-// apportion gives n parts to the weights in proportion (highest quotient
-// first): each at least one, and none more than its most.
+// apportion divides n parts among the weights in proportion (highest quotient
+// first). Each gets at least one part, and no more than its most.
 func apportion(weights, most []int, n int) []int {
 	parts := make([]int, len(weights))
 	for i := range parts {
@@ -94,14 +94,14 @@ type keyStats struct {
 
 type keyBucket struct {
 	first mark // the bucket's first key
-	dir   mark // the start of a directory, the highest in the tree; or none
+	dir   mark // the highest start of a directory in the tree; or none
 }
 
 // mark is a possible cut.
 type mark struct {
 	key   string // "": none
-	index int    // how many keys lie before it
-	depth int    // slashes in it
+	index int    // number of keys before it
+	depth int    // number of slashes in it
 }
 
 func (s *keyStats) add(key, start string) {
@@ -111,7 +111,7 @@ func (s *keyStats) add(key, start string) {
 		if len(s.buckets) == s.limit {
 			s.thin()
 		}
-		if i%s.stride == 0 { // still, after thinning
+		if i%s.stride == 0 { // still, after thin may have doubled the stride
 			s.buckets = append(s.buckets, keyBucket{first: mark{key: strings.Clone(key), index: i}})
 		}
 	}
@@ -126,7 +126,7 @@ func (s *keyStats) add(key, start string) {
 	s.prev = key
 }
 
-// thin joins buckets in pairs.
+// thin merges buckets in pairs.
 func (s *keyStats) thin() {
 	half := s.buckets[:0]
 	for i := 0; i < len(s.buckets); i += 2 {
@@ -189,7 +189,7 @@ func (s *keyStats) nearest(target, slack int) mark {
 
 func abs(i int) int { return max(i, -i) }
 
-// Splits returns the splits that bring the map nearer to Spec.Shards at the given
+// Splits returns the splits that bring the map closer to Spec.Shards at the given
 // cuts (see [Cutter]): none when there are enough shards, or when every cut is
 // already made.
 func Splits(m *shard.Map, cuts []string) []shard.Split {
@@ -208,7 +208,7 @@ func Splits(m *shard.Map, cuts []string) []shard.Split {
 	var splits []shard.Split
 	for i, parts := range apportion(weights, most, m.Spec.Shards) {
 		var at []string
-		for p := 1; p < parts; p++ { // evenly among the cuts there are
+		for p := 1; p < parts; p++ { // evenly among the available cuts
 			at = append(at, inside[i][p*weights[i]/parts-1])
 		}
 		if len(at) > 0 {

@@ -6,25 +6,25 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// A node that dies again and again would load its shards each time it is back, and
-// its peers would load them each time it is gone. So the leader gives it shards ever
-// later: at its first return after Settle, at the next after holdFirst, then after
-// twice as long each time, up to holdMost. A node that lives for calmAfter, or that
-// says goodbye, does not flap.
+// A node that dies repeatedly would load its shards at each return, and its peers
+// would load them at each death. The leader therefore delays its shards after a
+// return: by Settle at first, by holdFirst after the next, then by twice as long
+// each time, up to holdMost. A node that lives for calmAfter, or that leaves
+// properly, is not flapping.
 const (
 	holdFirst = 30 * time.Second
 	holdMost  = 10 * time.Minute
 	calmAfter = 10 * time.Minute
 )
 
-// presence is a leader's record of the times at which a node came and went.
+// presence is a leader's record of the deaths and returns of a node.
 type presence struct {
 	state   shard.State
 	since   time.Time
-	returns int // from death, one soon after the other
+	returns int // after a death, in quick succession
 }
 
-// observe returns the presence after a look at the member.
+// observe returns the presence after the observed state of the member.
 func (p presence) observe(m shard.Member) presence {
 	if m.State == p.state {
 		p.since = m.Since
@@ -58,7 +58,7 @@ func (p presence) hold(settle time.Duration) time.Duration {
 	return max(hold, settle)
 }
 
-// presences returns the records of the members after a look at them.
+// presences returns the records after the observed states of the members.
 func (h Observations) presences(members []shard.Member) map[shard.NodeID]presence {
 	next := make(map[shard.NodeID]presence, len(members))
 	for _, m := range members {

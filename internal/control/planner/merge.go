@@ -6,10 +6,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Together returns the change after which the parts belong where to does, which
-// is how a merge begins: the planner brings them there, and once all have the same
-// replicas [Merges] returns the merge. The parts must be to's neighbours, or those
-// of other parts; else the merge never comes.
+// Together returns the change that begins a merge: it gives the parts the home of
+// to. The planner then moves them to the same nodes, and once all have the same
+// replicas [Merges] returns the merge. The parts must be neighbours of to, or of
+// other parts; otherwise they are never merged.
 func Together(m *shard.Map, to shard.ID, parts ...shard.ID) (shard.Rehome, error) {
 	target, ok := m.Shard(to)
 	if !ok {
@@ -28,8 +28,8 @@ func Together(m *shard.Map, to shard.ID, parts ...shard.ID) (shard.Rehome, error
 }
 
 // Merges returns the merges that [Together] has prepared and that can be made:
-// neighbours with one home and the same replicas, in any order. The caller has to know
-// how long they have had them, and whether they are warm.
+// neighbours with one home and the same replicas, in any order. The caller must check
+// how long they have had these replicas, and whether the replicas are loaded.
 func Merges(m *shard.Map) []shard.Merge {
 	var merges []shard.Merge
 	for parts := range m.MergeGroups() {
@@ -52,8 +52,8 @@ func sameNodes(a, b []shard.NodeID) bool {
 // Loosen returns the change that drops all pins, with the numbers of replicas of pinned
 // shards, and ends all merges that are not made yet, so that hashing alone places the
 // shards. It has no homes when there is nothing to do. Shards that splits and merges have
-// left in place stay there, as balanced as all others, and shards that are not pinned keep
-// the replicas that they have more than others for their load.
+// left in place stay there, and are balanced like all others. Shards without pins keep the
+// extra replicas that they have for their load.
 func Loosen(m *shard.Map) shard.Rehome {
 	seats := make(map[shard.ID]int, len(m.Shards))
 	for i := range m.Shards {
@@ -63,7 +63,7 @@ func Loosen(m *shard.Map) shard.Rehome {
 	for i := range m.Shards {
 		s := &m.Shards[i]
 		h := s.Home
-		if len(h.Pins) > 0 || h.Replicas < m.Spec.Replicas { // fewer without pins: left by an older version
+		if len(h.Pins) > 0 || h.Replicas < m.Spec.Replicas { // fewer replicas without pins: set by an older version
 			h.Pins, h.Replicas = nil, 0
 		}
 		if seats[s.Seat()] > 1 {

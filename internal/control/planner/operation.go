@@ -9,13 +9,13 @@ type Operation string
 // is made once both shards are on the same nodes.
 const (
 	Moved             Operation = "moved"  // to other nodes
-	Divided           Operation = "split"  // there are fewer shards than the specification asks for
+	Divided           Operation = "split"  // because there are fewer shards than the specification asks for
 	Merged            Operation = "merged" // with a neighbour
 	LoadSplit         Operation = "load_split"
 	LoadMerge         Operation = "load_merge"
 	LoadMoreReplicas  Operation = "load_more_replicas"
 	LoadFewerReplicas Operation = "load_fewer_replicas"
-	LoadUncuttable    Operation = "load_uncuttable" // none: the shard has too few keys to be split
+	LoadUncuttable    Operation = "load_uncuttable" // nothing done: the shard has too few keys to be split
 )
 
 // Operations returns all operations.
@@ -28,7 +28,7 @@ func VoterSteps() []VoterStep {
 	return []VoterStep{LearnVoter, AddVoter, DemoteVoter, RemoveVoter, StepDown}
 }
 
-// OperationOf returns the operation that a new home of a shard of m is; "": none.
+// OperationOf returns the operation that gives a shard of m the home h; "": none.
 func OperationOf(m *shard.Map, h shard.ShardHome) Operation {
 	s, _ := m.Shard(h.Shard)
 	before, after := max(s.Home.Replicas, m.Spec.Replicas), max(h.Home.Replicas, m.Spec.Replicas)

@@ -39,8 +39,8 @@ func numbered(members []shard.Member) bool {
 }
 
 // firstOrdinals reports whether members, which are numbered and in order, begin
-// with count consecutive ordinals from 0 or 1. Of two or more such ordinals no
-// other group of nodes has as many.
+// with count consecutive ordinals from 0 or 1. If count is two or more, no
+// other group of nodes has as many of these ordinals.
 func firstOrdinals(members []shard.Member, count int) bool {
 	_, first, _ := splitOrdinal(members[0].Name)
 	_, last, _ := splitOrdinal(members[count-1].Name)

@@ -7,36 +7,35 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Owners are spread evenly, with as few changes as that takes. Hashing alone says
-// which nodes have a shard, but not which of them owns it: of 16 shards on five nodes
-// it gives one node six and another one. The load is bounded as in consistent
-// hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, 2016), with the
-// tightest bound: no node owns more than ceil(shards/nodes), and none owns fewer than
-// floor(shards/nodes), where the replicas allow it. Nodes of different weights own
-// shares in proportion, rounded as Webster's method rounds: the sum of owned²/weight is
-// least. Only the choice among a shard's replicas changes: no copy moves for it. This is
-// an optimal semi-matching (Harvey, Ladner, Lovász, Tamir, 2003): as long as there is a
-// path of shards along which ownership can pass from a node to one that owns at least
-// two fewer, or less of its share, it is passed.
+// Owners are spread evenly, with as few changes of owners as possible. Hashing alone
+// chooses the nodes of a shard, but not its owner: of 16 shards on five nodes it gives one
+// node six and another node one. The load is bounded as in consistent hashing with bounded
+// loads (Mirrokni, Thorup, Zadimoghaddam, 2016), with the tightest bound: no node owns more
+// than ceil(shards/nodes), and none owns fewer than floor(shards/nodes), where the replicas
+// allow it. Nodes of different weights own shares in proportion, rounded as Webster's
+// method rounds: the sum of owned²/weight is least. Only the choice among a shard's
+// replicas changes, so no copy moves. This is an optimal semi-matching (Harvey, Ladner,
+// Lovász, Tamir, 2003): as long as there is a path of shards along which ownership can pass
+// from a node to one that owns at least two fewer, or less of its share, it is passed.
 //
-// Where that leaves a choice, neighbours get the same owner: a node watches adjacent shards
+// Among equally good choices, neighbours get the same owner: a node watches adjacent shards
 // with one watch at etcd, whose events prove the progress of all of them.
 //
 // Few nodes own all shards as long as their load is small (Spec.Owners, which [Balance]
 // sets): a revision needs no report of an owner that has no event of it.
 //
-// It starts from the owners in the map, so a change of the members changes no more
-// owners than the bound asks for, and it depends on only the map and the
-// members, so every leader plans the same.
+// Spreading starts from the owners in the map, so a change of the members changes no more
+// owners than the bound requires. It depends only on the map and the members, so every
+// leader makes the same plan.
 
-// unit has one owner: it is a shard, or neighbours that are about to become one.
-// They count as one shard.
+// unit has one owner: it is a shard, or neighbours that are about to be merged,
+// which count as one shard.
 type unit struct {
 	shards []shard.Shard
-	wanted []int32 // the nodes they belong on, as slots, in the order of the hash or of pins
+	wanted []int32 // the nodes where it belongs, as slots, ordered by hash or by pins
 	pinned bool    // the owner is wanted[0]
-	holder int32   // owns it before owners are spread; one of wanted
-	able   []int32 // those of wanted that may own it: one at least
+	holder int32   // the owner before owners are spread; one of wanted
+	able   []int32 // the nodes of wanted that may own it: at least one
 	owner  int32
 }
 
@@ -48,7 +47,7 @@ func (p *Planner) units(m *shard.Map) []unit {
 		u := unit{shards: group, wanted: p.belongs(s, s.Wanted(m.Spec)), holder: -1}
 		if slices.ContainsFunc(u.wanted, func(slot int32) bool { return p.bars(s, slot) }) {
 			live := len(slices.DeleteFunc(slices.Clone(s.Replicas), func(n shard.NodeID) bool { return !p.live[n] }))
-			if free := p.choose(s.Seat(), s.Wanted(m.Spec), s.Home.Pins, s); len(free) >= live { // else one that drains waits with its copy
+			if free := p.choose(s.Seat(), s.Wanted(m.Spec), s.Home.Pins, s); len(free) >= live { // otherwise a draining node waits with its copy
 				u.wanted = free
 			}
 		}
@@ -69,7 +68,7 @@ func (p *Planner) units(m *shard.Map) []unit {
 	return units
 }
 
-// current returns the slot of the shard's owner, below 0 when it is none of wanted.
+// current returns the slot of the shard's owner, below 0 when it is not in wanted.
 func (p *Planner) current(s *shard.Shard, wanted []int32) int32 {
 	for _, slot := range wanted {
 		if p.nodes[slot].name == s.Owner() {
@@ -79,7 +78,7 @@ func (p *Planner) current(s *shard.Shard, wanted []int32) int32 {
 	return -1
 }
 
-// spread sets the owner of each unit, and the holder of those that have none.
+// spread sets the owner of each unit, and the holder of units that have none.
 func (p *Planner) spread(units []unit) {
 	o := owners{p: p, units: units, owned: make([][]int, len(p.candidates)), from: make([]hop, len(p.candidates)), closed: make([]bool, len(p.candidates))}
 	o.few(p.owners)
@@ -97,37 +96,37 @@ func (p *Planner) spread(units []unit) {
 	o.even()
 }
 
-// owners has the owner of each shard. Nodes are named by their rank among the candidates, which
-// does not depend on the planner's memory, unlike their slots.
+// owners assigns an owner to each unit. Nodes are identified by their rank among the
+// candidates, which, unlike their slots, does not depend on the planner's memory.
 type owners struct {
 	p      *Planner
 	units  []unit
 	owned  [][]int // the units that each node owns
 	from   []hop   // of the latest search
 	search int     // numbers searches, from 1
-	closed []bool  // nodes that may own nothing, and those that can pass nothing on, nor can those they reach
+	closed []bool  // nodes that may own nothing, and nodes from which no path leads to a node that can take a unit
 
 	weights int // of all nodes
 }
 
-// hop is how a search reached a node: the owner of unit passes it on.
+// hop records how a search reached a node: the owner of unit passes the unit to it.
 type hop struct {
 	unit, search int
 }
 
 func (o *owners) rank(slot int32) int { return o.p.nodes[slot].rank }
 
-// cost returns the cost of the n-th shard of a node, as a fraction: n-1/2 times 2, by
-// the node's weight. If all weights are equal, costs are in the order of n.
+// cost returns the cost of the n-th shard of a node: 2*(n-1/2), divided by the node's
+// weight. If all weights are equal, costs are in the order of n.
 func (o *owners) cost(rank, n int) fraction {
 	return fraction{2*n - 1, o.p.candidates[rank].weight}
 }
 
-// next returns the cost of an additional shard on the node, last the cost of its last one.
+// next returns the cost of an additional shard on the node, last the cost of its last shard.
 func (o *owners) next(rank int) fraction { return o.cost(rank, len(o.owned[rank])+1) }
 func (o *owners) last(rank int) fraction { return o.cost(rank, len(o.owned[rank])) }
 
-// fraction is a number; by is above 0.
+// fraction is the number of/by; by is above 0.
 type fraction struct{ of, by int }
 
 func (f fraction) less(g fraction) bool { return f.of*g.by < g.of*f.by }
@@ -137,8 +136,8 @@ func (o *owners) give(i int, slot int32) {
 	o.owned[o.rank(slot)] = append(o.owned[o.rank(slot)], i)
 }
 
-// heir returns the fittest of the nodes that may own a unit without owner, and of equal ones
-// the owner of a neighbour until that owns its share, or else the node that owns least of its share.
+// heir returns the fittest node that may own a unit without an owner. Among equally fit nodes it prefers
+// the owner of a neighbour, until that owns its share, then the node that owns the least of its share.
 func (o *owners) heir(i int) int32 {
 	u := &o.units[i]
 	best, most, nearest := int32(-1), 0, false
@@ -153,8 +152,8 @@ func (o *owners) heir(i int) int32 {
 	return best
 }
 
-// fit returns how fit a node is to own the unit: one that has a copy before one that has none,
-// and, unless the unit has an owner already, one that is not suspect before one that is.
+// fit returns how fit a node is to own the unit. A node with a copy is fitter than one without,
+// and, if the unit has no owner yet, a node that is not suspect is fitter than a suspect one.
 func (o *owners) fit(u *unit, slot int32) (fit int) {
 	n := &o.p.nodes[slot]
 	if slices.Contains(u.shards[0].Replicas, n.name) {
@@ -166,14 +165,14 @@ func (o *owners) fit(u *unit, slot int32) (fit int) {
 	return fit
 }
 
-// nearer reports whether the unit costs node a less than node b, or as little and only a owns a
-// neighbour of it.
+// nearer reports whether the unit costs less on node a than on node b, or costs the same and a
+// owns more of its neighbours.
 func (o *owners) nearer(i int, a, b int32) bool {
 	x, y := o.next(o.rank(a)), o.next(o.rank(b))
 	return x.less(y) || (!y.less(x) && o.beside(i, a) > o.beside(i, b))
 }
 
-// beside returns how many neighbours of a unit the node owns: 2 at most.
+// beside returns how many neighbours of a unit the node owns: at most 2.
 func (o *owners) beside(i int, slot int32) (n int) {
 	for _, j := range []int{i - 1, i + 1} {
 		if j < 0 || j >= len(o.units) || o.units[j].holder < 0 || o.units[j].owner != slot {
@@ -187,10 +186,10 @@ func (o *owners) beside(i int, slot int32) (n int) {
 	return n
 }
 
-// few chooses the nodes that may own units: at least so many, as far as there are units, and as
-// many more as it takes for each unit to have one; 0: all nodes. The present owners stay, if
-// they and those that they lack are no more than a choice without them. A holder that may not own
-// its unit loses it.
+// few chooses the nodes that may own units: at least least nodes, but no more than units, and as
+// many more as it takes for each unit to have one. 0 chooses all nodes. The present owners stay,
+// unless a choice without them needs fewer nodes. A unit loses its holder if that may no longer
+// own it.
 func (o *owners) few(least int) {
 	least = min(least, len(o.units))
 	if least <= 0 || least >= len(o.p.candidates) {
@@ -221,7 +220,7 @@ func (o *owners) few(least int) {
 	}
 }
 
-// holders returns the ranks of the holders of some units.
+// holders returns the ranks of the holders of the units that of accepts.
 func (o *owners) holders(of func(*unit) bool) (ranks []int) {
 	for i := range o.units {
 		if u := &o.units[i]; u.holder >= 0 && of(u) {
@@ -231,12 +230,12 @@ func (o *owners) holders(of func(*unit) bool) (ranks []int) {
 	return ranks
 }
 
-// cover chooses nodes, by rank, until there are least of them and each unit has one of its heirs:
-// first, then always the node with the most units that have none yet (the greedy set
-// cover: Chvátal, 1979), or else the most units. It returns how many it has chosen.
+// cover chooses nodes, by rank, until there are least of them and each unit has one of its heirs. It
+// begins with first, then always takes the node with the most uncovered units (the greedy set cover:
+// Chvátal, 1979), or with the most units if that is equal. It returns the number of chosen nodes.
 func cover(heirs [][]int, nodes, least int, first []int) (chosen []bool, n int) {
 	chosen = make([]bool, nodes)
-	on, gain := make([][]int, nodes), make([]int, nodes) // each node's units, and how many of them have no node yet
+	on, gain := make([][]int, nodes), make([]int, nodes) // each node's units, and how many of them are not covered
 	for i := range heirs {
 		for _, r := range heirs[i] {
 			on[r] = append(on[r], i)
@@ -275,7 +274,7 @@ func cover(heirs [][]int, nodes, least int, first []int) (chosen []bool, n int) 
 	return chosen, n
 }
 
-// heirs returns the ranks of the fittest of the nodes that each unit belongs on.
+// heirs returns, for each unit, the ranks of the fittest of its wanted nodes.
 func (o *owners) heirs() [][]int {
 	heirs := make([][]int, len(o.units))
 	for i := range o.units {
@@ -293,8 +292,8 @@ func (o *owners) heirs() [][]int {
 	return heirs
 }
 
-// fewestOwners returns how many nodes have a copy of each shard together, as few as a greedy set cover finds, with
-// the ranks of a planner, so that both find as many.
+// fewestOwners returns the size of a smallest set of nodes that together have a copy of each shard, as found by a
+// greedy set cover. It ranks nodes as the planner does, so that both find the same number.
 func fewestOwners(m *shard.Map) int {
 	ranks := make(map[shard.NodeID]int)
 	for i := range m.Shards {
@@ -319,7 +318,7 @@ func fewestOwners(m *shard.Map) int {
 	return n
 }
 
-// even passes units on until no node can pass one to a node that it costs less.
+// even passes units on until no node can pass a unit to a node where it costs less.
 func (o *owners) even() {
 	for {
 		most, fewest := -1, -1
@@ -339,8 +338,8 @@ func (o *owners) even() {
 		}
 		to := o.path(most)
 		if to < 0 {
-			// One more costs each node that this one reaches as much as this one's last
-			// does, which costs most, so no path through there helps any other node either.
+			// On each node that this node reaches, an additional unit costs as much as this node's last
+			// unit, the most expensive of all. So no path through those nodes helps any other node.
 			for r := range o.from {
 				if o.from[r].search == o.search {
 					o.closed[r] = true
@@ -352,8 +351,8 @@ func (o *owners) even() {
 	}
 }
 
-// path returns the slot of the node that owns least of its share among the nearest ones
-// to which the node can pass a unit at a gain, below 0 if there is none.
+// path searches the nodes to which the start can pass a unit at a gain. Of the nearest ones
+// it returns the slot of the node that owns the least of its share, below 0 if there is none.
 func (o *owners) path(start int) int32 {
 	o.search++
 	o.from[start] = hop{unit: -1, search: o.search}
@@ -387,8 +386,8 @@ func (o *owners) path(start int) int32 {
 	return -1
 }
 
-// pass moves one unit along each step of the path from start to the node: the one that leaves the
-// fewest neighbours with different owners.
+// pass moves one unit along each step of the path from start to the node. It prefers the unit
+// that leaves the fewest neighbours with different owners.
 func (o *owners) pass(start int, to int32) {
 	for o.rank(to) != start {
 		from := o.units[o.from[o.rank(to)].unit].owner
@@ -398,7 +397,7 @@ func (o *owners) pass(start int, to int32) {
 				continue
 			}
 			gain := o.beside(i, to) - o.beside(i, from)
-			if o.units[i].shards[0].Owner() != o.p.nodes[from].name { // it changes its owner anyway
+			if o.units[i].shards[0].Owner() != o.p.nodes[from].name { // its owner changes anyway
 				gain += 4
 			}
 			if at < 0 || gain > most {

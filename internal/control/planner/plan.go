@@ -9,28 +9,28 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Plan returns the moves that bring the map nearer to the right placement of its
+// Plan returns the moves that bring the map closer to the right placement of its
 // shards on these members; none when it is reached, or when no member is left.
 //
-// Rendezvous hashing says which nodes a shard belongs on: as many as the shard's
-// home or else the specification asks for, those with the highest scores, a node of
-// a zone that has fewer of them first. This depends on only the home and the
-// members, so when a node goes only its copies move, and when it returns only those
-// come back. Nodes of greater weight come first more often, once LevelSettings is
-// finalized. Members that are alive or suspect can have shards; those that drain, by
-// gossip or in the map, only when there are no others. Pinned nodes that can have
-// shards come before all others, and the first of them owns the shard. Otherwise
-// owners stay, except if nodes own unequal numbers of shards or more nodes than
-// necessary own some (see owners.go). Suspect nodes become owners last.
+// Rendezvous hashing chooses the nodes of a shard: as many as the shard's home, or
+// else the specification, asks for, by highest score, and nodes of a zone that has
+// fewer of them first. This depends on only the home and the members, so when a node
+// goes only its copies move, and when it returns only those move back. Nodes of
+// greater weight are chosen more often, once LevelSettings is finalized. Members that
+// are alive or suspect can have shards. Members that drain, by gossip or in the map,
+// get shards only when there are no others. Pinned nodes that can have shards come
+// before all others, and the first of them owns the shard. Otherwise owners stay,
+// unless nodes own unequal numbers of shards or more nodes than necessary own shards
+// (see owners.go). Suspect nodes become owners last.
 //
-// One plan is one step, and a step keeps warm replicas: among the replicas that
-// result there is always one that has the shard and lives, and newcomers stand behind
-// all that have it. So a node is a replica before it
-// becomes owner, by a later plan, and a shard may have one replica too many
-// meanwhile. Two plans, each applied, are enough to arrive.
+// One plan is one step, and a step keeps warm replicas: the resulting replicas always
+// include a live one that already has the shard, and newcomers come after all
+// replicas that have it. So a node is first a replica and becomes the owner by a
+// later plan, and a shard may have one replica too many in between. Two plans, each
+// applied, reach the placement.
 func Plan(m *shard.Map, members []shard.Member) []shard.Move { return new(Planner).Plan(m, members) }
 
-// Place returns f with the replicas that its shards belong on.
+// Place returns f with the right replicas for its shards.
 func Place(f shard.Found, members []shard.Member) (shard.Found, error) {
 	f.Replicas = nil
 	m, err := shard.Apply(nil, shard.Command{Change: f})
@@ -45,49 +45,49 @@ func Place(f shard.Found, members []shard.Member) (shard.Found, error) {
 		return f, nil
 	}
 	for i := range units {
-		f.Replicas = append(f.Replicas, p.step(&m.Shards[i], &units[i])) // none has neighbours that join it
+		f.Replicas = append(f.Replicas, p.step(&m.Shards[i], &units[i])) // none has neighbours to be merged with
 	}
 	return f, nil
 }
 
 // Planner is [Plan] for repeated use: it remembers the placement of each shard, and
-// recomputes only the shards that a change of the members touches. Its plans do not
-// depend on its memory. The zero Planner is ready; it is for one goroutine.
+// recomputes only the shards that a change of the members affects. Its plans do not
+// depend on its memory. The zero Planner is ready for use, by one goroutine.
 type Planner struct {
 	nodes      []planNode             // all candidates so far, in order of appearance
-	candidates []candidate            // in the order of their names
-	slots      map[shard.NodeID]int32 // where each candidate is in nodes
+	candidates []candidate            // ordered by name
+	slots      map[shard.NodeID]int32 // the index of each candidate in nodes
 	zones      map[string]int32
 	known      map[shard.ID]*belonging
 
 	weighted    bool // the candidates have different weights
-	owners      int  // of the map's specification
+	owners      int  // Spec.Owners of the map
 	live, drain map[shard.NodeID]bool
 	barred      map[shard.NodeID]bool
 	scratch     []zoneScratch
 }
 
-// zoneScratch is the data of choose about a zone.
+// zoneScratch is the state of choose for one zone.
 type zoneScratch struct {
-	best  []pick // its nodes with the highest scores, the highest first
-	next  int    // in best
-	taken int    // nodes chosen
+	best  []pick // its nodes with the highest scores, in descending order
+	next  int    // index in best
+	taken int    // number of nodes chosen
 }
 
-// planNode is a node that can have shards, or could. One that comes back is a new
-// one, as is one in another zone or of another weight.
+// planNode is a node that is or was a candidate. A node whose zone or weight
+// changes gets a new planNode.
 type planNode struct {
 	name shard.NodeID
 	lane uint64
-	zone int32 // below 0: none, which is a zone by itself
+	zone int32 // below 0: no zone, which counts as a zone of its own
 
 	weight  int
 	in      bool // is a candidate
-	suspect bool // gets no shard yet; of a candidate
-	rank    int  // among the candidates, while it is one
+	suspect bool // a candidate that is suspect
+	rank    int  // among the candidates, if it is one
 }
 
-// candidate has the properties of a node that choose needs, close together.
+// candidate holds the properties of a node that choose needs, close together in memory.
 type candidate struct {
 	lane   uint64
 	slot   int32
@@ -95,12 +95,12 @@ type candidate struct {
 	weight int
 }
 
-// belonging is where a shard without pins belongs.
+// belonging is the placement of a shard without pins.
 type belonging struct {
 	seat  shard.ID
 	count int
 	nodes []int32 // in order of preference; fewer than count when there are no more
-	seen  int     // how many of Planner.nodes there were when that was so
+	seen  int     // len(Planner.nodes) when nodes was last valid
 }
 
 type pick struct {
@@ -108,12 +108,12 @@ type pick struct {
 	score uint64
 }
 
-// Plan is the function [Plan].
+// Plan returns the same moves as the function [Plan].
 func (p *Planner) Plan(m *shard.Map, members []shard.Member) []shard.Move {
 	return p.plan(m, members, nil)
 }
 
-// plan is Plan, and gives no further shards to nodes that are barred.
+// plan is Plan, but gives no further shards to nodes that are barred.
 func (p *Planner) plan(m *shard.Map, members []shard.Member, barred map[shard.NodeID]bool) []shard.Move {
 	p.meet(m, members)
 	p.barred = barred
@@ -128,13 +128,13 @@ func (p *Planner) plan(m *shard.Map, members []shard.Member, barred map[shard.No
 			}
 		}
 	}
-	if len(p.known) > 2*len(m.Shards)+64 { // mostly of shards that are gone
+	if len(p.known) > 2*len(m.Shards)+64 { // mostly shards that no longer exist
 		p.known = nil
 	}
 	return moves
 }
 
-// meet takes the members into account.
+// meet updates the candidates from the members.
 func (p *Planner) meet(m *shard.Map, members []shard.Member) {
 	members = slices.DeleteFunc(slices.Clone(members), func(n shard.Member) bool { return n.State != shard.Alive && n.State != shard.Suspect })
 	slices.SortFunc(members, func(a, b shard.Member) int { return cmp.Compare(a.Name, b.Name) })
@@ -156,7 +156,7 @@ func (p *Planner) meet(m *shard.Map, members []shard.Member) {
 			p.drain[n.Name] = true
 		}
 	}
-	if len(p.drain) == len(members) { // only draining ones are left: better than no node
+	if len(p.drain) == len(members) { // all nodes drain: better than no node
 		clear(p.drain)
 	}
 	for _, slot := range p.slots {
@@ -185,7 +185,7 @@ func (p *Planner) meet(m *shard.Map, members []shard.Member) {
 	p.slots = slots
 }
 
-// score returns how much the seat, at its start, wants to be on a node.
+// score returns the score of a node for the seat whose hash state is start.
 func (p *Planner) score(start, lane uint64, weight int) uint64 {
 	s := score(start, lane)
 	if p.weighted {
@@ -206,8 +206,8 @@ func (p *Planner) zone(name string) int32 {
 	return z
 }
 
-// step returns the next replicas of a shard of the unit. It may return those that the
-// shard has: the order of replicas that are neither owner nor pinned does not matter.
+// step returns the next replicas of a shard of the unit. It may return the present
+// replicas: the order of replicas that are neither owner nor pinned does not matter.
 func (p *Planner) step(s *shard.Shard, u *unit) []shard.NodeID {
 	if p.rests(s, u) {
 		return s.Replicas
@@ -239,7 +239,7 @@ func (p *Planner) step(s *shard.Shard, u *unit) []shard.NodeID {
 	return append(have, fresh...)
 }
 
-// rests reports whether the shard is where it belongs.
+// rests reports whether the shard has its wanted owner and replicas.
 func (p *Planner) rests(s *shard.Shard, u *unit) bool {
 	if len(s.Replicas) != len(u.wanted) || s.Replicas[0] != p.nodes[u.owner].name {
 		return false
@@ -253,7 +253,7 @@ func (p *Planner) rests(s *shard.Shard, u *unit) bool {
 }
 
 // keep returns the live replica to keep when none of them is wanted: the first
-// that does not drain, else the first.
+// that does not drain, otherwise the first.
 func (p *Planner) keep(s *shard.Shard) shard.NodeID {
 	var keep shard.NodeID
 	for _, n := range s.Replicas {
@@ -267,7 +267,7 @@ func (p *Planner) keep(s *shard.Shard) shard.NodeID {
 	return keep
 }
 
-// belongs returns where the shard belongs, in order of preference.
+// belongs returns the nodes where the shard belongs, in order of preference.
 func (p *Planner) belongs(s *shard.Shard, count int) []int32 {
 	if len(s.Home.Pins) > 0 {
 		return p.choose(s.Seat(), count, s.Home.Pins, nil)
@@ -284,9 +284,9 @@ func (p *Planner) belongs(s *shard.Shard, count int) []int32 {
 	return b.nodes
 }
 
-// holds reports whether b is still what choose would return. A node that was not
-// chosen may go without a difference; one that came is asked whether it would be
-// chosen before one of those that are.
+// holds reports whether choose would still return b. The loss of a node that was
+// not chosen makes no difference. A new node makes one if it would be chosen
+// before one of b's nodes.
 func (p *Planner) holds(b *belonging) bool {
 	for _, slot := range b.nodes {
 		if !p.nodes[slot].in {
@@ -301,7 +301,7 @@ func (p *Planner) holds(b *belonging) bool {
 	return true
 }
 
-// displaces reports whether n would be chosen where b's nodes are.
+// displaces reports whether choose would choose n before one of b's nodes.
 func (p *Planner) displaces(b *belonging, n *planNode) bool {
 	if len(b.nodes) < b.count {
 		return true
@@ -310,7 +310,7 @@ func (p *Planner) displaces(b *belonging, n *planNode) bool {
 	mine := p.score(start, n.lane, n.weight)
 	for i, slot := range b.nodes {
 		other := &p.nodes[slot]
-		crowd, crowded := 0, 0 // of n's zone, and of the other's
+		crowd, crowded := 0, 0 // chosen nodes in the zone of n, and in that of other
 		for _, before := range b.nodes[:i] {
 			if z := p.nodes[before].zone; z >= 0 {
 				if z == n.zone {
@@ -329,12 +329,12 @@ func (p *Planner) displaces(b *belonging, n *planNode) bool {
 	return false
 }
 
-// choose returns the pins that are candidates, and of all others those with the
-// highest scores, always one from a zone with the fewest: count in all, as far as
-// there are. Of those that are barred it returns only those that have the shard; nil: all.
+// choose returns at most count nodes: first the pins that are candidates, then the nodes
+// with the highest scores, each from a zone with the fewest chosen nodes. If barring is
+// set, it leaves out barred nodes that do not have that shard.
 func (p *Planner) choose(seat shard.ID, count int, pins []shard.NodeID, barring *shard.Shard) []int32 {
 	out := make([]int32, 0, min(count, len(p.candidates)))
-	alone := len(p.zones) // the last is for those without a zone: always one from none
+	alone := len(p.zones) // index of the nodes without a zone, which counts as the emptiest
 	for len(p.scratch) <= alone {
 		p.scratch = append(p.scratch, zoneScratch{})
 	}
@@ -358,14 +358,14 @@ func (p *Planner) choose(seat shard.ID, count int, pins []shard.NodeID, barring 
 		}
 		best, s := zones[z].best, p.score(start, c.lane, c.weight)
 		if full := len(best) == count; full && s <= best[count-1].score {
-			continue // most end here
+			continue // true for most nodes
 		} else if slices.Contains(out[:pinned], c.slot) || p.bars(barring, c.slot) {
 			continue
 		} else if full {
 			best = best[:count-1]
 		}
 		at := len(best)
-		for at > 0 && s > best[at-1].score { // equal ones keep the order of their names
+		for at > 0 && s > best[at-1].score { // equal scores keep the order of the names
 			at--
 		}
 		zones[z].best = slices.Insert(best, at, pick{slot: c.slot, score: s})
@@ -379,7 +379,7 @@ func (p *Planner) choose(seat shard.ID, count int, pins []shard.NodeID, barring 
 			}
 		}
 		if from == nil {
-			break // others are barred
+			break // all others are barred
 		}
 		out = append(out, from.best[from.next].slot)
 		from.next++
@@ -390,12 +390,12 @@ func (p *Planner) choose(seat shard.ID, count int, pins []shard.NodeID, barring 
 	return out
 }
 
-// bars reports whether the node must not be given the shard; nil: none.
+// bars reports whether the node must not be given the shard s; nil: no node is barred.
 func (p *Planner) bars(s *shard.Shard, slot int32) bool {
 	return s != nil && p.barred[p.nodes[slot].name] && !slices.Contains(s.Replicas, p.nodes[slot].name)
 }
 
-// before reports whether a is to be chosen before b when their zones do not tell.
+// before reports whether choose prefers a to b when their zones are equally full.
 func (p *Planner) before(a, b pick) bool {
 	return a.score > b.score || (a.score == b.score && p.nodes[a.slot].name < p.nodes[b.slot].name)
 }

@@ -13,27 +13,27 @@ import (
 )
 
 // Rules decide when a planned move is made. Gossip is a hint: the planner computes
-// the placement, the rules how certain its inputs must be.
+// the placement, and the rules decide how certain its inputs must be.
 type Rules struct {
-	// Settle is how long members must be there before a cluster is bootstrapped
-	// or founded with them, and before a newcomer is given shards.
+	// Settle is how long members must be alive before a cluster is bootstrapped
+	// or founded with them, and before a new node is given shards.
 	Settle time.Duration
 	// DeadGrace is how long a member is dead before its shards move.
 	DeadGrace time.Duration
-	// MoveInterval is the least time between two moves of one shard that a
-	// death causes.
+	// MoveInterval is the least time between two moves of one shard that deaths
+	// cause.
 	MoveInterval time.Duration
 	// PromoteDelay is how long a shard rests after any change before a move
-	// that is not urgent: time for a new replica to become warm.
+	// that is not urgent, so that a new replica can load.
 	PromoteDelay time.Duration
-	// MaxFills is how many newcomers load shards at a time in the cluster, and
-	// MaxNodeFills how many from one node or on one; 0: no bound. A newcomer counts
-	// until it reports that it has loaded; without reports for PromoteDelay, and while
-	// it reports that it is loading for FillTimeout at most. That also bounds how long a
-	// replica that loads holds up other moves of its shard.
+	// MaxFills is how many newcomers (new replicas) load shards at a time in the cluster,
+	// and MaxNodeFills how many load from one node or on one node; 0: no bound. A newcomer
+	// counts until it reports that it has loaded. Without reports it counts for
+	// PromoteDelay, and while it reports that it is loading, for FillTimeout at most.
+	// FillTimeout also bounds how long a loading replica delays other moves of its shard.
 	MaxFills, MaxNodeFills int
 	FillTimeout            time.Duration
-	// Planner remembers earlier plans; nil: nothing is remembered.
+	// Planner remembers earlier plans; nil: none are remembered.
 	Planner *Planner
 }
 
@@ -63,15 +63,15 @@ func (c *checks) check(ok bool, format string, args ...any) {
 	}
 }
 
-// Observations are a leader's records of its own actions. The zero Observations are
-// those of a new leader.
+// Observations are a leader's records of the cluster and of its actions. The zero
+// Observations are those of a new leader.
 type Observations struct {
-	changed map[shard.ID]time.Time     // any move, or that it was made by a split or a merge
-	nextID  shard.ID                   // of the map that was looked at last
-	buried  map[shard.ID]time.Time     // moves that a death caused
+	changed map[shard.ID]time.Time     // last move, split or merge
+	nextID  shard.ID                   // of the map that was observed last
+	buried  map[shard.ID]time.Time     // last move that a death caused
 	missing map[shard.NodeID]time.Time // since when gossip does not show a node that has shards
 	fills   map[shard.ID]fill          // newcomers that may still be loading
-	// presence has the records of nodes that come and go.
+	// presence has the deaths and returns of nodes.
 	presence map[shard.NodeID]presence
 	reports  *Reports // the nodes' reports of their replicas; nil: none
 }
@@ -83,20 +83,20 @@ type fill struct {
 	since     time.Time
 }
 
-// Decision has the moves to make now, and the time to look again even if nothing
-// changes; zero: no need.
+// Decision has the moves to make now, and the time to decide again even if
+// nothing changes; zero: no need.
 type Decision struct {
 	Moves []shard.Move
 	Again time.Time
 }
 
-// Record returns the history after the moves were made at now.
+// Record returns the observations after the moves were made at now.
 func (h Observations) Record(m *shard.Map, d Decision, members []shard.Member, now time.Time) Observations {
 	next := Observations{
 		changed: make(map[shard.ID]time.Time), buried: make(map[shard.ID]time.Time), fills: make(map[shard.ID]fill),
 		missing: h.missing, presence: h.presence, reports: h.reports, nextID: h.nextID,
 	}
-	for i := range m.Shards { // and forget shards that are gone
+	for i := range m.Shards { // shards that no longer exist are dropped
 		id := m.Shards[i].ID
 		if t, ok := h.changed[id]; ok {
 			next.changed[id] = t
@@ -121,11 +121,11 @@ func (h Observations) Record(m *shard.Map, d Decision, members []shard.Member, n
 	return next
 }
 
-// Observe returns the history after a look at the map, the members and the reports. Shards that
-// were not there at the last look rest like those that were moved: their caches
-// have only just begun. So do all at a leader's first look: shards that the leader before
-// it has moved may still be loading. Newcomers that no longer have their shard are
-// forgotten: they would never report it as loaded.
+// Observe returns the observations after the current map, members and reports. Shards that are
+// new in the map rest like shards that were moved, because their caches have just begun. At a
+// leader's first observation all shards rest: those that the previous leader has moved may
+// still be loading. Newcomers that no longer have their shard are dropped: they would never
+// report it as loaded.
 func (h Observations) Observe(m *shard.Map, members []shard.Member, reports *Reports, now time.Time) Observations {
 	h.reports = reports
 	if h.nextID < m.NextID {
@@ -158,7 +158,7 @@ func (h Observations) Observe(m *shard.Map, members []shard.Member, reports *Rep
 	return h
 }
 
-// stillHere returns the fills of newcomers that m still gives their shards.
+// stillHere returns the fills without newcomers that no longer have the shard in m.
 func (h Observations) stillHere(m *shard.Map) map[shard.ID]fill {
 	if len(h.fills) == 0 {
 		return nil
@@ -175,7 +175,7 @@ func (h Observations) stillHere(m *shard.Map) map[shard.ID]fill {
 	return fills
 }
 
-// Filling returns the nodes that newcomers may be loading on.
+// Filling returns the nodes on which newcomers may be loading.
 func (r Rules) Filling(h Observations, now time.Time) []shard.NodeID {
 	var out []shard.NodeID
 	for id, f := range h.fills {
@@ -187,8 +187,7 @@ func (r Rules) Filling(h Observations, now time.Time) []shard.NodeID {
 	return slices.Compact(out)
 }
 
-// moved yields each move with its shard as it is in m. Moves are in the order of
-// the map.
+// moved yields each move with its shard in m. Moves are in the order of the map.
 func moved(m *shard.Map, moves []shard.Move) iter.Seq2[*shard.Shard, shard.Move] {
 	return func(yield func(*shard.Shard, shard.Move) bool) {
 		i := 0
@@ -204,29 +203,29 @@ func moved(m *shard.Map, moves []shard.Move) iter.Seq2[*shard.Shard, shard.Move]
 }
 
 // Decide returns the moves to make now:
-//   - those from nodes that left or drain, at once;
-//   - those from nodes that are dead (or not seen) for DeadGrace, once per
-//     MoveInterval and shard, unless no live node has the shard;
-//   - those that only add living replicas that a shard lacks, when the newcomer is
-//     there for Settle;
-//   - all others, to newcomers and back home, when the newcomer is there for
-//     Settle, the shard has rested for PromoteDelay, and no replica is known to be
-//     loading still.
+//   - moves from nodes that left or drain, at once;
+//   - moves from nodes that are dead (or not seen) for DeadGrace, once per
+//     MoveInterval and shard, or at once if no live node has the shard;
+//   - moves that only add live replicas that a shard lacks, when the newcomer has
+//     been alive for Settle;
+//   - all other moves, to newcomers and back home, when the newcomer has been alive
+//     for Settle, the shard has rested for PromoteDelay, and no replica is known to
+//     be loading.
 //
-// None of them takes a shard from the last node that lives and has loaded it, while
-// those that keep it are known to be loading, or tell nothing.
+// No move takes a shard from the last live node that has loaded it, while the
+// remaining nodes are known to be loading, or do not report.
 //
-// A node that dies again and again is held down: it keeps its shards, and gets none
-// until it lives for longer and longer (see presence).
+// A node that dies repeatedly is held down: it keeps its shards, and gets none
+// until it has lived for a growing time (see presence).
 //
 // A node that is suspect, or dead for less than DeadGrace, or that gossips but does
-// not answer the leader, keeps its shards and gets none. In place of one that is held down or
-// does not answer, which may last, other nodes get them.
+// not answer the leader, keeps its shards and gets none. A node that is held down or
+// does not answer may stay so, and other nodes get shards in its place.
 //
-// A shard goes to at most MaxFills newcomers at a time in the cluster, and from or
-// to one node at most MaxNodeFills times: those first that have the fewest live
-// replicas. A move that has to wait for that still removes replicas at once from
-// nodes that left, drain or are dead. If no node has a shard, nothing waits.
+// A shard goes to at most MaxFills newcomers at a time in the cluster, and at most
+// MaxNodeFills from or to one node: first the shards that have the fewest live
+// replicas. A move that waits for this still removes replicas at once from
+// nodes that left, drain or are dead. If no node has a shard, its move does not wait.
 func (r Rules) Decide(m *shard.Map, members []shard.Member, h Observations, now time.Time) Decision {
 	var d Decision
 	wait := func(until time.Time) bool {
@@ -254,9 +253,9 @@ func (r Rules) Decide(m *shard.Map, members []shard.Member, h Observations, now 
 	return d
 }
 
-// view returns the members that the planner plans with, and those of them that are
-// given nothing: for the planner they are suspect. Of these, barred are those for which that may last.
-// It calls wait with the time at which that changes.
+// view returns the members that the planner plans with. The planner sees the shaky ones, which are
+// given nothing, as suspect. Barred are the shaky nodes that may stay so for long. view calls wait
+// with the times at which members change.
 func (r Rules) view(m *shard.Map, members []shard.Member, h Observations, wait func(time.Time) bool) (view []shard.Member, shaky, barred map[shard.NodeID]bool) {
 	holds := make(map[shard.NodeID]bool)
 	for _, s := range m.Shards {
@@ -300,15 +299,15 @@ func (r Rules) view(m *shard.Map, members []shard.Member, h Observations, wait f
 	return view, shaky, barred
 }
 
-// dueMove is a move that may be made now as far as its shard goes.
+// dueMove is a move whose shard allows it now.
 type dueMove struct {
 	shard *shard.Shard
 	move  shard.Move
 }
 
-// admit returns the moves that are made now, so that not too many newcomers load
-// at a time, and in their place the possible parts of the others. They come in the
-// order of the map.
+// admit returns the moves that are made now, limited so that not too many
+// newcomers load at a time, and the possible parts of the other moves. They are in
+// the order of the map.
 func (r Rules) admit(due []dueMove, states map[shard.NodeID]shard.Member, h Observations, now time.Time, wait func(time.Time) bool) []shard.Move {
 	all, of := 0, make(map[shard.NodeID]int)
 	count := func(f fill) {
@@ -318,7 +317,7 @@ func (r Rules) admit(due []dueMove, states map[shard.NodeID]shard.Member, h Obse
 			of[n]++
 		}
 	}
-	var first time.Time // when the first fill may be over
+	var first time.Time // the earliest time at which a fill may be over
 	for id, f := range h.fills {
 		if until := r.filledBy(id, f, h, now); now.Before(until) {
 			count(f)
@@ -350,7 +349,7 @@ func (r Rules) admit(due []dueMove, states map[shard.NodeID]shard.Member, h Obse
 			made[i] = mv
 		default:
 			if first.IsZero() {
-				first = now.Add(r.PromoteDelay) // after those that are admitted now
+				first = now.Add(r.PromoteDelay) // after the newcomers admitted now
 			}
 			wait(first)
 			rest := slices.DeleteFunc(slices.Clone(mv.Replicas), func(n shard.NodeID) bool { return slices.Contains(f.newcomers, n) })
@@ -363,8 +362,8 @@ func (r Rules) admit(due []dueMove, states map[shard.NodeID]shard.Member, h Obse
 	return slices.DeleteFunc(made, func(mv shard.Move) bool { return mv.Shard == 0 })
 }
 
-// filledBy returns when the fill is over, or is to be looked at again. One that the
-// newcomers tell to be over is.
+// filledBy returns when the fill is over, or is to be checked again. It is over
+// when all newcomers report that they have loaded.
 func (r Rules) filledBy(id shard.ID, f fill, h Observations, now time.Time) time.Time {
 	if h.reports.loaded(id, f.newcomers, f.since) {
 		return f.since
@@ -376,12 +375,12 @@ func (r Rules) filledBy(id shard.ID, f fill, h Observations, now time.Time) time
 	return soonest
 }
 
-// coldCheck is how soon it is looked again whether a replica has loaded; reports
-// of it come sooner than that and end the wait.
+// coldCheck is the time until the next check whether a replica has loaded. A
+// report that it has ends the wait earlier.
 const coldCheck = 5 * time.Second
 
-// Merges returns the merges that were prepared and may be made now: their shards
-// have rested, and none of their replicas is known to be loading.
+// Merges returns the prepared merges that may be made now: their shards have
+// rested, and none of their replicas is known to be loading.
 func (r Rules) Merges(m *shard.Map, h Observations, now time.Time) (ready []shard.Merge, again time.Time) {
 	for _, merge := range Merges(m) {
 		var until time.Time
@@ -399,8 +398,8 @@ func (r Rules) Merges(m *shard.Map, h Observations, now time.Time) (ready []shar
 	return ready, again
 }
 
-// restedAt returns when the shard has had its replicas for long enough that all of
-// nodes are warm, or is to be looked at again.
+// restedAt returns when the shard has rested for long enough that all of nodes are
+// warm, or is to be checked again.
 func (r Rules) restedAt(id shard.ID, nodes []shard.NodeID, h Observations, now time.Time) time.Time {
 	since := h.changed[id]
 	rested := since.Add(r.PromoteDelay)
@@ -414,7 +413,7 @@ func (r Rules) restedAt(id shard.ID, nodes []shard.NodeID, h Observations, now t
 func (r Rules) notBefore(spec shard.Spec, s *shard.Shard, mv shard.Move, states map[shard.NodeID]shard.Member, h Observations, now time.Time) time.Time {
 	rested := r.restedAt(s.ID, s.Replicas, h, now)
 	if !slices.ContainsFunc(s.Replicas, func(n shard.NodeID) bool { return serves(states, n) }) {
-		return time.Time{} // no node has it: now
+		return time.Time{} // no live node has it: now
 	}
 	out := removed(s.Replicas, mv.Replicas)
 	if takesLastWarm(s, out, states, h.reports) {
@@ -427,7 +426,7 @@ func (r Rules) notBefore(spec shard.Spec, s *shard.Shard, mv shard.Move, states 
 		return time.Time{}
 	}
 	if slices.ContainsFunc(out, func(n shard.NodeID) bool { return states[n].Draining }) {
-		if len(removed(mv.Replicas, s.Replicas)) == 0 { // its heir may have come a moment ago
+		if len(removed(mv.Replicas, s.Replicas)) == 0 { // the next owner may be a new replica
 			return r.restedAt(s.ID, mv.Replicas[:1], h, now)
 		}
 		return time.Time{}
@@ -438,8 +437,8 @@ func (r Rules) notBefore(spec shard.Spec, s *shard.Shard, mv shard.Move, states 
 	return rested
 }
 
-// takesLastWarm reports whether nodes that go, of the shard's, live and have loaded
-// it, and none of those that stay is known to have.
+// takesLastWarm reports whether one of the nodes that go is live and has loaded the
+// shard, and none of the remaining replicas is known to have.
 func takesLastWarm(s *shard.Shard, goes []shard.NodeID, states map[shard.NodeID]shard.Member, reports *Reports) bool {
 	warm := func(n shard.NodeID) bool {
 		return serves(states, n) && reports.heard(n) && !reports.loading(s.ID, []shard.NodeID{n})
@@ -447,7 +446,7 @@ func takesLastWarm(s *shard.Shard, goes []shard.NodeID, states map[shard.NodeID]
 	return slices.ContainsFunc(goes, warm) && !slices.ContainsFunc(removed(s.Replicas, goes), warm)
 }
 
-// lacks reports whether fewer of the shard's replicas live, and stay, than are wanted.
+// lacks reports whether the shard has fewer live replicas on nodes that stay than are wanted.
 func lacks(spec shard.Spec, s *shard.Shard, states map[shard.NodeID]shard.Member) bool {
 	live := 0
 	for _, n := range s.Replicas {
@@ -458,9 +457,9 @@ func lacks(spec shard.Spec, s *shard.Shard, states map[shard.NodeID]shard.Member
 	return live < s.Wanted(spec)
 }
 
-// Owed returns how many shards of m lack living replicas and are to come to self:
-// the leader's plan gives them to it. A node that gossip does not show is taken for
-// alive, as the leader does at first.
+// Owed returns how many shards of m lack live replicas and will get one on self by
+// the leader's plan. A node that gossip does not show counts as alive, as for the
+// leader at first.
 func Owed(m *shard.Map, members []shard.Member, self shard.NodeID) int {
 	view := slices.Clone(members)
 	for i := range view {
@@ -481,7 +480,7 @@ func Owed(m *shard.Map, members []shard.Member, self shard.NodeID) int {
 		}
 	}
 	if len(lacking) == 0 {
-		return 0 // as nearly always, and a plan is dear
+		return 0 // the usual case, which saves an expensive plan
 	}
 	owed := 0
 	for _, mv := range Plan(m, view) {
@@ -492,8 +491,8 @@ func Owed(m *shard.Map, members []shard.Member, self shard.NodeID) int {
 	return owed
 }
 
-// trusts reports whether next gives nothing to a shaky node: not the shard,
-// not its ownership.
+// trusts reports whether next gives a shaky node neither the shard nor its
+// ownership.
 func trusts(current, next []shard.NodeID, shaky map[shard.NodeID]bool) bool {
 	if shaky[next[0]] && (len(current) == 0 || current[0] != next[0]) {
 		return false
@@ -501,7 +500,7 @@ func trusts(current, next []shard.NodeID, shaky map[shard.NodeID]bool) bool {
 	return !slices.ContainsFunc(removed(next, current), func(n shard.NodeID) bool { return shaky[n] })
 }
 
-// removed returns the nodes of was that are not in is.
+// removed returns the nodes that are in was but not in is.
 func removed(was, is []shard.NodeID) (out []shard.NodeID) {
 	for _, n := range was {
 		if !slices.Contains(is, n) {
@@ -519,7 +518,7 @@ func stateOf(members []shard.Member) map[shard.NodeID]shard.Member {
 	return states
 }
 
-// serves reports whether gossip does not call the node dead.
+// serves reports whether gossip shows the node as alive or suspect.
 func serves(states map[shard.NodeID]shard.Member, n shard.NodeID) bool {
 	return states[n].State == shard.Alive || states[n].State == shard.Suspect
 }

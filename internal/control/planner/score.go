@@ -7,11 +7,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// How much a shard wants to be on a node is the xxhash64 of its seat and of the
+// The score of a shard on a node is the xxhash64 of the shard's seat and of the
 // hash of the node's name, 8 bytes each, little-endian. A plan of a large cluster
-// takes a hundred million of them, so the hash is written out here, cut in two:
-// start is the same for all nodes, and a node's lane for all shards. Its results
-// must never change: they place the shards of running clusters.
+// computes a hundred million scores, so the hash is written out here in two
+// parts: start is the same for all nodes, and a node's lane for all shards. Its
+// results must never change: they place the shards of running clusters.
 
 const (
 	prime1 = 11400714785074694791
@@ -24,10 +24,10 @@ const (
 // lane returns 8 bytes as xxhash transforms them before it mixes them in.
 func lane(x uint64) uint64 { return bits.RotateLeft64(x*prime2, 31) * prime1 }
 
-// start is the state of the hash behind the seat.
+// start is the state of the hash after the seat.
 func start(seat shard.ID) uint64 { return mix(prime5+16, lane(uint64(seat))) }
 
-// score is the hash.
+// score completes the hash.
 func score(start, lane uint64) uint64 {
 	h := mix(start, lane)
 	h ^= h >> 33
@@ -42,11 +42,11 @@ func mix(h, lane uint64) uint64 { return bits.RotateLeft64(h^lane, 27)*prime1 + 
 // weightOf returns the member's weight, from 1 to MaxWeight.
 func weightOf(m *shard.Member) int { return min(max(m.Weight, 1), shard.MaxWeight) }
 
-// weigh returns the order that weighted rendezvous hashing gives a node of the weight,
-// greater is better: weight / -ln(score / 2^64). A node of weight 2 comes first twice
-// as often as one of weight 1, and when a weight changes, only shards of that node
-// move. Among nodes of one weight the order is that of their scores.
+// weigh returns the score of weighted rendezvous hashing, greater is better: weight /
+// -ln(score / 2^64). A node of weight 2 comes first twice as often as one of weight 1,
+// and when a weight changes, only shards of that node move. Nodes of equal weight are
+// ordered by their scores.
 func weigh(score uint64, weight int) uint64 {
-	gap := (float64(^score) + 0.5) / (1 << 64) // 1 - score/2^64, exact where it counts
+	gap := (float64(^score) + 0.5) / (1 << 64) // 1 - score/2^64, exact for large scores
 	return math.Float64bits(float64(weight) / -math.Log1p(-min(gap, 1)))
 }

@@ -15,14 +15,14 @@ type VoterID string
 // NewVoterID returns the identity of a node with the UUID of its data directory.
 func NewVoterID(node shard.NodeID, uuid string) VoterID { return VoterID(string(node) + "/" + uuid) }
 
-// Node returns the node that the identity is of.
+// Node returns the node that has this identity.
 func (id VoterID) Node() shard.NodeID {
 	i := strings.LastIndexByte(string(id), '/')
 	return shard.NodeID(id[:max(i, 0)])
 }
 
-// Server is one entry of raft's configuration: a voter, or a learner, which gets the log
-// and has no vote.
+// Server is one entry of raft's configuration: a voter, or a learner, which receives the
+// log and has no vote.
 type Server struct {
 	ID      VoterID
 	Address string
@@ -40,7 +40,7 @@ type VoterChange struct {
 // VoterStep is the kind of a VoterChange.
 type VoterStep string
 
-// The steps. A demoted voter learns from then on, and so learns that it has no vote.
+// The steps. A demoted voter becomes a learner, and so learns that it has no vote.
 // AwaitVoter changes nothing: the learner lacks some of the log.
 const (
 	LearnVoter  VoterStep = "learn"
@@ -52,28 +52,28 @@ const (
 )
 
 const (
-	// learnPatience is how long a learner may lack some of the log before another
-	// node is preferred to it.
+	// learnPatience is how long a learner may lack some of the log before other
+	// nodes are preferred.
 	learnPatience = 30 * time.Second
 	// returnAfter is how long a node must be alive before a vote moves to it from a
-	// voter that is well.
+	// healthy voter.
 	returnAfter = 30 * time.Second
 )
 
-// Voters is the state that a leader decides on the voters by.
+// Voters is the state from which a leader decides which nodes vote.
 type Voters struct {
 	Servers []Server
 	Self    VoterID
-	// Expect is how many voters there shall be.
+	// Expect is the wanted number of voters.
 	Expect  int
 	Members []shard.Member
 	// Reports show which nodes have the log; nil: no voter is replaced.
 	Reports *Reports
-	// Map shows the nodes that an operator has drained; nil: there is none yet.
+	// Map shows the nodes that an operator has drained; nil: there is no map yet.
 	Map *shard.Map
-	// Away is for how long a node of Servers is gone, or its log does not follow.
+	// Away returns for how long a node of Servers has been gone, or its log has not followed.
 	Away func(shard.NodeID) time.Duration
-	// LostAfter is how long a voter may be away before it is replaced; 0: for ever.
+	// LostAfter is how long a voter may be away before it is replaced; 0: forever.
 	LostAfter time.Duration
 	Now       time.Time
 
@@ -81,30 +81,28 @@ type Voters struct {
 	states           map[shard.NodeID]shard.Member
 }
 
-// Next returns the next change that brings raft's configuration in line
-// with the members, and false when there is none. One at a time: each is committed
-// before the next is decided.
+// Next returns the next change that brings raft's configuration in line with the
+// members, and false when there is none. It returns one change at a time: each is
+// committed before the next is decided.
 //
-// There is one set of nodes that shall vote (see wanted), which depends on the
-// members and not on how the votes came to be where they are. So votes return to
-// the first ordinals, which a StatefulSet keeps when it is scaled down, and a
-// change that is no longer wanted is undone half-way.
+// The set of nodes that should vote (see wanted) depends on the members and not on the
+// history of the votes. So votes return to the first ordinals, which a StatefulSet keeps
+// when it is scaled down, and a change that is no longer wanted is undone half-way.
 //
-// A voter that is dead for a while stays: it will be back. A voter that has left,
+// A voter that is dead for a while stays, because it will return. A voter that has left,
 // is leaving, is drained, or is lost, is replaced by a node that may vote (see
-// shard.Member.BootstrapExpect), once that has learned the log. The vote of a voter that
-// is gone is taken first, so that a majority never depends on the new voter; a
-// voter that still answers counts until the new one does. Without a node to take
-// its place a voter stays one.
+// shard.Member.BootstrapExpect), once that node has learned the log. The vote of a voter
+// that is gone is removed first, so that a majority never depends on the new voter. A
+// voter that still answers votes until the new one does. A voter stays one if no node
+// can replace it.
 //
-// A node that is back under its name with another UUID has lost its log: its old
-// identity goes, and it is added as a new one.
+// A node that returns under its name with another UUID has lost its log: its old
+// identity is removed, and it is added as a new node.
 //
-// Addresses are found through gossip, so a voter that comes
-// back at another one is reached at once. The configuration is corrected when
-// that voter leads: raft v1.7.3 reads a follower's entry without a lock while
-// it replicates (replication.go, updateLastAppended), and to change it then is
-// a data race.
+// Addresses are found through gossip, so a voter that returns at another address is
+// reached at once. The configuration is corrected when that voter leads: raft v1.7.3
+// reads a follower's entry without a lock while it replicates (replication.go,
+// updateLastAppended), and a change at that time is a data race.
 func (f Voters) Next() (VoterChange, bool) {
 	f.states = stateOf(f.Members)
 	if c, ok := f.correct(); ok {
@@ -118,7 +116,7 @@ func (f Voters) Next() (VoterChange, bool) {
 		}
 	}
 	wanted := f.wanted()
-	var surplus []VoterID // those to go first in front
+	var surplus []VoterID // first to release first
 	for _, v := range f.voters {
 		if !slices.Contains(wanted, v.Node()) {
 			surplus = append(surplus, v)
@@ -146,13 +144,13 @@ func (f Voters) Next() (VoterChange, bool) {
 	return f.learn()
 }
 
-// correct returns the change that makes the identities and the leader's address in
-// raft's configuration those of the members.
+// correct returns the change that sets the identities and the leader's address in
+// raft's configuration to those of the members.
 func (f *Voters) correct() (VoterChange, bool) {
 	for _, m := range f.standing() {
 		id, addr := NewVoterID(m.Name, m.UUID), m.RaftAddress
 		if m.Name == f.Self.Node() && id != f.Self {
-			continue // another node with our name: gossip will tell it
+			continue // another node with our name: gossip will report it
 		}
 		i := slices.IndexFunc(f.Servers, func(s Server) bool { return s.ID.Node() == m.Name })
 		switch {
@@ -166,7 +164,7 @@ func (f *Voters) correct() (VoterChange, bool) {
 	return VoterChange{}, false
 }
 
-// standing returns the members that may vote and live, in the order of their names.
+// standing returns the live members that may vote, ordered by name.
 func (f *Voters) standing() []shard.Member {
 	members := slices.DeleteFunc(slices.Clone(f.Members), func(m shard.Member) bool {
 		return m.State != shard.Alive || m.BootstrapExpect == 0 || m.UUID == "" || m.RaftAddress == ""
@@ -175,8 +173,8 @@ func (f *Voters) standing() []shard.Member {
 	return members
 }
 
-// class says how fit a voter is: one that is well or may be back, one that leaves,
-// one that is lost.
+// class ranks voters, lower is better: healthy or expected to return, leaving,
+// lost.
 func (f *Voters) class(n shard.NodeID) int {
 	switch {
 	case f.lost(n):
@@ -191,15 +189,15 @@ func (f *Voters) lost(n shard.NodeID) bool {
 	return n != f.Self.Node() && f.LostAfter > 0 && f.Away(n) >= f.LostAfter
 }
 
-// leaves reports whether the node is drained, shuts down, or has done so.
+// leaves reports whether the node is drained, is shutting down, or has left.
 func (f *Voters) leaves(n shard.NodeID) bool {
 	m := f.states[n]
 	return (f.Map != nil && f.Map.IsDrained(n)) || m.Draining || m.State == shard.Left
 }
 
-// wanted returns the nodes that shall vote: from as many zones as possible, and of
-// each zone the first by ordinal. Voters that leave or are lost are taken only when
-// there are too few others.
+// wanted returns the nodes that should vote: from as many zones as possible, and
+// the first of each zone by ordinal. It includes voters that leave or are lost only
+// when there are too few others.
 func (f *Voters) wanted() (out []shard.NodeID) {
 	type node struct {
 		name  shard.NodeID
@@ -228,8 +226,8 @@ func (f *Voters) wanted() (out []shard.NodeID) {
 	return out
 }
 
-// release takes the vote from a voter. A leader lets another lead first; a node
-// that gossip does not see cannot learn.
+// release takes the vote from a voter. A leader first hands over the
+// leadership. A node that gossip does not see cannot become a learner.
 func (f *Voters) release(v VoterID, why string) VoterChange {
 	switch {
 	case v == f.Self:
@@ -240,7 +238,7 @@ func (f *Voters) release(v VoterID, why string) VoterChange {
 	return VoterChange{Do: DemoteVoter, ID: v, Why: why}
 }
 
-// promote lets a node learn the log, and then vote.
+// promote makes a node a learner, and then a voter.
 func (f *Voters) promote(n shard.NodeID, why string) VoterChange {
 	m := f.states[n]
 	c := VoterChange{Do: AddVoter, ID: NewVoterID(n, m.UUID), Address: m.RaftAddress, Why: why}
@@ -254,9 +252,9 @@ func (f *Voters) promote(n shard.NodeID, why string) VoterChange {
 	return c
 }
 
-// replace begins to replace a voter by next, or continues with it. From a voter that
-// is well, the vote moves only while all are well, and to a node that is there for
-// a while.
+// replace begins to replace a voter with next, or continues. The vote of a healthy
+// voter moves only while all voters are healthy, and only to a node that has been
+// alive for a while.
 func (f *Voters) replace(v VoterID, next shard.NodeID) (VoterChange, bool) {
 	name := v.Node()
 	if f.class(name) == 0 && !f.calm(next) {
@@ -275,9 +273,9 @@ func (f *Voters) calm(next shard.NodeID) bool {
 	})
 }
 
-// learn lets nodes have the log again that had it and vote no more: else they would
-// stand for election for ever, as voters of an old configuration. And it forgets
-// learners that are gone.
+// learn makes nodes learners that have a log but no longer vote. Otherwise they
+// would stand for election forever, as voters of an old configuration. It also
+// removes learners that are gone.
 func (f *Voters) learn() (VoterChange, bool) {
 	for _, l := range f.learners {
 		if f.lost(l.Node()) && !serves(f.states, l.Node()) {
@@ -294,16 +292,16 @@ func (f *Voters) learn() (VoterChange, bool) {
 	return VoterChange{}, false
 }
 
-// Absence remembers since when nodes are away. It is the leader's, of one goroutine.
+// Absence records since when nodes are away. It belongs to the leader, and to one goroutine.
 type Absence struct {
 	Self  shard.NodeID
 	since map[shard.NodeID]time.Time
 }
 
-// Observe takes the members and reports of now into account, and returns for how long
-// each of the servers is away: gossip calls it dead, or it reports that its raft log does
-// not follow the leader's, or it is a learner that reports nothing. Gossip does not see a raft
-// port that is closed, or a disk that hangs.
+// Observe evaluates the current members and reports, and returns for how long each of the
+// servers has been away: gossip shows it as dead, or it reports that its raft log does not
+// follow the leader's, or it is a learner that reports nothing. Gossip does not detect a
+// closed raft port, or a disk that hangs.
 func (a *Absence) Observe(servers []Server, members []shard.Member, reports *Reports, now time.Time) func(shard.NodeID) time.Duration {
 	states := stateOf(members)
 	since := make(map[shard.NodeID]time.Time)
@@ -331,7 +329,7 @@ func (a *Absence) Observe(servers []Server, members []shard.Member, reports *Rep
 	}
 }
 
-// Next returns when the first of those that are away becomes lost; zero: none.
+// Next returns when the next absent node becomes lost; zero: none.
 func (a *Absence) Next(lostAfter time.Duration, now time.Time) (again time.Time) {
 	for _, at := range a.since {
 		if until := at.Add(lostAfter); lostAfter > 0 && until.After(now) && (again.IsZero() || until.Before(again)) {
@@ -341,8 +339,8 @@ func (a *Absence) Next(lostAfter time.Duration, now time.Time) (again time.Time)
 	return again
 }
 
-// HasVoteHeir reports whether a node could vote in place of one. m is nil while there is
-// no map.
+// HasVoteHeir reports whether a node could take over the vote of another. m is nil while
+// there is no map.
 func HasVoteHeir(of shard.NodeID, members []shard.Member, voters []shard.NodeID, m *shard.Map) bool {
 	return slices.ContainsFunc(members, func(o shard.Member) bool {
 		return o.Name != of && o.State == shard.Alive && o.BootstrapExpect > 0 && !o.Draining &&
