@@ -11,42 +11,42 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// errGone reports that another node has the voter's address.
+// errGone reports that another node has the voter's name or address.
 var errGone = errors.New("gossip shows another node in its place")
 
-// gonePrefix begins the address of a voter that is gone. No host and port
-// looks like it.
+// gonePrefix begins the address of a voter that is gone. It cannot begin a host
+// and port.
 const gonePrefix = "gone!"
 
 func goneAddress(id raft.ServerID) raft.ServerAddress {
 	return raft.ServerAddress(gonePrefix + string(id))
 }
 
-// isGone returns whose address goneAddress made.
+// isGone returns the voter that goneAddress made the address for.
 func isGone(to raft.ServerAddress) (raft.ServerID, bool) {
 	id, ok := strings.CutPrefix(string(to), gonePrefix)
 	return raft.ServerID(id), ok
 }
 
-// addresses gives raft the current address of a voter from gossip. Without it
-// two of three voters that come back with new addresses could not be reached,
-// and a leader that could write the new ones down would never be elected.
+// addresses returns the current address of a voter from gossip to raft. Without
+// it, two of three voters that return with new addresses would be unreachable, and
+// no leader could be elected to record the new addresses.
 //
-// Raft does not name the recipient of a message. A voter that lost its disk and is
-// back at its address would vote and append in the name of the one it was, and
-// be counted for entries and votes that are gone: so that one has no address.
+// A raft message does not name its recipient. A voter that lost its disk and
+// returned at its address would vote and append under its old identity, and count
+// for entries and votes that are lost. The old identity therefore has no address.
 type addresses struct {
 	members func() []shard.Member
-	// configured returns a voter's address in raft's configuration, to which raft
-	// falls back; "" when it has none.
+	// configured returns a voter's address in raft's configuration, the fallback
+	// of raft; "" when it has none.
 	configured func(raft.ServerID) raft.ServerAddress
 
 	mu    sync.Mutex
-	found map[raft.ServerAddress]raft.ServerID // the node that raft last looked for at each address; guarded by mu
+	found map[raft.ServerAddress]raft.ServerID // the voter that raft last looked up, by its address; guarded by mu
 }
 
-// name returns the node that raft dials at an address: raft does not say. "": not
-// known.
+// name returns the node that raft dials at an address, because raft does not pass
+// it. "": not known.
 func (a *addresses) name(at raft.ServerAddress) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -56,7 +56,7 @@ func (a *addresses) name(at raft.ServerAddress) string {
 	return ""
 }
 
-// note remembers which node raft dials at an address. There are as many as voters.
+// note records the node that raft dials at an address, one address for each voter.
 func (a *addresses) note(id raft.ServerID, at raft.ServerAddress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,8 +71,8 @@ func (a *addresses) note(id raft.ServerID, at raft.ServerAddress) {
 	a.found[at] = id
 }
 
-// ServerAddr fails, and raft falls back, when gossip does not know the voter
-// or its address.
+// ServerAddr implements raft.ServerAddressProvider. It fails, and raft uses the
+// configured address, when gossip does not know the voter or its address.
 func (a *addresses) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 	at, err := a.address(id)
 	if err != nil {

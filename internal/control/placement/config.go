@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Config has the node's identity, its sources, and the timing of the leader. Start
-// from [Defaults].
+// Config has the node's identity, its data sources, and the timing of the leader.
+// Start from [Defaults].
 type Config struct {
 	// Name and UUID together are the node's identity in raft. The UUID belongs
 	// to the data directory: see [Identity].
@@ -27,71 +27,71 @@ type Config struct {
 	// on every node that may vote, of which there may be more. 0: this node never
 	// votes.
 	BootstrapExpect int
-	// Join are the addresses that --join names. Those of expect nodes or more say
-	// how many candidates there are to found a cluster.
+	// Join are the addresses of --join. If there are expect or more, their number
+	// is the number of candidates to found a cluster.
 	Join []string
-	// Address is the raft port as others reach it, host:port.
+	// Address is the raft port as other nodes reach it, host:port.
 	Address string
 	// Listener is the raft port of a node that may vote. Run closes it.
 	Listener net.Listener
 	// ServerTLS and ClientTLS protect the raft port; both or neither. ClientTLS
-	// is asked for each connection; see tlsconf.Peer.
+	// is called for each connection; see tlsconf.Peer.
 	ServerTLS *tls.Config
 	ClientTLS func(raw net.Conn, node string) (net.Conn, *tls.Config)
 
-	// Failed is called with connections to the raft port that fail in their handshake;
-	// nil: not called.
+	// Failed is called with connections to the raft port whose handshake fails; nil:
+	// not called.
 	Failed func(from net.Addr, err error)
 
-	// Network and Disk stand for the network and the data directory in
-	// simulations. With them Listener and DataDir are not used.
+	// Network and Disk replace the network and the data directory in
+	// simulations. Listener and DataDir are then unused.
 	Network *MemNetwork
 	Disk    *MemDisk
 
 	// Spec describes the cluster to found when there is none yet.
 	Spec shard.Spec
 
-	// Members returns the members as gossip sees them, this node included.
+	// Members returns the members that gossip sees, including this node.
 	Members func() []shard.Member
-	// MembersChanged receives something after the members have changed. It may
-	// be nil; they are looked at once a second anyhow.
+	// MembersChanged receives a value after the members have changed. It may be
+	// nil: the members are also checked once a second.
 	MembersChanged <-chan struct{}
-	// Voting is called now and then with whether this node votes. It may be nil.
+	// Voting is called repeatedly with whether this node votes. It may be nil.
 	Voting func(bool)
-	// FoundingFacts returns the ID of the etcd cluster to serve, and the keys at which
-	// to cut its key space (see [planner.Cutter]). Only the leader asks, once.
+	// FoundingFacts returns the ID of the etcd cluster to serve, and the keys at which to cut
+	// its key space (see [planner.Cutter]). Only the leader calls it, to found the cluster.
 	FoundingFacts func(ctx context.Context) (etcdClusterID uint64, cuts []string, err error)
-	// Cuts returns the keys at which to cut the key space now. The leader asks while
-	// there are fewer shards than wanted. It may be nil: no splits.
+	// Cuts returns the keys at which to cut the key space now. The leader calls it
+	// while there are fewer shards than wanted. It may be nil: no splits.
 	Cuts func(ctx context.Context) ([]string, error)
 	// Forward sends an encoded command to another node's ApplyEncoded and returns
-	// its result. A refusal must come back as an error that
-	// wraps [shard.ErrRefused], a [NotLeaderError] as such; any other error
-	// means that the outcome is not known. It may be nil: no forwarding.
+	// its result. A refusal must come back as an error that wraps
+	// [shard.ErrRefused], a [NotLeaderError] as a NotLeaderError; any other error
+	// means that the outcome is unknown. It may be nil: no forwarding.
 	Forward func(ctx context.Context, leader shard.NodeID, command []byte) (version uint64, err error)
 
 	// Heartbeat and Election are raft's timeouts: how long a follower waits
 	// for its leader, and a candidate for votes.
 	Heartbeat, Election time.Duration
-	// Rules say when shards move, and Settle also when a cluster is bootstrapped and
-	// founded. Its Planner is not used.
+	// Rules decide when shards move. Settle also delays bootstrapping and founding.
+	// Its Planner is not used.
 	planner.Rules
-	// Reports asks nodes in parallel for their copies, and returns the answers of
-	// those that answer soon. The leader asks every few seconds. It may be nil:
+	// Reports asks nodes in parallel for their copies, and returns the reports of
+	// those that answer in time. The leader asks every few seconds. It may be nil:
 	// then all replicas count as warm after PromoteDelay, and load changes nothing.
 	Reports func(ctx context.Context, nodes []shard.NodeID) []planner.Report
-	// Balance says when the load of shards changes the map.
+	// Balance configures how the load of shards changes the map.
 	Balance planner.Balance
-	// Halve returns a key that cuts the keys of a range into two parts of about
-	// the same number, "" when there is none. It is needed with Balance.
+	// Halve returns a key that cuts a range into two parts with about the same
+	// number of keys, "" when there is none. Balance needs it.
 	Halve func(ctx context.Context, r kv.Range) (at string, err error)
 	// ReplaceVoterAfter is how long a voter may be gone before another node that
-	// may vote replaces it; 0: for ever. One that is drained hands its vote
-	// over at once. It takes Reports.
+	// may vote replaces it; 0: forever. A drained voter hands over its vote at
+	// once. Replacement needs Reports.
 	ReplaceVoterAfter time.Duration
 	// SplitCheck is the interval at which the leader asks for Cuts.
 	SplitCheck time.Duration
-	// BarrierEvery is how often the leader commits a barrier, and
+	// BarrierEvery is the interval at which the leader commits a barrier, and
 	// BarrierTimeout how long a write of its log may take before the node gives
 	// up: a leader whose disk hangs prevents the election of another leader.
 	BarrierEvery, BarrierTimeout time.Duration
@@ -101,18 +101,18 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Defaults returns a Config with every time set as a cluster of machines
-// wants it, and no identity.
+// Defaults returns a Config with the timing for a cluster of machines, and no
+// identity.
 func Defaults() Config {
 	return Config{
-		// The leader sends a heartbeat ten times in that time to each voter, and all of them
-		// wake for it. Only changes of the map wait for a new leader, and gossip needs
-		// 5 s to find that a node is gone.
+		// The leader sends each voter ten heartbeats in this time, and each of them wakes
+		// both. Only changes of the map wait for a new leader, and gossip needs 5 s to find
+		// that a node is gone.
 		Heartbeat: 2 * time.Second, Election: 2 * time.Second,
 		Rules: planner.DefaultRules(), Balance: planner.DefaultBalance(),
 		ReplaceVoterAfter: 10 * time.Minute,
 		SplitCheck:        10 * time.Second,
-		// A barrier is an entry in the log, and so four syncs of each voter's disk.
+		// A barrier is an entry in the log, and costs four syncs of each voter's disk.
 		BarrierEvery: 5 * time.Second, BarrierTimeout: 5 * time.Second,
 		ProposeTimeout: 10 * time.Second,
 		Logger:         slog.New(slog.DiscardHandler),

@@ -12,15 +12,15 @@ var (
 	ErrNoLeader = errors.New("the shard map has no raft leader: make sure that a majority of the voters runs and can communicate; until then shards stay where they are and are served")
 	// ErrUnknownOutcome reports that a change may or may not have been made.
 	ErrUnknownOutcome = errors.New("the change may or may not have been made: propose it again with the same request ID")
-	// ErrForeign reports that something belongs to another cluster.
+	// ErrForeign reports a map or a member of another cluster.
 	ErrForeign = errors.New("another cluster")
-	// ErrStuck ends Run on a leader that cannot commit because of its own disk.
+	// ErrStuck ends Run on a leader that cannot commit because its own disk hangs.
 	ErrStuck = errors.New("raft leader cannot commit: the disk of the data directory hangs")
 )
 
-// NotLeaderError is ApplyEncoded's answer on a node that does not lead.
+// NotLeaderError is the error of ApplyEncoded on a node that does not lead.
 type NotLeaderError struct {
-	// Leader is the leading node, as far as known; or "".
+	// Leader is the leading node if known, otherwise "".
 	Leader shard.NodeID
 }
 

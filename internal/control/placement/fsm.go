@@ -12,15 +12,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// fsm is the state that the voters agree on: the map, and the requests that made it.
-// Raft calls it from one goroutine.
+// fsm is the state that the voters agree on: the map, and the latest requests. Raft
+// calls it from one goroutine.
 type fsm struct {
 	m        *shard.Map
 	requests requests
 	show     func(*shard.Map) error
 	voted    func() // the voters may have changed
 	// failed is set once the log or a snapshot holds data that this version cannot
-	// apply. From then on no entry is applied: a guess would make this node's map
+	// apply. After that no entry is applied: a guess would make this node's map
 	// differ from the others'.
 	failed error
 	broken chan error // receives failed, once
@@ -61,7 +61,7 @@ func (f *fsm) Apply(l *raft.Log) any {
 }
 
 // StoreConfiguration implements raft.ConfigurationStore: raft calls it for each
-// configuration that is committed.
+// committed configuration.
 func (f *fsm) StoreConfiguration(uint64, raft.Configuration) { f.voted() }
 
 func (f *fsm) fail(err error) error {
@@ -82,7 +82,7 @@ type fsmState struct {
 	Requests []request `json:"ledger"`
 }
 
-// Snapshot returns the current state. Apply does not change it.
+// Snapshot returns the current state. Apply does not change a snapshot.
 func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 	if f.failed != nil {
 		return nil, f.failed
@@ -90,7 +90,7 @@ func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 	return &fsmSnapshot{m: f.m, requests: slices.Clone(f.requests)}, nil
 }
 
-// Restore replaces the state by a snapshot.
+// Restore replaces the state with a snapshot.
 func (f *fsm) Restore(r io.ReadCloser) (err error) {
 	defer func() {
 		err = errors.Join(err, r.Close())

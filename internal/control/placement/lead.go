@@ -15,27 +15,27 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// retryPause is how long the leader waits after a failure.
+// retryPause is the pause of the leader after a failure.
 const retryPause = time.Second
 
-// leader is a run of raft while it leads.
+// leader is the state of one term in which this node leads.
 type leader struct {
 	*raftRun
 
 	reportMu sync.Mutex
 	reports  *planner.Reports // guarded by reportMu
 	surveyed bool             // guarded by reportMu; all nodes were asked for reports
-	filling  []shard.NodeID   // guarded by reportMu; the nodes that are asked for reports often
+	filling  []shard.NodeID   // guarded by reportMu; the nodes to ask for reports at each FillInterval
 }
 
-// lead carries out the leader's tasks until ctx ends. An error means that this
-// node must not lead, and that raft does not end its leadership.
+// lead carries out the leader's tasks until ctx ends. It returns an error if
+// this node must not lead and raft does not end its leadership.
 func (l *leader) lead(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return l.guard(ctx) })
 	g.Go(func() error {
-		// Everything that earlier leaders committed must be applied before
-		// anything is decided.
+		// Everything that earlier leaders committed must be applied before the
+		// first decision.
 		for l.await(ctx, l.r.Barrier(0)) != nil {
 			if !pause(ctx, l.cfg.Heartbeat, true) {
 				return nil // no longer the leader
@@ -52,11 +52,11 @@ func (l *leader) lead(ctx context.Context) error {
 	return g.Wait()
 }
 
-// guard commits a barrier now and then. A leader whose disk hangs sends
-// heartbeats and commits nothing: raft itself never ends that, so the node
-// does. A barrier that is late while the disk is well lacks a majority, which
-// may answer heartbeats and yet append nothing: to end this node would only
-// take another node from it.
+// guard commits a barrier at intervals. A leader whose disk hangs sends
+// heartbeats but commits nothing. Raft itself never ends this state, so guard
+// ends the node. If a barrier is late although the disk works, a majority is
+// missing, or answers heartbeats without appending: in this case the end of
+// this node would only remove another one.
 func (l *leader) guard(ctx context.Context) error {
 	told := false
 	for pause(ctx, l.cfg.BarrierEvery, true) {
@@ -82,7 +82,7 @@ func (l *leader) guard(ctx context.Context) error {
 }
 
 // hangs reports whether a write of the raft log takes BarrierTimeout or more.
-// It waits until that is certain of the one that is under way.
+// It waits until this is certain for the write in progress.
 func (l *leader) hangs(ctx context.Context) bool {
 	began, writes := l.disk.logs.writing()
 	if !writes || !pause(ctx, time.Until(began.Add(l.cfg.BarrierTimeout)), true) {
@@ -98,7 +98,7 @@ func (l *leader) placeShards(ctx context.Context) {
 	rules := l.cfg.Rules
 	rules.Planner = new(planner.Planner)
 	var h planner.Observations
-	told := "" // the reason not to found that was logged last
+	told := "" // the last logged reason not to found
 	for {
 		membersChanged := l.members.Wait()
 		m, mapChanged := l.maps.watch()
@@ -110,7 +110,7 @@ func (l *leader) placeShards(ctx context.Context) {
 				l.log.Warn("cannot found the cluster yet, retrying", "err", err)
 				told = err.Error()
 			}
-		} else if members, now := l.ourMembers(), time.Now(); l.knowsCopies(m, members) { // else askReports notifies members
+		} else if members, now := l.ourMembers(), time.Now(); l.knowsCopies(m, members) { // otherwise askReports notifies members
 			h = h.Observe(m, members, l.reported(), now)
 			d := rules.Decide(m, members, h, now)
 			again = d.Again
@@ -148,8 +148,8 @@ func (l *leader) placeShards(ctx context.Context) {
 	}
 }
 
-// found founds the cluster with the members that are here. A time says that it
-// is too early.
+// found founds the cluster with the live members. It returns a time if it is
+// too early.
 func (l *leader) found(ctx context.Context) (again time.Time, err error) {
 	members := l.ourMembers()
 	here, again := planner.Founders(members, l.cfg.Settle, time.Now())
@@ -222,8 +222,8 @@ func (l *leader) split(ctx context.Context, m *shard.Map, splits []shard.Split) 
 	return nil
 }
 
-// isStale reports whether the map has changed since a change was decided: the next look
-// at the map decides again.
+// isStale reports whether the map has changed since a change was decided. The change is
+// then decided again on the new map.
 func isStale(err error) bool { return errors.As(err, new(*shard.StaleError)) }
 
 // lay proposes a change as the leader, once.
@@ -236,8 +236,8 @@ func (l *leader) lay(ctx context.Context, ifVersion uint64, c shard.Change) erro
 	return err
 }
 
-// pause waits for d when timed, or for a signal (two at most; nil is none), and
-// reports false when ctx has ended.
+// pause waits for d if timed, or for a signal (at most two; nil never fires),
+// and reports false when ctx has ended.
 func pause(ctx context.Context, d time.Duration, timed bool, signals ...<-chan struct{}) bool {
 	var tick <-chan time.Time
 	if timed {

@@ -10,12 +10,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// askReports keeps the reports of the nodes, until ctx ends.
+// askReports keeps the reports of the nodes current until ctx ends.
 func (l *leader) askReports(ctx context.Context) {
 	if l.cfg.Reports == nil {
 		return
 	}
-	var all time.Time // when all were asked
+	var all time.Time // when all nodes were last asked
 	for {
 		l.reportMu.Lock()
 		filling, known := l.filling, l.reports
@@ -30,7 +30,7 @@ func (l *leader) askReports(ctx context.Context) {
 			reports := l.askNodes(ctx, asked)
 			l.reportMu.Lock()
 			l.reports = l.reports.Add(time.Now(), index, reports)
-			l.surveyed = true // the first time all nodes are asked, however few answer
+			l.surveyed = true // the first round asks all nodes, however few answer
 			l.reportMu.Unlock()
 			l.members.Notify()
 		}
@@ -46,10 +46,10 @@ func (l *leader) reported() *planner.Reports {
 	return l.reports
 }
 
-// knowsCopies reports whether this leader has asked all nodes for reports, if it asks any, or none of
-// the members with copies drains. Before that, copies that load look like whole ones, and nodes that were not
-// asked like those that do not answer: a node that drains could give up the last whole copy of a shard.
-// After the end of a node nothing waits for reports.
+// knowsCopies reports whether it is safe to move copies: this leader has asked all nodes for reports (if
+// Reports is set), or no member with copies drains. Without reports, loading copies look complete, and nodes
+// that were not asked look silent: a draining node could give up the last complete copy of a shard. After the
+// death of a node nothing waits for reports.
 func (l *leader) knowsCopies(m *shard.Map, members []shard.Member) bool {
 	l.reportMu.Lock()
 	defer l.reportMu.Unlock()
@@ -57,15 +57,15 @@ func (l *leader) knowsCopies(m *shard.Map, members []shard.Member) bool {
 	return l.surveyed || l.cfg.Reports == nil || !slices.ContainsFunc(members, drains)
 }
 
-// awaitFills has those asked often that were given shards lately.
+// awaitFills sets the nodes that load shards, which are asked for reports often.
 func (l *leader) awaitFills(nodes []shard.NodeID) {
 	l.reportMu.Lock()
 	defer l.reportMu.Unlock()
 	l.filling = nodes
 }
 
-// balance splits shards that have too much load, begins to merge those that have
-// too little, and changes numbers of replicas, until ctx ends.
+// balance splits shards that have too much load, begins to merge shards that
+// have too little, and changes numbers of replicas, until ctx ends.
 func (l *leader) balance(ctx context.Context) {
 	if l.cfg.Reports == nil || l.cfg.Balance == (planner.Balance{}) {
 		return

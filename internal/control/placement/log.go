@@ -8,9 +8,9 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// raftLogger is raft's logger on ours. What raft calls information is for
-// debugging raft: the changes an operator asks about are logged here by
-// ourselves.
+// raftLogger passes raft's logs to our logger. Raft's info messages are only
+// useful for debugging raft. The changes that matter to operators are logged by
+// this package.
 type raftLogger struct {
 	hclog.Logger // for methods that are not called
 	log          *slog.Logger
@@ -58,7 +58,7 @@ func (l raftLogger) With(args ...any) hclog.Logger {
 func (l raftLogger) Named(string) hclog.Logger      { return l }
 func (l raftLogger) ResetNamed(string) hclog.Logger { return l }
 
-// repeats reports whether raft says msg again and again while a voter is away.
+// repeats reports whether raft logs msg repeatedly while a voter is away.
 // Gossip reports absent voters.
 func repeats(msg string) bool {
 	switch msg {

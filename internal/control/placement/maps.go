@@ -9,11 +9,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// versions has the newest map that this node knows, from any source, and the deltas
+// versions holds the newest map that this node knows, from any source, and the deltas
 // of the last versions.
 //
-// Invariant: all maps shown are of one cluster, and their versions increase. Each
-// step is from the map of the one before; the last one is to m.
+// Invariant: all maps shown belong to one cluster, and their versions increase. Each
+// step leads to the map from which the next step starts; the last step leads to m.
 type versions struct {
 	mu      sync.Mutex
 	m       *shard.Map
@@ -21,15 +21,15 @@ type versions struct {
 
 	steps  []*shard.Delta
 	size   int                     // of steps, in shards
-	deltas map[uint64]*shard.Delta // to m, by the version that they are from
+	deltas map[uint64]*shard.Delta // to m, by the version that they start from
 }
 
-// Steps are kept as long as they name fewer shards than the map has, or minSteps: for
-// a node that has missed more, the map is cheaper.
+// Steps are kept as long as they name fewer shards than the map has, or minSteps. A
+// node that has missed more gets the map, which is cheaper.
 const minSteps = 1024
 
-// show makes m the newest map, unless it is not. A map of another cluster is
-// refused with ErrForeign.
+// show makes m the newest map if its version is newer. A map of another cluster
+// is refused with ErrForeign.
 func (b *versions) show(m *shard.Map) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,9 +65,9 @@ func (b *versions) stepLocked(d *shard.Delta, shards int) {
 	b.steps = slices.Delete(b.steps, 0, drop)
 }
 
-// since returns the newest map, and its differences from the version of that
-// cluster: the same delta for all callers, which share its encoding. It is nil if too
-// much has changed since, or the version is not known here.
+// since returns the newest map, and the delta to it from the given version of that
+// cluster. All callers get the same delta, and share its encoding. The delta is nil
+// if too much has changed since, or if the version is not known here.
 func (b *versions) since(cluster string, version uint64) (*shard.Map, *shard.Delta) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

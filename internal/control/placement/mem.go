@@ -11,7 +11,7 @@ import (
 )
 
 // MemNetwork is a network in memory, for clusters in one process and on fake
-// time. Nodes are known by their Config.Address.
+// time. Nodes are identified by their Config.Address.
 type MemNetwork struct {
 	mu    sync.Mutex
 	nodes map[string]memNode // guarded by mu
@@ -30,7 +30,7 @@ func NewMemNetwork() *MemNetwork {
 	return &MemNetwork{nodes: make(map[string]memNode), cuts: make(map[[2]string]bool)}
 }
 
-// Cut drops everything between two addresses, both ways, until Heal.
+// Cut drops all messages between two addresses, both ways, until Heal.
 func (n *MemNetwork) Cut(a, b string) { n.set(a, b, true) }
 
 // Heal ends a Cut.
@@ -85,26 +85,26 @@ func (n *MemNetwork) leave(addr string) {
 	t.DisconnectAll()
 }
 
-// MemDisk is a data directory in memory. It outlives its node, so that one can
-// be restarted on it; a new one is an empty disk.
+// MemDisk is a data directory in memory. It outlives its node, so that the node
+// can be restarted on it. A new MemDisk is an empty disk.
 type MemDisk struct {
 	uuid string
 
 	mu   sync.Mutex
 	logs map[uint64]*storage // by generation; guarded by mu
 	m    []byte              // the map file; guarded by mu
-	hung chan struct{}       // not nil: raft's writes wait for its end; guarded by mu
+	hung chan struct{}       // not nil: raft's writes wait until it is closed; guarded by mu
 }
 
-// NewMemDisk returns an empty disk with an identity of its own.
+// NewMemDisk returns an empty disk with a new identity.
 func NewMemDisk() *MemDisk {
 	return &MemDisk{uuid: uuid.NewString(), logs: make(map[uint64]*storage)}
 }
 
-// Identity is [Identity] of this disk.
+// Identity is the equivalent of [Identity] for this disk.
 func (d *MemDisk) Identity() string { return d.uuid }
 
-// Hang lets every write of the raft log wait until Unhang.
+// Hang blocks every write of the raft log until Unhang.
 func (d *MemDisk) Hang() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 )
 
-// Register registers the metrics of the changes of the shard map.
+// Register registers the metrics of shard map changes.
 func (p *Placement) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	changes := in.Counter("shardwatch.placement.changes", "{shard}", "Shards that this node has changed as the leader, by action: moved, split (until there are as many as the founding asked for) or merged; and for their load: split, to be merged, more or fewer replicas, or left because they have too few keys to be split.")

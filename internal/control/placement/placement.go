@@ -20,34 +20,34 @@ import (
 )
 
 const (
-	// membersPoll is the interval of checks of the members without a signal.
+	// membersPoll is the interval at which the members are checked without a signal.
 	membersPoll = time.Second
-	// stopTimeout bounds each step of stopping raft: a disk that hangs must
-	// not keep the process.
+	// stopTimeout bounds each step of stopping raft: a hanging disk must not
+	// keep the process running.
 	stopTimeout = 5 * time.Second
 	// mapFilePause is the least time between two writes of the map file, each of the
-	// whole map: some 20 MB for 100,000 shards. A crash loses the changes of that time
-	// from this node's file. A node that starts needs the file only while it reaches no
+	// whole map: some 20 MB for 100,000 shards. A crash loses the changes in that time
+	// from this node's file. A starting node needs the file only while it reaches no
 	// voter, and voters also have each change in the raft log.
 	mapFilePause = time.Second
 )
 
-// mapFile is the map's place on disk.
+// mapFile stores the map on disk.
 type mapFile interface {
-	// Load returns nil without an error when there is none.
+	// Load returns nil without an error when there is no file.
 	Load() (*shard.Map, error)
 	Save(*shard.Map) error
 	// Refuse moves an unusable file aside and returns its new path.
 	Refuse() (string, error)
 }
 
-// Placement is a node's part in agreeing on the shard map.
+// Placement takes part in agreeing on the shard map, for one node.
 type Placement struct {
 	cfg     Config
 	log     *slog.Logger
 	self    raft.ServerID
 	file    mapFile
-	saved   *shard.Map // what file has; owned by keepMapFile, then Run
+	saved   *shard.Map // the map in file; owned by keepMapFile, then Run
 	maps    *versions
 	members wait.Signal // notified when the members or their reports may have changed
 	votes   wait.Signal // notified when raft's configuration may have changed
@@ -60,13 +60,13 @@ type Placement struct {
 	mu         sync.Mutex
 	raft       *raft.Raft      // guarded by mu; nil: not running, or never votes
 	generation uint64          // guarded by mu; of the raft log
-	futures    *sync.WaitGroup // guarded by mu; callers that wait for raft; nil: none may
+	futures    *sync.WaitGroup // guarded by mu; callers that wait for raft; nil: callers must not wait
 	cluster    string          // guarded by mu; the cluster of the raft log, "" while there is none
 	isOpen     bool            // guarded by mu; opened is closed
 }
 
-// New builds a node's part and reads its map file. It starts nothing. A map
-// file that cannot be used is put aside and logged.
+// New returns a Placement and reads the map file. It starts nothing. It moves
+// an unusable map file aside and logs that.
 func New(cfg Config) (*Placement, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func New(cfg Config) (*Placement, error) {
 	}
 	m, err := p.file.Load()
 	switch {
-	case errors.Is(err, shard.ErrNewer): // the newer software needs it
+	case errors.Is(err, shard.ErrNewer): // an upgrade to newer software needs the file
 		return nil, err
 	case errors.Is(err, mapfile.ErrInvalid):
 		to, rerr := p.file.Refuse()
@@ -98,9 +98,9 @@ func New(cfg Config) (*Placement, error) {
 	return p, nil
 }
 
-// Run takes part until ctx ends, then hands leadership on, stops, and returns
-// nil. An error means that the node must not continue: its data directory belongs
-// to another cluster, its log was written by a newer version, or its disk
+// Run takes part until ctx ends, then hands over the leadership, stops, and
+// returns nil. An error means that the node must not continue: its data directory
+// belongs to another cluster, its log was written by a newer version, or its disk
 // hangs (then some of its goroutines may still hang with it).
 func (p *Placement) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
@@ -115,7 +115,7 @@ func (p *Placement) Run(ctx context.Context) error {
 		}
 	}
 	if err := g.Wait(); err != nil {
-		return err // perhaps the disk hangs
+		return err // the disk may hang
 	}
 	if _, err := p.saveMap(p.Map()); err != nil {
 		p.log.Error("could not write the map file", "err", err)
@@ -123,8 +123,8 @@ func (p *Placement) Run(ctx context.Context) error {
 	return nil
 }
 
-// Map returns the newest map this node knows; nil while it knows none. It must
-// not be changed.
+// Map returns the newest map this node knows; nil while it knows none. The
+// caller must not change it.
 func (p *Placement) Map() *shard.Map {
 	m, _ := p.maps.watch()
 	return m
@@ -134,15 +134,15 @@ func (p *Placement) Map() *shard.Map {
 // closed when there is a newer one.
 func (p *Placement) Watch() (*shard.Map, <-chan struct{}) { return p.maps.watch() }
 
-// MapSince returns the newest map this node knows, and its difference from the
+// MapSince returns the newest map this node knows, and the delta to it from the given
 // version of that cluster: nil if that is too large, or the version is unknown here.
 func (p *Placement) MapSince(cluster string, version uint64) (*shard.Map, *shard.Delta) {
 	return p.maps.since(cluster, version)
 }
 
-// ObserveDelta takes a change of the map learned from another node. It fails with
-// [shard.ErrOtherMap] when the change was made for another map than this node has:
-// ask for the map then.
+// ObserveDelta applies a delta of the map received from another node. It fails
+// with [shard.ErrOtherMap] when the delta was made for another map than this node
+// has. Fetch the whole map in this case.
 func (p *Placement) ObserveDelta(d *shard.Delta) error {
 	m := p.Map()
 	if m != nil && m.ClusterID == d.Map.ClusterID && m.Version >= d.Version() {
@@ -155,9 +155,9 @@ func (p *Placement) ObserveDelta(d *shard.Delta) error {
 	return p.maps.show(next)
 }
 
-// Observe takes a map learned from another node. An older one is passed over;
-// one of another cluster fails with ErrForeign. The caller must not change m
-// any more.
+// Observe takes over a map received from another node. It ignores an older map,
+// and fails with ErrForeign for a map of another cluster. The caller must not
+// change m afterwards.
 func (p *Placement) Observe(m *shard.Map) error {
 	if err := m.Validate(); err != nil {
 		return fmt.Errorf("observe: %w", err)
@@ -168,9 +168,9 @@ func (p *Placement) Observe(m *shard.Map) error {
 	return p.maps.show(m)
 }
 
-// ClusterID returns the cluster this node belongs to, or "". Gossip must show
-// it as soon as it is known, which is before there is a map: it keeps others
-// from bootstrapping a second cluster.
+// ClusterID returns the cluster this node belongs to, or "". Gossip must
+// announce it as soon as it is known, which is before there is a map: it keeps
+// other nodes from bootstrapping a second cluster.
 func (p *Placement) ClusterID() string {
 	if m := p.Map(); m != nil {
 		return m.ClusterID
@@ -185,7 +185,7 @@ func (p *Placement) ClusterID() string {
 func (p *Placement) Opened() <-chan struct{} { return p.opened }
 
 // Leader returns the raft leader, and false when this node knows none. Nodes
-// that do not vote never know.
+// that do not vote never know it.
 func (p *Placement) Leader() (shard.NodeID, bool) {
 	r := p.current()
 	if r == nil {
@@ -222,11 +222,11 @@ func (p *Placement) RaftIndex() uint64 {
 	return r.LastIndex()
 }
 
-// IsVoter reports whether name is one of Voters.
+// IsVoter reports whether name is in Voters.
 func (p *Placement) IsVoter(name shard.NodeID) bool { return slices.Contains(p.Voters(), name) }
 
 // current returns raft; nil when it does not run, or when its log is of an older
-// generation than the map and does not have the present voters.
+// generation than the map and does not list the present voters.
 func (p *Placement) current() *raft.Raft {
 	m := p.Map()
 	p.mu.Lock()
@@ -260,12 +260,12 @@ func (p *Placement) setCluster(id string) {
 // ourMembers returns the members without those of another cluster.
 func (p *Placement) ourMembers() []shard.Member { return planner.Ours(p.ClusterID(), p.cfg.Members()) }
 
-// Owed returns how many shards of m lack living replicas and are to come to this
+// Owed returns how many shards of m lack live replicas and will get one on this
 // node; see [planner.Owed].
 func (p *Placement) Owed(m *shard.Map) int { return planner.Owed(m, p.ourMembers(), p.cfg.Name) }
 
-// watchMembers notifies members, reports whether this node votes, and ends the node when it joined another
-// cluster than its data directory belongs to.
+// watchMembers notifies members, reports whether this node votes, and ends the node when it has joined a
+// different cluster than that of its data directory.
 func (p *Placement) watchMembers(ctx context.Context) error {
 	tick := time.NewTimer(beat.Until(membersPoll))
 	defer tick.Stop()
@@ -296,7 +296,7 @@ func (p *Placement) watchMembers(ctx context.Context) error {
 }
 
 // keepMapFile writes the newest map to the map file, at most once in mapFilePause. Run
-// writes the last one. A disk that is full or gone costs the file, not the node.
+// writes the last map. A full or failed disk prevents the file, but does not end the node.
 func (p *Placement) keepMapFile(ctx context.Context) {
 	told := false
 	for {
@@ -309,7 +309,7 @@ func (p *Placement) keepMapFile(ctx context.Context) {
 		switch {
 		case err != nil:
 			changed = nil
-		case wrote: // what changes meanwhile is written as one
+		case wrote: // changes in the pause are written together
 			if !pause(ctx, mapFilePause, true) {
 				return
 			}
@@ -320,7 +320,7 @@ func (p *Placement) keepMapFile(ctx context.Context) {
 	}
 }
 
-// saveMap writes m to the map file, unless that has it. It reports whether it wrote.
+// saveMap writes m to the map file unless the file has it. It reports whether it wrote.
 func (p *Placement) saveMap(m *shard.Map) (bool, error) {
 	if m == nil || p.saved != nil && p.saved.Version == m.Version && p.saved.ClusterID == m.ClusterID {
 		return false, nil

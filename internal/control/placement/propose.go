@@ -14,17 +14,17 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Pauses between two tries of a proposal.
+// Pauses between two attempts of a proposal.
 const (
 	firstPause = 20 * time.Millisecond
 	maxPause   = time.Second
 )
 
-// Propose makes a change of the map through any leader, and returns the
-// version of the map it made. It tries until ctx ends (ProposeTimeout when
-// that has no deadline), with one request ID, so that the change is made once
-// at most. When the last try ended in ErrUnknownOutcome or in time, it may
-// have been made. An error that wraps [shard.ErrRefused] is final.
+// Propose makes a change of the map through any leader, and returns the version
+// of the map it made. It tries until ctx ends (ProposeTimeout when ctx has no
+// deadline), with one request ID, so that the change is made at most once. If
+// the last attempt returned ErrUnknownOutcome or timed out, the change may have
+// been made. An error that wraps [shard.ErrRefused] is final.
 func (p *Placement) Propose(ctx context.Context, c shard.Command) (uint64, error) {
 	if c.RequestID == "" {
 		c.RequestID = uuid.NewString()
@@ -74,12 +74,12 @@ func (p *Placement) proposeOnce(ctx context.Context, b []byte) (uint64, error) {
 	return 0, err
 }
 
-// ApplyEncoded makes a change that another node forwarded, when this node
-// leads; else it fails with a NotLeaderError. The same command may be repeated.
+// ApplyEncoded makes a change that another node forwarded, if this node leads.
+// Otherwise it fails with a NotLeaderError. The same command may be repeated.
 func (p *Placement) ApplyEncoded(ctx context.Context, command []byte) (uint64, error) {
 	c, err := shard.DecodeCommand(command)
 	if err != nil {
-		return 0, err // it must never reach the log
+		return 0, err // an invalid command must never reach the log
 	}
 	r := p.current()
 	if r == nil || r.State() != raft.Leader {
@@ -111,7 +111,7 @@ func (p *Placement) commit(ctx context.Context, r *raft.Raft, change shard.Chang
 		return 0, fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	// Voters learn the commit index with the next entry. Without an entry, raft
-	// sends a message every CommitTimeout, for ever.
+	// would send a message every CommitTimeout, forever.
 	_ = r.Barrier(p.cfg.BarrierTimeout)
 	out, ok := f.Response().(outcome)
 	if !ok {
@@ -143,7 +143,7 @@ func (p *Placement) await(ctx context.Context, f raft.Future) error {
 	}
 }
 
-// refuseFutures lets no caller wait for raft any more, and returns those that do.
+// refuseFutures prevents further callers from waiting for raft, and returns the waiting ones.
 func (p *Placement) refuseFutures() *sync.WaitGroup {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// generationStep is by how much a new generation exceeds the version of the map that
-// it begins with, and by how much again at random. No group makes so many changes, so
-// the maps of a newer generation have the greater versions; and two groups that are
-// begun at once differ.
+// generationStep is the least difference between a new generation and the version of
+// the map that it begins with; a random number below it is added. No group makes so
+// many changes, so the maps of a newer generation have greater versions, and two
+// groups that begin at the same time differ.
 const generationStep = 1 << 32
 
 var (
@@ -24,18 +24,18 @@ var (
 )
 
 // Recover makes this node the only voter, with the map that it has, and returns the
-// version of the map that the new raft group begins with. It is for voters that have
-// lost their majority permanently: the caller has made sure of that. It fails with a
+// version of the map that the new raft group begins with. It is for voters that have lost
+// their majority permanently, which the caller must have checked. It fails with a
 // [shard.StaleError] when the map has another version than ifVersion.
 //
-// The new group has a generation of its own, which the map carries to all nodes
-// ([shard.Map.Recover]). A node that learns of it sets its raft log aside and waits
-// until the new leader adds it. Voters of different generations do not talk to each
-// other, so lost voters that come back can neither join the new group with their logs
-// nor continue beside it once they reach any of its nodes. Of two groups that were begun
-// at once in two parts of a network, the one with the greater generation survives.
+// The new group has a new generation, which the map carries to all nodes
+// ([shard.Map.Recover]). A node that receives it sets its raft log aside and waits until
+// the new leader adds it. Voters of different generations do not talk to each other, so
+// lost voters that return can neither join the new group with their logs nor continue
+// beside it once they reach any of its nodes. If two parts of a network each begin a
+// group, the group with the greater generation survives.
 //
-// Once the new log is on the disk the recovery is done, also if the node crashes then.
+// The recovery is complete once the new log is on the disk, even if the node then crashes.
 func (p *Placement) Recover(ifVersion uint64) (version uint64, err error) {
 	p.recovering.Lock()
 	defer p.recovering.Unlock()
@@ -63,8 +63,8 @@ func (p *Placement) Recover(ifVersion uint64) (version uint64, err error) {
 // keyTerm is raft's key of its term.
 const keyTerm = "CurrentTerm"
 
-// beginLog makes an empty log that of a group which has this node as its only voter,
-// and has agreed on the map.
+// beginLog fills an empty log for a group which has this node as its only voter, and
+// has agreed on the map.
 func (p *Placement) beginLog(s *storage, m *shard.Map) error {
 	const index, term = 1, 1
 	if err := errors.Join(s.setClusterID(m.ClusterID), s.stable.SetUint64([]byte(keyTerm), term)); err != nil {

@@ -2,19 +2,19 @@ package placement
 
 import "slices"
 
-// requestsKept is how many request IDs are kept. A repetition comes within
-// seconds, and changes of the map are rare.
+// requestsKept is how many request IDs are kept. Retries follow within seconds,
+// and changes of the map are rare.
 const requestsKept = 512
 
-// request is a request that was applied.
+// request is an applied request.
 type request struct {
 	RequestID string `json:"id"`
 	Version   uint64 `json:"version"` // of the map it made
 }
 
-// requests are the last requests that were applied, the oldest first, so that a
-// repeated one is answered and not applied again. Refusals are not remembered: they
-// change nothing, and the version a command was made for refuses it again.
+// requests are the last applied requests, the oldest first. A repeated request is
+// answered from them and not applied again. Refusals are not kept: they change
+// nothing, and the version that a command was made for refuses it again.
 type requests []request
 
 func (r *requests) add(one request) {

@@ -7,12 +7,12 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// timedLog is a raft log that reports since when it waits for its disk.
+// timedLog is a raft log that reports how long a write has been in progress.
 type timedLog struct {
 	raft.LogStore
 
 	mu    sync.Mutex
-	since time.Time // when the write that is under way began, else zero; guarded by mu
+	since time.Time // when the write in progress began, otherwise zero; guarded by mu
 }
 
 // StoreLog writes one entry.
@@ -31,7 +31,7 @@ func (l *timedLog) mark(since time.Time) {
 	l.since = since
 }
 
-// writing returns since when a write is under way, and false when none is.
+// writing returns when the write in progress began, and false when there is none.
 func (l *timedLog) writing() (since time.Time, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

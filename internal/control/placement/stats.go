@@ -13,8 +13,7 @@ type Stats struct {
 	Shards map[planner.Operation]int64
 	// Voters counts changes of the voters by step.
 	Voters map[planner.VoterStep]int64
-	// Waiting are the changes for the load that are pending; zero on nodes that do not
-	// lead.
+	// Waiting counts the pending changes for the load; zero on nodes that do not lead.
 	Waiting planner.Waiting
 }
 

@@ -21,11 +21,11 @@ import (
 
 const (
 	snapshotsKept = 2
-	// lockTimeout bounds the wait for the log of a process that ends.
+	// lockTimeout bounds the wait for the log while another process ends.
 	lockTimeout = 5 * time.Second
 )
 
-// storage has raft's stores.
+// storage holds raft's stores.
 type storage struct {
 	logs   *timedLog
 	stable raft.StableStore
@@ -33,21 +33,21 @@ type storage struct {
 	close  func() error
 }
 
-// raftLogs are the raft logs of a data directory, one of each generation that the node
-// has had a part in (see [shard.Map.Recover]). A log of another generation is never
-// read again, so to change to another one is to open another log.
+// raftLogs are the raft logs of a data directory: one for each generation in which the
+// node has voted (see [shard.Map.Recover]). A node that changes to another generation
+// opens its log, and never reads the old one again.
 type raftLogs interface {
 	// newest returns the newest generation that has a log; 0: the first, or none.
 	newest() (generation uint64, err error)
-	// open opens the log of a generation. A log that does not exist is created.
+	// open opens the log of a generation. It creates a missing log.
 	open(generation uint64, log raftLogger) (*storage, error)
-	// create makes the log of a generation and has it filled. After a crash the log
-	// is complete, or there is none.
+	// create makes the log of a generation and calls fill for it. After a crash the
+	// log is complete or does not exist.
 	create(generation uint64, log raftLogger, fill func(*storage) error) error
 }
 
-// diskLogs has the log of generation 0 in the directory itself, and each later one in
-// a directory named after the generation.
+// diskLogs keeps the log of generation 0 in the directory itself, and each later log
+// in a directory named after the generation.
 type diskLogs struct{ dir string }
 
 func raftDir(dataDir string) string { return filepath.Join(dataDir, "raft") }
@@ -76,7 +76,7 @@ func (d diskLogs) open(generation uint64, log raftLogger) (*storage, error) {
 	return openStorage(d.path(generation), log)
 }
 
-// unfinished ends the name of a log that is being created.
+// unfinished ends the name of an incomplete log.
 const unfinished = ".new"
 
 func (d diskLogs) create(generation uint64, log raftLogger, fill func(*storage) error) error {
@@ -97,7 +97,7 @@ func (d diskLogs) create(generation uint64, log raftLogger, fill func(*storage) 
 	return nil
 }
 
-// removeUnfinished removes the files that a crash during create has left.
+// removeUnfinished removes the files left by a crash during create.
 func (d diskLogs) removeUnfinished() error {
 	left, err := filepath.Glob(filepath.Join(d.dir, "*"+unfinished))
 	for _, dir := range left {
@@ -133,9 +133,9 @@ func openStorage(dir string, log raftLogger) (*storage, error) {
 	return &storage{logs: &timedLog{LogStore: bolt}, stable: bolt, snaps: snaps, close: bolt.Close}, nil
 }
 
-// Identity returns the UUID of the data directory, made on first use. It is
-// stored beside the raft log and is made again when that is gone: a voter that lost
-// its log must not come back under its old identity, or entries that a
+// Identity returns the UUID of the data directory, and creates it on first use. It
+// is stored beside the raft log and is created again when that is gone: a voter
+// that lost its log must not return under its old identity, or entries that a
 // majority had committed could be lost.
 func Identity(dataDir string) (string, error) {
 	path := filepath.Join(raftDir(dataDir), "identity")
@@ -162,8 +162,8 @@ func Identity(dataDir string) (string, error) {
 	return id, nil
 }
 
-// lost reports whether raft ran here in the newest generation (it made its directory of
-// snapshots) and its log is gone.
+// lost reports whether raft ran here in the newest generation (its directory of
+// snapshots exists) and its log is gone.
 func (d diskLogs) lost() (bool, error) {
 	generation, err := d.newest()
 	if err != nil {
@@ -180,7 +180,7 @@ const keyCluster = "ShardwatchClusterID"
 func (s *storage) clusterID() (string, error) {
 	b, err := s.stable.Get([]byte(keyCluster))
 	if err != nil {
-		if err.Error() == raftboltdb.ErrKeyNotFound.Error() { // raft's in-memory store has an error of its own
+		if err.Error() == raftboltdb.ErrKeyNotFound.Error() { // raft's in-memory store returns another error value
 			return "", nil
 		}
 		return "", fmt.Errorf("read the cluster's ID: %w", err)

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// heartbeats is how many heartbeats raft's leader sends to a voter within Config.Heartbeat, at
-	// the most: it pauses for a tenth of that time, or up to twice as long, at random.
+	// heartbeats is the greatest number of heartbeats that raft's leader sends to a voter within
+	// Config.Heartbeat: its random pauses are between a tenth and a fifth of that time.
 	heartbeats = 10
 
 	connectionsPerPeer = 3
@@ -29,8 +29,8 @@ const (
 	handshakeTimeout   = 10 * time.Second
 )
 
-// port is the raft port. It outlives the streams that take its connections, one after
-// the other: raft starts again when the voters are recovered.
+// port is the raft port. It outlives its streams, of which one at a time accepts
+// connections: raft starts again when the voters are recovered.
 type port struct {
 	listener net.Listener
 	accepted chan accepted
@@ -75,16 +75,16 @@ func (p *port) close() error {
 	return err
 }
 
-// stream is raft's share of the port in one generation. It owns every connection
-// that it made or took, and closes them all at the end: raft leaves those it took open
-// until the other side goes.
+// stream is raft's stream layer on the port for one generation. It owns every
+// connection that it dials or accepts, and closes them all at the end: raft keeps
+// accepted connections open until the other side closes them.
 type stream struct {
 	port    *port
 	preface []byte
 	address string
 	server  *tls.Config
 	client  func(raw net.Conn, node string) (net.Conn, *tls.Config)
-	name    func(raft.ServerAddress) string // the node that is dialled there; "": not known
+	name    func(raft.ServerAddress) string // the node that raft dials at an address; "": not known
 	failed  func(net.Addr, error)
 	log     *slog.Logger
 
@@ -101,14 +101,14 @@ func newStream(cfg *Config, p *port, generation uint64, name func(raft.ServerAdd
 	}
 }
 
-// prefaceMagic begins with a byte that no message of raft begins with: raft itself
-// refuses it in the first generation.
+// prefaceMagic begins with a byte that begins no raft message: in the first
+// generation, which has no preface, raft refuses it.
 const prefaceMagic = "shardwatch raft\n"
 
-// prefaceOf returns the first bytes of every connection in a generation: a voter of an
-// older one must neither elect a leader with voters of a newer one nor write to their
-// logs. There are none in the first generation, which older software can have a part
-// in.
+// prefaceOf returns the first bytes of every connection in a generation. They keep a
+// voter of an older generation from electing a leader with voters of a newer one, and
+// from writing to their logs. The first generation has no preface, because older
+// software can be part of it.
 func prefaceOf(generation uint64) []byte {
 	if generation == 0 {
 		return nil
@@ -116,12 +116,12 @@ func prefaceOf(generation uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte(prefaceMagic), generation)
 }
 
-// errOtherGeneration reports that the voters were recovered, and one side does not know.
+// errOtherGeneration reports that the voters were recovered, and one side does not know it yet.
 var errOtherGeneration = errors.New("the other voter has a raft log of another generation")
 
-// Accept takes the next connection. A TLS handshake happens with its first
-// read, so that no peer can block others by not completing one. Until something was
-// read it has a deadline: raft itself waits for ever.
+// Accept returns the next connection. The TLS handshake happens at its first read,
+// so that no peer can block others by not completing it. The first read has a
+// deadline, because raft itself waits forever.
 func (s *stream) Accept() (net.Conn, error) {
 	var c net.Conn
 	select {
@@ -133,15 +133,15 @@ func (s *stream) Accept() (net.Conn, error) {
 	case <-s.closed:
 		return nil, net.ErrClosed
 	}
-	_ = c.SetDeadline(time.Now().Add(handshakeTimeout)) // of a closed one: the first read fails
+	_ = c.SetDeadline(time.Now().Add(handshakeTimeout)) // if it is closed, the first read fails
 	if s.server != nil {
 		c = tls.Server(c, s.server)
 	}
 	return s.own(&firstRead{Conn: c, stream: s})
 }
 
-// firstRead is a connection whose deadline ends with its first read, which takes the
-// preface. Only one goroutine reads it, as raft does.
+// firstRead is a connection whose deadline ends with its first read, which also
+// reads the preface. Only one goroutine reads it, as raft does.
 type firstRead struct {
 	net.Conn
 	stream *stream
@@ -178,8 +178,8 @@ func (c *firstRead) first(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// Dial connects to another voter. One that is known to be gone is refused at
-// once.
+// Dial connects to another voter. It refuses a voter that is known to be gone
+// at once.
 func (s *stream) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	if id, ok := isGone(to); ok {
 		return nil, fmt.Errorf("dial voter %s: %w", id, errGone)
@@ -247,7 +247,7 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// Addr is the address as others reach it.
+// Addr is the address at which other nodes reach this one.
 func (s *stream) Addr() net.Addr { return address(s.address) }
 
 type address string
@@ -267,9 +267,9 @@ func (c *ownedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// beating is raft's transport whose heartbeats leave with a beat of the node: raft sends one to
-// each voter at a random moment of its own, and each wakes two processes. It has all of raft's
-// optional methods, pre-vote among them.
+// beating is raft's transport with heartbeats that are sent at the common beat of the node:
+// raft sends one to each voter at random times, and each wakes two processes. It has all
+// optional methods of raft's transport, among them pre-vote.
 type beating struct {
 	*raft.NetworkTransport
 	closed <-chan struct{}
@@ -288,14 +288,14 @@ func (t *beating) AppendEntries(id raft.ServerID, to raft.ServerAddress, args *r
 	return t.NetworkTransport.AppendEntries(id, to, args, resp) //nolint:wrapcheck // raft looks at it
 }
 
-// isHeartbeat reports whether a request only says that the leader lives, as raft's own transport
-// finds it.
+// isHeartbeat reports whether a request is only a heartbeat, by the same test as in raft's own
+// transport.
 func isHeartbeat(r *raft.AppendEntriesRequest) bool {
 	return len(r.Entries) == 0 && r.PrevLogEntry == 0 && r.PrevLogTerm == 0 && r.LeaderCommitIndex == 0
 }
 
-// transport is raft's transport with a function that ends it. Raft gets the inner one
-// unwrapped: it asks it for optional methods, pre-vote among them.
+// transport is raft's transport with a function that ends it. Raft gets the inner
+// transport unwrapped, because it checks it for optional methods, among them pre-vote.
 type transport struct {
 	raft.Transport
 	close func() error

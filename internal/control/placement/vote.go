@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/control/planner"
 )
 
-// vote runs raft until ctx ends: in one generation after the other, as the map says.
+// vote runs raft until ctx ends, and starts it again when the map has a newer generation.
 func (p *Placement) vote(ctx context.Context) (err error) {
 	var raftPort *port
 	if p.cfg.Network == nil {
@@ -30,7 +30,7 @@ func (p *Placement) vote(ctx context.Context) (err error) {
 // errOutdated ends raft: the map has a newer generation than its log.
 var errOutdated = errors.New("the shard map has a newer generation than the raft log")
 
-// raftRun is raft while it runs, in one generation of the log.
+// raftRun is one run of raft, in one generation of the log.
 type raftRun struct {
 	*Placement
 	r          *raft.Raft
@@ -51,7 +51,7 @@ func (p *Placement) voteOnce(ctx context.Context, raftPort *port) (outdated bool
 	r, err := raft.NewRaft(p.raftConfig(log), f, disk.logs, disk.stable, disk.snaps, trans.Transport)
 	if err != nil {
 		select {
-		case why := <-f.broken: // raft reports only that it failed
+		case why := <-f.broken: // raft only reports that it failed
 			err = errors.Join(why, err)
 		default:
 		}
@@ -95,7 +95,7 @@ func (p *Placement) voteOnce(ctx context.Context, raftPort *port) (outdated bool
 	return false, nil
 }
 
-// endOf waits for the reason to end raft: the log holds a command that this version
+// endOf waits for a reason to end raft: the log holds a command that this version
 // cannot apply, or the map has a newer generation. It returns nil when ctx has ended.
 func (v *raftRun) endOf(ctx context.Context, f *fsm) error {
 	for {
@@ -127,8 +127,8 @@ func (p *Placement) configured(id raft.ServerID) raft.ServerAddress {
 	return ""
 }
 
-// open opens the log of the newest generation that this node knows: from its map, or
-// because it has had a part in it.
+// open opens the log of the newest generation that this node knows, from its map or
+// from its logs.
 func (p *Placement) open(log raftLogger) (disk *storage, generation uint64, err error) {
 	if generation, err = p.logs.newest(); err != nil {
 		return nil, 0, err
@@ -143,7 +143,7 @@ func (p *Placement) open(log raftLogger) (disk *storage, generation uint64, err 
 	if err == nil && generation == 0 {
 		var founded bool
 		if founded, err = raft.HasExistingState(disk.logs, disk.stable, disk.snaps); !founded {
-			id = "" // a run ended after it had written the ID, and before the log: the cluster is not founded
+			id = "" // an earlier run ended after writing the ID and before writing the log: the cluster is not founded
 		}
 	}
 	if err != nil {
@@ -160,10 +160,10 @@ func (p *Placement) raftConfig(log raftLogger) *raft.Config {
 	c := raft.DefaultConfig()
 	c.LocalID = p.self
 	c.HeartbeatTimeout, c.ElectionTimeout = p.cfg.Heartbeat, p.cfg.Election
-	// The leader ends before any voter becomes a candidate, and after the answers to two heartbeats in a row
-	// are missing: they leave with beats, up to 0.6 s apart.
+	// The leader steps down before any voter becomes a candidate, and after two consecutive heartbeats are
+	// not answered: they are sent at beats, up to 0.6 s apart.
 	c.LeaderLeaseTimeout = p.cfg.Heartbeat * 3 / 4
-	c.CommitTimeout = p.cfg.Heartbeat // commit does not wait for it
+	c.CommitTimeout = p.cfg.Heartbeat // a commit does not wait for it
 	c.SnapshotThreshold = 1024        // a map is small, and so is its log
 	c.TrailingLogs = 1024
 	c.ShutdownOnRemove = false
@@ -172,8 +172,8 @@ func (p *Placement) raftConfig(log raftLogger) *raft.Config {
 	return c
 }
 
-// bootstrap waits until the node has a part in a cluster: by its log, by
-// bootstrapping with the others, or by learning that there is one.
+// bootstrap waits until the node is part of a cluster: by its log, by
+// bootstrapping with the others, or because a cluster exists.
 func (v *raftRun) bootstrap(ctx context.Context) error {
 	has, err := raft.HasExistingState(v.disk.logs, v.disk.stable, v.disk.snaps)
 	if err != nil {
@@ -190,7 +190,7 @@ func (v *raftRun) bootstrap(ctx context.Context) error {
 	for {
 		changed := v.members.Wait()
 		if v.r.LastIndex() > 0 || v.ClusterID() != "" {
-			return nil // others were faster, and have added us
+			return nil // others bootstrapped first, and have added us
 		}
 		b := planner.Bootstrap{
 			Self: planner.VoterID(v.self), Expect: v.cfg.BootstrapExpect, Join: v.cfg.Join, Settle: v.cfg.Settle, Members: v.cfg.Members(),
@@ -230,8 +230,8 @@ func (v *raftRun) bootstrapWith(ctx context.Context, founders []planner.Server) 
 		v.votes.Notify()
 		return nil
 	case errors.Is(err, raft.ErrCantBootstrap):
-		// Others were faster, and we have their log by now. The cluster's ID
-		// comes with the map: they may have begun with other voters.
+		// Others bootstrapped first, and we have received their log. The
+		// cluster's ID comes with the map: they may have begun with other voters.
 		return v.disk.setClusterID("")
 	case ctx.Err() != nil:
 		return nil //nolint:nilerr // stopped; the next start sees whether there is a log
@@ -240,16 +240,16 @@ func (v *raftRun) bootstrapWith(ctx context.Context, founders []planner.Server) 
 	}
 }
 
-// followLeadership leads while raft says so.
+// followLeadership leads whenever raft elects this node.
 func (v *raftRun) followLeadership(ctx context.Context) error {
 	ended := make(chan error, 1)
-	stop := func() error { return nil } // leading, and waits until that has ended
+	stop := func() error { return nil } // ends the leadership and waits for its end
 	for {
 		select {
 		case <-ctx.Done():
 			return stop()
 		case err := <-ended:
-			return err // it ends only with an error
+			return err // lead ends before its context only with an error
 		case leads := <-v.r.LeaderCh():
 			if err := stop(); err != nil {
 				return err
@@ -274,7 +274,7 @@ func (v *raftRun) startLeading(ctx context.Context, ended chan error) (stop func
 	}
 }
 
-// handOn lets another voter lead, if this one does.
+// handOn transfers the leadership to another voter, if this node leads.
 func (v *raftRun) handOn() {
 	if v.r.State() != raft.Leader || len(v.r.GetConfiguration().Configuration().Servers) == 1 {
 		return
@@ -286,9 +286,9 @@ func (v *raftRun) handOn() {
 	}
 }
 
-// stop ends raft, each step bounded. The node stays in raft's configuration; a node
-// that drains has handed its vote over before (see HandOverVote). A node that is stuck cuts itself off first: its heartbeats keep
-// others from leading.
+// stop ends raft, each step bounded. The node stays in raft's configuration. A draining node has handed over its vote
+// before (see HandOverVote). A stuck node first closes its connections, because its heartbeats keep others from
+// leading.
 func (v *raftRun) stop(stuck bool) error {
 	var errs []error
 	if stuck {
@@ -296,7 +296,7 @@ func (v *raftRun) stop(stuck bool) error {
 	}
 	futures := v.refuseFutures()
 	if !stuck {
-		bounded(futures.Wait) // before the shutdown, which does not answer all of them
+		bounded(futures.Wait) // before the shutdown, which leaves some of them unanswered
 	}
 	ended := bounded(func() { _ = v.r.Shutdown().Error() })
 	if !stuck {

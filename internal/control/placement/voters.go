@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// awaitEvery is the interval of requests whether a learner has the log.
+// awaitEvery is the interval of checks whether a learner has the log, or whether the vote is handed over.
 const awaitEvery = 100 * time.Millisecond
 
 // serverID is a voter's identity in raft.
@@ -19,7 +19,7 @@ func serverID(name shard.NodeID, uuid string) raft.ServerID {
 	return raft.ServerID(planner.NewVoterID(name, uuid))
 }
 
-// nameOf returns the node that the identity is of.
+// nameOf returns the node that has this identity.
 func nameOf(id raft.ServerID) shard.NodeID { return planner.VoterID(id).Node() }
 
 // serversOf returns raft's configuration for the planner.
@@ -30,7 +30,7 @@ func serversOf(r *raft.Raft) (out []planner.Server) {
 	return out
 }
 
-// keepVoters makes the changes that the planner decides on, until ctx ends.
+// keepVoters makes the changes that the planner decides, until ctx ends.
 func (l *leader) keepVoters(ctx context.Context) {
 	absent := planner.Absence{Self: l.cfg.Name}
 	for {
@@ -68,7 +68,7 @@ func (l *leader) keepVoters(ctx context.Context) {
 }
 
 // askNodes asks nodes for their reports. A raft log of an older generation counts as
-// none.
+// no log.
 func (l *leader) askNodes(ctx context.Context, nodes []shard.NodeID) []planner.Report {
 	reports, m := l.cfg.Reports(ctx, nodes), l.Map()
 	for i := range reports {
@@ -88,9 +88,9 @@ func (l *leader) askReport(ctx context.Context, n shard.NodeID) {
 	l.reports = l.reports.Add(time.Now(), index, reports)
 }
 
-// HandOverVote waits until this node, which drains by gossip, has no vote: the leader
-// gives it to another node. It returns at once when no node can take it, and false
-// when the node keeps its vote.
+// HandOverVote waits until this node, which is draining by gossip, has no vote: the
+// leader gives it to another node. It returns false if the node keeps its vote, and
+// does so at once when no node can take it.
 func (p *Placement) HandOverVote(ctx context.Context) bool {
 	for p.IsVoter(p.cfg.Name) {
 		if !planner.HasVoteHeir(p.cfg.Name, p.ourMembers(), p.Voters(), p.Map()) || !pause(ctx, awaitEvery, true, p.members.Wait()) {

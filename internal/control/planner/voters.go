@@ -116,7 +116,7 @@ func (f Voters) Next() (VoterChange, bool) {
 		}
 	}
 	wanted := f.wanted()
-	var surplus []VoterID // first to release first
+	var surplus []VoterID // in the order of their release
 	for _, v := range f.voters {
 		if !slices.Contains(wanted, v.Node()) {
 			surplus = append(surplus, v)
