@@ -9,11 +9,11 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// announceWait bounds how long a change of our metadata may hold up the next.
-// It is gossiped further after that.
+// announceWait bounds how long a change of our metadata may delay the next
+// change. Gossip continues to spread it afterwards.
 const announceWait = time.Second
 
-// announce is the only one that changes what memberlist says about us.
+// announce is the only function that changes our entry in memberlist.
 func (m *Membership) announce(ctx context.Context, ml *memberlist.Memberlist) error {
 	for {
 		select {
@@ -42,7 +42,7 @@ func (m *Membership) leave(ml *memberlist.Memberlist) error {
 	m.mu.Unlock()
 	defer m.looks.Wake()
 	if quarrel {
-		// The news would carry our name only, and hit the node that has it.
+		// The announcement would carry only our name, and hit the node that holds it.
 		return errors.New("leave gossip: not announced, because another node has this node's name")
 	}
 	if err := ml.Leave(m.cfg.LeaveTimeout); err != nil {

@@ -18,19 +18,19 @@ import (
 
 // Config configures a Membership. Start from [Defaults].
 type Config struct {
-	// Self is this node as others shall see it. Name and UUID are required.
+	// Self is this node as other nodes see it. Name and UUID are required.
 	// GossipAddress, State and Since are ignored; Level 0 is shard.Level. An
-	// address without a host (":7400"), or with an unspecified one
+	// address without a host (":7400"), or with an unspecified host
 	// ("0.0.0.0:7400"), gets the host of the gossip address when others read it.
 	Self shard.Member
 
 	// BindAddr is the host:port for gossip, UDP and TCP. The host is an IP
-	// address or empty (every IPv4 one); port 0 takes any. Not used with
-	// Transport.
+	// address or empty (all IPv4 addresses); port 0 takes any port. Not used
+	// with Transport.
 	BindAddr string
-	// AdvertiseAddr is where others reach us: a host, or host:port. Empty: the
-	// host of BindAddr, or the machine's private IPv4 address when that is
-	// unspecified. A name is resolved once, at the start.
+	// AdvertiseAddr is the address at which others reach us: a host, or
+	// host:port. Empty: the host of BindAddr, or the machine's private IPv4
+	// address when that is unspecified. A name is resolved once, at the start.
 	AdvertiseAddr string
 	// Join are the host:port of nodes to join. A DNS name stands for all its
 	// addresses and is resolved again with each try. Our own address may be
@@ -38,15 +38,15 @@ type Config struct {
 	Join []string
 
 	// Transport carries the gossip; nil: UDP and TCP on BindAddr. Run shuts it
-	// down, so that it serves one Membership only.
+	// down, so it can serve only one Membership.
 	Transport Transport
-	// Streams bounds the TCP connections that others open; none of them ever
-	// settles. nil: no bound. Not used with Transport.
+	// Streams bounds the TCP connections that others open; they never count as
+	// settled. nil: no bound. Not used with Transport.
 	Streams *netlimit.Limit
 	// SecretKeys encrypt the gossip, AES-GCM with 16, 24 or 32 bytes each. The
 	// first encrypts, all decrypt; SetKeys changes them. None: not encrypted.
 	SecretKeys [][]byte
-	// Logger gets what an operator wants to know. nil: nothing is logged.
+	// Logger receives messages for operators. nil: nothing is logged.
 	Logger *slog.Logger
 	// LookupHost resolves a DNS name to all its addresses. nil: the system's
 	// resolver.
@@ -55,13 +55,13 @@ type Config struct {
 	// ProbeInterval is the time between two probes; each goes to the next
 	// member in a shuffled round.
 	ProbeInterval time.Duration
-	// ProbeTimeout is how long an answer to a direct probe may take. Others
-	// are asked to probe in our place for the rest of ProbeInterval.
+	// ProbeTimeout is how long an answer to a direct probe may take. Other
+	// members are asked to probe in our place for the rest of ProbeInterval.
 	ProbeTimeout time.Duration
 	// SuspicionMult: a suspect is dead after SuspicionMult x log10(members, at
 	// least 10) x ProbeInterval, unless it objects.
 	SuspicionMult int
-	// GossipInterval is the time between two rounds of news.
+	// GossipInterval is the time between two rounds of gossip.
 	GossipInterval time.Duration
 	// PushPullInterval is the time between two full exchanges with a member.
 	PushPullInterval time.Duration
@@ -70,18 +70,16 @@ type Config struct {
 	// ReclaimTime is how long a member must be dead before a node at another
 	// address may take its name.
 	ReclaimTime time.Duration
-	// ViewInterval is the time between two looks at memberlist's states while
-	// they change; at rest it is five times as long, and members beyond forty make
-	// it longer in proportion.
-	// Joins and departures are seen at once; a suspicion that comes and goes
-	// within this time is not seen at all.
+	// ViewInterval is the time between two reads of memberlist's states while they
+	// change. Without changes it is five times as long, and longer in proportion
+	// with more than fifty members. Joins and departures are seen at once. A
+	// suspicion that begins and ends within this time is not seen.
 	ViewInterval time.Duration
-	// RetryInterval is the time between two tries to join while we are alone
+	// RetryInterval is the time between two attempts to join while we are alone
 	// or not accepted; it doubles up to RejoinInterval.
 	RetryInterval time.Duration
-	// RejoinInterval is the time between two looks for nodes that we should
-	// know but do not: after a long partition both sides have forgotten each
-	// other.
+	// RejoinInterval is the time between two searches for missing nodes: after
+	// a long partition both sides have forgotten each other.
 	RejoinInterval time.Duration
 	// ConflictTimeout is how long another node may hold our name before Run
 	// gives up.
@@ -92,29 +90,29 @@ type Config struct {
 	DeadRetention time.Duration
 }
 
-// Defaults returns a Config with everything set that has a default.
+// Defaults returns a Config with all default values.
 func Defaults() Config {
 	return Config{
 		BindAddr: ":7946",
-		// Dead after 5 to 7 s with few nodes. Failover does not wait for it: a
-		// replica that loses its owner acts by itself. What waits is moving
-		// shards, and a node called dead by mistake costs more than a few
+		// Dead after 5 to 7 s with few nodes. Failover does not wait for this:
+		// a replica that loses its owner takes over by itself. Only moves of
+		// shards wait, and a wrong death of a node costs more than a few
 		// seconds. So these are memberlist's own values for a LAN.
 		ProbeInterval:  time.Second,
 		ProbeTimeout:   500 * time.Millisecond,
 		SuspicionMult:  4,
 		GossipInterval: beat.Every,
-		// Twice as often as memberlist's default: what gossip lost, metadata
-		// above all, is repaired by this.
+		// Half of memberlist's default. The full exchange repairs losses of
+		// gossip, above all of metadata.
 		PushPullInterval: 15 * time.Second,
-		// Short, because joining is tried again anyway and a dead address
-		// should not hold up the others.
+		// Short, because joining is retried, and a dead address must not delay
+		// the others.
 		StreamTimeout: 5 * time.Second,
-		// Dead has already stood the time of suspicion, in which a live node
-		// objects. A second more lets the news of the death spread first, so
-		// that it does not hit the newcomer, which would have to object to it.
-		// While the old one is alive or suspect to the others, a newcomer at
-		// another address is refused and keeps trying.
+		// A dead node has already been suspect for long enough to object. A
+		// second more lets the announcement of the death spread first, so that
+		// it does not hit the new node, which would have to object to it. While
+		// others still see the old node as alive or suspect, they refuse a new
+		// node at another address, which retries.
 		ReclaimTime:     time.Second,
 		ViewInterval:    2 * beat.Every,
 		RetryInterval:   time.Second,
@@ -125,8 +123,8 @@ func Defaults() Config {
 	}
 }
 
-// maxName bounds a node's name in bytes: an announcement with name and
-// metadata must fit a packet. A Kubernetes pod's name has at most 63.
+// maxName bounds a node's name in bytes: an announcement with name and metadata
+// must fit into a packet. The name of a Kubernetes pod has at most 63.
 const maxName = 128
 
 // Validate names every mistake at once.
@@ -222,7 +220,7 @@ func (c *Config) validBind() error {
 	return nil
 }
 
-// splitAdvertise cuts host or host:port; the port is 0 when there is none.
+// splitAdvertise splits host or host:port; the port is 0 when there is none.
 func splitAdvertise(s string) (host string, port int, ok bool) {
 	if _, err := netip.ParseAddr(s); err == nil || s == "" {
 		return s, 0, true

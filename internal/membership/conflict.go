@@ -10,8 +10,8 @@ import (
 // NameTakenError reports that a live node with another address has our name.
 type NameTakenError struct {
 	Name    shard.NodeID
-	Address string // the other's gossip address
-	UUID    string // the other's
+	Address string // gossip address of the other node
+	UUID    string // UUID of the other node
 	SameID  bool   // the other has our UUID, too
 	For     time.Duration
 }
@@ -24,21 +24,21 @@ func (e *NameTakenError) Error() string {
 	return s
 }
 
-// conflict follows one quarrel about our name. It is a value: claims and times
-// go in, the verdict comes out.
+// conflict tracks a conflict about our name. It is a value: claims and times
+// are its input, the verdict is its output.
 type conflict struct {
 	limit time.Duration // how long it may last
 	pause time.Duration // a longer silence ends it
-	since time.Time     // zero: there is none
+	since time.Time     // zero: there is no conflict
 	last  time.Time
 	other meta
 }
 
-// claimed takes the news that other has our name, at another address. It
-// returns an error when we are the newcomer and it has lasted too long.
+// claimed records that other has our name, at another address. It returns an
+// error when we are the newcomer and the conflict has lasted too long.
 //
 // The newcomer is the node that started later; the greater UUID decides a tie.
-// Both sides come to the same result, as far as their clocks agree.
+// Both sides reach the same result, as far as their clocks agree.
 func (c *conflict) claimed(now time.Time, self, other meta) error {
 	if !newcomer(self, other) {
 		return nil
@@ -56,7 +56,7 @@ func (c *conflict) claimed(now time.Time, self, other meta) error {
 	}
 }
 
-// settled takes the news that others accept us under our name.
+// settled records that others accept us under our name.
 func (c *conflict) settled() { c.since = time.Time{} }
 
 func newcomer(self, other meta) bool {

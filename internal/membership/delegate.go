@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// ClusterMismatchError reports that a node of another cluster was met.
+// ClusterMismatchError reports a node of another cluster.
 type ClusterMismatchError struct {
 	Member       shard.NodeID
 	Address      string
@@ -22,10 +22,10 @@ func (e *ClusterMismatchError) Error() string {
 	return fmt.Sprintf("the node %q at %s belongs to cluster %s, this node to %s: refused; check --join, and --data-dir if this node was meant for the other cluster", e.Member, e.Address, e.Theirs, e.Ours)
 }
 
-// standing is the other nodes' judgement of our claim to our name.
+// standing records whether the other nodes accept our claim to our name.
 type standing struct {
-	// In the current round of joining: how many lists had us under our
-	// address, under that of an older node, and how many had anybody else.
+	// In the current round of joining: how many lists had our name with our
+	// address, with that of an older node, and how many entries had other names.
 	accepted, elsewhere, company int
 	// refused: in the last round with an answer, no member accepted this node.
 	refused bool
@@ -33,8 +33,8 @@ type standing struct {
 	holder string
 }
 
-// delegate is Membership as memberlist calls it, often under memberlist's own
-// lock: it must not call memberlist, nor wait.
+// delegate receives memberlist's calls to Membership, often under memberlist's
+// own lock: it must not call memberlist, nor wait.
 type delegate Membership
 
 func (d *delegate) m() *Membership { return (*Membership)(d) }
@@ -50,7 +50,7 @@ func (d *delegate) NodeMeta(int) []byte {
 	}
 	b, err := encodeMeta(m.self, host)
 	if err != nil {
-		// Validate and SetClusterID see to it that it fits.
+		// Validate and SetClusterID ensure that it fits.
 		m.log.Error("cannot encode this node's metadata", "error", err)
 		return nil
 	}
@@ -66,8 +66,8 @@ func (d *delegate) NotifyLeave(*memberlist.Node) { d.looks.Wake() }
 // NotifyUpdate wakes watch.
 func (d *delegate) NotifyUpdate(*memberlist.Node) { d.looks.Wake() }
 
-// NotifyAlive refuses nodes of other clusters, and those we cannot read, that
-// come by way of gossip.
+// NotifyAlive refuses nodes of other clusters and nodes with unreadable
+// metadata that gossip announces.
 func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	m := d.m()
 	peer, err := decodeMeta(n.Meta, n.Addr.String())
@@ -90,8 +90,8 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	return nil
 }
 
-// NotifyMerge refuses to merge with another cluster. It is called on both
-// sides with the other's list when one joins.
+// NotifyMerge refuses to merge with another cluster. When a node joins, it is
+// called on both sides with the other side's list.
 func (d *delegate) NotifyMerge(nodes []*memberlist.Node) error {
 	if isObserver(nodes) {
 		return errObserver
@@ -100,7 +100,7 @@ func (d *delegate) NotifyMerge(nodes []*memberlist.Node) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	cluster := m.clusterLocked()
-	// By name, so that the error does not change with each try.
+	// sorted by name, so that retries return the same error
 	for _, n := range slices.SortedFunc(slices.Values(nodes), func(a, b *memberlist.Node) int { return cmp.Compare(a.Name, b.Name) }) {
 		peer, ok := fromNode(n)
 		if !ok || gone(peer.Member) {
@@ -118,7 +118,7 @@ func (d *delegate) NotifyMerge(nodes []*memberlist.Node) error {
 	return nil
 }
 
-// hearLocked takes from another's list what it thinks of our name.
+// hearLocked takes the entries for our name from another node's list.
 func (m *Membership) hearLocked(nodes []*memberlist.Node) {
 	s := &m.standing
 	for _, n := range nodes {
@@ -137,8 +137,8 @@ func (m *Membership) hearLocked(nodes []*memberlist.Node) {
 	}
 }
 
-// NotifyConflict is called on two nodes with one name. When it is ours, existing
-// is us.
+// NotifyConflict is called when two nodes have one name. If the name is ours,
+// existing is this node.
 func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
 	m := d.m()
 	peer, ok := fromNode(other)
@@ -169,8 +169,8 @@ func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
 	}
 }
 
-// clusterLocked returns the cluster we belong to: by our own knowledge, or by
-// the company we keep.
+// clusterLocked returns the cluster we belong to: our own ID, or that of the
+// nodes we have met.
 func (m *Membership) clusterLocked() string {
 	if m.self.ClusterID != "" {
 		return m.self.ClusterID
@@ -178,8 +178,8 @@ func (m *Membership) clusterLocked() string {
 	return m.company
 }
 
-// checkClusterLocked returns an error when peer is of another cluster, and
-// logs the first for each.
+// checkClusterLocked returns an error when peer belongs to another cluster, and
+// logs each error once.
 func (m *Membership) checkClusterLocked(n *memberlist.Node, peer meta, ours string) error {
 	if ours == "" || peer.ClusterID == "" || peer.ClusterID == ours {
 		return nil

@@ -18,8 +18,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// join looks for nodes that we should know but do not, until ctx ends: often
-// while we are alone or not accepted, seldom otherwise.
+// join searches for missing nodes until ctx ends: often while we are alone or
+// not accepted, seldom otherwise.
 func (m *Membership) join(ctx context.Context, ml *memberlist.Memberlist) error {
 	delay := m.cfg.RetryInterval
 	failed := make(map[string]failure)
@@ -42,8 +42,8 @@ func (m *Membership) join(ctx context.Context, ml *memberlist.Memberlist) error 
 	}
 }
 
-// urgency reports whether we should try to join soon, and if so, whether trying
-// less and less often will do.
+// urgency reports whether we should try to join soon, and if so, whether
+// growing pauses are acceptable.
 func (m *Membership) urgency() (urgent, patient bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,7 +67,7 @@ func (m *Membership) aloneLocked() bool {
 	return true
 }
 
-// joinWait waits for delay, or until it becomes urgent.
+// joinWait waits for delay, or until joining becomes urgent.
 func (m *Membership) joinWait(ctx context.Context, delay time.Duration, urgent bool) error {
 	t := time.NewTimer(delay)
 	defer t.Stop()
@@ -126,17 +126,17 @@ func (m *Membership) joinRound(ctx context.Context, ml *memberlist.Memberlist, f
 	return nil
 }
 
-// failure describes an address that cannot be joined.
+// failure is the state of an address that cannot be joined.
 type failure struct {
 	since time.Time // of the first failed attempt
-	told  string    // what was warned of last; "": nothing yet
+	told  string    // text of the last warning; "": none yet
 }
 
-// joinPatience is for how long an address may not answer before that is worth a
-// warning: nodes that start together wait for each other.
+// joinPatience is how long an address may not answer before a warning: nodes
+// that start together wait for each other.
 const joinPatience = 15 * time.Second
 
-// judge draws the conclusions of a round and logs what is new.
+// judge evaluates a round and logs the changes.
 func (m *Membership) judge(failures map[string]error, failed map[string]failure) {
 	m.mu.Lock()
 	s := &m.standing
@@ -147,7 +147,7 @@ func (m *Membership) judge(failures map[string]error, failed map[string]failure)
 	case s.elsewhere > 0:
 		s.refused = true
 	}
-	// The watch may lag behind what the lists said a moment ago.
+	// The members may lag behind the lists of this round.
 	alone := m.aloneLocked() && s.company == 0
 	before := m.joinErr
 	m.joinErr = nil
@@ -170,7 +170,7 @@ func (m *Membership) judge(failures map[string]error, failed map[string]failure)
 		if !again {
 			f.since = now
 		}
-		// With other keys than ours it answers, and time does not help.
+		// A node with other keys answers, and time does not help.
 		patient := now.Sub(f.since) < joinPatience && !errors.Is(err, errKeys)
 		if text := err.Error(); alone && !patient && f.told != text {
 			f.told = text
@@ -186,14 +186,13 @@ func (m *Membership) judge(failures map[string]error, failed map[string]failure)
 	}
 }
 
-// resolve returns the addresses, IP:port, that Join stands for, without
-// repetition.
+// resolve returns the addresses, IP:port, of Join, without duplicates.
 func (m *Membership) resolve(ctx context.Context, failures map[string]error) []string {
 	var out []string
 	for _, j := range m.cfg.Join {
 		host, port, err := net.SplitHostPort(j)
 		if err != nil {
-			continue // Validate has seen it
+			continue // Validate has reported it
 		}
 		ips := []string{host}
 		if _, err := netip.ParseAddr(host); err != nil {
@@ -218,12 +217,12 @@ func (m *Membership) resolve(ctx context.Context, failures map[string]error) []s
 	return slices.Compact(out)
 }
 
-// lastKnownMax bounds how many members are tried under their last address.
+// lastKnownMax bounds how many members are tried at their last address.
 const lastKnownMax = 3
 
-// lastKnown returns addresses of members that died last: after a partition
-// they may be back. While we are refused, those of live ones too: they have to
-// hear of us.
+// lastKnown returns addresses of the members that died last, because they may
+// be back after a partition. While we are refused, it adds addresses of live
+// members, which must hear of us.
 func lastKnown(members []shard.Member, refused bool) []string {
 	members = slices.Clone(members)
 	slices.SortFunc(members, func(a, b shard.Member) int { return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(a.Name, b.Name)) })
@@ -240,7 +239,7 @@ func lastKnown(members []shard.Member, refused bool) []string {
 	return append(dead, live...)
 }
 
-// liveAddresses returns where members are that live. (memberlist's own list
+// liveAddresses returns the addresses of live members. (memberlist's own list
 // cannot be read: it is changed in place, under a lock that is not ours.)
 func liveAddresses(members []shard.Member) map[string]bool {
 	out := make(map[string]bool)
@@ -252,10 +251,10 @@ func liveAddresses(members []shard.Member) map[string]bool {
 	return out
 }
 
-var errKeys = errors.New("the gossip keys differ: that node has others, or one of the two has none; all nodes need the same")
+var errKeys = errors.New("the gossip keys differ: the other node has other keys, or one of the two has none; all nodes need the same keys")
 
-// explain makes memberlist's error say what to do. memberlist formats causes
-// away, so the text is all there is.
+// explain adds the remedy to memberlist's error. memberlist formats causes
+// away, so only the text is left.
 func explain(address string, err error) error {
 	text := err.Error()
 	for _, s := range []string{

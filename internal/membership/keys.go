@@ -9,10 +9,10 @@ import (
 )
 
 // SetKeys replaces the keys that gossip is encrypted with: the first encrypts,
-// all decrypt. To rotate a key, every node is given the new one as a further
-// key, then as the first, and then alone; a node that is a step ahead or behind
-// is understood. It fails, and changes nothing, when a key is wrong, there is
-// none, or gossip was not encrypted from the start.
+// all decrypt. To rotate a key, give every node the new key as an additional
+// key, then as the first, and then alone. Nodes that are one step apart
+// understand each other. SetKeys fails, and changes nothing, when a key is
+// wrong, when there is none, or when gossip was not encrypted from the start.
 func (m *Membership) SetKeys(keys [][]byte) error {
 	switch {
 	case m.keys == nil:
@@ -29,8 +29,8 @@ func (m *Membership) SetKeys(keys [][]byte) error {
 }
 
 // setKeys makes ring hold keys, in their order. Keyring.RemoveKey moves the keys
-// after the one that it takes away, in place and under readers that hold no
-// lock. So those that go are brought to the end first, and taken from there.
+// after the removed one in place, under readers that hold no lock. So setKeys
+// first moves obsolete keys to the end, and removes them there.
 func setKeys(ring *memberlist.Keyring, keys [][]byte) error {
 	for _, k := range keys {
 		if err := ring.AddKey(k); err != nil {

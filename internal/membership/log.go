@@ -16,10 +16,10 @@ const lineQuiet = time.Minute
 // lineKinds bounds the kinds of lines that are remembered.
 const lineKinds = 256
 
-// lines turns memberlist's log lines into records. memberlist repeats a line
-// for each packet and each attempt, so a kind of line is logged at its level
-// once a minute and at Debug in between. Lines for which this package has better
-// ones (joins, leaves, refusals) stay at Debug.
+// lines turns memberlist's log lines into records. memberlist repeats a line for
+// each packet and each attempt, so a kind of line is logged at its level once a
+// minute and at Debug in between. Lines that duplicate better messages of this
+// package (joins, leaves, refusals) stay at Debug.
 type lines struct {
 	logger *slog.Logger
 
@@ -31,7 +31,7 @@ func newLogger(logger *slog.Logger) *log.Logger {
 	return log.New(&lines{logger: logger, last: make(map[string]time.Time)}, "", 0)
 }
 
-// Write takes one line.
+// Write logs one line.
 func (l *lines) Write(b []byte) (int, error) {
 	if bytes.Contains(b, []byte(errObserver.Error())) {
 		return len(b), nil
@@ -58,8 +58,8 @@ func (l *lines) fresh(kind string) bool {
 	return true
 }
 
-// parseLine cuts "[WARN] memberlist: text" into level and text. memberlist's
-// errors are mostly those of a packet or a peer: we warn of them, no more.
+// parseLine splits "[WARN] memberlist: text" into level and text. memberlist's
+// errors mostly concern one packet or peer, so they become warnings.
 func parseLine(s string) (slog.Level, string) {
 	level := slog.LevelDebug
 	s = strings.TrimSpace(s)
@@ -81,8 +81,8 @@ func parseLine(s string) (slog.Level, string) {
 	return level, s
 }
 
-// saidByUs are lines that we report ourselves, once, or that say only that a
-// dead node does not answer.
+// saidByUs are lines for events that this package reports itself, once, and
+// lines that only report that a dead node does not answer.
 var saidByUs = [...]string{
 	"Conflicting address", "ignoring alive message", "Failed push/pull merge", "Refuting",
 	"Push/Pull with", "Failed fallback TCP ping", "Failed to send", "Was able to connect",

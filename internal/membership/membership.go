@@ -23,12 +23,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// Membership knows the nodes of the cluster and makes this one known to them.
+// Membership tracks the nodes of the cluster and announces this node to them.
 type Membership struct {
 	cfg     Config
 	log     *slog.Logger
 	ran     atomic.Bool
-	ready   chan struct{} // closed when we listen and are heard
+	ready   chan struct{} // closed when we listen and Self has its gossip address
 	done    chan struct{} // closed when Run returns
 	changes wait.Signal
 	keys    *memberlist.Keyring // nil: gossip is not encrypted
@@ -40,8 +40,8 @@ type Membership struct {
 	looks     wait.Bell       // memberlist has news for watch
 	announces wait.Bell       // our metadata changed
 	leaves    chan chan error // Leave asks announce
-	verdict   chan error      // our name is taken for too long; holds one
-	joins     wait.Bell       // join should look again now
+	verdict   chan error      // our name has been taken for too long; holds one error
+	joins     wait.Bell       // join should check the urgency again
 
 	// mu is taken by memberlist's callbacks, which run under its own locks: it
 	// is never held while memberlist is called.
@@ -53,9 +53,9 @@ type Membership struct {
 	members  []shard.Member  // sorted by name, never changed in place; guarded by mu
 	conflict conflict        // guarded by mu
 	standing standing        // guarded by mu
-	company  string          // the cluster of those we met, "": none; guarded by mu
+	company  string          // cluster ID of the nodes we have met, "": none; guarded by mu
 	joinErr  error           // guarded by mu
-	told     map[string]bool // the lines that were logged once; guarded by mu
+	told     map[string]bool // messages that were logged once; guarded by mu
 
 	news        MapNews     // guarded by mu
 	newsChanged wait.Signal // of news
@@ -83,11 +83,11 @@ func New(cfg Config) (*Membership, error) {
 		quiet:     quiet{interval: cfg.GossipInterval},
 		self:      meta{Member: cfg.Self},
 		roster:    roster{retention: cfg.DeadRetention},
-		// Claims come with each try to join, and with each push/pull.
+		// Claims repeat with each attempt to join, and with each push/pull.
 		conflict: conflict{limit: cfg.ConflictTimeout, pause: max(5*cfg.RetryInterval, cfg.PushPullInterval)},
 		told:     make(map[string]bool),
 	}
-	// memberlist asks for the number under its own locks, and ours is never held then.
+	// memberlist calls this under its own locks, so it must not take ours.
 	m.queue = memberlist.TransmitLimitedQueue{RetransmitMult: memberlist.DefaultLANConfig().RetransmitMult, NumNodes: func() int { return int(m.size.Load()) }}
 	if len(cfg.SecretKeys) > 0 {
 		keys, err := memberlist.NewKeyring(cfg.SecretKeys, cfg.SecretKeys[0])
@@ -107,9 +107,9 @@ func New(cfg Config) (*Membership, error) {
 }
 
 // Run takes part in gossip until ctx ends; then it returns nil, and the others
-// will find us dead unless [Membership.Leave] was called before. It returns an
-// error when it cannot listen, and a *[NameTakenError] when a live node keeps
-// our name. It may be called once.
+// will see us as dead unless [Membership.Leave] was called before. It returns
+// an error when it cannot listen, and a *[NameTakenError] when a live node
+// keeps our name. It may be called once.
 func (m *Membership) Run(ctx context.Context) error {
 	if m.ran.Swap(true) {
 		return errors.New("membership: Run was called before")
@@ -133,7 +133,7 @@ func (m *Membership) Run(ctx context.Context) error {
 	return err
 }
 
-// start listens and starts memberlist. ctx ends exchanges under way.
+// start listens and starts memberlist. ctx ends exchanges in progress.
 func (m *Membership) start(ctx context.Context) (*memberlist.Memberlist, *observer, error) {
 	logger := newLogger(m.log)
 	host, port, err := m.resolveAdvertise(ctx)
@@ -178,7 +178,7 @@ func (m *Membership) start(ctx context.Context) (*memberlist.Memberlist, *observ
 }
 
 // stop shuts memberlist down and waits for it. memberlist does not wait for a
-// probe under way, which ends after its interval, stretched by the health
+// probe in progress, which ends after its interval, stretched by the health
 // score. The probe timeout is a margin.
 func (m *Membership) stop(ml *memberlist.Memberlist) {
 	probing := ml.NumMembers() > 1
@@ -190,7 +190,7 @@ func (m *Membership) stop(ml *memberlist.Memberlist) {
 	}
 }
 
-// resolveAdvertise returns the IP address and port to advertise; "" and 0 for
+// resolveAdvertise returns the IP address and port to advertise; "" and 0 mean
 // those of the socket.
 func (m *Membership) resolveAdvertise(ctx context.Context) (string, int, error) {
 	if m.cfg.AdvertiseAddr == "" || m.cfg.Transport != nil {
@@ -210,7 +210,7 @@ func (m *Membership) resolveAdvertise(ctx context.Context) (string, int, error) 
 	return ips[0], port, nil
 }
 
-// memberlistConfig says how memberlist shall behave.
+// memberlistConfig returns the configuration of memberlist.
 func (m *Membership) memberlistConfig(transport Transport, logger *log.Logger) *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	c.Name = string(m.cfg.Self.Name)
@@ -224,8 +224,8 @@ func (m *Membership) memberlistConfig(transport Transport, logger *log.Logger) *
 	c.GossipInterval, c.PushPullInterval = m.cfg.GossipInterval, m.cfg.PushPullInterval
 	c.TCPTimeout = m.cfg.StreamTimeout
 	c.DeadNodeReclaimTime = m.cfg.ReclaimTime
-	// A node that finds itself unwell probes less often, up to this many times
-	// the interval. memberlist's 8 makes it blind for 8 s.
+	// A node that considers itself unhealthy probes less often, up to this many
+	// times the interval. memberlist's default of 8 blinds it for 8 s.
 	c.AwarenessMaxMultiplier = 4
 	// Packets hold a few hundred bytes of names and metadata: compressing each
 	// costs CPU and gains nothing under the MTU.
@@ -237,7 +237,7 @@ func (m *Membership) memberlistConfig(transport Transport, logger *log.Logger) *
 // Ready is closed when Run listens, and Self has its gossip address.
 func (m *Membership) Ready() <-chan struct{} { return m.ready }
 
-// Self returns this node as others are told to see it.
+// Self returns this node as other nodes see it.
 func (m *Membership) Self() shard.Member {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -250,19 +250,19 @@ func (m *Membership) Self() shard.Member {
 }
 
 // Members returns all members, sorted by name: this node, live and suspect
-// ones, and for a bounded time dead and departed ones.
+// members, and for a bounded time dead and departed members.
 func (m *Membership) Members() []shard.Member {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.members)
 }
 
-// Changes returns a channel that is closed when Members changes. Take it before you look at
-// Members, and no change is missed.
+// Changes returns a channel that is closed when Members changes. Call it before Members to
+// miss no change.
 func (m *Membership) Changes() <-chan struct{} { return m.changes.Wait() }
 
-// JoinError reports why this node is alone though it was told to join others, or
-// why they do not accept it; nil when all is well.
+// JoinError reports why this node is alone although it should join others, or
+// why they do not accept it; nil when it has joined.
 func (m *Membership) JoinError() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -272,8 +272,8 @@ func (m *Membership) JoinError() error {
 	return m.joinErr
 }
 
-// SetClusterID makes the cluster known that this node belongs to, at most 36
-// bytes. From then on nodes of another cluster are refused.
+// SetClusterID announces the cluster of this node, an ID of at most 36 bytes.
+// From then on nodes of other clusters are refused.
 func (m *Membership) SetClusterID(id string) {
 	if len(id) > maxClusterID {
 		m.log.Error("cluster ID is too long for gossip, not announced", "cluster", id, "bytes", len(id), "limit", maxClusterID)
@@ -282,12 +282,12 @@ func (m *Membership) SetClusterID(id string) {
 	m.changeSelf(func(self *meta) { self.ClusterID = id })
 }
 
-// SetDraining makes known whether this node wants to be rid of its shards.
+// SetDraining announces whether this node asks to hand over its shards.
 func (m *Membership) SetDraining(draining bool) {
 	m.changeSelf(func(self *meta) { self.Draining = draining })
 }
 
-// SetVoter makes known whether this node votes on the shard map.
+// SetVoter announces whether this node votes on the shard map.
 func (m *Membership) SetVoter(voter bool) {
 	m.changeSelf(func(self *meta) { self.Voter = voter })
 }
@@ -317,8 +317,8 @@ func (m *Membership) changeSelf(f func(*meta)) {
 }
 
 // Leave announces that this node leaves on purpose, so that others need not
-// find out. It returns when enough of them were told, or when ctx or the
-// leave timeout ends. Run continues until its context ends.
+// detect it. It returns when enough nodes have received this, or when ctx or
+// the leave timeout ends. Run continues until its context ends.
 func (m *Membership) Leave(ctx context.Context) error {
 	select {
 	case <-m.ready:
@@ -351,7 +351,7 @@ func (m *Membership) selfLocked() shard.Member {
 	self.GossipAddress = m.address
 	host, _, _ := net.SplitHostPort(m.address)
 	for _, a := range addressFields(&self) {
-		// As others read it.
+		// as other nodes read it
 		if h, port, err := splitAddress(*a.value); err == nil && h == "" && host != "" {
 			*a.value = net.JoinHostPort(host, strconv.Itoa(int(port)))
 		}
@@ -363,7 +363,7 @@ func (m *Membership) selfLocked() shard.Member {
 	return self
 }
 
-// onceLocked reports whether what has not been logged before.
+// onceLocked reports whether the message has not been logged before, and records it.
 func (m *Membership) onceLocked(what string) bool {
 	if m.told[what] {
 		return false

@@ -19,13 +19,13 @@ import (
 )
 
 // metaVersion is the first byte of the metadata. It changes only when older
-// nodes could no longer read the rest; new fields do not change it.
+// nodes can no longer read the rest; new fields do not change it.
 const metaVersion = 1
 
 // The fields of the metadata, in protobuf's wire form after the version.
-// Unknown ones are passed over.
+// Unknown fields are ignored.
 const (
-	metaUUID      = 1 // bytes: 16 for a UUID in its usual form, else as text
+	metaUUID      = 1 // bytes: 16 for a UUID in its usual form, otherwise as text
 	metaHost      = 2 // bytes, repeated: hosts for the addresses, counted from 1
 	metaClient    = 3 // varint: host's number << 16 | port; host 0 is gossip's
 	metaPeer      = 4 // as above
@@ -42,14 +42,14 @@ const (
 	metaWeight    = 15 // varint; left out for 1
 )
 
-// meta is the information that a node gossips about itself.
+// meta is the metadata that a node gossips about itself.
 type meta struct {
 	shard.Member
 	// started identifies the newcomer when two nodes claim one name.
 	started time.Time
 }
 
-// encodeMeta encodes m for others. gossipHost may be left out of addresses.
+// encodeMeta encodes m for other nodes. It may omit gossipHost from addresses.
 func encodeMeta(m meta, gossipHost string) ([]byte, error) {
 	b := []byte{metaVersion}
 	bytesField := func(num protowire.Number, v []byte) {
@@ -110,8 +110,8 @@ func encodeMeta(m meta, gossipHost string) ([]byte, error) {
 	return b, errors.Join(errs...)
 }
 
-// checkMeta reports whether self fits, also once it knows its cluster, votes, drains
-// and has a start time.
+// checkMeta reports whether self will still fit with a cluster ID, a vote, a drain
+// and a start time.
 func checkMeta(self shard.Member) error {
 	self.ClusterID = strings.Repeat("x", maxClusterID)
 	self.Draining, self.Voter = true, true
@@ -150,7 +150,7 @@ func decodeMeta(b []byte, gossipHost string) (meta, error) {
 	return m, err
 }
 
-// set fills in a field that is not about addresses.
+// set sets a field that is not an address.
 func (m *meta) set(f protofields.Field) {
 	if f.Type == protowire.BytesType {
 		switch f.Number {
@@ -182,8 +182,8 @@ func (m *meta) set(f protofields.Field) {
 	}
 }
 
-// setAddresses fills in the addresses, each a port and the number of its host in hosts, 0
-// or an unspecified one: gossipHost.
+// setAddresses sets the addresses, each from a port and the number of its host in hosts.
+// 0 and an unspecified host stand for gossipHost.
 func (m *meta) setAddresses(addresses map[protowire.Number]uint64, hosts []string, gossipHost string) error {
 	for _, a := range addressFields(&m.Member) {
 		v, ok := addresses[a.field]
@@ -220,7 +220,7 @@ func addressFields(m *shard.Member) [4]addressField {
 	}
 }
 
-// splitAddress cuts host:port. An unspecified host is returned as "".
+// splitAddress splits host:port. It returns an unspecified host as "".
 func splitAddress(s string) (host string, port uint16, err error) {
 	host, p, err := net.SplitHostPort(s)
 	if err != nil {
@@ -241,8 +241,8 @@ func unspecified(host string) bool {
 	return host == "" || err == nil && ip.IsUnspecified()
 }
 
-// packUUID shortens a UUID in its usual form to 16 bytes. Other text stays,
-// made longer when it has 16 bytes itself.
+// packUUID shortens a UUID in its usual form to 16 bytes. It keeps other text,
+// and lengthens text of 16 bytes.
 func packUUID(s string) []byte {
 	if len(s) == 36 && s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-' && s == strings.ToLower(s) {
 		if b, err := hex.DecodeString(strings.ReplaceAll(s, "-", "")); err == nil && len(b) == 16 {

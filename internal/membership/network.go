@@ -15,8 +15,8 @@ import (
 )
 
 // Network is a network in memory, for tests: packets arrive at once, or get
-// lost, and any pair of nodes can be cut. It has no goroutine and no socket of
-// its own, so that it works on fake time (testing/synctest).
+// lost, and any pair of nodes can be cut. It has no goroutine and no socket, so
+// it works on fake time (testing/synctest).
 type Network struct {
 	mu    sync.Mutex
 	rng   *rand.Rand               // guarded by mu
@@ -47,8 +47,8 @@ func (c countedPipe) Write(b []byte) (int, error) {
 	return n, err //nolint:wrapcheck // as the pipe
 }
 
-// NewNetwork returns a network that loses nothing. Which packets get lost
-// later depends on seed, and on the order in which they are sent.
+// NewNetwork returns a network without loss. Later losses depend on seed, and
+// on the order in which packets are sent.
 func NewNetwork(seed uint64) *Network {
 	return &Network{
 		rng:   rand.New(rand.NewPCG(seed, 0)),
@@ -57,8 +57,8 @@ func NewNetwork(seed uint64) *Network {
 	}
 }
 
-// Transport returns the transport of the node at addr, an IP:port. The address
-// is free again when it is shut down.
+// Transport returns the transport of the node at addr, an IP:port. Its shutdown
+// frees the address.
 func (n *Network) Transport(addr string) Transport {
 	s := &memorySocket{
 		net:     n,
@@ -73,22 +73,22 @@ func (n *Network) Transport(addr string) Transport {
 	return s
 }
 
-// SetLoss makes a packet get lost with probability p, from 0 to 1. Streams are
-// not affected: TCP would repeat.
+// SetLoss sets the probability p, from 0 to 1, that a packet is lost. Streams
+// are not affected: TCP would repeat.
 func (n *Network) SetLoss(p float64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.loss = p
 }
 
-// CutOneWay drops what from sends to to.
+// CutOneWay drops packets and streams from one node to another.
 func (n *Network) CutOneWay(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.cut[[2]string{from, to}] = true
 }
 
-// Cut drops what a and b send each other.
+// Cut drops packets and streams between a and b.
 func (n *Network) Cut(a, b string) {
 	n.CutOneWay(a, b)
 	n.CutOneWay(b, a)
@@ -119,7 +119,7 @@ func (n *Network) Heal() {
 	n.loss = 0
 }
 
-// Queue lengths of a socket. What does not fit is dropped, or refused.
+// Queue lengths of a socket. Excess packets are dropped, excess streams refused.
 const (
 	packetQueue = 256
 	streamQueue = 16
@@ -198,8 +198,8 @@ func (s *memorySocket) WriteToAddress(b []byte, addr memberlist.Address) (time.T
 // PacketCh returns the incoming packets.
 func (s *memorySocket) PacketCh() <-chan *memberlist.Packet { return s.packets }
 
-// DialTimeout opens a stream. Across a cut it fails after timeout, where
-// no process listens at once.
+// DialTimeout opens a stream. It fails after timeout if the connection is cut,
+// and at once if no process listens.
 func (s *memorySocket) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
 	s.net.mu.Lock()
 	to := s.net.nodes[addr]
@@ -240,7 +240,7 @@ func (s *memorySocket) DialAddressTimeout(addr memberlist.Address, timeout time.
 // StreamCh returns the incoming streams.
 func (s *memorySocket) StreamCh() <-chan net.Conn { return s.streams }
 
-// IngestStream hands over a stream.
+// IngestStream adds a stream to the incoming ones.
 func (s *memorySocket) IngestStream(conn net.Conn) error {
 	select {
 	case s.streams <- conn:
@@ -250,7 +250,7 @@ func (s *memorySocket) IngestStream(conn net.Conn) error {
 	}
 }
 
-// Shutdown frees the address and closes the streams that were not taken.
+// Shutdown frees the address and closes the streams that were not accepted.
 func (s *memorySocket) Shutdown() error {
 	s.once.Do(func() {
 		s.net.mu.Lock()

@@ -10,15 +10,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// MapNews is the newest version of the shard map that gossip has heard of, and a
-// node that has it. Version 0: gossip has heard of none.
+// MapNews is the newest version of the shard map that gossip has announced, and
+// a node that has it. Version 0: none was announced.
 type MapNews struct {
 	Node    shard.NodeID
 	Version uint64
 }
 
 // The fields of the message that carries MapNews, in protobuf's wire form after
-// newsVersion. Unknown ones are passed over.
+// newsVersion. Unknown fields are ignored.
 const (
 	newsVersion = 1
 
@@ -30,7 +30,7 @@ const (
 // maxNews bounds the message in bytes.
 const maxNews = 256
 
-// broadcast is MapNews that gossip still sends. There is at most one: newer news replace it.
+// broadcast is a MapNews that gossip is still sending. There is at most one: newer news replace it.
 type broadcast []byte
 
 // Invalidates implements memberlist.Broadcast.
@@ -42,9 +42,9 @@ func (b broadcast) Message() []byte { return b }
 // Finished implements memberlist.Broadcast.
 func (broadcast) Finished() {}
 
-// SetMapVersion makes known that this node has that version of the shard map. Each
-// node passes the news on, once, unless it has heard of a newer version: that costs
-// some dozen bytes for each packet, where a version in the metadata would spread the
+// SetMapVersion announces that this node has that version of the shard map. Each
+// node forwards the news once, unless it has received a newer version. That costs
+// some dozen bytes for each packet; a version in the metadata would send the
 // metadata of every node to every node for each change.
 func (m *Membership) SetMapVersion(version uint64) {
 	m.mu.Lock()
@@ -53,7 +53,7 @@ func (m *Membership) SetMapVersion(version uint64) {
 }
 
 // MapNews returns the newest news, and a channel that is closed when there are newer
-// ones.
+// news.
 func (m *Membership) MapNews() (MapNews, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -69,8 +69,8 @@ func (m *Membership) heardLocked(n MapNews) {
 	m.newsChanged.Notify()
 }
 
-// hear takes a message of another node. News of another cluster, and those that
-// cannot be read, are passed over: gossip is a hint.
+// hear handles a message of another node. It ignores unreadable news and news
+// of another cluster: gossip is a hint.
 func (m *Membership) hear(b []byte) {
 	cluster, n, ok := decodeNews(b)
 	if !ok {
@@ -112,11 +112,11 @@ func decodeNews(b []byte) (cluster string, n MapNews, ok bool) {
 	return cluster, n, n.Node != "" && n.Version > 0
 }
 
-// NotifyMsg takes news of another node.
+// NotifyMsg handles news from another node.
 func (d *delegate) NotifyMsg(b []byte) { d.m().hear(b) }
 
-// GetBroadcasts returns the news that are still to be passed on. limit is the part of
-// a packet that memberlist's own messages leave free.
+// GetBroadcasts returns the news to forward. limit is the part of a packet that
+// memberlist's own messages leave free.
 func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte {
 	if d.quiet.offered(time.Now(), limit) {
 		d.looks.Wake()
@@ -135,5 +135,5 @@ func (d *delegate) LocalState(bool) []byte {
 	return encodeNews(m.clusterLocked(), m.news)
 }
 
-// MergeRemoteState takes the news of the other side.
+// MergeRemoteState handles the news of the other side.
 func (d *delegate) MergeRemoteState(b []byte, _ bool) { d.m().hear(b) }

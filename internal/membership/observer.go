@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// observerName is the name the observer goes by. No node can have it.
+// observerName is the name of the observer. No node can have it.
 const observerName = "\x00observer"
 
 // errObserver ends an exchange with the observer before anything is merged.
@@ -18,15 +18,15 @@ const observerName = "\x00observer"
 var errObserver = errors.New("nothing to merge: only an observer")
 
 // observer reads a memberlist's view of all members, with their states. It is
-// itself a memberlist that is in no cluster: it asks as one that joins does,
-// over a pipe, and takes the answer without merging it.
+// itself a memberlist outside of any cluster: it sends the request of a joining
+// node over a pipe, and takes the answer without merging it.
 type observer struct {
 	ml   *memberlist.Memberlist
 	seen []*memberlist.Node // owned by the caller of look
 }
 
-// newObserver returns an observer of the memberlist behind subject. keys are
-// the same as there.
+// newObserver returns an observer of the memberlist that subject belongs to.
+// keys must be the keys of that memberlist.
 func newObserver(subject Transport, keys *memberlist.Keyring, timeout time.Duration, logger *log.Logger) (*observer, error) {
 	o := &observer{}
 	cfg := memberlist.DefaultLANConfig()
@@ -37,7 +37,7 @@ func newObserver(subject Transport, keys *memberlist.Keyring, timeout time.Durat
 	cfg.Merge = o
 	cfg.TCPTimeout = timeout
 	cfg.EnableCompression = false
-	cfg.ProbeInterval, cfg.GossipInterval, cfg.PushPullInterval = 0, 0, 0 // it does nothing by itself
+	cfg.ProbeInterval, cfg.GossipInterval, cfg.PushPullInterval = 0, 0, 0 // no periodic work
 	cfg.QueueCheckInterval = 24 * time.Hour
 	ml, err := memberlist.Create(cfg)
 	if err != nil {
@@ -47,8 +47,8 @@ func newObserver(subject Transport, keys *memberlist.Keyring, timeout time.Durat
 	return o, nil
 }
 
-// look returns all members that the subject knows. It must not be called
-// after the subject's shutdown, nor concurrently.
+// look returns all members that the subject knows. It must not be called after
+// the subject's shutdown, nor concurrently.
 func (o *observer) look() ([]*memberlist.Node, error) {
 	o.seen = nil
 	_, err := o.ml.Join([]string{"127.0.0.1:1"})
@@ -58,7 +58,7 @@ func (o *observer) look() ([]*memberlist.Node, error) {
 	return o.seen, nil
 }
 
-// NotifyMerge takes the subject's view. memberlist calls it within look.
+// NotifyMerge receives the subject's view. memberlist calls it within look.
 func (o *observer) NotifyMerge(nodes []*memberlist.Node) error {
 	o.seen = nodes
 	return errObserver
@@ -66,7 +66,7 @@ func (o *observer) NotifyMerge(nodes []*memberlist.Node) error {
 
 func (o *observer) close() { _ = o.ml.Shutdown() }
 
-// isObserver reports whether a list of joining nodes is an observer's.
+// isObserver reports whether the list of a joining node is an observer's.
 func isObserver(nodes []*memberlist.Node) bool {
 	return len(nodes) == 1 && nodes[0].Name == observerName
 }

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// quiet finds out whether memberlist's view has changed, without reading it.
-// memberlist reports joins, departures and new metadata, and neither suspicions nor
-// their end. But it gossips every change of its view, and it asks for our broadcasts
-// once it knows how much of a packet its own messages take. So a request for a whole
-// packet means that memberlist has no change to gossip, and when a round of gossip
-// passes without such a request, it has.
+// quiet detects changes of memberlist's view without reading it. memberlist reports
+// joins, departures and new metadata, but neither suspicions nor their end. However,
+// it gossips every change of its view, and it asks for our broadcasts with the space
+// that its own messages leave in a packet. A request for a whole packet means that
+// memberlist has no change to gossip. A round of gossip without such a request means
+// that it has a change.
 //
-// This is sure to see a change that is sent in two rounds at least. With fewer than
-// ten members memberlist sends a message four times, some of them with probes, which
-// may be one round: watch sees such a suspicion with its next look, up to lookInterval
-// later.
+// This reliably detects a change that is sent in at least two rounds. With fewer than
+// ten members memberlist sends a message four times, some of them with probes, so it
+// may use only one round. Then watch sees the suspicion in its next look, up to
+// lookInterval later.
 type quiet struct {
 	interval time.Duration // between two rounds of gossip
 
@@ -24,8 +24,8 @@ type quiet struct {
 	last  time.Time // when a whole packet was offered; guarded by mu
 }
 
-// offered takes a request for broadcasts of so many bytes. It reports whether the
-// first quiet round after a change ends here.
+// offered records a request for broadcasts of so many bytes. It reports whether
+// this is the first quiet round after a change.
 func (q *quiet) offered(now time.Time, bytes int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -44,17 +44,17 @@ func (q *quiet) busy(now time.Time) bool {
 	return q.busyLocked(now)
 }
 
-// busyLocked reports whether a round has passed; half of one is for late timers.
+// busyLocked reports whether a round has passed. The extra half allows for late timers.
 func (q *quiet) busyLocked(now time.Time) bool { return now.Sub(q.last) >= q.interval*3/2 }
 
 const (
-	// smallView is how many members may be looked at in each ViewInterval. A larger view
-	// is looked at less often while memberlist is quiet, so that rest costs the same
-	// whatever the number of members.
+	// smallView is how many members may be read in each ViewInterval. A larger view is
+	// read less often while memberlist is quiet, so that idle costs do not depend on the
+	// number of members.
 	smallView = 10
-	// restViews is how many times as long as ViewInterval a look comes after the last one
-	// at the least, while memberlist is quiet. A look is an exchange between two
-	// memberlists, some ten switches of goroutines.
+	// restViews is the least time between two looks while memberlist is quiet, in
+	// ViewIntervals. A look is an exchange between two memberlists, some ten switches of
+	// goroutines.
 	restViews = 5
 )
 

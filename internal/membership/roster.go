@@ -11,8 +11,8 @@ import (
 // maxGone bounds how many dead and departed members are kept.
 const maxGone = 1024
 
-// roster is every member we know of, by name. It is a value with rules: what
-// is seen goes in, what changed comes out.
+// roster holds every known member, by name. It is a value: observe takes the
+// seen members and returns the changes.
 type roster struct {
 	retention time.Duration
 	members   map[shard.NodeID]shard.Member
@@ -20,14 +20,14 @@ type roster struct {
 
 // transition is a member whose state, address or incarnation changed.
 type transition struct {
-	before, after shard.Member // before is the zero Member for a new one
+	before, after shard.Member // before is the zero Member for a new member
 }
 
-// observe takes all members seen at now. It reports whether anything changed,
+// observe records all members seen at now. It reports whether anything changed,
 // and the transitions, sorted by name.
 //
-// A member that is no longer seen was dead long enough to be forgotten by
-// gossip; we keep it until the retention ends.
+// A member that is no longer seen was dead for so long that gossip has
+// forgotten it. It is kept until the retention ends.
 func (r *roster) observe(now time.Time, seen []shard.Member) (changed bool, out []transition) {
 	if r.members == nil {
 		r.members = make(map[shard.NodeID]shard.Member)
@@ -72,7 +72,7 @@ func (r *roster) observe(now time.Time, seen []shard.Member) (changed bool, out 
 	return changed, out
 }
 
-// bound drops those that have been gone longest, above maxGone.
+// bound drops the members that have been gone longest, above maxGone.
 func (r *roster) bound() bool {
 	var old []shard.Member
 	for _, m := range r.members {

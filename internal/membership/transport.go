@@ -18,19 +18,19 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 )
 
-// Transport carries gossip packets and streams. [Network] makes one that lives
-// in memory; it is an interface only so that others can hold one.
+// Transport carries gossip packets and streams. [Network] makes one that works in
+// memory. It is exported as an interface so that other packages can hold one.
 type Transport interface {
 	memberlist.NodeAwareTransport
-	// IngestStream hands over a stream as if a node had dialled this one. It
-	// blocks until the stream is taken.
+	// IngestStream adds a stream as if a node had dialled this one. It blocks
+	// until the stream is accepted.
 	IngestStream(conn net.Conn) error
 }
 
-// socketTransport is memberlist's own, over UDP and TCP, with streams that end
-// when ctx does: memberlist's exchanges cannot be stopped otherwise. Those that
-// others open are bounded, in number and in bytes: memberlist reads up to 20 MB
-// of each before it knows whether the sender has the key.
+// socketTransport is memberlist's transport over UDP and TCP, with streams that
+// end when ctx does: memberlist's exchanges cannot be stopped otherwise.
+// Incoming streams are bounded, in number and in bytes: memberlist reads up to
+// 20 MB of each before it knows whether the sender has the key.
 type socketTransport struct {
 	*memberlist.NetTransport
 	ctx     context.Context // memberlist's interface has none
@@ -38,20 +38,20 @@ type socketTransport struct {
 	streams chan net.Conn
 
 	once           sync.Once
-	stopping, done chan struct{} // closed when streams are no longer taken, and when none comes
+	stopping, done chan struct{} // stopping: streams are no longer accepted; done: no more streams come
 	admitting      sync.WaitGroup
 }
 
-// maxState bounds what is read of a stream, in bytes: the metadata of all
-// members, about 600 bytes each.
+// maxState bounds the bytes read from a stream: the metadata of all members,
+// about 600 bytes each.
 const maxState = 4 << 20
 
-// bindAttempts is how often port 0 is tried: the port that TCP got may be
-// taken for UDP.
+// bindAttempts is how often port 0 is tried: the port that TCP got may be in
+// use for UDP.
 const bindAttempts = 10
 
-// listenSockets listens on bind, host:port. An empty host means all addresses: of IPv4, and of IPv6,
-// too, if advertised, the IP address that others use, is one.
+// listenSockets listens on bind, host:port. An empty host means all IPv4 addresses, and all IPv6
+// addresses too if advertised, the IP address that others use, is an IPv6 address.
 func listenSockets(ctx context.Context, bind, advertised string, limit *netlimit.Limit, logger *log.Logger) (*socketTransport, error) {
 	host, port, err := net.SplitHostPort(bind)
 	if err != nil {
@@ -60,7 +60,7 @@ func listenSockets(ctx context.Context, bind, advertised string, limit *netlimit
 	if host == "" {
 		host = "0.0.0.0"
 		if ip, err := netip.ParseAddr(advertised); err == nil && ip.Is6() {
-			host = "::" // Go's net takes IPv4 there, too
+			host = "::" // Go's net accepts IPv4 there, too
 		}
 	}
 	n, err := strconv.Atoi(port)
@@ -78,7 +78,7 @@ func listenSockets(ctx context.Context, bind, advertised string, limit *netlimit
 			s.admitting.Go(s.admit)
 			return s, nil
 		}
-		// memberlist formats the cause away, so look at the text.
+		// memberlist formats the cause away, so only the text is left.
 		inUse := strings.Contains(err.Error(), syscall.EADDRINUSE.Error())
 		if n != 0 || !inUse || attempt == bindAttempts {
 			return nil, fmt.Errorf("--gossip-listen: listen for gossip on %s: %w", bind, err)
@@ -86,7 +86,7 @@ func listenSockets(ctx context.Context, bind, advertised string, limit *netlimit
 	}
 }
 
-// admit hands the streams on that others open, until Shutdown.
+// admit accepts the streams that others open, until Shutdown.
 func (t *socketTransport) admit() {
 	for {
 		select {
@@ -112,7 +112,7 @@ func (t *socketTransport) admit() {
 // StreamCh returns the streams that others opened.
 func (t *socketTransport) StreamCh() <-chan net.Conn { return t.streams }
 
-// IngestStream hands over a stream of our own.
+// IngestStream adds a stream of our own.
 func (t *socketTransport) IngestStream(conn net.Conn) error {
 	select {
 	case t.streams <- conn:
@@ -126,14 +126,14 @@ func (t *socketTransport) IngestStream(conn net.Conn) error {
 func (t *socketTransport) Shutdown() error {
 	t.once.Do(func() {
 		close(t.stopping)
-		_ = t.NetTransport.Shutdown() // always nil; it waits until its streams are taken
+		_ = t.NetTransport.Shutdown() // always nil; it waits until its streams are accepted
 		close(t.done)
 		t.admitting.Wait()
 	})
 	return nil
 }
 
-// boundedConn is a stream of which so much may be read.
+// boundedConn is a stream with a bound on the bytes read.
 type boundedConn struct {
 	net.Conn
 	left int

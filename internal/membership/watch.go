@@ -11,9 +11,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// watch keeps Members in step with memberlist's view: it looks when memberlist reports
-// or gossips a change, and at every lookInterval. It ends with ctx, or when another
-// node has our name for too long.
+// watch keeps Members in step with memberlist's view. It reads the view when
+// memberlist reports or gossips a change, and at least at every lookInterval. It ends
+// with ctx, or when another node has had our name for too long.
 func (m *Membership) watch(ctx context.Context, obs *observer) error {
 	tick := time.NewTimer(beat.Until(m.cfg.ViewInterval))
 	defer tick.Stop()
@@ -42,7 +42,7 @@ func (m *Membership) watch(ctx context.Context, obs *observer) error {
 	}
 }
 
-// take makes a view of memberlist's the members.
+// take replaces the members with a view of memberlist.
 func (m *Membership) take(nodes []*memberlist.Node) {
 	m.mu.Lock()
 	seen := make([]shard.Member, 0, len(nodes))
@@ -88,8 +88,8 @@ func (m *Membership) logTransition(t transition) {
 		"gossip", t.after.GossipAddress, "zone", t.after.Zone, "version", t.after.Version)
 }
 
-// fromNode reads a node of memberlist's. It is false for one whose metadata
-// cannot be read; such a one is refused when it comes, see NotifyAlive.
+// fromNode converts a node of memberlist. It returns false if the metadata cannot
+// be read; such nodes are refused when they are announced, see NotifyAlive.
 func fromNode(n *memberlist.Node) (meta, bool) {
 	m, err := decodeMeta(n.Meta, n.Addr.String())
 	if err != nil {
