@@ -7,12 +7,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Apply returns the map that c makes of m; m is nil before the cluster is
-// founded, and is never changed. Every change adds one to the version.
+// Apply returns the map after c is applied to m. m is nil before the cluster is
+// founded, and is never changed. Every change increments the version.
 //
-// It refuses with an error that wraps [ErrRefused]: a [StaleError] when c was
-// made for another version, or one of the sentinels beside it. It is
-// deterministic, today and in later versions: voters replay old commands.
+// It refuses a command with an error that wraps [ErrRefused]: a [StaleError]
+// when c was made for another version, or one of the sentinels beside it. It is
+// deterministic, and stays so in later versions: voters replay old commands.
 func Apply(m *Map, c Command) (*Map, error) {
 	var current uint64
 	if m != nil {
@@ -67,7 +67,7 @@ func (f Found) apply(*Map) (*Map, error) {
 	for i, r := range f.Replicas {
 		m.Shards[i].Replicas = r
 	}
-	return m.Clone(), nil // the command's slices stay the caller's
+	return m.Clone(), nil // the command's slices remain the caller's
 }
 
 func (a Assign) apply(m *Map) (*Map, error) {
@@ -131,7 +131,7 @@ func (c Split) apply(m *Map) (*Map, error) {
 func (c Merge) apply(m *Map) (*Map, error) {
 	switch {
 	case len(c.Shards) < 2:
-		return nil, fmt.Errorf("%w: merge of %d shards; it takes two", ErrInvalid, len(c.Shards))
+		return nil, fmt.Errorf("%w: merge of %d shards; at least two are needed", ErrInvalid, len(c.Shards))
 	case len(c.Replicas) == 0:
 		return nil, fmt.Errorf("%w: the merged shard would have no replica", ErrInvalid)
 	}
@@ -165,7 +165,7 @@ func (c Merge) apply(m *Map) (*Map, error) {
 
 func (c Rehome) apply(m *Map) (*Map, error) {
 	if len(c.Homes) == 0 {
-		return nil, fmt.Errorf("%w: no shard is given a home", ErrInvalid)
+		return nil, fmt.Errorf("%w: no homes", ErrInvalid)
 	}
 	next := m.next()
 	at := next.positions()
@@ -203,14 +203,14 @@ func (c Drain) apply(m *Map) (*Map, error) {
 
 func (c Finalize) apply(m *Map) (*Map, error) {
 	if c.Level <= m.Finalized {
-		return nil, fmt.Errorf("%w: feature level %d cannot be finalized, level %d is", ErrInvalid, c.Level, m.Finalized)
+		return nil, fmt.Errorf("%w: feature level %d is not above the finalized level %d", ErrInvalid, c.Level, m.Finalized)
 	}
 	next := m.next()
 	next.Finalized = c.Level
 	return next, nil
 }
 
-// next returns a copy of m to change. Slices and maps within its shards are shared with m: replace
+// next returns a copy of m to change. It shares slices and maps within its shards with m: replace
 // them, never write to them.
 func (m *Map) next() *Map {
 	c := *m
@@ -218,7 +218,7 @@ func (m *Map) next() *Map {
 	return &c
 }
 
-// positions returns where in the map each shard is.
+// positions returns the index of each shard in the map.
 func (m *Map) positions() map[ID]int {
 	at := make(map[ID]int, len(m.Shards))
 	for i := range m.Shards {
@@ -232,9 +232,9 @@ func (r Renew) apply(m *Map) (*Map, error) {
 	case r.Lineage != m.Lineage:
 		return nil, &LineageError{Ended: r.Lineage, Current: m.Lineage}
 	case r.EtcdClusterID == 0:
-		return nil, fmt.Errorf("%w: a lineage of no etcd cluster", ErrInvalid)
+		return nil, fmt.Errorf("%w: lineage without an etcd cluster", ErrInvalid)
 	case r.Origin.Cause == "":
-		return nil, fmt.Errorf("%w: a lineage without a cause", ErrInvalid)
+		return nil, fmt.Errorf("%w: lineage without a cause", ErrInvalid)
 	}
 	next := m.next()
 	next.Lineage++
@@ -242,7 +242,7 @@ func (r Renew) apply(m *Map) (*Map, error) {
 	return next, nil
 }
 
-// cut returns the parts of r between the cuts.
+// cut cuts r at the given keys, and returns the parts.
 func cut(r kv.Range, at []string) ([]kv.Range, error) {
 	parts := make([]kv.Range, 0, len(at)+1)
 	for _, c := range at {

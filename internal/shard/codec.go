@@ -11,10 +11,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Level is the newest feature level this software writes and understands. It grows when a command
-// or a map gains a meaning that older versions would miss. Commands and maps are written at the
-// lowest level that can express them, so that nodes of different versions work together while
-// nothing new is written. It is the first byte of every encoding; 0 is never used.
+// Level is the newest feature level that this software writes and understands. It grows when a
+// command or a map gains a meaning that older versions would miss. Commands and maps are written
+// at the lowest level that can express them, so that nodes of different versions work together
+// while no new feature is used. It is the first byte of every encoding; 0 is never used.
 const Level = LevelSettings
 
 // Feature levels. Merges and drains need LevelHomes, changes for load need
@@ -24,12 +24,12 @@ const (
 	levelFirst    = 1
 	levelLineage  = 2 // maps with an origin, and Renew
 	LevelHomes    = 3 // homes and drained nodes; Merge, Rehome, Drain, and a Split whose first part stays
-	LevelWatches  = 4 // homes that say whether a cut parts watches; a Split with Watches
+	LevelWatches  = 4 // homes that record whether a cut divides watches; a Split with Watches
 	LevelSettings = 5 // Configure; maps with a finalized level, a generation or a number of owners, Finalize, and placement by the weights of nodes
 )
 
-// JSON follows the level, with keys as bytes: etcd's need not be UTF-8, and JSON strings would
-// change them. Unknown fields are refused, for they too mean that the writer knew more than we do.
+// JSON follows the level, with keys as bytes: etcd's keys need not be UTF-8, and JSON strings
+// would change them. Unknown fields are refused, because the writer must have had newer software.
 
 type wireRange struct {
 	Start []byte `json:"start,omitempty"`
@@ -160,7 +160,7 @@ type wireFinalize struct {
 }
 
 // EncodeMap returns the stable encoding of the map, used in the map file, raft's snapshots and the
-// streams between nodes. Equal maps give equal bytes.
+// streams between nodes. The encodings of equal maps are equal.
 func EncodeMap(m *Map) ([]byte, error) {
 	return encode(byte(m.Level()), toWireMap(m)) //nolint:gosec // few
 }
@@ -182,7 +182,7 @@ func toWireMap(m *Map) wireMap {
 	return w
 }
 
-// DecodeMap reads the output of EncodeMap, and validates it. It fails with
+// DecodeMap decodes and validates the output of EncodeMap. It fails with
 // [ErrNewer] or [ErrMalformed].
 func DecodeMap(b []byte) (*Map, error) {
 	var w wireMap
@@ -211,7 +211,7 @@ func fromWireMap(w wireMap) *Map {
 	return m
 }
 
-// EncodeCommand returns the command in its stable form: that of the raft log.
+// EncodeCommand returns the stable encoding of the command, used in the raft log.
 func EncodeCommand(c Command) ([]byte, error) {
 	w := wireCommand{RequestID: c.RequestID, IfVersion: c.IfVersion}
 	level := byte(levelFirst)
@@ -268,8 +268,8 @@ func EncodeCommand(c Command) ([]byte, error) {
 	return encode(level, w)
 }
 
-// DecodeCommand reads the output of EncodeCommand. It fails with [ErrNewer] or
-// [ErrMalformed]. [Apply] judges whether the command makes sense.
+// DecodeCommand decodes the output of EncodeCommand. It fails with [ErrNewer]
+// or [ErrMalformed]. [Apply] checks whether the command is valid.
 func DecodeCommand(b []byte) (Command, error) {
 	var w wireCommand
 	if err := decode(b, &w); err != nil {

@@ -4,14 +4,13 @@ import "github.com/shardwatch/shardwatch/internal/kv"
 
 // Command is one change of the shard map, as the voters agree on it.
 //
-// It is compare-and-swap on the map's version, and it carries the name of the
-// request: a proposer that does not know its result may propose the
-// same again.
+// It is compare-and-swap on the map's version, and it carries a request ID: a
+// proposer that does not know its result may propose the same command again.
 type Command struct {
 	// RequestID is a UUID, the same in every repetition.
 	RequestID string
-	// IfVersion is the version of the map the command was made for; 0: there
-	// is none yet.
+	// IfVersion is the map version that the command was made for; 0: no map
+	// yet.
 	IfVersion uint64
 	// Change is the change to apply.
 	Change Change
@@ -20,8 +19,8 @@ type Command struct {
 // Change is the change that a command makes: [Found], [Assign], [Split], [Merge], [Rehome],
 // [Drain], [Renew], [Configure] or [Finalize].
 //
-// A change holds decisions, never the input of one. The planner may differ between versions of the
-// software, and the commands that voters replay must not.
+// A change holds decisions, never the input of a decision. The planner may differ between versions
+// of the software, but replayed commands must have the same effect.
 type Change interface {
 	apply(m *Map) (*Map, error)
 }
@@ -30,65 +29,64 @@ type Change interface {
 type Found struct {
 	// ClusterID is the new cluster's UUID.
 	ClusterID string
-	// EtcdClusterID is the etcd cluster that is served.
+	// EtcdClusterID is the ID of the served etcd cluster.
 	EtcdClusterID uint64
 	// Spec is the operator's specification.
 	Spec Spec
-	// Cuts are where the served ranges are cut, in order, each inside a range
-	// and not at its start.
+	// Cuts are the keys at which the served ranges are cut, in order, each
+	// inside a range and not at its start.
 	Cuts []string
-	// Replicas are those of the shards, in key order; or empty: no node has
-	// any shard yet.
+	// Replicas are the replicas of the shards, in key order; empty: no node has
+	// a shard yet.
 	Replicas [][]NodeID
 	// Finalized is the feature level that all founders have; 0 when it is below
 	// LevelSettings.
 	Finalized int
 }
 
-// Assign gives shards new replicas, several at once.
+// Assign gives new replicas to one or more shards.
 type Assign struct {
 	Moves []Move
 }
 
-// Move is one shard's new replicas, in order of preference. At least one.
+// Move is the new list of replicas of one shard, in order of preference. At least one.
 type Move struct {
 	Shard    ID
 	Replicas []NodeID
 }
 
-// Split cuts a shard in len(At)+1 parts. The parts are new shards with new
-// IDs and epoch 1, on the replicas of the old one, with its pins and its number
-// of replicas.
+// Split cuts a shard into len(At)+1 parts. The parts are new shards with new
+// IDs and epoch 1, on the replicas of the old shard, with its pins and its
+// number of replicas.
 type Split struct {
 	Shard ID
 	// At are the cuts, in order, each inside the shard and not at its start.
 	At []string
-	// Stay lets the first part belong where the shard belonged. Else all parts
-	// belong where their own IDs say.
+	// Stay keeps the first part where the shard belonged. Otherwise each part
+	// belongs where its own ID says.
 	Stay bool
-	// Watches is how many watches the shard has, when it is cut to part them; see
-	// Home.Parting. 0: it is cut for another reason.
+	// Watches is how many watches the shard has, if the cut is made to divide
+	// them; see Home.Parting. 0: the cut has another reason.
 	Watches int
 }
 
-// Merge makes one shard of several that lie side by side in one served range.
-// It is a new shard with a new ID and epoch 1. It belongs where the first of
-// them did.
+// Merge merges adjacent shards of one served range. The result is a new shard
+// with a new ID and epoch 1. It belongs where the first of the shards belonged.
 //
-// A merge moves no data: each of its replicas must have every part already.
-// A [Rehome] brings that about.
+// A merge moves no data: each replica of the result must already have every
+// part. A [Rehome] makes the planner bring this about.
 type Merge struct {
 	// Shards are the parts, two or more, in the order of their keys.
 	Shards []ID
-	// Replicas are those of the new shard, in order of preference. At least one,
-	// and each a replica of all the parts.
+	// Replicas are the replicas of the new shard, in order of preference: at
+	// least one, and each a replica of all the parts.
 	Replicas []NodeID
 }
 
-// Rehome sets the homes of shards. Their replicas do not change with
-// it: the planner takes them there step by step, and leaves them there.
+// Rehome sets the homes of shards. It does not change their replicas: the
+// planner moves them to their homes step by step, and keeps them there.
 type Rehome struct {
-	// Homes has at least one, and none twice.
+	// Homes holds at least one home, and at most one for each shard.
 	Homes []ShardHome
 }
 
@@ -98,42 +96,41 @@ type ShardHome struct {
 	Home  Home
 }
 
-// Drain says of nodes that they shall have no shards, or with Undo, that they may
-// have some again. Repeating it is allowed, also for nodes that no member
-// has seen.
+// Drain forbids nodes to have shards, or with Undo allows it again. It may be
+// repeated, also for nodes that no member has seen.
 type Drain struct {
-	// Nodes are at least one, in any order.
+	// Nodes holds at least one node, in any order.
 	Nodes []NodeID
 	Undo  bool
 }
 
-// Renew begins the next lineage: etcd's history is another one from now on.
+// Renew begins the next lineage: etcd has another history from now on.
 type Renew struct {
-	// Lineage is the one that has ended. It is refused with a [LineageError] when it is not the
-	// map's: another node has already renewed it.
+	// Lineage is the lineage that has ended. The change is refused with a [LineageError] if it
+	// is not the map's: another node has already renewed it.
 	Lineage uint64
-	// EtcdClusterID is the etcd cluster that is served from now on.
+	// EtcdClusterID is the ID of the etcd cluster that is served from now on.
 	EtcdClusterID uint64
 	Origin        Origin
 }
 
-// Configure changes the settings of the cluster: how many replicas each shard has, how many
-// nodes own shards, and which keys are served. A shard that lies in a served range as a whole stays as
-// it is. One that does so in part is cut: each part is a new shard with a new ID, on
-// the same replicas, where the old one belonged. Keys that no shard had yet become
-// new shards without replicas, one for each gap. All other shards end.
+// Configure changes the settings of the cluster: how many replicas each shard has, how many nodes own
+// shards, and which keys are served. A shard that lies entirely in a served range stays unchanged. A
+// shard that lies partly in served ranges is cut: each served part is a new shard with a new ID, on
+// the same replicas, where the old shard belonged. Served keys without a shard become new shards
+// without replicas, one for each gap. All other shards end.
 type Configure struct {
-	// Replicas is Spec.Replicas from now on.
+	// Replicas is the new Spec.Replicas.
 	Replicas int
-	// Owners is Spec.Owners from now on.
+	// Owners is the new Spec.Owners.
 	Owners int
-	// Ranges are Spec.Ranges from now on.
+	// Ranges are the new Spec.Ranges.
 	Ranges []kv.Range
 }
 
-// Finalize makes a feature level mandatory: nodes with software that does not know it cannot join
-// again.
+// Finalize makes a feature level mandatory: nodes with software that does not support it can no
+// longer join.
 type Finalize struct {
-	// Level is above the level that is finalized.
+	// Level is above the finalized level of the map.
 	Level int
 }

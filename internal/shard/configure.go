@@ -28,7 +28,7 @@ func (c Configure) apply(m *Map) (*Map, error) {
 		next.tile(r, m)
 	}
 	for i := range next.Shards {
-		// More replicas because of many watches: not more than all shards have now.
+		// Extra replicas for watches end when all shards now have as many.
 		if h := &next.Shards[i].Home; len(h.Pins) == 0 && h.Replicas <= c.Replicas {
 			h.Replicas = 0
 		}
@@ -36,8 +36,8 @@ func (c Configure) apply(m *Map) (*Map, error) {
 	return next, nil
 }
 
-// tile appends the shards of a served range: those of before as far as they have its
-// keys, and new ones for the rest.
+// tile appends the shards of a served range: the shards of before where they cover
+// it, and new shards for the gaps.
 func (m *Map) tile(r kv.Range, before *Map) {
 	add := func(s Shard) {
 		s.ID, s.Epoch = m.NextID, 1

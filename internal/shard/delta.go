@@ -12,11 +12,10 @@ import (
 type Delta struct {
 	// From is the version of the earlier map.
 	From uint64
-	// Map is the later map with those shards alone that the earlier one does not have
-	// so, in key order.
+	// Map is the later map, but only with the new and changed shards, in key order.
 	Map Map
-	// Removed are the shards of the earlier map that the later one does not have. A
-	// delta from another node has their IDs alone.
+	// Removed are the shards of the earlier map that the later one does not have.
+	// In a delta from another node, only their IDs are set.
 	Removed []Shard
 
 	encode  sync.Once
@@ -24,14 +23,13 @@ type Delta struct {
 	failed  error
 }
 
-// Version returns that of the later map.
+// Version returns the version of the later map.
 func (d *Delta) Version() uint64 { return d.Map.Version }
 
 // Size returns how many shards the delta names.
 func (d *Delta) Size() int { return len(d.Map.Shards) + len(d.Removed) }
 
-// Diff returns the changes from the earlier map to the later one. The delta shares memory with
-// both.
+// Diff returns the delta from the earlier map to the later one. It shares memory with both.
 func Diff(earlier, later *Map) *Delta {
 	d := &Delta{From: earlier.Version, Map: *later}
 	d.Map.Shards = nil
@@ -71,7 +69,7 @@ func (h Home) equal(o Home) bool {
 	return h.Seat == o.Seat && slices.Equal(h.Pins, o.Pins) && h.Replicas == o.Replicas && h.Parting == o.Parting && h.Whole == o.Whole
 }
 
-// ErrOtherMap reports that a delta was made for another map than the one at hand.
+// ErrOtherMap reports that a delta was made for another map than the given one.
 var ErrOtherMap = errors.New("the delta of the shard map was made for another map")
 
 // Apply returns the later map. It fails with [ErrOtherMap], or with the error of Validate if the
@@ -97,7 +95,7 @@ func (d *Delta) Apply(m *Map) (*Map, error) {
 	return &next, nil
 }
 
-// Then returns both deltas as one: next is from the map that d makes.
+// Then combines two deltas: next starts from the map that d leads to.
 func (d *Delta) Then(next *Delta) *Delta {
 	out := &Delta{From: d.From, Map: next.Map}
 	gone := make(map[ID]bool, next.Size())
@@ -110,8 +108,8 @@ func (d *Delta) Then(next *Delta) *Delta {
 	out.Map.Shards = slices.DeleteFunc(slices.Clone(d.Map.Shards), func(s Shard) bool { return gone[s.ID] })
 	out.Map.Shards = append(out.Map.Shards, next.Map.Shards...)
 	slices.SortFunc(out.Map.Shards, func(a, b Shard) int { return cmp.Compare(a.Range.Start, b.Range.Start) })
-	// A shard that came and went in between is removed all the same: to remove it from
-	// a map without it does nothing.
+	// A shard that was added and removed in between is removed too, which does nothing
+	// if the map does not have it.
 	out.Removed = slices.Concat(d.Removed, next.Removed)
 	return out
 }
@@ -122,7 +120,7 @@ type wireDelta struct {
 	Removed []ID    `json:"removed,omitempty"`
 }
 
-// Encode returns the delta in its stable form. It is made once, for all callers.
+// Encode returns the stable encoding of the delta. It is made once, for all callers.
 func (d *Delta) Encode() ([]byte, error) {
 	d.encode.Do(func() {
 		w := wireDelta{From: d.From, Map: toWireMap(&d.Map)}
@@ -134,8 +132,8 @@ func (d *Delta) Encode() ([]byte, error) {
 	return d.encoded, d.failed
 }
 
-// DecodeDelta reads the output of Encode. It fails with [ErrNewer] or
-// [ErrMalformed]. [Delta.Apply] judges whether the delta makes sense.
+// DecodeDelta decodes the output of Encode. It fails with [ErrNewer] or
+// [ErrMalformed]. [Delta.Apply] checks whether the delta is valid.
 func DecodeDelta(b []byte) (*Delta, error) {
 	var w wireDelta
 	if err := decode(b, &w); err != nil {

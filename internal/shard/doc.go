@@ -2,6 +2,6 @@
 // serve each part, and how a change of the map is made, checked and encoded.
 //
 // Read [Map] first. Everything here is data and pure functions: no clock, no
-// goroutine, no lock. A Map that others hold is never changed; every change
-// returns a new one. The planner (internal/control/planner) decides on the changes.
+// goroutine, no lock. A shared Map is never changed; every change returns a new
+// Map. The planner (internal/control/planner) decides on the changes.
 package shard

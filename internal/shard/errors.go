@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// ErrRefused is wrapped by every error of [Apply] that is an answer: the
-// command was understood and changes nothing, now or when repeated.
+// ErrRefused is wrapped by every error of [Apply] that is final: the command
+// was understood and changes nothing, now or when repeated.
 var ErrRefused = errors.New("change of the shard map refused")
 
 // Reasons to refuse a command. All wrap [ErrRefused].
@@ -17,12 +17,12 @@ var (
 	ErrNotFounded = fmt.Errorf("%w: the cluster is not founded yet", ErrRefused)
 	// ErrUnknownShard: the command names a shard the map does not have.
 	ErrUnknownShard = fmt.Errorf("%w: no such shard", ErrRefused)
-	// ErrInvalid: the command, or the map it would make, breaks a rule.
+	// ErrInvalid: the command, or the resulting map, breaks a rule.
 	ErrInvalid = fmt.Errorf("%w: invalid", ErrRefused)
 )
 
 // StaleError reports that a command was made for another version of the map. It
-// wraps [ErrRefused]; look at the current map and decide again.
+// wraps [ErrRefused]. Read the current map and decide again.
 type StaleError struct {
 	IfVersion, Current uint64
 }
@@ -52,13 +52,13 @@ var (
 	// ErrMalformed reports that bytes are not an encoded command or map.
 	ErrMalformed = errors.New("malformed shard map or command")
 	// ErrNewer reports that bytes were written by a newer version. A node that
-	// meets them in the raft log must stop: to pass over a command that others
-	// apply would make its map another one.
+	// finds them in the raft log must stop: if it skipped a command that others
+	// apply, its map would differ from theirs.
 	ErrNewer = errors.New("written by a newer version of this software: upgrade this node")
 )
 
-// LeaderError reports that a node does not lead the voters, and which one does, as far
-// as it knows.
+// LeaderError reports that a node does not lead the voters, and names the leader if
+// known.
 type LeaderError struct {
 	// Leader is "" when none is known.
 	Leader NodeID

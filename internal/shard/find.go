@@ -9,7 +9,7 @@ import (
 
 // Find returns the shard that has key, and false when the key is not served.
 func (m *Map) Find(key string) (Shard, bool) {
-	// The first shard that starts behind key; the one before it may have it.
+	// The first shard that starts after key; the previous shard may contain it.
 	i := sort.Search(len(m.Shards), func(i int) bool { return m.Shards[i].Range.Start > key })
 	if i == 0 || !m.Shards[i-1].Range.Contains(key) {
 		return Shard{}, false
@@ -17,7 +17,7 @@ func (m *Map) Find(key string) (Shard, bool) {
 	return m.Shards[i-1], true
 }
 
-// Overlapping returns the shards that have some key of r, in key order. The
+// Overlapping returns the shards that contain a key of r, in key order. The
 // result is part of the map: it must not be changed.
 func (m *Map) Overlapping(r kv.Range) []Shard {
 	from := sort.Search(len(m.Shards), func(i int) bool {
@@ -34,11 +34,11 @@ func (m *Map) Overlapping(r kv.Range) []Shard {
 	return m.Shards[from:to:to]
 }
 
-// Covers reports whether every key of r is served. Two served ranges that
-// touch count as one.
+// Covers reports whether every key of r is served. Adjacent served ranges count
+// as one.
 func (m *Map) Covers(r kv.Range) bool { return m.Spec.Covers(r) }
 
-// Covers is [Map.Covers].
+// Covers reports whether the ranges contain every key of r; see [Map.Covers].
 func (s *Spec) Covers(r kv.Range) bool {
 	at := r.Start
 	for _, s := range s.Ranges {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Level returns the lowest feature level that can express the map. A node must support it to use
-// the map. It is at least the finalized level.
+// Level returns the lowest feature level that can express the map, at least the finalized level.
+// A node must support it to use the map.
 func (m *Map) Level() int {
 	switch {
 	case m.Finalized != 0:
@@ -23,14 +23,14 @@ func (m *Map) Level() int {
 	return levelFirst
 }
 
-// FinalLevel returns the feature level that is finalized: an operator has decided
-// that nodes of older software need not come back. Commands of a newer level are
-// refused, and the planner does without. Maps from before LevelSettings say nothing;
-// their level was used as soon as all members understood it.
+// FinalLevel returns the finalized feature level: an operator has decided that nodes
+// with older software need not return. Commands of a newer level are refused, and
+// the planner does not use its features. Maps from before LevelSettings have no
+// finalized level: their level was used as soon as all members understood it.
 func (m *Map) FinalLevel() int { return max(m.Level(), LevelWatches) }
 
-// Adds describes the features of a level, for people; "" for levels that need no finalizing and
-// for those that this software does not know.
+// Adds describes the features of a level for operators; "" for levels that need no finalizing
+// and for unknown levels.
 func Adds(level int) string {
 	if level == LevelSettings {
 		return "changes of --replicas and --prefix, and placement by the weights of nodes (--weight)"
@@ -39,7 +39,7 @@ func Adds(level int) string {
 }
 
 // CommandLevel returns the feature level of an encoded command, which a node must support to apply
-// it; 0: none.
+// it; 0: the command is empty.
 func CommandLevel(command []byte) int {
 	if len(command) == 0 {
 		return 0
@@ -64,7 +64,7 @@ func (e *NotFinalError) Unwrap() error { return ErrRefused }
 // has. It wraps [ErrRefused].
 type OldMembersError struct {
 	Level int
-	// Members are those that are too old, in the order of their names.
+	// Members are the members with older software, ordered by name.
 	Members []NodeID
 }
 
@@ -75,10 +75,10 @@ func (e *OldMembersError) Error() string {
 // Unwrap returns ErrRefused.
 func (e *OldMembersError) Unwrap() error { return ErrRefused }
 
-// Allows reports why a change of a feature level cannot be made of m, which is nil
-// before the cluster is founded: with a [NotFinalError], or an [OldMembersError] when
-// a member could not apply the command or read the map that it makes. All members
-// understand the level that the map has already.
+// Allows returns an error if a change of a feature level cannot be made to m, which
+// is nil before the cluster is founded: a [NotFinalError], or an [OldMembersError] if
+// a member could not apply the command or read the resulting map. All members
+// understand the present level of the map.
 func Allows(m *Map, change Change, level int, members []Member) error {
 	switch _, finalizes := change.(Finalize); {
 	case m == nil || finalizes:
@@ -92,7 +92,7 @@ func Allows(m *Map, change Change, level int, members []Member) error {
 }
 
 // Understood returns an [OldMembersError] when not all members have the feature level. Members
-// that have left do not count: they may return with newer software.
+// that have left do not count, because they may return with newer software.
 func Understood(level int, members []Member) error {
 	var old []NodeID
 	for i := range members {
@@ -107,8 +107,8 @@ func Understood(level int, members []Member) error {
 	return &OldMembersError{Level: level, Members: old}
 }
 
-// Common returns the newest feature level that all members understand, as far as
-// this software knows it. Those that have left do not count.
+// Common returns the newest feature level that all members understand and that
+// this software knows. Members that have left do not count.
 func Common(members []Member) int {
 	level := Level
 	for i := range members {
@@ -122,7 +122,7 @@ func Common(members []Member) int {
 // understands returns the member's feature level.
 func (m *Member) understands() int {
 	if m.Level == 0 {
-		return levelLineage // the last that was not told
+		return levelLineage // newer software announces its level
 	}
 	return m.Level
 }

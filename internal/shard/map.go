@@ -7,7 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// ID names a shard. It is never used again once the shard is gone. 0 is none.
+// ID identifies a shard. It is never reused. 0 is no shard.
 type ID uint64
 
 // NodeID is a node's name.
@@ -22,31 +22,31 @@ type Shard struct {
 	// Replicas are the nodes that have the shard, in order of preference. The
 	// first is the owner: the one that watches etcd.
 	Replicas []NodeID
-	// Home is where the shard belongs, which is where the planner takes it.
+	// Home describes where the planner places the shard.
 	Home Home
 }
 
-// Home is where a shard belongs, as far as that does not follow from its ID and
-// from the specification. The zero Home is that of most shards.
+// Home describes where a shard belongs, in addition to its ID and the
+// specification. Most shards have the zero Home.
 type Home struct {
-	// Seat is the ID that rendezvous hashing takes for the shard's own; 0: its
-	// own. A part of a split keeps its parent's seat, so that it need not move.
-	// Neighbours that have one seat and are alike in the rest are placed alike:
-	// they are about to become one shard (see [Map.MergeGroups]).
+	// Seat is the ID that rendezvous hashing uses for the shard; 0: its own ID.
+	// A part of a split keeps its parent's seat, so that it need not move.
+	// Neighbours with the same seat, pins and number of replicas are placed
+	// together: they are about to be merged (see [Map.MergeGroups]).
 	Seat ID
-	// Pins are nodes that have the shard regardless of hashing, as long as they
-	// are there, in order of preference: the first is to own it. Others are
+	// Pins are nodes that have the shard regardless of hashing while they can
+	// have shards, in order of preference: the first should own it. Others are
 	// added until there are enough.
 	Pins []NodeID
 	// Replicas is how many nodes should have the shard; 0: as many as the
 	// specification says.
 	Replicas int
-	// Parting is how many watches the shard had that this one was cut from to part
-	// them; 0: it was not, or it is known what came of it.
+	// Parting is set on the parts of a shard that was cut to divide its watches: the number
+	// of watches before the cut. 0: not such a part, or the effect is already known.
 	Parting int
-	// Whole is how many watches the shard had when it was found that a cut does not
-	// part them: they watch all of it, and each part would have all of them. 0: it
-	// may part them.
+	// Whole is the number of watches at which a cut proved not to divide them: they
+	// watch the whole shard, and each part would have all of them. 0: a cut may
+	// divide them.
 	Whole int
 }
 
@@ -55,7 +55,7 @@ func (h Home) IsZero() bool {
 	return h.Seat == 0 && len(h.Pins) == 0 && h.Replicas == 0 && !h.marked()
 }
 
-// marked reports whether the home says something about splits for watches.
+// marked reports whether the home records a split for watches.
 func (h Home) marked() bool { return h.Parting != 0 || h.Whole != 0 }
 
 func (h Home) clone() Home {
@@ -63,7 +63,7 @@ func (h Home) clone() Home {
 	return h
 }
 
-// Seat returns the ID that says where the shard belongs.
+// Seat returns the ID that rendezvous hashing uses for the shard.
 func (s *Shard) Seat() ID {
 	if s.Home.Seat != 0 {
 		return s.Home.Seat
@@ -71,7 +71,7 @@ func (s *Shard) Seat() ID {
 	return s.ID
 }
 
-// HomeFor returns the home of a shard with the ID id that is to be where s is.
+// HomeFor returns the home that places a shard with the ID id where s belongs.
 func (s *Shard) HomeFor(id ID) Home {
 	h := s.Home.clone()
 	if h.Seat = s.Seat(); h.Seat == id {
@@ -80,7 +80,7 @@ func (s *Shard) HomeFor(id ID) Home {
 	return h
 }
 
-// Wanted returns how many replicas the shard has when there are enough nodes.
+// Wanted returns how many replicas the shard should have if there are enough nodes.
 func (s *Shard) Wanted(spec Spec) int {
 	count := spec.Replicas
 	if s.Home.Replicas > 0 {
@@ -97,17 +97,17 @@ func (s *Shard) Owner() NodeID {
 	return s.Replicas[0]
 }
 
-// Spec has the settings of the operator: from the founding of the cluster, and later from
-// [Configure].
+// Spec holds the settings of the operator: from the founding of the cluster, and later
+// from [Configure].
 type Spec struct {
 	// Ranges are the parts of the key space that are served, ordered and
 	// disjoint.
 	Ranges []kv.Range
-	// Shards is how many shards to cut them into, as far as the keys allow.
+	// Shards is the number of shards to cut them into, as far as the keys allow.
 	Shards int
 	// Replicas is how many nodes should have each shard.
 	Replicas int
-	// Owners is how many nodes should own shards, as far as the replicas allow so few;
+	// Owners is how many nodes should own shards, if the replicas allow so few;
 	// 0: all.
 	Owners int
 }
@@ -121,47 +121,47 @@ type Spec struct {
 type Map struct {
 	// ClusterID is a UUID made when the cluster was founded.
 	ClusterID string
-	// EtcdClusterID is the etcd cluster that is served.
+	// EtcdClusterID is the ID of the served etcd cluster.
 	EtcdClusterID uint64
-	// Lineage is the history all revisions belong to. It starts at 1.
+	// Lineage is the history that all revisions belong to. It starts at 1.
 	Lineage uint64
-	// Origin is how the lineage came about; nil for the first.
+	// Origin describes the beginning of the lineage; nil for the first.
 	Origin *Origin
-	// Generation names the raft group that changes the map: it is the version that
+	// Generation identifies the raft group that changes the map: it is the version that
 	// the group began with. It is 0 for the group that founded the cluster, and greater
 	// after each recovery of the voters; see [Map.Recover].
 	Generation uint64
-	// Version grows with every change: by one, and more when the voters are recovered.
+	// Version grows with every change: by one, and by more when the voters are recovered.
 	Version uint64
 	// NextID is the ID of the next new shard.
 	NextID ID
 	Spec   Spec
 	Shards []Shard
-	// Drained are the nodes that shall have no shards until an operator says
-	// otherwise, in the order of their names: whether they run or not, and over
+	// Drained are the nodes that must not have shards until an operator undrains
+	// them, ordered by name. The list also holds stopped nodes, and survives
 	// restarts. A node that shuts down drains by gossip (Member.Draining).
 	Drained []NodeID
-	// Finalized is the feature level that an operator has finalized, or the founders'
-	// own; 0: from before LevelSettings. It only grows. See [Map.FinalLevel].
+	// Finalized is the feature level that an operator has finalized, or that of the
+	// founders; 0: from before LevelSettings. It only grows. See [Map.FinalLevel].
 	Finalized int
 }
 
-// IsDrained reports whether the node is one of Drained.
+// IsDrained reports whether the node is in Drained.
 func (m *Map) IsDrained(n NodeID) bool {
 	_, found := slices.BinarySearch(m.Drained, n)
 	return found
 }
 
-// Origin is the origin of a lineage: the cause that ended the history before it, and
+// Origin is the origin of a lineage: the cause that ended the previous history, and
 // the evidence. It is not changed once it is in a map.
 type Origin struct {
 	Cause kv.Cause
-	// Reason is the evidence, or the operator's reason, for people.
+	// Reason is the evidence, or the operator's reason, in plain text.
 	Reason string
-	// Node is the node that proposed it, At the time there.
+	// Node is the node that proposed the lineage, At the time on its clock.
 	Node NodeID
 	At   time.Time
-	// Was is how far the history before was known to have come; Is where the new
-	// one was when it was found. Either may be zero.
+	// Was is the last known position of the previous history, Is the position of
+	// the new history when it was detected. Either may be zero.
 	Was, Is kv.Mark
 }

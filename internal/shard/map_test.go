@@ -93,7 +93,7 @@ func TestValidate(t *testing.T) {
 		{"hole at the end", func(m *shard.Map) { m.Shards = m.Shards[:1] }, []string{"hole in"}},
 		{"no shards", func(m *shard.Map) { m.Shards = nil }, []string{"hole in"}},
 		{"overlap", func(m *shard.Map) { m.Shards[1].Range.Start = "l" }, []string{"overlaps"}},
-		{"outside", func(m *shard.Map) { m.Spec.Ranges[0].End = "z" }, []string{"reaches out"}},
+		{"outside", func(m *shard.Map) { m.Spec.Ranges[0].End = "z" }, []string{"extends beyond"}},
 		{"behind", func(m *shard.Map) { m.Shards = append(m.Shards, shard.Shard{ID: 9, Epoch: 1}); m.NextID = 10 }, []string{"outside the served"}},
 		{"twice", func(m *shard.Map) { m.Shards[1].ID = 1 }, []string{"used twice"}},
 		{"future ID", func(m *shard.Map) { m.NextID = 2 }, []string{"shard 2: ID"}},

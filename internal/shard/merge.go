@@ -7,8 +7,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// MergeGroups yields the shards in key order: neighbours that are about to become one
-// shard together, each other shard alone.
+// MergeGroups yields the shards in key order: neighbours that are about to be merged
+// together, and each other shard alone.
 func (m *Map) MergeGroups() iter.Seq[[]Shard] {
 	return func(yield func([]Shard) bool) {
 		for i := 0; i < len(m.Shards); {
@@ -25,7 +25,7 @@ func (m *Map) MergeGroups() iter.Seq[[]Shard] {
 // Joins reports whether m.Shards[i] is about to be merged with a neighbour.
 func (m *Map) Joins(i int) bool { return m.joins(i) || m.joins(i+1) }
 
-// Joining returns by how many the number of shards falls once all pending merges are
+// Joining returns by how much the number of shards falls once all pending merges are
 // made.
 func (m *Map) Joining() (n int) {
 	for i := range m.Shards {
@@ -36,14 +36,14 @@ func (m *Map) Joining() (n int) {
 	return n
 }
 
-// Mergeable reports whether m.Shards[i] and the next shard lie side by side in one
+// Mergeable reports whether m.Shards[i] and the next shard are adjacent in one
 // served range.
 func (m *Map) Mergeable(i int) bool {
 	return i >= 0 && i+1 < len(m.Shards) && m.Shards[i].Range.End == m.Shards[i+1].Range.Start &&
 		!slices.ContainsFunc(m.Spec.Ranges, func(r kv.Range) bool { return r.Start == m.Shards[i+1].Range.Start })
 }
 
-// joins reports whether the shard at i is to become one with the shard before it.
+// joins reports whether the shard at i will be merged with the shard before it.
 func (m *Map) joins(i int) bool {
 	if !m.Mergeable(i - 1) {
 		return false

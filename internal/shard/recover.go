@@ -1,7 +1,7 @@
 package shard
 
-// recoveredStep is how far shard IDs and epochs leap in a recovery. The lost voters
-// may have agreed on changes that no survivor has: their IDs and epochs are not used
+// recoveredStep is how far a recovery advances shard IDs and epochs. The lost voters
+// may have agreed on changes that no survivor has; their IDs and epochs are not used
 // again.
 const recoveredStep = 1 << 16
 
@@ -10,7 +10,7 @@ const recoveredStep = 1 << 16
 //
 // The generation must be greater than m.Version, and than every version that the lost
 // voters may have agreed on: nodes and clients take the map with the greatest version,
-// and so that of the newest group.
+// which must be that of the newest group.
 func (m *Map) Recover(generation uint64) *Map {
 	next := m.Clone()
 	next.Generation, next.Version = generation, generation

@@ -34,10 +34,10 @@ func (s *Spec) Validate() error {
 	return errors.Join(errs...)
 }
 
-// before reports whether all of a lies below all of b.
+// before reports whether a ends before b starts.
 func before(a, b kv.Range) bool { return a.End != "" && a.End <= b.Start }
 
-// Validate returns every breach of the map's invariants, joined.
+// Validate returns every violation of the map's invariants, joined.
 func (m *Map) Validate() error {
 	errs := []error{m.Spec.Validate()}
 	if m.ClusterID == "" {
@@ -72,7 +72,7 @@ func (m *Map) Validate() error {
 	}
 	for i, n := range m.Drained {
 		if n == "" || !utf8.ValidString(string(n)) || (i > 0 && n <= m.Drained[i-1]) {
-			errs = append(errs, fmt.Errorf("map: drained node %q is nameless, not UTF-8, or out of order", n))
+			errs = append(errs, fmt.Errorf("map: drained node %q is empty, not UTF-8, or out of order", n))
 		}
 	}
 	errs = append(errs, m.validateCover())
@@ -87,7 +87,7 @@ func validateHome(s *Shard, next ID) error {
 	var errs []error
 	h := &s.Home
 	if h.Seat >= next || (h.Seat != 0 && h.Seat == s.ID) {
-		errs = append(errs, fmt.Errorf("shard %d: seat %d is its own ID, or that of no shard so far", s.ID, h.Seat))
+		errs = append(errs, fmt.Errorf("shard %d: seat %d is its own ID, or not a shard's ID so far", s.ID, h.Seat))
 	}
 	if h.Replicas < 0 || h.Replicas > MaxReplicas || len(h.Pins) > MaxReplicas {
 		errs = append(errs, fmt.Errorf("shard %d: %d replicas and %d pins; each is from 0 to %d", s.ID, h.Replicas, len(h.Pins), MaxReplicas))
@@ -98,8 +98,8 @@ func validateHome(s *Shard, next ID) error {
 	return errors.Join(append(errs, validateNodes(s.ID, h.Pins))...)
 }
 
-// validateNodes allows an empty list: a cluster may be founded before any node
-// can take a shard.
+// validateNodes checks a list of nodes. It may be empty, because a cluster may
+// be founded before any node can take a shard.
 func validateNodes(id ID, nodes []NodeID) error {
 	var errs []error
 	for i, n := range nodes {
@@ -115,8 +115,8 @@ func validateNodes(id ID, nodes []NodeID) error {
 	return errors.Join(errs...)
 }
 
-// validateCover walks shards and served ranges side by side: each range must
-// be tiled by shards without hole or overlap, and nothing may lie outside.
+// validateCover walks shards and served ranges in parallel: shards must tile
+// each range without gap or overlap, and must not lie outside.
 func (m *Map) validateCover() error {
 	i := 0
 	for _, r := range m.Spec.Ranges {
@@ -134,7 +134,7 @@ func (m *Map) validateCover() error {
 			case s.End != "" && s.End <= s.Start:
 				return fmt.Errorf("shard %d: %v is empty", m.Shards[i].ID, s)
 			case !r.Covers(s):
-				return fmt.Errorf("shard %d: %v reaches out of %v", m.Shards[i].ID, s, r)
+				return fmt.Errorf("shard %d: %v extends beyond %v", m.Shards[i].ID, s, r)
 			}
 			i++
 			if s.End == r.End {
