@@ -61,7 +61,7 @@ func buildMembership(n *Node) error {
 	return err
 }
 
-// buildCluster builds the parts that know the other nodes and the shard map.
+// buildCluster builds the parts that track the other nodes and the shard map.
 func buildCluster(n *Node) error {
 	n.clock = newClock(n)
 	if err := buildPlacement(n); err != nil {
@@ -109,8 +109,8 @@ func buildPlacement(n *Node) error {
 	return err
 }
 
-// buildLineage builds the parts that know which history of etcd is served, and which
-// reads of it are permitted.
+// buildLineage builds the parts that decide which history of etcd is served, and
+// which reads of etcd are permitted.
 func buildLineage(n *Node) error {
 	n.permits = newPermits(n)
 	n.history = newHistorian(n)
@@ -126,13 +126,13 @@ func buildLineage(n *Node) error {
 	}
 	n.lineage = lineage.New(lc)
 	if m := n.placement.Map(); m != nil {
-		n.lineage.Enter(m) // before etcd is looked at
+		n.lineage.Enter(m) // before the first read of etcd
 	}
 	return nil
 }
 
 // buildDataPath builds the caches of the node's shards, their verifier, and the router,
-// which reads and watches through them.
+// which reads and watches through the caches.
 func buildDataPath(n *Node) (err error) {
 	cfg := &n.cfg
 	n.trace, n.budget = new(revtrace.Trace), budget.New(cfg.MaxClientBytes)
@@ -161,7 +161,7 @@ func buildDataPath(n *Node) (err error) {
 	return nil
 }
 
-// buildAPIs builds etcd's API and the orders of operators.
+// buildAPIs builds etcd's API and the shard map changes of operators.
 func buildAPIs(n *Node) (err error) {
 	n.operator = operator.New(operator.Config{
 		Self: n.self, Placement: n.placement, Members: n.members, Read: n.router.Read,
@@ -177,7 +177,7 @@ func buildAPIs(n *Node) (err error) {
 	return err
 }
 
-// buildServer builds the ports of clients and nodes, and their drainer.
+// buildServer builds the ports of clients and nodes, and the drainer.
 func buildServer(n *Node) (err error) {
 	sc := n.cfg.Server
 	sc.Node, sc.Router, sc.Etcd, sc.Guard, sc.Self, sc.Logger = serverView{n, n.copies, n.clock}, n.router, n.etcdAPI, n.etcdAuth, n.self, n.log

@@ -21,36 +21,36 @@ import (
 )
 
 // clock compares every cache twice a second with etcd's revision, so that each
-// knows how old its data may be. A node that is cut from etcd looks healthy to
-// gossip; the clock detects it. The revision is read at etcd, or is the one that
-// another node has just read: see borrowed.
+// cache has the age of its data. A node that is cut off from etcd looks healthy
+// to gossip; the clock detects it. The revision is read from etcd, or comes from
+// a recent read of another node: see borrowed.
 type clock struct {
 	n         *Node
 	isolation isolation
-	ok        atomic.Bool // etcd was checked and is one we serve
+	ok        atomic.Bool // etcd was checked and may be served
 	kick      wait.Bell   // the next look is due now
 
 	mu       sync.Mutex
-	revision kv.Revision  // guarded by mu; etcd's, as compared last
-	at       time.Time    // guarded by mu; before that was read
+	revision kv.Revision  // guarded by mu; etcd's, as of the last comparison
+	at       time.Time    // guarded by mu; time before the read of revision
 	first    time.Time    // guarded by mu; when the caches were first compared; zero: never
 	own      time.Time    // guarded by mu; before this node's last read of etcd
-	told     time.Time    // guarded by mu; when another node was last told the newest look
-	other    replica.Look // guarded by mu; the last one that another node told
-	id       uint64       // guarded by mu; etcd's cluster
+	told     time.Time    // guarded by mu; when another node last received the newest look
+	other    replica.Look // guarded by mu; the newest look received from another node
+	id       uint64       // guarded by mu; ID of etcd's cluster
 	forgot   int          // guarded by mu; how often forget was called
-	newest   replica.Look // guarded by mu; of any node; zero: none in this lineage
-	err      error        // guarded by mu; why the last try failed
+	newest   replica.Look // guarded by mu; of any node; zero: no look in this lineage
+	err      error        // guarded by mu; why the last attempt failed
 }
 
 func newClock(n *Node) *clock {
 	return &clock{n: n, isolation: isolation{n: n}, kick: wait.NewBell()}
 }
 
-// clockTimeout is how long etcd may take to tell its revision; then it is in trouble.
+// clockTimeout is how long a read of etcd's revision may take.
 const clockTimeout = 1500 * time.Millisecond
 
-// run asks until ctx ends. It fails when etcd is one that must not be served.
+// run reads until ctx ends. It fails when etcd is one that must not be served.
 func (c *clock) run(ctx context.Context) error {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
@@ -81,8 +81,7 @@ func (c *clock) run(ctx context.Context) error {
 // Checked reports whether etcd may be read from.
 func (c *clock) Checked() bool { return c.ok.Load() && c.n.lineage.Refusal() == nil }
 
-// check looks at etcd's version and identity. It returns only errors that do
-// not go away.
+// check reads etcd's version and identity. It returns only permanent errors.
 func (c *clock) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -106,8 +105,8 @@ func (c *clock) check(ctx context.Context) error {
 	return nil
 }
 
-// note keeps the outcome of a try; etcd's door logs it. It reports whether the
-// try failed.
+// note records the outcome of an attempt, which etcd's client logs. It reports
+// whether the attempt failed.
 func (c *clock) note(err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,7 +114,7 @@ func (c *clock) note(err error) bool {
 	return err != nil
 }
 
-// look reads etcd's revision and tells the caches.
+// look reads etcd's revision and compares the caches with it.
 func (c *clock) look(ctx context.Context) {
 	looking, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
@@ -133,10 +132,10 @@ func (c *clock) look(ctx context.Context) {
 	c.mu.Unlock()
 	now, err := c.n.cfg.Etcd.Look(looking)
 	if err != nil && ctx.Err() != nil {
-		return // we are stopping
+		return // the node stops
 	}
 	if errors.Is(err, kv.ErrOtherHistory) {
-		_, _, _ = c.n.lineage.Refresh() // at once
+		_, _, _ = c.n.lineage.Refresh() // without delay
 	}
 	failed := c.note(err)
 	lineage, _ := c.n.cfg.Etcd.Known()
@@ -148,7 +147,7 @@ func (c *clock) look(ctx context.Context) {
 	c.mu.Unlock()
 	if failed {
 		for _, h := range c.n.copies.All() {
-			h.Source.Scout() // a node that reads etcd is a better source now
+			h.Source.Scout() // another node that reads etcd is a better source now
 		}
 		if !errors.Is(err, kv.ErrOtherHistory) {
 			c.isolation.stalled(ctx, []kv.Range{{}})
@@ -166,20 +165,20 @@ func (c *clock) look(ctx context.Context) {
 }
 
 const (
-	// ownEvery is how often a node reads etcd itself at the least, two seconds, with the beat that is
-	// next to it: it finds out that etcd does not answer here, and takes part in finding that etcd was
+	// ownEvery is the greatest interval between a node's own reads of etcd: two seconds, aligned with
+	// beats. The reads detect that etcd does not answer this node, and help to detect that etcd was
 	// restored.
 	ownEvery = 2*time.Second - beat.Every/2
-	// borrowedFor is how old a look of another node may be. It is up to a heartbeat old
-	// when it arrives, and so is the next one, which begins LookEvery later.
+	// borrowedFor is the greatest age of a usable look of another node. A look is up to a
+	// heartbeat old when it arrives, and so is the next one, which begins LookEvery later.
 	borrowedFor = copies.LookEvery + 2*replica.Heartbeat
-	// toldFor is for how long a node that was told of looks counts on being told again.
+	// toldFor is how long a node that received a look relies on receiving the next.
 	toldFor = time.Second
 )
 
-// borrowed returns the look of another node that does in place of one of our own: it is
+// borrowed returns the look of another node if it can replace one of our own: it is
 // recent, and proves that all etcd watches of this node are complete. Among nodes that
-// exchange looks, the one with the newest look reads etcd.
+// exchange looks, the node with the newest look reads etcd.
 func (c *clock) borrowed(now time.Time) (replica.Look, bool) {
 	lineage, _ := c.n.cfg.Etcd.Known()
 	c.mu.Lock()
@@ -196,24 +195,24 @@ func (c *clock) borrowed(now time.Time) (replica.Look, bool) {
 	return look, true
 }
 
-// lendsLocked is borrowed without regard to the caches.
+// lendsLocked is borrowed without the check of the caches.
 func (c *clock) lendsLocked(now time.Time) (replica.Look, bool) {
 	look := c.other
-	if now.Sub(c.told) < toldFor { // others count on this node
+	if now.Sub(c.told) < toldFor { // other nodes rely on this node
 		switch {
 		case !c.newest.At.Equal(c.own):
 			look = c.newest
 		case c.own.Sub(c.other.At) >= beat.Every/2, rand.N(4) > 0:
 			return look, false
 		}
-		// Otherwise another node has read etcd with the same beat. Each of the two takes its own
-		// read for the newest, so one of them must happen to leave the next to the other.
+		// Otherwise another node has read etcd at the same beat. Each of the two considers its own
+		// read the newest, so a random choice must make one of them leave the next read to the other.
 	}
 	return look, c.err == nil && now.Sub(c.own) < ownEvery && now.Sub(look.At) < borrowedFor
 }
 
-// compare compares the caches with the result of a look. reached is their progress before it, as
-// far as known.
+// compare compares the caches with the result of a look. reached is their progress before the
+// look, if known.
 func (c *clock) compare(ctx context.Context, look replica.Look, reached map[*copies.Copy]kv.Revision) {
 	lineage, revision, at := look.Lineage, look.Revision, look.At
 	c.mu.Lock()
@@ -222,7 +221,7 @@ func (c *clock) compare(ctx context.Context, look replica.Look, reached map[*cop
 		c.first = time.Now()
 	}
 	c.mu.Unlock()
-	var stuck []kv.Range // ranges of relays here that receive no data
+	var stuck []kv.Range // ranges of this node's relays that receive no data
 	for _, h := range c.n.copies.All() {
 		if at := reached[h]; at > revision && h.Cache.Lineage() == lineage {
 			c.n.suspects.report(h, &kv.ContradictionError{Detail: fmt.Sprintf("it has reached revision %d, etcd is at %d", at, revision), Ahead: true})
@@ -231,13 +230,13 @@ func (c *clock) compare(ctx context.Context, look replica.Look, reached map[*cop
 		behind := h.Cache.Observe(at, revision)
 		_, direct := h.Source.Current()
 		still := h.Still(revision)
-		// A copy that follows another node does not ask: that node looks at etcd as well, and its
+		// A copy that follows another node demands nothing: that node reads etcd as well, and its
 		// progress arrives here too.
 		if behind && (direct || still > 0) {
 			h.Cache.Demand(revision)
 		}
 		if still > copies.StuckAfter && h.Ready() && !direct {
-			h.Source.Change(replica.ErrStale) // etcd's own watches notice by themselves
+			h.Source.Change(replica.ErrStale) // watches at etcd detect this themselves
 			if c.n.copies.InUse(h) {
 				stuck = append(stuck, h.Cache.Range())
 			}
@@ -250,8 +249,8 @@ func (c *clock) compare(ctx context.Context, look replica.Look, reached map[*cop
 	}
 }
 
-// heard takes a look of another node, which is as good as one of our own: while
-// etcd does not answer here, only it gives the age of the data that others send.
+// heard handles a look of another node, which is equivalent to one of our own: while etcd
+// does not answer this node, only such looks give the age of the data that others send.
 func (c *clock) heard(look replica.Look) {
 	if lineage, _ := c.n.cfg.Etcd.Known(); look.Lineage != lineage {
 		return
@@ -264,7 +263,7 @@ func (c *clock) heard(look replica.Look) {
 	if !c.keep(look) {
 		return
 	}
-	lags := false // a watch of this node at etcd
+	lags := false // a watch of this node at etcd lags
 	for _, h := range c.n.copies.All() {
 		if h.Cache.Lineage() != look.Lineage || !h.Cache.Observe(look.At, look.Revision) {
 			continue
@@ -279,18 +278,18 @@ func (c *clock) heard(look replica.Look) {
 	}
 }
 
-// idleFor reports whether this node has not read etcd for so long.
+// idleFor reports whether this node has not read etcd for d.
 func (c *clock) idleFor(d time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return time.Since(c.own) >= d
 }
 
-// LookNow implements copies.Clock: it has etcd read at once.
+// LookNow implements copies.Clock: it triggers a read of etcd.
 func (c *clock) LookNow() { c.kick.Wake() }
 
-// keep keeps the newest look, for followers, and reports whether this
-// is it.
+// keep stores a look for followers if it is the newest, and reports whether it
+// is.
 func (c *clock) keep(look replica.Look) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -301,7 +300,7 @@ func (c *clock) keep(look replica.Look) bool {
 	return newer
 }
 
-// Looked implements peerapi.Node: another node is told the newest look.
+// Looked implements peerapi.Node: it returns the newest look, for another node.
 func (c *clock) Looked() (replica.Look, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -316,8 +315,8 @@ func (c *clock) Trouble() error {
 	return c.err
 }
 
-// forget drops the revision of another lineage, and has etcd read again: until then the age of the
-// data is unknown.
+// forget drops the revision of another lineage, and triggers a read of etcd: until then the age of
+// the data is unknown.
 func (c *clock) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -326,24 +325,24 @@ func (c *clock) forget() {
 	c.LookNow()
 }
 
-// Last returns etcd's revision, when it was read, and etcd's cluster.
+// Last returns etcd's revision, the time of its read, and the ID of etcd's cluster.
 func (c *clock) Last() (kv.Revision, time.Time, uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.revision, c.at, c.id
 }
 
-// First returns when etcd's revision was first known here; zero: never so far.
+// First returns when this node first knew etcd's revision; zero: never so far.
 func (c *clock) First() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.first
 }
 
-// register registers the metrics of how old etcd's revision is here.
+// register registers the metrics of the age of etcd's revision.
 func (c *clock) register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
-	age := in.Seconds("shardwatch.etcd.age", "Age of the newest read of etcd's revision, by this node or by another one that tells it. Absent before the first read.")
+	age := in.Seconds("shardwatch.etcd.age", "Age of the newest read of etcd's revision, by this node or as reported by another. Absent before the first read.")
 	revision := in.Gauge("shardwatch.etcd.revision", "{revision}", "etcd's revision at the last read.")
 	failing := in.Gauge("shardwatch.etcd.failing", "{bool}", "1 while this node cannot read etcd's revision.")
 	return in.Observe(func(o metric.Observer) {

@@ -31,9 +31,9 @@ type Etcd interface {
 	etcdapi.Upstream
 	etcdauth.Etcd
 	lineage.Etcd
-	// Check fails with an *etcdconn.VersionError when an endpoint runs a version
-	// that is not supported, with an *etcdconn.ClusterError when the endpoints are
-	// of different clusters, and otherwise when etcd is away for now.
+	// Check fails with an *etcdconn.VersionError when an endpoint runs an unsupported
+	// version, with an *etcdconn.ClusterError when the endpoints belong to different
+	// clusters, and with another error when etcd is temporarily unavailable.
 	Check(ctx context.Context) error
 	// ClusterID returns etcd's cluster ID.
 	ClusterID(ctx context.Context) (uint64, error)
@@ -64,105 +64,103 @@ type Simulation struct {
 
 // Config configures a Node. Start from Defaults.
 type Config struct {
-	// Self is the node as others shall see it: name, addresses, zone, version.
-	// UUID is filled in by New.
+	// Self is the node as other nodes see it: name, addresses, zone, version.
+	// New sets UUID.
 	Self shard.Member
-	// DataDir keeps identity, raft log and shard map.
+	// DataDir holds identity, raft log and shard map.
 	DataDir string
 	Etcd    Etcd
 	// Spec describes the cluster to found when there is none yet. Asked is the part of
-	// it that an operator has set for this node, rather than a default. Once there is a
+	// it that an operator has set for this node, without defaults. Once there is a
 	// cluster, its settings are in force, and the node logs the differences.
 	Spec, Asked shard.Spec
-	// GossipBind is the address gossip listens on, Join the addresses of other nodes.
+	// GossipBind is the listen address of gossip, Join the addresses of other nodes.
 	GossipBind string
 	Join       []string
 	GossipKeys [][]byte
 
 	Listeners Listeners
 	// ClientTLS is for the client port, HTTPTLS for the HTTP port, PeerServerTLS
-	// and PeerClientTLS for both sides of the peer and raft ports; the latter is
-	// asked for each connection, see tlsconf.Peer. nil: no TLS.
+	// and PeerClientTLS for both sides of the peer and raft ports. PeerClientTLS
+	// is called for each connection, see tlsconf.Peer. nil: no TLS.
 	ClientTLS, HTTPTLS, PeerServerTLS *tls.Config
 	PeerClientTLS                     func(raw net.Conn, node string) (net.Conn, *tls.Config)
 	// PeerSpeaks fails unless the other side of a connection to the peer port may
-	// speak as a node; nil: it may.
+	// act as the named node; nil: it may.
 	PeerSpeaks func(state *tls.ConnectionState, node string) error
 
 	// Policy is the policy's file; "": clients may do everything.
 	Policy string
-	// Audit records administrative actions and refusals; nil: Logger does.
+	// Audit records administrative actions and refusals; nil: Logger records them.
 	Audit *slog.Logger
 
-	// Cache has the bounds of each shard; Server those of clients, EtcdAPI
+	// Cache has the bounds of each shard, Server those of clients, EtcdAPI
 	// those of clients of etcd's API.
 	Cache   cache.Config
 	Server  server.Config
 	EtcdAPI etcdapi.Config
-	// MaxConnections is how many connections clients may have, together; one more
-	// is closed at once.
+	// MaxConnections bounds the connections of all clients together. Excess
+	// connections are closed at once.
 	MaxConnections int
-	// MaxConnectionsPerAddress is how many of them one address may have. 0: any number.
+	// MaxConnectionsPerAddress bounds the connections of one client address. 0: no bound.
 	MaxConnectionsPerAddress int
 	// AddressRate is how many bytes per second the clients of one address may send to the
-	// client port, and to the HTTP port. 0: any number.
+	// client port, and to the HTTP port. 0: no bound.
 	AddressRate int64
 	// AddressHandshakes is how many TLS handshakes per second they may begin at each of these
-	// ports. 0: any number.
+	// ports. 0: no bound.
 	AddressHandshakes int
-	// MaxClientBytes bounds the bytes that all clients together can make the node hold.
+	// MaxClientBytes bounds the memory that the node uses for all clients together.
 	MaxClientBytes int64
 	// MaxWatchBytes bounds the memory of their open watches, which is counted separately.
 	MaxWatchBytes int64
-	// MaxStaleness is the age at which serializable reads that name none
-	// refuse data.
+	// MaxStaleness is the age at which serializable reads without their own
+	// bound refuse data.
 	MaxStaleness time.Duration
-	// MaxEtcdLists is how many lists, leaps and long catch-ups there are at etcd
-	// at a time, in the whole cluster; a node that reaches no node that grants
-	// them has as many of its own.
+	// MaxEtcdLists is how many lists, leaps and long catch-ups read etcd at a
+	// time, in the whole cluster. A node that cannot reach the granting node
+	// uses the same number as its own limit.
 	MaxEtcdLists int
-	// PermitTimeout is how long the node that grants may say nothing at all. It
-	// answers at once that it has heard the question, and with the permit when
-	// there is one.
+	// PermitTimeout is how long the granting node may be silent. It
+	// acknowledges a request at once, and sends the permit when one is free.
 	PermitTimeout time.Duration
 	// HistoryBytes bounds the history of all shards on disk; 0: no history is saved.
 	// HistoryInterval is how often it is written.
 	HistoryBytes    int64
 	HistoryInterval time.Duration
-	// VerifyInterval is how often each shard's copies are compared with each other,
-	// VerifyEtcdInterval how often they are compared with etcd; 0: never.
+	// VerifyInterval is the interval at which each shard's copies are compared with
+	// each other, VerifyEtcdInterval that of comparisons with etcd; 0: never.
 	VerifyInterval, VerifyEtcdInterval time.Duration
-	// StatusPage is the content of the status page at the HTTP port; "": as StatusPageOn.
+	// StatusPage is the content of the status page at the HTTP port; "": StatusPageOn.
 	StatusPage StatusPage
 	// RelayIdle is how long a relay stays without watchers.
 	RelayIdle time.Duration
-	// HandOver is how long, after the ranges of shards have changed, the new caches are
-	// waited for before the old ones end. A new cache without its next events loads the
-	// difference from etcd.
+	// HandOver is how long old caches wait for the new ones after the ranges of shards
+	// have changed. A new cache without its next events loads the difference from etcd.
 	HandOver time.Duration
 	// DrainTimeout bounds the time that Run takes to end.
 	DrainTimeout time.Duration
 
-	// Balance says when the load of shards changes the map. MaxMoves is how many
-	// replicas are loaded at a time because shards move, in the cluster, and
+	// Balance configures how the load of shards changes the map. MaxMoves is how
+	// many replicas load at a time because of moves, in the cluster, and
 	// MaxNodeMoves how many from or to one node; 0: no bound.
 	Balance                planner.Balance
 	MaxMoves, MaxNodeMoves int
-	// ReplaceVoterAfter is how long a voter is gone before another node takes its
-	// place; 0: for ever.
+	// ReplaceVoterAfter is how long a voter is gone before another node replaces
+	// it; 0: forever.
 	ReplaceVoterAfter time.Duration
 
-	// SignOfLife is how long other nodes have to answer one that asks whether they
-	// serve: one that etcd does not answer, or that is drained.
+	// SignOfLife is how long other nodes have to answer a health check of a node
+	// that etcd does not answer, or that is drained.
 	SignOfLife time.Duration
 
-	// Timings for tests; nil: production's.
+	// Timings for tests; nil: production values.
 	TunePlacement  func(*placement.Config)
 	TuneMembership func(*membership.Config)
 
-	// Spans sends spans to a collector; nil: none are sent.
+	// Spans sends spans to a collector; nil: no spans are sent.
 	Spans *telemetry.Spans
-	// Meter gives the node's metrics; nil: none.
+	// Meter creates the node's metrics; nil: no metrics.
 	Meter      metric.Meter
 	Simulation *Simulation
 	Logger     *slog.Logger

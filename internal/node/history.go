@@ -20,23 +20,23 @@ import (
 // node keeps running, it has that history in memory.
 type historian struct {
 	n     *Node
-	store *history.Store // nil: nothing is kept
-	// restarted: the node had a shard map when it started, so that clients may come
-	// back with positions of before.
+	store *history.Store // nil: no history is saved
+	// restarted: the node had a shard map when it started, so clients may return
+	// with positions from before.
 	restarted bool
 	begun     chan struct{} // closed once the saved history is loaded
 	ask       chan chan struct{}
-	hurry     atomic.Bool // the node is about to end
+	hurry     atomic.Bool // the node is stopping
 
-	dropped wait.Bell // there is something in wrong
+	dropped wait.Bell // wrong has new entries
 	mu      sync.Mutex
-	wrong   map[shard.ID]struct{} // guarded by mu; shards whose saved history is of a wrong copy
+	wrong   map[shard.ID]struct{} // guarded by mu; shards whose saved history is from a wrong copy
 }
 
 const (
 	// saveBytesPerSecond bounds the rate of writes: raft's log is on the same disk.
 	saveBytesPerSecond = 32 << 20
-	// firstSave is how long after the start it is saved for the first time.
+	// firstSave is the time from the start to the first save.
 	firstSave = 2 * time.Second
 	// lastSave bounds the time of a Save when the node ends.
 	lastSave = 5 * time.Second
@@ -60,9 +60,9 @@ func origin(m *shard.Map) history.Origin {
 	return history.Origin{Cluster: m.ClusterID, Etcd: m.EtcdClusterID, Lineage: m.Lineage}
 }
 
-// Load returns the saved history of shards on its first call: later the caches in memory know
-// more. When a node that was restarted has nothing on disk of a shard, that is an empty history:
-// if no other node has more, the log of etcd is read as far back as it goes. The keeper calls it.
+// Load returns the saved history of shards on its first call. Later the caches in memory are
+// newer. For a restarted node, a shard without a saved history has an empty history: if no other
+// node has more, etcd's log is read as far back as it goes. The keeper calls Load.
 func (h *historian) Load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.Past {
 	if wait.Over(h.begun) {
 		return nil
@@ -94,7 +94,7 @@ func (h *historian) onDisk(m *shard.Map, shards map[shard.ID]*shard.Shard) map[s
 	return out
 }
 
-// run saves every so often, until ctx ends.
+// run saves at every HistoryInterval, until ctx ends.
 func (h *historian) run(ctx context.Context) error {
 	if !wait.For(ctx, h.begun) {
 		return nil
@@ -132,9 +132,9 @@ func (h *historian) close() error {
 	return nil
 }
 
-// Drop has the saved history of a shard removed, because the copy was wrong: a restart would load
-// it, and it would contradict etcd. The caller has taken that copy out of the store, so that it is
-// not saved again.
+// Drop removes the saved history of a shard whose copy was wrong: a restart would load it, and it
+// would contradict etcd. The caller has already removed that copy from the store, so it is not
+// saved again.
 func (h *historian) Drop(id shard.ID) {
 	if h.store == nil {
 		return
@@ -174,7 +174,7 @@ func (h *historian) save(ctx context.Context) {
 	for id, c := range h.n.copies.Caches() {
 		shards = append(shards, history.Shard{ID: id, Range: c.Range(), Export: func() (*cache.Export, error) {
 			if c.Lineage() != o.Lineage {
-				return nil, cache.ErrNotReady // it is about to be replaced
+				return nil, cache.ErrNotReady // it will be replaced
 			}
 			return c.Export()
 		}})
@@ -191,7 +191,7 @@ func (h *historian) last(ctx context.Context) {
 	select {
 	case <-h.begun:
 	default:
-		return // there is nothing yet
+		return // nothing to save
 	}
 	saved := make(chan struct{})
 	select {
@@ -201,7 +201,7 @@ func (h *historian) last(ctx context.Context) {
 	}
 }
 
-// pace keeps saving from taking the disk for itself.
+// pace limits the share of the disk that saving uses.
 func (h *historian) pace(ctx context.Context, bytes int) error {
 	if h.hurry.Load() {
 		return ctx.Err()

@@ -13,10 +13,10 @@ import (
 )
 
 // isolation sends native watches to other nodes when this node reaches no other node
-// and its data gets no updates: all watches if etcd does not answer either, else those
-// of relayed shards. The clients may reach a node that is connected. A node that
-// reaches one other node gets its data from there; a node that has lost etcd like all
-// others keeps its clients.
+// and its data gets no updates: all watches if etcd does not answer either, otherwise
+// the watches of relayed shards. The clients may reach a connected node. A node that
+// reaches at least one other node gets its data from there. A node that, like all
+// others, has lost etcd keeps its clients.
 type isolation struct {
 	n   *Node
 	off atomic.Bool // no data arrives, and no other node answers
@@ -36,7 +36,7 @@ const (
 	isolationPauseMax = time.Minute
 )
 
-// updated notes that data arrives. The pause is reset once another node answers.
+// updated records that data arrives. The pause is reset once another node answers.
 func (i *isolation) updated(ctx context.Context) {
 	i.off.Store(false)
 	if i.pause > 0 && !i.cutOff(ctx) {
@@ -44,8 +44,8 @@ func (i *isolation) updated(ctx context.Context) {
 	}
 }
 
-// stalled notes that ranges get no updates, and sends their watches away if no other
-// node answers.
+// stalled records that ranges get no updates, and sends their watches away if no
+// other node answers.
 func (i *isolation) stalled(ctx context.Context, ranges []kv.Range) {
 	if time.Now().Before(i.next) {
 		return
@@ -63,7 +63,7 @@ func (i *isolation) stalled(ctx context.Context, ranges []kv.Range) {
 	}
 }
 
-// cutOff reports whether there are other nodes and none of them answers.
+// cutOff reports whether there are other nodes and none answers.
 func (i *isolation) cutOff(ctx context.Context) bool {
 	var others []shard.NodeID
 	for _, m := range i.n.members.Members() {

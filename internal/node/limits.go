@@ -14,10 +14,10 @@ type limits struct {
 	clients, peers, raft, gossip, http *netlimit.Limit
 }
 
-// newLimits has room for a thousand nodes, each with two connections at a time,
-// and for five voters with raft's few each. A TCP connection of gossip ends
-// within milliseconds. At the HTTP port one address has a quarter of the room, and half of
-// that for handshakes, so that it pushes out its own connections and no kubelet's.
+// newLimits allows for a thousand nodes, each with two connections at a time, and for five
+// voters with a few raft connections each. A TCP connection of gossip ends within
+// milliseconds. At the HTTP port one address gets a quarter of the connections, and half of
+// that for handshakes, so that it evicts its own connections and not those of a kubelet.
 func newLimits(cfg *Config, large *fair.Turns) limits {
 	limit := func(port string, most, pending int, turns *netlimit.Turns) *netlimit.Limit {
 		return netlimit.New(netlimit.Config{Port: port, Max: most, MaxPending: pending, Turns: turns, Logger: cfg.Logger})
@@ -34,7 +34,7 @@ func newLimits(cfg *Config, large *fair.Turns) limits {
 		}
 		return cfg.AddressHandshakes
 	}
-	turns := netlimit.TurnsOfNode(large) // without those of nodes, which do not wait for clients
+	turns := netlimit.TurnsOfNode(large) // without the turns of nodes, which do not wait for clients
 	return limits{
 		clients: netlimit.New(netlimit.Config{
 			Port: "client", Max: cfg.MaxConnections, MaxPending: 1024, MaxPerAddress: cfg.MaxConnectionsPerAddress, BytesPerSecond: cfg.AddressRate,
@@ -53,7 +53,7 @@ func (l limits) all() []*netlimit.Limit {
 	return []*netlimit.Limit{l.clients, l.peers, l.raft, l.gossip, l.http}
 }
 
-// listeners returns the open ports with their connections bounded.
+// listeners returns the open ports with bounded connections.
 func (l limits) listeners(open Listeners) Listeners {
 	bound := func(limit *netlimit.Limit, inner net.Listener) net.Listener {
 		if inner == nil {

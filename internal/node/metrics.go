@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 )
 
-// register has the metrics of all parts observed at each scrape.
+// register registers the metrics of all parts.
 func (n *Node) register(m metric.Meter) error {
 	errs := []error{
 		netlimit.Register(m, n.limits.all()...), authz.Register(m, n.authorizer, n.audit), n.registerCluster(m),

@@ -47,7 +47,7 @@ func (n *Node) registerCluster(m metric.Meter) error {
 		votes := map[shard.NodeID]bool{}
 		for i := range all {
 			states[all[i].State]++
-			votes[all[i].Name] = all[i].State == shard.Alive && all[i].Voter // not one that lost its disk
+			votes[all[i].Name] = all[i].State == shard.Alive && all[i].Voter // not a voter that lost its disk
 			noZone += telemetry.Bool(all[i].State == shard.Alive && all[i].Zone == "")
 		}
 		o.ObserveInt64(zoneless, noZone)
@@ -91,9 +91,9 @@ func versionOf(m *shard.Map) uint64 {
 	return m.Version
 }
 
-// shortOf counts the shards of a map that have fewer living replicas than there
-// should be, as far as there are nodes for them, and those that have none. As in the
-// planner, nodes that drain hold none unless there are no others.
+// shortOf counts the shards of a map that have fewer live replicas than wanted and
+// possible with the present nodes, and the shards without any. As in the planner,
+// draining nodes count as possible only if there are no others.
 func shortOf(m *shard.Map, members []shard.Member) (short, lost int64) {
 	living, could := map[shard.NodeID]bool{}, 0
 	for i := range members {

@@ -94,8 +94,8 @@ func New(cfg Config) (*Node, error) {
 	n.turns = fair.NewTurns()
 	n.limits = newLimits(&n.cfg, n.turns)
 	n.cfg.Listeners = n.limits.listeners(cfg.Listeners)
-	// Each part is given those that are built before it, and functions that call later
-	// ones once the node runs.
+	// Each function uses the parts that are built before it, and functions that call
+	// later parts once the node runs.
 	for _, build := range []func(n *Node) error{
 		buildMembership, buildCluster, buildLineage, buildDataPath, buildEtcdAuth, buildPolicy, buildAPIs, buildServer,
 	} {
@@ -113,15 +113,15 @@ func New(cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// ErrKilled, as the cause that ends Run's context, ends the node without notice to any
-// other node, as kill -9 does. It is for simulations.
+// ErrKilled, as the cause that ends Run's context, ends the node without notice to
+// other nodes, like kill -9. It is for simulations.
 var ErrKilled = errors.New("killed")
 
 // Run serves until ctx ends, then drains within DrainTimeout and returns nil.
 // An error names the reason why the node cannot continue.
 func (n *Node) Run(ctx context.Context) error {
 	n.started = time.Now()
-	// The parts outlive ctx: they are needed to drain.
+	// The parts outlive ctx, because the drain needs them.
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, inner := errgroup.WithContext(inner)
@@ -181,15 +181,15 @@ func (n *Node) Run(ctx context.Context) error {
 	return nil
 }
 
-// SetHTTP sets the handler of the HTTP port besides the status page. Call it before Run.
+// SetHTTP sets the handler of the HTTP port for all paths except the status page. Call it before Run.
 func (n *Node) SetHTTP(h http.Handler) { n.handler.Store(&h) }
 
 // SetGossipKeys replaces the keys that gossip is encrypted with. See
 // membership.Membership.SetKeys.
 func (n *Node) SetGossipKeys(keys [][]byte) error { return n.members.SetKeys(keys) }
 
-// gossip runs membership once it is known from the disk which cluster the node
-// belongs to: as long as it shows none, every cluster lets it in.
+// gossip runs membership after the disk was read, when the node knows its
+// cluster: a node that announces no cluster is accepted by every cluster.
 func (n *Node) gossip(ctx context.Context) error {
 	if !wait.For(ctx, n.placement.Opened()) {
 		return nil
@@ -198,12 +198,12 @@ func (n *Node) gossip(ctx context.Context) error {
 	return n.members.Run(ctx)
 }
 
-// announce tells gossip the cluster's ID and the version of the map, notifies the watchers of map and
-// members, and looks whether the node is ready.
+// announce passes the cluster's ID and the version of the map to gossip, notifies the watchers of map
+// and members, and checks whether the node is ready.
 func (n *Node) announce(ctx context.Context) error {
 	told, flags := "", ""
 	for {
-		members := n.members.Changes() // before the values: nothing is missed
+		members := n.members.Changes() // before the values, so that no change is missed
 		m, mapChanged := n.placement.Watch()
 		n.peers.Prune()
 		n.changed.Notify()
@@ -216,7 +216,7 @@ func (n *Node) announce(ctx context.Context) error {
 			flags = n.tellOverruled(m, flags)
 		}
 		var again <-chan time.Time
-		if len(n.NotReady()) > 0 && !n.drained.Load() { // once it is ready, it stays so until it drains
+		if len(n.NotReady()) > 0 && !n.drained.Load() { // a ready node stays ready until it drains
 			again = time.After(readyEvery)
 		}
 		select {
@@ -229,18 +229,18 @@ func (n *Node) announce(ctx context.Context) error {
 	}
 }
 
-// readyEvery is the interval of checks whether the node is ready.
+// readyEvery is the interval at which a node checks whether it is ready.
 const readyEvery = 250 * time.Millisecond
 
 // owedWait is how long a node stays unready, from when it first knows etcd's revision, until it has
-// the shards that are assigned to it, so that a rolling restart waits until they are safe again.
-// It is bounded, since they come only while the voters have a majority. Before that nothing
-// bounds the wait: the leader gives shards to no node that does not know etcd's revision.
+// the shards that are assigned to it, so that a rolling restart waits until they have enough
+// replicas. The wait is bounded, because the shards come only while the voters have a majority. The
+// wait for etcd's revision is not bounded: without it the leader gives the node no shards.
 const owedWait = 30 * time.Second
 
-// NotReady returns the reasons why the node does not serve yet; none when it serves. Once ready,
-// the node stays ready until it drains: other nodes have the shards that it loads later, and a
-// node that is cut off from etcd serves its own data.
+// NotReady returns the reasons why the node does not serve yet; none when it serves. A ready
+// node stays ready until it drains: other nodes have the shards that it loads later, and a node
+// that is cut off from etcd serves its cached data.
 func (n *Node) NotReady() []string {
 	if n.drained.Load() {
 		return []string{"the node is shutting down"}
@@ -261,8 +261,8 @@ func (n *Node) NotReady() []string {
 	return why
 }
 
-// serves notes that the node is ready, for every probe at once. It reports whether
-// that is news.
+// serves makes all probes report that the node is ready. It returns false if they
+// did before, or if the node shuts down.
 func (n *Node) serves() bool {
 	n.health.Lock()
 	defer n.health.Unlock()
@@ -274,7 +274,7 @@ func (n *Node) serves() bool {
 	return true
 }
 
-// leaves notes that the node shuts down, for every probe at once.
+// leaves makes all probes report that the node shuts down.
 func (n *Node) leaves() {
 	n.health.Lock()
 	defer n.health.Unlock()

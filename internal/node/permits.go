@@ -19,18 +19,18 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// permits are the cluster's permits to read much at etcd, MaxEtcdLists of them.
-// They are granted by the member that is alive and whose name comes first: one
-// rule that every node can follow, whether it votes or not and whether raft has
-// a leader or not. While gossip has not agreed two nodes may grant, so that at
-// most so many times as many are out, and no harm is done.
+// permits are the cluster's permits for large reads of etcd, MaxEtcdLists of
+// them. The live member whose name comes first grants them: a rule that every
+// node can follow, whether it votes or not and whether raft has a leader or
+// not. While the members' views differ, two nodes may grant, and at most twice
+// as many permits are out, which does no harm.
 //
 // A node that cannot reach the granting node continues under its own limit,
 // which is the same number: a shard that is not loaded is worse than an etcd
 // that is slow for a while.
 type permits struct {
 	n      *Node
-	own    etcd.LocalPermits // taken before the cluster's: a node has no more than that in all
+	own    etcd.LocalPermits // acquired before the cluster's permit; also bounds this node if there is none
 	grants *grants           // the permits that this node grants
 
 	waiting     atomic.Int64
@@ -79,8 +79,8 @@ func (p *permits) Acquire(ctx context.Context, purpose string) (release func(), 
 	}
 }
 
-// fromGrantor asks the node that grants. It fails with errMoved when that
-// becomes another one meanwhile.
+// fromGrantor asks the granting node for a permit. It fails with errMoved when
+// another node becomes the granting node.
 func (p *permits) fromGrantor(ctx context.Context, purpose string) (release func(), err error) {
 	grantor := p.grantor()
 	asking, stop := context.WithCancelCause(ctx)
@@ -99,7 +99,7 @@ func (p *permits) fromGrantor(ctx context.Context, purpose string) (release func
 	return release, err
 }
 
-// watch ends the asking when another node is to be asked.
+// watch ends the request when another node becomes the granting node.
 func (p *permits) watch(ctx context.Context, grantor shard.NodeID, leave context.CancelCauseFunc) {
 	for {
 		changed := p.n.changed.Wait()
@@ -113,7 +113,7 @@ func (p *permits) watch(ctx context.Context, grantor shard.NodeID, leave context
 	}
 }
 
-// grantor returns the node that grants.
+// grantor returns the granting node.
 func (p *permits) grantor() shard.NodeID {
 	first := p.n.self
 	for _, m := range p.n.members.Members() {
@@ -153,7 +153,7 @@ func (p *permits) ask(ctx context.Context, grantor shard.NodeID, purpose string)
 	if _, err := stream.Recv(); err != nil {
 		return failed(wire.Error(err))
 	}
-	if !giveUp() { // too late
+	if !giveUp() { // ctx ended before
 		return failed(context.Cause(ctx))
 	}
 	return func() { end(nil) }, nil
@@ -165,8 +165,8 @@ func (p *permits) Grant(ctx context.Context, node shard.NodeID, purpose string) 
 	return p.grants.acquire(ctx, node)
 }
 
-// grants are permits given to nodes: to the one that has the fewest, and among
-// those in the order in which they asked.
+// grants are the permits given to nodes. The node with the fewest permits is
+// next, and among equals the first request.
 type grants struct {
 	most int
 
@@ -176,10 +176,10 @@ type grants struct {
 	waiting []*asker             // guarded by mu
 }
 
-// asker is a node that waits for a permit.
+// asker is the request of a node for a permit.
 type asker struct {
 	node    shard.NodeID
-	granted chan struct{} // closed when it has one
+	granted chan struct{} // closed when the permit is granted
 }
 
 func newGrants(most int) *grants { return &grants{most: most, out: make(map[shard.NodeID]int)} }
@@ -200,7 +200,7 @@ func (g *grants) acquire(ctx context.Context, node shard.NodeID) (release func()
 	}
 }
 
-// giveBack takes a out, wherever it is.
+// giveBack removes a, whether it waits or has its permit.
 func (g *grants) giveBack(a *asker) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -231,7 +231,7 @@ func (g *grants) grantLocked() {
 	}
 }
 
-// count returns how many permits are out, and how many are waited for.
+// count returns the numbers of granted permits and of waiting requests.
 func (g *grants) count() (out, waiting int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -246,7 +246,7 @@ func (p *permits) register(m metric.Meter) error {
 		permits      = gauge("shardwatch.etcd.permits", "{permit}", "Permits for lists and long catch-ups at etcd that this node has granted. One node of the cluster grants them.")
 		permitsAsked = gauge("shardwatch.etcd.permits_asked", "{permit}", "Requests for permits waiting at this node.")
 		permitWaits  = gauge("shardwatch.etcd.permit_waits", "{permit}", "Lists, leaps and long catch-ups of this node that wait for a permit.")
-		permitWait   = total("shardwatch.etcd.permit_wait", "Total time that those have waited so far.")
+		permitWait   = total("shardwatch.etcd.permit_wait", "Total time that lists, leaps and long catch-ups of this node have waited for a permit.")
 		granted      = counter("shardwatch.etcd.permits_granted", "{permit}", "Permits granted to this node.")
 		unavailable  = counter("shardwatch.etcd.permits_missed", "{permit}", "Times that this node continued without a permit of the cluster because it reached no node that grants them.")
 	)

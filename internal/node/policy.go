@@ -23,15 +23,15 @@ func buildPolicy(n *Node) error {
 	return err
 }
 
-// PolicyFiles are the policy's file and the one that it names; none without a
+// PolicyFiles are the policy's file and the file that it names; none without a
 // policy.
 func (n *Node) PolicyFiles() []string { return n.authorizer.Files() }
 
-// ReloadPolicy reads the policy again. When it is wrong, the one before stays in
-// force.
+// ReloadPolicy reads the policy again. If it is invalid, the previous policy
+// stays in force.
 func (n *Node) ReloadPolicy() error { return n.authorizer.Reload() }
 
-// TakesTokens reports whether the policy in force takes bearer tokens.
+// TakesTokens reports whether the policy in force accepts bearer tokens.
 func (n *Node) TakesTokens() bool { return n.authorizer.TakesTokens() }
 
 // mayLook authorizes requests for metrics, the status page and profiles by the policy;

@@ -8,26 +8,26 @@ import (
 )
 
 const (
-	// pulseEvery is how often each part of the node is touched.
+	// pulseEvery is the interval at which the parts of the node are touched.
 	pulseEvery = 5 * time.Second
-	// stuckLooks is how many looks in a row find one touch under way before the node
-	// counts as stuck. Looks are counted, not time: a process that was stopped, or has
-	// little CPU, looks as seldom as it works.
+	// stuckLooks is how many consecutive checks find the same touch in progress before
+	// the node counts as stuck. Checks are counted, not time: a process that was
+	// stopped, or has little CPU, checks as rarely as it works.
 	stuckLooks = 6
 )
 
-// pulse finds parts that never answer again, as after a deadlock. It touches them in
-// turn: takes the locks that serving takes. A node that is slow, or cut off, is not
-// stuck, and a restart would only cost its copies.
+// pulse detects parts that will never answer again, as after a deadlock. It touches
+// each in turn, which takes the locks that serving takes. A slow or isolated node is
+// not stuck, and a restart would only cost its copies.
 type pulse struct {
 	parts []vital
 
 	mu      sync.Mutex
 	touched string // the part that is being touched; "": none. guarded by mu
-	looks   int    // that have found this touch under way; guarded by mu
+	looks   int    // checks that found this touch in progress; guarded by mu
 }
 
-// vital is a part that serving needs. Its touch returns at once when all is well.
+// vital is a part that serving needs. Its touch returns at once when it works.
 type vital struct {
 	name  string
 	touch func()
@@ -46,7 +46,7 @@ func newPulse(n *Node) *pulse {
 	}}
 }
 
-// run touches the parts, until ctx ends. A touch that never returns is left behind:
+// run touches the parts, until ctx ends. It abandons a touch that never returns:
 // nothing in the process can end it.
 func (p *pulse) run(ctx context.Context) error {
 	tick := time.NewTicker(pulseEvery)
@@ -92,7 +92,7 @@ func (p *pulse) begin(part string) {
 	p.touched, p.looks = part, 0
 }
 
-// stuck returns the part that does not answer; "" when all do.
+// stuck returns a message with the part that does not answer; "" when all do.
 func (p *pulse) stuck() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,6 +102,6 @@ func (p *pulse) stuck() string {
 	return fmt.Sprintf("%s: no answer for %s; the process is stuck and must be restarted", p.touched, time.Duration(p.looks)*pulseEvery)
 }
 
-// Stuck returns why the process must be restarted; "" while it works, also when it
+// Stuck returns why the process must be restarted; "" while it works, even if it
 // serves nothing.
 func (n *Node) Stuck() string { return n.pulse.stuck() }

@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// overruled returns the flags of the node that name other settings than the cluster
-// has: those count when a cluster is founded, and not any more.
+// overruled returns the flags of the node that differ from the settings of the
+// cluster: flags only count when a cluster is founded.
 func overruled(asked, inForce shard.Spec) []string {
 	var flags []string
 	if asked.Replicas != 0 && asked.Replicas != inForce.Replicas {
@@ -24,8 +24,8 @@ func overruled(asked, inForce shard.Spec) []string {
 	return flags
 }
 
-// tellOverruled logs flags that are not in force, when they are others than told, and
-// returns them.
+// tellOverruled logs and returns the flags that are not in force. It logs only if
+// they differ from told.
 func (n *Node) tellOverruled(m *shard.Map, told string) string {
 	flags := strings.Join(overruled(n.cfg.Asked, m.Spec), " ")
 	if flags != told && flags != "" {
@@ -35,7 +35,7 @@ func (n *Node) tellOverruled(m *shard.Map, told string) string {
 	return flags
 }
 
-// served are the served ranges for logs.
+// served formats the served ranges for logs.
 func served(ranges []kv.Range) string {
 	var out []string
 	for _, r := range ranges {

@@ -60,7 +60,7 @@ func (c *cutter) cut(ctx context.Context, spec shard.Spec) ([]string, error) {
 	return cutting.Cuts(), nil
 }
 
-// forward hands a change of the map to the leader.
+// forward sends a change of the map to the leader.
 func (n *Node) forward(ctx context.Context, leader shard.NodeID, command []byte) (uint64, error) {
 	conn, err := n.peers.Conn(leader)
 	if err != nil {
@@ -88,7 +88,7 @@ func (n *Node) Propose(ctx context.Context, command []byte) (uint64, error) {
 	return version, err
 }
 
-// cluster returns the ID of the cluster whose shard map this node has; "": none yet.
+// cluster returns the cluster ID of this node's shard map; "": no map yet.
 func (n *Node) cluster() string {
 	if m := n.placement.Map(); m != nil {
 		return m.ClusterID

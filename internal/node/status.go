@@ -27,9 +27,9 @@ func (n *Node) Members() []*shardwatchv1.Member {
 	return out
 }
 
-// etcdMembers returns the nodes that clients of etcd's API may go to: those
-// that are gone would cost them time, and those that drain, while there are
-// others, would send them on.
+// etcdMembers returns the nodes for clients of etcd's API. It omits nodes that
+// are gone, which would delay clients, and, if there are others, nodes that
+// drain, which would send clients on.
 func (n *Node) etcdMembers() []etcdapi.Member {
 	var stay, drain []etcdapi.Member
 	for _, m := range n.roster.All() {
@@ -41,7 +41,7 @@ func (n *Node) etcdMembers() []etcdapi.Member {
 			to = &drain
 		}
 		*to = append(*to, etcdapi.Member{
-			Name: m.Name, Client: m.ClientAddress, Peer: m.PeerAddress, TLS: n.cfg.ClientTLS != nil, // all are alike
+			Name: m.Name, Client: m.ClientAddress, Peer: m.PeerAddress, TLS: n.cfg.ClientTLS != nil, // all nodes are alike
 		})
 	}
 	if len(stay) == 0 {
@@ -89,8 +89,8 @@ func (n *Node) Status() *shardwatchv1.StatusResponse {
 	return out
 }
 
-// replicaStatus returns the status of a copy that so many watches read through merged
-// windows.
+// replicaStatus returns the status of a copy. merged is the number of watches that
+// read it through merged windows.
 func (n *Node) replicaStatus(h *copies.Copy, merged int) *shardwatchv1.ReplicaStatus {
 	s := h.Cache.Status()
 	out := &shardwatchv1.ReplicaStatus{

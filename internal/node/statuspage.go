@@ -14,23 +14,23 @@ type StatusPage string
 
 // The status pages.
 const (
-	// StatusPageOn is the page, with the start keys of shards while every client
-	// may read everything.
+	// StatusPageOn is the page, with the start keys of shards only while every
+	// client may read everything.
 	StatusPageOn StatusPage = "on"
-	// StatusPageKeys is the page, always with the keys that shards begin at.
+	// StatusPageKeys is the page, always with the start keys of shards.
 	StatusPageKeys StatusPage = "with-keys"
-	// StatusPageOff is none.
+	// StatusPageOff disables the page.
 	StatusPageOff StatusPage = "off"
 )
 
-// observed is the node as the status page sees it: its status is that of
+// observed is the node as the status page sees it, with the status of
 // ClusterService.
 type observed struct{ *Node }
 
 // Status implements statuspage.Cluster.
 func (o observed) Status() *shardwatchv1.StatusResponse { return o.server.Status() }
 
-// buildStatusPage leaves n.page nil when there is none.
+// buildStatusPage leaves n.page nil when the page is off.
 func buildStatusPage(n *Node) {
 	if n.cfg.StatusPage == StatusPageOff || n.cfg.Listeners.HTTP == nil {
 		return
@@ -47,7 +47,7 @@ func (n *Node) open() bool {
 	return !certified && n.authorizer == nil && n.etcdAuth.MayRead("", kv.Range{}) == nil
 }
 
-// http returns the handler that was set, with the status page before it.
+// http returns the handler that was set, behind the status page.
 func (n *Node) http() http.Handler {
 	mux := http.NewServeMux()
 	if n.page != nil {

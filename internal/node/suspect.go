@@ -16,23 +16,23 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// suspects decides about contradictions between a cache and its source. One wrong byte, in memory,
-// on disk or at a peer, looks like a restore of etcd at first, so it compares the keys in question
-// and other recently changed keys with etcd.
+// suspects decides which side is wrong when a cache and its source contradict each other. One wrong
+// byte, in memory, on disk or at a peer, at first looks like a restore of etcd. It therefore
+// compares the affected keys and other recently changed keys with etcd.
 //
-//	etcd has several of them otherwise   it was restored: the lineage ends
-//	etcd has one of them otherwise       our copy is wrong: it is reloaded
-//	etcd has all of them as we do        the source is wrong: it is rejected
-//	etcd does not answer                 nothing is decided yet
+//	several keys differ at etcd   etcd was restored: the lineage ends
+//	one key differs at etcd       our copy is wrong: it is reloaded
+//	no key differs at etcd        the source is wrong: it is rejected
+//	etcd does not answer          nothing is decided yet
 type suspects struct {
 	n     *Node
 	queue chan suspicion
 
 	mu      sync.Mutex
-	pending map[*cache.Cache]struct{} // guarded by mu; about which caches something is in the queue
+	pending map[*cache.Cache]struct{} // guarded by mu; caches with a suspicion in the queue
 }
 
-// suspicion is a contradiction that a cache has met.
+// suspicion is a contradiction that a cache has found.
 type suspicion struct {
 	held   *copies.Copy
 	source string // the sender of the data
@@ -40,13 +40,13 @@ type suspicion struct {
 }
 
 const (
-	// several contradictions are a restore: of keys, or of a key and of a number
-	// that went back. One wrong byte is in one place.
+	// several is the number of contradictions that prove a restore: of keys, or of
+	// a key and of a revision that went back. One wrong byte affects one place.
 	several = 2
-	// witnesses bounds the keys that etcd is asked for.
+	// witnesses bounds the keys that are compared with etcd.
 	witnesses = 16
-	// suspectFor is how long a peer is passed over until the wrong side is known,
-	// rejectFor for how long when it is.
+	// suspectFor is how long a peer is not used while the wrong side is unknown,
+	// rejectFor how long a wrong peer is not used.
 	suspectFor = 5 * time.Second
 	rejectFor  = time.Minute
 	// askAgain is the pause while etcd does not answer.
@@ -74,11 +74,11 @@ func (s *suspects) report(h *copies.Copy, found *kv.ContradictionError) {
 	select {
 	case s.queue <- suspicion{h, source, found}:
 		s.pending[h.Cache] = struct{}{}
-	default: // it is met again
+	default: // the cache will find it again
 	}
 }
 
-// run decides one after the other, until ctx ends.
+// run decides the suspicions one after the other, until ctx ends.
 func (s *suspects) run(ctx context.Context) error {
 	for {
 		select {
@@ -97,7 +97,7 @@ func (s *suspects) run(ctx context.Context) error {
 	}
 }
 
-// decide reports whether it could, or need not any more.
+// decide reports whether the suspicion is decided or obsolete.
 func (s *suspects) decide(ctx context.Context, x suspicion) bool {
 	lineage, why, _ := s.n.cfg.Etcd.Ended()
 	if why != nil || lineage != x.held.Cache.Lineage() {
@@ -137,8 +137,8 @@ const (
 	otherHistory
 )
 
-// judgeSource returns the wrong side, if etcd has a number of keys otherwise than this
-// node holds them, if the node is ahead of etcd, and by the source of the data.
+// judgeSource returns the wrong side, given the number of this node's keys that differ
+// at etcd, whether the node is ahead of etcd, and the source of the data.
 func judgeSource(contradicted int, ahead bool, source string) verdict {
 	if ahead {
 		contradicted++
@@ -154,7 +154,7 @@ func judgeSource(contradicted int, ahead bool, source string) verdict {
 	return nothingWrong
 }
 
-// quarantine has the wrong copies reloaded.
+// quarantine makes the wrong copies reload.
 func (s *suspects) quarantine(ctx context.Context, x suspicion, wrong []kv.Claim) {
 	bad := []*copies.Copy{}
 	for _, claim := range wrong {
@@ -170,7 +170,7 @@ func (s *suspects) quarantine(ctx context.Context, x suspicion, wrong []kv.Claim
 	for _, h := range bad {
 		s.n.log.Error("the copy of a shard is wrong here: it is reloaded and serves no requests until then",
 			"shard", uint64(h.ID), "finding", x.found.Detail, "lineage", h.Cache.Lineage())
-		_ = s.n.verifier.Quarantine(ctx, h.ID, h.Cache, nil) // fails with ctx only
+		_ = s.n.verifier.Quarantine(ctx, h.ID, h.Cache, nil) // fails only with ctx
 	}
 	if len(bad) == 0 {
 		s.n.log.Error("the saved history is wrong: it is dropped", "shard", uint64(x.held.ID), "finding", x.found.Detail)
@@ -178,8 +178,7 @@ func (s *suspects) quarantine(ctx context.Context, x suspicion, wrong []kv.Claim
 	}
 }
 
-// claims returns the versions that this node's copies hold of the keys that have changed
-// last, for every shard.
+// claims returns this node's versions of the most recently changed keys of every shard.
 func (s *suspects) claims() []kv.Claim {
 	var lists [][]kv.Claim
 	for _, h := range s.n.copies.All() {
@@ -218,7 +217,7 @@ func (s *suspects) ask(ctx context.Context, claims []kv.Claim) (wrong []kv.Claim
 	if err == nil {
 		wrong, right, err = s.compareAll(ctx, claims, now.Revision)
 	}
-	if err == nil { // the keys that were read belong to the history of this look
+	if err == nil { // proves that the keys belong to the history of the first look
 		_, err = s.n.cfg.Etcd.Look(ctx)
 	}
 	return wrong, right, err
@@ -244,7 +243,7 @@ func (s *suspects) compareAll(ctx context.Context, claims []kv.Claim, now kv.Rev
 }
 
 // compare returns 1 when etcd has a key as claimed, -1 when it has not, and 0 when
-// it cannot tell any more, or yet. now is etcd's revision.
+// this cannot be decided any more, or yet. now is etcd's revision.
 func (s *suspects) compare(ctx context.Context, claim kv.Claim, now kv.Revision) (int, error) {
 	if claim.Held != nil && claim.Held.ModRevision() > now {
 		return -1, nil
@@ -269,8 +268,8 @@ func (s *suspects) compare(ctx context.Context, claim kv.Claim, now kv.Revision)
 	return judgeClaim(claim, is, at), nil
 }
 
-// judgeClaim compares a claim with etcd's state of the key at a revision that is not above the
-// claim's; 0: at the newest one.
+// judgeClaim compares a claim with etcd's state of the key at a revision that is at most the
+// claim's; 0: at the newest revision.
 func judgeClaim(claim kv.Claim, is *kv.KeyValue, at kv.Revision) int {
 	var same bool
 	switch {

@@ -21,8 +21,8 @@ type shards struct {
 // Map implements router.Shards.
 func (s shards) Map() *shard.Map { return s.ServedMap() }
 
-// Conn implements router.Shards. The data of other nodes may also belong to a
-// history that has ended.
+// Conn implements router.Shards. It fails while the lineage is refused, because
+// other nodes' data may also belong to a history that has ended.
 func (s shards) Conn(node shard.NodeID) (grpc.ClientConnInterface, error) {
 	if why := s.n.lineage.Refusal(); why != nil {
 		return nil, why
