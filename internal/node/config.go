@@ -150,8 +150,8 @@ type Config struct {
 	// it; 0: forever.
 	ReplaceVoterAfter time.Duration
 
-	// SignOfLife is how long other nodes have to answer a health check of a node
-	// that etcd does not answer, or that is drained.
+	// SignOfLife is how long other nodes have to answer a health check. A node
+	// asks while etcd does not answer it, or while it is drained.
 	SignOfLife time.Duration
 
 	// Timings for tests; nil: production values.

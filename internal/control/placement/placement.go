@@ -82,7 +82,7 @@ func New(cfg Config) (*Placement, error) {
 	}
 	m, err := p.file.Load()
 	switch {
-	case errors.Is(err, shard.ErrNewer): // an upgrade to newer software needs the file
+	case errors.Is(err, shard.ErrNewer): // the newer software needs it
 		return nil, err
 	case errors.Is(err, mapfile.ErrInvalid):
 		to, rerr := p.file.Refuse()
