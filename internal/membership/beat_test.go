@@ -37,8 +37,8 @@ func (c timed) IngestStream(conn net.Conn) error {
 	return c.Transport.IngestStream(conn)
 }
 
-// Nodes at rest probe each other and look at their members at beats, whenever they started:
-// each moment apart would wake the process once more.
+// Idle nodes probe each other and read their members at beats, whenever they started: each
+// other moment would wake the process once more.
 func TestProbesAndLooksFallOnBeats(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const seconds = 60

@@ -32,7 +32,7 @@ type running struct {
 
 func address(i int) string { return fmt.Sprintf("10.0.0.%d:7946", i) }
 
-// start starts node i, called by its number unless change says otherwise.
+// start starts node i, named by its number unless change sets a name.
 func (b *bubble) start(i int, change func(*Config)) *running {
 	b.t.Helper()
 	cfg := Defaults()
@@ -101,9 +101,9 @@ func (r *running) member(name shard.NodeID) shard.Member {
 	return shard.Member{}
 }
 
-// together waits until every node sees all of them alive. A node that gossip has
-// passed by learns of the others from a full exchange, one every
-// PushPullInterval with somebody.
+// together waits until every node sees all of them alive. A node that missed
+// gossip learns of the others from a full exchange with some member, one every
+// PushPullInterval.
 func together(t *testing.T, nodes []*running) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Second) {
@@ -137,7 +137,7 @@ func TestTwentyMembersWithLossStayTogether(t *testing.T) {
 		together(t, nodes)
 		b.net.SetLoss(0.3)
 		const seconds = 120
-		lost := make(map[string]int) // seconds in a row that one saw another dead
+		lost := make(map[string]int) // consecutive seconds in which a node saw another as dead
 		for range seconds {
 			time.Sleep(time.Second)
 			for _, n := range nodes {
@@ -192,7 +192,7 @@ func TestOneWayCutIsFoundOut(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		b.net.CutOneWay(address(2), address(1))
 		time.Sleep(30 * time.Second)
-		for _, n := range nodes { // 3 probes in the place of 1
+		for _, n := range nodes { // 3 probes instead of 1
 			if n.states()[shard.Alive] != 3 {
 				t.Errorf("%s sees %v, want 3 alive", n.address, n.states())
 			}
@@ -267,8 +267,8 @@ func TestLeaveIsSeenAtOnceAndNameIsFree(t *testing.T) {
 	})
 }
 
-// A pod that was killed comes back under its name with a new address, while
-// the others still hold the old one for alive.
+// A pod that was killed returns under its name with a new address, while the
+// others still see the old one as alive.
 func TestRestartWithNewAddress(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		nodes := []*running{b.start(1, nil), b.start(2, nil), b.start(3, nil)}
@@ -356,7 +356,7 @@ func TestOtherClusterIsRefused(t *testing.T) {
 			t.Errorf("the stranger got in: %+v", m)
 		}
 
-		// One that knows no cluster joins the first it meets, and then no other.
+		// A node that knows no cluster joins the first that it meets, and then no other.
 		fresh := b.start(4, func(c *Config) { c.Join = []string{address(1), address(3)} })
 		nodes = append(nodes, fresh)
 		time.Sleep(30 * time.Second)
@@ -406,7 +406,7 @@ func TestRestartAtSameAddressShowsNewUUID(t *testing.T) {
 
 func TestDNSNameMeansAllItsAddresses(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		var ips atomic.Pointer[[]string] // the service has nobody at first
+		var ips atomic.Pointer[[]string] // the service has no addresses at first
 		ips.Store(&[]string{})
 		lookup := func(_ context.Context, host string) ([]string, error) {
 			if host != "nodes.example" {
@@ -445,12 +445,12 @@ func TestAloneWithoutJoinIsFine(t *testing.T) {
 	})
 }
 
-// Nodes that start one after the other are not warned about those that are not
-// there yet; an address where nobody has come for some time is worth a warning,
-// once.
+// Nodes that start one after the other do not warn about nodes that have not
+// started yet. An address that does not answer for some time causes one
+// warning.
 func TestStartBeforeTheOthersIsNoWarning(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		var out bytes.Buffer // read when nobody writes: everything waits
+		var out bytes.Buffer // read only while nothing writes: all goroutines wait
 		warned := func(want int) {
 			t.Helper()
 			synctest.Wait()

@@ -22,7 +22,7 @@ func (c countedLooks) IngestStream(conn net.Conn) error {
 	return c.Transport.IngestStream(conn)
 }
 
-// like makes a configuration as large on the wire as deploy/k8s makes it.
+// like makes a configuration as large on the wire as that of deploy/k8s.
 func like(looks *atomic.Int64) func(*Config) {
 	return func(c *Config) {
 		i := c.Self.Name[1:]
@@ -35,8 +35,8 @@ func like(looks *atomic.Int64) func(*Config) {
 	}
 }
 
-// At rest a node reads its view as seldom as that of ten members, and sends little. A
-// new version of the map costs each node one small message, sent eight times.
+// An idle node reads its view as rarely as with ten members, and sends little. A new
+// version of the map costs each node one small message, sent eight times.
 func TestManyMembersCostLittleAtRestAndWhenTheMapChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const members, seconds = 40, 60
@@ -74,7 +74,7 @@ func TestManyMembersCostLittleAtRestAndWhenTheMapChanges(t *testing.T) {
 	})
 }
 
-// At rest few members read their view seldom, too: a look wakes several goroutines.
+// An idle node with few members reads its view rarely, too: a read wakes several goroutines.
 func TestFewMembersLookSeldomAtRest(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const members, seconds = 3, 60
@@ -95,7 +95,7 @@ func TestFewMembersLookSeldomAtRest(t *testing.T) {
 	})
 }
 
-// A suspicion that ends is seen without looking for it at intervals.
+// A suspicion that ends is seen without periodic reads.
 func TestSuspicionAmongManyMembersIsSeenFromGossip(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		var nodes []*running

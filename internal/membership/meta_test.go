@@ -134,7 +134,7 @@ func FuzzMeta(f *testing.F) {
 		}
 		again, err := encodeMeta(m, "10.0.0.1")
 		if err != nil || len(b) > memberlist.MetaMaxSize {
-			return // hosts that are no hosts, or too much
+			return // invalid hosts, or too large
 		}
 		back, err := decodeMeta(again, "10.0.0.1")
 		if err != nil {

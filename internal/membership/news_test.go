@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Every node hears of a new map from one node that has it: most within some rounds of
-// gossip, the others by a full exchange. A node that joins later hears of it at once.
+// Every node learns of a new map from one node that has it: most within some rounds of
+// gossip, the others by a full exchange. A node that joins later learns of it at once.
 func TestMapNewsReachEveryNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bubble{t: t, net: NewNetwork(1)}

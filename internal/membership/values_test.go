@@ -81,7 +81,7 @@ func TestConflict(t *testing.T) {
 	gaveUp := 0
 	for s := 0; s < 100 && err == nil; s++ {
 		switch s {
-		case 10, 11, 12, 13, 14, 15: // silence: the old one may be gone
+		case 10, 11, 12, 13, 14, 15: // silence: the old node may be gone
 		case 25:
 			c.settled()
 		default:

@@ -89,7 +89,7 @@ func TestApplyRefuses(t *testing.T) {
 }
 
 // Random splits, merges and moves against a model: a list of cuts, and a set of
-// replicas for each part. The encoding of every command and map is tried on the way.
+// replicas for each part. Every command and map is also encoded and decoded.
 func TestApplyAgainstModel(t *testing.T) {
 	rng := testseed.Rand(t)
 	cuts := []string{""}
@@ -174,8 +174,8 @@ func TestEpochGrowsOnlyWithReplicas(t *testing.T) {
 	}
 }
 
-// The parts of a cut for watches remember how many there were, on every node and
-// over restarts, and so does what was found later.
+// The parts of a cut for watches keep the number of watches, on every node and
+// after restarts, and so does a later result.
 func TestMarksOfCutsAreInTheMap(t *testing.T) {
 	m := maptest.Found(t, maptest.Spec(1, 1))
 	step := func(c shard.Change) {
@@ -228,7 +228,7 @@ func TestDecodeRefuses(t *testing.T) {
 		want error
 	}{
 		{"empty", nil, shard.ErrMalformed},
-		{"no level", good[1:], shard.ErrNewer}, // '{' reads as a level of the far future
+		{"no level", good[1:], shard.ErrNewer}, // '{' is read as a very high level
 		{"level 0", append([]byte{0}, good[1:]...), shard.ErrMalformed},
 		{"newer", newer, shard.ErrNewer},
 		{"unknown field", []byte("\x01" + `{"request_id":"","if_version":0,"graft":{}}`), shard.ErrMalformed},

@@ -23,7 +23,7 @@ func three(t *testing.T) *shard.Map {
 	return m
 }
 
-// A merge names neighbours in key order, wherever in the map they are.
+// A merge names neighbours in key order, anywhere in the map.
 func TestAMergeNamesNeighboursInOrder(t *testing.T) {
 	m := three(t)
 	for _, ids := range [][]shard.ID{{1, 3}, {2, 1}, {3, 2}, {2, 3, 1}, {1, 2, 2}, {3, 3}} {
@@ -49,7 +49,7 @@ func TestAMergeNamesNeighboursInOrder(t *testing.T) {
 	}
 }
 
-// Where the parts of a split belong, and what is said of its watches.
+// Where the parts of a split belong, and their record of watches.
 func TestHomesOfTheParts(t *testing.T) {
 	m := three(t)
 	home := shard.Home{Seat: 1, Pins: []shard.NodeID{"n"}, Replicas: 2, Parting: 5, Whole: 6}
@@ -91,7 +91,7 @@ func TestUndrainedIsWhoIsNamed(t *testing.T) {
 	}
 }
 
-// A delta fits the map that it was made for, and no other one.
+// A delta only fits the map that it was made for.
 func TestADeltaFitsOneMap(t *testing.T) {
 	m := three(t)
 	next := change(t, change(t, m, shard.Split{Shard: 2, At: []string{"h", "i"}}), shard.Merge{Shards: []shard.ID{6, 3}, Replicas: []shard.NodeID{"n"}})
@@ -120,7 +120,7 @@ func TestADeltaFitsOneMap(t *testing.T) {
 	}
 }
 
-// A clone shares nothing.
+// A clone shares no memory.
 func TestACloneSharesNothing(t *testing.T) {
 	m := three(t)
 	m.Drained, m.Shards[0].Home.Pins = []shard.NodeID{"d"}, []shard.NodeID{"n"}
@@ -134,7 +134,7 @@ func TestACloneSharesNothing(t *testing.T) {
 	}
 }
 
-// Which neighbours are about to become one, and which may.
+// Which neighbours are about to be merged, and which can be.
 func TestWhichShardsJoin(t *testing.T) {
 	together := func(m *shard.Map) *shard.Map {
 		r, err := planner.Together(m, 1, 2)
@@ -175,7 +175,7 @@ func TestWhichShardsJoin(t *testing.T) {
 			t.Errorf("the shard at %d may be merged: %v", i, !want)
 		}
 	}
-	// To loosen ends the merge, and leaves alone what a split left where it was.
+	// Loosen ends the merge, and keeps the parts of a split in place.
 	if r := planner.Loosen(together(m)); len(r.Homes) != 1 || r.Homes[0].Shard != 2 || r.Homes[0].Home.Seat != 0 {
 		t.Errorf("loosened: %+v", r)
 	}
@@ -185,7 +185,7 @@ func TestWhichShardsJoin(t *testing.T) {
 	}
 }
 
-// Which shards a range touches, and whether all of it is served.
+// The shards that a range touches, and whether the range is served.
 func TestRangesBetweenServedOnes(t *testing.T) {
 	m := maptest.Found(t, maptest.Spec(2, 1, kv.Range{Start: "b", End: "d"}, kv.Range{Start: "d", End: "f"}, kv.Range{Start: "h", End: "k"}))
 	for r, want := range map[kv.Range]int{
@@ -215,7 +215,7 @@ func TestRangesBetweenServedOnes(t *testing.T) {
 	}
 }
 
-// Errors tell what a caller must know.
+// Errors contain the data that callers need.
 func TestErrorsOfChanges(t *testing.T) {
 	for want, err := range map[string]error{
 		"made for map version 3, the current one is 5": &shard.StaleError{IfVersion: 3, Current: 5},

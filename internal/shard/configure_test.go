@@ -105,8 +105,8 @@ func TestConfigureNarrowerRangesCutsShards(t *testing.T) {
 	}
 }
 
-// Wider ranges leave every shard as it is: what no shard had becomes shards that
-// nobody has yet.
+// Wider ranges leave every shard unchanged. Keys without a shard become new
+// shards without replicas.
 func TestConfigureWiderRangesAddsShards(t *testing.T) {
 	m := configured(t, served(t), 2, kv.Range{Start: "b", End: "c"}, kv.Range{Start: "d", End: "m"})
 	for _, c := range []struct {

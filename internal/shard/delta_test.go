@@ -46,8 +46,7 @@ func anyChange(r *rand.Rand, m *shard.Map) shard.Change {
 	}
 }
 
-// A map that is told by its changes, one by one or several at once, on the wire and
-// off it, is the map.
+// Deltas, single or combined, encoded or not, lead to the later map.
 func TestDeltasMakeTheMap(t *testing.T) {
 	r := testseed.Rand(t)
 	for range 50 {
@@ -106,7 +105,7 @@ func sameMap(a, b *shard.Map) bool {
 	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
 }
 
-// What is sent of a change does not grow with the map.
+// The size of a delta does not depend on the size of the map.
 func TestADeltaNamesOnlyWhatHasChanged(t *testing.T) {
 	var cuts []string
 	for i := range 10_000 {
@@ -152,8 +151,8 @@ func FuzzDecodeDelta(f *testing.F) {
 	})
 }
 
-// A delta names a shard whatever field of it has changed, also one that is added to
-// the type later.
+// A delta contains a shard whichever of its fields has changed, including fields
+// that are added to the type later.
 func TestADeltaNamesEveryField(t *testing.T) {
 	earlier := &shard.Map{ClusterID: "c", Version: 1, Shards: []shard.Shard{{ID: 1}}}
 	fields := 0

@@ -13,9 +13,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// What earlier versions wrote to raft logs and files is read as they meant it, and
-// the same is written today. A golden file is never changed: another encoding needs
-// another feature level. UPDATE=1 writes files that are missing.
+// Raft logs and files of earlier versions are read with their original meaning, and
+// are still written in the same way. A golden file is never changed: another
+// encoding needs another feature level. UPDATE=1 writes missing files.
 func TestGoldenEncodings(t *testing.T) {
 	origin := shard.Origin{
 		Cause: kv.CauseOperator, Reason: "restored", Node: "a", At: time.Unix(1_700_000_000, 0).UTC(),

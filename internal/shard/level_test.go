@@ -28,7 +28,7 @@ func TestUnderstood(t *testing.T) {
 }
 
 // A feature level is used when an operator has finalized it, not as soon as the
-// members that happen to be there understand it: nodes can go back until then.
+// present members understand it: nodes can be downgraded until then.
 func TestALevelIsUsedOnceItIsFinal(t *testing.T) {
 	upgraded := []shard.Member{{Name: "a", Level: shard.Level, State: shard.Alive}, {Name: "b", Level: shard.Level, State: shard.Alive}}
 	mixed := []shard.Member{upgraded[0], {Name: "b", Level: shard.LevelWatches, State: shard.Dead}}
@@ -69,8 +69,8 @@ func TestALevelIsUsedOnceItIsFinal(t *testing.T) {
 	}
 }
 
-// The finalized level is in the map from its founding, it only grows, and a map of it
-// cannot be read by software of an older level.
+// The finalized level is in the map from its founding, it only grows, and software of
+// an older level cannot read the map.
 func TestFinalize(t *testing.T) {
 	found := shard.Found{ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 1, Replicas: 1}}
 	old, err := shard.Apply(nil, shard.Command{Change: found})

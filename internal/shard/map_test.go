@@ -82,7 +82,7 @@ func TestFindAndOverlapping(t *testing.T) {
 	}
 }
 
-// Every way to break a map is told, and several at once.
+// Every way to break a map is reported, also several at once.
 func TestValidate(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -9,7 +9,7 @@ import (
 )
 
 // A recovered map serves the same shards from the same nodes in the same lineage, and
-// nothing that the lost voters may have agreed on is mistaken for a part of it.
+// changes that only the lost voters agreed on never match it.
 func TestRecoveredMapKeepsPlacementAndReusesNoNumber(t *testing.T) {
 	m := &shard.Map{
 		ClusterID: "c", EtcdClusterID: 1, Lineage: 3, Version: 7, NextID: 3,

@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
 
-// A new lineage changes nothing but what is said of etcd. Whoever comes second
-// is refused, with another version of the map as with the same lineage.
+// A new lineage only changes the map's data about etcd. A second request is
+// refused, with another version of the map or with the same lineage.
 func TestRenew(t *testing.T) {
 	m := maptest.Found(t, maptest.Spec(2, 2), "m")
 	origin := shard.Origin{
@@ -61,7 +61,7 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// As long as nothing new is said, older versions understand all that is written.
+// As long as no new feature is used, older versions understand all that is written.
 func TestLevelIsTheLowestThatWillDo(t *testing.T) {
 	m := maptest.Found(t, maptest.Spec(2, 2), "m")
 	level := func(b []byte, err error) byte {

@@ -30,7 +30,7 @@ func homes(t *testing.T, p *mapchange.Plan) []shard.ShardHome {
 	return r.Homes
 }
 
-// An order is carried out for the version that it names, or for any.
+// An order is carried out on the map version that it names, or on any version.
 func TestTheVersionOfAnOrder(t *testing.T) {
 	c := cluster(t)
 	for version, ok := range map[uint64]bool{0: true, 1: true, 2: false} {
@@ -41,7 +41,7 @@ func TestTheVersionOfAnOrder(t *testing.T) {
 	}
 }
 
-// An undrain that came before is followed to its end; another one that finds nothing
+// A repeated undrain is followed to its end; a first undrain of nodes that are not
 // drained is not.
 func TestARepeatedUndrainIsFollowed(t *testing.T) {
 	c := cluster(t)
@@ -56,8 +56,8 @@ func TestARepeatedUndrainIsFollowed(t *testing.T) {
 	}
 }
 
-// Where a merge brings the shards together: where one was moved by hand, else where
-// more is.
+// A merge brings the shards together on the nodes of a moved shard, otherwise on
+// the nodes of the larger shard.
 func TestWhereAMergeTakesPlace(t *testing.T) {
 	pin := func(id shard.ID, nodes ...shard.NodeID) shard.ShardHome {
 		return shard.ShardHome{Shard: id, Home: shard.Home{Pins: nodes}}
@@ -93,7 +93,7 @@ func TestWhereAMergeTakesPlace(t *testing.T) {
 			}
 		}
 	}
-	// A copy that is not ready yet says nothing about the size.
+	// A copy that is not ready does not determine the size.
 	c := cluster(t)
 	for n, copies := range c.Copies {
 		if _, ok := copies[2]; ok {
@@ -105,7 +105,7 @@ func TestWhereAMergeTakesPlace(t *testing.T) {
 	if err != nil || homes(t, p)[0].Shard != 2 {
 		t.Errorf("a copy that is being loaded counts as larger: %+v, %v", p, err)
 	}
-	// Once it has begun there is nothing to do.
+	// A merge that has already begun is not proposed again.
 	c = cluster(t)
 	propose(t, c, judge(t, c, mapchange.Merge{Shard: 1, With: 2}).Change)
 	if p := judge(t, c, mapchange.Merge{Shard: 2, With: 1}); p.Change != nil {
@@ -113,7 +113,7 @@ func TestWhereAMergeTakesPlace(t *testing.T) {
 	}
 }
 
-// What a move pins, and when there is nothing to move.
+// The pins after a move, and moves that change nothing.
 func TestWhatAMovePins(t *testing.T) {
 	c := cluster(t)
 	now := replicas(t, c, 1)
@@ -148,7 +148,7 @@ func TestWhatAMovePins(t *testing.T) {
 	if h := homes(t, judge(t, c, mapchange.Move{Shard: 1, To: many[1:]})); h[0].Home.Replicas != shard.MaxReplicas {
 		t.Errorf("just as many as may be: %+v", h)
 	}
-	// A shard that was to be merged stays by itself where it is moved to.
+	// A shard that waits for a merge stays separate after a move.
 	c = cluster(t)
 	propose(t, c, judge(t, c, mapchange.Merge{Shard: 1, With: 2}).Change)
 	p, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Move{Shard: 2, To: []shard.NodeID{"a", "b"}}, Force: true})
@@ -157,7 +157,7 @@ func TestWhatAMovePins(t *testing.T) {
 	}
 }
 
-// What speaks against a place for a shard.
+// Doubts about the destination of a shard.
 func TestDoubtsAboutPlaces(t *testing.T) {
 	zones := func(c *mapchange.Cluster, zones ...string) {
 		for i := range c.Members {
@@ -200,7 +200,7 @@ func TestDoubtsAboutPlaces(t *testing.T) {
 	}
 }
 
-// Which drains leave too few nodes, or too few voters.
+// Drains that leave too few nodes, or too few voters.
 func TestDoubtsAboutDrains(t *testing.T) {
 	for what, x := range map[string]struct {
 		given func(t *testing.T, c *mapchange.Cluster)
@@ -242,8 +242,7 @@ func TestDoubtsAboutDrains(t *testing.T) {
 	}
 }
 
-// What an error names: the shards there are, as far as one reads on, and the nodes
-// that have not left.
+// Errors list the existing shards, shortened, and the nodes that have not left.
 func TestWhatThereIs(t *testing.T) {
 	c := cluster(t)
 	state(c, "c", shard.Left)
@@ -273,8 +272,8 @@ func TestWhatThereIs(t *testing.T) {
 	}
 }
 
-// A split in which a part has to be fetched counts its share, and a node that was not
-// asked is not waited for in vain.
+// A split whose part has to be fetched counts its share of the bytes, and an unasked
+// node does not block progress.
 func TestProgressCountsWhatIsLeft(t *testing.T) {
 	c := cluster(t)
 	p := judge(t, c, mapchange.Split{Shard: 2, At: []string{"/h"}})

@@ -36,7 +36,7 @@ func cluster(t *testing.T) *mapchange.Cluster {
 	return c
 }
 
-// load makes everything loaded where the map says.
+// load marks every copy of the map as loaded.
 func load(c *mapchange.Cluster) {
 	c.Copies = make(map[shard.NodeID]map[shard.ID]mapchange.Copy)
 	for _, m := range c.Members {
@@ -59,7 +59,7 @@ func propose(t *testing.T, c *mapchange.Cluster, change shard.Change) {
 	c.Map = next
 }
 
-// state sets what gossip says of a node.
+// state sets a node's state in gossip.
 func state(c *mapchange.Cluster, node shard.NodeID, s shard.State) {
 	for i := range c.Members {
 		if c.Members[i].Name == node {
@@ -77,7 +77,7 @@ func replicas(t *testing.T, c *mapchange.Cluster, id shard.ID) []shard.NodeID {
 	return s.Replicas
 }
 
-// stranger returns a node that has not got the shard.
+// stranger returns a node without the shard.
 func stranger(t *testing.T, c *mapchange.Cluster, id shard.ID) shard.NodeID {
 	t.Helper()
 	for _, m := range c.Members {
@@ -89,8 +89,8 @@ func stranger(t *testing.T, c *mapchange.Cluster, id shard.ID) shard.NodeID {
 	return ""
 }
 
-// Every refusal says what is wrong and what is allowed, and names the flag or
-// argument that it is about.
+// Every refusal names its reason, the allowed values, and the flag or argument
+// at fault.
 func TestRefusals(t *testing.T) {
 	drained := func(t *testing.T, c *mapchange.Cluster) { propose(t, c, shard.Drain{Nodes: []shard.NodeID{"d"}}) }
 	for name, test := range map[string]struct {
@@ -227,7 +227,7 @@ func TestAnotherVersion(t *testing.T) {
 	}
 }
 
-// outline is a plan in short: what becomes of what, who fills, and bytes.
+// outline is a short form of a plan: the shards before and after, the nodes that fill, and bytes.
 func outline(p *mapchange.Plan) string {
 	var out []string
 	for _, s := range p.Steps {
@@ -244,8 +244,8 @@ func outline(p *mapchange.Plan) string {
 	return strings.Join(out, "; ")
 }
 
-// follow does what the voters and the planner do until nothing is left, and
-// returns how often something was.
+// follow acts like the voters and the planner until nothing is left, and
+// returns how often a change was made.
 func follow(t *testing.T, c *mapchange.Cluster, p *mapchange.Plan) (rounds int) {
 	t.Helper()
 	if p.Change != nil {
@@ -277,12 +277,12 @@ func follow(t *testing.T, c *mapchange.Cluster, p *mapchange.Plan) (rounds int) 
 	return rounds
 }
 
-// What a plan shows is what happens.
+// A plan shows the changes that are then made.
 func TestPlansComeTrue(t *testing.T) {
 	for name, test := range map[string]struct {
 		given   func(t *testing.T, c *mapchange.Cluster)
 		request func(t *testing.T, c *mapchange.Cluster) mapchange.Request
-		quiet   bool // nothing is to be done
+		quiet   bool // the plan is empty
 	}{
 		"split": {nil, func(*testing.T, *mapchange.Cluster) mapchange.Request {
 			return mapchange.Split{Shard: 2, At: []string{"/j", "/h"}}
@@ -374,7 +374,7 @@ func TestPlansComeTrue(t *testing.T) {
 			}
 			again, err := mapchange.NewPlan(c, mapchange.Order{Request: r})
 			if _, gone := r.(mapchange.Split); gone || name == "merge" {
-				return // it names shards that are gone
+				return // its shards no longer exist
 			}
 			if err != nil || again.Change != nil || len(again.Steps) > 0 {
 				t.Errorf("the same again: %v, %+v", err, again)
@@ -383,7 +383,7 @@ func TestPlansComeTrue(t *testing.T) {
 	}
 }
 
-// A rebalance ends a move to fewer nodes: the shard has as many replicas as the others again.
+// After a rebalance, a shard that was moved to fewer nodes has as many replicas as the others again.
 func TestRebalanceEndsAMoveToFewerNodes(t *testing.T) {
 	c := cluster(t)
 	move, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Move{Shard: 2, To: replicas(t, c, 2)[:1]}, Force: true})
@@ -400,7 +400,7 @@ func TestRebalanceEndsAMoveToFewerNodes(t *testing.T) {
 	}
 }
 
-// A copy that a node has to fetch is told with its size, or that nobody knows it.
+// The plan shows the size of a copy that a node has to fetch, or that it is unknown.
 func TestWhatIsCopied(t *testing.T) {
 	c := cluster(t)
 	fresh := stranger(t, c, 2)
@@ -418,7 +418,7 @@ func TestWhatIsCopied(t *testing.T) {
 	}
 }
 
-// The larger of two shards stays where it is.
+// The larger of two shards stays in place.
 func TestTheSmallerShardComes(t *testing.T) {
 	for _, larger := range []shard.ID{1, 2} {
 		c := cluster(t)
@@ -438,7 +438,7 @@ func TestTheSmallerShardComes(t *testing.T) {
 	}
 }
 
-// A replica that is being loaded is told with how much it has.
+// Progress shows how much of a replica is loaded.
 func TestFilling(t *testing.T) {
 	c := cluster(t)
 	fresh := stranger(t, c, 2)
@@ -462,8 +462,8 @@ func TestFilling(t *testing.T) {
 	}
 }
 
-// There is nothing to wait for, whatever the planner does for other reasons: here
-// it is about to replace a node that is gone.
+// Progress does not wait for moves with other reasons: here the planner is about
+// to replace a node that is gone.
 func TestUndrainOfANodeThatIsNotDrainedIsDoneAtOnce(t *testing.T) {
 	c := cluster(t)
 	var nodes []shard.NodeID
@@ -483,8 +483,8 @@ func TestUndrainOfANodeThatIsNotDrainedIsDoneAtOnce(t *testing.T) {
 	}
 }
 
-// A plan is not done as long as the planner has something left to do for it, though every
-// copy that there is has been loaded: to move a shard, or to merge two.
+// A plan is not done while the planner still has to move a shard or merge two for it,
+// even if every existing copy is loaded.
 func TestAPlanIsNotDoneBeforeThePlanner(t *testing.T) {
 	planned := func(c *mapchange.Cluster) bool {
 		var plans planner.Planner

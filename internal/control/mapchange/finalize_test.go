@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// A level is finalized when every member that has not left understands it, and once.
+// A level is finalized when every member that has not left understands it, and only once.
 func TestFinalizeWaitsForEveryMember(t *testing.T) {
 	older := func(c *mapchange.Cluster) { c.Members[3].Level, c.Members[3].Version = shard.LevelWatches, "v0.9.0" }
 	for _, test := range []struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Five nodes as shipped: the first three vote, and two of these are lost.
+// Five nodes with default settings: the first three vote, and two of these are lost.
 func TestARecoveryIsRefusedWhileTheVotersMayElect(t *testing.T) {
 	voters := []shard.NodeID{"a", "b", "c"}
 	lost := func(edit func(ws []Witness)) []Witness {
@@ -92,7 +92,7 @@ func TestARecoveryIsRefusedWhileTheVotersMayElect(t *testing.T) {
 	}
 }
 
-// An order for another plan than the one that is made now is refused.
+// An order for a different plan than the current one is refused.
 func TestARecoveryIsConfirmedAsItWasShown(t *testing.T) {
 	plan := &Recovery{Node: "c", MapVersion: 7}
 	for order, ok := range map[RecoverOrder]bool{

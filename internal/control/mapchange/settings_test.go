@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// finalize makes the newest feature level the cluster's own.
+// finalize finalizes the newest feature level.
 func finalize(t *testing.T, c *mapchange.Cluster) {
 	t.Helper()
 	propose(t, c, shard.Finalize{Level: shard.Level})
@@ -35,8 +35,8 @@ func judged(t *testing.T, c *mapchange.Cluster, r mapchange.Request) *mapchange.
 	return p
 }
 
-// More replicas: each shard is copied to one node more, its owner stays, and the plan
-// says how much that is.
+// More replicas: each shard is copied to one more node, its owner stays, and the plan
+// shows the bytes.
 func TestSettingsOfMoreReplicas(t *testing.T) {
 	c := final(t)
 	before := c.Map
@@ -62,7 +62,7 @@ func TestSettingsOfMoreReplicas(t *testing.T) {
 }
 
 // Fewer replicas: nothing is copied, each shard keeps nodes that have it, and the plan
-// says what becomes free.
+// shows the freed bytes.
 func TestSettingsOfFewerReplicas(t *testing.T) {
 	c := final(t)
 	p := judged(t, c, mapchange.Settings{Replicas: 1})
@@ -82,8 +82,8 @@ func TestSettingsOfFewerReplicas(t *testing.T) {
 	follow(t, c, p)
 }
 
-// Fewer served keys: shards outside end, those at the edge are cut where they are,
-// all others stay. The warning says what becomes of watches.
+// Fewer served keys: shards outside end, shards at the edge are cut in place, all
+// others stay. The warning describes the effect on watches.
 func TestSettingsOfFewerServedKeys(t *testing.T) {
 	c := final(t)
 	p := judged(t, c, mapchange.Settings{Ranges: []kv.Range{{Start: "/m", End: "/t"}, {Start: "/h", End: "/i"}}})
@@ -119,7 +119,7 @@ func TestSettingsOfFewerServedKeys(t *testing.T) {
 	}
 }
 
-// The plan says how many watches end, and what is not counted in.
+// The plan shows how many watches end, and which nodes are not counted.
 func TestThePlanCountsTheWatchesThatEnd(t *testing.T) {
 	c := final(t)
 	fewer := mapchange.Settings{Ranges: []kv.Range{{Start: "/m", End: "/t"}, {Start: "/h", End: "/i"}}}
@@ -156,8 +156,8 @@ func TestThePlanCountsTheWatchesThatEnd(t *testing.T) {
 	}
 }
 
-// More served keys: every shard stays as it is, and new ones come, whose size nobody
-// knows.
+// More served keys: every shard stays unchanged, and new shards of unknown size are
+// added.
 func TestSettingsOfMoreServedKeys(t *testing.T) {
 	c := final(t)
 	follow(t, c, judged(t, c, mapchange.Settings{Ranges: []kv.Range{{Start: "/h", End: "/i"}, {Start: "/m", End: "/t"}}}))
@@ -187,7 +187,7 @@ func TestSettingsOfMoreServedKeys(t *testing.T) {
 	}
 }
 
-// What cannot be set is refused with what to do; what can is doubted or warned of.
+// Invalid settings are refused with the remedy; risky settings are doubted or warned of.
 func TestSettingsRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		request     mapchange.Settings
@@ -248,7 +248,7 @@ func TestSettingsAreNamedInLogs(t *testing.T) {
 	}
 }
 
-// A dry run, too, says that the change cannot be made yet.
+// A dry run also reports that the change cannot be made yet.
 func TestSettingsOfAClusterThatIsNotFinalized(t *testing.T) {
 	c := cluster(t)
 	var notFinal *shard.NotFinalError

@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
 
-// Whatever is in the map file, it is refused with its reason or a valid map, which is
+// Any content of the map file is either refused with a reason, or a valid map that is
 // written as it was read.
 func FuzzMapFile(f *testing.F) {
 	whole, err := Encode(maptest.Pair(f, "a", "b"))
@@ -25,7 +25,7 @@ func FuzzMapFile(f *testing.F) {
 	f.Add(whole[:len(magic)+3], false)
 	f.Add([]byte(nil), true)
 	f.Fuzz(func(t *testing.T, b []byte, sealed bool) {
-		if sealed { // b is what a checksum protects
+		if sealed { // b is the content that a checksum protects
 			b = append(binary.BigEndian.AppendUint64([]byte(magic), xxhash.Sum64(b)), b...)
 		}
 		m, err := Decode(b)

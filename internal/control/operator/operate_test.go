@@ -15,8 +15,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
 
-// The voters have carried out an order, and the map that they made has not come to the node that is
-// asked again. All that the order names is at rest there: it is done only when the map has come.
+// The voters have carried out an order, but the changed map has not reached the node that receives the
+// repeated order. All shards of the order have settled there: the order is done only when the map arrives.
 func TestARepeatedOrderIsNotDoneBeforeItsMapHasCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const self, id = "here", "order"

@@ -44,8 +44,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// A voter that lost its disk and is back on its port is asked under its new
-// identity alone.
+// A voter that lost its disk and returned on its port is only reached under its
+// new identity.
 func TestWipedVoterDoesNotAnswerForItsOldSelf(t *testing.T) {
 	log := newRaftLogger(slog.New(slog.DiscardHandler))
 	var members []shard.Member

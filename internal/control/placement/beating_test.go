@@ -13,8 +13,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// raft's heartbeats wait for a beat, and nothing else does: changes of the map are sent at once. A
-// heartbeat is not held back where raft's timeouts are too short for that.
+// Only raft's heartbeats wait for a beat: changes of the map are sent at once. A heartbeat is not
+// delayed if raft's timeouts are too short for that.
 func TestHeartbeatsLeaveWithTheBeat(t *testing.T) {
 	open := func(heartbeat time.Duration) (transport, raft.ServerAddress) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -26,7 +26,7 @@ func state(t *testing.T, m *shard.Map, kept ...request) []byte {
 	return s.Bytes()
 }
 
-// closes is a reader that says whether it was closed.
+// closes is a reader that records whether it was closed.
 type closes struct {
 	io.Reader
 	err    error
@@ -35,8 +35,8 @@ type closes struct {
 
 func (c *closes) Close() error { c.closed = true; return c.err }
 
-// A snapshot that is torn, of a newer version or of another cluster stops the node:
-// it applies nothing on top of what it had.
+// A snapshot that is torn, from a newer version or from another cluster stops the
+// node: it applies nothing to its previous state.
 func TestASnapshotThatCannotBeRestoredStopsTheNode(t *testing.T) {
 	m := maptest.Pair(t, "a", "b")
 	sound := state(t, m, request{"first", 1})
@@ -111,7 +111,7 @@ type failing struct {
 func (*failing) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 func (f *failing) Cancel() error           { f.cancelled = true; return nil }
 
-// A snapshot that cannot be written is cancelled, not closed as if it were whole.
+// A failed write of a snapshot is cancelled, not closed as if it were complete.
 func TestASnapshotThatCannotBeWrittenIsCancelled(t *testing.T) {
 	f := &failing{}
 	if err := (&fsmSnapshot{m: maptest.Pair(t, "a", "b")}).Persist(f); err == nil || !f.cancelled || !strings.Contains(err.Error(), "no space left") {
@@ -119,8 +119,8 @@ func TestASnapshotThatCannotBeWrittenIsCancelled(t *testing.T) {
 	}
 }
 
-// A map that cannot be shown is not applied, and a request that was refused may be
-// made again.
+// A map that is refused is not applied, and a request that was refused may be made
+// again.
 func TestWhatIsNotAppliedIsNotRemembered(t *testing.T) {
 	var failed error
 	f := newFSM(func(*shard.Map) error { return failed }, func() {})
@@ -144,7 +144,7 @@ func TestWhatIsNotAppliedIsNotRemembered(t *testing.T) {
 	}
 }
 
-// A node refuses the map of another cluster, and does not go back.
+// A node refuses the map of another cluster, and does not return to an older map.
 func TestMapsOnlyGoForward(t *testing.T) {
 	b := new(versions)
 	if m, d := b.since("c", 0); m != nil || d != nil {
@@ -180,8 +180,8 @@ func TestMapsOnlyGoForward(t *testing.T) {
 	}
 }
 
-// The cluster of a voter that has its log from others is the one that a member shows,
-// or else the one that the founders begin.
+// The cluster of a voter that received its log from others is the cluster that a
+// member announces, otherwise the cluster that follows from the founders.
 func TestClusterOfALogFromOthers(t *testing.T) {
 	members := []shard.Member{{Name: "a", ClusterID: "x", State: shard.Alive}, {Name: "c", State: shard.Alive}}
 	servers := []planner.Server{{ID: "a"}, {ID: "b"}}
@@ -203,8 +203,8 @@ func TestTheFSMReportsConfigurations(t *testing.T) {
 	}
 }
 
-// The report of one node, which is asked because it is to vote, says nothing of the copies of the
-// others. A leader that never asks has nothing to wait for.
+// The report of one node, which is asked because it should vote, does not stand for the copies of
+// the others. A leader that never asks for reports does not wait for them.
 func TestOneReportIsNoSurvey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &Placement{maps: new(versions)}

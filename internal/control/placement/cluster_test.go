@@ -91,9 +91,9 @@ func (c *cluster) members() (out []shard.Member) {
 	return out
 }
 
-// report says that each node has loaded what the map gives it.
+// report makes each node report that it has loaded its shards in the map.
 func (c *cluster) report(_ context.Context, nodes []shard.NodeID) (out []planner.Report) {
-	var m *shard.Map // nodes that do not vote have it of others
+	var m *shard.Map // nodes that do not vote receive it from others
 	for _, n := range c.all() {
 		if of := n.p.Map(); of != nil && (m == nil || of.Version > m.Version) {
 			m = of
@@ -223,7 +223,7 @@ func (n *node) start() {
 	n.c.tell()
 }
 
-// stop ends the node and has gossip call it dead.
+// stop ends the node, and gossip reports it as dead.
 func (n *node) stop() {
 	n.cancel()
 	<-n.done
@@ -271,8 +271,8 @@ func leader(t *testing.T, nodes ...*node) *node {
 	return found
 }
 
-// change makes a change of the map as n has it, again when that has changed
-// meanwhile.
+// change makes a change of the map as n has it, and retries if that map has
+// changed meanwhile.
 func change(n *node, c shard.Change) error {
 	for {
 		_, err := n.p.Propose(context.Background(), shard.Command{IfVersion: n.p.Map().Version, Change: c})

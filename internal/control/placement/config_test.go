@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Every bound of the configuration is where its error says: the value at the bound is
-// accepted, the next one is not.
+// Every bound of the configuration is exact: the value at the bound is accepted, the
+// next one is not.
 func TestBoundsOfTheConfig(t *testing.T) {
 	voter := func() Config {
 		c := Defaults()

@@ -19,9 +19,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// After all nodes were upgraded they can still go back: no command of the new level is
-// agreed on before an operator has finalized it, and founders that have it begin with
-// it.
+// After all nodes were upgraded they can still be downgraded: no command of the new
+// level is agreed on before an operator has finalized it. A cluster whose founders all
+// have it begins with it.
 func TestAnUpgradeCanGoBackUntilItIsFinalized(t *testing.T) {
 	c := newCluster(t, false)
 	old := c.add("n2", 0)
@@ -64,8 +64,8 @@ func TestAnUpgradeCanGoBackUntilItIsFinalized(t *testing.T) {
 	}
 }
 
-// A node that goes back after its cluster's level was finalized does not start, says
-// why, and leaves its map file to the newer software.
+// A node that is downgraded after its cluster's level was finalized does not start,
+// reports why, and keeps its map file for the newer software.
 func TestAMapFileOfANewerVersionIsKept(t *testing.T) {
 	c := newCluster(t, false)
 	n := c.add("n1", 1)

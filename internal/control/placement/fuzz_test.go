@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
 
-// Whatever is in a snapshot, raft is told why it cannot be read, and nothing is applied
-// after it; or the map is valid, and what is remembered of requests is bounded.
+// Any snapshot is either refused with a reason, and nothing is applied after it; or its
+// map is valid, and the number of remembered requests is bounded.
 func FuzzSnapshot(f *testing.F) {
 	m, err := shard.EncodeMap(maptest.Pair(f, "a"))
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// A voter grants no vote to a voter of another generation, be it older or newer: not
-// over its raft port, and not in memory.
+// A voter grants no vote to a voter of an older or newer generation: not over its
+// raft port, and not in memory.
 func TestVotersOfOtherGenerationsAreNotHeard(t *testing.T) {
 	opened := 0
 	granted := func(network *MemNetwork, ours, theirs uint64) bool {
@@ -148,7 +148,7 @@ func TestUnfinishedRaftLogIsNotUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The identity stays, and goes with the log that counts.
+	// The identity persists, and is lost with the log of the newest generation.
 	if again, err := Identity(dir); again != id || err != nil {
 		t.Errorf("identity %s, was %s; %v", again, id, err)
 	}
@@ -160,9 +160,9 @@ func TestUnfinishedRaftLogIsNotUsed(t *testing.T) {
 	}
 }
 
-// While the map is of a newer generation than the raft log, nothing is reported of
-// raft: its leader and voters are not those of the cluster. And the leader takes the
-// log of a node that has not seen the newer map for none.
+// While the map has a newer generation than the raft log, raft's leader and voters
+// are not reported: they are not those of the cluster. The leader treats the log of
+// a node that has not received the newer map as missing.
 func TestRaftOfAnOlderGenerationSaysNothing(t *testing.T) {
 	m := &shard.Map{ClusterID: "c", Version: 9, Generation: 7}
 	p := &Placement{maps: new(versions), raft: new(raft.Raft)}
@@ -183,8 +183,7 @@ func TestRaftOfAnOlderGenerationSaysNothing(t *testing.T) {
 	}
 }
 
-// A node that votes ends raft as soon as the map is of the next generation, and not while
-// it is of its own.
+// A node that votes ends raft as soon as the map has the next generation, and not before.
 func TestRaftEndsWithItsGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &Placement{maps: new(versions)}
@@ -214,10 +213,10 @@ func TestRaftEndsWithItsGeneration(t *testing.T) {
 	})
 }
 
-// A node is about to found a cluster, and others have been faster: its raft log is theirs.
-// They may have begun with other voters, so the node forgets the ID of its own cluster,
-// which would keep it from starting again.
-// A founder that ended between writing the cluster's ID and its log is in no cluster.
+// A node is about to found a cluster, but others found it first, and it receives their
+// raft log. They may have begun with other voters, so the node drops its own cluster ID,
+// which would keep it from starting again. A founder that ended between writing the
+// cluster's ID and its log belongs to no cluster.
 func TestAFounderThatWroteTheIDAlone(t *testing.T) {
 	logger := newRaftLogger(slog.New(slog.DiscardHandler))
 	logs := diskLogs{raftDir(t.TempDir())}

@@ -12,9 +12,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
 
-// A raft snapshot that an earlier version wrote is read as it meant it, and the same
-// is written today. A golden file is never changed: another form needs another level,
-// of the snapshot or of the map inside. UPDATE=1 writes files that are missing.
+// A raft snapshot of an earlier version is read with its original meaning, and is
+// still written in the same way. A golden file is never changed: another form needs
+// another level, of the snapshot or of the map inside. UPDATE=1 writes missing files.
 func TestGoldenSnapshot(t *testing.T) {
 	final := maptest.Pair(t, "a", "b")
 	final.Finalized = shard.LevelSettings

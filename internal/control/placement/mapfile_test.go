@@ -24,7 +24,7 @@ func (f *countedFile) Save(m *shard.Map) error {
 }
 
 // A map that changes five times a second is written about once a second, each time the
-// newest one, and when the node stops: not once for each change.
+// newest version, and at the stop: not once for each change.
 func TestTheMapFileIsWrittenOnceForManyChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const changes, pace = 50, 200 * time.Millisecond

@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// A node that is some versions behind gets the changes since, encoded once
-// for all such nodes; one that is too far behind, or of another cluster, is not.
+// A node that is some versions behind gets a delta, encoded once for all such
+// nodes; a node that is too far behind, or of another cluster, gets the map.
 func TestVersionsReturnTheChangesSinceAVersion(t *testing.T) {
 	b := new(versions)
 	m, err := shard.Apply(nil, shard.Command{Change: shard.Found{

@@ -34,7 +34,7 @@ func TestThreeVoters(t *testing.T) {
 		}
 	}
 
-	// A change through a follower reaches everybody.
+	// A change through a follower reaches all nodes.
 	lead := leader(t, nodes...)
 	v := touch(t, without(nodes, lead)[0])
 	for _, n := range nodes {
@@ -44,7 +44,7 @@ func TestThreeVoters(t *testing.T) {
 		t.Errorf("voters %v", got)
 	}
 
-	// The leader goes; the others go on, and it returns at another address.
+	// The leader stops; the others continue, and it returns at another address.
 	lead.stop()
 	if lead.err != nil {
 		t.Fatalf("Run: %v", lead.err)
@@ -55,7 +55,7 @@ func TestThreeVoters(t *testing.T) {
 	lead.start()
 	testkit.Eventually(t, "the old leader catches up", func() bool { return lead.p.Map().Version >= v })
 
-	// Without a quorum the map stays, and a proposal says what is missing.
+	// Without a quorum the map stays, and the error of a proposal names the cause.
 	lead = leader(t, nodes...)
 	rest = without(nodes, lead)
 	last := rest[0]
@@ -101,7 +101,7 @@ func TestWipedVoterRejoinsAsAnother(t *testing.T) {
 	testkit.Eventually(t, "it votes", func() bool {
 		return slices.Equal(victim.p.Voters(), []shard.NodeID{"n1", "n2", "n3"})
 	})
-	// It counts: without one of the others there is still a majority.
+	// It votes: without one of the others there is still a majority.
 	other := without(without(nodes, victim), leader(t, nodes...))[0]
 	other.stop()
 	touch(t, victim)
@@ -138,7 +138,7 @@ func TestNonVoterObserves(t *testing.T) {
 	if err := other.p.Observe(alien); !errors.Is(err, placement.ErrForeign) {
 		t.Errorf("alien: %v", err)
 	}
-	// What it observed is on its disk.
+	// The map that it observed is on its disk.
 	file := filepath.Join(other.dir, "shardmap")
 	testkit.Eventually(t, "the map is on disk", func() bool { _, err := os.Stat(file); return err == nil })
 	other.stop()
@@ -148,8 +148,8 @@ func TestNonVoterObserves(t *testing.T) {
 	}
 }
 
-// A request whose outcome got lost is made once, however often it comes; also
-// by another leader, and after a restart from disk.
+// A request whose outcome was lost is carried out once, however often it is
+// repeated; also by another leader, and after a restart from disk.
 func TestRepeatedRequestIsMadeOnce(t *testing.T) {
 	c := newCluster(t, false)
 	n := c.add("n1", 1)
@@ -177,7 +177,7 @@ func TestRepeatedRequestIsMadeOnce(t *testing.T) {
 	}
 }
 
-// Commands that older members do not understand are refused while there are any.
+// Commands that older members do not understand are refused while there are such members.
 func TestNewCommandsAreRefusedWhileMembersAreOld(t *testing.T) {
 	c := newCluster(t, false)
 	n, old := c.add("n1", 1), c.add("n2", 0)
@@ -188,12 +188,12 @@ func TestNewCommandsAreRefusedWhileMembersAreOld(t *testing.T) {
 	if !errors.As(err, &refused) || !slices.Equal(refused.Members, []shard.NodeID{"n2"}) {
 		t.Errorf("with an old member: %v", err)
 	}
-	touch(t, n) // what it understands goes on
+	touch(t, n) // commands that it understands still work
 	old.set(func(m *shard.Member) { m.Level = shard.Level })
 	if err := change(n, shard.Drain{Nodes: []shard.NodeID{"n2"}}); err != nil {
 		t.Fatal(err)
 	}
-	old.set(func(m *shard.Member) { m.Level = 1 }) // too late to mind
+	old.set(func(m *shard.Member) { m.Level = 1 }) // too late to block
 	testkit.Eventually(t, "the drained node has no shards", func() bool {
 		return !slices.ContainsFunc(n.p.Map().Shards, func(s shard.Shard) bool { return slices.Contains(s.Replicas, "n2") })
 	})
@@ -215,7 +215,7 @@ func TestDataDirectoryOfAnotherCluster(t *testing.T) {
 	if !errors.Is(lost.err, placement.ErrForeign) || !strings.Contains(lost.err.Error(), "data directory belongs to cluster "+lost.p.ClusterID()) {
 		t.Errorf("Run: %v", lost.err)
 	}
-	touch(t, nodes[0]) // the others do not mind
+	touch(t, nodes[0]) // the others do not block
 }
 
 func TestTornMapFileIsPutAside(t *testing.T) {
@@ -251,7 +251,7 @@ func TestClusterOnFakeTime(t *testing.T) {
 		if m := voters[0].p.Map(); m != nil {
 			t.Fatalf("founded without etcd: %+v", m)
 		}
-		// One that had the log before it could bootstrap learns the ID with the map.
+		// A voter that had the log before it could bootstrap learns the ID with the map.
 		ids := []string{voters[0].p.ClusterID(), voters[1].p.ClusterID(), voters[2].p.ClusterID()}
 		ids = slices.DeleteFunc(ids, func(id string) bool { return id == "" })
 		if slices.Sort(ids); len(slices.Compact(ids)) != 1 {
@@ -334,8 +334,8 @@ func TestClusterOnFakeTime(t *testing.T) {
 	})
 }
 
-// A voter that was given the log before it saw the others does not know which
-// cluster it is in. It founds that one all the same when it leads.
+// A voter that received the log before it saw the others does not know its
+// cluster. It still founds that cluster when it leads.
 func TestLeaderThatDidNotBootstrapFounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
@@ -373,9 +373,9 @@ func TestLeaderThatDidNotBootstrapFounds(t *testing.T) {
 	})
 }
 
-// A shard with too much load is cut in two, on its nodes first; when the load has
-// gone for long enough, its parts become one again. An operator's move is made, and
-// stays.
+// A shard with too much load is cut in two, first on its nodes. After the load has
+// been low for long enough, its parts are merged again. An operator's move is made,
+// and stays.
 func TestLoadSplitsAndMerges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
@@ -445,8 +445,8 @@ func did(nodes ...*node) (done map[planner.Operation]int64, waiting planner.Wait
 }
 
 // A voter that is gone for ten minutes is replaced by a node that has the log, and
-// votes again when it is back for a while; one that is drained hands its vote over,
-// also when it leads. All the while the voters can change the map.
+// votes again after it has been back for a while. A drained voter hands over its
+// vote, even as the leader. The voters can change the map throughout.
 func TestVotersAreReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
@@ -456,7 +456,7 @@ func TestVotersAreReplaced(t *testing.T) {
 		c.founded(nodes...)
 		n4 := c.add("n4", 3)
 		nodes = append(nodes, n4)
-		if err := n4.p.Observe(nodes[0].p.Map()); err != nil { // as its node would learn it
+		if err := n4.p.Observe(nodes[0].p.Map()); err != nil { // received as by its node
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -532,7 +532,7 @@ func fiveNodes(t *testing.T) (*cluster, []*node) {
 	return c, nodes
 }
 
-// spread gives every node the newest map, as its node would learn it.
+// spread gives every node the newest map, as if its node had received it.
 func (c *cluster) spread() {
 	c.t.Helper()
 	var newest *shard.Map
@@ -597,7 +597,7 @@ func TestScaledFromFiveToThreeTheQuorumSurvives(t *testing.T) {
 	}
 }
 
-// A voter gossips and answers, and its raft port is dead.
+// A voter gossips and answers, but its raft port is dead.
 func TestVoterWithADeadRaftPortIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, nodes := fiveNodes(t)
@@ -629,7 +629,7 @@ func TestVoterWithADeadRaftPortIsReplaced(t *testing.T) {
 	})
 }
 
-// A drain is taken back when another node votes already, and the drained node still
+// A drain is undone when another node already votes, and the drained node still
 // does.
 func TestUndrainedDuringReplacementThreeVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -688,7 +688,7 @@ func TestLeaderWithHangingDiskGivesUp(t *testing.T) {
 	})
 }
 
-// Of five nodes that all may vote, three do, and it is the same three for all.
+// Of five nodes that all may vote, three do, and all nodes agree on these three.
 func TestMoreNodesThanVoters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
@@ -710,8 +710,8 @@ func TestMoreNodesThanVoters(t *testing.T) {
 	})
 }
 
-// A map file of another cluster is put beside a raft log: the node ends and names both,
-// rather than to go on with either.
+// A map file of another cluster lies beside a raft log: the node ends and names both,
+// instead of using either.
 func TestAMapFileOfAnotherClusterThanTheRaftLog(t *testing.T) {
 	ours, theirs := newCluster(t, false), newCluster(t, false)
 	n, other := ours.add("n1", 1), theirs.add("n1", 1)
@@ -732,8 +732,7 @@ func TestAMapFileOfAnotherClusterThanTheRaftLog(t *testing.T) {
 	}
 }
 
-// Voters without anything to agree on write little: each entry wakes all of them, and waits
-// for their disks.
+// Idle voters write little: each entry wakes all of them, and waits for their disks.
 func TestVotersAtRestWriteLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
@@ -746,7 +745,7 @@ func TestVotersAtRestWriteLittle(t *testing.T) {
 			t.Error("another node leads")
 		}
 		for _, n := range nodes {
-			// At least one: the leader finds out whether its disk hangs.
+			// At least one: the leader checks whether its disk hangs.
 			if wrote := n.p.RaftIndex() - before; wrote < 1 || wrote > 13 {
 				t.Errorf("%s has written %d entries in a minute", n.name, wrote)
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// recoverVoters recovers the voters at n, and says so to all nodes.
+// recoverVoters recovers the voters at n, and announces it to all nodes.
 func (n *node) recoverVoters() {
 	n.c.t.Helper()
 	before := n.p.Map()
@@ -88,7 +88,7 @@ func TestVotersThatComeBackAfterARecoveryFollow(t *testing.T) {
 }
 
 // Two nodes in two parts of a network recover the voters at once. When the parts meet,
-// one group goes on.
+// one group survives.
 func TestVotersRecoveredTwiceBecomeOneGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, nodes := fiveNodes(t)
@@ -121,7 +121,7 @@ func TestVotersRecoveredTwiceBecomeOneGroup(t *testing.T) {
 }
 
 // The node that recovers the voters is killed and starts again, before another node
-// has learned of it, and with the map file that it had before.
+// has learned of the recovery, and with its previous map file.
 func TestRecoverySurvivesACrash(t *testing.T) {
 	c := newCluster(t, false)
 	nodes := []*node{c.add("n1", 3), c.add("n2", 3), c.add("n3", 3)}
@@ -144,7 +144,7 @@ func TestRecoverySurvivesACrash(t *testing.T) {
 	if generation == 0 {
 		t.Error("the map is of the old voters")
 	}
-	// The others start with their old disks, and learn the map as from gossip.
+	// The others start with their old disks, and receive the map as from gossip.
 	nodes[0].start()
 	nodes[1].start()
 	for _, n := range nodes[:2] {

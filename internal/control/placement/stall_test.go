@@ -17,8 +17,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// halfDead is a voter that votes for everybody and answers heartbeats. Whether
-// it appends is up to the test.
+// halfDead is a voter that grants every vote and answers heartbeats. The test
+// decides whether it appends.
 type halfDead struct{ appends atomic.Bool }
 
 func (h *halfDead) run(ctx context.Context, t *raft.InmemTransport) {
@@ -41,7 +41,7 @@ func (h *halfDead) answer(command any) (any, error) {
 		return &raft.RequestVoteResponse{RPCHeader: header, Term: c.Term, Granted: true}, nil
 	case *raft.AppendEntriesRequest:
 		last := c.PrevLogEntry + uint64(len(c.Entries))
-		if last > 0 && !h.appends.Load() { // a heartbeat says nothing of the log
+		if last > 0 && !h.appends.Load() { // a heartbeat does not concern the log
 			return nil, errors.New("the disk is full")
 		}
 		return &raft.AppendEntriesResponse{RPCHeader: header, Term: c.Term, LastLog: last, Success: true}, nil
@@ -49,8 +49,8 @@ func (h *halfDead) answer(command any) (any, error) {
 	return nil, fmt.Errorf("no answer to %T", command)
 }
 
-// A leader that has all it needs but a majority that appends stays: nothing is
-// wrong with its own disk. It goes on as soon as the others do.
+// A leader that only lacks a majority that appends stays: its own disk works.
+// It continues as soon as the others do.
 func TestLeaderWithoutMajorityStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

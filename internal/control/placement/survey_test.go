@@ -23,9 +23,9 @@ func copiesOn(m *shard.Map, n shard.NodeID) (count int) {
 	return count
 }
 
-// The leader shuts down and has the only whole copies: the other nodes were restarted a moment ago,
-// and load. The leader after it, which has not asked any node when it begins, keeps these copies
-// until others have loaded theirs.
+// The leader shuts down with the only complete copies: the other nodes have just restarted, and
+// load. The next leader, which has asked no node when it begins, keeps these copies until others
+// have loaded theirs.
 func TestANewLeaderKeepsTheLastWholeCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
@@ -51,7 +51,7 @@ func TestANewLeaderKeepsTheLastWholeCopies(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		c.founded(nodes...)
 		nodes = append(nodes, c.add("n4", 3))
-		if err := nodes[3].p.Observe(nodes[0].p.Map()); err != nil { // as its node would learn it
+		if err := nodes[3].p.Observe(nodes[0].p.Map()); err != nil { // received as by its node
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/control/placement"
 )
 
-// Voters speak mutual TLS when told to.
+// Voters use mutual TLS if it is configured.
 func TestVotersOverTLS(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

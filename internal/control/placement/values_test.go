@@ -70,7 +70,7 @@ func TestFSMSnapshotKeepsRequests(t *testing.T) {
 	}
 }
 
-// A node that meets a command of a newer version stops, and does not guess.
+// A node that finds a command of a newer version stops, and does not guess.
 func TestFSMStopsAtNewerCommand(t *testing.T) {
 	f := newFSM(func(*shard.Map) error { return nil }, func() {})
 	out := f.Apply(&raft.Log{Data: []byte{shard.Level + 1, '{', '}'}}).(outcome)

@@ -13,8 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/maptest"
 )
 
-// A load goes up, and down again: what is split, what gets replicas, and when it is
-// undone.
+// A load rises and falls: shards are split, get replicas, and this is undone.
 func TestBalance(t *testing.T) {
 	b := Balance{
 		Split: true, SplitBytes: 1000, SplitEvents: 100, SplitWatches: 1000, MaxShards: 4, Merge: true, ReplicaWatches: 100, MaxExtraReplicas: 3,
@@ -115,8 +114,8 @@ func TestBalance(t *testing.T) {
 	nothing("switched off", look(90*time.Minute, map[shard.ID]Load{2: {Bytes: 5000}, 5: {}}))
 }
 
-// A merge takes as long as its shards take to come together. Meanwhile it counts:
-// there are never fewer shards in the end than were asked for.
+// A merge lasts until its shards have moved together. It counts meanwhile: there
+// are never fewer shards in the end than the specification asks for.
 func TestMergesUnderWayCount(t *testing.T) {
 	b := Balance{Split: true, SplitEvents: 100, MaxShards: 10, Merge: true, Patience: time.Minute, MergePatience: time.Minute}
 	m := maptest.Pair(t, "a", "b")
@@ -148,11 +147,11 @@ func TestMergesUnderWayCount(t *testing.T) {
 	}
 }
 
-// A split parts watches of some keys. Those of whole shards it only doubles: they
-// are split for once, and again when there are twice as many.
+// A split divides watches of some keys, but doubles watches of whole shards. The
+// latter are split once, and again when there are twice as many.
 func TestWatchesOfWholeShardsAreNotSplitForEver(t *testing.T) { splitWholeShards(t, false) }
 
-// Each of twenty leaders looks at the load for some minutes.
+// Each of twenty leaders evaluates the load for some minutes.
 func TestWatchesOfWholeShardsAreNotSplitByEachLeader(t *testing.T) { splitWholeShards(t, true) }
 
 func splitWholeShards(t *testing.T, leaders bool) {
@@ -185,7 +184,7 @@ func splitWholeShards(t *testing.T, leaders bool) {
 		now := time.Unix(1000, 0)
 		for look := range 600 {
 			if leaders && look%29 == 0 {
-				tr = Trend{} // another node leads
+				tr = Trend{} // another node becomes the leader
 			}
 			loads := make(map[shard.ID]Load)
 			for i := range m.Shards {
@@ -215,8 +214,8 @@ func splitWholeShards(t *testing.T, leaders bool) {
 	}
 }
 
-// Three founders begin with three shards; three more nodes have none to own. A load that
-// is spread over the keys splits shards, until all six nodes own equally many.
+// Three founders begin with three shards; three more nodes have no shard to own. A load
+// that is spread over the keys splits shards, until all six nodes own equally many.
 func TestLoadGivesEveryNodeShardsToOwn(t *testing.T) {
 	const keys, events, founders, nodes = 3 << 10, 40_000, 3, 6
 	key := func(at int) string { return fmt.Sprintf("%04d", at) }
@@ -285,7 +284,7 @@ func TestLoadGivesEveryNodeShardsToOwn(t *testing.T) {
 	}
 }
 
-// Each figure of the balance may be 0 and not below.
+// Each setting of the balance may be 0 but not negative.
 func TestBalanceNamesEveryNegativeFigure(t *testing.T) {
 	if err := new(Balance).Validate(); err != nil {
 		t.Errorf("the zero Balance: %v", err)
@@ -325,8 +324,8 @@ func shardsOf(t *testing.T, n int) *shard.Map {
 	return m
 }
 
-// watched looks at the same loads at several times, in seconds, and returns what is
-// done at the last of them.
+// watched evaluates the same loads at several times, in seconds, and returns the
+// last action.
 func watched(b Balance, m *shard.Map, loads map[shard.ID]Load, at ...time.Duration) (a Action) {
 	var tr Trend
 	for _, after := range at {
@@ -367,7 +366,7 @@ func TestSplitsKeepToTheirBounds(t *testing.T) {
 			t.Errorf("at most %d shards: %d splits of 6, want %d", most, len(a.Splits), splits)
 		}
 	}
-	// A shard that cannot be cut rests for just so long.
+	// A shard that cannot be cut rests for exactly this time.
 	m := shardsOf(t, 1)
 	now := time.Unix(1000, 0)
 	_, tr := b.Decide(m, hot, Trend{}, now)
@@ -381,13 +380,13 @@ func TestSplitsKeepToTheirBounds(t *testing.T) {
 			t.Errorf("%v after it was found that it cannot be cut: %+v", c.after, a)
 		}
 	}
-	// What is not known of a shard is no load, and no reason to forget when it came.
+	// An unknown load counts as no load, and does not reset the age of the shard.
 	if a := watched(b, m, nil, 0, time.Hour); len(a.Splits)+len(a.Homes) > 0 {
 		t.Errorf("without a load: %+v", a)
 	}
 }
 
-// Two neighbours become one when both together are well below every bound, for long
+// Two neighbours are merged when both together are well below every bound, for long
 // enough, and when neither is young, pinned or unknown.
 func TestMergesKeepToTheirBounds(t *testing.T) {
 	sound := Balance{
@@ -432,7 +431,7 @@ func TestMergesKeepToTheirBounds(t *testing.T) {
 			t.Errorf("%s: the smaller one comes to the larger one: %+v", what, a.Homes)
 		}
 	}
-	// The larger one stays, also where it is the second; and a shard merges once.
+	// The larger shard stays, even if it is the second; and a shard merges once.
 	if a := watched(sound, shardsOf(t, 2), map[shard.ID]Load{1: {}, 2: {Bytes: 1}}, 0, time.Hour); len(a.Homes) != 1 || a.Homes[0].Shard != 1 {
 		t.Errorf("the second is larger: %+v", a)
 	}
@@ -453,8 +452,8 @@ func TestMergesKeepToTheirBounds(t *testing.T) {
 	}
 }
 
-// A shard has a replica for every so many watches, after the patience; it is not
-// given one back for as long as the watches would need it soon.
+// A shard has one replica for every ReplicaWatches watches, after the patience.
+// A replica is kept while the watches would soon need it again.
 func TestReplicasKeepToTheirBounds(t *testing.T) {
 	sound := Balance{ReplicaWatches: 100, MaxExtraReplicas: 3, Patience: time.Minute, MergePatience: 5 * time.Minute}
 	for what, c := range map[string]struct {
@@ -487,7 +486,7 @@ func TestReplicasKeepToTheirBounds(t *testing.T) {
 			t.Errorf("%s: %+v, want %d replicas", what, a, c.want)
 		}
 	}
-	// A crowd that goes and comes waits anew.
+	// Watches that end and return wait anew.
 	var tr Trend
 	m := shardsOf(t, 1)
 	m.Shards[0].Home.Replicas = 3
@@ -499,9 +498,9 @@ func TestReplicasKeepToTheirBounds(t *testing.T) {
 	}
 }
 
-// Whether a cut has parted the watches is judged when all its parts have been seen
-// for the patience: where most watches are at every part, they are not cut for them
-// again until there are twice as many.
+// The effect of a cut on watches is decided when all its parts have been seen for
+// the patience: if most watches are on every part, they are not cut for them again
+// until there are twice as many.
 func TestCutsAreJudgedOnceAllPartsAreKnown(t *testing.T) {
 	const patience = time.Minute
 	now := time.Unix(1000, 0)
@@ -560,8 +559,8 @@ func TestCutsAreJudgedOnceAllPartsAreKnown(t *testing.T) {
 	}
 }
 
-// A shard of which a cut was just judged, or that joins its neighbour, is left alone
-// in the same look; a configuration of the voters is told at once.
+// A shard whose cut was just decided, or that joins its neighbour, is not changed in
+// the same call.
 func TestAShardIsChangedOnceALook(t *testing.T) {
 	b := Balance{Split: true, SplitWatches: 100, SplitBytes: 100, MaxShards: 10, Merge: true}
 	hot := map[shard.ID]Load{1: {Watches: 1000, Bytes: 1000}, 2: {Watches: 1000, Bytes: 1000}}
@@ -584,8 +583,8 @@ func TestAShardIsChangedOnceALook(t *testing.T) {
 	}
 }
 
-// One node owns shards for each SplitEvents, after the patience; one owner is given up when
-// the others would do with twice the events. Without the rule all nodes own shards.
+// One node owns shards for each SplitEvents, after the patience. An owner is dropped when
+// the others could handle twice the events. Without the rule all nodes own shards.
 func TestOwnersFollowTheEvents(t *testing.T) {
 	b := Balance{Owners: true, SplitEvents: 100, Patience: time.Minute, MergePatience: 5 * time.Minute}
 	loads := func(events ...float64) map[shard.ID]Load {
@@ -649,8 +648,8 @@ func TestOwnersFollowTheEvents(t *testing.T) {
 	if a := watched(b, apart, loads(0, 0, 0, 0), 0, time.Hour); a.Owners != nil {
 		t.Errorf("two owners with copies of different shards become %d", *a.Owners)
 	}
-	// A change of a map that was founded with more ranges than can be configured would be refused for ever,
-	// and those behind it would never be made.
+	// A change of a map that was founded with more ranges than can be configured would be refused forever,
+	// and would block all later changes.
 	m := shardsOf(t, 4)
 	m.Finalized, m.Spec.Owners = shard.LevelSettings, 4
 	for ranges, proposed := range map[int]bool{shard.MaxRanges: true, shard.MaxRanges + 1: false} {
@@ -659,7 +658,7 @@ func TestOwnersFollowTheEvents(t *testing.T) {
 			t.Errorf("with %d served ranges the number of owners changes: %v, want %v", ranges, a.Owners != nil, proposed)
 		}
 	}
-	// A new reason begins anew.
+	// A new reason restarts the patience.
 	m = shardsOf(t, 4)
 	m.Finalized, m.Spec.Owners = shard.LevelSettings, 2
 	var tr Trend

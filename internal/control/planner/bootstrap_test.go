@@ -50,8 +50,8 @@ func TestDecideStart(t *testing.T) {
 	}
 }
 
-// Two halves of six candidates, each with the three that --bootstrap-expect asks
-// for, never bootstrap both.
+// Two halves of six candidates, each with the three that --bootstrap-expect
+// requires, never both bootstrap.
 func TestTwoHalvesDoNotBootstrapTwoClusters(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for _, tc := range []struct {
@@ -157,8 +157,8 @@ func TestOrdinals(t *testing.T) {
 	}
 }
 
-// Which members a --join address names. A loopback host names every node of a
-// machine, and so none of them.
+// The members that a --join address names. A loopback host names every node of
+// a machine, and therefore none of them.
 func TestWhomAJoinAddressNames(t *testing.T) {
 	m := shard.Member{Name: "node-1", GossipAddress: "10.0.0.1:7402"}
 	local := shard.Member{Name: "node-2", GossipAddress: "127.0.0.1:7402"}
@@ -220,8 +220,8 @@ func TestWhichPartFoundsACluster(t *testing.T) {
 			t.Errorf("%s: %+v", what, d)
 		}
 	}
-	// One without an identity or an address is no candidate, and one founder is named
-	// by the operator.
+	// A node without an identity or an address is no candidate, and a single founder
+	// is named by the operator.
 	for what, lacks := range map[string]func(m *shard.Member){
 		"UUID": func(m *shard.Member) { m.UUID = "" }, "address": func(m *shard.Member) { m.RaftAddress = "" },
 		"candidacy": func(m *shard.Member) { m.BootstrapExpect = 0 }, "life": func(m *shard.Member) { m.State = shard.Suspect },
@@ -303,7 +303,7 @@ func TestFounders(t *testing.T) {
 	}
 }
 
-// Voters know the leader first-hand. Nodes that never vote do not know it.
+// Voters know the leader directly. Nodes that never vote do not know it.
 func TestKnowsLeader(t *testing.T) {
 	var members []shard.Member
 	for i, n := range []shard.NodeID{"candidate", "dead", "never", "self", "suspect", "voter"} {

@@ -74,8 +74,8 @@ func TestCuts(t *testing.T) {
 	}
 }
 
-// Whatever the keys: the cuts found a map, no part is empty, and none is far
-// larger than its share.
+// For any keys: the cuts found a map, no part is empty, and none is far larger
+// than its share.
 func TestCutsBalance(t *testing.T) {
 	rng := testseed.Rand(t)
 	for range 60 {

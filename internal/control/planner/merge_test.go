@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Shards that were split by Stay, brought together and merged end where they
-// began, and what belonged elsewhere is all that moved.
+// Shards that were split with Stay, brought together and merged end in their
+// original place, and only parts that belonged elsewhere have moved.
 func TestSplitAndMerge(t *testing.T) {
 	ms := nodes(20)
 	m := settle(t, withShards(t, 1, 3), ms)
@@ -54,8 +54,8 @@ func TestSplitAndMerge(t *testing.T) {
 	}
 }
 
-// A part that is split while it waits for a merge, and a merge that is given up,
-// leave nothing behind once all is loosened.
+// A part that is split while it waits for a merge, and a merge that is
+// abandoned, leave nothing behind after Loosen.
 func TestLoosen(t *testing.T) {
 	ms := nodes(9)
 	m := settle(t, withShards(t, 4, 3), ms)
@@ -77,9 +77,9 @@ func TestLoosen(t *testing.T) {
 	}
 }
 
-// A shard that was moved to fewer or to more nodes than the others have gets as many as these once
-// it is loosened, and so does one that an older version has left with fewer. More replicas of a
-// shard that is not pinned are for its load, and stay.
+// After Loosen, a shard that was moved to fewer or to more nodes has as many replicas as the
+// others, and so does a shard that an older version left with fewer. Extra replicas of a shard
+// without pins are for its load, and stay.
 func TestLoosenedShardsHaveAsManyReplicasAsOthers(t *testing.T) {
 	ms := nodes(6)
 	m := change(t, withShards(t, 4, 3), shard.Rehome{Homes: []shard.ShardHome{
@@ -107,8 +107,8 @@ func TestLoosenedShardsHaveAsManyReplicasAsOthers(t *testing.T) {
 	}
 }
 
-// What an operator wants of a shard outlives any number of plans, and what cannot
-// be had is made up for.
+// An operator's pins outlive any number of plans, and other nodes replace
+// unavailable pins.
 func TestPlanHomes(t *testing.T) {
 	ms := nodes(6)
 	m := settle(t, withShards(t, 1, 3), ms)

@@ -119,8 +119,8 @@ func TestNodesOwnEqualNumbersOfShards(t *testing.T) {
 }
 
 // A node joins, is drained, or dies: owners change about as often as even numbers
-// require. Two more may change, where a node that loses a shard's copy owned it, and
-// has to be given another.
+// require. Two more may change, if a node that loses a shard's copy owned it, and
+// gets another shard instead.
 func TestFewOwnersChange(t *testing.T) {
 	ms := nodes(4)
 	m := settle(t, withShards(t, 16, 3), ms)
@@ -185,9 +185,9 @@ func TestOwnersStayEven(t *testing.T) {
 	}
 }
 
-// The leader makes only some of the planned moves at a time. Whatever the homes of
-// shards, the settings, and the states, weights and zones of members are, the plans come to an end,
-// and all parts of a merge have one owner then.
+// The leader makes only some of the planned moves at a time. For any homes of shards, settings, and
+// states, weights and zones of members, the plans come to an end, and all parts of a merge then
+// have one owner.
 func TestOwnersComeToRest(t *testing.T) {
 	rng := testseed.Rand(t)
 	ms := nodes(7)
@@ -224,7 +224,7 @@ func TestOwnersComeToRest(t *testing.T) {
 	}
 }
 
-// An operator's pins stay; the other shards make up for them.
+// An operator's pins stay; the other shards compensate.
 func TestOwnersAreEvenAroundPins(t *testing.T) {
 	ms := nodes(4)
 	m := settle(t, withShards(t, 16, 3), ms)
@@ -243,8 +243,8 @@ func TestOwnersAreEvenAroundPins(t *testing.T) {
 	}
 }
 
-// Where too few replicas can own shards, the numbers are as even as those allow: here
-// every shard has one copy, where hashing puts it.
+// If too few replicas can own shards, the numbers are as even as those allow: here
+// every shard has one copy, placed by hashing.
 func TestOwnersOfSingleCopiesStay(t *testing.T) {
 	ms := nodes(5)
 	m := settle(t, withShards(t, 16, 1), ms)
@@ -290,8 +290,8 @@ func withOwners(t *testing.T, m *shard.Map, owners int) *shard.Map {
 	return change(t, m, shard.Configure{Replicas: m.Spec.Replicas, Owners: owners, Ranges: m.Spec.Ranges})
 }
 
-// As few nodes own shards as the specification says, evenly; more only where no such
-// few have a copy of each shard.
+// As few nodes own shards as the specification says, evenly; more only if no such
+// set has a copy of each shard.
 func TestFewNodesOwnAllShards(t *testing.T) {
 	for _, c := range []struct {
 		shards, replicas, nodes, owners int
@@ -351,9 +351,9 @@ func fewest(m *shard.Map, ms []shard.Member) int {
 	return least
 }
 
-// Nodes die, drain and return: no more nodes own shards than one above what the copies
-// require, a node that comes takes no shard from an owner, and one that owns nothing may
-// go without a change of owners.
+// Nodes die, drain and return: at most one more node owns shards than the copies
+// require, a new node takes no shard from an owner, and a node that owns nothing may
+// leave without a change of owners.
 func TestFewOwnersStay(t *testing.T) {
 	rng := testseed.Rand(t)
 	for _, size := range []int{3, 5, 7} {
@@ -382,8 +382,8 @@ func TestFewOwnersStay(t *testing.T) {
 	}
 }
 
-// One node more than replicas: without it fewer nodes could own all shards. With as many owners as it takes
-// to have a copy of each shard, as Balance sets, the death of a node that owns nothing changes no owner, nor does its return.
+// One node more than replicas: without it fewer nodes could own all shards. With as many owners as it takes to have a
+// copy of each shard, as Balance sets, neither the death nor the return of a node that owns nothing changes an owner.
 func TestOwnersDoNotFollowOthers(t *testing.T) {
 	rng := testseed.Rand(t)
 	idle := 0

@@ -25,7 +25,7 @@ func withShards(t *testing.T, n, replicas int) *shard.Map {
 	return maptest.Found(t, maptest.Spec(n, replicas), numbered("%06d", n)[1:]...)
 }
 
-// settle applies plans until there is nothing left to plan, two at most.
+// settle applies plans until there is nothing left to plan, at most two.
 func settle(t *testing.T, m *shard.Map, members []shard.Member) *shard.Map {
 	t.Helper()
 	for range 2 {
@@ -123,9 +123,9 @@ func TestPlanKeepsZonesApart(t *testing.T) {
 	}
 }
 
-// Nodes come and go at random. After each change, once settled: only shards
-// that had a node that went, or have one that came, are other than before;
-// the same members give the same copies by any way; and the load is even.
+// Nodes join and leave at random. After each change, once settled, only shards
+// on a node that left, or on one that joined, have changed; the same members
+// give the same copies in any order of changes; and the load is even.
 func TestPlanMovesLittle(t *testing.T) {
 	rng := testseed.Rand(t)
 	const shards, replicas = 256, 3
@@ -173,8 +173,8 @@ func TestPlanMovesLittle(t *testing.T) {
 	}
 }
 
-// A single step never leaves all live replicas, and never lets somebody who
-// does not have the shard own it while another has it.
+// A single step never removes all live replicas, and never makes a node without
+// the shard its owner while another node has it.
 func TestPlanStepKeepsWarmReplica(t *testing.T) {
 	rng := testseed.Rand(t)
 	ms := nodes(8)
@@ -203,8 +203,8 @@ func TestPlanStepKeepsWarmReplica(t *testing.T) {
 	}
 }
 
-// A planner that has seen the map and the members change in every way plans what
-// one plans that sees them for the first time.
+// A planner that has seen the map and the members change in every way returns
+// the same plans as a new planner.
 func TestPlannerRemembersNothingWrong(t *testing.T) {
 	rng := testseed.Rand(t)
 	ms := nodes(12)
@@ -273,8 +273,7 @@ func shuffled(rng *rand.Rand, ms []shard.Member) []shard.Member {
 	return out
 }
 
-// What a leader plans that has just begun to lead, and what it plans when one node
-// goes and comes.
+// The plan of a new leader, and its plan when one node leaves and returns.
 func BenchmarkPlan(b *testing.B) {
 	for _, c := range []struct{ shards, nodes, zones, owners int }{{10_000, 100, 0, 0}, {100_000, 1000, 0, 0}, {100_000, 1000, 3, 0}, {100_000, 1000, 0, 20}} {
 		ms := nodes(c.nodes)

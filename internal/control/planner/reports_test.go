@@ -37,8 +37,8 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// The leader gives no shards to a node that has not reached etcd, as if it had not heard of it. The raft log
-// needs no etcd.
+// The leader gives no shards to a node that has not reached etcd, as to a node without reports. The raft log
+// does not depend on etcd.
 func TestOfANodeWithoutEtcdOnlyTheRaftLogCounts(t *testing.T) {
 	now, a := time.Unix(1000, 0), []shard.NodeID{"a"}
 	report := Report{Node: "a", RaftIndex: 100, NoEtcd: true, Shards: []ShardReport{{Shard: 1, Ready: true, Bytes: 10}, {Shard: 2}}}
@@ -58,8 +58,8 @@ func TestOfANodeWithoutEtcdOnlyTheRaftLogCounts(t *testing.T) {
 	}
 }
 
-// A node on which something loads is asked once a second. What comes to it in bursts
-// is no more for that.
+// A node that loads a shard is asked once a second. This must not raise the measured
+// rate of bursts.
 func TestBurstsAreNotTakenForTheRate(t *testing.T) {
 	var r *Reports
 	events := int64(0)

@@ -94,8 +94,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Newcomers load a few at a time, those of shards in danger first; what is taken
-// from nodes that are gone or drain does not wait for that.
+// Newcomers load a few at a time, first those of endangered shards. The removal
+// of replicas from nodes that are gone or drain does not wait for this.
 func TestRulesBoundNewcomers(t *testing.T) {
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute, MaxFills: 8, MaxNodeFills: 4}
 	start := time.Unix(1000, 0)
@@ -166,8 +166,8 @@ func TestRulesBoundNewcomers(t *testing.T) {
 	}
 }
 
-// What a leader does each time it looks: at rest, and after a third of the nodes has
-// died, of which a few newcomers at a time take the place.
+// The cost of each decision of a leader: at rest, and after the death of a third of
+// the nodes, which a few newcomers at a time replace.
 func BenchmarkDecide(b *testing.B) {
 	const shards, count = 100_000, 1000
 	now := time.Unix(1000, 0)
@@ -208,8 +208,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// What a shard lacks of living replicas waits for nothing but the load on donor and
-// newcomer, and that is over as soon as the newcomer says so.
+// Missing live replicas of a shard only wait for the load on donor and newcomer,
+// which ends as soon as the newcomer reports that it has loaded.
 func TestRulesRestoreAtOnce(t *testing.T) {
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute, MaxNodeFills: 1}
 	start := time.Unix(1000, 0)
@@ -254,13 +254,13 @@ func TestRulesRestoreAtOnce(t *testing.T) {
 	}
 }
 
-// A node dies and returns sixty times: it gets its shards back ever more seldom, and
-// each time when it lives for long between two deaths, or says goodbye.
+// A node dies and returns sixty times: its shards return at growing intervals, but
+// at once if it lives long between two deaths, or leaves properly.
 func TestFlappingNodeIsHeldDown(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
 		up, down    time.Duration
-		leave       bool // it says goodbye
+		leave       bool // it leaves properly
 		least, most int  // moves to it
 	}{
 		{"a minute", 50 * time.Second, 10 * time.Second, false, 1, 4},
@@ -353,8 +353,8 @@ func TestOwed(t *testing.T) {
 	}
 }
 
-// A newcomer that says it is loading does not become owner, and nothing else of its
-// shard moves, but not for ever.
+// A newcomer that reports that it is loading does not become owner, and delays
+// other moves of its shard, but not forever.
 func TestRulesWaitForWhatLoads(t *testing.T) {
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
 	start := time.Unix(1000, 0)
@@ -393,7 +393,7 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 		}
 	}
 
-	// A node that drains waits for its heir, and for nobody else.
+	// A draining node waits for its next owner, and for no other node.
 	draining := []shard.Member{members[0], members[1], member("c", shard.Alive, start)}
 	draining[0].Draining = true
 	three := maptest.Pair(t, "a", "b", "c")
@@ -425,7 +425,7 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 		}
 	}
 
-	// Two that are to be one wait for the same.
+	// Two shards that will be merged wait for the same.
 	join, err := Together(m, 2, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -441,8 +441,8 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 	}
 }
 
-// A newcomer from which its shard was taken again, or whose shard is gone, is no
-// longer waited for.
+// A newcomer that no longer has its shard, or whose shard no longer exists, is
+// not waited for.
 func TestNewcomersThatAreNoneAreForgotten(t *testing.T) {
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: 10 * time.Minute, MaxFills: 2, MaxNodeFills: 2}
 	start := time.Unix(1000, 0)
@@ -471,8 +471,8 @@ func TestNewcomersThatAreNoneAreForgotten(t *testing.T) {
 	}
 }
 
-// Whatever the reason of a move is, the only node that has all of a shard keeps it
-// until another one has loaded.
+// Whatever the reason of a move, the only node with a complete copy of a shard
+// keeps it until another node has loaded.
 func TestRulesKeepTheLastWarmCopy(t *testing.T) {
 	r := Rules{DeadGrace: 5 * time.Second, MoveInterval: 30 * time.Second, PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
 	start := time.Unix(1000, 0)
@@ -511,9 +511,9 @@ func TestRulesKeepTheLastWarmCopy(t *testing.T) {
 	}
 }
 
-// A node that gossips and does not answer the leader, because its certificate has
-// run out or a firewall is between them, is given nothing: neither a copy nor what
-// it is to own, and no copy is taken from another node for its sake.
+// A node that gossips but does not answer the leader, because of an expired
+// certificate or a firewall between them, gets nothing: neither a copy nor
+// ownership, and no copy is removed from another node for it.
 func TestNodesThatAreNotHeardOfGetNothing(t *testing.T) {
 	r := Rules{DeadGrace: 5 * time.Second, MoveInterval: 30 * time.Second, PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
 	start := time.Unix(1000, 0)
@@ -551,8 +551,8 @@ func TestNodesThatAreNotHeardOfGetNothing(t *testing.T) {
 	}
 }
 
-// A node that has shards and does not answer the leader keeps them. Others that lack a copy, and would come
-// to it, go to a free node.
+// A node that has shards and does not answer the leader keeps them. Missing copies that would be placed on
+// it are placed on a free node.
 func TestASilentNodeDoesNotBlockTheRepairOfShards(t *testing.T) {
 	start := time.Unix(1000, 0)
 	now := start.Add(2 * time.Hour)
@@ -606,7 +606,7 @@ func TestASilentNodeDoesNotBlockTheRepairOfShards(t *testing.T) {
 	}
 }
 
-// A node that drains keeps its copy until the node that is to have it answers, if no other is free.
+// A draining node keeps its copy until its replacement answers, if no other node is free.
 func TestANodeThatDrainsWaitsForASilentOne(t *testing.T) {
 	start := time.Unix(1000, 0)
 	now := start.Add(time.Hour)
@@ -631,15 +631,15 @@ func TestANodeThatDrainsWaitsForASilentOne(t *testing.T) {
 	}
 }
 
-// A leader that is new does not know what the one before has moved, and waits as
-// that one would.
+// A new leader does not know the moves of the previous leader, and waits like
+// that leader.
 func TestANewLeaderWaitsForWhatLoads(t *testing.T) {
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
 	start := time.Unix(1000, 0)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 	members := []shard.Member{member("a", shard.Alive, start), member("b", shard.Alive, start), member("c", shard.Alive, start)}
 	m := maptest.Pair(t, "a", "b", "c")
-	for i := range m.Shards { // a is about to go, and the others have come before
+	for i := range m.Shards { // a is about to leave, and the others are newer
 		m.Shards[i].Home = shard.Home{Pins: []shard.NodeID{"b", "c"}, Replicas: 2}
 	}
 	loaded := func(b, c bool) []Report {
@@ -664,7 +664,7 @@ func TestANewLeaderWaitsForWhatLoads(t *testing.T) {
 	}
 }
 
-// How long a node that comes and goes is given no shards.
+// How long a flapping node is given no shards.
 func TestHowLongANodeIsHeld(t *testing.T) {
 	const settle = 2 * time.Second
 	for returns, want := range map[int]time.Duration{
@@ -701,7 +701,7 @@ func TestHowLongANodeIsHeld(t *testing.T) {
 			t.Errorf("%s: %d returns, want %d", what, got, c.returns)
 		}
 	}
-	// The time of a node's life is counted from what gossip says last.
+	// The time of a node's life counts from the last state change in gossip.
 	p := presence{state: shard.Alive, since: start}.observe(member("a", shard.Alive, start.Add(calmAfter)))
 	p.returns = 1
 	if p = p.observe(member("a", shard.Dead, start.Add(calmAfter+time.Second))); p.returns != 1 {
@@ -712,8 +712,8 @@ func TestHowLongANodeIsHeld(t *testing.T) {
 	}
 }
 
-// The last copy that is known to be loaded is not taken away. One of a node that has not
-// reported yet, or is dead, is not known to be.
+// The last copy that is known to be loaded is not removed. The copy of a node that has
+// not reported yet, or is dead, is not known to be loaded.
 func TestTheLastLoadedCopyIsKnownByReports(t *testing.T) {
 	now := time.Unix(1000, 0)
 	copies := func(ready bool) []ShardReport { return []ShardReport{{Shard: 7, Ready: ready}} }
@@ -744,8 +744,8 @@ func TestTheLastLoadedCopyIsKnownByReports(t *testing.T) {
 	}
 }
 
-// What a leader remembers of moves: a fill ends in time though its newcomer never reports
-// that it has loaded; a shard of a split rests; a node that left was not buried.
+// Records of moves: a fill ends in time even if its newcomer never reports that it has
+// loaded; a shard of a split rests; a node that left was not buried.
 func TestWhatALeaderRemembers(t *testing.T) {
 	now := time.Unix(1000, 0)
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
@@ -780,8 +780,8 @@ func TestWhatALeaderRemembers(t *testing.T) {
 	}
 }
 
-// A node that an operator has drained, in the map and not by gossip, gives its
-// shards away at once, as one that drains by itself.
+// A node that an operator has drained, in the map and not by gossip, hands over
+// its shards at once, like a node that drains by gossip.
 func TestANodeDrainedInTheMapGivesItsShardsAway(t *testing.T) {
 	r := Rules{Settle: 2 * time.Second, DeadGrace: 5 * time.Second, MoveInterval: 30 * time.Second, PromoteDelay: 5 * time.Second}
 	now := time.Unix(1000, 0)
@@ -802,7 +802,7 @@ func TestANodeDrainedInTheMapGivesItsShardsAway(t *testing.T) {
 }
 
 // An owner of all shards that is drained or dies passes them to a node that may be given
-// something, if there is one with a copy: not to one that the leader does not hear of, is
+// shards, if there is one with a copy: not to a node that does not answer the leader, is
 // suspect, or is held down. A suspect owner keeps them.
 func TestFewOwnersAreNodesThatMayBeGivenShards(t *testing.T) {
 	r := Rules{DeadGrace: 5 * time.Second, FillTimeout: time.Minute}

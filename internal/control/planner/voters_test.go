@@ -110,7 +110,7 @@ func TestDecideVoter(t *testing.T) {
 	}
 }
 
-// The time of a node that is away begins once, and ends when it is back.
+// The absence of a node begins once, and ends when it is back.
 func TestTheTimeThatANodeIsAway(t *testing.T) {
 	start := time.Unix(1000, 0)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
@@ -151,8 +151,8 @@ func TestTheTimeThatANodeIsAway(t *testing.T) {
 	}
 }
 
-// A voter whose raft log does not follow is away, though gossip sees it. One of which no
-// report has come yet is not: it may be well.
+// A voter whose raft log does not follow is away, although gossip sees it. A voter
+// without a report so far is not, because it may be healthy.
 func TestAVoterWhoseLogDoesNotFollowIsAway(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a := &Absence{Self: "self"}
@@ -171,8 +171,8 @@ func TestAVoterWhoseLogDoesNotFollowIsAway(t *testing.T) {
 	}
 }
 
-// One that learns and cannot report, because the leader does not reach it, is no better than one
-// whose log does not follow: another node learns.
+// A learner that cannot report, because the leader does not reach it, is treated like one whose
+// log does not follow: another node learns.
 func TestALearnerThatReportsNothingIsNotAwaitedForEver(t *testing.T) {
 	start := time.Unix(1000, 0)
 	var members []shard.Member
@@ -200,7 +200,7 @@ func TestALearnerThatReportsNothingIsNotAwaitedForEver(t *testing.T) {
 	}
 }
 
-// A vote has an heir if a node that may vote lives, has no vote, and stays.
+// A vote can be handed over if a live node that stays may vote and has no vote.
 func TestWhoCanTakeAVote(t *testing.T) {
 	heir := member("heir", shard.Alive, time.Time{})
 	for name, test := range map[string]struct {

@@ -48,7 +48,7 @@ func TestANodeOfWeightTwoGetsTwiceTheShards(t *testing.T) {
 		{120, 2, []int{1, 3, 1, 1}, []int{20, 60, 20, 20}},
 		{30, 2, []int{0, 0, 1, 2}, []int{6, 6, 6, 12}},
 		{303, 3, []int{100, 100, 100, 1, 1, 1}, []int{100, 100, 100, 1, 1, 1}},
-		{20, 2, []int{1000, 100}, []int{10, 10}}, // beyond the bound it is at the bound
+		{20, 2, []int{1000, 100}, []int{10, 10}}, // weights above the bound count as the bound
 	} {
 		t.Run(fmt.Sprint(c.shards, c.weights), func(t *testing.T) {
 			ms := weighed(c.weights...)
@@ -64,13 +64,13 @@ func TestANodeOfWeightTwoGetsTwiceTheShards(t *testing.T) {
 		})
 	}
 	ms := weighed(2, 1, 1, 1, 1, 1, 1, 1, 1, 1)
-	m := settle(t, finalMap(t, 1100, 1), ms) // one copy: hashing alone says who has it
+	m := settle(t, finalMap(t, 1100, 1), ms) // one copy: only hashing chooses its node
 	if c := copies(m, ms[0].Name); c < 160 || c > 240 {
 		t.Errorf("the node of weight 2 of 11 has %d of 1,100 copies", c)
 	}
 }
 
-// Weights that are equal, and weights before their level is finalized, say nothing.
+// Equal weights, and weights before their level is finalized, have no effect.
 func TestEqualWeightsChangeNothing(t *testing.T) {
 	for _, replicas := range []int{1, 3} {
 		want := settle(t, finalMap(t, 64, replicas), nodes(5))
@@ -102,8 +102,8 @@ func anyWeights(rng *rand.Rand, n, zones int) []shard.Member {
 	return ms
 }
 
-// No ownership can pass along any chain of copies so that the shares of the nodes,
-// owned shards by weight, come nearer to each other.
+// No transfer of ownership along any chain of copies can bring the shares of the
+// nodes, owned shards by weight, closer to each other.
 func TestOwnersFollowWeights(t *testing.T) {
 	rng := testseed.Rand(t)
 	for range 60 {
@@ -135,7 +135,7 @@ func TestOwnersFollowWeights(t *testing.T) {
 	}
 }
 
-// Where every node has every shard, a node owns what is its share, rounded.
+// If every node has every shard, each node owns its share, rounded.
 func TestOwnersAreProportionalToWeights(t *testing.T) {
 	rng := testseed.Rand(t)
 	for range 40 {
@@ -155,8 +155,8 @@ func TestOwnersAreProportionalToWeights(t *testing.T) {
 	}
 }
 
-// A change of a weight moves copies to that node or away from it, one of a shard at
-// most, and none between others. Zones stay apart.
+// A change of a weight moves copies only to or from that node, at most one of each
+// shard. Zones stay apart.
 func TestFewCopiesMoveWhenAWeightChanges(t *testing.T) {
 	rng := testseed.Rand(t)
 	moved, all, must, changed := 0, 0, 0, 0
