@@ -49,8 +49,8 @@ func (c *cluster) etcdClient(user string, at ...*machine) *clientv3.Client {
 	return cli
 }
 
-// A change of users or roles through a node holds there once it is acknowledged, and
-// soon at the others.
+// A change of users or roles through a node is in force there once it is
+// acknowledged, and soon after at the others.
 func TestRightsChangedThroughANodeHoldAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2, 1, shards(2, 2))
@@ -95,8 +95,8 @@ func TestRightsChangedThroughANodeHoldAtOnce(t *testing.T) {
 	}
 }
 
-// What users read through the nodes is what etcd would let them read, through
-// whichever of them they logged in; a watch ends with the right to it.
+// Users read through the nodes exactly the keys that etcd would let them read,
+// whichever node they logged in to. A watch ends when its right does.
 func TestReadsObeyEtcdsRights(t *testing.T) {
 	t.Parallel()
 	c, root := startGuarded(t, 3)
@@ -168,7 +168,7 @@ func TestReadsObeyEtcdsRights(t *testing.T) {
 	}
 }
 
-// Our own API obeys the same rights.
+// Our own API enforces the same rights.
 func TestOurReadsObeyEtcdsRights(t *testing.T) {
 	t.Parallel()
 	c, root := startGuarded(t, 3)
@@ -193,7 +193,7 @@ func TestOurReadsObeyEtcdsRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range c.nodes { // the client's next call may go to another one
+	for _, m := range c.nodes { // the client's next call may go to another node
 		at := c.etcdClient("ann", m)
 		testkit.Succeeds(t, m.name+" knows ann's rights", func() error {
 			_, err := at.Get(within(t), "/a/1")
@@ -244,7 +244,7 @@ func TestOurReadsObeyEtcdsRights(t *testing.T) {
 	}
 }
 
-// withToken is a client that comes with a token got before.
+// withToken is a client that sends an existing token.
 func (c *cluster) withToken(token string, at *machine) *clientv3.Client {
 	c.t.Helper()
 	cli, err := clientv3.New(clientv3.Config{
@@ -257,8 +257,8 @@ func (c *cluster) withToken(token string, at *machine) *clientv3.Client {
 	return cli
 }
 
-// Signed tokens end with every change of users and roles. etcd's clients log in
-// again then, through the nodes as at etcd, and their users notice nothing.
+// Signed tokens end with every change of users and roles. etcd's clients then
+// log in again, through the nodes as with etcd, without errors for their users.
 func TestSignedTokensEndWithEachChange(t *testing.T) {
 	t.Parallel()
 	c, root := startGuarded(t, 1, etcdtest.WithJWT(t))
@@ -297,8 +297,8 @@ func TestSignedTokensEndWithEachChange(t *testing.T) {
 	}
 }
 
-// Authentication is turned on under nodes that have no account: nobody reads
-// any more, and the nodes say what they lack.
+// Authentication is enabled under nodes without an account: all reads end, and
+// the nodes report the missing account.
 func TestAuthenticationTurnedOn(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1, 1, shards(1, 1))

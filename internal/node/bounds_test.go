@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/replica"
 )
 
-// One key that etcd has otherwise is a wrong copy, two are another history, and being
+// One key that differs at etcd is a wrong copy, two are another history, and being
 // ahead of etcd counts as one. If etcd confirms all keys, the node that sent the data
 // is wrong.
 func TestWhoIsWrong(t *testing.T) {
@@ -35,7 +35,7 @@ func TestWhoIsWrong(t *testing.T) {
 	}
 }
 
-// The newest look at etcd is that of the newest lineage, then that which began last.
+// The newest look at etcd belongs to the newest lineage, and began last in it.
 func TestTheNewestLookIsKept(t *testing.T) {
 	c := newClock(nil)
 	if _, known := c.Looked(); known {
@@ -82,8 +82,8 @@ func TestTheNewestLookIsKept(t *testing.T) {
 	}
 }
 
-// A node takes the look of another node for its own while that is recent, and reads etcd
-// itself now and then. Of nodes that tell each other, the one with the newest look reads.
+// A node uses the look of another node while that is recent, but also reads etcd itself
+// at intervals. Of nodes that exchange looks, the node with the newest look reads.
 func TestALookIsBorrowed(t *testing.T) {
 	start := time.Unix(1000, 0)
 	ago := func(d time.Duration) time.Time { return start.Add(-d) }
@@ -116,8 +116,8 @@ func TestALookIsBorrowed(t *testing.T) {
 	}
 }
 
-// Two nodes that tell each other, and have read etcd with the same beat, each take their own read
-// for the newest: either may leave the next one to the other, and either may read.
+// Two nodes that exchange looks, and have read etcd at the same beat, both consider their own
+// read the newest: either may leave the next read to the other, and either may read.
 func TestNodesThatReadWithTheSameBeatPart(t *testing.T) {
 	now := time.Unix(1000, 0)
 	own := now.Add(-2 * beat.Every)
@@ -134,7 +134,7 @@ func TestNodesThatReadWithTheSameBeatPart(t *testing.T) {
 	}
 }
 
-// A part is stuck when just so many looks have found its touch under way.
+// A part is stuck after exactly this many checks have found its touch in progress.
 func TestStuckAfterSoManyLooks(t *testing.T) {
 	p := &pulse{touched: "the part", looks: stuckLooks - 1}
 	if why := p.stuck(); why != "" {

@@ -18,8 +18,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// contents is what etcd holds: the revision of each key's last change, and its
-// own revision.
+// contents are the keys in etcd with the revisions of their last changes, and
+// etcd's revision.
 func (c *cluster) contents(ctx context.Context) (map[string]int64, int64) {
 	c.t.Helper()
 	r, err := c.etcd.Client().Get(ctx, "\x00", clientv3.WithFromKey())
@@ -33,9 +33,9 @@ func (c *cluster) contents(ctx context.Context) (map[string]int64, int64) {
 	return out, r.Header.GetRevision()
 }
 
-// The public client, away for longer than the window, comes back by its token: to
-// what has changed and no more, in two ways, also once the lineage is another one.
-// Its mirror holds what etcd does all the while, and nobody lists at etcd.
+// The public client resumes with its token after an absence longer than the
+// window: it receives only the changes, in two ways, also in another lineage. Its
+// mirror equals etcd throughout, and nobody lists at etcd.
 func TestClientFollowsTheLadder(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 3, func(cfg *node.Config) {
@@ -72,7 +72,7 @@ func TestClientFollowsTheLadder(t *testing.T) {
 	}
 	c.put("/a/new", "/c/10", "/c/10", "/h/new")
 	changed := map[string]bool{"/a/new": true, "/c/10": true, "/h/new": true}
-	var ticks []string // a shard forgets when it is written to
+	var ticks []string // a shard evicts when it is written to
 	for dir := 'a'; dir <= 'h'; dir++ {
 		ticks = append(ticks, fmt.Sprintf("/%c/tick", dir))
 		changed[ticks[len(ticks)-1]] = true
@@ -172,7 +172,7 @@ func TestClientFollowsTheLadder(t *testing.T) {
 		t.Errorf("%d lists at etcd", after.Lists-before.Lists)
 	}
 
-	// Another lineage: running watches and old tokens begin again, each with one
+	// Another lineage: running watches and old tokens start again, each with one
 	// unit.
 	if _, err := c.nodes[0].node.BumpLineage(ctx, 1, "for the test", 0); err != nil {
 		t.Fatal(err)

@@ -30,17 +30,17 @@ import (
 )
 
 // A probe of memberlist's outlives its Shutdown until it has waited for the
-// answer, for seconds when the machine is busy: nobody can wait for it.
+// answer, for seconds when the machine is busy: the test cannot wait for it.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); !testing.Short() && f.Value.String() == f.DefValue {
-		_ = f.Value.Set("4") // they wait, unless the race detector is there, which -short is for
+		_ = f.Value.Set("4") // they mostly wait, except with the race detector, for which -short is set
 	}
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
 }
 
-// patience is how long a test waits for what must come. It is never used up
-// when all is well.
+// patience bounds the wait for expected events. It is never used up in a
+// healthy run.
 const patience = 2 * time.Minute
 
 // cluster is some nodes in this process, with real sockets, in front of an
@@ -48,12 +48,12 @@ const patience = 2 * time.Minute
 type cluster struct {
 	t    testing.TB
 	etcd *etcdtest.Server
-	// through is the nodes' way to etcd; nil: none but their own.
+	// through wraps the nodes' access to etcd; nil: direct access.
 	through *etcdtest.Proxy
 	voters  int
-	// account is etcd's user that the nodes come as; "": none.
+	// account is the etcd user of the nodes; "": none.
 	account string
-	// etcdURL and etcdTLS lead to an etcd that is not etcd above.
+	// etcdURL and etcdTLS lead to another etcd than the field etcd.
 	etcdURL string
 	etcdTLS *tls.Config
 	// change changes the configuration of every node.
@@ -62,10 +62,10 @@ type cluster struct {
 
 	nodes  []*machine
 	stores []*etcd.Client // of all nodes that ever ran
-	ends   sync.Once      // has the nodes end before what they were started with
+	ends   sync.Once      // ends the nodes before the resources they depend on
 }
 
-// machine is where one node runs, and runs again: its addresses and its disk.
+// machine is the place of a node across restarts: its addresses and its disk.
 type machine struct {
 	c                          *cluster
 	name                       string
@@ -94,7 +94,7 @@ func startCluster(t testing.TB, n, voters int, change func(*node.Config)) *clust
 func newCluster(t testing.TB, n, voters int, change func(*node.Config)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, voters: voters, change: change, log: &logs{}}
-	t.TempDir() // all of the test's are removed when the first would be: behind the nodes' end
+	t.TempDir() // its cleanup removes all temporary directories, and must run after the nodes' end
 	for i := range n {
 		c.add(fmt.Sprintf("node-%d", i+1))
 	}
@@ -131,7 +131,7 @@ func (c *cluster) stopAll() {
 	all.Wait()
 }
 
-// freePort returns an address of this machine for this test alone.
+// freePort returns an address of this machine that only this test uses.
 func freePort(t testing.TB) string {
 	t.Helper()
 	free, err := freeport.Take(1)
@@ -141,7 +141,7 @@ func freePort(t testing.TB) string {
 	return free[0]
 }
 
-// config is the node's, with timings for tests.
+// config returns the node's configuration, with timings for tests.
 func (m *machine) config() node.Config {
 	cfg := node.Defaults()
 	cfg.Self = shard.Member{
@@ -159,7 +159,7 @@ func (m *machine) config() node.Config {
 		}
 	}
 	cfg.DataDir, cfg.GossipBind = m.dir, m.chat
-	cfg.SignOfLife = 10 * time.Second // who crashes here refuses connections at once
+	cfg.SignOfLife = 10 * time.Second // crashed nodes refuse connections at once
 	cfg.Logger = slog.New(slog.NewTextHandler(m.c.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	cfg.TunePlacement = func(p *placement.Config) {
 		p.Heartbeat, p.Election = 500*time.Millisecond, 500*time.Millisecond
@@ -245,7 +245,7 @@ func (m *machine) drain() {
 	}
 }
 
-// crash stops the node without a goodbye: a port that breaks ends it at once.
+// crash stops the node without notice: a broken port ends it at once.
 func (m *machine) crash() {
 	m.c.t.Helper()
 	_ = m.listeners.Client.Close()
@@ -332,8 +332,8 @@ func (c *cluster) reached(revision int64) {
 	})
 }
 
-// follows fails unless the machine's replicas are loaded, the first of each
-// from etcd and the others from it.
+// follows fails unless the machine's replicas are loaded, the first replica of
+// each shard from etcd and the others from the first.
 func (m *machine) follows(sm *shard.Map) error {
 	status := m.node.Status()
 	for i := range sm.Shards {
@@ -357,8 +357,8 @@ func (m *machine) follows(sm *shard.Map) error {
 	return nil
 }
 
-// busiest returns the machine that most watches are at: which that is, the
-// nodes' identities decide.
+// busiest returns the machine with the most watches, which depends on the
+// nodes' identities.
 func (c *cluster) busiest() (out *machine) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -379,7 +379,7 @@ func (c *cluster) busiest() (out *machine) {
 	return out
 }
 
-// machineOf returns where a node runs.
+// machineOf returns the machine of a node.
 func (c *cluster) machineOf(name shard.NodeID) *machine {
 	for _, m := range c.nodes {
 		if m.name == string(name) {
@@ -428,14 +428,14 @@ func keys(n int) []string {
 	return out
 }
 
-// client connects to the machines, all that run when none is named.
+// client connects to the given machines, or to all running ones.
 func (c *cluster) client(machines ...*machine) *client.Client {
 	c.t.Helper()
 	return c.connect(client.Config{}, machines)
 }
 
-// patient is a client that leaves no node because it is silent, which it may be for
-// a while when the machine is busy. It is seldom told progress, too.
+// patient is a client that does not leave a silent node, because nodes may be
+// silent for a while when the machine is busy. It also receives progress rarely.
 func (c *cluster) patient(machines ...*machine) *client.Client {
 	c.t.Helper()
 	return c.connect(client.Config{Silence: patience}, machines)
@@ -458,7 +458,7 @@ func (c *cluster) connect(cfg client.Config, machines []*machine) *client.Client
 	return out
 }
 
-// logs keeps what the nodes say.
+// logs collects the nodes' logs.
 type logs struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -495,7 +495,7 @@ next:
 	return n
 }
 
-// other returns a machine beside m.
+// other returns a machine other than m.
 func (c *cluster) other(m *machine) *machine {
 	for _, o := range c.nodes {
 		if o != m {

@@ -18,8 +18,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// crowd is watches of all shapes over a changing cluster, judged by every
-// promise against etcd's own history.
+// crowd is a set of watches of all shapes over a changing cluster, checked for
+// every guarantee against etcd's own history.
 type crowd struct {
 	c       *cluster
 	history *check.History
@@ -34,8 +34,8 @@ type crowd struct {
 type watcher struct {
 	mu      sync.Mutex
 	checker *check.Checker
-	resumes []client.Resume // not fed yet
-	moves   []client.Resume // all
+	resumes []client.Resume // not delivered yet
+	moves   []client.Resume // all moves
 	state   bool
 	err     error
 	stop    context.CancelFunc
@@ -121,14 +121,14 @@ func (one *watcher) resumed(r client.Resume) {
 	one.moves = append(one.moves, r)
 }
 
-// allMoves returns every time the watch went on.
+// allMoves returns every resume of the watch.
 func (one *watcher) allMoves() []client.Resume {
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	return slices.Clone(one.moves)
 }
 
-// moved returns how often the watch went on, and where last.
+// moved returns how often the watch resumed, and the last node.
 func (one *watcher) moved() (times int, to string, reason error) {
 	one.mu.Lock()
 	defer one.mu.Unlock()
@@ -188,7 +188,7 @@ func (w *crowd) shapes(cl *client.Client, from int64) {
 	}
 }
 
-// reach waits until every watcher has everything up to revision, and judges.
+// reach waits until every watcher has everything up to revision, and checks the guarantees.
 func (w *crowd) reach(revision int64) {
 	w.c.t.Helper()
 	testkit.Succeeds(w.c.t, fmt.Sprintf("watchers at %d", revision), func() error {

@@ -21,14 +21,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// A node that is cut from etcd takes another source by itself, and has fresh
-// data again. When no node has a way to etcd, what must be fresher than it is is
-// refused, with the reason and when to come again, and watches that bound their
-// age are told.
+// A node that is cut off from etcd switches to another source by itself, and has
+// fresh data again. If no node reaches etcd, reads that require fresher data are
+// refused, with the reason and a retry time, and watches with a bound on their
+// age are notified.
 func TestNodeCutFromEtcd(t *testing.T) {
 	t.Parallel()
 	var stores []*etcd.Client
-	t.Cleanup(func() { // behind the nodes' end
+	t.Cleanup(func() { // after the nodes' end
 		for _, s := range stores {
 			_ = s.Close()
 		}
@@ -123,9 +123,9 @@ func TestNodeCutFromEtcd(t *testing.T) {
 	testkit.Succeeds(t, "fresh again", func() error { _, err := get(2 * time.Second); return err })
 }
 
-// A node that reaches neither etcd nor any other node sends those who watch
-// there elsewhere, with their positions. While it reaches another node it keeps
-// them, etcd or not.
+// A node that reaches neither etcd nor any other node sends its native watches
+// elsewhere, with their positions. While it reaches another node it keeps them,
+// with or without etcd.
 func TestNodeCutFromEverybody(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 3, shards(2, 3))
@@ -194,8 +194,8 @@ func TestNodeCutFromEverybody(t *testing.T) {
 	}
 }
 
-// A node that reaches etcd and no other node sends those watches elsewhere that need
-// a shard which other nodes have, and keeps the watches of its own shards.
+// A node that reaches etcd but no other node sends away the watches that need a
+// shard of other nodes, and keeps the watches of its own shards.
 func TestNodeCutFromAllOtherNodes(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, 3, shards(4, 1))

@@ -15,8 +15,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// Five nodes may vote and three do. Two voters are stopped at the same time, as when
-// a StatefulSet is scaled: the nodes that are left have a majority, and change the map.
+// Five nodes may vote and three do. Two voters are stopped at the same time, as when a
+// StatefulSet is scaled: the remaining nodes have a majority, and change the map.
 func TestStoppedVotersLeaveAQuorum(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 5, 3, func(cfg *node.Config) {
@@ -67,8 +67,8 @@ func TestStoppedVotersLeaveAQuorum(t *testing.T) {
 	o.does(admin.DrainNodes{Nodes: []string{rest[0].name}})
 }
 
-// Two of three voters die at once: the cluster's status says that nothing leads and
-// how many voters are missing, whichever node is asked, and clients are served.
+// Two of three voters die at once: every node's cluster status reports that there
+// is no leader and how many voters are missing, and clients are served.
 func TestStatusWithoutALeader(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 4, 3, shards(2, 2))
@@ -102,10 +102,9 @@ func TestStatusWithoutALeader(t *testing.T) {
 	}
 }
 
-// A node that an operator has drained, and that runs on, keeps no clients: by
-// either API they go on at other nodes, from where they were. Who reaches no
-// other node is served, and told to try again. Once it is undrained, clients come
-// to it as before.
+// A node that an operator has drained, and that still runs, keeps no clients: by
+// either API they resume at other nodes. A client that reaches no other node is
+// served, and told to retry. After an undrain, clients use the node as before.
 func TestDrainedNodeKeepsNoClients(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, 3, shards(2, 2))
@@ -159,7 +158,7 @@ func TestDrainedNodeKeepsNoClients(t *testing.T) {
 
 	o.does(admin.DrainNodes{Nodes: []string{drained.name}})
 	testkit.Succeeds(t, "its clients are at other nodes", func() error {
-		if n := at(); n != 1 { // the lonely one's
+		if n := at(); n != 1 { // the client that reaches no other node
 			return fmt.Errorf("%d watches", n)
 		}
 		return nil

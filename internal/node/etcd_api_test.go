@@ -30,7 +30,7 @@ func etcdClient(t *testing.T, address string) *clientv3.Client {
 }
 
 // etcd's own client works with a node as with etcd, and follows the nodes as
-// they come and go.
+// they start and stop.
 func TestClientsOfEtcd(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 2, 1, shards(2, 2))

@@ -15,8 +15,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// While etcd is away the nodes stay ready and watches stay where they are, but
-// reads that want fresh data are refused.
+// While etcd is down the nodes stay ready and watches stay in place, but reads
+// that require fresh data are refused.
 func TestEtcdAway(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -41,7 +41,7 @@ func TestEtcdAway(t *testing.T) {
 		}
 		return nil
 	})
-	c.etcd.Stop() // its client goes with it: the history of the crowd ends here
+	c.etcd.Stop() // its client ends, too: so does the history of the crowd
 	testkit.Succeeds(t, "stale reads refused", func() error {
 		ctx, cancel := context.WithTimeout(within(t), 2*time.Second)
 		defer cancel()
@@ -91,7 +91,7 @@ func TestEtcdAway(t *testing.T) {
 	}
 }
 
-// Without etcd a cluster is not founded: the nodes say why, and try again.
+// Without etcd no cluster is founded: the nodes report why, and retry.
 func TestEtcdNotThereYet(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 1, shards(2, 3))
@@ -135,7 +135,7 @@ func TestOldEtcdIsRefused(t *testing.T) {
 	}
 }
 
-// A node whose --etcd leads elsewhere learns late what the cluster serves.
+// A node whose --etcd names another cluster receives the map late.
 func TestAnotherEtcdIsRefused(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1, 1, shards(1, 3))

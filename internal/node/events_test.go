@@ -105,7 +105,7 @@ func plainWeb() *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 }
 
-// A watch is sent the state and each change; its ids resume it, at any time.
+// A watch receives the state and each change; its ids resume it at any time.
 func TestEventsAreAWatch(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1, 1, shards(2, 1))
@@ -178,7 +178,7 @@ func TestEventsAreAWatch(t *testing.T) {
 	}
 }
 
-// Keys are listed at one revision, in pages; a watch goes on after a list.
+// Keys are listed at one revision, in pages; a watch continues after a list.
 func TestKeysAreListed(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1, 1, shards(2, 1))
@@ -264,8 +264,8 @@ func TestKeysAreListed(t *testing.T) {
 	}
 }
 
-// The policy holds for events and lists: who may what, how many watches, and for a watch
-// that is open when the policy changes.
+// The policy applies to events and lists: rights, the number of watches, and watches
+// that are open when the policy changes.
 func TestEventsObeyThePolicy(t *testing.T) {
 	t.Parallel()
 	p := startPoliced(t, policyHead+webMay)

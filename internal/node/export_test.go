@@ -6,14 +6,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Recheck is the verifier's.
+// Recheck exports the verifier's Recheck.
 func (n *Node) Recheck(id shard.ID, from shard.NodeID, etcd bool) { n.verifier.Recheck(id, from, etcd) }
 
-// BumpLineage is that of the keeper of the lineage.
+// BumpLineage exports the lineage keeper's.
 func (n *Node) BumpLineage(ctx context.Context, ended uint64, reason string, accept uint64) (uint64, error) {
 	return n.lineage.BumpLineage(ctx, ended, reason, accept)
 }
 
-// Permits returns how many permits to read much at etcd this node has given
-// out, and how many are waited for here.
+// Permits returns how many permits for large reads of etcd this node has
+// granted, and how many requests wait for one.
 func (n *Node) Permits() (out, waiting int) { return n.permits.grants.count() }

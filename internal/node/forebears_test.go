@@ -14,15 +14,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// hasty has etcd compacted just before a node goes on to follow it from a revision,
-// as often as left says.
+// hasty compacts etcd just before a node begins a watch from a revision, left
+// times.
 type hasty struct {
 	node.Etcd
 	c *cluster
 
 	mu   sync.Mutex
 	left int     // guarded by mu
-	puts []int64 // guarded by mu; revisions that etcd has forgotten before the node asks
+	puts []int64 // guarded by mu; revisions that etcd compacts before the node's request
 }
 
 func (h *hasty) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
@@ -38,9 +38,9 @@ func (h *hasty) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.U
 	return h.Etcd.Follow(ctx, req)
 }
 
-// etcd is compacted in the moment in which shards that come of a split, or of a
-// merge, begin to follow it. What they lack they have from those before them, which
-// heard of it: nobody lists, and a watch is told every change.
+// etcd is compacted just when shards that result from a split or a merge begin
+// their watches. They take the missing events from their predecessors, which
+// received them: nobody lists, and a watch receives every change.
 func TestMapChangesWhileEtcdIsCompacted(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 1, func(c *node.Config) {
@@ -56,8 +56,8 @@ func TestMapChangesWhileEtcdIsCompacted(t *testing.T) {
 	m := c.settled(1, 1)
 	w := c.client().Watch(within(t), client.Key("/a/meanwhile"), client.FromRevision(from))
 	defer w.Close()
-	// A shard is settled before its watch at etcd begins. Once it brings an event, compaction
-	// takes nothing from it.
+	// A shard settles before its watch at etcd begins. Once the watch has sent an event,
+	// compaction cannot remove events that it needs.
 	first := c.put("/a/meanwhile")
 	if u, err := w.Next(within(t)); err != nil || u.Revision != first {
 		t.Fatalf("%v at %d, %v; want revision %d", u.Kind, u.Revision, err, first)

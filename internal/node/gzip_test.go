@@ -30,8 +30,8 @@ func (r *received) HandleRPC(_ context.Context, s stats.RPCStats) {
 	}
 }
 
-// A client that compresses its requests has nothing compressed for it: not the answers to
-// calls, nor the events of a stream of a thousand watches.
+// A client that compresses its requests receives nothing compressed: neither responses
+// nor the events of a stream of a thousand watches.
 func TestNothingIsCompressedForClientsWithGzip(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1, 1, shards(1, 1))

@@ -13,8 +13,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// gRPC's health protocol reports that a node serves from the moment at which /readyz does,
-// and serializable reads succeed from then on.
+// gRPC's health protocol reports that a node serves at the same moment as /readyz, and
+// serializable reads succeed from then on.
 func TestHealthAndReadinessAgree(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1, 1, shards(1, 1))

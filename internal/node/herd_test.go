@@ -11,8 +11,7 @@ import (
 )
 
 // One of three nodes dies under 10,000 watches. Nobody lists anything, at etcd
-// or at a node, and no watch is sent more than its events: all go on from where
-// they were.
+// or at a node, and each watch receives only its events: all watches resume.
 func TestNodeDiesUnderManyWatches(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

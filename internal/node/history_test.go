@@ -25,10 +25,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// quickHistory has nodes write what they know of the past all the time.
+// quickHistory makes nodes save their history all the time.
 func quickHistory(c *node.Config) { c.HistoryInterval = 50 * time.Millisecond }
 
-// kept waits until every node has something on disk of every shard that it has.
+// kept waits until every node has saved some history of each of its shards.
 func (c *cluster) kept(shards int) {
 	c.t.Helper()
 	testkit.Succeeds(c.t, "history is on disk", func() error {
@@ -67,8 +67,8 @@ func (m *machine) saved() map[shard.ID]*cache.Past {
 	return s.Load(history.Origin{Cluster: now.ClusterID, Etcd: now.EtcdClusterID, Lineage: now.Lineage}, ranges)
 }
 
-// savedAs returns what the saved history of the node has of a key at a revision; nil:
-// nothing.
+// savedAs returns the saved value of a key at a revision in the node's history; nil:
+// none.
 func (m *machine) savedAs(key string, revision int64) []byte {
 	m.c.t.Helper()
 	h := m.saved()[m.shardOf(key).ID]
@@ -113,8 +113,8 @@ func (c *cluster) remove(key string) int64 {
 	return r.Header.Revision
 }
 
-// events takes events of a watch from behind a revision up to another one, and
-// fails unless they are those of want.
+// events receives the events of a watch after one revision up to another, and
+// fails unless they equal want.
 func events(t *testing.T, w *client.Watcher, want []string) {
 	t.Helper()
 	for i := 0; i < len(want); {
@@ -135,9 +135,8 @@ func events(t *testing.T, w *client.Watcher, want []string) {
 	}
 }
 
-// When all nodes have crashed at once, watches go on from where they were, with
-// every event and every previous value: those from before the crash come from
-// disk, those since from etcd's log.
+// After the crash of all nodes, watches resume with every event and every
+// previous value: earlier ones from disk, later ones from etcd's log.
 func TestPositionsOutliveTheWholeTier(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, 3, func(cfg *node.Config) {
@@ -210,8 +209,8 @@ func TestPositionsOutliveTheWholeTier(t *testing.T) {
 }
 
 // etcd is compacted after the nodes have saved their history for the last time, and all
-// nodes crash. A watch that had everything up to the compaction resumes without a resync:
-// etcd's log has the rest. So it is for a node that has lost its history.
+// nodes crash. A watch that had everything up to the compaction resumes without a resync,
+// because etcd's log has the rest. This also holds for a node that has lost its history.
 func TestCompactionSinceTheLastSave(t *testing.T) {
 	t.Parallel()
 	for name, keep := range map[string]bool{"an old history": true, "no history": false} {
@@ -282,7 +281,7 @@ func TestCompactionSinceTheLastSave(t *testing.T) {
 	}
 }
 
-// mustSee takes events of a watch of etcd's API.
+// mustSee receives events of a watch of etcd's API.
 func mustSee(t *testing.T, w clientv3.WatchChan, want []string) {
 	t.Helper()
 	ctx := within(t)
@@ -305,9 +304,9 @@ func mustSee(t *testing.T, w clientv3.WatchChan, want []string) {
 	}
 }
 
-// When etcd was compacted while all nodes were down, nobody knows what has
-// happened: native watches are sent the state and go on, those of etcd's API
-// are told the compact revision.
+// If etcd was compacted while all nodes were down, the changes are unknown:
+// native watches receive the state and continue, watches of etcd's API receive
+// the compact revision.
 func TestCompactedWhileTheWholeTierWasDown(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, 3, func(cfg *node.Config) {
@@ -361,8 +360,8 @@ func TestCompactedWhileTheWholeTierWasDown(t *testing.T) {
 	cancel()
 }
 
-// A node has saved a record that was wrong in its memory. When it finds that out, it
-// drops what it has saved of the shard and saves its new copy. After a restart of all
+// A node has saved a record that was wrong in its memory. When it detects that, it
+// drops the saved history of the shard and saves its new copy. After a restart of all
 // nodes its watches resume without a resync, with the right value.
 func TestWrongRecordThatWasSaved(t *testing.T) {
 	t.Parallel()
@@ -467,7 +466,7 @@ func TestHistoryOfAnotherCluster(t *testing.T) {
 	other.kept(1)
 }
 
-// A node whose disk takes no history serves all the same.
+// A node whose disk cannot store history serves all the same.
 func TestNoDiskForHistory(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 1, func(cfg *node.Config) {

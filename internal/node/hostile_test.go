@@ -32,7 +32,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// dialRaw connects to a node without a client that looks at requests.
+// dialRaw connects to a node without a client that checks requests.
 func (m *machine) dialRaw(creds credentials.TransportCredentials) *grpc.ClientConn {
 	m.c.t.Helper()
 	conn, err := grpc.NewClient(m.clients, grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec())))
@@ -81,8 +81,8 @@ func TestNestedTransactionsCostTheirSize(t *testing.T) { // not parallel: it mea
 	}
 }
 
-// startCertified runs a node in front of an etcd with authentication on that takes the
-// names in certificates for users. The node's certificate is that of etcd's user root.
+// startCertified runs a node in front of an etcd with authentication on that accepts
+// the names in certificates as users. The node's certificate names etcd's user root.
 func startCertified(t *testing.T) *cluster {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -128,7 +128,7 @@ func startCertified(t *testing.T) *cluster {
 	return c
 }
 
-// askEverything makes calls of etcd's API that are passed on, and returns what became of
+// askEverything makes calls of etcd's API that are forwarded, and returns the result of
 // each.
 func askEverything(t *testing.T, conn grpc.ClientConnInterface) map[string]error {
 	out := make(map[string]error)
@@ -144,16 +144,16 @@ func askEverything(t *testing.T, conn grpc.ClientConnInterface) map[string]error
 	_, out["users"] = etcdserverpb.NewAuthClient(conn).UserList(within(t), &etcdserverpb.AuthUserListRequest{})
 	alive, err := lease.LeaseKeepAlive(within(t))
 	if err == nil {
-		_ = alive.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: 7}) // what comes of it, Recv says
+		_ = alive.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: 7}) // Recv returns its result
 		_, err = alive.Recv()
 	}
 	out["keep-alive"] = err
 	return out
 }
 
-// A caller without a token does not act at etcd as the user that the node's certificate
-// names: not through a node that knows that authentication is on, nor through one that
-// has not heard of it yet.
+// A caller without a token does not act at etcd as the user in the node's certificate:
+// neither through a node that knows that authentication is on, nor through a node that
+// does not know it yet.
 func TestCallersWithoutATokenDoNotActAsTheNode(t *testing.T) {
 	t.Parallel()
 	c := startCertified(t)
@@ -179,7 +179,7 @@ func TestCallersWithoutATokenDoNotActAsTheNode(t *testing.T) {
 	}
 }
 
-// A right to read all keys is none to change the cluster. etcd's root role is.
+// A right to read all keys is no right to change the cluster. etcd's root role is.
 func TestOnlyRootAdministers(t *testing.T) {
 	t.Parallel()
 	c, root := startGuarded(t, 1)
@@ -215,8 +215,8 @@ func TestOnlyRootAdministers(t *testing.T) {
 	}
 }
 
-// Refused requests with long keys cost neither the audit log nor the client more than
-// those with short ones.
+// Refused requests with long keys cost the audit log and the client no more than
+// those with short keys.
 func TestLongKeysAreClippedInLogsAndErrors(t *testing.T) {
 	t.Parallel()
 	p := startPoliced(t, policyHead+webMay)
@@ -262,7 +262,7 @@ func etcdWatch(t *testing.T, conn grpc.ClientConnInterface, key, end []byte) *et
 	return m
 }
 
-// A client cannot make a node keep watch keys of megabytes, or too many bytes of them.
+// A client cannot make a node keep watch keys of megabytes, or too many bytes of watch keys.
 func TestLongWatchKeysAreRefused(t *testing.T) {
 	t.Parallel()
 	p := startPoliced(t, policyHead+strings.ReplaceAll(webMay, "watches: 3", "watch_key_bytes: 20KiB"))
@@ -335,8 +335,8 @@ func TestConnectionsCountWithoutCalls(t *testing.T) {
 	})
 }
 
-// A probe needs no name. To be told of changes of health is for callers who may do
-// anything at all, and counts as a call of theirs.
+// A probe needs no name. A watch of the health needs a caller with some right, and
+// counts as a call.
 func TestHealthWatchesObeyThePolicy(t *testing.T) {
 	t.Parallel()
 	p := startPoliced(t, policyHead+webMay)
@@ -373,7 +373,7 @@ func held() int64 {
 }
 
 // Watches that start before the window and whose client does not read them do not make
-// the node keep a copy of etcd's log each, and a client that reads gets all of it.
+// the node keep a copy of etcd's log each, and a client that reads receives everything.
 func TestUnreadCatchUpsFillNoMemory(t *testing.T) { // not parallel: it measures the process
 	p, err := etcdtest.NewProcess(within(t), etcdtest.ProcessConfig{Dir: t.TempDir(), ClientAddr: freePort(t), PeerAddr: freePort(t)})
 	if err != nil {
@@ -456,6 +456,6 @@ func TestUnreadCatchUpsFillNoMemory(t *testing.T) { // not parallel: it measures
 		if more := held() - rest; more > 48<<20 {
 			t.Errorf("each %s: %d unread watches of a log of %d MiB hold %d MiB", what, watches, keys*len(value)>>20, more>>20)
 		}
-		open++ // the reader's: all stay open
+		open++ // the reader's watch: all stay open
 	}
 }

@@ -28,8 +28,8 @@ identities:
   - {match: [authenticated], roles: [all]}
 `
 
-// An identity sends no larger message than the policy lets it, by whichever API, in calls
-// and in streams; others send what the node takes.
+// An identity sends no larger messages than the policy allows, by either API, in calls
+// and in streams; other identities send up to the node's limit.
 func TestMessagesOfAnIdentityAreBounded(t *testing.T) {
 	t.Parallel()
 	p := startPoliced(t, everyone)
@@ -88,8 +88,8 @@ func TestMessagesOfAnIdentityAreBounded(t *testing.T) {
 	}
 }
 
-// An identity that does not read its answers has its part of the node's memory, and
-// others are served as before.
+// An identity that does not read its responses is limited to its share of the
+// node's memory, and others are served as before.
 func TestAnIdentityThatDoesNotReadLeavesRoomForOthers(t *testing.T) {
 	t.Parallel()
 	p := newPoliced(t, everyone)
@@ -142,8 +142,8 @@ func TestAnIdentityThatDoesNotReadLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
-// One client has half of the watches that a node takes, by either API, and others the rest.
-// A watch that ends makes room.
+// One client may have half of a node's watches, by either API, and other clients the rest.
+// The end of a watch frees its place.
 func TestWatchesOfANodeAreBounded(t *testing.T) {
 	t.Parallel()
 	p := startPoliced(t, everyone, func(c *node.Config) { c.MaxWatchBytes = 1 << 20 })

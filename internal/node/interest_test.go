@@ -18,7 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// mapTraffic counts what a client is sent on streams of the shard map.
+// mapTraffic counts what a client receives on streams of the shard map.
 type mapTraffic struct{ streams, messages, bytes atomic.Int64 }
 
 type mapStream struct{}
@@ -70,7 +70,7 @@ func (l *lines) cut() {
 	l.conns = nil
 }
 
-// interested is a client that counts what it is sent of the map.
+// interested is a client that counts what it receives of the map.
 type interested struct {
 	*client.Client
 	mapTraffic
@@ -86,9 +86,9 @@ func (c *cluster) interested() *interested {
 	return out
 }
 
-// A client that watches one key is not sent what changes in other shards of a map of
-// many, and one without watches nothing of any shard. A watch of another range, also one
-// whose shard has been split or merged meanwhile, is served by the node that has the shard.
+// A client that watches one key receives no changes of other shards of a large map, and a
+// client without watches receives no shards. A watch of another range, also one whose shard
+// has been split or merged meanwhile, is served by the node that has the shard.
 func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	t.Parallel()
 	const many = 160
@@ -193,7 +193,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 		return nil
 	})
 
-	// A shard of the client's is split, and the new part moves; then they are merged.
+	// One of the client's shards is split, and the new part moves; then they are merged.
 	shard := at("/100/key")
 	messages = one.messages.Load()
 	agreed(admin.SplitShard{Shard: shard.ID, At: []string{"/100/m"}})
@@ -218,7 +218,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	served("/100/x", at("/100/x").Owner())
 	served("/150", at("/150").Owner())
 
-	// Broken connections: what the client has is not sent again.
+	// After broken connections, shards that the client has are not sent again.
 	testkit.Succeeds(t, "the client's map is at rest", func() error {
 		before := one.messages.Load()
 		if _, err := admin.New(one.Client).Members(within(t)); err != nil || one.messages.Load() != before {

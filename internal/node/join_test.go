@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// Nodes that do not vote learn the map, get shards, and answer.
+// Nodes that do not vote receive the map, get shards, and answer.
 func TestFiveNodesThreeVoters(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 5, 3, shards(8, 3))
@@ -33,7 +33,7 @@ func TestFiveNodesThreeVoters(t *testing.T) {
 	}
 }
 
-// A node that restarts takes its shards from the others.
+// A node that restarts loads its shards from the others.
 func TestOneNodeThenTwoThenOne(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2, 1, shards(2, 3))
@@ -77,7 +77,7 @@ func TestNameTaken(t *testing.T) {
 	}
 }
 
-// The data of one cluster must not get into another.
+// The data of one cluster must not reach another.
 func TestDataOfAnotherClusterIsRefused(t *testing.T) {
 	t.Parallel()
 	here, there := startCluster(t, 1, 1, shards(1, 1)), startCluster(t, 1, 1, shards(1, 1))

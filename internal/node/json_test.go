@@ -96,7 +96,7 @@ func raw(t *testing.T, address, path string, length int, body string) net.Conn {
 	return conn
 }
 
-// Clients that do not read lists make the node hold what the budget says, and no more.
+// Clients that do not read lists make the node hold at most the budget.
 func TestJSONListsThatAreNotReadAreBounded(t *testing.T) { // not parallel: it measures the process
 	c, _, cli := startBefore(t, func(nc *node.Config) { shards(1, 1)(nc); nc.MaxClientBytes = 64 << 20 })
 	value := strings.Repeat("v", 1<<20)
@@ -125,7 +125,7 @@ func TestJSONListsThatAreNotReadAreBounded(t *testing.T) { // not parallel: it m
 		}
 		return nil
 	})
-	// JSON has 12 MiB of the budget, and lists have 20; one that is alone may be larger.
+	// JSON has 12 MiB of the budget, and lists have 20 MiB; a single list may be larger.
 	if cost := heap() - before; cost > 200<<20 {
 		t.Errorf("24 clients that do not read cost %d MiB", cost>>20)
 	}
@@ -135,7 +135,7 @@ func TestJSONListsThatAreNotReadAreBounded(t *testing.T) { // not parallel: it m
 	}
 }
 
-// Bodies of many empty objects cost their size, whoever sends them.
+// Bodies of many empty objects count by their size, for every sender.
 func TestJSONBodiesCostTheirSize(t *testing.T) { // not parallel: it measures the process
 	policed := startPoliced(t, policyHead+webMay)
 	guarded, _ := startGuarded(t, 1)
@@ -179,7 +179,7 @@ func TestJSONBodiesCostTheirSize(t *testing.T) { // not parallel: it measures th
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// Requests that never end do not keep others out, whatever a connection may carry.
+// Requests that never end do not block others, on any kind of connection.
 func TestJSONRequestsThatNeverEndBlockNoOthers(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1, 1, func(nc *node.Config) { shards(1, 1)(nc); nc.Server.MaxStreamsPerConnection = 10 })
@@ -230,7 +230,7 @@ func TestJSONConnectionsCount(t *testing.T) {
 }
 
 // A page in a browser does not reach a node on its user's machine: neither from another
-// origin, nor under a name of its own that leads to it.
+// origin, nor by a DNS name of its own that resolves to it.
 func TestPagesDoNotReachANodeOnLoopback(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1, 1, shards(1, 1))
@@ -275,7 +275,7 @@ func TestPagesDoNotReachANodeOnLoopback(t *testing.T) {
 	}
 }
 
-// sameJSON drops what differs between two processes.
+// sameJSON drops the differences between two processes.
 func sameJSON(text string) any {
 	var v map[string]any
 	if json.Unmarshal([]byte(text), &v) != nil {
@@ -363,7 +363,7 @@ func TestWebSocketsAreAsAtEtcd(t *testing.T) {
 	hear() // refused
 }
 
-// A WebSocket has an answer, and each part of a watch, as one message, however large.
+// A WebSocket carries a response, and each part of a watch, as one message of any size.
 func TestLargeAnswersAreOneMessageOfAWebSocket(t *testing.T) {
 	t.Parallel()
 	c, _, cli := startBefore(t, shards(1, 1))
@@ -450,8 +450,8 @@ func TestWebSocketsEnd(t *testing.T) {
 	<-drained
 }
 
-// /livez, /readyz, /health and /version answer as etcd's do: to anyone, also when etcd's
-// authentication is on. They were healthy then, whatever happened.
+// /livez, /readyz, /health and /version answer like etcd's: to everyone, even with
+// etcd's authentication on. They report a healthy node.
 func TestProbesAreAsAtEtcd(t *testing.T) {
 	t.Parallel()
 	p := etcdtest.StartProcess(t)
@@ -459,7 +459,7 @@ func TestProbesAreAsAtEtcd(t *testing.T) {
 	c.account, c.etcdURL = "root", "http://"+p.Endpoint()
 	c.nodes[0].start()
 	c.ready()
-	inOrder := func(text string) string { // etcd's checks come in any order
+	inOrder := func(text string) string { // etcd returns the checks in any order
 		lines := strings.Split(text, "\n")
 		slices.Sort(lines)
 		return strings.Join(lines, "\n")
@@ -539,7 +539,7 @@ func TestProbesAreAsAtEtcd(t *testing.T) {
 	}
 }
 
-// Lists in JSON are etcd's, whatever is in them.
+// Lists in JSON equal etcd's, for any content.
 func TestJSONListsAreEtcds(t *testing.T) {
 	t.Parallel()
 	c, etcd, cli := startBefore(t, shards(2, 1))

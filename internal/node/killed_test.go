@@ -15,8 +15,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// Three processes are killed at once, with what they had not written yet. Their
-// clients see every event all the same.
+// Three processes are killed at once, with unwritten data. Their clients still
+// receive every event.
 func TestKilledTier(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs processes")

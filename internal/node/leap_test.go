@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// stats adds up what all nodes that ever ran have asked of etcd.
+// stats adds up the requests to etcd of all nodes that ever ran.
 func (c *cluster) stats() (sum etcd.Stats) {
 	for _, s := range c.stores {
 		one := s.Stats()
@@ -23,9 +23,9 @@ func (c *cluster) stats() (sum etcd.Stats) {
 	return sum
 }
 
-// While all nodes are cut from etcd, it compacts what they have missed. They
-// fetch what differs, and the watch is told of that, as one unit: it does not
-// end, and nobody lists.
+// While all nodes are cut off from etcd, it compacts the revisions that they
+// have missed. They fetch the differences, and the watch receives them as one
+// unit: it does not end, and nobody lists.
 func TestLeapOverCompaction(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -82,7 +82,7 @@ func TestLeapOverCompaction(t *testing.T) {
 	}
 	c.through.Heal()
 
-	// Shard by shard they find it, each in its own time: one unit or more.
+	// Each shard detects this in its own time: one unit or more.
 	got := map[string]int64{}
 	for reached := int64(0); reached < head; {
 		u := next()
@@ -97,7 +97,7 @@ func TestLeapOverCompaction(t *testing.T) {
 			got[string(key)] = 0
 		}
 	}
-	delete(want, "/b/gone") // nobody has ever told the watch of it
+	delete(want, "/b/gone") // the watch has never received it
 	delete(got, "/b/gone")
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("told of %v, want %v", got, want)

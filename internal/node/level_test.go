@@ -18,7 +18,7 @@ import (
 )
 
 // newerVoter serves a machine's map as software of the next feature level would, until
-// it is told to serve it as it is.
+// it is told to serve it unchanged.
 type newerVoter struct {
 	peerv1.UnimplementedPeerServiceServer
 	of    *machine
@@ -64,7 +64,7 @@ func besideNewer(t *testing.T, level int) (*machine, *newerVoter) {
 }
 
 // A node of older software joins a cluster whose upgrade was finalized: it ends, and
-// its error names the levels and the way out. It used to stay not ready for ever.
+// its error names the levels and the remedy. It used to stay unready forever.
 func TestAnOlderNodeThatDoesNotVoteRefusesToJoin(t *testing.T) {
 	t.Parallel()
 	m, _ := besideNewer(t, shard.Level+1)
@@ -79,8 +79,8 @@ func TestAnOlderNodeThatDoesNotVoteRefusesToJoin(t *testing.T) {
 	}
 }
 
-// A map that claims a level which its sender's software does not have is damaged: the
-// node asks again, and does not end.
+// A map with a level that its sender's software does not support is damaged: the node
+// asks again, and does not end.
 func TestANodeOutlivesAMapWithADamagedLevel(t *testing.T) {
 	t.Parallel()
 	m, v := besideNewer(t, shard.Level)

@@ -79,8 +79,8 @@ func TestAddressHandshakes(t *testing.T) {
 	}
 }
 
-// Handshakes at the peer port take turns of their own: those of clients do not keep nodes
-// waiting, and one host with a certificate that is refused does not get all cores.
+// Handshakes at the peer port have separate turns: handshakes of clients do not delay
+// nodes, and one host with a refused certificate does not use all cores.
 func TestHandshakesOfNodesTakeTurns(t *testing.T) {
 	cfg := &Config{ClientTLS: &tls.Config{}, PeerServerTLS: &tls.Config{}, MaxConnections: 10, Logger: slog.New(slog.DiscardHandler)}
 	l := newLimits(cfg, fair.NewTurns())

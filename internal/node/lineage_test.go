@@ -42,14 +42,14 @@ func (m *machine) dialEtcdAt(endpoint string) *etcd.Client {
 	return store
 }
 
-// oldWatches are watches of everything that began in the lineage that is to end, by
+// oldWatches are watches of everything that began in the lineage that will end, by
 // both APIs.
 type oldWatches struct {
 	t      *testing.T
 	etcd   clientv3.WatchChan
 	native grpc.BidiStreamingClient[pb.WatchRequest, pb.WatchResponse]
 	token  []byte
-	seen   int64 // the newest revision that both have brought
+	seen   int64 // the newest revision that both have received
 }
 
 func native(t *testing.T, m *machine) pb.CacheServiceClient {
@@ -105,8 +105,8 @@ func watchAll(t *testing.T, m *machine, from, revision int64) *oldWatches {
 	return w
 }
 
-// ended waits until etcd's watch has ended as compacted and the native one for
-// its lineage, neither of which may bring anything more before that.
+// ended waits until etcd's watch has ended as compacted and the native watch
+// because of its lineage. Neither may receive events before that.
 func (w *oldWatches) ended(m *machine) {
 	w.t.Helper()
 	r, open := <-w.etcd
@@ -154,8 +154,8 @@ func (c *cluster) lineage(want uint64) *shard.Map {
 	return out
 }
 
-// same fails unless every node answers, by both APIs, as etcd does. A node that
-// says that it has not got everything yet is asked again.
+// same fails unless every node answers, by both APIs, like etcd. It retries
+// nodes that report that they have not loaded everything yet.
 func (c *cluster) same() {
 	c.t.Helper()
 	want, err := c.etcd.Client().Get(within(c.t), "\x00", clientv3.WithFromKey())
@@ -179,7 +179,7 @@ func (c *cluster) same() {
 	}
 }
 
-// sameList compares what the node lists. It returns why that has no end.
+// sameList compares the node's list with etcd's. It returns the error of a list that fails.
 func (c *cluster) sameList(m *machine, want []*mvccpb.KeyValue) error {
 	list, err := native(c.t.(*testing.T), m).List(within(c.t), &pb.ListRequest{Key: []byte{0}, RangeEnd: []byte{0}})
 	if err != nil {
@@ -209,7 +209,7 @@ func (c *cluster) sameList(m *machine, want []*mvccpb.KeyValue) error {
 	}
 }
 
-// looked waits until every node has looked at etcd when it was at revision.
+// looked waits until every node has read etcd at a revision of at least revision.
 func (c *cluster) looked(revision int64) {
 	c.t.Helper()
 	testkit.Succeeds(c.t, "all nodes have looked at etcd", func() error {
@@ -239,8 +239,8 @@ func (c *cluster) indexed(revision int64) {
 }
 
 // etcd is restored from a snapshot under its address, in each of the four ways.
-// Nothing of either history is sent to a watch of the old one from then on; it
-// ends, and what is read is of the new one.
+// From then on no watch of the old history receives events of either history;
+// it ends, and reads return the new history.
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]struct {
@@ -285,8 +285,8 @@ func TestRestore(t *testing.T) {
 			c.looked(c.put(all...))
 			c.same()
 
-			// What was seen in the old lineage leads nowhere, and to a new start
-			// for who asks for one.
+			// Positions of the old lineage lead to no events, and to a new start
+			// for clients that ask for one.
 			for m, w := range watches {
 				s, err := native(t, m).Watch(within(t))
 				if err == nil {
@@ -323,8 +323,8 @@ func (c *cluster) floor() (floor int64) {
 	return floor
 }
 
-// etcd is restored while no node runs. The nodes know from their disks how far it
-// had come.
+// etcd is restored while no node runs. The nodes know its last position from
+// their disks.
 func TestRestoreWhileNobodyRuns(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -340,7 +340,7 @@ func TestRestoreWhileNobodyRuns(t *testing.T) {
 			c.looked(newest)
 			c.indexed(newest)
 			for _, m := range c.nodes {
-				m.drain() // in order, so that the last thing that is known is kept
+				m.drain() // in order, so that the last known position is saved
 			}
 			c.etcd.Stop()
 			c.etcd.Restore(how)
@@ -354,8 +354,8 @@ func TestRestoreWhileNobodyRuns(t *testing.T) {
 	}
 }
 
-// Without a majority of the voters there is no new lineage. What is left serves
-// nothing of the old one meanwhile, and says why.
+// Without a majority of the voters there is no new lineage. The remaining nodes
+// serve no data of the old lineage meanwhile, and report why.
 func TestRestoreWithoutQuorum(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -393,7 +393,7 @@ func TestRestoreWithoutQuorum(t *testing.T) {
 	c.same()
 }
 
-// An operator says so, once: who says it again is told.
+// An operator begins a lineage once: a repetition fails and names the current lineage.
 func TestOperatorBeginsALineage(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 2, 1, shards(2, 2))
@@ -416,8 +416,8 @@ func TestOperatorBeginsALineage(t *testing.T) {
 	c.same()
 }
 
-// A lineage that began long ago is no news to a node that starts again, nor to
-// one that comes later.
+// A lineage that began long ago is not reported again by a node that restarts,
+// nor by a node that joins later.
 func TestRestartTellsOfNoNewLineage(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 2, 1, shards(1, 2))
@@ -448,7 +448,7 @@ func TestRestartTellsOfNoNewLineage(t *testing.T) {
 	}
 }
 
-// detour is a way to etcd that can be led elsewhere.
+// detour is a connection to etcd that can be redirected.
 type detour struct {
 	mu    sync.Mutex
 	to    string
@@ -478,8 +478,8 @@ func (d *detour) lead(to string) {
 	d.conns = nil
 }
 
-// A node alone that is led to another etcd serves nothing, and does not take the
-// others along. Led back, it goes on.
+// A single node that is redirected to another etcd serves nothing, and does not
+// affect the others. Redirected back, it continues.
 func TestOneNodeIsLedAstray(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -23,7 +23,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// look asks for all that a node shows of the cluster.
+// look requests everything that a node shows of the cluster.
 func look(ctx context.Context, conn grpc.ClientConnInterface) map[string]error {
 	out := make(map[string]error)
 	cluster, admin := shardwatchv1.NewClusterServiceClient(conn), shardwatchv1.NewAdminServiceClient(conn)
@@ -42,7 +42,7 @@ func look(ctx context.Context, conn grpc.ClientConnInterface) map[string]error {
 	return out
 }
 
-// unknown fails the test unless all were refused for want of a user.
+// unknown fails the test unless all requests were refused for lack of a user.
 func unknown(t *testing.T, who string, errs map[string]error) {
 	t.Helper()
 	for what, err := range errs {
@@ -57,9 +57,9 @@ func unknown(t *testing.T, who string, errs map[string]error) {
 	}
 }
 
-// While etcd's authentication is on, a node shows the cluster to etcd's users alone,
-// whatever these may read. Clients log in before they follow the map, and follow it on
-// when authentication is turned on under them.
+// While etcd's authentication is on, a node shows the cluster only to etcd's users,
+// whatever their rights. Clients log in before they follow the map, and continue to
+// follow it when authentication is enabled under them.
 func TestTheClusterIsForUsersWhileAuthenticationIsOn(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2, 1, shards(2, 2))
@@ -130,8 +130,8 @@ func TestTheClusterIsForUsersWhileAuthenticationIsOn(t *testing.T) {
 	}
 }
 
-// A name that the policy knows, of a certificate or of a token, needs no user of etcd's
-// to see the cluster, also while etcd is away; an anonymous caller needs one.
+// A name that the policy knows, from a certificate or a token, needs no etcd user to
+// see the cluster, even while etcd is down; an anonymous caller needs one.
 func TestTheClusterIsForNamesOfThePolicy(t *testing.T) {
 	t.Parallel()
 	p := newPoliced(t, policyHead+webMay+`  - {match: [anonymous], roles: [web, operator]}

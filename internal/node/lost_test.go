@@ -10,15 +10,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/node"
 )
 
-// A node drains, as one of five: the log of no other node says that it has lost a
-// source there, and none tells of more shards than there are. (A machine that is busy
-// may fall silent for a moment: that is not about the drain.)
+// One of five nodes drains: no other node logs the loss of a source there, and none
+// reports more shards than there are. (On a busy machine a node may be silent for a
+// moment, which is not due to the drain.)
 func TestADrainLogsNoLostSources(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 5, 3, func(cfg *node.Config) {
 		shards(16, 3)(cfg)
 		cfg.Self.BootstrapExpect = 3
-		cfg.TunePlacement = nil // as it ships
+		cfg.TunePlacement = nil // default settings
 	})
 	c.put(keys(64)...)
 	c.ready()

@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// operator asks for changes of the shard map at one node.
+// operator requests changes of the shard map from one node.
 type operator struct {
 	t *testing.T
 	c *client.Client
@@ -27,7 +27,7 @@ func (o operator) wants(change admin.PlacementChange, opts admin.ChangeOptions) 
 	return run.Plan, run.Wait(nil)
 }
 
-// does wants what must succeed.
+// does makes a request that must succeed.
 func (o operator) does(change admin.PlacementChange) admin.PlacementPlan {
 	o.t.Helper()
 	plan, err := o.wants(change, admin.ChangeOptions{})
@@ -46,8 +46,8 @@ func (o operator) status() admin.ClusterStatus {
 	return s
 }
 
-// What an operator wants is done through any node, one that does not vote as
-// well; a watch of all keys misses nothing of it.
+// An operator's change is carried out through any node, also one that does not
+// vote; a watch of all keys misses no event.
 func TestOperatorChangesTheMap(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 4, 3, shards(2, 2))
@@ -119,7 +119,7 @@ func TestOperatorChangesTheMap(t *testing.T) {
 	}
 
 	want := c.put("/a/last", "/z/last")
-	for got := want - 2; got < want; { // no unit: it was never told to start again
+	for got := want - 2; got < want; { // no unit: it was never restarted
 		u, err := watch.Next(within(t))
 		if err != nil || u.Kind != client.KindBatch || u.Revision != got+1 {
 			t.Fatalf("behind %d: %v, %+v", got, err, u)
@@ -155,7 +155,7 @@ func (o operator) shard(id uint64) admin.Shard {
 	return admin.Shard{}
 }
 
-// stranger returns a node that has not got the shard.
+// stranger returns a node without the shard.
 func (o operator) stranger(id uint64) string {
 	o.t.Helper()
 	s := o.shard(id)
@@ -168,8 +168,8 @@ func (o operator) stranger(id uint64) string {
 	return ""
 }
 
-// What makes no sense is refused by whichever node is asked, a request is carried
-// out once, and one that was made for another map is not.
+// Every node refuses invalid requests, a request is carried out once, and a
+// request that was made for another map is refused.
 func TestOperatorIsRefused(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, 3, shards(2, 2))
@@ -204,7 +204,7 @@ func TestOperatorIsRefused(t *testing.T) {
 	if _, err := o.wants(split, admin.ChangeOptions{RequestID: "twice", Repeated: true}); !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), "any more") {
 		t.Errorf("another request: %v", err)
 	}
-	// Nobody who gives up on it stops a change.
+	// A client that abandons its request does not stop the change.
 	drain := admin.DrainNodes{Nodes: []string{"node-3"}}
 	run, err := admin.New(o.c).ChangePlacement(within(t), drain, admin.ChangeOptions{})
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// A shard is short of what the planner would give it, not of what the cluster's nodes could hold.
+// A shard is short of the replicas that the planner would give it, not of those that all nodes could hold.
 func TestShortOf(t *testing.T) {
 	alive := func(names ...shard.NodeID) (out []shard.Member) {
 		for _, n := range names {

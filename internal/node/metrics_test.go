@@ -13,8 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// What becomes of watches, shards and lineages is in the metrics, with labels of
-// few values.
+// The metrics count watches, shards and lineages, with labels of few values.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	reader := sdk.NewManualReader()

@@ -20,8 +20,8 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-// An empty etcd is one shard. When keys come it is cut, under watches of all
-// shapes, and every node answers for every key though it has few of them.
+// An empty etcd is one shard. When keys are added it is cut, under watches of
+// all shapes, and every node answers for every key though it has few of them.
 func TestFoundedEmptySplitUnderWatches(t *testing.T) {
 	t.Parallel()
 	for _, replicas := range []int{1, 3} {
@@ -67,9 +67,9 @@ func TestFoundedEmptySplitUnderWatches(t *testing.T) {
 	}
 }
 
-// A node that goes in an orderly way has its shards and watches moved before:
-// they are told where to go on, and lose nothing, though most shards have one
-// copy only.
+// A node that stops properly first moves its shards and watches: the watches
+// are told where to resume, and lose nothing, though most shards have only one
+// copy.
 func TestDrainUnderLoad(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -117,9 +117,9 @@ func TestDrainUnderLoad(t *testing.T) {
 	}
 }
 
-// An owner that dies leaves the watches on other nodes where they are. etcd
-// sees no list, and no more watches than there are copies. When it comes back
-// it takes its state from the others.
+// When an owner dies, the watches on other nodes stay in place. etcd sees no
+// list, and no more watches than there are copies. When the node returns, it
+// loads its state from the others.
 func TestOwnerDies(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, 3, shards(4, 3))

@@ -12,14 +12,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// waiter is one who waits for a permit, or has it.
+// waiter waits for a permit, or has it.
 type waiter struct {
 	got    chan func() // one: gives it back
 	failed chan error
 	giveUp context.CancelFunc
 }
 
-// wants has the node's client of etcd ask for a permit.
+// wants makes the node's etcd client request a permit.
 func (m *machine) wants() *waiter {
 	ctx, cancel := context.WithCancel(context.Background())
 	m.c.t.Cleanup(cancel)
@@ -50,8 +50,8 @@ func (w *waiter) has(t testing.TB) func() {
 	return nil
 }
 
-// takes takes a permit from the node that grants, of which so many are out then.
-// Until it knows who grants, and has reached it, the node has some of its own.
+// takes acquires a permit from the granting node, which then has granted so
+// many. Until the node has reached it, it uses its own permits.
 func (m *machine) takes(from *machine, out int) (back func()) {
 	m.c.t.Helper()
 	testkit.Succeeds(m.c.t, fmt.Sprintf("%s takes permits from %s", m.name, from.name), func() error {
@@ -65,7 +65,7 @@ func (m *machine) takes(from *machine, out int) (back func()) {
 	return back
 }
 
-// asked waits until so many wait at the node that grants.
+// asked waits until so many requests wait at the granting node.
 func (m *machine) asked(out, waiting int) {
 	m.c.t.Helper()
 	testkit.Succeeds(m.c.t, fmt.Sprintf("%d permits out and %d waited for at %s", out, waiting, m.name), func() error {
@@ -76,8 +76,8 @@ func (m *machine) asked(out, waiting int) {
 	})
 }
 
-// There are so many permits in the whole cluster, whoever asks; a node that
-// reaches nobody who grants them goes on with its own.
+// The number of permits is that of the whole cluster, whichever nodes ask. A
+// node that reaches no granting node continues with its own permits.
 func TestPermitsOfTheCluster(t *testing.T) {
 	c := startCluster(t, 3, 3, func(cfg *node.Config) {
 		cfg.MaxEtcdLists, cfg.PermitTimeout = 2, 10*time.Second // the machine may be busy
@@ -107,7 +107,7 @@ func TestPermitsOfTheCluster(t *testing.T) {
 	second()
 	one.asked(0, 0)
 
-	// The node that grants goes away, with permits out and nodes waiting.
+	// The granting node stops, with permits granted and requests waiting.
 	held := one.wants().has(t)
 	first = two.takes(one, 2)
 	waiting := three.wants()
@@ -120,8 +120,8 @@ func TestPermitsOfTheCluster(t *testing.T) {
 	three.takes(two, 1)()
 	two.asked(0, 0)
 
-	// It comes back. Who waits at node-2 does not do so for ever, and asks it as
-	// soon as it is reached.
+	// It returns. Requests that wait at node-2 do not wait forever, and go to it
+	// as soon as it is reachable.
 	first = two.takes(two, 1)
 	second = three.takes(two, 2)
 	waiting = two.wants()
@@ -132,7 +132,7 @@ func TestPermitsOfTheCluster(t *testing.T) {
 	second()
 	two.takes(one, 1)()
 
-	// It does not say a word, though gossip does not know that yet.
+	// It does not answer, though gossip has not noticed that yet.
 	one.crash()
 	l, err := net.Listen("tcp", one.peers)
 	if err != nil {

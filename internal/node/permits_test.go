@@ -12,13 +12,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Permits go to who has the fewest, then to who asked first; who gives up
-// leaves nothing behind.
+// Permits go to the node with the fewest, then to the first request. An
+// abandoned request leaves nothing behind.
 func TestGrants(t *testing.T) {
 	for name, x := range map[string]struct {
 		most  int
 		steps string // "a": node a asks · "-a": its oldest permit comes back · "!a": its youngest asker gives up
-		want  string // those who got one, in order
+		want  string // the nodes that received a permit, in order
 	}{
 		"first come":                {1, "a b c -a -b -c", "abc"},
 		"two at a time":             {2, "a b c d", "ab"},
@@ -41,7 +41,7 @@ func TestGrants(t *testing.T) {
 				case '-':
 					back := release[node][0]
 					back()
-					back() // twice is once
+					back() // a second release has no effect
 					release[node] = release[node][1:]
 				case '!':
 					giveUp[node][len(giveUp[node])-1]()

@@ -113,10 +113,10 @@ func (p *policed) write(t *testing.T, text string) {
 	}
 }
 
-// who is somebody who comes in.
+// who identifies a caller.
 type who struct {
 	name  string   // of the certificate; "": none
-	names []string // further ones
+	names []string // further names
 	token string
 	// impatient: reads are tried once.
 	impatient bool
@@ -176,9 +176,9 @@ func (p *policed) etcdV3(w who) *clientv3.Client {
 }
 
 // beginWatch begins a watch of a prefix and ends it, and returns why it was
-// refused. It is not clientv3's: that may wait for ever when it is closed while it
-// is told of a refusal (v3.7.3, watch.go: addSubstream closes what run does not
-// know as closing).
+// refused. It does not use clientv3's, which may wait forever when it is closed
+// while it receives a refusal (v3.7.3, watch.go: addSubstream closes what run does
+// not know as closing).
 func beginWatch(ctx context.Context, cli *clientv3.Client, prefix string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -197,8 +197,8 @@ func beginWatch(ctx context.Context, cli *clientv3.Client, prefix string) error 
 	return err
 }
 
-// What a policy does not allow is refused at both APIs, whoever asks, and what
-// it allows is served.
+// Both APIs refuse what the policy does not allow, to every caller, and serve
+// what it allows.
 func TestThePolicyHoldsAtBothAPIs(t *testing.T) {
 	t.Parallel()
 	p := startPoliced(t, policyHead+webMay)
@@ -315,15 +315,15 @@ func TestThePolicyHoldsAtBothAPIs(t *testing.T) {
 		})
 	}
 	log := p.audit.tail(1 << 20)
-	for _, want := range []string{"msg=refused", "audit.identity=", "audit.client=127.0.0.1:", "the policy does not let "} { // of a flood not all is written
+	for _, want := range []string{"msg=refused", "audit.identity=", "audit.client=127.0.0.1:", "the policy does not let "} { // a flood is not logged completely
 		if !strings.Contains(log, want) {
 			t.Errorf("the audit log does not tell %q", want)
 		}
 	}
 }
 
-// What an administrator does through etcd's API is written down, without passwords. A look is not, and what is
-// refused is written down as such.
+// Changes by an administrator through etcd's API are logged, without passwords. Reads are not, and refusals
+// are logged as refusals.
 func TestAdministrationThroughEtcdsAPIIsWrittenDown(t *testing.T) {
 	t.Parallel()
 	p := startPoliced(t, policyHead+webMay)
@@ -392,7 +392,7 @@ func TestAdministrationThroughEtcdsAPIIsWrittenDown(t *testing.T) {
 	}
 }
 
-// A lease is ended by who may write all of its keys.
+// A lease can be revoked by a caller that may write all of its keys.
 func TestALeaseOfAnothersKeysIsNotEnded(t *testing.T) {
 	t.Parallel()
 	p := startPoliced(t, policyHead+webMay)
@@ -418,7 +418,7 @@ func TestALeaseOfAnothersKeysIsNotEnded(t *testing.T) {
 	if _, err := web.TimeToLive(within(t), lease.ID); err != nil {
 		t.Error(err)
 	}
-	// Nor is it kept alive, nor given keys that its holder cannot delete.
+	// It can neither be kept alive nor given keys that its holder cannot delete.
 	key, raw := []byte("/web/1"), web.ActiveConnection()
 	for what, err := range map[string]error{
 		"put": func() error {
@@ -467,7 +467,7 @@ func TestALeaseOfAnothersKeysIsNotEnded(t *testing.T) {
 	if err != nil {
 		t.Errorf("a lease of one's own: %v", err)
 	}
-	// What stands on leases works within what is allowed.
+	// Programs that rely on leases work with allowed keys.
 	session, err := concurrency.NewSession(web)
 	if err != nil {
 		t.Fatal(err)
@@ -504,7 +504,7 @@ func TestAWatchEndsWithThePolicy(t *testing.T) {
 	if r := <-watching; r.Err() != nil {
 		t.Fatal(r.Err())
 	}
-	// The limit of watches is the identity's, over both APIs: three of cn:web.
+	// The limit of watches applies to the identity, over both APIs: three of cn:web.
 	raw, err := etcdserverpb.NewWatchClient(cli.ActiveConnection()).Watch(ctx)
 	if err == nil {
 		err = raw.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: &etcdserverpb.WatchCreateRequest{Key: []byte("/web/x")}}})
@@ -547,7 +547,7 @@ func TestAWatchEndsWithThePolicy(t *testing.T) {
 	if !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), `watch ["/web/", "/web0")`) {
 		t.Errorf("ended with %v", err)
 	}
-	for r := range watching { // etcd's client closes it, and keeps the reason to itself
+	for r := range watching { // etcd's client closes it without passing on the reason
 		if r.Err() != nil {
 			t.Errorf("etcd's ended with %v", r.Err())
 		}
@@ -578,7 +578,7 @@ func TestAWatchEndsWithThePolicy(t *testing.T) {
 	}
 }
 
-// etcd's rights hold beside the policy's: both must allow.
+// etcd's rights apply beside the policy's: both must allow.
 func TestThePolicyAndEtcdsRightsBothHold(t *testing.T) {
 	t.Parallel()
 	p := newPoliced(t, policyHead+webMay+`  - {match: ["sub:boss"], roles: [operator]}
@@ -632,7 +632,7 @@ func TestThePolicyAndEtcdsRightsBothHold(t *testing.T) {
 		says("etcd: get", err, c.etcd)
 		_ = cli.Close()
 	}
-	// The policy's tokens are none of etcd's business, and it is not asked for them.
+	// The policy's tokens do not concern etcd, and are not sent to it.
 	ctx := metadata.AppendToOutgoingContext(within(t), "token", p.token("boss", time.Hour))
 	conn, err := grpc.NewClient(p.nodes[0].clients, grpc.WithTransportCredentials(credentials.NewTLS(p.tls(who{}))))
 	if err != nil {
@@ -658,7 +658,7 @@ func TestThePolicyAndEtcdsRightsBothHold(t *testing.T) {
 	}
 }
 
-// The JSON API is no way around, and tells probes how the node is.
+// The JSON API cannot bypass the policy, and answers probes.
 func TestTheJSONAPIObeysThePolicy(t *testing.T) {
 	t.Parallel()
 	p := startPoliced(t, policyHead+webMay)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A part of the node holds its lock for ever: the node says which, and only then.
+// A part of the node holds its lock forever: the node reports it, and only then.
 func TestStuckPartIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lock sync.Mutex

@@ -18,8 +18,8 @@ import (
 )
 
 // Nodes and etcd are rebuilt with fresh data behind the same addresses, under
-// running clients. etcd's cluster ID is the same again when its flags are: positions
-// must not rely on it.
+// running clients. etcd's cluster ID is the same again if its flags are the same:
+// positions must not rely on it.
 func TestRebuiltTierAndEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs processes")
@@ -70,7 +70,7 @@ func (r *rebuilding) put(prefix string, n int) {
 	}
 }
 
-// contents returns what etcd has, and etcd's cluster ID.
+// contents returns the keys in etcd, and etcd's cluster ID.
 func (r *rebuilding) contents() (map[string]int64, uint64) {
 	r.t.Helper()
 	got, err := r.cli.Get(r.ctx, "/k/", clientv3.WithPrefix())

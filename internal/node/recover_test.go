@@ -18,8 +18,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// lostQuorum is five processes as shipped, whose voters are lost, and watches that
-// must go on.
+// lostQuorum is five processes with default settings, whose voters are lost, and
+// watches that must continue.
 type lostQuorum struct {
 	t       *testing.T
 	etcd    *etcdtest.Server
@@ -83,7 +83,7 @@ func loseQuorum(t *testing.T) *lostQuorum {
 	return l
 }
 
-// sees writes to etcd, and waits until the watches have it.
+// sees writes to etcd, and waits until the watches have received it.
 func (l *lostQuorum) sees() {
 	l.t.Helper()
 	var want []string
@@ -102,7 +102,7 @@ func (l *lostQuorum) sees() {
 	}
 }
 
-// plan waits until gossip has noticed the loss, and returns what is to be done.
+// plan waits until gossip has noticed the loss, and returns the planned recovery.
 func (l *lostQuorum) plan() (plan admin.VoterRecovery) {
 	l.t.Helper()
 	testkit.Succeeds(l.t, "a plan", func() (err error) {
@@ -115,8 +115,8 @@ func (l *lostQuorum) plan() (plan admin.VoterRecovery) {
 	return plan
 }
 
-// recovered waits until three nodes vote, all nodes that run have one map, and that
-// can be changed.
+// recovered waits until three nodes vote, all running nodes have one map, and the
+// map can be changed.
 func (l *lostQuorum) recovered(from admin.VoterRecovery) {
 	l.t.Helper()
 	testkit.Succeeds(l.t, "three voters and one map", func() error {
@@ -142,8 +142,8 @@ func (l *lostQuorum) recovered(from admin.VoterRecovery) {
 	o.does(admin.MoveShard{Shard: m.Shards[0].ID, Owner: l.rest[len(l.rest)-1].Name})
 }
 
-// Two of three voters are lost with their disks. The others have a leader again, and
-// the nodes that replace the lost ones, with empty disks, join them.
+// Two of three voters are lost with their disks. The other nodes elect a leader
+// again, and the nodes that replace the lost ones, with empty disks, join them.
 func TestVotersAreRecoveredAfterTwoOfThreeAreLost(t *testing.T) {
 	l := loseQuorum(t)
 	for _, n := range l.voters {
@@ -187,8 +187,8 @@ func TestVotersAreRecoveredAfterTwoOfThreeAreLost(t *testing.T) {
 	l.sees()
 }
 
-// An operator recovers the voters with cachectl, and sees in cachectl voters that it was
-// done, and that three nodes vote again.
+// An operator recovers the voters with cachectl. cachectl voters shows the recovery, and
+// that three nodes vote again.
 func TestVotersAreRecoveredWithCachectl(t *testing.T) {
 	l := loseQuorum(t)
 	bin := filepath.Join(t.TempDir(), "cachectl")
@@ -218,7 +218,7 @@ func TestVotersAreRecoveredWithCachectl(t *testing.T) {
 		}
 		return nil
 	})
-	// The nodes declare the lost voters dead one by one. A node that has not yet refuses.
+	// The nodes declare the lost voters dead one by one. A node that has not done so yet refuses.
 	testkit.Succeeds(t, "the recovery", func() error {
 		out, code := cachectl("voters", "recover", "--yes")
 		if code != 0 || !strings.Contains(out, " leads the voters, with map version ") {
@@ -239,8 +239,8 @@ func TestVotersAreRecoveredWithCachectl(t *testing.T) {
 	}
 }
 
-// The lost voters come back with their disks after the recovery: they are a majority
-// of the old voters. One of them has run with the first new voter away.
+// The lost voters return with their disks after the recovery: they are a majority of
+// the old voters. One of them has run with the first new voter away.
 func TestOldVotersThatComeBackFollowTheNewOnes(t *testing.T) {
 	l := loseQuorum(t)
 	done, err := admin.New(l.c).RecoverVoters(within(t), l.plan())
@@ -248,7 +248,7 @@ func TestOldVotersThatComeBackFollowTheNewOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := l.tier.Nodes[slices.IndexFunc(l.tier.Nodes, func(n *nodetest.Node) bool { return n.Name == done.Node })]
-	if first != l.rest[0] { // else it has the watch of etcd's API, which would end
+	if first != l.rest[0] { // otherwise it has the watch of etcd's API, which would end
 		first.Kill()
 		if err := first.Start(); err != nil {
 			t.Fatal(err)

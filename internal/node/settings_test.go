@@ -20,7 +20,7 @@ import (
 // live is the key that steady writes to, with the values 0, 1, and so on.
 const live = "/b/live"
 
-// steady writes until it is stopped, which returns how many values there are.
+// steady writes until it is stopped, which returns the number of values.
 func (c *cluster) steady() (stop func() int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	written := 0
@@ -43,7 +43,7 @@ func (c *cluster) steady() (stop func() int) {
 	return stop
 }
 
-// readsLive expects the native watch to have had each value once, with no unit.
+// readsLive expects the native watch to have received each value once, and no unit.
 func readsLive(t *testing.T, what string, w *client.Watcher, values int) {
 	t.Helper()
 	for next := 0; next < values; {
@@ -98,7 +98,7 @@ func listed(t *testing.T, c *client.Client, r client.Range) (n int, err error) {
 }
 
 // The plan of fewer served keys counts the watches that end, at all nodes and of both
-// APIs, and not those that go on.
+// APIs, and not those that continue.
 func TestThePlanOfFewerKeysCountsTheWatchesThatEnd(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, 3, shards(2, 2))
@@ -138,8 +138,8 @@ func TestThePlanOfFewerKeysCountsTheWatchesThatEnd(t *testing.T) {
 }
 
 // An operator changes the replicas and the served keys of a running cluster, up and
-// down. Watches of keys that are served all the time miss nothing and are never sent
-// the state again, in both APIs.
+// down. Watches of keys that are always served miss nothing and never receive the
+// state again, in both APIs.
 func TestSettingsChangeUnderWatches(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 5, 3, shards(4, 2))
@@ -181,7 +181,7 @@ func TestSettingsChangeUnderWatches(t *testing.T) {
 			t.Errorf("served %v: %+v", served, m.Spec)
 		}
 	}
-	for _, m := range c.nodes { // what was not served for a while is all here again
+	for _, m := range c.nodes { // all keys are served again
 		if n, err := listed(t, c.patient(m), client.Prefix("/c/")); err != nil || n != 4 {
 			t.Errorf("%s: %v, %d keys", m.name, err, n)
 		}
@@ -192,7 +192,7 @@ func TestSettingsChangeUnderWatches(t *testing.T) {
 }
 
 // A watch of keys that are no longer served ends with the reason, in both APIs, and
-// so does a new one. etcd's API reads them from etcd.
+// so does a new one. etcd's API reads these keys from etcd.
 func TestSettingsEndWatchesOutside(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, 3, shards(4, 2))
@@ -219,7 +219,7 @@ func TestSettingsEndWatchesOutside(t *testing.T) {
 	if _, err := all.Next(within(t)); !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), says) {
 		t.Errorf("the native watch: %v", err)
 	}
-	if r, ok := <-outside; ok { // etcd's own client passes no reason on
+	if r, ok := <-outside; ok { // etcd's own client drops the reason
 		t.Errorf("the watch of etcd's API: %+v", r)
 	}
 	if _, err := listed(t, native, client.Prefix("/c/")); err == nil || !strings.Contains(err.Error(), says) {
@@ -230,7 +230,7 @@ func TestSettingsEndWatchesOutside(t *testing.T) {
 	}
 }
 
-// A node with other flags than the cluster's settings starts, serves, and says so.
+// A node with other flags than the cluster's settings starts, serves, and logs the difference.
 func TestFlagsThatAreNotInForce(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, 3, func(cfg *node.Config) {

@@ -6,8 +6,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// What etcd says of a key speaks for what was held of it, against it, or not at all:
-// etcd may have compacted the revision, or not have come to it.
+// etcd's state of a key confirms a claim, contradicts it, or proves nothing: etcd
+// may have compacted the revision, or not have reached it.
 func TestJudgeClaim(t *testing.T) {
 	at := func(revision kv.Revision, value string) *kv.KeyValue {
 		return kv.NewKeyValue(kv.Fields{Key: []byte("k"), Value: []byte(value), CreateRevision: 2, ModRevision: revision, Version: 1})

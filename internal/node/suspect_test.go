@@ -22,7 +22,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// gated is an etcd that brings a node nothing while it is shut.
+// gated is an etcd that sends a node nothing while it is shut.
 type gated struct {
 	node.Etcd
 	mu   sync.Mutex
@@ -79,7 +79,7 @@ func (m *machine) flipVersion(key string) {
 	b[len(head.Encoded())-1] ^= 2
 }
 
-// bystanders are watches at nodes on which nothing is wrong.
+// bystanders are watches at nodes with correct copies.
 type bystanders struct {
 	c      *cluster
 	key    string
@@ -104,7 +104,7 @@ func (c *cluster) bystanders(key string, at ...*machine) *bystanders {
 	return b
 }
 
-// undisturbed fails unless every watch is still there and brings the next event.
+// undisturbed fails unless every watch is still open and receives the next event.
 func (b *bystanders) undisturbed() {
 	b.c.t.Helper()
 	want := b.c.put(b.key)
@@ -141,12 +141,12 @@ func (m *machine) elsewhere(keys []string) string {
 func quiet(shards, replicas int) func(*node.Config) {
 	return func(c *node.Config) {
 		c.Spec.Shards, c.Spec.Replicas = shards, replicas
-		c.VerifyInterval, c.VerifyEtcdInterval = 0, 0 // nothing is found by comparison
+		c.VerifyInterval, c.VerifyEtcdInterval = 0, 0 // comparisons find nothing
 	}
 }
 
-// overCompaction has the owner of a key, in whose memory bits of the versions of keys
-// flip, catch up over what etcd has compacted: it finds that etcd has them otherwise.
+// overCompaction makes the owner of a key catch up past revisions that etcd has compacted,
+// after bits of key versions in its memory have flipped: it finds that etcd differs.
 func overCompaction(t *testing.T, flipped func(all []string) (first string, others []string)) (c *cluster, bad *machine, calm *bystanders) {
 	t.Helper()
 	c = newCluster(t, 3, 3, quiet(6, 1))
@@ -171,7 +171,7 @@ func overCompaction(t *testing.T, flipped func(all []string) (first string, othe
 		}
 	}
 	calm = c.bystanders(bad.elsewhere(all), calmer...)
-	c.reached(c.put(append(others, first)...)) // they have changed last
+	c.reached(c.put(append(others, first)...)) // the most recent changes
 	gates[bad].set(true)
 	for _, key := range append(others, first) {
 		bad.flipVersion(key)
@@ -185,9 +185,9 @@ func overCompaction(t *testing.T, flipped func(all []string) (first string, othe
 	return c, bad, calm
 }
 
-// A bit flips in one node's memory, and the node finds that etcd has the key
-// otherwise. That is no restore: the node loads the shard anew, and the others
-// notice nothing.
+// A bit flips in one node's memory, and the node finds that etcd's version of
+// the key differs. This is no restore: the node reloads the shard, and the
+// others notice nothing.
 func TestWrongCopyIsNoRestore(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -205,8 +205,8 @@ func TestWrongCopyIsNoRestore(t *testing.T) {
 	calm.undisturbed()
 }
 
-// etcd has several keys otherwise than a node holds them: one wrong byte does not do
-// that. It is taken for a restore, though no number has gone back.
+// Several keys differ between etcd and a node, which one wrong byte cannot cause.
+// This counts as a restore, though no revision has gone back.
 func TestSeveralContradictedKeysAreARestore(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -221,9 +221,9 @@ func TestSeveralContradictedKeysAreARestore(t *testing.T) {
 	c.same()
 }
 
-// A node that starts is given a wrong value by another one, which contradicts what
-// it has on disk. That is no restore: it takes nothing from that node, which is
-// told, and loads the shard anew itself.
+// A starting node receives a wrong value from another node, which contradicts its
+// data on disk. This is no restore: it does not use that node's data, and that
+// node is notified, and reloads the shard itself.
 func TestWrongPeerIsNoRestore(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -256,7 +256,7 @@ func TestWrongPeerIsNoRestore(t *testing.T) {
 	watches.undisturbed()
 }
 
-// remembers fails unless the node has kept the bytes in its history.
+// remembers fails unless the node has saved the bytes in its history.
 func (m *machine) remembers(want []byte) error {
 	missing := errors.New("it is not there")
 	err := filepath.WalkDir(m.dir, func(path string, d fs.DirEntry, err error) error {
@@ -271,9 +271,9 @@ func (m *machine) remembers(want []byte) error {
 	return errors.Join(err, missing)
 }
 
-// What one node knows of etcd is wrong: its raft index, term or revision seem to
-// have gone back. The others have looked, too, and no key speaks for a restore: the
-// node goes on, and nothing happens elsewhere.
+// One node's view of etcd is wrong: its raft index, term or revision seem to have
+// gone back. The others have read etcd, too, and no key proves a restore: the node
+// continues, and nothing happens elsewhere.
 func TestWrongMarkIsNoRestore(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, 3, quiet(2, 2))
@@ -299,8 +299,8 @@ func TestWrongMarkIsNoRestore(t *testing.T) {
 	watches.undisturbed()
 }
 
-// A byte has changed in each file that a node has kept of the past. It starts
-// without that, and nothing happens elsewhere.
+// A byte has changed in each history file of a node. It starts without its
+// history, and nothing happens elsewhere.
 func TestWrongHistoryOnDiskIsNoRestore(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, 3, quiet(2, 3))

@@ -21,7 +21,7 @@ import (
 // shardOf returns the shard that has a key.
 func (m *machine) shardOf(key string) shard.Shard { return m.node.Map().Overlapping(kv.Single(key))[0] }
 
-// encoded returns the bytes that a node holds of a key.
+// encoded returns a node's bytes of a key.
 func (m *machine) encoded(key string) ([]byte, error) {
 	c := m.node.Replica(m.shardOf(key).ID)
 	if c == nil {
@@ -48,8 +48,8 @@ func (m *machine) flip(key string) {
 	b[len(b)-1] ^= 1
 }
 
-// heals waits until the node has found its copy of the key's shard to be wrong, and
-// serves what the others have.
+// heals waits until the node has detected its wrong copy of the key's shard, and
+// serves the same as the others.
 func (m *machine) heals(key string, from *machine) {
 	m.c.t.Helper()
 	testkit.Succeeds(m.c.t, m.name+" heals", func() error {
@@ -72,8 +72,8 @@ func (m *machine) heals(key string, from *machine) {
 }
 
 // A bit flips in the memory of a replica, of an owner, and of a replica while etcd
-// is away. Each time it is found, the node loads the shard anew from a good copy,
-// and a watch that was at home there misses nothing and lists nothing.
+// is down. Each time it is detected, the node reloads the shard from a good copy,
+// and a watch of that copy misses nothing and lists nothing.
 func TestFlippedByteIsFoundAndHealed(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -116,8 +116,8 @@ func TestFlippedByteIsFoundAndHealed(t *testing.T) {
 	if n := c.lists() - lists; n > 0 {
 		t.Errorf("%d lists at etcd", n)
 	}
-	// Copies that are at different revisions when etcd goes have none to be compared
-	// at until it is back.
+	// Copies that are at different revisions when etcd goes down have no common
+	// revision to be compared at until it is back.
 	c.reached(last)
 	c.etcd.Stop()
 	second.flip(key)
@@ -138,8 +138,8 @@ func TestFlippedByteIsFoundAndHealed(t *testing.T) {
 	}
 }
 
-// What an operator asks for tells where a copy is wrong, compares with etcd, and
-// has it healed though nothing is compared in the background.
+// An operator's verify request finds the wrong copy, compares with etcd, and has
+// it reloaded though there are no comparisons in the background.
 func TestVerifyTellsWhichCopyIsWrong(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -198,12 +198,12 @@ func TestVerifyTellsWhichCopyIsWrong(t *testing.T) {
 		t.Errorf("%+v", got[0])
 	}
 	bad.heals(all[5], c.machineOf(sh.Replicas[0]))
-	// Both copies have it wrong, in the same way: only etcd can tell.
+	// Both copies are wrong in the same way: only etcd can prove it.
 	served, err := bad.encoded(all[5])
 	if err != nil {
 		t.Fatal(err)
 	}
-	right := bytes.Clone(served) // what is flipped is the node's memory
+	right := bytes.Clone(served) // the flip affects the node's memory
 	for _, name := range sh.Replicas {
 		c.machineOf(name).flip(all[5])
 	}
@@ -213,8 +213,8 @@ func TestVerifyTellsWhichCopyIsWrong(t *testing.T) {
 	if got := verify(true, uint64(sh.ID)); !got[0].Differs() || !slices.ContainsFunc(got[0].Differences, func(d admin.KeyDifference) bool { return string(d.Key) == all[5] }) {
 		t.Errorf("%+v", got[0])
 	}
-	// The one that was told takes nothing of the other, and is what that one is
-	// then compared with.
+	// The notified node does not use the other's data, and the other is then
+	// compared with it.
 	testkit.Succeeds(t, "both are healed", func() error {
 		verify(false, uint64(sh.ID))
 		for _, name := range sh.Replicas {
@@ -229,13 +229,13 @@ func TestVerifyTellsWhichCopyIsWrong(t *testing.T) {
 	}
 }
 
-// A node that has just started is told of a copy that it had before: it knows no
-// shard map yet.
+// A node that has just started is notified of a copy that it had before: it has
+// no shard map yet.
 func TestRecheckBeforeTheMapIsKnown(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2, 1, shards(2, 2))
 	c.etcd = etcdtest.Start(t)
-	c.nodes[1].start() // does not vote, and waits for the one that does
+	c.nodes[1].start() // does not vote, and waits for the voter
 	c.nodes[1].node.Recheck(1, "node-1", false)
 	c.nodes[0].start()
 	c.ready()

@@ -20,7 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// kept is a copy of a range that a worker or OnChange keeps.
+// kept is a copy of a range, maintained by a worker or OnChange.
 type kept struct {
 	mu   sync.Mutex
 	keys map[string]string
@@ -44,7 +44,7 @@ func (k *kept) reset() {
 	clear(k.keys)
 }
 
-// is returns an error unless the copy has what etcd has.
+// is returns an error unless the copy equals etcd.
 func (k *kept) is(want map[string]string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -83,8 +83,8 @@ func (r *rebuilding) change(n int) {
 	}
 }
 
-// A worker that fails after every tenth update and begins anew, and a typed mirror, have what etcd has after each node was killed in turn, and after nodes and etcd
-// were rebuilt without data.
+// A worker that fails after every tenth update and restarts, and a typed mirror, equal etcd after each node was killed
+// in turn, and after nodes and etcd were rebuilt without data.
 func TestAWorkerAndATypedMirrorLoseNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs processes")

@@ -213,10 +213,7 @@ func TestRaftEndsWithItsGeneration(t *testing.T) {
 	})
 }
 
-// A node is about to found a cluster, but others found it first, and it receives their
-// raft log. They may have begun with other voters, so the node drops its own cluster ID,
-// which would keep it from starting again. A founder that ended between writing the
-// cluster's ID and its log belongs to no cluster.
+// A founder that ended between writing the cluster's ID and its log belongs to no cluster.
 func TestAFounderThatWroteTheIDAlone(t *testing.T) {
 	logger := newRaftLogger(slog.New(slog.DiscardHandler))
 	logs := diskLogs{raftDir(t.TempDir())}
@@ -241,6 +238,9 @@ func TestAFounderThatWroteTheIDAlone(t *testing.T) {
 	}
 }
 
+// A node is about to found a cluster, but others found it first, and it receives their
+// raft log. They may have begun with other voters, so the node drops its own cluster ID,
+// which would keep it from starting again.
 func TestAClusterThatIsNotFoundedLeavesNoID(t *testing.T) {
 	logger := newRaftLogger(slog.New(slog.DiscardHandler))
 	disk, err := NewMemDisk().open(0, logger)
