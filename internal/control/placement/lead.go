@@ -107,7 +107,7 @@ func (l *leader) placeShards(ctx context.Context) {
 		if m == nil {
 			again, err = l.found(ctx)
 			if err != nil && ctx.Err() == nil && err.Error() != told {
-				l.log.Warn("cannot found the cluster yet, retrying", "err", err)
+				l.log.Warn("cannot found the cluster yet, retrying", "error", err)
 				told = err.Error()
 			}
 		} else if members, now := l.ourMembers(), time.Now(); l.knowsCopies(m, members) { // otherwise askReports notifies members
@@ -123,7 +123,7 @@ func (l *leader) placeShards(ctx context.Context) {
 					continue
 				}
 				if ctx.Err() == nil {
-					l.log.Warn("could not move shards, retrying", "err", err)
+					l.log.Warn("could not move shards, retrying", "error", err)
 				}
 			} else if merges, next := rules.Merges(m, h, now); len(merges) > 0 {
 				if err = l.lay(ctx, m.Version, merges[0]); err == nil {
@@ -132,7 +132,7 @@ func (l *leader) placeShards(ctx context.Context) {
 					continue
 				}
 				if ctx.Err() == nil {
-					l.log.Warn("could not merge shards, retrying", "err", err)
+					l.log.Warn("could not merge shards, retrying", "error", err)
 				}
 			} else if !next.IsZero() && (again.IsZero() || next.Before(again)) {
 				again = next
@@ -200,7 +200,7 @@ func (l *leader) splitShards(ctx context.Context) {
 			err = l.split(ctx, m, planner.Splits(m, cuts))
 		}
 		if err != nil && ctx.Err() == nil && !told {
-			l.log.Warn("cannot split shards yet, retrying", "err", err)
+			l.log.Warn("cannot split shards yet, retrying", "error", err)
 		}
 		told = err != nil
 	}

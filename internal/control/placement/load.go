@@ -82,7 +82,7 @@ func (l *leader) balance(ctx context.Context) {
 		l.stats.setWaiting(t.Waiting(m))
 		var err error
 		if t, err = l.rebalance(ctx, m, a, t); err != nil && ctx.Err() == nil {
-			l.log.Warn("could not change shards for their load, retrying", "err", err)
+			l.log.Warn("could not change shards for their load, retrying", "error", err)
 		}
 	}
 }

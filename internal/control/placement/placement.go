@@ -86,7 +86,7 @@ func New(cfg Config) (*Placement, error) {
 		return nil, err
 	case errors.Is(err, mapfile.ErrInvalid):
 		to, rerr := p.file.Refuse()
-		p.log.Error("the map file is moved aside; the map will come from another node", "err", err, "to", to, "rename", rerr)
+		p.log.Error("the map file is moved aside; the map will come from another node", "error", err, "to", to, "rename", rerr)
 	case err != nil:
 		return nil, err
 	case m != nil:
@@ -118,7 +118,7 @@ func (p *Placement) Run(ctx context.Context) error {
 		return err // the disk may hang
 	}
 	if _, err := p.saveMap(p.Map()); err != nil {
-		p.log.Error("could not write the map file", "err", err)
+		p.log.Error("could not write the map file", "error", err)
 	}
 	return nil
 }
@@ -303,7 +303,7 @@ func (p *Placement) keepMapFile(ctx context.Context) {
 		m, changed := p.maps.watch()
 		wrote, err := p.saveMap(m)
 		if err != nil && !told {
-			p.log.Error("could not write the map file, retrying", "err", err)
+			p.log.Error("could not write the map file, retrying", "error", err)
 		}
 		told = err != nil
 		switch {

@@ -282,7 +282,7 @@ func (v *raftRun) handOn() {
 	ctx, cancel := context.WithTimeout(context.Background(), min(stopTimeout, 2*v.cfg.Election))
 	defer cancel()
 	if err := v.await(ctx, v.r.LeadershipTransfer()); err != nil {
-		v.log.Info("could not transfer leadership; the other voters will elect a leader", "err", err)
+		v.log.Info("could not transfer leadership; the other voters will elect a leader", "error", err)
 	}
 }
 

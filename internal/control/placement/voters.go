@@ -57,7 +57,7 @@ func (l *leader) keepVoters(ctx context.Context) {
 				continue
 			}
 			if ctx.Err() == nil && l.r.State() == raft.Leader {
-				l.log.Warn("voters not changed, retrying", "err", err)
+				l.log.Warn("voters not changed, retrying", "error", err)
 			}
 			wait = l.cfg.Heartbeat
 		}
