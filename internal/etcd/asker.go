@@ -19,32 +19,32 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// errSilent reports that a stream brought nothing though a consumer waited for progress.
+// errSilent reports that no response came on a stream while a consumer waited for progress.
 var errSilent = errors.New("the watch is silent")
 
-// createPatience is how long one member of several that does not hang has to announce a
+// createPatience bounds the time that a healthy member of several has to announce a
 // watch.
 const createPatience = 3 * time.Second
 
 // asker is the sending half of a watch stream. It sends the requests, asks etcd for
 // progress when a consumer waits for it, and ends the stream when etcd is silent. One
-// goroutine runs it; another one receives.
+// goroutine runs it; another receives.
 type asker struct {
 	c      *Client
 	stream *watchStream
 	began  time.Time
-	remote net.Addr      // the member that has the stream; nil: not known
-	from   kv.Revision   // the stream's watch begins here; 0: it begins at the present
+	remote net.Addr      // the member that serves the stream; nil: not known
+	from   kv.Revision   // the first revision of the stream's watch; 0: the watch begins at the present
 	limit  time.Duration // see Config.SilenceLimit
 	out    *outbox
 
 	announced chan kv.Revision // etcd's revision when the first watch was created, once
 	joined    chan kv.Revision // etcd's revision when the same watch was created on the shared stream
-	progress  atomic.Int64     // how far the watches of the stream are
+	progress  atomic.Int64     // the revision up to which the stream's watches are complete
 	reception etcddemand.Reception
 
-	// stuck, if set, is called when a consumer waits and etcd has not answered
-	// since: see mux.shed.
+	// stuck, if set, is called when a consumer has waited since that time without an
+	// answer of etcd: see mux.shed.
 	stuck func(since time.Time)
 
 	mu     sync.Mutex
@@ -53,10 +53,10 @@ type asker struct {
 	// Owned by run.
 	created    bool
 	hung       <-chan struct{}
-	notYetHung <-chan time.Time // when to look again whether the member hangs
+	notYetHung <-chan time.Time // when to check again whether the member hangs
 }
 
-// newAsker returns the asker of a stream, which sends the requests in out.
+// newAsker returns the asker of a stream. It sends the requests in out.
 func (c *Client) newAsker(stream *watchStream, out *outbox) *asker {
 	cfg := &c.cfg
 	a := &asker{
@@ -82,12 +82,12 @@ func (a *asker) receive() (*watchResponse, error) {
 	return r, nil
 }
 
-// errSend reports that a request could not be sent: the receiver learns why
+// errSend reports that a request could not be sent. The receiver gets the cause
 // (grpc.ClientStream.SendMsg).
 var errSend = errors.New("the stream does not accept requests")
 
-// run asks until ctx ends, or ends it by cancel when etcd is silent. It never asks for
-// progress before the first watch is announced; see assembly.
+// run asks for progress until ctx ends. When etcd is silent it calls cancel. It never
+// asks before the first watch is announced; see assembly.
 func (a *asker) run(ctx context.Context, cancel context.CancelCauseFunc) {
 	a.hung = a.c.Hung(a.remote)
 	timer := time.NewTimer(a.limit)
@@ -115,16 +115,16 @@ func (a *asker) run(ctx context.Context, cancel context.CancelCauseFunc) {
 			a.hung, a.notYetHung = a.c.Hung(a.remote), nil
 		case revision := <-a.announced:
 			a.created = true
-			// If there is something to catch up with, the answer tells that it was not
+			// If the watch has to catch up, the answer proves that nothing of it was
 			// compacted.
 			a.begin(revision, revision >= a.from)
 		case revision := <-a.joined:
-			a.begin(revision, true) // the answer lets the watch move
+			a.begin(revision, true) // the watch can move after the answer
 		}
 	}
 }
 
-// begin begins the time to the next question; at once: now, for revision.
+// begin starts the time to the next question. With atOnce, the question for revision is due now.
 func (a *asker) begin(revision kv.Revision, atOnce bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -137,7 +137,7 @@ func (a *asker) begin(revision kv.Revision, atOnce bool) {
 }
 
 // ask notes that a consumer waits for revision. It does not block, and may be called from any
-// goroutine: those of many consumers that wait for one revision wake the asker once.
+// goroutine. Many consumers that wait for the same revision wake the asker once.
 func (a *asker) ask(revision kv.Revision) {
 	a.mu.Lock()
 	added := a.demand.Add(revision, a.done(), time.Now())
@@ -147,8 +147,8 @@ func (a *asker) ask(revision kv.Revision) {
 	}
 }
 
-// question reports whether etcd is to be asked for progress now, when again, and since when a
-// consumer has waited for it, if one does.
+// question reports whether to ask etcd for progress now, when the next question is due, and
+// since when a consumer has waited, if one does.
 func (a *asker) question(progress kv.Revision, now time.Time) (ask bool, due, since time.Time, unmet bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -193,7 +193,7 @@ func (a *asker) step(ctx context.Context, now time.Time) (time.Duration, error) 
 	quiet := a.reception.Quiet(now.Sub(a.began), since.Sub(a.began))
 	if quiet >= limit {
 		if a.created && a.ahead(ctx) {
-			a.waitAgain(now) // etcd has not come to the first revision: it owes no answer
+			a.waitAgain(now) // etcd has not reached the first revision, so it owes no answer
 			return 0, nil
 		}
 		return 0, fmt.Errorf("%w: no response for %v", errSilent, quiet.Round(time.Millisecond))
@@ -201,7 +201,7 @@ func (a *asker) step(ctx context.Context, now time.Time) (time.Duration, error) 
 	return min(wait, limit-quiet, a.inquire(quiet)), nil
 }
 
-// encodedProgressRequest is progressRequest in its wire form: to encode it for each write takes longer.
+// encodedProgressRequest is progressRequest in its wire form. Encoding it for each write takes longer.
 func encodedProgressRequest() mem.SliceBuffer { return mem.SliceBuffer{0x1a, 0x00} }
 
 // askProgress sends a progress request.
@@ -221,7 +221,7 @@ func (a *asker) send(requests ...*etcdserverpb.WatchRequest) error {
 	return nil
 }
 
-// patience is how long etcd may be silent.
+// patience returns how long etcd may be silent.
 func (a *asker) patience() time.Duration {
 	if !a.created && a.c.Members() > 1 {
 		return min(a.limit, createPatience)
@@ -230,7 +230,7 @@ func (a *asker) patience() time.Duration {
 }
 
 // inquire starts an inquiry when a member of several has been quiet for long, and returns
-// when to look again.
+// the time to the next check.
 func (a *asker) inquire(quiet time.Duration) time.Duration {
 	slow := a.c.SlowAfter()
 	switch {
@@ -243,9 +243,9 @@ func (a *asker) inquire(quiet time.Duration) time.Duration {
 	return slow
 }
 
-// leaveHung fails when the member, which is said to hang, has sent nothing of late, or
-// nothing new though a consumer waits: one whose disk stalls answers each question for
-// progress with the revision at which that began.
+// leaveHung fails when the member, which an inquiry found to hang, has sent nothing
+// lately, or nothing new while a consumer waits. A member whose disk stalls answers
+// each progress request with the revision at which the stall began.
 func (a *asker) leaveHung(now time.Time) error {
 	at, enough := now.Sub(a.began), a.c.SlowAfter()/2
 	waits := a.reception.Waits(at)
@@ -259,8 +259,8 @@ func (a *asker) leaveHung(now time.Time) error {
 	return nil
 }
 
-// ahead reports whether the watch begins beyond etcd's current revision. When
-// that cannot be learnt it does not.
+// ahead reports whether the watch begins beyond etcd's current revision. It returns
+// false when that revision cannot be read.
 func (a *asker) ahead(ctx context.Context) bool {
 	revision, err := a.c.Revision(ctx)
 	return err == nil && revision < a.from
@@ -268,7 +268,7 @@ func (a *asker) ahead(ctx context.Context) bool {
 
 // outbox holds the requests of a stream that its asker has not sent yet.
 type outbox struct {
-	wake chan struct{} // there are some
+	wake chan struct{} // signals new requests
 
 	mu   sync.Mutex
 	list []*etcdserverpb.WatchRequest // guarded by mu

@@ -14,38 +14,37 @@ import (
 //
 // The promises of etcd, in etcd 3.7.3 (and 3.5.33, 3.6.14 alike):
 //
-//   - The events of a response are ordered by revision, and without fragments
-//     a response never ends inside a revision. A synced watch gets one response
-//     per revision (storage/mvcc/watchable_store.go, notify). One that catches
-//     up gets up to 1,000 revisions at once; the cut is made before the first
-//     event of the next revision (watcher_group.go, eventBatch.add).
-//   - Fragments cut a response by size, anywhere between two events, so inside
-//     a revision too (api/v3rpc/watch.go, sendFragments). All but the last say
-//     so. One loop sends all of a stream: nothing comes in between.
-//   - Responses that waited for the watch to be announced are sent behind the
-//     announcement, never in fragments.
-//   - Fragments must be asked for, and are dear; see position.
-//   - The header's revision may be ahead of the events: it is etcd's current
-//     one while catching up (syncWatchers; seen: 5001 on events 2..1001). It is
-//     progress only without events, and not on an announcement or a cancel.
-//   - Progress on request carries the watch ID -1 (progressAll), on etcd's own
-//     accord the watch's. Both go through the channel of the events, behind
-//     them. But -1 does not wait for the announcement as events do: a reader that
-//     asks before it can be told of progress ahead of the events it covers. We
-//     ask after it.
+//   - The events of a response are ordered by revision, and without fragments a
+//     response never ends inside a revision. A synced watch gets one response per
+//     revision (storage/mvcc/watchable_store.go, notify). A watch that catches up gets
+//     up to 1,000 revisions at once; the cut is before the first event of the next
+//     revision (watcher_group.go, eventBatch.add).
+//   - Fragments cut a response by size, between any two events, also inside a revision
+//     (api/v3rpc/watch.go, sendFragments). All but the last have the fragment flag. One
+//     loop sends all responses of a stream, so nothing comes in between.
+//   - Responses that waited for the announcement of the watch are sent after it, never
+//     in fragments.
+//   - etcd sends fragments only on request, and they are expensive; see position.
+//   - The header's revision may be ahead of the events: during a catch-up it is etcd's
+//     current one (syncWatchers; seen: 5001 on events 2..1001). It is progress only
+//     without events, and not on an announcement or a cancel.
+//   - Requested progress carries the watch ID -1 (progressAll), unrequested progress
+//     that of the watch. Both go through the channel of the events, after them. But -1
+//     does not wait for the announcement as events do: a reader that asks before it can
+//     get progress ahead of the events it covers. We ask after it.
 //
-// Invariant: revisions given out strictly increase, and all of them are > done.
+// Invariant: returned revisions strictly increase, and all of them are > done.
 type assembly struct {
-	from kv.Revision // the watch began here: nothing below it is wanted
-	done kv.Revision // everything up to here has been given out
+	from kv.Revision // the first revision of the watch; events below are ignored
+	done kv.Revision // everything up to here has been returned
 
 	announced bool  // etcd has created the watch
 	id        int64 // its ID
-	begun     bool  // etcd holds all that was asked for: it is not compacted
+	begun     bool  // etcd still has everything from the first revision on: it is not compacted
 
 	open      kv.Revision // the revision that pending belongs to; 0: none
 	pending   []kv.Event  // events of open, which may have more
-	fragments bool        // the last response has another fragment behind it
+	fragments bool        // another fragment of the last response follows
 
 	out []kv.Update // the last result of add
 }
@@ -59,10 +58,10 @@ var errProtocol = errors.New("etcd broke the watch protocol")
 // (clientv3.InvalidWatchID).
 const anyWatch = -1
 
-// add takes the next response, complete at now, and returns what it makes
-// known, good until the next call. A watch that etcd ends is an error: a
-// *kv.CompactedError when it begins at what is compacted, etcdconn.ErrToken when a login
-// would help.
+// add takes the next response, complete at now, and returns the updates that it
+// completes, valid until the next call. A watch that etcd ends is an error: a
+// *kv.CompactedError when its first revision is compacted, etcdconn.ErrToken when a
+// login would help.
 func (a *assembly) add(r *watchResponse, now time.Time) ([]kv.Update, error) {
 	a.reset()
 	if r.canceled {
@@ -73,8 +72,8 @@ func (a *assembly) add(r *watchResponse, now time.Time) ([]kv.Update, error) {
 			return nil, fmt.Errorf("%w: a second watch was announced", errProtocol)
 		}
 		a.announced, a.id = true, r.watch
-		// A watch from beyond the current revision has nothing to catch up
-		// with and nothing that could be compacted.
+		// A watch from beyond the current revision does not catch up, and nothing of it
+		// can be compacted.
 		a.begun = a.from > r.revision
 		return nil, nil
 	}
@@ -91,8 +90,8 @@ func (a *assembly) add(r *watchResponse, now time.Time) ([]kv.Update, error) {
 	return a.out, nil
 }
 
-// reused is the capacity up to which slices are used again for the next
-// response: the data that they point to lives until then.
+// reused is the capacity up to which slices are reused for the next response. The data
+// that they point to lives until then.
 const reused = 256
 
 // reset drops the updates that were returned.
@@ -112,8 +111,8 @@ func (a *assembly) progress(revision kv.Revision) {
 	}
 }
 
-// take handles events. A revision is complete when an event of a later one
-// comes, or the end of the last fragment.
+// take handles events. A revision is complete when an event of a later one comes, or
+// when the last fragment ends.
 func (a *assembly) take(r *watchResponse, now time.Time) error {
 	a.begun = true
 	for rest := r.events; len(rest) > 0; {
@@ -153,7 +152,7 @@ func (a *assembly) flush(now time.Time) {
 	a.done, a.open, a.pending = a.open, 0, nil
 }
 
-// ended returns why etcd ended the watch.
+// ended returns the reason for which etcd ended the watch.
 //
 // A watch may begin at the compact revision itself: it is cancelled when it
 // needs a revision below (watcher_group.go, chooseAll), and compaction keeps

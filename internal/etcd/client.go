@@ -16,7 +16,7 @@ type (
 	reader = etcdclock.Reader
 )
 
-// Client speaks to one etcd cluster.
+// Client reads from one etcd cluster.
 type Client struct {
 	*conns
 	*reader
@@ -24,13 +24,13 @@ type Client struct {
 	permits   Permits
 	muxes     muxes
 	pastReads pastReads
-	historian chan struct{} // a place for the goroutine that reads history for all
+	historian chan struct{} // held by the goroutine that reads history for all callers
 	largePast pastSpan      // owned by the goroutine that reads history
 	count     counters
 }
 
-// New returns a client of the cluster at cfg.Endpoints. It connects when first
-// used: etcd may be away. Close gives the connections back.
+// New returns a client of the cluster at cfg.Endpoints. It connects when first used, so
+// etcd may be unavailable. Close closes the connections.
 func New(cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -69,13 +69,13 @@ func (c *Client) ProxyConn() grpc.ClientConnInterface { return c.conns.ProxyConn
 
 // probeFloor opens a watch from a revision that etcd has compacted, which etcd cancels
 // with its compact revision: a *kv.CompactedError. A member that has not applied the
-// compaction reads its log from there on instead, so the watch needs a permit when that
-// is far behind. Then nothing is learnt, and that is no error.
+// compaction reads its log from that revision instead, so the watch needs a permit when
+// it is far behind. Then the compact revision stays unknown, and probeFloor returns nil.
 func (c *Client) probeFloor(ctx context.Context, gone kv.Revision) error {
 	req := kv.FollowRequest{Range: kv.Single(c.cfg.ProbeKey), From: gone}
 	err := c.followFrom(ctx, req, position{from: gone}, func(kv.Update) bool { return false })
 	switch {
-	case errors.Is(err, errEnough): // the member still has the log from there on
+	case errors.Is(err, errEnough): // the member still has the log from that revision on
 		return nil
 	case errors.Is(err, errSilent):
 		return etcdconn.Unavailable("watch", err)

@@ -12,29 +12,29 @@ import (
 type Config struct {
 	etcdconn.Config
 
-	// PageBytes is the size of a list's page that is aimed at, PageKeys the
-	// most keys in one; PageTimeout bounds one attempt to fetch it.
+	// PageBytes is the target size of a list's page, PageKeys bounds its keys, and
+	// PageTimeout bounds one attempt to fetch it.
 	PageBytes   int
 	PageKeys    int
 	PageTimeout time.Duration
 	// MaxConcurrentLists bounds the lists and similar requests in flight; excess ones
 	// queue. See Client.SetPermits.
 	MaxConcurrentLists int
-	// FreeCatchUp is by how many revisions a watch may be behind etcd without a
-	// permit: a long catch-up slows etcd's writes down.
+	// FreeCatchUp is the number of revisions that a watch may be behind etcd without a
+	// permit. A long catch-up slows etcd's writes down.
 	FreeCatchUp int
-	// MaxHistory and MaxHistoryBytes bound the history that a Follow reads
-	// behind a list, in revisions of etcd and in bytes.
+	// MaxHistory and MaxHistoryBytes bound the history that a Follow reads after a
+	// list, in revisions of etcd and in bytes.
 	MaxHistory      int
 	MaxHistoryBytes int
 
-	// ProgressEvery is how often etcd is asked for progress while a caller
-	// waits: it drops the question without a word while a watch is behind.
-	// ProgressCoalesce is the shortest time between two questions, ProgressIdle
-	// the longest: an idle watch must not fall behind compaction.
+	// ProgressEvery is how often etcd is asked for progress while a caller waits: etcd
+	// silently drops the request while a watch is behind. ProgressCoalesce is the
+	// shortest time between two requests, ProgressIdle the longest: an idle watch must
+	// not fall behind compaction.
 	ProgressEvery, ProgressCoalesce, ProgressIdle time.Duration
-	// SilenceLimit is how long a watch may bring nothing at all while a caller
-	// waits for progress; then Follow ends with an error.
+	// SilenceLimit is how long a watch may be silent while a caller waits for progress.
+	// Then Follow ends with an error.
 	SilenceLimit time.Duration
 }
 
@@ -57,7 +57,7 @@ func Defaults() Config {
 	}
 }
 
-// Validate names every mistake.
+// Validate reports every mistake.
 func (c *Config) Validate() error {
 	errs := []error{c.Config.Validate()}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

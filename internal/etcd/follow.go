@@ -10,25 +10,24 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Follow brings the range of req from etcd itself. With From 0 it lists the
-// state, or with Held what differs from that, all at one revision, then watches
-// from behind it. With HistoryFrom it tells what has happened since, too, as far back
-// as etcd has it, or the newest part of that (Config.MaxHistory). With another
-// From it watches from there, which may lie in the future, and begins when it is
-// known that etcd still has everything from there on; if not, it fails with a
-// *kv.CompactedError whose floor is etcd's compact revision.
+// Follow yields the range of req from etcd itself. With From 0 it lists the state, or
+// with Held the differences from it, all at one revision, then watches from the next
+// revision. With HistoryFrom it also yields the events since then, as far back as etcd
+// has them, or the newest part of these (Config.MaxHistory). With another From it
+// watches from that revision, which may lie in the future. It begins when etcd is known
+// to have everything from there on; if not, it fails with a *kv.CompactedError whose
+// floor is etcd's compact revision.
 //
 // It fails with kv.ErrOtherHistory when the data of the follower and of etcd cannot
 // belong to one history.
 //
-// It does not come back from a broken stream: it yields one error, and the
-// caller decides where to resume. It ends without one only when ctx ends or the
-// consumer has had enough. Lineage is the caller's business.
+// It does not reopen a broken stream: it yields one error, and the caller decides where
+// to resume. It ends without an error only when ctx ends or the consumer stops. The
+// caller handles the lineage.
 //
-// Watches that have caught up share one stream. A consumer that does not pull has up to
-// 1 MiB queued, beside what it was handed, or one revision if that is larger. Beyond that
-// its watch gets a stream of its own, where it makes etcd wait, through gRPC's flow
-// control.
+// Watches that have caught up share one stream. For a consumer that does not pull, up to
+// 1 MiB is queued, or one revision if that is larger. Beyond that its watch gets a
+// separate stream, where it makes etcd wait through gRPC's flow control.
 func (c *Client) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
 		emit := func(u kv.Update) bool { return yield(u, nil) }
@@ -39,7 +38,7 @@ func (c *Client) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 	}
 }
 
-// errEnough reports that the consumer broke off.
+// errEnough reports that the consumer stopped.
 var errEnough = errors.New("the consumer stopped the watch")
 
 func (c *Client) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.Update) bool) error {
@@ -59,9 +58,8 @@ func (c *Client) follow(ctx context.Context, req kv.FollowRequest, emit func(kv.
 	return c.followFrom(ctx, req, p, emit)
 }
 
-// followFrom watches from p on, by one watch after the other where etcd wants
-// that: with a new token, with a permit, in fragments; and on the shared stream while
-// it has caught up.
+// followFrom watches from p on. It opens another watch when it needs a new token, a
+// permit or fragments, and uses the shared stream while it has caught up.
 func (c *Client) followFrom(ctx context.Context, req kv.FollowRequest, p position, emit func(kv.Update) bool) error {
 	defer p.caughtUp()
 	_, known := c.Known()
@@ -83,7 +81,7 @@ func (c *Client) followFrom(ctx context.Context, req kv.FollowRequest, p positio
 		}
 		if errors.Is(err, etcdconn.ErrToken) && login {
 			login = false
-			continue // a watch is checked at its creation alone: nothing came yet
+			continue // etcd checks the token only at the creation of a watch, so nothing came yet
 		}
 		var behind *farBehindError
 		if errors.As(err, &behind) {
@@ -101,8 +99,8 @@ func (c *Client) followFrom(ctx context.Context, req kv.FollowRequest, p positio
 	}
 }
 
-// permitCatchUp waits for the permit that a watch from p needs when it is far
-// behind now, etcd's revision as far as it is known.
+// permitCatchUp waits for the permit that a watch from p needs when it is far behind
+// now, the known revision of etcd.
 func (c *Client) permitCatchUp(ctx context.Context, r kv.Range, p *position, now kv.Revision) error {
 	if !c.farBehind(p, now) {
 		return nil
@@ -116,29 +114,28 @@ func (c *Client) permitCatchUp(ctx context.Context, r kv.Range, p *position, now
 	return nil
 }
 
-// farBehind reports whether a watch from p must not catch up with revision now
-// without a permit.
+// farBehind reports whether a watch from p needs a permit to catch up with revision
+// now.
 func (c *Client) farBehind(p *position, now kv.Revision) bool {
 	return p.release == nil && now-p.from >= kv.Revision(c.cfg.FreeCatchUp)
 }
 
-// position is how far a Follow has come, over the watches that it takes.
+// position is the progress of a Follow, across all of its watches.
 type position struct {
-	from  kv.Revision // the next revision that is wanted
+	from  kv.Revision // the next revision to fetch
 	begun bool        // begin and ready have been emitted
-	// fragment asks etcd to cut large responses. It is the last resort: for
-	// every event etcd measures the whole fragment again (v3rpc/watch.go,
-	// sendFragments), so that its cost grows with the square of the events in
-	// one. A delete of 50,000 keys of 50 bytes came within 0.15 s in one piece,
-	// and after 62 s in fragments.
+	// fragment asks etcd to cut large responses. It is the last resort: for every event
+	// etcd measures the whole fragment again (v3rpc/watch.go, sendFragments), so the
+	// cost grows with the square of the events in a fragment. A delete of 50,000 keys
+	// of 50 bytes took 0.15 s in one piece, and 62 s in fragments.
 	fragment bool
-	// release gives back the permit to be far behind, which is needed until the
-	// revision until is reached; nil: there is none.
+	// release returns the permit to be far behind, which is needed until the watch
+	// reaches the revision until; nil: there is no permit.
 	release func()
 	until   kv.Revision
 }
 
-// caughtUp gives the permit back.
+// caughtUp returns the permit.
 func (p *position) caughtUp() {
 	if p.release != nil {
 		p.release()
@@ -146,16 +143,15 @@ func (p *position) caughtUp() {
 	}
 }
 
-// farBehindError reports that a watch needs a permit to come up to revision.
+// farBehindError reports that a watch needs a permit to catch up with revision.
 type farBehindError struct{ revision kv.Revision }
 
 func (e *farBehindError) Error() string {
 	return fmt.Sprintf("it needs a permit to catch up with revision %d", e.revision)
 }
 
-// begin emits what comes before the live updates of a follower that cannot go
-// on from where it is, and returns its revision. Nothing is emitted before all
-// of it is there.
+// begin emits the updates before the live ones for a follower that cannot resume, and
+// returns their revision. It emits nothing before all of them are there.
 func (c *Client) begin(ctx context.Context, req kv.FollowRequest, emit func(kv.Update) bool) (kv.Revision, error) {
 	d, err := c.whatDiffers(ctx, req)
 	if err == nil {
@@ -168,7 +164,7 @@ func (c *Client) begin(ctx context.Context, req kv.FollowRequest, emit func(kv.U
 		return 0, errEnough
 	}
 	for i, page := range d.pages {
-		d.pages[i] = nil // the consumer's now
+		d.pages[i] = nil // owned by the consumer from now on
 		if !emit(kv.Update{Kind: kv.UpdateState, Revision: d.revision, KVs: page}) {
 			return 0, errEnough
 		}
@@ -187,8 +183,7 @@ func (c *Client) begin(ctx context.Context, req kv.FollowRequest, emit func(kv.U
 	return d.revision, nil
 }
 
-// difference has the changes from the state that a follower has to the state of
-// revision.
+// difference has the changes from a follower's state to the state of revision.
 type difference struct {
 	revision kv.Revision
 	pages    [][]*kv.KeyValue

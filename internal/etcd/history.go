@@ -15,42 +15,42 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// HistoryRequest is a part of the past.
+// HistoryRequest asks for a part of the past.
 type HistoryRequest struct {
 	Range kv.Range
-	// From is the first revision that is wanted, Before the first that is not, etcd's revision plus one at most.
+	// From is the first revision to read, Before the first revision after the part: at most etcd's revision plus one.
 	From, Before kv.Revision
-	// PrevKV asks for previous values, as far as etcd still has them.
+	// PrevKV asks for previous values where etcd still has them.
 	PrevKV bool
-	// MaxBytes is the size from which on the answer is cut, between two revisions. Must be above 0.
+	// MaxBytes is the size from which the answer is cut, between two revisions. It must be above 0.
 	MaxBytes int
 }
 
 // LogPage is a page of etcd's log.
 type LogPage struct {
 	Batches []kv.Batch
-	// Next is the revision to continue with: all that happened before it is in
-	// Batches. Less than HistoryRequest.Before when the answer was cut, which
-	// may be before the first revision when many ask for much.
+	// Next is the revision to continue with: Batches is complete below it. It is less
+	// than HistoryRequest.Before when the answer was cut, which may be before the first
+	// revision when many callers ask for much.
 	Next kv.Revision
-	Took time.Duration // how long etcd was asked for it
+	Took time.Duration // how long the read of etcd took
 }
 
 const (
-	// maxTogether bounds the requests that are answered by one stream: etcd reads its log once for so many
-	// watches that catch up (mvcc/watchable_store.go, maxWatchersPerSync).
+	// maxTogether bounds the requests that share one stream: etcd reads its log once for that many watches
+	// that catch up (mvcc/watchable_store.go, maxWatchersPerSync).
 	maxTogether = 512
-	// maxTogetherBytes bounds the bytes of their batches, but for the last response.
+	// maxTogetherBytes bounds the bytes of their batches, except for the last response.
 	maxTogetherBytes = 32 << 20
-	// maxPastMessage bounds one response in bytes: it is freed as it is
-	// decoded, and no more of it is kept than a request wants. A larger one is fetched in
-	// fragments, for which etcd reads its log again.
+	// maxPastMessage bounds one response in bytes. It is freed as it is decoded, and only
+	// the requested part is kept. A larger response is fetched in fragments, for which
+	// etcd reads its log again.
 	maxPastMessage = 64 << 20
 	// historyTimeout bounds one stream.
 	historyTimeout = 30 * time.Second
-	// historyEvery is how often etcd is asked whether all has come.
+	// historyEvery is how often etcd is asked for progress, which shows that all events have come.
 	historyEvery = 20 * time.Millisecond
-	// gatherFor is how long a stream waits for more callers: those of one client come at about the same time.
+	// gatherFor is how long a stream waits for more callers: the callers of one client come at about the same time.
 	gatherFor = 10 * time.Millisecond
 )
 
@@ -58,9 +58,9 @@ const (
 // log. It fails with a *kv.CompactedError whose floor is etcd's
 // compact revision.
 //
-// It is dear for etcd, which reads its log from the lowest revision on. So
-// concurrent callers are answered together, by one stream for up to 512
-// that has a permit. A response may have 64 MiB: no Follow shares its connection.
+// It is expensive for etcd, which reads its log from the lowest revision on. So up to
+// 512 concurrent callers share one stream, which has a permit. A response may have 64
+// MiB: no Follow shares its connection.
 func (c *Client) History(ctx context.Context, r HistoryRequest) (LogPage, error) {
 	one := &pastRead{HistoryRequest: r, done: make(chan struct{})}
 	c.pastReads.add(one)
@@ -85,7 +85,7 @@ func (c *Client) History(ctx context.Context, r HistoryRequest) (LogPage, error)
 	}
 }
 
-// readWaiting answers the waiting callers. Another goroutine may have done so by now.
+// readWaiting answers the waiting callers, unless another goroutine has done so by now.
 func (c *Client) readWaiting(ctx context.Context) error {
 	if c.pastReads.none() {
 		return nil
@@ -96,11 +96,11 @@ func (c *Client) readWaiting(ctx context.Context) error {
 	}
 	defer release()
 	time.Sleep(gatherFor)
-	c.readTogether(context.WithoutCancel(ctx), c.pastReads.take(maxTogether)) // they have not given up if we do
+	c.readTogether(context.WithoutCancel(ctx), c.pastReads.take(maxTogether)) // they still wait if we give up
 	return nil
 }
 
-// pastRead is a request that waits or is being answered.
+// pastRead is a request that waits or is in progress.
 type pastRead struct {
 	HistoryRequest
 	history LogPage
@@ -113,7 +113,7 @@ type pastRead struct {
 	over  bool
 }
 
-// pastReads are the requests that wait. The zero pastReads are none.
+// pastReads are the waiting requests. The zero value has none.
 type pastReads struct {
 	mu   sync.Mutex
 	list []*pastRead // guarded by mu
@@ -170,15 +170,15 @@ func (c *Client) readTogether(ctx context.Context, batch []*pastRead) {
 	}
 }
 
-// pastSpan is where responses begin that exceeded maxPastMessage, as revisions: [from, to).
-// The zero pastSpan is none.
+// pastSpan has the first revisions of responses that exceeded maxPastMessage: [from, to).
+// The zero pastSpan is empty.
 type pastSpan struct{ from, to kv.Revision }
 
-// maxPastRevisions is how many revisions etcd sends in one response at most
+// maxPastRevisions is the largest number of revisions that etcd sends in one response
 // (mvcc/watcher_group.go, watchBatchMaxRevs).
 const maxPastRevisions = 1000
 
-// spanOf returns where the responses to batch begin, and those that share revisions with them.
+// spanOf returns the first revisions of the responses to batch, and of responses that share revisions with them.
 func spanOf(batch []*pastRead) pastSpan {
 	out := pastSpan{from: batch[0].From, to: batch[0].From}
 	for _, one := range batch {
@@ -188,8 +188,8 @@ func spanOf(batch []*pastRead) pastSpan {
 	return out
 }
 
-// touches reports whether a response to batch begins in the span: to ask for it in one piece would
-// have etcd read its log, and encode all of the response, for nothing.
+// touches reports whether a response to batch begins in the span. If it were requested in one
+// piece, etcd would read its log and encode all of the response for nothing.
 func (s pastSpan) touches(batch []*pastRead) bool {
 	return slices.ContainsFunc(batch, func(one *pastRead) bool { return s.from <= one.From && one.From < s.to })
 }
@@ -215,7 +215,7 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead, fragment bool)
 	}
 	c.count.histories.Add(1)
 	defer c.count.opened()()
-	created := make(chan struct{})        // all watches are
+	created := make(chan struct{})        // closed when all watches are
 	ended := make(chan int64, len(batch)) // IDs of watches that etcd has ended
 	sending.Go(func() { askForPast(ctx, stream, batch, fragment, created, ended) })
 	for left, answered, bytes := len(batch), 0, 0; left > 0 && bytes < maxTogetherBytes; {
@@ -223,8 +223,8 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead, fragment bool)
 		if err != nil {
 			return etcdconn.Broken("receive", err)
 		}
-		// A cut is behind a whole revision. As a fragment, the response would leave that to the next
-		// one, which is not read: a page without an event begins again at the same revision.
+		// A cut is after a whole revision. As a fragment, the response would leave that revision to
+		// the next one, which is not read: a page without an event begins again at the same revision.
 		r.fragment = r.fragment && !r.cut
 		about := concerned(batch, r, answered)
 		if r.created {
@@ -261,11 +261,11 @@ func (c *Client) readPast(ctx context.Context, batch []*pastRead, fragment bool)
 	return nil
 }
 
-// concerned returns which requests of batch a response is about, after etcd has
-// answered that many of them. The number of a request is the ID of its watch, but
-// a watch that etcd refuses has none: the refusal is told apart by its place,
-// because one loop of etcd answers all requests of a stream in their order
-// (api/v3rpc/watch.go, recvLoop).
+// concerned returns the requests of batch that a response belongs to, after etcd has
+// answered that many of them. The number of a request is the ID of its watch, but a
+// watch that etcd refuses has none. A refusal is assigned by its position, because one
+// loop of etcd answers all requests of a stream in order (api/v3rpc/watch.go,
+// recvLoop).
 func concerned(batch []*pastRead, r *watchResponse, answered int) []*pastRead {
 	id := r.watch
 	if r.created && r.canceled && id == anyWatch {
@@ -280,14 +280,14 @@ func concerned(batch []*pastRead, r *watchResponse, answered int) []*pastRead {
 	return nil
 }
 
-// askForPast sends the requests: the watches, and once they are there, for
-// progress, which shows that no more events are to come. A watch that etcd has
-// ended must be cancelled, or there is none for the others (watchable_store.go,
+// askForPast sends the requests: the watches, and once they are created, requests for
+// progress, which shows that no more events will come. A watch that etcd has ended must
+// be cancelled, or there is no progress for the others (watchable_store.go,
 // progressIfSync).
 func askForPast(ctx context.Context, stream *watchStream, batch []*pastRead, fragment bool, created <-chan struct{}, ended <-chan int64) {
 	for i, one := range batch {
 		key, end := one.Range.Etcd()
-		// When sending fails, receiving says why (grpc.ClientStream.SendMsg).
+		// When sending fails, receiving returns the cause (grpc.ClientStream.SendMsg).
 		_ = stream.Send(createRequest(&etcdserverpb.WatchCreateRequest{
 			Key: key, RangeEnd: end, StartRevision: int64(one.From), WatchId: int64(i + 1), PrevKv: one.PrevKV, Fragment: fragment,
 		}))

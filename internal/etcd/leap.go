@@ -16,17 +16,17 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// errTooManyOps reports that etcd takes fewer operations in a transaction.
+// errTooManyOps reports that etcd accepts only smaller transactions.
 var errTooManyOps = errors.New("etcd takes fewer operations in a transaction")
 
-// maxLeapOps is how many pieces one transaction fetches at first. etcd refuses
-// more than 128 as it comes (embed.DefaultMaxTxnOps), and may be told to refuse
-// more.
+// maxLeapOps is the initial number of ranges that one transaction fetches. By default
+// etcd refuses more than 128 operations (embed.DefaultMaxTxnOps), and the limit may be
+// configured lower.
 const maxLeapOps = 64
 
-// leap finds out what differs from what the follower holds: it lists the keys
-// without their values, which etcd 3.7 answers from its index, and fetches the
-// values of those alone whose mod revision is another. All at one revision.
+// leap finds the differences from the follower's state: it lists the keys without their
+// values, which etcd 3.7 answers from its index, and fetches the values of only those
+// keys whose mod revision differs. All reads are at one revision.
 func (c *Client) leap(ctx context.Context, req kv.FollowRequest) (difference, error) {
 	c.count.leaps.Add(1)
 	release, err := c.permits.Acquire(ctx, fmt.Sprintf("leap %v", req.Range))
@@ -60,16 +60,16 @@ type leap struct {
 	c    *Client
 	ctx  context.Context //nolint:containedctx // of one call of Client.leap
 	next func() (*kv.KeyValue, bool)
-	head *kv.KeyValue // the next that is held; nil: none
-	at   kv.Revision  // that it is held at
+	head *kv.KeyValue // the next held key; nil: none
+	at   kv.Revision  // the revision of the held state
 
-	ops, keys int // how much the next transaction may fetch
+	ops, keys int // bounds of the next transaction
 }
 
-// run is keys that follow each other in the list, all of which differ.
+// run is a sequence of adjacent keys of the list that all differ.
 type run []*mvccpb.KeyValue
 
-// take goes through one page of keys and fetches the differing ones.
+// take compares one page of keys and fetches the differing ones.
 func (l *leap) take(page []*mvccpb.KeyValue, revision kv.Revision) error {
 	l.revision = revision
 	if revision < l.at {
@@ -118,17 +118,17 @@ func (l *leap) differs(k *mvccpb.KeyValue) (bool, error) {
 	return true, nil
 }
 
-// contradicted says that etcd has a key otherwise than it is held.
+// contradicted returns the error for a key that cannot have changed from its held state to its state in etcd.
 func (l *leap) contradicted(k *mvccpb.KeyValue, held *kv.KeyValue, detail string) error {
 	return &kv.ContradictionError{Detail: detail, Claims: []kv.Claim{{Key: string(k.GetKey()), Revision: l.at, Held: held}}}
 }
 
-// ahead says that etcd has not reached the revision that is held.
+// ahead returns the error for an etcd that has not reached the held revision.
 func (l *leap) ahead(revision kv.Revision) error {
 	return &kv.ContradictionError{Detail: fmt.Sprintf("it is at revision %d, but %d is held", revision, l.at), Ahead: true}
 }
 
-// end takes the held keys after the last key of the list.
+// end handles the held keys after the last key of the list.
 func (l *leap) end() error {
 	if l.revision < l.at { // there was no page
 		return l.ahead(l.revision)

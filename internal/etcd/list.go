@@ -14,16 +14,16 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// maxListRestarts bounds how often a list is begun again because etcd was
-// compacted under its pages.
+// maxListRestarts bounds the restarts of a list whose revision etcd compacted while it
+// was read.
 const maxListRestarts = 5
 
-// errListCompacted reports that the revision of a list is gone before its end.
+// errListCompacted reports that etcd compacted the revision of a list before the list ended.
 var errListCompacted = errors.New("etcd was compacted beyond the revision of the list while it was read")
 
-// list reads the state of r at one revision, in pages ordered by key. The
-// pages are kept until all are in: when etcd is compacted under them, the list
-// starts again, and no reader has seen the first half of another revision.
+// list reads the state of r at one revision, in pages ordered by key. The pages are
+// kept until all have come: when etcd compacts their revision, the list starts again,
+// and no reader has seen the first half of another revision.
 func (c *Client) list(ctx context.Context, r kv.Range) (pages [][]*kv.KeyValue, revision kv.Revision, err error) {
 	c.count.lists.Add(1)
 	release, err := c.permits.Acquire(ctx, fmt.Sprintf("list %v", r))
@@ -57,9 +57,9 @@ func (c *Client) whileNotCompacted(read func() error) error {
 	}
 }
 
-// Keys calls fn with every key of r at one revision, in order. fn may keep the
-// key. An error of fn ends it and comes back as it is. When etcd is compacted
-// under it, it fails; the keys so far were those of one revision.
+// Keys calls fn with every key of r at one revision, in order. fn may keep the key. An
+// error of fn ends the list and is returned unchanged. Keys fails when etcd compacts
+// the revision meanwhile; the keys so far were those of one revision.
 func (c *Client) Keys(ctx context.Context, r kv.Range, fn func(key []byte) error) error {
 	c.count.keyLists.Add(1)
 	release, err := c.permits.Acquire(ctx, fmt.Sprintf("list the keys of %v", r))
@@ -85,9 +85,9 @@ func (c *Client) Keys(ctx context.Context, r kv.Range, fn func(key []byte) error
 	return nil
 }
 
-// At calls fn with the key/values of r at a revision, in order, page by page. fn
-// may keep them, and take its time: the permit is kept meanwhile. Its error comes
-// back as it is. It fails when etcd has compacted the revision.
+// At calls fn with the key/values of r at a revision, in order, page by page. fn may
+// keep them, and may be slow: the permit is held meanwhile. Its error is returned
+// unchanged. At fails when etcd has compacted the revision.
 func (c *Client) At(ctx context.Context, r kv.Range, revision kv.Revision, fn func([]*kv.KeyValue) error) error {
 	release, err := c.permits.Acquire(ctx, fmt.Sprintf("compare %v", r))
 	if err != nil {
@@ -108,13 +108,13 @@ func (c *Client) At(ctx context.Context, r kv.Range, revision kv.Revision, fn fu
 	return nil
 }
 
-// page reads r page by page, all at the revision of the first, and calls fn
-// with each, and that revision. The caller has a permit.
+// page reads r page by page, all at the revision of the first, and calls fn with each
+// page and that revision. The caller has a permit.
 func (c *Client) page(ctx context.Context, r kv.Range, keysOnly bool, fn func([]*mvccpb.KeyValue, kv.Revision) error) (kv.Revision, error) {
 	return c.pageAt(ctx, r, 0, keysOnly, fn)
 }
 
-// pageAt is page at a revision; 0: that of the first page.
+// pageAt is page at a given revision; 0: that of the first page.
 func (c *Client) pageAt(ctx context.Context, r kv.Range, revision kv.Revision, keysOnly bool, fn func([]*mvccpb.KeyValue, kv.Revision) error) (kv.Revision, error) {
 	req := &etcdserverpb.RangeRequest{KeysOnly: keysOnly, Limit: firstPage(c.cfg.PageKeys), Revision: int64(revision)}
 	req.Key, req.RangeEnd = r.Etcd()
@@ -151,7 +151,7 @@ func (c *Client) pageAt(ctx context.Context, r kv.Range, revision kv.Revision, k
 	}
 }
 
-// listError detects a page whose revision is gone.
+// listError detects a page whose revision is compacted.
 func listError(err error) error {
 	if etcdconn.Is(err, rpctypes.ErrGRPCCompacted) {
 		return errListCompacted
@@ -159,13 +159,13 @@ func listError(err error) error {
 	return err
 }
 
-// firstPage returns the keys to ask for when nothing is known of their size:
-// with values of etcd's default limit, 1.5 MiB, 16 are still bearable.
+// firstPage returns the number of keys to request while their size is unknown: 16
+// values of etcd's default limit, 1.5 MiB, are still acceptable.
 func firstPage(maxKeys int) int64 { return int64(min(16, maxKeys)) }
 
-// nextPage returns how many keys to ask for so that the page has about
-// maxBytes, when the last one had n keys of so many bytes in all. It grows
-// eightfold at most, since the next keys may be larger.
+// nextPage returns the number of keys to request for a page of about maxBytes, when the
+// last page had n keys and this many bytes. It grows at most eightfold, since the next
+// keys may be larger.
 func nextPage(n, bytes, maxKeys, maxBytes int) int64 {
 	const overhead = 32 // per key: revisions and framing
 	fits := maxBytes / (bytes/max(n, 1) + overhead)

@@ -11,36 +11,36 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// mux is the one watch stream that all watches of a client share which have caught up. One
-// question for progress serves all of them. A watch that begins, or is behind, has a stream
-// of its own (watch) and takes a place here when it has caught up.
+// mux is the shared watch stream of a client, for all watches that have caught up. One
+// progress request serves all of them. A watch that begins, or is behind, has a separate
+// stream (watch) and takes a place here when it has caught up.
 //
 // A watch is created here from the present (StartRevision 0), while its own stream continues
-// up to etcd's revision of that moment, which is in the announcement. So etcd never has it
-// to catch up here, which would silence the progress of the whole stream until the next
-// round of its sync loop, 100 ms, nor to wait for a revision that is yet to come, which
-// would do so until the next write (storage/mvcc/watchable_store.go: watch,
-// progressIfSync, syncWatchersLoop).
+// up to etcd's revision at that moment, which is in the announcement. So the watch never
+// catches up here, which would silence the progress of the whole stream until the next round
+// of etcd's sync loop, 100 ms. Nor does it wait for a future revision, which would do so
+// until the next write (storage/mvcc/watchable_store.go: watch, progressIfSync,
+// syncWatchersLoop).
 //
-// Let C be etcd's revision when it created a watch, and at the one of its announcement,
-// which is read afterwards (api/v3rpc/watch.go, recvLoop): C <= at. Then
+// Let C be etcd's revision when it created a watch, and at the revision of its
+// announcement, which is read afterwards (api/v3rpc/watch.go, recvLoop): C <= at. Then
 //
-//   - all events behind at come here, and all up to at on the watch's own stream: none is
-//     missing, and those in (C, at], which come twice, are left out here;
+//   - all events after at come here, and all up to at on the watch's own stream: none is
+//     missing, and those in (C, at], which come twice, are skipped here;
 //   - an answer of revision R that comes after the announcement proves R for the watch. If
 //     etcd took the question after it created the watch, the watch was synced, and its
-//     events up to R are in the stream's channel before the answer; those that had to wait
-//     for the announcement were sent with it. If etcd took it before, then R <= C <= at,
-//     which proves nothing that is not known: one loop takes all requests.
+//     events up to R are in the stream's channel before the answer; events that had to
+//     wait for the announcement were sent with it. If etcd took it before, then R <= C <=
+//     at, which proves nothing new: one loop takes all requests.
 //
 // An answer before the announcement proves nothing for the watch: etcd holds events back
 // until it has announced a watch, but not answers (sendLoop). An event proves nothing for
 // other watches, so places with adjacent ranges get one watch together: see upstream.
 //
-// Nothing waits for a consumer here: a place holds so many bytes, and a watch whose place
-// is full leaves it and continues on a separate stream from its position. So does one that
-// etcd ends, for any reason: the new stream reports the reason. When the stream ends, all
-// watches on it do.
+// Nothing waits for a consumer here: the bytes of a place are bounded, and a watch whose
+// place is full leaves and continues on a separate stream from its position. So does a
+// watch that etcd ends, for any reason: the new stream reports the reason. When the stream
+// ends, all of its watches end.
 type mux struct {
 	c       *Client
 	lineage uint64          // the history of the stream
@@ -49,35 +49,35 @@ type mux struct {
 	want    kv.Demand // of all consumers
 	out     *outbox
 	done    chan struct{} // closed when run returns
-	due     []*place      // whose consumers are to get progress; owned by the receiving goroutine
+	due     []*place      // places whose consumers get progress next; owned by the receiving goroutine
 
 	mu       sync.Mutex
 	watches  map[int64]*upstream // by watch ID; guarded by mu
-	creating []*upstream         // those that etcd has not announced, in order; guarded by mu
+	creating []*upstream         // not announced by etcd yet, in order; guarded by mu
 	places   int                 // guarded by mu
 	last     int64               // the last watch ID; guarded by mu
 	closed   bool                // takes no more places; guarded by mu
-	answered time.Time           // when etcd last told the progress of all, or a watch was shed; guarded by mu
-	stale    bool                // a place has come or left since runs were last formed; guarded by mu
-	shaped   time.Time           // when that was, or the stream began; guarded by mu
+	answered time.Time           // when etcd last reported progress for all, or a watch was shed; guarded by mu
+	stale    bool                // places have changed since runs were last formed; guarded by mu
+	shaped   time.Time           // when runs were last formed, or the stream began; guarded by mu
 	apart    bool                // etcd refuses runs: none are formed; guarded by mu
 }
 
 const (
 	// muxPause is the shortest time between the beginnings of two shared streams.
 	muxPause = time.Second
-	// muxPatience is how long etcd may leave questions for the progress of the shared
-	// stream unanswered while it sends events: three rounds of its sync loop.
+	// muxPatience is how long etcd may leave progress requests of the shared stream
+	// unanswered while it sends events: three rounds of its sync loop.
 	muxPatience = 300 * time.Millisecond
 )
 
 // muxes is a client's shared stream.
 type muxes struct {
 	mu      sync.Mutex
-	now     *mux           // nil: none; guarded by mu
-	next    time.Time      // before which none is begun; guarded by mu
+	now     *mux           // nil: no stream; guarded by mu
+	next    time.Time      // no stream begins before it; guarded by mu
 	pause   time.Duration  // see runPause
-	closed  bool           // none is begun any more; guarded by mu
+	closed  bool           // no stream begins any more; guarded by mu
 	running sync.WaitGroup // Add: guarded by mu, and not after closed
 }
 
@@ -89,9 +89,9 @@ func (s *muxes) close() {
 	s.running.Wait()
 }
 
-// join takes a place on the shared stream of a lineage for a watch of r, and begins the
-// stream when there is none. joined gets the revision at which the place begins. It
-// returns nil when there can be no place now.
+// join takes a place on the shared stream of a lineage for a watch of r, and opens the
+// stream if needed. joined gets the revision at which the place begins. It returns nil
+// when no place is available now.
 func (c *Client) join(lineage uint64, r kv.Range, joined chan<- kv.Revision) *place {
 	s := &c.muxes
 	s.mu.Lock()
@@ -119,7 +119,7 @@ func (c *Client) join(lineage uint64, r kv.Range, joined chan<- kv.Revision) *pl
 	return p
 }
 
-// add takes a place; nil: there are no more.
+// add takes a place; nil: the stream takes no more.
 func (m *mux) add(r kv.Range, joined chan<- kv.Revision) *place {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,7 +184,7 @@ func (m *mux) receiveAll(a *asker) error {
 			return err
 		}
 		if r.created && !r.canceled && !admitted {
-			// From here on one process of etcd speaks, and of one history.
+			// From here on, all responses come from one process of etcd and one history.
 			if err := m.c.Admit(m.ctx, m.lineage); err != nil {
 				return err
 			}
@@ -209,8 +209,8 @@ func (m *mux) receiveAll(a *asker) error {
 	}
 }
 
-// take puts what a response says in its places, and returns the revision up to which
-// etcd is known to be by that, 0: none.
+// take puts the updates of a response in its places, and returns the revision that the
+// response proves for etcd, 0: none.
 func (m *mux) take(r *watchResponse, now time.Time) (kv.Revision, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -245,7 +245,7 @@ func (m *mux) take(r *watchResponse, now time.Time) (kv.Revision, error) {
 }
 
 // createdLocked handles the answer to the creation of the watch at the head of creating:
-// one loop of etcd answers all of them in their order (api/v3rpc/watch.go, recvLoop). A
+// one loop of etcd answers all creations in order (api/v3rpc/watch.go, recvLoop). A
 // watch that etcd refuses has no ID.
 func (m *mux) createdLocked(r *watchResponse) error {
 	if len(m.creating) == 0 {
@@ -255,7 +255,7 @@ func (m *mux) createdLocked(r *watchResponse) error {
 	m.creating = m.creating[1:]
 	switch {
 	case r.canceled && etcdconn.WantsLogin(r.reason):
-		return etcdconn.ErrToken // of the stream: etcd would refuse any further watch
+		return etcdconn.ErrToken // of the stream's login: etcd would refuse any further watch
 	case r.canceled:
 		m.apart = m.apart || w.forming
 		m.leaveAllLocked(w, leftRefused)
@@ -273,8 +273,8 @@ func (m *mux) createdLocked(r *watchResponse) error {
 	return nil
 }
 
-// putLocked puts the updates that a response makes in the places of a watch. Before the
-// announcement it makes none, and while the watch forms its places have them from others.
+// putLocked puts the updates of a response in the places of a watch. A response before the
+// announcement has none, and while the watch forms, its places get them from other watches.
 func (m *mux) putLocked(w *upstream, r *watchResponse, now time.Time) error {
 	if w.a == nil {
 		return nil
@@ -297,8 +297,8 @@ func (m *mux) putLocked(w *upstream, r *watchResponse, now time.Time) error {
 	return nil
 }
 
-// toldLocked has the places of a watch come to where the watch is, and their consumers get
-// that: those without events first, since others may wait for their progress after an event.
+// toldLocked advances the places of a watch to its revision, and wakes their consumers:
+// those without events first, since others may wait for their progress after an event.
 func (m *mux) toldLocked(w *upstream, now time.Time) {
 	var loud []*place
 	for _, p := range w.places {
@@ -308,9 +308,8 @@ func (m *mux) toldLocked(w *upstream, now time.Time) {
 		if p.done < w.a.done {
 			m.queueLocked(p, kv.Update{Kind: kv.UpdateProgress, Revision: w.a.done})
 		}
-		// A consumer that does not wait for progress does not get it, but in the
-		// end: like the watches with a stream of their own it must not fall behind
-		// compaction.
+		// A consumer that does not wait for progress gets it only at long intervals:
+		// like a watch on a separate stream it must not fall behind compaction.
 		switch waits := p.wants > p.given || now.Sub(p.asked) < eagerFor; {
 		case p.loud:
 			loud = append(loud, p)
@@ -340,10 +339,10 @@ func (m *mux) queueLocked(p *place, u kv.Update) {
 	}
 }
 
-// shed has the watch leave that brings most while etcd does not tell the progress of the
-// stream, though a consumer has waited since: one watch that etcd has to catch up silences
-// the progress of all others. On a stream of its own it does not, and its events tell its
-// own progress. A stream that brings no events either is silent for another reason.
+// shed makes the busiest watch leave while etcd reports no progress for the stream
+// although a consumer has waited since then: one watch that catches up silences the
+// progress of all others. On a separate stream it does not, and its events prove its own
+// progress. A stream without events is silent for another reason.
 func (m *mux) shed(since time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -366,8 +365,8 @@ func (m *mux) shed(since time.Time) {
 	}
 }
 
-// leaveAllLocked has all places of a watch leave. One that forms ends alone, since its
-// places have others.
+// leaveAllLocked makes all places of a watch leave. A watch that forms ends alone,
+// since its places have other watches.
 func (m *mux) leaveAllLocked(w *upstream, why error) {
 	for _, p := range w.places {
 		switch {
@@ -379,7 +378,7 @@ func (m *mux) leaveAllLocked(w *upstream, why error) {
 	}
 }
 
-// leaveLocked has a place leave.
+// leaveLocked makes a place leave.
 func (m *mux) leaveLocked(p *place, why error) {
 	if p.left != nil {
 		return

@@ -8,19 +8,19 @@ import (
 // Permits bounds the requests that are expensive for etcd: lists, leaps, and reads of
 // a long part of its log.
 type Permits interface {
-	// Acquire waits for a permit; purpose is for logs. release gives it back and
-	// must be called once. It fails only when ctx ends.
+	// Acquire waits for a permit; purpose is for logs. release returns it and must be
+	// called once. Acquire fails only when ctx ends.
 	Acquire(ctx context.Context, purpose string) (release func(), err error)
 }
 
-// Permits returns those in use.
+// Permits returns the permits in use.
 func (c *Client) Permits() Permits { return c.permits }
 
-// SetPermits replaces the client's own permits, MaxConcurrentLists of them, by
-// those that more clients share. Call it before the client is used.
+// SetPermits replaces the client's own permits, MaxConcurrentLists of them, by permits
+// that several clients share. Call it before the client is used.
 func (c *Client) SetPermits(p Permits) { c.permits = p }
 
-// LocalPermits are so many permits of this process alone.
+// LocalPermits are permits of this process alone; their number is the capacity.
 type LocalPermits chan struct{}
 
 // NewLocalPermits returns n permits.

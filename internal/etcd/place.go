@@ -9,45 +9,45 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// place is that of one consumer on the shared stream.
+// place is the place of one consumer on the shared stream.
 type place struct {
 	m      *mux
 	r      kv.Range
-	joined chan<- kv.Revision // told the revision at which the place begins
-	ready  chan struct{}      // there is something to take
+	joined chan<- kv.Revision // gets the revision at which the place begins
+	ready  chan struct{}      // signals updates to take
 
-	// turn is held by the consumer's goroutine except while that waits for updates here. Its owner
+	// turn is held by the consumer's goroutine except while it waits for updates here. The holder
 	// reports to the consumer.
 	turn   sync.Mutex
 	report func(kv.Revision) bool // guarded by turn; takes progress directly; may be nil
 
 	// Guarded by m.mu.
 	on    *upstream   // brings the updates
-	next  *upstream   // will bring them instead; nil: none forms
-	at    kv.Revision // etcd's when it announced the first watch of the place; 0: it has not
-	done  kv.Revision // everything behind at and up to here was queued
+	next  *upstream   // will bring the updates instead; nil: none forms
+	at    kv.Revision // etcd's revision at the announcement of the first watch of the place; 0: not announced yet
+	done  kv.Revision // everything after at and up to here was queued
 	queue []kv.Update
-	loud  bool // events were queued that the consumer is not woken for yet
+	loud  bool // events are queued for which the consumer is not woken yet
 	bytes int
 	wants kv.Revision // the highest revision that the consumer waits for
 	asked time.Time   // when it last waited for one
 	given kv.Revision // the consumer has taken everything up to here
-	taken time.Time   // when it did
-	left  error       // why the watch is not here any more: a leaving, or the end of the stream
+	taken time.Time   // when it last took updates
+	left  error       // why the watch is no longer here: a leaving, or the end of the stream
 }
 
 const (
-	// placeBytes bounds the updates that wait in one place. One revision is taken
-	// regardless of its size, as it is received in one piece.
+	// placeBytes bounds the queued updates of one place. One revision is queued
+	// regardless of its size, because it is received in one piece.
 	placeBytes = 1 << 20
 	// updateBytes is the memory of an update without its events.
 	updateBytes = 256
-	// eagerFor is for how long a consumer that has waited for a revision gets progress without
-	// waiting, too.
+	// eagerFor is how long a consumer that has waited for a revision gets progress without
+	// waiting for it.
 	eagerFor = time.Second
 )
 
-// leaving is why a watch continues on a separate stream.
+// leaving is the reason why a watch continues on a separate stream.
 type leaving string
 
 const (
@@ -69,11 +69,11 @@ func (p *place) begin(at kv.Revision) {
 	p.m.stale = true
 	select {
 	case p.joined <- at:
-	default: // the last one is not taken yet, and does as well
+	default: // the last revision is not taken yet, and does as well
 	}
 }
 
-// leave gives the place back. The last one waits until the stream has ended.
+// leave releases the place. The last place waits until the stream has ended.
 func (p *place) leave() {
 	p.m.mu.Lock()
 	p.m.leaveLocked(p, leftDone)
@@ -84,7 +84,7 @@ func (p *place) leave() {
 	}
 }
 
-// begins returns the revision behind which everything comes here; 0: it is not known yet,
+// begins returns the revision after which everything comes here; 0: it is not known yet,
 // or there is no place.
 func (p *place) begins() kv.Revision {
 	if p == nil {
@@ -98,7 +98,7 @@ func (p *place) begins() kv.Revision {
 	return p.at
 }
 
-// lost reports whether there is no place, and another one can be taken.
+// lost reports whether the watch has no place and may take another one.
 func (p *place) lost() bool {
 	if p == nil {
 		return true
@@ -108,8 +108,8 @@ func (p *place) lost() bool {
 	return p.left != nil && !errors.Is(p.left, leftRefused)
 }
 
-// take returns the updates that wait here, and why the watch left if it did. The next
-// ones may come in the place of old.
+// take returns the queued updates, and why the watch left if it did. Later updates may
+// reuse old.
 func (p *place) take(old []kv.Update) ([]kv.Update, error) {
 	if clear(old); cap(old) > reused {
 		old = nil
@@ -121,8 +121,8 @@ func (p *place) take(old []kv.Update) ([]kv.Update, error) {
 	return queue, p.left
 }
 
-// await has the consumer woken when everything up to revision is here, and etcd asked
-// for it if need be.
+// await wakes the consumer when everything up to revision is here, and asks etcd for it
+// if needed.
 func (p *place) await(revision kv.Revision) {
 	p.m.mu.Lock()
 	p.wants, p.asked = max(p.wants, revision), time.Now()
@@ -135,8 +135,8 @@ func (p *place) await(revision kv.Revision) {
 	p.m.want.Ask(revision)
 }
 
-// pass reports the progress that waits here to the consumer, if that waits for it and for no
-// events. Otherwise it wakes the consumer. The receiving goroutine calls it: one answer of etcd
+// pass reports the queued progress to the consumer, if the consumer waits and no events are
+// queued. Otherwise it wakes the consumer. The receiving goroutine calls it: one answer of etcd
 // reaches all consumers without waking a goroutine for each.
 func (p *place) pass() {
 	if p.turn.TryLock() {
@@ -149,7 +149,7 @@ func (p *place) pass() {
 	wake(p.ready)
 }
 
-// passLocked is pass for the owner of the turn. It returns false if the consumer has to take updates.
+// passLocked is pass for the holder of the turn. It returns false if the consumer has to take updates.
 func (p *place) passLocked() bool {
 	p.m.mu.Lock()
 	quiet, revision := p.left == nil && len(p.queue) == 1 && p.queue[0].Kind == kv.UpdateProgress, p.done

@@ -16,9 +16,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/yield"
 )
 
-// Field numbers of etcdserverpb.WatchResponse and ResponseHeader. They are
-// written here a second time because the generated code allocates each event
-// five times; a test holds the two against each other.
+// Field numbers of etcdserverpb.WatchResponse and ResponseHeader. They are repeated
+// here because the generated code allocates each event five times; a test compares the
+// two.
 const (
 	fieldHeader          = 1
 	fieldWatchID         = 2
@@ -39,17 +39,17 @@ type watchResponse struct {
 	created, canceled, fragment bool
 	compacted                   kv.Revision
 	reason                      string
-	events                      []kv.Event // the next response is decoded into them
+	events                      []kv.Event // reused for the next response
 
-	// keep is how many bytes of events are decoded; 0: all. The response is cut after the
-	// revision that reaches it.
+	// keep bounds the bytes of decoded events; 0: all. The response is cut after the
+	// revision that reaches the bound.
 	keep  int
 	cut   bool
-	bytes int // of events that are decoded
+	bytes int // of the decoded events
 }
 
-// decode reads the wire form. It keeps nothing of b: the bytes of each event are
-// copied, alone, since b belongs to gRPC and holds many of which one may live for
+// decode reads the wire form. It keeps nothing of b: it copies the bytes of each event
+// separately, since b belongs to gRPC and holds many events, of which one may live for
 // years.
 func (r *watchResponse) decode(b []byte) error {
 	r.reset()
@@ -69,7 +69,7 @@ func (r *watchResponse) reset() {
 	*r = watchResponse{events: events[:0], keep: r.keep}
 }
 
-// field takes a field. own returns an event's bytes, which stay unchanged.
+// field decodes one field. own returns an event's bytes, which stay unchanged.
 func (r *watchResponse) field(num protowire.Number, v []byte, i uint64, own func([]byte) []byte) error {
 	switch num {
 	case fieldHeader:
@@ -105,8 +105,8 @@ func (r *watchResponse) field(num protowire.Number, v []byte, i uint64, own func
 	return nil
 }
 
-// largeResponse is the size, in bytes, from which a response is decoded as it is read: another copy of all
-// of it would be as large. yieldBytes are decoded between two yields.
+// largeResponse is the size, in bytes, from which a response is decoded while it is read, to avoid a
+// second copy of that size. yieldBytes are decoded between two yields.
 const (
 	largeResponse = 1 << 20
 	yieldBytes    = 64 << 10
@@ -140,7 +140,7 @@ func (r *watchResponse) cutBefore(event []byte) bool {
 // watchStream is a stream of watches. One goroutine sends, another receives.
 type watchStream struct {
 	etcdserverpb.Watch_WatchClient
-	token string        // which it was opened with
+	token string        // which the stream was opened with
 	last  watchResponse // owned by receive
 }
 
@@ -157,7 +157,7 @@ func (c *Client) openWatch(ctx context.Context, on etcdserverpb.WatchClient, opt
 	return &watchStream{Watch_WatchClient: s, token: token}, nil
 }
 
-// receive returns the next response, which is good until the next call.
+// receive returns the next response, which is valid until the next call.
 func (s *watchStream) receive() (*watchResponse, error) {
 	var m wire.Encoded
 	if err := s.RecvMsg(&m); err != nil {

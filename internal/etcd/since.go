@@ -9,11 +9,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// since reads what happened from req.HistoryFrom up to the state's revision, or
-// the newer part of it when etcd has compacted the rest, or when these are more than
-// MaxHistory revisions: most clients that come back are not as far behind as what was
-// saved. It returns the oldest revision from which on it knows that: revision+1, and
-// nothing else, when it is too large.
+// since reads the events from req.HistoryFrom up to the state's revision, or only the
+// newer part when etcd has compacted the rest, or when these are more than MaxHistory
+// revisions: most clients that resume are not as far behind as the saved state. It
+// returns the oldest revision from which the events are complete: revision+1, without
+// events, when they are too large.
 func (c *Client) since(ctx context.Context, req kv.FollowRequest, revision kv.Revision) (past []kv.Batch, floor kv.Revision, err error) {
 	from, nothing := req.HistoryFrom, revision+1
 	switch {
@@ -37,7 +37,7 @@ func (c *Client) since(ctx context.Context, req kv.FollowRequest, revision kv.Re
 			return nil, 0, err
 		}
 		next = h.Next
-		known := 0 // batches before it lack previous values
+		known := 0 // batches before this index lack previous values
 		for i := range h.Batches {
 			if left -= h.Batches[i].Size(); h.Batches[i].LacksPrevious() { // etcd was compacted there
 				known, from, past = i+1, h.Batches[i].Revision+1, nil

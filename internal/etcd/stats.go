@@ -8,22 +8,22 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Stats are a client's counts since it was made. They only grow, but for
-// WatchesOpen and StreamsOpen.
+// Stats are a client's counts since its creation. All but WatchesOpen and StreamsOpen
+// only grow.
 type Stats struct {
 	Lists        int64 // lists of state begun: Follow with From 0
 	Leaps        int64 // lists of differences begun: Follow with Held
 	LeapKeys     int64 // values fetched by them
 	LeapBytes    int64 // keys and values
 	KeyLists     int64 // lists of keys begun
-	ListRestarts int64 // lists begun again, compacted under their pages
+	ListRestarts int64 // lists restarted because etcd compacted their revision
 	Pages        int64 // range requests of both kinds of lists
 	ListedKeys   int64
 	ListedBytes  int64
 
 	WatchesOpen   int64 // now; one that moves to the shared stream counts twice for a moment
 	StreamsOpen   int64 // watch streams that are open now
-	Watches       int64 // watches begun, each on a stream of its own
+	Watches       int64 // watches begun, each on a separate stream
 	Resumes       int64 // of these, with From set
 	Compacted     int64 // watches that etcd ended as compacted
 	Silenced      int64 // watches given up because nothing came
@@ -34,8 +34,8 @@ type Stats struct {
 	Histories     int64 // streams opened for History
 	FarBehind     int64 // watches that had to wait for a permit: they began far behind
 	Joins         int64 // watches that moved to the shared stream
-	LeftSlow      int64 // of these, back on streams of their own because their consumers were slow
-	LeftOther     int64 // for another reason, while the shared stream continued
+	LeftSlow      int64 // of these, back on separate streams because their consumers were slow
+	LeftOther     int64 // left for another reason, while the shared stream continued
 	ProgressAsked int64
 	Progress      int64 // answers that moved a watch forward
 
@@ -70,7 +70,7 @@ func (c *Client) Stats() Stats {
 	}
 }
 
-// opened counts a stream with one watch; closed is to be called at its end.
+// opened counts a stream with one watch; the caller calls closed at its end.
 func (n *counters) opened() (closed func()) {
 	n.watchesOpen.Add(1)
 	n.streamsOpen.Add(1)
@@ -80,7 +80,7 @@ func (n *counters) opened() (closed func()) {
 	}
 }
 
-// brought counts an update that a watch has brought.
+// brought counts an update of a watch.
 func (n *counters) brought(u *kv.Update) {
 	if u.Kind != kv.UpdateBatch {
 		n.progressSeen.Add(1)

@@ -8,32 +8,32 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// upstream is one watch at etcd on the shared stream. It begins with the one place that it was
+// upstream is one watch at etcd on the shared stream. It begins with the place that it was
 // created for. Places with adjacent ranges get one watch of the whole run: its events prove
-// the progress of all of them, without a question.
+// the progress of all of them, without a request.
 //
-// The watch of a run forms while its places have their updates from other watches. It is created as
-// any other: from the present, and everything behind its announcement comes. The places move at one
-// answer of etcd, of a revision R to which exactly all watches of the stream have come by it. Up to R
-// the places have everything from the others, which bring nothing more; and all behind R is yet to
-// come by the new watch (watchable_store.go: progressIfSync excludes notify). So nothing is missing or
-// comes twice, and a revision is never split between two watches. The run ignores the keys of places
-// that leave it, until a watch without them has formed.
+// The watch of a run forms while its places get their updates from other watches. It is created like
+// any other: from the present, and it brings everything after its announcement. The places move at one
+// answer of etcd, whose revision R is exact for all watches of the stream. Up to R the places have
+// everything from the old watches, which bring nothing more; everything after R comes from the new
+// watch (watchable_store.go: progressIfSync excludes notify). So nothing is missing or comes twice,
+// and a revision is never split between two watches. The run ignores the keys of places that leave it,
+// until a watch without them has formed.
 type upstream struct {
 	id     int64
 	r      kv.Range
-	places []*place   // that it was created for, in the order of their ranges; their fields on and next say which are left
+	places []*place   // at its creation, in the order of their ranges; their fields on and next show which are left
 	ranges []kv.Range // of places
 
 	// Guarded by mux.mu.
 	used    int       // places that are left
-	a       *assembly // begins behind the announcement; nil before
+	a       *assembly // begins after the announcement; nil before
 	forming bool
-	lively  int       // bytes since etcd last told the progress of all
+	lively  int       // bytes since etcd last reported progress for all
 	last    time.Time // when the last event came
 }
 
-// runPause is the shortest time between two times that runs are formed.
+// runPause is the shortest time between two formations of runs.
 const runPause = time.Second
 
 // createLocked has etcd create a watch of r from the present.
@@ -50,8 +50,8 @@ func (m *mux) createLocked(r kv.Range, places ...*place) *upstream {
 	return w
 }
 
-// dropLocked takes a place off a watch, which ends with its last one. A watch that etcd has
-// ended must be cancelled, too, or there is no progress for the others
+// dropLocked removes a place from a watch, which ends with its last place. A watch that
+// etcd has ended must be cancelled, too, or there is no progress for the others
 // (watchable_store.go, progressIfSync).
 func (m *mux) dropLocked(p *place, w *upstream) {
 	if p.next == w {
@@ -70,7 +70,7 @@ func (m *mux) dropLocked(p *place, w *upstream) {
 	}
 }
 
-// splitLocked queues the events of a revision in the places whose keys they are of.
+// splitLocked queues the events of a revision in the places of their keys.
 func (m *mux) splitLocked(w *upstream, b *kv.Batch) {
 	if len(w.places) == 1 && w.places[0].r == w.r {
 		m.queueLocked(w.places[0], kv.Update{Kind: kv.UpdateBatch, Revision: b.Revision, Batch: *b})
@@ -83,12 +83,12 @@ func (m *mux) splitLocked(w *upstream, b *kv.Batch) {
 	}
 }
 
-// shapeLocked has places with adjacent ranges share watches. It is called after an answer of
-// etcd for all watches: then the watches that form take over, or new ones begin to.
+// shapeLocked makes places with adjacent ranges share watches. It is called after an answer
+// of etcd for all watches: then forming watches take over, or new ones begin to form.
 func (m *mux) shapeLocked(revision kv.Revision, now time.Time) {
 	for _, w := range m.watches {
 		if w.a == nil || w.a.done != revision {
-			return // wait for an answer that tells all of them the same
+			return // wait for an answer with the same revision for all
 		}
 	}
 	formed := false

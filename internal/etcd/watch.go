@@ -12,15 +12,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// watch is one watch on a stream of its own. The goroutine that pulls receives;
-// the asker's sends.
+// watch is one watch on a separate stream. The goroutine that pulls receives; the
+// asker's goroutine sends.
 type watch struct {
 	*asker
 	req kv.FollowRequest
 	// adopted is the client's number of the lineage when the watch began.
 	adopted uint64
 	now     kv.Revision // etcd's revision when the watch was created
-	// place is the watch's on the shared stream; nil: it has none yet.
+	// place is the watch's place on the shared stream; nil: none yet.
 	place *place
 }
 
@@ -28,14 +28,14 @@ type watch struct {
 // up to its beginning there.
 var errJoined = errors.New("the watch continues on the shared stream")
 
-// fragmentPatience is by how much longer a watch in fragments may be silent:
-// etcd takes its time to cut many small events; see position.
+// fragmentPatience is the factor by which a watch in fragments may be silent longer:
+// etcd is slow to cut many small events; see position.
 const fragmentPatience = 12
 
-// watchFrom watches from p on until the stream ends, and returns why; errJoined:
-// the watch continues at the place that is returned. p moves with what it emits. It
-// emits begin and ready, unless that was done, as soon as it is known that etcd
-// has all there is from p on.
+// watchFrom watches from p on until the stream ends, and returns the cause; errJoined:
+// the watch continues at the returned place. p moves with the emitted updates. It emits
+// begin and ready, unless that was done, as soon as etcd is known to have everything
+// from p on.
 func (c *Client) watchFrom(ctx context.Context, req kv.FollowRequest, p *position, emit func(kv.Update) bool) (*place, error) {
 	adopted, _ := c.Known()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -81,8 +81,8 @@ func (c *Client) watchFrom(ctx context.Context, req kv.FollowRequest, p *positio
 	return nil, err
 }
 
-// receiveAll hands on the stream's responses until it ends, or the watch can continue
-// on the shared stream.
+// receiveAll emits the updates of the stream until it ends, or until the watch can
+// continue on the shared stream.
 func (w *watch) receiveAll(p *position, emit func(kv.Update) bool) error {
 	a := newAssembly(w.from)
 	n := &w.c.count
@@ -116,7 +116,7 @@ func (w *watch) receiveAll(p *position, emit func(kv.Update) bool) error {
 			}
 		}
 		w.progress.Store(int64(a.done))
-		if len(updates) > 0 { // else it may be a revision that etcd has not come to
+		if len(updates) > 0 { // else etcd may not have reached the revision
 			w.c.Saw(w.adopted, kv.Mark{Revision: a.done})
 		}
 		for _, u := range updates {
@@ -136,7 +136,7 @@ func (w *watch) receiveAll(p *position, emit func(kv.Update) bool) error {
 
 // created notes that etcd has created the watch when it was at revision.
 func (w *watch) created(p *position, revision kv.Revision) error {
-	// From here on one process of etcd speaks, and of one history.
+	// From here on, all responses come from one process of etcd and one history.
 	if err := w.c.Admit(w.stream.Context(), w.req.Lineage); err != nil {
 		return err
 	}
@@ -148,10 +148,9 @@ func (w *watch) created(p *position, revision kv.Revision) error {
 	return nil
 }
 
-// joins reports whether the watch can continue on the shared stream: it has all up to
-// where it begins there. It gets a place there once etcd has answered that it brought
-// all up to a revision that was not there before the watch: then it is not one that
-// catches up.
+// joins reports whether the watch can continue on the shared stream: it has everything
+// up to its beginning there. It takes a place once etcd has reported progress up to the
+// revision at which it created the watch: then the watch does not catch up.
 func (w *watch) joins(p *position, r *watchResponse) bool {
 	if at := w.place.begins(); at > 0 {
 		return p.from > at

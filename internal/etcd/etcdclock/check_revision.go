@@ -12,12 +12,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// The errors of etcd for a revision that it cannot read. They name neither etcd's compact revision
-// nor its current one.
+// etcd's errors for a revision that it cannot read. They name neither its compact revision nor its
+// current one.
 var (
 	errGone   = errors.New("etcd has compacted the revision")
 	errNotYet = errors.New("etcd has not reached the revision")
-	// errDiffer reports that of two members, one had compacted and one had not.
+	// errDiffer reports that one member has compacted a revision and another has not.
 	errDiffer = errors.New("etcd's members report different compact revisions")
 )
 
@@ -54,7 +54,7 @@ func (c *Reader) CheckRevision(ctx context.Context, revision kv.Revision) (now k
 // verdict is the answer for every revision that callers were waiting for when the read began.
 type verdict struct {
 	now  kv.Revision // etcd's revision
-	gone kv.Revision // etcd has compacted it and all below; 0: nothing that was asked about
+	gone kv.Revision // the highest requested revision that etcd has compacted, with all below; 0: none
 }
 
 // judgeAsked searches the callers' revisions for the lowest one that etcd has not compacted. The
@@ -90,9 +90,9 @@ func (c *Reader) judgeAsked(ctx context.Context) (verdict, error) {
 // the member that serves it has not applied the compaction yet.
 const maxLearn = 10
 
-// compacted returns the *kv.CompactedError for a revision that etcd has
-// compacted, or why etcd's compact revision is not known. Callers share the
-// watch that learns it.
+// compacted returns the *kv.CompactedError for a revision that etcd has compacted, or
+// the reason why the compact revision is not known. Callers share the watch that reads
+// it.
 func (c *Reader) compacted(ctx context.Context, gone kv.Revision) error {
 	for range maxLearn {
 		if floor := c.past.floor(); floor > gone {
@@ -108,11 +108,11 @@ func (c *Reader) compacted(ctx context.Context, gone kv.Revision) error {
 	return etcdconn.Unavailable("find etcd's compact revision", errDiffer)
 }
 
-// learnFloor asks etcd for its compact revision, which is above gone. It may learn
-// nothing, and that is no error: see New.
+// learnFloor asks etcd for its compact revision, which is above gone. It returns
+// nil if the revision stays unknown: see New.
 func (c *Reader) learnFloor(ctx context.Context, gone kv.Revision) error {
 	if c.past.floor() > gone {
-		return nil // a probe that began before this one has learnt it
+		return nil // an earlier probe has learnt it
 	}
 	err := c.probeFloor(ctx, gone)
 	var compacted *kv.CompactedError
@@ -126,11 +126,11 @@ func (c *Reader) learnFloor(ctx context.Context, gone kv.Revision) error {
 // Compacted notes that etcd's compact revision is at or above floor.
 func (c *Reader) Compacted(floor kv.Revision) { c.past.compacted(floor) }
 
-// past remembers etcd's compact revision, which only grows, unless etcd is
-// restored from a backup. The zero past knows nothing.
+// past stores etcd's compact revision, which only grows, unless etcd is restored from a
+// backup. The zero past is empty.
 type past struct{ compact atomic.Int64 }
 
-// floor returns the highest compact revision heard of.
+// floor returns the highest known compact revision.
 func (p *past) floor() kv.Revision { return kv.Revision(p.compact.Load()) }
 
 // compacted notes that etcd's compact revision is at or above floor.
@@ -154,10 +154,10 @@ func (p *past) saw(now kv.Revision) {
 	}
 }
 
-// askers are the revisions that are asked about now. The zero askers are none.
+// askers are the revisions that callers ask about now. The zero askers are empty.
 type askers struct {
 	mu sync.Mutex
-	at map[kv.Revision]int // how many ask; guarded by mu
+	at map[kv.Revision]int // number of callers; guarded by mu
 }
 
 // enter adds a revision; leave removes it.
@@ -177,7 +177,7 @@ func (a *askers) enter(revision kv.Revision) (leave func()) {
 	}
 }
 
-// from returns the revisions at or above floor that are asked about, in order.
+// from returns the requested revisions at or above floor, in order.
 func (a *askers) from(floor kv.Revision) []kv.Revision {
 	a.mu.Lock()
 	defer a.mu.Unlock()

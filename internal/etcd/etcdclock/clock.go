@@ -21,18 +21,18 @@ const clockTimeout = 3 * time.Second
 
 // Clock is etcd's revision at some moment after At.
 type Clock struct {
-	// At is when the read began, on this machine's monotonic clock: a cache that has
-	// everything up to Revision is not older than that.
+	// At is the start of the read, on this machine's monotonic clock: a cache that has
+	// everything up to Revision is not older than At.
 	At       time.Time
 	Revision kv.Revision
 	// Term is the raft term of the member that answered, Member its ID.
 	Term, Member uint64
 	// Cluster is the cluster's ID. It may survive a restore.
 	Cluster uint64
-	// Index is that of an entry of raft's log which the member has committed; 0: not known.
-	// Within one history it is not below that of any look before. It may lack entries of the
-	// last indexEvery: those without a revision, and those between the member's answer to the
-	// question for its index and the next look at the member. Only Look sets it.
+	// Index is the index of a raft log entry that the member has committed; 0: not known.
+	// Within one history it is not below the index of any earlier look. It may miss entries
+	// of the last indexEvery: entries without a revision, and entries between the member's
+	// status answer and the next look at the member. Only Look sets it.
 	Index uint64
 }
 
@@ -52,24 +52,24 @@ type Reader struct {
 	asked    askers           // by callers that wait for a verdict
 	past     past
 	cluster  atomic.Uint64 // 0: not known yet
-	term     atomic.Uint64 // as of the newest read of the clock; 0: none yet
+	term     atomic.Uint64 // of the newest read of the clock; 0: none yet
 	count    counters
 }
 
-// New returns a Reader. probeFloor is asked for the compact revision when etcd has
-// compacted one: it returns a *kv.CompactedError with it, nil when the member that it
-// asked has not compacted the revision yet, or why it is not known.
+// New returns a Reader. It calls probeFloor for the compact revision when etcd has
+// compacted the revision gone. probeFloor returns a *kv.CompactedError with it, nil
+// when the asked member has not compacted gone yet, or the cause why it is not known.
 func New(conns *etcdconn.Conns, probeFloor func(ctx context.Context, gone kv.Revision) error, log *slog.Logger) *Reader {
 	return &Reader{conns: conns, probeFloor: probeFloor, log: log, reads: shared[Clock]{timeout: clockTimeout}}
 }
 
-// Stats are a Reader's counts since it was made.
+// Stats are a Reader's counts since its creation.
 type Stats struct {
 	ClockCalls     int64
 	RevisionChecks int64
-	ClockReads     int64 // requests to etcd for both, and for looks: callers share them
-	// Disagreements counts answers of one member of etcd that contradict an answer of
-	// another one.
+	ClockReads     int64 // reads of etcd for these and for looks; callers share them
+	// Disagreements counts answers of one member of etcd that contradict another
+	// member's.
 	Disagreements int64
 }
 
@@ -84,8 +84,8 @@ func (c *Reader) Stats() Stats {
 	}
 }
 
-// Revision returns etcd's revision by a linearizable read that begins after
-// the call: every write that was acknowledged before is in it.
+// Revision returns etcd's revision by a linearizable read that begins after the call:
+// it covers every write that was acknowledged before.
 func (c *Reader) Revision(ctx context.Context) (kv.Revision, error) {
 	clock, err := c.Clock(ctx)
 	return clock.Revision, err
@@ -93,8 +93,7 @@ func (c *Reader) Revision(ctx context.Context) (kv.Revision, error) {
 
 // Clock is Revision with the other fields of etcd's answer. Callers share reads:
 // callers that come while one is in flight wait for the next. It fails with a
-// *kv.HistoryError when etcd has another history than that of the lineage that
-// was adopted.
+// *kv.HistoryError when etcd no longer has the history of the adopted lineage.
 func (c *Reader) Clock(ctx context.Context) (Clock, error) {
 	c.count.clockCalls.Add(1)
 	if err := c.lineage.err(); err != nil {
@@ -107,8 +106,8 @@ func (c *Reader) readClock(ctx context.Context) (Clock, error) {
 	return c.probe(ctx, "read etcd's revision", 0)
 }
 
-// probe makes a linearizable read as of a revision, 0: now, and answers with it
-// unless it is of another history.
+// probe makes a linearizable read as of a revision, 0: now, and fails if the answer
+// belongs to another history.
 func (c *Reader) probe(ctx context.Context, deed string, at kv.Revision) (Clock, error) {
 	before := c.lineage.now()
 	clock, err := c.read(ctx, deed, at)
@@ -143,7 +142,7 @@ func (c *Reader) read(ctx context.Context, deed string, at kv.Revision, opts ...
 	return clock, nil
 }
 
-// header makes a linearizable read of which only the header is of interest.
+// header makes a linearizable read and returns only the header.
 func (c *Reader) header(ctx context.Context, from etcdserverpb.KVClient, at kv.Revision, opts ...grpc.CallOption) (Clock, error) {
 	clock := Clock{At: time.Now()}
 	h, err := c.conns.Header(ctx, from, at, opts...)
@@ -167,8 +166,7 @@ func (c *Reader) FoundCluster(id uint64) { c.cluster.CompareAndSwap(0, id) }
 // read of the clock; zeros while there was none.
 func (c *Reader) Identity() (cluster, term uint64) { return c.cluster.Load(), c.term.Load() }
 
-// ClusterID returns the ID of etcd's cluster, asking for it when it is not
-// known yet.
+// ClusterID returns the ID of etcd's cluster, and asks etcd if it is not known yet.
 func (c *Reader) ClusterID(ctx context.Context) (uint64, error) {
 	if id := c.cluster.Load(); id != 0 {
 		return id, nil

@@ -19,20 +19,18 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// A restored etcd has, in general, the cluster ID, the member IDs and the addresses of the one
-// before, and a running watch of a revision that it has not come to is silent. What gives it away
-// is that something went back that never does: see kv.Mark. docs/adr/0012-lineage.md explains each
-// number.
+// A restored etcd usually has the same cluster ID, member IDs and addresses as before, and a
+// running watch from a revision that it has not reached is silent. It is detected by numbers that
+// never decrease within one history: see kv.Mark. docs/adr/0012-lineage.md explains each number.
 
-// lineage is the history of etcd that the client follows, and how far it is
-// known to have come.
+// lineage is the history of etcd that the client follows, and its known progress.
 type lineage struct {
 	mu      sync.Mutex
-	number  uint64           // the caller's name for it; 0: none yet; guarded by mu
+	number  uint64           // given by the caller; 0: none yet; guarded by mu
 	mark    kv.Mark          // guarded by mu
-	ended   *kv.HistoryError // why it is not etcd's any more; guarded by mu
+	ended   *kv.HistoryError // why etcd no longer has it; guarded by mu
 	changed wait.Signal      // of ended
-	odd     time.Time        // when it was logged that members contradict each other; guarded by mu
+	odd     time.Time        // last log of contradicting members; guarded by mu
 }
 
 // moment is the knowledge of the history before a request: an answer can only contradict that.
@@ -47,7 +45,7 @@ func (h *lineage) now() moment {
 	return moment{lineage: h.number, mark: h.mark}
 }
 
-// saw notes how far the history of a lineage has come.
+// saw joins a mark of a lineage's history.
 func (h *lineage) saw(lineage uint64, mark kv.Mark) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,19 +54,19 @@ func (h *lineage) saw(lineage uint64, mark kv.Mark) {
 	}
 }
 
-// err returns why the history has ended, or nil.
+// err returns the reason why the history has ended, or nil.
 func (h *lineage) err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ended == nil { // not the nil of another type
+	if h.ended == nil { // avoids a typed nil
 		return nil
 	}
 	return h.ended
 }
 
-// end notes that the history of a lineage is not etcd's any more. The first
-// reason stays. Before a lineage is named, no part holds any data of it:
-// the history that etcd has now will do.
+// end notes that etcd no longer has the history of a lineage. The first reason stays.
+// Before a lineage is adopted, no part holds data of it, so the current history of etcd
+// is accepted.
 func (h *lineage) end(lineage uint64, why *kv.HistoryError) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,7 +79,7 @@ func (h *lineage) end(lineage uint64, why *kv.HistoryError) {
 	}
 }
 
-// resume takes back that the history has ended because etcd's cluster was another: it is the same
+// resume continues a history that ended because of another cluster ID, when etcd has the former ID
 // again. This applies only to the cluster ID: the other numbers of a restored etcd can grow until
 // they look right, while a node that reached another etcd by mistake returns to the same cluster.
 func (h *lineage) resume(lineage uint64) {
@@ -97,9 +95,9 @@ func (h *lineage) setLocked(why *kv.HistoryError) {
 	h.changed.Notify()
 }
 
-// Adopt has the client follow the history of a lineage, known to have come as far as mark. Marks
-// of another lineage are dropped, and its reads that are in flight fail. Adopting the same lineage
-// again joins the marks.
+// Adopt makes the client follow the history of a lineage that has reached mark. Marks of another
+// lineage are dropped, and its reads in flight fail. Adopting the same lineage again joins the
+// marks.
 func (c *Reader) Adopt(lineage uint64, mark kv.Mark) {
 	h := &c.lineage
 	h.mu.Lock()
@@ -117,8 +115,8 @@ func (c *Reader) Adopt(lineage uint64, mark kv.Mark) {
 	}
 }
 
-// Known returns the lineage that was adopted, and how far its history is known
-// to have come.
+// Known returns the adopted lineage and the mark that its history is known to have
+// reached.
 func (c *Reader) Known() (lineage uint64, mark kv.Mark) {
 	m := c.lineage.now()
 	return m.lineage, m.mark
@@ -127,8 +125,7 @@ func (c *Reader) Known() (lineage uint64, mark kv.Mark) {
 // Saw joins a mark of a lineage's history that another node has read.
 func (c *Reader) Saw(lineage uint64, mark kv.Mark) { c.lineage.saw(lineage, mark) }
 
-// Retract takes back that the history of a lineage has ended: its mark was wrong, and is replaces
-// it.
+// Retract revokes the end of a lineage's history: its mark was wrong, and is replaces it.
 func (c *Reader) Retract(lineage uint64, is kv.Mark) {
 	h := &c.lineage
 	h.mu.Lock()
@@ -151,10 +148,9 @@ func (c *Reader) Suspect(lineage uint64, err error) {
 	c.lineage.end(lineage, found)
 }
 
-// Ended returns the lineage that was adopted, why its history is not etcd's any
-// more (nil: it is), and a channel that is closed when that changes. Until a
-// newer lineage is adopted, everything that is asked of etcd fails with that
-// error, but Look and Check.
+// Ended returns the adopted lineage, why etcd no longer has its history (nil: it has),
+// and a channel that is closed when that changes. Until a newer lineage is adopted, all
+// requests to etcd except Look and Check fail with that error.
 func (c *Reader) Ended() (lineage uint64, why *kv.HistoryError, changed <-chan struct{}) {
 	h := &c.lineage
 	h.mu.Lock()
@@ -162,13 +158,13 @@ func (c *Reader) Ended() (lineage uint64, why *kv.HistoryError, changed <-chan s
 	return h.number, h.ended, h.changed.Wait()
 }
 
-// Look is Clock with the index of raft's log, and the judgement whether etcd
-// still has the history of the lineage that was adopted. If not, it returns what
-// etcd shows with a *kv.HistoryError. Callers share looks.
+// Look is Clock with the index of raft's log, and checks whether etcd still has the
+// history of the adopted lineage. If not, it returns the clock with a *kv.HistoryError.
+// Callers share looks.
 func (c *Reader) Look(ctx context.Context) (Clock, error) {
 	s, err := c.looks.do(ctx, c.look)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		c.conns.Lost(err) // it takes the connection and says nothing
+		c.conns.Lost(err) // it accepts connections but does not answer
 	}
 	if err == nil && s.ended != nil {
 		err = s.ended
@@ -179,11 +175,11 @@ func (c *Reader) Look(ctx context.Context) (Clock, error) {
 // sight is the result of a look.
 type sight struct {
 	clock Clock
-	ended *kv.HistoryError // the history is another one
+	ended *kv.HistoryError // etcd has another history
 }
 
-// errMoved reports that another lineage was adopted while etcd was asked: the
-// answer may be of either history.
+// errMoved reports that another lineage was adopted during a read of etcd: the answer
+// may belong to either history.
 var errMoved = errors.New("a new lineage has begun meanwhile")
 
 // errDisagree reports that only some members of etcd contradict the mark, so etcd was not
@@ -211,9 +207,9 @@ func (c *Reader) look(ctx context.Context) (sight, error) {
 }
 
 // surveyEach asks all endpoints in parallel, each by its own connection, and reports whether
-// one agrees with mark, with its answer. A single member may be wrong: one that took its
-// state from another and has applied nothing since reports an old term. The first answer
-// that agrees ends the calls to the others, of which one may hang. If none agrees, all have
+// one agrees with mark, with its answer. A single member may be wrong: a member that took
+// its state from another and has applied nothing since reports an old term. The first answer
+// that agrees ends the calls to the others, one of which may hang. If none agrees, all have
 // answered, or failed within CallTimeout.
 func (c *Reader) surveyEach(ctx context.Context, mark kv.Mark) (answer Clock, agrees bool, err error) {
 	token, err := c.conns.Token(ctx)
@@ -222,7 +218,7 @@ func (c *Reader) surveyEach(ctx context.Context, mark kv.Mark) (answer Clock, ag
 	}
 	ctx, enough := context.WithCancel(ctx)
 	defer enough()
-	agreeing := make(chan Clock, c.conns.Members()) // in their order: the first one is complete
+	agreeing := make(chan Clock, c.conns.Members()) // in order of arrival: the first one is complete
 	_, failed := etcdconn.Each(etcdconn.WithLeader(etcdconn.WithToken(ctx, token)), c.conns, func(ctx context.Context, conn *grpc.ClientConn) (Clock, error) {
 		clock, err := c.surveyOne(ctx, conn)
 		if err == nil && mark.Judge(clock.Mark()) == nil {
@@ -270,7 +266,7 @@ func (c *Reader) conclude(before moment, clock Clock, found *kv.HistoryError) (s
 	return sight{clock: clock, ended: ended}, nil
 }
 
-// tellEvery is how often a member that contradicts the others is logged.
+// tellEvery is the interval between logs of a member that contradicts the others.
 const tellEvery = time.Minute
 
 // disagree logs that a member contradicts the others.
@@ -295,10 +291,10 @@ func (c *Clock) Mark() kv.Mark {
 	return kv.Mark{Cluster: c.Cluster, Term: c.Term, Index: c.Index, Revision: c.Revision}
 }
 
-// survey reads the clock, and the index of raft's log at the process that
-// answered: what that has committed is not below what any member had committed
-// before. A process that has told its index a moment ago is not asked again: see indexes.
-// known is how far the history had come before the call.
+// survey reads the clock, and the index of raft's log at the process that answered: its
+// committed index is not below any member's before the call. A process that has reported
+// its index recently is not asked again: see indexes. known is the mark of the history
+// before the call.
 func (c *Reader) survey(ctx context.Context, known kv.Mark) (Clock, error) {
 	var at peer.Peer
 	clock, err := c.read(ctx, "check etcd's history", 0, grpc.Peer(&at))
@@ -306,9 +302,9 @@ func (c *Reader) survey(ctx context.Context, known kv.Mark) (Clock, error) {
 		return Clock{}, err
 	}
 	if told := c.indexes.infer(at, clock); told != 0 {
-		// Other members may have told of later entries. This process is of their history: its
-		// own index was not below the mark, and it still runs, while a restored etcd is another
-		// process, which has told none. So its read, which began after those entries were
+		// Other members may have reported later entries. This process belongs to their history:
+		// its own index was not below the mark, and it still runs, while a restored etcd is
+		// another process, without a report. So its read, which began after those entries were
 		// committed, waited until it had committed them, too.
 		clock.Index = max(told, known.Index)
 		return clock, nil
@@ -325,11 +321,11 @@ func (c *Reader) survey(ctx context.Context, known kv.Mark) (Clock, error) {
 			if ctx.Err() != nil || etcdconn.IsUnavailable(err) {
 				return Clock{}, err
 			}
-			break // we may not ask: the rest must do
+			break // not permitted: the clock alone must suffice
 		}
 		if connOf(at) == connOf(also) && status.GetHeader().GetMemberId() == clock.Member {
 			clock.Index = status.GetRaftIndex()
-			if known.Judge(clock.Mark()) == nil { // else it may be of another history
+			if known.Judge(clock.Mark()) == nil { // else it may belong to another history
 				c.indexes.note(also, clock)
 			}
 			break
@@ -338,10 +334,10 @@ func (c *Reader) survey(ctx context.Context, known kv.Mark) (Clock, error) {
 	return clock, nil
 }
 
-// connection names a connection by both of its addresses: one life of one process.
+// connection identifies a connection by both of its addresses: it lasts for at most one run of a process.
 type connection struct{ local, remote string }
 
-// connOf returns the connection by which an answer came.
+// connOf returns the connection of an answer.
 func connOf(p peer.Peer) connection {
 	return connection{local: addr(p.LocalAddr), remote: addr(p.Addr)}
 }
@@ -357,11 +353,10 @@ func addr(a net.Addr) string {
 // that keeps its connections can hide that a member has restarted.
 const indexEvery = 10 * time.Second
 
-// indexes are what processes of etcd have told of the index of their raft log. While a
-// process lives, its index does not go back and grows by at least one with each revision,
-// and the connections to it do not outlive it: a restored etcd is at the other end of new
-// ones. So the index of a process that has told it before follows from its revision. No index
-// is kept that was below the mark.
+// indexes are the raft log indexes that processes of etcd have reported. While a process
+// runs, its index never decreases and grows by at least one with each revision. Connections
+// do not outlive their process: a restored etcd has new ones. So the index of a process that
+// has reported it before follows from its revision. No index below the mark is kept.
 type indexes struct {
 	mu   sync.Mutex
 	told map[process]report // guarded by mu
@@ -373,7 +368,7 @@ type process struct {
 	member, cluster uint64
 }
 
-// report is the index that a process has told.
+// report is the index that a process has reported.
 type report struct {
 	index uint64
 	at    time.Time // after the answer
@@ -382,9 +377,9 @@ type report struct {
 	revision kv.Revision
 }
 
-// infer returns an index that the process which told the clock has committed, 0 if it has to be
-// asked: it has told none within indexEvery, or is not reached by TCP. Only TCP names
-// connections: all of a Unix socket have the same addresses.
+// infer returns an index that the process of a clock has committed, 0 if it has to be asked: it
+// has reported none within indexEvery, or is not reached by TCP. Only TCP connections have
+// distinct addresses: all of a Unix socket have the same.
 func (i *indexes) infer(from peer.Peer, clock Clock) uint64 {
 	if _, tcp := from.LocalAddr.(*net.TCPAddr); !tcp {
 		return 0
@@ -406,7 +401,7 @@ func (i *indexes) infer(from peer.Peer, clock Clock) uint64 {
 	return r.index + uint64(clock.Revision-r.revision) //nolint:gosec // not below it
 }
 
-// note stores the index that the process which told the clock has told after it.
+// note stores the index that a process has reported after its clock.
 func (i *indexes) note(from peer.Peer, clock Clock) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -418,16 +413,16 @@ func (i *indexes) note(from peer.Peer, clock Clock) {
 	i.told[process{connOf(from), clock.Member, clock.Cluster}] = report{index: clock.Index, at: now}
 }
 
-// forget drops all reports: they are of another history.
+// forget drops all reports: they belong to another history.
 func (i *indexes) forget() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	clear(i.told)
 }
 
-// Admit fails unless etcd has the history of a lineage (0: that which was adopted) at some moment
-// after the call: with a *kv.HistoryError, or a *kv.LineageError when it is not the one that was
-// adopted. Then data received before the call belongs to that history.
+// Admit fails unless etcd has the history of a lineage (0: the adopted one) at some moment after
+// the call: with a *kv.HistoryError, or a *kv.LineageError when it is not the adopted lineage. On
+// success, data received before the call belongs to that history.
 func (c *Reader) Admit(ctx context.Context, lineage uint64) error {
 	adopted := c.lineage.now().lineage
 	if err := c.Follows(lineage); err != nil {
@@ -442,8 +437,7 @@ func (c *Reader) Admit(ctx context.Context, lineage uint64) error {
 	return nil
 }
 
-// Follows fails when a lineage (0: any) is not the one that was adopted, or has
-// ended.
+// Follows fails when a lineage (0: any) is not the adopted one, or has ended.
 func (c *Reader) Follows(lineage uint64) error {
 	if adopted := c.lineage.now().lineage; lineage != 0 && adopted != 0 && lineage != adopted {
 		return &kv.LineageError{Requested: lineage, Current: adopted}

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// shared lets callers share the result of a fetch that began after each of
-// them came: never the one in flight, which may have seen too little. There is
-// at most one in flight, and callers that come meanwhile gather for the next one. No
-// caller runs a fetch: one that gives up leaves nothing to be taken over, and each is
-// woken once.
+// shared lets callers share the result of a fetch that began after each of their calls:
+// never the fetch in flight, which may have read too old a state. At most one fetch is
+// in flight, and callers that come meanwhile share the next one. No caller runs a
+// fetch, so a caller that gives up leaves no work to take over. Each caller is woken
+// once.
 type shared[T any] struct {
 	timeout time.Duration // from a question's first caller to its answer; 0: no bound
 
 	mu     sync.Mutex
 	asking bool         // a goroutine runs ask; guarded by mu
-	next   *question[T] // the one that callers gather for; nil: there are none; guarded by mu
+	next   *question[T] // the one that callers wait for; nil: no callers; guarded by mu
 }
 
 // question is a fetch that has not begun, or is in flight.
@@ -26,7 +26,7 @@ type question[T any] struct {
 	fetch   func(context.Context) (T, error)
 	ctx     context.Context // ends after the timeout, and with the last caller
 	cancel  context.CancelFunc
-	callers int           // that wait; guarded by shared.mu
+	callers int           // that still wait; guarded by shared.mu
 	done    chan struct{} // closed when the fields below are set
 	value   T
 	err     error
@@ -80,7 +80,7 @@ func (s *shared[T]) leave(q *question[T]) {
 // ask fetches as long as there are callers.
 func (s *shared[T]) ask() {
 	for {
-		runtime.Gosched() // calls that are ready to run join this fetch: half again as many share one
+		runtime.Gosched() // runnable callers join this fetch: 50% more share one
 		s.mu.Lock()
 		q := s.next
 		s.next = nil

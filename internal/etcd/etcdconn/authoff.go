@@ -10,22 +10,22 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// authOff is the knowledge that etcd's authentication is off.
+// authOff stores whether etcd's authentication is off.
 type authOff struct {
 	mu    sync.Mutex
-	off   bool        // as an answer of etcd said last; guarded by mu
-	at    time.Time   // before the last read that proved it; zero: none has; guarded by mu
-	ended wait.Signal // of off, by a read
+	off   bool        // as of etcd's last answer; guarded by mu
+	at    time.Time   // start of the last read that proved it; zero: none; guarded by mu
+	ended wait.Signal // signals that a read found authentication on
 }
 
-// is reports whether authentication was off when etcd answered last.
+// is reports whether authentication was off at etcd's last answer.
 func (o *authOff) is() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.off
 }
 
-// found notes the answer to the question whether authentication is off.
+// found stores whether authentication is off, as etcd has answered.
 func (o *authOff) found(off bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -34,7 +34,7 @@ func (o *authOff) found(off bool) {
 	}
 }
 
-// proven notes that etcd has served a read with an invalid token, which began at that moment.
+// proven notes that etcd has served a read with an invalid token. The read started at began.
 func (o *authOff) proven(began time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -49,9 +49,9 @@ func (o *authOff) end() {
 	o.ended.Notify()
 }
 
-// AuthOff returns when the last read began that proved that etcd's authentication is off, zero: it is
-// on, or Authenticated has not asked, or no read has come since. The channel is closed when a read
-// finds that it is on.
+// AuthOff returns the start of the last read that proved that etcd's authentication is off. It is
+// zero if authentication is on, if Authenticated has not asked, or if no read has followed since. The
+// channel is closed when a read finds that it is on.
 func (c *Conns) AuthOff() (at time.Time, ended <-chan struct{}) {
 	ended = c.authOff.ended.Wait()
 	c.authOff.mu.Lock()
@@ -59,9 +59,9 @@ func (c *Conns) AuthOff() (at time.Time, ended <-chan struct{}) {
 	return c.authOff.at, ended
 }
 
-// Read is Call for a linearizable read. While etcd's authentication is off, as Authenticated has
-// found, the read has an invalid token: etcd serves it as long as authentication is off, so
-// Authenticated need not be called meanwhile; see AuthOff.
+// Read is Call for a linearizable read. Once Authenticated has found etcd's authentication off,
+// the read has an invalid token. etcd serves it only while authentication is off, so
+// Authenticated need not be called again; see AuthOff.
 func (c *Conns) Read(ctx context.Context, deed string, timeout time.Duration, do func(context.Context) error) error {
 	if c.authOff.is() {
 		began, refused := time.Now(), false

@@ -24,9 +24,9 @@ func (e *ClusterError) Error() string {
 }
 
 // Check asks every endpoint for its version and cluster, and returns the cluster. It fails with a
-// *VersionError for each that is too old and a *ClusterError when they are not
-// of one cluster, and with ErrUnavailable when none answers. Endpoints that do not answer beside others
-// that do are only logged, once.
+// *VersionError for each endpoint that is too old, with a *ClusterError when they belong to different
+// clusters, and with ErrUnavailable when none answers. If only some do not answer, these are logged,
+// once.
 func (c *Conns) Check(ctx context.Context) (cluster uint64, err error) {
 	token, err := c.login.token(ctx)
 	if err != nil && !IsUnavailable(err) && !errors.Is(err, errAttempt) {
@@ -81,8 +81,8 @@ func (c *Conns) ask(ctx context.Context, conn *grpc.ClientConn) (answer, error) 
 	return answer{version: s.GetVersion(), cluster: s.GetHeader().GetClusterId()}, err
 }
 
-// judge returns the cluster of all members that answered, or every reason
-// to refuse them.
+// judge returns the common cluster of all members that answered, or every reason to
+// reject them.
 func judge(answers []answer) (cluster uint64, err error) {
 	var errs []error
 	var first answer
@@ -105,13 +105,13 @@ func judge(answers []answer) (cluster uint64, err error) {
 	return first.cluster, errors.Join(errs...)
 }
 
-// away remembers which endpoints did not answer last time.
+// away stores the endpoints that did not answer last time.
 type away struct {
 	mu   sync.Mutex
 	last map[string]error // guarded by mu
 }
 
-// news returns those of now that are not known yet, and remembers now.
+// news returns the endpoints of now that are not stored yet, and stores now.
 func (a *away) news(now map[string]error) map[string]error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -15,32 +15,32 @@ type Config struct {
 	// Endpoints are etcd's members: host:port, http://host:port or
 	// https://host:port. Name all of them: they are used in turn.
 	Endpoints []string
-	// TLS is asked for what encrypts each new connection, which it may change;
-	// nil: nothing, unless an endpoint says https.
+	// TLS returns the configuration of each new connection, which may modify it; nil:
+	// no encryption, unless an endpoint has the scheme https.
 	TLS func() *tls.Config
-	// Username and Password log in to an etcd with authentication.
+	// Username and Password are the login at an etcd with authentication.
 	Username, Password string
 	// ProbeKey is the key that the clock reads. It need not exist, but with
 	// etcd's authentication the user must be allowed to read it: a node's user has
 	// the role root, and may read any.
 	ProbeKey string
 
-	// DialTimeout bounds one attempt to connect to one endpoint.
+	// DialTimeout bounds one attempt to connect to an endpoint.
 	DialTimeout time.Duration
 	// CallTimeout bounds one attempt of a small call; the next attempt goes to
 	// another endpoint.
 	CallTimeout time.Duration
-	// KeepaliveTime is how long a busy connection may be silent before it is
-	// pinged; KeepaliveTimeout how long the answer may take. etcd cuts clients
-	// that ping more often than every 5 s (embed.DefaultGRPCKeepAliveMinTime),
-	// and gRPC raises anything below 10 s to that.
+	// KeepaliveTime is how long a busy connection may be silent before it is pinged;
+	// KeepaliveTimeout bounds the wait for the answer. etcd disconnects clients that
+	// ping more often than every 5 s (embed.DefaultGRPCKeepAliveMinTime), and gRPC
+	// raises anything below 10 s to 10 s.
 	KeepaliveTime, KeepaliveTimeout time.Duration
 
 	// MaxResponseBytes bounds one response of a watch that is behind: etcd puts up to 1,000
 	// revisions in one. A larger response is fetched in fragments.
 	MaxResponseBytes int
 
-	// Logger receives changes of the situation. Required.
+	// Logger logs when etcd becomes unavailable or available. Required.
 	Logger *slog.Logger
 	// Dialer makes connections, for simulations; nil: TCP.
 	Dialer func(ctx context.Context, addr string) (net.Conn, error)
@@ -59,7 +59,7 @@ func Defaults() Config {
 	}
 }
 
-// Validate names every mistake.
+// Validate reports every mistake.
 func (c *Config) Validate() error {
 	_, errs := parseEndpoints(c.Endpoints, c.TLS != nil)
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -100,6 +100,6 @@ func (c *Config) Validate() error {
 // minKeepalive is gRPC's own bound (internal.KeepaliveMinPingTime).
 const minKeepalive = 10 * time.Second
 
-// minResponseBytes is twice the size of etcd's fragments, 1.5 MiB for a request
-// and 0.5 MiB of overhead (config.MaxRequestBytesWithOverhead).
+// minResponseBytes is twice the size of etcd's fragments: 1.5 MiB for a request and 0.5
+// MiB of overhead (config.MaxRequestBytesWithOverhead).
 const minResponseBytes = 4 << 20

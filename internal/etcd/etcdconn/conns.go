@@ -19,9 +19,9 @@ import (
 
 // Conns are the connections to one etcd cluster.
 type Conns struct {
-	// Watches, Lists and Reads are on connections of their own: for watch streams that stay,
-	// for pages of state and keys, and for small linearizable reads. Past, for watch streams
-	// that read etcd's log, is on that of Lists, and Maintenance on that of Reads.
+	// Watches, Lists and Reads have separate connections: for long-lived watch streams, for
+	// pages of state and keys, and for small linearizable reads. Past, for watch streams
+	// that read etcd's log, shares that of Lists, and Maintenance that of Reads.
 	Watches     etcdserverpb.WatchClient
 	Past        etcdserverpb.WatchClient
 	Lists       etcdserverpb.KVClient
@@ -41,7 +41,7 @@ type Conns struct {
 }
 
 // New returns connections to the cluster at cfg.Endpoints. They connect when first
-// used: etcd may be away. Close gives them back.
+// used, so etcd may be unavailable. Close closes them.
 func New(cfg Config) (*Conns, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -77,8 +77,8 @@ func New(cfg Config) (*Conns, error) {
 // readConn is the index of the connection for small reads.
 const readConn = 2
 
-// anotherAfter is how long a member of several has to answer a small read: then
-// another one is asked.
+// anotherAfter bounds the time that one member of several has to answer a small read;
+// then another one is asked.
 const anotherAfter = time.Second
 
 // ReadTimeout bounds one attempt of a small read.
@@ -100,29 +100,29 @@ const maxAnswer = math.MaxInt32
 // twice.
 func (c *Conns) Close() error {
 	for _, conn := range c.all {
-		_ = conn.Close() // its only error: it is closed already
+		_ = conn.Close() // its only error is that it is closed already
 	}
 	c.inquiry.close()
 	return nil
 }
 
-// Endpoints returns the endpoints as they were configured, for people.
+// Endpoints returns the endpoints as configured, for logs.
 func (c *Conns) Endpoints() string { return strings.Join(c.cfg.Endpoints, ", ") }
 
 // Members returns the number of endpoints.
 func (c *Conns) Members() int { return len(c.endpoints) }
 
-// Token returns the token of the account at etcd, and logs in if there is none. It is
-// empty without an account, and while etcd's authentication is off.
+// Token returns the token of the account at etcd, and logs in if there is no token. It
+// is empty without an account, and while etcd's authentication is off.
 func (c *Conns) Token(ctx context.Context) (string, error) { return c.login.token(ctx) }
 
-// Forget drops a token that etcd does not accept any more.
+// Forget drops a token that etcd no longer accepts.
 func (c *Conns) Forget(token string) { c.login.forget(token) }
 
 // Lost logs, once, that etcd does not answer, and Call logs that it answers again.
 func (c *Conns) Lost(err error) { c.situation.lost(err) }
 
-// Each calls ask for every endpoint, side by side, with a connection to that endpoint
+// Each calls ask for every endpoint in parallel, with a connection to that endpoint
 // alone, and returns all answers and errors in the order of the endpoints.
 func Each[T any](ctx context.Context, c *Conns, ask func(context.Context, *grpc.ClientConn) (T, error)) ([]T, []error) {
 	answers, errs := make([]T, len(c.endpoints)), make([]error, len(c.endpoints))
@@ -142,20 +142,19 @@ func Each[T any](ctx context.Context, c *Conns, ask func(context.Context, *grpc.
 	return answers, errs
 }
 
-// WithLeader asks etcd to refuse, and to end streams, while the member has no
-// leader (v3rpc/interceptor.go).
+// WithLeader asks etcd to refuse calls and end streams while the member has no leader
+// (v3rpc/interceptor.go).
 func WithLeader(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
 }
 
-// Call makes a read-only call, at one endpoint after the other until one
-// answers, with a new token when the old one has expired. Each attempt is
-// bounded by timeout.
+// Call makes a read-only call. It tries one endpoint after the other until one answers,
+// with a new token when the old one has expired. Each attempt is bounded by timeout.
 func (c *Conns) Call(ctx context.Context, deed string, timeout time.Duration, do func(context.Context) error) error {
 	return c.call(ctx, deed, timeout, "", do)
 }
 
-// call is Call with another token than that of the account; "": with that.
+// call is Call with a foreign token; "": with the token of the account.
 func (c *Conns) call(ctx context.Context, deed string, timeout time.Duration, foreign string, do func(context.Context) error) error {
 	var err error
 	for range len(c.endpoints) + 2 {
@@ -169,7 +168,7 @@ func (c *Conns) call(ctx context.Context, deed string, timeout time.Duration, fo
 		case errors.Is(err, errAttempt), foreign == "" && isToken(err), IsUnavailable(err):
 			continue
 		}
-		c.situation.back() // it is there, and says no
+		c.situation.back() // etcd is available, and refuses
 		return fmt.Errorf("%s: %w", deed, err)
 	}
 	if isToken(err) {
@@ -193,7 +192,7 @@ func (c *Conns) attempt(ctx context.Context, timeout time.Duration, foreign stri
 	defer cancel()
 	err = do(WithLeader(WithToken(within, token)))
 	if isToken(err) {
-		c.login.forget(token) // a foreign one is not there
+		c.login.forget(token) // no effect on a foreign token
 	}
 	if err != nil && (within.Err() != nil || wire.IsTimeout(err)) && ctx.Err() == nil {
 		return fmt.Errorf("%w (%v): %w", errAttempt, timeout, err)

@@ -15,25 +15,25 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/tlsconf"
 )
 
-// roundRobin keeps a connection to every endpoint and uses those that are up
-// in turn. With pick_first all nodes would lean on one member, and a member
-// that is cut from its quorum would keep every call it was picked for.
+// roundRobin keeps a connection to every endpoint and uses the connected ones in turn.
+// With pick_first all nodes would load one member, and a member that is cut from its
+// quorum would keep all of its calls.
 const roundRobin = `{"loadBalancingConfig":[{"round_robin":{}}]}`
 
-// longestBackoff is the longest pause between two attempts to connect to an
-// endpoint. gRPC's default of 2 minutes is for crowds of clients; we are few,
-// and want to be back at once.
+// longestBackoff is the longest pause between two attempts to connect to an endpoint.
+// gRPC's default of 2 minutes suits large numbers of clients; the nodes are few, and
+// must reconnect at once.
 const longestBackoff = time.Second
 
 // Flow control windows for etcd's messages, in bytes. Fixed sizes turn off gRPC's estimator, which
-// sends pings to etcd while data arrives.
+// pings etcd while data arrives.
 const (
 	streamWindow = 4 << 20
 	connWindow   = 16 << 20
 )
 
-// dial returns a connection to endpoints, those of the roster. It connects at the
-// first call. It takes answers of up to maxBytes.
+// dial returns a connection to the endpoints of the roster. It connects at the first
+// call, and accepts answers of up to maxBytes.
 func dial(cfg *Config, endpoints []endpoint, all *roster, maxBytes int, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	r := all.resolver()
 	creds := insecure.NewCredentials()
@@ -65,7 +65,7 @@ func dial(cfg *Config, endpoints []endpoint, all *roster, maxBytes int, more ...
 		}),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(maxBytes),
-			grpc.MaxCallSendMsgSize(math.MaxInt32), // etcd rejects too large requests itself
+			grpc.MaxCallSendMsgSize(math.MaxInt32), // etcd itself rejects requests that are too large
 		),
 	)...)
 	if err != nil {

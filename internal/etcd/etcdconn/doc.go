@@ -5,16 +5,16 @@
 // [Conns.Grants] and [Conns.Confirm] read etcd's users and tokens, and [Conns.ProxyConn]
 // forwards calls of clients.
 //
-// Four connections keep four kinds of traffic apart, because on one of them a
+// Four connections separate four kinds of traffic, because on a shared connection a
 // large list starves the watches (etcd#15402):
 //
 //	watches ─ the streams of Follows       lists ─ pages of state and keys, and etcd's log
 //	reads   ─ small linearizable reads     proxy ─ forwarded calls of clients
 //
-// Each of them holds a connection to every endpoint and takes them in turn, so
-// that a dead one costs at most one attempt and no call waits for a dial.
+// Each of them connects to every endpoint and uses the endpoints in turn, so a dead
+// endpoint costs at most one attempt and no call waits for a dial.
 //
-// Conns may be used from any number of goroutines. They start none but those of gRPC's
-// connections and, when a member may hang, one that asks all members, which ends before
-// Close returns.
+// Conns may be used from any number of goroutines. They start goroutines only for
+// gRPC's connections and, when a member may hang, one that asks all members and ends
+// before Close returns.
 package etcdconn

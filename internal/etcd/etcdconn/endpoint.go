@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// endpoint is one member of etcd as we dial it.
+// endpoint is the address of one member of etcd.
 type endpoint struct {
-	name   string // as the operator wrote it
+	name   string // as configured
 	addr   string // host:port
 	secure bool
 }
 
-// parseEndpoints reads the values of --etcd. Without a scheme an endpoint is
-// secure when secure is set. All mistakes are returned.
+// parseEndpoints reads the values of --etcd. Without a scheme an endpoint is secure
+// when secure is set. It returns all mistakes.
 func parseEndpoints(names []string, secure bool) (endpoints []endpoint, errs []error) {
 	if len(names) == 0 {
 		return nil, []error{errors.New("--etcd: name at least one endpoint, for example 127.0.0.1:2379")}

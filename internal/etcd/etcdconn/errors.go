@@ -14,14 +14,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// ErrUnavailable reports that no endpoint of etcd answers, or that those which do
-// have no leader. Such errors are also a *kv.UnavailableError.
+// ErrUnavailable reports that no endpoint of etcd answers, or that none of the
+// answering members has a leader. Such errors are also a *kv.UnavailableError.
 var ErrUnavailable = errors.New("etcd is unavailable")
 
-// ErrTooLarge reports that a response was larger than we take.
+// ErrTooLarge reports that a response exceeded our size limit.
 var ErrTooLarge = errors.New("the response exceeds the size limit of a message")
 
-// ErrToken reports that etcd does not take our token any more.
+// ErrToken reports that etcd no longer accepts our token.
 var ErrToken = errors.New("etcd requires a new login")
 
 // Unavailable returns an error that is ErrUnavailable, a *kv.UnavailableError
@@ -43,13 +43,12 @@ func (e *unavailableError) Unwrap() []error {
 	return []error{ErrUnavailable, &kv.UnavailableError{Why: kv.EtcdUnavailable, Detail: e.Error(), RetryAfter: time.Second}, e.cause}
 }
 
-// IsUnavailable reports whether another endpoint, or a later time, may give
-// the answer that err is not.
+// IsUnavailable reports whether the call may succeed at another endpoint, or later.
 func IsUnavailable(err error) bool {
 	return wire.IsUnavailable(err) || Is(err, rpctypes.ErrGRPCNotSupportedForLearner)
 }
 
-// isToken reports whether err says that a new login would help.
+// isToken reports whether a new login would help against err.
 func isToken(err error) bool {
 	return err != nil && WantsLogin(err.Error())
 }
@@ -66,7 +65,7 @@ func WantsLogin(reason string) bool {
 	return false
 }
 
-// Is reports whether etcd's answer err is the one that rpctypes calls known.
+// Is reports whether etcd's answer err is the error known of rpctypes.
 func Is(err, known error) bool {
 	return err != nil && rpctypes.ErrorDesc(err) == rpctypes.ErrorDesc(known)
 }

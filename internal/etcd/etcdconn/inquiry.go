@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	// inquiryTimeout is how long a member has to answer an inquiry.
+	// inquiryTimeout bounds a member's answer to an inquiry.
 	inquiryTimeout = 500 * time.Millisecond
 	// inquiryPause is the shortest time between two inquiries, longestInquiryPause the
-	// longest: an etcd that is slow as a whole must not be asked more for it.
+	// longest: if all of etcd is slow, inquiries must not add load.
 	inquiryPause        = time.Second
 	longestInquiryPause = 5 * time.Second
 )
 
-// inquiry asks every member of etcd, side by side, whether it hangs. A read or a watch
-// without an answer does not tell which member does: while etcd elects a leader, the
-// healthy ones do not answer either.
+// inquiry asks every member of etcd in parallel whether it hangs. A read or a watch
+// without an answer does not show which member hangs: while etcd elects a leader, the
+// healthy members do not answer either.
 type inquiry struct {
-	ask func(context.Context) // asks all members and notes which hang
+	ask func(context.Context) // asks all members and stores which ones hang
 
 	ctx     context.Context //nolint:containedctx // of all inquiries; ends with close
 	cancel  context.CancelFunc
 	mu      sync.Mutex
-	next    time.Time      // before which there is none; guarded by mu
+	next    time.Time      // earliest time of the next inquiry; guarded by mu
 	pause   time.Duration  // after the last one; guarded by mu
 	running bool           // guarded by mu
 	all     sync.WaitGroup // Add: guarded by mu, and not after cancel
@@ -42,7 +42,7 @@ func newInquiry(ask func(context.Context)) *inquiry {
 	return i
 }
 
-// start begins an inquiry and returns at once. It does nothing while there is one, or
+// start begins an inquiry and returns at once. It does nothing during an inquiry, or
 // soon after one.
 func (i *inquiry) start() {
 	i.mu.Lock()
@@ -74,11 +74,11 @@ func (i *inquiry) close() {
 
 // reaction is a member's response to an inquiry.
 type reaction struct {
-	silent bool // it does not even answer from its own state
+	silent bool // it does not answer even from its own state
 	led    bool // it answers a read that etcd's leader must confirm
 }
 
-// hanging returns which members hang: those that are silent, if any. If none is, those
+// hanging returns which members hang: the silent ones, if any. Otherwise the members
 // that do not reach the leader although others do.
 func hanging(members []reaction) []bool {
 	hangs, silent, led := make([]bool, len(members)), false, false
@@ -95,10 +95,10 @@ func hanging(members []reaction) []bool {
 	return hangs
 }
 
-// inquire asks all members, each by a connection of its own, and has those passed over
+// inquire asks all members, each on a separate connection, and passes over the members
 // that hang.
 func (c *Conns) inquire(ctx context.Context) {
-	members, _ := Each(ctx, c, c.react) // a member that cannot be reached is not silent
+	members, _ := Each(ctx, c, c.react) // an unreachable member is not silent
 	if ctx.Err() == nil {
 		for _, endpoint := range c.roster.judge(hanging(members)) {
 			c.cfg.Logger.Warn("etcd member does not answer: its watches and calls go to another member", "endpoint", endpoint, "for", hangFor)
@@ -106,12 +106,12 @@ func (c *Conns) inquire(ctx context.Context) {
 	}
 }
 
-// react asks one member for a read of its own state and for one that the leader
+// react asks one member for a read of its own state and for a read that the leader
 // confirms. A member that refuses either, or the connection, is not silent.
 func (c *Conns) react(ctx context.Context, conn *grpc.ClientConn) (r reaction, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, inquiryTimeout)
 	defer cancel()
-	if token := c.login.current.Load(); token != nil { // a refusal is an answer, too
+	if token := c.login.current.Load(); token != nil { // a refusal is also an answer
 		ctx = WithToken(ctx, *token)
 	}
 	from := etcdserverpb.NewKVClient(conn)
@@ -128,18 +128,18 @@ func (c *Conns) react(ctx context.Context, conn *grpc.ClientConn) (r reaction, _
 	return r, nil
 }
 
-// ledBy reports whether the outcome of a read that etcd's leader must confirm shows that
-// the member reaches the leader: a refusal does, too.
+// ledBy reports whether the result of a read that etcd's leader must confirm proves that
+// the member reaches the leader. A refusal does, too.
 func ledBy(err error) bool { return err == nil || !wire.IsTimeout(err) && !IsUnavailable(err) }
 
-// Inquire asks all members whether they hang, unless that was done of late, and returns
-// at once. It is called when a stream of a member of several has been silent for SlowAfter.
+// Inquire asks all members whether they hang, unless that was done recently, and returns at
+// once. It is called when a stream of one of several members has been silent for SlowAfter.
 func (c *Conns) Inquire() { c.roster.inquire() }
 
-// SlowAfter is how long a small read, or the creation of a watch, may take until
+// SlowAfter returns how long a small read, or the creation of a watch, may take until
 // Inquire is called.
 func (c *Conns) SlowAfter() time.Duration { return c.roster.slow }
 
-// Hung is closed while the member at a remote address hangs, and as soon as it does; nil:
+// Hung returns a channel that is closed while the member at a remote address hangs; nil:
 // the address is not known.
 func (c *Conns) Hung(remote net.Addr) <-chan struct{} { return c.roster.hung(remote) }

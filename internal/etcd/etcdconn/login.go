@@ -11,12 +11,12 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// loginPatience is how many call timeouts a login may take: etcd checks
-// passwords with bcrypt, which is slow so that guessing is.
+// loginPatience is the number of call timeouts that a login may take: etcd checks
+// passwords with bcrypt, which is slow to prevent guessing.
 const loginPatience = 5
 
-// login keeps a token of etcd's authentication: fetched when first needed,
-// again when etcd has dropped it.
+// login keeps a token of etcd's authentication. It fetches the token at the first use,
+// and again when etcd has dropped it.
 type login struct {
 	user, password string // no user: no token
 	timeout        time.Duration
@@ -66,7 +66,7 @@ func (l *login) forget(token string) {
 	}
 }
 
-// WithToken has a call carry a token; empty: none.
+// WithToken adds a token to a call; empty: none.
 func WithToken(ctx context.Context, token string) context.Context {
 	if token == "" {
 		return ctx

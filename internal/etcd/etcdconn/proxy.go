@@ -64,7 +64,7 @@ type nameless struct{ grpc.ClientStream }
 // RecvMsg implements grpc.ClientStream.
 func (s nameless) RecvMsg(m any) error { return judged(s.ClientStream.RecvMsg(m), false) }
 
-// judged returns etcd's error as the caller would get it from etcd itself: for a caller
+// judged returns etcd's error as the caller would get it from etcd itself. For a caller
 // without a token, the error must not mention the token that the node added.
 func judged(err error, named bool) error {
 	if !named && Is(err, rpctypes.ErrGRPCInvalidAuthToken) {

@@ -20,13 +20,13 @@ import (
 // invalidToken is a token that etcd never issues.
 const invalidToken = "shardwatch-asks-whether-authentication-is-on"
 
-// Account reports whether we log in at etcd.
+// Account reports whether this client logs in at etcd.
 func (c *Conns) Account() bool { return c.cfg.Username != "" }
 
-// Authenticated reports whether etcd's authentication is on. It reads
-// linearizably and costs etcd no raft proposal: with an invalid token, only
-// an etcd without authentication serves the read. (Without a token, an etcd that takes
-// names from certificates would take the name in the certificate of the node.)
+// Authenticated reports whether etcd's authentication is on. It makes a linearizable
+// read, which costs etcd no raft proposal: with an invalid token, only an etcd without
+// authentication serves it. (Without a token, an etcd that takes names from
+// certificates would use the name in the node's certificate.)
 func (c *Conns) Authenticated(ctx context.Context) (bool, error) {
 	err := c.as(ctx, invalidToken, c.probeOnce)
 	switch {
@@ -40,9 +40,8 @@ func (c *Conns) Authenticated(ctx context.Context) (bool, error) {
 	return false, fmt.Errorf("ask etcd whether its authentication is on: %w", err)
 }
 
-// AuthStatus reports whether etcd's authentication is on, and the revision of
-// its users and roles, which every change of them raises. It is a raft proposal
-// of etcd's.
+// AuthStatus reports whether etcd's authentication is on, and the revision of its users
+// and roles, which every change of them raises. It costs etcd a raft proposal.
 func (c *Conns) AuthStatus(ctx context.Context) (on bool, revision uint64, err error) {
 	err = c.Call(ctx, "read the status of etcd's authentication", c.cfg.CallTimeout, func(ctx context.Context) error {
 		r, err := c.login.auth.AuthStatus(ctx, &etcdserverpb.AuthStatusRequest{})
@@ -52,13 +51,13 @@ func (c *Conns) AuthStatus(ctx context.Context) (on bool, revision uint64, err e
 	return on, revision, forbidden(err)
 }
 
-// readingGrants is how many users and roles are read at a time: each is a raft proposal of etcd's,
-// and concurrent proposals share their disk writes.
+// readingGrants is the number of users and roles that are read at a time: each costs etcd a raft
+// proposal, and concurrent proposals share their disk writes.
 const readingGrants = 8
 
-// Grants reads etcd's users and roles. It fails with etcdroles.ErrUnreadable when
-// the account of this client may not. They are read one by one: unless
-// AuthStatus says the same before and after, they are of different times.
+// Grants reads etcd's users and roles. It fails with etcdroles.ErrUnreadable when the
+// account of this client lacks the right. They are read one by one: they belong
+// together only if AuthStatus returns the same before and after.
 func (c *Conns) Grants(ctx context.Context) (etcdroles.Grants, error) {
 	out := etcdroles.Grants{Users: make(map[string][]string), Roles: make(map[string][]etcdroles.Permission)}
 	var users []string
@@ -95,7 +94,7 @@ func (c *Conns) Grants(ctx context.Context) (etcdroles.Grants, error) {
 		return c.Call(ctx, fmt.Sprintf("read etcd's role %q", role), c.cfg.CallTimeout, func(ctx context.Context) error {
 			r, err := c.login.auth.RoleGet(ctx, &etcdserverpb.AuthRoleGetRequest{Role: role})
 			if Is(err, rpctypes.ErrGRPCRoleNotFound) {
-				return nil // deleted meanwhile, or root's, which need not be there
+				return nil // deleted meanwhile, or the role root, which need not exist
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -112,7 +111,7 @@ func (c *Conns) Grants(ctx context.Context) (etcdroles.Grants, error) {
 	return out, forbidden(err)
 }
 
-// each calls do with every name, some at a time, until one fails.
+// each calls do with every name, several at a time, until one fails.
 func each(ctx context.Context, names []string, do func(context.Context, string) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readingGrants)
@@ -122,8 +121,8 @@ func each(ctx context.Context, names []string, do func(context.Context, string) 
 	return g.Wait()
 }
 
-// forbidden adds etcdroles.ErrUnreadable to an error that says that our account
-// is none, or not one that may.
+// forbidden adds etcdroles.ErrUnreadable to an error if our account is unknown or lacks
+// the right.
 func forbidden(err error) error {
 	for _, known := range []error{
 		rpctypes.ErrGRPCPermissionDenied, rpctypes.ErrGRPCAuthFailed, rpctypes.ErrGRPCUserEmpty,
@@ -136,14 +135,14 @@ func forbidden(err error) error {
 	return err
 }
 
-// Confirm asks etcd, by a linearizable read under the token, whether it takes
-// the token. It returns nil when it does, etcd's own error when it does not
-// (rpctypes.ErrGRPCInvalidAuthToken, ErrGRPCAuthOldRevision, ErrGRPCUserEmpty),
-// and a *kv.UnavailableError when etcd does not say.
+// Confirm asks etcd, by a linearizable read under the token, whether it accepts the
+// token. It returns nil if so, etcd's own error if not
+// (rpctypes.ErrGRPCInvalidAuthToken, ErrGRPCAuthOldRevision, ErrGRPCUserEmpty), and a
+// *kv.UnavailableError when etcd does not answer.
 //
-// Each member forgets a token that it has not seen itself for a while (by
-// default 5 min), though the others know it. So that it need not be got again,
-// as many reads go out as there are members, which take them in turn.
+// Each member forgets a token that it has not seen itself for a while (by default 5
+// min), even if other members know it. To keep the token valid everywhere, Confirm
+// sends one read per member, and the members take them in turn.
 func (c *Conns) Confirm(ctx context.Context, token string) error {
 	var rest sync.WaitGroup
 	defer rest.Wait()
@@ -151,7 +150,7 @@ func (c *Conns) Confirm(ctx context.Context, token string) error {
 	defer cancel()
 	for range len(c.endpoints) - 1 {
 		rest.Go(func() {
-			_, _ = c.Reads.Range(WithToken(within, token), // whatever it says
+			_, _ = c.Reads.Range(WithToken(within, token), // the result does not matter
 				&etcdserverpb.RangeRequest{Key: []byte(c.cfg.ProbeKey), CountOnly: true, Serializable: true})
 		})
 	}
@@ -167,9 +166,9 @@ func (c *Conns) Confirm(ctx context.Context, token string) error {
 	return Unavailable("confirm a token", err)
 }
 
-// ConfirmUser asks etcd, under the token, whether it is that of user: etcd
-// shows a user only to that user, and to users with the root role. It is a
-// raft proposal of etcd's. The errors are as Confirm's.
+// ConfirmUser asks etcd, under the token, whether the token belongs to user: etcd shows
+// a user only to that user, and to users with the root role. It costs etcd a raft
+// proposal. The errors are those of Confirm.
 func (c *Conns) ConfirmUser(ctx context.Context, token, user string) error {
 	err := c.as(ctx, token, func(ctx context.Context) error {
 		_, err := c.login.auth.UserGet(ctx, &etcdserverpb.AuthUserGetRequest{Name: user})
@@ -204,17 +203,16 @@ func (c *Conns) probeOnce(ctx context.Context) error {
 	return err
 }
 
-// Header makes a linearizable read as of a revision, 0: now, of which only the header is
-// of interest: a count of one key never leaves etcd's index.
+// Header makes a linearizable read as of a revision, 0: now, and returns only the
+// header: etcd answers a count of one key from its index.
 func (c *Conns) Header(ctx context.Context, from etcdserverpb.KVClient, at kv.Revision, opts ...grpc.CallOption) (*etcdserverpb.ResponseHeader, error) {
 	r, err := from.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(c.cfg.ProbeKey), CountOnly: true, Revision: int64(at)}, opts...)
 	return r.GetHeader(), err //nolint:wrapcheck // the caller sorts it
 }
 
-// as makes a read-only call under a token that is not ours, at one endpoint
-// after the other until one answers. etcd's answer comes back as it is. Other
-// than call, it never says that etcd is away: strangers bring tokens, and etcd
-// may need long to look at one.
+// as makes a read-only call under a foreign token, at one endpoint after the other
+// until one answers. It returns etcd's answer unchanged. Unlike call, it never reports
+// etcd as unavailable: any client may send a token, and etcd may be slow to check it.
 func (c *Conns) as(ctx context.Context, token string, do func(context.Context) error) error {
 	var err error
 	for range len(c.endpoints) + 1 {

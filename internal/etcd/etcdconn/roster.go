@@ -11,10 +11,10 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 )
 
-// roster is the list of etcd's endpoints that connections use by turns. One that
-// hangs is passed over for a while, and the watches there are notified: its
-// connections stand, so that gRPC would find out only by pings (see
-// Config.KeepaliveTime), and meanwhile give it its share of all calls and streams.
+// roster is the list of etcd's endpoints that connections use in turn. An endpoint that
+// hangs is passed over for a while, and its watches are notified. Its connections stay
+// open, so gRPC would notice only by pings (see Config.KeepaliveTime), and until then
+// send it its share of all calls and streams.
 type roster struct {
 	all []resolver.Address
 	// slow is how long a small read, or the creation of a watch, may take until
@@ -29,7 +29,7 @@ type roster struct {
 	told      map[string]chan struct{} // guarded by mu; closed while an endpoint is passed over
 }
 
-// hangFor is for how long an endpoint that hangs is passed over.
+// hangFor is how long an endpoint that hangs is passed over.
 const hangFor = 10 * time.Second
 
 func newRoster(endpoints []endpoint, slow time.Duration, inquire func()) *roster {
@@ -40,7 +40,7 @@ func newRoster(endpoints []endpoint, slow time.Duration, inquire func()) *roster
 	return r
 }
 
-// resolver returns one for a connection of its own.
+// resolver returns a resolver for one connection.
 func (r *roster) resolver() *manual.Resolver {
 	out := manual.NewBuilderWithScheme("shardwatch-etcd")
 	r.mu.Lock()
@@ -50,7 +50,7 @@ func (r *roster) resolver() *manual.Resolver {
 	return out
 }
 
-// dialer notes which endpoint a connection leads to.
+// dialer stores the endpoint of each connection.
 func (r *roster) dialer(dial func(context.Context, string) (net.Conn, error)) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, addr)
@@ -63,17 +63,17 @@ func (r *roster) dialer(dial func(context.Context, string) (net.Conn, error)) fu
 	}
 }
 
-// time starts an inquiry when a read is not answered that etcd answers at once unless
-// it is in trouble.
+// time starts an inquiry when a small read, which a healthy etcd answers at once, gets
+// no answer.
 func (r *roster) time(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	timer := time.AfterFunc(r.slow, r.inquire)
 	defer timer.Stop()
 	return call(ctx, method, req, reply, conn, opts...)
 }
 
-// judge has those of all endpoints passed over that hang, and takes the others back. When
-// more than a minority hangs, etcd is slow, and the rest of it is not to bear everything.
-// It returns the endpoints that were not passed over before.
+// judge passes over the endpoints that hang, and takes the others back. When more than a
+// minority hangs, etcd as a whole is slow, and the rest must not get all of the load. It
+// returns the newly passed over endpoints.
 func (r *roster) judge(hangs []bool) (fresh []string) {
 	found := make(map[string]time.Time)
 	for i, a := range r.all {
@@ -102,8 +102,8 @@ func (r *roster) judge(hangs []bool) (fresh []string) {
 	return fresh
 }
 
-// passOverLocked has connections use the endpoints that are not in hanging, and tells
-// the watches at those that are.
+// passOverLocked makes connections use the endpoints that are not in hanging, and
+// notifies the watches at the others.
 func (r *roster) passOverLocked(hanging map[string]time.Time) {
 	for endpoint := range r.hanging {
 		if _, still := hanging[endpoint]; !still {
@@ -127,7 +127,7 @@ func (r *roster) passOverLocked(hanging map[string]time.Time) {
 	}
 }
 
-// most returns how many may be passed over at a time: a minority, or one of two.
+// most returns how many endpoints may be passed over at a time: a minority, or one of two.
 func (r *roster) most() int {
 	if len(r.all) == 2 {
 		return 1
@@ -135,8 +135,8 @@ func (r *roster) most() int {
 	return (len(r.all) - 1) / 2
 }
 
-// hung is closed while the endpoint at a remote address is passed over, and as soon as
-// it is; nil: the endpoint is not known.
+// hung returns a channel that is closed while the endpoint at a remote address is
+// passed over; nil: the endpoint is not known.
 func (r *roster) hung(remote net.Addr) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,7 +157,7 @@ func (r *roster) toldLocked(endpoint string) chan struct{} {
 	return r.told[endpoint]
 }
 
-// expireLocked takes endpoints back whose time is over.
+// expireLocked takes endpoints back after hangFor.
 func (r *roster) expireLocked(now time.Time) {
 	left := make(map[string]time.Time)
 	for endpoint, until := range r.hanging {

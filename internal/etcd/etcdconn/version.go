@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// VersionError reports that an endpoint runs an etcd that we do not trust.
+// VersionError reports that an endpoint runs an unsupported version of etcd.
 type VersionError struct {
 	Endpoint string
 	Version  string
@@ -17,8 +17,8 @@ func (e *VersionError) Error() string {
 		e.Endpoint, e.Version, strings.Join(Supported(), ", "))
 }
 
-// Supported returns the oldest version of each release series of etcd that we
-// speak to. Later series are supported, earlier ones are not.
+// Supported returns the oldest supported version of each release series of etcd. Later
+// series are supported, earlier ones are not.
 func Supported() []string {
 	var out []string
 	for _, v := range oldest() {
@@ -27,8 +27,8 @@ func Supported() []string {
 	return out
 }
 
-// oldest are the supported releases, the oldest first. Older ones send
-// progress before the events it covers, or hand out keys without permission.
+// oldest are the supported releases, the oldest first. Older releases send progress
+// before the events it covers, or return keys without permission.
 func oldest() []version {
 	return []version{{3, 5, 33, ""}, {3, 6, 14, ""}, {3, 7, 1, ""}}
 }
@@ -41,8 +41,8 @@ type version struct {
 
 func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v.major, v.minor, v.patch) }
 
-// supported reports whether s is the version of an etcd that we speak to. A
-// version that cannot be read is not.
+// supported reports whether s is a supported version of etcd. A version that cannot be
+// parsed is not.
 func supported(s string) bool {
 	v, ok := parseVersion(s)
 	if !ok {

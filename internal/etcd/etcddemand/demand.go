@@ -1,5 +1,5 @@
-// Package etcddemand decides when etcd is asked for the progress of a watch stream, and measures
-// for how long the stream is silent.
+// Package etcddemand decides when to ask etcd for the progress of a watch stream, and measures
+// how long the stream is silent.
 package etcddemand
 
 import (
@@ -8,32 +8,32 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Demand decides when etcd is asked for progress. It is a value without a clock.
+// Demand decides when to ask etcd for progress. It is a value without a clock.
 //
-// etcd answers only when all watches of the stream are synced and its revision
-// has reached the watch's first (watchable_store.go, progressIfSync); else it
-// drops the question. So the question is repeated: soon at first, since the member that
-// the watch is at is often a few milliseconds behind the one that told the revision,
-// then at intervals of every.
+// etcd answers only when all watches of the stream are synced and its revision has
+// reached the watch's first (watchable_store.go, progressIfSync); else it drops the
+// request. So the request is repeated: soon at first, since the member of the watch is
+// often a few milliseconds behind the member that reported the revision, then at
+// intervals of every.
 type Demand struct {
 	coalesce, every, idle time.Duration
 
 	want  kv.Revision   // the highest revision that a caller waits for
-	since time.Time     // since when it is waited for
-	asked time.Time     // the last question
-	pause time.Duration // from it to the next
+	since time.Time     // when the wait for it began
+	asked time.Time     // time of the last request
+	pause time.Duration // from the last request to the next
 }
 
-// New returns a demand without callers, which wait since now. coalesce is the pause before the first
-// repetition of a question; it doubles up to every. Without callers, etcd is asked at intervals of idle.
+// New returns a demand without callers, whose wait begins now. coalesce is the pause before the first
+// repetition of a request; it doubles up to every. Without callers, etcd is asked at intervals of idle.
 func New(coalesce, every, idle time.Duration, now time.Time) Demand {
 	return Demand{coalesce: coalesce, every: every, idle: idle, since: now, pause: coalesce}
 }
 
-// Begin begins the time to the first question.
+// Begin starts the time to the first request.
 func (d *Demand) Begin(now time.Time) { d.asked = now }
 
-// AtOnce makes the next question due.
+// AtOnce makes the next request due.
 func (d *Demand) AtOnce() { d.asked = time.Time{} }
 
 // Add notes that a caller waits for revision, and reports whether it is the highest so far.
@@ -51,15 +51,15 @@ func (d *Demand) Add(revision, progress kv.Revision, now time.Time) bool {
 // Unmet reports whether a caller still waits.
 func (d *Demand) Unmet(progress kv.Revision) bool { return d.want > progress }
 
-// Since returns since when a caller waits for etcd.
+// Since returns the time since which a caller waits for etcd.
 func (d *Demand) Since() time.Time { return d.since }
 
 // WaitAgain notes that etcd owed no answer until now.
 func (d *Demand) WaitAgain(now time.Time) { d.since = now }
 
-// Due returns when to ask next. Watches without waiting callers ask at the same
-// moments, those that are multiples of idle: to wake a process that sleeps costs
-// more than its work after that.
+// Due returns the time of the next request. Watches without waiting callers ask at the
+// same moments, the multiples of idle: waking a sleeping process costs more than its
+// work afterwards.
 func (d *Demand) Due(progress kv.Revision) time.Time {
 	if d.Unmet(progress) {
 		return d.asked.Add(d.pause)
