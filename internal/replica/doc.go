@@ -1,25 +1,24 @@
-// Package replica brings a shard's events from other nodes, and chooses
-// the node to take them from.
+// Package replica follows a shard's events at other nodes, and selects the node to
+// follow.
 //
-// [Peer] is one other node as a source. [Failover] is the source that a
-// replica's cache really has: the nodes before it in the shard map's order,
-// then etcd itself. When one is lost the next takes over from the first
-// revision that is missing; the cache notices only a pause. When a better
-// one is ready it relieves the one that is followed, and there is not even that.
+// [Peer] is another node as a source. [Failover] is the source of a replica's cache:
+// the nodes before it in the shard map's order, then etcd itself. When a source is
+// lost, the next one takes over from the first missing revision; the cache sees only a
+// pause. When a better source is ready, it replaces the current one without a pause.
 //
 //	owner     : etcd
 //	replica 1 : owner, else etcd
 //	replica 2 : owner, else replica 1 (while that reads etcd itself), else etcd
 //
-// A follower also leaves a source that brings nothing though etcd has moved on. The
-// other followers of that source have the same events: none is followed before it has more. When etcd
-// has compacted the missing events, the first replica that reads etcd fetches the changes,
-// and the others take it from that one, also a node that etcd does not answer.
+// A follower also leaves a source that sends nothing although etcd has new revisions. The other
+// followers of that source have the same events: none is followed before it has more. When etcd has
+// compacted the missing events, the first replica that reads etcd fetches the changes, and the others
+// take them from that replica, also a node that etcd does not answer.
 //
-// A [Link] is the way to a node: one heartbeat for all shards that are followed there.
-// It also brings their progress, which may overtake their events: see joint.
+// A [Link] connects to a node, with one heartbeat for all shards that are followed
+// there. It also reports their progress, which may overtake their events: see joint.
 //
-// Changing over needs no agreement: two sources bring the same events, so
-// a change that was not needed is harmless, and the number of watches at etcd
-// stays below shards × replicas.
+// A change of the source needs no agreement: two sources send the same events, so an
+// unneeded change is harmless, and the number of watches at etcd stays below shards ×
+// replicas.
 package replica

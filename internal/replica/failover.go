@@ -18,13 +18,13 @@ type Source interface {
 	Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error]
 }
 
-// Candidate is one way to a shard's events.
+// Candidate is one possible source of a shard's events.
 type Candidate struct {
 	// Name is the node's, or "etcd".
 	Name string
 	// Direct: this is etcd itself.
 	Direct bool
-	// Away: it has not answered this node lately. Set for etcd only.
+	// Away: etcd has not answered this node lately. Set for etcd only.
 	Away   bool
 	Source Source
 }
@@ -32,71 +32,71 @@ type Candidate struct {
 // Etcd is the name of the direct candidate.
 const Etcd = "etcd"
 
-// Failover follows the best of several sources and changes over when it is
-// lost, or when a better one is ready.
+// Failover follows the best of several sources. It changes the source when the current
+// one is lost or a better one is ready.
 type Failover struct {
-	// Candidates returns those of this moment, best first. It must not block.
+	// Candidates returns the current candidates, best first. It must not block.
 	Candidates func() []Candidate
-	// Warm returns nodes that may have the state and the window already, for a
-	// cache that has nothing; best first.
+	// Warm returns nodes that may have the state and the window already, for an empty
+	// cache; best first.
 	Warm func() []Candidate
-	// Avoid are nodes that an empty cache does not load from: their state is
-	// wrong. Once it has loaded, it follows them like others.
+	// Avoid are nodes with a wrong state, from which an empty cache does not load. Once
+	// loaded, it follows them like others.
 	Avoid []string
 	// Noticed is called on changes of the source; nil: not called. It must not
 	// block.
 	Noticed func(Notice)
 	Logger  *slog.Logger
 
-	hung  passedOver // fell silent without closing the stream: to ask again at once would cost as long as noticing it did
-	stale passedOver // brought nothing though etcd had moved on; they report the age of their data too late
+	hung  passedOver // fell silent without closing the stream: an immediate retry could take as long as the detection
+	stale passedOver // sent nothing although etcd had new revisions; they report the age of their data too late
 
 	mu      sync.Mutex
-	current string                  // guarded by mu; "" while none
+	current string                  // guarded by mu; "": none
 	direct  bool                    // guarded by mu
-	lost    time.Time               // guarded by mu; when the last one was, if there is none since
-	recheck context.CancelCauseFunc // guarded by mu; ends the current one
+	lost    time.Time               // guarded by mu; when the last source was lost, if none replaced it
+	recheck context.CancelCauseFunc // guarded by mu; ends the current source
 	scout   wait.Signal             // of Scout
 	changed wait.Signal             // of current
 	asked   string                  // guarded by mu; the candidate that was opened last
-	// rejected are candidates that are passed over until a time: their data is
-	// wrong, or may be.
+	// rejected are candidates with (possibly) wrong data, and until when they are
+	// passed over.
 	rejected map[string]time.Time // guarded by mu
 }
 
 // Pauses of a Failover.
 const (
 	shortPause = 20 * time.Millisecond // after a round without a usable source
-	longPause  = time.Second           // the longest such
-	// patience is how long an empty cache waits for a peer that
-	// answers but is not ready itself, before it asks etcd for the whole state.
-	// One that has a state waits rescuePatience: its watches get no events.
+	longPause  = time.Second           // the longest pause after such a round
+	// patience is how long an empty cache waits for a peer that answers but is not
+	// ready itself, before it asks etcd for the whole state. A cache with a state waits
+	// rescuePatience: its watches get no events.
 	patience = 10 * time.Second
-	// rescuePatience is how long to wait for an unreachable node when
-	// it may have what all candidates have compacted: one that was cut off reaches
-	// etcd and the others again at different moments, and a list of etcd is dear.
-	// A node that reaches any other one was not cut off, and does not wait.
+	// rescuePatience is how long to wait for an unreachable node that may have events
+	// that all candidates have compacted: after a partition, this node reaches etcd and
+	// the other nodes at different moments, and a list of etcd is expensive. A node
+	// that reaches any other node was not partitioned, and does not wait.
 	rescuePatience = 2 * time.Second
-	// rescueWithin is how long a node that has begun may take to send the first
-	// missing event: one that has everything in its window does so at once.
+	// rescueWithin is how long a node that has begun may take to send the first missing
+	// event: a node with all of them in its window sends it at once.
 	rescueWithin = 500 * time.Millisecond
 )
 
-// ErrStale is a cause for [Failover.Change]: the source lives but brings
-// nothing, though etcd has moved on. It is passed over for a while.
+// ErrStale is a cause for [Failover.Change]: the source is alive but sends nothing,
+// although etcd has new revisions. It is passed over for a while.
 var ErrStale = errors.New("the source has fallen behind etcd and does not catch up")
 
-// errNoFurther reports that a node has nothing that the follower lacks.
+// errNoFurther reports that a node has none of the missing events.
 var errNoFurther = errors.New("the node does not have the missing events")
 
-// errOvertaken leaves etcd, which does not answer this node, for nodes that read it:
-// it has compacted the events that this node lacks.
+// errOvertaken is the reason to leave etcd, which does not answer this node and has
+// compacted the missing events, for nodes that read etcd.
 var errOvertaken = errors.New("etcd does not answer, and has compacted the missing events")
 
 var errRejected = errors.New("the source's data is wrong")
 
-// Current returns the name of the source in use ("" while there is none), and
-// whether it is etcd itself.
+// Current returns the name of the source in use ("": none), and whether it is etcd
+// itself.
 func (f *Failover) Current() (name string, direct bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,8 +106,8 @@ func (f *Failover) Current() (name string, direct bool) {
 // Changed is closed when Current changes.
 func (f *Failover) Changed() <-chan struct{} { return f.changed.Wait() }
 
-// set notes the source in use, or with "" that there is none. It returns since
-// when there was none, if there was one before.
+// set stores the source in use ("": none). It returns the time since which there was
+// none, if there was one before.
 func (f *Failover) set(name string, direct bool, recheck context.CancelCauseFunc) (lost time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,7 +125,7 @@ func (f *Failover) set(name string, direct bool, recheck context.CancelCauseFunc
 	return lost
 }
 
-// Change leaves the current source, so that the best one is chosen again.
+// Change leaves the current source, so that the best candidate is selected again.
 func (f *Failover) Change(cause error) {
 	f.mu.Lock()
 	recheck := f.recheck
@@ -149,7 +149,7 @@ func (f *Failover) asks(name string) {
 	f.asked = name
 }
 
-// Reject passes a candidate over for a while, since its data is wrong.
+// Reject passes over a candidate for a while, because its data is wrong.
 func (f *Failover) Reject(name string, pause time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -170,7 +170,7 @@ func (f *Failover) rejects(name string) bool {
 	return time.Now().Before(f.rejected[name])
 }
 
-// Scout looks for a better candidate now.
+// Scout searches for a better candidate now.
 func (f *Failover) Scout() { f.scout.Notify() }
 
 // Follow implements the cache's Source. It fails only with a

@@ -14,37 +14,37 @@ import (
 )
 
 const (
-	// scoutEvery is the time between two looks for a better candidate.
+	// scoutEvery is the time between two searches for a better candidate.
 	scoutEvery = 3 * Heartbeat
-	// readyPatience is how long a better candidate may take to be ready. etcd takes
-	// up to 0.1 s, the period in which it brings watches up to date that begin in
-	// the past (mvcc/watchable_store.go, watchResyncPeriod).
+	// readyPatience is how long a better candidate may take to be ready. etcd takes up
+	// to 0.1 s, the interval at which it syncs watches that begin in the past
+	// (mvcc/watchable_store.go, watchResyncPeriod).
 	readyPatience = 2 * time.Second
 )
 
 var (
 	errBetter = errors.New("a better source is ready")
-	// errGap rejects a source that continues after the first missing revision, or
-	// with a difference that was not requested.
+	// errGap rejects a source that continues after the first missing revision, or with
+	// an unrequested difference.
 	errGap = errors.New("the source does not continue where the follower is")
 )
 
-// stream is a candidate that is followed. Its updates are drawn one by one: so
-// the scout can draw the first ones, while another stream still brings what
-// happens, and leave the rest to the follower.
+// stream is a followed candidate. Its updates are pulled one by one, so the scout can
+// pull the first ones while another stream is still followed, and leave the rest to the
+// follower.
 type stream struct {
 	Candidate
 	ctx    context.Context // ends with the stream
 	cancel context.CancelCauseFunc
 	next   func() (kv.Update, error, bool)
 	stop   func()
-	begun  bool // the first updates were drawn before it is followed
-	// steady: each further progress goes to the consumer. Owned by the goroutine that draws, and
-	// by the source while that waits.
+	begun  bool // the scout has pulled the first updates
+	// steady: each further progress goes to the consumer. Owned by the pulling goroutine, and by
+	// the source while that goroutine waits.
 	steady bool
 }
 
-// open begins to follow c. It sends no request before the first draw.
+// open begins to follow c. It sends no request before the first pull.
 func (r *run) open(ctx context.Context, c Candidate, req kv.FollowRequest) *stream {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &stream{Candidate: c, ctx: ctx, cancel: cancel}
@@ -66,17 +66,17 @@ func (s *stream) close() {
 	s.stop()
 }
 
-// followed describes how following a candidate ended.
+// followed describes how the follow of a candidate ended.
 type followed struct {
-	Candidate      // the last one, which may have relieved the first
+	Candidate      // the last one, which may have replaced the first
 	more      bool // the consumer wants more
-	got       bool // something was brought
+	got       bool // an update has come
 	err       error
 }
 
-// follow follows c until it is lost or no candidate any more. A better one that
-// is ready relieves it without a pause, and is followed from then on; without
-// relieve c is left for it.
+// follow follows c until it is lost or is no longer a candidate. With relieve, a better
+// candidate that is ready replaces it without a pause; without relieve, follow ends
+// then.
 func (r *run) follow(ctx context.Context, c Candidate, relieve bool) followed {
 	var f followed
 	for s := r.open(ctx, c, r.request()); s != nil; {
@@ -93,11 +93,11 @@ func (r *run) follow(ctx context.Context, c Candidate, relieve bool) followed {
 	return f
 }
 
-// draw passes on the updates of s until it ends, and returns the stream that relieves it; nil
-// if none does.
+// draw passes on the updates of s until it ends, and returns the stream that replaces it, or
+// nil.
 func (r *run) draw(ctx context.Context, s *stream, relieve bool, f *followed) *stream {
 	var g sync.WaitGroup
-	var relief *stream // the scout's until it has ended
+	var relief *stream // owned by the scout until it has ended
 	begin := func() {
 		f.got = true
 		if lost := r.f.set(s.Name, s.Direct, s.cancel); !lost.IsZero() {
@@ -118,11 +118,11 @@ func (r *run) draw(ctx context.Context, s *stream, relieve bool, f *followed) *s
 	return relief
 }
 
-// handOn hands on what s brings until it ends, and reports whether the consumer
-// wants more. It calls begin with the first update.
+// handOn passes on the updates of s until it ends, and reports whether the consumer
+// wants more. It calls begin at the first update.
 func (r *run) handOn(s *stream, begin func()) (more bool, err error) {
 	resuming, state := r.from.Load() > 0, kv.Revision(0)
-	at, idle := r.position(), (*time.Timer)(nil) // runs while a node is to rescue, and has sent nothing new
+	at, idle := r.position(), (*time.Timer)(nil) // runs during a rescue while the node has sent nothing new
 	defer func() {
 		if idle != nil {
 			idle.Stop()
@@ -163,7 +163,7 @@ func (r *run) handOn(s *stream, begin func()) (more bool, err error) {
 				if r.rescuing {
 					idle = time.AfterFunc(rescueWithin, func() { s.cancel(errNoFurther) })
 				}
-				continue // the consumer has all before it: nothing begins for it
+				continue // the consumer has everything before it and needs no beginning
 			}
 			state = u.Revision
 		case kv.UpdateReady:
@@ -187,10 +187,9 @@ func (r *run) handOn(s *stream, begin func()) (more bool, err error) {
 	}
 }
 
-// joins fails with errGap when u is the beginning of an answer to req that leaves
-// out revisions: the consumer, which is not shown a second beginning, would take
-// the gap for silence. It fails with errNoFurther when u is the beginning of a state
-// that the consumer has.
+// joins fails with errGap when u begins an answer to req that skips revisions: the
+// consumer does not see a second beginning, and would take the gap for a quiet range.
+// It fails with errNoFurther when u begins a state that the consumer has.
 func joins(u kv.Update, req kv.FollowRequest) error {
 	if req.Held != nil && req.From == 0 && u.Kind == kv.UpdateBegin && !u.Leap && u.Revision <= req.HeldAt {
 		return errNoFurther
@@ -201,12 +200,12 @@ func joins(u kv.Update, req kv.FollowRequest) error {
 	return fmt.Errorf("%w: it begins after revision %d, and revision %d is the first that is missing", errGap, u.Revision, req.From)
 }
 
-// scout looks for a better candidate than s, not a stale one, and ends s when
-// there is one, which it returns if it may relieve s, or when s is none any more.
+// scout searches for a better candidate than s that is not stale. It ends s when it
+// finds one, which it returns if it may replace s, or when s is no longer a candidate.
 //
-// etcd is better only for a node without another one before it. A node with others
-// before it waits until one of them reads etcd itself: otherwise, each change of
-// the owner would have all replicas read it for a moment.
+// etcd is better only for the first node in the order. A node with others before it
+// waits until one of them reads etcd itself: otherwise, all replicas would read etcd
+// for a moment at each change of the owner.
 func (r *run) scout(ctx context.Context, s *stream, relieve bool) *stream {
 	tick := time.NewTimer(beat.Until(scoutEvery))
 	defer tick.Stop()
@@ -222,7 +221,7 @@ func (r *run) scout(ctx context.Context, s *stream, relieve bool) *stream {
 		}
 		candidates := r.f.Candidates()
 		better := slices.IndexFunc(candidates, func(c Candidate) bool { return c.Name == s.Name })
-		gone := better < 0 // any other one is better then
+		gone := better < 0 // then any other candidate is better
 		if gone {
 			better = len(candidates)
 		}
@@ -255,8 +254,8 @@ func (r *run) scout(ctx context.Context, s *stream, relieve bool) *stream {
 	}
 }
 
-// ready opens b, and returns it when it brings what happens from now on; nil, and why
-// if b says so, when that takes too long, or s ends before.
+// ready opens b, and returns its stream when it is live. It returns nil when that takes
+// too long or s ends first, and the error if b fails.
 func (r *run) ready(ctx context.Context, s *stream, b Candidate) (*stream, error) {
 	req := r.request()
 	req.AllowLeap = false

@@ -18,17 +18,16 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// While shards are followed over a link it is pinged every Heartbeat; a node that
-// answers nothing for Silence counts as lost. Short, because every client that watches
-// here waits for it, and because a mistake costs only a watch at etcd for a
-// while.
+// While shards are followed over a link it is pinged every Heartbeat; a node that does
+// not answer for Silence counts as lost. Both are short: every client that watches here
+// waits for the detection, and a false one costs only a temporary watch at etcd.
 const (
 	Heartbeat = beat.Every
 	Silence   = 3 * Heartbeat
 )
 
-// ErrSilent reports that a peer stopped talking without closing the stream: it
-// is paused, or cut off.
+// ErrSilent reports that a peer stopped sending without closing the stream: it is
+// paused, or partitioned.
 var ErrSilent = errors.New("the peer has been silent for too long")
 
 // Look is a node's read of etcd's revision: a linearizable read that began at At, in
@@ -39,10 +38,10 @@ type Look struct {
 	At       time.Time
 }
 
-// Link is the way to another node: whether it lives, and how far it is with the shards
-// that are followed there. Both come with one heartbeat for all these shards, since
-// what falls silent is a node or its network, and never one shard. All methods may be
-// called from any goroutine.
+// Link is the connection to another node. It reports whether the node is alive, and its
+// progress with the shards that are followed there. Both come with one heartbeat for
+// all these shards, because a node or its network fails, never one shard. All methods
+// may be called from any goroutine.
 type Link struct {
 	conn   grpc.ClientConnInterface
 	looked func(Look)
@@ -61,62 +60,62 @@ func NewLink(conn grpc.ClientConnInterface, looked func(Look)) *Link {
 	return &Link{conn: conn, looked: looked}
 }
 
-// pulse is the heartbeat of a link, from the first shard that is followed to the last.
-// All are of one lineage: a revision that was asked for means nothing in another.
+// pulse is the heartbeat of a link, while any shard is followed. All shards are of one
+// lineage: a requested revision has no meaning in another.
 type pulse struct {
 	link    *Link
 	lineage uint64
-	session uint64 // names the heartbeat at the node
+	session uint64 // identifies the heartbeat at the node
 	began   time.Time
 	stop    context.CancelFunc
 	done    chan struct{} // closed when run has returned
 	wish    wait.Bell     // wanted has grown
-	roused  wait.Bell     // a shard is not idle any more
+	roused  wait.Bell     // a shard is no longer idle
 
 	passed []*holder          // scratch; owned by run
 	held   map[uint64]*holder // guarded by link.mu; by number
-	last   uint64             // guarded by link.mu; the number that was given last
-	missed int                // guarded by link.mu; beats since the last answer
+	last   uint64             // guarded by link.mu; the last assigned number
+	missed int                // guarded by link.mu; pings since the last answer
 	pushed pushed             // guarded by link.mu
 	late   *time.Timer        // calls overdue; runs while pushed progress is awaited
 	wanted kv.Revision        // guarded by link.mu; the highest revision that a holder waits for
-	asked  kv.Revision        // guarded by link.mu; the highest revision that was asked for
-	wished bool               // guarded by link.mu; wanted is to be sent
+	asked  kv.Revision        // guarded by link.mu; the highest requested revision
+	wished bool               // guarded by link.mu; wanted must be sent
 }
 
-// holder is one stream over the link: it gets the progress of its shard, and when
-// the node falls silent.
+// holder is one stream over the link. It gets the progress of its shard, and the report
+// that the node is silent.
 type holder struct {
 	pulse   *pulse
-	number  uint64 // names the stream in the session
+	number  uint64 // identifies the stream in the session
 	silence time.Duration
 	leave   context.CancelCauseFunc
-	told    wait.Bell // quiet has changed, and the stream's goroutine is to report it
+	told    wait.Bell // quiet has changed, and the stream's goroutine must report it
 	quiet   quiet     // guarded by link.mu
 
-	// turn is held by the stream's goroutine except while that waits for the next update. Its
-	// owner reports to the follower.
+	// turn is held by the stream's goroutine except while it waits for the next update. The
+	// holder reports to the follower.
 	turn   sync.Mutex
 	at     joint                  // guarded by turn
 	report func(kv.Revision) bool // guarded by turn; kv.FollowRequest.Progress; may be nil
 
-	// apart: the revisions of the stream are its own, and so is the wanted revision:
-	// wanted, which is to be sent if wished. Guarded by link.mu.
+	// apart: the stream has its own revisions, and its own wanted revision, which must
+	// be sent if wished. Guarded by link.mu.
 	apart, wished bool
 	wanted        kv.Revision
 	// idle is kv.FollowRequest.Idle once the state is complete; nil before. Guarded by link.mu.
 	idle func(arrived func()) bool
-	// named says that the last ping named the stream as one whose events may wait. Guarded by link.mu.
+	// named: the last ping listed the stream among those whose events may wait. Guarded by link.mu.
 	named bool
 }
 
-// quiet is a part of a shard's history without events: after one revision and up to
-// another.
+// quiet is a part of a shard's history without events: after since, up to and including
+// upTo.
 type quiet struct{ since, upTo kv.Revision }
 
-// hold returns a context that ends when the node has answered nothing for silence,
-// with ErrSilent as its cause, or when the heartbeat breaks, with the reason. Release
-// the holder when it is not needed any more.
+// hold returns a context that ends when the node has not answered for silence, with
+// ErrSilent as its cause, or when the heartbeat fails, with that error. Release the
+// holder when it is no longer needed.
 func (l *Link) hold(ctx context.Context, silence time.Duration, lineage uint64) (context.Context, *holder) {
 	held, leave := context.WithCancelCause(ctx)
 	l.mu.Lock()
@@ -158,17 +157,16 @@ func (h *holder) release() {
 	}
 }
 
-// setApart says that the revisions of the stream are its own.
+// setApart notes that the stream has its own revisions.
 func (h *holder) setApart() {
 	h.pulse.link.mu.Lock()
 	defer h.pulse.link.mu.Unlock()
 	h.apart = true
 }
 
-// want has progress of revision come soon. All shards that are followed over the link
-// are asked at once: the question for the first one is that for the others, too. None is
-// asked if the node will report the revision without a question. Streams that are apart are
-// asked each for itself.
+// want requests that progress of revision come soon. One request covers all shards that are
+// followed over the link. None is sent if the node will report the revision without it.
+// Streams that are apart have separate requests.
 func (h *holder) want(revision kv.Revision) {
 	p := h.pulse
 	p.link.mu.Lock()
@@ -179,10 +177,10 @@ func (h *holder) want(revision kv.Revision) {
 			h.wanted, h.wished = revision, true
 			p.wish.Wake()
 		}
-	case h.named && revision > p.asked: // a question has its events come, too
+	case h.named && revision > p.asked: // a request also makes its events come
 		p.wanted = max(p.wanted, revision)
 		p.askLocked()
-	case h.quiet.upTo >= revision: // reported: it counts with the events before it
+	case h.quiet.upTo >= revision: // already reported; the follower has it after the events before it
 		p.pushed.recent = true
 	case revision <= p.wanted:
 	case p.pushed.want(revision):
@@ -195,14 +193,14 @@ func (h *holder) want(revision kv.Revision) {
 	}
 }
 
-// askLocked has the node asked for the wanted revision.
+// askLocked requests the wanted revision from the node.
 func (p *pulse) askLocked() {
 	p.pushed.ask()
 	p.wished = true
 	p.wish.Wake()
 }
 
-// overdue asks for progress that the node has not reported without a question.
+// overdue requests progress that the node has not reported unrequested.
 func (p *pulse) overdue() {
 	p.link.mu.Lock()
 	defer p.link.mu.Unlock()
@@ -212,7 +210,7 @@ func (p *pulse) overdue() {
 	}
 }
 
-// mayIdle has the pings say when the shard is idle.
+// mayIdle makes the pings report when the shard is idle.
 func (h *holder) mayIdle(idle func(arrived func()) bool) {
 	h.pulse.link.mu.Lock()
 	defer h.pulse.link.mu.Unlock()
@@ -227,7 +225,7 @@ func (h *holder) latest() quiet {
 	return h.quiet
 }
 
-// pass reports the newest progress to the follower if that waits for the next update.
+// pass reports the newest progress to the follower if it waits for the next update.
 // Otherwise the stream's goroutine does.
 func (h *holder) pass() {
 	if h.turn.TryLock() {
@@ -254,7 +252,7 @@ func (h *holder) passLocked() bool {
 	return true
 }
 
-// run beats until ctx ends or the stream breaks.
+// run runs the heartbeat until ctx ends or the stream breaks.
 func (p *pulse) run(ctx context.Context) {
 	defer close(p.done)
 	defer p.stop()
@@ -278,9 +276,9 @@ func (p *pulse) run(ctx context.Context) {
 	p.broken(wire.Error(err))
 }
 
-// ping sends a ping with every beat, and counts, until ctx ends or the stream
-// breaks. In between it sends the wishes of the holders, and a ping when a shard is not
-// idle any more.
+// ping sends a ping every Heartbeat and counts missed answers, until ctx ends or the
+// stream breaks. In between it sends the requests of the holders, and a ping when a
+// shard is no longer idle.
 func (p *pulse) ping(ctx context.Context, opened <-chan grpc.BidiStreamingClient[peerv1.BeatRequest, peerv1.BeatResponse]) {
 	var stream grpc.BidiStreamingClient[peerv1.BeatRequest, peerv1.BeatResponse]
 	var wish, roused <-chan struct{} // nil: the session has not begun
@@ -307,20 +305,20 @@ func (p *pulse) ping(ctx context.Context, opened <-chan grpc.BidiStreamingClient
 		}
 		for _, m := range wishes {
 			if stream != nil && stream.Send(m) != nil {
-				return // Recv says why
+				return // Recv returns the cause
 			}
 		}
 	}
 }
 
-// idle returns the streams whose shards nothing watches or reads here. Their events may wait for
-// a question, so awaited progress does not prove that they come.
+// idle returns the streams whose shards have no watch or read here. Their events may wait for a
+// request, so awaited progress does not prove that they come.
 func (p *pulse) idle() (numbers []uint64) {
 	var holders []*holder
 	p.link.mu.Lock()
 	for _, h := range p.held {
 		if h.idle != nil {
-			h.named = true // from before it is known: a wish in between is sent after the ping
+			h.named = true // set before the result is known: a request in between is sent after the ping
 			holders = append(holders, h)
 		}
 	}
@@ -344,14 +342,14 @@ func (p *pulse) idle() (numbers []uint64) {
 	return numbers
 }
 
-// pushes reports whether the node is to report progress without a question.
+// pushes reports whether the node must report progress without a request.
 func (p *pulse) pushes() bool {
 	p.link.mu.Lock()
 	defer p.link.mu.Unlock()
 	return p.pushed.on
 }
 
-// wishes returns the questions for progress that have not been sent.
+// wishes returns the unsent requests for progress.
 func (p *pulse) wishes() (out []*peerv1.BeatRequest) {
 	p.link.mu.Lock()
 	defer p.link.mu.Unlock()
@@ -368,8 +366,8 @@ func (p *pulse) wishes() (out []*peerv1.BeatRequest) {
 	return out
 }
 
-// miss notes a beat and what it ends, and reports the node's silence to each follower whose limit it exceeds.
-// It counts beats and not time: a process that was paused itself has missed none.
+// miss counts a ping, and reports the node's silence to each follower whose limit it exceeds. It counts pings
+// and not time: a process that was paused itself has missed none.
 func (p *pulse) miss() {
 	p.link.mu.Lock()
 	defer p.link.mu.Unlock()
@@ -382,14 +380,14 @@ func (p *pulse) miss() {
 	}
 }
 
-// answered notes a sign of life, and passes on its report: the goroutine of the heartbeat
+// answered handles an answer, and passes on its report: the goroutine of the heartbeat
 // reports to all followers that wait for their next update.
 func (p *pulse) answered(m *peerv1.BeatResponse) error {
 	p.passed = p.passed[:0]
 	p.link.mu.Lock()
 	p.missed = 0
 	err := reported(m, func(number uint64, q quiet) {
-		if h := p.held[number]; h != nil { // else its stream has ended here
+		if h := p.held[number]; h != nil { // else the stream has ended here
 			h.quiet = q
 			p.passed = append(p.passed, h)
 		}
@@ -407,15 +405,15 @@ func (p *pulse) answered(m *peerv1.BeatResponse) error {
 	if err == nil && m.GetEtcdRevision() > 0 {
 		p.link.looked(Look{
 			Lineage: m.GetLineage(), Revision: kv.Revision(m.GetEtcdRevision()),
-			// The age was determined after our ping was sent: by our clock, the read
-			// did not begin before that, however long the answer took.
+			// The node determined the age after our ping was sent. So by our clock the
+			// read did not begin before that, however long the answer took.
 			At: p.began.Add(time.Duration(m.GetPongNanos()) - m.GetEtcdAge().AsDuration()),
 		})
 	}
 	return err
 }
 
-// reported calls tell with the progress of each stream that m reports.
+// reported calls tell with the progress of each stream in m.
 func reported(m *peerv1.BeatResponse, tell func(number uint64, q quiet)) error {
 	progress, behind, after := m.GetProgress(), m.GetBehind(), m.GetQuiet()
 	if len(behind) != len(m.GetFollowIds()) || len(after) != len(behind) {
@@ -431,8 +429,8 @@ func reported(m *peerv1.BeatResponse, tell func(number uint64, q quiet)) error {
 	return nil
 }
 
-// broken reports to all holders that there is no heartbeat any more. Later holders
-// begin another one.
+// broken reports to all holders that the heartbeat has ended. Later holders begin
+// another one.
 func (p *pulse) broken(why error) {
 	p.link.mu.Lock()
 	defer p.link.mu.Unlock()

@@ -7,24 +7,24 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Notice is something that an operator may ask about tomorrow. A node with
-// many shards has many of them at once: the observer should sum them up.
+// Notice is an event of interest to operators. A node with many shards has many of them
+// at once: the observer should aggregate them.
 type Notice struct {
 	What What
-	// Source is the name of the candidate it is about.
+	// Source is the name of the candidate.
 	Source string
-	// Err is why a source was left.
+	// Err is the reason why a source was left.
 	Err error
-	// Began is when it began: for Followed, when the source before was lost.
+	// Began is the start of the event: for Followed, the loss of the previous source.
 	Began time.Time
-	// Revision is that up to which everything was here.
+	// Revision is the revision up to which this node had everything.
 	Revision kv.Revision
 }
 
 // What is the kind of a notice.
 type What string
 
-// Whats returns everything that can happen.
+// Whats returns all kinds of notices.
 func Whats() []What {
 	return []What{StateTaken, SourceLost, HandedOn, BetterSource, Followed, GapFilled, Leapt}
 }
@@ -62,7 +62,7 @@ const (
 )
 
 // leftWith returns the kind of notice for a source that was left with err. A node that
-// answers that it does not serve the shard any more has handed it over.
+// answers that it no longer serves the shard has handed it over.
 func leftWith(err error) What {
 	if errors.As(err, new(*kv.UnavailableError)) || errors.As(err, new(*kv.NotHereError)) {
 		return HandedOn

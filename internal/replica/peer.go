@@ -19,7 +19,7 @@ import (
 
 // Peer is another node as the source of one shard.
 type Peer struct {
-	// Link leads to the node.
+	// Link connects to the node.
 	Link *Link
 	// Shard is the shard, Self this node's name.
 	Shard shard.ID
@@ -27,12 +27,12 @@ type Peer struct {
 	// Stateless asks for the window without the state, and for previous values
 	// with each event: for a relay.
 	Stateless bool
-	// RequireDirect takes the peer only while it reads etcd itself.
+	// RequireDirect accepts the peer only while it reads etcd itself.
 	RequireDirect bool
-	// Encoding is the media type of a resource of Kubernetes, which is followed in place
+	// Encoding is the media type of a resource of Kubernetes, which is followed instead
 	// of a shard; "": a shard.
 	Encoding string
-	// Silence is how long the node may be silent; 0: the constant.
+	// Silence is how long the node may be silent; 0: the constant Silence.
 	Silence time.Duration
 }
 
@@ -53,7 +53,7 @@ func (p *Peer) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Up
 	}
 }
 
-// follow returns nil when yield did not want more.
+// follow returns nil when yield has returned false.
 func (p *Peer) follow(ctx context.Context, req kv.FollowRequest, yield func(kv.Update) bool) error {
 	var receiver sync.WaitGroup
 	defer receiver.Wait()
@@ -122,14 +122,14 @@ func (h *holder) next(ctx context.Context, received <-chan part) (r part, err er
 	return r, err
 }
 
-// part is the next updates of a stream, or why there are none.
+// part has the next updates of a stream, or the reason why there are none.
 type part struct {
 	updates   []kv.Update
 	transport error // the stream has ended
 	err       error // its update was refused
 }
 
-// receive passes on the messages of the stream until that ends or ctx does.
+// receive passes on the messages of the stream until it or ctx ends.
 func (p *Peer) receive(ctx context.Context, stream grpc.ServerStreamingClient[peerv1.FollowResponse], req kv.FollowRequest, to chan<- part) {
 	var assembling kv.Batch
 	for more := true; more; {
@@ -160,12 +160,12 @@ func (p *Peer) receive(ctx context.Context, stream grpc.ServerStreamingClient[pe
 	}
 }
 
-// joint joins a stream of one shard with the progress that the heartbeat reports of it.
-// Each may be ahead of the other.
+// joint joins the stream of a shard with the shard's progress from the heartbeat. Each
+// may be ahead of the other.
 type joint struct {
-	at    kv.Revision // everything up to it was taken
+	at    kv.Revision // everything up to it was passed on
 	ready bool        // state and history are complete
-	told  bool        // progress was taken
+	told  bool        // progress was passed on
 }
 
 // take notes an update of the stream.
@@ -180,10 +180,10 @@ func (j *joint) take(u kv.Update) {
 	}
 }
 
-// join takes the progress that a quiet part of the history proves: all, if the stream
-// has brought everything before that part; else none, since there are events on their
-// way. It reports the first progress, which is the node's position, and then the
-// changes.
+// join returns the progress that a quiet part of the history proves: all of it, if the
+// stream has delivered everything before that part; else none, since events are still
+// on their way. It reports the first progress, which is the node's position, and then
+// the changes.
 func (j *joint) join(q quiet) (progress kv.Revision, ok bool) {
 	if q.upTo == 0 || !j.ready || j.at < q.since || j.told && q.upTo <= j.at {
 		return 0, false
@@ -192,9 +192,9 @@ func (j *joint) join(q quiet) (progress kv.Revision, ok bool) {
 	return j.at, true
 }
 
-// ofLineage fails when a peer begins its answer in another lineage than the
-// requested one. A peer compares, too, but it may load another lineage between
-// its check and its answer, or run an older version.
+// ofLineage fails when a peer begins its answer in another lineage than the requested
+// one. A peer also compares, but it may load another lineage between its check and its
+// answer, or run an older version.
 func ofLineage(m *peerv1.FollowResponse, requested uint64) error {
 	if begin := m.GetBegin(); begin != nil && begin.GetLineage() != requested {
 		return &kv.LineageError{Requested: requested, Current: begin.GetLineage()}
@@ -206,8 +206,7 @@ func ofLineage(m *peerv1.FollowResponse, requested uint64) error {
 // network is faulty.
 var errImplausible = errors.New("the peer's data contradicts itself")
 
-// plausible fails when u has keys that are not of the range, or events that are
-// not of its revision.
+// plausible fails when u has keys outside of the range, or events of another revision.
 func plausible(u *kv.Update, r kv.Range) error {
 	for _, item := range u.KVs {
 		if !r.ContainsBytes(item.Key()) {
@@ -225,8 +224,8 @@ func plausible(u *kv.Update, r kv.Range) error {
 	return nil
 }
 
-// decode returns the updates that m makes, of which it may leave the last revision in
-// assembling: that of a fragment.
+// decode returns the updates in m. The last revision may stay in assembling, if it is a
+// fragment.
 func decode(m *peerv1.FollowResponse, assembling *kv.Batch) ([]kv.Update, error) {
 	switch part := m.GetPart().(type) {
 	case *peerv1.FollowResponse_Begin:
@@ -300,13 +299,13 @@ func decodeEvents(m *peerv1.FollowResponse, assembling *kv.Batch) (out []kv.Upda
 	return out, nil
 }
 
-// tooOld is the age of its data at which a peer will not do as a source.
+// tooOld is the age of its data at which a peer is rejected as a source.
 const tooOld = 2 * time.Second
 
-// Probe asks whether the peer would serve the range now, with data that is not
-// too old: one that is cut from etcd still answers. The age of a resource of
-// Kubernetes is not known: a node that is cut from all apiservers does not follow it
-// directly.
+// Probe asks whether the peer would serve the range now, with data that is not too old:
+// a peer without a connection to etcd still answers. The age of a resource of
+// Kubernetes is not known: a node without a connection to any apiserver does not follow
+// it directly.
 func (p *Peer) Probe(ctx context.Context, r kv.Range, lineage uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, p.silence())
 	defer cancel()

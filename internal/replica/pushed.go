@@ -7,31 +7,30 @@ import (
 )
 
 const (
-	// pushPatience is how long progress may take that another node reports without a
-	// question: it learns of the revision at about the same time, and asks etcd.
+	// pushPatience is how long unrequested progress of another node may take: the node
+	// learns of the revision at about the same time, and asks etcd.
 	pushPatience = 5 * time.Millisecond
-	// maxPause bounds the revisions that are asked for at once after one has not come
-	// without a question.
+	// maxPause bounds the revisions that are requested at once after one has not come
+	// unrequested.
 	maxPause = 255
 )
 
-// pushed decides which revisions another node is asked for, and which it reports
-// without a question. It is a value without a clock.
+// pushed decides which revisions to request from another node, and which the node
+// reports unrequested. It is a value without a clock.
 //
-// A node reports its progress for as long as this one waits for revisions. It reports a
-// revision that it waits for itself, or of which it has the events. It does not know others: so a
-// revision is asked for that has not come in time, and after it so many further ones at
-// once, twice as many each time.
+// A node reports its progress for as long as this one waits for revisions. It reports a revision
+// for which it waits itself, or whose events it has, but no others. So a revision that has not
+// come in time is requested, and the following ones are requested at once: twice as many each
+// time.
 type pushed struct {
-	on      bool        // the node reports without a question
-	recent  bool        // a revision was wanted since the last beat
-	awaited kv.Revision // the revision that is to come without a question; 0: none
-	pause   int         // the last number of revisions to ask for at once
-	left    int         // how many of them are left
+	on      bool        // the node reports unrequested
+	recent  bool        // a revision was wanted since the last ping
+	awaited kv.Revision // the revision that should come unrequested; 0: none
+	pause   int         // the last number of revisions to request at once
+	left    int         // the remaining number of them
 }
 
-// want takes the highest revision that is wanted so far, and reports whether to ask for it at
-// once.
+// want takes the highest wanted revision so far, and reports whether to request it at once.
 func (p *pushed) want(revision kv.Revision) (ask bool) {
 	p.recent = true
 	if p.on && p.left == 0 {
@@ -44,19 +43,19 @@ func (p *pushed) want(revision kv.Revision) (ask bool) {
 	return true
 }
 
-// ask notes that the highest wanted revision is asked for. A question has the node report without
-// one until the next beat.
+// ask notes that the highest wanted revision is requested. A request makes the node report
+// unrequested until the next ping.
 func (p *pushed) ask() {
 	p.on, p.recent, p.awaited = true, true, 0
 }
 
-// miss notes that the awaited revision has not come in time, and is asked for.
+// miss notes that the awaited revision has not come in time, and is requested.
 func (p *pushed) miss() {
 	p.pause = min(2*p.pause+1, maxPause)
 	p.left = p.pause
 }
 
-// reached notes that all shards have come to a revision, and reports whether the wait begins
+// reached notes that all shards have reached a revision, and reports whether the wait begins
 // again: for wanted, the highest revision so far.
 func (p *pushed) reached(all, wanted kv.Revision) (again bool) {
 	if p.awaited == 0 || all < p.awaited {

@@ -13,19 +13,19 @@ import (
 type outcome uint8
 
 const (
-	lost       outcome = iota // no node that answers has the missing events
+	lost       outcome = iota // no answering node has the missing events
 	unanswered                // no node answers
-	rescued                   // we are further
-	ended                     // the consumer wants no more
+	rescued                   // missing events have come
+	ended                     // the consumer has stopped
 )
 
 // rescue takes the events that the candidates no longer have from the window of any other
-// node, or else the changes.
+// node, or else the differences.
 func (r *run) rescue(ctx context.Context) outcome {
 	r.rescuing = true
 	defer func() { r.req.AllowLeap, r.rescuing = false, false }()
 	silent, heard := false, false
-	var level []string // nodes that are not further than we are, which no difference changes
+	var level []string // nodes that are not ahead of this one, so their differences do not help
 	for _, what := range []What{GapFilled, Leapt} {
 		r.req.AllowLeap = what == Leapt
 		for _, c := range r.f.Warm() {
@@ -75,10 +75,10 @@ func answered(err error) bool {
 	return errors.Is(err, errNoFurther) || errors.Is(err, ErrStale) || errors.As(err, &compacted) || errors.As(err, &elsewhere) || errors.As(err, &unavailable)
 }
 
-// verdict collects the candidates' answers in one round: about missing history, and about the request.
+// verdict collects the candidates' answers of one round, on the missing history and on the request.
 type verdict struct {
 	compacted *kv.CompactedError
-	direct    bool // etcd itself says so
+	direct    bool // etcd itself has answered so
 	open      bool // a node did not answer, and may have it
 	refused   bool // a node answers that the request is invalid
 }
@@ -87,7 +87,7 @@ func (v *verdict) add(c Candidate, err error) {
 	v.refused = v.refused || errors.As(err, new(*kv.InvalidError))
 	var gone *kv.CompactedError
 	switch {
-	case errors.Is(err, errNoFurther), errors.Is(err, ErrStale): // it answers, and has nothing more
+	case errors.Is(err, errNoFurther), errors.Is(err, ErrStale): // it answers, and has no newer events
 	case !errors.As(err, &gone):
 		v.open = true
 	case v.compacted == nil || c.Direct:
@@ -95,8 +95,8 @@ func (v *verdict) add(c Candidate, err error) {
 	}
 }
 
-// err returns the compacted history, if it is certain: by etcd's answer, or by that of all nodes.
-// A node that is away may have it, and so may etcd while it does not answer.
+// err returns the compacted history, if it is certain: by etcd's answer, or by the answers of all
+// nodes. A node or an etcd that does not answer may still have it.
 func (v *verdict) err() *kv.CompactedError {
 	if v.open && !v.direct {
 		return nil
@@ -106,6 +106,6 @@ func (v *verdict) err() *kv.CompactedError {
 
 func notReady(err error) bool {
 	var unavailable *kv.UnavailableError
-	var elsewhere *kv.NotHereError // its map is older than ours, for the moment
+	var elsewhere *kv.NotHereError // its shard map is older than ours for the moment
 	return errors.As(err, &elsewhere) || (errors.As(err, &unavailable) && unavailable.Why == kv.NotReady)
 }

@@ -18,31 +18,31 @@ type run struct {
 	yield   func(kv.Update, error) bool
 	began   time.Time
 	updates int
-	// from is the first revision that is missing; 0: all are. The goroutine that
-	// follows moves it, and the scout reads it.
+	// from is the first missing revision; 0: all are missing. The following goroutine
+	// advances it, and the scout reads it.
 	from atomic.Int64
 
-	// stuck is the first missing revision as of when a source was left as stale; 0: none
-	// was. Until it is there, a node is followed only if it has it at once.
+	// stuck is the first missing revision when a source was left as stale; 0: none was.
+	// Until it has come, a node is followed only if it sends it at once.
 	stuck int64
-	// rescuing: a node is followed for the events that the candidates do not have.
+	// rescuing: a node is followed for events that the candidates no longer have.
 	rescuing bool
 	// gone is when the candidates first reported that the missing events are compacted;
-	// zero when they have not.
+	// zero if they have not.
 	gone time.Time
 }
 
-// request asks for the events that are missing now.
+// request returns the request for the events that are missing now.
 func (r *run) request() kv.FollowRequest {
 	req := r.req
 	req.From = kv.Revision(r.from.Load())
 	return req
 }
 
-// position is the revision up to which everything is here.
+// position returns the revision up to which everything has come.
 func (r *run) position() kv.Revision { return max(0, kv.Revision(r.from.Load())-1) }
 
-// advance notes that everything up to revision is here.
+// advance notes that everything up to revision has come.
 func (r *run) advance(revision kv.Revision) {
 	if next := int64(revision) + 1; next > r.from.Load() {
 		r.from.Store(next)
@@ -50,12 +50,12 @@ func (r *run) advance(revision kv.Revision) {
 	r.updates++
 }
 
-// hungFor is how long a silent candidate is passed over, unless the scout
-// hears from it before, and how long a stale one is.
+// hungFor is how long a silent candidate is passed over, unless the scout hears from it
+// earlier, and how long a stale candidate is.
 const hungFor = 3 * time.Second
 
-// passedOver are candidates that are not followed, until when. They are known from
-// one Follow to the next.
+// passedOver has the candidates that are passed over, and until when. It outlives a
+// Follow.
 type passedOver struct {
 	mu    sync.Mutex
 	until map[string]time.Time // guarded by mu
@@ -88,8 +88,8 @@ func (h *passedOver) clear() {
 	clear(h.until)
 }
 
-// warm tries to take state and window from a node that has them. It reports
-// false when the consumer does not want more.
+// warm tries to take state and window from a node that has them. It returns false when
+// the consumer has stopped.
 func (r *run) warm(ctx context.Context) bool {
 	req := r.req
 	req.Want, req.Idle, req.Progress = nil, nil, nil // the stream ends with the state
@@ -107,7 +107,7 @@ func (r *run) warm(ctx context.Context) bool {
 			}
 			if u.Kind == kv.UpdateBegin {
 				if revision = u.Revision; r.req.Held != nil && revision <= r.req.HeldAt {
-					break // it is at our revision, and cannot continue either
+					break // the node is at our revision, and cannot continue either
 				}
 			}
 			ready = u.Kind == kv.UpdateReady
@@ -127,7 +127,7 @@ func (r *run) warm(ctx context.Context) bool {
 	return true
 }
 
-// patience is how long to wait for a node that is not ready.
+// patience returns how long to wait for a node that is not ready.
 func (r *run) patience() time.Duration {
 	if r.req.Held != nil {
 		return rescuePatience
@@ -136,13 +136,13 @@ func (r *run) patience() time.Duration {
 }
 
 // avoids reports whether c must not be followed: it was rejected, or the state is
-// needed, and must not come from c.
+// needed but must not come from c.
 func (r *run) avoids(c Candidate) bool {
 	return r.f.rejects(c.Name) || r.from.Load() == 0 && slices.Contains(r.f.Avoid, c.Name)
 }
 
-// round tries the candidates in order and follows the first that will do,
-// until it is lost. It reports false when Follow must end.
+// round tries the candidates in order and follows the first usable one until it is
+// lost. It returns false when Follow must end.
 func (r *run) round(ctx context.Context) bool {
 	var gone verdict
 	for _, c := range r.f.Candidates() {
@@ -156,8 +156,8 @@ func (r *run) round(ctx context.Context) bool {
 		case r.f.stale.has(c.Name):
 			continue // it answers, and has nothing that is missing
 		case c.Away && gone.compacted != nil && r.from.Load() > 0:
-			// A node that reads etcd has not kept the missing events, and etcd does not answer
-			// here: the other nodes are asked first.
+			// A node that reads etcd no longer has the missing events, and etcd does not
+			// answer this node: ask the other nodes first.
 			switch r.rescue(ctx) {
 			case rescued:
 				return true
@@ -181,7 +181,7 @@ func (r *run) round(ctx context.Context) bool {
 			return true
 		}
 		if last.got && r.updates > before {
-			// It worked for a while: start again with the best.
+			// The source worked for a while: start again with the best.
 			r.gone = time.Time{}
 			if last.err != nil && ctx.Err() == nil {
 				r.f.notice(Notice{What: leftWith(last.err), Source: last.Name, Err: last.err, Revision: r.position()}, r.req.Range)
@@ -189,8 +189,8 @@ func (r *run) round(ctx context.Context) bool {
 			return true
 		}
 		err := last.err
-		// A source that begins and then sends no update is no better than one that
-		// does not begin: the next, or we would never get past it.
+		// A source that begins and then sends no update counts as one that does not
+		// begin: continue with the next candidate, or this source would block the round.
 		if errors.Is(err, kv.ErrOtherHistory) {
 			r.yield(kv.Update{}, err) // the consumer reports it
 			return false
@@ -200,17 +200,16 @@ func (r *run) round(ctx context.Context) bool {
 			r.f.Logger.Debug("source rejected", "source", c.Name, "range", r.req.Range, "error", err)
 		}
 		if r.from.Load() == 0 && notReady(err) && !gone.refused && time.Since(r.began) < r.patience() {
-			// It lives and is loading: wait for it rather than have every
-			// replica list the same keys at etcd. It cannot load what a better
-			// candidate refuses.
+			// It is alive and loading: wait, so that not every replica lists the same
+			// keys at etcd. It cannot load what a better candidate refuses.
 			return true
 		}
 	}
 	return r.withoutSource(ctx, gone.err())
 }
 
-// withoutSource handles a round in which no candidate would do. If all have compacted
-// the missing events, it reads them from another node, or ends. It reports false when Follow
+// withoutSource handles a round without a usable candidate. If all have compacted the
+// missing events, it reads them from another node, or ends. It returns false when Follow
 // must end.
 func (r *run) withoutSource(ctx context.Context, compacted *kv.CompactedError) bool {
 	if compacted == nil || r.from.Load() == 0 {
