@@ -12,10 +12,10 @@ import (
 type Demand struct {
 	mu      sync.Mutex
 	highest Revision
-	sources []*func(Revision) // guarded by mu; a slice is not changed once it is here
+	sources []*func(Revision) // guarded by mu; the stored slice is never changed, only replaced
 }
 
-// Ask has the source report progress of revision soon. It does not block.
+// Ask makes the source report progress of revision soon. It does not block.
 func (d *Demand) Ask(revision Revision) {
 	d.mu.Lock()
 	d.highest = max(d.highest, revision)
@@ -26,9 +26,9 @@ func (d *Demand) Ask(revision Revision) {
 	}
 }
 
-// Serve has ask called with each requested revision, and at once with the highest one so far if
-// that is above after, the follower's position. ask must not block. A call of it may still be on
-// its way when end returns.
+// Serve calls ask with each requested revision, and at once with the highest one so far if it is
+// above after, the follower's position. ask must not block. A call of ask may still be running
+// when end returns.
 func (d *Demand) Serve(after Revision, ask func(Revision)) (end func()) {
 	if d == nil {
 		return func() {}

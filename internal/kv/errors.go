@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// CompactedError reports that a watch or read asked for history that is gone.
+// CompactedError reports that a watch or read requested compacted history.
 type CompactedError struct {
 	// Requested is the revision asked for.
 	Requested Revision
@@ -46,12 +46,11 @@ func (e *LineageError) Error() string {
 	return fmt.Sprintf("the position belongs to lineage %d, the cluster is at lineage %d: list, then watch from the list's revision plus one", e.Requested, e.Current)
 }
 
-// ErrOtherHistory reports that the source cannot continue the cached history: a key is there with
-// a lower revision than before, or with another content under the same one. etcd was restored from
-// a backup.
+// ErrOtherHistory reports that the source cannot continue the cached history: a key has a lower
+// revision than before, or another content at the same revision. etcd was restored from a backup.
 var ErrOtherHistory = errors.New("the history differs from the one followed so far")
 
-// Claim is a key's stored content at a revision.
+// Claim is the stored content of a key at a revision.
 type Claim struct {
 	Key      string
 	Revision Revision
@@ -61,7 +60,7 @@ type Claim struct {
 	Below Revision
 }
 
-// ContradictionError is an [ErrOtherHistory] of which the wrong side is not known: the cache, the
+// ContradictionError is an [ErrOtherHistory] whose wrong side is not known: the cache, the
 // source, or, if etcd was restored, neither.
 type ContradictionError struct {
 	Detail string
@@ -98,7 +97,7 @@ func (e *NotServedError) Error() string {
 	return fmt.Sprintf("%v is not served: this cluster serves %s (cachectl settings changes that)", e.Range, strings.Join(served, ", "))
 }
 
-// NotHereError reports that this node has no replica of a shard, and which nodes have one.
+// NotHereError reports that this node has no replica of a shard, and names the nodes that have one.
 type NotHereError struct {
 	Shard     uint64
 	Epoch     uint64
@@ -109,7 +108,7 @@ func (e *NotHereError) Error() string {
 	return fmt.Sprintf("shard %d is not on this node; ask %s", e.Shard, strings.Join(e.Endpoints, ", "))
 }
 
-// Unavailable names why a node cannot answer now.
+// Unavailable is the reason why a node cannot answer now.
 type Unavailable string
 
 // The reasons for an UnavailableError.
@@ -117,10 +116,10 @@ const (
 	NotReady        Unavailable = "NOT_READY"        // the shard is still being loaded
 	Stale           Unavailable = "STALE"            // the data is older than the read allows
 	EtcdUnavailable Unavailable = "ETCD_UNAVAILABLE" // etcd does not answer
-	Draining        Unavailable = "DRAINING"         // the node goes away
+	Draining        Unavailable = "DRAINING"         // the node is draining
 )
 
-// RetrySoon is how long a caller waits before it tries again, when nothing better is known.
+// RetrySoon is the default delay before a caller retries.
 const RetrySoon = 200 * time.Millisecond
 
 // ShuttingDown returns the error that ends streams when the node shuts down.
@@ -128,13 +127,13 @@ func ShuttingDown() error {
 	return &UnavailableError{Why: Draining, RetryAfter: time.Millisecond, Detail: "the node is shutting down: use another one"}
 }
 
-// SentOn returns the error that ends streams when the node stays, without clients.
+// SentOn returns the error that ends streams when the node keeps running, without clients.
 func SentOn() error {
 	return &UnavailableError{Why: Draining, RetryAfter: time.Millisecond, Detail: "an operator has drained the node: use another one"}
 }
 
-// UnavailableError reports that the node cannot answer now: later, or another
-// one, may.
+// UnavailableError reports that the node cannot answer now. It may answer later, or
+// another node may.
 type UnavailableError struct {
 	Why        Unavailable
 	Detail     string
@@ -154,7 +153,7 @@ type DeniedError struct{ Detail string }
 
 func (e *DeniedError) Error() string { return e.Detail }
 
-// LimitError reports which bound was reached.
+// LimitError reports that a bound was reached.
 type LimitError struct {
 	Limit      string // the name of the flag or setting
 	Max        int64

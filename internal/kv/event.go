@@ -28,11 +28,10 @@ func (t EventType) String() string {
 // Event is one change of one key.
 type Event struct {
 	Type EventType
-	// KV is the key after the change. Of a Delete only Key and ModRevision
-	// mean something.
+	// KV is the key after the change. Of a Delete, only Key and ModRevision are
+	// meaningful.
 	KV *KeyValue
-	// Prev is the key before the change; nil when there was none, or when it
-	// is not known.
+	// Prev is the key before the change; nil: it did not exist, or is not known.
 	Prev *KeyValue
 }
 
@@ -41,8 +40,8 @@ type Event struct {
 type Batch struct {
 	Revision Revision
 	Events   []Event
-	// Received is when this process had the batch in full. It bounds the
-	// window in time and measures latency.
+	// Received is when this process had the whole batch. It bounds the window in time
+	// and measures latency.
 	Received time.Time
 }
 
@@ -60,10 +59,10 @@ func (b *Batch) Size() int {
 	return n
 }
 
-// LacksPrevious reports whether etcd has left out a previous value: those from
-// before the compact revision are gone.
+// LacksPrevious reports whether etcd has left out a previous value: it has none from
+// before the compact revision.
 func (b *Batch) LacksPrevious() bool {
-	var put map[string]bool // the keys that this revision has made
+	var put map[string]bool // the keys created in this revision
 	for i := range b.Events {
 		e := &b.Events[i]
 		switch {

@@ -8,9 +8,9 @@ import (
 // HistoryID names one history of etcd. Revisions can be compared only within one history.
 // The zero HistoryID means that the history is unknown.
 type HistoryID struct {
-	// Cluster is the ID of the cluster of nodes. It is random, so that a cluster
-	// that was rebuilt behind the same addresses has another one, although etcd's
-	// cluster ID, a hash of etcd's flags, may be the same.
+	// Cluster is the ID of the cluster of nodes. It is random, so a cluster that was
+	// rebuilt at the same addresses has another ID, although etcd's cluster ID, a hash
+	// of etcd's flags, may be the same.
 	Cluster string
 	// Lineage is counted by each cluster from 1; see package shard.
 	Lineage uint64
@@ -21,12 +21,11 @@ type HistoryID struct {
 type Mark struct {
 	// Cluster is the ID of etcd's cluster; 0: not known.
 	Cluster uint64 `json:"cluster,omitempty"`
-	// Term is raft's, as of the last entry that was applied; 0: not known.
+	// Term is raft's term, as of the last applied entry; 0: not known.
 	Term uint64 `json:"term,omitempty"`
-	// Index is that of the last entry of raft's log that is committed; 0: not
-	// known.
+	// Index is the index of the last committed entry of raft's log; 0: not known.
 	Index uint64 `json:"index,omitempty"`
-	// Revision is the store's; 0: not known.
+	// Revision is the store's revision; 0: not known.
 	Revision Revision `json:"revision,omitempty"`
 }
 
@@ -61,14 +60,14 @@ func (m Mark) Judge(is Mark) *HistoryError {
 // Cause is the evidence by which a node recognised another history.
 type Cause string
 
-// The causes. They are written to raft's log: none may change its meaning.
+// The causes. They are stored in raft's log, so their meaning must not change.
 const (
 	CauseCluster  Cause = "cluster"  // etcd's cluster has another ID
 	CauseRevision Cause = "revision" // the store's revision went back
 	CauseTerm     Cause = "term"     // raft's term went back
 	CauseIndex    Cause = "index"    // the index of raft's log went back
 	CauseContent  Cause = "content"  // keys differ from their contents at their revisions
-	CauseOperator Cause = "operator" // an operator began it
+	CauseOperator Cause = "operator" // an operator began a new lineage
 )
 
 // Causes returns all causes.
@@ -96,7 +95,7 @@ func (e *HistoryError) Error() string {
 	return fmt.Sprintf("etcd has a different history (%s): its cached data is no longer served, and a new lineage begins once the nodes agree on it", e.Finding())
 }
 
-// Finding returns the evidence, for people.
+// Finding returns the evidence as text.
 func (e *HistoryError) Finding() string {
 	switch e.Cause {
 	case CauseCluster:

@@ -11,9 +11,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/protofields"
 )
 
-// Field numbers of etcd's mvccpb.KeyValue (api/mvccpb/kv.proto). They are
-// written here a second time because the hot path encodes and decodes without
-// reflection; a test holds them against etcd's own generated code.
+// Field numbers of etcd's mvccpb.KeyValue (api/mvccpb/kv.proto). They are repeated here
+// because the hot path encodes and decodes without reflection; a test compares them
+// with etcd's generated code.
 const (
 	fieldKey            = 1
 	fieldCreateRevision = 2
@@ -25,12 +25,12 @@ const (
 
 // KeyValue is one key at one revision. It is immutable.
 //
-// Most of a node's memory is these, so it holds little beside the bytes:
-// fields that are rarely needed are read from them each time.
+// KeyValues are most of a node's memory, so a KeyValue stores little besides the bytes:
+// rarely used fields are decoded at each access.
 type KeyValue struct {
-	// enc is the wire form, mvccpb.KeyValue, as NewKeyValue makes it: known
-	// fields alone, in order, none that is zero. So equal key/values have equal
-	// bytes, whichever node encoded them.
+	// enc is the wire form, mvccpb.KeyValue, as encoded by NewKeyValue: only known and
+	// nonzero fields, in order. So equal key/values have equal bytes, whichever node
+	// encoded them.
 	enc         []byte
 	modRevision Revision
 }
@@ -94,9 +94,8 @@ func appendInt(b []byte, field protowire.Number, v int64) []byte {
 // ErrMalformed reports that bytes are not an encoded KeyValue or Event.
 var ErrMalformed = errors.New("malformed key/value encoding")
 
-// DecodeKeyValue reads the wire form of an mvccpb.KeyValue. The result keeps
-// b, when it is encoded as NewKeyValue does; it must not change afterwards.
-// Unknown fields are dropped.
+// DecodeKeyValue reads the wire form of an mvccpb.KeyValue. The result keeps b if it is
+// encoded like NewKeyValue's; b must not change afterwards. Unknown fields are dropped.
 func DecodeKeyValue(b []byte) (*KeyValue, error) {
 	if len(b) > math.MaxInt32 {
 		return nil, fmt.Errorf("%w: %d bytes", ErrMalformed, len(b))
@@ -136,8 +135,8 @@ func DecodeKeyValue(b []byte) (*KeyValue, error) {
 	return &KeyValue{enc: b, modRevision: f.ModRevision}, nil
 }
 
-// bytesAt returns where the value of a bytes field lies that may begin at at.
-// Without it both are at.
+// bytesAt returns the bounds of the value of a bytes field that may begin at at.
+// Without the field both are at.
 func (k *KeyValue) bytesAt(at int, field byte) (from, to int) {
 	if at >= len(k.enc) || k.enc[at] != field<<3|byte(protowire.BytesType) {
 		return at, at
@@ -147,8 +146,8 @@ func (k *KeyValue) bytesAt(at int, field byte) (from, to int) {
 	return from, from + int(n) //nolint:gosec // a length within enc
 }
 
-// intAt returns the value of a varint field that may begin at at, and where the
-// next one begins.
+// intAt returns the value of a varint field that may begin at at, and the offset of the
+// next field.
 func (k *KeyValue) intAt(at int, field byte) (v int64, next int) {
 	if at >= len(k.enc) || k.enc[at] != field<<3|byte(protowire.VarintType) {
 		return 0, at
@@ -194,7 +193,7 @@ func (k *KeyValue) Version() int64 {
 	return v
 }
 
-// Lease returns the lease the key is attached to; 0 for none.
+// Lease returns the key's lease; 0: none.
 func (k *KeyValue) Lease() int64 {
 	_, at := k.head()
 	_, at = k.bytesAt(at, fieldValue)
@@ -206,7 +205,7 @@ func (k *KeyValue) Lease() int64 {
 // change it.
 func (k *KeyValue) Encoded() []byte { return k.enc }
 
-// Size returns the bytes the key/value holds in memory.
+// Size returns the memory of the key/value in bytes.
 func (k *KeyValue) Size() int { return 32 + cap(k.enc) }
 
 // Field numbers of etcd's mvccpb.Event.
@@ -278,9 +277,9 @@ func DecodeEvent(b []byte) (Event, error) {
 	return e, nil
 }
 
-// AppendEventHead appends what stands before the key/value's encoding in the
-// event's wire form. With the encodings themselves and AppendPrevHead it makes
-// the same bytes as AppendEvent, without copying them.
+// AppendEventHead appends the bytes before the key/value's encoding in the event's wire
+// form. Together with the encodings themselves and AppendPrevHead they are the bytes of
+// AppendEvent, without a copy of the encodings.
 func AppendEventHead(b []byte, e *Event) []byte {
 	if e.Type != Put {
 		b = append(b, fieldEventType<<3, byte(e.Type))
@@ -289,8 +288,8 @@ func AppendEventHead(b []byte, e *Event) []byte {
 	return protowire.AppendVarint(b, uint64(len(e.KV.enc)))
 }
 
-// AppendPrevHead appends what stands before the previous value's encoding in
-// an event's wire form.
+// AppendPrevHead appends the bytes before the previous value's encoding in an event's
+// wire form.
 func AppendPrevHead(b []byte, prev *KeyValue) []byte {
 	b = append(b, fieldEventPrev<<3|2)
 	return protowire.AppendVarint(b, uint64(len(prev.enc)))

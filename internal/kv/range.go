@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Range is a set of keys in byte order: those k with Start <= k < End, or
-// every k >= Start when End is empty. The zero Range is the whole key space.
+// Range is a set of keys in byte order: every k with Start <= k < End, or every k >=
+// Start when End is empty. The zero Range is the whole key space.
 //
 // It is always normalised; etcd's forms (a single key, "\x00" as an open end)
 // exist at the edges only: see [RangeFromEtcd] and [Range.Etcd].
@@ -20,9 +20,9 @@ type Range struct {
 // ErrEmptyKey reports that a request named no key.
 var ErrEmptyKey = errors.New("key is empty: name a key, or use \"\\x00\" for the lowest possible one")
 
-// RangeFromEtcd returns the range that etcd means by key and rangeEnd: one
-// key when rangeEnd is empty, everything from key on when it is "\x00". It
-// fails with [ErrEmptyKey], and when rangeEnd is not after key. Bytes are copied, strings are shared.
+// RangeFromEtcd returns the range of etcd's key and rangeEnd: one key when rangeEnd is empty,
+// everything from key on when it is "\x00". It fails with [ErrEmptyKey], and when rangeEnd is not
+// after key. Bytes are copied, strings are shared.
 func RangeFromEtcd[K ~string | ~[]byte](key, rangeEnd K) (Range, error) {
 	switch {
 	case len(key) == 0:
@@ -32,7 +32,7 @@ func RangeFromEtcd[K ~string | ~[]byte](key, rangeEnd K) (Range, error) {
 	case len(rangeEnd) == 1 && rangeEnd[0] == 0:
 		r := Range{Start: string(key)}
 		if r.Start == "\x00" {
-			r.Start = "" // etcd's way to say: all keys
+			r.Start = "" // in etcd's notation, all keys
 		}
 		return r, nil
 	}
@@ -46,8 +46,7 @@ func RangeFromEtcd[K ~string | ~[]byte](key, rangeEnd K) (Range, error) {
 	return r, nil
 }
 
-// Etcd returns the range as etcd writes it. The result of the whole key space
-// is "\x00", "\x00".
+// Etcd returns the range in etcd's notation. The whole key space is "\x00", "\x00".
 func (r Range) Etcd() (key, rangeEnd []byte) {
 	key = []byte(r.Start)
 	if len(key) == 0 {
@@ -69,8 +68,8 @@ func Single(key string) Range { return Range{Start: key, End: key + "\x00"} }
 // the whole key space.
 func Prefix(p string) Range { return Range{Start: p, End: PrefixEnd(p)} }
 
-// PrefixEnd returns the first key behind all keys that start with p, or the
-// empty string when there is none.
+// PrefixEnd returns the first key after all keys that start with p, or the empty string
+// when there is none.
 func PrefixEnd(p string) string {
 	for i := len(p) - 1; i >= 0; i-- {
 		if p[i] < 0xff {
@@ -105,7 +104,7 @@ func (r Range) Overlaps(o Range) bool {
 	return (r.End == "" || o.Start < r.End) && (o.End == "" || r.Start < o.End)
 }
 
-// Intersect returns the keys in both, and false when there are none.
+// Intersect returns the keys in both ranges, and false when there are none.
 func (r Range) Intersect(o Range) (Range, bool) {
 	if !r.Overlaps(o) {
 		return Range{}, false
@@ -117,8 +116,8 @@ func (r Range) Intersect(o Range) (Range, bool) {
 	return out, true
 }
 
-// String returns the range for people: a quoted key, or [start, end). Long keys are
-// clipped; see Quote.
+// String returns the range for logs and errors: a quoted key, or [start, end). Long
+// keys are clipped; see Quote.
 func (r Range) String() string {
 	switch {
 	case r.IsSingle():
@@ -129,11 +128,11 @@ func (r Range) String() string {
 	return fmt.Sprintf("[%s, %s)", Quote(r.Start), Quote(r.End))
 }
 
-// maxQuoted is how many bytes of a key are shown to people.
+// maxQuoted bounds the bytes of a key in logs and errors.
 const maxQuoted = 256
 
-// Quote returns a key for logs and errors: quoted, and not more than its first 256
-// bytes. Clients choose keys of megabytes.
+// Quote returns a key for logs and errors: quoted, and at most its first 256 bytes.
+// Clients use keys of megabytes.
 func Quote[K ~string | ~[]byte](key K) string {
 	if len(key) <= maxQuoted {
 		return strconv.Quote(string(key))

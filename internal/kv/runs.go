@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Runs yields the indexes of ranges in groups of adjacent ones: within a group, each range ends
-// where the next one starts. Each index is in one group. Ranges that overlap are in different
-// groups.
+// Runs yields the indexes of ranges in groups of adjacent ranges: within a group, each range
+// ends where the next one starts. Each index is in one group. Overlapping ranges are in
+// different groups.
 func Runs(ranges []Range) iter.Seq[[]int] {
 	order := make([]int, len(ranges))
 	for i := range order {
@@ -18,7 +18,7 @@ func Runs(ranges []Range) iter.Seq[[]int] {
 		return cmp.Or(cmp.Compare(ranges[a].Start, ranges[b].Start), cmp.Compare(a, b))
 	})
 	var runs [][]int
-	ends := make(map[string]int) // the run that ends there, which no range continues yet
+	ends := make(map[string]int) // by end: the run that no range continues yet
 	for _, i := range order {
 		r := ranges[i]
 		at, found := ends[r.Start]
@@ -35,9 +35,9 @@ func Runs(ranges []Range) iter.Seq[[]int] {
 	return slices.Values(runs)
 }
 
-// Split yields the events of b in each of the ranges that has some, with the index of the range.
-// The ranges are in the order of their keys and do not overlap. Events outside of all ranges are
-// left out.
+// Split yields the events of b per range, with the index of the range. Ranges without events are
+// skipped. The ranges are in the order of their keys and do not overlap. Events outside of all
+// ranges are left out.
 func (b *Batch) Split(ranges []Range) iter.Seq2[int, Batch] {
 	if at := rangeOf(ranges, b.Events[0].KV.Key()); at >= 0 && !slices.ContainsFunc(b.Events, func(e Event) bool { return !ranges[at].ContainsBytes(e.KV.Key()) }) {
 		return func(yield func(int, Batch) bool) { yield(at, *b) }

@@ -2,19 +2,19 @@ package wire
 
 import (
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // registers the codec that Codec stands in front of
+	_ "google.golang.org/grpc/encoding/proto" // registers the codec that Codec wraps
 	"google.golang.org/grpc/mem"
 )
 
-// Encoded is a message in its wire form. Sending it through Codec hands its
-// buffers over; it must not be sent twice. Receiving into it through Codec
-// keeps the message's bytes as they are.
+// Encoded is a message in its wire form. Sending it through Codec transfers its
+// buffers, so it must not be sent twice. Receiving into it through Codec keeps the
+// message's bytes unchanged.
 type Encoded struct {
 	Buffers mem.BufferSlice
 }
 
-// Codec is the proto codec, but for Encoded messages, which it passes on as
-// they are. Give it to grpc.ForceServerCodecV2.
+// Codec is the proto codec, except that it passes on Encoded messages unchanged. Use it
+// with grpc.ForceServerCodecV2.
 type Codec struct {
 	proto encoding.CodecV2
 }
@@ -35,7 +35,7 @@ func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
 // Unmarshal implements encoding.CodecV2.
 func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if e, ok := v.(*Encoded); ok {
-		data.Ref() // the caller gives its own references back
+		data.Ref() // the caller releases its own references
 		e.Buffers = data
 		return nil
 	}

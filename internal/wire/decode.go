@@ -24,8 +24,8 @@ type ListMessage struct {
 	Deleted  []string // with changed_since: keys that do not exist
 }
 
-// DecodeListMessage reads a shardwatch.v1.ListResponse. Its key/values keep b;
-// it must not change afterwards.
+// DecodeListMessage reads a shardwatch.v1.ListResponse. Its key/values keep b, which
+// must not change afterwards.
 func DecodeListMessage(b []byte) (ListMessage, error) {
 	m := ListMessage{Count: -1, Age: -1}
 	for f, err := range protofields.All(b, kv.ErrMalformed) {

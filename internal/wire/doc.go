@@ -1,6 +1,6 @@
-// Package wire translates between the words of the house and the API: errors
-// and status codes, maps and members, events and their bytes, both ways.
+// Package wire converts between internal types and those of the API, in both
+// directions: errors and status codes, maps and members, events and their bytes.
 //
-// Everything here is a pure function, but for [Codec], which hands
-// pre-encoded messages to grpc-go as they are.
+// Everything here is a pure function, except [Codec], which passes encoded messages to
+// grpc-go unchanged.
 package wire

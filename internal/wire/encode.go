@@ -11,9 +11,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Field numbers of the API's hot messages. They are written here a second time
-// because these are encoded without reflection, from bytes that are shared by
-// all receivers; a test compares them with the generated code.
+// Field numbers of the API's hot messages. They are repeated here because these
+// messages are encoded without reflection, from bytes that all receivers share; a test
+// compares them with the generated code.
 const (
 	watchID       = 1 // WatchResponse.watch_id
 	watchIDs      = 2 // WatchResponse.watch_ids
@@ -46,18 +46,18 @@ const (
 	items = 11
 )
 
-// sharedFrom is the size from which the bytes of a key/value are handed to the
-// transport as they are; below, copying them is cheaper than another buffer.
+// sharedFrom is the size from which the bytes of a key/value are passed to the
+// transport without a copy; below, a copy is cheaper than another buffer.
 const sharedFrom = 1024
 
-// message is a message being built: runs of small things, big shared bytes
-// between them. The runs are cut out of few buffers: one buffer a run would cost
-// more than the bytes that are shared.
+// message is a message being built: runs of small fields, with large shared bytes
+// between them. The runs are slices of few buffers: a buffer per run would cost more
+// than the sharing saves.
 type message struct {
 	out  mem.BufferSlice
 	cur  *[]byte    // the buffer being written; nil: none yet
-	root mem.Buffer // all of cur, once something was cut out of it
-	from int        // where in cur the present run begins
+	root mem.Buffer // all of cur, once a run was cut out of it
+	from int        // offset of the current run in cur
 }
 
 var pool = mem.DefaultBufferPool()
@@ -74,7 +74,7 @@ func (m *message) room(n int) *[]byte {
 	return m.cur
 }
 
-// cut ends the present run.
+// cut ends the current run.
 func (m *message) cut() {
 	if m.cur == nil || len(*m.cur) == m.from {
 		return
@@ -186,8 +186,8 @@ type Sync struct {
 	Deleted    []string
 }
 
-// SyncPart is an encoded part of a unit. It never changes: any number of
-// watches may be sent it.
+// SyncPart is an encoded part of a unit. It never changes, so it may be sent to any
+// number of watches.
 type SyncPart struct {
 	runs [][]byte
 	size int
@@ -210,7 +210,7 @@ func NewSyncPart(s Sync) *SyncPart {
 		size += itemHead + len(key)
 	}
 	run := make([]byte, 0, size)
-	from := 0 // where in run the present one begins
+	from := 0 // offset of the current run
 	number := func(field protowire.Number, v uint64) {
 		if v != 0 {
 			run = protowire.AppendTag(run, field, protowire.VarintType)
@@ -242,7 +242,7 @@ func NewSyncPart(s Sync) *SyncPart {
 	return p
 }
 
-// The most that the numbers of a part take, and the tag and length of an item.
+// The largest sizes of the numbers of a part, and of the tag and length of an item.
 const (
 	syncHead = 5 * (1 + 10)
 	itemHead = 1 + 5
@@ -267,8 +267,8 @@ func WatchSync(id int64, p *SyncPart) *Encoded {
 	return m.done()
 }
 
-// NewRecipients returns several watches of the native API, for a client that
-// understands lists of them.
+// NewRecipients returns a recipient with several watches of the native API, for a
+// client that supports lists of watch IDs.
 func NewRecipients(ids []int64) Recipient {
 	size := 0
 	for _, id := range ids {
@@ -312,8 +312,8 @@ func ListDeleted(revision kv.Revision, of kv.HistoryID, keys []string) *Encoded 
 	return m.done()
 }
 
-// ListEnd encodes the last shardwatch.v1.ListResponse of a list; count is below
-// 0 when it was not requested, age when it is not known.
+// ListEnd encodes the last shardwatch.v1.ListResponse of a list. count is below 0 when
+// it was not requested, age when it is not known.
 func ListEnd(revision kv.Revision, of kv.HistoryID, nextPage []byte, count int64, age time.Duration) *Encoded {
 	var m message
 	m.listed(revision, of)
@@ -321,7 +321,7 @@ func ListEnd(revision kv.Revision, of kv.HistoryID, nextPage []byte, count int64
 		m.header(listToken, len(nextPage))
 		m.shared(nextPage)
 	}
-	if count >= 0 { // 0 is a count, too
+	if count >= 0 { // 0 is a valid count
 		buf := m.room(2 * protowire.SizeVarint(1<<63))
 		*buf = protowire.AppendTag(*buf, listCount, protowire.VarintType)
 		*buf = protowire.AppendVarint(*buf, uint64(count))
@@ -367,9 +367,9 @@ func FollowState(list []*kv.KeyValue) *Encoded {
 	return m.done()
 }
 
-// Fragments cuts the events of one revision into runs of about max bytes each,
-// so that no message exceeds the size that receivers accept, and calls fn for each.
-// It stops at fn's first error.
+// Fragments cuts the events of one revision into runs of about limit bytes, so that no
+// message exceeds the size that receivers accept, and calls fn for each. It stops at
+// fn's first error.
 func Fragments(events []*kv.Event, withPrev bool, limit int, fn func(run []*kv.Event, more bool) error) error {
 	start, size := 0, 0
 	for i, e := range events {

@@ -27,16 +27,16 @@ type ItemForm uint8
 
 // The forms of items.
 const (
-	// WholeItem is all of it.
+	// WholeItem has all fields.
 	WholeItem ItemForm = iota
 	// KeyItem has the fields of etcd's index: neither value nor lease.
 	KeyItem
-	// KeyLeaseItem is all but the value.
+	// KeyLeaseItem has all fields but the value.
 	KeyLeaseItem
 )
 
-// SharedItem is the size from which a value's bytes are sent as they are, in a
-// buffer of their own; below, they are copied.
+// SharedItem is the size from which a value's bytes are sent without a copy, in a
+// separate buffer.
 const SharedItem = 16 << 10
 
 // itemSize returns the length of the item's encoding in the form, without tag
@@ -107,14 +107,13 @@ func appendRangeItem(b []byte, item *kv.KeyValue, form ItemForm) []byte {
 	return b
 }
 
-// isShared reports whether the item's bytes get a buffer of their own.
+// isShared reports whether the item's bytes get a separate buffer.
 func isShared(item *kv.KeyValue, form ItemForm) bool {
 	return form == WholeItem && len(item.Encoded()) >= SharedItem
 }
 
-// RangeItems encodes items as elements of etcdserverpb.RangeResponse.kvs, for
-// answers that share them: runs of small items, and the big ones' own bytes
-// between them.
+// RangeItems encodes items as elements of etcdserverpb.RangeResponse.kvs, for answers
+// that share them: runs of small items, with the bytes of large items between them.
 func RangeItems(items []*kv.KeyValue, form ItemForm) (parts [][]byte) {
 	copied := 0
 	for _, item := range items {
@@ -142,10 +141,10 @@ func RangeItems(items []*kv.KeyValue, form ItemForm) (parts [][]byte) {
 type RangeAnswer struct {
 	// Header is nil in all chunks of a stream but the last.
 	Header *Header
-	// Encoded are the first items, as RangeItems makes them. The answer takes
-	// them over.
+	// Encoded are the first items, as encoded by RangeItems. The answer takes
+	// ownership.
 	Encoded mem.BufferSlice
-	// Items are those behind them, in the form.
+	// Items are the items after Encoded, in the form.
 	Items []*kv.KeyValue
 	Form  ItemForm
 	More  bool
@@ -177,8 +176,8 @@ func (a *RangeAnswer) EncodeChunk() *Encoded {
 	return m.done()
 }
 
-// rangeOverhead is more than what stands around the items: the header, more,
-// count, and a chunk's tag and length.
+// rangeOverhead exceeds the bytes around the items: the header, more, count, and a
+// chunk's tag and length.
 const rangeOverhead = 128
 
 // encode encodes the answer, as the size bytes of a chunk's field when size is

@@ -12,17 +12,17 @@ import (
 )
 
 // Fan encodes events for many watches. The messages of two watches that get the same events differ
-// only in the watch's ID, or the list of IDs, and fields of a message may come in any order: so
-// that goes first, and all that follows is encoded once and shared.
+// only in the watch's ID, or the list of IDs, and fields of a message may come in any order. So
+// the ID goes first, and the rest is encoded once and shared.
 //
-// The zero Fan is ready. It keeps its latest encodings. Any number of goroutines may use it.
+// The zero Fan is ready to use. It keeps its latest encodings. Any number of goroutines may use it.
 type Fan struct {
 	slots [fanSlots]atomic.Pointer[Shared]
 }
 
-// Bounds of the encodings that a Fan keeps: the messages of the last revisions, of both APIs, each
-// with and without previous values, alone and with revisions before it, up to a size. A pump takes
-// some revisions of each watch before it comes to the next, and not all pumps are at the same.
+// Bounds of the encodings that a Fan keeps: the messages of the last revisions, of both APIs, each with
+// and without previous values, alone and with revisions before it, up to a size. A pump sends several
+// revisions of one watch before it serves the next watch, and pumps are at different revisions.
 const (
 	fanSlots = 8 * 128
 	fanBytes = 32 << 10
@@ -32,7 +32,7 @@ const (
 type Shared struct {
 	key    fanKey
 	events []*kv.Event
-	rest   mem.BufferSlice // of bytes that are not to be given back
+	rest   mem.BufferSlice // not pooled
 	size   int
 }
 
@@ -42,13 +42,13 @@ func (m *Shared) Size() int { return m.size }
 // SizeTo returns the bytes of the message to a recipient.
 func (m *Shared) SizeTo(to Recipient) int { return len(to.id) + m.size }
 
-// Rest returns the message without its recipient, which goes first. It is shared, and
-// must not be changed.
+// Rest returns the message without its recipient, which must be sent first. It is
+// shared, and must not be changed.
 func (m *Shared) Rest() mem.BufferSlice { return m.rest }
 
 // To returns the message to a recipient.
 func (m *Shared) To(to Recipient) *Encoded {
-	var one struct { // nearly all messages are of two buffers
+	var one struct { // nearly all messages have two buffers
 		Encoded
 		array [2]mem.Buffer
 	}
@@ -56,39 +56,38 @@ func (m *Shared) To(to Recipient) *Encoded {
 	return &one.Encoded
 }
 
-// fanKey has the other properties that must be equal for equal messages.
+// fanKey has the properties other than events that must be equal for equal messages.
 type fanKey struct {
 	header               Header
 	etcd, fragment, prev bool
 }
 
-// Recipient is the receiver of a Fan's message, as the message names it. The zero
-// Recipient is none.
+// Recipient is the encoded receiver of a Fan's message. The zero Recipient is none.
 type Recipient struct{ id []byte }
 
-// Bytes returns the recipient as a message names it. They must not be changed.
+// Bytes returns the recipient's encoding. It must not be changed.
 func (r Recipient) Bytes() []byte { return r.id }
 
-// NewRecipient returns a watch of the native API.
+// NewRecipient returns the recipient for a watch of the native API.
 func NewRecipient(id int64) Recipient { return recipient(watchID, id) }
 
-// NewEtcdRecipient returns a watch of etcd's API.
+// NewEtcdRecipient returns the recipient for a watch of etcd's API.
 func NewEtcdRecipient(id int64) Recipient { return recipient(etcdWatchID, id) }
 
 func recipient(field protowire.Number, id int64) Recipient {
 	return Recipient{id: appendRecipient(nil, field, id)}
 }
 
-// MaxRecipient is the most bytes that AppendRecipient appends.
+// MaxRecipient is the largest number of bytes that AppendRecipient appends.
 const MaxRecipient = 1 + 10
 
-// RecipientSize returns the bytes that AppendRecipient appends.
+// RecipientSize returns the number of bytes that AppendRecipient appends.
 func RecipientSize(id int64) int { return 1 + protowire.SizeVarint(uint64(id)) } //nolint:gosec // proto's int64
 
-// Recipient returns a watch of the message's API.
+// Recipient returns the recipient for a watch of the message's API.
 func (m *Shared) Recipient(id int64) Recipient { return Recipient{id: m.AppendRecipient(nil, id)} }
 
-// AppendRecipient appends a watch of the message's API, as the message names it.
+// AppendRecipient appends the encoded recipient for a watch of the message's API.
 func (m *Shared) AppendRecipient(b []byte, id int64) []byte {
 	if m.key.etcd {
 		return appendRecipient(b, etcdWatchID, id)
@@ -115,8 +114,8 @@ func (f *Fan) EtcdWatchEvents(to Recipient, h Header, fragment bool, events []*k
 	return f.EtcdShared(h, fragment, events, withPrev).To(to)
 }
 
-// EtcdShared encodes an etcdserverpb.WatchResponse with events, for any watch.
-// They may be those of several revisions, of which the header has the last.
+// EtcdShared encodes an etcdserverpb.WatchResponse with events, for any watch. They may
+// belong to several revisions; the header has the last one.
 func (f *Fan) EtcdShared(h Header, fragment bool, events []*kv.Event, withPrev bool) *Shared {
 	return f.message(fanKey{header: h, etcd: true, fragment: fragment, prev: withPrev}, events)
 }
@@ -133,8 +132,8 @@ func (f *Fan) message(key fanKey, events []*kv.Event) *Shared {
 		at += 4
 	}
 	m := f.slots[at].Load()
-	// Events are compared by address: equal events are the same ones in the window. The slot
-	// refers to its events, so that their memory is not reused meanwhile.
+	// Events are compared by address: equal events are the same objects in the window. The
+	// slot refers to its events, so their memory is not reused meanwhile.
 	if m == nil || m.key != key || !slices.Equal(m.events, events) {
 		m = &Shared{key: key, rest: key.encode(events)}
 		m.size = m.rest.Len()
@@ -160,8 +159,8 @@ func (k *fanKey) encode(events []*kv.Event) mem.BufferSlice {
 		m.event(e, k.prev)
 	}
 	out := m.done().Buffers
-	// Counting the readers of a pooled buffer would cost each of them more than
-	// leaving it to the garbage collector does.
+	// A reader count for a pooled buffer would cost each reader more than leaving the
+	// buffer to the garbage collector.
 	for i, b := range out {
 		if _, plain := b.(mem.SliceBuffer); !plain {
 			out[i] = mem.SliceBuffer(bytes.Clone(b.ReadOnlyData()))

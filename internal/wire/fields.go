@@ -12,8 +12,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/protofields"
 )
 
-// EachField calls fn for each field of a message, with its bytes or its number;
-// those of other types have neither. It fails with kv.ErrMalformed, or as fn does.
+// EachField calls fn for each field of a message, with its bytes or its number; fields
+// of other types have neither. It fails with kv.ErrMalformed, or with fn's error.
 func EachField(b []byte, fn func(num protowire.Number, v []byte, i uint64) error) error {
 	for f, err := range protofields.All(b, kv.ErrMalformed) {
 		if err != nil {
@@ -26,8 +26,8 @@ func EachField(b []byte, fn func(num protowire.Number, v []byte, i uint64) error
 	return nil
 }
 
-// ReadFields is EachField of a reader, which frees what it has read. The bytes of a field stay unchanged.
-// fn is not called for fields that skip names.
+// ReadFields is EachField of a reader, which frees the buffers it has read. The bytes of a field stay
+// unchanged. fn is not called for fields that skip selects.
 func ReadFields(in *mem.Reader, skip func(num protowire.Number) bool, fn func(num protowire.Number, v []byte, i uint64) error) error {
 	for in.Remaining() > 0 {
 		tag, err := binary.ReadUvarint(in)

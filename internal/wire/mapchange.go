@@ -50,7 +50,7 @@ func Order(m *shardwatchv1.ChangePlacementRequest) (mapchange.Order, error) {
 	return out, nil
 }
 
-// SettingsMessage returns the settings that are in force.
+// SettingsMessage returns the current settings.
 func SettingsMessage(m *shard.Map) *shardwatchv1.ClusterSettings {
 	out := &shardwatchv1.ClusterSettings{Replicas: int32(m.Spec.Replicas)} //nolint:gosec // few
 	for _, r := range m.Spec.Ranges {
@@ -68,7 +68,7 @@ func nodes(names []string) []shard.NodeID {
 	return out
 }
 
-// planPart is how many steps a message carries.
+// planPart is the number of steps in a message.
 const planPart = 1000
 
 // PlanMessages returns a plan in parts; there is always one.
@@ -98,10 +98,10 @@ func stepMessage(s *mapchange.Step) *shardwatchv1.PlacementStep {
 	return out
 }
 
-// maxFilling bounds the reported replicas that are being loaded.
+// maxFilling bounds the number of reported loading replicas.
 const maxFilling = 100
 
-// ProgressMessage returns how far a plan has come.
+// ProgressMessage returns the progress of a plan.
 func ProgressMessage(p *mapchange.Progress) *shardwatchv1.PlacementProgress {
 	out := &shardwatchv1.PlacementProgress{MapVersion: p.Version, ShardsLeft: int32(p.Left), Done: p.Done} //nolint:gosec // few
 	for _, f := range p.Filling[:min(len(p.Filling), maxFilling)] {

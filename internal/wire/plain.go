@@ -2,9 +2,9 @@ package wire
 
 import "regexp"
 
-// asWritten is how gRPC writes a status down.
+// asWritten matches gRPC's text of a status.
 var asWritten = regexp.MustCompile(`rpc error: code = (\w+) desc = `)
 
-// Plain returns an error's text for people: where it has a status of gRPC's,
-// that is the name of its code and its message.
+// Plain returns an error's text for logs and users: gRPC's prefix of a status is
+// shortened to the name of its code.
 func Plain(err error) string { return asWritten.ReplaceAllString(err.Error(), "$1: ") }

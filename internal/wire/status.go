@@ -21,10 +21,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Domain is the domain of every google.rpc.ErrorInfo we send.
+// Domain is the domain of all google.rpc.ErrorInfo from this server.
 const Domain = "shardwatch.dev"
 
-// Reasons of google.rpc.ErrorInfo, as cache.proto documents them, beside those
+// Reasons of google.rpc.ErrorInfo, as documented in cache.proto, in addition to those
 // of kv.Unavailable.
 const (
 	reasonCompacted = "COMPACTED"
@@ -42,8 +42,8 @@ const (
 )
 
 // Status returns the gRPC error for err: the code and details that cache.proto
-// promises. An error that already is a gRPC status stays as it is (etcd's own,
-// passed through). nil stays nil.
+// promises. An error that already is a gRPC status (passed through from etcd) is
+// returned unchanged. nil stays nil.
 func Status(err error) error {
 	if err == nil {
 		return nil
@@ -112,7 +112,7 @@ func Status(err error) error {
 	return status.Error(codes.Internal, err.Error())
 }
 
-// pairs are names and values in turn; see google.rpc.ErrorInfo.metadata.
+// pairs are alternating names and values; see google.rpc.ErrorInfo.metadata.
 func build(code codes.Code, err error, reason string, retry time.Duration, pairs ...string) error {
 	info := &errdetails.ErrorInfo{Domain: Domain, Reason: reason, Metadata: make(map[string]string, len(pairs)/2)}
 	for pair := range slices.Chunk(pairs, 2) {
@@ -132,8 +132,8 @@ func build(code codes.Code, err error, reason string, retry time.Duration, pairs
 func revision(r kv.Revision) string { return strconv.FormatInt(int64(r), 10) }
 func number(n uint64) string        { return strconv.FormatUint(n, 10) }
 
-// Error returns the error that Status was given, as far as the status carries it, so that errors
-// keep their type between nodes. Other errors are returned unchanged.
+// Error returns the error that Status has converted, as far as the status carries it, so that
+// errors keep their type between nodes. Other errors are returned unchanged.
 func Error(err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok {
@@ -200,21 +200,20 @@ func Error(err error) error {
 	return err
 }
 
-// IsUnavailable reports whether err, as it came from another process, says
-// that it or the way to it is away.
+// IsUnavailable reports whether err, from another process, means that the process or
+// the network is unavailable.
 func IsUnavailable(err error) bool {
 	return status.Code(err) == codes.Unavailable
 }
 
-// IsTimeout reports whether err, as it came from another process or from the way
-// to it, says that the call's time is over: the other side may say so before our
-// own clock does.
+// IsTimeout reports whether err, from another process or the network, means that the
+// call's deadline is exceeded: the other side may notice before our own clock.
 func IsTimeout(err error) bool {
 	return status.Code(err) == codes.DeadlineExceeded
 }
 
-// IsCanceled reports whether err, as it came from another process or from the way
-// to it, says that the caller has given up.
+// IsCanceled reports whether err, from another process or the network, means that the
+// caller has given up.
 func IsCanceled(err error) bool {
 	return status.Code(err) == codes.Canceled
 }
@@ -222,14 +221,14 @@ func IsCanceled(err error) bool {
 // CodeName returns the name of the status code that a caller gets for err.
 func CodeName(err error) string { return status.Code(Status(err)).String() }
 
-// IsExhausted reports whether err, as it came from another process or from the
-// way to it, says that a bound was reached: a message larger than is taken, too.
+// IsExhausted reports whether err, from another process or the network, means that a
+// bound was reached, including the bound of a message's size.
 func IsExhausted(err error) bool {
 	return status.Code(err) == codes.ResourceExhausted
 }
 
-// TooLarge returns the size of an answer that a call has refused unread, because it is
-// larger than the call takes. gRPC reports it only in its text.
+// TooLarge returns the size of an answer that exceeded the size limit of its call and
+// was not read. gRPC reports it only as text.
 func TooLarge(err error) (size int, ok bool) {
 	if !IsExhausted(err) {
 		return 0, false
@@ -242,8 +241,8 @@ func TooLarge(err error) (size int, ok bool) {
 // Unimplemented returns an error for an unsupported call; what names it and the reason.
 func Unimplemented(what string) error { return status.Error(codes.Unimplemented, what) }
 
-// IsDenied reports whether err, as it came from another process or goes to
-// one, says that the caller may not.
+// IsDenied reports whether err, from or for another process, means that the caller
+// lacks the right.
 func IsDenied(err error) bool { return status.Code(err) == codes.PermissionDenied }
 
 // Denied returns etcd's error for a missing right, with the reason.

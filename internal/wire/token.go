@@ -8,10 +8,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Tokens are opaque to clients. Both kinds begin with a version, the kind, and a checksum over all
-// that follows, so that truncated, mixed-up or invented tokens are detected, and carry the cluster
-// and the range, so that a token of another watch or list is detected. They are not secrets and
-// grant nothing.
+// Tokens are opaque to clients. Both kinds begin with a version, the kind, and a checksum over the
+// rest, so that truncated, mixed-up or invented tokens are detected. They carry the cluster and
+// the range, so that a token of another watch or list is detected. They are not secrets and grant
+// no rights.
 const (
 	tokenVersion = 1
 	resumeKind   = 'r'
@@ -21,14 +21,14 @@ const (
 
 // Position is the content of a token.
 type Position struct {
-	// Cluster is the ClusterKey of the cluster that issued it. Lineage is counted
-	// by that cluster.
+	// Cluster is the ClusterKey of the cluster that issued the token. Lineage is
+	// counted by that cluster.
 	Cluster uint64
 	Lineage uint64
 	// Range is the range of the watch or list.
 	Range kv.Range
-	// Revision: of a resume token, everything up to it was delivered; of a
-	// page token, the revision of the list.
+	// Revision of a resume token: everything up to it was delivered; of a page token:
+	// the revision of the list.
 	Revision kv.Revision
 	// Next is the first key of the next page. Page tokens only.
 	Next string
@@ -70,8 +70,8 @@ func rangeHash(r kv.Range) uint64 {
 	return d.Sum64()
 }
 
-// ParseResumeToken returns the position in b, which must have been made for
-// the range, by any cluster. It fails with a *kv.InvalidError.
+// ParseResumeToken returns the position in b, which must be a token for the range, of
+// any cluster. It fails with a *kv.InvalidError.
 func ParseResumeToken(b []byte, r kv.Range) (Position, error) {
 	return parse("resume_token", resumeKind, b, r)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// KeyValue returns the value that the message carries.
+// KeyValue returns the value of the message.
 func KeyValue(m *shardwatchv1.KeyValue) *kv.KeyValue {
 	return kv.NewKeyValue(kv.Fields{
 		Key: m.GetKey(), Value: m.GetValue(),
@@ -31,7 +31,7 @@ func MapMessage(m *shard.Map) *shardwatchv1.ShardMap {
 	return MapPart(m, func(int) bool { return true })
 }
 
-// MapPart returns the map with only those shards for whose index ok returns true.
+// MapPart returns the map with only the shards for whose index ok returns true.
 func MapPart(m *shard.Map, ok func(i int) bool) *shardwatchv1.ShardMap {
 	out := MapHeader(m)
 	for i := range m.Shards {
