@@ -16,18 +16,18 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// format is the version of the file. A change that this code cannot read has
-// another number and so another file: a node that is rolled back finds its own.
+// format is the version of the file. An incompatible format gets another number and so
+// another file: a node that is rolled back finds its own file.
 const format = 1
 
 // fileName returns the name of the file of a format.
 func fileName(format int) string { return fmt.Sprintf("history-%d.db", format) }
 
-// damagedSuffix is added to the name of a file that was set aside. There is one
-// at most.
+// damagedSuffix is added to the name of a file that was set aside. There is at most one
+// such file.
 const damagedSuffix = ".damaged"
 
-// lockTimeout is how long to wait for the file of a process that ends.
+// lockTimeout is how long to wait until an ending process releases the file.
 const lockTimeout = time.Second
 
 // errFormat reports that the file is of another version.
@@ -36,8 +36,8 @@ var errFormat = errors.New("of an unknown format")
 func (s *Store) path() string { return filepath.Join(s.cfg.Dir, fileName(format)) }
 
 // guard calls fn, which uses the database, and returns errDamaged when bbolt cannot read the file:
-// it panics then, or reads memory that the file does not back. The database must not be used any
-// more in that case; see abandon.
+// bbolt panics then, or reads memory that the file does not back. The database must not be used
+// after that; see abandon.
 func guard(fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -48,8 +48,8 @@ func guard(fn func() error) (err error) {
 	return fn()
 }
 
-// open opens the file for writing. It makes the file when there is none, and
-// sets a damaged one aside.
+// open opens the file for writing. It creates a missing file, and sets a damaged one
+// aside.
 func (s *Store) open() error {
 	if s.db != nil {
 		return nil
@@ -70,7 +70,7 @@ func (s *Store) open() error {
 	return syncDir(s.cfg.Dir) // the file may be new
 }
 
-// openFile opens the file as it is.
+// openFile opens an existing file.
 func (s *Store) openFile(readOnly bool) error {
 	return guard(func() error {
 		db, err := bbolt.Open(s.path(), 0o600, &bbolt.Options{
@@ -103,16 +103,16 @@ func sortOpen(path string, err error) error {
 	return fmt.Errorf("%w: %s: %w", errDamaged, path, err)
 }
 
-// formatKey is the key of the format's number, and of the bucket that has it.
+// formatKey is the key of the format's number, and of its bucket.
 const formatKey = "format"
 
-// sealFormat returns the value that says which format a file has. It has a
-// checksum, so that a changed byte is not taken for another version.
+// sealFormat returns the value with a file's format. It has a checksum, so that a
+// changed byte is not taken for another version.
 func sealFormat(format int) []byte {
 	return seal(place{}, []byte(formatKey), fmt.Append(nil, format))
 }
 
-// checkFormat fails unless the database has this format. A new one is given it.
+// checkFormat fails unless the database has this format. It writes the format to a new database.
 func checkFormat(db *bbolt.DB) error {
 	var found []byte
 	empty := true
@@ -144,8 +144,8 @@ func checkFormat(db *bbolt.DB) error {
 	})
 }
 
-// setAside renames the file, so that a new one can be written; why is the damage. The caches keep
-// the history that they have loaded from it.
+// setAside renames the damaged file, so that a new one can be written; why is the damage. The
+// caches keep the history that they have loaded from it.
 func (s *Store) setAside(why error) error {
 	s.abandon()
 	aside := s.path() + damagedSuffix
@@ -159,9 +159,9 @@ func (s *Store) setAside(why error) error {
 // forget drops the database and the index of its content.
 func (s *Store) forget() { s.db, s.logs = nil, nil }
 
-// abandon closes a database that is not used any more because it is damaged.
-// bbolt may have panicked while it held its own locks. Close blocks forever then:
-// it is left behind after lockTimeout, with the file.
+// abandon closes a damaged database. bbolt may have panicked while it held its own
+// locks. Then Close blocks forever, so the call and the file are abandoned after
+// lockTimeout.
 func (s *Store) abandon() {
 	db := s.db
 	s.forget()
@@ -171,7 +171,7 @@ func (s *Store) abandon() {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		_ = guard(db.Close) // nothing in it is needed
+		_ = guard(db.Close) // its content is not needed
 	}()
 	select {
 	case <-closed:
@@ -179,7 +179,7 @@ func (s *Store) abandon() {
 	}
 }
 
-// renew removes the file: it has no room left, and the data that matters is in memory.
+// renew removes the full file; the relevant data is in memory.
 func (s *Store) renew() error {
 	err := s.close()
 	s.forget()
@@ -194,8 +194,7 @@ func (s *Store) close() error {
 	return guard(s.db.Close)
 }
 
-// others returns the names of files and directories that are not of this
-// format.
+// others returns the names of files and directories of other formats.
 func (s *Store) others() (out []string) {
 	entries, _ := os.ReadDir(s.cfg.Dir) // opening the file reports the error
 	for _, e := range entries {
@@ -206,7 +205,7 @@ func (s *Store) others() (out []string) {
 	return out
 }
 
-// makeDir makes a directory, to stay.
+// makeDir creates a directory durably.
 func makeDir(dir string) error {
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
 		return nil
@@ -217,8 +216,8 @@ func makeDir(dir string) error {
 	return syncDir(filepath.Dir(dir))
 }
 
-// syncDir writes a directory to the disk: a file that was made, renamed or
-// removed in it stays so when the machine loses its power.
+// syncDir syncs a directory to the disk, so that creations, renames and removals in it
+// survive a power failure.
 func syncDir(dir string) error {
 	d, err := os.Open(dir) //nolint:gosec // our own directory
 	if err != nil {

@@ -18,11 +18,11 @@ import (
 )
 
 // Load reads the history of shards that an earlier run of the node has saved. Shards of another
-// origin and damaged parts are discarded, with a message. A new shard gets the saved history of
-// the shards from which it was split or merged. Call it once, before Save.
+// origin and damaged parts are discarded and logged. A new shard gets the saved history of the
+// shards from which it was split or merged. Call it once, before Save.
 //
-// The time that has passed since it was saved does not count as age: a window
-// is kept as long as it would have been kept, had the node gone on.
+// The time since the save does not count as age: a window is kept as long as if the
+// node had not stopped.
 func (s *Store) Load(o Origin, shards map[shard.ID]kv.Range) map[shard.ID]*cache.Past {
 	out := make(map[shard.ID]*cache.Past)
 	if others := s.others(); len(others) > 0 {
@@ -34,7 +34,7 @@ func (s *Store) Load(o Origin, shards map[shard.ID]kv.Range) map[shard.ID]*cache
 	err := s.open()
 	if errors.Is(err, syscall.EROFS) {
 		if err = s.openFile(true); err == nil {
-			defer func() { _ = s.Close() }() // Save opens it to write, or says why not
+			defer func() { _ = s.Close() }() // Save opens it for writing, or reports the error
 		}
 	}
 	if err == nil {
@@ -79,7 +79,7 @@ func (s *Store) look() error {
 					err = decodeHeader(body, l)
 				}
 				if err != nil {
-					l.salt, l.origin = 0, Origin{} // no origin: it is dropped
+					l.salt, l.origin = 0, Origin{} // no origin: dropOthers drops it
 				} else {
 					lookAt(b, l, &l.window)
 					lookAt(b, l, &l.deletes)
@@ -95,7 +95,7 @@ func (s *Store) look() error {
 	return err
 }
 
-// lookAt learns which segments a log has.
+// lookAt indexes the segments of a log.
 func lookAt(b *bbolt.Bucket, l *logs, g *log) {
 	c := b.Cursor()
 	for name, _ := c.Seek(segmentName(g.kind, 0)); name != nil; name, _ = c.Next() {
@@ -116,8 +116,8 @@ func lookAt(b *bbolt.Bucket, l *logs, g *log) {
 	}
 }
 
-// dropOthers removes shards of another origin, and those whose header is
-// damaged. It fails when the database must not be used any more.
+// dropOthers removes shards of another origin, and shards with a damaged header. After
+// an error, the database must not be used.
 func (s *Store) dropOthers(o Origin) error {
 	for id, l := range maps.Clone(s.logs) {
 		if l.origin == o {
@@ -136,7 +136,7 @@ func (s *Store) dropOthers(o Origin) error {
 	return nil
 }
 
-// foreign returns an error that names the difference between two origins.
+// foreign returns an error with the difference between two origins.
 func foreign(is, want Origin) error {
 	switch {
 	case is.Cluster != want.Cluster:
@@ -147,14 +147,14 @@ func foreign(is, want Origin) error {
 	return fmt.Errorf("it belongs to lineage %d, this is %d", is.Lineage, want.Lineage)
 }
 
-// reads are those of one Load.
+// reads are the reads of one Load.
 type reads struct {
 	s      *Store
-	damage error // a part of the file that bbolt cannot follow
+	damage error // a part of the file that bbolt cannot read
 }
 
-// known returns the known history of r: from the logs of the shard, or else of others
-// that had its keys; nil: none.
+// known returns the known history of r: from the logs of the shard, or else from those
+// of shards that had its keys; nil: none.
 func (a *reads) known(id shard.ID, r kv.Range) *cache.Past {
 	if l := a.s.logs[id]; l != nil && l.rng == r {
 		return a.read(l)
@@ -178,7 +178,7 @@ func (a *reads) known(id shard.ID, r kv.Range) *cache.Past {
 	}
 }
 
-// newest returns the logs of the shard that had a key last; nil: none had.
+// newest returns the logs of the last shard that had a key; nil: none had.
 func (a *reads) newest(key string) (found *logs) {
 	newest := kv.Revision(-1)
 	for _, l := range a.s.logs {
@@ -211,7 +211,7 @@ func (a *reads) read(l *logs) *cache.Past {
 	return h
 }
 
-// join makes a history of the two logs of a shard. deletes may be nil.
+// join builds a history from the two logs of a shard. deletes may be nil.
 func join(window, deletes *segment) *cache.Past {
 	h := &cache.Past{
 		Progress: window.progress, Floor: window.after + 1, Batches: window.batches, DeltaFloor: window.after + 1,
@@ -224,8 +224,7 @@ func join(window, deletes *segment) *cache.Past {
 	return h
 }
 
-// forgetAbsence moves the times of batches forward, so that the newest was
-// received now.
+// forgetAbsence moves the receive times of batches forward, so that the newest is now.
 func forgetAbsence(batches []*kv.Batch) {
 	var newest time.Time
 	for _, b := range batches {
@@ -239,7 +238,7 @@ func forgetAbsence(batches []*kv.Batch) {
 	}
 }
 
-// readLog reads a log; nil: it is empty. It knows better than the log how far that goes.
+// readLog reads a log; nil: it is empty. It corrects the log's written from its records.
 func (s *Store) readLog(b *bbolt.Bucket, l *logs, g *log) *segment {
 	var segments []*segment
 	for i := range g.segments {
@@ -257,6 +256,6 @@ func (s *Store) readLog(b *bbolt.Bucket, l *logs, g *log) *segment {
 	if used < len(segments) {
 		s.discard(fmt.Sprintf("shard %d, records before revision %d", l.shard, joined.after+1), errors.New("records after it are missing"))
 	}
-	g.written = joined.progress // segments before a gap go when they are the oldest over a bound
+	g.written = joined.progress // trim drops segments before a gap once the log exceeds its bound
 	return &joined
 }

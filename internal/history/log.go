@@ -14,13 +14,13 @@ import (
 
 // Sizes of segments and transactions.
 const (
-	mostChunk    = 4 << 20 // is committed at a time, or a sixteenth of the file's bound
+	mostChunk    = 4 << 20 // bound of one commit, or a sixteenth of the file's bound
 	mostSegment  = 8 << 20 // a segment is closed at this size, or at an eighth of the log's bound
-	leastSegment = 4 << 10 // and not below this one, a page: every shard has two
+	leastSegment = 4 << 10 // but at least this, a page: every shard has two
 	fillPercent  = 0.95    // of a page, since records are only added
 )
 
-// logs are the two of one shard.
+// logs are the two logs of one shard.
 type logs struct {
 	shard           shard.ID
 	salt            uint64
@@ -33,16 +33,16 @@ type logs struct {
 type log struct {
 	kind     kind
 	segments []extent
-	// Everything behind segments[0].after up to written is in the segments.
+	// The segments have everything after segments[0].after up to written.
 	written kv.Revision
-	open    bool // the last segment is this run's own, and takes records
+	open    bool // this run created the last segment, which accepts records
 }
 
 // extent describes the content of a segment.
 type extent struct {
-	after    kv.Revision // it has everything behind it
+	after    kv.Revision // it has everything after this revision
 	progress kv.Revision // up to here
-	last     kv.Revision // the revision of its last record; after: it has none
+	last     kv.Revision // the revision of its last record; equal to after: none
 	bytes    int64
 }
 
@@ -54,20 +54,20 @@ func (l *log) bytes() (n int64) {
 	return n
 }
 
-// writer writes in transactions of about chunk bytes.
+// writer writes transactions of about chunk bytes.
 type writer struct {
 	s     *Store
 	ctx   context.Context //nolint:containedctx // of the one Save
 	chunk int
-	tx    *bbolt.Tx // nil: nothing is written since the last commit
-	bytes int       // in tx
+	tx    *bbolt.Tx // nil: no writes since the last commit
+	bytes int       // uncommitted, in tx
 }
 
 func (s *Store) newWriter(ctx context.Context) *writer {
 	return &writer{s: s, ctx: ctx, chunk: int(min(mostChunk, s.cfg.MaxBytes/16))}
 }
 
-// shard returns the bucket of a shard, which must be there, to write to.
+// shard returns the existing bucket of a shard, for writing.
 func (w *writer) shard(id shard.ID) (*bbolt.Bucket, error) {
 	if err := w.begin(); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (w *writer) begin() (err error) {
 	return err
 }
 
-// wrote counts bytes, and commits when they are many.
+// wrote counts written bytes, and commits at chunk bytes.
 func (w *writer) wrote(n int) error {
 	w.bytes += n
 	if w.bytes < w.chunk {
@@ -95,8 +95,8 @@ func (w *writer) wrote(n int) error {
 	return w.s.cfg.Pace(w.ctx, n)
 }
 
-// commit makes the writes durable, also across a crash of the machine. A transaction whose
-// commit fails has ended, too.
+// commit makes the writes durable, even against a crash of the machine. A failed commit
+// also ends the transaction.
 func (w *writer) commit() error {
 	if w.tx == nil {
 		return nil
@@ -113,7 +113,7 @@ func (w *writer) commit() error {
 // rollback discards uncommitted writes, if there are any.
 func (w *writer) rollback() {
 	if w.tx != nil {
-		_ = w.tx.Rollback() // its only error: it has ended already
+		_ = w.tx.Rollback() // its only error is that it has ended already
 		w.tx = nil
 	}
 }
@@ -133,8 +133,7 @@ func (w *writer) save(o Origin, sh Shard, x *cache.Export, most int64) error {
 	return w.add(l, &l.window, x.Floor, x.Snapshot.Revision, most-most/8, batchRecords(x))
 }
 
-// create begins with a shard that the file does not have, or has of another
-// origin or range.
+// create begins a shard that the file lacks, or has with another origin or range.
 func (w *writer) create(o Origin, sh Shard) (*logs, error) {
 	if err := w.begin(); err != nil {
 		return nil, err
@@ -162,13 +161,13 @@ func newLogs(id shard.ID) *logs {
 // records yields a log's records after a revision, in order.
 type records func(behind kv.Revision) iter.Seq2[kv.Revision, body]
 
-// body appends a record's body to out, for a segment that begins behind after.
+// body appends a record's body to out, for a segment that begins after the revision after.
 type body func(out []byte, after kv.Revision) []byte
 
-// add writes the records of a log that are new, up to progress. It drops records that
-// are not needed from floor on, or exceed most bytes.
+// add writes the new records of a log, up to progress. It drops segments that are below
+// floor, or exceed most bytes.
 func (w *writer) add(l *logs, g *log, floor, progress kv.Revision, most int64, all records) error {
-	if len(g.segments) == 0 || g.written < floor-1 { // nothing, or with a gap behind it
+	if len(g.segments) == 0 || g.written < floor-1 { // empty, or a gap follows it
 		if err := w.restart(l, g, floor-1); err != nil {
 			return err
 		}
@@ -198,7 +197,7 @@ func (w *writer) add(l *logs, g *log, floor, progress kv.Revision, most int64, a
 	return w.trim(l, g, floor, most)
 }
 
-// newest returns the last segment, of which there must be one.
+// newest returns the last segment, which must exist.
 func (l *log) newest() *extent { return &l.segments[len(l.segments)-1] }
 
 // put adds a record to the newest segment.
@@ -215,18 +214,18 @@ func (w *writer) put(l *logs, g *log, key, body []byte) error {
 		return err
 	}
 	n := len(key) + len(value)
-	if string(key) != extentKey { // which replaces itself
+	if string(key) != extentKey { // an extent replaces the last one
 		e.bytes += int64(n)
 	}
 	return w.wrote(n)
 }
 
-// putExtent notes how far the newest segment goes.
+// putExtent writes the extent of the newest segment.
 func (w *writer) putExtent(l *logs, g *log) error {
 	return w.put(l, g, []byte(extentKey), appendExtent(nil, g.newest()))
 }
 
-// extend begins a segment, unless one is open that is not full yet.
+// extend begins a segment, unless the open one has room.
 func (w *writer) extend(l *logs, g *log, most int64) error {
 	full := min(mostSegment, max(leastSegment, most/8))
 	if g.open && g.newest().bytes < full {
@@ -240,7 +239,7 @@ func (w *writer) extend(l *logs, g *log, most int64) error {
 			return err
 		}
 	}
-	if n := len(g.segments); n > 0 && g.segments[n-1].after == g.written { // nothing in it is of use
+	if n := len(g.segments); n > 0 && g.segments[n-1].after == g.written { // it has no useful content
 		if err := w.drop(l, g, n-1); err != nil {
 			return err
 		}
@@ -257,7 +256,7 @@ func (w *writer) extend(l *logs, g *log, most int64) error {
 	return nil
 }
 
-// restart empties the log: the next records do not continue it without a gap.
+// restart empties the log, because there is a gap before the next records.
 func (w *writer) restart(l *logs, g *log, after kv.Revision) error {
 	for len(g.segments) > 0 {
 		if err := w.drop(l, g, 0); err != nil {
@@ -268,8 +267,8 @@ func (w *writer) restart(l *logs, g *log, after kv.Revision) error {
 	return nil
 }
 
-// trim drops segments that hold nothing from floor on, and the oldest ones
-// while the log has more than most bytes.
+// trim drops segments without records from floor on, and the oldest segments while the
+// log has more than most bytes.
 func (w *writer) trim(l *logs, g *log, floor kv.Revision, most int64) error {
 	for len(g.segments) > 1 && (g.segments[1].after < floor || g.bytes() > most) {
 		if err := w.drop(l, g, 0); err != nil {
@@ -303,8 +302,7 @@ func batchRecords(x *cache.Export) records {
 	}
 }
 
-// deleteRecords returns the records of the log of deletes: those of a revision
-// are one.
+// deleteRecords returns the records of the log of deletes: one per revision.
 func deleteRecords(x *cache.Export) records {
 	return func(behind kv.Revision) iter.Seq2[kv.Revision, body] {
 		return func(yield func(kv.Revision, body) bool) {
@@ -327,7 +325,7 @@ func deleteRecords(x *cache.Export) records {
 	}
 }
 
-// deletes yields the deletes behind a revision, the oldest first.
+// deletes yields the deletes after a revision, the oldest first.
 func deletes(x *cache.Export, behind kv.Revision) iter.Seq[kv.Tombstone] {
 	return func(yield func(kv.Tombstone) bool) {
 		for d := range x.Tombstones() {

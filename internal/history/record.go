@@ -18,19 +18,19 @@ import (
 //
 //	checksum, 8 bytes · revision of the record before it in the segment · body
 //
-// The checksum is xxhash's of the place, the key and the rest of the value: a record from another
-// place is none. A place has its shard's salt, which is new with each bucket of the shard, so that
-// records of an earlier bucket are invalid, too.
+// The checksum is the xxhash of the place, the key and the rest of the value: a record from
+// another place is invalid. A place has its shard's salt, which is new for each bucket of the
+// shard, so records of an earlier bucket are also invalid.
 const (
 	checksumBytes = 8
-	formatLimit   = 1 << 30 // bytes of a value; etcd's largest revisions are far below
+	formatLimit   = 1 << 30 // bytes of a value; etcd's largest revisions are far smaller
 )
 
-// Keys and names of buckets. Revisions and numbers of shards are big-endian, so
-// that bbolt orders them.
+// Keys and names of buckets. Revisions and shard IDs are big-endian, so that bbolt
+// orders them.
 const (
 	headerKey = "header" // in a shard's bucket
-	extentKey = "extent" // in a segment's bucket, behind all revisions
+	extentKey = "extent" // in a segment's bucket, after all revisions
 )
 
 const bucketNameBytes = 8
@@ -42,7 +42,7 @@ func segmentName(k kind, after kv.Revision) []byte {
 	return binary.BigEndian.AppendUint64([]byte{byte(k)}, uint64(after)) //nolint:gosec // never negative
 }
 
-// segmentAfter returns the revision in a segment's name; ok: it is one's of the
+// segmentAfter returns the revision in a segment's name; ok: name is a segment's of the
 // kind.
 func segmentAfter(name []byte, k kind) (after kv.Revision, ok bool) {
 	if len(name) != 9 || name[0] != byte(k) {
@@ -64,9 +64,9 @@ const (
 	kindDeletes
 )
 
-// Origin says where a history comes from.
+// Origin identifies the source of a history.
 type Origin struct {
-	// Cluster is the cache cluster's ID, Etcd that of the etcd cluster.
+	// Cluster is the ID of the cache cluster, Etcd the ID of the etcd cluster.
 	Cluster string
 	Etcd    uint64
 	Lineage uint64
@@ -75,7 +75,7 @@ type Origin struct {
 // errDamaged reports that the bytes read differ from the bytes written.
 var errDamaged = errors.New("damaged")
 
-// place is where a record is.
+// place identifies the location of a record.
 type place struct {
 	salt  uint64
 	shard shard.ID
@@ -103,7 +103,7 @@ func seal(p place, key, body []byte) []byte {
 	return append(value, body...)
 }
 
-// unseal returns the body of a record, which is not the database's any more.
+// unseal returns a copy of the body of a record.
 func unseal(p place, key, value []byte) ([]byte, error) {
 	switch {
 	case len(value) < checksumBytes || len(value) > formatLimit:
@@ -139,14 +139,14 @@ func appendHeader(b []byte, l *logs) []byte {
 	return appendText(b, l.rng.End)
 }
 
-// appendExtent appends how far a segment goes.
+// appendExtent appends the extent of a segment.
 func appendExtent(b []byte, e *extent) []byte {
 	b = appendRevision(appendRevision(b, e.progress), e.last)
 	return binary.AppendUvarint(b, uint64(e.bytes)) //nolint:gosec // a size
 }
 
-// appendBatch appends the body of a batch record. It leaves out a previous value that the same
-// segment has as a put after the revision "after".
+// appendBatch appends the body of a batch record. It leaves out previous values that the same
+// segment has, as puts after the revision after.
 func appendBatch(b []byte, batch *kv.Batch, after kv.Revision) []byte {
 	b = appendRevision(b, batch.Revision)
 	b = binary.AppendVarint(b, batch.Received.UnixNano())
@@ -225,7 +225,7 @@ func (r *reader) text() string { return string(r.bytes()) }
 
 func (r *reader) revision() kv.Revision { return kv.Revision(r.uvarint()) } //nolint:gosec // checked by its users
 
-// ended reports whether all was taken, and nothing was wrong.
+// ended reports whether all bytes were decoded without an error.
 func (r *reader) ended() bool { return !r.bad && len(r.b) == 0 }
 
 // decodeHeader reads the fields of a whole shard into l.
@@ -240,7 +240,7 @@ func decodeHeader(body []byte, l *logs) error {
 	return nil
 }
 
-// decodeExtent reads how far a segment that begins behind after goes.
+// decodeExtent reads the extent of a segment that begins after the revision after.
 func decodeExtent(body []byte, after kv.Revision) (extent, error) {
 	r := reader{b: body}
 	e := extent{after: after, progress: r.revision(), last: r.revision(), bytes: int64(r.uvarint())} //nolint:gosec // a size

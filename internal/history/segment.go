@@ -14,16 +14,15 @@ func shardOf(name []byte) shard.ID { return shard.ID(binary.BigEndian.Uint64(nam
 
 // segment is the decoded content of a segment.
 //
-// Invariant: batches and deletes are in order, lie behind after, and are all
-// that happened up to progress.
+// Invariant: batches and deletes are in order, are later than after, and are complete
+// up to progress.
 type segment struct {
 	after, progress kv.Revision
 	batches         []*kv.Batch
 	deletes         []kv.Tombstone
 }
 
-// readSegment reads a segment as far as it is whole; torn is the error that ends it
-// early.
+// readSegment reads the intact part of a segment; torn is the error that ends it early.
 func readSegment(b *bbolt.Bucket, at place, r kv.Range) (s *segment, torn error) {
 	s = &segment{after: at.after, progress: at.after}
 	if b == nil {
@@ -32,8 +31,8 @@ func readSegment(b *bbolt.Bucket, at place, r kv.Range) (s *segment, torn error)
 	latest := make(map[string]*kv.KeyValue)
 	c := b.Cursor()
 	for key, value := c.First(); key != nil; key, value = c.Next() {
-		// With a wrong length, key or value lie outside of the file: to read them may panic, or
-		// find other memory of the process. Both cost the rest of the segment, and not the file.
+		// With a wrong length, key or value lie outside of the file: reading them may panic, or
+		// read other memory of the process. Both cost the rest of the segment, not the file.
 		if err := guard(func() error {
 			if string(key) == extentKey {
 				return nil
@@ -49,7 +48,7 @@ func readSegment(b *bbolt.Bucket, at place, r kv.Range) (s *segment, torn error)
 	}
 	value := b.Get([]byte(extentKey))
 	if value == nil {
-		return s, nil // nothing was noted before the process died
+		return s, nil // the process died before it wrote an extent
 	}
 	body, err := unseal(at, []byte(extentKey), value)
 	if err != nil {
@@ -66,7 +65,7 @@ func readSegment(b *bbolt.Bucket, at place, r kv.Range) (s *segment, torn error)
 	return s, nil
 }
 
-// take adds a record, whose predecessor is the one that was added last.
+// take adds a record, whose predecessor must be the last one added.
 func (s *segment) take(k kind, key, body []byte, r kv.Range, latest map[string]*kv.KeyValue) error {
 	if len(key) != len(revisionKey(0)) {
 		return fmt.Errorf("%w: a key of %d bytes", errDamaged, len(key))
@@ -117,8 +116,7 @@ func (s *segment) take(k kind, key, body []byte, r kv.Range, latest map[string]*
 	return nil
 }
 
-// chain joins the newest of the segments, which are given in their order, that
-// follow each other without a gap.
+// chain joins the newest segments without a gap between them. segments is in order.
 func chain(segments []*segment) (joined segment, used int) {
 	if len(segments) == 0 {
 		return segment{}, 0

@@ -21,31 +21,30 @@ import (
 
 // Config configures a Store.
 type Config struct {
-	// Dir is where it writes; it is made when there is something to write.
+	// Dir is the store's directory. It is created at the first write.
 	Dir string
 	// MaxBytes bounds the file. Half of it is for records.
 	MaxBytes int64
-	// Pace is called after so many bytes were written and returns when more may
-	// be, or with an error of ctx; nil: at once.
+	// Pace is called after this many bytes were written, and returns when more may be
+	// written, or with an error of ctx; nil: no limit.
 	Pace   func(ctx context.Context, bytes int) error
 	Logger *slog.Logger
 
 	openFile func(name string, flag int, mode os.FileMode) (*os.File, error) // nil: os.OpenFile
 }
 
-// Parts of the bound that are for records: bbolt needs room between them, and
-// to write pages again before it frees them. The second part is the one below
-// which the bound is too small to be of use.
+// Shares of the bound for records: bbolt needs room between them, and to rewrite pages
+// before it frees them. Below the second share the bound is too small to be useful.
 const (
 	mostShare  = 2
 	leastShare = 64
 )
 
-// relaxAfter is the number of Saves without a full file after which records may
-// take twice as much of the bound again. A try that fails costs one file.
+// relaxAfter is the number of Saves without a full file after which records may take
+// twice as much of the bound again. A failed attempt costs one file.
 const relaxAfter = 100
 
-// Shard is one that is saved.
+// Shard is a shard to save.
 type Shard struct {
 	ID    shard.ID
 	Range kv.Range
@@ -57,18 +56,18 @@ type Shard struct {
 type Status struct {
 	Bytes     int64  // of the file
 	Written   int64  // bytes of records written since the start
-	Failed    int64  // times that a shard could not be saved
-	Discarded int64  // files, shards or ends of segments that were not of use
-	Failing   string // why the last Save failed; "": it did not
+	Failed    int64  // failed saves of a shard
+	Discarded int64  // files, shards or ends of segments that could not be used
+	Failing   string // error of the last Save; "": none
 }
 
-// Store keeps the history of shards in a directory that is its own. Load, Save
-// and Close belong to one goroutine, Status to any.
+// Store keeps the history of shards in its own directory. One goroutine calls Load,
+// Save and Close; any may call Status.
 type Store struct {
 	cfg  Config
 	db   *bbolt.DB          // nil: not open
 	logs map[shard.ID]*logs // the index of the file; nil: not known
-	// share is which part of the bound is for records: one share-th.
+	// share is the divisor of the bound that yields the bytes for records.
 	share  int64
 	fitted int // Saves since the file was full, or since share was lowered
 
@@ -98,14 +97,13 @@ func (s *Store) note(change func(*Status)) {
 	change(&s.status)
 }
 
-// Save writes the batches and deletes of the caches that the file does not have yet, and drops
-// those that the caches have evicted. It logs an error once; records saved before the error stay
-// usable. ctx ends it between two writes.
+// Save writes the new batches and deletes of the caches, and drops evicted ones. It logs an
+// error once; records saved before the error stay usable. ctx ends it between two writes.
 func (s *Store) Save(ctx context.Context, o Origin, shards []Shard) error {
 	saved, err := s.saveAll(ctx, o, shards)
 	for again := false; errors.Is(err, bolterrors.ErrMaxSizeReached) && (!again || s.share < leastShare); again = true {
 		s.fitted = 0
-		if again { // large records beside a small bound
+		if again { // records are large for the bound
 			s.share *= 2
 		}
 		s.cfg.Logger.Info("the history file is full and is rewritten from memory", "file", s.path(), "max_bytes", s.cfg.MaxBytes)
@@ -130,7 +128,7 @@ func (s *Store) Save(ctx context.Context, o Origin, shards []Shard) error {
 	return err
 }
 
-// noteBytes notes the size of the file.
+// noteBytes stores the size of the file in the status.
 func (s *Store) noteBytes() {
 	var size int64
 	if info, err := os.Stat(s.path()); err == nil {
@@ -139,7 +137,7 @@ func (s *Store) noteBytes() {
 	s.note(func(st *Status) { st.Bytes = size })
 }
 
-// saveAll saves shards, and returns how many were.
+// saveAll saves shards, and returns the number of saved ones.
 func (s *Store) saveAll(ctx context.Context, o Origin, shards []Shard) (saved int, err error) {
 	if err := s.prepare(); err != nil {
 		return 0, err
@@ -180,8 +178,8 @@ func (s *Store) prepare() error {
 	return s.look()
 }
 
-// Keep removes the history of other shards, once all of these are saved: they may have been part
-// of those.
+// Keep removes the history of all shards but these, once these are saved: they may come from the
+// removed ones.
 func (s *Store) Keep(shards []Shard) {
 	for _, sh := range shards {
 		if l := s.logs[sh.ID]; l == nil || l.rng != sh.Range || len(l.window.segments) == 0 {
@@ -215,7 +213,7 @@ func (s *Store) Forget(id shard.ID) error {
 	return err
 }
 
-// remove removes all that is of a shard.
+// remove removes all data of a shard.
 func (s *Store) remove(id shard.ID) error {
 	delete(s.logs, id)
 	return guard(func() error {
@@ -223,7 +221,7 @@ func (s *Store) remove(id shard.ID) error {
 	})
 }
 
-// tell keeps the outcome of a Save and logs it when it is another than the last.
+// tell stores the result of a Save, and logs it when it differs from the last one.
 func (s *Store) tell(err error, failed int) {
 	now := ""
 	if err != nil {
@@ -248,7 +246,7 @@ func (s *Store) tell(err error, failed int) {
 	}
 }
 
-// discard logs that a part of the saved history is not used.
+// discard counts and logs a part of the saved history that is not used.
 func (s *Store) discard(what string, why error) {
 	s.note(func(st *Status) { st.Discarded++ })
 	s.cfg.Logger.Warn("history on disk is not used", "dir", s.cfg.Dir, "what", what, "reason", why)
