@@ -11,13 +11,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Placement has the shard map. Watch returns also a channel that is closed at the next.
+// Placement has the shard map. Watch also returns a channel that is closed at the next map.
 type Placement interface {
 	Map() *shard.Map
 	Watch() (*shard.Map, <-chan struct{})
 }
 
-// Lineage is the history of etcd that the node serves; internal/data/lineage has it.
+// Lineage is the history of etcd that the node serves; internal/data/lineage implements it.
 type Lineage interface {
 	Changed() <-chan struct{}
 	Enter(m *shard.Map)
@@ -25,22 +25,22 @@ type Lineage interface {
 	Refusal() *kv.HistoryError
 }
 
-// Clock knows how far etcd is.
+// Clock has etcd's last known revision.
 type Clock interface {
-	// Last returns etcd's revision, when it was read, and etcd's cluster.
+	// Last returns etcd's revision, the time of its read, and etcd's cluster.
 	Last() (kv.Revision, time.Time, uint64)
-	// LookNow has etcd's revision read at once.
+	// LookNow starts a read of etcd's revision at once.
 	LookNow()
-	// Checked reports whether etcd may be read from, Trouble why it does not answer.
+	// Checked reports whether etcd may be read, Trouble why it does not answer.
 	Checked() bool
 	Trouble() error
 }
 
-// PastLoader keeps on disk what the caches know of the past.
+// PastLoader keeps the history of the caches on disk.
 type PastLoader interface {
-	// Load returns the saved past of shards at its first call.
+	// Load returns the saved history of shards at its first call.
 	Load(m *shard.Map, shards map[shard.ID]*shard.Shard) map[shard.ID]*cache.Past
-	// Drop has the saved history of a shard removed.
+	// Drop removes the saved history of a shard.
 	Drop(id shard.ID)
 }
 
@@ -51,10 +51,10 @@ type Config struct {
 	Cache cache.Config
 	// RelayIdle is how long a relay stays without watchers.
 	RelayIdle time.Duration
-	// HandOver is how long a cache that inherits is waited for: until it has a source and is
-	// as far as those that it inherits from.
+	// HandOver bounds the wait for a cache that inherits, until it has a source and has
+	// caught up with its predecessors.
 	HandOver time.Duration
-	// Join: other nodes may have the shards of this one, and are waited for.
+	// Join: wait for other nodes that may have this node's shards.
 	Join      bool
 	Etcd      cache.Source
 	Placement Placement
@@ -62,18 +62,18 @@ type Config struct {
 	Clock     Clock
 	History   PastLoader
 	// Known reports whether gossip has shown a node, Accompanied whether it shows another
-	// one that can take over. Changed returns a channel that is closed when that changes.
+	// node that can take over. Changed returns a channel that is closed when these change.
 	Known       func(shard.NodeID) bool
 	Accompanied func() bool
 	Changed     func() <-chan struct{}
-	// Link returns the link to a node that gossip does not call gone.
+	// Link returns the link to a node that is not gone according to gossip.
 	Link func(shard.NodeID) (*replica.Link, error)
-	// Trace records when revisions are applied, Noticed returns the observer of
-	// the sources of a shard, Contradicted is called with contradictions of a copy.
+	// Trace records when revisions are applied. Noticed returns the observer of a
+	// shard's sources. Contradicted is called with contradictions of a copy.
 	Trace        *revtrace.Trace
 	Noticed      func(shard.ID) func(replica.Notice)
 	Contradicted func(*Copy, *kv.ContradictionError)
-	// Kick has the watches look for new homes.
+	// Kick makes watches search for new sources.
 	Kick   func()
 	Logger *slog.Logger
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// Set has the running caches of a node: the replicas that the map gives it, and relays
-// of shards that clients of this node ask for.
+// Set has the running caches of a node: the replicas that the map assigns to it, and
+// relays of other shards that its clients request.
 type Set struct {
 	sources
 
@@ -26,14 +26,14 @@ type Set struct {
 	replicas map[shard.ID]*Copy // guarded by mu
 	relays   map[shard.ID]*Copy // guarded by mu
 	leaving  map[shard.ID]*Copy // guarded by mu; see linger
-	version  uint64             // guarded by mu; of the map that replicas are of; 0: none yet
+	version  uint64             // guarded by mu; version of the map of replicas; 0: none yet
 	closed   bool               // guarded by mu
-	ctx      context.Context    //nolint:containedctx // of run: the relays' life
+	ctx      context.Context    //nolint:containedctx // of Run; ends the relays
 	running  sync.WaitGroup
 	renewals chan renewal
-	ended    []kv.Claim  // guarded by mu; the last changed keys as abandoned caches held them
-	starts   int         // caches that start at a time at most
-	moved    wait.Signal // rings when replicas are what a newer map says, and when one that lingered is gone
+	ended    []kv.Claim  // guarded by mu; the last changed keys of abandoned caches
+	starts   int         // bound of concurrently starting caches
+	moved    wait.Signal // signals that replicas match a newer map, or that a lingering copy is gone
 }
 
 // Copy is a running cache.
@@ -44,12 +44,12 @@ type Copy struct {
 	epoch  uint64
 	stop   context.CancelFunc
 	done   chan struct{} // closed when the cache has ended
-	// Renewed: it comes in the place of one that was wrong.
+	// Renewed: it replaces a wrong copy.
 	Renewed bool
 
 	// Of relays only.
 	users int       // guarded by Set.mu
-	idle  time.Time // guarded by Set.mu; since when it has no users
+	idle  time.Time // guarded by Set.mu; the time since which it has no users
 
 	lag lag // owned by clock
 }
@@ -57,33 +57,33 @@ type Copy struct {
 // Ready reports whether the cache is loaded.
 func (h *Copy) Ready() bool { return wait.Over(h.Cache.Ready()) }
 
-// New returns a Set that is empty.
+// New returns an empty Set.
 func New(cfg Config) *Set {
 	return &Set{
 		sources: sources{cfg: cfg}, replicas: make(map[shard.ID]*Copy), relays: make(map[shard.ID]*Copy), leaving: make(map[shard.ID]*Copy), renewals: make(chan renewal),
-		starts: runtime.GOMAXPROCS(0), // a large state takes its time; a quiet node uses fewer later
+		starts: runtime.GOMAXPROCS(0), // a large state is slow to load; a quiet node uses fewer later
 	}
 }
 
-// Acted returns the map that the copies are of; nil: none yet.
+// Acted returns the map that the copies match; nil: none yet.
 func (s *Set) Acted() *shard.Map { return s.acted.Load() }
 
 // IsRelay reports whether a cache is a relay.
 func (s *Set) IsRelay(h *Copy) bool { return s.replica(h.ID) != h }
 
-// Ended returns the last changed keys as the caches that were abandoned last held them, most
-// claims at most.
+// Ended returns the last changed keys of the most recently abandoned caches, up to most
+// claims.
 func (s *Set) Ended(most int) []kv.Claim {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.ended[:min(len(s.ended), most)]
 }
 
-// patience is how long a node that was told to join others waits for them
-// before it loads shards without them: they may have state and window.
+// patience is how long a node that joins a cluster waits for the other nodes before it
+// loads shards without them: they may have state and window.
 const patience = 3 * time.Second
 
-// Run keeps the caches as the map says, until ctx ends.
+// Run runs the caches that the map assigns to this node, until ctx ends.
 func (s *Set) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.ctx = ctx
@@ -116,9 +116,8 @@ func (s *Set) Run(ctx context.Context) error {
 	}
 }
 
-// awaitPeers waits until gossip shows the nodes that may have this node's shards, when it
-// should: state and window of one that we do not see yet would be lost on us,
-// and with them the place of every watch that comes to us.
+// awaitPeers waits, if configured, until gossip shows the nodes that may have this node's
+// shards. Without their state and window, watches could not resume here.
 func (s *Set) awaitPeers(ctx context.Context) {
 	if !s.cfg.Join {
 		return
@@ -136,8 +135,8 @@ func (s *Set) awaitPeers(ctx context.Context) {
 	}
 }
 
-// met reports whether gossip has shown, in whatever state, every node that has
-// shards of this one; without a map, whether it shows anybody alive.
+// met reports whether gossip has shown, in any state, every node that has shards of
+// this node; without a map, whether it shows any live node.
 func (s *Set) met() bool {
 	m := s.cfg.Placement.Map()
 	if m == nil {
@@ -157,7 +156,7 @@ func (s *Set) met() bool {
 	return true
 }
 
-// follow makes the replicas what the map says.
+// follow starts and stops replicas to match the map.
 func (s *Set) follow(ctx context.Context, m *shard.Map) {
 	mine := make(map[shard.ID]*shard.Shard)
 	for i := range m.Shards {
@@ -190,7 +189,7 @@ func (s *Set) follow(ctx context.Context, m *shard.Map) {
 	}
 	s.mu.Unlock()
 	for _, h := range reordered {
-		h.Source.Scout() // another one may be the best source now
+		h.Source.Scout() // another node may be the best source now
 	}
 	past := s.cfg.History.Load(m, mine)
 	// A predecessor serves until its successor has reached its revision.
@@ -213,7 +212,7 @@ func (s *Set) follow(ctx context.Context, m *shard.Map) {
 	for _, h := range relays {
 		if s.relays[h.ID] == nil {
 			s.relays[h.ID] = h
-		} else { // a caller could not wait
+		} else { // a caller has started another relay meanwhile
 			h.stop()
 		}
 	}
@@ -231,10 +230,9 @@ func (s *Set) follow(ctx context.Context, m *shard.Map) {
 	s.cfg.Kick()
 }
 
-// succeed starts the replicas that this node has got, and relays where there
-// are watches of shards that other nodes have now. All of them inherit from
-// those that go, as far as these have what they need, and are as far as they are
-// when it returns, or nearly so.
+// succeed starts the new replicas of this node, and relays for watches of shards that
+// other nodes have now. All inherit from the ending caches where these have the data.
+// When it returns they have caught up with these, or nearly so.
 func (s *Set) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*shard.Shard, gone retiring, from []*cache.Cache, past map[shard.ID]*cache.Past) (replicas, relays []*Copy) {
 	var starting, following errgroup.Group
 	starting.SetLimit(s.starts)
@@ -275,9 +273,9 @@ func (s *Set) succeed(ctx context.Context, m *shard.Map, mine map[shard.ID]*shar
 	return replicas, relays
 }
 
-// whileThere returns a context that ends with ctx, or once the newest map has the
-// cache's shard no more: its sources may have left it, and its
-// waiters do not act on that map.
+// whileThere returns a context that ends with ctx, or once the newest map no longer has
+// the cache's shard: its sources may have dropped it, and its waiters do not act on
+// that map.
 func (s *Set) whileThere(ctx context.Context, h *Copy) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -294,15 +292,15 @@ func (s *Set) whileThere(ctx context.Context, h *Copy) (context.Context, context
 	return ctx, cancel
 }
 
-// overtake waits until the cache has a source, other than those on this node that
-// it comes of, and is where others are that have a part of its range. One that has
-// inherited nothing is not waited for.
+// overtake waits until the cache has a source other than its predecessors on this node,
+// and has caught up with the others that have a part of its range. It does not wait for
+// a cache that has inherited nothing.
 func (h *Copy) overtake(ctx context.Context, self shard.NodeID, others []*cache.Cache) {
 	if !h.Ready() {
 		return
 	}
 	for {
-		changed := h.Source.Changed() // before Current: nothing is missed
+		changed := h.Source.Changed() // before Current, so that no change is missed
 		if name, _ := h.Source.Current(); name != "" && name != string(self) {
 			break
 		}
@@ -316,10 +314,10 @@ func (h *Copy) overtake(ctx context.Context, self shard.NodeID, others []*cache.
 			furthest = max(furthest, c.Progress())
 		}
 	}
-	_ = h.Cache.WaitProgress(ctx, furthest) // else they will have to wait for it
+	_ = h.Cache.WaitProgress(ctx, furthest) // else its watches have to wait for it
 }
 
-// abandon ends all caches: what they hold is of a history that has ended. Their
+// abandon ends all caches: their data belongs to a history that has ended. Their
 // watches wait for the new lineage, which ends them.
 func (s *Set) abandon() {
 	s.mu.Lock()
@@ -344,8 +342,8 @@ func (s *Set) abandon() {
 	}
 }
 
-// welcome sends the users of a relay of the shard to the replica, once that
-// is ready. Until then they stay: they miss nothing there.
+// welcome moves the users of a relay of the shard to the replica once it is ready.
+// Until then they stay at the relay, and miss nothing.
 func (s *Set) welcome(h *Copy) {
 	select {
 	case <-h.Cache.Ready():
@@ -360,14 +358,14 @@ func (s *Set) welcome(h *Copy) {
 	s.cfg.Kick()
 }
 
-// dropLocked ends a relay; its watches find new homes.
+// dropLocked ends a relay; its watches search for a new source.
 func (s *Set) dropLocked(h *Copy) {
 	h.stop()
 	delete(s.relays, h.ID)
 }
 
-// start runs a new replica, which begins with seed, or else has past. It takes its
-// state from none of those to avoid.
+// start runs a new replica, which begins with seed, or else with past. It does not load
+// its state from the nodes in avoid.
 func (s *Set) start(ctx context.Context, m *shard.Map, sh *shard.Shard, seed *cache.Seed, past *cache.Past, avoid []string) *Copy {
 	cfg := s.cfg.Cache
 	cfg.Range, cfg.Lineage, cfg.Seed, cfg.History = sh.Range, m.Lineage, seed, past
@@ -385,13 +383,13 @@ func (s *Set) start(ctx context.Context, m *shard.Map, sh *shard.Shard, seed *ca
 func (s *Set) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache.Config, source *replica.Failover) *Copy {
 	cfg.Source = source
 	cfg.Logger = source.Logger
-	// Not cfg in the functions below: they would keep its seed and its history as long as the copy runs.
+	// The functions below must not use cfg: they would keep its seed and its history as long as the copy runs.
 	lineage, relay := cfg.Lineage, cfg.Stateless
 	var h *Copy // set before the cache runs
 	cfg.OtherHistory = func(found *kv.ContradictionError) { s.cfg.Contradicted(h, found) }
 	cfg.Applied = func(b *kv.Batch) {
 		from, _ := source.Current()
-		if from == string(s.cfg.Self) { // its predecessors have told
+		if from == string(s.cfg.Self) { // its predecessors have recorded it
 			return
 		}
 		s.cfg.Trace.Applied(lineage, b.Revision, revtrace.Hop{
@@ -400,7 +398,7 @@ func (s *Set) launch(ctx context.Context, id shard.ID, epoch uint64, cfg cache.C
 	}
 	ctx, stop := context.WithCancel(ctx)
 	h = &Copy{ID: id, epoch: epoch, Cache: cache.New(cfg), Source: source, stop: stop, done: make(chan struct{})}
-	// No less true for a new one: its age is known once it is loaded.
+	// This also holds for a new cache: its age is known once it is loaded.
 	if revision, at, _ := s.cfg.Clock.Last(); at.IsZero() {
 		s.cfg.Clock.LookNow()
 	} else if h.Cache.Observe(at, revision) {
@@ -437,15 +435,15 @@ func (s *Set) stop() {
 	s.running.Wait()
 }
 
-// replica returns the cache of a shard that the map gives this node, or nil.
+// replica returns the cache of a shard that the map assigns to this node, or nil.
 func (s *Set) replica(id shard.ID) *Copy {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.replicas[id]
 }
 
-// following returns the cache of a shard that other nodes may follow: a replica,
-// or one that lingers; nil when there is none.
+// following returns the cache of a shard that other nodes may follow: a replica, or a
+// lingering copy; nil: none.
 func (s *Set) following(id shard.ID) *Copy {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -455,7 +453,7 @@ func (s *Set) following(id shard.ID) *Copy {
 	return s.leaving[id]
 }
 
-// All returns the caches; relays too.
+// All returns all caches, including relays.
 func (s *Set) All() []*Copy {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -476,15 +474,15 @@ func (s *Set) InUse(h *Copy) bool {
 	return h.users > 0
 }
 
-// Loading is how far the replicas of a node are.
+// Loading is the loading progress of a node's replicas.
 type Loading struct {
-	All     int  // replicas that the map gives the node
-	Loads   int  // of them, those without state
-	Ageless int  // of the others, those whose age is not known yet: reads with a bound fail there
+	All     int  // replicas that the map assigns to the node
+	Loads   int  // of these, replicas without state
+	Ageless int  // of the others, replicas of unknown age: reads with a bound fail there
 	Begun   bool // a map was acted on
 }
 
-// Loading returns how far the replicas are.
+// Loading returns the loading progress of the replicas.
 func (s *Set) Loading() Loading {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -511,7 +509,7 @@ func (s *Set) sweep() {
 	}
 }
 
-// Caches returns the caches of the shards that the map gives this node.
+// Caches returns the caches of the shards that the map assigns to this node.
 func (s *Set) Caches() map[shard.ID]*cache.Cache {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

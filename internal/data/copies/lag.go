@@ -6,27 +6,27 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// lag distinguishes a source that brings nothing from one that is only behind.
+// lag distinguishes a source that sends nothing from one that is only behind.
 type lag struct {
-	progress kv.Revision // as seen last
-	seen     time.Time   // when that was
-	since    time.Time   // when it moved last, or had nothing to move to
+	progress kv.Revision // at the last look
+	seen     time.Time   // time of the last look
+	since    time.Time   // when progress last moved, or had reached etcd's revision
 }
 
 // LookEvery is how often etcd's revision is compared with the progress of the copies.
 const LookEvery = 500 * time.Millisecond
 
-// StuckAfter is how long a source may bring nothing at all though etcd has
-// moved on; then another one is taken. Nodes that are cut from etcd look
-// healthy to their followers. Two looks of the clock in a row show it.
+// StuckAfter is how long a source may send nothing although etcd has new revisions;
+// then another one is selected. Nodes without a connection to etcd look healthy to
+// their followers. It takes two successive looks to detect that.
 const StuckAfter = 2*LookEvery - LookEvery/10
 
-// standstill is how long ago the last look may be for its result to count
-// still: a node that stood still has not read what its source has sent meanwhile.
+// standstill is the age up to which the last look counts: a node that was paused has
+// not read its source's updates of that time.
 const standstill = 4 * LookEvery
 
-// still notes progress while etcd is at revision, and returns for how long it has
-// been the same though etcd has moved on. After StuckAfter it starts again.
+// still notes progress while etcd is at revision, and returns how long it has not moved
+// although etcd has new revisions. After StuckAfter it starts again.
 func (l *lag) still(now time.Time, progress, revision kv.Revision) time.Duration {
 	awake := now.Sub(l.seen) <= standstill
 	l.seen = now
@@ -41,8 +41,8 @@ func (l *lag) still(now time.Time, progress, revision kv.Revision) time.Duration
 	return still
 }
 
-// Still notes that etcd is at revision, and returns for how long the progress of the copy
-// has been the same though etcd has moved on. One goroutine may call it.
+// Still notes that etcd is at revision, and returns how long the copy's progress has not
+// moved although etcd has new revisions. One goroutine may call it.
 func (h *Copy) Still(revision kv.Revision) time.Duration {
 	return h.lag.still(time.Now(), h.Cache.Progress(), revision)
 }

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// lingering is how long a copy that is no longer wanted here continues, at
-	// most: etcd takes 0.1 s until a watch from the past is up to date.
+	// lingering bounds how long an unassigned copy continues: etcd takes 0.1 s to sync
+	// a watch from the past.
 	lingering = time.Second
-	// lingerLook is the time between two looks whether it still has to.
+	// lingerLook is the time between two checks whether it still has to.
 	lingerLook = 30 * time.Millisecond
 )
 
-// leave ends a cache that the map no longer assigns to this node. One that reads etcd
-// itself serves its followers until the new owners read etcd: otherwise the shard would
-// have no source for a moment.
+// leave ends a cache that the map no longer assigns to this node. A cache that reads
+// etcd itself serves its followers until the new owners read etcd: otherwise the shard
+// would briefly have no source.
 func (s *Set) leave(ctx context.Context, h *Copy) {
 	if _, direct := h.Source.Current(); direct {
 		s.linger(ctx, h)
@@ -35,8 +35,8 @@ func (s *Set) leave(ctx context.Context, h *Copy) {
 	s.moved.Notify()
 }
 
-// Left waits until the copies are what a map of this version says, and none
-// lingers; not for longer than that takes.
+// Left waits until the copies match a map of this version and none lingers. The wait is
+// bounded.
 func (s *Set) Left(ctx context.Context, version uint64) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lingering)
 	defer cancel()

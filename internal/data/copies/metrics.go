@@ -12,8 +12,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Register registers the metrics of the caches here; readers returns how many watches
-// read caches through merged windows, holding how long these wait for caches.
+// Register registers the metrics of the caches here. readers returns how many watches
+// read caches through merged windows, holding how long these windows wait for caches.
 func (s *Set) Register(m metric.Meter, readers func() map[*cache.Cache]int, holding func() map[*cache.Cache]time.Duration) error {
 	in := telemetry.NewInstruments(m)
 	gauge, counter, seconds := in.Gauge, in.Counter, in.Seconds
@@ -47,7 +47,7 @@ func (s *Set) Register(m metric.Meter, readers func() map[*cache.Cache]int, hold
 		held := make(map[shard.ID]time.Duration)
 		var nReplicas, nRelays, nUpstream, nLoading int64
 		for _, h := range s.All() {
-			held[h.ID] = max(held[h.ID], by[h.Cache]) // a relay may stand beside a replica
+			held[h.ID] = max(held[h.ID], by[h.Cache]) // a shard may have a relay and a replica
 			if s.IsRelay(h) {
 				nRelays++
 				continue

@@ -11,17 +11,17 @@ import (
 	"github.com/shardwatch/shardwatch/internal/replica"
 )
 
-// predecessors are caches that go, as a source of what they still hear of: those that
-// inherit from them begin to follow etcd a moment later, and when it is compacted
-// in that moment it has no more what came meanwhile.
+// predecessors are ending caches as a source of the events that they still receive.
+// Their successors begin to follow etcd a moment later, and a compaction in between may
+// remove the events of that moment from etcd.
 type predecessors struct {
 	lineage uint64
 	caches  []*cache.Cache
-	// patience is how long Follow waits for something new.
+	// patience is how long Follow waits for new events.
 	patience time.Duration
 }
 
-// predecessors returns those of now as candidates.
+// predecessors returns the current predecessors as candidates.
 func (s *sources) predecessors() []replica.Candidate {
 	if f := s.going.Load(); f != nil && len(f.caches) > 0 {
 		return []replica.Candidate{{Name: string(s.cfg.Self), Source: f}}
@@ -29,8 +29,7 @@ func (s *sources) predecessors() []replica.Candidate {
 	return nil
 }
 
-// Follow implements replica.Source. It waits until there is something new, tells
-// it, and ends.
+// Follow implements replica.Source. It waits for new events, yields them, and ends.
 func (f *predecessors) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
 	return func(yield func(kv.Update, error) bool) {
 		batches, progress, err := f.since(ctx, req)
@@ -65,7 +64,7 @@ func (f *predecessors) since(ctx context.Context, req kv.FollowRequest) (batches
 	for _, c := range f.caches {
 		if c.Range().Overlaps(req.Range) {
 			c.Demand(req.From)
-			_ = c.WaitProgress(soon, req.From) // how far it came is seen below
+			_ = c.WaitProgress(soon, req.From) // the progress is checked below
 		}
 	}
 	batches, progress, err = cache.Since(req.Range, req.From, f.caches...)

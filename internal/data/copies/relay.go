@@ -14,12 +14,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// relayTimeout is how long a watch waits for a home.
+// relayTimeout is how long a watch waits for a relay or replica.
 const relayTimeout = 2 * time.Second
 
-// relay returns a ready home for watches of a shard that is not here, or not
-// yet: a relay, or the replica when that is ready first. The function gives it
-// back.
+// relay returns a ready cache for watches of a shard that is not here, or not yet: a
+// relay, or the replica if it is ready first. The function releases it.
 func (s *Set) relay(ctx context.Context, m *shard.Map, sh shard.Shard) (*cache.Cache, func(), error) {
 	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()
@@ -59,8 +58,8 @@ func (s *Set) relay(ctx context.Context, m *shard.Map, sh shard.Shard) (*cache.C
 	}
 }
 
-// caughtUp waits until the replicas are what the map of that version says, and
-// reports whether they are.
+// caughtUp waits until the replicas match the map of that version, and reports whether
+// they do.
 func (s *Set) caughtUp(ctx context.Context, version uint64) bool {
 	for {
 		moved := s.moved.Wait()
@@ -76,8 +75,8 @@ func (s *Set) caughtUp(ctx context.Context, version uint64) bool {
 	}
 }
 
-// borrow returns the relay of a shard, which need not be ready, and a function
-// that gives it back; nil while the node starts or stops.
+// borrow returns the relay of a shard, which need not be ready, and a function that
+// releases it; nil while the node starts or stops.
 func (s *Set) borrow(m *shard.Map, sh shard.Shard) (*Copy, func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,8 +98,7 @@ func (s *Set) borrow(m *shard.Map, sh shard.Shard) (*Copy, func()) {
 	})
 }
 
-// lend runs a relay, which begins with seed when that is not nil. It has no
-// users yet.
+// lend runs a relay, which begins with seed if that is not nil. It has no users yet.
 func (s *Set) lend(m *shard.Map, sh *shard.Shard, seed *cache.Seed) *Copy {
 	cfg := s.cfg.Cache
 	cfg.Range, cfg.Lineage, cfg.Stateless, cfg.Seed = sh.Range, m.Lineage, true, seed

@@ -8,17 +8,16 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// renewal requests the reload of a wrong copy, and not from those to
-// avoid.
+// renewal requests the reload of a wrong copy, but not from the nodes in avoid.
 type renewal struct {
 	wrong *cache.Cache
 	id    shard.ID
 	avoid []string
-	begun chan bool // capacity 1: whether it was
+	begun chan bool // capacity 1; whether the renewal has begun
 }
 
-// Renew asks for a renewal, and reports whether it has begun: not if the wrong copy
-// is gone. It fails when ctx ends.
+// Renew requests a renewal, and reports whether it has begun. It has not if the wrong
+// copy is gone. It fails when ctx ends.
 func (s *Set) Renew(ctx context.Context, id shard.ID, wrong *cache.Cache, avoid []string) (begun bool, err error) {
 	r := renewal{wrong: wrong, id: id, avoid: avoid, begun: make(chan bool, 1)}
 	select {
@@ -41,22 +40,22 @@ func (s *Set) Renewing() (n int64) {
 	return n
 }
 
-// renew puts a new copy in the place of a wrong one. Nothing is inherited: the
-// error may be anywhere in it. Its watches and reads are served by other nodes
-// until the new one is loaded, and lose nothing; so do nodes that follow it.
+// renew replaces a wrong copy by a new one. The new copy inherits nothing, since the
+// error may be anywhere. Until it is loaded, other nodes serve its watches, reads and
+// followers, which lose nothing.
 func (s *Set) renew(ctx context.Context, r renewal) {
-	m := s.acted.Load() // that the wrong one is of, if it is still here
+	m := s.acted.Load() // the map of the wrong copy, if it is still here
 	s.mu.Lock()
 	old := s.replicas[r.id]
 	if old == nil || old.Cache != r.wrong {
 		s.mu.Unlock()
-		r.begun <- false // it has gone already
+		r.begun <- false // it is gone already
 		return
 	}
 	sh, _ := m.Shard(r.id)
 	delete(s.replicas, r.id)
 	s.mu.Unlock()
-	s.cfg.History.Drop(r.id) // it may have saved the error
+	s.cfg.History.Drop(r.id) // the saved history may have the error
 	old.stop()
 	<-old.done
 	h := s.start(ctx, m, &sh, nil, nil, r.avoid)

@@ -7,11 +7,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// retiring is the caches that a change of the map ends, with those that have a
-// state first.
+// retiring has the caches that a change of the map ends; caches with a state come
+// first.
 type retiring struct {
 	held []*Copy
-	live []kv.Range // watched ones
+	live []kv.Range // watched ranges
 }
 
 func (e *retiring) add(h *Copy) {
@@ -20,7 +20,7 @@ func (e *retiring) add(h *Copy) {
 	}
 }
 
-// caches returns those of a lineage.
+// caches returns the caches of a lineage.
 func (e *retiring) caches(lineage uint64) []*cache.Cache {
 	var out []*cache.Cache
 	for _, h := range e.held {

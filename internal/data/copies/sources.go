@@ -11,17 +11,17 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// sources are those that the caches of a node follow.
+// sources are the sources of a node's caches.
 type sources struct {
 	cfg   Config
-	acted atomic.Pointer[shard.Map]    // that replicas are of; changes under Set.mu
-	going atomic.Pointer[predecessors] // that others inherit from at the moment; nil: none
+	acted atomic.Pointer[shard.Map]    // the map of the replicas; changes under Set.mu
+	going atomic.Pointer[predecessors] // caches from which others inherit now; nil: none
 }
 
-// chain returns the sources of this node's replica, best first: the nodes
-// before it in the map's order, then etcd, then the nodes behind it. Those are
-// for a node that is cut from etcd, owner or not: while the clock gets no
-// answer they come before etcd, and serve once they read etcd themselves.
+// chain returns the sources of this node's replica, best first: the nodes before it in
+// the map's order, then etcd, then the nodes after it. The latter are for a node
+// without a connection to etcd, owner or not: while the clock gets no answer they come
+// before etcd, and serve once they read etcd themselves.
 func (s *sources) chain(id shard.ID) []replica.Candidate {
 	peer := replica.Peer{Shard: id, Self: s.cfg.Self, RequireDirect: true}
 	var before, behind, etcd []replica.Candidate
@@ -43,13 +43,13 @@ func (s *sources) chain(id shard.ID) []replica.Candidate {
 	return slices.Concat(before, etcd, behind)
 }
 
-// warmSilence is for how long a node that sends its state may say nothing.
-// Longer than one that is followed: it has much to send, to a node that starts
-// and that no caller waits for, and the other way is a list at etcd.
+// warmSilence is how long a node that sends its state may be silent. It is longer than
+// for a followed node: the state is large, no caller waits for a starting node, and the
+// alternative is a list at etcd.
 const warmSilence = 2 * time.Second
 
-// warm returns the nodes that may have the shard already, and before them what was
-// here in its place until now.
+// warm returns the nodes that may have the shard already, and before them its
+// predecessors on this node.
 func (s *sources) warm(id shard.ID) []replica.Candidate {
 	out := s.predecessors()
 	for _, node := range s.replicasOf(id) {
@@ -67,8 +67,8 @@ func (s *sources) relaySources(id shard.ID) []replica.Candidate {
 	return out
 }
 
-// replicasOf returns the nodes that have a shard, or had it until a map that the
-// caches here are not of yet: until then its copy continues unchanged.
+// replicasOf returns the nodes that have a shard, or had it before a map that the
+// caches here do not match yet: until then its copy continues unchanged.
 func (s *sources) replicasOf(id shard.ID) []shard.NodeID {
 	for _, m := range []*shard.Map{s.cfg.Placement.Map(), s.acted.Load()} {
 		if m == nil {
@@ -81,7 +81,7 @@ func (s *sources) replicasOf(id shard.ID) []shard.NodeID {
 	return nil
 }
 
-// appendPeer adds a node that gossip does not call gone.
+// appendPeer adds a node unless gossip reports it as gone.
 func (s *sources) appendPeer(out []replica.Candidate, node shard.NodeID, p replica.Peer) []replica.Candidate {
 	if node == s.cfg.Self {
 		return out
@@ -94,8 +94,8 @@ func (s *sources) appendPeer(out []replica.Candidate, node shard.NodeID, p repli
 	return append(out, replica.Candidate{Name: string(node), Source: &p})
 }
 
-// Replica returns this node's copy of a shard, or nil. A copy that is still being
-// loaded is none yet: others have the shard.
+// Replica returns this node's copy of a shard, or nil. A copy that is still loading
+// does not count: other nodes have the shard.
 func (s *Set) Replica(id shard.ID) *cache.Cache {
 	if h := s.replica(id); h != nil && h.Ready() && s.cfg.Lineage.Refusal() == nil {
 		return h.Cache
@@ -103,10 +103,10 @@ func (s *Set) Replica(id shard.ID) *cache.Cache {
 	return nil
 }
 
-// Arrival returns a channel that is closed when this node may have a shard that it has
-// not, and that a map is about to give it; nil when there is none such.
+// Arrival returns a channel that is closed when this node may have got a shard that it
+// does not have but that a map may assign to it soon; nil: no such map is due.
 func (s *Set) Arrival(id shard.ID) <-chan struct{} {
-	moved := s.moved.Wait() // before the maps: nothing is missed
+	moved := s.moved.Wait() // before the maps, so that no change is missed
 	newest, acted := s.cfg.Placement.Map(), s.acted.Load()
 	if newest == nil || acted == nil {
 		return nil
@@ -117,7 +117,7 @@ func (s *Set) Arrival(id shard.ID) <-chan struct{} {
 	switch sh, ok := newest.Shard(id); {
 	case ok && !slices.Contains(sh.Replicas, s.cfg.Self):
 		return nil
-	case !ok && id < newest.NextID: // not even of a map that has not come here yet
+	case !ok && id < newest.NextID: // not even in a map that has not come here yet
 		return nil
 	}
 	return moved
@@ -136,7 +136,7 @@ func (s *Set) Direct(id shard.ID) (bool, <-chan struct{}) {
 }
 
 // Relay returns a running, ready relay of a shard that is not here, and a function that
-// gives it back.
+// releases it.
 func (s *Set) Relay(ctx context.Context, id shard.ID) (*cache.Cache, func(), error) {
 	if why := s.cfg.Lineage.Refusal(); why != nil {
 		return nil, nil, why
@@ -144,13 +144,13 @@ func (s *Set) Relay(ctx context.Context, id shard.ID) (*cache.Cache, func(), err
 	m := s.ServedMap()
 	sh, ok := m.Shard(id)
 	if !ok {
-		return nil, nil, cache.ErrRetired // the map has changed under the caller
+		return nil, nil, cache.ErrRetired // the map has changed meanwhile
 	}
 	return s.relay(ctx, m, sh)
 }
 
-// ServedMap returns the newest map that the caches are of. What a
-// newer one has is not here yet, and what it no longer has still is.
+// ServedMap returns the newest map that the caches match. Shards that a newer map adds
+// are not here yet, and shards that it removes still are.
 func (s *Set) ServedMap() *shard.Map {
 	newest := s.cfg.Placement.Map()
 	if acted := s.acted.Load(); acted != nil && newest != nil && acted.Lineage == newest.Lineage {

@@ -6,8 +6,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Count returns the number of keys in r. It looks at a few keys only, however
-// many there are.
+// Count returns the number of keys in r. It reads only a few keys, regardless of the
+// number.
 func (s *Snapshot) Count(r kv.Range) int {
 	end := s.Root.Len()
 	if r.End != "" {
@@ -27,9 +27,9 @@ func (s *Snapshot) rank(key string) int {
 	})
 }
 
-// AscendN calls fn for n keys in order, from the first one at or after key, or
-// until fn returns false. Unlike Ascend it does not look at the keys: a caller
-// that knows how many there are reads less memory.
+// AscendN calls fn for n keys in order, from the first key at or after key, or until fn
+// returns false. Unlike Ascend it does not compare keys, so a caller that knows the
+// number reads less memory.
 func (s *Snapshot) AscendN(key string, n int, fn func(*kv.KeyValue) bool) {
 	if n <= 0 {
 		return

@@ -13,19 +13,19 @@ import (
 // DigestBuckets is the number of buckets of a Digest.
 const DigestBuckets = 256
 
-// Digest sums up a state: equal states have equal digests on all nodes, and
-// others have others but for one in 2⁶⁴. It is computed from the bytes that are
-// served, so that it detects bytes that memory has changed.
+// Digest summarizes a state: equal states have equal digests on all nodes, and
+// different states have different ones except for one in 2⁶⁴. It is computed from the
+// served bytes, so it detects memory errors.
 type Digest struct {
 	Revision kv.Revision
 	Keys     int64
 	Bytes    int64 // encoded
-	// Buckets are the sums of the hashes of keys, by mod revision: a node that compares
-	// two states has to look at the keys of few.
+	// Buckets are the sums of the hashes of keys, by mod revision: a comparison of two
+	// states has to read only the keys of the differing buckets.
 	Buckets [DigestBuckets]uint64
 }
 
-// Sum is the digest in one number.
+// Sum returns the digest as one number.
 func (d *Digest) Sum() uint64 {
 	var sum uint64
 	for i, b := range d.Buckets {
@@ -45,26 +45,26 @@ func (d *Digest) Differ(o *Digest) []uint32 {
 	return out
 }
 
-// KeyDigest is one key of a state.
+// KeyDigest is the digest of one key of a state.
 type KeyDigest struct {
 	Key         string
-	ModRevision kv.Revision // 0: it is not there
+	ModRevision kv.Revision // 0: the key does not exist
 	Hash        uint64
 }
 
 func bucketOf(item *kv.KeyValue) uint32 { return uint32(item.ModRevision()) % DigestBuckets } //nolint:gosec // the lower bits do
 
-// HashOf is the hash of all there is of a key: key, value, revisions, version and
+// HashOf returns the hash of all fields of a key: key, value, revisions, version and
 // lease.
 func HashOf(item *kv.KeyValue) uint64 {
 	return xxhash.Sum64(item.Encoded())
 }
 
-// digestStep is how many bytes are hashed between two calls of pace.
+// digestStep is the number of bytes that are hashed between two calls of pace.
 const digestStep = 1 << 20
 
-// Digest sums the state up. pace is called now and then and may take its time; its
-// error, and that of ctx, end it.
+// Digest computes the digest of the state. It calls pace every digestStep bytes, which
+// may block. An error of pace or ctx ends it.
 func (s *Snapshot) Digest(ctx context.Context, pace func(context.Context) error) (*Digest, error) {
 	d := &Digest{Revision: s.Revision}
 	err := s.each(ctx, pace, func(item *kv.KeyValue) bool {
@@ -79,8 +79,8 @@ func (s *Snapshot) Digest(ctx context.Context, pace func(context.Context) error)
 	return d, nil
 }
 
-// KeyDigests returns the keys of some buckets in order, at most so many, and
-// whether there are more.
+// KeyDigests returns up to most keys of some buckets, in order, and whether there are
+// more.
 func (s *Snapshot) KeyDigests(ctx context.Context, buckets []uint32, most int, pace func(context.Context) error) (out []KeyDigest, more bool, err error) {
 	err = s.each(ctx, pace, func(item *kv.KeyValue) bool {
 		if !slices.Contains(buckets, bucketOf(item)) {
@@ -95,7 +95,7 @@ func (s *Snapshot) KeyDigests(ctx context.Context, buckets []uint32, most int, p
 	return out, more, err
 }
 
-// Keys returns the keys of r in order, at most so many; -1: all.
+// Keys returns up to most keys of r, in order; -1: all.
 func (s *Snapshot) Keys(r kv.Range, most int) []KeyDigest {
 	var out []KeyDigest
 	s.Ascend(r, func(item *kv.KeyValue) bool {
@@ -110,7 +110,7 @@ func (s *Snapshot) Keys(r kv.Range, most int) []KeyDigest {
 
 // each calls fn with every key in order until it returns false, and pace between.
 func (s *Snapshot) each(ctx context.Context, pace func(context.Context) error, fn func(*kv.KeyValue) bool) (err error) {
-	const overhead = 128 // of a key that is looked at, in bytes that are summed up
+	const overhead = 128 // cost of reading a key, as hashed bytes
 	done := 0
 	s.Root.Scan(func(item *kv.KeyValue) bool {
 		if done += len(item.Encoded()) + overhead; done >= digestStep {
@@ -127,8 +127,8 @@ func (s *Snapshot) each(ctx context.Context, pace func(context.Context) error, f
 	return err
 }
 
-// Difference is a key that two states have otherwise, as each has it. A key that
-// is not there has the mod revision 0.
+// Difference is a key that differs between two states, as each has it. A missing key
+// has the mod revision 0.
 type Difference struct {
 	Key         string
 	Mine, Other KeyDigest
@@ -156,7 +156,7 @@ func Differences(mine, other []KeyDigest) []Difference {
 	return out
 }
 
-// compareHeads says which of two lists, of which one may be empty, continues first.
+// compareHeads compares the first keys of two lists, of which at most one is empty.
 func compareHeads(mine, other []KeyDigest) int {
 	switch {
 	case len(mine) == 0:

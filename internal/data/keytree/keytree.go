@@ -1,8 +1,8 @@
-// Package keytree has the keys of a shard as a value: a tree whose copies share nodes, its
-// state at one revision, the roots of the last revisions, and checksums of a state.
+// Package keytree represents the keys of a shard as a value: a tree whose copies share nodes,
+// its state at one revision, the roots of the last revisions, and checksums of a state.
 //
-// Read [Snapshot] first. It never changes and may be read by any number of goroutines; a
-// [Tree] is changed by one.
+// Read [Snapshot] first. It never changes and may be read by any number of goroutines;
+// one goroutine changes a [Tree].
 package keytree
 
 import (
@@ -15,12 +15,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Tree is the live keys of a range. Copies share nodes and cost O(1); a copy
-// that is only read may be used by any number of goroutines while the original
-// is changed by one.
+// Tree is the live keys of a range. Copies share nodes and cost O(1); any number of
+// goroutines may read a copy while one changes the original.
 type Tree = btree.BTreeG[*kv.KeyValue]
 
-// Degree is half of what a node holds. Half the library's own: each revision
+// Degree is half of a node's capacity. It is half the library's default: each revision
 // copies the nodes of its path, and the copies cost more than a level.
 const Degree = 16
 
@@ -31,12 +30,12 @@ func New() *Tree {
 	}, btree.Options{NoLocks: true, Degree: Degree})
 }
 
-// Pivot returns a value to search a tree with.
+// Pivot returns a key/value for searches in a tree.
 func Pivot(key string) *kv.KeyValue { return kv.NewKeyValue(kv.Fields{Key: []byte(key)}) }
 
 // Snapshot is the state of a range at one revision. It never changes.
 type Snapshot struct {
-	// Revision is the revision of the state: it holds everything up to it.
+	// Revision is the revision of the state, which has everything up to it.
 	Revision kv.Revision
 	Root     *Tree
 }
@@ -60,9 +59,9 @@ func (s *Snapshot) Ascend(r kv.Range, fn func(*kv.KeyValue) bool) {
 	})
 }
 
-// Versions keeps the roots of the last revisions, so that a read at an exact
-// revision is a lookup. Bounded in number, in time, and by an estimate of the
-// bytes that only old roots hold.
+// Versions keeps the roots of the last revisions, so that a read at an exact revision
+// is a lookup. They are bounded in time, and by an estimate of the bytes that only old
+// roots hold.
 type Versions struct {
 	MaxBytes int64
 	MaxAge   time.Duration
@@ -76,19 +75,19 @@ type keptRoot struct {
 	revision kv.Revision
 	root     *Tree
 	at       time.Time
-	bytes    int64 // values that the next revision replaced: held only for this root
+	bytes    int64 // values that the next revision replaced: kept only for this root
 }
 
-// KeyOverhead is the memory of a key in the two trees, that of the state and the one by
-// mod revision; see BenchmarkMemory.
+// KeyOverhead is the memory of a key in the two trees, of the state and by mod
+// revision; see BenchmarkMemory.
 const KeyOverhead = 40
 
 // RootOverhead is the memory of one changed key in a kept root, without the replaced
-// value: the copied nodes of its path. BenchmarkMemory has 1.8 KiB at 100,000
-// keys and 2.1 KiB at a million.
+// value: the copied nodes of its path. BenchmarkMemory measures 1.8 KiB at 100,000 keys
+// and 2.1 KiB at a million.
 const RootOverhead = 2048
 
-// Push adds the root that was current until now, from revision on, and the bytes that the
+// Push adds the root that was current from revision on until now, and the bytes that the
 // new revision replaced in it.
 func (l *Versions) Push(revision kv.Revision, root *Tree, replaced int64, now time.Time) {
 	l.mu.Lock()
@@ -121,8 +120,7 @@ func (l *Versions) Trim(now time.Time) {
 	l.trimLocked(now)
 }
 
-// At returns the root that held at revision, or nil and the oldest revision
-// that is kept (0: none).
+// At returns the root at revision, or nil and the oldest kept revision (0: none).
 func (l *Versions) At(revision kv.Revision) (*Tree, kv.Revision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,14 +142,14 @@ func (l *Versions) At(revision kv.Revision) (*Tree, kv.Revision) {
 	return l.Roots[lo-1].root, 0
 }
 
-// Status returns how many roots are kept, and the bytes that they alone hold.
+// Status returns the number of kept roots, and the bytes that only they hold.
 func (l *Versions) Status() (n int, bytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.Roots), l.Bytes
 }
 
-// Clear forgets everything.
+// Clear drops all roots.
 func (l *Versions) Clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package lineage keeps what a node serves to one history of etcd, and begins the next
+// Package lineage restricts the served data to one history of etcd, and begins the next
 // lineage after a restore.
 //
 // Read [Keeper] first, and docs/adr/0012-lineage.md. All its methods may be called from

@@ -26,50 +26,49 @@ import (
 )
 
 // Keeper restricts the data that the node serves to one history of etcd. Package etcd
-// detects when the history has become another one. From then on, the node serves no data
-// of the old one, even if the others do not know of it, and the
-// voters are asked to begin the next lineage, which has every node load again.
-// See docs/adr/0012-lineage.md.
+// detects that the history has changed. From then on, the node serves no data of the old
+// history, even if other nodes have not detected it, and asks the voters to begin the
+// next lineage, in which every node reloads. See docs/adr/0012-lineage.md.
 type Keeper struct {
 	cfg Config
-	// over is why the node serves no data; nil: it serves.
+	// over is the reason why the node serves no data; nil: it serves.
 	over    atomic.Pointer[kv.HistoryError]
-	changed wait.Signal // rings when over has changed
+	changed wait.Signal // signals changes of over
 
 	mu     sync.Mutex
-	number uint64             // that the node is in; 0: none yet; guarded by mu
-	known  bool               // this node has read etcd in it, by the same --etcd; guarded by mu
-	begun  map[kv.Cause]int64 // lineages that have begun since the node did; guarded by mu
+	number uint64             // current lineage; 0: none yet; guarded by mu
+	known  bool               // this node has read etcd in it, with the same --etcd; guarded by mu
+	begun  map[kv.Cause]int64 // lineages begun since the start of the node; guarded by mu
 
 	// Owned by run.
-	waited  string           // the reason to wait that was logged last
-	doubted *kv.HistoryError // that is being confirmed
-	since   time.Time        // since when
+	waited  string           // the last logged reason to wait
+	doubted *kv.HistoryError // the finding that is being confirmed
+	since   time.Time        // start of the confirmation
 
 	// Owned by keep.
 	saved   saved
-	unsaved bool // it was logged that the mark cannot be saved
+	unsaved bool // a failed save of the mark was logged
 }
 
-// saved is the part of a lineage that survives restarts of the node: without it, an
-// etcd that was restored while no node ran would go unnoticed.
+// saved is the part of a lineage that survives restarts of the node: without it, a
+// restore of etcd while no node runs would go unnoticed.
 type saved struct {
 	Lineage   uint64  `json:"lineage"`
 	Endpoints string  `json:"endpoints"`
 	Mark      kv.Mark `json:"mark"`
 }
 
-// Rhythm of the lineage.
+// Intervals and timeouts of the lineage.
 const (
 	saveMarkEvery = 2 * time.Second
-	renewEvery    = 300 * time.Millisecond // the next try to begin a new one
+	renewEvery    = 300 * time.Millisecond // the interval between attempts to begin a new lineage
 	renewTimeout  = 3 * time.Second
 	askTimeout    = time.Second
 	lookTimeout   = 1500 * time.Millisecond
-	// votePatience is how long a node that alone has found a restore waits for the
-	// word of others.
+	// votePatience is how long the only node that has detected a restore waits for the
+	// reports of others.
 	votePatience = 2 * time.Second
-	// freshView bounds the age of another node's look at etcd that counts.
+	// freshView bounds the age at which another node's look at etcd counts.
 	freshView = 3 * time.Second
 )
 
@@ -82,10 +81,10 @@ func (l *Keeper) Refusal() *kv.HistoryError { return l.over.Load() }
 // Changed returns a channel that is closed when Refusal changes.
 func (l *Keeper) Changed() <-chan struct{} { return l.changed.Wait() }
 
-// Run follows the lineage of the map, and begins the next one when its history
-// has ended.
+// Run follows the lineage of the map, and begins the next lineage when its history has
+// ended.
 func (l *Keeper) Run(ctx context.Context) error {
-	// A slow disk must not keep the node from noticing a restore.
+	// A slow disk must not delay the detection of a restore.
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
 	keeping.Go(func() { l.keep(ctx) })
@@ -126,8 +125,8 @@ func (l *Keeper) keep(ctx context.Context) {
 	}
 }
 
-// Enter has etcd's door follow the history of the map's lineage, when that is a
-// new one here. It comes before anything is loaded.
+// Enter makes the etcd client follow the history of the map's lineage, if that is new
+// here. It is called before shards are loaded.
 func (l *Keeper) Enter(m *shard.Map) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,7 +147,7 @@ func (l *Keeper) Enter(m *shard.Map) {
 			l.cfg.Logger.Warn("a new lineage has begun: all shards are reloaded", attrs...)
 		case was.Lineage != 0 && was.Lineage < m.Lineage:
 			l.cfg.Logger.Warn("a new lineage began while this node was down: all shards are reloaded", attrs...)
-		default: // this node begins in it
+		default: // this node starts in it
 			l.cfg.Logger.Info("the lineage is not the first one", attrs...)
 		}
 	}
@@ -164,7 +163,7 @@ func (l *Keeper) Enter(m *shard.Map) {
 	l.changed.Notify()
 }
 
-// Refresh brings over up to date, and returns the results of [Etcd.Ended].
+// Refresh updates over, and returns the results of [Etcd.Ended].
 func (l *Keeper) Refresh() (number uint64, why *kv.HistoryError, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,7 +181,7 @@ func (l *Keeper) Refresh() (number uint64, why *kv.HistoryError, changed <-chan 
 	return number, why, changed
 }
 
-// Serving reports whether anything is served.
+// Serving reports whether the node serves data.
 func (l *Keeper) Serving() bool { return l.over.Load() == nil }
 
 // Serves reports whether data that was loaded in a lineage may be served.
@@ -198,12 +197,12 @@ func (l *Keeper) Read() {
 	l.known = true
 }
 
-// WrongCluster fails when etcd is of another cluster than the one that is served,
-// and this node has never seen another one: then it is --etcd that is wrong.
+// WrongCluster fails when etcd has another cluster ID than the served one, and this
+// node has never read the served one: then --etcd is wrong.
 func (l *Keeper) WrongCluster() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	why := l.over.Load() // of the lineage that known speaks of
+	why := l.over.Load() // of the same lineage as known
 	if why == nil || why.Cause != kv.CauseCluster || l.known {
 		return nil
 	}
@@ -231,7 +230,7 @@ func (l *Keeper) renew(ctx context.Context, m *shard.Map, why *kv.HistoryError) 
 			Cause: why.Cause, Reason: why.Finding(), Node: l.cfg.Self, At: time.Now().UTC(), Was: why.Was, Is: why.Is,
 		},
 	}})
-	if err != nil && !errors.Is(err, shard.ErrRefused) { // refused: others were first, or the map has changed
+	if err != nil && !errors.Is(err, shard.ErrRefused) { // refused: another node was first, or the map has changed
 		l.wait("the voters cannot begin a new lineage: until they can, reads and watches are refused", err)
 	}
 }
@@ -248,15 +247,14 @@ func (l *Keeper) wait(what string, err error) {
 // errNotAgreed reports that only some nodes see the other cluster.
 var errNotAgreed = errors.New("if etcd was replaced on purpose: cachectl lineage bump --accept-cluster-id")
 
-// agreed reports whether most of the nodes see the same other cluster at their
-// --etcd as this one: one that is led astray alone must not take the others
-// along.
+// agreed reports whether most of the nodes see the same other cluster at their --etcd
+// as this one: a single misdirected node must not change the lineage of all.
 func (l *Keeper) agreed(ctx context.Context, cluster uint64) bool {
 	l.mu.Lock()
 	known := l.known
 	l.mu.Unlock()
 	if !known {
-		return false // it is --etcd that is wrong: the node ends
+		return false // --etcd is wrong: the node ends
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -290,12 +288,11 @@ func (l *Keeper) agreed(ctx context.Context, cluster uint64) bool {
 // most reports whether some are more than half of all.
 func most(some, all int64) bool { return 2*some > all }
 
-// confirmed reports whether it is certain that etcd was restored, when a number
-// went back here: one wrong byte in this node's knowledge of etcd looks alike. A
-// second witness is needed: another node that has found it, too, or a key that etcd
-// has otherwise than it was held. When the others have looked since and etcd is
-// theirs, and no key contradicts it, the knowledge of this node was wrong, and it
-// continues with etcd's history.
+// confirmed reports whether etcd was certainly restored, after a number went back here:
+// one wrong byte in this node's mark looks the same. It needs a second witness: another
+// node that has detected it, too, or a cached key that differs in etcd. If others have
+// looked at etcd since and found their history, and no key contradicts it, the mark of
+// this node was wrong, and it continues with etcd's history.
 func (l *Keeper) confirmed(ctx context.Context, number uint64, why *kv.HistoryError) bool {
 	if l.doubted != why {
 		l.doubted, l.since = why, time.Now()
@@ -318,14 +315,14 @@ func (l *Keeper) confirmed(ctx context.Context, number uint64, why *kv.HistoryEr
 	return false
 }
 
-// witnessed reports whether the other nodes make a restore certain, which one node has
-// doubted for a time: one has found it, too, or none says anything.
+// witnessed reports whether the other nodes make a restore certain that this node has
+// suspected for the time doubted: one has detected it, too, or none denies it.
 func witnessed(agree, deny int64, doubted time.Duration) bool {
 	return agree > 0 || deny == 0 && doubted > votePatience
 }
 
 // stance returns the verdict of another node's status on a lineage that has been doubted for a
-// time: that its history has ended, or that it has not, by a look at etcd since.
+// time: its history has ended, or a look at etcd since then shows that it has not.
 func stance(s *shardwatchv1.StatusResponse, lineage uint64, doubted time.Duration) (agrees, denies bool) {
 	switch {
 	case s.GetLineage() != lineage:
@@ -336,8 +333,8 @@ func stance(s *shardwatchv1.StatusResponse, lineage uint64, doubted time.Duratio
 	return false, s.GetEtcdAge() != nil && s.GetEtcdAge().AsDuration() < doubted
 }
 
-// poll returns how many other nodes have found that etcd's history has ended, and
-// how many have looked at etcd since this one did and have found that it has not.
+// poll returns how many other nodes have found that etcd's history has ended, and how
+// many have looked at etcd after this node and found that it has not.
 func (l *Keeper) poll(ctx context.Context, number uint64) (agree, deny int64) {
 	var all sync.WaitGroup
 	var yes, no atomic.Int64
@@ -376,7 +373,7 @@ func (l *Keeper) BumpLineage(ctx context.Context, ended uint64, reason string, a
 		case m.Lineage != ended:
 			return 0, &kv.LineageError{Requested: ended, Current: m.Lineage}
 		case accept != 0 && accept != is.Cluster:
-			is = kv.Mark{Cluster: accept} // the nodes will be led there
+			is = kv.Mark{Cluster: accept} // the operator will point the nodes there
 		case accept == 0 && is.Cluster != m.EtcdClusterID:
 			return 0, &kv.InvalidError{Field: "etcd_cluster_id", Reason: fmt.Sprintf(
 				"etcd's cluster ID is now %x, but %x is served: pass --accept-cluster-id %x if that is intended", is.Cluster, m.EtcdClusterID, is.Cluster)}
@@ -412,8 +409,8 @@ func (l *Keeper) present(ctx context.Context) (kv.Mark, error) {
 	return now.Mark(), nil
 }
 
-// save keeps how far the lineage has come. After a crash of the machine, which may
-// be why etcd is restored, the file alone shows the restore: it is written durably.
+// save stores the mark of the lineage durably: after a crash of the machine, which may
+// be the cause of a restore of etcd, only the file shows the restore.
 func (l *Keeper) save() {
 	number, mark := l.cfg.Etcd.Known()
 	now := saved{Lineage: number, Endpoints: l.cfg.Etcd.Endpoints(), Mark: mark}
@@ -432,13 +429,13 @@ func (l *Keeper) save() {
 	l.unsaved = err != nil
 }
 
-// The file of a mark: magic, the xxhash of the rest (8 bytes, big-endian),
+// The file of a mark has a magic, the xxhash of the rest (8 bytes, big-endian), and
 // JSON.
 const markMagic = "shardwatch mark 1\n"
 
 var errMarkFile = errors.New("the file is truncated or was changed")
 
-// loadMark returns nothing when there is no file.
+// loadMark returns the zero value if there is no file.
 func loadMark(path string) (saved, error) {
 	var out saved
 	if path == "" {

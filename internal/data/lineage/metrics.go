@@ -26,8 +26,8 @@ func (l *Keeper) Register(m metric.Meter) error {
 	})
 }
 
-// count returns the lineage that the node is in, and how many have begun, by
-// cause: every cause is there.
+// count returns the node's lineage, and the number of begun lineages by cause, with
+// every cause.
 func (l *Keeper) count() (number uint64, begun map[kv.Cause]int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
