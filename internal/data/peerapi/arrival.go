@@ -7,9 +7,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// arrival rings the heartbeat once, when all shards of a pair have come to a revision that the follower
-// has not asked for: progress that is reported without a request. Each of their caches calls
-// Wake once.
+// arrival wakes the heartbeat once, when all shards of a pair have reached a revision that the follower
+// has not requested: unrequested progress. Each of their caches calls Wake once.
 type arrival struct {
 	pair     *pair
 	revision kv.Revision
@@ -24,14 +23,14 @@ func (a *arrival) Wake() {
 	}
 }
 
-// await has the heartbeat rung when all shards have advanced beyond their last report, if the
-// follower wants that. Their sources are not asked for it.
+// await wakes the heartbeat when all shards have advanced beyond their last report, if the
+// follower wants that. It requests nothing from their sources.
 func (p *pair) await() {
 	p.mu.Lock()
 	pushes, told := p.pushes, kv.Revision(math.MaxInt64)
 	var follows []*followed
 	for _, f := range p.follows {
-		if _, retired := f.home.Reached(0); !retired { // else it advances no more
+		if _, retired := f.home.Reached(0); !retired { // else it no longer advances
 			follows, told = append(follows, f), min(told, f.told)
 		}
 	}
@@ -52,8 +51,8 @@ func (p *pair) await() {
 	p.next = a
 }
 
-// arrive makes a report due if all shards have advanced. The revision that they have come to counts as asked
-// for: a stream that begins later is brought to it, too.
+// arrive makes a report due if all shards have advanced. The revision that they have reached counts as
+// requested: a stream that begins later must reach it, too.
 func (p *pair) arrive() {
 	a := p.next
 	if a == nil || a.missing.Load() > 0 {

@@ -38,19 +38,18 @@ func (s *Service) Follow(r *peerv1.FollowRequest, out grpc.ServerStreamingServer
 	return wire.Status(f.run(out.Context()))
 }
 
-// arrivalPatience is how long a follower waits for a shard that is about to
-// arrive: a map reaches the nodes at different moments, and a new shard takes
-// over when it has reached the revision of the old one. An answer at once spares the follower the
-// pauses between its questions.
+// arrivalPatience is how long a follower waits for a shard that is about to arrive: a map reaches
+// the nodes at different moments, and a new shard takes over when it has reached the revision of
+// the old one. The wait here spares the follower the pauses between its retries.
 const arrivalPatience = time.Second
 
-// replica returns the shard's cache, if need be when it is here; nil when it will
-// not be soon.
+// replica returns the shard's cache, and waits for it if it arrives soon; nil: it does
+// not.
 func (s *Service) replica(ctx context.Context, id shard.ID) *cache.Cache {
 	late := time.NewTimer(arrivalPatience)
 	defer late.Stop()
 	for {
-		arrival := s.cfg.Node.Arrival(id) // before Replica: no arrival is missed
+		arrival := s.cfg.Node.Arrival(id) // before Replica, so that no arrival is missed
 		home := s.cfg.Node.Replica(id)
 		if home != nil || arrival == nil {
 			return home
@@ -67,7 +66,7 @@ func (s *Service) replica(ctx context.Context, id shard.ID) *cache.Cache {
 	}
 }
 
-// home returns the cache that the request is about.
+// home returns the requested cache.
 func (s *Service) home(ctx context.Context, id shard.ID, r *peerv1.FollowRequest) (*cache.Cache, error) {
 	home := s.replica(ctx, id)
 	m := s.cfg.Node.Map()
@@ -101,15 +100,14 @@ func (s *Service) home(ctx context.Context, id shard.ID, r *peerv1.FollowRequest
 	}
 }
 
-// aheadPatience bounds the wait of a follower for this node when the follower is ahead of
-// it.
+// aheadPatience bounds the wait of a follower that is ahead of this node.
 const aheadPatience = time.Second
 
-// findResource finds the cache of the resource that the request is about.
+// findResource finds the cache of the requested resource.
 //
-// A follower that is further is not served before this node has come there: versions have
-// no lineage, so an event after its version might be one of another history, which
-// begins below it.
+// A follower that is ahead is not served before this node has reached its version:
+// versions have no lineage, so a later event might belong to another history, which
+// begins below that version.
 func (f *follower) findResource(ctx context.Context) error {
 	if f.srv.cfg.Resources == nil {
 		return errNoResources
@@ -144,15 +142,15 @@ type follower struct {
 	id   shard.ID
 	home *cache.Cache
 	wake wait.Bell
-	// isDirect reports whether the events come from etcd, or from an apiserver, itself.
+	// isDirect reports whether the events come from etcd or an apiserver itself.
 	isDirect func() (bool, <-chan struct{})
 
 	watcher *cache.Watcher
 	events  []*kv.Event
 }
 
-// direct returns an error when the follower wants events that come from etcd
-// directly and these do not, and a channel that is closed when to check again.
+// direct returns an error when the follower requires events that come from etcd
+// directly but these do not. The channel is closed when the caller must check again.
 func (f *follower) direct() (<-chan struct{}, error) {
 	direct, changed := f.isDirect()
 	if f.req.GetRequireDirect() && !direct {
@@ -192,7 +190,7 @@ func (f *follower) run(ctx context.Context) error {
 				return err
 			}
 		case <-f.srv.cfg.Stopping:
-			if err := f.drain(); err != nil { // it may hold events back
+			if err := f.drain(); err != nil { // drain may hold events back
 				return err
 			}
 			return kv.ShuttingDown()
@@ -202,12 +200,12 @@ func (f *follower) run(ctx context.Context) error {
 	}
 }
 
-// heldBackBytes bounds the events that a stream holds back. They stay in the window, of
-// which they are a small part.
+// heldBackBytes bounds the events that a stream holds back. They stay in the window and
+// are a small part of it.
 const heldBackBytes = 256 << 10
 
-// hold has the stream hold events back, up to a bound, or send them at once. It
-// sends the events that it has held back.
+// hold makes the stream hold events back, up to a bound, or send them at once. It first
+// sends the events held back so far.
 func (f *follower) hold(back bool) {
 	limit := int64(0)
 	if back {
@@ -219,8 +217,7 @@ func (f *follower) hold(back bool) {
 	}
 }
 
-// begin sends the part before the live one, and opens the watcher after
-// it.
+// begin sends the part before the live events, and opens the watcher after it.
 func (f *follower) begin(ctx context.Context) error {
 	if from := kv.Revision(f.req.GetFromRevision()); from > 0 {
 		var err error
@@ -309,7 +306,7 @@ func (f *follower) tombstones(content *cache.Export) error {
 	})
 }
 
-// frame sends begin, what middle sends, and the end.
+// frame sends begin, calls middle, and sends the end.
 func (f *follower) frame(begin *peerv1.FollowBegin, middle func() error) error {
 	begin.Lineage = f.home.Lineage()
 	if s, ok := f.srv.cfg.Node.Map().Shard(f.id); ok {
@@ -346,8 +343,8 @@ func (f *follower) chunks(items iter.Seq[*kv.KeyValue]) error {
 	})
 }
 
-// inParts adds items to a message, which begin starts again, and sends it whenever
-// it has about limit bytes; add returns an item's.
+// inParts adds items to a message and sends it whenever it has about limit bytes. add
+// returns the size of an item; its begin starts a new message.
 func inParts[T any](items iter.Seq[T], limit int, send func() error, add func(item T, begin bool) int) error {
 	size, begin := 0, true
 	for item := range items {
@@ -365,7 +362,7 @@ func inParts[T any](items iter.Seq[T], limit int, send func() error, add func(it
 	return send()
 }
 
-// drain sends the revisions that are ready, those that fit in one message together.
+// drain sends the ready revisions; revisions that fit share a message.
 func (f *follower) drain() error {
 	f.events = f.events[:0]
 	revisions, size := 0, 0
@@ -424,7 +421,7 @@ func (f *follower) batch(revision kv.Revision, history, prev bool) error {
 	})
 }
 
-// fault translates a cache's error for a follower.
+// fault converts a cache's error for a follower.
 func (f *follower) fault(err error) error {
 	if s, ok := f.srv.cfg.Node.Map().Shard(f.id); ok {
 		return router.Soon(&s, err)

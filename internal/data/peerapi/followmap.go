@@ -11,11 +11,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// encodedMap is the newest map that a node asked for, encoded once for all of them.
+// encodedMap is the newest requested map, encoded once for all nodes.
 type encodedMap struct {
 	mu    sync.Mutex
 	of    *shard.Map // guarded by mu
-	bytes []byte     // guarded by mu; never written to
+	bytes []byte     // guarded by mu; never changed
 }
 
 func (e *encodedMap) get(m *shard.Map) ([]byte, error) {
@@ -31,8 +31,8 @@ func (e *encodedMap) get(m *shard.Map) ([]byte, error) {
 	return b, err
 }
 
-// FollowMap implements peerv1.PeerServiceServer. Changes that come while one is on
-// its way are sent as one.
+// FollowMap implements peerv1.PeerServiceServer. Changes during a send are merged into
+// one.
 func (s *Service) FollowMap(r *peerv1.FollowMapRequest, out grpc.ServerStreamingServer[peerv1.FollowMapResponse]) error {
 	cluster, sent := r.GetClusterId(), r.GetKnownVersion()
 	for {

@@ -34,7 +34,7 @@ func (s *Service) ReadRights(context.Context, *peerv1.ReadRightsRequest) (*peerv
 // RereadRights implements peerv1.PeerServiceServer.
 func (s *Service) RereadRights(ctx context.Context, _ *peerv1.RereadRightsRequest) (*peerv1.RereadRightsResponse, error) {
 	if g := s.cfg.Guard; g != nil {
-		g.Reread(context.WithoutCancel(ctx)) // the other node waits for a while, and no longer
+		g.Reread(context.WithoutCancel(ctx)) // the other node waits only for a while
 	}
 	return &peerv1.RereadRightsResponse{}, nil
 }

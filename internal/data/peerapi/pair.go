@@ -17,8 +17,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// pairs are the sessions of the nodes that follow shards here, by number. All methods
-// may be called from any goroutine.
+// pairs are the sessions of the nodes that follow shards here, by session number. All
+// methods may be called from any goroutine.
 type pairs struct {
 	mu   sync.Mutex
 	list map[uint64]*pair // guarded by mu
@@ -32,43 +32,43 @@ type pair struct {
 
 	mu      sync.Mutex
 	beats   bool                 // guarded by mu; a heartbeat has begun
-	follows map[uint64]*followed // guarded by mu; by the name of the stream
-	wanted  kv.Revision          // guarded by mu; the highest revision that was asked for
-	// early are revisions that were asked of single streams before they came, by name.
-	// Guarded by mu.
+	follows map[uint64]*followed // guarded by mu; by the ID of the stream
+	wanted  kv.Revision          // guarded by mu; the highest requested revision
+	// early are revisions that were requested from single streams before these began,
+	// by stream ID. Guarded by mu.
 	early   map[uint64]kv.Revision
 	missing int   // guarded by mu; shards that the answer waits for
-	late    int   // guarded by mu; shards that have yet to come, too, and it does not
-	due     bool  // guarded by mu; progress is to be reported now
-	pushes  bool  // guarded by mu; progress is reported without being asked for
-	pinged  bool  // guarded by mu; a ping is to be answered
+	late    int   // guarded by mu; late shards, which the answer does not wait for
+	due     bool  // guarded by mu; progress must be reported now
+	pushes  bool  // guarded by mu; unrequested progress is reported
+	pinged  bool  // guarded by mu; a ping must be answered
 	ping    int64 // guarded by mu; its time
 
-	next *arrival // owned by the heartbeat; nil: none is awaited
+	next *arrival // owned by the heartbeat; nil: none awaited
 }
 
 // followed is a shard that another node follows here, from the end of its state on.
 type followed struct {
 	pair *pair
 	home *cache.Cache
-	told kv.Revision // progress as reported last; owned by the heartbeat
-	// hold has the stream hold events back, or send them, also those held back so far; held
-	// is its last argument. Owned by hear.
+	told kv.Revision // last reported progress; owned by the heartbeat
+	// hold makes the stream send the events held back so far, and hold later ones back or
+	// send them; held is its last argument. Owned by hear.
 	hold func(back bool)
 	held bool
 
-	wanted kv.Revision // guarded by pair.mu; the highest revision that was asked for of it alone
-	waits  bool        // guarded by pair.mu; it has yet to come to a revision that was asked for
-	late   bool        // guarded by pair.mu; the answer does not wait for it any more
+	wanted kv.Revision // guarded by pair.mu; the highest revision requested from this stream alone
+	waits  bool        // guarded by pair.mu; it has not reached a requested revision
+	late   bool        // guarded by pair.mu; the answer no longer waits for it
 	gone   bool        // guarded by pair.mu
-	forget func()      // guarded by pair.mu; ends the wait; nil: there was none
+	forget func()      // guarded by pair.mu; ends the wait; nil: no wait
 }
 
-// latePatience is how long the answer to a question waits for the last shard. Progress
-// of the others is reported without it then.
+// latePatience is how long an answer waits for the last shard. Then the progress of the
+// others is reported without it.
 const latePatience = 20 * time.Millisecond
 
-// join returns the pair of a session, and what leaves it.
+// join returns the pair of a session, and a function that leaves it.
 func (s *pairs) join(session uint64) (p *pair, leave func()) {
 	if session == 0 {
 		return newPair(), func() {}
@@ -97,9 +97,9 @@ func newPair() *pair {
 	return &pair{bell: wait.NewBell(), follows: make(map[uint64]*followed)}
 }
 
-// follow has the progress of a shard reported, as that of the stream with this name, and
-// hold called with each ping that says that the follower is idle, and with the end of that.
-// It returns a function that ends both.
+// follow reports the progress of a shard under the ID of its stream, and calls hold with
+// each ping that reports the follower as idle, and when it is no longer idle. It returns a
+// function that ends both.
 func (p *pair) follow(name uint64, home *cache.Cache, hold func(back bool)) (end func()) {
 	f := &followed{pair: p, home: home, hold: hold}
 	p.mu.Lock()
@@ -131,8 +131,8 @@ func (f *followed) Wake() {
 	f.pair.arrivedLocked(f)
 }
 
-// arrivedLocked notes that a shard waits no more. Progress is due with the last of those
-// that the answer waits for, and with the last that it does not.
+// arrivedLocked notes that a shard no longer waits. Progress is due with the last shard
+// that the answer waits for, and with the last late shard.
 func (p *pair) arrivedLocked(f *followed) {
 	if !f.waits {
 		return
@@ -150,9 +150,9 @@ func (p *pair) arrivedLocked(f *followed) {
 
 // hear takes a request of the heartbeat. One goroutine at a time calls it.
 //
-// A ping sends the events that idle streams have held back, and so does a question for
-// progress: a report counts once the events before it have arrived. The next ping says
-// which streams are idle then. The answer comes after that.
+// A ping sends the events that idle streams have held back, and so does a request for
+// progress: a report counts once the events before it have arrived. The next ping lists
+// the streams that are idle then. The answer comes after these events.
 func (p *pair) hear(m *peerv1.BeatRequest) {
 	p.holdBack(m.GetIdleFollowIds())
 	p.mu.Lock()
@@ -165,10 +165,10 @@ func (p *pair) hear(m *peerv1.BeatRequest) {
 	p.bell.Wake()
 }
 
-// maxEarly bounds the questions to streams that have not come.
+// maxEarly bounds the requests to streams that have not begun.
 const maxEarly = 1 << 12
 
-// wantLocked notes that a revision is asked for of the stream with this name; 0: of all.
+// wantLocked notes that a revision is requested from the stream with this ID; 0: from all.
 func (p *pair) wantLocked(name uint64, want kv.Revision) {
 	f := p.follows[name]
 	switch {
@@ -184,7 +184,7 @@ func (p *pair) wantLocked(name uint64, want kv.Revision) {
 	}
 }
 
-// holdBack has the streams with these names send their events up to now, and hold later ones
+// holdBack makes the streams with these IDs send their events up to now and hold later ones
 // back, and the others send theirs at once.
 func (p *pair) holdBack(idle []uint64) {
 	back := make(map[*followed]bool)
@@ -201,8 +201,8 @@ func (p *pair) holdBack(idle []uint64) {
 	}
 }
 
-// demand asks the shards that have not come to the wanted revision for it, each for one
-// revision at a time. It reports whether the answer waits for some.
+// demand requests the wanted revision from the shards that have not reached it, one
+// revision at a time from each. It reports whether the answer waits for any.
 func (p *pair) demand() bool {
 	type lagging struct {
 		*followed
@@ -240,7 +240,7 @@ func (p *pair) demand() bool {
 	return p.missing > 0
 }
 
-// giveUp has the answer wait no longer.
+// giveUp ends the wait of the answer.
 func (p *pair) giveUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -251,7 +251,7 @@ func (p *pair) giveUp() {
 }
 
 // report returns the due message, or nil: the progress of the shards that have
-// advanced, and with pong the answer to a ping.
+// advanced, and with pong, the answer to a ping.
 func (p *pair) report() (m *peerv1.BeatResponse, pong bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -269,7 +269,7 @@ func (p *pair) report() (m *peerv1.BeatResponse, pong bool) {
 		}
 		known := f.told > 0 && progress == since
 		f.told = progress
-		if known { // by the events, which the stream brings
+		if known { // by the events of the stream
 			continue
 		}
 		m.Progress = max(m.Progress, int64(progress))
@@ -289,7 +289,7 @@ func (p *pair) report() (m *peerv1.BeatResponse, pong bool) {
 	return m, pong
 }
 
-// begin notes that the heartbeat has begun, and fails when there is another one.
+// begin notes that the heartbeat has begun, and fails if there is another one.
 func (p *pair) begin() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,11 +13,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Nodes of different clusters never take anything from each other: shard IDs,
-// epochs, lineages and revisions are each cluster's own. A node of another cluster
-// calls when this one was rebuilt at the address of one that the caller remembers.
+// Nodes of different clusters never exchange data: shard IDs, epochs, lineages and
+// revisions are local to a cluster. A node of another cluster may call when this node
+// was rebuilt at an address that the caller remembers.
 
-// Options returns the interceptors that every call at the peer port passes.
+// Options returns the interceptors of all calls at the peer port.
 func (s *Service) Options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
@@ -42,7 +42,7 @@ func (s *Service) Options() []grpc.ServerOption {
 	}
 }
 
-// claims is a stream of a peer, whose requests may name the node that sends them.
+// claims is a stream of a peer, whose requests may name their sender.
 type claims struct {
 	grpc.ServerStream
 	srv *Service
@@ -56,8 +56,7 @@ func (c *claims) RecvMsg(m any) error {
 	return wire.Status(c.srv.speaks(c.Context(), m))
 }
 
-// speaks fails when a request names another node than the one whose certificate the
-// caller has shown.
+// speaks fails when a request names another node than the caller's certificate.
 func (s *Service) speaks(ctx context.Context, request any) error {
 	r, ok := request.(interface{ GetNode() string })
 	if s.cfg.Speaks == nil || !ok || r.GetNode() == "" {
@@ -73,8 +72,8 @@ func (s *Service) speaks(ctx context.Context, request any) error {
 	return nil
 }
 
-// sameCluster fails when the caller has named another cluster. Maps are exempt:
-// they name their cluster, and a node that has joined the wrong one learns it so.
+// sameCluster fails when the caller has named another cluster. Maps are exempt: they
+// name their cluster, so a node that has joined the wrong cluster detects it.
 func (s *Service) sameCluster(ctx context.Context, method string) error {
 	m := s.cfg.Node.Map()
 	theirs := wire.NamedCluster(ctx)

@@ -15,26 +15,26 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Node gives the service the state of the node. All methods may be called from any goroutine.
+// Node provides the state of the node. All methods may be called from any goroutine.
 type Node interface {
 	// Map returns the shard map; nil while it is not known.
 	Map() *shard.Map
-	// MapSince returns the shard map, and its difference from the version of that
-	// cluster: nil if that is too large, or unknown here.
+	// MapSince returns the shard map, and its difference from a version of that
+	// cluster: nil if it is too large, or the version is unknown here.
 	MapSince(cluster string, version uint64) (*shard.Map, *shard.Delta)
 	// Changes returns a channel that is closed at the next change of map or
 	// members.
 	Changes() <-chan struct{}
 	// Replica returns this node's copy of a shard, or nil.
 	Replica(id shard.ID) *cache.Cache
-	// Arrival returns a channel that is closed when this node may have a shard that
-	// it has not, and that a map is about to give it; nil when there is none such.
+	// Arrival returns a channel that is closed when this node may have got a shard that
+	// it does not have but that a map may assign to it soon; nil: no such map is due.
 	Arrival(id shard.ID) <-chan struct{}
 	// Direct reports whether the copy's events come from etcd itself, and
 	// returns a channel that is closed when that may have changed.
 	Direct(id shard.ID) (bool, <-chan struct{})
-	// Looked returns this node's last read of etcd's revision, and false while there is
-	// none.
+	// Looked returns this node's last read of etcd's revision, and false before the
+	// first one.
 	Looked() (replica.Look, bool)
 	// Propose applies an encoded change of the map, when this node leads.
 	Propose(ctx context.Context, command []byte) (version uint64, err error)
@@ -43,35 +43,35 @@ type Node interface {
 // EtcdAuth shares etcd's answers about users with other nodes; see internal/auth/etcdauth. All
 // methods may be called from any goroutine.
 type EtcdAuth interface {
-	// Share receives from another node the user of a token that etcd has issued, Identify
-	// returns one; "": not known.
+	// Share receives the user of a token of etcd from another node, Identify returns it;
+	// "": not known.
 	Share(tokenSHA256 []byte, user string)
 	Identify(tokenSHA256 []byte) (user string)
-	// Rights returns the rights of users for another node. Reread reads them again at etcd,
-	// since another node has seen a change.
+	// Rights returns the rights of users for another node. Reread reads them again from
+	// etcd, because another node has seen a change.
 	Rights() *peerv1.ReadRightsResponse
 	Reread(ctx context.Context)
 }
 
-// Permits are the rights of other nodes to large reads of etcd.
+// Permits grants permits for large reads of etcd to other nodes.
 type Permits interface {
-	// Grant waits until node may; purpose is for logs. release takes the permit
-	// back. It fails only when ctx ends.
+	// Grant waits for a permit for node; purpose is for logs. release revokes the
+	// permit. Grant fails only when ctx ends.
 	Grant(ctx context.Context, node shard.NodeID, purpose string) (release func(), err error)
 }
 
-// Resources are those of Kubernetes that this node follows. All methods may be called from
-// any goroutine.
+// Resources are the Kubernetes resources that this node follows. All methods may be called
+// from any goroutine.
 type Resources interface {
 	// Resource returns the cache of a resource: the keys with a prefix, of objects of a
-	// media type. With follow it begins to follow the resource, if it is this node's to
-	// follow at an apiserver.
+	// media type. With follow it begins to follow the resource, if this node is the one
+	// to follow it at an apiserver.
 	Resource(ctx context.Context, prefix, encoding string, follow bool) (Resource, error)
 	// Used returns the resources that clients use here.
 	Used() []*peerv1.KubeResource
 }
 
-// Resource is a resource of Kubernetes that is followed.
+// Resource is a followed resource of Kubernetes.
 type Resource struct {
 	Cache *cache.Cache
 	// Direct reports whether it is followed at an apiserver, and returns a channel that
@@ -81,17 +81,17 @@ type Resource struct {
 
 // Verifier compares the copies of shards.
 type Verifier interface {
-	// Digest sums up this node's copy for another one.
+	// Digest digests this node's copy for another node.
 	Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1.DigestResponse, error)
-	// Recheck has this node look at its copy again, soon: another node finds that
-	// it differs, from etcd or from another copy. It does not block.
+	// Recheck makes this node compare its copy again soon, because another node found
+	// that it differs from etcd or from another copy. It does not block.
 	Recheck(id shard.ID, from shard.NodeID, etcd bool)
 }
 
-// Voting begins the voting again, with one voter.
+// Voting restarts the voting with one voter.
 type Voting interface {
 	// BeginVoting makes this node the only voter, with its map of that version, if it
-	// comes to the same plan as the node that asks. A dry run reports only whether it
+	// computes the same plan as the asking node. A dry run only reports whether it
 	// does.
 	BeginVoting(ctx context.Context, mapVersion uint64, dryRun bool) (version uint64, err error)
 }
@@ -103,24 +103,24 @@ type Config struct {
 	Guard EtcdAuth
 	// Permits grants permits to other nodes; nil: none.
 	Permits Permits
-	// Verifier compares copies; nil: they cannot be.
+	// Verifier compares copies; nil: not supported.
 	Verifier Verifier
-	// Voting recovers voters; nil: they cannot be.
+	// Voting recovers voters; nil: not supported.
 	Voting Voting
-	// Resources are those of Kubernetes; nil: this node serves etcd.
+	// Resources are the Kubernetes resources; nil: this node serves etcd.
 	Resources Resources
-	// Ending counts the watches of clients that would end if only the given ranges were
-	// served, which are in the order of their keys.
+	// Ending counts the watches of clients that would end if only the ranges in served
+	// were served, which are in key order.
 	Ending func(served []kv.Range) mapchange.Ending
 	// Trace records sent revisions; nil: not recorded.
 	Trace *revtrace.Trace
-	// Speaks fails unless the other side of a connection may speak as a node; nil: it may.
+	// Speaks fails unless the other side of a connection may act as the node; nil: it may.
 	Speaks func(state *tls.ConnectionState, node string) error
 	// Stopping is closed when the node drains: nodes that follow shards or the map here
 	// go to another one.
 	Stopping <-chan struct{}
 	Self     shard.NodeID
-	// FragmentBytes is about the size at which a state is cut into several messages.
+	// FragmentBytes is the approximate size at which a state is cut into several messages.
 	FragmentBytes int
 }
 
@@ -132,7 +132,7 @@ type Service struct {
 	encodedMap encodedMap
 
 	mu        sync.Mutex
-	followers map[*follower]struct{} // guarded by mu; the streams of shards that are live
+	followers map[*follower]struct{} // guarded by mu; the live streams of shards
 }
 
 // New returns a service.
@@ -140,8 +140,8 @@ func New(cfg Config) *Service {
 	return &Service{cfg: cfg, followers: make(map[*follower]struct{})}
 }
 
-// HeldBack returns how many streams to other nodes hold events back, since the shard is idle
-// there, and how many bytes of events they hold back now.
+// HeldBack returns the number of streams to other nodes that hold events back because the
+// shard is idle there, and the bytes of events that they hold back now.
 func (s *Service) HeldBack() (streams int, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +154,7 @@ func (s *Service) HeldBack() (streams int, bytes int64) {
 	return streams, bytes
 }
 
-// enter has a stream counted, until leave is called.
+// enter counts a stream until leave is called.
 func (s *Service) enter(f *follower) (leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

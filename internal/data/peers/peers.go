@@ -27,7 +27,7 @@ type Config struct {
 	Member func(shard.NodeID) (shard.Member, bool)
 	// Cluster returns the ID of this node's cluster; "": not known yet.
 	Cluster func() string
-	// Heard is called with other nodes' reads of etcd's revision; nil: not called.
+	// Heard is called with reads of etcd's revision by other nodes; nil: not called.
 	Heard func(replica.Look)
 	// TLS makes a connection to a node; nil: no TLS.
 	TLS func(raw net.Conn, node string) (net.Conn, *tls.Config)
@@ -56,7 +56,7 @@ type Conn struct {
 // revision, or one event with its previous value, at most twice etcd's limit.
 const maxPeerMessage = 64 << 20
 
-// New returns a Set without connections. They are made when they are asked for.
+// New returns a Set without connections. They are created when first requested.
 func New(cfg Config) *Set {
 	if cfg.Dial == nil {
 		cfg.Dial = rawconn.Dial
@@ -64,8 +64,8 @@ func New(cfg Config) *Set {
 	return &Set{cfg: cfg, conns: make(map[shard.NodeID]*Conn)}
 }
 
-// Conn returns the connection to a node that gossip knows and does not report
-// as gone. It does not wait until it is established.
+// Conn returns the connection to a node that gossip knows and does not report as gone.
+// It does not wait until the connection is established.
 func (p *Set) Conn(node shard.NodeID) (*Conn, error) {
 	if m, ok := p.cfg.Member(node); ok && (m.State == shard.Dead || m.State == shard.Left) {
 		return nil, away("node %s is gone according to gossip", node)
@@ -74,7 +74,7 @@ func (p *Set) Conn(node shard.NodeID) (*Conn, error) {
 }
 
 // Reach is Conn for callers without an alternative: gossip is a hint, and wrong about the
-// others for a while after this node was cut off from them.
+// others for a while after a partition.
 func (p *Set) Reach(node shard.NodeID) (*Conn, error) {
 	m, ok := p.cfg.Member(node)
 	if !ok {
@@ -89,7 +89,7 @@ func (p *Set) Reach(node shard.NodeID) (*Conn, error) {
 		if c.address == m.PeerAddress {
 			return c, nil
 		}
-		_ = c.Close() // it came back under another address
+		_ = c.Close() // the node came back at another address
 	}
 	c, err := grpc.NewClient("passthrough:///"+m.PeerAddress, p.options(node)...)
 	if err != nil {
@@ -101,7 +101,7 @@ func (p *Set) Reach(node shard.NodeID) (*Conn, error) {
 	return pc, nil
 }
 
-// Reachable is Reach for those that only make calls.
+// Reachable is Reach for callers that need only a grpc.ClientConnInterface.
 func (p *Set) Reachable(node shard.NodeID) (grpc.ClientConnInterface, error) {
 	c, err := p.Reach(node)
 	if err != nil {
@@ -110,7 +110,7 @@ func (p *Set) Reachable(node shard.NodeID) (grpc.ClientConnInterface, error) {
 	return c, nil
 }
 
-// Client is Conn for those that only make calls.
+// Client is Conn for callers that need only a grpc.ClientConnInterface.
 func (p *Set) Client(node shard.NodeID) (grpc.ClientConnInterface, error) {
 	c, err := p.Conn(node)
 	if err != nil {
@@ -119,7 +119,7 @@ func (p *Set) Client(node shard.NodeID) (grpc.ClientConnInterface, error) {
 	return c, nil
 }
 
-// Link returns the link to a node that gossip sees and does not call gone.
+// Link returns the link to a node that gossip knows and does not report as gone.
 func (p *Set) Link(node shard.NodeID) (*replica.Link, error) {
 	c, err := p.Conn(node)
 	if err != nil {
@@ -128,9 +128,9 @@ func (p *Set) Link(node shard.NodeID) (*replica.Link, error) {
 	return c.link, nil
 }
 
-// Flow control of other nodes' messages, in bytes. By default, gRPC measures
-// the capacity of a connection: it answers incoming data with a ping, which is
-// half of all wake-ups of an idle cluster.
+// Flow control of other nodes' messages, in bytes. By default, gRPC measures the
+// capacity of a connection: it answers incoming data with a ping, which causes half of
+// all wake-ups of an idle cluster.
 const (
 	streamWindow = 1 << 20
 	connWindow   = 8 << 20
@@ -144,8 +144,8 @@ func (p *Set) options(node shard.NodeID) []grpc.DialOption {
 	o := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxPeerMessage)),
-		// A node that comes back is to be found at once, and one that is cut
-		// off to be given up soon: there are others.
+		// Reconnect at once to a node that comes back, and give up a partitioned node
+		// soon: there are others.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: time.Second,
@@ -154,8 +154,7 @@ func (p *Set) options(node shard.NodeID) []grpc.DialOption {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithInitialWindowSize(streamWindow),
 		grpc.WithInitialConnWindowSize(connWindow),
-		// A node that was rebuilt at the address of one that this node remembers
-		// refuses the call.
+		// A node of another cluster at a remembered address refuses the call.
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, answer any, c *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			return invoke(wire.NameCluster(ctx, p.cfg.Cluster()), method, request, answer, c, opts...)
 		}),
@@ -178,13 +177,12 @@ func (p *Set) Prune() {
 	}
 }
 
-// away is the error of a node that cannot be asked now: to be tried again, and
-// no fault of ours.
+// away returns the error for a node that is unavailable now: callers may retry.
 func away(format string, node shard.NodeID) error {
 	return &kv.UnavailableError{Why: kv.NotReady, RetryAfter: 200 * time.Millisecond, Detail: fmt.Sprintf(format, node)}
 }
 
-// Close closes all connections, and makes no more.
+// Close closes all connections, and creates no more.
 func (p *Set) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

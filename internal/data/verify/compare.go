@@ -21,24 +21,24 @@ type finding struct {
 	copies      []copied
 	differences []keyDifference
 	more        bool  // more keys differ
-	decided     bool  // it is known which copies are wrong
-	etcd        bool  // one of them was compared with etcd
-	etcdErr     error // why not
+	decided     bool  // the wrong copies are known
+	etcd        bool  // one copy was compared with etcd
+	etcdErr     error // why none was compared with etcd
 }
 
 // copied is one node's copy.
 type copied struct {
 	node  shard.NodeID
-	sum   *keytree.Digest // nil: there is none
-	err   error           // why
+	sum   *keytree.Digest // nil: no digest
+	err   error           // why there is no digest
 	wrong bool
-	etcd  bool // that showed in the comparison with etcd
+	etcd  bool // the comparison with etcd found it wrong
 }
 
-// keyDifference is a key that a copy has otherwise.
+// keyDifference is a key that differs in a copy.
 type keyDifference struct {
 	key  string
-	node shard.NodeID // "": it is unknown which is wrong
+	node shard.NodeID // "": it is unknown which copy is wrong
 	mod  kv.Revision
 }
 
@@ -51,7 +51,7 @@ func (f *finding) of(node shard.NodeID) *copied {
 	return nil
 }
 
-// compared returns how many copies were.
+// compared returns the number of compared copies.
 func (f *finding) compared() int {
 	n := 0
 	for i := range f.copies {
@@ -62,8 +62,8 @@ func (f *finding) compared() int {
 	return n
 }
 
-// examine compares all copies of a shard at one revision, and one of them with
-// etcd when asked to: that of this node, if it has one.
+// examine compares all copies of a shard at one revision. With etcd, it also compares
+// one copy with etcd: that of this node, if it has one.
 func (v *Verifier) examine(ctx context.Context, m *shard.Map, sh *shard.Shard, etcd bool) (*finding, error) {
 	var out *finding
 	var err error
@@ -72,7 +72,7 @@ func (v *Verifier) examine(ctx context.Context, m *shard.Map, sh *shard.Shard, e
 			err = v.explain(ctx, m, sh, out)
 		}
 		var gone *kv.CompactedError
-		if !errors.As(err, &gone) { // a copy that was slow has forgotten the revision meanwhile
+		if !errors.As(err, &gone) { // a slow copy no longer has the revision
 			break
 		}
 	}
@@ -91,8 +91,8 @@ func (v *Verifier) examine(ctx context.Context, m *shard.Map, sh *shard.Shard, e
 	return out, nil
 }
 
-// compare gathers the digests of all copies at one revision, that of the first
-// that answers.
+// compare gathers the digests of all copies at one revision, the revision of the first
+// copy that answers.
 func (v *Verifier) compare(ctx context.Context, m *shard.Map, sh *shard.Shard) (*finding, error) {
 	out := &finding{copies: make([]copied, len(sh.Replicas)), decided: true}
 	for i, node := range sh.Replicas {
@@ -101,7 +101,7 @@ func (v *Verifier) compare(ctx context.Context, m *shard.Map, sh *shard.Shard) (
 	order := v.ownFirst(out)
 	req := v.request(m, sh)
 	if len(order) > 0 && out.copies[order[0]].node == v.cfg.Self {
-		// The others can begin when it is known at which revision.
+		// The others can begin once the revision is known.
 		if home := v.cfg.Replica(sh.ID); home != nil {
 			req.Revision = int64(home.Progress())
 		}
@@ -139,7 +139,7 @@ func (v *Verifier) compare(ctx context.Context, m *shard.Map, sh *shard.Shard) (
 	return out, nil
 }
 
-// ownFirst returns the order in which copies are asked for: first the one at hand.
+// ownFirst returns the order in which to ask the nodes: this node first.
 func (v *Verifier) ownFirst(out *finding) []int {
 	order := make([]int, 0, len(out.copies))
 	for i := range out.copies {
@@ -158,7 +158,7 @@ func (v *Verifier) request(m *shard.Map, sh *shard.Shard) *peerv1.DigestRequest 
 	return r
 }
 
-// ask asks a node, which may be this one.
+// ask asks a node, or this node itself, for a digest.
 func (v *Verifier) ask(ctx context.Context, node shard.NodeID, req *peerv1.DigestRequest) (*peerv1.DigestResponse, error) {
 	if node == v.cfg.Self {
 		return v.Digest(ctx, req)
@@ -177,7 +177,7 @@ func sumOf(r *peerv1.DigestResponse) *keytree.Digest {
 	return d
 }
 
-// explain finds the keys that differ, and which copies are wrong.
+// explain finds the differing keys and the wrong copies.
 func (v *Verifier) explain(ctx context.Context, m *shard.Map, sh *shard.Shard, out *finding) error {
 	var base *keytree.Digest
 	var buckets []uint32
@@ -196,13 +196,13 @@ func (v *Verifier) explain(ctx context.Context, m *shard.Map, sh *shard.Shard, o
 	out.decided = false
 	slices.Sort(buckets)
 	buckets = slices.Compact(buckets)
-	// So many that all their keys can be reported; one at least.
+	// As many as can be reported with all of their keys, but at least one.
 	most := max(1, int(detailed*keytree.DigestBuckets/max(1, base.Keys)))
 	out.more = len(buckets) > most
 	req := v.request(m, sh)
 	req.Revision, req.Buckets = int64(out.revision), buckets[:min(most, len(buckets))]
 	lists := make([][]keytree.KeyDigest, len(out.copies))
-	end, cut := "", false // the lists are comparable below it
+	end, cut := "", false // the lists are comparable below end
 	for i := range out.copies {
 		c := &out.copies[i]
 		if c.sum == nil {
@@ -248,7 +248,7 @@ func (v *Verifier) explain(ctx context.Context, m *shard.Map, sh *shard.Shard, o
 	return nil
 }
 
-// alike reports whether all copies have a key alike.
+// alike reports whether a key is equal in all copies.
 func (v *Verifier) alike(out *finding, of []keytree.KeyDigest) bool {
 	var first *keytree.KeyDigest
 	for i := range out.copies {
@@ -271,8 +271,8 @@ func keysOf(r *peerv1.DigestResponse) []keytree.KeyDigest {
 	return out
 }
 
-// judge says which copies are wrong: those that have a key otherwise than etcd, or,
-// when etcd does not say, than most copies.
+// judge marks the wrong copies: copies with a key that differs from etcd, or, when etcd
+// does not answer, from most copies.
 func (v *Verifier) judge(ctx context.Context, sh *shard.Shard, out *finding, differ []string, keys map[string][]keytree.KeyDigest) {
 	truth := make(map[string]keytree.KeyDigest)
 	for _, key := range differ[:min(judged, len(differ))] {
@@ -324,7 +324,7 @@ func majority(out *finding, of []keytree.KeyDigest) (keytree.KeyDigest, bool) {
 	return keytree.KeyDigest{}, false
 }
 
-// etcdSays returns the value of a key in etcd at a revision.
+// etcdSays returns the digest of a key in etcd at a revision.
 func (v *Verifier) etcdSays(ctx context.Context, key string, revision kv.Revision) (is keytree.KeyDigest, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -340,8 +340,8 @@ func (v *Verifier) etcdSays(ctx context.Context, key string, revision kv.Revisio
 	return is, err
 }
 
-// sameHistory fails when etcd has another history than the one that is served: then
-// its word means nothing.
+// sameHistory fails when etcd has another history than the served one: then its data
+// proves nothing.
 func (v *Verifier) sameHistory(ctx context.Context) error {
 	if _, err := v.cfg.Etcd.Look(ctx); err != nil {
 		return fmt.Errorf("check that etcd's history is the same: %w", err)
@@ -353,7 +353,7 @@ func digestOf(k *kv.KeyValue) keytree.KeyDigest {
 	return keytree.KeyDigest{Key: string(k.Key()), ModRevision: k.ModRevision(), Hash: keytree.HashOf(k)}
 }
 
-// withEtcd has a copy compared with etcd by the node that has it.
+// withEtcd asks the node of a copy to compare it with etcd.
 func (v *Verifier) withEtcd(ctx context.Context, m *shard.Map, sh *shard.Shard, out *finding, c *copied) error {
 	req := v.request(m, sh)
 	req.Etcd = true

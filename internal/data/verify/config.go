@@ -26,21 +26,21 @@ type Config struct {
 	Self shard.NodeID
 	Etcd Etcd
 	// Interval is the time between comparisons of each shard's copies with each other,
-	// EtcdInterval that between comparisons with etcd; 0: never.
+	// EtcdInterval the time between comparisons with etcd; 0: never.
 	Interval, EtcdInterval time.Duration
 	// Map returns the newest shard map; nil: none yet.
 	Map func() *shard.Map
 	// Members returns the nodes that gossip sees.
 	Members func() []shard.Member
-	// Serving reports whether etcd has the history that is served.
+	// Serving reports whether etcd has the served history.
 	Serving func() bool
 	// Replica returns this node's copy of a shard, once it is loaded and while it is
 	// served; nil otherwise.
 	Replica func(shard.ID) *cache.Cache
-	// Renew has a wrong copy reloaded, from none of the nodes to avoid. It
-	// reports whether that has begun: not if the copy is gone. It fails when ctx ends.
+	// Renew reloads a wrong copy, but not from the nodes in avoid. It reports whether
+	// that has begun: it has not if the copy is gone. It fails when ctx ends.
 	Renew func(ctx context.Context, id shard.ID, wrong *cache.Cache, avoid []string) (begun bool, err error)
-	// Renewing returns how many copies are being reloaded.
+	// Renewing returns the number of copies that are being reloaded.
 	Renewing func() int64
 	// Conn returns the connection to another node.
 	Conn   func(shard.NodeID) (grpc.ClientConnInterface, error)

@@ -32,7 +32,7 @@ func (v *Verifier) Digest(ctx context.Context, r *peerv1.DigestRequest) (*peerv1
 	if revision := kv.Revision(r.GetRevision()); revision > home.Progress() {
 		home.Demand(revision)
 	}
-	state, err := home.At(soon, kv.Revision(r.GetRevision())) // now: it may have to wait for its turn
+	state, err := home.At(soon, kv.Revision(r.GetRevision())) // now, because it may have to wait for its turn
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		return nil, &kv.UnavailableError{Why: kv.NotReady, RetryAfter: time.Second, Detail: fmt.Sprintf("shard %d is at revision %d and has not reached %d", id, home.Progress(), r.GetRevision())}
@@ -72,9 +72,9 @@ func keyMessages(keys []keytree.KeyDigest) []*peerv1.KeyDigest {
 	return out
 }
 
-// begin waits for the turn to sum up. pace is to be called now and then: it has who
-// works pause, so that work takes no more than its share; done ends the work, and
-// the turn when the share allows it.
+// begin waits for the turn to digest. The caller calls pace regularly, which sleeps so
+// that the work takes no more than verifyShare. done ends the work, and releases the
+// turn when the share allows it.
 func (v *Verifier) begin(ctx context.Context) (pace func(context.Context) error, done func(), err error) {
 	select {
 	case v.turn <- struct{}{}:
@@ -98,7 +98,7 @@ func (v *Verifier) begin(ctx context.Context) (pace func(context.Context) error,
 		}, nil
 }
 
-// againstEtcd compares a state with etcd's at its revision.
+// againstEtcd compares a state with etcd's state at the same revision.
 func (v *Verifier) againstEtcd(ctx context.Context, home *cache.Cache, state *keytree.Snapshot) (*peerv1.DigestResponse, error) {
 	rest := home.Range()
 	var found []keytree.KeyDigest

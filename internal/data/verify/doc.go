@@ -1,5 +1,5 @@
-// Package verify compares the copies of shards with each other and with etcd, and has
-// a wrong copy of this node reloaded.
+// Package verify compares the copies of shards with each other and with etcd, and
+// reloads wrong copies of this node.
 //
 // Read [Verifier] first. All its methods may be called from any goroutine.
 package verify

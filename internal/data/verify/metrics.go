@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/telemetry"
 )
 
-// Register registers the metrics of copies that were compared.
+// Register registers the metrics of compared copies.
 func (v *Verifier) Register(m metric.Meter) error {
 	in := telemetry.NewInstruments(m)
 	var (

@@ -20,20 +20,20 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Verifier compares the copies of shards with each other and, more seldom, with
-// etcd, and has a wrong copy of this node reloaded.
+// Verifier compares the copies of shards with each other and, less often, with etcd,
+// and reloads wrong copies of this node.
 //
-// For each shard the first of its nodes that lives asks the others. A node judges
-// only itself: a node that is notified of a difference compares again, asks etcd for the
-// keys that differ, and when etcd says otherwise it stops serving that shard until
-// it has it from another node. So no node can take another one out of service.
+// For each shard its first live node asks the others. A node judges only itself: a node
+// that is notified of a difference compares again and asks etcd for the differing keys.
+// If etcd differs, the node stops serving the shard until it has reloaded it from
+// another node. So no node can take another one out of service.
 type Verifier struct {
 	cfg Config
 	log *slog.Logger
-	// turn is held while a state is summed up: one at a time, so that all together
-	// take no more than verifyShare.
+	// turn is held while a state is digested: one at a time, so that all together take
+	// no more than verifyShare.
 	turn  chan struct{}
-	hints chan hint // copies of this node that are said to differ
+	hints chan hint // reports that copies of this node differ
 
 	mu      sync.Mutex
 	shards  map[shard.ID]*verified // guarded by mu
@@ -48,29 +48,29 @@ type copyID struct {
 	node  shard.NodeID
 }
 
-// hint says that a copy of this node differs from another one, or from etcd.
+// hint is a report that a copy of this node differs from another one, or from etcd.
 type hint struct {
 	id   shard.ID
 	etcd bool
 }
 
-// verified is the knowledge about a copy.
+// verified has the times of a copy's comparisons.
 type verified struct {
-	equal time.Time // when it was last found to be equal to another copy, or to etcd
-	tried time.Time // when that was last looked into
+	equal time.Time // when it was last found equal to another copy, or to etcd
+	tried time.Time // when it was last compared, or that was attempted
 	etcd  time.Time // when it was last compared with etcd
 }
 
-// Bounds of comparing.
+// Bounds of comparisons.
 const (
 	// verifyShare bounds the verifier's share of one CPU.
 	verifyShare = 0.05
-	// verifyTimeout bounds the comparison of one shard, progressTimeout the time
-	// in which a copy has to reach the revision of another.
+	// verifyTimeout bounds the comparison of one shard, progressTimeout the wait until
+	// a copy has reached the revision of another.
 	verifyTimeout   = 15 * time.Minute
 	progressTimeout = 5 * time.Second
-	// detailed bounds the keys of a copy that are reported one by one, differing those
-	// that differ, judged those of them that etcd is asked for.
+	// detailed bounds the keys of a copy that are reported individually, differing the
+	// reported differing keys, judged the keys that are read from etcd.
 	detailed  = 50_000
 	differing = 100
 	judged    = 16
@@ -88,8 +88,8 @@ func New(cfg Config) *Verifier {
 	}
 }
 
-// Run compares all copies that are this node's to compare once per interval, one
-// after the other, until ctx ends.
+// Run compares the copies of the shards of mine once per interval, one after the other,
+// until ctx ends.
 func (v *Verifier) Run(ctx context.Context) error {
 	for {
 		id, pause := v.next()
@@ -114,8 +114,8 @@ func (v *Verifier) Run(ctx context.Context) error {
 	}
 }
 
-// next returns the shard that was not looked at for longest, of those that are
-// this node's to look at, and in how long that is due; 0: never.
+// next returns the shard of mine whose last comparison is oldest, and the time until
+// the next one is due; 0: never.
 func (v *Verifier) next() (shard.ID, time.Duration) {
 	every := v.cfg.Interval
 	if every == 0 {
@@ -130,7 +130,7 @@ func (v *Verifier) next() (shard.ID, time.Duration) {
 	v.forgetLocked()
 	first := mine[0]
 	for _, id := range mine {
-		if v.shards[id] == nil { // spread over the interval, from the start
+		if v.shards[id] == nil { // spread the first comparisons over the interval
 			ago := rand.N(every)
 			etcd := time.Duration(0)
 			if e := v.cfg.EtcdInterval; e > 0 {
@@ -142,11 +142,11 @@ func (v *Verifier) next() (shard.ID, time.Duration) {
 			first = id
 		}
 	}
-	// Never faster than if all were evenly spread: late comparisons are not made up for.
+	// Never faster than an even spread: late comparisons are not made up.
 	return first, max(every/time.Duration(2*len(mine)), time.Until(v.shards[first].tried.Add(every)))
 }
 
-// forgetLocked forgets shards that are gone, once they are many.
+// forgetLocked drops shards that are gone, once they are many.
 func (v *Verifier) forgetLocked() {
 	m := v.cfg.Map()
 	if m == nil || len(v.shards) <= 2*len(m.Shards)+64 {
@@ -159,7 +159,7 @@ func (v *Verifier) forgetLocked() {
 	maps.DeleteFunc(v.shards, func(id shard.ID, _ *verified) bool { return !there[id] })
 }
 
-// mine returns the shards of which this node is the first that lives.
+// mine returns the shards of which this node is the first live one.
 func (v *Verifier) mine() []shard.ID {
 	m := v.cfg.Map()
 	if m == nil || !v.cfg.Serving() {
@@ -183,14 +183,14 @@ func (v *Verifier) mine() []shard.ID {
 	return out
 }
 
-// round compares one shard and handles the differences. With etcd it compares this
-// node's copy with that, too, due or not.
+// round compares one shard and handles the differences. With etcd it also compares this
+// node's copy with etcd, due or not.
 func (v *Verifier) round(ctx context.Context, id shard.ID, etcd bool) error {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	m := v.cfg.Map()
 	if m == nil {
-		return nil // another node remembers a copy that was here before we started
+		return nil // another node reports a copy of an earlier run of this node
 	}
 	sh, ok := m.Shard(id)
 	if !ok {
@@ -254,8 +254,8 @@ func (v *Verifier) Age(id shard.ID) (time.Duration, bool) {
 	return time.Since(k.equal), true
 }
 
-// differing returns how many copies of the shards differ, by their last comparison.
-// Copies that the map no longer has do not count.
+// differing returns the number of differing copies of the shards at their last
+// comparison. Copies that the map no longer has do not count.
 func (v *Verifier) differing(m *shard.Map, ids []shard.ID) (copies int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -315,12 +315,12 @@ func (v *Verifier) Recheck(id shard.ID, from shard.NodeID, etcd bool) {
 	v.log.Debug("another node reports that the copy of a shard differs", "shard", uint64(id), "peer", string(from), "etcd", etcd)
 	select {
 	case v.hints <- hint{id, etcd}:
-	default: // it is asked for again
+	default: // the reporting node repeats it
 	}
 }
 
-// Quarantine has the wrong copy of this node reloaded, from none of the nodes to
-// avoid. It fails only when ctx ends.
+// Quarantine reloads the wrong copy of this node, but not from the nodes in avoid. It
+// fails only when ctx ends.
 func (v *Verifier) Quarantine(ctx context.Context, id shard.ID, wrong *cache.Cache, avoid []string) error {
 	begun, err := v.cfg.Renew(ctx, id, wrong, avoid)
 	if begun {
@@ -330,7 +330,7 @@ func (v *Verifier) Quarantine(ctx context.Context, id shard.ID, wrong *cache.Cac
 	return err
 }
 
-// alikeWrong returns the other nodes whose copies are wrong, or like that of this node.
+// alikeWrong returns the other nodes whose copies are wrong, or equal to this node's copy.
 func (v *Verifier) alikeWrong(out *finding) (nodes []string) {
 	own := out.of(v.cfg.Self)
 	for _, c := range out.copies {
@@ -375,7 +375,7 @@ func (v *Verifier) Verify(ctx context.Context, ids []shard.ID, etcd bool, tell f
 		if err := tell(r); err != nil {
 			return err
 		}
-		for _, c := range out.copies { // differences found on request are healed, too
+		for _, c := range out.copies { // differences found on request are also repaired
 			if c.wrong && c.node == v.cfg.Self {
 				v.Recheck(sh.ID, v.cfg.Self, c.etcd)
 			} else if c.wrong {
