@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// meter counts the bytes that a connection has brought.
+// meter counts the bytes received by a connection.
 type meter struct {
 	net.Conn
 	bytes atomic.Int64
@@ -24,7 +24,7 @@ func (m *meter) Read(b []byte) (int, error) {
 	return n, err //nolint:wrapcheck // it is the connection
 }
 
-// meters are the connections of a client, and what they had brought at a time.
+// meters are the connections of a client, with their received bytes at the last call of brought.
 type meters struct {
 	mu  sync.Mutex
 	all map[*meter]int64 // guarded by mu
@@ -42,7 +42,7 @@ func (m *meters) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return x, nil
 }
 
-// brought returns the connections that have brought so many bytes since the last call.
+// brought returns the connections that have received at least least bytes since the last call.
 func (m *meters) brought(least int64) (out []*meter) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -56,8 +56,8 @@ func (m *meters) brought(least int64) (out []*meter) {
 	return out
 }
 
-// A catch-up of one client delays the watches of the others: its past comes on another connection
-// than the events that a node follows.
+// The catch-up of a client must not delay the watches of others: its past comes on another
+// connection than the events that a node follows.
 func TestThePastDoesNotDelayEvents(t *testing.T) {
 	s := etcdtest.Start(t)
 	cfg := testConfig(s.Endpoint())

@@ -21,7 +21,7 @@ func created(id, revision int64) *etcdserverpb.WatchResponse {
 	return &etcdserverpb.WatchResponse{WatchId: id, Created: true, Header: &etcdserverpb.ResponseHeader{Revision: revision}}
 }
 
-// response is one of watch 7 with an event of each revision.
+// response returns a response to watch 7 with an event of each revision.
 func response(header int64, fragment bool, revisions ...int64) *etcdserverpb.WatchResponse {
 	r := &etcdserverpb.WatchResponse{WatchId: 7, Fragment: fragment, Header: &etcdserverpb.ResponseHeader{Revision: header}}
 	for i, rev := range revisions {
@@ -30,7 +30,7 @@ func response(header int64, fragment bool, revisions ...int64) *etcdserverpb.Wat
 	return r
 }
 
-// decoded reads a response as it comes from the wire.
+// decoded encodes and decodes a response.
 func decoded(tb testing.TB, m *etcdserverpb.WatchResponse) *watchResponse {
 	tb.Helper()
 	b, err := proto.Marshal(m)
@@ -133,8 +133,8 @@ func TestAssemblyCompacted(t *testing.T) {
 	}
 }
 
-// However etcd cuts a history into responses and fragments, and wherever it
-// puts progress between them, the same batches come out, each once it is whole.
+// For any cut of a history into responses and fragments, and any progress between them,
+// the batches are the same, and each is returned once it is whole.
 func TestAssemblyOfRandomCuts(t *testing.T) {
 	rng := testseed.Rand(t)
 	for range 300 {
@@ -185,8 +185,8 @@ func TestAssemblyOfRandomCuts(t *testing.T) {
 	}
 }
 
-// sameLength reports whether as many batches came as revisions up to progress
-// have.
+// sameLength reports whether the number of batches is that of the revisions up to
+// progress.
 func sameLength(got, want []string, revisions []int64, progress kv.Revision) bool {
 	n, last := 0, int64(0)
 	for _, r := range revisions {

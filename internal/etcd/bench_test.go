@@ -19,15 +19,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// benchKeys is how many keys the responses of the benchmarks are about.
+// benchKeys is the number of keys in the responses of the benchmarks.
 const benchKeys = 100_000
 
 func benchKey(i int) []byte {
 	return fmt.Appendf(nil, "/registry/pods/namespace-%05d/deployment-%06d-7d4b9c6f5-x%04d", i%1000, i, i%10_000) // 64 bytes
 }
 
-// benchWriter makes responses as etcd sends them: puts, and of twenty events one
-// delete, of keys by chance, each event a revision of its own.
+// benchWriter makes responses like etcd's: puts and one delete in twenty events, of
+// random keys, each event in its own revision.
 type benchWriter struct {
 	rng      *rand.Rand
 	revision int64
@@ -43,7 +43,7 @@ func newBenchWriter(value int) *benchWriter {
 	return w
 }
 
-// state is what there is before the first response.
+// state returns the state before the first response.
 func (w *benchWriter) state() []*kv.KeyValue {
 	out := make([]*kv.KeyValue, 0, len(w.versions))
 	for i := range w.versions {
@@ -103,7 +103,7 @@ func (w *benchWriter) eachResponse(b *testing.B, events int, fn func([]byte)) {
 	b.ReportMetric(float64(used(b)-began)/n, "cpu-ns/event")
 }
 
-// used returns the CPU time of this process, its garbage collector's included.
+// used returns the CPU time of this process, including its garbage collector.
 func used(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
@@ -122,7 +122,7 @@ func eachSize(b *testing.B, fn func(b *testing.B, value, events int)) {
 	}
 }
 
-// BenchmarkDecode is from the bytes of a response to whole revisions.
+// BenchmarkDecode measures from the bytes of a response to whole revisions.
 func BenchmarkDecode(b *testing.B) {
 	eachSize(b, func(b *testing.B, value, events int) {
 		w := newBenchWriter(value)
@@ -141,7 +141,7 @@ func BenchmarkDecode(b *testing.B) {
 	})
 }
 
-// benchSource is a cache's source that has a state, and then is the benchmark.
+// benchSource is a cache's source that yields a state, and then the updates of the benchmark.
 type benchSource struct {
 	state []*kv.KeyValue
 	after func(yield func(kv.Update, error) bool)
@@ -156,8 +156,8 @@ func (s *benchSource) Follow(context.Context, kv.FollowRequest) iter.Seq2[kv.Upd
 	}
 }
 
-// BenchmarkBytesToApplied is from the bytes of a response to a cache of 100,000
-// keys whose readers see it.
+// BenchmarkBytesToApplied measures from the bytes of a response to their visibility in
+// a cache of 100,000 keys.
 func BenchmarkBytesToApplied(b *testing.B) {
 	eachSize(b, func(b *testing.B, value, events int) {
 		w := newBenchWriter(value)
@@ -191,8 +191,8 @@ func BenchmarkBytesToApplied(b *testing.B) {
 	})
 }
 
-// BenchmarkQuietWatches is what one write costs this client and an etcd in this process
-// when watches are told their progress for each write, at 50 writes/s: with a stream each,
+// BenchmarkQuietWatches measures the cost of a write for this client and an etcd in this
+// process when watches get progress for each write, at 50 writes/s: with a stream each,
 // and with one for all.
 func BenchmarkQuietWatches(b *testing.B) {
 	for _, watches := range []int{1, 16} {

@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A watch from a revision is given that one, none below, and progress from it
-// on; it has begun at once when etcd has not reached the revision.
+// A watch from a revision gets that revision, none below, and progress from it on; it
+// has begun at once when etcd has not reached the revision.
 func TestAssemblyBeginsAtItsRevision(t *testing.T) {
 	progress := func(at int64) *etcdserverpb.WatchResponse { return response(at, false) }
 	for name, c := range map[string]struct {
@@ -56,8 +56,8 @@ func TestAssemblyBeginsAtItsRevision(t *testing.T) {
 	}
 }
 
-// What was asked of the past is given from the first revision that is wanted up
-// to the one before the first that is not, and Next says where to go on.
+// A part of the past has all revisions from From up to before Before, and Next is the
+// revision to continue with.
 func TestPastEndsBeforeBefore(t *testing.T) {
 	batch := func(r kv.Revision) kv.Update {
 		return kv.Update{Kind: kv.UpdateBatch, Revision: r, Batch: kv.Batch{Revision: r}}

@@ -35,7 +35,7 @@ func grow(t *testing.T, cli *clientv3.Client, n int) (now int64) {
 	return now
 }
 
-// says is what CheckRevision answers, in a word.
+// says returns the result of CheckRevision as text.
 func says(now kv.Revision, err error) string {
 	var compacted *kv.CompactedError
 	var future *kv.FutureError
@@ -50,8 +50,8 @@ func says(now kv.Revision, err error) string {
 	return fmt.Sprintf("now %d", now)
 }
 
-// CheckRevision says what etcd's own Range at the revision says, around the compact
-// and the current revision.
+// CheckRevision agrees with etcd's own Range at the revision, around the compact and
+// the current revision.
 func TestCheckRevision(t *testing.T) {
 	s := etcdtest.Start(t)
 	cli := s.Client()
@@ -100,8 +100,8 @@ func TestCheckRevision(t *testing.T) {
 	}
 }
 
-// A thousand callers at once, each with a revision of its own: every one gets
-// its own answer, from a handful of reads.
+// A thousand concurrent callers with different revisions: each gets its own answer,
+// from a few reads.
 func TestCheckRevisionHerd(t *testing.T) {
 	s := etcdtest.Start(t)
 	cli := s.Client()
@@ -166,8 +166,8 @@ func TestCheckRevisionHerd(t *testing.T) {
 	}
 }
 
-// Writes and compactions go on meanwhile: no caller is told less than was true
-// when it called, or more than was true when it was answered.
+// During writes and compactions, no caller gets less than was true when it called, or
+// more than was true when it was answered.
 func TestCheckRevisionUnderCompaction(t *testing.T) {
 	s := etcdtest.Start(t)
 	cli := s.Client()
@@ -243,8 +243,8 @@ func TestCheckRevisionUnderCompaction(t *testing.T) {
 	writer.Wait()
 }
 
-// behind is a member of etcd that has compacted for reads, and not yet for the
-// first watches.
+// behind is a member of etcd that has compacted for reads, but not yet for the first
+// watches.
 type behind struct {
 	etcdserverpb.UnimplementedKVServer
 	etcdserverpb.UnimplementedWatchServer
@@ -320,8 +320,8 @@ func (b *behind) start(t *testing.T) *Client {
 	return newClient(t, cfg)
 }
 
-// Members of etcd are not equally far. What one says too late is asked again;
-// what does not come right is an error, not an answer.
+// Members of etcd have different positions. A late answer is requested again;
+// persistent disagreement is an error, not an answer.
 func TestCheckRevisionAmongLaggards(t *testing.T) {
 	for name, c := range map[string]struct {
 		b        *behind
@@ -344,8 +344,8 @@ func TestCheckRevisionAmongLaggards(t *testing.T) {
 	}
 }
 
-// A restored etcd is at an older revision: what was remembered of the history
-// before is forgotten.
+// A restored etcd is at an older revision: the compact revision of the history before
+// is dropped.
 func TestCheckRevisionForgetsAnotherHistory(t *testing.T) {
 	b := &behind{now: 100, floor: 50, watches: []int64{50}}
 	c := b.start(t)

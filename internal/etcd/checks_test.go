@@ -16,7 +16,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// etcd was restored, and no read has found out yet: the state, a difference, a watch
+// etcd was restored, and no read has detected it yet: the state, a difference, a watch
 // and the past are checked before a follower gets any of them.
 func TestNothingOfARestoredEtcdIsServed(t *testing.T) {
 	restored := func(t *testing.T) *Client {
@@ -45,8 +45,8 @@ func TestNothingOfARestoredEtcdIsServed(t *testing.T) {
 	})
 }
 
-// The history ends while a read is on its way: the read fails, though its answer
-// alone contradicts nothing.
+// The history ends during a read: the read fails, although its answer alone contradicts
+// nothing.
 func TestHistoryEndsDuringARead(t *testing.T) {
 	m, c := startMembers(t, 1, before)
 	c.Adopt(1, before)
@@ -64,7 +64,7 @@ func TestHistoryEndsDuringARead(t *testing.T) {
 	}
 }
 
-// timedReads notes when a read goes out.
+// timedReads records when a read is sent.
 type timedReads struct {
 	etcdserverpb.KVClient
 	sent time.Time
@@ -75,7 +75,7 @@ func (r *timedReads) Range(ctx context.Context, req *etcdserverpb.RangeRequest, 
 	return r.KVClient.Range(ctx, req, o...)
 }
 
-// The age of data counts from before the question: etcd may have changed while the
+// The age of data counts from before the request: etcd may have changed while the
 // answer was on its way.
 func TestClockIsOfBeforeTheQuestion(t *testing.T) {
 	_, c := startMembers(t, 1, before)
@@ -87,8 +87,8 @@ func TestClockIsOfBeforeTheQuestion(t *testing.T) {
 	}
 }
 
-// A watch from the future begins before etcd has come to its first revision, which
-// must not count as etcd's: the next read of etcd would look like a restore.
+// A watch from the future begins before etcd has reached its first revision, which must
+// not count as etcd's: the next read of etcd would look like a restore.
 func TestWatchFromTheFutureIsNoRestore(t *testing.T) {
 	b := &behind{now: 100, still: true, watches: []int64{0}}
 	c := b.start(t)
@@ -109,8 +109,8 @@ func TestWatchFromTheFutureIsNoRestore(t *testing.T) {
 	}
 }
 
-// A watch that is far behind keeps its permit until it has come to the revision that
-// it was behind of, and gives it back then.
+// A watch that is far behind keeps its permit until it has reached etcd's revision of
+// that time, and then returns it.
 func TestFarBehindWatchKeepsItsPermit(t *testing.T) {
 	b := &behind{now: 100, still: true, watches: []int64{0}, progress: []int64{99, 100, 101}}
 	l := b.start(t)
@@ -132,7 +132,7 @@ func TestFarBehindWatchKeepsItsPermit(t *testing.T) {
 	}
 }
 
-// A history request that its caller has given up is not read at all.
+// A history request whose caller has given up is not read.
 func TestGivenUpHistoryIsNotRead(t *testing.T) {
 	for name, busy := range map[string]bool{"waiting for its turn": true, "waiting for a permit": false} {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestAnswerToNoHistoryRequest(t *testing.T) {
 	}
 }
 
-// forged answers reads with what it is given.
+// forged answers reads with preset responses.
 type forged struct {
 	etcdserverpb.KVClient
 	revision int64
@@ -214,8 +214,8 @@ func listed(key string, mod int64) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{Key: []byte(key), CreateRevision: mod, ModRevision: mod, Version: 1}
 }
 
-// An etcd that has not come to the revision that is held is reported as behind it,
-// not as one that has some key otherwise.
+// An etcd that has not reached the held revision is reported as behind, not as one with
+// a different key.
 func TestLeapBelowWhatIsHeld(t *testing.T) {
 	c := newClient(t, testConfig("none:1"))
 	for name, list := range map[string][]*mvccpb.KeyValue{
@@ -234,8 +234,8 @@ func TestLeapBelowWhatIsHeld(t *testing.T) {
 	}
 }
 
-// The values of a revision must be those of its list of keys: a member that answers
-// otherwise is not believed.
+// The values of a revision must match its list of keys: a contradicting member is not
+// believed.
 func TestValuesMustBeThoseOfTheList(t *testing.T) {
 	a, b, d := listed("/a", 2), listed("/b", 3), listed("/d", 4)
 	runs := []run{{a, b}, {d}}

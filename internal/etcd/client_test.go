@@ -25,8 +25,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// Whatever was acknowledged before a call is in its answer, though callers
-// share reads.
+// Every write acknowledged before a call is in its answer, although callers share
+// reads.
 func TestRevisionIsNeverOlderThanTheCall(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -85,7 +85,7 @@ func (l *lines) count(what string) int {
 	return strings.Count(l.b.String(), what)
 }
 
-// etcd is away: every call says so, the log once.
+// etcd is unavailable: every call fails with that, and the log has it once.
 func TestUnavailable(t *testing.T) {
 	s := etcdtest.Start(t)
 	s.Stop()
@@ -122,7 +122,7 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// One endpoint of two is dead: nobody notices.
+// One endpoint of two is dead: no call fails.
 func TestDeadEndpointBesideAGoodOne(t *testing.T) {
 	dead := etcdtest.Start(t)
 	dead.Stop()
@@ -145,7 +145,7 @@ func TestDeadEndpointBesideAGoodOne(t *testing.T) {
 	}
 }
 
-// fake is an etcd that says what it is told to.
+// fake is an etcd with scripted answers.
 type fake struct {
 	etcdserverpb.UnimplementedMaintenanceServer
 	etcdserverpb.UnimplementedWatchServer
@@ -178,7 +178,7 @@ func (f *fake) Watch(stream etcdserverpb.Watch_WatchServer) error {
 	}
 }
 
-// serve makes fakes reachable by name, and nothing else.
+// serve makes only the fakes reachable, by name.
 func serve(t *testing.T, fakes map[string]*fake) func(context.Context, string) (net.Conn, error) {
 	t.Helper()
 	listeners := map[string]*bufconn.Listener{}
@@ -232,7 +232,7 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// Debian's etcd, where it is installed, is one of those that are too old.
+// Debian's etcd, where installed, is too old.
 func TestCheckRefusesDebiansEtcd(t *testing.T) {
 	path, err := exec.LookPath("etcd")
 	if err != nil {
@@ -256,7 +256,7 @@ func TestCheckRefusesDebiansEtcd(t *testing.T) {
 	}
 }
 
-// A watch that never answers is given up, so that the caller can go elsewhere.
+// A watch that never answers is given up, so that the caller can use another member.
 func TestSilentWatchIsGivenUp(t *testing.T) {
 	cfg := testConfig("silent:1")
 	cfg.Dialer = serve(t, map[string]*fake{"silent:1": {}})
@@ -319,7 +319,7 @@ func TestPassword(t *testing.T) {
 			token, _ := c.Token(t.Context())
 			c.Forget(token)
 		},
-		func() { // etcd has forgotten it, as after 5 idle minutes
+		func() { // etcd has dropped it, as after 5 idle minutes
 			if _, err := root.AuthDisable(t.Context()); err != nil {
 				t.Error(err)
 			}

@@ -24,17 +24,17 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// words writes a batch for people and for comparison.
+// words returns a batch as text, for messages and comparison.
 func words(b kv.Batch) string {
 	var w []string
 	for _, e := range b.Events {
 		w = append(w, fmt.Sprintf("%v %s=%s", e.Type, e.KV.Key(), e.KV.Value()))
 	}
-	slices.Sort(w) // a transaction's order is etcd's business
+	slices.Sort(w) // the order within a transaction does not matter
 	return strings.Join(w, ", ")
 }
 
-// history writes random changes to etcd and remembers each revision's.
+// history writes random changes to etcd and stores the changes of each revision.
 type history struct {
 	t    *testing.T
 	cli  *clientv3.Client
@@ -114,8 +114,7 @@ func (h *history) step() {
 	}
 }
 
-// check takes batches from f until the last of the history and compares them
-// with it, from a revision on.
+// check compares the batches of f with the history, from a revision to the last one.
 func (h *history) check(f *follower, from kv.Revision) {
 	h.t.Helper()
 	got := map[kv.Revision]string{}
@@ -142,7 +141,7 @@ func stateOf(kvs []*kv.KeyValue) map[string]string {
 	return m
 }
 
-// State, live events and events caught up with are those that were written.
+// State, live events and caught-up events are the written ones.
 func TestFollowIsTheHistory(t *testing.T) {
 	s := etcdtest.Start(t)
 	cfg := testConfig(s.Endpoint())
@@ -229,8 +228,8 @@ func TestDeleteOf50000KeysIsOneBatch(t *testing.T) {
 	}
 }
 
-// What is too large for one response comes in fragments, and the consumer sees
-// nothing of the change.
+// A change that is too large for one response comes in fragments, unnoticed by the
+// consumer.
 func TestLargeCatchUpComesInFragments(t *testing.T) {
 	s := etcdtest.Start(t)
 	cfg := testConfig(s.Endpoint())
@@ -258,8 +257,7 @@ func TestLargeCatchUpComesInFragments(t *testing.T) {
 	}
 }
 
-// A watch may begin at the compact revision, and nothing of it is lost, not
-// even a delete.
+// A watch may begin at the compact revision and loses nothing of it, not even a delete.
 func TestFollowAtTheEdgeOfCompaction(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -291,7 +289,7 @@ func TestFollowAtTheEdgeOfCompaction(t *testing.T) {
 			t.Errorf("from %d: %q at %d, want %q", c.from, words(b), b.Revision, c.want)
 		}
 	}
-	// Below it nothing may come but the error: a begin would promise more.
+	// Below it only the error may come: a begin would promise more.
 	for u, err := range c.Follow(t.Context(), kv.FollowRequest{Range: kv.Prefix("/c/"), From: floor - 1}) {
 		var compacted *kv.CompactedError
 		if !errors.As(err, &compacted) || *compacted != (kv.CompactedError{Requested: floor - 1, Floor: floor}) {
@@ -303,7 +301,7 @@ func TestFollowAtTheEdgeOfCompaction(t *testing.T) {
 	}
 }
 
-// Somebody waits for a revision that does not touch the range.
+// A caller waits for a revision that does not touch the range.
 func TestQuietRangeMakesProgressWhenWanted(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -331,7 +329,7 @@ func TestQuietRangeMakesProgressWhenWanted(t *testing.T) {
 	}
 }
 
-// etcd tells progress of its own accord too, under the watch's own ID.
+// etcd also sends unrequested progress, under the watch's own ID.
 func TestQuietRangeMakesProgressByItself(t *testing.T) {
 	s := etcdtest.Start(t, etcdtest.WithProgressInterval(100*time.Millisecond))
 	cfg := testConfig(s.Endpoint())
@@ -506,8 +504,7 @@ func TestListsWaitForEachOther(t *testing.T) {
 	f.ready()
 }
 
-// A consumer that breaks off, or whose context ends, sees no error, and
-// nothing stays behind.
+// A consumer that stops, or whose context ends, sees no error, and nothing leaks.
 func TestFollowEndsQuietly(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// told writes a history down.
+// told returns a history as text.
 func told(h LogPage) string {
 	var out []string
 	for _, b := range h.Batches {
@@ -32,7 +32,7 @@ func told(h LogPage) string {
 	return strings.Join(out, " ")
 }
 
-// The past is what happened, no more and no less, in any part of it.
+// Every part of the past has exactly the written events.
 func TestHistory(t *testing.T) {
 	s := etcdtest.Start(t)
 	cli := s.Client()
@@ -81,8 +81,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// Many who ask at a time are answered together, each with its own; who asks for
-// what is compacted is in nobody's way, and neither is who gives up.
+// Concurrent callers are answered together, each with its own part. A caller that asks
+// for compacted revisions, or gives up, does not affect the others.
 func TestHistoryHerd(t *testing.T) {
 	const keys, askers = 50, 1500
 	s := etcdtest.Start(t)
@@ -132,8 +132,8 @@ func TestHistoryHerd(t *testing.T) {
 	}
 }
 
-// One request that etcd refuses fails alone: those that are read by the same
-// stream get their history.
+// One request that etcd refuses fails alone: other requests on the same stream get
+// their history.
 func TestRefusedHistoryFailsAlone(t *testing.T) {
 	s := etcdtest.Start(t)
 	root := s.AuthOn()
@@ -172,8 +172,8 @@ func TestRefusedHistoryFailsAlone(t *testing.T) {
 	}
 }
 
-// A response of up to 1,000 revisions is decoded up to the bytes that are wanted, and to the end of
-// a revision: the rest takes no memory, and the next part begins there.
+// A response of up to 1,000 revisions is decoded up to the requested bytes, and to the end of a
+// revision: the rest takes no memory, and the next part begins there.
 func TestHistoryIsCutWithinAResponse(t *testing.T) {
 	s := etcdtest.Start(t)
 	const revisions, keys = 40, 3
@@ -204,8 +204,8 @@ func TestHistoryIsCutWithinAResponse(t *testing.T) {
 	}
 }
 
-// A part of the past that etcd sends in a response larger than is taken in one piece is
-// fetched in fragments: a watch of large values catches up.
+// A part of the past whose response exceeds the limit of one message is fetched in
+// fragments: a watch of large values catches up.
 func TestHistoryOfLargeValues(t *testing.T) {
 	s := etcdtest.Start(t)
 	value := strings.Repeat("v", 1<<20)
@@ -237,7 +237,7 @@ func TestHistoryOfLargeValues(t *testing.T) {
 }
 
 // A page that is smaller than one value has the revision of that value, also where etcd sends it in a
-// fragment together with the next one: a reader of the pages gets on.
+// fragment together with the next one: a reader of the pages makes progress.
 func TestSmallPagesOfLargeValues(t *testing.T) {
 	s := etcdtest.Start(t)
 	const values = 8
@@ -261,7 +261,7 @@ func TestSmallPagesOfLargeValues(t *testing.T) {
 	}
 }
 
-// Whether a response is large is known of the revisions that it may contain, and of no others.
+// A large response is expected only for the revisions that it may contain.
 func TestLargePast(t *testing.T) {
 	at := func(from ...kv.Revision) (batch []*pastRead) {
 		for _, r := range from {

@@ -20,9 +20,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// slowMember is a member of etcd that may hang: it takes requests and answers none. One
-// without a leader answers reads of its own state only. One that stalls is always at the
-// same revision, and answers questions for progress.
+// slowMember is a member of etcd that may hang: it accepts requests and answers none.
+// Without a leader it answers only reads of its own state. A stalled member stays at the
+// same revision, and answers progress requests.
 type slowMember struct {
 	fake
 	hangs, leaderless, stalls atomic.Bool
@@ -80,8 +80,8 @@ func startMember(t *testing.T) (m *slowMember, endpoint string) {
 	return m, l.Addr().String()
 }
 
-// A member of etcd hangs, and its connections stand: the first read that finds out
-// ends the watches there, and the others are not sent to it any more.
+// A member of etcd hangs, and its connections stay open: the first read that detects it
+// ends the watches there, and no more calls are sent to it.
 func TestMemberThatHangs(t *testing.T) {
 	hung, one := startMember(t)
 	good, two := startMember(t)
@@ -128,8 +128,8 @@ func TestMemberThatHangs(t *testing.T) {
 	}
 }
 
-// While etcd has no leader, no member answers the reads that need one. The member that
-// hangs is passed over, and not the one whose read was the first to get no answer.
+// While etcd has no leader, no member answers reads that need it. The member that hangs
+// is passed over, not the member whose read was the first without an answer.
 func TestLeaderThatHangs(t *testing.T) {
 	for leader := range 3 {
 		var members []*slowMember
@@ -189,7 +189,7 @@ func TestLeaderThatHangs(t *testing.T) {
 }
 
 // A member hangs while watches are being created there: they leave as soon as that is
-// known.
+// detected.
 func TestWatchIsCreatedAtAMemberThatHangs(t *testing.T) {
 	hung, one := startMember(t)
 	_, two := startMember(t)
@@ -226,9 +226,9 @@ func TestWatchIsCreatedAtAMemberThatHangs(t *testing.T) {
 	}
 }
 
-// The disk of a member stalls: it reaches the leader no more, and answers each question for
-// progress with the revision at which that began. A watch whose consumer waits for a later
-// revision leaves it.
+// The disk of a member stalls: it no longer reaches the leader, and answers each progress
+// request with the revision at which the stall began. A watch whose consumer waits for a
+// later revision leaves it.
 func TestMemberWhoseDiskStalls(t *testing.T) {
 	stalled, one := startMember(t)
 	_, two := startMember(t)
@@ -252,7 +252,7 @@ func TestMemberWhoseDiskStalls(t *testing.T) {
 	want.Ask(300)
 	left := stalled.opens.Load()
 	testkit.Eventually(t, "the watches leave the member whose disk stalls", func() bool {
-		if _, err := c.Revision(t.Context()); err != nil { // the member is found
+		if _, err := c.Revision(t.Context()); err != nil { // the member is detected
 			t.Fatal(err)
 		}
 		for ; len(ended) > 0; left-- {
@@ -264,7 +264,7 @@ func TestMemberWhoseDiskStalls(t *testing.T) {
 	})
 }
 
-// A member that is said to hang keeps a watch as long as it sends what the consumer waits for.
+// A member that was found to hang keeps a watch as long as it sends the awaited updates.
 func TestMemberThatSendsIsKept(t *testing.T) {
 	c := newClient(t, testConfig("m1:1", "m2:1"))
 	now := time.Now()

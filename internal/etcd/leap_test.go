@@ -35,7 +35,7 @@ func fill(t *testing.T, cli *clientv3.Client, n int, name func(int) string, valu
 	}
 }
 
-// state is what a follower holds.
+// state is a follower's state.
 type state map[string]*kv.KeyValue
 
 func (s state) held() iter.Seq[*kv.KeyValue] {
@@ -48,7 +48,7 @@ func (s state) held() iter.Seq[*kv.KeyValue] {
 	}
 }
 
-// load takes the state of r from the beginning of a Follow.
+// load reads the state of r from the beginning of a Follow.
 func load(t *testing.T, c *Client, r kv.Range) (state, kv.Revision) {
 	t.Helper()
 	f := follow(t, c, kv.FollowRequest{Range: r})
@@ -61,7 +61,7 @@ func load(t *testing.T, c *Client, r kv.Range) (state, kv.Revision) {
 	return s, begin.Revision
 }
 
-// leap applies what a Follow with what is held says, and returns the revision.
+// leap applies the differences of a Follow with Held, and returns the revision.
 func (s state) leap(t *testing.T, c *Client, r kv.Range, at kv.Revision) kv.Revision {
 	t.Helper()
 	f := follow(t, c, kv.FollowRequest{Range: r, Held: s.held(), HeldAt: at})
@@ -104,8 +104,7 @@ func (s state) mustBe(t *testing.T, cli *clientv3.Client, r kv.Range, revision k
 	}
 }
 
-// A follower that is behind compaction fetches the values of what has changed,
-// and of nothing else.
+// A follower that is behind compaction fetches only the changed values.
 func TestLeapFetchesWhatHasChanged(t *testing.T) {
 	const keys, value = 20_000, 200
 	s := etcdtest.Start(t)
@@ -179,7 +178,7 @@ func TestLeapIsTheDifference(t *testing.T) {
 	}
 }
 
-// fewOps refuses what etcd refuses with --max-txn-ops.
+// fewOps refuses large transactions like etcd with --max-txn-ops.
 type fewOps struct {
 	etcdserverpb.KVClient
 	most, refused int
@@ -193,7 +192,7 @@ func (f *fewOps) Txn(ctx context.Context, r *etcdserverpb.TxnRequest, o ...grpc.
 	return f.KVClient.Txn(ctx, r, o...)
 }
 
-// What etcd refuses as too many operations is asked for in smaller pieces.
+// A read that etcd refuses for too many operations is repeated in smaller pieces.
 func TestLeapWithFewOperations(t *testing.T) {
 	s := etcdtest.Start(t)
 	cli := s.Client()
@@ -218,7 +217,7 @@ func TestLeapWithFewOperations(t *testing.T) {
 	}
 }
 
-// A leap that is compacted under its pages starts again, with what was held.
+// A leap whose revision is compacted between pages starts again, with the held keys.
 func TestLeapStartsAgainWhenCompactedUnderIt(t *testing.T) {
 	s := etcdtest.Start(t)
 	cfg := testConfig(s.Endpoint())
@@ -238,7 +237,7 @@ func TestLeapStartsAgainWhenCompactedUnderIt(t *testing.T) {
 	}
 }
 
-// What cannot have come from what is held is of another history.
+// A state that cannot follow from the held one is of another history.
 func TestLeapNoticesAnotherHistory(t *testing.T) {
 	s := etcdtest.Start(t)
 	cli := s.Client()

@@ -26,7 +26,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// members are etcds that tell the marks they are told to.
+// members are etcds that report preset marks.
 type members struct {
 	mu    sync.Mutex
 	marks []kv.Mark
@@ -80,7 +80,7 @@ func (m *members) set(marks ...kv.Mark) {
 	m.marks = marks
 }
 
-// startMembers returns members that all tell the mark, and a client of them.
+// startMembers returns members that all report the mark, and a client of them.
 func startMembers(t *testing.T, n int, mark kv.Mark) (*members, *Client) {
 	t.Helper()
 	listeners := map[string]*bufconn.Listener{}
@@ -94,8 +94,8 @@ func startMembers(t *testing.T, n int, mark kv.Mark) (*members, *Client) {
 	return all, newClient(t, cfg)
 }
 
-// startTCPMembers is startMembers by TCP, which names the connections: a process that has told its
-// index is not asked again. change may change the client's config.
+// startTCPMembers is startMembers by TCP, which identifies connections: a process that has
+// reported its index is not asked again. change may change the client's config.
 func startTCPMembers(t *testing.T, n int, mark kv.Mark, change func(*Config)) (*members, *Client) {
 	t.Helper()
 	all, endpoints := serveMembers(t, n, mark, func(int) (net.Listener, string) {
@@ -133,8 +133,8 @@ func serveMembers(t *testing.T, n int, mark kv.Mark, listen func(i int) (net.Lis
 
 var before = kv.Mark{Cluster: 1, Term: 4, Index: 50, Revision: 30}
 
-// Whatever gives another history away ends the lineage: for everything that
-// asks etcd, and until the next one is adopted.
+// Any evidence of another history ends the lineage, for all requests to etcd, until the
+// next one is adopted.
 func TestAnotherHistoryIsFound(t *testing.T) {
 	for cause, after := range map[kv.Cause]kv.Mark{
 		kv.CauseCluster:  {Cluster: 2, Term: 9, Index: 90, Revision: 90},
@@ -191,13 +191,13 @@ func TestAnotherHistoryIsFound(t *testing.T) {
 	}
 }
 
-// The linearizable reads of others find it too, not only looks; and what others
-// have read of the lineage counts.
+// Linearizable reads also detect it, not only looks, and the marks that others have
+// read count.
 func TestReadFindsAnotherHistory(t *testing.T) {
 	m, c := startMembers(t, 1, before)
 	c.Adopt(1, before)
 	c.Saw(1, kv.Mark{Revision: 40})
-	c.Saw(2, kv.Mark{Revision: 400}) // of another lineage: it says nothing
+	c.Saw(2, kv.Mark{Revision: 400}) // of another lineage: it does not count
 	m.set(kv.Mark{Cluster: 1, Term: 4, Index: 50, Revision: 40})
 	if _, err := c.Revision(t.Context()); err != nil {
 		t.Fatal(err)
@@ -208,8 +208,8 @@ func TestReadFindsAnotherHistory(t *testing.T) {
 	}
 }
 
-// A member that took its state from another tells an old term until something is
-// written; one that lost data would tell an old revision. The others know better.
+// A member that took its state from another reports an old term until the next write; a
+// member that lost data would report an old revision. The other members contradict it.
 func TestOneMemberIsNoRestore(t *testing.T) {
 	for name, odd := range map[string]kv.Mark{
 		"an old term":     {Cluster: 1, Term: 2, Index: 50, Revision: 30},
@@ -241,8 +241,8 @@ func TestOneMemberIsNoRestore(t *testing.T) {
 	}
 }
 
-// Members take turns, and each has told its index when etcd was at another revision. The
-// index that is inferred for one does not contradict what the others told since.
+// Members take turns, and each has reported its index at another revision of etcd. The
+// inferred index of one does not contradict later reports of the others.
 func TestMembersDoNotContradictTheMarkInTurn(t *testing.T) {
 	m, c := startTCPMembers(t, 3, before, nil)
 	c.Adopt(1, kv.Mark{Cluster: 1})
@@ -279,7 +279,7 @@ func TestMembersDoNotContradictTheMarkInTurn(t *testing.T) {
 }
 
 // A look finds that the index went back, and cannot ask each member. The next look finds it
-// again: nothing is inferred from what a process of another history has told.
+// again: nothing is inferred from the report of a process of another history.
 func TestContradictoryIndexIsFoundAgain(t *testing.T) {
 	var cut atomic.Bool // no new connections
 	restored := kv.Mark{Cluster: 1, Term: 4, Index: 49, Revision: 31}
@@ -307,7 +307,7 @@ func TestContradictoryIndexIsFoundAgain(t *testing.T) {
 	}
 }
 
-// A mark that was not read here may be ahead of a process that has told its index.
+// A mark that was not read here may be ahead of a process that has reported its index.
 func TestAdoptedMarkIsComparedWithTheIndex(t *testing.T) {
 	_, c := startTCPMembers(t, 1, before, nil)
 	c.Adopt(1, kv.Mark{Cluster: 1})
@@ -344,8 +344,8 @@ func TestLookDoesNotWaitForAMemberThatHangs(t *testing.T) {
 	}
 }
 
-// An answer speaks of the time at which the question was asked: what was learnt
-// since does not count against it.
+// An answer is valid for the time of its request: later knowledge does not contradict
+// it.
 func TestLateAnswerIsNoRestore(t *testing.T) {
 	m, c := startMembers(t, 1, before)
 	c.Adopt(1, before)
@@ -368,7 +368,7 @@ func TestLateAnswerIsNoRestore(t *testing.T) {
 	}
 }
 
-// What was asked in one lineage is not answered in the next.
+// A request of one lineage is not answered in the next.
 func TestAnswerFromTheOldLineage(t *testing.T) {
 	m, c := startMembers(t, 1, before)
 	c.Adopt(1, before)
@@ -394,8 +394,8 @@ func TestAnswerFromTheOldLineage(t *testing.T) {
 	}
 }
 
-// Who is led to another cluster for a while, and back, has lost nothing. A
-// history that went back stays ended, whatever it comes to later.
+// A node that is directed to another cluster for a while, and back, loses nothing. A
+// history that went back stays ended, whatever its later numbers.
 func TestEndIsFinalButForAnotherCluster(t *testing.T) {
 	m, c := startMembers(t, 1, before)
 	c.Adopt(1, before)
@@ -418,7 +418,7 @@ func TestEndIsFinalButForAnotherCluster(t *testing.T) {
 	}
 }
 
-// While nobody follows a lineage, any history will do.
+// While no lineage is adopted, any history is accepted.
 func TestNoLineageYet(t *testing.T) {
 	m, c := startMembers(t, 1, before)
 	for _, mark := range []kv.Mark{before, {Cluster: 2, Term: 2, Index: 5, Revision: 10}} {
@@ -429,8 +429,7 @@ func TestNoLineageYet(t *testing.T) {
 	}
 }
 
-// restores are the four ways to come from a snapshot back to an etcd on the same
-// address.
+// restores are the four ways to restore a snapshot to an etcd at the same address.
 func restores() map[string]struct {
 	restore etcdtest.Restore
 	writes  int // before anybody looks
@@ -446,8 +445,8 @@ func restores() map[string]struct {
 	}
 }
 
-// A real etcd, in a process of its own, restored in each way: the next look
-// tells, and a watch from behind what was seen ends before it brings anything.
+// A real etcd, in a separate process, restored in each way: the next look detects it,
+// and a watch from after the last seen revision ends before its first update.
 func TestRestoresAreFound(t *testing.T) {
 	t.Parallel()
 	for name, how := range restores() {
@@ -521,14 +520,14 @@ func TestIndexIsAskedForOnce(t *testing.T) {
 	if next := index(); next < first+leases+writes {
 		t.Errorf("index %d after a restart, want at least %d, %d leases and %d writes", next, first, leases, writes)
 	}
-	// Another history takes nothing from the reports of the one before.
+	// Another history does not use the reports of the one before.
 	c.Adopt(2, kv.Mark{})
 	if next := index(); next < first+leases+writes {
 		t.Errorf("index %d in another lineage", next)
 	}
 }
 
-// answered tries until it is not the connection that fails.
+// answered retries while the connection fails.
 func answered(do func() error) error {
 	for {
 		err := do()
@@ -539,8 +538,8 @@ func answered(do func() error) error {
 	}
 }
 
-// Three members, of which the leader dies, one lags behind and comes back by a
-// snapshot of the others, and all stop and start: nothing of that is a restore.
+// Three members: the leader dies, one lags and catches up by a snapshot of the others,
+// and all stop and start. None of this is a restore.
 func TestNoRestore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long")
@@ -674,8 +673,8 @@ func TestNoRestore(t *testing.T) {
 	}
 }
 
-// An etcd that is stopped takes connections and answers nothing: that is told, and
-// its end.
+// A stopped etcd accepts connections and answers nothing: the log has this, and its
+// end.
 func TestASilentEtcdIsInTheLog(t *testing.T) {
 	p := etcdtest.StartProcess(t)
 	cfg := Defaults()

@@ -13,8 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must come. It is never used up
-// when all is well.
+// patience bounds the wait of a test. A passing test never reaches it.
 const patience = 60 * time.Second
 
 func newClient(t *testing.T, cfg Config) *Client {

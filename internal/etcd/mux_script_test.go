@@ -18,13 +18,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// scripted is an etcd whose watch streams a test answers.
+// scripted is an etcd whose watch streams are answered by a test.
 type scripted struct {
 	fake
 	streams chan *scriptedStream
 }
 
-// scriptedStream is one of them: its requests, and the way to answer.
+// scriptedStream is one such stream: its requests, and the function to answer.
 type scriptedStream struct {
 	t        *testing.T
 	requests chan *etcdserverpb.WatchRequest
@@ -116,13 +116,13 @@ func (s *scriptedStream) send(r *etcdserverpb.WatchResponse) {
 	}
 }
 
-// event tells a watch of one event.
+// event sends one event to a watch.
 func (s *scriptedStream) event(id, revision int64) {
 	s.t.Helper()
 	s.events(id, revision)
 }
 
-// events tells a watch of an event of each revision at once.
+// events sends an event of each revision to a watch, in one response.
 func (s *scriptedStream) events(id int64, revisions ...int64) {
 	s.t.Helper()
 	r := response(slices.Max(revisions), false, revisions...)
@@ -130,7 +130,7 @@ func (s *scriptedStream) events(id int64, revisions ...int64) {
 	s.send(r)
 }
 
-// progress tells the progress of all watches.
+// progress sends the progress of all watches.
 func (s *scriptedStream) progress(revision int64) {
 	s.t.Helper()
 	r := response(revision, false)
@@ -208,8 +208,8 @@ func (s *scriptedStream) announce(c *Client, id, revision int64) {
 	testkit.Eventually(s.t, "the client takes the announcement", func() bool { return p.begins() == kv.Revision(revision) })
 }
 
-// A watch moves to the shared stream when it has everything up to where it begins there.
-// What comes twice is left out, and nothing is missing.
+// A watch moves to the shared stream when it has everything up to its beginning there.
+// Duplicates are skipped, and nothing is missing.
 func TestWatchMovesToTheSharedStream(t *testing.T) {
 	s, c := startScripted(t)
 	private, q := s.own(t, c)
@@ -270,7 +270,7 @@ func TestProgressBeforeTheAnnouncementIsOfTheOthers(t *testing.T) {
 	second.expect("p112")
 }
 
-// What a watch's own stream has brought from behind the beginning of its place is left out
+// Events after the beginning of a place that came on the watch's own stream are skipped
 // there.
 func TestWatchMovesThatIsAhead(t *testing.T) {
 	s, c := startScripted(t)
@@ -288,7 +288,7 @@ func TestWatchMovesThatIsAhead(t *testing.T) {
 }
 
 // etcd ends one watch of the shared stream, as compacted. That watch is cancelled, so
-// that the others get progress, and its own stream tells its consumer why.
+// that the others get progress, and its own stream reports the reason to its consumer.
 func TestOneWatchOfTheSharedStreamIsCompacted(t *testing.T) {
 	s, c := startScripted(t)
 	shared, first := s.joined(t, c, nil)
@@ -318,7 +318,7 @@ func TestOneWatchOfTheSharedStreamIsCompacted(t *testing.T) {
 }
 
 // A watch that etcd has to catch up on the shared stream silences the progress of all: the
-// one that brings most leaves, and the others get theirs.
+// busiest one leaves, and the others get theirs.
 func TestWatchThatSilencesTheSharedStreamLeaves(t *testing.T) {
 	s, c := startScripted(t)
 	shared, busy := s.joined(t, c, nil)
@@ -564,8 +564,8 @@ func TestAnswersOfTheSharedStreamAreReportedDirectly(t *testing.T) {
 	q.expect(fmt.Sprintf("b%d×1", revision+1))
 }
 
-// etcd was restored behind the back of running watches: nothing of the new history comes by
-// a shared stream.
+// etcd was restored under running watches: a shared stream brings nothing of the new
+// history.
 func TestSharedStreamOfARestoredEtcd(t *testing.T) {
 	s, c := startScripted(t)
 	c.Adopt(1, kv.Mark{})

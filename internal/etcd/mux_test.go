@@ -74,8 +74,7 @@ func (q *quiet) reach(revision kv.Revision) (batches []string) {
 	}
 }
 
-// Sixteen watches are told that they have everything up to a revision by one question
-// each revision, over one stream.
+// One request per revision, over one stream, brings sixteen watches their progress.
 func TestOneQuestionServesAllWatches(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -109,7 +108,7 @@ func TestOneQuestionServesAllWatches(t *testing.T) {
 	}
 }
 
-// prefixes returns those of n prefixes.
+// prefixes returns the ranges of n prefixes.
 func prefixes(n int) (out []kv.Range) {
 	for i := range n {
 		out = append(out, kv.Prefix(fmt.Sprintf("/s%02d/", i)))
@@ -132,15 +131,15 @@ func putAs(t *testing.T, cli *clientv3.Client, key, value string) kv.Revision {
 	return kv.Revision(r.Header.Revision)
 }
 
-// seenBy is what one follower was given, from a revision on.
+// seenBy has the updates of one follower, from a revision on.
 type seenBy struct {
 	r    kv.Range
 	from kv.Revision
 	all  []kv.Update // batches and progress
 }
 
-// check compares the received updates with the writes: batches and progress rise, and each
-// progress comes behind all batches up to it.
+// check compares the received updates with the writes: batches and progress increase, and
+// each progress comes after all batches up to it.
 func (s *seenBy) check(t *testing.T, written map[kv.Revision]map[string]string) {
 	t.Helper()
 	var revisions []kv.Revision // of the changes in the range
@@ -280,8 +279,8 @@ func seeSome(ctx context.Context, t *testing.T, c *Client, s *seenBy, last kv.Re
 	return last
 }
 
-// A consumer that stops to pull has a bounded queue, and the others go on. It gets a
-// stream of its own, loses nothing, and shares the stream again later.
+// A consumer that stops pulling has a bounded queue, and the others continue. It gets a
+// separate stream, loses nothing, and shares the stream again later.
 func TestSlowConsumerLeavesTheSharedStream(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -358,7 +357,7 @@ func TestSharedStreamBreaks(t *testing.T) {
 	}
 }
 
-// The last watch that leaves ends the shared stream, and one that ends is not watched on.
+// The last watch that leaves ends the shared stream, and an ended watch is cancelled at etcd.
 func TestSharedStreamEndsWithItsLastWatch(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -376,8 +375,8 @@ func TestSharedStreamEndsWithItsLastWatch(t *testing.T) {
 	})
 }
 
-// No consumer waits for progress: all are told of it now and then, or they would fall
-// behind compaction.
+// No consumer waits for progress: all get it at intervals, or they would fall behind
+// compaction.
 func TestIdleWatchesOfTheSharedStreamMakeProgress(t *testing.T) {
 	s := etcdtest.Start(t)
 	cfg := testConfig(s.Endpoint())
@@ -393,8 +392,8 @@ func TestIdleWatchesOfTheSharedStreamMakeProgress(t *testing.T) {
 	}
 }
 
-// etcd compacts what one watch of the shared stream has not been sent, because the way is
-// held up. That watch ends as compacted, and the others go on.
+// etcd compacts revisions that it has not sent to one watch of the shared stream, because
+// the stream is blocked. That watch ends as compacted, and the others continue.
 func TestWatchOfTheSharedStreamIsCompacted(t *testing.T) {
 	s := etcdtest.Start(t)
 	way := etcdtest.NewProxy(t, s.Endpoint())

@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A caller that gives up does not take the answer of the others along. It may get it itself, if it
+// A caller that gives up does not end the read of the others. It may get the answer itself, if it
 // comes at the same moment.
 func TestCheckRevisionSurvivesItsCaller(t *testing.T) {
 	c := newReader(t, scripted{now: 10})
@@ -35,8 +35,8 @@ func TestCheckRevisionSurvivesItsCaller(t *testing.T) {
 	}
 }
 
-// One verdict tells compacted, readable and future revisions apart, whatever is
-// asked about at a time, by a number of reads that grows with its logarithm.
+// One verdict distinguishes compacted, readable and future revisions for any set of
+// requests, with a number of reads that grows with its logarithm.
 func TestVerdictOfManyRevisions(t *testing.T) {
 	const now, floor = 100, 50
 	for name, c := range map[string]struct {
@@ -75,7 +75,7 @@ func revisions(from, to kv.Revision) (out []kv.Revision) {
 	return out
 }
 
-// All that is asked about and not known to be compacted, once each.
+// All requested revisions that are not known to be compacted, once each.
 func TestAskers(t *testing.T) {
 	var a askers
 	if got := a.from(0); got != nil {
@@ -101,8 +101,8 @@ func TestAskers(t *testing.T) {
 	want(0, 7, 9)
 }
 
-// The compact revision itself can be read; what is known of it only grows, and
-// is forgotten when etcd is found before it.
+// The compact revision itself can be read. The known one only grows, and is dropped
+// when etcd is found below it.
 func TestPastFloor(t *testing.T) {
 	var p past
 	for _, x := range []struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A lineage is adopted while a caller waits for a look at etcd: the data that it has
-// received is of the lineage before, whatever the look says.
+// A lineage is adopted while a caller waits for a look at etcd: its received data is of
+// the lineage before, whatever the look returns.
 func TestLineageChangesDuringTheCheckOfAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Reader{}
@@ -30,8 +30,8 @@ func TestLineageChangesDuringTheCheckOfAnAnswer(t *testing.T) {
 
 var before = kv.Mark{Cluster: 1, Term: 4, Index: 50, Revision: 30}
 
-// Claims about one lineage do not touch another, and the end of a history is taken
-// back only by those who may.
+// Claims about one lineage do not affect another, and the end of a history is revoked
+// only by Retract and by the same cluster ID.
 func TestEndOfALineage(t *testing.T) {
 	c := &Reader{}
 	want := func(step string, ended bool, mark kv.Mark) {

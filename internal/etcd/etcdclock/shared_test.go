@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Whoever comes while a fetch is in flight gets the result of the next, and
-// all of them the same one.
+// All callers that come while a fetch is in flight share the result of the next one.
 func TestSharedFetchBeginsAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s shared[int]
@@ -46,7 +45,7 @@ func TestSharedFetchBeginsAfterTheCall(t *testing.T) {
 	})
 }
 
-// Some of those who wait give up: the others get the result all the same.
+// Some of the waiting callers give up: the others still get the result.
 func TestSharedFetchSurvivesItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s shared[string]
@@ -94,7 +93,7 @@ func TestSharedFetchSharesErrors(t *testing.T) {
 	}
 }
 
-// A fetch without callers ends, and says nothing to those who come later.
+// A fetch without callers ends, and later callers do not get its result.
 func TestAFetchThatNoCallerWaitsForEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s shared[int]
@@ -136,8 +135,8 @@ func TestAFetchThatNoCallerWaitsForEnds(t *testing.T) {
 	})
 }
 
-// A caller waits for no longer than the timeout, also while an older fetch hangs, and one
-// that comes while both wait for no longer than that.
+// A caller waits no longer than the timeout, even while an older fetch hangs, and so does
+// a caller that comes meanwhile.
 func TestASharedFetchIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := shared[int]{timeout: 3 * time.Second}

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A member hangs that is silent, or that does not reach the leader though another does.
+// A member hangs if it is silent, or does not reach the leader although another member does.
 func TestHanging(t *testing.T) {
 	well, silent, leaderless := reaction{led: true}, reaction{silent: true}, reaction{}
 	for _, test := range []struct {
@@ -34,8 +34,8 @@ func TestHanging(t *testing.T) {
 	}
 }
 
-// A read that the leader must confirm shows that a member reaches it, also when it is
-// refused. Without a leader a member does not answer, or says so; a learner never asks it.
+// A read that the leader must confirm proves that a member reaches the leader, even if it is refused.
+// Without a leader a member does not answer, or reports that; a learner never asks the leader.
 func TestLedBy(t *testing.T) {
 	for err, want := range map[error]bool{
 		nil:                                              true,
@@ -54,7 +54,7 @@ func TestLedBy(t *testing.T) {
 	}
 }
 
-// An etcd that is slow as a whole is asked ever more seldom.
+// Inquiries become less frequent while all of etcd is slow.
 func TestInquiriesBecomeRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -96,8 +96,8 @@ func TestInquiriesBecomeRare(t *testing.T) {
 	})
 }
 
-// An inquiry that takes long is the only one: the members are not asked again before they
-// have answered.
+// A slow inquiry is the only one: the members are not asked again before they have
+// answered.
 func TestInquiriesAreOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, answer := 0, make(chan struct{})
@@ -122,8 +122,8 @@ func TestInquiriesAreOneAtATime(t *testing.T) {
 	})
 }
 
-// When more than a minority is slow, etcd is: none is passed over. One that answers again
-// is taken back.
+// When more than a minority is slow, etcd as a whole is slow and none is passed over. A
+// member that answers again is taken back.
 func TestMinorityHangs(t *testing.T) {
 	for n, most := range map[int]int{1: 0, 2: 1, 3: 1, 4: 1, 5: 2} {
 		var all []endpoint

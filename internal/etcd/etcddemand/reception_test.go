@@ -7,8 +7,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A consumer that takes its time is not a stream that is silent, and an answer with the
-// revision of the one before tells nothing new.
+// A slow consumer is not a silent stream, and an answer with an unchanged revision is
+// not news.
 func TestReception(t *testing.T) {
 	var r Reception
 	expect := func(what string, at, since, quiet, stale time.Duration) {
