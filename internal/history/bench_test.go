@@ -17,8 +17,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// benchBatches returns a window of events whose values have 500 bytes, of so
-// many bytes in memory.
+// benchBatches returns a window of the given size in memory, whose events have values
+// of 500 bytes.
 func benchBatches(bytes int) (batches []kv.Batch) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	value := []byte(strings.Repeat("v", 500))
@@ -58,7 +58,7 @@ func full(b *testing.B) (one Shard, batches int) {
 	return Shard{ID: 7, Export: c.Export}, len(past.Batches)
 }
 
-// source brings the state that a past leads to.
+// source yields the state after a past.
 type source struct{ past *cache.Past }
 
 func (s source) Follow(ctx context.Context, _ kv.FollowRequest) iter.Seq2[kv.Update, error] {

@@ -19,7 +19,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// saved returns the file that a store has written of shard 7, and what it knows.
+// saved returns the file that a store has written for shard 7, and its content.
 func saved(t *testing.T, w *world) (file []byte, known *cache.Past) {
 	t.Helper()
 	dir := t.TempDir()
@@ -77,8 +77,8 @@ func record(t *testing.T, path string, id shard.ID, revision kv.Revision) (value
 	return value
 }
 
-// goesOn fails unless the store saves all that is known of shard 7, at its
-// second attempt at the latest, and a later run loads it.
+// goesOn fails unless the store saves the whole history of shard 7, at its second
+// attempt at the latest, and a later run loads it.
 func goesOn(t *testing.T, s *Store, w *world) {
 	t.Helper()
 	if s.Save(t.Context(), origin, []Shard{w.shard(7)}) != nil {
@@ -99,8 +99,8 @@ func goesOn(t *testing.T, s *Store, w *world) {
 	}
 }
 
-// Whatever a disk makes of the file, what is loaded is a part of what was
-// saved, and saving goes on.
+// However the file is damaged, the loaded history is a part of the saved one, and
+// saving continues.
 func TestDamagedFile(t *testing.T) {
 	w := newWorld(t, func(c *cache.Config) { c.WindowBytes, c.TombstoneBytes = 1<<20, 60<<10 })
 	w.value = 300
@@ -127,7 +127,7 @@ func TestDamagedFile(t *testing.T) {
 	}
 }
 
-// damage does to a file what crashes and disks do.
+// damage changes a file like crashes and faulty disks.
 func damage(rng *rand.Rand, b, other []byte) []byte {
 	if len(b) == 0 {
 		return b
@@ -153,8 +153,8 @@ func damage(rng *rand.Rand, b, other []byte) []byte {
 	return b
 }
 
-// A record with a wrong length lies outside of the file. Whether memory of the process is there or none,
-// it costs the rest of its segment, and not the file with all shards.
+// A record with a wrong length lies outside of the file. Whether or not the process has memory there, it
+// costs the rest of its segment, and not the file with all shards.
 func TestRecordOutsideOfTheFile(t *testing.T) {
 	w := newWorld(t, nil)
 	w.run(300)
@@ -201,8 +201,8 @@ func lengthen(file, key []byte) {
 	}
 }
 
-// One byte of one record that is wrong costs that record and those behind it in
-// its segment. The other shards have all, and saving goes on.
+// One wrong byte costs its record and the records after it in its segment. The other
+// shards lose nothing, and saving continues.
 func TestOneWrongByteCostsItsShardAlone(t *testing.T) {
 	w := newWorld(t, nil)
 	w.run(300)
@@ -251,8 +251,8 @@ func TestOneWrongByteCostsItsShardAlone(t *testing.T) {
 	}
 }
 
-// A file that is none of bbolt's, or cannot be read, is set aside, and saving
-// goes on at once.
+// A file that is not bbolt's, or cannot be read, is set aside, and saving continues at
+// once.
 func TestUnreadableFile(t *testing.T) {
 	w := newWorld(t, nil)
 	w.run(100)
@@ -283,8 +283,8 @@ func TestUnreadableFile(t *testing.T) {
 	}
 }
 
-// After a rollback or an upgrade, files of other versions are there as they
-// were, and saving goes on beside them.
+// After a rollback or an upgrade, files of other versions are unchanged, and saving
+// continues beside them.
 func TestOtherVersionsAreLeftAlone(t *testing.T) {
 	w := newWorld(t, nil)
 	w.run(100)
@@ -314,8 +314,7 @@ func TestOtherVersionsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A file of our name that says it is of another format is refused with what to
-// do, and not touched.
+// A file of our name with another format is rejected with a remedy, and not changed.
 func TestUnknownFormatIsRefused(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 300
@@ -358,7 +357,7 @@ func TestUnknownFormatIsRefused(t *testing.T) {
 	goesOn(t, s, w)
 }
 
-// A bound that was lowered holds from the next save on.
+// A lowered bound holds from the next save on.
 func TestALowerBound(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 2000
@@ -382,7 +381,7 @@ func TestALowerBound(t *testing.T) {
 	}
 }
 
-// A bound that is one byte less than the file holds, too.
+// So does a bound that is one byte below the size of the file.
 func TestABoundJustBelowTheFile(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 2000
@@ -405,8 +404,7 @@ func TestABoundJustBelowTheFile(t *testing.T) {
 	}
 }
 
-// Shards that come and go leave no room: the file is written anew from memory,
-// within its bound.
+// Shards that come and go fill the file: it is rewritten from memory, within its bound.
 func TestFullFileIsWrittenAnew(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 4000
@@ -435,8 +433,8 @@ func TestFullFileIsWrittenAnew(t *testing.T) {
 	}
 }
 
-// A file that another process has open is not loaded, and saving fails with the
-// reason until that process has ended; the file stays as it is.
+// A file that another process has open is not loaded, and saving fails with the reason
+// until that process has ended; the file is not changed.
 func TestFileOfARunningProcess(t *testing.T) {
 	w := newWorld(t, nil)
 	dir := t.TempDir()
@@ -470,8 +468,8 @@ func TestFileOfARunningProcess(t *testing.T) {
 	}
 }
 
-// A file in a format of another version of bbolt is refused and stays as it is:
-// it is whole, and only the other version can read it.
+// A file of another version of bbolt is rejected and not changed: it is intact, and
+// only the other version can read it.
 func TestFileOfAnotherBboltIsLeftAlone(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 300

@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// mount makes a file system of its own, of so many bytes, where the test may.
+// mount mounts a tmpfs with the options, if the test has the right.
 func mount(t *testing.T, options string) string {
 	t.Helper()
 	dir := t.TempDir()

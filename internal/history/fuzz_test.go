@@ -7,8 +7,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// No bytes behind a right checksum make a reader panic, and whatever it accepts
-// is what it says it is.
+// No bytes with a valid checksum make a reader panic, and accepted content is
+// consistent.
 func FuzzRecord(f *testing.F) {
 	k := kv.NewKeyValue(kv.Fields{Key: []byte("/k"), Value: []byte("v"), CreateRevision: 10, ModRevision: 12, Version: 1})
 	f.Add(uint64(12), appendBatch(appendRevision(nil, 9), &kv.Batch{Revision: 12, Events: []kv.Event{{KV: k}}}, 9))

@@ -41,8 +41,7 @@ func newWorld(t *testing.T, tune func(*cache.Config)) *world {
 	return newWorldAt(t, 1, tune)
 }
 
-// newWorldAt starts a cache with bounds at a revision, whose past it does not
-// know.
+// newWorldAt starts a cache with bounds at a revision, without its past.
 func newWorldAt(t *testing.T, begin kv.Revision, tune func(*cache.Config)) *world {
 	t.Helper()
 	w := &world{
@@ -121,7 +120,7 @@ func (w *world) events() (out []kv.Event) {
 	return out
 }
 
-// run makes so many revisions.
+// run makes n revisions.
 func (w *world) run(n int) {
 	for range n {
 		w.step()
@@ -144,8 +143,8 @@ func (w *world) past() *cache.Past {
 
 var origin = Origin{Cluster: "c", Etcd: 7, Lineage: 3}
 
-// load reads one shard from a copy of what is on the disk, with a store of its
-// own, as after the process was killed.
+// load reads one shard from a copy of the disk, with a separate store, as after the
+// process was killed.
 func load(t *testing.T, dir string, o Origin, id shard.ID, r kv.Range) (*Store, *cache.Past, *told) {
 	t.Helper()
 	killed := t.TempDir()
@@ -182,8 +181,8 @@ func words(b *kv.Batch) string {
 	return fmt.Sprintf("%d: %s", b.Revision, strings.Join(out, ", "))
 }
 
-// part fails unless h is a part of what is known, up to the revision progress,
-// and nothing else; r is h's range.
+// part fails unless h is a part of the known history, up to the revision progress, and
+// nothing else; r is h's range.
 func part(h, known *cache.Past, r kv.Range) error {
 	known = known.Part(r)
 	all := map[kv.Revision]string{}
@@ -212,7 +211,7 @@ func part(h, known *cache.Past, r kv.Range) error {
 	return sameDeletes(h, known)
 }
 
-// sameDeletes compares what both know of deletes.
+// sameDeletes compares the deletes of both.
 func sameDeletes(h, known *cache.Past) error {
 	from, to := max(h.DeltaFloor, known.DeltaFloor), min(h.Progress, known.Progress)
 	deletes := func(h *cache.Past) (out []string) {

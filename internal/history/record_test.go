@@ -18,7 +18,7 @@ func put(key string, r kv.Revision) *kv.KeyValue {
 	return kv.NewKeyValue(kv.Fields{Key: []byte(key), Value: []byte("v"), CreateRevision: 1, ModRevision: r, Version: 2})
 }
 
-// A record that was cut, or that something follows, is none.
+// A record that was cut, or has trailing bytes, is invalid.
 func TestACutRecordIsNone(t *testing.T) {
 	l := newLogs(7)
 	l.salt, l.origin, l.rng = 5, origin, kv.Range{Start: "/a", End: "/z"}
@@ -48,8 +48,8 @@ func TestACutRecordIsNone(t *testing.T) {
 	}
 }
 
-// A segment's note of how far it goes is of use only if it contradicts neither
-// itself nor where the segment begins.
+// A segment's extent is valid only if it contradicts neither itself nor the beginning
+// of the segment.
 func TestExtentsThatContradictThemselves(t *testing.T) {
 	for _, c := range []struct {
 		e  extent
@@ -67,8 +67,8 @@ func TestExtentsThatContradictThemselves(t *testing.T) {
 	}
 }
 
-// An event has the previous value that the record names, or it is damaged: with
-// another one, watchers that want previous values would be told a wrong one.
+// An event has the previous value that the record names, or it is damaged: otherwise
+// watchers would get a wrong previous value.
 func TestPreviousValuesAreTheOnesThatWereThere(t *testing.T) {
 	body := appendBatch(nil, &kv.Batch{Revision: 15, Events: []kv.Event{{KV: put("/k", 15), Prev: put("/k", 12)}}}, 9)
 	for held, ok := range map[kv.Revision]bool{0: false, 11: false, 12: true, 13: false} {
@@ -95,7 +95,7 @@ func TestPreviousValuesAreTheOnesThatWereThere(t *testing.T) {
 	}
 }
 
-// A record is taken behind its predecessor only, under its own revision, and with
+// A record is accepted only after its predecessor, under its own revision, and with
 // keys of the shard.
 func TestRecordsThatDoNotFollow(t *testing.T) {
 	batch := func(before, r kv.Revision, key string) []byte {
@@ -140,7 +140,7 @@ func TestRecordsThatDoNotFollow(t *testing.T) {
 	}
 }
 
-// Only a bucket that is named as a segment is one.
+// Only a bucket with the name of a segment is a segment.
 func TestNamesOfSegments(t *testing.T) {
 	for name, want := range map[string]kv.Revision{
 		string(segmentName(kindBatch, 300)): 300, string(segmentName(kindDeletes, 300)): -1,
@@ -180,7 +180,7 @@ func TestTheNewestShardThatHadAKey(t *testing.T) {
 	}
 }
 
-// What is of other shards stays until all present ones are saved themselves.
+// The history of other shards stays until all present shards are saved.
 func TestNothingIsRemovedBeforeItsHeirsAreSaved(t *testing.T) {
 	w := newWorld(t, nil)
 	w.run(50)
@@ -212,8 +212,7 @@ func TestNothingIsRemovedBeforeItsHeirsAreSaved(t *testing.T) {
 	}
 }
 
-// A store that was not loaded from goes on with the file, too: it writes what is
-// new and nothing else.
+// A store without a Load also continues the file: it writes only new records.
 func TestAFileThatWasNotLoadedIsContinued(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 500
@@ -232,7 +231,7 @@ func TestAFileThatWasNotLoadedIsContinued(t *testing.T) {
 	}
 }
 
-// A shard that is just being loaded is no failure: what the file has of it stays.
+// A loading shard is no failure: its content in the file stays.
 func TestAShardThatIsBeingLoadedHasNotFailed(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 500

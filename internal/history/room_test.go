@@ -84,8 +84,7 @@ func TestDamagedFilesAreClosed(t *testing.T) {
 	}
 }
 
-// A file that is full though the least of the bound is for records is written
-// anew, like any other.
+// A file that is full at the least share for records is rewritten, like any other.
 func TestFullFileAtTheSmallestShare(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 2000
@@ -143,8 +142,8 @@ func TestFullFileIsNotDamaged(t *testing.T) {
 	}
 }
 
-// Large records leave less of the bound to records. Once they are gone, the log
-// on disk becomes as long as it was before.
+// Large records reduce the share of the bound for records. Once they are gone, the log
+// on disk becomes as long as before.
 func TestLargeRecordsLeaveNoLessRoomForEver(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 2000

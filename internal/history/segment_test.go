@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A record is one only where it was written, and only whole.
+// A record is valid only at its place, and only if it is whole.
 func TestNoRecordIsTakenForAnother(t *testing.T) {
 	at, key := place{salt: 5, shard: 7, kind: kindBatch, after: 9}, revisionKey(12)
 	value := seal(at, key, []byte("body"))
@@ -85,8 +85,7 @@ func sample(t *testing.T, change func(b *bbolt.Bucket, at place) error) (*segmen
 	return got, torn
 }
 
-// What is used of a segment is its longest beginning without a record that is
-// wrong or missing.
+// The used part of a segment is its longest prefix without a wrong or missing record.
 func TestSegmentsAreReadUpToTheFirstGap(t *testing.T) {
 	put := func(r kv.Revision, of func(at place) []byte) func(*bbolt.Bucket, place) error {
 		return func(b *bbolt.Bucket, at place) error { return b.Put(revisionKey(r), seal(at, revisionKey(r), of(at))) }
@@ -149,8 +148,8 @@ func TestSegmentsAreReadUpToTheFirstGap(t *testing.T) {
 	}
 }
 
-// Segments are joined when the older one has all up to where the newer one
-// begins; a gap of one revision ends what is used.
+// Segments are joined when the older one is complete up to the beginning of the newer
+// one; a gap of one revision ends the used part.
 func TestSegmentsJoinWithoutAGap(t *testing.T) {
 	of := func(after, progress kv.Revision, revisions ...kv.Revision) *segment {
 		s := &segment{after: after, progress: progress}
@@ -189,8 +188,8 @@ func TestSegmentsJoinWithoutAGap(t *testing.T) {
 	}
 }
 
-// The deletes are of use when they go on, without a gap, to where the window
-// begins: those from there on are in the window.
+// The deletes are used if they continue without a gap to the beginning of the window,
+// which has the later ones.
 func TestDeletesJoinTheWindow(t *testing.T) {
 	deletes := func(after, progress kv.Revision, revisions ...kv.Revision) *segment {
 		s := &segment{after: after, progress: progress}

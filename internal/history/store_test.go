@@ -16,8 +16,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Whenever the node dies, what was saved is there after it, and nothing else;
-// the next run goes on with the same files.
+// Whenever the node dies, exactly the saved history remains, and the next run continues
+// the same files.
 func TestWhatWasSavedIsThereAfterARestart(t *testing.T) {
 	w := newWorld(t, func(c *cache.Config) { c.WindowBytes = 200 << 10 })
 	dir := t.TempDir()
@@ -66,7 +66,7 @@ func size(t *testing.T, dir string) int64 {
 	return info.Size()
 }
 
-// Each event is written once, and not more often than there is something new.
+// Each event is written once, and nothing is written without new events.
 func TestWritesAreNotAmplified(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 2000
@@ -103,8 +103,8 @@ func TestWritesAreNotAmplified(t *testing.T) {
 	}
 }
 
-// The files stay within their bound, whatever the caches hold, and what is on
-// disk is the newest.
+// The files stay within their bound, whatever the caches hold, and have the newest
+// history.
 func TestFilesAreBounded(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 4000
@@ -137,8 +137,8 @@ func TestFilesAreBounded(t *testing.T) {
 	}
 }
 
-// When the cache has leapt, or was away for longer than its window, what is on
-// disk from before is dropped: it would have a gap behind it.
+// When the cache has leapt, or was away for longer than its window, the older history
+// on disk is dropped, because a gap follows it.
 func TestAGapStartsTheLogAgain(t *testing.T) {
 	w := newWorld(t, func(c *cache.Config) { c.WindowBytes, c.TombstoneBytes = 20<<10, 2<<10 })
 	dir := t.TempDir()
@@ -162,8 +162,8 @@ func TestAGapStartsTheLogAgain(t *testing.T) {
 	}
 }
 
-// A cache that knows one revision too few does not continue the log on disk:
-// watchers would miss that revision. One without a gap does.
+// A cache that lacks one revision does not continue the log on disk: watchers would
+// miss that revision. A cache without a gap does.
 func TestAGapOfOneStartsTheLogAgain(t *testing.T) {
 	for _, gap := range []kv.Revision{0, 1} {
 		before := newWorld(t, nil)
@@ -194,8 +194,8 @@ func TestAGapOfOneStartsTheLogAgain(t *testing.T) {
 	}
 }
 
-// The children of a split take their parts of what the parent has saved, and
-// once they were saved themselves the parent's files go.
+// The children of a split take their parts of the parent's saved history, and once they
+// are saved themselves the parent's history is removed.
 func TestChildrenOfASplitInherit(t *testing.T) {
 	w := newWorld(t, nil)
 	dir := t.TempDir()
@@ -279,8 +279,8 @@ func TestAChildWithItsParentsNumberBeginsAnew(t *testing.T) {
 	}
 }
 
-// A segment goes when its successor has everything from the cache's floor on,
-// and not one revision earlier.
+// A segment is removed when its successor has everything from the cache's floor on, and
+// not one revision earlier.
 func TestSegmentsGoOnceTheirSuccessorReachesTheFloor(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 2000
@@ -306,8 +306,8 @@ func TestSegmentsGoOnceTheirSuccessorReachesTheFloor(t *testing.T) {
 	}
 }
 
-// What was saved of two shards that were merged since is the history of the one
-// that came of them, as far as both go.
+// The saved history of two shards is the history of the shard that they were merged to,
+// up to the lower progress of the two.
 func TestAMergedShardInherits(t *testing.T) {
 	w := newWorld(t, nil)
 	dir := t.TempDir()
@@ -352,7 +352,7 @@ func inKeyOrder(h *cache.Past) *cache.Past {
 	return h
 }
 
-// What is of another cluster, etcd or lineage is not used, said so and removed.
+// History of another cluster, etcd or lineage is not used, and is logged and removed.
 func TestAnotherOrigin(t *testing.T) {
 	for want, o := range map[string]Origin{
 		"it belongs to cluster c, this is d":      {Cluster: "d", Etcd: 7, Lineage: 3},
@@ -411,8 +411,8 @@ func TestTimeThatWasNotSpentRunningIsNoAge(t *testing.T) {
 	}
 }
 
-// A directory that cannot be written, or that is none, is told once and does
-// not matter otherwise.
+// A directory that cannot be written, or is not a directory, is logged once and has no
+// other effect.
 func TestNoDirectory(t *testing.T) {
 	w := newWorld(t, nil)
 	path := filepath.Join(t.TempDir(), "file")
@@ -447,8 +447,8 @@ func TestNoDirectory(t *testing.T) {
 	}
 }
 
-// Saving stops between two writes when its time is over, and what was saved by
-// then is of use.
+// Saving stops between two writes when ctx ends, and the records saved by then are
+// usable.
 func TestSaveStops(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 8000

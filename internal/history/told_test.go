@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// told keeps what was logged.
+// told keeps the logged lines.
 type told struct {
 	mu sync.Mutex
 	b  bytes.Buffer // guarded by mu
@@ -23,7 +23,7 @@ func (l *told) Write(b []byte) (int, error) {
 
 func (l *told) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// lines returns the lines with a text, and forgets all.
+// lines returns the lines with a text, and drops all.
 func (l *told) lines(text string) (out []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// stock is a source that has any number of revisions at once.
+// stock is a source with any number of ready revisions.
 type stock struct{}
 
 func (stock) Follow(_ context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
@@ -21,8 +21,8 @@ func (stock) Follow(_ context.Context, req kv.FollowRequest) iter.Seq2[kv.Update
 	}
 }
 
-// What a Failover adds to each update: the step from the source's coroutine, and
-// noting how far it came. The first is the source alone.
+// The cost of a Failover for each update: the step from the source's coroutine, and the
+// note of the position. The first benchmark is the source alone.
 func BenchmarkFollow(b *testing.B) {
 	f := &Failover{
 		Candidates: func() []Candidate { return []Candidate{{Name: Etcd, Direct: true, Source: stock{}}} },

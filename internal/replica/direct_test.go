@@ -19,8 +19,8 @@ func (c calling) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 }
 
 // Progress that the consumer has taken directly counts: the next source is asked for the
-// revision after it. Before a source has brought its first update, it is not followed yet, and
-// nothing is taken directly from it.
+// revision after it. A source is not followed before its first update, and no progress is
+// taken directly from it.
 func TestDirectProgressMovesThePosition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// script is a source whose history is the numbers up to head, that can be
-// taken away and given back.
+// script is a source whose history is the numbers up to head. It can be disabled and
+// enabled.
 type script struct {
 	name  string
 	world *world
@@ -39,7 +39,7 @@ type script struct {
 	wishes []kv.Revision // guarded by mu; what it was asked for
 }
 
-// world is what all sources tell: a revision each 10 ms.
+// world is the common history of all sources: a revision each 10 ms.
 type world struct{ began time.Time }
 
 func (w *world) head() kv.Revision {
@@ -54,7 +54,7 @@ func (s *script) set(f func(*script)) {
 	s.change = make(chan struct{})
 }
 
-// asked returns how often it was followed.
+// asked returns the number of its follows.
 func (s *script) asked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -568,8 +568,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// When all nodes are behind what etcd has compacted, none of them helps another
-// one: state is taken only from one that is further.
+// When all nodes are behind etcd's compact revision, none of them helps another one:
+// state is taken only from a node that is ahead.
 func TestWarmThatIsNoFurther(t *testing.T) {
 	for held, want := range map[kv.Revision]int{100_000: 0, 50: 1} {
 		synctest.Test(t, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Whatever another node sends, it is refused or makes updates with keys of the range
-// alone, and whole revisions.
+// Any input from another node is rejected, or decoded to updates with keys of the range
+// only, and to whole revisions.
 func FuzzFollowResponse(f *testing.F) {
 	event := func(key string, revision int64) *shardwatchv1.Event {
 		return &shardwatchv1.Event{Kv: &shardwatchv1.KeyValue{Key: []byte(key), ModRevision: revision}}
@@ -67,7 +67,7 @@ func FuzzFollowResponse(f *testing.F) {
 	})
 }
 
-// taken fails when an update that was taken has keys of another range, or events of another
+// taken fails when an accepted update has keys of another range, or events of another
 // revision.
 func taken(t *testing.T, u *kv.Update, rng kv.Range) {
 	within := func(key string) {
@@ -89,8 +89,8 @@ func taken(t *testing.T, u *kv.Update, rng kv.Range) {
 	}
 }
 
-// Whatever another node reports, it is refused or names a part of the history that ends
-// at a revision.
+// Any report of another node is rejected, or names a part of the history that ends at a
+// revision.
 func FuzzBeatResponse(f *testing.F) {
 	add := func(m *peerv1.BeatResponse) {
 		b, err := proto.Marshal(m)

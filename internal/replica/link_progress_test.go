@@ -33,8 +33,8 @@ type opened struct {
 	send chan *peerv1.FollowResponse // closed: the stream ends
 }
 
-// scriptedNode makes b send the reports of the test. It reports by what came with the first
-// heartbeat's requests: a question is needed before the first report.
+// scriptedNode makes b send the reports of the test. It reports on the first heartbeat, so
+// a request is needed before the first report.
 func scriptedNode(b *beater) *scripted {
 	s := &scripted{beater: b, opened: make(chan *opened, 16), reports: make(chan *peerv1.BeatResponse, 1), asked: make(chan kv.Revision, 1024)}
 	b.follow = func(first *peerv1.FollowRequest, send func(*peerv1.FollowResponse), stream grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
@@ -57,7 +57,7 @@ func scriptedNode(b *beater) *scripted {
 	return s
 }
 
-// questions returns the revisions that were asked for since it was called last.
+// questions returns the revisions that were requested since its last call.
 func (s *scripted) questions() (out []kv.Revision) {
 	synctest.Wait()
 	for len(s.asked) > 0 {
@@ -67,13 +67,13 @@ func (s *scripted) questions() (out []kv.Revision) {
 }
 
 // report reports that a stream has no events after one revision and up to another, and
-// waits until the follower has that.
+// waits until the follower has the report.
 func (s *scripted) report(id uint64, since, upTo kv.Revision) {
 	s.reports <- &peerv1.BeatResponse{Progress: int64(upTo), FollowIds: []uint64{id}, Behind: []int64{0}, Quiet: []int64{int64(upTo - since)}}
 	synctest.Wait()
 }
 
-// taker follows one shard, and notes what it takes.
+// taker follows one shard, and records its updates.
 type taker struct {
 	updates []kv.Update
 	direct  int // how many of them came directly
@@ -87,7 +87,7 @@ func take(ctx context.Context, l *Link, lineage uint64, from kv.Revision) *taker
 	return takeIdle(ctx, l, lineage, from, nil)
 }
 
-// takeIdle is take for a follower that says when it is idle.
+// takeIdle is take for a follower that reports when it is idle.
 func takeIdle(ctx context.Context, l *Link, lineage uint64, from kv.Revision, idle func(func()) bool) *taker {
 	return new(taker).begin(ctx, l, kv.FollowRequest{Range: abc, From: from, Lineage: lineage, Idle: idle})
 }
@@ -118,7 +118,7 @@ func (x *taker) begin(ctx context.Context, l *Link, req kv.FollowRequest) *taker
 	return x
 }
 
-// took returns what was taken since it was called last; the bubble is idle.
+// took returns the updates since its last call; the bubble is idle.
 func (x *taker) took() (out []string) {
 	synctest.Wait()
 	for _, u := range x.updates {
@@ -133,8 +133,8 @@ func (x *taker) took() (out []string) {
 	return out
 }
 
-// Progress comes by another stream than events do. One that is ahead of the events that
-// it speaks of is taken with the last of them, and not before.
+// Progress comes on another stream than events. Progress that overtakes its events is
+// taken with the last of them, and not before.
 func TestProgressThatOvertakesEvents(t *testing.T) {
 	overtakes(t, take, 0)
 }
@@ -190,8 +190,8 @@ func overtakes(t *testing.T, take func(context.Context, *Link, uint64, kv.Revisi
 	})
 }
 
-// A node says how far it is when a shard is followed, also when that is no further than
-// the follower: so it learns that the node does not have the missing events.
+// A node reports its position when a shard is followed, even if it is not ahead of the
+// follower: so the follower learns that the node does not have the missing events.
 func TestTheFirstProgressIsTaken(t *testing.T) {
 	for _, upTo := range []kv.Revision{7, 10, 11} {
 		linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
@@ -212,7 +212,7 @@ func TestTheFirstProgressIsTaken(t *testing.T) {
 	}
 }
 
-// What is reported of a stream that has ended is not taken by the next one of the same
+// A report on a stream that has ended is not taken by the next stream of the same
 // shard, which may be of another copy.
 func TestProgressOfAnEndedStreamIsIgnored(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
@@ -246,7 +246,7 @@ func TestProgressOfAnEndedStreamIsIgnored(t *testing.T) {
 	})
 }
 
-// However many shards wait for a revision, the node is asked once.
+// The node is asked once, for any number of shards that wait for a revision.
 func TestOneQuestionForAllShardsOfAPair(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		s := scriptedNode(b)
@@ -275,9 +275,9 @@ func TestOneQuestionForAllShardsOfAPair(t *testing.T) {
 	})
 }
 
-// The first question has the node report later revisions without one. A revision is asked for
-// only when its progress does not come in time, and then so are the next ones, at once. The pings say
-// whether revisions are still waited for.
+// The first request makes the node report later revisions unrequested. A revision is requested only
+// when its progress does not come in time, and then the next ones are, at once. The pings report
+// whether revisions are still awaited.
 func TestPushedProgressIsNotAskedFor(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		s := scriptedNode(b)
@@ -337,8 +337,8 @@ func TestPushedProgressIsNotAskedFor(t *testing.T) {
 	})
 }
 
-// A report may come before the event whose revision is waited for then. It needs no question, and
-// no wait for another report; but the node continues to report.
+// A report may come before the event of the next awaited revision. That revision needs no request
+// and no wait for another report, but the node continues to report.
 func TestReportedProgressIsNotAwaited(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		s := scriptedNode(b)
@@ -373,8 +373,8 @@ func TestReportedProgressIsNotAwaited(t *testing.T) {
 	})
 }
 
-// The events of a shard that is idle wait for a question at the other node: it is asked at once, also
-// for a revision that is awaited without a question.
+// The events of an idle shard wait for a request at the other node: it is asked at once, also for a
+// revision that should come unrequested.
 func TestIdleShardsAreAskedFor(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		s := scriptedNode(b)
@@ -419,7 +419,7 @@ func TestIdleShardsAreAskedFor(t *testing.T) {
 		if read.want.Ask(24); len(s.questions()) > 0 {
 			t.Error("a shard is asked for at once that is not idle any more")
 		}
-		// The next ping, before 24 has come, says that the shard is idle.
+		// The next ping, before 24 has come, reports that the shard is idle.
 		s.reports <- &peerv1.BeatResponse{Reached: 24}
 		time.Sleep(Heartbeat - pushPatience)
 		idle.Store(true)
@@ -436,8 +436,8 @@ func TestIdleShardsAreAskedFor(t *testing.T) {
 	})
 }
 
-// Revisions of two lineages have nothing to do with each other: after a change the node
-// is asked for those of the new one, though they are lower.
+// Revisions of two lineages do not compare: after a change the node is asked for
+// revisions of the new lineage, although they are lower.
 func TestLineagesAreAskedApart(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		s := scriptedNode(b)
@@ -497,7 +497,7 @@ func TestReportsThatContradictThemselves(t *testing.T) {
 	}
 }
 
-// model is a shard at a node whose streams and reports are delivered in any order that
+// model is a shard at a node. Its streams and reports are delivered in any order that
 // two connections allow.
 type model struct {
 	t      *testing.T
@@ -627,8 +627,8 @@ func TestProgressAndEventsInAnyOrder(t *testing.T) {
 	}
 }
 
-// A ping names the shards that nothing reads here, once their state is complete. When one is
-// read again, the next ping, without its name, does not wait for the next beat.
+// A ping lists the shards without reads here, once their state is complete. When such a
+// shard is read again, the next ping, without its ID, is sent at once.
 func TestPingsNameIdleShards(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		s := scriptedNode(b)

@@ -32,15 +32,15 @@ type beater struct {
 	open  int  // guarded by mu; heartbeats
 	begun int  // guarded by mu
 	beats int  // guarded by mu; pings that were answered
-	// breaks is how many heartbeats break at their first ping, ignorant: it has read
-	// nothing of etcd; both set before the first one.
+	// breaks is the number of heartbeats that break at their first ping; ignorant: it
+	// has not read etcd. Both are set before the first heartbeat.
 	breaks   int
 	ignorant bool
 	// follow answers a Follow; set before the first one.
 	follow func(first *peerv1.FollowRequest, send func(*peerv1.FollowResponse), s grpc.ServerStreamingServer[peerv1.FollowResponse]) error
 	// reports are sent in between, set before the first heartbeat; nil: none.
 	reports chan *peerv1.BeatResponse
-	// asked is called with each question; set before the first one.
+	// asked is called with each request; set before the first one.
 	asked func(want kv.Revision)
 	// pinged is called with each ping; set before the first one.
 	pinged func(m *peerv1.BeatRequest)
@@ -141,7 +141,7 @@ func linked(t *testing.T, test func(t *testing.T, b *beater, conn *grpc.ClientCo
 	})
 }
 
-// All who follow over a link share its heartbeat, which ends with the last.
+// All followers over a link share its heartbeat, which ends with the last of them.
 func TestOneHeartbeatForALink(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		l := NewLink(conn, nil)
@@ -182,8 +182,8 @@ func TestOneHeartbeatForALink(t *testing.T) {
 	})
 }
 
-// A node that hangs is lost to all who follow it within Silence, and to those who
-// are patient later; who comes meanwhile is told as well.
+// A node that hangs is lost to all followers within Silence, and to patient ones later;
+// followers that come meanwhile also get the error.
 func TestSilence(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		l := NewLink(conn, nil)
@@ -245,7 +245,7 @@ func TestShortSilence(t *testing.T) {
 	})
 }
 
-// A link that breaks tells so at once, and beats again for those who come later.
+// A link that breaks reports that at once, and begins another heartbeat for later followers.
 func TestBrokenLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, err := grpc.NewClient("passthrough:///node", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -267,7 +267,7 @@ func TestBrokenLink(t *testing.T) {
 	})
 }
 
-// What a node has read of etcd is dated by the clock of who asks.
+// A node's read of etcd is dated by the clock of the asking node.
 func TestLooksAreDated(t *testing.T) {
 	linked(t, func(t *testing.T, _ *beater, conn *grpc.ClientConn) {
 		looks := make(chan Look, 1)
@@ -285,8 +285,8 @@ func TestLooksAreDated(t *testing.T) {
 	})
 }
 
-// Streams with revisions of their own ask for theirs alone, each for the highest. The
-// others ask together.
+// Streams with their own revisions send separate requests, each for its highest. The
+// others share one.
 func TestStreamsThatAreApartAskForThemselves(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		l := NewLink(conn, nil)

@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A node that lives and does not serve a shard any more was not lost.
+// A live node that no longer serves a shard was not lost.
 func TestASourceThatHandsOnIsNotLost(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -42,8 +42,7 @@ func stateOf(key string) *peerv1.FollowResponse {
 	return &peerv1.FollowResponse{Part: &peerv1.FollowResponse_State{State: &peerv1.StateChunk{Kvs: []*pb.KeyValue{{Key: []byte(key), ModRevision: 3}}}}}
 }
 
-// A peer is asked for the first revision that is missing, in the follower's
-// lineage and range.
+// A peer is asked for the first missing revision, in the follower's lineage and range.
 func TestPeerIsAskedForTheMissingEvents(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		var asked []*peerv1.FollowRequest
@@ -73,8 +72,8 @@ func TestPeerIsAskedForTheMissingEvents(t *testing.T) {
 	})
 }
 
-// Nothing is taken from a peer whose answer is of another lineage, or contradicts
-// itself; what came before that is.
+// Nothing is taken from a peer whose answer is of another lineage, or after it
+// contradicts itself.
 func TestPeerThatIsWrongIsRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer []*peerv1.FollowResponse
@@ -146,8 +145,8 @@ func TestPeerThatIsWrongIsRejected(t *testing.T) {
 	}
 }
 
-// A peer passes the probe while it knows that its data is of the last two seconds,
-// and of our lineage: one that is cut from etcd answers, too.
+// A peer passes the probe while its data is known to be of the last two seconds and of
+// our lineage: a peer without a connection to etcd also answers.
 func TestProbe(t *testing.T) {
 	for i, c := range []struct {
 		lineage uint64

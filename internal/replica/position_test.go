@@ -16,15 +16,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// answer is what a source says when it is followed: updates, and then an error;
-// without one it brings nothing more until its consumer leaves.
+// answer is the result of a source's follow: updates, and then an error; without an
+// error it is silent until its consumer leaves.
 type answer struct {
 	updates []kv.Update
 	err     error
 }
 
-// oracle is a source with one answer for each time that it is followed. The last
-// one holds from then on.
+// oracle is a source with one answer for each follow. The last answer is repeated.
 type oracle struct {
 	name    string
 	answers []answer
@@ -75,10 +74,10 @@ func (o *oracle) from() string {
 	return strings.Join(out, " ")
 }
 
-// requests returns how often the source was followed.
+// requests returns the number of follows of the source.
 func (o *oracle) requests() int { return len(o.times()) }
 
-// times returns when the source was followed.
+// times returns the times of the source's follows.
 func (o *oracle) times() []time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -106,7 +105,7 @@ var (
 	isState = kv.Update{Kind: kv.UpdateState}
 )
 
-// asking is a Failover over oracles, and what its consumer has been given.
+// asking is a Failover over oracles, with the updates of its consumer.
 type asking struct {
 	f        *Failover
 	a, b     *oracle
@@ -202,8 +201,8 @@ func (x *asking) whats() (out string) {
 	return out
 }
 
-// Each source is asked for the revision after the last one that was given, and the
-// consumer sees one beginning, whoever brings what follows.
+// Each source is asked for the revision after the last delivered one, and the consumer
+// sees one beginning, regardless of the sources.
 func TestEachSourceGoesOnWhereTheLastOneEnded(t *testing.T) {
 	t.Run("after batches and progress", func(t *testing.T) {
 		inquire(t, 11, func(x *asking) {
@@ -262,7 +261,7 @@ func TestEachSourceGoesOnWhereTheLastOneEnded(t *testing.T) {
 	})
 }
 
-// A state that is not newer than the follower's own is of no use to it.
+// A state that is not newer than the follower's own is rejected.
 func TestAStateOfTheSameRevisionIsNotTaken(t *testing.T) {
 	for _, c := range []struct {
 		held kv.Revision
@@ -278,7 +277,7 @@ func TestAStateOfTheSameRevisionIsNotTaken(t *testing.T) {
 	}
 }
 
-// A consumer that has enough is given nothing more, and no other source is asked.
+// A consumer that stops gets nothing more, and no other source is asked.
 func TestAConsumerThatLeavesEndsAll(t *testing.T) {
 	gone := &kv.CompactedError{Requested: 11, Floor: 20}
 	for name, c := range map[string]struct {
@@ -313,8 +312,8 @@ func TestAConsumerThatLeavesEndsAll(t *testing.T) {
 	}
 }
 
-// What the consumer waits for is the highest of its wishes, and what is here
-// already is not asked for.
+// The consumer's highest requested revision counts, and a revision that has come is not
+// requested.
 func TestTheHighestWishMovesAlong(t *testing.T) {
 	inquire(t, 11, func(x *asking) {
 		x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}}
@@ -338,7 +337,7 @@ func TestTheHighestWishMovesAlong(t *testing.T) {
 	}
 }
 
-// Why a source does not serve decides what happens next.
+// The reason why a source does not serve decides the next step.
 func TestWhatFollowsAFailure(t *testing.T) {
 	gone := &kv.CompactedError{Requested: 11, Floor: 20}
 	unavailable := func(why kv.Unavailable) error { return &kv.UnavailableError{Why: why, Detail: "what"} }
@@ -441,8 +440,8 @@ func TestWhatFollowsAFailure(t *testing.T) {
 	})
 }
 
-// A rejected source is left at once, and passed over until its time has come; a
-// shorter time does not let it in earlier.
+// A rejected source is left at once, and passed over until the pause ends; a later,
+// shorter pause does not end it earlier.
 func TestARejectedSourceIsPassedOver(t *testing.T) {
 	inquire(t, 11, func(x *asking) {
 		x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}, {[]kv.Update{begins(11), isReady, batch(12)}, nil}}
@@ -486,8 +485,7 @@ func TestARejectedSourceIsPassedOver(t *testing.T) {
 	})
 }
 
-// A source that is passed over is asked for nothing by those who look for a better
-// one, either.
+// A source that is passed over is not asked in the search for a better one, either.
 func TestAScoutAsksNoRejectedSource(t *testing.T) {
 	inquire(t, 11, func(x *asking) {
 		x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}}

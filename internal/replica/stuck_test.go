@@ -9,9 +9,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// The owner was cut from etcd, which has compacted what followed: the owner's state is
-// the follower's own. The follower goes on to the next source, which knows what has
-// changed, instead of beginning anew where it is.
+// The owner was cut from etcd, which has compacted the later events, so the owner has
+// the follower's own state. The follower continues with the next source, which has the
+// changes, instead of restarting at its own revision.
 func TestAStateThatTheFollowerHasIsPassedOver(t *testing.T) {
 	for _, c := range []struct {
 		held kv.Revision
@@ -28,8 +28,8 @@ func TestAStateThatTheFollowerHasIsPassedOver(t *testing.T) {
 	}
 }
 
-// Watches stand still while a follower with a state waits for a node that does not read
-// etcd itself: it asks the next one long before a follower with nothing would.
+// Watches get no events while a follower with a state waits for a node that does not
+// read etcd itself: it asks the next node long before an empty follower would.
 func TestAFollowerWithAStateWaitsBrieflyForANodeThatIsNotReady(t *testing.T) {
 	inquire(t, 0, func(x *asking) {
 		x.req.Held = func(func(*kv.KeyValue) bool) {}
@@ -52,8 +52,8 @@ func leaveStale(x *asking) {
 	x.f.Change(ErrStale)
 }
 
-// When a source has fallen behind etcd, its other followers have what it has. They are
-// asked for more at once, again and again, and none is followed until it has more.
+// When a source has fallen behind etcd, its other followers have the same events. They
+// are asked for more repeatedly, and none is followed until it has more.
 func TestNodesThatAreAsFarAsAStaleOneAreNotFollowed(t *testing.T) {
 	for name, level := range map[string][]kv.Update{
 		"it reports its progress": {begins(11), isReady, progress(11)},
@@ -74,8 +74,8 @@ func TestNodesThatAreAsFarAsAStaleOneAreNotFollowed(t *testing.T) {
 	}
 }
 
-// A stale source lives and has nothing that is missing: when the others have not kept
-// it, it is gone.
+// A stale source is alive but has no missing events: if the others have evicted them,
+// they are gone.
 func TestAStaleSourceIsNotWaitedForWhenTheOthersHaveCompacted(t *testing.T) {
 	inquire(t, 11, func(x *asking) {
 		x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}}
@@ -90,8 +90,8 @@ func TestAStaleSourceIsNotWaitedForWhenTheOthersHaveCompacted(t *testing.T) {
 	})
 }
 
-// The node is cut from etcd, which has compacted what it lacks. Another one reads etcd
-// and knows what has changed: the node does not wait until it reaches etcd again.
+// The node is cut from etcd, which has compacted the missing events. Another node reads
+// etcd and has the changes: the node does not wait until it reaches etcd again.
 func TestANodeCutFromEtcdTakesWhatHasChangedFromOneThatIsNot(t *testing.T) {
 	gone := &kv.CompactedError{Requested: 12, Floor: 20}
 	for name, c := range map[string]struct{ etcd, b []answer }{

@@ -55,8 +55,8 @@ func (s *slowStream) SendMsg(any) error {
 	return s.wait()
 }
 
-// Whoever follows a node no longer has left nothing running: a call that goes on
-// would use a connection that is being closed.
+// A follow that has ended leaves nothing running: a running call would use a connection
+// that is being closed.
 func TestNothingRunsAfterThePeerIsLeft(t *testing.T) {
 	t.Run("the heartbeat", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -93,8 +93,8 @@ func TestNothingRunsAfterThePeerIsLeft(t *testing.T) {
 	})
 }
 
-// A heartbeat that broke is forgotten: those who come later begin another one, and
-// those who held the first one, when they leave, do not end it.
+// A broken heartbeat is dropped: later holders begin another one, and the holders of
+// the first one do not end it when they leave.
 func TestABrokenHeartbeatIsReplaced(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		b.breaks = 1
@@ -160,8 +160,8 @@ func TestSilenceOfAPatientFollower(t *testing.T) {
 	}
 }
 
-// A relay takes the window with previous values, and no state. What it wishes for is
-// asked of the node.
+// A relay takes the window with previous values, and no state. Its progress requests go
+// to the node.
 func TestARelayTakesNoState(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		var asked *peerv1.FollowRequest
@@ -190,7 +190,7 @@ func TestARelayTakesNoState(t *testing.T) {
 	})
 }
 
-// decode takes what a peer says as it is, and refuses what is no part of its
+// decode accepts the messages of a peer unchanged, and rejects messages outside of its
 // protocol.
 func TestWhatAPeerSays(t *testing.T) {
 	full := putOf("a", 12, 12)
@@ -300,7 +300,7 @@ func TestWhatAPeerSays(t *testing.T) {
 	})
 }
 
-// What a peer fails with is what it said.
+// A peer fails with the peer's own error.
 func TestAPeersErrorIsItsOwn(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		b.follow = func(*peerv1.FollowRequest, func(*peerv1.FollowResponse), grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
