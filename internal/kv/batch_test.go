@@ -6,8 +6,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// etcd leaves out the previous values of what it has compacted. A revision that lacks
-// one is not part of the history that clients are sent.
+// etcd leaves out previous values that it has compacted. A revision that lacks one is
+// not part of the history for clients.
 func TestPreviousValueThatEtcdLeavesOut(t *testing.T) {
 	item := func(version int64) *kv.KeyValue {
 		return kv.NewKeyValue(kv.Fields{Key: []byte("/a"), Version: version})

@@ -30,7 +30,7 @@ func randomFields(rng *rand.Rand) kv.Fields {
 	}
 }
 
-// The bytes of an event are etcd's and those of our own API, both ways.
+// The bytes of an event are those of etcd's API and of ours, in both directions.
 func TestEventBytesAreEtcds(t *testing.T) {
 	rng := testseed.Rand(t)
 	for range 500 {
@@ -82,8 +82,8 @@ func TestEventBytesAreEtcds(t *testing.T) {
 	}
 }
 
-// However a key/value was encoded, it is kept as we encode it: whether two are
-// equal is asked of their bytes.
+// A key/value is kept in our encoding, whatever its original one: equality is decided
+// by the bytes.
 func TestDecodedBytesAreOurs(t *testing.T) {
 	rng := testseed.Rand(t)
 	for range 500 {

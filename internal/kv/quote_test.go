@@ -7,7 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A range is shown to people whole, unless its keys are long.
+// A range is printed in full, unless its keys are long.
 func TestRangeString(t *testing.T) {
 	long := strings.Repeat("\x01", 1<<20)
 	for _, c := range []struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// BenchmarkListChunk is the cost of a chunk of a list, and what it holds until
-// it is sent.
+// BenchmarkListChunk measures the cost of a chunk of a list, and its memory until it is
+// sent.
 func BenchmarkListChunk(b *testing.B) {
 	for _, size := range []int{100, 1024, 4096} {
 		b.Run(fmt.Sprintf("value=%d", size), func(b *testing.B) {
@@ -27,8 +27,8 @@ func BenchmarkListChunk(b *testing.B) {
 	}
 }
 
-// BenchmarkFan encodes one event for a thousand watches, as the pump does: what
-// a delivery costs before it is the transport's.
+// BenchmarkFan encodes one event for a thousand watches, as the pump does: the cost of
+// a delivery before the transport.
 func BenchmarkFan(b *testing.B) {
 	const watches = 1000
 	for _, size := range []int{256, 16 << 10} {

@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// What is received as it is can be sent on as it is, though the transport takes
-// its buffers back in between.
+// A message that is received encoded can be forwarded unchanged, although the transport
+// releases its buffers in between.
 func TestEncodedPassesThrough(t *testing.T) {
 	pool := mem.DefaultBufferPool()
 	arrived := func(s string) mem.BufferSlice {

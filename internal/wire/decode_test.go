@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// What is decoded by hand is what the generated code reads: all of it, and
-// nothing that it refuses.
+// The manual decoder accepts exactly the messages of the generated code, with the same
+// result.
 func FuzzDecodeListMessage(f *testing.F) {
 	list := []*kv.KeyValue{item("/a", 3, 9), item("/b", 0, 8)}
 	for _, e := range []*wire.Encoded{

@@ -30,8 +30,7 @@ func item(key string, size int, mod kv.Revision) *kv.KeyValue {
 	return kv.NewKeyValue(kv.Fields{Key: []byte(key), Value: bytes.Repeat([]byte{'v'}, size), CreateRevision: 2, ModRevision: mod, Version: 3})
 }
 
-// What is encoded by hand is what the generated code reads, for small and
-// shared values alike.
+// The generated code reads the manually encoded messages, with small and shared values.
 func TestHandEncodingIsTheAPI(t *testing.T) {
 	for _, size := range []int{0, 10, 1000, 1024, 5000, 200000} {
 		put := &kv.Event{KV: item("/a", size, 9), Prev: item("/a", size+1, 5)}
@@ -170,7 +169,7 @@ func TestSharedBytesCostLittleMore(t *testing.T) {
 	e.Buffers.Free()
 }
 
-// Runs cut out of one buffer are given back with it, and not before.
+// Runs of one buffer are released with it, and not before.
 func TestRunsOutliveTheirMessage(t *testing.T) {
 	list := []*kv.KeyValue{item("/a", 2000, 3), item("/b", 10, 3), item("/c", 2000, 3)}
 	e := wire.ListChunk(9, kv.HistoryID{Lineage: 1}, list)

@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// etcdItem is what etcd's own code makes of an item in a form.
+// etcdItem is the encoding of an item in a form by etcd's own code.
 func etcdItem(t *testing.T, item *kv.KeyValue, form wire.ItemForm) *mvccpb.KeyValue {
 	t.Helper()
 	out := mvccKV(t, item)
@@ -26,8 +26,8 @@ func etcdItem(t *testing.T, item *kv.KeyValue, form wire.ItemForm) *mvccpb.KeyVa
 	return out
 }
 
-// Answers encoded by hand are what etcd's own code would have sent: all forms,
-// copied and shared items, with and without a header.
+// Manually encoded answers equal those of etcd's own code: all forms, copied and shared
+// items, with and without a header.
 func TestEtcdRangeAnswers(t *testing.T) {
 	sizes := [][]int{nil, {0}, {1, 100, 5000}, {wire.SharedItem + 7}, {10, wire.SharedItem, 20, 30, 2 * wire.SharedItem, wire.SharedItem, 5}}
 	for _, encoded := range sizes {

@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// mvccKV is what etcd's own code makes of a key/value.
+// mvccKV is a key/value as etcd's own type.
 func mvccKV(t *testing.T, item *kv.KeyValue) *mvccpb.KeyValue {
 	t.Helper()
 	if item == nil {
@@ -25,8 +25,7 @@ func mvccKV(t *testing.T, item *kv.KeyValue) *mvccpb.KeyValue {
 	return &out
 }
 
-// What is encoded by hand for etcd's clients is what etcd's own code would
-// have sent.
+// Manually encoded messages for etcd's clients equal those of etcd's own code.
 func TestEtcdWatchEvents(t *testing.T) {
 	for _, size := range []int{0, 10, 1000, 1024, 5000} {
 		events := []*kv.Event{

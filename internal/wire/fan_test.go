@@ -13,10 +13,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// fanBytes is the size from which a Fan does not remember.
+// fanBytes is the size from which a Fan does not keep an encoding.
 const fanBytes = 64 << 10
 
-// Whatever a Fan encoded before, a message is the one that a new Fan encodes.
+// Regardless of earlier messages, a Fan encodes a message like a new Fan.
 func TestFanRemembersOnlyWhatIsTheSame(t *testing.T) {
 	var events []*kv.Event
 	for i := range 6 { // small, with buffers of their own, and too big to be remembered
@@ -45,8 +45,7 @@ func TestFanRemembersOnlyWhatIsTheSame(t *testing.T) {
 	}
 }
 
-// Messages that wait in a slow client's stream stay what they are while others
-// are encoded.
+// Messages that wait in a slow client's stream do not change while others are encoded.
 func TestFanMessagesStay(t *testing.T) {
 	var f wire.Fan
 	codec := wire.NewCodec()
@@ -68,8 +67,8 @@ func TestFanMessagesStay(t *testing.T) {
 	}
 }
 
-// A message for several watches is the one for each of them, but for whom it
-// names.
+// A message for several watches equals the message for each of them, except for the
+// recipients.
 func TestFanNamesSeveral(t *testing.T) {
 	var f wire.Fan
 	events := []*kv.Event{{KV: item("/a", 100, 9)}, {KV: item("/b", 3000, 9)}}

@@ -13,8 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Whatever an operator orders, it is refused with its reason, or its change makes a valid
-// map of the one that there is.
+// Any requested change is rejected with a reason, or yields a valid map.
 func FuzzOrder(f *testing.F) {
 	c := &mapchange.Cluster{Voters: []shard.NodeID{"a", "b", "c"}, Copies: make(map[shard.NodeID]map[shard.ID]mapchange.Copy)}
 	for _, name := range []shard.NodeID{"a", "b", "c", "d"} {

@@ -17,7 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Every error that crosses a floor goes over the wire and comes back equal.
+// Every error between packages is equal after a round trip over the wire.
 func TestEveryErrorThereAndBack(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -90,7 +90,7 @@ func equal(a, b error) bool {
 	return fmt.Sprintf("%T %+v", a, reflect.Indirect(reflect.ValueOf(a))) == fmt.Sprintf("%T %+v", b, reflect.Indirect(reflect.ValueOf(b)))
 }
 
-// etcd's clients know the error by its code, people by its text.
+// etcd's clients recognize the error by its code, users by its text.
 func TestDenied(t *testing.T) {
 	err := wire.Denied("no account")
 	if status.Code(err) != codes.PermissionDenied || status.Convert(err).Message() != "etcdserver: permission denied: no account" || !errors.Is(wire.Status(err), err) ||

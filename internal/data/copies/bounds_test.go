@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// A source that is just slow enough, and a node that has just not been paused.
+// A source that is just slow enough to be stuck, and a node whose pause is just too short to count.
 func TestLagIsExact(t *testing.T) {
 	now := time.Unix(1000, 0)
 	begin := func() *lag {
@@ -40,7 +40,7 @@ func TestLagIsExact(t *testing.T) {
 	}
 }
 
-// Caches that go tell what they have heard of their own lineage, once it is new.
+// Ending caches yield the events of their own lineage, once new ones have come.
 func TestPredecessorsTellWhatIsNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()

@@ -14,14 +14,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// silent is the clock of an etcd that has not answered yet.
+// silent is the clock before the first answer of etcd.
 type silent struct{ Clock }
 
 func (silent) Last() (kv.Revision, time.Time, uint64) { return 0, time.Time{}, 0 }
 func (silent) LookNow()                               {}
 
-// A copy takes what it needs of a saved history, or of the seed of its predecessors. The rest is
-// freed once it is loaded, and its own contents when it ends.
+// A copy takes the part that it needs of a saved history, or of the seed of its predecessors.
+// The rest is freed once it is loaded, and its own content when it ends.
 func TestACopyFreesWhatItNoLongerNeeds(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	s := New(Config{Clock: silent{}})

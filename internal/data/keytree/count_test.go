@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Counts and counted reads agree with a look at every key, whatever the range:
-// its ends are keys, between keys, open, or the wrong way round.
+// Counts and counted reads agree with a scan of every key, for any range: its ends are
+// keys, between keys, open, or reversed.
 func TestCountAgainstALookAtEveryKey(t *testing.T) {
 	rng := testseed.Rand(t)
 	for _, n := range []int{0, 1, 2, 100, 5000} {

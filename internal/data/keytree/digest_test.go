@@ -40,7 +40,7 @@ func sumUp(t *testing.T, s *Snapshot) *Digest {
 	return d
 }
 
-// Whatever byte of whatever key is another one, the digest tells, and leads to it.
+// The digest detects any changed byte of any key, and leads to the key.
 func TestDigestTellsEveryByte(t *testing.T) {
 	const n = 1000
 	want := sumUp(t, stateOf(some(n)...))
@@ -113,7 +113,7 @@ func TestDigestIsPaced(t *testing.T) {
 	}
 }
 
-// BenchmarkDigest is what verifying costs: the bytes per second of one CPU.
+// BenchmarkDigest measures the cost of verification: the bytes per second of one CPU.
 func BenchmarkDigest(b *testing.B) {
 	for _, size := range []int{256, 1024, 16 << 10} {
 		b.Run(fmt.Sprintf("value=%d", size), func(b *testing.B) {

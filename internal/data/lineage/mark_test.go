@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// What is known of etcd is read back as it was saved, or not at all.
+// A mark is read back as it was saved, or not at all.
 func TestTheMarkFile(t *testing.T) {
 	if s, err := loadMark(""); s != (saved{}) || err != nil {
 		t.Errorf("without a file: %+v, %v", s, err)

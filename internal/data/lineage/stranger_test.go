@@ -7,9 +7,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// etcd is replaced by another cluster and the next lineage begins at the moment in which
-// the node judges whether --etcd is wrong: the finding of the lineage before says nothing
-// of the new one, and the node goes on.
+// etcd is replaced by another cluster, and the next lineage begins while the node checks
+// whether --etcd is wrong: the finding of the lineage before does not apply to the new
+// one, and the node continues.
 func TestANodeThatEntersTheNextLineageIsNoStranger(t *testing.T) {
 	l := &Keeper{known: true}
 	l.over.Store(&kv.HistoryError{Cause: kv.CauseCluster, Was: kv.Mark{Cluster: 1}, Is: kv.Mark{Cluster: 2}})

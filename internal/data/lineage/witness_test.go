@@ -9,8 +9,8 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// Half of the nodes are not most of them: of two, one must not take
-// the other along.
+// Half of the nodes are not a majority: of two, one must not change the lineage of the
+// other.
 func TestMostIsMoreThanHalf(t *testing.T) {
 	for _, test := range []struct {
 		some, all int64
@@ -22,9 +22,9 @@ func TestMostIsMoreThanHalf(t *testing.T) {
 	}
 }
 
-// A restore that one node has found is certain when another one has found it, too, or
-// none says anything for a while. A node that has looked at etcd since and denies it
-// leaves it open, however long.
+// A restore that one node has detected is certain when another node has detected it,
+// too, or none denies it for a while. A node that has looked at etcd since and denies
+// it leaves it open, however long.
 func TestWhoWitnessesARestore(t *testing.T) {
 	for _, test := range []struct {
 		agree, deny int64

@@ -36,7 +36,7 @@ func (l *loose) set(direct bool) {
 	l.changed = make(chan struct{})
 }
 
-// A node with another lineage, another range or an old map is not given a shard's
+// A node with another lineage, another range or an old map does not get a shard's
 // events, which it would take for its own.
 func TestFollowersOfAnotherShardAreRefused(t *testing.T) {
 	m := cachetest.Map(1, []string{"h"}, "here")
@@ -80,8 +80,8 @@ func TestFollowersOfAnotherShardAreRefused(t *testing.T) {
 	}
 }
 
-// A follower that must have events from etcd directly is refused, or ended, when they
-// come by another node; one that takes them from anywhere stays.
+// A follower that requires events from etcd directly is refused, or ended, when they
+// come by another node; a follower without that requirement stays.
 func TestFollowerThatNeedsEtcdDirectly(t *testing.T) {
 	l := &loose{changed: make(chan struct{})}
 	r := start(t, cachetest.New(), options{service: func(c *peerapi.Config) { l.Node, c.Node = c.Node, l }})

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is sent in parts is cut once a part has its size, and the last one is sent.
+// A part is sent once it has its size, and the last part is sent.
 func TestPartsHaveTheirSize(t *testing.T) {
 	for _, c := range []struct {
 		items []int

@@ -21,8 +21,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// following returns a cache that follows shard 1 of r as another node would, and
-// what cuts it off, or no longer does.
+// following returns a cache that follows shard 1 of r as another node would, and a
+// function that cuts its connection or restores it.
 func following(t *testing.T, r *running) (c *cache.Cache, cut func(bool)) {
 	t.Helper()
 	var off atomic.Bool
@@ -51,8 +51,8 @@ func following(t *testing.T, r *running) (c *cache.Cache, cut func(bool)) {
 	}
 }
 
-// equal holds two caches against each other: their state, and what they say has
-// changed in a range since each of some revisions.
+// equal compares two caches: their state, and their changes of a range since each of
+// some revisions.
 func equal(t *testing.T, a, b *cache.Cache, at kv.Revision, since ...kv.Revision) {
 	t.Helper()
 	for _, c := range []*cache.Cache{a, b} {
@@ -82,8 +82,8 @@ func equal(t *testing.T, a, b *cache.Cache, at kv.Revision, since ...kv.Revision
 // smallWindow keeps the last few revisions.
 func smallWindow(c *cache.Config) { c.WindowBytes = 4 << 10 }
 
-// A node that takes a shard from another one takes what that knows of deletes
-// from before its window, too.
+// A node that takes a shard from another node also takes the deletes from before its
+// window.
 func TestFollowTakesTombstones(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{cache: smallWindow, service: func(c *peerapi.Config) { c.FragmentBytes = 1024 }})
@@ -107,8 +107,8 @@ func TestFollowTakesTombstones(t *testing.T) {
 	}
 }
 
-// A replica that was away for longer than the window takes what has changed, and
-// knows what was deleted before, meanwhile and after.
+// A replica that was away for longer than the window takes the changes, and has the
+// deletes before, meanwhile and after.
 func TestFollowLeaps(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{cache: smallWindow, service: func(c *peerapi.Config) { c.FragmentBytes = 1024 }})
@@ -139,7 +139,7 @@ func TestFollowLeaps(t *testing.T) {
 	equal(t, home, c, last, early-1, last-1)
 }
 
-// A follower is told how old the data is, with the beginning.
+// A follower gets the age of the data, with the beginning.
 func TestAFollowerIsToldTheAge(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})
@@ -155,8 +155,8 @@ func TestAFollowerIsToldTheAge(t *testing.T) {
 	}
 }
 
-// A follower that understands it has revisions that wait sent together, in messages of about the
-// size of a fragment; a revision that is larger is cut, and is alone in its messages.
+// A follower that supports it gets queued revisions together, in messages of about the size of a
+// fragment; a larger revision is cut, and is alone in its messages.
 func TestPendingRevisionsAreSentTogether(t *testing.T) {
 	const limit = 4 << 10
 	h := cachetest.New()

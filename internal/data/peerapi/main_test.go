@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// deadline is when something that ought to happen has not.
+// deadline bounds the wait for an expected event.
 const deadline = 60 * time.Second
 
 // node is a peerapi.Node with caches that follow a history.
@@ -36,7 +36,7 @@ func (node) Direct(shard.ID) (bool, <-chan struct{})         { return true, nil 
 func (node) Looked() (replica.Look, bool)                    { return looked, true }
 func (node) Propose(context.Context, []byte) (uint64, error) { return 0, nil }
 
-// looked is what the nodes have read of etcd.
+// looked is the nodes' read of etcd.
 var looked = replica.Look{Lineage: 1, Revision: cachetest.Start, At: time.Now().Add(-time.Minute)}
 
 // running is a service on loopback.
@@ -48,7 +48,7 @@ type running struct {
 	peers   string // its address
 }
 
-// options change what start starts.
+// options configure start.
 type options struct {
 	shards  *shard.Map
 	service func(*peerapi.Config)
@@ -101,10 +101,10 @@ func dial(tb testing.TB, address string) *grpc.ClientConn {
 	return c
 }
 
-// aged says that etcd had nothing more than the cache so long ago.
+// aged makes the cache complete as of the given time ago.
 func aged(c *cache.Cache, age time.Duration) { c.Observe(time.Now().Add(-age), cachetest.Start) }
 
-// around reports whether an age is the one that was set: tests may be slow.
+// around reports whether an age is about the set one: tests may be slow.
 func around(got *durationpb.Duration, want time.Duration) bool {
 	return got != nil && got.AsDuration() >= want && got.AsDuration() < want+10*time.Minute
 }

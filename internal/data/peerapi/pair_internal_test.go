@@ -15,9 +15,9 @@ import (
 // atOnce is a stream that holds nothing back.
 func atOnce(bool) {}
 
-// Each ping has the streams that it names send what they have held back, and hold back what is
-// next; a question for progress, a ping that does not name them, and the end of the pings have
-// them send at once from then on.
+// Each ping makes the listed streams send their held back events, and hold back later ones. A
+// request for progress, a ping without them, and the end of the pings make them send at once
+// from then on.
 func TestPingsNameTheStreamsThatHoldBack(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -54,8 +54,8 @@ func TestPingsNameTheStreamsThatHoldBack(t *testing.T) {
 	}
 }
 
-// A cache that has ended never comes to a revision: nobody waits for it, and it is not
-// asked again and again.
+// A cache that has ended never reaches a revision: the answer does not wait for it, and
+// it is not asked repeatedly.
 func TestACacheThatHasEndedIsNotAsked(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -85,8 +85,8 @@ func TestACacheThatHasEndedIsNotAsked(t *testing.T) {
 	}
 }
 
-// A cache that has ended advances no more: the report of the others does not wait for it, and it does not
-// wake the heartbeat again and again.
+// A cache that has ended no longer advances: the report of the others does not wait for it, and it does
+// not wake the heartbeat repeatedly.
 func TestACacheThatHasEndedIsNotAwaited(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -130,8 +130,8 @@ func TestACacheThatHasEndedIsNotAwaited(t *testing.T) {
 	}
 }
 
-// A stream that ends while its shard is waited for leaves nothing: the others are
-// reported, and the cache has nobody to wake.
+// A stream that ends during a wait for its shard leaves nothing: the others are
+// reported, and the cache has no waiter.
 func TestAStreamThatEndsIsNotWaitedFor(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -172,7 +172,7 @@ func TestAStreamThatEndsIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// Shards that come to a revision after the answer was sent without them are reported
+// Shards that reach a revision after the answer was sent without them are reported
 // together: a slow etcd does not cost a message for each.
 func TestLateShardsAreReportedTogether(t *testing.T) {
 	h := cachetest.New()
@@ -211,8 +211,8 @@ func TestLateShardsAreReportedTogether(t *testing.T) {
 	}
 }
 
-// Streams with revisions of their own are asked for progress one by one, also before they
-// have begun.
+// Progress is requested one by one from streams with their own revisions, even before
+// they have begun.
 func TestProgressIsAskedOfOneStream(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)

@@ -18,10 +18,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// session is one that the tests name.
+// session is the session of the tests.
 const session = 77
 
-// heartbeat is that of another node.
+// heartbeat is the heartbeat of another node.
 type heartbeat struct {
 	t   *testing.T
 	rpc grpc.BidiStreamingClient[peerv1.BeatRequest, peerv1.BeatResponse]
@@ -67,7 +67,7 @@ func (h *heartbeat) next() *peerv1.BeatResponse {
 	return m
 }
 
-// until receives until streams have come to a revision.
+// until receives until streams have reached a revision.
 func (h *heartbeat) until(revision kv.Revision, ids ...uint64) {
 	h.t.Helper()
 	for _, id := range ids {
@@ -89,8 +89,8 @@ func shards(n int) *shard.Map {
 // key returns a key of a shard.
 func key(id int) string { return string(rune('a' + id - 1)) }
 
-// followAll opens the streams of the shards from 1 to n, which have these names, and
-// waits until they have begun.
+// followAll opens the streams of the shards from 1 to n, with these IDs, and waits
+// until they have begun.
 func followAll(ctx context.Context, t *testing.T, r *running, session uint64, n int) (ids []uint64) {
 	t.Helper()
 	for id := 1; id <= n; id++ {
@@ -110,7 +110,7 @@ func followAll(ctx context.Context, t *testing.T, r *running, session uint64, n 
 	return ids
 }
 
-// Every ping is answered, with what the node has read of etcd.
+// Every ping is answered with the node's last read of etcd.
 func TestBeatsAreAnswered(t *testing.T) {
 	r := start(t, cachetest.New(), options{})
 	beats, err := peerv1.NewPeerServiceClient(dial(t, r.peers)).Beat(t.Context())
@@ -132,8 +132,8 @@ func TestBeatsAreAnswered(t *testing.T) {
 	}
 }
 
-// One question brings all shards of a pair to a revision, and one response reports it,
-// however many shards there are. A shard is reported with its newest events.
+// One request brings all shards of a pair to a revision, and one response reports it,
+// for any number of shards. A shard is reported with its newest events.
 func TestOneAnswerForAllShardsOfAPair(t *testing.T) {
 	const n = 16
 	h := cachetest.New()
@@ -157,8 +157,8 @@ func TestOneAnswerForAllShardsOfAPair(t *testing.T) {
 				}
 				continue
 			}
-			// The shards need not come to the revision in the time that an answer waits: on a
-			// busy machine a second one brings the last of them.
+			// The shards need not reach the revision while the answer waits: on a busy
+			// machine a second answer has the last of them.
 			b.until(at, id)
 			if b.since[id] != newest[id] && (newest[id] != 0 || b.since[id] > cachetest.Start) {
 				t.Fatalf("at %d: shard %d has no events since %d, want %d", at, id, b.since[id], newest[id])
@@ -193,7 +193,7 @@ func TestPingsBringProgress(t *testing.T) {
 	}
 }
 
-// After a question the node reports progress without one: once for all shards of a pair, as soon as
+// After a request the node reports unrequested progress: once for all shards of a pair, as soon as
 // all of them have advanced. A ping ends that.
 func TestProgressIsPushedWhileItIsWanted(t *testing.T) {
 	const n = 16
@@ -254,8 +254,8 @@ func TestProgressIsPushedWhileItIsWanted(t *testing.T) {
 	}
 }
 
-// A shard that cannot come to a revision does not hold the others back, nor do those
-// that have come to it leave it out when it does.
+// A shard that cannot reach a revision does not delay the others, and is reported once
+// it does.
 func TestALateShardIsReportedLater(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{shards: shards(4)})
@@ -279,9 +279,9 @@ func TestALateShardIsReportedLater(t *testing.T) {
 	}
 }
 
-// A shard that is followed later is asked for what the pair was asked for before, and
-// one whose stream has ended is not reported any more. The heartbeat may begin after the
-// streams.
+// A shard that is followed later is asked for the earlier requested revision of the
+// pair, and a shard whose stream has ended is no longer reported. The heartbeat may
+// begin after the streams.
 func TestStreamsComeAndGo(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{shards: shards(2)})
@@ -317,8 +317,8 @@ func TestStreamsComeAndGo(t *testing.T) {
 	}
 }
 
-// A stream that its follower leaves before it has the state leaves no watcher: the cache would not
-// rest again.
+// A stream that its follower leaves before it has the state leaves no watcher: the cache would
+// never be idle again.
 func TestAStreamThatBreaksInItsBeginning(t *testing.T) {
 	h := cachetest.New()
 	for i := range 64 { // more than the windows of the connection take
@@ -338,8 +338,8 @@ func TestAStreamThatBreaksInItsBeginning(t *testing.T) {
 	testkit.Eventually(t, "the watcher ends", func() bool { return home.Status().Watchers == 0 })
 }
 
-// What one session follows is not reported to another, and without a session nothing is.
-// No two heartbeats have one session.
+// Shards of one session are not reported to another, and without a session nothing is
+// reported. A session has at most one heartbeat.
 func TestSessionsAreApart(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{shards: shards(2)})
@@ -363,10 +363,10 @@ func TestSessionsAreApart(t *testing.T) {
 	}
 }
 
-// The events of a shard that nothing reads at the follower are sent together, with the next
-// ping; with a question for progress, when the follower names the stream no more, and when the
-// heartbeat ends, they are sent at once, and so are later ones. They are sent without any of
-// that when they are many bytes, and none are lost.
+// The events of a shard without reads at the follower are sent together, with the next ping.
+// With a request for progress, when the ping no longer lists the stream, and when the
+// heartbeat ends, they are sent at once, and so are later ones. Without any of these they are
+// sent when they are many bytes. None are lost.
 func TestIdleStreamsAreSentLater(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})
@@ -390,8 +390,8 @@ func TestIdleStreamsAreSentLater(t *testing.T) {
 		}
 		return revisions
 	}
-	// together reads revisions from two messages at most: the stream may be at work when it is
-	// asked to hold events back, and sends those that come meanwhile.
+	// together reads revisions from two messages at most: the stream may be sending when it is
+	// asked to hold events back, and sends events that come meanwhile.
 	together := func(when string, want []int64) {
 		t.Helper()
 		got := next()

@@ -16,7 +16,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// grantor grants permits when it may.
+// grantor grants permits when the test allows it.
 type grantor struct {
 	asked func(node shard.NodeID, purpose string)
 	may   chan struct{}
@@ -46,8 +46,8 @@ func (s *permitStream) Context() context.Context          { return s.ctx }
 func (s *permitStream) SendHeader(metadata.MD) error      { s.header++; return nil }
 func (s *permitStream) Send(*peerv1.PermitResponse) error { s.sent++; return s.fails }
 
-// A node that asks for a permit learns at once that it waits, has the permit for as
-// long as its stream lives, and loses it in whatever way the stream ends.
+// A node that requests a permit learns at once that it waits, has the permit for as
+// long as its stream lives, and loses it however the stream ends.
 func TestPermitIsHeldByItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, x := range []string{"used", "given up while waiting", "gone when granted"} {

@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// voting begins the voting anew, in the version after the one that it is asked for.
+// voting restarts the voting, in the version after the requested one.
 type voting struct{}
 
 func (voting) BeginVoting(_ context.Context, mapVersion uint64, dryRun bool) (uint64, error) {
@@ -20,7 +20,7 @@ func (voting) BeginVoting(_ context.Context, mapVersion uint64, dryRun bool) (ui
 	return mapVersion + 100, nil
 }
 
-// A node that asks another one for its plan must not have it carried out.
+// A request for a node's plan must not execute it.
 func TestRecoverVotersOfAnotherNode(t *testing.T) {
 	s := New(Config{Voting: voting{}})
 	for dryRun, want := range map[bool]uint64{true: 0, false: 107} {

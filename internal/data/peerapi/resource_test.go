@@ -29,8 +29,8 @@ func (r *resources) Used() []*peerv1.KubeResource {
 	return []*peerv1.KubeResource{{Prefix: "//v1/pods/", Encoding: "application/json"}}
 }
 
-// A resource is followed by its keys and encoding. A follower that is further than the
-// node is not served: the versions that it lacks may be of another history.
+// A resource is followed by its keys and encoding. A follower that is ahead of the node
+// is not served: the missing versions may be of another history.
 func TestAResourceIsFollowedFromWhatTheNodeHas(t *testing.T) {
 	held := &resources{direct: true}
 	r := start(t, cachetest.New(), options{service: func(c *peerapi.Config) { c.Resources = held }})

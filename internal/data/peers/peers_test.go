@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// namer tells which cluster its callers have named.
+// namer returns the cluster that its callers have named.
 type namer struct {
 	peerv1.UnimplementedPeerServiceServer
 	named chan string
@@ -30,7 +30,7 @@ func (n *namer) Follow(_ *peerv1.FollowRequest, s grpc.ServerStreamingServer[pee
 	return nil
 }
 
-// A node names its cluster whenever it calls another node, so that one of another
+// A node names its cluster in all calls to other nodes, so that a node of another
 // cluster at the same address refuses the call.
 func TestCallsToNodesNameTheCluster(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -70,7 +70,7 @@ func TestCallsToNodesNameTheCluster(t *testing.T) {
 	}
 }
 
-// A connection is to where gossip sees the node, and to none that is gone.
+// A connection leads to the node's address in gossip. There is none to a node that is gone.
 func TestConnectionsFollowGossip(t *testing.T) {
 	m := shard.Member{Name: "other", PeerAddress: "127.0.0.1:1", State: shard.Alive}
 	known := true

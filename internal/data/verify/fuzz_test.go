@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
 )
 
-// Whatever another node says of its copy, it is a sum of all buckets and keys in order, or
-// of none.
+// Any two responses of other nodes can be compared: in both orders alike, and with no
+// more differences than keys.
 func FuzzDigest(f *testing.F) {
 	for _, m := range []*peerv1.DigestResponse{
 		{Revision: 7, Keys: 3, Bytes: 100, Buckets: make([]uint64, len(keytree.Digest{}.Buckets))},

@@ -6,7 +6,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
 )
 
-// Half of the copies are not most of them: of two, neither is right for that.
+// Half of the copies are not a majority: of two, neither counts as right.
 func TestMajorityIsMoreThanHalf(t *testing.T) {
 	copies := &finding{copies: []copied{{sum: new(keytree.Digest)}, {sum: new(keytree.Digest)}, {}}}
 	if is, some := majority(copies, []keytree.KeyDigest{{Hash: 1}, {Hash: 2}, {Hash: 1}}); some {

@@ -8,8 +8,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// A copy differs for the metrics for as long as it was found to, and as it is the
-// map's and compared here.
+// A copy counts as differing in the metrics while its last comparison found a
+// difference, the map has it, and this node compares it.
 func TestDifferencesThatStay(t *testing.T) {
 	m := &shard.Map{Shards: []shard.Shard{{ID: 1, Replicas: []shard.NodeID{"a", "b", "c"}}, {ID: 2, Replicas: []shard.NodeID{"b", "a"}}}}
 	v := New(Config{Self: "a", Logger: slog.New(slog.DiscardHandler)})
