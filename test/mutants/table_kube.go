@@ -279,7 +279,7 @@ func kubeGuardGroup() Group {
 		},
 		{
 			Name: "kube-guard-starting", Bug: "an apiserver that has just started takes rights away", File: "guard.go",
-			Old: `if err := g.cfg.Apiservers.Ready(ctx, server); err != nil {`, New: `if err := g.cfg.Apiservers.Ready(ctx); err != nil && ctx == nil {`,
+			Old: `if err := g.cfg.Apiservers.Ready(ctx, server); err != nil {`, New: `if err := g.cfg.Apiservers.Ready(ctx, server); err != nil && ctx == nil {`,
 			Tests: "TestAnApiserverThatStartsWithdrawsNothing",
 		},
 		{

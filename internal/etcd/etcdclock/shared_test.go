@@ -14,9 +14,13 @@ import (
 func TestSharedFetchBeginsAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s shared[int]
-		var fetches atomic.Int64
+		var fetches, inFlight atomic.Int64
 		fetch := func(context.Context) (int, error) {
-			n := int(fetches.Add(1)) // what a reader sees is decided when it begins
+			if n := inFlight.Add(1); n > 1 {
+				t.Errorf("%d fetches are in flight, want one at most", n)
+			}
+			defer inFlight.Add(-1)
+			n := int(fetches.Add(1)) // a fetch reads the state at its beginning
 			time.Sleep(time.Second)
 			return n, nil
 		}

@@ -53,11 +53,16 @@ func TestSelectors(t *testing.T) {
 }
 
 func TestSelectorsAreForAnApiserver(t *testing.T) {
+	longest := "a in (" + strings.Repeat("b,", (selector.MaxBytes-8)/2) + "b)"
+	longest += strings.Repeat(" ", selector.MaxBytes-len(longest))
+	if _, err := selector.Parse(longest, ""); err != nil {
+		t.Fatalf("a selector of %d bytes: %v", len(longest), err)
+	}
 	for _, c := range [][2]string{
 		{"app in a", ""},
 		{"a=b=c", ""},
 		{"", "name"},
-		{strings.Repeat("a", selector.MaxBytes+1), ""},
+		{longest + " ", ""},
 		{"a=b:c", ""},
 		{"a=b/c", ""},
 		{"a!=-b", ""},
