@@ -29,15 +29,16 @@ type WatcherServeMode int32
 const (
 	// Never sent.
 	WatcherServeMode_WATCHER_SERVE_MODE_UNSPECIFIED WatcherServeMode = 0
-	// It is sent events from the window.
+	// The watch gets events from the window.
 	WatcherServeMode_WATCHER_SERVE_MODE_WINDOW WatcherServeMode = 1
-	// It is sent the keys that changed since its position.
+	// The watch gets the keys that changed since its position.
 	WatcherServeMode_WATCHER_SERVE_MODE_DELTA WatcherServeMode = 2
-	// It is sent, or waits for, the whole state.
+	// The watch gets, or waits for, the whole state.
 	WatcherServeMode_WATCHER_SERVE_MODE_RESYNC WatcherServeMode = 3
-	// It is sent the latest values at an interval, as it asked for.
+	// The watch gets the latest values at the interval that it requested.
 	WatcherServeMode_WATCHER_SERVE_MODE_CONFLATED WatcherServeMode = 4
-	// It is sent the revisions of etcd's log that the window lacks (etcd's API only).
+	// The watch gets revisions of etcd's log that the window no longer has (etcd's API
+	// only).
 	WatcherServeMode_WATCHER_SERVE_MODE_LOG WatcherServeMode = 5
 )
 
@@ -88,7 +89,7 @@ func (WatcherServeMode) EnumDescriptor() ([]byte, []int) {
 	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{0}
 }
 
-// WatcherAPI is the API that a watch came by.
+// WatcherAPI is the API of a watch.
 type WatcherAPI int32
 
 const (
@@ -96,7 +97,7 @@ const (
 	WatcherAPI_WATCHER_API_UNSPECIFIED WatcherAPI = 0
 	// CacheService.Watch.
 	WatcherAPI_WATCHER_API_NATIVE WatcherAPI = 1
-	// etcd's own.
+	// etcd's Watch.
 	WatcherAPI_WATCHER_API_ETCD WatcherAPI = 2
 )
 
@@ -141,10 +142,10 @@ func (WatcherAPI) EnumDescriptor() ([]byte, []int) {
 	return file_shardwatch_v1_admin_proto_rawDescGZIP(), []int{1}
 }
 
-// ClusterStatusRequest asks for every member's status.
+// ClusterStatusRequest asks for the status of all members.
 type ClusterStatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How long to wait for a member; 0: 2 s. At most 30 s.
+	// How long to wait for the members; 0: 2 s. At most 30 s.
 	Timeout       *durationpb.Duration `protobuf:"bytes,1,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -187,14 +188,14 @@ func (x *ClusterStatusRequest) GetTimeout() *durationpb.Duration {
 	return nil
 }
 
-// ClusterStatusResponse is every member's status.
+// ClusterStatusResponse is the status of all members.
 type ClusterStatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The map, as the answering node has it.
+	// The answering node's shard map.
 	Map *ShardMap `protobuf:"bytes,1,opt,name=map,proto3" json:"map,omitempty"`
 	// One for each member.
 	Members []*MemberStatus `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
-	// The settings in force. Not set: the answering node has no map.
+	// The current settings. Not set: the answering node has no map.
 	Settings      *ClusterSettings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -251,13 +252,13 @@ func (x *ClusterStatusResponse) GetSettings() *ClusterSettings {
 	return nil
 }
 
-// ClusterSettings are the settings that all nodes share. They are part of the shard
-// map: see ChangeSettings.
+// ClusterSettings are the settings that all nodes share. They are part of the shard map;
+// ChangeSettings changes them.
 type ClusterSettings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many nodes should have each shard that says nothing else.
+	// The number of replicas of each shard without a number of its own.
 	Replicas int32 `protobuf:"varint,1,opt,name=replicas,proto3" json:"replicas,omitempty"`
-	// The keys that are served, in order.
+	// The ranges of keys that are served, in order.
 	Served        []*KeyRange `protobuf:"bytes,2,rep,name=served,proto3" json:"served,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -307,14 +308,14 @@ func (x *ClusterSettings) GetServed() []*KeyRange {
 	return nil
 }
 
-// MemberStatus is a member's answer.
+// MemberStatus is the status of a member.
 type MemberStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The member, as the answering node sees it.
 	Member *Member `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
-	// Its answer; not set when it gave none.
+	// The member's answer; not set if there is none.
 	Status *StatusResponse `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
-	// Why it gave none.
+	// Why there is no answer.
 	Error         string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -374,11 +375,11 @@ func (x *MemberStatus) GetError() string {
 // ListWatchersRequest asks for a node's watches.
 type ListWatchersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only watches that touch this key or range; empty: all.
+	// Only watches that overlap this key or range; empty: all.
 	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// The end of the range, exclusive; see CacheService.
 	RangeEnd []byte `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
-	// Only watches that lag by at least so many revisions.
+	// Only watches that lag by at least this number of revisions.
 	MinLag        int64 `protobuf:"varint,3,opt,name=min_lag,json=minLag,proto3" json:"min_lag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -435,7 +436,7 @@ func (x *ListWatchersRequest) GetMinLag() int64 {
 	return 0
 }
 
-// ListWatchersResponse is some of a node's watches.
+// ListWatchersResponse is a part of a node's watches.
 type ListWatchersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The watches.
@@ -484,39 +485,38 @@ func (x *ListWatchersResponse) GetWatchers() []*WatcherStatus {
 // WatcherStatus is one watch of a client.
 type WatcherStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The node that serves it.
+	// The node that serves the watch.
 	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// host:port that it comes from.
+	// The client's address, as host:port.
 	Client string `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
-	// etcd's user, while etcd's authentication is on.
+	// The etcd user, if etcd's authentication is on.
 	User string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
-	// The API.
+	// The API of the watch.
 	Api WatcherAPI `protobuf:"varint,4,opt,name=api,proto3,enum=shardwatch.v1.WatcherAPI" json:"api,omitempty"`
-	// Its ID on its stream.
+	// The ID of the watch on its stream.
 	WatchId int64 `protobuf:"varint,5,opt,name=watch_id,json=watchId,proto3" json:"watch_id,omitempty"`
 	// The first key.
 	Key []byte `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"`
 	// The end of the range, exclusive; see CacheService.
 	RangeEnd []byte `protobuf:"bytes,7,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
-	// Everything up to this revision was sent.
+	// Everything up to this revision is sent.
 	Revision int64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
-	// How many revisions of the store lie between that and the newest that the
-	// node has of the range.
+	// The number of revisions between revision and the newest one that the node has of the
+	// range.
 	LagRevisions int64 `protobuf:"varint,9,opt,name=lag_revisions,json=lagRevisions,proto3" json:"lag_revisions,omitempty"`
-	// How long the watch has lagged behind that.
+	// How long the watch has been lagging.
 	Lag *durationpb.Duration `protobuf:"bytes,10,opt,name=lag,proto3" json:"lag,omitempty"`
-	// Bytes sent, in all. The bytes of a message to several watches are divided
-	// among them.
+	// Total bytes sent. The bytes of a message for several watches are divided among them.
 	Bytes int64 `protobuf:"varint,11,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	// Bytes sent per second, lately.
+	// Bytes sent per second, recently.
 	BytesPerSecond float64 `protobuf:"fixed64,12,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"`
-	// How it is served now.
+	// How the node serves the watch now.
 	ServeMode WatcherServeMode `protobuf:"varint,13,opt,name=serve_mode,json=serveMode,proto3,enum=shardwatch.v1.WatcherServeMode" json:"serve_mode,omitempty"`
-	// When it began here.
+	// When the watch was created at this node.
 	Since *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=since,proto3" json:"since,omitempty"`
-	// How often it was sent a delta.
+	// The number of deltas sent.
 	Deltas int64 `protobuf:"varint,15,opt,name=deltas,proto3" json:"deltas,omitempty"`
-	// How often it was sent the whole state.
+	// The number of resyncs sent.
 	Resyncs       int64 `protobuf:"varint,16,opt,name=resyncs,proto3" json:"resyncs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -664,7 +664,7 @@ func (x *WatcherStatus) GetResyncs() int64 {
 	return 0
 }
 
-// TraceRevisionRequest asks for the way of a revision.
+// TraceRevisionRequest asks for the trace of a revision.
 type TraceRevisionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The revision.
@@ -710,24 +710,24 @@ func (x *TraceRevisionRequest) GetRevision() int64 {
 	return 0
 }
 
-// TraceRevisionResponse is the way of a revision through a node. Times are those
-// of the node's clock; durations count from received.
+// TraceRevisionResponse is a node's trace of a revision: when the node received, applied
+// and sent it. Times are of the node's clock; durations count from received.
 type TraceRevisionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node.
 	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// The oldest revision that it remembers; 0: none. Between it and the newest
-	// are some that changed nothing here, which it does not.
+	// The oldest revision with a trace; 0: none. Revisions between oldest and newest may
+	// lack one, for example because they changed no key of this node.
 	Oldest int64 `protobuf:"varint,2,opt,name=oldest,proto3" json:"oldest,omitempty"`
-	// The newest one.
+	// The newest revision with a trace.
 	Newest int64 `protobuf:"varint,3,opt,name=newest,proto3" json:"newest,omitempty"`
-	// When the node had the revision. Not set: it does not remember it.
+	// When the node first received the revision. Not set: the node has no trace of it.
 	Received *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=received,proto3" json:"received,omitempty"`
-	// The copies of shards that it came into.
+	// The arrivals of the revision in the node's copies of shards.
 	Hops []*RevisionHop `protobuf:"bytes,5,rep,name=hops,proto3" json:"hops,omitempty"`
-	// Its way on to other nodes.
+	// When it was sent to other nodes.
 	Nodes *RevisionSent `protobuf:"bytes,6,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	// Its way on to watches of clients.
+	// When it was sent to watches of clients.
 	Watches       *RevisionSent `protobuf:"bytes,7,opt,name=watches,proto3" json:"watches,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -812,20 +812,20 @@ func (x *TraceRevisionResponse) GetWatches() *RevisionSent {
 	return nil
 }
 
-// RevisionHop is a revision's way into a node's copy of one shard.
+// RevisionHop is the arrival of a revision in a node's copy of one shard.
 type RevisionHop struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	ShardId uint64 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
 	// The copy is a relay.
 	Relay bool `protobuf:"varint,2,opt,name=relay,proto3" json:"relay,omitempty"`
-	// Where the revision came from.
+	// The source of the revision; unspecified if the copy has lost its source since.
 	Source ReplicaSource `protobuf:"varint,3,opt,name=source,proto3,enum=shardwatch.v1.ReplicaSource" json:"source,omitempty"`
-	// With PEER: the node.
+	// With PEER: the node that sent it.
 	SourceNode string `protobuf:"bytes,4,opt,name=source_node,json=sourceNode,proto3" json:"source_node,omitempty"`
-	// When it was there in full.
+	// When it was received completely.
 	Received *durationpb.Duration `protobuf:"bytes,5,opt,name=received,proto3" json:"received,omitempty"`
-	// When it could be read.
+	// When it became readable.
 	Applied       *durationpb.Duration `protobuf:"bytes,6,opt,name=applied,proto3" json:"applied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -903,14 +903,14 @@ func (x *RevisionHop) GetApplied() *durationpb.Duration {
 	return nil
 }
 
-// RevisionSent says when a revision was sent on.
+// RevisionSent says when and how often a revision was sent.
 type RevisionSent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How often: to how many nodes or watches.
+	// The number of times it was sent to a node or watch.
 	Times int64 `protobuf:"varint,1,opt,name=times,proto3" json:"times,omitempty"`
-	// To the first of them.
+	// When it was sent first.
 	First *durationpb.Duration `protobuf:"bytes,2,opt,name=first,proto3" json:"first,omitempty"`
-	// To the last of them, as yet.
+	// When it was sent last, so far.
 	Last          *durationpb.Duration `protobuf:"bytes,3,opt,name=last,proto3" json:"last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -967,15 +967,15 @@ func (x *RevisionSent) GetLast() *durationpb.Duration {
 	return nil
 }
 
-// BumpLineageRequest says that etcd's history is another one.
+// BumpLineageRequest declares that etcd has another history.
 type BumpLineageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The lineage that is meant to end; refused when it has ended already.
+	// The lineage to end; rejected if it has ended already.
 	Lineage uint64 `protobuf:"varint,1,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// Why, for logs.
+	// The reason, for logs. Required.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The etcd cluster that is served from now on, in hex as etcdctl prints it.
-	// Needed, and looked at, only when that is another one than before.
+	// The etcd cluster to serve from now on, in hex as etcdctl prints it. Required, and
+	// used, only if it is another cluster than before.
 	EtcdClusterId string `protobuf:"bytes,3,opt,name=etcd_cluster_id,json=etcdClusterId,proto3" json:"etcd_cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1035,7 +1035,7 @@ func (x *BumpLineageRequest) GetEtcdClusterId() string {
 // BumpLineageResponse has the new lineage.
 type BumpLineageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The lineage.
+	// The new lineage.
 	Lineage       uint64 `protobuf:"varint,1,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1078,12 +1078,12 @@ func (x *BumpLineageResponse) GetLineage() uint64 {
 	return 0
 }
 
-// VerifyRequest asks for copies to be compared.
+// VerifyRequest asks for a comparison of copies.
 type VerifyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The shards; none: all.
+	// The shards to compare; none: all.
 	ShardIds []uint64 `protobuf:"varint,1,rep,packed,name=shard_ids,json=shardIds,proto3" json:"shard_ids,omitempty"`
-	// Compare with etcd, too: it is read page by page, at a bounded rate, with one
+	// Also compare with etcd. The node reads etcd page by page, at a bounded rate, with one
 	// of the cluster's permits for each shard.
 	Etcd          bool `protobuf:"varint,2,opt,name=etcd,proto3" json:"etcd,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1134,26 +1134,26 @@ func (x *VerifyRequest) GetEtcd() bool {
 	return false
 }
 
-// VerifyResponse is the result of one shard.
+// VerifyResponse is the result for one shard.
 type VerifyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many shards were compared, with this one.
+	// The number of shards compared so far, including this one.
 	Checked int64 `protobuf:"varint,1,opt,name=checked,proto3" json:"checked,omitempty"`
-	// How many there are to compare.
+	// The number of shards to compare.
 	Total int64 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
-	// The shard; 0: there was none to compare.
+	// The shard; 0: there is no shard to compare.
 	ShardId uint64 `protobuf:"varint,3,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
-	// The revision at which it was compared.
+	// The revision of the comparison.
 	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Its copies, in the order of the map.
+	// The copies of the shard, in the order of the map.
 	Copies []*VerifiedCopy `protobuf:"bytes,5,rep,name=copies,proto3" json:"copies,omitempty"`
-	// It was compared with etcd.
+	// The shard was compared with etcd.
 	Etcd bool `protobuf:"varint,6,opt,name=etcd,proto3" json:"etcd,omitempty"`
-	// Why it was not though that was asked for.
+	// Why the requested comparison with etcd failed.
 	EtcdError string `protobuf:"bytes,7,opt,name=etcd_error,json=etcdError,proto3" json:"etcd_error,omitempty"`
-	// The first keys that differ, of those that the caller may read.
+	// The first keys that differ. Keys that the caller may not read are omitted.
 	Differences []*KeyDifference `protobuf:"bytes,8,rep,name=differences,proto3" json:"differences,omitempty"`
-	// More keys differ than differences lists.
+	// More keys differ than differences has.
 	More          bool `protobuf:"varint,9,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1257,16 +1257,16 @@ type VerifiedCopy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node.
 	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// Keys in it.
+	// The number of its keys.
 	Keys int64 `protobuf:"varint,2,opt,name=keys,proto3" json:"keys,omitempty"`
-	// Bytes of them, encoded.
+	// The size of the keys with their values, encoded.
 	Bytes int64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	// The digest of all, for people: equal for equal copies.
+	// The digest of the copy, to show to people: equal copies have equal digests.
 	Digest uint64 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"`
-	// It was found to be wrong: by etcd's word on the keys that differ, or, when etcd
-	// did not answer, by the word of most copies.
+	// The copy is wrong: a key differs from etcd or, if etcd did not answer, from most
+	// copies.
 	Wrong bool `protobuf:"varint,5,opt,name=wrong,proto3" json:"wrong,omitempty"`
-	// Why it was not compared. Empty: it was.
+	// Why the copy was not compared; empty: it was.
 	Error         string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1344,14 +1344,14 @@ func (x *VerifiedCopy) GetError() string {
 	return ""
 }
 
-// KeyDifference is a key that a copy has otherwise than etcd or other copies.
+// KeyDifference is a key of a copy that differs from etcd or from other copies.
 type KeyDifference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key.
 	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// The node whose copy is wrong; empty: not known.
+	// The node whose copy is wrong; empty: unknown.
 	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
-	// The revision of its last change in that copy; 0: it is not there.
+	// The mod revision of the key in that copy; 0: the copy does not have the key.
 	ModRevision   int64 `protobuf:"varint,3,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1411,9 +1411,9 @@ func (x *KeyDifference) GetModRevision() int64 {
 // RecoverVotersRequest asks for a recovery of the voters, or for its plan.
 type RecoverVotersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Answer with the plan, and change nothing.
+	// Return the plan and change nothing.
 	DryRun bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	// Without dry_run: the node of the plan that the operator has seen.
+	// Without dry_run: the node of the plan that the operator confirms.
 	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
 	// Without dry_run: the map version of that plan.
 	MapVersion    uint64 `protobuf:"varint,3,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
@@ -1472,21 +1472,21 @@ func (x *RecoverVotersRequest) GetMapVersion() uint64 {
 	return 0
 }
 
-// RecoverVotersResponse is the plan of a recovery, and its result.
+// RecoverVotersResponse is the plan of a recovery and its result.
 type RecoverVotersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node that becomes the only voter.
 	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// The version of the map that it has. Later changes of the map are lost.
+	// The version of that node's map. Later changes of the map are lost.
 	MapVersion uint64 `protobuf:"varint,2,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
-	// The newest version that any node has announced; above map_version: so many
-	// changes are known to be lost.
+	// The newest map version that any node has announced. The difference from map_version
+	// is the number of changes that are known to be lost.
 	AnnouncedVersion uint64 `protobuf:"varint,3,opt,name=announced_version,json=announcedVersion,proto3" json:"announced_version,omitempty"`
-	// The voters, as far as they are known.
+	// The known voters.
 	Voters []string `protobuf:"bytes,4,rep,name=voters,proto3" json:"voters,omitempty"`
-	// Those of them that are reachable.
+	// The voters that are reachable.
 	Reachable []string `protobuf:"bytes,5,rep,name=reachable,proto3" json:"reachable,omitempty"`
-	// Without dry_run: the version of the map that the new voter began with.
+	// Without dry_run: the map version that the new voter began with.
 	NewVersion    uint64 `protobuf:"varint,6,opt,name=new_version,json=newVersion,proto3" json:"new_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -32,44 +32,44 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AdminService is what an operator needs beyond ClusterService. Every node
-// answers and asks the others as needed.
+// AdminService has the operators' calls beyond ClusterService. Every node answers them,
+// and queries other nodes if needed.
 type AdminServiceClient interface {
-	// ClusterStatus asks every member for its status and returns all answers,
-	// those that failed with the reason.
+	// ClusterStatus requests the status of every member. Members that did not answer are
+	// listed with the error.
 	ClusterStatus(ctx context.Context, in *ClusterStatusRequest, opts ...grpc.CallOption) (*ClusterStatusResponse, error)
-	// ListWatchers returns the watches at this node, their clients, keys and positions.
+	// ListWatchers returns the clients' watches at this node, with their keys and
+	// positions. It omits watches of keys that the caller may not read.
 	ListWatchers(ctx context.Context, in *ListWatchersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListWatchersResponse], error)
-	// TraceRevision tells the way of a revision through this node, as far as it
-	// remembers.
+	// TraceRevision returns this node's trace of a revision, if the node still has it.
 	TraceRevision(ctx context.Context, in *TraceRevisionRequest, opts ...grpc.CallOption) (*TraceRevisionResponse, error)
-	// Verify compares the copies of shards with each other, each pair at one
-	// revision, and with etcd if asked to. A response comes with each shard that
-	// was compared.
+	// Verify compares the copies of shards with each other, each pair at one revision, and,
+	// if requested, with etcd. It sends one response for each compared shard.
 	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyResponse], error)
-	// BumpLineage declares that etcd has another history from now on: the nodes
-	// drop the state of the old one, and every client gets a resync.
+	// BumpLineage declares that etcd has another history from now on: the nodes drop the
+	// state of the old history, and every watch ends or gets a resync.
 	BumpLineage(ctx context.Context, in *BumpLineageRequest, opts ...grpc.CallOption) (*BumpLineageResponse, error)
-	// ChangePlacement splits, merges or moves shards, as an operator requests. The
-	// responses are the plan, then its progress,
-	// until it is done. Any node may be asked.
+	// ChangePlacement makes a shard map change: a split, merge, move, drain or setting that
+	// an operator requests. The responses are the plan, then its progress until the change
+	// is done. Any node accepts the call.
 	//
-	// With the plan the voters have agreed: the change continues even if the call
-	// ends. When the call ends before that without an answer, the
-	// outcome is not known: send the same request, with repeated set, to any node.
+	// Unless it is a dry run, the plan is sent after the voters have agreed to it: from
+	// then on, the change continues even if the call ends. If the call ends earlier and
+	// without an answer, the outcome is unknown: send the same request, with repeated set,
+	// to any node.
 	//
-	// FAILED_PRECONDITION with reason REFUSED says why it is not done: metadata
-	// "field" names the part of the request, and "force" is "true" when force
-	// overrides it. That the map has changed meanwhile is no reason, unless
-	// if_version is set: the request is judged anew.
+	// A rejected request fails with FAILED_PRECONDITION and reason REFUSED: metadata
+	// "field" names the part of the request, and "force" is "true" if force overrides the
+	// rejection. If the map changes during the call, the node checks the request again;
+	// with if_version, the request is rejected (REFUSED, or STALE_MAP).
 	ChangePlacement(ctx context.Context, in *ChangePlacementRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ChangePlacementResponse], error)
-	// RecoverVoters makes one node the only voter, with the shard map that it has, after
-	// a majority of the voters was lost for good. The new voter adds others. Any node
-	// may be asked.
+	// RecoverVoters makes one node the only voter, with its version of the shard map, after
+	// the permanent loss of a majority of the voters. The new voter adds others. Any node
+	// accepts the call.
 	//
-	// FAILED_PRECONDITION with reason REFUSED says why it is not done: a node has a
-	// leader, a majority of the voters is reachable, or the plan is not the one that
-	// was named.
+	// It fails with FAILED_PRECONDITION and reason REFUSED if a node reports a leader, a
+	// majority of the voters is reachable, or the plan is no longer the one that the
+	// request names.
 	RecoverVoters(ctx context.Context, in *RecoverVotersRequest, opts ...grpc.CallOption) (*RecoverVotersResponse, error)
 }
 
@@ -182,44 +182,44 @@ func (c *adminServiceClient) RecoverVoters(ctx context.Context, in *RecoverVoter
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// AdminService is what an operator needs beyond ClusterService. Every node
-// answers and asks the others as needed.
+// AdminService has the operators' calls beyond ClusterService. Every node answers them,
+// and queries other nodes if needed.
 type AdminServiceServer interface {
-	// ClusterStatus asks every member for its status and returns all answers,
-	// those that failed with the reason.
+	// ClusterStatus requests the status of every member. Members that did not answer are
+	// listed with the error.
 	ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error)
-	// ListWatchers returns the watches at this node, their clients, keys and positions.
+	// ListWatchers returns the clients' watches at this node, with their keys and
+	// positions. It omits watches of keys that the caller may not read.
 	ListWatchers(*ListWatchersRequest, grpc.ServerStreamingServer[ListWatchersResponse]) error
-	// TraceRevision tells the way of a revision through this node, as far as it
-	// remembers.
+	// TraceRevision returns this node's trace of a revision, if the node still has it.
 	TraceRevision(context.Context, *TraceRevisionRequest) (*TraceRevisionResponse, error)
-	// Verify compares the copies of shards with each other, each pair at one
-	// revision, and with etcd if asked to. A response comes with each shard that
-	// was compared.
+	// Verify compares the copies of shards with each other, each pair at one revision, and,
+	// if requested, with etcd. It sends one response for each compared shard.
 	Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyResponse]) error
-	// BumpLineage declares that etcd has another history from now on: the nodes
-	// drop the state of the old one, and every client gets a resync.
+	// BumpLineage declares that etcd has another history from now on: the nodes drop the
+	// state of the old history, and every watch ends or gets a resync.
 	BumpLineage(context.Context, *BumpLineageRequest) (*BumpLineageResponse, error)
-	// ChangePlacement splits, merges or moves shards, as an operator requests. The
-	// responses are the plan, then its progress,
-	// until it is done. Any node may be asked.
+	// ChangePlacement makes a shard map change: a split, merge, move, drain or setting that
+	// an operator requests. The responses are the plan, then its progress until the change
+	// is done. Any node accepts the call.
 	//
-	// With the plan the voters have agreed: the change continues even if the call
-	// ends. When the call ends before that without an answer, the
-	// outcome is not known: send the same request, with repeated set, to any node.
+	// Unless it is a dry run, the plan is sent after the voters have agreed to it: from
+	// then on, the change continues even if the call ends. If the call ends earlier and
+	// without an answer, the outcome is unknown: send the same request, with repeated set,
+	// to any node.
 	//
-	// FAILED_PRECONDITION with reason REFUSED says why it is not done: metadata
-	// "field" names the part of the request, and "force" is "true" when force
-	// overrides it. That the map has changed meanwhile is no reason, unless
-	// if_version is set: the request is judged anew.
+	// A rejected request fails with FAILED_PRECONDITION and reason REFUSED: metadata
+	// "field" names the part of the request, and "force" is "true" if force overrides the
+	// rejection. If the map changes during the call, the node checks the request again;
+	// with if_version, the request is rejected (REFUSED, or STALE_MAP).
 	ChangePlacement(*ChangePlacementRequest, grpc.ServerStreamingServer[ChangePlacementResponse]) error
-	// RecoverVoters makes one node the only voter, with the shard map that it has, after
-	// a majority of the voters was lost for good. The new voter adds others. Any node
-	// may be asked.
+	// RecoverVoters makes one node the only voter, with its version of the shard map, after
+	// the permanent loss of a majority of the voters. The new voter adds others. Any node
+	// accepts the call.
 	//
-	// FAILED_PRECONDITION with reason REFUSED says why it is not done: a node has a
-	// leader, a majority of the voters is reachable, or the plan is not the one that
-	// was named.
+	// It fails with FAILED_PRECONDITION and reason REFUSED if a node reports a leader, a
+	// majority of the voters is reachable, or the plan is no longer the one that the
+	// request names.
 	RecoverVoters(context.Context, *RecoverVotersRequest) (*RecoverVotersResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }

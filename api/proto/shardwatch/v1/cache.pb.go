@@ -28,14 +28,14 @@ type SyncKind int32
 const (
 	// Never sent.
 	SyncKind_SYNC_KIND_UNSPECIFIED SyncKind = 0
-	// The whole state of the range, as asked for by state_first.
+	// The whole state of the range, requested by state_first.
 	SyncKind_SYNC_KIND_STATE SyncKind = 1
-	// The changes since from_revision: each changed key once, as it is at
-	// revision, and each deleted key once.
+	// The changes since from_revision: each changed key once, as it is at revision, and
+	// each deleted key once.
 	SyncKind_SYNC_KIND_DELTA SyncKind = 2
-	// The whole state of the range at revision: other keys do not exist.
+	// The whole state of the range at revision: no other keys exist.
 	SyncKind_SYNC_KIND_RESYNC SyncKind = 3
-	// As SYNC_KIND_DELTA, for a watch that asked to be conflated.
+	// Like SYNC_KIND_DELTA, for a watch with conflate.
 	SyncKind_SYNC_KIND_CONFLATED SyncKind = 4
 )
 
@@ -90,27 +90,27 @@ type EndReason int32
 const (
 	// Never sent.
 	EndReason_END_REASON_UNSPECIFIED EndReason = 0
-	// The client asked for it.
+	// The client ended the watch.
 	EndReason_END_REASON_CANCELED EndReason = 1
-	// The request was wrong; the message says how. Do not retry.
+	// The request is invalid; the message says why. Do not retry.
 	EndReason_END_REASON_INVALID EndReason = 2
-	// The start revision is below the floor: List, then watch from there; or ask
-	// with allow_sync.
+	// The start revision is below the floor: List, then watch from the list's revision plus
+	// one; or set allow_sync.
 	EndReason_END_REASON_COMPACTED EndReason = 3
-	// The start revision or token belongs to another history (the cluster's or
-	// another cluster's): List, then watch; or start with state_first.
+	// The start revision or token belongs to another history, of this cluster or of another
+	// one: List, then watch; or start with state_first.
 	EndReason_END_REASON_LINEAGE EndReason = 4
-	// The node leaves, or is cut off from etcd and from all other nodes. Resume
-	// on another one from resume_revision.
+	// The node drains, or has lost contact with etcd and all other nodes. Resume on another
+	// node from resume_revision.
 	EndReason_END_REASON_DRAINING EndReason = 5
-	// A bound was reached; the message names it. Retry after retry_after.
+	// A limit was reached; the message names it. Retry after retry_after.
 	EndReason_END_REASON_LIMIT EndReason = 6
 	// The node cannot serve the range now. Resume on another node or later.
 	EndReason_END_REASON_UNAVAILABLE EndReason = 7
-	// The token that came with the stream is missing or no longer taken. Get
-	// another one, and open another stream with it.
+	// The token of the stream is missing or no longer accepted. Get a new token and open
+	// another stream with it.
 	EndReason_END_REASON_UNAUTHENTICATED EndReason = 8
-	// The user may not read the range, or may no longer.
+	// The user may not, or may no longer, read the range.
 	EndReason_END_REASON_DENIED EndReason = 9
 	// The data is older than the watch's max_staleness. Resume on another node.
 	EndReason_END_REASON_STALE EndReason = 10
@@ -177,13 +177,14 @@ func (EndReason) EnumDescriptor() ([]byte, []int) {
 type Consistency int32
 
 const (
-	// As CONSISTENCY_LINEARIZABLE.
+	// The same as CONSISTENCY_LINEARIZABLE.
 	Consistency_CONSISTENCY_UNSPECIFIED Consistency = 0
-	// Sees every write that etcd acknowledged before the read arrived. Costs one
-	// revision fetch from etcd, shared by all reads that wait. Fails with
-	// UNAVAILABLE when etcd does not answer.
+	// The read sees every write that etcd acknowledged before the read arrived. The node
+	// fetches etcd's revision, once for all reads that wait. Fails with UNAVAILABLE if etcd
+	// does not answer.
 	Consistency_CONSISTENCY_LINEARIZABLE Consistency = 1
-	// The node's data, if it is not older than max_staleness. Needs no etcd.
+	// The read returns the node's data if it is not older than max_staleness. It does not
+	// need etcd.
 	Consistency_CONSISTENCY_SERIALIZABLE Consistency = 2
 )
 
@@ -228,7 +229,7 @@ func (Consistency) EnumDescriptor() ([]byte, []int) {
 	return file_shardwatch_v1_cache_proto_rawDescGZIP(), []int{2}
 }
 
-// WatchRequest is one thing said by the client on a Watch stream.
+// WatchRequest is one message of the client on a Watch stream.
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exactly one is set.
@@ -327,19 +328,19 @@ type WatchRequest_Create struct {
 }
 
 type WatchRequest_Cancel struct {
-	// Ends a watch. Answered by Ended with REASON_CANCELED.
+	// Ends a watch. The answer is Ended with END_REASON_CANCELED.
 	Cancel *CancelWatch `protobuf:"bytes,2,opt,name=cancel,proto3,oneof"`
 }
 
 type WatchRequest_Progress struct {
-	// Asks for a Progress now. Answered as soon as every watch of the stream
-	// that has started has been sent everything up to the answer's revision.
+	// Requests a Progress. It is sent once every watch of the stream that has started has
+	// been sent everything up to etcd's revision after the request has arrived. If etcd
+	// does not answer, it has the current position.
 	Progress *RequestProgress `protobuf:"bytes,3,opt,name=progress,proto3,oneof"`
 }
 
 type WatchRequest_Options struct {
-	// Sets the options of the stream. May be sent at any time, and holds from
-	// then on.
+	// Sets the options of the stream, from then on. May be sent at any time.
 	Options *StreamOptions `protobuf:"bytes,4,opt,name=options,proto3,oneof"`
 }
 
@@ -351,20 +352,20 @@ func (*WatchRequest_Progress) isWatchRequest_Request() {}
 
 func (*WatchRequest_Options) isWatchRequest_Request() {}
 
-// StreamOptions are a client's options for a whole stream.
+// StreamOptions are the options of a stream.
 type StreamOptions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How often the server sends a Progress for the whole stream, which shows
-	// that server and stream are alive and moves the client's positions.
-	// 100 ms to 10 min; default 5 s.
+	// The interval at which the server sends a Progress for the whole stream. It shows that
+	// the server and the stream are alive, and advances the client's positions. 100 ms to
+	// 10 min; default 5 s.
 	ProgressInterval *durationpb.Duration `protobuf:"bytes,1,opt,name=progress_interval,json=progressInterval,proto3" json:"progress_interval,omitempty"`
-	// The client understands WatchResponse.watch_ids: events that several watches
-	// of the stream get alike come once, with the list of these watches, instead
-	// of once for each. Default false; not set: as it was. Responses that are on
-	// their way when it changes are of the form that was asked for before.
+	// The client understands WatchResponse.watch_ids: events that are the same for several
+	// watches of the stream are sent once, with the list of these watches. Default false;
+	// not set: unchanged. Responses that are already on their way when the option changes
+	// have the previous form.
 	AllowWatchIds *bool `protobuf:"varint,2,opt,name=allow_watch_ids,json=allowWatchIds,proto3,oneof" json:"allow_watch_ids,omitempty"`
-	// After each Progress of the whole stream the server sends others, which name the
-	// watches and have their resume_tokens. Default false; not set: as it was.
+	// Send further Progress messages after each Progress of the whole stream, with the
+	// watches and their resume_tokens. Default false; not set: unchanged.
 	ProgressTokens *bool `protobuf:"varint,3,opt,name=progress_tokens,json=progressTokens,proto3,oneof" json:"progress_tokens,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -424,15 +425,15 @@ func (x *StreamOptions) GetProgressTokens() bool {
 // CreateWatch starts a watch of a key or a range.
 type CreateWatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The name of the watch on this stream, chosen by the client: greater than
-	// 0 and not in use.
+	// The ID of the watch on this stream, chosen by the client: greater than 0 and not in
+	// use.
 	WatchId int64 `protobuf:"varint,1,opt,name=watch_id,json=watchId,proto3" json:"watch_id,omitempty"`
 	// The key, or the first key of the range. Not empty; "\x00" is the lowest.
 	Key []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// The end of the range, exclusive; see CacheService. Not below key.
 	RangeEnd []byte `protobuf:"bytes,3,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
-	// Where to start. None set: at the revision that etcd has after the request
-	// arrived, as it is told in Created.
+	// Where to start. Not set: at etcd's revision after the request has arrived; Created
+	// reports it.
 	//
 	// Types that are valid to be assigned to Start:
 	//
@@ -440,28 +441,28 @@ type CreateWatch struct {
 	//	*CreateWatch_ResumeToken
 	//	*CreateWatch_StateFirst
 	Start isCreateWatch_Start `protobuf_oneof:"start"`
-	// Send the key's previous value with each event.
+	// Send the previous value of the key with each event.
 	PrevKv bool `protobuf:"varint,7,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
-	// With start_revision: the lineage in which the revision was learned, from
-	// Created.lineage. 0: not checked. A mismatch ends the watch with
-	// REASON_LINEAGE, or with allow_sync begins it with the whole state.
+	// With start_revision: the lineage of the revision, from Created.lineage. 0: not
+	// checked. If it does not match, the watch ends with END_REASON_LINEAGE; with
+	// allow_sync, it begins with the whole state.
 	Lineage uint64 `protobuf:"varint,8,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// The client understands units (Sync), so that the watch need not end when
-	// the window does not reach back to its position: it is sent the changed keys
-	// (SYNC_KIND_DELTA), or if no node knows these any more, or the history is
-	// another one, the whole state (SYNC_KIND_RESYNC), and continues after it.
+	// The client understands units (Sync), so the watch need not end when the window has
+	// evicted its position. It is sent the changed keys (SYNC_KIND_DELTA), or the whole
+	// state (SYNC_KIND_RESYNC) if no node still has the deletes or the history is another
+	// one, and then continues with events.
 	AllowSync bool `protobuf:"varint,9,opt,name=allow_sync,json=allowSync,proto3" json:"allow_sync,omitempty"`
-	// Send at most one unit (SYNC_KIND_CONFLATED) in so much time, with the latest
-	// value of each key that has changed, instead of every event. 10 ms to 1 h;
-	// needs allow_sync, excludes prev_kv.
+	// Send at most one unit (SYNC_KIND_CONFLATED) per interval of this length, with the
+	// latest value of each changed key, instead of every event. 10 ms to 1 h. Requires
+	// allow_sync, excludes prev_kv.
 	Conflate *durationpb.Duration `protobuf:"bytes,10,opt,name=conflate,proto3" json:"conflate,omitempty"`
-	// The age at which the node's data is too old for the client: the watch ends
-	// with END_REASON_STALE, and resumes on a node that is closer to etcd. 100 ms
-	// or more; not set: any age.
+	// The maximum age of the node's data. If the data is older, the watch ends with
+	// END_REASON_STALE, to be resumed on a node with newer data. At least 100 ms; not set:
+	// any age.
 	MaxStaleness *durationpb.Duration `protobuf:"bytes,11,opt,name=max_staleness,json=maxStaleness,proto3" json:"max_staleness,omitempty"`
-	// With start_revision: the cluster in which the revision was learned, from
-	// Created.cluster_id. Empty: not checked. A mismatch is answered as that of
-	// lineage: lineages of different clusters have nothing in common.
+	// With start_revision: the cluster of the revision, from Created.cluster_id. Empty: not
+	// checked. A mismatch is treated like one of lineage: lineages of different clusters
+	// cannot be compared.
 	ClusterId     string `protobuf:"bytes,12,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -599,21 +600,21 @@ type isCreateWatch_Start interface {
 }
 
 type CreateWatch_StartRevision struct {
-	// The first revision to deliver. May lie in the future: nothing below it
-	// is sent. Below the floor: the watch ends with REASON_COMPACTED.
+	// The first revision to deliver. It may lie in the future: no lower revision is sent.
+	// If it is below the floor, the watch ends with END_REASON_COMPACTED, unless
+	// allow_sync is set.
 	StartRevision int64 `protobuf:"varint,4,opt,name=start_revision,json=startRevision,proto3,oneof"`
 }
 
 type CreateWatch_ResumeToken struct {
-	// Resume after a position that a server gave out earlier. It must have been
-	// given for this range. A position of another history, be it another cluster's,
-	// is answered as cluster_id and lineage are.
+	// Resume after a position that a server has issued for the same range. A position of
+	// another history or cluster is treated like a mismatch of lineage or cluster_id.
 	ResumeToken []byte `protobuf:"bytes,5,opt,name=resume_token,json=resumeToken,proto3,oneof"`
 }
 
 type CreateWatch_StateFirst struct {
-	// true: send the state first (as Sync with SYNC_KIND_STATE), then the events
-	// after it.
+	// If true, send the state first (Sync with SYNC_KIND_STATE), then the events after
+	// it.
 	StateFirst bool `protobuf:"varint,6,opt,name=state_first,json=stateFirst,proto3,oneof"`
 }
 
@@ -626,7 +627,7 @@ func (*CreateWatch_StateFirst) isCreateWatch_Start() {}
 // CancelWatch ends a watch.
 type CancelWatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The watch.
+	// The ID of the watch.
 	WatchId       int64 `protobuf:"varint,1,opt,name=watch_id,json=watchId,proto3" json:"watch_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -669,7 +670,7 @@ func (x *CancelWatch) GetWatchId() int64 {
 	return 0
 }
 
-// RequestProgress asks for a Progress now.
+// RequestProgress requests a Progress.
 type RequestProgress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -706,25 +707,23 @@ func (*RequestProgress) Descriptor() ([]byte, []int) {
 	return file_shardwatch_v1_cache_proto_rawDescGZIP(), []int{4}
 }
 
-// WatchResponse is one thing said by the server on a Watch stream: either
-// events of one revision, or one of the details.
+// WatchResponse is one message of the server on a Watch stream: either events of one
+// revision, or one of the details.
 type WatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The watch this is about. 0 when watch_ids is used, or when it is about
-	// the whole stream.
+	// The watch of the message. 0 if watch_ids is set, or if the message is for the whole
+	// stream.
 	WatchId int64 `protobuf:"varint,1,opt,name=watch_id,json=watchId,proto3" json:"watch_id,omitempty"`
-	// The watches this is about, when the same events go to several: each of them
-	// gets the same events as alone. Some of them may have been ended by the client
-	// meanwhile. A server sends it only to clients that say they understand it;
-	// see StreamOptions.allow_watch_ids.
+	// The watches of the message, if the same events go to several: each of them gets the
+	// events that it would get alone. The list may contain watches that the client has
+	// ended meanwhile. Sent only if StreamOptions.allow_watch_ids is set.
 	WatchIds []int64 `protobuf:"varint,2,rep,packed,name=watch_ids,json=watchIds,proto3" json:"watch_ids,omitempty"`
-	// With events: the revision at which all of them happened.
+	// With events: the revision of all of them.
 	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
-	// With events: the revision is not complete yet; the next response of this
-	// watch, or of these watches, continues it. A position moves past a revision
-	// only when it is complete.
+	// With events: the revision is incomplete; the next response of this watch, or of these
+	// watches, continues it. A position advances only to complete revisions.
 	Fragment bool `protobuf:"varint,4,opt,name=fragment,proto3" json:"fragment,omitempty"`
-	// Set when there are no events.
+	// Set if there are no events.
 	//
 	// Types that are valid to be assigned to Detail:
 	//
@@ -733,10 +732,10 @@ type WatchResponse struct {
 	//	*WatchResponse_Sync
 	//	*WatchResponse_Ended
 	Detail isWatchResponse_Detail `protobuf_oneof:"detail"`
-	// Changes of one revision, those of the watch's range, in etcd's order within
-	// each shard and shard after shard in key order: etcd does not report the order
-	// of events of separate watches. The number is that of etcd's
-	// WatchResponse.events: the same bytes serve both.
+	// The changes of one revision in the watch's range, in etcd's order within each shard,
+	// and shard after shard in key order: etcd does not report the order of events of
+	// separate watches. The field number is that of etcd's WatchResponse.events: the same
+	// bytes serve both.
 	Events        []*Event `protobuf:"bytes,11,rep,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -860,12 +859,12 @@ type WatchResponse_Created struct {
 }
 
 type WatchResponse_Progress struct {
-	// Everything up to a revision has been delivered.
+	// Everything up to a revision is delivered.
 	Progress *Progress `protobuf:"bytes,6,opt,name=progress,proto3,oneof"`
 }
 
 type WatchResponse_Sync struct {
-	// A part of a unit that brings the client up to a revision at once.
+	// A part of a unit, which brings the client to a revision in one step.
 	Sync *Sync `protobuf:"bytes,7,opt,name=sync,proto3,oneof"`
 }
 
@@ -885,20 +884,20 @@ func (*WatchResponse_Ended) isWatchResponse_Detail() {}
 // Created says that a watch has started.
 type Created struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Everything after this revision will be delivered. 0 when the watch was
-	// created, with allow_sync, from a position of another history: a RESYNC
-	// follows, and until its end the client is where it was, in that history.
+	// Everything after this revision will be delivered. 0 if the watch was created, with
+	// allow_sync, from a position of another history: a RESYNC follows, and until its end
+	// the client keeps its position in that history.
 	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The history that all that follows belongs to, with cluster_id.
+	// The history, together with cluster_id, of everything that follows.
 	Lineage uint64 `protobuf:"varint,2,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// The position before the first event, see CreateWatch.resume_token; before a
-	// unit, the one that the client has.
+	// The position before the first event, see CreateWatch.resume_token; if a delta or
+	// resync follows, the client's position.
 	ResumeToken []byte `protobuf:"bytes,3,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
 	// The node that serves the watch.
 	Node string `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
-	// How old the data may be; not set while that is not known.
+	// The maximum age of the data; not set while it is unknown.
 	Age *durationpb.Duration `protobuf:"bytes,5,opt,name=age,proto3" json:"age,omitempty"`
-	// The cluster that the node belongs to.
+	// The cluster of the node.
 	ClusterId     string `protobuf:"bytes,6,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -976,23 +975,22 @@ func (x *Created) GetClusterId() string {
 	return ""
 }
 
-// Progress says that everything up to a revision has been delivered.
+// Progress says that everything up to a revision is delivered.
 type Progress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The revision.
 	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The watches it holds for; empty: for every watch of the stream that has
-	// started.
+	// The watches that it applies to; empty: every watch of the stream that has started.
 	WatchIds []int64 `protobuf:"varint,2,rep,packed,name=watch_ids,json=watchIds,proto3" json:"watch_ids,omitempty"`
-	// The shard that holds the oldest of the watches back, when one lags by more
-	// than a second; 0 otherwise.
+	// The shard that delays the watch furthest behind, if it lags by more than a second;
+	// otherwise 0.
 	HeldBackByShard uint64 `protobuf:"varint,3,opt,name=held_back_by_shard,json=heldBackByShard,proto3" json:"held_back_by_shard,omitempty"`
-	// The greatest age of the data that the watches are sent; not set while unknown.
+	// The maximum age of the data sent to the watches; not set while it is unknown.
 	Age *durationpb.Duration `protobuf:"bytes,4,opt,name=age,proto3" json:"age,omitempty"`
 	// With StreamOptions.progress_tokens: for each of watch_ids, in their order, the
-	// position of a client that has applied all that came before this message, see
-	// CreateWatch.resume_token. For a watch in the middle of a unit it is the position
-	// before that unit.
+	// position of a client that has applied everything before this message, see
+	// CreateWatch.resume_token. For a watch in the middle of a unit, it is the position
+	// before the unit.
 	ResumeTokens  [][]byte `protobuf:"bytes,5,rep,name=resume_tokens,json=resumeTokens,proto3" json:"resume_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1063,29 +1061,29 @@ func (x *Progress) GetResumeTokens() [][]byte {
 	return nil
 }
 
-// Sync is a part of a unit that a client applies whole or not at all: its
-// position moves to the unit's revision with the part that has end set, and
-// not before. The first part has begin set; both may be set on one.
+// Sync is a part of a unit. The client applies a unit as a whole or not at all: its
+// position advances to the unit's revision with the part that has end set, and not
+// earlier. The first part has begin set. One part may have both set.
 type Sync struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The kind of the unit.
 	Kind SyncKind `protobuf:"varint,1,opt,name=kind,proto3,enum=shardwatch.v1.SyncKind" json:"kind,omitempty"`
-	// The first part of the unit. If another one has begun and not ended, its
-	// parts are void.
+	// The first part of the unit. If another unit has begun and not ended, discard its
+	// parts.
 	Begin bool `protobuf:"varint,2,opt,name=begin,proto3" json:"begin,omitempty"`
 	// The last part of the unit.
 	End bool `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"`
-	// The revision the client is at once the unit is applied.
+	// The client's position after the unit is applied.
 	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
-	// With DELTA and CONFLATED, in the part that has begin set: the position that
-	// the unit starts from. A client that is elsewhere must not apply it.
+	// With DELTA and CONFLATED, in the part that has begin set: the position before the
+	// unit. A client at a lower position must not apply it.
 	FromRevision int64 `protobuf:"varint,5,opt,name=from_revision,json=fromRevision,proto3" json:"from_revision,omitempty"`
-	// Keys of the unit: STATE and RESYNC in key order, the others in any order,
-	// each once. The number leaves the small ones free and equals
+	// Keys of the unit, each once: of STATE and RESYNC in key order, of the others in any
+	// order. The field number leaves the low numbers free and equals that of
 	// ListResponse.kvs: the same bytes serve both.
 	Kvs []*KeyValue `protobuf:"bytes,11,rep,name=kvs,proto3" json:"kvs,omitempty"`
-	// With DELTA and CONFLATED: keys that do not exist at revision, and may have
-	// existed since from_revision.
+	// With DELTA and CONFLATED: keys that do not exist at revision and may have existed
+	// since from_revision.
 	Deleted       [][]byte `protobuf:"bytes,12,rep,name=deleted,proto3" json:"deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1173,22 +1171,23 @@ func (x *Sync) GetDeleted() [][]byte {
 // Ended says that a watch has ended, why, and from which position to resume.
 type Ended struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why.
+	// The reason.
 	Reason EndReason `protobuf:"varint,1,opt,name=reason,proto3,enum=shardwatch.v1.EndReason" json:"reason,omitempty"`
-	// The same for people: the cause and the remedy.
+	// The cause and the remedy, for people.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// With COMPACTED: the oldest revision a watch of this range may start from.
+	// With COMPACTED: the oldest revision that a watch of this range may start from.
 	Floor int64 `protobuf:"varint,3,opt,name=floor,proto3" json:"floor,omitempty"`
-	// Resume here: the first revision that was not delivered. 0: none was.
+	// The revision to resume from: the first one that is not delivered. 0: the watch had no
+	// position yet.
 	ResumeRevision int64 `protobuf:"varint,4,opt,name=resume_revision,json=resumeRevision,proto3" json:"resume_revision,omitempty"`
-	// The same as a token.
+	// The same position as a token.
 	ResumeToken []byte `protobuf:"bytes,5,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	// Client endpoints of other nodes that have the range, best first.
+	// Client addresses of other nodes that have the range, best first.
 	Endpoints []string `protobuf:"bytes,6,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
-	// How long to wait before trying again.
+	// How long to wait before a retry.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,7,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// With LINEAGE: which position another cluster has issued, such as "resume token".
-	// Empty: this cluster issued it.
+	// With LINEAGE: the position that another cluster has issued, such as "resume token".
+	// Empty: this cluster has issued it.
 	Foreign       string `protobuf:"bytes,8,opt,name=foreign,proto3" json:"foreign,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1287,33 +1286,32 @@ type ListRequest struct {
 	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// The end of the range, exclusive; see CacheService.
 	RangeEnd []byte `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
-	// The exact revision to list at; 0: now. Older revisions are kept for a
-	// short time only.
+	// The exact revision to list at; 0: now. Older revisions are kept only for a short
+	// time.
 	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
-	// How fresh. Not with revision or page_token.
+	// How fresh the list must be. Not allowed with revision or page_token.
 	Consistency Consistency `protobuf:"varint,4,opt,name=consistency,proto3,enum=shardwatch.v1.Consistency" json:"consistency,omitempty"`
-	// With SERIALIZABLE: the age at which data is refused. 0: the node's
-	// default (5 s).
+	// With SERIALIZABLE: the maximum age of the data. 0: the node's default (5 s).
 	MaxStaleness *durationpb.Duration `protobuf:"bytes,5,opt,name=max_staleness,json=maxStaleness,proto3" json:"max_staleness,omitempty"`
-	// At most so many keys; 0: all. When there are more, the last response
-	// carries next_page_token.
+	// The maximum number of keys; 0: all. If there are more, the last response has
+	// next_page_token.
 	Limit int64 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
-	// Continue after an earlier page, at that page's revision. Key and range_end
-	// must be those of the first page.
+	// Continue after an earlier page, at the revision of that page. key and range_end must
+	// be those of the first page.
 	PageToken []byte `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Leave the values out.
+	// Omit the values.
 	KeysOnly bool `protobuf:"varint,8,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`
-	// Return how many keys the range has, regardless of limit and page.
+	// Return the number of keys in the range, regardless of limit and page.
 	Count bool `protobuf:"varint,9,opt,name=count,proto3" json:"count,omitempty"`
-	// Send no keys, only their count.
+	// Send no keys, only their number.
 	CountOnly bool `protobuf:"varint,10,opt,name=count_only,json=countOnly,proto3" json:"count_only,omitempty"`
-	// Only keys that have changed after this revision, and in deleted those that
-	// were deleted since; not in key order. Fails with COMPACTED if no node knows
-	// the deleted keys any more; its floor less one is the oldest valid revision.
-	// Excludes limit, page_token, keys_only, count and count_only.
+	// Only keys that have changed after this revision, and in deleted the keys deleted
+	// since, not in key order. Fails with COMPACTED if no node still has the deletes; the
+	// error's floor minus one is the oldest valid value. Excludes limit, page_token,
+	// keys_only, count and count_only.
 	ChangedSince int64 `protobuf:"varint,11,opt,name=changed_since,json=changedSince,proto3" json:"changed_since,omitempty"`
-	// With revision or changed_since: the cluster and the lineage in which that was
-	// learned. Empty and 0: not checked. A mismatch fails with WRONG_LINEAGE.
+	// With revision or changed_since: the cluster and the lineage of that revision. Empty
+	// and 0: not checked. A mismatch fails with WRONG_LINEAGE.
 	ClusterId string `protobuf:"bytes,12,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// See cluster_id.
 	Lineage       uint64 `protobuf:"varint,13,opt,name=lineage,proto3" json:"lineage,omitempty"`
@@ -1445,24 +1443,23 @@ func (x *ListRequest) GetLineage() uint64 {
 // ListResponse is one chunk of a list.
 type ListResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The revision of the list: the same in every chunk.
+	// The revision of the list: equal in all chunks.
 	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The history the revision belongs to.
+	// The history that the revision belongs to.
 	Lineage uint64 `protobuf:"varint,2,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// In the last chunk, when limit cut the list.
+	// In the last chunk, if limit has cut the list.
 	NextPageToken []byte `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// In the last chunk, when it was asked for: how many keys the range has at
-	// the revision.
+	// In the last chunk, if requested: the number of keys in the range at the revision.
 	Count *int64 `protobuf:"varint,4,opt,name=count,proto3,oneof" json:"count,omitempty"`
-	// In the last chunk: how old the list may be; not set when a revision was
-	// asked for, or while the age is not known.
+	// In the last chunk: the maximum age of the list; not set if a revision was requested,
+	// or while the age is unknown.
 	Age *durationpb.Duration `protobuf:"bytes,5,opt,name=age,proto3" json:"age,omitempty"`
-	// The cluster that the node belongs to: the same in every chunk.
+	// The cluster of the node: equal in all chunks.
 	ClusterId string `protobuf:"bytes,6,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// Keys, in order.
 	Kvs []*KeyValue `protobuf:"bytes,11,rep,name=kvs,proto3" json:"kvs,omitempty"`
-	// With changed_since: keys that do not exist at the revision, and may have
-	// existed since.
+	// With changed_since: keys that do not exist at the revision and may have existed
+	// since.
 	Deleted       [][]byte `protobuf:"bytes,12,rep,name=deleted,proto3" json:"deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1561,11 +1558,11 @@ type GetRequest struct {
 	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// The exact revision; 0: now.
 	Revision int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	// How fresh. Not with revision.
+	// How fresh the key must be. Not allowed with revision.
 	Consistency Consistency `protobuf:"varint,3,opt,name=consistency,proto3,enum=shardwatch.v1.Consistency" json:"consistency,omitempty"`
-	// With SERIALIZABLE: the age at which data is refused. 0: the node's default.
+	// With SERIALIZABLE: the maximum age of the data. 0: the node's default.
 	MaxStaleness *durationpb.Duration `protobuf:"bytes,4,opt,name=max_staleness,json=maxStaleness,proto3" json:"max_staleness,omitempty"`
-	// With revision: as ListRequest.cluster_id and ListRequest.lineage.
+	// With revision: see ListRequest.cluster_id.
 	ClusterId string `protobuf:"bytes,5,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// See cluster_id.
 	Lineage       uint64 `protobuf:"varint,6,opt,name=lineage,proto3" json:"lineage,omitempty"`
@@ -1645,18 +1642,18 @@ func (x *GetRequest) GetLineage() uint64 {
 	return 0
 }
 
-// GetResponse is one key.
+// GetResponse is the answer for one key.
 type GetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The revision at which the key was read.
 	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The history the revision belongs to.
+	// The history that the revision belongs to.
 	Lineage uint64 `protobuf:"varint,2,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// The key; not set when it does not exist.
+	// The key; not set if it does not exist.
 	Kv *KeyValue `protobuf:"bytes,3,opt,name=kv,proto3" json:"kv,omitempty"`
-	// How old the answer may be; see ListResponse.age.
+	// The maximum age of the answer; see ListResponse.age.
 	Age *durationpb.Duration `protobuf:"bytes,4,opt,name=age,proto3" json:"age,omitempty"`
-	// The cluster that the node belongs to.
+	// The cluster of the node.
 	ClusterId     string `protobuf:"bytes,5,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

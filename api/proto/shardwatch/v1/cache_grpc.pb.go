@@ -28,21 +28,21 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// CacheService serves reads and watches from the cache. Every node answers
-// for every key; a node that has no replica of the shard asks one that has.
+// CacheService serves reads and watches from the cache. Every node answers for every key:
+// a node without a replica of the shard asks a node that has one.
 //
-// Key ranges are written as in etcd: key alone is one key; [key, range_end) a
-// range; range_end "\x00" means "to the end of the key space"; a prefix is
-// [prefix, prefix with its last byte plus one).
+// Key ranges are written as in etcd: key alone is one key; [key, range_end) is a range;
+// range_end "\x00" means the end of the key space; a prefix is [prefix, prefix with its
+// last byte plus one).
 //
-// A revision means something within one history only: that of a cluster
-// (cluster_id, random, chosen when the cluster was founded) and a lineage (a number
-// that grows when etcd was restored or replaced, counted by each cluster from 1). A
-// client keeps all three together. It sends cluster_id and lineage with every
-// revision that it has learned earlier, and the node compares them with its own.
+// A revision is valid in one history only: that of a cluster (cluster_id, random, chosen
+// when the cluster was founded) and a lineage (a number that each cluster counts from 1
+// and that grows when etcd is restored or replaced). A client keeps all three together.
+// It sends cluster_id and lineage with every revision that it has learned earlier, and
+// the node compares them with its own.
 //
-// Errors are gRPC status codes. Each carries a google.rpc.ErrorInfo with
-// domain "shardwatch.dev" and one of these reasons:
+// Errors are gRPC status codes. Each carries a google.rpc.ErrorInfo with domain
+// "shardwatch.dev" and one of these reasons:
 //
 //	OUT_OF_RANGE         COMPACTED (metadata: requested, floor),
 //	                     FUTURE_REVISION (metadata: requested, current)
@@ -50,21 +50,21 @@ const (
 //	FAILED_PRECONDITION  WRONG_LINEAGE (metadata: requested, current, foreign),
 //	                     RANGE_NOT_SERVED
 //	UNAVAILABLE          NOT_HERE (metadata: endpoints, shard, epoch), NOT_READY,
-//	                     STALE, ETCD_UNAVAILABLE, DRAINING; with a
-//	                     google.rpc.RetryInfo, unless any time will do
-//	RESOURCE_EXHAUSTED   LIMIT (metadata: limit, max, detail); with a
-//	                     google.rpc.RetryInfo, unless any time will do
+//	                     STALE, ETCD_UNAVAILABLE, DRAINING
+//	RESOURCE_EXHAUSTED   LIMIT (metadata: limit, max, detail)
 //	UNAUTHENTICATED      UNAUTHENTICATED
 //	PERMISSION_DENIED    DENIED
 //
-// While etcd's authentication is on, reads and watches need the right to read
-// the whole range, and a token as metadata "token": etcdserverpb.Auth's
-// Authenticate, on the same port, gives one. Tokens expire: after
-// UNAUTHENTICATED, get another one.
+// UNAVAILABLE and RESOURCE_EXHAUSTED carry a google.rpc.RetryInfo if the client should
+// wait before it retries.
+//
+// While etcd's authentication is on, reads and watches need the right to read the whole
+// range, and a token in metadata "token". Authenticate of etcdserverpb.Auth, on the same
+// port, issues tokens. They expire: after UNAUTHENTICATED, get a new one.
 type CacheServiceClient interface {
 	// Watch carries any number of watches on one stream.
 	Watch(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WatchRequest, WatchResponse], error)
-	// List streams the keys of a range, all at one revision, in key order.
+	// List streams the keys of a range at one revision, in key order.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListResponse], error)
 	// Get returns one key.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
@@ -124,21 +124,21 @@ func (c *cacheServiceClient) Get(ctx context.Context, in *GetRequest, opts ...gr
 // All implementations must embed UnimplementedCacheServiceServer
 // for forward compatibility.
 //
-// CacheService serves reads and watches from the cache. Every node answers
-// for every key; a node that has no replica of the shard asks one that has.
+// CacheService serves reads and watches from the cache. Every node answers for every key:
+// a node without a replica of the shard asks a node that has one.
 //
-// Key ranges are written as in etcd: key alone is one key; [key, range_end) a
-// range; range_end "\x00" means "to the end of the key space"; a prefix is
-// [prefix, prefix with its last byte plus one).
+// Key ranges are written as in etcd: key alone is one key; [key, range_end) is a range;
+// range_end "\x00" means the end of the key space; a prefix is [prefix, prefix with its
+// last byte plus one).
 //
-// A revision means something within one history only: that of a cluster
-// (cluster_id, random, chosen when the cluster was founded) and a lineage (a number
-// that grows when etcd was restored or replaced, counted by each cluster from 1). A
-// client keeps all three together. It sends cluster_id and lineage with every
-// revision that it has learned earlier, and the node compares them with its own.
+// A revision is valid in one history only: that of a cluster (cluster_id, random, chosen
+// when the cluster was founded) and a lineage (a number that each cluster counts from 1
+// and that grows when etcd is restored or replaced). A client keeps all three together.
+// It sends cluster_id and lineage with every revision that it has learned earlier, and
+// the node compares them with its own.
 //
-// Errors are gRPC status codes. Each carries a google.rpc.ErrorInfo with
-// domain "shardwatch.dev" and one of these reasons:
+// Errors are gRPC status codes. Each carries a google.rpc.ErrorInfo with domain
+// "shardwatch.dev" and one of these reasons:
 //
 //	OUT_OF_RANGE         COMPACTED (metadata: requested, floor),
 //	                     FUTURE_REVISION (metadata: requested, current)
@@ -146,21 +146,21 @@ func (c *cacheServiceClient) Get(ctx context.Context, in *GetRequest, opts ...gr
 //	FAILED_PRECONDITION  WRONG_LINEAGE (metadata: requested, current, foreign),
 //	                     RANGE_NOT_SERVED
 //	UNAVAILABLE          NOT_HERE (metadata: endpoints, shard, epoch), NOT_READY,
-//	                     STALE, ETCD_UNAVAILABLE, DRAINING; with a
-//	                     google.rpc.RetryInfo, unless any time will do
-//	RESOURCE_EXHAUSTED   LIMIT (metadata: limit, max, detail); with a
-//	                     google.rpc.RetryInfo, unless any time will do
+//	                     STALE, ETCD_UNAVAILABLE, DRAINING
+//	RESOURCE_EXHAUSTED   LIMIT (metadata: limit, max, detail)
 //	UNAUTHENTICATED      UNAUTHENTICATED
 //	PERMISSION_DENIED    DENIED
 //
-// While etcd's authentication is on, reads and watches need the right to read
-// the whole range, and a token as metadata "token": etcdserverpb.Auth's
-// Authenticate, on the same port, gives one. Tokens expire: after
-// UNAUTHENTICATED, get another one.
+// UNAVAILABLE and RESOURCE_EXHAUSTED carry a google.rpc.RetryInfo if the client should
+// wait before it retries.
+//
+// While etcd's authentication is on, reads and watches need the right to read the whole
+// range, and a token in metadata "token". Authenticate of etcdserverpb.Auth, on the same
+// port, issues tokens. They expire: after UNAUTHENTICATED, get a new one.
 type CacheServiceServer interface {
 	// Watch carries any number of watches on one stream.
 	Watch(grpc.BidiStreamingServer[WatchRequest, WatchResponse]) error
-	// List streams the keys of a range, all at one revision, in key order.
+	// List streams the keys of a range at one revision, in key order.
 	List(*ListRequest, grpc.ServerStreamingServer[ListResponse]) error
 	// Get returns one key.
 	Get(context.Context, *GetRequest) (*GetResponse, error)

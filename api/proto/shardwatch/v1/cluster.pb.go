@@ -29,13 +29,13 @@ type MemberState int32
 const (
 	// Never sent.
 	MemberState_MEMBER_STATE_UNSPECIFIED MemberState = 0
-	// It answers.
+	// It responds.
 	MemberState_MEMBER_STATE_ALIVE MemberState = 1
-	// It did not answer lately.
+	// It has not responded recently.
 	MemberState_MEMBER_STATE_SUSPECT MemberState = 2
-	// It is gone without a word.
+	// It has stopped responding, without leaving the cluster first.
 	MemberState_MEMBER_STATE_DEAD MemberState = 3
-	// It said goodbye.
+	// It has left the cluster.
 	MemberState_MEMBER_STATE_LEFT MemberState = 4
 )
 
@@ -84,11 +84,11 @@ func (MemberState) EnumDescriptor() ([]byte, []int) {
 	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{0}
 }
 
-// ReplicaSource says where a replica gets its events from.
+// ReplicaSource is the source of a replica's events.
 type ReplicaSource int32
 
 const (
-	// It has none at the moment.
+	// The replica has no source at the moment.
 	ReplicaSource_REPLICA_SOURCE_UNSPECIFIED ReplicaSource = 0
 	// etcd.
 	ReplicaSource_REPLICA_SOURCE_ETCD ReplicaSource = 1
@@ -137,31 +137,30 @@ func (ReplicaSource) EnumDescriptor() ([]byte, []int) {
 	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{1}
 }
 
-// ShardMap is how the key space is split and which nodes serve each shard. Ranges are
-// disjoint and ordered.
+// ShardMap is the division of the key space into shards, and the nodes of each shard.
+// Ranges are disjoint and ordered.
 type ShardMap struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The history all revisions belong to.
+	// The history that all revisions belong to.
 	Lineage uint64 `protobuf:"varint,1,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// Grows with every change.
 	Version uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	// The cluster, chosen when it was founded.
+	// The ID of the cluster, chosen when the cluster was founded.
 	ClusterId string `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// The shards, ordered by key.
 	Shards []*Shard `protobuf:"bytes,4,rep,name=shards,proto3" json:"shards,omitempty"`
-	// How the lineage came about; not set for the first.
+	// The origin of the lineage; not set for the first lineage.
 	Origin *LineageOrigin `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`
-	// Names of the nodes that an operator has drained, in order: they are given no
-	// shards.
+	// Names of the nodes that an operator has drained, in order: they get no shards.
 	Drained []string `protobuf:"bytes,6,rep,name=drained,proto3" json:"drained,omitempty"`
-	// How many nodes should have each shard that says nothing else.
+	// The number of replicas of each shard without a number of its own.
 	Replicas int32 `protobuf:"varint,7,opt,name=replicas,proto3" json:"replicas,omitempty"`
-	// The feature level that is finalized: features of newer levels are not used yet, and
-	// nodes that do not understand it cannot take part. 0: the node's software is from
-	// before levels were finalized.
+	// The finalized feature level: features of newer levels are not used yet, and nodes
+	// that do not understand it cannot take part. 0: the node's software is from before
+	// levels were finalized.
 	FeatureLevel int32 `protobuf:"varint,12,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
-	// The raft group that changes the map: 0 for the one that founded the cluster; else
-	// the version that the map had when the voters were recovered last.
+	// The raft group that changes the map: 0 for the group that founded the cluster;
+	// otherwise the map's version when the voters were last recovered.
 	Generation    uint64 `protobuf:"varint,13,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -260,21 +259,21 @@ func (x *ShardMap) GetGeneration() uint64 {
 	return 0
 }
 
-// LineageOrigin is how a lineage came about: etcd was restored or replaced.
+// LineageOrigin describes the beginning of a lineage: etcd was restored or replaced.
 type LineageOrigin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sign that the node recognised: cluster, revision, term, index, content,
-	// or operator.
+	// The evidence that the node found: cluster, revision, term, index, content, or
+	// operator.
 	Cause string `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"`
 	// The finding, or the operator's reason.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The node that found it.
 	Node string `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
-	// When.
+	// When the lineage began.
 	At *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
-	// The newest revision known of the history before; 0: none.
+	// The newest known revision of the previous history; 0: none.
 	RevisionBefore int64 `protobuf:"varint,5,opt,name=revision_before,json=revisionBefore,proto3" json:"revision_before,omitempty"`
-	// The revision of the new history when it was found; 0: not known.
+	// The revision of the new history when it was found; 0: unknown.
 	Revision      int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -355,22 +354,22 @@ func (x *LineageOrigin) GetRevision() int64 {
 // Shard is one range of keys and the nodes that serve it.
 type Shard struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The shard's name, never used again once the shard is gone.
+	// The ID of the shard. It is never reused.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// The first key.
 	Key []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// The end of the range, exclusive; "\x00": the end of the key space.
 	RangeEnd []byte `protobuf:"bytes,3,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
-	// Grows when the shard's replicas change.
+	// Grows with every change of the shard's replicas.
 	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// Names of the nodes that have it, in order of preference. The first is the
+	// Names of the nodes that have the shard, in order of preference. The first is the
 	// owner: the one that watches etcd.
 	Replicas []string `protobuf:"bytes,5,rep,name=replicas,proto3" json:"replicas,omitempty"`
-	// Names of the nodes that an operator wants to have it, in order of preference.
+	// Names of the nodes to which an operator has moved the shard, in order of preference.
 	Pins []string `protobuf:"bytes,6,rep,name=pins,proto3" json:"pins,omitempty"`
-	// How many nodes should have it; 0: as many as the map says.
+	// The number of replicas that the shard should have; 0: ShardMap.replicas.
 	WantedReplicas int32 `protobuf:"varint,7,opt,name=wanted_replicas,json=wantedReplicas,proto3" json:"wanted_replicas,omitempty"`
-	// It is about to become one with a neighbour.
+	// The shard is about to be merged with a neighbour.
 	Joins         bool `protobuf:"varint,8,opt,name=joins,proto3" json:"joins,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -465,31 +464,32 @@ func (x *Shard) GetJoins() bool {
 // Member is one node.
 type Member struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name.
+	// The name of the node.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Its incarnation: a UUID kept in its data directory.
+	// The incarnation of the node: a UUID kept in its data directory.
 	Uuid string `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`
 	// host:port for clients.
 	ClientAddress string `protobuf:"bytes,3,opt,name=client_address,json=clientAddress,proto3" json:"client_address,omitempty"`
 	// host:port for other nodes.
 	PeerAddress string `protobuf:"bytes,4,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
-	// host:port of health, metrics and status.
+	// host:port for health, metrics and status.
 	HttpAddress string `protobuf:"bytes,5,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
-	// Its state as gossip sees it.
+	// The state as gossip sees it.
 	State MemberState `protobuf:"varint,6,opt,name=state,proto3,enum=shardwatch.v1.MemberState" json:"state,omitempty"`
-	// Votes on the shard map.
+	// The node votes on the shard map.
 	Voter bool `protobuf:"varint,7,opt,name=voter,proto3" json:"voter,omitempty"`
-	// Leads the voters.
+	// The node leads the voters.
 	Leader bool `protobuf:"varint,8,opt,name=leader,proto3" json:"leader,omitempty"`
-	// Asks not to be given shards, and that clients go elsewhere.
+	// The node drains: it gets no shards, and clients go to other nodes.
 	Draining bool `protobuf:"varint,9,opt,name=draining,proto3" json:"draining,omitempty"`
-	// Its failure domain.
+	// The failure domain.
 	Zone string `protobuf:"bytes,10,opt,name=zone,proto3" json:"zone,omitempty"`
-	// Its version.
+	// The software version.
 	Version string `protobuf:"bytes,11,opt,name=version,proto3" json:"version,omitempty"`
-	// The newest feature level that its software understands; 0: not known.
+	// The newest feature level that the node's software understands; 0: unknown.
 	FeatureLevel int32 `protobuf:"varint,12,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
-	// How many shards it is to have beside others: with 2, twice as many as with 1.
+	// The node's share of the shards relative to other nodes: with 2, twice as many as with
+	// 1.
 	Weight        int32 `protobuf:"varint,13,opt,name=weight,proto3" json:"weight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -674,18 +674,19 @@ func (x *KeyRange) GetRangeEnd() []byte {
 // WatchShardMapRequest asks for the shard map and its changes.
 type WatchShardMapRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version of the map that the caller has, of the same ranges; 0: none.
+	// The version of the map that the caller has, for the same ranges; 0: none.
 	KnownVersion uint64 `protobuf:"varint,1,opt,name=known_version,json=knownVersion,proto3" json:"known_version,omitempty"`
 	// The cluster of that version.
 	ClusterId string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// The members_version that the caller has; 0: none.
 	KnownMembers uint64 `protobuf:"varint,3,opt,name=known_members,json=knownMembers,proto3" json:"known_members,omitempty"`
-	// Send only shards that have keys of these ranges. None, and not only_ranges: all.
+	// Send only shards that overlap these ranges. With no ranges and without only_ranges:
+	// all shards.
 	Ranges []*KeyRange `protobuf:"bytes,4,rep,name=ranges,proto3" json:"ranges,omitempty"`
-	// Send only shards of ranges, also if there are none.
+	// Send only shards that overlap ranges, even if ranges is empty.
 	OnlyRanges bool `protobuf:"varint,5,opt,name=only_ranges,json=onlyRanges,proto3" json:"only_ranges,omitempty"`
-	// Those of ranges whose shards the caller does not have: send all of them, and of
-	// the other ranges the shards that changed since known_version.
+	// The ranges whose shards the caller does not have yet. All of their shards are sent,
+	// and of the other ranges only the shards that changed since known_version.
 	NewRanges     []*KeyRange `protobuf:"bytes,6,rep,name=new_ranges,json=newRanges,proto3" json:"new_ranges,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -763,26 +764,25 @@ func (x *WatchShardMapRequest) GetNewRanges() []*KeyRange {
 	return nil
 }
 
-// WatchShardMapResponse is the shard map or the members, or both, at one time.
+// WatchShardMapResponse is the shard map, the members, or both, at one time.
 type WatchShardMapResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The map; not set: it is as it was.
+	// The map; not set: unchanged.
 	Map *ShardMap `protobuf:"bytes,1,opt,name=map,proto3" json:"map,omitempty"`
-	// The members that are new or have changed, ordered by name.
+	// The new and changed members, ordered by name.
 	Members []*Member `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
-	// 0: map is whole. Else its shards are those that are new or have changed since
-	// this version, which the caller has, and those of new_ranges.
+	// 0: map is complete. Otherwise its shards are those of new_ranges, and those that are
+	// new or have changed since this version, which the caller has.
 	FromVersion uint64 `protobuf:"varint,3,opt,name=from_version,json=fromVersion,proto3" json:"from_version,omitempty"`
-	// IDs of shards that the map does not have any more. An unknown ID is nothing to
-	// worry about.
+	// IDs of shards that the map no longer has. Ignore unknown IDs.
 	RemovedShards []uint64 `protobuf:"varint,4,rep,packed,name=removed_shards,json=removedShards,proto3" json:"removed_shards,omitempty"`
-	// The map has all shards, also those outside of the ranges that were asked for.
+	// The map has all shards, including those outside the requested ranges.
 	AllShards bool `protobuf:"varint,5,opt,name=all_shards,json=allShards,proto3" json:"all_shards,omitempty"`
-	// Grows with every change of the members. It means nothing to another node.
+	// Grows with every change of the members. Only this node can interpret it.
 	MembersVersion uint64 `protobuf:"varint,6,opt,name=members_version,json=membersVersion,proto3" json:"members_version,omitempty"`
-	// The members are all there are.
+	// The list of members is complete.
 	AllMembers bool `protobuf:"varint,7,opt,name=all_members,json=allMembers,proto3" json:"all_members,omitempty"`
-	// Names of members that are not known any more.
+	// Names of members that no longer exist.
 	RemovedMembers []string `protobuf:"bytes,8,rep,name=removed_members,json=removedMembers,proto3" json:"removed_members,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -911,7 +911,7 @@ func (*ListMembersRequest) Descriptor() ([]byte, []int) {
 	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
-// ListMembersResponse is the members.
+// ListMembersResponse lists the members.
 type ListMembersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The members, ordered by name.
@@ -957,7 +957,7 @@ func (x *ListMembersResponse) GetMembers() []*Member {
 	return nil
 }
 
-// StatusRequest asks a node for its state.
+// StatusRequest asks for a node's status.
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -994,46 +994,46 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 	return file_shardwatch_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
-// StatusResponse is a node's state.
+// StatusResponse is a node's status.
 type StatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node as a member.
 	Self *Member `protobuf:"bytes,1,opt,name=self,proto3" json:"self,omitempty"`
-	// The cluster.
+	// The ID of the cluster.
 	ClusterId string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// The history it follows.
+	// The lineage of the node's shard map.
 	Lineage uint64 `protobuf:"varint,3,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// The shard map version it acts on.
+	// The version of the node's shard map.
 	MapVersion uint64 `protobuf:"varint,4,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
-	// The etcd cluster it follows, in hex as etcdctl prints it.
+	// The etcd cluster that the node reads, in hex as etcdctl prints it.
 	EtcdClusterId string `protobuf:"bytes,5,opt,name=etcd_cluster_id,json=etcdClusterId,proto3" json:"etcd_cluster_id,omitempty"`
-	// etcd's revision as this node saw it last.
+	// etcd's revision when the node last read it.
 	EtcdRevision int64 `protobuf:"varint,6,opt,name=etcd_revision,json=etcdRevision,proto3" json:"etcd_revision,omitempty"`
-	// How long ago etcd last confirmed that revision.
+	// The time since that read.
 	EtcdAge *durationpb.Duration `protobuf:"bytes,7,opt,name=etcd_age,json=etcdAge,proto3" json:"etcd_age,omitempty"`
-	// Empty: the node serves. Otherwise the reason why it waits, for people.
+	// Empty: the node is ready. Otherwise the reasons why it is not, for people.
 	NotReady []string `protobuf:"bytes,8,rep,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"`
 	// Open watches of clients.
 	Watches int64 `protobuf:"varint,9,opt,name=watches,proto3" json:"watches,omitempty"`
 	// Open connections of clients.
 	Connections int64 `protobuf:"varint,10,opt,name=connections,proto3" json:"connections,omitempty"`
-	// How long the process runs.
+	// The time since the process started.
 	Uptime *durationpb.Duration `protobuf:"bytes,11,opt,name=uptime,proto3" json:"uptime,omitempty"`
-	// The replicas this node has.
+	// The node's copies of shards, relays included.
 	Replicas []*ReplicaStatus `protobuf:"bytes,12,rep,name=replicas,proto3" json:"replicas,omitempty"`
-	// Why the node refuses reads and watches: etcd has another history than that
-	// of the lineage. Empty: it does not.
+	// Why the node refuses reads and watches: etcd's history is not that of the lineage.
+	// Empty: it does not refuse them.
 	Refusal string `protobuf:"bytes,13,opt,name=refusal,proto3" json:"refusal,omitempty"`
-	// The newest entry of its raft log; 0: it has none.
+	// The newest entry of the node's raft log; 0: none.
 	RaftIndex uint64 `protobuf:"varint,14,opt,name=raft_index,json=raftIndex,proto3" json:"raft_index,omitempty"`
-	// The voters, as its raft log has them; empty on nodes that do not vote.
+	// The voters in the node's raft log; empty on nodes that do not vote.
 	Voters []string `protobuf:"bytes,15,rep,name=voters,proto3" json:"voters,omitempty"`
-	// The node that leads the voters; empty: it knows none, or does not vote.
+	// The node that leads the voters; empty: unknown, or the node does not vote.
 	RaftLeader string `protobuf:"bytes,16,opt,name=raft_leader,json=raftLeader,proto3" json:"raft_leader,omitempty"`
-	// Flags that the node was started with and that are not in force, because the
-	// settings of the cluster are others: "--replicas 5".
+	// Flags of the node that have no effect because the cluster's settings differ:
+	// "--replicas 5".
 	OverruledFlags []string `protobuf:"bytes,17,rep,name=overruled_flags,json=overruledFlags,proto3" json:"overruled_flags,omitempty"`
-	// Feature levels that its software understands and that are not finalized.
+	// Feature levels that the node's software understands and that are not finalized.
 	NewLevels     []*FeatureLevel `protobuf:"bytes,19,rep,name=new_levels,json=newLevels,proto3" json:"new_levels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1195,12 +1195,12 @@ func (x *StatusResponse) GetNewLevels() []*FeatureLevel {
 	return nil
 }
 
-// FeatureLevel is the set of features that a finalized level allows.
+// FeatureLevel describes the features that a finalized level allows.
 type FeatureLevel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The level.
 	Level int32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
-	// The features that it adds, for people.
+	// The features that the level adds, for people.
 	Adds          string `protobuf:"bytes,2,opt,name=adds,proto3" json:"adds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1250,58 +1250,58 @@ func (x *FeatureLevel) GetAdds() string {
 	return ""
 }
 
-// ReplicaStatus is a node's copy of one shard.
+// ReplicaStatus is the status of a node's copy of one shard.
 type ReplicaStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	ShardId uint64 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
 	// The node.
 	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
-	// Serves clients.
+	// The copy serves clients.
 	Ready bool `protobuf:"varint,3,opt,name=ready,proto3" json:"ready,omitempty"`
-	// Where its events come from.
+	// The source of its events.
 	Source ReplicaSource `protobuf:"varint,4,opt,name=source,proto3,enum=shardwatch.v1.ReplicaSource" json:"source,omitempty"`
-	// With PEER: the node they come from.
+	// With PEER: the node that sends the events.
 	SourceNode string `protobuf:"bytes,5,opt,name=source_node,json=sourceNode,proto3" json:"source_node,omitempty"`
-	// Everything up to this revision is here.
+	// The copy has everything up to this revision.
 	Progress int64 `protobuf:"varint,6,opt,name=progress,proto3" json:"progress,omitempty"`
 	// The oldest revision a watch may start from.
 	Floor int64 `protobuf:"varint,7,opt,name=floor,proto3" json:"floor,omitempty"`
-	// How old the data may be.
+	// The maximum age of the data; not set while it is unknown.
 	Age *durationpb.Duration `protobuf:"bytes,8,opt,name=age,proto3" json:"age,omitempty"`
-	// Keys held.
+	// The number of keys.
 	Keys int64 `protobuf:"varint,9,opt,name=keys,proto3" json:"keys,omitempty"`
-	// Bytes of memory that they take, with their values and the indexes over them.
-	// While the copy is not ready, these bytes and those of the window and of the
-	// deletes count the part that is loaded.
+	// Bytes of memory that the keys take, with their values and indexes. While the copy is
+	// being loaded, this field, window_bytes and tombstone_bytes count the loaded part.
 	StateBytes int64 `protobuf:"varint,10,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
-	// Batches (revisions) in the window.
+	// The number of batches (revisions) in the window.
 	WindowBatches int64 `protobuf:"varint,11,opt,name=window_batches,json=windowBatches,proto3" json:"window_batches,omitempty"`
-	// Bytes of the window.
+	// The size of the window in bytes.
 	WindowBytes int64 `protobuf:"varint,12,opt,name=window_bytes,json=windowBytes,proto3" json:"window_bytes,omitempty"`
-	// Time between the oldest batch of the window and now.
+	// The age of the oldest batch in the window.
 	WindowSpan *durationpb.Duration `protobuf:"bytes,13,opt,name=window_span,json=windowSpan,proto3" json:"window_span,omitempty"`
-	// Watchers on this node.
+	// The number of watchers on this node.
 	Watchers int64 `protobuf:"varint,14,opt,name=watchers,proto3" json:"watchers,omitempty"`
-	// Is a relay: a window without state, kept for clients of this node.
+	// The copy is a relay: a window without state, kept for clients of this node.
 	Relay bool `protobuf:"varint,15,opt,name=relay,proto3" json:"relay,omitempty"`
-	// The oldest revision from which on all deletes are known: a watch at the
-	// revision before, or a later one, gets a delta.
+	// The oldest revision from which on all deletes are known: a watch gets a delta if its
+	// position is at least the revision before it.
 	DeltaFloor int64 `protobuf:"varint,16,opt,name=delta_floor,json=deltaFloor,proto3" json:"delta_floor,omitempty"`
-	// Deletes that are remembered.
+	// The number of remembered deletes.
 	Tombstones int64 `protobuf:"varint,17,opt,name=tombstones,proto3" json:"tombstones,omitempty"`
-	// Bytes that they take.
+	// The bytes that they take.
 	TombstoneBytes int64 `protobuf:"varint,18,opt,name=tombstone_bytes,json=tombstoneBytes,proto3" json:"tombstone_bytes,omitempty"`
-	// States of older revisions that are kept, for reads at exactly these.
+	// The number of older revisions whose state is kept, for reads at exactly these
+	// revisions.
 	Roots int64 `protobuf:"varint,19,opt,name=roots,proto3" json:"roots,omitempty"`
-	// Bytes that they take beside the newest state.
+	// The bytes that these states take in addition to the newest one.
 	RootsBytes int64 `protobuf:"varint,20,opt,name=roots_bytes,json=rootsBytes,proto3" json:"roots_bytes,omitempty"`
-	// Events it has applied since the node has it.
+	// The number of events applied since the node has the copy.
 	Events int64 `protobuf:"varint,21,opt,name=events,proto3" json:"events,omitempty"`
-	// It was found to be wrong, and is loaded anew: it serves nobody.
+	// The copy was found to be wrong and is being reloaded. It serves no requests.
 	Quarantined bool `protobuf:"varint,22,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
-	// The time since it was last compared with another copy, or with etcd, and found
-	// to be equal. Not set: it never was.
+	// The time since the copy was last compared with another copy or with etcd, and found
+	// equal. Not set: never.
 	VerifiedAge   *durationpb.Duration `protobuf:"bytes,23,opt,name=verified_age,json=verifiedAge,proto3" json:"verified_age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

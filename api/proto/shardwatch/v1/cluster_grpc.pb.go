@@ -28,14 +28,14 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ClusterService describes the cluster's nodes and shards. Every node answers.
+// ClusterService describes the nodes and shards of the cluster. Every node answers.
 type ClusterServiceClient interface {
-	// WatchShardMap sends the shard map as this node has it, and the members: all
-	// that the caller does not have, then the changes, up to five times a second.
+	// WatchShardMap sends this node's shard map and the members: first everything that the
+	// caller does not have, then the changes, up to five times a second.
 	WatchShardMap(ctx context.Context, in *WatchShardMapRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchShardMapResponse], error)
 	// ListMembers returns the members that this node's gossip sees.
 	ListMembers(ctx context.Context, in *ListMembersRequest, opts ...grpc.CallOption) (*ListMembersResponse, error)
-	// Status returns this node's own state.
+	// Status returns this node's own status.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
 }
 
@@ -90,14 +90,14 @@ func (c *clusterServiceClient) Status(ctx context.Context, in *StatusRequest, op
 // All implementations must embed UnimplementedClusterServiceServer
 // for forward compatibility.
 //
-// ClusterService describes the cluster's nodes and shards. Every node answers.
+// ClusterService describes the nodes and shards of the cluster. Every node answers.
 type ClusterServiceServer interface {
-	// WatchShardMap sends the shard map as this node has it, and the members: all
-	// that the caller does not have, then the changes, up to five times a second.
+	// WatchShardMap sends this node's shard map and the members: first everything that the
+	// caller does not have, then the changes, up to five times a second.
 	WatchShardMap(*WatchShardMapRequest, grpc.ServerStreamingServer[WatchShardMapResponse]) error
 	// ListMembers returns the members that this node's gossip sees.
 	ListMembers(context.Context, *ListMembersRequest) (*ListMembersResponse, error)
-	// Status returns this node's own state.
+	// Status returns this node's own status.
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
 	mustEmbedUnimplementedClusterServiceServer()
 }

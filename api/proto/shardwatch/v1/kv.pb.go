@@ -21,8 +21,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// EventType is the kind of a key's change. PUT is etcd's zero value and must
-// stay so: an event's bytes are etcd's.
+// EventType is the kind of a change. PUT must remain the zero value, as in etcd: the same
+// encoded bytes serve both APIs.
 type EventType int32
 
 const (
@@ -30,7 +30,7 @@ const (
 	// buf:lint:ignore ENUM_ZERO_VALUE_SUFFIX
 	// buf:lint:ignore ENUM_VALUE_PREFIX
 	EventType_PUT EventType = 0
-	// The key was deleted, by a request or by its lease's end.
+	// The key was deleted, by a request or because its lease ended.
 	// buf:lint:ignore ENUM_VALUE_PREFIX
 	EventType_DELETE EventType = 1
 )
@@ -74,23 +74,22 @@ func (EventType) EnumDescriptor() ([]byte, []int) {
 	return file_shardwatch_v1_kv_proto_rawDescGZIP(), []int{0}
 }
 
-// KeyValue is one key at one revision. Field numbers and types are those of
-// etcd's mvccpb.KeyValue, so that bytes encoded once serve both APIs. They
-// must never diverge.
+// KeyValue is one key at one revision. Field numbers and types must remain those of
+// etcd's mvccpb.KeyValue: the same encoded bytes serve both APIs.
 type KeyValue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key. Never empty.
 	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// The revision at which the key was created (since its last delete).
 	CreateRevision int64 `protobuf:"varint,2,opt,name=create_revision,json=createRevision,proto3" json:"create_revision,omitempty"`
-	// The revision of the key's last change.
+	// The revision of the last change of the key.
 	ModRevision int64 `protobuf:"varint,3,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"`
-	// The number of changes since the key was created; 1 for the first. 0 in a
+	// The number of changes since the key was created: 1 after its creation, and 0 in a
 	// delete event.
 	Version int64 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"`
 	// The value. At most etcd's request limit (1.5 MiB by default).
 	Value []byte `protobuf:"bytes,5,opt,name=value,proto3" json:"value,omitempty"`
-	// The lease the key is attached to; 0 for none.
+	// The lease that the key is attached to; 0: none.
 	Lease         int64 `protobuf:"varint,6,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -168,7 +167,7 @@ func (x *KeyValue) GetLease() int64 {
 	return 0
 }
 
-// Event is one change of one key. Field numbers and types are those of etcd's
+// Event is one change of one key. Field numbers and types must remain those of etcd's
 // mvccpb.Event.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -176,7 +175,7 @@ type Event struct {
 	Type EventType `protobuf:"varint,1,opt,name=type,proto3,enum=shardwatch.v1.EventType" json:"type,omitempty"`
 	// The key after the change. In a DELETE only key and mod_revision are set.
 	Kv *KeyValue `protobuf:"bytes,2,opt,name=kv,proto3" json:"kv,omitempty"`
-	// The key before the change, when the watch asked for it and there was one.
+	// The key before the change, if the watch requested it and the key existed.
 	PrevKv        *KeyValue `protobuf:"bytes,3,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

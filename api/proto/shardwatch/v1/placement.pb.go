@@ -21,17 +21,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ChangePlacementRequest is an operator's request.
+// ChangePlacementRequest asks for a shard map change.
 type ChangePlacementRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A name of the request that no other has, such as a UUID: with it, it is done
-	// once however often it is sent. Empty: the node makes one.
+	// A unique name of the request, such as a UUID, of at most 128 bytes: the change is
+	// made once, however often the request is sent. Empty: the node generates one.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// It was sent before, and its outcome is not known.
+	// The request was sent before, and its outcome is unknown.
 	Repeated bool `protobuf:"varint,2,opt,name=repeated,proto3" json:"repeated,omitempty"`
-	// Refused unless the shard map has this version; 0: any.
+	// Reject the request unless the shard map has this version; 0: any version.
 	IfVersion uint64 `protobuf:"varint,3,opt,name=if_version,json=ifVersion,proto3" json:"if_version,omitempty"`
-	// Send the plan, and do nothing.
+	// Return the plan and change nothing.
 	DryRun bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// Make the change even if a safety check refuses it.
 	Force bool `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
@@ -201,17 +201,17 @@ type isChangePlacementRequest_Change interface {
 }
 
 type ChangePlacementRequest_Split struct {
-	// Cut a shard in parts.
+	// Split a shard.
 	Split *SplitShard `protobuf:"bytes,6,opt,name=split,proto3,oneof"`
 }
 
 type ChangePlacementRequest_Merge struct {
-	// Make two shards one.
+	// Merge two shards.
 	Merge *MergeShards `protobuf:"bytes,7,opt,name=merge,proto3,oneof"`
 }
 
 type ChangePlacementRequest_Move struct {
-	// Say which nodes have a shard.
+	// Choose the nodes of a shard.
 	Move *MoveShard `protobuf:"bytes,8,opt,name=move,proto3,oneof"`
 }
 
@@ -221,17 +221,17 @@ type ChangePlacementRequest_Drain struct {
 }
 
 type ChangePlacementRequest_Undrain struct {
-	// Let nodes have shards again.
+	// Allow nodes to have shards again.
 	Undrain *UndrainNodes `protobuf:"bytes,10,opt,name=undrain,proto3,oneof"`
 }
 
 type ChangePlacementRequest_Rebalance struct {
-	// Forget moves by hand.
+	// Undo moves by operators.
 	Rebalance *Rebalance `protobuf:"bytes,11,opt,name=rebalance,proto3,oneof"`
 }
 
 type ChangePlacementRequest_Finalize struct {
-	// Make a feature level the cluster's own.
+	// Finalize a feature level.
 	Finalize *FinalizeUpgrade `protobuf:"bytes,13,opt,name=finalize,proto3,oneof"`
 }
 
@@ -256,14 +256,14 @@ func (*ChangePlacementRequest_Finalize) isChangePlacementRequest_Change() {}
 
 func (*ChangePlacementRequest_Settings) isChangePlacementRequest_Change() {}
 
-// ChangeSettings changes the settings of the cluster. The flags --replicas and
-// --prefix of the nodes count only when a cluster is founded.
+// ChangeSettings changes the settings of the cluster. The nodes' flags --replicas and
+// --prefix apply only when the cluster is founded.
 type ChangeSettings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many nodes have each shard; 0: as many as now.
+	// The number of replicas of each shard; 0: unchanged.
 	Replicas int32 `protobuf:"varint,1,opt,name=replicas,proto3" json:"replicas,omitempty"`
-	// The keys that are served, in any order; none: the same as now. Watches of other
-	// keys end: in the native API as invalid, in etcd's as cancelled with a reason.
+	// The ranges of keys that are served, in any order; none: unchanged. Watches of other
+	// keys end: in the native API as invalid, in etcd's API as cancelled with a reason.
 	Served        []*KeyRange `protobuf:"bytes,2,rep,name=served,proto3" json:"served,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -313,14 +313,13 @@ func (x *ChangeSettings) GetServed() []*KeyRange {
 	return nil
 }
 
-// SplitShard cuts a shard in parts: new shards on the same nodes. Nothing is
-// copied.
+// SplitShard splits a shard into parts: new shards on the same nodes. Nothing is copied.
 type SplitShard struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	Shard uint64 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	// The first keys of the parts after the first, in order. None: one, so that
-	// both parts have about as many keys.
+	// The first key of each part except the first, in any order. None: the shard is split
+	// into two parts with about as many keys each.
 	At            [][]byte `protobuf:"bytes,2,rep,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -370,13 +369,13 @@ func (x *SplitShard) GetAt() [][]byte {
 	return nil
 }
 
-// MergeShards makes one shard of two that touch. They are brought to the same
-// nodes before.
+// MergeShards merges two adjacent shards. If they are on different nodes, one is moved
+// first.
 type MergeShards struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The one.
+	// One shard.
 	Shard uint64 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	// The other.
+	// The other shard.
 	With          uint64 `protobuf:"varint,2,opt,name=with,proto3" json:"with,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -426,17 +425,16 @@ func (x *MergeShards) GetWith() uint64 {
 	return 0
 }
 
-// MoveShard says which nodes have a shard. It stays there until it is moved
-// again, or Rebalance.
+// MoveShard chooses the nodes of a shard. The shard stays there until another MoveShard
+// or Rebalance.
 type MoveShard struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	Shard uint64 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	// The nodes, in order of preference: the first watches etcd. Either to or owner
-	// is set.
+	// The nodes, in order of preference: the first one watches etcd. Set either "to" or
+	// "owner".
 	To []string `protobuf:"bytes,2,rep,name=to,proto3" json:"to,omitempty"`
-	// The node that watches etcd. When it has not got the shard, it takes the place
-	// of another.
+	// The node that watches etcd. If it does not have the shard, it replaces another node.
 	Owner         string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -493,11 +491,11 @@ func (x *MoveShard) GetOwner() string {
 	return ""
 }
 
-// DrainNodes takes all shards from nodes, and gives them none from then on,
-// whether they run or not.
+// DrainNodes takes all shards from nodes, running or not, and gives them no shards until
+// UndrainNodes.
 type DrainNodes struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Their names.
+	// The names of the nodes.
 	Nodes         []string `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -543,7 +541,7 @@ func (x *DrainNodes) GetNodes() []string {
 // UndrainNodes reverts DrainNodes.
 type UndrainNodes struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Their names.
+	// The names of the nodes.
 	Nodes         []string `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -586,8 +584,8 @@ func (x *UndrainNodes) GetNodes() []string {
 	return nil
 }
 
-// Rebalance brings all shards where the planner wants them, also those that were
-// moved by hand.
+// Rebalance moves all shards to the nodes that the planner prefers, including shards that
+// operators have moved.
 type Rebalance struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -624,12 +622,12 @@ func (*Rebalance) Descriptor() ([]byte, []int) {
 	return file_shardwatch_v1_placement_proto_rawDescGZIP(), []int{7}
 }
 
-// FinalizeUpgrade makes a feature level the cluster's own: its features can be used,
-// and nodes of software that does not know it cannot come back. It is refused while a
-// member that has not left does not understand the level.
+// FinalizeUpgrade finalizes a feature level: its features can be used, and nodes whose
+// software does not understand it cannot come back. It is rejected if a member that has
+// not left does not understand the level.
 type FinalizeUpgrade struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The level; 0: the newest that a member understands.
+	// The level; 0: the newest level that a member understands.
 	Level         int32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -672,7 +670,7 @@ func (x *FinalizeUpgrade) GetLevel() int32 {
 	return 0
 }
 
-// ChangePlacementResponse is one part of the answer.
+// ChangePlacementResponse is one part of the response.
 type ChangePlacementResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exactly one is set.
@@ -746,13 +744,13 @@ type isChangePlacementResponse_Part interface {
 }
 
 type ChangePlacementResponse_Plan struct {
-	// The plan of the change, first. A long plan comes in several parts. Unless
-	// it is a dry run, the voters have agreed.
+	// The plan of the change. It comes first, in several parts if it is long. Unless it
+	// is a dry run, the voters have agreed to it.
 	Plan *PlacementPlan `protobuf:"bytes,1,opt,name=plan,proto3,oneof"`
 }
 
 type ChangePlacementResponse_Progress struct {
-	// How far it has come. None for dry runs.
+	// The progress of the change. Not sent for dry runs.
 	Progress *PlacementProgress `protobuf:"bytes,2,opt,name=progress,proto3,oneof"`
 }
 
@@ -760,12 +758,13 @@ func (*ChangePlacementResponse_Plan) isChangePlacementResponse_Part() {}
 
 func (*ChangePlacementResponse_Progress) isChangePlacementResponse_Part() {}
 
-// PlacementPlan is the result of a change before it is made, or a part of that.
+// PlacementPlan is the effect of a change, or a part of it.
 type PlacementPlan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version of the shard map that it was made for.
+	// The version of the shard map after the change; in a dry run, the version that the
+	// plan was made for.
 	MapVersion uint64 `protobuf:"varint,1,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
-	// The changes of shards. Shards that are not named stay as they are.
+	// The changes of shards. Shards that are not named remain as they are.
 	Steps []*PlacementStep `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
 	// The checks that force has overridden, and other warnings for the operator.
 	Warnings      []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
@@ -824,20 +823,22 @@ func (x *PlacementPlan) GetWarnings() []string {
 	return nil
 }
 
-// PlacementStep is the change of a shard, or of two that are merged.
+// PlacementStep is the change of one shard, or of several that are split or merged
+// together.
 type PlacementStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As it is: one, or the two that are merged. None: its keys are not served yet.
+	// The shards before the step: one, or those that are merged. None: the keys are not
+	// served yet.
 	From []*Shard `protobuf:"bytes,1,rep,name=from,proto3" json:"from,omitempty"`
-	// As it will be: one, or the parts. The IDs of parts are those that they get
-	// if nothing else happens before; that of a merged shard is 0. None: its keys are
-	// no longer served.
+	// The shards after the step: one, or the parts of a split. The IDs of parts assume that
+	// no other change comes first; the ID of a merged shard is 0. None: the keys are no
+	// longer served.
 	To []*Shard `protobuf:"bytes,2,rep,name=to,proto3" json:"to,omitempty"`
-	// The nodes that have to fetch it from others.
+	// The nodes that have to load the shard from other nodes.
 	Filling []string `protobuf:"bytes,3,rep,name=filling,proto3" json:"filling,omitempty"`
-	// About how many bytes that is, for all of them; -1: not known.
+	// The estimated number of bytes that these nodes load in total; -1: unknown.
 	BytesToCopy int64 `protobuf:"varint,4,opt,name=bytes_to_copy,json=bytesToCopy,proto3" json:"bytes_to_copy,omitempty"`
-	// About how many bytes the nodes hold that lose it; -1: not known.
+	// The estimated number of bytes of the copies that nodes drop; -1: unknown.
 	BytesToFree   int64 `protobuf:"varint,5,opt,name=bytes_to_free,json=bytesToFree,proto3" json:"bytes_to_free,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -908,17 +909,17 @@ func (x *PlacementStep) GetBytesToFree() int64 {
 	return 0
 }
 
-// PlacementProgress is how far a change has come.
+// PlacementProgress is the progress of a change.
 type PlacementProgress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The version of the shard map.
 	MapVersion uint64 `protobuf:"varint,1,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
-	// Shards of the plan that are not yet changed, or not loaded on their new
-	// nodes.
+	// The number of steps of the plan whose shards are not changed yet, or not loaded yet
+	// on their new nodes.
 	ShardsLeft int32 `protobuf:"varint,2,opt,name=shards_left,json=shardsLeft,proto3" json:"shards_left,omitempty"`
-	// Replicas that are being loaded, 100 at most.
+	// Replicas that are being loaded, at most 100.
 	Filling []*ReplicaFilling `protobuf:"bytes,3,rep,name=filling,proto3" json:"filling,omitempty"`
-	// All is done. No message follows.
+	// The change is done. No message follows.
 	Done          bool `protobuf:"varint,4,opt,name=done,proto3" json:"done,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -989,9 +990,9 @@ type ReplicaFilling struct {
 	Shard uint64 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
 	// The node.
 	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
-	// Bytes that it has.
+	// The bytes loaded so far.
 	Bytes int64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	// Bytes that the owner has, about; 0: not known.
+	// The approximate size of the owner's copy in bytes; 0: unknown.
 	OfBytes       int64 `protobuf:"varint,4,opt,name=of_bytes,json=ofBytes,proto3" json:"of_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -28,38 +28,36 @@ type FollowRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	ShardId uint64 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
-	// The follower's idea of the shard's range; refused when it differs.
+	// The range of the shard in the follower's map; rejected if it differs from the node's.
 	Key []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// The end of the range, exclusive; "\x00": the end of the key space.
 	RangeEnd []byte `protobuf:"bytes,3,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
-	// The first revision wanted, when the follower has everything below it.
-	// 0: it has nothing.
+	// The first revision to send: the follower has everything below it. 0: it has nothing.
 	FromRevision int64 `protobuf:"varint,4,opt,name=from_revision,json=fromRevision,proto3" json:"from_revision,omitempty"`
 	// With from_revision 0: send the state.
 	WantState bool `protobuf:"varint,5,opt,name=want_state,json=wantState,proto3" json:"want_state,omitempty"`
-	// With from_revision 0: send the window too, as history.
+	// With from_revision 0: also send the window, as history.
 	WantHistory bool `protobuf:"varint,6,opt,name=want_history,json=wantHistory,proto3" json:"want_history,omitempty"`
 	// Send previous values with live events.
 	PrevKv bool `protobuf:"varint,7,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
 	// The lineage of from_revision.
 	Lineage uint64 `protobuf:"varint,8,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// The name of the follower, for logs and status.
+	// The name of the follower, for logs and errors.
 	Node string `protobuf:"bytes,9,opt,name=node,proto3" json:"node,omitempty"`
-	// Serve only while the events come from etcd directly: a replica is at most
-	// one hop from etcd.
+	// Serve only while the events come from etcd directly, so that a replica is at most one
+	// hop from etcd.
 	RequireDirect bool `protobuf:"varint,10,opt,name=require_direct,json=requireDirect,proto3" json:"require_direct,omitempty"`
-	// With from_revision: when the window does not reach back to it, send what has
-	// changed since, as FollowBegin.delta.
+	// With from_revision: if the window does not reach back to it, send the changes since,
+	// as FollowBegin.delta.
 	WantDelta bool `protobuf:"varint,13,opt,name=want_delta,json=wantDelta,proto3" json:"want_delta,omitempty"`
-	// The session of the heartbeat that reports the progress of this stream; 0: none
-	// does.
+	// The session of the heartbeat that reports the progress of this stream; 0: none.
 	Session uint64 `protobuf:"varint,14,opt,name=session,proto3" json:"session,omitempty"`
-	// The name of this stream in the session. The caller uses each number once.
+	// The ID of this stream in the session. The caller uses each ID once.
 	FollowId uint64 `protobuf:"varint,15,opt,name=follow_id,json=followId,proto3" json:"follow_id,omitempty"`
-	// The caller understands responses with events of several revisions.
+	// The follower accepts responses with events of several revisions.
 	AcceptSeveral bool `protobuf:"varint,16,opt,name=accept_several,json=acceptSeveral,proto3" json:"accept_several,omitempty"`
-	// Of a node that serves Kubernetes' API: key and range_end are those of a resource,
-	// and this is the media type of its objects. There is no shard then.
+	// Of a node that serves the Kubernetes API: key and range_end are those of a resource,
+	// and this is the media type of its objects. There is no shard.
 	Encoding      string `protobuf:"bytes,17,opt,name=encoding,proto3" json:"encoding,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -203,7 +201,7 @@ func (x *FollowRequest) GetEncoding() string {
 // FollowResponse is one part of a shard's stream.
 type FollowResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Exactly one is set, or none: then events of one revision follow.
+	// At most one is set. If none is set, the response has events.
 	//
 	// Types that are valid to be assigned to Part:
 	//
@@ -212,15 +210,15 @@ type FollowResponse struct {
 	//	*FollowResponse_End
 	//	*FollowResponse_Tombstones
 	Part isFollowResponse_Part `protobuf_oneof:"part"`
-	// With events: the revision; of several, the last one.
+	// With events: their revision; if there are several, the last one.
 	Revision int64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
-	// With events: the next response goes on with the same revision.
+	// With events: the next response continues the same revision.
 	Fragment bool `protobuf:"varint,6,opt,name=fragment,proto3" json:"fragment,omitempty"`
-	// With events: they are part of the history (below or at begin.revision).
+	// With events: they belong to the history (at or below begin.revision).
 	History bool `protobuf:"varint,7,opt,name=history,proto3" json:"history,omitempty"`
 	// Events of one revision, in etcd's order.
 	Events []*v1.Event `protobuf:"bytes,11,rep,name=events,proto3" json:"events,omitempty"`
-	// With events: they are of several revisions, each of them whole and in order. The
+	// With events: they belong to several revisions, each complete and in order. The
 	// mod_revision of an event is its revision.
 	Several       bool `protobuf:"varint,12,opt,name=several,proto3" json:"several,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -340,7 +338,7 @@ type isFollowResponse_Part interface {
 }
 
 type FollowResponse_Begin struct {
-	// The first response: what follows.
+	// The first response: it describes the following ones.
 	Begin *FollowBegin `protobuf:"bytes,1,opt,name=begin,proto3,oneof"`
 }
 
@@ -350,13 +348,12 @@ type FollowResponse_State struct {
 }
 
 type FollowResponse_End struct {
-	// Everything before this was history and state: the follower is now at
-	// begin.revision.
+	// The end of state and history: the follower is now at begin.revision.
 	End *FollowEnd `protobuf:"bytes,3,opt,name=end,proto3,oneof"`
 }
 
 type FollowResponse_Tombstones struct {
-	// Deletes of the past, the oldest first.
+	// Deletes of the past.
 	Tombstones *Tombstones `protobuf:"bytes,8,opt,name=tombstones,proto3,oneof"`
 }
 
@@ -368,24 +365,22 @@ func (*FollowResponse_End) isFollowResponse_Part() {}
 
 func (*FollowResponse_Tombstones) isFollowResponse_Part() {}
 
-// FollowBegin says what follows.
+// FollowBegin describes the following responses.
 type FollowBegin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The revision of the state; or, without state, where the live part starts.
+	// The revision of the state; without state, the revision after which live events begin.
 	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The floor once the history is applied.
 	Floor int64 `protobuf:"varint,2,opt,name=floor,proto3" json:"floor,omitempty"`
-	// The lineage.
+	// The lineage of the events.
 	Lineage uint64 `protobuf:"varint,3,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// The shard's epoch as the sender has it.
+	// The shard's epoch in the sender's map.
 	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// The oldest revision that deletes are known from, once the tombstones are
-	// applied.
+	// The oldest revision from which on deletes are known, once the tombstones are applied.
 	DeltaFloor int64 `protobuf:"varint,5,opt,name=delta_floor,json=deltaFloor,proto3" json:"delta_floor,omitempty"`
-	// What follows as state is what has changed since the follower's position,
-	// and not all there is.
+	// The state has only the changes since the follower's position.
 	Delta bool `protobuf:"varint,6,opt,name=delta,proto3" json:"delta,omitempty"`
-	// How old the sender's data may be. Not set: it has not heard of etcd yet.
+	// The maximum age of the sender's data. Not set: unknown.
 	Age           *durationpb.Duration `protobuf:"bytes,7,opt,name=age,proto3" json:"age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -473,9 +468,9 @@ func (x *FollowBegin) GetAge() *durationpb.Duration {
 // StateChunk is a part of the state.
 type StateChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Keys, in order; of a delta in any order.
+	// Keys with their values, in order; in a delta, in any order.
 	Kvs []*v1.KeyValue `protobuf:"bytes,11,rep,name=kvs,proto3" json:"kvs,omitempty"`
-	// Of a delta: keys that do not exist at the state's revision.
+	// In a delta: keys that do not exist at the revision of the state.
 	Deleted       [][]byte `protobuf:"bytes,12,rep,name=deleted,proto3" json:"deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -528,7 +523,7 @@ func (x *StateChunk) GetDeleted() [][]byte {
 // Tombstones are deletes of the past.
 type Tombstones struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One for each delete.
+	// The deletes.
 	Tombstones    []*Tombstone `protobuf:"bytes,1,rep,name=tombstones,proto3" json:"tombstones,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -576,8 +571,7 @@ type Tombstone struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key.
 	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// The revision of the delete, or a later one at which the key was found
-	// missing.
+	// The revision of the delete, or a later one at which the key did not exist.
 	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -664,30 +658,30 @@ func (*FollowEnd) Descriptor() ([]byte, []int) {
 	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
-// BeatRequest is a ping, or asks for progress.
+// BeatRequest is a ping or a request for progress.
 //
-// A node that is asked for the progress of all shards expects the caller to wait for later
-// revisions, too: until the next ping it reports progress without a request whenever all
-// shards of the session have advanced.
+// A node that gets a request for the progress of all shards expects the caller to wait
+// for later revisions, too: until the next ping, it reports progress without a request
+// whenever all shards of the session have advanced.
 type BeatRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of a ping: the time by the caller's own clock, to be returned.
+	// Of a ping: the time by the caller's clock, which the answer returns.
 	PingNanos int64 `protobuf:"varint,1,opt,name=ping_nanos,json=pingNanos,proto3" json:"ping_nanos,omitempty"`
-	// In the first request: the session, a random number that no other heartbeat has.
-	// 0: there is none, and no progress is reported.
+	// In the first request: the session, a random number that is unique to the heartbeat.
+	// 0: none, and no progress is reported.
 	Session uint64 `protobuf:"varint,2,opt,name=session,proto3" json:"session,omitempty"`
-	// The revision that all shards of the session should come to soon. A request that
-	// has it is no ping.
+	// The revision that all shards of the session should reach soon. A request with this
+	// field is not a ping.
 	WantProgress int64 `protobuf:"varint,3,opt,name=want_progress,json=wantProgress,proto3" json:"want_progress,omitempty"`
-	// Of a ping: the Follow streams of the session whose shards nothing watches or reads at
-	// the caller. Their events may wait for the next ping, or the next question for progress.
-	// Those of the others are sent at once.
+	// Of a ping: the Follow streams of the session whose shards have no watch and no read
+	// at the caller. Their events may wait for the next ping or request for progress. The
+	// other streams send theirs at once.
 	IdleFollowIds []uint64 `protobuf:"varint,4,rep,packed,name=idle_follow_ids,json=idleFollowIds,proto3" json:"idle_follow_ids,omitempty"`
-	// With want_progress: the only Follow stream of the session that should come there,
-	// since others have revisions of their own. 0: all should.
+	// With want_progress: the only Follow stream of the session that should reach the
+	// revision, because the streams have different revisions. 0: all streams.
 	WantFollowId uint64 `protobuf:"varint,5,opt,name=want_follow_id,json=wantFollowId,proto3" json:"want_follow_id,omitempty"`
-	// Of a ping: the caller has waited for progress of late, and the node is to continue to
-	// report it without a request, until the next ping.
+	// Of a ping: the caller has recently waited for progress; until the next ping, the node
+	// reports progress without a request.
 	Push          bool `protobuf:"varint,6,opt,name=push,proto3" json:"push,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -765,33 +759,34 @@ func (x *BeatRequest) GetPush() bool {
 	return false
 }
 
-// BeatResponse answers a ping with the last read of etcd, or reports progress, or
-// both. Batches travel on other streams, and progress may overtake them: for each
-// stream it names the newest revision with events, without which the receiver must not
-// take the progress.
+// BeatResponse answers a ping with the node's last read of etcd's revision, reports
+// progress, or both. Batches travel on the Follow streams, and progress may overtake
+// them: for each stream, the message has the newest revision with events. The receiver
+// must not apply the progress before it has received that revision.
 type BeatResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of an answer: the time of the ping. It dates the age that comes with it: a response
-	// that lay in a buffer while the caller was paused must not count as fresh.
+	// Of an answer: the time of the ping. It dates the age in the same message: a response
+	// that waited in a buffer while the caller was paused must not count as fresh.
 	PongNanos int64 `protobuf:"varint,1,opt,name=pong_nanos,json=pongNanos,proto3" json:"pong_nanos,omitempty"`
-	// Of an answer: etcd's revision, read linearizably: every write that was acknowledged
-	// before the read is at or below it. 0: not known.
+	// Of an answer: etcd's revision from a linearizable read: it is at or above every write
+	// that was acknowledged before the read. 0: unknown.
 	EtcdRevision int64 `protobuf:"varint,2,opt,name=etcd_revision,json=etcdRevision,proto3" json:"etcd_revision,omitempty"`
-	// The time since that read began, when the ping had come in.
+	// The time between the start of that read and the arrival of the ping.
 	EtcdAge *durationpb.Duration `protobuf:"bytes,3,opt,name=etcd_age,json=etcdAge,proto3" json:"etcd_age,omitempty"`
-	// The lineage that the etcd revision belongs to.
+	// The lineage of the etcd revision.
 	Lineage uint64 `protobuf:"varint,4,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// The revision that the furthest of the streams below has come to.
+	// The progress of the furthest stream in follow_ids.
 	Progress int64 `protobuf:"varint,5,opt,name=progress,proto3" json:"progress,omitempty"`
-	// The Follow streams of the session that have come further since the last response,
-	// without those whose newest events say so.
+	// The Follow streams of the session that have advanced since the last response, except
+	// streams whose progress is the revision of their newest events.
 	FollowIds []uint64 `protobuf:"varint,6,rep,packed,name=follow_ids,json=followIds,proto3" json:"follow_ids,omitempty"`
-	// For each stream: how many revisions it is behind progress.
+	// For each of these streams: the number of revisions by which it is behind progress.
 	Behind []int64 `protobuf:"varint,7,rep,packed,name=behind,proto3" json:"behind,omitempty"`
-	// For each stream: how many revisions before that its newest events are. It has
-	// none after them, up to its progress.
+	// For each of these streams: the number of revisions without events at the end of its
+	// progress. Its newest events are that many revisions before its progress.
 	Quiet []int64 `protobuf:"varint,8,rep,packed,name=quiet,proto3" json:"quiet,omitempty"`
-	// The revision that all Follow streams of the session have come to. 0: there are none.
+	// The revision that all Follow streams of the session have reached. 0: there are no
+	// streams.
 	Reached       int64 `protobuf:"varint,9,opt,name=reached,proto3" json:"reached,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -939,7 +934,7 @@ func (x *ProposeRequest) GetCommand() []byte {
 // ProposeResponse says that the change was applied.
 type ProposeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The map's version then.
+	// The map version after the change.
 	MapVersion    uint64 `protobuf:"varint,1,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -982,12 +977,12 @@ func (x *ProposeResponse) GetMapVersion() uint64 {
 	return 0
 }
 
-// RecoverVotersRequest tells a node to become the only voter.
+// RecoverVotersRequest asks a node to become the only voter.
 type RecoverVotersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version of the map that it must have.
+	// The version that the node's map must have.
 	MapVersion uint64 `protobuf:"varint,1,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
-	// Change nothing: whether it comes to the same plan is wanted alone.
+	// Only check whether the node computes the same plan, and change nothing.
 	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1040,7 +1035,7 @@ func (x *RecoverVotersRequest) GetDryRun() bool {
 // RecoverVotersResponse says that the node leads the voters.
 type RecoverVotersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version of the map that it began with; 0 in a dry run.
+	// The map version that the node began with; 0 in a dry run.
 	MapVersion    uint64 `protobuf:"varint,1,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1086,11 +1081,11 @@ func (x *RecoverVotersResponse) GetMapVersion() uint64 {
 // FollowMapRequest asks for the shard map and its changes.
 type FollowMapRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version that the caller has; 0: none.
+	// The version of the map that the caller has; 0: none.
 	KnownVersion uint64 `protobuf:"varint,1,opt,name=known_version,json=knownVersion,proto3" json:"known_version,omitempty"`
 	// The cluster of that version.
 	ClusterId string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// Answer once, and end: with nothing when there is no newer map.
+	// End after one response, or without one if there is no newer map.
 	Once          bool `protobuf:"varint,3,opt,name=once,proto3" json:"once,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1147,12 +1142,12 @@ func (x *FollowMapRequest) GetOnce() bool {
 	return false
 }
 
-// FollowMapResponse is the shard map at one version. One of both is set.
+// FollowMapResponse is one version of the shard map. One of the fields is set.
 type FollowMapResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The map, encoded as in a node's map file.
 	Map []byte `protobuf:"bytes,1,opt,name=map,proto3" json:"map,omitempty"`
-	// What differs from the version that was sent before, or that the caller has.
+	// The difference from the version sent before or, at first, from the caller's version.
 	Delta         []byte `protobuf:"bytes,2,opt,name=delta,proto3" json:"delta,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1202,10 +1197,10 @@ func (x *FollowMapResponse) GetDelta() []byte {
 	return nil
 }
 
-// ShareTokenRequest tells to whom etcd has given a token.
+// ShareTokenRequest names the user to whom etcd has issued a token.
 type ShareTokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The SHA-256 of the token: what travels here opens nothing.
+	// The SHA-256 of the token. It cannot be used as a token.
 	TokenSha256 []byte `protobuf:"bytes,1,opt,name=token_sha256,json=tokenSha256,proto3" json:"token_sha256,omitempty"`
 	// The user.
 	User          string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
@@ -1257,7 +1252,7 @@ func (x *ShareTokenRequest) GetUser() string {
 	return ""
 }
 
-// ShareTokenResponse says that the node knows the token from now on.
+// ShareTokenResponse says that the node has stored the token.
 type ShareTokenResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1294,7 +1289,7 @@ func (*ShareTokenResponse) Descriptor() ([]byte, []int) {
 	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
-// IdentifyTokenRequest asks to whom etcd has given a token.
+// IdentifyTokenRequest asks for the user to whom etcd has issued a token.
 type IdentifyTokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The SHA-256 of the token.
@@ -1340,10 +1335,10 @@ func (x *IdentifyTokenRequest) GetTokenSha256() []byte {
 	return nil
 }
 
-// IdentifyTokenResponse tells to whom etcd has given a token.
+// IdentifyTokenResponse names the user to whom etcd has issued the token.
 type IdentifyTokenResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The user; empty: the node does not know.
+	// The user; empty: unknown to the node.
 	User          string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1386,7 +1381,7 @@ func (x *IdentifyTokenResponse) GetUser() string {
 	return ""
 }
 
-// RereadRightsRequest tells that etcd's users or roles have changed.
+// RereadRightsRequest reports that etcd's users or roles have changed.
 type RereadRightsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1423,7 +1418,8 @@ func (*RereadRightsRequest) Descriptor() ([]byte, []int) {
 	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
-// RereadRightsResponse tells that they were read again, or that etcd did not answer.
+// RereadRightsResponse says that the node has read them again, or that etcd did not
+// answer.
 type RereadRightsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1460,7 +1456,7 @@ func (*RereadRightsResponse) Descriptor() ([]byte, []int) {
 	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
-// ReadRightsRequest asks what etcd's users may read.
+// ReadRightsRequest asks for the read rights of etcd's users.
 type ReadRightsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1497,14 +1493,14 @@ func (*ReadRightsRequest) Descriptor() ([]byte, []int) {
 	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
-// ReadRightsResponse tells what etcd's users may read.
+// ReadRightsResponse has the read rights of etcd's users.
 type ReadRightsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What follows is known. Else nothing is.
+	// The node knows the rights. Otherwise the other fields are not set.
 	Known bool `protobuf:"varint,1,opt,name=known,proto3" json:"known,omitempty"`
-	// etcd's authentication is on. Else everybody may read everything.
+	// etcd's authentication is on. Otherwise every client may read everything.
 	Authentication bool `protobuf:"varint,2,opt,name=authentication,proto3" json:"authentication,omitempty"`
-	// The revision of etcd's users and roles.
+	// The revision of etcd's auth store: its users and roles.
 	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The users.
 	Users []*UserRights `protobuf:"bytes,4,rep,name=users,proto3" json:"users,omitempty"`
@@ -1639,7 +1635,7 @@ type RoleRights struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The role's name.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// What the role lets its users read.
+	// The ranges that users with the role may read.
 	Permissions   []*ReadPermission `protobuf:"bytes,2,rep,name=permissions,proto3" json:"permissions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1689,7 +1685,7 @@ func (x *RoleRights) GetPermissions() []*ReadPermission {
 	return nil
 }
 
-// ReadPermission is a range that may be read, as etcd writes it.
+// ReadPermission is a range that may be read, as in etcd's API.
 type ReadPermission struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The first key.
@@ -1748,9 +1744,9 @@ func (x *ReadPermission) GetRangeEnd() []byte {
 // PermitRequest asks for a permit.
 type PermitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The node that asks, for logs.
+	// The calling node, for logs.
 	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// What for, for logs.
+	// The purpose, for logs.
 	Purpose       string `protobuf:"bytes,2,opt,name=purpose,proto3" json:"purpose,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1842,18 +1838,18 @@ type DigestRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	ShardId uint64 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
-	// The asking node's idea of the shard's range; refused when it differs.
+	// The range of the shard in the caller's map; rejected if it differs from the node's.
 	Key []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// The end of the range, exclusive; "\x00": the end of the key space.
 	RangeEnd []byte `protobuf:"bytes,3,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
 	// The lineage of the revision.
 	Lineage uint64 `protobuf:"varint,4,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// The revision; 0: the newest that is there.
+	// The revision; 0: the newest one of the node's copy.
 	Revision int64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Tell each key of these buckets, too.
+	// If set, return the keys of these buckets instead of the buckets' sums.
 	Buckets []uint32 `protobuf:"varint,6,rep,packed,name=buckets,proto3" json:"buckets,omitempty"`
-	// Compare the state with etcd's at that revision instead: the keys that differ
-	// are told, and no buckets.
+	// Instead compare the state with etcd's state at the same revision: return the keys
+	// that differ, and no buckets.
 	Etcd          bool `protobuf:"varint,7,opt,name=etcd,proto3" json:"etcd,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1938,22 +1934,22 @@ func (x *DigestRequest) GetEtcd() bool {
 	return false
 }
 
-// DigestResponse is the digest of a shard's state. Equal states have equal
-// digests, and others most likely do not.
+// DigestResponse is the digest of a shard's state. Equal states have equal digests;
+// different states almost certainly have different ones.
 type DigestResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The revision.
 	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Keys in the state.
+	// The number of keys in the state.
 	Keys int64 `protobuf:"varint,2,opt,name=keys,proto3" json:"keys,omitempty"`
-	// Bytes of them, encoded as etcd does.
+	// The size of the keys with their values in bytes, encoded as in etcd.
 	Bytes int64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	// For each bucket the sum of the hashes of its keys. A key is in the bucket of
-	// its mod revision.
+	// For each bucket, the sum of the hashes of its keys. The mod revision of a key
+	// determines its bucket.
 	Buckets []uint64 `protobuf:"fixed64,4,rep,packed,name=buckets,proto3" json:"buckets,omitempty"`
-	// The keys of the buckets that were asked for; with etcd, those that differ.
+	// The keys of the requested buckets; with etcd, the keys that differ.
 	KeyDigests []*KeyDigest `protobuf:"bytes,5,rep,name=key_digests,json=keyDigests,proto3" json:"key_digests,omitempty"`
-	// There are more of them.
+	// There are more keys than key_digests has.
 	More          bool `protobuf:"varint,6,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2036,9 +2032,9 @@ type KeyDigest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key.
 	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// The revision of its last change; 0: it is not there.
+	// The mod revision of the key; 0: the copy does not have it.
 	ModRevision int64 `protobuf:"varint,2,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"`
-	// The hash of all there is of it.
+	// The hash of the key with its value and all other fields.
 	Hash          uint64 `protobuf:"fixed64,3,opt,name=hash,proto3" json:"hash,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2095,14 +2091,14 @@ func (x *KeyDigest) GetHash() uint64 {
 	return 0
 }
 
-// RecheckRequest says that a copy differs.
+// RecheckRequest reports that a copy differs.
 type RecheckRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	ShardId uint64 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
-	// The node that found it, for logs.
+	// The node that found the difference, for logs.
 	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
-	// It differs from etcd, and perhaps from no other copy.
+	// The copy differs from etcd, and perhaps from no other copy.
 	Etcd          bool `protobuf:"varint,3,opt,name=etcd,proto3" json:"etcd,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2159,7 +2155,7 @@ func (x *RecheckRequest) GetEtcd() bool {
 	return false
 }
 
-// RecheckResponse says that the node has heard it.
+// RecheckResponse confirms the request.
 type RecheckResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2196,10 +2192,10 @@ func (*RecheckResponse) Descriptor() ([]byte, []int) {
 	return file_shardwatch_peer_v1_peer_proto_rawDescGZIP(), []int{32}
 }
 
-// CountEndingRequest asks how many watches would end.
+// CountEndingRequest asks for the number of watches that would end.
 type CountEndingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The keys that would be served, in the order of their keys.
+	// The ranges of keys that would be served, in key order.
 	Served        []*v1.KeyRange `protobuf:"bytes,1,rep,name=served,proto3" json:"served,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2242,7 +2238,7 @@ func (x *CountEndingRequest) GetServed() []*v1.KeyRange {
 	return nil
 }
 
-// CountEndingResponse is how many watches would end.
+// CountEndingResponse is the number of watches that would end.
 type CountEndingResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Watches of the native API.
@@ -2297,7 +2293,7 @@ func (x *CountEndingResponse) GetEtcd() int64 {
 	return 0
 }
 
-// UsedResourcesRequest asks for the resources that clients of a node use.
+// UsedResourcesRequest asks for the Kubernetes resources that clients of a node use.
 type UsedResourcesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of the caller.
@@ -2343,7 +2339,7 @@ func (x *UsedResourcesRequest) GetNode() string {
 	return ""
 }
 
-// UsedResourcesResponse names resources.
+// UsedResourcesResponse lists Kubernetes resources.
 type UsedResourcesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The resources, in any order.
@@ -2389,7 +2385,7 @@ func (x *UsedResourcesResponse) GetResources() []*KubeResource {
 	return nil
 }
 
-// KubeResource is a resource of Kubernetes in one encoding.
+// KubeResource is a Kubernetes resource in one encoding.
 type KubeResource struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The prefix of its keys.

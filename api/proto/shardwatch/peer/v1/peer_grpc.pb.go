@@ -39,53 +39,53 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// PeerService is what nodes say to each other on the peer port, beside the
-// public services (which a node uses to forward reads).
+// PeerService is the API between nodes, on the peer port. That port also has the public
+// services, by which nodes forward reads.
 type PeerServiceClient interface {
-	// Follow streams one shard: the state or the window, then whole revisions. How far
-	// a quiet shard is, Beat reports.
+	// Follow streams one shard: the state or the window, then complete revisions. Beat
+	// reports the progress of shards without events.
 	Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowResponse], error)
-	// Beat is the heartbeat between two nodes, one for all shards that the caller
-	// follows here. A ping is answered at once: a node that does not answer for 600 ms
-	// counts as lost. Its responses report the progress of the followed shards: with
-	// each answer to a ping, and when all of them have come to a revision that the
-	// caller asked for.
+	// Beat is the heartbeat between two nodes, one for all shards that the caller follows
+	// here. A ping is answered at once: a node that does not answer for 600 ms counts as
+	// lost. The responses report the progress of the followed shards: with each answer to a
+	// ping, and when all of them have reached a revision that the caller has requested.
 	Beat(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BeatRequest, BeatResponse], error)
-	// FollowMap streams the shard map: what differs from the version that the caller
-	// has, now and whenever it changes. A map that has not changed is not sent.
+	// FollowMap streams the shard map: the difference from the caller's version, now and
+	// after each change. An unchanged map is not sent.
 	FollowMap(ctx context.Context, in *FollowMapRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowMapResponse], error)
-	// Propose hands a change of the shard map to the raft leader. The answer
-	// comes when it is committed and applied there.
+	// Propose passes a change of the shard map to the raft leader. It returns after the
+	// leader has committed and applied the change.
 	Propose(ctx context.Context, in *ProposeRequest, opts ...grpc.CallOption) (*ProposeResponse, error)
-	// RecoverVoters makes the node the only voter, if it comes to the same plan as the
-	// caller. The answer comes when it leads.
+	// RecoverVoters makes the node the only voter, if it computes the same plan as the
+	// caller. It returns when the node leads.
 	RecoverVoters(ctx context.Context, in *RecoverVotersRequest, opts ...grpc.CallOption) (*RecoverVotersResponse, error)
-	// ShareToken tells to whom etcd has given a token, so that its holder may
-	// read at every node.
+	// ShareToken tells the node the user to whom etcd has issued a token, so that the
+	// holder of the token may read at every node.
 	ShareToken(ctx context.Context, in *ShareTokenRequest, opts ...grpc.CallOption) (*ShareTokenResponse, error)
-	// IdentifyToken asks to whom etcd has given a token.
+	// IdentifyToken returns the user to whom etcd has issued a token.
 	IdentifyToken(ctx context.Context, in *IdentifyTokenRequest, opts ...grpc.CallOption) (*IdentifyTokenResponse, error)
-	// ReadRights asks what etcd's users may read, for a node that starts while
-	// etcd is away.
+	// ReadRights returns the read rights of etcd's users, for a node that starts while etcd
+	// is unavailable.
 	ReadRights(ctx context.Context, in *ReadRightsRequest, opts ...grpc.CallOption) (*ReadRightsResponse, error)
-	// RereadRights tells that etcd's users or roles have changed. The answer comes
-	// when the node has read them again.
+	// RereadRights reports that etcd's users or roles have changed. It returns after the
+	// node has read them again.
 	RereadRights(ctx context.Context, in *RereadRightsRequest, opts ...grpc.CallOption) (*RereadRightsResponse, error)
-	// Permit gives one of the cluster's few permits to put a heavy load on etcd: a
-	// list, or a long catch-up. The first response is the permit; it is given back
-	// when the call ends.
+	// Permit grants one of the cluster's few permits to put a heavy load on etcd: a list,
+	// or a long catch-up. The first response grants the permit; the end of the call
+	// releases it.
 	Permit(ctx context.Context, in *PermitRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PermitResponse], error)
-	// Digest sums up the state of a shard at one revision, for another node to
-	// compare. It takes as long as the bounded share of the CPU makes it.
+	// Digest returns a digest of the state of a shard at one revision, for another node to
+	// compare. The computation is limited to a small share of a CPU, and takes
+	// correspondingly long.
 	Digest(ctx context.Context, in *DigestRequest, opts ...grpc.CallOption) (*DigestResponse, error)
-	// Recheck tells that the node's copy of a shard differs from another, or from
-	// etcd. The node judges for itself, soon.
+	// Recheck reports that the node's copy of a shard differs from another copy or from
+	// etcd. The node compares its copy itself, soon.
 	Recheck(ctx context.Context, in *RecheckRequest, opts ...grpc.CallOption) (*RecheckResponse, error)
 	// CountEnding counts the watches at this node that would end if the cluster served
 	// other keys.
 	CountEnding(ctx context.Context, in *CountEndingRequest, opts ...grpc.CallOption) (*CountEndingResponse, error)
-	// UsedResources returns the resources of Kubernetes that clients of the node use, so
-	// that the caller keeps a copy of them.
+	// UsedResources returns the Kubernetes resources that clients of the node use, so that
+	// the caller keeps a copy of them.
 	UsedResources(ctx context.Context, in *UsedResourcesRequest, opts ...grpc.CallOption) (*UsedResourcesResponse, error)
 }
 
@@ -271,53 +271,53 @@ func (c *peerServiceClient) UsedResources(ctx context.Context, in *UsedResources
 // All implementations must embed UnimplementedPeerServiceServer
 // for forward compatibility.
 //
-// PeerService is what nodes say to each other on the peer port, beside the
-// public services (which a node uses to forward reads).
+// PeerService is the API between nodes, on the peer port. That port also has the public
+// services, by which nodes forward reads.
 type PeerServiceServer interface {
-	// Follow streams one shard: the state or the window, then whole revisions. How far
-	// a quiet shard is, Beat reports.
+	// Follow streams one shard: the state or the window, then complete revisions. Beat
+	// reports the progress of shards without events.
 	Follow(*FollowRequest, grpc.ServerStreamingServer[FollowResponse]) error
-	// Beat is the heartbeat between two nodes, one for all shards that the caller
-	// follows here. A ping is answered at once: a node that does not answer for 600 ms
-	// counts as lost. Its responses report the progress of the followed shards: with
-	// each answer to a ping, and when all of them have come to a revision that the
-	// caller asked for.
+	// Beat is the heartbeat between two nodes, one for all shards that the caller follows
+	// here. A ping is answered at once: a node that does not answer for 600 ms counts as
+	// lost. The responses report the progress of the followed shards: with each answer to a
+	// ping, and when all of them have reached a revision that the caller has requested.
 	Beat(grpc.BidiStreamingServer[BeatRequest, BeatResponse]) error
-	// FollowMap streams the shard map: what differs from the version that the caller
-	// has, now and whenever it changes. A map that has not changed is not sent.
+	// FollowMap streams the shard map: the difference from the caller's version, now and
+	// after each change. An unchanged map is not sent.
 	FollowMap(*FollowMapRequest, grpc.ServerStreamingServer[FollowMapResponse]) error
-	// Propose hands a change of the shard map to the raft leader. The answer
-	// comes when it is committed and applied there.
+	// Propose passes a change of the shard map to the raft leader. It returns after the
+	// leader has committed and applied the change.
 	Propose(context.Context, *ProposeRequest) (*ProposeResponse, error)
-	// RecoverVoters makes the node the only voter, if it comes to the same plan as the
-	// caller. The answer comes when it leads.
+	// RecoverVoters makes the node the only voter, if it computes the same plan as the
+	// caller. It returns when the node leads.
 	RecoverVoters(context.Context, *RecoverVotersRequest) (*RecoverVotersResponse, error)
-	// ShareToken tells to whom etcd has given a token, so that its holder may
-	// read at every node.
+	// ShareToken tells the node the user to whom etcd has issued a token, so that the
+	// holder of the token may read at every node.
 	ShareToken(context.Context, *ShareTokenRequest) (*ShareTokenResponse, error)
-	// IdentifyToken asks to whom etcd has given a token.
+	// IdentifyToken returns the user to whom etcd has issued a token.
 	IdentifyToken(context.Context, *IdentifyTokenRequest) (*IdentifyTokenResponse, error)
-	// ReadRights asks what etcd's users may read, for a node that starts while
-	// etcd is away.
+	// ReadRights returns the read rights of etcd's users, for a node that starts while etcd
+	// is unavailable.
 	ReadRights(context.Context, *ReadRightsRequest) (*ReadRightsResponse, error)
-	// RereadRights tells that etcd's users or roles have changed. The answer comes
-	// when the node has read them again.
+	// RereadRights reports that etcd's users or roles have changed. It returns after the
+	// node has read them again.
 	RereadRights(context.Context, *RereadRightsRequest) (*RereadRightsResponse, error)
-	// Permit gives one of the cluster's few permits to put a heavy load on etcd: a
-	// list, or a long catch-up. The first response is the permit; it is given back
-	// when the call ends.
+	// Permit grants one of the cluster's few permits to put a heavy load on etcd: a list,
+	// or a long catch-up. The first response grants the permit; the end of the call
+	// releases it.
 	Permit(*PermitRequest, grpc.ServerStreamingServer[PermitResponse]) error
-	// Digest sums up the state of a shard at one revision, for another node to
-	// compare. It takes as long as the bounded share of the CPU makes it.
+	// Digest returns a digest of the state of a shard at one revision, for another node to
+	// compare. The computation is limited to a small share of a CPU, and takes
+	// correspondingly long.
 	Digest(context.Context, *DigestRequest) (*DigestResponse, error)
-	// Recheck tells that the node's copy of a shard differs from another, or from
-	// etcd. The node judges for itself, soon.
+	// Recheck reports that the node's copy of a shard differs from another copy or from
+	// etcd. The node compares its copy itself, soon.
 	Recheck(context.Context, *RecheckRequest) (*RecheckResponse, error)
 	// CountEnding counts the watches at this node that would end if the cluster served
 	// other keys.
 	CountEnding(context.Context, *CountEndingRequest) (*CountEndingResponse, error)
-	// UsedResources returns the resources of Kubernetes that clients of the node use, so
-	// that the caller keeps a copy of them.
+	// UsedResources returns the Kubernetes resources that clients of the node use, so that
+	// the caller keeps a copy of them.
 	UsedResources(context.Context, *UsedResourcesRequest) (*UsedResourcesResponse, error)
 	mustEmbedUnimplementedPeerServiceServer()
 }

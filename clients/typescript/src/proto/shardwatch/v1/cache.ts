@@ -17,16 +17,16 @@ export const protobufFileName = "shardwatch/v1/cache.proto";
 export enum SyncKind {
   /** SYNC_KIND_UNSPECIFIED - Never sent. */
   SYNC_KIND_UNSPECIFIED = 0,
-  /** SYNC_KIND_STATE - The whole state of the range, as asked for by state_first. */
+  /** SYNC_KIND_STATE - The whole state of the range, requested by state_first. */
   SYNC_KIND_STATE = 1,
   /**
-   * SYNC_KIND_DELTA - The changes since from_revision: each changed key once, as it is at
-   * revision, and each deleted key once.
+   * SYNC_KIND_DELTA - The changes since from_revision: each changed key once, as it is at revision, and
+   * each deleted key once.
    */
   SYNC_KIND_DELTA = 2,
-  /** SYNC_KIND_RESYNC - The whole state of the range at revision: other keys do not exist. */
+  /** SYNC_KIND_RESYNC - The whole state of the range at revision: no other keys exist. */
   SYNC_KIND_RESYNC = 3,
-  /** SYNC_KIND_CONFLATED - As SYNC_KIND_DELTA, for a watch that asked to be conflated. */
+  /** SYNC_KIND_CONFLATED - Like SYNC_KIND_DELTA, for a watch with conflate. */
   SYNC_KIND_CONFLATED = 4,
   UNRECOGNIZED = -1,
 }
@@ -35,35 +35,35 @@ export enum SyncKind {
 export enum EndReason {
   /** END_REASON_UNSPECIFIED - Never sent. */
   END_REASON_UNSPECIFIED = 0,
-  /** END_REASON_CANCELED - The client asked for it. */
+  /** END_REASON_CANCELED - The client ended the watch. */
   END_REASON_CANCELED = 1,
-  /** END_REASON_INVALID - The request was wrong; the message says how. Do not retry. */
+  /** END_REASON_INVALID - The request is invalid; the message says why. Do not retry. */
   END_REASON_INVALID = 2,
   /**
-   * END_REASON_COMPACTED - The start revision is below the floor: List, then watch from there; or ask
-   * with allow_sync.
+   * END_REASON_COMPACTED - The start revision is below the floor: List, then watch from the list's revision plus
+   * one; or set allow_sync.
    */
   END_REASON_COMPACTED = 3,
   /**
-   * END_REASON_LINEAGE - The start revision or token belongs to another history (the cluster's or
-   * another cluster's): List, then watch; or start with state_first.
+   * END_REASON_LINEAGE - The start revision or token belongs to another history, of this cluster or of another
+   * one: List, then watch; or start with state_first.
    */
   END_REASON_LINEAGE = 4,
   /**
-   * END_REASON_DRAINING - The node leaves, or is cut off from etcd and from all other nodes. Resume
-   * on another one from resume_revision.
+   * END_REASON_DRAINING - The node drains, or has lost contact with etcd and all other nodes. Resume on another
+   * node from resume_revision.
    */
   END_REASON_DRAINING = 5,
-  /** END_REASON_LIMIT - A bound was reached; the message names it. Retry after retry_after. */
+  /** END_REASON_LIMIT - A limit was reached; the message names it. Retry after retry_after. */
   END_REASON_LIMIT = 6,
   /** END_REASON_UNAVAILABLE - The node cannot serve the range now. Resume on another node or later. */
   END_REASON_UNAVAILABLE = 7,
   /**
-   * END_REASON_UNAUTHENTICATED - The token that came with the stream is missing or no longer taken. Get
-   * another one, and open another stream with it.
+   * END_REASON_UNAUTHENTICATED - The token of the stream is missing or no longer accepted. Get a new token and open
+   * another stream with it.
    */
   END_REASON_UNAUTHENTICATED = 8,
-  /** END_REASON_DENIED - The user may not read the range, or may no longer. */
+  /** END_REASON_DENIED - The user may not, or may no longer, read the range. */
   END_REASON_DENIED = 9,
   /** END_REASON_STALE - The data is older than the watch's max_staleness. Resume on another node. */
   END_REASON_STALE = 10,
@@ -72,20 +72,23 @@ export enum EndReason {
 
 /** Consistency says how fresh a read must be. */
 export enum Consistency {
-  /** CONSISTENCY_UNSPECIFIED - As CONSISTENCY_LINEARIZABLE. */
+  /** CONSISTENCY_UNSPECIFIED - The same as CONSISTENCY_LINEARIZABLE. */
   CONSISTENCY_UNSPECIFIED = 0,
   /**
-   * CONSISTENCY_LINEARIZABLE - Sees every write that etcd acknowledged before the read arrived. Costs one
-   * revision fetch from etcd, shared by all reads that wait. Fails with
-   * UNAVAILABLE when etcd does not answer.
+   * CONSISTENCY_LINEARIZABLE - The read sees every write that etcd acknowledged before the read arrived. The node
+   * fetches etcd's revision, once for all reads that wait. Fails with UNAVAILABLE if etcd
+   * does not answer.
    */
   CONSISTENCY_LINEARIZABLE = 1,
-  /** CONSISTENCY_SERIALIZABLE - The node's data, if it is not older than max_staleness. Needs no etcd. */
+  /**
+   * CONSISTENCY_SERIALIZABLE - The read returns the node's data if it is not older than max_staleness. It does not
+   * need etcd.
+   */
   CONSISTENCY_SERIALIZABLE = 2,
   UNRECOGNIZED = -1,
 }
 
-/** WatchRequest is one thing said by the client on a Watch stream. */
+/** WatchRequest is one message of the client on a Watch stream. */
 export interface WatchRequest {
   /** Exactly one is set. */
   request:
@@ -93,45 +96,43 @@ export interface WatchRequest {
     /** Starts a watch. */
     { $case: "create"; create: CreateWatch }
     | //
-    /** Ends a watch. Answered by Ended with REASON_CANCELED. */
+    /** Ends a watch. The answer is Ended with END_REASON_CANCELED. */
     { $case: "cancel"; cancel: CancelWatch }
     | //
     /**
-     * Asks for a Progress now. Answered as soon as every watch of the stream
-     * that has started has been sent everything up to the answer's revision.
+     * Requests a Progress. It is sent once every watch of the stream that has started has
+     * been sent everything up to etcd's revision after the request has arrived. If etcd
+     * does not answer, it has the current position.
      */
     { $case: "progress"; progress: RequestProgress }
     | //
-    /**
-     * Sets the options of the stream. May be sent at any time, and holds from
-     * then on.
-     */
+    /** Sets the options of the stream, from then on. May be sent at any time. */
     { $case: "options"; options: StreamOptions }
     | undefined;
 }
 
-/** StreamOptions are a client's options for a whole stream. */
+/** StreamOptions are the options of a stream. */
 export interface StreamOptions {
   /**
-   * How often the server sends a Progress for the whole stream, which shows
-   * that server and stream are alive and moves the client's positions.
-   * 100 ms to 10 min; default 5 s.
+   * The interval at which the server sends a Progress for the whole stream. It shows that
+   * the server and the stream are alive, and advances the client's positions. 100 ms to
+   * 10 min; default 5 s.
    */
   progressInterval:
     | Duration
     | undefined;
   /**
-   * The client understands WatchResponse.watch_ids: events that several watches
-   * of the stream get alike come once, with the list of these watches, instead
-   * of once for each. Default false; not set: as it was. Responses that are on
-   * their way when it changes are of the form that was asked for before.
+   * The client understands WatchResponse.watch_ids: events that are the same for several
+   * watches of the stream are sent once, with the list of these watches. Default false;
+   * not set: unchanged. Responses that are already on their way when the option changes
+   * have the previous form.
    */
   allowWatchIds?:
     | boolean
     | undefined;
   /**
-   * After each Progress of the whole stream the server sends others, which name the
-   * watches and have their resume_tokens. Default false; not set: as it was.
+   * Send further Progress messages after each Progress of the whole stream, with the
+   * watches and their resume_tokens. Default false; not set: unchanged.
    */
   progressTokens?: boolean | undefined;
 }
@@ -139,8 +140,8 @@ export interface StreamOptions {
 /** CreateWatch starts a watch of a key or a range. */
 export interface CreateWatch {
   /**
-   * The name of the watch on this stream, chosen by the client: greater than
-   * 0 and not in use.
+   * The ID of the watch on this stream, chosen by the client: greater than 0 and not in
+   * use.
    */
   watchId: bigint;
   /** The key, or the first key of the range. Not empty; "\x00" is the lowest. */
@@ -148,124 +149,122 @@ export interface CreateWatch {
   /** The end of the range, exclusive; see CacheService. Not below key. */
   rangeEnd: Buffer;
   /**
-   * Where to start. None set: at the revision that etcd has after the request
-   * arrived, as it is told in Created.
+   * Where to start. Not set: at etcd's revision after the request has arrived; Created
+   * reports it.
    */
   start:
     | //
     /**
-     * The first revision to deliver. May lie in the future: nothing below it
-     * is sent. Below the floor: the watch ends with REASON_COMPACTED.
+     * The first revision to deliver. It may lie in the future: no lower revision is sent.
+     * If it is below the floor, the watch ends with END_REASON_COMPACTED, unless
+     * allow_sync is set.
      */
     { $case: "startRevision"; startRevision: bigint }
     | //
     /**
-     * Resume after a position that a server gave out earlier. It must have been
-     * given for this range. A position of another history, be it another cluster's,
-     * is answered as cluster_id and lineage are.
+     * Resume after a position that a server has issued for the same range. A position of
+     * another history or cluster is treated like a mismatch of lineage or cluster_id.
      */
     { $case: "resumeToken"; resumeToken: Buffer }
     | //
     /**
-     * true: send the state first (as Sync with SYNC_KIND_STATE), then the events
-     * after it.
+     * If true, send the state first (Sync with SYNC_KIND_STATE), then the events after
+     * it.
      */
     { $case: "stateFirst"; stateFirst: boolean }
     | undefined;
-  /** Send the key's previous value with each event. */
+  /** Send the previous value of the key with each event. */
   prevKv: boolean;
   /**
-   * With start_revision: the lineage in which the revision was learned, from
-   * Created.lineage. 0: not checked. A mismatch ends the watch with
-   * REASON_LINEAGE, or with allow_sync begins it with the whole state.
+   * With start_revision: the lineage of the revision, from Created.lineage. 0: not
+   * checked. If it does not match, the watch ends with END_REASON_LINEAGE; with
+   * allow_sync, it begins with the whole state.
    */
   lineage: bigint;
   /**
-   * The client understands units (Sync), so that the watch need not end when
-   * the window does not reach back to its position: it is sent the changed keys
-   * (SYNC_KIND_DELTA), or if no node knows these any more, or the history is
-   * another one, the whole state (SYNC_KIND_RESYNC), and continues after it.
+   * The client understands units (Sync), so the watch need not end when the window has
+   * evicted its position. It is sent the changed keys (SYNC_KIND_DELTA), or the whole
+   * state (SYNC_KIND_RESYNC) if no node still has the deletes or the history is another
+   * one, and then continues with events.
    */
   allowSync: boolean;
   /**
-   * Send at most one unit (SYNC_KIND_CONFLATED) in so much time, with the latest
-   * value of each key that has changed, instead of every event. 10 ms to 1 h;
-   * needs allow_sync, excludes prev_kv.
+   * Send at most one unit (SYNC_KIND_CONFLATED) per interval of this length, with the
+   * latest value of each changed key, instead of every event. 10 ms to 1 h. Requires
+   * allow_sync, excludes prev_kv.
    */
   conflate:
     | Duration
     | undefined;
   /**
-   * The age at which the node's data is too old for the client: the watch ends
-   * with END_REASON_STALE, and resumes on a node that is closer to etcd. 100 ms
-   * or more; not set: any age.
+   * The maximum age of the node's data. If the data is older, the watch ends with
+   * END_REASON_STALE, to be resumed on a node with newer data. At least 100 ms; not set:
+   * any age.
    */
   maxStaleness:
     | Duration
     | undefined;
   /**
-   * With start_revision: the cluster in which the revision was learned, from
-   * Created.cluster_id. Empty: not checked. A mismatch is answered as that of
-   * lineage: lineages of different clusters have nothing in common.
+   * With start_revision: the cluster of the revision, from Created.cluster_id. Empty: not
+   * checked. A mismatch is treated like one of lineage: lineages of different clusters
+   * cannot be compared.
    */
   clusterId: string;
 }
 
 /** CancelWatch ends a watch. */
 export interface CancelWatch {
-  /** The watch. */
+  /** The ID of the watch. */
   watchId: bigint;
 }
 
-/** RequestProgress asks for a Progress now. */
+/** RequestProgress requests a Progress. */
 export interface RequestProgress {
 }
 
 /**
- * WatchResponse is one thing said by the server on a Watch stream: either
- * events of one revision, or one of the details.
+ * WatchResponse is one message of the server on a Watch stream: either events of one
+ * revision, or one of the details.
  */
 export interface WatchResponse {
   /**
-   * The watch this is about. 0 when watch_ids is used, or when it is about
-   * the whole stream.
+   * The watch of the message. 0 if watch_ids is set, or if the message is for the whole
+   * stream.
    */
   watchId: bigint;
   /**
-   * The watches this is about, when the same events go to several: each of them
-   * gets the same events as alone. Some of them may have been ended by the client
-   * meanwhile. A server sends it only to clients that say they understand it;
-   * see StreamOptions.allow_watch_ids.
+   * The watches of the message, if the same events go to several: each of them gets the
+   * events that it would get alone. The list may contain watches that the client has
+   * ended meanwhile. Sent only if StreamOptions.allow_watch_ids is set.
    */
   watchIds: bigint[];
-  /** With events: the revision at which all of them happened. */
+  /** With events: the revision of all of them. */
   revision: bigint;
   /**
-   * With events: the revision is not complete yet; the next response of this
-   * watch, or of these watches, continues it. A position moves past a revision
-   * only when it is complete.
+   * With events: the revision is incomplete; the next response of this watch, or of these
+   * watches, continues it. A position advances only to complete revisions.
    */
   fragment: boolean;
-  /** Set when there are no events. */
+  /** Set if there are no events. */
   detail:
     | //
     /** The watch has started. */
     { $case: "created"; created: Created }
     | //
-    /** Everything up to a revision has been delivered. */
+    /** Everything up to a revision is delivered. */
     { $case: "progress"; progress: Progress }
     | //
-    /** A part of a unit that brings the client up to a revision at once. */
+    /** A part of a unit, which brings the client to a revision in one step. */
     { $case: "sync"; sync: Sync }
     | //
     /** The watch has ended. */
     { $case: "ended"; ended: Ended }
     | undefined;
   /**
-   * Changes of one revision, those of the watch's range, in etcd's order within
-   * each shard and shard after shard in key order: etcd does not report the order
-   * of events of separate watches. The number is that of etcd's
-   * WatchResponse.events: the same bytes serve both.
+   * The changes of one revision in the watch's range, in etcd's order within each shard,
+   * and shard after shard in key order: etcd does not report the order of events of
+   * separate watches. The field number is that of etcd's WatchResponse.events: the same
+   * bytes serve both.
    */
   events: Event[];
 }
@@ -273,111 +272,111 @@ export interface WatchResponse {
 /** Created says that a watch has started. */
 export interface Created {
   /**
-   * Everything after this revision will be delivered. 0 when the watch was
-   * created, with allow_sync, from a position of another history: a RESYNC
-   * follows, and until its end the client is where it was, in that history.
+   * Everything after this revision will be delivered. 0 if the watch was created, with
+   * allow_sync, from a position of another history: a RESYNC follows, and until its end
+   * the client keeps its position in that history.
    */
   revision: bigint;
-  /** The history that all that follows belongs to, with cluster_id. */
+  /** The history, together with cluster_id, of everything that follows. */
   lineage: bigint;
   /**
-   * The position before the first event, see CreateWatch.resume_token; before a
-   * unit, the one that the client has.
+   * The position before the first event, see CreateWatch.resume_token; if a delta or
+   * resync follows, the client's position.
    */
   resumeToken: Buffer;
   /** The node that serves the watch. */
   node: string;
-  /** How old the data may be; not set while that is not known. */
+  /** The maximum age of the data; not set while it is unknown. */
   age:
     | Duration
     | undefined;
-  /** The cluster that the node belongs to. */
+  /** The cluster of the node. */
   clusterId: string;
 }
 
-/** Progress says that everything up to a revision has been delivered. */
+/** Progress says that everything up to a revision is delivered. */
 export interface Progress {
   /** The revision. */
   revision: bigint;
-  /**
-   * The watches it holds for; empty: for every watch of the stream that has
-   * started.
-   */
+  /** The watches that it applies to; empty: every watch of the stream that has started. */
   watchIds: bigint[];
   /**
-   * The shard that holds the oldest of the watches back, when one lags by more
-   * than a second; 0 otherwise.
+   * The shard that delays the watch furthest behind, if it lags by more than a second;
+   * otherwise 0.
    */
   heldBackByShard: bigint;
-  /** The greatest age of the data that the watches are sent; not set while unknown. */
+  /** The maximum age of the data sent to the watches; not set while it is unknown. */
   age:
     | Duration
     | undefined;
   /**
    * With StreamOptions.progress_tokens: for each of watch_ids, in their order, the
-   * position of a client that has applied all that came before this message, see
-   * CreateWatch.resume_token. For a watch in the middle of a unit it is the position
-   * before that unit.
+   * position of a client that has applied everything before this message, see
+   * CreateWatch.resume_token. For a watch in the middle of a unit, it is the position
+   * before the unit.
    */
   resumeTokens: Buffer[];
 }
 
 /**
- * Sync is a part of a unit that a client applies whole or not at all: its
- * position moves to the unit's revision with the part that has end set, and
- * not before. The first part has begin set; both may be set on one.
+ * Sync is a part of a unit. The client applies a unit as a whole or not at all: its
+ * position advances to the unit's revision with the part that has end set, and not
+ * earlier. The first part has begin set. One part may have both set.
  */
 export interface Sync {
   /** The kind of the unit. */
   kind: SyncKind;
   /**
-   * The first part of the unit. If another one has begun and not ended, its
-   * parts are void.
+   * The first part of the unit. If another unit has begun and not ended, discard its
+   * parts.
    */
   begin: boolean;
   /** The last part of the unit. */
   end: boolean;
-  /** The revision the client is at once the unit is applied. */
+  /** The client's position after the unit is applied. */
   revision: bigint;
   /**
-   * With DELTA and CONFLATED, in the part that has begin set: the position that
-   * the unit starts from. A client that is elsewhere must not apply it.
+   * With DELTA and CONFLATED, in the part that has begin set: the position before the
+   * unit. A client at a lower position must not apply it.
    */
   fromRevision: bigint;
   /**
-   * Keys of the unit: STATE and RESYNC in key order, the others in any order,
-   * each once. The number leaves the small ones free and equals
+   * Keys of the unit, each once: of STATE and RESYNC in key order, of the others in any
+   * order. The field number leaves the low numbers free and equals that of
    * ListResponse.kvs: the same bytes serve both.
    */
   kvs: KeyValue[];
   /**
-   * With DELTA and CONFLATED: keys that do not exist at revision, and may have
-   * existed since from_revision.
+   * With DELTA and CONFLATED: keys that do not exist at revision and may have existed
+   * since from_revision.
    */
   deleted: Buffer[];
 }
 
 /** Ended says that a watch has ended, why, and from which position to resume. */
 export interface Ended {
-  /** Why. */
+  /** The reason. */
   reason: EndReason;
-  /** The same for people: the cause and the remedy. */
+  /** The cause and the remedy, for people. */
   message: string;
-  /** With COMPACTED: the oldest revision a watch of this range may start from. */
+  /** With COMPACTED: the oldest revision that a watch of this range may start from. */
   floor: bigint;
-  /** Resume here: the first revision that was not delivered. 0: none was. */
+  /**
+   * The revision to resume from: the first one that is not delivered. 0: the watch had no
+   * position yet.
+   */
   resumeRevision: bigint;
-  /** The same as a token. */
+  /** The same position as a token. */
   resumeToken: Buffer;
-  /** Client endpoints of other nodes that have the range, best first. */
+  /** Client addresses of other nodes that have the range, best first. */
   endpoints: string[];
-  /** How long to wait before trying again. */
+  /** How long to wait before a retry. */
   retryAfter:
     | Duration
     | undefined;
   /**
-   * With LINEAGE: which position another cluster has issued, such as "resume token".
-   * Empty: this cluster issued it.
+   * With LINEAGE: the position that another cluster has issued, such as "resume token".
+   * Empty: this cluster has issued it.
    */
   foreign: string;
 }
@@ -389,45 +388,42 @@ export interface ListRequest {
   /** The end of the range, exclusive; see CacheService. */
   rangeEnd: Buffer;
   /**
-   * The exact revision to list at; 0: now. Older revisions are kept for a
-   * short time only.
+   * The exact revision to list at; 0: now. Older revisions are kept only for a short
+   * time.
    */
   revision: bigint;
-  /** How fresh. Not with revision or page_token. */
+  /** How fresh the list must be. Not allowed with revision or page_token. */
   consistency: Consistency;
-  /**
-   * With SERIALIZABLE: the age at which data is refused. 0: the node's
-   * default (5 s).
-   */
+  /** With SERIALIZABLE: the maximum age of the data. 0: the node's default (5 s). */
   maxStaleness:
     | Duration
     | undefined;
   /**
-   * At most so many keys; 0: all. When there are more, the last response
-   * carries next_page_token.
+   * The maximum number of keys; 0: all. If there are more, the last response has
+   * next_page_token.
    */
   limit: bigint;
   /**
-   * Continue after an earlier page, at that page's revision. Key and range_end
-   * must be those of the first page.
+   * Continue after an earlier page, at the revision of that page. key and range_end must
+   * be those of the first page.
    */
   pageToken: Buffer;
-  /** Leave the values out. */
+  /** Omit the values. */
   keysOnly: boolean;
-  /** Return how many keys the range has, regardless of limit and page. */
+  /** Return the number of keys in the range, regardless of limit and page. */
   count: boolean;
-  /** Send no keys, only their count. */
+  /** Send no keys, only their number. */
   countOnly: boolean;
   /**
-   * Only keys that have changed after this revision, and in deleted those that
-   * were deleted since; not in key order. Fails with COMPACTED if no node knows
-   * the deleted keys any more; its floor less one is the oldest valid revision.
-   * Excludes limit, page_token, keys_only, count and count_only.
+   * Only keys that have changed after this revision, and in deleted the keys deleted
+   * since, not in key order. Fails with COMPACTED if no node still has the deletes; the
+   * error's floor minus one is the oldest valid value. Excludes limit, page_token,
+   * keys_only, count and count_only.
    */
   changedSince: bigint;
   /**
-   * With revision or changed_since: the cluster and the lineage in which that was
-   * learned. Empty and 0: not checked. A mismatch fails with WRONG_LINEAGE.
+   * With revision or changed_since: the cluster and the lineage of that revision. Empty
+   * and 0: not checked. A mismatch fails with WRONG_LINEAGE.
    */
   clusterId: string;
   /** See cluster_id. */
@@ -436,33 +432,30 @@ export interface ListRequest {
 
 /** ListResponse is one chunk of a list. */
 export interface ListResponse {
-  /** The revision of the list: the same in every chunk. */
+  /** The revision of the list: equal in all chunks. */
   revision: bigint;
-  /** The history the revision belongs to. */
+  /** The history that the revision belongs to. */
   lineage: bigint;
-  /** In the last chunk, when limit cut the list. */
+  /** In the last chunk, if limit has cut the list. */
   nextPageToken: Buffer;
-  /**
-   * In the last chunk, when it was asked for: how many keys the range has at
-   * the revision.
-   */
+  /** In the last chunk, if requested: the number of keys in the range at the revision. */
   count?:
     | bigint
     | undefined;
   /**
-   * In the last chunk: how old the list may be; not set when a revision was
-   * asked for, or while the age is not known.
+   * In the last chunk: the maximum age of the list; not set if a revision was requested,
+   * or while the age is unknown.
    */
   age:
     | Duration
     | undefined;
-  /** The cluster that the node belongs to: the same in every chunk. */
+  /** The cluster of the node: equal in all chunks. */
   clusterId: string;
   /** Keys, in order. */
   kvs: KeyValue[];
   /**
-   * With changed_since: keys that do not exist at the revision, and may have
-   * existed since.
+   * With changed_since: keys that do not exist at the revision and may have existed
+   * since.
    */
   deleted: Buffer[];
 }
@@ -473,33 +466,33 @@ export interface GetRequest {
   key: Buffer;
   /** The exact revision; 0: now. */
   revision: bigint;
-  /** How fresh. Not with revision. */
+  /** How fresh the key must be. Not allowed with revision. */
   consistency: Consistency;
-  /** With SERIALIZABLE: the age at which data is refused. 0: the node's default. */
+  /** With SERIALIZABLE: the maximum age of the data. 0: the node's default. */
   maxStaleness:
     | Duration
     | undefined;
-  /** With revision: as ListRequest.cluster_id and ListRequest.lineage. */
+  /** With revision: see ListRequest.cluster_id. */
   clusterId: string;
   /** See cluster_id. */
   lineage: bigint;
 }
 
-/** GetResponse is one key. */
+/** GetResponse is the answer for one key. */
 export interface GetResponse {
   /** The revision at which the key was read. */
   revision: bigint;
-  /** The history the revision belongs to. */
+  /** The history that the revision belongs to. */
   lineage: bigint;
-  /** The key; not set when it does not exist. */
+  /** The key; not set if it does not exist. */
   kv:
     | KeyValue
     | undefined;
-  /** How old the answer may be; see ListResponse.age. */
+  /** The maximum age of the answer; see ListResponse.age. */
   age:
     | Duration
     | undefined;
-  /** The cluster that the node belongs to. */
+  /** The cluster of the node. */
   clusterId: string;
 }
 

@@ -17,20 +17,20 @@ export const protobufFileName = "shardwatch/v1/cluster.proto";
 export enum MemberState {
   /** MEMBER_STATE_UNSPECIFIED - Never sent. */
   MEMBER_STATE_UNSPECIFIED = 0,
-  /** MEMBER_STATE_ALIVE - It answers. */
+  /** MEMBER_STATE_ALIVE - It responds. */
   MEMBER_STATE_ALIVE = 1,
-  /** MEMBER_STATE_SUSPECT - It did not answer lately. */
+  /** MEMBER_STATE_SUSPECT - It has not responded recently. */
   MEMBER_STATE_SUSPECT = 2,
-  /** MEMBER_STATE_DEAD - It is gone without a word. */
+  /** MEMBER_STATE_DEAD - It has stopped responding, without leaving the cluster first. */
   MEMBER_STATE_DEAD = 3,
-  /** MEMBER_STATE_LEFT - It said goodbye. */
+  /** MEMBER_STATE_LEFT - It has left the cluster. */
   MEMBER_STATE_LEFT = 4,
   UNRECOGNIZED = -1,
 }
 
-/** ReplicaSource says where a replica gets its events from. */
+/** ReplicaSource is the source of a replica's events. */
 export enum ReplicaSource {
-  /** REPLICA_SOURCE_UNSPECIFIED - It has none at the moment. */
+  /** REPLICA_SOURCE_UNSPECIFIED - The replica has no source at the moment. */
   REPLICA_SOURCE_UNSPECIFIED = 0,
   /** REPLICA_SOURCE_ETCD - etcd. */
   REPLICA_SOURCE_ETCD = 1,
@@ -40,113 +40,113 @@ export enum ReplicaSource {
 }
 
 /**
- * ShardMap is how the key space is split and which nodes serve each shard. Ranges are
- * disjoint and ordered.
+ * ShardMap is the division of the key space into shards, and the nodes of each shard.
+ * Ranges are disjoint and ordered.
  */
 export interface ShardMap {
-  /** The history all revisions belong to. */
+  /** The history that all revisions belong to. */
   lineage: bigint;
   /** Grows with every change. */
   version: bigint;
-  /** The cluster, chosen when it was founded. */
+  /** The ID of the cluster, chosen when the cluster was founded. */
   clusterId: string;
   /** The shards, ordered by key. */
   shards: Shard[];
-  /** How the lineage came about; not set for the first. */
+  /** The origin of the lineage; not set for the first lineage. */
   origin:
     | LineageOrigin
     | undefined;
-  /**
-   * Names of the nodes that an operator has drained, in order: they are given no
-   * shards.
-   */
+  /** Names of the nodes that an operator has drained, in order: they get no shards. */
   drained: string[];
-  /** How many nodes should have each shard that says nothing else. */
+  /** The number of replicas of each shard without a number of its own. */
   replicas: number;
   /**
-   * The feature level that is finalized: features of newer levels are not used yet, and
-   * nodes that do not understand it cannot take part. 0: the node's software is from
-   * before levels were finalized.
+   * The finalized feature level: features of newer levels are not used yet, and nodes
+   * that do not understand it cannot take part. 0: the node's software is from before
+   * levels were finalized.
    */
   featureLevel: number;
   /**
-   * The raft group that changes the map: 0 for the one that founded the cluster; else
-   * the version that the map had when the voters were recovered last.
+   * The raft group that changes the map: 0 for the group that founded the cluster;
+   * otherwise the map's version when the voters were last recovered.
    */
   generation: bigint;
 }
 
-/** LineageOrigin is how a lineage came about: etcd was restored or replaced. */
+/** LineageOrigin describes the beginning of a lineage: etcd was restored or replaced. */
 export interface LineageOrigin {
   /**
-   * The sign that the node recognised: cluster, revision, term, index, content,
-   * or operator.
+   * The evidence that the node found: cluster, revision, term, index, content, or
+   * operator.
    */
   cause: string;
   /** The finding, or the operator's reason. */
   reason: string;
   /** The node that found it. */
   node: string;
-  /** When. */
+  /** When the lineage began. */
   at:
     | Date
     | undefined;
-  /** The newest revision known of the history before; 0: none. */
+  /** The newest known revision of the previous history; 0: none. */
   revisionBefore: bigint;
-  /** The revision of the new history when it was found; 0: not known. */
+  /** The revision of the new history when it was found; 0: unknown. */
   revision: bigint;
 }
 
 /** Shard is one range of keys and the nodes that serve it. */
 export interface Shard {
-  /** The shard's name, never used again once the shard is gone. */
+  /** The ID of the shard. It is never reused. */
   id: bigint;
   /** The first key. */
   key: Buffer;
   /** The end of the range, exclusive; "\x00": the end of the key space. */
   rangeEnd: Buffer;
-  /** Grows when the shard's replicas change. */
+  /** Grows with every change of the shard's replicas. */
   epoch: bigint;
   /**
-   * Names of the nodes that have it, in order of preference. The first is the
+   * Names of the nodes that have the shard, in order of preference. The first is the
    * owner: the one that watches etcd.
    */
   replicas: string[];
-  /** Names of the nodes that an operator wants to have it, in order of preference. */
+  /** Names of the nodes to which an operator has moved the shard, in order of preference. */
   pins: string[];
-  /** How many nodes should have it; 0: as many as the map says. */
+  /** The number of replicas that the shard should have; 0: ShardMap.replicas. */
   wantedReplicas: number;
-  /** It is about to become one with a neighbour. */
+  /** The shard is about to be merged with a neighbour. */
   joins: boolean;
 }
 
 /** Member is one node. */
 export interface Member {
-  /** Its name. */
+  /** The name of the node. */
   name: string;
-  /** Its incarnation: a UUID kept in its data directory. */
+  /** The incarnation of the node: a UUID kept in its data directory. */
   uuid: string;
   /** host:port for clients. */
   clientAddress: string;
   /** host:port for other nodes. */
   peerAddress: string;
-  /** host:port of health, metrics and status. */
+  /** host:port for health, metrics and status. */
   httpAddress: string;
-  /** Its state as gossip sees it. */
+  /** The state as gossip sees it. */
   state: MemberState;
-  /** Votes on the shard map. */
+  /** The node votes on the shard map. */
   voter: boolean;
-  /** Leads the voters. */
+  /** The node leads the voters. */
   leader: boolean;
-  /** Asks not to be given shards, and that clients go elsewhere. */
+  /** The node drains: it gets no shards, and clients go to other nodes. */
   draining: boolean;
-  /** Its failure domain. */
+  /** The failure domain. */
   zone: string;
-  /** Its version. */
+  /** The software version. */
   version: string;
-  /** The newest feature level that its software understands; 0: not known. */
+  /** The newest feature level that the node's software understands; 0: unknown. */
   featureLevel: number;
-  /** How many shards it is to have beside others: with 2, twice as many as with 1. */
+  /**
+   * The node's share of the shards relative to other nodes: with 2, twice as many as with
+   * 1.
+   */
   weight: number;
 }
 
@@ -160,48 +160,48 @@ export interface KeyRange {
 
 /** WatchShardMapRequest asks for the shard map and its changes. */
 export interface WatchShardMapRequest {
-  /** The version of the map that the caller has, of the same ranges; 0: none. */
+  /** The version of the map that the caller has, for the same ranges; 0: none. */
   knownVersion: bigint;
   /** The cluster of that version. */
   clusterId: string;
   /** The members_version that the caller has; 0: none. */
   knownMembers: bigint;
-  /** Send only shards that have keys of these ranges. None, and not only_ranges: all. */
+  /**
+   * Send only shards that overlap these ranges. With no ranges and without only_ranges:
+   * all shards.
+   */
   ranges: KeyRange[];
-  /** Send only shards of ranges, also if there are none. */
+  /** Send only shards that overlap ranges, even if ranges is empty. */
   onlyRanges: boolean;
   /**
-   * Those of ranges whose shards the caller does not have: send all of them, and of
-   * the other ranges the shards that changed since known_version.
+   * The ranges whose shards the caller does not have yet. All of their shards are sent,
+   * and of the other ranges only the shards that changed since known_version.
    */
   newRanges: KeyRange[];
 }
 
-/** WatchShardMapResponse is the shard map or the members, or both, at one time. */
+/** WatchShardMapResponse is the shard map, the members, or both, at one time. */
 export interface WatchShardMapResponse {
-  /** The map; not set: it is as it was. */
+  /** The map; not set: unchanged. */
   map:
     | ShardMap
     | undefined;
-  /** The members that are new or have changed, ordered by name. */
+  /** The new and changed members, ordered by name. */
   members: Member[];
   /**
-   * 0: map is whole. Else its shards are those that are new or have changed since
-   * this version, which the caller has, and those of new_ranges.
+   * 0: map is complete. Otherwise its shards are those of new_ranges, and those that are
+   * new or have changed since this version, which the caller has.
    */
   fromVersion: bigint;
-  /**
-   * IDs of shards that the map does not have any more. An unknown ID is nothing to
-   * worry about.
-   */
+  /** IDs of shards that the map no longer has. Ignore unknown IDs. */
   removedShards: bigint[];
-  /** The map has all shards, also those outside of the ranges that were asked for. */
+  /** The map has all shards, including those outside the requested ranges. */
   allShards: boolean;
-  /** Grows with every change of the members. It means nothing to another node. */
+  /** Grows with every change of the members. Only this node can interpret it. */
   membersVersion: bigint;
-  /** The members are all there are. */
+  /** The list of members is complete. */
   allMembers: boolean;
-  /** Names of members that are not known any more. */
+  /** Names of members that no longer exist. */
   removedMembers: string[];
 }
 
@@ -209,136 +209,138 @@ export interface WatchShardMapResponse {
 export interface ListMembersRequest {
 }
 
-/** ListMembersResponse is the members. */
+/** ListMembersResponse lists the members. */
 export interface ListMembersResponse {
   /** The members, ordered by name. */
   members: Member[];
 }
 
-/** StatusRequest asks a node for its state. */
+/** StatusRequest asks for a node's status. */
 export interface StatusRequest {
 }
 
-/** StatusResponse is a node's state. */
+/** StatusResponse is a node's status. */
 export interface StatusResponse {
   /** The node as a member. */
   self:
     | Member
     | undefined;
-  /** The cluster. */
+  /** The ID of the cluster. */
   clusterId: string;
-  /** The history it follows. */
+  /** The lineage of the node's shard map. */
   lineage: bigint;
-  /** The shard map version it acts on. */
+  /** The version of the node's shard map. */
   mapVersion: bigint;
-  /** The etcd cluster it follows, in hex as etcdctl prints it. */
+  /** The etcd cluster that the node reads, in hex as etcdctl prints it. */
   etcdClusterId: string;
-  /** etcd's revision as this node saw it last. */
+  /** etcd's revision when the node last read it. */
   etcdRevision: bigint;
-  /** How long ago etcd last confirmed that revision. */
+  /** The time since that read. */
   etcdAge:
     | Duration
     | undefined;
-  /** Empty: the node serves. Otherwise the reason why it waits, for people. */
+  /** Empty: the node is ready. Otherwise the reasons why it is not, for people. */
   notReady: string[];
   /** Open watches of clients. */
   watches: bigint;
   /** Open connections of clients. */
   connections: bigint;
-  /** How long the process runs. */
+  /** The time since the process started. */
   uptime:
     | Duration
     | undefined;
-  /** The replicas this node has. */
+  /** The node's copies of shards, relays included. */
   replicas: ReplicaStatus[];
   /**
-   * Why the node refuses reads and watches: etcd has another history than that
-   * of the lineage. Empty: it does not.
+   * Why the node refuses reads and watches: etcd's history is not that of the lineage.
+   * Empty: it does not refuse them.
    */
   refusal: string;
-  /** The newest entry of its raft log; 0: it has none. */
+  /** The newest entry of the node's raft log; 0: none. */
   raftIndex: bigint;
-  /** The voters, as its raft log has them; empty on nodes that do not vote. */
+  /** The voters in the node's raft log; empty on nodes that do not vote. */
   voters: string[];
-  /** The node that leads the voters; empty: it knows none, or does not vote. */
+  /** The node that leads the voters; empty: unknown, or the node does not vote. */
   raftLeader: string;
   /**
-   * Flags that the node was started with and that are not in force, because the
-   * settings of the cluster are others: "--replicas 5".
+   * Flags of the node that have no effect because the cluster's settings differ:
+   * "--replicas 5".
    */
   overruledFlags: string[];
-  /** Feature levels that its software understands and that are not finalized. */
+  /** Feature levels that the node's software understands and that are not finalized. */
   newLevels: FeatureLevel[];
 }
 
-/** FeatureLevel is the set of features that a finalized level allows. */
+/** FeatureLevel describes the features that a finalized level allows. */
 export interface FeatureLevel {
   /** The level. */
   level: number;
-  /** The features that it adds, for people. */
+  /** The features that the level adds, for people. */
   adds: string;
 }
 
-/** ReplicaStatus is a node's copy of one shard. */
+/** ReplicaStatus is the status of a node's copy of one shard. */
 export interface ReplicaStatus {
   /** The shard. */
   shardId: bigint;
   /** The node. */
   node: string;
-  /** Serves clients. */
+  /** The copy serves clients. */
   ready: boolean;
-  /** Where its events come from. */
+  /** The source of its events. */
   source: ReplicaSource;
-  /** With PEER: the node they come from. */
+  /** With PEER: the node that sends the events. */
   sourceNode: string;
-  /** Everything up to this revision is here. */
+  /** The copy has everything up to this revision. */
   progress: bigint;
   /** The oldest revision a watch may start from. */
   floor: bigint;
-  /** How old the data may be. */
+  /** The maximum age of the data; not set while it is unknown. */
   age:
     | Duration
     | undefined;
-  /** Keys held. */
+  /** The number of keys. */
   keys: bigint;
   /**
-   * Bytes of memory that they take, with their values and the indexes over them.
-   * While the copy is not ready, these bytes and those of the window and of the
-   * deletes count the part that is loaded.
+   * Bytes of memory that the keys take, with their values and indexes. While the copy is
+   * being loaded, this field, window_bytes and tombstone_bytes count the loaded part.
    */
   stateBytes: bigint;
-  /** Batches (revisions) in the window. */
+  /** The number of batches (revisions) in the window. */
   windowBatches: bigint;
-  /** Bytes of the window. */
+  /** The size of the window in bytes. */
   windowBytes: bigint;
-  /** Time between the oldest batch of the window and now. */
+  /** The age of the oldest batch in the window. */
   windowSpan:
     | Duration
     | undefined;
-  /** Watchers on this node. */
+  /** The number of watchers on this node. */
   watchers: bigint;
-  /** Is a relay: a window without state, kept for clients of this node. */
+  /** The copy is a relay: a window without state, kept for clients of this node. */
   relay: boolean;
   /**
-   * The oldest revision from which on all deletes are known: a watch at the
-   * revision before, or a later one, gets a delta.
+   * The oldest revision from which on all deletes are known: a watch gets a delta if its
+   * position is at least the revision before it.
    */
   deltaFloor: bigint;
-  /** Deletes that are remembered. */
+  /** The number of remembered deletes. */
   tombstones: bigint;
-  /** Bytes that they take. */
+  /** The bytes that they take. */
   tombstoneBytes: bigint;
-  /** States of older revisions that are kept, for reads at exactly these. */
+  /**
+   * The number of older revisions whose state is kept, for reads at exactly these
+   * revisions.
+   */
   roots: bigint;
-  /** Bytes that they take beside the newest state. */
+  /** The bytes that these states take in addition to the newest one. */
   rootsBytes: bigint;
-  /** Events it has applied since the node has it. */
+  /** The number of events applied since the node has the copy. */
   events: bigint;
-  /** It was found to be wrong, and is loaded anew: it serves nobody. */
+  /** The copy was found to be wrong and is being reloaded. It serves no requests. */
   quarantined: boolean;
   /**
-   * The time since it was last compared with another copy, or with etcd, and found
-   * to be equal. Not set: it never was.
+   * The time since the copy was last compared with another copy or with etcd, and found
+   * equal. Not set: never.
    */
   verifiedAge: Duration | undefined;
 }

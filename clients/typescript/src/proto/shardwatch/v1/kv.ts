@@ -12,8 +12,8 @@ export const protobufPackage = "shardwatch.v1";
 export const protobufFileName = "shardwatch/v1/kv.proto";
 
 /**
- * EventType is the kind of a key's change. PUT is etcd's zero value and must
- * stay so: an event's bytes are etcd's.
+ * EventType is the kind of a change. PUT must remain the zero value, as in etcd: the same
+ * encoded bytes serve both APIs.
  */
 export enum EventType {
   /**
@@ -23,7 +23,7 @@ export enum EventType {
    */
   PUT = 0,
   /**
-   * DELETE - The key was deleted, by a request or by its lease's end.
+   * DELETE - The key was deleted, by a request or because its lease ended.
    * buf:lint:ignore ENUM_VALUE_PREFIX
    */
   DELETE = 1,
@@ -31,30 +31,29 @@ export enum EventType {
 }
 
 /**
- * KeyValue is one key at one revision. Field numbers and types are those of
- * etcd's mvccpb.KeyValue, so that bytes encoded once serve both APIs. They
- * must never diverge.
+ * KeyValue is one key at one revision. Field numbers and types must remain those of
+ * etcd's mvccpb.KeyValue: the same encoded bytes serve both APIs.
  */
 export interface KeyValue {
   /** The key. Never empty. */
   key: Buffer;
   /** The revision at which the key was created (since its last delete). */
   createRevision: bigint;
-  /** The revision of the key's last change. */
+  /** The revision of the last change of the key. */
   modRevision: bigint;
   /**
-   * The number of changes since the key was created; 1 for the first. 0 in a
+   * The number of changes since the key was created: 1 after its creation, and 0 in a
    * delete event.
    */
   version: bigint;
   /** The value. At most etcd's request limit (1.5 MiB by default). */
   value: Buffer;
-  /** The lease the key is attached to; 0 for none. */
+  /** The lease that the key is attached to; 0: none. */
   lease: bigint;
 }
 
 /**
- * Event is one change of one key. Field numbers and types are those of etcd's
+ * Event is one change of one key. Field numbers and types must remain those of etcd's
  * mvccpb.Event.
  */
 export interface Event {
@@ -64,7 +63,7 @@ export interface Event {
   kv:
     | KeyValue
     | undefined;
-  /** The key before the change, when the watch asked for it and there was one. */
+  /** The key before the change, if the watch requested it and the key existed. */
   prevKv: KeyValue | undefined;
 }
 
