@@ -17,7 +17,7 @@ type CompactedError struct {
 }
 
 func (e *CompactedError) Error() string {
-	return fmt.Sprintf("revision %d is gone: the oldest that can be asked for is %d; list, then watch from the list's revision plus one", e.Requested, e.Floor)
+	return fmt.Sprintf("revision %d is gone: the oldest available is %d; list, then watch from the list's revision plus one", e.Requested, e.Floor)
 }
 
 // FutureError reports that a read asked for a revision that does not exist yet.

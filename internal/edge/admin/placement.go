@@ -43,7 +43,7 @@ func (s *adminService) changePlacement(ctx context.Context, r *shardwatchv1.Chan
 	}
 	if s.srv.orders.Add(1) > maxOrders {
 		s.srv.orders.Add(-1)
-		return &kv.LimitError{Limit: "orders", Max: maxOrders, Detail: fmt.Sprintf("this node follows %d changes of the shard map: wait for some to end, or use another node", maxOrders)}
+		return &kv.LimitError{Limit: "shard map changes", Max: maxOrders, Detail: fmt.Sprintf("this node follows %d shard map changes: wait for some to end, or use another node", maxOrders)}
 	}
 	defer s.srv.orders.Add(-1)
 	ctx, cancel := context.WithCancel(ctx)

@@ -127,7 +127,7 @@ func (s *services) Invoke(ctx context.Context, name string, request, answer any,
 		return wire.Status(err)
 	}
 	if m.unary == nil {
-		return wire.Unimplemented(name + " is a stream")
+		return wire.Unimplemented(name + " is a streaming method")
 	}
 	data, err := s.codec.Marshal(request)
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *services) NewStream(ctx context.Context, _ *grpc.StreamDesc, name strin
 		return nil, wire.Status(err)
 	}
 	if m.stream == nil {
-		return nil, wire.Unimplemented(name + " is no stream")
+		return nil, wire.Unimplemented(name + " is not a streaming method")
 	}
 	st := &stream{
 		services: s, x: x, transport: newTransport(name), client: ctx,

@@ -40,7 +40,7 @@ fit the terminal, and refreshes the display until Ctrl-C.
   AGE       age of the data; for a node, that of its oldest shard
   LAG       revisions by which a shard lags etcd, or a watch its node
   SPAN      age of the oldest event in the window
-  BEHIND    age of the oldest event that a watch was not sent yet
+  BEHIND    age of the oldest event not yet sent to a watch
 
 Without a terminal, with --once, and with -o json it prints one snapshot and ends.`,
 		Example: `  cachectl top
