@@ -35,7 +35,7 @@ func (obedient) RecoverVoters(_ context.Context, o mapchange.RecoverOrder) (*map
 	return plan, 100, plan.Confirms(o)
 }
 
-// Without a policy the log names an operator by its certificate.
+// Without a policy, log records identify an operator by the name in its certificate.
 func TestOrdersNameWhoTheCertificateDoes(t *testing.T) {
 	var out bytes.Buffer
 	srv := New(Config{Callers: &callers.Checker{}, Operator: obedient{}, Logger: slog.New(slog.NewTextHandler(&out, nil))})
@@ -50,7 +50,7 @@ func TestOrdersNameWhoTheCertificateDoes(t *testing.T) {
 	}
 }
 
-// The request of an operator is forwarded with its plan; the audit log has the recovery, not the dry run.
+// RecoverVoters forwards the request with the reviewed plan; the audit log records only the actual recovery.
 func TestRecoverVoters(t *testing.T) {
 	var out bytes.Buffer
 	srv := New(Config{Callers: &callers.Checker{}, Operator: obedient{}, Logger: slog.New(slog.NewTextHandler(&out, nil))})
@@ -61,13 +61,13 @@ func TestRecoverVoters(t *testing.T) {
 		t.Errorf("the plan is %v, %v; logged %s", plan, err, &out)
 	}
 	if _, err := admin.RecoverVoters(t.Context(), &shardwatchv1.RecoverVotersRequest{MapVersion: 7}); err == nil || !strings.Contains(err.Error(), "dry_run") {
-		t.Errorf("without a node: %v", err)
+		t.Errorf("a request without a node: %v", err)
 	}
 	if _, err := admin.RecoverVoters(t.Context(), &shardwatchv1.RecoverVotersRequest{Node: "n3", MapVersion: 6}); err == nil || !strings.Contains(out.String(), "recovery of the voters failed") {
-		t.Errorf("for another plan: %v; logged %s", err, &out)
+		t.Errorf("a request for an outdated plan: %v; logged %s", err, &out)
 	}
 	done, err := admin.RecoverVoters(t.Context(), &shardwatchv1.RecoverVotersRequest{Node: "n3", MapVersion: 7})
 	if err != nil || done.GetNewVersion() != 100 || !strings.Contains(out.String(), "voters recovered by an operator") {
-		t.Errorf("recovered: %v, %v; logged %s", done, err, &out)
+		t.Errorf("the recovery: %v, %v; logged %s", done, err, &out)
 	}
 }

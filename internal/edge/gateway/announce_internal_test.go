@@ -24,13 +24,13 @@ func TestSendsAnnounceThatTheyWait(t *testing.T) {
 	select {
 	case <-waits:
 	case err := <-sent:
-		t.Fatalf("a send without a reader has ended: %v", err)
+		t.Fatalf("a send without a reader returned: %v", err)
 	}
 	(<-st.toClient).data.Free()
 	if err := <-sent; err != nil {
 		t.Fatal(err)
 	}
-	st.toClient = make(chan message, 1) // a reader is there
+	st.toClient = make(chan message, 1) // a reader waits
 	if err := (serverStream{st}).SendMsg(new(etcdserverpb.WatchResponse)); err != nil {
 		t.Fatal(err)
 	}

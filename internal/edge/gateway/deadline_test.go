@@ -64,7 +64,7 @@ func TestTheHandshakesDeadlineIsNotTheWatches(t *testing.T) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	_ = r.Body.Close()
 	if l.bound.Load() {
-		t.Error("the connection ends with the time for its handshake")
+		t.Error("the connection still has the deadline of its handshake")
 	}
 	transport.CloseIdleConnections()
 	cancel()

@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// A large request is decoded in a turn of its client, and not without one. A small one needs none.
+// A large request is decoded only in a turn of its client. A small request needs no turn.
 func TestLargeRequestsAreDecodedInTurns(t *testing.T) {
 	refused := errors.New("not now")
 	for name, c := range map[string]struct {
@@ -35,17 +35,17 @@ func TestLargeRequestsAreDecodedInTurns(t *testing.T) {
 		err := (&marshaler{gateway.JSONPb{}}).NewDecoder(request).Decode(&got)
 		if c.turns > 0 && c.err != nil {
 			if !errors.Is(err, refused) || len(got.Value) > 0 || left != 0 {
-				t.Errorf("%s: %d bytes of the value, %d turns over: %v", name, len(got.Value), left, err)
+				t.Errorf("%s, turn refused: %d bytes decoded, %d turns ended: %v", name, len(got.Value), left, err)
 			}
 			continue
 		}
 		if err != nil || len(got.Value) != c.size || turns != c.turns || left != turns {
-			t.Errorf("%s: %d bytes of the value in %d turns, of which %d are over: %v", name, len(got.Value), turns, left, err)
+			t.Errorf("%s: %d bytes decoded in %d turns, of which %d have ended: %v", name, len(got.Value), turns, left, err)
 		}
 	}
 }
 
-// While a large request is decoded, other goroutines run.
+// Other goroutines run while a large request is decoded.
 func TestDecodingYields(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var others atomic.Int64
@@ -59,11 +59,11 @@ func TestDecodingYields(t *testing.T) {
 		}
 	}()
 	const parts = 50
-	text := `{"lease":"x` + strings.Repeat("x", parts*quick) // of no number: protojson reads no further
+	text := `{"lease":"x` + strings.Repeat("x", parts*quick) // not a number, so protojson stops here
 	request := &whole{bytes.NewReader([]byte(text + `"}`)), func() (func(), error) { return func() {}, nil }}
 	before := others.Load()
 	if err := (&marshaler{gateway.JSONPb{}}).NewDecoder(request).Decode(new(etcdserverpb.PutRequest)); err == nil {
-		t.Error("the request is taken")
+		t.Error("an invalid request was decoded")
 	}
 	during := others.Load() - before
 	over.Store(true)
@@ -73,7 +73,7 @@ func TestDecodingYields(t *testing.T) {
 	}
 }
 
-// Objects and lists count as nested; brackets within strings do not.
+// The nesting depth counts objects and lists, but not brackets within strings.
 func TestNesting(t *testing.T) {
 	for text, want := range map[string]int{
 		``:                     0,
@@ -81,14 +81,14 @@ func TestNesting(t *testing.T) {
 		`{"a":"[[[[","b":{}}`:  2,
 		`{"\"[[[":"\\\"{{{{"}`: 1,
 		`{"\\":[[]]}`:          3,
-		`}}}[[`:                0, // not JSON
+		`}}}[[`:                0, // not valid JSON
 	} {
 		var d nesting
 		for _, c := range []byte(text) {
 			d.add(c)
 		}
 		if d.deepest != want {
-			t.Errorf("%s is nested %d deep, want %d", text, d.deepest, want)
+			t.Errorf("%s: nesting depth %d, want %d", text, d.deepest, want)
 		}
 	}
 }

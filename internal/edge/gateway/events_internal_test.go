@@ -40,7 +40,7 @@ func TestEventIDs(t *testing.T) {
 	for name, c := range map[string]struct {
 		state bool
 		sent  responses
-		want  []int64 // of each event; 0: no id
+		want  []int64 // ID of each event; 0: none
 	}{
 		"events":             {false, responses{created(5), events(6, false), events(8, false)}, []int64{5, 6, 8}},
 		"fragments":          {false, responses{created(5), events(6, true), progress(9), events(6, false)}, []int64{5, 0, 0, 6}},
@@ -63,7 +63,7 @@ func TestEventIDs(t *testing.T) {
 				}
 				_, id, found := strings.Cut(w.Body.String(), "\nid: ")
 				if found != (c.want[i] != 0) {
-					t.Errorf("event %d has an id: %v\n%s", i, found, w.Body)
+					t.Errorf("event %d: has an id: %v, want the opposite\n%s", i, found, w.Body)
 				}
 				if !found || c.want[i] < 0 {
 					continue
@@ -75,14 +75,14 @@ func TestEventIDs(t *testing.T) {
 				}
 				at, err := wire.ParseResumeToken(token, rng)
 				if err != nil || int64(at.Revision) != c.want[i] || at.Cluster != here.Cluster || at.Lineage != 2 {
-					t.Errorf("the id of event %d is of %+v (%v), want revision %d", i, at, err, c.want[i])
+					t.Errorf("the id of event %d means %+v (%v), want revision %d", i, at, err, c.want[i])
 				}
 			}
 		})
 	}
 }
 
-// An end is the last event, and has the retry delay.
+// The end event is the last event, and contains the retry delay.
 func TestEndOfEvents(t *testing.T) {
 	w := httptest.NewRecorder()
 	e := &eventWriter{w: w, begun: true}

@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/gateway"
 )
 
-// Every request gets a JSON answer, and no memory stays reserved afterwards.
+// Every request gets a JSON answer, and releases its memory afterwards.
 func FuzzRequest(f *testing.F) {
 	memory := budget.New(64 << 20)
 	g, err := gateway.New(gateway.Config{MaxRequest: 1 << 20, Memory: memory})

@@ -40,14 +40,14 @@ func TestDeepRequestsAreRefused(t *testing.T) {
 		body := strings.Repeat(`{"success":[{"request_txn":`, transactions) + "{}" + strings.Repeat(`}]}`, transactions)
 		code, answer := post(t, http.DefaultClient, "http://"+addr+"/v3/kv/txn", body)
 		if code != want || want == http.StatusBadRequest && !strings.Contains(answer, "nested more than 600 deep") {
-			t.Errorf("%d transactions within each other: %d %s, want %d", transactions, code, answer, want)
+			t.Errorf("%d nested transactions: %d %s, want %d", transactions, code, answer, want)
 		}
 	}
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// backend returns its requests in its answers.
+// backend echoes its requests in its answers.
 type backend struct {
 	etcdserverpb.UnimplementedKVServer
 	etcdserverpb.UnimplementedWatchServer
@@ -75,7 +75,7 @@ func (backend) Watch(s grpc.BidiStreamingServer[etcdserverpb.WatchRequest, etcds
 			return err
 		}
 	}
-	<-s.Context().Done() // as etcd: the stream is the client's to end
+	<-s.Context().Done() // as in etcd, only the client ends the stream
 	return s.Context().Err()
 }
 
@@ -83,7 +83,7 @@ func (backend) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserver
 	return &etcdserverpb.StatusResponse{Version: "3.7.3", StorageVersion: "3.7.0"}, nil
 }
 
-// start serves a backend, with TLS when cfg is not nil, and returns its address.
+// start serves a backend, with TLS if cfg is not nil, and returns its address.
 func start(t *testing.T, cfg *tls.Config) string {
 	t.Helper()
 	g, err := gateway.New(gateway.Config{
@@ -154,7 +154,7 @@ func post(t *testing.T, client *http.Client, url, body string) (code int, answer
 	return resp.StatusCode, string(b)
 }
 
-// JSON and gRPC on one port, in the clear and with TLS.
+// JSON and gRPC share a port, in plain text and with TLS.
 func TestBothOnOnePort(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tls=%v", secure), func(t *testing.T) {
@@ -215,8 +215,8 @@ func TestPathsOfEtcd33(t *testing.T) {
 	}
 }
 
-// A watch is a line of JSON for each response, as it comes, and ends with the
-// client.
+// A watch sends one line of JSON for each response, as it arrives, and ends when the client
+// disconnects.
 func TestWatchOverJSON(t *testing.T) {
 	addr := start(t, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -238,7 +238,7 @@ func TestWatchOverJSON(t *testing.T) {
 	}
 }
 
-// etcd's paths outside of its API.
+// The gateway serves etcd's paths outside of its API: /version and /health.
 func TestVersionAndHealth(t *testing.T) {
 	addr := start(t, nil)
 	for path, want := range map[string]string{
@@ -261,7 +261,7 @@ func TestVersionAndHealth(t *testing.T) {
 	}
 }
 
-// Silent connections and invalid bytes do no harm.
+// Silent connections and invalid bytes do not affect other requests.
 func TestNonsense(t *testing.T) {
 	addr := start(t, nil)
 	for _, text := range []string{"", "P", "PRI", "PRI * HTTP/3.0\r\n\r\n", "\x16\x03\x01", "GET\r\n\r\n"} {

@@ -13,13 +13,13 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Each piece of an answer waits for the client's turn, and is not written without one.
+// Each piece of an answer waits for a turn of the client, and is not written without one.
 func TestPiecesOfAnswersPass(t *testing.T) {
 	var passed, left int
 	var refused error
 	p := pace{turn: func() (func(), error) {
 		if passed++; passed != left+1 {
-			t.Errorf("turn %d begins after %d have ended", passed, left)
+			t.Errorf("turn %d begins after only %d turns have ended", passed, left)
 		}
 		return func() { left++ }, refused
 	}}
@@ -30,7 +30,7 @@ func TestPiecesOfAnswersPass(t *testing.T) {
 	}
 	refused = errors.New("not now")
 	if n, err := p.write(&out, forever, []byte("more")); n != 0 || !errors.Is(err, refused) || out.Len() != 3*piece {
-		t.Errorf("%d bytes without a turn: %v", n, err)
+		t.Errorf("%d bytes were written without a turn: %v", n, err)
 	}
 }
 
@@ -51,6 +51,6 @@ func TestAnswersPassByAddress(t *testing.T) {
 	r = r.WithContext(peer.NewContext(t.Context(), &peer.Peer{Addr: client}))
 	g.ServeHTTP(httptest.NewRecorder(), r)
 	if len(asked) != 1 || asked[0] != client || left != 1 {
-		t.Errorf("asked for %v, and %d turns are over, want one for %v", asked, left, client)
+		t.Errorf("turns requested for %v, %d ended; want one for %v", asked, left, client)
 	}
 }

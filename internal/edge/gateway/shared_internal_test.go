@@ -24,7 +24,7 @@ func TestProbesShareAnswers(t *testing.T) {
 			}
 		}
 		expect(1, nil)
-		time.Sleep(sharedFor - time.Nanosecond) // of synctest
+		time.Sleep(sharedFor - time.Nanosecond) // of fake time
 		expect(1, nil)
 		time.Sleep(time.Nanosecond)
 		expect(2, nil)
@@ -60,16 +60,16 @@ func TestAnAttemptOutlivesItsProbe(t *testing.T) {
 		late, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := s.get(late); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("after a second of waiting: %v", err)
+			t.Errorf("a probe at its deadline: %v", err)
 		}
 		answer <- 7
 		if n, err := s.get(t.Context()); n != 7 || err != nil || attempts != 1 {
-			t.Errorf("got %d, %v in attempt %d", n, err, attempts)
+			t.Errorf("got %d, %v after %d attempts, want the answer of the first attempt", n, err, attempts)
 		}
 		time.Sleep(sharedFor)
 		end()
 		if n, err := s.get(t.Context()); n != 7 || !errors.Is(err, context.Canceled) {
-			t.Errorf("after the end: %d, %v", n, err)
+			t.Errorf("after the end of the gateway: %d, %v", n, err)
 		}
 	})
 }

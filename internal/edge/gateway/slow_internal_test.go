@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// pipe is an answer on a connection, as of an HTTP/2 stream.
+// pipe is the connection that an answer is written to, like an HTTP/2 stream.
 type pipe struct{ net.Conn }
 
 func (pipe) Header() http.Header { return nil }
 
 func (pipe) WriteHeader(int) {}
 
-// A client that does not read an answer, or reads far too slowly, is disconnected. A slow client receives all
-// of it.
+// A client that does not read an answer, or reads it far too slowly, is disconnected. A moderately slow
+// client receives the whole answer.
 func TestClientsThatDoNotReadAreCut(t *testing.T) {
 	for version, writer := range map[string]func(net.Conn) io.Writer{
 		"HTTP/1": func(c net.Conn) io.Writer { return &web{Conn: c} },

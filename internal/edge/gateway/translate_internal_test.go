@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// inPieces cuts a message as gRPC may.
+// inPieces splits a message into buffers, as gRPC may.
 func inPieces(b []byte, size int) (out mem.BufferSlice) {
 	for len(b) > 0 {
 		n := min(size, len(b))
@@ -50,7 +50,7 @@ func fuzzTranslate(f *testing.F, form *form, empty proto.Message, seeds ...proto
 			f.Fatal(err)
 		}
 		f.Add(b, 3)
-		f.Add(slices.Concat(b, b), 5) // fields before a list and after it
+		f.Add(slices.Concat(b, b), 5) // single fields before the list and after it
 	}
 	kind := empty.ProtoReflect().Type()
 	var all translators
@@ -59,7 +59,7 @@ func fuzzTranslate(f *testing.F, form *form, empty proto.Message, seeds ...proto
 		written := all.translate(&out, form, inPieces(b, max(1, size)), "", "")
 		want, got := kind.New().Interface(), kind.New().Interface()
 		if err := proto.Unmarshal(b, want); err != nil || written != nil {
-			return // what cannot be read is not written
+			return // invalid input is not translated
 		}
 		if err := protojson.Unmarshal(out.Bytes(), got); err != nil {
 			t.Fatalf("%s: %v", out.Bytes(), err)
@@ -82,7 +82,7 @@ func FuzzTranslateList(f *testing.F) {
 	)
 }
 
-// The same for a watch message.
+// Likewise, the translation of a watch message is the same as encoding the decoded message.
 func FuzzTranslateWatch(f *testing.F) {
 	fuzzTranslate(f, newServices(Config{}).watch, &etcdserverpb.WatchResponse{},
 		&etcdserverpb.WatchResponse{Header: &etcdserverpb.ResponseHeader{Revision: 5}, WatchId: 3, Created: true},
@@ -96,7 +96,7 @@ func FuzzTranslateWatch(f *testing.F) {
 	)
 }
 
-// A watch message looks as etcd writes it, without fields with default values.
+// A watch message is written like etcd's: without fields that have default values.
 func TestAWatchIsWrittenAsAtEtcd(t *testing.T) {
 	b, err := proto.Marshal(&etcdserverpb.WatchResponse{
 		Header: &etcdserverpb.ResponseHeader{ClusterId: 7, Revision: 9}, Created: true,
@@ -114,7 +114,7 @@ func TestAWatchIsWrittenAsAtEtcd(t *testing.T) {
 	}
 }
 
-// writes remembers the largest Write.
+// writes records the size of the largest Write.
 type writes struct {
 	bytes.Buffer
 
@@ -126,7 +126,7 @@ func (w *writes) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
-// A value is written as it is read: the node does not hold its JSON.
+// Values are written in parts as they are read: the node never holds the JSON of a whole value.
 func TestValuesAreWrittenInParts(t *testing.T) {
 	m := &etcdserverpb.WatchResponse{Events: []*mvccpb.Event{{Kv: &mvccpb.KeyValue{Value: bytes.Repeat([]byte{0, 1, 2, 3}, 1<<18)}}}}
 	b, err := proto.Marshal(m)
@@ -139,7 +139,7 @@ func TestValuesAreWrittenInParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if most := translatorBytes + 2*valuePart; out.largest > most {
-		t.Errorf("%d bytes at a time, want at most %d", out.largest, most)
+		t.Errorf("the largest write has %d bytes, want at most %d", out.largest, most)
 	}
 	var got struct{ Result json.RawMessage }
 	var back etcdserverpb.WatchResponse
@@ -147,11 +147,11 @@ func TestValuesAreWrittenInParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := protojson.Unmarshal(got.Result, &back); err != nil || !proto.Equal(&back, m) {
-		t.Errorf("another message: %v", err)
+		t.Errorf("the written message differs: %v", err)
 	}
 }
 
-// A message that ends too early, or has a length beyond its end, is an error.
+// A truncated message, or one with a length beyond its end, is an error.
 func TestBrokenMessagesAreNotWritten(t *testing.T) {
 	s := newServices(Config{})
 	for name, b := range map[string]string{
@@ -167,13 +167,13 @@ func TestBrokenMessagesAreNotWritten(t *testing.T) {
 		"events before and after one":          "\x5a\x00\x10\x01\x5a\x00",
 	} {
 		if err := s.translate(io.Discard, inPieces([]byte(b), 100), s.watch); err == nil {
-			t.Errorf("%s: was written", name)
+			t.Errorf("%s: the message was accepted", name)
 		}
 	}
 }
 
-// BenchmarkWatchJSON writes a message with an event of 1 KiB: as it is read, and as the
-// translation of requests does, which decodes it first.
+// BenchmarkWatchJSON writes a message with an event of 1 KiB, both with the streaming translation
+// and with the translation for requests, which decodes the message first.
 func BenchmarkWatchJSON(b *testing.B) {
 	m := &etcdserverpb.WatchResponse{
 		Header: &etcdserverpb.ResponseHeader{ClusterId: 1 << 60, MemberId: 1 << 61, Revision: 123456, RaftTerm: 2},

@@ -17,7 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/socket"
 )
 
-// A pump waits until its message is written. It does not wait for a client that does not read.
+// A pump waits until its message is written, but not for a client that does not read.
 func TestAPumpWaitsUntilItsMessageIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -37,14 +37,14 @@ func TestAPumpWaitsUntilItsMessageIsWritten(t *testing.T) {
 			}
 			x.end()
 		})
-		synctest.Wait() // it waits for a message
+		synctest.Wait() // the handler waits for a message
 		st.transport.Announce(func() {})
 		var sent atomic.Int64
 		both.Go(func() { // the pump
 			for ctx.Err() == nil {
 				_ = serverStream{st}.SendMsg(new(etcdserverpb.WatchResponse))
 				sent.Add(1)
-				time.Sleep(time.Millisecond) // the handler waits for the next one
+				time.Sleep(time.Millisecond) // the handler waits for the next message
 			}
 		})
 		want := func(n int64, why string) {
@@ -54,19 +54,19 @@ func TestAPumpWaitsUntilItsMessageIsWritten(t *testing.T) {
 				t.Errorf("%d messages are sent: %s", got, why)
 			}
 		}
-		want(0, "it is not written")
+		want(0, "the first message has not been written")
 		step <- func() {}
-		want(1, "it is written")
+		want(1, "each message has been written")
 		step <- func() {
 			x.endTurn()
-			want(2, "its client does not read")
+			want(2, "the client does not read")
 			cancel()
 		}
 		both.Wait()
 	})
 }
 
-// A turn ends before its message waits for memory.
+// A turn ends before its message waits for the budget.
 func TestATurnEndsBeforeAWaitForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := budget.New(16 << 10)
@@ -80,13 +80,13 @@ func TestATurnEndsBeforeAWaitForMemory(t *testing.T) {
 		go func() { done <- x.hold(t.Context(), 1<<10, false) }()
 		synctest.Wait()
 		if left != 1 {
-			t.Errorf("%d turns have ended while a message waits for memory", left)
+			t.Errorf("%d turns have ended while a message waits for the budget, want 1", left)
 		}
 		all.Release()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		x.pace.leave = func() { t.Error("a turn ends though nothing waits") }
+		x.pace.leave = func() { t.Error("the turn ended although no message waits") }
 		if err := x.hold(t.Context(), 1<<10, false); err != nil {
 			t.Error(err)
 		}
@@ -95,9 +95,9 @@ func TestATurnEndsBeforeAWaitForMemory(t *testing.T) {
 	})
 }
 
-// Answers of any size are possible besides the requests of open watches.
+// An answer may have any size, even beside the requests of open watches.
 func TestAnAnswerLargerThanItsPart(t *testing.T) {
-	memory := budget.New(16 << 10) // 3 KiB of which are for JSON
+	memory := budget.New(16 << 10) // 3 KiB of them for JSON
 	client := budget.Client{Name: "a", Max: budget.HalfOfTotal}
 	watch, err := memory.Reserve(t.Context(), client, budget.JSON, objectCost)
 	if err != nil {
@@ -112,7 +112,7 @@ func TestAnAnswerLargerThanItsPart(t *testing.T) {
 		cancel()
 		x.writing(100)
 		if held := memory.Held(budget.JSON); held != objectCost+100 {
-			t.Errorf("only %t: %d bytes are held for 100 that are left", only, held)
+			t.Errorf("only %t: %d bytes are held with 100 bytes left to write", only, held)
 		}
 		x.end()
 	}
@@ -122,7 +122,7 @@ func TestAnAnswerLargerThanItsPart(t *testing.T) {
 	}
 }
 
-// An answer is written in turns, and holds none while it waits for its client.
+// An answer is written in turns, and holds no turn while it waits for its client.
 func TestAnswersWaitWithoutATurn(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -161,14 +161,14 @@ func TestAnswersWaitWithoutATurn(t *testing.T) {
 		wrote <- err
 	}()
 	select {
-	case <-waits: // without a turn, and the client reads now
+	case <-waits: // the answer waits without a turn; now the client reads
 	case <-time.After(time.Minute):
-		t.Fatal("an answer waits for its client in a turn")
+		t.Fatal("an answer holds its turn while it waits for its client")
 	}
 	if n, err := io.CopyN(io.Discard, client, int64(len(answer))); err != nil {
 		t.Errorf("%d bytes: %v", n, err)
 	}
 	if err := <-wrote; err != nil || taken != 0 {
-		t.Errorf("%d turns are left at the end: %v", taken, err)
+		t.Errorf("%d turns have not ended: %v", taken, err)
 	}
 }

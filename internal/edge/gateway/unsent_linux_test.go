@@ -36,7 +36,7 @@ func TestTheKernelHoldsLittleForClientsThatDoNotRead(t *testing.T) {
 	shook := make(chan struct{})
 	go func() {
 		defer close(shook)
-		_, _, _ = g.Credentials(nil, nil).ServerHandshake(raw) // the connection is the gateway's then
+		_, _, _ = g.Credentials(nil, nil).ServerHandshake(raw) // from here on, the gateway owns the connection
 	}()
 	if _, err := g.arrive.Accept(); err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestTheKernelHoldsLittleForClientsThatDoNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if taken > 1<<20 {
-		t.Errorf("the kernel has taken %d bytes", taken)
+		t.Errorf("the kernel buffers %d bytes", taken)
 	}
-	t.Logf("the kernel has taken %d bytes", taken)
+	t.Logf("the kernel buffers %d bytes", taken)
 }

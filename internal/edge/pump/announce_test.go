@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// announcer is the transport of a stream that announces when it waits.
+// announcer is the transport of a stream that announces that a send will block.
 type announcer struct{ wait func() }
 
 func (*announcer) Method() string               { return "" }
@@ -22,7 +22,7 @@ func (a *announcer) Announce(wait func())       { a.wait = wait }
 // SendMsg implements pump.Messages.
 func (*announcer) SendMsg(any) error { return nil }
 
-// A stream that announces when it waits has a function to call during its turns, but not afterwards.
+// A transport has a function to announce that a send will block during the turns of its stream, but not afterwards.
 func TestStreamsAnnounceThatTheyWait(t *testing.T) {
 	var pumps pump.Pumps
 	a := new(announcer)
@@ -36,11 +36,11 @@ func TestStreamsAnnounceThatTheyWait(t *testing.T) {
 	})
 	task.Start()
 	if !<-told {
-		t.Error("a stream cannot say that it waits")
+		t.Error("the transport has no announce function during a turn")
 	}
 	s.Close()
 	if a.wait != nil {
-		t.Error("a stream that has ended tells a pump that it waits")
+		t.Error("the transport still has an announce function after the stream was closed")
 	}
 	pumps.Wait()
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/pump"
 )
 
-// collector is a transport that collects what it gets.
+// collector is a transport that collects the bytes sent to it.
 type collector struct {
 	transport
 	got bytes.Buffer
@@ -21,8 +21,8 @@ func (c *collector) SendFramed(_ func(), parts ...[]byte) error {
 	return nil
 }
 
-// Bytes of all sizes, which are no messages, arrive as they are and in their order, and leave at
-// the end of the turn.
+// Bytes that are not messages, of all sizes, arrive unchanged and in order, and are sent at the end
+// of the turn.
 func TestSendBytes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var want bytes.Buffer
@@ -63,6 +63,6 @@ func TestSendBytes(t *testing.T) {
 	s.Close()
 	p.Wait()
 	if !bytes.Equal(c.got.Bytes(), want.Bytes()) {
-		t.Errorf("%d bytes arrive, want %d, the same", c.got.Len(), want.Len())
+		t.Errorf("got %d bytes, want the %d bytes sent", c.got.Len(), want.Len())
 	}
 }

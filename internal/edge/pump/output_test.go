@@ -28,8 +28,7 @@ type addressed struct {
 	m  *wire.Shared
 }
 
-// randomMessages returns messages of all sizes; most of them are small, as
-// events are.
+// randomMessages returns messages of all sizes, most of them as small as events.
 func randomMessages(r *rand.Rand, n int) []addressed {
 	var f wire.Fan
 	var out []addressed
@@ -48,7 +47,7 @@ func randomMessages(r *rand.Rand, n int) []addressed {
 	return out
 }
 
-// watching is etcd's Watch service by a function.
+// watching implements etcd's Watch service with a function.
 type watching struct {
 	etcdserverpb.UnimplementedWatchServer
 	watch func(grpc.ServerStream) error
@@ -58,7 +57,7 @@ func (w *watching) Watch(gs grpc.BidiStreamingServer[etcdserverpb.WatchRequest, 
 	return w.watch(gs)
 }
 
-// serve returns a connection to our server, or grpc-go's, that does watch.
+// serve starts our server, or grpc-go's, with the watch function, and returns a connection to it.
 func serve(t *testing.T, own bool, watch func(grpc.ServerStream) error) *grpc.ClientConn {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -104,8 +103,8 @@ func openWatch(ctx context.Context, t *testing.T, conn *grpc.ClientConn) grpc.Cl
 	return stream
 }
 
-// Messages arrive as they were sent, at any size and however many are sent in a turn,
-// through our server and through grpc-go's.
+// Messages of all sizes arrive unchanged, in any number per turn, through our server and through
+// grpc-go's.
 func TestSend(t *testing.T) {
 	for name, own := range map[string]bool{"own": true, "grpc-go": false} {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +145,7 @@ func TestSend(t *testing.T) {
 					t.Fatalf("message %d: %v", i, err)
 				}
 				if want := a.m.To(wire.NewEtcdRecipient(a.id)); string(got.Buffers.Materialize()) != string(want.Buffers.Materialize()) {
-					t.Fatalf("message %d is another one", i)
+					t.Fatalf("message %d differs from the message sent", i)
 				}
 				got.Buffers.Free()
 				if (len(all)-i-1)%10 == 0 {
@@ -156,14 +155,14 @@ func TestSend(t *testing.T) {
 				}
 			}
 			if err := stream.RecvMsg(new(wire.Encoded)); !errors.Is(err, io.EOF) {
-				t.Errorf("the end is %v", err)
+				t.Errorf("the stream ended with %v", err)
 			}
 			pumps.Wait()
 		})
 	}
 }
 
-// A send to a client that has gone fails, and so do those after it.
+// A send to a client that has disconnected fails, and so do all later sends.
 func TestSendFails(t *testing.T) {
 	for name, own := range map[string]bool{"own": true, "grpc-go": false} {
 		t.Run(name, func(t *testing.T) {
@@ -194,8 +193,8 @@ func TestSendFails(t *testing.T) {
 	}
 }
 
-// A stream that its client does not read keeps neither the others of its connection nor
-// those of other connections waiting.
+// A stream whose client does not read blocks neither the other streams of its connection nor other
+// connections.
 func TestAStreamThatIsNotRead(t *testing.T) {
 	for name, own := range map[string]bool{"own": true, "grpc-go": false} {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +224,7 @@ func TestAStreamThatIsNotRead(t *testing.T) {
 			for range 9 {
 				streams = append(streams, openWatch(t.Context(), t, conn))
 			}
-			for _, s := range slices.Backward(streams) { // the others are not read meanwhile
+			for _, s := range slices.Backward(streams) { // the other streams are not read meanwhile
 				for range messages {
 					if err := s.RecvMsg(new(wire.Encoded)); err != nil {
 						t.Fatal(err)

@@ -26,13 +26,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type connection struct {
 	attached any
 	flushes  atomic.Int64
-	flushed  func() // nil: nothing is done
+	flushed  func() // may be nil
 }
 
-// transport is a stream of it.
+// transport is a stream of a connection.
 type transport struct {
 	c    *connection
-	sent func(wait func(), bytes int) // nil: nothing is done
+	sent func(wait func(), bytes int) // may be nil
 }
 
 func (*transport) Method() string               { return "" }
@@ -64,7 +64,7 @@ func (t *transport) SendFramed(wait func(), parts ...[]byte) error {
 	return nil
 }
 
-// open returns a stream of the connection; of none, it takes messages one by one.
+// open returns a stream of the connection, or, if c is nil, a stream that sends each message by itself.
 func open(p *pump.Pumps, c *connection, sent func(wait func(), bytes int)) *stream {
 	ctx := context.Background()
 	if c != nil {
@@ -73,26 +73,26 @@ func open(p *pump.Pumps, c *connection, sent func(wait func(), bytes int)) *stre
 	return &stream{Stream: p.Open(ctx, "", nil)}
 }
 
-// counter is a task that counts its runs and fails when two tasks of its stream
-// run at a time.
+// counter is a task that counts its runs, and fails if two tasks of its stream run at the same
+// time.
 type counter struct {
 	task   pump.Task
 	s      *stream
 	wanted atomic.Int64 // wakes so far
 	seen   int64        // owned by the pump: wakes that a run has seen
-	again  int          // owned by the pump: runs to ask for
+	again  int          // owned by the pump: further runs to request
 	block  chan struct{}
-	ran    chan int64 // what a run has seen; may be nil
+	ran    chan int64 // receives the wakes that a run has seen; may be nil
 }
 
 type stream struct {
 	*pump.Stream
-	at atomic.Int32 // pumps at it
+	at atomic.Int32 // number of pumps that run a task of the stream
 }
 
 func (c *counter) run(*pump.Scratch) bool {
 	if c.s.at.Add(1) != 1 {
-		panic("two pumps at a stream")
+		panic("two pumps run tasks of one stream")
 	}
 	defer c.s.at.Add(-1)
 	if c.block != nil {
@@ -117,12 +117,12 @@ func newCounter(s *stream) *counter {
 	return c
 }
 
-// message is an encoded one of so many bytes.
+// message returns an encoded message of the given size.
 func message(size int) *wire.Encoded {
 	return &wire.Encoded{Buffers: mem.BufferSlice{mem.SliceBuffer(make([]byte, size))}}
 }
 
-// A task does not run before it is started, and then sees what came before.
+// A task does not run before it is started. Its first run sees all earlier wakes.
 func TestStart(t *testing.T) {
 	var pumps pump.Pumps
 	s := open(&pumps, nil, nil)
@@ -131,19 +131,19 @@ func TestStart(t *testing.T) {
 	c.wake()
 	select {
 	case <-c.ran:
-		t.Error("ran before it was started")
+		t.Error("the task ran before it was started")
 	default:
 	}
 	c.task.Start()
 	if n := <-c.ran; n != 1 {
-		t.Errorf("saw %d wakes", n)
+		t.Errorf("the first run saw %d wakes, want 1", n)
 	}
 	s.Close()
 	pumps.Wait()
 }
 
-// Streams whose sends wait, more of them than there are pumps, keep neither the others of
-// their connection nor other connections from their turns, and go on afterwards.
+// Streams whose sends block, more of them than there are pumps, do not delay the other streams of
+// their connection or other connections, and continue when the sends return.
 func TestSendsThatWait(t *testing.T) {
 	for name, says := range map[string]bool{"and say so": true, "without a word": false} {
 		t.Run(name, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestSendsThatWait(t *testing.T) {
 						return h.run(own)
 					})
 				}
-				b.ran = make(chan int64, 1) // it must not hold up a pump
+				b.ran = make(chan int64, 1) // buffered, so that it does not block a pump
 				h.task.Start()
 				if says {
 					<-waits
@@ -194,7 +194,7 @@ func TestSendsThatWait(t *testing.T) {
 			for _, b := range beside {
 				select {
 				case <-b.ran:
-					t.Error("another task of a stuck stream ran")
+					t.Error("a task ran on a stream whose send is blocked")
 				default:
 				}
 			}
@@ -215,8 +215,8 @@ func TestSendsThatWait(t *testing.T) {
 	}
 }
 
-// Each task that is woken runs afterwards, whatever else happens; after Close, none
-// runs.
+// Each task that is woken runs afterwards, regardless of concurrent wakes and sends. No task runs
+// after Close.
 func TestWakesAreNotLost(t *testing.T) {
 	seed := testseed.Of(t)
 	var pumps pump.Pumps
@@ -242,7 +242,7 @@ func TestWakesAreNotLost(t *testing.T) {
 		})
 	}
 	wakers.Wait()
-	// After everything that was queued: one more turn for each.
+	// One more run of each task, after all queued runs.
 	var turn sync.WaitGroup
 	for _, s := range streams {
 		turn.Add(1)
@@ -260,11 +260,11 @@ func TestWakesAreNotLost(t *testing.T) {
 		if c.seen != c.wanted.Load() {
 			t.Errorf("task %d saw %d of %d wakes", i, c.seen, c.wanted.Load())
 		}
-		c.task.Wake() // does nothing
+		c.task.Wake() // has no effect
 	}
 }
 
-// A task that is woken while it runs runs once more.
+// A task that is woken while it runs, runs once more.
 func TestATaskThatIsWokenWhileItRuns(t *testing.T) {
 	var pumps pump.Pumps
 	s := open(&pumps, new(connection), nil)
@@ -283,11 +283,11 @@ func TestATaskThatIsWokenWhileItRuns(t *testing.T) {
 	s.Close()
 	pumps.Wait()
 	if left != 0 {
-		t.Errorf("ran %d times more than it was woken", -left)
+		t.Errorf("the task ran %d times more often than it was woken", -left)
 	}
 }
 
-// A task that is woken as its connection's bytes are written, after the last turn of a visit, runs.
+// A task runs if it is woken while the bytes of its connection are being written, after the last turn of a visit.
 func TestATaskThatIsWokenAsAVisitEnds(t *testing.T) {
 	var pumps pump.Pumps
 	c := new(connection)
@@ -303,7 +303,7 @@ func TestATaskThatIsWokenAsAVisitEnds(t *testing.T) {
 	pumps.Wait()
 }
 
-// A task that has more to do comes again, after the others.
+// A task that has more to do runs again, after the other tasks.
 func TestAgain(t *testing.T) {
 	var pumps pump.Pumps
 	s := open(&pumps, nil, nil)
@@ -317,13 +317,13 @@ func TestAgain(t *testing.T) {
 	pumps.Wait()
 }
 
-// The bytes that a connection's streams send in a visit are handed over stream by stream,
-// and written together.
+// The bytes that the streams of a connection send during a visit are passed to the connection
+// stream by stream, and flushed once.
 func TestAVisitIsWrittenTogether(t *testing.T) {
 	const streams, tasks = 5, 10
 	var pumps pump.Pumps
 	c := new(connection)
-	var got []int // bytes of each hand-over
+	var got []int // bytes of each call
 	done := make(chan struct{})
 	var all []*stream
 	for range streams {
@@ -342,7 +342,7 @@ func TestAVisitIsWrittenTogether(t *testing.T) {
 	})
 	first.Start()
 	<-begun
-	for _, s := range all { // while the first one runs
+	for _, s := range all { // while the first task runs
 		for range tasks {
 			task := new(pump.Task)
 			task.Init(s.Stream, func(*pump.Scratch) bool { return s.Send(message(95)) != nil })
@@ -356,15 +356,15 @@ func TestAVisitIsWrittenTogether(t *testing.T) {
 	}
 	pumps.Wait()
 	if want := []int{6, 1000, 1000, 1000, 1000, 1000}; !slices.Equal(got, want) {
-		t.Errorf("handed over %v, want %v", got, want)
+		t.Errorf("the connection got %v bytes, want %v", got, want)
 	}
 	if n := c.flushes.Load(); n != 1 {
-		t.Errorf("written %d times", n)
+		t.Errorf("flushed %d times, want once", n)
 	}
 }
 
-// The trace of a revision does not wait for a stream whose send waits after the streams that were
-// sent it.
+// If the send of a stream blocks, the trace of a revision that other streams have sent does not
+// wait for it.
 func TestATraceDoesNotWaitForAClient(t *testing.T) {
 	var trace revtrace.Trace
 	trace.Applied(1, 7, revtrace.Hop{Shard: 1})
@@ -386,15 +386,15 @@ func TestATraceDoesNotWaitForAClient(t *testing.T) {
 	})
 	first.Start()
 	if n := <-traced; n != 3 {
-		t.Errorf("sent to %d watches, want 3", n)
+		t.Errorf("the trace has %d watches, want 3", n)
 	}
 	read.Close()
 	unread.Close()
 	pumps.Wait()
 }
 
-// A turn that has sent enough ends. The tasks that had no place in it are the first of the
-// next, also when others have more to do all the time.
+// A turn ends when it has sent enough. The tasks that did not run are the first of the next turn,
+// even if other tasks always have more to do.
 func TestATurnIsBounded(t *testing.T) {
 	var pumps pump.Pumps
 	c := new(connection)
@@ -415,7 +415,7 @@ func TestATurnIsBounded(t *testing.T) {
 			if err := s.Send(message(256 << 10)); err != nil {
 				t.Error(err)
 			}
-			tasks[(i+1)%len(tasks)].Wake() // it is on the list, and not once more
+			tasks[(i+1)%len(tasks)].Wake() // the task is queued already, and is not queued twice
 			tasks[i].Wake()
 			return true
 		})
@@ -433,11 +433,11 @@ func TestATurnIsBounded(t *testing.T) {
 		t.Errorf("ran in the order %v, want %v", order[:13], want)
 	}
 	if n := int(c.flushes.Load()); n < len(order) {
-		t.Errorf("%d turns for %d tasks", n, len(order))
+		t.Errorf("%d turns for %d runs, want at least one turn for each run", n, len(order))
 	}
 }
 
-// Streams that come and go in a flood, one after the other, leave no pumps.
+// Many streams that are opened and closed one after the other leave no pump goroutines behind.
 func TestStreamsThatComeAndGoLeaveNoPumps(t *testing.T) {
 	var pumps pump.Pumps
 	c := new(connection)
@@ -450,13 +450,13 @@ func TestStreamsThatComeAndGoLeaveNoPumps(t *testing.T) {
 	}
 	pumps.Wait()
 	if most > before+2*runtime.GOMAXPROCS(0) {
-		t.Errorf("%d goroutines, at first %d", most, before)
+		t.Errorf("%d goroutines, %d at the beginning", most, before)
 	}
 }
 
-// A task that is woken after its stream was closed, as by an event that comes at the same time,
-// starts no pump: nothing orders it before Wait, and the race detector reports it. A stream
-// that is opened later, of the same connection or another, is served, of gRPC or not.
+// A task that is woken after its stream was closed, for example by a concurrent event, starts no
+// pump. A pump started then would race with Wait, and the race detector would report it. Streams
+// opened later are served, on the same connection or another, with gRPC or without.
 func TestAWakeAfterTheLastStream(t *testing.T) {
 	var pumps pump.Pumps
 	c := new(connection)
@@ -481,12 +481,12 @@ func TestAWakeAfterTheLastStream(t *testing.T) {
 		late.Go(tasks[0].task.Wake)
 		pumps.Wait()
 		late.Wait()
-		tasks[1].task.Wake() // no pump is left to see it
+		tasks[1].task.Wake() // no pump is left to run the task
 	}
 }
 
-// Clients take turns: one connection of a client waits for a visit or two of another one's
-// thousand, and the connections of one client are visited first come, first served.
+// Clients take turns. A client with one connection waits for one or two visits to another client's connections, of
+// which there may be a thousand. The connections of one client are visited in the order in which they become due.
 func TestClientsOfPumpsTakeTurns(t *testing.T) {
 	small := func(string) int { return 0 }
 	if got, want := visited(t, small, "a1", "a2", "a3", "a4", "b1", "b2"), []string{"a1", "b1", "a2", "b2", "a3", "a4"}; !slices.Equal(got, want) {
@@ -494,12 +494,12 @@ func TestClientsOfPumpsTakeTurns(t *testing.T) {
 	}
 }
 
-// A visit that sends much, or runs many tasks, counts as several turns of its client. A client that is
-// alone waits for none.
+// A visit that sends many bytes, or runs many tasks, counts as several turns of its client. A single
+// client never waits for a turn.
 func TestALargeVisitCountsAsSeveralTurns(t *testing.T) {
 	large := func(name string) int {
 		if name[0] == 'a' {
-			return 17 << 10 // two turns more
+			return 17 << 10 // costs two additional turns
 		}
 		return 0
 	}
@@ -511,8 +511,8 @@ func TestALargeVisitCountsAsSeveralTurns(t *testing.T) {
 	}
 }
 
-// visited has connections become due while the one pump is at another one, and returns in which order it
-// visits them. The first letter of a name is the client, size is how many bytes its connection sends.
+// visited makes connections due while the only pump visits another connection, and returns the order of
+// the visits. The first letter of a name is the client; size returns the bytes that a connection sends.
 func visited(t *testing.T, size func(name string) int, names ...string) []string {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -544,7 +544,7 @@ func visited(t *testing.T, size func(name string) int, names ...string) []string
 		}))
 	}
 	first.Start()
-	<-held // the one pump is there
+	<-held // the only pump is busy
 	for _, task := range tasks {
 		task.Start()
 	}
@@ -560,8 +560,8 @@ func visited(t *testing.T, size func(name string) int, names ...string) []string
 	return got
 }
 
-// Pumps leave a processor to all other work: with two of them, one pump visits a connection at a
-// time, as long as no send waits.
+// Pumps leave one processor to all other work: with two processors, only one pump visits a
+// connection at a time, unless a send blocks.
 func TestPumpsLeaveAProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	var pumps pump.Pumps

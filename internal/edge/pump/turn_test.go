@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// held is a stream whose sends announce that they wait.
+// held is a stream whose sends block, and announce that they do.
 type held struct {
 	announcer
 	release chan struct{}
@@ -24,8 +24,8 @@ func (h *held) SendMsg(any) error {
 	return nil
 }
 
-// A pump with turns visits a connection in a turn of its client, which ends with the visit, or
-// before a send waits.
+// Pumps with turns visit a connection during a turn of its client. The turn ends with the visit, or
+// before a send blocks.
 func TestVisitsWaitForTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var order []string
@@ -49,7 +49,7 @@ func TestVisitsWaitForTurns(t *testing.T) {
 		task.Start()
 		synctest.Wait()
 		if len(order) > 0 {
-			t.Fatalf("%q without a turn", order)
+			t.Fatalf("the pump has done %q before it had a turn", order)
 		}
 		turn <- struct{}{}
 		synctest.Wait()
@@ -67,7 +67,7 @@ func TestVisitsWaitForTurns(t *testing.T) {
 	})
 }
 
-// A task that has more to do and is woken meanwhile runs once for both.
+// A task that has more to do, and is woken in the meantime, runs once for both.
 func TestATaskThatHasMoreToDoAndIsWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pumps pump.Pumps

@@ -20,7 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// far is a connection to a node that lists a history's keys when the test allows it.
+// far is a connection to a node that answers a list of a history's keys when the test allows it.
 type far struct {
 	grpc.ClientConnInterface
 	h    *cachetest.Script
@@ -75,7 +75,7 @@ func (l *farList) RecvMsg(m any) error {
 	return nil
 }
 
-// farQueue returns a Queue, which does not run yet, of a node that has the keys up to m. f's node has the others.
+// farQueue returns a Queue, not yet running, of a node that has the keys up to m; the node of f has the other keys.
 func farQueue(t *testing.T, f *far, places int) (*Queue, *budget.Budget) {
 	t.Helper()
 	m := cachetest.Map(1, []string{"m"}, "here")
@@ -85,7 +85,7 @@ func farQueue(t *testing.T, f *far, places int) (*Queue, *budget.Budget) {
 	n.Connect("there", f)
 	n.Use(m)
 	<-n.Replica(1).Ready()
-	b := budget.New(64 << 20) // 4 MiB of them for this, and 2 MiB for each client
+	b := budget.New(64 << 20) // 4 MiB of them for fetches, and 2 MiB for each client
 	q := New(Config{Patience: UsualPatience(), MaxResyncs: places, Budget: b, Router: router.New(router.Config{Shards: n, Clock: f.h, Self: "here", Budget: b})})
 	t.Cleanup(func() {
 		q.running.Wait()
@@ -94,8 +94,8 @@ func farQueue(t *testing.T, f *far, places int) (*Queue, *budget.Budget) {
 	return q, b
 }
 
-// The bytes of other nodes' keys in a batch are released when no watch needs them, whether
-// the watch ends before or after the load, or the node ends.
+// The budget for other nodes' keys in a batch is released when no watch needs the batch, whether
+// the watch ends before or after the load, or the node stops.
 func TestBatchesGiveTheirBytesBack(t *testing.T) {
 	for name, end := range map[string]func(q *Queue, x *Batch, w Watch, let chan struct{}, stop func()){
 		"the watch has had all of it": func(q *Queue, x *Batch, w Watch, let chan struct{}, _ func()) {
@@ -140,19 +140,19 @@ func TestBatchesGiveTheirBytesBack(t *testing.T) {
 				end(q, x, w, let, stop)
 				synctest.Wait()
 				if x.body != nil && b.Held(budget.Fetches) < 1<<20 {
-					t.Errorf("%d bytes are held while the batch is there", b.Held(budget.Fetches))
+					t.Errorf("%d bytes are held while the batch is kept, want at least 1 MiB", b.Held(budget.Fetches))
 				}
-				time.Sleep(2 * q.cfg.Patience.Hold) // of the bubble
+				time.Sleep(2 * q.cfg.Patience.Hold) // of fake time
 				if held := b.Held(budget.Fetches); held != 0 {
-					t.Errorf("%d bytes are held of a batch that is gone", held)
+					t.Errorf("%d bytes are still held for a dropped batch", held)
 				}
 			})
 		})
 	}
 }
 
-// A client whose watches use its part of the bytes for keys of other nodes is refused more.
-// Another client that needs the same keys is not refused.
+// A client whose watches use up its part of the budget for other nodes' keys gets no more batches.
+// Another client that needs the same keys is served.
 func TestBatchesOfOneClientLeaveRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -170,9 +170,9 @@ func TestBatchesOfOneClientLeaveRoomForOthers(t *testing.T) {
 			var x *Batch
 			for _, name := range clients {
 				x = q.Join(&quiet{of: budget.Client{Name: name, Max: budget.HalfOfTotal}}, Key{Kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC, Range: kv.Single(key), Lineage: 1}, h.Now(), "")
-				time.Sleep(time.Millisecond) // of the bubble: the first has waited longest
+				time.Sleep(time.Millisecond) // of fake time: the first watch has waited longest
 			}
-			for range 4 { // lists of the other node, each a try
+			for range 4 { // lists of the other node, one for each attempt
 				synctest.Wait()
 				select {
 				case let <- struct{}{}:
@@ -182,19 +182,19 @@ func TestBatchesOfOneClientLeaveRoomForOthers(t *testing.T) {
 			return x
 		}
 		if x := board("y", "greedy"); x.err != nil || b.Held(budget.Fetches) < 2<<20 {
-			t.Fatalf("one batch larger than the part: %v, %d bytes are held", x.err, b.Held(budget.Fetches))
+			t.Fatalf("a single batch larger than the client's part: %v, %d bytes are held", x.err, b.Held(budget.Fetches))
 		}
 		if x := board("z", "greedy"); !errors.As(x.err, new(*kv.LimitError)) {
-			t.Errorf("more than the part: %v", x.err)
+			t.Errorf("a second batch beyond the client's part: %v", x.err)
 		}
 		if x := board("z", "greedy", "other"); x.err != nil || b.Held(budget.Fetches) < 3<<20 {
-			t.Errorf("another client needs it, too: %v, %d bytes are held", x.err, b.Held(budget.Fetches))
+			t.Errorf("a batch that another client needs, too: %v, %d bytes are held", x.err, b.Held(budget.Fetches))
 		}
 	})
 }
 
-// A client that created watches and cancelled them at once loaded an unbounded number of batches: each one
-// released its slot while it was still being loaded.
+// A client that created watches and cancelled them at once had an unbounded number of batches loaded: each
+// batch released its slot while it was still being loaded.
 func TestCancelledBatchesAreLoadedOneByOne(t *testing.T) {
 	for _, kind := range []shardwatchv1.SyncKind{shardwatchv1.SyncKind_SYNC_KIND_RESYNC, shardwatchv1.SyncKind_SYNC_KIND_STATE} {
 		synctest.Test(t, func(t *testing.T) {
@@ -207,25 +207,25 @@ func TestCancelledBatchesAreLoadedOneByOne(t *testing.T) {
 				return w, x
 			}
 			first, cancelled := join("y")
-			synctest.Wait() // it is being loaded
+			synctest.Wait() // the first batch is being loaded
 			q.Leave(cancelled, first, false)
 			second, next := join("z")
 			if s := q.Stats(); s.Begun != 1 || s.Running != 1 || next.state != Waits {
-				t.Errorf("%v: %d batches have begun and %d have a place, while the only place's is being loaded", kind, s.Begun, s.Running)
+				t.Errorf("%v: %d batches have begun and %d have a slot, while the batch in the only slot is being loaded", kind, s.Begun, s.Running)
 			}
 			close(f.let)
 			synctest.Wait()
 			if running := q.Stats().Running; running != 0 {
-				t.Errorf("%v: %d batches have a place after the load of a cancelled one", kind, running)
+				t.Errorf("%v: %d batches have a slot after the load of a cancelled batch", kind, running)
 			}
 			q.begin(t.Context())
 			synctest.Wait()
 			if s := q.Stats(); s.Begun != 2 || s.Running != 1 || next.state != Ready || next.err != nil {
-				t.Errorf("%v: %d batches have begun, %d have a place, the second one: %v, %v", kind, s.Begun, s.Running, next.state, next.err)
+				t.Errorf("%v: %d batches have begun, %d have a slot, the second batch: %v, %v", kind, s.Begun, s.Running, next.state, next.err)
 			}
 			q.Leave(next, second, false)
 			if running := q.Stats().Running; running != 0 {
-				t.Errorf("%v: %d batches have a place after all watches have left", kind, running)
+				t.Errorf("%v: %d batches have a slot after all watches have left", kind, running)
 			}
 		})
 	}
@@ -247,10 +247,10 @@ func TestACancelledBatchCountsForItsClient(t *testing.T) {
 			return x
 		}
 		if x := load("y"); x.err != nil || b.Held(budget.Fetches) < 2<<20 {
-			t.Fatalf("one batch larger than the part: %v, %d bytes are held", x.err, b.Held(budget.Fetches))
+			t.Fatalf("a single batch larger than the client's part: %v, %d bytes are held", x.err, b.Held(budget.Fetches))
 		}
 		if x := load("z"); !errors.As(x.err, new(*kv.LimitError)) {
-			t.Errorf("more than the part: %v", x.err)
+			t.Errorf("a second batch beyond the client's part: %v", x.err)
 		}
 	})
 }

@@ -19,7 +19,7 @@ type quiet struct{ of budget.Client }
 func (*quiet) Wake()                   {}
 func (q *quiet) Holder() budget.Client { return q.of }
 
-// Chunks are built at the pace at most, and waiting builds take turns.
+// Batches are built at no more than the configured pace, and builds that wait for it take turns.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pace{perSecond: 1000}
@@ -28,27 +28,26 @@ func TestPace(t *testing.T) {
 				t.Errorf("reservation %d: wait %v, want %v", i, got, want)
 			}
 		}
-		p.correct(-150) // it was less
+		p.correct(-150) // the chunk was smaller than reserved
 		if got := p.reserve(100); got != 150*time.Millisecond {
 			t.Errorf("wait %v", got)
 		}
 		time.Sleep(time.Hour)
 		if got := p.reserve(5000); got != 0 {
-			t.Errorf("after a pause: wait %v", got)
+			t.Errorf("after an idle time: wait %v", got)
 		}
 		if got := p.reserve(1); got != 4900*time.Millisecond {
-			t.Errorf("after a big one: wait %v", got)
+			t.Errorf("after a large chunk: wait %v", got)
 		}
 		none := pace{}
 		if none.reserve(1<<40)+none.reserve(1) != 0 {
-			t.Error("a pace without a bound has one")
+			t.Error("a pace without a bound makes a build wait")
 		}
 	})
 }
 
-// A watch shares a begun batch only if the batch is new enough for it, has begun
-// recently, and is not a requested initial state: that must be read
-// after the request.
+// A watch shares a batch that has begun only if the batch is new enough for the watch, has begun
+// recently, and is not a requested initial state, which must be read after the request.
 func TestBatchesThatAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, x := range map[string]struct {
@@ -76,13 +75,13 @@ func TestBatchesThatAreShared(t *testing.T) {
 		first := q.Join(&quiet{}, Key{}, 7, "")
 		q.Join(&quiet{}, Key{}, 9, "")
 		if again := q.Join(&quiet{}, Key{}, 8, ""); again != first || first.least != 9 || q.stats.Waiting != 3 {
-			t.Errorf("three wait for the same batch: at least %d, %d waiting", first.least, q.stats.Waiting)
+			t.Errorf("three watches of one batch: least revision %d (want 9), %d waiting", first.least, q.stats.Waiting)
 		}
 	})
 }
 
-// A batch that no watch reads loses its slot, is kept for a while, and is then dropped, or
-// earlier if too many are kept. A batch that is being loaded or built stays.
+// A batch that no watch reads loses its slot. It is dropped after a while, or earlier if too many
+// batches are kept. A batch that is being loaded or built keeps its slot.
 func TestWhichBatchesStall(t *testing.T) {
 	now := time.Now()
 	p := UsualPatience()
@@ -115,7 +114,7 @@ func TestWhichBatchesStall(t *testing.T) {
 		test.change(x)
 		q.sweep(now)
 		if _, begun := q.begun[x]; x.placed != test.placed || begun != test.begun || q.queues[1].running > 0 != test.placed {
-			t.Errorf("%s: has a place %v, is there %v, %d run", name, x.placed, begun, q.queues[1].running)
+			t.Errorf("%s: has a slot %v, is kept %v, %d batches run", name, x.placed, begun, q.queues[1].running)
 		}
 	}
 	q := New(Config{Patience: UsualPatience(), MaxResyncs: 2})
@@ -126,13 +125,13 @@ func TestWhichBatchesStall(t *testing.T) {
 	q.sweep(now)
 	for i, x := range held {
 		if _, begun := q.begun[x]; begun != (i < 2*holdFactor) {
-			t.Errorf("batch %d of %d, the newest first: there %v", i, len(held), begun)
+			t.Errorf("batch %d of %d, newest first: kept %v", i, len(held), begun)
 		}
 	}
 }
 
-// The slot of a batch is released once: when a watch has taken all of it, or when its
-// last watch has left.
+// The slot of a batch is released once: when a watch has read the whole batch, or when its last
+// watch has left.
 func TestPlaceOfABatchIsGivenBackOnce(t *testing.T) {
 	for name, x := range map[string]struct {
 		through [2]bool
@@ -156,9 +155,9 @@ func TestPlaceOfABatchIsGivenBackOnce(t *testing.T) {
 		begun.body = router.NewBody(1, 10, nil, nil)
 		q.shared[key], q.begun[begun], l.running = begun, struct{}{}, 1
 		for i, w := range watches {
-			for range 2 { // again: it has left already
+			for range 2 { // a watch leaves twice; the second call has no effect
 				if q.Leave(begun, w, x.through[i]); l.running != x.running[i] {
-					t.Errorf("%s: %d batches have a place after %d watches left, want %d", name, l.running, i+1, x.running[i])
+					t.Errorf("%s: %d batches have a slot after %d watches left, want %d", name, l.running, i+1, x.running[i])
 				}
 			}
 		}
@@ -175,13 +174,13 @@ func TestPlaceOfABatchIsGivenBackOnce(t *testing.T) {
 	}
 	for range 2 {
 		if q.Leave(waits, other, false); q.stats.Waiting != 0 || len(q.waiting) != 0 || q.queues[1].running != 0 {
-			t.Errorf("%d watches wait, %d batches wait, %d have a place", q.stats.Waiting, len(q.waiting), q.queues[1].running)
+			t.Errorf("%d watches wait, %d batches wait, %d have a slot; want none", q.stats.Waiting, len(q.waiting), q.queues[1].running)
 		}
 	}
 }
 
-// A batch has the lineage that was announced to the watch, and is not older than the watch
-// needs.
+// A batch belongs to the lineage that was announced to the watch, and is not older than the
+// revision that the watch requires.
 func TestBatchIsOfThePromisedHistory(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -206,6 +205,6 @@ func TestBatchIsOfThePromisedHistory(t *testing.T) {
 	n.Gate(1).Limit(0)
 	body, err := cfg.find(t.Context(), Key{Kind: shardwatchv1.SyncKind_SYNC_KIND_RESYNC, Lineage: 1}, now, budget.Client{})
 	if err != nil || body.Revision < now {
-		t.Errorf("at least %d: %+v, %v", now, body, err)
+		t.Errorf("batch of at least revision %d: %+v, %v", now, body, err)
 	}
 }
