@@ -10,12 +10,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/dispatch"
 )
 
-// A connection is accepted once. After Close none is accepted, and those that come are closed.
+// Each connection is accepted once. After Close, Accept fails, and new connections are closed.
 func TestConnectionsArePassedOn(t *testing.T) {
 	at := &net.TCPAddr{Port: 1}
 	l := dispatch.New(at)
 	if l.Addr() != at {
-		t.Errorf("at %v, want %v", l.Addr(), at)
+		t.Errorf("the address is %v, want %v", l.Addr(), at)
 	}
 	near, far := net.Pipe()
 	defer far.Close()
@@ -41,6 +41,6 @@ func TestConnectionsArePassedOn(t *testing.T) {
 		t.Errorf("after Close the error is %v", err)
 	}
 	if _, err := near.Write([]byte("x")); err == nil {
-		t.Error("the connection is open")
+		t.Error("a connection passed on after Close is still open")
 	}
 }

@@ -8,7 +8,7 @@ import (
 // A client that makes etcd read its log repeatedly gets a three-hundredth of etcd's time, after a burst.
 // Another client is not delayed, and the entry of a client that stops is dropped.
 func TestReadsOfTheLogArePaced(t *testing.T) {
-	const short, long = etcdWaits / 2, etcdWaits + 60*time.Millisecond // its pause is below maxPace
+	const short, long = etcdWaits / 2, etcdWaits + 60*time.Millisecond // the pause of long is below maxPace
 	const revisions = 5_000
 	for took, costs := range map[time.Duration]time.Duration{short: revisions * revisionCosts, long: long - etcdWaits} {
 		p := make(paces)
@@ -18,7 +18,7 @@ func TestReadsOfTheLogArePaced(t *testing.T) {
 			if pause := p.begin("many", now); pause > 0 {
 				now = now.Add(pause)
 			}
-			for _, later := range []time.Duration{0, endTogether / 10, endTogether / 5} { // parts of one read count once
+			for _, later := range []time.Duration{0, endTogether / 10, endTogether / 5} { // concurrent parts of one read count once
 				p.took("many", took, now.Add(took+later), revisions, 0)
 			}
 			now = now.Add(took)
@@ -48,13 +48,13 @@ func TestReadsOfTheLogArePaced(t *testing.T) {
 	now = now.Add(maxPace)
 	p.took("other", short, now.Add(short), revisions, 0)
 	if pause := p.begin("other", now.Add(short)); pause > 0 {
-		t.Errorf("after one short read: a pause of %v", pause)
+		t.Errorf("after one short read: a pause of %v, want none", pause)
 	}
 	p.took("other", 0, now, 0, 0)
 	now = now.Add(maxPace)
 	p.took("third", 0, now, 0, 0)
 	if len(p) != 1 {
-		t.Errorf("%d clients are kept, want the one that reads", len(p))
+		t.Errorf("%d clients are kept, want only the one that reads", len(p))
 	}
 }
 
@@ -68,20 +68,20 @@ func TestPartsBeyondOneReadWait(t *testing.T) {
 		}
 	}
 	if pause := p.begin("many", now); pause != beginAgain {
-		t.Errorf("one more pauses for %v, want %v", pause, beginAgain)
+		t.Errorf("one more part pauses for %v, want %v", pause, beginAgain)
 	}
 	p.took("other", 0, now, 0, 0)
 	if pause := p.begin("many", now); pause != beginAgain {
-		t.Errorf("after another client's read, one more pauses for %v, want %v", pause, beginAgain)
+		t.Errorf("after another client's read, one more part pauses for %v, want %v", pause, beginAgain)
 	}
 	const cost, revisions = 50 * time.Millisecond, 5_000
 	now = now.Add(time.Second)
 	p.took("many", cost+etcdWaits, now, revisions, 0)
 	pause := p.begin("many", now)
 	if want := paceRatio*cost - paceBurst; pause != want {
-		t.Errorf("after the read, one more pauses for %v, want %v", pause, want)
+		t.Errorf("after the read, one more part pauses for %v, want %v", pause, want)
 	}
 	if pause := p.begin("many", now.Add(pause)); pause > 0 {
-		t.Errorf("then it pauses for %v", pause)
+		t.Errorf("the first part after the pause pauses for %v", pause)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// A client that has used its part of the memory waits for a part of the log. Its own watches
-// wait with it, the watches of another client do not.
+// A client that has used its part of the memory waits for the next part of the log, and so do its
+// other watches. Watches of another client do not wait.
 func TestACatchUpDoesNotWaitForAnotherClient(t *testing.T) {
 	b := budget.New(1 << 20)
 	all := b.Share(budget.CatchUps)
@@ -33,14 +33,14 @@ func TestACatchUpDoesNotWaitForAnotherClient(t *testing.T) {
 	for i, parts := range []int{1, 1, 2, 2} {
 		w := watches[i]
 		if _, _, ok := p.take(w); ok {
-			t.Fatal("there is something to take")
+			t.Fatal("the watch got a part of the log")
 		}
 		if n := len(p.parts[pastKey{rng: w.rng}]); n != parts {
-			t.Errorf("watch %d: %d parts are wanted, want %d", i, n, parts)
+			t.Errorf("watch %d: %d parts are requested, want %d", i, n, parts)
 		}
 	}
 	if watches[0].rides != watches[1].rides || watches[2].rides != watches[3].rides || watches[0].rides == watches[2].rides {
-		t.Error("watches wait with those of another client")
+		t.Error("watches wait for another client")
 	}
 	for _, w := range watches {
 		p.leave(w)
@@ -62,8 +62,8 @@ func (l *counted) History(context.Context, etcd.HistoryRequest) (etcd.LogPage, e
 	return etcd.LogPage{}, errors.New("it is not there")
 }
 
-// A watch whose client has just made etcd read its log waits before the next read, and
-// stops waiting when it ends.
+// A watch whose client has just made etcd read its log pauses before the next read, and no longer
+// pauses once it ends.
 func TestACatchUpWaitsForItsClientsPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(counted)
@@ -71,9 +71,9 @@ func TestACatchUpWaitsForItsClientsPace(t *testing.T) {
 		w := &watch{s: &stream{of: p.of, holder: budget.Client{Name: "busy"}}, readerKind: readerKind{rng: kv.Prefix("/a/")}, next: 5, before: 10}
 		p.paces.took("busy", time.Second, time.Now(), 100_000, 0)
 		if _, _, ok := p.take(w); ok {
-			t.Fatal("there is something to take")
+			t.Fatal("the watch got a part of the log")
 		}
-		time.Sleep(maxPace - time.Millisecond) // of synctest
+		time.Sleep(maxPace - time.Millisecond) // of fake time
 		synctest.Wait()
 		p.leave(w)
 		p.running.Wait()
@@ -83,7 +83,7 @@ func TestACatchUpWaitsForItsClientsPace(t *testing.T) {
 	})
 }
 
-// A watch does not wait for the pause of another client that needs the same part of the log.
+// A watch does not pause for another client that needs the same part of the log.
 func TestACatchUpDoesNotWaitForAnotherClientsPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(counted)
@@ -106,7 +106,7 @@ func TestACatchUpDoesNotWaitForAnotherClientsPace(t *testing.T) {
 	})
 }
 
-// failing is a script whose reads fail with err, if there is one.
+// failing is a script whose reads fail with err, if it is set.
 type failing struct {
 	script
 	err error
@@ -119,8 +119,8 @@ func (l *failing) History(ctx context.Context, r etcd.HistoryRequest) (etcd.LogP
 	return l.script.History(ctx, r)
 }
 
-// For a watch that catches up, etcd is unavailable from the first read that finds it so until a read that does not.
-// Other waits of the watch do not count.
+// For a watch that catches up, etcd counts as unavailable from its first failed read until a read succeeds. Other
+// waits of the watch do not count.
 func TestHowLongEtcdIsAwayForACatchUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := &kv.UnavailableError{Why: kv.EtcdUnavailable, Detail: "no endpoint answers"}
@@ -135,8 +135,8 @@ func TestHowLongEtcdIsAwayForACatchUp(t *testing.T) {
 				t.Errorf("%s: etcd is away for %v, want %v", when, got, age)
 			}
 		}
-		read := func() { // after the pause of the read before
-			time.Sleep(fetchRetry) // of synctest
+		read := func() { // after the pause that follows the previous read
+			time.Sleep(fetchRetry) // of fake time
 			synctest.Wait()
 			p.take(w)
 		}
@@ -177,11 +177,11 @@ func TestHowLongEtcdIsAwayForACatchUp(t *testing.T) {
 }
 
 // A part of the log that no watch reads is kept for watches that resume. etcd reads its log again only after a
-// minute, or when another part has needed the bytes.
+// minute, or if another part has needed the bytes.
 func TestSparePartsOfTheLog(t *testing.T) {
 	for name, c := range map[string]struct {
 		free  int  // bytes of the budget for parts, beside those that are reserved for one
-		other bool // another range is read meanwhile
+		other bool // another range is read in between
 		pause time.Duration
 		reads int32
 	}{
@@ -207,7 +207,7 @@ func TestSparePartsOfTheLog(t *testing.T) {
 					return w
 				}
 				reads("/a/")
-				time.Sleep(c.pause) // of synctest
+				time.Sleep(c.pause) // of fake time
 				if c.other {
 					w := reads("/b/")
 					time.Sleep(time.Second)
@@ -246,7 +246,7 @@ func (l *counting) History(ctx context.Context, r etcd.HistoryRequest) (etcd.Log
 	return l.script.History(ctx, r)
 }
 
-// script is a log with some revisions of 1 KiB from a first one on.
+// script is a log with n revisions of 1 KiB, the first of which is first.
 type script struct{ first, n kv.Revision }
 
 func (l script) History(_ context.Context, r etcd.HistoryRequest) (h etcd.LogPage, err error) {
@@ -258,7 +258,7 @@ func (l script) History(_ context.Context, r etcd.HistoryRequest) (h etcd.LogPag
 }
 
 // For each part of the log, etcd reads its whole log from the part's first revision on. So a part keeps
-// the whole result if the budget allows it, else as much as fits into its reserved bytes.
+// the whole result if the budget allows it, and otherwise as much as fits into its reserved bytes.
 func TestPartsOfTheLogKeepWhatFits(t *testing.T) {
 	const first, revisions = 5, 1000
 	for name, free := range map[string]bool{"free": true, "taken": false} {

@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/router"
 )
 
-// A reader sends nothing to watches that are cancelled or ending, and continues with the
-// others.
+// A reader sends nothing to watches that are cancelled or ending, and continues with the other
+// watches.
 func TestACancelledWatchGetsNothingMore(t *testing.T) {
 	s := &stream{readers: make(map[readerKind]*reader)}
 	r := &reader{s: s, inner: new(router.Watch)}
@@ -35,8 +35,8 @@ func TestACancelledWatchGetsNothingMore(t *testing.T) {
 	}
 }
 
-// A reader that has closed its window is not offered to other watches, even if an event has
-// woken it for one more turn: they would get no more events.
+// A reader that has closed its window is not offered to other watches, even if an event has woken
+// it for one more turn: watches that join it would get no events.
 func TestNoWatchJoinsAReaderWithoutWindow(t *testing.T) {
 	s := &stream{readers: make(map[readerKind]*reader)}
 	r := &reader{s: s, inner: new(router.Watch), ids: []int64{1}}
@@ -52,7 +52,7 @@ func TestNoWatchJoinsAReaderWithoutWindow(t *testing.T) {
 	}
 }
 
-// A reader is offered to others once its stream has a second watch, and not before: the map would take
+// A reader is offered to other watches only once its stream has a second watch: the map would cost
 // half a KiB for each connection.
 func TestTheOnlyWatchHasNoMapOfReaders(t *testing.T) {
 	s := new(stream)

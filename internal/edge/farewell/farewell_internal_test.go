@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Watches are ended at the pace, or faster to finish within half of the remaining time. The
-// watches that remain when the time is over are returned.
+// Watches are ended at the configured rate, or faster if half of the remaining time requires it.
+// When the time is over, the remaining watches are returned.
 func TestTheTimeThatAFarewellTakes(t *testing.T) {
 	for name, c := range map[string]struct {
 		deadline, want time.Duration
@@ -24,7 +24,7 @@ func TestTheTimeThatAFarewellTakes(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ended := 0
 				var all []Farewell
-				for range 50 { // of two watches each
+				for range 50 { // each of two watches
 					all = append(all, Farewell{Client: &net.TCPAddr{}, Watches: 2, End: func() { ended += 2 }})
 				}
 				ctx := t.Context()
@@ -33,7 +33,7 @@ func TestTheTimeThatAFarewellTakes(t *testing.T) {
 				case c.deadline > 0:
 					ctx, cancel = context.WithTimeout(ctx, c.deadline)
 					defer cancel()
-				case c.deadline < 0: // nothing says so before
+				case c.deadline < 0: // no deadline: the context ends without notice
 					ctx, cancel = context.WithCancel(ctx)
 					time.AfterFunc(-c.deadline, cancel)
 				}
@@ -43,20 +43,20 @@ func TestTheTimeThatAFarewellTakes(t *testing.T) {
 					t.Errorf("took %v, want %v", took, c.want)
 				}
 				if told != ended || (c.told > 0 && told != c.told) || told+2*len(left) != 100 {
-					t.Errorf("%d told, %d ended, %d farewells left", told, ended, len(left))
+					t.Errorf("%d watches reported as ended, %d ended, %d farewells left", told, ended, len(left))
 				}
 				if c.told == 0 && (told < 28 || told > 34) {
-					t.Errorf("%d told in 3 s of 10", told)
+					t.Errorf("%d watches ended in 3 s at 10 per second", told)
 				}
 				if n := EndAll(left); n != 2*len(left) || ended != 100 {
-					t.Errorf("%d at the end, %d in all", n, ended)
+					t.Errorf("%d watches ended by EndAll, %d in all", n, ended)
 				}
 			})
 		})
 	}
 }
 
-// One client's watches are ended one after the other.
+// All watches of a client are ended before those of the next client.
 func TestFarewellsGoClientByClient(t *testing.T) {
 	var all []Farewell
 	for i := range 60 {
@@ -73,7 +73,7 @@ func TestFarewellsGoClientByClient(t *testing.T) {
 		}
 	}
 	if changes != 2 {
-		t.Errorf("%d changes between three clients", changes)
+		t.Errorf("%d changes of client in the order, want 2", changes)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 )
 
-// accepted returns a connection whose bytes are parsed, and its client's end.
+// accepted returns a connection whose bytes are parsed, and the client's end of it.
 func accepted(t *testing.T, in *Intake) (here *conn, far net.Conn) {
 	t.Helper()
 	near, far := net.Pipe()
@@ -25,14 +25,14 @@ func accepted(t *testing.T, in *Intake) (here *conn, far net.Conn) {
 	return c.(*conn), far
 }
 
-// arrive has bytes arrive together, and returns the error with which they are read.
+// arrive delivers p as one read, and returns the error of the read.
 func arrive(c *conn, far net.Conn, p []byte) error {
 	go func() { _, _ = far.Write(p) }()
 	_, err := c.Read(make([]byte, len(p)))
 	return err
 }
 
-// part returns the frames of a part of a request: the first one, or a further one.
+// part returns the frames of the first or a further part of a request.
 func part(t *testing.T, stream uint32, first bool, content []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -48,8 +48,8 @@ func part(t *testing.T, stream uint32, first bool, content []byte) []byte {
 	return out.Bytes()
 }
 
-// A request whose stream the server has reset holds nothing, also when more of it arrives. A connection
-// knows some of these requests, and not all that it ever had.
+// A request whose stream the server has reset holds no bytes, even if more of it arrives. A connection
+// remembers a bounded number of such requests.
 func TestRequestsOfResetStreamsHoldNothing(t *testing.T) {
 	t.Parallel()
 	b := budget.New(64 << 20)
@@ -67,8 +67,8 @@ func TestRequestsOfResetStreamsHoldNothing(t *testing.T) {
 			t.Fatalf("stream %d: %d bytes are held", stream, held)
 		}
 		c.Forget(stream)
-		c.Forget(stream)                                                                   // it has none any more
-		if err := arrive(c, far, part(t, stream, false, make([]byte, 1000))); err != nil { // was on its way
+		c.Forget(stream)                                                                   // the second call has no effect
+		if err := arrive(c, far, part(t, stream, false, make([]byte, 1000))); err != nil { // sent before the reset arrived
 			t.Fatal(err)
 		}
 		if held := b.Held(budget.Requests); held != 0 || in.smalls.Len()+in.larges.Len() > 0 {
@@ -76,12 +76,12 @@ func TestRequestsOfResetStreamsHoldNothing(t *testing.T) {
 		}
 	}
 	if n := len(c.frames.open); n > keptResets {
-		t.Errorf("%d requests are known, want %d at most", n, keptResets)
+		t.Errorf("%d requests are remembered, want at most %d", n, keptResets)
 	}
 }
 
-// A request that waits for bytes when its stream is reset takes none, and the request that it has waited for
-// does not lose its connection.
+// A request that waits for bytes when its stream is reset takes none, and the connection that it would have
+// displaced stays open.
 func TestAResetRequestWaitsForNoOther(t *testing.T) {
 	t.Parallel()
 	for _, comes := range []bool{false, true} {
@@ -98,7 +98,7 @@ func TestAResetRequestWaitsForNoOther(t *testing.T) {
 				want := b.Held(budget.Requests)
 				read := make(chan error, 1)
 				go func() { read <- arrive(two, farTwo, most) }()
-				synctest.Wait() // it waits for the first one
+				synctest.Wait() // the second request waits for the first
 				two.Forget(1)
 				if comes {
 					_ = one.Close()

@@ -14,12 +14,12 @@ import (
 
 const preface = http2.ClientPreface
 
-// message is one of gRPC's with so many bytes.
+// message returns a gRPC message with a body of size bytes.
 func message(size int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size)), make([]byte, size)...)
 }
 
-// state is what is open, by stream.
+// state has the bytes of each open request, by stream.
 type state map[uint32]int64
 
 func (f *frames) state() state {
@@ -42,8 +42,8 @@ func feedIn(p []byte, next func() int) state {
 	return f.state()
 }
 
-// A request is open from its header until its first message is complete, and again
-// while a further message is not.
+// A request is open from its header until its first message is complete, and again during each
+// further message.
 func TestWhatIsOpen(t *testing.T) {
 	t.Parallel()
 	type step func(*http2.Framer) error
@@ -110,8 +110,8 @@ func TestWhatIsOpen(t *testing.T) {
 	}
 }
 
-// However it is cut, the same bytes have the same requests open, and hold no more than
-// arrived.
+// The open requests of a byte sequence do not depend on its division into reads, and hold no more
+// bytes than have arrived.
 func FuzzFrames(f *testing.F) {
 	frame := func(kind, flags byte, stream uint32, payload []byte) []byte {
 		b := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, flags}
@@ -126,17 +126,17 @@ func FuzzFrames(f *testing.F) {
 		whole := feedIn(p, func() int { return len(p) })
 		pieces := feedIn(p, func() int { return 1 + rnd.IntN(20) })
 		if !maps.Equal(whole, pieces) {
-			t.Errorf("whole %v, in pieces %v", whole, pieces)
+			t.Errorf("fed whole: %v, fed in pieces: %v", whole, pieces)
 		}
 		for id, n := range whole {
 			if n < 0 || n > int64(1<<24+len(p)*(frameCost+1)) {
-				t.Errorf("stream %d holds %d of %d bytes", id, n, len(p))
+				t.Errorf("stream %d holds %d bytes, and only %d arrived", id, n, len(p))
 			}
 		}
 	})
 }
 
-// The cost of a request that arrives whole: its headers, its message, and the end.
+// BenchmarkWholeRequest measures a request that arrives as a whole: headers, message and end.
 func BenchmarkWholeRequest(b *testing.B) {
 	for _, size := range []int{100, 10_000} {
 		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
@@ -154,7 +154,7 @@ func BenchmarkWholeRequest(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				c.frames.feed(out.Bytes(), c.done)
-				c.frames.news(func(*request) { b.Fatal("a request is open") })
+				c.frames.news(func(*request) { b.Fatal("a complete request is still open") })
 			}
 		})
 	}

@@ -25,7 +25,7 @@ import (
 
 const maxMessage = 2 << 20
 
-// port is a gRPC server whose connections are read along.
+// port is a gRPC server on whose connections the intake parses requests.
 type port struct {
 	t      *testing.T
 	addr   string
@@ -51,13 +51,13 @@ func listen(t *testing.T, limit int64) *port {
 			t.Error(err)
 		}
 		if held := p.budget.Held(budget.Requests); held != 0 {
-			t.Errorf("%d bytes are held in the end", held)
+			t.Errorf("%d bytes are still held after the server stopped", held)
 		}
 	})
 	return p
 }
 
-// serves makes a call with a request of so many bytes, as any client.
+// serves makes an ordinary call with a request of size bytes.
 func (p *port) serves(size int) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
@@ -72,7 +72,7 @@ func (p *port) serves(size int) {
 	}
 }
 
-// raw is a connection that speaks HTTP/2 frame by frame.
+// raw is a connection to which a test writes HTTP/2 frames.
 type raw struct {
 	*http2.Framer
 	conn net.Conn
@@ -96,8 +96,8 @@ func (p *port) rawFrom(ip string) *raw {
 	return r
 }
 
-// begin writes a call whose message says that it has so many bytes, and of which so many
-// are there.
+// begin writes a call with the header of a message of size bytes, but only the first bytes of the
+// message.
 func (r *raw) begin(size, there int) uint32 {
 	var head bytes.Buffer
 	enc := hpack.NewEncoder(&head)
@@ -115,7 +115,7 @@ func (r *raw) begin(size, there int) uint32 {
 	return id
 }
 
-// send sends what was written. The other side may have closed the connection.
+// send sends the buffered frames. The other side may have closed the connection.
 func (r *raw) send() { _, _ = r.out.WriteTo(r.conn) }
 
 // ended waits until the other side closes the connection.
@@ -127,7 +127,7 @@ func (r *raw) ended(t *testing.T) {
 	}
 }
 
-// holds waits until so many bytes are held.
+// holds waits until at least so many bytes are held.
 func (p *port) holds(least int64) {
 	p.t.Helper()
 	for limit := time.Now().Add(time.Minute); p.budget.Held(budget.Requests) < least; {
@@ -138,11 +138,11 @@ func (p *port) holds(least int64) {
 	}
 }
 
-// Requests that never end hold no more than their share, keep no other request out, and
-// their connections are closed, the oldest first.
+// Requests that never end hold no more than their share and do not block other requests. Their
+// connections are closed, the oldest first.
 func TestRequestsThatNeverEndAreBounded(t *testing.T) {
 	t.Parallel()
-	const limit, part = 64 << 20, 4 << 20 // all are of one address
+	const limit, part = 64 << 20, 4 << 20 // all requests have one address
 	p := listen(t, limit)
 	first := p.raw()
 	first.begin(1<<20, 60_000)
@@ -166,10 +166,10 @@ func TestRequestsThatNeverEndAreBounded(t *testing.T) {
 	}
 }
 
-// A large request waits for one that is slow, and is served when that is complete.
+// A large request waits for a slow one, and is served when the slow one has ended.
 func TestALargeRequestWaitsForOthers(t *testing.T) {
 	t.Parallel()
-	p := listen(t, 8<<20) // of which 1 MiB is for requests
+	p := listen(t, 8<<20) // 1 MiB of it for requests
 	slow := p.raw()
 	id := slow.begin(1<<20-1000, 60_000)
 	slow.send()
@@ -180,18 +180,18 @@ func TestALargeRequestWaitsForOthers(t *testing.T) {
 		p.serves(1 << 20)
 	}()
 	p.waits()
-	_ = slow.WriteData(id, true, nil) // it gives up
+	_ = slow.WriteData(id, true, nil) // gives the slow request up
 	slow.send()
 	<-served
 }
 
-// Requests of one address that never end leave half of the share to others, which do not wait.
+// Requests of one address that never end leave half of the share to other addresses, whose requests do not wait.
 func TestOneAddressLeavesRoomForRequestsOfOthers(t *testing.T) {
 	t.Parallel()
 	const limit, part = 32 << 20, 2 << 20
 	p := listen(t, limit)
 	hostile := p.rawFrom("127.0.0.2")
-	for range 5 { // more than the share of all
+	for range 5 { // more than the share of all addresses
 		hostile.begin(1<<20, 60_000)
 	}
 	hostile.send()
@@ -202,7 +202,7 @@ func TestOneAddressLeavesRoomForRequestsOfOthers(t *testing.T) {
 	}
 }
 
-// An address that has its part ends its own requests for more, and none of another one.
+// An address that has used up its part displaces its own older requests, and none of another address.
 func TestOneAddressEndsItsOwnRequests(t *testing.T) {
 	t.Parallel()
 	p := listen(t, 32<<20)
@@ -218,11 +218,11 @@ func TestOneAddressEndsItsOwnRequests(t *testing.T) {
 	hostile.ended(t)
 	_ = slow.conn.SetReadDeadline(time.Now().Add(time.Millisecond))
 	if _, err := io.Copy(io.Discard, slow.conn); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the other address's connection: %v", err)
+		t.Errorf("the connection of the other address was closed: %v", err)
 	}
 }
 
-// status returns the figures of requests.
+// status returns the budget status of requests.
 func (p *port) status() budget.Status {
 	p.t.Helper()
 	for _, s := range p.budget.Status() {
@@ -230,11 +230,11 @@ func (p *port) status() budget.Status {
 			return s
 		}
 	}
-	p.t.Fatal("requests have no figures")
+	p.t.Fatal("the budget has no status of requests")
 	return budget.Status{}
 }
 
-// waits waits until a request waits for bytes.
+// waits returns once a request waits for bytes.
 func (p *port) waits() {
 	p.t.Helper()
 	for limit := time.Now().Add(time.Minute); ; {
@@ -248,8 +248,8 @@ func (p *port) waits() {
 	}
 }
 
-// Calls without a message are bounded in number: the connection with the oldest is
-// closed, and others go on.
+// The number of calls without a message is bounded: the connection with the oldest call is closed,
+// and other connections continue.
 func TestCallsThatNeverBeginAreBounded(t *testing.T) {
 	t.Parallel()
 	p := listen(t, 32<<20)
@@ -259,9 +259,9 @@ func TestCallsThatNeverBeginAreBounded(t *testing.T) {
 	}
 	one.begin(1<<20, 20_000)
 	one.send()
-	p.holds(1 << 20) // what it has sent before is known
+	p.holds(1 << 20) // so all earlier frames have been parsed
 	go func() { _, _ = io.Copy(io.Discard, two.conn) }()
-	for range 8000 { // the two together have more than there may be
+	for range 8000 { // the calls of both connections exceed the limit
 		two.begin(10, 0)
 		if two.out.Len() > 64<<10 {
 			two.send()

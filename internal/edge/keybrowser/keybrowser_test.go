@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The page's files arrive with a policy that forbids inline scripts and other origins.
+// The page's files are served with a policy that forbids inline scripts and other origins.
 func TestFilesHaveThePolicy(t *testing.T) {
 	for path, kind := range map[string]string{
 		"/ui/": "text/html; charset=utf-8", "/ui/keys.js": "text/javascript; charset=utf-8", "/ui/keys.css": "text/css; charset=utf-8", "/ui/icon.svg": "image/svg+xml",
@@ -25,7 +25,7 @@ func TestFilesHaveThePolicy(t *testing.T) {
 	}
 }
 
-// The script has no way to make HTML or code of a string.
+// The script uses no function that creates HTML or code from a string.
 func TestTheScriptParsesNoHTML(t *testing.T) {
 	script, err := assets.ReadFile("assets/keys.js")
 	if err != nil {

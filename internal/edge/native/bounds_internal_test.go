@@ -47,8 +47,8 @@ type silent struct{}
 
 func (silent) Wake() {}
 
-// A watch is stale once its data is older than it allows, and not before. While it has no
-// source, the age of its data grows.
+// A watch is stale once its data is older than the bound of the watch, and not before. The age of
+// its data grows while it has no source.
 func TestAWatchIsStaleAfterItsBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 10 * time.Second

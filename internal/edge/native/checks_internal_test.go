@@ -18,8 +18,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// The streams of a client share its turn, on all its connections. Other nodes, whose
-// streams use no client's budget, have a turn for each connection.
+// The streams of a client share a turn, on all its connections. Other nodes, whose streams use no
+// client's budget, have a turn for each connection.
 func TestStreamsOfAClientShareItsTurn(t *testing.T) {
 	at := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: port} }
 	alice := budget.Client{Name: "alice"}
@@ -32,7 +32,7 @@ func TestStreamsOfAClientShareItsTurn(t *testing.T) {
 		t.Errorf("nodes have the turns of %q and %q", m.turns(), n.turns())
 	}
 	if unknown := (&stream{}).turns(); unknown != "" {
-		t.Errorf("a stream from nowhere has the turn of %q", unknown)
+		t.Errorf("a stream without an address has the turn of %q", unknown)
 	}
 }
 

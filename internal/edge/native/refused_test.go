@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// deaf is the stream to a client that does not read.
+// deaf is a stream whose client does not read.
 type deaf struct{ ctx context.Context }
 
 func (d deaf) SendMsg(any) error {
@@ -22,8 +22,8 @@ func (d deaf) SendMsg(any) error {
 	return d.ctx.Err()
 }
 
-// A client that creates watches over the limit and reads none of the answers
-// loses its stream before they fill the memory.
+// If a client creates watches beyond the limit and does not read the refusals, its stream ends
+// before the refusals fill the memory.
 func TestRefusalsThatAreNotRead(t *testing.T) {
 	h := cachetest.New()
 	api := New(Config{MaxWatchesPerStream: 1, OpenQueue: etcdwatch.NewOpenQueue(), Router: router.New(router.Config{Shards: cachetest.NewNode("here", h, nil), Clock: h})})
@@ -37,8 +37,7 @@ func TestRefusalsThatAreNotRead(t *testing.T) {
 	create := func(id int64) error {
 		return st.Handle(&shardwatchv1.WatchRequest{Request: &shardwatchv1.WatchRequest_Create{Create: &shardwatchv1.CreateWatch{WatchId: id, Key: []byte("k")}}})
 	}
-	// Unread are one watch, maxRefused refusals, and one message that may be in
-	// flight.
+	// Unread are one watch, maxRefused refusals, and one message that may be in flight.
 	last := int64(3 + maxRefused)
 	var err error
 	for id := int64(1); id <= last && err == nil; id++ {

@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 )
 
-// Clients that connect at the same time and send later do not displace each other: all are admitted,
-// although there are more than may be pending.
+// Clients that connect at the same time, and send later, do not displace each other: all are
+// admitted, although there are more of them than the limit of pending connections.
 func TestClientsThatConnectAtTheSameTimeGetIn(t *testing.T) {
 	for {
 		began := time.Now()
@@ -20,14 +20,14 @@ func TestClientsThatConnectAtTheSameTimeGetIn(t *testing.T) {
 		if dropped == 0 {
 			return
 		}
-		if took := time.Since(began); took < 2*time.Second { // else the kernel had them accepted before they sent
+		if took := time.Since(began); took < 2*time.Second { // if slower, the kernel passes on connections without data
 			t.Fatalf("%d of 200 connections were dropped", dropped)
 		}
 	}
 }
 
-// burst connects the given number of clients; each then sends a byte and reads it. It returns how many of them
-// were dropped.
+// burst connects the given number of clients. Each sends a byte and reads it back. burst returns the number of
+// clients whose connection was dropped.
 func burst(t *testing.T, clients int, cfg netlimit.Config) int64 {
 	t.Helper()
 	inner, err := netlimit.Listen(t.Context(), "127.0.0.1:0")
@@ -46,7 +46,7 @@ func burst(t *testing.T, clients int, cfg netlimit.Config) int64 {
 					return
 				}
 				_, _ = c.Write(b)
-				_, _ = c.Read(b) // until the client has gone
+				_, _ = c.Read(b) // until the client disconnects
 			})
 		}
 	})
@@ -62,7 +62,7 @@ func burst(t *testing.T, clients int, cfg netlimit.Config) int64 {
 		if _, err := c.Write([]byte("x")); err != nil {
 			continue
 		}
-		_, _ = io.ReadFull(c, make([]byte, 1)) // or it was dropped
+		_, _ = io.ReadFull(c, make([]byte, 1)) // the connection may have been dropped
 	}
 	for _, c := range all {
 		_ = c.Close()

@@ -39,7 +39,7 @@ func listen(t *testing.T, cfg netlimit.Config) *port {
 	return p
 }
 
-// dial connects, and returns both ends.
+// dial opens a connection and returns both ends.
 func (p *port) dial() (client, server net.Conn) {
 	p.t.Helper()
 	client, err := net.Dial("tcp", p.l.Addr().String())
@@ -47,7 +47,7 @@ func (p *port) dial() (client, server net.Conn) {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { _ = client.Close() })
-	defer time.AfterFunc(20*time.Second, func() { _ = p.l.Close() }).Stop() // it may never be let in
+	defer time.AfterFunc(20*time.Second, func() { _ = p.l.Close() }).Stop() // the connection may never be accepted
 	if server, err = p.l.Accept(); err != nil {
 		p.t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func (p *port) dial() (client, server net.Conn) {
 	return client, server
 }
 
-// ended waits until the other side closes.
+// ended waits until the other side closes the connection.
 func ended(t *testing.T, c net.Conn) {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
@@ -76,7 +76,7 @@ func (p *port) expect(want netlimit.Stats) {
 	}
 }
 
-// lines is a log that others write while it is read.
+// lines is a log that can be read while others write it.
 type lines struct {
 	mu  sync.Mutex
 	buf bytes.Buffer // guarded by mu
@@ -116,7 +116,7 @@ func TestHalfOpenConnectionsPushOutTheirOwn(t *testing.T) {
 	if _, err := io.ReadFull(honest, make([]byte, 1)); err != nil {
 		t.Error(err)
 	}
-	// Both places are taken: further clients are refused until one disconnects.
+	// Both slots are used: further clients are refused until one disconnects.
 	for range 3 {
 		away, err := net.Dial("tcp", p.l.Addr().String())
 		if err != nil {
@@ -172,7 +172,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// One address has a bounded number of connections, settled or not; others get the rest.
+// The connections of one address are bounded, settled or not, so that other addresses get the rest.
 func TestOneAddressDoesNotTakeAll(t *testing.T) {
 	var log lines
 	p := listen(t, netlimit.Config{Port: "client", Max: 10, MaxPending: 10, MaxPerAddress: 2, Advice: "raise it", Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -198,7 +198,7 @@ func TestOneAddressDoesNotTakeAll(t *testing.T) {
 			t.Cleanup(func() { _ = server.Close() })
 		case <-refused:
 			_ = p.l.Close() // Accept returns
-			t.Fatalf("one of %s is refused", ip)
+			t.Fatalf("a connection from %s was refused", ip)
 		}
 		return client, server
 	}
@@ -212,21 +212,21 @@ func TestOneAddressDoesNotTakeAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer third.Close()
-	from("127.0.0.3") // Accept passes over the third of the other
+	from("127.0.0.3") // Accept skips the third connection of 127.0.0.2
 	ended(t, third)
 	p.expect(netlimit.Stats{Port: "client", Settled: 1, Pending: 2, Refused: 1})
 	if text := log.String(); !strings.Contains(text, "too many from one address") || !strings.Contains(text, "raise it") || !strings.Contains(text, "127.0.0.2") {
 		t.Errorf("the log: %s", text)
 	}
 	for range 2 {
-		_ = pending.Close() // counts once
+		_ = pending.Close() // a connection that is closed twice counts once
 	}
 	from("127.0.0.2")
 	p.expect(netlimit.Stats{Port: "client", Settled: 1, Pending: 2, Refused: 1})
 }
 
-// Connections that are held open do not lock new ones out of a port of short connections:
-// the oldest is closed.
+// Idle connections do not exclude new ones from a port for short connections: the oldest connection
+// is closed.
 func TestHeldConnectionsKeepNoProbeOut(t *testing.T) {
 	p := listen(t, netlimit.Config{Port: "http", Max: 2, MaxPending: 2, Evict: true})
 	settle := func() (client net.Conn) {
@@ -242,11 +242,11 @@ func TestHeldConnectionsKeepNoProbeOut(t *testing.T) {
 	ended(t, second)
 	_ = probe.SetReadDeadline(time.Now().Add(time.Millisecond))
 	if _, err := probe.Read(make([]byte, 1)); !isTimeout(err) {
-		t.Errorf("the probe: %v", err)
+		t.Errorf("the probe failed: %v", err)
 	}
 }
 
-// remote is a connection from an address.
+// remote is a connection with the given remote address.
 type remote struct {
 	net.Conn
 	from net.Addr
@@ -254,8 +254,8 @@ type remote struct {
 
 func (r remote) RemoteAddr() net.Addr { return r.from }
 
-// An IPv6 host has 2^64 addresses: they count as one. Each IPv4 address counts on its own, also
-// at an IPv6 socket.
+// An IPv6 host has 2^64 addresses, which count as one. Each IPv4 address counts on its own, also on
+// an IPv6 socket.
 func TestANetworkOfIPv6CountsAsOneAddress(t *testing.T) {
 	l := netlimit.New(netlimit.Config{Port: "client", Max: 10, MaxPending: 10, MaxPerAddress: 2, Logger: slog.New(slog.DiscardHandler)})
 	for _, c := range []struct {
@@ -266,7 +266,7 @@ func TestANetworkOfIPv6CountsAsOneAddress(t *testing.T) {
 		{net.ParseIP("2001:db8::ffff:1:1"), true},
 		{net.ParseIP("2001:db8:0:0:a::2"), false},
 		{net.ParseIP("2001:db8:0:1::1"), true},
-		{net.ParseIP("192.0.2.1"), true}, // 16 bytes, as at a socket of IPv6
+		{net.ParseIP("192.0.2.1"), true}, // 16 bytes, as on an IPv6 socket
 		{net.IPv4(192, 0, 2, 1).To4(), true},
 		{net.IPv4(192, 0, 2, 1).To4(), false},
 		{net.ParseIP("192.0.2.2"), true},
@@ -275,16 +275,15 @@ func TestANetworkOfIPv6CountsAsOneAddress(t *testing.T) {
 		defer client.Close()
 		defer server.Close()
 		if _, ok := l.Admit(remote{server, &net.TCPAddr{IP: c.ip, Port: 1}}); ok != c.ok {
-			t.Errorf("one of %v: let in %t, want %t", c.ip, ok, c.ok)
+			t.Errorf("a connection from %v: admitted %t, want %t", c.ip, ok, c.ok)
 		}
 	}
 	if p := netlimit.NetworkOf(&net.UnixAddr{}); p.IsValid() {
-		t.Errorf("a socket of Unix is of %v", p)
+		t.Errorf("a Unix socket has network %v", p)
 	}
 }
 
-// Connections of one address that are held open displace only connections of that address,
-// settled or not.
+// Connections of one address displace only connections of that address, settled or not.
 func TestAnAddressPushesOutItsOwn(t *testing.T) {
 	l := netlimit.New(netlimit.Config{Port: "http", Max: 4, MaxPending: 4, MaxPerAddress: 2, Evict: true, Logger: slog.New(slog.DiscardHandler)})
 	come := func(ip string) (far net.Conn, c *netlimit.Conn) {
@@ -293,7 +292,7 @@ func TestAnAddressPushesOutItsOwn(t *testing.T) {
 		t.Cleanup(func() { _, _ = client.Close(), server.Close() })
 		c, ok := l.Admit(remote{server, &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}})
 		if !ok {
-			t.Fatalf("one of %s is refused", ip)
+			t.Fatalf("a connection from %s was refused", ip)
 		}
 		return client, c
 	}
@@ -311,7 +310,7 @@ func TestAnAddressPushesOutItsOwn(t *testing.T) {
 	second, later := come("192.0.2.2")
 	later.Settle()
 	third, _ := come("192.0.2.2")
-	ended(t, second) // the oldest that is settled
+	ended(t, second) // the oldest settled connection
 	fourth, _ := come("192.0.2.2")
 	ended(t, first)
 	for range 5 {
@@ -326,8 +325,8 @@ func TestAnAddressPushesOutItsOwn(t *testing.T) {
 	}
 }
 
-// An excess pending connection closes the oldest of the address with the most, not one of
-// another client that waits for its handshake.
+// An excess pending connection displaces the oldest pending connection of the address that has the
+// most, not the handshake of another client.
 func TestPendingConnectionsPushOutThoseOfTheLargestCrowd(t *testing.T) {
 	p := listen(t, netlimit.Config{Port: "client", Max: 10, MaxPending: 3, Logger: slog.New(slog.DiscardHandler)})
 	honest := p.dialFrom(home(3))

@@ -16,12 +16,12 @@ func network(n int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), 32)
 }
 
-// An address may send a burst, then waits as long as its bytes take at its rate, over all its
-// connections. Other addresses do not wait for it.
+// An address may send a burst. Beyond it, the bytes of all its connections are delayed to its rate.
+// Other addresses are not delayed.
 func TestAnAddressSendsAtItsRate(t *testing.T) {
 	p := paces{burst: paceBurst}
 	now := time.Now()
-	const rate = 1000 // a burst is 50 bytes
+	const rate = 1000 // the burst is 50 bytes
 	for _, x := range []struct {
 		from, n int
 		after   time.Duration
@@ -41,7 +41,7 @@ func TestAnAddressSendsAtItsRate(t *testing.T) {
 	}
 }
 
-// The counted addresses are bounded while each of them has sent something recently.
+// The number of counted addresses is bounded, even if all of them have sent something recently.
 func TestPacesAreBounded(t *testing.T) {
 	p := paces{burst: paceBurst}
 	now := time.Now()
@@ -49,15 +49,15 @@ func TestPacesAreBounded(t *testing.T) {
 		p.count(network(n), 100, 1000, time.Hour, now)
 	}
 	if wait, _ := p.count(network(maxPaces), 100, 1000, time.Hour, now); wait != 0 || len(p.paid) != maxPaces {
-		t.Errorf("an additional one of %d waits %v", len(p.paid), wait)
+		t.Errorf("with %d addresses, an additional one waits %v", len(p.paid), wait)
 	}
 	now = now.Add(time.Minute)
 	if wait, _ := p.count(network(maxPaces), 100, 1000, time.Hour, now); wait != 50*time.Millisecond || len(p.paid) != 1 {
-		t.Errorf("a minute later, one of %d waits %v", len(p.paid), wait)
+		t.Errorf("a minute later, with %d addresses, one waits %v", len(p.paid), wait)
 	}
 }
 
-// After the handshake, bytes of a connection are read at the rate of its address.
+// After the handshake, the bytes of a connection are read at the rate of its address.
 func TestConnectionsAreReadAtTheirPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, rate = 4 << 20, 1 << 20
@@ -91,7 +91,7 @@ func TestConnectionsAreReadAtTheirPace(t *testing.T) {
 	})
 }
 
-// arrival is a connection from an address.
+// arrival is a connection with the given remote address.
 type arrival struct {
 	net.Conn
 	from byte
@@ -99,8 +99,8 @@ type arrival struct {
 
 func (a arrival) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, a.from)} }
 
-// The handshakes of an address begin at its pace, after a burst. Excess connections are closed at once,
-// and take nothing from those that wait. Other addresses do not wait.
+// Beyond a burst, the handshakes of an address begin at its rate. Excess connections are closed at once
+// and do not delay the waiting ones. Other addresses do not wait.
 func TestHandshakesOfAnAddressArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rate, burst, wait = 8, 2, 5 * 8
@@ -128,7 +128,7 @@ func TestHandshakesOfAnAddressArePaced(t *testing.T) {
 			}
 		}
 		if !arrive(2) || <-read != 0 {
-			t.Error("another address waits")
+			t.Error("a handshake of another address waits")
 		}
 		for i := range burst + wait {
 			if at, want := <-read, max(0, time.Duration(i-burst+1)*time.Second/rate); at != want {
@@ -139,7 +139,7 @@ func TestHandshakesOfAnAddressArePaced(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		if want := time.Duration(wait+1) * time.Second / rate; !arrive(1) || <-read != want {
-			t.Errorf("the next handshake does not begin after %v: refused connections took its turn", want)
+			t.Errorf("the next handshake does not begin after %v: refused connections delayed it", want)
 		}
 		if !strings.Contains(log.String(), "too many TLS handshakes from one address") {
 			t.Errorf("logged %s", log.String())

@@ -14,8 +14,8 @@ func addressOf(n int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(n)))), 32)
 }
 
-// An address with a penalty begins connections at a bounded rate until the penalty ends;
-// others begin at once.
+// An address with a penalty opens connections at a bounded rate until the penalty ends. Other
+// addresses are not delayed.
 func TestPenalties(t *testing.T) {
 	var p penalties
 	now := time.Unix(1000, 0)
@@ -35,7 +35,7 @@ func TestPenalties(t *testing.T) {
 	now = now.Add(penaltyPace)
 	expect(1, (penaltyQueue-1)*penaltyPace, true)
 	now = now.Add(penaltyTime - 2*penaltyPace)
-	p.punish(addressOf(1), now) // it goes on
+	p.punish(addressOf(1), now) // the penalty continues
 	expect(1, 0, true)
 	now = now.Add(penaltyTime - 1)
 	expect(1, 0, true)
@@ -44,16 +44,16 @@ func TestPenalties(t *testing.T) {
 	expect(1, 0, true)
 	expect(1, 0, true)
 	if len(p.of) != 0 || p.list.Len() != 0 {
-		t.Errorf("%d addresses are known in the end", len(p.of))
+		t.Errorf("%d addresses are kept after the penalties ended", len(p.of))
 	}
 }
 
-// from is a connection of an address.
+// from is a connection with the given remote address.
 type from struct{ net.Conn }
 
 func (from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)} }
 
-// The second connection after a flood waits for its time, and no longer once it is closed.
+// The second connection after a flood waits for its turn, but not after it is closed.
 func TestConnectionsWaitForTheirPenalty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Config{Max: 10, MaxPending: 10, Logger: slog.New(slog.DiscardHandler)})
@@ -76,14 +76,14 @@ func TestConnectionsWaitForTheirPenalty(t *testing.T) {
 				waited <- time.Since(began)
 			}()
 		}
-		synctest.Wait() // both wait
+		synctest.Wait() // both connections wait
 		_ = all[3].Close()
 		if d := <-waited; d != 0 {
-			t.Errorf("a closed connection waits %v", d)
+			t.Errorf("a closed connection waited %v", d)
 		}
-		_ = all[2].Conn.Close() // the node has not heard of it
+		_ = all[2].Conn.Close() // closes the socket only: the listener does not notice
 		if d := <-waited; d != penaltyPace {
-			t.Errorf("a connection waits %v, want %v", d, penaltyPace)
+			t.Errorf("a connection waited %v, want %v", d, penaltyPace)
 		}
 		for _, c := range all {
 			_ = c.Close()
@@ -91,7 +91,7 @@ func TestConnectionsWaitForTheirPenalty(t *testing.T) {
 	})
 }
 
-// The addresses with a penalty are bounded: the oldest penalty ends.
+// The number of addresses with a penalty is bounded: beyond it, the oldest penalty ends early.
 func TestPenaltiesAreBounded(t *testing.T) {
 	var p penalties
 	now := time.Unix(1000, 0)
@@ -107,6 +107,6 @@ func TestPenaltiesAreBounded(t *testing.T) {
 		}
 	}
 	if len(p.of) != maxPenalties || p.list.Len() != maxPenalties {
-		t.Errorf("%d and %d addresses are known", len(p.of), p.list.Len())
+		t.Errorf("the map has %d addresses, and the list %d", len(p.of), p.list.Len())
 	}
 }

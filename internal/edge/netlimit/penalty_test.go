@@ -8,13 +8,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/netlimit"
 )
 
-// After a flood, connections of its address begin later, too many at a time are closed, and
-// other addresses notice nothing.
+// After a flood, new connections of its address are delayed, and closed if there are too many at a
+// time. Other addresses are not affected.
 func TestFloodsSlowDownTheirAddress(t *testing.T) {
 	p := listen(t, netlimit.Config{Port: "client", Max: 100, MaxPending: 100})
 	floods := p.dialFrom(home(2))
 	netlimit.Punish(wrapped{floods.server})
-	netlimit.Punish(floods.client) // is not counted
+	netlimit.Punish(floods.client) // has no effect: the listener has not accepted it
 	p.dialFrom(home(2))
 	slow := p.dialFrom(home(2))
 	slow.hello()
@@ -41,18 +41,18 @@ func TestFloodsSlowDownTheirAddress(t *testing.T) {
 		if c.RemoteAddr().String() == other.client.LocalAddr().String() {
 			other.server = c
 			if accepted == more || p.Stats().Refused == 0 {
-				t.Errorf("all of %d connections are accepted after a flood", more)
+				t.Errorf("all %d connections were accepted after a flood", more)
 			}
 		}
 	}
 	other.hello()
 	other.proceeds()
 	slow.proceeds()
-	floods.hello() // its open connection goes on
+	floods.hello() // its open connection is not delayed
 	floods.proceeds()
 }
 
-// A connection that is closed does not wait for its penalty.
+// A closed connection does not wait for the penalty of its address.
 func TestClosedConnectionsWaitForNoPenalty(t *testing.T) {
 	p := listen(t, netlimit.Config{Port: "client", Max: 100, MaxPending: 100})
 	floods := p.dialFrom(home(2))
@@ -68,7 +68,7 @@ func TestClosedConnectionsWaitForNoPenalty(t *testing.T) {
 		select {
 		case err := <-s.reads:
 			if err == nil {
-				t.Error("a closed connection was read")
+				t.Error("bytes were read from a closed connection")
 			}
 		case <-time.After(time.Minute):
 			t.Fatal("it waits")

@@ -10,14 +10,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/fair"
 )
 
-// shaking is a connection in its handshake: each read that it makes is announced.
+// shaking is a connection during its handshake. It announces each of its reads.
 type shaking struct {
 	t              *testing.T
 	client, server net.Conn
 	reads          chan error
 }
 
-// dialFrom connects from an address.
+// dialFrom connects from the given address.
 func (p *port) dialFrom(ip net.IP) *shaking {
 	p.t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: ip}}
@@ -34,7 +34,7 @@ func (p *port) dialFrom(ip net.IP) *shaking {
 	return &shaking{p.t, client, server, make(chan error, 1)}
 }
 
-// hello has the client send something, and the server read it.
+// hello makes the client send a byte, and the server begin to read it.
 func (s *shaking) hello() {
 	s.t.Helper()
 	s.read()
@@ -43,7 +43,7 @@ func (s *shaking) hello() {
 	}
 }
 
-// read begins to read.
+// read starts a read in the background.
 func (s *shaking) read() {
 	go func() {
 		_, err := s.server.Read(make([]byte, 1))
@@ -51,7 +51,7 @@ func (s *shaking) read() {
 	}()
 }
 
-// proceeds waits until the read has returned.
+// proceeds waits until the started read has returned.
 func (s *shaking) proceeds() {
 	s.t.Helper()
 	select {
@@ -64,7 +64,7 @@ func (s *shaking) proceeds() {
 	}
 }
 
-// waits returns when n handshakes have had to wait.
+// waits returns once n handshakes have had to wait.
 func (p *port) waits(n int64) {
 	p.t.Helper()
 	for end := time.Now().Add(time.Minute); p.Stats().Waits < n; time.Sleep(time.Millisecond) {
@@ -80,13 +80,13 @@ func turns(t *testing.T) *port {
 
 func home(n byte) net.IP { return net.IPv4(127, 0, 0, n) }
 
-// Addresses take turns: an address that begins many handshakes delays another by one. A handshake
-// that has begun takes precedence over new ones.
+// Addresses take turns: many handshakes of one address delay a handshake of another by only one. A
+// handshake that has begun takes precedence over new ones.
 func TestHandshakesTakeTurns(t *testing.T) {
 	p := turns(t)
 	first := p.dialFrom(home(2))
 	first.hello()
-	first.proceeds() // and computes
+	first.proceeds() // and holds its turn
 	var queue []*shaking
 	for i, from := range []byte{2, 2, 2, 3} {
 		s := p.dialFrom(home(from))
@@ -95,7 +95,7 @@ func TestHandshakesTakeTurns(t *testing.T) {
 		queue = append(queue, s)
 	}
 	order := []*shaking{queue[0], queue[3], queue[1], queue[2]}
-	first.read() // its client has to answer
+	first.read() // returns the turn: the client has to answer
 	order[0].proceeds()
 	if _, err := first.client.Write([]byte("x")); err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestHandshakesTakeTurns(t *testing.T) {
 	}
 }
 
-// A connection that is closed gives its turn back, and its place in the queue.
+// A connection that is closed releases its turn and its place in the queue.
 func TestClosedConnectionsGiveTheirTurnBack(t *testing.T) {
 	p := turns(t)
 	all := []*shaking{p.dialFrom(home(2)), p.dialFrom(home(2)), p.dialFrom(home(2))}
@@ -121,7 +121,7 @@ func TestClosedConnectionsGiveTheirTurnBack(t *testing.T) {
 		p.waits(int64(i + 1))
 	}
 	_ = all[1].server.Close()
-	<-all[1].reads // it need not wait
+	<-all[1].reads // a closed connection does not wait
 	_ = all[0].server.Close()
 	all[2].proceeds()
 }
@@ -143,15 +143,15 @@ func TestNoTurnsAfterTheHandshake(t *testing.T) {
 			done.hello()
 			done.proceeds()
 			if s := p.Stats(); s.Waits != 0 {
-				t.Errorf("%d handshakes had to wait", s.Waits)
+				t.Errorf("%d handshakes had to wait, want 0", s.Waits)
 			}
-			netlimit.Shaken(computes.client) // is not counted
+			netlimit.Shaken(computes.client) // has no effect: the listener has not accepted it
 		})
 	}
 }
 
-// A handshake also takes one of the turns of large work, and gives that back when its client has to
-// answer, when it is over, and when its connection was closed meanwhile.
+// A handshake also takes one of the turns of large work. It releases that turn when its client has
+// to answer, when the handshake is over, and when the connection is closed.
 func TestHandshakesShareTheTurnsOfLargeWork(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // one turn at a time
 	large := fair.NewTurns()
@@ -164,7 +164,7 @@ func TestHandshakesShareTheTurnsOfLargeWork(t *testing.T) {
 				return
 			}
 			if time.Now().After(end) {
-				t.Fatalf("%d turns are taken and %d waited for, want %d and %d", was, waited, taken, waiting)
+				t.Fatalf("%d turns are in use and %d requests wait, want %d and %d", was, waited, taken, waiting)
 			}
 		}
 	}
@@ -182,13 +182,13 @@ func TestHandshakesShareTheTurnsOfLargeWork(t *testing.T) {
 	figures(1, 1)
 	select {
 	case <-s.reads:
-		t.Fatal("the handshake computes beside the large work")
+		t.Fatal("the handshake runs without a turn of large work")
 	default:
 	}
 	leave()
 	s.proceeds()
 	figures(1, 0)
-	s.hello() // its client has to answer
+	s.hello() // the client has to answer
 	s.proceeds()
 	netlimit.Shaken(s.server)
 	figures(0, 0)

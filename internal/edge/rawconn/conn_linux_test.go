@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A read and a write cost no allocation.
+// A read and a write do not allocate.
 func TestTransfersAllocateNothing(t *testing.T) {
 	a, b := connected(t)
 	p := make([]byte, 64)

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
 )
 
-// connected returns both ends of a connection: the first is dialled, the second accepted.
+// connected returns both ends of a connection, the dialled end first.
 func connected(t *testing.T) (dialled, accepted net.Conn) {
 	t.Helper()
 	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -36,7 +36,7 @@ func connected(t *testing.T) (dialled, accepted net.Conn) {
 	return dialled, accepted
 }
 
-// A write of more than the kernel takes at once goes on when the peer has read.
+// A write that is larger than the kernel's buffer continues when the peer has read.
 func TestALargeWriteArrivesWhole(t *testing.T) {
 	a, b := connected(t)
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<20)
@@ -57,27 +57,27 @@ func TestALargeWriteArrivesWhole(t *testing.T) {
 	}
 }
 
-// The errors are those of package net's connections, which callers compare with.
+// The errors are those of connections of package net, because callers compare with them.
 func TestErrorsAreThoseOfNet(t *testing.T) {
 	a, b := connected(t)
 	if err := b.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := b.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("after the deadline: %d, %v", n, err)
+		t.Errorf("a read after the deadline: %d, %v", n, err)
 	}
 	if err := b.SetReadDeadline(time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := a.Write(nil); n != 0 || err != nil {
-		t.Errorf("a write of nothing: %d, %v", n, err)
+		t.Errorf("a write of no bytes: %d, %v", n, err)
 	}
 	if n, err := b.Read(nil); n != 0 || err != nil {
-		t.Errorf("a read of nothing: %d, %v", n, err)
+		t.Errorf("a read of no bytes: %d, %v", n, err)
 	}
 	a.Close()
 	if n, err := b.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
-		t.Errorf("after the peer has closed: %d, %v", n, err)
+		t.Errorf("a read after the peer has closed: %d, %v", n, err)
 	}
 	if _, err := a.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a read of a closed connection: %v", err)
@@ -85,19 +85,19 @@ func TestErrorsAreThoseOfNet(t *testing.T) {
 	if _, err := a.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a write to a closed connection: %v", err)
 	}
-	for range 1 << 20 { // the first writes may come before the peer's reset
+	for range 1 << 20 { // the first writes may precede the peer's reset
 		if _, err := b.Write([]byte("x")); err != nil {
 			var where *net.OpError
 			if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) || !errors.As(err, &where) || where.Op != "write" {
-				t.Errorf("a write to a peer that has gone: %v", err)
+				t.Errorf("a write after the peer has closed: %v", err)
 			}
 			return
 		}
 	}
-	t.Error("writes to a peer that has gone succeed")
+	t.Error("writes succeed after the peer has closed")
 }
 
-// Closing a connection ends a read and a write that wait.
+// Closing a connection ends a blocked read and a blocked write.
 func TestCloseEndsWaiters(t *testing.T) {
 	a, _ := connected(t)
 	ended := make(chan error, 2)
@@ -121,7 +121,7 @@ func TestCloseEndsWaiters(t *testing.T) {
 	}
 }
 
-// Layers above find the socket as in net's connections.
+// Layers above find the socket of a connection as in connections of package net.
 func TestTheSocketIsFound(t *testing.T) {
 	a, _ := connected(t)
 	if _, ok := a.(syscall.Conn); !ok {
@@ -131,7 +131,7 @@ func TestTheSocketIsFound(t *testing.T) {
 	defer p.Close()
 	defer q.Close()
 	if got := rawconn.Wrap(p); got != p {
-		t.Errorf("a connection without a socket became %T", got)
+		t.Errorf("a connection without a socket was wrapped as %T", got)
 	}
 }
 
@@ -153,7 +153,7 @@ func BenchmarkPingPong(b *testing.B) {
 			}
 			x, y = wrap(x), wrap(y)
 			defer x.Close()
-			go func() { // ends with x
+			go func() { // ends when x is closed
 				defer y.Close()
 				_, _ = io.Copy(struct{ io.Writer }{y}, struct{ io.Reader }{y})
 			}()

@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/rawconn"
 )
 
-// Each reason to read ends the rest of a connection, once: bytes that arrive, bytes that were there, the
-// peer's end, Close and a deadline.
+// Each of these events ends the rest of a connection, exactly once: new bytes, bytes that arrived
+// before, the peer's end of stream, Close, and a deadline.
 func TestRest(t *testing.T) {
 	for name, does := range map[string]struct {
 		before, then func(peer io.WriteCloser, c *rawconn.Conn)
@@ -36,24 +36,24 @@ func TestRest(t *testing.T) {
 			}
 			if does.then != nil {
 				if len(ready) > 0 {
-					t.Fatal("it ends before")
+					t.Fatal("the rest ended before the event")
 				}
 				does.then(peer, c)
 			}
 			select {
 			case <-ready:
 			case <-time.After(10 * time.Second):
-				t.Fatal("it does not end")
+				t.Fatal("the rest did not end")
 			}
 			_ = c.Close()
 			if len(ready) > 0 {
-				t.Error("it ends twice")
+				t.Error("ready was called twice")
 			}
 		})
 	}
 }
 
-// A connection rests again after each of its reads.
+// A connection can rest again after each of its reads.
 func TestRestAgain(t *testing.T) {
 	peer, accepted := connected(t)
 	c := accepted.(*rawconn.Conn)
@@ -76,7 +76,7 @@ func TestRestAgain(t *testing.T) {
 	}
 }
 
-// nothing checks that a read of a connection that rests next finds nothing.
+// nothing checks that a read before the next rest finds no bytes.
 func nothing(t *testing.T, c *rawconn.Conn) {
 	t.Helper()
 	c.Hasty = true
@@ -85,8 +85,8 @@ func nothing(t *testing.T, c *rawconn.Conn) {
 	}
 }
 
-// Bytes that arrive after a read that has left room in its buffer end the rest that follows it, and are read
-// then, although the read before the rest has not looked.
+// If a read leaves room in its buffer, the next read before a rest does not ask the kernel. Bytes that
+// arrive in between still end the rest, and are read then.
 func TestBytesBetweenTheReadAndTheRest(t *testing.T) {
 	peer, accepted := connected(t)
 	c := accepted.(*rawconn.Conn)
@@ -115,19 +115,19 @@ func TestBytesBetweenTheReadAndTheRest(t *testing.T) {
 	}
 }
 
-// A connection that is closed, or whose Rester is, does not rest.
+// A closed connection does not rest, and neither does any connection after its Rester is closed.
 func TestNoRestAfterClose(t *testing.T) {
 	_, a := connected(t)
 	_, b := connected(t)
 	var r rawconn.Rester
 	_ = a.Close()
-	wrong := func() { t.Error("ready is called after an error") }
+	wrong := func() { t.Error("ready was called although Rest returned an error") }
 	if err := r.Rest(a.(*rawconn.Conn), wrong); err == nil {
-		t.Error("a closed connection rests")
+		t.Error("a closed connection can rest")
 	}
 	r.Close()
 	if err := r.Rest(b.(*rawconn.Conn), wrong); err == nil {
-		t.Error("a connection rests with a closed Rester")
+		t.Error("a connection can rest after its Rester was closed")
 	}
 	_ = b.Close()
 }

@@ -24,11 +24,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo answers each request with its watch ID, from the goroutine that handles it.
+// echo answers each request with the request's watch ID, from the goroutine that handles the request.
 type echo struct {
 	etcdserverpb.UnimplementedWatchServer
 	begun chan *stream
-	over  chan error // the reasons with which streams end
+	over  chan error // receives the reason with which each stream ends
 }
 
 type stream struct {
@@ -71,7 +71,7 @@ type server interface {
 	Stop()
 }
 
-// serve serves echo by our server, or grpc-go's.
+// serve serves echo with our server, or with grpc-go's.
 func serve(t *testing.T, own bool) (*echo, etcdserverpb.WatchClient) {
 	t.Helper()
 	var s server = grpc.NewServer(grpc.ForceServerCodecV2(wire.NewCodec()), grpc.WaitForHandlers(true))
@@ -139,7 +139,7 @@ func exchange(t *testing.T, w etcdserverpb.Watch_WatchClient, ids ...int64) {
 	}
 }
 
-// Requests are handled in order, whether they arrive together or one by one.
+// Requests are handled in order, whether they arrive together or separately.
 func TestRequestsInOrder(t *testing.T) {
 	servers(t, func(t *testing.T, _ *echo, client etcdserverpb.WatchClient) {
 		w := open(t.Context(), t, client)
@@ -152,7 +152,7 @@ func TestRequestsInOrder(t *testing.T) {
 	})
 }
 
-// A stream continues after its client has closed its side, until it is stopped.
+// A stream continues after its client has closed the sending side, until the stream is stopped.
 func TestHalfClosedStreamIsStopped(t *testing.T) {
 	servers(t, func(t *testing.T, e *echo, client etcdserverpb.WatchClient) {
 		for _, reason := range []error{nil, status.Error(codes.Aborted, "stopped")} {
@@ -170,7 +170,7 @@ func TestHalfClosedStreamIsStopped(t *testing.T) {
 				t.Fatalf("%v, %v", m, err)
 			}
 			s.requests.Stop(reason)
-			s.requests.Stop(errRefused) // the first reason wins
+			s.requests.Stop(errRefused) // has no effect: the first reason counts
 			if got := <-e.over; !errors.Is(got, reason) {
 				t.Errorf("the stream ended with %v, want %v", got, reason)
 			}
@@ -181,7 +181,7 @@ func TestHalfClosedStreamIsStopped(t *testing.T) {
 	})
 }
 
-// A stream ends by its client, by a request, and by Stop while it rests.
+// A stream ends when its client disconnects, when a request ends it, and when it is stopped at rest.
 func TestStreamsEnd(t *testing.T) {
 	servers(t, func(t *testing.T, e *echo, client etcdserverpb.WatchClient) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -217,7 +217,7 @@ func TestStreamsEnd(t *testing.T) {
 	})
 }
 
-// A stream that is stopped before it is served ends at once.
+// A stream that was stopped before it is served ends at once.
 func TestStoppedBefore(t *testing.T) {
 	servers(t, func(t *testing.T, e *echo, client etcdserverpb.WatchClient) {
 		for range 100 {
@@ -231,7 +231,7 @@ func TestStoppedBefore(t *testing.T) {
 	})
 }
 
-// Streams at rest have no goroutine at our server.
+// With our server, a stream at rest has no goroutine.
 func TestRestingStreamsHaveNoGoroutine(t *testing.T) {
 	const streams = 1000
 	e, client := serve(t, true)
@@ -243,11 +243,11 @@ func TestRestingStreamsHaveNoGoroutine(t *testing.T) {
 		all[i] = open(t.Context(), t, client)
 		exchange(t, all[i], int64(i))
 	}
-	// One for each stream is its client's. Of the others, those end that have served a request.
+	// Each stream has one goroutine of its client. Goroutines that have handled a request end.
 	limit, end := streams+200, time.Now().Add(time.Minute)
 	for runtime.NumGoroutine() > limit {
 		if time.Now().After(end) {
-			t.Fatalf("%d goroutines for %d streams", runtime.NumGoroutine(), streams)
+			t.Fatalf("%d goroutines for %d streams at rest", runtime.NumGoroutine(), streams)
 		}
 		runtime.Gosched()
 	}
