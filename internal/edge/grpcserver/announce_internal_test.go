@@ -15,8 +15,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/socket"
 )
 
-// A stream whose first message finds no room for its headers, because the client reads nothing, says so
-// before it waits: a pump that kept its place would serve no other client.
+// If the first message of a stream finds no room for its headers, because the client reads nothing, the
+// send is announced before it blocks. A pump that kept its place meanwhile would serve no other client.
 func TestAFirstMessageAnnouncesThatItWaits(t *testing.T) {
 	for name, prepare := range map[string]func(*stream){
 		"a call":  func(*stream) {},
@@ -32,7 +32,7 @@ func TestAFirstMessageAnnouncesThatItWaits(t *testing.T) {
 				prepare(s)
 				c.mu.Lock()
 				c.streams[1] = s
-				c.stalled, c.out = true, make(output, maxPending) // of answers to the client's frames
+				c.stalled, c.out = true, make(output, maxPending) // as if full of answers to the client's frames
 				c.mu.Unlock()
 
 				announced := make(chan struct{})
@@ -43,15 +43,15 @@ func TestAFirstMessageAnnouncesThatItWaits(t *testing.T) {
 				select {
 				case <-announced:
 				case err := <-sent:
-					t.Fatalf("it does not wait: %v", err)
+					t.Fatalf("the send did not block: %v", err)
 				default:
-					t.Error("it waits without a word")
+					t.Error("the send blocks without an announcement")
 				}
 				c.mu.Lock()
 				c.leaveLocked(s)
 				c.mu.Unlock()
 				if err := <-sent; status.Code(err) != codes.Canceled {
-					t.Errorf("the end of the stream: %v", err)
+					t.Errorf("the stream ended with %v", err)
 				}
 			})
 		})

@@ -24,7 +24,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
 )
 
-// fan is a service whose duplex streams each send what they are told to, as watches do.
+// fan is a service that sends messages on its duplex streams on demand, as watches do.
 type fan struct {
 	testService
 	opened  atomic.Int64
@@ -44,7 +44,7 @@ func (f *fan) FullDuplexCall(both pb.TestService_FullDuplexCallServer) error {
 	return nil
 }
 
-// benchServer starts ours or grpc-go's server with the node's settings.
+// benchServer starts our server or grpc-go's, with the node's settings.
 func benchServer(b *testing.B, own bool, creds credentials.TransportCredentials, service pb.TestServiceServer) (address string) {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -74,8 +74,8 @@ func benchServer(b *testing.B, own bool, creds credentials.TransportCredentials,
 	return l.Addr().String()
 }
 
-// crowd connects clients that open one stream each and discard what they get, cheaply: they
-// are poor HTTP/2 clients, but count bytes.
+// crowd connects clients that open one stream each and discard all input. They are minimal HTTP/2
+// clients, cheap but able to count bytes.
 func crowd(b *testing.B, address string, n int, secure *tls.Config, heard func(bytes int)) {
 	b.Helper()
 	var readers sync.WaitGroup
@@ -129,9 +129,9 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkFanout sends a message of 256 bytes to each of many connections with a stream
-// each: the CPU of server and clients together per delivery, of which the clients' is a
-// read(2). The raw row is a write(2) to each connection in place of a server.
+// BenchmarkFanout sends a message of 256 bytes to each of many connections with one stream each. It
+// measures the CPU time of server and clients per delivery; the clients' part is a read(2). The raw
+// row replaces the server with a write(2) to each connection.
 func BenchmarkFanout(b *testing.B) {
 	const conns = 500
 	forServer, forClient := certificates(b)
@@ -154,7 +154,7 @@ func BenchmarkFanout(b *testing.B) {
 				for f.opened.Load() < conns {
 					runtime.Gosched()
 				}
-				time.Sleep(100 * time.Millisecond) // for the headers, which do not count
+				time.Sleep(100 * time.Millisecond) // until the headers are sent, which do not count
 				m := &pb.StreamingOutputCallResponse{Payload: payload(256)}
 				begun := cpu(b)
 				for b.Loop() {
@@ -218,8 +218,8 @@ func BenchmarkLargeRequest(b *testing.B) {
 	}
 }
 
-// BenchmarkConnection holds connections with a stream each, at rest: the bytes that the
-// process has more for each, with its client's end, which is the same for both servers.
+// BenchmarkConnection holds idle connections with one stream each. It measures the additional bytes
+// of the process for each of them, including the client's end, which is the same for both servers.
 func BenchmarkConnection(b *testing.B) {
 	const conns = 1000
 	forServer, forClient := certificates(b)
@@ -245,7 +245,7 @@ func BenchmarkConnection(b *testing.B) {
 	}
 }
 
-// held returns the bytes of heap and stacks in use, after collections that shrink stacks.
+// held returns the bytes of heap and stacks in use, after garbage collections, which also shrink stacks.
 func held() int64 {
 	for range 4 {
 		runtime.GC()

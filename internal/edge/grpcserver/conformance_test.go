@@ -12,14 +12,14 @@ import (
 	pb "google.golang.org/grpc/interop/grpc_testing"
 )
 
-// rule is a rule of RFC 9113 or RFC 7541, as h2spec tests it: what the client does, and what
-// must come of it.
+// rule is a rule of RFC 9113 or RFC 7541, as h2spec tests it: the client's frames, and the required
+// reaction.
 type rule struct {
 	name string
 	do   func(*raw)
-	// goAway ends the connection, reset the stream 1; both 0: the connection lives.
+	// goAway is the code that ends the connection, reset that of stream 1; both 0: the connection continues.
 	goAway, reset http2.ErrCode
-	no            bool // reset is NO_ERROR
+	no            bool // the reset has code NO_ERROR
 }
 
 func check(t *testing.T, rules []rule) {
@@ -42,13 +42,13 @@ func check(t *testing.T, rules []rule) {
 	}
 }
 
-// frame writes a frame, right or wrong.
+// frame writes a frame, valid or not.
 func (r *raw) frame(kind http2.FrameType, flags http2.Flags, id uint32, payload ...byte) {
 	r.t.Helper()
 	r.must(r.WriteRawFrame(kind, flags, id, payload))
 }
 
-// half opens stream 1 and leaves it open; ended ends it from the client's side, and reads its
+// half opens stream 1 and leaves it open. ended ends it from the client's side, and reads its
 // answer.
 func (r *raw) half() { r.t.Helper(); r.open(1, false, call(duplexMethod)...) }
 
@@ -75,7 +75,7 @@ func TestFrames(t *testing.T) {
 		{name: "4.1 an unknown type is ignored", do: func(r *raw) { r.frame(0x16, 0, 0, make([]byte, 8)...) }},
 		{name: "4.1 undefined flags are ignored", do: func(r *raw) { r.frame(http2.FramePing, 0x16, 0, make([]byte, 8)...) }},
 		{name: "4.1 the reserved bit is ignored", do: func(r *raw) { r.write([]byte{0, 0, 8, 6, 0, 0x80, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}) }},
-		{name: "4.2 DATA of the maximum size", no: true, do: func(r *raw) { // its message has an unknown form
+		{name: "4.2 DATA of the maximum size", no: true, do: func(r *raw) { // its message has an unknown format
 			r.half()
 			r.must(r.WriteData(1, false, bytes.Repeat([]byte{9}, 16384)))
 		}},
@@ -156,7 +156,7 @@ func TestStreamStates(t *testing.T) {
 	})
 }
 
-// RFC 9113, 5.1.2: one stream more than the server allows is refused, until another one ends.
+// RFC 9113, 5.1.2: a stream above the server's limit is refused, until another stream ends.
 func TestTooManyStreams(t *testing.T) {
 	address, _ := serve(t, config())
 	r := greet(t, address)
@@ -322,7 +322,7 @@ func TestHPACK(t *testing.T) {
 	})
 }
 
-// Answers to requests that are no calls, as gRPC's protocol has them.
+// Requests that are not valid calls are answered as the gRPC protocol requires.
 func TestNoCalls(t *testing.T) {
 	address, _ := serve(t, config())
 	replace := func(name, value string) []string {
@@ -383,7 +383,7 @@ func TestNoCalls(t *testing.T) {
 	}
 }
 
-// Messages that are no messages.
+// Malformed messages end their call with the right status.
 func TestMalformedMessages(t *testing.T) {
 	address, _ := serve(t, config())
 	for name, c := range map[string]struct {

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The request of a call that Before refuses is received to its end, without keeping it, and only then
-// the call ends. One that is longer than a message may be is reset.
+// The request of a call that Before refuses is received to its end, but not kept; only then does the
+// call end. A request that exceeds the message limit is reset.
 func TestARefusedRequestIsNotKept(t *testing.T) {
 	const most = 1 << 20
 	refused := make(chan *stream, 2)
@@ -37,7 +37,7 @@ func TestARefusedRequestIsNotKept(t *testing.T) {
 	}
 	s.RegisterService(&grpc.ServiceDesc{ServiceName: "s", Streams: []grpc.StreamDesc{
 		{StreamName: "Call", ServerStreams: true, Handler: func(any, grpc.ServerStream) error {
-			t.Error("the call is served")
+			t.Error("the refused call was served")
 			return nil
 		}},
 	}}, nil)
@@ -59,12 +59,12 @@ func TestARefusedRequestIsNotKept(t *testing.T) {
 		return ok && ping.IsAck()
 	})
 	if c.status != "" {
-		t.Errorf("the call ended with %s before its request", c.status)
+		t.Errorf("the call ended with %s before the end of its request", c.status)
 	}
 	st := <-refused
 	s.lookAt(st, func() {
 		if cap(st.in) > 64 || cap(st.message)+st.held > 0 {
-			t.Errorf("%d bytes wait, %d of a message, %d are taken", cap(st.in), cap(st.message), st.held)
+			t.Errorf("%d bytes are buffered, %d of a message, %d are held", cap(st.in), cap(st.message), st.held)
 		}
 	})
 	_ = f.WriteData(1, true, make([]byte, messageHead))
@@ -98,17 +98,17 @@ func (s *Server) lookAt(st *stream, fn func()) {
 	fn()
 }
 
-// refusedClient sends requests in the windows that it gets.
+// refusedClient sends requests as its windows allow.
 type refusedClient struct {
 	t      *testing.T
 	f      *http2.Framer
 	stream uint32
 	window int    // of the stream
 	whole  int    // of the connection
-	status string // with which the stream ended
+	status string // status with which the stream ended
 }
 
-// send begins a stream with a request, without its end.
+// send begins a stream with a request, but does not end it.
 func (c *refusedClient) send(id uint32, request []byte) {
 	c.t.Helper()
 	if c.stream == 0 {
@@ -129,7 +129,7 @@ func (c *refusedClient) send(id uint32, request []byte) {
 	}
 }
 
-// until reads frames up to one that fits.
+// until reads frames up to the first for which fits is true.
 func (c *refusedClient) until(fits func(http2.Frame) bool) {
 	c.t.Helper()
 	for {

@@ -13,8 +13,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver/socket"
 )
 
-// A header list that the reader has read before the connection ended opens no stream: its
-// handler would wait for ever, and Stop for it.
+// A header list that was read before its connection ended opens no stream: the handler would never
+// return, and Stop would wait for it.
 func TestNoStreamsOnAConnectionThatHasEnded(t *testing.T) {
 	srv := &Server{cfg: Config{MaxStreams: 10, StreamWindow: 64 << 10}}
 	near, far := net.Pipe()
@@ -31,7 +31,7 @@ func TestNoStreamsOnAConnectionThatHasEnded(t *testing.T) {
 	}
 }
 
-// deadlines counts those of reads.
+// deadlines counts the read deadlines that are set.
 type deadlines struct {
 	net.Conn
 	n int
@@ -43,8 +43,8 @@ func (d *deadlines) SetReadDeadline(time.Time) error {
 	return nil
 }
 
-// A connection that ends in peace ends once: a later flush, such as a pump's, does not cut the time that its
-// client has to read the last answer.
+// A connection ends gracefully only once: a later flush, for example of a pump, does not shorten the time
+// that its client has to read the last answer.
 func TestAFlushAfterTheEndCutsNothing(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
@@ -55,7 +55,7 @@ func TestAFlushAfterTheEndCutsNothing(t *testing.T) {
 	for range 2 {
 		c.flush()
 		if !errors.Is(c.err, errIdle) || at.n != 1 {
-			t.Errorf("the end is %v, and reads had %d deadlines", c.err, at.n)
+			t.Errorf("the end: %v; %d read deadlines were set", c.err, at.n)
 		}
 	}
 }

@@ -23,12 +23,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/testseed"
 )
 
-// ask has a duplex stream send answers of these sizes.
+// ask returns a request for duplex answers of the given sizes.
 func ask(n ...int32) []byte {
 	return message(&pb.StreamingOutputCallRequest{ResponseParameters: sizes(n...)})
 }
 
-// data reads DATA frames of a stream until it has n bytes, and returns the frames' lengths.
+// data reads DATA frames of a stream until it has n bytes, and returns the lengths of the frames.
 func (r *raw) data(id uint32, n int) (lengths []int) {
 	r.t.Helper()
 	for n > 0 {
@@ -45,12 +45,12 @@ func (r *raw) data(id uint32, n int) (lengths []int) {
 		}
 	}
 	if n < 0 {
-		r.t.Fatalf("%d bytes too many: %v", -n, lengths)
+		r.t.Fatalf("%d bytes more than requested: %v", -n, lengths)
 	}
 	return lengths
 }
 
-// RFC 9113, 6.9.1: a frame is not larger than the window, be it of a byte.
+// RFC 9113, 6.9.1: a frame is never larger than the window, even if the window is one byte.
 func TestWindowOfOneByte(t *testing.T) {
 	address, _ := serve(t, config())
 	r := greet(t, address, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
@@ -59,7 +59,7 @@ func TestWindowOfOneByte(t *testing.T) {
 	if got := r.data(1, 1); len(got) != 1 {
 		t.Errorf("%v", got)
 	}
-	r.alive() // and nothing more has come
+	r.alive() // and no more DATA has arrived
 	r.must(r.WriteWindowUpdate(1, 2))
 	if got := r.data(1, 2); len(got) != 1 {
 		t.Errorf("%v", got)
@@ -70,8 +70,8 @@ func TestWindowOfOneByte(t *testing.T) {
 	}
 }
 
-// RFC 9113, 6.9.2: SETTINGS change the windows of open streams, which may become negative,
-// and the last value counts (6.5.3).
+// RFC 9113, 6.9.2: SETTINGS change the windows of open streams. A window may become negative, and
+// the last value in a frame counts (6.5.3).
 func TestInitialWindowChanges(t *testing.T) {
 	address, _ := serve(t, config())
 	window := func(n uint32) http2.Setting { return http2.Setting{ID: http2.SettingInitialWindowSize, Val: n} }
@@ -79,7 +79,7 @@ func TestInitialWindowChanges(t *testing.T) {
 	r.open(1, false, call(duplexMethod)...)
 	r.must(r.WriteData(1, true, ask(100)))
 	r.data(1, 10)
-	r.must(r.WriteSettings(window(4))) // 6 owed
+	r.must(r.WriteSettings(window(4))) // the window of the stream becomes -6
 	r.alive()
 	r.must(r.WriteWindowUpdate(1, 6))
 	r.alive()
@@ -93,17 +93,17 @@ func TestInitialWindowChanges(t *testing.T) {
 	}
 }
 
-// Streams share the connection's window in turn: one that has much to send does not keep the
-// others from it.
+// Streams share the connection's window in turn: a stream with much to send does not exclude the
+// others.
 func TestConnectionWindowIsShared(t *testing.T) {
 	address, _ := serve(t, config())
 	r := greet(t, address, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
 	r.open(1, false, call(duplexMethod)...)
 	r.must(r.WriteData(1, true, ask(500_000)))
-	r.data(1, 65535) // all of the connection's window
+	r.data(1, 65535) // uses up the connection's window
 	r.open(3, false, call(duplexMethod)...)
 	r.must(r.WriteData(3, true, ask(20_000)))
-	for waits := false; !waits; { // its response has begun, and needs a window to continue
+	for waits := false; !waits; { // stream 3 has sent its headers, and needs a window to continue
 		f, ok := r.next().(*http2.MetaHeadersFrame)
 		waits = ok && f.StreamID == 3
 	}
@@ -123,9 +123,9 @@ func TestConnectionWindowIsShared(t *testing.T) {
 		}
 	}
 	if !ended[3] || seen[1] > 300_000 {
-		t.Fatalf("stream 1 had %d bytes before stream 3 had its 20,000", seen[1])
+		t.Fatalf("stream 1 got %d bytes before stream 3 got its 20,000", seen[1])
 	}
-	// A call without content needs no window.
+	// A call whose answer has no content needs no window.
 	r.open(5, false, call("/grpc.testing.TestService/Other")...)
 	if h, _, _ := r.answer(5); h["grpc-status"] != "12" {
 		t.Errorf("%v", h)
@@ -136,7 +136,7 @@ func TestConnectionWindowIsShared(t *testing.T) {
 	}
 }
 
-// A sender whose stream is canceled lets the next one continue.
+// If a stream that waits for the window is canceled, the next stream gets its turn.
 func TestCanceledSenderPassesItsTurn(t *testing.T) {
 	address, _ := serve(t, config())
 	r := greet(t, address, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
@@ -161,7 +161,7 @@ func TestCanceledSenderPassesItsTurn(t *testing.T) {
 	}
 }
 
-// waits is a service whose duplex calls read nothing until they are told to.
+// waits is a service whose duplex calls read nothing until read is closed.
 type waits struct {
 	testService
 	read chan struct{}
@@ -176,8 +176,8 @@ func (w *waits) FullDuplexCall(both pb.TestService_FullDuplexCallServer) error {
 	return w.testService.FullDuplexCall(both)
 }
 
-// A client may not send more than a stream's window before the handler reads, nor more than
-// the connection's.
+// Before the handler reads, a client may not send more than the stream's window, nor more than the
+// connection's.
 func TestReceiveWindows(t *testing.T) {
 	w := &waits{read: make(chan struct{})}
 	address, _ := serve(t, config(), func(s *server) { pb.RegisterTestServiceServer(s, w) })
@@ -187,7 +187,7 @@ func TestReceiveWindows(t *testing.T) {
 	for n := 0; n < 64<<10; n += 16 << 10 {
 		r.must(r.WriteData(1, false, big[n:n+16<<10]))
 	}
-	r.alive() // no window update: it is not read
+	r.alive() // no window update, as the handler does not read
 	r.open(3, false, call(duplexMethod)...)
 	for n := 0; n < 64<<10; n += 16 << 10 {
 		r.must(r.WriteData(3, false, big[n:n+16<<10]))
@@ -195,7 +195,7 @@ func TestReceiveWindows(t *testing.T) {
 	r.must(r.WriteData(3, false, []byte{1}))
 	r.expectReset(3, http2.ErrCodeFlowControl)
 
-	// The handler reads: the message's rest may come at once.
+	// The handler reads: the server may grant a window for the rest of the message.
 	close(w.read)
 	var allowed int
 	for allowed < len(big)-64<<10 {
@@ -213,8 +213,8 @@ func TestReceiveWindows(t *testing.T) {
 	}
 }
 
-// What handlers do not read is kept as far as it is granted, and taken back when it is read
-// or its stream ends. A small request needs no grant.
+// Bytes that handlers have not read are kept only if Hold grants them. They are released when they
+// are read or their stream ends. A small request needs no grant.
 func TestUnreadBytesAreGranted(t *testing.T) {
 	w := &waits{read: make(chan struct{})}
 	var held atomic.Int64
@@ -222,7 +222,7 @@ func TestUnreadBytesAreGranted(t *testing.T) {
 	const most = 100_000
 	cfg.Hold = func(from net.Addr, n int) bool {
 		if from == nil {
-			t.Error("the client has no address")
+			t.Error("Hold is called without the client's address")
 		}
 		if held.Add(int64(n)) > most {
 			held.Add(int64(-n))
@@ -255,23 +255,23 @@ func TestUnreadBytesAreGranted(t *testing.T) {
 	expect("a large one", unread)
 	send(5, big)
 	r.expectReset(5, http2.ErrCodeEnhanceYourCalm)
-	expect("one too many", unread)
+	expect("a large request beyond the limit", unread)
 	r.must(r.WriteRSTStream(3, http2.ErrCodeCancel))
-	expect("the client gives up", 0)
+	expect("the client cancels", 0)
 	send(7, big)
 	expect("another large one", unread)
 	close(w.read)
-	for held.Load() != 0 { // until the handler has read it; its stream is open
+	for held.Load() != 0 { // until the handler has read the request; its stream stays open
 		r.alive()
 	}
 	r.must(r.WriteData(7, true, nil))
 	if h, _, _ := r.answer(7); h["grpc-status"] != "0" {
 		t.Errorf("%v", h)
 	}
-	expect("it has ended", 0)
+	expect("the stream has ended", 0)
 }
 
-// A header that announces a large message does not make the server allocate memory for all of it.
+// A message header that announces a large message does not make the server allocate memory for the whole message.
 func TestLargeMessagesAreAllocatedAsTheyArrive(t *testing.T) {
 	address, _ := serve(t, config())
 	r := greet(t, address)
@@ -297,21 +297,21 @@ func TestLargeMessagesAreAllocatedAsTheyArrive(t *testing.T) {
 		return after.TotalAlloc - before.TotalAlloc
 	}
 	if got := arrive(0); got > streams*size/4 {
-		t.Errorf("%d bytes for headers of %d messages of %d bytes", got, streams, size)
+		t.Errorf("%d bytes allocated for the headers of %d messages of %d bytes", got, streams, size)
 	}
 	if got := arrive(8 << 10); got > streams*size/4 {
-		t.Errorf("%d bytes for the first 8 KiB of %d messages of %d bytes", got, streams, size)
+		t.Errorf("%d bytes allocated for the first 8 KiB of %d messages of %d bytes", got, streams, size)
 	}
 }
 
-// Padding is given back at once: it fills no stream that is not read.
+// The window for padding is returned at once, so padding does not exhaust the window of a stream that is not read.
 func TestPaddingIsGivenBack(t *testing.T) {
 	w := &waits{read: make(chan struct{})}
 	address, _ := serve(t, config(), func(s *server) { pb.RegisterTestServiceServer(s, w) })
 	r := greet(t, address)
 	r.open(1, false, call(duplexMethod)...)
 	got := 0
-	for range 2000 { // 512 KiB, of which 2 KiB are content
+	for range 2000 { // 512 KiB, of which only 2 KiB are content
 		r.must(r.WriteDataPadded(1, false, []byte{0}, make([]byte, 255)))
 		got += 257
 		for got > 40<<10 {
@@ -323,13 +323,13 @@ func TestPaddingIsGivenBack(t *testing.T) {
 	r.alive()
 }
 
-// The window of the connection is 1 MiB, also where no stream's is exceeded.
+// The window of the connection is 1 MiB, even if no stream exceeds its own window.
 func TestReceiveWindowOfConnection(t *testing.T) {
 	w := &waits{read: make(chan struct{})}
 	address, _ := serve(t, config(), func(s *server) { pb.RegisterTestServiceServer(s, w) })
 	r := greet(t, address)
-	// The server gives it back as bytes arrive, so it is exceeded by what it has not seen:
-	// a burst that it cannot have answered. It need not notice, but goes on or ends well.
+	// The server returns window as bytes arrive, so only a burst that it cannot have answered exceeds it. The
+	// server may fail to detect that, but then either continues or ends the connection correctly.
 	updates := 0
 	for id := uint32(1); id < 80; id += 2 {
 		r.open(id, false, call(duplexMethod)...)
@@ -346,15 +346,15 @@ func TestReceiveWindowOfConnection(t *testing.T) {
 			}
 		case *http2.PingFrame:
 			if updates < 40*64<<10-256<<10 {
-				t.Errorf("%d bytes were given back", updates)
+				t.Errorf("only %d bytes of the window were returned", updates)
 			}
 			return
 		}
 	}
 }
 
-// A client that does not read stops its own streams, and holds a bounded output; another
-// stream's context ends when the client resets it.
+// A client that does not read blocks only its own streams, and the server holds a bounded output
+// for it. The context of another stream ends when the client resets that stream.
 func TestClientThatDoesNotRead(t *testing.T) {
 	address, s := serve(t, config())
 	stuck := greet(t, address, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
@@ -370,10 +370,10 @@ func TestClientThatDoesNotRead(t *testing.T) {
 		}
 	}
 	stuck.conn.Close()
-	s.Stop() // returns: no handler hangs
+	s.Stop() // returns only if no handler hangs
 }
 
-// Handlers see the end of their stream as their context's, with the reason.
+// When a stream ends, its handler's context ends with the reason.
 func TestCancellation(t *testing.T) {
 	ended := make(chan error, 1)
 	address, s := serve(t, config(), func(s *server) { pb.RegisterTestServiceServer(s, &asksFor{ended: ended}) })
@@ -405,8 +405,8 @@ func TestCancellation(t *testing.T) {
 	}
 }
 
-// A call whose time is over in the middle of a message is reset: its client must not take a part
-// for the whole.
+// A call whose deadline passes in the middle of a message is reset, so that its client does not
+// mistake a partial message for a complete one.
 func TestDeadlineWithinAMessage(t *testing.T) {
 	inBubble(t, config(), &testService{}, func(t *testing.T, r *raw) {
 		r.must(r.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}))
@@ -431,14 +431,14 @@ func (a *asksFor) FullDuplexCall(both pb.TestService_FullDuplexCallServer) error
 		return err
 	}
 	if err := both.Send(new(pb.StreamingOutputCallResponse)); status.Code(err) == codes.OK {
-		a.ended <- errors.New("it could still send")
+		a.ended <- errors.New("Send succeeded after the end of the context")
 		return err
 	}
 	a.ended <- both.Context().Err()
 	return err
 }
 
-// Many senders and receivers at once, each stream in order.
+// Many streams send and receive concurrently, and each stream keeps its order.
 func TestManyStreams(t *testing.T) {
 	address, _ := serve(t, config())
 	client := pb.NewTestServiceClient(dial(t, address, grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10)))
@@ -466,7 +466,7 @@ func TestManyStreams(t *testing.T) {
 	all.Wait()
 }
 
-// SendFramed sends whole messages past SendMsg, in order with it.
+// SendFramed sends framed messages without SendMsg's encoding, in order with those of SendMsg.
 func TestSendFramed(t *testing.T) {
 	address, _ := serve(t, config(), func(s *server) { pb.RegisterTestServiceServer(s, &framing{}) })
 	s, err := pb.NewTestServiceClient(dial(t, address)).StreamingOutputCall(t.Context(), new(pb.StreamingOutputCallRequest))
@@ -498,13 +498,13 @@ func (*framing) StreamingOutputCall(_ *pb.StreamingOutputCallRequest, out pb.Tes
 		return err
 	}
 	if one, two := to.Attach(func() any { return new(int) }), to.Attach(func() any { return new(int) }); one != two {
-		return errors.New("a connection has two values")
+		return errors.New("Attach returned two values for one connection")
 	}
 	send(4)
 	return nil
 }
 
-// collects is a service that tells what its duplex calls are sent.
+// collects is a service that reports the messages that its duplex calls receive.
 type collects struct {
 	testService
 	got chan []byte
@@ -520,8 +520,8 @@ func (c *collects) FullDuplexCall(both pb.TestService_FullDuplexCallServer) erro
 	}
 }
 
-// Messages of all sizes arrive as they were sent, in frames of any size: a frame may end one
-// and begin the next.
+// Messages of all sizes arrive as they were sent, in frames of any size. One frame may end a
+// message and begin the next.
 func TestMessagesArriveWhole(t *testing.T) {
 	rng := testseed.Rand(t)
 	c := &collects{got: make(chan []byte, 100)}

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// forgetting is a connection that notes which streams it is to forget.
+// forgetting is a connection that records which streams it is told to forget.
 type forgetting struct {
 	net.Conn
 	forgot chan uint32
@@ -29,24 +29,24 @@ func (c forgettingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credenti
 	return forgetting{conn, c.forgot}, info, err
 }
 
-// The connection is told of each stream that the server resets, open or not: its client says nothing
-// more of that stream. It is told of no other stream.
+// The server tells the connection of each stream that it resets, open or not, because the client
+// sends no more on that stream. It reports no other stream.
 func TestResetStreamsAreForgotten(t *testing.T) {
 	forgot := make(chan uint32, 100)
 	cfg := config()
 	cfg.Credentials = forgettingCredentials{cfg.Credentials, forgot}
 	address, _ := serve(t, cfg)
 	r := greet(t, address)
-	r.ended() // stream 1, whole
+	r.ended() // stream 1 ends normally
 	r.open(3, false, call(duplexMethod)...)
 	r.must(r.WriteWindowUpdate(3, 0))
 	r.expectReset(3, http2.ErrCodeProtocol)
-	r.open(5, false, call(unaryMethod)...) // it ends before its request
+	r.open(5, false, call(unaryMethod)...) // ends before its request is complete
 	r.must(r.WriteData(5, false, []byte{9, 0, 0, 1, 0}))
 	r.expectReset(5, http2.ErrCodeNo)
 	r.open(7, false, ":method", "POST", ":scheme", "http", ":path", unaryMethod, ":authority", "x", "content-type", "text/plain") // is refused
 	r.expectReset(7, http2.ErrCodeNo)
-	r.must(r.WriteData(7, false, []byte{0})) // was on its way
+	r.must(r.WriteData(7, false, []byte{0})) // sent before the reset arrived
 	r.expectReset(7, http2.ErrCodeStreamClosed)
 	r.open(9, false, call(duplexMethod)...)
 	r.must(r.WriteRSTStream(9, http2.ErrCodeCancel))

@@ -16,8 +16,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
 )
 
-// FuzzClient has a client send anything after the preface. The server neither panics nor
-// hangs, nor does it leave anything behind: with handlers that wait, and with such that are parked.
+// FuzzClient makes a client send arbitrary bytes after the preface. The server neither panics nor
+// hangs, and leaves nothing behind, both with handlers that block and with parked handlers.
 func FuzzClient(f *testing.F) {
 	seed := func(do func(r *raw)) {
 		here, there := net.Pipe()
@@ -48,7 +48,7 @@ func FuzzClient(f *testing.F) {
 		r.must(r.WriteRSTStream(1, http2.ErrCodeCancel))
 		r.must(r.WriteGoAway(0, 0, nil))
 	})
-	seed(func(r *raw) { // pings that measure the path, around messages of a parked handler
+	seed(func(r *raw) { // bandwidth pings around messages of a parked handler
 		r.must(r.WriteSettings())
 		r.open(1, false, call(duplexMethod)...)
 		for range 3 {
@@ -63,7 +63,7 @@ func FuzzClient(f *testing.F) {
 	})
 }
 
-// answerParked answers each request with as many bytes as it asks for, and is parked meanwhile.
+// answerParked answers each request with the requested number of bytes, and is parked in between.
 func answerParked(p parking, gs grpc.ServerStream) error {
 	var next func() error
 	next = func() error {
@@ -87,7 +87,7 @@ func answerParked(p parking, gs grpc.ServerStream) error {
 	return next()
 }
 
-// attempt has a client send bytes to a service, and reads the frames of the answer.
+// attempt sends bytes to a service as a client, and reads the frames of the answer.
 func attempt(t *testing.T, service pb.TestServiceServer, sent []byte) {
 	cfg := config()
 	cfg.MaxStreams, cfg.MaxReceive = 3, 1<<16

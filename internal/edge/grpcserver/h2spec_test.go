@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// h2specExceptions are the cases of h2spec that fail, by section and name, and the reasons.
-// Its requests have no content type, so that the server answers them at once with trailers
-// alone; some cases depend on another answer. The tests in parentheses cover these rules.
+// h2specExceptions returns the cases of h2spec that fail, by section and name, with the reasons.
+// The requests of h2spec have no content type, so the server answers them at once with trailers
+// only. Some cases depend on another answer. The tests in parentheses cover these rules.
 func h2specExceptions() map[[2]string]string {
 	const ended = "the answer has ended the stream by then"
 	return map[[2]string]string{
@@ -25,8 +25,8 @@ func h2specExceptions() map[[2]string]string {
 	}
 }
 
-// TestH2Spec runs the cases of h2spec (https://github.com/summerwind/h2spec), the strict ones
-// too. `make h2spec` builds the tool and runs this test.
+// TestH2Spec runs the cases of h2spec (https://github.com/summerwind/h2spec), including the strict
+// ones. `make h2spec` builds the tool and runs this test.
 func TestH2Spec(t *testing.T) {
 	tool := os.Getenv("H2SPEC")
 	if tool == "" {
@@ -57,7 +57,7 @@ func TestH2Spec(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(report.Cases) < 140 {
-		t.Errorf("%d cases ran, want those of every section:\n%s", len(report.Cases), out)
+		t.Errorf("only %d cases ran, want the cases of every section:\n%s", len(report.Cases), out)
 	}
 	except := h2specExceptions()
 	for _, c := range report.Cases {

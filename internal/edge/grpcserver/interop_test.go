@@ -65,7 +65,7 @@ func largeUnary(t *testing.T, _ *grpc.ClientConn, c pb.TestServiceClient) {
 			t.Errorf("%d bytes, %v", len(r.GetPayload().GetBody()), err)
 		}
 	}
-	// Larger than the stream's window, the connection's, and the client's for both.
+	// Larger than the windows of the stream, of the connection, and of the client for both.
 	r, err := c.UnaryCall(t.Context(), &pb.SimpleRequest{ResponseSize: 3 << 20, Payload: payload(4 << 20)})
 	if err != nil || len(r.GetPayload().GetBody()) != 3<<20 {
 		t.Errorf("%d bytes, %v", len(r.GetPayload().GetBody()), err)
@@ -78,7 +78,7 @@ func compressedUnary(t *testing.T, _ *grpc.ClientConn, c pb.TestServiceClient) {
 		t.Errorf("%d bytes, %v", len(r.GetPayload().GetBody()), err)
 	}
 	if _, err := c.UnaryCall(t.Context(), &pb.SimpleRequest{Payload: payload(9 << 20)}, grpc.UseCompressor(gzip.Name)); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("a small message that is large: %v", err)
+		t.Errorf("a large message that compresses well: %v", err)
 	}
 }
 
@@ -173,7 +173,7 @@ func cancelAfterBegin(t *testing.T, _ *grpc.ClientConn, c pb.TestServiceClient) 
 		t.Fatal(err)
 	}
 	cancel()
-	// The call is not closed: the server could answer that before it sees the cancellation.
+	// The call is not closed, because the server could answer the end before it sees the cancellation.
 	if err := s.RecvMsg(&pb.StreamingInputCallResponse{}); status.Code(err) != codes.Canceled {
 		t.Error(err)
 	}
@@ -247,7 +247,7 @@ func statusAndMessage(t *testing.T, _ *grpc.ClientConn, c pb.TestServiceClient) 
 func specialStatus(t *testing.T, _ *grpc.ClientConn, c pb.TestServiceClient) {
 	expectStatus(t, c, codes.Unknown, "\t\ntest with whitespace\r\nand Unicode BMP ☺ and non-BMP 😈\t\n")
 	expectStatus(t, c, codes.Unknown, "100 % of %41")
-	// Larger than a frame: CONTINUATION.
+	// Larger than a frame, so it needs CONTINUATION.
 	expectStatus(t, c, codes.Unknown, strings.Repeat("ä long status! ", 1500))
 }
 

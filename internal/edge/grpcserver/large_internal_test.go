@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// Large answers are written in turns of the client, and each stream of a connection sends as much
-// as is written at once before the next one does. Small answers take no turn.
+// Large answers are written in turns of the client. Each stream of a connection sends one full
+// output buffer before the next stream does. Small answers take no turn.
 func TestLargeAnswersTakeTurns(t *testing.T) {
 	const answers, large = 4, 1 << 20
 	var turns, taken atomic.Int64
@@ -57,7 +57,7 @@ func TestLargeAnswersTakeTurns(t *testing.T) {
 	order := answersTo(t, l.Addr().String(), func() {}, "/s/Small")
 	<-begun
 	if n := turns.Load(); n != 0 || len(order) == 0 {
-		t.Errorf("%d turns for an answer in %d frames", n, len(order))
+		t.Errorf("%d turns for a small answer in %d frames, want 0", n, len(order))
 	}
 	var calls []string
 	for range answers {
@@ -72,10 +72,10 @@ func TestLargeAnswersTakeTurns(t *testing.T) {
 	}
 	const bursts = answers * large / maxOut
 	if changes > 2*bursts {
-		t.Errorf("%d frames came with %d changes of stream, want %d at most", len(order), changes, 2*bursts)
+		t.Errorf("%d frames arrived with %d changes of stream, want at most %d", len(order), changes, 2*bursts)
 	}
 	if n := turns.Load(); n == 0 || taken.Load() != 0 {
-		t.Errorf("%d turns for %d bytes, %d are not over", n, answers*large, taken.Load())
+		t.Errorf("%d turns for %d bytes, of which %d have not ended", n, answers*large, taken.Load())
 	}
 }
 
@@ -95,8 +95,8 @@ func allBlocked(t *testing.T, one *stream, streams int) {
 	}
 }
 
-// connectRaw opens a connection for a minute, until the test ends. Errors of writing show when it is
-// read.
+// connectRaw opens a connection that ends with the test, after a minute at most. Write errors show
+// up when the connection is read.
 func connectRaw(t *testing.T, address string, settings ...http2.Setting) *http2.Framer {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -115,7 +115,7 @@ func connectRaw(t *testing.T, address string, settings ...http2.Setting) *http2.
 	return f
 }
 
-// callRaw begins a call; end: its request is empty.
+// callRaw begins a call; with end set, its request is empty.
 func callRaw(f *http2.Framer, stream uint32, path string, end bool) {
 	var block headerBlock
 	for _, h := range [][2]string{
@@ -126,8 +126,8 @@ func callRaw(f *http2.Framer, stream uint32, path string, end bool) {
 	_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.bytes(), EndHeaders: true, EndStream: end})
 }
 
-// answersTo makes calls on one connection, and returns the streams of the DATA frames that came.
-// Once the connection's first window is used up it calls blocked, and extends it.
+// answersTo makes calls on one connection, and returns the stream of each DATA frame received. When
+// the connection's first window is used up, it calls blocked and extends the window.
 func answersTo(t *testing.T, address string, blocked func(), paths ...string) (order []uint32) {
 	t.Helper()
 	f := connectRaw(t, address, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
@@ -157,7 +157,7 @@ func answersTo(t *testing.T, address string, blocked func(), paths ...string) (o
 	return order
 }
 
-// headerBlock encodes headers without a table that the next block would need.
+// headerBlock encodes headers without state that later blocks would need.
 type headerBlock struct{ b []byte }
 
 func (h *headerBlock) add(name, value string) {

@@ -21,7 +21,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
 )
 
-// pipes is a listener whose connections are in memory, for fake time.
+// pipes is a listener with in-memory connections, for tests in fake time.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -39,7 +39,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error { p.once.Do(func() { close(p.closed) }); return nil }
 func (*pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// inBubble runs a test in fake time, with a client that has greeted.
+// inBubble runs a test in fake time, with a client that has completed the HTTP/2 handshake.
 func inBubble(t *testing.T, cfg grpcserver.Config, service pb.TestServiceServer, do func(t *testing.T, r *raw)) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := grpcserver.New(cfg)
@@ -70,7 +70,7 @@ func inBubble(t *testing.T, cfg grpcserver.Config, service pb.TestServiceServer,
 	})
 }
 
-// until reads frames until one of type T comes; nil: the connection has ended.
+// until reads frames up to the next frame of type T; it returns nil if the connection ends before.
 func until[T http2.Frame](r *raw) (f T) {
 	for {
 		got, err := r.ReadFrame()
@@ -84,7 +84,7 @@ func until[T http2.Frame](r *raw) (f T) {
 	}
 }
 
-// A silent client is pinged. One that answers stays; one that does not is cut.
+// The server pings a silent client. A client that does not answer is disconnected.
 func TestKeepalive(t *testing.T) {
 	cfg := config()
 	cfg.PingAfter, cfg.PingTimeout = 30*time.Second, 10*time.Second
@@ -105,8 +105,8 @@ func TestKeepalive(t *testing.T) {
 	})
 }
 
-// A connection without a stream for too long ends in peace: two GOAWAY frames, of which the
-// second says what the last stream is; the streams in between are served.
+// A connection that has had no stream for too long ends gracefully, with two GOAWAY frames. The
+// second names the last stream; streams opened between the two are served.
 func TestIdle(t *testing.T) {
 	cfg := config()
 	cfg.Idle = 5 * time.Minute
@@ -126,7 +126,7 @@ func TestIdle(t *testing.T) {
 		if f := until[*http2.GoAwayFrame](r); f.LastStreamID != 3 {
 			t.Errorf("%v", f)
 		}
-		r.open(5, false, call(duplexMethod)...) // it is too late for this one
+		r.open(5, false, call(duplexMethod)...) // too late: after the second GOAWAY
 		r.must(r.WriteData(3, true, nil))
 		if h, _, _ := r.answer(3); h["grpc-status"] != "0" {
 			t.Errorf("%v", h)
@@ -137,7 +137,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// A client that does not answer the ping of a goodbye is told the last stream all the same.
+// A client that does not answer the ping between the two GOAWAY frames is sent the second one all the same.
 func TestIdleWithoutAnswer(t *testing.T) {
 	cfg := config()
 	cfg.Idle, cfg.PingAfter, cfg.PingTimeout = 5*time.Minute, 30*time.Second, 10*time.Second
@@ -162,8 +162,8 @@ func TestIdleWithoutAnswer(t *testing.T) {
 	})
 }
 
-// A connection that is too old ends in peace, at an age that differs from others' by a tenth at
-// most. Calls that do not end in time are cut.
+// A connection ends gracefully at the maximum age, which varies by at most a tenth from connection
+// to connection. Calls that do not end in time are reset.
 func TestAge(t *testing.T) {
 	cfg := config()
 	cfg.Age, cfg.Grace, cfg.PingAfter = time.Hour, 30*time.Second, 24*time.Hour
@@ -175,13 +175,13 @@ func TestAge(t *testing.T) {
 			until[*http2.GoAwayFrame](r)
 			age := time.Since(begun)
 			if ages[age] = true; age < 54*time.Minute || age > 66*time.Minute {
-				t.Errorf("ended after %v", age)
+				t.Errorf("GOAWAY after %v", age)
 			}
 			r.must(r.WritePing(true, until[*http2.PingFrame](r).Data))
 			if f := until[*http2.GoAwayFrame](r); f.LastStreamID != 1 {
 				t.Errorf("%v", f)
 			}
-			if n == 0 { // the call ends, and with it the connection
+			if n == 0 { // ends the call, and thereby the connection
 				r.must(r.WriteData(1, true, nil))
 				r.answer(1)
 			}
@@ -200,7 +200,7 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// Clients may ping as often as they are allowed to, and after messages.
+// Clients may ping at the permitted interval, and after each message.
 func TestTooManyPings(t *testing.T) {
 	cfg := config()
 	cfg.PingLeast = 5 * time.Second
@@ -225,8 +225,8 @@ func TestTooManyPings(t *testing.T) {
 	})
 }
 
-// A client that takes no answers is not read any longer: what the server holds for it is
-// bounded. It is cut when it stays so.
+// The server stops reading a client that does not read its answers, and so holds a bounded output
+// for it. It disconnects the client if that does not change.
 func TestAnswersThatAreNotTaken(t *testing.T) {
 	frames := map[string]func(r *raw) error{
 		"HEADERS": func(r *raw) error {
@@ -247,7 +247,7 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 					}
 				}()
 				synctest.Wait()
-				// An answer has at least 9 bytes; the server holds two outputs, and what it has read.
+				// An answer has at least 9 bytes. The server holds two output buffers, and the frames read.
 				if n := sent.Load(); n < 100 || n > 2*96<<10/9+1000 {
 					t.Errorf("%d frames were read", n)
 				}
@@ -257,8 +257,8 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 	}
 }
 
-// A client that resets its streams at once, or has the server reset them, or changes its settings all the
-// time, loses the connection, and its address is named. One that resets streams later, or a few, does not.
+// A client that keeps resetting its streams, making the server reset them, or changing its settings is
+// disconnected, and its address is reported. A client that resets streams later, or only a few, is not.
 func TestFloodsOfResetsAndSettings(t *testing.T) {
 	var flooded atomic.Bool
 	cfg := config()
@@ -268,7 +268,7 @@ func TestFloodsOfResetsAndSettings(t *testing.T) {
 		for range n {
 			r.open(id, false, call(duplexMethod)...)
 			r.alive()
-			time.Sleep(after) // of the bubble
+			time.Sleep(after) // of fake time
 			r.must(r.WriteRSTStream(id, http2.ErrCodeCancel))
 			id += 2
 		}
@@ -279,14 +279,14 @@ func TestFloodsOfResetsAndSettings(t *testing.T) {
 			t.Errorf("%v", f)
 		}
 		if synctest.Wait(); !flooded.Swap(false) {
-			t.Error("the connection is not named")
+			t.Error("the connection was not reported")
 		}
 	}
 	for name, flood := range map[string]func(t *testing.T, r *raw){
 		"resets": func(t *testing.T, r *raw) {
 			resets(t, r, 260, 100*time.Millisecond)
 			resets(t, r, 245, time.Millisecond)
-			time.Sleep(time.Second) // of the bubble
+			time.Sleep(time.Second) // of fake time
 			r.alive()
 			go func() {
 				for n := id; r.WriteHeaders(http2.HeadersFrameParam{StreamID: n, BlockFragment: r.block(call(duplexMethod)...), EndHeaders: true}) == nil &&
@@ -298,7 +298,7 @@ func TestFloodsOfResetsAndSettings(t *testing.T) {
 		"resets by the server": func(t *testing.T, r *raw) {
 			go func() {
 				for n := id; n < 2000 && r.WriteHeaders(http2.HeadersFrameParam{StreamID: n, BlockFragment: r.block(call(duplexMethod)...), EndHeaders: true}) == nil &&
-					r.WriteRawFrame(http2.FrameWindowUpdate, 0, n, make([]byte, 4)) == nil; n += 2 { // by 0: RFC 9113, 6.9
+					r.WriteRawFrame(http2.FrameWindowUpdate, 0, n, make([]byte, 4)) == nil; n += 2 { // an increment of 0 is an error (RFC 9113, 6.9)
 				}
 			}()
 			ends(t, r)
@@ -309,11 +309,11 @@ func TestFloodsOfResetsAndSettings(t *testing.T) {
 					r.must(r.WriteSettings())
 				}
 				r.alive()
-				time.Sleep(time.Minute) // of the bubble
+				time.Sleep(time.Minute) // of fake time
 			}
 			go func() {
 				for range 101 {
-					_ = r.WriteSettings() // the connection ends
+					_ = r.WriteSettings() // ends the connection
 				}
 			}()
 			ends(t, r)
@@ -327,7 +327,7 @@ func TestFloodsOfResetsAndSettings(t *testing.T) {
 	}
 }
 
-// A header block of very many small frames ends the connection.
+// A header block in very many small frames ends the connection.
 func TestFloodOfContinuation(t *testing.T) {
 	address, _ := serve(t, config())
 	for name, fragment := range map[string][]byte{"empty": nil, "small": {0x80 | 2}} {
@@ -345,7 +345,8 @@ func TestFloodOfContinuation(t *testing.T) {
 	}
 }
 
-// A header list above the limit is refused, and the connection continues; one far above ends it.
+// A header list above the limit is refused, and the connection continues. One far above it ends the
+// connection.
 func TestLargeHeaders(t *testing.T) {
 	address, _ := serve(t, config())
 	r := greet(t, address)
@@ -361,7 +362,7 @@ func TestLargeHeaders(t *testing.T) {
 	r.expectReset(3, http2.ErrCodeFrameSize)
 }
 
-// DATA frames without content cost the client its connection.
+// A flood of DATA frames without content ends the connection.
 func TestFloodOfEmptyData(t *testing.T) {
 	address, _ := serve(t, config())
 	r := greet(t, address)
@@ -390,14 +391,14 @@ func (s *stubborn) FullDuplexCall(pb.TestService_FullDuplexCallServer) error {
 	return nil
 }
 
-// Streams that are reset at once hold their places until their handlers end
-// (CVE-2023-44487), and the connection is not read meanwhile.
+// Streams that are reset at once keep their slots until their handlers return (CVE-2023-44487).
+// Meanwhile the server does not read the connection.
 func TestRapidReset(t *testing.T) {
 	cfg := config()
 	cfg.MaxStreams = 10
 	s := new(stubborn)
 	inBubble(t, cfg, s, func(t *testing.T, r *raw) {
-		s.release = make(chan struct{}) // of the bubble
+		s.release = make(chan struct{}) // of fake time
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -410,7 +411,7 @@ func TestRapidReset(t *testing.T) {
 		if n := s.running.Load(); n != 10 {
 			t.Errorf("%d handlers run", n)
 		}
-		go func() { // the answers
+		go func() { // reads the answers
 			for {
 				if _, err := r.ReadFrame(); err != nil {
 					return
@@ -425,7 +426,7 @@ func TestRapidReset(t *testing.T) {
 	})
 }
 
-// An answer whose headers are more than the client takes ends its stream.
+// If the headers of an answer exceed the client's limit, the server resets the stream.
 func TestHeadersAboveTheClientsLimit(t *testing.T) {
 	address, _ := serve(t, config())
 	r := greet(t, address, http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 200})
@@ -441,7 +442,7 @@ func TestHeadersAboveTheClientsLimit(t *testing.T) {
 
 const longName = "AMethodWhoseNameIsSoLongThatTheAnswerThatItIsNotKnownHasALongerHeaderListThanTheClientTakesAMethodWhoseNameIsSoLong"
 
-// Connections that do not get through their handshake in time end.
+// A connection that does not complete its handshake in time ends.
 func TestHandshakeTimeout(t *testing.T) {
 	cfg := config()
 	cfg.HandshakeTimeout = 10 * time.Second
@@ -468,7 +469,7 @@ func TestHandshakeTimeout(t *testing.T) {
 	}
 }
 
-// Every mistake in a Config is named.
+// New rejects every invalid field of a Config.
 func TestConfig(t *testing.T) {
 	if _, err := grpcserver.New(config()); err != nil {
 		t.Error(err)
@@ -492,19 +493,19 @@ func TestConfig(t *testing.T) {
 		cfg := config()
 		spoil(&cfg)
 		if _, err := grpcserver.New(cfg); err == nil {
-			t.Errorf("%s is not checked", name)
+			t.Errorf("an invalid %s was accepted", name)
 		}
 	}
 }
 
-// A message is decompressed in the turn of its client, and not without one.
+// A message is decompressed only in a turn of its client.
 func TestDecompressionTakesTurns(t *testing.T) {
 	var in, out atomic.Int64
 	cfg := config()
 	fail := make(chan struct{})
 	cfg.Turn = func(ctx context.Context, client net.Addr) (func(), error) {
 		if client == nil {
-			t.Error("whose turn it is, is not known")
+			t.Error("Turn is called without the client's address")
 		}
 		in.Add(1)
 		select {
@@ -525,12 +526,12 @@ func TestDecompressionTakesTurns(t *testing.T) {
 		t.Errorf("%d turns for an uncompressed message: %v", in.Load(), err)
 	}
 	if err := call(t.Context(), grpc.UseCompressor(gzip.Name)); err != nil || in.Load() != 1 || out.Load() != 1 {
-		t.Errorf("%d turns, %d of them over, for a compressed message: %v", in.Load(), out.Load(), err)
+		t.Errorf("%d turns for a compressed message, %d of them ended: %v", in.Load(), out.Load(), err)
 	}
 	close(fail)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if err := call(ctx, grpc.UseCompressor(gzip.Name)); status.Code(err) != codes.DeadlineExceeded || out.Load() != 1 {
-		t.Errorf("a message whose turn does not come: %v, %d turns are over", err, out.Load())
+		t.Errorf("a message that gets no turn: %v; %d turns have ended", err, out.Load())
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// draining has a server drain, and returns what Drain returns.
+// draining drains a server in the background, and returns the channel with the result of Drain.
 func draining(t *testing.T, s *server) <-chan error {
 	drained := make(chan error, 1)
 	go func() { drained <- s.Drain(t.Context()) }()
@@ -30,18 +30,18 @@ func ends(t *testing.T, drained <-chan error) {
 			t.Error(err)
 		}
 	case <-time.After(testkit.Patience):
-		t.Error("the server waits for a client that has closed, or that does not")
+		t.Error("Drain has not returned: the server still waits for a client")
 	}
 }
 
-// A client that reads slowly reads the last answer of a connection that ends in peace to its end. It
-// opens its windows meanwhile, which would cost it the rest if the server had closed.
+// When a connection ends gracefully, a client that reads slowly still gets the whole last answer. Meanwhile it
+// sends window updates, which would make it lose the rest if the server had closed the socket.
 func TestALastAnswerIsReadToItsEnd(t *testing.T) {
 	forServer, forClient := certificates(t)
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config()
-			cfg.PingTimeout = time.Hour // it ends with the client
+			cfg.PingTimeout = time.Hour // so that only the client ends the connection
 			if secure {
 				cfg.Credentials = credentials.NewTLS(forServer)
 			}
@@ -71,10 +71,10 @@ func TestALastAnswerIsReadToItsEnd(t *testing.T) {
 			r.must(r.WriteData(1, true, ask(size)))
 			got := 0
 			for slow, ended := true, false; !ended; {
-				slow = slow && readers() > 0 // until the server has no more to do
+				slow = slow && readers() > 0 // until the server has sent everything
 				f, err := r.ReadFrame()
 				if err != nil {
-					t.Fatalf("after %d bytes, while the server has more to do: %t: %v", got, slow, err)
+					t.Fatalf("after %d bytes, server still sending %t: %v", got, slow, err)
 				}
 				switch f := f.(type) {
 				case *http2.DataFrame:
@@ -84,11 +84,11 @@ func TestALastAnswerIsReadToItsEnd(t *testing.T) {
 					ended = f.StreamEnded()
 				}
 			}
-			if got != size+5+10 { // head, and proto's two lengths
+			if got != size+5+10 { // message header, and the two length prefixes of the proto
 				t.Errorf("%d bytes", got)
 			}
 			if f, err := r.ReadFrame(); !errors.Is(err, io.EOF) {
-				t.Errorf("after the last answer: %v, %v", f, err)
+				t.Errorf("the end after the last answer: %v, %v", f, err)
 			}
 			_ = r.conn.Close()
 			ends(t, drained)
@@ -96,7 +96,8 @@ func TestALastAnswerIsReadToItsEnd(t *testing.T) {
 	}
 }
 
-// A client that keeps its connection open after the end holds it for PingTimeout, and not beyond Stop.
+// A client that stays connected after the graceful end delays the server by PingTimeout at most, and not after
+// Stop.
 func TestAClientThatStaysIsNotWaitedFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		most time.Duration
@@ -112,7 +113,7 @@ func TestAClientThatStaysIsNotWaitedFor(t *testing.T) {
 			r := greet(t, address)
 			drained := draining(t, s)
 			if f := until[*http2.PingFrame](r); f != nil {
-				_ = r.WritePing(true, f.Data) // after PingTimeout it is not waited for
+				_ = r.WritePing(true, f.Data) // after that, the server waits for PingTimeout only
 			}
 			_, _ = io.Copy(io.Discard, r.conn)
 			c.end(t, s)

@@ -16,7 +16,7 @@ type parking interface {
 	StopReceiving()
 }
 
-// parker serves FullDuplexCall by a function.
+// parker implements FullDuplexCall with a function.
 type parker struct {
 	pb.UnimplementedTestServiceServer
 	serve func(parking, grpc.ServerStream) error
@@ -26,7 +26,7 @@ func (p *parker) FullDuplexCall(gs grpc.BidiStreamingServer[pb.StreamingOutputCa
 	return p.serve(grpc.ServerTransportStreamFromContext(gs.Context()).(parking), gs)
 }
 
-// parked starts a server with one call that serve handles.
+// parked starts a server, and one call that serve handles.
 func parked(t *testing.T, serve func(parking, grpc.ServerStream) error) *raw {
 	t.Helper()
 	s, err := grpcserver.New(config())
@@ -39,7 +39,7 @@ func parked(t *testing.T, serve func(parking, grpc.ServerStream) error) *raw {
 	return r
 }
 
-// StopReceiving ends RecvMsg, also in the middle of a message, and its handler chooses the outcome.
+// StopReceiving ends RecvMsg, even in the middle of a message; the handler then chooses the outcome.
 func TestStopReceiving(t *testing.T) {
 	for name, part := range map[string][]byte{"nothing": nil, "a part of a head": {0, 0}, "a part of a message": {0, 0, 0, 0, 9, 1, 2}} {
 		t.Run(name, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestStopReceiving(t *testing.T) {
 			p := <-begun
 			if part != nil {
 				r.must(r.WriteData(1, false, part))
-				r.alive() // it has arrived
+				r.alive() // so the part has arrived
 			}
 			p.StopReceiving()
 			if headers, content, _ := r.answer(1); headers["grpc-status"] != "0" || len(content) == 0 {
@@ -64,8 +64,8 @@ func TestStopReceiving(t *testing.T) {
 	}
 }
 
-// A parked handler is resumed by a message, the end of the client's side, and the end of the stream,
-// of the connection and of the server, once for each.
+// A parked handler is resumed exactly once for each message, for the end of the client's side, and
+// for the end of the stream, the connection or the server.
 func TestParkedHandlerIsResumed(t *testing.T) {
 	resumed := make(chan error, 1)
 	r := parked(t, func(p parking, gs grpc.ServerStream) error {
@@ -99,7 +99,7 @@ func TestParkedHandlerIsResumed(t *testing.T) {
 	}
 	r.must(r.WriteData(1, true, nil))
 	if err := <-resumed; err != io.EOF { //nolint:errorlint // as RecvMsg says
-		t.Fatalf("the end: %v", err)
+		t.Fatalf("the end of the client's side: %v", err)
 	}
 	r.alive()
 	_ = r.conn.Close()

@@ -14,10 +14,10 @@ import (
 	pb "google.golang.org/grpc/interop/grpc_testing"
 )
 
-// What grpc-go's client sends to measure the path.
+// bandwidthPing is the payload of the pings with which grpc-go's client measures bandwidth.
 var bandwidthPing = [8]byte{2, 4, 16, 16, 9, 14, 7, 7}
 
-// readBytes reads DATA of a stream until there are n bytes, and returns the pings answered meanwhile.
+// readBytes reads DATA of a stream until there are n bytes, and returns the pings that were answered meanwhile.
 func (r *raw) readBytes(id uint32, n int) (answered [][8]byte) {
 	r.t.Helper()
 	for n > 0 {
@@ -35,13 +35,12 @@ func (r *raw) readBytes(id uint32, n int) (answered [][8]byte) {
 	return answered
 }
 
-// order sends a message that has the server send one of so many bytes of content.
+// order requests a message with size bytes of content.
 func (r *raw) order(id uint32, size int32) {
 	r.must(r.WriteData(id, false, message(&pb.StreamingOutputCallRequest{ResponseParameters: sizes(size)})))
 }
 
-// The answer to a ping that measures the path waits for 16 KiB of DATA; other pings are
-// answered at once.
+// The answer to a bandwidth ping waits for 16 KiB of DATA. Other pings are answered at once.
 func TestProbesWaitForData(t *testing.T) {
 	address, _ := serve(t, config())
 	r := greet(t, address)
@@ -62,11 +61,11 @@ func TestProbesWaitForData(t *testing.T) {
 		r.readBytes(1, framed)
 		r.must(r.WritePing(false, [8]byte{2}))
 		if f := until[*http2.PingFrame](r); f.Data != bandwidthPing {
-			t.Errorf("%v was answered after 16 KiB, and not the ping before", f.Data)
+			t.Errorf("%v was answered after 16 KiB, before the earlier bandwidth ping", f.Data)
 		}
 		r.alive()
 	}
-	// After as much, it is answered with the next frames, after them. A second one at a time has both answered.
+	// After that much DATA, the answer follows the next frames. Two bandwidth pings at a time are both answered.
 	r.order(1, 17<<10)
 	r.readBytes(1, len(message(&pb.StreamingOutputCallResponse{Payload: payload(17 << 10)})))
 	r.must(r.WritePing(false, bandwidthPing))
@@ -85,7 +84,7 @@ func TestProbesWaitForData(t *testing.T) {
 	}
 }
 
-// On a connection at rest the answer comes with the server's own ping.
+// On a connection at rest, the answer to a bandwidth ping is sent with the server's own ping.
 func TestProbesAreAnsweredAtRest(t *testing.T) {
 	cfg := config()
 	cfg.PingAfter = 30 * time.Second
@@ -98,7 +97,7 @@ func TestProbesAreAnsweredAtRest(t *testing.T) {
 	})
 }
 
-// written is a client's connection that keeps a copy of what is written to it.
+// written is a client's connection that keeps a copy of all written bytes.
 type written struct {
 	net.Conn
 	mu  sync.Mutex
@@ -112,8 +111,8 @@ func (w *written) Write(p []byte) (int, error) {
 	return w.Conn.Write(p)
 }
 
-// A grpc-go client that receives small messages, one after the other, pings once in 16 KiB
-// and not once a message.
+// A grpc-go client that receives small messages one by one pings once for each 16 KiB, not once for
+// each message.
 func TestSmallMessagesCauseFewPings(t *testing.T) {
 	address, _ := serve(t, config())
 	var w *written

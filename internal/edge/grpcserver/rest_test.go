@@ -17,8 +17,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// rests are connections with a parked call each, whose requests go to got. taken are the
-// connections as they were accepted.
+// rests are connections with one parked call each, whose requests go to got. taken has the server's
+// ends of the connections.
 type rests struct {
 	address string
 	server  *grpcserver.Server
@@ -27,7 +27,7 @@ type rests struct {
 	taken   chan net.Conn
 }
 
-// taking sends what it accepts to taken.
+// taking sends each accepted connection to taken.
 type taking struct {
 	net.Listener
 	taken chan net.Conn
@@ -85,8 +85,8 @@ func (s *rests) serve(p parking, gs grpc.ServerStream) error {
 	return next()
 }
 
-// pieces is a connection that writes a byte at a time once slow is set, and calls between before
-// the middle one.
+// pieces is a connection that writes one byte at a time once slow is set, and calls between before
+// the byte in the middle.
 type pieces struct {
 	net.Conn
 	slow    bool
@@ -130,7 +130,7 @@ func (s *rests) open(t *testing.T) (r *raw, beneath *pieces) {
 	return r, beneath
 }
 
-// readers returns how many goroutines read connections of servers.
+// readers returns the number of goroutines that read connections of servers.
 func readers() int {
 	b := make([]byte, 1<<20)
 	return strings.Count(string(b[:runtime.Stack(b, true)]), "grpcserver.(*resting).readOn(")
@@ -142,13 +142,13 @@ func awaitRest(t *testing.T) {
 	testkit.Eventually(t, "no connection has a reader", func() bool { return readers() == 0 })
 }
 
-// A connection whose calls are parked has no goroutine, and is read on all the same: when bytes
-// arrive, also few at a time, and when the client ends it.
+// A connection whose calls are parked has no goroutine. The server still reads it when bytes
+// arrive, even a few at a time, and when the client closes it.
 func TestAConnectionAtRestHasNoGoroutine(t *testing.T) {
 	eachRest(t, func(t *testing.T, s *rests) {
 		r, beneath := s.open(t)
 		if beneath.between = func() { awaitRest(t) }; s.client == nil {
-			beneath.between = func() {} // the rest of a frame is waited for
+			beneath.between = func() {} // the server waits for the rest of a frame
 		}
 		for _, beneath.slow = range []bool{false, false, true, true} {
 			awaitRest(t)
@@ -166,7 +166,7 @@ func TestAConnectionAtRestHasNoGoroutine(t *testing.T) {
 	})
 }
 
-// A connection at rest ends with its socket, whoever closes it, and with the server.
+// A connection at rest ends when either side closes the socket, and when the server stops.
 func TestAConnectionAtRestEnds(t *testing.T) {
 	for name, end := range map[string]func(s *rests){
 		"beneath":    func(s *rests) { _ = (<-s.taken).Close() },

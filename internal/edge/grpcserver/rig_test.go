@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// config is one that works, with small bounds.
+// config returns a valid configuration with small bounds.
 func config() grpcserver.Config {
 	return grpcserver.Config{
 		Credentials: insecure.NewCredentials(), Codec: encoding.GetCodecV2("proto"),
@@ -48,8 +48,7 @@ func serve(t testing.TB, cfg grpcserver.Config, services ...func(*grpcserver.Ser
 	return listen(t, s), s
 }
 
-// listen has the server serve until the test ends, on a listener that is wrapped, and returns its
-// address.
+// listen serves until the test ends, on a listener wrapped by wrap, and returns the address.
 func listen(t testing.TB, s *grpcserver.Server, wrap ...func(net.Listener) net.Listener) (address string) {
 	t.Helper()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,7 +94,7 @@ type raw struct {
 	enc  *hpack.Encoder
 }
 
-// connect connects, without a word.
+// connect opens a connection without sending anything.
 func connect(t testing.TB, address string) *raw {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -107,7 +106,7 @@ func connect(t testing.TB, address string) *raw {
 
 func newRaw(t testing.TB, c net.Conn) *raw {
 	t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(time.Minute)) // a test that fails ends
+	_ = c.SetDeadline(time.Now().Add(time.Minute)) // so that a failing test ends
 	r := &raw{Framer: http2.NewFramer(c, c), t: t, conn: c}
 	r.AllowIllegalWrites = true
 	r.enc = hpack.NewEncoder(&r.buf)
@@ -115,7 +114,7 @@ func newRaw(t testing.TB, c net.Conn) *raw {
 	return r
 }
 
-// greet connects, and shakes hands.
+// greet opens a connection and completes the HTTP/2 handshake.
 func greet(t testing.TB, address string, settings ...http2.Setting) *raw {
 	t.Helper()
 	r := connect(t, address)
@@ -159,7 +158,7 @@ func (r *raw) next() http2.Frame {
 	return f
 }
 
-// block encodes headers.
+// block encodes a header block.
 func (r *raw) block(fields ...string) []byte {
 	r.buf.Reset()
 	for i := 0; i < len(fields); i += 2 {
@@ -168,7 +167,7 @@ func (r *raw) block(fields ...string) []byte {
 	return bytes.Clone(r.buf.Bytes())
 }
 
-// call are the headers of a call.
+// call returns the headers of a call.
 func call(method string, more ...string) []string {
 	return append([]string{
 		":method", "POST", ":scheme", "http", ":path", method, ":authority", "x", "content-type", "application/grpc", "te", "trailers",
@@ -186,14 +185,14 @@ func (r *raw) open(id uint32, end bool, fields ...string) {
 	r.must(r.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: r.block(fields...), EndStream: end, EndHeaders: true}))
 }
 
-// message frames a message.
+// message returns the gRPC framing of a message.
 func message(m proto.Message) []byte {
 	b, _ := proto.Marshal(m)
 	return append([]byte{0, byte(len(b) >> 24), byte(len(b) >> 16), byte(len(b) >> 8), byte(len(b))}, b...)
 }
 
-// answer reads until a stream ends, and returns its last headers, what it had as content,
-// and with what it was reset.
+// answer reads until a stream ends. It returns the stream's last headers, its content, and the code
+// of its reset.
 func (r *raw) answer(id uint32) (headers map[string]string, content []byte, reset http2.ErrCode) {
 	r.t.Helper()
 	headers = make(map[string]string)
@@ -239,7 +238,7 @@ func (r *raw) alive() {
 	}
 }
 
-// expectReset expects a stream to be reset, and the connection to go on.
+// expectReset expects the server to reset a stream, and to keep the connection.
 func (r *raw) expectReset(id uint32, want http2.ErrCode) {
 	r.t.Helper()
 	for {
@@ -262,7 +261,7 @@ func (r *raw) expectReset(id uint32, want http2.ErrCode) {
 	}
 }
 
-// expectGoAway expects the connection to end with a code.
+// expectGoAway expects the connection to end with the given code.
 func (r *raw) expectGoAway(want http2.ErrCode) (last uint32) {
 	r.t.Helper()
 	for {
@@ -280,7 +279,7 @@ func (r *raw) expectGoAway(want http2.ErrCode) (last uint32) {
 	}
 	_ = r.conn.(interface{ CloseWrite() error }).CloseWrite()
 	if _, err := io.Copy(io.Discard, r.conn); err != nil && !errors.Is(err, net.ErrClosed) {
-		r.t.Logf("after GOAWAY: %v", err)
+		r.t.Logf("the connection did not end after GOAWAY: %v", err)
 	}
 	return last
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/certtest"
 )
 
-// certificates returns the configurations of a server that asks for a client's certificate,
-// and of a client.
+// certificates returns the TLS configurations of a server that requires a client certificate, and
+// of a client.
 func certificates(t testing.TB) (server, client *tls.Config) {
 	t.Helper()
 	ca := certtest.NewCA(t, "ca")
@@ -34,7 +34,7 @@ func certificates(t testing.TB) (server, client *tls.Config) {
 	return server, client
 }
 
-// named is a service that answers with the name of the caller's certificate.
+// named is a service that answers with the common name of the caller's certificate.
 type named struct{ testService }
 
 func (*named) UnaryCall(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
@@ -49,7 +49,7 @@ func (*named) UnaryCall(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleRes
 	return &pb.SimpleResponse{Username: info.State.VerifiedChains[0][0].Subject.CommonName}, nil
 }
 
-// wrapped is a connection that is wrapped once more before it comes to the server.
+// wrapped is a connection that is wrapped before the server gets it.
 type wrapped struct{ net.Conn }
 
 func (w wrapped) NetConn() net.Conn { return w.Conn }
@@ -64,8 +64,8 @@ func (w wrapping) Accept() (net.Conn, error) {
 	return &wrapped{c}, nil
 }
 
-// The interop cases with TLS 1.2 and 1.3 and a client's certificate, where the server wraps
-// the connections itself, and where others wrap them before.
+// The interop cases pass with TLS 1.2 and 1.3 and a client certificate, whether the server performs
+// the TLS handshake or its listener does.
 func TestTLS(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		for _, outside := range []bool{false, true} {
@@ -86,7 +86,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// serveOn serves a service, on connections that others have wrapped when outside is set.
+// serveOn serves a service; if outside is set, the listener wraps the connections before the server gets them.
 func serveOn(t testing.TB, cfg grpcserver.Config, service pb.TestServiceServer, outside bool) (address string) {
 	t.Helper()
 	s, err := grpcserver.New(cfg)
@@ -107,7 +107,7 @@ func serveOn(t testing.TB, cfg grpcserver.Config, service pb.TestServiceServer, 
 	return l.Addr().String()
 }
 
-// Handlers see the certificate of the caller. A client without one is not served.
+// Handlers see the caller's certificate. A client without a certificate is refused.
 func TestClientCertificate(t *testing.T) {
 	forServer, forClient := certificates(t)
 	cfg := config()
@@ -124,8 +124,8 @@ func TestClientCertificate(t *testing.T) {
 	}
 }
 
-// A client that reads late gets all bytes, in order, with TLS and without: what the kernel
-// did not take at first follows.
+// A client that reads late gets all bytes in order, with and without TLS: bytes that the kernel did
+// not accept at first follow later.
 func TestLateReader(t *testing.T) {
 	forServer, forClient := certificates(t)
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
@@ -162,7 +162,7 @@ func TestLateReader(t *testing.T) {
 				}
 			}
 			for id, n := range got {
-				if n != 2*(2<<20+5+10) { // head, and proto's two lengths
+				if n != 2*(2<<20+5+10) { // message header, and the two length prefixes of the proto
 					t.Errorf("stream %d: %d bytes", id, n)
 				}
 			}
@@ -170,7 +170,7 @@ func TestLateReader(t *testing.T) {
 	}
 }
 
-// inverting seals the bytes of a connection in a way that the server does not know: it has no
+// inverting transforms the bytes of a connection. The server cannot bypass it, because it has no
 // NetConn.
 type inverting struct{ net.Conn }
 
@@ -201,7 +201,7 @@ func (c invertingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentia
 	return inverting{conn}, info, err
 }
 
-// Credentials other than TLS may seal: all bytes go through their connection.
+// Credentials other than TLS may transform the bytes, so all bytes go through their connection.
 func TestCredentialsThatSeal(t *testing.T) {
 	cfg := config()
 	cfg.Credentials = invertingCredentials{cfg.Credentials}

@@ -18,7 +18,7 @@ import (
 	_ "google.golang.org/grpc/encoding/proto" // the codec
 )
 
-// highest is the greatest number that was noted.
+// highest is the highest value that was recorded.
 type highest struct{ atomic.Int64 }
 
 func (h *highest) note(n int64) {
@@ -26,8 +26,8 @@ func (h *highest) note(n int64) {
 	}
 }
 
-// A connection that begins very many calls at a time, or ends with them, lets others run in
-// between: few of its handlers are ready at a time.
+// A connection that begins very many calls at once, or ends with them, lets other goroutines run in
+// between: only a few of its handlers are ready at a time.
 func TestCallsBeginAndEndInTurns(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const streams = 2000
@@ -35,12 +35,12 @@ func TestCallsBeginAndEndInTurns(t *testing.T) {
 	s, err := New(Config{
 		Turn: func(_ context.Context, client net.Addr) (func(), error) {
 			if client == nil {
-				t.Error("whose turn it is, is not known")
+				t.Error("Turn is called without the client's address")
 			}
 			if n := turns.Add(1) - left.Load(); n > 1 {
-				t.Errorf("one connection has %d turns", n)
+				t.Errorf("one connection has %d turns at a time", n)
 			}
-			return func() { left.Add(1) }, nil // at once, as when no other client wants one
+			return func() { left.Add(1) }, nil // at once, as if no other client wanted a turn
 		},
 		Credentials: insecure.NewCredentials(), Codec: encoding.GetCodecV2("proto"),
 		MaxReceive: 1 << 20, MaxStreams: streams, MaxHeader: 16 << 10, StreamWindow: 64 << 10, ConnWindow: 1 << 20,
@@ -95,7 +95,7 @@ func TestCallsBeginAndEndInTurns(t *testing.T) {
 	}
 	for limit := time.Now().Add(10 * time.Second); left.Load() != turns.Load(); runtime.Gosched() {
 		if time.Now().After(limit) {
-			t.Fatal("it has a turn while it waits for the rest of a frame")
+			t.Fatal("the connection keeps a turn while it waits for the rest of a frame")
 		}
 	}
 	if n := turns.Load(); n < streams/maxTurn-1 || n > streams/4 {
@@ -104,17 +104,17 @@ func TestCallsBeginAndEndInTurns(t *testing.T) {
 	_ = conn.Close()
 	stop()
 	if b, e := ready.Load(), over.Load(); b > 4*maxTurn || e > 4*maxTurn {
-		t.Errorf("%d handlers were ready to begin at a time, and %d to end, want %d at most", b, e, 4*maxTurn)
+		t.Errorf("%d handlers were ready to begin at a time, and %d to end, want at most %d", b, e, 4*maxTurn)
 	}
 	if n := left.Load(); n != turns.Load() {
-		t.Errorf("%d of %d turns are over", n, turns.Load())
+		t.Errorf("%d of %d turns have ended", n, turns.Load())
 	}
 	if n := ended.Load(); n != streams {
 		t.Errorf("%d of %d calls have ended", n, streams)
 	}
 }
 
-// callsOf returns what a client sends to begin so many calls.
+// callsOf returns the frames that begin n calls.
 func callsOf(n uint32) []byte {
 	var out, block bytes.Buffer
 	out.WriteString(http2.ClientPreface)
@@ -132,12 +132,12 @@ func callsOf(n uint32) []byte {
 	return out.Bytes()
 }
 
-// crowd is a listener whose connections are there at once.
+// crowd is a listener whose connections all arrive at once.
 type crowd struct {
 	left    int
 	taken   int64
 	others  atomic.Int64 // goroutines of connections that have begun
-	waiting highest      // connections that were accepted, and whose goroutine has not begun
+	waiting highest      // accepted connections whose goroutine has not begun
 	closed  chan struct{}
 }
 
@@ -157,7 +157,7 @@ func (l *crowd) Accept() (net.Conn, error) {
 func (l *crowd) Close() error   { return nil }
 func (l *crowd) Addr() net.Addr { return &net.TCPAddr{} }
 
-// begins is a connection whose goroutine sets a deadline first.
+// begins is a connection whose goroutine first sets a deadline.
 type begins struct {
 	net.Conn
 	of *crowd
@@ -168,7 +168,7 @@ func (c begins) SetDeadline(t time.Time) error {
 	return c.Conn.SetDeadline(t) //nolint:wrapcheck // a pipe's
 }
 
-// Many connections at a time are accepted a few at a time: other goroutines run in between.
+// Many simultaneous connections are accepted a few at a time: other goroutines run in between.
 func TestConnectionsAreAcceptedInTurns(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	s, err := New(Config{

@@ -20,12 +20,12 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// webRig is a server that answers requests which are no gRPC calls, and a client of it.
+// webRig is a server that answers plain HTTP requests, and a client of it.
 type webRig struct {
 	*http.Client
 	t    *testing.T
 	url  string
-	done chan error // what a handler has to say
+	done chan error // the handler's result
 }
 
 func startWeb(t *testing.T, server, client *tls.Config) *webRig {
@@ -81,7 +81,7 @@ func startWeb(t *testing.T, server, client *tls.Config) *webRig {
 	var protocols http.Protocols
 	r.url = "http://" + address
 	if protocols.SetUnencryptedHTTP2(true); client != nil {
-		protocols.SetHTTP1(true) // as browsers and curl do: the server chooses
+		protocols.SetHTTP1(true) // the server chooses, as with browsers and curl
 		protocols.SetHTTP2(true)
 		protocols.SetUnencryptedHTTP2(false)
 		client = client.Clone()
@@ -117,8 +117,8 @@ func (r *webRig) read(resp *http.Response) string {
 	return string(b)
 }
 
-// Requests that are no gRPC calls are answered over HTTP/2, whole, beside calls on the same
-// port, with TLS and without.
+// Plain HTTP requests are answered completely over HTTP/2, beside calls on the same port, with and
+// without TLS.
 func TestWebRequests(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tls=%t", secure), func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestWebRequests(t *testing.T) {
 				server.NextProtos = []string{"h2", "http/1.1"}
 			}
 			r := startWeb(t, server, client)
-			large := bytes.Repeat([]byte("0123456789abcdef"), 256<<10) // 4 MiB: beyond all windows
+			large := bytes.Repeat([]byte("0123456789abcdef"), 256<<10) // 4 MiB, more than all windows
 			resp := r.do(http.MethodPost, "/echo?a=b", bytes.NewReader(large))
 			if got := r.read(resp); resp.StatusCode != http.StatusAccepted || resp.ProtoMajor != 2 || got != string(large) {
 				t.Errorf("%s %s with %d bytes", resp.Proto, resp.Status, len(got))
@@ -149,7 +149,7 @@ func TestWebRequests(t *testing.T) {
 	}
 }
 
-// Calls of gRPC are not passed on, on the same connection either.
+// The HTTP handler gets no gRPC calls, even of a connection that also carries plain requests.
 func TestWebRequestsBesideCalls(t *testing.T) {
 	r := startWeb(t, nil, nil)
 	conn := dial(t, strings.TrimPrefix(r.url, "http://"))
@@ -159,7 +159,7 @@ func TestWebRequestsBesideCalls(t *testing.T) {
 	}
 }
 
-// An answer leaves when it is flushed, and its handler ends with its client.
+// Flushing sends the answer written so far. The handler ends when its client disconnects.
 func TestWebStream(t *testing.T) {
 	r := startWeb(t, nil, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -181,12 +181,12 @@ func TestWebStream(t *testing.T) {
 	}
 	cancel()
 	if err := <-r.done; err == nil {
-		t.Error("it writes to a client that has gone")
+		t.Error("the handler could write after the client had disconnected")
 	}
 }
 
-// An answer that breaks is not taken for whole, and deadlines end the wait for a client that
-// does not read, or does not send.
+// An answer that breaks off is not mistaken for a complete one. Deadlines end the wait for a client
+// that does not read or does not send.
 func TestWebRequestsThatFail(t *testing.T) {
 	r := startWeb(t, nil, nil)
 	b, err := io.ReadAll(r.do(http.MethodGet, "/abort", nil).Body)
@@ -197,16 +197,16 @@ func TestWebRequestsThatFail(t *testing.T) {
 
 	resp := r.do(http.MethodGet, "/slow-reader", nil)
 	if err := <-r.done; err == nil {
-		t.Error("8 MiB are written to a client that reads nothing")
+		t.Error("a write of 8 MiB succeeded although the client reads nothing")
 	}
 	if _, err := io.ReadAll(resp.Body); err == nil {
-		t.Error("the client takes the answer for whole")
+		t.Error("the client read a truncated answer without an error")
 	}
 
 	never, hold := io.Pipe()
 	defer hold.Close()
 	if resp := r.do(http.MethodPost, "/slow-writer", never); resp.StatusCode != http.StatusRequestTimeout {
-		t.Errorf("a request that does not arrive: %s", resp.Status)
+		t.Errorf("a request whose body does not arrive: %s", resp.Status)
 	}
 	if err := <-r.done; !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("read: %v", err)

@@ -19,7 +19,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/grpcserver"
 )
 
-// parkedAnswer is one that goes on without its handler.
+// parkedAnswer is an answer that continues without its handler.
 type parkedAnswer interface {
 	http.ResponseWriter
 	FlushError() error
@@ -29,14 +29,14 @@ type parkedAnswer interface {
 	End()
 }
 
-// startParking serves answers that a test writes after their handlers have returned.
+// startParking starts a server for answers that a test writes after their handlers have returned.
 func startParking(t *testing.T) (*http.Client, string, *grpcserver.Server, <-chan parkedAnswer) {
 	t.Helper()
 	answers := make(chan parkedAnswer, 10)
 	cfg := config()
 	cfg.HTTP = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		p := w.(parkedAnswer)
-		w.WriteHeader(http.StatusEarlyHints) // not the answer
+		w.WriteHeader(http.StatusEarlyHints) // informational: not the answer
 		w.WriteHeader(http.StatusAccepted)
 		p.Park()
 		answers <- p
@@ -75,7 +75,7 @@ func begin(t *testing.T, client *http.Client, url string, answers <-chan parkedA
 	return p, resp, bufio.NewScanner(resp.Body)
 }
 
-// A parked answer goes on after its handler has returned, until End, and then it is whole.
+// A parked answer continues after its handler has returned, until End, and is then complete.
 func TestParkedAnswer(t *testing.T) {
 	client, url, s, answers := startParking(t)
 	p, _, lines := begin(t, client, url, answers)
@@ -94,12 +94,12 @@ func TestParkedAnswer(t *testing.T) {
 	stop(t, s)
 }
 
-// TestCutAnswer has answers whose clients read nothing end like whole ones, where they are. None of them
-// holds the server up.
+// Answers whose clients read nothing are cut where they are, but end like complete answers. None of them
+// blocks the server.
 func TestCutAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
 		window uint32 // of the client, in bytes
-		bytes  int    // that the answer has; more than the client takes, or none
+		bytes  int    // size of the answer: more than the client accepts, or 0
 	}{
 		"at rest":              {window: 1 << 16},
 		"the window is closed": {window: 1 << 16, bytes: 1 << 20},
@@ -133,12 +133,12 @@ func testCut(t *testing.T, window uint32, bytes int, reads bool) {
 	select {
 	case err := <-wrote:
 		if err == nil {
-			t.Error("a write that waits for the client succeeds")
+			t.Error("a write that waited for the client succeeded after the cut")
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("a write still waits for the client")
 	}
-	p.Cut() // nothing is left to end
+	p.Cut() // the answer has ended already
 	p.End()
 	if reads {
 		if _, content, reset := client.answer(1); reset != 0 || bytes > 0 && (len(content) == 0 || len(content) >= bytes) {
@@ -149,19 +149,19 @@ func testCut(t *testing.T, window uint32, bytes int, reads bool) {
 	stop(t, s)
 }
 
-// stop fails unless a server stops.
+// stop fails unless the server stops within a minute.
 func stop(t *testing.T, s *grpcserver.Server) {
 	t.Helper()
 	stopped := make(chan struct{})
 	go func() { s.Stop(); close(stopped) }()
 	select {
-	case <-stopped: // it waits for handlers
+	case <-stopped: // Stop waits for the handlers
 	case <-time.After(time.Minute):
-		t.Fatal("an answer that has ended holds the server up")
+		t.Fatal("the server does not stop after the answer has ended")
 	}
 }
 
-// A request whose answer is cut before its headers is sent again.
+// If an answer is cut before its headers are sent, the client sends the request again.
 func TestCutBeforeTheAnswer(t *testing.T) {
 	requests := 0
 	cfg := config()
@@ -185,24 +185,24 @@ func TestCutBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// A server that drains while a connection opens its first streams serves those, too.
+// A server that drains while a connection opens its first streams still serves these streams.
 func TestDrainOfFirstStreams(t *testing.T) {
 	drained := make(chan error, 1)
 	over, cancel := context.WithCancel(t.Context())
-	cancel() // Drain asks the connections and returns
+	cancel() // so that Drain returns at once
 	var s *grpcserver.Server
 	cfg := config()
 	cfg.HTTP = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case err := <-drained:
 			if !errors.Is(err, context.Canceled) {
-				t.Errorf("with an open stream: %v", err)
+				t.Errorf("Drain with an open stream: %v", err)
 			}
 		case <-r.Context().Done():
 		}
 	})
 	var once sync.Once
-	cfg.Turn = func(context.Context, net.Addr) (func(), error) { // among the frames that come with the greeting
+	cfg.Turn = func(context.Context, net.Addr) (func(), error) { // during the frames that follow the greeting
 		once.Do(func() { drained <- s.Drain(over) })
 		return func() {}, nil
 	}
@@ -225,12 +225,12 @@ func TestDrainOfFirstStreams(t *testing.T) {
 	}
 }
 
-// A server that drains serves open streams to their end, takes no connection, and tells clients
+// A server that drains serves open streams to their end, accepts no connection, and tells clients
 // to begin no more streams.
 func TestServerDrain(t *testing.T) {
 	client, url, s, answers := startParking(t)
 	p, _, lines := begin(t, client, url, answers)
-	idle, err := net.Dial("tcp", strings.TrimPrefix(url, "http://")) // says nothing
+	idle, err := net.Dial("tcp", strings.TrimPrefix(url, "http://")) // a client that sends nothing
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,9 +238,9 @@ func TestServerDrain(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := s.Drain(short); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("with an open stream: %v", err)
+		t.Fatalf("Drain with an open stream: %v", err)
 	}
-	_, _ = io.Copy(io.Discard, idle) // it ends
+	_, _ = io.Copy(io.Discard, idle) // until the idle connection ends
 	if _, err := io.WriteString(p, "last\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -251,9 +251,9 @@ func TestServerDrain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resp, err := client.Do(req); err == nil { // a connection of its own, since the other one drains
+	if resp, err := client.Do(req); err == nil { // on a new connection, because the other one drains
 		resp.Body.Close()
-		t.Error("a request comes in while the server drains")
+		t.Error("a request was accepted while the server drains")
 	}
 	drained := make(chan error, 1)
 	go func() { drained <- s.Drain(t.Context()) }()
@@ -264,7 +264,7 @@ func TestServerDrain(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(time.Minute):
-		t.Error("it does not end with the last stream")
+		t.Error("Drain does not return after the last stream has ended")
 	}
 	if lines.Scan() || lines.Err() != nil {
 		t.Errorf("after the end: %q, %v", lines.Text(), lines.Err())

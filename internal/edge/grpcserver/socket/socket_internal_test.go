@@ -30,11 +30,11 @@ func pair(t *testing.T) (*Socket, net.Conn) {
 	return s, there
 }
 
-// Writes do not block: what the kernel does not take is the backlog, in order, until drain.
+// Writes do not block: bytes that the kernel does not accept form the backlog, in order, until drain.
 func TestWritesDoNotBlock(t *testing.T) {
 	s, there := pair(t)
 	if s.raw == nil {
-		t.Fatal("not the kernel's connection")
+		t.Fatal("the connection has no kernel socket")
 	}
 	var want []byte
 	for i := byte(0); !s.Stalled(); i++ {
@@ -74,14 +74,14 @@ func TestBacklogIsBounded(t *testing.T) {
 	t.Error("no bound")
 }
 
-// What is written while the socket is held leaves together.
+// All writes during a hold are sent together.
 func TestHeldWritesLeaveTogether(t *testing.T) {
 	s, there := pair(t)
 	s.hold()
 	_, _ = s.Write([]byte("one"))
 	_, _ = s.Write([]byte(" two"))
 	if !s.Stalled() {
-		t.Error("written at once")
+		t.Error("bytes were sent during the hold")
 	}
 	if err := s.release(); err != nil || s.Stalled() {
 		t.Errorf("%v, stalled %v", err, s.Stalled())
@@ -92,7 +92,7 @@ func TestHeldWritesLeaveTogether(t *testing.T) {
 	}
 }
 
-// Before the socket is owned, its writes are the connection's.
+// Before the socket is owned, its writes go to the connection and block.
 func TestSocketThatIsNotOwned(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
