@@ -26,7 +26,7 @@ func ageOf(tb testing.TB, md metadata.MD) (age time.Duration, told bool) {
 	return time.Duration(n) * time.Millisecond, true
 }
 
-// Serializable reads from memory report their maximum age, other reads do not.
+// Serializable reads from memory report their maximum age; other reads do not.
 func TestReadsReportTheirAge(t *testing.T) {
 	began := time.Now()
 	n, _ := startScripted(t, 100)

@@ -16,8 +16,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// slowClock is a router.Clock that takes up to a millisecond, as etcd does, and
-// that can be stopped.
+// slowClock is a router.Clock that takes up to a millisecond, like etcd, and that a test can stop.
 type slowClock struct {
 	*cachetest.Script
 	gate  sync.RWMutex
@@ -29,26 +28,26 @@ func (c *slowClock) Revision(ctx context.Context) (kv.Revision, error) {
 	c.gate.RLock()
 	defer c.gate.RUnlock()
 	revision, err := c.Script.Revision(ctx)
-	time.Sleep(rand.N(time.Millisecond)) // the latency of the workload
+	time.Sleep(rand.N(time.Millisecond)) // simulates the latency of etcd
 	return revision, err
 }
 
-// startSlow starts a node whose etcd takes time to return its revision.
+// startSlow starts a node whose etcd returns its revision with a delay.
 func startSlow(t *testing.T) (*watchRig, *slowClock) {
 	c := new(slowClock)
 	return startWatches(t, rigOptions{clock: func(h *cachetest.Script) router.Clock { c.Script = h; return c }}), c
 }
 
-// cancelRounds is how often a cancel and a progress request race.
+// cancelRounds is the number of races between a cancel and a progress request.
 const cancelRounds = 300
 
-// A client resumes its watches after the revision of the last progress answer.
-// So an answer that no longer counts a cancelled watch must follow the answer to
-// the cancel: before it, every event up to its revision must have been sent.
+// A client resumes its watches after the revision of the last progress answer. So an answer that
+// ignores a cancelled watch must follow the answer to the cancel. Before that, all events up to its
+// revision must have been sent.
 func TestProgressAnswerFollowsTheAnswerToACancel(t *testing.T) {
 	r, _ := startSlow(t)
 	s := r.watch()
-	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("b")}) // stays, so that progress is answered
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("b")}) // keeps progress requests answered
 	s.created(0)
 	for round := range cancelRounds {
 		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a")})
@@ -63,7 +62,7 @@ func TestProgressAnswerFollowsTheAnswerToACancel(t *testing.T) {
 				cancelled = true
 			case len(m.GetEvents()) > 0 && m.GetWatchId() == id:
 				if seen = true; cancelled {
-					t.Fatalf("round %d: an event follows the answer to the cancel: %v", round, m)
+					t.Fatalf("round %d: an event after the answer to the cancel: %v", round, m)
 				}
 			case m.GetWatchId() == -1:
 				if answered = true; !cancelled {
@@ -76,8 +75,8 @@ func TestProgressAnswerFollowsTheAnswerToACancel(t *testing.T) {
 	}
 }
 
-// A cancel after a create that is still opening waits for its turn, and a
-// progress answer waits for both.
+// A cancel that follows a create waits until the watch is open, and a progress answer waits for
+// both.
 func TestProgressAnswerFollowsACancelThatWaitsItsTurn(t *testing.T) {
 	r, clock := startSlow(t)
 	s := r.watch()
@@ -86,7 +85,7 @@ func TestProgressAnswerFollowsACancelThatWaitsItsTurn(t *testing.T) {
 	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("z"), StartRevision: first})
 	s.created(1)
 	clock.gate.Lock()
-	s.create(whole()) // it begins at etcd's revision, which is not known yet
+	s.create(whole()) // starts at etcd's revision, which is not known yet
 	s.cancel(1)
 	s.requestProgress()
 	r.h.Commit(cachetest.Put("a", "1"))
@@ -101,8 +100,8 @@ func TestProgressAnswerFollowsACancelThatWaitsItsTurn(t *testing.T) {
 	}
 }
 
-// A cancel and a refusal do not need etcd: their answers carry the newest
-// revision known here, which is not below any sent revision.
+// A cancel and a refusal are answered without etcd. Their headers carry the newest revision known
+// to the node, which is not below any sent revision.
 func TestCancelIsAnsweredWithoutEtcd(t *testing.T) {
 	r, clock := startSlow(t)
 	s := r.watch()
@@ -113,7 +112,7 @@ func TestCancelIsAnsweredWithoutEtcd(t *testing.T) {
 	before := clock.calls.Load()
 	s.cancel(0)
 	if m := s.canceled(0); m.GetHeader().GetRevision() < sent {
-		t.Errorf("header at %d, and %d was sent", m.GetHeader().GetRevision(), sent)
+		t.Errorf("header revision %d, although %d had been sent", m.GetHeader().GetRevision(), sent)
 	}
 	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("a")})
 	s.refused(emptyRange)
@@ -133,7 +132,7 @@ func TestCancelledWatchMakesRoom(t *testing.T) {
 		s.created(id)
 		s.create(since(first))
 		if m := s.next(); !m.GetCanceled() || m.GetWatchId() != -1 {
-			t.Fatalf("a third watch where two are allowed: %v", m)
+			t.Fatalf("a watch beyond the limit of two: %v", m)
 		}
 		if n := r.api.Watches(); n != 2 {
 			t.Errorf("%d watches are open, want 2", n)

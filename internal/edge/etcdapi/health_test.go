@@ -19,8 +19,8 @@ import (
 )
 
 // /health always reported "healthy" while etcd's authentication was on: the refusal of a caller without a token
-// counted as the answer of a healthy node. A probe's read uses the node's own account, and is not forwarded to
-// etcd if the node cannot answer it.
+// counted as the answer of a healthy node. A probe reads with the node's own account, and its read is not
+// forwarded to etcd if the node cannot answer it.
 func TestProbesLearnThatReadsFail(t *testing.T) {
 	guarded := func(_ *cache.Config, dc *etcdapi.Config, _ *router.Config) {
 		dc.Guard = &rights{allowed: "ann", changed: make(chan struct{})}

@@ -16,14 +16,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// oneAtATime has one watch opened at a time.
+// oneAtATime limits the API to opening one watch at a time.
 func oneAtATime(c *etcdapi.Config) { c.OpenQueue = fair.NewGate(1, etcdwatch.MaxOpensWaiting) }
 
 // Streams that open watches at the same time queue. None is refused, and a stream
 // that ends while it waits does not block the queue.
 func TestNewWatchesQueue(t *testing.T) {
 	r := startWatches(t, rigOptions{api: oneAtATime})
-	r.etcd.mu.Lock() // etcd does not answer
+	r.etcd.mu.Lock() // blocks reads of etcd
 	var streams []*watchStream
 	for range 4 {
 		s := r.watch()
@@ -44,11 +44,11 @@ func TestNewWatchesQueue(t *testing.T) {
 	last.created(0)
 }
 
-// Watches of a shard that no node serves wait for it without a slot, which watches of
-// other shards need.
+// Watches of a shard that no node serves wait for it without occupying a slot, because watches of
+// other shards need the slots.
 func TestAHomelessShardBlocksNoOtherWatch(t *testing.T) {
 	m := cachetest.Map(1, []string{"h"}, "here")
-	m.Shards[1].Replicas = []shard.NodeID{"there"} // which is down
+	m.Shards[1].Replicas = []shard.NodeID{"there"} // an unavailable node
 	r := startWatches(t, rigOptions{shards: m, api: func(c *etcdapi.Config) {
 		oneAtATime(c)
 		c.HomeTimeout = time.Hour
@@ -58,7 +58,7 @@ func TestAHomelessShardBlocksNoOtherWatch(t *testing.T) {
 	for range 3 {
 		homeless.create(&etcdserverpb.WatchCreateRequest{Key: []byte("z"), StartRevision: first})
 	}
-	testkit.Eventually(t, "they are on the list", func() bool { return r.api.Watches() == 3 })
+	testkit.Eventually(t, "three watches wait for the shard", func() bool { return r.api.Watches() == 3 })
 	s := r.watch()
 	for id := range int64(3) {
 		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
@@ -70,7 +70,7 @@ func TestAHomelessShardBlocksNoOtherWatch(t *testing.T) {
 	}
 }
 
-// A client has one turn, independent of the number of its connections.
+// A client has one turn, regardless of the number of its connections.
 func TestAClientsConnectionsShareItsTurn(t *testing.T) {
 	openQueue := fair.NewGate(1, etcdwatch.MaxOpensWaiting)
 	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.OpenQueue = openQueue }})
@@ -85,25 +85,25 @@ func TestAClientsConnectionsShareItsTurn(t *testing.T) {
 		return s
 	}
 	for n := range 4 {
-		open("127.0.0.1", n) // the first one gets the slot
+		open("127.0.0.1", n) // the first watch gets the slot
 	}
 	other := open("127.0.0.2", 4)
-	for range 3 { // the first, one of those that wait, and the other client's
+	for range 3 { // the first watch, a waiting watch of the same client, and the other client's watch
 		r.etcd.allow <- struct{}{}
 	}
 	other.created(0)
-	if _, waiting := openQueue.Figures(); waiting == 0 { // the last one does: etcd does not answer the one before
+	if _, waiting := openQueue.Figures(); waiting == 0 { // the last watch of the first client still waits
 		t.Error("the other client had to wait for all of the first one's connections")
 	}
 	close(r.etcd.allow)
 }
 
-// Answers that a client does not read are bounded for all streams together, and released
-// when it reads or disconnects.
+// Unread answers are bounded over all streams, and released when the client reads them or
+// disconnects.
 func TestUnreadRepliesAreBounded(t *testing.T) {
-	b := budget.New(1 << 20) // 64 KiB of which are for replies, half of that for one client
+	b := budget.New(1 << 20) // 64 KiB of it for replies, half of that for one client
 	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.Budget = b }})
-	r.etcd.mu.Lock() // the first watch of each stream waits for etcd, and so do the answers after it
+	r.etcd.mu.Lock() // the first watch of each stream waits for etcd, and so do all later answers
 	const streams, creates = 4, 300
 	var open []*watchStream
 	for range streams {
@@ -114,12 +114,12 @@ func TestUnreadRepliesAreBounded(t *testing.T) {
 		open = append(open, s)
 	}
 	const most = 32 << 10
-	testkit.Eventually(t, "the client's part is used", func() bool { return b.Held(budget.Replies) == most })
+	testkit.Eventually(t, "the client's part of the budget is used up", func() bool { return b.Held(budget.Replies) == most })
 	r.etcd.mu.Unlock()
 	for _, s := range open {
 		for id := range int64(creates) {
 			s.created(id)
 		}
 	}
-	testkit.Eventually(t, "what was read is given back", func() bool { return b.Held(budget.Replies) == 0 })
+	testkit.Eventually(t, "the budget for read answers is released", func() bool { return b.Held(budget.Replies) == 0 })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// narrow makes the cluster serve only the keys of the range.
+// narrow makes the cluster serve only the keys of these ranges.
 func (r *watchRig) narrow(ranges ...kv.Range) {
 	r.tb.Helper()
 	m := r.shards.Clone()
@@ -26,7 +26,7 @@ func (r *watchRig) narrow(ranges ...kv.Range) {
 	r.router.Kick()
 }
 
-// When fewer keys are served, a watch of the other keys ends with the reason. All other
+// When the cluster serves fewer keys, a watch of other keys ends with that reason. All other
 // watches of its stream continue without a gap.
 func TestANarrowerPrefixEndsOnlyTheWatchesOutside(t *testing.T) {
 	r := startWatches(t, rigOptions{})
@@ -59,7 +59,7 @@ func TestANarrowerPrefixEndsOnlyTheWatchesOutside(t *testing.T) {
 	}
 }
 
-// A watch that catches up from etcd's log ends, too: it does not retry forever.
+// A watch that catches up from etcd's log ends, too, and does not retry forever.
 func TestANarrowerPrefixEndsAWatchThatCatchesUp(t *testing.T) {
 	r := startWatches(t, rigOptions{cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 }})
 	var last kv.Revision

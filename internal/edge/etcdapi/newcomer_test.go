@@ -10,9 +10,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// A client that connects to a new node before the node has the shard map is
-// served as soon as the map arrives, from the client's revision, although the node's
-// window begins after it. The client gets no compaction error.
+// A client that connects before the node has the shard map is served once the map arrives, from the
+// client's revision, although the node's window begins after it. The client gets no compaction
+// error.
 func TestWatchThatComesBeforeTheShardMap(t *testing.T) {
 	for range 20 {
 		r := startWatches(t, rigOptions{founding: true})
@@ -22,7 +22,7 @@ func TestWatchThatComesBeforeTheShardMap(t *testing.T) {
 		r.h.Forget(r.h.Now() + 1)
 		s := r.watch()
 		s.create(since(first))
-		time.Sleep(20 * time.Millisecond) // the workload: the map comes later than the client
+		time.Sleep(20 * time.Millisecond) // simulates a map that arrives after the client
 		r.node.Use(r.shards)
 		r.router.Kick()
 		s.created(0)
@@ -35,7 +35,7 @@ func TestWatchThatComesBeforeTheShardMap(t *testing.T) {
 	}
 }
 
-// If no map arrives, the client is sent to another node.
+// If no map arrives, the client is redirected to another node.
 func TestWatchWithoutAShardMap(t *testing.T) {
 	t.Parallel()
 	r := startWatches(t, rigOptions{founding: true})

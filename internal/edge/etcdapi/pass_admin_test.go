@@ -21,7 +21,8 @@ func (r records) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Without a policy etcd decides who may administer. Its denials are recorded as refusals, of which only some are.
+// Without a policy, etcd decides who may administer it. Its denials are recorded as refusals, and refusals are
+// recorded only in part.
 func TestWhatEtcdDeniesAnAdministratorIsARefusal(t *testing.T) {
 	e := etcdtest.Start(t)
 	root := e.AuthOn()
@@ -39,12 +40,12 @@ func TestWhatEtcdDeniesAnAdministratorIsARefusal(t *testing.T) {
 			t.Errorf("%s: %v", c.want, err)
 		}
 		select {
-		case got := <-log: // written before the call is answered
+		case got := <-log: // written before the call returns
 			if !strings.Contains(got, c.want) || !strings.Contains(got, "Auth/UserAdd") || strings.Contains(got, "hunter2") {
 				t.Errorf("%s: %s", c.want, got)
 			}
 		default:
-			t.Errorf("%s: %v is not written down", c.want, err)
+			t.Errorf("%s: %v has no record in the audit log", c.want, err)
 		}
 	}
 }

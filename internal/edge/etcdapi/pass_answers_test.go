@@ -27,8 +27,8 @@ func (o ops) list(key, end string) ops {
 	}})
 }
 
-// wideRig is an API without a cache in front of an etcd with 3 MB, and with 4 MiB for
-// lists.
+// wideRig is an API without a cache, in front of an etcd with 3 MB of data, and with a budget of 4
+// MiB for lists.
 func wideRig(t *testing.T) (*passRig, *budget.Budget) {
 	t.Helper()
 	b := budget.New(16 << 20)
@@ -44,7 +44,7 @@ func wideRig(t *testing.T) (*passRig, *budget.Budget) {
 	return rig, b
 }
 
-// unread makes a call whose answer is not read, on a separate connection.
+// unread makes a call on a separate connection and does not read the answer.
 func (r *passRig) unread(ctx context.Context, t *testing.T, method string, request proto.Message) grpc.ClientStream {
 	t.Helper()
 	conn, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(64<<10))
@@ -65,9 +65,8 @@ func (r *passRig) unread(ctx context.Context, t *testing.T, method string, reque
 	return s
 }
 
-// Forwarded answers of etcd that are not read count against the budget, whether their size
-// is reserved before or only on arrival. Further lists are refused until answers are read
-// or dropped.
+// Unread answers forwarded from etcd count against the budget, whether their size is reserved in
+// advance or on arrival. Further lists are refused until these answers are read or dropped.
 func TestAnswersOfEtcdsAreBounded(t *testing.T) {
 	t.Parallel()
 	list := &etcdserverpb.TxnRequest{Success: ops{}.list("/k/", "/k0")}
@@ -82,31 +81,31 @@ func TestAnswersOfEtcdsAreBounded(t *testing.T) {
 			ctx, cancel := context.WithCancel(within(t))
 			defer cancel()
 			first := rig.unread(ctx, t, etcdserverpb.KV_Txn_FullMethodName, request)
-			testkit.Eventually(t, "the answer is held", func() bool { return b.Held(budget.Lists) > 3_000_000 })
+			testkit.Eventually(t, "the unread answer counts against the budget", func() bool { return b.Held(budget.Lists) > 3_000_000 })
 			if _, err := kvs.Txn(within(t), list); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), budget.Flag) {
-				t.Errorf("another list: %v", err)
+				t.Errorf("a list beside an unread answer: %v", err)
 			}
 			if r, err := kvs.Txn(within(t), &etcdserverpb.TxnRequest{Success: ops{}.get("/k/007").putValue("/small")}); err != nil || len(r.GetResponses()) != 2 {
-				t.Errorf("a small one: %v, %v", r, err)
+				t.Errorf("a small transaction: %v, %v", r, err)
 			}
 			var answer etcdserverpb.TxnResponse
 			if err := first.RecvMsg(&answer); err != nil || len(answer.GetResponses()[0].GetResponseRange().GetKvs()) != 300 {
-				t.Errorf("the first: %d responses, %v", len(answer.GetResponses()), err)
+				t.Errorf("the first answer: %d responses, %v", len(answer.GetResponses()), err)
 			}
-			testkit.Eventually(t, "what was read is given back", func() bool { return b.Held(budget.Lists) == 0 })
+			testkit.Eventually(t, "the bytes of the read answer are released", func() bool { return b.Held(budget.Lists) == 0 })
 			if r, err := kvs.Txn(within(t), list); err != nil || len(r.GetResponses()[0].GetResponseRange().GetKvs()) != 300 {
-				t.Errorf("after that: %v", err)
+				t.Errorf("a list after the release: %v", err)
 			}
 			rig.unread(ctx, t, etcdserverpb.KV_Txn_FullMethodName, request)
-			testkit.Eventually(t, "the answer is held again", func() bool { return b.Held(budget.Lists) > 3_000_000 })
+			testkit.Eventually(t, "the second unread answer counts against the budget", func() bool { return b.Held(budget.Lists) > 3_000_000 })
 			cancel()
-			testkit.Eventually(t, "what was dropped is given back", func() bool { runtime.GC(); return b.Held(budget.Lists) == 0 })
+			testkit.Eventually(t, "the bytes of the dropped answer are released", func() bool { runtime.GC(); return b.Held(budget.Lists) == 0 })
 		})
 	}
 }
 
-// A write whose answer exceeds the budget of all lists is executed, and the error reports
-// this; a read of that size succeeds if it is the only one.
+// A write whose answer exceeds the budget for lists is executed, and the error says so. A read of
+// that size succeeds if it is the only one.
 func TestAnswersLargerThanTheBudget(t *testing.T) {
 	t.Parallel()
 	rig, b := wideRig(t)
@@ -125,5 +124,5 @@ func TestAnswersLargerThanTheBudget(t *testing.T) {
 	if r, err := kvs.DeleteRange(within(t), &etcdserverpb.DeleteRangeRequest{Key: []byte("/k/"), RangeEnd: []byte("/k0"), PrevKv: true}); err != nil || len(r.GetPrevKvs()) != 300 {
 		t.Errorf("a delete: %d keys, %v", len(r.GetPrevKvs()), err)
 	}
-	testkit.Eventually(t, "all is given back", func() bool { runtime.GC(); return b.Held(budget.Lists) == 0 })
+	testkit.Eventually(t, "all bytes are released", func() bool { runtime.GC(); return b.Held(budget.Lists) == 0 })
 }

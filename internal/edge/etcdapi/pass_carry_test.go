@@ -15,12 +15,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// While etcd hangs, a node keeps large requests up to their share of the budget and refuses
-// more; small ones wait. All accepted requests are answered.
+// While etcd hangs, a node keeps large requests up to their share of the budget, and refuses
+// further ones. Small requests wait. All accepted requests are answered.
 func TestRequestsThatWaitForEtcdAreBounded(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
-	b := budget.New(64 << 20) // 8 of which are for requests, 4 for one client
+	b := budget.New(64 << 20) // 8 MiB of it for requests, 4 MiB for one client
 	rig := startPass(t, etcd.Endpoint(), func(cfg *etcdapi.Config) { cfg.Budget = b })
 	kvs := etcdserverpb.NewKVClient(rig.conn)
 	put := func(i, size int) error {
@@ -39,9 +39,9 @@ func TestRequestsThatWaitForEtcdAreBounded(t *testing.T) {
 		go func() { done <- put(i, 1<<20) }()
 	}
 	refused := 0
-	for ; refused < large-3; refused++ { // 3 of 1 MiB and a bit fit into 4 MiB
+	for ; refused < large-3; refused++ { // 3 requests of slightly more than 1 MiB fit into 4 MiB
 		if err := <-done; status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), budget.Flag) {
-			t.Errorf("one too many: %v", err)
+			t.Errorf("a request beyond the budget: %v", err)
 		}
 	}
 	for i := range small {
@@ -58,9 +58,9 @@ func TestRequestsThatWaitForEtcdAreBounded(t *testing.T) {
 		errs = append(errs, <-done)
 	}
 	if err := errors.Join(errs...); err != nil {
-		t.Errorf("the taken bytes: %v", err)
+		t.Errorf("the accepted requests: %v", err)
 	}
 	if held := b.Held(budget.Requests); held != 0 {
-		t.Errorf("%d bytes are held in the end", held)
+		t.Errorf("%d bytes are still held", held)
 	}
 }

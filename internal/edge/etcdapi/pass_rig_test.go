@@ -14,8 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/etcd"
 )
 
-// passRig is an API without a cache in front of an etcd, for tests of forwarded
-// calls.
+// passRig is an API without a cache in front of an etcd, for tests of forwarded calls.
 type passRig struct {
 	up   *etcd.Client
 	addr string

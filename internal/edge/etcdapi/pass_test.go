@@ -36,7 +36,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// passedOn are the services whose calls go to etcd, with their methods that do not.
+// passedOn returns the services whose calls are forwarded to etcd, and their methods that are not.
 func passedOn() (services []*grpc.ServiceDesc, but []string) {
 	services = []*grpc.ServiceDesc{
 		&etcdserverpb.KV_ServiceDesc, &etcdserverpb.Lease_ServiceDesc, &etcdserverpb.Auth_ServiceDesc,
@@ -59,7 +59,7 @@ type call struct {
 	as      string // the name in tokens; "": no user
 }
 
-// of makes a call from a method's name and its messages.
+// of returns a call, from the name of a method and its messages.
 func of[Answer any, P interface {
 	*Answer
 	proto.Message
@@ -102,8 +102,8 @@ func forget(m protoreflect.Message) {
 	})
 }
 
-// Every forwarded call has the same result as at etcd: answers field by field, errors
-// by code, text and details.
+// Every forwarded call has the same result as at etcd: answers field by field, and errors by code,
+// text and details.
 func TestPassedOnIsEtcd(t *testing.T) {
 	direct, behind := etcdtest.StartProcess(t), etcdtest.StartProcess(t)
 	conns := []*grpc.ClientConn{dialPlain(t, direct.Endpoint()), startPass(t, behind.Endpoint()).conn}
@@ -141,7 +141,7 @@ func TestPassedOnIsEtcd(t *testing.T) {
 	}
 }
 
-// script is a sequence with every unary call, most of them with a failure.
+// script returns a sequence with every unary call, most of them also with a failure.
 func script() []call {
 	put := func(r *etcdserverpb.PutRequest) call {
 		return of[etcdserverpb.PutResponse](etcdserverpb.KV_Put_FullMethodName, r)
@@ -266,7 +266,7 @@ func script() []call {
 	)
 }
 
-// keepAlive opens a stream.
+// keepAlive opens a keepalive stream.
 func keepAlive(t *testing.T, conn *grpc.ClientConn) (etcdserverpb.Lease_LeaseKeepAliveClient, context.CancelFunc) {
 	t.Helper()
 	// A test may fill all windows with small messages, and read them later.
@@ -278,8 +278,8 @@ func keepAlive(t *testing.T, conn *grpc.ClientConn) (etcdserverpb.Lease_LeaseKee
 	return s, cancel
 }
 
-// A keepalive stream works in both directions and ends when the client or etcd ends
-// it, and a lease without keepalives expires.
+// A keepalive stream works in both directions, and ends when either the client or etcd ends it. A
+// lease without keepalives expires.
 func TestKeepAlive(t *testing.T) {
 	s := etcdtest.Start(t)
 	conn := startPass(t, s.Endpoint()).conn
@@ -300,7 +300,7 @@ func TestKeepAlive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, err := stream.Recv(); !errors.Is(err, io.EOF) {
-		t.Errorf("the client has closed its side: %v, %v", r, err)
+		t.Errorf("after the client has closed its side: %v, %v", r, err)
 	}
 
 	if _, err := lease.LeaseGrant(within(t), &etcdserverpb.LeaseGrantRequest{ID: 6, TTL: 1}); err != nil {
@@ -332,17 +332,17 @@ func TestKeepAlive(t *testing.T) {
 	}
 	_, want := direct.Recv()
 	if _, err := stream.Recv(); outcome(nil, err) != outcome(nil, want) {
-		t.Errorf("etcd refuses with %v, we with %v", want, err)
+		t.Errorf("etcd returns %v, the node another error: %v", want, err)
 	}
 
 	open, _ := keepAlive(t, conn)
 	s.Stop()
 	if _, err := open.Recv(); status.Code(err) != codes.Unavailable {
-		t.Errorf("etcd has gone: %v", err)
+		t.Errorf("after etcd has stopped: %v", err)
 	}
 }
 
-// withRoot turns on authentication.
+// withRoot turns etcd's authentication on.
 func withRoot(t *testing.T, conn *grpc.ClientConn) {
 	t.Helper()
 	auth := etcdserverpb.NewAuthClient(conn)
@@ -357,8 +357,8 @@ func withRoot(t *testing.T, conn *grpc.ClientConn) {
 	}
 }
 
-// The node does not read from a client that requests and does not read: it costs a bounded
-// number of bytes, and continues when it reads again.
+// The node stops reading a client that sends requests and does not read the answers. Such a client
+// costs a bounded number of bytes, and continues when it reads again.
 func TestKeepAliveThatIsNotRead(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills the windows of three connections with small messages")
@@ -382,7 +382,7 @@ func TestKeepAliveThatIsNotRead(t *testing.T) {
 	defer cancel()
 	var last int64
 	same := 0
-	testkit.Eventually(t, "it cannot send any more", func() bool {
+	testkit.Eventually(t, "flow control stops the client", func() bool {
 		if now := sent.Load(); now != last {
 			last, same = now, 0
 		} else {
@@ -391,10 +391,10 @@ func TestKeepAliveThatIsNotRead(t *testing.T) {
 		return same == 100
 	})
 	if last > many/2 {
-		t.Errorf("%d requests were taken from a client that reads no answers", last)
+		t.Errorf("%d requests were accepted from a client that reads no answers", last)
 	}
-	t.Logf("%d requests were taken", last)
-	// It does not delay other clients.
+	t.Logf("%d requests were accepted", last)
+	// The client does not delay other clients.
 	if _, err := etcdserverpb.NewLeaseClient(rig.conn).LeaseGrant(within(t), &etcdserverpb.LeaseGrantRequest{TTL: 5}); err != nil {
 		t.Error(err)
 	}
@@ -405,8 +405,8 @@ func TestKeepAliveThatIsNotRead(t *testing.T) {
 	}
 }
 
-// When a client that waits for a lock or an election disconnects, its wait at etcd ends,
-// too: only etcd has the waiters.
+// When a client that waits for a lock or an election disconnects, its wait at etcd ends, too: the
+// queue of waiters is kept only by etcd.
 func TestWaitersGoAway(t *testing.T) {
 	s := etcdtest.StartProcess(t) // the embedded etcd does not remove its locks
 	rig := startPass(t, s.Endpoint())
@@ -442,12 +442,12 @@ func TestWaitersGoAway(t *testing.T) {
 		var both sync.WaitGroup
 		both.Go(func() {
 			if err := wait(ctx, rig.conn, 2); status.Code(err) != codes.Canceled {
-				t.Errorf("%s: cancelled: %v", prefix, err)
+				t.Errorf("%s: after the cancel: %v", prefix, err)
 			}
 		})
 		both.Go(func() {
 			if err := wait(within(t), gone, 3); err == nil {
-				t.Errorf("%s: got it on a connection that is closed", prefix)
+				t.Errorf("%s: acquired on a closed connection", prefix)
 			}
 		})
 		testkit.Eventually(t, prefix+": both wait", func() bool { return waiters(prefix) == 3 })
@@ -483,8 +483,7 @@ func TestWaitersGoAway(t *testing.T) {
 	}
 }
 
-// The token of a user is learned before the user gets it. A failed login teaches
-// no token.
+// The node learns the token of a user before the user gets it. A failed login adds no token.
 func TestLearnTokens(t *testing.T) {
 	s := etcdtest.Start(t)
 	learnt := make(chan string, 1)
@@ -550,7 +549,7 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 		t.Fatal(err)
 	}
 	unknown := protowire.AppendString(protowire.AppendTag(known, 12345, protowire.BytesType), "from the future")
-	wrong := []byte{0xff, 0xff, 0xff} // not a proto: refused by etcd, except for transactions
+	wrong := []byte{0xff, 0xff, 0xff} // not a proto: etcd refuses it, except for transactions
 	send := func(b []byte) *wire.Encoded { return &wire.Encoded{Buffers: mem.BufferSlice{mem.SliceBuffer(b)}} }
 	for _, b := range [][]byte{unknown, wrong, nil} {
 		for _, method := range []string{etcdserverpb.KV_Put_FullMethodName, etcdserverpb.KV_Txn_FullMethodName, etcdserverpb.Auth_Authenticate_FullMethodName} {
@@ -651,7 +650,7 @@ func TestMemberList(t *testing.T) {
 	for _, m := range got.GetMembers() {
 		told = append(told, fmt.Sprint(m.GetName(), m.GetClientURLs(), m.GetPeerURLs(), m.GetIsLearner()))
 		if ids[m.GetID()] {
-			t.Errorf("%s has ID %d", m.GetName(), m.GetID())
+			t.Errorf("%s has ID %d, which is 0 or taken", m.GetName(), m.GetID())
 		}
 		ids[m.GetID()] = true
 	}
@@ -664,7 +663,7 @@ func TestMemberList(t *testing.T) {
 	}
 }
 
-// While etcd is unavailable, forwarded calls fail, and soon.
+// While etcd is unavailable, forwarded calls fail without a long wait.
 func TestEtcdAway(t *testing.T) {
 	s := etcdtest.Start(t)
 	conn := startPass(t, s.Endpoint()).conn

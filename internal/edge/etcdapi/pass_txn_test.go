@@ -23,7 +23,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// ops are operations of a transaction, in the order of the method calls that add them.
+// ops are the operations of a transaction, in the order in which methods add them.
 type ops []*etcdserverpb.RequestOp
 
 func (o ops) delFrom(key string) ops { return o.del(key, "\x00") }
@@ -58,7 +58,7 @@ func (o ops) txn(then, other ops) ops {
 	return append(o, &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestTxn{RequestTxn: &etcdserverpb.TxnRequest{Success: then, Failure: other}}})
 }
 
-// deadly are transactions that crash etcd 3.7.3 if it has a, b and c.
+// deadly returns transactions that crash etcd 3.7.3 if it has the keys a, b and c.
 func deadly() map[string]ops {
 	return map[string]ops{
 		"keeps the value":           ops{}.delFrom("a").keepValue("b"),
@@ -75,8 +75,8 @@ func deadly() map[string]ops {
 	}
 }
 
-// deadlyOnceCompacted are transactions that crash etcd 3.7.3 at a read after a
-// compaction to their revision.
+// deadlyOnceCompacted returns transactions after which etcd 3.7.3 crashes at a read, once it is
+// compacted to their revision.
 func deadlyOnceCompacted() map[string]ops {
 	return map[string]ops{
 		"a new value":         ops{}.delFrom("a").putValue("b"),
@@ -86,7 +86,7 @@ func deadlyOnceCompacted() map[string]ops {
 	}
 }
 
-// harmless are similar transactions that etcd executes, or refuses itself.
+// harmless returns similar transactions that etcd executes, or refuses itself.
 func harmless() map[string]ops {
 	return map[string]ops{
 		"a key below":               ops{}.delFrom("b").keepValue("a"),
@@ -103,8 +103,8 @@ func harmless() map[string]ops {
 	}
 }
 
-// Some transactions crash etcd, and again at each start. They are refused; all others
-// are forwarded, and have the same result as at etcd.
+// Some transactions crash etcd, and again at each restart. The node refuses them. It forwards all
+// others, with the same result as at etcd.
 func TestDeadlyTransactionsAreRefused(t *testing.T) {
 	direct, behind := etcdtest.Start(t), etcdtest.Start(t)
 	through := etcdserverpb.NewKVClient(startPass(t, behind.Endpoint()).conn)
@@ -115,7 +115,7 @@ func TestDeadlyTransactionsAreRefused(t *testing.T) {
 	fill := ops{}.putValue("a").putValue("b").putValue("c")
 	all := deadly()
 	maps.Copy(all, deadlyOnceCompacted())
-	// The node does not know which branch etcd takes.
+	// The node cannot predict which branch etcd takes.
 	all["a delete in the other branch"] = ops{}.txn(nil, ops{}.delFrom("a")).keepValue("b")
 	all["the lower delete in the other branch"] = ops{}.txn(ops{}.delFrom("c"), ops{}.delFrom("a")).keepValue("b")
 	all["a put in the other branch"] = ops{}.delFrom("a").txn(nil, ops{}.keepValue("b"))
@@ -136,7 +136,7 @@ func TestDeadlyTransactionsAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for at := int64(0); at < now.GetHeader().GetRevision(); { // both at one revision
+	for at := int64(0); at < now.GetHeader().GetRevision(); { // brings both etcds to one revision
 		r, err := do(both[0], fill)
 		if err != nil {
 			t.Fatal(err)
@@ -147,7 +147,7 @@ func TestDeadlyTransactionsAreRefused(t *testing.T) {
 		var got []string
 		for _, kv := range both {
 			if _, err := do(kv, fill); err != nil {
-				t.Fatalf("%s: etcd is gone: %v", name, err)
+				t.Fatalf("%s: etcd is unavailable: %v", name, err)
 			}
 			r, err := do(kv, o)
 			got = append(got, outcome(r, err))
@@ -158,7 +158,7 @@ func TestDeadlyTransactionsAreRefused(t *testing.T) {
 	}
 }
 
-// A transaction that is not a valid proto is refused, as by etcd 3.7: etcd 3.5 and 3.6 truncate field numbers to 32
+// A transaction that is not a valid proto is refused, as by etcd 3.7. etcd 3.5 and 3.6 truncate field numbers to 32
 // bits, and varints to 64 bits.
 func TestMalformedTransactionsAreRefused(t *testing.T) {
 	direct := dialPlain(t, etcdtest.Start(t).Endpoint())
@@ -189,19 +189,19 @@ func TestMalformedTransactionsAreRefused(t *testing.T) {
 	}
 }
 
-// unasked is an etcd that must not be asked.
+// unasked is an etcd that must not get any request.
 type unasked struct {
 	etcdapi.Upstream
 	t *testing.T
 }
 
 func (u unasked) ProxyConn() grpc.ClientConnInterface {
-	u.t.Error("etcd is asked")
+	u.t.Error("the request reached etcd")
 	return u.Upstream.ProxyConn()
 }
 
-// kills is isDeadly for a decoded transaction, on one path through the branches:
-// choices has the branch of each next transaction.
+// kills is isDeadly for a decoded transaction and one path through the branches: the bits of
+// choices select the branch of each successive transaction.
 func kills(txn *etcdserverpb.TxnRequest, choices uint, deleted *[]string) (rest uint, yes bool) {
 	branch := txn.GetSuccess()
 	if choices&1 == 1 {
@@ -227,7 +227,7 @@ func kills(txn *etcdserverpb.TxnRequest, choices uint, deleted *[]string) (rest 
 	return choices, false
 }
 
-// transactions returns the number of transactions in a transaction, including itself.
+// transactions returns the number of transactions in txn, including itself.
 func transactions(txn *etcdserverpb.TxnRequest) int {
 	n := 1
 	for _, op := range slices.Concat(txn.GetSuccess(), txn.GetFailure()) {
@@ -238,7 +238,7 @@ func transactions(txn *etcdserverpb.TxnRequest) int {
 	return n
 }
 
-// The scan of the encoding has the same result as the decoded transaction, for all
+// The scan of an encoded transaction has the same result as a check of the decoded one, for all
 // encodings, unless an operation has several parts.
 func FuzzDeadlyTransactions(f *testing.F) {
 	for _, all := range []map[string]ops{deadly(), deadlyOnceCompacted(), harmless()} {
@@ -253,7 +253,7 @@ func FuzzDeadlyTransactions(f *testing.F) {
 			}
 		}
 	}
-	// One operation in two parts, and two of which the last counts.
+	// One operation in two parts, and two operations of which the last counts.
 	one := func(o ops) []byte {
 		b, _ := proto.Marshal(o[0])
 		return b
@@ -298,8 +298,7 @@ func FuzzDeadlyTransactions(f *testing.F) {
 	})
 }
 
-// The scan of a transaction of the largest size is linear in its size, for all
-// contents.
+// The scan of the largest transactions is linear in their size, whatever they contain.
 func TestLargeTransactionsAreLookedAtCheaply(t *testing.T) {
 	many := bytes.Repeat([]byte{0x12, 0}, 1<<20) // empty operations
 	parts := append(protowire.AppendVarint([]byte{0x12}, 2<<20), bytes.Repeat([]byte{0x12, 2, 0x28, 1}, 1<<19)...)
@@ -325,25 +324,25 @@ func TestLargeTransactionsAreLookedAtCheaply(t *testing.T) {
 	}
 }
 
-// The scan stops at an operation in several parts: 1 MiB of empty operations within it
-// would cost more than to receive it.
+// The scan stops at an operation in several parts: a scan of 1 MiB of empty operations within it
+// would cost more than receiving them.
 func TestNothingIsLookedAtAfterASplitOperation(t *testing.T) {
-	broken := []byte{0x12, 0x7f} // more bytes than there are
+	broken := []byte{0x12, 0x7f} // the length is beyond the end
 	if b := nest(3, nil, broken); etcdapi.IsSplit(b) || !etcdapi.IsMalformed(b) {
-		t.Error("it is to be found without a split operation")
+		t.Error("the malformed part was not found without a split operation")
 	}
 	if b := nest(3, split, broken); !etcdapi.IsSplit(b) || etcdapi.IsMalformed(b) {
-		t.Error("it was looked at")
+		t.Error("the scan continued after the split operation")
 	}
 }
 
-// split is an empty transaction as part of an operation.
+// split is an empty transaction, as one part of an operation.
 var split = []byte{0x22, 0}
 
-// nest returns transactions within transactions, with inner in the innermost one.
-// Each operation begins with part.
+// nest returns nested transactions, with inner in the innermost one. Each operation begins with
+// part.
 func nest(levels int, part, inner []byte) []byte {
-	out := slices.Clone(inner) // from the inner end, reversed
+	out := slices.Clone(inner) // built from the inside out, reversed
 	slices.Reverse(out)
 	prepend := func(b []byte) {
 		for _, c := range slices.Backward(b) {
@@ -359,9 +358,9 @@ func nest(levels int, part, inner []byte) []byte {
 	return out
 }
 
-// Valid nested transactions have the same result as at etcd, and too many levels are
-// refused as by etcd. An operation in several parts, which no client encodes, is
-// refused before it costs anything.
+// Valid nested transactions have the same result as at etcd, and too many levels are refused as by
+// etcd. An operation in several parts, which no client encodes, is refused before it costs
+// anything.
 func TestNestedTransactions(t *testing.T) {
 	e := etcdtest.Start(t)
 	direct, through := dialPlain(t, e.Endpoint()), startPass(t, e.Endpoint()).conn
@@ -385,7 +384,7 @@ func TestNestedTransactions(t *testing.T) {
 			t.Errorf("%d levels\netcd:    %s\nthrough: %s", levels, want, got)
 		}
 		if (err1 == nil) != (levels < 128) {
-			t.Errorf("%d levels: etcd's limit is another one: %v", levels, err1)
+			t.Errorf("%d levels: etcd has another limit: %v", levels, err1)
 		}
 		if levels == 0 {
 			continue
@@ -396,8 +395,8 @@ func TestNestedTransactions(t *testing.T) {
 	}
 }
 
-// The reason for the refusals: such a transaction crashes etcd, and again at each start.
-// If this test fails, etcd refuses the transactions itself.
+// The reason for the refusals: such a transaction crashes etcd, and again at each restart. If this
+// test fails, etcd refuses the transactions itself.
 func TestDeadlyTransactionsAreDeadly(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts many etcds")
@@ -410,17 +409,17 @@ func TestDeadlyTransactionsAreDeadly(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r, err := kv.Txn(within(t), &etcdserverpb.TxnRequest{Success: o}); status.Code(err) != codes.Unavailable {
-				t.Fatalf("etcd lives: %v, %v", r, err)
+				t.Fatalf("etcd has not crashed: %v, %v", r, err)
 			}
-			_ = p.Kill() // it has crashed, but p does not know
+			_ = p.Kill() // etcd has crashed, but p has not noticed
 			if err := p.Start(within(t)); err == nil {
-				t.Error("etcd came back")
+				t.Error("etcd has restarted")
 			}
 		})
 	}
 }
 
-// The same for those that wait for a compaction.
+// Likewise for transactions that crash etcd only after a compaction.
 func TestTransactionsThatAreDeadlyOnceCompacted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts many etcds")
@@ -440,7 +439,7 @@ func TestTransactionsThatAreDeadlyOnceCompacted(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r, err := kv.Range(within(t), &etcdserverpb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}); status.Code(err) != codes.Unavailable {
-				t.Fatalf("etcd lives: %v, %v", r, err)
+				t.Fatalf("etcd has not crashed: %v, %v", r, err)
 			}
 		})
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// does returns the policy checks for a decoded transaction: the model.
+// does returns the policy checks for a decoded transaction, as a model.
 func does(txn *etcdserverpb.TxnRequest) (did []string) {
 	on := func(v policy.Verb, key, end []byte) {
 		r, err := kv.RangeFromEtcd(key, end)
@@ -48,7 +48,7 @@ func does(txn *etcdserverpb.TxnRequest) (did []string) {
 	return did
 }
 
-// An etcd that is newer may have operations that are not known here.
+// A newer etcd may have operations that are unknown here. They require an administrator.
 func TestUnknownOperationsAreForAdministrators(t *testing.T) {
 	message := func(number protowire.Number, body []byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), body)
@@ -57,12 +57,12 @@ func TestUnknownOperationsAreForAdministrators(t *testing.T) {
 	for name, op := range map[string][]byte{"alone": message(5, get), "behind another": append(slices.Clone(get), message(5, get)...)} {
 		did, ok := etcdapi.Operations(message(2, op))
 		if want := fmt.Sprintf("%v %v", policy.OperatorWrite, kv.Range{}); !ok || !slices.Contains(did, want) {
-			t.Errorf("%s: asked %q, want %q", name, did, want)
+			t.Errorf("%s: checks %q, want %q", name, did, want)
 		}
 	}
 }
 
-// The policy checks every operation that etcd may execute for a transaction.
+// The policy checks every operation that etcd may execute in a transaction.
 func FuzzThePolicyIsAskedAboutAllOfATransaction(f *testing.F) {
 	for _, o := range []ops{
 		nil,
@@ -88,11 +88,11 @@ func FuzzThePolicyIsAskedAboutAllOfATransaction(f *testing.F) {
 		}
 		did, ok := etcdapi.Operations(b)
 		if !ok {
-			return // refused here
+			return // refused by the node
 		}
 		for _, want := range does(&txn) {
 			if !slices.Contains(did, want) {
-				t.Errorf("not asked: %s (of %q)", want, did)
+				t.Errorf("no policy check for %s (only for %q)", want, did)
 			}
 		}
 	})

@@ -18,11 +18,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// gatedClock is a router.Clock that reports when etcd's revision was read, and
-// returns it when the test releases it.
+// gatedClock is a router.Clock that reports when it has read etcd's revision, and returns the
+// revision when the test releases it.
 type gatedClock struct {
 	*cachetest.Script
-	armed         atomic.Bool // the next read is taken apart
+	armed         atomic.Bool // the next read is split into these two steps
 	read, deliver chan struct{}
 }
 
@@ -35,18 +35,17 @@ func (c *gatedClock) Revision(ctx context.Context) (kv.Revision, error) {
 	return revision, err
 }
 
-// startGated starts a node whose reads of etcd's revision the test can take apart.
+// startGated starts a node for which the test controls the reads of etcd's revision.
 func startGated(t *testing.T) (*watchRig, *gatedClock) {
 	c := &gatedClock{read: make(chan struct{}), deliver: make(chan struct{})}
 	return startWatches(t, rigOptions{clock: func(h *cachetest.Script) router.Clock { c.Script = h; return c }}), c
 }
 
-// A progress request is answered with a revision that is not below any event sent
-// on the stream, even if the event was written after etcd's revision was read: a
-// client resumes all its watches after the answer.
+// The answer to a progress request is not below any event sent on the stream, even an event written
+// after etcd's revision was read: a client resumes all its watches after the answered revision.
 func TestProgressAnswerIsNotBelowAnEventThatOvertookIt(t *testing.T) {
 	r, clock := startGated(t)
-	r.h.Commit(cachetest.Put("m", "x")) // else first is in the future
+	r.h.Commit(cachetest.Put("m", "x")) // otherwise first would be in the future
 	s := r.watch()
 	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
 	s.created(0)
@@ -56,7 +55,7 @@ func TestProgressAnswerIsNotBelowAnEventThatOvertookIt(t *testing.T) {
 	r.node.Gate(3).Limit(before) // the shard of z
 	clock.armed.Store(true)
 	s.requestProgress()
-	<-clock.read // etcd is at before
+	<-clock.read // etcd has returned the revision before
 	sent := r.h.Commit(cachetest.Put("a", "x"))
 	if m := s.next(); m.GetWatchId() != 0 || m.GetHeader().GetRevision() != int64(sent) {
 		t.Fatalf("got %v", m)
@@ -68,7 +67,7 @@ func TestProgressAnswerIsNotBelowAnEventThatOvertookIt(t *testing.T) {
 	for event := false; !event; {
 		m := s.next()
 		if event = len(m.GetEvents()) > 0; !event && m.GetHeader().GetRevision() < int64(sent) {
-			t.Fatalf("progress %d, and %d was sent", m.GetHeader().GetRevision(), sent)
+			t.Fatalf("progress %d, although revision %d had been sent", m.GetHeader().GetRevision(), sent)
 		}
 	}
 	r.node.Gate(3).Limit(0)
@@ -77,12 +76,12 @@ func TestProgressAnswerIsNotBelowAnEventThatOvertookIt(t *testing.T) {
 	}
 }
 
-// As at etcd, progress is not answered while a watch of the stream begins in the
-// future: the answer would cover revisions before this watch's start.
+// As with etcd, progress is not answered while a watch of the stream starts in the future: the
+// answer would cover revisions before the start of this watch.
 func TestProgressIsNotAnsweredForAWatchInTheFuture(t *testing.T) {
 	r, clock := startGated(t)
 	s := r.watch()
-	r.h.Commit(cachetest.Put("m", "x")) // else first is in the future
+	r.h.Commit(cachetest.Put("m", "x")) // otherwise first would be in the future
 	s.create(since(first))
 	s.created(0)
 	s.next()
@@ -93,7 +92,7 @@ func TestProgressIsNotAnsweredForAWatchInTheFuture(t *testing.T) {
 	s.requestProgress()
 	<-clock.read
 	clock.deliver <- struct{}{}
-	s.cancel(77) // unknown: nothing is answered
+	s.cancel(77) // unknown ID: no answer
 	for r.h.Now() < start {
 		r.h.Commit(cachetest.Put("a", "x"))
 		if m := s.next(); m.GetWatchId() != 0 || len(m.GetEvents()) != 1 {
@@ -106,9 +105,8 @@ func TestProgressIsNotAnsweredForAWatchInTheFuture(t *testing.T) {
 	}
 }
 
-// The watches of a caller are counted by identity, over all its streams. Watches that
-// are refused, cancelled, ended by the server or closed with their stream no longer
-// count.
+// The watches of a caller are counted by identity, over all its streams. Watches that are refused,
+// cancelled, ended by the server or closed with their stream no longer count.
 func TestWatchesThatHaveEndedMakeRoomForTheirCaller(t *testing.T) {
 	const most = 3
 	file := filepath.Join(t.TempDir(), "policy.yaml")
@@ -123,7 +121,7 @@ func TestWatchesThatHaveEndedMakeRoomForTheirCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.Access, c.MaxWatchesPerStream = policy, 2 }})
-	// room fails unless the caller can open exactly so many more watches.
+	// room fails unless the caller can open exactly want more watches.
 	room := func(what string, want int) {
 		t.Helper()
 		for got := 0; ; got++ {
@@ -152,7 +150,7 @@ func TestWatchesThatHaveEndedMakeRoomForTheirCaller(t *testing.T) {
 	for range 5 {
 		s.create(since(first))
 		if m := s.next(); !m.GetCanceled() {
-			t.Fatalf("a third watch on a stream: %v", m)
+			t.Fatalf("a watch beyond the limit: %v", m)
 		}
 	}
 	func() { room("after a stream was full", most-2) }()
@@ -173,7 +171,7 @@ func TestWatchesThatHaveEndedMakeRoomForTheirCaller(t *testing.T) {
 		s.next()
 	}
 	r.etcd.compact(r.h.Now())
-	s.create(since(first)) // etcd has compacted it: it is created, and ends
+	s.create(since(first)) // compacted: the watch is created, then cancelled
 	s.created(2)
 	if m := s.canceled(2); m.GetCompactRevision() == 0 {
 		t.Fatalf("got %v", m)
@@ -191,7 +189,7 @@ func (s *watchStream) leave(r *watchRig) {
 	s.end()
 	for end := time.Now().Add(deadline); r.api.Watches() >= before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			s.tb.Fatal("the node keeps the watches of a stream that was left")
+			s.tb.Fatal("the node keeps the watches of a closed stream")
 		}
 	}
 }

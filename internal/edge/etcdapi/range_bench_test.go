@@ -60,7 +60,7 @@ func benchLists(b *testing.B, server, rpc string, keys, concurrent int) {
 		b.Fatal(err)
 	}
 	idle := memory(b, pid, "VmRSS")
-	// The start does not count.
+	// The startup does not count.
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
 		b.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func cpu(b *testing.B, pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// memory returns a value in bytes from a process's status.
+// memory returns a value in bytes from the status of a process.
 func memory(b *testing.B, pid int, field string) int64 {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -112,7 +112,7 @@ func memory(b *testing.B, pid int, field string) int64 {
 	return 0
 }
 
-// benchServer runs this test binary as a cache node with so many keys.
+// benchServer is the variable that makes this test binary run as a cache node with that many keys.
 const benchServer = "SHARDWATCH_BENCH_SERVER"
 
 func startCacheProcess(b *testing.B, keys int) (address string, pid int) {
@@ -141,7 +141,7 @@ func startCacheProcess(b *testing.B, keys int) (address string, pid int) {
 	return strings.TrimSpace(line), cmd.Process.Pid
 }
 
-// TestBenchServer is the process that BenchmarkRange lists from.
+// TestBenchServer is the server process of BenchmarkRange.
 func TestBenchServer(t *testing.T) {
 	keys, err := strconv.Atoi(os.Getenv(benchServer))
 	if err != nil {
@@ -179,8 +179,8 @@ func startEtcdProcess(b *testing.B, keys int) (address string, pid int) {
 	return p.Endpoint(), p.PID()
 }
 
-// discarding is a gRPC client that discards all answers: a minimal HTTP/2 client, so
-// that the benchmark measures only the server.
+// discarding is a minimal HTTP/2 client for gRPC that discards all answers, so that the benchmark
+// measures only the server.
 type discarding struct {
 	conn   net.Conn
 	in     *bufio.Reader
@@ -226,7 +226,7 @@ func frame(b []byte, kind, flags byte, stream uint32, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// call makes a call and returns the size of the answer in bytes.
+// call makes a call, and returns the size of the answer in bytes.
 func (c *discarding) call(method string, request []byte) (answered int64, err error) {
 	text := func(b []byte, s string) []byte { return append(append(b, byte(len(s))), s...) }
 	headers := []byte{0x83, 0x86}                  // POST, http
@@ -258,7 +258,7 @@ func (c *discarding) call(method string, request []byte) (answered int64, err er
 			answered += int64(n)
 		case head[3] == frameHeaders && head[4]&flagEnd != 0:
 			c.stream += 2
-			if answered > 0 { // the connection's window is wide again
+			if answered > 0 { // extend the connection's window again
 				_, err = c.conn.Write(frame(nil, frameWindowUpdate, 0, 0, binary.BigEndian.AppendUint32(nil, uint32(answered))))
 			}
 			return answered, err

@@ -26,10 +26,10 @@ func listItem(i, version, size int) *kv.KeyValue {
 	})
 }
 
-// noClient is the holder of bytes that count only for the node.
+// noClient is the holder of bytes that count only against the node's budget.
 func noClient() budget.Client { return budget.Client{} }
 
-// build builds an answer with the items.
+// build builds an answer from the items.
 func build(tb testing.TB, s *chunks, items []*kv.KeyValue, form wire.ItemForm) *list {
 	tb.Helper()
 	l := s.list(form, noClient)
@@ -74,8 +74,7 @@ func eventuallyHeld(tb testing.TB, s *chunks, want int64) {
 	tb.Fatalf("%d bytes are held, want %d", s.budget.Held(budget.Lists), want)
 }
 
-// For all ranges, positions and orders, an answer has the same bytes as a new encoding,
-// although most of it is shared.
+// For all ranges, positions and orders, a shared answer has the same bytes as a separate encoding.
 func TestChunksAreTheirItems(t *testing.T) {
 	rng := testseed.Rand(t)
 	s := newChunks(budget.New(1 << 40))
@@ -91,7 +90,7 @@ func TestChunksAreTheirItems(t *testing.T) {
 			switch i := rng.IntN(len(state)); rng.IntN(6) {
 			case 0: // a delete
 				state = append(state[:i:i], state[i+1:]...)
-			case 1: // one that is not in order: order does not matter here
+			case 1: // insert an item; its order does not matter here
 				state = append(state[:i:i], append([]*kv.KeyValue{listItem(1000+version, version, 50)}, state[i:]...)...)
 			default:
 				state[i] = listItem(i, version, sizes[rng.IntN(len(sizes))])
@@ -112,7 +111,7 @@ func TestChunksAreTheirItems(t *testing.T) {
 		got := l.answer().Encode().Buffers
 		want := (&wire.RangeAnswer{Header: &wire.Header{}, Items: items, Form: form}).Encode().Buffers
 		if !bytes.Equal(got.Materialize(), want.Materialize()) {
-			t.Fatalf("version %d, items %d to %d, form %d: other bytes", version, from, to, form)
+			t.Fatalf("version %d, items %d to %d, form %d: the bytes differ", version, from, to, form)
 		}
 		open = append(open, &list{buffers: got})
 		for len(open) > rng.IntN(20) {
@@ -136,11 +135,11 @@ func TestChunksAreTheirItems(t *testing.T) {
 			return
 		}
 	}
-	t.Error("chunks that no list holds are not forgotten")
+	t.Error("chunks that no list holds are kept")
 }
 
-// Many equal lists take the memory of one, encoded once. After some writes, another
-// list adds little. Ends of pages are shared, too.
+// Many equal lists take the memory of one, and are encoded once. After some writes, another list
+// adds little. The ends of pages are shared, too.
 func TestAHerdSharesItsBytes(t *testing.T) {
 	s := newChunks(budget.New(1 << 40))
 	var state []*kv.KeyValue
@@ -161,10 +160,10 @@ func TestAHerdSharesItsBytes(t *testing.T) {
 	}
 	wg.Wait()
 	if got := distinct(herd); got < size || got > size*11/10 {
-		t.Errorf("50 lists of %d bytes hold %d", size, got)
+		t.Errorf("50 equal lists of %d bytes hold %d bytes", size, got)
 	}
 	if held := s.budget.Held(budget.Lists); held != int64(distinct(herd)) {
-		t.Errorf("%d bytes are held, counted %d", distinct(herd), held)
+		t.Errorf("the budget has %d bytes, the lists hold %d", distinct(herd), held)
 	}
 	before := distinct(herd)
 	for _, i := range []int{0, 7000, 19_999} {
@@ -173,7 +172,7 @@ func TestAHerdSharesItsBytes(t *testing.T) {
 	state = append(state[:100:100], state[101:]...)
 	herd = append(herd, build(t, s, state, wire.WholeItem))
 	if more := distinct(herd) - before; more < 3000 || more > 8*mostChunk {
-		t.Errorf("four writes make %d new bytes", more)
+		t.Errorf("four writes add %d bytes", more)
 	}
 	page := []*list{build(t, s, state[1234:1834], wire.WholeItem), build(t, s, state[1234:1834], wire.WholeItem)}
 	if got := distinct(page); got > 600*1100 {
@@ -187,7 +186,7 @@ func TestAHerdSharesItsBytes(t *testing.T) {
 	}
 }
 
-// Answers whose buffers gRPC does not return do not count forever.
+// Answers whose buffers gRPC never returns do not count forever.
 func TestForgottenAnswersAreNoticed(t *testing.T) {
 	s := newChunks(budget.New(1 << 40))
 	func() {
@@ -202,10 +201,10 @@ func TestForgottenAnswersAreNoticed(t *testing.T) {
 	eventuallyHeld(t, s, 0)
 }
 
-// Answers that exceed the budget are refused, except for a single list. Shared bytes
-// count once, and released bytes can be used again.
+// Answers that exceed the budget are refused, except for a single list. Shared bytes count once,
+// and released bytes can be used again.
 func TestAnswersAreBounded(t *testing.T) {
-	s := newChunks(budget.New(16 << 20)) // 4 of which are for lists
+	s := newChunks(budget.New(16 << 20)) // 4 MiB of it for lists
 	state := make([][]*kv.KeyValue, 3)
 	for version := range state {
 		for i := range 3000 {
@@ -233,7 +232,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	held := s.budget.Held(budget.Lists)
 	_, err := add(state[1])
 	if answer, ok := errors.AsType[final](err); !ok || status.Code(answer.error) != codes.ResourceExhausted || !strings.Contains(err.Error(), budget.Flag) {
-		t.Errorf("another 3 MB: %v", err)
+		t.Errorf("a list beyond the budget: %v", err)
 	}
 	if s.budget.Held(budget.Lists) != held {
 		t.Errorf("a refused list holds %d bytes", s.budget.Held(budget.Lists)-held)
@@ -245,7 +244,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	buffers.Free()
 	l, err := add(append(append(append([]*kv.KeyValue(nil), state[0]...), state[1]...), state[2]...))
 	if err != nil || s.budget.Held(budget.Lists) < 8<<20 {
-		t.Errorf("9 MB alone: %v, %d bytes", err, s.budget.Held(budget.Lists))
+		t.Errorf("a single list of 9 MB: %v, %d bytes", err, s.budget.Held(budget.Lists))
 	}
 	l.buffers.Free()
 	if held := s.budget.Held(budget.Lists); held != 0 {
@@ -253,10 +252,10 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// A client that does not read its lists uses only its part of the memory for lists, and other
-// clients get theirs. Bytes that answers of one client share count once for the client.
+// A client that does not read its lists uses only its part of the memory for lists; the rest is
+// left for other clients. Bytes that several answers of a client share count once for the client.
 func TestOneClientsListsLeaveRoom(t *testing.T) {
-	s := newChunks(budget.New(32 << 20)) // 8 of which are for lists, 4 for each client
+	s := newChunks(budget.New(32 << 20)) // 8 MiB of it for lists, 4 MiB for each client
 	add := func(who string, version int) (*list, error) {
 		l := s.list(wire.WholeItem, func() budget.Client { return budget.Client{Name: who, Max: budget.HalfOfTotal} })
 		for i := range 3000 {
@@ -276,7 +275,7 @@ func TestOneClientsListsLeaveRoom(t *testing.T) {
 	}
 	held := must(add("unread", 1))
 	if l, err := add("unread", 2); err == nil || !strings.Contains(err.Error(), "unread") || !strings.Contains(err.Error(), budget.Flag) {
-		t.Errorf("another 3 MB of a client that holds 3 of 4: %v, %v", l, err)
+		t.Errorf("another 3 MB for a client that holds 3 of 4 MiB: %v, %v", l, err)
 	}
 	reader := must(add("reader", 3))
 	held.buffers.Free()
@@ -288,7 +287,7 @@ func TestOneClientsListsLeaveRoom(t *testing.T) {
 			t.Errorf("%v: %+v", status.Use, status)
 		}
 	}
-	// The same items in fifty answers of one client, and of another one.
+	// The same items in fifty answers for each of two clients.
 	var state []*kv.KeyValue
 	for i := range 3000 {
 		state = append(state, listItem(i, 5, 1000))
@@ -340,9 +339,9 @@ func BenchmarkChunks(b *testing.B) {
 	}
 }
 
-// Keys of other nodes that wait to be sorted count against their client's budget.
+// Keys of other nodes that wait to be sorted count against the budget of their client.
 func TestKeptKeysAreBounded(t *testing.T) {
-	s := newChunks(budget.New(64 << 20)) // 4 of which are for keys of other nodes, 2 for each client
+	s := newChunks(budget.New(64 << 20)) // 4 MiB of it for keys of other nodes, 2 MiB for each client
 	client := func() budget.Client { return budget.Client{Name: "a", Max: budget.HalfOfTotal} }
 	fill := func() (l *list, kept int, err error) {
 		l = s.list(wire.WholeItem, client)
@@ -353,11 +352,11 @@ func TestKeptKeysAreBounded(t *testing.T) {
 	}
 	alone, kept, err := fill()
 	if err != nil || s.budget.Held(budget.Fetches) < 10_000_000 {
-		t.Errorf("%d keys of a list alone: %v, %d bytes", kept, err, s.budget.Held(budget.Fetches))
+		t.Errorf("a single list kept %d keys: %v, %d bytes", kept, err, s.budget.Held(budget.Fetches))
 	}
 	second, kept, err := fill()
 	if !errors.As(err, new(*kv.LimitError)) || kept > 2 {
-		t.Errorf("%d keys beside it: %v", kept, err)
+		t.Errorf("a second list kept %d keys: %v", kept, err)
 	}
 	alone.leave()
 	second.leave()

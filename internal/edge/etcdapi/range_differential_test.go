@@ -21,7 +21,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// differ compares an API's answers with those of the etcd behind it.
+// differ compares the answers of an API with those of the etcd behind it.
 type differ struct {
 	t       *testing.T
 	rng     *rand.Rand
@@ -30,11 +30,11 @@ type differ struct {
 	leases  []int64
 	now     int64 // etcd's revision
 	compact int64
-	here    int64 // requests answered from memory
+	here    int64 // number of requests answered from memory
 }
 
 func (d *differ) key() []byte {
-	// Some lie outside of what is served, and few of many are there.
+	// Some prefixes lie outside of the served range, and only some of them have keys.
 	prefix := []string{"/a/", "/a/", "/m/", "/m/x/", "/z/", "/", "0", "!"}[d.rng.IntN(8)]
 	return fmt.Appendf(nil, "%s%02d", prefix, d.rng.IntN(40))
 }
@@ -74,10 +74,10 @@ func (d *differ) write() {
 
 func (d *differ) value() []byte {
 	size := []int{0, 1, 1, 1, 10, 500, 3000, 20000}[d.rng.IntN(8)]
-	return []byte(strings.Repeat(string(rune('a'+d.rng.IntN(3))), size)) // many alike
+	return []byte(strings.Repeat(string(rune('a'+d.rng.IntN(3))), size)) // many equal values
 }
 
-// revision returns a revision in or near the existing ones.
+// revision returns a random revision, mostly an existing one or one close to that.
 func (d *differ) revision() int64 {
 	switch d.rng.IntN(12) {
 	case 0:
@@ -102,7 +102,7 @@ func (d *differ) request() *etcdserverpb.RangeRequest {
 	}
 	switch d.rng.IntN(10) {
 	case 0:
-		r.Key, r.RangeEnd = []byte("/"), []byte("0") // all that is served
+		r.Key, r.RangeEnd = []byte("/"), []byte("0") // all served keys
 	case 1:
 		r.Key, r.RangeEnd = []byte{0}, []byte{0}
 	case 2:
@@ -148,7 +148,7 @@ func (d *differ) request() *etcdserverpb.RangeRequest {
 	return r
 }
 
-// normal drops the answering member, which may differ.
+// normal removes the ID of the answering member, which may differ.
 func normal(r *etcdserverpb.RangeResponse) *etcdserverpb.RangeResponse {
 	if r.GetHeader() != nil {
 		r.Header.MemberId = 0
@@ -170,7 +170,7 @@ func (d *differ) same(what string, r *etcdserverpb.RangeRequest, got, want *etcd
 	}
 }
 
-// brief shows an answer without its values.
+// brief formats an answer without its values.
 func brief(r *etcdserverpb.RangeResponse) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v more=%v count=%d:", r.GetHeader(), r.GetMore(), r.GetCount())
@@ -180,7 +180,7 @@ func brief(r *etcdserverpb.RangeResponse) string {
 	return b.String()
 }
 
-// streamed joins a stream of chunks into one answer.
+// streamed joins the chunks of a stream into one answer.
 func streamed(ctx context.Context, c etcdserverpb.KVClient, r *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, int, error) {
 	s, err := c.RangeStream(ctx, proto.CloneOf(r))
 	if err != nil {
@@ -199,15 +199,15 @@ func streamed(ctx context.Context, c etcdserverpb.KVClient, r *etcdserverpb.Rang
 		}
 		chunk := m.GetRangeResponse()
 		if chunk.GetHeader() == nil && (chunk.GetMore() || chunk.GetCount() != 0 || len(chunk.GetKvs()) == 0) {
-			return nil, n, fmt.Errorf("chunk %d is not the last, and is %v", n, brief(chunk))
+			return nil, n, fmt.Errorf("chunk %d, not the last one, is %v", n, brief(chunk))
 		}
 		out.Header, out.More, out.Count = chunk.GetHeader(), chunk.GetMore(), chunk.GetCount()
 		out.Kvs = append(out.Kvs, chunk.GetKvs()...)
 	}
 }
 
-// An API with shards on this and another node answers random requests of all kinds
-// like the etcd behind it, while etcd changes and is compacted.
+// An API with shards on this node and another one answers random requests of all kinds like the
+// etcd behind it, while etcd changes and is compacted.
 func TestRangeAgainstEtcd(t *testing.T) {
 	seed := testseed.Of(t)
 	e := etcdtest.Start(t)
@@ -256,17 +256,16 @@ func TestRangeAgainstEtcd(t *testing.T) {
 		}
 	}
 	if t.Logf("%d of %d requests were answered from memory", d.here, rounds); d.here < rounds/3 {
-		t.Errorf("most were not")
+		t.Errorf("want at least a third")
 	}
 	for _, n := range d.nodes {
 		if held := n.api.Held(); held != 0 {
-			t.Errorf("%d bytes of chunks are held though no chunk is being sent", held)
+			t.Errorf("%d bytes of chunks are held although no chunk is being sent", held)
 		}
 	}
 }
 
-// where checks that an answered request was answered from memory if that is
-// possible, and counts it.
+// where checks that a request was answered from memory if that is possible, and counts it.
 func (d *differ) where(node *readNode, r *etcdserverpb.RangeRequest) {
 	d.t.Helper()
 	asked := node.etcd.reads.Swap(0)
@@ -277,8 +276,8 @@ func (d *differ) where(node *readNode, r *etcdserverpb.RangeRequest) {
 	}
 }
 
-// settle waits until every cache has reached etcd's revision and knows that it is fresh,
-// because serializable reads are compared, too.
+// settle waits until every cache has reached etcd's revision and reports fresh data, because
+// serializable reads are compared, too.
 func (d *differ) settle() {
 	now := time.Now()
 	for _, n := range d.nodes {

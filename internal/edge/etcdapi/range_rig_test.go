@@ -28,11 +28,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// served is the range of etcd's keys that the nodes of the tests serve.
+// served is the range of keys that the nodes of the tests serve.
 func served() kv.Range { return kv.Prefix("/") }
 
-// serving returns a map of the served range, cut into shards that are on the given
-// nodes in turn.
+// serving returns a map of the served range, cut into shards that are assigned to the given nodes
+// in turn.
 func serving(cuts []string, nodes ...shard.NodeID) *shard.Map {
 	m := cachetest.Map(1, cuts, nodes[0])
 	m.Spec.Ranges = []kv.Range{served()}
@@ -73,13 +73,13 @@ func (c countingConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, meth
 	return c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 }
 
-// readNode is a node with caches of an etcd and an API.
+// readNode is a node with caches of an etcd, and an API.
 type readNode struct {
 	etcd *counting
 	node *cachetest.Node
 	api  *etcdapi.API
 	addr string
-	kv   etcdserverpb.KVClient // at the api
+	kv   etcdserverpb.KVClient // client of the API
 	peer string                // address of the peer port
 }
 
@@ -97,8 +97,7 @@ func (peerNode) StatusOf(context.Context, shard.NodeID) (*pb.StatusResponse, err
 func (peerNode) Looked() (replica.Look, bool)                    { return replica.Look{}, false }
 func (peerNode) Propose(context.Context, []byte) (uint64, error) { return 0, nil }
 
-// startReads runs a node of the map until the test ends, in front of the etcd
-// at endpoint.
+// startReads runs a node of the map, in front of the etcd at endpoint, until the test ends.
 func startReads(tb testing.TB, self shard.NodeID, m *shard.Map, endpoint string, tune ...func(*etcdapi.Config)) *readNode {
 	tb.Helper()
 	return startReadsOf(tb, self, m, endpoint, func(*cache.Config) {}, tune...)
@@ -131,7 +130,7 @@ func startReadsOf(tb testing.TB, self shard.NodeID, m *shard.Map, endpoint strin
 	return startAPI(tb, n, up, router.Config{Shards: n, Clock: up, Self: self, MaxStaleness: time.Minute}, tune...)
 }
 
-// startAPI runs an API, and a server for other nodes, over a router.
+// startAPI runs an API over a router, and a server for other nodes.
 func startAPI(tb testing.TB, n *cachetest.Node, up etcdapi.Upstream, rc router.Config, tune ...func(*etcdapi.Config)) *readNode {
 	tb.Helper()
 	r, counted := router.New(rc), &counting{Upstream: up}

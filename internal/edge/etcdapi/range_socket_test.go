@@ -53,8 +53,7 @@ func pods() *etcdserverpb.RangeRequest {
 	return &etcdserverpb.RangeRequest{Key: []byte("/registry/pods/"), RangeEnd: []byte("/registry/pods0")}
 }
 
-// A get, list or stream at any node sees all earlier writes through any other
-// node.
+// A get, list or stream on any node sees all earlier writes through any other node.
 func TestReadsSeeEarlierWrites(t *testing.T) {
 	e := etcdtest.Start(t)
 	m := serving([]string{"/5"}, "here", "there")
@@ -88,7 +87,7 @@ func TestReadsSeeEarlierWrites(t *testing.T) {
 					found = found || string(item.GetKey()) == string(key) && string(item.GetValue()) == value
 				}
 				if err != nil || !found || list.GetCount() != int64(len(list.GetKvs())) {
-					t.Errorf("%s=%s is not in the list: %v, %v", key, value, list, err)
+					t.Errorf("the list lacks %s=%s: %v, %v", key, value, list, err)
 				}
 			}
 		})
@@ -96,8 +95,8 @@ func TestReadsSeeEarlierWrites(t *testing.T) {
 	wg.Wait()
 }
 
-// Concurrent calls with large and small keys on one connection do not overwrite each other's bytes: ranges
-// share the bytes of their requests.
+// Concurrent calls with large and small keys on one connection do not overwrite each other's bytes,
+// although ranges share the bytes of their requests.
 func TestLargeAndSmallRequestsTogether(t *testing.T) {
 	e := etcdtest.Start(t)
 	n := startReads(t, "here", serving([]string{"/5"}, "here"), e.Endpoint())
@@ -119,12 +118,12 @@ func TestLargeAndSmallRequestsTogether(t *testing.T) {
 				} {
 					got, err := n.kv.Range(within(t), r)
 					if err != nil || len(got.GetKvs()) != 1 || string(got.GetKvs()[0].GetKey()) != key || string(got.GetKvs()[0].GetValue()) != key {
-						t.Errorf("%s: %d of %d bytes: %d keys, %v", name, w, size, len(got.GetKvs()), err)
+						t.Errorf("%s, caller %d, fill of %d bytes: %d keys, %v", name, w, size, len(got.GetKvs()), err)
 					}
 				}
 				none, err := n.kv.Range(within(t), &etcdserverpb.RangeRequest{Key: []byte(key + fill), RangeEnd: []byte(key + fill + fill)})
 				if err != nil || len(none.GetKvs()) != 0 {
-					t.Errorf("beside it: %d keys, %v", len(none.GetKvs()), err)
+					t.Errorf("a range beside the key: %d keys, %v", len(none.GetKvs()), err)
 				}
 			}
 		})
@@ -132,7 +131,7 @@ func TestLargeAndSmallRequestsTogether(t *testing.T) {
 	wg.Wait()
 }
 
-// A stream of chunks equals the answer of Range, in messages that clients accept.
+// The chunks of a stream equal the answer of Range, in messages that clients accept.
 func TestRangeStreamsInChunks(t *testing.T) {
 	n, _ := startScripted(t, 6000)
 	want, err := n.kv.Range(within(t), pods())
@@ -141,17 +140,16 @@ func TestRangeStreamsInChunks(t *testing.T) {
 	}
 	got, chunks, err := streamed(within(t), n.kv, pods())
 	if err != nil || !proto.Equal(got, want) || chunks < 3 || chunks > 12 {
-		t.Errorf("%d keys of 6000 in %d chunks, %v", len(got.GetKvs()), chunks, err)
+		t.Errorf("%d keys (want 6000) in %d chunks, %v", len(got.GetKvs()), chunks, err)
 	}
 	limited := pods()
 	limited.Limit = 2500
 	if got, chunks, err = streamed(within(t), n.kv, limited); err != nil || len(got.GetKvs()) != 2500 || !got.GetMore() || got.GetCount() != 6000 || chunks < 2 {
-		t.Errorf("%d keys of 2500 in %d chunks, more %v, count %d, %v", len(got.GetKvs()), chunks, got.GetMore(), got.GetCount(), err)
+		t.Errorf("%d keys (want 2500) in %d chunks, more %v, count %d, %v", len(got.GetKvs()), chunks, got.GetMore(), got.GetCount(), err)
 	}
 }
 
-// slowReader is a server stream to a client that does something between any two
-// chunks.
+// slowReader is a server stream whose client performs an action between two chunks.
 type slowReader struct {
 	recorder
 	between func(chunks int)
@@ -167,9 +165,8 @@ func (r *slowReader) SendMsg(m any) error {
 	return nil
 }
 
-// A client that reads its stream slowly gets one revision to the end, although the
-// cache drops it meanwhile: no state is kept for the client, and etcd sends the
-// rest.
+// A client that reads its stream slowly gets one revision to the end, although the cache drops this
+// revision meanwhile: the node keeps no state for the client, and etcd sends the rest.
 func TestRangeStreamToASlowClient(t *testing.T) {
 	e := etcdtest.Start(t)
 	put := func(value string) {
@@ -195,7 +192,7 @@ func TestRangeStreamToASlowClient(t *testing.T) {
 			}
 			out := &slowReader{recorder: recorder{t: t, ctx: within(t)}, between: func(chunks int) {
 				if chunks == 2 {
-					put("b") // all keys change
+					put("b") // changes all keys
 				}
 			}}
 			n.etcd.reads.Store(0)
@@ -214,14 +211,14 @@ func TestRangeStreamToASlowClient(t *testing.T) {
 				t.Errorf("%v: got %s\nwant %s", r, brief(got), brief(want))
 			}
 			if rest := n.etcd.reads.Load(); (rest > 0) != (keep == 0) || len(out.sent) < 4 {
-				t.Errorf("%v: %d chunks, etcd was asked %d times", r, len(out.sent), rest)
+				t.Errorf("%v: %d chunks, %d reads of etcd", r, len(out.sent), rest)
 			}
 		}
 	}
 }
 
-// Clients that do not read their lists use a bounded number of bytes, which are released
-// when they disconnect.
+// Lists that clients do not read use a bounded number of bytes, which are released when the clients
+// disconnect.
 func TestUnreadListsAreBounded(t *testing.T) {
 	const limit = 8 << 20
 	n, h := startScripted(t, 5000, func(c *etcdapi.Config) { c.Budget = budget.New(limit / 5 * 16) })
@@ -230,7 +227,7 @@ func TestUnreadListsAreBounded(t *testing.T) {
 	conn := dialPlain(t, n.addr)
 	answered := 0
 	for i := range 20 {
-		// Each list is of another state: all keys have changed.
+		// Each list has a state of its own: all keys have changed.
 		var ops []cachetest.Op
 		for k := range 5000 {
 			ops = append(ops, cachetest.Put(fmt.Sprintf("/registry/pods/%06d", k), strings.Repeat("v", 1000+i)))
@@ -251,26 +248,26 @@ func TestUnreadListsAreBounded(t *testing.T) {
 		}
 	}
 	if answered < 1 || answered > 3 {
-		t.Errorf("%d lists of 5 MB were answered", answered)
+		t.Errorf("%d lists of 5 MB were answered, want 1 to 3", answered)
 	}
 	_, err := n.kv.Range(within(t), pods())
 	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), budget.Flag) {
-		t.Errorf("a list beside unread ones: %v", err)
+		t.Errorf("a list beside unread lists: %v", err)
 	}
 	if held := n.api.Held(); held > limit+6<<20 {
 		t.Errorf("%d bytes are held, the limit is %d", held, limit)
 	}
 	if _, err := n.kv.Range(within(t), one("/registry/pods/000001")); err != nil {
-		t.Errorf("a get: %v", err)
+		t.Errorf("a get beside unread lists: %v", err)
 	}
 	cancel()
-	testkit.Eventually(t, "lists that were given up are forgotten", func() bool { return n.api.Held() == 0 })
+	testkit.Eventually(t, "the bytes of cancelled lists are released", func() bool { return n.api.Held() == 0 })
 	if _, err = n.kv.Range(within(t), pods()); err != nil {
-		t.Errorf("when they are gone: %v", err)
+		t.Errorf("a list after their release: %v", err)
 	}
 }
 
-// Clients that do not read forwarded lists of etcd do not block the slots for such lists.
+// Clients that do not read the lists forwarded from etcd do not occupy the slots for such lists.
 func TestUnreadDetoursLeaveRoom(t *testing.T) {
 	e := etcdtest.Start(t)
 	put := func(value string) (revision int64) {
@@ -292,7 +289,7 @@ func TestUnreadDetoursLeaveRoom(t *testing.T) {
 		unread  atomic.Int64
 		reading = make(chan struct{})
 	)
-	const streams = 40 // more than etcd answers at a time
+	const streams = 40 // more than the slots for forwarded lists
 	for range streams {
 		all.Go(func() {
 			out := &slowReader{recorder: recorder{t: t, ctx: within(t)}, between: func(int) {
@@ -304,15 +301,15 @@ func TestUnreadDetoursLeaveRoom(t *testing.T) {
 			}
 		})
 	}
-	testkit.Eventually(t, "no client reads its list", func() bool { return unread.Load() == streams })
+	testkit.Eventually(t, "all lists wait for their clients", func() bool { return unread.Load() == streams })
 	if r, err := n.kv.Range(within(t), old); err != nil || len(r.GetKvs()) != 300 {
-		t.Errorf("a list beside them: %d keys, %v", len(r.GetKvs()), err)
+		t.Errorf("a list beside unread forwarded lists: %d keys, %v", len(r.GetKvs()), err)
 	}
 	close(reading)
 	all.Wait()
 }
 
-// Lists of more than a chunk are built in turns. Small lists need no turn, and a cancelled list
+// Lists of more than one chunk are built in turns. Small lists need no turn, and a cancelled list
 // releases its turn.
 func TestListsTakeTurns(t *testing.T) {
 	n, h := startScripted(t, 5000)
@@ -334,18 +331,18 @@ func TestListsTakeTurns(t *testing.T) {
 	}
 	list(ctx, codes.Canceled)
 	list(within(t), codes.OK)
-	testkit.Eventually(t, "the lists wait", func() bool { _, waiting := n.api.Waiting(); return waiting == 2 })
+	testkit.Eventually(t, "both lists wait for a turn", func() bool { _, waiting := n.api.Waiting(); return waiting == 2 })
 	if _, err := n.kv.Range(within(t), one("/registry/pods/000001")); err != nil {
 		t.Errorf("a get: %v", err)
 	}
 	cancel()
-	testkit.Eventually(t, "one was given up", func() bool { _, waiting := n.api.Waiting(); return waiting == 1 })
+	testkit.Eventually(t, "the cancelled list no longer waits", func() bool { _, waiting := n.api.Waiting(); return waiting == 1 })
 	leave()
 	all.Wait()
-	testkit.Eventually(t, "all turns are given back", func() bool { running, waiting := n.api.Waiting(); return running == 0 && waiting == 0 })
+	testkit.Eventually(t, "all turns are released", func() bool { running, waiting := n.api.Waiting(); return running == 0 && waiting == 0 })
 }
 
-// Lists that examine many keys before the first selected one take turns, too.
+// Lists that examine many keys before they select the first one take turns, too.
 func TestSortedListsTakeTurns(t *testing.T) {
 	n, _ := startScripted(t, 5000)
 	leave := n.api.HoldTurns(t)
@@ -365,7 +362,7 @@ func TestSortedListsTakeTurns(t *testing.T) {
 	testkit.Eventually(t, "both wait", func() bool { _, waiting := n.api.Waiting(); return waiting == 2 })
 	leave()
 	all.Wait()
-	testkit.Eventually(t, "all turns are given back", func() bool { running, waiting := n.api.Waiting(); return running == 0 && waiting == 0 })
+	testkit.Eventually(t, "all turns are released", func() bool { running, waiting := n.api.Waiting(); return running == 0 && waiting == 0 })
 }
 
 // slow is a connection to a node whose streams begin once it is released.
@@ -382,8 +379,8 @@ func (c slow) NewStream(ctx context.Context, desc *grpc.StreamDesc, method strin
 	return c.ClientConnInterface.NewStream(ctx, desc, method, options...)
 }
 
-// A sorted list with keys of this and another node takes turns for the keys of this node. While it waits
-// for the other node, it has no turn, and the keys that it has found count against the budget.
+// A sorted list with keys of this node and another one takes turns for the keys of this node. While it
+// waits for the other node, it holds no turn, and the keys found so far count against the budget.
 func TestSortedListsOfSeveralNodesTakeTurns(t *testing.T) {
 	e := etcdtest.Start(t)
 	const keys = 6000
@@ -412,19 +409,19 @@ func TestSortedListsOfSeveralNodesTakeTurns(t *testing.T) {
 			t.Errorf("%v, %v", got, err)
 		}
 	})
-	testkit.Eventually(t, "it waits for its turn", func() bool { _, waiting := here.api.Waiting(); return waiting == 1 })
+	testkit.Eventually(t, "the list waits for its turn", func() bool { _, waiting := here.api.Waiting(); return waiting == 1 })
 	leave()
-	testkit.Eventually(t, "it waits for the other node", func() bool {
+	testkit.Eventually(t, "the list waits for the other node", func() bool {
 		running, waiting := here.api.Waiting()
 		return running == 0 && waiting == 0 && b.Held(budget.Fetches) > 0
 	})
 	close(other.released)
 	list.Wait()
-	testkit.Eventually(t, "all is given back", func() bool {
+	testkit.Eventually(t, "all turns and bytes are released", func() bool {
 		running, waiting := here.api.Waiting()
 		return running == 0 && waiting == 0 && b.Held(budget.Fetches) == 0
 	})
 	if n := here.etcd.reads.Load(); n != 0 {
-		t.Errorf("etcd was asked %d times", n)
+		t.Errorf("%d reads of etcd, want none", n)
 	}
 }

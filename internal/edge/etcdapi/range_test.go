@@ -27,8 +27,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// bubble is an API over scripted caches and a scripted etcd, called directly, so
-// that all of it can run on fake time.
+// bubble is an API over scripted caches and a scripted etcd. Tests call it directly, so that
+// everything runs in fake time.
 type bubble struct {
 	t    *testing.T
 	h    *cachetest.Script
@@ -36,11 +36,11 @@ type bubble struct {
 	node *cachetest.Node
 	api  *etcdapi.API
 
-	passed, most atomic.Int64  // reads that etcd answered, and at a time
+	passed, most atomic.Int64  // number of reads that etcd answered, and of concurrent ones
 	hold         chan struct{} // if set, etcd answers when it is closed
 }
 
-// proxyConn answers proxied calls in place of etcd.
+// proxyConn answers forwarded calls in place of etcd.
 type proxyConn struct {
 	grpc.ClientConnInterface
 	b *bubble
@@ -60,7 +60,7 @@ func (p proxyConn) Invoke(ctx context.Context, _ string, _, reply any, _ ...grpc
 	return passed(reply)
 }
 
-// passed fills in an answer whose count shows that it is etcd's.
+// passed fills in an answer with a count that identifies it as etcd's.
 func passed(reply any) error {
 	b, err := proto.Marshal(&etcdserverpb.RangeResponse{Header: &etcdserverpb.ResponseHeader{Revision: 99}, Count: -1})
 	reply.(*wire.Encoded).Buffers = mem.BufferSlice{mem.SliceBuffer(b)}
@@ -74,8 +74,8 @@ type passing struct {
 
 func (p passing) ProxyConn() grpc.ClientConnInterface { return proxyConn{b: p.b} }
 
-// inBubble runs f with three shards of a history that has the keys "a", "i"
-// and "z", each at its second version.
+// inBubble runs f with three shards of a history that has the keys "a", "i" and "z", each at
+// version 2.
 func inBubble(t *testing.T, tune func(*cache.Config, *etcdapi.Config, *router.Config), f func(b *bubble)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +112,7 @@ func inBubble(t *testing.T, tune func(*cache.Config, *etcdapi.Config, *router.Co
 	})
 }
 
-// observe tells the caches that their data is fresh, as far as they have come.
+// observe tells the caches that their data is fresh up to their current revisions.
 func (b *bubble) observe() {
 	for id := shard.ID(1); id <= 3; id++ {
 		c := b.node.Replica(id)
@@ -134,7 +134,7 @@ func (b *bubble) get(ctx context.Context, r *etcdserverpb.RangeRequest) (*etcdse
 	return &out, nil
 }
 
-// byEtcd expects an answer of etcd.
+// byEtcd expects an answer from etcd.
 func (b *bubble) byEtcd(r *etcdserverpb.RangeRequest) {
 	b.t.Helper()
 	before := b.passed.Load()
@@ -143,7 +143,7 @@ func (b *bubble) byEtcd(r *etcdserverpb.RangeRequest) {
 	}
 }
 
-// byUs expects an answer of the node.
+// byUs expects an answer from the node.
 func (b *bubble) byUs(r *etcdserverpb.RangeRequest, header kv.Revision, values ...string) {
 	b.t.Helper()
 	before := b.passed.Load()
@@ -157,7 +157,7 @@ func (b *bubble) byUs(r *etcdserverpb.RangeRequest, header kv.Revision, values .
 	}
 }
 
-// fails expects an error of etcd's.
+// fails expects an error that etcd would return, too.
 func (b *bubble) fails(ctx context.Context, r *etcdserverpb.RangeRequest, want error) {
 	b.t.Helper()
 	before := b.passed.Load()
@@ -183,8 +183,8 @@ func serializable(r *etcdserverpb.RangeRequest) *etcdserverpb.RangeRequest {
 
 func one(key string) *etcdserverpb.RangeRequest { return &etcdserverpb.RangeRequest{Key: []byte(key)} }
 
-// A read that waits longer than three seconds for a shard is answered by etcd, a
-// read with a shorter wait is not.
+// A read that waits for a shard for more than three seconds is forwarded to etcd. A read with a
+// shorter wait is not.
 func TestRangeOfAShardThatIsHeldBack(t *testing.T) {
 	inBubble(t, nil, func(b *bubble) {
 		now := b.h.Now()
@@ -197,7 +197,7 @@ func TestRangeOfAShardThatIsHeldBack(t *testing.T) {
 				t.Errorf("%v: waited %v", r, waited)
 			}
 		}
-		// Other shards' reads do not wait for it, nor do serializable reads.
+		// Reads of other shards do not wait for this shard, and neither do serializable reads.
 		b.byUs(one("a"), now+1, "3")
 		b.observe()
 		b.byUs(serializable(all()), now, "2", "2", "2")
@@ -213,8 +213,8 @@ func TestRangeOfAShardThatIsHeldBack(t *testing.T) {
 	})
 }
 
-// A busy shard may have dropped the revision of a read: the read tries newer
-// revisions for a second, and then etcd answers.
+// A busy shard may have dropped the revision of a read. The read then tries newer revisions for a
+// second, before it is forwarded to etcd.
 func TestRangeOfARevisionThatIsGone(t *testing.T) {
 	const now = cachetest.Start + 2
 	var clock fakeClock
@@ -246,12 +246,12 @@ func TestRangeAtRevisions(t *testing.T) {
 		now := b.h.Now()
 		b.h.Commit(cachetest.Put("a", "3"), cachetest.Delete("z"))
 		synctest.Wait()
-		b.byUs(allAt(now), now+1, "2", "2", "2") // the header tells where etcd is
+		b.byUs(allAt(now), now+1, "2", "2", "2") // the header has etcd's current revision
 		b.byUs(serializable(allAt(now)), now+1, "2", "2", "2")
 		b.byUs(allAt(now+1), now+1, "3", "2")
 		b.byUs(allAt(-5), now+1, "3", "2")
 		b.fails(b.t.Context(), allAt(now+2), rpctypes.ErrGRPCFutureRev)
-		b.byEtcd(allAt(now - 1)) // before our time
+		b.byEtcd(allAt(now - 1)) // before the oldest revision in memory
 		b.etcd.compact(now)
 		b.fails(b.t.Context(), allAt(now-1), rpctypes.ErrGRPCCompacted)
 		b.byUs(allAt(now), now+1, "2", "2", "2")
@@ -287,7 +287,7 @@ func TestRangeWithoutEtcd(t *testing.T) {
 	})
 }
 
-// etcd answers the requests that this node cannot answer.
+// Requests that this node cannot answer are forwarded to etcd.
 func TestRangeElsewhere(t *testing.T) {
 	inBubble(t, nil, func(b *bubble) {
 		b.byEtcd(&etcdserverpb.RangeRequest{Key: []byte("b"), RangeEnd: []byte("a")})
@@ -317,17 +317,17 @@ func TestRangeRefused(t *testing.T) {
 		b.node.Gate(1).Limit(b.h.Now())
 		b.h.Commit(cachetest.Put("a", "3"))
 		if _, err := b.get(gone, all()); !errors.Is(err, context.Canceled) || b.passed.Load() > 0 {
-			t.Errorf("a read whose caller has left: %v", err)
+			t.Errorf("a read whose caller has canceled: %v", err)
 		}
 		late, cancel := context.WithTimeout(b.t.Context(), time.Second)
 		defer cancel()
 		if _, err := b.get(late, all()); !errors.Is(err, context.DeadlineExceeded) || b.passed.Load() > 0 {
-			t.Errorf("a read that waits a second: %v", err)
+			t.Errorf("a read with a deadline of one second: %v", err)
 		}
 	})
 }
 
-// guard lets "root" read everything, and others one range.
+// guard lets "root" read everything, and other users one range.
 type guard struct {
 	caller string
 	may    kv.Range
@@ -346,8 +346,8 @@ func (g *guard) MayRead(caller string, r kv.Range) error {
 	return rpctypes.ErrGRPCPermissionDenied
 }
 
-// A caller without the right to a range is refused before anything is read, for all
-// forms of ranges; etcd checks the rights of the requests that it answers.
+// A caller without the right to a range is refused before anything is read, for all forms of
+// ranges. etcd checks the rights of the requests that are forwarded to it.
 func TestRangeIsGuarded(t *testing.T) {
 	g := &guard{may: kv.Range{Start: "a", End: "j"}}
 	inBubble(t, func(_ *cache.Config, dc *etcdapi.Config, _ *router.Config) { dc.Guard = g }, func(b *bubble) {
@@ -376,8 +376,8 @@ func TestRangeIsGuarded(t *testing.T) {
 	})
 }
 
-// While a shard is unavailable, only a few lists at a time are forwarded to etcd, and
-// they do not delay gets.
+// While a shard is unavailable, only a few lists at a time are forwarded to etcd, and they do not
+// delay gets.
 func TestListsDoNotAllFallOnEtcd(t *testing.T) {
 	inBubble(t, nil, func(b *bubble) {
 		b.hold = make(chan struct{})
@@ -398,13 +398,13 @@ func TestListsDoNotAllFallOnEtcd(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if most := b.most.Load(); most != 16 {
-			t.Errorf("%d lists at etcd at a time", most)
+			t.Errorf("%d lists at a time were forwarded to etcd, want 16", most)
 		}
 		go ask(one("i"))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if most := b.most.Load(); most != 17 {
-			t.Errorf("%d reads at etcd with a get beside the lists", most)
+			t.Errorf("with a get beside the lists, %d reads at a time were forwarded to etcd, want 17", most)
 		}
 		close(b.hold)
 		for range lists + 1 {
@@ -415,7 +415,7 @@ func TestListsDoNotAllFallOnEtcd(t *testing.T) {
 	})
 }
 
-// recorder is a server stream that keeps what is sent.
+// recorder is a server stream that keeps all sent messages.
 type recorder struct {
 	grpc.ServerStream
 	t    *testing.T

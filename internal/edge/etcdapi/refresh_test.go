@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// After every forwarded change of users or roles, the node reads them again before it
-// acknowledges the change; not after reads and refusals.
+// After every forwarded change of users or roles, the node reads them again before it acknowledges
+// the change. It does not after reads and refused changes.
 func TestChangesOfRightsAreReadAgain(t *testing.T) {
 	e := etcdtest.Start(t)
 	g := &known{&rights{changed: make(chan struct{})}}
@@ -51,20 +51,20 @@ func TestChangesOfRightsAreReadAgain(t *testing.T) {
 			t.Errorf("%s: %v", c.what, err)
 		}
 		if n := g.refreshed.Load() - before; n != c.want {
-			t.Errorf("%s: read %d times, want %d", c.what, n, c.want)
+			t.Errorf("%s: rights read %d times, want %d", c.what, n, c.want)
 		}
 	}
 	if _, err := auth.RoleDelete(ctx, &etcdserverpb.AuthRoleDeleteRequest{Role: "root"}); err == nil {
 		t.Error("a stranger has deleted a role")
 	}
 	if n := g.refreshed.Load(); n != 4 {
-		t.Errorf("read %d times, want 4: a refused call has changed nothing", n)
+		t.Errorf("rights read %d times, want 4: a refused call changes nothing", n)
 	}
 	e.Stop()
 	if _, err := auth.RoleDelete(ctx, &etcdserverpb.AuthRoleDeleteRequest{Role: "root"}); err == nil {
 		t.Error("answered without etcd")
 	}
 	if n := g.refreshed.Load(); n != 5 {
-		t.Errorf("read %d times, want 5: a call that is cut off may be applied", n)
+		t.Errorf("rights read %d times, want 5: an interrupted call may have been applied", n)
 	}
 }

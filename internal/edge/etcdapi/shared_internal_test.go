@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// The range of a request, and the range that the policy checks, share the request's bytes.
+// The range of a request, also as the policy checks it, shares the bytes of the request.
 func TestRangesShareTheirRequest(t *testing.T) {
 	key, end := bytes.Repeat([]byte("k"), 1000), bytes.Repeat([]byte("l"), 1000)
 	r := &etcdserverpb.RangeRequest{Key: key, RangeEnd: end}
@@ -24,7 +24,7 @@ func TestRangesShareTheirRequest(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations, want none", n)
 	}
-	if got := spanned(nil, nil); got != kv.Single("") { // as etcd takes it: the empty key
+	if got := spanned(nil, nil); got != kv.Single("") { // the empty key, as with etcd
 		t.Errorf("without a key: %v", got)
 	}
 }

@@ -91,7 +91,7 @@ func benchWatches(b *testing.B, server string, c crowd, ahead int) {
 	b.ReportMetric(float64(used(b)-before)/delivered, "cpu-ns/delivery")
 	b.ReportMetric(float64(mallocs()-allocated)/delivered, "allocs/delivery")
 	b.ReportMetric(float64(holds)/float64(watches), "B/watch")
-	b.ReportMetric(0, "ns/op") // of a machine that the client uses, too
+	b.ReportMetric(0, "ns/op") // of a machine that the client shares
 }
 
 // used returns the CPU time of this process.
@@ -221,18 +221,18 @@ func (c *bareConnection) send(message []byte) {
 	}
 }
 
-// crowd is a client with many watches: so many on each stream, so many streams
-// on each connection.
+// crowd is a client with many watches: a number of watches on each stream, and of streams on each
+// connection.
 type crowd struct {
 	Address                       string
 	Connections, Streams, Watches int
 }
 
-// benchCrowd runs this test binary as a crowd.
+// benchCrowd is the variable that makes this test binary run as a crowd.
 const benchCrowd = "SHARDWATCH_BENCH_CROWD"
 
-// join starts the crowd in a separate process. When all watches are created, it returns
-// the reader of one byte for each event that all watches have received.
+// join starts the crowd in a separate process. When all watches are created, it returns a reader
+// that gets one byte for each event that all watches have received.
 func (c *crowd) join(b *testing.B) *bufio.Reader {
 	b.Helper()
 	config, err := json.Marshal(c)
@@ -265,7 +265,7 @@ func (c *crowd) join(b *testing.B) *bufio.Reader {
 	return received
 }
 
-// TestBenchCrowd is the process that BenchmarkWatch delivers to.
+// TestBenchCrowd is the client process of BenchmarkWatch.
 func TestBenchCrowd(t *testing.T) {
 	config := os.Getenv(benchCrowd)
 	if config == "" {
@@ -276,7 +276,7 @@ func TestBenchCrowd(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { // ends with the benchmark, which kills what is left
+	go func() { // ends with the benchmark, which kills the process
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
@@ -285,8 +285,8 @@ func TestBenchCrowd(t *testing.T) {
 	}
 }
 
-// run opens the watches, and reports when they are open and when all of them have
-// received another event.
+// run opens the watches. It reports when they are open, and when all of them have received another
+// event.
 func (c *crowd) run(ctx context.Context) error {
 	watches := int64(c.Connections * c.Streams * c.Watches)
 	var created, delivered atomic.Int64
@@ -340,7 +340,7 @@ func (c *crowd) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// counted is a WatchResponse of which only the events are counted.
+// counted is a WatchResponse whose events are only counted.
 type counted struct{ events int64 }
 
 // countingCodec is a codec that receives a *counted.

@@ -36,7 +36,7 @@ const first = int64(cachetest.Start) + 1
 // scripted is an Upstream with a scripted history.
 type scripted struct {
 	script    *cachetest.Script
-	allow     chan struct{} // a value for each CheckRevision that may begin; nil: all may
+	allow     chan struct{} // permits one CheckRevision for each value; nil: no limit
 	mu        sync.Mutex
 	compacted kv.Revision // guarded by mu
 	away      error       // guarded by mu
@@ -71,7 +71,7 @@ func (s *scripted) CheckRevision(ctx context.Context, revision kv.Revision) (kv.
 	return now, nil
 }
 
-// History implements etcdapi.Upstream; it cuts after two revisions.
+// History implements etcdapi.Upstream. It returns at most two revisions.
 func (s *scripted) History(_ context.Context, r etcd.HistoryRequest) (etcd.LogPage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +164,7 @@ func startWatches(tb testing.TB, o rigOptions) *watchRig {
 		}
 	})
 	running.Go(func() { _ = r.Run(ctx) })   // ends with ctx only
-	running.Go(func() { _ = api.Run(ctx) }) // the same
+	running.Go(func() { _ = api.Run(ctx) }) // likewise
 	tb.Cleanup(func() {
 		s.Stop()
 		cancel()
@@ -180,7 +180,7 @@ func startWatches(tb testing.TB, o rigOptions) *watchRig {
 	return rig
 }
 
-// dial returns a connection from an address.
+// dial connects from the given local address.
 func (r *watchRig) dial(from string) *grpc.ClientConn {
 	r.tb.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -198,7 +198,7 @@ type watchStream struct {
 	tb  testing.TB
 	rpc etcdserverpb.Watch_WatchClient
 	end context.CancelFunc
-	// parts is what is left of a response with several revisions; see next.
+	// parts are the remaining revisions of a response with several; see next.
 	parts []*etcdserverpb.WatchResponse
 }
 
@@ -208,7 +208,7 @@ func (r *watchRig) watch(md ...string) *watchStream {
 	return r.watchBy(r.conn, md...)
 }
 
-// watchBy is watch by a connection.
+// watchBy is watch on a given connection.
 func (r *watchRig) watchBy(conn *grpc.ClientConn, md ...string) *watchStream {
 	r.tb.Helper()
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), md...), deadline)
@@ -245,8 +245,8 @@ func (s *watchStream) send(m *etcdserverpb.WatchRequest) {
 	}
 }
 
-// next returns what comes next. Which revisions share a response depends on what
-// was ready when, so one with several is returned as a response for each.
+// next returns the next revision as a response. The division of revisions into responses depends on
+// timing, so a response with several revisions is returned as several.
 func (s *watchStream) next() *etcdserverpb.WatchResponse {
 	s.tb.Helper()
 	if len(s.parts) == 0 {
@@ -257,7 +257,7 @@ func (s *watchStream) next() *etcdserverpb.WatchResponse {
 	return m
 }
 
-// received returns the next response as it is.
+// received returns the next response unchanged.
 func (s *watchStream) received() *etcdserverpb.WatchResponse {
 	s.tb.Helper()
 	m, err := s.rpc.Recv()
@@ -267,8 +267,7 @@ func (s *watchStream) received() *etcdserverpb.WatchResponse {
 	return m
 }
 
-// split returns a response for each revision of m, whose header must have the
-// last one.
+// split returns a response for each revision of m. The header of m must have the last of them.
 func (s *watchStream) split(m *etcdserverpb.WatchResponse) (out []*etcdserverpb.WatchResponse) {
 	s.tb.Helper()
 	revision := func(e *mvccpb.Event) int64 { return e.GetKv().GetModRevision() }
@@ -297,7 +296,7 @@ func (s *watchStream) split(m *etcdserverpb.WatchResponse) (out []*etcdserverpb.
 	return out
 }
 
-// fails expects the stream to end with an error of etcd's.
+// fails expects the stream to end with an error of etcd.
 func (s *watchStream) fails(want error) {
 	s.tb.Helper()
 	for {
@@ -313,7 +312,7 @@ func (s *watchStream) fails(want error) {
 	}
 }
 
-// created expects the next response to be that.
+// created expects the next response to create a watch with the ID.
 func (s *watchStream) created(id int64) *etcdserverpb.WatchResponse {
 	s.tb.Helper()
 	m := s.next()
@@ -323,7 +322,7 @@ func (s *watchStream) created(id int64) *etcdserverpb.WatchResponse {
 	return m
 }
 
-// refused expects the next response to say that no watch was created.
+// refused expects the next response to refuse a watch with the reason.
 func (s *watchStream) refused(reason string) {
 	s.tb.Helper()
 	m := s.next()
@@ -332,7 +331,7 @@ func (s *watchStream) refused(reason string) {
 	}
 }
 
-// canceled expects the next response to be that.
+// canceled expects the next response to cancel the watch with the ID.
 func (s *watchStream) canceled(id int64) *etcdserverpb.WatchResponse {
 	s.tb.Helper()
 	m := s.next()
@@ -342,12 +341,12 @@ func (s *watchStream) canceled(id int64) *etcdserverpb.WatchResponse {
 	return m
 }
 
-// whole is a request for all keys.
+// whole returns a request for all keys.
 func whole() *etcdserverpb.WatchCreateRequest {
 	return &etcdserverpb.WatchCreateRequest{Key: []byte{0}, RangeEnd: []byte{0}}
 }
 
-// since is a request for all keys from a revision on.
+// since returns a request for all keys from a revision on.
 func since(revision int64) *etcdserverpb.WatchCreateRequest {
 	r := whole()
 	r.StartRevision = revision

@@ -32,8 +32,7 @@ const (
 	duplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
 )
 
-// text formats events as p:key=value or d:key, with the previous value after a
-// comma.
+// text formats events as p:key=value or d:key, followed by a comma and the previous value.
 func text(m *etcdserverpb.WatchResponse) string {
 	var out []string
 	for _, e := range m.GetEvents() {
@@ -49,7 +48,7 @@ func text(m *etcdserverpb.WatchResponse) string {
 	return strings.Join(out, " ")
 }
 
-// IDs are assigned as by etcd, refusals equal etcd's, and answers have the order of
+// Watch IDs are assigned as by etcd, refusals equal those of etcd, and answers have the order of
 // the requests.
 func TestWatchIDsAndRefusals(t *testing.T) {
 	r := startWatches(t, rigOptions{})
@@ -62,9 +61,9 @@ func TestWatchIDsAndRefusals(t *testing.T) {
 	s.create(whole())    // 0
 	s.create(chosen(1))  // 1
 	s.create(whole())    // 2: 1 is taken
-	s.create(chosen(1))  // taken
-	s.create(since(-5))  // no such revision
-	s.create(chosen(-7)) // any number is an ID
+	s.create(chosen(1))  // refused: taken
+	s.create(since(-5))  // refused: no such revision
+	s.create(chosen(-7)) // any number is a valid ID
 	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("a")})
 	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("b")})
 	s.create(&etcdserverpb.WatchCreateRequest{}) // the key \0 alone
@@ -79,7 +78,7 @@ func TestWatchIDsAndRefusals(t *testing.T) {
 	s.refused(emptyRange)
 	s.refused(emptyRange)
 	s.created(3)
-	// Cancelled IDs are free again, but the server's own IDs only grow.
+	// Cancelled IDs can be chosen again, but the server assigns ever larger ones.
 	s.cancel(0)
 	s.cancel(99) // unknown: no answer
 	s.create(chosen(1))
@@ -89,8 +88,8 @@ func TestWatchIDsAndRefusals(t *testing.T) {
 	s.created(4)
 }
 
-// A watch over several shards gets whole revisions, with previous values and without
-// filtered events; a response without events is not sent.
+// A watch over several shards gets whole revisions, with previous values and without filtered
+// events. A response without events is not sent.
 func TestWatchEvents(t *testing.T) {
 	r := startWatches(t, rigOptions{})
 	s := r.watch()
@@ -139,7 +138,7 @@ func TestWatchEvents(t *testing.T) {
 	}
 }
 
-// Where a watch starts: now, in the past, in the future.
+// A watch may start now, in the past, or in the future.
 func TestWatchStart(t *testing.T) {
 	r := startWatches(t, rigOptions{})
 	for range 5 {
@@ -169,13 +168,13 @@ func TestWatchStart(t *testing.T) {
 	}
 	for _, want := range []string{"0@1", "0@2", "1@1", "1@2", "2@2"} {
 		if !seen[want] {
-			t.Errorf("%s is missing in %v", want, seen)
+			t.Errorf("no event %s (watch@revision) among %v", want, seen)
 		}
 	}
 }
 
-// Revisions share messages while a watch catches up, whole and up to a size. A large
-// revision has its own message, and so has a revision without previous values.
+// While a watch catches up, several whole revisions share a message, up to a size. A large revision
+// has a message of its own, and so has a revision without previous values.
 func TestWatchCatchesUpInFewMessages(t *testing.T) {
 	r := startWatches(t, rigOptions{})
 	for i := range 100 {
@@ -183,7 +182,7 @@ func TestWatchCatchesUpInFewMessages(t *testing.T) {
 	}
 	r.h.Commit(cachetest.Put("a", strings.Repeat("x", 20_000)))
 	last := int64(r.h.Commit(cachetest.Put("a", "last")))
-	for _, id := range []shard.ID{1, 2, 3} { // everything is ready before the watches begin
+	for _, id := range []shard.ID{1, 2, 3} { // so that all events are ready before the watches start
 		if err := r.node.Replica(id).WaitProgress(t.Context(), kv.Revision(last)); err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +212,7 @@ func TestWatchCatchesUpInFewMessages(t *testing.T) {
 						events = 1
 					}
 					if m.GetHeader().GetRevision() != at || len(m.GetEvents()) != events {
-						t.Fatalf("behind %d: got %v", at-1, m)
+						t.Fatalf("after revision %d: got %v", at-1, m)
 					}
 					if prev := m.GetEvents()[0].GetPrevKv() != nil; prev != (c.prev && at != c.start) {
 						t.Errorf("revision %d with a previous value: %t", at, prev)
@@ -227,8 +226,7 @@ func TestWatchCatchesUpInFewMessages(t *testing.T) {
 	}
 }
 
-// A cancelled watch sends nothing after the answer, and a half-closed stream
-// continues.
+// A cancelled watch sends nothing after the answer to the cancel. A half-closed stream continues.
 func TestWatchCancelAndHalfClose(t *testing.T) {
 	r := startWatches(t, rigOptions{})
 	s := r.watch()
@@ -250,8 +248,8 @@ func TestWatchCancelAndHalfClose(t *testing.T) {
 	}
 }
 
-// A watch from a compacted revision ends as at etcd: it is created, then cancelled
-// with the compact revision. Its ID is free then.
+// A watch from a compacted revision ends as with etcd: it is created, and then cancelled with the
+// compact revision. Its ID can be used again.
 func TestWatchCompacted(t *testing.T) {
 	r := startWatches(t, rigOptions{cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 }})
 	for range 10 {
@@ -283,8 +281,8 @@ func TestWatchCompacted(t *testing.T) {
 	}
 	s.cancel(0)
 	s.canceled(0)
-	// From the compact revision itself: etcd has no previous values for it. The
-	// tests of kube-apiserver's storage check this.
+	// At the compact revision itself, etcd has no previous values. The tests of kube-apiserver's
+	// storage check this.
 	with := since(first + 5)
 	with.PrevKv = true
 	s.create(with)
@@ -296,19 +294,19 @@ func TestWatchCompacted(t *testing.T) {
 	}
 }
 
-// Events that the window has evicted or never had come from etcd: a watch continues
+// Events that the window has evicted or never contained are read from etcd: the watch continues
 // unless etcd has compacted them.
 func TestWatchFromBeforeTheWindow(t *testing.T) {
 	r := startWatches(t, rigOptions{cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 }})
 	var last kv.Revision
-	for i := range 30 { // all but the last few are out of the window
+	for i := range 30 { // the window evicts all but the last few
 		last = r.h.Commit(cachetest.Put("a", fmt.Sprint(i)+strings.Repeat("x", 1024)), cachetest.Put(fmt.Sprint("k", i), ""))
 	}
 	if err := r.node.Replica(1).WaitProgress(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
 	if floor := r.node.Replica(1).Floor(); floor < kv.Revision(first)+10 {
-		t.Fatalf("the window has everything from %d on", floor)
+		t.Fatalf("the floor of the window is %d: too few events are evicted", floor)
 	}
 	s := r.watch()
 	reads := func(id, from, to int64) {
@@ -329,7 +327,7 @@ func TestWatchFromBeforeTheWindow(t *testing.T) {
 	}
 	r.h.Commit(cachetest.Put("a", "live"))
 	reads(0, int64(last)+1, int64(last)+1)
-	// A key that was quiet for long costs one read of the log.
+	// A key that was quiet for a long time costs one read of the log.
 	r.etcd.mu.Lock()
 	before := r.etcd.histories
 	r.etcd.mu.Unlock()
@@ -350,7 +348,7 @@ func TestWatchFromBeforeTheWindow(t *testing.T) {
 	r.etcd.mu.Unlock()
 	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: int64(last) - 20, PrevKv: true})
 	s.created(2)
-	s.requestProgress() // answered after the events that this watch misses
+	s.requestProgress() // answered after the events that this watch lacks
 	for i := range 20 {
 		r.h.Commit(cachetest.Put("b", "1"))
 		reads(1, int64(last)+3+int64(i), int64(last)+3+int64(i))
@@ -371,21 +369,21 @@ func TestWatchFromBeforeTheWindow(t *testing.T) {
 	}
 }
 
-// A client that reads so slowly that the window evicts its position is not cut off, and
-// misses nothing.
+// A client that reads so slowly that the window evicts its position is not disconnected, and misses
+// no event.
 func TestWatchSlowerThanTheWindow(t *testing.T) {
 	const revisions = 400
 	r := startWatches(t, rigOptions{cache: func(c *cache.Config) { c.WindowBytes = 64 << 10 }})
 	s := r.watch()
 	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
 	s.created(0)
-	const brought = 3 // by the window; they must not come again
+	const brought = 3 // events from the window, which must not be repeated
 	for i := range int64(brought + revisions) {
 		switch {
 		case i < brought:
 			r.h.Commit(cachetest.Put("a", "x"))
 		case i == brought:
-			for range revisions { // much more than flow control lets through
+			for range revisions { // far more than flow control admits
 				r.h.Commit(cachetest.Put("a", strings.Repeat("x", 16<<10)))
 			}
 		}
@@ -396,12 +394,12 @@ func TestWatchSlowerThanTheWindow(t *testing.T) {
 	r.etcd.mu.Lock()
 	defer r.etcd.mu.Unlock()
 	if r.etcd.histories == 0 {
-		t.Error("the window was never left: the test shows nothing")
+		t.Error("the watch never fell behind the window: the test proves nothing")
 	}
 }
 
-// A progress request is answered once for all watches, not before everything is
-// delivered, and not at all if etcd would not answer.
+// A progress request is answered once for all watches, after all events up to that revision. It is
+// not answered if etcd would not answer it.
 func TestWatchProgressRequest(t *testing.T) {
 	r := startWatches(t, rigOptions{})
 	s := r.watch()
@@ -419,12 +417,12 @@ func TestWatchProgressRequest(t *testing.T) {
 	if m := s.next(); m.GetWatchId() != -1 || m.GetHeader().GetRevision() < now || m.GetCreated() || m.GetCanceled() || len(m.GetEvents()) != 0 {
 		t.Fatalf("got %v", m)
 	}
-	// No answer while a shard lags; then the events come first.
+	// A lagging shard delays the answer, and its events come first.
 	r.node.Gate(3).Limit(kv.Revision(now))
 	last := int64(r.h.Commit(cachetest.Put("z", "2")))
 	s.requestProgress()
 	s.requestProgress()
-	s.create(since(last + 100)) // and not while one lies in the future
+	s.create(since(last + 100)) // nor while a watch starts in the future
 	s.created(2)
 	r.node.Gate(3).Limit(kv.Revision(last + 1000))
 	for range 2 {
@@ -460,7 +458,7 @@ func TestWatchProgressNotify(t *testing.T) {
 	}
 }
 
-// heldHistory is an Upstream whose log is read when it is released.
+// heldHistory is an Upstream that delays reads of the log until the test releases them.
 type heldHistory struct {
 	*scripted
 	asked, release chan struct{}
@@ -479,9 +477,8 @@ func (h *heldHistory) History(ctx context.Context, r etcd.HistoryRequest) (etcd.
 	return h.scripted.History(ctx, r)
 }
 
-// Watches wait for one read of etcd's log, and etcd is compacted before it begins. A watch
-// from below the compact revision ends. Watches from the compact revision on, which etcd
-// still has, continue.
+// Watches wait for one read of etcd's log, and etcd is compacted before the read begins. Watches
+// from below the compact revision end. Watches from revisions that etcd still has continue.
 func TestCompactedBeforeASharedRead(t *testing.T) {
 	held := &heldHistory{asked: make(chan struct{}, 1), release: make(chan struct{})}
 	r := startWatches(t, rigOptions{
@@ -489,7 +486,7 @@ func TestCompactedBeforeASharedRead(t *testing.T) {
 		api:   func(c *etcdapi.Config) { held.scripted = c.Etcd.(*scripted); c.Etcd = held },
 	})
 	var last kv.Revision
-	for i := range 30 { // all but the last few are out of the window
+	for i := range 30 { // the window evicts all but the last few
 		last = r.h.Commit(cachetest.Put("a", fmt.Sprint(i)+strings.Repeat("x", 1024)))
 	}
 	if err := r.node.Replica(1).WaitProgress(t.Context(), last); err != nil {
@@ -506,7 +503,7 @@ func TestCompactedBeforeASharedRead(t *testing.T) {
 	for id := range int64(watches) {
 		start(id+1, floor+id)
 	}
-	s.cancel(watches) // answered after the others have begun to wait
+	s.cancel(watches) // answered once the other watches wait
 	s.canceled(watches)
 	held.compact(kv.Revision(floor))
 	close(held.release)
@@ -534,7 +531,7 @@ func TestCompactedBeforeASharedRead(t *testing.T) {
 	}
 }
 
-// The lineage ends while a watch waits for a part of etcd's log: the read events may be of
+// If the lineage ends while a watch waits for a part of etcd's log, the events read may belong to
 // the next lineage. The watch ends, and gets none of them.
 func TestALineageEndsDuringARead(t *testing.T) {
 	held := &heldHistory{asked: make(chan struct{}, 1), release: make(chan struct{})}
@@ -560,7 +557,7 @@ func TestALineageEndsDuringARead(t *testing.T) {
 	}
 }
 
-// restored restores etcd from a snapshot of a revision, and makes the node follow.
+// restored restores etcd from a snapshot of the given revision, and makes the node follow it.
 func (r *watchRig) restored(to kv.Revision) {
 	r.tb.Helper()
 	m := *r.shards
@@ -569,7 +566,7 @@ func (r *watchRig) restored(to kv.Revision) {
 	r.node.Use(&m)
 }
 
-// After a restore of etcd, clients whose streams continued got no answer to requests for progress until etcd
+// After a restore of etcd, progress requests of clients whose streams continued were not answered until etcd
 // had passed its old revision.
 func TestProgressIsAnsweredAfterARestore(t *testing.T) {
 	r := startWatches(t, rigOptions{})
@@ -592,10 +589,10 @@ func TestProgressIsAnsweredAfterARestore(t *testing.T) {
 	}
 }
 
-// lettingClock is a router.Clock that fixes its answers at the call, and returns them when the test allows it.
+// lettingClock is a router.Clock that determines its result at the call, and returns it when the test allows it.
 type lettingClock struct {
 	*cachetest.Script
-	asked chan (chan<- struct{}) // closing a value lets an answer arrive
+	asked chan (chan<- struct{}) // closing a received value releases one result
 }
 
 func (c *lettingClock) Revision(ctx context.Context) (kv.Revision, error) {
@@ -614,8 +611,8 @@ func (c *lettingClock) Revision(ctx context.Context) (kv.Revision, error) {
 	return revision, err
 }
 
-// etcd is restored while a request for progress waits for a watch that is being created. The request waited
-// for etcd's old revision then, and was answered when etcd had passed it.
+// etcd is restored while a progress request waits for a watch that is being created. The request used to
+// wait for etcd's old revision, and was only answered when etcd had passed it.
 func TestProgressIsAnsweredAcrossARestore(t *testing.T) {
 	clock := &lettingClock{asked: make(chan (chan<- struct{}))}
 	r := startWatches(t, rigOptions{clock: func(h *cachetest.Script) router.Clock { clock.Script = h; return clock }})
@@ -634,15 +631,15 @@ func TestProgressIsAnsweredAcrossARestore(t *testing.T) {
 	r.restored(cachetest.Start)
 	s.canceled(0)
 	close(created)
-	close(<-clock.asked) // the watch begins again, in the new lineage
+	close(<-clock.asked) // the watch starts again, in the new lineage
 	s.created(1)
-	close(<-clock.asked) // so does the request
+	close(<-clock.asked) // and so does the request
 	if m := s.next(); m.GetWatchId() != -1 || m.GetHeader().GetRevision() != int64(cachetest.Start) {
 		t.Errorf("got %v, want progress at %d", m, cachetest.Start)
 	}
 }
 
-// tellingClock is a router.Clock that reports the revisions that it has returned.
+// tellingClock is a router.Clock that reports the revisions that it returns.
 type tellingClock struct {
 	*cachetest.Script
 	returned chan kv.Revision
@@ -656,9 +653,9 @@ func (c *tellingClock) Revision(ctx context.Context) (kv.Revision, error) {
 	return revision, err
 }
 
-// clientv3 resumes a watch after the last reported progress, even if an earlier report was
-// higher. So an answer to a progress request is not below any notification sent while the
-// request waited for a shard.
+// clientv3 resumes a watch after the last reported progress, even if an earlier report was higher.
+// So the answer to a progress request is not below any notification sent while the request waited
+// for a shard.
 func TestProgressAnswerIsNotBelowANotification(t *testing.T) {
 	clock := &tellingClock{returned: make(chan kv.Revision, 100)}
 	r := startWatches(t, rigOptions{
@@ -692,9 +689,9 @@ func TestProgressAnswerIsNotBelowANotification(t *testing.T) {
 		next()
 	}
 	r.node.Gate(3).Limit(asked) // the shard reaches the requested revision
-	for range 6 {               // the request is looked at between two of them
+	for range 6 {               // the node checks the request between two of them
 		if id := next(); id == -1 {
-			t.Fatalf("answered with %d, and the shard is at %d", told, asked)
+			t.Fatalf("answered with %d, although the shard is at %d", told, asked)
 		}
 	}
 	r.node.Gate(3).Limit(r.h.Now())
@@ -753,7 +750,7 @@ func TestWatchDrain(t *testing.T) {
 	if len(streams) != 1 || streams[0].Watches != 1 || streams[0].Client == nil {
 		t.Fatalf("%+v", streams)
 	}
-	r.watch().fails(rpctypes.ErrGRPCStopped) // a new one
+	r.watch().fails(rpctypes.ErrGRPCStopped) // a new stream is refused
 	streams[0].End()
 	s.fails(rpctypes.ErrGRPCStopped)
 }
@@ -767,7 +764,7 @@ func TestWatchWithoutLeader(t *testing.T) {
 		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a")})
 		s.created(0)
 	}
-	r.node.Replica(1).Observe(time.Now(), r.h.Now()) // its age is known, and grows
+	r.node.Replica(1).Observe(time.Now(), r.h.Now()) // from now on, the age is known and grows
 	strict.fails(rpctypes.ErrGRPCNoLeader)
 	r.h.Commit(cachetest.Put("a", "1"))
 	if m := easy.next(); text(m) != "p:a=1" {
@@ -776,14 +773,14 @@ func TestWatchWithoutLeader(t *testing.T) {
 }
 
 // The stream of a client that requires a leader never ended while etcd's log could not be read for a watch that
-// catches up. Other clients wait for etcd.
+// catches up. Streams of other clients wait for etcd.
 func TestCatchUpWithoutLeader(t *testing.T) {
 	r := startWatches(t, rigOptions{
 		cache: func(c *cache.Config) { c.WindowBytes = 4 << 10 },
 		api:   func(c *etcdapi.Config) { c.MaxStaleness = time.Millisecond },
 	})
 	var last kv.Revision
-	for i := range 30 { // all but the last few are out of the window
+	for i := range 30 { // the window evicts all but the last few
 		last = r.h.Commit(cachetest.Put("a", fmt.Sprint(i)+strings.Repeat("x", 1024)))
 	}
 	if err := r.node.Replica(1).WaitProgress(t.Context(), last); err != nil {
@@ -856,7 +853,7 @@ type known struct{ *rights }
 
 func (known) Caller(context.Context) (string, error) { return "ann", nil }
 
-// fickle is a Guard that lets ann read once: at the change after the first check,
+// fickle is a Guard that lets ann read only once: she loses the right after the first check, when
 // the watch is not registered yet.
 type fickle struct {
 	*rights
@@ -872,8 +869,7 @@ func (g *fickle) MayRead(caller string, r kv.Range) error {
 	return g.rights.MayRead(caller, r)
 }
 
-// A watch requires the right to read its range, and ends when the right is
-// lost.
+// A watch requires the right to read its range, and ends when the right is lost.
 func TestWatchRights(t *testing.T) {
 	g := &rights{allowed: "ann", changed: make(chan struct{})}
 	r := startWatches(t, rigOptions{api: func(c *etcdapi.Config) { c.Guard = known{g} }})
@@ -886,7 +882,7 @@ func TestWatchRights(t *testing.T) {
 	s.refused(emptyRange)
 	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte("m")})
 	s.created(0)
-	g.allow("ann") // nothing changes for her
+	g.allow("ann") // she keeps her right
 	r.h.Commit(cachetest.Put("a", "1"))
 	if m := s.next(); text(m) != "p:a=1" {
 		t.Fatalf("got %v", m)
@@ -910,7 +906,7 @@ func TestWatchRights(t *testing.T) {
 	nobody.refused(rpctypes.ErrGRPCUserEmpty.Error())
 }
 
-// A client that sends requests and does not read costs a bounded number of answers.
+// A client that sends requests without reading the answers costs a bounded number of answers.
 func TestWatchAnswersThatAreNotRead(t *testing.T) {
 	r := startWatches(t, rigOptions{})
 	s := r.watch()
@@ -933,12 +929,12 @@ func TestWatchAnswersThatAreNotRead(t *testing.T) {
 	for quiet := false; !quiet; {
 		select {
 		case n = <-sent:
-		case <-time.After(time.Second): // flow control stops the sender: nothing more comes
+		case <-time.After(time.Second): // flow control has stopped the sender
 			quiet = true
 		}
 	}
 	if n > 50_000 {
-		t.Errorf("%d requests were taken", n)
+		t.Errorf("%d requests were accepted", n)
 	}
 	var sending sync.WaitGroup
 	sending.Go(func() {
@@ -946,21 +942,20 @@ func TestWatchAnswersThatAreNotRead(t *testing.T) {
 		}
 	})
 	for range 2 * n {
-		s.refused(emptyRange) // and it continues when the client reads
+		s.refused(emptyRange) // the stream continues when the client reads
 	}
 	s.end()
 	sending.Wait()
 }
 
-// The answer to a progress request is not below any revision sent on the stream:
-// otherwise clientv3 would resume a watch in the past, and deliver events
-// twice.
+// The answer to a progress request is not below any revision sent on the stream. Otherwise clientv3
+// would resume a watch in the past, and deliver events twice.
 func TestWatchProgressIsNotBelowWhatWasSent(t *testing.T) {
 	r := startWatches(t, rigOptions{})
 	s := r.watch()
 	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a")}) // shard 1: busy
 	s.created(0)
-	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("z")}) // shard 3: quiet, and asked for its progress
+	s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("z")}) // shard 3: quiet, so its progress is requested
 	s.created(1)
 	ctx, stop := context.WithCancel(t.Context())
 	var writer sync.WaitGroup
@@ -976,13 +971,13 @@ func TestWatchProgressIsNotBelowWhatWasSent(t *testing.T) {
 		switch m := s.next(); {
 		case m.GetWatchId() == -1:
 			if m.GetHeader().GetRevision() < sent {
-				t.Fatalf("progress %d, but %d was sent", m.GetHeader().GetRevision(), sent)
+				t.Fatalf("progress %d, although revision %d had been sent", m.GetHeader().GetRevision(), sent)
 			}
 			answers++
 			s.requestProgress()
 		case len(m.GetEvents()) > 0:
 			if m.GetHeader().GetRevision() != sent+1 && sent > 0 {
-				t.Fatalf("revision %d behind %d", m.GetHeader().GetRevision(), sent)
+				t.Fatalf("revision %d after %d", m.GetHeader().GetRevision(), sent)
 			}
 			sent = m.GetHeader().GetRevision()
 		}
@@ -991,7 +986,7 @@ func TestWatchProgressIsNotBelowWhatWasSent(t *testing.T) {
 	writer.Wait()
 }
 
-// Watches of one range that start before the window share the parts that are read of etcd's log.
+// Watches of one range that start before the window share the parts read of etcd's log.
 func TestCatchUpsShareWhatTheyRead(t *testing.T) {
 	b := budget.New(1 << 20)
 	r := startWatches(t, rigOptions{
@@ -999,7 +994,7 @@ func TestCatchUpsShareWhatTheyRead(t *testing.T) {
 		api:   func(c *etcdapi.Config) { c.Budget = b },
 	})
 	var last kv.Revision
-	for i := range 30 { // all but the last few are out of the window
+	for i := range 30 { // the window evicts all but the last few
 		last = r.h.Commit(cachetest.Put("a", fmt.Sprint(i)+strings.Repeat("x", 1024)))
 	}
 	if err := r.node.Replica(1).WaitProgress(t.Context(), last); err != nil {
@@ -1026,7 +1021,7 @@ func TestCatchUpsShareWhatTheyRead(t *testing.T) {
 		}
 	}
 	r.etcd.mu.Lock()
-	if n := r.etcd.histories; n > 60 { // a read brings two revisions
+	if n := r.etcd.histories; n > 60 { // a read returns two revisions
 		t.Errorf("%d reads of the log for %d watches of 30 revisions", n, watches)
 	}
 	r.etcd.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// received counts the events of each watch of a stream: each revision once, in order, and
+// received checks the events of each watch of a stream: each revision arrives once, in order, and
 // none after the answer to a cancel.
 type received struct {
 	*watchStream
@@ -37,7 +37,7 @@ func (s *received) upTo(last int64) {
 	}
 }
 
-// one reads a response.
+// one reads and checks one response.
 func (s *received) one() {
 	s.tb.Helper()
 	m := s.watchStream.next()
@@ -65,8 +65,8 @@ func (r *watchRig) put() int64 {
 	return int64(r.h.Commit(cachetest.Put("a", fmt.Sprint(int64(r.h.Now())+1))))
 }
 
-// Watches of one stream with equal requests share a reader once they are at the same
-// revision, for all starts. Each still gets every revision once, and counts as a watch.
+// Watches of one stream with equal requests share a reader once they reach the same revision,
+// regardless of their starts. Each still gets every revision once, and counts as a watch.
 func TestWatchesOfAStreamAreReadTogether(t *testing.T) {
 	rnd := testseed.Rand(t)
 	r := startWatches(t, rigOptions{shards: cachetest.Map(1, nil, "here")})
@@ -75,7 +75,7 @@ func TestWatchesOfAStreamAreReadTogether(t *testing.T) {
 	r.put()
 	for id := int64(1); id <= 60; id++ {
 		now := int64(r.h.Now())
-		from := first + rnd.Int64N(now-first+4) // some of them lie in the future
+		from := first + rnd.Int64N(now-first+4) // some of them start in the future
 		// Watches with odd IDs want previous values.
 		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), WatchId: id, StartRevision: from, PrevKv: id%2 == 1})
 		s.next[id] = from
@@ -89,14 +89,14 @@ func TestWatchesOfAStreamAreReadTogether(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
-	for range 4 { // none lies in the future after that
+	for range 4 { // after that, none starts in the future
 		r.put()
 	}
 	for s.upTo(r.put()); status().Readers > 2 && ctx.Err() == nil; {
 		s.upTo(r.put())
 	}
 	if got := status(); got.Readers != 2 || got.Watchers != len(s.next) {
-		t.Fatalf("%d watches of two kinds count as %d, and are read by %d", len(s.next), got.Watchers, got.Readers)
+		t.Fatalf("%d watches of two kinds count as %d, and have %d readers, want 2", len(s.next), got.Watchers, got.Readers)
 	}
 	// The readers end with their last watches.
 	for id := range s.next {
@@ -110,11 +110,11 @@ func TestWatchesOfAStreamAreReadTogether(t *testing.T) {
 		}
 	}
 	if n := status().Readers; n != 0 {
-		t.Errorf("%d readers of no watch", n)
+		t.Errorf("%d readers are left without a watch", n)
 	}
 }
 
-// together opens watches of one kind on a stream, so that they share a reader.
+// together opens watches with equal requests on a stream, so that they share a reader.
 func together(r *watchRig, watches int64) *received {
 	r.tb.Helper()
 	s := &received{r.watch(), make(map[int64]int64)}
@@ -142,7 +142,7 @@ func TestFragmentsOfEqualWatchesAreNotMixed(t *testing.T) {
 		s.create(&etcdserverpb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte("b"), WatchId: id, StartRevision: first, Fragment: true})
 		s.next[id] = first
 	}
-	for range 20 { // both are at one revision, with nothing to send, several times
+	for range 20 { // both are at one revision with no pending events, several times
 		s.upTo(r.put())
 	}
 	var ops []cachetest.Op
@@ -150,7 +150,7 @@ func TestFragmentsOfEqualWatchesAreNotMixed(t *testing.T) {
 		ops = append(ops, cachetest.Put(fmt.Sprintf("a%02d", i), strings.Repeat("v", 1000)))
 	}
 	r.h.Commit(ops...)
-	events, within := make(map[int64]int), int64(0) // of which watch more fragments must follow
+	events, within := make(map[int64]int), int64(0) // the watch whose response has more fragments
 	for events[2] < len(ops) || events[4] < len(ops) {
 		m := s.watchStream.next()
 		id := m.GetWatchId()
@@ -166,8 +166,8 @@ func TestFragmentsOfEqualWatchesAreNotMixed(t *testing.T) {
 	}
 }
 
-// Watches that share a reader and fall behind the window continue from etcd's log, each
-// after its last revision.
+// Watches that share a reader and fall behind the window continue from etcd's log, each after its
+// last revision.
 func TestWatchesThatAreReadTogetherFallBehind(t *testing.T) {
 	const revisions = 400
 	r := startWatches(t, rigOptions{
@@ -175,7 +175,7 @@ func TestWatchesThatAreReadTogetherFallBehind(t *testing.T) {
 		cache:  func(c *cache.Config) { c.WindowBytes = 64 << 10 },
 	})
 	s := together(r, 3)
-	for range revisions { // much more than flow control lets through
+	for range revisions { // far more than flow control admits
 		r.h.Commit(cachetest.Put("a", strings.Repeat("x", 16<<10)))
 	}
 	now := int64(r.h.Now())
@@ -194,11 +194,11 @@ func TestWatchesThatAreReadTogetherFallBehind(t *testing.T) {
 	r.etcd.mu.Lock()
 	defer r.etcd.mu.Unlock()
 	if r.etcd.histories == 0 {
-		t.Error("the window was never left: the test shows nothing")
+		t.Error("the watches never fell behind the window: the test proves nothing")
 	}
 }
 
-// A watch that shares a reader is quiet if no message was sent to it, even if other watches got messages.
+// A watch that shares a reader counts as quiet if no message was sent to it, even if other watches got messages.
 func TestWatchesThatAreReadTogetherAreNotified(t *testing.T) {
 	r := startWatches(t, rigOptions{
 		shards: cachetest.Map(1, nil, "here"),
@@ -217,8 +217,8 @@ func TestWatchesThatAreReadTogetherAreNotified(t *testing.T) {
 	}
 }
 
-// A watch that begins in the future has nothing to send, like others, but is not at their
-// position: it gets nothing below its first revision.
+// A watch that starts in the future has no pending events, like others, but is not at their
+// position. It gets nothing below its start revision.
 func TestAWatchInTheFutureIsNotReadWithOthers(t *testing.T) {
 	r := startWatches(t, rigOptions{shards: cachetest.Map(1, nil, "here")})
 	s := together(r, 2)
