@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// lateStream is a stream whose request arrives when the call has just ended.
+// lateStream is a stream whose request arrives just after the end of the call.
 type lateStream struct {
 	grpc.ServerStream
 	size int
@@ -28,10 +28,10 @@ func (l *lateStream) RecvMsg(m any) error {
 	return nil
 }
 
-// A request that arrived when its call had just ended took bytes of the budget for ever: a call that is passed on to
-// etcd receives it beside its handler.
+// A request that arrived just after the end of its call held bytes of the budget forever: a call that is forwarded
+// to etcd receives requests concurrently with its handler.
 func TestARequestAfterTheEndOfItsCallHoldsNothing(t *testing.T) {
-	b := budget.New(128 << 20) // 16 of which are for requests, 8 for each client
+	b := budget.New(128 << 20) // 16 MiB of it for requests, 8 MiB for each client
 	late := &lateStream{size: 1 << 20, end: func() {}}
 	keeps := &keeping{ServerStream: late, budget: b}
 	if err := keeps.RecvMsg(new(healthgrpc.HealthCheckRequest)); err != nil || b.Held(budget.Requests) < copies<<20 {

@@ -33,7 +33,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// written is a log that tests read while it is written.
+// written is a log that can be read while it is written.
 type written struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -111,7 +111,7 @@ func wantCode(t *testing.T, what string, err error, want codes.Code) {
 	}
 }
 
-// A caller that is refused again and again waits for the answer, whatever kind of call it is.
+// A caller that is refused repeatedly waits for its answers, whatever kinds of call it makes.
 func TestRefusedCallsWait(t *testing.T) {
 	if os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" {
 		t.Skip("grpc-go's server answers refused calls at once")
@@ -138,26 +138,26 @@ func TestRefusedCallsWait(t *testing.T) {
 		answered := make(chan error, 1)
 		go func() {
 			err := call(ctx)
-			for ctx.Err() == nil && wire.IsDenied(err) { // a second has passed since the last one
+			for ctx.Err() == nil && wire.IsDenied(err) { // until refusals wait: after a second, one is answered at once
 				err = call(ctx)
 			}
 			answered <- err
 		}()
-		testkit.Eventually(t, "a refusal waits", func() bool { return p.access.Status().Delayed > int64(i) })
+		testkit.Eventually(t, "a repeated refusal waits", func() bool { return p.access.Status().Delayed > int64(i) })
 		_, err := pb.NewCacheServiceClient(p.conn).Get(t.Context(), &pb.GetRequest{Key: []byte("a1")})
 		wantCode(t, "a call that is allowed", err, codes.OK)
 		cancel()
-		if err := <-answered; !wire.IsDenied(err) { // unless the second has passed
+		if err := <-answered; !wire.IsDenied(err) { // unless more than a second has passed
 			wantCode(t, "a refusal that waits", err, codes.Canceled)
 		}
 	}
 }
 
-// A caller without any right to what a call needs, or with a forged token, is refused before its request is
-// decoded: this one cannot be. It is counted and written down once.
+// A caller without any right to a call, or with a forged token, is refused before its request is decoded
+// (the request of this test cannot be decoded). The refusal is counted and recorded once.
 func TestRequestsOfStrangersAreNotDecoded(t *testing.T) {
 	if os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" {
-		t.Skip("grpc-go's server decodes a request before it asks")
+		t.Skip("grpc-go's server decodes a request before it checks the rights")
 	}
 	p := police(t, nobody)
 	both := startBoth(t, func(c *server.Config) { c.Access = p.access })
@@ -210,10 +210,10 @@ func TestRequestsOfStrangersAreNotDecoded(t *testing.T) {
 	}
 	count(codes.Unauthenticated, 3)
 	if lines := strings.Count(p.audit.take(), "\n"); lines != 3 {
-		t.Errorf("3 calls with forged tokens have %d lines in the audit log", lines)
+		t.Errorf("3 calls with forged tokens have %d lines in the audit log, want 3", lines)
 	}
 	if !strings.Contains(log, "read anything") || !strings.Contains(log, "write anything") || !strings.Contains(log, "do anything") {
-		t.Errorf("what was refused is not written down: %s", log)
+		t.Errorf("the log lacks a refused call: %s", log)
 	}
 	p.change(t, readers)
 	for _, method := range reads {
@@ -224,8 +224,8 @@ func TestRequestsOfStrangersAreNotDecoded(t *testing.T) {
 	}
 }
 
-// The rights of a caller are checked before a call is served: administration needs an
-// administrator, the cluster a caller with any right; probes need none.
+// The rights of a caller are checked before a call is served. Administration requires an
+// administrator, and information about the cluster a caller with any right. Probes require none.
 func TestThePolicyAdmitsCalls(t *testing.T) {
 	p := police(t, readers)
 	members := func() error {
@@ -262,17 +262,17 @@ func TestThePolicyAdmitsCalls(t *testing.T) {
 	p.audit.take()
 	wantCode(t, "a reader begins a lineage", bump(), codes.PermissionDenied)
 	if log := p.audit.take(); !strings.Contains(log, "administration") || !strings.Contains(log, "BumpLineage") || !strings.Contains(log, "PermissionDenied") {
-		t.Errorf("what was refused is not written down: %s", log)
+		t.Errorf("the audit log lacks a refused call: %s", log)
 	}
 
 	p.change(t, admins)
 	wantCode(t, "an administrator asks for the status", look(), codes.OK)
 	if log := p.audit.take(); strings.Contains(log, "administration") {
-		t.Errorf("a look is written down: %s", log)
+		t.Errorf("the audit log has a read-only call: %s", log)
 	}
 	wantCode(t, "an administrator begins a lineage at a node that cannot", bump(), codes.Unavailable)
 	if log := p.audit.take(); !strings.Contains(log, "administration") || !strings.Contains(log, "a restore") || !strings.Contains(log, "Unavailable") {
-		t.Errorf("what an administrator did is not written down: %s", log)
+		t.Errorf("the audit log lacks a call of an administrator: %s", log)
 	}
 	wantCode(t, "an administrator gets a key", get("a1"), codes.PermissionDenied)
 
@@ -292,8 +292,8 @@ func TestThePolicyAdmitsCalls(t *testing.T) {
 	wantCode(t, "a probe", probe(), codes.OK)
 }
 
-// Calls and watches of a caller count until they end, including canceled watches and
-// those of an ended stream.
+// Calls and watches of a caller count until they end. Canceled watches, and the watches of an ended
+// stream, no longer count.
 func TestWhatHasEndedIsNotCounted(t *testing.T) {
 	p := police(t, readers)
 	some := func(id int64) *pb.CreateWatch {
@@ -306,7 +306,7 @@ func TestWhatHasEndedIsNotCounted(t *testing.T) {
 	}
 	s.create(some(3))
 	if e := s.ended(3); e.GetReason() != pb.EndReason_END_REASON_LIMIT {
-		t.Errorf("the third of two watches: %v", e)
+		t.Errorf("a watch beyond the limit of two: %v", e)
 	}
 	for _, id := range []int64{1, 2, 2, 1} {
 		s.cancel(id)
@@ -319,29 +319,29 @@ func TestWhatHasEndedIsNotCounted(t *testing.T) {
 	other := p.watch()
 	other.create(some(1))
 	if e := other.ended(1); e.GetReason() != pb.EndReason_END_REASON_LIMIT {
-		t.Errorf("a watch too many, on another stream: %v", e)
+		t.Errorf("a watch beyond the limit, on another stream: %v", e)
 	}
 	third := p.watch()
 	if _, err := third.rpc.Recv(); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("the third of two streams: %v", err)
+		t.Errorf("a stream beyond the limit of two: %v", err)
 	}
 	s.end()
-	testkit.Eventually(t, "the stream's watches and its call are given back", func() bool {
+	testkit.Eventually(t, "the watches and the call of the ended stream no longer count", func() bool {
 		next := p.watch()
 		defer next.end()
-		// A refused stream may have ended before: Recv returns the error.
+		// A refused stream may have ended already; Recv returns the error.
 		_ = next.rpc.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Create{Create: some(1)}})
 		m, err := next.rpc.Recv()
 		return err == nil && m.GetCreated() != nil
 	})
 	other.end()
-	for range 20 { // calls that have ended do not count, whether served or refused
+	for range 20 { // ended calls do not count, whether served or refused
 		testkit.Eventually(t, "a call is admitted", func() bool {
 			_, err := pb.NewCacheServiceClient(p.conn).Get(t.Context(), &pb.GetRequest{Key: []byte("a")})
 			return err == nil
 		})
 		if _, err := pb.NewCacheServiceClient(p.conn).Get(t.Context(), &pb.GetRequest{Key: []byte("b")}); status.Code(err) != codes.PermissionDenied {
-			t.Errorf("a key of others: %v", err)
+			t.Errorf("a key outside of the caller's rights: %v", err)
 		}
 		if _, err := list(t, p.conn, &pb.ListRequest{Key: []byte("a"), RangeEnd: []byte("b")}); err != nil {
 			t.Errorf("a list: %v", err)
@@ -349,7 +349,7 @@ func TestWhatHasEndedIsNotCounted(t *testing.T) {
 	}
 }
 
-// A watch ends when the policy does not allow it any more, and no other one does.
+// When the policy changes, watches that it no longer allows end, and no others.
 func TestAPolicyThatChangesEndsWatches(t *testing.T) {
 	p := police(t, strings.NewReplacer("prefixes: [a]", "prefixes: [a, c]", "watches: 2", "watches: 3").Replace(readers))
 	s := p.watch()
@@ -359,7 +359,7 @@ func TestAPolicyThatChangesEndsWatches(t *testing.T) {
 	}
 	s.create(&pb.CreateWatch{WatchId: 3, Key: []byte("b"), Start: &pb.CreateWatch_StartRevision{StartRevision: first}})
 	if e := s.ended(3); e.GetReason() != pb.EndReason_END_REASON_DENIED {
-		t.Errorf("a watch that was never allowed: %v", e)
+		t.Errorf("a watch that the first policy does not allow: %v", e)
 	}
 	p.change(t, readers)
 	if e := s.ended(2); e.GetReason() != pb.EndReason_END_REASON_DENIED {
@@ -367,6 +367,6 @@ func TestAPolicyThatChangesEndsWatches(t *testing.T) {
 	}
 	p.h.Commit(cachetest.Put("c", "1"), cachetest.Put("a", "1"))
 	if m := s.next(); m.GetWatchId() != 1 {
-		t.Errorf("the watch that is allowed got %v", m)
+		t.Errorf("the watch that is still allowed got %v", m)
 	}
 }

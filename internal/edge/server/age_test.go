@@ -13,10 +13,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// aged says that etcd had nothing more than the cache so long ago.
+// aged makes a cache report that it was up to date with etcd the given time ago.
 func aged(c *cache.Cache, age time.Duration) { c.Observe(time.Now().Add(-age), cachetest.Start) }
 
-// around reports whether an age is the one that was set: tests may be slow.
+// around reports whether an age is at least the expected one, with a tolerance for slow tests.
 func around(got *durationpb.Duration, want time.Duration) bool {
 	return got != nil && got.AsDuration() >= want && got.AsDuration() < want+10*time.Minute
 }
@@ -42,8 +42,7 @@ func (r *running) endOf(l *pb.ListRequest) *pb.ListResponse {
 	return last
 }
 
-// An answer reports how old it may be: the age of the shard with the oldest data, on
-// any node.
+// An answer reports its maximum age: the age of the shard with the oldest data, on any node.
 func TestAnswersTellTheirAge(t *testing.T) {
 	h := cachetest.New()
 	here, there := pair(t, h)
@@ -62,13 +61,13 @@ func TestAnswersTellTheirAge(t *testing.T) {
 	for _, x := range []struct {
 		name string
 		r    *pb.ListRequest
-		want time.Duration // below 0: not told
+		want time.Duration // below 0: not reported
 	}{
 		{"two shards, one old", as("a", "m"), time.Hour},
 		{"the other one alone", as("g", "m"), 0},
 		{"at the other node", as("u", "v"), 2 * time.Hour},
 		{"at the other node, counted", func() *pb.ListRequest { r := as("u", "v"); r.CountOnly = true; return r }(), 2 * time.Hour},
-		// Both at the revision that the first has chosen, and told with.
+		// Both at the revision that the first shard has chosen, and with the age reported by that one.
 		{"two shards at the other node", as("n", "v"), 0},
 		{"at a revision", &pb.ListRequest{Key: []byte("a"), RangeEnd: []byte("m"), Revision: int64(cachetest.Start)}, -1},
 		{"linearizable", &pb.ListRequest{Key: []byte("a"), RangeEnd: []byte("m")}, 0},
@@ -95,8 +94,8 @@ func TestAnswersTellTheirAge(t *testing.T) {
 	}
 }
 
-// A watch that bounds the age of its data ends when that is older, and is told
-// why and where to go; others do not.
+// A watch with a bound on the age of its data ends when the data is older, with the reason and
+// other nodes to use. Other watches continue.
 func TestWatchEndsWhenItsDataIsTooOld(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{shards: cachetest.Map(1, []string{"h"}, "here", "there")})
@@ -135,11 +134,11 @@ func TestWatchEndsWhenItsDataIsTooOld(t *testing.T) {
 	s.created(5)
 	s.create(within(6, "i", minStaleness))
 	if m := s.next(); m.GetCreated() == nil && m.GetEnded().GetReason() != pb.EndReason_END_REASON_STALE {
-		t.Fatalf("got %v", m) // on a slow machine it is too old at once
+		t.Fatalf("got %v", m) // on a slow machine, the data is too old from the beginning
 	} else if m.GetCreated() != nil {
 		stale(6, "allows 100ms")
 	}
-	// The others go on.
+	// The other watches continue.
 	h.Commit(cachetest.Put("a", "1"), cachetest.Put("i", "1"))
 	got := map[int64]bool{}
 	for len(got) < 2 {

@@ -15,8 +15,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// counting is a client's codec that only counts the messages: the benchmark is
-// about the server.
+// counting is a client's codec that only counts messages, so that the benchmark measures the
+// server.
 type counting struct{}
 
 type counted struct{ bytes int }
@@ -39,8 +39,8 @@ const (
 	benchValue   = 256
 )
 
-// plain is the same delivery as one would write it first: a goroutine for each
-// stream, and each watch's response marshalled for itself.
+// plain delivers in the most direct way, for comparison: with a goroutine for each stream, and each
+// watch's response marshalled separately.
 type plain struct {
 	pb.UnimplementedCacheServiceServer
 	feeds chan chan *pb.Event
@@ -72,10 +72,9 @@ func (p *plain) Watch(s grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchRespon
 	}
 }
 
-// BenchmarkDeliver delivers one event of 256 bytes to each of 1,000 watches on
-// four streams of one connection over loopback, the client included but for
-// its decoding; an op is one delivery. batch is how many events are written
-// before all have arrived.
+// BenchmarkDeliver delivers one event of 256 bytes to each of 1,000 watches on four streams of one
+// connection over loopback. It includes the client except for its decoding; an op is one delivery.
+// batch is the number of events written before all have arrived.
 func BenchmarkDeliver(b *testing.B) {
 	for _, batch := range []int{1, 32} {
 		b.Run(fmt.Sprintf("server=pump/batch=%d", batch), func(b *testing.B) {

@@ -13,8 +13,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// etcd's history ends while a client is sent a unit of it: the watch ends at the
-// client's position, and the rest of the unit is not sent.
+// If etcd's history ends while a client is sent a unit of it, the watch ends at the client's
+// position, and the rest of the unit is not sent.
 func TestLineageEndsDuringAUnit(t *testing.T) {
 	h := full(8000)
 	r := start(t, h, options{server: func(c *server.Config) { brief(c); c.FragmentBytes = 64 << 10 }, cache: forgetful})
@@ -35,7 +35,7 @@ func TestLineageEndsDuringAUnit(t *testing.T) {
 			continue
 		}
 		if e.GetReason() != pb.EndReason_END_REASON_LINEAGE || e.GetResumeRevision() != f.at+1 {
-			t.Errorf("%v, the client is at %d", e, f.at)
+			t.Errorf("the watch ended with %v, the client is at %d", e, f.at)
 		}
 		return
 	}
@@ -46,7 +46,7 @@ func TestLineageEndsDuringAUnit(t *testing.T) {
 type clouded struct {
 	*warden
 	away   atomic.Bool
-	rounds atomic.Int32 // how often a watch began to wait for changes
+	rounds atomic.Int32 // how often a watch has begun to wait for changes
 }
 
 func (g *clouded) MayRead(caller string, r kv.Range) error {
@@ -61,8 +61,8 @@ func (g *clouded) Changed() <-chan struct{} {
 	return g.warden.Changed()
 }
 
-// Watches go on while the node cannot find out whether their callers still have the
-// right to them, and end when it finds that they have not.
+// Watches continue while the node cannot check their callers' rights, and end when it finds that
+// these rights are gone.
 func TestWatchesSurviveAnEtcdThatCannotTellTheirRights(t *testing.T) {
 	g := &clouded{warden: newWarden()}
 	g.grant(map[string]string{"ann": "a"})
@@ -71,10 +71,10 @@ func TestWatchesSurviveAnEtcdThatCannotTellTheirRights(t *testing.T) {
 	s.create(&pb.CreateWatch{WatchId: 1, Key: []byte("a"), Start: &pb.CreateWatch_StartRevision{StartRevision: first}})
 	s.created(1)
 	g.away.Store(true)
-	for range 2 { // the second round begins when the first has asked for all watches
+	for range 2 { // the second round begins after all watches were checked in the first
 		rounds := g.rounds.Load()
 		g.grant(map[string]string{"ann": "b"})
-		testkit.Eventually(t, "rights are looked at again", func() bool { return g.rounds.Load() > rounds })
+		testkit.Eventually(t, "the rights are checked again", func() bool { return g.rounds.Load() > rounds })
 	}
 	r.h.Commit(cachetest.Put("a", "1"))
 	if m := s.next(); len(m.GetEvents()) != 1 {
@@ -87,8 +87,8 @@ func TestWatchesSurviveAnEtcdThatCannotTellTheirRights(t *testing.T) {
 	}
 }
 
-// A node without a shard map knows neither its cluster nor its lineage: it sends
-// clients with a page token or a revision elsewhere, and does not call them foreign.
+// Without a shard map, a node has neither a cluster nor a lineage to compare with. It redirects clients with a page
+// token or a revision to other nodes, and does not reject their positions as foreign.
 func TestReadsOfAPositionWithoutAShardMap(t *testing.T) {
 	r := start(t, cachetest.New(), options{founding: true})
 	page := wire.PageToken(wire.Position{Cluster: wire.ClusterKey("test"), Lineage: 1, Revision: 5, Next: "b"})

@@ -18,8 +18,8 @@ import (
 
 const conflated = pb.SyncKind_SYNC_KIND_CONFLATED
 
-// A conflated watch that was quiet gets a change at once, and then nothing
-// until the interval is over: its position stays.
+// A conflated watch that was quiet gets a change at once, and nothing more until the interval is
+// over. Until then its position does not change.
 func TestConflatedOncePerInterval(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{server: brief})
@@ -29,7 +29,7 @@ func TestConflatedOncePerInterval(t *testing.T) {
 	at := h.Commit(cachetest.Put("a", "1"), cachetest.Put("p", "1"), cachetest.Put("q", "1"))
 	f.until(s, at)
 	if f.units[conflated] != 1 || f.keys[conflated] != 3 {
-		t.Fatalf("got %v of %v keys", f.units, f.keys)
+		t.Fatalf("got %v units with %v keys", f.units, f.keys)
 	}
 	h.Commit(cachetest.Put("a", "2"))
 	h.Commit(cachetest.Delete("p"))
@@ -37,7 +37,7 @@ func TestConflatedOncePerInterval(t *testing.T) {
 	for range 3 {
 		m := s.next()
 		if m.GetProgress() == nil || m.GetProgress().GetRevision() != int64(at) {
-			t.Errorf("before the interval is over: %v, the client is at %d", m, at)
+			t.Errorf("before the end of the interval: %v, the client is at %d", m, at)
 		}
 	}
 	s.cancel(1)
@@ -46,12 +46,11 @@ func TestConflatedOncePerInterval(t *testing.T) {
 		m = s.next()
 	}
 	if e := m.GetEnded(); e.GetResumeRevision() != int64(at)+1 {
-		t.Errorf("ended: %v, the client is at %d", m, at)
+		t.Errorf("the end of the watch: %v, the client is at %d", m, at)
 	}
 }
 
-// Of many changes of few keys, a conflated watch is sent the latest values, at
-// most so many times.
+// If few keys change often, a conflated watch gets their latest values, at most once per interval.
 func TestConflatedSendsTheLatest(t *testing.T) {
 	const interval = 50 * time.Millisecond
 	rng := testseed.Rand(t)
@@ -74,13 +73,13 @@ func TestConflatedSendsTheLatest(t *testing.T) {
 	if n := f.units[conflated]; n > most || n == 0 || f.units[delta] != 0 {
 		t.Errorf("%v, want at most %d", f.units, most)
 	}
-	// 26 letters with 4 keys each.
+	// There are 26 letters with 4 keys each.
 	if f.keys[conflated] > 104*f.units[conflated] {
 		t.Errorf("%d keys in %d units", f.keys[conflated], f.units[conflated])
 	}
 }
 
-// A big unit comes in parts, between which others have their turn.
+// A large unit is sent in parts; other watches have their turn in between.
 func TestConflatedInParts(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{server: func(c *server.Config) { c.FragmentBytes = 4 << 10 }})

@@ -23,7 +23,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// recipients returns for how many watches a message is: the IDs come first.
+// recipients returns the number of watches that a message is for, from the IDs at its beginning.
 func recipients(r io.ByteReader) int {
 	tag, _ := binary.ReadUvarint(r)
 	size, _ := binary.ReadUvarint(r)
@@ -39,7 +39,7 @@ func recipients(r io.ByteReader) int {
 	return n
 }
 
-// countingIDs is a client's codec that reads of a message for whom it is.
+// countingIDs is a client's codec that decodes only the watch IDs of a message.
 type countingIDs struct{}
 
 func (countingIDs) Name() string { return "proto" }
@@ -56,18 +56,18 @@ func (countingIDs) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// used returns the processor time of the process so far.
+// used returns the CPU time of the process so far.
 func used() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkCrowd delivers events of 256 bytes to all watches of one stream, each
-// to each watch by itself or together. An op is one event for each of them, or
-// batch events that are written at once. The figures are the process's, from the
-// source of the events on; with to=client, gRPC, loopback and a client that only
-// counts are in them, with to=nobody what is encoded is dropped.
+// BenchmarkCrowd delivers events of 256 bytes to all watches of one stream, to each watch
+// separately or to all together. An op is one event for each watch, or batch events that are
+// written at once. The figures are those of the process, from the event source on. With to=client
+// they include gRPC, loopback and a client that only counts; with to=nobody the encoded messages
+// are dropped.
 func BenchmarkCrowd(b *testing.B) {
 	for _, to := range []string{"nobody", "client"} {
 		for _, watches := range []int{100, 1000} {
@@ -126,7 +126,7 @@ func benchmarkCrowd(b *testing.B, client bool, watches, batch int, together bool
 			WatchId: id + 1, Key: key, RangeEnd: end, Start: &pb.CreateWatch_StartRevision{StartRevision: first},
 		}}})
 	}
-	<-done // they are created
+	<-done // all watches are created
 	value := strings.Repeat("v", 256)
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -143,14 +143,14 @@ func benchmarkCrowd(b *testing.B, client bool, watches, batch int, together bool
 	spent := used() - began
 	runtime.ReadMemStats(&after)
 	n := float64(b.N * batch * watches)
-	b.ReportMetric(0, "ns/op") // wall time of a busy machine says nothing
+	b.ReportMetric(0, "ns/op") // wall time of a busy machine means nothing
 	b.ReportMetric(float64(spent)/n, "cpu-ns/delivery")
 	b.ReportMetric(float64(after.Mallocs-before.Mallocs)/n, "allocs/delivery")
 	b.ReportMetric(float64(messages.Load())/float64(b.N*batch), "messages/event")
 }
 
-// BenchmarkCrowdReplay creates 1,000 watches on a stream that start 5,000 events of
-// 256 bytes ago: an op is until all have had them. What is encoded is dropped.
+// BenchmarkCrowdReplay creates 1,000 watches on a stream that start 5,000 events of 256 bytes in
+// the past. An op ends when all of them have all events. The encoded messages are dropped.
 func BenchmarkCrowdReplay(b *testing.B) {
 	const watches, revisions = 1000, 5000
 	for _, fan := range []string{"each", "together"} {

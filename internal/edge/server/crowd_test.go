@@ -25,7 +25,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// together says whether the client understands lists of watches.
+// together sets whether the client understands lists of watches.
 func (s *stream) together(yes bool) {
 	s.tb.Helper()
 	s.send(allowWatchIDs(yes))
@@ -35,7 +35,7 @@ func allowWatchIDs(yes bool) *pb.WatchRequest {
 	return &pb.WatchRequest{Request: &pb.WatchRequest_Options{Options: &pb.StreamOptions{AllowWatchIds: &yes}}}
 }
 
-// about returns the watches that a response is about.
+// about returns the IDs of the watches that a response addresses.
 func about(m *pb.WatchResponse) []int64 {
 	if m.GetWatchId() != 0 {
 		return []int64{m.GetWatchId()}
@@ -43,21 +43,21 @@ func about(m *pb.WatchResponse) []int64 {
 	return m.GetWatchIds()
 }
 
-// got is what a watch was sent.
+// got has the events that a watch has received.
 type got struct {
 	rng     kv.Range
 	prev    bool
 	from    int64
 	started bool
-	batches []*pb.WatchResponse // whole
+	batches []*pb.WatchResponse // complete revisions
 	partial *pb.WatchResponse
 }
 
-// take takes a response with events.
+// take adds a response with events.
 func (g *got) take(m *pb.WatchResponse) error {
 	switch {
 	case !g.started:
-		return fmt.Errorf("revision %d before the watch is created", m.GetRevision())
+		return fmt.Errorf("revision %d before the watch was created", m.GetRevision())
 	case g.partial != nil && g.partial.GetRevision() != m.GetRevision():
 		return fmt.Errorf("revision %d within revision %d", m.GetRevision(), g.partial.GetRevision())
 	case g.partial == nil:
@@ -70,16 +70,16 @@ func (g *got) take(m *pb.WatchResponse) error {
 	return nil
 }
 
-// check holds it against the history, of the shards before and behind a cut.
-// Everything up to a revision must be there, and nothing behind it.
+// check compares the events with the history, of the shards before and after a cut. All revisions
+// up to upTo must be there, and no later ones.
 func (g *got) check(h *cachetest.Script, cut string, upTo kv.Revision) error {
 	want := h.Batches(g.rng, kv.Revision(g.from)-1, upTo)
 	if len(want) != len(g.batches) || g.partial != nil {
-		return fmt.Errorf("%d revisions from %d up to %d, want %d; in the middle of one: %t", len(g.batches), g.from, upTo, len(want), g.partial != nil)
+		return fmt.Errorf("%d revisions from %d up to %d, want %d; last one incomplete: %t", len(g.batches), g.from, upTo, len(want), g.partial != nil)
 	}
 	for i := range want {
 		b, m := &want[i], g.batches[i]
-		slices.SortStableFunc(b.Events, func(x, y kv.Event) int { // shard after shard
+		slices.SortStableFunc(b.Events, func(x, y kv.Event) int { // in the order of the shards
 			return strings.Compare(fmt.Sprint(string(x.KV.Key()) >= cut), fmt.Sprint(string(y.KV.Key()) >= cut))
 		})
 		if int64(b.Revision) != m.GetRevision() || len(b.Events) != len(m.GetEvents()) {
@@ -103,10 +103,10 @@ func (g *got) check(h *cachetest.Script, cut string, upTo kv.Revision) error {
 	return nil
 }
 
-// A hundred watches of overlapping ranges on one stream, whether their client
-// understands lists or not or changes its mind, while others of them are created
-// and cancelled: each sees every revision once, whole and in order, and neither
-// progress nor an end overtakes the events that it covers.
+// A hundred watches of overlapping ranges share one stream, while others are created and cancelled.
+// The client understands lists of watches, or does not, or changes its mind. Each watch gets every
+// revision once, complete and in order, and neither progress nor an end overtakes the events that
+// it covers.
 func TestCrowdSeesEverythingOnce(t *testing.T) {
 	const cut = "h"
 	for _, c := range []struct {
@@ -180,12 +180,12 @@ func TestCrowdSeesEverythingOnce(t *testing.T) {
 					lists++
 				}
 				if len(m.GetEvents()) > 0 && len(ids) == 0 || len(m.GetWatchIds()) == 1 || m.GetWatchId() != 0 && len(m.GetWatchIds()) > 0 {
-					t.Fatalf("about nobody, or about one in two ways: %v", m)
+					t.Fatalf("a response that addresses no watch, or one watch twice: %v", m)
 				}
 				for _, id := range ids {
 					g := watches[id]
 					if g == nil {
-						t.Fatalf("of watch %d, that has ended: %v", id, m)
+						t.Fatalf("a response for watch %d, which has ended: %v", id, m)
 					}
 					var err error
 					switch {
@@ -245,13 +245,13 @@ func TestCrowdSeesEverythingOnce(t *testing.T) {
 	}
 }
 
-// held is a stream whose client is the test: what is sent waits while it is held.
+// held is a stream whose client is the test. Messages wait while it is held.
 type held struct {
 	grpc.ServerStream
 	ctx  context.Context //nolint:containedctx // the stream's
 	in   chan *pb.WatchRequest
 	sent func(*wire.Encoded) // called with each message with events
-	all  func(any)           // called with each other one
+	all  func(any)           // called with each other message
 
 	mu   sync.Mutex
 	gate chan struct{} // guarded by mu; nil: open
@@ -290,7 +290,7 @@ func (p *held) SendMsg(m any) error {
 	return nil
 }
 
-// hold has the next message wait, and release lets it go on.
+// hold makes the next message wait until release is called.
 func (p *held) hold() (release func()) {
 	gate := make(chan struct{})
 	p.mu.Lock()
@@ -304,7 +304,7 @@ func (p *held) hold() (release func()) {
 	}
 }
 
-// hand serves a stream of the test's own until the test ends.
+// hand serves a stream of the test until the test ends.
 func (r *running) hand(p *held) {
 	ctx, cancel := context.WithCancel(peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{}}))
 	p.ctx, p.in, p.at = ctx, make(chan *pb.WatchRequest), make(chan struct{}, 1)
@@ -316,7 +316,7 @@ func (r *running) hand(p *held) {
 	})
 }
 
-// decode returns the message as a client reads it.
+// decode decodes a message as a client does.
 func decode(e *wire.Encoded) (*pb.WatchResponse, error) {
 	b, err := wire.NewCodec().Marshal(e)
 	if err != nil {
@@ -327,16 +327,14 @@ func decode(e *wire.Encoded) (*pb.WatchResponse, error) {
 	return m, proto.Unmarshal(b.Materialize(), m)
 }
 
-// What several watches of a stream get is one message, however many they are:
-// one for each revision and set of events.
+// Several watches of a stream get one common message for each revision and set of events.
 func TestCrowdGetsOneMessage(t *testing.T) {
 	for _, c := range []struct {
 		together bool
 		messages map[int64]int // by revision
 	}{
-		// The first revision is for all ranges, the second for some of them, the
-		// third of another set of events for each range; with and without previous
-		// values.
+		// The first revision is for all ranges, the second for some of them, and the third has
+		// another set of events for each range. All of that with and without previous values.
 		{true, map[int64]int{first + 1: 2, first + 2: 2, first + 3: 6}},
 		{false, map[int64]int{first + 1: 100, first + 2: 66, first + 3: 100}},
 	} {
@@ -346,7 +344,7 @@ func TestCrowdGetsOneMessage(t *testing.T) {
 			messages, deliveries := map[int64]int{}, map[int64]int{}
 			done := make(chan struct{})
 			created := make(chan struct{}, 200)
-			left := 266 // deliveries
+			left := 266 // number of deliveries
 			p := &held{
 				sent: func(e *wire.Encoded) {
 					m, err := decode(e)
@@ -371,9 +369,9 @@ func TestCrowdGetsOneMessage(t *testing.T) {
 				},
 			}
 			r.hand(p)
-			if c.together { // an old client says nothing
+			if c.together { // an old client sends no options
 				p.in <- allowWatchIDs(true)
-				p.in <- &pb.WatchRequest{Request: &pb.WatchRequest_Options{Options: &pb.StreamOptions{ProgressInterval: durationpb.New(time.Minute)}}} // says nothing of lists
+				p.in <- &pb.WatchRequest{Request: &pb.WatchRequest_Options{Options: &pb.StreamOptions{ProgressInterval: durationpb.New(time.Minute)}}} // no option for lists
 			}
 			create := func(id int64, prev bool, rng kv.Range) {
 				key, end := rng.Etcd()
@@ -392,7 +390,7 @@ func TestCrowdGetsOneMessage(t *testing.T) {
 			h.Commit(cachetest.Put("b", "1"))
 			h.Commit(cachetest.Put("bb", "2"))
 			h.Commit(cachetest.Put("a", "3"), cachetest.Put("b", "3"), cachetest.Put("bb", "3"))
-			// Once the revision behind is there, all have been woken for those before.
+			// Once the following revision has arrived, all watches have been woken for the earlier ones.
 			if err := r.node.Replica(1).WaitProgress(t.Context(), h.Commit(cachetest.Put("g", "4"))); err != nil {
 				t.Fatal(err)
 			}
@@ -407,8 +405,8 @@ func TestCrowdGetsOneMessage(t *testing.T) {
 	}
 }
 
-// Watches that share nothing, and have more to read than a turn may send, get all
-// of it in order.
+// Watches without common events, and with more to read than a turn may send, get all events in
+// order.
 func TestCrowdWithABacklog(t *testing.T) {
 	const watches, rounds = 200, 10
 	h := cachetest.New()
@@ -465,7 +463,7 @@ func TestCrowdWithABacklog(t *testing.T) {
 	<-done
 }
 
-// A revision in fragments is whole for each watch that gets them together.
+// A fragmented revision is complete for each of the watches that get it together.
 func TestCrowdGetsFragments(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{server: func(c *server.Config) { c.FragmentBytes = 1 << 10 }})
@@ -491,7 +489,7 @@ func TestCrowdGetsFragments(t *testing.T) {
 	}
 }
 
-// The account of a watch has its share of what went to several.
+// The statistics of each watch contain its share of the bytes sent to several watches.
 func TestCrowdShareIsAccounted(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})
@@ -524,6 +522,6 @@ func TestCrowdShareIsAccounted(t *testing.T) {
 		}
 	}
 	if sum < int64(size) || sum > int64(size)+watches*watches {
-		t.Errorf("%d bytes sent, %d accounted", size, sum)
+		t.Errorf("%d bytes were sent, and %d are in the watch statistics", size, sum)
 	}
 }

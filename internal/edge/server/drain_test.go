@@ -32,12 +32,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// A node that drains sends its clients to other nodes one after the other, in all
-// APIs. After the first has left, others are still served and know the map, but new
-// clients are refused.
+// A node that drains sends its clients to other nodes one after the other, in all APIs. While it
+// does, it still serves the remaining clients and sends them the shard map, but refuses new
+// clients.
 func TestDrainIsPaced(t *testing.T) {
 	r := startBoth(t)
-	r.server.SetPace(1) // all of them take minutes
+	r.server.SetPace(1) // the whole drain would take minutes
 	const clients, each = 4, 100
 	var gone sync.WaitGroup
 	for client := range clients {
@@ -95,29 +95,29 @@ func TestDrainIsPaced(t *testing.T) {
 	defer cancel()
 	drained := make(chan struct{})
 	go func() { r.server.Drain(ctx); close(drained) }()
-	testkit.Eventually(t, "the first is gone", func() bool { return r.server.Status().GetWatches() < clients*each })
+	testkit.Eventually(t, "the first client has left", func() bool { return r.server.Status().GetWatches() < clients*each })
 	if left := r.server.Status().GetWatches(); left < each {
-		t.Errorf("%d watches are left when the first has gone", left)
+		t.Errorf("%d watches are left after the first client", left)
 	}
 	select {
 	case err := <-knows:
-		t.Errorf("the map is not told any more: %v", err)
+		t.Errorf("the shard map stream ended early: %v", err)
 	case <-drained:
-		t.Error("drained at once")
+		t.Error("the drain ended at once")
 	default:
 	}
 	if _, err := r.watch().rpc.Recv(); err == nil {
-		t.Error("a new stream is let in")
+		t.Error("a new stream was accepted")
 	}
-	cancel() // no time is left: all go
+	cancel() // the time is over: all clients are sent away
 	<-drained
 	gone.Wait()
 	if err := <-knows; err == nil {
-		t.Error("the map is still told")
+		t.Error("the shard map stream continues after the drain")
 	}
 }
 
-// slowEtcd is a connection with etcd whose answers wait until they are released.
+// slowEtcd is a connection to etcd whose answers wait until the test releases them.
 type slowEtcd struct {
 	grpc.ClientConnInterface
 	begun, released chan struct{}
@@ -141,8 +141,8 @@ type holding struct {
 
 func (h holding) ProxyConn() grpc.ClientConnInterface { return h.conn }
 
-// A call that has begun when the node shuts down gets its answer, though a stream of the same client does not
-// end; a write whose connection is cut may or may not have happened.
+// A call that has begun when the node shuts down gets its answer, even if a stream of the same client does
+// not end: a write whose connection is cut may or may not have happened.
 func TestCallsEndBeforeTheServer(t *testing.T) {
 	conn := slowEtcd{begun: make(chan struct{}), released: make(chan struct{})}
 	r := startBoth(t, func(c *server.Config) {
@@ -184,7 +184,7 @@ func TestCallsEndBeforeTheServer(t *testing.T) {
 		r.server.Finish(t.Context())
 		r.stop()
 	}()
-	testkit.Eventually(t, "it takes no more connections", func() bool {
+	testkit.Eventually(t, "the node accepts no more connections", func() bool {
 		c, err := net.Dial("tcp", r.clients)
 		if err == nil {
 			_ = c.Close()
@@ -194,7 +194,7 @@ func TestCallsEndBeforeTheServer(t *testing.T) {
 	close(conn.released)
 	for range 2 {
 		if err := <-put; err != nil {
-			t.Errorf("a put that had begun: %v", err)
+			t.Errorf("a put that began before the drain: %v", err)
 		}
 	}
 	<-stopped
@@ -203,11 +203,11 @@ func TestCallsEndBeforeTheServer(t *testing.T) {
 	}
 }
 
-// An etcd client with one address for several nodes, such as a Kubernetes Service, resumes on another
-// node while one drains: it leaves the connection, which would lead it back.
+// An etcd client may have one address for several nodes, such as a Kubernetes Service. When a node drains, the
+// client leaves its connection, which would lead back to that node, and resumes on another node.
 func TestADrainingNodeSendsClientsOffTheirConnections(t *testing.T) {
 	if os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" {
-		t.Skip("grpc-go's server sends no GOAWAY while it takes connections")
+		t.Skip("grpc-go's server sends no GOAWAY while it accepts connections")
 	}
 	a, b := startBoth(t), startBoth(t)
 	var to atomic.Pointer[string]
@@ -254,18 +254,18 @@ func TestADrainingNodeSendsClientsOffTheirConnections(t *testing.T) {
 		}
 	}
 	to.Store(&b.clients)
-	a.server.SetPace(1) // all of them take minutes
+	a.server.SetPace(1) // the whole drain would take minutes
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var drained sync.WaitGroup
 	drained.Go(func() { a.server.Drain(ctx) })
-	testkit.Eventually(t, "the watches of the first client go on at the other node", func() bool { return b.server.Status().GetWatches() == each })
+	testkit.Eventually(t, "the watches of the first client continue on the other node", func() bool { return b.server.Status().GetWatches() == each })
 	if left := a.server.Status().GetWatches(); left != (clients-1)*each {
 		t.Errorf("%d watches are left, want those of %d clients, %d each", left, clients-1, each)
 	}
-	cancel() // no time is left: all go
+	cancel() // the time is over: all watches are ended
 	drained.Wait()
-	testkit.Eventually(t, "all go on", func() bool { return b.server.Status().GetWatches() == clients*each })
+	testkit.Eventually(t, "all watches continue on the other node", func() bool { return b.server.Status().GetWatches() == clients*each })
 	b.h.Commit(cachetest.Put("a", "new"))
 	for i := range events {
 		got := ""
@@ -281,8 +281,8 @@ func TestADrainingNodeSendsClientsOffTheirConnections(t *testing.T) {
 	}
 }
 
-// A node that an operator has drained sends its clients on one after the other,
-// in both APIs, and stops when that is undone; clients that connect are served.
+// A node that an operator drains ends its clients' watches one after the other, in both APIs, and
+// stops when the drain is undone. Clients that connect are served.
 func TestClientsAreSentOn(t *testing.T) {
 	r := startBoth(t)
 	r.server.SetPace(1) // each watch waits for a second
@@ -299,12 +299,12 @@ func TestClientsAreSentOn(t *testing.T) {
 	ctx, undrain := context.WithCancel(t.Context())
 	told := make(chan int, 1)
 	go func() { told <- r.server.SendOn(ctx) }()
-	testkit.Eventually(t, "the first is told", func() bool { return watches() < clients })
+	testkit.Eventually(t, "the first watch has ended", func() bool { return watches() < clients })
 	undrain()
 	n := <-told
-	testkit.Eventually(t, "those who were told are gone", func() bool { return watches() <= int64(clients-n) })
+	testkit.Eventually(t, "all watches reported as ended are gone", func() bool { return watches() <= int64(clients-n) })
 	if left := watches(); n == clients || left != int64(clients-n) {
-		t.Errorf("%d of %d are told, and %d are left", n, clients, left)
+		t.Errorf("%d of %d watches were ended, and %d are left", n, clients, left)
 	}
 	s := watchOn(t, r.conn)
 	s.create(all(1, first))
@@ -337,24 +337,24 @@ func TestClientsAreSentOn(t *testing.T) {
 			m, err = s.rpc.Recv()
 		}
 		if e := m.GetEnded(); err != nil || e.GetReason() != pb.EndReason_END_REASON_DRAINING || e.GetResumeRevision() != first {
-			t.Errorf("a watch got %v, %v", m, err)
+			t.Errorf("a watch of the native API got %v, %v", m, err)
 		}
 	}
 	if _, err := etcd.Recv(); !errors.Is(err, rpctypes.ErrGRPCStopped) {
 		t.Errorf("a stream of etcd's API ended with %v", err)
 	}
 	if _, err := shards.Recv(); status.Code(err) != codes.Unavailable {
-		t.Errorf("who follows the map got %v", err)
+		t.Errorf("the shard map stream ended with %v", err)
 	}
 	s.create(all(2, first))
 	s.created(2)
 	if n := r.server.SendOn(t.Context()); n != 1 { // it may be drained again
-		t.Errorf("%d watches the second time", n)
+		t.Errorf("the second drain ended %d watches, want 1", n)
 	}
 }
 
-// A stream ends with a drain though its client does not read it, by either API: of a node
-// that shuts down, and of one that goes on.
+// A drain ends a stream that its client does not read, in either API, both when the node shuts down
+// and when it continues to run.
 func TestDrainsEndStreamsThatAreNotRead(t *testing.T) {
 	for what, drain := range map[string]func(*server.Server, context.Context){
 		"shuts down": func(s *server.Server, ctx context.Context) { s.Drain(ctx) },
@@ -393,7 +393,7 @@ func TestDrainsEndStreamsThatAreNotRead(t *testing.T) {
 			if err := r.node.Replica(1).WaitProgress(t.Context(), r.h.Now()); err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // the node is about to send a third one, and waits for its client
+			for range 2 { // the node tries to send the third event, and waits for the client
 				if m, err := native.rpc.Recv(); err != nil || len(m.GetEvents()) == 0 {
 					t.Fatal(m, err)
 				}
@@ -401,7 +401,7 @@ func TestDrainsEndStreamsThatAreNotRead(t *testing.T) {
 					t.Fatal(m, err)
 				}
 			}
-			reader := r.watch() // clients that read keep their connection
+			reader := r.watch() // a client that reads keeps its connection
 			reader.create(all(1, int64(r.h.Now())+1))
 			reader.created(1)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*deadline)
@@ -430,8 +430,8 @@ func TestDrainsEndStreamsThatAreNotRead(t *testing.T) {
 	}
 }
 
-// A node has sent its watches elsewhere when their clients have been told, and
-// no earlier: with a client that does not read, Drain waits for as long as it may.
+// A drained watch counts as sent elsewhere only once the end has been sent to its client. If the
+// client does not read, Drain waits until its deadline.
 func TestDrainWaitsForClientsThatDoNotRead(t *testing.T) {
 	for name, reads := range map[string]bool{"reads": true, "does not read": false} {
 		t.Run(name, func(t *testing.T) {

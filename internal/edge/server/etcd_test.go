@@ -28,7 +28,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// upstream is an etcd that is a history.
+// upstream is an etcd with a scripted history.
 type upstream struct{ h *cachetest.Script }
 
 func (upstream) Identity() (cluster, term uint64)    { return 7, 3 }
@@ -62,8 +62,8 @@ func startBoth(t *testing.T, more ...func(*server.Config)) *running {
 	}})
 }
 
-// Clients of etcd's API and of ours share a connection, are counted together,
-// and are sent elsewhere together.
+// Clients of etcd's API and of the native API share a connection, are counted together, and are
+// drained together.
 func TestBothAPIs(t *testing.T) {
 	r := startBoth(t)
 	native := r.watch()
@@ -93,7 +93,7 @@ func TestBothAPIs(t *testing.T) {
 	defer cancel()
 	r.server.Drain(ctx)
 	if ctx.Err() != nil {
-		t.Error("watches were left")
+		t.Error("the drain did not end all watches in time")
 	}
 	if e := native.ended(1); e.GetReason() != pb.EndReason_END_REASON_DRAINING {
 		t.Errorf("native: %v", e)
@@ -106,13 +106,13 @@ func TestBothAPIs(t *testing.T) {
 	}
 }
 
-// JSON is spoken on the same port, over HTTP/1.1 and over HTTP/2, which clients with TLS get
-// unless they decline it.
+// The port also serves JSON, over HTTP/1.1 and over HTTP/2. Clients with TLS use HTTP/2 unless they
+// decline it.
 func TestJSON(t *testing.T) {
 	for _, version := range []int{1, 2} {
 		t.Run(fmt.Sprintf("HTTP/%d", version), func(t *testing.T) {
 			if version == 2 && os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" {
-				t.Skip("grpc-go's server answers calls alone")
+				t.Skip("grpc-go's server answers only gRPC calls")
 			}
 			r := startBoth(t)
 			r.h.Commit(cachetest.Put("a", "1"))
@@ -155,7 +155,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// Tools that ask the server what it serves get etcd's services described.
+// Tools that use server reflection get descriptions of etcd's services.
 func TestReflection(t *testing.T) {
 	r := startBoth(t)
 	info, err := reflectionpb.NewServerReflectionClient(r.conn).ServerReflectionInfo(t.Context())
@@ -191,7 +191,7 @@ func TestReflection(t *testing.T) {
 	}
 }
 
-// A watch in JSON is written in turns of large work, by pumps of its own: watches in gRPC do not wait for it.
+// A watch in JSON is written in turns of large work, by separate pumps. Watches in gRPC do not wait for it.
 func TestWatchesInJSONTakeTurns(t *testing.T) {
 	for name, c := range map[string]struct{ method, path, body string }{
 		"native": {http.MethodGet, "/v1/watch?prefix=", ""},
@@ -230,7 +230,7 @@ func TestWatchesInJSONTakeTurns(t *testing.T) {
 				leave = append(leave, end)
 			}
 			revision := r.h.Commit(cachetest.Put("a", "1"))
-			for native.next().GetRevision() != int64(revision) { // it does not wait
+			for native.next().GetRevision() != int64(revision) { // a watch in gRPC does not wait
 			}
 			testkit.Eventually(t, "a watch in JSON waits for a turn", func() bool {
 				_, waiting := turns.Figures()

@@ -5,14 +5,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/edge/syncbatch"
 )
 
-// SetPace says how many watches a second Drain and SendOn send elsewhere.
+// SetPace sets how many watches per second Drain and SendOn send elsewhere.
 func (s *Server) SetPace(watches int) { s.pace = watches }
 
-// OpenQueue returns how many watches are being opened and how many wait for that.
+// OpenQueue returns the number of watches that are being opened, and of those that wait for that.
 func (s *Server) OpenQueue() (running, waiting int) { return s.cfg.OpenQueue.Figures() }
 
-// CacheService returns the service that a client's stream is served by.
+// CacheService returns the service that serves clients' streams.
 func (s *Server) CacheService() shardwatchv1.CacheServiceServer { return s.native.ForClients(&s.pumps) }
 
-// Units returns what has become of units since the start.
+// Units returns the statistics of units since the start.
 func (s *Server) Units() syncbatch.Stats { return s.native.Batches() }

@@ -23,8 +23,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// counter is a client's end of a connection that counts the messages that it reads, and does
-// nothing else: a poor client of HTTP/2, but a cheap one.
+// counter is a client's end of a connection that only counts the messages that it reads: a minimal
+// HTTP/2 client with little cost.
 type counter struct {
 	head    []byte // of a frame
 	left    int    // of the frame's payload
@@ -38,7 +38,7 @@ type countedStream struct {
 	left int
 }
 
-// feed returns how many messages end in p.
+// feed returns the number of messages that end in p.
 func (c *counter) feed(p []byte) (messages int) {
 	for len(p) > 0 {
 		if c.left == 0 {
@@ -84,8 +84,8 @@ func (s *countedStream) feed(p []byte) (messages int) {
 	return messages
 }
 
-// connectCounting connects a client with a watch of everything on each of its streams, and
-// calls heard with the number of messages that have arrived.
+// connectCounting connects a client with a watch of all keys on each of its streams. It calls heard
+// with the number of messages that have arrived.
 func connectCounting(b *testing.B, address string, streams int, secure *tls.Config, readers *sync.WaitGroup, heard func(messages int)) {
 	b.Helper()
 	c, err := net.Dial("tcp", address)
@@ -141,10 +141,9 @@ func connectCounting(b *testing.B, address string, streams int, secure *tls.Conf
 	})
 }
 
-// BenchmarkConnections delivers events of 256 bytes to the watches of many connections, one
-// on each stream: the CPU of node and clients together for each delivery, of which the
-// clients' is a read(2) and a count. With CACHENODE_CLIENT_SERVER=grpc-go it measures that
-// server.
+// BenchmarkConnections delivers events of 256 bytes to the watches of many connections, one on each
+// stream. It measures the CPU time of node and clients per delivery; the clients' part is a read(2)
+// and a count. With CACHENODE_CLIENT_SERVER=grpc-go it measures that server.
 func BenchmarkConnections(b *testing.B) {
 	for _, secure := range []bool{false, true} {
 		for _, shape := range [][2]int{{1000, 1}, {10, 100}} {
@@ -192,7 +191,7 @@ func benchmarkConnections(b *testing.B, secure bool, connections, streams int) {
 	spent := used() - began
 	runtime.ReadMemStats(&after)
 	n := float64(b.N * connections * streams)
-	b.ReportMetric(0, "ns/op") // wall time of a busy machine says nothing
+	b.ReportMetric(0, "ns/op") // wall time of a busy machine means nothing
 	b.ReportMetric(float64(spent)/n, "cpu-ns/delivery")
 	b.ReportMetric(float64(after.Mallocs-before.Mallocs)/n, "allocs/delivery")
 	b.ReportMetric(float64(runtime.NumGoroutine())/float64(connections*streams), "goroutines/stream")

@@ -24,13 +24,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// warden is a Guard to whom a token is the name of its user, and "old" one that
-// has expired.
+// warden is a Guard that takes a token for the name of its user. The token "old" has expired.
 type warden struct {
 	mu      sync.Mutex
 	table   *etcdroles.Table // nil: authentication is off; guarded by mu
 	changed chan struct{}    // guarded by mu
-	asked   chan struct{}    // if set: callers send to it, and wait for a second value
+	asked   chan struct{}    // if set, callers send to it, and then wait to receive from it
 	shared  map[string]string
 	rereads atomic.Int32
 }
@@ -39,8 +38,7 @@ func newWarden() *warden {
 	return &warden{changed: make(chan struct{}), shared: make(map[string]string)}
 }
 
-// grant replaces what users may read: prefixes. None at all turns
-// authentication off.
+// grant sets the prefixes that users may read. No users turn authentication off.
 func (g *warden) grant(users map[string]string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -131,7 +129,7 @@ func guarded(t *testing.T) (*running, *warden) {
 	return start(t, cachetest.New(), options{server: func(c *server.Config) { c.Guard = g }}), g
 }
 
-// as is a client's context with a token; "": without.
+// as returns a client's context with a token; "" means without.
 func as(t *testing.T, token string) context.Context {
 	if token == "" {
 		return t.Context()
@@ -167,7 +165,7 @@ func TestReadsAreGuarded(t *testing.T) {
 	}
 	for _, token := range []string{"", "old", "bob"} {
 		if err := get(client, token, "a"); err != nil {
-			t.Errorf("authentication is off, token %q: %v", token, err)
+			t.Errorf("with authentication off, token %q: %v", token, err)
 		}
 	}
 	g.grant(map[string]string{"ann": "a", "bob": "b"})
@@ -196,7 +194,7 @@ func TestReadsAreGuarded(t *testing.T) {
 			}
 		}
 	}
-	// Another node has asked for its client.
+	// Another node has checked the rights of its client.
 	if err := get(pb.NewCacheServiceClient(dial(t, r.peers)), "", "a"); err != nil {
 		t.Errorf("on the peer port: %v", err)
 	}
@@ -235,13 +233,13 @@ func TestWatchesAreGuarded(t *testing.T) {
 	if m := ann.next(); len(m.GetEvents()) != 1 {
 		t.Errorf("got %v", m)
 	}
-	g.grant(map[string]string{"ann": "aa", "bob": "b"}) // ann may read less
+	g.grant(map[string]string{"ann": "aa", "bob": "b"}) // narrows ann's right
 	if e := ann.ended(1); e.GetReason() != pb.EndReason_END_REASON_DENIED || e.GetResumeRevision() != first+1 || len(e.GetResumeToken()) == 0 {
-		t.Errorf("the right is gone: %v", e)
+		t.Errorf("a watch whose right was revoked: %v", e)
 	}
 	ann.create(on(1, "aa"))
 	ann.created(1)
-	r.h.Commit(cachetest.Put("b", "1")) // bob's goes on
+	r.h.Commit(cachetest.Put("b", "1")) // bob's watch continues
 	if m := bob.next(); len(m.GetEvents()) != 1 {
 		t.Errorf("got %v", m)
 	}
@@ -254,21 +252,21 @@ func TestWatchesAreGuarded(t *testing.T) {
 	}
 	g.grant(map[string]string{"bob": "b"})
 	if e := nobody.ended(1); e.GetReason() != pb.EndReason_END_REASON_UNAUTHENTICATED {
-		t.Errorf("authentication is on again: %v", e)
+		t.Errorf("a watch without a token after authentication was turned on: %v", e)
 	}
 	r.h.Commit(cachetest.Put("b", "2"))
 	if m := bob.next(); len(m.GetEvents()) != 1 {
 		t.Errorf("got %v", m)
 	}
-	for range 3 { // another node's are not ours to end
+	for range 3 { // streams of other nodes are not checked
 		if m := peer.next(); len(m.GetEvents()) != 1 {
 			t.Errorf("got %v", m)
 		}
 	}
 }
 
-// A right is revoked while the caller is identified: the watch must be refused, and
-// other requests of the stream do not wait.
+// If a right is revoked while the caller is being identified, the watch is refused. Other requests
+// of the stream do not wait.
 func TestRightIsLostWhileAWatchOpens(t *testing.T) {
 	r, g := guarded(t)
 	g.grant(map[string]string{"ann": "a"})
@@ -276,7 +274,7 @@ func TestRightIsLostWhileAWatchOpens(t *testing.T) {
 	s := watchAs(t, "ann", r.conn)
 	s.create(&pb.CreateWatch{WatchId: 1, Key: []byte("a")})
 	<-g.asked
-	s.cancel(7) // of none: nothing comes of it
+	s.cancel(7) // no such watch: has no effect
 	g.grant(map[string]string{"bob": "b"})
 	g.asked <- struct{}{}
 	if e := s.ended(1); e.GetReason() != pb.EndReason_END_REASON_DENIED {
@@ -309,18 +307,18 @@ func TestNodesShareWhatTheyKnowOfTokens(t *testing.T) {
 		t.Errorf("%v, %v", m, err)
 	}
 	if _, err := peer.RereadRights(t.Context(), &peerv1.RereadRightsRequest{}); err != nil || g.rereads.Load() != 1 {
-		t.Errorf("%v, read again %d times", err, g.rereads.Load())
+		t.Errorf("%v; rights read %d times, want once", err, g.rereads.Load())
 	}
-	// Not for clients.
+	// Clients cannot call the peer service.
 	client := peerv1.NewPeerServiceClient(r.conn)
 	if _, err := client.IdentifyToken(t.Context(), &peerv1.IdentifyTokenRequest{TokenSha256: id[:]}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("on the client port: %v", err)
 	}
 }
 
-// While etcd's authentication is on, shard map, members and status are for etcd's users,
-// whatever these may read; other nodes need no user. A follower of the map gets an error
-// when its user is removed.
+// While etcd's authentication is on, shard map, members and status are shown only to etcd's users,
+// whatever these may read. Other nodes need no user. A shard map stream ends with an error when its
+// user is removed.
 func TestTheClusterIsShownToUsers(t *testing.T) {
 	r, g := guarded(t)
 	follow := func(token string) pb.ClusterService_WatchShardMapClient {
@@ -353,15 +351,15 @@ func TestTheClusterIsShownToUsers(t *testing.T) {
 			}
 		}
 	}
-	expect("authentication is off", look(r.conn, ""), codes.OK, "")
-	expect("authentication is off", operators(""), codes.OK, "")
+	expect("with authentication off", look(r.conn, ""), codes.OK, "")
+	expect("with authentication off", operators(""), codes.OK, "")
 	before := follow("")
 	if _, err := before.Recv(); err != nil {
 		t.Fatal(err)
 	}
 	g.grant(map[string]string{"ann": "a", "bob": "b"})
 	if _, err := before.Recv(); status.Code(err) != codes.Unauthenticated {
-		t.Errorf("a caller of before authentication was on follows the map: %v", err)
+		t.Errorf("a shard map stream opened before authentication was turned on: %v", err)
 	}
 	for token, c := range map[string]struct {
 		code codes.Code
@@ -385,11 +383,11 @@ func TestTheClusterIsShownToUsers(t *testing.T) {
 	}
 	g.grant(map[string]string{"bob": "c"})
 	if _, err := ann.Recv(); status.Code(err) != codes.PermissionDenied {
-		t.Errorf("a user who was deleted follows the map: %v", err)
+		t.Errorf("the shard map stream of a deleted user: %v", err)
 	}
 	g.grant(nil)
 	g.grant(map[string]string{"ann": "c"})
 	if _, err := bob.Recv(); status.Code(err) != codes.PermissionDenied {
-		t.Errorf("the user that was left follows the map: %v", err)
+		t.Errorf("the shard map stream of the last user, after its removal: %v", err)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/certtest"
 )
 
-// A connection whose handshake is over, or has failed, leaves its turn to others, whether or
-// not more is read from it.
+// A connection releases its turn when its handshake has succeeded or failed, even if nothing more
+// is read from it.
 func TestHandshakesEndTheirTurn(t *testing.T) {
 	ca := certtest.NewCA(t, "test")
 	creds := told(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{ca.Issue(t, "node").Pair}}), nil)
@@ -51,11 +51,11 @@ func TestHandshakesEndTheirTurn(t *testing.T) {
 		}
 	}
 	if s := port.Stats(); s.Waits != 0 {
-		t.Errorf("%d handshakes had to wait, one after the other", s.Waits)
+		t.Errorf("%d of the successive handshakes had to wait, want 0", s.Waits)
 	}
 }
 
-// failing is a handshake that fails.
+// failing is a handshake that fails with the given error.
 type failing struct {
 	credentials.TransportCredentials
 	err error
@@ -66,8 +66,8 @@ func (f failing) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, erro
 }
 func (f failing) Clone() credentials.TransportCredentials { return f }
 
-// Refused certificates are reported to the operator, also by a copy of the
-// credentials, but not probes that connect and disconnect.
+// Refused certificates are reported to the operator, even by a clone of the credentials. Probes
+// that connect and disconnect are not.
 func TestFailedHandshakesAreReported(t *testing.T) {
 	bad := errors.New("bad certificate")
 	for _, x := range []struct {
@@ -97,7 +97,7 @@ func TestFailedHandshakesAreReported(t *testing.T) {
 			}
 		}
 		if want := map[bool]int{true: 2}[x.report]; len(reported) != want {
-			t.Errorf("%v: reported %d times, want %d", x.err, len(reported), want)
+			t.Errorf("%v: reported %d times, want %d times", x.err, len(reported), want)
 		}
 		_, _ = a.Close(), b.Close()
 	}

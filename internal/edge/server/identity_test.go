@@ -15,8 +15,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// The position of another cluster allows only a resync, although its lineage is ours
-// and we have its revision. Until the resync ends, the client keeps its last position.
+// The position of another cluster allows only a resync, even if its lineage and revision exist
+// here. Until the resync ends, the client keeps its last position.
 func TestAnotherClustersPositionResyncs(t *testing.T) {
 	h := cachetest.New()
 	write(h, testseed.Rand(t), 100)
@@ -39,14 +39,14 @@ func TestAnotherClustersPositionResyncs(t *testing.T) {
 				t.Errorf("created in cluster %q, lineage %d, at %d", c.GetClusterId(), c.GetLineage(), c.GetRevision())
 			}
 			if got, err := wire.ParseResumeToken(c.GetResumeToken(), kv.Range{}); err != nil || got != foreign {
-				t.Errorf("the token before the resync is of %+v, %v", got, err)
+				t.Errorf("the token before the resync means %+v, %v", got, err)
 			}
 			keys, at := map[string]bool{}, int64(0)
 			for at == 0 {
 				m := s.next()
 				switch y := m.GetSync(); {
 				case y == nil && (m.GetProgress() == nil || m.GetProgress().GetRevision() != 0):
-					t.Fatalf("%v before the end of the resync", m)
+					t.Fatalf("got %v before the end of the resync", m)
 				case y == nil: // progress of revision 0: the client has no position here yet
 				case y.GetKind() != pb.SyncKind_SYNC_KIND_RESYNC:
 					t.Fatalf("a unit of kind %v", y.GetKind())
@@ -64,13 +64,13 @@ func TestAnotherClustersPositionResyncs(t *testing.T) {
 			}
 			s.cancel(1)
 			if got, err := wire.ParseResumeToken(s.ended(1).GetResumeToken(), kv.Range{}); err != nil || got.Cluster != wire.ClusterKey("test") || int64(got.Revision) < at {
-				t.Errorf("the token after the resync is of %+v, %v", got, err)
+				t.Errorf("the token after the resync means %+v, %v", got, err)
 			}
 		})
 	}
 }
 
-// A read at a revision of another history is refused, whatever the revision is.
+// A read at a revision of another history is refused, even if that revision exists here.
 func TestReadsOfAnotherClustersRevision(t *testing.T) {
 	h := cachetest.New()
 	write(h, testseed.Rand(t), 20)

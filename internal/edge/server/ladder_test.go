@@ -25,32 +25,32 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// follower is a client that keeps a copy of a range by what a watch sends: whole
-// revisions and whole units only. It fails the test when it is not the state of
-// the history at its position.
+// follower is a client that keeps a copy of a range from the responses to a watch. It applies only
+// complete revisions and complete units, and fails the test if the copy differs from the history at
+// its position.
 type follower struct {
 	tb    testing.TB
 	h     *cachetest.Script
 	rng   kv.Range
-	allow *pb.CreateWatch // what it asks for, beside the start
+	allow *pb.CreateWatch // the options of its watch, without the start
 
 	at      int64
 	lineage uint64
 	token   []byte
 	state   map[string]string
 
-	// Of the watch that it has now.
+	// Of the current watch.
 	told    uint64
-	unit    *pb.Sync // that has begun
+	unit    *pb.Sync // the unit that has begun
 	next    map[string]string
-	partial map[string]string // of a revision that is not complete
+	partial map[string]string // state within an incomplete revision
 
 	model map[string]string // the history's state at upTo
 	upTo  kv.Revision
 
 	units map[pb.SyncKind]int
-	keys  map[pb.SyncKind]int // in units
-	began int                 // units
+	keys  map[pb.SyncKind]int // number of keys in units
+	began int                 // number of units
 }
 
 func follow(tb testing.TB, h *cachetest.Script, rng kv.Range) *follower {
@@ -61,7 +61,7 @@ func follow(tb testing.TB, h *cachetest.Script, rng kv.Range) *follower {
 	}
 }
 
-// on starts a watch on a stream, from where the follower is.
+// on starts a watch on a stream, from the follower's position.
 func (f *follower) on(s *stream) *stream {
 	f.tb.Helper()
 	f.unit, f.partial = nil, nil
@@ -75,12 +75,12 @@ func (f *follower) on(s *stream) *stream {
 	}
 	s.create(c)
 	m := s.next()
-	for m.GetProgress() != nil { // of a stream that has no watch yet
+	for m.GetProgress() != nil { // of the stream, before it has a watch
 		m = s.next()
 	}
 	got := m.GetCreated()
 	if got == nil {
-		f.tb.Fatalf("got %v, want it created", m)
+		f.tb.Fatalf("got %v, want the watch created", m)
 	}
 	f.told = got.GetLineage()
 	if want := f.at; got.GetRevision() != want && f.told == f.lineage || f.told != f.lineage && got.GetRevision() != 0 {
@@ -89,7 +89,7 @@ func (f *follower) on(s *stream) *stream {
 	return s
 }
 
-// take takes one response.
+// take applies one response.
 func (f *follower) take(m *pb.WatchResponse) {
 	f.tb.Helper()
 	switch {
@@ -105,7 +105,7 @@ func (f *follower) take(m *pb.WatchResponse) {
 			f.tb.Fatalf("events in the middle of a unit: %v", m)
 		}
 		if m.GetRevision() <= f.at {
-			f.tb.Fatalf("revision %d, the client is at %d", m.GetRevision(), f.at)
+			f.tb.Fatalf("got revision %d, the client is at %d", m.GetRevision(), f.at)
 		}
 		if f.partial == nil {
 			f.partial = maps.Clone(f.state)
@@ -122,7 +122,7 @@ func (f *follower) take(m *pb.WatchResponse) {
 			f.check("events")
 		}
 	default:
-		f.tb.Fatalf("at %d: %v", f.at, m)
+		f.tb.Fatalf("an unexpected response at revision %d: %v", f.at, m)
 	}
 }
 
@@ -135,7 +135,7 @@ func (f *follower) sync(y *pb.Sync) {
 		f.tb.Fatalf("a unit in the middle of a revision: %v", y)
 	case y.GetBegin():
 		if delta && (y.GetFromRevision() != f.at || f.told != f.lineage) {
-			f.tb.Fatalf("a delta from %d of lineage %d, the client is at %d of %d", y.GetFromRevision(), f.told, f.at, f.lineage)
+			f.tb.Fatalf("a delta from revision %d of lineage %d, the client is at %d of lineage %d", y.GetFromRevision(), f.told, f.at, f.lineage)
 		}
 		f.unit, f.next = y, map[string]string{}
 		if delta {
@@ -143,17 +143,17 @@ func (f *follower) sync(y *pb.Sync) {
 		}
 		f.began++
 	case f.unit == nil || f.unit.GetKind() != kind || f.unit.GetRevision() != y.GetRevision():
-		f.tb.Fatalf("part %v of unit %v", y, f.unit)
+		f.tb.Fatalf("got part %v, the current unit is %v", y, f.unit)
 	}
 	for _, item := range y.GetKvs() {
 		if delta && item.GetModRevision() <= f.unit.GetFromRevision() {
-			f.tb.Errorf("%s is of %d, the delta from %d", item.GetKey(), item.GetModRevision(), f.unit.GetFromRevision())
+			f.tb.Errorf("%s has revision %d, but the delta starts after %d", item.GetKey(), item.GetModRevision(), f.unit.GetFromRevision())
 		}
 		f.next[string(item.GetKey())] = string(item.GetValue())
 	}
 	for _, key := range y.GetDeleted() {
 		if !delta {
-			f.tb.Errorf("a whole state says that %s was deleted", key)
+			f.tb.Errorf("a whole state contains the deletion of %s", key)
 		}
 		delete(f.next, string(key))
 	}
@@ -167,7 +167,7 @@ func (f *follower) sync(y *pb.Sync) {
 	f.check(kind.String())
 }
 
-// check compares with the history.
+// check compares the copy with the history.
 func (f *follower) check(what string) {
 	f.tb.Helper()
 	if f.model == nil || f.upTo > kv.Revision(f.at) {
@@ -188,7 +188,7 @@ func (f *follower) check(what string) {
 	}
 }
 
-// until takes what comes until the follower is at a revision.
+// until applies responses until the follower reaches a revision.
 func (f *follower) until(s *stream, revision kv.Revision) {
 	f.tb.Helper()
 	for f.at < int64(revision) {
@@ -196,13 +196,13 @@ func (f *follower) until(s *stream, revision kv.Revision) {
 	}
 }
 
-// short has caches keep one batch in their windows.
+// short makes caches keep only one batch in their windows.
 func short(c *cache.Config) { c.WindowBytes = 1 }
 
-// brief has streams tell their progress often.
+// brief makes streams report progress often.
 func brief(c *server.Config) { c.ProgressInterval, c.FragmentBytes = 100*time.Millisecond, 1<<10 }
 
-// serving waits until the node has everything up to the history's present.
+// serving waits until the node has all revisions of the history.
 func (r *running) serving() {
 	r.tb.Helper()
 	for i := range r.node.Map().Shards {
@@ -215,8 +215,7 @@ func (r *running) serving() {
 	}
 }
 
-// write commits random changes, some over several shards, and returns the last
-// revision.
+// write commits n random transactions, some over several shards, and returns the last revision.
 func write(h *cachetest.Script, rng *rand.Rand, n int) kv.Revision {
 	var last kv.Revision
 	for range n {
@@ -234,7 +233,7 @@ func write(h *cachetest.Script, rng *rand.Rand, n int) kv.Revision {
 	return last
 }
 
-// pairOf is pair with caches and servers of one's own.
+// pairOf is pair with tuned caches and servers of its own.
 func pairOf(t *testing.T, h *cachetest.Script, tune func(*cache.Config)) (here, there *running) {
 	t.Helper()
 	m := cachetest.Map(1, []string{"f", "m", "t"}, "here")
@@ -248,9 +247,9 @@ func pairOf(t *testing.T, h *cachetest.Script, tune func(*cache.Config)) (here, 
 	return here, there
 }
 
-// The serve modes, for one key, one shard, several shards, and shards at other nodes:
-// events in the window are replayed, evicted ones arrive as a delta, and if the
-// deletions are unknown, the whole state is sent. The later events follow.
+// The serve modes work for one key, one shard, several shards, and shards at other nodes. Events in
+// the window are replayed, evicted events arrive as a delta, and the whole state is sent if the
+// deletions are unknown. Later events follow.
 func TestLadder(t *testing.T) {
 	const replay, delta, resync = pb.SyncKind_SYNC_KIND_UNSPECIFIED, pb.SyncKind_SYNC_KIND_DELTA, pb.SyncKind_SYNC_KIND_RESYNC
 	for _, x := range []struct {
@@ -291,7 +290,7 @@ func TestLadder(t *testing.T) {
 				last := h.Commit(cachetest.Put("a/0", "x"), cachetest.Put("g/0", "x"), cachetest.Put("n/0", "x"), cachetest.Put("v/0", "x"), cachetest.Put("a/whole", "2"))
 				f.until(s, last)
 				if x.mode != replay && f.began != 1 {
-					t.Errorf("%v: %d units, to be brought up to date once", r, f.began)
+					t.Errorf("%v: %d units, want exactly one", r, f.began)
 				}
 				s.end()
 			}
@@ -299,8 +298,8 @@ func TestLadder(t *testing.T) {
 	}
 }
 
-// A watch that is canceled while what is behind its state is being opened leaves
-// nothing behind, when that opens at last.
+// If a watch is canceled while the events after its initial state are being opened, nothing is left
+// when they are open.
 func TestCanceledWhileItsStateEnds(t *testing.T) {
 	h := cachetest.New()
 	h.Commit(cachetest.Put("v/1", "1"))
@@ -315,11 +314,11 @@ func TestCanceledWhileItsStateEnds(t *testing.T) {
 	s.cancel(1)
 	s.ended(1)
 	if err := here.node.Idle(); err != nil {
-		t.Errorf("before the relay is there: %v", err)
+		t.Errorf("before the relay is open: %v", err)
 	}
 	release()
 	_ = s.rpc.CloseSend()
-	if m, err := s.rpc.Recv(); !errors.Is(err, io.EOF) { // the stream has waited for all that it opens
+	if m, err := s.rpc.Recv(); !errors.Is(err, io.EOF) { // the stream has waited until everything is open
 		t.Fatalf("got %v, %v", m, err)
 	}
 	if err := here.node.Idle(); err != nil {
@@ -327,8 +326,8 @@ func TestCanceledWhileItsStateEnds(t *testing.T) {
 	}
 }
 
-// A position of another history is good for a resync, and only for that: the
-// client's own position stays until the end.
+// A position of another history allows a resync, and nothing else. The client keeps its position
+// until the resync ends.
 func TestAnotherLineageResyncs(t *testing.T) {
 	h := cachetest.New()
 	write(h, testseed.Rand(t), 100)
@@ -352,9 +351,8 @@ func TestAnotherLineageResyncs(t *testing.T) {
 	}
 }
 
-// When etcd's history ends while a watch runs, it ends at its position, and a
-// watch that is created from there is resynced; one that was in the middle of a
-// unit, too.
+// When etcd's history ends while a watch runs, the watch ends at its position, even in the middle
+// of a unit. A watch that is created from that position is resynced.
 func TestLineageEndsWhileWatching(t *testing.T) {
 	h := cachetest.New()
 	write(h, testseed.Rand(t), 50)
@@ -374,7 +372,7 @@ func TestLineageEndsWhileWatching(t *testing.T) {
 			continue
 		}
 		if e := m.GetEnded(); e.GetReason() != pb.EndReason_END_REASON_LINEAGE || e.GetResumeRevision() != f.at+1 {
-			t.Fatalf("got %v at %d", e, f.at)
+			t.Fatalf("got %v, the client is at %d", e, f.at)
 		}
 		f.token = m.GetEnded().GetResumeToken()
 		break
@@ -386,8 +384,8 @@ func TestLineageEndsWhileWatching(t *testing.T) {
 	f.until(s, h.Commit(cachetest.Put("a", "1")))
 }
 
-// A reader that is slower than the window is not cut: it is sent what it has
-// missed in one piece, and all of the time its copy is right.
+// A reader that is slower than the window is not cut off. It gets the missed changes in one delta,
+// and its copy is right at all times.
 func TestSlowReaderFallsOntoDeltas(t *testing.T) {
 	rng := testseed.Rand(t)
 	h := cachetest.New()
@@ -396,19 +394,19 @@ func TestSlowReaderFallsOntoDeltas(t *testing.T) {
 	s := f.on(here.watch())
 	big := strings.Repeat("v", 16<<10)
 	for range 5 {
-		// More than the connection holds, so that the watch stands still.
+		// More than the connection buffers, so that the watch stops.
 		for i := range 30 {
 			h.Commit(cachetest.Put(fmt.Sprintf("%c/big", 'a'+i%26), big+fmt.Sprint(i)))
 		}
 		f.until(s, write(h, rng, 20))
 	}
 	if f.units[pb.SyncKind_SYNC_KIND_DELTA] == 0 {
-		t.Errorf("no delta was needed: %v", f.units)
+		t.Errorf("the client got no delta: %v", f.units)
 	}
 }
 
-// A client that loses its node in the middle of a unit begins the unit again on another
-// node, from its position before the unit.
+// A client that loses its node in the middle of a unit gets the unit again from another node,
+// starting from its position before the unit.
 func TestUnitBeginsAgainElsewhere(t *testing.T) {
 	rng := testseed.Rand(t)
 	h := cachetest.New()
@@ -434,8 +432,8 @@ func TestUnitBeginsAgainElsewhere(t *testing.T) {
 	f.until(f.on(here.watch()), h.Now())
 }
 
-// Random histories, ranges, windows, readers and nodes: what a client has is at
-// every moment the state at its position.
+// For random histories, ranges, windows, readers and nodes, a client's copy always equals the state
+// at its position.
 func TestLadderModel(t *testing.T) {
 	rng := testseed.Rand(t)
 	h := cachetest.New()
@@ -485,7 +483,7 @@ func TestLadderModel(t *testing.T) {
 					case 0:
 						s.requestProgress()
 					case 1:
-						time.Sleep(time.Duration(rng.IntN(50)) * time.Millisecond) // a slow one
+						time.Sleep(time.Duration(rng.IntN(50)) * time.Millisecond) // a slow reader
 					}
 				}
 				s.end()

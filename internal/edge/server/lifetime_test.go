@@ -23,7 +23,7 @@ func TestConnectionAge(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(deadline)) // a test that fails ends
+	_ = c.SetDeadline(time.Now().Add(deadline)) // so that a failing test ends
 	f := http2.NewFramer(c, c)
 	if _, err := c.Write([]byte(http2.ClientPreface)); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// lineages remembers what it was asked for.
+// lineages records the arguments of BumpLineage.
 type lineages struct {
 	ended, accept uint64
 	reason        string

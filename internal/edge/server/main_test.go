@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// deadline is when something that ought to happen has not.
+// deadline is the time limit for everything that a test waits for.
 const deadline = 60 * time.Second
 
 // node is a server.Node with caches that follow a history.
@@ -42,7 +42,7 @@ func (node) StatusOf(context.Context, shard.NodeID) (*pb.StatusResponse, error) 
 func (node) Looked() (replica.Look, bool)                    { return looked, true }
 func (node) Propose(context.Context, []byte) (uint64, error) { return 0, nil }
 
-// looked is what the nodes have read of etcd.
+// looked is the state of etcd that the nodes have read.
 var looked = replica.Look{Lineage: 1, Revision: cachetest.Start, At: time.Now().Add(-time.Minute)}
 
 // running is a server on loopback.
@@ -58,13 +58,13 @@ type running struct {
 	stop    func()
 }
 
-// options change what start starts.
+// options change the server that start runs.
 type options struct {
 	self   shard.NodeID
 	shards *shard.Map
 	server func(*server.Config)
 	cache  func(*cache.Config)
-	// founding has the node begin without the shard map: see node.Use.
+	// founding makes the node begin without the shard map; see node.Use.
 	founding bool
 }
 
@@ -74,7 +74,7 @@ func start(tb testing.TB, h *cachetest.Script, o options) *running {
 	return startStopped(tb, h, o, func(*server.Server) {})
 }
 
-// startStopped is start, but that the server is changed before it runs.
+// startStopped is start with a change of the server before it runs.
 func startStopped(tb testing.TB, h *cachetest.Script, o options, change func(*server.Server)) *running {
 	tb.Helper()
 	if o.self == "" {
@@ -94,7 +94,7 @@ func startStopped(tb testing.TB, h *cachetest.Script, o options, change func(*se
 	}
 	r := router.New(router.Config{Shards: n, Clock: h, Self: o.self, MaxStaleness: time.Minute})
 	cfg := server.Defaults()
-	cfg.ProgressInterval = 10 * time.Minute // a slow test is not to meet progress that it has not asked for
+	cfg.ProgressInterval = 10 * time.Minute // so that a slow test gets no progress that it has not requested
 	cfg.Node, cfg.Router, cfg.Self = node{n}, r, o.self
 	cfg.GRPCGo = os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" // .ci/run grpcgo
 	if o.server != nil {
@@ -156,7 +156,7 @@ func watchOn(tb testing.TB, conn *grpc.ClientConn) *stream {
 	return watchWithin(tb, conn, deadline)
 }
 
-// watchWithin is watchOn for a stream that may take that long.
+// watchWithin is watchOn with a longer deadline for the stream.
 func watchWithin(tb testing.TB, conn *grpc.ClientConn, limit time.Duration) *stream {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -190,7 +190,7 @@ func (s *stream) requestProgress() {
 	s.send(&pb.WatchRequest{Request: &pb.WatchRequest_Progress{Progress: &pb.RequestProgress{}}})
 }
 
-// next returns what comes next.
+// next returns the next response.
 func (s *stream) next() *pb.WatchResponse {
 	s.tb.Helper()
 	m, err := s.rpc.Recv()
@@ -200,8 +200,8 @@ func (s *stream) next() *pb.WatchResponse {
 	return m
 }
 
-// created expects the next response to be that, and returns it. Progress of revision
-// 0, at its interval, may come before.
+// created expects the next response to create the watch, and returns it. Periodic progress with
+// revision 0 may precede it.
 func (s *stream) created(id int64) *pb.Created {
 	s.tb.Helper()
 	m := s.next()
@@ -214,8 +214,8 @@ func (s *stream) created(id int64) *pb.Created {
 	return m.GetCreated()
 }
 
-// ended expects the next response to be that, and returns it. Progress, at its
-// interval, may come before.
+// ended expects the next response to end the watch, and returns it. Periodic progress may precede
+// it.
 func (s *stream) ended(id int64) *pb.Ended {
 	s.tb.Helper()
 	m := s.next()
@@ -228,7 +228,7 @@ func (s *stream) ended(id int64) *pb.Ended {
 	return m.GetEnded()
 }
 
-// all returns a request for everything from a revision on.
+// all returns a request for all keys from a revision on.
 func all(id int64, from int64) *pb.CreateWatch {
 	return &pb.CreateWatch{WatchId: id, Key: []byte{0}, RangeEnd: []byte{0}, Start: &pb.CreateWatch_StartRevision{StartRevision: from}}
 }

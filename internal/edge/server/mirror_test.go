@@ -24,7 +24,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// messages counts those of a connection, in both directions.
+// messages counts the messages of a connection, in both directions.
 type messages struct{ n atomic.Int64 }
 
 func (*messages) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
@@ -37,7 +37,7 @@ func (m *messages) HandleRPC(_ context.Context, s stats.RPCStats) {
 	}
 }
 
-// allThere is woken by each of some caches, and says so with the last.
+// allThere is woken by each of several caches, and signals the last wake-up.
 type allThere struct {
 	missing atomic.Int32
 	done    chan struct{}
@@ -49,15 +49,15 @@ func (a *allThere) Wake() {
 	}
 }
 
-// mirror is another node that follows all shards of one, over one connection.
+// mirror is a second node that follows all shards of the first, over one connection.
 type mirror struct {
 	caches []*cache.Cache
 	sent   messages
-	cut    []func(bool) // for each shard: cuts it off, or no longer does
+	cut    []func(bool) // for each shard: interrupts its connection, or restores it
 	there  allThere
 }
 
-// mirrored returns a mirror of r, of loaded caches.
+// mirrored returns a mirror of r with loaded caches.
 func mirrored(tb testing.TB, r *running, tune func(*cache.Config)) *mirror {
 	tb.Helper()
 	m := &mirror{there: allThere{done: make(chan struct{}, 1)}}
@@ -89,13 +89,13 @@ func mirrored(tb testing.TB, r *running, tune func(*cache.Config)) *mirror {
 		m.caches = append(m.caches, c)
 		m.cut = append(m.cut, func(is bool) {
 			off.Store(is)
-			f.Change(errors.New("the test has cut it"))
+			f.Change(errors.New("the test has interrupted the connection"))
 		})
 	}
 	return m
 }
 
-// reach waits until all caches have come to a revision, as a watch of everything does.
+// reach waits until all caches have reached a revision, like a watch of all keys.
 func (m *mirror) reach(at kv.Revision) {
 	m.there.missing.Store(int32(len(m.caches)))
 	for _, c := range m.caches {
@@ -104,7 +104,7 @@ func (m *mirror) reach(at kv.Revision) {
 	<-m.there.done
 }
 
-// numbered is a map of shards with three-digit keys, one each.
+// numbered returns a map of n shards with three-digit keys, one key for each shard.
 func numbered(n int) *shard.Map {
 	cuts := make([]string, 0, n)
 	for i := range n - 1 {
@@ -113,8 +113,8 @@ func numbered(n int) *shard.Map {
 	return cachetest.Map(1, cuts, "here")
 }
 
-// The cost of a write for two nodes, if one follows all shards of the other and waits
-// for their events: messages between the two, and processor time of both.
+// BenchmarkPair measures a write on two nodes, of which one follows all shards of the other and
+// waits for their events: messages between the two, and CPU time of both.
 func BenchmarkPair(b *testing.B) {
 	for _, n := range []int{1, 16, 64} {
 		b.Run(fmt.Sprint("shards=", n), func(b *testing.B) {
@@ -135,8 +135,8 @@ func BenchmarkPair(b *testing.B) {
 	}
 }
 
-// The cost of a write for two nodes, if one follows the other and has no reader, or one
-// watch: messages between the two, and processor time of both, with a write each 5 ms.
+// BenchmarkUnwatched measures a write each 5 ms on two nodes, of which one follows the other and
+// has no reader, or one watch: messages between the two, and CPU time of both.
 func BenchmarkUnwatched(b *testing.B) {
 	for _, watched := range []bool{false, true} {
 		b.Run(fmt.Sprint("watched=", watched), func(b *testing.B) {
@@ -152,11 +152,11 @@ func BenchmarkUnwatched(b *testing.B) {
 				defer w.Close()
 			}
 			m.reach(h.Commit(cachetest.Put("000", "1")))
-			time.Sleep(2 * replica.Heartbeat) // until a ping has said so
+			time.Sleep(2 * replica.Heartbeat) // until a ping has reported that there is no reader
 			before, began := m.sent.n.Load(), cpu()
 			var at kv.Revision
 			for b.Loop() {
-				time.Sleep(5 * time.Millisecond) // the pace
+				time.Sleep(5 * time.Millisecond) // the interval of the writes
 				at = h.Commit(cachetest.Put("000", "1"))
 				if err := home.WaitProgress(b.Context(), at); err != nil {
 					b.Fatal(err)
@@ -169,8 +169,8 @@ func BenchmarkUnwatched(b *testing.B) {
 	}
 }
 
-// A write costs two nodes as many messages with 64 shards as with two: the events, a
-// question and an answer. A busy machine may need a second answer now and then.
+// A write costs two nodes as many messages with 64 shards as with two: the events, a request and an
+// answer. A busy machine may occasionally need a second answer.
 func TestMessagesOfAWrite(t *testing.T) {
 	const writes = 100
 	for _, n := range []int{2, 16, 64} {
@@ -182,14 +182,14 @@ func TestMessagesOfAWrite(t *testing.T) {
 			m.reach(h.Commit(cachetest.Put(fmt.Sprintf("%03d", i%n), "1")))
 		}
 		if got := m.sent.n.Load() - before; got > 6*writes {
-			t.Errorf("%d shards: %d messages for %d writes", n, got, writes)
+			t.Errorf("%d shards: %d messages for %d writes, want at most 6 for each", n, got, writes)
 		}
 	}
 }
 
-// A follower always has all events up to the revision that it reports, while several
-// shards are written at a time, streams begin and end, and windows are so short that
-// followers get deltas.
+// A follower always has all events up to the revision that it reports, even if several shards are
+// written concurrently, streams begin and end, and followers get deltas because the windows are
+// short.
 func TestFollowersHaveWhatTheySay(t *testing.T) {
 	const n = 4
 	rnd := testseed.Rand(t)
@@ -205,13 +205,13 @@ func TestFollowersHaveWhatTheySay(t *testing.T) {
 		want := h.State(c.Range(), x.Snapshot.Revision)
 		x.Snapshot.Ascend(c.Range(), func(item *kv.KeyValue) bool {
 			if len(want) == 0 || string(want[0].Encoded()) != string(item.Encoded()) {
-				t.Fatalf("range %v at %d has %s of revision %d", c.Range(), x.Snapshot.Revision, item.Key(), item.ModRevision())
+				t.Fatalf("range %v at revision %d has %s of revision %d", c.Range(), x.Snapshot.Revision, item.Key(), item.ModRevision())
 			}
 			want = want[1:]
 			return true
 		})
 		if len(want) > 0 {
-			t.Fatalf("range %v at %d lacks %s of revision %d", c.Range(), x.Snapshot.Revision, want[0].Key(), want[0].ModRevision())
+			t.Fatalf("range %v at revision %d lacks %s of revision %d", c.Range(), x.Snapshot.Revision, want[0].Key(), want[0].ModRevision())
 		}
 	}
 	for range 300 {
@@ -249,10 +249,10 @@ func TestFollowersHaveWhatTheySay(t *testing.T) {
 	for _, c := range m.caches {
 		check(c)
 	}
-	t.Logf("%d leaps, up to revision %d", leaps, h.Now())
+	t.Logf("%d leaps after resets, up to revision %d", leaps, h.Now())
 }
 
-// cpu returns the processor time of the process so far.
+// cpu returns the CPU time of the process so far.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)

@@ -11,15 +11,15 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// A client that connects to a new node before the node has the shard map is
-// served once the map is there, in the lineage of the map.
+// A client that connects before the node has the shard map is served once the map arrives, in the
+// lineage of the map.
 func TestWatchThatComesBeforeTheShardMap(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{founding: true})
 	h.Commit(cachetest.Put("a", "1"))
 	s := r.watch()
 	s.create(all(1, first))
-	time.Sleep(20 * time.Millisecond) // the workload: the map comes later than the client
+	time.Sleep(20 * time.Millisecond) // simulates a map that arrives after the client
 	r.node.Use(cachetest.Map(1, []string{"h"}, "here"))
 	for _, id := range []shard.ID{1, 2} {
 		<-r.node.Replica(id).Ready()
@@ -33,7 +33,7 @@ func TestWatchThatComesBeforeTheShardMap(t *testing.T) {
 	}
 }
 
-// While there is no map at all, the client is sent to another node.
+// If no map arrives, the client is redirected to another node.
 func TestWatchWithoutAShardMap(t *testing.T) {
 	t.Parallel()
 	s := start(t, cachetest.New(), options{founding: true}).watch()

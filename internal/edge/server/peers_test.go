@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// A node that was rebuilt at the address of an old one serves no node of the old
-// cluster: its shards, lineages and revisions have the same numbers.
+// A node that was rebuilt at the address of an old one does not serve nodes of the old cluster:
+// their shards, lineages and revisions have the same numbers.
 func TestNodesOfAnotherClusterAreNotServed(t *testing.T) {
 	h := cachetest.New()
 	write(h, testseed.Rand(t), 20)
@@ -36,7 +36,7 @@ func TestNodesOfAnotherClusterAreNotServed(t *testing.T) {
 		"beat": func(cluster string) error {
 			s, err := peer.Beat(wire.NameCluster(t.Context(), cluster))
 			if err == nil {
-				_ = s.Send(&peerv1.BeatRequest{PingNanos: 1}) // Recv says why it fails
+				_ = s.Send(&peerv1.BeatRequest{PingNanos: 1}) // Recv returns the error
 				_, err = s.Recv()
 			}
 			return err
@@ -65,7 +65,8 @@ func TestNodesOfAnotherClusterAreNotServed(t *testing.T) {
 			}
 		}
 	}
-	// The map names its cluster: a node that has joined the wrong cluster may read it, and detects that.
+	// The map names its cluster. A node that joined the wrong cluster may read it, and so detects the
+	// mistake.
 	maps, err := peer.FollowMap(wire.NameCluster(t.Context(), "rebuilt"), &peerv1.FollowMapRequest{})
 	if err == nil {
 		_, err = maps.Recv()

@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// A client that asks for tokens is sent the position of each of its watches, more of them
-// than fit into one message, and resumes from it; one that does not ask is sent none.
+// A client that requests tokens gets the position of each of its watches, in several messages if
+// there are many, and resumes from it. A client that does not request tokens gets none.
 func TestProgressBringsTokens(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})
@@ -48,15 +48,15 @@ func TestProgressBringsTokens(t *testing.T) {
 	}
 	position, err := wire.ParseResumeToken(tokens[watches], kv.Range{Start: "a", End: "b"})
 	if err != nil || int64(position.Revision) != at || position.Lineage != 1 || position.Cluster != wire.ClusterKey("test") {
-		t.Errorf("the token says %+v, %v, want revision %d", position, err, at)
+		t.Errorf("the token means %+v, %v, want revision %d", position, err, at)
 	}
 	s.create(&pb.CreateWatch{WatchId: watches + 1, Key: []byte("a"), RangeEnd: []byte("b"), Start: &pb.CreateWatch_ResumeToken{ResumeToken: tokens[1]}})
 	if c := s.created(watches + 1); c.GetRevision() != at {
-		t.Errorf("resumes after revision %d, want %d", c.GetRevision(), at)
+		t.Errorf("the watch resumed after revision %d, want %d", c.GetRevision(), at)
 	}
 }
 
-// A watch has no position, and no token, before it was sent the state that it begins with.
+// A watch has no position, and no token, before it has received its initial state.
 func TestNoTokenBeforeTheState(t *testing.T) {
 	h := cachetest.New()
 	for i := range 64 {
@@ -64,13 +64,13 @@ func TestNoTokenBeforeTheState(t *testing.T) {
 	}
 	r := start(t, h, options{server: func(c *server.Config) {
 		brief(c)
-		c.ResyncRate = 64 << 10 // the state takes several intervals
+		c.ResyncRate = 64 << 10 // so that sending the state takes several intervals
 	}})
 	s := r.watch()
 	s.send(&pb.WatchRequest{Request: &pb.WatchRequest_Options{Options: &pb.StreamOptions{ProgressTokens: proto.Bool(true)}}})
 	s.create(&pb.CreateWatch{WatchId: 1, Key: []byte("a"), RangeEnd: []byte("b"), Start: &pb.CreateWatch_StateFirst{StateFirst: true}})
 	s.created(1)
-	during := 0 // progress while the state is sent
+	during := 0 // number of progress messages while the state is sent
 	for state := false; ; {
 		m := s.next()
 		state = state || m.GetSync().GetEnd()

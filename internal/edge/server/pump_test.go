@@ -19,8 +19,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// takes reads the stream until each of its watches has had all revisions from
-// first to last, in order.
+// takes reads the stream until each of its watches has received all revisions from first to last,
+// in order.
 func (s *stream) takes(watches int, first, last int64) error {
 	at := make(map[int64]int64)
 	for done := 0; done < watches; {
@@ -46,15 +46,14 @@ func (s *stream) takes(watches int, first, last int64) error {
 	return nil
 }
 
-// A stream that its client does not read, between others of the same connection: the
-// others get everything meanwhile, it holds little memory, and when it is read it gets
-// everything too.
+// A stream that its client does not read does not delay other streams of the same connection, and
+// uses little memory. When it is read, it gets all events, too.
 func TestStreamThatIsNotRead(t *testing.T) {
 	const streams, watches, revisions = 4, 10, 3000
 	h := cachetest.New()
 	r := start(t, h, options{})
 	value := string(bytes.Repeat([]byte("v"), 900))
-	// 300,000 deliveries, while the stuck stream waits for the others.
+	// The stuck stream waits while the others get 300,000 deliveries.
 	watch := func() *stream { return watchWithin(t, r.conn, 5*deadline) }
 	stuck := watch()
 	open := func(s *stream) {
@@ -71,7 +70,7 @@ func TestStreamThatIsNotRead(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before := heap()
-	for half := range int64(2) { // the second time, the connection knows
+	for half := range int64(2) { // the second time, the connection is known to block
 		var readers sync.WaitGroup
 		for range streams {
 			s := watch()
@@ -91,10 +90,9 @@ func TestStreamThatIsNotRead(t *testing.T) {
 		}
 		readers.Wait()
 	}
-	// The history and a window of it hold some 15 MB; a queue for the stuck
-	// stream would hold 54.
+	// The history and its window take about 15 MB; a queue for the stuck stream would take 54 MB.
 	if grown := int64(heap()) - int64(before); grown > 40<<20 {
-		t.Errorf("%d MiB more than before", grown>>20)
+		t.Errorf("the heap has grown by %d MiB", grown>>20)
 	}
 	if err := stuck.takes(watches, first, first+2*revisions-1); err != nil {
 		t.Error(err)
@@ -103,8 +101,8 @@ func TestStreamThatIsNotRead(t *testing.T) {
 	testkit.Eventually(t, "all watches are gone", func() bool { return r.node.Idle() == nil && r.server.Status().GetWatches() == 0 })
 }
 
-// A stuck stream whose first watch has nothing left when it is read again does
-// not forget its others.
+// When a stuck stream is read again and its first watch has nothing to send, its other watches are
+// still served.
 func TestStuckStreamServesAllItsWatches(t *testing.T) {
 	const watches = 50
 	h := cachetest.New()
@@ -119,10 +117,10 @@ func TestStuckStreamServesAllItsWatches(t *testing.T) {
 		}
 		other.create(all(1, next))
 		other.created(1)
-		testkit.Eventually(t, "all watches are there", func() bool { return r.server.Status().GetWatches() == watches+1 })
+		testkit.Eventually(t, "all watches are open", func() bool { return r.server.Status().GetWatches() == watches+1 })
 		h.Commit(cachetest.Put("a", value))
-		// The other stream gets its event: the pump has been handed over, or the
-		// stuck stream's turn comes later. It gets all: the former.
+		// The other stream gets its event if another pump has taken over, or if it is served before
+		// the stuck stream. It gets all events only in the former case.
 		if err := other.takes(1, next, next); err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +137,7 @@ func TestStuckStreamServesAllItsWatches(t *testing.T) {
 	}
 }
 
-// Streams that end in every way, at any time, leave nothing behind.
+// Streams that end in any way, at any time, leave no watches behind.
 func TestStreamsThatEndAtAnyTime(t *testing.T) {
 	seed := testseed.Of(t)
 	h := cachetest.New()
@@ -187,7 +185,7 @@ func TestStreamsThatEndAtAnyTime(t *testing.T) {
 						s.requestProgress()
 					}
 				}
-				for range rng.IntN(watches + 1) { // each has one answer at least
+				for range rng.IntN(watches + 1) { // each watch has at least one answer
 					s.next()
 				}
 				switch rng.IntN(3) {
@@ -206,8 +204,8 @@ func TestStreamsThatEndAtAnyTime(t *testing.T) {
 	testkit.Eventually(t, "all watches are gone", func() bool { return r.node.Idle() == nil && r.server.Status().GetWatches() == 0 })
 }
 
-// A client that will ask for nothing more keeps its watches; the stream ends
-// with the last of them.
+// A client that has closed its sending side keeps its watches. The stream ends with the last of
+// them.
 func TestClientClosesItsSide(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})
@@ -221,18 +219,18 @@ func TestClientClosesItsSide(t *testing.T) {
 	if m := s.next(); m.GetRevision() != first {
 		t.Errorf("got %v", m)
 	}
-	r.node.Gate(1) // still there
+	r.node.Gate(1) // the stream is still open
 	go r.server.Drain(t.Context())
 	if e := s.ended(1); e.GetReason() != pb.EndReason_END_REASON_DRAINING || e.GetResumeRevision() != first+1 {
 		t.Errorf("got %v", e)
 	}
 	if _, err := s.rpc.Recv(); !errors.Is(err, io.EOF) {
-		t.Errorf("the stream ends with %v", err)
+		t.Errorf("the stream ended with %v", err)
 	}
 	empty := start(t, h, options{}).watch()
 	_ = empty.rpc.CloseSend()
 	if _, err := empty.rpc.Recv(); !errors.Is(err, io.EOF) {
-		t.Errorf("a stream without watches ends with %v", err)
+		t.Errorf("a stream without watches ended with %v", err)
 	}
 }
 
@@ -248,7 +246,7 @@ func TestDrain(t *testing.T) {
 		s := watchOn(t, dial(t, r.clients))
 		s.create(all(1, first))
 		s.created(1)
-		if client == 0 { // goes without a word
+		if client == 0 { // disconnects without notice
 			s.end()
 			continue
 		}
@@ -290,6 +288,6 @@ func TestDrain(t *testing.T) {
 	clients.Wait()
 	s := r.watch()
 	if _, err := s.rpc.Recv(); status.Code(err) != codes.Unavailable {
-		t.Errorf("a stream at a node that goes away: %v", err)
+		t.Errorf("a new stream on a drained node: %v", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// changes lists what has changed; parts is in how many messages.
+// changes lists the changes since a revision; parts is the number of messages.
 func (r *running) changes(l *pb.ListRequest) (at int64, kvs map[string]string, deleted map[string]bool, parts int, err error) {
 	r.tb.Helper()
 	s, err := pb.NewCacheServiceClient(r.conn).List(r.tb.Context(), l)
@@ -39,7 +39,7 @@ func (r *running) changes(l *pb.ListRequest) (at int64, kvs map[string]string, d
 		at = m.GetRevision()
 		for _, item := range m.GetKvs() {
 			if item.GetModRevision() <= l.GetChangedSince() {
-				r.tb.Errorf("%s has not changed since %d", item.GetKey(), l.GetChangedSince())
+				r.tb.Errorf("got %s, which has not changed since %d", item.GetKey(), l.GetChangedSince())
 			}
 			kvs[string(item.GetKey())] = string(item.GetValue())
 		}
@@ -57,8 +57,8 @@ func (r *running) stateAt(rng kv.Range, at kv.Revision) map[string]string {
 	return out
 }
 
-// Random histories, ranges and revisions, shards here and elsewhere: what has
-// changed, on top of the state of then, is the state of now.
+// For random histories, ranges and revisions, with shards here and elsewhere, the old state plus
+// the listed changes equals the new state.
 func TestListChangesModel(t *testing.T) {
 	rng := testseed.Rand(t)
 	h := cachetest.New()
@@ -85,13 +85,13 @@ func TestListChangesModel(t *testing.T) {
 		got := node.stateAt(r, since)
 		for key := range deleted {
 			if _, both := kvs[key]; both {
-				t.Errorf("%s is there and deleted", key)
+				t.Errorf("%s is both listed and deleted", key)
 			}
 			delete(got, key)
 		}
 		maps.Copy(got, kvs)
 		if want := node.stateAt(r, kv.Revision(at)); !maps.Equal(got, want) {
-			t.Fatalf("%v, of %v: %v, want %v", l, r, got, want)
+			t.Fatalf("%v, from state %v: got %v, want %v", l, r, got, want)
 		}
 		inParts = inParts || parts > 3
 	}
@@ -100,8 +100,8 @@ func TestListChangesModel(t *testing.T) {
 	}
 }
 
-// Refusals give the reason: the invalid field, a revision that does not exist, or the
-// oldest possible start, which is the highest of all shards.
+// Errors give the reason: the invalid field, a revision that does not exist, or the oldest possible
+// start, which is the highest floor of all shards.
 func TestListChangesRefused(t *testing.T) {
 	h := cachetest.New()
 	write(h, testseed.Rand(t), 50)
@@ -129,18 +129,18 @@ func TestListChangesRefused(t *testing.T) {
 	}
 	var invalid *kv.InvalidError
 	if _, _, _, _, err := here.changes(all(func(l *pb.ListRequest) { l.Revision = int64(h.Now() - 1) })); !errors.As(err, &invalid) || invalid.Field != "changed_since" {
-		t.Errorf("behind the list's revision: %v", err)
+		t.Errorf("a start after the list's revision: %v", err)
 	}
 	for _, key := range []string{"a", "u"} {
 		var future *kv.FutureError
 		if _, _, _, _, err := here.changes(&pb.ListRequest{Key: []byte(key), ChangedSince: int64(h.Now()) + 7}); !errors.As(err, &future) || future.Requested != h.Now()+7 {
-			t.Errorf("ahead of etcd, shard of %s: %v", key, err)
+			t.Errorf("a start after etcd's revision, shard of %s: %v", key, err)
 		}
 	}
 	var compacted *kv.CompactedError
 	_, _, _, _, err := here.changes(all(func(l *pb.ListRequest) { l.ChangedSince = int64(cachetest.Start) }))
 	if !errors.As(err, &compacted) || compacted.Requested != cachetest.Start+1 || compacted.Floor <= late {
-		t.Errorf("further back than is known: %v", err)
+		t.Errorf("a start before the floor: %v", err)
 	}
 	s, _ := status.FromError(wire.Status(err))
 	if s.Code() != codes.OutOfRange {
@@ -150,6 +150,6 @@ func TestListChangesRefused(t *testing.T) {
 		return
 	}
 	if _, _, _, _, err := here.changes(all(func(l *pb.ListRequest) { l.ChangedSince = int64(compacted.Floor) - 1 })); err != nil {
-		t.Errorf("from the floor on: %v", err)
+		t.Errorf("a start at the floor: %v", err)
 	}
 }

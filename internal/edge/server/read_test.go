@@ -28,7 +28,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// listed is a whole answer.
+// listed is the complete answer to a list.
 type listed struct {
 	revision int64
 	keys     []string
@@ -66,7 +66,7 @@ func list(tb testing.TB, conn *grpc.ClientConn, r *pb.ListRequest) (out listed, 
 
 func everything() *pb.ListRequest { return &pb.ListRequest{Key: []byte{0}, RangeEnd: []byte{0}} }
 
-// model is the history's state.
+// model returns the history's state of a range at a revision.
 func model(h *cachetest.Script, r kv.Range, at int64) map[string]string {
 	out := make(map[string]string)
 	for _, item := range h.State(r, kv.Revision(at)) {
@@ -75,8 +75,8 @@ func model(h *cachetest.Script, r kv.Range, at int64) map[string]string {
 	return out
 }
 
-// pair returns two servers of one history; the second has the shards behind
-// "m". Each is asked by the other at its peer port.
+// pair returns two servers of one history. The second has the shards after "m". Each is asked by
+// the other at its peer port.
 func pair(t *testing.T, h *cachetest.Script) (here, there *running) {
 	t.Helper()
 	m := cachetest.Map(1, []string{"f", "m", "t"}, "here")
@@ -89,16 +89,16 @@ func pair(t *testing.T, h *cachetest.Script) (here, there *running) {
 	return here, there
 }
 
-// Lists over shards here and at another node, while transactions go over all
-// of them: each is the state of exactly one revision, no older than the write
-// before it, with and without pages.
+// While transactions write to all shards, each list over shards here and at another node has the
+// state of exactly one revision, which is no older than the preceding write, with and without
+// pages.
 func TestListIsOneRevision(t *testing.T) {
 	seed := testseed.Of(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	h := cachetest.New()
 	here, there := pair(t, h)
-	// A few transactions go beside each page: a writer without a bound leaves a slow
-	// machine further behind with each of them.
+	// A few transactions run beside each page. An unbounded writer would leave a slow machine ever
+	// further behind.
 	pages, stopped := make(chan struct{}, 4), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -156,9 +156,9 @@ func TestListIsOneRevision(t *testing.T) {
 				break
 			}
 			if int64(len(part.keys)) != r.GetLimit() {
-				t.Fatalf("a page of %d with a next one, the limit is %d", len(part.keys), r.GetLimit())
+				t.Fatalf("a page of %d keys has a next page, the limit is %d", len(part.keys), r.GetLimit())
 			}
-			node = []*running{here, there}[rng.IntN(2)] // a token is good anywhere
+			node = []*running{here, there}[rng.IntN(2)] // a page token is valid on any node
 		}
 		want := model(h, whole, got.revision)
 		if r.GetKeysOnly() {
@@ -172,7 +172,7 @@ func TestListIsOneRevision(t *testing.T) {
 	}
 }
 
-// counts checks the count of a page.
+// counts checks the count in a page.
 func counts(t *testing.T, h *cachetest.Script, r *pb.ListRequest, whole kv.Range, page listed) {
 	t.Helper()
 	want := int64(len(model(h, whole, page.revision)))
@@ -230,7 +230,7 @@ func TestListEdges(t *testing.T) {
 		}},
 	} {
 		if _, err := list(t, here.conn, c.r); !c.is(err) {
-			t.Errorf("%s: got %v", c.name, err)
+			t.Errorf("%s: got error %v", c.name, err)
 		}
 	}
 	for _, c := range []struct {
@@ -251,30 +251,30 @@ func TestListEdges(t *testing.T) {
 		}
 		c.r.CountOnly = true
 		if got, err = list(t, here.conn, c.r); err != nil || len(got.keys) > 0 || got.revision == 0 || got.count == nil || *got.count != int64(len(c.want)) {
-			t.Errorf("%s, counted only: %+v, %v", c.name, got, err)
+			t.Errorf("%s, count only: %+v, %v", c.name, got, err)
 		}
 	}
 	get, err := pb.NewCacheServiceClient(there.conn).Get(t.Context(), &pb.GetRequest{Key: []byte("a")})
 	if err != nil || string(get.GetKv().GetValue()) != "2" || get.GetKv().GetModRevision() != now || get.GetRevision() < now {
-		t.Errorf("get at the other node: %v, %v", get, err)
+		t.Errorf("get of a key of the other node: %v, %v", get, err)
 	}
 	if get, err = pb.NewCacheServiceClient(here.conn).Get(t.Context(), &pb.GetRequest{Key: []byte("none")}); err != nil || get.GetKv() != nil || get.GetRevision() < now {
-		t.Errorf("get of nothing: %v, %v", get, err)
+		t.Errorf("get of a missing key: %v, %v", get, err)
 	}
 	// A node's peer port answers from its own shards and asks no other node.
 	var notHere *kv.NotHereError
 	if _, err := list(t, dial(t, here.peers), everything()); !errors.As(err, &notHere) || notHere.Shard != 3 || !slices.Contains(notHere.Endpoints, "there:7400") {
-		t.Errorf("at the peer port: %v", err)
+		t.Errorf("a list at the peer port: %v", err)
 	}
 	there.stop()
 	var away *kv.UnavailableError
 	if _, err := list(t, here.conn, everything()); !errors.As(err, &away) || away.RetryAfter == 0 || !strings.Contains(err.Error(), "node there") {
-		t.Errorf("without the other node: %v", err)
+		t.Errorf("a list without the other node: %v", err)
 	}
 }
 
-// Reads of what is here as it is refuse data that is too old, and need no
-// etcd; others say that etcd is away.
+// Serializable reads from local data refuse data that is too old, and do not need etcd. Other reads
+// report that etcd is unavailable.
 func TestReadsWithoutEtcd(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})
@@ -291,21 +291,21 @@ func TestReadsWithoutEtcd(t *testing.T) {
 	stale := everything()
 	stale.Consistency, stale.MaxStaleness = pb.Consistency_CONSISTENCY_SERIALIZABLE, durationpb.New(time.Hour)
 	if _, err := list(t, r.conn, stale); !is(err, kv.Stale) || !strings.Contains(err.Error(), "not known") {
-		t.Errorf("of unknown age: %v", err)
+		t.Errorf("a read of data of unknown age: %v", err)
 	}
 	for id := shard.ID(1); id <= 2; id++ {
 		r.node.Replica(id).Observe(time.Now(), cachetest.Start)
 	}
 	if got, err := list(t, r.conn, stale); err != nil || got.revision < int64(cachetest.Start) {
-		t.Errorf("fresh enough: %+v, %v", got, err)
+		t.Errorf("a read of fresh data: %+v, %v", got, err)
 	}
 	stale.MaxStaleness = durationpb.New(time.Nanosecond)
 	if _, err := list(t, r.conn, stale); !is(err, kv.Stale) || !strings.Contains(err.Error(), "the read allows 1ns") {
-		t.Errorf("too old: %v", err)
+		t.Errorf("a read of data that is too old: %v", err)
 	}
 }
 
-// A shard that is still being loaded, and one that lags, are named.
+// The error of a read names the shard that is still being loaded, or that lags.
 func TestReadWhileAShardLoads(t *testing.T) {
 	h := cachetest.New()
 	gate := &cachetest.Gate{}

@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// Keys without values are copied for their list, a chunk at a time, in the client's turn.
+// A list of keys without values is copied in chunks, each in a turn of the client.
 func TestListsOfKeysTakeTurns(t *testing.T) {
 	h, turns := cachetest.New(), fair.NewTurns()
 	var ops []cachetest.Op
@@ -42,7 +42,7 @@ func TestListsOfKeysTakeTurns(t *testing.T) {
 		leave()
 	}
 	if got := <-done; len(got.keys) != 3000 {
-		t.Errorf("%d keys of 3000", len(got.keys))
+		t.Errorf("got %d keys, want 3000", len(got.keys))
 	}
-	testkit.Eventually(t, "all turns are given back", func() bool { running, waiting := turns.Figures(); return running == 0 && waiting == 0 })
+	testkit.Eventually(t, "all turns are released", func() bool { running, waiting := turns.Figures(); return running == 0 && waiting == 0 })
 }

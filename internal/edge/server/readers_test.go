@@ -14,11 +14,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// shared is a stream whose watches all want key a, and get each revision once, in order.
+// shared is a stream whose watches all read key a. It checks that each of them gets each revision once, in order.
 type shared struct {
 	*stream
 	r    *running
-	next map[int64]int64 // the revision that each open watch gets next
+	next map[int64]int64 // next revision of each open watch
 }
 
 func (s *shared) open(id, from int64, prev bool) {
@@ -29,7 +29,7 @@ func (s *shared) open(id, from int64, prev bool) {
 
 func (s *shared) put() int64 { return int64(s.r.h.Commit(cachetest.Put("a", "v"))) }
 
-// one reads a response.
+// one reads and checks one response.
 func (s *shared) one() {
 	s.tb.Helper()
 	m := s.stream.next()
@@ -37,7 +37,7 @@ func (s *shared) one() {
 		switch e := m.GetEnded(); {
 		case m.GetCreated() != nil:
 		case e != nil && (e.GetReason() != pb.EndReason_END_REASON_CANCELED || e.GetResumeRevision() != s.next[id]):
-			s.tb.Fatalf("watch %d is to get %d next, and ended with %v", id, s.next[id], m)
+			s.tb.Fatalf("watch %d ended before revision %d with %v", id, s.next[id], m)
 		case e != nil:
 			delete(s.next, id)
 		case m.GetRevision() != s.next[id] || len(m.GetEvents()) != 1:
@@ -48,7 +48,7 @@ func (s *shared) one() {
 	}
 }
 
-// upTo reads until each watch has had everything up to a revision.
+// upTo reads until each watch has received everything up to a revision.
 func (s *shared) upTo(last int64) {
 	s.tb.Helper()
 	for behind := true; behind; {
@@ -73,7 +73,7 @@ func (s *shared) stop(id int64) {
 
 func (s *shared) status() cache.Status { return s.r.node.Replica(1).Status() }
 
-// readBy reads until so many readers are left.
+// readBy reads until the given number of readers is left.
 func (s *shared) readBy(readers int) {
 	s.tb.Helper()
 	ctx, cancel := context.WithTimeout(s.tb.Context(), deadline)
@@ -82,13 +82,13 @@ func (s *shared) readBy(readers int) {
 		s.upTo(s.put())
 	}
 	if got := s.status(); got.Readers != readers || got.Watchers != len(s.next) {
-		s.tb.Fatalf("%d watches count as %d, and are read by %d, want %d", len(s.next), got.Watchers, got.Readers, readers)
+		s.tb.Fatalf("%d watches count as %d, and have %d readers, want %d", len(s.next), got.Watchers, got.Readers, readers)
 	}
 }
 
-// Watches of one stream that want the same share a reader once they are at the same
-// revision, however they begin, whether or not the client understands lists of watches.
-// Each still gets every revision once, ends at its position, and counts as a watch.
+// Watches of one stream with the same range share a reader once they reach the same revision,
+// however they begin, whether or not the client understands lists of watches. Each still gets every
+// revision once, ends at its position, and counts as a watch.
 func TestWatchesOfAStreamShareAReader(t *testing.T) {
 	for _, lists := range []bool{true, false} {
 		t.Run(fmt.Sprintf("lists=%t", lists), func(t *testing.T) {
@@ -99,17 +99,17 @@ func TestWatchesOfAStreamShareAReader(t *testing.T) {
 			s.put()
 			for id := int64(1); id <= 60; id++ {
 				now := int64(r.h.Now())
-				s.open(id, first+rnd.Int64N(now-first+4), id%2 == 1) // some of them begin in the future
+				s.open(id, first+rnd.Int64N(now-first+4), id%2 == 1) // some of them start in the future
 				s.put()
 				if old := 1 + rnd.Int64N(id); rnd.IntN(4) == 0 && s.next[old] > 0 {
 					s.stop(old)
 				}
 			}
-			for range 4 { // none begins in the future after that
+			for range 4 { // after that, none starts in the future
 				s.put()
 			}
 			s.readBy(2)
-			for id := range s.next { // the readers go with their last watches
+			for id := range s.next { // readers end with their last watches
 				s.cancel(id)
 				s.put()
 				s.stop(id)
@@ -118,27 +118,27 @@ func TestWatchesOfAStreamShareAReader(t *testing.T) {
 				}
 			}
 			if n := s.status().Readers; n != 0 {
-				t.Errorf("%d readers of no watch", n)
+				t.Errorf("%d readers are left without a watch", n)
 			}
 		})
 	}
 }
 
-// soon returns the next message of a channel.
+// soon returns the next message of a channel, and fails if none arrives in time.
 func soon(t *testing.T, from <-chan *pb.WatchResponse) *pb.WatchResponse {
 	t.Helper()
 	select {
 	case m := <-from:
 		return m
 	case <-time.After(deadline):
-		t.Fatal("nothing is sent")
+		t.Fatal("no message was sent")
 		return nil
 	}
 }
 
-// Watches that share a reader fall behind the window together. Watches that understand units
-// get the missed changes, others end at their position, and a watch that is created then
-// gets a reader that has a window.
+// Watches that share a reader fall behind the window together. Watches that understand units get
+// the missed changes, and other watches end at their position. A watch that is created then gets a
+// new reader with a window.
 func TestWatchesThatShareAReaderFallTogether(t *testing.T) {
 	r := start(t, cachetest.New(), options{
 		shards: cachetest.Map(1, nil, "here"), cache: func(c *cache.Config) { c.WindowBytes = 2 << 10 },
@@ -154,7 +154,7 @@ func TestWatchesThatShareAReaderFallTogether(t *testing.T) {
 			}
 			for _, id := range about(m) {
 				if y := m.GetSync(); y.GetBegin() && y.GetFromRevision() != at[id] {
-					t.Errorf("watch %d has been sent all up to %d: %v", id, at[id], m)
+					t.Errorf("watch %d, already at revision %d: got %v", id, at[id], m)
 				}
 				at[id] = m.GetRevision()
 			}
@@ -174,7 +174,7 @@ func TestWatchesThatShareAReaderFallTogether(t *testing.T) {
 			t.Fatalf("watch %d: %v", id, m)
 		}
 	}
-	// get puts a, and returns when so many watches have got that.
+	// get writes key a, and returns when the given number of watches have received the event.
 	get := func(watches int) kv.Revision {
 		at := r.h.Commit(cachetest.Put("a", "v"))
 		for watches > 0 {

@@ -20,11 +20,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// A request that the server resets in the middle of a message holds no bytes any more, though its client keeps
-// the connection: without TLS, whether the port has to detect HTTP/2 or not, and with TLS.
+// A request that the server resets in the middle of a message releases its bytes, although the client keeps
+// the connection: without TLS, whether or not the port has to detect HTTP/2, and with TLS.
 func TestAResetRequestHoldsNoBytes(t *testing.T) {
 	if os.Getenv("CACHENODE_CLIENT_SERVER") == "grpc-go" {
-		t.Skip("grpc-go's server does not say which streams it resets")
+		t.Skip("grpc-go's server does not report which streams it resets")
 	}
 	ca := certtest.NewCA(t, "ca")
 	secure := &tls.Config{Certificates: []tls.Certificate{ca.Issue(t, "server").Pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}
@@ -46,7 +46,7 @@ func TestAResetRequestHoldsNoBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			_ = conn.SetDeadline(time.Now().Add(deadline)) // a test that fails ends
+			_ = conn.SetDeadline(time.Now().Add(deadline)) // so that a failing test ends
 			if c.tls != nil {
 				conn = tls.Client(conn, &tls.Config{RootCAs: certtest.Pool(ca), ServerName: "localhost", MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}})
 			}
@@ -55,11 +55,11 @@ func TestAResetRequestHoldsNoBytes(t *testing.T) {
 	}
 }
 
-// resetInTheMiddle has the server reset a request of 1 MiB that has arrived in part.
+// resetInTheMiddle makes the server reset a request of 1 MiB that has arrived in part.
 func resetInTheMiddle(t *testing.T, conn net.Conn, b *budget.Budget) {
 	t.Helper()
 	const size = 1 << 20
-	var out, head bytes.Buffer // what the client sends, and its headers
+	var out, head bytes.Buffer // the client's frames, and its headers
 	out.WriteString(http2.ClientPreface)
 	f := http2.NewFramer(&out, conn)
 	f.AllowIllegalWrites = true
@@ -86,9 +86,9 @@ func resetInTheMiddle(t *testing.T, conn net.Conn, b *budget.Budget) {
 	send()
 	testkit.Eventually(t, "the request holds its bytes", func() bool { return b.Held(budget.Requests) >= size })
 
-	must(f.WriteWindowUpdate(1, 0)) // RFC 9113, 6.9: an error
+	must(f.WriteWindowUpdate(1, 0)) // RFC 9113, 6.9: an increment of 0 is an error
 	send()
-	testkit.Eventually(t, "the request holds nothing", func() bool { return b.Held(budget.Requests) == 0 })
+	testkit.Eventually(t, "the request holds no bytes", func() bool { return b.Held(budget.Requests) == 0 })
 	must(f.WritePing(false, [8]byte{7}))
 	send()
 	for {

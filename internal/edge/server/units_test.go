@@ -21,11 +21,10 @@ const (
 	delta  = pb.SyncKind_SYNC_KIND_DELTA
 )
 
-// forgetful has caches know nothing of what was deleted, nor of what happened
-// before the last revision.
+// forgetful makes caches keep no deletions, and no events before the last revision.
 func forgetful(c *cache.Config) { c.WindowBytes, c.TombstoneBytes = 1, 0 }
 
-// full is a history of so many keys of a kilobyte.
+// full returns a history with the given number of keys of 1 KB.
 func full(keys int) *cachetest.Script {
 	h := cachetest.New()
 	value := strings.Repeat("v", 1000)
@@ -36,14 +35,14 @@ func full(keys int) *cachetest.Script {
 	return h
 }
 
-// A herd of clients that need the same state shares one: its chunks are encoded
-// once. Clients that arrive a little later share it, too.
+// Clients that need the same state at the same time share one unit, and its chunks are encoded
+// once. Clients that arrive shortly afterwards share it, too.
 func TestAHerdSharesAUnit(t *testing.T) {
 	const clients, keys = 30, 1000
 	for name, tune := range map[string]func(*cache.Config){"resync": forgetful, "delta": short} {
 		t.Run(name, func(t *testing.T) {
 			h := full(keys)
-			// However slow the machine is, the last client comes in time.
+			// Even on a slow machine, the last client arrives in time.
 			r := startStopped(t, h, options{server: func(c *server.Config) { brief(c); c.Patience.Share = time.Hour }, cache: tune}, func(*server.Server) {})
 			r.serving()
 			var wg sync.WaitGroup
@@ -68,7 +67,7 @@ func TestAHerdSharesAUnit(t *testing.T) {
 				t.Errorf("sent: %+v", sent)
 			}
 			if made := sent.Bytes / max(1, stats.Made); made < clients/4 {
-				t.Errorf("%d bytes were made to send %d", stats.Made, sent.Bytes)
+				t.Errorf("%d bytes were encoded to send %d", stats.Made, sent.Bytes)
 			}
 			testkit.Eventually(t, "nobody waits", func() bool {
 				now := r.server.Units()
@@ -78,9 +77,9 @@ func TestAHerdSharesAUnit(t *testing.T) {
 	}
 }
 
-// A client that does not read keeps the only place for a moment; then others have
-// their turn. When it reads again, it continues from its last position, or restarts
-// if the unit is no longer held.
+// A client that does not read keeps the only slot only for a moment, then others have their turn.
+// When the client reads again, it continues from its last position, or begins the unit again if the
+// unit has been dropped.
 func TestUnitsThatAreNotRead(t *testing.T) {
 	for name, hold := range map[string]time.Duration{"held": time.Hour, "dropped": time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +100,7 @@ func TestUnitsThatAreNotRead(t *testing.T) {
 			quick := follow(t, h, kv.Range{Start: "b", End: "c"})
 			quick.until(quick.on(watchOn(t, dial(t, r.clients))), h.Now())
 			if hold < time.Hour {
-				again := quick.began - 1 // it may have been slow, too
+				again := quick.began - 1 // a slow machine may begin its unit again, too
 				testkit.Eventually(t, "the unit is dropped", func() bool { return r.server.Units().Abandoned > int64(again) })
 			}
 			slow.until(stuck, h.Now())
@@ -109,33 +108,33 @@ func TestUnitsThatAreNotRead(t *testing.T) {
 				t.Errorf("%v", slow.units)
 			}
 			if (slow.began > 1) != (hold < time.Hour) {
-				t.Errorf("%d units begun", slow.began)
+				t.Errorf("the slow client began %d units", slow.began)
 			}
 		})
 	}
 }
 
-// The units in flight are bounded; other watches wait in turn, both those that request
-// the state and those that need it.
+// The number of units in flight is bounded. Other watches wait for a slot, both those that request
+// the state and those that fell behind.
 func TestUnitsWaitForAPlace(t *testing.T) {
 	h := full(100)
 	r := start(t, h, options{server: func(c *server.Config) { c.MaxResyncs = 1 }})
 	r.serving()
 	r.node.Gate(1).Limit(h.Now())
-	h.Commit(cachetest.Put("a/late", "1")) // nobody gets that, yet
+	h.Commit(cachetest.Put("a/late", "1")) // the gate delays this event
 	s := r.watch()
 	const watches = 50
 	for i := range watches {
 		key := fmt.Sprintf("a/%05d", 26*i)
 		s.create(&pb.CreateWatch{WatchId: int64(i + 1), Key: []byte(key), Start: &pb.CreateWatch_StateFirst{StateFirst: true}})
 	}
-	testkit.Eventually(t, "one has begun", func() bool {
+	testkit.Eventually(t, "one unit has begun, and the other watches wait", func() bool {
 		u := r.server.Units()
 		return u.Running == 1 && u.Waiting == watches-1
 	})
 	s.cancel(watches)
 	if e := s.ended(watches); e.GetReason() != pb.EndReason_END_REASON_CANCELED || e.GetResumeRevision() != 0 {
-		t.Errorf("one that waited: %v", e)
+		t.Errorf("a watch cancelled while it waited: %v", e)
 	}
 	r.node.Gate(1).Limit(0)
 	for ends := 0; ends < watches-1; {
@@ -145,13 +144,13 @@ func TestUnitsWaitForAPlace(t *testing.T) {
 			t.Fatalf("got %v", m)
 		}
 	}
-	testkit.Eventually(t, "none is left", func() bool {
+	testkit.Eventually(t, "no unit is left", func() bool {
 		u := r.server.Units()
 		return u.Running == 0 && u.Waiting == 0 && u.Begun >= watches-1 && u.Sent[state].Batches == watches-1 && u.Waited > 0
 	})
 }
 
-// Streams that end while their watches wait leave nothing behind.
+// Streams that end while their watches wait leave no unit behind.
 func TestUnitsOfStreamsThatEnd(t *testing.T) {
 	h := full(3000)
 	r := start(t, h, options{server: func(c *server.Config) { brief(c); c.MaxResyncs, c.ResyncRate = 2, 4<<20 }, cache: forgetful})
@@ -169,7 +168,7 @@ func TestUnitsOfStreamsThatEnd(t *testing.T) {
 		}
 		s.end()
 	}
-	testkit.Eventually(t, "none is left", func() bool {
+	testkit.Eventually(t, "no unit is left", func() bool {
 		u := r.server.Units()
 		return u.Running == 0 && u.Waiting == 0 && r.node.Idle() == nil && r.server.Status().GetWatches() == 0
 	})

@@ -19,7 +19,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// inspector finds two keys to differ, of whatever shard, when it may.
+// inspector reports two keys as different, in any shard, when may is closed.
 type inspector struct{ may <-chan struct{} } // nil: at once
 
 func (inspector) Digest(context.Context, *peerv1.DigestRequest) (*peerv1.DigestResponse, error) {
@@ -30,7 +30,7 @@ func (inspector) Recheck(shard.ID, shard.NodeID, bool) {}
 
 func (i inspector) Verify(ctx context.Context, ids []shard.ID, _ bool, tell func(*pb.VerifyResponse) error) error {
 	if i.may != nil {
-		if err := tell(&pb.VerifyResponse{}); err != nil { // it has begun
+		if err := tell(&pb.VerifyResponse{}); err != nil { // the comparison has begun
 			return err
 		}
 		select {
@@ -44,7 +44,7 @@ func (i inspector) Verify(ctx context.Context, ids []shard.ID, _ bool, tell func
 	}})
 }
 
-// Callers without the right to read a key learn that more keys differ, but not which.
+// Callers that may not read a key are told that more keys differ, but not which.
 func TestVerifyNamesKeysToThoseWhoMayReadThem(t *testing.T) {
 	g := newWarden()
 	r := start(t, cachetest.New(), options{server: func(c *server.Config) { c.Guard, c.Verifier = g, inspector{} }})
@@ -76,8 +76,8 @@ func TestVerifyNamesKeysToThoseWhoMayReadThem(t *testing.T) {
 	}
 }
 
-// Reading all of etcd needs the right to read everything, if etcd has rights; and the
-// comparisons at a time are bounded.
+// Comparing with all of etcd requires the right to read everything, if etcd has authentication on.
+// The number of concurrent comparisons is bounded.
 func TestVerifyIsBounded(t *testing.T) {
 	g, may := newWarden(), make(chan struct{})
 	r := start(t, cachetest.New(), options{server: func(c *server.Config) { c.Guard, c.Verifier = g, inspector{may} }})
@@ -99,7 +99,7 @@ func TestVerifyIsBounded(t *testing.T) {
 		going = append(going, s)
 	}
 	if _, err := begin("", false); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "use another node") {
-		t.Errorf("one too many: %v", err)
+		t.Errorf("a comparison beyond the limit: %v", err)
 	}
 	close(may)
 	for _, s := range going {
@@ -112,13 +112,13 @@ func TestVerifyIsBounded(t *testing.T) {
 		}
 	}
 	if _, err := begin("", false); err != nil {
-		t.Errorf("when the others have ended: %v", err)
+		t.Errorf("a comparison after the others have ended: %v", err)
 	}
 	g.grant(map[string]string{"ann": "a"})
 	if _, err := begin("ann", false); err != nil {
-		t.Errorf("ann compares copies: %v", err)
+		t.Errorf("ann compares replicas: %v", err)
 	}
 	if _, err := begin("ann", true); status.Code(err) != codes.PermissionDenied {
-		t.Errorf("ann has all of etcd read: %v", err)
+		t.Errorf("ann compares with all of etcd: %v", err)
 	}
 }

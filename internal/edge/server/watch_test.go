@@ -22,8 +22,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// An error in a watch ends the watch, with a reason and a message that names the
-// remedy; the stream continues.
+// An error in a watch ends only the watch, with a reason and a message that names the remedy. The
+// stream continues.
 func TestWatchRefused(t *testing.T) {
 	h := cachetest.New()
 	m := cachetest.Map(1, []string{"h"}, "here")
@@ -78,20 +78,20 @@ func TestWatchRefused(t *testing.T) {
 				t.Errorf("got %v, want %v with %q", e, c.reason, c.says)
 			}
 			if foreign := strings.Contains(c.says, "another cluster"); foreign != (e.GetForeign() != "") {
-				t.Errorf("foreign: %q in %v", e.GetForeign(), e)
+				t.Errorf("foreign is %q in %v", e.GetForeign(), e)
 			}
 			if c.reason == pb.EndReason_END_REASON_COMPACTED && e.GetFloor() != first+1 {
 				t.Errorf("floor %d, want %d", e.GetFloor(), first+1)
 			}
 			s.create(&pb.CreateWatch{WatchId: 5, Key: []byte("c"), Start: at(good)})
 			if got := s.created(5).GetRevision(); got != first {
-				t.Errorf("the token of revision %d starts behind %d", first, got)
+				t.Errorf("the token of revision %d starts after %d", first, got)
 			}
 		})
 	}
 }
 
-// Errors that belong to no watch end the stream, with a message.
+// Errors that concern no single watch end the stream, with a message.
 func TestStreamRefused(t *testing.T) {
 	r := start(t, cachetest.New(), options{server: func(c *server.Config) { c.MaxMessageBytes = 64 << 10 }})
 	create := func(c *pb.CreateWatch) *pb.WatchRequest {
@@ -135,7 +135,7 @@ func TestStreamRefused(t *testing.T) {
 	}
 }
 
-// Watches over the limit are refused, until others have ended.
+// Watches above the limit are refused until other watches have ended.
 func TestTooManyWatches(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{server: func(c *server.Config) { c.MaxWatchesPerStream = 2 }})
@@ -152,12 +152,12 @@ func TestTooManyWatches(t *testing.T) {
 	if e := s.ended(1); e.GetReason() != pb.EndReason_END_REASON_CANCELED || e.GetResumeRevision() != first {
 		t.Errorf("got %v", e)
 	}
-	s.cancel(1) // has ended
+	s.cancel(1) // this watch has ended
 	s.create(all(3, first))
 	s.created(3)
 }
 
-// A watch from the future emits nothing below its start.
+// A watch from a future revision emits nothing below its start.
 func TestWatchFromTheFuture(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})
@@ -174,8 +174,8 @@ func TestWatchFromTheFuture(t *testing.T) {
 	}
 }
 
-// A revision of 50,000 deletes arrives as one revision, in pieces of a bounded
-// size; so do two values of etcd's greatest size with their previous values.
+// A revision of 50,000 deletes arrives as one revision, in fragments of a bounded size. So do two
+// values of etcd's maximum size with their previous values.
 func TestBigRevisions(t *testing.T) {
 	const keys = 50_000
 	h := cachetest.New()
@@ -222,8 +222,8 @@ func TestBigRevisions(t *testing.T) {
 	}
 }
 
-// A big state comes first, in chunks and framed, while writes go on and other
-// watches have their turn; then come the events from the next revision on.
+// A large initial state arrives first, in chunks between begin and end, while writes continue and
+// other watches have their turn. Then come the events from the next revision on.
 func TestStateFirst(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{server: func(c *server.Config) { c.FragmentBytes = 8 << 10; c.ProgressInterval = 100 * time.Millisecond }})
@@ -255,7 +255,7 @@ func TestStateFirst(t *testing.T) {
 		switch {
 		case m.GetProgress() != nil:
 			if p := m.GetProgress().GetRevision(); p != 0 {
-				t.Errorf("progress %d while nothing counts", p)
+				t.Errorf("progress %d before the end of the state", p)
 			}
 			continue
 		case y == nil || y.GetRevision() != at || y.GetBegin() != (chunks == 0):
@@ -272,7 +272,7 @@ func TestStateFirst(t *testing.T) {
 		want[string(item.Key())] = string(item.Value())
 	}
 	if !maps.Equal(state, want) || chunks < 10 {
-		t.Errorf("the state at %d: %d keys in %d chunks, want %d keys", at, len(state), chunks, len(want))
+		t.Errorf("the state at revision %d: %d keys in %d chunks, want %d keys", at, len(state), chunks, len(want))
 	}
 	for next, progress := at+1, int64(0); next < at+50 || progress == 0; {
 		m := s.next()
@@ -289,8 +289,8 @@ func TestStateFirst(t *testing.T) {
 	}
 }
 
-// Progress on request speaks of a revision that etcd has reached, for quiet
-// ranges too; a client that asks and asks gets fewer answers than it asked.
+// Progress on request reports a revision that etcd has reached, for quiet ranges too. A client that
+// requests progress again and again gets fewer answers than requests.
 func TestRequestProgress(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})
@@ -307,7 +307,7 @@ func TestRequestProgress(t *testing.T) {
 		at := int64(h.Commit(cachetest.Put("a", "1")))
 		s.requestProgress()
 		if p := s.next().GetProgress(); p.GetRevision() < at {
-			t.Errorf("progress %d, etcd was at %d", p.GetRevision(), at)
+			t.Errorf("progress %d, although etcd was at %d", p.GetRevision(), at)
 		}
 	}
 	for range 1000 {
@@ -319,7 +319,7 @@ func TestRequestProgress(t *testing.T) {
 		if p := s.next().GetProgress(); p.GetRevision() >= at {
 			break
 		} else if answers > 1001 {
-			t.Fatal("more answers than requests")
+			t.Fatal("got more answers than requests")
 		}
 	}
 	h.Fail(errors.New("etcd is away"))
@@ -339,9 +339,8 @@ func TestRequestProgress(t *testing.T) {
 	}
 }
 
-// A shard that lags is named, when it holds back one watch over many shards
-// and when it holds back one watch of many; and no longer once it has caught
-// up.
+// Progress names a lagging shard if it holds back one watch over many shards, or one of many
+// watches. Once the shard has caught up, it is no longer named.
 func TestHeldBackShardIsNamed(t *testing.T) {
 	for _, watches := range [][]*pb.CreateWatch{
 		{all(1, first)},
@@ -372,14 +371,14 @@ func TestHeldBackShardIsNamed(t *testing.T) {
 				}
 			}
 		}
-		testkit.Eventually(t, "the shard is named", func() bool { return named() == 2 })
+		testkit.Eventually(t, "progress names the lagging shard", func() bool { return named() == 2 })
 		r.node.Gate(2).Limit(0)
 		testkit.Eventually(t, "nobody lags", func() bool { s.requestProgress(); return named() == 0 })
 		s.end()
 	}
 }
 
-// A watch without an available owner ends with the nodes to use instead.
+// A watch of a shard without an available owner ends, with other nodes to use instead.
 func TestWatchUnavailableNamesOthers(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{shards: cachetest.Map(1, nil, "there")})

@@ -38,8 +38,8 @@ func watchers(ctx context.Context, conn *grpc.ClientConn, r *pb.ListWatchersRequ
 	return out, err
 }
 
-// Every open watch of both APIs is listed: its client, range, sent messages and lag,
-// also while its client does not read.
+// ListWatchers lists every open watch of both APIs with its client, range, sent messages and lag,
+// even while its client does not read.
 func TestListWatchers(t *testing.T) {
 	r := startBoth(t)
 	native := r.watch()
@@ -79,7 +79,7 @@ func TestListWatchers(t *testing.T) {
 		return out
 	}
 	value := strings.Repeat("v", 64<<10)
-	testkit.Eventually(t, "the stuck one lags", func() bool {
+	testkit.Eventually(t, "the unread watch lags", func() bool {
 		r.h.Commit(cachetest.Put("z", value))
 		late := list(&pb.ListWatchersRequest{MinLag: 10})
 		return len(late) == 1 && late[0].GetWatchId() == 3 && late[0].GetLag().AsDuration() > 0 &&
@@ -92,7 +92,7 @@ func TestListWatchers(t *testing.T) {
 		}
 	}
 	var got []*pb.WatcherStatus
-	testkit.Eventually(t, "the others do not lag", func() bool {
+	testkit.Eventually(t, "the other watches do not lag", func() bool {
 		got = list(&pb.ListWatchersRequest{})
 		return len(got) == 4 && got[0].GetLagRevisions() == 0 && got[1].GetLagRevisions() == 0 && got[3].GetLagRevisions() == 0
 	})
@@ -116,13 +116,13 @@ func TestListWatchers(t *testing.T) {
 		}
 	}
 	if got[0].GetClient() == got[2].GetClient() || got[0].GetClient() != got[3].GetClient() {
-		t.Errorf("clients %s, %s and %s", got[0].GetClient(), got[2].GetClient(), got[3].GetClient())
+		t.Errorf("the clients of the watches are %s, %s and %s", got[0].GetClient(), got[2].GetClient(), got[3].GetClient())
 	}
 	if got := list(&pb.ListWatchersRequest{Key: []byte("b"), RangeEnd: []byte("c")}); len(got) != 0 {
-		t.Errorf("of a range: %v", got)
+		t.Errorf("the watches of a range without watches: %v", got)
 	}
 	if got := list(&pb.ListWatchersRequest{Key: []byte("p")}); len(got) != 1 {
-		t.Errorf("of a key: %v", got)
+		t.Errorf("the watches of a key: %v", got)
 	}
 	for _, q := range []*pb.ListWatchersRequest{{MinLag: -1}, {RangeEnd: []byte("b")}, {Key: []byte("b"), RangeEnd: []byte("a")}} {
 		if _, err := watchers(t.Context(), r.conn, q); status.Code(err) != codes.InvalidArgument {
@@ -136,8 +136,7 @@ func TestListWatchers(t *testing.T) {
 	stuck.end()
 }
 
-// Where etcd's authentication is on, callers see the watches of what they may
-// read.
+// While etcd's authentication is on, callers see only the watches of ranges that they may read.
 func TestListWatchersAsSomebody(t *testing.T) {
 	r, g := guarded(t)
 	g.grant(map[string]string{"ann": "a", "bob": "b", "eve": "e", "root": ""})
@@ -163,7 +162,7 @@ func TestListWatchersAsSomebody(t *testing.T) {
 	}
 }
 
-// A listing of many watches comes in parts, and costs them nothing.
+// A list of many watches is sent in parts, and does not delay the watches.
 func BenchmarkListWatchers(b *testing.B) {
 	const streams, each = 10, 10_000
 	h := cachetest.New()

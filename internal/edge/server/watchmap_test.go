@@ -20,14 +20,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// changing is a node whose map and members change.
+// changing is a node with a map and members that change.
 type changing struct {
 	server.Node
 
 	mu      sync.Mutex
 	changed chan struct{}
 	m       *shard.Map
-	before  []*shard.Map // older maps of which changes are known
+	before  []*shard.Map // older maps whose changes are known
 	members []*pb.Member
 }
 
@@ -61,8 +61,8 @@ func member(i int, state pb.MemberState) *pb.Member {
 	return &pb.Member{Name: fmt.Sprintf("n%04d", i), ClientAddress: fmt.Sprintf("10.0.0.%d:7400", i), State: state}
 }
 
-// A member that flaps, or a shard that moves, does not have the map and all members
-// sent to every client again.
+// When a member flaps or a shard moves, clients are sent only the change, not the whole map and all
+// members.
 func TestClientsAreSentWhatHasChanged(t *testing.T) {
 	var cuts []string
 	for i := 1; i < 1000; i++ {
@@ -101,12 +101,12 @@ func TestClientsAreSentWhatHasChanged(t *testing.T) {
 	first := next(all)
 	expect("the first message", first, 1000, 0, 1000)
 	if !first.GetAllShards() || !first.GetAllMembers() {
-		t.Errorf("not told that this is all: %t, %t", first.GetAllShards(), first.GetAllMembers())
+		t.Errorf("the first message is not marked as complete: all shards %t, all members %t", first.GetAllShards(), first.GetAllMembers())
 	}
 	m := next(some)
 	expect("the first message about three shards", m, 3, 0, 1000)
 	if m.GetAllShards() {
-		t.Error("three shards are all, says the node")
+		t.Error("a message with three of the shards is marked as complete")
 	}
 
 	node.change(func() { node.members[8] = member(8, pb.MemberState_MEMBER_STATE_SUSPECT) })
@@ -151,8 +151,8 @@ func TestClientsAreSentWhatHasChanged(t *testing.T) {
 	}
 }
 
-// A client of one key among a thousand shards is sent nothing while other shards
-// change, then the shards of a new range, and one that comes back what it has missed.
+// A client of one key among a thousand shards gets nothing while other shards change. If it adds a range, it gets
+// the shards of that range; when it reconnects, it gets the changes that it has missed.
 func TestClientsAreSentTheShardsOfTheirRanges(t *testing.T) {
 	var cuts []string
 	for i := 1; i < 1000; i++ {
@@ -199,10 +199,10 @@ func TestClientsAreSentTheShardsOfTheirRanges(t *testing.T) {
 	}
 	move(500)
 	next(all, 10, 11, 3, 0)
-	next(some, 7, 11, 1, 0) // the versions before were not sent
+	next(some, 7, 11, 1, 0) // the versions in between were not sent
 	node.change(func() { node.members = append(node.members, member(2, pb.MemberState_MEMBER_STATE_ALIVE)) })
 	if m, err := none.Recv(); err != nil || m.GetMap() != nil || len(m.GetMembers()) != 1 {
-		t.Errorf("a client without ranges is sent %v, %v", m, err)
+		t.Errorf("a client without ranges got %v, %v", m, err)
 	}
 	drained := node.m.Clone()
 	drained.Version++
@@ -216,18 +216,18 @@ func TestClientsAreSentTheShardsOfTheirRanges(t *testing.T) {
 	next(more, 12, 12, 2, 0)
 	move(801)
 	next(more, 12, 13, 2, 0)
-	late := follow(req) // with a version that is not the newest, and a change of a shard that is new to it
+	late := follow(req) // with an older version, and a shard that is new to the client and has changed
 	next(late, 12, 13, 2, 0)
 	req.KnownVersion, req.NewRanges = 13, nil
 	same := follow(req)
 	if m, err := same.Recv(); err != nil || m.GetMap() != nil {
-		t.Errorf("a client that has all is sent %v, %v", m, err)
+		t.Errorf("a client with the newest version got %v, %v", m, err)
 	}
 }
 
-// What calls with one request keep of it counts until they end.
+// The memory that calls need for their request counts against the budget until they end.
 func TestRequestsCountUntilTheirCallsEnd(t *testing.T) {
-	b := budget.New(128 << 20) // 16 of which are for requests, 8 for each client
+	b := budget.New(128 << 20) // 16 MiB of it for requests, 8 MiB for each client
 	r := start(t, cachetest.New(), options{server: func(c *server.Config) { c.Budget = b }})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -250,11 +250,11 @@ func TestRequestsCountUntilTheirCallsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if held := b.Held(budget.Requests); held < 6<<20 {
-		t.Errorf("two calls hold %d bytes", held)
+		t.Errorf("two calls hold only %d bytes", held)
 	}
 	if err := follow(); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("a third one: %v", err)
+		t.Errorf("a third call: %v", err)
 	}
 	cancel()
-	testkit.Eventually(t, "all bytes are given back", func() bool { return b.Held(budget.Requests) == 0 })
+	testkit.Eventually(t, "all bytes are released", func() bool { return b.Held(budget.Requests) == 0 })
 }
