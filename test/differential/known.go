@@ -29,7 +29,7 @@ func olderReads() Known {
 func shardOrder() Known {
 	return Known{
 		Name: "events of one revision shard by shard",
-		Doc:  "Those of different shards come shard after shard",
+		Doc:  "Events of several shards come shard by shard",
 		Why:  "each shard has a watch of its own at etcd, and nothing in an event says where it stood among those of others",
 	}
 }
@@ -84,7 +84,7 @@ func cancelsLag() Known {
 func namelessFirst() Known {
 	return Known{
 		Name: "a caller without a name is refused first",
-		Doc:  "without a token they are refused here",
+		Doc:  "a node refuses them without a token",
 		Why:  "nothing that comes without a token gets to etcd, which might take the name in the node's certificate for the caller's",
 	}
 }
