@@ -28,7 +28,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// served are the watches of a feed behind a server.
+// served is a feed's watches behind a server.
 type served struct {
 	*fanned
 	s      *Server
@@ -36,8 +36,7 @@ type served struct {
 	client *http.Client
 }
 
-// serveWatches serves a feed over HTTP/2 or HTTP/1. The query has the number of the kind and the
-// first event.
+// serveWatches serves a feed over HTTP/2 or HTTP/1. The query has the number of the kind and of the first event.
 func serveWatches(t *testing.T, x *fanned, second bool) *served {
 	t.Helper()
 	cfg := Defaults()
@@ -116,21 +115,20 @@ func (s slowly) Read(b []byte) (int, error) {
 	return s.Reader.Read(b[:min(len(b), 100)])
 }
 
-// TestServedWatchesGetTheirEventsOnce runs fast and slow clients with all kinds of selectors while
-// pods change and watches fall back to reading on their own. Each watch gets its events once, in
-// order, and no bookmark precedes an event up to its version.
+// Fast and slow clients with all kinds of selectors watch while pods change and watches leave the fan to read
+// themselves. Each watch gets its events once, in order, and no bookmark precedes an event up to its version.
 func TestServedWatchesGetTheirEventsOnce(t *testing.T) {
 	for _, second := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2=%t", second), func(t *testing.T) {
 			const changes = 300
 			x := newFanned(t)
-			x.fan.queued = 700 // bytes: some watches take too little
+			x.fan.queued = 700 // in bytes, so that some watches leave the fan
 			v := serveWatches(t, x, second)
 			viewers := make([]*viewer, 3*len(kinds))
 			var reading sync.WaitGroup
 			for i := range viewers {
 				k := kinds[i%len(kinds)]
-				viewers[i] = x.view(t, k.namespace, k.labels, k.fields, 0, k.matches) // to compare with
+				viewers[i] = x.view(t, k.namespace, k.labels, k.fields, 0, k.matches) // for comparison
 				viewers[i].close()
 				resp := v.watch(t.Context(), t, i%len(kinds), 0)
 				reading.Go(func() {
@@ -166,8 +164,8 @@ func TestServedWatchesGetTheirEventsOnce(t *testing.T) {
 	}
 }
 
-// TestServedWatchesEnd ends watches: by their client, by their timeout, by a drain and by a
-// withdrawn right. They release all their resources.
+// A watch releases all its resources however it ends: by its client, by its timeout, by a drain or by a withdrawn
+// right.
 func TestServedWatchesEnd(t *testing.T) {
 	for _, second := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2=%t", second), func(t *testing.T) {
@@ -206,36 +204,35 @@ func TestServedWatchesEnd(t *testing.T) {
 			v.s.rounds.mu.Unlock()
 			one.ask(askWithdrawn)
 			if err := <-others; err != nil {
-				t.Errorf("a watch that is withdrawn: %v", err)
+				t.Errorf("a watch whose right was withdrawn did not end in order: %v", err)
 			}
 			open(1)
 			v.s.rounds.drain()
 			if err := <-others; err != nil {
-				t.Errorf("a watch in a drain: %v", err)
+				t.Errorf("a watch did not end in order in a drain: %v", err)
 			}
 			open(0)
 			v.s.rounds.mu.Lock()
 			defer v.s.rounds.mu.Unlock()
 			if len(v.s.rounds.all) > 0 {
-				t.Errorf("senders without watches: %v", v.s.rounds.all)
+				t.Errorf("senders remain without watches: %v", v.s.rounds.all)
 			}
 			x.fan.mu.Lock()
 			defer x.fan.mu.Unlock()
 			if len(x.fan.all) > 0 || x.users.Load() != 0 || v.s.counts.withdrawn.Load() != 1 || v.s.cfg.Budget.Take(budget.Client{Name: "a", Max: 1 << 30}, budget.Watches, 0, 0) != nil {
-				t.Errorf("%d groups, %d users, %d withdrawn", len(x.fan.all), x.users.Load(), v.s.counts.withdrawn.Load())
+				t.Errorf("want no groups, no users, one withdrawn watch and no held memory: %d groups, %d users, %d withdrawn", len(x.fan.all), x.users.Load(), v.s.counts.withdrawn.Load())
 			}
 		})
 	}
 }
 
-// TestServedWatchesEndWithTheirCache has the node stop following a resource while watches of it
-// are open: some read the cache on their own, others get the frames of their fan. Each ends in
-// order, so that its client resumes on another node.
+// The node stops following a resource with open watches. Some watches read the cache themselves, others get the
+// frames of their fan. Each watch ends in order, so that its client resumes on another node.
 func TestServedWatchesEndWithTheirCache(t *testing.T) {
 	for _, second := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2=%t", second), func(t *testing.T) {
 			x := newFanned(t)
-			x.fan.queued = 700 // bytes: some watches take too little
+			x.fan.queued = 700 // in bytes, so that some watches leave the fan
 			v := serveWatches(t, x, second)
 			ended := make(chan error, 2*len(kinds))
 			for i := range 2 * len(kinds) {
@@ -252,7 +249,7 @@ func TestServedWatchesEndWithTheirCache(t *testing.T) {
 			x.stop()
 			for range 2 * len(kinds) {
 				if err := <-ended; err != nil {
-					t.Errorf("a watch whose cache has ended: %v", err)
+					t.Errorf("a watch did not end in order after the end of its cache: %v", err)
 				}
 			}
 		})
@@ -281,8 +278,8 @@ func (i *interrupted) SendFramed(_ func(), parts ...[]byte) error {
 func (*interrupted) Flush()                       {}
 func (*interrupted) Attach(create func() any) any { return create() }
 
-// TestABookmarkPassesNoEventThatComesMeanwhile has an event come in the turn of a watch, after its
-// frames were taken and before its bookmark.
+// An event arrives during the turn of a watch, after the watch has taken its frames and before it makes its
+// bookmark. The bookmark does not pass the event.
 func TestABookmarkPassesNoEventThatComesMeanwhile(t *testing.T) {
 	x := newFanned(t)
 	v := x.view(t, "", "", "", 0, func(*pod) bool { return true })
@@ -305,7 +302,7 @@ func TestABookmarkPassesNoEventThatComesMeanwhile(t *testing.T) {
 	v.close()
 }
 
-// calling is a ResponseWriter that notes what is called, until the first flush.
+// calling is a ResponseWriter that records the calls until the first flush.
 type calling struct {
 	header  http.Header
 	calls   []string
@@ -321,8 +318,8 @@ func (r *calling) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestAWatchBeginsWithItsBookmark requires that the headers of a watch are sent with its bookmark. A
-// reflector lists again after headers without an event, as from a node that is killed between them.
+// The headers of a watch are sent together with its bookmark. After headers without an event, as from a node that
+// is killed between them, a reflector lists again.
 func TestAWatchBeginsWithItsBookmark(t *testing.T) {
 	x := newFanned(t)
 	cfg := Defaults()
@@ -337,11 +334,11 @@ func TestAWatchBeginsWithItsBookmark(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(w.calls) != 1 || !strings.HasPrefix(w.calls[0], `{"type":"BOOKMARK"`) {
-		t.Errorf("the watch begins with %q", w.calls)
+		t.Errorf("the watch begins with the calls %q, want one write of a bookmark", w.calls)
 	}
 }
 
-// dripping is a ResponseWriter to a client that takes a part of each write just in time.
+// dripping is a ResponseWriter to a client that takes a part of each write just before the timeout.
 type dripping struct {
 	calling
 	takes time.Duration
@@ -352,8 +349,8 @@ func (r *dripping) Write(b []byte) (int, error) {
 	return r.calling.Write(b)
 }
 
-// TestAStateIsNotHeldForASlowClient ends the initial events of a watch, and the events of a difference, for a
-// client that reads them too slowly, although no write takes too long: they keep their state in memory.
+// The initial events of a watch, and the events of a difference, end if the client reads them too slowly as a
+// whole, although each single write is in time: they keep their state in memory.
 func TestAStateIsNotHeldForASlowClient(t *testing.T) {
 	const objects = 40
 	for takes, ends := range map[time.Duration]bool{writeTime - time.Second: true, time.Millisecond: false} {
@@ -387,7 +384,7 @@ func TestAStateIsNotHeldForASlowClient(t *testing.T) {
 					complete = s.initial(state)
 				}
 				if complete == ends {
-					t.Errorf("a client that takes %v for each event, of a difference: %t: all events were sent: %t", takes, below, complete)
+					t.Errorf("a client that takes %v for each event (difference: %t) gets all events: %t", takes, below, complete)
 				}
 				x.stop()
 			})

@@ -31,8 +31,8 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return p.viewer.Write(b)
 }
 
-// below creates, changes and deletes pods until a version in the middle is below the window, and
-// returns a watch at that version. before are the names of the pods at that version.
+// below creates, changes and deletes pods until a version in the middle is below the window, and returns a watch
+// from that version. before lists the names of the pods at that version.
 func below(t *testing.T) (x *fanned, p *pieces, since kv.Revision, before []string) {
 	t.Helper()
 	x = newFanned(t, func(cfg *cache.Config) { cfg.WindowBytes, cfg.RootsBytes = 1, 1 })
@@ -57,28 +57,28 @@ func below(t *testing.T) (x *fanned, p *pieces, since kv.Revision, before []stri
 	x.change(t, &pod{"n0", "new", "a2", large, 0}, false)
 	var compacted *kv.CompactedError
 	if _, err := x.cache.Watch(pods().InNamespace(""), since+1, p.wake); !errors.As(err, &compacted) {
-		t.Fatalf("the window still has version %d: %v", since, err)
+		t.Fatalf("version %d is still in the window: %v", since, err)
 	}
 	return x, p, since, before
 }
 
-// TestAWatchBelowTheWindowGetsTheDifference has a client apply the difference to the state that it
-// has: deletes come first, with the version of the client, then changed objects in the order of
-// their versions, then a bookmark. The node does not hold all of it in encoded form.
+// A client that applies the difference to its state gets the current state. Deletes come first, with the version
+// of the client, then changed objects in the order of their versions, then a bookmark. The node never holds the
+// whole difference in encoded form.
 func TestAWatchBelowTheWindowGetsTheDifference(t *testing.T) {
 	x, p, since, has := below(t)
 	if err := p.catchUp(t.Context(), since); err != nil {
 		t.Fatal(err)
 	}
 	if held := p.s.cfg.Budget.Held(budget.CatchUps); held != 61*changeBytes || len(p.out) > 0 {
-		t.Errorf("%d bytes are held, and %d encoded, before the client reads", held, len(p.out))
+		t.Errorf("before the client reads, the node holds %d bytes of the budget, and %d encoded bytes", held, len(p.out))
 	}
 	p.step(t)
 	if p.largest > ownBytes+20_000 {
 		t.Errorf("%d bytes were encoded at once", p.largest)
 	}
 	if held := p.s.cfg.Budget.Held(budget.CatchUps); held != 0 {
-		t.Errorf("%d bytes are held when all is sent", held)
+		t.Errorf("%d bytes of the budget are held after the last event", held)
 	}
 	at, ended := since, false
 	for frames := object.NewFrames(object.JSON, &p.body, 1<<20); ; {
@@ -87,7 +87,7 @@ func TestAWatchBelowTheWindowGetsTheDifference(t *testing.T) {
 			break
 		}
 		if err != nil || ended {
-			t.Fatalf("after the bookmark: %s %v", e.Type, err)
+			t.Fatalf("got %s after the bookmark, or an error: %v", e.Type, err)
 		}
 		o, err := object.Parse(object.JSON, e.Object)
 		if err != nil {
@@ -98,7 +98,7 @@ func TestAWatchBelowTheWindowGetsTheDifference(t *testing.T) {
 		switch e.Type {
 		case object.Deleted:
 			if kv.Revision(version) != since || at != since || !slices.Contains(has, name) {
-				t.Errorf("%s is deleted at %d, after %d", name, version, at)
+				t.Errorf("unexpected delete of %s at version %d, after version %d", name, version, at)
 			}
 			has = slices.DeleteFunc(has, func(held string) bool { return held == name })
 			continue
@@ -110,12 +110,12 @@ func TestAWatchBelowTheWindowGetsTheDifference(t *testing.T) {
 			}
 		}
 		if kv.Revision(version) < at || e.Type != object.Bookmark && kv.Revision(version) == at {
-			t.Errorf("%s %s at %d comes after %d", e.Type, name, version, at)
+			t.Errorf("out of order: %s %s at version %d follows version %d", e.Type, name, version, at)
 		}
 		at = kv.Revision(version)
 	}
 	if !ended || at != x.cache.Progress() {
-		t.Errorf("the difference ends at %d, want %d, with a bookmark", at, x.cache.Progress())
+		t.Errorf("the difference ends at version %d, want a bookmark at version %d", at, x.cache.Progress())
 	}
 	var want []string
 	for _, held := range x.there {
@@ -124,7 +124,7 @@ func TestAWatchBelowTheWindowGetsTheDifference(t *testing.T) {
 	slices.Sort(has)
 	slices.Sort(want)
 	if !slices.Equal(has, want) {
-		t.Errorf("the client has %q, want %q", has, want)
+		t.Errorf("the client has the pods %q, want %q", has, want)
 	}
 	// The watch continues after the difference.
 	x.change(t, &pod{"n0", "p70", "a3", "h", 0}, false)
@@ -133,13 +133,13 @@ func TestAWatchBelowTheWindowGetsTheDifference(t *testing.T) {
 	p.progress()
 	p.flush()
 	if got := p.body.String(); strings.Count(got, "\n") != 2 || !strings.HasPrefix(got, `{"type":"MODIFIED"`) {
-		t.Errorf("after the difference: %.300q", got)
+		t.Errorf("frames after the difference: %.300q", got)
 	}
 	p.close()
 }
 
-// TestADifferenceTakesMemoryOfItsClient has one client whose difference exceeds its budget, and one
-// that disconnects before it has received all of it.
+// Differences take memory from the budget of their client: one client exceeds it, another disconnects before it
+// has received all events.
 func TestADifferenceTakesMemoryOfItsClient(t *testing.T) {
 	_, p, since, _ := below(t)
 	if err := p.catchUp(t.Context(), since); err != nil {
@@ -147,7 +147,7 @@ func TestADifferenceTakesMemoryOfItsClient(t *testing.T) {
 	}
 	p.close()
 	if held := p.s.cfg.Budget.Held(budget.CatchUps); held != 0 {
-		t.Errorf("a client that has gone makes the node hold %d bytes", held)
+		t.Errorf("%d bytes of the budget are held for a client that has disconnected", held)
 	}
 	p.s.cfg.Budget = budget.New(100)
 	if err := p.s.cfg.Budget.Take(p.client, budget.CatchUps, 1, 0); err != nil {
@@ -157,12 +157,12 @@ func TestADifferenceTakesMemoryOfItsClient(t *testing.T) {
 	defer cancel()
 	var limit *kv.LimitError
 	if err := p.catchUp(ctx, since); !errors.As(err, &limit) {
-		t.Errorf("a client may make the node hold any difference: %v", err)
+		t.Errorf("a difference above the budget of its client: %v, want LimitError", err)
 	}
 }
 
-// TestWithoutDifferencesAWatchBelowTheWindowGets410 has watches begin below the window and get there, with
-// known and unknown differences, at a node that sends none. One in the window goes on.
+// On a node that sends no differences, watches that begin below the window, or fall behind it, get 410. It does
+// not matter whether the difference is known. A watch in the window continues.
 func TestWithoutDifferencesAWatchBelowTheWindowGets410(t *testing.T) {
 	x, p, since, _ := below(t)
 	p.s.cfg.NoDelta = true
@@ -174,11 +174,11 @@ func TestWithoutDifferencesAWatchBelowTheWindowGets410(t *testing.T) {
 			t.Errorf("with labels %q: got %+v", labels, err)
 		}
 		if p.alone(since) || p.watcher != nil || p.behind != nil {
-			t.Errorf("with labels %q: a watch that has fallen behind goes on", labels)
+			t.Errorf("with labels %q: a watch that has fallen behind continues", labels)
 		}
 	}
 	if p.s.counts.undifferable.Load() != 0 {
-		t.Error("watches are counted as passed on")
+		t.Error("watches are counted as forwarded")
 	}
 	p.q.version = x.cache.Progress()
 	if err := p.fromVersion(t.Context()); err != nil {
@@ -187,17 +187,17 @@ func TestWithoutDifferencesAWatchBelowTheWindowGets410(t *testing.T) {
 	p.close()
 }
 
-// TestAnUnknownDifferenceIsForAnApiserver has watches with selectors: only for objects that were
-// replaced in a gap is it known whether they matched before.
+// A watch with a selector is forwarded if the difference is unknown: only for objects that were replaced in a gap
+// is it known whether they matched before.
 func TestAnUnknownDifferenceIsForAnApiserver(t *testing.T) {
 	x, p, since, _ := below(t)
-	for _, labels := range []string{"app=a2", "app=a1"} { // which changed objects match now, and none of them
+	for _, labels := range []string{"app=a2", "app=a1"} { // some changed objects match now, or none
 		p.q.selector, _ = selector.Parse(labels, "")
 		if err := p.catchUp(t.Context(), since); !errors.Is(err, errUpstream) {
-			t.Errorf("with %s: got %v", labels, err)
+			t.Errorf("with labels %s: got %v, want errUpstream", labels, err)
 		}
 		if held := p.s.cfg.Budget.Held(budget.CatchUps); held != 0 || p.watcher != nil || p.behind != nil {
-			t.Errorf("with %s: %d bytes are held, watcher %v", labels, held, p.watcher)
+			t.Errorf("with labels %s: %d bytes of the budget are held, watcher %v", labels, held, p.watcher)
 		}
 	}
 	var was []*kv.KeyValue
@@ -211,12 +211,11 @@ func TestAnUnknownDifferenceIsForAnApiserver(t *testing.T) {
 	p.step(t)
 	p.close()
 	if got := strings.Count(p.body.String(), `{"type":"DELETED"`); got != 60 || strings.Count(p.body.String(), "\n") != 61 {
-		t.Errorf("%d objects do not match any more, want 60 and a bookmark", got)
+		t.Errorf("got %d deletes of objects that no longer match, want 60 and a bookmark", got)
 	}
 }
 
-// TestNoBookmarkPassesAnEventThatWasNotSent adds an object that cannot be parsed. The watches end,
-// and send no bookmark at or after its version.
+// Watches end at an object that cannot be parsed, and send no bookmark at or after its version.
 func TestNoBookmarkPassesAnEventThatWasNotSent(t *testing.T) {
 	x := newFanned(t)
 	joined, alone := x.view(t, "", "", "", 0, nil), x.view(t, "n0", "", "", 0, nil)
@@ -227,7 +226,7 @@ func TestNoBookmarkPassesAnEventThatWasNotSent(t *testing.T) {
 	x.change(t, &pod{"n0", "p1", "a1", "h1", 0}, false)
 	x.fan.progress()
 	for _, v := range []*viewer{joined, alone} {
-		for range 2 { // as a watch that cannot go on sends its last bookmark
+		for range 2 { // a watch that cannot continue sends its last bookmark
 			if v.pending() {
 				t.Error("the watch continues after an event that it could not send")
 			}
@@ -235,46 +234,46 @@ func TestNoBookmarkPassesAnEventThatWasNotSent(t *testing.T) {
 		}
 		v.flush()
 		if got := v.body.String(); got != "" {
-			t.Errorf("the client gets %s", got)
+			t.Errorf("the client gets %s, want nothing", got)
 		}
 	}
 	if len(x.fan.all) > 0 || x.fan.watcher != nil {
-		t.Errorf("%d groups remain", len(x.fan.all))
+		t.Errorf("%d groups of the fan remain", len(x.fan.all))
 	}
 }
 
-// A large event takes memory from the budget before it is encoded, until the client has taken it.
+// A large event takes memory from the budget before it is encoded, and releases it when the client has taken it.
 func TestALargeEventTakesMemoryFromTheBudget(t *testing.T) {
 	_, p, _, _ := below(t)
 	p.ctx, p.s.cfg.Patience = t.Context(), time.Millisecond
 	lists := func(want int64) {
 		t.Helper()
 		if held := p.s.cfg.Budget.Held(budget.Lists); held != want {
-			t.Errorf("%d bytes are held, want %d", held, want)
+			t.Errorf("%d bytes of the share of lists are held, want %d", held, want)
 		}
 	}
 	if !p.makeRoom(ownBytes) {
-		t.Error("no room for a small event")
+		t.Error("a small event got no memory")
 	}
 	lists(0)
-	for range 2 { // the second one comes when the first one is written
+	for range 2 { // the second event comes after the first one is written
 		if !p.makeRoom(40_000) {
-			t.Fatal("no room for a large event")
+			t.Fatal("a large event got no memory")
 		}
 		p.out = append(p.out, make([]byte, 40_000)...)
 		lists(80_000)
 	}
 	q := &stream{answer: p.answer, ctx: t.Context()}
 	if q.makeRoom(40_000) {
-		t.Error("one client has more than half of the share of lists")
+		t.Error("one client got more than half of the share of lists")
 	}
 	if !p.flush() {
-		t.Error("the client does not take the event")
+		t.Error("the event was not written")
 	}
 	lists(0)
 	if !q.makeRoom(40_000) {
-		t.Error("no room when the other event is written")
+		t.Error("a large event got no memory after the other event was written")
 	}
-	q.releaseLarge() // as the end of a watch
+	q.releaseLarge() // as at the end of a watch
 	lists(0)
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// spoken is a source of no objects at version 10 that the test sends batches through.
+// spoken is a source without objects at version 10. The test sends batches through it.
 type spoken chan kv.Batch
 
 func (s spoken) Follow(ctx context.Context, _ kv.FollowRequest) iter.Seq2[kv.Update, error] {
@@ -51,7 +51,7 @@ func item(key, value string, version kv.Revision) *kv.KeyValue {
 	return kv.NewKeyValue(kv.Fields{Key: []byte(key), Value: []byte(value), ModRevision: version})
 }
 
-// pod is a pod of a test.
+// pod has the fields of a pod that the tests use.
 type pod struct {
 	namespace, name, app, node string
 	version                    kv.Revision
@@ -67,10 +67,10 @@ func pods() source.Resource {
 	return source.Resource{Version: "v1", Name: "pods", Encoding: object.JSON}
 }
 
-// changed is one event of a pod, as the test knows it.
+// changed is one event of a pod, for comparison with the frames of a watch.
 type changed struct{ before, now *pod }
 
-// fanned is a feed of pods that a test changes.
+// fanned is a feed of pods, which the test changes.
 type fanned struct {
 	*feed
 	source spoken
@@ -129,12 +129,12 @@ func (x *fanned) change(t *testing.T, now *pod, remove bool) {
 	}
 }
 
-// viewer is a watch of a test.
+// viewer is a watch that the test drives.
 type viewer struct {
 	*stream
 	body    bytes.Buffer
 	matches func(*pod) bool
-	from    int // the first event that it is to get
+	from    int // the first expected event
 }
 
 // Header, WriteHeader, Write and Flush make a viewer an http.ResponseWriter.
@@ -143,7 +143,7 @@ func (v *viewer) WriteHeader(int)             {}
 func (v *viewer) Write(b []byte) (int, error) { return v.body.Write(b) }
 func (v *viewer) Flush()                      {}
 
-// view opens a watch of the events from one on.
+// view opens a watch that expects the events from number from on.
 func (x *fanned) view(t *testing.T, namespace, labels, fields string, from int, matches func(*pod) bool) *viewer {
 	t.Helper()
 	q := &request{resource: pods(), namespace: namespace, labels: labels, fields: fields, bookmarks: true}
@@ -188,7 +188,7 @@ func (x *fanned) check(t *testing.T, v *viewer) {
 	equal := func(upTo kv.Revision) {
 		t.Helper()
 		if w := want(upTo); !slices.Equal(got, w) {
-			t.Fatalf("watch of %q %q %q from %d: events up to %d\n%q\nwant\n%q", v.q.namespace, v.q.labels, v.q.fields, v.from, upTo, got, w)
+			t.Fatalf("watch of namespace %q, labels %q, fields %q from event %d: got up to version %d\n%q\nwant\n%q", v.q.namespace, v.q.labels, v.q.fields, v.from, upTo, got, w)
 		}
 	}
 	for frames := object.NewFrames(object.JSON, &v.body, 1<<20); ; {
@@ -206,7 +206,7 @@ func (x *fanned) check(t *testing.T, v *viewer) {
 		if e.Type == object.Bookmark {
 			version, err := strconv.Atoi(string(o.ResourceVersion))
 			if err != nil || kv.Revision(version) < at {
-				t.Fatalf("bookmark %s after version %d: %v", o.ResourceVersion, at, err)
+				t.Fatalf("bookmark at version %s after a bookmark at version %d: %v", o.ResourceVersion, at, err)
 			}
 			at = kv.Revision(version)
 			equal(at)
@@ -222,15 +222,15 @@ func (x *fanned) check(t *testing.T, v *viewer) {
 	equal(kv.Revision(10 + len(x.events)))
 }
 
-// step reads and writes what is there, as serve does.
+// step makes the pending frames and writes them, as serve does.
 func (v *viewer) step(t *testing.T) {
 	t.Helper()
 	if !v.pending() || !v.flush() {
-		t.Fatal("the watch ends")
+		t.Fatal("the watch ended")
 	}
 }
 
-// kinds are selectors, and what they match.
+// kinds are selectors with the pods that they match.
 var kinds = []struct {
 	namespace, labels, fields string
 	matches                   func(*pod) bool
@@ -247,15 +247,14 @@ var kinds = []struct {
 	{"", "", "metadata.namespace=n0", func(p *pod) bool { return p.namespace == "n0" }},
 }
 
-// TestEachWatchGetsItsEventsOnce opens and closes watches with all kinds of selectors, which
-// join, fall back and read at any time, while pods change. Each watch gets each matching
-// event once, in order, with the type for its selector, and no bookmark precedes an event up
-// to its version.
+// Watches with all kinds of selectors open, close, join the fan, leave it and read at any time, while pods change.
+// Each watch gets each matching event once, in order, with the type for its selector. No bookmark precedes an
+// event up to its version.
 func TestEachWatchGetsItsEventsOnce(t *testing.T) {
 	for seed := range uint64(8) {
 		x := newFanned(t)
 		r := rand.New(rand.NewPCG(seed, 1))
-		x.fan.queued = 1 + r.IntN(2000) // bytes: some watches take too little
+		x.fan.queued = 1 + r.IntN(2000) // in bytes, so that some watches leave the fan
 		open := map[*viewer]bool{}
 		random := func() *viewer {
 			for v := range open {
@@ -300,14 +299,14 @@ func TestEachWatchGetsItsEventsOnce(t *testing.T) {
 		}
 		x.fan.mu.Lock()
 		if len(x.fan.all)+len(x.fan.plain)+len(x.fan.index) > 0 || x.fan.watcher != nil {
-			t.Errorf("seed %d: without watches there are %d groups", seed, len(x.fan.all))
+			t.Errorf("seed %d: %d groups of the fan remain without watches", seed, len(x.fan.all))
 		}
 		x.fan.mu.Unlock()
 	}
 }
 
-// TestAnEventComesWhileAWatchJoins has a watch read an event on its own after the fan's last pass.
-// The watch joins after that event, and does not get it again.
+// A watch reads an event itself after the fan's last pass, and joins the fan after that event. It does not get the
+// event again.
 func TestAnEventComesWhileAWatchJoins(t *testing.T) {
 	x := newFanned(t)
 	v := x.view(t, "", "", "", 0, nil)
@@ -318,22 +317,21 @@ func TestAnEventComesWhileAWatchJoins(t *testing.T) {
 		return 11, nil
 	})
 	if err != nil || m == nil || m.last != 11 {
-		t.Fatalf("the watch joins at %+v, want version 11: %v", m, err)
+		t.Fatalf("the watch joins the fan at %+v, want version 11: %v", m, err)
 	}
 	defer x.fan.leave(m)
 	x.fan.progress()
 	if frames, _, _ := m.take(nil); len(frames) != 0 {
-		t.Errorf("the watch gets events again that it has read: %q", frames)
+		t.Errorf("the fan repeats events that the watch has read: %q", frames)
 	}
 	x.change(t, &pod{"n0", "p0", "a0", "h1", 0}, false)
 	x.fan.progress()
 	if frames, last, _ := m.take(nil); len(frames) != 1 || last != 12 {
-		t.Errorf("%d frames up to version %d, want one of version 12", len(frames), last)
+		t.Errorf("got %d frames up to version %d, want one of version 12", len(frames), last)
 	}
 }
 
-// TestWatchesShareFrames has two watches of all pods, in groups of their own, get the same
-// bytes.
+// Two watches of all pods in separate groups share the bytes of their frames.
 func TestWatchesShareFrames(t *testing.T) {
 	x := newFanned(t)
 	all := []*viewer{x.view(t, "", "", "", 0, nil), x.view(t, "", "", "", 0, nil), x.view(t, "", "app=a1", "", 0, nil)}
@@ -347,18 +345,18 @@ func TestWatchesShareFrames(t *testing.T) {
 	for i, v := range all {
 		frames, _, _ := v.member.take(nil)
 		if len(frames) != 1 {
-			t.Fatalf("watch %d gets %d frames", i, len(frames))
+			t.Fatalf("watch %d gets %d frames, want 1", i, len(frames))
 		}
 		if i == 0 {
 			first = &frames[0][0]
 		} else if first != &frames[0][0] {
-			t.Errorf("watch %d gets bytes of its own", i)
+			t.Errorf("watch %d gets a copy of the frame", i)
 		}
 	}
 }
 
-// TestAnEventConcernsTheWatchesOfItsNode has many watches of the pods of one node each: an
-// event costs only the watches of the pod's current and previous node.
+// Among many watches of the pods of one node each, an event costs only the watches of the pod's current and
+// previous node.
 func TestAnEventConcernsTheWatchesOfItsNode(t *testing.T) {
 	x := newFanned(t)
 	for i := range 100 {
@@ -387,13 +385,13 @@ func TestAnEventConcernsTheWatchesOfItsNode(t *testing.T) {
 	}
 }
 
-// TestWatchesEndWithTheirFeed ends the feed of a watch that has joined.
+// A watch in the fan leaves it when its feed ends.
 func TestWatchesEndWithTheirFeed(t *testing.T) {
 	x := newFanned(t)
 	v := x.view(t, "", "", "", 0, nil)
 	v.step(t)
 	if v.member == nil {
-		t.Fatal("the watch has not joined")
+		t.Fatal("the watch has not joined the fan")
 	}
 	x.fan.end()
 	<-v.wake
@@ -404,8 +402,8 @@ func TestWatchesEndWithTheirFeed(t *testing.T) {
 	v.close()
 }
 
-// TestAWatchThatTakesTooLittleLeaves queues frames for a watch up to the bound, and at least
-// one; then the watch reads on its own.
+// The fan queues frames for a slow watch up to the bound, and at least one frame. Then the watch leaves the fan
+// and reads the cache itself.
 func TestAWatchThatTakesTooLittleLeaves(t *testing.T) {
 	x := newFanned(t)
 	v := x.view(t, "", "", "", 0, nil)
@@ -417,6 +415,6 @@ func TestAWatchThatTakesTooLittleLeaves(t *testing.T) {
 	}
 	x.fan.progress()
 	if frames, last, left := v.member.take(nil); len(frames) != 1 || last != 11 || !left {
-		t.Errorf("%d frames wait, up to version %d, and the watch has left: %v", len(frames), last, left)
+		t.Errorf("%d frames queued up to version %d, the watch has left: %v; want one at version 11, and a watch that has left", len(frames), last, left)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// TestAnExpiredListContinuesAtTheNewestVersion has a list in chunks whose version has left the window. The
-// failure has a token, as an apiserver's: with it the list continues at the same key.
+// A list in chunks fails when its version has left the window. The failure has a token, like an apiserver's, with
+// which the list continues at the same key in the newest version.
 func TestAnExpiredListContinuesAtTheNewestVersion(t *testing.T) {
 	x := newFanned(t, func(cfg *cache.Config) { cfg.RootsBytes = 1 })
 	for i := range 4 {
@@ -24,32 +24,32 @@ func TestAnExpiredListContinuesAtTheNewestVersion(t *testing.T) {
 	next := func(token string) *answer {
 		q, ok := parse(get("/api/v1/pods?limit=2&continue="+token, ""))
 		if !ok {
-			t.Fatalf("the token %q is for an apiserver", token)
+			t.Fatalf("a request with the token %q is forwarded, want it served here", token)
 		}
 		return &answer{f: x.feed, q: q}
 	}
 	if state, err := next(token).state(t.Context()); err != nil || state.Revision != x.cache.Progress() {
-		t.Fatalf("the version of the first chunk: %v", err)
+		t.Fatalf("the version of the first chunk cannot be read: %v", err)
 	}
 	x.change(t, &pod{namespace: "n0", name: "p0", version: 0}, true)
 	x.change(t, &pod{namespace: "n0", name: "p1", version: 0}, true)
 	_, err := next(token).state(t.Context())
 	status, ok := errors.AsType[*object.Status](err)
 	if !ok || status.Code != http.StatusGone || status.Continue == "" {
-		t.Fatalf("a version that has left the window: %v", err)
+		t.Fatalf("a version that has left the window: %v, want 410 with a token", err)
 	}
 	if q := next(status.Continue).q; !q.unset || q.chunked || q.exact || q.next != x.r.Key("n0", "p2") || q.version != 0 {
-		t.Errorf("the rest of the list is asked for with %+v", q)
+		t.Errorf("the token for the rest of the list yields the query %+v", q)
 	}
 	for _, version := range []kv.Revision{0, -2} {
 		if q, ok := parse(get("/api/v1/pods?continue="+continueAt(version, nil), "")); ok {
-			t.Errorf("version %d: %+v", version, q)
+			t.Errorf("a token with version %d is accepted: %+v", version, q)
 		}
 	}
 }
 
-// TestAListInChunksHasMinutes has a client read the second chunk of a busy resource's list some minutes after the first: it
-// may take as long as at an apiserver, or as the window goes back.
+// A client may read the second chunk of a busy resource's list some minutes after the first, as at an apiserver,
+// or as long as the window reaches back.
 func TestAListInChunksHasMinutes(t *testing.T) {
 	for _, c := range []struct{ window, known, gone time.Duration }{
 		{10 * time.Minute, 4*time.Minute + 50*time.Second, 5*time.Minute + 10*time.Second},
@@ -68,7 +68,7 @@ func TestAListInChunksHasMinutes(t *testing.T) {
 			next := func() error {
 				q, ok := parse(get("/api/v1/pods?limit=2&continue="+continueAt(version, []byte(x.r.Key("n0", "p0"))), ""))
 				if !ok {
-					t.Fatal("the token is for an apiserver")
+					t.Fatal("a request with the token is forwarded, want it served here")
 				}
 				_, err := (&answer{f: x.feed, q: q}).state(t.Context())
 				return err
@@ -81,22 +81,22 @@ func TestAListInChunksHasMinutes(t *testing.T) {
 			}
 			until(c.known)
 			if err := next(); err != nil {
-				t.Errorf("a window of %v: the second chunk after %v: %v", c.window, c.known, err)
+				t.Errorf("window of %v: the second chunk after %v fails: %v", c.window, c.known, err)
 			}
 			until(c.gone)
 			if status, ok := errors.AsType[*object.Status](next()); !ok || status.Code != http.StatusGone {
-				t.Errorf("a window of %v: the second chunk after %v: %v", c.window, c.gone, status)
+				t.Errorf("window of %v: the second chunk after %v: %v, want 410", c.window, c.gone, status)
 			}
 		})
 	}
 }
 
-// TestOlderStatesHaveABound has the states of older versions take a part of the window's bytes.
+// The states of older versions take a bounded part of the window's bytes.
 func TestOlderStatesHaveABound(t *testing.T) {
 	for window, want := range map[int64]int64{1 << 20: 32 << 20, 256 << 20: 64 << 20, 4 << 30: 1 << 30} {
 		var cfg Config
 		if cfg.SetWindow(window, time.Minute); cfg.Cache.RootsBytes != want {
-			t.Errorf("a window of %d bytes: older states have %d, want %d", window, cfg.Cache.RootsBytes, want)
+			t.Errorf("window of %d bytes: the bound of older states is %d, want %d", window, cfg.Cache.RootsBytes, want)
 		}
 	}
 }

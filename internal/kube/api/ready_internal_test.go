@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 )
 
-// A node that is not ready reports the reason why a resource cannot be loaded, in one line.
+// A node that is not ready reports why a resource cannot be loaded, in one line.
 func TestNotReadySaysWhy(t *testing.T) {
 	r := source.Resource{Version: "v1", Name: "things"}
 	upstream := source.Defaults()
@@ -29,7 +29,7 @@ func TestNotReadySaysWhy(t *testing.T) {
 	defer s.feeds.run.Wait()
 	defer s.stop()
 	if why := s.NotReady(); len(why) != 1 || why[0] != r.String()+" is not loaded yet" {
-		t.Errorf("before it began: %q", why)
+		t.Errorf("before the first attempt to load: %q", why)
 	}
 	s.preload()
 	for {

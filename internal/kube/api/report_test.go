@@ -17,12 +17,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// flaky is an apiserver with two objects, and a resource whose list never ends. It works, fails, works
-// again, and hangs.
+// flaky is an apiserver with two objects, and a resource whose list never ends. It works, fails, works again, and
+// hangs.
 type flaky struct {
 	url   string
 	phase atomic.Int32
-	// cut breaks the watches of phase 0, end ends those of phase 2.
+	// cut breaks the watches of phase 0, end ends the watches of phase 2.
 	cut, end chan struct{}
 }
 
@@ -65,7 +65,7 @@ func newFlaky(t *testing.T) *flaky {
 	return x
 }
 
-// reported waits until a report is as it is expected.
+// reported waits until the report meets a condition.
 func reported(t *testing.T, s *Server, what string, is func(*report.Report) bool) (out report.Report) {
 	t.Helper()
 	testkit.Succeeds(t, what, func() error {
@@ -85,7 +85,7 @@ func reported(t *testing.T, s *Server, what string, is func(*report.Report) bool
 	return out
 }
 
-// TestTheReportOfANode follows a resource through the failure of the apiserver.
+// The report of a node follows a resource through a failure of its apiserver.
 func TestTheReportOfANode(t *testing.T) {
 	x := newFlaky(t)
 	s := before(t, x.url, func(cfg *Config) { cfg.Node, cfg.Zone = "a", "z" })
@@ -107,7 +107,7 @@ func TestTheReportOfANode(t *testing.T) {
 	if want := (report.Report{
 		Node: "a", Version: first.Version, Zone: "z", Started: first.Started, Apiservers: []report.Apiserver{{URL: x.url}}, Resources: []report.Resource{},
 	}); !reflect.DeepEqual(first, want) || first.Version == "" || first.Started.IsZero() {
-		t.Errorf("a node without resources: %+v", first)
+		t.Errorf("report of a node without resources: %+v", first)
 	}
 	watch := ask("/apis/example.com/v1/things?watch=1")
 	defer watch.Body.Close()
@@ -121,10 +121,10 @@ func TestTheReportOfANode(t *testing.T) {
 	if want := (report.Resource{
 		Name: "things.v1.example.com", Encoding: "json", State: report.Ready, From: x.url, Objects: 2, Bytes: things.Bytes, Floor: 21, Progress: 20, Watches: 1,
 	}); things != want || things.Bytes <= 0 || ready.Apiservers[0].Avoided {
-		t.Errorf("followed: %+v, want %+v; apiservers %+v", things, want, ready.Apiservers)
+		t.Errorf("report of a followed resource: %+v, want %+v; apiservers %+v", things, want, ready.Apiservers)
 	}
 	if want := (report.Resource{Name: "slow.v1.example.com", Encoding: "json", State: report.Loading}); ready.Resources[0] != want {
-		t.Errorf("being loaded: %+v, want %+v", ready.Resources[0], want)
+		t.Errorf("report of a loading resource: %+v, want %+v", ready.Resources[0], want)
 	}
 	metrics := scrape(t, s)
 	for _, figure := range []string{"objects{%s} 2", "watches{%s} 1", "window_losses_total{%s} 0", "held_bytes{%s} " + fmt.Sprint(things.Bytes)} {
@@ -133,26 +133,26 @@ func TestTheReportOfANode(t *testing.T) {
 		}
 	}
 	if strings.Contains(metrics, "slow") {
-		t.Error("a resource that no apiserver has sent is in the metrics")
+		t.Error("the metrics include a resource that was never loaded")
 	}
 	x.phase.Store(1)
 	close(x.cut)
 	failing := reported(t, s, "the apiserver fails", func(r *report.Report) bool { return r.Resources[1].State == report.Failing })
 	if got := failing.Resources[1]; got.Objects != 2 || got.From != "" || got.Error == "" || !failing.Apiservers[0].Avoided || failing.Apiservers[0].Error == "" {
-		t.Errorf("while the apiserver fails: %+v, apiservers %+v", got, failing.Apiservers)
+		t.Errorf("report while the apiserver fails: %+v, apiservers %+v", got, failing.Apiservers)
 	}
 	x.phase.Store(2)
 	healed := reported(t, s, "the apiserver works again", func(r *report.Report) bool {
 		return r.Resources[1].State == report.Ready && !r.Apiservers[0].Avoided
 	})
 	if got := healed.Resources[1]; got.Error != "" || got.From != x.url {
-		t.Errorf("when the apiserver works again: %+v", got)
+		t.Errorf("report after the apiserver works again: %+v", got)
 	}
 	x.phase.Store(3)
 	close(x.end)
 	ended := reported(t, s, "the watch's time is over", func(r *report.Report) bool { return r.Resources[1].From == "" })
 	if got := ended.Resources[1]; got.State != report.Ready || got.Error != "" {
-		t.Errorf("between two watches: %+v", got)
+		t.Errorf("report between two watches: %+v", got)
 	}
 }
 

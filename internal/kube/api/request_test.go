@@ -35,7 +35,7 @@ func TestRequestsThatCachesAnswer(t *testing.T) {
 	} {
 		q, ok := parse(get(path, ""))
 		if !ok {
-			t.Errorf("%s is for an apiserver", path)
+			t.Errorf("%s is forwarded to an apiserver, want it served here", path)
 			continue
 		}
 		got := fmt.Sprintf("%s.%s.%s", q.resource.Version, q.resource.Name, q.resource.Group)
@@ -72,7 +72,7 @@ func TestRequestsForAnApiserver(t *testing.T) {
 		"/api/v1/pods/a?watch=1", "/api/v1/namespaces/a/pods/b", "/api/v1/nodes/n?continue=" + continueAt(-1, nil), "/api/v1/namespaces/a/pods/b?resourceVersion=0&labelSelector=c", "/api/v1/namespaces/a/pods/b?resourceVersion=0&fieldSelector=spec.nodeName%3Dn",
 	} {
 		if q, ok := parse(get(path, "")); ok {
-			t.Errorf("%s: %+v", path, q)
+			t.Errorf("%s is served here, want it forwarded: %+v", path, q)
 		}
 	}
 	post := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/a/pods", strings.NewReader("{}"))
@@ -90,15 +90,15 @@ func TestRequestsForAnApiserver(t *testing.T) {
 		upgraded("/api/v1/pods", "", "websocket"), upgraded(watch, "", "SPDY/3.1"), upgraded(watch, object.Protobuf.MediaType(), "websocket"), named, shared,
 	} {
 		if q, ok := parse(r); ok {
-			t.Errorf("%v: %+v", r.Header, q)
+			t.Errorf("headers %v are served here, want them forwarded: %+v", r.Header, q)
 		}
 	}
 	if q, ok := parse(upgraded(watch, "", "WebSocket")); !ok || !q.socket {
-		t.Errorf("a watch over a WebSocket is for an apiserver: %+v", q)
+		t.Errorf("a watch over a WebSocket is forwarded, want it served here: %+v", q)
 	}
 	for _, r := range []*http.Request{post, get("/api/v1/pods", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"), get("/api/v1/pods", "application/cbor")} {
 		if q, ok := parse(r); ok {
-			t.Errorf("%s %v: %+v", r.Method, r.Header, q)
+			t.Errorf("%s %v is served here, want it forwarded: %+v", r.Method, r.Header, q)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func TestMetadataOfListsHasAFormOfItsOwn(t *testing.T) {
 	} {
 		q, ok := parse(get(c.path, c.accept))
 		if ok != c.ok || ok && !q.forms[0].partial {
-			t.Errorf("%s, %s: %+v, %v", c.path, c.accept, q, ok)
+			t.Errorf("%s, %s: %+v, served here: %v", c.path, c.accept, q, ok)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func TestConfigIsValidated(t *testing.T) {
 	cfg.MaxFeeds = 0
 	for _, want := range []string{"Source, Guard, Upstream and Budget", "MaxFeeds"} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not say %s", err, want)
+			t.Errorf("error %v does not mention %s", err, want)
 		}
 	}
 }
@@ -164,7 +164,7 @@ func TestAttributesAreAnApiservers(t *testing.T) {
 	} {
 		q, ok := parse(get(path, ""))
 		if !ok {
-			t.Errorf("%s is for an apiserver", path)
+			t.Errorf("%s is forwarded to an apiserver, want it served here", path)
 			continue
 		}
 		a := q.attributes()

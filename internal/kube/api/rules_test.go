@@ -28,7 +28,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// everyone are apiservers that know one user and allow everything.
+// everyone are apiservers that authenticate any token as one user and allow everything.
 type everyone struct{}
 
 func (everyone) Ready(context.Context, string) error { return nil }
@@ -41,13 +41,13 @@ func (everyone) Post(_ context.Context, path string, _, out any) (string, error)
 	return "", json.Unmarshal([]byte(answer), out)
 }
 
-// unreached returns a server whose apiservers cannot be followed. Upstream answers with 418.
+// unreached returns a server that cannot follow its apiservers. Upstream answers with 418.
 func unreached(t *testing.T, secrets bool) *Server {
 	t.Helper()
 	return before(t, gone(), func(cfg *Config) { cfg.Secrets, cfg.Patience = secrets, time.Millisecond })
 }
 
-// before returns a server before an apiserver. Upstream answers with 418.
+// before returns a server in front of an apiserver. Upstream answers with 418.
 func before(t *testing.T, apiserver string, set func(*Config)) *Server {
 	t.Helper()
 	upstream := source.Defaults()
@@ -73,8 +73,8 @@ func before(t *testing.T, apiserver string, set func(*Config)) *Server {
 	return s
 }
 
-// TestSecretsArePassedOn passes requests for Secrets on to an apiserver, and follows no Secrets, neither for
-// clients nor for other nodes. Resources of other groups with this name are not Secrets.
+// Requests for Secrets are forwarded to an apiserver. The node follows no Secrets, neither for clients nor for
+// other nodes. Resources of other groups with this name are not Secrets.
 func TestSecretsArePassedOn(t *testing.T) {
 	for _, c := range []struct {
 		path            string
@@ -93,16 +93,16 @@ func TestSecretsArePassedOn(t *testing.T) {
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
 		q, _ := parse(r)
-		_, _ = s.Copy(t.Context(), q.resource, true) // another node; it fails, since nothing is loaded
+		_, _ = s.Copy(t.Context(), q.resource, true) // a request of another node, which fails because nothing is loaded
 		s.Keep(q.resource)
 		if passed, held := w.Code == http.StatusTeapot, s.feeds.find(q.resource) != nil; passed != c.passed || held == c.passed {
-			t.Errorf("%s with secrets=%t: %d, held: %t", c.path, c.secrets, w.Code, held)
+			t.Errorf("%s with secrets=%t: status %d, followed: %t", c.path, c.secrets, w.Code, held)
 		}
 	}
 }
 
-// TestAResourceThatCannotBeLoadedIsTriedAgain has lists and watches of a resource that no apiserver
-// answers fail with 429 and Retry-After, after which informers try again and do not list.
+// Lists and watches of a resource that no apiserver serves fail with 429 and Retry-After. Informers then retry,
+// and do not list.
 func TestAResourceThatCannotBeLoadedIsTriedAgain(t *testing.T) {
 	s := unreached(t, false)
 	for _, path := range []string{"/api/v1/configmaps", "/api/v1/configmaps?watch=1&resourceVersion=7"} {
@@ -116,20 +116,20 @@ func TestAResourceThatCannotBeLoadedIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestAGetWithoutAVersionIsPassedOn passes a get for the newest object on to an apiserver at once: caches may not
-// have it, and no resource is followed for it.
+// A get for the newest object is forwarded to an apiserver at once, because caches may not have it. No resource is
+// followed for it.
 func TestAGetWithoutAVersionIsPassedOn(t *testing.T) {
 	s := unreached(t, false)
 	r := get("/api/v1/namespaces/a/pods/b", "")
 	r.Header.Set("Authorization", "Bearer a")
 	w := httptest.NewRecorder()
 	if s.ServeHTTP(w, r); w.Code != http.StatusTeapot || len(s.feeds.every()) > 0 {
-		t.Errorf("%d %s, %d resources followed", w.Code, w.Body, len(s.feeds.every()))
+		t.Errorf("status %d %s, %d resources are followed", w.Code, w.Body, len(s.feeds.every()))
 	}
 }
 
-// TestAResourceThatCannotBeFollowedIsPassedOn passes requests on for resources that the apiserver refuses, or
-// sends in a form that a feed cannot hold, as some aggregated APIs do.
+// Requests are forwarded if the apiserver refuses their resource, or sends it in a form that a feed cannot hold,
+// as some aggregated APIs do.
 func TestAResourceThatCannotBeFollowedIsPassedOn(t *testing.T) {
 	for name, answer := range map[string][3]string{
 		"refused":                  {"403", "application/json", `{"kind":"Status","apiVersion":"v1","code":403}`},
@@ -153,22 +153,22 @@ func TestAResourceThatCannotBeFollowedIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestAPassedRequestLoadsNoOtherEncoding has requests in protobuf or JSON that caches cannot answer in either: the
-// resource is held in protobuf alone. An apiserver that has no protobuf of it is asked for JSON.
+// Requests in protobuf or JSON that caches can answer in neither encoding load the resource in protobuf only. JSON
+// is requested only if the apiserver has no protobuf of it.
 func TestAPassedRequestLoadsNoOtherEncoding(t *testing.T) {
 	for _, c := range []struct {
 		path     string
-		protobuf bool // the apiserver has it
+		protobuf bool // the apiserver supports protobuf
 		want     int
 	}{
-		{"things?watch=1&resourceVersion=5", true, http.StatusTeapot}, // it is below the window, and the difference is not known
+		{"things?watch=1&resourceVersion=5", true, http.StatusTeapot}, // below the window, with an unknown difference
 		{"things?resourceVersion=5&resourceVersionMatch=Exact", true, http.StatusTeapot},
 		{"things?resourceVersion=0&fieldSelector=spec.a%3Db", true, http.StatusTeapot},
 		{"namespaces/a/things?resourceVersion=0", true, http.StatusTeapot},
 		{"things?resourceVersion=0", true, http.StatusOK},
 		{"things?resourceVersion=0", false, http.StatusOK},
 	} {
-		var asked [2]atomic.Int32 // by encoding
+		var asked [2]atomic.Int32 // requests by encoding
 		to := answering(t, func(w http.ResponseWriter, r *http.Request) {
 			enc := object.JSON
 			if strings.Contains(r.Header.Get("Accept"), object.Protobuf.MediaType()) {
@@ -198,14 +198,14 @@ func TestAPassedRequestLoadsNoOtherEncoding(t *testing.T) {
 		s.ServeHTTP(w, r)
 		held := s.feeds.find(source.Resource{Group: "example.com", Version: "v1", Name: "things", Encoding: object.JSON}) != nil
 		if w.Code != c.want || held == c.protobuf || (asked[object.JSON].Load() > 0) == c.protobuf || asked[object.Protobuf].Load() == 0 {
-			t.Errorf("%s with protobuf=%t: %d, JSON held: %t, asked for %d times: %s", c.path, c.protobuf, w.Code, held, asked[object.JSON].Load(), w.Body)
+			t.Errorf("%s with protobuf=%t: status %d, JSON followed: %t, JSON requested %d times: %s", c.path, c.protobuf, w.Code, held, asked[object.JSON].Load(), w.Body)
 		}
 	}
 }
 
-// TestARefusedResourceIsNotTriedByEachRequest has an apiserver refuse a resource to the node, or send no objects:
-// the feed that another node asks for ends, and requests are passed on without another try. An apiserver that is
-// not ready, or does not have the resource yet, is asked again.
+// If an apiserver refuses a resource to the node, or sends no objects, the feed that another node requests ends,
+// and requests are forwarded without another attempt. An apiserver that is not ready, or does not have the
+// resource yet, is tried again.
 func TestARefusedResourceIsNotTriedByEachRequest(t *testing.T) {
 	things := source.Resource{Group: "example.com", Version: "v1", Name: "things", Encoding: object.JSON}
 	for name, c := range map[string]struct {
@@ -231,18 +231,18 @@ func TestARefusedResourceIsNotTriedByEachRequest(t *testing.T) {
 		testkit.Eventually(t, name+": the feed ends", func() bool { return s.feeds.find(things) == nil })
 		tried := tries.Load()
 		if _, err := s.Copy(t.Context(), things, false); errors.As(err, new(*kv.InvalidError)) == c.again {
-			t.Errorf("%s: another node gets %v", name, err)
+			t.Errorf("%s: another node gets the error %v", name, err)
 		}
 		r := get("/apis/example.com/v1/things", "")
 		r.Header.Set("Authorization", "Bearer a")
 		w := httptest.NewRecorder()
 		if s.ServeHTTP(w, r); w.Code != http.StatusTeapot || (tries.Load() > tried) != c.again {
-			t.Errorf("%s: %d after %d tries, and %d before", name, w.Code, tries.Load(), tried)
+			t.Errorf("%s: status %d, %d attempts after the request, %d before", name, w.Code, tries.Load(), tried)
 		}
 	}
 }
 
-// TestRefusalsAreForgotten has more resources refused than may be followed, until the refusals expire.
+// Refusals are remembered up to a bound, the limit of followed resources, until they expire.
 func TestRefusalsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &feeds{cfg: &Config{MaxFeeds: 2, Logger: slog.New(slog.DiscardHandler)}, refused: map[source.Resource]time.Time{}}
@@ -257,21 +257,20 @@ func TestRefusalsAreForgotten(t *testing.T) {
 			s.refuse(&feed{r: r, stop: func() {}}, source.ErrRefused)
 		}
 		if got := known(); !slices.Equal(got, []bool{true, true, false}) {
-			t.Errorf("of three refusals, two are remembered at most: %v", got)
+			t.Errorf("remembered of three refusals: %v, want the first two", got)
 		}
 		time.Sleep(refusedFor)
 		s.refuse(&feed{r: all[2], stop: func() {}}, source.ErrRefused)
 		if got := known(); !slices.Equal(got, []bool{false, false, true}) {
-			t.Errorf("after their time: %v", got)
+			t.Errorf("remembered after the first two have expired: %v, want the third", got)
 		}
 	})
 }
 
-// TestNodesOfANamespaceArePassedOn passes lists and watches of cluster-scoped objects below a namespace on to an
-// apiserver, which answers 404.
+// Lists and watches of cluster-scoped objects below a namespace are forwarded to an apiserver, which answers 404.
 func TestNodesOfANamespaceArePassedOn(t *testing.T) {
 	for _, c := range []struct {
-		namespace, path string // of an object, of the request
+		namespace, path string // of the object and of the request
 		want            int
 	}{
 		{"", "things?resourceVersion=0", http.StatusOK},
@@ -293,13 +292,13 @@ func TestNodesOfANamespaceArePassedOn(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer a")
 		w := httptest.NewRecorder()
 		if s.ServeHTTP(w, r); w.Code != c.want {
-			t.Errorf("%s with an object in the namespace %q: %d %s", c.path, c.namespace, w.Code, w.Body)
+			t.Errorf("%s with an object in the namespace %q: status %d %s", c.path, c.namespace, w.Code, w.Body)
 		}
 	}
 }
 
-// TestARestoredClusterIsNoticed has a list and a watch without a version find an apiserver whose etcd has
-// gone back. The watch that the node has there would stay silent. The apiserver answers, and the feed ends.
+// A list or a watch without a version detects that the apiserver's etcd was restored to an earlier version. The
+// node's watch of that apiserver would stay silent. The request is forwarded, and the feed ends.
 func TestARestoredClusterIsNoticed(t *testing.T) {
 	for _, query := range []string{"", "?watch=1"} {
 		to := answering(t, func(w http.ResponseWriter, r *http.Request) {
@@ -319,14 +318,14 @@ func TestARestoredClusterIsNoticed(t *testing.T) {
 		s.ServeHTTP(w, r)
 		q, _ := parse(r)
 		if w.Code != http.StatusTeapot || s.feeds.find(q.resource) != nil {
-			t.Fatalf("%q: %d %s, held: %t", query, w.Code, w.Body, s.feeds.find(q.resource) != nil)
+			t.Fatalf("query %q: status %d %s, followed: %t", query, w.Code, w.Body, s.feeds.find(q.resource) != nil)
 		}
 	}
 }
 
-// TestAFailureOfTheNodesOwnRequestIsNotTheClients has lists and watches without a version, for which the node
-// asks an apiserver itself. If that refuses, the client's own request is passed on; after another failure
-// the client tries again, and never gets the node's answer, after which an informer lists.
+// For lists and watches without a version, the node itself sends a request to an apiserver. If the apiserver
+// refuses that, the client's request is forwarded. After another failure the client gets 429 and retries. It never
+// gets the node's error, after which an informer would list.
 func TestAFailureOfTheNodesOwnRequestIsNotTheClients(t *testing.T) {
 	var code atomic.Int32
 	to := answering(t, func(w http.ResponseWriter, r *http.Request) {
@@ -354,15 +353,15 @@ func TestAFailureOfTheNodesOwnRequestIsNotTheClients(t *testing.T) {
 			w := httptest.NewRecorder()
 			s.ServeHTTP(w, r)
 			if after := w.Header().Get("Retry-After"); w.Code != want || (after != "") != (want == http.StatusTooManyRequests) {
-				t.Errorf("%d for the node, and %q gets %d, Retry-After %q: %s", answered, query, w.Code, after, w.Body)
+				t.Errorf("the node's request gets %d, and query %q gets %d, Retry-After %q: %s", answered, query, w.Code, after, w.Body)
 			}
 		}
 	}
 }
 
-// TestAResourceThatIsNotServedAnyMoreIsPassedOn has an apiserver answer 404 for a resource that is followed:
-// while it is not ready, as one that has just started, the feed stays; afterwards its watches end, and
-// requests go to the apiserver. A preloaded resource does not take the node out of service.
+// A followed resource is withdrawn when a ready apiserver answers 404 for it: its watches end, and requests are
+// forwarded. While the apiserver is not ready, like one that has just started, the feed stays. A preloaded
+// resource that is withdrawn does not make the node unready.
 func TestAResourceThatIsNotServedAnyMoreIsPassedOn(t *testing.T) {
 	var refuses, ready atomic.Bool
 	var refused atomic.Int32
@@ -401,28 +400,28 @@ func TestAResourceThatIsNotServedAnyMoreIsPassedOn(t *testing.T) {
 	refuses.Store(true)
 	close(end)
 	testkit.Eventually(t, "an apiserver that has just started refuses twice", func() bool { return refused.Load() >= 2 })
-	for range 30 { // the failure and the state are there, in no order
+	for range 30 { // the failure and the state arrive in any order
 		if w := ask("?resourceVersion=0"); w.Code != http.StatusOK || s.feeds.find(things) != f {
-			t.Fatalf("an apiserver that is not ready ends the feed: %d %s", w.Code, w.Body)
+			t.Fatalf("the feed ended because of an apiserver that is not ready: %d %s", w.Code, w.Body)
 		}
 	}
 	ready.Store(true)
-	if code := <-watched; code != http.StatusOK && code != http.StatusTeapot { // it may begin after the end
+	if code := <-watched; code != http.StatusOK && code != http.StatusTeapot { // the watch may begin after the feed has ended
 		t.Errorf("the watch ends with %d", code)
 	}
 	<-f.ended
 	if w := ask("?resourceVersion=0"); w.Code != http.StatusTeapot {
-		t.Errorf("a list is not passed on: %d %s", w.Code, w.Body)
+		t.Errorf("a list was not forwarded: %d %s", w.Code, w.Body)
 	}
 	if why := s.NotReady(); len(why) > 0 {
 		t.Errorf("the node is not ready: %q", why)
 	}
 	if got, want := s.Report().Resources, []report.Resource{{Name: "things.v1.example.com", Encoding: "json", State: report.Withdrawn}}; !slices.Equal(got, want) {
-		t.Errorf("reported as %+v", got)
+		t.Errorf("the resource is reported as %+v, want withdrawn", got)
 	}
 }
 
-// TestOneFeedForEachResourceAndEncoding has many concurrent requests share one feed.
+// Many concurrent requests for one resource share one feed for each encoding.
 func TestOneFeedForEachResourceAndEncoding(t *testing.T) {
 	s := unreached(t, false)
 	var mu sync.Mutex
@@ -439,12 +438,12 @@ func TestOneFeedForEachResourceAndEncoding(t *testing.T) {
 	}
 	requests.Wait()
 	if len(found) != 2 || len(s.feeds.every()) != 2 {
-		t.Errorf("%d feeds for two encodings, %d of them held", len(found), len(s.feeds.every()))
+		t.Errorf("requests found %d feeds for two encodings, %d feeds remain", len(found), len(s.feeds.every()))
 	}
 }
 
-// TestAVersionThatIsNotThereYet has lists and initial events of a later version fail as an
-// apiserver's, by which a reflector knows that it need not list from the beginning.
+// Lists and initial events of a version that is not reached yet fail like an apiserver's. A reflector then knows
+// that it need not list from the beginning.
 func TestAVersionThatIsNotThereYet(t *testing.T) {
 	x := newFanned(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -460,8 +459,8 @@ func TestAVersionThatIsNotThereYet(t *testing.T) {
 	}
 }
 
-// TestTheLastFrameOfAWatchIsABookmark ends a watch, as in a drain: its client resumes after all
-// events up to the newest version, including events that its selector does not match.
+// The last frame of a watch that ends, for example in a drain, is a bookmark. Its client resumes after all events
+// up to the newest version, including events that its selector does not match.
 func TestTheLastFrameOfAWatchIsABookmark(t *testing.T) {
 	x := newFanned(t)
 	k := kinds[2]
@@ -481,8 +480,8 @@ func TestTheLastFrameOfAWatchIsABookmark(t *testing.T) {
 	}
 }
 
-// TestNoWatchEndsWithinItsFirstSecond has watches end at once: a reflector lists again after a
-// watch of less than a second without an event.
+// A watch lasts at least a second, even if it has to end at once: a reflector lists again after a shorter watch
+// without an event.
 func TestNoWatchEndsWithinItsFirstSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newFanned(t)
@@ -491,7 +490,7 @@ func TestNoWatchEndsWithinItsFirstSecond(t *testing.T) {
 		v.began = began
 		v.last(t.Context())
 		if took := time.Since(began); took != upstream.ShortestWatch {
-			t.Errorf("a watch ends after %v", took)
+			t.Errorf("the watch ended after %v", took)
 		}
 		x.stop()
 	})

@@ -28,8 +28,8 @@ func answering(t *testing.T, answer http.HandlerFunc) string {
 	return s.URL
 }
 
-// A request that is passed on takes memory for its response and its body from the budget; watches
-// have a use of their own. If there is not enough memory, the client is told to retry.
+// A forwarded request takes memory for its response and its body from the budget. Watches have a separate share.
+// Without enough memory, the client gets 429 and retries.
 func TestAPassedRequestTakesMemoryFromTheBudget(t *testing.T) {
 	const passBytes, bodyBytes = 80 << 10, 512 << 10
 	b := budget.New(16 << 20) // 3 MiB for JSON, half of it for one client
@@ -50,18 +50,18 @@ func TestAPassedRequestTakesMemoryFromTheBudget(t *testing.T) {
 	} {
 		s.cfg.Upstream = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			if held := b.Held(c.use); held != c.want {
-				t.Errorf("%s %s: %d bytes of %v, want %d", c.r.Method, c.r.URL, held, c.use, c.want)
+				t.Errorf("%s %s holds %d bytes of %v, want %d", c.r.Method, c.r.URL, held, c.use, c.want)
 			}
 		})
 		s.pass(httptest.NewRecorder(), c.r)
 		if held := b.Held(c.use); held != 0 {
-			t.Errorf("%s %s: %d bytes afterwards", c.r.Method, c.r.URL, held)
+			t.Errorf("%s %s holds %d bytes after its end", c.r.Method, c.r.URL, held)
 		}
 	}
 	if err := b.Take(budget.Client{Name: "a", Max: budget.HalfOfTotal}, budget.JSON, 3<<19, 0); err != nil {
 		t.Fatal(err)
 	}
-	s.cfg.Upstream = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("passed on without memory") })
+	s.cfg.Upstream = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was forwarded without memory for it") })
 	w := httptest.NewRecorder()
 	if s.pass(w, request(http.MethodGet, "/api/v1/secrets", nil)); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
 		t.Errorf("status %d, headers %v", w.Code, w.Header())

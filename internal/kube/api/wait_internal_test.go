@@ -11,7 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 )
 
-// Events have no bookmarks: a request would wait for progress indefinitely.
+// A request for a later version of Events does not wait: Events have no bookmarks, so that progress may never
+// come.
 func TestAVersionOfEventsIsNotWaitedFor(t *testing.T) {
 	x := newFanned(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -20,16 +21,16 @@ func TestAVersionOfEventsIsNotWaitedFor(t *testing.T) {
 		x.r = source.Resource{Group: group, Version: "v1", Name: "events"}
 		a := &answer{f: x.feed}
 		if err := a.waitProgress(ctx, 11); errors.Is(err, errUpstream) != want {
-			t.Errorf("a version of %s that is not here: %v", x.r, err)
+			t.Errorf("a later version of %s: %v", x.r, err)
 		}
 		if err := a.waitProgress(t.Context(), 10); err != nil {
-			t.Errorf("a version of %s that is here: %v", x.r, err)
+			t.Errorf("the current version of %s: %v", x.r, err)
 		}
 	}
 }
 
-// One of the requests that wait for a resource receives its failure, and drops the feed. The other
-// requests then end without waiting for their timeout.
+// Of the requests that wait for a resource, one receives its failure and drops the feed. The other requests then
+// end without waiting for their timeout.
 func TestRequestsOfADroppedFeedDoNotWait(t *testing.T) {
 	upstream := source.Defaults()
 	upstream.Servers, upstream.HTTP = []string{gone()}, &http.Client{}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestRemembers makes no review: an allow counts while the decision is valid, for the same sender
-// and request, and a refusal does not count.
+// Remembers makes no review. An allow counts while the decision is valid, for the same credentials and request. A
+// refusal does not count.
 func TestRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &apiservers{users: map[string]string{"t": "alice", "u": "bob"}, allowed: map[string]bool{"alice": true}}
@@ -24,10 +24,10 @@ func TestRemembers(t *testing.T) {
 		}
 		alice, bob := Again(asks("t")), Again(asks("u"))
 		if len(alice.Header) != 1 || CredentialsOf(alice) == CredentialsOf(bob) || CredentialsOf(alice) != CredentialsOf(asks("t")) {
-			t.Errorf("kept headers of the request: %v", alice.Header)
+			t.Errorf("want only the credentials of each request; kept headers: %v", alice.Header)
 		}
 		if g.Remembers(alice, pods) {
-			t.Error("Remembers reports a review that was not made")
+			t.Error("Remembers reports an allow without a review")
 		}
 		for _, r := range []*http.Request{alice, bob} {
 			id, status := g.Identify(r)
@@ -51,12 +51,12 @@ func TestRemembers(t *testing.T) {
 			{"of all namespaces", alice, &whole, false},
 		} {
 			if got := g.Remembers(c.r, c.a); got != c.want {
-				t.Errorf("%s: %v", c.what, got)
+				t.Errorf("%s: remembered: %v", c.what, got)
 			}
 		}
 		time.Sleep(10*time.Second - 1)
 		if !g.Remembers(alice, pods) {
-			t.Error("forgets an allow that is fresh")
+			t.Error("an allow is forgotten within its validity")
 		}
 		time.Sleep(time.Nanosecond)
 		id, status := g.Identify(alice)
@@ -64,10 +64,10 @@ func TestRemembers(t *testing.T) {
 			t.Fatal(status)
 		}
 		if g.Remembers(alice, pods) {
-			t.Error("an allow counts for too long")
+			t.Error("an allow is remembered beyond its validity")
 		}
-		if s.questions() != asked+1 { // Identify's
-			t.Errorf("%d questions", s.questions()-asked)
+		if s.questions() != asked+1 { // the review of Identify
+			t.Errorf("%d reviews, want only that of Identify", s.questions()-asked)
 		}
 	})
 }

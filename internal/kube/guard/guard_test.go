@@ -20,16 +20,16 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 )
 
-// apiservers decide as the test says, in fake time; test/kube has real ones.
+// apiservers answer reviews as the test configures, in fake time. test/kube has real apiservers.
 type apiservers struct {
 	mu       sync.Mutex
-	asked    []string          // guarded by mu; the questions
+	asked    []string          // guarded by mu; the reviews
 	allowed  map[string]bool   // guarded by mu; by user
 	users    map[string]string // guarded by mu; by token
-	fails    error             // guarded by mu; of each question
+	fails    error             // guarded by mu; of each review
 	notReady error             // guarded by mu
-	takes    time.Duration     // guarded by mu; to answer
-	partly   bool              // guarded by mu; only parts of a resource are allowed
+	takes    time.Duration     // guarded by mu; to answer a review
+	partly   bool              // guarded by mu; only watches with a label selector are allowed
 }
 
 func (s *apiservers) set(change func()) {
@@ -107,7 +107,7 @@ func newGuard(t *testing.T, s *apiservers, change func(*Config)) *Guard {
 	return g
 }
 
-// flood has one client send unknown tokens until the test ends: more than can be reviewed in time.
+// flood has one client send unknown tokens until the test ends, more than can be reviewed in time.
 func flood(t *testing.T, g *Guard) {
 	var all sync.WaitGroup
 	for i := range 10 * atATime {
@@ -120,9 +120,8 @@ func flood(t *testing.T, g *Guard) {
 	t.Cleanup(all.Wait)
 }
 
-// TestQuestionsTakeTurns has one client send many unknown tokens. Another client waits only for the running
-// reviews, not for the waiting ones. Reviews that do not get their turn in time do not mean that no apiserver
-// answers.
+// While one client sends many unknown tokens, another client waits only for the running reviews, not for the
+// queued ones. Reviews that time out in the queue do not mean that no apiserver answers.
 func TestQuestionsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &apiservers{users: map[string]string{"b": "bob", "c": "bob"}, takes: 700 * time.Millisecond}
@@ -135,18 +134,18 @@ func TestQuestionsTakeTurns(t *testing.T) {
 			r.RemoteAddr = "192.0.2.2:1024"
 			identified(t, g, r, "bob")
 			if took := time.Since(began); took > 1400*time.Millisecond {
-				t.Errorf("the other client waited for %v", took)
+				t.Errorf("the other client waited for %v, want the running reviews at most", took)
 			}
 			time.Sleep(1700 * time.Millisecond) // 3.1 s after the flood, the second time
 		}
 		if st := g.Stats(); st.Failures != 0 || st.Refused == 0 {
-			t.Errorf("stats %+v, want no failure, and refusals", st)
+			t.Errorf("stats %+v, want refusals and no failure", st)
 		}
 	})
 }
 
-// A client cannot prolong its rights with too many waiting reviews: its last allows do not count. They do while
-// no apiserver answers, however many reviews wait.
+// A client cannot prolong its rights by sending too many reviews: its last allows do not count. They count while
+// no apiserver answers, however many reviews are queued.
 func TestNoAllowCountsBecauseTooManyReviewsWait(t *testing.T) {
 	for answers, want := range map[bool]int{true: http.StatusTooManyRequests, false: http.StatusOK} {
 		synctest.Test(t, func(t *testing.T) {
@@ -176,15 +175,15 @@ func TestNoAllowCountsBecauseTooManyReviewsWait(t *testing.T) {
 				got = status.Code
 			}
 			if got != want {
-				t.Errorf("apiservers answer: %v: the token gets %d, want %d", answers, got, want)
+				t.Errorf("with apiservers that answer: %v: the token gets status %d, want %d", answers, got, want)
 			}
 			all.Wait()
 		})
 	}
 }
 
-// Of many clients that need one review each at a time, as after a node's start, some get no turn in time. They did
-// nothing wrong: their last allows count.
+// If many clients need one review each at a time, as after a node's start, some reviews time out in the queue. The
+// clients are not the cause, so their last allows count.
 func TestManyClientsKeepTheirAllows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &apiservers{allowed: map[string]bool{}}
@@ -203,12 +202,12 @@ func TestManyClientsKeepTheirAllows(t *testing.T) {
 		}
 		all.Wait()
 		if st := g.Stats(); st.Stale == 0 || st.Failures != 0 {
-			t.Errorf("stats %+v, want last allows, and no failure", st)
+			t.Errorf("stats %+v, want stale allows and no failure", st)
 		}
 	})
 }
 
-// may asks for one decision and compares: 200 is allowed, 403 not, else the status.
+// may requests one decision and compares it with want: 200 for allowed, 403 for denied, or else the status.
 func may(t *testing.T, g *Guard, id *Identity, a *Attributes, want int) {
 	t.Helper()
 	got := http.StatusForbidden
@@ -222,7 +221,7 @@ func may(t *testing.T, g *Guard, id *Identity, a *Attributes, want int) {
 		got = http.StatusOK
 	}
 	if got != want {
-		t.Errorf("%s: %d, want %d", id.User, got, want)
+		t.Errorf("user %s: status %d, want %d", id.User, got, want)
 	}
 }
 
@@ -235,7 +234,7 @@ func TestADecisionIsUsedForSomeTime(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		may(t, g, alice, pods, http.StatusOK)
 		if n := s.questions(); n != 1 {
-			t.Errorf("%d questions within 10 s, want 1", n)
+			t.Errorf("%d reviews within 10 s, want 1", n)
 		}
 		time.Sleep(time.Second)
 		may(t, g, alice, pods, http.StatusForbidden)
@@ -247,9 +246,8 @@ func TestADecisionIsUsedForSomeTime(t *testing.T) {
 	})
 }
 
-// TestOneReviewForAllWatchesOfAResource has many open watches of one identity, with selectors
-// of their own. One review serves them all if it may watch the whole resource; if not, each is
-// reviewed, and the whole resource is not asked about again.
+// Many open watches of one identity, each with its own selector, need one review if the identity may watch the
+// whole resource. If not, each watch is reviewed, and the whole resource is not reviewed again.
 func TestOneReviewForAllWatchesOfAResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &apiservers{allowed: map[string]bool{"alice": true}}
@@ -324,10 +322,10 @@ func TestAnApiserverThatStartsWithdrawsNothing(t *testing.T) {
 		time.Sleep(time.Minute)
 		identified(t, g, r, "alice")
 		may(t, g, alice, pods, http.StatusOK)
-		// Nor does it refuse a request without an earlier decision, such as one with a renewed token.
+		// Nor is a request refused that has no earlier decision, such as a request with a renewed token.
 		time.Sleep(pause)
 		if _, status := g.Identify(withToken("renewed")); status == nil || status.Code != http.StatusTooManyRequests {
-			t.Errorf("a token that is not known: %v", status)
+			t.Errorf("an unknown token while no apiserver answers: %v, want 429", status)
 		}
 		time.Sleep(pause)
 		may(t, g, &Identity{User: "bob"}, pods, http.StatusTooManyRequests)
@@ -339,13 +337,13 @@ func TestAnApiserverThatStartsWithdrawsNothing(t *testing.T) {
 		time.Sleep(time.Minute)
 		may(t, g, alice, pods, http.StatusTooManyRequests) // it has been withdrawn
 		if _, status := g.Identify(r); status == nil || status.Code != http.StatusTooManyRequests {
-			t.Errorf("a rejected token while no apiserver answers: %v", status)
+			t.Errorf("a rejected token while no apiserver answers: %v, want 429", status)
 		}
 	})
 }
 
-// The right to a whole resource covers a watch of a part of it. If the watch is opened again while no
-// apiserver answers, the review of the whole resource counts, not the review of the first request.
+// The right to a whole resource covers a watch of a part of it. If that watch is opened again while no apiserver
+// answers, the review of the whole resource counts, not the review of the first request.
 func TestAWatchOfAPartComesBackWhileNoApiserverAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &apiservers{allowed: map[string]bool{"alice": true}}
@@ -354,7 +352,7 @@ func TestAWatchOfAPartComesBackWhileNoApiserverAnswers(t *testing.T) {
 		for range 60 {
 			time.Sleep(time.Minute)
 			if allowed, status := g.AllowStill(t.Context(), alice, pods); !allowed || status != nil {
-				t.Fatalf("%v, %v", allowed, status)
+				t.Fatalf("allowed: %v, status %v", allowed, status)
 			}
 		}
 		s.set(func() { s.fails = errDown })
@@ -377,9 +375,9 @@ func identified(t *testing.T, g *Guard, r *http.Request, want string) {
 	id, status := g.Identify(r)
 	switch {
 	case want == "" && (status == nil || status.Code != http.StatusUnauthorized):
-		t.Errorf("%v, %v; want 401", id, status)
+		t.Errorf("identity %v, status %v; want 401", id, status)
 	case want != "" && (status != nil || id.User != want):
-		t.Errorf("%v, %v; want %s", id, status, want)
+		t.Errorf("identity %v, status %v; want %s", id, status, want)
 	}
 }
 
@@ -393,7 +391,7 @@ func TestTokens(t *testing.T) {
 			identified(t, g, withToken("c"), "")
 		}
 		if n := s.questions(); n != 3 {
-			t.Errorf("%d questions for 3 tokens", n)
+			t.Errorf("%d reviews for 3 tokens", n)
 		}
 		id, _ := g.Identify(withToken("a"))
 		if id.UID != "7" || !slices.Equal(id.Groups, []string{"g", "system:authenticated"}) || !slices.Equal(id.Extra["k"], []string{"v"}) {
@@ -412,12 +410,12 @@ func TestTokens(t *testing.T) {
 		identified(t, g, withToken("a"), "alice")
 		for _, unknown := range []string{"b", "c", "d"} {
 			if _, status := g.Identify(withToken(unknown)); status == nil || status.Code != http.StatusTooManyRequests {
-				t.Errorf("token %s while no apiserver answers: %v", unknown, status)
+				t.Errorf("token %s while no apiserver answers: %v, want 429", unknown, status)
 			}
 		}
 		time.Sleep(5 * time.Minute)
 		if _, status := g.Identify(withToken("a")); status == nil || status.Code != http.StatusTooManyRequests {
-			t.Errorf("a token that was valid minutes ago: %v", status)
+			t.Errorf("a token whose last review expired minutes ago: %v, want 429", status)
 		}
 	})
 }
@@ -427,7 +425,7 @@ func TestCertificates(t *testing.T) {
 	cert := &x509.Certificate{Subject: pkix.Name{CommonName: "kubelet", Organization: []string{"nodes"}}, NotAfter: time.Now().Add(time.Hour)}
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", http.NoBody)
 	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}}
-	identified(t, g, r, "") // shown and not verified
+	identified(t, g, r, "") // a certificate that is presented but not verified
 	r.TLS.VerifiedChains = [][]*x509.Certificate{{cert}}
 	identified(t, g, r, "kubelet")
 	if id, _ := g.Identify(r); !slices.Equal(id.Groups, []string{"nodes", "system:authenticated"}) {
@@ -449,9 +447,9 @@ func TestAQuestionIsAskedOnceAtATime(t *testing.T) {
 		}
 		all.Wait()
 		if n := s.questions(); n != 1 {
-			t.Errorf("%d questions, want 1", n)
+			t.Errorf("%d reviews, want 1", n)
 		}
-		// A caller that gives up does not cancel the review of the others.
+		// A caller that gives up does not cancel the review for the other callers.
 		time.Sleep(10 * time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
 		all.Go(func() { g.Allow(ctx, alice, pods) })
@@ -461,7 +459,7 @@ func TestAQuestionIsAskedOnceAtATime(t *testing.T) {
 		cancel()
 		all.Wait()
 		if n := s.questions(); n != 2 {
-			t.Errorf("%d questions, want 2", n)
+			t.Errorf("%d reviews, want 2", n)
 		}
 	})
 }
@@ -474,13 +472,13 @@ func TestAQuestionHasAllThatADecisionDependsOn(t *testing.T) {
 	may(t, g, id, a, http.StatusForbidden)
 	const want = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"resourceAttributes":{"namespace":"n","verb":"list","group":"apps","version":"v1","resource":"deployments","name":"m","fieldSelector":{"rawSelector":"a=b"},"labelSelector":{"rawSelector":"c=d"}},"user":"u","uid":"i","groups":["g"],"extra":{"k":["v"]}}}`
 	if s.asked[0] != want {
-		t.Errorf("asked %s\nwant  %s", s.asked[0], want)
+		t.Errorf("sent %s\nwant %s", s.asked[0], want)
 	}
 	seen := map[key]string{keyOf(id, a): "the first"}
 	differs := func(what string, id Identity, a Attributes) {
 		k := keyOf(&id, &a)
 		if seen[k] != "" {
-			t.Errorf("%s has the decision of %s", what, seen[k])
+			t.Errorf("%s shares the decision of %s", what, seen[k])
 		}
 		seen[k] = what
 	}
@@ -503,7 +501,7 @@ func TestAQuestionHasAllThatADecisionDependsOn(t *testing.T) {
 		*[]*string{&other.Verb, &other.Group, &other.Version, &other.Resource, &other.Namespace, &other.Name, &other.FieldSelector, &other.LabelSelector}[i] = "x"
 		differs(fmt.Sprintf("attribute %d", i), *id, other)
 	}
-	// The same texts, cut in another way.
+	// The same texts, split differently.
 	differs("user of two", Identity{User: "u", UID: "i", Groups: []string{"g", "k"}, Extra: map[string][]string{"v": nil}}, *a)
 }
 
@@ -516,13 +514,13 @@ func TestMemoryHasABound(t *testing.T) {
 		may(t, g, alice, &Attributes{Verb: "get", Name: fmt.Sprint(n)}, http.StatusOK)
 	}
 	if held := g.Stats().Bytes; held > 64<<10 || held < 16<<10 {
-		t.Errorf("%d bytes are held, of %d", held, 64<<10)
+		t.Errorf("%d bytes are held, want at most %d, and at least a quarter of that", held, 64<<10)
 	}
 	asked := s.questions()
 	identified(t, g, withToken("good"), "alice")
 	may(t, g, alice, &Attributes{Verb: "get", Name: "999"}, http.StatusOK)
 	if n := s.questions(); n != asked {
-		t.Errorf("%d reviews of the latest object, or of a token that bad ones must not evict", n-asked)
+		t.Errorf("%d new reviews of the latest object and of a token that rejected tokens must not evict, want none", n-asked)
 	}
 	may(t, g, alice, &Attributes{Verb: "get", Name: "0"}, http.StatusOK)
 	if n := s.questions(); n != asked+1 {
@@ -532,7 +530,7 @@ func TestMemoryHasABound(t *testing.T) {
 	g = newGuard(t, long, func(c *Config) { c.Bytes = 64 << 10 })
 	identified(t, g, withToken("long"), long.users["long"])
 	if held := g.Stats().Bytes; held != 0 {
-		t.Errorf("an identity above the bound is held: %d bytes", held)
+		t.Errorf("an identity above the size bound is held: %d bytes", held)
 	}
 }
 
@@ -545,7 +543,7 @@ func TestMistakesInTheConfig(t *testing.T) {
 		cfg.Apiservers = &apiservers{}
 		change(&cfg)
 		if _, err := New(cfg); err == nil {
-			t.Errorf("%+v is taken", cfg)
+			t.Errorf("configuration %+v was accepted", cfg)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/certtest"
 )
 
-// server answers with the caller's certificate name and token.
+// server answers with the common name of the caller's certificate and its token.
 func server(t *testing.T, ca *certtest.CA) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -33,7 +33,7 @@ func server(t *testing.T, ca *certtest.CA) string {
 	return s.URL
 }
 
-// asks returns what the server sees of an account.
+// asks returns the caller's identity as the server sees it for an account.
 func asks(t *testing.T, a *Account) string {
 	t.Helper()
 	transport := Transport(a.TLS)
@@ -41,7 +41,7 @@ func asks(t *testing.T, a *Account) string {
 	return asksOver(t, a, transport)
 }
 
-// asksOver returns what the server sees of an account over a transport.
+// asksOver is asks over a given transport.
 func asksOver(t *testing.T, a *Account, transport http.RoundTripper) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.Server, http.NoBody)
@@ -117,8 +117,8 @@ func TestCertificatesAndTokensOfFilesAndData(t *testing.T) {
 	}
 }
 
-// TestFilesAreReadAgain replaces a certificate and a token that an account was
-// loaded with, while its transport has a connection. A certificate without its key changes nothing.
+// A replaced certificate and a replaced token take effect without a restart, also on a transport with an open
+// connection. A certificate without its key changes nothing.
 func TestFilesAreReadAgain(t *testing.T) {
 	ca := certtest.NewCA(t, "kubernetes")
 	url, dir := server(t, ca), t.TempDir()
@@ -155,16 +155,16 @@ func TestFilesAreReadAgain(t *testing.T) {
 	is := transport.now.Load()
 	put(t, filepath.Join(dir, "tier.pem"), ca.Issue(t, "tier-3").Cert)
 	if err := a.Reload(); err == nil {
-		t.Error("a certificate without its key is taken")
+		t.Error("a certificate without its key was accepted")
 	}
 	transport.Renew()
 	sees("tier-2 Bearer 2")
 	if now := transport.now.Load(); was == is || now != is {
-		t.Error("a certificate that is the same has new connections")
+		t.Error("an unchanged certificate led to new connections")
 	}
 	put(t, filepath.Join(dir, "token"), nil)
 	if token, err := a.Token(); err == nil {
-		t.Errorf("an empty file is the token %q", token)
+		t.Errorf("an empty file was accepted as the token %q", token)
 	}
 }
 
@@ -213,11 +213,11 @@ func TestServiceAccount(t *testing.T) {
 		t.Errorf("the server saw %q", got)
 	}
 	if _, err := InCluster(func(string) string { return "" }); err == nil || !strings.Contains(err.Error(), "does not run in a pod") {
-		t.Errorf("outside of a pod: %v", err)
+		t.Errorf("outside a pod: %v", err)
 	}
 }
 
-// TestConnectionsAreRaw requires that reads of a transport's connection do not wake the runtime's monitor.
+// The connections of a transport are raw, so that reads do not wake the runtime's monitor.
 func TestConnectionsAreRaw(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -230,6 +230,6 @@ func TestConnectionsAreRaw(t *testing.T) {
 	}
 	defer c.Close()
 	if wrapped := rawconn.Wrap(c); wrapped != c {
-		t.Errorf("the connection is a %T", c)
+		t.Errorf("the connection is a %T, want the raw connection", c)
 	}
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 )
 
-// widget is a custom resource, without a schema. Its strings have brackets, quotes
-// and escapes.
+// widget is a custom resource without a schema. Its strings contain brackets, quotes and escapes.
 const widget = `{ "apiVersion":"example.com/v1", "kind":"Widget",
  "spec":{"metadata":{"resourceVersion":"1"},"text":"}]\"\\","list":[1,{"a":null},[]],"on":true},
  "metadata":{"labels":{"app":"a\u0062","n":1},"name":"w-1","namespace":"default","annotations":{},"uid":"u","resourceVersion" : "41"}}`
@@ -50,7 +49,7 @@ func TestACustomResourceIsParsedWithoutItsSchema(t *testing.T) {
 	}
 	want := strings.Replace(widget, `"resourceVersion" : "41"`, `"resourceVersion" : "1234"`, 1)
 	if got := o.WithVersion(1234); string(got) != want {
-		t.Errorf("at version 1234:\n%s\nwant\n%s", got, want)
+		t.Errorf("with version 1234:\n%s\nwant\n%s", got, want)
 	}
 }
 
@@ -81,7 +80,7 @@ func TestMalformedObjectsAreRefused(t *testing.T) {
 	pod := protobufPod(t)
 	for n := range len(pod) - 4 { // the last four bytes are two empty fields
 		if o, err := object.Parse(object.Protobuf, pod[:n]); err == nil && len(o.Name) > 0 {
-			t.Errorf("%d of %d bytes: %+v", n, len(pod), o)
+			t.Errorf("the first %d of %d bytes are accepted: %+v", n, len(pod), o)
 		}
 	}
 	for _, version := range []string{"", "0", "-1", "a", "99999999999999999999"} {
@@ -90,7 +89,7 @@ func TestMalformedObjectsAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		if v, err := o.Version(); err == nil {
-			t.Errorf("version %q is %d", version, v)
+			t.Errorf("version %q is accepted as %d", version, v)
 		}
 	}
 }
@@ -108,18 +107,18 @@ func TestFieldsOfBothEncodings(t *testing.T) {
 		} {
 			f, ok := object.FieldOf("v1", "Pod", path)
 			if !ok || f.Value(&o) != want {
-				t.Errorf("%v: %s is %q (%v), want %q", enc, path, f.Value(&o), ok, want)
+				t.Errorf("%v: field %s is %q (known: %v), want %q", enc, path, f.Value(&o), ok, want)
 			}
 		}
 	}
 	for _, c := range [][3]string{{"v1", "Pod", "spec.hostname"}, {"v1", "Node", "spec.nodeName"}, {"example.com/v1", "Pod", "spec.nodeName"}} {
 		if _, ok := object.FieldOf(c[0], c[1], c[2]); ok {
-			t.Errorf("%v is selectable", c)
+			t.Errorf("%v is selectable, want only fields that apiservers support", c)
 		}
 	}
 }
 
-// TestAnObjectOfAListIsNotRead has the item of an object in both encodings without its parts.
+// Whole returns the same item of an object as Parse, in both encodings, without reading the object.
 func TestAnObjectOfAListIsNotRead(t *testing.T) {
 	for enc, raw := range map[object.Encoding][]byte{object.Protobuf: protobufPod(t), object.JSON: []byte(widget)} {
 		parsed, err := object.Parse(enc, raw)
@@ -132,12 +131,12 @@ func TestAnObjectOfAListIsNotRead(t *testing.T) {
 		}
 	}
 	if _, err := object.Whole(object.Protobuf, []byte("k8s")); !errors.Is(err, object.ErrMalformed) {
-		t.Errorf("an object without its prefix: %v", err)
+		t.Errorf("a protobuf object without its prefix: %v, want ErrMalformed", err)
 	}
 }
 
-// TestItemsOfAListAreAnApiservers expects items as in an apiserver's JSON: items of built-in resources without
-// their kind, which the list has, items of custom resources with it.
+// The items of a list equal those in an apiserver's JSON. Items of built-in resources lack their kind, which the
+// list has. Items of custom resources have it.
 func TestItemsOfAListAreAnApiservers(t *testing.T) {
 	for item, want := range map[string]string{
 		`{"kind":"Pod","apiVersion":"v1","metadata":{}}`:                     `{"metadata":{}}`,
@@ -158,8 +157,8 @@ func TestItemsOfAListAreAnApiservers(t *testing.T) {
 	}
 }
 
-// TestAListOfMetadataCopiesNone expects items that share the bytes of each object's metadata: a list of metadata
-// may be as large as the list of its objects.
+// The items of a list of metadata share the bytes of each object's metadata: such a list may be as large as the
+// list of its objects.
 func TestAListOfMetadataCopiesNone(t *testing.T) {
 	for enc, raw := range map[object.Encoding][]byte{object.Protobuf: protobufPod(t), object.JSON: []byte(widget)} {
 		o, err := object.Parse(enc, raw)
@@ -168,7 +167,7 @@ func TestAListOfMetadataCopiesNone(t *testing.T) {
 		}
 		item := o.PartialItem()
 		if at := bytes.Index(raw, item); at < 0 || &raw[at] != &item[0] {
-			t.Errorf("%s: the metadata is a copy", enc)
+			t.Errorf("%s: the metadata was copied", enc)
 		}
 		var list bytes.Buffer
 		meta := object.ListMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList", ResourceVersion: "7"}
@@ -177,7 +176,7 @@ func TestAListOfMetadataCopiesNone(t *testing.T) {
 		}
 		read, items, err := object.ParseList(enc, list.Bytes())
 		if err != nil || read != meta || len(items) != 2 {
-			t.Fatalf("%s: %+v, %d items, %v", enc, read, len(items), err)
+			t.Fatalf("%s: read %+v with %d items, %v", enc, read, len(items), err)
 		}
 		want, err := object.Parse(enc, o.Partial())
 		if err != nil || !bytes.Equal(items[0], want.Item()) || !bytes.Equal(items[1], want.Item()) {
@@ -186,7 +185,7 @@ func TestAListOfMetadataCopiesNone(t *testing.T) {
 	}
 }
 
-// TestEmptyListsAreAnApiservers has lists without items, which are null in lists of metadata.
+// Empty lists equal an apiserver's: the items are [] in lists of objects, and null in lists of metadata.
 func TestEmptyListsAreAnApiservers(t *testing.T) {
 	for kind, want := range map[string]string{"PodList": "[]", "PartialObjectMetadataList": "null"} {
 		var list bytes.Buffer
@@ -208,17 +207,16 @@ func TestFramesHaveABound(t *testing.T) {
 			t.Fatalf("%v: %+v, %v", enc, e, err)
 		}
 		if _, err := frames.Next(); !errors.Is(err, object.ErrMalformed) {
-			t.Errorf("%v: a frame over the bound: %v", enc, err)
+			t.Errorf("%v: a frame above the size limit: %v, want ErrMalformed", enc, err)
 		}
 		cut := object.NewFrames(enc, bytes.NewReader(small[:len(small)-2]), 64)
 		if _, err := cut.Next(); !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("%v: a frame that is cut: %v", enc, err)
+			t.Errorf("%v: a truncated frame: %v, want ErrUnexpectedEOF", enc, err)
 		}
 	}
 }
 
-// FuzzObject: no bytes make the scanners fail otherwise than with ErrMalformed,
-// and what is parsed keeps its parts when its version is replaced.
+// Any bytes either parse or fail with ErrMalformed. A parsed object keeps its parts when its version is replaced.
 func FuzzObject(f *testing.F) {
 	f.Add(false, []byte(widget))
 	f.Add(true, protobufPod(f))
@@ -248,7 +246,7 @@ func FuzzObject(f *testing.F) {
 		}
 		again, err := object.Parse(enc, o.WithVersion(77))
 		if err != nil {
-			t.Fatalf("%q at another version: %v", raw, err)
+			t.Fatalf("%q does not parse with another version: %v", raw, err)
 		}
 		if v, err := again.Version(); err != nil || v != 77 || !bytes.Equal(again.Name, o.Name) || !bytes.Equal(again.Namespace, o.Namespace) {
 			t.Errorf("%q became %+v, %v", raw, again, err)

@@ -35,7 +35,7 @@ func sample() report.Report {
 	}
 }
 
-// TestTheReportAsJSON has programs read the current report, which no cache may store.
+// Programs read the current report as JSON. No cache may store it.
 func TestTheReportAsJSON(t *testing.T) {
 	want := sample()
 	w := ask(New(sample), http.MethodGet, report.Path)
@@ -54,7 +54,7 @@ func TestTheReportAsJSON(t *testing.T) {
 	}
 }
 
-// TestReportsAreBounded refuses requests beyond four at a time.
+// A page makes at most four reports at a time, and refuses further requests.
 func TestReportsAreBounded(t *testing.T) {
 	made, end := make(chan struct{}), make(chan struct{})
 	p := New(func() report.Report {
@@ -68,7 +68,7 @@ func TestReportsAreBounded(t *testing.T) {
 		<-made
 	}
 	if w := ask(p, http.MethodGet, report.Path); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
-		t.Errorf("a fifth request: %d, headers %v", w.Code, w.Header())
+		t.Errorf("with four requests in progress, a fifth gets %d, headers %v", w.Code, w.Header())
 	}
 	close(end)
 	for range maxReaders {
@@ -79,11 +79,11 @@ func TestReportsAreBounded(t *testing.T) {
 	go func() { answered <- ask(p, http.MethodGet, report.Path).Code }()
 	<-made
 	if code := <-answered; code != http.StatusOK {
-		t.Errorf("afterwards: %d", code)
+		t.Errorf("a request after the four others gets %d", code)
 	}
 }
 
-// text returns what a reader sees of a page, its words separated by single spaces.
+// text returns the visible text of a page, its words separated by single spaces.
 func text(html string) string {
 	_, html, _ = strings.Cut(html, "<body>")
 	var out strings.Builder
@@ -94,7 +94,7 @@ func text(html string) string {
 	return strings.Join(strings.Fields(out.String()), " ")
 }
 
-// TestThePageForPeople compares the page with the report. Texts of other programs, as in failures, stay text.
+// The page shows the content of the report, and escapes texts of other programs, such as failures.
 func TestThePageForPeople(t *testing.T) {
 	w := ask(New(sample), http.MethodGet, "/")
 	body := w.Body.String()
@@ -117,13 +117,13 @@ func TestThePageForPeople(t *testing.T) {
 		t.Log(shown)
 	}
 	if !strings.Contains(body, `data-level="bad" role="status"`) || !strings.Contains(body, `<a href="http://10.0.0.2:7480/">b</a>`) {
-		t.Error("the page has no red sentence, or no link to the other node")
+		t.Error("the page has no verdict of level bad, or no link to the other node")
 	}
 	for path, kind := range map[string]string{
 		"/status/page.css": "text/css; charset=utf-8", "/status/kube.js": "text/javascript; charset=utf-8", "/status/icon.svg": "image/svg+xml",
 	} {
 		if !strings.Contains(body, path) {
-			t.Errorf("the page does not use %s", path)
+			t.Errorf("the page does not refer to %s", path)
 		}
 		if w := ask(New(sample), http.MethodGet, path); w.Code != http.StatusOK || w.Header().Get("Content-Type") != kind {
 			t.Errorf("%s: %d, headers %v", path, w.Code, w.Header())
@@ -134,12 +134,12 @@ func TestThePageForPeople(t *testing.T) {
 	for path, want := range map[string]int{"/": http.StatusNotFound, "/status/page.css": http.StatusNotFound, report.Path: http.StatusOK} {
 		w := httptest.NewRecorder()
 		if none.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody)); w.Code != want {
-			t.Errorf("%s of a node without a page: %d", path, w.Code)
+			t.Errorf("%s of a node without a page: status %d", path, w.Code)
 		}
 	}
 }
 
-// TestTheVerdict expects that the sentences at the top name the problems, and only these.
+// The sentences at the top of the page name each problem, and nothing else.
 func TestTheVerdict(t *testing.T) {
 	one := func(r report.Resource) report.Report {
 		return report.Report{Resources: []report.Resource{{State: report.Ready}, r}}

@@ -25,8 +25,8 @@ func (s state) Follow(ctx context.Context, _ kv.FollowRequest) iter.Seq2[kv.Upda
 
 func of(key, value string, version kv.Revision) *kv.KeyValue { return old(key, version, value) }
 
-// A node that gets a window or a difference from another node keeps the former versions of
-// the objects: without them, a watch below its window would have to list.
+// A node that gets a window or a difference from another node keeps the former versions of the objects. Without
+// them, a watch below its window would have to list.
 func TestFormerVersionsAreKnownOfWhatAnotherNodeSends(t *testing.T) {
 	cfg := cache.Defaults()
 	cfg.Source = state{of("a", "a-5", 5), of("b", "b-6", 6), of("c", "c-7", 7)}
@@ -46,10 +46,10 @@ func TestFormerVersionsAreKnownOfWhatAnotherNodeSends(t *testing.T) {
 		see(&u)
 	}
 	if object, known := p.At("d", 8); !known || string(object) != "d-9" {
-		t.Errorf("a deleted object of the window: %q, %v", object, known)
+		t.Errorf("the version before a delete in the window: %q, known: %v", object, known)
 	}
 	if object, known := p.At("a", 10); known {
-		t.Errorf("a stream without a gap sends the version before it: %q", object)
+		t.Errorf("the version before the beginning of a stream without a gap is known: %q", object)
 	}
 	held := func(yield func(*kv.KeyValue) bool) {
 		for _, item := range cfg.Source.(state) {
@@ -82,14 +82,14 @@ func TestFormerVersionsAreKnownOfWhatAnotherNodeSends(t *testing.T) {
 		}
 		for key, want := range map[string]string{"a": "a-5", "b": "b-6"} {
 			if object, known := p.At(key, 10); !known || string(object) != want {
-				t.Errorf("%s: %s before it: %q, %v; want %q", test.name, key, object, known, want)
+				t.Errorf("%s: the version of %s before the gap is %q, known: %v; want %q", test.name, key, object, known, want)
 			}
 		}
 		if object, known := p.At("x", 10); !known || object != nil {
-			t.Errorf("%s: an object that did not exist before it: %q, %v", test.name, object, known)
+			t.Errorf("%s: an object that did not exist before the gap has the version %q, known: %v", test.name, object, known)
 		}
 		if p.Last("c") != nil {
-			t.Errorf("%s: an object that has not changed has a former version", test.name)
+			t.Errorf("%s: an unchanged object has a former version", test.name)
 		}
 	}
 	p = New(1 << 20)
@@ -98,6 +98,6 @@ func TestFormerVersionsAreKnownOfWhatAnotherNodeSends(t *testing.T) {
 		see(&u)
 	}
 	if _, known := p.At("x", c.Progress()); known {
-		t.Error("the first state of all is a gap")
+		t.Error("the first state counts as a gap")
 	}
 }

@@ -25,12 +25,12 @@ func TestThePastOfAnObject(t *testing.T) {
 	}{
 		{"a", 4, "a4", true},
 		{"a", 19, "a4", true},
-		{"a", 3, "", false},  // older than what was held
+		{"a", 3, "", false},  // older than the held version
 		{"a", 20, "", false}, // created again meanwhile
 		{"a", 25, "a30", true},
 		{"a", 30, "", false},
 		{"b", 9, "b9", true},
-		{"c", 10, "", true}, // all that existed at the gap is known
+		{"c", 10, "", true}, // all objects that existed at the gap are known
 		{"c", 11, "", false},
 	} {
 		if got, known := p.At(c.key, c.at); string(got) != c.want || known != c.known {
@@ -38,15 +38,15 @@ func TestThePastOfAnObject(t *testing.T) {
 		}
 	}
 	if got := p.Last("a"); string(got) != "a30" {
-		t.Errorf("the last version of a is %q", got)
+		t.Errorf("the last version of a is %q, want a30", got)
 	}
 	if got := p.Last("c"); got != nil {
-		t.Errorf("c was not deleted, and its last version is %q", got)
+		t.Errorf("c was not deleted, but has the last version %q", got)
 	}
 }
 
-// Objects that a gap did not touch change after it. A watch from the gap's beginning must
-// be told that one of them does not match its selector any more, or is gone.
+// A watch from the beginning of a gap gets the later changes of objects that the gap did not touch. It must learn
+// that an object no longer matches its selector, or is gone.
 func TestThePastOfAnObjectThatChangesAfterAGap(t *testing.T) {
 	p := New(1 << 20)
 	p.Gap(10, 20, nil)
@@ -73,24 +73,24 @@ func TestThePastHasABound(t *testing.T) {
 	p := New(2000)
 	p.Gap(1, 2, []*kv.KeyValue{old("a", 1, "a1")})
 	if _, known := p.At("x", 1); !known {
-		t.Error("the gap is not known")
+		t.Error("the state of x in the gap is not known")
 	}
 	for at := kv.Revision(3); at < 100; at++ {
 		p.Applied(&kv.Batch{Revision: at, Events: []kv.Event{{Type: kv.Delete, KV: old(fmt.Sprint("k", at%30), at, "value"), Prev: old("", at-1, "")}}})
 	}
 	if p.bytes > p.maxBytes || p.bytes <= 0 || len(p.order) == 0 || len(p.byKey) > len(p.order) {
-		t.Errorf("%d bytes in %d versions of %d keys", p.bytes, len(p.order), len(p.byKey))
+		t.Errorf("bound of bytes exceeded, or content inconsistent: %d bytes in %d versions of %d keys", p.bytes, len(p.order), len(p.byKey))
 	}
 	if got := p.Last("k9"); string(got) != "value" {
-		t.Errorf("the newest version is gone: %q", got)
+		t.Errorf("the newest version is %q, want value", got)
 	}
 	if _, known := p.At("a", 1); known {
-		t.Error("a dropped entry is still known")
+		t.Error("a version is known, though its entry was dropped")
 	}
 	for gap := range kv.Revision(3 * maxGaps) {
 		p.Gap(200+gap, 201+gap, nil)
 	}
 	if len(p.gaps) > maxGaps {
-		t.Errorf("%d gaps", len(p.gaps))
+		t.Errorf("%d gaps are kept, more than the bound", len(p.gaps))
 	}
 }

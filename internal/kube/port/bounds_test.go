@@ -11,7 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/budget"
 )
 
-// Large headers take memory from the budget while their request is answered, a token also for its review.
+// Large headers take memory from the budget while their request is served. A token takes memory for its review,
+// too.
 func TestLargeHeadersTakeMemoryFromTheBudget(t *testing.T) {
 	cfg := Config{Budget: budget.New(16 << 20)} // 2 MiB for requests, half of it for one address
 	serve := func(head int) (held int64, code int) {
@@ -21,27 +22,27 @@ func TestLargeHeadersTakeMemoryFromTheBudget(t *testing.T) {
 		w := httptest.NewRecorder()
 		cfg.serve(w, r)
 		if left := cfg.Budget.Held(budget.Requests); left != 0 {
-			t.Errorf("%d bytes are held after the request", left)
+			t.Errorf("%d bytes of the budget are held after the request", left)
 		}
 		return held, w.Code
 	}
 	if held, code := serve(2_000); held != 0 || code != http.StatusOK {
-		t.Errorf("%d bytes for small headers, status %d", held, code)
+		t.Errorf("small headers take %d bytes of the budget, want none; status %d", held, code)
 	}
 	if held, code := serve(50_000); held < 150_000 || held > 151_000 || code != http.StatusOK {
-		t.Errorf("%d bytes for a token of 50,000, status %d", held, code)
+		t.Errorf("a token of 50,000 bytes takes %d bytes of the budget; status %d", held, code)
 	}
-	if err := cfg.Budget.Take(budget.Client{Name: "192.0.2.1", Max: budget.HalfOfTotal}, budget.Requests, 1<<20, 0); err != nil { // httptest's
+	if err := cfg.Budget.Take(budget.Client{Name: "192.0.2.1", Max: budget.HalfOfTotal}, budget.Requests, 1<<20, 0); err != nil { // httptest's client address
 		t.Fatal(err)
 	}
-	cfg.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("answered without memory") })
+	cfg.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was served without memory for it") })
 	r, w := httptest.NewRequest(http.MethodGet, "/?"+strings.Repeat("x", 5_000), http.NoBody), httptest.NewRecorder()
 	if cfg.serve(w, r); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
 		t.Errorf("status %d, headers %v", w.Code, w.Header())
 	}
 }
 
-// lastDeadline is a ResponseWriter that notes its last deadline.
+// lastDeadline is a ResponseWriter that records its last deadline.
 type lastDeadline struct {
 	http.ResponseWriter
 	at time.Time
@@ -53,7 +54,7 @@ func (d *lastDeadline) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// A client may read nothing for a time, and after that has to read at a minimum rate.
+// A client may read nothing for a while. After that, it has to read at a minimum rate.
 func TestAPatientWriterHasAnEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &lastDeadline{ResponseWriter: httptest.NewRecorder()}
@@ -68,7 +69,7 @@ func TestAPatientWriterHasAnEnd(t *testing.T) {
 				t.Fatalf("%d, %v", n, err)
 			}
 			if got := d.at.Sub(began); got != c.want {
-				t.Errorf("write %d: until %v, want %v", i, got, c.want)
+				t.Errorf("write %d: deadline after %v, want %v", i, got, c.want)
 			}
 		}
 	})

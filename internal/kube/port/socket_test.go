@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/websocket"
 )
 
-// Events that are written together are messages of their own.
+// Events that are written together arrive as separate messages.
 func TestEachEventIsAMessageOfItsOwn(t *testing.T) {
 	server := httptest.NewServer(websocket.Server{Handler: func(conn *websocket.Conn) {
 		s := NewSocket(conn)

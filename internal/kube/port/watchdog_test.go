@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestAWriteThatTakesTooLongEnds has the watchdog end a write.
+// The watchdog ends a write that takes too long.
 func TestAWriteThatTakesTooLongEnds(t *testing.T) {
 	ended := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -35,29 +35,28 @@ type deadlines struct {
 	set chan time.Time
 }
 
-// SetWriteDeadline implements what http.ResponseController looks for.
+// SetWriteDeadline is called by http.ResponseController.
 func (d *deadlines) SetWriteDeadline(at time.Time) error {
 	d.set <- at
 	return nil
 }
 
-// TestAWatchdogThatEndsLeavesTheWriterAlone fires a watchdog after the handler has
-// returned.
+// A watchdog that fires after the handler has returned does not touch the writer.
 func TestAWatchdogThatEndsLeavesTheWriterAlone(t *testing.T) {
 	w := &deadlines{set: make(chan time.Time, 10)}
 	d := NewWatchdog(w, http.NewResponseController(w), time.Hour)
 	d.bark()
 	if len(w.set) != 1 {
-		t.Fatal("the write did not end")
+		t.Fatal("the watchdog set no deadline")
 	}
 	d.End()
 	d.bark()
 	if len(w.set) != 1 {
-		t.Error("the writer of a handler that has returned is used")
+		t.Error("the watchdog used the writer after the handler had returned")
 	}
 }
 
-// cut is a writer over HTTP/2.
+// cut is a writer over HTTP/2. It records its deadlines.
 type cut struct {
 	*deadlines
 	ends chan struct{}
@@ -65,8 +64,7 @@ type cut struct {
 
 func (c *cut) Cut() { close(c.ends) }
 
-// TestAWatchOverHTTP2IsNotReset has a watchdog end a response without a deadline, which would reset its
-// stream.
+// Over HTTP/2, a watchdog ends a response without a deadline, which would reset the stream.
 func TestAWatchOverHTTP2IsNotReset(t *testing.T) {
 	w := &cut{&deadlines{httptest.NewRecorder(), make(chan time.Time, 10)}, make(chan struct{})}
 	d := NewWatchdog(w, http.NewResponseController(w), time.Millisecond)
@@ -74,6 +72,6 @@ func TestAWatchOverHTTP2IsNotReset(t *testing.T) {
 	<-w.ends
 	d.End()
 	if len(w.set) > 0 {
-		t.Error("the answer has a deadline")
+		t.Error("the response got a deadline, which resets the stream")
 	}
 }

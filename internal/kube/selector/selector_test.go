@@ -89,10 +89,10 @@ func TestSelectorsAreForAnApiserver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !s.Supports("v1", "Pod") || s.Supports("v1", "Node") {
-		t.Error("spec.nodeName is a field of pods alone")
+		t.Error("want spec.nodeName supported for pods only")
 	}
 	if v, ok := s.Exact("spec.nodeName"); !ok || v != "x" {
-		t.Errorf("spec.nodeName is %q, %v", v, ok)
+		t.Errorf("the exact value of spec.nodeName is %q, %v", v, ok)
 	}
 }
 

@@ -15,8 +15,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/object"
 )
 
-// A server that fails is reported as avoided until it answers, for a minute at most. One that
-// refuses a request has answered.
+// A server that fails is reported as avoided until it answers, for a minute at most. A refusal is an answer.
 func TestAvoidedServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Defaults()
@@ -27,7 +26,7 @@ func TestAvoidedServers(t *testing.T) {
 		}
 		c.avoid("https://a", &object.Status{Code: http.StatusForbidden})
 		if c.Avoided("https://a") != nil || c.Servers()[0] != "https://b" {
-			t.Errorf("a server that has refused is avoided: %v; order %v", c.Avoided("https://a"), c.Servers())
+			t.Errorf("a server that refused a request is avoided because of: %v; order %v", c.Avoided("https://a"), c.Servers())
 		}
 		c.avoid("https://b", fmt.Errorf("a client went away: %w", context.Canceled))
 		if c.Avoided("https://b") != nil {
@@ -36,7 +35,7 @@ func TestAvoidedServers(t *testing.T) {
 		c.avoid("https://b", &object.Status{Code: http.StatusServiceUnavailable})
 		c.Avoid("https://elsewhere", io.EOF)
 		if c.Avoided("https://a") != nil || CodeOf(c.Avoided("https://b")) != http.StatusServiceUnavailable || c.Avoided("https://elsewhere") != nil {
-			t.Error("the server that has failed is not the one that is avoided")
+			t.Error("want only the failed server avoided, with its failure")
 		}
 		time.Sleep(avoidedFor)
 		if c.Avoided("https://b") != nil {
@@ -51,7 +50,8 @@ type transport func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
-// hanging returns a client of two servers: a does not answer, and b does. asked receives the requested servers.
+// hanging returns a client of the servers a, which does not answer, and b, which does. asked receives the servers
+// in the order of the requests.
 func hanging(t *testing.T) (c *Client, asked *[]string) {
 	t.Helper()
 	asked = new([]string)
@@ -74,8 +74,8 @@ func hanging(t *testing.T) (c *Client, asked *[]string) {
 	return c, asked
 }
 
-// An apiserver that accepts requests and does not answer leaves time for the next one, which is preferred from
-// then on.
+// If an apiserver accepts requests but does not answer, enough time remains for the next one, which is preferred
+// from then on.
 func TestAnApiserverThatHangsLeavesTimeForTheNext(t *testing.T) {
 	things := Resource{Version: "v1", Name: "things"}
 	for name, ask := range map[string]func(context.Context, *Client) error{
@@ -92,16 +92,16 @@ func TestAnApiserverThatHangsLeavesTimeForTheNext(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			if err := ask(ctx, c); err != nil || !slices.Equal(*asked, []string{"a", "b"}) {
-				t.Errorf("%s: %v, asked %q", name, err, *asked)
+				t.Errorf("%s: %v, asked servers %q, want a and b", name, err, *asked)
 			}
 			if c.Avoided("https://a") == nil || c.Avoided("https://b") != nil || c.Servers()[0] != "https://b" {
-				t.Errorf("%s: avoids %v and %v; order %q", name, c.Avoided("https://a"), c.Avoided("https://b"), c.Servers())
+				t.Errorf("%s: a is avoided because of %v, and b because of %v; order %q; want only a avoided", name, c.Avoided("https://a"), c.Avoided("https://b"), c.Servers())
 			}
 		})
 	}
 }
 
-// A request that its sender cancels or that times out does not count as a failure of an apiserver.
+// A request that its caller cancels, or that times out, does not count as a failure of an apiserver.
 func TestARequestThatIsGivenUpAvoidsNoServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, asked := hanging(t)
@@ -111,11 +111,11 @@ func TestARequestThatIsGivenUpAvoidsNoServer(t *testing.T) {
 		defer end()
 		for _, ctx := range []context.Context{canceled, over} {
 			if _, err := c.Post(ctx, "/reviews", struct{}{}, &struct{}{}); err == nil || !errors.Is(err, ctx.Err()) {
-				t.Errorf("%v instead of %v", err, ctx.Err())
+				t.Errorf("got %v, want %v", err, ctx.Err())
 			}
 		}
 		if !slices.Equal(*asked, []string{"a"}) || c.Avoided("https://a") != nil || c.Servers()[0] != "https://a" {
-			t.Errorf("asked %q, avoids %v; order %q", *asked, c.Avoided("https://a"), c.Servers())
+			t.Errorf("asked servers %q; a is avoided because of %v; order %q", *asked, c.Avoided("https://a"), c.Servers())
 		}
 	})
 }

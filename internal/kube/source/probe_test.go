@@ -17,11 +17,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wait"
 )
 
-// isProbe reports whether a watch is a probe's; the main watch has no end.
+// isProbe reports whether a watch is a probe's. The main watch has no timeout.
 func isProbe(query url.Values) bool { return query.Get("timeoutSeconds") != "" }
 
-// asking returns a source of things whose apiservers, a and others, answer the requests for them with answer,
-// and /readyz with 200.
+// asking returns a source of things. Its apiservers, a and others, answer requests for things with answer, and
+// /readyz with 200.
 func asking(t *testing.T, answer func(r *http.Request, query url.Values) *http.Response, others ...string) *Source {
 	t.Helper()
 	cfg := Defaults()
@@ -48,7 +48,7 @@ func response(code int, body string) *http.Response {
 	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {object.JSON.MediaType()}}, Body: io.NopCloser(strings.NewReader(body))}
 }
 
-// streaming returns the answer to a watch that sends what write writes, and stays open until its client ends it.
+// streaming returns a response to a watch that sends the output of write, and stays open until its client ends it.
 func streaming(r *http.Request, write func(w io.Writer)) *http.Response {
 	out, in := io.Pipe()
 	context.AfterFunc(r.Context(), func() { _ = in.CloseWithError(r.Context().Err()) })
@@ -66,14 +66,14 @@ func sendBookmark(w io.Writer, version int64) {
 	_, _ = w.Write(object.AppendEvent(nil, object.JSON, object.Bookmark, object.NewBookmark(object.JSON, "v1", "Thing", version, false)))
 }
 
-// TestAWatchGoesOnWhileProbesFail has an overloaded apiserver: it does not answer the list of a probe, refuses
-// the next two, and closes the watch of the fourth. The main watch delivers events meanwhile, and does not end.
+// Failed probes do not end the main watch, which delivers events meanwhile. The apiserver is overloaded: it does
+// not answer the list of the first probe, refuses the next two probes, and closes the watch of the fourth.
 func TestAWatchGoesOnWhileProbesFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const last = 1 << 20
 		watches, lists, version := 0, 0, 9
 		var events atomic.Int32
-		var before, meanwhile int32 // events when the list that hangs comes, and when it is given up
+		var before, meanwhile int32 // number of events when the list hangs, and when it times out
 		s := asking(t, func(r *http.Request, query url.Values) *http.Response {
 			if query.Get("watch") == "" {
 				lists++
@@ -109,7 +109,7 @@ func TestAWatchGoesOnWhileProbesFail(t *testing.T) {
 		want.Ask(last)
 		for u, err := range s.Follow(t.Context(), kv.FollowRequest{From: 9, Want: want}) {
 			if err != nil {
-				t.Fatalf("after %d events: %v", events.Load(), err)
+				t.Fatalf("the main watch failed after %d events: %v", events.Load(), err)
 			}
 			if u.Kind == kv.UpdateBatch {
 				events.Add(1)
@@ -119,13 +119,13 @@ func TestAWatchGoesOnWhileProbesFail(t *testing.T) {
 			}
 		}
 		if watches != 1 || lists != 6 || meanwhile-before < 50 {
-			t.Errorf("%d watches, %d lists, %d events while one did not answer", watches, lists, meanwhile-before)
+			t.Errorf("%d watches, %d lists, %d events while a list hung; want 1 watch, 6 lists, at least 50 events", watches, lists, meanwhile-before)
 		}
 	})
 }
 
-// TestARefusedProbeEndsTheWatch has an apiserver refuse the list of a probe: the resource may be withdrawn, which a
-// watch does not show.
+// If an apiserver refuses the list of a probe, the watch ends: the resource may be withdrawn, which a watch does
+// not show.
 func TestARefusedProbeEndsTheWatch(t *testing.T) {
 	for _, code := range []int{http.StatusForbidden, http.StatusNotFound} {
 		synctest.Test(t, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestARefusedProbeEndsTheWatch(t *testing.T) {
 				case 1:
 					return response(http.StatusOK, listAt(8))
 				case 10:
-					cancel() // it would be asked for ever
+					cancel() // the source would retry for ever
 				}
 				return response(code, "")
 			})
@@ -151,14 +151,14 @@ func TestARefusedProbeEndsTheWatch(t *testing.T) {
 				failure = err
 			}
 			if CodeOf(failure) != code {
-				t.Errorf("%d to a probe: %v", code, failure)
+				t.Errorf("a probe was answered with %d, but following failed with %v", code, failure)
 			}
 		})
 	}
 }
 
-// TestAnApiserverWithoutEtcdIsLeft has the followed apiserver fail each probe, while its watch stays open. The
-// source moves to another apiserver that answers. While no other one answers, it keeps the watch.
+// If the followed apiserver fails each probe while its watch stays open, the source switches to another apiserver
+// that answers. If no other one answers, it keeps the watch.
 func TestAnApiserverWithoutEtcdIsLeft(t *testing.T) {
 	for _, answers := range []bool{true, false} { // the other one
 		synctest.Test(t, func(t *testing.T) {
@@ -189,15 +189,14 @@ func TestAnApiserverWithoutEtcdIsLeft(t *testing.T) {
 				}
 			}
 			if answers && (watches["a"] != 1 || lists["a"] != 1+probeFails || watches["b"] != 1) || !answers && (watches["a"] != 1 || lists["a"] != 6 || watches["b"] != 0) {
-				t.Errorf("another one answers: %t; %v watches, %v lists", answers, watches, lists)
+				t.Errorf("another apiserver answers: %t; watches %v, lists %v by apiserver", answers, watches, lists)
 			}
 		})
 	}
 }
 
-// TestAReaderDoesNotWaitForTheEndOfAProbe has a reader request progress when a probe has satisfied an earlier
-// request, and the apiserver keeps that probe's watch open: the next probe begins at once. A pause follows
-// a probe without progress.
+// A reader requests progress after a probe has satisfied an earlier request, while the apiserver keeps that
+// probe's watch open. The next probe begins at once. A pause follows a probe without progress.
 func TestAReaderDoesNotWaitForTheEndOfAProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		probes := 0
@@ -231,7 +230,7 @@ func TestAReaderDoesNotWaitForTheEndOfAProbe(t *testing.T) {
 			want.Ask(u.Revision + 10)
 		}
 		if len(began) != 4 || began[1] != 0 || began[2] != 0 || began[3] != probeAgain {
-			t.Errorf("the probes after progress began after %v", began[1:])
+			t.Errorf("intervals between progress and the next probes: %v", began[1:])
 		}
 	})
 }

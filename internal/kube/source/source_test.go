@@ -17,8 +17,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// apiserver answers requests with scripts; one that is not in a script is a
-// mistake of the test. test/kube has the same with real apiservers.
+// apiserver answers requests with scripts. A request without a script is a mistake of the test. test/kube does the
+// same with real apiservers.
 type apiserver struct {
 	url    string
 	client *http.Client
@@ -54,8 +54,7 @@ func serve(t *testing.T, script map[string]func(http.ResponseWriter, *http.Reque
 	return a
 }
 
-// sends returns a script that sends text, and with hold waits for the client
-// to go.
+// sends returns a script that sends text, and with hold waits until the client disconnects.
 func sends(code int, hold bool, text ...string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -152,10 +151,10 @@ func TestAStreamedListIsTheStateAtItsBookmark(t *testing.T) {
 	told, err := collect(t, s, kv.FollowRequest{}, progress(20))
 	want := []string{"begin 9 leap=false", "state //v1/things//a@7", "state //v1/things//b@8", "PUT //v1/things//a@10", "DELETE //v1/things//b@12", "progress 20"}
 	if err != nil || !slices.Equal(told, want) {
-		t.Errorf("told %q, %v\nwant %q", told, err, want)
+		t.Errorf("got updates %q, %v\nwant %q", told, err, want)
 	}
 	if kind, ok := s.Kind(); !ok || kind != (source.Kind{APIVersion: "v1", Kind: "Thing"}) {
-		t.Errorf("the kind is %v, %v", kind, ok)
+		t.Errorf("the kind is %v, known: %v", kind, ok)
 	}
 }
 
@@ -171,7 +170,7 @@ func TestAnApiserverThatDoesNotStreamListsIsPaged(t *testing.T) {
 	told, err := collect(t, follow(t, nil, a), kv.FollowRequest{}, progress(11))
 	want := []string{"begin 9 leap=false", "state //v1/things//a@6", "state //v1/things//b@5", "progress 11"}
 	if err != nil || !slices.Equal(told, want) {
-		t.Errorf("told %q, %v\nwant %q", told, err, want)
+		t.Errorf("got updates %q, %v\nwant %q", told, err, want)
 	}
 }
 
@@ -183,15 +182,15 @@ func TestAnotherApiserverIsAskedFirst(t *testing.T) {
 	} {
 		a := serve(t, map[string]func(http.ResponseWriter, *http.Request){"resourceVersion=8&watch=1": refuses})
 		b := serve(t, map[string]func(http.ResponseWriter, *http.Request){"resourceVersion=8&watch=1": sends(200, true, bookmark(12, false))})
-		// Both certificates are of httptest's one authority.
+		// Both certificates are issued by the CA of httptest.
 		told, err := collect(t, follow(t, nil, a, b), kv.FollowRequest{From: 9}, progress(12))
 		if err != nil || !slices.Contains(told, "progress 12") || len(a.asked) != 1 {
-			t.Errorf("%s: told %q, %v, asked %q", name, told, err, a.asked)
+			t.Errorf("%s: got updates %q, %v, requests %q", name, told, err, a.asked)
 		}
 		_, err = collect(t, follow(t, nil, a), kv.FollowRequest{From: 9}, progress(12))
 		var compacted *kv.CompactedError
 		if errors.As(err, &compacted) != strings.HasPrefix(name, "410") || err == nil {
-			t.Errorf("%s, and no other apiserver: %v", name, err)
+			t.Errorf("%s, without another apiserver: %v", name, err)
 		}
 	}
 }
@@ -225,15 +224,15 @@ func TestALeapTellsWhatWasHeld(t *testing.T) {
 		"begin 20 leap=true", "state //v1/things//c@15", "state //v1/things//d@16", "gone //v1/things//b", "gone //v1/things//e",
 	}
 	if err != nil || !slices.Equal(told, want) {
-		t.Errorf("told %q, %v\nwant %q", told, err, want)
+		t.Errorf("got updates %q, %v\nwant %q", told, err, want)
 	}
 	_, err = collect(t, s, kv.FollowRequest{Held: held, HeldAt: 21}, ready)
 	if !errors.Is(err, kv.ErrOtherHistory) {
-		t.Errorf("a state that is older than the held one: %v", err)
+		t.Errorf("a state older than the held one: %v, want ErrOtherHistory", err)
 	}
 }
 
-// A watch from a version that a restored etcd does not have yet would be silent.
+// A watch from a version that a restored etcd has not reached yet does not begin, because it would stay silent.
 func TestAWatchOfARestoredEtcdDoesNotBegin(t *testing.T) {
 	a := serve(t, map[string]func(http.ResponseWriter, *http.Request){
 		"limit=1":                   sends(200, false, current(7)),
@@ -261,12 +260,12 @@ func TestWantedProgressIsProbed(t *testing.T) {
 	want.Ask(30)
 	told, err := collect(t, follow(t, nil, a), kv.FollowRequest{From: 9, Want: want}, progress(30))
 	if err != nil || !slices.Equal(told, []string{"begin 8 leap=false", "PUT //v1/things//a@25", "progress 30"}) {
-		t.Errorf("told %q, %v", told, err)
+		t.Errorf("got updates %q, %v", told, err)
 	}
 }
 
-// The lease of Events deletes many of them in one version. All deletes are one batch, whether a later
-// version, a bookmark or a pause follows: with one batch for each, all but the first would be dropped as
+// The lease of Events deletes many of them in one version. All deletes of a version are one batch, whether a later
+// version, a bookmark or a pause follows. In batches of their own, all deletes but the first would be dropped as
 // duplicates. If the watch ends before the batch is complete, the source resumes before that version.
 func TestEventsThatExpireTogetherAreAllDeleted(t *testing.T) {
 	for name, after := range map[string]string{
@@ -285,7 +284,7 @@ func TestEventsThatExpireTogetherAreAllDeleted(t *testing.T) {
 				return len(u.Batch.Events) > 0
 			})
 			if want := []string{"DELETE /a@9", "DELETE /b@9", "DELETE /c@9"}; err != nil || !slices.Equal(deleted, want) {
-				t.Errorf("%s of %q after them: %q, %v", name, group, deleted, err)
+				t.Errorf("%s of group %q after the deletes: got %q, %v", name, group, deleted, err)
 			}
 		}
 	}
@@ -303,14 +302,14 @@ func TestEventsThatExpireTogetherAreAllDeleted(t *testing.T) {
 		return u.Kind == kv.UpdateProgress && u.Revision == 30
 	})
 	if err != nil || deleted != 2 {
-		t.Errorf("two watches bring the same: %d deletes, %v", deleted, err)
+		t.Errorf("two watches deliver the same deletes: got %d, want 2, %v", deleted, err)
 	}
 	a := serve(t, map[string]func(http.ResponseWriter, *http.Request){
 		"resourceVersion=8&watch=1": sends(200, false, event("DELETED", item("a", 9))),
 	})
 	told, err := collect(t, followOf(t, source.Resource{Version: "v1", Name: "events"}, nil, a), kv.FollowRequest{From: 9}, progress(12))
 	if want := []string{"begin 8 leap=false"}; err == nil || !slices.Equal(told, want) {
-		t.Errorf("a watch that ends among them: %q, %v", told, err)
+		t.Errorf("a watch that ends within the deletes: updates %q, %v", told, err)
 	}
 }
 
@@ -320,7 +319,7 @@ func TestMalformedEventsEndTheSource(t *testing.T) {
 	} {
 		a := serve(t, map[string]func(http.ResponseWriter, *http.Request){"resourceVersion=8&watch=1": sends(200, false, bad)})
 		if told, err := collect(t, follow(t, nil, a), kv.FollowRequest{From: 9}, progress(12)); !errors.Is(err, object.ErrMalformed) || source.MayFollow(err) {
-			t.Errorf("%s: told %q, %v", bad, told, err)
+			t.Errorf("%s: got updates %q, %v", bad, told, err)
 		}
 	}
 }
@@ -336,7 +335,7 @@ func TestPagesHaveABound(t *testing.T) {
 		}
 		version, err := c.Current(context.Background(), source.Resource{Version: "v1", Name: "things"})
 		if (err == nil) != want || want && version != 5 || !want && !strings.Contains(err.Error(), "more than 100 bytes") {
-			t.Errorf("a bound of %d bytes: version %d, %v", limit, version, err)
+			t.Errorf("a response bound of %d bytes: version %d, %v", limit, version, err)
 		}
 	}
 }
@@ -345,7 +344,7 @@ func TestConfigIsValidated(t *testing.T) {
 	_, err := source.New(source.Config{Servers: []string{"http://a", "x"}})
 	for _, want := range []string{`"http://a"`, `"x"`, "HTTP must be set", "MaxEventBytes"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not say %s", err, want)
+			t.Errorf("error %v does not mention %s", err, want)
 		}
 	}
 }
@@ -357,16 +356,16 @@ func TestAResourceIsNamedByThePrefixOfItsKeys(t *testing.T) {
 	} {
 		got, ok := source.ParseResource(want.Prefix(), want.Encoding.MediaType())
 		if !ok || got != want {
-			t.Errorf("%q is %v, %v; want %v", want.Prefix(), got, ok, want)
+			t.Errorf("%q parses as %v, %v; want %v", want.Prefix(), got, ok, want)
 		}
 	}
 	for _, bad := range []string{"", "/", "pods", "//v1/pods", "//v1//", "///pods/", "x//v1/pods/", "//v1/pods/a", "//v1/pods/a/b"} {
 		if got, ok := source.ParseResource(bad, object.JSON.MediaType()); ok {
-			t.Errorf("%q is %v", bad, got)
+			t.Errorf("%q is accepted as %v", bad, got)
 		}
 	}
 	if got, ok := source.ParseResource("//v1/pods/", "application/cbor"); ok {
-		t.Errorf("CBOR is %v", got)
+		t.Errorf("CBOR is accepted as %v", got)
 	}
 }
 
@@ -378,25 +377,25 @@ func TestTheNewestFailureIsKnown(t *testing.T) {
 	})
 	s := follow(t, nil, a)
 	if err := s.Failure(); err != nil {
-		t.Errorf("failed before it began: %v", err)
+		t.Errorf("a failure before the first request: %v", err)
 	}
 	first := func(kv.Update) bool { return true }
 	if _, err := collect(t, s, kv.FollowRequest{}, first); err == nil {
 		t.Error("a forbidden resource is followed")
 	}
 	if err := s.Failure(); err == nil || !strings.Contains(err.Error(), "things are not for you") {
-		t.Errorf("%v does not say why", err)
+		t.Errorf("failure %v lacks the apiserver's message", err)
 	}
 	a.mu.Lock()
 	a.script[stream] = sends(http.StatusOK, true, bookmark(7, true))
 	a.mu.Unlock()
 	ready := func(u kv.Update) bool { return u.Kind == kv.UpdateReady }
 	if _, err := collect(t, s, kv.FollowRequest{}, ready); err != nil || s.Failure() != nil {
-		t.Errorf("follows, and says %v: %v", s.Failure(), err)
+		t.Errorf("after an update the failure is still %v; Follow returned %v", s.Failure(), err)
 	}
 }
 
-// Only a ready apiserver that has the resource can refuse it.
+// A 403 counts as a refusal only if the apiserver is ready. A 404 does not count.
 func TestWhatARefusalIs(t *testing.T) {
 	for _, c := range []struct {
 		code, ready int
@@ -410,12 +409,12 @@ func TestWhatARefusalIs(t *testing.T) {
 		a := serve(t, map[string]func(http.ResponseWriter, *http.Request){stream: sends(c.code, false), "": sends(c.ready, false)})
 		_, err := collect(t, follow(t, nil, a), kv.FollowRequest{}, progress(12))
 		if errors.Is(err, source.ErrRefused) != c.refused || source.CodeOf(err) != c.code {
-			t.Errorf("%d of an apiserver whose /readyz is %d: %v", c.code, c.ready, err)
+			t.Errorf("a response with %d from an apiserver whose /readyz answers %d: %v", c.code, c.ready, err)
 		}
 	}
 }
 
-// An apiserver that refuses requests while it starts is used last, until others fail.
+// An apiserver that refuses requests while it starts becomes the last choice until others fail.
 func TestAnApiserverThatIsNotReadyIsAvoided(t *testing.T) {
 	var servers []string
 	cfg := source.Defaults()
@@ -428,7 +427,7 @@ func TestAnApiserverThatIsNotReadyIsAvoided(t *testing.T) {
 			_, _ = io.WriteString(w, "{}")
 		}))
 		defer s.Close()
-		servers, cfg.HTTP = append(servers, s.URL), s.Client() // all of them have one certificate
+		servers, cfg.HTTP = append(servers, s.URL), s.Client() // all servers have the same certificate
 	}
 	cfg.Servers = servers
 	c, err := source.New(cfg)
@@ -438,7 +437,7 @@ func TestAnApiserverThatIsNotReadyIsAvoided(t *testing.T) {
 	for i, ready := range []bool{false, true, true} {
 		server, err := c.Post(t.Context(), "/reviews", struct{}{}, &struct{}{})
 		if want := servers[min(i, 1)]; err != nil || server != want {
-			t.Fatalf("%q has answered, want %q: %v", server, want, err)
+			t.Fatalf("server %q answered, want %q: %v", server, want, err)
 		}
 		if err := c.Ready(t.Context(), server); (err == nil) != ready {
 			t.Errorf("%q: %v", server, err)
@@ -446,8 +445,8 @@ func TestAnApiserverThatIsNotReadyIsAvoided(t *testing.T) {
 	}
 }
 
-// An apiserver that rejects this node's credentials, or does not answer for a while, does not decide about
-// an object: another one is asked, and preferred from then on.
+// An apiserver that rejects this node's credentials, or does not answer for a while, does not decide a review.
+// Another apiserver gets the request, and is preferred from then on.
 func TestAnApiserverThatRefusesTheNodeDoesNotDecide(t *testing.T) {
 	for code, decides := range map[int]bool{401: false, 403: false, 408: false, 429: false, 500: false, 400: true, 404: true, 422: true} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
@@ -461,7 +460,7 @@ func TestAnApiserverThatRefusesTheNodeDoesNotDecide(t *testing.T) {
 					_, _ = io.WriteString(w, "{}")
 				}))
 				defer s.Close()
-				cfg.Servers, cfg.HTTP = append(cfg.Servers, s.URL), s.Client() // all of them have one certificate
+				cfg.Servers, cfg.HTTP = append(cfg.Servers, s.URL), s.Client() // all servers have the same certificate
 			}
 			c, err := source.New(cfg)
 			if err != nil {
@@ -470,11 +469,11 @@ func TestAnApiserverThatRefusesTheNodeDoesNotDecide(t *testing.T) {
 			for range 2 {
 				server, err := c.Post(t.Context(), "/reviews", struct{}{}, &struct{}{})
 				if decides && (server != cfg.Servers[0] || source.CodeOf(err) != code) || !decides && (server != cfg.Servers[1] || err != nil) {
-					t.Errorf("%q has answered: %v", server, err)
+					t.Errorf("server %q answered: %v", server, err)
 				}
 			}
 			if want := map[bool][2]int{true: {2, 0}, false: {1, 2}}[decides]; asked != want {
-				t.Errorf("apiservers were asked %v times, want %v", asked, want)
+				t.Errorf("requests by apiserver: %v, want %v", asked, want)
 			}
 		})
 	}

@@ -15,8 +15,8 @@ func pods(i int) source.Resource {
 	return source.Resource{Version: "v1", Name: fmt.Sprintf("pods%d", i), Encoding: object.Protobuf}
 }
 
-// All nodes compute the same order, the death of a node moves only its resources, and each
-// node owns its share of them.
+// All nodes compute the same order. The death of a node moves only its resources, and each node owns its share of
+// the resources.
 func TestTheDeathOfANodeMovesItsResourcesAlone(t *testing.T) {
 	nodes := []shard.NodeID{"a", "b", "c"}
 	owned := map[shard.NodeID]int{}
@@ -25,12 +25,12 @@ func TestTheDeathOfANodeMovesItsResourcesAlone(t *testing.T) {
 		r := pods(i)
 		order := rank(nodes, r)
 		if again := rank([]shard.NodeID{"c", "a", "b"}, r); !slices.Equal(again, order) {
-			t.Fatalf("%v and %v for the same nodes", order, again)
+			t.Fatalf("orders %v and %v for the same nodes", order, again)
 		}
 		owned[order[0]]++
 		left := slices.DeleteFunc(slices.Clone(order), func(n shard.NodeID) bool { return n == "b" })
 		if got := rank([]shard.NodeID{"a", "c"}, r); !slices.Equal(got, left) {
-			t.Errorf("without b: %v, want %v", got, left)
+			t.Errorf("order without b: %v, want %v", got, left)
 		}
 		r.Encoding = object.JSON
 		if rank(nodes, r)[0] != order[0] {
@@ -43,7 +43,7 @@ func TestTheDeathOfANodeMovesItsResourcesAlone(t *testing.T) {
 		}
 	}
 	if moved == 0 {
-		t.Error("both encodings of each resource have the same owner")
+		t.Error("both encodings of every resource have the same owner, want a spread")
 	}
 }
 
@@ -66,28 +66,28 @@ func TestNodesThatMayOwnResources(t *testing.T) {
 		here("closed", func(m *shard.Member) { m.PeerAddress = "" }),
 	}
 	if got, want := live(members, "ours"), []shard.NodeID{"alive", "suspect"}; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+		t.Errorf("live nodes %v, want %v", got, want)
 	}
 	if got := othersCluster(members[2:], "other"); got != "ours" {
-		t.Errorf("the others are of cluster %q", got)
+		t.Errorf("the cluster of the other nodes is %q, want ours", got)
 	}
 	if got := othersCluster(members[:1], "alive"); got != "" {
-		t.Errorf("a node alone takes its own word for the cluster: %q", got)
+		t.Errorf("a node without others reports the cluster %q, want none", got)
 	}
 	if got := othersCluster(members[2:4], "x"); got != "" {
-		t.Errorf("the cluster of gone nodes is adopted: %q", got)
+		t.Errorf("the cluster of dead or left nodes is adopted: %q", got)
 	}
 }
 
-// A node prefers the nodes before it, then an apiserver, then the nodes after it. A draining
-// node uses an apiserver last.
+// A node prefers the nodes before it in the order, then an apiserver, then the nodes after it. A draining node
+// uses an apiserver last.
 func TestCandidatesInTheOrderOfTheNodes(t *testing.T) {
 	nodes, r := []shard.NodeID{"a", "b", "c"}, pods(1)
 	order := rank(nodes, r)
 	direct := replica.Candidate{Name: Apiserver, Direct: true}
 	peer := func(node shard.NodeID, direct bool) (replica.Candidate, bool) {
 		if !direct {
-			t.Errorf("%s is followed even if it follows another node", node)
+			t.Errorf("%s is a candidate without the requirement that it follows an apiserver directly", node)
 		}
 		return replica.Candidate{Name: string(node)}, true
 	}
@@ -105,11 +105,11 @@ func TestCandidatesInTheOrderOfTheNodes(t *testing.T) {
 		"drains": {first, second, third, Apiserver},
 	} {
 		if got := names(self); !slices.Equal(got, want) {
-			t.Errorf("%s of %v follows %v, want %v", self, order, got, want)
+			t.Errorf("candidates of %s in the order %v: %v, want %v", self, order, got, want)
 		}
 	}
 	gone := func(shard.NodeID, bool) (replica.Candidate, bool) { return replica.Candidate{}, false }
 	if got := candidates(nodes, order[2], r, direct, gone); len(got) != 1 || !got[0].Direct {
-		t.Errorf("without the others: %v", got)
+		t.Errorf("candidates of a node without others: %v, want only an apiserver", got)
 	}
 }

@@ -19,14 +19,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kube/source"
 )
 
-// passing passes requests on to servers, over HTTP/1.1.
+// passing forwards requests to servers over HTTP/1.1.
 func passing(t *testing.T, token func() (string, error), servers ...string) http.Handler {
 	t.Helper()
 	h, _ := passingBy(t, token, servers...)
 	return h
 }
 
-// passingBy is passing, and returns the client that knows the servers.
+// passingBy is passing, and also returns the client that keeps the state of the servers.
 func passingBy(t *testing.T, token func() (string, error), servers ...string) (http.Handler, *source.Client) {
 	t.Helper()
 	cfg := source.Defaults()
@@ -39,7 +39,7 @@ func passingBy(t *testing.T, token func() (string, error), servers ...string) (h
 	return New(Config{Source: client, Streams: transport, Upgrades: transport, Token: token, Impersonate: token != nil}), client
 }
 
-// A server that has failed is not avoided any more once it has answered a request that was passed on.
+// A server that has failed is no longer avoided once it has answered a forwarded request.
 func TestAnAnswerEndsAvoidance(t *testing.T) {
 	for code, avoided := range map[int]bool{200: false, 404: false, 500: true} {
 		to := record(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
@@ -47,12 +47,12 @@ func TestAnAnswerEndsAvoidance(t *testing.T) {
 		client.Avoid(to.url, io.ErrUnexpectedEOF)
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody))
 		if why := client.Avoided(to.url); (why != nil) != avoided {
-			t.Errorf("after %d: avoided for %v", code, why)
+			t.Errorf("after a response with status %d, the server is avoided because of: %v", code, why)
 		}
 	}
 }
 
-// recorder is an apiserver that notes what it gets.
+// recorder is an apiserver that records its requests.
 type recorder struct {
 	url string
 
@@ -110,17 +110,17 @@ func TestTheApiserverSeesTheSender(t *testing.T) {
 		delete(want, name)
 	}
 	if len(want) > 0 || h.Get("Authorization") != "" {
-		t.Errorf("missing %v; Authorization %q", want, h.Get("Authorization"))
+		t.Errorf("missing headers %v; Authorization %q", want, h.Get("Authorization"))
 	}
 	if to.paths[0] != "/apis/x//y%2Fz?q=1" {
 		t.Errorf("path %s", to.paths[0])
 	}
 	_, h = send(func() (string, error) { return "node", nil }, id)
 	if h.Get("Impersonate-User") != "carol" || !slices.Equal(h.Values("Impersonate-Group"), id.Groups) || h.Get("Authorization") != "Bearer node" || h.Get("X-Remote-User") != "" {
-		t.Errorf("impersonated: %v", h)
+		t.Errorf("headers with impersonation: %v", h)
 	}
 	if _, h = send(nil, nil); h.Get("X-Remote-User") != "system:anonymous" || h.Get("X-Remote-Group") != "system:unauthenticated" {
-		t.Errorf("without an identity: %v", h)
+		t.Errorf("headers without an identity: %v", h)
 	}
 }
 
@@ -139,7 +139,8 @@ func TestAnotherApiserverGetsTheRequest(t *testing.T) {
 	}
 }
 
-// TestAFailureSaysWhetherTheRequestWasSent: 429 has a client repeat its request.
+// The status shows whether a failed request may have reached an apiserver: after 429, a client repeats its
+// request.
 func TestAFailureSaysWhetherTheRequestWasSent(t *testing.T) {
 	dies := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	for _, c := range []struct {
@@ -205,9 +206,9 @@ func TestAFailureOfAListIsTriedAgain(t *testing.T) {
 	}
 }
 
-// An apiserver that is not ready refuses requests that it would allow later: another one is used, and without
-// another one the reflector has to retry. It would list after 401 and 403. An apiserver that refuses this node
-// is treated like one that does not answer.
+// An apiserver that is not ready refuses requests that it would allow later. The next apiserver gets the request,
+// and without another one the client gets 429: a reflector would list again after 401 or 403. An apiserver that
+// refuses this node is treated like one that does not answer.
 func TestARefusalByAnApiserverThatStarts(t *testing.T) {
 	impersonates := func() (string, error) { return "node", nil }
 	answers := func(code, ready int, why string) string {
@@ -264,17 +265,17 @@ func TestARefusalByAnApiserverThatStarts(t *testing.T) {
 			t.Errorf("%s %s: %d %s, want %d", c.method, c.path, w.Code, w.Body, c.want)
 		}
 		if w.Code == 403 && !strings.Contains(w.Body.String(), "is forbidden") {
-			t.Errorf("%s %s: refused with %q, not with the apiserver's reason", c.method, c.path, w.Body)
+			t.Errorf("%s %s: refused with %q, which lacks the apiserver's reason", c.method, c.path, w.Body)
 		}
 		if (w.Header().Get("Retry-After") != "") != (w.Code == 429) {
 			t.Errorf("%s %s: Retry-After %q", c.method, c.path, w.Header().Get("Retry-After"))
 		}
 	}
-	// A front proxy does not impersonate: a refused impersonation is the client's own.
+	// A front proxy does not impersonate, so that a refused impersonation is one that the client requested.
 	w := httptest.NewRecorder()
 	passing(t, nil, notTheNode, record(t, nil).url).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/secrets", http.NoBody))
 	if w.Code != http.StatusForbidden {
-		t.Errorf("the impersonation of a client: %d, want 403", w.Code)
+		t.Errorf("a refused impersonation that the client requested: status %d, want 403", w.Code)
 	}
 }
 
@@ -301,13 +302,13 @@ func TestAWatchAtAnApiserverThatDies(t *testing.T) {
 	}
 }
 
-// A reflector lists again after a watch of less than a second without an event.
+// A forwarded watch lasts at least a second: a reflector lists again after a shorter watch without an event.
 func TestNoPassedWatchEndsWithinItsFirstSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		passed := &passedWatch{ReadCloser: io.NopCloser(strings.NewReader("")), began: began, ctx: t.Context()}
 		if _, err := passed.Read(make([]byte, 1)); !errors.Is(err, io.EOF) || time.Since(began) != ShortestWatch {
-			t.Errorf("a watch at an apiserver that dies ends after %v: %v", time.Since(began), err)
+			t.Errorf("a forwarded watch whose apiserver dies ends after %v: %v", time.Since(began), err)
 		}
 	})
 }
