@@ -10,7 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// A source that is just slow enough to be stuck, and a node whose pause is just too short to count.
+// The bounds are exact, both for a source that is just slow enough to be stuck, and for a node whose pause is just
+// too short to count.
 func TestLagIsExact(t *testing.T) {
 	now := time.Unix(1000, 0)
 	begin := func() *lag {
@@ -22,25 +23,25 @@ func TestLagIsExact(t *testing.T) {
 		t.Errorf("still for %v, want %v", still, StuckAfter)
 	}
 	if still := begin().still(now.Add(standstill), 5, 6); still != standstill {
-		t.Errorf("after the longest pause that is none: %v", still)
+		t.Errorf("after the longest pause that does not count: %v", still)
 	}
 	if still := begin().still(now.Add(standstill+1), 5, 6); still != 0 {
-		t.Errorf("after a pause of its own: %v", still)
+		t.Errorf("after a pause of the node: %v, want 0", still)
 	}
 	if still := begin().still(now.Add(time.Second), 5, 5); still != 0 {
-		t.Errorf("with nothing to come to: %v", still)
+		t.Errorf("with no revision ahead: %v, want 0", still)
 	}
 	l := begin()
 	l.still(now.Add(StuckAfter), 5, 6)
 	if still := l.still(now.Add(StuckAfter+1), 5, 6); still != StuckAfter+1 {
-		t.Errorf("just stuck, and not said before: %v", still)
+		t.Errorf("the first report of a source that is just stuck: %v", still)
 	}
 	if still := l.still(now.Add(StuckAfter+2), 5, 6); still != 1 {
-		t.Errorf("said before: %v", still)
+		t.Errorf("after the first report: %v, want 1", still)
 	}
 }
 
-// Ending caches yield the events of their own lineage, once new ones have come.
+// Caches that end yield the events of their own lineage, as soon as new ones have arrived.
 func TestPredecessorsTellWhatIsNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := cachetest.New()
@@ -62,17 +63,17 @@ func TestPredecessorsTellWhatIsNew(t *testing.T) {
 		var unavailable *kv.UnavailableError
 		for what, from := range map[string]kv.Revision{"all": 0, "what is to come": from} {
 			if kinds, _, err := follow(kv.FollowRequest{Lineage: 1, From: from}); !errors.As(err, &unavailable) || len(kinds) > 0 {
-				t.Errorf("asked for %s: %v, %v", what, kinds, err)
+				t.Errorf("request for %s: %v, %v, want UnavailableError", what, kinds, err)
 			}
 		}
 		at := h.Commit(cachetest.Put("a", "1"))
 		synctest.Wait()
 		if kinds, progress, err := follow(kv.FollowRequest{Lineage: 1, From: from}); err != nil || progress != at || len(kinds) != 4 {
-			t.Errorf("asked for a revision that is there: %v at %d, %v", kinds, progress, err)
+			t.Errorf("request for an existing revision: %v up to %d, %v", kinds, progress, err)
 		}
 		var lineage *kv.LineageError
 		if kinds, _, err := follow(kv.FollowRequest{Lineage: 2, From: from}); !errors.As(err, &lineage) || lineage.Requested != 2 || lineage.Current != 1 || len(kinds) > 0 {
-			t.Errorf("asked for another lineage: %v, %v", kinds, err)
+			t.Errorf("request for another lineage: %v, %v, want LineageError", kinds, err)
 		}
 	})
 }

@@ -29,7 +29,7 @@ func TestLag(t *testing.T) {
 			for i, s := range steps {
 				now = now.Add(s.after)
 				if got := l.still(now, s.progress, s.revision) > StuckAfter; got != s.stuck {
-					t.Errorf("step %d: %v", i, got)
+					t.Errorf("step %d: stuck: %v", i, got)
 				}
 			}
 		})

@@ -20,8 +20,8 @@ type silent struct{ Clock }
 func (silent) Last() (kv.Revision, time.Time, uint64) { return 0, time.Time{}, 0 }
 func (silent) LookNow()                               {}
 
-// A copy takes the part that it needs of a saved history, or of the seed of its predecessors.
-// The rest is freed once it is loaded, and its own content when it ends.
+// A copy uses its part of a saved history, or of the seed of its predecessors. The rest is freed once the copy is
+// loaded, and its own content when it ends.
 func TestACopyFreesWhatItNoLongerNeeds(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	s := New(Config{Clock: silent{}})
@@ -50,7 +50,7 @@ func TestACopyFreesWhatItNoLongerNeeds(t *testing.T) {
 	h, past := restarted()
 	<-h.Cache.Ready()
 	if floor := h.Cache.Floor(); floor != 4 {
-		t.Errorf("the floor is %d: the history is not used", floor)
+		t.Errorf("the floor is %d, want 4: the history is not used", floor)
 	}
 	testkit.Eventually(t, "the history is freed", func() bool {
 		runtime.GC()
@@ -66,11 +66,11 @@ func TestACopyFreesWhatItNoLongerNeeds(t *testing.T) {
 	runtime.KeepAlive(heir)
 
 	if cache.Inherit(h.Cache.Range(), false, h.Cache) == nil {
-		t.Error("nothing can be inherited of a copy that runs")
+		t.Error("nothing can be inherited from a running copy")
 	}
 	h.stop()
 	<-h.done
 	if cache.Inherit(h.Cache.Range(), false, h.Cache) != nil {
-		t.Error("a copy that has ended is not released")
+		t.Error("the content of a copy that has ended is not released")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// empty is a source without keys, at revision 5, that stays open.
+// empty is an open source without keys at revision 5.
 type empty struct{}
 
 func (empty) Follow(ctx context.Context, _ kv.FollowRequest) iter.Seq2[kv.Update, error] {
@@ -23,8 +23,8 @@ func (empty) Follow(ctx context.Context, _ kv.FollowRequest) iter.Seq2[kv.Update
 	}
 }
 
-// A replica is loaded first, and its age is known when etcd's revision has been read: only then do
-// reads with a bound succeed, and only then is a node ready.
+// A loaded replica has no age until etcd's revision has been read. Only then do reads with an age bound succeed,
+// and only then is the node ready.
 func TestLoadedWithoutAnAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := cache.Defaults()
@@ -45,9 +45,9 @@ func TestLoadedWithoutAnAge(t *testing.T) {
 		<-h.Cache.Ready()
 		expect(Loading{All: 1, Ageless: 1, Begun: true})
 		if !h.Cache.Observe(time.Now(), 6) {
-			t.Error("it has revision 6")
+			t.Error("Observe does not report that the cache is behind revision 6")
 		}
-		expect(Loading{All: 1, Ageless: 1, Begun: true}) // it lacks revision 6
+		expect(Loading{All: 1, Ageless: 1, Begun: true}) // the cache lacks revision 6
 		h.Cache.Observe(time.Now(), 5)
 		expect(Loading{All: 1, Begun: true})
 	})

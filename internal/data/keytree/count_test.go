@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Counts and counted reads agree with a scan of every key, for any range: its ends are
-// keys, between keys, open, or reversed.
+// Counts and counted reads agree with a scan of all keys, for any range. Its ends are keys, lie between keys, or
+// are open, and may be reversed.
 func TestCountAgainstALookAtEveryKey(t *testing.T) {
 	rng := testseed.Rand(t)
 	for _, n := range []int{0, 1, 2, 100, 5000} {
@@ -32,7 +32,7 @@ func TestCountAgainstALookAtEveryKey(t *testing.T) {
 				return true
 			})
 			if got := s.Count(r); got != len(want) {
-				t.Fatalf("%d keys in %v, counted %d", len(want), r, got)
+				t.Fatalf("%d keys are in %v, Count returned %d", len(want), r, got)
 			}
 			var got []string
 			most := rng.IntN(len(want) + 1)
@@ -41,7 +41,7 @@ func TestCountAgainstALookAtEveryKey(t *testing.T) {
 				return true
 			})
 			if !slices.Equal(got, want[:most]) {
-				t.Fatalf("%v: %d keys read, wanted the first %d of %d", r, len(got), most, len(want))
+				t.Fatalf("%v: %d keys read, want the first %d of %d", r, len(got), most, len(want))
 			}
 		}
 	}

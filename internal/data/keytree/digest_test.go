@@ -40,18 +40,18 @@ func sumUp(t *testing.T, s *Snapshot) *Digest {
 	return d
 }
 
-// The digest detects any changed byte of any key, and leads to the key.
+// The digest changes with any byte of any key, and its differing buckets contain that key.
 func TestDigestTellsEveryByte(t *testing.T) {
 	const n = 1000
 	want := sumUp(t, stateOf(some(n)...))
 	if want.Keys != n || want.Revision != 100 {
-		t.Fatalf("%d keys at %d", want.Keys, want.Revision)
+		t.Fatalf("digest of %d keys at revision %d", want.Keys, want.Revision)
 	}
 	rng := testseed.Rand(t)
 	order := some(n)
 	rng.Shuffle(n, func(i, k int) { order[i], order[k] = order[k], order[i] })
 	if got := sumUp(t, stateOf(order...)); *got != *want {
-		t.Error("equal states have other digests")
+		t.Error("equal states have different digests")
 	}
 	for range 300 {
 		list := some(n)
@@ -63,9 +63,9 @@ func TestDigestTellsEveryByte(t *testing.T) {
 		got := sumUp(t, s)
 		buckets := want.Differ(got)
 		if got.Sum() == want.Sum() || len(buckets) == 0 {
-			t.Fatalf("bit %d of byte %d of %s was flipped and the digest is equal", bit, at, key)
+			t.Fatalf("bit %d of byte %d of %s was flipped, but the digest is equal", bit, at, key)
 		}
-		bad.Encoded()[at] ^= 1 << bit // or the key cannot be told
+		bad.Encoded()[at] ^= 1 << bit // restore it, so that the key can be found
 		is, _, err := s.KeyDigests(t.Context(), buckets, n, never)
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestDigestTellsEveryByte(t *testing.T) {
 			found = found || k.Key == key
 		}
 		if !found {
-			t.Fatalf("%s is not in the buckets that differ", key)
+			t.Fatalf("%s is not in the differing buckets", key)
 		}
 	}
 }
@@ -105,11 +105,11 @@ func TestDigestIsPaced(t *testing.T) {
 		return nil
 	})
 	if !errors.Is(err, errStop) || calls != 3 {
-		t.Errorf("%d calls, %v", calls, err)
+		t.Errorf("%d calls of the pacing function, want 3; error %v", calls, err)
 	}
 	list, more, err := stateOf(big...).KeyDigests(t.Context(), []uint32{3}, 10, never)
 	if len(list) != 10 || !more || err != nil {
-		t.Errorf("%d keys, more %v, %v", len(list), more, err)
+		t.Errorf("%d keys, more %v, %v; want the first 10 of more", len(list), more, err)
 	}
 }
 
@@ -120,7 +120,7 @@ func BenchmarkDigest(b *testing.B) {
 			const total = 256 << 20
 			n := total / size
 			s := &Snapshot{Root: New()}
-			for _, i := range testseed.Rand(b).Perm(n) { // as memory is after a while
+			for _, i := range testseed.Rand(b).Perm(n) { // in random order, like the memory of a node after a while
 				s.Root.Set(kv.NewKeyValue(kv.Fields{Key: fmt.Appendf(nil, "/registry/pods/%08d", i), Value: make([]byte, size), ModRevision: kv.Revision(i)}))
 			}
 			var bytes int64

@@ -9,22 +9,20 @@ import (
 	shardwatchv1 "github.com/shardwatch/shardwatch/api/proto/shardwatch/v1"
 )
 
-// Half of the nodes are not a majority: of two, one must not change the lineage of the
-// other.
+// Half of the nodes are not a majority: one of two nodes must not change the lineage of the other.
 func TestMostIsMoreThanHalf(t *testing.T) {
 	for _, test := range []struct {
 		some, all int64
 		want      bool
 	}{{0, 0, false}, {1, 1, true}, {1, 2, false}, {2, 2, true}, {1, 3, false}, {2, 3, true}, {2, 4, false}, {3, 4, true}} {
 		if got := most(test.some, test.all); got != test.want {
-			t.Errorf("%d of %d: %v", test.some, test.all, got)
+			t.Errorf("%d of %d is a majority: %v", test.some, test.all, got)
 		}
 	}
 }
 
-// A restore that one node has detected is certain when another node has detected it,
-// too, or none denies it for a while. A node that has looked at etcd since and denies
-// it leaves it open, however long.
+// A restore that one node has detected is certain if another node has detected it, too, or if no node denies it
+// for a while. It stays open, however long, if a node that has read etcd since then denies it.
 func TestWhoWitnessesARestore(t *testing.T) {
 	for _, test := range []struct {
 		agree, deny int64
@@ -38,7 +36,7 @@ func TestWhoWitnessesARestore(t *testing.T) {
 		{1, 2, 0, true},
 	} {
 		if got := witnessed(test.agree, test.deny, test.doubted); got != test.want {
-			t.Errorf("%+v: %v", test, got)
+			t.Errorf("%+v: certain: %v", test, got)
 		}
 	}
 	age := durationpb.New(time.Second)

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// loose is a node whose shards stop coming from etcd directly.
+// loose is a node whose shards can lose their direct connection to etcd.
 type loose struct {
 	peerapi.Node
 	mu      sync.Mutex
@@ -36,8 +36,8 @@ func (l *loose) set(direct bool) {
 	l.changed = make(chan struct{})
 }
 
-// A node with another lineage, another range or an old map does not get a shard's
-// events, which it would take for its own.
+// A node refuses a follower with another lineage, another range or an old map. The follower would take the events
+// for those of its own shard.
 func TestFollowersOfAnotherShardAreRefused(t *testing.T) {
 	m := cachetest.Map(1, []string{"h"}, "here")
 	m.Shards[0].Epoch, m.Shards[1].Epoch, m.Shards[1].Replicas = 7, 9, []shard.NodeID{"there"}
@@ -71,17 +71,17 @@ func TestFollowersOfAnotherShardAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, first, err := r.follows(t.Context(), x.change)
 			if !x.want(err) {
-				t.Errorf("%v, %v", first, err)
+				t.Errorf("got %v, %v", first, err)
 			}
 			if b := first.GetBegin(); err == nil && (b.GetLineage() != 1 || b.GetEpoch() != 7 || b.GetRevision() != int64(r.h.Now())) {
-				t.Errorf("it begins with %v", first)
+				t.Errorf("the first message is %v, want lineage 1, epoch 7 and the newest revision", first)
 			}
 		})
 	}
 }
 
-// A follower that requires events from etcd directly is refused, or ended, when they
-// come by another node; a follower without that requirement stays.
+// A follower that requires events directly from etcd is refused, or its stream ends, if the events come through
+// another node. A follower without that requirement stays.
 func TestFollowerThatNeedsEtcdDirectly(t *testing.T) {
 	l := &loose{changed: make(chan struct{})}
 	r := start(t, cachetest.New(), options{service: func(c *peerapi.Config) { l.Node, c.Node = c.Node, l }})
@@ -90,7 +90,7 @@ func TestFollowerThatNeedsEtcdDirectly(t *testing.T) {
 		t.Helper()
 		var e *kv.UnavailableError
 		if !errors.As(err, &e) || !strings.Contains(e.Detail, "does not come from etcd directly") {
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("%s: got %v, want an error about a missing direct connection", what, err)
 		}
 	}
 	_, _, err := r.follows(t.Context(), direct)

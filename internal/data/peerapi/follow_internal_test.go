@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A part is sent once it has its size, and the last part is sent.
+// A part is sent as soon as it has its size. The last part is sent, too.
 func TestPartsHaveTheirSize(t *testing.T) {
 	for _, c := range []struct {
 		items []int

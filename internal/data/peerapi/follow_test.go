@@ -21,8 +21,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// following returns a cache that follows shard 1 of r as another node would, and a
-// function that cuts its connection or restores it.
+// following returns a cache that follows shard 1 of r like another node, and a function that cuts its connection
+// or restores it.
 func following(t *testing.T, r *running) (c *cache.Cache, cut func(bool)) {
 	t.Helper()
 	var off atomic.Bool
@@ -51,8 +51,7 @@ func following(t *testing.T, r *running) (c *cache.Cache, cut func(bool)) {
 	}
 }
 
-// equal compares two caches: their state, and their changes of a range since each of
-// some revisions.
+// equal compares the state of two caches, and their changes of a range since each of the given revisions.
 func equal(t *testing.T, a, b *cache.Cache, at kv.Revision, since ...kv.Revision) {
 	t.Helper()
 	for _, c := range []*cache.Cache{a, b} {
@@ -74,7 +73,7 @@ func equal(t *testing.T, a, b *cache.Cache, at kv.Revision, since ...kv.Revision
 			slices.Sort(changes.Deleted)
 		}
 		if !slices.EqualFunc(x.Changed, y.Changed, same) || !slices.Equal(x.Deleted, y.Deleted) {
-			t.Errorf("since %d: %d changed and %q deleted here, %d and %q there", revision, len(x.Changed), x.Deleted, len(y.Changed), y.Deleted)
+			t.Errorf("since %d: one cache has %d changed and %q deleted, the other %d and %q", revision, len(x.Changed), x.Deleted, len(y.Changed), y.Deleted)
 		}
 	}
 }
@@ -82,8 +81,7 @@ func equal(t *testing.T, a, b *cache.Cache, at kv.Revision, since ...kv.Revision
 // smallWindow keeps the last few revisions.
 func smallWindow(c *cache.Config) { c.WindowBytes = 4 << 10 }
 
-// A node that takes a shard from another node also takes the deletes from before its
-// window.
+// A follower also receives the deletes from before the node's window.
 func TestFollowTakesTombstones(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{cache: smallWindow, service: func(c *peerapi.Config) { c.FragmentBytes = 1024 }})
@@ -98,17 +96,17 @@ func TestFollowTakesTombstones(t *testing.T) {
 		t.Fatal(err)
 	}
 	if home.Floor() <= deleted {
-		t.Fatalf("the window reaches back to %d", home.Floor())
+		t.Fatalf("the window still has the delete: it reaches back to %d", home.Floor())
 	}
 	c, _ := following(t, r)
 	equal(t, home, c, last, home.DeltaFloor()-1, before, deleted, last-1)
 	if c.DeltaFloor() != home.DeltaFloor() {
-		t.Errorf("deletes are known from %d on here, from %d on there", home.DeltaFloor(), c.DeltaFloor())
+		t.Errorf("the node knows deletes from %d on, the follower from %d on", home.DeltaFloor(), c.DeltaFloor())
 	}
 }
 
-// A replica that was away for longer than the window takes the changes, and has the
-// deletes before, meanwhile and after.
+// A replica that was away for longer than the window receives the changes. It has the deletes from before, during
+// and after its absence.
 func TestFollowLeaps(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{cache: smallWindow, service: func(c *peerapi.Config) { c.FragmentBytes = 1024 }})
@@ -133,20 +131,20 @@ func TestFollowLeaps(t *testing.T) {
 	cut(false)
 	equal(t, home, c, last, early-1, early)
 	if s := c.Status(); s.Leaps != 1 || s.Keys != home.Status().Keys {
-		t.Errorf("%+v, at the other node %+v", s, home.Status())
+		t.Errorf("follower %+v, node %+v; want one leap and equal keys", s, home.Status())
 	}
 	last = h.Commit(cachetest.Delete("a"))
 	equal(t, home, c, last, early-1, last-1)
 }
 
-// A follower gets the age of the data, with the beginning.
+// The first message to a follower has the age of the data.
 func TestAFollowerIsToldTheAge(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})
 	home := r.node.Replica(1)
 	_, m, err := r.follows(t.Context(), func(*peerv1.FollowRequest) {})
 	if err != nil || m.GetBegin() == nil || m.GetBegin().GetAge() != nil {
-		t.Errorf("%v, %v: an age that is not known", m, err)
+		t.Errorf("%v, %v: want no age, because it is unknown", m, err)
 	}
 	aged(home, time.Hour)
 	_, m, err = r.follows(t.Context(), func(*peerv1.FollowRequest) {})
@@ -155,8 +153,8 @@ func TestAFollowerIsToldTheAge(t *testing.T) {
 	}
 }
 
-// A follower that supports it gets queued revisions together, in messages of about the size of a
-// fragment; a larger revision is cut, and is alone in its messages.
+// A follower that supports it gets queued revisions together, in messages of about the size of a fragment. A
+// larger revision is split, and shares its messages with no other revision.
 func TestPendingRevisionsAreSentTogether(t *testing.T) {
 	const limit = 4 << 10
 	h := cachetest.New()
@@ -193,14 +191,14 @@ func TestPendingRevisionsAreSentTogether(t *testing.T) {
 				continue
 			}
 			if size := proto.Size(m); size > limit+100 {
-				t.Errorf("a message of %d bytes", size)
+				t.Errorf("a message has %d bytes, above the limit", size)
 			}
 			messages++
 			if m.GetFragment() {
 				cut++
 			}
 			if m.GetSeveral() != (several && len(m.GetEvents()) > 2) {
-				t.Errorf("%d events of %d: several revisions: %v", len(m.GetEvents()), m.GetRevision(), m.GetSeveral())
+				t.Errorf("message of %d events at revision %d is marked as several revisions: %v", len(m.GetEvents()), m.GetRevision(), m.GetSeveral())
 			}
 			for _, e := range m.GetEvents() {
 				events++
@@ -209,11 +207,11 @@ func TestPendingRevisionsAreSentTogether(t *testing.T) {
 				}
 			}
 			if at := got[len(got)-1]; m.GetRevision() != int64(at) {
-				t.Errorf("a message of revision %d ends with %d", m.GetRevision(), at)
+				t.Errorf("a message of revision %d ends with an event of revision %d", m.GetRevision(), at)
 			}
 		}
 		if !slices.Equal(got, want) || events != 2*len(want) || cut != 1 {
-			t.Errorf("several %v: %d events of %v, want %v; %d fragments", several, events, got, want, cut)
+			t.Errorf("several %v: %d events of revisions %v, want %v; %d split revisions", several, events, got, want, cut)
 		}
 		if several == (messages > 20) {
 			t.Errorf("several %v: %d messages for %d revisions", several, messages, len(want))

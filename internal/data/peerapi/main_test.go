@@ -36,7 +36,7 @@ func (node) Direct(shard.ID) (bool, <-chan struct{})         { return true, nil 
 func (node) Looked() (replica.Look, bool)                    { return looked, true }
 func (node) Propose(context.Context, []byte) (uint64, error) { return 0, nil }
 
-// looked is the nodes' read of etcd.
+// looked is the last read of etcd by the nodes.
 var looked = replica.Look{Lineage: 1, Revision: cachetest.Start, At: time.Now().Add(-time.Minute)}
 
 // running is a service on loopback.
@@ -45,7 +45,7 @@ type running struct {
 	tb      testing.TB
 	h       *cachetest.Script
 	node    *cachetest.Node
-	peers   string // its address
+	peers   string // address of the service
 }
 
 // options configure start.
@@ -104,7 +104,7 @@ func dial(tb testing.TB, address string) *grpc.ClientConn {
 // aged makes the cache complete as of the given time ago.
 func aged(c *cache.Cache, age time.Duration) { c.Observe(time.Now().Add(-age), cachetest.Start) }
 
-// around reports whether an age is about the set one: tests may be slow.
+// around reports whether an age is close to the configured one. The margin allows for slow tests.
 func around(got *durationpb.Duration, want time.Duration) bool {
 	return got != nil && got.AsDuration() >= want && got.AsDuration() < want+10*time.Minute
 }

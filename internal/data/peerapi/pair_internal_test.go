@@ -12,12 +12,11 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/cachetest"
 )
 
-// atOnce is a stream that holds nothing back.
+// atOnce is a stream that never holds events back.
 func atOnce(bool) {}
 
-// Each ping makes the listed streams send their held back events, and hold back later ones. A
-// request for progress, a ping without them, and the end of the pings make them send at once
-// from then on.
+// A ping makes the listed streams send the events that they hold back, and hold back later events. A request for
+// progress, a ping that does not list a stream, and the end of the pings make it send at once from then on.
 func TestPingsNameTheStreamsThatHoldBack(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -54,8 +53,8 @@ func TestPingsNameTheStreamsThatHoldBack(t *testing.T) {
 	}
 }
 
-// A cache that has ended never reaches a revision: the answer does not wait for it, and
-// it is not asked repeatedly.
+// A cache that has ended never reaches a revision. The answer does not wait for it, and no repeated request goes
+// to it.
 func TestACacheThatHasEndedIsNotAsked(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -77,16 +76,16 @@ func TestACacheThatHasEndedIsNotAsked(t *testing.T) {
 	}
 	n.Use(cachetest.Map(2, []string{"h"}, "here"))
 	if <-p.bell; p.demand() || len(p.bell) > 0 {
-		t.Error("a cache that has ended is asked")
+		t.Error("progress is requested from a cache that has ended")
 	}
 	end()
 	if p.missing != 0 || len(p.follows) != 0 {
-		t.Errorf("%d are waited for, %d are followed", p.missing, len(p.follows))
+		t.Errorf("the pair still waits for %d streams and follows %d", p.missing, len(p.follows))
 	}
 }
 
-// A cache that has ended no longer advances: the report of the others does not wait for it, and it does
-// not wake the heartbeat repeatedly.
+// A cache that has ended no longer advances. The report of the other caches does not wait for it, and it does not
+// wake the heartbeat repeatedly.
 func TestACacheThatHasEndedIsNotAwaited(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -106,7 +105,7 @@ func TestACacheThatHasEndedIsNotAwaited(t *testing.T) {
 		<-p.bell
 	}
 	if p.arrive(); p.due {
-		t.Error("a report is due though one shard has not advanced")
+		t.Error("a report is due, although one shard has not advanced")
 	}
 	at := h.Commit(cachetest.Put("z", "1"))
 	if err := n.Replica(1).WaitProgress(t.Context(), at); err != nil {
@@ -114,7 +113,7 @@ func TestACacheThatHasEndedIsNotAwaited(t *testing.T) {
 	}
 	<-p.bell
 	if p.arrive(); !p.due {
-		t.Error("no report is due")
+		t.Error("no report is due, although all remaining shards have advanced")
 	}
 	if m, _ := p.report(); m.GetProgress() != int64(at) || len(m.GetFollowIds()) != 1 {
 		t.Errorf("reported %v", m)
@@ -123,15 +122,15 @@ func TestACacheThatHasEndedIsNotAwaited(t *testing.T) {
 		t.Error("a cache that has ended wakes the heartbeat")
 	}
 	if p.hear(&peerv1.BeatRequest{PingNanos: 2}); p.next == nil {
-		t.Error("nothing is awaited")
+		t.Error("the pair waits for no revision")
 	}
 	if p.await(); p.next != nil {
-		t.Error("a revision is awaited for a follower that does not want it")
+		t.Error("the pair waits for a revision that the follower did not request")
 	}
 }
 
-// A stream that ends during a wait for its shard leaves nothing: the others are
-// reported, and the cache has no waiter.
+// A stream that ends while the pair waits for its shard leaves no trace: the other streams are reported, and the
+// cache has no waiter.
 func TestAStreamThatEndsIsNotWaitedFor(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -150,7 +149,7 @@ func TestAStreamThatEndsIsNotWaitedFor(t *testing.T) {
 	at := h.Commit(cachetest.Put("c", "1"))
 	p.hear(&peerv1.BeatRequest{WantProgress: int64(at)})
 	if !p.demand() {
-		t.Fatal("no shard is waited for")
+		t.Fatal("the pair waits for no shard")
 	}
 	if err := n.Replica(2).WaitProgress(context.Background(), at); err != nil {
 		t.Fatal(err)
@@ -159,7 +158,7 @@ func TestAStreamThatEndsIsNotWaitedFor(t *testing.T) {
 		<-p.bell
 	}
 	if m, _ := p.report(); m != nil {
-		t.Errorf("reported before the last one is there: %v", m)
+		t.Errorf("a report precedes the last shard: %v", m)
 	}
 	ends[0]()
 	<-p.bell
@@ -168,12 +167,12 @@ func TestAStreamThatEndsIsNotWaitedFor(t *testing.T) {
 	}
 	ends[1]()
 	if p.missing != 0 || len(p.follows) != 0 {
-		t.Errorf("%d are waited for, %d are followed", p.missing, len(p.follows))
+		t.Errorf("the pair still waits for %d streams and follows %d", p.missing, len(p.follows))
 	}
 }
 
-// Shards that reach a revision after the answer was sent without them are reported
-// together: a slow etcd does not cost a message for each.
+// Shards that reach a revision after the answer was sent are reported together: a slow etcd does not cost a
+// message for each shard.
 func TestLateShardsAreReportedTogether(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -198,7 +197,7 @@ func TestLateShardsAreReportedTogether(t *testing.T) {
 	}
 	for id := range shard.ID(2) {
 		if m, _ := p.report(); m != nil {
-			t.Errorf("reported before the last one is there: %v", m)
+			t.Errorf("a report precedes the last shard: %v", m)
 		}
 		n.Gate(id + 1).Limit(0)
 		if err := n.Replica(id+1).WaitProgress(t.Context(), at); err != nil {
@@ -211,8 +210,7 @@ func TestLateShardsAreReportedTogether(t *testing.T) {
 	}
 }
 
-// Progress is requested one by one from streams with their own revisions, even before
-// they have begun.
+// Progress can be requested from single streams, each with its own revision, even before they have begun.
 func TestProgressIsAskedOfOneStream(t *testing.T) {
 	h := cachetest.New()
 	n := cachetest.NewNode("here", h, nil)
@@ -228,18 +226,18 @@ func TestProgressIsAskedOfOneStream(t *testing.T) {
 	p.hear(&peerv1.BeatRequest{WantProgress: ahead + 1, WantFollowId: 3})
 	p.hear(&peerv1.BeatRequest{WantProgress: ahead - 1, WantFollowId: 3})
 	if !p.demand() {
-		t.Error("no stream is asked")
+		t.Error("progress is requested from no stream")
 	}
 	p.mu.Lock()
 	follows, wanted, early := maps.Clone(p.follows), p.wanted, len(p.early)
 	p.mu.Unlock()
 	for id, want := range map[uint64]int64{1: 0, 2: ahead, 3: ahead + 1} {
 		if f := follows[id]; int64(f.wanted) != want || f.waits != (want > 0) {
-			t.Errorf("stream %d is asked for %d, want %d", id, f.wanted, want)
+			t.Errorf("stream %d has the requested revision %d, want %d", id, f.wanted, want)
 		}
 	}
 	if wanted != 0 || early != 0 {
-		t.Errorf("all are asked for %d, and %d questions are left", wanted, early)
+		t.Errorf("all streams have the requested revision %d, and %d early requests are left; want 0 of both", wanted, early)
 	}
 }
 
@@ -249,6 +247,6 @@ func TestQuestionsToMissingStreamsAreBounded(t *testing.T) {
 		p.hear(&peerv1.BeatRequest{WantProgress: 1, WantFollowId: id + 1})
 	}
 	if len(p.early) != maxEarly {
-		t.Errorf("%d questions are kept", len(p.early))
+		t.Errorf("%d early requests are kept, want the bound", len(p.early))
 	}
 }

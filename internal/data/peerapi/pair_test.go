@@ -18,15 +18,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// session is the session of the tests.
+// session is the session ID of the tests.
 const session = 77
 
-// heartbeat is the heartbeat of another node.
+// heartbeat is the heartbeat stream of another node.
 type heartbeat struct {
 	t   *testing.T
 	rpc grpc.BidiStreamingClient[peerv1.BeatRequest, peerv1.BeatResponse]
-	// Of each stream that was reported: its progress, and its newest revision with events
-	// up to that.
+	// By reported stream: its progress, and its newest revision with events up to that progress.
 	progress, since map[uint64]kv.Revision
 	reports         int // responses that report progress
 }
@@ -67,7 +66,7 @@ func (h *heartbeat) next() *peerv1.BeatResponse {
 	return m
 }
 
-// until receives until streams have reached a revision.
+// until receives responses until the streams have reached a revision.
 func (h *heartbeat) until(revision kv.Revision, ids ...uint64) {
 	h.t.Helper()
 	for _, id := range ids {
@@ -77,7 +76,7 @@ func (h *heartbeat) until(revision kv.Revision, ids ...uint64) {
 	}
 }
 
-// shards is a map of the shards a, b, c, …, each with the keys that begin so, at one node.
+// shards returns a map of the shards a, b, c, … at one node. Each shard has the keys with its letter as prefix.
 func shards(n int) *shard.Map {
 	var cuts []string
 	for i := range n - 1 {
@@ -89,8 +88,7 @@ func shards(n int) *shard.Map {
 // key returns a key of a shard.
 func key(id int) string { return string(rune('a' + id - 1)) }
 
-// followAll opens the streams of the shards from 1 to n, with these IDs, and waits
-// until they have begun.
+// followAll opens the streams of the shards from 1 to n, waits until they have begun, and returns their IDs.
 func followAll(ctx context.Context, t *testing.T, r *running, session uint64, n int) (ids []uint64) {
 	t.Helper()
 	for id := 1; id <= n; id++ {
@@ -110,7 +108,7 @@ func followAll(ctx context.Context, t *testing.T, r *running, session uint64, n 
 	return ids
 }
 
-// Every ping is answered with the node's last read of etcd.
+// The answer to each ping has the node's last read of etcd.
 func TestBeatsAreAnswered(t *testing.T) {
 	r := start(t, cachetest.New(), options{})
 	beats, err := peerv1.NewPeerServiceClient(dial(t, r.peers)).Beat(t.Context())
@@ -127,13 +125,13 @@ func TestBeatsAreAnswered(t *testing.T) {
 		case b.GetPongNanos() != ping:
 			t.Errorf("ping %d is answered with %v", ping, b)
 		case kv.Revision(b.GetEtcdRevision()) != looked.Revision || b.GetLineage() != looked.Lineage || b.GetEtcdAge().AsDuration() < 60e9:
-			t.Errorf("etcd was read before a minute: %v", b)
+			t.Errorf("got %v, want the last read of etcd, a minute old", b)
 		}
 	}
 }
 
-// One request brings all shards of a pair to a revision, and one response reports it,
-// for any number of shards. A shard is reported with its newest events.
+// One request brings all shards of a pair to a revision, and one response reports them, however many they are. A
+// shard is reported with its newest events.
 func TestOneAnswerForAllShardsOfAPair(t *testing.T) {
 	const n = 16
 	h := cachetest.New()
@@ -153,27 +151,26 @@ func TestOneAnswerForAllShardsOfAPair(t *testing.T) {
 		for _, id := range ids {
 			if newest[id] == at { // the stream brings the events
 				if b.progress[id] >= at {
-					t.Fatalf("the shard with the events of %d is reported at %d", at, b.progress[id])
+					t.Fatalf("the shard with events at %d is reported with progress %d before its events arrive", at, b.progress[id])
 				}
 				continue
 			}
-			// The shards need not reach the revision while the answer waits: on a busy
-			// machine a second answer has the last of them.
+			// The answer does not wait for every shard: on a busy machine a second answer reports the last shards.
 			b.until(at, id)
 			if b.since[id] != newest[id] && (newest[id] != 0 || b.since[id] > cachetest.Start) {
-				t.Fatalf("at %d: shard %d has no events since %d, want %d", at, id, b.since[id], newest[id])
+				t.Fatalf("at %d: shard %d is reported with its newest events at %d, want %d", at, id, b.since[id], newest[id])
 			}
 		}
 		if m.GetPongNanos() != 0 || m.GetEtcdRevision() != 0 {
-			t.Errorf("a question is answered as a ping: %v", m)
+			t.Errorf("the answer to a request for progress has the fields of an answer to a ping: %v", m)
 		}
 	}
 	if got := b.reports - before; got < writes || got > writes+writes/2 {
-		t.Errorf("%d responses for %d questions about %d shards", got, writes, n)
+		t.Errorf("%d responses to %d requests for the progress of %d shards", got, writes, n)
 	}
 }
 
-// The progress of quiet shards is reported with the answer to the next ping.
+// The answer to the next ping reports the progress of quiet shards.
 func TestPingsBringProgress(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})
@@ -182,19 +179,19 @@ func TestPingsBringProgress(t *testing.T) {
 	b.until(cachetest.Start, 1)
 	elsewhere := h.Commit(cachetest.Put("z", "1"))
 	home := r.node.Replica(1)
-	if err := home.WaitProgress(t.Context(), elsewhere); err != nil { // another's wish
+	if err := home.WaitProgress(t.Context(), elsewhere); err != nil { // a request of another waiter
 		t.Fatal(err)
 	}
 	b.send(&peerv1.BeatRequest{PingNanos: 5})
 	b.until(elsewhere, 1)
 	b.send(&peerv1.BeatRequest{PingNanos: 6})
 	if m := b.next(); m.GetPongNanos() != 6 || len(m.GetFollowIds()) > 0 || m.GetProgress() != 0 {
-		t.Errorf("%v: a shard that has not moved is reported again", m)
+		t.Errorf("%v: a shard without new progress is reported again", m)
 	}
 }
 
-// After a request the node reports unrequested progress: once for all shards of a pair, as soon as
-// all of them have advanced. A ping ends that.
+// After a request for it, the node pushes progress: once for all shards of a pair, as soon as all of them have
+// advanced. A ping ends the pushes.
 func TestProgressIsPushedWhileItIsWanted(t *testing.T) {
 	const n = 16
 	h := cachetest.New()
@@ -205,7 +202,7 @@ func TestProgressIsPushedWhileItIsWanted(t *testing.T) {
 	commit := func() kv.Revision { // to a shard that is not followed
 		at := h.Commit(cachetest.Put(key(n+1), "1"))
 		for id := range shard.ID(n) {
-			if err := r.node.Replica(id+1).WaitProgress(t.Context(), at); err != nil { // another's wish
+			if err := r.node.Replica(id+1).WaitProgress(t.Context(), at); err != nil { // a request of another waiter
 				t.Fatal(err)
 			}
 		}
@@ -220,7 +217,7 @@ func TestProgressIsPushedWhileItIsWanted(t *testing.T) {
 	}
 	commit()
 	if got := ping(1, false); got != 1 {
-		t.Errorf("%d reports without a question before the ping, want that with its answer", got)
+		t.Errorf("%d reports without a request, want only that in the answer to the ping", got)
 	}
 	at := commit()
 	b.send(&peerv1.BeatRequest{WantProgress: int64(at)})
@@ -234,7 +231,7 @@ func TestProgressIsPushedWhileItIsWanted(t *testing.T) {
 			}
 		}
 		if got := b.reports - before; got != 20 {
-			t.Errorf("%d reports of 20 revisions", got)
+			t.Errorf("%d reports of 20 revisions, want one of each", got)
 		}
 		ping(nanos, true)
 	}
@@ -250,12 +247,12 @@ func TestProgressIsPushedWhileItIsWanted(t *testing.T) {
 	r.node.Gate(2).Limit(0)
 	commit()
 	if got := ping(6, false); got != 1 {
-		t.Errorf("%d reports after the ping that ends them, want that with the answer", got)
+		t.Errorf("%d reports after the ping that ends the pushes, want only that in its answer", got)
 	}
 }
 
-// A shard that cannot reach a revision does not delay the others, and is reported once
-// it does.
+// A shard that cannot reach a revision does not delay the other shards. It is reported once it reaches the
+// revision.
 func TestALateShardIsReportedLater(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{shards: shards(4)})
@@ -272,16 +269,15 @@ func TestALateShardIsReportedLater(t *testing.T) {
 		b.send(&peerv1.BeatRequest{WantProgress: int64(next)})
 		b.until(next, 1, 3)
 		if b.progress[2] > was {
-			t.Fatalf("the shard that was held at %d is reported at %d", was, b.progress[2])
+			t.Fatalf("the shard that was held at %d is reported with progress %d", was, b.progress[2])
 		}
 		r.node.Gate(2).Limit(0)
 		b.until(next, 2)
 	}
 }
 
-// A shard that is followed later is asked for the earlier requested revision of the
-// pair, and a shard whose stream has ended is no longer reported. The heartbeat may
-// begin after the streams.
+// A stream that begins later gets the earlier request of its pair. A stream that has ended is no longer reported.
+// The heartbeat may begin after the streams.
 func TestStreamsComeAndGo(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{shards: shards(2)})
@@ -317,11 +313,11 @@ func TestStreamsComeAndGo(t *testing.T) {
 	}
 }
 
-// A stream that its follower leaves before it has the state leaves no watcher: the cache would
-// never be idle again.
+// A stream that its follower closes before it has the whole state leaves no watcher, which would keep the cache
+// busy for ever.
 func TestAStreamThatBreaksInItsBeginning(t *testing.T) {
 	h := cachetest.New()
-	for i := range 64 { // more than the windows of the connection take
+	for i := range 64 { // more than the flow control windows of the connection hold
 		h.Commit(cachetest.Put(fmt.Sprint("a", i), strings.Repeat("x", 256<<10)))
 	}
 	r := start(t, h, options{})
@@ -338,8 +334,8 @@ func TestAStreamThatBreaksInItsBeginning(t *testing.T) {
 	testkit.Eventually(t, "the watcher ends", func() bool { return home.Status().Watchers == 0 })
 }
 
-// Shards of one session are not reported to another, and without a session nothing is
-// reported. A session has at most one heartbeat.
+// Progress is reported only to the session of the streams, and not without a session. A session has at most one
+// heartbeat.
 func TestSessionsAreApart(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{shards: shards(2)})
@@ -355,18 +351,17 @@ func TestSessionsAreApart(t *testing.T) {
 		for x.next().GetPongNanos() != 9 {
 		}
 		if len(x.progress) > 0 {
-			t.Errorf("%s session gets %v", name, x.progress)
+			t.Errorf("%s session gets the progress %v", name, x.progress)
 		}
 	}
 	if _, err := beat(t, r, session).rpc.Recv(); !errors.As(wire.Error(err), new(*kv.InvalidError)) {
-		t.Errorf("a second heartbeat of the session: %v", err)
+		t.Errorf("a second heartbeat of the session: %v, want InvalidError", err)
 	}
 }
 
-// The events of a shard without reads at the follower are sent together, with the next ping.
-// With a request for progress, when the ping no longer lists the stream, and when the
-// heartbeat ends, they are sent at once, and so are later ones. Without any of these they are
-// sent when they are many bytes. None are lost.
+// The events of a shard without reads at the follower are sent together, with the next ping. After a request for
+// progress, after a ping that does not list the stream, and after the end of the heartbeat, they and all later
+// events are sent at once. Otherwise they are sent when they exceed a size. No events are lost.
 func TestIdleStreamsAreSentLater(t *testing.T) {
 	h := cachetest.New()
 	r := start(t, h, options{})
@@ -390,8 +385,8 @@ func TestIdleStreamsAreSentLater(t *testing.T) {
 		}
 		return revisions
 	}
-	// together reads revisions from two messages at most: the stream may be sending when it is
-	// asked to hold events back, and sends events that come meanwhile.
+	// together reads revisions from at most two messages: when the stream is asked to hold events back, it may be
+	// sending, and then also sends the events that arrive meanwhile.
 	together := func(when string, want []int64) {
 		t.Helper()
 		got := next()
@@ -421,7 +416,7 @@ func TestIdleStreamsAreSentLater(t *testing.T) {
 		t.Helper()
 		pings++
 		b.send(&peerv1.BeatRequest{PingNanos: pings, IdleFollowIds: idle})
-		for b.next().GetPongNanos() != pings { // until the answer: the ping was heard
+		for b.next().GetPongNanos() != pings { // until the answer, which shows that the ping was processed
 		}
 	}
 	for name, flush := range map[string]func(){
@@ -439,7 +434,7 @@ func TestIdleStreamsAreSentLater(t *testing.T) {
 		ping()
 		for range 3 {
 			if got, want := next, commit(1, 10); !slices.Equal(got(), want) {
-				t.Fatalf("after %s: want %v at once", name, want)
+				t.Fatalf("after %s: revisions %v were not sent at once", name, want)
 			}
 		}
 		if streams, bytes := r.service.HeldBack(); streams != 0 || bytes != 0 {

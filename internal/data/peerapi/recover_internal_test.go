@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// voting restarts the voting, in the version after the requested one.
+// voting is a node that restarts the voting, in the version after the requested one.
 type voting struct{}
 
 func (voting) BeginVoting(_ context.Context, mapVersion uint64, dryRun bool) (uint64, error) {
@@ -20,7 +20,7 @@ func (voting) BeginVoting(_ context.Context, mapVersion uint64, dryRun bool) (ui
 	return mapVersion + 100, nil
 }
 
-// A request for a node's plan must not execute it.
+// A dry run returns the node's plan without executing it.
 func TestRecoverVotersOfAnotherNode(t *testing.T) {
 	s := New(Config{Voting: voting{}})
 	for dryRun, want := range map[bool]uint64{true: 0, false: 107} {
@@ -31,6 +31,6 @@ func TestRecoverVotersOfAnotherNode(t *testing.T) {
 	}
 	var u *kv.UnavailableError
 	if _, err := New(Config{}).RecoverVoters(t.Context(), &peerv1.RecoverVotersRequest{}); !errors.As(wire.Error(err), &u) {
-		t.Errorf("a node that does not vote: %v", err)
+		t.Errorf("a node that does not vote: %v, want UnavailableError", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 type resources struct {
 	cache  *cache.Cache
 	direct bool
-	follow []bool // as it was asked for
+	follow []bool // the follow arguments of all calls
 }
 
 func (r *resources) Resource(_ context.Context, _, _ string, follow bool) (peerapi.Resource, error) {
@@ -29,8 +29,8 @@ func (r *resources) Used() []*peerv1.KubeResource {
 	return []*peerv1.KubeResource{{Prefix: "//v1/pods/", Encoding: "application/json"}}
 }
 
-// A resource is followed by its keys and encoding. A follower that is ahead of the node
-// is not served: the missing versions may be of another history.
+// A request to follow a resource names it by its range and encoding. The node does not serve a follower that is
+// ahead of it: the versions that it lacks may be of another history.
 func TestAResourceIsFollowedFromWhatTheNodeHas(t *testing.T) {
 	held := &resources{direct: true}
 	r := start(t, cachetest.New(), options{service: func(c *peerapi.Config) { c.Resources = held }})
@@ -61,10 +61,10 @@ func TestAResourceIsFollowedFromWhatTheNodeHas(t *testing.T) {
 				direct = f.GetRequireDirect()
 			})
 			if !x.want(err) {
-				t.Errorf("%v, %v", first, err)
+				t.Errorf("got %v, %v", first, err)
 			}
 			if len(held.follow) != 1 || held.follow[0] != direct {
-				t.Errorf("it is to be followed here: %v, want %v", held.follow, direct)
+				t.Errorf("the resource has to be followed directly: %v, want %v", held.follow, direct)
 			}
 		})
 	}
@@ -77,10 +77,10 @@ func TestAResourceIsFollowedFromWhatTheNodeHas(t *testing.T) {
 func TestANodeOfEtcdHasNoResources(t *testing.T) {
 	r := start(t, cachetest.New(), options{})
 	if _, _, err := r.follows(t.Context(), func(f *peerv1.FollowRequest) { f.Encoding = "application/json" }); !errors.As(err, new(*kv.UnavailableError)) {
-		t.Errorf("a resource at a node of etcd: %v", err)
+		t.Errorf("following a resource at a node without resources: %v, want UnavailableError", err)
 	}
 	client := peerv1.NewPeerServiceClient(dial(t, r.peers))
 	if _, err := client.UsedResources(t.Context(), &peerv1.UsedResourcesRequest{}); !errors.As(wire.Error(err), new(*kv.UnavailableError)) {
-		t.Errorf("the resources of a node of etcd: %v", err)
+		t.Errorf("the used resources of a node without resources: %v, want UnavailableError", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// namer returns the cluster that its callers have named.
+// namer is a node that records the cluster ID that its callers name.
 type namer struct {
 	peerv1.UnimplementedPeerServiceServer
 	named chan string
@@ -30,8 +30,8 @@ func (n *namer) Follow(_ *peerv1.FollowRequest, s grpc.ServerStreamingServer[pee
 	return nil
 }
 
-// A node names its cluster in all calls to other nodes, so that a node of another
-// cluster at the same address refuses the call.
+// A node names its cluster in all calls to other nodes. A node of another cluster at the same address refuses the
+// call.
 func TestCallsToNodesNameTheCluster(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -70,7 +70,7 @@ func TestCallsToNodesNameTheCluster(t *testing.T) {
 	}
 }
 
-// A connection leads to the node's address in gossip. There is none to a node that is gone.
+// A connection uses the node's address in gossip. A node that is dead or has left has no connection.
 func TestConnectionsFollowGossip(t *testing.T) {
 	m := shard.Member{Name: "other", PeerAddress: "127.0.0.1:1", State: shard.Alive}
 	known := true
@@ -81,22 +81,22 @@ func TestConnectionsFollowGossip(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := p.Conn("other"); err != nil || again != first {
-		t.Errorf("a second connection, %v", err)
+		t.Errorf("a second call returned another connection, or failed: %v", err)
 	}
 	p.Prune()
 	if again, _ := p.Conn("other"); again != first {
-		t.Error("the connection to a node that is there was closed")
+		t.Error("the connection to a live node was closed")
 	}
 	m.PeerAddress = "127.0.0.1:2"
 	moved, err := p.Conn("other")
 	if err != nil || moved == first || moved.address != m.PeerAddress {
-		t.Errorf("to the node's address of before: %v", err)
+		t.Errorf("the connection still uses the node's old address, or failed: %v", err)
 	}
 	gone := func(what string, err error) {
 		t.Helper()
 		var u *kv.UnavailableError
 		if !errors.As(err, &u) || u.RetryAfter <= 0 {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got %v, want UnavailableError with a retry delay", what, err)
 		}
 	}
 	for _, state := range []shard.State{shard.Dead, shard.Left} {
@@ -104,13 +104,13 @@ func TestConnectionsFollowGossip(t *testing.T) {
 		_, err := p.Conn("other")
 		gone("a node that is gone", err)
 		if again, err := p.Reach("other"); err != nil || again != moved {
-			t.Errorf("the sign of life of a node that may be gone: %v", err)
+			t.Errorf("no connection for a sign of life of a node that may be gone: %v", err)
 		}
 	}
 	for _, state := range []shard.State{shard.Dead, shard.Left} {
 		m.State = state
 		if p.Prune(); len(p.conns) != 0 {
-			t.Error("the connection to a node that is gone is kept")
+			t.Error("the connection to a node that is dead or has left was kept")
 		}
 		if _, err := p.Reach("other"); err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func TestConnectionsFollowGossip(t *testing.T) {
 	_, err = p.Conn("other")
 	gone("an unknown node", err)
 	if p.Prune(); len(p.conns) != 0 {
-		t.Error("the connection to an unknown node is kept")
+		t.Error("the connection to an unknown node was kept")
 	}
 	known, m.State = true, shard.Alive
 	p.Close()

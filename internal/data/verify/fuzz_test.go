@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/data/keytree"
 )
 
-// Any two responses of other nodes can be compared: in both orders alike, and with no
-// more differences than keys.
+// Any two responses of other nodes can be compared. The result is the same in both orders, and has at most as many
+// differences as keys.
 func FuzzDigest(f *testing.F) {
 	for _, m := range []*peerv1.DigestResponse{
 		{Revision: 7, Keys: 3, Bytes: 100, Buckets: make([]uint64, len(keytree.Digest{}.Buckets))},
@@ -32,11 +32,11 @@ func FuzzDigest(f *testing.F) {
 		x, y := sumOf(&a), sumOf(&b)
 		differ := x.Differ(y)
 		if again := y.Differ(x); len(differ) != len(again) {
-			t.Fatalf("%v one way, %v the other", differ, again)
+			t.Fatalf("%v in one order, %v in the other", differ, again)
 		}
 		found := keytree.Differences(keysOf(&a), keysOf(&b))
 		if len(found) > len(a.GetKeyDigests())+len(b.GetKeyDigests()) {
-			t.Fatalf("%d of %d and %d keys differ", len(found), len(a.GetKeyDigests()), len(b.GetKeyDigests()))
+			t.Fatalf("%d differences in responses of %d and %d keys", len(found), len(a.GetKeyDigests()), len(b.GetKeyDigests()))
 		}
 	})
 }

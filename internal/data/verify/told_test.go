@@ -8,8 +8,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// A copy counts as differing in the metrics while its last comparison found a
-// difference, the map has it, and this node compares it.
+// A copy counts as differing in the metrics if its last comparison found a difference, the map contains it, and
+// this node compares it.
 func TestDifferencesThatStay(t *testing.T) {
 	m := &shard.Map{Shards: []shard.Shard{{ID: 1, Replicas: []shard.NodeID{"a", "b", "c"}}, {ID: 2, Replicas: []shard.NodeID{"b", "a"}}}}
 	v := New(Config{Self: "a", Logger: slog.New(slog.DiscardHandler)})
@@ -33,6 +33,6 @@ func TestDifferencesThatStay(t *testing.T) {
 	m.Shards[1].Replicas = []shard.NodeID{"a", "c"}
 	look("one has moved on", 1, 1, 2)
 	if n := v.differences.Load(); n != 3 {
-		t.Errorf("%d differences were found, want 3", n)
+		t.Errorf("%d differences were counted, want 3", n)
 	}
 }
