@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// stock is a source with any number of ready revisions.
+// stock is a source with any number of revisions ready.
 type stock struct{}
 
 func (stock) Follow(_ context.Context, req kv.FollowRequest) iter.Seq2[kv.Update, error] {
@@ -21,8 +21,8 @@ func (stock) Follow(_ context.Context, req kv.FollowRequest) iter.Seq2[kv.Update
 	}
 }
 
-// The cost of a Failover for each update: the step from the source's coroutine, and the
-// note of the position. The first benchmark is the source alone.
+// BenchmarkFollow measures the cost of a Failover for each update: the step from the source's coroutine, and the
+// recording of the position. The first benchmark is the source alone.
 func BenchmarkFollow(b *testing.B) {
 	f := &Failover{
 		Candidates: func() []Candidate { return []Candidate{{Name: Etcd, Direct: true, Source: stock{}}} },

@@ -18,9 +18,8 @@ func (c calling) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 	return func(yield func(kv.Update, error) bool) { c(ctx, req, yield) }
 }
 
-// Progress that the consumer has taken directly counts: the next source is asked for the
-// revision after it. A source is not followed before its first update, and no progress is
-// taken directly from it.
+// Progress that the consumer has taken directly counts: the next source gets a request for the revision after it.
+// A source counts as followed only after its first update, and gives no progress directly before that.
 func TestDirectProgressMovesThePosition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -51,7 +50,7 @@ func TestDirectProgressMovesThePosition(t *testing.T) {
 		for range f.Follow(ctx, req) {
 		}
 		if early || !late || !slices.Equal(taken, []kv.Revision{20}) || !slices.Equal(from, []kv.Revision{21}) {
-			t.Errorf("taken before the first update: %t, after it: %t; took %v, the next source was asked for %v", early, late, taken, from)
+			t.Errorf("taken before the first update: %t, after it: %t; progress %v, requests to the next source from %v", early, late, taken, from)
 		}
 	})
 }

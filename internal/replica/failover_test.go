@@ -20,26 +20,25 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// script is a source whose history is the numbers up to head. It can be disabled and
-// enabled.
+// script is a source with a history of all revisions up to head. It can be disabled and enabled.
 type script struct {
 	name  string
 	world *world
 
 	mu     sync.Mutex
-	err    error         // guarded by mu; why it does not serve
-	mute   bool          // guarded by mu; it begins and brings nothing
-	young  bool          // guarded by mu; what it has is not old yet
-	skips  bool          // guarded by mu; it leaves out the first revision that it is asked for
-	leaps  bool          // guarded by mu; it begins with a difference
-	slow   time.Duration // guarded by mu; how long it takes to be ready
+	err    error         // guarded by mu; the reason why the source fails
+	mute   bool          // guarded by mu; the source begins, but sends nothing
+	young  bool          // guarded by mu; the age of its data is still low
+	skips  bool          // guarded by mu; the source skips the first requested revision
+	leaps  bool          // guarded by mu; the source begins with a difference
+	slow   time.Duration // guarded by mu; the time until the source is ready
 	floor  kv.Revision   // guarded by mu
-	change chan struct{} // guarded by mu; closed when one of the above changes
+	change chan struct{} // guarded by mu; closed when one of the fields above changes
 	opened int           // guarded by mu
-	wishes []kv.Revision // guarded by mu; what it was asked for
+	wishes []kv.Revision // guarded by mu; the requested revisions
 }
 
-// world is the common history of all sources: a revision each 10 ms.
+// world is the common history of all sources, with a new revision every 10 ms.
 type world struct{ began time.Time }
 
 func (w *world) head() kv.Revision {
@@ -54,7 +53,7 @@ func (s *script) set(f func(*script)) {
 	s.change = make(chan struct{})
 }
 
-// asked returns the number of its follows.
+// asked returns the number of follow requests to the source.
 func (s *script) asked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,8 +140,8 @@ type bench struct {
 	candidates          atomic.Pointer[[]Candidate]
 	mu                  sync.Mutex
 	next                kv.Revision   // guarded by mu
-	came                time.Time     // guarded by mu; when the last batch did
-	pause               time.Duration // guarded by mu; the longest between two
+	came                time.Time     // guarded by mu; the time of the last batch
+	pause               time.Duration // guarded by mu; the longest time between two batches
 	want                *kv.Demand
 	bad                 error // guarded by mu
 	ended               error // guarded by mu
@@ -173,8 +172,8 @@ func newBench(from kv.Revision, change func(*bench)) *bench {
 				b.ended = err
 			case u.Kind == kv.UpdateBegin:
 				b.next = u.Revision + 1
-			case u.Kind == kv.UpdateBatch && u.Revision > b.next: // the cache drops what it has
-				b.bad = fmt.Errorf("revision %d, want %d", u.Revision, b.next)
+			case u.Kind == kv.UpdateBatch && u.Revision > b.next: // the cache drops batches that it has
+				b.bad = fmt.Errorf("got revision %d, want %d", u.Revision, b.next)
 			case u.Kind == kv.UpdateBatch && u.Revision == b.next:
 				b.next++
 				b.pause, b.came = max(b.pause, time.Since(b.came)), time.Now()
@@ -198,7 +197,7 @@ func (b *bench) check(t *testing.T, source string) {
 		t.Errorf("follows %q, want %q", name, source)
 	}
 	if head := b.etcd.world.head(); source != "" && b.next < head {
-		t.Errorf("has everything below %d, there is %d", b.next, head)
+		t.Errorf("has all revisions below %d, the newest revision is %d", b.next, head)
 	}
 }
 
@@ -227,7 +226,7 @@ func TestFailover(t *testing.T) {
 			defer b.stop()
 			time.Sleep(time.Second)
 			b.owner.fail(errGone)
-			time.Sleep(250 * time.Millisecond) // the next look is at 1.8 s
+			time.Sleep(250 * time.Millisecond) // the next scheduled probe is at 1.8 s
 			b.owner.fail(nil)
 			time.Sleep(50 * time.Millisecond)
 			b.check(t, "second")
@@ -242,11 +241,11 @@ func TestFailover(t *testing.T) {
 			b.check(t, Etcd)
 			b.owner.set(func(s *script) { s.err, s.slow = nil, 500*time.Millisecond })
 			time.Sleep(400 * time.Millisecond)
-			b.check(t, Etcd) // it goes on while the better one gets ready
+			b.check(t, Etcd) // the owner stays the source while the better one prepares
 			time.Sleep(600 * time.Millisecond)
 			b.check(t, "owner")
 			if b.pause > 20*time.Millisecond {
-				t.Errorf("a pause of %v", b.pause)
+				t.Errorf("a pause of %v between batches", b.pause)
 			}
 		},
 		"one that does not get ready changes nothing": func(t *testing.T) {
@@ -257,10 +256,10 @@ func TestFailover(t *testing.T) {
 			time.Sleep(10 * readyPatience)
 			b.check(t, "second")
 			if b.pause > 20*time.Millisecond {
-				t.Errorf("a pause of %v", b.pause)
+				t.Errorf("a pause of %v between batches", b.pause)
 			}
 			if n := b.owner.asked(); n < 3 {
-				t.Errorf("it was tried %d times", n)
+				t.Errorf("the owner got %d requests, want at least 3", n)
 			}
 		},
 		"and when the one that is followed is lost meanwhile, another is": func(t *testing.T) {
@@ -285,7 +284,7 @@ func TestFailover(t *testing.T) {
 			time.Sleep(600 * time.Millisecond)
 			b.check(t, Etcd)
 			if b.pause > 20*time.Millisecond {
-				t.Errorf("a pause of %v", b.pause)
+				t.Errorf("a pause of %v between batches", b.pause)
 			}
 		},
 		"etcd is not better than a node for one that is behind another": func(t *testing.T) {
@@ -319,7 +318,7 @@ func TestFailover(t *testing.T) {
 			for s, want := range map[*script][]kv.Revision{b.owner: {1 << 40, 1 << 40}, b.second: {1 << 40}} {
 				s.mu.Lock()
 				if !slices.Equal(s.wishes, want) {
-					t.Errorf("%s was asked for %v, want %v", s.name, s.wishes, want)
+					t.Errorf("requested revisions at %s: %v, want %v", s.name, s.wishes, want)
 				}
 				s.mu.Unlock()
 			}
@@ -338,7 +337,7 @@ func TestFailover(t *testing.T) {
 			time.Sleep(10 * scoutEvery)
 			b.check(t, "second")
 			if n := b.owner.asked(); n < 3 {
-				t.Errorf("it was tried %d times", n)
+				t.Errorf("the owner got %d requests, want at least 3", n)
 			}
 		},
 		"a source that begins with a difference that was not requested is passed over": func(t *testing.T) {
@@ -403,10 +402,10 @@ func TestFailover(t *testing.T) {
 				t.Fatal(b.ended)
 			}
 			b.etcd.fail(nil)
-			time.Sleep(3 * longPause / 2) // the longest that it does not look
+			time.Sleep(3 * longPause / 2) // the longest time without a probe
 			synctest.Wait()
 			if b.mu.Lock(); b.bad != nil || b.next < 6000 {
-				t.Errorf("at %d: %v", b.next, b.bad)
+				t.Errorf("at revision %d: %v", b.next, b.bad)
 			}
 			b.mu.Unlock()
 		},
@@ -450,7 +449,7 @@ func TestFailover(t *testing.T) {
 			defer b.stop()
 			time.Sleep(rescuePatience / 2)
 			if silent, away := b.owner.asked(), b.second.asked(); silent != 1 || away < 4 {
-				t.Errorf("the silent node was asked %d times, the one that is away %d times", silent, away)
+				t.Errorf("the silent node got %d requests, want 1, and the unreachable node %d, want at least 4", silent, away)
 			}
 		},
 		"etcd has compacted it, and no other node is further": func(t *testing.T) {
@@ -482,7 +481,7 @@ func TestFailover(t *testing.T) {
 				break
 			}
 			if b.owner.asked() != asked {
-				t.Error("the silent owner was asked for the changes")
+				t.Error("the silent owner got a request for the changes")
 			}
 		},
 		"but it is not waited for for ever": func(t *testing.T) {
@@ -506,7 +505,7 @@ func TestFailover(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			b.check(t, "owner")
 			if b.etcd.asked() > 0 {
-				t.Error("etcd was asked")
+				t.Error("etcd got a request, want none while the peer loads")
 			}
 		},
 		"but not for ever, then etcd is asked": func(t *testing.T) {
@@ -523,7 +522,7 @@ func TestFailover(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			b.check(t, Etcd)
 			if owner, second := b.owner.asked(), b.second.asked(); owner != 1 || second != 1 {
-				t.Errorf("before etcd, owner was asked %d times, second %d times", owner, second)
+				t.Errorf("requests before the one to etcd: owner %d, second %d, want 1 each", owner, second)
 			}
 		},
 		"state comes from a node that has it": func(t *testing.T) {
@@ -532,7 +531,7 @@ func TestFailover(t *testing.T) {
 			time.Sleep(time.Second)
 			b.check(t, "owner")
 			if second, etcd := b.second.asked(), b.etcd.asked(); second != 1 || etcd != 0 {
-				t.Errorf("second was asked %d times, etcd %d times", second, etcd)
+				t.Errorf("requests: second %d, want 1, and etcd %d, want 0", second, etcd)
 			}
 		},
 		"a state that is wrong is not taken, and events are": func(t *testing.T) {
@@ -544,12 +543,12 @@ func TestFailover(t *testing.T) {
 			defer b.stop()
 			time.Sleep(2 * time.Second)
 			if owner, second := b.owner.asked(), b.second.asked(); owner+second > 0 {
-				t.Errorf("while the state comes, owner was asked %d times, second %d times", owner, second)
+				t.Errorf("requests while the state arrives: owner %d, second %d, want none", owner, second)
 			}
 			time.Sleep(3 * time.Second)
 			b.check(t, "owner")
 			if n := b.etcd.asked(); n != 1 {
-				t.Errorf("etcd was asked %d times for its state", n)
+				t.Errorf("etcd got %d requests for its state, want 1", n)
 			}
 		},
 		"a hung source is not asked again at once": func(t *testing.T) {
@@ -560,7 +559,7 @@ func TestFailover(t *testing.T) {
 			time.Sleep(time.Second)
 			b.check(t, "second")
 			if n := b.owner.asked(); n != 1 {
-				t.Errorf("asked %d times", n)
+				t.Errorf("the hung owner got %d requests, want 1", n)
 			}
 		},
 	} {
@@ -568,8 +567,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// When all nodes are behind etcd's compact revision, none of them helps another one:
-// state is taken only from a node that is ahead.
+// If all nodes are behind etcd's compact revision, they do not take state from each other: state is taken only
+// from a node that is ahead.
 func TestWarmThatIsNoFurther(t *testing.T) {
 	for held, want := range map[kv.Revision]int{100_000: 0, 50: 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -597,7 +596,7 @@ func TestWarmThatIsNoFurther(t *testing.T) {
 				}
 			}
 			if taken != want {
-				t.Errorf("with everything up to %d: %d states taken from the peer, want %d", held, taken, want)
+				t.Errorf("holding all revisions up to %d: %d states taken from the peer, want %d", held, taken, want)
 			}
 		})
 	}

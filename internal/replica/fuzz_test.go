@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Any input from another node is rejected, or decoded to updates with keys of the range
-// only, and to whole revisions.
+// Any input from another node is rejected, or decodes to updates whose keys are in the range and whose revisions
+// are complete.
 func FuzzFollowResponse(f *testing.F) {
 	event := func(key string, revision int64) *shardwatchv1.Event {
 		return &shardwatchv1.Event{Kv: &shardwatchv1.KeyValue{Key: []byte(key), ModRevision: revision}}
@@ -67,8 +67,7 @@ func FuzzFollowResponse(f *testing.F) {
 	})
 }
 
-// taken fails when an accepted update has keys of another range, or events of another
-// revision.
+// taken fails if an accepted update has keys of another range, or events of another revision.
 func taken(t *testing.T, u *kv.Update, rng kv.Range) {
 	within := func(key string) {
 		if !rng.Contains(key) {
@@ -81,7 +80,7 @@ func taken(t *testing.T, u *kv.Update, rng kv.Range) {
 	for i := range u.Batch.Events {
 		e := &u.Batch.Events[i]
 		if within(string(e.KV.Key())); e.KV.ModRevision() != u.Revision {
-			t.Fatalf("an event of %d in %d", e.KV.ModRevision(), u.Revision)
+			t.Fatalf("an event of revision %d in a batch of revision %d", e.KV.ModRevision(), u.Revision)
 		}
 	}
 	if (u.Kind == kv.UpdateBatch || u.Kind == kv.UpdateHistory) && (u.Revision <= 0 || u.Batch.Revision != u.Revision || len(u.Batch.Events) == 0) {
@@ -89,8 +88,7 @@ func taken(t *testing.T, u *kv.Update, rng kv.Range) {
 	}
 }
 
-// Any report of another node is rejected, or names a part of the history that ends at a
-// revision.
+// Any report of another node is rejected, or describes a part of the history that ends at a revision.
 func FuzzBeatResponse(f *testing.F) {
 	add := func(m *peerv1.BeatResponse) {
 		b, err := proto.Marshal(m)
@@ -110,11 +108,11 @@ func FuzzBeatResponse(f *testing.F) {
 		n := 0
 		err := reported(&m, func(_ uint64, q quiet) {
 			if n++; q.since < 0 || q.since > q.upTo || q.upTo <= 0 || q.upTo > kv.Revision(m.GetProgress()) {
-				t.Fatalf("%+v of %v", q, &m)
+				t.Fatalf("accepted the part %+v of the report %v", q, &m)
 			}
 		})
 		if err == nil && n != len(m.GetFollowIds()) {
-			t.Fatalf("%d of %v", n, &m)
+			t.Fatalf("%d parts of the report %v", n, &m)
 		}
 	})
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// scripted is a node whose streams and heartbeats the test writes.
+// scripted is a node whose streams and heartbeats the test controls.
 type scripted struct {
 	*beater
 	opened  chan *opened
@@ -33,8 +33,8 @@ type opened struct {
 	send chan *peerv1.FollowResponse // closed: the stream ends
 }
 
-// scriptedNode makes b send the reports of the test. It reports on the first heartbeat, so
-// a request is needed before the first report.
+// scriptedNode makes b send the reports of the test. It reports on the first heartbeat, so that the first report
+// needs a request before it.
 func scriptedNode(b *beater) *scripted {
 	s := &scripted{beater: b, opened: make(chan *opened, 16), reports: make(chan *peerv1.BeatResponse, 1), asked: make(chan kv.Revision, 1024)}
 	b.follow = func(first *peerv1.FollowRequest, send func(*peerv1.FollowResponse), stream grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
@@ -57,7 +57,7 @@ func scriptedNode(b *beater) *scripted {
 	return s
 }
 
-// questions returns the revisions that were requested since its last call.
+// questions returns the revisions that were requested since the last call.
 func (s *scripted) questions() (out []kv.Revision) {
 	synctest.Wait()
 	for len(s.asked) > 0 {
@@ -66,8 +66,8 @@ func (s *scripted) questions() (out []kv.Revision) {
 	return out
 }
 
-// report reports that a stream has no events after one revision and up to another, and
-// waits until the follower has the report.
+// report sends a report that a stream has no events after since and up to upTo. It waits until the follower has
+// the report.
 func (s *scripted) report(id uint64, since, upTo kv.Revision) {
 	s.reports <- &peerv1.BeatResponse{Progress: int64(upTo), FollowIds: []uint64{id}, Behind: []int64{0}, Quiet: []int64{int64(upTo - since)}}
 	synctest.Wait()
@@ -76,7 +76,7 @@ func (s *scripted) report(id uint64, since, upTo kv.Revision) {
 // taker follows one shard, and records its updates.
 type taker struct {
 	updates []kv.Update
-	direct  int // how many of them came directly
+	direct  int // number of updates that came directly
 	want    *kv.Demand
 	stop    context.CancelFunc
 	done    chan error
@@ -87,7 +87,7 @@ func take(ctx context.Context, l *Link, lineage uint64, from kv.Revision) *taker
 	return takeIdle(ctx, l, lineage, from, nil)
 }
 
-// takeIdle is take for a follower that reports when it is idle.
+// takeIdle is take for a follower that reports its idle times.
 func takeIdle(ctx context.Context, l *Link, lineage uint64, from kv.Revision, idle func(func()) bool) *taker {
 	return new(taker).begin(ctx, l, kv.FollowRequest{Range: abc, From: from, Lineage: lineage, Idle: idle})
 }
@@ -118,7 +118,7 @@ func (x *taker) begin(ctx context.Context, l *Link, req kv.FollowRequest) *taker
 	return x
 }
 
-// took returns the updates since its last call; the bubble is idle.
+// took returns the updates since the last call. It is called while the bubble is idle.
 func (x *taker) took() (out []string) {
 	synctest.Wait()
 	for _, u := range x.updates {
@@ -133,14 +133,14 @@ func (x *taker) took() (out []string) {
 	return out
 }
 
-// Progress comes on another stream than events. Progress that overtakes its events is
-// taken with the last of them, and not before.
+// Progress arrives on another stream than events. Progress that overtakes its events is taken with the last of
+// these events, and not before.
 func TestProgressThatOvertakesEvents(t *testing.T) {
 	overtakes(t, take, 0)
 }
 
-// A follower that waits for its next update gets progress from the heartbeat's goroutine,
-// under the same rules. Progress that waits for events comes with these.
+// A follower that waits for its next update gets progress from the heartbeat's goroutine, under the same rules.
+// Progress that waits for events arrives with these events.
 func TestProgressIsReportedDirectly(t *testing.T) {
 	overtakes(t, takeDirectly, 1)
 }
@@ -190,8 +190,8 @@ func overtakes(t *testing.T, take func(context.Context, *Link, uint64, kv.Revisi
 	})
 }
 
-// A node reports its position when a shard is followed, even if it is not ahead of the
-// follower: so the follower learns that the node does not have the missing events.
+// A node reports its position when a follower begins, even if it is not ahead of the follower. The follower thus
+// learns that the node lacks the missing events.
 func TestTheFirstProgressIsTaken(t *testing.T) {
 	for _, upTo := range []kv.Revision{7, 10, 11} {
 		linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
@@ -204,7 +204,7 @@ func TestTheFirstProgressIsTaken(t *testing.T) {
 				s.report(o.req.GetFollowId(), 5, upTo)
 			}
 			if got, want := x.took(), []string{"begin", "ready", fmt.Sprint("progress ", max(10, upTo))}; !slices.Equal(got, want) {
-				t.Errorf("took %q, want %q", got, want)
+				t.Errorf("updates %q, want %q", got, want)
 			}
 			x.stop()
 			<-x.done
@@ -212,13 +212,13 @@ func TestTheFirstProgressIsTaken(t *testing.T) {
 	}
 }
 
-// A report on a stream that has ended is not taken by the next stream of the same
-// shard, which may be of another copy.
+// A report for a stream that has ended does not reach the next stream of the same shard, which may be of another
+// copy.
 func TestProgressOfAnEndedStreamIsIgnored(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		s := scriptedNode(b)
 		l := NewLink(conn, nil)
-		other := take(t.Context(), l, 3, 11) // it keeps the heartbeat
+		other := take(t.Context(), l, 3, 11) // keeps the heartbeat open
 		<-s.opened
 		x := take(t.Context(), l, 3, 11)
 		old := <-s.opened
@@ -234,10 +234,10 @@ func TestProgressOfAnEndedStreamIsIgnored(t *testing.T) {
 		o.send <- readyNow()
 		s.report(old.req.GetFollowId(), 10, 20)
 		if got := x.took(); !slices.Equal(got, []string{"begin", "ready"}) {
-			t.Errorf("took %q", got)
+			t.Errorf("updates %q, want no progress of the old stream", got)
 		}
 		if old.req.GetSession() != o.req.GetSession() {
-			t.Error("the heartbeat has begun again")
+			t.Error("a new heartbeat has begun, want the same session")
 		}
 		for _, x := range []*taker{x, other} {
 			x.stop()
@@ -246,7 +246,7 @@ func TestProgressOfAnEndedStreamIsIgnored(t *testing.T) {
 	})
 }
 
-// The node is asked once, for any number of shards that wait for a revision.
+// One request covers all shards of a pair that wait for a revision.
 func TestOneQuestionForAllShardsOfAPair(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		s := scriptedNode(b)
@@ -261,12 +261,12 @@ func TestOneQuestionForAllShardsOfAPair(t *testing.T) {
 			for _, x := range all {
 				x.want.Ask(round)
 			}
-			time.Sleep(pushPatience) // this node reports nothing without a question
+			time.Sleep(pushPatience) // this node reports only on request
 			synctest.Wait()
 			asked = append(asked, s.questions()...)
 		}
 		if !slices.Equal(asked, []kv.Revision{20, 30, 31}) {
-			t.Errorf("asked for %v", asked)
+			t.Errorf("requested revisions %v, want 20, 30 and 31", asked)
 		}
 		for _, x := range all {
 			x.stop()
@@ -275,9 +275,9 @@ func TestOneQuestionForAllShardsOfAPair(t *testing.T) {
 	})
 }
 
-// The first request makes the node report later revisions unrequested. A revision is requested only
-// when its progress does not come in time, and then the next ones are, at once. The pings report
-// whether revisions are still awaited.
+// After the first request, the node reports later revisions without requests. A revision is requested only if its
+// progress does not arrive in time. The next ones are then requested at once. The pings report whether revisions
+// are still awaited.
 func TestPushedProgressIsNotAskedFor(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		s := scriptedNode(b)
@@ -295,7 +295,7 @@ func TestPushedProgressIsNotAskedFor(t *testing.T) {
 			x.want.Ask(revision)
 			time.Sleep(after)
 			if got := s.questions(); !slices.Equal(got, want) {
-				t.Fatalf("revision %d: asked for %v, want %v", revision, got, want)
+				t.Fatalf("after demand for %d: requested revisions %v, want %v", revision, got, want)
 			}
 		}
 		reached := func(revision kv.Revision) {
@@ -324,12 +324,12 @@ func TestPushedProgressIsNotAskedFor(t *testing.T) {
 		ask(32, 0)
 		reached(31)
 		ask(32, pushPatience-1)
-		ask(32, 1, 32) // awaited since 31 has come
+		ask(32, 1, 32) // awaited since progress 31
 		time.Sleep(3 * Heartbeat)
 		ask(33, 0, 33)
 		mu.Lock()
 		if want := []bool{false, false, true, false, false}; !slices.Equal(push, want) {
-			t.Errorf("pings say %v, want %v", push, want)
+			t.Errorf("push flags of the pings: %v, want %v", push, want)
 		}
 		mu.Unlock()
 		x.stop()
@@ -337,8 +337,8 @@ func TestPushedProgressIsNotAskedFor(t *testing.T) {
 	})
 }
 
-// A report may come before the event of the next awaited revision. That revision needs no request
-// and no wait for another report, but the node continues to report.
+// A report may arrive before the event of the next awaited revision. That revision needs neither a request nor a
+// wait for another report, but the node continues to report.
 func TestReportedProgressIsNotAwaited(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		s := scriptedNode(b)
@@ -354,7 +354,7 @@ func TestReportedProgressIsNotAwaited(t *testing.T) {
 		for revision := kv.Revision(20); revision < 30; revision++ {
 			s.reports <- &peerv1.BeatResponse{
 				Reached: int64(revision), Progress: int64(revision),
-				FollowIds: []uint64{o.req.GetFollowId()}, Behind: []int64{0}, Quiet: []int64{0}, // the event of revision is on its way
+				FollowIds: []uint64{o.req.GetFollowId()}, Behind: []int64{0}, Quiet: []int64{0}, // the event of this revision follows
 			}
 			synctest.Wait()
 			x.want.Ask(revision)
@@ -363,18 +363,18 @@ func TestReportedProgressIsNotAwaited(t *testing.T) {
 		}
 		synctest.Wait()
 		if got, want := s.questions(), []kv.Revision{20}; !slices.Equal(got, want) {
-			t.Errorf("asked for %v, want %v", got, want)
+			t.Errorf("requested revisions %v, want %v", got, want)
 		}
 		if !push.Load() {
-			t.Error("the node is not to report any more")
+			t.Error("the pings no longer request reports")
 		}
 		x.stop()
 		<-x.done
 	})
 }
 
-// The events of an idle shard wait for a request at the other node: it is asked at once, also for a
-// revision that should come unrequested.
+// The other node holds back the events of an idle shard until a request. The shard is therefore requested at once,
+// even for a revision that the node should report without a request.
 func TestIdleShardsAreAskedFor(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		s := scriptedNode(b)
@@ -409,7 +409,7 @@ func TestIdleShardsAreAskedFor(t *testing.T) {
 				time.Sleep(x.wait)
 			}
 			if got := s.questions(); !slices.Equal(got, x.want) {
-				t.Errorf("step %d: asked for %v, want %v", i, got, x.want)
+				t.Errorf("step %d: requested revisions %v, want %v", i, got, x.want)
 			}
 		}
 		s.reports <- &peerv1.BeatResponse{Reached: 23}
@@ -417,9 +417,9 @@ func TestIdleShardsAreAskedFor(t *testing.T) {
 		time.Sleep(Heartbeat)
 		synctest.Wait()
 		if read.want.Ask(24); len(s.questions()) > 0 {
-			t.Error("a shard is asked for at once that is not idle any more")
+			t.Error("a shard that is no longer idle is requested at once")
 		}
-		// The next ping, before 24 has come, reports that the shard is idle.
+		// The next ping, before progress 24, reports that the shard is idle.
 		s.reports <- &peerv1.BeatResponse{Reached: 24}
 		time.Sleep(Heartbeat - pushPatience)
 		idle.Store(true)
@@ -427,7 +427,7 @@ func TestIdleShardsAreAskedFor(t *testing.T) {
 		read.want.Ask(25)
 		time.Sleep(time.Nanosecond)
 		if got := s.questions(); !slices.Equal(got, []kv.Revision{25}) {
-			t.Errorf("with the ping that says that the shard is idle: asked for %v", got)
+			t.Errorf("after the ping that reports the shard as idle: requested revisions %v, want 25", got)
 		}
 		for _, x := range []*taker{watched, read} {
 			x.stop()
@@ -436,8 +436,8 @@ func TestIdleShardsAreAskedFor(t *testing.T) {
 	})
 }
 
-// Revisions of two lineages do not compare: after a change the node is asked for
-// revisions of the new lineage, although they are lower.
+// Revisions of two lineages cannot be compared. After a change of lineage, the node gets requests for revisions of
+// the new lineage, although they are lower.
 func TestLineagesAreAskedApart(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		s := scriptedNode(b)
@@ -445,23 +445,23 @@ func TestLineagesAreAskedApart(t *testing.T) {
 		old := take(t.Context(), l, 3, 11)
 		old.want.Ask(1000)
 		if got := <-s.asked; got != 1000 {
-			t.Errorf("asked for %d", got)
+			t.Errorf("requested revision %d, want 1000", got)
 		}
 		next := take(t.Context(), l, 4, 11)
 		next.want.Ask(20)
 		synctest.Wait()
 		if len(s.asked) == 0 {
-			t.Error("not asked for progress in the new lineage")
+			t.Error("no request for progress in the new lineage")
 		}
 		if a, b := <-s.opened, <-s.opened; a.req.GetSession() == b.req.GetSession() {
-			t.Error("one session of two lineages")
+			t.Error("two lineages share a session")
 		}
 		old.stop()
 		<-old.done
 		time.Sleep(10 * Heartbeat)
 		b.note(func() {
 			if b.begun != 2 || b.open != 1 {
-				t.Errorf("%d heartbeats have begun, %d are open", b.begun, b.open)
+				t.Errorf("%d heartbeats have begun, want 2; %d are open, want 1", b.begun, b.open)
 			}
 		})
 		next.stop()
@@ -469,8 +469,7 @@ func TestLineagesAreAskedApart(t *testing.T) {
 	})
 }
 
-// A report that contradicts itself ends the heartbeat, and with it the streams: the
-// node's memory or its network is faulty.
+// A report that contradicts itself ends the heartbeat and its streams: the node's memory or its network is faulty.
 func TestReportsThatContradictThemselves(t *testing.T) {
 	for name, m := range map[string]*peerv1.BeatResponse{
 		"no lag":        {Progress: 9, FollowIds: []uint64{1}, Quiet: []int64{0}},
@@ -497,14 +496,13 @@ func TestReportsThatContradictThemselves(t *testing.T) {
 	}
 }
 
-// model is a shard at a node. Its streams and reports are delivered in any order that
-// two connections allow.
+// model is a shard at a node. Its streams and reports are delivered in any order that two connections allow.
 type model struct {
 	t      *testing.T
 	o      *opened
-	events []kv.Revision // of the history, in order
-	sent   int           // so many were sent on the stream
-	has    kv.Revision   // up to which the node has everything
+	events []kv.Revision // the history, in order
+	sent   int           // number of events sent on the stream
+	has    kv.Revision   // the node has all revisions up to this one
 	first  kv.Revision   // the stream's first revision
 	x      *taker
 }
@@ -520,10 +518,10 @@ func (m *model) since() kv.Revision {
 	return at
 }
 
-// check fails when progress was taken before events at or below it.
+// check fails if progress was taken before events at or below it.
 func (m *model) check() {
 	m.t.Helper()
-	next := 0 // of events, to be taken
+	next := 0 // index of the next expected event
 	for next < len(m.events) && m.events[next] < m.first {
 		next++
 	}
@@ -531,19 +529,19 @@ func (m *model) check() {
 		switch u.Kind {
 		case kv.UpdateBatch:
 			if u.Revision != m.events[next] {
-				m.t.Fatalf("took %d, want %d", u.Revision, m.events[next])
+				m.t.Fatalf("got events of revision %d, want %d", u.Revision, m.events[next])
 			}
 			next++
 		case kv.UpdateProgress:
 			if next < len(m.events) && m.events[next] <= u.Revision {
-				m.t.Fatalf("took progress %d without the events of %d", u.Revision, m.events[next])
+				m.t.Fatalf("progress %d precedes the events of revision %d", u.Revision, m.events[next])
 			}
 		}
 	}
 }
 
-// In any order of progress and events, no follower takes progress before the events that it
-// includes, and each follower has everything in the end.
+// In any order of progress and events, no follower takes progress before the events that it includes. Each
+// follower has all events in the end.
 func TestProgressAndEventsInAnyOrder(t *testing.T) {
 	rnd := testseed.Rand(t)
 	for range 50 {
@@ -557,7 +555,7 @@ func TestProgressAndEventsInAnyOrder(t *testing.T) {
 				m.o = <-s.opened
 				all = append(all, m)
 			}
-			var late []*peerv1.BeatResponse // in order: reports on their way
+			var late []*peerv1.BeatResponse // reports in transit, in order
 			report := func() {
 				r := &peerv1.BeatResponse{Progress: int64(now)}
 				for _, m := range all {
@@ -570,7 +568,7 @@ func TestProgressAndEventsInAnyOrder(t *testing.T) {
 			for range 200 {
 				m := all[rnd.IntN(len(all))]
 				switch rnd.IntN(6) {
-				case 0: // an event, or one of another shard
+				case 0: // an event of this shard or of another one
 					now++
 					if rnd.IntN(2) == 0 {
 						m.events = append(m.events, now)
@@ -618,7 +616,7 @@ func TestProgressAndEventsInAnyOrder(t *testing.T) {
 				synctest.Wait()
 				m.check()
 				if last := m.x.updates[len(m.x.updates)-1]; last.Revision != now {
-					t.Fatalf("took everything up to %d, want %d", last.Revision, now)
+					t.Fatalf("the last update is of revision %d, want %d", last.Revision, now)
 				}
 				m.x.stop()
 				<-m.x.done
@@ -627,8 +625,8 @@ func TestProgressAndEventsInAnyOrder(t *testing.T) {
 	}
 }
 
-// A ping lists the shards without reads here, once their state is complete. When such a
-// shard is read again, the next ping, without its ID, is sent at once.
+// A ping lists the shards without readers on this node, once their state is complete. When such a shard is read
+// again, the next ping, without its ID, is sent at once.
 func TestPingsNameIdleShards(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		s := scriptedNode(b)
@@ -646,7 +644,7 @@ func TestPingsNameIdleShards(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if !slices.EqualFunc(pings, want, slices.Equal[[]uint64]) {
-				t.Fatalf("%s: pings name %v, want %v", when, pings, want)
+				t.Fatalf("%s: pings list the streams %v, want %v", when, pings, want)
 			}
 			pings = nil
 		}

@@ -25,24 +25,24 @@ import (
 
 // beater is a node that answers pings, until it hangs.
 type beater struct {
-	askedOf [][2]uint64 // guarded by mu; the stream and the revision of each question for progress
+	askedOf [][2]uint64 // guarded by mu; the stream and the revision of each request for progress
 	peerv1.UnimplementedPeerServiceServer
 	mu    sync.Mutex
 	hung  bool // guarded by mu
 	open  int  // guarded by mu; heartbeats
 	begun int  // guarded by mu
-	beats int  // guarded by mu; pings that were answered
-	// breaks is the number of heartbeats that break at their first ping; ignorant: it
-	// has not read etcd. Both are set before the first heartbeat.
+	beats int  // guarded by mu; number of answered pings
+	// breaks is the number of heartbeats that break at their first ping. An ignorant node has not read etcd. Both
+	// are set before the first heartbeat.
 	breaks   int
 	ignorant bool
-	// follow answers a Follow; set before the first one.
+	// follow answers a Follow call. It is set before the first call.
 	follow func(first *peerv1.FollowRequest, send func(*peerv1.FollowResponse), s grpc.ServerStreamingServer[peerv1.FollowResponse]) error
-	// reports are sent in between, set before the first heartbeat; nil: none.
+	// reports are sent between answers, and set before the first heartbeat; nil: none.
 	reports chan *peerv1.BeatResponse
-	// asked is called with each request; set before the first one.
+	// asked is called with each request, and set before the first one.
 	asked func(want kv.Revision)
-	// pinged is called with each ping; set before the first one.
+	// pinged is called with each ping, and set before the first one.
 	pinged func(m *peerv1.BeatRequest)
 }
 
@@ -154,13 +154,13 @@ func TestOneHeartbeatForALink(t *testing.T) {
 		time.Sleep(beats * Heartbeat)
 		b.note(func() {
 			if b.begun != 1 || b.beats < beats || b.beats > beats+1 {
-				t.Errorf("%d heartbeats for 64 followers, %d answers in %d beats", b.begun, b.beats, beats)
+				t.Errorf("%d heartbeats for 64 followers, want 1; %d answers in %d intervals", b.begun, b.beats, beats)
 			}
 		})
 		for i, release := range releases {
 			if b.note(func() {
 				if b.open != 1 {
-					t.Errorf("%d heartbeats while %d follow", b.open, len(releases)-i)
+					t.Errorf("%d open heartbeats with %d followers, want 1", b.open, len(releases)-i)
 				}
 			}); t.Failed() {
 				break
@@ -170,20 +170,20 @@ func TestOneHeartbeatForALink(t *testing.T) {
 		}
 		b.note(func() {
 			if b.open != 0 {
-				t.Errorf("%d heartbeats without a follower", b.open)
+				t.Errorf("%d open heartbeats without followers", b.open)
 			}
 		})
 		_, h := l.hold(t.Context(), Silence, 3)
 		time.Sleep(Heartbeat)
 		h.release()
 		if b.begun != 2 {
-			t.Errorf("%d heartbeats have begun", b.begun)
+			t.Errorf("%d heartbeats have begun, want 2", b.begun)
 		}
 	})
 }
 
-// A node that hangs is lost to all followers within Silence, and to patient ones later;
-// followers that come meanwhile also get the error.
+// All followers lose a hung node within Silence, patient ones later. Followers that begin meanwhile also get the
+// error.
 func TestSilence(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		l := NewLink(conn, nil)
@@ -202,33 +202,33 @@ func TestSilence(t *testing.T) {
 		for _, ctx := range []context.Context{one, other} {
 			noticed(ctx, t)
 			if took := time.Since(hung); took > Silence || took < Silence-Heartbeat || !errors.Is(context.Cause(ctx), ErrSilent) {
-				t.Errorf("noticed after %v: %v", took, context.Cause(ctx))
+				t.Errorf("silence detected after %v with cause %v", took, context.Cause(ctx))
 			}
 		}
 		late, h4 := l.hold(t.Context(), Silence, 3)
 		defer h4.release()
 		noticed(late, t)
 		if took := time.Since(hung); took > Silence+Heartbeat || patient.Err() != nil {
-			t.Errorf("a later follower notices after %v, the patient one: %v", took, patient.Err())
+			t.Errorf("a later follower detects the silence after %v; error of the patient one: %v, want none yet", took, patient.Err())
 		}
 		noticed(patient, t)
 		if took := time.Since(hung); took > 2*time.Second || took < 2*time.Second-Heartbeat || !errors.Is(context.Cause(patient), ErrSilent) {
-			t.Errorf("noticed after %v: %v", took, context.Cause(patient))
+			t.Errorf("the patient follower detects the silence after %v with cause %v", took, context.Cause(patient))
 		}
 	})
 }
 
-// noticed waits until ctx ends, on fake time.
+// noticed waits, on fake time, until ctx ends.
 func noticed(ctx context.Context, t *testing.T) {
 	t.Helper()
 	select {
 	case <-ctx.Done():
 	case <-time.After(time.Minute):
-		t.Fatal("the silence is not noticed")
+		t.Fatal("the silence was not detected within a minute")
 	}
 }
 
-// A node that hung for less than Silence is not lost.
+// A node that hangs for less than Silence is not lost.
 func TestShortSilence(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		ctx, h := NewLink(conn, nil).hold(t.Context(), Silence, 3)
@@ -245,7 +245,7 @@ func TestShortSilence(t *testing.T) {
 	})
 }
 
-// A link that breaks reports that at once, and begins another heartbeat for later followers.
+// A broken link reports its failure at once. Later followers begin another heartbeat.
 func TestBrokenLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, err := grpc.NewClient("passthrough:///node", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -260,14 +260,14 @@ func TestBrokenLink(t *testing.T) {
 			ctx, h := l.hold(t.Context(), Silence, 3)
 			<-ctx.Done()
 			if !wire.IsUnavailable(context.Cause(ctx)) || time.Since(began) >= Silence {
-				t.Errorf("after %v: %v", time.Since(began), context.Cause(ctx))
+				t.Errorf("ended after %v with cause %v", time.Since(began), context.Cause(ctx))
 			}
 			h.release()
 		}
 	})
 }
 
-// A node's read of etcd is dated by the clock of the asking node.
+// A node's read of etcd is dated with the clock of the requesting node.
 func TestLooksAreDated(t *testing.T) {
 	linked(t, func(t *testing.T, _ *beater, conn *grpc.ClientConn) {
 		looks := make(chan Look, 1)
@@ -280,13 +280,13 @@ func TestLooksAreDated(t *testing.T) {
 		defer h.release()
 		l := <-looks
 		if l.Lineage != 3 || l.Revision != 7 || !l.At.Equal(time.Now().Add(-time.Second)) {
-			t.Errorf("%+v at %v", l, time.Now())
+			t.Errorf("got %+v at %v, want a read of one second ago", l, time.Now())
 		}
 	})
 }
 
-// Streams with their own revisions send separate requests, each for its highest. The
-// others share one.
+// Streams with revisions of their own send separate requests, each for its highest revision. The other streams
+// share one request.
 func TestStreamsThatAreApartAskForThemselves(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		l := NewLink(conn, nil)
@@ -308,7 +308,7 @@ func TestStreamsThatAreApartAskForThemselves(t *testing.T) {
 			slices.SortFunc(b.askedOf, func(a, b [2]uint64) int { return int(a[1]) - int(b[1]) })
 			want := [][2]uint64{{2, 3}, {1, 5}, {0, 8}, {0, 9}}
 			if !slices.Equal(b.askedOf, want) {
-				t.Errorf("asked for %v, want %v", b.askedOf, want)
+				t.Errorf("requests for progress: %v, want %v", b.askedOf, want)
 			}
 		})
 	})

@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A live node that no longer serves a shard was not lost.
+// A live node that no longer serves a shard is reported as handing it on, not as lost.
 func TestASourceThatHandsOnIsNotLost(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -18,7 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// abc is the range of the tests' shard.
+// abc is the range of the shard under test.
 var abc = kv.Range{Start: "a", End: "d"}
 
 func beginOf(lineage uint64, revision int64) *peerv1.FollowResponse {
@@ -42,7 +42,7 @@ func stateOf(key string) *peerv1.FollowResponse {
 	return &peerv1.FollowResponse{Part: &peerv1.FollowResponse_State{State: &peerv1.StateChunk{Kvs: []*pb.KeyValue{{Key: []byte(key), ModRevision: 3}}}}}
 }
 
-// A peer is asked for the first missing revision, in the follower's lineage and range.
+// A peer gets a request for the first missing revision, with the follower's lineage and range.
 func TestPeerIsAskedForTheMissingEvents(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		var asked []*peerv1.FollowRequest
@@ -56,7 +56,7 @@ func TestPeerIsAskedForTheMissingEvents(t *testing.T) {
 			}
 		}
 		if err := p.Probe(t.Context(), abc, 3); err == nil {
-			t.Error("a peer that fails passes the probe")
+			t.Error("a failing peer passes the probe")
 		}
 		want := func(from int64, state bool) *peerv1.FollowRequest {
 			return &peerv1.FollowRequest{ShardId: 7, Key: []byte("a"), RangeEnd: []byte("d"), FromRevision: from, WantState: state, WantHistory: state, Lineage: 3, Node: "me", RequireDirect: true, AcceptSeveral: from != math.MaxInt64}
@@ -72,8 +72,7 @@ func TestPeerIsAskedForTheMissingEvents(t *testing.T) {
 	})
 }
 
-// Nothing is taken from a peer whose answer is of another lineage, or after it
-// contradicts itself.
+// No update is taken from a peer whose answer is of another lineage, nor after its answer contradicts itself.
 func TestPeerThatIsWrongIsRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer []*peerv1.FollowResponse
@@ -134,19 +133,19 @@ func TestPeerThatIsWrongIsRejected(t *testing.T) {
 						break
 					}
 					if taken = append(taken, u.Kind); len(taken) > len(c.taken) {
-						break // what comes next may never come
+						break // the next update may never arrive
 					}
 				}
 				if !slices.Equal(taken, c.taken) || !c.bad(bad) {
-					t.Errorf("took %v, want %v; ended with %v", taken, c.taken, bad)
+					t.Errorf("updates %v, want %v; ended with %v", taken, c.taken, bad)
 				}
 			})
 		})
 	}
 }
 
-// A peer passes the probe while its data is known to be of the last two seconds and of
-// our lineage: a peer without a connection to etcd also answers.
+// A peer passes the probe if its data is known to be at most two seconds old and of our lineage. A peer without a
+// connection to etcd also answers.
 func TestProbe(t *testing.T) {
 	for i, c := range []struct {
 		lineage uint64
@@ -173,7 +172,7 @@ func TestProbe(t *testing.T) {
 				p := &Peer{Link: NewLink(conn, nil), Shard: 7}
 				err := p.Probe(t.Context(), abc, 3)
 				if (err == nil) != c.ok || errors.Is(err, ErrStale) != c.stale {
-					t.Errorf("%+v: %v", c, err)
+					t.Errorf("%+v: the probe returns %v", c, err)
 				}
 			})
 		})

@@ -16,21 +16,21 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// answer is the result of a source's follow: updates, and then an error; without an
-// error it is silent until its consumer leaves.
+// answer is the result of following a source: updates, then an error. Without an error, the source is silent until
+// its consumer stops.
 type answer struct {
 	updates []kv.Update
 	err     error
 }
 
-// oracle is a source with one answer for each follow. The last answer is repeated.
+// oracle is a source with one answer for each follow request. The last answer is repeated.
 type oracle struct {
 	name    string
 	answers []answer
 
 	mu     sync.Mutex
 	asked  []kv.FollowRequest // guarded by mu
-	at     []time.Time        // guarded by mu; when
+	at     []time.Time        // guarded by mu; the times of the requests
 	wishes []kv.Revision      // guarded by mu
 }
 
@@ -58,8 +58,7 @@ func (o *oracle) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.
 	}
 }
 
-// from returns the first missing revision of each request, with a "d" where a
-// difference was allowed.
+// from returns the first missing revision of each request, followed by a "d" where a difference was allowed.
 func (o *oracle) from() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,10 +73,10 @@ func (o *oracle) from() string {
 	return strings.Join(out, " ")
 }
 
-// requests returns the number of follows of the source.
+// requests returns the number of follow requests to the source.
 func (o *oracle) requests() int { return len(o.times()) }
 
-// times returns the times of the source's follows.
+// times returns the times of the follow requests to the source.
 func (o *oracle) times() []time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -109,13 +108,13 @@ var (
 type asking struct {
 	f        *Failover
 	a, b     *oracle
-	third    *oracle // has the state or the window, perhaps
+	third    *oracle // may have the state or the window
 	req      kv.FollowRequest
 	want     *kv.Demand
 	mu       sync.Mutex
 	given    []string // guarded by mu
 	notices  []Notice // guarded by mu
-	most     int      // updates that the consumer takes; 0: all
+	most     int      // number of updates that the consumer takes; 0: all
 	ended    error    // guarded by mu
 	began    time.Time
 	took     time.Duration
@@ -201,8 +200,8 @@ func (x *asking) whats() (out string) {
 	return out
 }
 
-// Each source is asked for the revision after the last delivered one, and the consumer
-// sees one beginning, regardless of the sources.
+// Each source gets a request for the revision after the last delivered one. The consumer sees one beginning,
+// regardless of the sources.
 func TestEachSourceGoesOnWhereTheLastOneEnded(t *testing.T) {
 	t.Run("after batches and progress", func(t *testing.T) {
 		inquire(t, 11, func(x *asking) {
@@ -210,9 +209,9 @@ func TestEachSourceGoesOnWhereTheLastOneEnded(t *testing.T) {
 			x.b.answers = []answer{{[]kv.Update{begins(15), isReady, batch(14), batch(17)}, errGone}, {[]kv.Update{begins(17), isReady, progress(16)}, errGone}, {}}
 		}, func(x *asking) {
 			time.Sleep(time.Second)
-			x.was(t, "the consumer was given", x.consumer(), "batch 11, batch 13, progress 15, batch 14, batch 17, progress 16")
-			x.was(t, "the first was asked for", x.a.from()[:8], "11 16 18")
-			x.was(t, "the second was asked for", x.b.from(), "16 18 18")
+			x.was(t, "updates of the consumer", x.consumer(), "batch 11, batch 13, progress 15, batch 14, batch 17, progress 16")
+			x.was(t, "requests to the first source", x.a.from()[:8], "11 16 18")
+			x.was(t, "requests to the second source", x.b.from(), "16 18 18")
 			x.was(t, "notices", x.whats()[:34], "source_lost a 15;followed b 15;sou")
 		})
 	})
@@ -221,8 +220,8 @@ func TestEachSourceGoesOnWhereTheLastOneEnded(t *testing.T) {
 			x.a.answers = []answer{{[]kv.Update{begins(20), isState, isReady}, errGone}, {}}
 		}, func(x *asking) {
 			time.Sleep(time.Second)
-			x.was(t, "the consumer was given", x.consumer(), "begin 20, state, ready")
-			x.was(t, "the source was asked for", x.a.from(), "0 21")
+			x.was(t, "updates of the consumer", x.consumer(), "begin 20, state, ready")
+			x.was(t, "requests to the source", x.a.from(), "0 21")
 		})
 	})
 	t.Run("after a state that was cut", func(t *testing.T) {
@@ -231,8 +230,8 @@ func TestEachSourceGoesOnWhereTheLastOneEnded(t *testing.T) {
 			x.b.answers = []answer{{nil, errGone}}
 		}, func(x *asking) {
 			time.Sleep(time.Second)
-			x.was(t, "the consumer was given", x.consumer(), "begin 20, state, begin 22, state, ready")
-			x.was(t, "the source was asked for", x.a.from(), "0 0")
+			x.was(t, "updates of the consumer", x.consumer(), "begin 20, state, begin 22, state, ready")
+			x.was(t, "requests to the source", x.a.from(), "0 0")
 		})
 	})
 	t.Run("after the state of another node", func(t *testing.T) {
@@ -240,9 +239,9 @@ func TestEachSourceGoesOnWhereTheLastOneEnded(t *testing.T) {
 			x.third.answers = []answer{{[]kv.Update{begins(30), isState, isReady, batch(31)}, nil}}
 		}, func(x *asking) {
 			time.Sleep(time.Second)
-			x.was(t, "the consumer was given", x.consumer(), "begin 30, state, ready")
-			x.was(t, "the node was asked for", x.third.from(), "0")
-			x.was(t, "the first candidate was asked for", x.a.from(), "31")
+			x.was(t, "updates of the consumer", x.consumer(), "begin 30, state, ready")
+			x.was(t, "requests to the node", x.third.from(), "0")
+			x.was(t, "requests to the first candidate", x.a.from(), "31")
 			x.was(t, "notices", x.whats(), "state_taken third 30;")
 		})
 	})
@@ -254,14 +253,14 @@ func TestEachSourceGoesOnWhereTheLastOneEnded(t *testing.T) {
 			x.third.answers = []answer{{nil, gone}, {[]kv.Update{leaps(25), isState, isReady, batch(26)}, errGone}}
 		}, func(x *asking) {
 			time.Sleep(time.Second)
-			x.was(t, "the consumer was given", x.consumer(), "begin 25, state, ready, batch 26")
-			x.was(t, "the node was asked for", x.third.from(), "11 11d")
-			x.was(t, "the first candidate was asked for", x.a.from(), "11 27")
+			x.was(t, "updates of the consumer", x.consumer(), "begin 25, state, ready, batch 26")
+			x.was(t, "requests to the node", x.third.from(), "11 11d")
+			x.was(t, "requests to the first candidate", x.a.from(), "11 27")
 		})
 	})
 }
 
-// A state that is not newer than the follower's own is rejected.
+// The state of another node is rejected if it is not newer than the follower's own.
 func TestAStateOfTheSameRevisionIsNotTaken(t *testing.T) {
 	for _, c := range []struct {
 		held kv.Revision
@@ -272,12 +271,12 @@ func TestAStateOfTheSameRevisionIsNotTaken(t *testing.T) {
 			x.third.answers = []answer{{[]kv.Update{begins(30), isState, isReady}, nil}}
 		}, func(x *asking) {
 			time.Sleep(time.Second)
-			x.was(t, fmt.Sprint("with everything up to ", c.held), x.consumer(), c.want)
+			x.was(t, fmt.Sprint("held up to ", c.held), x.consumer(), c.want)
 		})
 	}
 }
 
-// A consumer that stops gets nothing more, and no other source is asked.
+// After the consumer stops, it gets no more updates, and no other source gets a request.
 func TestAConsumerThatLeavesEndsAll(t *testing.T) {
 	gone := &kv.CompactedError{Requested: 11, Floor: 20}
 	for name, c := range map[string]struct {
@@ -302,18 +301,18 @@ func TestAConsumerThatLeavesEndsAll(t *testing.T) {
 				select {
 				case <-x.returned:
 				case <-time.After(time.Minute):
-					t.Fatal("the stream did not end")
+					t.Fatal("the stream did not end after the consumer stopped")
 				}
 				if n := x.a.requests() + x.b.requests() + x.third.requests(); n != c.asked || len(x.given) != c.most {
-					t.Errorf("%d requests, want %d; given %v", n, c.asked, x.given)
+					t.Errorf("%d requests to sources, want %d; updates %v", n, c.asked, x.given)
 				}
 			})
 		})
 	}
 }
 
-// The consumer's highest requested revision counts, and a revision that has come is not
-// requested.
+// A source learns the highest revision that the consumer has requested. A delivered revision is not requested
+// again.
 func TestTheHighestWishMovesAlong(t *testing.T) {
 	inquire(t, 11, func(x *asking) {
 		x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}}
@@ -322,7 +321,7 @@ func TestTheHighestWishMovesAlong(t *testing.T) {
 			x.want.Ask(r)
 			synctest.Wait()
 		}
-		x.was(t, "wished for", x.a.wished(), "[50 20]")
+		x.was(t, "requested revisions", x.a.wished(), "[50 20]")
 	})
 	for wish, asked := range map[kv.Revision]string{20: "[]", 21: "[21]"} {
 		inquire(t, 11, func(x *asking) {
@@ -332,7 +331,7 @@ func TestTheHighestWishMovesAlong(t *testing.T) {
 			x.want.Ask(wish)
 			x.want.Ask(15) // lower: it does not replace the other
 			time.Sleep(2 * time.Second)
-			x.was(t, fmt.Sprint("up to 20 is here, of the wish for ", wish), x.b.wished(), asked)
+			x.was(t, fmt.Sprint("requests to the next source after progress 20, with demand for ", wish), x.b.wished(), asked)
 		})
 	}
 }
@@ -346,14 +345,14 @@ func TestWhatFollowsAFailure(t *testing.T) {
 			x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, errGone}, {}}
 		}, func(x *asking) {
 			time.Sleep(time.Second)
-			x.was(t, "asked", x.a.from()+" | "+x.b.from(), "11 12 | ")
+			x.was(t, "requests to a and b", x.a.from()+" | "+x.b.from(), "11 12 | ")
 		})
 	})
 	t.Run("another history ends it", func(t *testing.T) {
 		inquire(t, 11, func(x *asking) { x.a.answers = []answer{{nil, kv.ErrOtherHistory}} }, func(x *asking) {
 			time.Sleep(time.Second)
 			if !errors.Is(x.outcome(), kv.ErrOtherHistory) || x.b.from() != "" {
-				t.Errorf("ended with %v; the second was asked for %q", x.outcome(), x.b.from())
+				t.Errorf("ended with %v; requests to the second source: %q, want none", x.outcome(), x.b.from())
 			}
 		})
 	})
@@ -364,7 +363,7 @@ func TestWhatFollowsAFailure(t *testing.T) {
 			<-x.returned
 			x.was(t, "notices", x.whats(), "")
 			if n := x.a.requests() + x.b.requests(); n != 1 {
-				t.Errorf("%d requests", n)
+				t.Errorf("%d requests to sources, want 1", n)
 			}
 		})
 	})
@@ -374,9 +373,9 @@ func TestWhatFollowsAFailure(t *testing.T) {
 			x.b.answers = []answer{{nil, gone}}
 		}, func(x *asking) {
 			time.Sleep(hungFor + 2*longPause)
-			x.was(t, "given", x.consumer(), "batch 11")
+			x.was(t, "updates", x.consumer(), "batch 11")
 			if x.outcome() != nil || x.a.requests() != 2 || x.a.times()[1].Sub(x.a.times()[0]) < hungFor {
-				t.Errorf("ended with %v; asked at %v", x.outcome(), x.a.times())
+				t.Errorf("ended with %v; times of the requests: %v", x.outcome(), x.a.times())
 			}
 		})
 	})
@@ -395,11 +394,11 @@ func TestWhatFollowsAFailure(t *testing.T) {
 			inquire(t, c.from, func(x *asking) { x.a.answers = []answer{{nil, c.err}} }, func(x *asking) {
 				time.Sleep(patience / 2)
 				if waited := x.b.requests() == 0; waited != c.wait {
-					t.Errorf("from %d, %v: waited %v, want %v", c.from, c.err, waited, c.wait)
+					t.Errorf("follower from %d, failure %v: waited %v, want %v", c.from, c.err, waited, c.wait)
 				}
 				time.Sleep(patience)
 				if x.b.requests() == 0 {
-					t.Errorf("from %d, %v: the next was never asked", c.from, c.err)
+					t.Errorf("follower from %d, failure %v: the next source never got a request", c.from, c.err)
 				}
 			})
 		}
@@ -417,10 +416,10 @@ func TestWhatFollowsAFailure(t *testing.T) {
 			}, func(x *asking) {
 				<-x.returned
 				if waited := x.took >= rescuePatience; waited != c.wait || !errors.As(x.outcome(), new(*kv.CompactedError)) {
-					t.Errorf("%v: ended after %v with %v", c.err, x.took, x.outcome())
+					t.Errorf("failure %v: ended after %v with %v", c.err, x.took, x.outcome())
 				}
 				if x.third.from()[:2] != "11" {
-					t.Errorf("%v: asked for %s", c.err, x.third.from())
+					t.Errorf("failure %v: the first request was for %s, want 11", c.err, x.third.from())
 				}
 			})
 		}
@@ -432,16 +431,16 @@ func TestWhatFollowsAFailure(t *testing.T) {
 			x.third.answers = []answer{{[]kv.Update{begins(10), isReady, batch(25)}, errGone}}
 		}, func(x *asking) {
 			time.Sleep(3 * time.Second)
-			x.was(t, "given", strings.Split(x.consumer()+",", ",")[0], "batch 25")
+			x.was(t, "updates", strings.Split(x.consumer()+",", ",")[0], "batch 25")
 			if x.third.requests() == 0 || x.third.times()[0].Sub(x.began) < rescuePatience/2 {
-				t.Errorf("began at %v, asked at %v", x.began, x.third.times())
+				t.Errorf("began at %v, times of the requests %v", x.began, x.third.times())
 			}
 		})
 	})
 }
 
-// A rejected source is left at once, and passed over until the pause ends; a later,
-// shorter pause does not end it earlier.
+// A rejected source is left at once, and skipped until its pause ends. A later, shorter pause does not end it
+// earlier.
 func TestARejectedSourceIsPassedOver(t *testing.T) {
 	inquire(t, 11, func(x *asking) {
 		x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}, {[]kv.Update{begins(11), isReady, batch(12)}, nil}}
@@ -450,42 +449,42 @@ func TestARejectedSourceIsPassedOver(t *testing.T) {
 		synctest.Wait()
 		changed := x.f.Changed()
 		if name, _ := x.f.Current(); name != "a" || x.f.Asked() != "a" {
-			t.Errorf("follows %q, asked %q", name, x.f.Asked())
+			t.Errorf("follows %q, last request to %q, want a", name, x.f.Asked())
 		}
 		x.f.Reject("b", time.Nanosecond)
 		synctest.Wait()
 		select {
 		case <-changed:
-			t.Error("a source was left that was not rejected")
+			t.Error("the source was changed, although another one was rejected")
 		default:
 		}
 		x.f.Reject("a", time.Hour)
 		x.f.Reject("a", time.Minute)
 		time.Sleep(time.Second)
 		if name, _ := x.f.Current(); name != "b" || x.f.Asked() != "b" {
-			t.Errorf("follows %q, asked %q", name, x.f.Asked())
+			t.Errorf("follows %q, last request to %q, want b", name, x.f.Asked())
 		}
 		select {
 		case <-changed:
 		default:
-			t.Error("no holder is notified of the change")
+			t.Error("the channel of Changed was not closed")
 		}
 		changed = x.f.Changed()
 		time.Sleep(time.Hour - 2*time.Second)
 		select {
 		case <-changed:
-			t.Error("it was let in too early")
+			t.Error("a rejected source was followed before the end of its pause")
 		default:
 		}
 		time.Sleep(2*time.Second + 2*scoutEvery)
 		if name, _ := x.f.Current(); name != "a" {
-			t.Errorf("follows %q after its time", name)
+			t.Errorf("follows %q after the pause of a, want a", name)
 		}
-		x.was(t, "asked for", x.a.from(), "11 12")
+		x.was(t, "requests to a", x.a.from(), "11 12")
 	})
 }
 
-// A source that is passed over is not asked in the search for a better one, either.
+// The search for a better source skips rejected sources, too.
 func TestAScoutAsksNoRejectedSource(t *testing.T) {
 	inquire(t, 11, func(x *asking) {
 		x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}}
@@ -494,10 +493,10 @@ func TestAScoutAsksNoRejectedSource(t *testing.T) {
 	}, func(x *asking) {
 		time.Sleep(time.Minute - time.Second)
 		if n := x.a.requests(); n != 0 {
-			t.Errorf("asked %d times", n)
+			t.Errorf("a rejected source got %d requests", n)
 		}
 		if strings.Contains(x.whats(), BetterSource.Label()) {
-			t.Error("it is called better")
+			t.Error("a rejected source is reported as better")
 		}
 	})
 }

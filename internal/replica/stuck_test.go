@@ -9,9 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// The owner was cut from etcd, which has compacted the later events, so the owner has
-// the follower's own state. The follower continues with the next source, which has the
-// changes, instead of restarting at its own revision.
+// The owner is cut from etcd, which has compacted the later events, so that it has the same state as the follower.
+// The follower continues with the next source, which has the changes, and does not restart at its own revision.
 func TestAStateThatTheFollowerHasIsPassedOver(t *testing.T) {
 	for _, c := range []struct {
 		held kv.Revision
@@ -23,13 +22,13 @@ func TestAStateThatTheFollowerHasIsPassedOver(t *testing.T) {
 			x.b.answers = []answer{{[]kv.Update{leaps(35), isState, isReady, batch(36)}, nil}}
 		}, func(x *asking) {
 			time.Sleep(time.Second)
-			x.was(t, "given", x.consumer(), c.want)
+			x.was(t, "updates", x.consumer(), c.want)
 		})
 	}
 }
 
-// Watches get no events while a follower with a state waits for a node that does not
-// read etcd itself: it asks the next node long before an empty follower would.
+// A follower with a state waits only briefly for a node that does not read etcd itself, because its watches get no
+// events meanwhile. An empty follower waits much longer.
 func TestAFollowerWithAStateWaitsBrieflyForANodeThatIsNotReady(t *testing.T) {
 	inquire(t, 0, func(x *asking) {
 		x.req.Held = func(func(*kv.KeyValue) bool) {}
@@ -37,23 +36,23 @@ func TestAFollowerWithAStateWaitsBrieflyForANodeThatIsNotReady(t *testing.T) {
 	}, func(x *asking) {
 		time.Sleep(rescuePatience / 2)
 		if x.b.requests() > 0 {
-			t.Error("the node was not waited for")
+			t.Error("the next source got a request before the wait for the node had ended")
 		}
 		time.Sleep(rescuePatience/2 + 2*longPause)
 		if x.b.requests() == 0 {
-			t.Error("the next source was not asked")
+			t.Error("the next source got no request after the wait")
 		}
 	})
 }
 
-// leaveStale leaves a after its first batch, of revision 11, as stale.
+// leaveStale marks the source a as stale after its first batch, of revision 11.
 func leaveStale(x *asking) {
 	synctest.Wait()
 	x.f.Change(ErrStale)
 }
 
-// When a source has fallen behind etcd, its other followers have the same events. They
-// are asked for more repeatedly, and none is followed until it has more.
+// When a source has fallen behind etcd, its other followers have the same events. They get repeated requests for
+// more, and none of them is followed until it has more.
 func TestNodesThatAreAsFarAsAStaleOneAreNotFollowed(t *testing.T) {
 	for name, level := range map[string][]kv.Update{
 		"it reports its progress": {begins(11), isReady, progress(11)},
@@ -66,16 +65,16 @@ func TestNodesThatAreAsFarAsAStaleOneAreNotFollowed(t *testing.T) {
 			}, func(x *asking) {
 				leaveStale(x)
 				time.Sleep(hungFor / 2)
-				x.was(t, "given", x.consumer(), "batch 11, batch 12, progress 12")
+				x.was(t, "updates", x.consumer(), "batch 11, batch 12, progress 12")
 				x.was(t, "notices", x.whats(), "source_lost a 11;followed b 11;")
-				x.was(t, "the stale source was asked for", x.a.from(), "11")
+				x.was(t, "requests to the stale source", x.a.from(), "11")
 			})
 		})
 	}
 }
 
-// A stale source is alive but has no missing events: if the others have evicted them,
-// they are gone.
+// A stale source is alive but lacks events. If the other nodes have evicted these events, the follower ends with a
+// compaction error and does not wait for the source.
 func TestAStaleSourceIsNotWaitedForWhenTheOthersHaveCompacted(t *testing.T) {
 	inquire(t, 11, func(x *asking) {
 		x.a.answers = []answer{{[]kv.Update{begins(10), isReady, batch(11)}, nil}}
@@ -90,8 +89,8 @@ func TestAStaleSourceIsNotWaitedForWhenTheOthersHaveCompacted(t *testing.T) {
 	})
 }
 
-// The node is cut from etcd, which has compacted the missing events. Another node reads
-// etcd and has the changes: the node does not wait until it reaches etcd again.
+// A node is cut from etcd, which has compacted the missing events. It takes the changes from another node, which
+// reads etcd, and does not wait until it reaches etcd again.
 func TestANodeCutFromEtcdTakesWhatHasChangedFromOneThatIsNot(t *testing.T) {
 	gone := &kv.CompactedError{Requested: 12, Floor: 20}
 	for name, c := range map[string]struct{ etcd, b []answer }{
@@ -111,7 +110,7 @@ func TestANodeCutFromEtcdTakesWhatHasChangedFromOneThatIsNot(t *testing.T) {
 				}
 			}, func(x *asking) {
 				time.Sleep(5 * time.Second)
-				x.was(t, "given", x.consumer(), "batch 11, begin 25, state, ready, batch 26")
+				x.was(t, "updates", x.consumer(), "batch 11, begin 25, state, ready, batch 26")
 				if x.outcome() != nil {
 					t.Error(x.outcome())
 				}

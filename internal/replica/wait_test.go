@@ -18,10 +18,10 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// slowConn is a connection whose calls return a second after they were cancelled.
+// slowConn is a connection whose calls return one second after they were cancelled.
 type slowConn struct {
 	grpc.ClientConnInterface
-	inside atomic.Int64 // calls that have not returned
+	inside atomic.Int64 // number of calls that have not returned
 }
 
 func (c *slowConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -55,8 +55,8 @@ func (s *slowStream) SendMsg(any) error {
 	return s.wait()
 }
 
-// A follow that has ended leaves nothing running: a running call would use a connection
-// that is being closed.
+// Following a peer waits for its calls before it returns: a running call would use a connection that is being
+// closed.
 func TestNothingRunsAfterThePeerIsLeft(t *testing.T) {
 	t.Run("the heartbeat", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestNothingRunsAfterThePeerIsLeft(t *testing.T) {
 			_, h := NewLink(conn, nil).hold(t.Context(), time.Hour, 3)
 			time.Sleep(3 * Heartbeat)
 			if n := conn.inside.Load(); n != 2 {
-				t.Fatalf("%d calls are under way, want a ping and the wait for its answer", n)
+				t.Fatalf("%d calls are running, want 2: a ping and the wait for its answer", n)
 			}
 			h.release()
 			if n := conn.inside.Load(); n != 0 {
@@ -84,7 +84,7 @@ func TestNothingRunsAfterThePeerIsLeft(t *testing.T) {
 			}()
 			p := &Peer{Link: NewLink(conn, nil), Silence: time.Hour}
 			for _, err := range p.Follow(ctx, kv.FollowRequest{Range: abc, From: 11, Want: want}) {
-				t.Errorf("the cancelled caller gets %v", err)
+				t.Errorf("the cancelled caller gets the error %v", err)
 			}
 			if n := conn.inside.Load(); n != 0 {
 				t.Errorf("%d calls are still open", n)
@@ -93,8 +93,8 @@ func TestNothingRunsAfterThePeerIsLeft(t *testing.T) {
 	})
 }
 
-// A broken heartbeat is dropped: later holders begin another one, and the holders of
-// the first one do not end it when they leave.
+// A broken heartbeat is dropped, and later holders begin another one. The holders of the first one do not end it
+// when they release theirs.
 func TestABrokenHeartbeatIsReplaced(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		b.breaks = 1
@@ -102,7 +102,7 @@ func TestABrokenHeartbeatIsReplaced(t *testing.T) {
 		first, h1 := l.hold(t.Context(), Silence, 3)
 		<-first.Done()
 		if errors.Is(context.Cause(first), ErrSilent) {
-			t.Errorf("a heartbeat that broke: %v", context.Cause(first))
+			t.Errorf("a broken heartbeat counts as silent: %v", context.Cause(first))
 		}
 		second, h2 := l.hold(t.Context(), Silence, 3)
 		time.Sleep(Heartbeat)
@@ -111,7 +111,7 @@ func TestABrokenHeartbeatIsReplaced(t *testing.T) {
 		time.Sleep(10 * Heartbeat)
 		b.note(func() {
 			if b.begun != 2 || b.open != 1 || second.Err() != nil || third.Err() != nil {
-				t.Errorf("%d heartbeats have begun, %d are open; %v, %v", b.begun, b.open, context.Cause(second), context.Cause(third))
+				t.Errorf("%d heartbeats have begun, want 2; %d are open, want 1; causes %v, %v", b.begun, b.open, context.Cause(second), context.Cause(third))
 			}
 		})
 		h2.release()
@@ -129,13 +129,13 @@ func TestABrokenHeartbeatIsReplaced(t *testing.T) {
 func TestAPeerWithoutARevisionReportsNone(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		b.ignorant = true
-		_, h := NewLink(conn, func(l Look) { t.Errorf("looked: %+v", l) }).hold(t.Context(), Silence, 3)
+		_, h := NewLink(conn, func(l Look) { t.Errorf("got %+v from a node that has not read etcd", l) }).hold(t.Context(), Silence, 3)
 		time.Sleep(10 * Heartbeat)
 		h.release()
 	})
 }
 
-// A peer may be followed with more patience than usual.
+// A follower of a peer may tolerate a longer silence than usual.
 func TestSilenceOfAPatientFollower(t *testing.T) {
 	for silence, want := range map[time.Duration]time.Duration{0: Silence, 2 * time.Second: 2 * time.Second} {
 		linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
@@ -153,15 +153,14 @@ func TestSilenceOfAPatientFollower(t *testing.T) {
 					continue
 				}
 				if took := time.Since(hung); !errors.Is(err, ErrSilent) || took > want || took < want-2*Heartbeat {
-					t.Errorf("after %v: %v", took, err)
+					t.Errorf("ended after %v with %v, want ErrSilent in time", took, err)
 				}
 			}
 		})
 	}
 }
 
-// A relay takes the window with previous values, and no state. Its progress requests go
-// to the node.
+// A relay takes the window with previous values, and no state. Its progress requests reach the node.
 func TestARelayTakesNoState(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		var asked *peerv1.FollowRequest
@@ -173,7 +172,7 @@ func TestARelayTakesNoState(t *testing.T) {
 			select {
 			case got := <-wished:
 				if got != 17 {
-					t.Errorf("wished for %d", got)
+					t.Errorf("progress was requested up to %d, want 17", got)
 				}
 			case <-s.Context().Done():
 			}
@@ -185,13 +184,12 @@ func TestARelayTakesNoState(t *testing.T) {
 		for range p.Follow(t.Context(), kv.FollowRequest{Range: abc, Lineage: 3, Want: want}) {
 		}
 		if asked.GetWantState() || !asked.GetWantHistory() || !asked.GetPrevKv() {
-			t.Errorf("asked for %v", asked)
+			t.Errorf("got the request %v, want history and previous values without state", asked)
 		}
 	})
 }
 
-// decode accepts the messages of a peer unchanged, and rejects messages outside of its
-// protocol.
+// decode accepts the messages of a peer unchanged, and rejects messages that violate the protocol.
 func TestWhatAPeerSays(t *testing.T) {
 	full := putOf("a", 12, 12)
 	full.Events[0].PrevKv = &pb.KeyValue{Key: []byte("a"), ModRevision: 9}
@@ -232,7 +230,7 @@ func TestWhatAPeerSays(t *testing.T) {
 				m := putOf("b", other, other)
 				m.Several = several
 				if _, err := decode(m, &torn); err == nil {
-					t.Errorf("revision %d in the middle of 12 is taken; several: %v", other, several)
+					t.Errorf("revision %d within fragments of 12 is accepted; several: %v", other, several)
 				}
 			}
 		}
@@ -269,7 +267,7 @@ func TestWhatAPeerSays(t *testing.T) {
 				wrong.Events = append(wrong.Events, putOf("a", r, r).GetEvents()...)
 			}
 			if all, err := decode(wrong, &kv.Batch{}); err == nil {
-				t.Errorf("revisions %v make %+v", revisions, all)
+				t.Errorf("the sequence of revisions %v is accepted as %+v", revisions, all)
 			}
 		}
 	})
@@ -283,7 +281,7 @@ func TestWhatAPeerSays(t *testing.T) {
 			"an event of nothing": {Revision: 12, Events: []*pb.Event{{}}},
 		} {
 			if _, err := decode(m, &kv.Batch{}); !errors.Is(err, kv.ErrMalformed) {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: %v, want ErrMalformed", name, err)
 			}
 		}
 	})
@@ -294,13 +292,13 @@ func TestWhatAPeerSays(t *testing.T) {
 				t.Fatal(all, err)
 			}
 			if err := plausible(&all[0], abc); (err == nil) != ok {
-				t.Errorf("revision %d in 12: %v", mod, err)
+				t.Errorf("an event of revision %d in a batch of 12: %v", mod, err)
 			}
 		}
 	})
 }
 
-// A peer fails with the peer's own error.
+// If a peer fails, its own error is returned.
 func TestAPeersErrorIsItsOwn(t *testing.T) {
 	linked(t, func(t *testing.T, b *beater, conn *grpc.ClientConn) {
 		b.follow = func(*peerv1.FollowRequest, func(*peerv1.FollowResponse), grpc.ServerStreamingServer[peerv1.FollowResponse]) error {
@@ -311,7 +309,7 @@ func TestAPeersErrorIsItsOwn(t *testing.T) {
 			last = err
 		}
 		if last == nil || errors.Is(last, context.Canceled) || errors.Is(last, ErrSilent) {
-			t.Errorf("ended with %v", last)
+			t.Errorf("ended with %v, want the peer's error", last)
 		}
 	})
 }
