@@ -56,8 +56,8 @@ func (m *meters) brought(least int64) (out []*meter) {
 	return out
 }
 
-// The catch-up of a client must not delay the watches of others: its past comes on another
-// connection than the events that a node follows.
+// History and events use separate connections, so that the catch-up of one client does not delay the watches of
+// others.
 func TestThePastDoesNotDelayEvents(t *testing.T) {
 	s := etcdtest.Start(t)
 	cfg := testConfig(s.Endpoint())
@@ -90,10 +90,10 @@ func TestThePastDoesNotDelayEvents(t *testing.T) {
 	events := conns.brought(size)
 	h, err := c.History(t.Context(), HistoryRequest{Range: kv.Prefix("/a"), From: first, Before: written + 1, MaxBytes: 4 * size})
 	if err != nil || len(h.Batches) != 2 {
-		t.Fatalf("%d revisions, %v", len(h.Batches), err)
+		t.Fatalf("got %d revisions, want 2, %v", len(h.Batches), err)
 	}
 	past := conns.brought(size)
 	if len(events) != 1 || len(past) != 1 || events[0] == past[0] {
-		t.Errorf("events come on %d connections and the past on %d; on the same one: %t", len(events), len(past), len(events) > 0 && len(past) > 0 && events[0] == past[0])
+		t.Errorf("events use %d connections and history %d, want one each; the same one: %t", len(events), len(past), len(events) > 0 && len(past) > 0 && events[0] == past[0])
 	}
 }

@@ -111,10 +111,10 @@ func TestAssemblyBegins(t *testing.T) {
 	}{{5, 4, true}, {5, 5, false}, {5, 6, false}} {
 		a := newAssembly(kv.Revision(c.from))
 		if _, err := a.add(decoded(t, created(7, c.header)), time.Time{}); err != nil || a.begun != c.want {
-			t.Errorf("from %d at %d: begun %v, %v", c.from, c.header, a.begun, err)
+			t.Errorf("watch from %d, etcd at %d: begun %v, %v", c.from, c.header, a.begun, err)
 		}
 		if _, err := a.add(decoded(t, response(c.header, false)), time.Time{}); err != nil || !a.begun {
-			t.Errorf("from %d at %d: not begun after an answer: %v", c.from, c.header, err)
+			t.Errorf("watch from %d, etcd at %d: not begun after a response: %v", c.from, c.header, err)
 		}
 	}
 }
@@ -133,8 +133,8 @@ func TestAssemblyCompacted(t *testing.T) {
 	}
 }
 
-// For any cut of a history into responses and fragments, and any progress between them,
-// the batches are the same, and each is returned once it is whole.
+// For any split of a history into responses and fragments, and any progress between them, the batches are the
+// same. Each batch is returned once it is complete.
 func TestAssemblyOfRandomCuts(t *testing.T) {
 	rng := testseed.Rand(t)
 	for range 300 {
@@ -161,7 +161,7 @@ func TestAssemblyOfRandomCuts(t *testing.T) {
 				if u.Kind == kv.UpdateBatch {
 					got = append(got, seen([]kv.Update{u}))
 				} else if !sameLength(got, want, revisions, u.Revision) {
-					t.Fatalf("progress %d came after %v of %v", u.Revision, got, want)
+					t.Fatalf("progress %d after the batches %v of %v", u.Revision, got, want)
 				}
 			}
 		}
@@ -170,7 +170,7 @@ func TestAssemblyOfRandomCuts(t *testing.T) {
 			for end < len(revisions) && revisions[end] == revisions[end-1] {
 				end++ // a response never ends inside a revision
 			}
-			for at < end { // but a fragment may
+			for at < end { // a fragment may end inside a revision
 				cut := at + 1 + rng.IntN(end-at)
 				add(response(revisions[end-1], cut < end, revisions[at:cut]...))
 				at = cut
@@ -185,8 +185,7 @@ func TestAssemblyOfRandomCuts(t *testing.T) {
 	}
 }
 
-// sameLength reports whether the number of batches is that of the revisions up to
-// progress.
+// sameLength reports whether got has one batch for each revision up to progress.
 func sameLength(got, want []string, revisions []int64, progress kv.Revision) bool {
 	n, last := 0, int64(0)
 	for _, r := range revisions {

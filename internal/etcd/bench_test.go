@@ -26,8 +26,8 @@ func benchKey(i int) []byte {
 	return fmt.Appendf(nil, "/registry/pods/namespace-%05d/deployment-%06d-7d4b9c6f5-x%04d", i%1000, i, i%10_000) // 64 bytes
 }
 
-// benchWriter makes responses like etcd's: puts and one delete in twenty events, of
-// random keys, each event in its own revision.
+// benchWriter makes responses like etcd's: puts, and one delete in twenty events, of random keys. Each event has
+// its own revision.
 type benchWriter struct {
 	rng      *rand.Rand
 	revision int64
@@ -81,8 +81,8 @@ func (w *benchWriter) responses(b *testing.B, n, events int) (out [][]byte) {
 	return out
 }
 
-// eachResponse calls fn with a response in its wire form as often as b wants;
-// making them is not measured.
+// eachResponse calls fn with a response in its wire form as often as b requests. Making the responses is not
+// measured.
 func (w *benchWriter) eachResponse(b *testing.B, events int, fn func([]byte)) {
 	var ready [][]byte
 	began := used(b)
@@ -103,7 +103,7 @@ func (w *benchWriter) eachResponse(b *testing.B, events int, fn func([]byte)) {
 	b.ReportMetric(float64(used(b)-began)/n, "cpu-ns/event")
 }
 
-// used returns the CPU time of this process, including its garbage collector.
+// used returns the CPU time of this process, including the garbage collector's.
 func used(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
@@ -122,7 +122,7 @@ func eachSize(b *testing.B, fn func(b *testing.B, value, events int)) {
 	}
 }
 
-// BenchmarkDecode measures from the bytes of a response to whole revisions.
+// BenchmarkDecode measures the decoding of a response to complete revisions.
 func BenchmarkDecode(b *testing.B) {
 	eachSize(b, func(b *testing.B, value, events int) {
 		w := newBenchWriter(value)
@@ -141,7 +141,7 @@ func BenchmarkDecode(b *testing.B) {
 	})
 }
 
-// benchSource is a cache's source that yields a state, and then the updates of the benchmark.
+// benchSource is a cache source that yields a state, and then the updates of the benchmark.
 type benchSource struct {
 	state []*kv.KeyValue
 	after func(yield func(kv.Update, error) bool)
@@ -156,8 +156,8 @@ func (s *benchSource) Follow(context.Context, kv.FollowRequest) iter.Seq2[kv.Upd
 	}
 }
 
-// BenchmarkBytesToApplied measures from the bytes of a response to their visibility in
-// a cache of 100,000 keys.
+// BenchmarkBytesToApplied measures the time from the bytes of a response to their visibility in a cache of 100,000
+// keys.
 func BenchmarkBytesToApplied(b *testing.B) {
 	eachSize(b, func(b *testing.B, value, events int) {
 		w := newBenchWriter(value)
@@ -186,7 +186,7 @@ func BenchmarkBytesToApplied(b *testing.B) {
 			b.Fatal(err)
 		}
 		if got := c.Progress(); got != a.done {
-			b.Fatalf("the cache has everything up to %d, the responses to %d", got, a.done)
+			b.Fatalf("the cache has all revisions up to %d, the responses up to %d", got, a.done)
 		}
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A watch from a revision gets that revision, none below, and progress from it on; it
-// has begun at once when etcd has not reached the revision.
+// A watch gets its first revision, no revision below it, and progress from it on. It has begun at once if etcd has
+// not reached that revision.
 func TestAssemblyBeginsAtItsRevision(t *testing.T) {
 	progress := func(at int64) *etcdserverpb.WatchResponse { return response(at, false) }
 	for name, c := range map[string]struct {
@@ -52,12 +52,12 @@ func TestAssemblyBeginsAtItsRevision(t *testing.T) {
 	_, _ = a.add(decoded(t, created(7, 12)), time.Now())
 	_, _ = a.add(decoded(t, response(11, false, 11)), time.Now())
 	if _, err := a.add(decoded(t, response(11, false, 11)), time.Now()); !errors.Is(err, errProtocol) {
-		t.Errorf("a revision that was given out comes again: %v", err)
+		t.Errorf("a repeated revision after its delivery: %v, want errProtocol", err)
 	}
 }
 
-// A part of the past has all revisions from From up to before Before, and Next is the
-// revision to continue with.
+// A part of the past has all revisions from From up to, and without, Before. Next is the revision to continue
+// with.
 func TestPastEndsBeforeBefore(t *testing.T) {
 	batch := func(r kv.Revision) kv.Update {
 		return kv.Update{Kind: kv.UpdateBatch, Revision: r, Batch: kv.Batch{Revision: r}}
@@ -84,15 +84,15 @@ func TestPastEndsBeforeBefore(t *testing.T) {
 	}
 }
 
-// A watch needs a permit from FreeCatchUp revisions on, and one permit.
+// A watch that is FreeCatchUp or more revisions behind needs a permit, and only one.
 func TestFarBehindBegins(t *testing.T) {
 	c := &Client{cfg: Config{FreeCatchUp: 20}}
 	for now, want := range map[kv.Revision]bool{0: false, 10: false, 29: false, 30: true} {
 		if got := c.farBehind(&position{from: 10}, now); got != want {
-			t.Errorf("from 10, etcd at %d: %v", now, got)
+			t.Errorf("watch from 10, etcd at %d: needs a permit: %v", now, got)
 		}
 		if c.farBehind(&position{from: 10, release: func() {}}, now) {
-			t.Errorf("a second permit at %d", now)
+			t.Errorf("a watch with a permit needs a second one, with etcd at %d", now)
 		}
 	}
 }

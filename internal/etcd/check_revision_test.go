@@ -22,7 +22,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// grow adds revisions, and returns the last.
+// grow adds revisions, and returns the last one.
 func grow(t *testing.T, cli *clientv3.Client, n int) (now int64) {
 	t.Helper()
 	for range n {
@@ -55,19 +55,19 @@ func says(now kv.Revision, err error) string {
 func TestCheckRevision(t *testing.T) {
 	s := etcdtest.Start(t)
 	cli := s.Client()
-	for _, probe := range []string{"\x00", "/v", "/other"} { // with and without events to catch up with
+	for _, probe := range []string{"\x00", "/v", "/other"} { // with and without events for the watch to catch up
 		cfg := testConfig(s.Endpoint())
 		cfg.ProbeKey = probe
 		c := newClient(t, cfg)
 		want := func(revision kv.Revision, want string) {
 			t.Helper()
 			if got := says(c.CheckRevision(t.Context(), revision)); got != want {
-				t.Errorf("probe %q: %d: %s, want %s", probe, revision, got, want)
+				t.Errorf("probe key %q, revision %d: %s, want %s", probe, revision, got, want)
 			}
 		}
 		now := grow(t, cli, 10)
 		current := fmt.Sprint("now ", now)
-		if probe == "\x00" { // nothing is compacted yet
+		if probe == "\x00" { // before the first compaction
 			want(1, current)
 		}
 		want(0, current)
@@ -85,12 +85,12 @@ func TestCheckRevision(t *testing.T) {
 		want(kv.Revision(floor), current)
 		want(1, fmt.Sprintf("1: compacted to %d", floor))
 		if n := c.Stats(); n.Watches != 1 || n.WatchesOpen != 0 {
-			t.Errorf("probe %q: the compact revision was learnt by %d watches, and %d are left", probe, n.Watches, n.WatchesOpen)
+			t.Errorf("probe key %q: %d watches for the compact revision, want 1, and %d remain open", probe, n.Watches, n.WatchesOpen)
 		}
 		before := c.Stats().ClockReads
 		want(kv.Revision(floor)-2, fmt.Sprintf("%d: compacted to %d", floor-2, floor))
 		if got := c.Stats().ClockReads; got != before {
-			t.Errorf("etcd was asked again for what is known to be compacted")
+			t.Errorf("a revision known to be compacted led to another read")
 		}
 		if _, err := cli.Compact(t.Context(), now); err != nil {
 			t.Fatal(err)
@@ -100,8 +100,7 @@ func TestCheckRevision(t *testing.T) {
 	}
 }
 
-// A thousand concurrent callers with different revisions: each gets its own answer,
-// from a few reads.
+// A thousand concurrent callers ask for different revisions. Each gets its own answer, from few shared reads.
 func TestCheckRevisionHerd(t *testing.T) {
 	s := etcdtest.Start(t)
 	cli := s.Client()
@@ -126,7 +125,7 @@ func TestCheckRevisionHerd(t *testing.T) {
 				ready.Done()
 				<-start
 				if got := says(c.CheckRevision(t.Context(), revision)); got != want {
-					t.Errorf("%d: %s, want %s", revision, got, want)
+					t.Errorf("revision %d: %s, want %s", revision, got, want)
 				}
 			})
 		}
@@ -143,7 +142,7 @@ func TestCheckRevisionHerd(t *testing.T) {
 		return kv.Revision(floor + i%(now-floor+1)), fmt.Sprintf("now %d", now)
 	}
 	if reads := herd(1000, readable); reads > 100 {
-		t.Errorf("1000 callers made %d reads", reads)
+		t.Errorf("1000 callers made %d reads, want at most 100", reads)
 	}
 	if _, err := cli.Compact(t.Context(), floor); err != nil {
 		t.Fatal(err)
@@ -159,21 +158,21 @@ func TestCheckRevisionHerd(t *testing.T) {
 		}
 	})
 	if reads > 100 {
-		t.Errorf("1000 callers of all kinds made %d reads", reads)
+		t.Errorf("1000 callers of all kinds made %d reads, want at most 100", reads)
 	}
 	if n := c.Stats(); n.Watches != 1 {
-		t.Errorf("the compact revision was learnt %d times", n.Watches)
+		t.Errorf("%d watches for the compact revision, want 1", n.Watches)
 	}
 }
 
-// During writes and compactions, no caller gets less than was true when it called, or
-// more than was true when it was answered.
+// During writes and compactions, no caller gets less than was true at its call, or more than was true at its
+// answer.
 func TestCheckRevisionUnderCompaction(t *testing.T) {
 	s := etcdtest.Start(t)
 	cli := s.Client()
 	c := newClient(t, testConfig(s.Endpoint()))
 	var mu sync.Mutex
-	var now, floor, tried int64 = grow(t, cli, 50), 0, 0 // acknowledged; tried: a compaction that may be
+	var now, floor, tried int64 = grow(t, cli, 50), 0, 0 // acknowledged; tried: a compaction that may be done
 	look := func() (int64, int64, int64) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -222,15 +221,15 @@ func TestCheckRevisionUnderCompaction(t *testing.T) {
 				switch {
 				case err == nil:
 					if revision < beforeFloor || int64(got) < max(beforeNow, revision) {
-						t.Errorf("%d: now %d; before, etcd was at %d and compacted to %d", revision, got, beforeNow, beforeFloor)
+						t.Errorf("revision %d: now %d; before the call, etcd was at %d and compacted to %d", revision, got, beforeNow, beforeFloor)
 					}
 				case errors.As(err, &compacted):
 					if f := int64(compacted.Floor); revision >= f || f < beforeFloor || f > afterTried {
-						t.Errorf("%d: %v; it was %d before and at most %d after", revision, err, beforeFloor, afterTried)
+						t.Errorf("revision %d: %v; the compact revision was %d before the call and at most %d after it", revision, err, beforeFloor, afterTried)
 					}
 				case errors.As(err, &future):
 					if int64(future.Current) < beforeNow || revision <= int64(future.Current) {
-						t.Errorf("%d: %v; etcd was at %d before", revision, err, beforeNow)
+						t.Errorf("revision %d: %v; etcd was at %d before the call", revision, err, beforeNow)
 					}
 				default:
 					t.Error(err)
@@ -243,19 +242,18 @@ func TestCheckRevisionUnderCompaction(t *testing.T) {
 	writer.Wait()
 }
 
-// behind is a member of etcd that has compacted for reads, but not yet for the first
-// watches.
+// behind is a member of etcd that has compacted for reads, but not yet for the first watches.
 type behind struct {
 	etcdserverpb.UnimplementedKVServer
 	etcdserverpb.UnimplementedWatchServer
 	mu      sync.Mutex
 	floor   int64
 	now     int64
-	still   bool    // no revision is added
-	watches []int64 // the compact revision as each watch sees it; the last one stays
+	still   bool    // no revision follows
+	watches []int64 // the compact revision as each watch sees it; the last one repeats
 
-	progress []int64 // the revisions of a watch's progress answers, the last one stays; empty: now
-	asked    int     // requests for progress that were answered
+	progress []int64 // the revisions of a watch's progress answers, the last one repeats; empty: now
+	asked    int     // number of answered requests for progress
 }
 
 func (b *behind) Range(_ context.Context, r *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
@@ -264,7 +262,7 @@ func (b *behind) Range(_ context.Context, r *etcdserverpb.RangeRequest) (*etcdse
 	switch at := r.GetRevision(); {
 	case at > b.now:
 		if !b.still {
-			b.now++ // it comes to be just then
+			b.now++ // etcd reaches the revision just after the read
 		}
 		return nil, rpctypes.ErrGRPCFutureRev
 	case at != 0 && at < b.floor:
@@ -292,7 +290,7 @@ func (b *behind) Watch(stream etcdserverpb.Watch_WatchServer) error {
 		return stream.Send(&etcdserverpb.WatchResponse{Canceled: true, CompactRevision: floor, Header: h})
 	}
 	for i := 0; ; i++ {
-		if _, err := stream.Recv(); err != nil { // asks for progress
+		if _, err := stream.Recv(); err != nil { // a request for progress
 			return err
 		}
 		if n := len(b.progress); n > 0 {
@@ -320,8 +318,8 @@ func (b *behind) start(t *testing.T) *Client {
 	return newClient(t, cfg)
 }
 
-// Members of etcd have different positions. A late answer is requested again;
-// persistent disagreement is an error, not an answer.
+// The members of etcd have different positions. A late answer is requested again. Persistent disagreement is an
+// error.
 func TestCheckRevisionAmongLaggards(t *testing.T) {
 	for name, c := range map[string]struct {
 		b        *behind
@@ -344,8 +342,7 @@ func TestCheckRevisionAmongLaggards(t *testing.T) {
 	}
 }
 
-// A restored etcd is at an older revision: the compact revision of the history before
-// is dropped.
+// A restored etcd is at an older revision. The client forgets the compact revision of the previous history.
 func TestCheckRevisionForgetsAnotherHistory(t *testing.T) {
 	b := &behind{now: 100, floor: 50, watches: []int64{50}}
 	c := b.start(t)
@@ -355,7 +352,7 @@ func TestCheckRevisionForgetsAnotherHistory(t *testing.T) {
 	b.mu.Lock()
 	b.now, b.floor = 30, 10
 	b.mu.Unlock()
-	if r, err := c.Revision(t.Context()); r != 30 || err != nil { // the node's clock asks every second
+	if r, err := c.Revision(t.Context()); r != 30 || err != nil { // like the node's clock every second
 		t.Fatal(r, err)
 	}
 	if got := says(c.CheckRevision(t.Context(), 20)); got != "now 30" {
@@ -375,9 +372,9 @@ func TestCheckRevisionWithoutEtcd(t *testing.T) {
 	}
 }
 
-// A client reads at a revision that etcd compacted long ago, further back than
-// a watch may go without a permit, and others hold all permits. It waits; reads
-// at other revisions do not, and no watch is opened for it before its turn.
+// A client reads at a revision that etcd compacted long ago, further back than a watch may start without a permit,
+// while others hold all permits. It waits, and opens no watch before its turn. Reads at other revisions do not
+// wait.
 func TestReaderOfAnOldCompactedRevisionDelaysNoOther(t *testing.T) {
 	s := etcdtest.Start(t)
 	const now, floor, far = 60, 50, 20
@@ -391,7 +388,7 @@ func TestReaderOfAnOldCompactedRevisionDelaysNoOther(t *testing.T) {
 	one := NewLocalPermits(1)
 	permits := &counted{one, make(chan string, 100)}
 	c.SetPermits(permits)
-	if _, err := c.Revision(t.Context()); err != nil { // every node reads etcd's clock all the time
+	if _, err := c.Revision(t.Context()); err != nil { // like every node
 		t.Fatal(err)
 	}
 
@@ -402,7 +399,7 @@ func TestReaderOfAnOldCompactedRevisionDelaysNoOther(t *testing.T) {
 	hasty, giveUp := context.WithCancel(t.Context())
 	readers.Go(func() { old <- says(c.CheckRevision(hasty, 2)) })
 	if purpose := <-permits.asked; !strings.HasPrefix(purpose, "catch up") {
-		t.Errorf("a permit for %q", purpose)
+		t.Errorf("requested a permit for %q, want one to catch up", purpose)
 	}
 	for range 3 {
 		for revision, want := range map[kv.Revision]string{
@@ -410,7 +407,7 @@ func TestReaderOfAnOldCompactedRevisionDelaysNoOther(t *testing.T) {
 			now + 1: fmt.Sprintf("%d: future of %d", now+1, now),
 		} {
 			if got := says(c.CheckRevision(t.Context(), revision)); got != want {
-				t.Errorf("%d: %s, want %s", revision, got, want)
+				t.Errorf("revision %d: %s, want %s", revision, got, want)
 			}
 		}
 	}
@@ -419,22 +416,22 @@ func TestReaderOfAnOldCompactedRevisionDelaysNoOther(t *testing.T) {
 	}
 	giveUp()
 	if got := <-old; !strings.HasSuffix(got, context.Canceled.Error()) {
-		t.Errorf("given up: %s", got)
+		t.Errorf("a cancelled caller gets %s", got)
 	}
 
 	readers.Go(func() { old <- says(c.CheckRevision(t.Context(), 2)) })
 	<-permits.asked
-	<-one // the list is over
+	<-one // the list has ended
 	if got, want := <-old, fmt.Sprintf("2: compacted to %d", floor); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if n := c.Stats(); n.Watches != 1 || n.WatchesOpen != 0 || len(one) != 0 {
-		t.Errorf("%d watches for one compact revision, %d are open, %d permits are out", n.Watches, n.WatchesOpen, len(one))
+		t.Errorf("%d watches for one compact revision, want 1; %d are open, %d permits in use, want none", n.Watches, n.WatchesOpen, len(one))
 	}
 }
 
-// A client that has not read etcd's clock yet learns from the watch's
-// announcement that it is far behind: the watch is opened again with a permit.
+// A client that has not read etcd's clock yet learns from the announcement of its watch that it is far behind. It
+// opens the watch again with a permit.
 func TestAnOldCompactedRevisionAsTheFirstQuestion(t *testing.T) {
 	s := etcdtest.Start(t)
 	grow(t, s.Client(), 59)

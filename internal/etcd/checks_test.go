@@ -16,8 +16,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// etcd was restored, and no read has detected it yet: the state, a difference, a watch
-// and the past are checked before a follower gets any of them.
+// After a restore of etcd that no read has detected yet, a follower gets nothing of the new history: neither the
+// state, nor a difference, the events of a watch or the past.
 func TestNothingOfARestoredEtcdIsServed(t *testing.T) {
 	restored := func(t *testing.T) *Client {
 		c := (&behind{now: 100, still: true, watches: []int64{0}}).start(t)
@@ -32,7 +32,7 @@ func TestNothingOfARestoredEtcdIsServed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for u, err := range restored(t).Follow(t.Context(), req) {
 				if !errors.Is(err, kv.ErrOtherHistory) {
-					t.Fatalf("update %+v, error %v", u, err)
+					t.Fatalf("update %+v, error %v, want ErrOtherHistory", u, err)
 				}
 			}
 		})
@@ -40,13 +40,12 @@ func TestNothingOfARestoredEtcdIsServed(t *testing.T) {
 	t.Run("past", func(t *testing.T) {
 		h, err := restored(t).History(t.Context(), HistoryRequest{Range: kv.Prefix("/"), From: 10, Before: 20, MaxBytes: 1})
 		if !errors.Is(err, kv.ErrOtherHistory) {
-			t.Errorf("history %+v, error %v", h, err)
+			t.Errorf("history %+v, error %v, want ErrOtherHistory", h, err)
 		}
 	})
 }
 
-// The history ends during a read: the read fails, although its answer alone contradicts
-// nothing.
+// If the history ends during a read, the read fails, although its own response contradicts nothing.
 func TestHistoryEndsDuringARead(t *testing.T) {
 	m, c := startMembers(t, 1, before)
 	c.Adopt(1, before)
@@ -56,7 +55,7 @@ func TestHistoryEndsDuringARead(t *testing.T) {
 	m.mu.Unlock()
 	read := make(chan error)
 	go func() { _, err := c.Revision(t.Context()); read <- err }()
-	testkit.Eventually(t, "the read is on its way", func() bool { return c.Stats().ClockReads > 0 })
+	testkit.Eventually(t, "the read is in flight", func() bool { return c.Stats().ClockReads > 0 })
 	c.Suspect(1, kv.ErrOtherHistory)
 	close(gate)
 	if err := <-read; !errors.Is(err, kv.ErrOtherHistory) {
@@ -75,20 +74,19 @@ func (r *timedReads) Range(ctx context.Context, req *etcdserverpb.RangeRequest, 
 	return r.KVClient.Range(ctx, req, o...)
 }
 
-// The age of data counts from before the request: etcd may have changed while the
-// answer was on its way.
+// The age of data counts from before the request, because etcd may change while the response is in transit.
 func TestClockIsOfBeforeTheQuestion(t *testing.T) {
 	_, c := startMembers(t, 1, before)
 	reads := &timedReads{KVClient: c.Reads}
 	c.Reads = reads
 	clock, err := c.Clock(t.Context())
 	if err != nil || clock.At.After(reads.sent) {
-		t.Errorf("read of %v, asked at %v: %v", clock.At, reads.sent, err)
+		t.Errorf("the read is dated %v, its request was sent at %v: %v", clock.At, reads.sent, err)
 	}
 }
 
-// A watch from the future begins before etcd has reached its first revision, which must
-// not count as etcd's: the next read of etcd would look like a restore.
+// A watch from a future revision begins before etcd has reached that revision. The revision does not count as
+// etcd's: otherwise the next read of etcd would look like a restore.
 func TestWatchFromTheFutureIsNoRestore(t *testing.T) {
 	b := &behind{now: 100, still: true, watches: []int64{0}}
 	c := b.start(t)
@@ -105,12 +103,11 @@ func TestWatchFromTheFutureIsNoRestore(t *testing.T) {
 		t.Error(err)
 	}
 	if _, mark := c.Known(); mark.Revision != 100 {
-		t.Errorf("etcd is known to be at %d", mark.Revision)
+		t.Errorf("the known revision of etcd is %d, want 100", mark.Revision)
 	}
 }
 
-// A watch that is far behind keeps its permit until it has reached etcd's revision of
-// that time, and then returns it.
+// A watch that is far behind keeps its permit until it has reached the revision that etcd had at its beginning.
 func TestFarBehindWatchKeepsItsPermit(t *testing.T) {
 	b := &behind{now: 100, still: true, watches: []int64{0}, progress: []int64{99, 100, 101}}
 	l := b.start(t)
@@ -132,7 +129,7 @@ func TestFarBehindWatchKeepsItsPermit(t *testing.T) {
 	}
 }
 
-// A history request whose caller has given up is not read.
+// A history request whose caller has stopped is not read.
 func TestGivenUpHistoryIsNotRead(t *testing.T) {
 	for name, busy := range map[string]bool{"waiting for its turn": true, "waiting for a permit": false} {
 		t.Run(name, func(t *testing.T) {
@@ -158,7 +155,7 @@ func TestGivenUpHistoryIsNotRead(t *testing.T) {
 			giveUp()
 			reader.Wait()
 			if !c.pastReads.none() {
-				t.Error("it waits to be read")
+				t.Error("the request still waits to be read")
 			}
 			if turn := len(c.historian) == 0; turn == busy {
 				t.Errorf("the turn is free: %v", turn)
@@ -167,7 +164,7 @@ func TestGivenUpHistoryIsNotRead(t *testing.T) {
 	}
 }
 
-// An answer to a watch that a stream of history requests does not have is ignored.
+// A response to a watch that a stream of history requests does not contain is ignored.
 func TestAnswerToNoHistoryRequest(t *testing.T) {
 	batch := []*pastRead{{}, {}}
 	for _, x := range []struct {
@@ -185,7 +182,7 @@ func TestAnswerToNoHistoryRequest(t *testing.T) {
 		{watchResponse{watch: anyWatch, created: true, canceled: true}, 2, nil},
 	} {
 		if got := concerned(batch, &x.r, x.answered); !slices.Equal(got, x.want) {
-			t.Errorf("%+v after %d answers concerns %d requests, want %d", x.r, x.answered, len(got), len(x.want))
+			t.Errorf("response %+v after %d answers applies to %d requests, want %d", x.r, x.answered, len(got), len(x.want))
 		}
 	}
 }
@@ -214,8 +211,7 @@ func listed(key string, mod int64) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{Key: []byte(key), CreateRevision: mod, ModRevision: mod, Version: 1}
 }
 
-// An etcd that has not reached the held revision is reported as behind, not as one with
-// a different key.
+// An etcd that has not reached the held revision is reported as behind, not as having a different key.
 func TestLeapBelowWhatIsHeld(t *testing.T) {
 	c := newClient(t, testConfig("none:1"))
 	for name, list := range map[string][]*mvccpb.KeyValue{
@@ -228,14 +224,13 @@ func TestLeapBelowWhatIsHeld(t *testing.T) {
 			_, err := c.leap(t.Context(), kv.FollowRequest{Range: kv.Prefix("/"), Held: held.held(), HeldAt: at})
 			var found *kv.ContradictionError
 			if got := errors.As(err, &found) && found.Ahead && len(found.Claims) == 0; got != ahead {
-				t.Errorf("%s, held at %d of 5: %v", name, at, err)
+				t.Errorf("%s, held at %d with etcd at 5: %v", name, at, err)
 			}
 		}
 	}
 }
 
-// The values of a revision must match its list of keys: a contradicting member is not
-// believed.
+// The values of a revision must match its list of keys. A member that contradicts itself is rejected.
 func TestValuesMustBeThoseOfTheList(t *testing.T) {
 	a, b, d := listed("/a", 2), listed("/b", 3), listed("/d", 4)
 	runs := []run{{a, b}, {d}}

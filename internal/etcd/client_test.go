@@ -25,8 +25,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// Every write acknowledged before a call is in its answer, although callers share
-// reads.
+// Every write acknowledged before a call is in its result, although callers share reads.
 func TestRevisionIsNeverOlderThanTheCall(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -50,7 +49,7 @@ func TestRevisionIsNeverOlderThanTheCall(t *testing.T) {
 				before := acknowledged.Load()
 				got, err := c.Revision(t.Context())
 				if err != nil || int64(got) < before {
-					t.Errorf("got %d, %v; %d was acknowledged before", got, err, before)
+					t.Errorf("got %d, %v; revision %d was acknowledged before the call", got, err, before)
 				}
 			}
 		})
@@ -59,7 +58,7 @@ func TestRevisionIsNeverOlderThanTheCall(t *testing.T) {
 	stop()
 	writer.Wait()
 	if n := c.Stats(); n.ClockCalls != 1000 || n.ClockReads >= n.ClockCalls {
-		t.Errorf("%d calls made %d reads: they do not share", n.ClockCalls, n.ClockReads)
+		t.Errorf("%d calls made %d reads, want shared reads", n.ClockCalls, n.ClockReads)
 	}
 	clock, err := c.Clock(t.Context())
 	if id, e := c.ClusterID(t.Context()); err != nil || e != nil || id != clock.Cluster || id == 0 || clock.Term == 0 || clock.Member == 0 || clock.At.IsZero() {
@@ -67,7 +66,7 @@ func TestRevisionIsNeverOlderThanTheCall(t *testing.T) {
 	}
 }
 
-// lines is a log that counts.
+// lines is a log whose lines can be counted.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -85,7 +84,7 @@ func (l *lines) count(what string) int {
 	return strings.Count(l.b.String(), what)
 }
 
-// etcd is unavailable: every call fails with that, and the log has it once.
+// While etcd is unavailable, every call fails with that error, and the log reports the outage once.
 func TestUnavailable(t *testing.T) {
 	s := etcdtest.Start(t)
 	s.Stop()
@@ -104,13 +103,13 @@ func TestUnavailable(t *testing.T) {
 		err := do()
 		var typed *kv.UnavailableError
 		if !errors.Is(err, etcdconn.ErrUnavailable) || !errors.As(err, &typed) || typed.Why != kv.EtcdUnavailable || typed.RetryAfter <= 0 {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want UnavailableError with a retry delay", name, err)
 		}
 	}
 	s.Restart()
 	testkit.Eventually(t, "etcd is back", func() bool { _, err := c.Revision(t.Context()); return err == nil })
 	if gone, back := log.count("etcd is unavailable:"), log.count("etcd is available again"); gone != 1 || back != 1 {
-		t.Errorf("the log says %d times that it went and %d times that it came:\n%s", gone, back, log.b.String())
+		t.Errorf("the log reports %d outages and %d recoveries, want 1 each:\n%s", gone, back, log.b.String())
 	}
 	if err := c.Check(t.Context()); err != nil {
 		t.Error(err)
@@ -122,7 +121,7 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// One endpoint of two is dead: no call fails.
+// If one endpoint of two is dead, no call fails.
 func TestDeadEndpointBesideAGoodOne(t *testing.T) {
 	dead := etcdtest.Start(t)
 	dead.Stop()
@@ -141,11 +140,11 @@ func TestDeadEndpointBesideAGoodOne(t *testing.T) {
 		follow(t, c, kv.FollowRequest{}).ready()
 	}
 	if n := log.count("does not answer, the others do"); n != 1 {
-		t.Errorf("told %d times", n)
+		t.Errorf("the log reports the dead endpoint %d times, want once", n)
 	}
 }
 
-// fake is an etcd with scripted answers.
+// fake is an etcd with scripted responses.
 type fake struct {
 	etcdserverpb.UnimplementedMaintenanceServer
 	etcdserverpb.UnimplementedWatchServer
@@ -162,7 +161,7 @@ func (f *fake) Range(context.Context, *etcdserverpb.RangeRequest) (*etcdserverpb
 	return &etcdserverpb.RangeResponse{Header: &etcdserverpb.ResponseHeader{ClusterId: f.cluster, Revision: 300}}, nil
 }
 
-// Watch announces a watch that must catch up, and is silent.
+// Watch announces a watch that has to catch up, and then stays silent.
 func (f *fake) Watch(stream etcdserverpb.Watch_WatchServer) error {
 	for {
 		r, err := stream.Recv()
@@ -178,7 +177,7 @@ func (f *fake) Watch(stream etcdserverpb.Watch_WatchServer) error {
 	}
 }
 
-// serve makes only the fakes reachable, by name.
+// serve makes only the fakes reachable, by their names.
 func serve(t *testing.T, fakes map[string]*fake) func(context.Context, string) (net.Conn, error) {
 	t.Helper()
 	listeners := map[string]*bufconn.Listener{}
@@ -196,7 +195,7 @@ func serve(t *testing.T, fakes map[string]*fake) func(context.Context, string) (
 		if l := listeners[addr]; l != nil {
 			return l.DialContext(ctx)
 		}
-		return nil, fmt.Errorf("nobody is at %s", addr)
+		return nil, fmt.Errorf("no server at %s", addr)
 	}
 }
 
@@ -214,25 +213,25 @@ func TestCheckRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	if err := check("away:1", "away:2"); !errors.Is(err, etcdconn.ErrUnavailable) || !strings.Contains(err.Error(), "away:2") {
-		t.Errorf("all away: %v", err)
+		t.Errorf("with all endpoints away: %v, want ErrUnavailable", err)
 	}
 	err := check("new:1", "old:1", "away:1", "old:2")
 	var version *etcdconn.VersionError
 	if !errors.As(err, &version) || *version != (etcdconn.VersionError{Endpoint: "old:1", Version: "3.5.32"}) {
-		t.Errorf("old: %v", err)
+		t.Errorf("with old versions: %v, want VersionError", err)
 	}
 	for _, word := range []string{"old:1", "3.5.32", "old:2", "3.4.30", "3.5.33, 3.6.14, 3.7.1", "upgrade"} {
 		if !strings.Contains(fmt.Sprint(err), word) {
-			t.Errorf("%q does not say %q", err, word)
+			t.Errorf("error %q does not mention %q", err, word)
 		}
 	}
 	var cluster *etcdconn.ClusterError
 	if err := check("new:1", "other:1"); !errors.As(err, &cluster) || cluster.Endpoints != [2]string{"new:1", "other:1"} || cluster.IDs != [2]uint64{1, 2} {
-		t.Errorf("two clusters: %v", err)
+		t.Errorf("with endpoints of two clusters: %v, want ClusterError", err)
 	}
 }
 
-// Debian's etcd, where installed, is too old.
+// Debian's etcd, if installed, is too old and is refused.
 func TestCheckRefusesDebiansEtcd(t *testing.T) {
 	path, err := exec.LookPath("etcd")
 	if err != nil {
@@ -240,7 +239,7 @@ func TestCheckRefusesDebiansEtcd(t *testing.T) {
 	}
 	version, err := exec.CommandContext(t.Context(), path, "--version").Output()
 	if err != nil || !bytes.Contains(version, []byte("etcd Version: 3.4.")) {
-		t.Skipf("the etcd that is installed is not a 3.4: %s %v", version, err)
+		t.Skipf("the installed etcd is not a 3.4: %s %v", version, err)
 	}
 	p, err := etcdtest.NewProcess(t.Context(), etcdtest.ProcessConfig{Binary: path, Dir: t.TempDir()})
 	if err != nil {
@@ -256,28 +255,27 @@ func TestCheckRefusesDebiansEtcd(t *testing.T) {
 	}
 }
 
-// A watch that never answers is given up, so that the caller can use another member.
+// A watch without answers ends with an error, so that the caller can use another member.
 func TestSilentWatchIsGivenUp(t *testing.T) {
 	cfg := testConfig("silent:1")
 	cfg.Dialer = serve(t, map[string]*fake{"silent:1": {}})
 	cfg.SilenceLimit, cfg.CallTimeout = 200*time.Millisecond, 100*time.Millisecond
 	c := newClient(t, cfg)
 	if err := follow(t, c, kv.FollowRequest{From: 50}).failure(); !errors.Is(err, errSilent) {
-		t.Errorf("catching up: %v", err)
+		t.Errorf("a silent watch that catches up ends with %v, want errSilent", err)
 	}
 	want := new(kv.Demand)
 	want.Ask(300)
 	f := follow(t, c, kv.FollowRequest{From: 200, Want: want}).begun(200)
 	if err := f.failure(); !errors.Is(err, errSilent) {
-		t.Errorf("waiting for progress: %v", err)
+		t.Errorf("a silent watch that waits for progress ends with %v, want errSilent", err)
 	}
 	if n := c.Stats(); n.Silenced != 2 || n.ProgressAsked < 2 {
 		t.Errorf("stats: %+v", n)
 	}
 }
 
-// withAuth turns on etcd's authentication: root may do all, reader may read
-// /mine/.
+// withAuth turns on etcd's authentication: root has all permissions, reader may read /mine/.
 func withAuth(t *testing.T, cli *clientv3.Client) {
 	t.Helper()
 	ctx := t.Context()
@@ -302,7 +300,7 @@ func TestPassword(t *testing.T) {
 	cfg.Username, cfg.Password, cfg.ProbeKey = "reader", "readme", "/mine/"
 	c := newClient(t, cfg)
 	if _, err := c.Revision(t.Context()); err != nil {
-		t.Errorf("a password for an etcd that wants none: %v", err)
+		t.Errorf("with a password for an etcd without authentication: %v", err)
 	}
 	if _, err := s.Client().Put(t.Context(), "/mine/a", "1"); err != nil {
 		t.Fatal(err)
@@ -315,11 +313,11 @@ func TestPassword(t *testing.T) {
 	}
 	defer root.Close()
 	for _, lose := range []func(){
-		func() { // there is none yet
+		func() { // no token exists yet
 			token, _ := c.Token(t.Context())
 			c.Forget(token)
 		},
-		func() { // etcd has dropped it, as after 5 idle minutes
+		func() { // etcd has dropped the token, as after 5 idle minutes
 			if _, err := root.AuthDisable(t.Context()); err != nil {
 				t.Error(err)
 			}

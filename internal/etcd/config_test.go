@@ -19,7 +19,7 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*Config)
-		want   []string // empty: no mistake
+		want   []string // empty: no error
 	}{
 		{"defaults", func(*Config) {}, nil},
 		{"schemes", func(c *Config) { c.Endpoints = []string{"http://a:1", "b:2"} }, nil},
@@ -55,7 +55,7 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 			}
 			for _, w := range c.want {
 				if !strings.Contains(err.Error(), w) {
-					t.Errorf("%q does not say %q", err, w)
+					t.Errorf("error %q does not mention %q", err, w)
 				}
 			}
 		})
@@ -68,11 +68,11 @@ func TestNextPage(t *testing.T) {
 		want                        int64
 	}{
 		{16, 16 * 100, 10_000, 4 << 20, 128},            // small keys: grow, but not at once
-		{5000, 5000 * 100, 10_000, 4 << 20, 10_000},     // the bound in keys
+		{5000, 5000 * 100, 10_000, 4 << 20, 10_000},     // the limit in keys
 		{16, 16 << 20, 10_000, 4 << 20, 3},              // large values: shrink
-		{1, 100 << 20, 10_000, 4 << 20, 1},              // never nothing
-		{10_000, 0, 100_000, 4 << 20, 80_000},           // keys alone
-		{10_000, 10_000 * 1000, 100_000, 4 << 20, 4064}, // the bound in bytes
+		{1, 100 << 20, 10_000, 4 << 20, 1},              // at least one key
+		{10_000, 0, 100_000, 4 << 20, 80_000},           // keys only
+		{10_000, 10_000 * 1000, 100_000, 4 << 20, 4064}, // the limit in bytes
 	} {
 		if got := nextPage(c.n, c.bytes, c.maxKeys, c.maxBytes); got != c.want {
 			t.Errorf("nextPage(%d, %d, %d, %d) = %d, want %d", c.n, c.bytes, c.maxKeys, c.maxBytes, got, c.want)

@@ -34,7 +34,7 @@ func words(b kv.Batch) string {
 	return strings.Join(w, ", ")
 }
 
-// history writes random changes to etcd and stores the changes of each revision.
+// history makes random changes in etcd and records the changes of each revision.
 type history struct {
 	t    *testing.T
 	cli  *clientv3.Client
@@ -49,8 +49,7 @@ func newHistory(t *testing.T, cli *clientv3.Client) *history {
 	return &history{t: t, cli: cli, rng: rand.New(rand.NewPCG(seed, 0)), live: map[string]string{}, all: map[kv.Revision]string{}}
 }
 
-// step makes one random change: a put, a delete, a transaction over several
-// keys, a delete of a range.
+// step makes one random change: a put, a delete, a transaction over several keys, or a delete of a range.
 func (h *history) step() {
 	h.t.Helper()
 	key := func() string { return fmt.Sprintf("/h/%02d", h.rng.IntN(40)) }
@@ -121,7 +120,7 @@ func (h *history) check(f *follower, from kv.Revision) {
 	for last := from - 1; last < h.last; {
 		u := f.nextOf(kv.UpdateBatch)
 		if u.Batch.Revision <= last {
-			h.t.Fatalf("revision %d behind %d", u.Batch.Revision, last)
+			h.t.Fatalf("revision %d after revision %d", u.Batch.Revision, last)
 		}
 		last = u.Batch.Revision
 		got[last] = words(u.Batch)
@@ -141,7 +140,7 @@ func stateOf(kvs []*kv.KeyValue) map[string]string {
 	return m
 }
 
-// State, live events and caught-up events are the written ones.
+// The state, the live events and the caught-up events equal the written ones.
 func TestFollowIsTheHistory(t *testing.T) {
 	s := etcdtest.Start(t)
 	cfg := testConfig(s.Endpoint())
@@ -181,15 +180,15 @@ func TestFollowIsTheHistory(t *testing.T) {
 func (f *follower) begun(from kv.Revision) *follower {
 	f.t.Helper()
 	if begin, state := f.ready(); begin.Revision != from-1 || begin.Floor != from || len(state) > 0 {
-		f.t.Fatalf("resuming from %d begins with %+v and %d keys", from, begin, len(state))
+		f.t.Fatalf("a resume from %d begins with %+v and %d keys, want no keys", from, begin, len(state))
 	}
 	return f
 }
 
-// One revision is one batch, however many responses it takes.
+// A revision is delivered as one batch, however many responses it takes.
 func TestDeleteOf50000KeysIsOneBatch(t *testing.T) {
-	// In a process of its own: the race detector makes one delete of so many keys in this
-	// process take longer than the 5 s that etcd gives a request.
+	// etcd runs in a separate process: under the race detector, a delete of so many keys in this process takes
+	// longer than the 5 s that etcd allows for a request.
 	s := etcdtest.StartProcess(t)
 	c := newClient(t, testConfig(s.Endpoint()))
 	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + s.Endpoint()}, Logger: zap.NewNop()})
@@ -228,12 +227,11 @@ func TestDeleteOf50000KeysIsOneBatch(t *testing.T) {
 	}
 }
 
-// A change that is too large for one response comes in fragments, unnoticed by the
-// consumer.
+// A change that is too large for one response arrives in fragments. The consumer gets one batch.
 func TestLargeCatchUpComesInFragments(t *testing.T) {
 	s := etcdtest.Start(t)
 	cfg := testConfig(s.Endpoint())
-	cfg.MaxResponseBytes = 4 << 20 // the least
+	cfg.MaxResponseBytes = 4 << 20 // the minimum
 	c := newClient(t, cfg)
 	value := strings.Repeat("v", 1_400_000)
 	for i := range 6 {
@@ -250,14 +248,14 @@ func TestLargeCatchUpComesInFragments(t *testing.T) {
 		}
 	}
 	if c.Stats().Fragments == 0 {
-		t.Error("etcd sent no fragments: the test does not test what it is for")
+		t.Error("etcd sent no fragments, so that the test shows nothing")
 	}
 	if _, state := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/big/")}).ready(); len(state) != 6 {
 		t.Errorf("%d keys", len(state))
 	}
 }
 
-// A watch may begin at the compact revision and loses nothing of it, not even a delete.
+// A watch may begin at the compact revision, and gets all its events, even a delete.
 func TestFollowAtTheEdgeOfCompaction(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -289,7 +287,7 @@ func TestFollowAtTheEdgeOfCompaction(t *testing.T) {
 			t.Errorf("from %d: %q at %d, want %q", c.from, words(b), b.Revision, c.want)
 		}
 	}
-	// Below it only the error may come: a begin would promise more.
+	// Below the compact revision, the error must come first: a begin would promise these events.
 	for u, err := range c.Follow(t.Context(), kv.FollowRequest{Range: kv.Prefix("/c/"), From: floor - 1}) {
 		var compacted *kv.CompactedError
 		if !errors.As(err, &compacted) || *compacted != (kv.CompactedError{Requested: floor - 1, Floor: floor}) {
@@ -301,7 +299,7 @@ func TestFollowAtTheEdgeOfCompaction(t *testing.T) {
 	}
 }
 
-// A caller waits for a revision that does not touch the range.
+// A watch gets progress when a caller waits for a revision that does not touch its range.
 func TestQuietRangeMakesProgressWhenWanted(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -329,7 +327,7 @@ func TestQuietRangeMakesProgressWhenWanted(t *testing.T) {
 	}
 }
 
-// etcd also sends unrequested progress, under the watch's own ID.
+// A watch also gets progress without a request: etcd sends it under the watch's own ID.
 func TestQuietRangeMakesProgressByItself(t *testing.T) {
 	s := etcdtest.Start(t, etcdtest.WithProgressInterval(100*time.Millisecond))
 	cfg := testConfig(s.Endpoint())
@@ -348,7 +346,7 @@ func TestQuietRangeMakesProgressByItself(t *testing.T) {
 func TestFollowFromTheFuture(t *testing.T) {
 	s := etcdtest.Start(t)
 	cfg := testConfig(s.Endpoint())
-	cfg.SilenceLimit = 2 * time.Second // etcd owes no answer before the first revision, and after it one by then
+	cfg.SilenceLimit = 2 * time.Second // from the first revision on, etcd has to answer within this time
 	c := newClient(t, cfg)
 	now, err := c.Revision(t.Context())
 	if err != nil {
@@ -358,7 +356,7 @@ func TestFollowFromTheFuture(t *testing.T) {
 	want.Ask(now + 5)
 	f := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/f/"), From: now + 4, Want: want}).begun(now + 4)
 	reads := c.Stats().ClockReads
-	testkit.Eventually(t, "the silence was looked into twice", func() bool { return c.Stats().ClockReads >= reads+2 })
+	testkit.Eventually(t, "the silence was checked twice", func() bool { return c.Stats().ClockReads >= reads+2 })
 	for i := range 6 {
 		if _, err := s.Client().Put(t.Context(), "/f/x", fmt.Sprint(i+1)); err != nil {
 			t.Fatal(err)
@@ -366,15 +364,15 @@ func TestFollowFromTheFuture(t *testing.T) {
 	}
 	for i := 4; i <= 6; i++ {
 		if b := f.nextOf(kv.UpdateBatch).Batch; b.Revision != now+kv.Revision(i) || words(b) != fmt.Sprintf("PUT /f/x=%d", i) {
-			t.Fatalf("%q at %d", words(b), b.Revision)
+			t.Fatalf("got %q at revision %d", words(b), b.Revision)
 		}
 	}
 	if n := c.Stats().Silenced; n != 0 {
-		t.Errorf("silenced %d times", n)
+		t.Errorf("the watch was ended as silent %d times", n)
 	}
 }
 
-// etcd is restarted under a watch: the caller resumes, and nothing is missing.
+// After a restart of etcd, a watch resumes without missing events.
 func TestFollowResumesOverARestart(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -387,12 +385,12 @@ func TestFollowResumesOverARestart(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); s.Stop() }()
 	if err := f.failure(); !errors.Is(err, etcdconn.ErrUnavailable) {
-		t.Errorf("the watch ended with %v", err)
+		t.Errorf("the watch ended with %v, want ErrUnavailable", err)
 	}
 	<-stopped
 	resume := h.last + 1
 	if err := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/h/"), From: resume}).failure(); !errors.Is(err, etcdconn.ErrUnavailable) {
-		t.Errorf("a watch of a stopped etcd ended with %v", err)
+		t.Errorf("a watch of a stopped etcd ended with %v, want ErrUnavailable", err)
 	}
 	s.Restart()
 	h.cli = s.Client()
@@ -409,7 +407,7 @@ func TestFollowResumesOverARestart(t *testing.T) {
 		select {
 		case u := <-again.updates:
 			return u.Kind == kv.UpdateBegin && again.next().Kind == kv.UpdateReady
-		case <-again.err: // the watches' connection is not back yet
+		case <-again.err: // the connection of the watches is still down
 			return false
 		}
 	})
@@ -467,14 +465,14 @@ func TestListStartsAgainWhenCompactedUnderIt(t *testing.T) {
 	}
 	meddler.times = 100
 	if err := c.Keys(t.Context(), kv.Prefix("/l/"), collect); !errors.Is(err, errListCompacted) {
-		t.Errorf("keys of a compacted revision: %v", err)
+		t.Errorf("Keys of a revision that is compacted again and again: %v", err)
 	}
 	if err := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/l/")}).failure(); !errors.Is(err, errListCompacted) {
-		t.Errorf("a list that is compacted for ever: %v", err)
+		t.Errorf("a list that is compacted again and again: %v", err)
 	}
 }
 
-// At most MaxConcurrentLists are in flight, of both kinds.
+// At most MaxConcurrentLists lists run at a time, of state and of keys together.
 func TestListsWaitForEachOther(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -493,7 +491,7 @@ func TestListsWaitForEachOther(t *testing.T) {
 	f := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/")})
 	testkit.Eventually(t, "the list is begun", func() bool { return c.Stats().Lists == 1 })
 	if n := c.Stats().Pages; n != 2 {
-		t.Errorf("%d pages, want those of the first two lists", n)
+		t.Errorf("%d pages, want only those of the first two lists", n)
 	}
 	close(release)
 	for range 2 {
@@ -504,7 +502,7 @@ func TestListsWaitForEachOther(t *testing.T) {
 	f.ready()
 }
 
-// A consumer that stops, or whose context ends, sees no error, and nothing leaks.
+// A consumer that stops, or whose context ends, gets no error, and no watch or goroutine remains.
 func TestFollowEndsQuietly(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -529,9 +527,9 @@ func TestFollowEndsQuietly(t *testing.T) {
 		}
 	}
 	for range c.Follow(ctx, kv.FollowRequest{}) {
-		t.Error("an update after the end")
+		t.Error("an update after the end of the context")
 	}
 	if n := c.Stats().WatchesOpen; n != 0 {
-		t.Errorf("%d watches open", n)
+		t.Errorf("%d watches remain open", n)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// told returns a history as text.
+// told formats a history as text.
 func told(h LogPage) string {
 	var out []string
 	for _, b := range h.Batches {
@@ -67,22 +67,22 @@ func TestHistory(t *testing.T) {
 		}
 		h, err := c.History(t.Context(), x.r)
 		if err != nil || told(h) != x.want || h.Next != x.next {
-			t.Errorf("%+v: %q up to %d, %v; want %q up to %d", x.r, told(h), h.Next, err, x.want, x.next)
+			t.Errorf("%+v: %q, next %d, %v; want %q, next %d", x.r, told(h), h.Next, err, x.want, x.next)
 		}
 	}
 	must(cli.Compact(t.Context(), 5))
 	_, err := c.History(t.Context(), HistoryRequest{Range: ab, From: 4, Before: 7, MaxBytes: 1 << 20})
 	var compacted *kv.CompactedError
 	if !errors.As(err, &compacted) || compacted.Floor != 5 {
-		t.Errorf("below the compact revision: %v", err)
+		t.Errorf("history below the compact revision: %v, want CompactedError with floor 5", err)
 	}
 	if n := c.Stats().WatchesOpen; n != 0 {
-		t.Errorf("%d watches are left", n)
+		t.Errorf("%d watches remain open", n)
 	}
 }
 
-// Concurrent callers are answered together, each with its own part. A caller that asks
-// for compacted revisions, or gives up, does not affect the others.
+// Concurrent callers share streams, and each gets its own part. A caller that requests compacted revisions, or
+// gives up, does not affect the others.
 func TestHistoryHerd(t *testing.T) {
 	const keys, askers = 50, 1500
 	s := etcdtest.Start(t)
@@ -94,7 +94,7 @@ func TestHistoryHerd(t *testing.T) {
 			}
 		}
 	}
-	if _, err := cli.Compact(t.Context(), 1+keys); err != nil { // the end of round 0
+	if _, err := cli.Compact(t.Context(), 1+keys); err != nil { // up to the end of round 0
 		t.Fatal(err)
 	}
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -119,7 +119,7 @@ func TestHistoryHerd(t *testing.T) {
 			case i%10 == 7 && errors.Is(err, context.Canceled):
 			case i%10 == 3:
 				if !errors.As(err, &compacted) || compacted.Floor != 1+keys {
-					t.Errorf("compacted: %v", err)
+					t.Errorf("a request for compacted revisions: %v, want CompactedError", err)
 				}
 			case err != nil || told(h) != want:
 				t.Errorf("%q, %v; want %q", told(h), err, want)
@@ -128,12 +128,11 @@ func TestHistoryHerd(t *testing.T) {
 	}
 	all.Wait()
 	if n := c.Stats().Histories; n > 20 {
-		t.Errorf("%d streams for %d askers", n, askers)
+		t.Errorf("%d streams for %d callers, want at most 20", n, askers)
 	}
 }
 
-// One request that etcd refuses fails alone: other requests on the same stream get
-// their history.
+// If etcd refuses one request, only that request fails. Other requests on the same stream get their history.
 func TestRefusedHistoryFailsAlone(t *testing.T) {
 	s := etcdtest.Start(t)
 	root := s.AuthOn()
@@ -162,18 +161,18 @@ func TestRefusedHistoryFailsAlone(t *testing.T) {
 	for i, one := range batch {
 		if permitted := strings.HasPrefix(one.Range.Start, "/a/"); !permitted {
 			if one.err == nil || !strings.Contains(one.err.Error(), "permission denied") {
-				t.Errorf("%v: %q, %v", one.Range, told(one.history), one.err)
+				t.Errorf("%v: history %q, error %v, want permission denied", one.Range, told(one.history), one.err)
 			}
 			continue
 		}
 		if one.err != nil || len(one.history.Batches) != 1 || one.history.Next != first+3 {
-			t.Errorf("request %d, %v: %q up to %d, %v", i, one.Range, told(one.history), one.history.Next, one.err)
+			t.Errorf("request %d, %v: history %q, next %d, error %v", i, one.Range, told(one.history), one.history.Next, one.err)
 		}
 	}
 }
 
-// A response of up to 1,000 revisions is decoded up to the requested bytes, and to the end of a
-// revision: the rest takes no memory, and the next part begins there.
+// A response of up to 1,000 revisions is decoded up to the requested bytes and the end of a revision. The rest
+// takes no memory, and the next part begins there.
 func TestHistoryIsCutWithinAResponse(t *testing.T) {
 	s := etcdtest.Start(t)
 	const revisions, keys = 40, 3
@@ -193,7 +192,7 @@ func TestHistoryIsCutWithinAResponse(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := len(h.Batches); n == 0 || n > 5 || h.Next != next+kv.Revision(n) {
-			t.Fatalf("%d revisions from %d up to %d", n, next, h.Next)
+			t.Fatalf("%d revisions from %d, next %d", n, next, h.Next)
 		}
 		for i, b := range h.Batches {
 			if b.Revision != next+kv.Revision(i) || len(b.Events) != keys {
@@ -204,8 +203,8 @@ func TestHistoryIsCutWithinAResponse(t *testing.T) {
 	}
 }
 
-// A part of the past whose response exceeds the limit of one message is fetched in
-// fragments: a watch of large values catches up.
+// A part of the past whose response exceeds the message limit is fetched in fragments, so that a watch of large
+// values catches up.
 func TestHistoryOfLargeValues(t *testing.T) {
 	s := etcdtest.Start(t)
 	value := strings.Repeat("v", 1<<20)
@@ -215,16 +214,16 @@ func TestHistoryOfLargeValues(t *testing.T) {
 		}
 	}
 	cfg := testConfig(s.Endpoint())
-	cfg.MaxResponseBytes = 4 << 20 // the least
+	cfg.MaxResponseBytes = 4 << 20 // the minimum
 	c := newClient(t, cfg)
 	h, err := c.History(t.Context(), HistoryRequest{From: 2, Before: 10, MaxBytes: 3 << 20})
 	if err != nil || len(h.Batches) != 3 || h.Next != 5 {
-		t.Errorf("%d revisions up to %d, %v; want 3 up to 5", len(h.Batches), h.Next, err)
+		t.Errorf("%d revisions, next %d, %v; want 3, next 5", len(h.Batches), h.Next, err)
 	}
 	if n := c.Stats().Histories; n != 2 {
-		t.Errorf("%d streams for the first part, want 2: in one piece, and in fragments", n)
+		t.Errorf("%d streams for the first part, want 2: unfragmented, then in fragments", n)
 	}
-	// Each stream makes etcd read its log. The next parts are not asked for in one piece.
+	// Each stream makes etcd read its log. The next parts are requested in fragments at once.
 	for _, from := range []kv.Revision{5, 2} {
 		before := c.Stats().Histories
 		if h, err := c.History(t.Context(), HistoryRequest{From: from, Before: 10, MaxBytes: 3 << 20}); err != nil || len(h.Batches) != 3 {
@@ -236,8 +235,8 @@ func TestHistoryOfLargeValues(t *testing.T) {
 	}
 }
 
-// A page that is smaller than one value has the revision of that value, also where etcd sends it in a
-// fragment together with the next one: a reader of the pages makes progress.
+// A page that is smaller than one value contains the revision of that value, even if etcd sends it in one fragment
+// together with the next value. A reader of the pages thus makes progress.
 func TestSmallPagesOfLargeValues(t *testing.T) {
 	s := etcdtest.Start(t)
 	const values = 8
@@ -248,20 +247,20 @@ func TestSmallPagesOfLargeValues(t *testing.T) {
 		}
 	}
 	cfg := testConfig(s.Endpoint())
-	cfg.MaxResponseBytes = 4 << 20 // the least
+	cfg.MaxResponseBytes = 4 << 20 // the minimum
 	c := newClient(t, cfg)
 	for next := kv.Revision(2); next < 2+values; next++ {
 		h, err := c.History(t.Context(), HistoryRequest{From: next, Before: 2 + values, MaxBytes: 512 << 10})
 		if err != nil || len(h.Batches) != 1 || h.Batches[0].Revision != next || h.Next != next+1 {
-			t.Fatalf("%d revisions from %d up to %d, %v; want one", len(h.Batches), next, h.Next, err)
+			t.Fatalf("%d revisions from %d, next %d, %v; want one revision", len(h.Batches), next, h.Next, err)
 		}
 	}
 	if n := c.Stats().Histories; n != values+1 {
-		t.Errorf("%d streams for %d pages, want one more: all but the first attempt are in fragments", n, values)
+		t.Errorf("%d streams for %d pages, want one more: only the first attempt is unfragmented", n, values)
 	}
 }
 
-// A large response is expected only for the revisions that it may contain.
+// A large response is expected only for the range of revisions in which one was seen.
 func TestLargePast(t *testing.T) {
 	at := func(from ...kv.Revision) (batch []*pastRead) {
 		for _, r := range from {
@@ -275,10 +274,10 @@ func TestLargePast(t *testing.T) {
 		want  bool
 	}{{at(19), false}, {at(20), true}, {at(1069), true}, {at(1070), false}, {at(1, 60, 2000), true}, {at(1, 2000), false}} {
 		if got := s.touches(x.batch); got != x.want {
-			t.Errorf("a batch from %d: %v, want %v", x.batch[0].From, got, x.want)
+			t.Errorf("a batch from %d may have a large response: %v, want %v", x.batch[0].From, got, x.want)
 		}
 	}
 	if (pastSpan{}).touches(at(0, 1)) {
-		t.Error("there is a large response before any was seen")
+		t.Error("a large response is expected before any was seen")
 	}
 }

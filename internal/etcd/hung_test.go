@@ -20,9 +20,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// slowMember is a member of etcd that may hang: it accepts requests and answers none.
-// Without a leader it answers only reads of its own state. A stalled member stays at the
-// same revision, and answers progress requests.
+// slowMember is an etcd member that may hang: it accepts requests and does not answer. Without a leader it answers
+// only serializable reads. A stalled member stays at the same revision, and answers progress requests.
 type slowMember struct {
 	fake
 	hangs, leaderless, stalls atomic.Bool
@@ -80,8 +79,8 @@ func startMember(t *testing.T) (m *slowMember, endpoint string) {
 	return m, l.Addr().String()
 }
 
-// A member of etcd hangs, and its connections stay open: the first read that detects it
-// ends the watches there, and no more calls are sent to it.
+// A member hangs while its connections stay open. The first read that detects this ends the watches there, and no
+// more calls go to that member.
 func TestMemberThatHangs(t *testing.T) {
 	hung, one := startMember(t)
 	good, two := startMember(t)
@@ -89,7 +88,7 @@ func TestMemberThatHangs(t *testing.T) {
 	cfg.SilenceLimit, cfg.CallTimeout = time.Hour, 500*time.Millisecond
 	c := newClient(t, cfg)
 	ended := make(chan error, 1000)
-	for hung.opens.Load() == 0 || good.opens.Load() == 0 { // by turns, once both are connected to
+	for hung.opens.Load() == 0 || good.opens.Load() == 0 { // in turn, once both are connected
 		f := follow(t, c, kv.FollowRequest{From: 200}).begun(200)
 		go func() {
 			select {
@@ -104,7 +103,7 @@ func TestMemberThatHangs(t *testing.T) {
 		select {
 		case err := <-ended:
 			if left--; !errors.Is(err, errSilent) || !strings.Contains(err.Error(), one+" does not answer") {
-				t.Errorf("ended: %v", err)
+				t.Errorf("a watch ended with %v", err)
 			}
 			continue
 		default:
@@ -113,7 +112,7 @@ func TestMemberThatHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if time.Since(began) > patience {
-			t.Fatal("a watch stays at the member that hangs")
+			t.Fatal("a watch stays at the hung member")
 		}
 	}
 	reads, opens := hung.reads.Load(), hung.opens.Load()
@@ -124,12 +123,12 @@ func TestMemberThatHangs(t *testing.T) {
 		follow(t, c, kv.FollowRequest{From: 200}).begun(200)
 	}
 	if hung.reads.Load() != reads || hung.opens.Load() != opens {
-		t.Error("it is still asked")
+		t.Error("the hung member still gets calls")
 	}
 }
 
-// While etcd has no leader, no member answers reads that need it. The member that hangs
-// is passed over, not the member whose read was the first without an answer.
+// While etcd has no leader, no member answers reads that need it. The client avoids the hung member, and not the
+// member that failed to answer the first read.
 func TestLeaderThatHangs(t *testing.T) {
 	for leader := range 3 {
 		var members []*slowMember
@@ -160,16 +159,16 @@ func TestLeaderThatHangs(t *testing.T) {
 			select {
 			case err := <-ended:
 				if left--; !errors.Is(err, errSilent) || !strings.Contains(err.Error(), endpoints[leader]+" does not answer") {
-					t.Errorf("ended: %v", err)
+					t.Errorf("a watch ended with %v", err)
 				}
 				continue
 			default:
 			}
 			if _, err := c.Revision(t.Context()); !errors.Is(err, etcdconn.ErrUnavailable) {
-				t.Errorf("a revision without a leader: %v", err)
+				t.Errorf("Revision without a leader returns %v, want ErrUnavailable", err)
 			}
 			if time.Since(began) > patience {
-				t.Fatal("a watch stays at the member that hangs")
+				t.Fatal("a watch stays at the hung member")
 			}
 		}
 		opens := members[leader].opens.Load()
@@ -183,13 +182,12 @@ func TestLeaderThatHangs(t *testing.T) {
 			follow(t, c, kv.FollowRequest{From: 200}).begun(200)
 		}
 		if members[leader].opens.Load() != opens || len(ended) > 0 {
-			t.Errorf("the member that hangs got %d more watches, and %d watches at others ended", members[leader].opens.Load()-opens, len(ended))
+			t.Errorf("the hung member got %d more watches, and %d watches at others ended", members[leader].opens.Load()-opens, len(ended))
 		}
 	}
 }
 
-// A member hangs while watches are being created there: they leave as soon as that is
-// detected.
+// A member hangs while watches are being created there. They leave as soon as the client detects it.
 func TestWatchIsCreatedAtAMemberThatHangs(t *testing.T) {
 	hung, one := startMember(t)
 	_, two := startMember(t)
@@ -207,7 +205,7 @@ func TestWatchIsCreatedAtAMemberThatHangs(t *testing.T) {
 		f := follow(t, c, kv.FollowRequest{From: 200})
 		all.Go(func() {
 			select {
-			case <-f.updates: // at the other one
+			case <-f.updates: // from the other member
 			case err := <-f.err:
 				mu.Lock()
 				defer mu.Unlock()
@@ -217,18 +215,17 @@ func TestWatchIsCreatedAtAMemberThatHangs(t *testing.T) {
 	}
 	all.Wait()
 	if len(ended) == 0 {
-		t.Error("no watch was sent to the member that hangs")
+		t.Error("no watch was sent to the hung member")
 	}
 	for _, err := range ended {
 		if !errors.Is(err, errSilent) || !strings.Contains(err.Error(), one+" does not answer") {
-			t.Errorf("ended: %v", err)
+			t.Errorf("a watch ended with %v", err)
 		}
 	}
 }
 
-// The disk of a member stalls: it no longer reaches the leader, and answers each progress
-// request with the revision at which the stall began. A watch whose consumer waits for a
-// later revision leaves it.
+// The disk of a member stalls, so that the member loses the leader and answers each progress request with the
+// revision before the stall. A watch whose consumer waits for a later revision leaves the member.
 func TestMemberWhoseDiskStalls(t *testing.T) {
 	stalled, one := startMember(t)
 	_, two := startMember(t)
@@ -238,7 +235,7 @@ func TestMemberWhoseDiskStalls(t *testing.T) {
 	c := newClient(t, cfg)
 	ended := make(chan error, 1000)
 	want := new(kv.Demand)
-	for stalled.opens.Load() == 0 { // by turns
+	for stalled.opens.Load() == 0 { // in turn
 		f := follow(t, c, kv.FollowRequest{From: 200, Want: want}).begun(200)
 		go func() {
 			select {
@@ -252,19 +249,19 @@ func TestMemberWhoseDiskStalls(t *testing.T) {
 	want.Ask(300)
 	left := stalled.opens.Load()
 	testkit.Eventually(t, "the watches leave the member whose disk stalls", func() bool {
-		if _, err := c.Revision(t.Context()); err != nil { // the member is detected
+		if _, err := c.Revision(t.Context()); err != nil { // detects the stalled member
 			t.Fatal(err)
 		}
 		for ; len(ended) > 0; left-- {
 			if err := <-ended; !errors.Is(err, errSilent) || !strings.Contains(err.Error(), one+" does not answer") {
-				t.Errorf("ended: %v", err)
+				t.Errorf("a watch ended with %v", err)
 			}
 		}
 		return left == 0
 	})
 }
 
-// A member that was found to hang keeps a watch as long as it sends the awaited updates.
+// A member that counts as hung keeps a watch as long as it sends the awaited updates.
 func TestMemberThatSendsIsKept(t *testing.T) {
 	c := newClient(t, testConfig("m1:1", "m2:1"))
 	now := time.Now()
@@ -299,7 +296,7 @@ func TestMemberThatSendsIsKept(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			if (a.notYetHung != nil) == x.leaves {
-				t.Error("it does not look again, or does though it has left")
+				t.Error("the watch must check again if it stays, and only then")
 			}
 		})
 	}

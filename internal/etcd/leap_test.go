@@ -20,7 +20,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// fill writes n keys, many in a transaction.
+// fill writes n keys, many in each transaction.
 func fill(t *testing.T, cli *clientv3.Client, n int, name func(int) string, value string) {
 	t.Helper()
 	var ops []clientv3.Op
@@ -61,14 +61,14 @@ func load(t *testing.T, c *Client, r kv.Range) (state, kv.Revision) {
 	return s, begin.Revision
 }
 
-// leap applies the differences of a Follow with Held, and returns the revision.
+// leap applies the differences of a Follow with Held to the state, and returns the new revision.
 func (s state) leap(t *testing.T, c *Client, r kv.Range, at kv.Revision) kv.Revision {
 	t.Helper()
 	f := follow(t, c, kv.FollowRequest{Range: r, Held: s.held(), HeldAt: at})
 	defer f.stop()
 	begin := f.next()
 	if begin.Kind != kv.UpdateBegin || !begin.Leap || begin.Floor != begin.Revision+1 {
-		t.Fatalf("it begins with %+v", begin)
+		t.Fatalf("the leap begins with %+v", begin)
 	}
 	for u := f.next(); u.Kind != kv.UpdateReady; u = f.next() {
 		if u.Kind != kv.UpdateState {
@@ -79,7 +79,7 @@ func (s state) leap(t *testing.T, c *Client, r kv.Range, at kv.Revision) kv.Revi
 		}
 		for _, k := range u.Gone {
 			if s[k] == nil {
-				t.Errorf("%q is said to be gone, and was not held", k)
+				t.Errorf("%q is reported as gone, but was not held", k)
 			}
 			delete(s, k)
 		}
@@ -100,11 +100,11 @@ func (s state) mustBe(t *testing.T, cli *clientv3.Client, r kv.Range, revision k
 		want[string(k.Key)] = keyValue(k)
 	}
 	if !maps.EqualFunc(s, want, func(a, b *kv.KeyValue) bool { return string(a.Encoded()) == string(b.Encoded()) }) {
-		t.Errorf("%d keys at %d, etcd has %d, or not the same ones", len(s), revision, len(want))
+		t.Errorf("%d keys at revision %d, etcd has %d; counts or contents differ", len(s), revision, len(want))
 	}
 }
 
-// A follower that is behind compaction fetches only the changed values.
+// A follower that has fallen behind compaction fetches only the changed values.
 func TestLeapFetchesWhatHasChanged(t *testing.T) {
 	const keys, value = 20_000, 200
 	s := etcdtest.Start(t)
@@ -137,17 +137,17 @@ func TestLeapFetchesWhatHasChanged(t *testing.T) {
 	held.mustBe(t, cli, kv.Prefix("/l/"), revision)
 	n := c.Stats()
 	if n.LeapKeys != 40 || n.LeapBytes > 40*300 {
-		t.Errorf("%d values of %d bytes were fetched, want those of the 40 keys that have another", n.LeapKeys, n.LeapBytes)
+		t.Errorf("%d values with %d bytes were fetched, want those of the 40 changed keys", n.LeapKeys, n.LeapBytes)
 	}
 	if listed := n.ListedBytes - before.ListedBytes; listed > keys*int64(len(name(0))+4) {
-		t.Errorf("%d bytes were listed for %d keys", listed, keys)
+		t.Errorf("%d bytes were listed for %d keys, want only keys and mod revisions", listed, keys)
 	}
 	if pages := n.Pages - before.Pages; pages > 16 {
-		t.Errorf("%d calls", pages)
+		t.Errorf("%d calls, want at most 16", pages)
 	}
 }
 
-// Whatever happened, the follower ends with etcd's state.
+// After any changes, a leap leaves the follower with etcd's state.
 func TestLeapIsTheDifference(t *testing.T) {
 	rng := testseed.Rand(t)
 	s := etcdtest.Start(t)
@@ -213,11 +213,11 @@ func TestLeapWithFewOperations(t *testing.T) {
 	at = held.leap(t, c, kv.Prefix("/k/"), at)
 	held.mustBe(t, cli, kv.Prefix("/k/"), at)
 	if few.refused == 0 {
-		t.Error("nothing was refused")
+		t.Error("no transaction was refused, so that the test shows nothing")
 	}
 }
 
-// A leap whose revision is compacted between pages starts again, with the held keys.
+// A leap whose revision is compacted between pages restarts and keeps the held keys.
 func TestLeapStartsAgainWhenCompactedUnderIt(t *testing.T) {
 	s := etcdtest.Start(t)
 	cfg := testConfig(s.Endpoint())
@@ -233,11 +233,11 @@ func TestLeapStartsAgainWhenCompactedUnderIt(t *testing.T) {
 	}
 	c.Lists = &compacting{KVClient: c.Lists, cli: s.Client(), times: 100}
 	if err := follow(t, c, kv.FollowRequest{Range: kv.Prefix("/l/"), Held: held.held(), HeldAt: at}).failure(); !errors.Is(err, errListCompacted) {
-		t.Errorf("a leap that is compacted for ever: %v", err)
+		t.Errorf("a leap that is compacted again and again: %v", err)
 	}
 }
 
-// A state that cannot follow from the held one is of another history.
+// A state that cannot follow from the held one belongs to another history, and is rejected.
 func TestLeapNoticesAnotherHistory(t *testing.T) {
 	s := etcdtest.Start(t)
 	cli := s.Client()
@@ -286,7 +286,7 @@ func TestLeapNoticesAnotherHistory(t *testing.T) {
 	}
 	empty := kv.FollowRequest{Range: kv.Prefix("/none/"), Held: state{}.held(), HeldAt: 6}
 	if err := follow(t, c, empty).failure(); !errors.Is(err, kv.ErrOtherHistory) {
-		t.Errorf("an empty range, held beyond etcd's revision: %v", err)
+		t.Errorf("an empty range, held beyond etcd's revision: %v, want ErrOtherHistory", err)
 	}
 }
 

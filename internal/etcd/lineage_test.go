@@ -26,14 +26,14 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// members are etcds that report preset marks.
+// members are etcd members that report preset marks.
 type members struct {
 	mu    sync.Mutex
 	marks []kv.Mark
-	gate  chan struct{} // set: answers wait for it
+	gate  chan struct{} // if set, answers wait for it
 	hangs int           // the ID of a member that answers no read; 0: none
 
-	asked atomic.Int64 // for the index
+	asked atomic.Int64 // requests for the index
 }
 
 type member struct {
@@ -80,7 +80,7 @@ func (m *members) set(marks ...kv.Mark) {
 	m.marks = marks
 }
 
-// startMembers returns members that all report the mark, and a client of them.
+// startMembers returns members that all report mark, and a client of them.
 func startMembers(t *testing.T, n int, mark kv.Mark) (*members, *Client) {
 	t.Helper()
 	listeners := map[string]*bufconn.Listener{}
@@ -94,8 +94,8 @@ func startMembers(t *testing.T, n int, mark kv.Mark) (*members, *Client) {
 	return all, newClient(t, cfg)
 }
 
-// startTCPMembers is startMembers by TCP, which identifies connections: a process that has
-// reported its index is not asked again. change may change the client's config.
+// startTCPMembers is startMembers over TCP, which identifies connections: a process that has reported its index
+// gets no further request for it. change may change the client's config.
 func startTCPMembers(t *testing.T, n int, mark kv.Mark, change func(*Config)) (*members, *Client) {
 	t.Helper()
 	all, endpoints := serveMembers(t, n, mark, func(int) (net.Listener, string) {
@@ -133,8 +133,7 @@ func serveMembers(t *testing.T, n int, mark kv.Mark, listen func(i int) (net.Lis
 
 var before = kv.Mark{Cluster: 1, Term: 4, Index: 50, Revision: 30}
 
-// Any evidence of another history ends the lineage, for all requests to etcd, until the
-// next one is adopted.
+// Any evidence of another history ends the lineage for all requests to etcd, until the next lineage is adopted.
 func TestAnotherHistoryIsFound(t *testing.T) {
 	for cause, after := range map[kv.Cause]kv.Mark{
 		kv.CauseCluster:  {Cluster: 2, Term: 9, Index: 90, Revision: 90},
@@ -162,11 +161,11 @@ func TestAnotherHistoryIsFound(t *testing.T) {
 			}
 			<-changed
 			if _, why, _ = c.Ended(); why != found {
-				t.Errorf("ended with %v", why)
+				t.Errorf("the lineage ended with %v", why)
 			}
 			wrong := func(what string, err error) {
 				if !errors.Is(err, kv.ErrOtherHistory) {
-					t.Errorf("%s: %v", what, err)
+					t.Errorf("%s: %v, want ErrOtherHistory", what, err)
 				}
 			}
 			_, err = c.Revision(t.Context())
@@ -178,7 +177,7 @@ func TestAnotherHistoryIsFound(t *testing.T) {
 
 			c.Adopt(8, after)
 			if now, err := c.Revision(t.Context()); now != after.Revision || err != nil {
-				t.Errorf("in the new lineage: %d, %v", now, err)
+				t.Errorf("revision in the new lineage: %d, %v", now, err)
 			}
 			var old *kv.LineageError
 			if err := follow(t, c, kv.FollowRequest{From: 31, Lineage: 7}).failure(); !errors.As(err, &old) || *old != (kv.LineageError{Requested: 7, Current: 8}) {
@@ -191,13 +190,12 @@ func TestAnotherHistoryIsFound(t *testing.T) {
 	}
 }
 
-// Linearizable reads also detect it, not only looks, and the marks that others have
-// read count.
+// Linearizable reads also detect another history, not only looks. The marks that other nodes have read count, too.
 func TestReadFindsAnotherHistory(t *testing.T) {
 	m, c := startMembers(t, 1, before)
 	c.Adopt(1, before)
 	c.Saw(1, kv.Mark{Revision: 40})
-	c.Saw(2, kv.Mark{Revision: 400}) // of another lineage: it does not count
+	c.Saw(2, kv.Mark{Revision: 400}) // of another lineage, does not count
 	m.set(kv.Mark{Cluster: 1, Term: 4, Index: 50, Revision: 40})
 	if _, err := c.Revision(t.Context()); err != nil {
 		t.Fatal(err)
@@ -208,8 +206,8 @@ func TestReadFindsAnotherHistory(t *testing.T) {
 	}
 }
 
-// A member that took its state from another reports an old term until the next write; a
-// member that lost data would report an old revision. The other members contradict it.
+// A member that took its state from another member reports an old term until the next write. A member that lost
+// data would report an old revision. The other members contradict them.
 func TestOneMemberIsNoRestore(t *testing.T) {
 	for name, odd := range map[string]kv.Mark{
 		"an old term":     {Cluster: 1, Term: 2, Index: 50, Revision: 30},
@@ -220,7 +218,7 @@ func TestOneMemberIsNoRestore(t *testing.T) {
 			m, c := startMembers(t, 3, before)
 			c.Adopt(1, before)
 			m.set(before, odd, before)
-			for range 100 { // they take turns, those that are connected by now
+			for range 100 { // the connected members take turns
 				if c.Stats().Disagreements > 2 {
 					break
 				}
@@ -228,25 +226,25 @@ func TestOneMemberIsNoRestore(t *testing.T) {
 					t.Fatal(err)
 				}
 				if now, err := c.Revision(t.Context()); now < 30 && err == nil {
-					t.Errorf("it is at %d", now)
+					t.Errorf("a read returned revision %d, want at least 30", now)
 				}
 			}
 			if _, why, _ := c.Ended(); why != nil {
 				t.Errorf("the lineage has ended: %v", why)
 			}
 			if c.Stats().Disagreements == 0 {
-				t.Error("nobody was told of it")
+				t.Error("no disagreement was counted")
 			}
 		})
 	}
 }
 
-// Members take turns, and each has reported its index at another revision of etcd. The
-// inferred index of one does not contradict later reports of the others.
+// Members take turns, and each has reported its index at another revision of etcd. The inferred index of one
+// member does not contradict later reports of the others.
 func TestMembersDoNotContradictTheMarkInTurn(t *testing.T) {
 	m, c := startTCPMembers(t, 3, before, nil)
 	c.Adopt(1, kv.Mark{Cluster: 1})
-	for seen := map[uint64]bool{}; len(seen) < 3; { // all are connected: they take turns
+	for seen := map[uint64]bool{}; len(seen) < 3; { // until all members are connected and take turns
 		clock, err := c.Clock(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -261,7 +259,7 @@ func TestMembersDoNotContradictTheMarkInTurn(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Index < last || got.Index > now.Index {
-			t.Errorf("index %d after %d, etcd is at %d", got.Index, last, now.Index)
+			t.Errorf("the inferred index %d is below the previous one, %d, or above etcd's, %d", got.Index, last, now.Index)
 		}
 		last = got.Index
 		now.Index, now.Revision = now.Index+1, now.Revision+1
@@ -271,15 +269,15 @@ func TestMembersDoNotContradictTheMarkInTurn(t *testing.T) {
 		t.Errorf("%d looks were contradicted", n)
 	}
 	if last < before.Index+looks/2 {
-		t.Errorf("index %d after %d more revisions", last, looks)
+		t.Errorf("the inferred index is %d after %d more revisions", last, looks)
 	}
-	if n := m.asked.Load(); n >= looks { // up to six times for each member
-		t.Errorf("%d looks asked for the index %d times", looks, n)
+	if n := m.asked.Load(); n >= looks { // up to six requests for each member
+		t.Errorf("%d looks sent %d requests for the index", looks, n)
 	}
 }
 
-// A look finds that the index went back, and cannot ask each member. The next look finds it
-// again: nothing is inferred from the report of a process of another history.
+// A look detects that the index went back, but cannot reach each member. The next look detects it again: nothing
+// is inferred from the report of a process of another history.
 func TestContradictoryIndexIsFoundAgain(t *testing.T) {
 	var cut atomic.Bool // no new connections
 	restored := kv.Mark{Cluster: 1, Term: 4, Index: 49, Revision: 31}
@@ -300,14 +298,14 @@ func TestContradictoryIndexIsFoundAgain(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	cut.Store(false)
-	for range 2 { // the second shows etcd's own index, too
+	for range 2 { // the second look also shows etcd's own index
 		if got, err := c.Look(t.Context()); !errors.Is(err, kv.ErrOtherHistory) || got.Mark() != restored {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
 }
 
-// A mark that was not read here may be ahead of a process that has reported its index.
+// A mark that another node has read may be ahead of a process that has reported its index.
 func TestAdoptedMarkIsComparedWithTheIndex(t *testing.T) {
 	_, c := startTCPMembers(t, 1, before, nil)
 	c.Adopt(1, kv.Mark{Cluster: 1})
@@ -321,8 +319,8 @@ func TestAdoptedMarkIsComparedWithTheIndex(t *testing.T) {
 	}
 }
 
-// A member contradicts the others, one of which hangs while its connections stand. The answer of
-// the third one decides.
+// A member contradicts the others, one of which hangs while its connections stay open. The answer of the third
+// member decides.
 func TestLookDoesNotWaitForAMemberThatHangs(t *testing.T) {
 	m, c := startTCPMembers(t, 3, before, func(cfg *Config) { cfg.CallTimeout, cfg.KeepaliveTime = time.Hour, time.Hour })
 	c.Adopt(1, before)
@@ -334,7 +332,7 @@ func TestLookDoesNotWaitForAMemberThatHangs(t *testing.T) {
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for c.Stats().Disagreements == 0 { // they take turns
+	for c.Stats().Disagreements == 0 { // the members take turns
 		if _, err := c.Look(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -344,8 +342,7 @@ func TestLookDoesNotWaitForAMemberThatHangs(t *testing.T) {
 	}
 }
 
-// An answer is valid for the time of its request: later knowledge does not contradict
-// it.
+// A response is valid as of its request. Later knowledge does not contradict it.
 func TestLateAnswerIsNoRestore(t *testing.T) {
 	m, c := startMembers(t, 1, before)
 	c.Adopt(1, before)
@@ -355,7 +352,7 @@ func TestLateAnswerIsNoRestore(t *testing.T) {
 	m.mu.Unlock()
 	read := make(chan error)
 	go func() { _, err := c.Revision(t.Context()); read <- err }()
-	for c.Stats().ClockReads == 0 { // it is on its way
+	for c.Stats().ClockReads == 0 { // until the read is in flight
 		time.Sleep(time.Millisecond)
 	}
 	c.Saw(1, kv.Mark{Revision: 100, Term: 9})
@@ -368,7 +365,7 @@ func TestLateAnswerIsNoRestore(t *testing.T) {
 	}
 }
 
-// A request of one lineage is not answered in the next.
+// A request of one lineage gets no answer in the next lineage.
 func TestAnswerFromTheOldLineage(t *testing.T) {
 	m, c := startMembers(t, 1, before)
 	c.Adopt(1, before)
@@ -390,12 +387,12 @@ func TestAnswerFromTheOldLineage(t *testing.T) {
 		}
 	}
 	if _, mark := c.Known(); mark != (kv.Mark{Cluster: 1}) {
-		t.Errorf("the new lineage is known to be at %+v", mark)
+		t.Errorf("the mark of the new lineage is %+v", mark)
 	}
 }
 
-// A node that is directed to another cluster for a while, and back, loses nothing. A
-// history that went back stays ended, whatever its later numbers.
+// A node that is directed to another cluster for a while, and back, continues its lineage. A history that went
+// back stays ended, whatever revisions it reports later.
 func TestEndIsFinalButForAnotherCluster(t *testing.T) {
 	m, c := startMembers(t, 1, before)
 	c.Adopt(1, before)
@@ -408,13 +405,13 @@ func TestEndIsFinalButForAnotherCluster(t *testing.T) {
 		t.Error(err)
 	}
 	if err := look(before); err != nil {
-		t.Errorf("back again: %v", err)
+		t.Errorf("back at the first cluster: %v", err)
 	}
 	if err := look(kv.Mark{Cluster: 1, Term: 2, Index: 5, Revision: 10}); !errors.Is(err, kv.ErrOtherHistory) {
 		t.Error(err)
 	}
 	if err := look(kv.Mark{Cluster: 1, Term: 9, Index: 90, Revision: 90}); !errors.Is(err, kv.ErrOtherHistory) {
-		t.Errorf("it counts as the old one again: %v", err)
+		t.Errorf("a history that went back is accepted again: %v", err)
 	}
 }
 
@@ -432,7 +429,7 @@ func TestNoLineageYet(t *testing.T) {
 // restores are the four ways to restore a snapshot to an etcd at the same address.
 func restores() map[string]struct {
 	restore etcdtest.Restore
-	writes  int // before anybody looks
+	writes  int // before the first look
 } {
 	return map[string]struct {
 		restore etcdtest.Restore
@@ -445,8 +442,8 @@ func restores() map[string]struct {
 	}
 }
 
-// A real etcd, in a separate process, restored in each way: the next look detects it,
-// and a watch from after the last seen revision ends before its first update.
+// Each way to restore a real etcd, in a separate process, is detected by the next look. A watch from the revision
+// after the last seen one ends before its first update.
 func TestRestoresAreFound(t *testing.T) {
 	t.Parallel()
 	for name, how := range restores() {
@@ -469,7 +466,7 @@ func TestRestoresAreFound(t *testing.T) {
 			next := was.Revision + 1
 			err = answered(func() error { return follow(t, c, kv.FollowRequest{From: next, Lineage: 1}).failure() })
 			if !errors.Is(err, kv.ErrOtherHistory) {
-				t.Errorf("a watch from %d: %v", next, err)
+				t.Errorf("a watch from %d: %v, want ErrOtherHistory", next, err)
 			}
 			_, err = c.Look(t.Context())
 			var found *kv.HistoryError
@@ -481,8 +478,8 @@ func TestRestoresAreFound(t *testing.T) {
 	}
 }
 
-// The first look at a process asks for its index; those that follow infer it from the revision,
-// so entries without a revision are not in it. A process that starts anew is asked again.
+// Only the first look at a process requests its index. Later looks infer the index from the revision, so that it
+// lacks entries without a revision. A restarted process gets a new request.
 func TestIndexIsAskedForOnce(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -501,7 +498,7 @@ func TestIndexIsAskedForOnce(t *testing.T) {
 	const leases, writes = 5, 20
 	first := index()
 	if next := index(); next != first {
-		t.Errorf("index %d, and %d without an entry between", first, next)
+		t.Errorf("index %d, then %d without an entry between", first, next)
 	}
 	for range leases {
 		if _, err := s.Client().Grant(t.Context(), 60); err != nil {
@@ -509,25 +506,25 @@ func TestIndexIsAskedForOnce(t *testing.T) {
 		}
 	}
 	if next := index(); next != first {
-		t.Errorf("index %d after %d, though no revision followed: the process was asked again", next, first)
+		t.Errorf("index %d after %d without a new revision: the index was requested again", next, first)
 	}
 	grow(t, s.Client(), writes)
 	if next := index(); next != first+writes {
-		t.Errorf("index %d after %d and %d writes", next, first, writes)
+		t.Errorf("index %d, after %d and %d more writes", next, first, writes)
 	}
 	s.Stop()
 	s.Restart()
 	if next := index(); next < first+leases+writes {
 		t.Errorf("index %d after a restart, want at least %d, %d leases and %d writes", next, first, leases, writes)
 	}
-	// Another history does not use the reports of the one before.
+	// A new lineage does not use the reports of the previous one.
 	c.Adopt(2, kv.Mark{})
 	if next := index(); next < first+leases+writes {
-		t.Errorf("index %d in another lineage", next)
+		t.Errorf("index %d in a new lineage, want a new request", next)
 	}
 }
 
-// answered retries while the connection fails.
+// answered calls do again while the connection fails.
 func answered(do func() error) error {
 	for {
 		err := do()
@@ -538,8 +535,8 @@ func answered(do func() error) error {
 	}
 }
 
-// Three members: the leader dies, one lags and catches up by a snapshot of the others,
-// and all stop and start. None of this is a restore.
+// None of the following is a restore: the leader of three members dies, a member lags and catches up from a
+// snapshot of the others, and all members stop and start.
 func TestNoRestore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long")
@@ -557,7 +554,7 @@ func TestNoRestore(t *testing.T) {
 	defer cli.Close()
 	c := newClient(t, testConfig(endpoints...))
 	c.Adopt(1, kv.Mark{})
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // never used up when all is well
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // a passing test ends earlier
 	defer cancel()
 	looks := 0
 	watching := func(what string, do func()) {
@@ -649,7 +646,7 @@ func TestNoRestore(t *testing.T) {
 		t.Errorf("after %d looks: %v", looks, why)
 	}
 
-	// And the members restored, all of them, from one snapshot.
+	// A restore of all members from one snapshot is detected.
 	path := filepath.Join(t.TempDir(), "snapshot")
 	must(etcdtest.SaveSnapshot(ctx, endpoints[0], path))
 	write(1)
@@ -669,12 +666,12 @@ func TestNoRestore(t *testing.T) {
 	}
 	all.Wait()
 	if err := answered(look); !errors.Is(err, kv.ErrOtherHistory) {
-		t.Errorf("it went unnoticed: %v", err)
+		t.Errorf("the restore was not detected: %v", err)
 	}
 }
 
-// A stopped etcd accepts connections and answers nothing: the log has this, and its
-// end.
+// The log reports the beginning and the end of the outage of a stopped etcd, which accepts connections and does
+// not answer.
 func TestASilentEtcdIsInTheLog(t *testing.T) {
 	p := etcdtest.StartProcess(t)
 	cfg := Defaults()
@@ -692,10 +689,10 @@ func TestASilentEtcdIsInTheLog(t *testing.T) {
 	if err := p.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = p.Cont() }() // it may run again
-	testkit.Eventually(t, "its silence is told", func() bool { return look() != nil && out.count("etcd is unavailable") > 0 })
+	defer func() { _ = p.Cont() }() // also if it runs again
+	testkit.Eventually(t, "the log reports the outage", func() bool { return look() != nil && out.count("etcd is unavailable") > 0 })
 	if err := p.Cont(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "its return is told", func() bool { return look() == nil && out.count("etcd is available again") > 0 })
+	testkit.Eventually(t, "the log reports the recovery", func() bool { return look() == nil && out.count("etcd is available again") > 0 })
 }

@@ -30,11 +30,11 @@ func newClient(t *testing.T, cfg Config) *Client {
 	return c
 }
 
-// follower takes the updates of one Follow one by one.
+// follower takes the updates of a Follow one at a time.
 type follower struct {
 	t       *testing.T
 	updates chan kv.Update
-	err     chan error // one, when the Follow has ended
+	err     chan error // receives one error when the Follow has ended
 	stop    func()
 }
 
@@ -55,7 +55,7 @@ func follow(t *testing.T, c *Client, req kv.FollowRequest) *follower {
 				continue
 			}
 			if n > 0 {
-				t.Error("an update came behind an error")
+				t.Error("an update followed an error")
 			}
 			select {
 			case f.updates <- u:
@@ -80,12 +80,12 @@ func (f *follower) next() kv.Update {
 	case err := <-f.err:
 		f.t.Fatalf("Follow ended: %v", err)
 	case <-time.After(patience):
-		f.t.Fatal("nothing came")
+		f.t.Fatal("no update arrived")
 	}
 	return kv.Update{}
 }
 
-// nextOf returns the next update of a kind and passes over progress.
+// nextOf returns the next update of a kind and skips progress.
 func (f *follower) nextOf(kind kv.UpdateKind) kv.Update {
 	f.t.Helper()
 	for {
@@ -99,7 +99,7 @@ func (f *follower) nextOf(kind kv.UpdateKind) kv.Update {
 	}
 }
 
-// ready passes over begin and state.
+// ready returns the begin and the state of a Follow.
 func (f *follower) ready() (begin kv.Update, state []*kv.KeyValue) {
 	f.t.Helper()
 	begin = f.next()
@@ -113,13 +113,12 @@ func (f *follower) ready() (begin kv.Update, state []*kv.KeyValue) {
 		case kv.UpdateReady:
 			return begin, state
 		default:
-			f.t.Fatalf("an update of kind %d before it is ready", u.Kind)
+			f.t.Fatalf("an update of kind %d before ready", u.Kind)
 		}
 	}
 }
 
-// failure returns the error that ends the Follow, passing over what comes
-// before it.
+// failure skips updates, and returns the error that ends the Follow.
 func (f *follower) failure() error {
 	f.t.Helper()
 	for {

@@ -18,13 +18,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// scripted is an etcd whose watch streams are answered by a test.
+// scripted is an etcd whose watch streams the test answers.
 type scripted struct {
 	fake
 	streams chan *scriptedStream
 }
 
-// scriptedStream is one such stream: its requests, and the function to answer.
+// scriptedStream is one of its streams: the requests, and the function to answer.
 type scriptedStream struct {
 	t        *testing.T
 	requests chan *etcdserverpb.WatchRequest
@@ -59,7 +59,7 @@ func startScripted(t *testing.T) (*scripted, *Client) {
 	return s, newClient(t, cfg)
 }
 
-// opened returns the next stream that is opened.
+// opened returns the next opened stream.
 func (s *scripted) opened(t *testing.T) *scriptedStream {
 	t.Helper()
 	select {
@@ -67,13 +67,12 @@ func (s *scripted) opened(t *testing.T) *scriptedStream {
 		one.t = t
 		return one
 	case <-time.After(patience):
-		t.Fatal("no stream is opened")
+		t.Fatal("no stream was opened")
 		return nil
 	}
 }
 
-// request returns the next request of a kind and passes over others; nil: the stream
-// ended.
+// request returns the next request of a kind and skips other kinds. It returns nil if the stream ended.
 func (s *scriptedStream) request(is func(*etcdserverpb.WatchRequest) bool) *etcdserverpb.WatchRequest {
 	s.t.Helper()
 	for {
@@ -83,7 +82,7 @@ func (s *scriptedStream) request(is func(*etcdserverpb.WatchRequest) bool) *etcd
 				return r
 			}
 		case <-time.After(patience):
-			s.t.Fatal("the request does not come")
+			s.t.Fatal("the expected request did not arrive")
 		}
 	}
 }
@@ -138,7 +137,7 @@ func (s *scriptedStream) progress(revision int64) {
 	s.send(r)
 }
 
-// expect takes updates, and fails unless they are these: see seen.
+// expect takes updates, and fails unless they equal want, in the words of seen.
 func (f *follower) expect(want string) {
 	f.t.Helper()
 	var got []string
@@ -150,21 +149,21 @@ func (f *follower) expect(want string) {
 	}
 }
 
-// own begins to follow from 101 at an etcd of revision 100, and returns the watch's own
-// stream and the consumer once it may share one.
+// own follows from 101 at an etcd of revision 100, and returns the watch's own stream and the consumer, once the
+// watch may share a stream.
 func (s *scripted) own(t *testing.T, c *Client) (*scriptedStream, *quiet) {
 	t.Helper()
 	return s.ownOf(t, c, kv.Prefix("/"))
 }
 
-// ownOf is own of a range.
+// ownOf is own for a range.
 func (s *scripted) ownOf(t *testing.T, c *Client, r kv.Range) (*scriptedStream, *quiet) {
 	t.Helper()
 	q := &quiet{want: new(kv.Demand)}
 	q.follower = follow(t, c, kv.FollowRequest{Range: r, From: 101, Want: q.want})
 	private := s.opened(t)
 	if r := private.creates(); r.GetStartRevision() != 101 || r.GetWatchId() != 0 {
-		t.Fatalf("the first stream creates %v", r)
+		t.Fatalf("the first stream creates %v, want watch 0 from 101", r)
 	}
 	private.send(created(0, 100))
 	q.begun(101)
@@ -175,14 +174,14 @@ func (s *scripted) ownOf(t *testing.T, c *Client, r kv.Range) (*scriptedStream, 
 	return private, q
 }
 
-// joined is own, and has the watch moved to the shared stream, which is opened if there is
-// none, at revision 101.
+// joined is own, followed by the move of the watch to the shared stream at revision 101. Without a shared stream,
+// one is opened.
 func (s *scripted) joined(t *testing.T, c *Client, shared *scriptedStream) (*scriptedStream, *quiet) {
 	t.Helper()
 	return s.joinedOf(t, c, shared, kv.Prefix("/"))
 }
 
-// joinedOf is joined of a range.
+// joinedOf is joined for a range.
 func (s *scripted) joinedOf(t *testing.T, c *Client, shared *scriptedStream, r kv.Range) (*scriptedStream, *quiet) {
 	t.Helper()
 	private, q := s.ownOf(t, c, r)
@@ -195,7 +194,7 @@ func (s *scripted) joinedOf(t *testing.T, c *Client, shared *scriptedStream, r k
 	return shared, q
 }
 
-// announce announces a watch on the shared stream, and returns when the client knows.
+// announce announces a watch on the shared stream, and returns when the client has processed the announcement.
 func (s *scriptedStream) announce(c *Client, id, revision int64) {
 	s.t.Helper()
 	c.muxes.mu.Lock()
@@ -205,11 +204,11 @@ func (s *scriptedStream) announce(c *Client, id, revision int64) {
 	p := m.watches[id].places[0]
 	m.mu.Unlock()
 	s.send(created(id, revision))
-	testkit.Eventually(s.t, "the client takes the announcement", func() bool { return p.begins() == kv.Revision(revision) })
+	testkit.Eventually(s.t, "the client has processed the announcement", func() bool { return p.begins() == kv.Revision(revision) })
 }
 
-// A watch moves to the shared stream when it has everything up to its beginning there.
-// Duplicates are skipped, and nothing is missing.
+// A watch moves to the shared stream when it has all revisions up to its beginning there. Duplicates are skipped,
+// and no event is missing.
 func TestWatchMovesToTheSharedStream(t *testing.T) {
 	s, c := startScripted(t)
 	private, q := s.own(t, c)
@@ -217,10 +216,10 @@ func TestWatchMovesToTheSharedStream(t *testing.T) {
 	if r := shared.creates(); r.GetStartRevision() != 0 || r.GetWatchId() != 1 || string(r.GetKey()) != "/" || string(r.GetRangeEnd()) != "0" {
 		t.Fatalf("the shared stream creates %v", r)
 	}
-	shared.announce(c, 1, 104) // and etcd was at 102 when it created the watch
+	shared.announce(c, 1, 104) // etcd was at 102 when it created the watch
 	shared.event(1, 103)
 	shared.event(1, 104)
-	shared.progress(104) // asked for before the creation, as far as is known
+	shared.progress(104) // may have been requested before the creation
 	shared.event(1, 105)
 	shared.event(1, 106)
 	for revision := int64(102); revision <= 105; revision++ {
@@ -233,7 +232,7 @@ func TestWatchMovesToTheSharedStream(t *testing.T) {
 	private.ends()
 	q.expect("b105×1 b106×1")
 	shared.event(1, 107)
-	q.want.Ask(109) // else the progress does not wake the consumer
+	q.want.Ask(109) // otherwise the progress does not wake the consumer
 	shared.progress(109)
 	q.expect("b107×1 p109")
 	q.want.Ask(110)
@@ -245,15 +244,15 @@ func TestWatchMovesToTheSharedStream(t *testing.T) {
 	}
 }
 
-// The progress of the shared stream is not that of a watch that etcd has not announced
-// there: etcd holds its events back until then.
+// The progress of the shared stream does not apply to a watch that etcd has not announced there yet: etcd holds
+// the events of that watch back until then.
 func TestProgressBeforeTheAnnouncementIsOfTheOthers(t *testing.T) {
 	s, c := startScripted(t)
 	shared, first := s.joined(t, c, nil)
 	private, second := s.own(t, c)
 	id := shared.creates().GetWatchId()
 	first.want.Ask(108)
-	shared.progress(108) // etcd was asked before it created the second watch, at 109
+	shared.progress(108) // requested before etcd created the second watch, at 109
 	first.expect("p108")
 	private.events(0, 103, 107, 109)
 	second.expect("b103×1 b107×1 b109×1")
@@ -270,8 +269,8 @@ func TestProgressBeforeTheAnnouncementIsOfTheOthers(t *testing.T) {
 	second.expect("p112")
 }
 
-// Events after the beginning of a place that came on the watch's own stream are skipped
-// there.
+// A watch may have received events on its own stream that are above its beginning on the shared stream. They are
+// skipped there.
 func TestWatchMovesThatIsAhead(t *testing.T) {
 	s, c := startScripted(t)
 	private, q := s.own(t, c)
@@ -287,8 +286,8 @@ func TestWatchMovesThatIsAhead(t *testing.T) {
 	q.expect("b104×1")
 }
 
-// etcd ends one watch of the shared stream, as compacted. That watch is cancelled, so
-// that the others get progress, and its own stream reports the reason to its consumer.
+// etcd ends one watch of the shared stream as compacted. The client cancels that watch, so that the others get
+// progress. The watch's own stream reports the reason to its consumer.
 func TestOneWatchOfTheSharedStreamIsCompacted(t *testing.T) {
 	s, c := startScripted(t)
 	shared, first := s.joined(t, c, nil)
@@ -297,19 +296,19 @@ func TestOneWatchOfTheSharedStreamIsCompacted(t *testing.T) {
 	first.expect("b102×1")
 	shared.send(&etcdserverpb.WatchResponse{WatchId: 1, Canceled: true, CompactRevision: 150})
 	if id := shared.cancels(); id != 1 {
-		t.Errorf("watch %d is cancelled", id)
+		t.Errorf("watch %d is cancelled, want 1", id)
 	}
 	private := s.opened(t)
 	if r := private.creates(); r.GetStartRevision() != 103 {
-		t.Errorf("it resumes with %v", r)
+		t.Errorf("the watch resumes with %v, want revision 103", r)
 	}
 	private.send(created(0, 160))
 	private.send(&etcdserverpb.WatchResponse{Canceled: true, CompactRevision: 150})
 	var compacted *kv.CompactedError
 	if err := first.failure(); !errors.As(err, &compacted) || *compacted != (kv.CompactedError{Requested: 103, Floor: 150}) {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the watch ended with %v", err)
 	}
-	shared.event(1, 103) // it was on its way
+	shared.event(1, 103) // in transit when the watch ended
 	shared.event(2, 161)
 	second.expect("b161×1")
 	if n := c.Stats(); n.LeftOther != 1 || n.Compacted != 1 {
@@ -317,14 +316,14 @@ func TestOneWatchOfTheSharedStreamIsCompacted(t *testing.T) {
 	}
 }
 
-// A watch that etcd has to catch up on the shared stream silences the progress of all: the
-// busiest one leaves, and the others get theirs.
+// A watch that etcd has to catch up on the shared stream suppresses the progress of all its watches. The busiest
+// watch leaves, and the others get progress.
 func TestWatchThatSilencesTheSharedStreamLeaves(t *testing.T) {
 	s, c := startScripted(t)
 	shared, busy := s.joined(t, c, nil)
 	_, other := s.joined(t, c, shared)
 	other.want.Ask(1_000_000)
-	last := kv.Revision(101) // of the busy one
+	last := kv.Revision(101) // of the busy watch
 	private := func() *scriptedStream {
 		for {
 			shared.events(1, int64(last)+1, int64(last)+2)
@@ -337,22 +336,22 @@ func TestWatchThatSilencesTheSharedStreamLeaves(t *testing.T) {
 					}
 				case u := <-other.updates:
 					if u.Kind != kv.UpdateBatch {
-						t.Fatalf("got %+v before etcd told any progress", u)
+						t.Fatalf("got %+v before etcd sent progress", u)
 					}
 				case one := <-s.streams:
 					one.t = t
 					return one
 				case <-time.After(patience):
-					t.Fatal("no watch leaves")
+					t.Fatal("no watch leaves the shared stream")
 				}
 			}
 		}
 	}()
 	if id := shared.cancels(); id != 1 {
-		t.Fatalf("watch %d is cancelled", id)
+		t.Fatalf("watch %d is cancelled, want 1", id)
 	}
 	if r := private.creates(); r.GetStartRevision() != int64(last)+1 {
-		t.Errorf("it resumes with %v", r)
+		t.Errorf("the watch resumes with %v after its last revision", r)
 	}
 	private.send(created(0, int64(last)))
 	private.event(0, int64(last)+1)
@@ -365,15 +364,15 @@ func TestWatchThatSilencesTheSharedStreamLeaves(t *testing.T) {
 	}
 }
 
-// etcd refuses a watch on the shared stream: it stays where it is. The refusal carries no
-// watch ID, so it counts for the watch whose creation was to be answered next.
+// A watch that etcd refuses on the shared stream stays on its own stream. The refusal carries no watch ID, so it
+// applies to the watch whose creation is due to be answered next.
 func TestWatchRefusedOnTheSharedStream(t *testing.T) {
 	s, c := startScripted(t)
 	shared, first := s.joined(t, c, nil)
 	private, second := s.own(t, c)
 	shared.creates()
 	shared.send(&etcdserverpb.WatchResponse{WatchId: -1, Created: true, Canceled: true, CancelReason: "etcdserver: permission denied"})
-	testkit.Eventually(t, "it was refused", func() bool { return c.Stats().LeftOther == 1 })
+	testkit.Eventually(t, "the watch was refused", func() bool { return c.Stats().LeftOther == 1 })
 	private.event(0, 102)
 	second.expect("b102×1")
 	first.want.Ask(103)
@@ -388,12 +387,12 @@ func TestWatchRefusedOnTheSharedStream(t *testing.T) {
 	private.event(0, 106)
 	second.expect("b106×1")
 	if len(s.streams) > 0 {
-		t.Error("it was not refused for its login, and tries again")
+		t.Error("a new stream was opened, although the watch was not refused because of its login")
 	}
 }
 
-// etcd refuses a watch on the shared stream, whose login is too old. It would refuse all later ones, so
-// all watches continue on separate streams, and share one with a new login.
+// etcd refuses a watch on the shared stream because the stream's login is too old. As it would refuse all later
+// watches, too, all watches continue on separate streams, and then share one with a new login.
 func TestSharedStreamOfAnOldLogin(t *testing.T) {
 	s, c := startScripted(t)
 	shared, first := s.joined(t, c, nil)
@@ -403,7 +402,7 @@ func TestSharedStreamOfAnOldLogin(t *testing.T) {
 	shared.ends()
 	resumed := s.opened(t)
 	if r := resumed.creates(); r.GetStartRevision() != 102 {
-		t.Errorf("it resumes with %v", r)
+		t.Errorf("the watch resumes with %v, want revision 102", r)
 	}
 	resumed.send(created(0, 101))
 	resumed.event(0, 102)
@@ -442,17 +441,17 @@ func (c *Client) beginAgain() {
 	c.muxes.next = time.Time{}
 }
 
-// A watch shares a stream with watches of its own history alone.
+// A watch shares a stream only with watches of its own history.
 func TestSharedStreamIsOfOneHistory(t *testing.T) {
 	s, c := startScripted(t)
 	c.Adopt(1, kv.Mark{})
 	shared, first := s.joined(t, c, nil)
 	before, late := s.own(t, c)
-	shared.creates() // and is not announced yet
+	shared.creates() // not announced yet
 	c.beginAgain()
 	c.Adopt(2, kv.Mark{})
 	if p := c.join(1, kv.Prefix("/"), make(chan kv.Revision, 1)); p != nil {
-		t.Error("a watch of a history that is not followed any more takes a place")
+		t.Error("a watch of an earlier history joined a shared stream")
 	}
 	next, second := s.joined(t, c, nil)
 	if next == shared {
@@ -466,11 +465,11 @@ func TestSharedStreamIsOfOneHistory(t *testing.T) {
 	late.expect("b102×1")
 }
 
-// Few streams are begun, however often they break.
+// Shared streams begin at limited intervals, however often they break.
 func TestSharedStreamsBeginSeldom(t *testing.T) {
 	s, c := startScripted(t)
 	private, q := s.own(t, c)
-	s.opened(t).send(created(99, 101)) // that breaks the protocol
+	s.opened(t).send(created(99, 101)) // violates the protocol
 	testkit.Eventually(t, "the shared stream has ended", func() bool { return c.Stats().StreamsOpen == 1 })
 	for revision := int64(102); revision < 110; revision++ {
 		q.want.Ask(kv.Revision(revision))
@@ -480,10 +479,10 @@ func TestSharedStreamsBeginSeldom(t *testing.T) {
 	}
 	c.muxes.mu.Lock()
 	now := time.Now()
-	late := now.After(c.muxes.next) // this machine is too slow for the rest
+	late := now.After(c.muxes.next) // the machine is too slow for the next check
 	c.muxes.mu.Unlock()
 	if len(s.streams) > 0 && !late {
-		t.Error("another one is begun at once")
+		t.Error("another shared stream began at once")
 	}
 	c.beginAgain()
 	q.want.Ask(110)
@@ -496,15 +495,15 @@ func TestSharedStreamsBeginSeldom(t *testing.T) {
 	private.ends()
 }
 
-// A consumer waits for a revision when its watch moves: the shared stream asks for it, and
-// so does the watch's own stream when it leaves.
+// If a consumer waits for a revision when its watch moves, the shared stream requests progress. So does the
+// watch's own stream when the watch leaves.
 func TestWantIsCarriedToTheSharedStream(t *testing.T) {
 	s, c := startScripted(t)
 	private, q := s.own(t, c)
 	shared := s.opened(t)
 	id := shared.creates().GetWatchId()
 	q.want.Ask(105)
-	private.asks() // for 105, which etcd has not come to
+	private.asks() // for 105, which etcd has not reached
 	shared.announce(c, id, 101)
 	private.progress(101)
 	private.ends()
@@ -524,8 +523,8 @@ func TestWantIsCarriedToTheSharedStream(t *testing.T) {
 	q.expect("p110")
 }
 
-// A consumer that waits for updates of the shared stream gets an answer of etcd from the goroutine
-// that receives it, and events after that as updates.
+// A consumer that waits for updates of the shared stream gets etcd's answer directly from the goroutine that
+// receives it, and later events as updates.
 func TestAnswersOfTheSharedStreamAreReportedDirectly(t *testing.T) {
 	s, c := startScripted(t)
 	direct := make(chan kv.Revision, 1)
@@ -556,7 +555,7 @@ func TestAnswersOfTheSharedStreamAreReportedDirectly(t *testing.T) {
 		select {
 		case got := <-direct:
 			return got == kv.Revision(revision)
-		case u := <-q.updates: // it did not wait yet
+		case u := <-q.updates: // the consumer did not wait yet
 			return u.Kind != kv.UpdateProgress
 		}
 	})
@@ -564,20 +563,19 @@ func TestAnswersOfTheSharedStreamAreReportedDirectly(t *testing.T) {
 	q.expect(fmt.Sprintf("b%d×1", revision+1))
 }
 
-// etcd was restored under running watches: a shared stream brings nothing of the new
-// history.
+// After a restore of etcd under running watches, a shared stream delivers nothing of the new history.
 func TestSharedStreamOfARestoredEtcd(t *testing.T) {
 	s, c := startScripted(t)
 	c.Adopt(1, kv.Mark{})
 	private, q := s.own(t, c)
 	shared := s.opened(t)
 	id := shared.creates().GetWatchId()
-	c.Adopt(1, kv.Mark{Revision: 500}) // more than etcd has
+	c.Adopt(1, kv.Mark{Revision: 500}) // a revision that etcd has not reached
 	shared.send(created(id, 101))
 	event := response(103, false, 103)
 	event.WatchId = id
 	_ = shared.Send(event) // the client may have ended the stream
-	testkit.Eventually(t, "the restore is found", func() bool { _, why, _ := c.Ended(); return why != nil })
+	testkit.Eventually(t, "the restore is detected", func() bool { _, why, _ := c.Ended(); return why != nil })
 	private.event(0, 102)
 	q.expect("b102×1")
 	private.event(0, 104)

@@ -22,14 +22,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// quiet is a follower of a range that asks for progress.
+// quiet is a follower of a range that requests progress.
 type quiet struct {
 	*follower
 	want *kv.Demand
 }
 
-// followAll follows ranges from the present of s, and returns once all of them share a
-// stream.
+// followAll follows ranges from the current revision of s, and returns once all watches share a stream.
 func followAll(t *testing.T, s *etcdtest.Server, c *Client, ranges ...kv.Range) []*quiet {
 	t.Helper()
 	return followAllAs(t, s.Client(), c, ranges...)
@@ -60,7 +59,7 @@ func followAllAs(t *testing.T, cli *clientv3.Client, c *Client, ranges ...kv.Ran
 	return all
 }
 
-// reach takes updates until everything up to revision is there, and returns the batches.
+// reach takes updates until all revisions up to revision have arrived, and returns the batches.
 func (q *quiet) reach(revision kv.Revision) (batches []string) {
 	q.t.Helper()
 	for {
@@ -74,7 +73,7 @@ func (q *quiet) reach(revision kv.Revision) (batches []string) {
 	}
 }
 
-// One request per revision, over one stream, brings sixteen watches their progress.
+// One request per revision, on one stream, brings sixteen watches their progress.
 func TestOneQuestionServesAllWatches(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -97,11 +96,10 @@ func TestOneQuestionServesAllWatches(t *testing.T) {
 		}
 	}
 	n := c.Stats()
-	// A question that etcd does not answer within 10 ms is asked again, and the answer may come after
-	// the next write, which then needs none. With a stream each, 15 watches would ask for each
-	// write.
+	// A request that etcd does not answer within 10 ms is repeated. Its answer may arrive after the next write,
+	// which then needs no request. On separate streams, 15 watches would send a request for each write.
 	if asked := n.ProgressAsked - before.ProgressAsked; asked < writes/2 || asked > 4*writes {
-		t.Errorf("%d questions for %d writes", asked, writes)
+		t.Errorf("%d requests for progress for %d writes", asked, writes)
 	}
 	if n.StreamsOpen != 1 || n.Joins != watches || n.Watches != watches {
 		t.Errorf("stats: %+v", n)
@@ -131,15 +129,15 @@ func putAs(t *testing.T, cli *clientv3.Client, key, value string) kv.Revision {
 	return kv.Revision(r.Header.Revision)
 }
 
-// seenBy has the updates of one follower, from a revision on.
+// seenBy has the updates of one follower from a revision on.
 type seenBy struct {
 	r    kv.Range
 	from kv.Revision
 	all  []kv.Update // batches and progress
 }
 
-// check compares the received updates with the writes: batches and progress increase, and
-// each progress comes after all batches up to it.
+// check compares the received updates with the writes. Batches and progress increase, and each progress comes
+// after all batches up to it.
 func (s *seenBy) check(t *testing.T, written map[kv.Revision]map[string]string) {
 	t.Helper()
 	var revisions []kv.Revision // of the changes in the range
@@ -154,17 +152,17 @@ func (s *seenBy) check(t *testing.T, written map[kv.Revision]map[string]string) 
 	last := s.from - 1
 	for _, u := range s.all {
 		if u.Revision <= last {
-			t.Fatalf("%v from %d: revision %d behind %d", s.r, s.from, u.Revision, last)
+			t.Fatalf("%v from %d: revision %d after revision %d", s.r, s.from, u.Revision, last)
 		}
 		last = u.Revision
 		if u.Kind == kv.UpdateProgress {
 			if len(revisions) > 0 && revisions[0] <= u.Revision {
-				t.Fatalf("%v from %d: progress %d before the events of %d", s.r, s.from, u.Revision, revisions[0])
+				t.Fatalf("%v from %d: progress %d before the events of revision %d", s.r, s.from, u.Revision, revisions[0])
 			}
 			continue
 		}
 		if len(revisions) == 0 || revisions[0] != u.Revision {
-			t.Fatalf("%v from %d: batch of %d, want one of %v", s.r, s.from, u.Revision, revisions[:min(1, len(revisions))])
+			t.Fatalf("%v from %d: batch of revision %d, want revision %v", s.r, s.from, u.Revision, revisions[:min(1, len(revisions))])
 		}
 		revisions = revisions[1:]
 		want := 0
@@ -182,12 +180,12 @@ func (s *seenBy) check(t *testing.T, written map[kv.Revision]map[string]string) 
 		}
 	}
 	if len(revisions) > 0 {
-		t.Fatalf("%v from %d: %d revisions are missing, from %d on", s.r, s.from, len(revisions), revisions[0])
+		t.Fatalf("%v from %d: %d revisions are missing, the first is %d", s.r, s.from, len(revisions), revisions[0])
 	}
 }
 
-// Watches begin, share a stream, leave it, lose it and come back while transactions are
-// written: each gets each revision once, whole, and progress never before an event.
+// Watches begin, share a stream, leave it, lose it and return while transactions are written. Each watch gets each
+// revision once, whole, and progress never precedes an event.
 func TestSharedStreamIsTheHistory(t *testing.T) {
 	for name, ranges := range map[string]func(int) []kv.Range{"apart": prefixes, "adjacent": adjacent} {
 		t.Run(name, func(t *testing.T) { testHistory(t, ranges(12)) })
@@ -254,8 +252,8 @@ func testHistory(t *testing.T, ranges []kv.Range) {
 	t.Logf("stats: %+v", c.Stats())
 }
 
-// seeSome follows from behind last for so many updates, asking for progress all the time,
-// and returns the revision it has come to.
+// seeSome follows from the revision after last, takes the given number of updates, requests progress all the time,
+// and returns the revision that it reached.
 func seeSome(ctx context.Context, t *testing.T, c *Client, s *seenBy, last kv.Revision, updates int) kv.Revision {
 	want := new(kv.Demand)
 	want.Ask(last + 1)
@@ -279,8 +277,8 @@ func seeSome(ctx context.Context, t *testing.T, c *Client, s *seenBy, last kv.Re
 	return last
 }
 
-// A consumer that stops pulling has a bounded queue, and the others continue. It gets a
-// separate stream, loses nothing, and shares the stream again later.
+// A consumer that stops reading has a bounded queue, and the others continue. Its watch gets a separate stream,
+// loses nothing, and shares the stream again later.
 func TestSlowConsumerLeavesTheSharedStream(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -305,7 +303,7 @@ func TestSlowConsumerLeavesTheSharedStream(t *testing.T) {
 	if got := slow.reach(now); !slices.Equal(got, want) {
 		t.Errorf("got %d batches, want %d", len(got), len(want))
 	}
-	testkit.Eventually(t, "it shares the stream again", func() bool {
+	testkit.Eventually(t, "the watch shares the stream again", func() bool {
 		slow.want.Ask(put(t, s, "/elsewhere", "z"))
 		select {
 		case <-slow.updates:
@@ -316,7 +314,7 @@ func TestSlowConsumerLeavesTheSharedStream(t *testing.T) {
 	})
 }
 
-// The shared stream breaks: its watches end, and resume without a list.
+// When the shared stream breaks, its watches end, and resume without a list.
 func TestSharedStreamBreaks(t *testing.T) {
 	s := etcdtest.Start(t)
 	way := etcdtest.NewProxy(t, s.Endpoint())
@@ -330,7 +328,7 @@ func TestSharedStreamBreaks(t *testing.T) {
 	way.Cut()
 	for _, q := range all {
 		if err := q.failure(); !errors.Is(err, etcdconn.ErrUnavailable) {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("a watch ended with %v, want ErrUnavailable", err)
 		}
 	}
 	if n := c.Stats(); n.StreamsOpen != 0 || n.WatchesOpen != 0 || n.Lists != 4 {
@@ -357,7 +355,7 @@ func TestSharedStreamBreaks(t *testing.T) {
 	}
 }
 
-// The last watch that leaves ends the shared stream, and an ended watch is cancelled at etcd.
+// The shared stream ends with its last watch. A watch that ends is cancelled at etcd.
 func TestSharedStreamEndsWithItsLastWatch(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -366,7 +364,7 @@ func TestSharedStreamEndsWithItsLastWatch(t *testing.T) {
 		q.stop()
 		n := c.Stats()
 		if left := int64(len(all) - 1 - i); n.WatchesOpen != left || n.StreamsOpen != min(left, 1) {
-			t.Errorf("%d watches are left: %+v", left, n)
+			t.Errorf("with %d watches left: %+v", left, n)
 		}
 	}
 	testkit.Eventually(t, "etcd has no watch", func() bool {
@@ -375,8 +373,7 @@ func TestSharedStreamEndsWithItsLastWatch(t *testing.T) {
 	})
 }
 
-// No consumer waits for progress: all get it at intervals, or they would fall behind
-// compaction.
+// Watches get progress at intervals even if no consumer waits for it. Otherwise they would fall behind compaction.
 func TestIdleWatchesOfTheSharedStreamMakeProgress(t *testing.T) {
 	s := etcdtest.Start(t)
 	cfg := testConfig(s.Endpoint())
@@ -392,8 +389,8 @@ func TestIdleWatchesOfTheSharedStreamMakeProgress(t *testing.T) {
 	}
 }
 
-// etcd compacts revisions that it has not sent to one watch of the shared stream, because
-// the stream is blocked. That watch ends as compacted, and the others continue.
+// etcd compacts revisions that it has not sent to one watch of the shared stream, because the stream is blocked.
+// That watch ends as compacted, and the others continue.
 func TestWatchOfTheSharedStreamIsCompacted(t *testing.T) {
 	s := etcdtest.Start(t)
 	way := etcdtest.NewProxy(t, s.Endpoint())
@@ -403,7 +400,7 @@ func TestWatchOfTheSharedStreamIsCompacted(t *testing.T) {
 	all := followAll(t, s, c, prefixes(3)...)
 	behind, filler, other := all[0], all[1], all[2]
 	way.Hold()
-	for range 24 { // flow control and buffers of sockets hold less
+	for range 24 { // more than flow control and socket buffers hold
 		put(t, s, "/s01/k", strings.Repeat("v", 1<<20))
 	}
 	var last kv.Revision
@@ -417,12 +414,12 @@ func TestWatchOfTheSharedStreamIsCompacted(t *testing.T) {
 	way.LetGo()
 	var compacted *kv.CompactedError
 	if err := behind.failure(); !errors.As(err, &compacted) || compacted.Floor != last {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the watch ended with %v", err)
 	}
 	last = put(t, s, "/elsewhere", "y")
 	other.want.Ask(last)
 	if got := other.reach(last); len(got) > 0 {
-		t.Errorf("the other one got %q", got)
+		t.Errorf("the other watch got %q", got)
 	}
 	if n := c.Stats(); n.LeftOther != 1 || n.WatchesOpen != 1 || n.StreamsOpen != 1 {
 		t.Errorf("stats: %+v", n)

@@ -21,7 +21,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Writes go as their caller, not as us, and come back with etcd's own answer.
+// Writes reach etcd with their caller's identity, not with ours, and return etcd's own response.
 func TestProxyConn(t *testing.T) {
 	s := etcdtest.Start(t)
 	cfg := testConfig(s.Endpoint())
@@ -34,10 +34,10 @@ func TestProxyConn(t *testing.T) {
 		t.Fatal(r, err)
 	}
 	if _, err := w.Compact(t.Context(), &etcdserverpb.CompactionRequest{Revision: 3}); !etcdconn.Is(err, rpctypes.ErrGRPCFutureRev) {
-		t.Errorf("compacting the future: %v", err)
+		t.Errorf("a compaction of a future revision: %v", err)
 	}
 	withAuth(t, s.Client())
-	if _, err := c.Revision(t.Context()); err != nil { // we are logged in
+	if _, err := c.Revision(t.Context()); err != nil { // logs this client in
 		t.Fatal(err)
 	}
 	if _, err := w.Put(t.Context(), put); !etcdconn.Is(err, rpctypes.ErrGRPCUserEmpty) {
@@ -55,8 +55,7 @@ func TestProxyConn(t *testing.T) {
 	}
 }
 
-// A compaction that was passed through is remembered: nobody need ask etcd
-// what came of it.
+// The client remembers a compaction that it has forwarded, so that later checks need no read of etcd.
 func TestProxyConnRemembersCompactions(t *testing.T) {
 	s := etcdtest.Start(t)
 	grow(t, s.Client(), 19)
@@ -83,17 +82,17 @@ func TestProxyConnRemembersCompactions(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("4: compacted to 7")
-	// etcd refuses to compact what it has not come to: everything stays readable.
+	// etcd refuses to compact a revision that it has not reached: everything stays readable.
 	if _, err := etcdserverpb.NewKVClient(c.ProxyConn()).Compact(t.Context(), &etcdserverpb.CompactionRequest{Revision: 1000}); err == nil {
 		t.Error("etcd compacted a future revision")
 	}
 	want("4: compacted to 7")
 	if n := c.Stats(); n.Watches != 0 || n.ClockReads != 1 {
-		t.Errorf("etcd was asked: %+v", n)
+		t.Errorf("want no read of etcd after the compactions: %+v", n)
 	}
 }
 
-// What etcd looks at goes with a call, in every spelling; nothing else does.
+// A forwarded call carries the metadata that etcd uses, in every spelling, and no other.
 func TestProxyConnCarriesTheCaller(t *testing.T) {
 	seen := make(chan metadata.MD, 1)
 	l := bufconn.Listen(1 << 16)
@@ -138,14 +137,14 @@ func TestProxyConnCarriesTheCaller(t *testing.T) {
 		if err := do(t.Context()); status.Code(err) != codes.DataLoss {
 			t.Errorf("%s: %v", name, err)
 		}
-		// Without a token etcd could take the name in our certificate for the caller's.
+		// Without a token, etcd could take the name in our certificate for the caller's name.
 		if md := <-seen; len(md.Get("token")) != 1 || len(md.Get("authorization")) != 0 {
 			t.Errorf("%s: a caller without a token has %q", name, md.Get("token"))
 		}
 	}
 }
 
-// etcd is away: what is to be passed through fails soon, as unavailable.
+// While etcd is away, a forwarded call fails soon, with the code unavailable.
 func TestProxyConnWithoutEtcd(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))

@@ -18,8 +18,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// What is decoded is what etcd's own code encodes, however often one response
-// is used, and nothing of the buffer is kept.
+// A decoded response equals the encoded one, even if one response is reused. It keeps no bytes of the buffer.
 func TestResponsesAreEtcds(t *testing.T) {
 	rng := testseed.Rand(t)
 	blob := func(most int) []byte {
@@ -64,7 +63,7 @@ func TestResponsesAreEtcds(t *testing.T) {
 		}
 		clear(b)
 		if !sameResponse(&got, &large) {
-			t.Fatalf("decoded %+v, and in pieces %+v", got, large)
+			t.Fatalf("decoded %+v as a whole, and %+v in pieces", got, large)
 		}
 		if got.watch != m.GetWatchId() || got.created != m.GetCreated() || got.canceled != m.GetCanceled() || got.fragment != m.GetFragment() ||
 			int64(got.compacted) != m.GetCompactRevision() || got.reason != m.GetCancelReason() || int64(got.revision) != m.GetHeader().GetRevision() ||
@@ -77,13 +76,13 @@ func TestResponsesAreEtcds(t *testing.T) {
 				t.Fatalf("decoded %+v from %v", e, want)
 			}
 			if e.Prev != nil && !bytes.Equal(e.Prev.Encoded(), keyValue(want.GetPrevKv()).Encoded()) {
-				t.Fatalf("the previous value is %+v in %v", e.Prev, want)
+				t.Fatalf("previous value %+v in %v", e.Prev, want)
 			}
 		}
 	}
 }
 
-// pieces returns a reader of bytes that came in pieces of so many.
+// pieces returns a reader of b that arrives in pieces of the given size.
 func pieces(b []byte, size int) *mem.Reader {
 	var out mem.BufferSlice
 	for piece := range slices.Chunk(b, size) {
@@ -109,7 +108,7 @@ func (r received) RecvMsg(m any) error {
 	return nil
 }
 
-// Of a large response no second copy is made: it takes the bytes that are wanted, and none more.
+// Decoding a large response makes no second copy. It reads the requested bytes and no more.
 func TestALargeResponseIsNotCopied(t *testing.T) {
 	const size, keep = 32 << 20, 1 << 20
 	m := &etcdserverpb.WatchResponse{WatchId: 1}
@@ -130,12 +129,12 @@ func TestALargeResponseIsNotCopied(t *testing.T) {
 		t.Fatalf("%d bytes are decoded, cut %v: %v", r.bytes, r.cut, err)
 	}
 	if took := after.TotalAlloc - before.TotalAlloc; took > 4*keep {
-		t.Errorf("%d bytes are allocated for %d of a response of %d", took, keep, len(b))
+		t.Errorf("%d bytes are allocated for %d requested bytes of a response of %d", took, keep, len(b))
 	}
 }
 
-// A response is decoded up to the end of the revision that has the bytes that are wanted, and the
-// next one anew.
+// A response is decoded up to the end of the revision that contains the last requested byte. The next response is
+// decoded from the beginning.
 func TestAResponseIsCut(t *testing.T) {
 	m := &etcdserverpb.WatchResponse{WatchId: 1}
 	for _, revision := range []int64{5, 5, 6, 6, 6, 7, 8} {
@@ -155,7 +154,7 @@ func TestAResponseIsCut(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(got.events) != x.events || got.cut != x.cut {
-				t.Errorf("of %d bytes: %d events, cut %v; want %d, %v", x.keep, len(got.events), got.cut, x.events, x.cut)
+				t.Errorf("%d bytes requested: %d events, cut %v; want %d, %v", x.keep, len(got.events), got.cut, x.events, x.cut)
 			}
 		}
 	}
@@ -177,7 +176,7 @@ func FuzzDecodeResponse(f *testing.F) {
 		case inPieces != nil && !errors.Is(inPieces, errProtocol):
 			t.Fatal(inPieces)
 		case inPieces == nil && err == nil && !sameResponse(&r, &large):
-			t.Fatalf("decoded %+v, and in pieces %+v", r, large)
+			t.Fatalf("decoded %+v as a whole, and %+v in pieces", r, large)
 		}
 		if err != nil && !errors.Is(err, errProtocol) {
 			t.Fatal(err)
@@ -190,7 +189,7 @@ func FuzzDecodeResponse(f *testing.F) {
 	})
 }
 
-// The progress request that is encoded once is what etcd's own code encodes.
+// The progress request that is encoded in advance equals that of etcd's own code.
 func TestTheProgressRequestIsEtcds(t *testing.T) {
 	if want, err := proto.Marshal(progressRequest()); err != nil || !bytes.Equal(encodedProgressRequest(), want) {
 		t.Errorf("%x, want %x, %v", encodedProgressRequest(), want, err)

@@ -54,20 +54,20 @@ func TestAuthStatus(t *testing.T) {
 	etcdtest.Permit(t, root, "ann", "/a/", "/a0")
 	after := status(true)
 	if after <= before {
-		t.Errorf("a new user, and the revision went from %d to %d", before, after)
+		t.Errorf("the auth revision went from %d to %d with a new user, want a higher one", before, after)
 	}
 	if _, err := root.AuthDisable(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if status(false) <= after {
-		t.Error("turned off at the same revision")
+		t.Error("the auth revision did not grow when authentication was turned off")
 	}
 	s.Stop()
 	if _, err := none.Authenticated(t.Context()); !errors.Is(err, etcdconn.ErrUnavailable) {
-		t.Errorf("etcd is away: %v", err)
+		t.Errorf("Authenticated without etcd: %v", err)
 	}
 	if _, _, err := none.AuthStatus(t.Context()); !errors.Is(err, etcdconn.ErrUnavailable) || errors.Is(err, etcdroles.ErrUnreadable) {
-		t.Errorf("etcd is away: %v", err)
+		t.Errorf("AuthStatus without etcd: %v", err)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestGrants(t *testing.T) {
 	etcdtest.Permit(t, root, "bob", "b", "\x00")
 	for _, err := range []error{
 		second(root.UserGrantRole(t.Context(), "bob", "ann")),
-		second(root.UserGrantRole(t.Context(), "bob", "root")), // a role by this name there is not
+		second(root.UserGrantRole(t.Context(), "bob", "root")), // there is no role with this name
 		second(root.RoleGrantPermission(t.Context(), "ann", "w", "", clientv3.PermissionType(clientv3.PermWrite))),
 		second(root.RoleGrantPermission(t.Context(), "ann", "r", "", clientv3.PermissionType(clientv3.PermRead))),
 		second(root.RoleAdd(t.Context(), "nobody's")),
@@ -104,7 +104,7 @@ func TestGrants(t *testing.T) {
 		t.Errorf("bob: %+v", all)
 	}
 	if got.Roles["nobody's"] != nil {
-		t.Error("a role that nobody has")
+		t.Error("Grants includes a role without users")
 	}
 	wrong := testConfig(s.Endpoint())
 	wrong.Username, wrong.Password = "root", "wrong"
@@ -115,7 +115,7 @@ func TestGrants(t *testing.T) {
 	}
 	s.Stop()
 	if _, err := as(t, s, "root").Grants(t.Context()); !errors.Is(err, etcdconn.ErrUnavailable) || errors.Is(err, etcdroles.ErrUnreadable) {
-		t.Errorf("etcd is away: %v", err)
+		t.Errorf("Grants without etcd: %v", err)
 	}
 }
 
@@ -136,11 +136,11 @@ func TestConfirm(t *testing.T) {
 			ctx := t.Context()
 			ann, boss := s.Token("ann"), s.Token("root")
 			for name, err := range map[string]error{
-				"ann":        c.Confirm(ctx, ann), // who may not read the probe
+				"ann":        c.Confirm(ctx, ann), // ann may not read the probe
 				"ann is ann": c.ConfirmUser(ctx, ann, "ann"),
 				"root":       c.Confirm(ctx, boss),
 				"root is":    c.ConfirmUser(ctx, boss, "root"),
-				"root shows": c.ConfirmUser(ctx, boss, "ann"), // whoever has root's rights gains nothing
+				"root shows": c.ConfirmUser(ctx, boss, "ann"), // a caller with root's rights gains nothing
 			} {
 				if err != nil {
 					t.Errorf("%s: %v", name, err)
@@ -162,14 +162,14 @@ func TestConfirm(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := rpctypes.ErrGRPCInvalidAuthToken
-			if kind == "jwt" { // which says nothing but that it is of before
+			if kind == "jwt" { // etcd only reports that the token is older
 				want = rpctypes.ErrGRPCAuthOldRevision
 			}
 			if err := c.Confirm(ctx, ann); !errors.Is(err, want) {
-				t.Errorf("deleted: %v, want %v", err, want)
+				t.Errorf("the token of a deleted user: %v, want %v", err, want)
 			}
-			// A token that etcd waits for says nothing about etcd. At the end of the time
-			// etcd calls it invalid, which may arrive before we end the call.
+			// A token that etcd waits for is no evidence about etcd's health. When its wait ends, etcd calls the
+			// token invalid, which may arrive before our call ends.
 			if kind == "simple" {
 				cfg := testConfig(s.Endpoint())
 				cfg.CallTimeout = 100 * time.Millisecond
@@ -178,24 +178,24 @@ func TestConfirm(t *testing.T) {
 				var away *kv.UnavailableError
 				quick := newClient(t, cfg)
 				if err := quick.Confirm(ctx, "abc.9999999999"); !errors.As(err, &away) && !errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken) {
-					t.Errorf("a token of the future: %v", err)
+					t.Errorf("a token of a future revision: %v", err)
 				}
 				if log.count("etcd is unavailable") > 0 {
-					t.Error("and so etcd seems to be away")
+					t.Error("a token of a future revision makes etcd count as unavailable")
 				}
 			}
 			s.Stop()
 			var away *kv.UnavailableError
 			if err := c.Confirm(ctx, boss); !errors.As(err, &away) {
-				t.Errorf("etcd is away: %v", err)
+				t.Errorf("Confirm without etcd: %v", err)
 			}
 			if err := c.ConfirmUser(ctx, boss, "root"); !errors.As(err, &away) {
-				t.Errorf("etcd is away: %v", err)
+				t.Errorf("ConfirmUser without etcd: %v", err)
 			}
 			ended, cancel := context.WithCancel(ctx)
 			cancel()
 			if err := c.Confirm(ended, boss); !errors.Is(err, context.Canceled) {
-				t.Errorf("the caller is gone: %v", err)
+				t.Errorf("Confirm with a cancelled context: %v", err)
 			}
 		})
 	}
@@ -218,7 +218,7 @@ func (s *frugal) Range(ctx context.Context, _ *etcdserverpb.RangeRequest) (*etcd
 	return &etcdserverpb.RangeResponse{}, nil
 }
 
-// No member may think that a token is idle.
+// Confirm uses a token at all members, so that no member expires it as idle.
 func TestConfirmReachesAllMembers(t *testing.T) {
 	var members []*frugal
 	var endpoints []string
@@ -235,7 +235,7 @@ func TestConfirmReachesAllMembers(t *testing.T) {
 		members, endpoints = append(members, m), append(endpoints, l.Addr().String())
 	}
 	c := newClient(t, testConfig(endpoints...))
-	for i := 0; i < 100; i++ { // the first find one member connected, or two
+	for i := 0; i < 100; i++ { // the first calls find only one or two members connected
 		if err := c.Confirm(t.Context(), "t"); err != nil {
 			t.Fatal(err)
 		}
@@ -249,11 +249,11 @@ func TestConfirmReachesAllMembers(t *testing.T) {
 			return
 		}
 	}
-	t.Error("a member has not seen the token")
+	t.Error("a member never got the token")
 }
 
-// While authentication is off, each read of etcd's revision proves it once Authenticated has
-// asked. The first read after it was turned on finds that, and is answered nevertheless.
+// While authentication is off, each read of etcd's revision proves that, once Authenticated has been called. The
+// first read after authentication was turned on detects the change, and still gets its answer.
 func TestReadsProveThatAuthenticationIsOff(t *testing.T) {
 	for _, user := range []string{"", "root"} {
 		t.Run("as "+user, func(t *testing.T) {
@@ -263,13 +263,13 @@ func TestReadsProveThatAuthenticationIsOff(t *testing.T) {
 				t.Helper()
 				_, err := c.Revision(t.Context())
 				if on, _ := c.AuthOff(); user != "" && err != nil {
-					t.Errorf("read: %v, proven at %v", err, on)
+					t.Errorf("read: %v; authentication proven off at %v", err, on)
 				}
 			}
 			proven := func(when string, want bool) {
 				t.Helper()
 				if at, _ := c.AuthOff(); at.IsZero() == want {
-					t.Errorf("%s: proven at %v", when, at)
+					t.Errorf("%s: authentication proven off at %v", when, at)
 				}
 			}
 			read()
@@ -282,20 +282,20 @@ func TestReadsProveThatAuthenticationIsOff(t *testing.T) {
 			read()
 			proven("by a read", true)
 			if at, _ := c.AuthOff(); at.Before(began) {
-				t.Errorf("a read of %v proves it as of %v", began, at)
+				t.Errorf("a read begun at %v proves authentication off as of %v", began, at)
 			}
 			_, ended := c.AuthOff()
 			root := s.AuthOn()
 			select {
 			case <-ended:
-				t.Error("found without a read")
+				t.Error("the change was detected without a read")
 			default:
 			}
 			read()
 			select {
 			case <-ended:
 			default:
-				t.Error("not found by a read")
+				t.Error("a read did not detect the change")
 			}
 			proven("turned on", false)
 			if on, err := c.Authenticated(t.Context()); !on || err != nil {

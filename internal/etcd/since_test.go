@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// began returns what a Follow with From 0 says before it is ready.
+// began returns the updates of a Follow with From 0 up to ready.
 func began(t *testing.T, c *Client, req kv.FollowRequest) (begin kv.Update, keys int, past LogPage) {
 	t.Helper()
 	f := follow(t, c, req)
@@ -27,14 +27,14 @@ func began(t *testing.T, c *Client, req kv.FollowRequest) (begin kv.Update, keys
 		case kv.UpdateHistory:
 			past.Batches = append(past.Batches, u.Batch)
 		default:
-			t.Fatalf("an update of kind %d before it is ready", u.Kind)
+			t.Fatalf("an update of kind %d before ready", u.Kind)
 		}
 	}
 	return begin, keys, past
 }
 
-// A follower that knows what happened up to some revision is told what happened since,
-// as far back as etcd has it, or that it is not known.
+// A follower that knows the history up to some revision gets the history since then, as far back as etcd has it,
+// or an indication that it is unknown.
 func TestFollowTellsWhatHappenedSince(t *testing.T) {
 	s := etcdtest.Start(t)
 	cli := s.Client()
@@ -79,16 +79,16 @@ func TestFollowTellsWhatHappenedSince(t *testing.T) {
 		}
 		begin, keys, past := began(t, newClient(t, cfg), kv.FollowRequest{Range: r, HistoryFrom: x.from})
 		if begin.Revision != 7 || begin.Floor != x.floor || told(past) != x.past || keys != 1 {
-			t.Errorf("%s: %q from %d on, at %d with %d keys; want %q from %d on, at 7 with 1", x.name, told(past), begin.Floor, begin.Revision, keys, x.past, x.floor)
+			t.Errorf("%s: history %q from %d on, revision %d with %d keys; want %q from %d on, revision 7 with 1", x.name, told(past), begin.Floor, begin.Revision, keys, x.past, x.floor)
 		}
 	}
 	err := follow(t, newClient(t, testConfig(s.Endpoint())), kv.FollowRequest{Range: r, HistoryFrom: 9}).failure()
 	if !errors.Is(err, kv.ErrOtherHistory) {
-		t.Errorf("somebody knows what happens at revision 8 already: %v", err)
+		t.Errorf("a request for history from 9, with etcd at 7: %v, want ErrOtherHistory", err)
 	}
 }
 
-// The history of many shards comes in few streams.
+// The histories of many shards share few streams.
 func TestHistoriesBehindListsComeTogether(t *testing.T) {
 	s := etcdtest.Start(t)
 	const shards, each = 16, 200
@@ -115,7 +115,7 @@ func TestHistoriesBehindListsComeTogether(t *testing.T) {
 					break
 				}
 			}
-			done <- fmt.Sprintf("%d from %d", n, floor)
+			done <- fmt.Sprintf("history of %d batches from %d", n, floor)
 		}()
 	}
 	for range shards {
@@ -124,11 +124,11 @@ func TestHistoriesBehindListsComeTogether(t *testing.T) {
 		}
 	}
 	if n := c.Stats(); n.Histories > shards || n.Lists != shards {
-		t.Errorf("%d streams and %d lists for %d shards", n.Histories, n.Lists, shards)
+		t.Errorf("%d history streams and %d lists for %d shards", n.Histories, n.Lists, shards)
 	}
 }
 
-// counted are permits that remember what they were for.
+// counted are permits that record their purposes.
 type counted struct {
 	Permits
 	asked chan string
@@ -139,8 +139,8 @@ func (c *counted) Acquire(ctx context.Context, purpose string) (func(), error) {
 	return c.Permits.Acquire(ctx, purpose)
 }
 
-// Lists, leaps, history and long catch-ups wait for permits, and give them
-// back; a watch that is not far behind needs none.
+// Lists, leaps, history and long catch-ups wait for permits, and release them. A watch that is not far behind
+// needs no permit.
 func TestPermits(t *testing.T) {
 	s := etcdtest.Start(t)
 	for i := range 40 {
@@ -163,7 +163,7 @@ func TestPermits(t *testing.T) {
 		"catch up": {Range: all, From: 5},
 		"":         {Range: all, From: 30},
 	} {
-		one <- struct{}{} // somebody has the only one
+		one <- struct{}{} // the only permit is in use
 		f := follow(t, c, req)
 		if want == "" {
 			f.ready()
@@ -173,17 +173,17 @@ func TestPermits(t *testing.T) {
 			continue
 		}
 		if purpose := <-permits.asked; !strings.HasPrefix(purpose, strings.Replace(want, "history", "list", 1)) {
-			t.Errorf("%s: a permit for %q", want, purpose)
+			t.Errorf("%s: requested a permit for %q", want, purpose)
 		}
 		select {
 		case u := <-f.updates:
-			t.Errorf("%s without a permit: %+v", want, u)
+			t.Errorf("%s: an update without a permit: %+v", want, u)
 		default:
 		}
 		<-one
 		if want == "history" {
 			if purpose := <-permits.asked; purpose != "read history" {
-				t.Errorf("history: a permit for %q", purpose)
+				t.Errorf("history: requested a permit for %q", purpose)
 			}
 			began := f.next()
 			if began.Floor != 30 {
@@ -201,13 +201,13 @@ func TestPermits(t *testing.T) {
 		f.stop()
 	}
 	if len(permits.asked) > 0 {
-		t.Errorf("a permit for %q", <-permits.asked)
+		t.Errorf("an unexpected request for a permit for %q", <-permits.asked)
 	}
 	if n := c.Stats().FarBehind; n != 1 {
-		t.Errorf("%d watches were far behind", n)
+		t.Errorf("%d watches were far behind, want 1", n)
 	}
 
-	// Who gives up while waiting leaves nothing behind.
+	// A caller that stops while it waits for a permit leaves nothing behind.
 	one <- struct{}{}
 	for _, req := range []kv.FollowRequest{{Range: all}, {Range: all, Held: held.held(), HeldAt: 1}, {Range: all, From: 5}} {
 		f := follow(t, c, req)
@@ -217,9 +217,9 @@ func TestPermits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.History(ctx, HistoryRequest{Range: all, From: 5, Before: 9, MaxBytes: 1}); !errors.Is(err, context.Canceled) {
-		t.Errorf("given up: %v", err)
+		t.Errorf("History with a cancelled context: %v", err)
 	}
 	if n := c.Stats().WatchesOpen; n != 0 || len(one) != 1 {
-		t.Errorf("%d watches open, %d permits out", n, len(one))
+		t.Errorf("%d watches open, want none; %d permits in use, want the test's own", n, len(one))
 	}
 }

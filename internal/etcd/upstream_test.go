@@ -17,8 +17,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// sharing returns a scripted etcd and watches of adjacent ranges, /a to /b and so on, which have
-// all moved to the shared stream at revision 101, as its watches 1, 2 and so on.
+// sharing returns a scripted etcd and watches of adjacent ranges, /a to /b and so on. All watches have moved to
+// the shared stream at revision 101, as its watches 1, 2 and so on.
 func sharing(t *testing.T, watches int) (*scripted, *Client, *scriptedStream, []*quiet) {
 	t.Helper()
 	s, c := startScripted(t)
@@ -33,7 +33,7 @@ func sharing(t *testing.T, watches int) (*scripted, *Client, *scriptedStream, []
 	return s, c, shared, all
 }
 
-// change tells a watch of a revision that changes keys.
+// change sends a watch a revision that changes keys.
 func (s *scriptedStream) change(id, revision int64, keys ...string) {
 	s.t.Helper()
 	r := response(revision, false)
@@ -44,18 +44,18 @@ func (s *scriptedStream) change(id, revision int64, keys ...string) {
 	s.send(r)
 }
 
-// forms waits until the watch of a run is requested, and announces it at revision.
+// forms waits for the request for the watch of a run, and announces the watch at revision.
 func (s *scriptedStream) forms(c *Client, start, end string, revision int64) (id int64) {
 	s.t.Helper()
 	r := s.creates()
 	if string(r.GetKey()) != start || string(r.GetRangeEnd()) != end || r.GetStartRevision() != 0 {
-		s.t.Fatalf("a watch is created with %v, want one of %s to %s", r, start, end)
+		s.t.Fatalf("the created watch is %v, want one from %s to %s", r, start, end)
 	}
 	s.send(created(r.GetWatchId(), revision))
 	return r.GetWatchId()
 }
 
-// cancelled waits until these watches are cancelled.
+// cancelled waits until the given watches are cancelled.
 func (s *scriptedStream) cancelled(want ...int64) {
 	s.t.Helper()
 	var got []int64
@@ -67,16 +67,16 @@ func (s *scriptedStream) cancelled(want ...int64) {
 	}
 }
 
-// Watches of adjacent ranges get one watch at etcd. Its events are split, whole within each
-// range, and prove the progress of all, without a question.
+// Watches of adjacent ranges share one watch at etcd, a run. Each event goes to its range, whole, and proves the
+// progress of all ranges, so that none requests progress.
 func TestAdjacentRangesShareAWatch(t *testing.T) {
 	_, c, shared, all := sharing(t, 3)
 	shared.progress(102) // a run is requested
 	run := shared.forms(c, "/a", "/d", 102)
 	shared.change(1, 103, "/a1")
 	all[0].skip(103, "b103×1")
-	shared.change(run, 103, "/a1") // the run forms: it brings nothing yet
-	shared.progress(103)           // and now it is the only one
+	shared.change(run, 103, "/a1") // the run forms, and delivers nothing yet
+	shared.progress(103)           // now the run is the only watch
 	shared.cancelled(1, 2, 3)
 	asked := c.Stats().ProgressAsked
 	for _, q := range all {
@@ -91,12 +91,11 @@ func TestAdjacentRangesShareAWatch(t *testing.T) {
 	all[1].want.Ask(105)
 	all[1].skip(105, "p105")
 	if n := c.Stats(); n.ProgressAsked-asked > 1 || n.WatchesOpen != 1 || n.StreamsOpen != 1 {
-		t.Errorf("stats: %+v; %d questions before", n, asked)
+		t.Errorf("stats: %+v; %d requests for progress before", n, asked)
 	}
 }
 
-// skip takes updates up to that of revision, which must be as want says. Those before it must be
-// progress.
+// skip takes updates up to the one of revision, which must equal want. The updates before it must be progress.
 func (q *quiet) skip(revision kv.Revision, want string) {
 	q.t.Helper()
 	for {
@@ -113,15 +112,15 @@ func (q *quiet) skip(revision kv.Revision, want string) {
 	}
 }
 
-// While the watch of a run forms, revisions come by both the run's watch and those before, in
-// any order between the two. The run takes over where none is missing or comes twice.
+// While the watch of a run forms, revisions arrive on the run's watch and on the previous watches, in any relative
+// order. The run takes over at a point where no revision is lost or repeated.
 func TestRunTakesOverWithoutAGap(t *testing.T) {
 	_, c, shared, all := sharing(t, 2)
 	shared.progress(102)
-	run := shared.forms(c, "/a", "/c", 104) // and etcd was at 103 when it created the watch
+	run := shared.forms(c, "/a", "/c", 104) // etcd was at 103 when it created the watch
 	shared.change(run, 104, "/a1", "/b1")
 	shared.change(2, 103, "/b1")
-	shared.progress(103) // etcd was asked before it created the watch: it proves nothing for it
+	shared.progress(103) // requested before the watch was created, so that it proves nothing for the watch
 	shared.change(run, 105, "/b1")
 	shared.change(run, 106, "/a1")
 	shared.change(1, 104, "/a1")
@@ -130,7 +129,7 @@ func TestRunTakesOverWithoutAGap(t *testing.T) {
 	shared.change(1, 106, "/a1")
 	shared.progress(106)
 	shared.change(run, 107, "/b1", "/a1")
-	shared.change(1, 107, "/a1") // on its way when the run took over
+	shared.change(1, 107, "/a1") // in transit when the run took over
 	shared.change(2, 107, "/b1")
 	shared.cancelled(1, 2)
 	for i, want := range [][]string{{"b104×1", "b106×1", "b107×1"}, {"b103×1", "b104×1", "b105×1", "b107×1"}} {
@@ -146,8 +145,8 @@ func TestRunTakesOverWithoutAGap(t *testing.T) {
 	}
 }
 
-// A watch leaves a run, since its consumer ends. The others get their events without a pause,
-// and then a watch without its range.
+// One consumer of a run ends, and its watch leaves. The other watches get their events without a pause, and then a
+// watch without that range.
 func TestRunGoesOnWithoutOneOfItsRanges(t *testing.T) {
 	_, c, shared, all := sharing(t, 3)
 	shared.progress(102)
@@ -166,7 +165,7 @@ func TestRunGoesOnWithoutOneOfItsRanges(t *testing.T) {
 		shared.send(created(r.GetWatchId(), 106))
 		ids = append(ids, r.GetWatchId())
 		if got := string(r.GetKey()) + string(r.GetRangeEnd()); got != "/a/b" && got != "/c/d" {
-			t.Errorf("a watch of %s is created", got)
+			t.Errorf("a watch of %s is created, want only the remaining ranges", got)
 		}
 	}
 	shared.change(run, 107, "/a1")
@@ -174,7 +173,7 @@ func TestRunGoesOnWithoutOneOfItsRanges(t *testing.T) {
 	shared.progress(107)
 	shared.cancelled(run)
 	for _, id := range ids {
-		shared.change(id, 108, "/a1") // of both: each has its own keys alone
+		shared.change(id, 108, "/a1") // the event is of both watches, each of which has only its own keys
 	}
 	all[0].skip(108, "b108×1")
 	if n := c.Stats(); n.WatchesOpen != 2 || n.LeftOther+n.LeftSlow != 0 {
@@ -182,8 +181,8 @@ func TestRunGoesOnWithoutOneOfItsRanges(t *testing.T) {
 	}
 }
 
-// etcd ends the watch of a run, as compacted: each of its watches continues on a separate
-// stream from its own position, which tells its consumer why.
+// etcd ends the watch of a run as compacted. Each watch of the run resumes on a separate stream from its own
+// position, and that stream reports the compaction to its consumer.
 func TestRunIsCompacted(t *testing.T) {
 	s, c, shared, all := sharing(t, 2)
 	shared.progress(102)
@@ -198,7 +197,7 @@ func TestRunIsCompacted(t *testing.T) {
 	for range all {
 		private := s.opened(t)
 		if r := private.creates(); r.GetStartRevision() != 105 {
-			t.Errorf("it resumes with %v", r)
+			t.Errorf("the watch resumes with %v, want revision 105", r)
 		}
 		private.send(created(0, 160))
 		private.send(&etcdserverpb.WatchResponse{Canceled: true, CompactRevision: 150})
@@ -206,12 +205,12 @@ func TestRunIsCompacted(t *testing.T) {
 	for _, q := range all {
 		var compacted *kv.CompactedError
 		if err := q.failure(); !errors.As(err, &compacted) || *compacted != (kv.CompactedError{Requested: 105, Floor: 150}) {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("the watch ended with %v", err)
 		}
 	}
 }
 
-// Watches join and leave at every moment. Runs form nevertheless, since the last time is long ago.
+// Runs form even while watches keep joining and leaving, if the last runs formed long enough ago.
 func TestRunFormsWhileWatchesJoin(t *testing.T) {
 	s, c := startScripted(t)
 	c.muxes.pause = time.Hour
@@ -234,7 +233,7 @@ func TestRunFormsWhileWatchesJoin(t *testing.T) {
 	shared.progress(104)
 	shared.change(4, 105, "/a1")
 	shared.progress(105)
-	testkit.Eventually(t, "the last answer is taken", func() bool {
+	testkit.Eventually(t, "the client has processed the last answer", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return m.watches[4].a.done == 105
@@ -244,8 +243,8 @@ func TestRunFormsWhileWatchesJoin(t *testing.T) {
 	}
 }
 
-// etcd refuses or ends the watch of a run that forms: the watches before go on, and a refused
-// run is not requested again.
+// etcd refuses or ends the watch of a forming run. The previous watches continue, and a refused run is not
+// requested again.
 func TestRunThatDoesNotForm(t *testing.T) {
 	for name, again := range map[string]bool{"refused": false, "compacted": true} {
 		t.Run(name, func(t *testing.T) {
@@ -269,7 +268,7 @@ func TestRunThatDoesNotForm(t *testing.T) {
 			all[1].skip(104, "b104×1")
 			m := c.muxes.now
 			m.mu.Lock()
-			if requested := m.last == 4; requested != again { // after watches 1 and 2 and the run
+			if requested := m.last == 4; requested != again { // IDs 1 and 2 are the watches, 3 is the first run
 				t.Errorf("the run is requested again: %v", requested)
 			}
 			m.mu.Unlock()
@@ -280,7 +279,7 @@ func TestRunThatDoesNotForm(t *testing.T) {
 	}
 }
 
-// A watch joins the shared stream while a run of its neighbours forms, and is in the next run.
+// A watch that joins the shared stream while a run of its neighbours forms is part of the next run.
 func TestWatchJoinsARun(t *testing.T) {
 	s, c, shared, all := sharing(t, 2)
 	shared.progress(102)
@@ -306,8 +305,8 @@ func TestWatchJoinsARun(t *testing.T) {
 	}
 }
 
-// A watch leaves while its run forms: the run takes over for the others, and is requested again
-// without the range.
+// A watch leaves while its run forms. The run takes over for the other watches, and is requested again without the
+// range.
 func TestWatchLeavesWhileItsRunForms(t *testing.T) {
 	_, c, shared, all := sharing(t, 3)
 	shared.progress(102)
@@ -322,13 +321,13 @@ func TestWatchLeavesWhileItsRunForms(t *testing.T) {
 	shared.progress(104)
 	shared.creates()
 	shared.creates()
-	if n := c.Stats(); n.WatchesOpen != 3 { // the run's, and the two that form
+	if n := c.Stats(); n.WatchesOpen != 3 { // the run's watch and the two forming watches
 		t.Errorf("stats: %+v", n)
 	}
 }
 
-// Three of four consumers of a run get all their events without a question while the fourth stops
-// to pull, leaves the run, loses nothing, and joins the run again.
+// One of four consumers of a run stops reading. Its watch leaves the run, loses nothing, and rejoins the run
+// later. The other consumers get all their events without requests for progress.
 func TestSlowConsumerLeavesItsRun(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
@@ -343,7 +342,7 @@ func TestSlowConsumerLeavesItsRun(t *testing.T) {
 		n := c.Stats()
 		return n.WatchesOpen == 1 && n.StreamsOpen == 1
 	}
-	testkit.Eventually(t, "all watches are a run", one)
+	testkit.Eventually(t, "all watches form a run", one)
 	slow := all[0]
 	var want []string
 	for i := range 30 {
@@ -365,10 +364,10 @@ func TestSlowConsumerLeavesItsRun(t *testing.T) {
 	if got := slow.reach(now); !slices.Equal(got, want) {
 		t.Errorf("got %d batches, want %d", len(got), len(want))
 	}
-	testkit.Eventually(t, "all watches are a run again", one)
+	testkit.Eventually(t, "all watches form a run again", one)
 }
 
-// adjacent returns n ranges, each of which ends where the next one starts: those of prefixes.
+// adjacent returns n prefix ranges, each of which ends where the next one starts.
 func adjacent(n int) (out []kv.Range) {
 	for i := range n {
 		out = append(out, kv.Range{Start: fmt.Sprintf("/s%02d/", i), End: fmt.Sprintf("/s%02d/", i+1)})
@@ -376,13 +375,13 @@ func adjacent(n int) (out []kv.Range) {
 	return out
 }
 
-// A write to a run costs no question: its event proves the progress of all ranges.
+// A write to a run needs no request for progress: its event proves the progress of all ranges.
 func TestEventOfARunNeedsNoQuestion(t *testing.T) {
 	s := etcdtest.Start(t)
 	c := newClient(t, testConfig(s.Endpoint()))
 	c.muxes.pause = 0
 	all := followAll(t, s, c, adjacent(16)...)
-	testkit.Eventually(t, "all watches are a run", func() bool {
+	testkit.Eventually(t, "all watches form a run", func() bool {
 		at := put(t, s, "/elsewhere", "x")
 		for _, q := range all {
 			q.want.Ask(at)
@@ -394,7 +393,7 @@ func TestEventOfARunNeedsNoQuestion(t *testing.T) {
 	const writes = 30
 	for i := range writes {
 		at := put(t, s, fmt.Sprintf("/s%02d/k", i%16), fmt.Sprint(i))
-		all[i%16].reach(at) // the event is here
+		all[i%16].reach(at) // the event has arrived
 		for _, q := range all {
 			q.want.Ask(at)
 		}
@@ -404,14 +403,14 @@ func TestEventOfARunNeedsNoQuestion(t *testing.T) {
 			}
 		}
 	}
-	// A question that was on its way, or one each ProgressIdle.
+	// Requests that were in transit, or one each ProgressIdle.
 	if asked := c.Stats().ProgressAsked - before; asked > writes/5 {
-		t.Errorf("%d questions for %d writes", asked, writes)
+		t.Errorf("%d requests for progress for %d writes", asked, writes)
 	}
 }
 
-// The rights of etcd change, after which etcd refuses every new watch on the stream of an old login.
-// All watches move to a stream with a new login, and are a run there.
+// After a change of rights, etcd refuses each new watch on a stream with an old login. All watches move to a
+// stream with a new login, and form a run there.
 func TestRunFormsWithANewLogin(t *testing.T) {
 	for name, joins := range map[string]bool{"when a watch joins": true, "when a run forms": false} {
 		t.Run(name, func(t *testing.T) {
@@ -436,7 +435,7 @@ func TestRunFormsWithANewLogin(t *testing.T) {
 				c.muxes.pause = 0
 				m.mu.Unlock()
 			}
-			testkit.Eventually(t, "all watches are one on one stream", func() bool {
+			testkit.Eventually(t, "all watches form one run on one stream", func() bool {
 				c.beginAgain()
 				at := putAs(t, root, "/elsewhere", "x")
 				for _, q := range all {
@@ -450,8 +449,8 @@ func TestRunFormsWithANewLogin(t *testing.T) {
 	}
 }
 
-// A revision with events of all ranges of a run is larger than a response may be: each watch fetches its
-// own events on a separate stream, once and whole, and they are a run again.
+// A revision with events of all ranges of a run exceeds the size of a response. Each watch then fetches its own
+// events on a separate stream, once and whole, and the watches form a run again.
 func TestRunWithALargeRevision(t *testing.T) {
 	s := etcdtest.Start(t)
 	cfg := testConfig(s.Endpoint())
@@ -469,7 +468,7 @@ func TestRunWithALargeRevision(t *testing.T) {
 		n := c.Stats()
 		return n.WatchesOpen == 1 && n.StreamsOpen == 1
 	}
-	testkit.Eventually(t, "both watches are a run", one)
+	testkit.Eventually(t, "both watches form a run", one)
 	const keys, atOnce = 1500, 100
 	padding := strings.Repeat("k", 2<<10)
 	for i := 0; i < keys; i += atOnce {
@@ -486,7 +485,7 @@ func TestRunWithALargeRevision(t *testing.T) {
 			q.reach(kv.Revision(r.Header.Revision))
 		}
 	}
-	testkit.Eventually(t, "both watches are a run again", one)
+	testkit.Eventually(t, "both watches form a run again", one)
 	if n := c.Stats(); n.LeftOther > 0 {
 		t.Fatalf("stats: %+v", n)
 	}
@@ -509,14 +508,14 @@ func TestRunWithALargeRevision(t *testing.T) {
 	if n := c.Stats(); n.LeftOther != 2 || n.Fragments > 0 {
 		t.Errorf("stats: %+v", n)
 	}
-	testkit.Eventually(t, "both watches are a run at the end", one)
+	testkit.Eventually(t, "both watches form a run at the end", one)
 }
 
-// The watch of a run keeps etcd from reporting progress: its watches continue on separate streams, each
-// from its own position.
+// The watch of a run keeps etcd from reporting progress. Its watches continue on separate streams, each from its
+// own position.
 func TestRunThatSilencesTheSharedStreamLeaves(t *testing.T) {
 	s, c, shared, all := sharing(t, 2)
-	s.joinedOf(t, c, shared, kv.Prefix("/x")) // it stays
+	s.joinedOf(t, c, shared, kv.Prefix("/x")) // this watch stays
 	shared.progress(102)
 	run := shared.forms(c, "/a", "/c", 102)
 	shared.progress(103)
@@ -542,13 +541,13 @@ func TestRunThatSilencesTheSharedStreamLeaves(t *testing.T) {
 					one.t = t
 					private = append(private, one)
 				case <-time.After(patience):
-					t.Fatal("no watch leaves")
+					t.Fatal("no watch leaves the run")
 				}
 			}
 		}
 	}
 	shared.cancelled(run)
-	for len(private) < len(all) { // the others leave once they have what is queued
+	for len(private) < len(all) { // the others leave after their queued updates
 		select {
 		case one := <-s.streams:
 			one.t = t
@@ -558,14 +557,14 @@ func TestRunThatSilencesTheSharedStreamLeaves(t *testing.T) {
 		case u := <-all[1].updates:
 			last[1] = u.Revision
 		case <-time.After(patience):
-			t.Fatal("a watch does not leave")
+			t.Fatal("a watch does not leave the run")
 		}
 	}
 	for _, one := range private {
 		r := one.creates()
 		i := int(r.GetKey()[1] - 'a')
 		if r.GetStartRevision() != int64(last[i])+1 {
-			t.Errorf("watch %d resumes with %v after %d", i, r, last[i])
+			t.Errorf("watch %d resumes with %v after revision %d", i, r, last[i])
 		}
 		one.send(created(0, int64(last[i])))
 		one.change(0, int64(last[i])+1, fmt.Sprintf("/%c1", 'a'+i))
@@ -573,8 +572,8 @@ func TestRunThatSilencesTheSharedStreamLeaves(t *testing.T) {
 	}
 }
 
-// Two watches form in place of the watch of a run, and etcd ends one of them. The other one takes over for
-// its range alone, and the run goes on for the rest.
+// Two runs form in place of one, and etcd ends one of the two forming watches. The other one takes over for its
+// range only, and the old run continues for the remaining ranges.
 func TestOneOfTwoRunsForms(t *testing.T) {
 	_, c, shared, all := sharing(t, 3)
 	shared.progress(102)

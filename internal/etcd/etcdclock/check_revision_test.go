@@ -10,8 +10,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A caller that gives up does not end the read of the others. It may get the answer itself, if it
-// comes at the same moment.
+// A caller that gives up does not end the read of the others. It may still get the result, if that arrives at the
+// same moment.
 func TestCheckRevisionSurvivesItsCaller(t *testing.T) {
 	c := newReader(t, scripted{now: 10})
 	hasty, cancel := context.WithCancel(t.Context())
@@ -20,29 +20,29 @@ func TestCheckRevisionSurvivesItsCaller(t *testing.T) {
 	for range 20 {
 		all.Go(func() {
 			if now, err := c.CheckRevision(hasty, 5); !errors.Is(err, context.Canceled) && (now != 10 || err != nil) {
-				t.Errorf("hasty: %d, %v", now, err)
+				t.Errorf("the caller that gives up gets %d, %v", now, err)
 			}
 		})
 		all.Go(func() {
 			if now, err := c.CheckRevision(t.Context(), 5); now != 10 || err != nil {
-				t.Errorf("patient: %d, %v", now, err)
+				t.Errorf("the patient caller gets %d, %v", now, err)
 			}
 		})
 	}
 	all.Wait()
 	if n := len(c.asked.at); n != 0 {
-		t.Errorf("%d revisions are still asked about", n)
+		t.Errorf("%d requested revisions remain", n)
 	}
 }
 
-// One verdict distinguishes compacted, readable and future revisions for any set of
-// requests, with a number of reads that grows with its logarithm.
+// One verdict separates compacted, readable and future revisions for any set of requests. The number of its reads
+// grows with the logarithm of the number of requests.
 func TestVerdictOfManyRevisions(t *testing.T) {
 	const now, floor = 100, 50
 	for name, c := range map[string]struct {
 		asked []kv.Revision
 		want  verdict
-		reads int64 // at most
+		reads int64 // upper bound
 	}{
 		"the newest":            {[]kv.Revision{now}, verdict{now: now}, 1},
 		"the oldest":            {[]kv.Revision{floor, now}, verdict{now: now}, 1},
@@ -75,11 +75,11 @@ func revisions(from, to kv.Revision) (out []kv.Revision) {
 	return out
 }
 
-// All requested revisions that are not known to be compacted, once each.
+// from returns all requested revisions that are not known to be compacted, once each.
 func TestAskers(t *testing.T) {
 	var a askers
 	if got := a.from(0); got != nil {
-		t.Errorf("nobody asked, got %d", got)
+		t.Errorf("got %d without requests", got)
 	}
 	var leave []func()
 	for _, r := range []kv.Revision{7, 3, 9, 3} {
@@ -88,7 +88,7 @@ func TestAskers(t *testing.T) {
 	want := func(floor kv.Revision, want ...kv.Revision) {
 		t.Helper()
 		if got := a.from(floor); !slices.Equal(got, want) {
-			t.Errorf("from %d: %d, want %d", floor, got, want)
+			t.Errorf("from(%d) = %d, want %d", floor, got, want)
 		}
 	}
 	want(0, 3, 7, 9)
@@ -101,8 +101,8 @@ func TestAskers(t *testing.T) {
 	want(0, 7, 9)
 }
 
-// The compact revision itself can be read. The known one only grows, and is dropped
-// when etcd is found below it.
+// The compact revision itself can be read. The known floor only grows, and is dropped when etcd turns out to be
+// below it.
 func TestPastFloor(t *testing.T) {
 	var p past
 	for _, x := range []struct {

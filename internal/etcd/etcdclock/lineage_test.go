@@ -8,18 +8,18 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A lineage is adopted while a caller waits for a look at etcd: its received data is of
-// the lineage before, whatever the look returns.
+// A lineage is adopted while a caller waits for a look at etcd. The data that the caller received belongs to the
+// previous lineage, whatever the look returns.
 func TestLineageChangesDuringTheCheckOfAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Reader{}
 		c.Adopt(1, kv.Mark{})
 		look := newQuestion[sight](nil, 0)
 		defer look.cancel()
-		c.looks.next, c.looks.asking = look, true // which this test answers
+		c.looks.next, c.looks.asking = look, true // the test answers this look
 		checked := make(chan error)
 		go func() { checked <- c.Admit(t.Context(), 1) }()
-		synctest.Wait() // it waits for the look
+		synctest.Wait() // the caller waits for the look
 		c.Adopt(2, kv.Mark{})
 		close(look.done)
 		if err := <-checked; !errors.Is(err, errMoved) {
@@ -30,8 +30,8 @@ func TestLineageChangesDuringTheCheckOfAnAnswer(t *testing.T) {
 
 var before = kv.Mark{Cluster: 1, Term: 4, Index: 50, Revision: 30}
 
-// Claims about one lineage do not affect another, and the end of a history is revoked
-// only by Retract and by the same cluster ID.
+// Claims about one lineage do not affect another. The end of a history is revoked only by Retract and by the same
+// cluster ID.
 func TestEndOfALineage(t *testing.T) {
 	c := &Reader{}
 	want := func(step string, ended bool, mark kv.Mark) {
@@ -46,7 +46,7 @@ func TestEndOfALineage(t *testing.T) {
 		select {
 		case <-changed:
 		default:
-			t.Errorf("%s: callers that wait for a change are not woken", step)
+			t.Errorf("%s: callers that wait for a change are not notified", step)
 		}
 	}
 	moved := &kv.HistoryError{Cause: kv.CauseCluster, Is: kv.Mark{Cluster: 9}}

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// scripted is an etcd that can be read from the revision floor on up to now.
+// scripted is an etcd that can be read from the revision floor up to now.
 type scripted struct {
 	etcdserverpb.KVClient
 	floor, now int64

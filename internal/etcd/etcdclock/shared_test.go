@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// All callers that come while a fetch is in flight share the result of the next one.
+// All callers that arrive while a fetch is in flight share the result of the next fetch.
 func TestSharedFetchBeginsAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s shared[int]
@@ -38,7 +38,7 @@ func TestSharedFetchBeginsAfterTheCall(t *testing.T) {
 			call(2)
 		}
 		synctest.Wait()
-		time.Sleep(1500 * time.Millisecond) // the second fetch is half done
+		time.Sleep(1500 * time.Millisecond) // in the middle of the second fetch
 		for range 10 {
 			call(3)
 		}
@@ -49,7 +49,7 @@ func TestSharedFetchBeginsAfterTheCall(t *testing.T) {
 	})
 }
 
-// Some of the waiting callers give up: the others still get the result.
+// If some of the waiting callers give up, the others still get the result.
 func TestSharedFetchSurvivesItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s shared[string]
@@ -63,7 +63,7 @@ func TestSharedFetchSurvivesItsCaller(t *testing.T) {
 		}
 		var all sync.WaitGroup
 		defer all.Wait()
-		all.Go(func() { _, _ = s.do(t.Context(), fetch) }) // occupies the first place
+		all.Go(func() { _, _ = s.do(t.Context(), fetch) }) // occupies the first fetch
 		synctest.Wait()
 		hasty, cancel := context.WithCancel(t.Context())
 		for range 3 {
@@ -77,7 +77,7 @@ func TestSharedFetchSurvivesItsCaller(t *testing.T) {
 		for range 3 {
 			all.Go(func() {
 				if got, err := s.do(t.Context(), fetch); got != "there" || err != nil {
-					t.Errorf("patient: %q, %v", got, err)
+					t.Errorf("a patient caller gets %q, %v", got, err)
 				}
 			})
 		}
@@ -93,11 +93,11 @@ func TestSharedFetchSharesErrors(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if got, err := s.do(t.Context(), func(context.Context) (int, error) { return 3, nil }); got != 3 || err != nil {
-		t.Errorf("after an error: %d, %v", got, err)
+		t.Errorf("a caller after a failed fetch gets %d, %v", got, err)
 	}
 }
 
-// A fetch without callers ends, and later callers do not get its result.
+// A fetch ends when its last caller gives up. Later callers do not get its result.
 func TestAFetchThatNoCallerWaitsForEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s shared[int]
@@ -125,8 +125,8 @@ func TestAFetchThatNoCallerWaitsForEnds(t *testing.T) {
 			return cancel
 		}
 		leaveFetch := hasty()
-		leaveNext := hasty() // it gathers for the next fetch
-		leaveNext()          // before the fetch in flight ends, which begins the next one if anybody waits for it
+		leaveNext := hasty() // waits for the next fetch
+		leaveNext()          // leaves before the running fetch ends, which begins the next one if a caller waits for it
 		synctest.Wait()
 		leaveFetch()
 		synctest.Wait()
@@ -134,13 +134,13 @@ func TestAFetchThatNoCallerWaitsForEnds(t *testing.T) {
 			t.Errorf("%d fetches began and %d ended early, want 1 and 1", begun.Load(), ended.Load())
 		}
 		if got, err := s.do(t.Context(), fetch); got != 2 || err != nil {
-			t.Errorf("who came later: %d, %v", got, err)
+			t.Errorf("a later caller gets %d, %v", got, err)
 		}
 	})
 }
 
-// A caller waits no longer than the timeout, even while an older fetch hangs, and so does
-// a caller that comes meanwhile.
+// A caller waits no longer than the timeout, even while an older fetch hangs. The same holds for a caller that
+// arrives meanwhile.
 func TestASharedFetchIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := shared[int]{timeout: 3 * time.Second}
@@ -154,14 +154,14 @@ func TestASharedFetchIsBounded(t *testing.T) {
 					t.Error(err)
 				}
 				if waited := time.Since(came); waited > 3*time.Second {
-					t.Errorf("waited %v", waited)
+					t.Errorf("a caller waited %v, want at most 3s", waited)
 				}
 			})
 			time.Sleep(time.Second)
 		}
 		all.Wait()
 		if took := time.Since(began); took != 4*time.Second {
-			t.Errorf("%v passed, want 4s: the second fetch is bounded from its first caller on", took)
+			t.Errorf("took %v, want 4s: the timeout of the second fetch starts with its first caller", took)
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A member hangs if it is silent, or does not reach the leader although another member does.
+// A member counts as hung if it is silent, or does not reach the leader although another member does.
 func TestHanging(t *testing.T) {
 	well, silent, leaderless := reaction{led: true}, reaction{silent: true}, reaction{}
 	for _, test := range []struct {
@@ -23,7 +23,7 @@ func TestHanging(t *testing.T) {
 		{[]reaction{well, well, well}, []bool{false, false, false}},
 		{[]reaction{well, silent, well}, []bool{false, true, false}},
 		{[]reaction{leaderless, silent, leaderless}, []bool{false, true, false}}, // no leader yet
-		{[]reaction{leaderless, silent, well}, []bool{false, true, false}},       // one does not know it yet
+		{[]reaction{leaderless, silent, well}, []bool{false, true, false}},       // one member does not know the leader yet
 		{[]reaction{leaderless, leaderless, leaderless}, []bool{false, false, false}},
 		{[]reaction{well, well, leaderless}, []bool{false, false, true}}, // cut from the other members
 		{[]reaction{silent, silent, well}, []bool{true, true, false}},
@@ -34,8 +34,8 @@ func TestHanging(t *testing.T) {
 	}
 }
 
-// A read that the leader must confirm proves that a member reaches the leader, even if it is refused.
-// Without a leader a member does not answer, or reports that; a learner never asks the leader.
+// A read that the leader has to confirm proves that the member reaches the leader, even if it is refused. Without
+// a leader a member does not answer, or reports that. A learner never contacts the leader.
 func TestLedBy(t *testing.T) {
 	for err, want := range map[error]bool{
 		nil:                                              true,
@@ -49,12 +49,12 @@ func TestLedBy(t *testing.T) {
 		status.Error(codes.DeadlineExceeded, "deadline"): false,
 	} {
 		if got := ledBy(err); got != want {
-			t.Errorf("%v: %v", err, got)
+			t.Errorf("%v: led by a leader: %v", err, got)
 		}
 	}
 }
 
-// Inquiries become less frequent while all of etcd is slow.
+// Inquiries become less frequent while etcd as a whole is slow.
 func TestInquiriesBecomeRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -85,7 +85,7 @@ func TestInquiriesBecomeRare(t *testing.T) {
 		i.start()
 		synctest.Wait()
 		if asked != before+1 {
-			t.Error("etcd was well for long, and the pause is as long as before")
+			t.Error("the pause between inquiries was not reset after a long healthy time")
 		}
 		i.close()
 		i.start()
@@ -96,8 +96,7 @@ func TestInquiriesBecomeRare(t *testing.T) {
 	})
 }
 
-// A slow inquiry is the only one: the members are not asked again before they have
-// answered.
+// Only one inquiry runs at a time: the members get no other request before they have answered.
 func TestInquiriesAreOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, answer := 0, make(chan struct{})
@@ -108,22 +107,22 @@ func TestInquiriesAreOneAtATime(t *testing.T) {
 			synctest.Wait()
 		}
 		if asked != 1 {
-			t.Errorf("%d inquiries while the first one was not answered", asked)
+			t.Errorf("%d inquiries before the first one was answered, want 1", asked)
 		}
 		answer <- struct{}{}
 		time.Sleep(longestInquiryPause)
 		i.start()
 		synctest.Wait()
 		if asked != 2 {
-			t.Errorf("%d inquiries after the first one", asked)
+			t.Errorf("%d inquiries after the first one was answered, want 2", asked)
 		}
 		close(answer)
 		i.close()
 	})
 }
 
-// When more than a minority is slow, etcd as a whole is slow and none is passed over. A
-// member that answers again is taken back.
+// If more than a minority is slow, etcd as a whole is slow, and no member is avoided. A member that answers again
+// is used again.
 func TestMinorityHangs(t *testing.T) {
 	for n, most := range map[int]int{1: 0, 2: 1, 3: 1, 4: 1, 5: 2} {
 		var all []endpoint
@@ -142,10 +141,10 @@ func TestMinorityHangs(t *testing.T) {
 				want = 0
 			}
 			if fresh := r.judge(hangs); len(r.hanging) != want || len(fresh) != want {
-				t.Errorf("%d of %d hang: %d are passed over, %d newly, want %d", hung, n, len(r.hanging), len(fresh), want)
+				t.Errorf("%d of %d hang: %d are avoided, %d newly, want %d", hung, n, len(r.hanging), len(fresh), want)
 			}
 			if fresh := r.judge(hangs); len(fresh) != 0 {
-				t.Errorf("%v are passed over newly, and were before", fresh)
+				t.Errorf("%v are reported as newly avoided a second time", fresh)
 			}
 			if want == 0 {
 				continue
@@ -155,15 +154,15 @@ func TestMinorityHangs(t *testing.T) {
 			select {
 			case <-told:
 			default:
-				t.Error("the watches there are not told")
+				t.Error("the watches of a hung member are not notified")
 			}
 			if r.judge(make([]bool, n)); len(r.hanging) != 0 || r.told[all[0].addr] == told {
-				t.Error("they answer again and are still passed over")
+				t.Error("members that answer again are still avoided")
 			}
 			r.judge(hangs)
 			r.mu.Lock()
 			if r.expireLocked(time.Now().Add(hangFor)); len(r.hanging) != 0 {
-				t.Error("for ever")
+				t.Error("a member is still avoided after its time")
 			}
 			r.mu.Unlock()
 		}

@@ -20,7 +20,7 @@ func TestDemand(t *testing.T) {
 	expect("idle", 5, 5000)
 	d.Add(7, 5, at(100))
 	expect("a caller waits: at once", 5, 10)
-	for _, next := range []int{20, 40, 80, 100, 100} { // ever later, up to every
+	for _, next := range []int{20, 40, 80, 100, 100} { // ever later, up to the interval every
 		due := d.Due(5)
 		d.Sent(due)
 		if got := d.Due(5).Sub(due); got != time.Duration(next)*time.Millisecond {
@@ -28,7 +28,7 @@ func TestDemand(t *testing.T) {
 		}
 	}
 	if d.since != at(100) {
-		t.Errorf("waits since %v", d.since)
+		t.Errorf("the wait began at %v, want 100", d.since)
 	}
 	d.Add(6, 5, at(900))
 	if d.want != 7 || d.since != at(100) {
@@ -36,15 +36,15 @@ func TestDemand(t *testing.T) {
 	}
 	d.Add(8, 5, at(900))
 	if d.pause != 10*time.Millisecond || d.since != at(100) {
-		t.Error("a higher revision must be asked for soon, and the wait continues")
+		t.Error("a higher revision must be requested soon, within the same wait")
 	}
 	if d.Unmet(8) {
-		t.Error("met, yet unmet")
+		t.Error("a reached revision counts as unmet")
 	}
 	d.Sent(at(1000))
 	expect("met: idle, like all others", 8, 5000)
 	d.Add(9, 8, at(2000))
 	if d.since != at(2000) {
-		t.Error("a new wait began")
+		t.Error("the new demand did not begin a new wait")
 	}
 }

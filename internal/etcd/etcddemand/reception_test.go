@@ -7,8 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A slow consumer is not a silent stream, and an answer with an unchanged revision is
-// not news.
+// A slow consumer does not make its stream silent. An answer with an unchanged revision is not news.
 func TestReception(t *testing.T) {
 	var r Reception
 	expect := func(what string, at, since, quiet, stale time.Duration) {
@@ -20,14 +19,14 @@ func TestReception(t *testing.T) {
 	expect("before the first wait", 60, 0, 0, 0)
 	r.Ready(0)
 	if r.Waits(1) != 0 || r.Waits(31) != 30 {
-		t.Errorf("it waits for %v and %v", r.Waits(1), r.Waits(31))
+		t.Errorf("the consumer waits for %v and %v, want 0 and 30", r.Waits(1), r.Waits(31))
 	}
 	expect("nothing came yet", 31, 1, 30, 30)
 	r.Got(100, false)
 	expect("the consumer is busy", 90, 0, 0, 0)
 	r.Ready(100)
 	expect("an answer came", 105, 0, 5, 5)
-	last := time.Duration(100) // after the last one that told something new
+	last := time.Duration(100) // time of the last answer with news
 	for i, x := range []struct {
 		what     string
 		revision kv.Revision
