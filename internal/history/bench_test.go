@@ -58,7 +58,7 @@ func full(b *testing.B) (one Shard, batches int) {
 	return Shard{ID: 7, Export: c.Export}, len(past.Batches)
 }
 
-// source yields the state after a past.
+// source yields the state of a past.
 type source struct{ past *cache.Past }
 
 func (s source) Follow(ctx context.Context, _ kv.FollowRequest) iter.Seq2[kv.Update, error] {
@@ -105,7 +105,7 @@ func BenchmarkLoad(b *testing.B) {
 		s := New(Config{Dir: dir, MaxBytes: 1 << 30})
 		h := s.Load(origin, map[shard.ID]kv.Range{7: {}})[7]
 		if h == nil || len(h.Batches) != n {
-			b.Fatalf("loaded %v", h != nil)
+			b.Fatalf("the saved history was not loaded completely; loaded: %v", h != nil)
 		}
 		b.SetBytes(s.Status().Bytes)
 		if err := s.Close(); err != nil {

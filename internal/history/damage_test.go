@@ -19,7 +19,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// saved returns the file that a store has written for shard 7, and its content.
+// saved returns the file that a store has written for shard 7, and the saved history.
 func saved(t *testing.T, w *world) (file []byte, known *cache.Past) {
 	t.Helper()
 	dir := t.TempDir()
@@ -31,7 +31,7 @@ func saved(t *testing.T, w *world) (file []byte, known *cache.Past) {
 		}
 	}
 	if n := len(s.logs[7].window.segments); n < 4 {
-		t.Fatalf("%d segments only", n)
+		t.Fatalf("%d segments were saved, want at least 4", n)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -72,35 +72,34 @@ func record(t *testing.T, path string, id shard.ID, revision kv.Revision) (value
 		})
 	})
 	if err := errors.Join(err, db.Close()); err != nil || value == nil {
-		t.Fatal("no record", err)
+		t.Fatal("no such record:", err)
 	}
 	return value
 }
 
-// goesOn fails unless the store saves the whole history of shard 7, at its second
-// attempt at the latest, and a later run loads it.
+// goesOn fails unless the store saves the whole history of shard 7, at the second attempt at the latest, and a new
+// store loads it.
 func goesOn(t *testing.T, s *Store, w *world) {
 	t.Helper()
 	if s.Save(t.Context(), origin, []Shard{w.shard(7)}) != nil {
 		if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
-			t.Fatalf("not saved again: %v", err)
+			t.Fatalf("the second attempt to save failed: %v", err)
 		}
 	}
 	if s.Status().Failing != "" {
-		t.Fatalf("saved, and %+v", s.Status())
+		t.Fatalf("the status reports a failure after a save: %+v", s.Status())
 	}
 	known := w.past()
 	_, h, _ := load(t, s.cfg.Dir, origin, 7, w.r)
 	if h == nil || h.Progress != known.Progress {
-		t.Fatalf("saved again, loaded %v", h != nil)
+		t.Fatalf("the new history was not loaded completely; loaded: %v", h != nil)
 	}
 	if err := part(h, known, w.r); err != nil {
-		t.Fatalf("saved again: %v", err)
+		t.Fatalf("the loaded history is wrong: %v", err)
 	}
 }
 
-// However the file is damaged, the loaded history is a part of the saved one, and
-// saving continues.
+// For any damage to the file, the loaded history is a part of the saved one, and saving continues.
 func TestDamagedFile(t *testing.T) {
 	w := newWorld(t, func(c *cache.Config) { c.WindowBytes, c.TombstoneBytes = 1<<20, 60<<10 })
 	w.value = 300
@@ -123,11 +122,11 @@ func TestDamagedFile(t *testing.T) {
 		goesOn(t, s, w)
 	}
 	if used < 25 {
-		t.Errorf("of 100 damaged files %d were of use", used)
+		t.Errorf("%d of 100 damaged files yielded history, want at least 25", used)
 	}
 }
 
-// damage changes a file like crashes and faulty disks.
+// damage changes a file as crashes and faulty disks do.
 func damage(rng *rand.Rand, b, other []byte) []byte {
 	if len(b) == 0 {
 		return b
@@ -147,14 +146,14 @@ func damage(rng *rand.Rand, b, other []byte) []byte {
 		copy(b[at:at+n], other[min(at, len(other)):])
 	case 5:
 		copy(b[at:at+n], b[rng.IntN(len(b)):])
-	case 6: // written twice
+	case 6: // the rest is written twice
 		return append(b, b[at:]...)
 	}
 	return b
 }
 
-// A record with a wrong length lies outside of the file. Whether or not the process has memory there, it
-// costs the rest of its segment, and not the file with all shards.
+// A record with a wrong length extends beyond the file. Regardless of the memory there, this costs only the rest
+// of its segment, and not the file with all shards.
 func TestRecordOutsideOfTheFile(t *testing.T) {
 	w := newWorld(t, nil)
 	w.run(300)
@@ -172,7 +171,7 @@ func TestRecordOutsideOfTheFile(t *testing.T) {
 
 	s, h, log := reload(t, dir, origin, 7, w.r)
 	if h == nil || h.Floor != known.Floor || h.Progress >= last || h.Progress < last-50 {
-		t.Fatalf("loaded %+v of a history from %d up to %d, discarded %d", h, known.Floor, known.Progress, s.Status().Discarded)
+		t.Fatalf("loaded %+v, saved from %d up to %d, discarded %d", h, known.Floor, known.Progress, s.Status().Discarded)
 	}
 	if err := part(h, known, w.r); err != nil {
 		t.Error(err)
@@ -201,8 +200,8 @@ func lengthen(file, key []byte) {
 	}
 }
 
-// One wrong byte costs its record and the records after it in its segment. The other
-// shards lose nothing, and saving continues.
+// One wrong byte costs its record and the later records of its segment. The other shards lose nothing, and saving
+// continues.
 func TestOneWrongByteCostsItsShardAlone(t *testing.T) {
 	w := newWorld(t, nil)
 	w.run(300)
@@ -216,7 +215,7 @@ func TestOneWrongByteCostsItsShardAlone(t *testing.T) {
 	last := known.Batches[len(known.Batches)-1]
 	file := read(t, path)
 	value := record(t, path, 7, last.Revision)
-	for at := 0; bytes.Contains(file[at:], value); { // pages that are not used any more have it, too
+	for at := 0; bytes.Contains(file[at:], value); { // unused pages contain it, too
 		at += bytes.Index(file[at:], value) + len(value)
 		file[at-1] ^= 1
 	}
@@ -230,10 +229,10 @@ func TestOneWrongByteCostsItsShardAlone(t *testing.T) {
 		t.Error(err)
 	}
 	if whole.Progress != known.Progress || damaged.Floor != known.Floor || damaged.Progress >= last.Revision || damaged.Progress < last.Revision-50 {
-		t.Errorf("one goes from %d up to %d, the other from %d up to %d; the last change is at %d", whole.Floor, whole.Progress, damaged.Floor, damaged.Progress, last.Revision)
+		t.Errorf("the intact shard has %d up to %d, the damaged one %d up to %d; the last change is at %d", whole.Floor, whole.Progress, damaged.Floor, damaged.Progress, last.Revision)
 	}
 	if told := log.lines("wrong checksum"); len(told) != 1 || s.Status().Discarded != 1 {
-		t.Errorf("told %q, discarded %d", told, s.Status().Discarded)
+		t.Errorf("log lines %q, discarded %d", told, s.Status().Discarded)
 	}
 	if err := s.Save(t.Context(), origin, []Shard{w.shard(7), w.shard(8)}); err != nil {
 		t.Error(err)
@@ -244,15 +243,14 @@ func TestOneWrongByteCostsItsShardAlone(t *testing.T) {
 	for _, id := range []shard.ID{7, 8} {
 		_, h, _ := load(t, dir, origin, id, w.r)
 		if h == nil || h.Progress != known.Progress || h.Floor != known.Floor {
-			t.Errorf("shard %d: saved again, loaded %+v", id, h)
+			t.Errorf("shard %d: loaded %+v after another save", id, h)
 		} else if err := part(h, known, w.r); err != nil {
 			t.Errorf("shard %d: %v", id, err)
 		}
 	}
 }
 
-// A file that is not bbolt's, or cannot be read, is set aside, and saving continues at
-// once.
+// A file that is not bbolt's, or cannot be read, is set aside, and saving continues at once.
 func TestUnreadableFile(t *testing.T) {
 	w := newWorld(t, nil)
 	w.run(100)
@@ -270,7 +268,7 @@ func TestUnreadableFile(t *testing.T) {
 			}
 			s, h, log := reload(t, dir, origin, 7, w.r)
 			if told := log.lines("history on disk is not used"); h != nil || len(told) != 1 {
-				t.Errorf("loaded %v, told %q", h, told)
+				t.Errorf("loaded %v, log lines %q", h, told)
 			}
 			if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
 				t.Error(err)
@@ -283,8 +281,7 @@ func TestUnreadableFile(t *testing.T) {
 	}
 }
 
-// After a rollback or an upgrade, files of other versions are unchanged, and saving
-// continues beside them.
+// After a rollback or an upgrade, files of other versions stay unchanged, and saving continues beside them.
 func TestOtherVersionsAreLeftAlone(t *testing.T) {
 	w := newWorld(t, nil)
 	w.run(100)
@@ -299,7 +296,7 @@ func TestOtherVersionsAreLeftAlone(t *testing.T) {
 	for range 2 {
 		s, _, log := reload(t, dir, origin, 7, w.r)
 		if told := log.lines("left alone"); len(told) != 1 || !strings.Contains(told[0], fileName(format+1)) {
-			t.Errorf("told %q", told)
+			t.Errorf("log lines %q", told)
 		}
 		goesOn(t, s, w)
 		s.Keep([]Shard{w.shard(7)})
@@ -309,12 +306,12 @@ func TestOtherVersionsAreLeftAlone(t *testing.T) {
 	}
 	for name, b := range others {
 		if got := read(t, filepath.Join(dir, name)); !bytes.Equal(got, b) {
-			t.Errorf("%s: %q", name, got)
+			t.Errorf("file %s was changed to %q", name, got)
 		}
 	}
 }
 
-// A file of our name with another format is rejected with a remedy, and not changed.
+// A file with our name and an unknown format is rejected with a remedy, and stays unchanged.
 func TestUnknownFormatIsRefused(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 300
@@ -333,17 +330,17 @@ func TestUnknownFormatIsRefused(t *testing.T) {
 	file = read(t, path)
 	s, h, log := reload(t, dir, origin, 7, w.r)
 	if told := log.lines("history on disk is not used"); h != nil || len(told) != 1 || !strings.Contains(told[0], "move it away") {
-		t.Errorf("loaded %v, told %q", h, told)
+		t.Errorf("loaded %v, log lines %q", h, told)
 	}
 	for range 2 {
 		if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); !errors.Is(err, errFormat) {
-			t.Errorf("saved: %v", err)
+			t.Errorf("save over an unknown format: %v, want errFormat", err)
 		}
 	}
 	if got := read(t, path); !bytes.Equal(got, file) {
 		t.Error("the file was changed")
 	}
-	// One changed byte of its number is damage, and no reason to stop.
+	// One changed byte in the format number is damage, and does not stop the store.
 	at := bytes.Index(file, sealFormat(9))
 	file[at+checksumBytes] ^= 1
 	spoilt := t.TempDir()
@@ -357,7 +354,7 @@ func TestUnknownFormatIsRefused(t *testing.T) {
 	goesOn(t, s, w)
 }
 
-// A lowered bound holds from the next save on.
+// A lowered bound applies from the next save on.
 func TestALowerBound(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 2000
@@ -367,13 +364,13 @@ func TestALowerBound(t *testing.T) {
 		s := New(Config{Dir: dir, MaxBytes: most})
 		h := s.Load(origin, map[shard.ID]kv.Range{7: w.r})[7]
 		if most == 1<<20 && h == nil {
-			t.Error("what is larger than the bound is not loaded")
+			t.Error("a file larger than the bound was not loaded")
 		}
 		if err := errors.Join(s.Save(t.Context(), origin, []Shard{w.shard(7)}), s.Close()); err != nil {
 			t.Fatal(err)
 		}
 		if n := size(t, dir); n > most || s.Status().Bytes != n {
-			t.Errorf("%d bytes, %+v; at most %d", n, s.Status(), most)
+			t.Errorf("the file has %d bytes, status %+v; want at most %d bytes", n, s.Status(), most)
 		}
 	}
 	if _, h, _ := load(t, dir, origin, 7, w.r); h == nil || h.Progress != w.now {
@@ -381,7 +378,7 @@ func TestALowerBound(t *testing.T) {
 	}
 }
 
-// So does a bound that is one byte below the size of the file.
+// A bound that is one byte below the size of the file applies, too.
 func TestABoundJustBelowTheFile(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 2000
@@ -397,14 +394,14 @@ func TestABoundJustBelowTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := size(t, dir); n > most {
-		t.Errorf("%d bytes, at most %d", n, most)
+		t.Errorf("the file has %d bytes, want at most %d", n, most)
 	}
 	if _, h, _ := load(t, dir, origin, 7, w.r); h == nil || h.Progress != w.now {
 		t.Errorf("loaded %+v", h)
 	}
 }
 
-// Shards that come and go fill the file: it is rewritten from memory, within its bound.
+// If shards that come and go fill the file, it is rewritten from memory, within its bound.
 func TestFullFileIsWrittenAnew(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 4000
@@ -413,12 +410,12 @@ func TestFullFileIsWrittenAnew(t *testing.T) {
 	const most = 1 << 20
 	log := newTold()
 	s := New(Config{Dir: dir, MaxBytes: most, Logger: log.logger()})
-	for id := range shard.ID(8) { // the ones before are still there: Keep was not called
+	for id := range shard.ID(8) { // the previous shards remain, because Keep was not called
 		if err := s.Save(t.Context(), origin, []Shard{w.shard(id + 1)}); err != nil {
 			t.Fatal(err)
 		}
 		if n := size(t, dir); n > most {
-			t.Fatalf("%d bytes, at most %d", n, most)
+			t.Fatalf("the file has %d bytes, want at most %d", n, most)
 		}
 		_, h, _ := load(t, dir, origin, id+1, w.r)
 		if h == nil || h.Progress != w.now {
@@ -426,15 +423,15 @@ func TestFullFileIsWrittenAnew(t *testing.T) {
 		}
 	}
 	if told := log.lines("rewritten from memory"); len(told) == 0 {
-		t.Error("there was always room")
+		t.Error("the file was never full")
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// A file that another process has open is not loaded, and saving fails with the reason
-// until that process has ended; the file is not changed.
+// A file that another process has open is not loaded. Saving fails with that reason until the other process has
+// ended, and the file stays unchanged.
 func TestFileOfARunningProcess(t *testing.T) {
 	w := newWorld(t, nil)
 	dir := t.TempDir()
@@ -445,18 +442,18 @@ func TestFileOfARunningProcess(t *testing.T) {
 	}
 	s, h, log := reload(t, dir, origin, 7, w.r)
 	if told := log.lines("used by another process"); h != nil || len(told) != 1 {
-		t.Errorf("loaded %v, told %q", h, told)
+		t.Errorf("loaded %v, log lines %q", h, told)
 	}
 	for range 2 {
 		if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err == nil || !strings.Contains(s.Status().Failing, "used by another process") {
-			t.Errorf("saved: %v, %+v", err, s.Status())
+			t.Errorf("save to the file of a running process: %v, status %+v", err, s.Status())
 		}
 	}
 	if told := log.lines("history is not written"); len(told) != 1 {
-		t.Errorf("told %q", told)
+		t.Errorf("log lines %q", told)
 	}
 	if _, err := os.Stat(filepath.Join(dir, fileName(format)+damagedSuffix)); err == nil {
-		t.Error("the other process's file was set aside")
+		t.Error("the file of the other process was set aside")
 	}
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
@@ -464,12 +461,12 @@ func TestFileOfARunningProcess(t *testing.T) {
 	w.run(50)
 	goesOn(t, s, w)
 	if _, h, _ := load(t, dir, origin, 7, w.r); h.Floor != w.past().Floor {
-		t.Errorf("loaded from %d, known from %d", h.Floor, w.past().Floor)
+		t.Errorf("loaded from %d, want from %d", h.Floor, w.past().Floor)
 	}
 }
 
-// A file of another version of bbolt is rejected and not changed: it is intact, and
-// only the other version can read it.
+// A file of another bbolt version is rejected and stays unchanged: it is intact, and only that version can read
+// it.
 func TestFileOfAnotherBboltIsLeftAlone(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 300
@@ -487,18 +484,17 @@ func TestFileOfAnotherBboltIsLeftAlone(t *testing.T) {
 	write(t, path, file)
 	s, h, log := reload(t, dir, origin, 7, w.r)
 	if told := log.lines("history on disk is not used"); h != nil || len(told) != 1 || !strings.Contains(told[0], "move it away") {
-		t.Errorf("loaded %v, told %q", h, told)
+		t.Errorf("loaded %v, log lines %q", h, told)
 	}
 	if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); !errors.Is(err, errFormat) {
-		t.Errorf("saved: %v", err)
+		t.Errorf("save over a file of another bbolt version: %v, want errFormat", err)
 	}
 	if got := read(t, path); !bytes.Equal(got, file) {
 		t.Error("the file was changed")
 	}
 }
 
-// With many shards beside a small bound, all are saved, and the file is within
-// its bound.
+// Even if many shards share a small bound, all are saved, and the file stays within its bound.
 func TestManyShardsBesideASmallBound(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 2000
@@ -511,10 +507,10 @@ func TestManyShardsBesideASmallBound(t *testing.T) {
 		shards = append(shards, w.shard(id+1))
 	}
 	if err := s.Save(t.Context(), origin, shards); err != nil {
-		t.Errorf("not saved: %v", err)
+		t.Errorf("the save failed: %v", err)
 	}
 	if n := size(t, dir); n > most {
-		t.Errorf("%d bytes, at most %d", n, most)
+		t.Errorf("the file has %d bytes, want at most %d", n, most)
 	}
 	for _, sh := range shards {
 		if _, h, _ := load(t, dir, origin, sh.ID, w.r); h == nil || h.Progress != w.now {

@@ -9,12 +9,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// mount mounts a tmpfs with the options, if the test has the right.
+// mount mounts a tmpfs with the options. It skips the test without the right to mount.
 func mount(t *testing.T, options string) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
-		t.Skipf("may not mount a file system: %v", err)
+		t.Skipf("no right to mount a file system: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
@@ -24,7 +24,7 @@ func mount(t *testing.T, options string) string {
 	return dir
 }
 
-// A real disk that is full, then has room again, then cannot be written at all.
+// Saving copes with a real disk that is full, has room again, and is then read-only.
 func TestRealDisk(t *testing.T) {
 	dir := mount(t, "size=300k")
 	w := newWorld(t, nil)
@@ -43,21 +43,21 @@ func TestRealDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		if w.now > 1_000_000 {
-			t.Fatal("the disk is never full")
+			t.Fatal("the disk did not become full")
 		}
 	}
 	if told := log.lines("history is not written"); len(told) != 1 || s.Status().Failing != "no space left on device" {
-		t.Errorf("told %q, %+v", told, s.Status())
+		t.Errorf("log lines %q, status %+v", told, s.Status())
 	}
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=64m"); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Save(t.Context(), origin, one); err != nil || len(log.lines("written again")) != 1 {
-		t.Errorf("there is room: %v", err)
+		t.Errorf("a save with room on the disk again: %v", err)
 	}
 	_, h, _ := load(t, dir, origin, 7, w.r)
 	if err := part(h, w.past(), w.r); err != nil || h.Progress != w.now || h.Floor != 1 {
-		t.Errorf("from %d up to %d of %d: %v", h.Floor, h.Progress, w.now, err)
+		t.Errorf("loaded from %d up to %d, the newest revision is %d: %v", h.Floor, h.Progress, w.now, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -69,20 +69,20 @@ func TestRealDisk(t *testing.T) {
 	w.run(10)
 	s = New(Config{Dir: dir, MaxBytes: 64 << 20, Logger: log.logger()})
 	if got := s.Load(origin, map[shard.ID]kv.Range{7: w.r})[7]; got == nil || got.Progress != h.Progress {
-		t.Error("what is on a read-only disk is not read")
+		t.Error("the history on a read-only disk was not loaded")
 	}
 	for range 2 {
 		if err := s.Save(t.Context(), origin, one); !errors.Is(err, syscall.EROFS) {
-			t.Errorf("saved on a read-only disk: %v", err)
+			t.Errorf("a save to a read-only disk: %v, want EROFS", err)
 		}
 	}
 	if told := log.lines("history is not written"); len(told) != 1 {
-		t.Errorf("told %q", told)
+		t.Errorf("log lines %q", told)
 	}
-	// Of another cluster, and it cannot be removed.
+	// The history of another cluster cannot be removed here.
 	other := origin
 	other.Cluster = "d"
 	if h := New(Config{Dir: dir, MaxBytes: 64 << 20}).Load(other, map[shard.ID]kv.Range{7: w.r}); len(h) > 0 {
-		t.Error("what is of another cluster is used")
+		t.Error("the history of another cluster was used")
 	}
 }

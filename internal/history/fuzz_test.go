@@ -7,8 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// No bytes with a valid checksum make a reader panic, and accepted content is
-// consistent.
+// A reader does not panic on any bytes with a valid checksum. Accepted content is consistent.
 func FuzzRecord(f *testing.F) {
 	k := kv.NewKeyValue(kv.Fields{Key: []byte("/k"), Value: []byte("v"), CreateRevision: 10, ModRevision: 12, Version: 1})
 	f.Add(uint64(12), appendBatch(appendRevision(nil, 9), &kv.Batch{Revision: 12, Events: []kv.Event{{KV: k}}}, 9))
@@ -22,7 +21,7 @@ func FuzzRecord(f *testing.F) {
 			s := &segment{after: 9, progress: 9}
 			err := s.take(k, binary.BigEndian.AppendUint64(nil, key), body, kv.Range{Start: "/a", End: "/z"}, map[string]*kv.KeyValue{})
 			if n := len(s.batches) + len(s.deletes); err == nil && (s.progress != kv.Revision(key) || s.progress <= 9) || err != nil && n > 0 {
-				t.Errorf("%v, and %+v", err, s)
+				t.Errorf("inconsistent result: error %v, segment %+v", err, s)
 			}
 		}
 		if e, err := decodeExtent(body, 9); err == nil && (e.last < 9 || e.progress < e.last || e.bytes < 0) {

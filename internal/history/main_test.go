@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is one shard's etcd and its cache.
+// world is the etcd of one shard, and its cache.
 type world struct {
 	t       *testing.T
 	rng     *rand.Rand
@@ -30,18 +30,18 @@ type world struct {
 	cache   *cache.Cache
 	updates chan kv.Update
 	live    map[string]*kv.KeyValue
-	begin   kv.Revision // the cache's first
+	begin   kv.Revision // the first revision of the cache
 	now     kv.Revision
-	value   int // bytes of values, at most
+	value   int // maximum size of a value in bytes
 }
 
-// newWorld starts a cache with bounds at revision 1.
+// newWorld starts a cache at revision 1. tune may change its config.
 func newWorld(t *testing.T, tune func(*cache.Config)) *world {
 	t.Helper()
 	return newWorldAt(t, 1, tune)
 }
 
-// newWorldAt starts a cache with bounds at a revision, without its past.
+// newWorldAt is newWorld at a later revision, without the history before it.
 func newWorldAt(t *testing.T, begin kv.Revision, tune func(*cache.Config)) *world {
 	t.Helper()
 	w := &world{
@@ -86,7 +86,7 @@ func (w *world) Follow(ctx context.Context, _ kv.FollowRequest) iter.Seq2[kv.Upd
 	}
 }
 
-// step makes one revision, of this range or of another.
+// step makes one revision, in this range or in another one.
 func (w *world) step() {
 	w.now++
 	u := kv.Update{Kind: kv.UpdateProgress, Revision: w.now}
@@ -143,8 +143,7 @@ func (w *world) past() *cache.Past {
 
 var origin = Origin{Cluster: "c", Etcd: 7, Lineage: 3}
 
-// load reads one shard from a copy of the disk, with a separate store, as after the
-// process was killed.
+// load reads one shard from a copy of the directory with a separate store, as after a kill of the process.
 func load(t *testing.T, dir string, o Origin, id shard.ID, r kv.Range) (*Store, *cache.Past, *told) {
 	t.Helper()
 	killed := t.TempDir()
@@ -154,7 +153,7 @@ func load(t *testing.T, dir string, o Origin, id shard.ID, r kv.Range) (*Store, 
 	return reload(t, killed, o, id, r)
 }
 
-// reload is load of the directory itself, which no other store uses.
+// reload is load on the directory itself, which no other store has open.
 func reload(t *testing.T, dir string, o Origin, id shard.ID, r kv.Range) (*Store, *cache.Past, *told) {
 	t.Helper()
 	log := newTold()
@@ -181,8 +180,7 @@ func words(b *kv.Batch) string {
 	return fmt.Sprintf("%d: %s", b.Revision, strings.Join(out, ", "))
 }
 
-// part fails unless h is a part of the known history, up to the revision progress, and
-// nothing else; r is h's range.
+// part returns an error unless h is a part of the known history in the range r, complete up to its progress.
 func part(h, known *cache.Past, r kv.Range) error {
 	known = known.Part(r)
 	all := map[kv.Revision]string{}
@@ -192,7 +190,7 @@ func part(h, known *cache.Past, r kv.Range) error {
 	last := h.Floor - 1
 	for _, b := range h.Batches {
 		if b.Revision <= last || b.Revision > h.Progress {
-			return fmt.Errorf("revision %d behind %d, progress %d", b.Revision, last, h.Progress)
+			return fmt.Errorf("revision %d after revision %d, progress %d", b.Revision, last, h.Progress)
 		}
 		last = b.Revision
 		if want, ok := all[b.Revision]; (ok || b.Revision >= known.Floor) && want != words(b) {
@@ -218,7 +216,7 @@ func sameDeletes(h, known *cache.Past) error {
 		last := kv.Revision(0)
 		add := func(key string, r kv.Revision) {
 			if r < last {
-				out = append(out, "out of order")
+				out = append(out, "deletes out of order")
 			}
 			if last = r; r >= from && r <= to {
 				out = append(out, fmt.Sprintf("%d %s", r, key))

@@ -18,7 +18,7 @@ func put(key string, r kv.Revision) *kv.KeyValue {
 	return kv.NewKeyValue(kv.Fields{Key: []byte(key), Value: []byte("v"), CreateRevision: 1, ModRevision: r, Version: 2})
 }
 
-// A record that was cut, or has trailing bytes, is invalid.
+// A truncated record, or one with trailing bytes, is invalid.
 func TestACutRecordIsNone(t *testing.T) {
 	l := newLogs(7)
 	l.salt, l.origin, l.rng = 5, origin, kv.Range{Start: "/a", End: "/z"}
@@ -38,18 +38,17 @@ func TestACutRecordIsNone(t *testing.T) {
 			}
 			for n := range c.body {
 				if err := c.decode(slices.Clone(c.body[:n])); !errors.Is(err, errDamaged) {
-					t.Errorf("%d bytes of %d: %v", n, len(c.body), err)
+					t.Errorf("a record cut to %d bytes of %d: %v, want errDamaged", n, len(c.body), err)
 				}
 			}
 			if err := c.decode(append(slices.Clone(c.body), 0)); !errors.Is(err, errDamaged) {
-				t.Errorf("one byte more: %v", err)
+				t.Errorf("a record with a trailing byte: %v, want errDamaged", err)
 			}
 		})
 	}
 }
 
-// A segment's extent is valid only if it contradicts neither itself nor the beginning
-// of the segment.
+// A segment's extent is valid only if it is consistent in itself and with the beginning of the segment.
 func TestExtentsThatContradictThemselves(t *testing.T) {
 	for _, c := range []struct {
 		e  extent
@@ -62,13 +61,13 @@ func TestExtentsThatContradictThemselves(t *testing.T) {
 		{extent{progress: 20, last: 15, bytes: -1}, false},
 	} {
 		if _, err := decodeExtent(appendExtent(nil, &c.e), 9); (err == nil) != c.ok {
-			t.Errorf("%+v: %v", c.e, err)
+			t.Errorf("extent %+v: %v", c.e, err)
 		}
 	}
 }
 
-// An event has the previous value that the record names, or it is damaged: otherwise
-// watchers would get a wrong previous value.
+// An event gets the previous value whose revision the record names. Without that value the record is damaged,
+// because watchers would get a wrong one.
 func TestPreviousValuesAreTheOnesThatWereThere(t *testing.T) {
 	body := appendBatch(nil, &kv.Batch{Revision: 15, Events: []kv.Event{{KV: put("/k", 15), Prev: put("/k", 12)}}}, 9)
 	for held, ok := range map[kv.Revision]bool{0: false, 11: false, 12: true, 13: false} {
@@ -78,7 +77,7 @@ func TestPreviousValuesAreTheOnesThatWereThere(t *testing.T) {
 		}
 		b, err := decodeBatch(slices.Clone(body), latest)
 		if (err == nil) != ok || err == nil && b.Events[0].Prev.ModRevision() != 12 {
-			t.Errorf("the value of revision %d is there: %+v, %v", held, b, err)
+			t.Errorf("with the previous value of revision %d: %+v, %v", held, b, err)
 		}
 	}
 	latest := map[string]*kv.KeyValue{}
@@ -91,12 +90,11 @@ func TestPreviousValuesAreTheOnesThatWereThere(t *testing.T) {
 		}
 	}
 	if _, err := decodeBatch(slices.Clone(body), latest); !errors.Is(err, errDamaged) {
-		t.Errorf("a deleted key has a previous value: %v", err)
+		t.Errorf("a record names the previous value of a deleted key: %v, want errDamaged", err)
 	}
 }
 
-// A record is accepted only after its predecessor, under its own revision, and with
-// keys of the shard.
+// A record is accepted only after its predecessor, under its own revision, and with keys of the shard.
 func TestRecordsThatDoNotFollow(t *testing.T) {
 	batch := func(before, r kv.Revision, key string) []byte {
 		return appendBatch(appendRevision(nil, before), &kv.Batch{Revision: r, Events: []kv.Event{{KV: put(key, r)}}}, 9)
@@ -147,12 +145,12 @@ func TestNamesOfSegments(t *testing.T) {
 		string(segmentName(kindBatch, 300)[:8]): -1, string(segmentName(kindBatch, 300)) + "\x00": -1, string(segmentName(kindHeader, 300)): -1,
 	} {
 		if after, ok := segmentAfter([]byte(name), kindBatch); ok != (want >= 0) || ok && after != want {
-			t.Errorf("%q: %d, %v", name, after, ok)
+			t.Errorf("segmentAfter(%q) = %d, %v", name, after, ok)
 		}
 	}
 }
 
-// Of several shards that had a key, the newest that has saved anything is read.
+// Of several earlier shards that contained a key, the newest one with saved history is read.
 func TestTheNewestShardThatHadAKey(t *testing.T) {
 	of := func(id shard.ID, rng kv.Range, after ...kv.Revision) *logs {
 		l := newLogs(id)
@@ -175,12 +173,12 @@ func TestTheNewestShardThatHadAKey(t *testing.T) {
 			got = l.shard
 		}
 		if got != want {
-			t.Errorf("%s: shard %d, want %d", key, got, want)
+			t.Errorf("history of key %s is read from shard %d, want %d", key, got, want)
 		}
 	}
 }
 
-// The history of other shards stays until all present shards are saved.
+// The history of earlier shards is kept until all current shards are saved.
 func TestNothingIsRemovedBeforeItsHeirsAreSaved(t *testing.T) {
 	w := newWorld(t, nil)
 	w.run(50)
@@ -203,7 +201,7 @@ func TestNothingIsRemovedBeforeItsHeirsAreSaved(t *testing.T) {
 			}
 			s.Keep([]Shard{w.shard(8)})
 			if _, kept := s.logs[7]; kept != c.kept {
-				t.Errorf("the parent is kept: %v, want %v", kept, c.kept)
+				t.Errorf("the parent's history is kept: %v, want %v", kept, c.kept)
 			}
 			if err := s.Close(); err != nil {
 				t.Error(err)
@@ -212,7 +210,7 @@ func TestNothingIsRemovedBeforeItsHeirsAreSaved(t *testing.T) {
 	}
 }
 
-// A store without a Load also continues the file: it writes only new records.
+// A store that has not loaded the file continues it, too, and writes only new records.
 func TestAFileThatWasNotLoadedIsContinued(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 500
@@ -227,11 +225,11 @@ func TestAFileThatWasNotLoadedIsContinued(t *testing.T) {
 		written = append(written, s.Status().Written)
 	}
 	if written[0] == 0 || written[1] != 0 {
-		t.Errorf("%d bytes were written, then %d though nothing had happened", written[0], written[1])
+		t.Errorf("the first save wrote %d bytes and the second, without new events, %d; want some, then none", written[0], written[1])
 	}
 }
 
-// A loading shard is no failure: its content in the file stays.
+// A shard that is loading counts as no failure. Its content in the file is kept.
 func TestAShardThatIsBeingLoadedHasNotFailed(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 500
@@ -243,19 +241,19 @@ func TestAShardThatIsBeingLoadedHasNotFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if st := s.Status(); st.Failed != 2 || !strings.Contains(st.Failing, full.Error()) {
-		t.Errorf("%+v, want two shards that failed", st)
+		t.Errorf("status %+v, want two failed shards", st)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// A count that is larger than the record is damage: memory is not taken for it.
+// A count that exceeds the record is damage, and allocates no memory.
 func TestCountsThatAreTooLarge(t *testing.T) {
 	for count, ok := range map[uint64]bool{0: false, 1: false, 1 << 60: false} {
 		body := binary.AppendUvarint(binary.AppendVarint(appendRevision(nil, 15), 0), count)
 		if _, err := decodeBatch(body, map[string]*kv.KeyValue{}); (err == nil) != ok || !ok && !errors.Is(err, errDamaged) {
-			t.Errorf("a batch of %d events in no byte: %v", count, err)
+			t.Errorf("a batch of %d events without bytes: %v", count, err)
 		}
 	}
 	if _, err := decodeDeletes(binary.AppendUvarint(nil, 1<<60)); !errors.Is(err, errDamaged) {
@@ -264,7 +262,7 @@ func TestCountsThatAreTooLarge(t *testing.T) {
 	for mod, ok := range map[kv.Revision]bool{14: false, 15: true, 16: false} {
 		body := appendBatch(nil, &kv.Batch{Revision: 15, Events: []kv.Event{{KV: put("/k", mod)}}}, 9)
 		if _, err := decodeBatch(body, map[string]*kv.KeyValue{}); (err == nil) != ok {
-			t.Errorf("an event of revision %d in 15: %v", mod, err)
+			t.Errorf("an event of revision %d in a batch of revision 15: %v", mod, err)
 		}
 	}
 }

@@ -14,13 +14,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// openFiles returns how many files and how many mappings of the directory the
-// process has.
+// openFiles returns the numbers of open files and of mappings that the process has of the directory.
 func openFiles(t *testing.T, dir string) (files, mappings int) {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		t.Skip(err) // no Linux
+		t.Skip(err) // not on Linux
 	}
 	for _, fd := range fds {
 		if name, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(name, dir+"/") {
@@ -34,8 +33,8 @@ func openFiles(t *testing.T, dir string) (files, mappings int) {
 	return files, strings.Count(string(maps), dir+"/")
 }
 
-// A damaged file is closed and unmapped when it is set aside: else the disk space
-// of each of them is lost until the node restarts.
+// A damaged file is closed and unmapped when it is set aside. Otherwise its disk space is lost until the node
+// restarts.
 func TestDamagedFilesAreClosed(t *testing.T) {
 	w := newWorld(t, nil)
 	w.run(300)
@@ -71,20 +70,20 @@ func TestDamagedFilesAreClosed(t *testing.T) {
 			write(t, path, file)
 			c.use(s)
 			if s.Status().Discarded == 0 {
-				t.Fatal("the damage was not noticed")
+				t.Fatal("the damage was not detected")
 			}
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
 			if files, mappings := openFiles(t, dir); files+mappings > 0 {
-				t.Errorf("%d files and %d mappings are left", files, mappings)
+				t.Errorf("%d open files and %d mappings remain", files, mappings)
 			}
 			goesOn(t, s, w)
 		})
 	}
 }
 
-// A file that is full at the least share for records is rewritten, like any other.
+// A file that is full at the smallest share for records is rewritten like any other full file.
 func TestFullFileAtTheSmallestShare(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 2000
@@ -92,12 +91,12 @@ func TestFullFileAtTheSmallestShare(t *testing.T) {
 	log := newTold()
 	s := New(Config{Dir: t.TempDir(), MaxBytes: 1 << 20, Logger: log.logger()})
 	s.share = leastShare
-	for id := shard.ID(1); len(log.lines("rewritten from memory")) == 0; id++ { // those before stay: Keep is not called
+	for id := shard.ID(1); len(log.lines("rewritten from memory")) == 0; id++ { // the previous shards remain, because Keep is not called
 		if err := s.Save(t.Context(), origin, []Shard{w.shard(id)}); err != nil || id > 1000 {
 			t.Fatalf("shard %d: %v", id, err)
 		}
 	}
-	if n := s.Status().Discarded; n != 0 { // a full file is not a damaged one
+	if n := s.Status().Discarded; n != 0 { // a full file is not damaged
 		t.Errorf("%d parts were discarded", n)
 	}
 	if err := s.Close(); err != nil {
@@ -105,8 +104,7 @@ func TestFullFileAtTheSmallestShare(t *testing.T) {
 	}
 }
 
-// A file that becomes full when a segment is closed is full, and not damaged: the commit
-// that fails has ended its transaction.
+// A file that becomes full when a segment is closed is not damaged: the failed commit has ended its transaction.
 func TestFullFileIsNotDamaged(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 2000
@@ -122,28 +120,28 @@ func TestFullFileIsNotDamaged(t *testing.T) {
 	out := s.newWriter(t.Context())
 	err = guard(func() error {
 		defer out.rollback()
-		out.chunk = 1 << 30 // all of it in one transaction
+		out.chunk = 1 << 30 // everything in one transaction
 		if err := out.save(origin, w.shard(1), x, 2<<20); err != nil {
 			t.Fatal(err)
 		}
 		out.chunk = 1
 		l := s.logs[1]
 		if n := len(l.window.segments); n < 2 {
-			t.Fatalf("%d segments, and none to drop", n)
+			t.Fatalf("%d segments, want at least 2, so that one can be dropped", n)
 		}
-		l.window.newest().bytes += leastSegment // it is full, whatever its last records were
+		l.window.newest().bytes += leastSegment // the segment is full, whatever its last records were
 		return out.extend(l, &l.window, 0)
 	})
 	if !errors.Is(err, bolterrors.ErrMaxSizeReached) {
-		t.Errorf("a full file: %v", err)
+		t.Errorf("a save to a full file: %v, want ErrMaxSizeReached", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Large records reduce the share of the bound for records. Once they are gone, the log
-// on disk becomes as long as before.
+// Large records reduce the share of the bound for records. After they are gone, the log on disk grows to its
+// previous length.
 func TestLargeRecordsLeaveNoLessRoomForEver(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 2000
@@ -159,26 +157,26 @@ func TestLargeRecordsLeaveNoLessRoomForEver(t *testing.T) {
 		return l.window.bytes() + l.deletes.bytes()
 	}
 	before := saved()
-	s.share, s.fitted = leastShare, -1 // the next Save is not one of them
+	s.share, s.fitted = leastShare, -1 // the next Save does not count
 	w.run(1)
 	if n := saved(); n > 2<<20/leastShare*2 {
-		t.Fatalf("%d bytes at the smallest share", n)
+		t.Fatalf("%d bytes of records at the smallest share, above its limit", n)
 	}
 	for s.share > mostShare {
 		was := s.share
 		for range relaxAfter {
 			if s.share != was {
-				t.Fatalf("share %d after less than %d saves", s.share, relaxAfter)
+				t.Fatalf("share %d has changed after less than %d saves", s.share, relaxAfter)
 			}
 			saved()
 		}
 		if s.share >= was {
-			t.Fatalf("share %d after %d saves that fit", s.share, relaxAfter)
+			t.Fatalf("share %d has not changed after %d saves that fit", s.share, relaxAfter)
 		}
 	}
 	w.run(600)
 	if n := saved(); n < before*8/10 {
-		t.Errorf("%d bytes of records, %d before", n, before)
+		t.Errorf("%d bytes of records, want about as many as before, %d", n, before)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// A record is valid only at its place, and only if it is whole.
+// A record is accepted only in its own place, and only if it is complete.
 func TestNoRecordIsTakenForAnother(t *testing.T) {
 	at, key := place{salt: 5, shard: 7, kind: kindBatch, after: 9}, revisionKey(12)
 	value := seal(at, key, []byte("body"))
@@ -23,28 +23,28 @@ func TestNoRecordIsTakenForAnother(t *testing.T) {
 		"salt": {6, 7, kindBatch, 9}, "shard": {5, 8, kindBatch, 9}, "kind": {5, 7, kindDeletes, 9}, "segment": {5, 7, kindBatch, 10},
 	} {
 		if _, err := unseal(other, key, value); err == nil {
-			t.Errorf("taken at another %s", name)
+			t.Errorf("a record is accepted in another %s", name)
 		}
 	}
 	if _, err := unseal(at, revisionKey(13), value); err == nil {
-		t.Error("taken at another revision")
+		t.Error("a record is accepted at another revision")
 	}
 	for i := range value {
 		for bit := range 8 {
 			b := slices.Clone(value)
 			b[i] ^= 1 << bit
 			if _, err := unseal(at, key, b); err == nil {
-				t.Errorf("bit %d of byte %d was changed", bit, i)
+				t.Errorf("a record is accepted with bit %d of byte %d changed", bit, i)
 			}
 		}
 		if _, err := unseal(at, key, value[:i]); err == nil {
-			t.Errorf("%d bytes of %d are taken", i, len(value))
+			t.Errorf("a record is accepted with %d bytes of %d", i, len(value))
 		}
 	}
 }
 
-// sample makes a segment behind revision 9 with changes at 10, 12 and 15, known
-// to be all up to 20, and has change change it before it is read.
+// sample writes a segment that begins after revision 9, has changes at 10, 12 and 15, and is complete up to 20. It
+// applies change, and then reads the segment.
 func sample(t *testing.T, change func(b *bbolt.Bucket, at place) error) (*segment, error) {
 	t.Helper()
 	db, err := bbolt.Open(filepath.Join(t.TempDir(), "db"), 0o600, nil)
@@ -85,7 +85,7 @@ func sample(t *testing.T, change func(b *bbolt.Bucket, at place) error) (*segmen
 	return got, torn
 }
 
-// The used part of a segment is its longest prefix without a wrong or missing record.
+// The used part of a segment is its longest prefix without an invalid or missing record.
 func TestSegmentsAreReadUpToTheFirstGap(t *testing.T) {
 	put := func(r kv.Revision, of func(at place) []byte) func(*bbolt.Bucket, place) error {
 		return func(b *bbolt.Bucket, at place) error { return b.Put(revisionKey(r), seal(at, revisionKey(r), of(at))) }
@@ -107,7 +107,7 @@ func TestSegmentsAreReadUpToTheFirstGap(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(b *bbolt.Bucket, at place) error
 		want    string // revisions and progress
-		because string // of what torn says; "": it is whole
+		because string // part of the error; "": the segment is complete
 	}{
 		"whole":                   {func(*bbolt.Bucket, place) error { return nil }, "[10 12 15] 20", ""},
 		"the first is missing":    {remove(10), "[] 9", "the record before revision 12 is that of 10, not 9"},
@@ -136,20 +136,20 @@ func TestSegmentsAreReadUpToTheFirstGap(t *testing.T) {
 				revisions = append(revisions, b.Revision)
 			}
 			if got := fmt.Sprint(revisions, s.progress); got != c.want || (torn == nil) != (c.because == "") {
-				t.Errorf("got %s, %v, want %s", got, torn, c.want)
+				t.Errorf("got revisions and progress %s, error %v, want %s", got, torn, c.want)
 			}
 			if torn != nil && !strings.Contains(torn.Error(), c.because) {
-				t.Errorf("torn: %v, want %q", torn, c.because)
+				t.Errorf("error %v, want %q", torn, c.because)
 			}
 		})
 	}
 	if s, torn := readSegment(nil, place{after: 9}, kv.Range{}); s.progress != 9 || torn == nil {
-		t.Errorf("no bucket: %+v, %v", s, torn)
+		t.Errorf("a segment without a bucket: %+v, %v", s, torn)
 	}
 }
 
-// Segments are joined when the older one is complete up to the beginning of the newer
-// one; a gap of one revision ends the used part.
+// Segments are joined if the older one is complete up to the beginning of the newer one. A gap of one revision
+// ends the used part.
 func TestSegmentsJoinWithoutAGap(t *testing.T) {
 	of := func(after, progress kv.Revision, revisions ...kv.Revision) *segment {
 		s := &segment{after: after, progress: progress}
@@ -178,18 +178,18 @@ func TestSegmentsJoinWithoutAGap(t *testing.T) {
 			revisions := []kv.Revision{}
 			for i, b := range got.batches {
 				if revisions = append(revisions, b.Revision); got.deletes[i].Revision != b.Revision {
-					t.Errorf("delete %d at %d", i, got.deletes[i].Revision)
+					t.Errorf("delete %d has revision %d, want that of its batch", i, got.deletes[i].Revision)
 				}
 			}
 			if s := fmt.Sprint(got.after, " ", got.progress, " ", revisions); s != c.want || used != c.used || len(got.deletes) != len(got.batches) {
-				t.Errorf("got %s of %d, want %s of %d", s, used, c.want, c.used)
+				t.Errorf("got %s from %d segments, want %s from %d", s, used, c.want, c.used)
 			}
 		})
 	}
 }
 
-// The deletes are used if they continue without a gap to the beginning of the window,
-// which has the later ones.
+// Deletes are used if they continue without a gap up to the beginning of the window, which contains the later
+// ones.
 func TestDeletesJoinTheWindow(t *testing.T) {
 	deletes := func(after, progress kv.Revision, revisions ...kv.Revision) *segment {
 		s := &segment{after: after, progress: progress}

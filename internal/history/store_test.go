@@ -16,8 +16,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Whenever the node dies, exactly the saved history remains, and the next run continues
-// the same files.
+// After a kill at any time, exactly the saved history remains, and the next run continues the same file.
 func TestWhatWasSavedIsThereAfterARestart(t *testing.T) {
 	w := newWorld(t, func(c *cache.Config) { c.WindowBytes = 200 << 10 })
 	dir := t.TempDir()
@@ -34,7 +33,7 @@ func TestWhatWasSavedIsThereAfterARestart(t *testing.T) {
 		if w.rng.IntN(3) == 0 {
 			next, h, log := load(t, s.cfg.Dir, origin, 7, w.r)
 			if h == nil || h.Progress != saved.Progress || h.Floor > saved.Floor || h.DeltaFloor > saved.DeltaFloor {
-				t.Fatalf("loaded %+v, saved up to %d from %d and %d", h, saved.Progress, saved.Floor, saved.DeltaFloor)
+				t.Fatalf("loaded %+v, saved up to %d, with the window from %d and the deletes from %d", h, saved.Progress, saved.Floor, saved.DeltaFloor)
 			}
 			if err := part(h, saved, w.r); err != nil {
 				t.Fatal(err)
@@ -49,7 +48,7 @@ func TestWhatWasSavedIsThereAfterARestart(t *testing.T) {
 		}
 	}
 	if most < 2 {
-		t.Errorf("%d segments: it was never another one's turn", most)
+		t.Errorf("%d segments at most: no second segment was begun", most)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -66,7 +65,7 @@ func size(t *testing.T, dir string) int64 {
 	return info.Size()
 }
 
-// Each event is written once, and nothing is written without new events.
+// Each event is written once. Without new events, nothing is written.
 func TestWritesAreNotAmplified(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 2000
@@ -88,7 +87,7 @@ func TestWritesAreNotAmplified(t *testing.T) {
 	}
 	written := s.Status().Written
 	if most := int64(events)*11/10 + 20_000; written > most {
-		t.Errorf("%d bytes were written for events of %d bytes", written, events)
+		t.Errorf("%d bytes were written for %d bytes of events", written, events)
 	}
 	for range 10 {
 		if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
@@ -96,15 +95,14 @@ func TestWritesAreNotAmplified(t *testing.T) {
 		}
 	}
 	if again := s.Status().Written; again != written {
-		t.Errorf("%d bytes were written though nothing had happened", again-written)
+		t.Errorf("%d bytes were written without new events", again-written)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// The files stay within their bound, whatever the caches hold, and have the newest
-// history.
+// The file stays within its bound, whatever the caches hold, and contains the newest history.
 func TestFilesAreBounded(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 4000
@@ -119,15 +117,15 @@ func TestFilesAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := size(t, dir); n > most || n != s.Status().Bytes {
-			t.Fatalf("%d bytes, and the store says %d; at most %d", n, s.Status().Bytes, most)
+			t.Fatalf("the file has %d bytes, the status %d; want equal, and at most %d", n, s.Status().Bytes, most)
 		}
 	}
 	if told := log.lines("history"); len(told) > 0 {
-		t.Errorf("told %q: the records leave no room for bbolt", told)
+		t.Errorf("log lines %q: the records leave too little room for bbolt", told)
 	}
 	_, h, _ := load(t, dir, origin, 7, w.r)
 	if h.Progress != w.now || h.Floor < 100 {
-		t.Errorf("loaded from %d up to %d of %d", h.Floor, h.Progress, w.now)
+		t.Errorf("loaded from %d up to %d, the newest revision is %d", h.Floor, h.Progress, w.now)
 	}
 	if err := part(h, w.past(), w.r); err != nil {
 		t.Error(err)
@@ -137,14 +135,14 @@ func TestFilesAreBounded(t *testing.T) {
 	}
 }
 
-// When the cache has leapt, or was away for longer than its window, the older history
-// on disk is dropped, because a gap follows it.
+// If the cache has leapt, or was away for longer than its window, the older history on disk is dropped, because a
+// gap follows it.
 func TestAGapStartsTheLogAgain(t *testing.T) {
 	w := newWorld(t, func(c *cache.Config) { c.WindowBytes, c.TombstoneBytes = 20<<10, 2<<10 })
 	dir := t.TempDir()
 	s := New(Config{Dir: dir, MaxBytes: 64 << 20})
 	for range 5 {
-		w.run(2000) // more than the window holds
+		w.run(2000) // more than fits in the window
 		if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil {
 			t.Fatal(err)
 		}
@@ -162,8 +160,8 @@ func TestAGapStartsTheLogAgain(t *testing.T) {
 	}
 }
 
-// A cache that lacks one revision does not continue the log on disk: watchers would
-// miss that revision. A cache without a gap does.
+// A cache that lacks one revision does not continue the log on disk, because watchers would miss that revision. A
+// cache without a gap continues it.
 func TestAGapOfOneStartsTheLogAgain(t *testing.T) {
 	for _, gap := range []kv.Revision{0, 1} {
 		before := newWorld(t, nil)
@@ -177,7 +175,7 @@ func TestAGapOfOneStartsTheLogAgain(t *testing.T) {
 		w := newWorldAt(t, old.Progress+gap, nil)
 		first := w.past()
 		if first.Floor != old.Progress+1+gap {
-			t.Fatalf("the cache knows all from %d on, the log ends at %d", first.Floor, old.Progress)
+			t.Fatalf("the window begins at %d, the log ends at %d", first.Floor, old.Progress)
 		}
 		w.run(50)
 		if err := errors.Join(s.Save(t.Context(), origin, []Shard{w.shard(7)}), s.Close()); err != nil {
@@ -189,13 +187,13 @@ func TestAGapOfOneStartsTheLogAgain(t *testing.T) {
 		}
 		_, h, _ := load(t, dir, origin, 7, w.r)
 		if h == nil || h.Floor != want || h.DeltaFloor != wantDelta || h.Progress != w.now {
-			t.Errorf("gap %d: loaded %+v, want from %d and %d up to %d", gap, h, want, wantDelta, w.now)
+			t.Errorf("gap %d: loaded %+v, want the window from %d, deletes from %d, progress %d", gap, h, want, wantDelta, w.now)
 		}
 	}
 }
 
-// The children of a split take their parts of the parent's saved history, and once they
-// are saved themselves the parent's history is removed.
+// The children of a split inherit their parts of the parent's saved history. The parent's history is removed once
+// all children are saved.
 func TestChildrenOfASplitInherit(t *testing.T) {
 	w := newWorld(t, nil)
 	dir := t.TempDir()
@@ -210,13 +208,13 @@ func TestChildrenOfASplitInherit(t *testing.T) {
 	got := s.Load(origin, map[shard.ID]kv.Range{7: left, 9: right, 11: {Start: "/zz", End: "/zzz"}})
 	for id, r := range map[shard.ID]kv.Range{7: left, 9: right} {
 		if h := got[id]; h == nil || h.Progress != known.Progress {
-			t.Fatalf("shard %d: %+v", id, h)
+			t.Fatalf("shard %d inherits %+v", id, h)
 		} else if err := part(h, known, r); err != nil {
 			t.Errorf("shard %d: %v", id, err)
 		}
 	}
 	if got[11] != nil {
-		t.Error("a range that nobody had has a history")
+		t.Error("a range without earlier shards has a history")
 	}
 	loading := Shard{ID: 10, Range: kv.Range{Start: "/zz"}, Export: func() (*cache.Export, error) { return nil, cache.ErrNotReady }}
 	if err := s.Save(t.Context(), origin, []Shard{w.shard(9), loading}); err != nil {
@@ -224,27 +222,27 @@ func TestChildrenOfASplitInherit(t *testing.T) {
 	}
 	s.Keep([]Shard{w.shard(9), loading})
 	if _, h, _ := load(t, dir, origin, 7, w.r); h == nil {
-		t.Error("the parent's history is gone before all children were saved")
+		t.Error("the parent's history was removed before all children were saved")
 	}
 	s.Keep([]Shard{{ID: 9, Range: right}})
 	if s.logs[7] == nil {
-		t.Error("the parent's history is gone, and of shard 9 another range was saved")
+		t.Error("the parent's history was removed, although shard 9 was saved with another range")
 	}
 	s.Keep([]Shard{w.shard(9)})
 	if s.logs[7] != nil || s.logs[9] == nil {
-		t.Error("the parent's history is there, or the child's is not")
+		t.Error("the parent's history is kept, or the child's is missing")
 	}
-	whole := kv.Range{Start: "/", End: "/zz"} // of no shard
+	whole := kv.Range{Start: "/", End: "/zz"} // the range of no shard
 	if s, _, _ := load(t, dir, origin, 11, whole); s.logs[7] != nil || s.logs[9] == nil {
-		t.Error("the parent's history is on disk, or the child's is not")
+		t.Error("the parent's history is still on disk, or the child's is missing")
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// The child of a split that keeps its parent's number begins anew on disk: the
-// parent's log does not have the other child's changes from then on.
+// The child of a split that keeps its parent's ID gets a new log on disk: the parent's log lacks the other child's
+// changes from the split on.
 func TestAChildWithItsParentsNumberBeginsAnew(t *testing.T) {
 	w := newWorld(t, nil)
 	dir := t.TempDir()
@@ -262,25 +260,25 @@ func TestAChildWithItsParentsNumberBeginsAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.logs[7].salt == parent {
-		t.Error("records of the parent are taken for those of the child")
+		t.Error("the child continues the log of the parent")
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, h, _ := load(t, dir, origin, 7, w.r); h != nil {
-		t.Errorf("the parent's range is known up to %d, without the other child's changes", h.Progress)
+		t.Errorf("the parent's range is loaded up to %d, without the other child's changes", h.Progress)
 	}
 	_, h, _ := load(t, dir, origin, 7, cfg.Range)
 	if h == nil || h.Progress != w.now {
-		t.Fatalf("the child: loaded %+v", h)
+		t.Fatalf("loaded %+v for the child", h)
 	}
 	if err := part(h, w.past(), cfg.Range); err != nil {
 		t.Error(err)
 	}
 }
 
-// A segment is removed when its successor has everything from the cache's floor on, and
-// not one revision earlier.
+// A segment is removed as soon as its successor has all revisions from the cache's floor on, and not one revision
+// earlier.
 func TestSegmentsGoOnceTheirSuccessorReachesTheFloor(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 2000
@@ -297,7 +295,7 @@ func TestSegmentsGoOnceTheirSuccessorReachesTheFloor(t *testing.T) {
 		g := l.window
 		g.segments = slices.Clone(g.segments)
 		if err := out.trim(l, &g, floor, 1<<40); err != nil || len(g.segments) != want {
-			t.Errorf("floor %d, the second begins behind %d: %d segments left, want %d, %v", floor, second, len(g.segments), want, err)
+			t.Errorf("floor %d, second segment after %d: %d segments left, want %d, %v", floor, second, len(g.segments), want, err)
 		}
 		out.rollback()
 	}
@@ -306,8 +304,7 @@ func TestSegmentsGoOnceTheirSuccessorReachesTheFloor(t *testing.T) {
 	}
 }
 
-// The saved history of two shards is the history of the shard that they were merged to,
-// up to the lower progress of the two.
+// A shard that two shards were merged into inherits their saved history, up to the lower progress of the two.
 func TestAMergedShardInherits(t *testing.T) {
 	w := newWorld(t, nil)
 	dir := t.TempDir()
@@ -337,12 +334,11 @@ func TestAMergedShardInherits(t *testing.T) {
 		t.Error(err)
 	}
 	if _, h, _ := load(t, dir, origin, 10, kv.Range{Start: "/a", End: "/zz"}); h != nil {
-		t.Error("of a part of it nothing was saved")
+		t.Error("a history was loaded, although a part of the range was never saved")
 	}
 }
 
-// inKeyOrder orders the events of each revision: those of several shards come in
-// another order than etcd's.
+// inKeyOrder sorts the events of each revision by key: those of several shards are not in etcd's order.
 func inKeyOrder(h *cache.Past) *cache.Past {
 	for i, b := range h.Batches {
 		c := *b
@@ -352,7 +348,7 @@ func inKeyOrder(h *cache.Past) *cache.Past {
 	return h
 }
 
-// History of another cluster, etcd or lineage is not used, and is logged and removed.
+// The history of another cluster, etcd or lineage is not used. It is removed with a log line.
 func TestAnotherOrigin(t *testing.T) {
 	for want, o := range map[string]Origin{
 		"it belongs to cluster c, this is d":      {Cluster: "d", Etcd: 7, Lineage: 3},
@@ -368,33 +364,33 @@ func TestAnotherOrigin(t *testing.T) {
 		}
 		s, h, log := reload(t, dir, o, 7, w.r)
 		if told := log.lines("history on disk is not used"); h != nil || len(told) != 1 || !strings.Contains(told[0], want) || s.Status().Discarded != 1 {
-			t.Errorf("%s: loaded %v, told %q, discarded %d", want, h, told, s.Status().Discarded)
+			t.Errorf("%s: loaded %v, log lines %q, discarded %d", want, h, told, s.Status().Discarded)
 		}
 		if _, h, _ := load(t, dir, origin, 7, w.r); h != nil {
-			t.Errorf("%s: it is still there", want)
+			t.Errorf("%s: the history is still on disk", want)
 		}
 		if err := s.Save(t.Context(), o, []Shard{w.shard(7)}); err != nil {
 			t.Fatal(err)
 		}
 		if _, h, _ = load(t, dir, o, 7, w.r); h == nil || h.Progress != w.now {
-			t.Errorf("%s: not saved again: %+v", want, h)
+			t.Errorf("%s: loaded %+v after the next save", want, h)
 		}
-		// A lineage that begins while the node runs.
+		// A lineage begins while the node runs.
 		o.Lineage++
 		if err := s.Save(t.Context(), o, []Shard{w.shard(7)}); err != nil {
 			t.Fatal(err)
 		}
 		if _, h, _ = load(t, dir, o, 7, w.r); h == nil || h.Progress != w.now {
-			t.Errorf("%s: not saved in the next lineage: %+v", want, h)
+			t.Errorf("%s: loaded %+v after a save in the next lineage", want, h)
 		}
 		o.Lineage--
 		if _, h, _ = load(t, dir, o, 7, w.r); h != nil {
-			t.Errorf("%s: the lineage before is still there", want)
+			t.Errorf("%s: the history of the previous lineage is still on disk", want)
 		}
 	}
 }
 
-// The window's age is that of the time in which the node ran.
+// The age of the window counts only the time in which the node ran.
 func TestTimeThatWasNotSpentRunningIsNoAge(t *testing.T) {
 	b := kv.Batch{Revision: 5, Received: time.Now().Add(-time.Hour), Events: []kv.Event{{KV: kv.NewKeyValue(kv.Fields{Key: []byte("/k"), ModRevision: 5})}}}
 	older := b
@@ -404,15 +400,14 @@ func TestTimeThatWasNotSpentRunningIsNoAge(t *testing.T) {
 	forgetAbsence(batches)
 	h := &cache.Past{Batches: batches}
 	if age := time.Since(h.Batches[1].Received); age < 0 || age > time.Minute/2 {
-		t.Errorf("the newest is %v old", age)
+		t.Errorf("the newest batch is %v old, want none of the time before the start", age)
 	}
 	if between := h.Batches[1].Received.Sub(h.Batches[0].Received); between != time.Minute {
-		t.Errorf("there are %v between the two", between)
+		t.Errorf("the two batches are %v apart, want one minute", between)
 	}
 }
 
-// A directory that cannot be written, or is not a directory, is logged once and has no
-// other effect.
+// A directory that cannot be written, or is not a directory, is logged once and has no other effect.
 func TestNoDirectory(t *testing.T) {
 	w := newWorld(t, nil)
 	path := filepath.Join(t.TempDir(), "file")
@@ -422,15 +417,15 @@ func TestNoDirectory(t *testing.T) {
 	log := newTold()
 	s := New(Config{Dir: path, MaxBytes: 64 << 20, Logger: log.logger()})
 	if h := s.Load(origin, map[shard.ID]kv.Range{7: w.r}); len(h) > 0 || len(log.lines("not used")) != 1 {
-		t.Errorf("loaded %v, or not told", h)
+		t.Errorf("loaded %v, or the log lacks a line", h)
 	}
 	for i := range 3 {
 		w.run(3)
 		if err := s.Save(t.Context(), origin, []Shard{w.shard(7), w.shard(8)}); err == nil {
-			t.Error("saved in a file")
+			t.Error("a save succeeded with a file in place of the directory")
 		}
 		if told := log.lines("history is not written"); (i == 0) != (len(told) == 1) {
-			t.Errorf("time %d: told %q", i, told)
+			t.Errorf("attempt %d: log lines %q", i, told)
 		}
 	}
 	if n := s.Status(); n.Failed != 6 || n.Failing != "not a directory" {
@@ -440,15 +435,14 @@ func TestNoDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Save(t.Context(), origin, []Shard{w.shard(7)}); err != nil || len(log.lines("written again")) != 1 {
-		t.Errorf("the directory is back: %v", err)
+		t.Errorf("a save after the directory is back: %v", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// Saving stops between two writes when ctx ends, and the records saved by then are
-// usable.
+// Saving stops between two writes when ctx ends. The records saved by then are usable.
 func TestSaveStops(t *testing.T) {
 	w := newWorld(t, nil)
 	w.value = 8000
@@ -463,7 +457,7 @@ func TestSaveStops(t *testing.T) {
 		return ctx.Err()
 	}})
 	if err := s.Save(ctx, origin, []Shard{w.shard(7)}); !errors.Is(err, context.Canceled) || s.Status().Failing != "" {
-		t.Errorf("%v, %+v", err, s.Status())
+		t.Errorf("save with a cancelled context: %v, status %+v", err, s.Status())
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -477,8 +471,8 @@ func TestSaveStops(t *testing.T) {
 	}
 }
 
-// The saved history of a copy that was wrong is removed at once, that of others stays,
-// and the next Save writes the new copy from its floor on.
+// The saved history of a copy that was wrong is removed at once. That of other shards is kept, and the next Save
+// writes the new copy from its floor on.
 func TestAForgottenShardIsSavedAnew(t *testing.T) {
 	for name, known := range map[string]bool{"by the run that saved it": true, "by a run that has not looked yet": false} {
 		t.Run(name, func(t *testing.T) {
@@ -496,7 +490,7 @@ func TestAForgottenShardIsSavedAnew(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for range 2 { // it may be gone already
+			for range 2 { // the second call finds nothing to remove
 				if err := s.Forget(7); err != nil {
 					t.Fatal(err)
 				}
@@ -508,17 +502,17 @@ func TestAForgottenShardIsSavedAnew(t *testing.T) {
 				return h, saved
 			}
 			if _, saved := onDisk(7); saved {
-				t.Error("a shard that was forgotten is there")
+				t.Error("the history of a forgotten shard is still on disk")
 			}
 			if h, saved := onDisk(8); !saved || h.Progress != other.now {
-				t.Errorf("another shard: %+v", h)
+				t.Errorf("the history of the other shard is %+v", h)
 			}
 			if err := s.Save(t.Context(), origin, []Shard{anew.shard(7), other.shard(8)}); err != nil {
 				t.Fatal(err)
 			}
 			h, _ := onDisk(7)
 			if h == nil || h.Progress != anew.now || h.Floor != 21 {
-				t.Fatalf("the new copy is saved as %+v", h)
+				t.Fatalf("loaded %+v for the new copy", h)
 			}
 			if err := part(h, anew.past(), anew.r); err != nil {
 				t.Error(err)

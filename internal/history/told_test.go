@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// told keeps the logged lines.
+// told keeps the log lines.
 type told struct {
 	mu sync.Mutex
 	b  bytes.Buffer // guarded by mu
@@ -23,7 +23,7 @@ func (l *told) Write(b []byte) (int, error) {
 
 func (l *told) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// lines returns the lines with a text, and drops all.
+// lines returns the lines that contain text, and drops all lines.
 func (l *told) lines(text string) (out []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
