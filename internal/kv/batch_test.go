@@ -6,8 +6,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// etcd leaves out previous values that it has compacted. A revision that lacks one is
-// not part of the history for clients.
+// etcd omits previous values that it has compacted. Clients do not get the history of a revision that lacks one.
 func TestPreviousValueThatEtcdLeavesOut(t *testing.T) {
 	item := func(version int64) *kv.KeyValue {
 		return kv.NewKeyValue(kv.Fields{Key: []byte("/a"), Version: version})
@@ -28,7 +27,7 @@ func TestPreviousValueThatEtcdLeavesOut(t *testing.T) {
 		"the last one lacks it":               {[]kv.Event{put(1), with(put(2)), put(3)}, true},
 	} {
 		if got := (&kv.Batch{Events: x.events}).LacksPrevious(); got != x.lacks {
-			t.Errorf("%s: %v, want %v", name, got, x.lacks)
+			t.Errorf("%s: lacks a previous value: %v, want %v", name, got, x.lacks)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func TestDemandReachesEachSource(t *testing.T) {
 	is := func(when, want string) {
 		t.Helper()
 		if s := fmt.Sprint(got); s != want {
-			t.Errorf("%s: asked %s, want %s", when, s, want)
+			t.Errorf("%s: requests %s, want %s", when, s, want)
 		}
 		got = nil
 	}
@@ -40,5 +40,5 @@ func TestDemandReachesEachSource(t *testing.T) {
 	serve("d", -1)
 	is("a later source", "[d70]")
 	var none *kv.Demand
-	none.Serve(0, func(kv.Revision) { t.Error("a nil Demand asks") })()
+	none.Serve(0, func(kv.Revision) { t.Error("a nil Demand requests a revision") })()
 }

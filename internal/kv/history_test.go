@@ -12,7 +12,7 @@ func TestMarkJudges(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		is   kv.Mark
-		want kv.Cause // "": nothing is wrong
+		want kv.Cause // "": no contradiction
 	}{
 		{"the same", mark, ""},
 		{"further", kv.Mark{Cluster: 1, Term: 5, Index: 51, Revision: 31}, ""},
@@ -28,7 +28,7 @@ func TestMarkJudges(t *testing.T) {
 		}
 	}
 	if e := (kv.Mark{}).Judge(mark); e != nil {
-		t.Errorf("who knows nothing says %v", e)
+		t.Errorf("an unknown mark contradicts another one: %v", e)
 	}
 	e := error(mark.Judge(kv.Mark{Revision: 1}))
 	var away *kv.UnavailableError

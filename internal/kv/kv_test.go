@@ -30,7 +30,7 @@ func randomFields(rng *rand.Rand) kv.Fields {
 	}
 }
 
-// The bytes of an event are those of etcd's API and of ours, in both directions.
+// Encoded events have the bytes of etcd's API and of ours, in both directions.
 func TestEventBytesAreEtcds(t *testing.T) {
 	rng := testseed.Rand(t)
 	for range 500 {
@@ -51,21 +51,21 @@ func TestEventBytesAreEtcds(t *testing.T) {
 			theirs.Kv.CreateRevision != int64(f.CreateRevision) || theirs.Kv.ModRevision != int64(f.ModRevision) ||
 			theirs.Kv.Version != f.Version || theirs.Kv.Lease != f.Lease ||
 			int32(theirs.Type) != int32(e.Type) || (theirs.PrevKv != nil) != (e.Prev != nil) {
-			t.Fatalf("etcd reads %v from %+v", &theirs, f)
+			t.Fatalf("etcd decodes %v from %+v", &theirs, f)
 		}
 		back, err := proto.MarshalOptions{Deterministic: true}.Marshal(&theirs)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(back, b) {
-			t.Fatalf("etcd encodes %x, we %x", back, b)
+			t.Fatalf("etcd encodes %x, we encode %x", back, b)
 		}
 		var ours shardwatchv1.Event
 		if err := proto.Unmarshal(b, &ours); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(ours.GetKv().GetValue(), f.Value) || len(ours.ProtoReflect().GetUnknown()) > 0 {
-			t.Fatalf("our API reads %v", &ours)
+			t.Fatalf("our API decodes %v", &ours)
 		}
 		d, err := kv.DecodeEvent(b)
 		if err != nil {
@@ -82,8 +82,7 @@ func TestEventBytesAreEtcds(t *testing.T) {
 	}
 }
 
-// A key/value is kept in our encoding, whatever its original one: equality is decided
-// by the bytes.
+// A decoded key/value has our encoding, whatever its original encoding: equality is decided by the bytes.
 func TestDecodedBytesAreOurs(t *testing.T) {
 	rng := testseed.Rand(t)
 	for range 500 {
@@ -102,14 +101,14 @@ func TestDecodedBytesAreOurs(t *testing.T) {
 		case 1:
 			fields = append(fields, []byte{7 << 3, 1}) // unknown
 		case 2:
-			fields = append([][]byte{{4 << 3, 9}}, fields...) // the last one counts
+			fields = append([][]byte{{4 << 3, 9}}, fields...) // the last value counts
 		}
 		k, err := kv.DecodeKeyValue(bytes.Join(fields, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if want := kv.NewKeyValue(f); !bytes.Equal(k.Encoded(), want.Encoded()) || k.ModRevision() != f.ModRevision || k.Lease() != f.Lease {
-			t.Fatalf("%+v has become %x, not %x", f, k.Encoded(), want.Encoded())
+			t.Fatalf("%+v is encoded as %x, want %x", f, k.Encoded(), want.Encoded())
 		}
 	}
 }
@@ -125,7 +124,7 @@ func FuzzDecodeEvent(f *testing.F) {
 		}
 		again, err := kv.DecodeEvent(kv.AppendEvent(nil, &e, true))
 		if err != nil || !bytes.Equal(again.KV.Key(), e.KV.Key()) || !bytes.Equal(again.KV.Value(), e.KV.Value()) {
-			t.Fatalf("%x does not survive: %v", b, err)
+			t.Fatalf("%x changes in a round trip: %v", b, err)
 		}
 	})
 }
@@ -152,7 +151,7 @@ func TestRangeFromEtcd(t *testing.T) {
 		if err == nil {
 			k, e := got.Etcd()
 			if back, err := kv.RangeFromEtcd(k, e); err != nil || back != got {
-				t.Errorf("%v there and back: %v, %v", got, back, err)
+				t.Errorf("%v after a round trip: %v, %v", got, back, err)
 			}
 		}
 	}
@@ -164,7 +163,7 @@ func TestRangeFromEtcd(t *testing.T) {
 	}
 }
 
-// The algebra of ranges against sets of keys from a tiny alphabet.
+// Operations on ranges agree with the same operations on sets of keys from a tiny alphabet.
 func TestRangeAlgebra(t *testing.T) {
 	keys := []string{"", "\x00", "a", "a\x00", "a\x00\x00", "ab", "b", "b\x00", "c"}
 	var all []kv.Range
@@ -194,8 +193,7 @@ func TestRangeAlgebra(t *testing.T) {
 					both++
 				}
 			}
-			// The start of every range is one of keys, so the set is
-			// never empty and the comparison is exact.
+			// The start of every range is among the keys, so that no set is empty and the comparison is exact.
 			if got := a.Overlaps(b); got != (both > 0) {
 				t.Errorf("%v overlaps %v = %v", a, b, got)
 			}
@@ -204,13 +202,13 @@ func TestRangeAlgebra(t *testing.T) {
 				t.Errorf("%v ∩ %v = %v %v, want %d keys", a, b, i, ok, both)
 			}
 			if a.Covers(b) && both != len(sb) {
-				t.Errorf("%v covers %v", a, b)
+				t.Errorf("Covers is wrong for %v and %v", a, b)
 			}
 		}
 	}
 }
 
-// The range of two strings shares their bytes: a client's keys may have megabytes.
+// A range made from two strings shares their bytes, because a client's keys may have megabytes.
 func TestRangeFromStringsCopiesNothing(t *testing.T) {
 	key, end := strings.Repeat("k", 1000), strings.Repeat("l", 1000)
 	if n := testing.AllocsPerRun(100, func() {

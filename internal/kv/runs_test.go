@@ -8,7 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// Ranges are in one run as long as each ends where the next one starts.
+// Ranges form one run as long as each ends where the next one starts.
 func TestRunsAreOfAdjacentRanges(t *testing.T) {
 	for name, x := range map[string]struct {
 		ranges []kv.Range
@@ -28,7 +28,7 @@ func TestRunsAreOfAdjacentRanges(t *testing.T) {
 	}
 }
 
-// Each range gets the events of its keys, in the order of the batch, and no others.
+// Each range gets exactly the events of its keys, in the order of the batch.
 func TestSplitIsByRange(t *testing.T) {
 	ranges := []kv.Range{{"b", "c"}, {"c", "e"}, {"f", ""}}
 	for keys, want := range map[string]string{
@@ -48,7 +48,7 @@ func TestSplitIsByRange(t *testing.T) {
 		var got []string
 		for at, part := range b.Split(ranges) {
 			if part.Revision != 7 {
-				t.Errorf("%s: a part of revision %d", keys, part.Revision)
+				t.Errorf("%s: a part has revision %d, want 7", keys, part.Revision)
 			}
 			one := fmt.Sprintf("%d:", at)
 			for _, e := range part.Events {

@@ -8,8 +8,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// BenchmarkListChunk measures the cost of a chunk of a list, and its memory until it is
-// sent.
+// BenchmarkListChunk measures the cost of a chunk of a list, and its memory until it is sent.
 func BenchmarkListChunk(b *testing.B) {
 	for _, size := range []int{100, 1024, 4096} {
 		b.Run(fmt.Sprintf("value=%d", size), func(b *testing.B) {
@@ -27,8 +26,8 @@ func BenchmarkListChunk(b *testing.B) {
 	}
 }
 
-// BenchmarkFan encodes one event for a thousand watches, as the pump does: the cost of
-// a delivery before the transport.
+// BenchmarkFan encodes one event for a thousand watches, like the pump: the cost of a delivery before the
+// transport.
 func BenchmarkFan(b *testing.B) {
 	const watches = 1000
 	for _, size := range []int{256, 16 << 10} {

@@ -10,12 +10,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// A message that is received encoded can be forwarded unchanged, although the transport
-// releases its buffers in between.
+// A message that is received in encoded form can be forwarded unchanged, although the transport releases its
+// buffers in between.
 func TestEncodedPassesThrough(t *testing.T) {
 	pool := mem.DefaultBufferPool()
 	arrived := func(s string) mem.BufferSlice {
-		b := pool.Get(4096) // large enough to be used again
+		b := pool.Get(4096) // large enough to be reused
 		copy(*b, s)
 		*b = (*b)[:len(s)]
 		return mem.BufferSlice{mem.NewBuffer(b, pool)}
@@ -27,17 +27,17 @@ func TestEncodedPassesThrough(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.Free()
-	arrived("others").Free() // would be in the same buffer
+	arrived("others").Free() // would reuse the same buffer
 	out, err := codec.Marshal(&e)
 	if err != nil || !bytes.Equal(out.Materialize(), []byte("first second")) {
 		t.Errorf("%q, %v", out.Materialize(), err)
 	}
 	out.Free()
 	if again, err := codec.Marshal(&e); err != nil || again.Len() != 0 {
-		t.Errorf("sent twice: %q, %v", again.Materialize(), err)
+		t.Errorf("the second Marshal sends %q again, %v", again.Materialize(), err)
 	}
 
-	var m wrapperspb.StringValue // everything else is plain proto
+	var m wrapperspb.StringValue // all other messages are plain proto
 	b, err := codec.Marshal(wrapperspb.String("x"))
 	if err != nil {
 		t.Fatal(err)

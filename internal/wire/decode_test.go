@@ -11,8 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// The manual decoder accepts exactly the messages of the generated code, with the same
-// result.
+// Our own decoder accepts exactly the messages that the generated code accepts, with the same result.
 func FuzzDecodeListMessage(f *testing.F) {
 	list := []*kv.KeyValue{item("/a", 3, 9), item("/b", 0, 8)}
 	for _, e := range []*wire.Encoded{
@@ -27,12 +26,12 @@ func FuzzDecodeListMessage(f *testing.F) {
 		got, err := wire.DecodeListMessage(b)
 		if err != nil {
 			if wantErr == nil {
-				t.Fatalf("%x: %v, but it is %v", b, err, &want)
+				t.Fatalf("%x: error %v, but the generated code decodes %v", b, err, &want)
 			}
 			return
 		}
 		if wantErr != nil {
-			return // field numbers out of bounds and the like: nobody sends them
+			return // for example field numbers out of bounds, which no node sends
 		}
 		if int64(got.Revision) != want.GetRevision() || got.Lineage != want.GetLineage() || max(0, got.Count) != max(0, want.GetCount()) || len(got.KVs) != len(want.GetKvs()) {
 			t.Fatalf("%x: got %+v, want %v", b, got, &want)

@@ -24,13 +24,13 @@ func bytesOf(t *testing.T, e *wire.Encoded) []byte {
 	return b.Materialize()
 }
 
-// item returns a key/value of about size bytes: below, at and above the size
-// from which bytes are shared.
+// item returns a key/value with a value of size bytes. The tests use sizes below, at and above the size from which
+// bytes are shared.
 func item(key string, size int, mod kv.Revision) *kv.KeyValue {
 	return kv.NewKeyValue(kv.Fields{Key: []byte(key), Value: bytes.Repeat([]byte{'v'}, size), CreateRevision: 2, ModRevision: mod, Version: 3})
 }
 
-// The generated code reads the manually encoded messages, with small and shared values.
+// The generated code decodes the messages of our own encoder, with small and shared values.
 func TestHandEncodingIsTheAPI(t *testing.T) {
 	for _, size := range []int{0, 10, 1000, 1024, 5000, 200000} {
 		put := &kv.Event{KV: item("/a", size, 9), Prev: item("/a", size+1, 5)}
@@ -120,16 +120,16 @@ func TestFragmentsKeepOrderAndMarkTheLast(t *testing.T) {
 		last := false
 		if err := wire.Fragments(events, false, limit, func(run []*kv.Event, more bool) error {
 			if last || len(run) == 0 {
-				t.Fatal("a run behind the last one, or an empty one")
+				t.Fatal("got an empty run, or a run after the last one")
 			}
 			all, last = append(all, run...), !more
 			return nil
 		}); err != nil || !last || len(all) != len(events) {
-			t.Fatalf("limit %d: %d events, last %v, %v", limit, len(all), last, err)
+			t.Fatalf("limit %d: got %d events, last run seen: %v, %v", limit, len(all), last, err)
 		}
 		for i := range all {
 			if all[i] != events[i] {
-				t.Fatalf("limit %d: order lost at %d", limit, i)
+				t.Fatalf("limit %d: wrong order at event %d", limit, i)
 			}
 		}
 	}
@@ -144,7 +144,7 @@ func TestListEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m, err := wire.DecodeListMessage(b); err != nil || m.Age != age || (l.Age == nil) != (age < 0) || l.GetAge().AsDuration() != max(0, age) {
-			t.Errorf("age %v: %+v, %v, and %v", age, m, err, &l)
+			t.Errorf("age %v: decoded %+v, %v, and by the generated code %v", age, m, err, &l)
 		}
 		if l.GetRevision() != 11 || l.GetLineage() != 2 || l.GetClusterId() != "c" || string(l.GetNextPageToken()) != "token" || l.GetCount() != max(0, count) || (l.Count == nil) != (count < 0) {
 			t.Errorf("end of a list with count %d: %v", count, &l)
@@ -152,8 +152,7 @@ func TestListEnd(t *testing.T) {
 	}
 }
 
-// A list that a slow client has not read yet holds the shared bytes and little
-// else.
+// A list that a slow client has not read yet holds the shared bytes and little more.
 func TestSharedBytesCostLittleMore(t *testing.T) {
 	var list []*kv.KeyValue
 	for range 5000 {
@@ -164,25 +163,25 @@ func TestSharedBytesCostLittleMore(t *testing.T) {
 	e := wire.ListChunk(9, kv.HistoryID{Lineage: 1}, list)
 	runtime.ReadMemStats(&after)
 	if each := (after.TotalAlloc - before.TotalAlloc) / uint64(len(list)); each > 300 {
-		t.Errorf("a message holds %d bytes for each shared value of 1 KiB", each)
+		t.Errorf("a message holds %d bytes of its own for each shared value of 1 KiB", each)
 	}
 	e.Buffers.Free()
 }
 
-// Runs of one buffer are released with it, and not before.
+// Runs of a buffer are released with it, and not earlier.
 func TestRunsOutliveTheirMessage(t *testing.T) {
 	list := []*kv.KeyValue{item("/a", 2000, 3), item("/b", 10, 3), item("/c", 2000, 3)}
 	e := wire.ListChunk(9, kv.HistoryID{Lineage: 1}, list)
 	want := e.Buffers.Materialize()
-	last := e.Buffers[len(e.Buffers)-2:] // the last run, and what it stands before
+	last := e.Buffers[len(e.Buffers)-2:] // the last run and its shared value
 	last.Ref()
 	tail := last.Materialize()
 	e.Buffers.Free()
-	for range 100 { // what comes next takes what was given back
+	for range 100 { // later messages reuse the released buffers
 		wire.ListChunk(8, kv.HistoryID{Lineage: 2}, []*kv.KeyValue{item("/other", 100, 2)}).Buffers.Free()
 	}
 	if got := last.Materialize(); !bytes.Equal(got, tail) || !bytes.HasSuffix(want, got) {
-		t.Error("a run has changed though somebody holds it")
+		t.Error("a run has changed, although a reference to it is held")
 	}
 	last.Free()
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// etcdItem is the encoding of an item in a form by etcd's own code.
+// etcdItem is the encoding of an item in the given form by etcd's code.
 func etcdItem(t *testing.T, item *kv.KeyValue, form wire.ItemForm) *mvccpb.KeyValue {
 	t.Helper()
 	out := mvccKV(t, item)
@@ -26,8 +26,8 @@ func etcdItem(t *testing.T, item *kv.KeyValue, form wire.ItemForm) *mvccpb.KeyVa
 	return out
 }
 
-// Manually encoded answers equal those of etcd's own code: all forms, copied and shared
-// items, with and without a header.
+// Range responses from our own encoder equal those of etcd's code: all forms, copied and shared items, with and
+// without a header.
 func TestEtcdRangeAnswers(t *testing.T) {
 	sizes := [][]int{nil, {0}, {1, 100, 5000}, {wire.SharedItem + 7}, {10, wire.SharedItem, 20, 30, 2 * wire.SharedItem, wire.SharedItem, 5}}
 	for _, encoded := range sizes {
@@ -70,7 +70,7 @@ func checkAnswer(t *testing.T, encoded, plain []int, form wire.ItemForm, withHea
 			a.Encoded = append(a.Encoded, mem.SliceBuffer(part))
 		}
 		if a.Encoded.Len() != length {
-			t.Fatalf("sizes %v, form %d: %d bytes, said %d", encoded, form, a.Encoded.Len(), length)
+			t.Fatalf("sizes %v, form %d: %d bytes, announced %d", encoded, form, a.Encoded.Len(), length)
 		}
 		a.Items = items(plain)
 		return a
@@ -80,13 +80,13 @@ func checkAnswer(t *testing.T, encoded, plain []int, form wire.ItemForm, withHea
 		t.Fatal(err)
 	}
 	if !proto.Equal(&got, want) {
-		t.Fatalf("sizes %v and %v, form %d: answers differ", encoded, plain, form)
+		t.Fatalf("sizes %v and %v, form %d: responses differ from etcd's", encoded, plain, form)
 	}
 	var chunk etcdserverpb.RangeStreamResponse
 	if err := proto.Unmarshal(bytesOf(t, answer().EncodeChunk()), &chunk); err != nil {
 		t.Fatal(err)
 	}
 	if !proto.Equal(chunk.GetRangeResponse(), want) || len(chunk.ProtoReflect().GetUnknown()) > 0 {
-		t.Fatalf("sizes %v and %v, form %d: chunks differ", encoded, plain, form)
+		t.Fatalf("sizes %v and %v, form %d: chunks differ from etcd's", encoded, plain, form)
 	}
 }

@@ -25,7 +25,7 @@ func mvccKV(t *testing.T, item *kv.KeyValue) *mvccpb.KeyValue {
 	return &out
 }
 
-// Manually encoded messages for etcd's clients equal those of etcd's own code.
+// Messages for etcd's clients from our own encoder equal those of etcd's code.
 func TestEtcdWatchEvents(t *testing.T) {
 	for _, size := range []int{0, 10, 1000, 1024, 5000} {
 		events := []*kv.Event{
@@ -59,7 +59,7 @@ func TestEtcdWatchEvents(t *testing.T) {
 	}
 }
 
-// An empty header is there.
+// An empty header is encoded, not omitted.
 func TestEtcdHeaderOfNothing(t *testing.T) {
 	var got etcdserverpb.WatchResponse
 	if err := proto.Unmarshal(bytesOf(t, new(wire.Fan).EtcdWatchEvents(wire.NewEtcdRecipient(0), wire.Header{}, false, nil, false)), &got); err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// fanBytes is the size from which a Fan does not keep an encoding.
+// A Fan does not keep encodings of fanBytes or more.
 const fanBytes = 64 << 10
 
 // Regardless of earlier messages, a Fan encodes a message like a new Fan.
 func TestFanRemembersOnlyWhatIsTheSame(t *testing.T) {
 	var events []*kv.Event
-	for i := range 6 { // small, with buffers of their own, and too big to be remembered
+	for i := range 6 { // small, with separate buffers, and too large to be kept
 		size := []int{10, 3000, fanBytes}[i%3]
 		events = append(events, &kv.Event{KV: item("/a", size+i, 9), Prev: item("/a", size+1, 5)})
 	}
@@ -45,7 +45,7 @@ func TestFanRemembersOnlyWhatIsTheSame(t *testing.T) {
 	}
 }
 
-// Messages that wait in a slow client's stream do not change while others are encoded.
+// Messages that are queued for a slow client do not change while others are encoded.
 func TestFanMessagesStay(t *testing.T) {
 	var f wire.Fan
 	codec := wire.NewCodec()
@@ -58,7 +58,7 @@ func TestFanMessagesStay(t *testing.T) {
 		t.Cleanup(func() {
 			var m shardwatchv1.WatchResponse
 			if err := proto.Unmarshal(b.Materialize(), &m); err != nil || m.GetWatchId() != i || m.GetRevision() != i || string(m.GetEvents()[0].GetKv().GetKey()) != fmt.Sprintf("/%d", i) {
-				t.Errorf("message %d is %v now, %v", i, &m, err)
+				t.Errorf("message %d has changed to %v, %v", i, &m, err)
 			}
 		})
 	}
@@ -67,8 +67,7 @@ func TestFanMessagesStay(t *testing.T) {
 	}
 }
 
-// A message for several watches equals the message for each of them, except for the
-// recipients.
+// A message for several watches equals the message for each of them, except for the recipients.
 func TestFanNamesSeveral(t *testing.T) {
 	var f wire.Fan
 	events := []*kv.Event{{KV: item("/a", 100, 9)}, {KV: item("/b", 3000, 9)}}
@@ -83,7 +82,7 @@ func TestFanNamesSeveral(t *testing.T) {
 		}
 	}
 	if !slices.Equal(all.GetWatchIds(), ids) || all.GetWatchId() != 0 {
-		t.Errorf("for %v, want %v", all.GetWatchIds(), ids)
+		t.Errorf("recipients %v, want %v", all.GetWatchIds(), ids)
 	}
 	all.WatchIds, all.WatchId = nil, 7
 	if !proto.Equal(alone, all) {

@@ -61,10 +61,10 @@ func FuzzOrder(f *testing.F) {
 		}
 		next, err := shard.Apply(c.Map, shard.Command{IfVersion: plan.Version, Change: plan.Change})
 		if err != nil {
-			t.Fatalf("%v is planned and refused: %v", &m, err)
+			t.Fatalf("%v was planned, but its change is refused: %v", &m, err)
 		}
 		if err := next.Validate(); err != nil {
-			t.Fatalf("%v: %v", &m, err)
+			t.Fatalf("%v yields an invalid map: %v", &m, err)
 		}
 		_ = wire.PlanMessages(plan)
 	})

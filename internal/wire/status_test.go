@@ -17,7 +17,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/wire"
 )
 
-// Every error between packages is equal after a round trip over the wire.
+// Each error type that packages share is equal after a round trip over the wire.
 func TestEveryErrorThereAndBack(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -44,7 +44,7 @@ func TestEveryErrorThereAndBack(t *testing.T) {
 		}
 		back := wire.Error(over)
 		u := &kv.UnavailableError{}
-		if errors.As(back, &u) { // the wrapped text travels
+		if errors.As(back, &u) { // the text of the wrapper is transferred, too
 			u.Detail = func() *kv.UnavailableError {
 				target := &kv.UnavailableError{}
 				_ = errors.As(c.err, &target)
@@ -52,7 +52,7 @@ func TestEveryErrorThereAndBack(t *testing.T) {
 			}().Detail
 		}
 		if !equal(back, c.err) {
-			t.Errorf("%T came back as %#v", c.err, back)
+			t.Errorf("%T is %#v after a round trip", c.err, back)
 		}
 	}
 	for err, code := range map[error]codes.Code{
@@ -61,11 +61,11 @@ func TestEveryErrorThereAndBack(t *testing.T) {
 	} {
 		over := wire.Status(err)
 		if back := wire.Error(over); status.Code(over) != code || !equal(back, err) {
-			t.Errorf("%T: code %v, came back as %#v", err, status.Code(over), back)
+			t.Errorf("%T: code %v, %#v after a round trip", err, status.Code(over), back)
 		}
 	}
 	if back := wire.Error(wire.Status(shard.ErrUnknownShard)); !errors.Is(back, shard.ErrRefused) {
-		t.Errorf("refused came back as %v", back)
+		t.Errorf("ErrRefused is %v after a round trip", back)
 	}
 	if got := status.Code(wire.Status(&kv.NotServedError{Range: kv.Single("a")})); got != codes.FailedPrecondition {
 		t.Errorf("NotServed: %v", got)
@@ -81,7 +81,7 @@ func TestEveryErrorThereAndBack(t *testing.T) {
 		t.Errorf("etcd's own status: %v", got)
 	}
 	if wire.Status(nil) != nil || wire.Error(nil) != nil {
-		t.Error("nil is not nil")
+		t.Error("nil is an error after a round trip")
 	}
 }
 
@@ -90,7 +90,7 @@ func equal(a, b error) bool {
 	return fmt.Sprintf("%T %+v", a, reflect.Indirect(reflect.ValueOf(a))) == fmt.Sprintf("%T %+v", b, reflect.Indirect(reflect.ValueOf(b)))
 }
 
-// etcd's clients recognize the error by its code, users by its text.
+// etcd's clients recognize the error by its code, users recognize it by its text.
 func TestDenied(t *testing.T) {
 	err := wire.Denied("no account")
 	if status.Code(err) != codes.PermissionDenied || status.Convert(err).Message() != "etcdserver: permission denied: no account" || !errors.Is(wire.Status(err), err) ||

@@ -25,7 +25,7 @@ func TestTokens(t *testing.T) {
 		_, err := wire.ParseResumeToken(b, r)
 		var invalid *kv.InvalidError
 		if !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want InvalidError", name, err)
 		}
 	}
 	refused("other range", "another key", resume, kv.Prefix("/b/"))
@@ -34,16 +34,16 @@ func TestTokens(t *testing.T) {
 	other := p
 	other.Cluster = wire.ClusterKey("c2")
 	if got, err := wire.ParseResumeToken(wire.ResumeToken(other), p.Range); err != nil || got != other || got == p {
-		t.Errorf("of another cluster: %+v, %v", got, err)
+		t.Errorf("token of another cluster: %+v, %v", got, err)
 	}
 	for i := range resume {
 		if _, err := wire.ParseResumeToken(resume[:i], p.Range); err == nil {
-			t.Errorf("cut at %d: accepted", i)
+			t.Errorf("a token cut to %d bytes is accepted", i)
 		}
 		b := append([]byte(nil), resume...)
 		b[i] ^= 0x10
 		if _, err := wire.ParseResumeToken(b, p.Range); err == nil {
-			t.Errorf("bit flipped at %d: accepted", i)
+			t.Errorf("a token with a flipped bit in byte %d is accepted", i)
 		}
 	}
 }
