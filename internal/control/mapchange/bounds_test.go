@@ -36,13 +36,13 @@ func TestTheVersionOfAnOrder(t *testing.T) {
 	for version, ok := range map[uint64]bool{0: true, 1: true, 2: false} {
 		p, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Rebalance{}, IfVersion: version})
 		if (err == nil) != ok || (ok && p.Version != 1) {
-			t.Errorf("for version %d: %v", version, err)
+			t.Errorf("for map version %d: %v", version, err)
 		}
 	}
 }
 
-// A repeated undrain is followed to its end; a first undrain of nodes that are not
-// drained is not.
+// A repeated undrain reports progress to its end; a first undrain of nodes that are not
+// drained does not.
 func TestARepeatedUndrainIsFollowed(t *testing.T) {
 	c := cluster(t)
 	state(c, "d", shard.Dead)
@@ -103,28 +103,28 @@ func TestWhereAMergeTakesPlace(t *testing.T) {
 	c.Copies[replicas(t, c, 2)[0]][2] = mapchange.Copy{Bytes: 1 << 30}
 	p, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Merge{Shard: 1, With: 2}, Force: true})
 	if err != nil || homes(t, p)[0].Shard != 2 {
-		t.Errorf("a copy that is being loaded counts as larger: %+v, %v", p, err)
+		t.Errorf("a loading copy determines the size: %+v, %v", p, err)
 	}
 	// A merge that has already begun is not proposed again.
 	c = cluster(t)
 	propose(t, c, judge(t, c, mapchange.Merge{Shard: 1, With: 2}).Change)
 	if p := judge(t, c, mapchange.Merge{Shard: 2, With: 1}); p.Change != nil {
-		t.Errorf("begun again: %+v", p.Change)
+		t.Errorf("the merge is proposed again: %+v", p.Change)
 	}
 }
 
-// The pins after a move, and moves that change nothing.
+// A move pins its replicas and owner; a move that changes nothing is empty.
 func TestWhatAMovePins(t *testing.T) {
 	c := cluster(t)
 	now := replicas(t, c, 1)
 	fresh := stranger(t, c, 1)
 	h := homes(t, judge(t, c, mapchange.Move{Shard: 1, To: []shard.NodeID{fresh, now[0]}}))
 	if len(h) != 1 || !slices.Equal(h[0].Home.Pins, []shard.NodeID{fresh, now[0]}) || h[0].Home.Replicas != 0 {
-		t.Errorf("to as many as the cluster wants: %+v", h)
+		t.Errorf("moved to as many nodes as the cluster's replicas: %+v", h)
 	}
 	h = homes(t, judge(t, c, mapchange.Move{Shard: 1, To: []shard.NodeID{"a", "b", "c"}}))
 	if h[0].Home.Replicas != 3 {
-		t.Errorf("to more: %+v", h)
+		t.Errorf("moved to more nodes: %+v", h)
 	}
 	propose(t, c, shard.Rehome{Homes: []shard.ShardHome{{Shard: 1, Home: shard.Home{Pins: []shard.NodeID{"a", "b"}}}}})
 	for owner, want := range map[shard.NodeID][]shard.NodeID{"b": {"b", "a"}, "c": {"c", "a"}} {
@@ -134,7 +134,7 @@ func TestWhatAMovePins(t *testing.T) {
 	}
 	for _, r := range []mapchange.Move{{Shard: 1, Owner: "a"}, {Shard: 1, To: []shard.NodeID{"a", "b"}}} {
 		if p := judge(t, c, r); p.Change != nil {
-			t.Errorf("%v is so already: %+v", r, p.Change)
+			t.Errorf("%v changes nothing, but is planned: %+v", r, p.Change)
 		}
 	}
 	many := make([]shard.NodeID, shard.MaxReplicas+1)
@@ -146,18 +146,18 @@ func TestWhatAMovePins(t *testing.T) {
 		t.Errorf("%d replicas: %v", len(many), err)
 	}
 	if h := homes(t, judge(t, c, mapchange.Move{Shard: 1, To: many[1:]})); h[0].Home.Replicas != shard.MaxReplicas {
-		t.Errorf("just as many as may be: %+v", h)
+		t.Errorf("the greatest number of replicas: %+v", h)
 	}
 	// A shard that waits for a merge stays separate after a move.
 	c = cluster(t)
 	propose(t, c, judge(t, c, mapchange.Merge{Shard: 1, With: 2}).Change)
 	p, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Move{Shard: 2, To: []shard.NodeID{"a", "b"}}, Force: true})
 	if err != nil || homes(t, p)[0].Home.Seat != 0 {
-		t.Errorf("it is merged after all: %+v, %v", p, err)
+		t.Errorf("the merge continues after the move: %+v, %v", p, err)
 	}
 }
 
-// Doubts about the destination of a shard.
+// Risky destinations of a shard need Force.
 func TestDoubtsAboutPlaces(t *testing.T) {
 	zones := func(c *mapchange.Cluster, zones ...string) {
 		for i := range c.Members {
@@ -200,7 +200,7 @@ func TestDoubtsAboutPlaces(t *testing.T) {
 	}
 }
 
-// Drains that leave too few nodes, or too few voters.
+// Drains that leave too few nodes or too few voters need Force.
 func TestDoubtsAboutDrains(t *testing.T) {
 	for what, x := range map[string]struct {
 		given func(t *testing.T, c *mapchange.Cluster)
@@ -234,7 +234,7 @@ func TestDoubtsAboutDrains(t *testing.T) {
 	propose(t, c, shard.Drain{Nodes: []shard.NodeID{"d"}})
 	p := judge(t, c, mapchange.Drain{Nodes: []shard.NodeID{"c", "d"}})
 	if d, ok := p.Change.(shard.Drain); !ok || !slices.Equal(d.Nodes, []shard.NodeID{"c"}) {
-		t.Errorf("of a node that is drained already and another one: %+v", p.Change)
+		t.Errorf("drain of a drained node and another node: %+v", p.Change)
 	}
 	p = judge(t, c, mapchange.Undrain{Nodes: []shard.NodeID{"c", "d"}})
 	if d, ok := p.Change.(shard.Drain); !ok || !d.Undo || !slices.Equal(d.Nodes, []shard.NodeID{"d"}) {
@@ -267,13 +267,13 @@ func TestWhatThereIs(t *testing.T) {
 		propose(t, c, shard.Split{Shard: 2, At: cuts[:n-1]})
 		_, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Split{Shard: 99}})
 		if err == nil || !strings.HasSuffix(err.Error(), want) || (want == "" && strings.Contains(err.Error(), "more")) {
-			t.Errorf("of %d shards: %v", len(c.Map.Shards), err)
+			t.Errorf("list of %d shards: %v", len(c.Map.Shards), err)
 		}
 	}
 }
 
-// A split whose part has to be fetched counts its share of the bytes, and an unasked
-// node does not block progress.
+// A split whose part must be fetched counts its share of the bytes, and a node that was
+// not asked does not block progress.
 func TestProgressCountsWhatIsLeft(t *testing.T) {
 	c := cluster(t)
 	p := judge(t, c, mapchange.Split{Shard: 2, At: []string{"/h"}})
@@ -289,10 +289,10 @@ func TestProgressCountsWhatIsLeft(t *testing.T) {
 	}
 	want := slices.Sorted(slices.Values(replicas(t, c, 2)))
 	if got := mapchange.Ask(c.Map, mapchange.Split{Shard: 2}); !slices.Equal(got, want) {
-		t.Errorf("a split asks %v, want %v", got, want)
+		t.Errorf("a split asks nodes %v, want %v", got, want)
 	}
 	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(replicas(t, c, 2), replicas(t, c, 3)))))
 	if got := mapchange.Ask(c.Map, mapchange.Merge{Shard: 2, With: 3}); !slices.Equal(got, all) {
-		t.Errorf("a merge asks %v, want %v", got, all)
+		t.Errorf("a merge asks nodes %v, want %v", got, all)
 	}
 }

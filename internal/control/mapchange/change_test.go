@@ -13,9 +13,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// cluster is a, b, c and d, of which a, b and c vote, with shards 1 [, /g), 2 [/g,
-// /m), 3 [/m, /t) and, in another served range, 4 [/t, ), where the planner wants
-// them, 1 KiB each.
+// cluster is the nodes a, b, c and d, of which a, b and c vote, and the shards 1 [, /g),
+// 2 [/g, /m), 3 [/m, /t) and, in another served range, 4 [/t, ), 1 KiB each, placed by
+// the planner.
 func cluster(t *testing.T) *mapchange.Cluster {
 	t.Helper()
 	c := &mapchange.Cluster{Voters: []shard.NodeID{"a", "b", "c"}}
@@ -85,12 +85,11 @@ func stranger(t *testing.T, c *mapchange.Cluster, id shard.ID) shard.NodeID {
 			return m.Name
 		}
 	}
-	t.Fatalf("everybody has shard %d", id)
+	t.Fatalf("all nodes have shard %d", id)
 	return ""
 }
 
-// Every refusal names its reason, the allowed values, and the flag or argument
-// at fault.
+// Every refusal names the reason, the allowed values, and the wrong flag or argument.
 func TestRefusals(t *testing.T) {
 	drained := func(t *testing.T, c *mapchange.Cluster) { propose(t, c, shard.Drain{Nodes: []shard.NodeID{"d"}}) }
 	for name, test := range map[string]struct {
@@ -244,8 +243,8 @@ func outline(p *mapchange.Plan) string {
 	return strings.Join(out, "; ")
 }
 
-// follow acts like the voters and the planner until nothing is left, and
-// returns how often a change was made.
+// follow acts as the voters and the planner until no changes are left, and returns
+// the number of changes.
 func follow(t *testing.T, c *mapchange.Cluster, p *mapchange.Plan) (rounds int) {
 	t.Helper()
 	if p.Change != nil {
@@ -262,22 +261,22 @@ func follow(t *testing.T, c *mapchange.Cluster, p *mapchange.Plan) (rounds int) 
 			loading := p.Progress(c, &plans)
 			load(c)
 			if done := p.Progress(c, &plans); !done.Done || done.Left != 0 {
-				t.Errorf("not done: %+v", done)
+				t.Errorf("no changes left, but the plan is not done: %+v", done)
 			}
 			if loading.Done && copies {
-				t.Errorf("done before it was loaded")
+				t.Errorf("done before the copies were loaded")
 			}
 			return rounds
 		}
 		if now := p.Progress(c, &plans); now.Done && copies {
-			t.Errorf("done too early: %+v", now)
+			t.Errorf("done while changes are left: %+v", now)
 		}
 	}
-	t.Error("never at rest")
+	t.Error("changes never end")
 	return rounds
 }
 
-// A plan shows the changes that are then made.
+// A plan shows the changes that follow.
 func TestPlansComeTrue(t *testing.T) {
 	for name, test := range map[string]struct {
 		given   func(t *testing.T, c *mapchange.Cluster)
@@ -369,7 +368,7 @@ func TestPlansComeTrue(t *testing.T) {
 			for _, s := range before.Shards {
 				planned := slices.ContainsFunc(p.Steps, func(step mapchange.Step) bool { return step.Range.Overlaps(s.Range) })
 				if now, ok := c.Map.Shard(s.ID); !planned && (!ok || !slices.Equal(now.Replicas, s.Replicas)) {
-					t.Errorf("shard %d was not in %s, and is %+v", s.ID, told, now)
+					t.Errorf("shard %d changed, but is not in plan %s: %+v", s.ID, told, now)
 				}
 			}
 			again, err := mapchange.NewPlan(c, mapchange.Order{Request: r})
@@ -377,7 +376,7 @@ func TestPlansComeTrue(t *testing.T) {
 				return // its shards no longer exist
 			}
 			if err != nil || again.Change != nil || len(again.Steps) > 0 {
-				t.Errorf("the same again: %v, %+v", err, again)
+				t.Errorf("the plan of a finished change is not empty: %v, %+v", err, again)
 			}
 		})
 	}
@@ -392,15 +391,15 @@ func TestRebalanceEndsAMoveToFewerNodes(t *testing.T) {
 	}
 	follow(t, c, move)
 	if got := replicas(t, c, 2); len(got) != 1 {
-		t.Fatalf("moved to one node, and on %v", got)
+		t.Fatalf("after the move to one node: on %v", got)
 	}
 	follow(t, c, judge(t, c, mapchange.Rebalance{}))
 	if got := replicas(t, c, 2); len(got) != c.Map.Spec.Replicas {
-		t.Errorf("rebalanced, and on %v", got)
+		t.Errorf("after the rebalance: on %v", got)
 	}
 }
 
-// The plan shows the size of a copy that a node has to fetch, or that it is unknown.
+// The plan shows the bytes of each copy that a node must fetch, if they are known.
 func TestWhatIsCopied(t *testing.T) {
 	c := cluster(t)
 	fresh := stranger(t, c, 2)
@@ -414,7 +413,7 @@ func TestWhatIsCopied(t *testing.T) {
 	}
 	c.Copies = nil
 	if p, err = mapchange.NewPlan(c, move); err != nil || p.Steps[0].Bytes != -1 {
-		t.Errorf("unknown: %v, %s", err, outline(p))
+		t.Errorf("with unknown sizes: %v, %s", err, outline(p))
 	}
 }
 
@@ -433,7 +432,7 @@ func TestTheSmallerShardComes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if homes := p.Change.(shard.Rehome).Homes; len(homes) != 1 || homes[0].Shard == larger {
-			t.Errorf("with %d as the larger: %+v", larger, homes)
+			t.Errorf("with shard %d as the larger: %+v", larger, homes)
 		}
 	}
 }
@@ -458,7 +457,7 @@ func TestFilling(t *testing.T) {
 	}
 	delete(c.Copies, fresh)
 	if now := p.Progress(c, new(planner.Planner)); now.Done || now.Left != 1 {
-		t.Errorf("without an answer: %+v", now)
+		t.Errorf("without an answer of the node: %+v", now)
 	}
 }
 
@@ -479,7 +478,7 @@ func TestUndrainOfANodeThatIsNotDrainedIsDoneAtOnce(t *testing.T) {
 		t.Errorf("%v, %+v", err, p)
 	}
 	if p, err := mapchange.NewPlan(c, mapchange.Order{Request: mapchange.Rebalance{}}); err != nil || len(p.Steps) == 0 {
-		t.Errorf("the planner does nothing: %v, %+v", err, p)
+		t.Errorf("the test needs a planned move: %v, %+v", err, p)
 	}
 }
 

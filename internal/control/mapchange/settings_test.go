@@ -76,7 +76,7 @@ func TestSettingsOfFewerReplicas(t *testing.T) {
 	}
 	c.Copies = nil
 	if p := judged(t, c, mapchange.Settings{Replicas: 1}); p.Steps[0].Freed != -1 {
-		t.Errorf("freed %d of what nobody knows", p.Steps[0].Freed)
+		t.Errorf("freed %d bytes of copies of unknown size", p.Steps[0].Freed)
 	}
 	load(c)
 	follow(t, c, p)
@@ -125,7 +125,7 @@ func TestThePlanCountsTheWatchesThatEnd(t *testing.T) {
 	fewer := mapchange.Settings{Ranges: []kv.Range{{Start: "/m", End: "/t"}, {Start: "/h", End: "/i"}}}
 	nodes := mapchange.AskEnding(c.Map, c.Members, fewer)
 	if len(nodes) != len(c.Members) {
-		t.Fatalf("asks %v of %d members", nodes, len(c.Members))
+		t.Fatalf("the plan asks nodes %v of %d members", nodes, len(c.Members))
 	}
 	c.Ending = make(map[shard.NodeID]mapchange.Ending)
 	for _, n := range nodes[1:] {
@@ -151,7 +151,7 @@ func TestThePlanCountsTheWatchesThatEnd(t *testing.T) {
 		mapchange.Settings{Ranges: []kv.Range{{Start: "/m"}, {End: "/m"}}}, // all keys, in two parts
 	} {
 		if nodes := mapchange.AskEnding(c.Map, c.Members, r); len(nodes) > 0 {
-			t.Errorf("%v asks %v, and ends nothing", r, nodes)
+			t.Errorf("%v ends no watches, but its plan asks nodes %v", r, nodes)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func TestSettingsOfMoreServedKeys(t *testing.T) {
 	}
 	fresh := 0
 	for _, s := range p.Steps {
-		if len(s.From) > 0 { // the owners are spread again
+		if len(s.From) > 0 { // the owners are rebalanced
 			continue
 		}
 		fresh++
@@ -187,7 +187,7 @@ func TestSettingsOfMoreServedKeys(t *testing.T) {
 	}
 }
 
-// Invalid settings are refused with the remedy; risky settings are doubted or warned of.
+// Invalid settings are refused with the remedy; risky settings need Force.
 func TestSettingsRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		request     mapchange.Settings
@@ -229,7 +229,7 @@ func TestSettingsRefused(t *testing.T) {
 	}
 }
 
-// More replicas than nodes, and shards that were moved by hand, are warned of.
+// The plan warns of more replicas than nodes, and of shards that were moved by hand.
 func TestSettingsWarnings(t *testing.T) {
 	c := final(t)
 	propose(t, c, shard.Rehome{Homes: []shard.ShardHome{{Shard: 1, Home: shard.Home{Pins: replicas(t, c, 1)[:1], Replicas: 1}}}})

@@ -31,7 +31,7 @@ func FuzzMapFile(f *testing.F) {
 		m, err := Decode(b)
 		if err != nil {
 			if !errors.Is(err, ErrInvalid) {
-				t.Fatalf("another error: %v", err)
+				t.Fatalf("unexpected error: %v", err)
 			}
 			return
 		}
@@ -53,10 +53,10 @@ func FuzzMapFile(f *testing.F) {
 func TestMapFileTornAnywhere(t *testing.T) {
 	f := New(t.TempDir())
 	if m, err := f.Load(); m != nil || err != nil {
-		t.Fatalf("no file: %v, %v", m, err)
+		t.Fatalf("load without a file: %v, %v", m, err)
 	}
 	m := maptest.Pair(t, "a", "b")
-	for range 2 { // also over an old one
+	for range 2 { // the second time over an old file
 		if err := f.Save(m); err != nil {
 			t.Fatal(err)
 		}

@@ -68,7 +68,7 @@ func TestARepeatedOrderIsNotDoneBeforeItsMapHasCome(t *testing.T) {
 			done <- o.ChangeMap(t.Context(), mapchange.Order{ID: id, Repeated: true, Request: split},
 				func(plan *mapchange.Plan) error {
 					if plan.Version != next.Version {
-						t.Errorf("the plan is of version %d, want %d", plan.Version, next.Version)
+						t.Errorf("the plan is for version %d, want %d", plan.Version, next.Version)
 					}
 					return nil
 				},
@@ -80,7 +80,7 @@ func TestARepeatedOrderIsNotDoneBeforeItsMapHasCome(t *testing.T) {
 		time.Sleep(time.Minute)
 		select {
 		case err := <-done:
-			t.Fatalf("it ends before the map has come: %+v, %v", told, err)
+			t.Fatalf("the order is done before the map has arrived: %+v, %v", told, err)
 		default:
 		}
 		if err := p.Observe(next); err != nil {

@@ -61,13 +61,13 @@ func TestBalance(t *testing.T) {
 	nothing("it is over", look(30*time.Second, map[shard.ID]Load{1: {Events: 50}, 2: {}}))
 	nothing("another", look(40*time.Second, hot))
 	if a := look(100*time.Second, hot); !slices.Equal(a.Splits, []Cut{{Shard: 1}}) || len(a.Homes) > 0 {
-		t.Fatalf("it lasts: %+v", a)
+		t.Fatalf("lasting load, want a split of shard 1: %+v", a)
 	}
 	tr = tr.Uncuttable(1, start.Add(100*time.Second))
 	nothing("it cannot be cut", look(110*time.Second, hot))
 	waits(Waiting{Split: 1})
 	if a := look(13*time.Minute, hot); len(a.Splits) != 1 {
-		t.Errorf("and is not tried again: %+v", a)
+		t.Errorf("an uncuttable shard is not tried again: %+v", a)
 	}
 	apply(shard.Split{Shard: 1, At: []string{"f"}, Stay: true}) // 3, 4, 2
 	idle := map[shard.ID]Load{2: {Bytes: 100}, 3: {Bytes: 50, Events: 5}, 4: {Bytes: 90, Events: 5}}
@@ -76,7 +76,7 @@ func TestBalance(t *testing.T) {
 	waits(Waiting{Merge: 1})
 	a := look(25*time.Minute, idle)
 	if len(a.Homes) != 1 || a.Homes[0].Shard != 3 || a.Homes[0].Home.Seat != 4 {
-		t.Fatalf("two idle neighbours: %+v", a)
+		t.Fatalf("two idle neighbours, want a merge: %+v", a)
 	}
 	count(a.Homes)
 	apply(shard.Rehome{Homes: a.Homes})
@@ -91,14 +91,14 @@ func TestBalance(t *testing.T) {
 	nothing("a crowd", look(61*time.Minute, crowd))
 	waits(Waiting{Replicas: 1})
 	if a = look(62*time.Minute, crowd); len(a.Homes) != 1 || a.Homes[0].Shard != 2 || a.Homes[0].Home.Replicas != 4 {
-		t.Fatalf("it stays: %+v", a)
+		t.Fatalf("lasting watches, want more replicas of shard 2: %+v", a)
 	}
 	count(a.Homes)
 	apply(shard.Rehome{Homes: a.Homes})
 	nothing("some go", look(63*time.Minute, map[shard.ID]Load{2: {Watches: 210}, 5: {}}))
 	nothing("most go", look(64*time.Minute, map[shard.ID]Load{2: {Watches: 20}, 5: {}}))
 	if a = look(69*time.Minute, map[shard.ID]Load{2: {Watches: 20}, 5: {}}); len(a.Homes) != 1 || a.Homes[0].Home.Replicas != 0 {
-		t.Errorf("its replicas are kept: %+v", a)
+		t.Errorf("extra replicas are kept without watches: %+v", a)
 	}
 	count(a.Homes)
 	if want := map[Operation]int64{LoadMerge: 1, LoadMoreReplicas: 1, LoadFewerReplicas: 1}; !maps.Equal(did, want) {
@@ -114,8 +114,8 @@ func TestBalance(t *testing.T) {
 	nothing("switched off", look(90*time.Minute, map[shard.ID]Load{2: {Bytes: 5000}, 5: {}}))
 }
 
-// A merge lasts until its shards have moved together. It counts meanwhile: there
-// are never fewer shards in the end than the specification asks for.
+// A merge lasts until its shards have the same replicas, and counts meanwhile: merges
+// never leave fewer shards than the specification asks for.
 func TestMergesUnderWayCount(t *testing.T) {
 	b := Balance{Split: true, SplitEvents: 100, MaxShards: 10, Merge: true, Patience: time.Minute, MergePatience: time.Minute}
 	m := maptest.Pair(t, "a", "b")
@@ -143,12 +143,12 @@ func TestMergesUnderWayCount(t *testing.T) {
 		}
 	}
 	if begun != 1 {
-		t.Errorf("%d merges of %d shards, and %d are asked for", begun, len(m.Shards), m.Spec.Shards)
+		t.Errorf("%d merges of %d shards, the specification asks for %d shards", begun, len(m.Shards), m.Spec.Shards)
 	}
 }
 
-// A split divides watches of some keys, but doubles watches of whole shards. The
-// latter are split once, and again when there are twice as many.
+// A split divides watches of some keys, but doubles watches of whole shards. Watches of
+// whole shards cause one split, and another when there are twice as many.
 func TestWatchesOfWholeShardsAreNotSplitForEver(t *testing.T) { splitWholeShards(t, false) }
 
 // Each of twenty leaders evaluates the load for some minutes.
@@ -259,7 +259,7 @@ func TestLoadGivesEveryNodeShardsToOwn(t *testing.T) {
 		return out
 	}
 	if got := owned(); !slices.Equal(got, []int{0, 0, 0, 1, 1, 1}) {
-		t.Fatalf("founders and others own %v shards", got)
+		t.Fatalf("shards owned by the nodes: %v", got)
 	}
 	b, tr := DefaultBalance(), Trend{}
 	for now := time.Unix(1000, 0); now.Before(time.Unix(2000, 0)); now = now.Add(ReportInterval) {
@@ -280,7 +280,7 @@ func TestLoadGivesEveryNodeShardsToOwn(t *testing.T) {
 		}
 	}
 	if got := owned(); !slices.Equal(got, []int{2, 2, 2, 2, 2, 2}) {
-		t.Errorf("nodes own %v of %d shards", got, len(m.Shards))
+		t.Errorf("nodes own %v of %d shards, want equal numbers", got, len(m.Shards))
 	}
 }
 
@@ -303,11 +303,11 @@ func TestBalanceNamesEveryNegativeFigure(t *testing.T) {
 	}
 	all := Balance{SplitBytes: -1, MaxShards: -1, ReplicaWatches: -1, MinAge: -1}
 	if err := all.Validate(); strings.Count(err.Error(), "\n") != 3 {
-		t.Errorf("not every mistake is named: %v", err)
+		t.Errorf("the error does not name every mistake: %v", err)
 	}
 }
 
-// shardsOf is a map of n shards in one served range, of which one is asked for.
+// shardsOf is a map of n shards in one served range; its specification asks for one.
 func shardsOf(t *testing.T, n int) *shard.Map {
 	t.Helper()
 	f := shard.Found{ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 1, Replicas: 2}}
@@ -363,7 +363,7 @@ func TestSplitsKeepToTheirBounds(t *testing.T) {
 	for most, splits := range map[int]int{6: 0, 7: 1, 8: 2, 10: 4, 100: mostChanges} {
 		b.MaxShards = most
 		if a := watched(b, shardsOf(t, 6), hot, 0, time.Hour); len(a.Splits) != splits {
-			t.Errorf("at most %d shards: %d splits of 6, want %d", most, len(a.Splits), splits)
+			t.Errorf("with at most %d shards: %d splits of 6, want %d", most, len(a.Splits), splits)
 		}
 	}
 	// A shard that cannot be cut rests for exactly this time.
@@ -377,12 +377,12 @@ func TestSplitsKeepToTheirBounds(t *testing.T) {
 		split int
 	}{{uncuttableFor - 1, 0}, {uncuttableFor, 1}} {
 		if a, _ := b.Decide(m, hot, tr, now.Add(c.after)); len(a.Splits) != c.split {
-			t.Errorf("%v after it was found that it cannot be cut: %+v", c.after, a)
+			t.Errorf("%v after the shard was found uncuttable: %+v", c.after, a)
 		}
 	}
 	// An unknown load counts as no load, and does not reset the age of the shard.
 	if a := watched(b, m, nil, 0, time.Hour); len(a.Splits)+len(a.Homes) > 0 {
-		t.Errorf("without a load: %+v", a)
+		t.Errorf("changes without a load: %+v", a)
 	}
 }
 
@@ -428,27 +428,27 @@ func TestMergesKeepToTheirBounds(t *testing.T) {
 			t.Errorf("%s: %+v, want %d merges", what, a, c.merges)
 		}
 		if c.merges == 1 && (a.Homes[0].Shard != 2 || a.Homes[0].Home.Seat != 1) {
-			t.Errorf("%s: the smaller one comes to the larger one: %+v", what, a.Homes)
+			t.Errorf("%s: the smaller shard should move to the larger: %+v", what, a.Homes)
 		}
 	}
 	// The larger shard stays, even if it is the second; and a shard merges once.
 	if a := watched(sound, shardsOf(t, 2), map[shard.ID]Load{1: {}, 2: {Bytes: 1}}, 0, time.Hour); len(a.Homes) != 1 || a.Homes[0].Shard != 1 {
-		t.Errorf("the second is larger: %+v", a)
+		t.Errorf("the second shard is larger, want the first to move: %+v", a)
 	}
 	if a := watched(sound, shardsOf(t, 3), map[shard.ID]Load{1: {}, 2: {}, 3: {}}, 0, time.Hour); len(a.Homes) != 1 {
-		t.Errorf("three neighbours: %+v", a)
+		t.Errorf("three neighbours, want one merge: %+v", a)
 	}
 	loads := make(map[shard.ID]Load)
 	for id := range shard.ID(20) {
 		loads[id+1] = Load{}
 	}
 	if a := watched(sound, shardsOf(t, 20), loads, 0, time.Hour); len(a.Homes) != mostChanges {
-		t.Errorf("%d merges at a time, want %d", len(a.Homes), mostChanges)
+		t.Errorf("%d merges in one call, want %d", len(a.Homes), mostChanges)
 	}
 	m := shardsOf(t, 4)
 	m.Spec.Shards = 3
 	if a := watched(sound, m, loads, 0, time.Hour); len(a.Homes) != 1 {
-		t.Errorf("%d merges of 4 shards, and 3 are asked for", len(a.Homes))
+		t.Errorf("%d merges of 4 shards, want 1: the specification asks for 3 shards", len(a.Homes))
 	}
 }
 
@@ -486,21 +486,21 @@ func TestReplicasKeepToTheirBounds(t *testing.T) {
 			t.Errorf("%s: %+v, want %d replicas", what, a, c.want)
 		}
 	}
-	// Watches that end and return wait anew.
+	// Watches that end and return restart the patience.
 	var tr Trend
 	m := shardsOf(t, 1)
 	m.Shards[0].Home.Replicas = 3
 	for i, watches := range []int{400, 50, 400, 400} {
 		var a Action
 		if a, tr = sound.Decide(m, map[shard.ID]Load{1: {Watches: watches}}, tr, time.Unix(1000, 0).Add(time.Duration(i)*40*time.Second)); len(a.Homes) > 0 {
-			t.Errorf("look %d: %+v", i, a)
+			t.Errorf("evaluation %d: %+v", i, a)
 		}
 	}
 }
 
-// The effect of a cut on watches is decided when all its parts have been seen for
-// the patience: if most watches are on every part, they are not cut for them again
-// until there are twice as many.
+// The effect of a cut on watches is judged after all its parts have been reported for
+// the patience: if most watches are on every part, the parts are not cut again for
+// watches until there are twice as many.
 func TestCutsAreJudgedOnceAllPartsAreKnown(t *testing.T) {
 	const patience = time.Minute
 	now := time.Unix(1000, 0)
@@ -543,7 +543,7 @@ func TestCutsAreJudgedOnceAllPartsAreKnown(t *testing.T) {
 		got := make(map[shard.ID]int)
 		for _, h := range tr.settleCuts(m, loads, patience, now) {
 			if got[h.Shard] = h.Home.Whole; h.Home.Parting != 0 {
-				t.Errorf("%s: shard %d is judged again", what, h.Shard)
+				t.Errorf("%s: shard %d is still to be judged", what, h.Shard)
 			}
 		}
 		if !maps.Equal(got, want) {
@@ -555,7 +555,7 @@ func TestCutsAreJudgedOnceAllPartsAreKnown(t *testing.T) {
 		t.Error("cut again for the wrong number of watches")
 	}
 	if s.Home.Parting = 1; partsWatches(s, 1000) || !partsWatches(&shard.Shard{}, 0) {
-		t.Error("cut again before it is known what the cut before did")
+		t.Error("cut again before the last cut was judged")
 	}
 }
 
@@ -567,7 +567,7 @@ func TestAShardIsChangedOnceALook(t *testing.T) {
 	m := shardsOf(t, 2)
 	m.Shards[0].Home.Parting = 1000
 	if a := watched(b, m, hot, 0); len(a.Homes) != 1 || !slices.Equal(a.Splits, []Cut{{Shard: 2}}) {
-		t.Errorf("one is judged: %+v", a)
+		t.Errorf("a shard whose cut was just judged is changed: %+v", a)
 	}
 	m = shardsOf(t, 3)
 	r, err := Together(m, 1, 2)
@@ -579,7 +579,7 @@ func TestAShardIsChangedOnceALook(t *testing.T) {
 	}
 	hot[3] = hot[1]
 	if a := watched(b, m, hot, 0); len(a.Homes) != 0 || !slices.Equal(a.Splits, []Cut{{Shard: 3}}) {
-		t.Errorf("two join: %+v", a)
+		t.Errorf("a shard that joins its neighbour is changed: %+v", a)
 	}
 }
 
@@ -633,7 +633,7 @@ func TestOwnersFollowTheEvents(t *testing.T) {
 			}
 		})
 	}
-	// No fewer than it takes to have a copy of each shard.
+	// The owners together must have a copy of each shard.
 	apart := shardsOf(t, 4)
 	for i := range apart.Shards {
 		apart.Shards[i].Replicas = [][]shard.NodeID{{"a", "b", "c"}, {"b", "c", "d"}, {"c", "d", "a"}, {"d", "a", "b"}}[i]
@@ -641,12 +641,12 @@ func TestOwnersFollowTheEvents(t *testing.T) {
 	for have, want := range map[int]int{1: 2, 4: 2} {
 		apart.Finalized, apart.Spec.Owners = shard.LevelSettings, have
 		if a := watched(b, apart, loads(0, 0, 0, 0), 0, 5*time.Minute); a.Owners == nil || *a.Owners != want {
-			t.Errorf("of %d owners with copies of different shards: %v, want %d", have, a.Owners, want)
+			t.Errorf("from %d owners with copies of different shards: %v, want %d", have, a.Owners, want)
 		}
 	}
 	apart.Spec.Owners = 2
 	if a := watched(b, apart, loads(0, 0, 0, 0), 0, time.Hour); a.Owners != nil {
-		t.Errorf("two owners with copies of different shards become %d", *a.Owners)
+		t.Errorf("two owners with copies of different shards are reduced to %d", *a.Owners)
 	}
 	// A change of a map that was founded with more ranges than can be configured would be refused forever,
 	// and would block all later changes.
@@ -655,7 +655,7 @@ func TestOwnersFollowTheEvents(t *testing.T) {
 	for ranges, proposed := range map[int]bool{shard.MaxRanges: true, shard.MaxRanges + 1: false} {
 		m.Spec.Ranges = make([]kv.Range, ranges)
 		if a := watched(b, m, loads(0, 0, 0, 0), 0, time.Hour); (a.Owners != nil) != proposed {
-			t.Errorf("with %d served ranges the number of owners changes: %v, want %v", ranges, a.Owners != nil, proposed)
+			t.Errorf("%d served ranges: the number of owners changes: %v, want %v", ranges, a.Owners != nil, proposed)
 		}
 	}
 	// A new reason restarts the patience.
@@ -665,7 +665,7 @@ func TestOwnersFollowTheEvents(t *testing.T) {
 	for at, l := range []map[shard.ID]Load{loads(0, 0, 0, 0), loads(99, 99, 99, 99), loads(0, 0, 0, 0), loads(25, 25, 25, 20), loads(0, 0, 0, 0)} {
 		var a Action
 		if a, tr = b.Decide(m, l, tr, time.Unix(1000, 0).Add(time.Duration(at)*59*time.Second)); a.Owners != nil {
-			t.Errorf("look %d: %d owners", at, *a.Owners)
+			t.Errorf("evaluation %d: %d owners", at, *a.Owners)
 		}
 	}
 }

@@ -84,20 +84,20 @@ func TestTwoHalvesDoNotBootstrapTwoClusters(t *testing.T) {
 				})
 			}
 			if from == 0 && !bootstraps(1<<6-1) {
-				t.Error("all six together do not bootstrap")
+				t.Error("all six candidates together do not bootstrap")
 			}
 			some := false
 			for half := range 1 << 6 {
 				one, other := bootstraps(half), bootstraps((1<<6-1)&^half)
 				if one && other {
-					t.Fatalf("the halves %06b and the rest both bootstrap", half)
+					t.Fatalf("candidates %06b and the other candidates both bootstrap", half)
 				}
 				if n := bits.OnesCount(uint(half)); n == 3 {
 					some = some || one
 				}
 			}
 			if some != tc.either {
-				t.Errorf("a half of three bootstraps: %v, want %v", some, tc.either)
+				t.Errorf("some half of three candidates bootstraps: %v, want %v", some, tc.either)
 			}
 		})
 	}
@@ -153,12 +153,12 @@ func TestOrdinals(t *testing.T) {
 		}
 	}
 	if !numbered(of("n-0", "n-7")) || numbered(of("n-0", "m-1")) || numbered(of("n-0", "n-")) || numbered(of("n")) {
-		t.Error("which names are numbered")
+		t.Error("names with and without ordinals are not told apart")
 	}
 }
 
-// The members that a --join address names. A loopback host names every node of
-// a machine, and therefore none of them.
+// A --join address names members by host and port. A loopback host names every
+// node of a machine, and therefore none of them.
 func TestWhomAJoinAddressNames(t *testing.T) {
 	m := shard.Member{Name: "node-1", GossipAddress: "10.0.0.1:7402"}
 	local := shard.Member{Name: "node-2", GossipAddress: "127.0.0.1:7402"}
@@ -229,13 +229,13 @@ func TestWhichPartFoundsACluster(t *testing.T) {
 		members := of("a", "b", "c")
 		lacks(&members[2])
 		if d := (&Bootstrap{Self: NewVoterID("a", "u-a"), Expect: 3, Members: members}).Decide(now); d.Servers != nil || !strings.HasPrefix(d.Wait, "2 of the 3") {
-			t.Errorf("without %s: %+v", what, d)
+			t.Errorf("member without %s is a candidate: %+v", what, d)
 		}
 	}
 	alone := of("n-7")
 	alone[0].BootstrapExpect = 1
 	if d := (&Bootstrap{Self: NewVoterID("n-7", "u-n-7"), Expect: 1, Join: []string{"n-1", "n-2"}, Members: alone}).Decide(now); d.Servers == nil {
-		t.Errorf("a single founder: %+v", d)
+		t.Errorf("a single founder does not bootstrap alone: %+v", d)
 	}
 }
 
@@ -263,13 +263,13 @@ func TestWhenANodeIsInTheWrongCluster(t *testing.T) {
 			t.Errorf("%s: %q by %s", what, theirs, member)
 		}
 		if c.member != "" && !slices.ContainsFunc(c.members, func(m shard.Member) bool { return m.Name == member && m.ClusterID == theirs }) {
-			t.Errorf("%s: %s is none of %q", what, member, theirs)
+			t.Errorf("%s: member %s does not belong to cluster %q", what, member, theirs)
 		}
 	}
 	members := []shard.Member{of("a", "x", shard.Alive), of("b", "y", shard.Alive), of("c", "", shard.Alive)}
 	for cluster, want := range map[string]int{"x": 2, "y": 2, "": 3} {
 		if got := Ours(cluster, members); len(got) != want {
-			t.Errorf("members of %q: %v", cluster, got)
+			t.Errorf("members counted for cluster %q: %v", cluster, got)
 		}
 	}
 }
@@ -287,23 +287,23 @@ func TestHostOfAddress(t *testing.T) {
 	}
 }
 
-// A cluster is founded with the members that are alive, once the last of them has been
-// there for long enough.
+// A cluster is founded with the live members, once the youngest of them has been alive
+// for the settle time.
 func TestFounders(t *testing.T) {
 	now := time.Unix(1000, 0)
 	old, fresh := member("a", shard.Alive, now.Add(-time.Hour)), member("b", shard.Alive, now.Add(-time.Second))
 	gone := member("c", shard.Dead, now)
 	if alive, again := Founders([]shard.Member{old, gone}, 2*time.Second, now); !again.IsZero() || len(alive) != 1 || alive[0].Name != "a" {
-		t.Errorf("one lives: %v, again %v", alive, again)
+		t.Errorf("one live member: founders %v, retry after %v", alive, again)
 	}
 	for settle, want := range map[time.Duration]time.Time{time.Second: {}, 2 * time.Second: now.Add(time.Second)} {
 		if _, again := Founders([]shard.Member{old, fresh}, settle, now); !again.Equal(want) {
-			t.Errorf("settle %v: again %v, want %v", settle, again, want)
+			t.Errorf("settle time %v: retry after %v, want %v", settle, again, want)
 		}
 	}
 }
 
-// Voters know the leader directly. Nodes that never vote do not know it.
+// Voters have the leader from raft. Nodes that never vote have no leader.
 func TestKnowsLeader(t *testing.T) {
 	var members []shard.Member
 	for i, n := range []shard.NodeID{"candidate", "dead", "never", "self", "suspect", "voter"} {
@@ -321,10 +321,10 @@ func TestKnowsLeader(t *testing.T) {
 func TestLacksShards(t *testing.T) {
 	m := maptest.Pair(t, "a") // two shards of two
 	if LacksShards(m) {
-		t.Error("it has all")
+		t.Error("shards are reported missing, but the map has all")
 	}
 	if m.Spec.Shards = 3; !LacksShards(m) {
-		t.Error("one is missing")
+		t.Error("a missing shard is not reported")
 	}
 	if m.Shards[1].Home.Seat = 1; LacksShards(m) {
 		t.Error("a split shard counts as missing")

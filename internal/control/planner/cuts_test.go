@@ -161,9 +161,9 @@ func TestSplits(t *testing.T) {
 		t.Fatalf("%d shards after %+v", len(m.Shards), got)
 	}
 	if again := planner.Splits(m, cuts); len(again) > 0 {
-		t.Errorf("enough shards, yet %+v", again)
+		t.Errorf("more splits, but there are enough shards: %+v", again)
 	}
 	if none := planner.Splits(maptest.Found(t, maptest.Spec(5, 1), "m"), []string{"", "m"}); len(none) > 0 {
-		t.Errorf("every cut is made, yet %+v", none)
+		t.Errorf("more splits, but every cut is made: %+v", none)
 	}
 }

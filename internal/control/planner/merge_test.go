@@ -18,10 +18,10 @@ func TestSplitAndMerge(t *testing.T) {
 	home := m.Shards[0].Replicas
 	m = settle(t, change(t, m, shard.Split{Shard: 1, At: []string{"m", "t"}, Stay: true}), ms)
 	if !slices.Equal(m.Shards[0].Replicas, home) || slices.Equal(m.Shards[1].Replicas, home) || slices.Equal(m.Shards[2].Replicas, m.Shards[1].Replicas) {
-		t.Fatalf("from %v to %+v", home, m.Shards)
+		t.Fatalf("parts of the split on %v are placed at %+v", home, m.Shards)
 	}
 	if got := planner.Merges(m); len(got) > 0 {
-		t.Fatalf("merges out of nowhere: %+v", got)
+		t.Fatalf("merges without a request: %+v", got)
 	}
 	r, err := planner.Together(m, 2, 2, 3, 4)
 	if err != nil || len(r.Homes) != 2 {
@@ -29,10 +29,10 @@ func TestSplitAndMerge(t *testing.T) {
 	}
 	m = change(t, m, r)
 	if got := planner.Merges(m); len(got) > 0 {
-		t.Fatalf("merged before they are together: %+v", got)
+		t.Fatalf("merged before the shards have the same replicas: %+v", got)
 	}
 	if !m.Joins(0) || !m.Joins(2) || m.Joins(3) {
-		t.Error("who joins is not known")
+		t.Error("Joins returns the wrong shards")
 	}
 	m = settle(t, m, ms)
 	merges := planner.Merges(m)
@@ -61,7 +61,7 @@ func TestLoosen(t *testing.T) {
 	m := settle(t, withShards(t, 4, 3), ms)
 	want := m
 	if r := planner.Loosen(m); len(r.Homes) > 0 {
-		t.Errorf("nothing is to do, and it does %+v", r)
+		t.Errorf("Loosen without anything to undo: %+v", r)
 	}
 	together, err := planner.Together(m, 1, 2)
 	if err != nil {
@@ -96,14 +96,14 @@ func TestLoosenedShardsHaveAsManyReplicasAsOthers(t *testing.T) {
 	}
 	m = settle(t, m, ms)
 	if got, want := counts(m), []int{1, 5, 1, 4}; !slices.Equal(got, want) {
-		t.Fatalf("before: %v replicas, want %v", got, want)
+		t.Fatalf("before Loosen: %v replicas, want %v", got, want)
 	}
 	m = settle(t, change(t, m, planner.Loosen(m)), ms)
 	if got, want := counts(m), []int{3, 3, 3, 4}; !slices.Equal(got, want) {
-		t.Errorf("loosened: %v replicas, want %v", got, want)
+		t.Errorf("after Loosen: %v replicas, want %v", got, want)
 	}
 	if r := planner.Loosen(m); len(r.Homes) > 0 {
-		t.Errorf("loosened again: %+v", r)
+		t.Errorf("a second Loosen changes: %+v", r)
 	}
 }
 
@@ -152,6 +152,6 @@ func TestPlanHomes(t *testing.T) {
 	}
 	back := settle(t, change(t, drained, shard.Drain{Nodes: drained.Drained, Undo: true}), ms)
 	if !sameSet(back.Shards[0].Replicas, m.Shards[0].Replicas) || back.Drained != nil {
-		t.Errorf("back: %v, %v", back.Shards[0].Replicas, back.Drained)
+		t.Errorf("after the undrain: replicas %v, drained %v", back.Shards[0].Replicas, back.Drained)
 	}
 }

@@ -35,8 +35,8 @@ func sorted(counts map[shard.NodeID]int) (out []int) {
 }
 
 // required returns how many owners must change from before to after: one for each
-// shard whose owner has no copy any more, and one for each that a node owns beyond
-// its number after.
+// shard whose owner has lost its copy, and one for each that a node owns beyond its
+// number in after.
 func required(before, after *shard.Map) (n int) {
 	kept, counts := make(map[shard.NodeID]int), owned(after, nil)
 	for i := range after.Shards {
@@ -52,8 +52,8 @@ func required(before, after *shard.Map) (n int) {
 	return n
 }
 
-// leastBound returns the smallest number of shards that a node with most owns when
-// each shard is owned by one of its replicas: the even share, if the copies allow it.
+// leastBound returns the smallest possible maximum of shards that a node owns, if one
+// of its replicas owns each shard: the even share, if the copies allow it.
 func leastBound(m *shard.Map, shards, nodes int) int {
 	for bound := (shards + nodes - 1) / nodes; ; bound++ {
 		owner := make(map[shard.NodeID][]int) // a matching, by augmenting paths
@@ -174,20 +174,19 @@ func TestOwnersStayEven(t *testing.T) {
 			before := m
 			m = settle(t, before, shuffled(rng, ms))
 			if got, least := sorted(owned(m, ms)), leastBound(m, shards, live); len(got) != live || got[0] != least {
-				t.Fatalf("%d shards on %d nodes: they own %v, and no more than %d is possible", shards, live, got, least)
+				t.Fatalf("%d shards on %d nodes: nodes own %v, the smallest possible maximum is %d", shards, live, got, least)
 			}
 			extra += changedOwners(before, m) - required(before, m)
 			total += required(before, m)
 		}
 	}
 	if extra > total/5 {
-		t.Errorf("%d changes of owners required, %d more made", total, extra)
+		t.Errorf("%d changes of owners are required, %d more were made", total, extra)
 	}
 }
 
 // The leader makes only some of the planned moves at a time. For any homes of shards, settings, and
-// states, weights and zones of members, the plans come to an end, and all parts of a merge then
-// have one owner.
+// states, weights and zones of members, planning ends, and all parts of a merge then have one owner.
 func TestOwnersComeToRest(t *testing.T) {
 	rng := testseed.Rand(t)
 	ms := nodes(7)
@@ -211,13 +210,13 @@ func TestOwnersComeToRest(t *testing.T) {
 		for moves := planner.Plan(m, ms); len(moves) > 0; moves = planner.Plan(m, ms) {
 			one := rng.IntN(len(moves))
 			if m, made = change(t, m, shard.Assign{Moves: moves[one : one+1]}), made+1; made > 6*len(m.Shards) {
-				t.Fatalf("%d moves, and %d are planned still", made, len(moves))
+				t.Fatalf("after %d moves, %d are still planned", made, len(moves))
 			}
 		}
 		for i := range m.Shards {
 			if i > 0 && m.Shards[i].Seat() == m.Shards[i-1].Seat() && slices.Equal(m.Shards[i].Home.Pins, m.Shards[i-1].Home.Pins) &&
 				m.Shards[i].Owner() != m.Shards[i-1].Owner() {
-				t.Fatalf("shards %d and %d are about to become one, with owners %s and %s",
+				t.Fatalf("shards %d and %d wait for a merge and have different owners %s and %s",
 					m.Shards[i-1].ID, m.Shards[i].ID, m.Shards[i-1].Owner(), m.Shards[i].Owner())
 			}
 		}
@@ -235,7 +234,7 @@ func TestOwnersAreEvenAroundPins(t *testing.T) {
 	m = settle(t, change(t, m, r), ms)
 	for i := range 4 {
 		if m.Shards[i].Owner() != "node-00" {
-			t.Errorf("shard %d is owned by %s", m.Shards[i].ID, m.Shards[i].Owner())
+			t.Errorf("pinned shard %d is owned by %s", m.Shards[i].ID, m.Shards[i].Owner())
 		}
 	}
 	if got := sorted(owned(m, ms)); !slices.Equal(got, []int{4, 4, 4, 4}) {
@@ -249,7 +248,7 @@ func TestOwnersOfSingleCopiesStay(t *testing.T) {
 	ms := nodes(5)
 	m := settle(t, withShards(t, 16, 1), ms)
 	if moves := planner.Plan(m, ms); len(moves) > 0 {
-		t.Errorf("copies move for an even number of owners: %+v", moves)
+		t.Errorf("copies move to even out the owners: %+v", moves)
 	}
 }
 
@@ -279,7 +278,7 @@ func TestOwnersOwnAdjacentShards(t *testing.T) {
 	}{{shard.Dead, 4}, {shard.Alive, 5}, {shard.Dead, 4}, {shard.Alive, 5}} {
 		ms[1].State = x.state
 		if m = settle(t, m, ms); runs(m) > x.most {
-			t.Errorf("node 1 is %v: %d runs, want %d at most", x.state, runs(m), x.most)
+			t.Errorf("node 1 in state %v: %d runs, want at most %d", x.state, runs(m), x.most)
 		}
 	}
 }
@@ -309,7 +308,7 @@ func TestFewNodesOwnAllShards(t *testing.T) {
 
 		{4, 5, 5, 2, []int{2, 2, 0, 0, 0}},
 	} {
-		t.Run(fmt.Sprintf("%d of %d nodes, %d shards", c.owners, c.nodes, c.shards), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d owners of %d nodes, %d shards", c.owners, c.nodes, c.shards), func(t *testing.T) {
 			ms := nodes(c.nodes)
 			even := settle(t, withShards(t, c.shards, c.replicas), ms)
 			for from, m := range map[string]*shard.Map{"a new map": withShards(t, c.shards, c.replicas), "even owners": even} {
@@ -318,7 +317,7 @@ func TestFewNodesOwnAllShards(t *testing.T) {
 					t.Errorf("from %s: nodes own %v shards, want %v", from, got, c.want)
 				}
 				if from != "a new map" && copiesMoved(even, m) {
-					t.Error("a copy has moved for another owner")
+					t.Error("a copy moved because of another number of owners")
 				}
 			}
 		})
@@ -369,14 +368,14 @@ func TestFewOwnersStay(t *testing.T) {
 			with := settle(t, without, ms)
 			for _, at := range []*shard.Map{m, without, with} {
 				if n, least := len(owned(at, nil)), max(min(owners, shards), fewest(at, ms)); n > least+1 {
-					t.Errorf("%d nodes, %d shards: %d nodes own them, %d suffice", size, shards, n, least)
+					t.Errorf("%d nodes, %d shards: %d owners, %d suffice", size, shards, n, least)
 				}
 			}
 			if size == 3 && !wasOwner && changedOwners(m, without) > 0 {
 				t.Errorf("%s owned nothing, and its death changed %d owners", gone.Name, changedOwners(m, without))
 			}
 			if size == 3 && changedOwners(without, with) > 0 {
-				t.Errorf("%s has returned, and %d owners have changed", gone.Name, changedOwners(without, with))
+				t.Errorf("%d owners changed when %s returned", gone.Name, changedOwners(without, with))
 			}
 		}
 	}
@@ -402,17 +401,17 @@ func TestOwnersDoNotFollowOthers(t *testing.T) {
 				ms[i].State = shard.Alive
 				with := settle(t, without, ms)
 				if gone, back := changedOwners(m, without), changedOwners(without, with); gone+back > 0 {
-					t.Errorf("%d replicas, %d shards: %s owned nothing, its death changed %d owners, its return %d", replicas, len(m.Shards), ms[i].Name, gone, back)
+					t.Errorf("%d replicas, %d shards: the death of %s, which owned nothing, changed %d owners, its return %d", replicas, len(m.Shards), ms[i].Name, gone, back)
 				}
 			}
 		}
 	}
 	if idle < 20 {
-		t.Errorf("only %d nodes owned nothing", idle)
+		t.Errorf("only %d nodes without shards were tested", idle)
 	}
 }
 
-// When the owner dies, a node with a copy takes its place at once, not one that has to load first.
+// When the owner dies, a node with a copy becomes owner at once, instead of a node that must load first.
 func TestAnOwnerWithACopyFollows(t *testing.T) {
 	for size := 3; size < 9; size++ {
 		ms := nodes(size)
@@ -439,6 +438,6 @@ func TestPinsChooseTheFewOwners(t *testing.T) {
 	other := ms[slices.IndexFunc(ms, func(n shard.Member) bool { return n.Name != m.Shards[0].Owner() })].Name
 	m = settle(t, change(t, m, shard.Rehome{Homes: []shard.ShardHome{{Shard: m.Shards[3].ID, Home: shard.Home{Pins: []shard.NodeID{other}}}}}), ms)
 	if got := owned(m, nil); got[other] != 16 {
-		t.Errorf("%s owns a pinned shard; nodes own %v", other, got)
+		t.Errorf("%s should own all shards; nodes own %v", other, got)
 	}
 }

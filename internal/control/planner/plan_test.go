@@ -25,7 +25,7 @@ func withShards(t *testing.T, n, replicas int) *shard.Map {
 	return maptest.Found(t, maptest.Spec(n, replicas), numbered("%06d", n)[1:]...)
 }
 
-// settle applies plans until there is nothing left to plan, at most two.
+// settle applies plans until a plan is empty, at most two.
 func settle(t *testing.T, m *shard.Map, members []shard.Member) *shard.Map {
 	t.Helper()
 	for range 2 {
@@ -36,7 +36,7 @@ func settle(t *testing.T, m *shard.Map, members []shard.Member) *shard.Map {
 		m = change(t, m, shard.Assign{Moves: moves})
 	}
 	if moves := planner.Plan(m, members); len(moves) > 0 {
-		t.Fatalf("two plans were not enough: %+v", moves)
+		t.Fatalf("moves are still planned after two plans: %+v", moves)
 	}
 	return m
 }
@@ -154,10 +154,10 @@ func TestPlanMovesLittle(t *testing.T) {
 		for j := range after.Shards {
 			was, is := m.Shards[j].Replicas, after.Shards[j].Replicas
 			if !sameSet(was, is) && !slices.Contains(was, ms[i].Name) && !slices.Contains(is, ms[i].Name) {
-				t.Fatalf("%s changed, and shard %d moved from %v to %v", ms[i].Name, after.Shards[j].ID, was, is)
+				t.Fatalf("%s changed, and shard %d moved between other nodes: from %v to %v", ms[i].Name, after.Shards[j].ID, was, is)
 			}
 			if !sameSet(is, fresh.Shards[j].Replicas) {
-				t.Fatalf("shard %d: %v, from scratch %v", after.Shards[j].ID, is, fresh.Shards[j].Replicas)
+				t.Fatalf("shard %d is on %v, a new map has it on %v", after.Shards[j].ID, is, fresh.Shards[j].Replicas)
 			}
 			for _, n := range is {
 				load[n]++
@@ -194,7 +194,7 @@ func TestPlanStepKeepsWarmReplica(t *testing.T) {
 			s, _ := m.Shard(mv.Shard)
 			had := slices.ContainsFunc(s.Replicas, func(n shard.NodeID) bool { return live[n] })
 			if had && (!slices.Contains(s.Replicas, mv.Replicas[0]) || !live[mv.Replicas[0]]) {
-				t.Fatalf("shard %d from %v to %v with %v alive", mv.Shard, s.Replicas, mv.Replicas, live)
+				t.Fatalf("the new owner of shard %d has no copy or is dead: from %v to %v, live nodes %v", mv.Shard, s.Replicas, mv.Replicas, live)
 			}
 		}
 		if len(moves) > 0 {
@@ -203,8 +203,8 @@ func TestPlanStepKeepsWarmReplica(t *testing.T) {
 	}
 }
 
-// A planner that has seen the map and the members change in every way returns
-// the same plans as a new planner.
+// After any changes of the map and the members, a planner returns the same plans
+// as a new planner.
 func TestPlannerRemembersNothingWrong(t *testing.T) {
 	rng := testseed.Rand(t)
 	ms := nodes(12)
@@ -259,7 +259,7 @@ func TestPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if moves := planner.Plan(m, ms); len(moves) > 0 {
-		t.Errorf("a fresh map wants moves: %+v", moves)
+		t.Errorf("moves are planned for a new map: %+v", moves)
 	}
 }
 

@@ -11,7 +11,7 @@ func TestReports(t *testing.T) {
 	start := time.Unix(1000, 0)
 	var r *Reports
 	if len(r.Loads()) > 0 || r.loading(1, []shard.NodeID{"a"}) {
-		t.Error("no reports say something")
+		t.Error("without reports there are loads or loading shards")
 	}
 	r = r.Add(start, 0, []Report{
 		{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true, Bytes: 10, Events: 100, Watches: 3}}},
@@ -23,17 +23,17 @@ func TestReports(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	if before.Loads()[1].Events != 0 {
-		t.Error("Add changed what it was given")
+		t.Error("Add changed its receiver")
 	}
 	if r.loading(1, []shard.NodeID{"a", "unknown"}) || !r.loading(1, []shard.NodeID{"b"}) || !r.loading(2, []shard.NodeID{"a"}) {
-		t.Error("who loads is not known")
+		t.Error("loading returns the wrong nodes")
 	}
 	r = r.Add(start.Add(20*time.Second), 0, []Report{{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true, Events: 5}}}})
 	if got := r.Loads()[1].Events; got != 0 {
-		t.Errorf("a copy that began anew has %v events per second", got)
+		t.Errorf("a copy whose event count was reset has %v events per second, want 0", got)
 	}
 	if r = r.Add(start.Add(2*reportLife), 0, nil); len(r.Loads()) > 0 {
-		t.Errorf("reports live for ever: %+v", r.Loads())
+		t.Errorf("expired reports are kept: %+v", r.Loads())
 	}
 }
 
@@ -44,17 +44,17 @@ func TestOfANodeWithoutEtcdOnlyTheRaftLogCounts(t *testing.T) {
 	report := Report{Node: "a", RaftIndex: 100, NoEtcd: true, Shards: []ShardReport{{Shard: 1, Ready: true, Bytes: 10}, {Shard: 2}}}
 	r := (*Reports)(nil).Add(now, 100, []Report{report})
 	if !r.hasLog("a") || !r.caughtUp("a") || !r.told("a") {
-		t.Error("its raft log does not count")
+		t.Error("the raft log of a node without etcd does not count")
 	}
 	if r.heard("a") || r.loaded(1, a, now.Add(-time.Second)) || r.loading(2, a) || len(r.Loads()) > 0 {
-		t.Error("its shards count")
+		t.Error("the shards of a node without etcd count")
 	}
 	if r = r.Add(now.Add(2*reportLife), 100, nil); r.told("a") {
-		t.Error("what it told of its log counts for ever")
+		t.Error("an expired report of the raft log counts")
 	}
 	report.NoEtcd = false
 	if r = r.Add(now.Add(2*reportLife), 100, []Report{report}); !r.heard("a") || !r.loading(2, a) {
-		t.Error("it is not heard of once it has reached etcd")
+		t.Error("the shards do not count after the node has reached etcd")
 	}
 }
 
@@ -69,7 +69,7 @@ func TestBurstsAreNotTakenForTheRate(t *testing.T) {
 		}
 		r = r.Add(time.Unix(1000+int64(second), 0), 0, []Report{{Node: "a", Shards: []ShardReport{{Shard: 1, Ready: true, Events: events}}}})
 		if rate := r.Loads()[1].Events; second > 10 && (rate < 5 || rate > 15) {
-			t.Fatalf("after %d seconds: %v events per second of 10", second, rate)
+			t.Fatalf("after %d seconds: %v events per second, want about 10", second, rate)
 		}
 	}
 }

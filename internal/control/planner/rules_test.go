@@ -94,8 +94,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Newcomers load a few at a time, first those of endangered shards. The removal
-// of replicas from nodes that are gone or drain does not wait for this.
+// Newcomers load a few at a time, newcomers of endangered shards first. The removal
+// of replicas from lost or draining nodes does not wait for this.
 func TestRulesBoundNewcomers(t *testing.T) {
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute, MaxFills: 8, MaxNodeFills: 4}
 	start := time.Unix(1000, 0)
@@ -139,11 +139,11 @@ func TestRulesBoundNewcomers(t *testing.T) {
 		}
 		for n, c := range of {
 			if c > r.MaxNodeFills {
-				t.Errorf("%d newcomers from or to %s at a time", c, n)
+				t.Errorf("%d newcomers load from or to %s at a time", c, n)
 			}
 		}
 		if fills > r.MaxFills {
-			t.Errorf("%d newcomers at a time", fills)
+			t.Errorf("%d newcomers load at a time", fills)
 		}
 		h = h.Record(m, d, members, now)
 		all, moves = all+fills, moves+len(d.Moves)
@@ -153,13 +153,13 @@ func TestRulesBoundNewcomers(t *testing.T) {
 		if now.Equal(start) {
 			for _, s := range m.Shards {
 				if slices.Contains(s.Replicas, "n0") {
-					t.Errorf("shard %d waits on the draining node: %v", s.ID, s.Replicas)
+					t.Errorf("shard %d stays on the draining node: %v", s.ID, s.Replicas)
 				}
 			}
 		}
 	}
 	if left := Plan(m, members); len(left) > 0 || all < wanted {
-		t.Errorf("%d newcomers in all, and %d moves are left", all, len(left))
+		t.Errorf("%d newcomers in total, %d moves are left", all, len(left))
 	}
 	if took := now.Sub(start); took < time.Duration(all/r.MaxFills-1)*r.PromoteDelay {
 		t.Errorf("%d newcomers in %v", all, took)
@@ -208,8 +208,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// Missing live replicas of a shard only wait for the load on donor and newcomer,
-// which ends as soon as the newcomer reports that it has loaded.
+// Missing live replicas of a shard wait only while donor and newcomer are busy, until
+// the newcomer reports that it has loaded.
 func TestRulesRestoreAtOnce(t *testing.T) {
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute, MaxNodeFills: 1}
 	start := time.Unix(1000, 0)
@@ -310,7 +310,7 @@ func TestFlappingNodeIsHeldDown(t *testing.T) {
 				}
 			}
 			if given < tc.least || given > tc.most {
-				t.Errorf("in %d returns it was given a shard %d times, want %d to %d", cycles, given, tc.least, tc.most)
+				t.Errorf("in %d returns the node was given a shard %d times, want %d to %d", cycles, given, tc.least, tc.most)
 			}
 		})
 	}
@@ -411,7 +411,7 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 		d := r.Decide(three, draining, g, now)
 		for _, mv := range d.Moves {
 			if mv.Replicas[0] == loading {
-				t.Errorf("%s loads, and inherits shard %d", loading, mv.Shard)
+				t.Errorf("%s is loading and becomes owner of shard %d", loading, mv.Shard)
 			}
 		}
 		heirs := 0
@@ -421,11 +421,11 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 			}
 		}
 		if len(d.Moves) != heirs {
-			t.Errorf("%s loads: %d moves, want %d", loading, len(d.Moves), heirs)
+			t.Errorf("while %s is loading: %d moves, want %d", loading, len(d.Moves), heirs)
 		}
 	}
 
-	// Two shards that will be merged wait for the same.
+	// A merge waits for loading copies, too.
 	join, err := Together(m, 2, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -433,16 +433,16 @@ func TestRulesWaitForWhatLoads(t *testing.T) {
 	apply(join)
 	report(start.Add(20*time.Second), false)
 	if ready, again := r.Merges(m, h, start.Add(20*time.Second)); len(ready) > 0 || again.IsZero() {
-		t.Errorf("merges what loads: %+v, again %v", ready, again)
+		t.Errorf("shards are merged while copies load: %+v, retry after %v", ready, again)
 	}
 	report(start.Add(21*time.Second), true)
 	if ready, _ := r.Merges(m, h, start.Add(21*time.Second)); len(ready) != 1 {
-		t.Errorf("does not merge: %+v", ready)
+		t.Errorf("loaded shards are not merged: %+v", ready)
 	}
 }
 
-// A newcomer that no longer has its shard, or whose shard no longer exists, is
-// not waited for.
+// The planner does not wait for a newcomer that no longer has its shard, or whose
+// shard no longer exists.
 func TestNewcomersThatAreNoneAreForgotten(t *testing.T) {
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: 10 * time.Minute, MaxFills: 2, MaxNodeFills: 2}
 	start := time.Unix(1000, 0)
@@ -462,12 +462,12 @@ func TestNewcomersThatAreNoneAreForgotten(t *testing.T) {
 	h = h.Observe(m, members, h.reports, now)
 	h.reports = h.reports.Add(now, 0, []Report{{Node: "c"}})
 	if got := r.Filling(h, now); !slices.Equal(got, []shard.NodeID{"c"}) {
-		t.Errorf("loads: %v", got)
+		t.Errorf("nodes that load: %v", got)
 	}
 	apply(shard.Assign{Moves: []shard.Move{{Shard: 1, Replicas: []shard.NodeID{"a", "b"}}}})
 	apply(shard.Split{Shard: 2, At: []string{"x"}})
 	if got := r.Filling(h.Observe(m, members, h.reports, now), now); len(got) > 0 {
-		t.Errorf("waits for %v", got)
+		t.Errorf("the planner waits for %v", got)
 	}
 }
 
@@ -505,7 +505,7 @@ func TestRulesKeepTheLastWarmCopy(t *testing.T) {
 			moves := r.Decide(m, tc.members, h, now).Moves
 			taken := slices.ContainsFunc(moves, func(mv shard.Move) bool { return !slices.Contains(mv.Replicas, "a") })
 			if taken != ready {
-				t.Errorf("%s: the other copy is loaded: %v, and the moves are %+v", tc.name, ready, moves)
+				t.Errorf("%s: the other copy is loaded: %v, moves: %+v", tc.name, ready, moves)
 			}
 		}
 	}
@@ -546,7 +546,7 @@ func TestNodesThatAreNotHeardOfGetNothing(t *testing.T) {
 		}
 		h.reports = h.reports.Add(now, 0, []Report{{Node: "x", Shards: loaded}})
 		if d := r.Decide(m, members, h, now); len(d.Moves) == 0 {
-			t.Errorf("%s: nothing is done when it is heard of", tc.name)
+			t.Errorf("%s: no moves after the node has reported", tc.name)
 		}
 	}
 }
@@ -596,11 +596,11 @@ func TestASilentNodeDoesNotBlockTheRepairOfShards(t *testing.T) {
 				if mv.Shard == s.ID {
 					got = slices.Sorted(slices.Values(mv.Replicas))
 				} else {
-					t.Errorf("shard %d moves to %v, though its node may be well", mv.Shard, mv.Replicas)
+					t.Errorf("shard %d moves to %v, although its silent node may be healthy", mv.Shard, mv.Replicas)
 				}
 			}
 			if !slices.Equal(got, test.want) {
-				t.Errorf("the shard goes to %v, want %v", got, test.want)
+				t.Errorf("the shard moves to %v, want %v", got, test.want)
 			}
 		})
 	}
@@ -623,23 +623,23 @@ func TestANodeThatDrainsWaitsForASilentOne(t *testing.T) {
 		h.reports = h.reports.Add(now, 0, []Report{{Node: n, Shards: loaded}})
 	}
 	if d := DefaultRules().Decide(m, members, h, now); len(d.Moves) > 0 {
-		t.Errorf("x does not answer, and d gives up its copy: %+v", d.Moves)
+		t.Errorf("d gives up its copy before x answers: %+v", d.Moves)
 	}
 	h.reports = h.reports.Add(now, 0, []Report{{Node: "x", Shards: loaded}})
 	if d := DefaultRules().Decide(m, members, h, now); len(d.Moves) != 1 || !slices.Contains(d.Moves[0].Replicas, "x") {
-		t.Errorf("x answers, and the moves are %+v", d.Moves)
+		t.Errorf("x answers: moves %+v, want its copy of one shard", d.Moves)
 	}
 }
 
-// A new leader does not know the moves of the previous leader, and waits like
-// that leader.
+// A new leader has no record of the previous leader's moves, and waits for loading
+// newcomers all the same.
 func TestANewLeaderWaitsForWhatLoads(t *testing.T) {
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
 	start := time.Unix(1000, 0)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 	members := []shard.Member{member("a", shard.Alive, start), member("b", shard.Alive, start), member("c", shard.Alive, start)}
 	m := maptest.Pair(t, "a", "b", "c")
-	for i := range m.Shards { // a is about to leave, and the others are newer
+	for i := range m.Shards { // a is to be replaced by the others, which are newer
 		m.Shards[i].Home = shard.Home{Pins: []shard.NodeID{"b", "c"}, Replicas: 2}
 	}
 	loaded := func(b, c bool) []Report {
@@ -651,20 +651,20 @@ func TestANewLeaderWaitsForWhatLoads(t *testing.T) {
 	}
 	h := Observations{}.Observe(m, members, nil, at(0))
 	if d := r.Decide(m, members, h, at(0)); len(d.Moves) > 0 || !d.Again.Equal(at(5)) {
-		t.Errorf("before anybody has told: %+v", d)
+		t.Errorf("before any report: %+v", d)
 	}
 	h = h.Observe(m, members, h.reports, at(6))
 	h.reports = h.reports.Add(at(6), 0, loaded(true, false))
 	if d := r.Decide(m, members, h, at(6)); len(d.Moves) > 0 || d.Again.IsZero() {
-		t.Errorf("while one loads: %+v", d)
+		t.Errorf("while one newcomer loads: %+v", d)
 	}
 	h.reports = h.reports.Add(at(7), 0, loaded(true, true))
 	if d := r.Decide(m, members, h, at(7)); len(d.Moves) != 2 {
-		t.Errorf("when all have loaded: %+v", d)
+		t.Errorf("after all newcomers have loaded: %+v", d)
 	}
 }
 
-// How long a flapping node is given no shards.
+// A flapping node is given no shards for a time that grows with its returns.
 func TestHowLongANodeIsHeld(t *testing.T) {
 	const settle = 2 * time.Second
 	for returns, want := range map[int]time.Duration{
@@ -675,7 +675,7 @@ func TestHowLongANodeIsHeld(t *testing.T) {
 		}
 	}
 	if got := (presence{returns: 2}).hold(time.Hour); got != time.Hour {
-		t.Errorf("a longer settle time: %v", got)
+		t.Errorf("with a longer settle time: %v", got)
 	}
 	start := time.Unix(1000, 0)
 	for what, c := range map[string]struct {
@@ -701,14 +701,14 @@ func TestHowLongANodeIsHeld(t *testing.T) {
 			t.Errorf("%s: %d returns, want %d", what, got, c.returns)
 		}
 	}
-	// The time of a node's life counts from the last state change in gossip.
+	// A node's time alive counts from its last state change in gossip.
 	p := presence{state: shard.Alive, since: start}.observe(member("a", shard.Alive, start.Add(calmAfter)))
 	p.returns = 1
 	if p = p.observe(member("a", shard.Dead, start.Add(calmAfter+time.Second))); p.returns != 1 {
-		t.Error("a node that has come anew counts as calm")
+		t.Error("a node that has just returned counts as calm")
 	}
 	if got := new(Observations).presences(nil); len(got) != 0 {
-		t.Errorf("of nobody: %v", got)
+		t.Errorf("presence without members: %v", got)
 	}
 }
 
@@ -744,8 +744,8 @@ func TestTheLastLoadedCopyIsKnownByReports(t *testing.T) {
 	}
 }
 
-// Records of moves: a fill ends in time even if its newcomer never reports that it has
-// loaded; a shard of a split rests; a node that left was not buried.
+// The leader's records: a fill ends in time even if its newcomer never reports that it has
+// loaded; a shard of a split rests; a node that left is not recorded as buried.
 func TestWhatALeaderRemembers(t *testing.T) {
 	now := time.Unix(1000, 0)
 	r := Rules{PromoteDelay: 5 * time.Second, FillTimeout: time.Minute}
@@ -763,25 +763,25 @@ func TestWhatALeaderRemembers(t *testing.T) {
 	before, split := m.Shards[0].ID, m.Shards[1].ID
 	seen := Observations{nextID: split, changed: map[shard.ID]time.Time{}}.Observe(m, nil, nil, now)
 	if _, rests := seen.changed[before]; rests || !seen.changed[split].Equal(now) {
-		t.Errorf("shard %d was there, shard %d is new: %v", before, split, seen.changed)
+		t.Errorf("shard %d is old, shard %d is new; recorded changes: %v", before, split, seen.changed)
 	}
 
 	for state, want := range map[shard.State]bool{shard.Left: false, shard.Dead: true, shard.Alive: false} {
 		members := []shard.Member{member("a", shard.Alive, now), member("b", state, now)}
 		next := Observations{}.Record(m, Decision{Moves: []shard.Move{{Shard: before, Replicas: []shard.NodeID{"a"}}}}, members, now)
 		if _, buried := next.buried[before]; buried != want {
-			t.Errorf("a shard is taken from a node that is %v: buried %v", state, buried)
+			t.Errorf("a shard is removed from a node in state %v: buried %v", state, buried)
 		}
 	}
 
 	members := []shard.Member{member("a", shard.Alive, now), member("b", shard.Dead, now), member("c", shard.Alive, now)}
 	if mine, others := Owed(m, members, "a"), Owed(m, members, "c"); mine != 0 || others != len(m.Shards) {
-		t.Errorf("%d shards are to come to the node that has all, and %d to another one", mine, others)
+		t.Errorf("%d shards are owed to the node that has all, and %d to another node", mine, others)
 	}
 }
 
-// A node that an operator has drained, in the map and not by gossip, hands over
-// its shards at once, like a node that drains by gossip.
+// A node that is drained in the map, by an operator, hands over its shards at once,
+// like a node that drains by gossip.
 func TestANodeDrainedInTheMapGivesItsShardsAway(t *testing.T) {
 	r := Rules{Settle: 2 * time.Second, DeadGrace: 5 * time.Second, MoveInterval: 30 * time.Second, PromoteDelay: 5 * time.Second}
 	now := time.Unix(1000, 0)
@@ -801,9 +801,9 @@ func TestANodeDrainedInTheMapGivesItsShardsAway(t *testing.T) {
 	}
 }
 
-// An owner of all shards that is drained or dies passes them to a node that may be given
-// shards, if there is one with a copy: not to a node that does not answer the leader, is
-// suspect, or is held down. A suspect owner keeps them.
+// An owner of all shards that is drained or dies passes them to an eligible node with a
+// copy, if there is one: not to a node that does not answer the leader, is suspect, or is
+// held down. A suspect owner keeps them.
 func TestFewOwnersAreNodesThatMayBeGivenShards(t *testing.T) {
 	r := Rules{DeadGrace: 5 * time.Second, FillTimeout: time.Minute}
 	start := time.Unix(1000, 0)
@@ -857,10 +857,10 @@ func TestFewOwnersAreNodesThatMayBeGivenShards(t *testing.T) {
 				moves := r.Decide(m, members, h, now).Moves
 				if want := removed(names, []shard.NodeID{owner, other})[0]; x.stays {
 					if len(moves) > 0 {
-						t.Errorf("%s: %s owns all: %+v", x.name, owner, moves)
+						t.Errorf("%s: %s should keep all shards: %+v", x.name, owner, moves)
 					}
 				} else if len(moves) != 6 || slices.ContainsFunc(moves, func(mv shard.Move) bool { return mv.Replicas[0] != want }) {
-					t.Errorf("%s: %s has owned all, and %s is unsteady: %+v", x.name, owner, other, moves)
+					t.Errorf("%s: shards of %s should move to the node other than %s: %+v", x.name, owner, other, moves)
 				}
 			}
 		}

@@ -139,14 +139,14 @@ func TestTheTimeThatANodeIsAway(t *testing.T) {
 			t.Errorf("at %d: next %v, want %v", c.now, got, c.next)
 		}
 		if got := a.Next(0, at(c.now)); !got.IsZero() {
-			t.Errorf("at %d: next %v though no voter is ever lost", c.now, got)
+			t.Errorf("at %d: next %v, but no voter is ever declared lost", c.now, got)
 		}
 		f := Voters{Self: "elsewhere", Now: at(c.now), Away: away, LostAfter: c.dead}
 		if !f.lost("dead") || f.lost("here") {
-			t.Errorf("at %d: a voter is lost after just the time that is allowed", c.now)
+			t.Errorf("at %d: a voter counts as lost at the bound, want after it", c.now)
 		}
 		if f.LostAfter++; f.lost("dead") {
-			t.Errorf("at %d: a voter is lost too early", c.now)
+			t.Errorf("at %d: a voter counts as lost too early", c.now)
 		}
 	}
 }

@@ -59,14 +59,14 @@ func TestANodeOfWeightTwoGetsTwiceTheShards(t *testing.T) {
 				got = append(got, counts[n.Name])
 			}
 			if !slices.Equal(got, c.want) {
-				t.Errorf("nodes of weights %v own %v shards, want %v", c.weights, got, c.want)
+				t.Errorf("nodes with weights %v own %v shards, want %v", c.weights, got, c.want)
 			}
 		})
 	}
 	ms := weighed(2, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 	m := settle(t, finalMap(t, 1100, 1), ms) // one copy: only hashing chooses its node
 	if c := copies(m, ms[0].Name); c < 160 || c > 240 {
-		t.Errorf("the node of weight 2 of 11 has %d of 1,100 copies", c)
+		t.Errorf("the node with weight 2 of 11 has %d of 1,100 copies", c)
 	}
 }
 
@@ -76,12 +76,12 @@ func TestEqualWeightsChangeNothing(t *testing.T) {
 		want := settle(t, finalMap(t, 64, replicas), nodes(5))
 		for _, w := range []int{1, 2, 7, shard.MaxWeight} {
 			if got := settle(t, finalMap(t, 64, replicas), weighed(w, w, w, w, w)); !reflect.DeepEqual(got, want) {
-				t.Errorf("weights of %d place shards elsewhere", w)
+				t.Errorf("equal weights of %d change the placement", w)
 			}
 		}
 		dead := append(weighed(1, 1, 1, 1, 1), shard.Member{Name: "gone", State: shard.Dead, Weight: 9})
 		if got := settle(t, finalMap(t, 64, replicas), dead); !reflect.DeepEqual(got, want) {
-			t.Error("the weight of a dead node places shards elsewhere")
+			t.Error("the weight of a dead node changes the placement")
 		}
 		before := settle(t, withShards(t, 64, replicas), nodes(5))
 		if got := settle(t, withShards(t, 64, replicas), weighed(9, 1, 1, 1, 1)); !reflect.DeepEqual(got, before) {
@@ -128,7 +128,7 @@ func TestOwnersFollowWeights(t *testing.T) {
 		for _, a := range ms {
 			for _, b := range ms {
 				if la, lb := counts[a.Name], counts[b.Name]; reach[[2]shard.NodeID{a.Name, b.Name}] && (2*la-1)*b.Weight > (2*lb+1)*a.Weight {
-					t.Fatalf("%s of weight %d owns %d, %s of weight %d owns %d and could have one more", a.Name, a.Weight, la, b.Name, b.Weight, lb)
+					t.Fatalf("%s with weight %d owns %d, %s with weight %d owns %d and could own one more", a.Name, a.Weight, la, b.Name, b.Weight, lb)
 				}
 			}
 		}
@@ -191,7 +191,7 @@ func TestFewCopiesMoveWhenAWeightChanges(t *testing.T) {
 		t.Errorf("%d of %d copies moved", moved, all)
 	}
 	if changed > must*3/2 {
-		t.Errorf("%d owners changed, and %d had to", changed, must)
+		t.Errorf("%d owners changed, %d changes are required", changed, must)
 	}
 }
 
@@ -204,7 +204,7 @@ func without(a, b []shard.NodeID) (out []shard.NodeID) {
 	return out
 }
 
-// apart checks that no zone has two copies more than another that could have one.
+// apart checks that no zone has two more copies than another zone with room for one.
 func apart(t *testing.T, ms []shard.Member, replicas []shard.NodeID, zones int) {
 	t.Helper()
 	if zones == 0 {
@@ -230,7 +230,7 @@ func TestThePlannerSeesAWeightChange(t *testing.T) {
 	var p planner.Planner
 	m := settle(t, finalMap(t, 64, 2), weighed(2, 1, 1, 1, 1))
 	if moves := p.Plan(m, weighed(2, 1, 1, 1, 1)); len(moves) > 0 {
-		t.Fatalf("not at rest: %+v", moves)
+		t.Fatalf("moves are still planned: %+v", moves)
 	}
 	got, want := p.Plan(m, weighed(2, 5, 1, 1, 1)), planner.Plan(m, weighed(2, 5, 1, 1, 1))
 	if len(want) == 0 || !reflect.DeepEqual(got, want) {
