@@ -44,8 +44,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// A voter that lost its disk and returned on its port is only reached under its
-// new identity.
+// A voter that lost its disk and returned on its port is reached under its new
+// identity only.
 func TestWipedVoterDoesNotAnswerForItsOldSelf(t *testing.T) {
 	log := newRaftLogger(slog.New(slog.DiscardHandler))
 	var members []shard.Member
@@ -85,16 +85,16 @@ func TestWipedVoterDoesNotAnswerForItsOldSelf(t *testing.T) {
 		return resp.Granted, err
 	}
 	if granted, err := ask("n2/old"); !granted {
-		t.Errorf("gossip does not know it yet, and it is not asked: %v", err)
+		t.Errorf("before gossip has the node, its old identity is not reached: %v", err)
 	}
 	members = []shard.Member{{Name: "n2", UUID: "new", RaftAddress: string(at), State: shard.Alive}}
 	if granted, err := ask("n2/old"); granted || !errors.Is(err, errGone) {
-		t.Errorf("asked as its old self: %v, %v", granted, err)
+		t.Errorf("asked under its old identity: %v, %v", granted, err)
 	}
 	if granted, err := ask("n2/new"); !granted {
-		t.Errorf("asked as itself: %v", err)
+		t.Errorf("asked under its new identity: %v", err)
 	}
 	if _, err := asks.AppendEntriesPipeline("n2/old", at); !errors.Is(err, errGone) {
-		t.Errorf("a pipeline to its old self: %v", err)
+		t.Errorf("a pipeline to its old identity: %v", err)
 	}
 }

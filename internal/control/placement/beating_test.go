@@ -65,15 +65,15 @@ func TestHeartbeatsLeaveWithTheBeat(t *testing.T) {
 	leader, _ := open(heartbeats * beat.Every)
 	for range 3 {
 		if early(leader, heartbeat) {
-			t.Error("a heartbeat has left before the beat")
+			t.Error("a heartbeat was sent before the beat")
 		}
 	}
-	for !early(leader, change) { // one that is not delayed is early unless it begins just before a beat
+	for !early(leader, change) { // a request without delay is early unless it begins just before a beat
 	}
 	hasty, _ := open(heartbeats*beat.Every - 1)
 	for !early(hasty, heartbeat) {
 	}
 	if _, ok := leader.Transport.(raft.WithPreVote); !ok {
-		t.Error("raft cannot ask for a pre-vote")
+		t.Error("raft cannot request a pre-vote")
 	}
 }

@@ -85,20 +85,20 @@ func TestASnapshotReplacesTheState(t *testing.T) {
 		t.Fatalf("%v, closed %v", err, r.closed)
 	}
 	if len(shown) != 1 || shown[0] != f.m || f.m.Version != 1 || len(f.m.Shards) != 2 {
-		t.Errorf("shown %v, and the node has %+v", shown, f.m)
+		t.Errorf("published %v, the node has %+v", shown, f.m)
 	}
 	if _, ok := f.requests.find("before"); ok {
 		t.Error("a request that is not in the snapshot counts as made")
 	}
 	if v, ok := f.requests.find("first"); !ok || v != 1 {
-		t.Error("a request of the snapshot is not known")
+		t.Error("a request in the snapshot is missing")
 	}
 	// Before the cluster is founded there is no map.
 	if err := f.Restore(io.NopCloser(bytes.NewReader(state(t, nil, request{"x", 1})))); err != nil || f.m != nil || len(shown) != 1 {
-		t.Errorf("%v: map %v, shown %d", err, f.m, len(shown))
+		t.Errorf("%v: map %v, published %d", err, f.m, len(shown))
 	}
 	if err := f.Restore(&closes{Reader: bytes.NewReader(state(t, m)), err: errors.New("cannot close")}); err == nil {
-		t.Error("an error of the file is lost")
+		t.Error("Restore drops the error of Close")
 	}
 }
 
@@ -119,8 +119,7 @@ func TestASnapshotThatCannotBeWrittenIsCancelled(t *testing.T) {
 	}
 }
 
-// A map that is refused is not applied, and a request that was refused may be made
-// again.
+// A map that is refused is not applied, and a refused request may be repeated.
 func TestWhatIsNotAppliedIsNotRemembered(t *testing.T) {
 	var failed error
 	f := newFSM(func(*shard.Map) error { return failed }, func() {})
@@ -148,7 +147,7 @@ func TestWhatIsNotAppliedIsNotRemembered(t *testing.T) {
 func TestMapsOnlyGoForward(t *testing.T) {
 	b := new(versions)
 	if m, d := b.since("c", 0); m != nil || d != nil {
-		t.Error("a node without a map has one")
+		t.Error("a node without a map returns a map or a delta")
 	}
 	second := maptest.Pair(t, "a", "b")
 	second.Version = 2
@@ -168,28 +167,28 @@ func TestMapsOnlyGoForward(t *testing.T) {
 	foreign := maptest.Pair(t, "a", "b")
 	foreign.ClusterID, foreign.Version = "other", 9
 	if err := b.show(foreign); !errors.Is(err, ErrForeign) {
-		t.Errorf("of another cluster: %v", err)
+		t.Errorf("map of another cluster: %v", err)
 	}
 	if m, _ := b.watch(); m != second {
 		t.Errorf("shows %+v", m)
 	}
 	select {
 	case <-changed:
-		t.Error("notified of a change")
+		t.Error("notified without a change")
 	default:
 	}
 }
 
-// The cluster of a voter that received its log from others is the cluster that a
-// member announces, otherwise the cluster that follows from the founders.
+// A voter that received its log from others takes the cluster ID that a member announces,
+// otherwise the ID computed from the founders.
 func TestClusterOfALogFromOthers(t *testing.T) {
 	members := []shard.Member{{Name: "a", ClusterID: "x", State: shard.Alive}, {Name: "c", State: shard.Alive}}
 	servers := []planner.Server{{ID: "a"}, {ID: "b"}}
 	if got := toldCluster(members, servers); got != "x" {
-		t.Errorf("the voters show %q", got)
+		t.Errorf("cluster announced by a voter: %q", got)
 	}
 	if got := toldCluster(members[1:], servers); got != clusterIDOf(servers) || got == clusterIDOf(servers[:1]) {
-		t.Errorf("the voters would show %q", got)
+		t.Errorf("cluster computed from the founders: %q", got)
 	}
 }
 
@@ -210,7 +209,7 @@ func TestOneReportIsNoSurvey(t *testing.T) {
 		p := &Placement{maps: new(versions)}
 		l := &leader{raftRun: &raftRun{Placement: p, r: new(raft.Raft)}}
 		if !l.knowsCopies(new(shard.Map), []shard.Member{{Draining: true}}) {
-			t.Error("waits for reports that never come")
+			t.Error("waits for reports that are never requested")
 		}
 		p.cfg.Members = func() []shard.Member {
 			return []shard.Member{{Name: "a", State: shard.Alive}, {Name: "b", State: shard.Alive}}
@@ -223,12 +222,12 @@ func TestOneReportIsNoSurvey(t *testing.T) {
 		}
 		l.askReport(t.Context(), "a")
 		if l.reported() == nil || l.knowsCopies(new(shard.Map), []shard.Member{{Draining: true}}) {
-			t.Error("one report is taken for all")
+			t.Error("the report of one node counts for all nodes")
 		}
 		m := &shard.Map{Shards: []shard.Shard{{Replicas: []shard.NodeID{"b"}}}, Drained: []shard.NodeID{"a", "b"}}
 		for node, waits := range map[shard.NodeID]bool{"a": false, "b": true, "c": false} {
 			if l.knowsCopies(m, []shard.Member{{Name: node}}) == waits {
-				t.Errorf("a and b drain by the map, b has a shard: waits for reports because of %s: %v", node, !waits)
+				t.Errorf("a and b are drained in the map, b has a shard: waits for reports because of %s: %v", node, !waits)
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -237,7 +236,7 @@ func TestOneReportIsNoSurvey(t *testing.T) {
 		go l.askReports(ctx)
 		synctest.Wait()
 		if !l.knowsCopies(new(shard.Map), []shard.Member{{Draining: true}}) {
-			t.Error("all nodes were asked, and it waits")
+			t.Error("waits after all nodes were asked")
 		}
 	})
 }

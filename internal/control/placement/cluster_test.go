@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// cluster is placements of several nodes, with a gossip that is always right.
+// cluster is the placements of several nodes, with gossip that is always right.
 type cluster struct {
 	t    *testing.T
 	net  *placement.MemNetwork // nil: real sockets and disks
@@ -36,7 +36,7 @@ type cluster struct {
 	etcd  error // FoundingFacts fails with it
 
 	reports bool  // nodes report their shards
-	bytes   int64 // that each shard has, as they report it
+	bytes   int64 // reported size of each shard
 }
 
 type node struct {
@@ -169,7 +169,7 @@ func (n *node) start() {
 		}
 		cfg.DataDir, cfg.UUID, cfg.Listener, cfg.Address = n.dir, id, l, l.Addr().String()
 		cfg.Heartbeat, cfg.Election, cfg.Settle = 300*time.Millisecond, 300*time.Millisecond, 50*time.Millisecond
-		cfg.BarrierTimeout = time.Minute // a loaded machine is not a hanging disk
+		cfg.BarrierTimeout = time.Minute // a busy machine must not look like a hanging disk
 	}
 	cfg.Spec = shard.Spec{Ranges: []kv.Range{{}}, Shards: 4, Replicas: 2}
 	cfg.Members = n.c.members
@@ -271,8 +271,8 @@ func leader(t *testing.T, nodes ...*node) *node {
 	return found
 }
 
-// change makes a change of the map as n has it, and retries if that map has
-// changed meanwhile.
+// change makes a change of n's version of the map, and retries if the map has changed
+// meanwhile.
 func change(n *node, c shard.Change) error {
 	for {
 		_, err := n.p.Propose(context.Background(), shard.Command{IfVersion: n.p.Map().Version, Change: c})

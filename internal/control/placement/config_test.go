@@ -12,7 +12,7 @@ import (
 )
 
 // Every bound of the configuration is exact: the value at the bound is accepted, the
-// next one is not.
+// next value is refused.
 func TestBoundsOfTheConfig(t *testing.T) {
 	voter := func() Config {
 		c := Defaults()

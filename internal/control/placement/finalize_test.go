@@ -19,9 +19,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// After all nodes were upgraded they can still be downgraded: no command of the new
-// level is agreed on before an operator has finalized it. A cluster whose founders all
-// have it begins with it.
+// Upgraded nodes can be downgraded until an operator has finalized the new level: before,
+// no command of the level is agreed on. A cluster whose founders all have the level begins
+// with it.
 func TestAnUpgradeCanGoBackUntilItIsFinalized(t *testing.T) {
 	c := newCluster(t, false)
 	old := c.add("n2", 0)
@@ -60,7 +60,7 @@ func TestAnUpgradeCanGoBackUntilItIsFinalized(t *testing.T) {
 	}
 	fresh := newCluster(t, false)
 	if m := fresh.founded(fresh.add("n1", 1)); m.Finalized != shard.Level {
-		t.Errorf("a new cluster begins with level %d", m.Finalized)
+		t.Errorf("a new cluster begins with finalized level %d", m.Finalized)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestAMapFileOfANewerVersionIsKept(t *testing.T) {
 	cfg.Spec, cfg.Members = shard.Spec{Ranges: []kv.Range{{}}, Shards: 1, Replicas: 1}, c.members
 	_, err = placement.New(cfg)
 	if !errors.Is(err, shard.ErrNewer) || !strings.Contains(err.Error(), fmt.Sprintf("feature level %d, this version knows %d", shard.Level+1, shard.Level)) {
-		t.Errorf("the older software starts: %v", err)
+		t.Errorf("the older software does not refuse the map file: %v", err)
 	}
 	if kept, err := os.ReadFile(file); err != nil || !bytes.Equal(kept, newer) {
 		t.Errorf("the map file was changed: %v", err)

@@ -74,7 +74,7 @@ func TestVotersOfOtherGenerationsAreNotHeard(t *testing.T) {
 	for name, network := range map[string]*MemNetwork{"raft port": nil, "memory": NewMemNetwork()} {
 		for _, c := range []struct{ ours, theirs uint64 }{{0, 0}, {7, 7}, {0, 7}, {7, 0}, {7, 8}, {8, 7}} {
 			if got, want := granted(network, c.ours, c.theirs), c.ours == c.theirs; got != want {
-				t.Errorf("%s: generation %d asks generation %d: granted %v", name, c.theirs, c.ours, got)
+				t.Errorf("%s: generation %d requests a vote of generation %d: granted %v", name, c.theirs, c.ours, got)
 			}
 		}
 	}
@@ -87,18 +87,18 @@ func TestVotersOfOtherGenerationsAreNotHeard(t *testing.T) {
 	}()
 	select {
 	case rpc := <-b.Consumer():
-		t.Error("the end of a partition connects generations")
+		t.Error("after a partition, a vote request reaches another generation")
 		rpc.Respond(&raft.RequestVoteResponse{}, nil)
 		<-answered
 	case err := <-answered:
 		if err == nil {
-			t.Error("a vote without an answer")
+			t.Error("a vote request to another generation does not fail")
 		}
 	}
 }
 
-// A crash while the log of a new generation is made leaves the old one, and the next
-// attempt starts anew.
+// A crash while the log of a new generation is created leaves the old log in use, and
+// the next attempt starts again.
 func TestUnfinishedRaftLogIsNotUsed(t *testing.T) {
 	dir := t.TempDir()
 	id, err := Identity(dir)
@@ -135,14 +135,14 @@ func TestUnfinishedRaftLogIsNotUsed(t *testing.T) {
 		names = append(names, e.Name())
 	}
 	if want := []string{"8", "identity", "raft.db", "snapshots"}; err != nil || !slices.Equal(names, want) {
-		t.Errorf("there are %v, want %v; %v", names, want, err)
+		t.Errorf("files %v, want %v; %v", names, want, err)
 	}
 	s, err := logs.open(8, log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if cluster, err := s.clusterID(); cluster != "c" || err != nil {
-		t.Errorf("the log is of cluster %q, %v", cluster, err)
+		t.Errorf("the log has cluster ID %q, %v", cluster, err)
 	}
 	if err := s.close(); err != nil {
 		t.Fatal(err)
@@ -156,13 +156,13 @@ func TestUnfinishedRaftLogIsNotUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := Identity(dir); again == id || err != nil {
-		t.Errorf("without its log the identity is still %s, %v", again, err)
+		t.Errorf("the identity is still %s without the log, %v", again, err)
 	}
 }
 
-// While the map has a newer generation than the raft log, raft's leader and voters
-// are not reported: they are not those of the cluster. The leader treats the log of
-// a node that has not received the newer map as missing.
+// While the map has a newer generation than the raft log, raft's leader and voters are
+// outdated, and not reported. The leader treats the log of a node that has not received
+// the newer map as missing.
 func TestRaftOfAnOlderGenerationSaysNothing(t *testing.T) {
 	m := &shard.Map{ClusterID: "c", Version: 9, Generation: 7}
 	p := &Placement{maps: new(versions), raft: new(raft.Raft)}
@@ -172,7 +172,7 @@ func TestRaftOfAnOlderGenerationSaysNothing(t *testing.T) {
 	for generation, want := range map[uint64]bool{0: false, 6: false, 7: true, 8: true} {
 		p.generation = generation
 		if got := p.current() != nil; got != want {
-			t.Errorf("a raft log of generation %d counts: %v", generation, got)
+			t.Errorf("a raft log of generation %d is used: %v", generation, got)
 		}
 	}
 	p.cfg.Reports = func(context.Context, []shard.NodeID) []planner.Report {
@@ -203,7 +203,7 @@ func TestRaftEndsWithItsGeneration(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-ended:
-			t.Errorf("in its own generation: %v", err)
+			t.Errorf("raft ends in its own generation: %v", err)
 		default:
 		}
 		show(9, 8)
@@ -231,10 +231,10 @@ func TestAFounderThatWroteTheIDAlone(t *testing.T) {
 	}
 	defer disk.close()
 	if id := p.ClusterID(); id != "" {
-		t.Errorf("it shows cluster %q", id)
+		t.Errorf("the node reports cluster %q", id)
 	}
 	if id, err := disk.clusterID(); id != "x" || err != nil {
-		t.Errorf("the disk says %q, %v", id, err)
+		t.Errorf("the disk has cluster ID %q, %v", id, err)
 	}
 }
 
@@ -268,6 +268,6 @@ func TestAClusterThatIsNotFoundedLeavesNoID(t *testing.T) {
 		t.Fatal(err)
 	}
 	if id, err := disk.clusterID(); id != "" || err != nil {
-		t.Errorf("the node's disk says cluster %q, %v", id, err)
+		t.Errorf("the node's disk has cluster ID %q, %v", id, err)
 	}
 }

@@ -35,7 +35,7 @@ func TestGoldenSnapshot(t *testing.T) {
 		}
 		want = bytes.TrimSuffix(want, []byte("\n"))
 		if b.Bytes()[0] != 1 || !bytes.Equal(b.Bytes()[1:], want) {
-			t.Errorf("%s of level %d is written as\n%s\nnot as\n%s", name, b.Bytes()[0], b.Bytes()[1:], want)
+			t.Errorf("%s with level %d is written as\n%s\nnot as\n%s", name, b.Bytes()[0], b.Bytes()[1:], want)
 		}
 		back, read, err := readSnapshot(bytes.NewReader(append([]byte{1}, want...)))
 		if err != nil || !reflect.DeepEqual(back, m) || !slices.Equal(read, kept) {

@@ -40,7 +40,7 @@ func TestTheMapFileIsWrittenOnceForManyChanges(t *testing.T) {
 			t.Helper()
 			m, err := file.Load()
 			if err != nil || m == nil {
-				t.Fatalf("the file has %v, %v", m, err)
+				t.Fatalf("the map file: %v, %v", m, err)
 			}
 			return m.Version
 		}
@@ -67,11 +67,11 @@ func TestTheMapFileIsWrittenOnceForManyChanges(t *testing.T) {
 			}
 		}
 		if most := int64(changes*pace/time.Second) + 1; file.writes.Load() > most {
-			t.Errorf("%d changes in %v were written %d times, want %d at most", changes, changes*pace, file.writes.Load(), most)
+			t.Errorf("%d changes in %v were written %d times, want at most %d", changes, changes*pace, file.writes.Load(), most)
 		}
 		time.Sleep(2 * time.Second)
 		if got := versionOnDisk(); got != m.Version {
-			t.Errorf("at rest the file has version %d of %d", got, m.Version)
+			t.Errorf("after the last change the file has version %d, want %d", got, m.Version)
 		}
 		show()
 		show()
@@ -80,7 +80,7 @@ func TestTheMapFileIsWrittenOnceForManyChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := versionOnDisk(); got != m.Version {
-			t.Errorf("a node that stopped has version %d of %d in its file", got, m.Version)
+			t.Errorf("after the stop the file has version %d, want %d", got, m.Version)
 		}
 	})
 }

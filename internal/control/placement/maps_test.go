@@ -50,14 +50,14 @@ func TestVersionsReturnTheChangesSinceAVersion(t *testing.T) {
 			t.Errorf("%d behind: another map", behind)
 		}
 		if _, again := b.since("c", have.Version); again != d {
-			t.Errorf("%d behind: a second caller gets a delta of its own", behind)
+			t.Errorf("%d behind: the delta is encoded again for a second caller", behind)
 		}
 	}
 	if _, d := b.since("c", 1); d != nil {
-		t.Error("all changes are kept for ever")
+		t.Error("a node that is too far behind gets a delta")
 	}
 	if _, d := b.since("other", m.Version-1); d != nil {
-		t.Error("a node of another cluster is given a delta")
+		t.Error("a node of another cluster gets a delta")
 	}
 	if len(b.steps) > minSteps {
 		t.Errorf("%d steps are kept", len(b.steps))

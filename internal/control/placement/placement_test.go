@@ -30,7 +30,7 @@ func TestThreeVoters(t *testing.T) {
 	}
 	for _, n := range nodes {
 		if n.p.ClusterID() != m.ClusterID {
-			t.Errorf("%s is of cluster %s, want %s", n.name, n.p.ClusterID(), m.ClusterID)
+			t.Errorf("%s has cluster %s, want %s", n.name, n.p.ClusterID(), m.ClusterID)
 		}
 	}
 
@@ -69,7 +69,7 @@ func TestThreeVoters(t *testing.T) {
 		t.Errorf("propose without a quorum: %v", err)
 	}
 	if last.p.Map() == nil || last.p.Map().Version < before.Version {
-		t.Error("the map is gone with the quorum")
+		t.Error("the map is lost without a quorum")
 	}
 
 	// All stop. Each has the map before raft has a leader.
@@ -95,7 +95,7 @@ func TestWipedVoterRejoinsAsAnother(t *testing.T) {
 	victim.wipe()
 	victim.start()
 	if victim.member.UUID == old {
-		t.Fatal("an empty disk has its old identity")
+		t.Fatal("the node has its old identity on an empty disk")
 	}
 	testkit.Eventually(t, "the wiped voter has the map", func() bool { return victim.p.Map() != nil && victim.p.Map().Version >= v })
 	testkit.Eventually(t, "it votes", func() bool {
@@ -112,14 +112,14 @@ func TestNonVoterObserves(t *testing.T) {
 	voter, other := c.add("n1", 1), c.add("n2", 0)
 	m := c.founded(voter)
 	if other.p.Map() != nil {
-		t.Fatal("a map out of nowhere")
+		t.Fatal("a node without a source has a map")
 	}
 	_, changed := other.p.Watch()
 	if err := other.p.Observe(m); err != nil {
 		t.Fatal(err)
 	}
 	<-changed
-	v := touch(t, other) // forwarded, though it knows no leader
+	v := touch(t, other) // forwarded, although the node has no leader
 	if err := other.p.Observe(m); err != nil || other.p.Map().Version != m.Version {
 		t.Errorf("observed again: %v", err)
 	}
@@ -138,7 +138,7 @@ func TestNonVoterObserves(t *testing.T) {
 	if err := other.p.Observe(alien); !errors.Is(err, placement.ErrForeign) {
 		t.Errorf("alien: %v", err)
 	}
-	// The map that it observed is on its disk.
+	// The observed map is on disk.
 	file := filepath.Join(other.dir, "shardmap")
 	testkit.Eventually(t, "the map is on disk", func() bool { _, err := os.Stat(file); return err == nil })
 	other.stop()
@@ -163,7 +163,7 @@ func TestRepeatedRequestIsMadeOnce(t *testing.T) {
 		t.Helper()
 		got, err := n.p.Propose(t.Context(), cmd)
 		if err != nil || got != v {
-			t.Errorf("again: version %d, %v; want %d", got, err, v)
+			t.Errorf("repeated: version %d, %v; want %d", got, err, v)
 		}
 	}
 	again()
@@ -177,7 +177,7 @@ func TestRepeatedRequestIsMadeOnce(t *testing.T) {
 	}
 }
 
-// Commands that older members do not understand are refused while there are such members.
+// Commands that an older member does not understand are refused while it is a member.
 func TestNewCommandsAreRefusedWhileMembersAreOld(t *testing.T) {
 	c := newCluster(t, false)
 	n, old := c.add("n1", 1), c.add("n2", 0)
@@ -186,9 +186,9 @@ func TestNewCommandsAreRefusedWhileMembersAreOld(t *testing.T) {
 	err := change(n, shard.Drain{Nodes: []shard.NodeID{"n2"}})
 	refused := new(shard.OldMembersError)
 	if !errors.As(err, &refused) || !slices.Equal(refused.Members, []shard.NodeID{"n2"}) {
-		t.Errorf("with an old member: %v", err)
+		t.Errorf("a new command with an old member: %v", err)
 	}
-	touch(t, n) // commands that it understands still work
+	touch(t, n) // commands that the old member understands still work
 	old.set(func(m *shard.Member) { m.Level = shard.Level })
 	if err := change(n, shard.Drain{Nodes: []shard.NodeID{"n2"}}); err != nil {
 		t.Fatal(err)
@@ -237,9 +237,9 @@ func TestTornMapFileIsPutAside(t *testing.T) {
 	}
 }
 
-// A whole life on fake time: founding waits for etcd, a dead node's shards move
-// after the grace time and come home when it is back, a cut-off leader is
-// replaced, and an empty etcd is split when keys come.
+// The life of a cluster on fake time: founding waits for etcd, an empty etcd is split
+// when it gets keys, a dead node's shards move after the grace time and return with the
+// node, and a cut-off leader is replaced.
 func TestClusterOnFakeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
@@ -301,10 +301,10 @@ func TestClusterOnFakeTime(t *testing.T) {
 		victim.start()
 		time.Sleep(time.Minute)
 		if got := voter.p.Map(); !reflect.DeepEqual(replicas(got), replicas(home)) {
-			t.Errorf("back: %v, want %v", replicas(got), replicas(home))
+			t.Errorf("after the node's return: %v, want %v", replicas(got), replicas(home))
 		}
 		if len(alive) != 3 {
-			t.Fatal("the test is wrong")
+			t.Fatal("the test needs three other nodes")
 		}
 
 		lead := leader(t, voters...)
@@ -316,7 +316,7 @@ func TestClusterOnFakeTime(t *testing.T) {
 		next := leader(t, rest...)
 		v := touch(t, next)
 		if lead.p.Map().Version >= v {
-			t.Error("the old leader is not cut off")
+			t.Error("the cut-off leader has the change")
 		}
 		for _, n := range rest {
 			c.net.Heal(lead.member.RaftAddress, n.member.RaftAddress)
@@ -334,8 +334,8 @@ func TestClusterOnFakeTime(t *testing.T) {
 	})
 }
 
-// A voter that received the log before it saw the others does not know its
-// cluster. It still founds that cluster when it leads.
+// A voter that received the log before it saw the others has no cluster ID. It still
+// founds the same cluster when it leads.
 func TestLeaderThatDidNotBootstrapFounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
@@ -351,7 +351,7 @@ func TestLeaderThatDidNotBootstrapFounds(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		id := cmp.Or(nodes[0].p.ClusterID(), nodes[1].p.ClusterID())
 		if last := nodes[2].p.ClusterID(); id == "" || last != "" {
-			t.Fatalf("n1 or n2 knows cluster %q, n3 %q", id, last)
+			t.Fatalf("cluster IDs: %q at n1 or n2, %q at n3", id, last)
 		}
 		for leader(t, nodes...) != nodes[2] {
 			l := leader(t, nodes...)
@@ -374,8 +374,7 @@ func TestLeaderThatDidNotBootstrapFounds(t *testing.T) {
 }
 
 // A shard with too much load is cut in two, first on its nodes. After the load has
-// been low for long enough, its parts are merged again. An operator's move is made,
-// and stays.
+// been low for long enough, its parts are merged again. An operator's move is lasting.
 func TestLoadSplitsAndMerges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
@@ -403,7 +402,7 @@ func TestLoadSplitsAndMerges(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		if got := len(nodes[0].p.Map().Shards); got != 2 {
-			t.Errorf("%d shards: nothing is to change so soon", got)
+			t.Errorf("%d shards, want no change so soon", got)
 		}
 		load(10 << 20)
 		time.Sleep(15 * time.Minute)
@@ -431,7 +430,7 @@ func TestLoadSplitsAndMerges(t *testing.T) {
 	})
 }
 
-// did adds up what nodes have done as leaders.
+// did adds up the operations of the nodes as leaders.
 func did(nodes ...*node) (done map[planner.Operation]int64, waiting planner.Waiting) {
 	done = make(map[planner.Operation]int64)
 	for _, n := range nodes {
@@ -444,9 +443,9 @@ func did(nodes ...*node) (done map[planner.Operation]int64, waiting planner.Wait
 	return done, waiting
 }
 
-// A voter that is gone for ten minutes is replaced by a node that has the log, and
-// votes again after it has been back for a while. A drained voter hands over its
-// vote, even as the leader. The voters can change the map throughout.
+// A voter that is away for ten minutes is replaced by a node that has the log, and votes
+// again some time after its return. A drained voter hands over its vote, even as the
+// leader. The voters can change the map throughout.
 func TestVotersAreReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
@@ -481,17 +480,17 @@ func TestVotersAreReplaced(t *testing.T) {
 		victim.start()
 		time.Sleep(20 * time.Second)
 		if got := voters(rest[0]); !slices.Equal(got, want) {
-			t.Errorf("the old voter is back for a moment, and voters are %v, want %v", got, want)
+			t.Errorf("just after the old voter's return: voters %v, want %v", got, want)
 		}
 		time.Sleep(time.Minute)
 		want = []shard.NodeID{"n1", "n2", "n3"}
 		if got := voters(victim); !slices.Equal(got, want) {
-			t.Errorf("the old voter sees %v, want %v", got, want)
+			t.Errorf("the old voter sees voters %v, want %v", got, want)
 		}
 		v := touch(t, rest[0])
 		time.Sleep(time.Second)
 		if got := victim.p.Map().Version; got < v {
-			t.Errorf("the old voter has version %d, want %d", got, v)
+			t.Errorf("the old voter has map version %d, want %d", got, v)
 		}
 
 		lead := leader(t, nodes[:3]...)
@@ -502,12 +501,12 @@ func TestVotersAreReplaced(t *testing.T) {
 		others := without(nodes, lead)
 		next := leader(t, others...)
 		if got := voters(next); len(got) != 3 || slices.Contains(got, lead.name) {
-			t.Errorf("%s is drained, and voters are %v", lead.name, got)
+			t.Errorf("%s is drained, voters are %v", lead.name, got)
 		}
 		lead.stop()
 		for _, n := range others {
 			if n != next {
-				n.stop() // one of three may go
+				n.stop() // two of three are a majority
 				break
 			}
 		}
@@ -532,7 +531,7 @@ func fiveNodes(t *testing.T) (*cluster, []*node) {
 	return c, nodes
 }
 
-// spread gives every node the newest map, as if its node had received it.
+// spread gives every node the newest map, as if it had received the map.
 func (c *cluster) spread() {
 	c.t.Helper()
 	var newest *shard.Map
@@ -597,7 +596,7 @@ func TestScaledFromFiveToThreeTheQuorumSurvives(t *testing.T) {
 	}
 }
 
-// A voter gossips and answers, but its raft port is dead.
+// A voter that gossips and answers, but whose raft port is dead, is replaced.
 func TestVoterWithADeadRaftPortIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, nodes := fiveNodes(t)
@@ -629,8 +628,8 @@ func TestVoterWithADeadRaftPortIsReplaced(t *testing.T) {
 	})
 }
 
-// A drain is undone when another node already votes, and the drained node still
-// does.
+// If a drain is undone while the drained node and its replacement both vote, three
+// voters remain.
 func TestUndrainedDuringReplacementThreeVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, nodes := fiveNodes(t)
@@ -676,7 +675,7 @@ func TestLeaderWithHangingDiskGivesUp(t *testing.T) {
 				t.Errorf("Run: %v", lead.err)
 			}
 		default:
-			t.Error("it runs on")
+			t.Error("the leader with a hanging disk still runs")
 		}
 		rest := without(nodes, lead)
 		leader(t, rest...)
@@ -710,8 +709,8 @@ func TestMoreNodesThanVoters(t *testing.T) {
 	})
 }
 
-// A map file of another cluster lies beside a raft log: the node ends and names both,
-// instead of using either.
+// A node whose map file and raft log have different clusters ends with an error that
+// names both, and uses neither.
 func TestAMapFileOfAnotherClusterThanTheRaftLog(t *testing.T) {
 	ours, theirs := newCluster(t, false), newCluster(t, false)
 	n, other := ours.add("n1", 1), theirs.add("n1", 1)

@@ -21,7 +21,7 @@ func (n *node) recoverVoters() {
 		n.c.t.Fatal(err)
 	}
 	if version <= before.Version {
-		n.c.t.Errorf("recovered with version %d, before it was %d", version, before.Version)
+		n.c.t.Errorf("recovered with version %d, from version %d", version, before.Version)
 	}
 }
 
@@ -45,7 +45,7 @@ func votes(t *testing.T, nodes ...*node) *node {
 
 // Two of three voters are lost with their disks. A node of the two that did not vote
 // becomes the first voter, and the cluster changes its map again. Then the lost voters
-// come back with the disks that they had: a majority of the old voters.
+// return with their old disks, as a majority of the old voters, and follow.
 func TestVotersThatComeBackAfterARecoveryFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, nodes := fiveNodes(t)
@@ -60,7 +60,7 @@ func TestVotersThatComeBackAfterARecoveryFollow(t *testing.T) {
 		votes(t, nodes[3], nodes[4])
 		m := nodes[4].p.Map()
 		if m.ClusterID != was.ClusterID || m.Lineage != was.Lineage || m.Generation <= was.Version {
-			t.Errorf("the map is %+v, and was %+v", m, was)
+			t.Errorf("the map is %+v, before the recovery %+v", m, was)
 		}
 
 		for _, n := range nodes[:3] {
@@ -70,7 +70,7 @@ func TestVotersThatComeBackAfterARecoveryFollow(t *testing.T) {
 		touch(t, nodes[0])
 		for _, n := range nodes[3:] {
 			if l, _ := n.p.Leader(); l != "n3" && l != "n4" {
-				t.Errorf("%s follows %q, of the old voters", n.name, l)
+				t.Errorf("%s follows %q of the old voters", n.name, l)
 			}
 		}
 		c.spread()
@@ -100,7 +100,7 @@ func TestVotersRecoveredTwiceBecomeOneGroup(t *testing.T) {
 		nodes[4].recoverVoters()
 		older, newer := nodes[3], nodes[4]
 		if older.p.Map().Generation == newer.p.Map().Generation {
-			t.Fatal("both groups have one generation")
+			t.Fatal("both groups have the same generation")
 		}
 		if older.p.Map().Generation > newer.p.Map().Generation {
 			older, newer = newer, older
@@ -112,7 +112,7 @@ func TestVotersRecoveredTwiceBecomeOneGroup(t *testing.T) {
 		time.Sleep(time.Minute)
 		votes(t, nodes[3], nodes[4])
 		if got := older.p.Map().Generation; got != generation {
-			t.Errorf("generation %d continues, not %d", got, generation)
+			t.Errorf("generation %d continues, want %d", got, generation)
 		}
 		for _, n := range nodes {
 			n.stop()
@@ -120,15 +120,15 @@ func TestVotersRecoveredTwiceBecomeOneGroup(t *testing.T) {
 	})
 }
 
-// The node that recovers the voters is killed and starts again, before another node
-// has learned of the recovery, and with its previous map file.
+// A recovery survives if its node is killed before another node has learned of it, and
+// restarts with its previous map file.
 func TestRecoverySurvivesACrash(t *testing.T) {
 	c := newCluster(t, false)
 	nodes := []*node{c.add("n1", 3), c.add("n2", 3), c.add("n3", 3)}
 	c.founded(nodes...)
 	leader(t, nodes...)
 	last := nodes[2]
-	testkit.Eventually(t, "all have the map", func() bool { return last.p.Map().Version == nodes[0].p.Map().Version })
+	testkit.Eventually(t, "all nodes have the same map", func() bool { return last.p.Map().Version == nodes[0].p.Map().Version })
 	nodes[0].stop()
 	nodes[1].stop()
 	testkit.Eventually(t, "no leader", func() bool { _, led := last.p.Leader(); return !led })
@@ -136,13 +136,13 @@ func TestRecoverySurvivesACrash(t *testing.T) {
 	last.recoverVoters() // it does not run, so that it writes no map file
 	last.start()
 	if last.p.Map().Generation != 0 {
-		t.Fatal("the map file is new; the test is wrong")
+		t.Fatal("the test needs the previous map file")
 	}
 	leader(t, last)
 	touch(t, last)
 	generation := last.p.Map().Generation
 	if generation == 0 {
-		t.Error("the map is of the old voters")
+		t.Error("the map is the old voters' map")
 	}
 	// The others start with their old disks, and receive the map as from gossip.
 	nodes[0].start()

@@ -49,8 +49,8 @@ func (h *halfDead) answer(command any) (any, error) {
 	return nil, fmt.Errorf("no answer to %T", command)
 }
 
-// A leader that only lacks a majority that appends stays: its own disk works.
-// It continues as soon as the others do.
+// A leader without a majority that appends stays if its own disk works. It continues
+// as soon as the other voters append.
 func TestLeaderWithoutMajorityStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -84,16 +84,16 @@ func TestLeaderWithoutMajorityStays(t *testing.T) {
 		time.Sleep(time.Minute)
 		select {
 		case err := <-ended:
-			t.Fatalf("it ended: %v", err)
+			t.Fatalf("the leader ended: %v", err)
 		default:
 		}
 		if _, ok := p.Leader(); !ok || p.Map() != nil {
-			t.Fatalf("it leads: %v, its map: %+v; the test is wrong", ok, p.Map())
+			t.Fatalf("leads: %v, map: %+v; the test needs a leader without a map", ok, p.Map())
 		}
 		others.appends.Store(true)
 		time.Sleep(time.Minute)
 		if p.Map() == nil {
-			t.Error("it did not continue with the others")
+			t.Error("the leader did not continue when the others appended")
 		}
 		cancel()
 		if err := <-ended; err != nil {

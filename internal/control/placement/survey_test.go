@@ -51,14 +51,14 @@ func TestANewLeaderKeepsTheLastWholeCopies(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		c.founded(nodes...)
 		nodes = append(nodes, c.add("n4", 3))
-		if err := nodes[3].p.Observe(nodes[0].p.Map()); err != nil { // received as by its node
+		if err := nodes[3].p.Observe(nodes[0].p.Map()); err != nil { // as if its node had received it
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
 		lead := leader(t, nodes[:3]...)
 		had := copiesOn(lead.p.Map(), lead.name)
 		if had == 0 {
-			t.Fatal("the test wants a leader with shards")
+			t.Fatal("the test needs a leader with shards")
 		}
 		whole.Store(lead)
 		time.Sleep(20 * time.Second)
@@ -66,12 +66,12 @@ func TestANewLeaderKeepsTheLastWholeCopies(t *testing.T) {
 		time.Sleep(time.Minute)
 		next := leader(t, without(nodes, lead)...)
 		if got := copiesOn(next.p.Map(), lead.name); got != had {
-			t.Errorf("%d of %d whole copies are left, and all others still load", got, had)
+			t.Errorf("%d of %d complete copies are left, but all other copies still load", got, had)
 		}
 		whole.Store(nil)
 		time.Sleep(time.Minute)
 		if got := copiesOn(next.p.Map(), lead.name); got != 0 {
-			t.Errorf("%s drains and keeps %d shards, though others have loaded them", lead.name, got)
+			t.Errorf("%s drains and keeps %d shards, but other nodes have loaded them", lead.name, got)
 		}
 		for _, n := range nodes {
 			n.stop()
@@ -79,7 +79,7 @@ func TestANewLeaderKeepsTheLastWholeCopies(t *testing.T) {
 	})
 }
 
-// No node answers the leader: it decides by gossip alone.
+// If no node answers the leader, it decides by gossip alone.
 func TestALeaderWithoutReportsDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
@@ -93,7 +93,7 @@ func TestALeaderWithoutReportsDecides(t *testing.T) {
 		nodes[2].set(func(m *shard.Member) { m.State, m.Since = shard.Left, time.Now() })
 		time.Sleep(20 * time.Second)
 		if got := copiesOn(nodes[0].p.Map(), "n3"); had == 0 || got >= had {
-			t.Errorf("n3 has left, and has %d of its %d shards", got, had)
+			t.Errorf("n3 has left and still has %d of its %d shards", got, had)
 		}
 		for _, n := range nodes {
 			n.stop()

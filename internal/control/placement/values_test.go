@@ -70,7 +70,7 @@ func TestFSMSnapshotKeepsRequests(t *testing.T) {
 	}
 }
 
-// A node that finds a command of a newer version stops, and does not guess.
+// A node stops at a command of a newer version.
 func TestFSMStopsAtNewerCommand(t *testing.T) {
 	f := newFSM(func(*shard.Map) error { return nil }, func() {})
 	out := f.Apply(&raft.Log{Data: []byte{shard.Level + 1, '{', '}'}}).(outcome)
@@ -98,10 +98,10 @@ func TestRequestsAreBounded(t *testing.T) {
 		t.Errorf("%d requests, want %d", len(l), requestsKept)
 	}
 	if v, ok := l.find(fmt.Sprint(3*requestsKept - 1)); !ok || v != 3*requestsKept-1 {
-		t.Error("the newest is lost")
+		t.Error("the newest request is dropped")
 	}
 	if _, ok := l.find("0"); ok {
-		t.Error("the oldest is kept")
+		t.Error("the oldest request is kept")
 	}
 }
 
@@ -125,13 +125,13 @@ func TestIdentity(t *testing.T) {
 		}
 	}
 	if id() != first {
-		t.Error("it changes though the log is there")
+		t.Error("the identity changes while the log exists")
 	}
 	if err := os.Remove(filepath.Join(raftDir(dir), "raft.db")); err != nil {
 		t.Fatal(err)
 	}
 	if id() == first {
-		t.Error("the log is lost and the identity is kept")
+		t.Error("the identity is kept after the log is lost")
 	}
 }
 
@@ -140,7 +140,7 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 	err := c.Validate()
 	for _, want := range []string{"name", "UUID", "members", "logger", "--bootstrap-expect is 2", "data directory", "listener", "raft address", "etcd", "spec", "negative", "election (1s)", "split check"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q is not in: %v", want, err)
+			t.Errorf("the error does not contain %q: %v", want, err)
 		}
 	}
 }
