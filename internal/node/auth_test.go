@@ -70,7 +70,7 @@ func TestRightsChangedThroughANodeHoldAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := anyone.Get(within(t), key, clientv3.WithSerializable()); !errors.Is(err, rpctypes.ErrUserEmpty) {
-		t.Errorf("authentication is on, and a read without a token gets %v", err)
+		t.Errorf("authentication is on, a read without a token returns %v", err)
 	}
 	root := c.etcdClient("root", m)
 	etcdtest.Permit(t, root, "ann", "/none", "")
@@ -82,7 +82,7 @@ func TestRightsChangedThroughANodeHoldAtOnce(t *testing.T) {
 		if _, err := ann.Get(within(t), key, clientv3.WithSerializable()); err != nil {
 			t.Errorf("after a grant: %v", err)
 		}
-		testkit.Succeeds(t, "the other node grants it", func() error {
+		testkit.Succeeds(t, "the other node allows the read", func() error {
 			_, err := elsewhere.Get(within(t), key, clientv3.WithSerializable())
 			return err
 		})
@@ -151,7 +151,7 @@ func TestReadsObeyEtcdsRights(t *testing.T) {
 	}
 	for r := range watching {
 		if r.Canceled {
-			t.Logf("the watch ended %v after the right", time.Since(revoked))
+			t.Logf("the watch ended %v after the right was revoked", time.Since(revoked))
 			if r.Err() == nil || !strings.Contains(r.Err().Error(), "permission denied") {
 				t.Errorf("ended with %v", r.Err())
 			}
@@ -159,7 +159,7 @@ func TestReadsObeyEtcdsRights(t *testing.T) {
 		}
 	}
 	for _, m := range c.nodes {
-		testkit.Succeeds(t, m.name+" has heard of it", func() error {
+		testkit.Succeeds(t, m.name+" refuses the revoked right", func() error {
 			if _, err := c.withToken(token.Token, m).Get(within(t), "/a/1"); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 				return fmt.Errorf("still served: %w", err)
 			}
@@ -235,7 +235,7 @@ func TestOurReadsObeyEtcdsRights(t *testing.T) {
 	for err = nil; err == nil; {
 		_, err = w.Next(within(t))
 	}
-	t.Logf("the watch ended %v after the right", time.Since(revoked))
+	t.Logf("the watch ended %v after the right was revoked", time.Since(revoked))
 	if !errors.Is(err, client.ErrDenied) {
 		t.Error(err)
 	}
@@ -276,10 +276,10 @@ func TestSignedTokensEndWithEachChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.withToken(token.Token, m).Get(within(t), "k"); err != nil {
-			t.Errorf("a token of elsewhere: %v", err)
+			t.Errorf("a token from a login outside the nodes: %v", err)
 		}
 		etcdtest.Permit(t, root, fmt.Sprintf("somebody else %d", i))
-		testkit.Succeeds(t, "the old token is not taken", func() error {
+		testkit.Succeeds(t, "the old token is refused", func() error {
 			if _, err := c.withToken(token.Token, m).Get(within(t), "k"); !errors.Is(err, rpctypes.ErrAuthOldRevision) {
 				return fmt.Errorf("got %w", err)
 			}
@@ -321,7 +321,7 @@ func TestAuthenticationTurnedOn(t *testing.T) {
 		t.Errorf("a read: %v", err)
 	}
 	if n := c.log.count("level=WARN", "--etcd-user must name a user with the role root"); n != 1 {
-		t.Errorf("said %d times", n)
+		t.Errorf("the missing account was logged %d times, want once", n)
 	}
 	if _, err := root.AuthDisable(within(t)); err != nil {
 		t.Fatal(err)

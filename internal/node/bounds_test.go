@@ -9,9 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/replica"
 )
 
-// One key that differs at etcd is a wrong copy, two are another history, and being
-// ahead of etcd counts as one. If etcd confirms all keys, the node that sent the data
-// is wrong.
+// One contradicted key is a wrong copy, two are another history; a revision ahead of
+// etcd's counts as one. If etcd confirms all keys, the node that sent the data is wrong.
 func TestWhoIsWrong(t *testing.T) {
 	for _, c := range []struct {
 		contradicted int
@@ -35,11 +34,11 @@ func TestWhoIsWrong(t *testing.T) {
 	}
 }
 
-// The newest look at etcd belongs to the newest lineage, and began last in it.
+// The newest look at etcd is the one of the newest lineage that began last.
 func TestTheNewestLookIsKept(t *testing.T) {
 	c := newClock(nil)
 	if _, known := c.Looked(); known {
-		t.Error("a look before the first")
+		t.Error("there is a look before the first")
 	}
 	start := time.Unix(1000, 0)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
@@ -70,15 +69,15 @@ func TestTheNewestLookIsKept(t *testing.T) {
 	c.revision, c.at = 7, at(7)
 	c.forget()
 	if look, known := c.Looked(); known {
-		t.Errorf("a look of the lineage before: %+v", look)
+		t.Errorf("a look of the old lineage is kept: %+v", look)
 	}
 	if revision, at, _ := c.Last(); revision != 0 || !at.IsZero() {
-		t.Errorf("etcd's revision of the lineage before: %d at %v", revision, at)
+		t.Errorf("etcd's revision of the old lineage is kept: %d at %v", revision, at)
 	}
 	select {
 	case <-c.kick:
 	default:
-		t.Error("etcd is not read anew")
+		t.Error("etcd is not read again")
 	}
 }
 
@@ -116,8 +115,8 @@ func TestALookIsBorrowed(t *testing.T) {
 	}
 }
 
-// Two nodes that exchange looks, and have read etcd at the same beat, both consider their own
-// read the newest: either may leave the next read to the other, and either may read.
+// Two nodes that exchange looks and have read etcd at the same beat both consider their own
+// read the newest. Either may leave the next read to the other, and either may read.
 func TestNodesThatReadWithTheSameBeatPart(t *testing.T) {
 	now := time.Unix(1000, 0)
 	own := now.Add(-2 * beat.Every)
@@ -134,13 +133,13 @@ func TestNodesThatReadWithTheSameBeatPart(t *testing.T) {
 	}
 }
 
-// A part is stuck after exactly this many checks have found its touch in progress.
+// A part counts as stuck after exactly stuckLooks checks of the same touch.
 func TestStuckAfterSoManyLooks(t *testing.T) {
 	p := &pulse{touched: "the part", looks: stuckLooks - 1}
 	if why := p.stuck(); why != "" {
-		t.Errorf("too early: %s", why)
+		t.Errorf("reported as stuck too early: %s", why)
 	}
 	if p.looks++; !strings.HasPrefix(p.stuck(), "the part: no answer for 30s") {
-		t.Errorf("too late: %q", p.stuck())
+		t.Errorf("not reported as stuck at the bound: %q", p.stuck())
 	}
 }

@@ -33,9 +33,9 @@ func (c *cluster) contents(ctx context.Context) (map[string]int64, int64) {
 	return out, r.Header.GetRevision()
 }
 
-// The public client resumes with its token after an absence longer than the
-// window: it receives only the changes, in two ways, also in another lineage. Its
-// mirror equals etcd throughout, and nobody lists at etcd.
+// The public client resumes with its token after an absence longer than the window:
+// watch and list return only the changes. A new lineage starts it again. Its mirror
+// equals etcd throughout, and no node lists at etcd.
 func TestClientFollowsTheLadder(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 3, func(cfg *node.Config) {
@@ -72,7 +72,7 @@ func TestClientFollowsTheLadder(t *testing.T) {
 	}
 	c.put("/a/new", "/c/10", "/c/10", "/h/new")
 	changed := map[string]bool{"/a/new": true, "/c/10": true, "/h/new": true}
-	var ticks []string // a shard evicts when it is written to
+	var ticks []string // a shard evicts when it gets a write
 	for dir := 'a'; dir <= 'h'; dir++ {
 		ticks = append(ticks, fmt.Sprintf("/%c/tick", dir))
 		changed[ticks[len(ticks)-1]] = true
@@ -101,7 +101,7 @@ func TestClientFollowsTheLadder(t *testing.T) {
 	}
 	w, u := back()
 	if u.Kind != client.KindDelta || u.From != state.Revision || len(u.KVs) != len(changed) || len(u.Deleted) != len(deleted) {
-		t.Errorf("a watch is told %v from %d of %d: %d changed, %d deleted", u.Kind, u.From, state.Revision, len(u.KVs), len(u.Deleted))
+		t.Errorf("a watch receives %v from %d, want from %d: %d changed, %d deleted", u.Kind, u.From, state.Revision, len(u.KVs), len(u.Deleted))
 	}
 	for _, kv := range u.KVs {
 		if !changed[string(kv.Key)] {
@@ -112,13 +112,13 @@ func TestClientFollowsTheLadder(t *testing.T) {
 	n := 0
 	for kv, err := range l.All() {
 		if n++; err != nil || !changed[string(kv.Key)] {
-			t.Errorf("the list has %s, %v", kv.Key, err)
+			t.Errorf("the list has %s, which has not changed, or fails: %v", kv.Key, err)
 		}
 	}
 	if n != len(changed) || len(l.Deleted()) != len(deleted) || l.FreshAt().IsZero() {
 		t.Errorf("the list: %d changed, %q deleted, fresh at %v", n, l.Deleted(), l.FreshAt())
 	}
-	testkit.Succeeds(t, "its age is known", func() error {
+	testkit.Succeeds(t, "the watch has an age", func() error {
 		if age := time.Since(w.Stats().FreshAt); age > patience {
 			return fmt.Errorf("%v", age)
 		}
@@ -127,7 +127,7 @@ func TestClientFollowsTheLadder(t *testing.T) {
 	conflated := cl.Watch(ctx, client.Range{}, client.FromToken(token), client.WithConflation(10*time.Millisecond))
 	defer conflated.Close()
 	if u, err := conflated.Next(ctx); err != nil || u.Kind != client.KindConflated && u.Kind != client.KindDelta || len(u.Deleted) != len(deleted) {
-		t.Errorf("a conflated watch is told %v from %d, %q deleted (%v)", u.Kind, u.From, u.Deleted, err)
+		t.Errorf("a conflated watch receives %v from %d, %q deleted (%v)", u.Kind, u.From, u.Deleted, err)
 	}
 	last := c.put("/c/last")
 	for revision := int64(0); revision < last; {
@@ -186,7 +186,7 @@ func TestClientFollowsTheLadder(t *testing.T) {
 		}
 	}
 	if _, u := back(); u.Kind != client.KindResync || u.Lineage != 2 {
-		t.Errorf("the old token is answered by %v of lineage %d", u.Kind, u.Lineage)
+		t.Errorf("the old token starts with %v of lineage %d", u.Kind, u.Lineage)
 	}
 	testkit.Succeeds(t, "the mirror is in the new lineage", func() error {
 		if l := local.View().Position().Lineage; l != 2 {

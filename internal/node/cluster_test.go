@@ -29,12 +29,12 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// A probe of memberlist's outlives its Shutdown until it has waited for the
-// answer, for seconds when the machine is busy: the test cannot wait for it.
+// A probe of memberlist outlives its Shutdown until the answer or a timeout, for
+// seconds on a busy machine: the check for leaks ignores it.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); !testing.Short() && f.Value.String() == f.DefValue {
-		_ = f.Value.Set("4") // they mostly wait, except with the race detector, for which -short is set
+		_ = f.Value.Set("4") // tests mostly wait, except with the race detector, for which -short is set
 	}
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
 }
@@ -159,7 +159,7 @@ func (m *machine) config() node.Config {
 		}
 	}
 	cfg.DataDir, cfg.GossipBind = m.dir, m.chat
-	cfg.SignOfLife = 10 * time.Second // crashed nodes refuse connections at once
+	cfg.SignOfLife = 10 * time.Second // a crashed node refuses connections at once
 	cfg.Logger = slog.New(slog.NewTextHandler(m.c.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	cfg.TunePlacement = func(p *placement.Config) {
 		p.Heartbeat, p.Election = 500*time.Millisecond, 500*time.Millisecond
@@ -261,7 +261,7 @@ func (m *machine) wait() error {
 		m.node = nil
 		return err
 	case <-time.After(patience):
-		m.c.t.Fatalf("%s does not end", m.name)
+		m.c.t.Fatalf("%s does not stop", m.name)
 		return nil
 	}
 }
@@ -282,8 +282,8 @@ func (c *cluster) ready() {
 	})
 }
 
-// settled waits until the map has that many shards, each with its replicas,
-// and every one of them is loaded and has the source it should have.
+// settled waits until the map has that many shards, each with its replicas, and
+// every replica is loaded from the expected source.
 func (c *cluster) settled(shards, replicas int) *shard.Map {
 	c.t.Helper()
 	var found *shard.Map
@@ -300,7 +300,7 @@ func (c *cluster) settled(shards, replicas int) *shard.Map {
 				found = sm
 			}
 			if sm.Version < found.Version {
-				return fmt.Errorf("%s has map %d of %d", m.name, sm.Version, found.Version)
+				return fmt.Errorf("%s has map version %d, want %d", m.name, sm.Version, found.Version)
 			}
 			for i := range sm.Shards {
 				s := &sm.Shards[i]
@@ -357,8 +357,8 @@ func (m *machine) follows(sm *shard.Map) error {
 	return nil
 }
 
-// busiest returns the machine with the most watches, which depends on the
-// nodes' identities.
+// busiest returns the machine with the most watches; it depends on the nodes'
+// identities.
 func (c *cluster) busiest() (out *machine) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -400,7 +400,7 @@ func (c *cluster) owner(key string) *machine {
 			return c.machineOf(s[0].Owner())
 		}
 	}
-	c.t.Fatalf("nobody has %s", key)
+	c.t.Fatalf("no node has %s", key)
 	return nil
 }
 
@@ -434,8 +434,8 @@ func (c *cluster) client(machines ...*machine) *client.Client {
 	return c.connect(client.Config{}, machines)
 }
 
-// patient is a client that does not leave a silent node, because nodes may be
-// silent for a while when the machine is busy. It also receives progress rarely.
+// patient is a client that does not leave a silent node, because nodes on a busy
+// machine may be silent for a while. It receives progress rarely.
 func (c *cluster) patient(machines ...*machine) *client.Client {
 	c.t.Helper()
 	return c.connect(client.Config{Silence: patience}, machines)

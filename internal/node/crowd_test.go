@@ -18,8 +18,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// crowd is a set of watches of all shapes over a changing cluster, checked for
-// every guarantee against etcd's own history.
+// crowd is a set of watches of all shapes over a changing cluster, with all
+// guarantees checked against etcd's own history.
 type crowd struct {
 	c       *cluster
 	history *check.History
@@ -28,7 +28,7 @@ type crowd struct {
 
 	mu       sync.Mutex
 	watchers []*watcher // guarded by mu
-	heard    error      // guarded by mu; why the history ended
+	heard    error      // guarded by mu; the error that ended the history
 }
 
 type watcher struct {
@@ -78,8 +78,8 @@ func truth(e *clientv3.Event) check.Event {
 	})
 }
 
-// watch adds a watcher of r at cl: from revision from, or with the state first
-// when from is 0.
+// watch adds a watcher of r at cl: from revision from, or with the state first if
+// from is 0.
 func (w *crowd) watch(cl *client.Client, name string, r client.Range, from int64) *watcher {
 	one := &watcher{state: from == 0, checker: check.NewChecker(check.Watch{
 		Name: name, Range: kv.Range{Start: r.Start, End: r.End}, Start: kv.Revision(from), Prev: true, Merged: true,
@@ -188,7 +188,7 @@ func (w *crowd) shapes(cl *client.Client, from int64) {
 	}
 }
 
-// reach waits until every watcher has everything up to revision, and checks the guarantees.
+// reach waits until every watcher has all events up to revision, and checks the guarantees.
 func (w *crowd) reach(revision int64) {
 	w.c.t.Helper()
 	testkit.Succeeds(w.c.t, fmt.Sprintf("watchers at %d", revision), func() error {
@@ -240,8 +240,8 @@ func (one *watcher) complete(revision kv.Revision) error {
 	return nil
 }
 
-// load writes to etcd until the function it returns is called, which returns
-// the last revision.
+// load writes to etcd until the returned function is called, which returns the
+// last revision.
 func (w *crowd) load(t testing.TB, among []string) (stop func() int64) {
 	rng := testseed.Rand(t)
 	ctx, cancel := context.WithCancel(w.ctx)

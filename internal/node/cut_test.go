@@ -69,7 +69,7 @@ func TestNodeCutFromEtcd(t *testing.T) {
 	}
 	ways[cut].Cut()
 	revision := c.put(all[0])
-	testkit.Succeeds(t, "fresh data by way of another node", func() error {
+	testkit.Succeeds(t, "fresh data from another node", func() error {
 		r, err := get(2 * time.Second)
 		switch {
 		case err != nil:
@@ -123,9 +123,9 @@ func TestNodeCutFromEtcd(t *testing.T) {
 	testkit.Succeeds(t, "fresh again", func() error { _, err := get(2 * time.Second); return err })
 }
 
-// A node that reaches neither etcd nor any other node sends its native watches
-// elsewhere, with their positions. While it reaches another node it keeps them,
-// with or without etcd.
+// A node that reaches neither etcd nor any other node ends its native watches with
+// their positions, so that they resume elsewhere. While it reaches another node it
+// keeps them, with or without etcd.
 func TestNodeCutFromEverybody(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 3, shards(2, 3))
@@ -180,7 +180,7 @@ func TestNodeCutFromEverybody(t *testing.T) {
 	c.nodes[0].crash()
 	select {
 	case e := <-ended:
-		t.Fatalf("the watch ended while another node was there: %v", e)
+		t.Fatalf("the watch ended while another node was reachable: %v", e)
 	default:
 	}
 	c.nodes[1].crash()
@@ -194,8 +194,8 @@ func TestNodeCutFromEverybody(t *testing.T) {
 	}
 }
 
-// A node that reaches etcd but no other node sends away the watches that need a
-// shard of other nodes, and keeps the watches of its own shards.
+// A node that reaches etcd but no other node ends the watches that need a shard of
+// other nodes, and keeps the watches of its own shards.
 func TestNodeCutFromAllOtherNodes(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, 3, shards(4, 1))
@@ -250,7 +250,7 @@ func TestNodeCutFromAllOtherNodes(t *testing.T) {
 	for !ended || !arrived {
 		m, err := watch.Recv()
 		if err != nil {
-			t.Fatalf("%v; the watch of everything has ended: %v; the event of the node's own shard is here: %v", err, ended, arrived)
+			t.Fatalf("%v; the watch of all keys ended: %v; the event of the node's own shard arrived: %v", err, ended, arrived)
 		}
 		if e := m.GetEnded(); e != nil {
 			if m.GetWatchId() != everything || e.GetReason() != pb.EndReason_END_REASON_DRAINING || e.GetResumeRevision() != position+1 {

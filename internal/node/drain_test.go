@@ -46,7 +46,7 @@ func TestStoppedVotersLeaveAQuorum(t *testing.T) {
 		t.Error(err)
 	}
 	o := operator{t, c.client(voters[0], rest[0], rest[1])}
-	testkit.Succeeds(t, "those that are left vote", func() error {
+	testkit.Succeeds(t, "the remaining nodes vote", func() error {
 		now, lead := 0, 0
 		for _, m := range o.status().Members {
 			if m.Member.State != admin.MemberAlive {
@@ -130,7 +130,7 @@ func TestDrainedNodeKeepsNoClients(t *testing.T) {
 				return m.Status.Watches
 			}
 		}
-		t.Fatalf("no word of %s", drained.name)
+		t.Fatalf("the status does not contain %s", drained.name)
 		return 0
 	}
 	mobile, lonely := etcdClient(t, drained.clients), etcdClient(t, drained.clients)
@@ -146,7 +146,7 @@ func TestDrainedNodeKeepsNoClients(t *testing.T) {
 	mobile.SetEndpoints("http://"+c.nodes[0].clients, "http://"+c.nodes[1].clients, "http://"+c.nodes[2].clients)
 	members := func(want int) {
 		t.Helper()
-		testkit.Succeeds(t, fmt.Sprintf("%d nodes for clients of etcd", want), func() error {
+		testkit.Succeeds(t, fmt.Sprintf("%d members in etcd's API", want), func() error {
 			r, err := mobile.MemberList(ctx)
 			if err == nil && len(r.Members) != want {
 				err = fmt.Errorf("%v", r.Members)
@@ -157,7 +157,7 @@ func TestDrainedNodeKeepsNoClients(t *testing.T) {
 	lists := c.lists()
 
 	o.does(admin.DrainNodes{Nodes: []string{drained.name}})
-	testkit.Succeeds(t, "its clients are at other nodes", func() error {
+	testkit.Succeeds(t, "the drained node's clients are at other nodes", func() error {
 		if n := at(); n != 1 { // the client that reaches no other node
 			return fmt.Errorf("%d watches", n)
 		}
@@ -179,11 +179,11 @@ func TestDrainedNodeKeepsNoClients(t *testing.T) {
 		for want := from; want <= last; {
 			r := <-w
 			if r.Err() != nil {
-				t.Fatalf("revision %d at watch %d of etcd's: %v", want, i, r.Err())
+				t.Fatalf("revision %d at etcd watch %d: %v", want, i, r.Err())
 			}
 			for _, e := range r.Events {
 				if e.Kv.ModRevision != want {
-					t.Fatalf("revision %d at watch %d of etcd's: %v", want, i, e)
+					t.Fatalf("revision %d at etcd watch %d: %v", want, i, e)
 				}
 				want++
 			}
@@ -200,19 +200,19 @@ func TestDrainedNodeKeepsNoClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, err := stranger.Recv(); err != nil || r.GetCreated() == nil {
-		t.Errorf("a new watch is told %v, %v", r, err)
+		t.Errorf("a new watch at the drained node: %v, %v", r, err)
 	}
 
 	o.does(admin.UndrainNodes{Nodes: []string{drained.name}})
 	members(3)
-	var back client.Range // that it has again
+	var back client.Range // a shard that the node has again
 	for _, s := range o.status().Map.Shards {
 		if slices.Contains(s.Replicas, drained.name) {
 			back = s.Range
 		}
 	}
 	before := at()
-	testkit.Succeeds(t, "clients come to it again", func() error {
+	testkit.Succeeds(t, "clients use the node again", func() error {
 		w := c.client().Watch(ctx, back)
 		t.Cleanup(w.Close)
 		<-w.Started()

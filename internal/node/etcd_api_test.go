@@ -29,8 +29,8 @@ func etcdClient(t *testing.T, address string) *clientv3.Client {
 	return cli
 }
 
-// etcd's own client works with a node as with etcd, and follows the nodes as
-// they start and stop.
+// etcd's own client works with a node as with etcd, and finds the nodes that run
+// as nodes start and stop.
 func TestClientsOfEtcd(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 2, 1, shards(2, 2))
@@ -87,7 +87,7 @@ func TestClientsOfEtcd(t *testing.T) {
 	}
 
 	c.nodes[1].crash()
-	follows("the one that died is none any more", c.nodes[0])
+	follows("the dead node is no member", c.nodes[0])
 	c.nodes[1].start()
-	follows("it is again", c.nodes...)
+	follows("the restarted node is a member", c.nodes...)
 }

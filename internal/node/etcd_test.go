@@ -41,7 +41,7 @@ func TestEtcdAway(t *testing.T) {
 		}
 		return nil
 	})
-	c.etcd.Stop() // its client ends, too: so does the history of the crowd
+	c.etcd.Stop() // also ends the etcd client that records the crowd's history
 	testkit.Succeeds(t, "stale reads refused", func() error {
 		ctx, cancel := context.WithTimeout(within(t), 2*time.Second)
 		defer cancel()
@@ -62,7 +62,7 @@ func TestEtcdAway(t *testing.T) {
 		}
 		for _, r := range m.node.Status().GetReplicas() {
 			if r.GetAge().AsDuration() < time.Second {
-				t.Errorf("%s: shard %d is said to be %v old", m.name, r.GetShardId(), r.GetAge().AsDuration())
+				t.Errorf("%s: shard %d is reported as %v old", m.name, r.GetShardId(), r.GetAge().AsDuration())
 			}
 		}
 	}
@@ -75,7 +75,7 @@ func TestEtcdAway(t *testing.T) {
 	})
 	revision := c.put(all...)
 	one := w.all()[0]
-	testkit.Succeeds(t, "the watch goes on", func() error {
+	testkit.Succeeds(t, "the watch continues", func() error {
 		one.mu.Lock()
 		defer one.mu.Unlock()
 		if got := int64(one.checker.Reached()); one.err != nil || got < revision {
@@ -106,7 +106,7 @@ func TestEtcdNotThereYet(t *testing.T) {
 		return nil
 	})
 	if n := c.log.count("level=WARN", "cannot found"); n > 1 {
-		t.Errorf("said %d times", n)
+		t.Errorf("logged %d times, want at most once", n)
 	}
 	c.etcd.Restart()
 	c.ready()
@@ -115,7 +115,7 @@ func TestEtcdNotThereYet(t *testing.T) {
 	}
 }
 
-// old is an etcd that must not be served.
+// old is an etcd of an unsupported version.
 type old struct{ node.Etcd }
 
 func (old) Check(context.Context) error {

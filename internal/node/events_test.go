@@ -40,7 +40,7 @@ type jsonKey struct {
 	Prev             *jsonKey `json:"prev"`
 }
 
-// source is an open watch of server-sent events.
+// source is an open watch as server-sent events.
 type source struct {
 	t     *testing.T
 	lines *bufio.Scanner
@@ -318,7 +318,7 @@ func TestEventsObeyThePolicy(t *testing.T) {
 	for _, s := range open {
 		s.next() // created
 		if e := s.next(); e.name != "end" || e.data.Reason != "DENIED" {
-			t.Errorf("a watch whose right is gone: %+v", e)
+			t.Errorf("a watch whose right was revoked: %+v", e)
 		}
 	}
 }
@@ -335,7 +335,7 @@ func TestEventsObeyEtcdsRights(t *testing.T) {
 		t.Fatalf("%d %s", code, answer)
 	}
 	ann := http.Header{"Authorization": {login.Token}}
-	testkit.Succeeds(t, "the node knows of the right", func() error {
+	testkit.Succeeds(t, "the node allows the read", func() error {
 		if code, answer, _ := ask(t, http.MethodGet, base+"/v1/keys?prefix=/ann/", "", ann); code != http.StatusOK {
 			return errors.New(answer)
 		}

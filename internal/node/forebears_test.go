@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// hasty compacts etcd just before a node begins a watch from a revision, left
-// times.
+// hasty compacts etcd just before a node begins a watch from a revision, the next
+// left times.
 type hasty struct {
 	node.Etcd
 	c *cluster
@@ -39,8 +39,8 @@ func (h *hasty) Follow(ctx context.Context, req kv.FollowRequest) iter.Seq2[kv.U
 }
 
 // etcd is compacted just when shards that result from a split or a merge begin
-// their watches. They take the missing events from their predecessors, which
-// received them: nobody lists, and a watch receives every change.
+// their watches. They take the missing events from their predecessors: no node
+// lists, and a watch receives every change.
 func TestMapChangesWhileEtcdIsCompacted(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 1, func(c *node.Config) {
@@ -83,7 +83,7 @@ func TestMapChangesWhileEtcdIsCompacted(t *testing.T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.left > 0 || len(h.puts) != 6 {
-		t.Fatalf("etcd was compacted too seldom: %d times left, changes at %v", h.left, h.puts)
+		t.Fatalf("the test needs more compactions: %d left, changes at %v", h.left, h.puts)
 	}
 	for _, at := range h.puts {
 		u, err := w.Next(within(t))
@@ -92,7 +92,7 @@ func TestMapChangesWhileEtcdIsCompacted(t *testing.T) {
 		}
 	}
 	if after := c.stats(); after.Lists != before.Lists || after.Leaps != before.Leaps {
-		t.Errorf("%d lists of all there is, %d of what differs", after.Lists-before.Lists, after.Leaps-before.Leaps)
+		t.Errorf("%d lists of all keys, %d of differences", after.Lists-before.Lists, after.Leaps-before.Leaps)
 	}
 	if n := c.resets(); n > 0 {
 		t.Errorf("history was lost %d times", n)

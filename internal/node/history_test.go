@@ -67,8 +67,7 @@ func (m *machine) saved() map[shard.ID]*cache.Past {
 	return s.Load(history.Origin{Cluster: now.ClusterID, Etcd: now.EtcdClusterID, Lineage: now.Lineage}, ranges)
 }
 
-// savedAs returns the saved value of a key at a revision in the node's history; nil:
-// none.
+// savedAs returns the saved value of a key at a revision in the node's history, or nil.
 func (m *machine) savedAs(key string, revision int64) []byte {
 	m.c.t.Helper()
 	h := m.saved()[m.shardOf(key).ID]
@@ -93,7 +92,7 @@ func (c *cluster) startAll() {
 	c.ready()
 }
 
-// put writes a key at etcd itself and returns the revision.
+// write writes a key at etcd itself and returns the revision.
 func (c *cluster) write(key, value string) int64 {
 	c.t.Helper()
 	r, err := c.etcd.Client().Put(within(c.t), key, value)
@@ -360,13 +359,13 @@ func TestCompactedWhileTheWholeTierWasDown(t *testing.T) {
 	cancel()
 }
 
-// A node has saved a record that was wrong in its memory. When it detects that, it
-// drops the saved history of the shard and saves its new copy. After a restart of all
-// nodes its watches resume without a resync, with the right value.
+// A node that detects a wrong record in its memory drops the saved history of the shard,
+// which has the record too, and saves its new copy. After a restart of all nodes its
+// watches resume without a resync, with the right value.
 func TestWrongRecordThatWasSaved(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("memory that changes by itself is what the race detector is there to find")
+		t.Skip("flips bits in memory, which the race detector reports")
 	}
 	c := startCluster(t, 3, 3, func(cfg *node.Config) {
 		quiet(2, 3)(cfg)
@@ -392,13 +391,13 @@ func TestWrongRecordThatWasSaved(t *testing.T) {
 		bad.flip(key)
 		testkit.Succeeds(t, "the record is saved", func() error {
 			if bad.savedAs(key, at) == nil {
-				return errors.New("it is not there")
+				return errors.New("the record is not saved")
 			}
 			return nil
 		})
 		if got := string(bad.savedAs(key, at)); got == want {
-			bad.flip(key) // it was saved before: once more
-			return errors.New("it was saved as it should be")
+			bad.flip(key) // the record was saved before the flip: try again
+			return errors.New("the right record was saved")
 		}
 		return nil
 	})
@@ -432,7 +431,7 @@ func TestWrongRecordThatWasSaved(t *testing.T) {
 		t.Errorf("the client listed: %+v", s)
 	}
 	if n := c.log.count("the saved history is wrong"); n > 0 {
-		t.Errorf("%d nodes have found their history to be wrong", n)
+		t.Errorf("%d nodes report that their saved history is wrong", n)
 	}
 }
 
@@ -461,12 +460,12 @@ func TestHistoryOfAnotherCluster(t *testing.T) {
 	}
 	other.startAll()
 	if told := other.log.tail(1 << 20); !strings.Contains(told, "history on disk is not used") || !strings.Contains(told, "it belongs to cluster") {
-		t.Errorf("nothing was told: %s", told)
+		t.Errorf("the other cluster is not logged: %s", told)
 	}
 	other.kept(1)
 }
 
-// A node whose disk cannot store history serves all the same.
+// A node whose disk cannot store history serves without it.
 func TestNoDiskForHistory(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 1, func(cfg *node.Config) {
@@ -485,7 +484,7 @@ func TestNoDiskForHistory(t *testing.T) {
 	if u, err := w.Next(within(t)); err != nil || u.Revision != revision {
 		t.Errorf("%+v, %v", u, err)
 	}
-	testkit.Succeeds(t, "it is told", func() error {
+	testkit.Succeeds(t, "the failed write is logged", func() error {
 		if told := strings.Count(c.log.tail(1<<20), "history is not written"); told != 1 {
 			return fmt.Errorf("%d times", told)
 		}

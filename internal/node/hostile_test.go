@@ -52,7 +52,7 @@ func inParts(levels, size int) []byte {
 	return b
 }
 
-// A caller without any right cannot make a node spend a gigabyte on one transaction.
+// A transaction of a caller without rights costs the node no more memory than its size.
 func TestNestedTransactionsCostTheirSize(t *testing.T) { // not parallel: it measures the process
 	policed := startPoliced(t, policyHead+webMay)
 	guarded, _ := startGuarded(t, 1)
@@ -76,7 +76,7 @@ func TestNestedTransactionsCostTheirSize(t *testing.T) { // not parallel: it mea
 			t.Errorf("%s: taken", name)
 		}
 		if cost := after.TotalAlloc - before.TotalAlloc; cost > 64<<20 {
-			t.Errorf("%s: a transaction of %d bytes costs %d: %v", name, len(txn), cost, err)
+			t.Errorf("%s: a transaction of %d bytes costs %d bytes: %v", name, len(txn), cost, err)
 		}
 	}
 }
@@ -164,7 +164,7 @@ func TestCallersWithoutATokenDoNotActAsTheNode(t *testing.T) {
 	}
 	for what, err := range askEverything(t, c.nodes[0].store.ProxyConn()) {
 		if !errors.Is(rpctypes.Error(err), rpctypes.ErrUserEmpty) {
-			t.Errorf("%s, before the node has heard of authentication: %v", what, err)
+			t.Errorf("%s, before the node has learned of authentication: %v", what, err)
 		}
 	}
 	if r, err := c.etcdClient("", c.nodes[0]).AuthStatus(within(t)); err != nil || !r.Enabled {
@@ -179,7 +179,7 @@ func TestCallersWithoutATokenDoNotActAsTheNode(t *testing.T) {
 	}
 }
 
-// A right to read all keys is no right to change the cluster. etcd's root role is.
+// Only etcd's root role may change the cluster; a right to read all keys is not enough.
 func TestOnlyRootAdministers(t *testing.T) {
 	t.Parallel()
 	c, root := startGuarded(t, 1)
@@ -220,7 +220,7 @@ func TestOnlyRootAdministers(t *testing.T) {
 func TestLongKeysAreClippedInLogsAndErrors(t *testing.T) {
 	t.Parallel()
 	p := startPoliced(t, policyHead+webMay)
-	conn := p.nodes[0].dialRaw(credentials.NewTLS(p.tls(who{name: "web"}))) // who may do something, so that its keys are judged
+	conn := p.nodes[0].dialRaw(credentials.NewTLS(p.tls(who{name: "web"}))) // web has some right, so that its keys are checked
 	long := bytes.Repeat([]byte{1}, 1<<20)
 	for what, err := range map[string]error{
 		"put": func() error {
@@ -262,7 +262,7 @@ func etcdWatch(t *testing.T, conn grpc.ClientConnInterface, key, end []byte) *et
 	return m
 }
 
-// A client cannot make a node keep watch keys of megabytes, or too many bytes of watch keys.
+// A node refuses watch keys of megabytes, and too many bytes of watch keys.
 func TestLongWatchKeysAreRefused(t *testing.T) {
 	t.Parallel()
 	p := startPoliced(t, policyHead+strings.ReplaceAll(webMay, "watches: 3", "watch_key_bytes: 20KiB"))
@@ -284,8 +284,7 @@ func TestLongWatchKeysAreRefused(t *testing.T) {
 	if m := etcdWatch(t, conn, key(10), key(1<<20)); !m.GetCanceled() || !strings.Contains(m.GetCancelReason(), "range_end: 1048576 bytes") {
 		t.Errorf("etcd's API: %v", m)
 	}
-	// The longest key, and the end that makes it a range, are within the limit of the
-	// identity once.
+	// The longest key and its range end fit the limit of the identity once.
 	if m := etcdWatch(t, conn, key(8<<10), nil); m.GetCanceled() {
 		t.Errorf("the longest key: %v", m)
 	}
@@ -296,7 +295,7 @@ func TestLongWatchKeysAreRefused(t *testing.T) {
 	defer w.Close()
 	testkit.Succeeds(t, "the watch is refused", func() error {
 		if err := w.Stats().LastError; err == nil || !strings.Contains(err.Error(), "watch_key_bytes") {
-			return fmt.Errorf("it is not: %w", err)
+			return fmt.Errorf("the watch is not refused: %w", err)
 		}
 		return nil
 	})
@@ -315,7 +314,7 @@ func TestConnectionsCountWithoutCalls(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 		_ = conn.SetReadDeadline(time.Now().Add(patience))
-		_, err = conn.Read(make([]byte, 1)) // of the settings that a server begins with
+		_, err = conn.Read(make([]byte, 1)) // of the server's first settings
 		return conn, err
 	}
 	first, err := dial()
@@ -326,17 +325,17 @@ func TestConnectionsCountWithoutCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := dial(); err == nil {
-		t.Error("a third connection is taken")
+		t.Error("a third connection is accepted")
 	}
 	_ = first.Close()
-	testkit.Succeeds(t, "another one is taken in place of the first", func() error {
+	testkit.Succeeds(t, "a new connection is accepted after the first has ended", func() error {
 		_, err := dial()
 		return err
 	})
 }
 
-// A probe needs no name. A watch of the health needs a caller with some right, and
-// counts as a call.
+// A health check needs no name. A watch of the health needs a caller with some right,
+// and counts as a call.
 func TestHealthWatchesObeyThePolicy(t *testing.T) {
 	t.Parallel()
 	p := startPoliced(t, policyHead+webMay)
@@ -430,7 +429,7 @@ func TestUnreadCatchUpsFillNoMemory(t *testing.T) { // not parallel: it measures
 		open += watches
 		testkit.Succeeds(t, "all watches of the attack are open", func() error {
 			if all, err := admin.New(chief).Watchers(within(t), n.clients, admin.WatcherFilter{}); err != nil || len(all) < open {
-				return fmt.Errorf("%d are: %w", len(all), err)
+				return fmt.Errorf("%d are open: %w", len(all), err)
 			}
 			return nil
 		})

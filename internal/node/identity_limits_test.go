@@ -129,7 +129,7 @@ func TestAnIdentityThatDoesNotReadLeavesRoomForOthers(t *testing.T) {
 		n, _ := r.Body.Read(b)
 		return r.StatusCode, string(b[:n])
 	}
-	testkit.Succeeds(t, "the identity has its part", func() error {
+	testkit.Succeeds(t, "the identity has used its share", func() error {
 		if code, answer := asks("small"); code != http.StatusTooManyRequests || !strings.Contains(answer, "the policy's pending_bytes") || !strings.Contains(answer, "cn:small") {
 			return fmt.Errorf("%d %.200s", code, answer)
 		}
@@ -142,8 +142,8 @@ func TestAnIdentityThatDoesNotReadLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
-// One client may have half of a node's watches, by either API, and other clients the rest.
-// The end of a watch frees its place.
+// One client may use half of a node's memory for watches, by either API, and other clients
+// the rest. The end of a watch frees its share.
 func TestWatchesOfANodeAreBounded(t *testing.T) {
 	t.Parallel()
 	p := startPoliced(t, everyone, func(c *node.Config) { c.MaxWatchBytes = 1 << 20 })
@@ -185,7 +185,7 @@ func TestWatchesOfANodeAreBounded(t *testing.T) {
 	defer w.Close()
 	testkit.Succeeds(t, "a native watch is refused", func() error {
 		if err := w.Stats().LastError; err == nil || !strings.Contains(err.Error(), "half of --max-watch-bytes") {
-			return fmt.Errorf("it is not: %w", err)
+			return fmt.Errorf("the watch is not refused: %w", err)
 		}
 		return nil
 	})

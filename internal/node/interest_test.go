@@ -70,7 +70,7 @@ func (l *lines) cut() {
 	l.conns = nil
 }
 
-// interested is a client that counts what it receives of the map.
+// interested is a client that counts the received messages and bytes of the map.
 type interested struct {
 	*client.Client
 	mapTraffic
@@ -117,7 +117,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 				return s
 			}
 		}
-		t.Fatalf("no shard has %s", key)
+		t.Fatalf("no shard covers %s", key)
 		return admin.Shard{}
 	}
 	moved := func(key, to string) {
@@ -169,7 +169,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := one.bytes.Load(); got > 4<<10 {
-		t.Errorf("for one of %d shards the client was sent %v", many, &one.mapTraffic)
+		t.Errorf("for one of %d shards the client received %v", many, &one.mapTraffic)
 	}
 	messages, bytes := one.messages.Load(), one.bytes.Load()
 	idle := none.bytes.Load()
@@ -180,12 +180,12 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	}
 	arrives(w, "/100/key")
 	if one.messages.Load() != messages || one.bytes.Load() != bytes {
-		t.Errorf("after %d changes in other shards: %v, and %d messages, %d bytes before", changes, &one.mapTraffic, messages, bytes)
+		t.Errorf("after %d changes in other shards: %v, before them %d messages, %d bytes", changes, &one.mapTraffic, messages, bytes)
 	}
 	if got := none.bytes.Load(); got != idle {
-		t.Errorf("a client without watches was sent %v for %d changes, and %d bytes before", &none.mapTraffic, changes, idle)
+		t.Errorf("a client without watches received %v for %d changes, %d bytes before", &none.mapTraffic, changes, idle)
 	}
-	testkit.Succeeds(t, "the client asks for all shards if the program does", func() error {
+	testkit.Succeeds(t, "the client requests all shards if the program does", func() error {
 		all, err := admin.New(one.Client).ShardMap(within(t))
 		if err != nil || len(all.Shards) != many+changes {
 			return fmt.Errorf("%d shards, %w", len(all.Shards), err)
@@ -198,7 +198,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	messages = one.messages.Load()
 	agreed(admin.SplitShard{Shard: shard.ID, At: []string{"/100/m"}})
 	moved("/100/z", "node-2")
-	testkit.Succeeds(t, "the client is told of its shard", func() error {
+	testkit.Succeeds(t, "the client receives the change of its shard", func() error {
 		if one.messages.Load() == messages {
 			return fmt.Errorf("%v", &one.mapTraffic)
 		}
@@ -208,7 +208,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	served("/100/z", "node-2")
 	served("/050/key", "node-2")
 	agreed(admin.MergeShards{Shard: at("/100/key").ID, With: at("/100/z").ID})
-	testkit.Succeeds(t, "the shards are one", func() error {
+	testkit.Succeeds(t, "the shards are merged", func() error {
 		if s := at("/100/key"); !s.Range.Contains("/100/z") {
 			return fmt.Errorf("%+v", s)
 		}
@@ -219,7 +219,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 	served("/150", at("/150").Owner())
 
 	// After broken connections, shards that the client has are not sent again.
-	testkit.Succeeds(t, "the client's map is at rest", func() error {
+	testkit.Succeeds(t, "the client receives no more changes", func() error {
 		before := one.messages.Load()
 		if _, err := admin.New(one.Client).Members(within(t)); err != nil || one.messages.Load() != before {
 			return fmt.Errorf("%v, %w", &one.mapTraffic, err)
@@ -236,7 +236,7 @@ func TestAClientFollowsTheShardsOfItsWatches(t *testing.T) {
 		return nil
 	})
 	if got := one.bytes.Load() - bytes; got > 2<<10 {
-		t.Errorf("a client that came back was sent %d bytes", got)
+		t.Errorf("after the reconnect the client received %d bytes", got)
 	}
 	fresh := one.Watch(t.Context(), client.Key("/140/key"))
 	<-fresh.Started()

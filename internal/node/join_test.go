@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// Nodes that do not vote receive the map, get shards, and answer.
+// Nodes that do not vote receive the map, get shards, and serve.
 func TestFiveNodesThreeVoters(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 5, 3, shards(8, 3))
@@ -77,7 +77,7 @@ func TestNameTaken(t *testing.T) {
 	}
 }
 
-// The data of one cluster must not reach another.
+// A node does not join another cluster, or receive its data.
 func TestDataOfAnotherClusterIsRefused(t *testing.T) {
 	t.Parallel()
 	here, there := startCluster(t, 1, 1, shards(1, 1)), startCluster(t, 1, 1, shards(1, 1))
@@ -90,13 +90,13 @@ func TestDataOfAnotherClusterIsRefused(t *testing.T) {
 	moved.start()
 	testkit.Succeeds(t, "an explanation", func() error {
 		if here.log.count("level=WARN", "cluster", "moved") == 0 {
-			return errors.New("nothing is said")
+			return errors.New("the refusal is not logged")
 		}
 		return nil
 	})
 	for _, m := range here.nodes[0].node.Members() {
 		if m.GetName() == "moved" {
-			t.Error("it was let in")
+			t.Error("the node of another cluster was admitted")
 		}
 	}
 	if why := here.nodes[0].node.NotReady(); len(why) > 0 {

@@ -53,7 +53,7 @@ func ask(t *testing.T, method, url, body string, header http.Header) (code int, 
 	return resp.StatusCode, string(b), resp.Header
 }
 
-// startBefore runs a node before an etcd that is a process of its own, and returns both.
+// startBefore runs a node in front of an etcd in a separate process, and returns both.
 func startBefore(t *testing.T, change func(*node.Config)) (c *cluster, etcd string, cli *clientv3.Client) {
 	t.Helper()
 	p := etcdtest.StartProcess(t)
@@ -64,7 +64,7 @@ func startBefore(t *testing.T, change func(*node.Config)) (c *cluster, etcd stri
 	return c, p.Endpoint(), atEtcd(t, p, "")
 }
 
-// atEtcd returns a client of an etcd that comes as user; "": without one.
+// atEtcd returns a client of an etcd, logged in as user; "" means without a login.
 func atEtcd(t *testing.T, p *etcdtest.Process, user string) *clientv3.Client {
 	t.Helper()
 	cfg := clientv3.Config{Endpoints: []string{p.Endpoint()}, DialTimeout: patience}
@@ -96,7 +96,7 @@ func raw(t *testing.T, address, path string, length int, body string) net.Conn {
 	return conn
 }
 
-// Clients that do not read lists make the node hold at most the budget.
+// Lists that clients do not read take no more memory than the budget.
 func TestJSONListsThatAreNotReadAreBounded(t *testing.T) { // not parallel: it measures the process
 	c, _, cli := startBefore(t, func(nc *node.Config) { shards(1, 1)(nc); nc.MaxClientBytes = 64 << 20 })
 	value := strings.Repeat("v", 1<<20)
@@ -135,7 +135,7 @@ func TestJSONListsThatAreNotReadAreBounded(t *testing.T) { // not parallel: it m
 	}
 }
 
-// Bodies of many empty objects count by their size, for every sender.
+// A body of many empty objects costs memory in proportion to its size, for every sender.
 func TestJSONBodiesCostTheirSize(t *testing.T) { // not parallel: it measures the process
 	policed := startPoliced(t, policyHead+webMay)
 	guarded, _ := startGuarded(t, 1)
@@ -217,10 +217,10 @@ func TestJSONConnectionsCount(t *testing.T) {
 		}
 	}
 	if code, err := get(); err == nil {
-		t.Errorf("a third connection: %d", code)
+		t.Errorf("a third connection: status %d", code)
 	}
 	clients[0].CloseIdleConnections()
-	testkit.Succeeds(t, "another one is taken in place of the first", func() error {
+	testkit.Succeeds(t, "a new connection is accepted after the first has ended", func() error {
 		_, err := get()
 		return err
 	})
@@ -230,7 +230,7 @@ func TestJSONConnectionsCount(t *testing.T) {
 }
 
 // A page in a browser does not reach a node on its user's machine: neither from another
-// origin, nor by a DNS name of its own that resolves to it.
+// origin, nor by a DNS name of the page that resolves to the node.
 func TestPagesDoNotReachANodeOnLoopback(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1, 1, shards(1, 1))
@@ -275,7 +275,7 @@ func TestPagesDoNotReachANodeOnLoopback(t *testing.T) {
 	}
 }
 
-// sameJSON drops the differences between two processes.
+// sameJSON removes the expected differences between two processes.
 func sameJSON(text string) any {
 	var v map[string]any
 	if json.Unmarshal([]byte(text), &v) != nil {
@@ -301,7 +301,7 @@ func strip(v any) {
 	}
 }
 
-// A WebSocket works as at etcd: messages in, messages out, many watches on it.
+// A WebSocket works as at etcd: messages in both directions, with many watches.
 func TestWebSocketsAreAsAtEtcd(t *testing.T) {
 	t.Parallel()
 	c, etcd, cli := startBefore(t, shards(1, 1))
@@ -509,9 +509,9 @@ func TestProbesAreAsAtEtcd(t *testing.T) {
 	if _, err := cli.AuthEnable(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Succeeds(t, "the node knows that authentication is on", func() error {
+	testkit.Succeeds(t, "the node has learned that authentication is on", func() error {
 		if code, body, _ := ask(t, http.MethodPost, "http://"+c.nodes[0].clients+"/v3/kv/range", `{"key":"YQ==","serializable":true}`, nil); code == http.StatusOK {
-			return fmt.Errorf("a stranger reads %s", body)
+			return fmt.Errorf("a caller without a login reads %s", body)
 		}
 		return nil
 	})

@@ -15,8 +15,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// Three processes are killed at once, with unwritten data. Their clients still
-// receive every event.
+// Clients receive every event although all three processes are killed at once, with
+// unwritten data.
 func TestKilledTier(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs processes")
@@ -69,11 +69,11 @@ func TestKilledTier(t *testing.T) {
 			}
 		}
 		if n < 3 {
-			return fmt.Errorf("at %d nodes", n)
+			return fmt.Errorf("watches are at %d nodes", n)
 		}
 		return nil
 	})
-	put(100) // most likely not written
+	put(100) // most likely not yet on disk
 	tier.Stop()
 	put(100)
 	for _, n := range tier.Nodes {

@@ -23,9 +23,9 @@ func (c *cluster) stats() (sum etcd.Stats) {
 	return sum
 }
 
-// While all nodes are cut off from etcd, it compacts the revisions that they
-// have missed. They fetch the differences, and the watch receives them as one
-// unit: it does not end, and nobody lists.
+// While all nodes are cut off from etcd, it compacts the revisions that they have
+// missed. They fetch the differences, and the watch receives them as units: it does
+// not end, and no node lists.
 func TestLeapOverCompaction(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -100,7 +100,7 @@ func TestLeapOverCompaction(t *testing.T) {
 	delete(want, "/b/gone") // the watch has never received it
 	delete(got, "/b/gone")
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("told of %v, want %v", got, want)
+		t.Errorf("the watch received %v, want %v", got, want)
 	}
 	at = c.put("/a/last")
 	if u := next(); u.Kind != client.KindBatch || u.Revision != at {
@@ -113,6 +113,6 @@ func TestLeapOverCompaction(t *testing.T) {
 		t.Errorf("%d lists", after.Lists-before.Lists)
 	}
 	if n := after.LeapKeys - before.LeapKeys; after.Leaps == before.Leaps || n > 9 {
-		t.Error(errors.New("values that had not changed were fetched, or none"), n, after.Leaps-before.Leaps)
+		t.Error(errors.New("fetched unchanged values, or none at all"), n, after.Leaps-before.Leaps)
 	}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // newerVoter serves a machine's map as software of the next feature level would, until
-// it is told to serve it unchanged.
+// the test has it serve the map unchanged.
 type newerVoter struct {
 	peerv1.UnimplementedPeerServiceServer
 	of    *machine
@@ -64,7 +64,7 @@ func besideNewer(t *testing.T, level int) (*machine, *newerVoter) {
 }
 
 // A node of older software joins a cluster whose upgrade was finalized: it ends, and
-// its error names the levels and the remedy. It used to stay unready forever.
+// its error names the levels and the remedy.
 func TestAnOlderNodeThatDoesNotVoteRefusesToJoin(t *testing.T) {
 	t.Parallel()
 	m, _ := besideNewer(t, shard.Level+1)
@@ -84,14 +84,14 @@ func TestAnOlderNodeThatDoesNotVoteRefusesToJoin(t *testing.T) {
 func TestANodeOutlivesAMapWithADamagedLevel(t *testing.T) {
 	t.Parallel()
 	m, v := besideNewer(t, shard.Level)
-	testkit.Succeeds(t, "the map was asked for again", func() error {
+	testkit.Succeeds(t, "the map was requested again", func() error {
 		if v.calls.Load() < 3 {
 			return errors.New("not yet")
 		}
 		return nil
 	})
 	v.plain.Store(true)
-	testkit.Succeeds(t, "the map is there", func() error {
+	testkit.Succeeds(t, "the node has the map", func() error {
 		if m.node.Map() == nil {
 			return errors.New("not yet")
 		}

@@ -35,7 +35,7 @@ func TestAddressRate(t *testing.T) {
 					t.Error(err)
 				}
 				if s := port.Stats(); slow != (s.Paced > 0) {
-					t.Errorf("with %d bytes per second %d reads waited: %+v", rate, s.Paced, s)
+					t.Errorf("at %d bytes per second %d reads waited: %+v", rate, s.Paced, s)
 				}
 				_ = c.Close()
 			}

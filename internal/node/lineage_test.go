@@ -142,7 +142,7 @@ func (c *cluster) lineage(want uint64) *shard.Map {
 			}
 			sm := m.node.Map()
 			if sm == nil || sm.Lineage != want {
-				return fmt.Errorf("%s has another: %+v", m.name, sm)
+				return fmt.Errorf("%s has another lineage: %+v", m.name, sm)
 			}
 			out = sm
 			if why := m.node.Status().GetRefusal(); why != "" {
@@ -203,7 +203,7 @@ func (c *cluster) sameList(m *machine, want []*mvccpb.KeyValue) error {
 				found = found || string(w.Key) == string(k.GetKey()) && string(w.Value) == string(k.GetValue()) && w.ModRevision == k.GetModRevision()
 			}
 			if !found {
-				c.t.Errorf("%s has %v, etcd has not", m.name, k)
+				c.t.Errorf("%s has %v, which etcd does not have", m.name, k)
 			}
 		}
 	}
@@ -215,32 +215,32 @@ func (c *cluster) looked(revision int64) {
 	testkit.Succeeds(c.t, "all nodes have looked at etcd", func() error {
 		for _, m := range c.nodes {
 			if m.node != nil && m.node.Status().GetEtcdRevision() < revision {
-				return fmt.Errorf("%s at %d", m.name, m.node.Status().GetEtcdRevision())
+				return fmt.Errorf("%s has read revision %d", m.name, m.node.Status().GetEtcdRevision())
 			}
 		}
 		return nil
 	})
 }
 
-// indexed waits until every node knows an index of raft's log that is not below
+// indexed waits until every node has read an index of raft's log that is not below
 // revision. A node reads the index when it looks at etcd, every two seconds; its other
-// reads bring the revision alone. It cannot find a restore by an index that it does not
-// know: see docs/adr/0012-lineage.md.
+// reads return the revision only. Without an index it cannot detect a restore by the
+// index: see docs/adr/0012-lineage.md.
 func (c *cluster) indexed(revision int64) {
 	c.t.Helper()
 	testkit.Succeeds(c.t, "all nodes have read the index of etcd's raft log", func() error {
 		for _, m := range c.nodes {
 			if _, mark := m.store.Known(); mark.Index < uint64(revision) {
-				return fmt.Errorf("%s knows %+v", m.name, mark)
+				return fmt.Errorf("%s has read %+v", m.name, mark)
 			}
 		}
 		return nil
 	})
 }
 
-// etcd is restored from a snapshot under its address, in each of the four ways.
-// From then on no watch of the old history receives events of either history;
-// it ends, and reads return the new history.
+// etcd is restored from a snapshot behind the same address, in each of the four ways.
+// From then on a watch of the old history receives events of neither history and
+// ends, and reads return the new history.
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]struct {
@@ -323,8 +323,8 @@ func (c *cluster) floor() (floor int64) {
 	return floor
 }
 
-// etcd is restored while no node runs. The nodes know its last position from
-// their disks.
+// A restore of etcd while no node runs is detected: the nodes have its last position
+// on disk.
 func TestRestoreWhileNobodyRuns(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -340,7 +340,7 @@ func TestRestoreWhileNobodyRuns(t *testing.T) {
 			c.looked(newest)
 			c.indexed(newest)
 			for _, m := range c.nodes {
-				m.drain() // in order, so that the last known position is saved
+				m.drain() // an orderly stop, so that the last known position is saved
 			}
 			c.etcd.Stop()
 			c.etcd.Restore(how)
@@ -427,7 +427,7 @@ func TestRestartTellsOfNoNewLineage(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.lineage(2)
-	testkit.Succeeds(t, "it is on the disk", func() error {
+	testkit.Succeeds(t, "the lineage is on disk", func() error {
 		b, err := os.ReadFile(filepath.Join(again.dir, "etcdmark"))
 		if err == nil && !strings.Contains(string(b), `"lineage":2`) {
 			err = fmt.Errorf("%q", b)
@@ -441,10 +441,10 @@ func TestRestartTellsOfNoNewLineage(t *testing.T) {
 	c.lineage(2)
 	c.ready()
 	if n := c.log.count("level=WARN", "a new lineage has begun"); n != 2 {
-		t.Errorf("%d nodes warn of a new lineage, and 2 ran when it began", n)
+		t.Errorf("%d nodes warn of a new lineage, want the 2 that ran when it began", n)
 	}
 	if n := c.log.count("level=INFO", "the lineage is not the first one"); n != 2 {
-		t.Errorf("%d nodes tell which lineage they come to", n)
+		t.Errorf("%d nodes log the lineage that they join, want 2", n)
 	}
 }
 
@@ -512,19 +512,19 @@ func TestOneNodeIsLedAstray(t *testing.T) {
 	c.settled(2, 3)
 	c.looked(newest)
 	way.lead(other.Endpoint())
-	testkit.Succeeds(t, "it refuses", func() error {
+	testkit.Succeeds(t, "the redirected node refuses", func() error {
 		if astray.node.Status().GetRefusal() == "" || c.log.count("not for most of the 3 nodes") == 0 {
-			return errors.New("it does not")
+			return errors.New("no refusal")
 		}
 		return nil
 	})
 	for _, m := range c.nodes[:2] {
 		if why := m.node.Status().GetRefusal(); why != "" || m.node.Map().Lineage != 1 {
-			t.Errorf("%s went along: %q", m.name, why)
+			t.Errorf("%s was affected: %q", m.name, why)
 		}
 	}
 	way.lead("")
-	testkit.Succeeds(t, "it serves again", func() error {
+	testkit.Succeeds(t, "the node serves again", func() error {
 		if why := astray.node.Status().GetRefusal(); why != "" {
 			return errors.New(why)
 		}

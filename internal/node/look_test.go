@@ -23,7 +23,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// look requests everything that a node shows of the cluster.
+// look makes each request that a node answers about the cluster.
 func look(ctx context.Context, conn grpc.ClientConnInterface) map[string]error {
 	out := make(map[string]error)
 	cluster, admin := shardwatchv1.NewClusterServiceClient(conn), shardwatchv1.NewAdminServiceClient(conn)
@@ -91,12 +91,12 @@ func TestTheClusterIsForUsersWhileAuthenticationIsOn(t *testing.T) {
 		_, err = s.Recv()
 	}
 	if status.Code(err) != codes.Unauthenticated {
-		t.Errorf("a stranger follows the map until %v", err)
+		t.Errorf("a client without a user follows the map until %v", err)
 	}
 	for _, m := range c.nodes {
-		testkit.Succeeds(t, m.name+" has heard of authentication", func() error {
+		testkit.Succeeds(t, m.name+" has learned of authentication", func() error {
 			if err := look(within(t), m.dialRaw(insecure.NewCredentials()))["members"]; status.Code(err) != codes.Unauthenticated {
-				return errors.New("it has not")
+				return errors.New("members are listed without a user")
 			}
 			return nil
 		})
@@ -130,8 +130,8 @@ func TestTheClusterIsForUsersWhileAuthenticationIsOn(t *testing.T) {
 	}
 }
 
-// A name that the policy knows, from a certificate or a token, needs no etcd user to
-// see the cluster, even while etcd is down; an anonymous caller needs one.
+// A caller with a name in the policy, from a certificate or a token, needs no etcd user
+// to see the cluster, even while etcd is down; an anonymous caller needs one.
 func TestTheClusterIsForNamesOfThePolicy(t *testing.T) {
 	t.Parallel()
 	p := newPoliced(t, policyHead+webMay+`  - {match: [anonymous], roles: [web, operator]}
@@ -159,7 +159,7 @@ func TestTheClusterIsForNamesOfThePolicy(t *testing.T) {
 			t.Errorf("%s: an operator: %v", when, err)
 		}
 	}
-	shows("etcd is there")
+	shows("etcd is up")
 	p.etcd.Stop()
-	shows("etcd is away")
+	shows("etcd is down")
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/node"
 )
 
-// One of five nodes drains: no other node logs the loss of a source there, and none
-// reports more shards than there are. (On a busy machine a node may be silent for a
-// moment, which is not due to the drain.)
+// While one of five nodes drains, no other node logs the loss of a source there, and none
+// reports more shards than exist. (On a busy machine a node may be silent for a moment,
+// which is not due to the drain.)
 func TestADrainLogsNoLostSources(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 5, 3, func(cfg *node.Config) {
@@ -36,7 +36,7 @@ func TestADrainLogsNoLostSources(t *testing.T) {
 		w.reach(c.put("/a"))
 		lines := c.log.tail(1 << 30)[told:]
 		if !strings.Contains(lines, "msg=drained node="+m.name) {
-			t.Errorf("%s does not log that it has drained", m.name)
+			t.Errorf("%s does not log its drain", m.name)
 		}
 		for line := range strings.Lines(lines) {
 			if !strings.Contains(line, "level=INFO") {

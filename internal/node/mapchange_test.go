@@ -46,8 +46,8 @@ func (o operator) status() admin.ClusterStatus {
 	return s
 }
 
-// An operator's change is carried out through any node, also one that does not
-// vote; a watch of all keys misses no event.
+// An operator can change the map through any node, even if it does not vote; a watch
+// of all keys misses no event.
 func TestOperatorChangesTheMap(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 4, 3, shards(2, 2))
@@ -81,7 +81,7 @@ func TestOperatorChangesTheMap(t *testing.T) {
 	status := o.status()
 	for _, s := range status.Map.Shards {
 		if slices.Contains(s.Replicas, fresh) {
-			t.Errorf("%s is drained and has %+v", fresh, s)
+			t.Errorf("%s is drained and still has %+v", fresh, s)
 		}
 	}
 	for _, m := range status.Members {
@@ -94,13 +94,13 @@ func TestOperatorChangesTheMap(t *testing.T) {
 	}
 
 	o.does(admin.UndrainNodes{Nodes: []string{fresh}})
-	testkit.Succeeds(t, "the pin, which has outlived the drain, makes the node the owner", func() error {
+	testkit.Succeeds(t, "the pin outlives the drain and makes the node the owner", func() error {
 		if moved = o.shard(parts[0].ID); moved.Owner() != fresh {
 			return fmt.Errorf("undrained: %+v", moved)
 		}
 		return nil
 	})
-	testkit.Succeeds(t, "there are three voters and a leader", func() error { // an election may be on
+	testkit.Succeeds(t, "there are three voters and a leader", func() error { // an election may be under way
 		if voters, leaders := o.voters(); voters != 3 || leaders != 1 {
 			return fmt.Errorf("%d voters, %d leaders", voters, leaders)
 		}
@@ -119,15 +119,15 @@ func TestOperatorChangesTheMap(t *testing.T) {
 	}
 
 	want := c.put("/a/last", "/z/last")
-	for got := want - 2; got < want; { // no unit: it was never restarted
+	for got := want - 2; got < want; { // batches only, no unit
 		u, err := watch.Next(within(t))
 		if err != nil || u.Kind != client.KindBatch || u.Revision != got+1 {
-			t.Fatalf("behind %d: %v, %+v", got, err, u)
+			t.Fatalf("after revision %d: %v, %+v", got, err, u)
 		}
 		got = u.Revision
 	}
 	if n := c.log.count("shard map change begun by an operator", "split shard"); n != 1 {
-		t.Errorf("%d lines tell of the split", n)
+		t.Errorf("%d log lines for the split, want 1", n)
 	}
 }
 
@@ -164,7 +164,7 @@ func (o operator) stranger(id uint64) string {
 			return m.Member.Name
 		}
 	}
-	o.t.Fatalf("everybody has shard %d", id)
+	o.t.Fatalf("all nodes have shard %d", id)
 	return ""
 }
 
@@ -191,7 +191,7 @@ func TestOperatorIsRefused(t *testing.T) {
 		t.Errorf("another version: %v", err)
 	}
 	if got := c.nodes[0].node.Map().Version; got != m.Version {
-		t.Errorf("refused, and the map has version %d after %d", got, m.Version)
+		t.Errorf("after refused requests the map has version %d, want %d", got, m.Version)
 	}
 	first, err := o.wants(split, admin.ChangeOptions{RequestID: "once"})
 	if err != nil {
@@ -199,7 +199,7 @@ func TestOperatorIsRefused(t *testing.T) {
 	}
 	again, err := o.wants(split, admin.ChangeOptions{RequestID: "once", Repeated: true})
 	if err != nil || again.MapVersion != first.MapVersion || len(again.Steps) > 0 {
-		t.Errorf("sent again: %v, %+v", err, again)
+		t.Errorf("repeated request: %v, %+v", err, again)
 	}
 	if _, err := o.wants(split, admin.ChangeOptions{RequestID: "twice", Repeated: true}); !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), "any more") {
 		t.Errorf("another request: %v", err)
@@ -212,6 +212,6 @@ func TestOperatorIsRefused(t *testing.T) {
 	}
 	run.Close()
 	if again := o.does(drain); again.MapVersion < run.Plan.MapVersion || !slices.Contains(o.status().Map.Drained, "node-3") {
-		t.Errorf("given up: %+v", again)
+		t.Errorf("abandoned request: %+v", again)
 	}
 }

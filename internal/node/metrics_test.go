@@ -49,7 +49,7 @@ func TestMetrics(t *testing.T) {
 		"shardwatch.raft.voter_changes change=step_down":           0,
 		"shardwatch.budget.held use=lists":                         0,
 	}
-	testkit.Eventually(t, "the figures are those of two watches", func() bool { // a watch may have its state before the node notes it
+	testkit.Eventually(t, "the metrics count two watches", func() bool { // a watch may have its state before the node counts it
 		found := collected(t, reader)
 		for name, n := range want {
 			if got, ok := found[name]; !ok || got != n {

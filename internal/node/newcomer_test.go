@@ -10,9 +10,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// Clients of etcd that connect while nodes start are served from their revision on:
-// etcd has compacted nothing, so nothing may be reported as compacted. The nodes
-// are founded, then one is restarted, then one loses its disk.
+// Clients of etcd that connect while nodes start are served from their revision: etcd
+// has not compacted, so no revision may be reported as compacted. The nodes found a
+// cluster, then one is restarted, then one loses its disk.
 func TestClientsOfEtcdThatConnectWhileNodesStart(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 3, shards(4, 2))

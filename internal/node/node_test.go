@@ -20,8 +20,8 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-// An empty etcd is one shard. When keys are added it is cut, under watches of
-// all shapes, and every node answers for every key though it has few of them.
+// An empty etcd is one shard. When keys are added it is cut, under watches of all
+// shapes, and every node serves every key, although it has copies of few.
 func TestFoundedEmptySplitUnderWatches(t *testing.T) {
 	t.Parallel()
 	for _, replicas := range []int{1, 3} {
@@ -67,9 +67,8 @@ func TestFoundedEmptySplitUnderWatches(t *testing.T) {
 	}
 }
 
-// A node that stops properly first moves its shards and watches: the watches
-// are told where to resume, and lose nothing, though most shards have only one
-// copy.
+// A node that stops properly first moves its shards and watches: the watches receive
+// the nodes to resume at, and lose no event, although most shards have only one copy.
 func TestDrainUnderLoad(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -98,7 +97,7 @@ func TestDrainUnderLoad(t *testing.T) {
 			for _, one := range w.all() {
 				times, to, reason := one.moved()
 				if times > 0 && to == goes.name {
-					t.Errorf("a watch moved to the node that goes")
+					t.Errorf("a watch moved to the stopping node")
 				}
 				if reason != nil {
 					moved++
@@ -108,7 +107,7 @@ func TestDrainUnderLoad(t *testing.T) {
 				}
 			}
 			if moved == 0 || told == 0 {
-				t.Errorf("%d watches moved, %d were told why", moved, told)
+				t.Errorf("%d watches moved, %d received the reason", moved, told)
 			}
 			if n := c.resets(); n > 0 {
 				t.Errorf("history was lost %d times", n)
@@ -155,7 +154,7 @@ func TestOwnerDies(t *testing.T) {
 	for _, one := range stayed {
 		for _, r := range one.allMoves() {
 			if r.From != owner.name {
-				t.Errorf("a watch moved from %s, which lives, to %s: %v", r.From, r.To, r.Reason)
+				t.Errorf("a watch moved from the live node %s to %s: %v", r.From, r.To, r.Reason)
 			}
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/testkit"
 )
 
-// waiter waits for a permit, or has it.
+// waiter is a request for a permit, waiting or granted.
 type waiter struct {
-	got    chan func() // one: gives it back
+	got    chan func() // receives the release of the permit
 	failed chan error
 	giveUp context.CancelFunc
 }
@@ -45,30 +45,30 @@ func (w *waiter) has(t testing.TB) func() {
 	case err := <-w.failed:
 		t.Fatal(err)
 	case <-time.After(patience):
-		t.Fatal("no permit came")
+		t.Fatal("no permit was granted")
 	}
 	return nil
 }
 
-// takes acquires a permit from the granting node, which then has granted so
-// many. Until the node has reached it, it uses its own permits.
+// takes acquires a permit from the granting node from, which then has granted out
+// permits. Until the node reaches from, it uses its own permits.
 func (m *machine) takes(from *machine, out int) (back func()) {
 	m.c.t.Helper()
-	testkit.Succeeds(m.c.t, fmt.Sprintf("%s takes permits from %s", m.name, from.name), func() error {
+	testkit.Succeeds(m.c.t, fmt.Sprintf("%s gets permits from %s", m.name, from.name), func() error {
 		back = m.wants().has(m.c.t)
 		if o, _ := from.node.Permits(); o != out {
 			back()
-			return fmt.Errorf("%d are out, want %d", o, out)
+			return fmt.Errorf("%d permits granted, want %d", o, out)
 		}
 		return nil
 	})
 	return back
 }
 
-// asked waits until so many requests wait at the granting node.
+// asked waits until the granting node has so many granted and waiting requests.
 func (m *machine) asked(out, waiting int) {
 	m.c.t.Helper()
-	testkit.Succeeds(m.c.t, fmt.Sprintf("%d permits out and %d waited for at %s", out, waiting, m.name), func() error {
+	testkit.Succeeds(m.c.t, fmt.Sprintf("%d permits granted and %d requests waiting at %s", out, waiting, m.name), func() error {
 		if o, w := m.node.Permits(); o != out || w != waiting {
 			return fmt.Errorf("%d and %d", o, w)
 		}
@@ -76,12 +76,12 @@ func (m *machine) asked(out, waiting int) {
 	})
 }
 
-// The number of permits is that of the whole cluster, whichever nodes ask. A
+// The number of permits holds for the whole cluster, whichever nodes request them. A
 // node that reaches no granting node continues with its own permits.
 func TestPermitsOfTheCluster(t *testing.T) {
 	c := startCluster(t, 3, 3, func(cfg *node.Config) {
 		cfg.MaxEtcdLists, cfg.PermitTimeout = 2, 10*time.Second // the machine may be busy
-		cfg.Spec.Shards = 1                                     // the leader lists no keys, to cut by them
+		cfg.Spec.Shards = 1                                     // so the leader does not list keys to find cuts
 	})
 	c.ready()
 	one, two, three := c.nodes[0], c.nodes[1], c.nodes[2]
@@ -98,7 +98,7 @@ func TestPermitsOfTheCluster(t *testing.T) {
 	}
 	one.asked(2, 2)
 	first()
-	first = local.has(t) // node-3 has one already
+	first = local.has(t) // node-3 already has a permit
 	one.asked(2, 1)
 	second()
 	second = remote.has(t)
@@ -120,8 +120,7 @@ func TestPermitsOfTheCluster(t *testing.T) {
 	three.takes(two, 1)()
 	two.asked(0, 0)
 
-	// It returns. Requests that wait at node-2 do not wait forever, and go to it
-	// as soon as it is reachable.
+	// The node returns. Requests that wait at node-2 go to it as soon as it is reachable.
 	first = two.takes(two, 1)
 	second = three.takes(two, 2)
 	waiting = two.wants()
@@ -132,7 +131,7 @@ func TestPermitsOfTheCluster(t *testing.T) {
 	second()
 	two.takes(one, 1)()
 
-	// It does not answer, though gossip has not noticed that yet.
+	// The node does not answer, and gossip has not noticed yet.
 	one.crash()
 	l, err := net.Listen("tcp", one.peers)
 	if err != nil {

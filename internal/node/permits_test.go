@@ -81,7 +81,7 @@ func TestGrants(t *testing.T) {
 				synctest.Wait()
 			}
 			if out, waiting := g.count(); out != 0 || waiting != 0 || len(g.out) != 0 {
-				t.Errorf("%s: %s", name, fmt.Sprintf("%d out, %d waiting, %v", out, waiting, g.out))
+				t.Errorf("%s: %s", name, fmt.Sprintf("%d granted, %d waiting, %v", out, waiting, g.out))
 			}
 		})
 	}

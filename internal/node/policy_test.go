@@ -130,7 +130,7 @@ func (p *policed) tls(w who) *tls.Config {
 	return c
 }
 
-// show returns a way to show a certificate whatever the server asks for.
+// show returns a callback that presents the certificate whatever CAs the server requests.
 func show(pair tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	return func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 }
@@ -175,10 +175,9 @@ func (p *policed) etcdV3(w who) *clientv3.Client {
 	return cli
 }
 
-// beginWatch begins a watch of a prefix and ends it, and returns why it was
-// refused. It does not use clientv3's, which may wait forever when it is closed
-// while it receives a refusal (v3.7.3, watch.go: addSubstream closes what run does
-// not know as closing).
+// beginWatch begins a watch of a prefix and ends it, and returns the refusal. It does
+// not use clientv3's watcher, which may block forever if it is closed while it receives
+// a refusal (v3.7.3, watch.go: addSubstream closes a substream without run).
 func beginWatch(ctx context.Context, cli *clientv3.Client, prefix string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -207,7 +206,7 @@ func TestThePolicyHoldsAtBothAPIs(t *testing.T) {
 	}
 	foreign := certtest.NewCA(t, "another").Issue(t, "web")
 	if _, err := tls.Dial("tcp", p.nodes[0].clients, &tls.Config{RootCAs: certtest.Pool(p.ca), GetClientCertificate: show(foreign.Pair), MaxVersion: tls.VersionTLS12}); err == nil {
-		t.Error("a certificate of another CA is let in")
+		t.Error("a certificate of another CA is accepted")
 	}
 	type able struct{ read, readAll, watch, watchAll, write, admin bool }
 	for name, c := range map[string]struct {
@@ -251,10 +250,10 @@ func TestThePolicyHoldsAtBothAPIs(t *testing.T) {
 			watch := func(r client.Range) error {
 				w := cl.Watch(ctx, r, client.WithState())
 				defer w.Close()
-				if c.unknown { // it waits for another token
+				if c.unknown { // the watch waits for another token
 					testkit.Succeeds(t, "the watch is refused", func() error {
 						if w.Stats().LastError == nil {
-							return errors.New("it is not")
+							return errors.New("the watch has no error")
 						}
 						return nil
 					})
@@ -266,7 +265,7 @@ func TestThePolicyHoldsAtBothAPIs(t *testing.T) {
 			verdict("watch", watch(client.Prefix("/web/")), c.watch)
 			verdict("watch of all", watch(client.Range{}), c.watchAll)
 			etcdWatch := func(key string) error { return beginWatch(ctx, cli, key) }
-			if !c.unknown { // etcd's client goes on trying
+			if !c.unknown { // etcd's client would retry forever
 				verdict("etcd: watch", etcdWatch("/web/"), c.watch)
 				verdict("etcd: watch of all", etcdWatch("/"), c.watchAll)
 			}
@@ -315,9 +314,9 @@ func TestThePolicyHoldsAtBothAPIs(t *testing.T) {
 		})
 	}
 	log := p.audit.tail(1 << 20)
-	for _, want := range []string{"msg=refused", "audit.identity=", "audit.client=127.0.0.1:", "the policy does not let "} { // a flood is not logged completely
+	for _, want := range []string{"msg=refused", "audit.identity=", "audit.client=127.0.0.1:", "the policy does not let "} { // the log drops part of a flood
 		if !strings.Contains(log, want) {
-			t.Errorf("the audit log does not tell %q", want)
+			t.Errorf("the audit log does not contain %q", want)
 		}
 	}
 }
@@ -378,17 +377,17 @@ func TestAdministrationThroughEtcdsAPIIsWrittenDown(t *testing.T) {
 			t.Errorf("%s: %v", c.method, err)
 		}
 		if p.audit.count("msg=administration", "audit.identity=cn:ops", "audit.client=127.0.0.1:", c.method, c.tells, "audit.code=OK") != 1 {
-			t.Errorf("%s of %s is not written down once: %s", c.method, c.tells, p.audit.tail(10_000))
+			t.Errorf("%s of %s is not logged once: %s", c.method, c.tells, p.audit.tail(10_000))
 		}
 	}
 	if err := inJSON("/v3/kv/compaction", `{"revision":"1000000"}`); err == nil {
-		t.Error("compacted to a revision that is not there yet")
+		t.Error("a compaction at a future revision succeeds")
 	}
 	if p.audit.count("msg=administration", "KV/Compact", "1000000", "audit.code=OutOfRange") != 1 {
-		t.Errorf("what failed is not written down once: %s", p.audit.tail(10_000))
+		t.Errorf("the failed compaction is not logged once: %s", p.audit.tail(10_000))
 	}
 	if p.audit.count("hunter2") != 0 {
-		t.Errorf("a password is written down: %s", p.audit.tail(10_000))
+		t.Errorf("a password is logged: %s", p.audit.tail(10_000))
 	}
 }
 
@@ -413,12 +412,12 @@ func TestALeaseOfAnothersKeysIsNotEnded(t *testing.T) {
 		t.Errorf("shown: %v", err)
 	}
 	if p.audit.count("/other/1") != 2 {
-		t.Errorf("the audit log does not tell the key: %s", p.audit.tail(10_000))
+		t.Errorf("the audit log does not contain the key: %s", p.audit.tail(10_000))
 	}
 	if _, err := web.TimeToLive(within(t), lease.ID); err != nil {
 		t.Error(err)
 	}
-	// It can neither be kept alive nor given keys that its holder cannot delete.
+	// The lease can neither be kept alive nor get keys that its holder cannot delete.
 	key, raw := []byte("/web/1"), web.ActiveConnection()
 	for what, err := range map[string]error{
 		"put": func() error {
@@ -465,7 +464,7 @@ func TestALeaseOfAnothersKeysIsNotEnded(t *testing.T) {
 		_, err = web.KeepAliveOnce(within(t), mine.ID)
 	}
 	if err != nil {
-		t.Errorf("a lease of one's own: %v", err)
+		t.Errorf("the caller's own lease: %v", err)
 	}
 	// Programs that rely on leases work with allowed keys.
 	session, err := concurrency.NewSession(web)
@@ -483,7 +482,7 @@ func TestALeaseOfAnothersKeysIsNotEnded(t *testing.T) {
 	}
 }
 
-// A watch ends when the policy no longer allows it, at both APIs; others go on.
+// A watch ends when the policy no longer allows it, at both APIs; other watches continue.
 func TestAWatchEndsWithThePolicy(t *testing.T) {
 	t.Parallel()
 	p := startPoliced(t, policyHead+webMay)
@@ -504,7 +503,7 @@ func TestAWatchEndsWithThePolicy(t *testing.T) {
 	if r := <-watching; r.Err() != nil {
 		t.Fatal(r.Err())
 	}
-	// The limit of watches applies to the identity, over both APIs: three of cn:web.
+	// The limit of watches applies to the identity, over both APIs: three for cn:web.
 	raw, err := etcdserverpb.NewWatchClient(cli.ActiveConnection()).Watch(ctx)
 	if err == nil {
 		err = raw.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: &etcdserverpb.WatchCreateRequest{Key: []byte("/web/x")}}})
@@ -516,7 +515,7 @@ func TestAWatchEndsWithThePolicy(t *testing.T) {
 		t.Fatal(m, err)
 	}
 	if err := beginWatch(ctx, p.etcdV3(who{name: "web"}), "/web/y"); err == nil || !strings.Contains(err.Error(), "cn:web has too much open at this node: the limit is 3 (the policy's watches)") {
-		t.Errorf("the fourth: %v", err)
+		t.Errorf("a fourth watch: %v", err)
 	}
 
 	p.write(t, "roles: 1\n")
@@ -547,9 +546,9 @@ func TestAWatchEndsWithThePolicy(t *testing.T) {
 	if !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), `watch ["/web/", "/web0")`) {
 		t.Errorf("ended with %v", err)
 	}
-	for r := range watching { // etcd's client closes it without passing on the reason
+	for r := range watching { // etcd's client closes the channel without the reason
 		if r.Err() != nil {
-			t.Errorf("etcd's ended with %v", r.Err())
+			t.Errorf("etcd's watch ended with %v", r.Err())
 		}
 	}
 	for {
@@ -559,7 +558,7 @@ func TestAWatchEndsWithThePolicy(t *testing.T) {
 		}
 		if m.GetCanceled() {
 			if !strings.HasPrefix(m.GetCancelReason(), "rpc error: code = PermissionDenied desc = etcdserver: permission denied: the policy does not let ") {
-				t.Errorf("etcd's ended with %q", m.GetCancelReason())
+				t.Errorf("etcd's raw watch ended with %q", m.GetCancelReason())
 			}
 			break
 		}
@@ -570,7 +569,7 @@ func TestAWatchEndsWithThePolicy(t *testing.T) {
 	for {
 		u, err := also.Next(ctx)
 		if err != nil {
-			t.Fatalf("the token's: %v", err)
+			t.Fatalf("the watch with a token: %v", err)
 		}
 		if u.Kind == client.KindBatch {
 			break
@@ -578,7 +577,7 @@ func TestAWatchEndsWithThePolicy(t *testing.T) {
 	}
 }
 
-// etcd's rights apply beside the policy's: both must allow.
+// A call needs both the policy's and etcd's permission.
 func TestThePolicyAndEtcdsRightsBothHold(t *testing.T) {
 	t.Parallel()
 	p := newPoliced(t, policyHead+webMay+`  - {match: ["sub:boss"], roles: [operator]}
@@ -618,7 +617,7 @@ func TestThePolicyAndEtcdsRightsBothHold(t *testing.T) {
 		_, err = cl.Get(within(t), c.key)
 		says("get", err, c.native)
 		_ = cl.Close()
-		if c.token != "" { // etcd's client has room for one
+		if c.token != "" { // etcd's client sends only one token
 			continue
 		}
 		cli, err := clientv3.New(clientv3.Config{
@@ -653,12 +652,12 @@ func TestThePolicyAndEtcdsRightsBothHold(t *testing.T) {
 	}
 	for what, err := range map[string]error{"MemberList": memberList, "ListWatchers": listWatchers, "ChangePlacement": changePlacement} {
 		if err == nil || !strings.Contains(err.Error(), "user name is empty") && !strings.Contains(err.Error(), "the call has no token") {
-			t.Errorf("%s: %v, want that etcd's token is missing", what, err)
+			t.Errorf("%s: %v, want the error of a missing etcd token", what, err)
 		}
 	}
 }
 
-// The JSON API cannot bypass the policy, and answers probes.
+// The JSON API obeys the policy, and answers probes without a name.
 func TestTheJSONAPIObeysThePolicy(t *testing.T) {
 	t.Parallel()
 	p := startPoliced(t, policyHead+webMay)
@@ -697,6 +696,6 @@ func TestTheJSONAPIObeysThePolicy(t *testing.T) {
 		}
 	}
 	if p.audit.count("audit.identity=sub:web", "audit.client=127.0.0.1:") == 0 {
-		t.Errorf("the audit log does not tell from where somebody was refused: %s", p.audit.tail(10_000))
+		t.Errorf("the audit log does not have the address of the refused caller: %s", p.audit.tail(10_000))
 	}
 }

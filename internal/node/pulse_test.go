@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A part of the node holds its lock forever: the node reports it, and only then.
+// If a part of the node holds its lock forever, the node reports this part, and only then.
 func TestStuckPartIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lock sync.Mutex
@@ -29,7 +29,7 @@ func TestStuckPartIsNamed(t *testing.T) {
 		go func() { ended <- p.run(ctx) }()
 		time.Sleep(time.Hour)
 		if why := p.stuck(); why != "" {
-			t.Errorf("while all answer: %q", why)
+			t.Errorf("while all parts answer: %q", why)
 		}
 		lock.Lock()
 		free = make(chan struct{})
@@ -47,7 +47,7 @@ func TestStuckPartIsNamed(t *testing.T) {
 		lock.Unlock()
 		time.Sleep(pulseEvery + time.Second)
 		if why := p.stuck(); why != "" {
-			t.Errorf("when it answers again: %q", why)
+			t.Errorf("after the part answers again: %q", why)
 		}
 		stop()
 		if err := <-ended; err != nil {

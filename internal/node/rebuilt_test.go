@@ -85,7 +85,7 @@ func (r *rebuilding) contents() (map[string]int64, uint64) {
 }
 
 // rebuild ends all processes and starts them without data: etcd has n keys before
-// the first node is there.
+// the first node starts.
 func (r *rebuilding) rebuild(n int, args ...string) {
 	r.t.Helper()
 	r.tier.Stop()
@@ -171,12 +171,12 @@ func rebuildTierAndEtcd(t *testing.T, bin string, args []string) {
 	r.rebuild(5, args...)
 	after, err := c.Put(ctx, "/k/new", []byte("x")) // below the old position
 	if err != nil || after.Cluster == before.Cluster || after.Lineage != before.Lineage || after.Revision >= before.Revision {
-		t.Fatalf("a put: %v, %v; the one before was at %v", after, err, before)
+		t.Fatalf("a put: %v, %v; the last put before the rebuild: %v", after, err, before)
 	}
 	r.put("/k/second", 30) // beyond it
 	want, newID := r.contents()
 	if same := oldID == newID; same != (args == nil) {
-		t.Errorf("etcd's cluster ID is %x, and was %x", newID, oldID)
+		t.Errorf("etcd's cluster ID is %x, before the rebuild %x", newID, oldID)
 	}
 	end, err := c.Put(ctx, "/other", []byte("x"))
 	if err != nil {

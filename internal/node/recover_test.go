@@ -25,8 +25,8 @@ type lostQuorum struct {
 	etcd    *etcdtest.Server
 	tier    *nodetest.Cluster
 	c       *client.Client
-	voters  []*nodetest.Node // that were killed, one of them last
-	rest    []*nodetest.Node // that run
+	voters  []*nodetest.Node // the killed voters
+	rest    []*nodetest.Node // the running nodes
 	native  *client.Watcher
 	through clientv3.WatchChan // etcd's API, at a node that runs
 }
@@ -83,7 +83,7 @@ func loseQuorum(t *testing.T) *lostQuorum {
 	return l
 }
 
-// sees writes to etcd, and waits until the watches have received it.
+// sees writes to etcd, and waits until the watches have received the events.
 func (l *lostQuorum) sees() {
 	l.t.Helper()
 	var want []string
@@ -142,8 +142,8 @@ func (l *lostQuorum) recovered(from admin.VoterRecovery) {
 	o.does(admin.MoveShard{Shard: m.Shards[0].ID, Owner: l.rest[len(l.rest)-1].Name})
 }
 
-// Two of three voters are lost with their disks. The other nodes elect a leader
-// again, and the nodes that replace the lost ones, with empty disks, join them.
+// Two of three voters are lost with their disks. After a recovery the other nodes elect
+// a leader, and replacements of the lost nodes, with empty disks, join them.
 func TestVotersAreRecoveredAfterTwoOfThreeAreLost(t *testing.T) {
 	l := loseQuorum(t)
 	for _, n := range l.voters {
@@ -152,7 +152,7 @@ func TestVotersAreRecoveredAfterTwoOfThreeAreLost(t *testing.T) {
 		}
 	}
 	plan := l.plan()
-	// Two operators do it at once.
+	// Two operators recover at once.
 	done := make(chan admin.VoterRecovery, 2)
 	for range cap(done) {
 		go func() {
@@ -165,13 +165,13 @@ func TestVotersAreRecoveredAfterTwoOfThreeAreLost(t *testing.T) {
 	}
 	a, b := <-done, <-done
 	if (a.NewVersion == 0) == (b.NewVersion == 0) {
-		t.Fatalf("recovered to versions %d and %d, want one of them", a.NewVersion, b.NewVersion)
+		t.Fatalf("recovered to versions %d and %d, want one recovery", a.NewVersion, b.NewVersion)
 	}
 	if a.NewVersion == 0 {
 		a = b
 	}
 	if a.NewVersion <= plan.AnnouncedVersion {
-		t.Errorf("the map went from version %d to %d", plan.AnnouncedVersion, a.NewVersion)
+		t.Errorf("the recovery changed the map version from %d to %d", plan.AnnouncedVersion, a.NewVersion)
 	}
 	l.recovered(a)
 	l.sees()
@@ -205,7 +205,7 @@ func TestVotersAreRecoveredWithCachectl(t *testing.T) {
 		}
 		return string(out), cmd.ProcessState.ExitCode()
 	}
-	testkit.Succeeds(t, "cachectl voters says that there is no majority", func() error {
+	testkit.Succeeds(t, "cachectl voters reports the missing majority", func() error {
 		if out, code := cachectl("voters"); code != 4 || !strings.Contains(out, "cachectl voters recover --help") {
 			return fmt.Errorf("exit code %d: %s", code, out)
 		}
@@ -235,12 +235,12 @@ func TestVotersAreRecoveredWithCachectl(t *testing.T) {
 	})
 	l.sees()
 	if out, code := cachectl("voters", "recover", "--yes"); code != 1 || !strings.Contains(out, "there is nothing to recover") {
-		t.Errorf("again: exit code %d: %s", code, out)
+		t.Errorf("a second recovery: exit code %d: %s", code, out)
 	}
 }
 
-// The lost voters return with their disks after the recovery: they are a majority of
-// the old voters. One of them has run with the first new voter away.
+// The lost voters return with their disks after the recovery, as a majority of the old
+// voters, and follow the new voters.
 func TestOldVotersThatComeBackFollowTheNewOnes(t *testing.T) {
 	l := loseQuorum(t)
 	done, err := admin.New(l.c).RecoverVoters(within(t), l.plan())

@@ -20,7 +20,7 @@ import (
 // live is the key that steady writes to, with the values 0, 1, and so on.
 const live = "/b/live"
 
-// steady writes until it is stopped, which returns the number of values.
+// steady writes until stop is called, which returns the number of values.
 func (c *cluster) steady() (stop func() int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	written := 0
@@ -43,7 +43,7 @@ func (c *cluster) steady() (stop func() int) {
 	return stop
 }
 
-// readsLive expects the native watch to have received each value once, and no unit.
+// readsLive expects each value once on the native watch, and no unit.
 func readsLive(t *testing.T, what string, w *client.Watcher, values int) {
 	t.Helper()
 	for next := 0; next < values; {
@@ -98,7 +98,7 @@ func listed(t *testing.T, c *client.Client, r client.Range) (n int, err error) {
 }
 
 // The plan of fewer served keys counts the watches that end, at all nodes and of both
-// APIs, and not those that continue.
+// APIs, without the watches that continue.
 func TestThePlanOfFewerKeysCountsTheWatchesThatEnd(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, 3, shards(2, 2))
@@ -138,8 +138,8 @@ func TestThePlanOfFewerKeysCountsTheWatchesThatEnd(t *testing.T) {
 }
 
 // An operator changes the replicas and the served keys of a running cluster, up and
-// down. Watches of keys that are always served miss nothing and never receive the
-// state again, in both APIs.
+// down. Watches of keys that stay served miss no event and never receive the state
+// again, in both APIs.
 func TestSettingsChangeUnderWatches(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 5, 3, shards(4, 2))
@@ -191,8 +191,8 @@ func TestSettingsChangeUnderWatches(t *testing.T) {
 	readsLiveEtcd(t, "etcd", of, values)
 }
 
-// A watch of keys that are no longer served ends with the reason, in both APIs, and
-// so does a new one. etcd's API reads these keys from etcd.
+// A watch of keys that are no longer served ends with the reason, in both APIs, and so
+// does a new watch. etcd's API reads these keys from etcd.
 func TestSettingsEndWatchesOutside(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, 3, shards(4, 2))
@@ -254,7 +254,7 @@ func TestFlagsThatAreNotInForce(t *testing.T) {
 	}
 	const line = "flags differ from the settings of the cluster"
 	if n := c.log.count(line, "node=node-2", "replicas=2"); n != 1 || c.log.count(line) != 1 {
-		t.Errorf("%d of %d lines", n, c.log.count(line))
+		t.Errorf("the difference is logged %d times, want %d", n, c.log.count(line))
 	}
 	o.does(admin.ChangeSettings{Replicas: 5, Served: []client.Range{client.Prefix("/b/")}})
 	for _, m := range o.status().Members {

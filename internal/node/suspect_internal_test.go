@@ -6,8 +6,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// etcd's state of a key confirms a claim, contradicts it, or proves nothing: etcd
-// may have compacted the revision, or not have reached it.
+// etcd's state of a key confirms a claim, contradicts it, or proves nothing: etcd may
+// have compacted the revision, or may be behind it.
 func TestJudgeClaim(t *testing.T) {
 	at := func(revision kv.Revision, value string) *kv.KeyValue {
 		return kv.NewKeyValue(kv.Fields{Key: []byte("k"), Value: []byte(value), CreateRevision: 2, ModRevision: revision, Version: 1})

@@ -27,7 +27,7 @@ type gated struct {
 	node.Etcd
 	mu   sync.Mutex
 	shut bool                 // guarded by mu
-	open []context.CancelFunc // guarded by mu; of those who follow
+	open []context.CancelFunc // guarded by mu; of the open watches
 }
 
 func (g *gated) set(shut bool) {
@@ -113,7 +113,7 @@ func (b *bystanders) undisturbed() {
 			b.c.t.Errorf("native watch %d: %v at %d, %v; want revision %d", i, u.Kind, u.Revision, err, want)
 		}
 		if s := b.users[i].Stats(); s.Lists > 0 || s.Units != (client.Units{}) {
-			b.c.t.Errorf("native watch %d was told to list: %+v", i, s)
+			b.c.t.Errorf("the client of native watch %d listed: %+v", i, s)
 		}
 		r, open := <-b.etcd[i]
 		if !open || r.Err() != nil || len(r.Events) != 1 || r.Events[0].Kv.ModRevision != want {
@@ -134,7 +134,7 @@ func (m *machine) elsewhere(keys []string) string {
 			return key
 		}
 	}
-	m.c.t.Fatal("the node has all there is")
+	m.c.t.Fatal("the node has copies of all keys")
 	return ""
 }
 
@@ -145,8 +145,8 @@ func quiet(shards, replicas int) func(*node.Config) {
 	}
 }
 
-// overCompaction makes the owner of a key catch up past revisions that etcd has compacted,
-// after bits of key versions in its memory have flipped: it finds that etcd differs.
+// overCompaction makes the owner of a key catch up past compacted revisions after bits of
+// key versions in its memory have flipped, so that it finds differences to etcd.
 func overCompaction(t *testing.T, flipped func(all []string) (first string, others []string)) (c *cluster, bad *machine, calm *bystanders) {
 	t.Helper()
 	c = newCluster(t, 3, 3, quiet(6, 1))
@@ -176,7 +176,7 @@ func overCompaction(t *testing.T, flipped func(all []string) (first string, othe
 	for _, key := range append(others, first) {
 		bad.flipVersion(key)
 	}
-	away := c.put("/zz/elsewhere") // whoever has it
+	away := c.put("/zz/elsewhere") // at any owner
 	if _, err := c.etcd.Client().Compact(within(t), max(away, c.put("/zz/elsewhere"))); err != nil {
 		t.Fatal(err)
 	}
@@ -185,18 +185,18 @@ func overCompaction(t *testing.T, flipped func(all []string) (first string, othe
 	return c, bad, calm
 }
 
-// A bit flips in one node's memory, and the node finds that etcd's version of
-// the key differs. This is no restore: the node reloads the shard, and the
-// others notice nothing.
+// A bit flips in one node's memory, and the node finds that etcd's version of the key
+// differs. This is no restore: the node reloads the shard, and other nodes are not
+// affected.
 func TestWrongCopyIsNoRestore(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("memory that changes by itself is what the race detector is there to find")
+		t.Skip("flips bits in memory, which the race detector reports")
 	}
 	c, bad, calm := overCompaction(t, func(all []string) (string, []string) { return all[17], nil })
 	testkit.Succeeds(t, "the wrong copy is found", func() error {
 		if c.log.count("is wrong here", "node="+bad.name) == 0 {
-			return errors.New("nobody has found it")
+			return errors.New("the wrong copy is not logged")
 		}
 		return nil
 	})
@@ -206,11 +206,11 @@ func TestWrongCopyIsNoRestore(t *testing.T) {
 }
 
 // Several keys differ between etcd and a node, which one wrong byte cannot cause.
-// This counts as a restore, though no revision has gone back.
+// This counts as a restore, although no revision has gone back.
 func TestSeveralContradictedKeysAreARestore(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("memory that changes by itself is what the race detector is there to find")
+		t.Skip("flips bits in memory, which the race detector reports")
 	}
 	c, _, _ := overCompaction(t, func(all []string) (string, []string) { return all[17], []string{all[18]} })
 	m := c.lineage(2)
@@ -221,13 +221,13 @@ func TestSeveralContradictedKeysAreARestore(t *testing.T) {
 	c.same()
 }
 
-// A starting node receives a wrong value from another node, which contradicts its
-// data on disk. This is no restore: it does not use that node's data, and that
-// node is notified, and reloads the shard itself.
+// A starting node receives a wrong value from another node, which contradicts its data
+// on disk. This is no restore: the starting node does not use the data and notifies the
+// other node, which reloads the shard.
 func TestWrongPeerIsNoRestore(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("memory that changes by itself is what the race detector is there to find")
+		t.Skip("flips bits in memory, which the race detector reports")
 	}
 	c := startCluster(t, 3, 3, func(c *node.Config) { quiet(2, 3)(c); quickHistory(c) })
 	all := keys(60)
@@ -246,7 +246,7 @@ func TestWrongPeerIsNoRestore(t *testing.T) {
 	starts.start()
 	testkit.Succeeds(t, "the wrong copy is found", func() error {
 		if c.log.count("a node has sent data that etcd contradicts", "node="+starts.name, "source="+wrong.name) == 0 {
-			return errors.New("nobody has found it")
+			return errors.New("the wrong copy is not logged")
 		}
 		return nil
 	})
@@ -258,7 +258,7 @@ func TestWrongPeerIsNoRestore(t *testing.T) {
 
 // remembers fails unless the node has saved the bytes in its history.
 func (m *machine) remembers(want []byte) error {
-	missing := errors.New("it is not there")
+	missing := errors.New("the bytes are not in the saved history")
 	err := filepath.WalkDir(m.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.Contains(path, "history") {
 			return nil //nolint:nilerr // the node is writing
@@ -271,9 +271,9 @@ func (m *machine) remembers(want []byte) error {
 	return errors.Join(err, missing)
 }
 
-// One node's view of etcd is wrong: its raft index, term or revision seem to have
-// gone back. The others have read etcd, too, and no key proves a restore: the node
-// continues, and nothing happens elsewhere.
+// One node's view of etcd is wrong: etcd's raft index, term or revision seem to have
+// gone back. The other nodes have read etcd, too, and no key proves a restore: the node
+// continues, and other nodes are not affected.
 func TestWrongMarkIsNoRestore(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, 3, quiet(2, 2))
@@ -285,7 +285,7 @@ func TestWrongMarkIsNoRestore(t *testing.T) {
 	watches := c.bystanders(all[3], c.nodes[0], c.nodes[1])
 	for i, mark := range []kv.Mark{{Index: 1 << 40}, {Term: 1 << 40}, {Revision: 1 << 40}} {
 		bad.store.Adopt(1, mark)
-		testkit.Succeeds(t, "the node finds out that it was wrong", func() error {
+		testkit.Succeeds(t, "the node detects its wrong view", func() error {
 			if n := c.log.count("this node's view of etcd was wrong", "node="+bad.name); n != i+1 {
 				return fmt.Errorf("%d times", n)
 			}
@@ -299,8 +299,8 @@ func TestWrongMarkIsNoRestore(t *testing.T) {
 	watches.undisturbed()
 }
 
-// A byte has changed in each history file of a node. It starts without its
-// history, and nothing happens elsewhere.
+// A byte has changed in each history file of a node. The node starts without its
+// history, and other nodes are not affected.
 func TestWrongHistoryOnDiskIsNoRestore(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, 3, quiet(2, 3))
@@ -330,7 +330,7 @@ func TestWrongHistoryOnDiskIsNoRestore(t *testing.T) {
 		}
 	}
 	if flipped < 2 {
-		t.Fatalf("the node has kept %d files", flipped)
+		t.Fatalf("the node has saved %d files, want at least 2", flipped)
 	}
 	bad.start()
 	c.ready()

@@ -33,7 +33,7 @@ func (m *machine) encoded(key string) ([]byte, error) {
 	}
 	k := state.Get(key)
 	if k == nil {
-		return nil, fmt.Errorf("%s is not there", key)
+		return nil, fmt.Errorf("%s is not in the shard", key)
 	}
 	return k.Encoded(), nil
 }
@@ -54,7 +54,7 @@ func (m *machine) heals(key string, from *machine) {
 	m.c.t.Helper()
 	testkit.Succeeds(m.c.t, m.name+" heals", func() error {
 		if m.c.log.count("is wrong here", "node="+m.name) == 0 {
-			return errors.New("nobody has found it")
+			return errors.New("the wrong copy is not logged")
 		}
 		got, err := m.encoded(key)
 		if err != nil {
@@ -65,19 +65,19 @@ func (m *machine) heals(key string, from *machine) {
 			return err
 		}
 		if !bytes.Equal(got, want) {
-			return fmt.Errorf("it has %q", got)
+			return fmt.Errorf("the node has %q", got)
 		}
 		return nil
 	})
 }
 
-// A bit flips in the memory of a replica, of an owner, and of a replica while etcd
-// is down. Each time it is detected, the node reloads the shard from a good copy,
-// and a watch of that copy misses nothing and lists nothing.
+// A bit flips in the memory of a replica, of an owner, and of a replica while etcd is
+// down. Each time the node detects it and reloads the shard from a good copy, and a
+// watch of the wrong copy misses no event and does not list.
 func TestFlippedByteIsFoundAndHealed(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("memory that changes by itself is what the race detector is there to find")
+		t.Skip("flips bits in memory, which the race detector reports")
 	}
 	c := startCluster(t, 3, 3, func(c *node.Config) {
 		c.Spec.Shards, c.Spec.Replicas = 4, 3
@@ -116,8 +116,7 @@ func TestFlippedByteIsFoundAndHealed(t *testing.T) {
 	if n := c.lists() - lists; n > 0 {
 		t.Errorf("%d lists at etcd", n)
 	}
-	// Copies that are at different revisions when etcd goes down have no common
-	// revision to be compared at until it is back.
+	// Copies at different revisions when etcd goes down cannot be compared until it is back.
 	c.reached(last)
 	c.etcd.Stop()
 	second.flip(key)
@@ -134,16 +133,16 @@ func TestFlippedByteIsFoundAndHealed(t *testing.T) {
 		}
 	}
 	if text := c.log.tail(1 << 30); strings.Contains(text, "value of "+key) {
-		t.Error("a value is in the log")
+		t.Error("the log contains a value")
 	}
 }
 
-// An operator's verify request finds the wrong copy, compares with etcd, and has
-// it reloaded though there are no comparisons in the background.
+// An operator's verify request finds the wrong copy, compares it with etcd, and makes
+// the node reload it, without background comparisons.
 func TestVerifyTellsWhichCopyIsWrong(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("memory that changes by itself is what the race detector is there to find")
+		t.Skip("flips bits in memory, which the race detector reports")
 	}
 	c := startCluster(t, 3, 3, func(c *node.Config) {
 		c.Spec.Shards, c.Spec.Replicas = 2, 2
@@ -208,14 +207,14 @@ func TestVerifyTellsWhichCopyIsWrong(t *testing.T) {
 		c.machineOf(name).flip(all[5])
 	}
 	if got := verify(false, uint64(sh.ID)); got[0].Differs() {
-		t.Errorf("who told? %+v", got[0])
+		t.Errorf("equal wrong copies are reported without etcd: %+v", got[0])
 	}
 	if got := verify(true, uint64(sh.ID)); !got[0].Differs() || !slices.ContainsFunc(got[0].Differences, func(d admin.KeyDifference) bool { return string(d.Key) == all[5] }) {
 		t.Errorf("%+v", got[0])
 	}
-	// The notified node does not use the other's data, and the other is then
-	// compared with it.
-	testkit.Succeeds(t, "both are healed", func() error {
+	// The notified node does not load the other wrong copy, which is then compared with its
+	// new copy.
+	testkit.Succeeds(t, "both copies are right", func() error {
 		verify(false, uint64(sh.ID))
 		for _, name := range sh.Replicas {
 			if got, err := c.machineOf(name).encoded(all[5]); err != nil || !bytes.Equal(got, right) {
@@ -229,8 +228,8 @@ func TestVerifyTellsWhichCopyIsWrong(t *testing.T) {
 	}
 }
 
-// A node that has just started is notified of a copy that it had before: it has
-// no shard map yet.
+// A node that has just started, without a shard map, accepts a notice about a copy of its
+// previous run.
 func TestRecheckBeforeTheMapIsKnown(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2, 1, shards(2, 2))

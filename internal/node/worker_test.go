@@ -44,12 +44,12 @@ func (k *kept) reset() {
 	clear(k.keys)
 }
 
-// is returns an error unless the copy equals etcd.
+// is returns an error unless the copy equals want.
 func (k *kept) is(want map[string]string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !maps.Equal(k.keys, want) {
-		return fmt.Errorf("it has %d keys, etcd has %d, or their values differ", len(k.keys), len(want))
+		return fmt.Errorf("the copy has %d keys, etcd has %d, or their values differ", len(k.keys), len(want))
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func TestAWorkerAndATypedMirrorLoseNothing(t *testing.T) {
 	same := func(what string) {
 		t.Helper()
 		for name, k := range copies {
-			testkit.Succeeds(t, name+" has what etcd has "+what, func() error { return k.is(r.values()) })
+			testkit.Succeeds(t, name+" equals etcd "+what, func() error { return k.is(r.values()) })
 		}
 	}
 	same("at first")
@@ -157,7 +157,7 @@ func TestAWorkerAndATypedMirrorLoseNothing(t *testing.T) {
 	cancel()
 	wg.Wait()
 	if failures == 0 {
-		t.Error("apply has never failed")
+		t.Error("the worker never failed")
 	}
 }
 
