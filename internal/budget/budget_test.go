@@ -13,7 +13,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// none is the anonymous client: its bytes count for the node alone.
+// none is the anonymous client: its bytes count for the node only.
 var none budget.Client
 
 // refused fails the test unless err is a refusal that names the flag.
@@ -56,7 +56,7 @@ func TestUsesDoNotStarveEachOther(t *testing.T) {
 		refused(t, s.Use.String(), b.Take(none, s.Use, 1, 0))
 	}
 	if sum -= watches; sum != total {
-		t.Errorf("the shares are %d of %d bytes", sum, total)
+		t.Errorf("the shares add up to %d bytes, want %d", sum, total)
 	}
 	for _, s := range b.Status() {
 		if s.Held != s.Most || s.Refused != 1 {
@@ -69,8 +69,8 @@ func TestUsesDoNotStarveEachOther(t *testing.T) {
 	}
 }
 
-// A caller that holds all of a use may have more than its share; any other caller
-// may not.
+// A caller that holds all bytes of a use may exceed the use's share; other callers may
+// not.
 func TestWhatIsLargerThanTheShareIsHadAlone(t *testing.T) {
 	t.Parallel()
 	b := budget.New(1600)
@@ -84,7 +84,7 @@ func TestWhatIsLargerThanTheShareIsHadAlone(t *testing.T) {
 	refused(t, "with a part of it", b.Take(none, budget.Lists, 1, 19_999))
 }
 
-// Waiting callers get bytes in order of arrival: small requests do not overtake a large one for ever.
+// Waiting callers get bytes in order of arrival: small requests do not overtake a large request.
 func TestWaitersAreServedInTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestWaitersAreServedInTurn(t *testing.T) {
 	})
 }
 
-// Clients that wait take turns: one with many callers delays another by one of them.
+// Waiting clients take turns: a client with many callers delays another client by one caller.
 func TestClientsTakeTurnsAtAUse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestWhoGivesUpHoldsNothing(t *testing.T) {
 		}()
 		refused(t, "after the deadline", <-large)
 		if err := <-small; err != nil {
-			t.Errorf("after it: %v", err)
+			t.Errorf("the next caller: %v", err)
 		}
 		gone, leave := context.WithCancel(t.Context())
 		leave()
@@ -214,12 +214,12 @@ func TestReservationsAreResized(t *testing.T) {
 		err = free.Resize(1 << 41)
 	}
 	if err != nil {
-		t.Errorf("no budget: %v", err)
+		t.Errorf("a nil budget: %v", err)
 	}
 	free.Release()
 }
 
-// Free bytes are available at once, also to a caller that does not wait.
+// Free bytes are available at once, even if the caller's context has expired.
 func TestACallerThatDoesNotWaitGetsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	b := budget.New(1 << 20)
@@ -282,7 +282,7 @@ func TestOneClientDoesNotTakeAll(t *testing.T) {
 	b.Give(small, budget.JSON, 30)
 	b.Give(all, budget.JSON, 270)
 	if s := figures(t, b, budget.JSON); s.Clients != 0 || s.Held != 0 {
-		t.Errorf("all is given back: %+v", s)
+		t.Errorf("after all bytes are given back: %+v", s)
 	}
 }
 
@@ -320,7 +320,7 @@ func TestSharedBytesCountForEachClient(t *testing.T) {
 	}
 }
 
-// Callers of a client that has used its part wait for bytes of the part, in turn, and delay no other client. A
+// Callers of a client that has used its part wait in turn for bytes of the part, and delay no other client. A
 // caller that stops waiting holds nothing.
 func TestAClientWaitsForItsOwn(t *testing.T) {
 	t.Parallel()
@@ -372,8 +372,8 @@ func TestAClientWaitsForItsOwn(t *testing.T) {
 	})
 }
 
-// A caller whose turn in its client's queue has come waits for the share like all others, and holds its part
-// meanwhile; if it stops waiting, the part is free.
+// A caller at the head of its client's queue waits for the use's share, and holds its client's part meanwhile; if
+// it stops waiting, the part is free.
 func TestAClientWaitsForTheShareAfterItsOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -400,7 +400,7 @@ func TestAClientWaitsForTheShareAfterItsOwn(t *testing.T) {
 		go wait(t.Context(), of("c"), 60) // for its client's part
 		synctest.Wait()
 		if s := figures(t, b, budget.JSON); s.Waiting != 2 || s.Capped != 1 || s.Clients != 3 || s.Held != 280 {
-			t.Errorf("both wait: %+v", s)
+			t.Errorf("while both callers wait: %+v", s)
 		}
 		leave()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -408,7 +408,7 @@ func TestAClientWaitsForTheShareAfterItsOwn(t *testing.T) {
 		}
 		synctest.Wait()
 		if s := figures(t, b, budget.JSON); s.Waiting != 1 || s.Held != 280 {
-			t.Errorf("the other one waits for the share: %+v", s)
+			t.Errorf("while the other caller waits for the share: %+v", s)
 		}
 		all[0].Release()
 		if err := <-ended; err != nil {

@@ -33,19 +33,19 @@ func TestGate(t *testing.T) {
 	enter("b0 is gone", 2, false)
 	enter("b1", 2, true)
 	if again, ok := enter("a3", 1, true); ok || again < time.Second {
-		t.Errorf("one too many waits: %v, come again in %v", ok, again)
+		t.Errorf("over the limit: entered or queued %v, retry after %v", ok, again)
 	}
 	if running, waiting := g.Figures(); running != 1 || waiting != 4 {
-		t.Errorf("%d are in, %d wait", running, waiting)
+		t.Errorf("%d running, %d waiting", running, waiting)
 	}
 	for range 4 {
 		g.Leave(time.Millisecond)
 	}
 	if want := []string{"a0", "a1", "b0 is gone", "a2", "b1"}; !slices.Equal(in, want) {
-		t.Errorf("let in %v, want %v", in, want)
+		t.Errorf("entered %v, want %v", in, want)
 	}
 	if running, waiting := g.Figures(); running != 0 || waiting != 0 {
-		t.Errorf("%d are in, %d wait", running, waiting)
+		t.Errorf("%d running, %d waiting", running, waiting)
 	}
 }
 
@@ -85,12 +85,12 @@ func TestGateWait(t *testing.T) {
 			t.Errorf("%v, want %v", order, want)
 		}
 		if running, waiting := g.Figures(); running != 0 || waiting != 0 {
-			t.Errorf("%d are in, %d wait", running, waiting)
+			t.Errorf("%d running, %d waiting", running, waiting)
 		}
 	})
 }
 
-// A turn that comes as its context ends is not lost.
+// A turn that is granted while its context ends is not lost.
 func TestGateWaitAgainstItsContext(t *testing.T) {
 	g := fair.NewGate(1, 0)
 	var all sync.WaitGroup
@@ -107,6 +107,6 @@ func TestGateWaitAgainstItsContext(t *testing.T) {
 	}
 	all.Wait()
 	if running, waiting := g.Figures(); running != 0 {
-		t.Errorf("%d are in, %d wait", running, waiting)
+		t.Errorf("%d running, %d waiting", running, waiting)
 	}
 }

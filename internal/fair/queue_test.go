@@ -12,7 +12,7 @@ import (
 // client is a name.
 func client(n int) string { return fmt.Sprint("client ", n) }
 
-// A client with many entries delays another one by a single entry.
+// A client with many entries delays another client by a single entry.
 func TestClientsTakeTurns(t *testing.T) {
 	var q fair.Queue[string]
 	a, b := client(1), client(2)
@@ -22,21 +22,21 @@ func TestClientsTakeTurns(t *testing.T) {
 	q.Push(b, "b0")
 	q.Push(b, "b1")
 	if next, ok := q.Peek(); !ok || next != "a0" || q.Len() != 6 {
-		t.Errorf("next is %q of %d", next, q.Len())
+		t.Errorf("next is %q, %d entries", next, q.Len())
 	}
 	var got []string
 	for v, ok := q.Pop(); ok; v, ok = q.Pop() {
 		got = append(got, v)
 	}
 	if want := []string{"a0", "b0", "a1", "b1", "a2", "a3"}; !slices.Equal(got, want) || q.Len() != 0 {
-		t.Errorf("got %v, want %v; %d are left", got, want, q.Len())
+		t.Errorf("got %v, want %v; %d entries left", got, want, q.Len())
 	}
 	if v, ok := q.Peek(); ok {
 		t.Errorf("an empty queue has %q", v)
 	}
 }
 
-// A removed entry is not popped, cannot be removed again, and holds nothing for long.
+// A removed entry is not popped, cannot be removed again, and does not stay in memory for long.
 func TestRemovedEntriesAreGone(t *testing.T) {
 	var q fair.Queue[int]
 	a, b := client(1), client(2)
@@ -47,7 +47,7 @@ func TestRemovedEntriesAreGone(t *testing.T) {
 	last := q.Push(b, -1)
 	for _, e := range entries {
 		if !q.Remove(e) || q.Remove(e) {
-			t.Fatal("removed twice, or not at all")
+			t.Fatal("an entry was removed twice, or not at all")
 		}
 	}
 	if kept := fair.Kept(&q); q.Len() != 1 || kept > 1001 {
@@ -60,7 +60,7 @@ func TestRemovedEntriesAreGone(t *testing.T) {
 		t.Errorf("popped %d, %v", v, ok)
 	}
 	if v, ok := q.Pop(); ok {
-		t.Errorf("popped %d of none", v)
+		t.Errorf("popped %d from an empty queue", v)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestQueueAgainstAModel(t *testing.T) {
 			x := model[c][i]
 			model[c] = slices.Delete(model[c], i, i+1)
 			if !q.Remove(entries[x]) {
-				t.Fatalf("%v is not there", x)
+				t.Fatalf("%v is not in the queue", x)
 			}
 		default:
 			want, any := q.Peek()

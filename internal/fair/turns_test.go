@@ -24,7 +24,7 @@ func TestTurns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var order []string // by who has the turn
+		var order []string // appended to by the holder of the turn
 		var all sync.WaitGroup
 		for _, name := range []string{"a1", "a2", "b1"} {
 			all.Go(func() {
@@ -50,15 +50,15 @@ func TestTurns(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := turns.Take(ctx, "c"); err == nil {
-			t.Error("a turn that was given up has come")
+			t.Error("Take succeeds with a cancelled context")
 		}
 		if taken, waiting := turns.Figures(); taken != 1 || waiting != 4 {
-			t.Errorf("%d turns of two processors are taken, %d waited for", taken, waiting)
+			t.Errorf("with two processors %d turns are taken, %d waited for", taken, waiting)
 		}
 		leave()
 		all.Wait()
 		if want := []string{"a1", "b1", "a2"}; !slices.Equal(order, want) {
-			t.Errorf("%q had turns, want %q", order, want)
+			t.Errorf("order of turns %q, want %q", order, want)
 		}
 		if taken, waiting := turns.Figures(); taken != 0 || waiting != 0 {
 			t.Errorf("%d turns are taken, %d waited for", taken, waiting)
@@ -116,7 +116,7 @@ func TestTurnsOfManySteps(t *testing.T) {
 						t.Error(err)
 					}
 					order = append(order, client)
-					time.Sleep(time.Millisecond) // the other one comes
+					time.Sleep(time.Millisecond) // lets the other client queue
 				}
 				end()
 			})
@@ -124,7 +124,7 @@ func TestTurnsOfManySteps(t *testing.T) {
 		}
 		all.Wait()
 		if got, want := strings.Join(order, ""), "aabbaabbab"; got != want {
-			t.Errorf("the steps are of %s, want %s", got, want)
+			t.Errorf("clients of the steps: %s, want %s", got, want)
 		}
 		if taken, waiting := turns.Figures(); taken != 0 || waiting != 0 {
 			t.Errorf("%d turns are taken and %d waited for at the end", taken, waiting)
@@ -137,9 +137,9 @@ func TestTurnsOfManySteps(t *testing.T) {
 		}
 		step, end := turns.Every(ctx, "d", 1)
 		if step() == nil {
-			t.Error("a step without a turn")
+			t.Error("a step succeeds without a turn")
 		}
-		end() // of none: c keeps its turn
+		end() // d has no turn: c keeps its turn
 		if taken, _ := turns.Figures(); taken != 1 {
 			t.Errorf("%d turns are taken", taken)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/beat"
 )
 
-// timed counts what a node does at a beat and in between.
+// timed counts a node's probes and looks at beats and in between.
 type timed struct {
 	Transport
 	at, between *atomic.Int64
@@ -37,8 +37,8 @@ func (c timed) IngestStream(conn net.Conn) error {
 	return c.Transport.IngestStream(conn)
 }
 
-// Idle nodes probe each other and read their members at beats, whenever they started: each
-// other moment would wake the process once more.
+// Idle nodes probe each other and read their members at beats, whenever they started: any
+// other moment would wake the process again.
 func TestProbesAndLooksFallOnBeats(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		const seconds = 60

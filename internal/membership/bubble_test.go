@@ -101,9 +101,8 @@ func (r *running) member(name shard.NodeID) shard.Member {
 	return shard.Member{}
 }
 
-// together waits until every node sees all of them alive. A node that missed
-// gossip learns of the others from a full exchange with some member, one every
-// PushPullInterval.
+// together waits until every node sees all nodes alive. A node that missed gossip
+// learns of the others from a full exchange with some member, every PushPullInterval.
 func together(t *testing.T, nodes []*running) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Second) {
@@ -174,7 +173,7 @@ func TestPartitionHeals(t *testing.T) {
 		defer func() { stopAll(nodes) }()
 		together(t, nodes)
 		b.net.Partition(left, right)
-		time.Sleep(3 * time.Minute) // longer than gossip remembers the dead
+		time.Sleep(3 * time.Minute) // longer than gossip keeps dead members
 		for _, n := range nodes {
 			if s := n.states(); s[shard.Alive] != 5 || s[shard.Dead] != 5 {
 				t.Fatalf("%s sees %v in the partition, want 5 alive and 5 dead", n.address, s)
@@ -202,7 +201,7 @@ func TestOneWayCutIsFoundOut(t *testing.T) {
 		b.net.CutOneWay(address(1), address(2))
 		time.Sleep(30 * time.Second)
 		if s := nodes[0].member("n02").State; s != shard.Dead {
-			t.Errorf("n02 has state %d, want dead", s)
+			t.Errorf("n01 sees n02 in state %d, want dead", s)
 		}
 		if n := nodes[1].member("n01"); n.State != shard.Dead {
 			t.Errorf("n02 sees n01 in state %d, want dead", n.State)
@@ -227,7 +226,7 @@ func TestKilledIsSuspectThenDeadAndForgotten(t *testing.T) {
 			}
 		}
 		if !slices.Equal(got, []shard.State{shard.Alive, shard.Suspect, shard.Dead}) {
-			t.Errorf("went through %v", got)
+			t.Errorf("states %v, want alive, suspect, dead", got)
 		}
 		if d := nodes[0].member("n03").Since.Sub(killed); d < 4*time.Second || d > 10*time.Second {
 			t.Errorf("dead after %s, want 5 to 8 s", d)
@@ -255,7 +254,7 @@ func TestLeaveIsSeenAtOnceAndNameIsFree(t *testing.T) {
 		}
 		nodes[2].kill()
 		if err := nodes[2].Leave(t.Context()); err == nil {
-			t.Error("left after the end")
+			t.Error("Leave succeeds after the node has ended")
 		}
 		nodes[2] = b.start(4, func(c *Config) { c.Self.Name, c.Self.UUID = "n03", "uuid-3" })
 		time.Sleep(2 * time.Second)
@@ -326,7 +325,7 @@ func TestNameTakenByLiveNode(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				for _, n := range nodes {
 					if m := n.member("n01"); m.State != shard.Alive || m.GossipAddress != address(1) || m.UUID != "uuid-1" {
-						t.Errorf("%s sees %+v: the old one was disturbed", n.address, m)
+						t.Errorf("%s sees %+v: the first node was affected", n.address, m)
 					}
 				}
 			})
@@ -346,22 +345,22 @@ func TestOtherClusterIsRefused(t *testing.T) {
 		err := stranger.JoinError()
 		for _, want := range []string{"ours", "theirs", "--join", "--data-dir", address(1)} {
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("join error does not say %q: %v", want, err)
+				t.Errorf("join error does not contain %q: %v", want, err)
 			}
 		}
 		if n := len(stranger.Members()); n != 1 {
 			t.Errorf("the stranger sees %d members", n)
 		}
 		if m := nodes[0].member("n03"); m.Name != "" {
-			t.Errorf("the stranger got in: %+v", m)
+			t.Errorf("a node of another cluster was admitted: %+v", m)
 		}
 
-		// A node that knows no cluster joins the first that it meets, and then no other.
+		// A node without a cluster joins the first cluster that it reaches, and then no other.
 		fresh := b.start(4, func(c *Config) { c.Join = []string{address(1), address(3)} })
 		nodes = append(nodes, fresh)
 		time.Sleep(30 * time.Second)
 		if a, z := fresh.member("n01").Name != "", fresh.member("n03").Name != ""; a == z {
-			t.Errorf("the new one sees n01: %v, n03: %v; want exactly one", a, z)
+			t.Errorf("the new node sees n01: %v, n03: %v; want exactly one", a, z)
 		}
 		if nodes[0].member("n03").Name != "" || stranger.member("n01").Name != "" {
 			t.Error("two clusters merged")

@@ -22,7 +22,7 @@ func (c countedLooks) IngestStream(conn net.Conn) error {
 	return c.Transport.IngestStream(conn)
 }
 
-// like makes a configuration as large on the wire as that of deploy/k8s.
+// like makes a configuration as large on the wire as the one of deploy/k8s.
 func like(looks *atomic.Int64) func(*Config) {
 	return func(c *Config) {
 		i := c.Self.Name[1:]
@@ -55,7 +55,7 @@ func TestManyMembersCostLittleAtRestAndWhenTheMapChanges(t *testing.T) {
 		if got := rest / members / seconds; got > 2000 {
 			t.Errorf("a node sends %d bytes a second at rest", got)
 		}
-		// Twice a second, times ten members of forty; one more for where the minute begins.
+		// Twice a second, times ten members of forty; one more depending on the start of the minute.
 		if got := looks.Load() / members; got < 1 || got > 2*seconds*smallView/members+1 {
 			t.Errorf("a node read its view %d times in %d s at rest", got, seconds)
 		}
@@ -88,7 +88,7 @@ func TestFewMembersLookSeldomAtRest(t *testing.T) {
 		time.Sleep(time.Minute)
 		looks.Store(0)
 		time.Sleep(seconds * time.Second)
-		// Every two seconds; one more for where the minute begins.
+		// Every two seconds; one more depending on the start of the minute.
 		if got := looks.Load() / members; got < 1 || got > seconds/2+1 {
 			t.Errorf("a node read its view %d times in %d s at rest", got, seconds)
 		}

@@ -128,7 +128,7 @@ func FuzzMeta(f *testing.F) {
 		m, err := decodeMeta(b, "10.0.0.1")
 		if err != nil {
 			if !errors.Is(err, errMeta) {
-				t.Fatalf("another error: %v", err)
+				t.Fatalf("unexpected error: %v", err)
 			}
 			return
 		}
@@ -138,7 +138,7 @@ func FuzzMeta(f *testing.F) {
 		}
 		back, err := decodeMeta(again, "10.0.0.1")
 		if err != nil {
-			t.Fatalf("what was decoded cannot be decoded again: %v", err)
+			t.Fatalf("decoded metadata cannot be encoded and decoded again: %v", err)
 		}
 		if back.Member != m.Member {
 			t.Fatalf("got  %+v\nwant %+v", back, m)

@@ -29,7 +29,7 @@ func TestMapNewsReachEveryNode(t *testing.T) {
 			}
 			for deadline := time.Now().Add(10 * time.Minute); !heard(); time.Sleep(time.Second) {
 				if time.Now().After(deadline) {
-					t.Fatalf("some node has not heard of %+v within ten minutes", want)
+					t.Fatalf("some node has not received %+v within ten minutes", want)
 				}
 			}
 		}

@@ -97,7 +97,7 @@ func TestSocketsNameTaken(t *testing.T) {
 	b := socketNode(t, "b", joining(a))
 	testkit.Eventually(t, "joined", func() bool { return b.states()[shard.Alive] == 2 })
 	twin := socketNode(t, "a", func(c *Config) { joining(a, b)(c); c.Self.UUID = "another" })
-	testkit.Eventually(t, "the twin gives up", func() bool {
+	testkit.Eventually(t, "the second node of that name ends", func() bool {
 		select {
 		case <-twin.ended:
 			return true
@@ -108,7 +108,7 @@ func TestSocketsNameTaken(t *testing.T) {
 	if twin.err == nil || !strings.Contains(twin.err.Error(), a.address) || !strings.Contains(twin.err.Error(), "--name") {
 		t.Errorf("Run: %v", twin.err)
 	}
-	testkit.Eventually(t, "b sees the first one", func() bool { m := b.member("a"); return m.State == shard.Alive && m.UUID == "uuid-a" })
+	testkit.Eventually(t, "b sees the first node", func() bool { m := b.member("a"); return m.State == shard.Alive && m.UUID == "uuid-a" })
 }
 
 func TestSocketsKeys(t *testing.T) {
@@ -126,13 +126,13 @@ func TestSocketsKeys(t *testing.T) {
 			return err != nil && strings.Contains(err.Error(), "gossip keys differ") && strings.Contains(err.Error(), a.address)
 		})
 	}
-	// same sends with a key that a does not have: it must have the error, too.
+	// same sends with a key that a does not have: it must report an error, too.
 	testkit.Eventually(t, "an unknown first key is an error", func() bool { return same.JoinError() != nil })
 	both := socketNode(t, "both", with(append(key("k"), key("o")...), a))
 	testkit.Eventually(t, "both joins", func() bool { return both.states()[shard.Alive] == 2 && a.states()[shard.Alive] == 2 })
 }
 
-// A key is replaced in three steps, node by node, while gossip goes on.
+// A key is replaced in three steps, node by node, without interrupting gossip.
 func TestSocketsRotateKeys(t *testing.T) {
 	old, young := []byte(strings.Repeat("o", 32)), []byte(strings.Repeat("y", 16))
 	with := func(nodes ...*running) func(*Config) {
@@ -165,12 +165,12 @@ func TestSocketsRotateKeys(t *testing.T) {
 	testkit.Eventually(t, "the old key is refused", func() bool { return late.JoinError() != nil })
 	for _, wrong := range [][][]byte{nil, {young, []byte("short")}, {young, young}} {
 		if err := a.SetKeys(wrong); err == nil {
-			t.Errorf("%q was taken", wrong)
+			t.Errorf("invalid keys were accepted: %q", wrong)
 		}
 	}
 	plain := socketNode(t, "plain", nil)
 	if err := plain.SetKeys([][]byte{young}); err == nil {
-		t.Error("encryption was switched on under way")
+		t.Error("SetKeys turns encryption on in a running node")
 	}
 }
 

@@ -72,7 +72,7 @@ func TestConflict(t *testing.T) {
 	c := conflict{limit: 30 * time.Second, pause: 5 * time.Second}
 	for s := range 100 {
 		if err := c.claimed(at(s), old, young); err != nil {
-			t.Fatalf("the older one gives up: %v", err)
+			t.Fatalf("the older node gives up the name: %v", err)
 		}
 	}
 
@@ -95,7 +95,7 @@ func TestConflict(t *testing.T) {
 	}
 	for _, want := range []string{"10.0.0.1:1", "--name", `"a"`} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q does not say %q", err, want)
+			t.Errorf("%q does not contain %q", err, want)
 		}
 	}
 	young.started = old.started
@@ -117,7 +117,7 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 		"reclaim time (0s)",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("does not say %q: %v", want, err)
+			t.Errorf("the error does not contain %q: %v", want, err)
 		}
 	}
 	good := Defaults()

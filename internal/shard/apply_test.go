@@ -174,8 +174,8 @@ func TestEpochGrowsOnlyWithReplicas(t *testing.T) {
 	}
 }
 
-// The parts of a cut for watches keep the number of watches, on every node and
-// after restarts, and so does a later result.
+// The parts of a cut for watches keep the number of watches in the map and in commands,
+// and so does the later verdict.
 func TestMarksOfCutsAreInTheMap(t *testing.T) {
 	m := maptest.Found(t, maptest.Spec(1, 1))
 	step := func(c shard.Change) {
@@ -211,7 +211,7 @@ func TestMarksOfCutsAreInTheMap(t *testing.T) {
 	home.Parting, home.Whole = 0, 7
 	step(shard.Rehome{Homes: []shard.ShardHome{{Shard: m.Shards[0].ID, Home: home}}})
 	if h := m.Shards[0].Home; h.Parting != 0 || h.Whole != 7 {
-		t.Errorf("after it was judged: %+v", h)
+		t.Errorf("after the verdict: %+v", h)
 	}
 }
 

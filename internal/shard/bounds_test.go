@@ -23,7 +23,7 @@ func three(t *testing.T) *shard.Map {
 	return m
 }
 
-// A merge names neighbours in key order, anywhere in the map.
+// A merge must name neighbours in key order, anywhere in the map.
 func TestAMergeNamesNeighboursInOrder(t *testing.T) {
 	m := three(t)
 	for _, ids := range [][]shard.ID{{1, 3}, {2, 1}, {3, 2}, {2, 3, 1}, {1, 2, 2}, {3, 3}} {
@@ -40,7 +40,7 @@ func TestAMergeNamesNeighboursInOrder(t *testing.T) {
 			t.Errorf("%v: %+v", ids, next.Shards)
 		}
 	}
-	// Every part must have every replica.
+	// Every replica of a merge must have every part.
 	m.Shards[1].Replicas = []shard.NodeID{"n"}
 	for node, ok := range map[shard.NodeID]bool{"n": true, "o": false} {
 		if _, err := shard.Apply(m, shard.Command{IfVersion: 1, Change: shard.Merge{Shards: []shard.ID{1, 2}, Replicas: []shard.NodeID{node}}}); (err == nil) != ok {
@@ -49,7 +49,8 @@ func TestAMergeNamesNeighboursInOrder(t *testing.T) {
 	}
 }
 
-// Where the parts of a split belong, and their record of watches.
+// The parts of a split inherit pins, replicas and the record of watches; their seats depend
+// on Stay.
 func TestHomesOfTheParts(t *testing.T) {
 	m := three(t)
 	home := shard.Home{Seat: 1, Pins: []shard.NodeID{"n"}, Replicas: 2, Parting: 5, Whole: 6}
@@ -72,7 +73,7 @@ func TestHomesOfTheParts(t *testing.T) {
 		}
 	}
 	if own := change(t, m, shard.Rehome{Homes: []shard.ShardHome{{Shard: 2, Home: shard.Home{Seat: 2}}}}); own.Shards[1].Home.Seat != 0 {
-		t.Errorf("a shard's own seat is written down: %+v", own.Shards[1].Home)
+		t.Errorf("a shard's own seat is recorded: %+v", own.Shards[1].Home)
 	}
 }
 
@@ -134,7 +135,7 @@ func TestACloneSharesNothing(t *testing.T) {
 	}
 }
 
-// Which neighbours are about to be merged, and which can be.
+// Neighbours that are about to be merged, and neighbours that can be.
 func TestWhichShardsJoin(t *testing.T) {
 	together := func(m *shard.Map) *shard.Map {
 		r, err := planner.Together(m, 1, 2)
@@ -163,7 +164,7 @@ func TestWhichShardsJoin(t *testing.T) {
 		m := together(three(t)).Clone()
 		c.given(m)
 		if m.Joins(0) != c.joins || m.Joins(1) != c.joins || m.Joins(2) || (m.Joining() == 1) != c.joins {
-			t.Errorf("%s: joins %v, %v, %v, %d in all", what, m.Joins(0), m.Joins(1), m.Joins(2), m.Joining())
+			t.Errorf("%s: joins %v, %v, %v, %d in total", what, m.Joins(0), m.Joins(1), m.Joins(2), m.Joining())
 		}
 		if got := planner.Merges(m); len(got) != c.merges || (c.merges == 1 && !slices.Equal(got[0].Shards, []shard.ID{1, 2})) {
 			t.Errorf("%s: merges %+v", what, got)
@@ -172,7 +173,7 @@ func TestWhichShardsJoin(t *testing.T) {
 	m := three(t)
 	for i, want := range map[int]bool{-1: false, 0: true, 1: true, 2: false, 3: false} {
 		if m.Mergeable(i) != want {
-			t.Errorf("the shard at %d may be merged: %v", i, !want)
+			t.Errorf("Mergeable(%d) = %v", i, !want)
 		}
 	}
 	// Loosen ends the merge, and keeps the parts of a split in place.
@@ -181,11 +182,11 @@ func TestWhichShardsJoin(t *testing.T) {
 	}
 	stays := change(t, m, shard.Split{Shard: 1, At: []string{"c"}, Stay: true})
 	if r := planner.Loosen(stays); len(r.Homes) != 0 {
-		t.Errorf("what a split left: %+v", r)
+		t.Errorf("Loosen after a split with Stay: %+v", r)
 	}
 }
 
-// The shards that a range touches, and whether the range is served.
+// A range overlaps the right shards, and is covered only if all of it is served.
 func TestRangesBetweenServedOnes(t *testing.T) {
 	m := maptest.Found(t, maptest.Spec(2, 1, kv.Range{Start: "b", End: "d"}, kv.Range{Start: "d", End: "f"}, kv.Range{Start: "h", End: "k"}))
 	for r, want := range map[kv.Range]int{
@@ -206,7 +207,7 @@ func TestRangesBetweenServedOnes(t *testing.T) {
 		}
 	}
 	if open := maptest.Found(t, maptest.Spec(1, 1, kv.Range{Start: "b"})); !open.Covers(kv.Range{Start: "b"}) || !open.Covers(kv.Range{Start: "c", End: "d"}) || open.Covers(kv.Range{}) {
-		t.Error("of a range without an end")
+		t.Error("wrong result for a range without an end")
 	}
 	for key, want := range map[string]shard.ID{"a": 0, "b": 1, "cc": 1, "d": 2, "f": 0, "g": 0, "h": 3, "k": 0} {
 		if s, ok := m.Find(key); s.ID != want || ok != (want != 0) {
@@ -215,7 +216,7 @@ func TestRangesBetweenServedOnes(t *testing.T) {
 	}
 }
 
-// Errors contain the data that callers need.
+// Error messages contain the data that callers need.
 func TestErrorsOfChanges(t *testing.T) {
 	for want, err := range map[string]error{
 		"made for map version 3, the current one is 5": &shard.StaleError{IfVersion: 3, Current: 5},

@@ -53,7 +53,7 @@ func TestConfigureReplicasKeepsTheShards(t *testing.T) {
 	m := served(t)
 	next := configured(t, m, 3, kv.Range{})
 	if !reflect.DeepEqual(next.Shards, m.Shards) || next.NextID != m.NextID {
-		t.Errorf("shards %+v, not %+v", next.Shards, m.Shards)
+		t.Errorf("shards %+v, want %+v", next.Shards, m.Shards)
 	}
 	members := []shard.Member{{Name: "a", State: shard.Alive}, {Name: "b", State: shard.Alive}, {Name: "c", State: shard.Alive}}
 	if moves := planner.Plan(next, members); len(moves) != 3 || len(moves[0].Replicas) != 3 || moves[0].Replicas[2] != "c" {
@@ -70,16 +70,15 @@ func TestConfigureReplicasTakesExtraReplicasIn(t *testing.T) {
 	next := configured(t, m, 3, kv.Range{})
 	for i, want := range []int{3, 5, 1} {
 		if got := next.Shards[i].Wanted(next.Spec); got != want {
-			t.Errorf("shard %d has %d replicas, not %d", next.Shards[i].ID, got, want)
+			t.Errorf("shard %d has %d replicas, want %d", next.Shards[i].ID, got, want)
 		}
 	}
 	if next.Shards[0].Home.Replicas != 0 {
-		t.Error("the shard has a number of its own that says nothing")
+		t.Error("the shard keeps a separate number of replicas that equals the new default")
 	}
 }
 
-// Narrower ranges cut the shards at their ends. The parts stay where they were, with
-// IDs that were never used.
+// Narrower ranges cut the shards at their ends. The parts stay in place, with new IDs.
 func TestConfigureNarrowerRangesCutsShards(t *testing.T) {
 	m := served(t)
 	next := configured(t, m, 2, kv.Range{Start: "b", End: "c"}, kv.Range{Start: "d", End: "p"})
@@ -101,7 +100,7 @@ func TestConfigureNarrowerRangesCutsShards(t *testing.T) {
 		{5, 3, kv.Range{Start: "m", End: "p"}, 1},
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("shards %+v, not %+v", got, want)
+		t.Errorf("shards %+v, want %+v", got, want)
 	}
 }
 

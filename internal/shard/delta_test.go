@@ -130,7 +130,7 @@ func TestADeltaNamesOnlyWhatHasChanged(t *testing.T) {
 	wrong := &shard.Delta{From: 1, Map: *next, Removed: m.Shards[:1]}
 	wrong.Map.Shards = nil
 	if _, err := wrong.Apply(m); err == nil {
-		t.Error("a delta that leaves a hole is applied")
+		t.Error("a delta that leaves a hole in the map is applied")
 	}
 }
 

@@ -18,7 +18,7 @@ func TestUnderstood(t *testing.T) {
 		{Name: "d", Level: 1, State: shard.Left},
 	}
 	if err := shard.Understood(2, members); err != nil {
-		t.Errorf("what was there before levels were told: %v", err)
+		t.Errorf("a level from before members announced levels: %v", err)
 	}
 	err := shard.Understood(3, members)
 	old := new(shard.OldMembersError)
@@ -61,11 +61,11 @@ func TestALevelIsUsedOnceItIsFinal(t *testing.T) {
 		}
 	}
 	if got := shard.Common(mixed); got != shard.LevelWatches {
-		t.Errorf("the members have level %d in common", got)
+		t.Errorf("common level of the members: %d", got)
 	}
 	mixed[1].State = shard.Left
 	if got := shard.Common(mixed); got != shard.Level {
-		t.Errorf("those that have not left have level %d in common", got)
+		t.Errorf("common level of the members that have not left: %d", got)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestFinalize(t *testing.T) {
 	found := shard.Found{ClusterID: "c", EtcdClusterID: 1, Spec: shard.Spec{Ranges: []kv.Range{{}}, Shards: 1, Replicas: 1}}
 	old, err := shard.Apply(nil, shard.Command{Change: found})
 	if err != nil || old.Finalized != 0 || old.Level() != 1 || old.FinalLevel() != shard.LevelWatches {
-		t.Fatalf("a map from before: %+v, %v", old, err)
+		t.Fatalf("a map without a finalized level: %+v, %v", old, err)
 	}
 	found.Finalized = shard.Level
 	if m, err := shard.Apply(nil, shard.Command{Change: found}); err != nil || m.FinalLevel() != shard.Level {

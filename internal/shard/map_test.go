@@ -78,11 +78,11 @@ func TestFindAndOverlapping(t *testing.T) {
 		t.Errorf("Shard(4) = %v, %v", s, ok)
 	}
 	if _, ok := m.Shard(6); ok {
-		t.Error("found a shard that is not there")
+		t.Error("found a shard that does not exist")
 	}
 }
 
-// Every way to break a map is reported, also several at once.
+// Validate reports every mistake in a map, also several at once.
 func TestValidate(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -116,7 +116,7 @@ func TestValidate(t *testing.T) {
 			}
 			for _, w := range c.want {
 				if !strings.Contains(err.Error(), w) {
-					t.Errorf("%q does not say %q", err, w)
+					t.Errorf("%q does not contain %q", err, w)
 				}
 			}
 		})

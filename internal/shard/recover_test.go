@@ -32,7 +32,7 @@ func TestRecoveredMapKeepsPlacementAndReusesNoNumber(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Generation != 1000 || got.Version != 1000 || got.ClusterID != m.ClusterID || got.Lineage != m.Lineage || got.NextID <= lost.NextID {
-		t.Errorf("recovered as %+v", got)
+		t.Errorf("the recovered map: %+v", got)
 	}
 	for i, s := range got.Shards {
 		was := m.Shards[i]
@@ -44,11 +44,11 @@ func TestRecoveredMapKeepsPlacementAndReusesNoNumber(t *testing.T) {
 		}
 	}
 	if m.Shards[0].Epoch != 2 || m.Version != 7 {
-		t.Error("the map that was recovered from has changed")
+		t.Error("Recover changed its receiver")
 	}
 	next, err := shard.Apply(got, shard.Command{IfVersion: 1000, Change: shard.Drain{Nodes: []shard.NodeID{"a"}}})
 	if err != nil || next.Generation != 1000 || next.Version != 1001 {
-		t.Errorf("the first change makes %+v, %v", next, err)
+		t.Errorf("after the first change: %+v, %v", next, err)
 	}
 	got.Version = 999
 	if got.Validate() == nil {

@@ -61,7 +61,8 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// As long as no new feature is used, older versions understand all that is written.
+// Commands and maps have the lowest level that contains their features, so that older versions
+// understand them.
 func TestLevelIsTheLowestThatWillDo(t *testing.T) {
 	m := maptest.Found(t, maptest.Spec(2, 2), "m")
 	level := func(b []byte, err error) byte {

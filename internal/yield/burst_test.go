@@ -27,18 +27,18 @@ func TestBurst(t *testing.T) {
 			b.Step(t.Context(), 4, take)
 		}
 		if taken != wantTaken || left != wantLeft {
-			t.Errorf("%d turns are taken, and %d of them over, want %d and %d", taken, left, wantTaken, wantLeft)
+			t.Errorf("%d turns taken, %d of them ended, want %d and %d", taken, left, wantTaken, wantLeft)
 		}
 	}
 	steps(4, 0, 0) // short work
 	steps(1, 1, 0)
 	steps(2, 1, 0)
-	steps(1, 2, 1) // the eighth
+	steps(1, 2, 1) // the eighth step
 	b.Pause()
 	b.Pause()
-	steps(1, 3, 2) // the ninth has none left
+	steps(1, 3, 2) // the ninth step needs a new turn
 	b.End()
-	steps(4, 3, 3) // it begins anew
+	steps(4, 3, 3) // a new burst
 	refused = errors.New("not now")
 	steps(2, 3, 3)
 	b.End()

@@ -17,12 +17,12 @@ func TestNowLetsAReadyGoroutineRun(t *testing.T) {
 		select {
 		case <-ran:
 		default:
-			t.Fatal("a goroutine that was ready has not run")
+			t.Fatal("the ready goroutine has not run")
 		}
 	}
 }
 
-// A goroutine does not yield if none is ready and a processor is idle, which takes the next ready one.
+// A goroutine need not yield if no goroutine is ready and an idle processor will run the next ready one.
 func TestCrowded(t *testing.T) {
 	for _, c := range []struct {
 		ready, running uint64

@@ -7,8 +7,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/config"
 )
 
-// Without --shards a cluster begins with one shard while each node has a replica of it,
-// else with one for each node. Each prefix has one.
+// Without --shards a cluster begins with one shard if each node has a replica of it,
+// otherwise with one shard for each node, and with at least one for each prefix.
 func TestAClusterBeginsWithTheShardsThatItsNodesNeed(t *testing.T) {
 	for _, c := range []struct{ shards, expect, replicas, prefixes, want int }{
 		{0, 3, 3, 0, 1},
@@ -17,7 +17,7 @@ func TestAClusterBeginsWithTheShardsThatItsNodesNeed(t *testing.T) {
 		{0, 3, 2, 0, 3},
 		{0, 3, 1, 0, 3},
 		{0, 1, 3, 0, 1},
-		{0, 0, 3, 0, 1}, // it only joins: others have founded
+		{0, 0, 3, 0, 1}, // only joins: other nodes have founded
 		{0, 3, 3, 4, 4},
 		{0, 5, 3, 4, 5},
 		{0, 5, 3, 6, 6},
@@ -44,7 +44,7 @@ func TestADevClusterBeginsWithAShardForEachNode(t *testing.T) {
 		d.Nodes = nodes
 		for i := range nodes {
 			if got := d.Node(i, "d").FoundingShards(); got != nodes {
-				t.Errorf("node %d of %d founds %d shards", i+1, nodes, got)
+				t.Errorf("node %d of %d founds %d shards, want one for each node", i+1, nodes, got)
 			}
 		}
 		if d.Shards = 16; d.Node(0, "d").FoundingShards() != 16 {

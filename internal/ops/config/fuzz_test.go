@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/config"
 )
 
-// Any file is parsed, or refused with its name.
+// Any file is parsed, or refused with an error that contains the file name.
 func FuzzFile(f *testing.F) {
 	for _, seed := range []string{
 		"name: a\nprefix: [/a/, /b/]\n", "shards: 4\nshards: 5\n", "? [a]\n: b\n", "a: &x 1\nshards: *x\n", "--- a\n--- b\n",

@@ -7,7 +7,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/config"
 )
 
-// Ports that other machines reach are protected, or reported as open.
+// Ports that other machines reach must be protected, or be accepted as open.
 func TestOpenPortsAreSpelledOut(t *testing.T) {
 	files := func(c *config.Config) {
 		f := testFile(t)

@@ -89,7 +89,7 @@ func TestPreloadedResources(t *testing.T) {
 	for _, bad := range []string{"", "pods", "pods.", ".v1", "pods.v1.", "pods.apps", "pods.v1/cbor", "pods.v1/"} {
 		c.Kube.Preload = []string{bad}
 		if got, err := c.KubePreload(); err == nil {
-			t.Errorf("%q is %v", bad, got)
+			t.Errorf("%q is accepted as %v", bad, got)
 		}
 	}
 }

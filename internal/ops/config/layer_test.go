@@ -137,7 +137,7 @@ prefix: [{a: b}]
 		}
 	}
 	if want := config.Defaults().Replicas; c.Replicas != want {
-		t.Errorf("after an unreadable file: %d replicas, want the default, %d", c.Replicas, want)
+		t.Errorf("after a file with mistakes: %d replicas, want the default %d", c.Replicas, want)
 	}
 	if want := []string{"CACHENODE_PORT"}; !slices.Equal(l.Unknown, want) {
 		t.Errorf("unknown variables %v, want %v", l.Unknown, want)
@@ -155,11 +155,11 @@ func TestFilesThatAreNotAConfiguration(t *testing.T) {
 		}
 	}
 	if _, _, _, err := read(t, []string{"--config", "/nowhere/x.yaml"}, nil, ""); err == nil || !strings.Contains(err.Error(), "--config: open /nowhere/x.yaml") {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 }
 
-// All settings are printed so that they read back the same.
+// Printed settings read back unchanged.
 func TestPrintReadsBack(t *testing.T) {
 	first, fs, l, err := read(t,
 		[]string{"--name", "null", "--zone", "a: b #c", "--prefix", "/x/", "--prefix", "~", "--window-bytes", "3MB", "--log-level", "warn"},
@@ -190,7 +190,7 @@ func TestPrintReadsBack(t *testing.T) {
 	}
 }
 
-// Each flag must be bound to a field of Config.
+// Each flag changes a field of Config.
 func TestEveryFlagTurnsSomething(t *testing.T) {
 	values := map[string]string{"string": "x", "int": "9", "size": "9MiB", "duration": "9s", "level": "debug", "stringSlice": "x", "ports": "http"}
 	c := config.Defaults()

@@ -355,18 +355,18 @@ func TestDevNodesAreValidAndFindEachOther(t *testing.T) {
 			if c.BootstrapExpect > 0 {
 				voters++
 				if c.BootstrapExpect > nodes {
-					t.Errorf("%d nodes wait for %d voters", nodes, c.BootstrapExpect)
+					t.Errorf("%d nodes, but a node waits for %d voters", nodes, c.BootstrapExpect)
 				}
 			}
 			if i > 0 && !slices.Contains(c.Join, d.Node(0, dir).Listen.Gossip) {
-				t.Errorf("node %d joins %v", i, c.Join)
+				t.Errorf("node %d joins %v, without the first node", i, c.Join)
 			}
 			if c.Replicas > nodes {
 				t.Errorf("%d nodes, %d replicas", nodes, c.Replicas)
 			}
 		}
 		if want := d.Node(0, dir).BootstrapExpect; voters != want {
-			t.Errorf("%d nodes: %d expect %d", nodes, voters, want)
+			t.Errorf("%d nodes: %d voters, --bootstrap-expect is %d", nodes, voters, want)
 		}
 	}
 	if c := config.DevDefaults().Node(2, "d"); c.Listen.Client != "127.0.0.1:7420" || c.Listen.HTTP != "127.0.0.1:7500" {

@@ -13,8 +13,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/shard"
 )
 
-// Many shards that lose a source and find another give two lines, in this order, with each shard counted once.
-// Handovers give none.
+// Many shards that lose a source and find another cause two log lines, in this order, with each shard counted once.
+// Handovers cause none.
 func TestSummary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -23,9 +23,9 @@ func TestTheWayOfARevision(t *testing.T) {
 	tr.SentToNode(7)
 	turn.Sent(7, 3)
 	turn.Sent(7, 1)
-	turn.Sent(8, 1) // never applied here
+	turn.Sent(8, 1) // not applied at this node
 	if w, _ := tr.Of(7); w.Watches.Times != 0 {
-		t.Errorf("sent before the turn has ended: %+v", w)
+		t.Errorf("recorded as sent before the turn has ended: %+v", w)
 	}
 	turn.Flush()
 	turn.Flush()
@@ -37,18 +37,18 @@ func TestTheWayOfARevision(t *testing.T) {
 		t.Errorf("out of order: %+v", w)
 	}
 	if _, ok := tr.Of(8); ok {
-		t.Error("a revision that was never here has a trace")
+		t.Error("a revision that was not applied here has a trace")
 	}
 }
 
-// The traces are bounded: a revision replaces an older one in its slot, and the same one of an older lineage.
+// The traces are bounded: a revision replaces an older revision or lineage in its slot.
 func TestOldRevisionsAreForgotten(t *testing.T) {
 	var tr revtrace.Trace
 	tr.Applied(1, 5, hop(1))
 	tr.Applied(1, 5+revtrace.Slots, hop(2))
 	tr.Applied(1, 5, hop(3)) // a cache that catches up
 	if _, ok := tr.Of(5); ok {
-		t.Error("the older one is still there")
+		t.Error("the older revision still has a trace")
 	}
 	if w, ok := tr.Of(5 + revtrace.Slots); !ok || len(w.Hops) != 1 || w.Hops[0].Shard != 2 {
 		t.Errorf("%v %+v", ok, w)
@@ -63,7 +63,7 @@ func TestOldRevisionsAreForgotten(t *testing.T) {
 	}
 	tr.Applied(2, 6, hop(1))
 	if oldest, newest := tr.Bounds(); oldest != 5 || newest != 6 {
-		t.Errorf("%d to %d", oldest, newest)
+		t.Errorf("bounds %d to %d, want 5 to 6", oldest, newest)
 	}
 	for shard := range uint64(1000) {
 		tr.Applied(2, 6, hop(shard))

@@ -218,16 +218,16 @@ func TestThePageBringsAllItNeeds(t *testing.T) {
 		}
 	}
 	if strings.Contains(policy, "unsafe") {
-		t.Error("the policy allows sources that it should forbid")
+		t.Error("the content security policy allows unsafe sources")
 	}
 	for _, bad := range []string{"<style", " style=", "onclick", "<script>", "http://", "https://"} {
 		if strings.Contains(string(body), bad) {
-			t.Errorf("the page has %q", bad)
+			t.Errorf("the page contains %q", bad)
 		}
 	}
 	files := regexp.MustCompile(`(?:href|src)="(/status/[^"]+)"`).FindAllStringSubmatch(string(body), -1)
 	if len(files) < 3 {
-		t.Fatalf("the page names %v", files)
+		t.Fatalf("the page links too few files: %v", files)
 	}
 	for _, f := range files {
 		resp := get(t, url+f[1])
@@ -236,10 +236,10 @@ func TestThePageBringsAllItNeeds(t *testing.T) {
 			t.Errorf("%s: %s %v", f[1], resp.Status, err)
 		}
 		if m := regexp.MustCompile(`https?://[^w]`).FindString(strings.ReplaceAll(string(text), "${location.protocol}//", "")); m != "" {
-			t.Errorf("%s has something from elsewhere: %s", f[1], m)
+			t.Errorf("%s refers to another site: %s", f[1], m)
 		}
 		if again := get(t, url+f[1], "If-None-Match", resp.Header.Get("ETag")); again.StatusCode != http.StatusNotModified {
-			t.Errorf("%s is sent again: %s", f[1], again.Status)
+			t.Errorf("%s is sent again despite its ETag: %s", f[1], again.Status)
 		}
 	}
 	if resp := get(t, url+"/elsewhere"); resp.StatusCode != http.StatusNotFound {
@@ -267,7 +267,7 @@ func TestTheStreamTellsWhatHappens(t *testing.T) {
 	if len(v.News) == 0 || !strings.Contains(v.News[len(v.News)-1].Text, "b is dead") {
 		t.Errorf("news %+v", v.News)
 	}
-	// A stream outlives the server's timeouts, and goes on without changes.
+	// A stream outlives the server's timeouts, and continues without changes.
 	w.mu.Lock()
 	asked := w.asked
 	w.mu.Unlock()
@@ -293,7 +293,7 @@ func TestTheStreamIsCompressed(t *testing.T) {
 	}
 }
 
-// A viewer of the page need not have the right to read keys.
+// Keys are shown only if the page may show them: a viewer need not have the right to read keys.
 func TestKeysAreShownToThoseWhoMaySeeThem(t *testing.T) {
 	for _, keys := range []bool{true, false} {
 		body, err := io.ReadAll(get(t, served(t, newWorld(4), keys)+"/status.json").Body)
@@ -301,7 +301,7 @@ func TestKeysAreShownToThoseWhoMaySeeThem(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(string(body), cut(1)); got != keys {
-			t.Errorf("keys may be shown: %v, are shown: %v", keys, got)
+			t.Errorf("keys allowed: %v, shown: %v", keys, got)
 		}
 	}
 }
@@ -316,7 +316,7 @@ func TestNobodyIsAskedWhileNobodyLooks(t *testing.T) {
 		t.Errorf("%d questions", w.asked)
 	}
 	if len(p.news) != 1 || p.news[0].Text != "b is dead: it stopped without leaving the cluster." {
-		t.Errorf("a later browser gets the news %v", p.news)
+		t.Errorf("news for a later browser: %v", p.news)
 	}
 }
 
@@ -338,7 +338,7 @@ func TestViewersAreBounded(t *testing.T) {
 	}
 	p.leave()
 	if !p.enter() {
-		t.Error("refused below the bound again")
+		t.Error("refused below the bound after a viewer has left")
 	}
 }
 
@@ -352,7 +352,7 @@ func TestManyShardsAreGroups(t *testing.T) {
 	for _, g := range v.Groups {
 		n += g.Count
 		if *g.From != to {
-			t.Fatalf("group of shard %d begins at %q, the one before ends at %q", g.First, *g.From, to)
+			t.Fatalf("group of shard %d begins at %q, the previous group ends at %q", g.First, *g.From, to)
 		}
 		to = *g.To
 		if len(g.Copies) != 3 {
@@ -373,7 +373,7 @@ func TestLevelsAndWeightsAreShown(t *testing.T) {
 	if v.FeatureLevel != shard.LevelWatches || v.Nodes[1].FeatureLevel != shard.Level || v.Nodes[1].Weight != 4 {
 		t.Errorf("level %d, node %+v", v.FeatureLevel, v.Nodes[1])
 	}
-	if v.Nodes[0].Weight != 1 { // as of nodes that do not report it
+	if v.Nodes[0].Weight != 1 { // the weight of nodes that do not report it
 		t.Errorf("node %+v", v.Nodes[0])
 	}
 	w.shards.Finalized = shard.Level
@@ -426,7 +426,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// age makes all data of all nodes that old.
+// age sets the age of all data of all nodes.
 func (w *world) age(d time.Duration) {
 	for _, s := range w.status {
 		s.EtcdAge = durationpb.New(d)
@@ -499,7 +499,7 @@ func (w *world) edit(f func(*shard.Map)) {
 	w.shards = &m
 }
 
-// own makes a node the owner of a shard that it has a copy of.
+// own makes a node the owner of a shard of which it has a copy.
 func (w *world) own(i int, name shard.NodeID) {
 	w.edit(func(m *shard.Map) {
 		out := []shard.NodeID{name}

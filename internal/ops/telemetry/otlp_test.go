@@ -115,7 +115,7 @@ func TestSpansOfTwoNodesMeet(t *testing.T) {
 	}
 	one, two := c.spans[0], c.spans[1]
 	if string(one.GetTraceId()) != string(two.GetTraceId()) || string(two.GetParentSpanId()) != string(one.GetSpanId()) || len(one.GetParentSpanId()) != 0 {
-		t.Errorf("they do not meet:\n%v\n%v", one, two)
+		t.Errorf("the spans are not parent and child in one trace:\n%v\n%v", one, two)
 	}
 	if one.GetEndTimeUnixNano()-one.GetStartTimeUnixNano() != uint64(time.Millisecond) {
 		t.Errorf("times: %v", one)
@@ -126,7 +126,7 @@ func TestSampling(t *testing.T) {
 	var none *Spans
 	none.Tell(Span{Name: "nobody is told"})
 	if none.On() || none.Samples("x") {
-		t.Error("there is nobody to tell")
+		t.Error("nil Spans are on, or sample a trace")
 	}
 	for ratio, want := range map[float64][2]int{0: {0, 0}, 0.1: {50, 200}, 1: {1000, 1000}} {
 		s := newSpans(ratio)
@@ -134,12 +134,12 @@ func TestSampling(t *testing.T) {
 		for i := range 1000 {
 			if name := string(rune(i)); s.Samples(name) {
 				if n++; !newSpans(ratio).Samples(name) {
-					t.Error("another node would not")
+					t.Error("another node does not sample the same trace")
 				}
 			}
 		}
 		if n < want[0] || n > want[1] {
-			t.Errorf("%d of 1000 with %v", n, ratio)
+			t.Errorf("%d of 1000 traces sampled with ratio %v", n, ratio)
 		}
 	}
 }
@@ -193,7 +193,7 @@ func TestWhereToPush(t *testing.T) {
 	}
 	for _, bad := range []string{"collector:4317", "grpc://x:1", "http://", "http://x:1/v1/traces", "http://u:p@x:1"} {
 		if ValidateEndpoint(bad) == nil {
-			t.Errorf("%s is taken", bad)
+			t.Errorf("%s is accepted", bad)
 		}
 	}
 	if err := ValidateEndpoint("https://collector:4317/"); err != nil {

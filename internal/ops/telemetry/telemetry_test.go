@@ -57,7 +57,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// TestNames holds the table in the package's documentation.
+// The exported names are the names in the table of the package's documentation.
 func TestNames(t *testing.T) {
 	tel := newTelemetry(t, nil)
 	m := tel.Meter("test")
@@ -97,7 +97,7 @@ func TestNames(t *testing.T) {
 	}
 	for _, noise := range []string{"otel_scope", "target_info"} {
 		if strings.Contains(body, noise) {
-			t.Errorf("there is %s", noise)
+			t.Errorf("the metrics contain %s", noise)
 		}
 	}
 	if t.Failed() {
@@ -141,7 +141,7 @@ func TestHealthAndReadiness(t *testing.T) {
 	}
 	stuck = "the shards: no answer"
 	if status, body := ask(t, h, "/healthz", ""); status != 503 || body != "the shards: no answer\n" {
-		t.Errorf("healthz of a process that is stuck: %d %q", status, body)
+		t.Errorf("healthz of a stuck process: %d %q", status, body)
 	}
 	stuck = ""
 	if status, body := ask(t, h, "/readyz", ""); status != 200 || body != "ready\n" {
@@ -225,7 +225,7 @@ func TestAConnectionCarriesOneProbe(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(5 * time.Second)) // long for what is local; a connection that stays open is read until then
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second)) // long for a local connection; one that stays open is read until then
 		request := "GET " + path + " HTTP/1.1\r\nHost: node\r\n\r\n"
 		if _, err := io.WriteString(c, request+request); err != nil {
 			t.Fatal(err)

@@ -37,7 +37,7 @@ func TestFigures(t *testing.T) {
 	if err := c.WaitProgress(t.Context(), h.Now()); err != nil {
 		t.Fatal(err)
 	}
-	// A young watch's rate is that since its beginning.
+	// A young watch's rate is the rate since its beginning.
 	w.Sent(1000)
 	now := began.Add(10 * time.Minute)
 	f := w.Figures(now, 0, time.Time{})
@@ -63,7 +63,7 @@ func TestFigures(t *testing.T) {
 	w.Leave(h.Now()-2, now)
 	w.Begin(watchstats.Delta)
 	if f = w.Figures(now.Add(time.Second), h.Now(), now); f.Mode != watchstats.Delta || f.Lag != 2 || f.Behind != time.Second || f.Deltas != 1 || f.Resyncs != 0 {
-		t.Errorf("on the second mode: %+v", f)
+		t.Errorf("in mode delta: %+v", f)
 	}
 	w.Begin(watchstats.Resync)
 	w.Follow(inner)
@@ -76,7 +76,7 @@ func TestRungsHaveNames(t *testing.T) {
 	seen := map[string]bool{"none": true}
 	for _, r := range watchstats.Modes() {
 		if seen[r.String()] {
-			t.Errorf("%d is called %s", r, r)
+			t.Errorf("mode %d has the name of another mode: %s", r, r)
 		}
 		seen[r.String()] = true
 	}
