@@ -43,8 +43,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is an Authorizer with a policy in a directory mounted as Kubernetes mounts a Secret: the files are links
-// through one link, which is replaced.
+// rig is an Authorizer with a policy in a directory as Kubernetes mounts a Secret: the files are links through
+// one link, which is replaced.
 type rig struct {
 	t      *testing.T
 	a      *authz.Authorizer
@@ -186,7 +186,7 @@ func TestWithoutAPolicyEverybodyMayDoEverything(t *testing.T) {
 	}
 	c.WatchesEnded(1)
 	if a.Changed() != nil || !c.Allows(policy.Write, kv.Range{}) || c.Name() != "" {
-		t.Error("there is something")
+		t.Error("a nil Authorizer or Caller restricts or names a caller")
 	}
 	if s := a.Status(); s.Identities != 0 || len(s.Denied) != int(policy.Verbs) {
 		t.Errorf("got %+v", s)
@@ -200,7 +200,7 @@ func TestWhoACallerIs(t *testing.T) {
 	ann := r.token("ann", time.Hour)
 	for name, c := range map[string]struct {
 		pairs []string
-		want  string // the name; or of the error, behind a "!"
+		want  string // the name; after a "!", a part of the error
 	}{
 		"nobody":               {nil, "anonymous"},
 		"a token":              {[]string{"authorization", "Bearer " + ann}, "sub:ann"},
@@ -244,9 +244,9 @@ func TestWhoACallerIs(t *testing.T) {
 	}
 	// A call without a handshake is refused.
 	if _, err := r.a.Caller(t.Context()); !errors.As(err, new(*kv.UnauthenticatedError)) {
-		t.Errorf("past the port: %v", err)
+		t.Errorf("a call without a handshake: %v", err)
 	}
-	// Tokens of the policy's issuer are not forwarded to etcd, and etcd's own are.
+	// Only etcd's own tokens are forwarded to etcd, not those of the policy's issuer.
 	md, _ := metadata.FromIncomingContext(r.a.Forward(with(ctx, "token", "abc.12", "authorization", "Bearer "+ann)))
 	if len(md.Get("authorization")) != 0 || len(md.Get("token")) != 1 {
 		t.Errorf("forwarded: %v", md)
@@ -276,7 +276,7 @@ func TestReload(t *testing.T) {
 	c := r.caller(ctx)
 	may := func(key string) bool { return c.Allows(policy.Read, kv.Single(key)) }
 	if !may("/a/1") || may("/b/1") {
-		t.Fatal("not as it was written")
+		t.Fatal("the rights differ from the policy file")
 	}
 	changed := r.a.Changed()
 	if err := r.a.Reload(); err != nil { // nothing has changed
@@ -297,7 +297,7 @@ func TestReload(t *testing.T) {
 	}
 	select {
 	case <-changed:
-		t.Error("told of a change")
+		t.Error("notified without a change")
 	default:
 	}
 	r.mount(granting("/b/", ""), r.keys)
@@ -306,14 +306,14 @@ func TestReload(t *testing.T) {
 	}
 	<-changed
 	if may("/a/1") || !may("/b/1") {
-		t.Error("the caller is judged by the policy before")
+		t.Error("the old policy still applies to the caller")
 	}
 	r.mount(granting("/b/", ""), strings.Replace(r.keys, `"kid":"1"`, `"kid":"2"`, 1))
 	if err := r.a.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.a.Caller(with(ctx, "authorization", "Bearer "+r.token("ann", time.Hour))); err == nil {
-		t.Error("a token of a key that is gone is taken")
+		t.Error("a token of a removed key is accepted")
 	}
 }
 
@@ -334,7 +334,7 @@ func TestLimits(t *testing.T) {
 	_, err := r.a.Caller(third)
 	limited("connections", err)
 	if name := r.caller(with(third, "token", r.token("ann", time.Hour))).Name(); name != "sub:ann" {
-		t.Errorf("got %s", name) // another identity has its own
+		t.Errorf("got %s", name) // another identity has separate limits
 	}
 	done, err := c.Call()
 	if err != nil {
@@ -371,7 +371,7 @@ func TestLimits(t *testing.T) {
 	secondGone()
 	secondGone()
 	if _, err := r.a.Caller(third); err != nil {
-		t.Errorf("two have left: %v", err)
+		t.Errorf("after two connections have ended: %v", err)
 	}
 	s := r.a.Status()
 	for _, l := range []string{"connections", "streams", "watches", "list_bytes"} {
@@ -403,7 +403,7 @@ func TestCreatesPerSecond(t *testing.T) {
 			}
 		}
 		if took := time.Since(began); took < 900*time.Millisecond || took > 1100*time.Millisecond {
-			t.Errorf("five took %v", took)
+			t.Errorf("five creates took %v, want about 1s", took)
 		}
 		// A reconnect does not reset the limits, and a reload applies at once.
 		gone()
@@ -445,7 +445,7 @@ func TestRefusalsAreSlow(t *testing.T) {
 			}
 		}
 		ann, bob := as("ann"), as("bob")
-		refused(t.Context(), ann, 2, 0) // a tenth of a second's
+		refused(t.Context(), ann, 2, 0) // the burst: a tenth of a second's refusals
 		refused(t.Context(), ann, 20, time.Second)
 		refused(t.Context(), bob, 1, 0)
 		gone()
@@ -462,7 +462,7 @@ func TestRefusalsAreSlow(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		refused(t.Context(), ann, 10, 0) // with as many open calls as it may have
+		refused(t.Context(), ann, 10, 0) // at the limit of open calls
 		if n := r.a.Status().Delayed; n != 23 {
 			t.Errorf("%d refusals were delayed, want 23", n)
 		}
@@ -470,7 +470,7 @@ func TestRefusalsAreSlow(t *testing.T) {
 	})
 }
 
-// Identities with counts of their own are bounded; all others share one set of limits.
+// The identities with separate counts are bounded; all other identities share one set of limits.
 func TestIdentitiesAreBounded(t *testing.T) {
 	r := start(t, granting("/a/", ""), func(c *authz.Config) { c.MaxIdentities = 2 })
 	arrive := func(name string) (gone func()) {
@@ -483,16 +483,17 @@ func TestIdentitiesAreBounded(t *testing.T) {
 	defer arrive("c")()
 	defer arrive("d")()
 	if s := r.a.Status(); s.Identities != 2 || s.Shared != 2 {
-		t.Errorf("%d, and %d share", s.Identities, s.Shared)
+		t.Errorf("%d identities have separate counts, %d share", s.Identities, s.Shared)
 	}
 	gone()
 	defer arrive("e")() // a has left, and makes room
 	if s := r.a.Status(); s.Identities != 2 || s.Shared != 2 {
-		t.Errorf("%d, and %d share", s.Identities, s.Shared)
+		t.Errorf("%d identities have separate counts, %d share", s.Identities, s.Shared)
 	}
 }
 
-// One connection carries many identities, one after the other, as with a proxy of the JSON API.
+// A connection can carry any number of identities one after the other, as with a proxy of the JSON API; the number
+// of busy identities is bounded.
 func TestIdentitiesOfOneConnectionMakeRoom(t *testing.T) {
 	const atATime = 1000
 	r := start(t, granting("/a/", "limits: {connections: 1}\n"), nil)
@@ -508,17 +509,17 @@ func TestIdentitiesOfOneConnectionMakeRoom(t *testing.T) {
 	for i := range atATime + 1 {
 		done, err := call(fmt.Sprintf("early%d", i))
 		if err != nil {
-			t.Fatalf("after %d: %v", i, err)
+			t.Fatalf("after %d identities: %v", i, err)
 		}
 		done()
 	}
 	for i := range atATime {
 		if _, err := call(fmt.Sprintf("busy%d", i)); err != nil {
-			t.Fatalf("with %d that are busy: %v", i, err)
+			t.Fatalf("with %d busy identities: %v", i, err)
 		}
 	}
 	if _, err := call("more"); !errors.As(err, new(*kv.LimitError)) {
-		t.Errorf("more than %d that are busy: %v", atATime, err)
+		t.Errorf("with more than %d busy identities: %v", atATime, err)
 	}
 }
 
@@ -541,7 +542,7 @@ func TestAudit(t *testing.T) {
 		secret := r.token("ann", -time.Hour)
 		_, err := r.a.Caller(with(ctx, "authorization", "Bearer "+secret))
 		if err == nil {
-			t.Fatal("an expired token is taken")
+			t.Fatal("an expired token is accepted")
 		}
 		audit.Admin(ctx, "sub:ann", "/Admin/Do", `{"shard":"1"}`, nil)
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -569,7 +570,7 @@ func TestAudit(t *testing.T) {
 	})
 }
 
-// Without a policy the certificate gives no rights; the audit log still has its name.
+// Without a policy a certificate gives no rights, but the audit log has its name.
 func TestAuditNamesWhoTheCertificateDoes(t *testing.T) {
 	var out bytes.Buffer
 	shown := credentials.TLSInfo{State: tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "ops"}}}}}}
@@ -582,7 +583,7 @@ func TestAuditNamesWhoTheCertificateDoes(t *testing.T) {
 	}
 }
 
-// The client's own claims about its address are ignored.
+// The audit log has the address of the connection, and ignores the client's claims about its address.
 func TestAuditTellsWhereACallComesFrom(t *testing.T) {
 	from := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7}
 	for _, told := range [][]string{nil, {"192.0.2.2"}} {
@@ -626,8 +627,7 @@ func TestAFileThatIsWrongIsNotStartedWith(t *testing.T) {
 	}
 }
 
-// Metrics, the status page and profiles need operator:read, by a certificate or a token, as the current policy
-// says.
+// Metrics, the status page and profiles need operator:read in the current policy, by a certificate or a token.
 func TestWhoMayLookOverHTTP(t *testing.T) {
 	may := func(name string) string {
 		return tokens + fmt.Sprintf("roles: {r: [{verbs: [operator:read]}], w: [{verbs: [operator:write]}]}\nidentities: [{match: [%q], roles: [r]}, {match: [\"cn:robot\"], roles: [w]}]\n", name)
@@ -652,7 +652,7 @@ func TestWhoMayLookOverHTTP(t *testing.T) {
 	denied, unknown := &kv.DeniedError{}, &kv.UnauthenticatedError{}
 	check("the name", request("prometheus", ""), nil)
 	check("another name", request("web", ""), denied)
-	check("an operator who may not look", request("robot", ""), denied)
+	check("an operator without operator:read", request("robot", ""), denied)
 	check("no name", request("", ""), denied)
 	shown := request("prometheus", "")
 	shown.TLS.PeerCertificates, shown.TLS.VerifiedChains = shown.TLS.VerifiedChains[0], nil

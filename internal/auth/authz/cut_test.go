@@ -14,8 +14,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// A connection ends a moment after its identity has lost its last right; not when it loses some, or regains one
-// by then.
+// A connection ends a moment after its identity has lost its last right, but not if it keeps or regains a right.
 func TestAnIdentityWithoutRightsIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, granting("/a/", ""), nil)
@@ -47,22 +46,22 @@ func TestAnIdentityWithoutRightsIsCutOff(t *testing.T) {
 		reload(granting("/b/", ""))
 		time.Sleep(time.Minute)
 		if !stands(anyone) || !stands(ann) {
-			t.Error("a connection ended whose identity has rights")
+			t.Error("a connection of an identity with rights ended")
 		}
 		without := strings.Replace(granting("/b/", ""), "[anonymous, authenticated]", `["sub:bob"]`, 1)
 		reload(without)
 		reload(granting("/b/", ""))
 		time.Sleep(time.Minute)
 		if !stands(anyone) {
-			t.Error("a connection ended whose identity has its rights back")
+			t.Error("a connection of an identity that regained its rights ended")
 		}
 		reload(without)
 		if !stands(anyone) {
-			t.Error("the connection ended before its client was told why")
+			t.Error("the connection ended before its client got the reason")
 		}
 		time.Sleep(2 * time.Second)
 		if stands(anyone) {
-			t.Error("the connection goes on without any right")
+			t.Error("the connection stays open without any right")
 		}
 		if !stands(ann) {
 			t.Error("the connection of another identity ended")

@@ -24,7 +24,7 @@ func TestWatchKeysAreBounded(t *testing.T) {
 	}
 	var limit *kv.LimitError
 	if err := authz.OpenWatch(b, budget.Client{}, nil, r); !errors.As(err, &limit) || limit.Limit != budget.Flag {
-		t.Errorf("one too many: %v", err)
+		t.Errorf("a watch over the limit: %v", err)
 	}
 	if held := b.Held(budget.WatchKeys); held != 60 {
 		t.Errorf("%d bytes are held", held)
@@ -39,7 +39,7 @@ func TestWatchKeysAreBounded(t *testing.T) {
 	authz.CloseWatch(nil, budget.Client{}, nil, r)
 }
 
-// Watches are bounded besides their keys; a watch that was refused for its keys, or has ended, holds nothing.
+// Watches are bounded in addition to their keys; a watch that was refused for its keys, or has ended, holds nothing.
 func TestWatchesAreBounded(t *testing.T) {
 	const each = 5 << 10
 	b := budget.New(64 << 10)
@@ -50,7 +50,7 @@ func TestWatchesAreBounded(t *testing.T) {
 	if err := authz.OpenWatch(b, holder, nil, long); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // what one leaves behind would fill the client's part
+	for range 3 { // one leaked refusal would fill the client's part
 		if err := authz.OpenWatch(b, holder, nil, long); !errors.As(err, &limit) || !strings.Contains(limit.Limit, budget.Flag) {
 			t.Fatalf("too many keys: %v", err)
 		}
@@ -59,7 +59,7 @@ func TestWatchesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := authz.OpenWatch(b, holder, nil, short); !errors.As(err, &limit) || limit.Limit != "half of "+budget.WatchFlag || limit.Max != 2*each {
-		t.Errorf("one too many: %v", err)
+		t.Errorf("a watch over the limit: %v", err)
 	}
 	if held := b.Held(budget.Watches); held != 2*each {
 		t.Errorf("%d bytes are held", held)
@@ -67,7 +67,7 @@ func TestWatchesAreBounded(t *testing.T) {
 	authz.CloseWatch(b, holder, nil, short)
 	authz.CloseWatch(b, holder, nil, long)
 	if held := b.Held(budget.Watches) + b.Held(budget.WatchKeys); held != 0 {
-		t.Errorf("%d bytes are held by no watch", held)
+		t.Errorf("%d bytes are held without a watch", held)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestWatchKeysOfACallerAreBounded(t *testing.T) {
 	authz.CloseWatch(b, holder, c, long)
 	authz.CloseWatch(b, holder, c, short)
 	if held := b.Held(budget.WatchKeys); held != 0 {
-		t.Errorf("%d bytes are held by no watch", held)
+		t.Errorf("%d bytes are held without a watch", held)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestMessagesOfACallerAreBounded(t *testing.T) {
 		t.Errorf("100 bytes: %v", err)
 	}
 	if n := r.a.Status().Limited["request_bytes"]; n != 1 {
-		t.Errorf("%d are counted", n)
+		t.Errorf("%d refusals are counted", n)
 	}
 	var none *authz.Caller
 	if err := none.Fits(1 << 40); err != nil || none.Bounded() {

@@ -26,7 +26,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// shows are credentials whose handshake ends with a state that a test chooses.
+// shows is credentials whose handshake returns a result that a test chooses.
 type shows struct {
 	credentials.TransportCredentials
 	info credentials.AuthInfo
@@ -69,11 +69,11 @@ func TestACertificateThatWasNotVerifiedNamesNobody(t *testing.T) {
 		t.Errorf("after a handshake that failed: %v, %v", info, err)
 	}
 	if inner := insecure.NewCredentials(); (*authz.Authorizer)(nil).Credentials(inner) != inner {
-		t.Error("without a policy the credentials are not as they were")
+		t.Error("Credentials changes the credentials without a policy")
 	}
 }
 
-// A connection counts at the Authorizer that greeted it, until it ends.
+// An Authorizer refuses calls of connections that it did not accept, or that have ended.
 func TestACallOfAnotherOrOfNoConnectionIsRefused(t *testing.T) {
 	r, other := start(t, granting("/a/", ""), nil), start(t, granting("/a/", ""), nil)
 	ctx, gone := other.connect()
@@ -96,9 +96,9 @@ func TestACallOfAnotherOrOfNoConnectionIsRefused(t *testing.T) {
 	defer gone()
 	refused("of a token that has ended", with(ctx, "token", r.token("ann", -time.Hour)), "has expired")
 	if s := r.a.Status(); s.Unauthenticated != 1 {
-		t.Errorf("%d tokens were not taken", s.Unauthenticated)
+		t.Errorf("%d tokens were refused, want 1", s.Unauthenticated)
 	}
-	// One connection, one caller after the other.
+	// Several callers use one connection, one after the other.
 	for range 2 {
 		for token, want := range map[string]string{r.token("ann", time.Hour): "sub:ann", r.token("bob", time.Hour): "sub:bob"} {
 			if c := r.caller(with(ctx, "token", token)); c.Name() != want {
@@ -120,7 +120,7 @@ func TestTokensAreForWhoeverIssuedThem(t *testing.T) {
 		return len(md)
 	}
 	if !r.a.TakesTokens() || left(r.a, both) != 1 || left(r.a, with(ctx, "token", "abc.12")) != 1 {
-		t.Errorf("takes tokens: %v, %d of its own are passed on", r.a.TakesTokens(), left(r.a, both)-1)
+		t.Errorf("takes tokens: %v, %d of its tokens are forwarded", r.a.TakesTokens(), left(r.a, both)-1)
 	}
 	if got := r.a.Files(); len(got) != 2 || !strings.HasSuffix(got[0], "policy.yaml") || !strings.HasSuffix(got[1], "jwks.json") {
 		t.Errorf("files: %v", got)
@@ -130,18 +130,18 @@ func TestTokensAreForWhoeverIssuedThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.a.TakesTokens() || left(r.a, both) != 3 || len(r.a.Files()) != 1 || r.caller(both).Name() != "anonymous" {
-		t.Errorf("a policy without tokens: takes tokens %v, %d passed on, files %v", r.a.TakesTokens(), left(r.a, both), r.a.Files())
+		t.Errorf("a policy without tokens: takes tokens %v, %d forwarded, files %v", r.a.TakesTokens(), left(r.a, both), r.a.Files())
 	}
 	var none *authz.Authorizer
 	if none.TakesTokens() || none.Files() != nil || left(none, both) != 3 {
-		t.Error("without a policy")
+		t.Error("without a policy tokens are accepted, or not forwarded")
 	}
 	if p, err := authz.Check(r.a.Files()[0]); err != nil || p == nil {
 		t.Errorf("checked: %v", err)
 	}
 }
 
-// New keys are a change of the policy, even if its own file is unchanged.
+// New keys are a change of the policy, even if the policy file is unchanged.
 func TestNewKeysAreAChange(t *testing.T) {
 	r := start(t, granting("/a/", ""), nil)
 	changed := r.a.Changed()
@@ -158,14 +158,14 @@ func TestNewKeysAreAChange(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("not told that the keys have changed")
+		t.Error("not notified of the changed keys")
 	}
 	if _, err := r.a.Caller(ctx); !errors.As(err, new(*kv.UnauthenticatedError)) {
-		t.Errorf("a caller who was known by a key that is gone: %v", err)
+		t.Errorf("a caller with a token of a removed key: %v", err)
 	}
 	select {
 	case <-r.a.Changed():
-		t.Error("told of a change to come")
+		t.Error("the new channel is already closed")
 	default:
 	}
 }
@@ -202,7 +202,7 @@ func TestWhatIsDenied(t *testing.T) {
 	}
 }
 
-// A refused create costs nothing: the next one is admitted as if it had not been tried.
+// A refused create does not delay the next create.
 func TestARefusedCreateCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, granting("/a/", "limits: {creates_per_second: 5}\n"), nil)
@@ -222,7 +222,7 @@ func TestARefusedCreateCostsNothing(t *testing.T) {
 		}
 		time.Sleep(200 * time.Millisecond)
 		if err := c.Create(); err != nil {
-			t.Errorf("when the next is due: %v", err)
+			t.Errorf("when the next create is due: %v", err)
 		}
 		if got := r.a.Status().Limited["creates_per_second"]; got != 20 {
 			t.Errorf("counted %d", got)
@@ -230,7 +230,7 @@ func TestARefusedCreateCostsNothing(t *testing.T) {
 		gave, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := c.WaitCreate(gave); err == nil {
-			t.Error("a caller that has gone may create")
+			t.Error("WaitCreate succeeds with a cancelled context")
 		}
 		// A changed limit applies at once, in both directions.
 		r.mount(granting("/a/", "limits: {creates_per_second: 2}\n"), r.keys)
@@ -274,7 +274,7 @@ func TestLimitsAreExact(t *testing.T) {
 	}
 	more, err := c.List(40)
 	if err != nil {
-		t.Errorf("just 100 bytes: %v", err)
+		t.Errorf("exactly 100 bytes: %v", err)
 	}
 	done()
 	if _, err := c.List(61); !errors.As(err, &l) {
@@ -282,12 +282,12 @@ func TestLimitsAreExact(t *testing.T) {
 	}
 	more()
 	if _, err := c.List(100); err != nil {
-		t.Errorf("after both have ended: %v", err)
+		t.Errorf("after both lists have ended: %v", err)
 	}
 }
 
-// A connection beyond the limit leaves no trace: its identity makes room when the
-// others have left.
+// A refused connection over the limit holds nothing: its identity makes room when the
+// other connections have ended.
 func TestARefusedConnectionIsForgotten(t *testing.T) {
 	r := start(t, granting("/a/", "limits: {connections: 1}\n"), func(c *authz.Config) { c.MaxIdentities = 1 })
 	arrive := func(name string) (func(), error) {
@@ -312,7 +312,7 @@ func TestARefusedConnectionIsForgotten(t *testing.T) {
 	}
 	defer third()
 	if s := r.a.Status(); s.Identities != 1 || s.Shared != 0 {
-		t.Errorf("%d identities, and %d share", s.Identities, s.Shared)
+		t.Errorf("%d identities have separate counts, %d share", s.Identities, s.Shared)
 	}
 }
 
@@ -339,14 +339,14 @@ func TestAnIdentityThatMadeRoomMayComeAgain(t *testing.T) {
 }
 
 // Without an audit log nothing is written, and other errors are not written as refusals. The number of
-// suppressed records counts from the last written one.
+// suppressed records counts from the last written record.
 func TestAuditWritesRefusalsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var none *authz.Audit
 		none.Admin(t.Context(), "ann", "/Admin/Do", "", nil)
 		none.Refused(t.Context(), "ann", &kv.DeniedError{})
 		if written, dropped := none.Figures(); written+dropped != 0 {
-			t.Error("nothing was written")
+			t.Error("a nil audit log counts records")
 		}
 		var out bytes.Buffer
 		audit := authz.NewAudit(slog.New(slog.NewTextHandler(&out, nil)))

@@ -42,7 +42,7 @@ func signed(payload string) string {
 	return part([]byte(`{"alg":"HS256","typ":"JWT"}`)) + "." + part([]byte(payload)) + "." + part([]byte("signature"))
 }
 
-// For all metadata of a call, the result of a read is exactly etcd's.
+// For any metadata of a call, the result of a read equals etcd's result.
 func TestVerdictsAreEtcds(t *testing.T) {
 	for _, kind := range []string{"simple", "jwt"} {
 		t.Run(kind, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestVerdictsAreEtcds(t *testing.T) {
 					ctx := metadata.NewOutgoingContext(t.Context(), metadata.Pairs(pairs...))
 					_, want := direct.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(key)})
 					if status.Code(got) != status.Code(want) || status.Convert(got).Message() != status.Convert(want).Message() {
-						t.Errorf("%s, %q: we say %v, etcd %v", what, key, got, want)
+						t.Errorf("%s, %q: got %v, etcd returns %v", what, key, got, want)
 					}
 				}
 			}
@@ -94,7 +94,7 @@ func TestVerdictsAreEtcds(t *testing.T) {
 				compare("ann before the other name", "token", ann, "authorization", boss)
 				compare("root", "token", boss)
 			}
-			// etcd decides which requests change users or roles, and which tokens that invalidates.
+			// etcd decides which requests change users or roles, and which tokens a change invalidates.
 			_, err := root.UserChangePassword(t.Context(), "ann", "another")
 			if err != nil {
 				t.Fatal(err)
@@ -116,7 +116,7 @@ func TestVerdictsAreEtcds(t *testing.T) {
 	}
 }
 
-// Three nodes: a token from a login through one is valid at all, and at a node that joins later.
+// A token from a login through one of three nodes is valid at all, and at a node that joins later.
 func TestTokensAreShared(t *testing.T) {
 	s := etcdtest.Start(t)
 	root := s.AuthOn()
@@ -148,28 +148,28 @@ func TestTokensAreShared(t *testing.T) {
 	late := start(t, cfg)
 	settled(t, late, true)
 	if user, err := late.Caller(calling(t, "token", token)); user != "ann" || err != nil {
-		t.Errorf("later: %q, %v", user, err)
+		t.Errorf("at the node that joined later: %q, %v", user, err)
 	}
 	// A valid token of etcd from a login through no node.
 	direct := s.Token("ann")
 	if _, err := late.Caller(calling(t, "token", direct)); !errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken) {
-		t.Errorf("of elsewhere: %v", err)
+		t.Errorf("a token from a login at etcd: %v", err)
 	}
 	// The refusal is cached until a login through this node.
 	late.Learn(t.Context(), "ann", direct)
 	if user, err := late.Caller(calling(t, "token", direct)); user != "ann" || err != nil {
-		t.Errorf("learnt: %q, %v", user, err)
+		t.Errorf("after the login through the node: %q, %v", user, err)
 	}
 	// No user can claim another user's token.
 	roots := s.Token("root")
-	late.Learn(t.Context(), "ann", roots) // root's may be taken for less
+	late.Learn(t.Context(), "ann", roots) // root's token may count for a user with fewer rights
 	if user, err := late.Caller(calling(t, "token", roots)); user != "ann" || err != nil {
-		t.Errorf("root's: %q, %v", user, err)
+		t.Errorf("root's token learned as ann's: %q, %v", user, err)
 	}
 	anns := s.Token("ann")
 	late.Learn(t.Context(), "root", anns)
 	if user, err := late.Caller(calling(t, "token", anns)); !errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken) {
-		t.Errorf("ann's for root's: %q, %v", user, err)
+		t.Errorf("ann's token learned as root's: %q, %v", user, err)
 	}
 	for _, odd := range [][]byte{nil, {1}, make([]byte, 33)} {
 		b.Share(odd, "root")
@@ -194,7 +194,7 @@ func TestSignedTokens(t *testing.T) {
 		}
 	}
 	if g.Identify(idOf(token).bytes()) != "" {
-		t.Error("what a token says of itself is told to others as if etcd had said it")
+		t.Error("a token's claimed user is shared as if etcd had confirmed it")
 	}
 	parts := strings.Split(token, ".")
 	for name, forged := range map[string]string{
@@ -209,10 +209,10 @@ func TestSignedTokens(t *testing.T) {
 	}
 	s.Stop()
 	if user, err := g.Caller(calling(t, "token", token)); user != "ann" || err != nil {
-		t.Errorf("etcd is away: %q, %v", user, err)
+		t.Errorf("etcd is down: %q, %v", user, err)
 	}
 	if _, err := g.Caller(calling(t, "token", signed(`{"username":"ann","revision":100}`))); status.Code(err) != codes.Unavailable {
-		t.Errorf("etcd is away, and a new token: %v", err)
+		t.Errorf("etcd is down, a new token: %v", err)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestEtcdAwayTokensStay(t *testing.T) {
 	settled(t, b, true)
 	used, unused := s.Token("ann"), s.Token("ann")
 	a.Learn(t.Context(), "ann", used)
-	b.Learn(t.Context(), "ann", unused) // which a has not heard of
+	b.Learn(t.Context(), "ann", unused) // a does not have this token
 	if _, err := a.Caller(calling(t, "token", used)); err != nil {
 		t.Error(err)
 	}
@@ -246,7 +246,7 @@ func TestEtcdAwayTokensStay(t *testing.T) {
 		}
 	}
 	if _, err := a.Caller(calling(t, "token", "abc.1")); !errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken) {
-		t.Errorf("a token that nobody knows: %v", err)
+		t.Errorf("a token that no node has: %v", err)
 	}
 	// etcd is back, without the user.
 	s.Restart()
@@ -305,7 +305,7 @@ func TestOneQuestionForAll(t *testing.T) {
 	close(answer)
 	all.Wait()
 	if n := e.count("confirm"); n != 1 {
-		t.Errorf("asked %d times", n)
+		t.Errorf("etcd was asked %d times, want once", n)
 	}
 }
 
@@ -328,13 +328,13 @@ func TestTheOneWhoAsksGivesUp(t *testing.T) {
 	var all sync.WaitGroup
 	all.Go(func() {
 		if _, err := g.Caller(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("the one who gave up: %v", err)
+			t.Errorf("the caller that stopped waiting: %v", err)
 		}
 	})
 	<-asked
 	all.Go(func() {
 		if user, err := g.Caller(calling(t, "token", "x")); user != "ann" || err != nil {
-			t.Errorf("the other: %q, %v", user, err)
+			t.Errorf("the other caller: %q, %v", user, err)
 		}
 	})
 	cancel()
@@ -374,7 +374,7 @@ func TestConfirmedAgain(t *testing.T) {
 		}
 	}
 
-	// Due, and etcd takes its time.
+	// A confirmation is due, and etcd answers late.
 	asked, answer := make(chan struct{}), make(chan struct{})
 	refused := func(context.Context, string) error {
 		close(asked)
@@ -386,12 +386,12 @@ func TestConfirmedAgain(t *testing.T) {
 	var one sync.WaitGroup
 	one.Go(func() {
 		if _, err := call(); !errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken) {
-			t.Errorf("the one who asks: %v", err)
+			t.Errorf("the caller that asks: %v", err)
 		}
 	})
 	<-asked
 	if user, err := call(); user != "ann" || err != nil {
-		t.Errorf("one who goes on: %q, %v", user, err)
+		t.Errorf("a caller that does not wait: %q, %v", user, err)
 	}
 	close(answer)
 	one.Wait()
@@ -399,7 +399,7 @@ func TestConfirmedAgain(t *testing.T) {
 		t.Errorf("refused: %v", err)
 	}
 
-	// Young, but the users have changed.
+	// A young confirmation does not count after the users have changed.
 	e.confirm = func(context.Context, string) error { return rpctypes.ErrGRPCAuthOldRevision }
 	g.remember(id, "ann")
 	aged(0)
@@ -415,7 +415,7 @@ func TestConfirmedAgain(t *testing.T) {
 	}
 }
 
-// etcd hangs: a caller with an accepted token waits at most for the patience, and then no caller waits for a
+// If etcd hangs, a caller with an accepted token waits at most for the patience, and then no caller waits for a
 // while.
 func TestEtcdHangs(t *testing.T) {
 	e := &fake{confirm: func(ctx context.Context, _ string) error {
@@ -430,7 +430,7 @@ func TestEtcdHangs(t *testing.T) {
 		}
 	}
 	if n := e.count("confirm"); n != 1 {
-		t.Errorf("asked %d times", n)
+		t.Errorf("etcd was asked %d times, want once", n)
 	}
 	// Unknown tokens do not make etcd count as unavailable.
 	g.heard(true)
@@ -440,7 +440,7 @@ func TestEtcdHangs(t *testing.T) {
 		t.Error(err)
 	}
 	if g.away() {
-		t.Error("away, a stranger says")
+		t.Error("an unknown token makes etcd count as unavailable")
 	}
 }
 
@@ -455,7 +455,7 @@ func TestClaimsDoNotOutliveAChange(t *testing.T) {
 	}
 	e.confirm = func(context.Context, string) error { return errors.New("away") }
 	if user, err := g.Caller(calling(t, "token", token)); user != "ann" || err != nil {
-		t.Errorf("at the same users: %q, %v", user, err)
+		t.Errorf("before a change: %q, %v", user, err)
 	}
 	e.mu.Lock()
 	e.revision++
@@ -465,11 +465,11 @@ func TestClaimsDoNotOutliveAChange(t *testing.T) {
 		t.Errorf("after a change: %v", err)
 	}
 	if e.count("owner") != 1 {
-		t.Errorf("asked %d times whose it is", e.count("owner"))
+		t.Errorf("asked for the token's user %d times, want once", e.count("owner"))
 	}
 }
 
-// Unknown tokens wait for each other, but do not delay known ones; repeated calls with one are looked up once.
+// Unknown tokens wait for each other, but do not delay known tokens; each unknown token is looked up once.
 func TestStrangersAreBounded(t *testing.T) {
 	e := &fake{confirm: func(context.Context, string) error { return nil }}
 	g := guarded(t, e, func(c *Config) { c.MaxLookups = 1 })
@@ -492,7 +492,7 @@ func TestStrangersAreBounded(t *testing.T) {
 		t.Errorf("%q, %v", user, err)
 	}
 	if e.count("confirm") != 1 {
-		t.Error("etcd was asked about a stranger")
+		t.Error("etcd was asked about an unknown token")
 	}
 }
 

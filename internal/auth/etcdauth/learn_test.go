@@ -16,8 +16,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/kv"
 )
 
-// knowing returns a guard that knows of a revision at which ann may read a key, and
-// write another one.
+// knowing returns a guard with users and roles of a revision: ann may read a key, and
+// write another key.
 func knowing(t *testing.T, revision uint64, key string) *Checker {
 	t.Helper()
 	g, err := New(quick(&fake{on: true, revision: revision, grants: func() (etcdroles.Grants, error) {
@@ -60,12 +60,12 @@ func TestTheNewestRightsAreBorrowed(t *testing.T) {
 		g.cfg.Peers = peersOf(t, knowing(t, 20, "newer"))
 		g.look(t.Context())
 		if s := g.Status(); s.Revision != 9 {
-			t.Errorf("what was known is replaced by revision %d of another node", s.Revision)
+			t.Errorf("known rights are replaced by revision %d of another node", s.Revision)
 		}
 	}
 }
 
-// Nodes answer in any order: the newest answer counts, and one with authentication on rather than one with it
+// Nodes answer in any order: the newest answer counts, and an answer with authentication on before one with it
 // off.
 func TestWhichRightsAreNewer(t *testing.T) {
 	off := &peerv1.ReadRightsResponse{Known: true, Revision: 12}
@@ -104,30 +104,30 @@ func TestWhatIsNotLearnt(t *testing.T) {
 	e.owner = refusedToken3
 	g.Learn(t.Context(), "ann", "bobs")
 	if here, there := g.Status().Tokens, other.Status().Tokens; here+there != 0 {
-		t.Errorf("%d tokens are known here and %d there", here, there)
+		t.Errorf("%d tokens are stored here and %d at the other node", here, there)
 	}
 	e.owner = other.cfg.Etcd.(*fake).owner
 	g.Learn(t.Context(), "ann", strings.Repeat("x", maxToken))
 	if here, there := g.Status().Tokens, other.Status().Tokens; here != 1 || there != 1 {
-		t.Errorf("the longest token: %d known here and %d there", here, there)
+		t.Errorf("the longest token: %d stored here and %d at the other node", here, there)
 	}
 	id := idOf("y")
 	other.Share(id[:], "")
 	if n := other.Status().Tokens; n != 1 {
-		t.Errorf("a token of nobody: %d tokens", n)
+		t.Errorf("a token without a user is stored: %d tokens, want 1", n)
 	}
 	other.Share(id[:], "ann")
 	if user := other.Identify(id[:]); user != "ann" {
-		t.Errorf("shared for %q", user)
+		t.Errorf("the shared token has user %q", user)
 	}
-	// A claim of a token is not shared as etcd's answer.
+	// The user that a token claims is not shared as etcd's answer.
 	token := signed(`{"username":"ann"}`)
 	if _, err := g.Caller(calling(t, "token", token)); err != nil {
 		t.Fatal(err)
 	}
 	claimed := idOf(token)
 	if user := g.Identify(claimed[:]); user != "" {
-		t.Errorf("a token that says that it is %s's is told to others as such", user)
+		t.Errorf("the claimed user %s is shared with other nodes", user)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestALearntTokenIsNotRefusedAnyMore(t *testing.T) {
 	g := guarded(t, e, nil)
 	token := signed(`{"username":"ann"}`)
 	if _, err := g.Caller(calling(t, "token", token)); err == nil {
-		t.Fatal("etcd refuses it")
+		t.Fatal("the token that etcd refuses is accepted")
 	}
 	e.confirm = accepted
 	id := idOf(token)
@@ -173,11 +173,11 @@ func TestRightsForOtherNodes(t *testing.T) {
 	}
 	g.deny(8, etcdroles.ErrUnreadable)
 	if r := g.Rights(); r.GetKnown() || r.GetAuthentication() || len(r.GetUsers()) > 0 {
-		t.Errorf("of a node that may not read them: %v", r)
+		t.Errorf("rights of a node that may not read users: %v", r)
 	}
 }
 
-// Token hashes must be complete: a shorter one is not padded with zeros.
+// A token hash must be complete: a shorter hash is not padded with zeros.
 func TestHalfTheNameOfATokenNamesNone(t *testing.T) {
 	g := guarded(t, &fake{confirm: accepted}, nil)
 	var zero tokenID

@@ -71,10 +71,10 @@ func start(t *testing.T, cfg Config) *Checker {
 	return g
 }
 
-// settled waits until the guard knows whether authentication is on.
+// settled waits until the guard has learned that authentication is on, or off.
 func settled(t *testing.T, g *Checker, on bool) {
 	t.Helper()
-	testkit.Succeeds(t, "the guard knows", func() error {
+	testkit.Succeeds(t, "the guard has learned whether authentication is on", func() error {
 		if s := g.Status(); !s.Known || s.On != on {
 			return errors.New("not yet")
 		}
@@ -102,7 +102,7 @@ func calling(t *testing.T, pairs ...string) context.Context {
 	return metadata.NewIncomingContext(t.Context(), metadata.Pairs(pairs...))
 }
 
-// peer is another node: a guard and the service on its peer port.
+// peer is another node's service on its peer port, with its guard.
 type peer struct {
 	peerv1.UnimplementedPeerServiceServer
 	*Checker
@@ -167,7 +167,7 @@ func (l *lines) count(what string) int {
 
 func logTo(l *lines) *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// fake is an etcd that does what the test says.
+// fake is an etcd with answers that the test sets.
 type fake struct {
 	mu       sync.Mutex
 	on       bool
@@ -177,7 +177,7 @@ type fake struct {
 	owner    func(ctx context.Context, token, user string) error
 	calls    map[string]int
 	account  bool
-	away     error     // the answer to questions about all users; nil: it answers
+	away     error     // the error of requests for all users; nil: they succeed
 	open     time.Time // of the last other read that proved that authentication is off
 	ended    wait.Signal
 }

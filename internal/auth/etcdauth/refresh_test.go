@@ -51,14 +51,14 @@ func TestRefreshBringsAChangeToAllNodes(t *testing.T) {
 	expect("authentication is off", "", nil)
 }
 
-// A look that began before a change may have missed it. So the change starts a look of its own, shared by all
-// changes that wait for it.
+// A look that began before a change may have missed it. So the change starts another look, shared by all changes
+// that wait for it.
 func TestRereadBeginsAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fake{on: true, revision: 1}
 		held := make(chan struct{})
 		e.grants = func() (etcdroles.Grants, error) {
-			allowed := e.count("grants") > 1 // as it was when the reading began
+			allowed := e.count("grants") > 1 // the state when the read began
 			<-held
 			out := etcdroles.Grants{Users: map[string][]string{"ann": {"r"}}, Roles: map[string][]etcdroles.Permission{"r": nil}}
 			if allowed {
@@ -74,7 +74,7 @@ func TestRereadBeginsAfterTheCall(t *testing.T) {
 		}
 		var all sync.WaitGroup
 		all.Go(func() { g.Reread(t.Context()) })
-		synctest.Wait() // it has read outdated rights
+		synctest.Wait() // the first look has read outdated rights
 		for range 5 {
 			all.Go(func() {
 				g.Reread(t.Context())
@@ -87,7 +87,7 @@ func TestRereadBeginsAfterTheCall(t *testing.T) {
 		all.Go(func() { g.Reread(gone) })
 		synctest.Wait()
 		leave()
-		synctest.Wait() // the one that gave up has returned, or all.Wait would hang
+		synctest.Wait() // the cancelled Reread has returned, or all.Wait would hang
 		time.Sleep(time.Second)
 		close(held)
 		all.Wait()

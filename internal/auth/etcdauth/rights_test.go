@@ -69,7 +69,7 @@ func TestRights(t *testing.T) {
 		{"ann", kv.Range{}, rpctypes.ErrGRPCPermissionDenied},
 		{"bob", kv.Single("k"), rpctypes.ErrGRPCPermissionDenied},
 		{"root", kv.Range{}, nil},
-		{"", kv.Single("k"), rpctypes.ErrGRPCUserEmpty}, // a watch of before
+		{"", kv.Single("k"), rpctypes.ErrGRPCUserEmpty}, // a watch from before authentication
 	} {
 		if err := g.MayRead(c.caller, c.r); !errors.Is(err, c.want) {
 			t.Errorf("%q, %v: %v, want %v", c.caller, c.r, err, c.want)
@@ -83,7 +83,7 @@ func TestRights(t *testing.T) {
 	}
 	<-before
 	follows(t, g, s)
-	t.Logf("gone after %v, with a poll of %v", time.Since(began), cfg.Poll)
+	t.Logf("right revoked after %v, with a poll interval of %v", time.Since(began), cfg.Poll)
 	if err := g.MayRead("ann", kv.Single("k")); !errors.Is(err, rpctypes.ErrGRPCPermissionDenied) {
 		t.Errorf("without the role: %v", err)
 	}
@@ -92,11 +92,11 @@ func TestRights(t *testing.T) {
 	}
 	settled(t, g, false)
 	if err := g.MayRead("", kv.Range{}); err != nil {
-		t.Errorf("turned off: %v", err)
+		t.Errorf("authentication is off: %v", err)
 	}
-	testkit.Succeeds(t, "the log says so once", func() error {
+	testkit.Succeeds(t, "each change is logged once", func() error {
 		if on, off := log.count("authentication is on:"), log.count("authentication is off:"); on != 1 || off != 1 {
-			return fmt.Errorf("%d times that it is on, %d times that it is off", on, off)
+			return fmt.Errorf("%d lines for on, %d lines for off", on, off)
 		}
 		return nil
 	})
@@ -125,14 +125,14 @@ func TestAccountMayNotReadUsers(t *testing.T) {
 				}
 				return nil
 			}
-			testkit.Succeeds(t, "nobody may read", denied)
-			testkit.Succeeds(t, "the log says why", func() error {
+			testkit.Succeeds(t, "no user may read", denied)
+			testkit.Succeeds(t, "the reason is logged", func() error {
 				if log.count("level=WARN") == 0 || log.count("--etcd-user") == 0 {
 					return errors.New(log.b.String())
 				}
 				return nil
 			})
-			if user == "ann" { // what the operator does
+			if user == "ann" { // the operator's remedy
 				if _, err := root.UserGrantRole(t.Context(), "ann", "root"); err != nil {
 					t.Fatal(err)
 				}
@@ -143,7 +143,7 @@ func TestAccountMayNotReadUsers(t *testing.T) {
 				if _, err := root.UserRevokeRole(t.Context(), "ann", "root"); err != nil {
 					t.Fatal(err)
 				}
-				testkit.Succeeds(t, "nobody may read again", denied)
+				testkit.Succeeds(t, "no user may read again", denied)
 			}
 			if n := log.count("level=WARN"); n > 2 {
 				t.Errorf("warned %d times:\n%s", n, log.b.String())
@@ -165,7 +165,7 @@ func TestEtcdAwayRightsStay(t *testing.T) {
 	settled(t, g, true)
 	follows(t, g, s)
 	s.Stop()
-	testkit.Succeeds(t, "the guard notices", func() error {
+	testkit.Succeeds(t, "the guard notices that etcd is down", func() error {
 		if !g.away() {
 			return errors.New("not yet")
 		}
@@ -196,7 +196,7 @@ func TestEtcdAwayRightsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, g := range []*Checker{g, g2} {
-		testkit.Succeeds(t, "the guard goes on", func() error {
+		testkit.Succeeds(t, "the guard asks etcd again", func() error {
 			if err := g.MayRead("ann", kv.Single("k")); err == nil {
 				return errors.New("still allowed")
 			}
@@ -205,7 +205,7 @@ func TestEtcdAwayRightsStay(t *testing.T) {
 	}
 }
 
-// A node without rights shares none, and a node without authentication reports that.
+// A node without known rights shares none, and a node without authentication reports that it is off.
 func TestBorrowed(t *testing.T) {
 	nothing, err := New(quick(&fake{}))
 	if err != nil {
@@ -243,7 +243,7 @@ func TestRightsReadWhileTheyChange(t *testing.T) {
 	read := func(key string) []etcdroles.Permission { return []etcdroles.Permission{{Key: key, Read: true}} }
 	readings := []etcdroles.Grants{
 		// ann is in r, and r has nothing secret; then ann leaves r, then r gets
-		// the secret: a reading in between has both.
+		// the secret: a read in between sees both.
 		{Users: map[string][]string{"ann": {"r"}, "bob": {"s"}}, Roles: map[string][]etcdroles.Permission{"r": read("secret"), "s": read("b")}},
 		{Users: map[string][]string{"bob": {"s"}, "cid": {"s"}}, Roles: map[string][]etcdroles.Permission{"r": read("secret"), "s": read("b")}},
 		{Users: map[string][]string{"bob": {"s"}, "cid": {"s"}}, Roles: map[string][]etcdroles.Permission{"r": read("secret"), "s": read("b")}},
@@ -253,7 +253,7 @@ func TestRightsReadWhileTheyChange(t *testing.T) {
 		defer e.mu.Unlock()
 		n := e.calls["grants"]
 		if n < len(readings) {
-			e.revision++ // meanwhile
+			e.revision++ // during the read
 		}
 		return readings[min(n, len(readings))-1], nil
 	}
@@ -282,12 +282,12 @@ func TestRightsReadWhileTheyChange(t *testing.T) {
 	}
 	g.look(t.Context())
 	if n := e.count("grants"); n != 3 {
-		t.Errorf("read %d times, though nothing changed", n)
+		t.Errorf("read %d times without a change", n)
 	}
 	g.cfg.Reread = time.Nanosecond
 	g.look(t.Context())
 	if n := e.count("grants"); n != 4 {
-		t.Errorf("read %d times: it is to be looked at again at times", n)
+		t.Errorf("read %d times, want a reread after the interval", n)
 	}
 }
 
@@ -323,7 +323,7 @@ func TestOffIsKnown(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("nothing tells that authentication was turned off")
+		t.Error("watches are not notified that authentication was turned off")
 	}
 	if s := g.Status(); !s.Known || s.On {
 		t.Fatalf("%+v", s)
@@ -331,7 +331,7 @@ func TestOffIsKnown(t *testing.T) {
 	e.away = errors.New("etcd does not answer")
 	g.look(t.Context())
 	if s := g.Status(); !s.Known || s.On {
-		t.Errorf("what was known is replaced by what another node says: %+v", s)
+		t.Errorf("known rights are replaced by another node's: %+v", s)
 	}
 }
 
@@ -351,7 +351,7 @@ func TestRootAdministers(t *testing.T) {
 		t.Errorf("%d were denied", n)
 	}
 	if table.Root("nobody") || table.Root("ann") || !table.Root("op") {
-		t.Error("the wrong ones have the root role")
+		t.Error("the wrong users have the root role")
 	}
 }
 
@@ -374,7 +374,7 @@ func TestUsersLook(t *testing.T) {
 	}
 	g.set(&known{on: true, denied: wire.Denied(unreadable)})
 	if err := g.MayLook("ann"); !wire.IsDenied(err) {
-		t.Errorf("users are not known: %v", err)
+		t.Errorf("users are unknown: %v", err)
 	}
 	for _, account := range []bool{false, true} {
 		fresh, err := New(quick(&fake{account: account}))
@@ -382,7 +382,7 @@ func TestUsersLook(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := fresh.MayLook(""); wire.IsUnavailable(err) != account || err != nil && !account {
-			t.Errorf("etcd has said nothing, account %v: %v", account, err)
+			t.Errorf("before etcd's first answer, account %v: %v", account, err)
 		}
 	}
 }

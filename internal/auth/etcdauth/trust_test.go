@@ -17,7 +17,7 @@ func accepted(context.Context, string) error     { return nil }
 func refusedToken(context.Context, string) error { return rpctypes.ErrGRPCInvalidAuthToken }
 func silent(context.Context, string) error       { return errors.New("etcd does not answer") }
 
-// A token that etcd has rejected is forgotten: it gives no reads while etcd is unavailable later.
+// A token that etcd has refused is forgotten: it allows no reads while etcd is down later.
 func TestRefusedTokenIsNotTrustedWhileEtcdIsAway(t *testing.T) {
 	for name, token := range map[string]string{"given out": "x", "signed": signed(`{"username":"ann"}`)} {
 		t.Run(name, func(t *testing.T) {
@@ -37,9 +37,9 @@ func TestRefusedTokenIsNotTrustedWhileEtcdIsAway(t *testing.T) {
 					t.Fatalf("etcd refuses it: %v", err)
 				}
 				e.confirm = silent
-				for range 10 { // until the refusal itself is forgotten, and beyond
+				for range 10 { // beyond the time for which the refusal is cached
 					if user, err := call(); err == nil {
-						t.Fatalf("etcd is away, and the refused token is %q's", user)
+						t.Fatalf("etcd is down, and the refused token counts as %q's", user)
 					}
 					time.Sleep(time.Second)
 				}
@@ -71,7 +71,7 @@ func TestRefusalIsShort(t *testing.T) {
 	})
 }
 
-// A confirmation counts from its start, and for the users and roles known then: etcd may have judged by those.
+// A confirmation counts from its start, and for the users and roles known then: etcd may have used these.
 func TestConfirmationCountsFromItsBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := new(fake)
@@ -116,8 +116,8 @@ func TestConfirmationCountsFromItsBeginning(t *testing.T) {
 	})
 }
 
-// After etcd has not answered, trusted tokens pass without it for a while, and only those; then it is asked
-// again, or as soon as it answers anything.
+// After etcd has not answered, only trusted tokens are accepted without etcd for a while. Then it is asked again,
+// or as soon as it answers any request.
 func TestSilenceOfEtcdIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fake{confirm: accepted}
@@ -139,7 +139,7 @@ func TestSilenceOfEtcdIsRemembered(t *testing.T) {
 		asks("silent", 1)
 		asks("still silent", 0)
 		if _, err := g.Caller(calling(t, "token", signed(`{"username":"ann"}`))); status.Code(err) != codes.Unavailable {
-			t.Errorf("a token that etcd has never taken: %v", err)
+			t.Errorf("a token that etcd has never accepted: %v", err)
 		}
 		time.Sleep(awayFor + time.Millisecond)
 		asks("after a while", 1)
@@ -149,7 +149,7 @@ func TestSilenceOfEtcdIsRemembered(t *testing.T) {
 	})
 }
 
-// The intervals of confirmations, at each bound.
+// A token is confirmed again at exactly these intervals.
 func TestWhenATokenIsConfirmedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := guarded(t, new(fake), func(c *Config) { c.Confirm = time.Hour })
@@ -174,7 +174,7 @@ func TestWhenATokenIsConfirmedAgain(t *testing.T) {
 			}
 		}
 		if got := g.need(holder{user: "ann", revision: 5}, 5); got != must {
-			t.Errorf("never taken: %v", got)
+			t.Errorf("never accepted: %v", got)
 		}
 		for _, c := range []struct {
 			h    holder

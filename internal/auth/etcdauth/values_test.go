@@ -30,8 +30,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// Compares the memory with one that forgets nothing: its values are right, it has the most recently used ones,
-// and it never exceeds its bound.
+// Compared with a memory without a bound, the memory has the right values and the most recently used tokens, and
+// never exceeds its bound.
 func TestMemory(t *testing.T) {
 	rng := testseed.Rand(t)
 	const most = 20
@@ -63,7 +63,7 @@ func TestMemory(t *testing.T) {
 					recent[used[j]] = true
 				}
 				if recent[id] {
-					t.Fatalf("step %d: forgot what was used a moment ago", i)
+					t.Fatalf("step %d: a recently used token was dropped", i)
 				}
 				delete(all, id)
 				forgot++
@@ -76,22 +76,22 @@ func TestMemory(t *testing.T) {
 		}
 	}
 	if forgot < 100 {
-		t.Errorf("forgot %d times: the bound was hardly reached", forgot)
+		t.Errorf("%d tokens dropped: the test must reach the bound", forgot)
 	}
 }
 
-// A token is counted once, however often it is used: one that is used again pushes no
-// other out.
+// A token is counted once, however often it is used: a repeated use evicts no other
+// token.
 func TestMemoryCountsATokenOnce(t *testing.T) {
 	id := func(b byte) tokenID { return tokenID{b} }
 	m := newMemory[int](4)
 	m.put(id(1), 1)
 	m.put(id(2), 2)
-	m.put(id(1), 3) // the young ones are two, and stay two
+	m.put(id(1), 3) // two young tokens, as before
 	if n := m.size(); n != 2 {
 		t.Errorf("%d entries of two tokens", n)
 	}
-	m.put(id(3), 3) // now one and two are old
+	m.put(id(3), 3) // now tokens one and two are old
 	if v, ok := m.get(id(1)); !ok || v != 3 {
 		t.Errorf("got %d, %v", v, ok)
 	}
@@ -144,7 +144,7 @@ func FuzzClaim(f *testing.F) {
 			t.Errorf("%q, %v", user, ok)
 		}
 		if ok && (strings.Count(token, ".") != 2 || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' })) {
-			t.Errorf("%q would go to etcd", token)
+			t.Errorf("%q would be sent to etcd", token)
 		}
 	})
 }

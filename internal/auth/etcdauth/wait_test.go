@@ -22,7 +22,7 @@ type outcome struct {
 	err  error
 }
 
-// Callers with the same token share one answer of etcd; one that stops waiting does not change it.
+// Callers with the same token share one answer of etcd, even if a caller stops waiting.
 func TestWaitingCallersShareTheAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer error
@@ -52,7 +52,7 @@ func TestWaitingCallersShareTheAnswer(t *testing.T) {
 				call(calling(t, "token", token))
 				cancel()
 				if got := <-done; !errors.Is(got.err, context.Canceled) || got.user != "" {
-					t.Errorf("the one who gives up: %q, %v", got.user, got.err)
+					t.Errorf("the caller that stops waiting: %q, %v", got.user, got.err)
 				}
 				answer <- c.answer
 				for range 2 {
@@ -93,7 +93,7 @@ func TestCallersWaitAfterAChange(t *testing.T) {
 			synctest.Wait()
 		}
 		if len(done) > 0 {
-			t.Errorf("not waited for etcd: %+v", <-done)
+			t.Errorf("a caller did not wait for etcd: %+v", <-done)
 		}
 		answer <- rpctypes.ErrGRPCInvalidAuthToken
 		for range 2 {
@@ -104,8 +104,8 @@ func TestCallersWaitAfterAChange(t *testing.T) {
 	})
 }
 
-// etcd hangs: a token that it has accepted is trusted after the patience, any other is refused after five
-// seconds.
+// If etcd hangs, a token that it has accepted is trusted after the patience, and any other token is refused after
+// five seconds.
 func TestPatienceWithAnEtcdThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fake{confirm: func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }}
@@ -135,11 +135,11 @@ func TestWhoseASignedTokenIsIsAskedOnce(t *testing.T) {
 			time.Sleep(2 * g.cfg.Confirm)
 		}
 		if confirmed, asked := e.count("confirm"), e.count("owner"); confirmed != 3 || asked != 1 {
-			t.Errorf("confirmed %d times, asked %d times whose it is", confirmed, asked)
+			t.Errorf("confirmed %d times, asked for its user %d times", confirmed, asked)
 		}
 		e.owner = refusedToken3
 		if user, err := g.Caller(calling(t, "token", signed(`{"username":"bob"}`))); !errors.Is(err, rpctypes.ErrGRPCInvalidAuthToken) {
-			t.Errorf("a token that etcd says is not bob's is %q's: %v", user, err)
+			t.Errorf("a token that etcd refuses as bob's counts as %q's: %v", user, err)
 		}
 	})
 }
@@ -171,13 +171,13 @@ func TestACallWithoutATokenIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := g.Caller(calling(t, "token", "stranger")); err == nil {
-		t.Error("a stranger is known")
+		t.Error("a call without a token is accepted")
 	}
 	if err := g.MayRead("ann", kv.Single("a")); !errors.Is(err, rpctypes.ErrGRPCPermissionDenied) {
 		t.Errorf("ann has no rights: %v", err)
 	}
 	if err := g.MayRead("", kv.Single("a")); !errors.Is(err, rpctypes.ErrGRPCUserEmpty) {
-		t.Errorf("nobody has no rights: %v", err)
+		t.Errorf("an anonymous caller: %v", err)
 	}
 	if s := g.Status(); s.Refused != 1 || s.Denied != 1 {
 		t.Errorf("%d refused, %d denied", s.Refused, s.Denied)
@@ -200,7 +200,7 @@ func TestGivingUpIsNoRefusal(t *testing.T) {
 	}
 }
 
-// Each error with which etcd rejects a token ends the trust in it.
+// Every error with which etcd rejects a token ends the trust in the token.
 func TestEveryRefusalOfEtcdEndsTrust(t *testing.T) {
 	for _, refusal := range []error{rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCAuthOldRevision, rpctypes.ErrGRPCUserEmpty} {
 		synctest.Test(t, func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestEveryRefusalOfEtcdEndsTrust(t *testing.T) {
 			e.confirm = silent
 			time.Sleep(2 * refusedFor)
 			if user, err := g.Caller(calling(t, "token", "x")); err == nil {
-				t.Errorf("%v, and etcd is away: the token is %s's", refusal, user)
+				t.Errorf("after %v, with etcd down, the token counts as %s's", refusal, user)
 			}
 		})
 	}
@@ -233,7 +233,7 @@ func TestHowOftenEtcdIsAsked(t *testing.T) {
 		g := start(t, cfg)
 		synctest.Wait()
 		if g.Trouble() == "" || g.Status().Known {
-			t.Error("a guard that knows nothing lets read")
+			t.Error("a guard without known rights allows a read")
 		}
 		time.Sleep(10*time.Second + soon/2)
 		if n := e.count("authenticated"); n != 11 {
@@ -254,8 +254,8 @@ func TestHowOftenEtcdIsAsked(t *testing.T) {
 	})
 }
 
-// etcd is not asked while other reads prove often enough that authentication is off; it is asked at once after
-// a read that finds it on.
+// etcd is not asked while other reads often enough prove that authentication is off; it is asked at once after
+// a read that finds authentication on.
 func TestOtherReadsSpareTheQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fake{grants: func() (etcdroles.Grants, error) { return etcdroles.Grants{}, nil }}
@@ -279,7 +279,7 @@ func TestOtherReadsSpareTheQuestion(t *testing.T) {
 			t.Errorf("asked %d times within 100 polls without a proof", n)
 		}
 		prove()
-		time.Sleep(cfg.Poll) // the last question has been asked
+		time.Sleep(cfg.Poll) // the last request has been sent
 		prove()
 		e.mu.Lock()
 		e.on, e.revision, e.open = true, 1, time.Time{}
@@ -290,7 +290,7 @@ func TestOtherReadsSpareTheQuestion(t *testing.T) {
 			t.Errorf("%+v when a read has found that authentication is on", s)
 		}
 		before := e.count("status")
-		prove() // of before it was turned on
+		prove() // a proof from before authentication was turned on
 		time.Sleep(10 * cfg.Poll)
 		if n := e.count("status") - before; n < 10 {
 			t.Errorf("asked %d times for changes of rights within 10 polls", n)

@@ -14,7 +14,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// The model implements etcd's documentation; this is etcd's actual behavior.
+// The verdicts equal etcd's: the model in model_test.go only implements etcd's documentation.
 func TestVerdictsOfEtcd(t *testing.T) {
 	rng := testseed.Rand(t)
 	s := etcdtest.Start(t)
@@ -45,7 +45,7 @@ func TestVerdictsOfEtcd(t *testing.T) {
 	root, user := as("root"), as("u")
 	seen := map[bool]int{}
 	for range 60 {
-		// etcd keeps one permission for a range: the last one given.
+		// etcd keeps one permission for a range: the last granted.
 		byRange := map[[2]string]etcdroles.Permission{}
 		for _, p := range randomPermissions(rng) {
 			kind := clientv3.PermissionType(clientv3.PermWrite)
@@ -80,7 +80,7 @@ func TestVerdictsOfEtcd(t *testing.T) {
 		}
 	}
 	if seen[true] < 50 || seen[false] < 50 {
-		t.Errorf("verdicts: %v: one of the two is hardly tried", seen)
+		t.Errorf("verdicts: %v: the test must try both", seen)
 	}
 	t.Logf("verdicts: %v", seen)
 }

@@ -11,11 +11,11 @@ import (
 
 // A model of etcd's keys and range ends, too simple to be wrong: it enumerates the keys.
 //
-// Ends are up to endLength long. Wherever one range has a key that another has
-// not, so has it an end, or an end and a zero byte: that is in the universe.
+// Ends are up to endLength long. If two ranges differ, they differ at an end, or at
+// an end plus a zero byte, and these keys are in the universe.
 const endLength = 2
 
-// alphabet has the bytes at which ranges are easily wrong.
+// alphabet has the bytes at which mistakes in ranges are likely.
 var alphabet = []byte{0x00, 'a', 'b', 0xff}
 
 // universe are all keys of up to endLength+1 bytes of the alphabet.
@@ -110,7 +110,7 @@ func TestVerdictsOfAModel(t *testing.T) {
 		seen[want]++
 	}
 	if seen[true] < 1000 || seen[false] < 1000 {
-		t.Errorf("verdicts: %v: one of the two is hardly tried", seen)
+		t.Errorf("verdicts: %v: the test must try both", seen)
 	}
 }
 

@@ -66,7 +66,7 @@ func TestUsersAndRoles(t *testing.T) {
 	table := etcdroles.Grants{
 		Users: map[string][]string{
 			"ann": {"a", "b"}, "bob": {"b"}, "cid": {"none such"}, "dan": nil,
-			// Roles whose names, one behind the other, are those of others.
+			// Roles whose concatenated names equal other roles' names.
 			"eve": {"a\x00b"}, "fay": {"a b"}, "gus": {`a" "b`},
 			"op": {"b", etcdroles.RootRole}, etcdroles.RootRole: {"b"},
 		},
@@ -91,7 +91,7 @@ func TestUsersAndRoles(t *testing.T) {
 		}
 	}
 	if table.Users() != 9 || new(etcdroles.Table).MayRead("ann", kv.Single("a")) {
-		t.Error("wrong number of users, or an empty table that grants")
+		t.Error("wrong number of users, or an empty table grants a right")
 	}
 }
 

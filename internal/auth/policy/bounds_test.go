@@ -10,7 +10,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/auth/policy"
 )
 
-// A pattern matches exactly its names, and no similar ones.
+// A pattern matches exactly its names, and no similar names.
 func TestEdgesOfPatterns(t *testing.T) {
 	for pattern, names := range map[string]map[string]bool{
 		"dns:*.Example.com":   {"dns:a.example.com": true, "dns:.example.com": false, "dns:a.b.example.com": false, "dns:example.com": false, "cn:a.example.com": false},
@@ -32,8 +32,8 @@ func TestEdgesOfPatterns(t *testing.T) {
 	}
 }
 
-// The name for logs and limits is the one matched by the first entry that matches by a name, regardless of
-// words before it; a role given by two entries counts once.
+// The name for logs and limits is the name that the first entry with a name matches, even after entries with words
+// such as authenticated; a role given by two entries counts once.
 func TestTheNameThatIsMeant(t *testing.T) {
 	p := parse(t, `
 roles: {r: [{verbs: [read], all: true}]}
@@ -79,25 +79,25 @@ func TestEdgesOfAPolicy(t *testing.T) {
 	}
 }
 
-// A token that is too long is not parsed, even if its issuer has signed it; absolute names of key files stay as
-// they are.
+// A token that is too long is not parsed, even if its issuer has signed it; absolute names of key files are
+// unchanged.
 func TestALongTokenIsNotOurs(t *testing.T) {
 	i := newIssuer(t, "https://kubernetes.default.svc.cluster.local", "k")
 	p := parse(t, example)
 	long := i.sign(func(c *jwt.Claims) { c.ID = strings.Repeat("x", 16<<10) })
 	if p.Tokens.Ours(long) {
-		t.Error("a token of more than 16 KiB is looked at")
+		t.Error("a token of more than 16 KiB is parsed")
 	}
 	if _, _, err := p.Tokens.Verify(long, i.keys(), now); err == nil || !strings.Contains(err.Error(), "bytes: at most") {
 		t.Errorf("a token of more than 16 KiB: %v", err)
 	}
 	if _, _, err := p.Tokens.Verify(strings.Repeat("x", 16<<10), i.keys(), now); err == nil || !strings.Contains(err.Error(), "is not a JWT") {
-		t.Errorf("a word of 16 KiB: %v", err)
+		t.Errorf("16 KiB without dots: %v", err)
 	}
 	if !p.Tokens.Ours(i.sign(nil)) {
-		t.Error("a token of the issuer is not looked at")
+		t.Error("a token of the issuer is not recognized")
 	}
 	if p := parse(t, strings.Replace(example, "keys: jwks.json", "keys: /etc/jwks.json", 1)); p.Tokens.KeysFile != "/etc/jwks.json" {
-		t.Errorf("keys are at %s", p.Tokens.KeysFile)
+		t.Errorf("path of the keys: %s", p.Tokens.KeysFile)
 	}
 }

@@ -66,7 +66,7 @@ func TestADenyRuleWins(t *testing.T) {
 		}
 	}
 	if p.Identity(policy.Names{"cn:mallory"}).Known() {
-		t.Error("a caller to whom all is denied is known")
+		t.Error("a caller without any remaining right counts as known")
 	}
 }
 
@@ -74,11 +74,11 @@ func TestADenyRuleWins(t *testing.T) {
 // its keys and none denies one.
 func TestDenyRulesAgainstAModel(t *testing.T) {
 	rnd := testseed.Rand(t)
-	const keys = "abcdefgh" // also the ends of ranges; "" ends at the end
+	const keys = "abcdefgh" // also the ends of ranges; "" is no end
 	for range 2000 {
 		type rule struct {
 			deny     bool
-			from, to int // to len(keys): the end
+			from, to int // to len(keys): no end
 		}
 		var rules []rule
 		var text strings.Builder
@@ -98,7 +98,7 @@ func TestDenyRulesAgainstAModel(t *testing.T) {
 		for from := range len(keys) {
 			for to := from + 1; to <= len(keys); to++ {
 				want := true
-				for k := from; k < to; k++ { // each stands for all keys that begin with it
+				for k := from; k < to; k++ { // each letter stands for all keys with this prefix
 					allowed, denied := false, false
 					for _, r := range rules {
 						if r.from <= k && k < r.to {

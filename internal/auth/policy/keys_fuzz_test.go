@@ -35,7 +35,7 @@ func FuzzParseKeys(f *testing.F) {
 		}
 		tokens := &policy.Tokens{Issuer: "https://us", Audience: "shardwatch"}
 		if _, _, err := tokens.Verify(forged, keys, now); err == nil {
-			t.Errorf("%s: a forged token is taken", data)
+			t.Errorf("%s: a forged token is accepted", data)
 		}
 	})
 }

@@ -80,7 +80,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, err := policy.Parse("p.yaml", []byte(c.text))
 			if err == nil || p != nil {
-				t.Fatal("it is taken")
+				t.Fatal("the file is accepted")
 			}
 			lines := strings.Split(err.Error(), "\n")
 			if len(lines) != len(c.want) {
@@ -123,7 +123,7 @@ func FuzzParse(f *testing.F) {
 			for _, r := range []kv.Range{{}, kv.Single("a"), kv.Prefix("/pods/")} {
 				allowed, because := p.Explain(names, v, r)
 				if allowed != id.May(v, r) || len(because) == 0 {
-					t.Errorf("%v %v: May says %v, and the explanation %v: %q", v, r, id.May(v, r), allowed, because)
+					t.Errorf("%v %v: May returns %v, the explanation %v: %q", v, r, id.May(v, r), allowed, because)
 				}
 				if allowed && len(id.Roles) == 0 {
 					t.Error("allowed without a role")

@@ -85,7 +85,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"uri:spiffe://prod/api", policy.Write, kv.Range{Start: "/zz"}, true},
 		{"uri:spiffe://prod/api", policy.OperatorWrite, kv.Range{}, false},
 		{"uri:spiffe://test/api", policy.Read, kv.Prefix("/pods/"), false},
-		// Two roles together: neither covers it alone.
+		// Only both roles together cover the range.
 		{"uri:spiffe://prod/web", policy.Watch, kv.Range{Start: "/pods/", End: "/q"}, true},
 		{"sub:system:serviceaccount:web:default", policy.Read, kv.Prefix("/pods/"), true},
 		{"sub:system:serviceaccount:web:other", policy.Read, kv.Prefix("/pods/"), false},
@@ -116,7 +116,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		}
 	}
 	if p.Identity(nil).Known() || !p.Identity(policy.Names{"cn:x"}).Known() {
-		t.Error("who has a role is known, and nobody else")
+		t.Error("Known must report exactly the callers with a role")
 	}
 }
 
@@ -124,7 +124,7 @@ func TestLimits(t *testing.T) {
 	p := parse(t, example)
 	web := p.Identity(policy.Names{"uri:spiffe://prod/web"})
 	want := policy.DefaultLimits()
-	want.Watches, want.Streams, want.ListBytes = 5, 3, 64<<20 // the first that sets one decides
+	want.Watches, want.Streams, want.ListBytes = 5, 3, 64<<20 // the first entry with a limit decides
 	if web.Limits != want {
 		t.Errorf("got %+v, want %+v", web.Limits, want)
 	}
@@ -133,7 +133,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A shared name of many certificates does not give them one identity.
+// Certificates that share a name are different identities if the policy matches another name.
 func TestAnIdentityHasTheNameThatThePolicySpeaksOf(t *testing.T) {
 	p := parse(t, example)
 	for names, want := range map[string]string{

@@ -74,7 +74,7 @@ func TestTokens(t *testing.T) {
 	good := us.sign(nil)
 	for name, c := range map[string]struct {
 		token string
-		want  string // "": taken
+		want  string // "": accepted
 	}{
 		"good":             {good, ""},
 		"just expired":     {us.sign(func(c *jwt.Claims) { c.Expiry = jwt.NewNumericDate(now.Add(-time.Second)) }), ""},
@@ -108,7 +108,7 @@ func TestTokens(t *testing.T) {
 	}
 	for token, want := range map[string]bool{good: true, us.sign(func(c *jwt.Claims) { c.Issuer = "x" }): false, "abc.12": false, other.sign(nil): true} {
 		if got := tokens.Ours(token); got != want {
-			t.Errorf("ours: %v, want %v", got, want)
+			t.Errorf("recognized as the issuer's: %v, want %v", got, want)
 		}
 	}
 }
@@ -134,7 +134,7 @@ func FuzzVerify(f *testing.F) {
 		tokens := &policy.Tokens{Issuer: "https://us", Audience: "shardwatch"}
 		_ = tokens.Ours(token)
 		if _, _, err := tokens.Verify(token, &policy.Keys{}, now); err == nil {
-			t.Error("taken without a key")
+			t.Error("accepted without a key")
 		}
 	})
 }
