@@ -12,7 +12,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/certtest"
 )
 
-// listen takes connections with c, or without TLS, and ends them.
+// listen accepts connections, with TLS if c is set, and closes them.
 func listen(t *testing.T, c *tls.Config) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -43,7 +43,7 @@ func listen(t *testing.T, c *tls.Config) string {
 	return l.Addr().String()
 }
 
-// Errors of TLS name the flag that is the remedy.
+// TLS errors name the flag that fixes them.
 func TestAdviceAboutTLS(t *testing.T) {
 	ours, others := certtest.NewCA(t, "ours"), certtest.NewCA(t, "others")
 	files, same := certtest.NewFiles(t, ours.Issue(t, "client"), others), certtest.NewFiles(t, others.Issue(t, "client"), ours)
@@ -72,14 +72,14 @@ func TestAdviceAboutTLS(t *testing.T) {
 	}
 }
 
-// A flag of a command hides a global flag of the same name: with a flag --key, the
-// command could not use a client certificate.
+// No command has a flag with the name of a global flag, which it would hide: with a
+// flag --key, a command could not use a client certificate.
 func TestNoCommandHidesAFlagOfAll(t *testing.T) {
 	root := newRoot(cli.Process{Getenv: func(string) string { return "" }})
 	for _, cmd := range root.Commands() {
 		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 			if root.PersistentFlags().Lookup(f.Name) != nil {
-				t.Errorf("%s has a --%s of its own", cmd.CommandPath(), f.Name)
+				t.Errorf("%s hides the global flag --%s", cmd.CommandPath(), f.Name)
 			}
 		})
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 )
 
-// Two of three voters are dead: status and voters print the known state, report that the
+// If two of three voters are dead, status and voters print the known state, report that the
 // shard map cannot change, and exit with a special code.
 func TestWithoutALeaderStatusSaysSo(t *testing.T) {
 	c, err := clienttest.Start(clienttest.Config{Cuts: []string{"/m"}, Replicas: 2})

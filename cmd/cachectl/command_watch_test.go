@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 )
 
-// A watch that no node answers continues, and does not look like a quiet watch.
+// A watch that no node answers retries, and reports that no node answers.
 func TestWatchTellsThatNobodyAnswers(t *testing.T) {
 	c, err := clienttest.Start(clienttest.Config{})
 	if err != nil {
@@ -31,7 +31,7 @@ func TestWatchTellsThatNobodyAnswers(t *testing.T) {
 			[]string{"watch", "--prefix", "/demo/", "--state", "--endpoints", strings.Join(c.Endpoints(), ",")})
 	}()
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatalf("the watch has begun: %v", err)
+		t.Fatalf("the watch did not begin: %v", err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	for _, n := range c.Nodes() {
@@ -46,11 +46,11 @@ func TestWatchTellsThatNobodyAnswers(t *testing.T) {
 	}
 	stop()
 	if !told {
-		t.Errorf("not a word of it; exit code %d", <-code)
+		t.Errorf("the watch does not report that no node answers; exit code %d", <-code)
 	}
 }
 
-// --zone, or its variable, has the watch at the node of that zone.
+// With --zone or its variable, the watch is at the node of that zone.
 func TestZoneOfAWatch(t *testing.T) {
 	zones := []string{"z1", "z2", "z3"}
 	for i, zone := range zones {
@@ -76,7 +76,7 @@ func TestZoneOfAWatch(t *testing.T) {
 				outEnd.Close()
 			}()
 			if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-				t.Fatalf("the watch has begun: %v", err)
+				t.Fatalf("the watch did not begin: %v", err)
 			}
 			for k, n := range c.Nodes() {
 				if got := n.Watches(); (got > 0) != (k == i) {

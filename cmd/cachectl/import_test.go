@@ -11,7 +11,7 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 )
 
-// An import overwrites nothing that it has not seen.
+// An import ends at a key that has changed since the import read it, and does not overwrite the key.
 func TestAnImportEndsAtAKeyThatChangesMeanwhile(t *testing.T) {
 	c, err := clienttest.Start(clienttest.Config{Nodes: 1})
 	if err != nil {
@@ -33,7 +33,7 @@ func TestAnImportEndsAtAKeyThatChangesMeanwhile(t *testing.T) {
 		}
 	}
 	write(`{"export":1,"start":"","end":""}` + "\n" + `{"key":"/a","value":"new"}` + "\n" + `{"key":"/aa","value":"new"}` + "\n")
-	for end := time.Now().Add(time.Minute); c.Revision() < 3; time.Sleep(time.Millisecond) { // it has read /b, and written /a
+	for end := time.Now().Add(time.Minute); c.Revision() < 3; time.Sleep(time.Millisecond) { // the import has read /b, and written /a
 		if time.Now().After(end) {
 			t.Fatal("nothing was imported")
 		}

@@ -28,7 +28,7 @@ type kubeTier struct {
 	servers map[string]*httptest.Server
 }
 
-// newKubeTier starts nodes with the reports of kubeReports; each names all as members.
+// newKubeTier starts nodes with the reports of kubeReports; each report names all nodes as members.
 func newKubeTier(t *testing.T) *kubeTier {
 	t.Helper()
 	k := &kubeTier{t, kubeReports(), map[string]*httptest.Server{}}
@@ -54,7 +54,7 @@ func newKubeTier(t *testing.T) *kubeTier {
 
 func (k *kubeTier) address(name string) string { return k.servers[name].Listener.Addr().String() }
 
-// kill has a node refuse connections.
+// kill makes a node refuse connections.
 func (k *kubeTier) kill(name string) { k.servers[name].Close() }
 
 // plain replaces the addresses of nodes in an output.
@@ -65,7 +65,7 @@ func (k *kubeTier) plain(text string) string {
 	return text
 }
 
-// kubeReports are a tier of three: kube-1 follows pods at an apiserver, and the others follow it.
+// kubeReports is a tier of three: kube-1 follows pods at an apiserver, and the others follow kube-1.
 func kubeReports() map[string]*report.Report {
 	started := time.Now().Add(-49*time.Hour - time.Minute)
 	first := []report.Apiserver{{URL: "https://10.0.0.1:6443"}, {URL: "https://10.0.0.2:6443", Avoided: true, Error: "connection refused"}}
@@ -178,7 +178,7 @@ pods.v1                 protobuf  kube-1 at 10.0.0.1:6443  3       1000     3.0 
 widgets.v1.example.org  json      -                        0       -        -        -        -         -    -      kube-3 withdrawn                  0
 deployments.v1.apps in json at kube-2: connection refused
 `)
-	// Of a node, compared with all.
+	// The resources of one node, compared with all nodes.
 	code, out, errOut = cachectl(t, nil, append(at, "--node", "kube-2")...)
 	if code != exitDone || errOut != "" {
 		t.Errorf("exit code %d: %s", code, errOut)
@@ -196,7 +196,7 @@ deployments.v1.apps in json at kube-2: connection refused
 	if code, _, errOut = cachectl(t, nil, append(at, "--node", "kube-2", "--local")...); code != exitFailed || !strings.Contains(errOut, "the node was not asked: leave out --local") {
 		t.Errorf("exit code %d: %s", code, errOut)
 	}
-	// As documents.
+	// As JSON lines.
 	_, out, _ = cachectl(t, nil, append(at, "--node", "kube-2", "-o", "jsonl")...)
 	if lines := strings.Split(out, "\n"); len(lines) != 4 {
 		t.Errorf("lines: %s", out)
@@ -210,7 +210,7 @@ deployments.v1.apps in json at kube-2: connection refused
 	}
 }
 
-// A node without a report is never left out in silence.
+// A node without a report is listed, with the reason.
 func TestKubeWithoutANode(t *testing.T) {
 	k := newKubeTier(t)
 	k.kill("kube-3")
@@ -243,7 +243,7 @@ kube-3 (kube-3:7480) sent no report: dial tcp kube-3:7480: connect: connection r
 		t.Errorf("nodes with errors: %s", out)
 	}
 
-	// One that is asked by its address, and that no report names.
+	// A node that is asked by its address, and that no report names.
 	gone := k.address("kube-3")
 	for _, r := range k.reports {
 		r.Members = r.Members[:2]
@@ -253,14 +253,14 @@ kube-3 (kube-3:7480) sent no report: dial tcp kube-3:7480: connect: connection r
 		t.Errorf("exit code %d: %s %s", code, out, errOut)
 	}
 
-	// --local asks no others, and says so.
+	// --local asks no other nodes, and reports that.
 	code, out, errOut = cachectl(t, nil, "kube", "resources", "--http", k.address("kube-1"), "--local")
 	if code != exitDone || errOut != "" || !strings.HasSuffix(out, "\nnot asked (--local): kube-2\n") || strings.Contains(out, "configmaps.v1") {
 		t.Errorf("exit code %d: %s %s", code, out, errOut)
 	}
 }
 
-// A node that listens on loopback names an address at which each machine reaches another node.
+// A node that listens on loopback announces an address at which each machine reaches another node.
 func TestKubeKnowsAnotherNodeAtAnAddress(t *testing.T) {
 	k := newKubeTier(t)
 	members := []report.Member{{Name: "kube-1", HTTP: k.address("kube-1")}, {Name: "kube-2", HTTP: k.address("kube-1")}, {Name: "kube-3", HTTP: k.address("kube-2")}, {Name: "kube-4"}}
@@ -284,7 +284,7 @@ func TestKubeKnowsAnotherNodeAtAnAddress(t *testing.T) {
 	}
 }
 
-// A node is asked at a forwarded port instead of its own address.
+// A node is asked at a forwarded port instead of its announced address.
 func TestKubeByForwardedPorts(t *testing.T) {
 	k := newKubeTier(t)
 	k.reports["kube-1"].Members = []report.Member{{Name: "kube-1", HTTP: "127.0.0.1:1"}, {Name: "kube-2", HTTP: "127.0.0.1:2"}}
@@ -295,7 +295,7 @@ func TestKubeByForwardedPorts(t *testing.T) {
 	}
 }
 
-// An answer is read up to its bound: the node's writes fail then.
+// An answer is read up to its bound: then the node's writes fail.
 func TestKubeAnswerAboveTheBound(t *testing.T) {
 	const bound = 64 << 20
 	wrote := make(chan error, 1)
@@ -316,8 +316,8 @@ func TestKubeAnswerAboveTheBound(t *testing.T) {
 	}
 }
 
-// The nodes of deploy/k8s/overlays/kube have one certificate, without their pods' addresses, which
-// they advertise.
+// The nodes of deploy/k8s/overlays/kube have one certificate, without the pod addresses that they
+// advertise.
 func TestKubeByCertificatesOfTheOverlay(t *testing.T) {
 	names := overlayNames(t)
 	ca := certtest.NewCA(t, "shardwatch kube clients")
@@ -336,7 +336,7 @@ func TestKubeByCertificatesOfTheOverlay(t *testing.T) {
 		t.Cleanup(s.Close)
 		return ln.Addr().String()
 	}
-	// The test's CA puts 127.0.0.1 into each certificate; 127.0.0.2 is as a pod's address.
+	// The test's CA puts 127.0.0.1 into each certificate; 127.0.0.2 is like a pod's address.
 	forwarded, pod := serve("kube-1", "127.0.0.1"), serve("kube-2", "127.0.0.2")
 	reports["kube-1"].Members = []report.Member{{Name: "kube-1", HTTP: "127.0.0.2:1"}, {Name: "kube-2", HTTP: pod}}
 	reports["kube-2"].Members = reports["kube-1"].Members
@@ -385,7 +385,7 @@ func overlayNames(t *testing.T) []string {
 	return names
 }
 
-// Each failure names the flag or the command that helps.
+// Each failure names the flag or the command that fixes it.
 func TestKubeSaysWhatHelps(t *testing.T) {
 	serve := func(h http.HandlerFunc) string {
 		s := httptest.NewServer(h)
@@ -460,7 +460,7 @@ func TestKubeSaysWhatHelps(t *testing.T) {
 				}
 			}
 			if advice := strings.Count(errOut, "kubectl port-forward"); advice > 1 {
-				t.Errorf("advice comes %d times:\n%s", advice, errOut)
+				t.Errorf("advice printed %d times:\n%s", advice, errOut)
 			}
 		})
 	}
@@ -476,10 +476,10 @@ func TestKubeCompletesNodes(t *testing.T) {
 			t.Errorf("exit code %d: %s", code, out)
 		}
 		if _, out, _ := cachectl(t, nil, "__complete", "kube", "resources", "--http", at+",127.0.0.1:1", "--node", ""); out != "kube-1\nkube-2\nkube-3\n:4\n" {
-			t.Errorf("beside an address without a node: %s", out)
+			t.Errorf("with an address without a node: %s", out)
 		}
 		if _, out, _ := cachectl(t, nil, "__complete", "kube", "resources", "--http", "127.0.0.1:1", "--node", ""); out != ":4\n" {
-			t.Errorf("without a node: %s", out)
+			t.Errorf("without any node: %s", out)
 		}
 		for _, flag := range []string{"--http", "--tls-server-name"} {
 			if _, out, _ := cachectl(t, nil, "__complete", "kube", "status", flag, ""); out != ":4\n" {
@@ -492,7 +492,7 @@ func TestKubeCompletesNodes(t *testing.T) {
 	})
 }
 
-// The variable is that of kube alone: a flag overrides it, and an error names it.
+// The variable applies to kube only: a flag overrides it, and an error names it.
 func TestKubeVariable(t *testing.T) {
 	k := newKubeTier(t)
 	env := map[string]string{"CACHECTL_KUBE_HTTP": "127.0.0.1:1"}

@@ -52,8 +52,8 @@ func clusterOf(ts *testscript.TestScript) *clienttest.Cluster {
 	return c
 }
 
-// Every script has a cluster of its own: n1, n2 and n3, two shards cut at
-// "/m", two replicas each.
+// Every script has a separate cluster: n1, n2 and n3, two shards cut at "/m", two
+// replicas each.
 //
 // UPDATE=1 go test ./cmd/cachectl rewrites the golden parts.
 func TestScripts(t *testing.T) {
@@ -76,24 +76,24 @@ func TestScripts(t *testing.T) {
 			"authenticate": func(ts *testscript.TestScript, _ bool, args []string) {
 				clusterOf(ts).Authenticate(map[string]string{args[0]: args[1]})
 			},
-			// corrupt has a node's copy of a key be wrong until that is found.
+			// corrupt makes a node's copy of a key wrong until that is found.
 			"corrupt": func(ts *testscript.TestScript, _ bool, args []string) { clusterOf(ts).Corrupt(args[0], args[1]) },
 			"compact": func(ts *testscript.TestScript, _ bool, _ []string) { c := clusterOf(ts); c.Compact(c.Revision()) },
-			// forget-deletes makes nodes forget what was deleted until now.
+			// forget-deletes makes nodes forget all deletes until now.
 			"forget-deletes": func(ts *testscript.TestScript, _ bool, _ []string) {
 				c := clusterOf(ts)
 				c.ForgetDeletes(c.Revision())
 			},
-			// hold-filling keeps replicas that a change moves half loaded;
-			// release-filling ends that.
+			// hold-filling keeps moved replicas half loaded; release-filling ends
+			// that.
 			"hold-filling":    func(ts *testscript.TestScript, _ bool, _ []string) { clusterOf(ts).HoldFilling(true) },
 			"release-filling": func(ts *testscript.TestScript, _ bool, _ []string) { clusterOf(ts).HoldFilling(false) },
-			// overrule has a node report flags that are not in force.
+			// overrule makes a node report flags that are not in force.
 			"overrule": func(ts *testscript.TestScript, _ bool, args []string) { clusterOf(ts).Overrule(args[0], args[1:]...) },
-			// lose-change has the answer to the next change get lost.
+			// lose-change drops the answer to the next change.
 			"lose-change": func(ts *testscript.TestScript, _ bool, _ []string) { clusterOf(ts).LoseChanges(1) },
-			// levels sets the finalized feature level, then those that n1, n2 and n3
-			// understand.
+			// levels sets the finalized feature level, then the levels that n1, n2
+			// and n3 understand.
 			"levels": func(ts *testscript.TestScript, _ bool, args []string) {
 				var levels []int32
 				for _, a := range args {
@@ -110,7 +110,7 @@ func TestScripts(t *testing.T) {
 				clusterOf(ts).Restore(revision)
 			},
 			// await-no-watch waits until no node serves a watch: the last
-			// command's has ended.
+			// command's watch has ended.
 			"await-no-watch": func(ts *testscript.TestScript, _ bool, _ []string) {
 				await(ts, "no node serves a watch", func() bool { return serving(ts) == nil })
 			},
@@ -223,7 +223,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// notice tells when something was written.
+// notice is a buffer that signals each write.
 type notice struct {
 	mu      sync.Mutex
 	text    bytes.Buffer
@@ -257,7 +257,7 @@ func TestInterruptedChangeGoesOn(t *testing.T) {
 	var out bytes.Buffer
 	told := &notice{written: make(chan struct{}, 1)}
 	go func() {
-		<-told.written // the remaining steps: the change is accepted
+		<-told.written // the steps that are left: the change is accepted
 		interrupt()
 	}()
 	p := cli.Process{Getenv: func(string) string { return "" }, Stdout: &out, Stderr: told}
@@ -267,7 +267,7 @@ func TestInterruptedChangeGoesOn(t *testing.T) {
 	}
 }
 
-// Ctrl-C and SIGTERM end a command that reads a standard input without an end, and nothing is written.
+// Ctrl-C and SIGTERM end a command that waits for standard input, and nothing is written.
 func TestAnInterruptEndsTheReadOfStandardInput(t *testing.T) {
 	c, err := clienttest.Start(clienttest.Config{Nodes: 1})
 	if err != nil {
@@ -300,7 +300,7 @@ func TestAnInterruptEndsTheReadOfStandardInput(t *testing.T) {
 					t.Errorf("exit code %d at revision %d: %s", got, c.Revision(), errOut.String())
 				}
 			case <-time.After(time.Minute):
-				t.Fatal("it still waits for standard input")
+				t.Fatal("the command still waits for standard input")
 			}
 		})
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/nodetest"
 )
 
-// Scripts that need what only etcd has: leases, bounds of transactions, and many keys.
-// They share three nodes with their etcd, and have a prefix each, $P.
+// Scripts that need a real etcd, for leases, bounds of transactions, and many keys. They
+// share three nodes with their etcd, and each has a prefix, $P.
 func TestScriptsWithNodes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs etcd and three nodes")

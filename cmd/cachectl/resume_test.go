@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/client/clienttest"
 )
 
-// A watch that is killed at any moment loses nothing: its output, and the input of its
-// command, have every change, in order, some of them more than once.
+// A watch that is killed at any moment loses nothing: its output, or the input of its
+// command, has every change in order, some changes more than once.
 func TestAKilledWatchLosesNothing(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -29,7 +29,7 @@ func TestAKilledWatchLosesNothing(t *testing.T) {
 			}
 			defer cluster.Close()
 			dir := t.TempDir()
-			bin, out := filepath.Join(dir, "cachectl"), filepath.Join(dir, "out") // testscript.Main goes by the name
+			bin, out := filepath.Join(dir, "cachectl"), filepath.Join(dir, "out") // testscript.Main chooses the command by this name
 			if err := os.Symlink(self, bin); err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +57,7 @@ func TestAKilledWatchLosesNothing(t *testing.T) {
 					if time.Now().After(end) {
 						_ = cmd.Process.Kill()
 						_ = cmd.Wait()
-						t.Fatalf("revision %d never came; there is %d: %s", until, last(t, out), stderr.String())
+						t.Fatalf("revision %d did not arrive; the last revision is %d: %s", until, last(t, out), stderr.String())
 					}
 				}
 				_ = cmd.Process.Kill()
@@ -74,7 +74,7 @@ func TestAKilledWatchLosesNothing(t *testing.T) {
 			next := int64(2)
 			for _, rev := range revisions(t, out) {
 				if rev > next {
-					t.Fatalf("revision %d is missing, %d came", next, rev)
+					t.Fatalf("revision %d is missing before %d", next, rev)
 				}
 				next = max(next, rev+1)
 			}
@@ -89,7 +89,7 @@ func last(t *testing.T, out string) (rev int64) {
 	return rev
 }
 
-// revisions returns those of the lines of a file, which may end in the middle of one.
+// revisions returns the revisions in the lines of a file, whose last line may be incomplete.
 func revisions(t *testing.T, out string) (revs []int64) {
 	t.Helper()
 	b, err := os.ReadFile(out)

@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/cmd/cachectl/internal/cli"
 )
 
-// killing kills all nodes of a cluster when the first line of a shard is written.
+// killing closes a cluster when the first line of a shard is written.
 type killing struct {
 	bytes.Buffer
 
@@ -23,14 +23,14 @@ func (k *killing) Write(p []byte) (int, error) {
 	return k.Buffer.Write(p)
 }
 
-// A verify whose node dies between two shards does not say that no node answers.
+// A verify whose node dies between two shards reports the lost node, not that no node answers.
 func TestAVerifyThatBreaksOff(t *testing.T) {
 	c, err := clienttest.Start(clienttest.Config{Cuts: []string{"/m"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	large := "/z" + strings.Repeat("z", 3<<20) // more than arrives unread: the second shard's answer is cut
+	large := "/z" + strings.Repeat("z", 3<<20) // more than the client buffers: the second shard's answer is cut off
 	c.Put(large, "1")
 	c.Corrupt("n1", large)
 	out := &killing{cluster: c}

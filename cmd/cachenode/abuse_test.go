@@ -23,7 +23,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// victim is a separate node, with TLS for clients, that is attacked over its
+// victim is a separate node, with TLS for clients, that the test attacks over its
 // sockets.
 type victim struct {
 	t                          *testing.T
@@ -115,7 +115,7 @@ func (v *victim) attack(t *testing.T) *attacker {
 	return a
 }
 
-// tryAttack is attack of a node that may refuse the connection.
+// tryAttack is attack, but returns the error if the node refuses the connection.
 func (v *victim) tryAttack(t *testing.T) (*attacker, error) {
 	t.Helper()
 	conn, err := tls.Dial("tcp", v.client, &tls.Config{RootCAs: certtest.Pool(v.ca), NextProtos: []string{"h2"}})
@@ -132,7 +132,7 @@ func (v *victim) tryAttack(t *testing.T) (*attacker, error) {
 		return nil, err
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
-	if _, err := a.ReadFrame(); err != nil { // the server's settings: its handshake is through
+	if _, err := a.ReadFrame(); err != nil { // the server's settings: the handshake is complete
 		return nil, err
 	}
 	return a, nil
@@ -145,15 +145,15 @@ func (a *attacker) frame(err error) {
 	}
 }
 
-// send sends what was written. It may take a minute: a server that defends
-// itself stops reading.
+// send sends the pending frames. It may take a minute: a server that defends itself
+// stops reading.
 func (a *attacker) send() error {
 	_ = a.conn.SetWriteDeadline(time.Now().Add(time.Minute))
 	_, err := a.out.WriteTo(a.conn)
 	return err
 }
 
-// headers of a watch.
+// headers returns the header block of a watch.
 func (a *attacker) headers(more ...string) []byte {
 	a.head.Reset()
 	all := append([]string{
@@ -166,13 +166,13 @@ func (a *attacker) headers(more ...string) []byte {
 	return bytes.Clone(a.head.Bytes())
 }
 
-// discard reads whatever comes, until the connection ends.
+// discard reads and drops all frames, until the connection ends.
 func (a *attacker) discard() {
 	_ = a.conn.SetReadDeadline(time.Time{})
 	go func() { _, _ = io.Copy(io.Discard, a.conn) }()
 }
 
-// until reads frames until ok, or until the connection ends with an error.
+// until reads frames until ok returns true, or until the connection ends with an error.
 func (a *attacker) until(ok func(http2.Frame) bool) error {
 	_ = a.conn.SetReadDeadline(time.Now().Add(time.Minute))
 	for {
@@ -200,7 +200,7 @@ func TestAbuse(t *testing.T) {
 		t.Skip("runs etcd, and floods a node")
 	}
 	v := newVictim(t)
-	// Checked at the end: by then, it has had its time.
+	// Checked at the end, after its handshake timeout.
 	halfOpen, err := net.Dial("tcp", v.client)
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func TestAbuse(t *testing.T) {
 	})
 }
 
-// Connections that ask for /healthz and stay keep no probe out.
+// Connections that request /healthz and stay open do not block probes.
 func (v *victim) probesKeptOpen(t *testing.T) {
 	request := []byte("GET /healthz HTTP/1.1\r\nHost: victim\r\n\r\n")
 	answer := make([]byte, 12)
@@ -242,9 +242,8 @@ func (v *victim) probesKeptOpen(t *testing.T) {
 	}
 }
 
-// CVE-2023-44487: streams that are reset at once do not count as open, and each
-// has its handler all the same. gRPC lets no more handlers run than streams may
-// be open.
+// CVE-2023-44487: streams that are reset at once do not count as open, but each has
+// a handler. gRPC runs no more handlers than streams may be open.
 func (v *victim) rapidReset(t *testing.T) {
 	a := v.attack(t)
 	a.discard()
@@ -254,19 +253,19 @@ func (v *victim) rapidReset(t *testing.T) {
 		a.frame(a.WriteRSTStream(id, http2.ErrCodeCancel))
 		if id%512 == 1 {
 			if err := a.send(); err != nil {
-				break // it had enough
+				break // the node has closed the connection
 			}
 			peak = max(peak, runtime.NumGoroutine())
 		}
 	}
 	// A stream has its handler and few helpers.
 	if most := before + 20*victimStreams; peak > most {
-		t.Errorf("%d goroutines, at first %d", peak, before)
+		t.Errorf("%d goroutines, at the start %d", peak, before)
 	}
 	v.serves()
 }
 
-// Requests that are not sent to their end are held before any limit sees the call.
+// Incomplete requests are held in memory before any limit of calls applies.
 func (v *victim) requestsWithoutEnd(t *testing.T) {
 	const conns, size, piece = 2, 2<<20 - 1, 16 << 10
 	before, peak, sent := heap(), uint64(0), 0
@@ -283,14 +282,14 @@ func (v *victim) requestsWithoutEnd(t *testing.T) {
 				a.frame(a.WriteData(2*i+1, false, part))
 			}
 			if a.send() != nil {
-				break // the node has had enough
+				break // the node has closed the connection
 			}
 			sent += victimStreams * piece
 			peak = max(peak, heap())
 		}
 	}
 	if grown := int64(peak) - int64(before); grown > 160<<20 {
-		t.Errorf("the heap has grown by %d MiB, of %d MiB sent", grown>>20, sent>>20)
+		t.Errorf("the heap has grown by %d MiB, %d MiB were sent", grown>>20, sent>>20)
 	}
 	v.serves()
 }
@@ -300,19 +299,19 @@ func (v *victim) pingFlood(t *testing.T) {
 	for range 1000 {
 		a.frame(a.WritePing(false, [8]byte{1}))
 	}
-	_ = a.send() // it may be cut meanwhile
+	_ = a.send() // the node may close the connection meanwhile
 	err := a.until(func(f http2.Frame) bool {
 		g, ok := f.(*http2.GoAwayFrame)
 		return ok && g.ErrCode == http2.ErrCodeEnhanceYourCalm
 	})
 	if err != nil {
-		t.Errorf("it was not told to calm down: %v", err)
+		t.Errorf("the node did not send ENHANCE_YOUR_CALM: %v", err)
 	}
 	v.serves()
 }
 
-// Each frame of settings must be acknowledged. A client that does not read the
-// answers is not read any more.
+// Each frame of settings must be acknowledged. The node stops reading from a client
+// that does not read the answers.
 func (v *victim) settingsFlood(t *testing.T) {
 	a := v.attack(t)
 	before := heap()
@@ -322,7 +321,7 @@ func (v *victim) settingsFlood(t *testing.T) {
 			a.frame(a.WriteSettings())
 		}
 		if _, err := a.out.WriteTo(a.conn); err != nil {
-			break // it is not read any more
+			break // the node does not read any more
 		}
 	}
 	if grown := int64(heap()) - int64(before) - int64(a.out.Cap()); grown > 32<<20 {
@@ -347,7 +346,7 @@ func (v *victim) headersWithoutEnd(t *testing.T) {
 		sent += len(fragment)
 	}
 	if sent >= most {
-		t.Errorf("%d MiB of one header were taken", sent>>20)
+		t.Errorf("%d MiB of one header were accepted", sent>>20)
 	}
 	v.serves()
 }
@@ -361,14 +360,14 @@ func (v *victim) hugeHeaders(t *testing.T) {
 		a.frame(a.WriteContinuation(1, n == len(block), block[:n]))
 		block = block[n:]
 	}
-	_ = a.send() // it may be cut meanwhile
+	_ = a.send() // the node may close the connection meanwhile
 	err := a.until(func(f http2.Frame) bool {
 		_, reset := f.(*http2.RSTStreamFrame)
 		_, away := f.(*http2.GoAwayFrame)
 		return reset || away
 	})
 	if os.IsTimeout(err) {
-		t.Error("96 KiB of headers were taken")
+		t.Error("96 KiB of headers were accepted")
 	}
 	v.serves()
 }
@@ -383,7 +382,7 @@ func dialMany(t *testing.T, address string, n int, hello []byte) []net.Conn {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
-		_, _ = c.Write(hello) // it may be closed by then
+		_, _ = c.Write(hello) // c may be closed by then
 		out = append(out, c)
 	}
 	return out
@@ -402,11 +401,11 @@ func closed(c net.Conn) bool {
 func (v *victim) halfOpenHandshakes(t *testing.T) {
 	all := dialMany(t, v.client, 1100, []byte{0x16, 3, 1}) // the beginning of a TLS record
 	if !closed(all[0]) {
-		t.Error("the first of 1,100 that do not go on is still open")
+		t.Error("the first of 1,100 half-open handshakes is still open")
 	}
-	late := v.connect() // a connection of its own
+	late := v.connect() // a new connection
 	if _, err := late.Get(t.Context(), "/a"); err != nil {
-		t.Errorf("a client that comes between: %v", err)
+		t.Errorf("a new client among half-open handshakes: %v", err)
 	}
 	v.serves()
 }
@@ -416,18 +415,18 @@ func (v *victim) tooManyConnections(t *testing.T) {
 	for range victimConnections {
 		a, err := v.tryAttack(t)
 		if err != nil {
-			break // that was one too many
+			break // over the limit
 		}
 		all = append(all, a)
 	}
 	if len(all) == 0 {
-		t.Fatal("none was taken")
+		t.Fatal("no connection was accepted")
 	}
 	one := dialMany(t, v.client, 1, nil)[0]
 	if !closed(one) {
-		t.Errorf("one more than --max-connections was taken")
+		t.Errorf("more connections than --max-connections were accepted")
 	}
-	v.serves() // who is there, stays
+	v.serves() // existing connections stay
 	if !strings.Contains(v.log.String(), "see --max-connections") {
 		t.Error("the log does not name the flag")
 	}
@@ -436,30 +435,30 @@ func (v *victim) tooManyConnections(t *testing.T) {
 	}
 	c := v.connect()
 	if _, err := c.Get(t.Context(), "/a"); err != nil {
-		t.Errorf("after they have gone: %v", err)
+		t.Errorf("after the connections have ended: %v", err)
 	}
 }
 
 func (v *victim) raftPort(t *testing.T) {
 	if all := dialMany(t, v.raft, 80, nil); !closed(all[0]) {
-		t.Error("the first of 80 that say nothing is still open")
+		t.Error("the first of 80 silent connections is still open")
 	}
 	if one := dialMany(t, v.raft, 1, []byte("GET / HTTP/1.1\r\n\r\n"))[0]; !closed(one) {
-		t.Error("who does not speak raft is still connected")
+		t.Error("a connection that does not speak raft is still open")
 	}
 	v.serves()
 }
 
 func (v *victim) gossipPort(t *testing.T) {
 	before := heap()
-	// Much that is encrypted, it says, is to come.
+	// The header of a large encrypted message.
 	hello := binary.BigEndian.AppendUint32([]byte{10}, 19<<20)
 	all := dialMany(t, v.gossip, 80, append(hello, make([]byte, 1<<20)...))
 	if !closed(all[0]) {
-		t.Error("the first of 80 that do not go on is still open")
+		t.Error("the first of 80 incomplete messages' connections is still open")
 	}
 	if grown := int64(heap()) - int64(before); grown > 512<<20 {
-		t.Errorf("%d MiB for strangers", grown>>20)
+		t.Errorf("%d MiB for unauthenticated connections", grown>>20)
 	}
 	udp, err := net.Dial("udp", v.gossip)
 	if err != nil {
@@ -474,6 +473,6 @@ func (v *victim) gossipPort(t *testing.T) {
 	}
 	v.serves()
 	if n := strings.Count(v.log.String(), "\n") - lines; n > 50 {
-		t.Errorf("%d lines in the log for what strangers said", n)
+		t.Errorf("%d log lines for garbage packets", n)
 	}
 }

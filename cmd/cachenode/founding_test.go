@@ -7,8 +7,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/config"
 )
 
-// Nodes with default settings found a cluster of one shard, as long as each node has a replica
-// of it. Those that only join have settings that are valid.
+// Nodes with default settings found a cluster of one shard if each node has a replica of it. The
+// settings of nodes that only join are valid.
 func TestTheSpecificationHasTheShardsThatTheFoundersNeed(t *testing.T) {
 	for expect, want := range map[int]int{0: 1, 1: 1, 3: 1, 5: 5} {
 		cfg := config.Defaults()

@@ -36,14 +36,14 @@ func TestWhenTheHeapIsCollectedAtRest(t *testing.T) {
 	}
 }
 
-// The limit of memory does not count the floor.
+// The memory limit does not include the floor.
 func TestTheFloorOfTheHeap(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	for limit, want := range map[int64]int64{1 << 30: 1<<30 + heapFloor, math.MaxInt64: math.MaxInt64} {
 		debug.SetMemoryLimit(limit)
 		floor := allocateFloor()
 		if got := debug.SetMemoryLimit(-1); len(floor) != heapFloor || got != want {
-			t.Errorf("a floor of %d bytes; the limit of %d is %d, want %d", len(floor), limit, got, want)
+			t.Errorf("a floor of %d bytes; limit %d becomes %d, want %d", len(floor), limit, got, want)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func TestMemoryOfABurstIsReturned(t *testing.T) {
 		time.Sleep(time.Second + beat.Every)
 		synctest.Wait()
 		if now := resident(); now+burst/2 > full {
-			t.Errorf("%d bytes are resident, and %d before the end of the burst", now, full)
+			t.Errorf("%d bytes are resident, %d before the end of the burst", now, full)
 		}
 	})
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/ops/config"
 )
 
-// A node's own certificate and its front proxy certificate are renewed: later requests to an apiserver use the new
-// certificates, although there are connections with the old ones.
+// After a renewal of the node's own certificate and its front proxy certificate, requests to an apiserver use the
+// new certificates, although connections with the old certificates are open.
 func TestRequestsToApiserversShowRenewedCertificates(t *testing.T) {
 	ca := certtest.NewCA(t, "kubernetes")
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -87,7 +87,7 @@ func TestStopWithoutSignalEndsTheContext(t *testing.T) {
 	ctx, stop := cancelOnSignal(context.Background(), nil, func(code int) { t.Errorf("exit %d", code) })
 	stop()
 	if ctx.Err() == nil {
-		t.Error("the context lives on")
+		t.Error("the context does not end")
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/node"
 )
 
-// The connections of a port with TLS are raw ones, as those without: beneath the layer that ends
-// revoked ones.
+// The connections of a port with TLS are raw connections, as without TLS, below the layer that ends
+// revoked connections.
 func TestConnectionsWithTLSAreRaw(t *testing.T) {
 	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -30,6 +30,6 @@ func TestConnectionsWithTLSAreRaw(t *testing.T) {
 	}
 	defer c.Close()
 	if _, ok := c.(interface{ NetConn() net.Conn }).NetConn().(*rawconn.Conn); !ok {
-		t.Errorf("it is a %T with a %T", c, c.(interface{ NetConn() net.Conn }).NetConn())
+		t.Errorf("the connection is a %T with a %T", c, c.(interface{ NetConn() net.Conn }).NetConn())
 	}
 }

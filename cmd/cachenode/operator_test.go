@@ -15,8 +15,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/files/certtest"
 )
 
-// With a policy a certificate of the CA is not enough for metrics, the status page and
-// profiles: they are for callers with operator:read, who may give no orders.
+// With a policy, metrics, the status page and profiles need operator:read: a certificate of
+// the CA is not enough. operator:read does not allow orders.
 func TestMetricsAreForOperators(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs etcd and a node")
@@ -67,7 +67,7 @@ identities:
 		}
 		_, err := admin.New(cl).ClusterStatus(ctx, 10*time.Second)
 		verdict("a look at the cluster", err, may.look)
-		const no = 1 << 40 // is no lineage: the order changes nothing
+		const no = 1 << 40 // a lineage that does not exist: the order changes nothing
 		if _, err = admin.New(cl).BumpLineage(ctx, no, "test", ""); errors.Is(err, client.ErrLineage) {
 			err = nil
 		}

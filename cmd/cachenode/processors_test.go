@@ -11,8 +11,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/beat"
 )
 
-// One CPU is used as Go uses it in a container that is limited to one. More CPUs, and the
-// number that the operator has chosen, stay.
+// With one CPU, the node uses two processors, as Go does in a container with one CPU. More CPUs
+// and the operator's number are not changed.
 func TestOneCPUHasTwoProcessors(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	defer runtime.GOMAXPROCS(before)
@@ -29,7 +29,7 @@ func TestOneCPUHasTwoProcessors(t *testing.T) {
 	}
 }
 
-// allProcessors returns Go's own number, and two where that is one.
+// allProcessors returns Go's default number of processors, at least two.
 func allProcessors() int {
 	runtime.SetDefaultGOMAXPROCS()
 	return max(2, runtime.GOMAXPROCS(0))
@@ -71,7 +71,7 @@ func TestDemandOfProcessors(t *testing.T) {
 	}
 }
 
-// A node uses one processor when it has been quiet, all when it is busy, and all after its end.
+// A node uses one processor after it has been quiet, and all processors when it is busy and at its end.
 func TestProcessorsFollowTheDemand(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	defer runtime.GOMAXPROCS(before)
@@ -86,7 +86,7 @@ func TestProcessorsFollowTheDemand(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				began, used := time.Now(), time.Duration(0)
-				var percent atomic.Int64 // of the time that follows
+				var percent atomic.Int64 // of the following time
 				cpu := func() time.Duration {
 					used += time.Since(began) * time.Duration(percent.Load()) / 100
 					began = time.Now()

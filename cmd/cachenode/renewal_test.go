@@ -16,8 +16,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// newAlone starts a node of its own whose client and HTTP ports have the
-// certificates in files.
+// newAlone starts a single node whose client and HTTP ports have the certificates
+// in files.
 func newAlone(t *testing.T, files certtest.Files, more ...string) (*secureCluster, *secureNode) {
 	t.Helper()
 	n := &secureNode{client: free(t), http: free(t)}
@@ -34,8 +34,8 @@ func newAlone(t *testing.T, files certtest.Files, more ...string) (*secureCluste
 }
 
 // A client with certificate files survives the renewal of its certificate and its
-// CA: when the node restarts with other ones, the client and its watch continue. If
-// a file is broken, it continues with the previous content, and reports that.
+// CA: when the node restarts with new certificates, the client and its watch
+// continue. If a file is broken, the client uses the previous content and reports that.
 func TestAClientFollowsItsFiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs etcd and a node, and waits for files to be read")
@@ -71,7 +71,7 @@ func TestAClientFollowsItsFiles(t *testing.T) {
 	<-w.Started()
 	write := func(value string) {
 		t.Helper()
-		_, err := cl.Get(ctx, "/a") // goes on until there is a connection; a write is sent once
+		_, err := cl.Get(ctx, "/a") // retried until there is a connection; a write is sent once
 		if err == nil {
 			_, err = cl.Put(ctx, "/a", []byte(value))
 		}
@@ -92,7 +92,7 @@ func TestAClientFollowsItsFiles(t *testing.T) {
 	}
 	write("at first")
 
-	// Everything at once: neither side takes what the other had before.
+	// Both sides change at once: neither side accepts the other's old certificate.
 	for _, f := range []certtest.Files{server, mine} {
 		f.Write(t, second.Issue(t, "again", name))
 		f.Trust(t, second)
@@ -100,17 +100,17 @@ func TestAClientFollowsItsFiles(t *testing.T) {
 	restart()
 	write("with other certificates")
 	if !strings.Contains(log.String(), "msg=reloaded what=TLSFiles") {
-		t.Errorf("not told:\n%s", &log)
+		t.Errorf("the reload is not logged:\n%s", &log)
 	}
 
 	if err := os.WriteFile(mine.CA, []byte("none"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.eventually("the broken file is seen", func() bool { return cl.Stats().TLSError != nil })
+	c.eventually("the broken file is reported", func() bool { return cl.Stats().TLSError != nil })
 	restart()
 	write("with those of before")
 	if text := log.String(); !strings.Contains(text, "reload failed: the previous contents stay in use") || !strings.Contains(text, mine.CA+" holds no PEM certificate") {
-		t.Errorf("not told:\n%s", text)
+		t.Errorf("the reload is not logged:\n%s", text)
 	}
 	mine.Trust(t, second)
 
@@ -121,7 +121,7 @@ func TestAClientFollowsItsFiles(t *testing.T) {
 	}
 	defer func() { _ = wrong.Close() }()
 	if _, err := wrong.Get(ctx, "/a"); !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "another.internal") {
-		t.Errorf("a node without the name: %v", err)
+		t.Errorf("a node with another name: %v", err)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestTokensMayComeAndGo(t *testing.T) {
 	policy := filepath.Join(dir, "policy.yaml")
 	write := func(file, text string) {
 		t.Helper()
-		if err := errors.Join(os.WriteFile(file+"~", []byte(text), 0o600), os.Rename(file+"~", file)); err != nil { // never read half
+		if err := errors.Join(os.WriteFile(file+"~", []byte(text), 0o600), os.Rename(file+"~", file)); err != nil { // so that a partial file is never read
 			t.Fatal(err)
 		}
 	}
@@ -148,8 +148,8 @@ func TestTokensMayComeAndGo(t *testing.T) {
 	c, n := newAlone(t, certtest.NewFiles(t, ca.Issue(t, "server"), ca), "--policy", policy)
 	for _, step := range []struct {
 		policy string
-		line   string // of the log, when it was read
-		may    bool   // somebody without a certificate connect
+		line   string // logged after the reload
+		may    bool   // clients without a certificate connect
 	}{
 		{"tokens: {issuer: https://us, audience: shardwatch, keys: jwks.json}\n" + rules, "msg=reloaded what=policy", true},
 		{"tokens: {}\n", "reload failed", true},
@@ -162,10 +162,10 @@ func TestTokensMayComeAndGo(t *testing.T) {
 		}
 		c.eventually(step.line, func() bool { return strings.Count(n.log.String(), step.line) > before })
 		if err := admitted(n.client, certtest.Leaf{}, ca); (err == nil) != step.may {
-			t.Errorf("with the policy\n%s: %v, may connect: %t", step.policy, err, step.may)
+			t.Errorf("without a certificate, with the policy\n%s: %v, may connect: %t", step.policy, err, step.may)
 		}
 		if err := admitted(n.client, ca.Issue(t, "someone"), ca); err != nil {
-			t.Errorf("somebody with a certificate: %v", err)
+			t.Errorf("a client with a certificate: %v", err)
 		}
 	}
 }

@@ -42,11 +42,11 @@ func ends(t *testing.T, what string, c *tls.Conn) {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := io.Copy(io.Discard, c); os.IsTimeout(err) {
-		t.Errorf("%s: the connection goes on", what)
+		t.Errorf("%s: the connection stays open", what)
 	}
 }
 
-// reread has the node read its files, and returns when it has read one.
+// reread makes the node read its files, and returns when it has logged line.
 func (c *secureCluster) reread(n *secureNode, line string) {
 	c.t.Helper()
 	before := strings.Count(n.log.String(), line)
@@ -56,7 +56,7 @@ func (c *secureCluster) reread(n *secureNode, line string) {
 	c.eventually(line, func() bool { return strings.Count(n.log.String(), line) > before })
 }
 
-// opened are live connections of one client: watches of both APIs.
+// opened is the live connections of one client: watches of both APIs.
 type opened struct {
 	native *client.Watcher
 	cl     *client.Client
@@ -80,7 +80,7 @@ func (c *secureCluster) opened(ctx context.Context, l certtest.Leaf, ca *certtes
 	return o
 }
 
-// goesOn checks that a watch has the next change, on the connection that it had.
+// goesOn checks that a watch receives the next change on its existing connection.
 func (c *secureCluster) goesOn(ctx context.Context, o opened, value string) {
 	c.t.Helper()
 	if _, err := o.cl.Put(ctx, "/a", []byte(value)); err != nil {
@@ -133,7 +133,7 @@ func TestARevokedCertificateIsCutOff(t *testing.T) {
 		"gRPC": {n.client, "h2"}, "JSON": {n.client, "http/1.1"}, "peer": {peers, "h2"}, "http": {n.http, "http/1.1"},
 	} {
 		conn := held(t, at[0], at[1], bad, ca)
-		if at[1] == "http/1.1" { // it is served before it is held
+		if at[1] == "http/1.1" { // the connection is served once before it is held
 			if _, err := conn.Write([]byte("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
 				t.Fatal(err)
 			}
@@ -144,7 +144,7 @@ func TestARevokedCertificateIsCutOff(t *testing.T) {
 		conns = append(conns, func() { ends(t, what, conn) })
 	}
 	voter := held(t, raft, "", bad, ca)
-	if _, err := voter.Write([]byte{0}); err != nil { // the kind of a request, whose rest is to come
+	if _, err := voter.Write([]byte{0}); err != nil { // the type of an incomplete request
 		t.Fatal(err)
 	}
 	conns = append(conns, func() { ends(t, "raft", voter) })
@@ -157,21 +157,21 @@ func TestARevokedCertificateIsCutOff(t *testing.T) {
 	}
 	for what, at := range ports {
 		if err := admitted(at, bad, ca); err == nil {
-			t.Errorf("the %s port takes a revoked certificate", what)
+			t.Errorf("the %s port accepts a revoked certificate", what)
 		}
 		if err := admitted(at, good, ca); err != nil {
-			t.Errorf("the %s port refuses another one: %v", what, err)
+			t.Errorf("the %s port refuses another certificate: %v", what, err)
 		}
 	}
 	if code, body := get("https://"+n.http+"/metrics", trusting(bad, ca)); code == http.StatusOK {
 		t.Errorf("metrics for a revoked certificate: %s", body[:100])
 	}
 	if code, body := get("https://"+n.http+"/metrics", trusting(good, ca)); code != http.StatusOK {
-		t.Errorf("metrics for another one: %d %s", code, body)
+		t.Errorf("metrics for another certificate: %d %s", code, body)
 	}
 	c.goesOn(ctx, stays, "2")
 	if !strings.Contains(n.log.String(), "is revoked") {
-		t.Error("the log does not say why a connection was refused")
+		t.Error("the log has no reason for a refused connection")
 	}
 }
 
@@ -215,7 +215,7 @@ func TestAnIdentityThatLeavesThePolicyIsCutOff(t *testing.T) {
 }
 
 // With {node} in --peer-tls-allowed-san each node proves its own name to the others, and
-// none starts with the certificate of another.
+// no node starts with the certificate of another node.
 func TestNodesHaveCertificatesOfTheirOwn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs etcd and three nodes")
@@ -239,9 +239,9 @@ func TestNodesHaveCertificatesOfTheirOwn(t *testing.T) {
 	var out syncBuffer
 	args := append(slices.Clone(n.args), "--peer-tls-cert", own[1].Cert, "--peer-tls-key", own[1].Key)
 	if code := execute(ctx, process{hostname: os.Hostname, stdout: &out, stderr: &out}, args); code == exitDone {
-		t.Error("a node starts with the certificate of another")
+		t.Error("a node starts with the certificate of another node")
 	}
 	if text := out.String(); !strings.Contains(text, "must carry n0.peers.internal (--peer-tls-allowed-san)") {
-		t.Errorf("the error does not say what is wrong:\n%s", text)
+		t.Errorf("the error does not name the required certificate name:\n%s", text)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// startProcess runs the real binary (this test binary, as testscript made it one) with
-// ports of its own.
+// startProcess runs the real binary (this test binary, through testscript) with separate
+// ports.
 func startProcess(t *testing.T, endpoint string, args ...string) (cmd *exec.Cmd, http string, out *bytes.Buffer) {
 	t.Helper()
 	ports := make([]string, 5)
@@ -57,7 +57,7 @@ func TestTermDrainsAndExitsZero(t *testing.T) {
 		t.Fatalf("%v after %v: %s", err, time.Since(began), out)
 	}
 	if !strings.Contains(out.String(), "drained") {
-		t.Errorf("it did not say that it drained: %s", out)
+		t.Errorf("the drain is not logged: %s", out)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 	"github.com/shardwatch/shardwatch/internal/testing/etcdtest"
 )
 
-// role is the name that nodes know each other by.
+// role is the name in the nodes' certificates.
 const role = "spiffe://shardwatch.test/node"
 
 // secureEtcd is an etcd process that accepts only clients with certificates of a
@@ -65,7 +65,7 @@ func (e *secureEtcd) stop() {
 type secureCluster struct {
 	t    *testing.T
 	ca   *certtest.CA
-	next *certtest.CA // etcd trusts it, too, which reads CAs at its start only
+	next *certtest.CA // etcd also trusts it from the start, because it reads CAs only then
 	etcd *secureEtcd
 
 	client, peer, http, upstream certtest.Files // of all nodes
@@ -146,7 +146,7 @@ func newKey() string {
 	return base64.StdEncoding.EncodeToString(key)
 }
 
-// encrypt puts keys into the file of gossip keys.
+// encrypt writes keys to the file of gossip keys.
 func (c *secureCluster) encrypt(keys ...string) {
 	c.t.Helper()
 	if err := os.WriteFile(c.keys, []byte(strings.Join(keys, "\n")+"\n"), 0o600); err != nil {
@@ -154,12 +154,12 @@ func (c *secureCluster) encrypt(keys ...string) {
 	}
 }
 
-// files are all that the nodes read certificates from.
+// files returns all certificate files of the nodes.
 func (c *secureCluster) files() []certtest.Files {
 	return []certtest.Files{c.client, c.peer, c.http, c.upstream}
 }
 
-// reload has all nodes read their files, and returns when all have.
+// reload makes all nodes read their files, and returns when they have.
 func (c *secureCluster) reload() {
 	c.t.Helper()
 	before := make([]int, len(c.nodes))
@@ -252,7 +252,7 @@ func admitted(address string, l certtest.Leaf, ca *certtest.CA) error {
 
 // Every connection is encrypted, and every port authenticates its callers: nodes at
 // the peer and raft ports, clients at the client port, any client with a certificate
-// at the HTTP port, and a kubelet's probes without.
+// at the HTTP port, where a kubelet's probes need no certificate.
 func TestTLSOnEveryPort(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs etcd and three nodes")
@@ -280,7 +280,7 @@ func TestTLSOnEveryPort(t *testing.T) {
 				{"somebody without a certificate", certtest.Leaf{}, false},
 			} {
 				if err := admitted(at, who.leaf, c.ca); (err == nil) != who.may {
-					t.Errorf("%s port, %s: %v; may come: %t", port, who.name, err, who.may)
+					t.Errorf("%s port, %s: %v; may connect: %t", port, who.name, err, who.may)
 				}
 			}
 		}
@@ -335,7 +335,7 @@ func TestEverythingIsRotatedUnderAWatch(t *testing.T) {
 	}
 	keys[0] = strings.TrimSpace(string(text))
 
-	// Both CAs are trusted, everywhere.
+	// All nodes trust both CAs.
 	for _, f := range c.files() {
 		f.Trust(t, first, second)
 	}
@@ -347,7 +347,7 @@ func TestEverythingIsRotatedUnderAWatch(t *testing.T) {
 			t.Errorf("%s refuses a certificate of the second CA: %v", n.args[2], err)
 		}
 	}
-	// Certificates of the second.
+	// All nodes get certificates of the second CA.
 	c.client.Write(t, second.Issue(t, "server"))
 	c.http.Write(t, second.Issue(t, "server"))
 	c.peer.Write(t, second.Issue(t, "node", role))
@@ -358,35 +358,35 @@ func TestEverythingIsRotatedUnderAWatch(t *testing.T) {
 	put(cl)
 	for _, n := range c.nodes {
 		if err := admitted(n.client, young, second); err != nil {
-			t.Errorf("%s does not show its new certificate: %v", n.args[2], err)
+			t.Errorf("%s does not use its new certificate: %v", n.args[2], err)
 		}
 	}
-	// The first is trusted no more.
+	// No node trusts the first CA any more.
 	for _, f := range c.files() {
 		f.Trust(t, second)
 	}
 	c.encrypt(keys[1])
 	c.reload()
-	put(cl) // on the connection that it has
+	put(cl) // on its existing connection
 	for _, n := range c.nodes {
 		if err := admitted(n.client, old, second); err == nil {
-			t.Errorf("%s takes a certificate of the first CA", n.args[2])
+			t.Errorf("%s accepts a certificate of the first CA", n.args[2])
 		}
 		if err := admitted(n.peer, first.Issue(t, "node", role), second); err == nil {
-			t.Errorf("the peer port of %s takes a certificate of the first CA", n.args[2])
+			t.Errorf("the peer port of %s accepts a certificate of the first CA", n.args[2])
 		}
 	}
 
-	// A file that is wrong changes nothing.
+	// An invalid file changes nothing.
 	if err := os.WriteFile(c.client.CA, []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.reload()
 	if err := admitted(c.nodes[0].client, young, second); err != nil {
-		t.Errorf("after a CA that is none: %v", err)
+		t.Errorf("after an invalid CA file: %v", err)
 	}
 	if log := c.nodes[0].log.String(); !strings.Contains(log, "reload failed") || !strings.Contains(log, c.client.CA+":1: ") {
-		t.Error("the log does not name file and line of what is wrong")
+		t.Error("the log does not name file and line of the mistake")
 	}
 	_, metrics := get("https://"+c.nodes[0].http+"/metrics", trusting(young, second))
 	for _, want := range []string{
@@ -409,7 +409,7 @@ func TestEverythingIsRotatedUnderAWatch(t *testing.T) {
 	c.etcd.stop()
 	c.etcd.files.Trust(t, second)
 	c.etcd.start(t)
-	c.eventually("etcd is back", func() bool { _, err := next.Put(ctx, "/b", nil); return err == nil })
+	c.eventually("etcd is up again", func() bool { _, err := next.Put(ctx, "/b", nil); return err == nil })
 	if code := c.nodes[2].stop(); code != exitDone {
 		t.Fatalf("exit code %d", code)
 	}
@@ -451,7 +451,7 @@ func (b *syncBuffer) String() string {
 	return b.text.String()
 }
 
-// free returns an address of this machine for this test alone.
+// free returns an address of this machine that only this test uses.
 func free(t *testing.T) string {
 	t.Helper()
 	at, err := freeport.Take(1)

@@ -9,7 +9,7 @@ import (
 	"github.com/shardwatch/shardwatch/client"
 )
 
-// Keys are completed as paths are, with few lists of few keys, however many there are.
+// Keys are completed like paths, with few lists of few keys, however many keys exist.
 func TestBranches(t *testing.T) {
 	var keys []string
 	for i := range 1000 {
