@@ -375,7 +375,7 @@ func TestFewOwnersStay(t *testing.T) {
 				t.Errorf("%s owned nothing, and its death changed %d owners", gone.Name, changedOwners(m, without))
 			}
 			if size == 3 && changedOwners(without, with) > 0 {
-				t.Errorf("%d owners changed when %s returned", gone.Name, changedOwners(without, with))
+				t.Errorf("the return of %s changed %d owners", gone.Name, changedOwners(without, with))
 			}
 		}
 	}
