@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// TestAPI compares the exported API of the public packages with the api.txt beside
-// each: no commit changes it unnoticed.
+// TestAPI compares the exported API of each public package with the api.txt in its
+// directory, so that every change is deliberate.
 func TestAPI(t *testing.T) {
 	for _, dir := range []string{"client", "client/admin", "client/follow", "client/mirror"} {
 		got, err := exported(dir)
@@ -37,8 +37,8 @@ func TestAPI(t *testing.T) {
 		}
 	}
 	if t.Failed() {
-		t.Log("the public API has changed. If it should, run UPDATE=1 go test -run TestAPI . " +
-			"and say in CHANGELOG.md what programs have to write instead; see Stability in client/doc.go")
+		t.Log("the public API has changed. If this is intended, run UPDATE=1 go test -run TestAPI . " +
+			"and describe the migration in CHANGELOG.md; see Stability in client/doc.go")
 	}
 }
 
@@ -95,7 +95,7 @@ func onExported(d *ast.FuncDecl) bool {
 	return !ok || name.IsExported()
 }
 
-// plain drops alignment, and the empty lines that comments leave.
+// plain drops alignment and empty lines.
 func plain(text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {
@@ -107,12 +107,12 @@ func plain(text string) string {
 	return out.String()
 }
 
-// differences returns the lines that one text has and the other has not.
+// differences returns the lines that only one of the texts has.
 func differences(want, got string) (out []string) {
 	lines := func(s string) []string { return strings.Split(s, "\n") }
 	for _, l := range lines(want) {
 		if !slices.Contains(lines(got), l) {
-			out = append(out, fmt.Sprintf("no longer there: %s", l))
+			out = append(out, fmt.Sprintf("removed: %s", l))
 		}
 	}
 	for _, l := range lines(got) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A promise is held by tests that exist, and so is an answer to a threat.
+// The tests that docs/guarantees.md and docs/security.md name as evidence exist.
 func TestDocsNameTests(t *testing.T) {
 	there := make(map[string]bool)
 	decl := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
@@ -32,7 +32,7 @@ func TestDocsNameTests(t *testing.T) {
 		}
 		named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)(?:/[\\w-]+)?`").FindAllStringSubmatch(string(text), -1)
 		if len(named) < least {
-			t.Errorf("%s names %d tests", file, len(named))
+			t.Errorf("%s names %d tests, fewer than expected", file, len(named))
 		}
 		for _, m := range named {
 			if !there[m[1]] {

@@ -1,6 +1,6 @@
-// Package shardwatch_test holds the rules of the house: which package may
-// import which, and who is the door to which library. The picture is in
-// docs/architecture.md.
+// Package shardwatch_test holds the rules for the whole repository: which packages a
+// package may import, and which packages may import a library. docs/architecture.md
+// describes the layout.
 package shardwatch_test
 
 import (
@@ -23,8 +23,7 @@ import (
 
 const module = "github.com/shardwatch/shardwatch"
 
-// pkg is one package as `go list` shows it: paths inside the module without
-// the module's own.
+// pkg is a package as `go list` shows it; inside drops the module's path from its paths.
 type pkg struct {
 	ImportPath   string
 	Imports      []string
@@ -32,8 +31,8 @@ type pkg struct {
 	XTestImports []string
 }
 
-// floors are the packages from the ground up. A package may import those on
-// the floors below its own, and none beside or above it.
+// floors are the layers of packages, lowest first. A package may import packages of lower
+// layers, and none of its own layer or above.
 func floors() [][]string {
 	return [][]string{
 		{"internal/beat", "internal/wait", "internal/protofields", "internal/edge/rawconn", "internal/edge/grpcserver/callhead", "internal/edge/grpcserver/services", "internal/edge/dispatch", "internal/yield", "internal/testing/testkit", "internal/files/testseed"},
@@ -67,14 +66,13 @@ func groups() []string {
 	return []string{"auth", "control", "data", "edge", "files", "kube", "ops", "testing"}
 }
 
-// beside are packages that stand outside the floors, each with all it may
-// import of the module. An entry that ends in "/..." is a folder with all below
-// it.
+// beside are the packages outside the layers, each with all packages of the module that it
+// may import. An entry that ends in "/..." is a folder with everything below it.
 func beside() map[string][]string {
 	return map[string][]string{
 		"api/...": {"api/..."},
-		// The public client shares with the servers the API, how files of certificates
-		// are read, and read again, and how a file is replaced so that a crash keeps it.
+		// The public client and the servers share the API, the code that reads and reloads
+		// certificate files, and the code that replaces a file so that it survives a crash.
 		"client":                               {"api/...", "client/internal/..."},
 		"client/internal/calls":                {"client/internal/connect", "client/internal/keyrange", "client/internal/nodes", "client/internal/outcome", "client/internal/retry"},
 		"client/internal/connect":              {"client/internal/outcome", "client/internal/retry", "internal/files/reload", "internal/files/tlsconf"},
@@ -98,7 +96,7 @@ func beside() map[string][]string {
 		"cmd/cachectl/internal/cli":            {"client", "client/admin", "cmd/cachectl/internal/document", "internal/files/tlsconf", "internal/files/durable"},
 		"cmd/cachectl/internal/keys":           {"client", "client/follow", "cmd/cachectl/internal/cli", "cmd/cachectl/internal/document"},
 		"cmd/cachectl/internal/cluster":        {"client", "client/admin", "cmd/cachectl/internal/cli", "cmd/cachectl/internal/document", "internal/version"},
-		"cmd/cachectl/internal/kube":           {"cmd/cachectl/internal/cli", "cmd/cachectl/internal/document", "internal/kube/report"}, // the form of nodes' reports
+		"cmd/cachectl/internal/kube":           {"cmd/cachectl/internal/cli", "cmd/cachectl/internal/document", "internal/kube/report"}, // the format of the nodes' reports
 		"cmd/cachectl/internal/changes":        {"client", "client/admin", "cmd/cachectl/internal/cli", "cmd/cachectl/internal/cluster", "cmd/cachectl/internal/document"},
 		"examples":                             {}, // counts the lines of the programs below
 		"examples/...":                         {"client", "client/follow", "client/mirror"},
@@ -112,19 +110,19 @@ func beside() map[string][]string {
 	}
 }
 
-// mayUseAPI reports whether packages on a floor may use the generated API:
-// internal/wire and what is above it.
+// mayUseAPI reports whether packages of a layer may use the generated API: internal/wire
+// and the layers above it.
 func mayUseAPI(floor int) bool { return floor >= floorOf("internal/wire") }
 
-// door says that only some packages may import a library.
+// door restricts the packages that may import a library.
 type door struct {
 	library string
-	// only are the packages that may, besides those in test/ and bench/.
+	// only are the packages that may import it, besides those in test/ and bench/.
 	only []string
-	// tests: test files may import it anywhere.
+	// tests allows the import in all test files.
 	tests bool
-	// messages are packages of the library with generated messages alone, which
-	// anybody may import.
+	// messages are packages of the library that only have generated messages. Any package
+	// may import them.
 	messages []string
 }
 
@@ -140,7 +138,7 @@ func doors() []door {
 		{"github.com/hashicorp/memberlist", []string{"internal/membership"}, false, nil},
 		{"github.com/hashicorp/raft", []string{"internal/control/placement"}, false, nil},
 		{"github.com/hashicorp/raft-boltdb", []string{"internal/control/placement"}, false, nil},
-		// Each to a file of its own; nothing of bbolt's leaves the two.
+		// Each has its own file; no type of bbolt leaves the two packages.
 		{"go.etcd.io/bbolt", []string{"internal/history", "internal/control/placement"}, false, nil},
 		{"google.golang.org/grpc/codes", []string{"internal/wire", "internal/edge/grpcserver", "internal/edge/grpcserver/callhead", "internal/edge/grpcserver/services", "internal/edge/grpcserver/interoptest", "client", "client/...", "api/..."}, true, nil},
 		{"google.golang.org/grpc/status", []string{"internal/wire", "internal/edge/grpcserver", "internal/edge/grpcserver/callhead", "internal/edge/grpcserver/services", "internal/edge/grpcserver/interoptest", "client", "client/...", "api/..."}, true, nil},
@@ -149,19 +147,19 @@ func doors() []door {
 	}
 }
 
-// pure are the packages that only decide: a function of its arguments has no clock, no
-// goroutine, no logger and no I/O. They import nothing outside these.
+// pure are the packages of pure functions: no clock, no goroutine, no logger and no I/O.
+// They import only the listed packages.
 func pure() (packages, imports []string) {
 	return []string{"internal/control/planner", "internal/control/mapchange"},
 		[]string{"internal/kv", "internal/shard", "internal/control/planner", "cmp", "errors", "fmt", "iter", "maps", "math", "math/bits", "slices", "strconv", "strings", "time", "github.com/cespare/xxhash/v2"}
 }
 
-// clockless are the names in package time that a pure package may use: values alone.
+// clockless are the names of package time that a pure package may use: only values.
 func clockless() []string {
 	return []string{"Time", "Duration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour"}
 }
 
-// TestHouse compares what the packages import with the picture.
+// TestHouse checks the imports of all packages.
 func TestHouse(t *testing.T) {
 	for _, p := range list(t) {
 		for _, broken := range breaks(p) {
@@ -170,8 +168,8 @@ func TestHouse(t *testing.T) {
 	}
 }
 
-// TestThePictureIsWhole compares the packages with the floors and with the table of
-// docs/architecture.md: each is there, once.
+// TestThePictureIsWhole checks that each package is in at most one layer and in one row of the
+// table in docs/architecture.md.
 func TestThePictureIsWhole(t *testing.T) {
 	text, err := os.ReadFile("docs/architecture.md")
 	if err != nil {
@@ -194,7 +192,7 @@ func TestThePictureIsWhole(t *testing.T) {
 	}
 	for name, n := range placed {
 		if n > 1 {
-			t.Errorf("%s stands on %d floors", name, n)
+			t.Errorf("%s is in %d layers, want one", name, n)
 		}
 	}
 	for _, p := range list(t) {
@@ -233,7 +231,7 @@ func TestDecisionsArePure(t *testing.T) {
 	}
 }
 
-// impure returns a sentence for each statement of a file that is not pure.
+// impure returns a message for each statement of a file that is not pure.
 func impure(t *testing.T, file string, text []byte) (sentences []string) {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -247,7 +245,7 @@ func impure(t *testing.T, file string, text []byte) (sentences []string) {
 			sentences = append(sentences, fmt.Sprintf("%s: a pure package has no goroutine and no channel", fset.Position(n.Pos())))
 		case *ast.SelectorExpr:
 			if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && !slices.Contains(clockless(), n.Sel.Name) {
-				sentences = append(sentences, fmt.Sprintf("%s: time.%s: a pure package is given the time", fset.Position(n.Pos()), n.Sel.Name))
+				sentences = append(sentences, fmt.Sprintf("%s: time.%s: a pure package gets the time as an argument", fset.Position(n.Pos()), n.Sel.Name))
 			}
 		}
 		return true
@@ -255,11 +253,11 @@ func impure(t *testing.T, file string, text []byte) (sentences []string) {
 	return sentences
 }
 
-// breaks returns a sentence for each rule that p breaks.
+// breaks returns a message for each rule that p breaks.
 func breaks(p pkg) (sentences []string) {
 	name := inside(p.ImportPath)
 	if known(name) == "" {
-		return []string{fmt.Sprintf("%s has no place in the house: give it a floor in house_test.go and in docs/architecture.md", name)}
+		return []string{fmt.Sprintf("%s is in no layer: add it to floors in house_test.go and to the table in docs/architecture.md", name)}
 	}
 	inTests := slices.Concat(p.TestImports, p.XTestImports)
 	for _, imported := range p.Imports {
@@ -291,8 +289,8 @@ func breaks(p pkg) (sentences []string) {
 	return sentences
 }
 
-// wrongFloor says why name may not import imported, a package of the module or
-// not, or returns "".
+// wrongFloor returns the reason why name may not import imported, a package inside or
+// outside the module, or "".
 func wrongFloor(name, imported string) string {
 	if !ours(imported) {
 		return ""
@@ -309,20 +307,20 @@ func wrongFloor(name, imported string) string {
 		if mayUseAPI(from) {
 			return ""
 		}
-		return fmt.Sprintf("%s imports %s: the wire's types are known from internal/wire upwards only", name, imported)
+		return fmt.Sprintf("%s imports %s: only internal/wire and the layers above it may import the API", name, imported)
 	case imported == "client" && (name == "cmd/cachenode" || name == "internal/testing/sim"):
-		return "" // the demo and the simulation have clients of their own
+		return "" // the demo and the simulation run clients
 	case to < 0:
-		return fmt.Sprintf("%s imports %s: that stands outside the floors and is not for the servers", name, imported)
+		return fmt.Sprintf("%s imports %s: that package is outside the layers, and servers may not import it", name, imported)
 	case to == from:
-		return fmt.Sprintf("%s imports %s: both are on one floor; imports go down, never sideways", name, imported)
+		return fmt.Sprintf("%s imports %s: both are in one layer; imports go down, never sideways", name, imported)
 	case to > from:
 		return fmt.Sprintf("%s imports %s: imports go down, never up", name, imported)
 	}
 	return ""
 }
 
-// known returns the entry of floors or beside that name falls under, or "".
+// known returns the entry of floors or beside that covers name, or "".
 func known(name string) string {
 	if floorOf(name) >= 0 {
 		return name
@@ -339,7 +337,7 @@ func known(name string) string {
 	return best
 }
 
-// floorOf returns the floor of a package, from 0, or -1 when it has none.
+// floorOf returns the layer of a package, from 0, or -1.
 func floorOf(name string) int {
 	return slices.IndexFunc(floors(), func(floor []string) bool { return slices.Contains(floor, name) })
 }
@@ -349,7 +347,7 @@ func match(entry, name string) bool {
 	return entry == name || (all && strings.HasPrefix(name, folder+"/"))
 }
 
-// ours reports whether a path, as inside returns it, is one of the module.
+// ours reports whether a path without the module's path is a package of the module.
 func ours(p string) bool {
 	first, _, _ := strings.Cut(p, "/")
 	return slices.Contains([]string{"api", "bench", "client", "cmd", "internal", "test"}, first)
@@ -381,7 +379,7 @@ func list(t *testing.T) (pkgs []pkg) {
 	}
 }
 
-// A rule that cannot fail holds nothing.
+// Each rule rejects an example that breaks it.
 func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
 	in := func(name string, imports ...string) pkg {
 		for i, p := range imports {
@@ -398,16 +396,16 @@ func TestTheHouseNoticesWhatBreaksIt(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		p    pkg
-		want string // "": nothing is broken
+		want string // "": no rule is broken
 	}{
 		"down":                       {in("internal/cache", "internal/kv", "context"), ""},
 		"up":                         {in("internal/kv", "internal/cache"), "internal/kv imports internal/cache: imports go down, never up"},
-		"sideways":                   {in("internal/etcd", "internal/replica"), "internal/etcd imports internal/replica: both are on one floor"},
-		"into itself by a subfolder": {in("internal/etcd/sub", "internal/kv"), "internal/etcd/sub has no place in the house"},
-		"an unknown package":         {in("internal/util"), "internal/util has no place in the house"},
-		"the API below the wire":     {in("internal/shard", "api/proto/shardwatch/v1"), "the wire's types are known from internal/wire upwards only"},
+		"sideways":                   {in("internal/etcd", "internal/replica"), "internal/etcd imports internal/replica: both are in one layer"},
+		"into itself by a subfolder": {in("internal/etcd/sub", "internal/kv"), "internal/etcd/sub is in no layer"},
+		"an unknown package":         {in("internal/util"), "internal/util is in no layer"},
+		"the API below the wire":     {in("internal/shard", "api/proto/shardwatch/v1"), "only internal/wire and the layers above it may import the API"},
 		"the API at the wire":        {in("internal/wire", "api/proto/shardwatch/v1"), ""},
-		"the client in a server":     {in("internal/edge/server", "client"), "internal/edge/server imports client: that stands outside the floors"},
+		"the client in a server":     {in("internal/edge/server", "client"), "internal/edge/server imports client: that package is outside the layers"},
 		"the client in the demo":     {in("cmd/cachenode", "client"), ""},
 		"the servers in the client":  {in("client", "internal/kv"), "client imports internal/kv: it may import api/..., client/internal/... only"},
 		"the servers in cachectl":    {in("cmd/cachectl", "internal/shard"), "cmd/cachectl imports internal/shard: it may import client"},
@@ -438,7 +436,7 @@ func TestTheHouseNoticesWhatIsNotPure(t *testing.T) {
 	for body, want := range map[string]string{
 		"_ = time.Second":         "",
 		"_ = at.Add(time.Minute)": "",
-		"_ = time.Now()":          "time.Now: a pure package is given the time",
+		"_ = time.Now()":          "time.Now: a pure package gets the time as an argument",
 		"time.Sleep(1)":           "time.Sleep",
 		"go func() {}()":          "no goroutine",
 		"_ = make(chan int)":      "no channel",

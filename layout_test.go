@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestContributingDrawsTheLayout compares the picture of CONTRIBUTING.md with the
-// floors: the packages that it names exist, none is drawn above one that imports it, and
-// it says where an event enters, is kept and leaves, and what decides where a shard lives.
+// TestContributingDrawsTheLayout compares the layout in CONTRIBUTING.md with the layers: its packages exist,
+// none is drawn above a package that imports it, and it marks the packages where an event enters, is kept and
+// leaves, and where the placement of shards is decided.
 func TestContributingDrawsTheLayout(t *testing.T) {
 	text, err := os.ReadFile("CONTRIBUTING.md")
 	if err != nil {
@@ -18,7 +18,7 @@ func TestContributingDrawsTheLayout(t *testing.T) {
 	_, picture, found := strings.Cut(picture, "```\n")
 	picture, _, ended := strings.Cut(picture, "```")
 	if !found || !ended {
-		t.Fatal("CONTRIBUTING.md has no picture of the layout")
+		t.Fatal("CONTRIBUTING.md has no drawing of the layout")
 	}
 	says := map[string]string{}
 	above, last := len(floors()), ""
@@ -28,9 +28,9 @@ func TestContributingDrawsTheLayout(t *testing.T) {
 		floor := floorOf(name)
 		switch {
 		case floor < 0:
-			t.Errorf("the picture names %s, which has no floor", name)
+			t.Errorf("the layout names %s, which is in no layer", name)
 		case floor > above:
-			t.Errorf("the picture has %s below %s, which it may import", name, last)
+			t.Errorf("the layout has %s below %s, which it may import", name, last)
 		}
 		above, last = floor, name
 	}
@@ -38,7 +38,7 @@ func TestContributingDrawsTheLayout(t *testing.T) {
 		"internal/etcd": "ENTERS", "internal/cache": "KEPT", "internal/edge/native": "LEAVES", "internal/control/planner": "DECIDES",
 	} {
 		if !strings.Contains(says[name], what) {
-			t.Errorf("the picture does not say that %s is where an event or a shard %s", name, what)
+			t.Errorf("the layout does not mark %s with %s", name, what)
 		}
 	}
 }

@@ -12,18 +12,18 @@ import (
 	"testing"
 )
 
-// Limits of what a reader takes in at once, outside tests.
+// Limits of the size of packages, types and functions, outside tests.
 const (
 	maxPackageLines  = 3000
 	maxMethods       = 40
 	maxFunctionLines = 80
 )
 
-// tooLarge are the packages, types and functions over their limit, with what they have.
-// A number here only falls: what is within its limit leaves the list.
+// tooLarge are the packages, types and functions over their limit, with their size. A
+// number here may only fall; an entry within its limit is removed.
 var tooLarge = map[string]int{}
 
-// TestLimits measures packages, types and functions.
+// TestLimits checks the size of packages, types and functions.
 func TestLimits(t *testing.T) {
 	found := map[string]int{}
 	over := func(name string, n, most int) {
@@ -82,7 +82,7 @@ func TestLimits(t *testing.T) {
 	}
 	for name := range tooLarge {
 		if found[name] == 0 {
-			t.Errorf("%s is within its limit: take it off the list", name)
+			t.Errorf("%s is within its limit: remove it from tooLarge", name)
 		}
 	}
 }

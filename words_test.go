@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// instead has the words and patterns that docs, comments, logs, errors and help no longer
-// use, each with the words that replace it. Upper and lower case are alike.
+// instead has the words and patterns that docs, comments, logs, errors and help must not
+// contain, each with its replacement. Case is ignored.
 var instead = map[string]string{
 	`nothing but`:                            `"only"`,
 	`(nobody|somebody|everybody)`:            "the actor's name: client, node, caller, operator",
@@ -73,7 +73,7 @@ var instead = map[string]string{
 	`(reads|ends) by itself`:                                         `"on its own", "unasked"`,
 }
 
-// TestWords keeps these words from coming back.
+// TestWords rejects the words of instead.
 func TestWords(t *testing.T) {
 	words := slices.Sorted(maps.Keys(instead))
 	banned := regexp.MustCompile(`(?i)\b(` + strings.Join(words, "|") + `)\b`)
@@ -111,7 +111,7 @@ func betterFor(word string) string {
 	return "something else"
 }
 
-// readable reports whether a file has text for readers: tests and generated code have none.
+// readable reports whether a file has prose to check. Tests and generated code are exempt.
 func readable(path string) bool {
 	switch filepath.Ext(path) {
 	case ".go":
@@ -122,8 +122,8 @@ func readable(path string) bool {
 	return false
 }
 
-// proseOf returns the text of a file by lines; of Go, its comments and its strings of
-// several words.
+// proseOf returns the prose of a file by line: of Go, the comments and the strings of
+// several words; otherwise the whole text.
 func proseOf(path string, text []byte) map[int]string {
 	out := map[int]string{}
 	add := func(line int, prose string) {
